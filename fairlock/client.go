@@ -1,0 +1,191 @@
+package fairlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// Redis is what the library needs of a client: *redis.Client, *redis.ClusterClient, a Sentinel failover client and
+// redis.UniversalClient all satisfy it. It stays the caller's to close, after the Client.
+type Redis interface {
+	redis.Scripter
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
+// Client makes locks on one Redis. A process needs one; it is safe for concurrent use. From its first contention on it
+// keeps one Pub/Sub connection.
+type Client struct {
+	rdb   Redis
+	cfg   Config
+	clock Clock
+	log   *slog.Logger
+	trace *Trace
+
+	life  context.Context // ends with cause ErrClosed when Close is called
+	end   context.CancelCauseFunc
+	tasks sync.WaitGroup // calls and goroutines under way; grows under mu while not closed, or from inside a task
+	ear   *ear
+
+	mu      sync.Mutex
+	closed  bool                    // guarded by mu
+	lines   map[string]*line        // guarded by mu; by the lock's queue key
+	waiters map[token.Token]*waiter // guarded by mu; whom a grant can be for
+	leases  map[*Lease]struct{}     // guarded by mu; the live ones
+}
+
+// New returns a Client on rdb. It does no I/O. The error, an ErrInvalid, names every fault of cfg at once.
+func New(rdb Redis, cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	err := cfg.check()
+	if isNil(rdb) {
+		err = errors.Join(&FieldError{"rdb", "must not be nil"}, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		rdb: rdb, cfg: cfg, clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace,
+		lines:   map[string]*line{},
+		waiters: map[token.Token]*waiter{},
+		leases:  map[*Lease]struct{}{},
+	}
+	c.life, c.end = context.WithCancelCause(context.Background())
+	c.ear = &ear{client: c, channel: lua.WakeChannel(cfg.Namespace, cfg.Name)}
+	return c, nil
+}
+
+// isNil sees through the interface: a nil *redis.Client is as unusable as none.
+func isNil(rdb Redis) bool {
+	if rdb == nil {
+		return true
+	}
+	v := reflect.ValueOf(rdb)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// Name returns the client's id: the configured one or the default.
+func (c *Client) Name() string { return c.cfg.Name }
+
+// Close ends the Client: waiters return ErrClosed and leave their queues, leases end with ErrClosed (their locks stay
+// taken in Redis until their TTL ends; unlock first what others should get sooner). It returns once every goroutine
+// and call of the Client has ended; a Redis that does not answer delays that by go-redis's own timeouts. Calling it
+// again does nothing more. It must not be called from a Trace callback.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	leases := c.leases
+	c.leases = map[*Lease]struct{}{}
+	c.mu.Unlock()
+
+	c.end(ErrClosed)
+	for l := range leases {
+		l.finish(ErrClosed)
+	}
+	c.ear.close()
+	c.tasks.Wait()
+	return nil
+}
+
+// enter begins a call or goroutine that Close waits for; leave it with c.tasks.Done.
+func (c *Client) enter() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	c.tasks.Add(1)
+	return nil
+}
+
+// background runs f in a goroutine that Close waits for. The caller is inside a task itself.
+func (c *Client) background(f func()) { c.tasks.Go(f) }
+
+// keep registers a live lease, so that Close can end it.
+func (c *Client) keep(l *Lease) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	c.leases[l] = struct{}{}
+	return nil
+}
+
+func (c *Client) drop(l *Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.leases, l)
+}
+
+// deliver wakes those waiters of ours that a script has admitted. Grants to others reach them by Pub/Sub. A grant
+// that none of our waiters wants any more was or will be given back by its leave.
+func (c *Client) deliver(grants ...lua.Grant) {
+	for _, g := range grants {
+		c.mu.Lock()
+		w := c.waiters[g.Token]
+		c.mu.Unlock()
+		if w != nil {
+			w.hand(g)
+		}
+	}
+}
+
+// settle does what a release leaves to do: wakes our own waiters at once, and goes on if the queue was not served
+// in one call.
+func (c *Client) settle(l lock, t token.Token, h lua.Handover) {
+	c.deliver(h.Grants...)
+	if !h.More {
+		return
+	}
+	c.background(func() {
+		for h.More {
+			var err error
+			if h, err = l.redis.Leave(c.life, t, l.ttl); err != nil {
+				return // the waiters' beats go on
+			}
+			c.deliver(h.Grants...)
+		}
+	})
+}
+
+// await runs call in a goroutine of its own and waits for it no longer than ctx, the client and limit last (0: no
+// limit), because go-redis does not interrupt a call when its ctx ends. A call left behind ends by itself. The caller
+// is inside a task.
+func await[T any](ctx context.Context, c *Client, limit time.Duration, call func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	answer := make(chan result, 1)
+	c.background(func() {
+		v, err := call()
+		answer <- result{v, err}
+	})
+	var over chan struct{}
+	if limit > 0 {
+		over = make(chan struct{})
+		timer := c.clock.AfterFunc(limit, func() { close(over) })
+		defer timer.Stop()
+	}
+	var none T
+	select {
+	case r := <-answer:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, ended(ctx)
+	case <-c.life.Done():
+		return none, ErrClosed
+	case <-over:
+		return none, fmt.Errorf("%w: no answer within %v", ErrUnreachable, limit)
+	}
+}

@@ -1,0 +1,80 @@
+package fairlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// lock is the engine's view of a lock: what it is called, where it lives, and with which settings it is used.
+type lock struct {
+	client     *Client
+	name       string
+	redis      lua.Lock
+	ttl        time.Duration
+	maxWaiters int
+	fault      error // of its settings, reported before anything is sent
+}
+
+func (l *lock) blame(fault error) { l.fault = errors.Join(l.fault, fault) }
+
+// wrap puts the operation and the name around an error.
+func (l lock) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Op: op, Name: l.name, Err: err}
+}
+
+// request is one call to Redis that ctx bounds and that needs no undoing: inspect, force-release, resume.
+func request[T any](ctx context.Context, l lock, op string, send func() (T, error)) (T, error) {
+	var none T
+	if l.fault != nil {
+		return none, l.wrap(op, l.fault)
+	}
+	if ctx.Err() != nil {
+		return none, l.wrap(op, ended(ctx))
+	}
+	if err := l.client.enter(); err != nil {
+		return none, l.wrap(op, err)
+	}
+	defer l.client.tasks.Done()
+	v, err := await(ctx, l.client, 0, send)
+	return v, l.wrap(op, err)
+}
+
+func (l lock) forceRelease(ctx context.Context) (bool, error) {
+	h, err := request(ctx, l, "force-release", func() (lua.Handover, error) {
+		h, err := l.redis.ForceRelease(ctx, l.ttl)
+		if err == nil {
+			l.client.settle(l, token.Token{}, h)
+		}
+		return h, err
+	})
+	if h.Released {
+		l.client.log.InfoContext(ctx, "lock released by force", "lock", l.name)
+	}
+	return h.Released, err
+}
+
+func (l lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
+	if t.IsZero() {
+		l.blame(&FieldError{"token", "must not be the zero Token"})
+	}
+	sent := l.client.clock.Now()
+	fence, err := request(ctx, l, "resume", func() (uint64, error) {
+		fence, ok, err := l.redis.Renew(ctx, t, l.ttl, 0)
+		if err == nil && !ok {
+			err = lost(ErrTaken)
+		}
+		return fence, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	lease, err := newLease(l, t, fence, sent, l.ttl)
+	return lease, l.wrap("resume", err)
+}

@@ -1,0 +1,155 @@
+package fairlock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// line is what the acquisitions of one lock by one client share: one question at a time, and one beat for all.
+//
+// One question at a time costs no speed, because the lock changes hands no faster than that, and it bounds the
+// connections that a hundred waiters need.
+type line struct {
+	lock
+	gate  chan struct{} // holds one: whoever has put it there may send
+	users int           // guarded by client.mu
+
+	mu      sync.Mutex
+	waiting map[*waiter]struct{} // guarded by mu; the queued ones
+	timer   Timer                // guarded by mu; the next beat, while somebody waits
+	beats   int                  // guarded by mu; under way
+}
+
+// hearing is how long after a beat has found a grant its message may still arrive: it was sent before the beat's
+// answer, but on another connection.
+const hearing = 10 * time.Millisecond
+
+// mostBeats is how many beats of a line may be under way at once: one that hangs must not keep the next from being
+// sent on another connection.
+const mostBeats = 3
+
+// open waits for its turn to ask.
+func (n *line) open(ctx context.Context, c *Client) error {
+	select {
+	case n.gate <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case n.gate <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx)
+	case <-c.life.Done():
+		return ErrClosed
+	}
+}
+
+func (n *line) shut() { <-n.gate }
+
+// add keeps a queued waiter's place from now on.
+func (n *line) add(w *waiter) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ttl = min(n.ttl, w.ttl)
+	n.waiting[w] = struct{}{}
+	if n.timer == nil {
+		n.timer = n.client.clock.AfterFunc(n.interval(), n.tick)
+	}
+}
+
+func (n *line) remove(w *waiter) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.waiting, w)
+	if len(n.waiting) == 0 && n.timer != nil {
+		n.timer.Stop()
+		n.timer = nil
+	}
+}
+
+// interval is the time between beats: a third of patience, so that two may fail; and of TTL, because a lock that was
+// handed to a waiter who did not hear of it lasts no longer.
+func (n *line) interval() time.Duration { return min(n.client.cfg.WaiterTTL, n.ttl) / 3 }
+
+// tick beats and sees to the next beat first: this one may hang.
+func (n *line) tick() {
+	if n.client.enter() != nil {
+		return
+	}
+	defer n.client.tasks.Done()
+	n.mu.Lock()
+	if n.timer != nil {
+		n.timer = n.client.clock.AfterFunc(n.interval(), n.tick)
+	}
+	n.mu.Unlock()
+	n.beat()
+}
+
+// beat keeps the places of all who wait, and tells them what they may have missed.
+func (n *line) beat() {
+	n.mu.Lock()
+	if n.beats == mostBeats || len(n.waiting) == 0 {
+		n.mu.Unlock()
+		return
+	}
+	n.beats++
+	ttl := n.ttl
+	all := make([]*waiter, 0, len(n.waiting))
+	for w := range n.waiting {
+		all = append(all, w)
+	}
+	n.mu.Unlock()
+
+	for len(all) > 0 {
+		some := all[:min(len(all), lua.MostBeats)]
+		all = all[len(some):]
+		n.beatFor(some, ttl)
+	}
+
+	n.mu.Lock()
+	n.beats--
+	n.mu.Unlock()
+}
+
+func (n *line) beatFor(waiters []*waiter, ttl time.Duration) {
+	tokens := make([]token.Token, len(waiters))
+	for i, w := range waiters {
+		tokens[i] = w.token
+	}
+	sent := n.client.clock.Now()
+	pulse, err := n.redis.Beat(n.client.life, ttl, n.client.cfg.WaiterTTL, tokens)
+	if err != nil {
+		n.client.log.Warn("beat failed; the next one follows", "lock", n.name, "waiters", len(waiters), "err", err)
+		return
+	}
+	for i, w := range waiters {
+		switch pulse.States[i] {
+		case lua.Waiting:
+			w.confirm(sent, pulse.Fence)
+		case lua.Holding:
+			w.after(hearing, func() { n.unheard(w) })
+		case lua.Admitted, lua.Gone:
+			w.poke()
+		}
+	}
+	if pulse.Best >= 0 && pulse.Helps >= 0 {
+		waiters[pulse.Best].askAfter(pulse.Helps)
+	}
+}
+
+// unheard sees to a waiter that was granted the lock a while ago and has not heard of it.
+func (n *line) unheard(w *waiter) {
+	if !w.deaf() || n.client.enter() != nil {
+		return
+	}
+	defer n.client.tasks.Done()
+	n.client.ear.missed()
+	n.client.log.Warn("wake-up was lost; a beat found the grant", "lock", n.name, "token", w.token)
+	call(n.client.trace.WakeLost, w.event())
+	w.poke()
+}

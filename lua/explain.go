@@ -1,0 +1,43 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// explain adds to an error of the server what a person needs to find its cause: Redis says that a key has the wrong
+// type, but not which.
+func (l Lock) explain(ctx context.Context, err error) error {
+	switch {
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		if key := l.foreign(ctx); key != "" {
+			return fmt.Errorf("key %q is not ours: %w", key, err)
+		}
+		return fmt.Errorf("one of the keys %q is not ours: %w", l.keys, err)
+	case redis.HasErrorPrefix(err, "NOPERM"), redis.HasErrorPrefix(err, "OOM"), strings.Contains(err.Error(), "can't run this command"):
+		return fmt.Errorf("keys %q: %w", l.prefix()+"*", err)
+	}
+	return err
+}
+
+// foreign returns the name of the key that has the wrong type, or nothing.
+func (l Lock) foreign(ctx context.Context) string {
+	found, err := typesScript.Run(ctx, l.rdb, l.keys).StringSlice()
+	if err != nil || len(found) != len(l.keys) {
+		return ""
+	}
+	for i, have := range found {
+		if have != "none" && have != types[i] {
+			return l.keys[i]
+		}
+	}
+	return ""
+}
+
+func (l Lock) prefix() string {
+	queue := l.keys[0]
+	return queue[:strings.LastIndexByte(queue, ':')+1]
+}

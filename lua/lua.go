@@ -1,0 +1,220 @@
+// Package lua holds the scripts that are the lock, and one typed method for each. It is the only place that knows the
+// order of KEYS and ARGV and the shape of a reply. Every method may be called twice for the same purpose: the second
+// call finds what the first has done.
+package lua
+
+import (
+	"context"
+	"encoding"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// Lock is one lock's place in Redis. It is a value and safe for concurrent use.
+type Lock struct {
+	rdb  redis.Scripter
+	keys []string
+	wake string
+}
+
+// Mutex returns the mutex with that name.
+func Mutex(rdb redis.Scripter, namespace, name string) Lock {
+	keys := MutexKeys(namespace, name)
+	return Lock{rdb: rdb, keys: keys.list(), wake: keys.Wake}
+}
+
+// Ask is what a waiter asks for.
+type Ask struct {
+	Token    token.Token
+	TTL      time.Duration // of the lease
+	Patience time.Duration // how long the place in the queue is kept
+	Bound    int           // refuse to be one more than so many waiters; 0: any number
+	Ticket   Ticket        // the place it had before, if it had one
+	Try      bool          // do not wait
+}
+
+// Ticket is a waiter's place: µs of server time, strictly increasing over the waiters of a lock. 0 is none.
+type Ticket uint64
+
+// Outcome is the answer's kind.
+type Outcome int
+
+// The outcomes of asking.
+const (
+	Granted Outcome = iota + 1
+	Queued
+	Busy
+	Full
+)
+
+// Answer is the reply to an Ask.
+type Answer struct {
+	Outcome  Outcome
+	Fence    uint64        // Granted: of this grant. Queued: of the last one
+	Ticket   Ticket        // Queued
+	Position int           // Queued: 1 is the head. Full: how many wait
+	Helps    time.Duration // Queued: after which asking again can help; negative: nobody knows
+}
+
+// Acquire asks for the lock.
+func (l Lock) Acquire(ctx context.Context, a Ask) (Answer, error) {
+	mode, ticket := "wait", ""
+	if a.Try {
+		mode = "try"
+	}
+	if a.Ticket != 0 {
+		ticket = strconv.FormatUint(uint64(a.Ticket), 10)
+	}
+	reply, err := l.run(ctx, acquireScript,
+		l.wake, a.Token.Text(), milliseconds(a.TTL), milliseconds(a.Patience), a.Bound, ticket, mode)
+	if err != nil {
+		return Answer{}, err
+	}
+	return decode(reply, readAnswer)
+}
+
+// Grant is a lock handed over to a waiter: to whom, with which fence, and for how long.
+type Grant struct {
+	Token token.Token
+	Fence uint64
+	Given time.Duration
+}
+
+// Handover is what became of a lock that a script may have set free.
+type Handover struct {
+	Released bool    // the token held the lock, until now
+	Grants   []Grant // who holds it now
+	More     bool    // a bound was reached before the queue was served; call again
+	Resent   bool    // not the first time that this release was sent: an earlier one may have been the one that worked
+}
+
+// Release gives the lock back, if the token holds it, and hands it over. The attempt counts how often the release of
+// this holding has been sent; it is kept by the caller from one call to the next.
+func (l Lock) Release(ctx context.Context, t token.Token, ttl time.Duration, sent *Attempt) (Handover, error) {
+	h, err := l.handover(ctx, releaseScript, l.wake, t.Text(), milliseconds(ttl), encoding.BinaryMarshaler(sent))
+	h.Resent = sent.n.Load() > 1
+	return h, err
+}
+
+// Attempt counts how often go-redis has written a command. It resends one whose reply was lost and does not tell; but
+// it marshals the arguments anew each time.
+type Attempt struct{ n atomic.Int32 }
+
+// MarshalBinary counts, and writes the count.
+func (a *Attempt) MarshalBinary() ([]byte, error) {
+	return strconv.AppendInt(nil, int64(a.n.Add(1)), 10), nil
+}
+
+// Leave takes a waiter out of the queue, and releases the lock if it was granted it meanwhile.
+func (l Lock) Leave(ctx context.Context, t token.Token, ttl time.Duration) (Handover, error) {
+	return l.handover(ctx, leaveScript, l.wake, t.Text(), milliseconds(ttl))
+}
+
+// ForceRelease takes the lock from whoever holds it, and hands it over.
+func (l Lock) ForceRelease(ctx context.Context, ttl time.Duration) (Handover, error) {
+	return l.handover(ctx, forceReleaseScript, l.wake, milliseconds(ttl))
+}
+
+func (l Lock) handover(ctx context.Context, script *redis.Script, args ...any) (Handover, error) {
+	reply, err := l.run(ctx, script, args...)
+	if err != nil {
+		return Handover{}, err
+	}
+	return decode(reply, readHandover)
+}
+
+// Renew extends a holding to ttl from now; it never shortens it. A fence of 0 is one that the caller does not know.
+// It returns the fence, and false if the token does not hold the lock.
+func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (uint64, bool, error) {
+	reply, err := l.run(ctx, renewScript, l.wake, t.Text(), milliseconds(ttl), fence)
+	if err != nil {
+		return 0, false, err
+	}
+	fence, err = decode(reply, readRenewal)
+	return fence, err == nil && fence != 0, err
+}
+
+// MostBeats is how many waiters one Beat takes; more would keep Redis for longer than a beat should.
+const MostBeats = 1000
+
+// State is where a waiter stands.
+type State int
+
+// The states that a beat reports.
+const (
+	Gone    State = iota // not in the queue
+	Waiting              // in the queue
+	Holding              // granted before this beat: the message did not arrive, or not yet
+	Admitted             // granted by this beat
+)
+
+// Pulse is the reply to a beat.
+type Pulse struct {
+	Fence  uint64        // the last one before the beat
+	Best   int           // index of the foremost waiter; -1 if none waits
+	Helps  time.Duration // after which asking can help that one; negative: nobody knows
+	States []State       // one for each token
+}
+
+// Beat keeps the places of one client's waiters and tells how they stand. At most MostBeats tokens.
+func (l Lock) Beat(ctx context.Context, ttl, patience time.Duration, tokens []token.Token) (Pulse, error) {
+	args := make([]any, 3, 3+len(tokens))
+	args[0], args[1], args[2] = l.wake, milliseconds(ttl), milliseconds(patience)
+	for _, t := range tokens {
+		args = append(args, t.Text())
+	}
+	reply, err := l.run(ctx, beatScript, args...)
+	if err != nil {
+		return Pulse{}, err
+	}
+	return decode(reply, readPulse)
+}
+
+// Snapshot is a lock at one moment.
+type Snapshot struct {
+	Now     time.Time // the server's
+	Fence   uint64    // the last one; 0 if none is known
+	Holders []Holder
+	Waiting int      // all of them
+	Waiters []Waiter // the first of them, in order
+}
+
+// Holder is who holds a lock. Token is what stands in Redis; it does not parse as one when the lock rests, or when
+// something else took the key.
+type Holder struct {
+	Token string
+	Fence uint64
+	Left  time.Duration // of its lease; negative: for ever
+}
+
+// Waiter is one place in the queue.
+type Waiter struct {
+	Token  string
+	Ticket Ticket
+	Alive  time.Time // until when it keeps its place, by the server's clock
+}
+
+// Resting is what holds a lock that rests after its data was lost.
+const Resting = "nobody:resting"
+
+// Inspect reads the lock and at most limit of its waiters.
+func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {
+	reply, err := l.run(ctx, inspectScript, l.wake, limit)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return decode(reply, readSnapshot)
+}
+
+// milliseconds rounds up: a time given must not become shorter on the wire, nor nothing.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// Key identifies the lock: no other lock has the same.
+func (l Lock) Key() string { return l.keys[0] }

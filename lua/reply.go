@@ -1,0 +1,185 @@
+package lua
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// ErrReply is wrapped by the error for a reply that no script of ours gives.
+var ErrReply = errors.New("unexpected reply")
+
+// reader takes a reply apart, and remembers the first thing that did not fit.
+type reader struct {
+	rest []any
+	err  error
+}
+
+func decode[T any](reply []any, read func(*reader) T) (T, error) {
+	r := reader{rest: reply}
+	v := read(&r)
+	if r.err != nil {
+		var none T
+		return none, fmt.Errorf("%w: %w", ErrReply, r.err)
+	}
+	return v, nil
+}
+
+func next[T any](r *reader) (v T) {
+	if r.err != nil {
+		return v
+	}
+	if len(r.rest) == 0 {
+		r.err = fmt.Errorf("want a %T, have nothing", v)
+		return v
+	}
+	v, ok := r.rest[0].(T)
+	if !ok {
+		r.err = fmt.Errorf("want a %T, have a %T", v, r.rest[0])
+	}
+	r.rest = r.rest[1:]
+	return v
+}
+
+func (r *reader) text() string { return next[string](r) }
+func (r *reader) integer() int { return int(next[int64](r)) }
+func (r *reader) list() []any  { return next[[]any](r) }
+
+// number reads what is sent as text to stay exact.
+func (r *reader) number() uint64 {
+	s := r.text()
+	if r.err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		r.err = err
+	}
+	return n
+}
+
+func (r *reader) token() token.Token {
+	s := r.text()
+	if r.err != nil {
+		return token.Token{}
+	}
+	t, err := token.Parse(s)
+	if err != nil {
+		r.err = err
+	}
+	return t
+}
+
+func (r *reader) duration() time.Duration { return time.Duration(next[int64](r)) * time.Millisecond }
+
+func (r *reader) moment() time.Time { return time.UnixMicro(int64(r.number())) }
+
+// each reads a list of lists.
+func each[T any](r *reader, read func(*reader) T) []T {
+	list := r.list()
+	if r.err != nil || len(list) == 0 {
+		return nil
+	}
+	all := make([]T, 0, len(list))
+	for _, item := range list {
+		fields, ok := item.([]any)
+		if !ok {
+			r.err = fmt.Errorf("want a list, have a %T", item)
+			return nil
+		}
+		inner := reader{rest: fields}
+		all = append(all, read(&inner))
+		if inner.err != nil {
+			r.err = inner.err
+			return nil
+		}
+	}
+	return all
+}
+
+func readAnswer(r *reader) (a Answer) {
+	switch kind := r.text(); kind {
+	case "granted":
+		a.Outcome, a.Fence = Granted, r.number()
+	case "queued":
+		a.Outcome = Queued
+		a.Ticket, a.Position, a.Fence, a.Helps = Ticket(r.number()), r.integer(), r.number(), r.duration()
+	case "busy":
+		a.Outcome = Busy
+	case "full":
+		a.Outcome, a.Position = Full, r.integer()
+	default:
+		r.unknown(kind)
+	}
+	return a
+}
+
+func (r *reader) unknown(kind string) {
+	if r.err == nil {
+		r.err = fmt.Errorf("unknown outcome %q", kind)
+	}
+}
+
+func readHandover(r *reader) (h Handover) {
+	h.Released = r.integer() == 1
+	h.More = r.text() == "more"
+	h.Grants = each(r, readGrant)
+	return h
+}
+
+func readGrant(r *reader) Grant {
+	return Grant{Token: r.token(), Fence: r.number(), Given: r.duration()}
+}
+
+// ParseGrant reads the message on a wake channel: token, fence and milliseconds, separated by spaces.
+func ParseGrant(message string) (Grant, error) {
+	text, rest, _ := strings.Cut(message, " ")
+	fence, given, _ := strings.Cut(rest, " ")
+	ms, err := strconv.ParseInt(given, 10, 64)
+	if err != nil {
+		return Grant{}, fmt.Errorf("%w: %w", ErrReply, err)
+	}
+	return decode([]any{text, fence, ms}, readGrant)
+}
+
+func readRenewal(r *reader) uint64 {
+	switch kind := r.text(); kind {
+	case "renewed":
+		return r.number()
+	case "lost":
+	default:
+		r.unknown(kind)
+	}
+	return 0
+}
+
+func readPulse(r *reader) Pulse {
+	p := Pulse{Fence: r.number(), Best: r.integer() - 1, Helps: r.duration()}
+	for _, item := range r.list() {
+		switch item {
+		case "queued":
+			p.States = append(p.States, Waiting)
+		case "granted":
+			p.States = append(p.States, Holding)
+		case "admitted":
+			p.States = append(p.States, Admitted)
+		default:
+			p.States = append(p.States, Gone)
+		}
+	}
+	return p
+}
+
+func readSnapshot(r *reader) Snapshot {
+	return Snapshot{
+		Now:     r.moment(),
+		Fence:   r.number(),
+		Holders: each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration()} }),
+		Waiting: r.integer(),
+		Waiters: each(r, func(r *reader) Waiter { return Waiter{r.text(), Ticket(r.number()), r.moment()} }),
+	}
+}

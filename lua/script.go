@@ -1,0 +1,55 @@
+package lua
+
+import (
+	"context"
+	"embed"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed scripts/*.lua
+var files embed.FS
+
+// A script is the queue, who may hold, admission, and the verb, in plain text one after the other.
+func mutexScript(verb string) *redis.Script {
+	return redis.NewScript(source("queue", "mutex", "admit", verb))
+}
+
+// source joins files without their comments: Redis keeps the text, and it travels whenever Redis has forgotten it.
+func source(names ...string) string {
+	var b strings.Builder
+	for _, name := range names {
+		text, err := files.ReadFile("scripts/" + name + ".lua")
+		if err != nil {
+			panic(err) // not in this source tree
+		}
+		for line := range strings.Lines(string(text)) {
+			if trimmed := strings.TrimSpace(line); trimmed != "" && !strings.HasPrefix(trimmed, "--") {
+				b.WriteString(line)
+			}
+		}
+	}
+	return b.String()
+}
+
+var (
+	acquireScript      = mutexScript("acquire")
+	releaseScript      = mutexScript("release")
+	leaveScript        = mutexScript("leave")
+	renewScript        = mutexScript("renew")
+	beatScript         = mutexScript("beat")
+	forceReleaseScript = mutexScript("force_release")
+	inspectScript      = mutexScript("inspect")
+	typesScript        = redis.NewScript(source("types"))
+)
+
+// run calls a script by its hash, and by its text if the server does not know it (SCRIPT FLUSH, restart, failover).
+// That, too, is why every script may run twice.
+func (l Lock) run(ctx context.Context, script *redis.Script, args ...any) ([]any, error) {
+	reply, err := script.Run(ctx, l.rdb, l.keys, args...).Slice()
+	if err != nil {
+		return nil, l.explain(ctx, err)
+	}
+	return reply, nil
+}

@@ -1,0 +1,12 @@
+-- leave: takes a waiter out of the queue and, if it had been granted the lock meanwhile, releases that.
+-- KEYS  queue alive fence lock
+-- ARGV  wake token ttl
+--       ttl: ms, the most a waiter is given
+-- reply released state grants   as release
+local token, ttl = select(2, unpack(ARGV))
+
+local mine = holds(token)
+if mine then drop(token) end
+forget(token)
+local grants, state = handover(tonumber(ttl))
+return { mine and 1 or 0, state, grants }

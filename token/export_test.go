@@ -1,0 +1,10 @@
+package token
+
+// RandomBytes decodes the random part of a token.
+func RandomBytes(t Token) []byte {
+	b, err := encoding.DecodeString(t.text[len(t.text)-randomLen:])
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
