@@ -3,11 +3,10 @@ package fairlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"reflect"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,6 +34,8 @@ type Client struct {
 	end   context.CancelCauseFunc
 	tasks sync.WaitGroup // calls and goroutines under way; grows under mu while not closed, or from inside a task
 	ear   *ear
+	idle  chan func()  // to workers that wait for work
+	spare atomic.Int32 // such workers
 
 	mu      sync.Mutex
 	closed  bool                    // guarded by mu
@@ -59,6 +60,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 		waiters: map[token.Token]*waiter{},
 		leases:  map[*Lease]struct{}{},
 	}
+	c.idle = make(chan func())
 	c.life, c.end = context.WithCancelCause(context.Background())
 	c.ear = &ear{client: c, channel: lua.WakeChannel(cfg.Namespace, cfg.Name)}
 	return c, nil
@@ -156,36 +158,4 @@ func (c *Client) settle(l lock, t token.Token, h lua.Handover) {
 			c.deliver(h.Grants...)
 		}
 	})
-}
-
-// await runs call in a goroutine of its own and waits for it no longer than ctx, the client and limit last (0: no
-// limit), because go-redis does not interrupt a call when its ctx ends. A call left behind ends by itself. The caller
-// is inside a task.
-func await[T any](ctx context.Context, c *Client, limit time.Duration, call func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	answer := make(chan result, 1)
-	c.background(func() {
-		v, err := call()
-		answer <- result{v, err}
-	})
-	var over chan struct{}
-	if limit > 0 {
-		over = make(chan struct{})
-		timer := c.clock.AfterFunc(limit, func() { close(over) })
-		defer timer.Stop()
-	}
-	var none T
-	select {
-	case r := <-answer:
-		return r.value, r.err
-	case <-ctx.Done():
-		return none, ended(ctx)
-	case <-c.life.Done():
-		return none, ErrClosed
-	case <-over:
-		return none, fmt.Errorf("%w: no answer within %v", ErrUnreachable, limit)
-	}
 }

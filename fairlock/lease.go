@@ -17,14 +17,12 @@ import (
 // Done closes before anyone else can get the lock, whether Redis answers or not.
 type Lease struct {
 	lock
-	token token.Token
+	token lua.Releasing
 	fence uint64
 	began time.Time
 
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
-
-	sent lua.Attempt // releases sent
 
 	mu       sync.Mutex
 	deadline time.Time // guarded by mu: until when it is believed
@@ -50,7 +48,7 @@ func lost(why error) error { return fmt.Errorf("%w: %w", ErrLost, why) }
 // newLease begins a lease that was given at some moment after sent. If it is over already it returns ErrExpired.
 func newLease(l lock, t token.Token, fence uint64, sent time.Time, given time.Duration) (*Lease, error) {
 	now := l.client.clock.Now()
-	lease := &Lease{lock: l, token: t, fence: fence, began: now, deadline: believed(sent, given, l.ttl)}
+	lease := &Lease{lock: l, token: lua.Releasing{Token: t}, fence: fence, began: now, deadline: believed(sent, given, l.ttl)}
 	if !now.Before(lease.deadline) {
 		return nil, lost(ErrExpired)
 	}
@@ -68,7 +66,7 @@ func newLease(l lock, t token.Token, fence uint64, sent time.Time, given time.Du
 func (l *Lease) Name() string { return l.name }
 
 // Token returns the acquisition's token: with it, another process can Resume the lease.
-func (l *Lease) Token() token.Token { return l.token }
+func (l *Lease) Token() token.Token { return l.token.Token }
 
 // Fence returns the number of this grant, greater than that of every earlier grant of this lock, and below 2^53. A
 // resource that remembers the highest fence it has seen and refuses lower ones is safe even from a holder that does
@@ -152,11 +150,11 @@ func (l *Lease) lose(why error) {
 
 func (l *Lease) reportLoss(cause error) {
 	held := l.client.clock.Now().Sub(l.began)
-	l.client.log.Warn("lock lost", "lock", l.name, "token", l.token, "fence", l.fence, "held", held, "err", cause)
+	l.client.log.Warn("lock lost", "lock", l.name, "token", l.Token(), "fence", l.fence, "held", held, "err", cause)
 	call(l.client.trace.Lost, LostInfo{Event: l.event(), Fence: l.fence, Held: held, Err: cause})
 }
 
-func (l *Lease) event() Event { return Event{Name: l.name, Token: l.token} }
+func (l *Lease) event() Event { return Event{Name: l.name, Token: l.Token()} }
 
 // Unlock ends the lease and gives the lock back, which hands it over to the first waiter. The lease is over for its
 // holder from the moment of the call.
@@ -189,9 +187,9 @@ func (l *Lease) unlock(ctx context.Context) error {
 		return lost(ErrExpired) // while earlier calls could not reach Redis
 	}
 	h, err := await(ctx, l.client, left, func() (lua.Handover, error) {
-		h, err := l.redis.Release(ctx, l.token, l.ttl, &l.sent)
+		h, err := l.redis.Release(ctx, &l.token, l.ttl)
 		if err == nil {
-			l.client.settle(l.lock, l.token, h)
+			l.client.settle(l.lock, l.Token(), h)
 		}
 		return h, err
 	})

@@ -58,7 +58,7 @@ func (l *Lease) tick() {
 // compares the token, so nothing extends a lock that was released.
 func (l *Lease) renew(ctx context.Context) error {
 	sent := l.client.clock.Now()
-	_, ok, err := l.redis.Renew(ctx, l.token, l.ttl, l.fence)
+	_, ok, err := l.redis.Renew(ctx, l.Token(), l.ttl, l.fence)
 	switch {
 	case err != nil:
 		l.failed(err)
@@ -78,7 +78,7 @@ func (l *Lease) failed(err error) {
 	l.mu.Lock()
 	l.failure = err
 	l.mu.Unlock()
-	l.client.log.Warn("renewal failed; tried again until the lease ends", "lock", l.name, "token", l.token, "err", err)
+	l.client.log.Warn("renewal failed; tried again until the lease ends", "lock", l.name, "token", l.Token(), "err", err)
 }
 
 // extended believes in the lease for a TTL from when the renewal was sent.

@@ -8,7 +8,6 @@ const DefaultNamespace = "fairlock"
 // Keys names what a lock has in Redis. All its keys carry one hash tag, so that they live in one slot of a cluster.
 type Keys struct {
 	Queue, Alive, Fence, Lock string
-	Wake                      string // prefix of the wake channels; a client's id completes it
 }
 
 // escape keeps braces out of the hash tag: no name can end the tag early, and no two names share a key.
@@ -20,13 +19,11 @@ func MutexKeys(namespace, name string) Keys {
 		name = escape.Replace(name)
 	}
 	prefix := namespace + ":{" + name + "}:"
-	return Keys{
-		Queue: prefix + "queue", Alive: prefix + "alive", Fence: prefix + "fence", Lock: prefix + "lock",
-		Wake: WakeChannel(namespace, ""),
-	}
+	return Keys{Queue: prefix + "queue", Alive: prefix + "alive", Fence: prefix + "fence", Lock: prefix + "lock"}
 }
 
-// WakeChannel returns the Pub/Sub channel on which a client hears what was granted to its waiters.
+// WakeChannel returns the Pub/Sub channel on which a client hears what was granted to its waiters. The scripts derive
+// it from a key and a token (admit.lua).
 func WakeChannel(namespace, client string) string { return namespace + ":wake:" + client }
 
 func (k Keys) list() []string { return []string{k.Queue, k.Alive, k.Fence, k.Lock} }

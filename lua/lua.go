@@ -6,7 +6,6 @@ package lua
 import (
 	"context"
 	"encoding"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -19,13 +18,11 @@ import (
 type Lock struct {
 	rdb  redis.Scripter
 	keys []string
-	wake string
 }
 
 // Mutex returns the mutex with that name.
 func Mutex(rdb redis.Scripter, namespace, name string) Lock {
-	keys := MutexKeys(namespace, name)
-	return Lock{rdb: rdb, keys: keys.list(), wake: keys.Wake}
+	return Lock{rdb: rdb, keys: MutexKeys(namespace, name).list()}
 }
 
 // Ask is what a waiter asks for.
@@ -63,15 +60,11 @@ type Answer struct {
 
 // Acquire asks for the lock.
 func (l Lock) Acquire(ctx context.Context, a Ask) (Answer, error) {
-	mode, ticket := "wait", ""
+	patience := milliseconds(a.Patience)
 	if a.Try {
-		mode = "try"
+		patience = 0
 	}
-	if a.Ticket != 0 {
-		ticket = strconv.FormatUint(uint64(a.Ticket), 10)
-	}
-	reply, err := l.run(ctx, acquireScript,
-		l.wake, a.Token.Text(), milliseconds(a.TTL), milliseconds(a.Patience), a.Bound, ticket, mode)
+	reply, err := l.run(ctx, acquireScript, a.Token.Text(), milliseconds(a.TTL), patience, a.Bound, uint64(a.Ticket))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -93,31 +86,35 @@ type Handover struct {
 	Resent   bool    // not the first time that this release was sent: an earlier one may have been the one that worked
 }
 
-// Release gives the lock back, if the token holds it, and hands it over. The attempt counts how often the release of
-// this holding has been sent; it is kept by the caller from one call to the next.
-func (l Lock) Release(ctx context.Context, t token.Token, ttl time.Duration, sent *Attempt) (Handover, error) {
-	h, err := l.handover(ctx, releaseScript, l.wake, t.Text(), milliseconds(ttl), encoding.BinaryMarshaler(sent))
-	h.Resent = sent.n.Load() > 1
+// Release gives the lock back, if its token holds it, and hands it over.
+func (l Lock) Release(ctx context.Context, t *Releasing, ttl time.Duration) (Handover, error) {
+	h, err := l.handover(ctx, releaseScript, encoding.BinaryMarshaler(t), milliseconds(ttl))
+	h.Resent = t.sent.Load() > 1
 	return h, err
 }
 
-// Attempt counts how often go-redis has written a command. It resends one whose reply was lost and does not tell; but
-// it marshals the arguments anew each time.
-type Attempt struct{ n atomic.Int32 }
+// Releasing is a token on its way out of a lock. It counts how often go-redis has written it: go-redis resends a
+// command whose reply was lost and does not tell, but it marshals the arguments anew each time. The count goes over
+// all releases of one holding.
+type Releasing struct {
+	token.Token
+	sent atomic.Int32
+}
 
-// MarshalBinary counts, and writes the count.
-func (a *Attempt) MarshalBinary() ([]byte, error) {
-	return strconv.AppendInt(nil, int64(a.n.Add(1)), 10), nil
+// MarshalBinary returns the token's text, and counts.
+func (r *Releasing) MarshalBinary() ([]byte, error) {
+	r.sent.Add(1)
+	return []byte(r.Text()), nil
 }
 
 // Leave takes a waiter out of the queue, and releases the lock if it was granted it meanwhile.
 func (l Lock) Leave(ctx context.Context, t token.Token, ttl time.Duration) (Handover, error) {
-	return l.handover(ctx, leaveScript, l.wake, t.Text(), milliseconds(ttl))
+	return l.handover(ctx, leaveScript, t.Text(), milliseconds(ttl))
 }
 
 // ForceRelease takes the lock from whoever holds it, and hands it over.
 func (l Lock) ForceRelease(ctx context.Context, ttl time.Duration) (Handover, error) {
-	return l.handover(ctx, forceReleaseScript, l.wake, milliseconds(ttl))
+	return l.handover(ctx, forceReleaseScript, milliseconds(ttl))
 }
 
 func (l Lock) handover(ctx context.Context, script *redis.Script, args ...any) (Handover, error) {
@@ -131,7 +128,7 @@ func (l Lock) handover(ctx context.Context, script *redis.Script, args ...any) (
 // Renew extends a holding to ttl from now; it never shortens it. A fence of 0 is one that the caller does not know.
 // It returns the fence, and false if the token does not hold the lock.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (uint64, bool, error) {
-	reply, err := l.run(ctx, renewScript, l.wake, t.Text(), milliseconds(ttl), fence)
+	reply, err := l.run(ctx, renewScript, t.Text(), milliseconds(ttl), fence)
 	if err != nil {
 		return 0, false, err
 	}
@@ -147,10 +144,10 @@ type State int
 
 // The states that a beat reports.
 const (
-	Gone    State = iota // not in the queue
-	Waiting              // in the queue
-	Holding              // granted before this beat: the message did not arrive, or not yet
-	Admitted             // granted by this beat
+	Gone     State = iota // not in the queue
+	Waiting               // in the queue
+	Holding               // granted before this beat: the message did not arrive, or not yet
+	Admitted              // granted by this beat
 )
 
 // Pulse is the reply to a beat.
@@ -163,8 +160,8 @@ type Pulse struct {
 
 // Beat keeps the places of one client's waiters and tells how they stand. At most MostBeats tokens.
 func (l Lock) Beat(ctx context.Context, ttl, patience time.Duration, tokens []token.Token) (Pulse, error) {
-	args := make([]any, 3, 3+len(tokens))
-	args[0], args[1], args[2] = l.wake, milliseconds(ttl), milliseconds(patience)
+	args := make([]any, 2, 2+len(tokens))
+	args[0], args[1] = milliseconds(ttl), milliseconds(patience)
 	for _, t := range tokens {
 		args = append(args, t.Text())
 	}
@@ -204,7 +201,7 @@ const Resting = "nobody:resting"
 
 // Inspect reads the lock and at most limit of its waiters.
 func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {
-	reply, err := l.run(ctx, inspectScript, l.wake, limit)
+	reply, err := l.run(ctx, inspectScript, limit)
 	if err != nil {
 		return Snapshot{}, err
 	}

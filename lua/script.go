@@ -11,9 +11,9 @@ import (
 //go:embed scripts/*.lua
 var files embed.FS
 
-// A script is the queue, who may hold, admission, and the verb, in plain text one after the other.
-func mutexScript(verb string) *redis.Script {
-	return redis.NewScript(source("queue", "mutex", "admit", verb))
+// A script is, in plain text one after the other: the queue, who may hold, and the verb with what it needs.
+func mutexScript(parts ...string) *redis.Script {
+	return redis.NewScript(source(append([]string{"queue", "mutex"}, parts...)...))
 }
 
 // source joins files without their comments: Redis keeps the text, and it travels whenever Redis has forgotten it.
@@ -34,13 +34,13 @@ func source(names ...string) string {
 }
 
 var (
-	acquireScript      = mutexScript("acquire")
-	releaseScript      = mutexScript("release")
-	leaveScript        = mutexScript("leave")
-	renewScript        = mutexScript("renew")
-	beatScript         = mutexScript("beat")
-	forceReleaseScript = mutexScript("force_release")
-	inspectScript      = mutexScript("inspect")
+	acquireScript      = mutexScript("time", "acquire", "mutex_more", "admit", "wait", "acquire_queued")
+	releaseScript      = mutexScript("release", "time", "mutex_more", "admit", "release_queued")
+	leaveScript        = mutexScript("time", "mutex_more", "admit", "leave")
+	renewScript        = mutexScript("time", "mutex_more", "renew")
+	beatScript         = mutexScript("time", "mutex_more", "admit", "wait", "beat")
+	forceReleaseScript = mutexScript("time", "mutex_more", "admit", "force_release")
+	inspectScript      = mutexScript("time", "mutex_more", "inspect")
 	typesScript        = redis.NewScript(source("types"))
 )
 

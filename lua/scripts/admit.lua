@@ -1,10 +1,16 @@
 -- Admission: one rule, used by every script that can find something to give away.
 
-local function grant(token, ms)
-  local f = math.max(now(), (last() or 0) + 1)
-  take(token, ms)
-  record(f)
-  return digits(f)
+local SWEEP = 1000 -- dead waiters dropped in one call
+local BATCH = 128  -- waiters admitted in one call
+
+-- ms that a waiter's patience still lasts; 0 or less when it has run out.
+local function patienceleft(token)
+  return math.floor((tonumber(call('ZSCORE', alive, token) or 0) - now) / 1000)
+end
+
+local function forget(token)
+  call('ZREM', queue, token)
+  call('ZREM', alive, token)
 end
 
 -- admit(ttl, asker) drops the waiters at the head whose patience has run out and grants the head that remains, if
@@ -35,7 +41,8 @@ end
 -- tell sends a grant to the client it is for. A user without rights to the channel must not turn a release that
 -- worked into an error; the waiter finds out at its next beat.
 local function tell(g)
-  redis.pcall('PUBLISH', wake .. string.sub(g[1], 1, -24), g[1] .. ' ' .. g[2] .. ' ' .. digits(g[3]))
+  local channel = string.match(queue, '^(.-):{') .. ':wake:' .. string.sub(g[1], 1, -24)
+  redis.pcall('PUBLISH', channel, g[1] .. ' ' .. g[2] .. ' ' .. digits(g[3]))
 end
 
 -- handover admits and tells. Returns the same as admit. Whatever is wrong with the queue, what was released before
@@ -45,27 +52,4 @@ local function handover(ttl)
   if not ok then return {}, 'blocked' end
   for _, g in ipairs(grants) do tell(g) end
   return grants, state
-end
-
--- After how many ms asking can help a waiter with so many ahead: when a holding ends by itself and everybody ahead
--- has run out of patience. -1: nothing ends by itself.
-local function helps(ahead)
-  if vacant() then return 0 end
-  local ms = soonest()
-  if ms < 0 then return -1 end
-  if ahead > 0 then
-    for _, token in ipairs(call('ZRANGE', queue, 0, math.min(ahead, DEEP) - 1)) do
-      ms = math.max(ms, patienceleft(token))
-    end
-  end
-  return ms + 1
-end
-
--- Keeps the two keys of the queue for one patience and a little more, never shorter than they have. Not at every
--- call: only once more than half of that little is used up.
-local function keep(patience)
-  if call('PTTL', queue) < patience + 400 then
-    call('PEXPIRE', queue, patience + 900)
-    call('PEXPIRE', alive, patience + 900)
-  end
 end

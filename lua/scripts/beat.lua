@@ -1,27 +1,28 @@
 -- beat: one client keeps the places of its waiters of one lock, and learns what it may have missed.
 -- KEYS  queue alive fence lock
--- ARGV  wake ttl patience token...
+-- ARGV  ttl patience token...
 --       ttl: ms, the most a waiter is given; patience in ms
 -- reply fence best helps states   fence: the last one; best: index of the caller's foremost waiter, from 1, 0 if none
 --       waits; helps: ms after which asking can help that one, -1 unknown; states: one for each token:
 --       queued, granted (it held the lock before), admitted (it does now) or gone (ask again, with the ticket)
-local ttl, patience = tonumber(ARGV[2]), tonumber(ARGV[3])
+local ttl, patience = ARGV[1], ARGV[2]
+ttl, patience = tonumber(ttl), tonumber(patience)
 
 local states, best, ahead = {}, 0, nil
 local index = {}
-for i = 4, #ARGV do
+for i = 3, #ARGV do
   local token, state = ARGV[i], 'gone'
   if holds(token) then
     state = 'granted'
   else
     local rank = call('ZRANK', queue, token)
     if rank then
-      call('ZADD', alive, digits(now() + patience * 1000), token)
+      call('ZADD', alive, digits(now + patience * 1000), token)
       state = 'queued'
-      if not ahead or rank < ahead then best, ahead = i - 3, rank end
+      if not ahead or rank < ahead then best, ahead = i - 2, rank end
     end
   end
-  states[i - 3], index[token] = state, i - 3
+  states[i - 2], index[token] = state, i - 2
 end
 if ahead then keep(patience) end
 
@@ -38,6 +39,6 @@ local after = -1
 if state == 'more' then
   after = 0
 elseif best > 0 then
-  after = helps(call('ZRANK', queue, ARGV[best + 3]))
+  after = helps(call('ZRANK', queue, ARGV[best + 2]))
 end
 return { digits(before), best, after, states }

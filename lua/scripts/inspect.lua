@@ -1,10 +1,11 @@
 -- inspect: who holds, who waits. Changes nothing.
 -- KEYS  queue alive fence lock
--- ARGV  wake limit
+-- ARGV  limit
 --       limit: the most waiters to list
 -- reply now fence holders waiting waiters   now: µs of server time; holders: {token fence ms-left} each; waiting: how
 --       many in all; waiters: {token ticket alive} each, in order, alive in µs of server time
-local limit = tonumber(ARGV[2])
+local limit = ARGV[1]
+limit = tonumber(limit)
 
 local waiters = {}
 if limit > 0 then
@@ -13,4 +14,4 @@ if limit > 0 then
     waiters[#waiters + 1] = { list[i], digits(tonumber(list[i + 1])), digits(tonumber(call('ZSCORE', alive, list[i]) or 0)) }
   end
 end
-return { digits(now()), digits(last() or 0), holders(), call('ZCARD', queue), waiters }
+return { digits(now), digits(last() or 0), holders(), call('ZCARD', queue), waiters }

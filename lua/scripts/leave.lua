@@ -1,9 +1,9 @@
 -- leave: takes a waiter out of the queue and, if it had been granted the lock meanwhile, releases that.
 -- KEYS  queue alive fence lock
--- ARGV  wake token ttl
+-- ARGV  token ttl
 --       ttl: ms, the most a waiter is given
 -- reply released state grants   as release
-local token, ttl = select(2, unpack(ARGV))
+local token, ttl = ARGV[1], ARGV[2]
 
 local mine = holds(token)
 if mine then drop(token) end

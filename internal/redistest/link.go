@@ -1,0 +1,193 @@
+package redistest
+
+import (
+	"bytes"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// Link stands between clients and a server and fails on demand.
+type Link struct {
+	network, addr string
+	listener      net.Listener
+	path          string
+
+	mu     sync.Mutex
+	change *sync.Cond               // on mu: something below has changed
+	conns  map[*connection]struct{} // guarded by mu
+	hung   bool                     // guarded by mu: nothing passes
+	deaf   bool                     // guarded by mu: what is published vanishes
+	cut    bool                     // guarded by mu: connections are refused
+	lose   int                      // guarded by mu: replies still to be lost
+	lost   int                      // guarded by mu: replies lost
+	closed bool                     // guarded by mu
+	tasks  sync.WaitGroup
+}
+
+type connection struct {
+	client, server net.Conn
+	subscriber     bool // guarded by the link's mu
+	scripted       bool // guarded by the link's mu: the last request ran a script
+}
+
+// NewLink returns a link to a server; it works at first.
+func NewLink(tb testing.TB, s *Server) *Link {
+	tb.Helper()
+	path := filepath.Join(tempDir(tb), "l")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l := &Link{network: s.network, addr: s.addr, listener: listener, path: path, conns: map[*connection]struct{}{}}
+	l.change = sync.NewCond(&l.mu)
+	l.tasks.Go(l.accept)
+	tb.Cleanup(l.close)
+	return l
+}
+
+// Addr is the path of the link's Unix socket.
+func (l *Link) Addr() string { return l.path }
+
+// Hang lets nothing pass any more, without a word; what is sent meanwhile arrives after Mend.
+func (l *Link) Hang() { l.set(func() { l.hung = true }) }
+
+// Deafen makes everything vanish that the server sends to subscribers, now and on new connections.
+func (l *Link) Deafen() { l.set(func() { l.deaf = true }) }
+
+// Cut breaks every connection and refuses new ones.
+func (l *Link) Cut() {
+	l.set(func() { l.cut = true })
+	l.Break()
+}
+
+// Break breaks every connection; new ones work.
+func (l *Link) Break() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		c.close()
+	}
+}
+
+// LoseReplies has the server's replies to the next n scripts vanish, and their connections with them: the script ran,
+// and nobody heard.
+func (l *Link) LoseReplies(n int) { l.set(func() { l.lose = n }) }
+
+// Lost returns how many replies were lost so far.
+func (l *Link) Lost() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
+
+// Mend ends every fault.
+func (l *Link) Mend() { l.set(func() { l.hung, l.deaf, l.cut, l.lose = false, false, false, 0 }) }
+
+func (l *Link) set(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+	l.change.Broadcast()
+}
+
+func (l *Link) close() {
+	_ = l.listener.Close()
+	l.set(func() { l.closed = true })
+	l.Break()
+	l.tasks.Wait()
+}
+
+func (l *Link) accept() {
+	for {
+		client, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		l.mu.Lock()
+		refuse := l.cut || l.closed
+		l.mu.Unlock()
+		if refuse {
+			_ = client.Close()
+			continue
+		}
+		server, err := net.Dial(l.network, l.addr)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		c := &connection{client: client, server: server}
+		l.mu.Lock()
+		l.conns[c] = struct{}{}
+		l.mu.Unlock()
+		l.tasks.Go(func() { l.pump(c, c.client, c.server, l.request) })
+		l.tasks.Go(func() { l.pump(c, c.server, c.client, l.reply) })
+	}
+}
+
+func (c *connection) close() {
+	_ = c.client.Close()
+	_ = c.server.Close()
+}
+
+// pump carries bytes one way, as long as pass lets it.
+func (l *Link) pump(c *connection, from, to net.Conn, pass func(*connection, []byte) verdict) {
+	defer func() {
+		c.close()
+		l.mu.Lock()
+		delete(l.conns, c)
+		l.mu.Unlock()
+	}()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		l.mu.Lock()
+		for l.hung && !l.closed {
+			l.change.Wait()
+		}
+		v := pass(c, buffer[:n])
+		l.mu.Unlock()
+		switch v {
+		case swallow:
+			continue
+		case hangUp:
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+type verdict int
+
+const (
+	forward verdict = iota
+	swallow
+	hangUp
+)
+
+// request looks at what a client sends. The caller holds mu.
+func (l *Link) request(c *connection, data []byte) verdict {
+	lower := bytes.ToLower(data[:min(len(data), 128)])
+	c.subscriber = c.subscriber || bytes.Contains(lower, []byte("\r\nsubscribe\r\n"))
+	c.scripted = bytes.Contains(lower, []byte("\r\nevalsha\r\n")) || bytes.Contains(lower, []byte("\r\neval\r\n"))
+	return forward
+}
+
+// reply looks at what the server sends. The caller holds mu. A script that the server does not know was not run.
+func (l *Link) reply(c *connection, data []byte) verdict {
+	switch {
+	case l.deaf && c.subscriber:
+		return swallow
+	case l.lose > 0 && c.scripted && !bytes.HasPrefix(data, []byte("-NOSCRIPT")):
+		l.lose--
+		l.lost++
+		return hangUp
+	}
+	return forward
+}

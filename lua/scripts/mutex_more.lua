@@ -1,0 +1,39 @@
+-- What a mutex is, for those who do not find it idle.
+
+local owner = call('GET', lock)
+
+local function holds(token) return owner == token end
+
+-- Is there anything to give away? Only then is the head of the queue in the way, and judged.
+local function vacant() return not owner end
+
+-- Does what is vacant suffice for this waiter?
+local function fits() return true end
+
+-- Every grant to a waiter is made here. The fence comes first: it can have the wrong type, the lock cannot.
+local function grant(token, ms)
+  local f = mark()
+  call('SET', lock, token, 'NX', 'PX', ms)
+  owner = token
+  return f
+end
+
+local function extend(_, ms)
+  if call('PTTL', lock) < ms then call('PEXPIRE', lock, ms) end
+end
+
+local function drop()
+  call('DEL', lock)
+  owner = false
+end
+
+-- The fence of the holder is the last one, for nobody was granted the lock since.
+local function fenceof() return last() or now end
+
+-- ms until a holding ends by itself; -1 if none will.
+local function soonest() return call('PTTL', lock) end
+
+local function holders()
+  if not owner then return {} end
+  return { { owner, digits(last() or 0), call('PTTL', lock) } }
+end

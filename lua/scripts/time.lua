@@ -1,0 +1,24 @@
+-- Time and fences.
+
+local DAY = 86400000 -- ms: how long the fence outlives the last grant
+
+local t = call('TIME')
+local now = t[1] * 1000000 + t[2] -- µs; a double is exact below 2^53
+
+-- A number in full: tostring and .. round to 14 digits, which would merge the places of one 100 µs.
+local function digits(n) return string.format('%.0f', n) end
+
+-- The last fence; nil if there is none.
+local function last() return tonumber(call('GET', fence) or nil) end
+
+-- Sets and returns the next fence. It starts from the time, so it grows across lost data too; and from the last one,
+-- so it grows when the clock steps back.
+local function mark()
+  local f = digits(now)
+  local was = tonumber(call('SET', fence, f, 'PX', DAY, 'GET') or 0)
+  if was >= now then
+    f = digits(was + 1)
+    call('SET', fence, f, 'PX', DAY)
+  end
+  return f
+end

@@ -1,0 +1,26 @@
+-- Waiting: for the verbs that put a waiter into the queue or keep it there.
+
+local DEEP = 128 -- waiters looked at to say when asking can help
+
+-- After how many ms asking can help a waiter with so many ahead: when a holding ends by itself and everybody ahead
+-- has run out of patience. -1: nothing ends by itself.
+local function helps(ahead)
+  if vacant() then return 0 end
+  local ms = soonest()
+  if ms < 0 then return -1 end
+  if ahead > 0 then
+    for _, token in ipairs(call('ZRANGE', queue, 0, math.min(ahead, DEEP) - 1)) do
+      ms = math.max(ms, patienceleft(token))
+    end
+  end
+  return ms + 1
+end
+
+-- Keeps the two keys of the queue for one patience and a little more, never shorter than they have. Not at every
+-- call: only once more than half of that little is used up.
+local function keep(patience)
+  if call('PTTL', queue) < patience + 400 then
+    call('PEXPIRE', queue, patience + 900)
+    call('PEXPIRE', alive, patience + 900)
+  end
+end
