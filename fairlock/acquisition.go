@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -25,7 +27,7 @@ func (l lock) acquire(ctx context.Context, op string, try bool) (*Lease, error) 
 	if err != nil {
 		return nil, l.wrap(op, err)
 	}
-	w := &waiter{lock: l, token: t, began: l.client.clock.Now(), signal: make(chan struct{}, 1)}
+	w := &waiter{lock: l, token: &lua.Leaving{Token: t}, began: l.client.clock.Now(), signal: make(chan struct{}, 1)}
 	if err := l.client.join(w); err != nil {
 		return nil, l.wrap(op, err)
 	}
@@ -42,14 +44,13 @@ func (l lock) acquire(ctx context.Context, op string, try bool) (*Lease, error) 
 // waiter is one acquisition until its lease begins.
 type waiter struct {
 	lock
-	token  token.Token
+	token  *lua.Leaving
 	began  time.Time
 	line   *line
 	signal chan struct{} // has room for one: something below has changed
 
 	// Of the goroutine that waits:
 	asked  bool       // something was sent
-	unsure bool       // something was sent and not answered: it may be carried out late
 	ticket lua.Ticket // 0 until it was queued
 
 	mu     sync.Mutex
@@ -84,7 +85,7 @@ func (w *waiter) wait(ctx context.Context) (*Lease, error) {
 		case err == nil:
 			pause = backoff{}
 		case w.ticket != 0 && transient(err) && ctx.Err() == nil && w.client.life.Err() == nil:
-			w.client.log.DebugContext(ctx, "waiter will ask again", "lock", w.name, "token", w.token, "err", err)
+			w.client.log.DebugContext(ctx, "waiter will ask again", "lock", w.name, "token", w.token.Token, "err", err)
 			w.askAfter(pause.next())
 		default:
 			return nil, w.giveUp(err)
@@ -108,20 +109,20 @@ func (w *waiter) request(ctx context.Context, try bool) (*Lease, error) {
 	heard := w.client.ear.ups()
 	w.setAsking(true)
 	defer w.setAsking(false)
-	ask := lua.Ask{Token: w.token, TTL: w.ttl, Patience: w.client.cfg.WaiterTTL, Bound: w.maxWaiters, Ticket: w.ticket, Try: try}
+	ask := lua.Ask{Token: w.token.Token, TTL: w.ttl, Patience: w.client.cfg.WaiterTTL, Bound: w.maxWaiters, Ticket: w.ticket, Try: try}
 	if w.ticket != 0 {
 		ask.Bound = 0 // it has been let in before
 	}
 	w.asked = true
 	sent := w.client.clock.Now()
-	answer, err := await(ctx, w.client, 0, func() (lua.Answer, error) {
-		defer w.line.shut()
-		return w.redis.Acquire(ctx, ask)
-	})
-	if err != nil {
-		w.unsure = w.unsure || !refused(err)
-		return nil, err
+	r := await(ctx, w.client, 0, func(rdb redis.Scripter) (lua.Answer, error) { return w.redis.Via(rdb).Acquire(ctx, ask) }, w.line.shut)
+	if r.doubt {
+		w.token.Unsure = true
 	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	answer := r.value
 	switch answer.Outcome {
 	case lua.Granted:
 		return w.granted(answer.Fence, sent, w.ttl, false)
@@ -272,7 +273,7 @@ func (w *waiter) deaf() bool {
 // giveUp leaves the queue. It waits a moment for Redis to have done it, so that a caller who looks finds nothing.
 func (w *waiter) giveUp(err error) error {
 	call(w.client.trace.Left, LeftInfo{Event: w.event(), Wait: w.client.clock.Now().Sub(w.began), Err: err})
-	if !w.asked || w.ticket == 0 && !w.unsure {
+	if !w.asked || w.ticket == 0 && !w.token.Unsure {
 		return err // Redis has no trace of it
 	}
 	done := make(chan struct{})
@@ -294,11 +295,11 @@ func (w *waiter) giveUp(err error) error {
 func (w *waiter) leave() {
 	ctx := context.WithoutCancel(w.client.life)
 	until := w.client.clock.Now().Add(max(w.ttl, w.client.cfg.WaiterTTL))
-	again := w.unsure
+	again := w.token.Unsure
 	var pause backoff
 	for {
 		w.line.gate <- struct{}{}
-		h, err := w.redis.Leave(ctx, w.token, w.ttl)
+		h, err := w.redis.Leave(ctx, w.token, w.ttl, 0)
 		w.line.shut()
 		if err == nil {
 			w.client.settle(w.lock, w.token, h)
@@ -311,13 +312,13 @@ func (w *waiter) leave() {
 			continue
 		}
 		if !transient(err) || w.client.clock.Now().After(until) || !w.client.pause(pause.next()) {
-			w.client.log.Warn("waiter could not leave; its place expires", "lock", w.name, "token", w.token, "err", err)
+			w.client.log.Warn("waiter could not leave; its place expires", "lock", w.name, "token", w.token.Token, "err", err)
 			return
 		}
 	}
 }
 
-func (w *waiter) event() Event { return Event{Name: w.name, Token: w.token} }
+func (w *waiter) event() Event { return Event{Name: w.name, Token: w.token.Token} }
 
 // join registers a waiter before its first request: it may be granted the lock before it hears that it is queued.
 func (c *Client) join(w *waiter) error {
@@ -334,7 +335,7 @@ func (c *Client) join(w *waiter) error {
 		c.lines[key] = w.line
 	}
 	w.line.users++
-	c.waiters[w.token] = w
+	c.waiters[w.token.Token] = w
 	return nil
 }
 
@@ -350,7 +351,7 @@ func (c *Client) part(w *waiter) {
 		w.line.remove(w)
 	}
 	c.mu.Lock()
-	delete(c.waiters, w.token)
+	delete(c.waiters, w.token.Token)
 	if w.line.users--; w.line.users == 0 {
 		delete(c.lines, w.redis.Key())
 	}

@@ -4,20 +4,43 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// await runs call in a goroutine of its own and waits for it no longer than ctx, the client and limit last (0: no
-// limit), because go-redis does not interrupt a call when its ctx ends. A call left behind ends by itself. The caller
-// is inside a task.
-func await[T any](ctx context.Context, c *Client, limit time.Duration, call func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
+// reply is what became of a call.
+type reply[T any] struct {
+	value T
+	err   error
+	doubt bool // something was sent that was not answered: Redis may carry it out late
+}
+
+// await makes a call and waits for it no longer than ctx, the client and limit last (0: no limit), because go-redis
+// does not interrupt a call when its ctx ends. A call left behind ends by itself; done is run when none is under way
+// any more. A call may be made twice. The caller is inside a task.
+func await[T any](
+	ctx context.Context, c *Client, limit time.Duration, call func(redis.Scripter) (T, error), done func(),
+) reply[T] {
+	c.direct.calls.Add(1)
+	finish := func() {
+		c.direct.calls.Add(-1)
+		done()
 	}
-	answer := make(chan result, 1)
+	var doubt bool
+	if c.direct.alone(limit) {
+		value, err := call(c.direct.rdb)
+		if err == nil || refused(err) {
+			finish()
+			return reply[T]{value, err, false}
+		}
+		doubt = true
+		c.direct.slow()
+	}
+	answer := make(chan reply[T], 1)
 	c.work(func() {
-		v, err := call()
-		answer <- result{v, err}
+		defer finish()
+		value, err := call(c.rdb)
+		answer <- reply[T]{value, err, doubt || err != nil && !refused(err)}
 	})
 	var over chan struct{}
 	if limit > 0 {
@@ -25,17 +48,18 @@ func await[T any](ctx context.Context, c *Client, limit time.Duration, call func
 		timer := c.clock.AfterFunc(limit, func() { close(over) })
 		defer timer.Stop()
 	}
-	var none T
+	left := reply[T]{doubt: true}
 	select {
 	case r := <-answer:
-		return r.value, r.err
+		return r
 	case <-ctx.Done():
-		return none, ended(ctx)
+		left.err = ended(ctx)
 	case <-c.life.Done():
-		return none, ErrClosed
+		left.err = ErrClosed
 	case <-over:
-		return none, fmt.Errorf("%w: no answer within %v", ErrUnreachable, limit)
+		left.err = fmt.Errorf("%w: no answer within %v", ErrUnreachable, limit)
 	}
+	return left
 }
 
 // mostSpare is how many workers a client keeps that have nothing to do.
@@ -56,16 +80,16 @@ func (c *Client) work(f func()) {
 
 // serve does further work until there are enough other workers, or the client is closed.
 func (c *Client) serve() {
-	if c.spare.Add(1) <= mostSpare {
-		for {
-			select {
-			case f := <-c.idle:
-				f()
-				continue
-			case <-c.life.Done():
-			}
-			break
+	defer c.spare.Add(-1)
+	if c.spare.Add(1) > mostSpare {
+		return
+	}
+	for {
+		select {
+		case f := <-c.idle:
+			f()
+		case <-c.life.Done():
+			return
 		}
 	}
-	c.spare.Add(-1)
 }

@@ -30,12 +30,13 @@ type Client struct {
 	log   *slog.Logger
 	trace *Trace
 
-	life  context.Context // ends with cause ErrClosed when Close is called
-	end   context.CancelCauseFunc
-	tasks sync.WaitGroup // calls and goroutines under way; grows under mu while not closed, or from inside a task
-	ear   *ear
-	idle  chan func()  // to workers that wait for work
-	spare atomic.Int32 // such workers
+	life   context.Context // ends with cause ErrClosed when Close is called
+	end    context.CancelCauseFunc
+	tasks  sync.WaitGroup // calls and goroutines under way; grows under mu while not closed, or from inside a task
+	ear    *ear
+	direct direct
+	idle   chan func()  // to workers that wait for work
+	spare  atomic.Int32 // such workers
 
 	mu      sync.Mutex
 	closed  bool                    // guarded by mu
@@ -61,6 +62,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 		leases:  map[*Lease]struct{}{},
 	}
 	c.idle = make(chan func())
+	c.direct.limit(rdb)
 	c.life, c.end = context.WithCancelCause(context.Background())
 	c.ear = &ear{client: c, channel: lua.WakeChannel(cfg.Namespace, cfg.Name)}
 	return c, nil
@@ -144,7 +146,7 @@ func (c *Client) deliver(grants ...lua.Grant) {
 
 // settle does what a release leaves to do: wakes our own waiters at once, and goes on if the queue was not served
 // in one call.
-func (c *Client) settle(l lock, t token.Token, h lua.Handover) {
+func (c *Client) settle(l lock, t *lua.Leaving, h lua.Handover) {
 	c.deliver(h.Grants...)
 	if !h.More {
 		return
@@ -152,7 +154,7 @@ func (c *Client) settle(l lock, t token.Token, h lua.Handover) {
 	c.background(func() {
 		for h.More {
 			var err error
-			if h, err = l.redis.Leave(c.life, t, l.ttl); err != nil {
+			if h, err = l.redis.Leave(c.life, t, l.ttl, 0); err != nil {
 				return // the waiters' beats go on
 			}
 			c.deliver(h.Grants...)

@@ -40,7 +40,7 @@ type Waiter struct {
 }
 
 func (l lock) inspect(ctx context.Context) (State, error) {
-	snap, err := request(ctx, l, "inspect", func() (lua.Snapshot, error) { return l.redis.Inspect(ctx, MaxInspected) })
+	snap, err := request(ctx, l, "inspect", func(redis lua.Lock) (lua.Snapshot, error) { return redis.Inspect(ctx, MaxInspected) })
 	if err != nil {
 		return State{}, err
 	}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -17,7 +19,7 @@ import (
 // Done closes before anyone else can get the lock, whether Redis answers or not.
 type Lease struct {
 	lock
-	token lua.Releasing
+	token *lua.Leaving
 	fence uint64
 	began time.Time
 
@@ -46,9 +48,9 @@ func believed(sent time.Time, given, ttl time.Duration) time.Time {
 func lost(why error) error { return fmt.Errorf("%w: %w", ErrLost, why) }
 
 // newLease begins a lease that was given at some moment after sent. If it is over already it returns ErrExpired.
-func newLease(l lock, t token.Token, fence uint64, sent time.Time, given time.Duration) (*Lease, error) {
+func newLease(l lock, t *lua.Leaving, fence uint64, sent time.Time, given time.Duration) (*Lease, error) {
 	now := l.client.clock.Now()
-	lease := &Lease{lock: l, token: lua.Releasing{Token: t}, fence: fence, began: now, deadline: believed(sent, given, l.ttl)}
+	lease := &Lease{lock: l, token: t, fence: fence, began: now, deadline: believed(sent, given, l.ttl)}
 	if !now.Before(lease.deadline) {
 		return nil, lost(ErrExpired)
 	}
@@ -186,17 +188,11 @@ func (l *Lease) unlock(ctx context.Context) error {
 	if left <= 0 {
 		return lost(ErrExpired) // while earlier calls could not reach Redis
 	}
-	h, err := await(ctx, l.client, left, func() (lua.Handover, error) {
-		h, err := l.redis.Release(ctx, &l.token, l.ttl)
-		if err == nil {
-			l.client.settle(l.lock, l.Token(), h)
-		}
-		return h, err
-	})
+	r := await(ctx, l.client, left, func(rdb redis.Scripter) (lua.Handover, error) { return l.release(ctx, rdb) }, func() {})
 	switch {
-	case err != nil:
-		return err
-	case !h.Released && !h.Resent:
+	case r.err != nil:
+		return r.err
+	case !r.value.Released && !r.value.Resent:
 		cause := lost(ErrTaken)
 		l.reportLoss(cause)
 		return cause
@@ -205,6 +201,19 @@ func (l *Lease) unlock(ctx context.Context) error {
 		call(l.client.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: l.client.clock.Now().Sub(l.began)})
 	}
 	return nil
+}
+
+// release gives the lock back. If an acquire of this token went astray it is buried as well.
+func (l *Lease) release(ctx context.Context, rdb redis.Scripter) (h lua.Handover, err error) {
+	if l.token.Unsure {
+		h, err = l.redis.Via(rdb).Leave(ctx, l.token, l.ttl, l.client.cfg.WaiterTTL)
+	} else {
+		h, err = l.redis.Via(rdb).Release(ctx, l.token, l.ttl)
+	}
+	if err == nil {
+		l.client.settle(l.lock, l.token, h)
+	}
+	return h, err
 }
 
 func (l *Lease) isReleased() bool {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -30,7 +32,7 @@ func (l lock) wrap(op string, err error) error {
 }
 
 // request is one call to Redis that ctx bounds and that needs no undoing: inspect, force-release, resume.
-func request[T any](ctx context.Context, l lock, op string, send func() (T, error)) (T, error) {
+func request[T any](ctx context.Context, l lock, op string, send func(lua.Lock) (T, error)) (T, error) {
 	var none T
 	if l.fault != nil {
 		return none, l.wrap(op, l.fault)
@@ -42,15 +44,15 @@ func request[T any](ctx context.Context, l lock, op string, send func() (T, erro
 		return none, l.wrap(op, err)
 	}
 	defer l.client.tasks.Done()
-	v, err := await(ctx, l.client, 0, send)
-	return v, l.wrap(op, err)
+	r := await(ctx, l.client, 0, func(rdb redis.Scripter) (T, error) { return send(l.redis.Via(rdb)) }, func() {})
+	return r.value, l.wrap(op, r.err)
 }
 
 func (l lock) forceRelease(ctx context.Context) (bool, error) {
-	h, err := request(ctx, l, "force-release", func() (lua.Handover, error) {
-		h, err := l.redis.ForceRelease(ctx, l.ttl)
+	h, err := request(ctx, l, "force-release", func(redis lua.Lock) (lua.Handover, error) {
+		h, err := redis.ForceRelease(ctx, l.ttl)
 		if err == nil {
-			l.client.settle(l, token.Token{}, h)
+			l.client.settle(l, &lua.Leaving{}, h)
 		}
 		return h, err
 	})
@@ -65,8 +67,8 @@ func (l lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
 		l.blame(&FieldError{"token", "must not be the zero Token"})
 	}
 	sent := l.client.clock.Now()
-	fence, err := request(ctx, l, "resume", func() (uint64, error) {
-		fence, ok, err := l.redis.Renew(ctx, t, l.ttl, 0)
+	fence, err := request(ctx, l, "resume", func(redis lua.Lock) (uint64, error) {
+		fence, ok, err := redis.Renew(ctx, t, l.ttl, 0)
 		if err == nil && !ok {
 			err = lost(ErrTaken)
 		}
@@ -75,6 +77,6 @@ func (l lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	lease, err := newLease(l, t, fence, sent, l.ttl)
+	lease, err := newLease(l, &lua.Leaving{Token: t}, fence, sent, l.ttl)
 	return lease, l.wrap("resume", err)
 }

@@ -119,7 +119,7 @@ func (n *line) beat() {
 func (n *line) beatFor(waiters []*waiter, ttl time.Duration) {
 	tokens := make([]token.Token, len(waiters))
 	for i, w := range waiters {
-		tokens[i] = w.token
+		tokens[i] = w.token.Token
 	}
 	sent := n.client.clock.Now()
 	pulse, err := n.redis.Beat(n.client.life, ttl, n.client.cfg.WaiterTTL, tokens)
@@ -149,7 +149,7 @@ func (n *line) unheard(w *waiter) {
 	}
 	defer n.client.tasks.Done()
 	n.client.ear.missed()
-	n.client.log.Warn("wake-up was lost; a beat found the grant", "lock", n.name, "token", w.token)
+	n.client.log.Warn("wake-up was lost; a beat found the grant", "lock", n.name, "token", w.token.Token)
 	call(n.client.trace.WakeLost, w.event())
 	w.poke()
 }

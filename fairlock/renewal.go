@@ -3,6 +3,8 @@ package fairlock
 import (
 	"context"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // mostRenewals is how many renewals of a lease may be under way at once: one that hangs on a dead connection must not
@@ -44,7 +46,7 @@ func (l *Lease) tick() {
 	l.schedule(now) // the next one, should this one hang or fail; the deadline otherwise
 	l.mu.Unlock()
 
-	_ = l.renew(l.life) // the next one, or the deadline, answers for it
+	_ = l.renew(l.life, l.client.rdb) // the next one, or the deadline, answers for it
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,9 +58,9 @@ func (l *Lease) tick() {
 
 // renew asks Redis once and draws the conclusion. An answer that comes after Unlock changes nothing: the script
 // compares the token, so nothing extends a lock that was released.
-func (l *Lease) renew(ctx context.Context) error {
+func (l *Lease) renew(ctx context.Context, rdb redis.Scripter) error {
 	sent := l.client.clock.Now()
-	_, ok, err := l.redis.Renew(ctx, l.Token(), l.ttl, l.fence)
+	_, ok, err := l.redis.Via(rdb).Renew(ctx, l.Token(), l.ttl, l.fence)
 	switch {
 	case err != nil:
 		l.failed(err)
@@ -112,9 +114,9 @@ func (l *Lease) renewNow(ctx context.Context) error {
 	}
 	defer l.client.tasks.Done()
 	left := l.Deadline().Sub(l.client.clock.Now())
-	_, err := await(ctx, l.client, left, func() (struct{}, error) { return struct{}{}, l.renew(ctx) })
+	r := await(ctx, l.client, left, func(rdb redis.Scripter) (struct{}, error) { return struct{}{}, l.renew(ctx, rdb) }, func() {})
 	if cause := l.Err(); cause != nil {
 		return cause
 	}
-	return err
+	return r.err
 }

@@ -25,6 +25,12 @@ func Mutex(rdb redis.Scripter, namespace, name string) Lock {
 	return Lock{rdb: rdb, keys: MutexKeys(namespace, name).list()}
 }
 
+// Via returns the same lock, reached by another client of the same server.
+func (l Lock) Via(rdb redis.Scripter) Lock {
+	l.rdb = rdb
+	return l
+}
+
 // Ask is what a waiter asks for.
 type Ask struct {
 	Token    token.Token
@@ -86,30 +92,34 @@ type Handover struct {
 	Resent   bool    // not the first time that this release was sent: an earlier one may have been the one that worked
 }
 
-// Release gives the lock back, if its token holds it, and hands it over.
-func (l Lock) Release(ctx context.Context, t *Releasing, ttl time.Duration) (Handover, error) {
+// Release gives the lock back, if the token holds it, and hands it over.
+func (l Lock) Release(ctx context.Context, t *Leaving, ttl time.Duration) (Handover, error) {
 	h, err := l.handover(ctx, releaseScript, encoding.BinaryMarshaler(t), milliseconds(ttl))
 	h.Resent = t.sent.Load() > 1
 	return h, err
 }
 
-// Releasing is a token on its way out of a lock. It counts how often go-redis has written it: go-redis resends a
-// command whose reply was lost and does not tell, but it marshals the arguments anew each time. The count goes over
-// all releases of one holding.
-type Releasing struct {
+// Leave takes a waiter out of the queue, and releases the lock if the token holds it. If bury is not 0, an acquire of
+// this token that went astray and arrives within bury is refused: nobody would hear of the grant.
+func (l Lock) Leave(ctx context.Context, t *Leaving, ttl, bury time.Duration) (Handover, error) {
+	h, err := l.handover(ctx, leaveScript, encoding.BinaryMarshaler(t), milliseconds(ttl), milliseconds(bury))
+	h.Resent = t.sent.Load() > 1
+	return h, err
+}
+
+// Leaving is a token on its way out. It counts how often go-redis has written it: go-redis resends a command whose
+// reply was lost and does not tell, but it marshals the arguments anew each time. The count goes over all releases of
+// one acquisition.
+type Leaving struct {
 	token.Token
-	sent atomic.Int32
+	Unsure bool // an acquire of this token was sent and not answered
+	sent   atomic.Int32
 }
 
 // MarshalBinary returns the token's text, and counts.
-func (r *Releasing) MarshalBinary() ([]byte, error) {
-	r.sent.Add(1)
-	return []byte(r.Text()), nil
-}
-
-// Leave takes a waiter out of the queue, and releases the lock if it was granted it meanwhile.
-func (l Lock) Leave(ctx context.Context, t token.Token, ttl time.Duration) (Handover, error) {
-	return l.handover(ctx, leaveScript, t.Text(), milliseconds(ttl))
+func (t *Leaving) MarshalBinary() ([]byte, error) {
+	t.sent.Add(1)
+	return []byte(t.Text()), nil
 }
 
 // ForceRelease takes the lock from whoever holds it, and hands it over.

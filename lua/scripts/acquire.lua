@@ -9,8 +9,8 @@
 --     | full waiters
 local token, ttl, patience, bound, ticket = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
--- An idle lock: nobody holds it, nobody stands before the asker.
-if ticket == '0' and call('EXISTS', lock, queue) == 0 then
+-- An idle lock: nobody holds it, nobody stands before the asker, nobody is buried.
+if ticket == '0' and call('EXISTS', lock, queue, alive) == 0 then
   local f = mark()
   call('SET', lock, token, 'NX', 'PX', ttl)
   return { 'granted', f }

@@ -1,0 +1,53 @@
+package fairlock
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// quick is how long a direct call may take: less than the 100 ms in which Lock returns when its ctx ends.
+	quick = 50 * time.Millisecond
+	// patient is the least limit of a call that may begin directly: go-redis may first wait for a connection.
+	patient = 5 * time.Second
+	// wary is how long no call is made directly after one took too long.
+	wary = 10 * time.Second
+)
+
+// direct makes calls in the caller's own goroutine. A call that is alone is a quarter faster so: waking another
+// goroutine wakes another processor, which then competes with Redis's answer. Because go-redis does not interrupt a
+// call, a direct one has a short limit of its own; when it is over, the call is made again, in another goroutine. All
+// scripts can bear that.
+type direct struct {
+	rdb   *redis.Client // with the limit; nil if the client cannot be limited
+	calls atomic.Int32  // under way, direct or not
+	until atomic.Int64  // Unix nanoseconds before which no call is made directly
+}
+
+// limit prepares for direct calls on a plain client. Others (cluster, ring, wrappers) are left as they are.
+func (d *direct) limit(rdb Redis) {
+	plain, ok := rdb.(*redis.Client)
+	if !ok {
+		return
+	}
+	timeout := quick
+	if own := plain.Options().ReadTimeout; own > 0 {
+		timeout = min(timeout, own)
+	}
+	d.rdb = plain.WithTimeout(timeout)
+	d.rdb.Options().MaxRetries = 0 // a copy, not the user's
+}
+
+// alone reports whether a call may be made directly. The caller has counted it in calls.
+func (d *direct) alone(limit time.Duration) bool {
+	if d.rdb == nil || d.calls.Load() != 1 || limit > 0 && limit < patient {
+		return false
+	}
+	until := d.until.Load()
+	return until == 0 || time.Now().UnixNano() > until
+}
+
+// slow notes that Redis or the way to it is slow.
+func (d *direct) slow() { d.until.Store(time.Now().Add(wary).UnixNano()) }
