@@ -164,7 +164,7 @@ func (w *waiter) queued(a lua.Answer, sent time.Time, heard uint64) {
 	w.line.add(w)
 	if w.client.ear.listen() != heard {
 		// The subscription came up after the question was sent: what was said in between, nobody heard.
-		w.client.background(w.line.beat)
+		w.client.background(w.line.catchUp)
 	}
 }
 

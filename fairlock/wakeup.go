@@ -102,7 +102,7 @@ func (e *ear) hears() {
 	}
 	e.client.mu.Unlock()
 	for _, n := range lines {
-		e.client.background(n.beat)
+		e.client.background(n.catchUp)
 	}
 }
 
