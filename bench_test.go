@@ -99,37 +99,3 @@ func BenchmarkParallel(b *testing.B) {
 		run(b, func(i int, name string) error { return ourPair(ctx, ours[i], name) })
 	})
 }
-
-func newClient(tb testing.TB, rdb fairlock.Redis, cfg fairlock.Config) *fairlock.Client {
-	tb.Helper()
-	c, err := fairlock.New(rdb, cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = c.Close() })
-	return c
-}
-func BenchmarkHop(b *testing.B) {
-	server := redistest.StartTCP(b)
-	rdb := server.Client()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	b.Run("floor", func(b *testing.B) {
-		for i := range b.N {
-			if err := floorPair(ctx, rdb, b.Name()+strconv.Itoa(i), "token"+strconv.Itoa(i)); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("hop", func(b *testing.B) {
-		for i := range b.N {
-			d := make(chan struct{})
-			name, token := b.Name()+strconv.Itoa(i), "token"+strconv.Itoa(i)
-			go func() { rdb.Do(ctx, "set", name, token, "nx", "px", 10000).Err(); close(d) }()
-			<-d
-			d = make(chan struct{})
-			go func() { compareAndDelete.Run(ctx, rdb, []string{name}, token).Int(); close(d) }()
-			<-d
-		}
-	})
-}

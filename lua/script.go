@@ -47,7 +47,16 @@ var (
 // run calls a script by its hash, and by its text if the server does not know it (SCRIPT FLUSH, restart, failover).
 // That, too, is why every script may run twice.
 func (l Lock) run(ctx context.Context, script *redis.Script, args ...any) ([]any, error) {
-	reply, err := script.Run(ctx, l.rdb, l.keys, args...).Slice()
+	cmd := script.EvalSha(ctx, l.rdb, l.keys, args...)
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		for _, a := range args {
+			if t, ok := a.(*Leaving); ok {
+				t.sent.Add(-1) // it was not run
+			}
+		}
+		cmd = script.Eval(ctx, l.rdb, l.keys, args...)
+	}
+	reply, err := cmd.Slice()
 	if err != nil {
 		return nil, l.explain(ctx, err)
 	}

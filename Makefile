@@ -1,0 +1,59 @@
+# Go is all that must be there before: `make test` gets the rest, or says in one line what to install.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help test check vet format lint unit fmt bench demo tools
+
+# Runs a command in every module of the workspace, as go.work lists them.
+each = @set -euo pipefail; go list -m -f '{{.Dir}}' | while read -r dir; do \
+	(set -x; cd "$$dir"; $(1)) </dev/null; done
+
+linter_version := 2.15.0
+linter := $(CURDIR)/.bin/golangci-lint
+
+# Longer than the slowest package takes on a slow machine, shorter than a person waits.
+timeout := 10m
+
+# Whatever the caller's environment says: the workspace counts, and a clone that belongs to somebody else builds too.
+export GOWORK :=
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: tools check unit ## install what is missing; vet, format, lint; every test of every module with -race
+
+check: vet format lint ## vet, format and lint, without the tests
+
+vet: ## go vet
+	$(call each,go vet ./...)
+
+format: ## fail if gofmt would change something
+	@files=$$(gofmt -l .); test -z "$$files" || { echo "not gofmt'ed (make fmt does it):"; echo "$$files"; exit 1; } >&2
+
+lint: $(linter) ## golangci-lint, as .golangci.yml says
+	$(call each,"$(linter)" run ./...)
+
+# One package after the other (-p 1): several hold the code to the tenth of a second on a real redis-server.
+unit:
+	$(call each,go test -race -count=1 -p 1 -timeout $(timeout) ./...)
+
+fmt: $(linter) ## format
+	$(call each,"$(linter)" fmt ./...)
+
+bench: tools ## what it costs, beside a baseline measured in the same run
+	go test -run '^$$' -bench . -timeout $(timeout) .
+
+demo: ## see it work: several clients, one lock, two crashes
+	go run ./cmd/fairlock demo
+
+tools: ## install redis-server and a C compiler (for -race) if they are missing and apt-get may be used
+	@.ci/tools
+
+# Built from source, so that it knows the Go of this module; rebuilt when the version above changes.
+.PHONY: $(linter)
+$(linter):
+	@test "$$("$@" version --short 2>/dev/null)" = $(linter_version) || { \
+		echo "building golangci-lint $(linter_version) into .bin; this takes a minute or two"; \
+		GOBIN="$(CURDIR)/.bin" go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(linter_version); }

@@ -1,0 +1,70 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// order is what a client's process is told, after its role.
+type order string
+
+const (
+	orderKeep  order = "keep"
+	orderLetGo order = "let go"
+)
+
+// Child plays one client: it reads its role and its orders from in, one JSON value each, and reports to out. It
+// returns when in ends, which is also when the process that started it has died.
+func Child(in io.Reader, out io.Writer) error {
+	lines := json.NewDecoder(in)
+	var r role
+	if err := lines.Decode(&r); err != nil {
+		return fmt.Errorf("no role (this command is started by demo): %w", err)
+	}
+	opts, err := Config{Redis: r.Redis}.options()
+	if err != nil {
+		return err
+	}
+	rdb := redis.NewClient(opts)
+	defer func() { _ = rdb.Close() }()
+	c, err := contend(rdb, r, wall, reporter(out))
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	return c.obey(lines)
+}
+
+// obey follows orders until there are no more.
+func (c *contender) obey(lines *json.Decoder) error {
+	for {
+		var o order
+		if err := lines.Decode(&o); err != nil {
+			return nil //nolint:nilerr // the end of the orders, whatever ended them
+		}
+		switch o {
+		case orderKeep:
+			c.keep()
+		case orderLetGo:
+			c.letGo()
+		default:
+			return fmt.Errorf("unknown order %q", o)
+		}
+	}
+}
+
+// reporter writes reports as lines, each in one write, before it returns: a process that is killed has told
+// everything that it did.
+func reporter(out io.Writer) func(report) {
+	var mu sync.Mutex
+	lines := json.NewEncoder(out)
+	return func(rep report) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = lines.Encode(rep) // if nobody listens any more, the orders end, too
+	}
+}

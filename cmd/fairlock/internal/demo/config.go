@@ -1,0 +1,68 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// minClients leaves one that survives both crashes.
+const minClients = 3
+
+// Config is what a demo can be told. Every field counts: there are no defaults here.
+type Config struct {
+	Redis    string // URL of a server to use; empty: one in memory
+	Clients  int
+	Workers  int           // of each client
+	Duration time.Duration // of the contention; what the crashes cost comes on top
+	TTL      time.Duration
+	Patience time.Duration // how long a silent waiter keeps its place
+	Hold     time.Duration // of the lock, about, by each worker; it rests for about as long
+	Live     bool          // draw the live display; the output is a terminal then
+}
+
+// Check returns every fault of the configuration, or nil.
+func (c Config) Check() error {
+	_, err := c.options()
+	return errors.Join(
+		err,
+		within("clients", c.Clients, minClients, 64),
+		within("workers", c.Workers, 1, 64),
+		within("duration", c.Duration, 100*time.Millisecond, 10*time.Minute),
+		within("ttl", c.TTL, 100*time.Millisecond, time.Minute),
+		within("patience", c.Patience, 100*time.Millisecond, time.Minute),
+		within("hold", c.Hold, 0, time.Second),
+	)
+}
+
+func within[T int | time.Duration](name string, v, least, most T) error {
+	if v < least || v > most {
+		return fmt.Errorf("%s is %v, must be from %v to %v", name, v, least, most)
+	}
+	return nil
+}
+
+// limit is how long anything may take that the demo waits for: both kinds of crash, everybody's turn, and a slow
+// machine.
+func (c Config) limit() time.Duration {
+	return 15*time.Second + c.TTL + c.Patience + 2*time.Duration(c.Clients*c.Workers)*c.Hold
+}
+
+// options are how to reach the server that Redis names. The error does not quote it: it may hold a password.
+func (c Config) options() (*redis.Options, error) {
+	if c.Redis == "" {
+		return &redis.Options{}, nil
+	}
+	opts, err := redis.ParseURL(c.Redis)
+	var quoting *url.Error
+	if errors.As(err, &quoting) {
+		err = quoting.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("redis URL: %w", err)
+	}
+	return opts, nil
+}

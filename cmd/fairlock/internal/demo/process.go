@@ -1,0 +1,137 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/judge"
+)
+
+// ChildCommand is the argument with which the program is started again as one client; it then calls Child.
+const ChildCommand = "demo-client"
+
+// goodbye is how long a client's process may take to end in order.
+const goodbye = 5 * time.Second
+
+// processes finds the server and starts every client in a process of its own.
+func (c *cast) processes(ctx context.Context, cfg Config, rec *recorder) error {
+	opts, err := cfg.options()
+	if err != nil {
+		return err
+	}
+	c.rdb = redis.NewClient(opts)
+	if err := c.ping(ctx); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("own program: %w", err)
+	}
+	for _, r := range c.roles(cfg) {
+		p, err := spawn(self, r, rec)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.short(r.Client), err)
+		}
+		c.players = append(c.players, p)
+	}
+	return nil
+}
+
+// process is a client in a process of its own.
+type process struct {
+	client string
+	rec    *recorder
+	cmd    *exec.Cmd
+	errors bytes.Buffer  // what it wrote to its standard error; to be read once it is gone
+	gone   chan struct{} // closed when it has ended and everything it said is recorded
+
+	mu    sync.Mutex
+	in    io.WriteCloser // guarded by mu
+	ended bool           // guarded by mu: it was told to end, or killed
+}
+
+// spawn starts a client's process and tells it its role. Not on its command line: the URL may hold a password.
+func spawn(self string, r role, rec *recorder) (*process, error) {
+	p := &process{client: r.Client, rec: rec, cmd: exec.Command(self, ChildCommand), gone: make(chan struct{})}
+	p.cmd.Stderr = &p.errors
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	p.in = in
+	go p.listen(out) // stop waits for it
+	p.tell(r)
+	return p, nil
+}
+
+// listen records what the process reports until it ends. A killed one may stop in the middle of a line.
+func (p *process) listen(out io.Reader) {
+	defer close(p.gone)
+	lines := json.NewDecoder(out)
+	for {
+		var rep report
+		if err := lines.Decode(&rep); err != nil {
+			break
+		}
+		p.rec.add(rep)
+	}
+	_, _ = io.Copy(io.Discard, out) // it must not block on what nobody reads
+	err := p.cmd.Wait()
+	if !p.end() {
+		why := errors.Join(err, errors.New(strings.TrimSpace(p.errors.String())))
+		p.rec.add(report{judge.Event{Kind: failed, Client: p.client}, "its process ended: " + why.Error()})
+	}
+}
+
+// end notes that the process is to end, and reports whether that was known.
+func (p *process) end() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.ended
+	p.ended = true
+	return before
+}
+
+// tell sends a line. One that does not arrive is for a process that has ended, which listen reports.
+func (p *process) tell(v any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = json.NewEncoder(p.in).Encode(v)
+}
+
+func (p *process) name() string { return p.client }
+func (p *process) keep()        { p.tell(orderKeep) }
+func (p *process) letGo()       { p.tell(orderLetGo) }
+
+func (p *process) crash() {
+	p.end()
+	p.rec.kill(p.client)
+	_ = p.cmd.Process.Kill()
+	<-p.gone
+}
+
+func (p *process) stop() {
+	p.end()
+	_ = p.in.Close() // which tells it to end
+	timer := time.AfterFunc(goodbye, func() { _ = p.cmd.Process.Kill() })
+	defer timer.Stop()
+	<-p.gone
+}

@@ -1,0 +1,303 @@
+package fairlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// The program of the README. The others below run on a server in memory, so that they need nothing.
+func Example() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	client, err := fairlock.New(rdb, fairlock.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = client.Mutex("billing").Do(context.Background(), func(ctx context.Context) error {
+		fmt.Println("alone in here, and the others come in the order in which they asked")
+		return nil // ctx ends if the lock is lost
+	})
+	if err := errors.Join(err, client.Close(), rdb.Close()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// inMemory stands for your Redis.
+func inMemory() (rdb *redis.Client, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	rdb = redis.NewClient(&redis.Options{Addr: server.Addr()})
+	return rdb, func() {
+		_ = rdb.Close()
+		server.Close()
+	}
+}
+
+// newClient stands for a process: each has a client of its own.
+func newClient(rdb *redis.Client, name string) *fairlock.Client {
+	client, err := fairlock.New(rdb, fairlock.Config{Name: name})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return client
+}
+
+func ExampleMutex_Lock() {
+	ctx := context.Background()
+	rdb, stop := inMemory()
+	defer stop()
+	client := newClient(rdb, "web-1")
+	defer client.Close()
+
+	waiting, cancel := context.WithTimeout(ctx, time.Second) // bounds the waiting, not the lease
+	defer cancel()
+	lease, err := client.Mutex("billing").Lock(waiting)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("held:", lease.Err() == nil)
+
+	if err := lease.Unlock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("after:", lease.Err())
+	// Output:
+	// held: true
+	// after: lock is unlocked
+}
+
+// Who asks first is served first, whichever client asks.
+func ExampleMutex_Lock_order() {
+	ctx := context.Background()
+	rdb, stop := inMemory()
+	defer stop()
+	clients := []*fairlock.Client{newClient(rdb, "web-1"), newClient(rdb, "web-2"), newClient(rdb, "cron")}
+	lease, err := clients[0].Mutex("billing").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	served := make(chan string)
+	for i, client := range clients {
+		go func() {
+			_ = client.Mutex("billing").Do(ctx, func(context.Context) error {
+				served <- client.Name()
+				return nil
+			})
+		}()
+		for waiting := 0; waiting <= i; { // let it join the queue before the next one does
+			state, err := client.Mutex("billing").Inspect(ctx)
+			if err != nil {
+				log.Fatal(err)
+			}
+			waiting = state.Waiting
+		}
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	for range clients {
+		fmt.Println(<-served)
+	}
+	for _, client := range clients {
+		client.Close()
+	}
+	// Output:
+	// web-1
+	// web-2
+	// cron
+}
+
+func ExampleMutex_Do() {
+	rdb, stop := inMemory()
+	defer stop()
+	client := newClient(rdb, "web-1")
+	defer client.Close()
+
+	err := client.Mutex("billing").Do(context.Background(), func(ctx context.Context) error {
+		fmt.Println("one invoice at a time")
+		return ctx.Err() // nil as long as the lock is held
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// one invoice at a time
+	// error: <nil>
+}
+
+func ExampleMutex_TryLock() {
+	ctx := context.Background()
+	rdb, stop := inMemory()
+	defer stop()
+	client := newClient(rdb, "web-1")
+	defer client.Close()
+	report := client.Mutex("nightly report")
+
+	lease, err := report.TryLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := report.TryLock(ctx); errors.Is(err, fairlock.ErrBusy) {
+		fmt.Println("somebody is at it:", err)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// somebody is at it: fairlock: trylock "nightly report": lock is busy
+}
+
+// ledger is a resource that checks fences: it remembers the highest, and refuses who comes with a lower one.
+type ledger struct {
+	fence uint64
+	lines []string
+}
+
+func (l *ledger) Write(fence uint64, line string) error {
+	if fence < l.fence {
+		return errors.New("refused: a later holder has written already")
+	}
+	l.fence = fence
+	l.lines = append(l.lines, line)
+	return nil
+}
+
+// A holder that was paused, or robbed, may not know yet that its lease is over. The resource does.
+func ExampleLease_Fence() {
+	ctx := context.Background()
+	rdb, stop := inMemory()
+	defer stop()
+	client := newClient(rdb, "web-1")
+	defer client.Close()
+	billing := client.Mutex("billing")
+	book := &ledger{}
+
+	old, err := billing.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := billing.ForceRelease(ctx); err != nil { // an operator was in a hurry
+		log.Fatal(err)
+	}
+	current, err := billing.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	fmt.Println("current:", book.Write(current.Fence(), "invoice 1"))
+	fmt.Println("old:", book.Write(old.Fence(), "invoice 1"))
+	// Output:
+	// current: <nil>
+	// old: refused: a later holder has written already
+}
+
+// A lease ends early if the lock is lost. Its Context tells the work, and why.
+func ExampleLease_Context() {
+	ctx := context.Background()
+	rdb, stop := inMemory()
+	defer stop()
+	client := newClient(rdb, "web-1")
+	defer client.Close()
+	lease, err := client.Mutex("billing").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	work, cancel := lease.Context(ctx)
+	defer cancel()
+
+	if _, err := client.Mutex("billing").ForceRelease(ctx); err != nil {
+		log.Fatal(err)
+	}
+	_ = lease.Renew(ctx) // finds out now; the renewal in the background would do so before long
+
+	<-work.Done()
+	fmt.Println(context.Cause(work))
+	fmt.Println("lost:", errors.Is(lease.Err(), fairlock.ErrLost))
+	// Output:
+	// lock is lost: no longer the owner
+	// lost: true
+}
+
+// One process takes the lock and another goes on with it, for example a web server and its worker.
+func ExampleMutex_Resume() {
+	ctx := context.Background()
+	rdb, stop := inMemory()
+	defer stop()
+
+	server := newClient(rdb, "server")
+	begun, err := server.Mutex("import").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	job := begun.Token().Text() // goes with the job; keep it secret, it can release the lock
+	server.Close()              // renews no more; the lock stays taken for its TTL
+
+	worker := newClient(rdb, "worker")
+	defer worker.Close()
+	t, err := token.Parse(job)
+	if err != nil {
+		log.Fatal(err)
+	}
+	lease, err := worker.Mutex("import").Resume(ctx, t)
+	if err != nil {
+		log.Fatal(err) // an ErrLost if the worker came too late
+	}
+	fmt.Println("the same grant:", lease.Fence() == begun.Fence())
+	fmt.Println("unlocked:", lease.Unlock(ctx) == nil)
+	// Output:
+	// the same grant: true
+	// unlocked: true
+}
+
+func ExampleMutex_Inspect() {
+	ctx := context.Background()
+	rdb, stop := inMemory()
+	defer stop()
+	client := newClient(rdb, "web-1")
+	defer client.Close()
+	lease, err := client.Mutex("billing").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	state, err := client.Mutex("billing").Inspect(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("held:", state.Held, "by", state.Holder.Client)
+	fmt.Println("with the fence we know:", state.Fence == lease.Fence())
+	fmt.Println("waiting:", state.Waiting)
+	// Output:
+	// held: true by web-1
+	// with the fence we know: true
+	// waiting: 0
+}
+
+func ExampleTrace() {
+	ctx := context.Background()
+	rdb, stop := inMemory()
+	defer stop()
+	client, err := fairlock.New(rdb, fairlock.Config{Trace: &fairlock.Trace{
+		Granted:  func(i fairlock.GrantedInfo) { fmt.Println("granted", i.Name) },   // and i.Wait: observe it
+		Released: func(i fairlock.ReleasedInfo) { fmt.Println("released", i.Name) }, // and i.Held
+		Lost:     func(i fairlock.LostInfo) { fmt.Println("lost", i.Name, i.Err) },  // alert
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	_ = client.Mutex("billing").Do(ctx, func(context.Context) error { return nil })
+	// Output:
+	// granted billing
+	// released billing
+}

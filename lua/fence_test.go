@@ -1,0 +1,134 @@
+package lua_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// grant is a way to get the lock; each gives it to a new token and sets it free before.
+func waysToBeGranted(w *world) map[string]func(holder token.Token) (token.Token, uint64) {
+	idle := func(free func()) (token.Token, uint64) {
+		free()
+		who := w.token()
+		return who, w.acquire(lua.Ask{Token: who}).Fence
+	}
+	return map[string]func(token.Token) (token.Token, uint64){
+		"idle":       func(holder token.Token) (token.Token, uint64) { return idle(func() { w.release(holder) }) },
+		"lease over": func(token.Token) (token.Token, uint64) { return idle(w.expire) },
+		"forced":     func(token.Token) (token.Token, uint64) { return idle(func() { w.forceRelease() }) },
+		"try": func(token.Token) (token.Token, uint64) {
+			w.expire()
+			who := w.token()
+			return who, w.acquire(lua.Ask{Token: who, Try: true}).Fence
+		},
+		"handed over": func(holder token.Token) (token.Token, uint64) {
+			who := w.join(1)[0]
+			return who, w.release(holder).Grants[0].Fence
+		},
+		"left": func(holder token.Token) (token.Token, uint64) {
+			who := w.join(1)[0]
+			return who, w.leave(holder, 0).Grants[0].Fence
+		},
+		"forced over": func(token.Token) (token.Token, uint64) {
+			who := w.join(1)[0]
+			return who, w.forceRelease().Grants[0].Fence
+		},
+		"beat": func(token.Token) (token.Token, uint64) {
+			who := w.join(1)[0]
+			w.expire()
+			assert.Equal(w.t, []lua.State{lua.Admitted}, w.beat(who).States)
+			return who, w.fence()
+		},
+		"asked again": func(token.Token) (token.Token, uint64) {
+			who := w.join(1)[0]
+			w.expire()
+			return who, w.acquire(lua.Ask{Token: who}).Fence
+		},
+		"back with a ticket": func(holder token.Token) (token.Token, uint64) {
+			w.release(holder)
+			who := w.token()
+			return who, w.acquire(lua.Ask{Token: who, Ticket: 1}).Fence
+		},
+	}
+}
+
+func TestAFenceIsAboveEveryEarlierOne(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		rounds := func() {
+			last := w.fence()
+			holder := w.hold()
+			for range 3 {
+				for name, grant := range waysToBeGranted(w) {
+					who, fence := grant(holder)
+					assert.Greater(t, fence, last, name)
+					assert.Equal(t, fence, w.fence(), "%s: the fence told is the one in Redis", name)
+					assert.Equal(t, who.Text(), w.owner(), name)
+					holder, last = who, fence
+				}
+			}
+			w.release(holder)
+		}
+		rounds()
+		if w.mini != nil { // within one microsecond, and with a clock that steps back
+			now := w.freeze()
+			rounds()
+			w.mini.SetTime(now.Add(-time.Hour))
+			rounds()
+		}
+		w.do("SET", w.keys.Fence, w.now().Add(time.Hour).UnixMicro()) // to a real server the same
+		rounds()
+	})
+}
+
+func TestAFenceIsTheTimeOrTheLastOnePlusOne(t *testing.T) {
+	t.Parallel()
+	w := memory(t)
+	now := w.freeze()
+	micros := uint64(now.UnixMicro())
+	a := w.token()
+	assert.Equal(t, micros, w.acquire(lua.Ask{Token: a}).Fence)
+	w.release(a)
+	b := w.token()
+	assert.Equal(t, micros+1, w.acquire(lua.Ask{Token: b}).Fence, "the clock stands")
+	w.release(b)
+	w.mini.SetTime(now.Add(-time.Hour))
+	c := w.token()
+	assert.Equal(t, micros+2, w.acquire(lua.Ask{Token: c}).Fence, "the clock has stepped back")
+	w.release(c)
+	w.mini.SetTime(now.Add(time.Second))
+	assert.Equal(t, micros+1e6, w.acquire(lua.Ask{}).Fence, "the clock goes on")
+}
+
+func TestAFenceLastsADay(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		holder := w.hold()
+		for name, grant := range waysToBeGranted(w) {
+			w.do("PEXPIRE", w.keys.Fence, 1000*60)
+			holder, _ = grant(holder)
+			w.lasts(w.keys.Fence, day)
+			assert.LessOrEqual(t, w.pttl(w.keys.Fence), day, name)
+		}
+	})
+}
+
+func TestAFenceGrowsAcrossLostData(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		last := w.acquire(lua.Ask{}).Fence
+		for range 3 {
+			w.do("FLUSHALL")
+			fence := w.acquire(lua.Ask{}).Fence
+			assert.Greater(t, fence, last)
+			last = fence
+		}
+		if w.real != nil {
+			w.real.Kill()
+			w.real.Run()
+			assert.Greater(t, w.acquire(lua.Ask{}).Fence, last, "after a restart with empty data")
+		}
+	})
+}

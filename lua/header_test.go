@@ -1,0 +1,285 @@
+package lua_test
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// header is what a script's opening comment says of it.
+type header struct {
+	keys, args []string
+	replies    [][]string          // the alternatives, each its fields
+	lists      map[string][]string // of a field that is a list of lists: the fields of each
+	code       string              // without comments
+}
+
+var (
+	gap      = regexp.MustCompile(`\s{2,}`)
+	listed   = regexp.MustCompile(`([\w-]+): \{([^}]*)\} each`)
+	argument = regexp.MustCompile(`ARGV\[(\d+)\]`)
+	binding  = regexp.MustCompile(`(?m)^local ([\w, ]+) = ((?:(?:KEYS|ARGV)\[\d+\](?:, )?)+)$`)
+	slot     = regexp.MustCompile(`(KEYS|ARGV)\[(\d+)\]`)
+)
+
+// scripts reads every script; only a verb has KEYS in its header.
+func scripts(t *testing.T) map[string]header {
+	t.Helper()
+	paths, err := filepath.Glob("scripts/*.lua")
+	require.NoError(t, err)
+	all := map[string]header{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		all[strings.TrimSuffix(filepath.Base(path), ".lua")] = parse(string(text))
+	}
+	return all
+}
+
+func parse(text string) (h header) {
+	h.lists = map[string][]string{}
+	var section string
+	var about strings.Builder
+	for line := range strings.Lines(text) {
+		comment, ok := strings.CutPrefix(strings.TrimSpace(line), "--")
+		if !ok {
+			h.code += line
+			continue
+		}
+		comment = strings.TrimPrefix(comment, " ")
+		first, rest, _ := strings.Cut(comment, " ")
+		switch {
+		case h.code != "":
+			continue
+		case first == "KEYS" || first == "ARGV" || first == "reply":
+			section = first
+		case strings.HasPrefix(comment, "    | "):
+			rest = strings.TrimPrefix(comment, "    | ")
+		default:
+			about.WriteString(" " + strings.TrimSpace(comment))
+			continue
+		}
+		fields := gap.Split(strings.TrimSpace(rest), 2)
+		about.WriteString(" " + strings.Join(fields[1:], " "))
+		switch section {
+		case "KEYS":
+			h.keys = strings.Fields(fields[0])
+		case "ARGV":
+			h.args = strings.Fields(fields[0])
+		case "reply":
+			h.replies = append(h.replies, strings.Fields(fields[0]))
+		}
+	}
+	for _, m := range listed.FindAllStringSubmatch(about.String(), -1) {
+		h.lists[m[1]] = strings.Fields(m[2])
+	}
+	return h
+}
+
+func verbHeaders(t *testing.T) map[string]header {
+	t.Helper()
+	all := scripts(t)
+	lists := all["release"].lists // "as release"
+	for name, h := range all {
+		if h.keys == nil {
+			delete(all, name)
+		} else if name == "leave" || name == "force_release" {
+			h.lists = lists
+			all[name] = h
+		}
+	}
+	return all
+}
+
+func TestEveryScriptWithArgumentsHasAHeaderAndAMethod(t *testing.T) {
+	want := append(slices.Collect(maps.Keys(verbs())), "types")
+	headers := verbHeaders(t)
+	assert.ElementsMatch(t, want, slices.Collect(maps.Keys(headers)))
+	for name, h := range scripts(t) {
+		if _, ok := headers[name]; !ok {
+			assert.NotContains(t, h.code, "ARGV", "%s.lua uses arguments without naming them", name)
+		}
+	}
+}
+
+func TestTheHeaderNamesTheArgumentsThatTheCodeReads(t *testing.T) {
+	for name, h := range verbHeaders(t) {
+		fixed, rest := h.args, ""
+		if n := len(fixed); n > 0 && strings.HasSuffix(fixed[n-1], "...") {
+			fixed, rest = fixed[:n-1], fixed[n-1]
+		}
+		if len(fixed) == 0 {
+			assert.NotContains(t, h.code, "ARGV", name)
+			continue
+		}
+		var read []string
+		for i := range fixed {
+			read = append(read, "ARGV["+strconv.Itoa(i+1)+"]")
+		}
+		first, after, _ := strings.Cut(h.code, "\n")
+		assert.Equal(t, "local "+strings.Join(fixed, ", ")+" = "+strings.Join(read, ", "), first, "first line of %s.lua", name)
+		assert.NotRegexp(t, argument, after, "%s.lua names its arguments once", name)
+		if rest == "" {
+			assert.NotContains(t, after, "ARGV", name)
+		} else {
+			assert.Contains(t, after, "for i = "+strconv.Itoa(len(fixed)+1)+", #ARGV do", name)
+		}
+	}
+}
+
+func TestTheMethodsSendWhatTheHeaderNames(t *testing.T) {
+	headers := verbHeaders(t)
+	eachVerb(t, func(t *testing.T, name string, v verb) {
+		fake := &recorder{answer: errors.New("enough")}
+		require.EqualError(t, v.call(t.Context(), lua.Mutex(fake, ns, "name")), "enough")
+		require.Len(t, fake.calls, 1)
+		var want []string
+		for _, a := range headers[name].args {
+			require.Contains(t, v.args, a)
+			want = append(want, v.args[a]...)
+		}
+		assert.Equal(t, want, fake.calls[0].args)
+		var keys []string
+		for _, key := range headers[name].keys {
+			keys = append(keys, "ns:{name}:"+key)
+		}
+		assert.Equal(t, keys, fake.calls[0].keys)
+	})
+}
+
+func TestADurationIsRoundedUpToMilliseconds(t *testing.T) {
+	fake := &recorder{answer: errors.New("enough")}
+	_, _ = lua.Mutex(fake, ns, "name").ForceRelease(t.Context(), time.Millisecond+1)
+	_, _ = lua.Mutex(fake, ns, "name").ForceRelease(t.Context(), 1)
+	assert.Equal(t, []string{"2"}, fake.calls[0].args)
+	assert.Equal(t, []string{"1"}, fake.calls[1].args)
+}
+
+// Every KEYS[n] is bound to a name once, and n is where the methods put the key of that name.
+func TestTheScriptsReadTheKeysInTheOrderInWhichTheyAreSent(t *testing.T) {
+	fake := &recorder{answer: errors.New("enough")}
+	_, _ = lua.Mutex(fake, ns, "name").Inspect(t.Context(), 1)
+	sent := fake.calls[0].keys
+	bound := 0
+	for file, h := range scripts(t) {
+		uses := strings.Count(h.code, "KEYS[")
+		for _, m := range binding.FindAllStringSubmatch(h.code, -1) {
+			names := strings.Split(m[1], ", ")
+			for i, at := range slot.FindAllStringSubmatch(m[2], -1) {
+				if at[1] != "KEYS" {
+					continue
+				}
+				n, err := strconv.Atoi(at[2])
+				require.NoError(t, err)
+				assert.Equal(t, "ns:{name}:"+names[i], sent[n-1], "KEYS[%d] in %s.lua", n, file)
+				uses--
+				bound++
+			}
+		}
+		assert.Zero(t, uses, "%s.lua uses KEYS[n] without naming it", file)
+	}
+	assert.Equal(t, len(sent), bound, "keys named")
+}
+
+func TestEachReplyIsOneOfTheHeadersAlternatives(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		seen := &recorder{Scripter: w.rdb}
+		w.lock = lua.Mutex(seen, ns, "name")
+		headers, tags := verbHeaders(t), map[string]bool{}
+		fits := func(name string) {
+			t.Helper()
+			last := seen.calls[len(seen.calls)-1]
+			fields, ok := last.reply.([]any)
+			require.True(t, ok, "%s: %v", name, last.reply)
+			h := headers[name]
+			want := h.replies[0]
+			if len(h.replies) > 1 { // then the first field tells which
+				i := slices.IndexFunc(h.replies, func(r []string) bool { return r[0] == fields[0] })
+				require.GreaterOrEqual(t, i, 0, "%s: no alternative of the header: %v", name, fields)
+				want = h.replies[i]
+				tags[name+" "+want[0]] = true
+			}
+			require.Len(t, fields, len(want), "%s: %v", name, want)
+			for i, field := range want {
+				if inner, ok := h.lists[field]; ok {
+					for _, item := range fields[i].([]any) {
+						assert.Len(t, item, len(inner), "%s: %s", name, field)
+						tags[name+" "+field] = true
+					}
+				}
+			}
+		}
+
+		a := w.hold()
+		fits("acquire")
+		q := w.join(6)
+		fits("acquire")
+		w.acquire(lua.Ask{Try: true})
+		fits("acquire")
+		w.acquire(lua.Ask{Bound: 1})
+		fits("acquire")
+		w.renew(a, ttl, 0)
+		fits("renew")
+		w.renew(q[0], ttl, 0)
+		fits("renew")
+		w.inspect(10)
+		fits("inspect")
+		w.release(a)
+		fits("release")
+		w.release(a)
+		fits("release")
+		w.leave(q[0], 0)
+		fits("leave")
+		w.leave(q[0], time.Second)
+		fits("leave")
+		w.expire()
+		w.beat(q[0], q[1], q[2], q[3])
+		fits("beat")
+		states := seen.calls[len(seen.calls)-1].reply.([]any)[3]
+		assert.Equal(t, []any{"gone", "gone", "admitted", "queued"}[0], states.([]any)[0])
+		assert.Len(t, states, 4, "one for each token")
+		w.forceRelease()
+		fits("force_release")
+		w.leave(q[3], 0)
+		w.leave(q[4], 0)
+		w.leave(q[5], 0)
+		w.forceRelease()
+		fits("force_release")
+
+		var all []string
+		for name, h := range headers {
+			for _, r := range h.replies {
+				if len(h.replies) > 1 {
+					all = append(all, name+" "+r[0])
+				}
+			}
+			for field := range h.lists {
+				all = append(all, name+" "+field)
+			}
+		}
+		assert.ElementsMatch(t, all, slices.Collect(maps.Keys(tags)), "alternatives and lists seen")
+	})
+}
+
+// The types script runs only when Redis complains of a key; the error that names the key shows its reply was read
+// (TestAForeignTypeIsNamedAndLeftAlone).
+func TestTheTypesReplyHasOneFieldForEachKey(t *testing.T) {
+	w := real(t)
+	w.do("RPUSH", w.keys.Queue, "x")
+	seen := &recorder{Scripter: w.rdb}
+	_, err := lua.Mutex(seen, ns, "name").Inspect(t.Context(), 1)
+	require.Error(t, err)
+	assert.Equal(t, []any{"list", "none", "none", "none"}, seen.calls[len(seen.calls)-1].reply)
+}
