@@ -30,6 +30,7 @@ type connection struct {
 	client, server net.Conn
 	subscriber     bool // guarded by the link's mu
 	scripted       bool // guarded by the link's mu: the last request ran a script
+	frozen         bool // guarded by the link's mu: nothing passes
 }
 
 // NewLink returns a link to a server; it works at first.
@@ -52,6 +53,15 @@ func (l *Link) Addr() string { return l.path }
 
 // Hang lets nothing pass any more, without a word; what is sent meanwhile arrives after Mend.
 func (l *Link) Hang() { l.set(func() { l.hung = true }) }
+
+// Freeze lets nothing pass any more on the connections there are; new ones work.
+func (l *Link) Freeze() {
+	l.set(func() {
+		for c := range l.conns {
+			c.frozen = true
+		}
+	})
+}
 
 // Deafen makes everything vanish that the server sends to subscribers, now and on new connections.
 func (l *Link) Deafen() { l.set(func() { l.deaf = true }) }
@@ -83,7 +93,14 @@ func (l *Link) Lost() int {
 }
 
 // Mend ends every fault.
-func (l *Link) Mend() { l.set(func() { l.hung, l.deaf, l.cut, l.lose = false, false, false, 0 }) }
+func (l *Link) Mend() {
+	l.set(func() {
+		l.hung, l.deaf, l.cut, l.lose = false, false, false, 0
+		for c := range l.conns {
+			c.frozen = false
+		}
+	})
+}
 
 func (l *Link) set(f func()) {
 	l.mu.Lock()
@@ -146,7 +163,7 @@ func (l *Link) pump(c *connection, from, to net.Conn, pass func(*connection, []b
 			return
 		}
 		l.mu.Lock()
-		for l.hung && !l.closed {
+		for (l.hung || c.frozen) && !l.closed {
 			l.change.Wait()
 		}
 		v := pass(c, buffer[:n])

@@ -141,6 +141,13 @@ func (s *Server) stop(sig syscall.Signal) {
 	_ = cmd.Wait()
 }
 
+// Running reports whether it was started and not ended.
+func (s *Server) Running() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cmd != nil
+}
+
 // Pause stops the process where it is: it accepts connections and bytes, and answers nothing.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 

@@ -1,0 +1,509 @@
+package fairlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+)
+
+const fenceKey = "fairlock:{x}:fence"
+
+// heldUntil is when the lock ends in Redis by itself, in this process's time; it errs on the late side.
+func heldUntil(t testing.TB, rdb *redis.Client) time.Time {
+	t.Helper()
+	left, err := rdb.PTTL(context.Background(), "fairlock:{x}:lock").Result()
+	require.NoError(t, err)
+	require.Positive(t, left)
+	return time.Now().Add(left)
+}
+
+func TestTheHolderKnowsBeforeTheServersTTLEnds(t *testing.T) {
+	const ttl = 600 * time.Millisecond
+	for name, fail := range map[string]func(*redistest.Server, *redistest.Link){
+		"redis hangs":   func(s *redistest.Server, _ *redistest.Link) { s.Pause() },
+		"link hangs":    func(_ *redistest.Server, l *redistest.Link) { l.Hang() },
+		"link is cut":   func(_ *redistest.Server, l *redistest.Link) { l.Cut() },
+		"redis crashes": func(s *redistest.Server, _ *redistest.Link) { s.Kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t)
+			c, link := linked(t, s, fairlock.Config{TTL: ttl})
+			lease := lock(t, c.Mutex("x"))
+			require.NoError(t, lease.Renew(context.Background()))
+			until := heldUntil(t, s.Client())
+			fail(s, link)
+			select {
+			case <-lease.Done():
+			case <-time.After(soon):
+				t.Fatal("never told")
+			}
+			assert.True(t, time.Now().Before(until), "told %v late", time.Since(until))
+			require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
+			require.ErrorIs(t, lease.Unlock(context.Background()), fairlock.ErrLost)
+			if s.Running() {
+				s.Continue()
+			}
+			link.Mend()
+		})
+	}
+}
+
+func TestALostReplyChangesNothing(t *testing.T) {
+	s := redistest.Start(t)
+	rdb := s.Client()
+	ctx := context.Background()
+	fence := func() uint64 {
+		f, err := rdb.Get(ctx, fenceKey).Uint64()
+		require.NoError(t, err)
+		return f
+	}
+	setup := func(t *testing.T) (fairlock.Mutex, fairlock.Mutex, *redistest.Link, *journal) {
+		require.NoError(t, rdb.FlushAll(ctx).Err())
+		var j journal
+		c, link := linked(t, s, fairlock.Config{TTL: time.Second, Trace: j.trace()})
+		unlock(t, lock(t, c.Mutex("warm"))) // connections and scripts are there
+		return c.Mutex("x"), newClient(t, rdb, fairlock.Config{TTL: time.Second}).Mutex("x"), link, &j
+	}
+	t.Run("acquire", func(t *testing.T) {
+		m, _, link, j := setup(t)
+		link.LoseReplies(1)
+		lease := lock(t, m)
+		require.Equal(t, 1, link.Lost())
+		assert.Equal(t, lease.Fence(), fence(), "one fence step")
+		unlock(t, lease)
+		assert.Equal(t, 1, j.count("granted handed=false")-1)
+		assert.Zero(t, rdb.Exists(ctx, "fairlock:{x}:lock").Val())
+	})
+	t.Run("acquire, queued", func(t *testing.T) {
+		m, other, link, _ := setup(t)
+		first := lock(t, other)
+		link.LoseReplies(1)
+		w := enqueue(within(t, soon), m)
+		queued(t, other, 1)
+		require.Eventually(t, func() bool { return link.Lost() == 1 }, soon, time.Millisecond)
+		before := fence()
+		unlock(t, first)
+		lease := w.got(t)
+		assert.Equal(t, lease.Fence(), fence())
+		assert.Greater(t, lease.Fence(), before)
+		unlock(t, lease)
+		queued(t, other, 0)
+	})
+	t.Run("renew", func(t *testing.T) {
+		m, _, link, j := setup(t)
+		lease := lock(t, m)
+		link.LoseReplies(1)
+		require.NoError(t, lease.Renew(ctx))
+		require.Equal(t, 1, link.Lost())
+		require.NoError(t, lease.Err())
+		assert.Zero(t, j.count("lost"))
+		unlock(t, lease)
+	})
+	t.Run("release", func(t *testing.T) {
+		m, other, link, j := setup(t)
+		lease := lock(t, m)
+		w := enqueue(within(t, soon), other)
+		queued(t, other, 1)
+		link.LoseReplies(1)
+		require.NoError(t, lease.Unlock(ctx), "released is released")
+		require.Equal(t, 1, link.Lost())
+		assert.Zero(t, j.count("lost"))
+		assert.Equal(t, 2, j.count("released"))
+		next := w.got(t)
+		assert.Equal(t, next.Fence(), fence(), "one fence step")
+		unlock(t, next)
+	})
+	t.Run("every reply to release", func(t *testing.T) {
+		m, other, link, _ := setup(t)
+		lease := lock(t, m)
+		link.LoseReplies(1000)
+		require.Error(t, lease.Unlock(ctx))
+		link.Mend()
+		require.NoError(t, lease.Unlock(ctx), "and can be called again")
+		unlock(t, lock(t, other))
+	})
+	t.Run("leave", func(t *testing.T) {
+		m, other, link, _ := setup(t)
+		first := lock(t, other)
+		wait, cancel := context.WithCancel(ctx)
+		w := enqueue(wait, m)
+		queued(t, other, 1)
+		link.LoseReplies(1)
+		cancel()
+		_, err := w.result(t)
+		require.ErrorIs(t, err, context.Canceled)
+		queued(t, other, 0)
+		unlock(t, first)
+		assert.Zero(t, rdb.Exists(ctx, "fairlock:{x}:lock").Val())
+	})
+}
+
+func TestLockReturnsWithItsContextThoughRedisHangs(t *testing.T) {
+	s := redistest.Start(t)
+	rdb := s.Client()
+	holder := newClient(t, s.Client(), fairlock.Config{})
+	for _, how := range []string{"free", "held", "waiting"} {
+		t.Run(how, func(t *testing.T) {
+			c, _ := linked(t, s, fairlock.Config{})
+			m := c.Mutex("x")
+			var lease *fairlock.Lease
+			if how != "free" {
+				lease = lock(t, holder.Mutex("x"))
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			var w *waiting
+			if how == "waiting" {
+				w = enqueue(ctx, m)
+				queued(t, holder.Mutex("x"), 1)
+				s.Pause()
+			} else {
+				unlock(t, lock(t, c.Mutex("warm")))
+				s.Pause()
+				w = enqueue(ctx, m)
+			}
+			time.Sleep(250 * time.Millisecond) // it is under way, whatever it does
+			start := time.Now()
+			cancel()
+			_, err := w.result(t)
+			require.ErrorIs(t, err, context.Canceled)
+			assert.Less(t, w.at.Sub(start), 100*time.Millisecond)
+			s.Continue()
+			if lease != nil {
+				unlock(t, lease)
+			}
+			require.Eventually(t, func() bool {
+				n, err := rdb.Exists(context.Background(), "fairlock:{x}:lock", "fairlock:{x}:queue", "fairlock:{x}:alive").Result()
+				return err == nil && n == 0
+			}, soon, time.Millisecond, "something was left behind")
+			again := lock(t, holder.Mutex("x"))
+			unlock(t, again)
+		})
+	}
+}
+
+func TestUnlockIsBoundedByTheLeaseAndCanBeCalledAgain(t *testing.T) {
+	s := redistest.Start(t)
+	c, link := linked(t, s, fairlock.Config{TTL: time.Second})
+	lease := lock(t, c.Mutex("x"))
+	s.Pause()
+	err := lease.Unlock(context.Background())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, fairlock.ErrLost, "nobody knows")
+	assert.True(t, time.Now().Before(lease.Deadline().Add(100*time.Millisecond)))
+	s.Continue()
+
+	lease = lock(t, c.Mutex("y"))
+	link.Cut()
+	err = lease.Unlock(context.Background())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, fairlock.ErrLost)
+	require.ErrorIs(t, lease.Err(), fairlock.ErrUnlocked)
+	link.Mend()
+	require.NoError(t, lease.Unlock(context.Background()))
+	assert.Zero(t, s.Client().Exists(context.Background(), "fairlock:{y}:lock").Val())
+}
+
+func TestAWaiterDroppedWronglyComesBackToItsPlace(t *testing.T) {
+	s := redistest.Start(t)
+	const patience = 600 * time.Millisecond
+	holder := newClient(t, s.Client(), fairlock.Config{WaiterTTL: patience})
+	c, link := linked(t, s, fairlock.Config{WaiterTTL: patience})
+	m := holder.Mutex("x")
+	first := lock(t, m)
+	var order []string
+	cut := enqueue(within(t, soon), c.Mutex("x"))
+	queued(t, m, 1)
+	second := enqueue(within(t, soon), m)
+	queued(t, m, 2)
+	third := enqueue(within(t, soon), m)
+	queued(t, m, 3)
+	link.Cut()
+	require.Eventually(t, func() bool {
+		st, err := m.Inspect(context.Background())
+		return err == nil && st.Waiting == 3 && st.Waiters[0].Patience < 0
+	}, soon, time.Millisecond)
+	unlock(t, first) // drops the one that is cut off, and hands over to the second
+	lease := second.got(t)
+	order = append(order, "second")
+	assert.True(t, cut.pending(), "a waiter whose ctx has time got an error")
+	link.Mend()
+	require.Eventually(t, func() bool {
+		st, err := m.Inspect(context.Background())
+		return err == nil && st.Waiting == 2 && st.Waiters[0].Client == c.Name()
+	}, soon, time.Millisecond, "it did not come back to its place")
+	unlock(t, lease)
+	lease = cut.got(t)
+	order = append(order, "cut")
+	assert.True(t, third.pending())
+	unlock(t, lease)
+	unlock(t, third.got(t))
+	assert.Equal(t, []string{"second", "cut"}, order)
+}
+
+func TestLostDataBreaksNeitherOrderNorExclusion(t *testing.T) {
+	for name, lose := range map[string]func(*redistest.Server){
+		"flushed":   func(s *redistest.Server) { s.Client().FlushAll(context.Background()) },
+		"restarted": func(s *redistest.Server) { s.Kill(); s.Run() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t)
+			const ttl = 900 * time.Millisecond
+			var j journal
+			cfg := fairlock.Config{TTL: ttl, WaiterTTL: ttl, Trace: j.trace()}
+			a, b := newClient(t, s.Client(), cfg), newClient(t, s.Client(), cfg)
+			lease := lock(t, a.Mutex("x"))
+			waiters := line(t, 6, func(i int) fairlock.Mutex { return []*fairlock.Client{a, b}[i%2].Mutex("x") })
+			rested := make(chan time.Time, 1)
+			go func() {
+				for {
+					st, err := b.Mutex("x").Inspect(context.Background())
+					if err == nil && st.Resting {
+						rested <- time.Now()
+						return
+					}
+					if errors.Is(err, fairlock.ErrClosed) {
+						return
+					}
+				}
+			}()
+			lose(s)
+			<-lease.Done()
+			require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
+			told := time.Now()
+			for i, w := range waiters {
+				next := w.got(t)
+				assert.True(t, w.at.After(told), "the next one was in before the old holder was told")
+				assert.Greater(t, next.Fence(), lease.Fence())
+				for _, later := range waiters[i+1:] {
+					assert.True(t, later.pending(), "the order changed")
+				}
+				unlock(t, next)
+			}
+			assert.GreaterOrEqual(t, waiters[0].at.Sub(<-rested), ttl-50*time.Millisecond, "the lock rests for one TTL")
+		})
+	}
+}
+
+func TestALostMessageCostsOneBeatAndNotTheOrder(t *testing.T) {
+	s := redistest.Start(t)
+	const patience = 900 * time.Millisecond
+	var j journal
+	holder := newClient(t, s.Client(), fairlock.Config{})
+	c, link := linked(t, s, fairlock.Config{WaiterTTL: patience, Trace: j.trace()})
+	m := holder.Mutex("x")
+	first := lock(t, m)
+	waiters := line(t, 3, func(int) fairlock.Mutex { return c.Mutex("x") })
+	require.Eventually(t, func() bool { return j.count("listening ok=true") == 1 }, soon, time.Millisecond)
+	time.Sleep(1100 * time.Millisecond) // the subscription is beyond doubt
+	link.Deafen()
+	start := time.Now()
+	unlock(t, first)
+	lease := waiters[0].got(t)
+	assert.Less(t, time.Since(start), patience/3+200*time.Millisecond)
+	assert.Equal(t, 1, j.count("wake lost"))
+	assert.True(t, waiters[1].pending() && waiters[2].pending())
+	// The deaf connection was given up; once the network is well the next message arrives.
+	require.Eventually(t, func() bool { return j.count("listening ok=false") >= 1 }, soon, time.Millisecond)
+	link.Mend()
+	link.Break()
+	require.Eventually(t, func() bool { return j.count("listening ok=true") >= 2 }, soon, time.Millisecond)
+	unlock(t, lease)
+	for _, w := range waiters[1:] {
+		unlock(t, w.got(t))
+	}
+}
+
+func TestNoErrorReachesAWaiterWhoseContextHasTime(t *testing.T) {
+	aof := []string{"--appendonly", "yes", "--appendfsync", "always"}
+	for name, f := range map[string]struct {
+		args []string
+		fail func(t *testing.T, s *redistest.Server)
+	}{
+		"client kill": {nil, func(t *testing.T, s *redistest.Server) {
+			ctx, rdb := context.Background(), s.Client()
+			for _, kind := range []string{"normal", "pubsub"} {
+				require.NoError(t, rdb.ClientKillByFilter(ctx, "type", kind, "skipme", "yes").Err())
+			}
+		}},
+		"script flush": {nil, func(t *testing.T, s *redistest.Server) {
+			require.NoError(t, s.Client().ScriptFlush(context.Background()).Err())
+		}},
+		"restart, empty":      {nil, func(_ *testing.T, s *redistest.Server) { s.Kill(); s.Run() }},
+		"restart, persistent": {aof, func(_ *testing.T, s *redistest.Server) { s.Shutdown(); s.Run() }},
+		"pause":               {nil, func(_ *testing.T, s *redistest.Server) { s.Pause(); time.Sleep(400 * time.Millisecond); s.Continue() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t, f.args...)
+			cfg := fairlock.Config{TTL: 1500 * time.Millisecond, WaiterTTL: 1500 * time.Millisecond}
+			a, b := newClient(t, s.Client(), cfg), newClient(t, s.Client(), cfg)
+			lease := lock(t, a.Mutex("x"))
+			waiters := line(t, 5, func(i int) fairlock.Mutex { return []*fairlock.Client{a, b}[i%2].Mutex("x") })
+			f.fail(t, s)
+			_ = lease.Unlock(context.Background()) // lost where the data were
+			for i, w := range waiters {
+				next := w.got(t)
+				for _, later := range waiters[i+1:] {
+					assert.True(t, later.pending(), "the order changed")
+				}
+				unlock(t, next)
+			}
+		})
+	}
+}
+
+func TestAnUnansweredReleaseIsNotARobbery(t *testing.T) {
+	// Between the lost reply and the resend another one takes the lock: ours is released, his is untouched.
+	s := redistest.Start(t)
+	c, link := linked(t, s, fairlock.Config{})
+	other := newClient(t, s.Client(), fairlock.Config{})
+	unlock(t, lock(t, c.Mutex("warm")))
+	lease := lock(t, c.Mutex("x"))
+	w := enqueue(within(t, soon), other.Mutex("x"))
+	queued(t, other.Mutex("x"), 1)
+	link.LoseReplies(2)
+	require.NoError(t, lease.Unlock(context.Background()))
+	next := w.got(t)
+	require.NoError(t, next.Renew(context.Background()))
+	unlock(t, next)
+}
+
+func TestCloseReturnsEverybodyAndEverything(t *testing.T) {
+	for _, how := range []string{"healthy", "hung"} {
+		t.Run(how, func(t *testing.T) {
+			s := redistest.Start(t)
+			observer := s.Client()
+			require.NoError(t, observer.Ping(context.Background()).Err())
+			before := redistest.Info(t, observer, "clients", "connected_clients")
+			none := goleak.IgnoreCurrent()
+			rdb := redis.NewClient(&redis.Options{Network: s.Network(), Addr: s.Addr(), ReadTimeout: time.Second})
+			c, err := fairlock.New(rdb, fairlock.Config{})
+			require.NoError(t, err)
+			m := c.Mutex("x")
+			lease := lock(t, m)
+			waiters := line(t, 20, func(int) fairlock.Mutex { return m })
+			if how == "hung" {
+				s.Pause()
+			}
+			start := time.Now()
+			closed := make(chan error, 1)
+			go func() { closed <- c.Close() }()
+			for _, w := range waiters {
+				_, err := w.result(t)
+				require.ErrorIs(t, err, fairlock.ErrClosed)
+				assert.Less(t, w.at.Sub(start), time.Second)
+			}
+			<-lease.Done()
+			require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
+			if how == "hung" {
+				s.Continue()
+			}
+			require.NoError(t, <-closed)
+			require.NoError(t, c.Close())
+			_, err = m.Lock(within(t, soon))
+			require.ErrorIs(t, err, fairlock.ErrClosed)
+			_, err = m.Inspect(context.Background())
+			require.ErrorIs(t, err, fairlock.ErrClosed)
+			require.Error(t, lease.Unlock(context.Background()))
+			require.NoError(t, rdb.Close())
+			goleak.VerifyNone(t, none)
+			require.Eventually(t, func() bool {
+				return redistest.Info(t, observer, "clients", "connected_clients") == before
+			}, soon, time.Millisecond)
+			if how == "healthy" {
+				n, err := observer.ZCard(context.Background(), "fairlock:{x}:queue").Result()
+				require.NoError(t, err)
+				assert.Zero(t, n, "waiters left places behind")
+			}
+		})
+	}
+}
+
+func TestALongQueueKeepsItsPlacesByBeats(t *testing.T) {
+	s := redistest.Start(t)
+	const patience = 400 * time.Millisecond
+	cfg := fairlock.Config{WaiterTTL: patience}
+	c := newClient(t, s.Client(), cfg)
+	m := c.Mutex("x")
+	lease := lock(t, m)
+	waiters := line(t, 30, func(int) fairlock.Mutex { return m })
+	rdb := s.Client()
+	before := calls(t, rdb, "evalsha")
+	start := time.Now()
+	time.Sleep(5 * patience) // silence would have cost them their places five times over
+	beats := calls(t, rdb, "evalsha") - before
+	assert.LessOrEqual(t, beats, int(time.Since(start)/(patience/3))+2, "one beat for all waiters of a client")
+	st, err := m.Inspect(context.Background())
+	require.NoError(t, err)
+	for _, w := range st.Waiters {
+		assert.Positive(t, w.Patience)
+	}
+	unlock(t, lease)
+	for i, w := range waiters {
+		next := w.got(t)
+		for _, later := range waiters[i+1:] {
+			require.True(t, later.pending())
+		}
+		unlock(t, next)
+	}
+}
+
+// calls is how often the server was sent a command.
+func calls(t testing.TB, rdb *redis.Client, command string) int {
+	t.Helper()
+	info, err := rdb.Info(context.Background(), "commandstats").Result()
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(info, "cmdstat_"+command+":calls=")
+	if !ok {
+		return 0
+	}
+	digits, _, _ := strings.Cut(rest, ",")
+	n, err := strconv.Atoi(digits)
+	require.NoError(t, err)
+	return n
+}
+
+func TestAHungConnectionCostsNeitherTheLeaseNorThePlace(t *testing.T) {
+	// Only what is in flight hangs; new connections work. A renewal and a beat that hang are overtaken by the next.
+	s := redistest.Start(t)
+	c, link := linked(t, s, fairlock.Config{TTL: 700 * time.Millisecond, WaiterTTL: 700 * time.Millisecond})
+	lease := lock(t, c.Mutex("x"))
+	w := enqueue(within(t, soon), c.Mutex("x"))
+	queued(t, c.Mutex("x"), 1)
+	link.Freeze()
+	time.Sleep(1500 * time.Millisecond)
+	require.NoError(t, lease.Err())
+	st, err := newClient(t, s.Client(), fairlock.Config{}).Mutex("x").Inspect(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, 1, st.Waiting)
+	assert.Positive(t, st.Waiters[0].Patience)
+	unlock(t, lease)
+	unlock(t, w.got(t))
+	link.Mend()
+}
+
+func TestManyLeasesManyNames(t *testing.T) {
+	s := redistest.Start(t)
+	c := newClient(t, s.Client(), fairlock.Config{TTL: 300 * time.Millisecond})
+	var leases []*fairlock.Lease
+	for i := range 300 {
+		leases = append(leases, lock(t, c.Mutex(fmt.Sprint(i))))
+	}
+	time.Sleep(time.Second)
+	for _, l := range leases {
+		require.NoError(t, l.Err())
+		unlock(t, l)
+	}
+}
