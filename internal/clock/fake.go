@@ -43,6 +43,14 @@ func (c *Fake) Advance(d time.Duration) {
 	}
 }
 
+// Jump moves the clock and makes no call: those that fall due wait for the next Advance, as they do when a process is
+// stopped.
+func (c *Fake) Jump(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
 // next takes out the earliest call due until end and moves the clock to it, or to end if there is none.
 func (c *Fake) next(end time.Time) func() {
 	c.mu.Lock()
