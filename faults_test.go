@@ -194,6 +194,44 @@ func TestLockReturnsWithItsContextThoughRedisHangs(t *testing.T) {
 	}
 }
 
+func TestTryLockGivesBackWhatItDidNotHearOf(t *testing.T) {
+	s := redistest.Start(t)
+	c, _ := linked(t, s, fairlock.Config{})
+	unlock(t, lock(t, c.Mutex("warm")))
+	s.Pause()
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err := c.Mutex("x").TryLock(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(start), 300*time.Millisecond)
+	s.Continue()
+	rdb := s.Client()
+	require.Eventually(t, func() bool {
+		n, err := rdb.Exists(context.Background(), fenceKey, "fairlock:{x}:lock").Result()
+		return err == nil && n == 1 // it was granted, and given back
+	}, soon, time.Millisecond)
+}
+
+func TestAnAcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
+	// The first acquire is stuck on a connection that hangs, the second gets through; the first arrives at last.
+	s := redistest.Start(t)
+	c, link := linked(t, s, fairlock.Config{})
+	unlock(t, lock(t, c.Mutex("warm")))
+	link.Freeze()
+	lease := lock(t, c.Mutex("x"))
+	unlock(t, lease)
+	link.Mend() // what was sent on the hung connection arrives now
+	rdb := s.Client()
+	other := newClient(t, rdb, fairlock.Config{})
+	for range 50 {
+		l, err := other.Mutex("x").TryLock(within(t, soon))
+		require.NoError(t, err, "the lock is held by nobody")
+		unlock(t, l)
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func TestUnlockIsBoundedByTheLeaseAndCanBeCalledAgain(t *testing.T) {
 	s := redistest.Start(t)
 	c, link := linked(t, s, fairlock.Config{TTL: time.Second})

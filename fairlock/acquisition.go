@@ -49,9 +49,7 @@ type waiter struct {
 	line   *line
 	signal chan struct{} // has room for one: something below has changed
 
-	// Of the goroutine that waits:
-	asked  bool       // something was sent
-	ticket lua.Ticket // 0 until it was queued
+	ticket lua.Ticket // of the goroutine that waits; 0 until it was queued
 
 	mu     sync.Mutex
 	over   bool       // guarded by mu: nobody waits any more
@@ -66,11 +64,14 @@ type waiter struct {
 // try asks once. An answer that comes too late to be believed is given back.
 func (w *waiter) try(ctx context.Context) (*Lease, error) {
 	lease, err := w.request(ctx, true)
-	if err == nil && lease == nil {
-		err = lost(ErrExpired)
-		w.client.background(w.leave)
+	if lease != nil {
+		return lease, nil
 	}
-	return lease, err
+	if err == nil {
+		err = lost(ErrExpired)
+	}
+	w.forget()
+	return nil, err
 }
 
 // wait asks, sleeps until it is told of the lock or told to ask, and asks again.
@@ -113,7 +114,6 @@ func (w *waiter) request(ctx context.Context, try bool) (*Lease, error) {
 	if w.ticket != 0 {
 		ask.Bound = 0 // it has been let in before
 	}
-	w.asked = true
 	sent := w.client.clock.Now()
 	r := await(ctx, w.client, 0, func(rdb redis.Scripter) (lua.Answer, error) { return w.redis.Via(rdb).Acquire(ctx, ask) }, w.line.shut)
 	if r.doubt {
@@ -139,12 +139,14 @@ func (w *waiter) request(ctx context.Context, try bool) (*Lease, error) {
 // granted begins the lease, unless it is over before it has begun.
 func (w *waiter) granted(fence uint64, sent time.Time, given time.Duration, handed bool) (*Lease, error) {
 	lease, err := newLease(w.lock, w.token, fence, sent, given)
+	if err != nil {
+		w.token.Unsure = true // Redis believes that it holds the lock
+	}
 	if errors.Is(err, ErrExpired) {
 		w.poke()
 		return nil, nil
 	}
 	if err != nil {
-		w.client.background(w.leave)
 		return nil, err
 	}
 	call(w.client.trace.Granted, GrantedInfo{
@@ -270,11 +272,18 @@ func (w *waiter) deaf() bool {
 	return !w.over && !w.asking && w.handed == nil
 }
 
-// giveUp leaves the queue. It waits a moment for Redis to have done it, so that a caller who looks finds nothing.
+// giveUp ends the waiting because of err.
 func (w *waiter) giveUp(err error) error {
 	call(w.client.trace.Left, LeftInfo{Event: w.event(), Wait: w.client.clock.Now().Sub(w.began), Err: err})
-	if !w.asked || w.ticket == 0 && !w.token.Unsure {
-		return err // Redis has no trace of it
+	w.forget()
+	return err
+}
+
+// forget has Redis forget the waiter, if it may know of it. It waits a moment for that, so that a caller who looks
+// finds nothing.
+func (w *waiter) forget() {
+	if w.ticket == 0 && !w.token.Unsure {
+		return
 	}
 	done := make(chan struct{})
 	w.client.background(func() {
@@ -287,7 +296,6 @@ func (w *waiter) giveUp(err error) error {
 	case <-done:
 	case <-timer.C:
 	}
-	return err
 }
 
 // leave takes it out of the queue, and gives back what it was granted in the meantime. It waits for its question that

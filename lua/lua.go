@@ -112,7 +112,7 @@ func (l Lock) Leave(ctx context.Context, t *Leaving, ttl, bury time.Duration) (H
 // one acquisition.
 type Leaving struct {
 	token.Token
-	Unsure bool // an acquire of this token was sent and not answered
+	Unsure bool // Redis may know more of this token than its owner does: a reply did not come, or too late
 	sent   atomic.Int32
 }
 

@@ -8,7 +8,7 @@ if holds(token) then
 end
 
 -- Sent before this token left, and arrived after: nobody would hear of the grant.
-if call('ZSCORE', alive, token) == '0' then return { 'busy' } end
+if tonumber(call('ZSCORE', alive, token) or 0) < 0 then return { 'busy' } end
 
 -- Who has a ticket has seen a fence, or at least a holder who left one. If there is none, Redis has lost its data,
 -- and somebody may still believe that the lock is his: it rests for one ttl, held by nobody.

@@ -1,0 +1,168 @@
+package fairlock_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+)
+
+// The documentation is held to the code here.
+
+var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+
+// Every Go text of the README is a program that runs, and the package's first example; or it stands word for word in
+// a test of this directory.
+func TestTheReadmesCodeIsTrue(t *testing.T) {
+	readme := read(t, "../README.md")
+	blocks := goBlock.FindAllStringSubmatch(readme, -1)
+	require.Len(t, blocks, 2)
+	program, test := blocks[0][1], blocks[1][1]
+
+	assert.Contains(t, read(t, "synctest_example_test.go"), test)
+	assert.Equal(t, body(t, read(t, "example_test.go"), "Example"), body(t, program, "main"))
+	assert.LessOrEqual(t, strings.Count(body(t, program, "main"), "\n"), 15, "the first program must stay short")
+
+	want := regexp.MustCompile(`fmt\.Println\("(.*)"\)`).FindStringSubmatch(program)[1]
+	assert.Equal(t, want+"\n", run(t, program))
+}
+
+// The ACL line of docs/operating.md is enough for everything that the library does, wake-ups included.
+func TestTheACLLineSuffices(t *testing.T) {
+	line := regexp.MustCompile(`(?m)^ACL SETUSER billing (.*)$`).FindStringSubmatch(read(t, "../docs/operating.md"))
+	require.NotNil(t, line)
+	server, ctx := redistest.Start(t), t.Context()
+	setuser := []any{"acl", "setuser", "billing"}
+	for field := range strings.FieldsSeq(line[1]) {
+		setuser = append(setuser, field)
+	}
+	require.NoError(t, server.Client().Do(ctx, setuser...).Err())
+
+	handed := make(chan fairlock.GrantedInfo, 9)
+	mutex := func() fairlock.Mutex {
+		options := server.Options()
+		options.Username, options.Password = "billing", "password"
+		rdb := redis.NewClient(options)
+		client, err := fairlock.New(rdb, fairlock.Config{Trace: &fairlock.Trace{
+			Granted:  func(i fairlock.GrantedInfo) { handed <- i },
+			WakeLost: func(i fairlock.Event) { t.Error("a wake-up was lost", i) },
+			Listening: func(i fairlock.ListeningInfo) {
+				if i.Err != nil && ctx.Err() == nil {
+					t.Error("it cannot subscribe:", i.Err)
+				}
+			},
+		}})
+		require.NoError(t, err)
+		t.Cleanup(func() { client.Close(); rdb.Close() })
+		return client.Mutex("x")
+	}
+	held, waits := mutex(), mutex()
+
+	lease, err := held.Lock(ctx)
+	require.NoError(t, err)
+	require.NoError(t, lease.Renew(ctx))
+	<-handed
+	next := make(chan *fairlock.Lease)
+	go func() {
+		lease, err := waits.WithMaxWaiters(1).Lock(ctx)
+		assert.NoError(t, err)
+		next <- lease
+	}()
+	for state := (fairlock.State{}); state.Waiting == 0; {
+		state, err = held.Inspect(ctx)
+		require.NoError(t, err)
+	}
+	_, err = held.WithMaxWaiters(1).Lock(ctx)
+	require.ErrorIs(t, err, fairlock.ErrQueueFull)
+	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	_, err = held.Lock(short)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, lease.Unlock(ctx))
+	assert.True(t, (<-handed).Handed, "it had to ask: the message did not come")
+	lease = <-next
+
+	released, err := held.ForceRelease(ctx)
+	require.NoError(t, err)
+	assert.True(t, released)
+	require.ErrorIs(t, lease.Unlock(ctx), fairlock.ErrLost)
+	require.NoError(t, server.Client().Set(ctx, "fairlock:{x}:queue", "not a zset", 0).Err())
+	_, err = held.Lock(ctx)
+	require.ErrorContains(t, err, `key "fairlock:{x}:queue"`)
+}
+
+// What the library logs, docs/operating.md explains; and it explains nothing else.
+func TestEveryLogLineIsExplained(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	var logged []string
+	for _, file := range files {
+		for _, m := range regexp.MustCompile(`\.log\.(Debug|Info|Warn|Error)(?:Context)?\((?:ctx, )?"(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
+			logged = append(logged, strings.ToUpper(m[1])+" "+m[2])
+		}
+	}
+	var explained []string
+	for _, m := range regexp.MustCompile("(?m)^\\| ([A-Z]+) \\| `(.*?)` \\|").FindAllStringSubmatch(read(t, "../docs/operating.md"), -1) {
+		explained = append(explained, m[1]+" "+m[2])
+	}
+	assert.ElementsMatch(t, logged, explained)
+}
+
+// The tests that docs/promises.md names as evidence exist.
+func TestEveryPromiseNamesATest(t *testing.T) {
+	tests := map[string]bool{}
+	for _, pattern := range []string{"../*_test.go", "../*/*_test.go", "../internal/*/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(read(t, file), -1) {
+				tests[m[1]] = true
+			}
+		}
+	}
+	for _, name := range regexp.MustCompile(`\bTest\w+`).FindAllString(read(t, "../docs/promises.md"), -1) {
+		assert.True(t, tests[name], "%s does not exist", name)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// body returns a function from its name to its end.
+func body(t *testing.T, source, name string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(source, "\nfunc "+name+"() {\n")
+	require.True(t, found, "no func %s", name)
+	text, _, found := strings.Cut(rest, "\n}\n")
+	require.True(t, found, "func %s does not end", name)
+	return text + "\n}\n"
+}
+
+// run runs a program on a server in memory, in this module, and returns what it prints.
+func run(t *testing.T, program string) string {
+	t.Helper()
+	const addr = "localhost:6379"
+	require.Contains(t, program, addr)
+	file := filepath.Join(t.TempDir(), "main.go")
+	program = strings.Replace(program, addr, miniredis.RunT(t).Addr(), 1)
+	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "run", file).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return string(out)
+}

@@ -1,0 +1,502 @@
+package fairlock_test
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// These tests have processes of the operating system contend for one lock on a real redis-server: only a process can be
+// killed, or stopped without noticing.
+
+var procKeys = lua.MutexKeys(lua.DefaultNamespace, "x")
+
+// procPrompt is how long after the moment at which the lock can be had the next one may take to get it.
+const procPrompt = 100 * time.Millisecond
+
+// procPromptly holds an attempt, which returns by how much the next one was late, to procPrompt. A machine that is busy
+// with something else has two more attempts; what an attempt asserts besides, each must keep.
+func procPromptly(t *testing.T, attempt func(t *testing.T) time.Duration) {
+	t.Helper()
+	for i := range 3 {
+		var late time.Duration
+		if !t.Run(strconv.Itoa(i), func(t *testing.T) { late = attempt(t) }) {
+			return
+		}
+		t.Logf("late by %v", late)
+		if late <= procPrompt {
+			return
+		}
+	}
+	t.Errorf("the next one is late every time")
+}
+
+// procQueue waits until so many wait, and returns their tokens in order.
+func procQueue(t *testing.T, rdb *redis.Client, n int) []string {
+	t.Helper()
+	var all []string
+	require.Eventually(t, func() bool {
+		var err error
+		all, err = rdb.ZRange(context.Background(), procKeys.Queue, 0, -1).Result()
+		return err == nil && len(all) == n
+	}, soon, time.Millisecond, "%d waiters", n)
+	return all
+}
+
+// procPatience is when the patience of the last of these waiters ends.
+func procPatience(t *testing.T, rdb *redis.Client, tokens []string) time.Time {
+	t.Helper()
+	scores, err := rdb.ZMScore(context.Background(), procKeys.Alive, tokens...).Result()
+	require.NoError(t, err)
+	return time.UnixMicro(int64(slices.Max(scores)))
+}
+
+// procLeaseEnd is when the lock ends in Redis by itself. It errs on the early side, by less than 2 ms.
+func procLeaseEnd(t *testing.T, rdb *redis.Client) time.Time {
+	t.Helper()
+	before := time.Now()
+	left, err := rdb.PTTL(context.Background(), procKeys.Lock).Result()
+	require.NoError(t, err)
+	require.Positive(t, left)
+	return before.Add(left - time.Millisecond)
+}
+
+func procOwner(t *testing.T, rdb *redis.Client) string {
+	t.Helper()
+	owner, err := rdb.Get(context.Background(), procKeys.Lock).Result()
+	require.NoError(t, err)
+	return owner
+}
+
+func procFence(t *testing.T, rdb *redis.Client) uint64 {
+	t.Helper()
+	fence, err := rdb.Get(context.Background(), procKeys.Fence).Uint64()
+	require.NoError(t, err)
+	return fence
+}
+
+// procClean waits until nothing but the fence is left in Redis.
+func procClean(t *testing.T, rdb *redis.Client, within time.Duration) {
+	t.Helper()
+	from := time.Now()
+	var left []string
+	for time.Since(from) < within {
+		if left = keys(t, rdb); slices.Equal(left, []string{procKeys.Fence}) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond) // keys end by time
+	}
+	t.Errorf("left in Redis after %v: %v", within, left)
+}
+
+// holding is one lease of a worker.
+type holding struct {
+	childEvent
+	by *process
+}
+
+// procHoldings collects what the workers of these processes held, sorted by fence. What one held that was killed ends
+// with it.
+func procHoldings(t *testing.T, all []*process) []holding {
+	t.Helper()
+	var list []holding
+	for _, p := range all {
+		p.mu.Lock()
+		last := map[int]holding{} // by worker
+		for _, e := range p.work {
+			switch e.Event {
+			case "failed":
+				t.Errorf("%v: worker %d: %s", p, e.ID, e.Err)
+			case "got":
+				last[e.ID] = holding{e, p}
+			case "held":
+				if e.Err != "" && !e.Lost {
+					t.Errorf("%v: worker %d: %s", p, e.ID, e.Err)
+				}
+				delete(last, e.ID)
+				list = append(list, holding{e, p})
+			}
+		}
+		p.mu.Unlock()
+		for _, h := range last {
+			if !p.killed.IsZero() && p.killed.Before(h.End) {
+				h.End = p.killed
+			}
+			list = append(list, h)
+		}
+	}
+	slices.SortFunc(list, func(a, b holding) int { return cmp.Compare(a.Fence, b.Fence) })
+	return list
+}
+
+// procCheck holds a history to exclusion and order. A worker whose process stood still while it waited may have lost its
+// patience, or a lock that was handed to it: its order is not judged.
+func procCheck(t *testing.T, list []holding) {
+	t.Helper()
+	var end time.Time
+	var fence, place uint64
+	var lost, paused int
+	for i, h := range list {
+		assert.Greater(t, h.Fence, fence, "grant %d: a fence was given twice", i)
+		fence = h.Fence
+		if h.End.Before(h.At) {
+			lost++ // it was over before it was used
+		} else {
+			assert.False(t, h.At.Before(end), "grant %d: two hold the lock for %v", i, end.Sub(h.At))
+			end = h.End
+		}
+		own := h.Ticket
+		switch {
+		case own != 0:
+		case h.Wait < procPause:
+			own = h.Fence // it came to an idle lock
+		default:
+			continue // the answer that told its ticket was lost
+		}
+		if own <= place && h.paused() {
+			paused++
+			continue
+		}
+		assert.Greater(t, own, place, "grant %d: it was overtaken by a later one", i)
+		place = max(place, own)
+	}
+	t.Logf("%d grants; %d over before they were used, %d late because their process stood still", len(list), lost, paused)
+}
+
+// paused reports whether its process stood still between its call and its grant.
+func (h holding) paused() bool {
+	h.by.mu.Lock()
+	defer h.by.mu.Unlock()
+	return slices.ContainsFunc(h.by.work, func(e childEvent) bool {
+		return e.Event == "paused" && e.From.Before(h.At) && e.At.After(h.From)
+	})
+}
+
+func TestManyProcessesTakeTurnsInTheOrderInWhichTheyCame(t *testing.T) {
+	const processes, workers = 6, 50
+	server := redistest.Start(t)
+	all := make([]*process, processes)
+	for i := range all {
+		all[i] = procStart(t, server, childConfig{})
+	}
+	for _, p := range all {
+		p.await("ready", 0)
+	}
+	from := time.Now()
+	until := from.Add(3 * time.Second)
+	for _, p := range all {
+		p.tell(childCommand{Do: "work", N: workers, Until: until})
+	}
+	for _, p := range all {
+		p.await("done", 0)
+	}
+	list := procHoldings(t, all)
+	procCheck(t, list)
+
+	type worker struct {
+		by *process
+		id int
+	}
+	share := map[worker]int{}
+	for _, h := range list {
+		require.Empty(t, h.Err)
+		share[worker{h.by, h.ID}]++
+	}
+	require.Len(t, share, processes*workers, "a worker never got in")
+	least, most := len(list), 0
+	for _, n := range share {
+		least, most = min(least, n), max(most, n)
+	}
+	t.Logf("%d to %d grants for each worker", least, most)
+	assert.GreaterOrEqual(t, least, 3, "hardly any progress")
+	assert.LessOrEqual(t, most-least, 2+most/4, "the shares differ")
+	procClean(t, server.Client(), fairlock.DefaultWaiterTTL+time.Second)
+}
+
+func TestAKilledHolderCostsTheRestOfItsTTL(t *testing.T) {
+	// The waiter beats every 500 ms, which does not meet the end of the lease.
+	const ttl, beating = 1250 * time.Millisecond, 1500 * time.Millisecond
+	procPromptly(t, func(t *testing.T) time.Duration {
+		server := redistest.Start(t)
+		rdb := server.Client()
+		holder := procStart(t, server, childConfig{TTL: ttl, NoRenewal: true})
+		waiter := procStart(t, server, childConfig{TTL: beating, WaiterTTL: beating})
+		waiter.await("ready", 0)
+
+		held := holder.ask("lock", 0)
+		end := procLeaseEnd(t, rdb)
+		assert.LessOrEqual(t, held.Deadline.Sub(end), -ttl/200, "the holder believes too long")
+		waiter.tell(childCommand{Do: "lock"})
+		procQueue(t, rdb, 1)
+		holder.kill()
+
+		next := waiter.got("lock", 0)
+		assert.False(t, next.At.Before(end), "%v before the lease's end", end.Sub(next.At))
+		assert.Greater(t, next.Fence, held.Fence)
+		return next.At.Sub(end)
+	})
+}
+
+func TestARowOfKilledWaitersCostsOnePatience(t *testing.T) {
+	// The survivor beats every 600 ms or 500 ms, which does not meet the end of the others' patience.
+	const dead, patience = 100, 1500 * time.Millisecond
+	queue := func(t *testing.T) (rdb *redis.Client, lease *fairlock.Lease, doomed, survivor *process) {
+		server := redistest.Start(t)
+		rdb = server.Client()
+		doomed = procStart(t, server, childConfig{TTL: patience, WaiterTTL: patience})
+		survivor = procStart(t, server, childConfig{TTL: 1800 * time.Millisecond, WaiterTTL: 1800 * time.Millisecond})
+		doomed.await("ready", 0)
+		survivor.await("ready", 0)
+		lease = lock(t, newClient(t, server.Client(), fairlock.Config{TTL: patience, WaiterTTL: patience}).Mutex("x"))
+		for i := range dead {
+			doomed.tell(childCommand{Do: "lock", ID: i})
+			if i == 0 {
+				procQueue(t, rdb, 1) // the first one is the first
+			}
+		}
+		procQueue(t, rdb, dead)
+		survivor.tell(childCommand{Do: "lock"})
+		return rdb, lease, doomed, survivor
+	}
+	t.Run("killed while they wait", func(t *testing.T) {
+		procPromptly(t, func(t *testing.T) time.Duration {
+			rdb, lease, doomed, survivor := queue(t)
+			waiters := procQueue(t, rdb, dead+1)
+			killed := doomed.kill()
+			end := procPatience(t, rdb, waiters[:dead])
+			assert.Less(t, end.Sub(killed), patience+2*time.Millisecond, "they keep their places for too long")
+			unlock(t, lease)
+			assert.False(t, procLeaseEnd(t, rdb).After(end), "a waiter was given more than the patience it had proved")
+
+			next := survivor.got("lock", 0)
+			assert.Greater(t, next.At.Sub(end), -2*time.Millisecond, "it has overtaken")
+			return next.At.Sub(end)
+		})
+	})
+	t.Run("killed when the first has just got the lock", func(t *testing.T) {
+		procPromptly(t, func(t *testing.T) time.Duration {
+			rdb, lease, doomed, survivor := queue(t)
+			waiters := procQueue(t, rdb, dead+1)
+			unlock(t, lease)
+			require.Equal(t, waiters[0], procOwner(t, rdb))
+			doomed.got("lock", 0)
+			doomed.kill()
+			end := procPatience(t, rdb, waiters[1:dead])
+			if held := procLeaseEnd(t, rdb); held.After(end) {
+				end = held
+			}
+
+			next := survivor.got("lock", 0)
+			assert.Greater(t, next.At.Sub(end), -2*time.Millisecond, "it has overtaken")
+			return next.At.Sub(end)
+		})
+	})
+}
+
+func TestAStoppedHolderFindsItsLeaseOverWhenItWakes(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client()
+	stopped := procStart(t, server, childConfig{TTL: 600 * time.Millisecond})
+	other := procStart(t, server, childConfig{})
+	other.await("ready", 0)
+
+	held := stopped.ask("lock", 0)
+	stopped.tell(childCommand{Do: "watch"})
+	stopped.await("watching", 0)
+	other.tell(childCommand{Do: "lock"})
+	procQueue(t, rdb, 1)
+	stopped.stop()
+	next := other.got("lock", 0)
+	assert.Greater(t, next.Fence, held.Fence)
+
+	stopped.resume()
+	woke := stopped.await("woke", 0)
+	assert.True(t, woke.Lost, "it believes in its lease: %q", woke.Err)
+	assert.True(t, woke.Done)
+	late := stopped.await("unlock", 0)
+	assert.True(t, late.Lost, "Unlock: %q", late.Err)
+	assert.Equal(t, next.Token, procOwner(t, rdb), "the late Unlock has touched the next owner")
+	assert.Empty(t, other.ask("err", 0).Err)
+	assert.Empty(t, other.ask("unlock", 0).Err)
+}
+
+func TestALateUnlockThatReachesRedisDoesNotTouchTheNextOwner(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client()
+	robbed, other := procStart(t, server, childConfig{}), procStart(t, server, childConfig{})
+	assert.Empty(t, robbed.ask("lock", 0).Err)
+	other.tell(childCommand{Do: "lock"})
+	procQueue(t, rdb, 1)
+	was, err := newClient(t, rdb, fairlock.Config{}).Mutex("x").ForceRelease(context.Background())
+	require.NoError(t, err)
+	require.True(t, was)
+	next := other.got("lock", 0)
+
+	assert.Empty(t, robbed.ask("err", 0).Err, "it cannot know yet")
+	late := robbed.ask("unlock", 0)
+	assert.True(t, late.Lost, "Unlock: %q", late.Err)
+	assert.Equal(t, next.Token, procOwner(t, rdb), "the late Unlock has touched the next owner")
+	assert.Empty(t, other.ask("unlock", 0).Err)
+}
+
+func TestAWaiterStoppedPastTheTimeGivenDoesNotBelieveTheGrant(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client()
+	const patience = 600 * time.Millisecond
+	stopped := procStart(t, server, childConfig{TTL: patience, WaiterTTL: patience})
+	other := procStart(t, server, childConfig{})
+	lease := lock(t, newClient(t, server.Client(), fairlock.Config{}).Mutex("x"))
+	stopped.tell(childCommand{Do: "lock"})
+	waiters := procQueue(t, rdb, 1)
+	ticket, err := rdb.ZScore(context.Background(), procKeys.Queue, waiters[0]).Result()
+	require.NoError(t, err)
+	other.tell(childCommand{Do: "lock"})
+	procQueue(t, rdb, 2)
+
+	stopped.stop()
+	unlock(t, lease)
+	require.Equal(t, waiters[0], procOwner(t, rdb))
+	given := procFence(t, rdb)
+	next := other.got("lock", 0)
+	stopped.resume()
+	require.Eventually(t, func() bool {
+		return stopped.told("lock", 0) || rdb.ZCard(context.Background(), procKeys.Queue).Val() == 1
+	}, soon, time.Millisecond, "it does not come back")
+	require.False(t, stopped.told("lock", 0), "it believes in a grant that is over")
+	assert.Equal(t, waiters, procQueue(t, rdb, 1))
+
+	released := other.ask("unlock", 0)
+	assert.Empty(t, released.Err)
+	last := stopped.got("lock", 0)
+	assert.False(t, last.At.Before(released.At), "two hold the lock")
+	assert.Greater(t, next.Fence, given)
+	assert.Greater(t, last.Fence, next.Fence)
+	assert.Equal(t, uint64(ticket), last.Ticket, "it has lost its place")
+}
+
+func TestAWaiterStoppedForLessThanTheTimeGivenGetsTheLock(t *testing.T) {
+	const ttl = 2 * time.Second
+	for name, left := range map[string]time.Duration{"briefly": ttl, "for more than half of it": ttl * 2 / 5} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			rdb := server.Client()
+			stopped := procStart(t, server, childConfig{TTL: ttl})
+			other := procStart(t, server, childConfig{})
+			lease := lock(t, newClient(t, server.Client(), fairlock.Config{}).Mutex("x"))
+			stopped.tell(childCommand{Do: "lock"})
+			waiters := procQueue(t, rdb, 1)
+			other.tell(childCommand{Do: "lock"})
+			procQueue(t, rdb, 2)
+
+			stopped.stop()
+			unlock(t, lease)
+			given := procFence(t, rdb)
+			time.Sleep(time.Until(procLeaseEnd(t, rdb).Add(-left)))
+			stopped.resume()
+			got := stopped.got("lock", 0)
+			assert.Equal(t, waiters[0], got.Token)
+			assert.Equal(t, given, got.Fence, "it was granted twice")
+			assert.Equal(t, given, procFence(t, rdb), "it was granted twice")
+			assert.Greater(t, got.Fence, lease.Fence())
+			assert.False(t, other.told("lock", 0), "two hold the lock")
+			assert.Empty(t, stopped.ask("unlock", 0).Err)
+			other.got("lock", 0)
+		})
+	}
+}
+
+func TestProcessesThatAreKilledAtRandomNeitherBreakNorBlockTheLock(t *testing.T) {
+	const processes, workers, ttl = 4, 8, 300 * time.Millisecond
+	server := redistest.Start(t)
+	rdb := server.Client()
+	until := time.Now().Add(8 * time.Second)
+	var all []*process
+	start := func() *process {
+		p := procStart(t, server, childConfig{TTL: ttl, WaiterTTL: ttl})
+		p.tell(childCommand{Do: "work", N: workers, Until: until.Add(time.Minute), Hold: time.Millisecond})
+		all = append(all, p)
+		return p
+	}
+	var living [processes]*process
+	for i := range living {
+		living[i] = start()
+	}
+	for time.Now().Before(until) {
+		time.Sleep(300*time.Millisecond + rand.N(200*time.Millisecond))
+		i := rand.IntN(processes)
+		living[i].kill()
+		living[i] = start()
+	}
+	for _, p := range living {
+		p.kill()
+	}
+	ended := time.Now()
+	lease := lock(t, newClient(t, server.Client(), fairlock.Config{TTL: ttl, WaiterTTL: ttl}).Mutex("x"))
+	assert.Less(t, time.Since(ended), 2*ttl+time.Second)
+	list := procHoldings(t, all)
+	assert.Greater(t, lease.Fence(), list[len(list)-1].Fence)
+	unlock(t, lease)
+	procClean(t, rdb, ttl+time.Second)
+
+	procCheck(t, list)
+	t.Logf("%d processes", len(all))
+	var gap time.Duration
+	for i := range list[1:] {
+		gap = max(gap, list[i+1].At.Sub(list[i].At))
+	}
+	assert.Less(t, gap, 2*ttl+time.Second, "the lock was blocked")
+}
+
+func TestKilledProcessesLeaveNothingBehind(t *testing.T) {
+	const ttl = 300 * time.Millisecond
+	server := redistest.Start(t)
+	rdb := server.Client()
+	p := procStart(t, server, childConfig{TTL: ttl, WaiterTTL: ttl})
+	for i := range 20 {
+		p.tell(childCommand{Do: "lock", ID: i})
+	}
+	procQueue(t, rdb, 19)
+	p.kill()
+	procClean(t, rdb, ttl+time.Second)
+}
+
+func TestAnotherProcessResumesALeaseByItsToken(t *testing.T) {
+	const ttl = 800 * time.Millisecond
+	server := redistest.Start(t)
+	rdb := server.Client()
+	first := procStart(t, server, childConfig{TTL: ttl})
+	second := procStart(t, server, childConfig{TTL: ttl})
+	third := procStart(t, server, childConfig{})
+	second.await("ready", 0)
+
+	began := first.ask("lock", 0)
+	first.kill()
+	second.tell(childCommand{Do: "resume", Token: began.Token})
+	resumed := second.got("resume", 0)
+	assert.Equal(t, began.Fence, resumed.Fence)
+	assert.Equal(t, began.Token, resumed.Token)
+	third.tell(childCommand{Do: "lock"})
+	procQueue(t, rdb, 1)
+	time.Sleep(3 * ttl)
+	assert.Empty(t, second.ask("err", 0).Err)
+	assert.Equal(t, began.Token, procOwner(t, rdb))
+	assert.False(t, third.told("lock", 0), "two hold the lock")
+
+	released := second.ask("unlock", 0)
+	assert.Empty(t, released.Err)
+	next := third.got("lock", 0)
+	assert.False(t, next.At.Before(released.At), "two hold the lock")
+	assert.Greater(t, next.Fence, began.Fence)
+}
