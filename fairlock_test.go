@@ -27,7 +27,8 @@ func TestOneHolderAtATimeInTheOrderOfTickets(t *testing.T) {
 		var order []*fairlock.Lease // guarded by the lock under test
 		var wg sync.WaitGroup
 		for range clients {
-			c := b.client(t, fairlock.Config{Trace: j.trace()})
+			// Patient enough for a machine that is busy with something else: who is silent loses its place.
+			c := b.client(t, fairlock.Config{Trace: j.trace(), WaiterTTL: time.Minute})
 			for range perClient {
 				wg.Go(func() {
 					for range rounds {
@@ -124,11 +125,11 @@ func TestTryLockNeverOvertakesAndLeavesNoTrace(t *testing.T) {
 func TestALeaseIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 	onBoth(t, func(t *testing.T, b backend) {
 		var j journal
-		c := b.client(t, fairlock.Config{TTL: 150 * time.Millisecond, Trace: j.trace()})
-		other := b.client(t, fairlock.Config{TTL: 150 * time.Millisecond})
+		c := b.client(t, fairlock.Config{TTL: time.Second, Trace: j.trace()})
+		other := b.client(t, fairlock.Config{})
 		lease := lock(t, c.Mutex("x"))
 		w := enqueue(within(t, soon), other.Mutex("x"))
-		require.Eventually(t, func() bool { return j.count("renewed ok=true") >= 10 }, soon, time.Millisecond)
+		require.Eventually(t, func() bool { return j.count("renewed ok=true") >= 6 }, soon, time.Millisecond)
 		require.NoError(t, lease.Err())
 		assert.True(t, w.pending())
 		assert.True(t, lease.Deadline().After(time.Now()))

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -34,6 +35,7 @@ type childConfig struct {
 	Network, Addr  string // of the server
 	TTL, WaiterTTL time.Duration
 	NoRenewal      bool
+	Late           time.Duration // of its timers, as those of a process are that has only just woken
 }
 
 // childCommand tells a child what to do. Work tells got, held, failed and paused as they come, and done at the end.
@@ -76,6 +78,16 @@ func TestChildProcess(t *testing.T) {
 	os.Exit(0) // no word of the test's end on stdout
 }
 
+// childClock is the system's, with late timers.
+type childClock struct {
+	clock.System
+	late time.Duration
+}
+
+func (c childClock) AfterFunc(d time.Duration, f func()) fairlock.Timer {
+	return c.System.AfterFunc(d+c.late, f)
+}
+
 // child is the inside of a child process.
 type child struct {
 	cfg    childConfig
@@ -91,7 +103,7 @@ type child struct {
 func (c *child) run() {
 	c.rdb = redis.NewClient(&redis.Options{Network: c.cfg.Network, Addr: c.cfg.Addr})
 	client, err := fairlock.New(c.rdb, fairlock.Config{
-		TTL: c.cfg.TTL, WaiterTTL: c.cfg.WaiterTTL, NoRenewal: c.cfg.NoRenewal,
+		TTL: c.cfg.TTL, WaiterTTL: c.cfg.WaiterTTL, NoRenewal: c.cfg.NoRenewal, Clock: childClock{late: c.cfg.Late},
 		Trace: &fairlock.Trace{Granted: func(i fairlock.GrantedInfo) { c.grants.Store(i.Token, i) }},
 	})
 	if err != nil {
@@ -204,10 +216,11 @@ func (c *child) unlock(id int) {
 func (c *child) watch(id int) {
 	lease := c.lease(id)
 	done := lease.Done()
+	last := time.Now() // before it is told: it may be stopped at once
 	c.tell(childEvent{Event: "watching", ID: id})
-	for last := time.Now(); ; {
+	for {
 		now := time.Now()
-		if now.Sub(last) > c.cfg.TTL {
+		if now.Sub(last) >= c.cfg.TTL {
 			err := lease.Err()
 			e := childEvent{Event: "woke", ID: id, From: last, At: now}.failed(err)
 			select {
@@ -242,7 +255,7 @@ func (c *child) work(cmd childCommand) {
 	c.tell(childEvent{Event: "done", ID: cmd.ID})
 }
 
-// round holds the lock once. It is told twice: as soon as it has it, because it may be killed then, and afterwards.
+// round holds the lock once. It tells both ends while it holds it, because it may be killed at any moment.
 func (c *child) round(id int, hold time.Duration) bool {
 	e, lease := c.lock(id)
 	if e.Err != "" {
@@ -259,7 +272,11 @@ func (c *child) round(id int, hold time.Duration) bool {
 	if lease.Err() != nil {
 		e.End = time.Time{}
 	}
-	c.tell(e.failed(lease.Unlock(context.Background())))
+	c.tell(e)
+	if err := lease.Unlock(context.Background()); err != nil {
+		e.Event = "failed"
+		c.tell(e.failed(err))
+	}
 	return true
 }
 

@@ -118,13 +118,10 @@ func procHoldings(t *testing.T, all []*process) []holding {
 		for _, e := range p.work {
 			switch e.Event {
 			case "failed":
-				t.Errorf("%v: worker %d: %s", p, e.ID, e.Err)
+				assert.True(t, e.Lost, "%v: worker %d: %s", p, e.ID, e.Err)
 			case "got":
 				last[e.ID] = holding{e, p}
 			case "held":
-				if e.Err != "" && !e.Lost {
-					t.Errorf("%v: worker %d: %s", p, e.ID, e.Err)
-				}
 				delete(last, e.ID)
 				list = append(list, holding{e, p})
 			}
@@ -149,18 +146,18 @@ func procCheck(t *testing.T, list []holding) {
 	var fence, place uint64
 	var lost, paused int
 	for i, h := range list {
-		assert.Greater(t, h.Fence, fence, "grant %d: a fence was given twice", i)
+		require.Greater(t, h.Fence, fence, "grant %d: a fence was given twice", i)
 		fence = h.Fence
 		if h.End.Before(h.At) {
 			lost++ // it was over before it was used
 		} else {
-			assert.False(t, h.At.Before(end), "grant %d: two hold the lock for %v", i, end.Sub(h.At))
+			require.False(t, h.At.Before(end), "grant %d: two hold the lock for %v", i, end.Sub(h.At))
 			end = h.End
 		}
 		own := h.Ticket
 		switch {
 		case own != 0:
-		case h.Wait < procPause:
+		case h.Wait < procPause/2:
 			own = h.Fence // it came to an idle lock
 		default:
 			continue // the answer that told its ticket was lost
@@ -169,8 +166,8 @@ func procCheck(t *testing.T, list []holding) {
 			paused++
 			continue
 		}
-		assert.Greater(t, own, place, "grant %d: it was overtaken by a later one", i)
-		place = max(place, own)
+		require.Greater(t, own, place, "grant %d: it was overtaken by a later one", i)
+		place = own
 	}
 	t.Logf("%d grants; %d over before they were used, %d late because their process stood still", len(list), lost, paused)
 }
@@ -211,7 +208,7 @@ func TestManyProcessesTakeTurnsInTheOrderInWhichTheyCame(t *testing.T) {
 	}
 	share := map[worker]int{}
 	for _, h := range list {
-		require.Empty(t, h.Err)
+		assert.False(t, h.End.IsZero(), "a lease of 10 s was lost")
 		share[worker{h.by, h.ID}]++
 	}
 	require.Len(t, share, processes*workers, "a worker never got in")
@@ -308,7 +305,8 @@ func TestARowOfKilledWaitersCostsOnePatience(t *testing.T) {
 func TestAStoppedHolderFindsItsLeaseOverWhenItWakes(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client()
-	stopped := procStart(t, server, childConfig{TTL: 600 * time.Millisecond})
+	const ttl = 600 * time.Millisecond
+	stopped := procStart(t, server, childConfig{TTL: ttl, Late: 100 * time.Millisecond})
 	other := procStart(t, server, childConfig{})
 	other.await("ready", 0)
 
@@ -318,8 +316,10 @@ func TestAStoppedHolderFindsItsLeaseOverWhenItWakes(t *testing.T) {
 	other.tell(childCommand{Do: "lock"})
 	procQueue(t, rdb, 1)
 	stopped.stop()
+	since := time.Now()
 	next := other.got("lock", 0)
 	assert.Greater(t, next.Fence, held.Fence)
+	time.Sleep(time.Until(since.Add(ttl))) // it takes less for a wake-up
 
 	stopped.resume()
 	woke := stopped.await("woke", 0)
@@ -394,7 +394,7 @@ func TestAWaiterStoppedForLessThanTheTimeGivenGetsTheLock(t *testing.T) {
 			rdb := server.Client()
 			stopped := procStart(t, server, childConfig{TTL: ttl})
 			other := procStart(t, server, childConfig{})
-			lease := lock(t, newClient(t, server.Client(), fairlock.Config{}).Mutex("x"))
+			lease := lock(t, newClient(t, server.Client(), fairlock.Config{TTL: ttl}).Mutex("x"))
 			stopped.tell(childCommand{Do: "lock"})
 			waiters := procQueue(t, rdb, 1)
 			other.tell(childCommand{Do: "lock"})

@@ -25,10 +25,17 @@ const (
 	MaxNamespace     = 256                   // bytes
 )
 
-// Clock tells the library the time. The system's is the default; a test may bring its own.
+// Clock tells the library the time. The system's is the default; a test may bring its own: a type with the methods
+//
+//	Now() time.Time
+//	AfterFunc(d time.Duration, f func()) fairlock.Timer
+//
+// Now never runs backwards. AfterFunc calls f once d has passed, holding no lock, for f may block and may use the
+// Clock. Both are safe for concurrent use.
 type Clock = clock.Clock
 
-// Timer is what Clock.AfterFunc returns.
+// Timer is one pending call of Clock.AfterFunc. Its one method, Stop() bool, prevents the call and reports whether it
+// was in time to do so.
 type Timer = clock.Timer
 
 // Config is what is set once for a Client. The zero value is ready to use.

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// grant is a way to get the lock; each gives it to a new token and sets it free before.
+// waysToBeGranted are all of them: each takes the lock from its holder, and tells who has it then, with which fence.
 func waysToBeGranted(w *world) map[string]func(holder token.Token) (token.Token, uint64) {
 	idle := func(free func()) (token.Token, uint64) {
 		free()

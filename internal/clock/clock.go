@@ -7,7 +7,7 @@ import "time"
 // backwards: leases are measured by it. Implementations are safe for concurrent use.
 type Clock interface {
 	Now() time.Time
-	// AfterFunc calls f in a goroutine of its own once d has passed.
+	// AfterFunc calls f once d has passed. f may block and may use the clock.
 	AfterFunc(d time.Duration, f func()) Timer
 }
 

@@ -35,7 +35,7 @@ func assemble(ctx context.Context, cfg Config, rec *recorder) (*cast, error) {
 	c := &cast{lock: "demo-" + run, suffix: "-" + run, server: func() {}}
 	add := c.processes
 	if cfg.Redis == "" {
-		add = c.inMemory
+		add = c.memory
 	}
 	if err := add(ctx, cfg, rec); err != nil {
 		c.leave()
@@ -58,6 +58,14 @@ func (c *cast) roles(cfg Config) []role {
 
 // short is a client's name without what sets two demos apart.
 func (c *cast) short(name string) string { return strings.TrimSuffix(name, c.suffix) }
+
+// where says which server is used.
+func (c *cast) where() string {
+	if addr := c.rdb.Options().Addr; addr != inMemory {
+		return "Redis at " + addr
+	}
+	return "Redis in memory"
+}
 
 // leave stops the clients, all at once, and ends the server if it is ours.
 func (c *cast) leave() {

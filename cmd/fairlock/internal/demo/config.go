@@ -48,7 +48,7 @@ func within[T int | time.Duration](name string, v, least, most T) error {
 // limit is how long anything may take that the demo waits for: both kinds of crash, everybody's turn, and a slow
 // machine.
 func (c Config) limit() time.Duration {
-	return 15*time.Second + c.TTL + c.Patience + 2*time.Duration(c.Clients*c.Workers)*c.Hold
+	return 10*time.Second + c.TTL + c.Patience + 2*time.Duration(c.Clients*c.Workers)*c.Hold
 }
 
 // options are how to reach the server that Redis names. The error does not quote it: it may hold a password.
@@ -57,8 +57,7 @@ func (c Config) options() (*redis.Options, error) {
 		return &redis.Options{}, nil
 	}
 	opts, err := redis.ParseURL(c.Redis)
-	var quoting *url.Error
-	if errors.As(err, &quoting) {
+	if quoting, ok := errors.AsType[*url.Error](err); ok {
 		err = quoting.Err
 	}
 	if err != nil {

@@ -40,7 +40,7 @@ func (d director) run(ctx context.Context) error {
 // contend is a third of the duration, from the first grant on.
 func (d director) contend(ctx context.Context) error {
 	granted := d.rec.next(func(r report) bool { return r.Kind == judge.Granted })
-	if _, err := d.await(ctx, granted, "grant"); err != nil {
+	if err := d.await(ctx, granted, "grant"); err != nil {
 		return err
 	}
 	sleep(ctx, d.cfg.Duration/3)
@@ -53,9 +53,9 @@ func (d director) crashHolder(ctx context.Context, victim player) error {
 		return err
 	}
 	next := d.rec.next(func(r report) bool { return r.Kind == judge.Granted && r.Client != victim.name() })
-	d.rec.remark(fmt.Sprintf("%s dies while it holds the lock", d.cast.short(victim.name())))
+	d.rec.remark(d.cast.short(victim.name()) + " dies while it holds the lock")
 	victim.crash()
-	_, err := d.await(ctx, next, "grant after a holder's crash")
+	err := d.await(ctx, next, "grant after a holder's crash")
 	d.report(victim, err)
 	return err
 }
@@ -67,13 +67,13 @@ func (d director) crashWaiters(ctx context.Context, victim, keeper player) error
 		return err
 	}
 	sleep(ctx, 2*d.cfg.Hold) // the victim's workers are done resting
-	d.rec.remark(fmt.Sprintf("%s dies while its workers wait", d.cast.short(victim.name())))
+	d.rec.remark(d.cast.short(victim.name()) + " dies while its workers wait")
 	victim.crash()
 	died := d.rec.clock()
 	later := d.rec.next(func(r report) bool { return r.Kind == judge.Granted && r.Asked > died })
 	sleep(ctx, pause)
 	keeper.letGo()
-	_, err := d.await(ctx, later, "grant after a waiter's crash")
+	err := d.await(ctx, later, "grant after a waiter's crash")
 	d.report(victim, err)
 	return err
 }
@@ -82,7 +82,7 @@ func (d director) crashWaiters(ctx context.Context, victim, keeper player) error
 func (d director) hold(ctx context.Context, p player) error {
 	holds := d.rec.next(func(r report) bool { return r.Kind == kept && r.Client == p.name() })
 	p.keep()
-	if _, err := d.await(ctx, holds, "grant to "+d.cast.short(p.name())); err != nil {
+	if err := d.await(ctx, holds, "grant to "+d.cast.short(p.name())); err != nil {
 		return err
 	}
 	sleep(ctx, pause)
@@ -102,19 +102,19 @@ func (d director) report(victim player, err error) {
 }
 
 // await waits for a report, within the limit.
-func (d director) await(ctx context.Context, found <-chan report, what string) (report, error) {
+func (d director) await(ctx context.Context, found <-chan report, what string) error {
 	timer := time.NewTimer(d.cfg.limit())
 	defer timer.Stop()
 	select {
-	case r := <-found:
-		return r, nil
+	case <-found:
+		return nil
 	case <-ctx.Done():
-		return report{}, ctx.Err()
+		return ctx.Err()
 	case <-timer.C:
 	}
 	err := fmt.Errorf("no %s within %v", what, d.cfg.limit())
 	if last := d.rec.lastFailure(); last != "" {
 		err = fmt.Errorf("%w; last failure: %s", err, last)
 	}
-	return report{}, err
+	return err
 }

@@ -7,8 +7,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// inMemory starts a server in memory, which no network knows of, and the clients in this process.
-func (c *cast) inMemory(ctx context.Context, cfg Config, rec *recorder) error {
+// inMemory stands where an address would.
+const inMemory = "memory"
+
+// memory starts a server in memory, which no network knows of, and the clients in this process.
+func (c *cast) memory(ctx context.Context, cfg Config, rec *recorder) error {
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
 	c.server = server.Close
@@ -31,7 +34,7 @@ func (c *cast) inMemory(ctx context.Context, cfg Config, rec *recorder) error {
 
 // client returns a client that connects by the link. It does not insist once that is cut.
 func (l *link) client() *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: "memory", Dialer: l.Dial, DialerRetries: 1})
+	return redis.NewClient(&redis.Options{Addr: inMemory, Dialer: l.Dial, DialerRetries: 1})
 }
 
 // local is a client that shares this process.

@@ -105,7 +105,7 @@ func (r *recorder) elapsed() time.Duration { return time.Duration(r.clock() - r.
 // history returns the events up to some time. That of another process's may still be on the way.
 func (r *recorder) history(until int64) []judge.Event {
 	r.mu.Lock()
-	all := r.events[:len(r.events):len(r.events)]
+	all := slices.Clip(r.events)
 	r.mu.Unlock()
 	var some []judge.Event
 	for _, e := range all {

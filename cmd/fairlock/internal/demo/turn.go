@@ -61,11 +61,13 @@ func (c *contender) keeps() <-chan struct{} {
 
 func (c *contender) unlock(ctx context.Context, lease *fairlock.Lease) error {
 	id := lease.Token().Text()
-	if lease.Err() != nil {
+	select {
+	case <-lease.Done():
 		lost := c.event(judge.Lost, id)
 		lost.At -= max(0, int64(time.Since(lease.Deadline()))) // it was to stop by then, however late it notices
 		c.emit(report{Event: lost})
 		return nil
+	default:
 	}
 	c.emit(report{Event: c.event(judge.Unlocking, id)})
 	err := lease.Unlock(ctx)

@@ -12,7 +12,7 @@ type Crash struct {
 	At      int64         // ns
 	Held    bool          // it held the lock
 	Waiters int           // how many of its waiters were in the queue
-	Stall   time.Duration // how long the lock served nobody because of it; 0 if nobody was served after it
+	Stall   time.Duration // how long the lock served nobody because of it; 0 if that cannot be told
 }
 
 // crashes returns the deaths, in order.

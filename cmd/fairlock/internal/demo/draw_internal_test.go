@@ -1,0 +1,98 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/judge"
+	"github.com/fairlock/fairlock-go/fairlock"
+)
+
+// sample is a lock that a dead client holds, with waiters, one of them dead.
+func sample(waiters int) scene {
+	s := scene{
+		cfg: Config{Clients: 4, Workers: 3, TTL: 2 * time.Second, Patience: time.Second}, where: "Redis in memory", lock: "demo-x", elapsed: 3 * time.Second, held: 40 * time.Millisecond,
+		short: func(name string) string { return strings.TrimSuffix(name, "-x") },
+		dead:  map[string]bool{"client-2-x": true},
+		state: fairlock.State{
+			Held: true, Waiting: waiters, Fence: 1795185103557506,
+			Holder: fairlock.Holder{Client: "client-2-x", Fence: 1795185103557506, TTL: 1234 * time.Millisecond},
+		},
+		grants:  []grant{{client: "client-2-x", fence: 1795185103557506, wait: 81 * time.Millisecond}},
+		remarks: []remark{{2 * time.Second, "client-2 dies while it holds the lock"}},
+		verdict: judge.Verdict{Grants: 321, ByClient: map[string]int{"client-10-x": 2, "client-2-x": 300}},
+	}
+	for i := range waiters {
+		s.state.Waiters = append(s.state.Waiters, fairlock.Waiter{
+			Client: fmt.Sprintf("client-%d-x", i%3+1), Age: time.Duration(70-i) * time.Millisecond, Patience: time.Second,
+		})
+	}
+	return s
+}
+
+func TestPictureShowsHolderQueueGrantsCrashesAndCounts(t *testing.T) {
+	picture := sample(3).draw(80, 24)
+	for _, want := range []string{
+		"HOLDER", "client-2 ✗", "fence 1795185103557506", "held 40ms", "1.23s", // the holder
+		"3 wait", "1  ", "client-1", "70ms", "3  ", "client-3", "1.00s", // the queue
+		"81ms", "client-2 dies while it holds the lock",
+		"321", "order violations", "overlaps", "client-2 300 · client-10 2",
+	} {
+		require.Contains(t, picture, want)
+	}
+	require.Less(t, strings.Index(picture, "70ms"), strings.Index(picture, "68ms"), "the queue is in order")
+}
+
+func TestPictureFitsTheTerminal(t *testing.T) {
+	for _, size := range [][2]int{{80, 24}, {120, 40}, {40, 12}, {10, 3}, {1, 1}, {0, 0}} {
+		width, height := size[0], size[1]
+		lines := strings.Split(sample(100).draw(width, height), "\n")
+		require.LessOrEqual(t, len(lines), max(height, 1))
+		for _, line := range lines {
+			require.LessOrEqual(t, lipgloss.Width(line), max(width, 2), "%dx%d: %q", width, height, line)
+		}
+	}
+}
+
+func TestPictureCountsWaitersItHasNoRoomFor(t *testing.T) {
+	require.Contains(t, sample(100).draw(80, 24), "and 92 more")
+}
+
+func TestPictureOfAnIdleOrUnreachableLock(t *testing.T) {
+	s := sample(0)
+	s.state = fairlock.State{}
+	require.Contains(t, s.draw(80, 24), "nobody")
+	s.fault = errors.New("connection refused")
+	require.Contains(t, s.draw(80, 24), "connection refused")
+}
+
+func TestScreenFollowsTheTerminalAndTheUser(t *testing.T) {
+	quits := 0
+	var model tea.Model = screen{source: func() scene { return sample(3) }, quit: func() { quits++ }}
+	model, _ = model.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+	model, cmd := model.Update(tick{})
+	require.NotNil(t, cmd, "the next picture")
+	view := model.View()
+	require.True(t, view.AltScreen)
+	require.Contains(t, view.Content, "1795185103557506")
+	for _, key := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: 'c', Mod: tea.ModCtrl}, {Code: 'x', Text: "x"}} {
+		model, _ = model.Update(key)
+	}
+	require.Equal(t, 2, quits)
+}
+
+func TestDurationsAreBrief(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0µs", 999 * time.Microsecond: "999µs", 1500 * time.Microsecond: "1.5ms", 61 * time.Millisecond: "61ms",
+		1234 * time.Millisecond: "1.23s",
+	} {
+		require.Equal(t, want, brief(d))
+	}
+}

@@ -1,0 +1,60 @@
+package demo
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/judge"
+)
+
+// brief is a duration in a few characters.
+func brief(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return fmt.Sprintf("%dµs", d.Microseconds())
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond))
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	default:
+		return fmt.Sprintf("%.2fs", d.Seconds())
+	}
+}
+
+// spreadText shows how long something took.
+func spreadText(s judge.Spread) string {
+	if s.N == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("p50 %s  p99 %s", brief(s.P50), brief(s.P99))
+}
+
+// cost says what a crash has cost the others, beside the setting that it depends on.
+func (c Config) cost(crash judge.Crash) string {
+	switch {
+	case crash.Stall == 0 && crash.Held:
+		return "nobody got in after it"
+	case crash.Stall == 0:
+		return "nobody was held up"
+	case crash.Held:
+		return fmt.Sprintf("the next one got in after %s (TTL %v)", brief(crash.Stall), c.TTL)
+	default:
+		return fmt.Sprintf("others held up for %s (patience %v)", brief(crash.Stall), c.Patience)
+	}
+}
+
+// shares says how many grants each client got.
+func shares(byClient map[string]int, short func(string) string) string {
+	clients := slices.SortedFunc(maps.Keys(byClient), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) // client-2 before client-10
+	})
+	all := make([]string, len(clients))
+	for i, client := range clients {
+		all[i] = fmt.Sprintf("%s %d", short(client), byClient[client])
+	}
+	return strings.Join(all, " · ")
+}

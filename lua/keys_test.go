@@ -1,0 +1,120 @@
+package lua_test
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// nasty names try to leave their hash tag, or to be another name.
+var nasty = []string{
+	"a", "a b", "a\x00b", "a\r\nb", "{", "}", "{}", "}{", "{a}", "a}", "}a", "a}:lock", "{}:queue", "%", "%7D", "%7d", "%257D", "%%", "%25",
+	"\xff\xfe", "ü", "*", "a:queue", ":{b}:", "wake:c", strings.Repeat("}", 1024), strings.Repeat("\x00", 1024),
+}
+
+func all(k lua.Keys) []string { return []string{k.Queue, k.Alive, k.Fence, k.Lock} }
+
+// keySlot is what the Redis Cluster specification says.
+func keySlot(key string) int {
+	if _, after, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(after, "}"); ok && tag != "" {
+			key = tag
+		}
+	}
+	crc := uint16(0)
+	for i := range len(key) {
+		crc ^= uint16(key[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc % 16384)
+}
+
+func TestAllKeysOfALockAreInOneSlotOfACluster(t *testing.T) {
+	port := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer func() { _ = l.Close() }()
+		return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	}
+	rdb := redistest.StartTCP(t, "--cluster-enabled", "yes", "--cluster-port", port()).Client()
+	for _, name := range nasty {
+		slots := map[int64]bool{}
+		for _, key := range all(lua.MutexKeys(ns, name)) {
+			n, err := rdb.ClusterKeySlot(t.Context(), key).Result()
+			require.NoError(t, err)
+			slots[n] = true
+			assert.Equal(t, int64(keySlot(key)), n, "%q", key)
+		}
+		assert.Len(t, slots, 1, "%q", name)
+	}
+}
+
+func names() *rapid.Generator[string] {
+	return rapid.OneOf(
+		rapid.StringOfN(rapid.RuneFrom([]rune("{}%:257BDbd\x00\r\na")), 1, 12, -1),
+		rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 12), func(b []byte) string { return string(b) }),
+		rapid.SampledFrom(nasty),
+	)
+}
+
+func TestNoTwoNamesShareAKeyAndNoNameHasTwoSlots(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		spaces := rapid.StringMatching(`[a-z:%]{0,3}`)
+		one, two := names().Draw(t, "one"), names().Draw(t, "two")
+		here, there := spaces.Draw(t, "here"), spaces.Draw(t, "there")
+		if one == two && here == there {
+			t.Skip("one lock")
+		}
+		a, b := all(lua.MutexKeys(here, one)), all(lua.MutexKeys(there, two))
+		seen := map[string]bool{}
+		for _, key := range append(a, b...) {
+			require.False(t, seen[key], "%q and %q in %q and %q share %q", one, two, here, there, key)
+			seen[key] = true
+		}
+		for _, key := range a {
+			require.Equal(t, keySlot(a[0]), keySlot(key))
+			require.True(t, strings.HasPrefix(key, here+":{"))
+		}
+		require.NotEqual(t, lua.Mutex(nil, here, one).Key(), lua.Mutex(nil, there, two).Key())
+	})
+}
+
+func TestNoTwoOfTheNastyNamesShareAKey(t *testing.T) {
+	seen := map[string]string{}
+	for _, name := range nasty {
+		for _, key := range all(lua.MutexKeys(ns, name)) {
+			assert.Empty(t, seen[key], "%q and %q share %q", name, seen[key], key)
+			seen[key] = name
+		}
+	}
+}
+
+func TestEveryNameIsALockOfItsOwn(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		said := w.listen("c")
+		for _, name := range nasty {
+			w.lock = lua.Mutex(w.rdb, ns, name)
+			w.keys = lua.MutexKeys(ns, name)
+			holder := w.hold()
+			head := w.join(1)[0]
+			w.grants(w.release(holder), head)
+			assert.Equal(t, head.Text(), w.owner(), "%q", name)
+			assert.Len(t, said(), 1, "%q", name)
+		}
+		assert.Len(t, w.rdb.Keys(t.Context(), "*").Val(), 2*len(nasty), "a lock and a fence each")
+	})
+}

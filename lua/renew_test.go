@@ -1,0 +1,103 @@
+package lua_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+func TestRenewExtends(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		holder := w.hold()
+		fence := w.fence()
+		f, ok := w.renew(holder, time.Hour, fence)
+		assert.True(t, ok)
+		assert.Equal(t, fence, f)
+		w.lasts(w.keys.Lock, time.Hour)
+		assert.Equal(t, holder.Text(), w.owner())
+	})
+}
+
+func TestExtendingNeverShortens(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		holder := w.token()
+		w.acquire(lua.Ask{Token: holder, TTL: time.Hour})
+		_, ok := w.renew(holder, time.Second, 0)
+		assert.True(t, ok)
+		w.lasts(w.keys.Lock, time.Hour)
+		w.acquire(lua.Ask{Token: holder, TTL: time.Second})
+		w.lasts(w.keys.Lock, time.Hour)
+	})
+}
+
+func TestTheOwnerExtendsByAskingAgain(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		holder := w.hold()
+		before := w.state()
+		assert.Equal(t, lua.Answer{Outcome: lua.Granted, Fence: w.fence()}, w.acquire(lua.Ask{Token: holder, TTL: time.Hour}))
+		w.lasts(w.keys.Lock, time.Hour)
+		assert.Equal(t, before, w.state())
+	})
+}
+
+func TestRenewByAnotherTokenChangesNothing(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		_, ok := w.renew(w.token(), ttl, 5)
+		assert.False(t, ok, "nobody holds it")
+		assert.Empty(t, w.rdb.Keys(t.Context(), "*").Val())
+
+		w.hold()
+		q := w.join(1)
+		before := w.state()
+		for _, fence := range []uint64{0, w.fence(), w.fence() + 1} {
+			_, ok = w.renew(q[0], time.Hour, fence)
+			assert.False(t, ok)
+		}
+		assert.Equal(t, before, w.state())
+		assert.LessOrEqual(t, w.pttl(w.keys.Lock), ttl)
+	})
+}
+
+func TestRenewKeepsTheFenceForADay(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		holder := w.hold()
+		w.do("PEXPIRE", w.keys.Fence, 60_000)
+		w.renew(holder, ttl, w.fence())
+		w.lasts(w.keys.Fence, day)
+	})
+}
+
+func TestRenewRestoresAMissingFence(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		holder := w.hold()
+		fence := uint64(w.now().Add(time.Hour).UnixMicro()) // as if the clock had stepped back since
+		w.do("DEL", w.keys.Fence)
+		for range 2 {
+			f, ok := w.renew(holder, ttl, fence)
+			assert.True(t, ok)
+			assert.Equal(t, fence, f)
+			assert.Equal(t, fence, w.fence())
+			w.lasts(w.keys.Fence, day)
+		}
+		w.release(holder)
+		assert.Greater(t, w.acquire(lua.Ask{}).Fence, fence)
+	})
+}
+
+func TestResumeLearnsTheFence(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		holder := w.hold()
+		fence := w.fence()
+		w.join(2)
+		f, ok := w.renew(holder, ttl, 0)
+		assert.True(t, ok)
+		assert.Equal(t, fence, f)
+		next := w.release(holder).Grants[0]
+		f, ok = w.renew(next.Token, ttl, 0)
+		assert.True(t, ok)
+		assert.Equal(t, next.Fence, f)
+	})
+}
