@@ -45,7 +45,7 @@ func BenchmarkUncontended(b *testing.B) {
 	server := redistest.StartTCP(b)
 	rdb := server.Client()
 	ours := newClient(b, server.Client(), fairlock.Config{})
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	b.Run("floor", func(b *testing.B) {
 		for i := range b.N {
@@ -86,7 +86,7 @@ func BenchmarkParallel(b *testing.B) {
 		}
 		wg.Wait()
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	var rdbs [clients]*redis.Client
 	var ours [clients]*fairlock.Client

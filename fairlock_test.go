@@ -33,7 +33,8 @@ func TestOneHolderAtATimeInTheOrderOfTickets(t *testing.T) {
 				wg.Go(func() {
 					for range rounds {
 						lease, err := c.Mutex("x").Lock(within(t, 3*soon))
-						if !assert.NoError(t, err) {
+						if err != nil {
+							t.Error(err)
 							return
 						}
 						assert.Equal(t, int32(1), inside.Add(1), "two are inside")
@@ -75,6 +76,23 @@ func TestWhoReleasesAndLocksAgainGoesBehindEveryWaiter(t *testing.T) {
 			unlock(t, lease)
 		}
 		unlock(t, again.got(t))
+	})
+}
+
+func TestAHandoverWakesTheNextOneAtOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, b backend) {
+		// A beat would find it after 20 s.
+		cfg := fairlock.Config{TTL: time.Minute, WaiterTTL: time.Minute}
+		c, other := b.client(t, cfg), b.client(t, cfg)
+		for _, next := range []*fairlock.Client{c, other} { // by the release's reply, and by its message
+			lease := lock(t, c.Mutex("x"))
+			w := enqueue(within(t, soon), next.Mutex("x"))
+			queued(t, c.Mutex("x"), 1)
+			start := time.Now()
+			unlock(t, lease)
+			unlock(t, w.got(t))
+			assert.Less(t, w.at.Sub(start), 5*time.Second)
+		}
 	})
 }
 
@@ -461,7 +479,7 @@ func TestTraceTellsTheLifeOfALock(t *testing.T) {
 		}
 		require.Len(t, j.grants, 2)
 		assert.Equal(t, "x", j.grants[1].Name)
-		assert.Equal(t, uint64(j.queued[0].Ticket), j.grants[1].Ticket)
+		assert.Equal(t, j.queued[0].Ticket, j.grants[1].Ticket)
 		assert.Positive(t, j.grants[1].Wait)
 		assert.Equal(t, second.Fence(), j.grants[1].Fence)
 		assert.Positive(t, j.lost[0].Held)

@@ -34,9 +34,9 @@ func TestNewReportsEveryFaultAtOnce(t *testing.T) {
 	})
 	require.ErrorIs(t, err, fairlock.ErrInvalid)
 	for _, field := range []string{"rdb", "Namespace", "Name", "TTL", "WaiterTTL", "MaxWaiters"} {
-		assert.ErrorContains(t, err, "invalid "+field+":")
+		require.ErrorContains(t, err, "invalid "+field+":")
 	}
-	assert.ErrorContains(t, err, "10ms")
+	require.ErrorContains(t, err, "10ms")
 	var none *redis.Client
 	_, err = fairlock.New(none, fairlock.Config{})
 	require.ErrorIs(t, err, fairlock.ErrInvalid)

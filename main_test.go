@@ -43,6 +43,7 @@ func onBoth(t *testing.T, test func(t *testing.T, b backend)) {
 
 // rdb returns a go-redis client of its own.
 func (b backend) rdb(t testing.TB) *redis.Client {
+	t.Helper()
 	rdb := redis.NewClient(b.options())
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
@@ -50,6 +51,7 @@ func (b backend) rdb(t testing.TB) *redis.Client {
 
 // client returns a lock client with connections of its own.
 func (b backend) client(t testing.TB, cfg fairlock.Config) *fairlock.Client {
+	t.Helper()
 	return newClient(t, b.rdb(t), cfg)
 }
 
@@ -65,6 +67,7 @@ func newClient(tb testing.TB, rdb fairlock.Redis, cfg fairlock.Config) *fairlock
 
 // linked returns a lock client behind a link.
 func linked(t testing.TB, s *redistest.Server, cfg fairlock.Config) (*fairlock.Client, *redistest.Link) {
+	t.Helper()
 	link := redistest.NewLink(t, s)
 	rdb := redis.NewClient(&redis.Options{
 		Network: "unix", Addr: link.Addr(), ReadTimeout: time.Second, DialTimeout: time.Second,
@@ -75,6 +78,7 @@ func linked(t testing.TB, s *redistest.Server, cfg fairlock.Config) (*fairlock.C
 
 // within returns a context that ends the test's patience.
 func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx

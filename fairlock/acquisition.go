@@ -54,6 +54,7 @@ type waiter struct {
 	mu     sync.Mutex
 	over   bool       // guarded by mu: nobody waits any more
 	asking bool       // guarded by mu: a request is under way
+	out    bool       // guarded by mu: it was found to be out of the queue
 	since  time.Time  // guarded by mu: just before the last request that found it queued
 	floor  uint64     // guarded by mu: the last fence at that time; its own will be above it
 	handed *lua.Grant // guarded by mu: what it was told
@@ -157,12 +158,15 @@ func (w *waiter) granted(fence uint64, sent time.Time, given time.Duration, hand
 
 // queued notes its place, and sees to it that it will be woken and kept.
 func (w *waiter) queued(a lua.Answer, sent time.Time, heard uint64) {
+	fresh := w.ticket == 0
 	w.ticket = a.Ticket
-	w.confirm(sent, a.Fence)
+	fresh = w.confirm(sent, a.Fence) || fresh
 	if a.Helps >= 0 {
 		w.askAfter(a.Helps)
 	}
-	call(w.client.trace.Queued, QueuedInfo{Event: w.event(), Position: a.Position, Ticket: uint64(a.Ticket)})
+	if fresh {
+		call(w.client.trace.Queued, QueuedInfo{Event: w.event(), Position: a.Position, Ticket: uint64(a.Ticket)})
+	}
 	w.line.add(w)
 	if w.client.ear.listen() != heard {
 		// The subscription came up after the question was sent: what was said in between, nobody heard.
@@ -192,9 +196,10 @@ func (w *waiter) sleep(ctx context.Context) (*Lease, error) {
 
 // suffices reports whether a lease handed over can be used without asking: enough of it is left by the only reckoning
 // that is safe. The server granted it after the moment at which it last called this waiter queued, so it lasts at
-// least from just before that question was sent.
+// least from just before that question was sent. A sixth of TTL is enough to renew in; and at any moment between two
+// beats it is left of a patience that is over half of TTL, as the default is.
 func (w *waiter) suffices(since time.Time, given time.Duration) bool {
-	return believed(since, given, w.ttl).Sub(w.client.clock.Now()) >= w.ttl/2
+	return believed(since, given, w.ttl).Sub(w.client.clock.Now()) >= w.ttl/6
 }
 
 // news takes what the waiter was told. A grant that is not above the fence at which it was last queued is an earlier
@@ -249,14 +254,26 @@ func (w *waiter) after(d time.Duration, f func()) {
 	}
 }
 
-// confirm notes that a request sent at that time found it queued, and the last fence then.
-func (w *waiter) confirm(sent time.Time, fence uint64) {
+// confirm notes that a request sent at that time found it queued, and the last fence then. It reports whether it had
+// been out of the queue.
+func (w *waiter) confirm(sent time.Time, fence uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	out := w.out
+	w.out = false
 	if sent.After(w.since) {
 		w.since = sent
 	}
 	w.floor = max(w.floor, fence)
+	return out
+}
+
+// dropped notes that it is out of the queue, and has it ask for its place again.
+func (w *waiter) dropped() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.out, w.ask = true, true
+	w.ring()
 }
 
 func (w *waiter) setAsking(asking bool) {

@@ -141,8 +141,10 @@ func (n *line) beatFor(waiters []*waiter, ttl time.Duration) {
 			w.confirm(sent, pulse.Fence)
 		case lua.Holding:
 			w.after(hearing, func() { n.unheard(w) })
-		case lua.Admitted, lua.Gone:
+		case lua.Admitted:
 			w.poke()
+		case lua.Gone:
+			w.dropped()
 		}
 	}
 	if pulse.Best >= 0 && pulse.Helps >= 0 {

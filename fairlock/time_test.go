@@ -23,11 +23,12 @@ const ttl = 10 * time.Second
 const margin = ttl/100 + 2*time.Millisecond
 
 type world struct {
-	server *miniredis.Miniredis
-	clock  *clock.Fake
-	client *fairlock.Client
-	lost   []fairlock.LostInfo
-	tries  int
+	granted chan fairlock.GrantedInfo
+	server  *miniredis.Miniredis
+	clock   *clock.Fake
+	client  *fairlock.Client
+	lost    []fairlock.LostInfo
+	tries   int
 }
 
 func newWorld(t *testing.T, cfg fairlock.Config) *world {
@@ -35,7 +36,9 @@ func newWorld(t *testing.T, cfg fairlock.Config) *world {
 	rdb := redis.NewClient(&redis.Options{Addr: w.server.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	cfg.TTL, cfg.Clock = ttl, w.clock
+	w.granted = make(chan fairlock.GrantedInfo, 1000)
 	cfg.Trace = &fairlock.Trace{
+		Granted: func(i fairlock.GrantedInfo) { w.granted <- i },
 		Lost:    func(i fairlock.LostInfo) { w.lost = append(w.lost, i) },
 		Renewed: func(fairlock.RenewedInfo) { w.tries++ },
 	}
@@ -152,5 +155,45 @@ func TestTheFenceGrowsWhenTheServersClockStepsBack(t *testing.T) {
 		require.Less(t, lease.Fence(), uint64(1)<<53)
 		last = lease.Fence()
 		require.NoError(t, lease.Unlock(context.Background()))
+	}
+}
+
+func TestAHandoverIsUsedOnlyWhileTheReckoningAllowsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		patience, wait time.Duration
+		handed         bool
+	}{
+		"at once":                   {6 * time.Second, 0, true},
+		"just before the next beat": {6 * time.Second, 1999 * time.Millisecond, true},
+		"little patience":           {2500 * time.Millisecond, 800 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, fairlock.Config{WaiterTTL: c.patience})
+			start := w.clock.Now()
+			w.server.SetTime(start)
+			first := w.lock(t)
+			<-w.granted
+			leases := make(chan *fairlock.Lease, 1)
+			go func() {
+				lease, err := w.client.Mutex("x").Lock(context.Background())
+				assert.NoError(t, err)
+				leases <- lease
+			}()
+			require.Eventually(t, func() bool {
+				s, err := w.client.Mutex("x").Inspect(context.Background())
+				return err == nil && s.Waiting == 1
+			}, 20*time.Second, time.Millisecond)
+			w.server.SetTime(start.Add(c.wait))
+			w.pass(c.wait)
+			require.NoError(t, first.Unlock(context.Background()))
+			grant, lease := <-w.granted, <-leases
+			assert.Equal(t, c.handed, grant.Handed)
+			want := w.clock.Now().Add(ttl - margin)
+			if c.handed { // from the question on, not from the message
+				want = start.Add(c.patience - c.wait - margin)
+			}
+			assert.Equal(t, want, lease.Deadline())
+			require.NoError(t, lease.Unlock(context.Background()))
+		})
 	}
 }

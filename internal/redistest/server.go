@@ -56,7 +56,7 @@ func StartTCP(tb testing.TB, args ...string) *Server {
 // tempDir is short: the path of a Unix socket may have 107 bytes, and tb.TempDir holds the test's name.
 func tempDir(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "fairlock")
+	dir, err := os.MkdirTemp("", "fairlock") //nolint:usetesting // tb.TempDir holds the test's name, see above
 	if err != nil {
 		tb.Fatal(err)
 	}
