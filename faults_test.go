@@ -364,6 +364,19 @@ func TestALostMessageCostsOneBeatAndNotTheOrder(t *testing.T) {
 	}
 }
 
+func TestAReleaserWakesAWaiterOfItsOwnClientThoughItHearsNothing(t *testing.T) {
+	s := redistest.Start(t)
+	c, link := linked(t, s, fairlock.Config{TTL: time.Minute, WaiterTTL: time.Minute})
+	link.Deafen()
+	lease := lock(t, c.Mutex("x"))
+	w := enqueue(within(t, soon), c.Mutex("x"))
+	queued(t, c.Mutex("x"), 1)
+	start := time.Now()
+	unlock(t, lease)
+	unlock(t, w.got(t))
+	assert.Less(t, w.at.Sub(start), 5*time.Second, "a beat found it")
+}
+
 func TestNoErrorReachesAWaiterWhoseContextHasTime(t *testing.T) {
 	aof := []string{"--appendonly", "yes", "--appendfsync", "always"}
 	for name, f := range map[string]struct {

@@ -165,7 +165,7 @@ func TestAHandoverIsUsedOnlyWhileTheReckoningAllowsIt(t *testing.T) {
 	}{
 		"at once":                   {6 * time.Second, 0, true},
 		"just before the next beat": {6 * time.Second, 1999 * time.Millisecond, true},
-		"little patience":           {2500 * time.Millisecond, 800 * time.Millisecond, false},
+		"little patience":           {4 * time.Second, 1300 * time.Millisecond, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, fairlock.Config{WaiterTTL: c.patience})
