@@ -5,9 +5,9 @@ SHELL := bash
 .NOTPARALLEL:
 .PHONY: help test check vet format lint unit fmt bench demo tools
 
-# Runs a command in every module of the workspace, as go.work lists them.
-each = @set -euo pipefail; go list -m -f '{{.Dir}}' | while read -r dir; do \
-	(set -x; cd "$$dir"; $(1)) </dev/null; done
+# Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
+each = @set -euo pipefail; failed=0; for dir in $$(go list -m -f '{{.Dir}}'); do \
+	(set -x; cd "$$dir"; $(1)) </dev/null || failed=1; done; exit $$failed
 
 linter_version := 2.15.0
 linter := $(CURDIR)/.bin/golangci-lint

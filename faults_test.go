@@ -52,6 +52,7 @@ func TestTheHolderKnowsBeforeTheServersTTLEnds(t *testing.T) {
 			}
 			assert.True(t, time.Now().Before(until), "told %v late", time.Since(until))
 			require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
+			require.ErrorIs(t, lease.Err(), fairlock.ErrUnreachable)
 			require.ErrorIs(t, lease.Unlock(context.Background()), fairlock.ErrLost)
 			if s.Running() {
 				s.Continue()

@@ -35,7 +35,7 @@ type childConfig struct {
 	Network, Addr  string // of the server
 	TTL, WaiterTTL time.Duration
 	NoRenewal      bool
-	Late           time.Duration // of its timers, as those of a process are that has only just woken
+	Late           time.Duration // of its timers: what it must know on waking, the clock alone can tell it
 }
 
 // childCommand tells a child what to do. Work tells got, held, failed and paused as they come, and done at the end.

@@ -223,27 +223,63 @@ func TestManyProcessesTakeTurnsInTheOrderInWhichTheyCame(t *testing.T) {
 }
 
 func TestAKilledHolderCostsTheRestOfItsTTL(t *testing.T) {
-	// The waiter beats every 500 ms, which does not meet the end of the lease.
-	const ttl, beating = 1250 * time.Millisecond, 1500 * time.Millisecond
+	// The waiter's first beat would come too late: it must have been told when to ask, or it is 750 ms late.
+	const ttl = 1250 * time.Millisecond
 	procPromptly(t, func(t *testing.T) time.Duration {
 		server := redistest.Start(t)
 		rdb := server.Client()
 		holder := procStart(t, server, childConfig{TTL: ttl, NoRenewal: true})
-		waiter := procStart(t, server, childConfig{TTL: beating, WaiterTTL: beating})
-		waiter.await("ready", 0)
+		waiter := procStart(t, server, childConfig{})
 
-		held := holder.ask("lock", 0)
+		assert.Empty(t, holder.ask("lock", 0).Err)
+		waiter.tell(childCommand{Do: "lock"})
+		procQueue(t, rdb, 1)
+		assert.Empty(t, holder.ask("unlock", 0).Err)
+		waiter.got("lock", 0) // now it listens, and will not beat because it begins to
+		assert.Empty(t, waiter.ask("unlock", 0).Err)
+
+		held := holder.ask("lock", 1)
 		end := procLeaseEnd(t, rdb)
 		assert.LessOrEqual(t, held.Deadline.Sub(end), -ttl/200, "the holder believes too long")
-		waiter.tell(childCommand{Do: "lock"})
+		waiter.tell(childCommand{Do: "lock", ID: 1})
 		procQueue(t, rdb, 1)
 		holder.kill()
 
-		next := waiter.got("lock", 0)
+		next := waiter.got("lock", 1)
 		assert.False(t, next.At.Before(end), "%v before the lease's end", end.Sub(next.At))
 		assert.Greater(t, next.Fence, held.Fence)
 		return next.At.Sub(end)
 	})
+}
+
+func TestANewcomerDoesNotOvertakeAWaiterThatIsSlowToTakeADeadHoldersLock(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client()
+	holder := procStart(t, server, childConfig{TTL: 500 * time.Millisecond, NoRenewal: true})
+	slow, newcomer := procStart(t, server, childConfig{}), procStart(t, server, childConfig{})
+	newcomer.await("ready", 0)
+	assert.Empty(t, holder.ask("lock", 0).Err)
+	slow.tell(childCommand{Do: "lock"})
+	waiters := procQueue(t, rdb, 1)
+	slow.stop()
+	holder.kill()
+	require.Eventually(t, func() bool {
+		return rdb.Exists(context.Background(), procKeys.Lock).Val() == 0
+	}, soon, time.Millisecond)
+
+	newcomer.tell(childCommand{Do: "lock"})
+	require.Eventually(t, func() bool {
+		return rdb.Exists(context.Background(), procKeys.Lock).Val() == 1
+	}, soon, time.Millisecond)
+	require.Equal(t, waiters[0], procOwner(t, rdb), "it has overtaken")
+	slow.resume()
+	first := slow.got("lock", 0)
+	released := slow.ask("unlock", 0)
+	assert.Empty(t, released.Err)
+	next := newcomer.got("lock", 0)
+	assert.False(t, next.At.Before(released.At), "two hold the lock")
+	assert.Greater(t, next.Fence, first.Fence)
+	assert.Greater(t, next.Ticket, first.Ticket)
 }
 
 func TestARowOfKilledWaitersCostsOnePatience(t *testing.T) {
@@ -303,33 +339,37 @@ func TestARowOfKilledWaitersCostsOnePatience(t *testing.T) {
 }
 
 func TestAStoppedHolderFindsItsLeaseOverWhenItWakes(t *testing.T) {
-	server := redistest.Start(t)
-	rdb := server.Client()
 	const ttl = 600 * time.Millisecond
-	stopped := procStart(t, server, childConfig{TTL: ttl, Late: 100 * time.Millisecond})
-	other := procStart(t, server, childConfig{})
-	other.await("ready", 0)
+	for name, late := range map[string]time.Duration{"its timers first": 0, "the holder before its timers": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			rdb := server.Client()
+			stopped := procStart(t, server, childConfig{TTL: ttl, Late: late})
+			other := procStart(t, server, childConfig{})
+			other.await("ready", 0)
 
-	held := stopped.ask("lock", 0)
-	stopped.tell(childCommand{Do: "watch"})
-	stopped.await("watching", 0)
-	other.tell(childCommand{Do: "lock"})
-	procQueue(t, rdb, 1)
-	stopped.stop()
-	since := time.Now()
-	next := other.got("lock", 0)
-	assert.Greater(t, next.Fence, held.Fence)
-	time.Sleep(time.Until(since.Add(ttl))) // it takes less for a wake-up
+			held := stopped.ask("lock", 0)
+			stopped.tell(childCommand{Do: "watch"})
+			stopped.await("watching", 0)
+			other.tell(childCommand{Do: "lock"})
+			procQueue(t, rdb, 1)
+			stopped.stop()
+			since := time.Now()
+			next := other.got("lock", 0)
+			assert.Greater(t, next.Fence, held.Fence)
+			time.Sleep(time.Until(since.Add(ttl))) // a shorter one it takes for the scheduler's
 
-	stopped.resume()
-	woke := stopped.await("woke", 0)
-	assert.True(t, woke.Lost, "it believes in its lease: %q", woke.Err)
-	assert.True(t, woke.Done)
-	late := stopped.await("unlock", 0)
-	assert.True(t, late.Lost, "Unlock: %q", late.Err)
-	assert.Equal(t, next.Token, procOwner(t, rdb), "the late Unlock has touched the next owner")
-	assert.Empty(t, other.ask("err", 0).Err)
-	assert.Empty(t, other.ask("unlock", 0).Err)
+			stopped.resume()
+			woke := stopped.await("woke", 0)
+			assert.True(t, woke.Lost, "it believes in its lease: %q", woke.Err)
+			assert.True(t, woke.Done)
+			late := stopped.await("unlock", 0)
+			assert.True(t, late.Lost, "Unlock: %q", late.Err)
+			assert.Equal(t, next.Token, procOwner(t, rdb), "the late Unlock has touched the next owner")
+			assert.Empty(t, other.ask("err", 0).Err)
+			assert.Empty(t, other.ask("unlock", 0).Err)
+		})
+	}
 }
 
 func TestALateUnlockThatReachesRedisDoesNotTouchTheNextOwner(t *testing.T) {
@@ -473,12 +513,12 @@ func TestKilledProcessesLeaveNothingBehind(t *testing.T) {
 }
 
 func TestAnotherProcessResumesALeaseByItsToken(t *testing.T) {
-	const ttl = 800 * time.Millisecond
+	const ttl, waiters = 800 * time.Millisecond, 5
 	server := redistest.Start(t)
 	rdb := server.Client()
 	first := procStart(t, server, childConfig{TTL: ttl})
 	second := procStart(t, server, childConfig{TTL: ttl})
-	third := procStart(t, server, childConfig{})
+	third := procStart(t, server, childConfig{TTL: ttl, WaiterTTL: ttl})
 	second.await("ready", 0)
 
 	began := first.ask("lock", 0)
@@ -487,16 +527,20 @@ func TestAnotherProcessResumesALeaseByItsToken(t *testing.T) {
 	resumed := second.got("resume", 0)
 	assert.Equal(t, began.Fence, resumed.Fence)
 	assert.Equal(t, began.Token, resumed.Token)
-	third.tell(childCommand{Do: "lock"})
-	procQueue(t, rdb, 1)
-	time.Sleep(3 * ttl)
+	for i := range waiters {
+		third.tell(childCommand{Do: "lock", ID: i})
+		procQueue(t, rdb, i+1)
+	}
+	time.Sleep(3 * ttl) // and three patiences
 	assert.Empty(t, second.ask("err", 0).Err)
 	assert.Equal(t, began.Token, procOwner(t, rdb))
-	assert.False(t, third.told("lock", 0), "two hold the lock")
 
-	released := second.ask("unlock", 0)
-	assert.Empty(t, released.Err)
-	next := third.got("lock", 0)
-	assert.False(t, next.At.Before(released.At), "two hold the lock")
-	assert.Greater(t, next.Fence, began.Fence)
+	released, fence := second.ask("unlock", 0), began.Fence
+	for i := range waiters {
+		assert.Empty(t, released.Err)
+		next := third.got("lock", i)
+		assert.False(t, next.At.Before(released.At), "two hold the lock")
+		assert.Greater(t, next.Fence, fence)
+		released, fence = third.ask("unlock", i), next.Fence
+	}
 }

@@ -46,7 +46,8 @@ type Config struct {
 
 	// Name is this client's readable id. It stands in front of every token, so that a person in redis-cli sees who
 	// holds and who waits, and it names the channel on which the client is woken. Two clients may share one, at the
-	// cost of reading each other's wake-ups. Default "<host>-<pid>-<random>". Printable ASCII without spaces.
+	// cost of reading each other's wake-ups. Default "<host>-<pid>-<random>". 1 to 128 bytes of printable ASCII
+	// without spaces.
 	Name string
 
 	// TTL is a lease's length. It is renewed at a third of it for as long as it is held; a holder that crashes
@@ -122,7 +123,7 @@ func checkNamespace(ns string) error {
 
 func checkClientName(name string) error {
 	if err := token.CheckClient(name); err != nil {
-		return &FieldError{"Name", err.Error()}
+		return &FieldError{"Name", fmt.Sprintf("%.40q, must be 1 to %d bytes of printable ASCII without spaces", name, token.MaxClient)}
 	}
 	return nil
 }

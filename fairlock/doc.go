@@ -46,8 +46,8 @@
 //   - ctx bounds waiting and nothing else. When it ends, Lock returns within 100 ms, also if Redis hangs. A lease
 //     lives on when the ctx that it was asked for with ends.
 //   - A waiter that is in line survives lost connections, failovers and restarts of Redis for as long as its ctx
-//     lasts, and keeps its place. Only a first request that cannot reach Redis fails at once, and errors that asking
-//     again does not cure: missing rights, a key that is not ours, a server out of memory.
+//     lasts, and keeps its place. What does fail is a first request that cannot reach Redis (once go-redis has
+//     given up on it), and what asking again does not cure: missing rights, a key that is not ours, a server out of memory.
 //   - A lease that is over tells so by Done, by its [Lease.Context], and by Err: [ErrUnlocked], [ErrClosed], or
 //     [ErrLost] with the reason: [ErrExpired], [ErrTaken] or [ErrUnreachable]. Work under a lease should watch one of
 //     them.

@@ -17,7 +17,7 @@ var (
 	// ErrLost says that a lease is over and its holder did not end it. It comes with ErrExpired, ErrTaken or
 	// ErrUnreachable.
 	ErrLost = errors.New("lock is lost")
-	// ErrUnlocked is a lease's Err once Unlock was called.
+	// ErrUnlocked is a lease's Err once Unlock was called, unless the lease was over before.
 	ErrUnlocked = errors.New("lock is unlocked")
 	// ErrClosed says that the Client was closed.
 	ErrClosed = errors.New("client is closed")

@@ -111,19 +111,23 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 func (l *Lease) expire() {
 	l.mu.Lock()
 	over := !l.client.clock.Now().Before(l.deadline)
-	failure := l.failure
+	why := l.expiry()
 	l.mu.Unlock()
 	if over {
-		l.lose(expiry(failure))
+		l.lose(why)
 	}
 }
 
-// expiry is the reason for which a lease ends at its deadline.
-func expiry(failure error) error {
-	if failure != nil {
-		return fmt.Errorf("%w: %w", ErrUnreachable, failure)
+// expiry is the reason for which a lease ends at its deadline. The caller holds mu.
+func (l *Lease) expiry() error {
+	switch {
+	case l.failure != nil:
+		return fmt.Errorf("%w: %w", ErrUnreachable, l.failure)
+	case l.renewals > 0:
+		return fmt.Errorf("%w: no answer to a renewal", ErrUnreachable)
+	default:
+		return ErrExpired
 	}
-	return ErrExpired
 }
 
 // finish ends the lease with that cause, if it has not ended, and reports whether it did.

@@ -40,14 +40,15 @@ func (m Mutex) WithMaxWaiters(n int) Mutex {
 // ends, Lock returns its error within 100 ms, even if Redis hangs, and leaves nothing behind once Redis answers.
 //
 // The order is the order of arrival at Redis. While it waits, lost connections and restarts of Redis are survived; a
-// first request that cannot reach Redis is an error at once. Errors: ctx's, ErrQueueFull, ErrClosed, ErrInvalid, or
+// first request that cannot reach Redis is an error once go-redis has given up on it (some seconds by default). Errors: ctx's, ErrQueueFull, ErrClosed, ErrInvalid, or
 // Redis's own. After an error the lock is not held.
 func (m Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.acquire(ctx, "lock", false)
 }
 
 // TryLock returns the lease if the lock is free and nobody waits for it, and ErrBusy otherwise. It never overtakes a
-// waiter and leaves no trace. ctx bounds it. Errors: as Lock.
+// waiter and leaves no trace. It tells about this moment only: of a job that several machines try to do once, record
+// under the lock that it is done. ctx bounds it. Errors: as Lock.
 func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.acquire(ctx, "trylock", true)
 }

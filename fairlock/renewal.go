@@ -78,8 +78,12 @@ func (l *Lease) renew(ctx context.Context, rdb redis.Scripter) error {
 
 func (l *Lease) failed(err error) {
 	l.mu.Lock()
+	over := l.life.Err() != nil
 	l.failure = err
 	l.mu.Unlock()
+	if over {
+		return // nobody needs it any more
+	}
 	l.client.log.Warn("renewal failed; tried again until the lease ends", "lock", l.name, "token", l.Token(), "err", err)
 }
 

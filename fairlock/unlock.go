@@ -12,8 +12,9 @@ import (
 // holder from the moment of the call.
 //
 // nil says that the lock is released; also when it was before, by an earlier call or by one whose reply was lost.
-// ErrLost says that it was no longer ours (whoever has it keeps it). Any other error says that Redis could not be
-// asked: the lock may still be taken, for no longer than its TTL, and Unlock can be called again.
+// ErrLost says that it was no longer ours (whoever has it keeps it). ErrClosed says that the Client was closed before:
+// the lock stays taken until its TTL ends. Any other error says that Redis could not be asked: the lock may still be
+// taken, for no longer than its TTL, and Unlock can be called again.
 //
 // ctx carries values only: Unlock works after ctx has ended, and is bounded by what is left of the lease.
 func (l *Lease) Unlock(ctx context.Context) error {

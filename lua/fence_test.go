@@ -28,15 +28,15 @@ func waysToBeGranted(w *world) map[string]func(holder token.Token) (token.Token,
 		},
 		"handed over": func(holder token.Token) (token.Token, uint64) {
 			who := w.join(1)[0]
-			return who, w.release(holder).Grants[0].Fence
+			return who, w.grants(w.release(holder), who)[0].Fence
 		},
 		"left": func(holder token.Token) (token.Token, uint64) {
 			who := w.join(1)[0]
-			return who, w.leave(holder, 0).Grants[0].Fence
+			return who, w.grants(w.leave(holder, 0), who)[0].Fence
 		},
 		"forced over": func(token.Token) (token.Token, uint64) {
 			who := w.join(1)[0]
-			return who, w.forceRelease().Grants[0].Fence
+			return who, w.grants(w.forceRelease(), who)[0].Fence
 		},
 		"beat": func(token.Token) (token.Token, uint64) {
 			who := w.join(1)[0]

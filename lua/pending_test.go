@@ -53,7 +53,7 @@ func TestPendingAWrappedErrorIsExplained(t *testing.T) {
 	w := memory(t)
 	w.do("RPUSH", w.keys.Queue, "somebody's")
 	_, err := w.ask(lua.Ask{})
-	assert.ErrorContains(t, err, `"ns:{name}:queue"`)
+	assert.ErrorContains(t, err, `key "ns:{name}:queue" is not ours`)
 }
 
 // -> reply_test.go

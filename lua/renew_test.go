@@ -91,11 +91,11 @@ func TestResumeLearnsTheFence(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		fence := w.fence()
-		w.join(2)
+		q := w.join(2)
 		f, ok := w.renew(holder, ttl, 0)
 		assert.True(t, ok)
 		assert.Equal(t, fence, f)
-		next := w.release(holder).Grants[0]
+		next := w.grants(w.release(holder), q[0])[0]
 		f, ok = w.renew(next.Token, ttl, 0)
 		assert.True(t, ok)
 		assert.Equal(t, next.Fence, f)

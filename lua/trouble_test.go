@@ -90,7 +90,7 @@ func TestAForeignTypeIsNamedAndLeftAlone(t *testing.T) {
 						if err != nil {
 							require.ErrorContains(t, err, "WRONGTYPE", about)
 							if w.real != nil { // miniredis wraps the errors of scripts into others
-								require.ErrorContains(t, err, "\""+key+"\"", about)
+								require.ErrorContains(t, err, "key \""+key+"\" is not ours", about)
 								assert.True(t, redis.HasErrorPrefix(err, "WRONGTYPE"), "%s: %v", about, err)
 							}
 						} else {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
@@ -186,7 +185,7 @@ func (w *world) grants(h lua.Handover, to ...token.Token) []lua.Grant {
 	for _, g := range h.Grants {
 		got = append(got, g.Token)
 	}
-	assert.Equal(w.t, to, got, "granted")
+	require.Equal(w.t, to, got, "granted")
 	return h.Grants
 }
 

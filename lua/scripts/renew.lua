@@ -1,7 +1,7 @@
 -- renew: extends a holding, never shortens it, and keeps the fence alive.
 -- KEYS  queue alive fence lock
--- ARGV  token ttl fence
---       ttl in ms; fence: of the holding, 0 if the caller does not know it
+-- ARGV  token ttl held
+--       ttl in ms; held: the fence of the holding, 0 if the caller does not know it
 -- reply renewed fence     fence: of the holding
 --     | lost
 local token, ttl, held = ARGV[1], ARGV[2], ARGV[3]
