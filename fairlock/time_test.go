@@ -23,12 +23,14 @@ const ttl = 10 * time.Second
 const margin = ttl/100 + 2*time.Millisecond
 
 type world struct {
-	granted chan fairlock.GrantedInfo
-	server  *miniredis.Miniredis
-	clock   *clock.Fake
-	client  *fairlock.Client
-	lost    []fairlock.LostInfo
-	tries   int
+	granted   chan fairlock.GrantedInfo
+	queued    chan fairlock.QueuedInfo
+	listening chan fairlock.ListeningInfo
+	server    *miniredis.Miniredis
+	clock     *clock.Fake
+	client    *fairlock.Client
+	lost      []fairlock.LostInfo
+	tries     int
 }
 
 func newWorld(t *testing.T, cfg fairlock.Config) *world {
@@ -37,10 +39,14 @@ func newWorld(t *testing.T, cfg fairlock.Config) *world {
 	t.Cleanup(func() { _ = rdb.Close() })
 	cfg.TTL, cfg.Clock = ttl, w.clock
 	w.granted = make(chan fairlock.GrantedInfo, 1000)
+	w.queued = make(chan fairlock.QueuedInfo, 1000)
+	w.listening = make(chan fairlock.ListeningInfo, 1000)
 	cfg.Trace = &fairlock.Trace{
-		Granted: func(i fairlock.GrantedInfo) { w.granted <- i },
-		Lost:    func(i fairlock.LostInfo) { w.lost = append(w.lost, i) },
-		Renewed: func(fairlock.RenewedInfo) { w.tries++ },
+		Granted:   func(i fairlock.GrantedInfo) { w.granted <- i },
+		Queued:    func(i fairlock.QueuedInfo) { w.queued <- i },
+		Listening: func(i fairlock.ListeningInfo) { w.listening <- i },
+		Lost:      func(i fairlock.LostInfo) { w.lost = append(w.lost, i) },
+		Renewed:   func(fairlock.RenewedInfo) { w.tries++ },
 	}
 	c, err := fairlock.New(rdb, cfg)
 	require.NoError(t, err)
@@ -171,22 +177,25 @@ func TestAHandoverIsUsedOnlyWhileTheReckoningAllowsIt(t *testing.T) {
 			w := newWorld(t, fairlock.Config{WaiterTTL: c.patience})
 			start := w.clock.Now()
 			w.server.SetTime(start)
-			first := w.lock(t)
-			<-w.granted
-			leases := make(chan *fairlock.Lease, 1)
-			go func() {
-				lease, err := w.client.Mutex("x").Lock(context.Background())
-				assert.NoError(t, err)
-				leases <- lease
-			}()
-			require.Eventually(t, func() bool {
-				s, err := w.client.Mutex("x").Inspect(context.Background())
-				return err == nil && s.Waiting == 1
-			}, 20*time.Second, time.Millisecond)
-			w.server.SetTime(start.Add(c.wait))
-			w.pass(c.wait)
-			require.NoError(t, first.Unlock(context.Background()))
-			grant, lease := <-w.granted, <-leases
+			contend := func(wait time.Duration) (fairlock.GrantedInfo, *fairlock.Lease) {
+				first := w.lock(t)
+				<-w.granted
+				leases := make(chan *fairlock.Lease, 1)
+				go func() {
+					lease, err := w.client.Mutex("x").Lock(context.Background())
+					assert.NoError(t, err)
+					leases <- lease
+				}()
+				<-w.queued
+				w.server.SetTime(start.Add(wait))
+				w.pass(wait)
+				require.NoError(t, first.Unlock(context.Background()))
+				return <-w.granted, <-leases
+			}
+			_, lease := contend(0) // the subscription comes up, which has every waiter look again
+			<-w.listening
+			require.NoError(t, lease.Unlock(context.Background()))
+			grant, lease := contend(c.wait)
 			assert.Equal(t, c.handed, grant.Handed)
 			want := w.clock.Now().Add(ttl - margin)
 			if c.handed { // from the question on, not from the message

@@ -61,7 +61,7 @@ func (c Config) options() (*redis.Options, error) {
 		err = quoting.Err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("redis URL: %w", err)
+		return nil, fmt.Errorf("redis URL, want redis://, rediss:// or unix://: %w", err)
 	}
 	return opts, nil
 }
