@@ -13,11 +13,8 @@ import (
 
 // acquire asks, and waits unless it only tries, until the lock is granted or there is a reason to give up.
 func (l lock) acquire(ctx context.Context, op string, try bool) (*Lease, error) {
-	if l.fault != nil {
-		return nil, l.wrap(op, l.fault)
-	}
-	if ctx.Err() != nil {
-		return nil, l.wrap(op, ended(ctx))
+	if err := l.check(ctx); err != nil {
+		return nil, l.wrap(op, err)
 	}
 	t, err := token.New(l.client.cfg.Name)
 	if err != nil {
@@ -80,7 +77,8 @@ func (w *waiter) wait(ctx context.Context) (*Lease, error) {
 // request asks Redis once. It returns a lease, or nil and no error if it is to wait, or was granted a lease that is
 // over already (a pause of this process): then it is to ask again.
 func (w *waiter) request(ctx context.Context, try bool) (*Lease, error) {
-	if err := w.line.open(ctx, w.client); err != nil {
+	gate := w.gate()
+	if err := gate.open(ctx, w.client); err != nil {
 		return nil, err
 	}
 	heard := w.client.ear.ups()
@@ -91,8 +89,10 @@ func (w *waiter) request(ctx context.Context, try bool) (*Lease, error) {
 		ask.Bound = 0 // it has been let in before
 	}
 	sent := w.client.clock.Now()
-	r := await(ctx, w.client, 0, func(rdb redis.Scripter) (lua.Answer, error) { return w.redis.Via(rdb).Acquire(ctx, ask) }, w.line.shut)
-	if r.doubt {
+	r := await(ctx, w.client, 0, func(ctx context.Context, rdb redis.Scripter) (lua.Answer, error) {
+		return w.redis.Via(rdb).Acquire(ctx, ask)
+	}, gate.shut)
+	if r.doubt || r.value.Resent {
 		w.token.Unsure = true
 	}
 	if r.err != nil {

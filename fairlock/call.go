@@ -19,7 +19,7 @@ type reply[T any] struct {
 // does not interrupt a call when its ctx ends. A call left behind ends by itself; done is run when none is under way
 // any more. A call may be made twice. The caller is inside a task.
 func await[T any](
-	ctx context.Context, c *Client, limit time.Duration, call func(redis.Scripter) (T, error), done func(),
+	ctx context.Context, c *Client, limit time.Duration, call func(context.Context, redis.Scripter) (T, error), done func(),
 ) reply[T] {
 	c.direct.calls.Add(1)
 	finish := func() {
@@ -28,18 +28,24 @@ func await[T any](
 	}
 	var doubt bool
 	if c.direct.alone(limit) {
-		value, err := call(c.direct.rdb)
+		start := c.clock.Now()
+		short, cancel := context.WithTimeout(ctx, quick) // for dialling, or waiting for a connection
+		value, err := call(short, c.direct.rdb)
+		cancel()
 		if err == nil || refused(err) {
 			finish()
 			return reply[T]{value, err, false}
 		}
 		doubt = true
 		c.direct.slow()
+		if limit > 0 {
+			limit = max(limit-c.clock.Now().Sub(start), time.Millisecond)
+		}
 	}
 	answer := make(chan reply[T], 1)
 	c.work(func() {
 		defer finish()
-		value, err := call(c.rdb)
+		value, err := call(ctx, c.rdb)
 		answer <- reply[T]{value, err, doubt || err != nil && !refused(err)}
 	})
 	var over chan struct{}
@@ -51,6 +57,9 @@ func await[T any](
 	left := reply[T]{doubt: true}
 	select {
 	case r := <-answer:
+		if r.err != nil && !refused(r.err) && ctx.Err() != nil {
+			r.err = ended(ctx) // go-redis may say it in other words
+		}
 		return r
 	case <-ctx.Done():
 		left.err = ended(ctx)

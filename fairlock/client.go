@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -144,6 +145,14 @@ func (c *Client) deliver(grants ...lua.Grant) {
 	}
 }
 
+// burial is for how long a token that leaves is refused: if a question of it may still arrive, one patience.
+func (c *Client) burial(t *lua.Leaving) time.Duration {
+	if t.Unsure {
+		return c.cfg.WaiterTTL
+	}
+	return 0
+}
+
 // settle does what a release leaves to do: wakes our own waiters at once, and goes on if the queue was not served
 // in one call.
 func (c *Client) settle(l lock, t *lua.Leaving, h lua.Handover) {
@@ -154,7 +163,7 @@ func (c *Client) settle(l lock, t *lua.Leaving, h lua.Handover) {
 	c.background(func() {
 		for h.More {
 			var err error
-			if h, err = l.redis.Leave(c.life, t, l.ttl, 0); err != nil {
+			if h, err = l.redis.Leave(c.life, t, l.ttl, c.burial(t)); err != nil {
 				return // the waiters' beats go on
 			}
 			c.deliver(h.Grants...)

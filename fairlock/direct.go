@@ -10,8 +10,8 @@ import (
 const (
 	// quick is how long a direct call may take: less than the 100 ms in which Lock returns when its ctx ends.
 	quick = 50 * time.Millisecond
-	// patient is the least limit of a call that may begin directly: go-redis may first wait for a connection.
-	patient = 5 * time.Second
+	// patient is the least limit of a call that may begin directly.
+	patient = 4 * quick
 	// wary is how long no call is made directly after one took too long.
 	wary = 10 * time.Second
 )

@@ -40,7 +40,9 @@ type Waiter struct {
 }
 
 func (l lock) inspect(ctx context.Context) (State, error) {
-	snap, err := request(ctx, l, "inspect", func(redis lua.Lock) (lua.Snapshot, error) { return redis.Inspect(ctx, MaxInspected) })
+	snap, err := request(ctx, l, "inspect", func(ctx context.Context, redis lua.Lock) (lua.Snapshot, error) {
+		return redis.Inspect(ctx, MaxInspected)
+	})
 	if err != nil {
 		return State{}, err
 	}

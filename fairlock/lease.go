@@ -30,7 +30,11 @@ type Lease struct {
 	renewals int       // guarded by mu: under way
 	failure  error     // guarded by mu: of the last renewal
 	timer    Timer     // guarded by mu: the next thing due
-	released bool      // guarded by mu: Redis has confirmed the release
+
+	unlocking bool          // guarded by mu: an Unlock is under way
+	turn      chan struct{} // guarded by mu: closed when it is done; nil if nobody waits for that
+	settled   bool          // guarded by mu: Redis has answered to an Unlock
+	verdict   error         // guarded by mu: what it said
 }
 
 // margin is by how much a lease ends earlier here than in Redis: for clocks that run at a different speed, for Redis's

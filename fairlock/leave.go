@@ -35,25 +35,20 @@ func (w *waiter) forget() {
 }
 
 // leave takes it out of the queue, and gives back what it was granted in the meantime. It waits for its question that
-// is still under way, and tries for as long as Redis could remember it, or once if the client is closed.
+// is still under way, and tries for as long as Redis could remember it, or once if the client is closed. A question
+// that may arrive later still is refused then.
 func (w *waiter) leave() {
 	ctx := context.WithoutCancel(w.client.life)
 	until := w.client.clock.Now().Add(max(w.ttl, w.client.cfg.WaiterTTL))
-	again := w.token.Unsure
 	var pause backoff
 	for {
-		w.line.gate <- struct{}{}
-		h, err := w.redis.Leave(ctx, w.token, w.ttl, 0)
-		w.line.shut()
+		gate := w.gate()
+		gate <- struct{}{}
+		h, err := w.redis.Leave(ctx, w.token, w.ttl, w.client.burial(w.token))
+		gate.shut()
 		if err == nil {
 			w.client.settle(w.lock, w.token, h)
-			if !again {
-				return
-			}
-			// A Redis that hung reads what was sent meanwhile in any order: a question may have come after this
-			// leave. What is sent now comes after both.
-			again = false
-			continue
+			return
 		}
 		if !transient(err) || w.client.clock.Now().After(until) || !w.client.pause(pause.next()) {
 			w.client.log.Warn("waiter could not leave; its place expires", "lock", w.name, "token", w.token.Token, "err", err)

@@ -23,6 +23,19 @@ type lock struct {
 
 func (l *lock) blame(fault error) { l.fault = errors.Join(l.fault, fault) }
 
+// check tells why nothing should be sent.
+func (l *lock) check(ctx context.Context) error {
+	switch {
+	case l.client == nil:
+		return &FieldError{"Mutex", "the zero value is no lock; Client.Mutex returns one"}
+	case l.fault != nil:
+		return l.fault
+	case ctx.Err() != nil:
+		return ended(ctx)
+	}
+	return nil
+}
+
 // wrap puts the operation and the name around an error.
 func (l lock) wrap(op string, err error) error {
 	if err == nil {
@@ -32,25 +45,28 @@ func (l lock) wrap(op string, err error) error {
 }
 
 // request is one call to Redis that ctx bounds and that needs no undoing: inspect, force-release, resume.
-func request[T any](ctx context.Context, l lock, op string, send func(lua.Lock) (T, error)) (T, error) {
+func request[T any](ctx context.Context, l lock, op string, send func(context.Context, lua.Lock) (T, error)) (T, error) {
 	var none T
-	if l.fault != nil {
-		return none, l.wrap(op, l.fault)
-	}
-	if ctx.Err() != nil {
-		return none, l.wrap(op, ended(ctx))
+	if err := l.check(ctx); err != nil {
+		return none, l.wrap(op, err)
 	}
 	if err := l.client.enter(); err != nil {
 		return none, l.wrap(op, err)
 	}
 	defer l.client.tasks.Done()
-	r := await(ctx, l.client, 0, func(rdb redis.Scripter) (T, error) { return send(l.redis.Via(rdb)) }, func() {})
+	r := await(ctx, l.client, 0, func(ctx context.Context, rdb redis.Scripter) (T, error) {
+		return send(ctx, l.redis.Via(rdb))
+	}, func() {})
 	return r.value, l.wrap(op, r.err)
 }
 
 func (l lock) forceRelease(ctx context.Context) (bool, error) {
-	h, err := request(ctx, l, "force-release", func(redis lua.Lock) (lua.Handover, error) {
-		h, err := redis.ForceRelease(ctx, l.ttl)
+	h, err := request(ctx, l, "force-release", func(ctx context.Context, redis lua.Lock) (lua.Handover, error) {
+		now, err := redis.Inspect(ctx, 0)
+		if err != nil {
+			return lua.Handover{}, err
+		}
+		h, err := redis.ForceRelease(ctx, l.ttl, now.Fence)
 		if err == nil {
 			l.client.settle(l, &lua.Leaving{}, h)
 		}
@@ -67,7 +83,7 @@ func (l lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
 		l.blame(&FieldError{"token", "must not be the zero Token"})
 	}
 	sent := l.client.clock.Now()
-	fence, err := request(ctx, l, "resume", func(redis lua.Lock) (uint64, error) {
+	fence, err := request(ctx, l, "resume", func(ctx context.Context, redis lua.Lock) (uint64, error) {
 		fence, ok, err := redis.Renew(ctx, t, l.ttl, 0)
 		if err == nil && !ok {
 			err = lost(ErrTaken)

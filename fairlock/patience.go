@@ -12,11 +12,12 @@ import (
 // line is what the acquisitions of one lock by one client share: one question at a time, and one beat for all.
 //
 // One question at a time costs no speed, because the lock changes hands no faster than that, and it bounds the
-// connections that a hundred waiters need.
+// connections that a hundred waiters need. (Two: those who are in the queue do not stand behind those who join.)
 type line struct {
 	lock
-	gate  chan struct{} // holds one: whoever has put it there may send
-	users int           // guarded by client.mu
+	first gate // of those who want to join
+	again gate // of those who are in the queue, and of those who leave it
+	users int  // guarded by client.mu
 
 	mu      sync.Mutex
 	waiting map[*waiter]struct{} // guarded by mu; the queued ones
@@ -32,15 +33,18 @@ const hearing = 10 * time.Millisecond
 // sent on another connection.
 const mostBeats = 3
 
-// open waits for its turn to ask.
-func (n *line) open(ctx context.Context, c *Client) error {
+// gate lets one send at a time: it holds one, whoever has put it there.
+type gate chan struct{}
+
+// open waits for its turn.
+func (g gate) open(ctx context.Context, c *Client) error {
 	select {
-	case n.gate <- struct{}{}:
+	case g <- struct{}{}:
 		return nil
 	default:
 	}
 	select {
-	case n.gate <- struct{}{}:
+	case g <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ended(ctx)
@@ -49,7 +53,7 @@ func (n *line) open(ctx context.Context, c *Client) error {
 	}
 }
 
-func (n *line) shut() { <-n.gate }
+func (g gate) shut() { <-g }
 
 // add keeps a queued waiter's place from now on.
 func (n *line) add(w *waiter) {
@@ -84,6 +88,7 @@ func (n *line) tick() {
 	defer n.client.tasks.Done()
 	n.mu.Lock()
 	if n.timer != nil {
+		n.timer.Stop() // another one, if the line was empty since this one fired
 		n.timer = n.client.clock.AfterFunc(n.interval(), n.tick)
 	}
 	n.mu.Unlock()
@@ -92,8 +97,8 @@ func (n *line) tick() {
 
 // catchUp beats out of turn. It waits for its turn to ask, so that it needs no connection of its own.
 func (n *line) catchUp() {
-	if n.open(n.client.life, n.client) == nil {
-		defer n.shut()
+	if n.again.open(n.client.life, n.client) == nil {
+		defer n.again.shut()
 		n.beat()
 	}
 }
@@ -158,8 +163,8 @@ func (n *line) unheard(w *waiter) {
 		return
 	}
 	defer n.client.tasks.Done()
-	n.client.ear.missed()
 	n.client.log.Warn("wake-up was lost; a beat found the grant", "lock", n.name, "token", w.token.Token)
 	call(n.client.trace.WakeLost, w.event())
 	w.poke()
+	n.client.ear.missed() // may have to wait for go-redis
 }

@@ -118,7 +118,9 @@ func (l *Lease) renewNow(ctx context.Context) error {
 	}
 	defer l.client.tasks.Done()
 	left := l.Deadline().Sub(l.client.clock.Now())
-	r := await(ctx, l.client, left, func(rdb redis.Scripter) (struct{}, error) { return struct{}{}, l.renew(ctx, rdb) }, func() {})
+	r := await(ctx, l.client, left, func(ctx context.Context, rdb redis.Scripter) (struct{}, error) {
+		return struct{}{}, l.renew(ctx, rdb)
+	}, func() {})
 	if cause := l.Err(); cause != nil {
 		return cause
 	}

@@ -31,33 +31,67 @@ func (l *Lease) unlock(ctx context.Context) error {
 		if cause := context.Cause(l.life); cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps
 			return cause
 		}
-		if l.isReleased() {
-			return nil
-		}
 	}
+	if verdict, settled := l.takeTurn(); settled {
+		return verdict
+	}
+	verdict, settled := l.giveBack(ctx)
+	l.passTurn(verdict, settled)
+	return verdict
+}
+
+// giveBack asks Redis once, and reports whether its answer settles the matter.
+func (l *Lease) giveBack(ctx context.Context) (verdict error, settled bool) {
 	left := l.Deadline().Sub(l.client.clock.Now())
 	if left <= 0 {
-		return lost(ErrExpired) // while earlier calls could not reach Redis
+		return lost(ErrExpired), true // while earlier calls could not reach Redis
 	}
-	r := await(ctx, l.client, left, func(rdb redis.Scripter) (lua.Handover, error) { return l.release(ctx, rdb) }, func() {})
+	r := await(ctx, l.client, left, l.release, func() {})
 	switch {
 	case r.err != nil:
-		return r.err
+		return r.err, false
 	case !r.value.Released && !r.value.Resent:
 		cause := lost(ErrTaken)
 		l.reportLoss(cause)
-		return cause
+		return cause, true
 	}
-	if l.setReleased() {
-		call(l.client.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: l.client.clock.Now().Sub(l.began)})
+	held := l.client.clock.Now().Sub(l.began)
+	call(l.client.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: held})
+	return nil, true
+}
+
+// takeTurn waits until no other Unlock of this lease is under way, each of which is bounded, and returns their
+// verdict if the matter is settled. Otherwise it is this one's turn.
+func (l *Lease) takeTurn() (verdict error, settled bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.unlocking {
+		if l.turn == nil {
+			l.turn = make(chan struct{})
+		}
+		turn := l.turn
+		l.mu.Unlock()
+		<-turn
+		l.mu.Lock()
 	}
-	return nil
+	l.unlocking = !l.settled
+	return l.verdict, l.settled
+}
+
+func (l *Lease) passTurn(verdict error, settled bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unlocking, l.verdict, l.settled = false, verdict, settled
+	if l.turn != nil {
+		close(l.turn)
+		l.turn = nil
+	}
 }
 
 // release gives the lock back. If an acquire of this token went astray it is buried as well.
 func (l *Lease) release(ctx context.Context, rdb redis.Scripter) (h lua.Handover, err error) {
 	if l.token.Unsure {
-		h, err = l.redis.Via(rdb).Leave(ctx, l.token, l.ttl, l.client.cfg.WaiterTTL)
+		h, err = l.redis.Via(rdb).Leave(ctx, l.token, l.ttl, l.client.burial(l.token))
 	} else {
 		h, err = l.redis.Via(rdb).Release(ctx, l.token, l.ttl)
 	}
@@ -65,19 +99,4 @@ func (l *Lease) release(ctx context.Context, rdb redis.Scripter) (h lua.Handover
 		l.client.settle(l.lock, l.token, h)
 	}
 	return h, err
-}
-
-func (l *Lease) isReleased() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.released
-}
-
-// setReleased reports whether it is news.
-func (l *Lease) setReleased() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	news := !l.released
-	l.released = true
-	return news
 }

@@ -28,6 +28,15 @@ type waiter struct {
 	timer  Timer      // guarded by mu: when asking can help; may be nil
 }
 
+// gate is where it waits for its turn to send. Who is in the queue does not stand behind those who only want to join:
+// it may be its turn.
+func (w *waiter) gate() gate {
+	if w.ticket != 0 {
+		return w.line.again
+	}
+	return w.line.first
+}
+
 // news takes what the waiter was told. A grant that is not above the fence at which it was last queued is an earlier
 // one, which it lost.
 func (w *waiter) news() (g *lua.Grant, since time.Time, ask bool) {
@@ -130,7 +139,7 @@ func (c *Client) join(w *waiter) error {
 	key := w.redis.Key()
 	w.line = c.lines[key]
 	if w.line == nil {
-		w.line = &line{lock: w.lock, gate: make(chan struct{}, 1), waiting: map[*waiter]struct{}{}}
+		w.line = &line{lock: w.lock, first: make(gate, 1), again: make(gate, 1), waiting: map[*waiter]struct{}{}}
 		c.lines[key] = w.line
 	}
 	w.line.users++

@@ -122,19 +122,24 @@ const doubt = time.Second
 // minutes and shows no error.
 func (e *ear) missed() {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	var sub *redis.PubSub
 	if e.sub != nil && !e.up.IsZero() && e.client.clock.Now().Sub(e.up) > doubt {
 		e.up = time.Time{}
-		_ = e.sub.Close()
+		sub = e.sub
+	}
+	e.mu.Unlock()
+	if sub != nil {
+		_ = sub.Close() // not under mu: it waits while go-redis dials
 	}
 }
 
 // close ends the subscription; run returns then.
 func (e *ear) close() {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.closed = true
-	if e.sub != nil {
-		_ = e.sub.Close()
+	sub := e.sub
+	e.mu.Unlock()
+	if sub != nil {
+		_ = sub.Close()
 	}
 }

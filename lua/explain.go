@@ -4,24 +4,25 @@ import (
 	"context"
 	"fmt"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // explain adds to an error of the server what a person needs to find its cause: Redis says that a key has the wrong
 // type, but not which.
 func (l Lock) explain(ctx context.Context, err error) error {
 	switch {
-	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+	case says(err, "WRONGTYPE"):
 		if key := l.foreign(ctx); key != "" {
 			return fmt.Errorf("key %q is not ours: %w", key, err)
 		}
 		return fmt.Errorf("one of the keys %q is not ours: %w", l.keys, err)
-	case redis.HasErrorPrefix(err, "NOPERM"), redis.HasErrorPrefix(err, "OOM"), strings.Contains(err.Error(), "can't run this command"):
+	case says(err, "NOPERM"), says(err, "OOM"), says(err, "can't run this command"):
 		return fmt.Errorf("keys %q: %w", l.prefix()+"*", err)
 	}
 	return err
 }
+
+// says looks for the words anywhere: before version 7, and in memory, the errors of scripts are wrapped into others.
+func says(err error, words string) bool { return strings.Contains(err.Error(), words) }
 
 // foreign returns the name of the key that has the wrong type, or nothing.
 func (l Lock) foreign(ctx context.Context) string {

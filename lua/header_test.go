@@ -80,8 +80,8 @@ func TestTheMethodsSendWhatTheHeaderNames(t *testing.T) {
 
 func TestADurationIsRoundedUpToMilliseconds(t *testing.T) {
 	fake := &recorder{answer: errors.New("enough")}
-	_, _ = lua.Mutex(fake, ns, "name").ForceRelease(t.Context(), time.Millisecond+1)
-	_, _ = lua.Mutex(fake, ns, "name").ForceRelease(t.Context(), 1)
+	_, _ = lua.Mutex(fake, ns, "name").ForceRelease(t.Context(), time.Millisecond+1, 1)
+	_, _ = lua.Mutex(fake, ns, "name").ForceRelease(t.Context(), 1, 1)
 	assert.Equal(t, "2", fake.calls[0].args[0])
 	assert.Equal(t, "1", fake.calls[1].args[0])
 }

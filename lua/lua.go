@@ -61,20 +61,25 @@ type Answer struct {
 	Fence    uint64        // Granted: of this grant. Queued: of the last one
 	Ticket   Ticket        // Queued
 	Position int           // Queued: 1 is the head. Full: how many wait
+	Resent   bool          // an earlier copy of this question was written and not answered: it may arrive late
 	Helps    time.Duration // Queued: after which asking again can help; negative: nobody knows
 }
 
-// Acquire asks for the lock.
+// Acquire asks for the lock. Resent holds whatever the error.
 func (l Lock) Acquire(ctx context.Context, a Ask) (Answer, error) {
 	patience := milliseconds(a.Patience)
 	if a.Try {
 		patience = 0
 	}
-	reply, err := l.run(ctx, acquireScript, a.Token.Text(), milliseconds(a.TTL), patience, a.Bound, uint64(a.Ticket))
-	if err != nil {
-		return Answer{}, err
+	t := &Leaving{Token: a.Token} // counts how often it is written
+	reply, err := l.run(ctx, acquireScript,
+		encoding.BinaryMarshaler(t), milliseconds(a.TTL), patience, a.Bound, uint64(a.Ticket))
+	var answer Answer
+	if err == nil {
+		answer, err = decode(reply, readAnswer)
 	}
-	return decode(reply, readAnswer)
+	answer.Resent = t.sent.Load() > 1
+	return answer, err
 }
 
 // Grant is a lock handed over to a waiter: to whom, with which fence, and for how long.
@@ -107,7 +112,7 @@ func (l Lock) Leave(ctx context.Context, t *Leaving, ttl, bury time.Duration) (H
 	return h, err
 }
 
-// Leaving is a token on its way out. It counts how often go-redis has written it: go-redis resends a command whose
+// Leaving is a token on its way out (or in). It counts how often go-redis has written it: go-redis resends a command whose
 // reply was lost and does not tell, but it marshals the arguments anew each time. The count goes over all releases of
 // one acquisition.
 type Leaving struct {
@@ -122,9 +127,10 @@ func (t *Leaving) MarshalBinary() ([]byte, error) {
 	return []byte(t.Text()), nil
 }
 
-// ForceRelease takes the lock from whoever holds it, and hands it over.
-func (l Lock) ForceRelease(ctx context.Context, ttl time.Duration) (Handover, error) {
-	return l.handover(ctx, forceReleaseScript, milliseconds(ttl))
+// ForceRelease takes the lock from whoever holds it with a fence not above seen, and hands it over. So a resend, or a
+// call that comes late, does not rob the next one.
+func (l Lock) ForceRelease(ctx context.Context, ttl time.Duration, seen uint64) (Handover, error) {
+	return l.handover(ctx, forceReleaseScript, milliseconds(ttl), seen)
 }
 
 func (l Lock) handover(ctx context.Context, script *redis.Script, args ...any) (Handover, error) {
@@ -179,7 +185,7 @@ func (l Lock) Beat(ctx context.Context, ttl, patience time.Duration, tokens []to
 	if err != nil {
 		return Pulse{}, err
 	}
-	return decode(reply, readPulse)
+	return decode(reply, readPulse(len(tokens)))
 }
 
 // Snapshot is a lock at one moment.

@@ -109,7 +109,7 @@ func TestReleaseSucceedsWhereTellingIsForbidden(t *testing.T) {
 	h, err = lock.Leave(t.Context(), &lua.Leaving{Token: q[0]}, ttl, 0)
 	require.NoError(t, err)
 	w.grants(h, q[1])
-	h, err = lock.ForceRelease(t.Context(), ttl)
+	h, err = lock.ForceRelease(t.Context(), ttl, 1<<53)
 	require.NoError(t, err)
 	w.grants(h, q[2])
 	w.expire()

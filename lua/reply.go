@@ -157,21 +157,25 @@ func readRenewal(r *reader) uint64 {
 	return 0
 }
 
-func readPulse(r *reader) Pulse {
-	p := Pulse{Fence: r.number(), Best: r.integer() - 1, Helps: r.duration()}
-	for _, item := range r.list() {
-		switch item {
-		case "queued":
-			p.States = append(p.States, Waiting)
-		case "granted":
-			p.States = append(p.States, Holding)
-		case "admitted":
-			p.States = append(p.States, Admitted)
-		default:
-			p.States = append(p.States, Gone)
+var states = map[string]State{"gone": Gone, "queued": Waiting, "granted": Holding, "admitted": Admitted}
+
+// readPulse reads the reply to a beat of n tokens.
+func readPulse(n int) func(*reader) Pulse {
+	return func(r *reader) Pulse {
+		p := Pulse{Fence: r.number(), Best: r.integer() - 1, Helps: r.duration()}
+		for _, item := range r.list() {
+			text, _ := item.(string)
+			state, ok := states[text]
+			if !ok {
+				r.unknown(fmt.Sprint(item))
+			}
+			p.States = append(p.States, state)
 		}
+		if r.err == nil && (len(p.States) != n || p.Best < -1 || p.Best >= n) {
+			r.err = fmt.Errorf("%d states, the best %d, for %d tokens", len(p.States), p.Best, n)
+		}
+		return p
 	}
-	return p
 }
 
 func readSnapshot(r *reader) Snapshot {

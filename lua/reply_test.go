@@ -29,7 +29,7 @@ func replies() map[string][]any {
 		"leave":         {[]any{int64(0), anyText, []any{}}, []any{int64(0), anyText, grants}},
 		"force_release": {[]any{int64(0), anyText, grants}},
 		"renew":         {[]any{"renewed", "9"}, []any{"lost"}},
-		"beat":          {[]any{"9", int64(0), int64(-1), []any{}}},
+		"beat":          {[]any{"9", int64(0), int64(-1), []any{"queued", "granted", "gone"}}},
 		"inspect":       {[]any{"9", "9", holders, int64(1), waiters}},
 	}
 }

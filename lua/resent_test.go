@@ -82,7 +82,7 @@ func TestALostReplyChangesNothingElse(t *testing.T) {
 		return answer
 	}
 	granted := ask(lua.Ask{Token: a})
-	assert.Equal(t, lua.Answer{Outcome: lua.Granted, Fence: w.fence()}, granted)
+	assert.Equal(t, lua.Answer{Outcome: lua.Granted, Fence: w.fence(), Resent: true}, granted)
 	assert.Equal(t, 1, ask(lua.Ask{Token: b, Bound: 1}).Position)
 	lose()
 	fence, ok, err := lock.Renew(ctx, a, ttl, 0)

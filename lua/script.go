@@ -3,6 +3,8 @@ package lua
 import (
 	"context"
 	"embed"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -56,9 +58,12 @@ func (l Lock) run(ctx context.Context, script *redis.Script, args ...any) ([]any
 		}
 		cmd = script.Eval(ctx, l.rdb, l.keys, args...)
 	}
+	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, l.explain(ctx, err)
+	}
 	reply, err := cmd.Slice()
 	if err != nil {
-		return nil, l.explain(ctx, err)
+		return nil, fmt.Errorf("%w: %w", ErrReply, err)
 	}
 	return reply, nil
 }

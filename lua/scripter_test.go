@@ -105,10 +105,10 @@ func verbs() map[string]verb {
 		},
 		"force_release": {
 			func(ctx context.Context, l lua.Lock) error {
-				_, err := l.ForceRelease(ctx, 11*time.Millisecond)
+				_, err := l.ForceRelease(ctx, 11*time.Millisecond, 12)
 				return err
 			},
-			map[string][]string{"ttl": {"11"}},
+			map[string][]string{"ttl": {"11"}, "seen": {"12"}},
 		},
 		"inspect": {
 			func(ctx context.Context, l lua.Lock) error {

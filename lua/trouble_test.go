@@ -55,7 +55,7 @@ func (w *world) operations() map[string]func() error {
 			return err
 		},
 		"force release": func() error {
-			_, err := w.lock.ForceRelease(ctx, ttl)
+			_, err := w.lock.ForceRelease(ctx, ttl, 1<<53)
 			return err
 		},
 	}

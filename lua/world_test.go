@@ -152,7 +152,7 @@ func (w *world) leave(t token.Token, bury time.Duration) lua.Handover {
 
 func (w *world) forceRelease() lua.Handover {
 	w.t.Helper()
-	h, err := w.lock.ForceRelease(w.t.Context(), ttl)
+	h, err := w.lock.ForceRelease(w.t.Context(), ttl, 1<<53)
 	require.NoError(w.t, err)
 	return h
 }

@@ -9,12 +9,20 @@ end
 
 -- Sent before this token left, and arrived after: nobody would hear of the grant.
 if tonumber(call('ZSCORE', alive, token) or 0) < 0 then return { 'busy' } end
+local place = tonumber(call('ZSCORE', queue, token) or nil)
 
 -- Who has a ticket has seen a fence, or at least a holder who left one. If there is none, Redis has lost its data,
 -- and somebody may still believe that the lock is his: it rests for one ttl, held by nobody.
 if ticket > 0 and vacant() and not last() then
   grant('nobody:resting', ttl)
   if last() < ticket then call('SET', fence, digits(ticket), 'PX', DAY) end
+end
+
+-- Who returns stands in his old place before anybody is admitted.
+if ticket > 0 and patience > 0 and not place and vacant() then
+  place = ticket
+  call('ZADD', alive, digits(now + patience * 1000), token)
+  call('ZADD', queue, digits(place), token)
 end
 
 local grants, state = admit(ttl, token)
@@ -27,10 +35,9 @@ if mine then return { 'granted', mine } end
 if patience == 0 then return { 'busy' } end
 
 local f = last() or 0
-local place = tonumber(call('ZSCORE', queue, token) or nil)
 if not place then
   -- The dead are not judged here, only not counted.
-  if bound > 0 and call('ZCARD', queue) >= bound then
+  if bound > 0 and ticket == 0 and call('ZCARD', queue) >= bound then
     local living = call('ZCOUNT', alive, digits(now), '+inf')
     if living >= bound then return { 'full', living } end
   end

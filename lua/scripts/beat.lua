@@ -8,8 +8,7 @@
 local ttl, patience = ARGV[1], ARGV[2]
 ttl, patience = tonumber(ttl), tonumber(patience)
 
-local states, best, ahead = {}, 0, nil
-local index = {}
+local states, ranks, index, any = {}, {}, {}, false
 for i = 3, #ARGV do
   local token, state = ARGV[i], 'gone'
   if holds(token) then
@@ -19,20 +18,23 @@ for i = 3, #ARGV do
     if rank then
       call('ZADD', alive, digits(now + patience * 1000), token)
       state = 'queued'
-      if not ahead or rank < ahead then best, ahead = i - 2, rank end
+      ranks[i - 2], any = rank, true
     end
   end
   states[i - 2], index[token] = state, i - 2
 end
-if ahead then keep(patience) end
+if any then keep(patience) end
 
 local before = last() or 0
 local grants, state = admit(ttl)
 for _, g in ipairs(grants) do
   local i = index[g[1]]
   if i then states[i] = 'admitted' end
-  if i == best then best = 0 end
   tell(g)
+end
+local best = 0
+for i, rank in pairs(ranks) do
+  if states[i] == 'queued' and (best == 0 or rank < ranks[best]) then best = i end
 end
 
 local after = -1

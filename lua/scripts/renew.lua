@@ -6,7 +6,8 @@
 --     | lost
 local token, ttl, held = ARGV[1], ARGV[2], ARGV[3]
 if not holds(token) then return { 'lost' } end
-local mine = digits(math.max(tonumber(held), fenceof(token)))
+local mine = math.max(tonumber(held), last() or 0)
+mine = digits(mine > 0 and mine or now)
 extend(token, tonumber(ttl))
 if call('PEXPIRE', fence, DAY) == 0 then call('SET', fence, mine, 'PX', DAY) end
 return { 'renewed', mine }

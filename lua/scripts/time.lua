@@ -15,7 +15,12 @@ local function last() return tonumber(call('GET', fence) or nil) end
 -- so it grows when the clock steps back.
 local function mark()
   local f = digits(now)
-  local was = tonumber(call('SET', fence, f, 'PX', DAY, 'GET') or 0)
+  local had = call('SET', fence, f, 'PX', DAY, 'GET')
+  local was = tonumber(had or 0)
+  if not was then -- somebody else's text
+    call('SET', fence, had)
+    error('the fence is not a number')
+  end
   if was >= now then
     f = digits(was + 1)
     call('SET', fence, f, 'PX', DAY)

@@ -16,11 +16,10 @@ local function helps(ahead)
   return ms + 1
 end
 
--- Keeps the two keys of the queue for one patience and a little more, never shorter than they have. Not at every
+-- Keeps each of the two keys of the queue for one patience and a little more, never shorter than they have. Not at every
 -- call: only once more than half of that little is used up.
 local function keep(patience)
-  if call('PTTL', queue) < patience + 400 then
-    call('PEXPIRE', queue, patience + 900)
-    call('PEXPIRE', alive, patience + 900)
+  for _, key in ipairs({ queue, alive }) do
+    if call('PTTL', key) < patience + 400 then call('PEXPIRE', key, patience + 900) end
   end
 end

@@ -1,5 +1,3 @@
-//go:build pending
-
 package lua_test
 
 import (
@@ -13,10 +11,9 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// What does not hold yet. Each test goes to the file of its topic once it does; run them with -tags pending.
+// Found by trying to break the scripts.
 
-// -> trouble_test.go; there, "return" then needs no exception
-func TestPendingALockDoesNotRestWhereTheCallerIsRefused(t *testing.T) {
+func TestALockDoesNotRestWhereTheCallerIsRefused(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for _, key := range []string{w.keys.Queue, w.keys.Alive} {
 			w.do("FLUSHALL")
@@ -27,8 +24,7 @@ func TestPendingALockDoesNotRestWhereTheCallerIsRefused(t *testing.T) {
 	})
 }
 
-// -> trouble_test.go
-func TestPendingAForeignTextInTheFenceIsLeftAlone(t *testing.T) {
+func TestAForeignTextInTheFenceIsLeftAlone(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.do("SET", w.keys.Fence, "somebody's")
 		_, err := w.ask(lua.Ask{})
@@ -38,8 +34,7 @@ func TestPendingAForeignTextInTheFenceIsLeftAlone(t *testing.T) {
 	})
 }
 
-// -> trouble_test.go
-func TestPendingForceReleaseWorksOnAFullServer(t *testing.T) {
+func TestForceReleaseWorksOnAFullServer(t *testing.T) {
 	w := real(t)
 	w.contended()
 	fence := w.fence()
@@ -48,16 +43,14 @@ func TestPendingForceReleaseWorksOnAFullServer(t *testing.T) {
 	assert.Greater(t, w.fence(), fence)
 }
 
-// -> trouble_test.go: miniredis, and Redis before 7, wrap the errors of scripts into others
-func TestPendingAWrappedErrorIsExplained(t *testing.T) {
+func TestAWrappedErrorIsExplained(t *testing.T) {
 	w := memory(t)
 	w.do("RPUSH", w.keys.Queue, "somebody's")
 	_, err := w.ask(lua.Ask{})
 	assert.ErrorContains(t, err, `key "ns:{name}:queue" is not ours`)
 }
 
-// -> reply_test.go
-func TestPendingAReplyThatIsNoListIsAnError(t *testing.T) {
+func TestAReplyThatIsNoListIsAnError(t *testing.T) {
 	for name, v := range verbs() {
 		for _, bad := range []any{nil, "OK", int64(1), true, 1.5, map[any]any{"a": "b"}} {
 			fake := &recorder{answer: bad}
@@ -66,8 +59,7 @@ func TestPendingAReplyThatIsNoListIsAnError(t *testing.T) {
 	}
 }
 
-// -> reply_test.go: the caller indexes his waiters with Best and with the States' places
-func TestPendingAPulseFitsItsBeat(t *testing.T) {
+func TestAPulseFitsItsBeat(t *testing.T) {
 	two := []token.Token{numbered("c", 1), numbered("c", 2)}
 	for _, bad := range [][]any{
 		{"9", int64(1), int64(5), []any{}},
@@ -84,19 +76,21 @@ func TestPendingAPulseFitsItsBeat(t *testing.T) {
 	}
 }
 
-// -> twice_test.go
-func TestPendingTwiceIsOnceForceReleaseWithWaiters(t *testing.T) {
-	w := real(t)
-	w.contended()
-	link, lock := newLink(t, w)
-	w.lock = lock
-	link.LoseReplies(1)
-	w.forceRelease()
-	assert.Equal(t, numbered("c", 2).Text(), w.owner(), "the one who was admitted by the first must keep the lock")
+func TestTwiceIsOnceForceReleaseWithWaiters(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.hold()
+		next := w.join(1)[0]
+		seen := w.fence()
+		for i, released := range []bool{true, false} {
+			h, err := w.lock.ForceRelease(t.Context(), ttl, seen)
+			require.NoError(t, err)
+			assert.Equal(t, released, h.Released, "call %d", i+1)
+			assert.Equal(t, next.Text(), w.owner(), "the resend robs the one who was let in")
+		}
+	})
 }
 
-// -> beat_test.go
-func TestPendingABeatThatAdmitsTellsWhenAskingHelpsTheNext(t *testing.T) {
+func TestABeatThatAdmitsTellsWhenAskingHelpsTheNext(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.join(3)
@@ -108,8 +102,7 @@ func TestPendingABeatThatAdmitsTellsWhenAskingHelpsTheNext(t *testing.T) {
 	})
 }
 
-// -> renew_test.go
-func TestPendingRenewRestoresTheHoldersFence(t *testing.T) {
+func TestRenewRestoresTheHoldersFence(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		fence := w.fence()
@@ -121,8 +114,7 @@ func TestPendingRenewRestoresTheHoldersFence(t *testing.T) {
 	})
 }
 
-// -> return_test.go
-func TestPendingWhoReturnsToAFreeLockIsNotOvertaken(t *testing.T) {
+func TestWhoReturnsToAFreeLockIsNotOvertaken(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.ticketed(3)
@@ -133,8 +125,7 @@ func TestPendingWhoReturnsToAFreeLockIsNotOvertaken(t *testing.T) {
 	})
 }
 
-// -> return_test.go: it was in the queue when there was room
-func TestPendingTheBoundDoesNotRefuseWhoReturns(t *testing.T) {
+func TestTheBoundDoesNotRefuseWhoReturns(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.ticketed(2)
@@ -145,8 +136,7 @@ func TestPendingTheBoundDoesNotRefuseWhoReturns(t *testing.T) {
 	})
 }
 
-// -> expiry_test.go
-func TestPendingEachKeyOfTheQueueIsKeptByItself(t *testing.T) {
+func TestEachKeyOfTheQueueIsKeptByItself(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		w.join(1)
@@ -156,8 +146,7 @@ func TestPendingEachKeyOfTheQueueIsKeptByItself(t *testing.T) {
 	})
 }
 
-// -> leave_test.go
-func TestPendingAJoinDoesNotShortenABurial(t *testing.T) {
+func TestAJoinDoesNotShortenABurial(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.leave(w.token(), time.Hour)
 		w.hold()
