@@ -501,3 +501,31 @@ func TestLocksOfOtherNamesAndNamespacesAreOthers(t *testing.T) {
 		}
 	})
 }
+
+func TestUnlockOfARobbedLeaseSaysSoToEverybody(t *testing.T) {
+	onBoth(t, func(t *testing.T, b backend) {
+		c, operator := b.client(t, fairlock.Config{}), b.client(t, fairlock.Config{})
+		for range 20 {
+			lease := lock(t, c.Mutex("x"))
+			held, err := operator.Mutex("x").ForceRelease(context.Background())
+			require.NoError(t, err)
+			require.True(t, held)
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					if err := lease.Unlock(context.Background()); !errors.Is(err, fairlock.ErrTaken) {
+						t.Errorf("robbed, and Unlock says %v", err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+	})
+}
+
+func TestTheZeroMutexIsNoLock(t *testing.T) {
+	_, err := fairlock.Mutex{}.Lock(context.Background())
+	require.ErrorIs(t, err, fairlock.ErrInvalid)
+	_, err = fairlock.Mutex{}.Inspect(context.Background())
+	require.ErrorIs(t, err, fairlock.ErrInvalid)
+}

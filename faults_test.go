@@ -300,7 +300,8 @@ func TestLostDataBreaksNeitherOrderNorExclusion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := redistest.Start(t)
-			const ttl = 900 * time.Millisecond
+			t.Parallel()
+			const ttl = 3 * time.Second // see TestNoErrorReachesAWaiterWhoseContextHasTime
 			var j journal
 			cfg := fairlock.Config{TTL: ttl, WaiterTTL: ttl, Trace: j.trace()}
 			a, b := newClient(t, s.Client(), cfg), newClient(t, s.Client(), cfg)
@@ -399,8 +400,11 @@ func TestNoErrorReachesAWaiterWhoseContextHasTime(t *testing.T) {
 		"pause":               {nil, func(_ *testing.T, s *redistest.Server) { s.Pause(); time.Sleep(400 * time.Millisecond); s.Continue() }},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := redistest.Start(t, f.args...)
-			cfg := fairlock.Config{TTL: 1500 * time.Millisecond, WaiterTTL: 1500 * time.Millisecond}
+			// A lock whose data were lost rests for one TTL: long enough for all to come back, on a busy machine too,
+			// where go-redis takes a second to believe in a server again.
+			cfg := fairlock.Config{TTL: 4 * time.Second, WaiterTTL: 4 * time.Second}
 			a, b := newClient(t, s.Client(), cfg), newClient(t, s.Client(), cfg)
 			lease := lock(t, a.Mutex("x"))
 			waiters := line(t, 5, func(i int) fairlock.Mutex { return []*fairlock.Client{a, b}[i%2].Mutex("x") })
