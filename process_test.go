@@ -427,8 +427,9 @@ func TestAWaiterStoppedPastTheTimeGivenDoesNotBelieveTheGrant(t *testing.T) {
 }
 
 func TestAWaiterStoppedForLessThanTheTimeGivenGetsTheLock(t *testing.T) {
-	const ttl = 2 * time.Second
-	for name, left := range map[string]time.Duration{"briefly": ttl, "for more than half of it": ttl * 2 / 5} {
+	// With less than a sixth of TTL left it does not use what it was handed, but asks.
+	const ttl = 2400 * time.Millisecond
+	for name, left := range map[string]time.Duration{"and uses what is left": ttl, "and asks for more": ttl / 7} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
 			rdb := server.Client()
