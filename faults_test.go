@@ -553,12 +553,12 @@ func TestAHungConnectionCostsNeitherTheLeaseNorThePlace(t *testing.T) {
 
 func TestManyLeasesManyNames(t *testing.T) {
 	s := redistest.Start(t)
-	c := newClient(t, s.Client(), fairlock.Config{TTL: 300 * time.Millisecond})
+	c := newClient(t, s.Client(), fairlock.Config{TTL: 1500 * time.Millisecond})
 	var leases []*fairlock.Lease
 	for i := range 300 {
 		leases = append(leases, lock(t, c.Mutex(fmt.Sprint(i))))
 	}
-	time.Sleep(time.Second)
+	time.Sleep(2 * time.Second) // longer than a TTL
 	for _, l := range leases {
 		require.NoError(t, l.Err())
 		unlock(t, l)
