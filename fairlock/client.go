@@ -31,13 +31,14 @@ type Client struct {
 	log   *slog.Logger
 	trace *Trace
 
-	life   context.Context // ends with cause ErrClosed when Close is called
-	end    context.CancelCauseFunc
-	tasks  sync.WaitGroup // calls and goroutines under way; grows under mu while not closed, or from inside a task
-	ear    *ear
-	direct direct
-	idle   chan func()  // to workers that wait for work
-	spare  atomic.Int32 // such workers
+	life    context.Context // ends with cause ErrClosed when Close is called
+	end     context.CancelCauseFunc
+	tasks   sync.WaitGroup // calls and goroutines under way; grows under mu while not closed, or from inside a task
+	ear     *ear
+	direct  direct
+	batcher batcher
+	idle    chan func()  // to workers that wait for work
+	spare   atomic.Int32 // such workers
 
 	mu      sync.Mutex
 	closed  bool                    // guarded by mu
@@ -47,6 +48,10 @@ type Client struct {
 }
 
 // New returns a Client on rdb. It does no I/O. The error, an ErrInvalid, names every fault of cfg at once.
+//
+// A *redis.Client is used in two ways that other clients are not: calls that come together go in one pipeline, and a
+// call that is alone is made on a copy of the client (redis.Client.WithTimeout), which has no hooks. Hooks that must see
+// every call need a rdb of another type, for example struct{ *redis.Client }; every call is somewhat slower then.
 func New(rdb Redis, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	err := cfg.check()
@@ -64,6 +69,8 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	}
 	c.idle = make(chan func())
 	c.direct.limit(rdb)
+	plain, _ := rdb.(*redis.Client)
+	c.batcher = batcher{client: c, plain: plain}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	c.ear = &ear{client: c, channel: lua.WakeChannel(cfg.Namespace, cfg.Name)}
 	return c, nil
@@ -145,10 +152,11 @@ func (c *Client) deliver(grants ...lua.Grant) {
 	}
 }
 
-// burial is for how long a token that leaves is refused: if a question of it may still arrive, one patience.
+// burial is for how long a token that leaves is refused: if a question of it may still arrive, one patience, and no
+// less than the second after which nothing of it may be left.
 func (c *Client) burial(t *lua.Leaving) time.Duration {
 	if t.Unsure {
-		return c.cfg.WaiterTTL
+		return max(c.cfg.WaiterTTL, time.Second)
 	}
 	return 0
 }

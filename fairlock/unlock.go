@@ -35,8 +35,10 @@ func (l *Lease) unlock(ctx context.Context) error {
 	if verdict, settled := l.takeTurn(); settled {
 		return verdict
 	}
-	verdict, settled := l.giveBack(ctx)
-	l.passTurn(verdict, settled)
+	var verdict error
+	settled := false
+	defer func() { l.passTurn(verdict, settled) }() // also when a Trace callback panics
+	verdict, settled = l.giveBack(ctx)
 	return verdict
 }
 

@@ -19,7 +19,7 @@ func TestAWaiterThatLeavesIsGone(t *testing.T) {
 		assert.False(t, h.Released)
 		w.grants(h)
 		assert.Equal(t, append(before[:1:1], before[2]), w.state().Queue)
-		assert.ElementsMatch(t, texts(q[0], q[2]), w.state().Alive)
+		assert.ElementsMatch(t, shorts(q[0], q[2]), w.state().Alive)
 		w.leave(q[0], 0)
 		w.leave(q[2], 0)
 		assert.Empty(t, w.state().Queue)

@@ -26,7 +26,7 @@ func (w *world) ticketed(n int) []lua.Ask {
 func (w *world) forget(t token.Token) {
 	w.t.Helper()
 	w.do("ZREM", w.keys.Queue, t.Text())
-	w.do("ZREM", w.keys.Alive, t.Text())
+	w.do("ZREM", w.keys.Alive, short(t))
 }
 
 func TestWhoReturnsWithItsTicketTakesItsOldPlace(t *testing.T) {

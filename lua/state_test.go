@@ -47,7 +47,11 @@ func (w *world) owner() string {
 // score returns a number of a sorted set to the last digit; 0 if it is not there.
 func (w *world) score(key string, t token.Token) uint64 {
 	w.t.Helper()
-	f, err := w.rdb.ZScore(w.t.Context(), key, t.Text()).Result()
+	member := t.Text()
+	if key == w.keys.Alive {
+		member = short(t)
+	}
+	f, err := w.rdb.ZScore(w.t.Context(), key, member).Result()
 	if err == redis.Nil { //nolint:errorlint // as go-redis returns it
 		return 0
 	}
@@ -87,6 +91,17 @@ func texts(tokens ...token.Token) []string {
 	all := make([]string, len(tokens))
 	for i, t := range tokens {
 		all[i] = t.Text()
+	}
+	return all
+}
+
+// short is a token's name in alive.
+func short(t token.Token) string { return t.Text()[len(t.Text())-22:] }
+
+func shorts(tokens ...token.Token) []string {
+	all := make([]string, len(tokens))
+	for i, t := range tokens {
+		all[i] = short(t)
 	}
 	return all
 }

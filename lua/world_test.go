@@ -209,7 +209,7 @@ func (w *world) expire() {
 func (w *world) kill(waiters ...token.Token) {
 	w.t.Helper()
 	for _, t := range waiters {
-		w.do("ZADD", w.keys.Alive, "XX", w.now().Add(-time.Second).UnixMicro(), t.Text())
+		w.do("ZADD", w.keys.Alive, "XX", w.now().Add(-time.Second).UnixMicro(), short(t))
 	}
 }
 

@@ -8,7 +8,7 @@ if holds(token) then
 end
 
 -- Sent before this token left, and arrived after: nobody would hear of the grant.
-if tonumber(call('ZSCORE', alive, token) or 0) < 0 then return { 'busy' } end
+if lasts(token) < 0 then return { 'busy' } end
 local place = tonumber(call('ZSCORE', queue, token) or nil)
 
 -- Who has a ticket has seen a fence, or at least a holder who left one. If there is none, Redis has lost its data,
@@ -21,7 +21,7 @@ end
 -- Who returns stands in his old place before anybody is admitted.
 if ticket > 0 and patience > 0 and not place and vacant() then
   place = ticket
-  call('ZADD', alive, digits(now + patience * 1000), token)
+  heard(token, patience)
   call('ZADD', queue, digits(place), token)
 end
 
@@ -48,7 +48,7 @@ if not place then
   end
 end
 place = digits(place)
-call('ZADD', alive, digits(now + patience * 1000), token)
+heard(token, patience)
 call('ZADD', queue, place, token)
 keep(patience)
 

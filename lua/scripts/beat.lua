@@ -16,7 +16,7 @@ for i = 3, #ARGV do
   else
     local rank = call('ZRANK', queue, token)
     if rank then
-      call('ZADD', alive, digits(now + patience * 1000), token)
+      heard(token, patience)
       state = 'queued'
       ranks[i - 2], any = rank, true
     end

@@ -11,7 +11,8 @@ local waiters = {}
 if limit > 0 then
   local list = call('ZRANGE', queue, 0, limit - 1, 'WITHSCORES')
   for i = 1, #list, 2 do
-    waiters[#waiters + 1] = { list[i], digits(tonumber(list[i + 1])), digits(tonumber(call('ZSCORE', alive, list[i]) or 0)) }
+    local lasts = call('ZSCORE', alive, string.sub(list[i], -22)) -- as in admit.lua
+    waiters[#waiters + 1] = { list[i], digits(tonumber(list[i + 1])), digits(tonumber(lasts or 0)) }
   end
 end
 return { digits(now), digits(last() or 0), holders(), call('ZCARD', queue), waiters }

@@ -10,7 +10,7 @@ if mine then drop(token) end
 forget(token)
 if bury ~= '0' then -- with a negative time; those whose time is over go at the next occasion
   call('ZREMRANGEBYSCORE', alive, digits(-now), 0)
-  call('ZADD', alive, digits(-now - bury * 1000), token)
+  call('ZADD', alive, digits(-now - bury * 1000), short(token))
   if call('PTTL', alive) < tonumber(bury) then call('PEXPIRE', alive, bury) end
 end
 local grants, state = handover(tonumber(ttl))

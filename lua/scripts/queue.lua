@@ -1,8 +1,8 @@
 -- The queue: what every script starts with, before the fragment that says who may hold (mutex.lua) and the verb.
 --
 -- KEYS[1] queue  zset   token -> ticket: the waiter's place, in µs of server time made strictly increasing
--- KEYS[2] alive  zset   token -> until when (µs of server time) this waiter keeps its place though it is silent; a
---                       negative time: until when a token that has left is refused (leave.lua)
+-- KEYS[2] alive  zset   the token's random end -> until when (µs of server time) this waiter keeps its
+--                       place though it is silent; a negative time: until when a token that has left is refused
 -- KEYS[3] fence  string the last fence; it outlives the lock by a day, so that lost data shows
 --
 -- Any script may run twice for one call, and nothing is rolled back when a later command fails. So each is idempotent
