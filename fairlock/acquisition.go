@@ -84,14 +84,18 @@ func (w *waiter) request(ctx context.Context, try bool) (*Lease, error) {
 	heard := w.client.ear.ups()
 	w.setAsking(true)
 	defer w.setAsking(false)
-	ask := lua.Ask{Token: w.token.Token, TTL: w.ttl, Patience: w.client.cfg.WaiterTTL, Bound: w.maxWaiters, Ticket: w.ticket, Try: try}
+	ask := lua.Ask{Token: w.token.Token, TTL: w.ttl, Patience: w.client.cfg.WaiterTTL, Bound: w.maxWaiters, Ticket: w.ticket, Try: try, Weight: w.weight}
 	if w.ticket != 0 {
 		ask.Bound = 0 // it has been let in before
 	}
+	w.sent.Add(1)
 	sent := w.client.clock.Now()
 	r := await(ctx, w.client, 0, func(ctx context.Context, rdb redis.Scripter) (lua.Answer, error) {
 		return w.redis.Via(rdb).Acquire(ctx, ask)
-	}, gate.shut)
+	}, func() {
+		gate.shut()
+		w.sent.Done()
+	})
 	if r.doubt || r.value.Resent {
 		w.token.Unsure = true
 	}
@@ -107,6 +111,8 @@ func (w *waiter) request(ctx context.Context, try bool) (*Lease, error) {
 		return nil, nil
 	case lua.Full:
 		return nil, ErrQueueFull
+	case lua.Capacity:
+		return nil, &CapacityError{Want: w.redis.Capacity(), Have: answer.Capacity}
 	default:
 		return nil, ErrBusy
 	}

@@ -5,14 +5,18 @@ import (
 	"errors"
 )
 
-// do runs f under the lease and releases it.
-func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err error) {
-	inner, cancel := l.Context(ctx)
+// do acquires the lock, runs f under the lease, and releases it.
+func (l lock) do(ctx context.Context, op string, f func(context.Context) error) (err error) {
+	lease, err := l.acquire(ctx, op, false)
+	if err != nil {
+		return err
+	}
+	inner, cancel := lease.Context(ctx)
 	defer func() { // also when f panics
 		cancel()
-		err = errors.Join(err, l.Unlock(ctx))
+		err = errors.Join(err, lease.Unlock(ctx))
 	}()
-	if err := l.Err(); err != nil {
+	if err := lease.Err(); err != nil {
 		return err
 	}
 	return f(inner)

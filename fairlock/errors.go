@@ -51,6 +51,17 @@ func (e *Error) Error() string {
 // Unwrap returns the error behind it.
 func (e *Error) Unwrap() error { return e.Err }
 
+// CapacityError says that a semaphore is in use with another number of permits. It ends with the last who holds or waits.
+type CapacityError struct {
+	Want int // what was asked for
+	Have int // what is in use
+}
+
+// Error names both numbers.
+func (e *CapacityError) Error() string {
+	return fmt.Sprintf("semaphore is in use with %d permits, not with %d", e.Have, e.Want)
+}
+
 // FieldError says which input is out of its bounds. It is an ErrInvalid.
 type FieldError struct {
 	Field string // "TTL", "name", …

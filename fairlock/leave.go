@@ -41,6 +41,7 @@ func (w *waiter) leave() {
 	ctx := context.WithoutCancel(w.client.life)
 	until := w.client.clock.Now().Add(max(w.ttl, w.client.cfg.WaiterTTL))
 	var pause backoff
+	w.sent.Wait()
 	for {
 		gate := w.gate()
 		gate <- struct{}{}

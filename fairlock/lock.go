@@ -14,11 +14,37 @@ import (
 // lock is the engine's view of a lock: what it is called, where it lives, and with which settings it is used.
 type lock struct {
 	client     *Client
+	kind       string
 	name       string
 	redis      lua.Lock
+	weight     int // permits that are asked for; of no meaning for a mutex
 	ttl        time.Duration
 	maxWaiters int
 	fault      error // of its settings, reported before anything is sent
+}
+
+// The kinds of locks.
+const (
+	mutex     = "mutex"
+	semaphore = "semaphore"
+	rwMutex   = "rwmutex"
+)
+
+func (c *Client) lock(kind, name string, redis lua.Lock) lock {
+	return lock{
+		client: c, kind: kind, name: name, redis: redis,
+		ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, fault: checkName(name),
+	}
+}
+
+func (l *lock) setTTL(d time.Duration) {
+	l.ttl = d
+	l.blame(checkTTL("TTL", d))
+}
+
+func (l *lock) setMaxWaiters(n int) {
+	l.maxWaiters = n
+	l.blame(checkMaxWaiters(n))
 }
 
 func (l *lock) blame(fault error) { l.fault = errors.Join(l.fault, fault) }
@@ -27,7 +53,7 @@ func (l *lock) blame(fault error) { l.fault = errors.Join(l.fault, fault) }
 func (l *lock) check(ctx context.Context) error {
 	switch {
 	case l.client == nil:
-		return &FieldError{"Mutex", "the zero value is no lock; Client.Mutex returns one"}
+		return &FieldError{"lock", "the zero value is none; the methods of Client return one"}
 	case l.fault != nil:
 		return l.fault
 	case ctx.Err() != nil:

@@ -15,24 +15,19 @@ type Mutex struct{ lock }
 // Mutex returns the mutex with that name, any 1 to MaxName bytes. It does no I/O; a name out of its bounds is
 // reported by the Mutex's methods.
 func (c *Client) Mutex(name string) Mutex {
-	return Mutex{lock{
-		client: c, name: name, redis: lua.Mutex(c.rdb, c.cfg.Namespace, name),
-		ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, fault: checkName(name),
-	}}
+	return Mutex{c.lock(mutex, name, lua.Mutex(c.rdb, c.cfg.Namespace, name))}
 }
 
 // WithTTL returns the same lock whose leases last d. Bounds as Config.TTL; a fault is reported by the methods.
 func (m Mutex) WithTTL(d time.Duration) Mutex {
-	m.ttl = d
-	m.blame(checkTTL("TTL", d))
+	m.setTTL(d)
 	return m
 }
 
 // WithMaxWaiters returns the same lock with another bound on its queue: a Lock by the returned value is refused with
 // ErrQueueFull if n others wait. 0 means any number.
 func (m Mutex) WithMaxWaiters(n int) Mutex {
-	m.maxWaiters = n
-	m.blame(checkMaxWaiters(n))
+	m.setMaxWaiters(n)
 	return m
 }
 
@@ -40,8 +35,8 @@ func (m Mutex) WithMaxWaiters(n int) Mutex {
 // ends, Lock returns its error within 100 ms, even if Redis hangs, and leaves nothing behind once Redis answers.
 //
 // The order is the order of arrival at Redis. While it waits, lost connections and restarts of Redis are survived; a
-// first request that cannot reach Redis is an error once go-redis has given up on it (some seconds by default). Errors: ctx's, ErrQueueFull, ErrClosed, ErrInvalid, or
-// Redis's own. After an error the lock is not held.
+// first request that cannot reach Redis is an error once go-redis has given up on it (some seconds by default).
+// Errors: ctx's, ErrQueueFull, ErrClosed, ErrInvalid, or Redis's own. After an error the lock is not held.
 func (m Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.acquire(ctx, "lock", false)
 }
@@ -58,11 +53,7 @@ func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // panics. Do returns f's error joined with that of the lock: ErrLost if it was lost before it was released, although
 // f ran.
 func (m Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
-	lease, err := m.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	return lease.do(ctx, f)
+	return m.do(ctx, "lock", f)
 }
 
 // Resume goes on with a lease that was begun elsewhere, in another process perhaps, and whose token was passed on:

@@ -11,8 +11,9 @@ import (
 
 // line is what the acquisitions of one lock by one client share: one question at a time, and one beat for all.
 //
-// One question at a time costs no speed, because the lock changes hands no faster than that, and it bounds the
-// connections that a hundred waiters need. (Two: those who are in the queue do not stand behind those who join.)
+// One question at a time costs no speed, because a mutex changes hands no faster than that, and it bounds the
+// connections that a hundred waiters need. (Two: those who are in the queue do not stand behind those who join.) What
+// many can hold changes hands faster: there it is one question for each permit, up to a bound.
 type line struct {
 	lock
 	first gate // of those who want to join
@@ -33,7 +34,13 @@ const hearing = 10 * time.Millisecond
 // sent on another connection.
 const mostBeats = 3
 
-// gate lets one send at a time: it holds one, whoever has put it there.
+// mostAsking is how many questions about one lock may be under way at once.
+const mostAsking = 32
+
+// crowd is how many may ask at once.
+func (l lock) crowd() int { return max(1, min(l.redis.Capacity(), mostAsking)) }
+
+// gate lets so many send at a time as it has room for.
 type gate chan struct{}
 
 // open waits for its turn.

@@ -30,6 +30,7 @@ type Trace struct {
 // Event is what every callback about one acquisition has.
 type Event struct {
 	Name  string // the lock's
+	Kind  string // "mutex", "semaphore" or "rwmutex"
 	Token token.Token
 }
 

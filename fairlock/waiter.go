@@ -13,7 +13,8 @@ type waiter struct {
 	token  *lua.Leaving
 	began  time.Time
 	line   *line
-	signal chan struct{} // has room for one: something below has changed
+	signal chan struct{}  // has room for one: something below has changed
+	sent   sync.WaitGroup // its questions under way
 
 	ticket lua.Ticket // of the goroutine that waits; 0 until it was queued
 
@@ -126,7 +127,7 @@ func (w *waiter) deaf() bool {
 	return !w.over && !w.asking && w.handed == nil
 }
 
-func (w *waiter) event() Event { return Event{Name: w.name, Token: w.token.Token} }
+func (w *waiter) event() Event { return Event{Name: w.name, Kind: w.kind, Token: w.token.Token} }
 
 // join registers a waiter before its first request: it may be granted the lock before it hears that it is queued.
 func (c *Client) join(w *waiter) error {
@@ -139,7 +140,7 @@ func (c *Client) join(w *waiter) error {
 	key := w.redis.Key()
 	w.line = c.lines[key]
 	if w.line == nil {
-		w.line = &line{lock: w.lock, first: make(gate, 1), again: make(gate, 1), waiting: map[*waiter]struct{}{}}
+		w.line = &line{lock: w.lock, first: make(gate, w.crowd()), again: make(gate, w.crowd()), waiting: map[*waiter]struct{}{}}
 		c.lines[key] = w.line
 	}
 	w.line.users++

@@ -31,8 +31,8 @@ func (l Lock) foreign(ctx context.Context) string {
 		return ""
 	}
 	for i, have := range found {
-		if have != "none" && have != types[i] {
-			return l.keys[i]
+		if key := l.keys[i]; have != "none" && have != types[key[strings.LastIndexByte(key, ':')+1:]] {
+			return key
 		}
 	}
 	return ""

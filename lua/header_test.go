@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -60,22 +61,47 @@ func TestTheHeaderNamesTheArgumentsThatTheCodeReads(t *testing.T) {
 
 func TestTheMethodsSendWhatTheHeaderNames(t *testing.T) {
 	headers := verbHeaders(t)
-	eachVerb(t, func(t *testing.T, name string, v verb) {
-		fake := &recorder{answer: errors.New("enough")}
-		require.EqualError(t, v.call(t.Context(), lua.Mutex(fake, ns, "name")), "enough")
-		require.Len(t, fake.calls, 1)
-		var want []string
-		for _, a := range headers[name].args {
-			require.Contains(t, v.args, a)
-			want = append(want, v.args[a]...)
-		}
-		assert.Equal(t, want, fake.calls[0].args)
-		var keys []string
-		for _, key := range headers[name].keys {
-			keys = append(keys, "ns:{name}:"+key)
-		}
-		assert.Equal(t, keys, fake.calls[0].keys)
-	})
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			eachVerb(t, func(t *testing.T, name string, v verb) {
+				fake := &recorder{answer: errors.New("enough")}
+				require.EqualError(t, v.call(t.Context(), k.lock(fake)), "enough")
+				require.Len(t, fake.calls, 1)
+				var want []string
+				for _, a := range headers[name].args {
+					require.Contains(t, v.args, a)
+					if k.name == "mutex" && (a == "weight" || a == "capacity") {
+						continue // of a mutex there is one
+					}
+					want = append(want, v.args[a]...)
+				}
+				assert.Equal(t, want, fake.calls[0].args)
+				assert.Equal(t, keysOf(k.prefix, k.own, headers[name].keys), fake.calls[0].keys)
+			})
+		})
+	}
+}
+
+// kinds are the kinds of locks: what their keys begin with, and which they have beside those of the queue.
+var kinds = []struct {
+	name   string
+	lock   func(redis.Scripter) lua.Lock
+	prefix string
+	own    []string
+}{
+	{"mutex", func(r redis.Scripter) lua.Lock { return lua.Mutex(r, ns, "name") }, "ns:{name}:", []string{"lock"}},
+	{
+		"permits", func(r redis.Scripter) lua.Lock { return lua.Semaphore(r, ns, "name", 16) },
+		"ns:{name}:sem:", []string{"permits", "holders"},
+	},
+}
+
+// keysOf returns the keys that are sent where a verb's header names the common ones.
+func keysOf(prefix string, own, common []string) (all []string) {
+	for _, key := range append(slices.Clone(common), own...) {
+		all = append(all, prefix+key)
+	}
+	return all
 }
 
 func TestADurationIsRoundedUpToMilliseconds(t *testing.T) {
@@ -86,27 +112,37 @@ func TestADurationIsRoundedUpToMilliseconds(t *testing.T) {
 	assert.Equal(t, "1", fake.calls[1].args[0])
 }
 
-// Every KEYS[n] is bound to a name once, and n is where the methods put the key of that name.
+// Every KEYS[n] is bound to a name once in queue.lua or in the kind's file, and n is where the methods put the key of
+// that name.
 func TestTheScriptsReadTheKeysInTheOrderInWhichTheyAreSent(t *testing.T) {
-	fake := &recorder{answer: errors.New("enough")}
-	_, _ = lua.Mutex(fake, ns, "name").Inspect(t.Context(), 1)
-	sent := fake.calls[0].keys
-	bound := 0
+	names := map[string]map[int]string{} // by file
 	for file, h := range scripts(t) {
 		uses := strings.Count(h.code, "KEYS[")
 		for _, m := range binding.FindAllStringSubmatch(h.code, -1) {
-			names := strings.Split(m[1], ", ")
+			if names[file] == nil {
+				names[file] = map[int]string{}
+			}
+			bound := strings.Split(m[1], ", ")
 			for i, at := range slot.FindAllStringSubmatch(m[2], -1) {
 				n, err := strconv.Atoi(at[1])
 				require.NoError(t, err)
-				assert.Equal(t, "ns:{name}:"+names[i], sent[n-1], "KEYS[%d] in %s.lua", n, file)
+				names[file][n] = bound[i]
 				uses--
-				bound++
 			}
 		}
 		assert.Zero(t, uses, "%s.lua uses KEYS[n] without naming it", file)
 	}
-	assert.Equal(t, len(sent), bound, "keys named")
+	assert.Len(t, names, 1+len(kinds))
+	for _, k := range kinds {
+		fake := &recorder{answer: errors.New("enough")}
+		_, _ = k.lock(fake).Inspect(t.Context(), 1)
+		all := maps.Clone(names["queue"])
+		maps.Copy(all, names[k.name])
+		for i, key := range fake.calls[0].keys {
+			assert.Equal(t, k.prefix+all[i+1], key, "KEYS[%d] of %s", i+1, k.name)
+		}
+		assert.Len(t, all, len(fake.calls[0].keys), "keys named")
+	}
 }
 
 func TestEachReplyIsOneOfTheHeadersAlternatives(t *testing.T) {
@@ -172,6 +208,11 @@ func TestEachReplyIsOneOfTheHeadersAlternatives(t *testing.T) {
 		w.leave(q[5], 0)
 		w.forceRelease()
 		fits("force_release")
+		for n := range 2 {
+			w.lock = lua.Semaphore(seen, ns, "name", n+1)
+			w.acquire(lua.Ask{Weight: 1})
+			fits("acquire")
+		}
 
 		var all []string
 		for name, h := range headers {

@@ -111,7 +111,7 @@ func TestInspectShowsTheLock(t *testing.T) {
 		s := w.inspect(10)
 		assert.WithinDuration(t, w.now(), s.Now, 10*time.Second)
 		s.Now = time.Time{}
-		assert.Equal(t, lua.Snapshot{}, s, "idle")
+		assert.Equal(t, lua.Snapshot{Capacity: 1}, s, "idle")
 
 		holder := w.hold()
 		q := w.ticketed(5)
@@ -122,12 +122,13 @@ func TestInspectShowsTheLock(t *testing.T) {
 		require.Len(t, s.Holders, 1)
 		assert.Equal(t, holder.Text(), s.Holders[0].Token)
 		assert.Equal(t, w.fence(), s.Holders[0].Fence)
+		assert.Equal(t, []int{1, 1, 1}, []int{s.Used, s.Capacity, s.Holders[0].Weight})
 		assert.InDelta(t, ttl.Seconds(), s.Holders[0].Left.Seconds(), 10)
 		assert.Equal(t, 5, s.Waiting)
 		require.Len(t, s.Waiters, 3)
 		for i, waiter := range s.Waiters {
 			alive := time.UnixMicro(int64(w.score(w.keys.Alive, q[i].Token)))
-			assert.Equal(t, lua.Waiter{Token: q[i].Token.Text(), Ticket: q[i].Ticket, Alive: alive}, waiter)
+			assert.Equal(t, lua.Waiter{Token: q[i].Token.Text(), Ticket: q[i].Ticket, Alive: alive, Weight: 1}, waiter)
 		}
 		assert.Empty(t, w.inspect(0).Waiters)
 		assert.Equal(t, 5, w.inspect(0).Waiting)
@@ -140,7 +141,7 @@ func TestInspectShowsWhatIsNoLeaseOfOurs(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.do("SET", w.keys.Lock, "a stranger's")
 		s := w.inspect(1)
-		assert.Equal(t, []lua.Holder{{Token: "a stranger's", Left: -time.Millisecond}}, s.Holders)
+		assert.Equal(t, []lua.Holder{{Token: "a stranger's", Left: -time.Millisecond, Weight: 1}}, s.Holders)
 		w.do("DEL", w.keys.Lock)
 		w.acquire(lua.Ask{Ticket: 1})
 		assert.Equal(t, lua.Resting, w.inspect(1).Holders[0].Token)

@@ -16,13 +16,28 @@ import (
 
 // Lock is one lock's place in Redis. It is a value and safe for concurrent use.
 type Lock struct {
-	rdb  redis.Scripter
-	keys []string
+	rdb      redis.Scripter
+	keys     []string
+	kind     *kind
+	capacity int // of permits; 0: a mutex
 }
 
 // Mutex returns the mutex with that name.
 func Mutex(rdb redis.Scripter, namespace, name string) Lock {
-	return Lock{rdb: rdb, keys: MutexKeys(namespace, name).list()}
+	return Lock{rdb: rdb, keys: MutexKeys(namespace, name).list(), kind: &mutex}
+}
+
+// Semaphore returns the semaphore with that name, which is to have so many permits.
+func Semaphore(rdb redis.Scripter, namespace, name string, capacity int) Lock {
+	return Lock{rdb: rdb, keys: SemaphoreKeys(namespace, name).list(), kind: &permits, capacity: capacity}
+}
+
+// Everybody is how many may read under a read-write lock at once. A writer asks for so many permits, a reader for one.
+const Everybody = 1 << 30
+
+// RWMutex returns the read-write lock with that name.
+func RWMutex(rdb redis.Scripter, namespace, name string) Lock {
+	return Lock{rdb: rdb, keys: RWMutexKeys(namespace, name).list(), kind: &permits, capacity: Everybody}
 }
 
 // Via returns the same lock, reached by another client of the same server.
@@ -39,6 +54,7 @@ type Ask struct {
 	Bound    int           // refuse to be one more than so many waiters; 0: any number
 	Ticket   Ticket        // the place it had before, if it had one
 	Try      bool          // do not wait
+	Weight   int           // how many permits; of no meaning for a mutex
 }
 
 // Ticket is a waiter's place: µs of server time, strictly increasing over the waiters of a lock. 0 is none.
@@ -53,6 +69,7 @@ const (
 	Queued
 	Busy
 	Full
+	Capacity // it is in use with another capacity
 )
 
 // Answer is the reply to an Ask.
@@ -61,6 +78,7 @@ type Answer struct {
 	Fence    uint64        // Granted: of this grant. Queued: of the last one
 	Ticket   Ticket        // Queued
 	Position int           // Queued: 1 is the head. Full: how many wait
+	Capacity int           // Capacity: the one in use
 	Resent   bool          // an earlier copy of this question was written and not answered: it may arrive late
 	Helps    time.Duration // Queued: after which asking again can help; negative: nobody knows
 }
@@ -72,8 +90,11 @@ func (l Lock) Acquire(ctx context.Context, a Ask) (Answer, error) {
 		patience = 0
 	}
 	t := &Leaving{Token: a.Token} // counts how often it is written
-	reply, err := l.run(ctx, acquireScript,
-		encoding.BinaryMarshaler(t), milliseconds(a.TTL), patience, a.Bound, uint64(a.Ticket))
+	args := []any{encoding.BinaryMarshaler(t), milliseconds(a.TTL), patience, a.Bound, uint64(a.Ticket)}
+	if l.capacity > 0 {
+		args = append(args, a.Weight, l.capacity)
+	}
+	reply, err := l.run(ctx, l.kind.acquire, args...)
 	var answer Answer
 	if err == nil {
 		answer, err = decode(reply, readAnswer)
@@ -99,7 +120,7 @@ type Handover struct {
 
 // Release gives the lock back, if the token holds it, and hands it over.
 func (l Lock) Release(ctx context.Context, t *Leaving, ttl time.Duration) (Handover, error) {
-	h, err := l.handover(ctx, releaseScript, encoding.BinaryMarshaler(t), milliseconds(ttl))
+	h, err := l.handover(ctx, l.kind.release, encoding.BinaryMarshaler(t), milliseconds(ttl))
 	h.Resent = t.sent.Load() > 1
 	return h, err
 }
@@ -107,7 +128,7 @@ func (l Lock) Release(ctx context.Context, t *Leaving, ttl time.Duration) (Hando
 // Leave takes a waiter out of the queue, and releases the lock if the token holds it. If bury is not 0, an acquire of
 // this token that went astray and arrives within bury is refused: nobody would hear of the grant.
 func (l Lock) Leave(ctx context.Context, t *Leaving, ttl, bury time.Duration) (Handover, error) {
-	h, err := l.handover(ctx, leaveScript, encoding.BinaryMarshaler(t), milliseconds(ttl), milliseconds(bury))
+	h, err := l.handover(ctx, l.kind.leave, encoding.BinaryMarshaler(t), milliseconds(ttl), milliseconds(bury))
 	h.Resent = t.sent.Load() > 1
 	return h, err
 }
@@ -130,7 +151,7 @@ func (t *Leaving) MarshalBinary() ([]byte, error) {
 // ForceRelease takes the lock from whoever holds it with a fence not above seen, and hands it over. So a resend, or a
 // call that comes late, does not rob the next one.
 func (l Lock) ForceRelease(ctx context.Context, ttl time.Duration, seen uint64) (Handover, error) {
-	return l.handover(ctx, forceReleaseScript, milliseconds(ttl), seen)
+	return l.handover(ctx, l.kind.forceRelease, milliseconds(ttl), seen)
 }
 
 func (l Lock) handover(ctx context.Context, script *redis.Script, args ...any) (Handover, error) {
@@ -144,7 +165,7 @@ func (l Lock) handover(ctx context.Context, script *redis.Script, args ...any) (
 // Renew extends a holding to ttl from now; it never shortens it. A fence of 0 is one that the caller does not know.
 // It returns the fence, and false if the token does not hold the lock.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (uint64, bool, error) {
-	reply, err := l.run(ctx, renewScript, t.Text(), milliseconds(ttl), fence)
+	reply, err := l.run(ctx, l.kind.renew, t.Text(), milliseconds(ttl), fence)
 	if err != nil {
 		return 0, false, err
 	}
@@ -181,7 +202,7 @@ func (l Lock) Beat(ctx context.Context, ttl, patience time.Duration, tokens []to
 	for _, t := range tokens {
 		args = append(args, t.Text())
 	}
-	reply, err := l.run(ctx, beatScript, args...)
+	reply, err := l.run(ctx, l.kind.beat, args...)
 	if err != nil {
 		return Pulse{}, err
 	}
@@ -190,19 +211,22 @@ func (l Lock) Beat(ctx context.Context, ttl, patience time.Duration, tokens []to
 
 // Snapshot is a lock at one moment.
 type Snapshot struct {
-	Now     time.Time // the server's
-	Fence   uint64    // the last one; 0 if none is known
-	Holders []Holder
-	Waiting int      // all of them
-	Waiters []Waiter // the first of them, in order
+	Now      time.Time // the server's
+	Fence    uint64    // the last one; 0 if none is known
+	Used     int       // the weights of all holders; of a mutex 0 or 1
+	Capacity int       // what it can be at most; 0 if none is set
+	Holders  []Holder  // some of them
+	Waiting  int       // all of them
+	Waiters  []Waiter  // the first of them, in order
 }
 
 // Holder is who holds a lock. Token is what stands in Redis; it does not parse as one when the lock rests, or when
 // something else took the key.
 type Holder struct {
-	Token string
-	Fence uint64
-	Left  time.Duration // of its lease; negative: for ever
+	Token  string
+	Fence  uint64
+	Left   time.Duration // of its lease; negative: for ever
+	Weight int
 }
 
 // Waiter is one place in the queue.
@@ -210,14 +234,15 @@ type Waiter struct {
 	Token  string
 	Ticket Ticket
 	Alive  time.Time // until when it keeps its place, by the server's clock
+	Weight int
 }
 
 // Resting is what holds a lock that rests after its data was lost.
 const Resting = "nobody:resting"
 
-// Inspect reads the lock and at most limit of its waiters.
+// Inspect reads the lock and at most limit of its holders and of its waiters.
 func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {
-	reply, err := l.run(ctx, inspectScript, limit)
+	reply, err := l.run(ctx, l.kind.inspect, limit)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -228,6 +253,9 @@ func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {
 func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
+
+// Capacity is how many permits there are to be; 0: it is a mutex.
+func (l Lock) Capacity() int { return l.capacity }
 
 // Key identifies the lock: no other lock has the same.
 func (l Lock) Key() string { return l.keys[0] }

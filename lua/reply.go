@@ -112,6 +112,8 @@ func readAnswer(r *reader) (a Answer) {
 		a.Outcome = Busy
 	case "full":
 		a.Outcome, a.Position = Full, r.integer()
+	case "capacity":
+		a.Outcome, a.Capacity = Capacity, int(r.number())
 	default:
 		r.unknown(kind)
 	}
@@ -180,10 +182,14 @@ func readPulse(n int) func(*reader) Pulse {
 
 func readSnapshot(r *reader) Snapshot {
 	return Snapshot{
-		Now:     r.moment(),
-		Fence:   r.number(),
-		Holders: each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration()} }),
-		Waiting: r.integer(),
-		Waiters: each(r, func(r *reader) Waiter { return Waiter{r.text(), Ticket(r.number()), r.moment()} }),
+		Now:      r.moment(),
+		Fence:    r.number(),
+		Used:     r.integer(),
+		Capacity: r.integer(),
+		Holders:  each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration(), r.integer()} }),
+		Waiting:  r.integer(),
+		Waiters: each(r, func(r *reader) Waiter {
+			return Waiter{r.text(), Ticket(r.number()), r.moment(), r.integer()}
+		}),
 	}
 }

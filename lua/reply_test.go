@@ -21,16 +21,19 @@ const anyText = "any text"
 func replies() map[string][]any {
 	who := numbered("c", 1).Text()
 	grants := []any{[]any{who, "9", int64(8)}, []any{who, "9", int64(8)}}
-	holders := []any{[]any{anyText, "9", int64(8)}}
-	waiters := []any{[]any{anyText, "9", "9"}, []any{anyText, "9", "9"}}
+	holders := []any{[]any{anyText, "9", int64(8), int64(1)}}
+	waiters := []any{[]any{anyText, "9", "9", int64(1)}, []any{anyText, "9", "9", int64(1)}}
 	return map[string][]any{
-		"acquire":       {[]any{"granted", "9"}, []any{"queued", "9", int64(1), "8", int64(-1)}, []any{"full", int64(3)}, []any{"busy"}},
+		"acquire": {
+			[]any{"granted", "9"}, []any{"queued", "9", int64(1), "8", int64(-1)}, []any{"full", int64(3)}, []any{"busy"},
+			[]any{"capacity", "9"},
+		},
 		"release":       {[]any{int64(1), anyText, grants}},
 		"leave":         {[]any{int64(0), anyText, []any{}}, []any{int64(0), anyText, grants}},
 		"force_release": {[]any{int64(0), anyText, grants}},
 		"renew":         {[]any{"renewed", "9"}, []any{"lost"}},
 		"beat":          {[]any{"9", int64(0), int64(-1), []any{"queued", "granted", "gone"}}},
-		"inspect":       {[]any{"9", "9", holders, int64(1), waiters}},
+		"inspect":       {[]any{"9", "9", int64(1), int64(2), holders, int64(1), waiters}},
 	}
 }
 

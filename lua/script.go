@@ -13,9 +13,37 @@ import (
 //go:embed scripts/*.lua
 var files embed.FS
 
-// A script is, in plain text one after the other: the queue, who may hold, and the verb with what it needs.
-func mutexScript(parts ...string) *redis.Script {
-	return redis.NewScript(source(append([]string{"queue", "mutex"}, parts...)...))
+// kind is the scripts of one kind of lock. A script is, in plain text one after the other, the queue, who may hold, and
+// the verb with what it needs.
+type kind struct {
+	acquire, release, leave, renew, beat, forceRelease, inspect *redis.Script
+}
+
+func script(parts ...string) *redis.Script { return redis.NewScript(source(parts...)) }
+
+var typesScript = script("types")
+
+// An idle mutex is taken and given back before most of the code is reached (queue.lua says why that matters).
+var mutex = kind{
+	acquire: script("queue", "mutex", "time", "acquire", "mutex_acquire", "mutex_more", "admit", "wait", "acquire_queued"),
+	release: script("queue", "mutex", "release", "mutex_release", "time", "mutex_more", "admit", "release_queued"),
+
+	leave:        script("queue", "mutex", "time", "mutex_more", "admit", "leave"),
+	renew:        script("queue", "mutex", "time", "mutex_more", "renew"),
+	beat:         script("queue", "mutex", "time", "mutex_more", "admit", "wait", "beat"),
+	forceRelease: script("queue", "mutex", "time", "mutex_more", "admit", "force_release"),
+	inspect:      script("queue", "mutex", "time", "mutex_more", "inspect"),
+}
+
+var permits = kind{
+	acquire: script("queue", "permits", "time", "acquire", "permits_acquire", "permits_more", "admit", "wait", "acquire_queued"),
+	release: script("queue", "permits", "time", "release", "permits_release", "permits_more", "admit", "release_queued"),
+
+	leave:        script("queue", "permits", "time", "permits_more", "admit", "leave"),
+	renew:        script("queue", "permits", "time", "permits_more", "renew"),
+	beat:         script("queue", "permits", "time", "permits_more", "admit", "wait", "beat"),
+	forceRelease: script("queue", "permits", "time", "permits_more", "admit", "force_release"),
+	inspect:      script("queue", "permits", "time", "permits_more", "inspect"),
 }
 
 // source joins files without their comments: Redis keeps the text, and it travels whenever Redis has forgotten it.
@@ -34,17 +62,6 @@ func source(names ...string) string {
 	}
 	return b.String()
 }
-
-var (
-	acquireScript      = mutexScript("time", "acquire", "mutex_more", "admit", "wait", "acquire_queued")
-	releaseScript      = mutexScript("release", "time", "mutex_more", "admit", "release_queued")
-	leaveScript        = mutexScript("time", "mutex_more", "admit", "leave")
-	renewScript        = mutexScript("time", "mutex_more", "renew")
-	beatScript         = mutexScript("time", "mutex_more", "admit", "wait", "beat")
-	forceReleaseScript = mutexScript("time", "mutex_more", "admit", "force_release")
-	inspectScript      = mutexScript("time", "mutex_more", "inspect")
-	typesScript        = redis.NewScript(source("types"))
-)
 
 // run calls a script by its hash, and by its text if the server does not know it (SCRIPT FLUSH, restart, failover).
 // That, too, is why every script may run twice.

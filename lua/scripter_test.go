@@ -70,10 +70,15 @@ func verbs() map[string]verb {
 	return map[string]verb{
 		"acquire": {
 			func(ctx context.Context, l lua.Lock) error {
-				_, err := l.Acquire(ctx, lua.Ask{Token: a, TTL: 11 * time.Millisecond, Patience: 12 * time.Millisecond, Bound: 13, Ticket: 14})
+				_, err := l.Acquire(ctx, lua.Ask{
+					Token: a, TTL: 11 * time.Millisecond, Patience: 12 * time.Millisecond, Bound: 13, Ticket: 14, Weight: 15,
+				})
 				return err
 			},
-			map[string][]string{"token": {a.Text()}, "ttl": {"11"}, "patience": {"12"}, "bound": {"13"}, "ticket": {"14"}},
+			map[string][]string{
+				"token": {a.Text()}, "ttl": {"11"}, "patience": {"12"}, "bound": {"13"}, "ticket": {"14"},
+				"weight": {"15"}, "capacity": {"16"},
+			},
 		},
 		"release": {
 			func(ctx context.Context, l lua.Lock) error {

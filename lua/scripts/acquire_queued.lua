@@ -7,13 +7,21 @@ if holds(token) then
   return { 'granted', digits(fenceof(token)) }
 end
 
+-- Whoever is there, or was, agreed on another capacity? It ends with the last of them.
+local have = meet(token, weight, capacity)
+if have then
+  for _, g in ipairs((admit(ttl))) do tell(g) end
+  if held() or call('EXISTS', queue) == 1 then return { 'capacity', digits(have) } end
+  adopt(capacity)
+end
+
 -- Sent before this token left, and arrived after: nobody would hear of the grant.
 if lasts(token) < 0 then return { 'busy' } end
 local place = tonumber(call('ZSCORE', queue, token) or nil)
 
 -- Who has a ticket has seen a fence, or at least a holder who left one. If there is none, Redis has lost its data,
 -- and somebody may still believe that the lock is his: it rests for one ttl, held by nobody.
-if ticket > 0 and vacant() and not last() then
+if ticket > 0 and not held() and not last() then
   grant('nobody:resting', ttl)
   if last() < ticket then call('SET', fence, digits(ticket), 'PX', DAY) end
 end
@@ -21,6 +29,7 @@ end
 -- Who returns stands in his old place before anybody is admitted.
 if ticket > 0 and patience > 0 and not place and vacant() then
   place = ticket
+  stand(token)
   heard(token, patience)
   call('ZADD', queue, digits(place), token)
 end
@@ -48,6 +57,7 @@ if not place then
   end
 end
 place = digits(place)
+stand(token)
 heard(token, patience)
 call('ZADD', queue, place, token)
 keep(patience)
@@ -56,7 +66,9 @@ keep(patience)
 -- missed its beats: then the queue may be dead down to this waiter.
 local ahead = call('ZRANK', queue, token)
 local after = -1
-if ahead <= 1 or state == 'more' or patienceleft(call('ZRANGE', queue, 0, 0)[1]) < patience / 2 then
+if state == 'more' then
+  after = 0
+elseif ahead <= 1 or patienceleft(call('ZRANGE', queue, 0, 0)[1]) < patience / 2 then
   after = helps(ahead)
 end
 return { 'queued', place, ahead + 1, digits(f), after }

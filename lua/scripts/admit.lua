@@ -18,10 +18,11 @@ local function heard(token, patience) call('ZADD', alive, digits(now + patience 
 local function forget(token)
   call('ZREM', queue, token)
   call('ZREM', alive, short(token))
+  unwant(token)
 end
 
 -- admit(ttl, asker) drops the waiters at the head whose patience has run out and grants the head that remains, if
--- it fits: for what is left of its patience, at most ttl. The asker is alive, whatever its patience says, and gets
+-- it fits, and so on: for what is left of its patience, at most ttl. The asker is alive, whatever its patience says, and gets
 -- ttl. Returns the grants {token, fence, ms} and whether the queue is 'empty', 'blocked' or has 'more' (a bound of
 -- this call was reached, call again).
 local function admit(ttl, asker)
@@ -58,5 +59,6 @@ local function handover(ttl)
   local ok, grants, state = pcall(admit, ttl)
   if not ok then return {}, 'blocked' end
   for _, g in ipairs(grants) do tell(g) end
+  if state == 'empty' then tidy() end
   return grants, state
 end

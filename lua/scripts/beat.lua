@@ -1,5 +1,5 @@
 -- beat: one client keeps the places of its waiters of one lock, and learns what it may have missed.
--- KEYS  queue alive fence lock
+-- KEYS  queue alive fence
 -- ARGV  ttl patience token...
 --       ttl: ms, the most a waiter is given; patience in ms
 -- reply fence best helps states   fence: the last one; best: index of the caller's foremost waiter, from 1, 0 if none

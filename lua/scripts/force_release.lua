@@ -1,15 +1,15 @@
 -- force-release: takes the lock from whoever holds it, raises the fence, and hands over.
--- KEYS  queue alive fence lock
+-- KEYS  queue alive fence
 -- ARGV  ttl seen
 --       ttl: ms, the most a waiter is given; seen: the last fence that the caller knows: who was granted the lock
 --       after that keeps it
 -- reply released state grants   as release
 local ttl, seen = ARGV[1], ARGV[2]
 
-local held = #holders() > 0 and (last() or 0) <= tonumber(seen)
-if held then
-  drop()
+local taken = held() and (last() or 0) <= tonumber(seen)
+if taken then
+  dropall()
   mark()
 end
 local grants, state = handover(tonumber(ttl))
-return { held and 1 or 0, state, grants }
+return { taken and 1 or 0, state, grants }

@@ -1,18 +1,21 @@
 -- inspect: who holds, who waits. Changes nothing.
--- KEYS  queue alive fence lock
+-- KEYS  queue alive fence
 -- ARGV  limit
---       limit: the most waiters to list
--- reply now fence holders waiting waiters   now: µs of server time; holders: {token fence ms-left} each; waiting: how
---       many in all; waiters: {token ticket alive} each, in order, alive in µs of server time
+--       limit: the most holders and the most waiters to list
+-- reply now fence used capacity holders waiting waiters   now: µs of server time; used: the holders' weights, of
+--       capacity, 0 if none is set; holders: {token fence ms-left weight} each; waiting: how many in all; waiters:
+--       {token ticket alive weight} each, in order, alive in µs of server time
 local limit = ARGV[1]
 limit = tonumber(limit)
 
 local waiters = {}
 if limit > 0 then
-  local list = call('ZRANGE', queue, 0, limit - 1, 'WITHSCORES')
-  for i = 1, #list, 2 do
-    local lasts = call('ZSCORE', alive, string.sub(list[i], -22)) -- as in admit.lua
-    waiters[#waiters + 1] = { list[i], digits(tonumber(list[i + 1])), digits(tonumber(lasts or 0)) }
+  local found = call('ZRANGE', queue, 0, limit - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local lasts = call('ZSCORE', alive, string.sub(found[i], -22)) -- as in admit.lua
+    waiters[#waiters + 1] = { found[i], digits(tonumber(found[i + 1])), digits(tonumber(lasts or 0)),
+      weightof(found[i]) }
   end
 end
-return { digits(now), digits(last() or 0), holders(), call('ZCARD', queue), waiters }
+local used, capacity = count()
+return { digits(now), digits(last() or 0), used, capacity, list(limit), call('ZCARD', queue), waiters }

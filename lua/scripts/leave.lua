@@ -1,5 +1,5 @@
 -- leave: takes a waiter out of the queue and, if it had been granted the lock meanwhile, releases that.
--- KEYS  queue alive fence lock
+-- KEYS  queue alive fence
 -- ARGV  token ttl bury
 --       ttl: ms, the most a waiter is given; bury: for how many ms this token is refused from now on, 0 for none
 -- reply released state grants   as release

@@ -1,4 +1,4 @@
--- What a mutex is, for those who do not find it idle.
+-- What a mutex is, for those who do not find it idle. The same functions as in permits_more.lua.
 
 local owner = call('GET', lock)
 
@@ -6,6 +6,13 @@ local function holds(token) return owner == token end
 
 -- Is there anything to give away? Only then is the head of the queue in the way, and judged.
 local function vacant() return not owner end
+
+local function held() return owner end
+
+-- There is one permit, so nobody can want another number of them, or of another capacity.
+local function meet() end
+local function stand() end
+local function unwant() end
 
 -- Does what is vacant suffice for this waiter?
 local function fits() return true end
@@ -27,13 +34,27 @@ local function drop()
   owner = false
 end
 
+local dropall = drop
+
+local function tidy() end
+
 -- The fence of the holder is the last one, for nobody was granted the lock since.
-local function fenceof() return last() or now end
+local function fenceof(_, known)
+  local f = math.max(known or 0, last() or 0)
+  return f > 0 and f or now
+end
 
 -- ms until a holding ends by itself; -1 if none will.
 local function soonest() return call('PTTL', lock) end
 
-local function holders()
+-- What the queue keeps alive.
+local function kept() return { queue, alive } end
+
+local function weightof() return 1 end
+
+local function count() return owner and 1 or 0, 1 end
+
+local function list()
   if not owner then return {} end
-  return { { owner, digits(last() or 0), call('PTTL', lock) } }
+  return { { owner, digits(last() or 0), call('PTTL', lock), 1 } }
 end

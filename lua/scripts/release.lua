@@ -1,11 +1,7 @@
 -- release: gives the lock back and hands it over to the head of the queue in the same step.
--- KEYS  queue alive fence lock
+-- KEYS  queue alive fence
 -- ARGV  token ttl
 --       ttl: ms, the most a waiter is given
 -- reply released state grants   released: 1 if the token held the lock; state: of the queue afterwards, empty,
 --       blocked or more (call again); grants: {token fence ms} each
 local token, ttl = ARGV[1], ARGV[2]
-
-local mine = call('GET', lock) == token
-if mine then call('DEL', lock) end
-if call('EXISTS', queue) == 0 then return { mine and 1 or 0, 'empty', {} } end

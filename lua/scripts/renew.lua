@@ -1,13 +1,13 @@
 -- renew: extends a holding, never shortens it, and keeps the fence alive.
--- KEYS  queue alive fence lock
+-- KEYS  queue alive fence
 -- ARGV  token ttl held
 --       ttl in ms; held: the fence of the holding, 0 if the caller does not know it
 -- reply renewed fence     fence: of the holding
 --     | lost
 local token, ttl, held = ARGV[1], ARGV[2], ARGV[3]
 if not holds(token) then return { 'lost' } end
-local mine = math.max(tonumber(held), last() or 0)
-mine = digits(mine > 0 and mine or now)
+held = tonumber(held)
+local mine = digits(fenceof(token, held > 0 and held or nil))
 extend(token, tonumber(ttl))
 if call('PEXPIRE', fence, DAY) == 0 then call('SET', fence, mine, 'PX', DAY) end
 return { 'renewed', mine }

@@ -1,5 +1,5 @@
 -- types: the type of each key, to name the one that is not ours.
--- KEYS  queue alive fence lock
+-- KEYS  queue alive fence
 -- ARGV
 -- reply type...   one for each key, none where there is nothing
 local types = {}

@@ -2,11 +2,10 @@
 
 local DEEP = 128 -- waiters looked at to say when asking can help
 
--- After how many ms asking can help a waiter with so many ahead: when a holding ends by itself and everybody ahead
--- has run out of patience. -1: nothing ends by itself.
+-- After how many ms asking can help a waiter with so many ahead: when everybody ahead has run out of patience and, if
+-- nothing is vacant or the waiter is the head and needs more, a holding ends by itself. -1: none will.
 local function helps(ahead)
-  if vacant() then return 0 end
-  local ms = soonest()
+  local ms = ahead > 0 and vacant() and 0 or soonest()
   if ms < 0 then return -1 end
   if ahead > 0 then
     for _, token in ipairs(call('ZRANGE', queue, 0, math.min(ahead, DEEP) - 1)) do
@@ -16,10 +15,10 @@ local function helps(ahead)
   return ms + 1
 end
 
--- Keeps each of the two keys of the queue for one patience and a little more, never shorter than they have. Not at every
+-- Keeps the keys of the queue for one patience and a little more, never shorter than they have. Not at every
 -- call: only once more than half of that little is used up.
 local function keep(patience)
-  for _, key in ipairs({ queue, alive }) do
+  for _, key in ipairs(kept()) do
     if call('PTTL', key) < patience + 400 then call('PEXPIRE', key, patience + 900) end
   end
 end
