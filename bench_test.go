@@ -107,7 +107,7 @@ func BenchmarkParallel(b *testing.B) {
 func BenchmarkHandoff(b *testing.B) {
 	const contenders, clients = 64, 8
 	server := redistest.StartTCP(b)
-	b.Run("floor", func(b *testing.B) { relay(b, server, clients) })
+	b.Run("floor", func(b *testing.B) { relay(b, server, clients, b.N) })
 	b.Run("fairlock", func(b *testing.B) {
 		var mu sync.Mutex
 		var grants []fairlock.GrantedInfo
@@ -154,13 +154,13 @@ func BenchmarkHandoff(b *testing.B) {
 	})
 }
 
-// relay passes a message from client to client, b.N times.
-func relay(b *testing.B, server *redistest.Server, clients int) {
+// relay passes a message from client to client, n times.
+func relay(b *testing.B, server *redistest.Server, clients, n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	channel := func(i int) string { return "relay" + strconv.Itoa(i%clients) }
 	var left atomic.Int64
-	left.Store(int64(b.N))
+	left.Store(int64(n))
 	done := make(chan struct{})
 	for i := range clients {
 		rdb := server.Client()

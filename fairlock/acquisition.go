@@ -103,6 +103,9 @@ func (w *waiter) request(ctx context.Context, try bool) (*Lease, error) {
 		return nil, r.err
 	}
 	answer := r.value
+	if answer.More {
+		w.client.serveQueue(w.lock)
+	}
 	switch answer.Outcome {
 	case lua.Granted:
 		return w.granted(answer.Fence, sent, w.ttl, false)

@@ -161,20 +161,19 @@ func (c *Client) burial(t *lua.Leaving) time.Duration {
 	return 0
 }
 
-// settle does what a release leaves to do: wakes our own waiters at once, and goes on if the queue was not served
-// in one call.
-func (c *Client) settle(l lock, t *lua.Leaving, h lua.Handover) {
+// settle does what a release leaves to do: wakes our own waiters at once, and sees to it that the queue is served.
+func (c *Client) settle(l lock, h lua.Handover) {
 	c.deliver(h.Grants...)
-	if !h.More {
-		return
+	if h.More {
+		c.serveQueue(l)
 	}
+}
+
+// serveQueue goes on where a script has reached its bound.
+func (c *Client) serveQueue(l lock) {
 	c.background(func() {
-		for h.More {
-			var err error
-			if h, err = l.redis.Leave(c.life, t, l.ttl, c.burial(t)); err != nil {
-				return // the waiters' beats go on
-			}
-			c.deliver(h.Grants...)
+		for more := true; more; {
+			more, _ = l.redis.Admit(c.life, l.ttl) // after an error the waiters' beats go on
 		}
 	})
 }

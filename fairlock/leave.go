@@ -48,7 +48,7 @@ func (w *waiter) leave() {
 		h, err := w.redis.Leave(ctx, w.token, w.ttl, w.client.burial(w.token))
 		gate.shut()
 		if err == nil {
-			w.client.settle(w.lock, w.token, h)
+			w.client.settle(w.lock, h)
 			return
 		}
 		if !transient(err) || w.client.clock.Now().After(until) || !w.client.pause(pause.next()) {

@@ -94,7 +94,7 @@ func (l lock) forceRelease(ctx context.Context) (bool, error) {
 		}
 		h, err := redis.ForceRelease(ctx, l.ttl, now.Fence)
 		if err == nil {
-			l.client.settle(l, &lua.Leaving{}, h)
+			l.client.settle(l, h)
 		}
 		return h, err
 	})

@@ -159,8 +159,12 @@ func (n *line) beatFor(waiters []*waiter, ttl time.Duration) {
 			w.dropped()
 		}
 	}
-	if pulse.Best >= 0 && pulse.Helps >= 0 {
+	switch {
+	case pulse.Helps < 0:
+	case pulse.Best >= 0:
 		waiters[pulse.Best].askAfter(pulse.Helps)
+	default:
+		n.client.serveQueue(n.lock)
 	}
 }
 

@@ -98,7 +98,7 @@ func (l *Lease) release(ctx context.Context, rdb redis.Scripter) (h lua.Handover
 		h, err = l.redis.Via(rdb).Release(ctx, l.token, l.ttl)
 	}
 	if err == nil {
-		l.client.settle(l.lock, l.token, h)
+		l.client.settle(l.lock, h)
 	}
 	return h, err
 }

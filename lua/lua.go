@@ -79,6 +79,7 @@ type Answer struct {
 	Ticket   Ticket        // Queued
 	Position int           // Queued: 1 is the head. Full: how many wait
 	Capacity int           // Capacity: the one in use
+	More     bool          // Granted, Busy: a bound was reached before the queue was served; see Admit
 	Resent   bool          // an earlier copy of this question was written and not answered: it may arrive late
 	Helps    time.Duration // Queued: after which asking again can help; negative: nobody knows
 }
@@ -114,7 +115,7 @@ type Grant struct {
 type Handover struct {
 	Released bool    // the token held the lock, until now
 	Grants   []Grant // who holds it now
-	More     bool    // a bound was reached before the queue was served; call again
+	More     bool    // a bound was reached before the queue was served; see Admit
 	Resent   bool    // not the first time that this release was sent: an earlier one may have been the one that worked
 }
 
@@ -207,6 +208,13 @@ func (l Lock) Beat(ctx context.Context, ttl, patience time.Duration, tokens []to
 		return Pulse{}, err
 	}
 	return decode(reply, readPulse(len(tokens)))
+}
+
+// Admit admits waiters, and reports whether a bound was reached before the queue was served: then it is to be called
+// again.
+func (l Lock) Admit(ctx context.Context, ttl time.Duration) (more bool, err error) {
+	pulse, err := l.Beat(ctx, ttl, 0, nil)
+	return err == nil && pulse.Helps == 0, err
 }
 
 // Snapshot is a lock at one moment.

@@ -49,6 +49,9 @@ func (r *reader) text() string { return next[string](r) }
 func (r *reader) integer() int { return int(next[int64](r)) }
 func (r *reader) list() []any  { return next[[]any](r) }
 
+// more reads the state of a queue.
+func (r *reader) more() bool { return r.text() == "more" }
+
 // number reads what is sent as text to stay exact.
 func (r *reader) number() uint64 {
 	s := r.text()
@@ -104,12 +107,12 @@ func each[T any](r *reader, read func(*reader) T) []T {
 func readAnswer(r *reader) (a Answer) {
 	switch kind := r.text(); kind {
 	case "granted":
-		a.Outcome, a.Fence = Granted, r.number()
+		a.Outcome, a.Fence, a.More = Granted, r.number(), r.more()
 	case "queued":
 		a.Outcome = Queued
 		a.Ticket, a.Position, a.Fence, a.Helps = Ticket(r.number()), r.integer(), r.number(), r.duration()
 	case "busy":
-		a.Outcome = Busy
+		a.Outcome, a.More = Busy, r.more()
 	case "full":
 		a.Outcome, a.Position = Full, r.integer()
 	case "capacity":
@@ -128,7 +131,7 @@ func (r *reader) unknown(kind string) {
 
 func readHandover(r *reader) (h Handover) {
 	h.Released = r.integer() == 1
-	h.More = r.text() == "more"
+	h.More = r.more()
 	h.Grants = each(r, readGrant)
 	return h
 }

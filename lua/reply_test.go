@@ -25,7 +25,7 @@ func replies() map[string][]any {
 	waiters := []any{[]any{anyText, "9", "9", int64(1)}, []any{anyText, "9", "9", int64(1)}}
 	return map[string][]any{
 		"acquire": {
-			[]any{"granted", "9"}, []any{"queued", "9", int64(1), "8", int64(-1)}, []any{"full", int64(3)}, []any{"busy"},
+			[]any{"granted", "9", anyText}, []any{"queued", "9", int64(1), "8", int64(-1)}, []any{"full", int64(3)}, []any{"busy", anyText},
 			[]any{"capacity", "9"},
 		},
 		"release":       {[]any{int64(1), anyText, grants}},

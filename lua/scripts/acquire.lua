@@ -3,9 +3,9 @@
 -- ARGV  token ttl patience bound ticket weight capacity
 --       ttl, patience in ms, patience 0: only try; bound: the most waiters, 0 for any number; ticket: the one it had,
 --       0 for none; weight: how many permits it asks for, and capacity: of how many (of a mutex there is one)
--- reply granted fence
+-- reply granted fence state     state: of the queue afterwards, as in the reply of release
 --     | queued ticket position fence helps     fence: the last one; helps: ms after which asking can help, -1 unknown
---     | busy
+--     | busy state
 --     | full waiters
 --     | capacity have     the lock is in use with another capacity
 local token, ttl, patience, bound, ticket, weight, capacity = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]

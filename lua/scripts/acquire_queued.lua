@@ -4,7 +4,7 @@ ttl, patience, bound, ticket = tonumber(ttl), tonumber(patience), tonumber(bound
 -- A reply got lost, or a hand-over was not heard of.
 if holds(token) then
   extend(token, ttl)
-  return { 'granted', digits(fenceof(token)) }
+  return { 'granted', digits(fenceof(token)), 'blocked' }
 end
 
 -- Whoever is there, or was, agreed on another capacity? It ends with the last of them.
@@ -16,7 +16,7 @@ if have then
 end
 
 -- Sent before this token left, and arrived after: nobody would hear of the grant.
-if lasts(token) < 0 then return { 'busy' } end
+if lasts(token) < 0 then return { 'busy', 'blocked' } end
 local place = tonumber(call('ZSCORE', queue, token) or nil)
 
 -- Who has a ticket has seen a fence, or at least a holder who left one. If there is none, Redis has lost its data,
@@ -40,8 +40,8 @@ for _, g in ipairs(grants) do
   if g[1] == token then mine = g[2] else tell(g) end
 end
 if not mine and state == 'empty' and fits(token) then mine = grant(token, ttl) end
-if mine then return { 'granted', mine } end
-if patience == 0 then return { 'busy' } end
+if mine then return { 'granted', mine, state } end
+if patience == 0 then return { 'busy', state } end
 
 local f = last() or 0
 if not place then

@@ -2,5 +2,5 @@
 if ticket == '0' and call('EXISTS', lock, queue, alive) == 0 then
   local f = mark()
   call('SET', lock, token, 'NX', 'PX', ttl)
-  return { 'granted', f }
+  return { 'granted', f, 'empty' }
 end

@@ -5,5 +5,5 @@ if ticket == '0' and call('EXISTS', queue, alive, permits, holders) == 0 then
   call('ZADD', permits, digits(now + ttl * 1000), token)
   call('PEXPIRE', permits, ttl + 900)
   call('PEXPIRE', holders, ttl + 900)
-  return { 'granted', f }
+  return { 'granted', f, 'empty' }
 end
