@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
@@ -36,6 +37,9 @@ type childConfig struct {
 	TTL, WaiterTTL time.Duration
 	NoRenewal      bool
 	Late           time.Duration // of its timers: what it must know on waking, the clock alone can tell it
+	Slow           time.Duration // its clock needs so long for a nanosecond, if it is set: it believes for too long
+	Kind           string        // of the lock: semaphore, rwmutex; a mutex if it is empty
+	Permits        int           // of a semaphore
 }
 
 // childCommand tells a child what to do. Work tells got, held, failed and paused as they come, and done at the end.
@@ -46,6 +50,10 @@ type childCommand struct {
 	N     int           // work: how many workers
 	Until time.Time     // work: no Lock begins later
 	Hold  time.Duration // work: how long each lease is held
+
+	// lock, work: how many permits to ask for, one of these at random each time; 1 if there are none. Under an RWMutex
+	// 1 reads and lua.Everybody writes.
+	Weights []int
 }
 
 // childEvent is what a child tells. Its times are the machine's: they compare with those of other processes.
@@ -56,6 +64,7 @@ type childEvent struct {
 	At       time.Time     // when Lock had returned or the pause was over; just before Unlock was called
 	End      time.Time     // got: until when it holds the lock if it hears no more; held: when it still held it, if it did
 	Wait     time.Duration // as Trace has it
+	Weight   int
 	Fence    uint64
 	Ticket   uint64 // 0 if it never queued
 	Token    string
@@ -78,22 +87,29 @@ func TestChildProcess(t *testing.T) {
 	os.Exit(0) // no word of the test's end on stdout
 }
 
-// childClock is the system's, with late timers.
+// childClock is the system's, with late timers, or slow.
 type childClock struct {
 	clock.System
-	late time.Duration
+	late, slow time.Duration
+	began      time.Time
+}
+
+func (c childClock) Now() time.Time {
+	now := c.System.Now()
+	return c.began.Add(now.Sub(c.began) / c.slow)
 }
 
 func (c childClock) AfterFunc(d time.Duration, f func()) fairlock.Timer {
-	return c.System.AfterFunc(d+c.late, f)
+	return c.System.AfterFunc(d*c.slow+c.late, f)
 }
 
 // child is the inside of a child process.
 type child struct {
-	cfg    childConfig
-	rdb    *redis.Client
-	mutex  fairlock.Mutex
-	grants sync.Map // token.Token to fairlock.GrantedInfo
+	cfg     childConfig
+	rdb     *redis.Client
+	acquire func(ctx context.Context, weight int) (*fairlock.Lease, error)
+	goOn    func(ctx context.Context, t token.Token) (*fairlock.Lease, error)
+	grants  sync.Map // token.Token to fairlock.GrantedInfo
 
 	mu     sync.Mutex
 	leases map[int]*fairlock.Lease // guarded by mu
@@ -103,13 +119,14 @@ type child struct {
 func (c *child) run() {
 	c.rdb = redis.NewClient(&redis.Options{Network: c.cfg.Network, Addr: c.cfg.Addr})
 	client, err := fairlock.New(c.rdb, fairlock.Config{
-		TTL: c.cfg.TTL, WaiterTTL: c.cfg.WaiterTTL, NoRenewal: c.cfg.NoRenewal, Clock: childClock{late: c.cfg.Late},
+		TTL: c.cfg.TTL, WaiterTTL: c.cfg.WaiterTTL, NoRenewal: c.cfg.NoRenewal,
+		Clock: childClock{late: c.cfg.Late, slow: max(c.cfg.Slow, 1), began: time.Now()},
 		Trace: &fairlock.Trace{Granted: func(i fairlock.GrantedInfo) { c.grants.Store(i.Token, i) }},
 	})
 	if err != nil {
 		panic(err)
 	}
-	c.mutex = client.Mutex("x")
+	c.use(client)
 	c.tell(childEvent{Event: "ready"})
 	for in := json.NewDecoder(os.Stdin); ; {
 		var cmd childCommand
@@ -120,6 +137,30 @@ func (c *child) run() {
 	}
 	_ = client.Close()
 	_ = c.rdb.Close()
+}
+
+// use chooses the lock, always "x".
+func (c *child) use(client *fairlock.Client) {
+	switch c.cfg.Kind {
+	case "":
+		m := client.Mutex("x")
+		c.acquire = func(ctx context.Context, _ int) (*fairlock.Lease, error) { return m.Lock(ctx) }
+		c.goOn = m.Resume
+	case "semaphore":
+		s := client.Semaphore("x", c.cfg.Permits)
+		c.acquire, c.goOn = s.Acquire, s.Resume
+	case "rwmutex":
+		m := client.RWMutex("x")
+		c.acquire = func(ctx context.Context, weight int) (*fairlock.Lease, error) {
+			if weight == 1 {
+				return m.RLock(ctx)
+			}
+			return m.Lock(ctx)
+		}
+		c.goOn = m.Resume
+	default:
+		panic("no such kind: " + c.cfg.Kind)
+	}
 }
 
 func (c *child) tell(e childEvent) {
@@ -135,7 +176,7 @@ func (c *child) tell(e childEvent) {
 func (c *child) do(cmd childCommand) {
 	switch cmd.Do {
 	case "lock":
-		e, lease := c.lock(cmd.ID)
+		e, lease := c.lock(cmd.ID, cmd.Weights)
 		c.keep(cmd.ID, lease)
 		c.tell(e)
 	case "resume":
@@ -179,9 +220,12 @@ func (e childEvent) leased(lease *fairlock.Lease) childEvent {
 	return e
 }
 
-func (c *child) lock(id int) (childEvent, *fairlock.Lease) {
-	e := childEvent{Event: "lock", ID: id, From: time.Now()}
-	lease, err := c.mutex.Lock(context.Background())
+func (c *child) lock(id int, weights []int) (childEvent, *fairlock.Lease) {
+	e := childEvent{Event: "lock", ID: id, Weight: 1, From: time.Now()}
+	if len(weights) > 0 {
+		e.Weight = weights[rand.IntN(len(weights))]
+	}
+	lease, err := c.acquire(context.Background(), e.Weight)
 	e.At = time.Now()
 	if err != nil {
 		return e.failed(err), nil
@@ -198,7 +242,7 @@ func (c *child) resume(id int, text string) (childEvent, *fairlock.Lease) {
 	if err != nil {
 		return e.failed(err), nil
 	}
-	lease, err := c.mutex.Resume(context.Background(), t)
+	lease, err := c.goOn(context.Background(), t)
 	e.At = time.Now()
 	if err != nil {
 		return e.failed(err), nil
@@ -244,7 +288,7 @@ func (c *child) work(cmd childCommand) {
 	for i := range cmd.N {
 		workers.Go(func() {
 			for time.Now().Before(cmd.Until) {
-				if !c.round(cmd.ID+i, cmd.Hold) {
+				if !c.round(cmd.ID+i, cmd) {
 					return
 				}
 			}
@@ -256,8 +300,8 @@ func (c *child) work(cmd childCommand) {
 }
 
 // round holds the lock once. It tells both ends while it holds it, because it may be killed at any moment.
-func (c *child) round(id int, hold time.Duration) bool {
-	e, lease := c.lock(id)
+func (c *child) round(id int, cmd childCommand) bool {
+	e, lease := c.lock(id, cmd.Weights)
 	if e.Err != "" {
 		e.Event = "failed"
 		c.tell(e)
@@ -265,7 +309,10 @@ func (c *child) round(id int, hold time.Duration) bool {
 	}
 	e.Event, e.End = "got", e.Deadline
 	c.tell(e)
-	for held := time.Now(); time.Since(held) < hold; {
+	if cmd.Hold > time.Millisecond {
+		time.Sleep(cmd.Hold) // many may hold at once
+	}
+	for held := time.Now(); cmd.Hold <= time.Millisecond && time.Since(held) < cmd.Hold; {
 		continue // on the processor: a sleep that short is a millisecond
 	}
 	e.Event, e.End = "held", time.Now()

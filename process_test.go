@@ -91,13 +91,13 @@ func procFence(t *testing.T, rdb *redis.Client) uint64 {
 	return fence
 }
 
-// procClean waits until nothing but the fence is left in Redis.
-func procClean(t *testing.T, rdb *redis.Client, within time.Duration) {
+// procClean waits until nothing but this fence is left in Redis.
+func procClean(t *testing.T, rdb *redis.Client, fence string, within time.Duration) {
 	t.Helper()
 	from := time.Now()
 	var left []string
 	for time.Since(from) < within {
-		if left = keys(t, rdb); slices.Equal(left, []string{procKeys.Fence}) {
+		if left = keys(t, rdb); slices.Equal(left, []string{fence}) {
 			return
 		}
 		time.Sleep(10 * time.Millisecond) // keys end by time
@@ -142,21 +142,30 @@ func procHoldings(t *testing.T, all []*process) []holding {
 	return list
 }
 
-// procCheck holds a history to exclusion and order. A worker whose process stood still while it waited may have lost its
-// patience, or a lock that was handed to it: its order is not judged.
+// procCheck holds the history of a mutex to exclusion and order.
 func procCheck(t *testing.T, list []holding) {
 	t.Helper()
 	var end time.Time
+	for i, h := range list {
+		if h.held() {
+			require.False(t, h.At.Before(end), "grant %d: two hold the lock for %v", i, end.Sub(h.At))
+			end = h.End
+		}
+	}
+	procOrder(t, list)
+}
+
+// procOrder holds a history to order. A worker whose process stood still while it waited may have lost its patience,
+// or a lock that was handed to it: its order is not judged.
+func procOrder(t *testing.T, list []holding) {
+	t.Helper()
 	var fence, place uint64
 	var lost, paused int
 	for i, h := range list {
 		require.Greater(t, h.Fence, fence, "grant %d: a fence was given twice", i)
 		fence = h.Fence
-		if h.End.Before(h.At) {
-			lost++ // it was over before it was used
-		} else {
-			require.False(t, h.At.Before(end), "grant %d: two hold the lock for %v", i, end.Sub(h.At))
-			end = h.End
+		if !h.held() {
+			lost++
 		}
 		own := h.Ticket
 		switch {
@@ -175,6 +184,9 @@ func procCheck(t *testing.T, list []holding) {
 	}
 	t.Logf("%d grants; %d over before they were used, %d late because their process stood still", len(list), lost, paused)
 }
+
+// held reports whether it was not over before it was used.
+func (h holding) held() bool { return !h.End.Before(h.At) }
 
 // paused reports whether its process stood still between its call and its grant.
 func (h holding) paused() bool {
@@ -223,7 +235,7 @@ func TestManyProcessesTakeTurnsInTheOrderInWhichTheyCame(t *testing.T) {
 	t.Logf("%d to %d grants for each worker", least, most)
 	assert.GreaterOrEqual(t, least, 3, "hardly any progress")
 	assert.LessOrEqual(t, most-least, 2+most/4, "the shares differ")
-	procClean(t, server.Client(), fairlock.DefaultWaiterTTL+time.Second)
+	procClean(t, server.Client(), procKeys.Fence, fairlock.DefaultWaiterTTL+time.Second)
 }
 
 func TestAKilledHolderCostsTheRestOfItsTTL(t *testing.T) {
@@ -493,7 +505,7 @@ func TestProcessesThatAreKilledAtRandomNeitherBreakNorBlockTheLock(t *testing.T)
 	list := procHoldings(t, all)
 	assert.Greater(t, lease.Fence(), list[len(list)-1].Fence)
 	unlock(t, lease)
-	procClean(t, rdb, ttl+time.Second)
+	procClean(t, rdb, procKeys.Fence, ttl+time.Second)
 
 	procCheck(t, list)
 	t.Logf("%d processes", len(all))
@@ -514,7 +526,7 @@ func TestKilledProcessesLeaveNothingBehind(t *testing.T) {
 	}
 	procQueue(t, rdb, 19)
 	p.kill()
-	procClean(t, rdb, ttl+time.Second)
+	procClean(t, rdb, procKeys.Fence, ttl+time.Second)
 }
 
 func TestAnotherProcessResumesALeaseByItsToken(t *testing.T) {

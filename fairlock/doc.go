@@ -1,17 +1,22 @@
-// Package fairlock is a strict-FIFO distributed lock on Redis: one holder at a time, and those who wait get in in the
-// order in which they asked, over all processes.
+// Package fairlock has strict-FIFO distributed locks on Redis: those who wait get in in the order in which they asked,
+// over all processes.
 //
 // A [Client] makes locks on one Redis. A [Mutex] is a name; it has no state of its own. [Mutex.Lock] waits in line and
 // returns a [Lease], which is one holding: it is renewed in the background, it ends once and for one reason, and
 // [Lease.Unlock] hands the lock to the next in line. [Mutex.Do] does all of it around a function, and is what to use
 // unless there is a reason not to.
 //
+// A [Semaphore] lets as many in as it has permits, an [RWMutex] one writer or any number of readers. Everything said
+// here of a lock and its holder is true of them and each of their holders, who have a lease each.
+//
 // # Promises
 //
-//   - Exclusion. While a lease says that it is held ([Lease.Err] is nil), nobody else holds the lock, as long as Redis
-//     keeps its data and nobody takes the lock by force ([Mutex.ForceRelease]).
+//   - Exclusion. While a lease says that it is held ([Lease.Err] is nil), nobody else holds the lock (of a semaphore,
+//     no more than its permits; of an RWMutex, no writer beside anybody), as long as Redis keeps its data and nobody
+//     takes the lock by force ([Mutex.ForceRelease]).
 //   - Order. Waiters get in in the order in which Redis saw them first. Whoever unlocks and locks again goes behind
-//     all who wait. [Mutex.TryLock] never overtakes. A lost message, a restart of Redis or a step of its clock does
+//     all who wait. [Mutex.TryLock] never overtakes. Who asks for one permit does not pass one who waits for three,
+//     nor a reader a writer. A lost message, a restart of Redis or a step of its clock does
 //     not change the order.
 //   - Fences. Every grant has a number greater than those of all earlier grants of the lock, see [Lease.Fence].
 //   - No holder who does not know. A lease ends here before it can end in Redis, even if Redis hangs: [Lease.Done]

@@ -24,13 +24,16 @@ import (
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
 // Every Go text of the README is a program that runs, and the package's first example; or it stands word for word in
-// a test of this directory.
+// an example or a test of this directory.
 func TestTheReadmesCodeIsTrue(t *testing.T) {
 	readme := read(t, "../README.md")
 	blocks := goBlock.FindAllStringSubmatch(readme, -1)
-	require.Len(t, blocks, 2)
-	program, test := blocks[0][1], blocks[1][1]
+	require.Len(t, blocks, 3)
+	program, kinds, test := blocks[0][1], blocks[1][1], blocks[2][1]
 
+	for line := range strings.Lines(kinds) {
+		assert.Contains(t, body(t, read(t, "example_permits_test.go"), "Example_kinds"), line)
+	}
 	assert.Contains(t, read(t, "synctest_example_test.go"), test)
 	assert.Equal(t, body(t, read(t, "example_test.go"), "Example"), body(t, program, "main"))
 	assert.LessOrEqual(t, strings.Count(body(t, program, "main"), "\n"), 15, "the first program must stay short")

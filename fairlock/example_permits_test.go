@@ -13,6 +13,31 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
+// The three lines of the README.
+func Example_kinds() {
+	ctx := context.Background()
+	rdb, stop := inMemory()
+	defer stop()
+	client := newClient(rdb, "web-1")
+	defer client.Close()
+	says := func(what string) func(context.Context) error {
+		return func(context.Context) error { fmt.Println(what); return nil }
+	}
+	call, read, write := says("calling"), says("reading"), says("writing")
+
+	err := errors.Join(
+		client.Semaphore("fragile-api", 5).Do(ctx, 1, call), // one of five permits
+		client.RWMutex("report").RDo(ctx, read),             // together with other readers
+		client.RWMutex("report").Do(ctx, write),             // alone
+	)
+	fmt.Println(err)
+	// Output:
+	// calling
+	// reading
+	// writing
+	// <nil>
+}
+
 // At most five connections to an API that breaks at six, over all processes.
 func ExampleSemaphore_Do() {
 	rdb, stop := inMemory()

@@ -2,7 +2,7 @@
 
 local SWEEP_HOLDERS = 1000 -- expired holdings taken back in one call
 
-local size, free  -- the capacity, and what of it nobody holds; known once vacant was called
+local size, used  -- the capacity, and the holders' weights; known once vacant was called
 local wanted = {} -- what the asker wants
 
 local function holds(token) return tonumber(call('ZSCORE', permits, token) or 0) > now end
@@ -24,20 +24,20 @@ local function drop(token)
   call('ZREM', permits, token)
   call('HDEL', holders, token)
   if weight > 0 then call('HINCRBY', holders, 'used', -weight) end
-  if free then free = free + weight end
+  if used then used = used - weight end
 end
 
 -- Is there anything to give away? Only then is the head of the queue in the way, and judged. What expired holders had
 -- is taken back first. If nobody holds anything nothing is used, whatever is written; if it is not written, all is.
 local function vacant()
-  if not free then
+  if not used then
     local over = call('ZRANGEBYSCORE', permits, '-inf', digits(now), 'LIMIT', 0, SWEEP_HOLDERS)
     for _, token in ipairs(over) do drop(token) end
     local known = call('HMGET', holders, 'capacity', 'used')
     size = tonumber(known[1] or 0)
-    free = call('EXISTS', permits) == 0 and size or size - tonumber(known[2] or size)
+    used = call('EXISTS', permits) == 0 and 0 or tonumber(known[2] or math.huge)
   end
-  return free > 0
+  return used < size
 end
 
 local function held()
@@ -45,16 +45,13 @@ local function held()
   return call('EXISTS', permits) == 1
 end
 
-local function adopt(capacity)
-  free = free + capacity - size
-  size = capacity
-end
+local function adopt(capacity) size = tonumber(capacity) end
 
 -- meet notes what an asker wants, and of how many. Returns the capacity if another one is recorded.
 local function meet(token, weight, capacity)
-  wanted[token], capacity = tonumber(weight), tonumber(capacity)
+  wanted[token] = tonumber(weight)
   vacant()
-  if size ~= 0 and size ~= capacity then return size end
+  if size ~= 0 and size ~= tonumber(capacity) then return size end
   adopt(capacity)
 end
 
@@ -71,7 +68,7 @@ end
 local function unwant(token) call('HDEL', holders, 'wants ' .. token) end
 
 -- Does what is vacant suffice for this waiter?
-local function fits(token) return weightof(token) <= free end
+local function fits(token) return weightof(token) <= size - used end
 
 -- Both keys last a little longer than any lease; not at every call: only once more than half of that little is used up.
 local lasting
@@ -87,8 +84,8 @@ end
 local function grant(token, ms)
   local weight = token == 'nobody:resting' and size or weightof(token)
   local f = mark()
-  free = free - weight
-  call('HSET', holders, 'capacity', digits(size), 'used', digits(size - free), token, digits(weight) .. ' ' .. f)
+  used = used + weight
+  call('HSET', holders, 'capacity', digits(size), 'used', digits(used), token, digits(weight) .. ' ' .. f)
   call('ZADD', permits, digits(now + ms * 1000), token)
   extendkeys(ms)
   return f
@@ -104,12 +101,12 @@ end
 local function dropall()
   for _, token in ipairs(call('ZRANGE', permits, 0, -1)) do call('HDEL', holders, token) end
   call('DEL', permits)
-  free = size
+  used = 0
 end
 
 -- tidy is called when nobody waits.
 local function tidy()
-  if free == size then call('DEL', holders) end
+  if used == 0 then call('DEL', holders) end
 end
 
 -- ms until a holding ends by itself; -1 if none will.
@@ -123,7 +120,7 @@ local function kept() return { queue, alive, permits, holders } end
 
 local function count()
   vacant()
-  return size - free, size
+  return math.min(used, size), size
 end
 
 local function list(limit)
