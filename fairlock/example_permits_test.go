@@ -81,22 +81,22 @@ func ExampleSemaphore_Acquire() {
 	defer client.Close()
 
 	memory := client.Semaphore("memory-gb", 16)
-	large, err := memory.Acquire(ctx, 12)
-	if err != nil {
-		log.Fatal(err)
-	}
-	_, err = memory.TryAcquire(ctx, 5)
-	fmt.Println("5 more:", errors.Is(err, fairlock.ErrBusy))
-	small, err := memory.TryAcquire(ctx, 4)
-	fmt.Println("4 more:", err == nil)
+	err := memory.Do(ctx, 12, func(ctx context.Context) error {
+		_, err := memory.TryAcquire(ctx, 5)
+		fmt.Println("5 more:", errors.Is(err, fairlock.ErrBusy))
 
-	state, err := memory.Inspect(ctx)
+		small, err := memory.TryAcquire(ctx, 4)
+		if err != nil {
+			return err
+		}
+		fmt.Println("4 more:", small.Err() == nil)
+
+		state, err := memory.Inspect(ctx)
+		fmt.Printf("%d of %d in use\n", state.Used, state.Permits)
+		return errors.Join(err, small.Unlock(ctx))
+	})
 	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("%d of %d in use\n", state.Used, state.Permits)
-	if err := errors.Join(large.Unlock(ctx), small.Unlock(ctx)); err != nil {
-		log.Fatal(err)
+		log.Print(err)
 	}
 	// Output:
 	// 5 more: true
@@ -116,8 +116,7 @@ func ExampleCapacityError() {
 		_, err := client.Semaphore("fragile-api", 6).TryAcquire(ctx, 1) // a newer release, say
 		return err
 	})
-	var other *fairlock.CapacityError
-	if errors.As(err, &other) {
+	if other, ok := errors.AsType[*fairlock.CapacityError](err); ok {
 		fmt.Println("in use with", other.Have, "not", other.Want)
 	}
 	// Output: in use with 5 not 6

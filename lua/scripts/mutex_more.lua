@@ -11,6 +11,7 @@ local function held() return owner end
 
 -- There is one permit, so nobody can want another number of them, or of another capacity.
 local function meet() end
+local function adopt() end
 local function stand() end
 local function unwant() end
 
