@@ -116,6 +116,21 @@ func TestAFenceLastsADay(t *testing.T) {
 	})
 }
 
+func TestAFenceOutlivesALeaseOfMoreThanADay(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		const week = 7 * day
+		holder := w.token()
+		w.acquire(lua.Ask{Token: holder, TTL: week})
+		w.lasts(w.keys.Fence, 2*week)
+		w.do("PEXPIRE", w.keys.Fence, 1000)
+		w.renew(holder, week, 0)
+		w.lasts(w.keys.Fence, 2*week)
+		w.do("DEL", w.keys.Fence)
+		w.renew(holder, week, 1)
+		w.lasts(w.keys.Fence, 2*week)
+	})
+}
+
 func TestAFenceGrowsAcrossLostData(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		last := w.acquire(lua.Ask{}).Fence

@@ -9,7 +9,7 @@ local ttl, seen = ARGV[1], ARGV[2]
 local taken = held() and (last() or 0) <= tonumber(seen)
 if taken then
   dropall()
-  mark()
+  mark(0)
 end
 local grants, state = handover(tonumber(ttl))
 return { taken and 1 or 0, state, grants }

@@ -20,7 +20,7 @@ local function fits() return true end
 
 -- Every grant to a waiter is made here. The fence comes first: it can have the wrong type, the lock cannot.
 local function grant(token, ms)
-  local f = mark()
+  local f = mark(ms)
   call('SET', lock, token, 'NX', 'PX', ms)
   owner = token
   return f

@@ -83,7 +83,7 @@ end
 -- Every grant is made here. Nobody rests with less than all.
 local function grant(token, ms)
   local weight = token == 'nobody:resting' and size or weightof(token)
-  local f = mark()
+  local f = mark(ms)
   used = used + weight
   call('HSET', holders, 'capacity', digits(size), 'used', digits(used), token, digits(weight) .. ' ' .. f)
   call('ZADD', permits, digits(now + ms * 1000), token)

@@ -9,5 +9,6 @@ if not holds(token) then return { 'lost' } end
 held = tonumber(held)
 local mine = digits(fenceof(token, held > 0 and held or nil))
 extend(token, tonumber(ttl))
-if call('PEXPIRE', fence, DAY) == 0 then call('SET', fence, mine, 'PX', DAY) end
+local px = math.max(DAY, 2 * ttl)
+if call('PEXPIRE', fence, px) == 0 then call('SET', fence, mine, 'PX', px) end
 return { 'renewed', mine }

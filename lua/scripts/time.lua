@@ -1,6 +1,6 @@
 -- Time and fences.
 
-local DAY = 86400000 -- ms: how long the fence outlives the last grant
+local DAY = 86400000 -- ms: how long the fence is kept after the last grant, or twice the lease if that is longer
 
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2] -- µs; a double is exact below 2^53
@@ -13,9 +13,10 @@ local function last() return tonumber(call('GET', fence) or nil) end
 
 -- Sets and returns the next fence. It starts from the time, so it grows across lost data too; and from the last one,
 -- so it grows when the clock steps back.
-local function mark()
+local function mark(ms)
+  local px = math.max(DAY, 2 * ms)
   local f = digits(now)
-  local had = call('SET', fence, f, 'PX', DAY, 'GET')
+  local had = call('SET', fence, f, 'PX', px, 'GET')
   local was = tonumber(had or 0)
   if not was then -- somebody else's text
     call('SET', fence, had)
@@ -23,7 +24,7 @@ local function mark()
   end
   if was >= now then
     f = digits(was + 1)
-    call('SET', fence, f, 'PX', DAY)
+    call('SET', fence, f, 'PX', px)
   end
   return f
 end
