@@ -15,6 +15,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // silent is a Redis that must not be asked.
@@ -66,39 +67,110 @@ func TestConfigBounds(t *testing.T) {
 }
 
 func TestBadInputIsAnsweredBeforeAnythingIsSent(t *testing.T) {
-	c, err := fairlock.New(silent{t: t}, fairlock.Config{})
-	require.NoError(t, err)
+	c := newClient(t, silent{t: t}, fairlock.Config{})
 	ctx := context.Background()
-	for name, m := range map[string]fairlock.Mutex{
-		"name": c.Mutex(""), "name, too long": c.Mutex(strings.Repeat("x", 1025)),
-		"TTL, zero": c.Mutex("x").WithTTL(0), "TTL, short": c.Mutex("x").WithTTL(time.Millisecond),
-		"TTL, negative": c.Mutex("x").WithTTL(-time.Second), "TTL, over a year": c.Mutex("x").WithTTL(9000 * time.Hour),
-		"MaxWaiters": c.Mutex("x").WithMaxWaiters(-1),
-	} {
+	never := func(context.Context) error { t.Error("ran"); return nil }
+	check := func(name, op string, err error) {
+		t.Helper()
 		field, _, _ := strings.Cut(name, ",")
-		check := func(op string, err error) {
-			var e *fairlock.FieldError
-			require.ErrorAs(t, err, &e, "%s: %s", name, op)
-			require.ErrorIs(t, err, fairlock.ErrInvalid)
-			assert.Equal(t, field, e.Field)
-			var wrapped *fairlock.Error
-			require.ErrorAs(t, err, &wrapped)
+		var e *fairlock.FieldError
+		require.ErrorAs(t, err, &e, "%s: %s", name, op)
+		require.ErrorIs(t, err, fairlock.ErrInvalid)
+		assert.Equal(t, field, e.Field)
+		var wrapped *fairlock.Error
+		require.ErrorAs(t, err, &wrapped)
+	}
+	some, err := token.New("c")
+	require.NoError(t, err)
+	long := strings.Repeat("x", fairlock.MaxName+1)
+	for name, l := range map[string]struct {
+		fairlock.Mutex
+		fairlock.Semaphore
+		fairlock.RWMutex
+	}{
+		"lock, the zero value": {},
+		"name":                 {c.Mutex(""), c.Semaphore("", 1), c.RWMutex("")},
+		"name, too long":       {c.Mutex(long), c.Semaphore(long, 1), c.RWMutex(long)},
+		"TTL, zero":            {c.Mutex("x").WithTTL(0), c.Semaphore("x", 1).WithTTL(0), c.RWMutex("x").WithTTL(0)},
+		"TTL, short":           {c.Mutex("x").WithTTL(1), c.Semaphore("x", 1).WithTTL(1), c.RWMutex("x").WithTTL(1)},
+		"TTL, negative":        {c.Mutex("x").WithTTL(-1), c.Semaphore("x", 1).WithTTL(-1), c.RWMutex("x").WithTTL(-1)},
+		"TTL, over a year": {
+			c.Mutex("x").WithTTL(9000 * time.Hour), c.Semaphore("x", 1).WithTTL(9000 * time.Hour),
+			c.RWMutex("x").WithTTL(9000 * time.Hour),
+		},
+		"MaxWaiters": {
+			c.Mutex("x").WithMaxWaiters(-1), c.Semaphore("x", 1).WithMaxWaiters(-1), c.RWMutex("x").WithMaxWaiters(-1),
+		},
+	} {
+		m, s, rw := l.Mutex, l.Semaphore, l.RWMutex
+		for op, a := range map[string]ask{
+			"Mutex.Lock": m.Lock, "Mutex.TryLock": m.TryLock, "RWMutex.Lock": rw.Lock, "RWMutex.TryLock": rw.TryLock,
+			"RLock": rw.RLock, "TryRLock": rw.TryRLock,
+			"Acquire":    func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, 1) },
+			"TryAcquire": func(ctx context.Context) (*fairlock.Lease, error) { return s.TryAcquire(ctx, 1) },
+		} {
+			_, err := a(ctx)
+			check(name, op, err)
 		}
-		_, err := m.Lock(ctx)
-		check("Lock", err)
-		_, err = m.TryLock(ctx)
-		check("TryLock", err)
-		check("Do", m.Do(ctx, func(context.Context) error { t.Error("ran"); return nil }))
-		_, err = m.Inspect(ctx)
-		check("Inspect", err)
-		_, err = m.ForceRelease(ctx)
-		check("ForceRelease", err)
+		check(name, "Mutex.Do", m.Do(ctx, never))
+		check(name, "Semaphore.Do", s.Do(ctx, 1, never))
+		check(name, "RWMutex.Do", rw.Do(ctx, never))
+		check(name, "RDo", rw.RDo(ctx, never))
+		for kind, l := range map[string]shared{"Mutex": m, "Semaphore": s, "RWMutex": rw} {
+			_, err = l.Inspect(ctx)
+			check(name, kind+".Inspect", err)
+			_, err = l.ForceRelease(ctx)
+			check(name, kind+".ForceRelease", err)
+			require.NotPanics(t, func() { _, err = l.Resume(ctx, some) }, "%s: %s.Resume", name, kind)
+			check(name, kind+".Resume", err)
+		}
+	}
+	for _, permits := range []int{0, -1, math.MinInt, fairlock.MaxPermits + 1, math.MaxInt} {
+		s := c.Semaphore("x", permits)
+		_, err := s.Acquire(ctx, 1)
+		check("permits", "Acquire", err)
+		_, err = s.Inspect(ctx)
+		check("permits", "Inspect", err)
+		_, err = s.ForceRelease(ctx)
+		check("permits", "ForceRelease", err)
+	}
+	for _, n := range []int{0, -1, math.MinInt, 6, fairlock.MaxPermits, math.MaxInt} {
+		s := c.Semaphore("x", 5)
+		_, err := s.Acquire(ctx, n)
+		check("n", "Acquire", err)
+		_, err = s.TryAcquire(ctx, n)
+		check("n", "TryAcquire", err)
+		check("n", "Do", s.Do(ctx, n, never))
+	}
+	for kind, l := range map[string]shared{
+		"Mutex": c.Mutex("x"), "Semaphore": c.Semaphore("x", 5), "RWMutex": c.RWMutex("x"),
+	} {
+		_, err := l.Resume(ctx, token.Token{})
+		check("token", kind+".Resume", err)
 	}
 	dead, cancel := context.WithCancelCause(ctx)
 	cancel(fmt.Errorf("because"))
 	_, err = c.Mutex("x").Lock(dead)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "because")
+}
+
+func TestTheMostPermitsAreAsExactAsFew(t *testing.T) {
+	onBoth(t, func(t *testing.T, b backend) {
+		s := b.client(t, fairlock.Config{}).Semaphore("x", fairlock.MaxPermits)
+		almost, err := s.Acquire(within(t, soon), fairlock.MaxPermits-1)
+		require.NoError(t, err)
+		_, err = s.TryAcquire(within(t, soon), 2)
+		require.ErrorIs(t, err, fairlock.ErrBusy)
+		last, err := s.TryAcquire(within(t, soon), 1)
+		require.NoError(t, err)
+		assert.Equal(t, fairlock.MaxPermits, state(t, s).Used)
+		w := join(t, s, func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, fairlock.MaxPermits) })
+		unlock(t, almost)
+		assert.True(t, w.pending())
+		unlock(t, last)
+		unlock(t, w.got(t))
+	})
 }
 
 func TestErrorsShowNamesPlainOrQuoted(t *testing.T) {

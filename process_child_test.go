@@ -37,7 +37,7 @@ type childConfig struct {
 	TTL, WaiterTTL time.Duration
 	NoRenewal      bool
 	Late           time.Duration // of its timers: what it must know on waking, the clock alone can tell it
-	Slow           time.Duration // its clock needs so long for a nanosecond, if it is set: it believes for too long
+	Slow           int           // so many times slower is its clock, if it is set: it believes for too long
 	Kind           string        // of the lock: semaphore, rwmutex; a mutex if it is empty
 	Permits        int           // of a semaphore
 }
@@ -90,17 +90,18 @@ func TestChildProcess(t *testing.T) {
 // childClock is the system's, with late timers, or slow.
 type childClock struct {
 	clock.System
-	late, slow time.Duration
-	began      time.Time
+	late  time.Duration
+	slow  int
+	began time.Time
 }
 
 func (c childClock) Now() time.Time {
 	now := c.System.Now()
-	return c.began.Add(now.Sub(c.began) / c.slow)
+	return c.began.Add(now.Sub(c.began) / time.Duration(c.slow))
 }
 
 func (c childClock) AfterFunc(d time.Duration, f func()) fairlock.Timer {
-	return c.System.AfterFunc(d*c.slow+c.late, f)
+	return c.System.AfterFunc(time.Duration(c.slow)*d+c.late, f)
 }
 
 // child is the inside of a child process.

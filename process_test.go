@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,7 +123,7 @@ func procHoldings(t *testing.T, all []*process) []holding {
 		for _, e := range p.work {
 			switch e.Event {
 			case "failed":
-				assert.True(t, e.Lost, "%v: worker %d: %s", p, e.ID, e.Err)
+				assert.True(t, e.Lost || e.hurried(), "%v: worker %d: %s", p, e.ID, e.Err)
 			case "got":
 				last[e.ID] = holding{e, p}
 			case "held":
@@ -140,6 +141,11 @@ func procHoldings(t *testing.T, all []*process) []holding {
 	}
 	slices.SortFunc(list, func(a, b holding) int { return cmp.Compare(a.Fence, b.Fence) })
 	return list
+}
+
+// hurried reports whether an Unlock had so little time left that a busy machine may not have answered within it.
+func (e childEvent) hurried() bool {
+	return strings.Contains(e.Err, fairlock.ErrUnreachable.Error()) && e.Deadline.Sub(e.End) < time.Second
 }
 
 // procCheck holds the history of a mutex to exclusion and order.

@@ -162,4 +162,4 @@ func (l *Lease) reportLoss(cause error) {
 	call(l.client.trace.Lost, LostInfo{Event: l.event(), Fence: l.fence, Held: held, Err: cause})
 }
 
-func (l *Lease) event() Event { return Event{Name: l.name, Kind: l.kind, Token: l.Token()} }
+func (l *Lease) event() Event { return l.lock.event(l.Token()) }

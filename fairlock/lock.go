@@ -32,7 +32,7 @@ const (
 
 func (c *Client) lock(kind, name string, redis lua.Lock) lock {
 	return lock{
-		client: c, kind: kind, name: name, redis: redis,
+		client: c, kind: kind, name: name, redis: redis, weight: 1,
 		ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, fault: checkName(name),
 	}
 }
@@ -48,6 +48,10 @@ func (l *lock) setMaxWaiters(n int) {
 }
 
 func (l *lock) blame(fault error) { l.fault = errors.Join(l.fault, fault) }
+
+func (l lock) event(t token.Token) Event {
+	return Event{Name: l.name, Kind: l.kind, Weight: l.weight, Token: t}
+}
 
 // check tells why nothing should be sent.
 func (l *lock) check(ctx context.Context) error {
@@ -92,11 +96,14 @@ func (l lock) forceRelease(ctx context.Context) (bool, error) {
 		if err != nil {
 			return lua.Handover{}, err
 		}
-		h, err := redis.ForceRelease(ctx, l.ttl, now.Fence)
-		if err == nil {
+		var taken bool
+		for h := (lua.Handover{Released: true, More: true}); h.Released && h.More; taken = taken || h.Released {
+			if h, err = redis.ForceRelease(ctx, l.ttl, now.Fence); err != nil {
+				return lua.Handover{Released: taken}, err
+			}
 			l.client.settle(l, h)
 		}
-		return h, err
+		return lua.Handover{Released: taken}, nil
 	})
 	if h.Released {
 		l.client.log.InfoContext(ctx, "lock released by force", "lock", l.name)
@@ -108,6 +115,10 @@ func (l lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
 	if t.IsZero() {
 		l.blame(&FieldError{"token", "must not be the zero Token"})
 	}
+	if err := l.check(ctx); err != nil {
+		return nil, l.wrap("resume", err)
+	}
+	l.weight = 0
 	sent := l.client.clock.Now()
 	fence, err := request(ctx, l, "resume", func(ctx context.Context, redis lua.Lock) (uint64, error) {
 		fence, ok, err := redis.Renew(ctx, t, l.ttl, 0)

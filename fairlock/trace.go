@@ -29,9 +29,12 @@ type Trace struct {
 
 // Event is what every callback about one acquisition has.
 type Event struct {
-	Name  string // the lock's
-	Kind  string // "mutex", "semaphore" or "rwmutex"
-	Token token.Token
+	Name string // the lock's
+	Kind string // "mutex", "semaphore" or "rwmutex"
+	// Weight is how many permits it is about: 1 of a mutex and for a reader, 1 << 30 for a writer, 0 (unknown) for a
+	// lease that was resumed.
+	Weight int
+	Token  token.Token
 }
 
 // QueuedInfo is about a waiter's place.

@@ -127,7 +127,7 @@ func (w *waiter) deaf() bool {
 	return !w.over && !w.asking && w.handed == nil
 }
 
-func (w *waiter) event() Event { return Event{Name: w.name, Kind: w.kind, Token: w.token.Token} }
+func (w *waiter) event() Event { return w.lock.event(w.token.Token) }
 
 // join registers a waiter before its first request: it may be granted the lock before it hears that it is queued.
 func (c *Client) join(w *waiter) error {

@@ -92,7 +92,7 @@ var kinds = []struct {
 	{"mutex", func(r redis.Scripter) lua.Lock { return lua.Mutex(r, ns, "name") }, "ns:{name}:", []string{"lock"}},
 	{
 		"permits", func(r redis.Scripter) lua.Lock { return lua.Semaphore(r, ns, "name", 16) },
-		"ns:{name}:sem:", []string{"permits", "holders"},
+		"ns:{name}:sem:", []string{"permits", "holders", "wants"},
 	},
 }
 

@@ -12,7 +12,7 @@ type Keys struct {
 
 // PermitKeys names what a semaphore or a read-write lock has in Redis.
 type PermitKeys struct {
-	Queue, Alive, Fence, Permits, Holders string
+	Queue, Alive, Fence, Permits, Holders, Wants string
 }
 
 // escape keeps braces out of the hash tag: no name can end the tag early, and no two names share a key.
@@ -45,6 +45,7 @@ func RWMutexKeys(namespace, name string) PermitKeys {
 func permitKeys(p string) PermitKeys {
 	return PermitKeys{
 		Queue: p + "queue", Alive: p + "alive", Fence: p + "fence", Permits: p + "permits", Holders: p + "holders",
+		Wants: p + "wants",
 	}
 }
 
@@ -54,9 +55,11 @@ func WakeChannel(namespace, client string) string { return namespace + ":wake:" 
 
 func (k Keys) list() []string { return []string{k.Queue, k.Alive, k.Fence, k.Lock} }
 
-func (k PermitKeys) list() []string { return []string{k.Queue, k.Alive, k.Fence, k.Permits, k.Holders} }
+func (k PermitKeys) list() []string {
+	return []string{k.Queue, k.Alive, k.Fence, k.Permits, k.Holders, k.Wants}
+}
 
 // types are the types that keys have when they are ours, by how their names end.
 var types = map[string]string{
-	"queue": "zset", "alive": "zset", "fence": "string", "lock": "string", "permits": "zset", "holders": "hash",
+	"queue": "zset", "alive": "zset", "fence": "string", "lock": "string", "permits": "zset", "holders": "hash", "wants": "hash",
 }

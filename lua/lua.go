@@ -150,7 +150,7 @@ func (t *Leaving) MarshalBinary() ([]byte, error) {
 }
 
 // ForceRelease takes the lock from whoever holds it with a fence not above seen, and hands it over. So a resend, or a
-// call that comes late, does not rob the next one.
+// call that comes late, does not rob the next one. If it has Released, and there is More, it is to be called again.
 func (l Lock) ForceRelease(ctx context.Context, ttl time.Duration, seen uint64) (Handover, error) {
 	return l.handover(ctx, l.kind.forceRelease, milliseconds(ttl), seen)
 }

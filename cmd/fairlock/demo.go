@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -16,8 +17,9 @@ import (
 )
 
 const demoHelp = `Several clients, each with several workers, contend for one lock. One client crashes while it holds the lock, another
-while it waits. Then a judge, which goes by nothing but what the clients saw, says whether the lock was held by one at
-a time, in the order of arrival.
+while it waits. Then a judge, which goes by nothing but what the clients saw, says whether no more was held at a time
+than there is, in the order of arrival: of a mutex by one, of a semaphore by as many as its permits suffice for, of a
+read-write lock (rw) by one who writes or by those who read.
 
 Without --redis, the server is in memory and the clients share this process: nothing needs to be installed. With it,
 each client is a process of its own and a crash is a SIGKILL. Each run uses a new lock, and leaves no more on the server
@@ -35,11 +37,16 @@ func demoCommand() *cobra.Command {
 			if err := cfg.Check(); err != nil {
 				return usageError{err}
 			}
+			if cmd.Flags().Changed("permits") && cfg.Kind != demo.Semaphore {
+				return usageError{fmt.Errorf("--permits goes with --kind semaphore; there are none with --kind %s", cfg.Kind)}
+			}
 			cfg.Live = !plain && isTerminal(cmd.OutOrStdout())
 			return playDemo(cfg, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
+	f.StringVar((*string)(&cfg.Kind), "kind", string(demo.Mutex), "what they contend for: mutex, semaphore or rw")
+	f.IntVar(&cfg.Permits, "permits", 5, "permits of the semaphore")
 	f.StringVar(&cfg.Redis, "redis", "", "use the server at this `URL`: redis://, rediss:// or unix://")
 	f.IntVar(&cfg.Clients, "clients", 4, "clients; two of them crash")
 	f.IntVar(&cfg.Workers, "workers", 4, "workers of each client")

@@ -23,6 +23,10 @@ func TestMistakesAreOneLineAndExitWith2(t *testing.T) {
 		{"demo", "--clients", "two"},
 		{"demo", "--clients", "2"},
 		{"demo", "--workers", "0"},
+		{"demo", "--kind", "spinlock"},
+		{"demo", "--kind", "semaphore", "--permits", "0"},
+		{"demo", "--permits", "5"},
+		{"demo", "--kind", "rw", "--permits", "0"},
 		{"demo", "--ttl", "1ms", "--patience", "1h", "--hold", "-1s", "--duration", "0"},
 		{"demo", "--redis", "http://localhost"},
 	} {
@@ -47,10 +51,19 @@ func TestServerOutOfReachIsOneLineAndExitsWith1(t *testing.T) {
 }
 
 func TestDemoExitsWith0(t *testing.T) {
-	code, out, errs := called("demo", "--clients", "3", "--workers", "2", "--duration", "300ms", "--ttl", "1s", "--patience", "1s")
-	require.Equal(t, 0, code, errs)
-	require.Empty(t, errs)
-	require.Contains(t, out, "ok  one holder at a time")
+	for promise, kind := range map[string][]string{
+		"one holder at a time":             nil,
+		"never more than 3 permits in use": {"--kind", "semaphore", "--permits", "3"},
+		"every writer alone":               {"--kind", "rw"},
+	} {
+		t.Run(promise, func(t *testing.T) {
+			t.Parallel()
+			code, out, errs := called(append([]string{"demo", "--clients", "3", "--workers", "2", "--duration", "300ms"}, kind...)...)
+			require.Equal(t, 0, code, errs)
+			require.Empty(t, errs)
+			require.Contains(t, out, "ok  "+promise+", everybody in order")
+		})
+	}
 }
 
 func TestClientsProcessIsNotForUsers(t *testing.T) {

@@ -3,6 +3,7 @@ ttl, patience, bound, ticket = tonumber(ttl), tonumber(patience), tonumber(bound
 
 -- A reply got lost, or a hand-over was not heard of.
 if holds(token) then
+  keepfence(ttl)
   extend(token, ttl)
   return { 'granted', digits(fenceof(token)), 'blocked' }
 end
@@ -32,6 +33,7 @@ if ticket > 0 and patience > 0 and not place and vacant() then
   stand(token)
   heard(token, patience)
   call('ZADD', queue, digits(place), token)
+  keep(patience)
 end
 
 local grants, state = admit(ttl, token)

@@ -43,7 +43,7 @@ local function admit(ttl, asker)
       break
     end
   end
-  return grants, 'blocked'
+  return grants, unswept() and call('EXISTS', queue) == 1 and 'more' or 'blocked'
 end
 
 -- tell sends a grant to the client it is for. A user without rights to the channel must not turn a release that

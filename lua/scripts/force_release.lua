@@ -6,10 +6,7 @@
 -- reply released state grants   as release
 local ttl, seen = ARGV[1], ARGV[2]
 
-local taken = held() and (last() or 0) <= tonumber(seen)
-if taken then
-  dropall()
-  mark(0)
-end
+local taken, more = dropall(tonumber(seen))
+if taken then mark(0) end
 local grants, state = handover(tonumber(ttl))
-return { taken and 1 or 0, state, grants }
+return { taken and 1 or 0, more and 'more' or state, grants }

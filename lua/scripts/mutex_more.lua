@@ -14,6 +14,7 @@ local function meet() end
 local function adopt() end
 local function stand() end
 local function unwant() end
+local function unswept() end
 
 -- Does what is vacant suffice for this waiter?
 local function fits() return true end
@@ -35,7 +36,11 @@ local function drop()
   owner = false
 end
 
-local dropall = drop
+local function dropall(seen)
+  local taken = owner and (last() or 0) <= seen
+  if taken then drop() end
+  return taken
+end
 
 local function tidy() end
 
@@ -48,14 +53,14 @@ end
 -- ms until a holding ends by itself; -1 if none will.
 local function soonest() return call('PTTL', lock) end
 
--- What the queue keeps alive.
-local function kept() return { queue, alive } end
+-- What the queue keeps alive, beside itself.
+local function kept() return {} end
 
 local function weightof() return 1 end
 
 local function count() return owner and 1 or 0, 1 end
 
-local function list()
-  if not owner then return {} end
+local function list(limit)
+  if not owner or limit == 0 then return {} end
   return { { owner, digits(last() or 0), call('PTTL', lock), 1 } }
 end

@@ -8,7 +8,7 @@ local token, ttl, held = ARGV[1], ARGV[2], ARGV[3]
 if not holds(token) then return { 'lost' } end
 held = tonumber(held)
 local mine = digits(fenceof(token, held > 0 and held or nil))
+local kept = keepfence(ttl)
 extend(token, tonumber(ttl))
-local px = math.max(DAY, 2 * ttl)
-if call('PEXPIRE', fence, px) == 0 then call('SET', fence, mine, 'PX', px) end
+if kept == 0 then call('SET', fence, mine, 'PX', math.max(DAY, 2 * ttl)) end
 return { 'renewed', mine }

@@ -11,6 +11,13 @@ local function digits(n) return string.format('%.0f', n) end
 -- The last fence; nil if there is none.
 local function last() return tonumber(call('GET', fence) or nil) end
 
+-- Keeps the fence for as long as after a grant of so many ms. Whoever extends a holding does so first: a full server
+-- refuses some writes, but only as a script's first. Returns 0 if there is no fence.
+local function keepfence(ms)
+  last() -- of another type?
+  return call('PEXPIRE', fence, math.max(DAY, 2 * ms))
+end
+
 -- Sets and returns the next fence. It starts from the time, so it grows across lost data too; and from the last one,
 -- so it grows when the clock steps back.
 local function mark(ms)

@@ -15,10 +15,13 @@ local function helps(ahead)
   return ms + 1
 end
 
--- Keeps the keys of the queue for one patience and a little more, never shorter than they have. Not at every
--- call: only once more than half of that little is used up.
+-- Keeps the keys of the queue for one patience and a little more, never shorter than they have. Not at every call: only
+-- once most of that little is used up. What is known of waiters and holders is kept for longer than any place.
 local function keep(patience)
+  for _, key in ipairs({ queue, alive }) do
+    if call('PTTL', key) < patience + 200 then call('PEXPIRE', key, patience + 500) end
+  end
   for _, key in ipairs(kept()) do
-    if call('PTTL', key) < patience + 400 then call('PEXPIRE', key, patience + 900) end
+    if call('PTTL', key) < patience + 650 then call('PEXPIRE', key, patience + 950) end
   end
 end

@@ -14,10 +14,10 @@ import (
 // player is one client of the demo, in this process or in its own.
 type player interface {
 	name() string
-	keep()  // have the next worker that is granted the lock keep it
-	letGo() // end keep
-	crash() // die; when it returns, nothing of the client reaches Redis any more
-	stop()  // end in order, or clean up after crash; returns when the client is gone
+	keep(all bool) // have the next worker that asks keep what it is granted, and ask for everything if it is to be all
+	letGo()        // end keep
+	crash()        // die; when it returns, nothing of the client reaches Redis any more
+	stop()         // end in order, or clean up after crash; returns when the client is gone
 }
 
 // cast is who plays and where.
@@ -49,7 +49,7 @@ func (c *cast) roles(cfg Config) []role {
 	all := make([]role, cfg.Clients)
 	for i := range all {
 		all[i] = role{
-			Client: fmt.Sprintf("client-%d%s", i+1, c.suffix), Lock: c.lock, Workers: cfg.Workers,
+			Contest: cfg.Contest, Client: fmt.Sprintf("client-%d%s", i+1, c.suffix), Lock: c.lock, Workers: cfg.Workers,
 			TTL: cfg.TTL, Patience: cfg.Patience, Hold: cfg.Hold, Redis: cfg.Redis,
 		}
 	}

@@ -13,9 +13,17 @@ import (
 type order string
 
 const (
-	orderKeep  order = "keep"
-	orderLetGo order = "let go"
+	orderKeep    order = "keep"
+	orderKeepAll order = "keep all"
+	orderLetGo   order = "let go"
 )
+
+func keeping(all bool) order {
+	if all {
+		return orderKeepAll
+	}
+	return orderKeep
+}
 
 // Child plays one client: it reads its role and its orders from in, one JSON value each, and reports to out. It
 // returns when in ends, which is also when the process that started it has died.
@@ -47,8 +55,8 @@ func (c *contender) obey(lines *json.Decoder) error {
 			return nil //nolint:nilerr // the end of the orders, whatever ended them
 		}
 		switch o {
-		case orderKeep:
-			c.keep()
+		case orderKeep, orderKeepAll:
+			c.keep(o == orderKeepAll)
 		case orderLetGo:
 			c.letGo()
 		default:

@@ -14,6 +14,7 @@ const minClients = 3
 
 // Config is what a demo can be told. Every field counts: there are no defaults here.
 type Config struct {
+	Contest
 	Redis    string // URL of a server to use; empty: one in memory
 	Clients  int
 	Workers  int           // of each client
@@ -29,6 +30,7 @@ func (c Config) Check() error {
 	_, err := c.options()
 	return errors.Join(
 		err,
+		c.check(),
 		within("clients", c.Clients, minClients, 64),
 		within("workers", c.Workers, 1, 64),
 		within("duration", c.Duration, 100*time.Millisecond, 10*time.Minute),

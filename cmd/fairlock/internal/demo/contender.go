@@ -10,6 +10,7 @@ import (
 
 // role is what a client of the demo is to do. It travels to the client's process, if it has one.
 type role struct {
+	Contest
 	Client   string
 	Lock     string
 	Workers  int
@@ -29,7 +30,7 @@ type contender struct {
 	tasks  sync.WaitGroup
 
 	mu      sync.Mutex
-	wanted  bool          // guarded by mu: the next worker that is granted the lock keeps it
+	wanted  order         // guarded by mu: what the next worker that asks is to do, if it is to do anything
 	release chan struct{} // guarded by mu: closed when that worker is to let go
 }
 
@@ -52,18 +53,18 @@ func contend(rdb fairlock.Redis, r role, clock func() int64, emit func(report)) 
 	return c, nil
 }
 
-// keep has the next worker that is granted the lock keep it until letGo.
-func (c *contender) keep() {
+// keep has the next worker that asks keep what it is granted until letGo.
+func (c *contender) keep(all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wanted, c.release = true, make(chan struct{})
+	c.wanted, c.release = keeping(all), make(chan struct{})
 }
 
 // letGo ends keep.
 func (c *contender) letGo() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wanted = false
+	c.wanted = ""
 	if c.release != nil {
 		close(c.release)
 		c.release = nil

@@ -40,81 +40,80 @@ func (d director) run(ctx context.Context) error {
 // contend is a third of the duration, from the first grant on.
 func (d director) contend(ctx context.Context) error {
 	granted := d.rec.next(func(r report) bool { return r.Kind == judge.Granted })
-	if err := d.await(ctx, granted, "grant"); err != nil {
+	if _, err := d.await(ctx, granted, "grant"); err != nil {
 		return err
 	}
 	sleep(ctx, d.cfg.Duration/3)
 	return ctx.Err()
 }
 
-// crashHolder has a client die while one of its workers holds the lock, and waits until the next one gets in.
+// crashHolder has a client die while one of its workers holds the lock, or a share of it.
 func (d director) crashHolder(ctx context.Context, victim player) error {
-	if err := d.hold(ctx, victim); err != nil {
+	weight, err := d.hold(ctx, victim, false)
+	if err != nil {
 		return err
 	}
-	next := d.rec.next(func(r report) bool { return r.Kind == judge.Granted && r.Client != victim.name() })
-	d.rec.remark(d.cast.short(victim.name()) + " dies while it holds the lock")
+	d.rec.remark(d.cast.short(victim.name()) + " dies " + d.cfg.holding(weight))
 	victim.crash()
-	err := d.await(ctx, next, "grant after a holder's crash")
-	d.report(victim, err)
-	return err
+	return d.aftermath(ctx, victim, d.cfg.TTL)
 }
 
-// crashWaiters has a client die while its workers only wait, because another one keeps the lock meanwhile; and waits
-// until somebody is served who asked afterwards, so that everybody before has been served or dropped.
+// crashWaiters has a client die while its workers only wait, because another one keeps everything meanwhile.
 func (d director) crashWaiters(ctx context.Context, victim, keeper player) error {
-	if err := d.hold(ctx, keeper); err != nil {
+	if _, err := d.hold(ctx, keeper, true); err != nil {
 		return err
 	}
 	sleep(ctx, 2*d.cfg.Hold) // the victim's workers are done resting
 	d.rec.remark(d.cast.short(victim.name()) + " dies while its workers wait")
 	victim.crash()
-	died := d.rec.clock()
-	later := d.rec.next(func(r report) bool { return r.Kind == judge.Granted && r.Asked > died })
 	sleep(ctx, pause)
 	keeper.letGo()
-	err := d.await(ctx, later, "grant after a waiter's crash")
-	d.report(victim, err)
-	return err
+	return d.aftermath(ctx, victim, d.cfg.Patience)
 }
 
-// hold waits until a worker of the player holds the lock and keeps it, and a little more.
-func (d director) hold(ctx context.Context, p player) error {
-	holds := d.rec.next(func(r report) bool { return r.Kind == kept && r.Client == p.name() })
-	p.keep()
-	if err := d.await(ctx, holds, "grant to "+d.cast.short(p.name())); err != nil {
+// aftermath waits until somebody is served who asked when a crash could not cost anything any more, and remarks what it
+// has cost.
+func (d director) aftermath(ctx context.Context, victim player, ends time.Duration) error {
+	over := d.rec.clock() + int64(ends)
+	later := d.rec.next(func(r report) bool { return r.Kind == judge.Granted && r.Asked > over })
+	if _, err := d.await(ctx, later, "grant after a crash"); err != nil {
 		return err
 	}
-	sleep(ctx, pause)
-	return ctx.Err()
-}
-
-// report remarks what a crash has cost.
-func (d director) report(victim player, err error) {
-	if err != nil {
-		return
-	}
-	for _, c := range d.rec.verdict().Crashes {
+	for _, c := range d.rec.verdict(d.rec.clock()).Crashes {
 		if c.Client == victim.name() {
 			d.rec.remark(d.cfg.cost(c))
 		}
 	}
+	return nil
+}
+
+// hold waits until a worker of the player holds the lock, or a share of it, and keeps it, and a little more. It
+// returns how much that is.
+func (d director) hold(ctx context.Context, p player, all bool) (int, error) {
+	holds := d.rec.next(func(r report) bool { return r.Kind == kept && r.Client == p.name() })
+	p.keep(all)
+	r, err := d.await(ctx, holds, "grant to "+d.cast.short(p.name()))
+	if err != nil {
+		return 0, err
+	}
+	sleep(ctx, pause)
+	return r.Weight, ctx.Err()
 }
 
 // await waits for a report, within the limit.
-func (d director) await(ctx context.Context, found <-chan report, what string) error {
+func (d director) await(ctx context.Context, found <-chan report, what string) (report, error) {
 	timer := time.NewTimer(d.cfg.limit())
 	defer timer.Stop()
 	select {
-	case <-found:
-		return nil
+	case r := <-found:
+		return r, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return report{}, ctx.Err()
 	case <-timer.C:
 	}
 	err := fmt.Errorf("no %s within %v", what, d.cfg.limit())
 	if last := d.rec.lastFailure(); last != "" {
 		err = fmt.Errorf("%w; last failure: %s", err, last)
 	}
-	return err
+	return report{}, err
 }

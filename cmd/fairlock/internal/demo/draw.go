@@ -7,10 +7,18 @@ import (
 	"strings"
 
 	"charm.land/lipgloss/v2"
+
+	"github.com/fairlock/fairlock-go/fairlock"
 )
 
 // margin is the empty column on both sides.
 const margin = 1
+
+// labelWidth is that of what stands before the holders.
+const labelWidth = 9
+
+// shownHolders is how many holders have room.
+const shownHolders = 3
 
 // shownRemarks is how many of the latest remarks have room.
 const shownRemarks = 4
@@ -18,7 +26,7 @@ const shownRemarks = 4
 // draw shows a scene on so many columns and rows.
 func (s scene) draw(width, height int) string {
 	inner := max(width-2*margin, 1)
-	top := []string{s.title(inner), quiet.Render(strings.Repeat("─", inner)), s.holder(), ""}
+	top := slices.Concat([]string{s.title(inner), quiet.Render(strings.Repeat("─", inner))}, s.holders(), []string{""})
 	bottom := slices.Concat([]string{""}, s.remarkLines(), []string{""}, s.counters(), []string{quiet.Render("q ends it")})
 	middle := s.columns(inner, max(height-len(top)-len(bottom), 0))
 	lines := slices.Concat(top, middle, bottom)
@@ -29,34 +37,65 @@ func (s scene) draw(width, height int) string {
 }
 
 func (s scene) title(width int) string {
-	left := strong.Render("fairlock demo") + quiet.Render(fmt.Sprintf("   %d clients × %d workers · %s · %s",
-		s.cfg.Clients, s.cfg.Workers, s.lock, s.where))
+	left := strong.Render("fairlock") + quiet.Render(fmt.Sprintf("   %s · %d clients × %d workers · %s · %s",
+		s.cfg.title(), s.cfg.Clients, s.cfg.Workers, s.where, s.lock))
 	right := fmt.Sprintf("%.1fs", s.elapsed.Seconds())
 	return pad(left, width-lipgloss.Width(right)-1) + " " + right
 }
 
+// holders are the lock in one line and, if several can hold it, the first of them below.
+func (s scene) holders() []string {
+	if s.cfg.Kind == Mutex {
+		return []string{s.holder()}
+	}
+	lines := make([]string, 1+shownHolders)
+	lines[0] = strong.Render(pad("HOLDERS", labelWidth)) + s.use()
+	for i, h := range s.state.Holders[:min(len(s.state.Holders), shownHolders)] {
+		if !s.state.Resting && s.fault == nil {
+			lines[1+i] = pad("", labelWidth) + s.holding(h)
+		}
+	}
+	return lines
+}
+
+// holder is that of a mutex.
 func (s scene) holder() string {
-	label := strong.Render(pad("HOLDER", 9))
-	h := s.state.Holder
+	text := s.use()
+	if s.state.Held && !s.state.Resting && s.fault == nil {
+		text = s.holding(s.state.Holder)
+	}
+	return strong.Render(pad("HOLDER", labelWidth)) + text
+}
+
+// use says how much is held, or why that cannot be said.
+func (s scene) use() string {
 	switch {
 	case s.fault != nil:
-		return label + bad.Render(s.fault.Error())
+		return bad.Render(s.fault.Error())
 	case s.state.Resting:
-		return label + bad.Render("nobody: Redis lost its data, the lock rests for "+brief(h.TTL))
+		return bad.Render("nobody: Redis lost its data, the lock rests for " + brief(s.state.Holder.TTL))
 	case !s.state.Held:
-		return label + quiet.Render("nobody")
+		return quiet.Render("nobody")
 	}
+	text := s.cfg.inUse(s.state)
+	if more := len(s.state.Holders) - shownHolders; more > 0 {
+		text += quiet.Render(fmt.Sprintf("   the last %d of %d holders are not shown", more, len(s.state.Holders)))
+	}
+	return text
+}
+
+func (s scene) holding(h fairlock.Holder) string {
 	held := pad("", 12)
-	if s.held >= 0 {
-		held = pad("held "+brief(s.held), 12)
+	if d, known := s.held(h.Fence); known {
+		held = pad("held "+brief(d), 12)
 	}
-	return label + s.name(h.Client) + fmt.Sprintf(" fence %d   ", h.Fence) + held +
-		"lease " + bar(h.TTL, s.cfg.TTL, 8) + " " + brief(h.TTL)
+	return s.name(h.Client) + fmt.Sprintf("%-3s fence %d  ", s.cfg.mark(h.Weight, h.Writer), h.Fence) + held +
+		"lease " + bar(h.TTL, s.cfg.TTL, 6) + " " + brief(h.TTL)
 }
 
 // columns are the queue and the grants, side by side.
 func (s scene) columns(width, rows int) []string {
-	left := width * 11 / 20
+	left := width * 13 / 25
 	queue, grants := s.queue(rows), s.recent(rows)
 	lines := make([]string, rows)
 	for i := range lines {
@@ -67,10 +106,10 @@ func (s scene) columns(width, rows int) []string {
 
 func (s scene) queue(rows int) []string {
 	waiting := fmt.Sprintf("%d wait", s.state.Waiting)
-	lines := []string{strong.Render("QUEUE") + quiet.Render(fmt.Sprintf("  %-10s%6s  patience", waiting, "age"))}
+	lines := []string{strong.Render("QUEUE") + quiet.Render(fmt.Sprintf("  %-11s%6s  patience", waiting, "age"))}
 	for i, w := range s.state.Waiters {
-		lines = append(lines, fmt.Sprintf("%3d  %s %6s  %s %s",
-			i+1, s.name(w.Client), brief(w.Age), bar(w.Patience, s.cfg.Patience, 6), brief(max(w.Patience, 0))))
+		lines = append(lines, fmt.Sprintf("%2d  %s%-3s%6s  %s %s",
+			i+1, s.name(w.Client), s.cfg.mark(w.Weight, w.Writer), brief(w.Age), bar(w.Patience, s.cfg.Patience, 6), brief(max(w.Patience, 0))))
 	}
 	if len(lines) > rows && rows > 1 {
 		lines = append(lines[:rows-1], quiet.Render(fmt.Sprintf("     and %d more", s.state.Waiting-(rows-2))))
@@ -79,9 +118,10 @@ func (s scene) queue(rows int) []string {
 }
 
 func (s scene) recent(rows int) []string {
-	lines := []string{strong.Render("GRANTS") + quiet.Render(fmt.Sprintf("      %-16s %6s", "fence", "waited"))}
+	lines := []string{strong.Render("GRANTS") + quiet.Render(fmt.Sprintf("        %-16s %6s", "fence", "waited"))}
 	for _, g := range s.grants[:min(len(s.grants), max(rows-1, 0))] {
-		lines = append(lines, fmt.Sprintf("%s %d %6s", s.name(g.client), g.fence, brief(g.wait)))
+		mark := s.cfg.mark(g.weight, g.weight == everybody)
+		lines = append(lines, fmt.Sprintf("%s%-3s%d %6s", s.name(g.client), mark, g.fence, brief(g.wait)))
 	}
 	return lines
 }
@@ -98,8 +138,8 @@ func (s scene) remarkLines() []string {
 func (s scene) counters() []string {
 	v := s.verdict
 	return []string{
-		fmt.Sprintf("%s grants    order violations %s    overlaps %s    leases lost %s",
-			strong.Render(strconv.Itoa(v.Grants)), flag(v.Violations), flag(v.Overlaps), flag(v.Lost)),
+		fmt.Sprintf("%s grants    order violations %s    %s %s    leases lost %s",
+			strong.Render(strconv.Itoa(v.Grants)), flag(v.Violations), s.cfg.overlaps(), flag(v.Overlaps), flag(v.Lost)),
 		fmt.Sprintf("hand-off %s    wait %s", spreadText(v.HandOff), spreadText(v.Wait)),
 		quiet.Render(shares(v.ByClient, s.short)),
 	}

@@ -18,14 +18,14 @@ import (
 // sample is a lock that a dead client holds, with waiters, one of them dead.
 func sample(waiters int) scene {
 	s := scene{
-		cfg: Config{Clients: 4, Workers: 3, TTL: 2 * time.Second, Patience: time.Second}, where: "Redis in memory", lock: "demo-x", elapsed: 3 * time.Second, held: 40 * time.Millisecond,
+		cfg: Config{Contest: Contest{Kind: Mutex}, Clients: 4, Workers: 3, TTL: 2 * time.Second, Patience: time.Second}, where: "Redis in memory", lock: "demo-x", elapsed: 3 * time.Second, seen: int64(40 * time.Millisecond),
 		short: func(name string) string { return strings.TrimSuffix(name, "-x") },
 		dead:  map[string]bool{"client-2-x": true},
 		state: fairlock.State{
 			Held: true, Waiting: waiters, Fence: 1795185103557506,
 			Holder: fairlock.Holder{Client: "client-2-x", Fence: 1795185103557506, TTL: 1234 * time.Millisecond},
 		},
-		grants:  []grant{{client: "client-2-x", fence: 1795185103557506, wait: 81 * time.Millisecond}},
+		grants:  []grant{{client: "client-2-x", fence: 1795185103557506, weight: 1, wait: 81 * time.Millisecond}},
 		remarks: []remark{{2 * time.Second, "client-2 dies while it holds the lock"}},
 		verdict: judge.Verdict{Grants: 321, ByClient: map[string]int{"client-10-x": 2, "client-2-x": 300}},
 	}
@@ -50,11 +50,45 @@ func TestPictureShowsHolderQueueGrantsCrashesAndCounts(t *testing.T) {
 	require.Less(t, strings.Index(picture, "70ms"), strings.Index(picture, "68ms"), "the queue is in order")
 }
 
+// shared is sample as a semaphore or a read-write lock: the dead client and four more hold a share.
+func shared(c Contest, waiters int) scene {
+	s := sample(waiters)
+	s.cfg.Contest, s.state.Used = c, 6
+	s.state.Holder.Weight, s.grants[0].weight = 1, 1
+	if c.Kind == Semaphore {
+		s.state.Holder.Weight, s.grants[0].weight = 2, 2
+	}
+	s.state.Holders = []fairlock.Holder{s.state.Holder}
+	for i := range 4 {
+		s.state.Holders = append(s.state.Holders, fairlock.Holder{Client: fmt.Sprintf("client-%d-x", i+3), Weight: 1})
+	}
+	for i := range s.state.Waiters {
+		s.state.Waiters[i].Weight, s.state.Waiters[i].Writer = 3, c.Kind == RW
+	}
+	return s
+}
+
+func TestPictureShowsWhatIsShared(t *testing.T) {
+	for c, wants := range map[Contest][]string{
+		{Kind: Semaphore, Permits: 7}: {"semaphore · 4 clients", "6 of 7 permits in use", "×2  fence 1795185103557506", "over-issues", "×3   70ms", "×2 1795185103557506"},
+		{Kind: RW}:                    {"read-write lock", "6 read", "R   fence", "writer overlaps", "W    70ms"},
+	} {
+		picture := shared(c, 3).draw(80, 24)
+		for _, want := range append(wants, "the last 2 of 5 holders", "HOLDERS", "held 40ms", "client-4") {
+			require.Contains(t, picture, want)
+		}
+	}
+	writer := shared(Contest{Kind: RW}, 0)
+	writer.state.Used, writer.state.Holder.Writer, writer.state.Holders[0].Writer = 1, true, true
+	require.Contains(t, writer.draw(80, 24), "1 writes")
+}
+
 func TestPictureFitsTheTerminal(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {120, 40}, {40, 12}, {10, 3}, {1, 1}, {0, 0}} {
 		width, height := size[0], size[1]
 		lines := strings.Split(sample(100).draw(width, height), "\n")
-		require.LessOrEqual(t, len(lines), max(height, 1))
+		lines = append(lines, strings.Split(shared(Contest{Semaphore, 9}, 100).draw(width, height), "\n")...)
+		require.LessOrEqual(t, len(lines), 2*max(height, 1))
 		for _, line := range lines {
 			require.LessOrEqual(t, lipgloss.Width(line), max(width, 2), "%dx%d: %q", width, height, line)
 		}
@@ -63,6 +97,7 @@ func TestPictureFitsTheTerminal(t *testing.T) {
 
 func TestPictureCountsWaitersItHasNoRoomFor(t *testing.T) {
 	require.Contains(t, sample(100).draw(80, 24), "and 92 more")
+	require.Contains(t, shared(Contest{Kind: RW}, 100).draw(80, 24), "and 95 more")
 }
 
 func TestPictureOfAnIdleOrUnreachableLock(t *testing.T) {

@@ -3,11 +3,13 @@ package demo
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// listed is how many waiters a line names.
+// listed is how many holders and how many waiters a line names.
 const listed = 4
 
 // showLines writes remarks as they are made, and every second what there is to see, until over is closed.
@@ -42,8 +44,8 @@ func (s scene) sayRemarks(out io.Writer, said int) int {
 
 // say writes one line.
 func (s scene) say(out io.Writer) {
-	_, _ = fmt.Fprintf(out, "%5.1fs  %s; %d wait%s; %d grants, %d violations, %d overlaps\n", s.elapsed.Seconds(),
-		s.whoHolds(), s.state.Waiting, s.whoWaits(), s.verdict.Grants, s.verdict.Violations, s.verdict.Overlaps)
+	_, _ = fmt.Fprintf(out, "%5.1fs  %s; %d wait%s; %d grants, %d violations, %d %s\n", s.elapsed.Seconds(),
+		s.whoHolds(), s.state.Waiting, s.whoWaits(), s.verdict.Grants, s.verdict.Violations, s.verdict.Overlaps, s.cfg.overlaps())
 }
 
 func (s scene) whoHolds() string {
@@ -52,22 +54,46 @@ func (s scene) whoHolds() string {
 		return s.fault.Error()
 	case !s.state.Held || s.state.Resting:
 		return "nobody holds"
+	case s.cfg.Kind == Mutex:
+		return fmt.Sprintf("%s holds, fence %d", s.plainName(s.state.Holder.Client), s.state.Holder.Fence)
 	}
-	return fmt.Sprintf("%s holds, fence %d", s.plainName(s.state.Holder.Client), s.state.Holder.Fence)
+	var names []string
+	for _, h := range s.state.Holders {
+		names = append(names, s.plainName(h.Client)+s.share(h.Weight))
+	}
+	return fmt.Sprintf("%s, fence %d%s", s.cfg.inUse(s.state), s.state.Fence, first(names, len(names)))
 }
 
 func (s scene) whoWaits() string {
 	var names []string
-	for _, w := range s.state.Waiters[:min(len(s.state.Waiters), listed)] {
-		names = append(names, s.plainName(w.Client))
+	for _, w := range s.state.Waiters {
+		name := s.plainName(w.Client) + s.share(w.Weight)
+		if w.Writer {
+			name += " to write"
+		}
+		names = append(names, name)
 	}
+	return first(names, s.state.Waiting)
+}
+
+// share is how many permits somebody has or wants, if it is not one.
+func (s scene) share(weight int) string {
+	if weight == 1 {
+		return ""
+	}
+	return " ×" + strconv.Itoa(weight)
+}
+
+// first names the first of so many.
+func first(names []string, all int) string {
 	if len(names) == 0 {
 		return ""
 	}
-	if s.state.Waiting > len(names) {
-		names = append(names, "…")
+	some := names[:min(len(names), listed)]
+	if all > len(some) {
+		some = append(slices.Clone(some), "…")
 	}
-	return ": " + strings.Join(names, ", ")
+	return ": " + strings.Join(some, ", ")
 }
 
 // plainName marks the dead.

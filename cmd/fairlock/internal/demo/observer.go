@@ -35,9 +35,8 @@ func (o *observer) look(ctx context.Context) {
 		return // the contenders report it
 	}
 	defer func() { _ = client.Close() }()
-	mutex := client.Mutex(o.cast.lock)
 	for ctx.Err() == nil {
-		state, err := mutex.Inspect(ctx)
+		state, err := o.cfg.inspect(ctx, client, o.cast.lock)
 		o.mu.Lock()
 		if o.fault = err; err == nil {
 			o.state, o.seen = state, o.rec.clock()
@@ -52,7 +51,7 @@ func (o *observer) look(ctx context.Context) {
 func (o *observer) weigh(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
-		verdict := judge.Judge(o.rec.history(o.rec.clock() - int64(settle)))
+		verdict := o.rec.verdict(o.rec.clock() - int64(settle))
 		o.mu.Lock()
 		o.verdict = verdict
 		o.mu.Unlock()

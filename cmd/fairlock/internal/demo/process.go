@@ -117,9 +117,9 @@ func (p *process) tell(v any) {
 	_ = json.NewEncoder(p.in).Encode(v)
 }
 
-func (p *process) name() string { return p.client }
-func (p *process) keep()        { p.tell(orderKeep) }
-func (p *process) letGo()       { p.tell(orderLetGo) }
+func (p *process) name() string  { return p.client }
+func (p *process) keep(all bool) { p.tell(keeping(all)) }
+func (p *process) letGo()        { p.tell(orderLetGo) }
 
 func (p *process) crash() {
 	p.end()

@@ -10,7 +10,7 @@ import (
 
 // Kinds of reports that the judge ignores.
 const (
-	kept   judge.Kind = "kept"   // a worker was granted the lock and keeps it, as it was told
+	kept   judge.Kind = "kept"   // a worker keeps what it was granted, as it was told: Weight
 	failed judge.Kind = "failed" // something that should work did not: Note
 )
 
@@ -28,8 +28,9 @@ type remark struct {
 
 // recorder collects what happens. It is safe for concurrent use.
 type recorder struct {
-	clock func() int64
-	began int64
+	capacity int // of what is contended for
+	clock    func() int64
+	began    int64
 
 	mu      sync.Mutex
 	events  []judge.Event    // guarded by mu
@@ -45,8 +46,8 @@ type watch struct {
 	found chan report // has room for one
 }
 
-func newRecorder(clock func() int64) *recorder {
-	return &recorder{clock: clock, began: clock(), killed: map[string]int64{}}
+func newRecorder(capacity int, clock func() int64) *recorder {
+	return &recorder{capacity: capacity, clock: clock, began: clock(), killed: map[string]int64{}}
 }
 
 // add records a report. What a client does after it was killed is not its doing any more: such reports are dropped.
@@ -116,5 +117,7 @@ func (r *recorder) history(until int64) []judge.Event {
 	return some
 }
 
-// verdict judges everything recorded.
-func (r *recorder) verdict() judge.Verdict { return judge.Judge(r.history(r.clock())) }
+// verdict judges everything recorded up to some time.
+func (r *recorder) verdict(until int64) judge.Verdict {
+	return judge.Judge(r.history(until), r.capacity)
+}

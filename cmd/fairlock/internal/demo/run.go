@@ -20,7 +20,7 @@ func Run(ctx context.Context, cfg Config, out io.Writer) (judge.Verdict, error) 
 	if cfg.Redis != "" {
 		clock = wall
 	}
-	rec := newRecorder(clock)
+	rec := newRecorder(cfg.capacity(), clock)
 	cast, err := assemble(ctx, cfg, rec)
 	if err != nil {
 		return judge.Verdict{}, err
@@ -36,7 +36,7 @@ func Run(ctx context.Context, cfg Config, out io.Writer) (judge.Verdict, error) 
 	if err == nil {
 		err = faults
 	}
-	verdict := rec.verdict()
+	verdict := rec.verdict(rec.clock())
 	_, _ = lipgloss.Fprint(out, cast.summary(cfg, verdict, took, err))
 	return verdict, err
 }

@@ -20,8 +20,8 @@ type scene struct {
 	elapsed time.Duration
 	state   fairlock.State
 	fault   error
-	held    time.Duration // by the holder; negative if unknown
-	grants  []grant       // the latest first
+	seen    int64   // when the state came, ns
+	grants  []grant // the latest first
 	dead    map[string]bool
 	remarks []remark
 	verdict judge.Verdict
@@ -32,6 +32,7 @@ type scene struct {
 type grant struct {
 	client string
 	fence  uint64
+	weight int
 	wait   time.Duration
 	at     int64 // ns
 }
@@ -41,21 +42,25 @@ func (o *observer) scene() scene {
 	o.mu.Lock()
 	s := scene{
 		cfg: o.cfg, where: o.cast.where(), lock: o.cast.lock, short: o.cast.short,
-		state: o.state, fault: o.fault, verdict: o.verdict, held: -1, dead: map[string]bool{},
+		state: o.state, fault: o.fault, verdict: o.verdict, seen: o.seen, dead: map[string]bool{},
 	}
-	seen := o.seen
 	o.mu.Unlock()
 	s.elapsed = o.rec.elapsed()
 	s.grants, s.remarks = o.rec.latest(recent)
 	for _, c := range o.rec.dead() {
 		s.dead[c] = true
 	}
+	return s
+}
+
+// held is for how long something has been held, if the grant is among the latest.
+func (s scene) held(fence uint64) (time.Duration, bool) {
 	for _, g := range s.grants {
-		if g.fence == s.state.Holder.Fence {
-			s.held = max(0, time.Duration(seen-g.at))
+		if g.fence == fence {
+			return max(0, time.Duration(s.seen-g.at)), true
 		}
 	}
-	return s
+	return 0, false
 }
 
 // latest returns the last n grants, the latest first, and all remarks.
@@ -68,7 +73,7 @@ func (r *recorder) latest(n int) ([]grant, []remark) {
 			break
 		}
 		if e.Kind == judge.Granted {
-			grants = append(grants, grant{e.Client, e.Fence, time.Duration(e.At - e.Asked), e.At})
+			grants = append(grants, grant{e.Client, e.Fence, e.Weight, time.Duration(e.At - e.Asked), e.At})
 		}
 	}
 	return grants, slices.Clone(r.remarks)

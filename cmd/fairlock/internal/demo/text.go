@@ -35,15 +35,17 @@ func spreadText(s judge.Spread) string {
 
 // cost says what a crash has cost the others, beside the setting that it depends on.
 func (c Config) cost(crash judge.Crash) string {
+	setting := fmt.Sprintf("patience %v", c.Patience)
+	if crash.Held > 0 {
+		setting = fmt.Sprintf("TTL %v", c.TTL)
+	}
 	switch {
-	case crash.Stall == 0 && crash.Held:
+	case crash.Served == 0:
 		return "nobody got in after it"
 	case crash.Stall == 0:
 		return "nobody was held up"
-	case crash.Held:
-		return fmt.Sprintf("the next one got in after %s (TTL %v)", brief(crash.Stall), c.TTL)
 	default:
-		return fmt.Sprintf("others held up for %s (patience %v)", brief(crash.Stall), c.Patience)
+		return fmt.Sprintf("others were held up for %s at most (%s)", brief(crash.Stall), setting)
 	}
 }
 

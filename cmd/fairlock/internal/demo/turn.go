@@ -22,24 +22,27 @@ func (c *contender) work(ctx context.Context) {
 
 // turn waits for the lock, holds it for a while and gives it back.
 func (c *contender) turn(ctx context.Context) error {
+	weight, release := c.task()
 	asked := c.clock()
-	lease, err := c.client.Mutex(c.Lock).Lock(ctx)
+	lease, err := c.acquire(ctx, c.client, c.Lock, weight)
 	if err != nil {
 		return err
 	}
 	granted := c.event(judge.Granted, lease.Token().Text()) // all that could be done with it is to disturb a demo
-	granted.Asked, granted.Fence = asked, lease.Fence()
+	granted.Asked, granted.Fence, granted.Weight = asked, lease.Fence(), weight
 	c.emit(report{Event: granted})
-	c.hold(ctx, lease)
+	c.hold(ctx, lease, weight, release)
 	return c.unlock(ctx, lease)
 }
 
-// hold does what one does under a lock.
-func (c *contender) hold(ctx context.Context, lease *fairlock.Lease) {
+// hold does what one does under a lock, and keeps it until release if there is one.
+func (c *contender) hold(ctx context.Context, lease *fairlock.Lease, weight int, release <-chan struct{}) {
 	ctx, cancel := lease.Context(ctx)
 	defer cancel()
-	if release := c.keeps(); release != nil {
-		c.emit(report{Event: c.event(kept, lease.Token().Text())})
+	if release != nil {
+		e := c.event(kept, lease.Token().Text())
+		e.Weight = weight
+		c.emit(report{Event: e})
 		select {
 		case <-release:
 		case <-ctx.Done():
@@ -48,15 +51,19 @@ func (c *contender) hold(ctx context.Context, lease *fairlock.Lease) {
 	sleep(ctx, about(c.Hold))
 }
 
-// keeps tells one worker to keep the lock, and until when.
-func (c *contender) keeps() <-chan struct{} {
+// task tells a worker what to ask for, and until when to keep it, if it is to.
+func (c *contender) task() (weight int, release <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.wanted {
-		return nil
+	weight = c.weight()
+	if c.wanted == "" {
+		return weight, nil
 	}
-	c.wanted = false
-	return c.release
+	if c.wanted == orderKeepAll {
+		weight = c.capacity()
+	}
+	c.wanted = ""
+	return weight, c.release
 }
 
 func (c *contender) unlock(ctx context.Context, lease *fairlock.Lease) error {

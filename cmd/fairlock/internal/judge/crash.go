@@ -10,9 +10,10 @@ import (
 type Crash struct {
 	Client  string
 	At      int64         // ns
-	Held    bool          // it held the lock
+	Held    int           // the weights of what it held
 	Waiters int           // how many of its waiters were in the queue
-	Stall   time.Duration // how long the lock served nobody because of it; 0 if that cannot be told
+	Served  int           // grants afterwards
+	Stall   time.Duration // the longest that anybody was kept waiting afterwards though nobody alive was in the way
 }
 
 // crashes returns the deaths, in order.
@@ -25,38 +26,33 @@ func (h history) crashes() []Crash {
 				c.Waiters++
 			}
 		}
-		h.measure(&c)
+		for _, a := range h.grants {
+			if a.died && a.client == client {
+				c.Held += a.weight
+			}
+		}
 		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b Crash) int { return cmp.Compare(a.At, b.At) })
+	for i := range all {
+		next := int64(never)
+		if i+1 < len(all) {
+			next = all[i+1].At
+		}
+		h.measure(&all[i], next)
+	}
 	return all
 }
 
-// measure finds whether the client held, and the longest time between two holdings that its dead lie between.
-func (h history) measure(c *Crash) {
-	for i, a := range h.grants {
-		held := a.died && a.client == c.Client
-		c.Held = c.Held || held
-		if i+1 == len(h.grants) {
-			break
+// measure finds what a crash has cost. What begins after the next one is that one's.
+func (h history) measure(c *Crash, next int64) {
+	for _, a := range h.grants {
+		if a.granted <= c.At {
+			continue
 		}
-		next := h.grants[i+1]
-		if held || h.buried(a, next, c.Client) {
-			c.Stall = max(c.Stall, time.Duration(next.granted-max(a.end, c.At)))
+		c.Served++
+		if ready := max(c.At, a.queued, a.due); ready < min(a.granted, next) {
+			c.Stall = max(c.Stall, time.Duration(a.granted-ready))
 		}
 	}
-}
-
-// buried reports whether a waiter that died stood between two that were served; client "" means anybody's.
-func (h history) buried(a, b *acquisition, client string) bool {
-	i, _ := slices.BinarySearchFunc(h.dead, a.place(), func(d *acquisition, place uint64) int { return cmp.Compare(d.ticket, place) })
-	for _, d := range h.dead[i:] {
-		if d.ticket > b.place() {
-			return false
-		}
-		if client == "" || d.client == client {
-			return true
-		}
-	}
-	return false
 }

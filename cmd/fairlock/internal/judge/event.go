@@ -23,4 +23,5 @@ type Event struct {
 	Asked  int64  `json:"asked,omitempty"`  // ns; Granted: when Lock was called
 	Ticket uint64 `json:"ticket,omitempty"` // Queued
 	Fence  uint64 `json:"fence,omitempty"`  // Granted
+	Weight int    `json:"weight,omitempty"` // Granted, and others if it is known: how much of the capacity; 0 counts as 1
 }

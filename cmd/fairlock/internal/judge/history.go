@@ -20,7 +20,13 @@ type acquisition struct {
 	left      int64
 	ticket    uint64
 	fence     uint64
+	weight    int
 	died      bool // while it waited or held
+
+	used   int          // weights of all who held when its holding began, its own included
+	beside int          // how many they were
+	due    int64        // when it was its turn, and there was room for it
+	giver  *acquisition // whose end made that room; nil if there always was some
 }
 
 // place is where in the order it belongs: its ticket, or its fence if it never queued. Both count µs of one clock.
@@ -33,16 +39,18 @@ func (a *acquisition) place() uint64 {
 
 // history is the events, ordered by acquisition.
 type history struct {
-	grants []*acquisition   // by fence
-	gaveUp []*acquisition   // waiters that left or still wait
-	dead   []*acquisition   // waiters that died in the queue, by ticket
-	killed map[string]int64 // clients, and when
-	lost   int
+	capacity int
+	grants   []*acquisition   // by fence
+	gaveUp   []*acquisition   // waiters that left or still wait
+	dead     []*acquisition   // waiters that died in the queue, by ticket
+	killed   map[string]int64 // clients, and when
+	fallen   []int64          // when holders died
+	lost     int
 }
 
 // gather makes a history of events in any order.
-func gather(events []Event) history {
-	h := history{killed: map[string]int64{}}
+func gather(events []Event, capacity int) history {
+	h := history{capacity: capacity, killed: map[string]int64{}}
 	byID := map[string]*acquisition{}
 	for _, e := range events {
 		h.note(e, byID)
@@ -52,6 +60,8 @@ func gather(events []Event) history {
 	}
 	slices.SortFunc(h.grants, func(a, b *acquisition) int { return cmp.Compare(a.fence, b.fence) })
 	slices.SortFunc(h.dead, func(a, b *acquisition) int { return cmp.Compare(a.ticket, b.ticket) })
+	h.weigh()
+	h.queue()
 	return h
 }
 
@@ -63,9 +73,10 @@ func (h *history) note(e Event, byID map[string]*acquisition) {
 	}
 	a := byID[e.ID]
 	if a == nil {
-		a = &acquisition{client: e.Client, queued: never, granted: never, unlocking: never, end: never, left: never}
+		a = &acquisition{client: e.Client, weight: 1, queued: never, granted: never, unlocking: never, end: never, left: never}
 		byID[e.ID] = a
 	}
+	a.weight = max(a.weight, e.Weight)
 	switch e.Kind {
 	case Queued:
 		if e.At < a.queued {
@@ -92,6 +103,7 @@ func (h *history) file(a *acquisition) {
 		a.died = dies && killed < a.end
 		if a.died {
 			a.end = killed
+			h.fallen = append(h.fallen, killed)
 		}
 		h.grants = append(h.grants, a)
 	case a.queued == never:

@@ -17,6 +17,7 @@ type turn struct {
 	asked, queued, granted int64
 	unlocking, lost, left  int64
 	ticket, fence          uint64
+	weight                 int
 }
 
 // history writes the turns down as events, in an order that tells nothing, with the deaths of clients.
@@ -25,8 +26,8 @@ func history(deaths map[string]int64, turns ...turn) []Event {
 	for i, u := range turns {
 		id := u.client + string(rune('a'+i))
 		for _, e := range []Event{
-			{Kind: Queued, At: u.queued, Ticket: u.ticket},
-			{Kind: Granted, At: u.granted, Asked: u.asked, Fence: u.fence},
+			{Kind: Queued, At: u.queued, Ticket: u.ticket, Weight: u.weight},
+			{Kind: Granted, At: u.granted, Asked: u.asked, Fence: u.fence, Weight: u.weight},
 			{Kind: Unlocking, At: u.unlocking},
 			{Kind: Lost, At: u.lost},
 			{Kind: Left, At: u.left},
@@ -43,7 +44,10 @@ func history(deaths map[string]int64, turns ...turn) []Event {
 	return all
 }
 
-func judged(turns ...turn) Verdict { return Judge(history(nil, turns...)) }
+// judged is the verdict on a mutex, judgedOf that on a lock of some capacity.
+func judged(turns ...turn) Verdict { return judgedOf(1, turns...) }
+
+func judgedOf(capacity int, turns ...turn) Verdict { return Judge(history(nil, turns...), capacity) }
 
 var (
 	first  = turn{client: "a", asked: 10, granted: 12, fence: 11, unlocking: 100}
@@ -120,7 +124,7 @@ func TestStarvingIsCaught(t *testing.T) {
 
 func TestTheDeadAreNotOvertaken(t *testing.T) {
 	dead := turn{client: "d", asked: 15, queued: 17, ticket: 16}
-	v := Judge(history(map[string]int64{"d": 50}, first, dead, second))
+	v := Judge(history(map[string]int64{"d": 50}, first, dead, second), 1)
 	require.NoError(t, v.Err())
 }
 
@@ -156,6 +160,7 @@ func TestLostLeaseEndsTheHolding(t *testing.T) {
 	v := judged(a, second)
 	require.NoError(t, v.Err())
 	require.Equal(t, 1, v.Lost)
+	require.Zero(t, v.HandOff.N, "nobody handed it over")
 	a.lost = 110
 	require.Equal(t, 1, judged(a, second).Overlaps, "lost after the next one had it")
 }
@@ -163,12 +168,17 @@ func TestLostLeaseEndsTheHolding(t *testing.T) {
 func TestKilledHolderHoldsUntilTheKill(t *testing.T) {
 	a := first
 	a.unlocking = 0
-	v := Judge(history(map[string]int64{"a": 60}, a, second, third))
+	v := Judge(history(map[string]int64{"a": 60}, a, second, third), 1)
 	require.NoError(t, v.Err())
-	require.Equal(t, []Crash{{Client: "a", At: 60, Held: true, Stall: 45}}, v.Crashes)
+	require.Equal(t, []Crash{{Client: "a", At: 60, Held: 1, Served: 2, Stall: 45}}, v.Crashes)
 	require.Equal(t, 1, v.HandOff.N, "the dead hand nothing over")
 
-	v = Judge(history(map[string]int64{"a": 110}, a, second, third))
+	b := second
+	b.asked, b.queued, b.ticket = 79, 80, 79
+	v = Judge(history(map[string]int64{"a": 60}, a, b), 1)
+	require.EqualValues(t, 25, v.Crashes[0].Stall, "it came later")
+
+	v = Judge(history(map[string]int64{"a": 110}, a, second, third), 1)
 	require.Equal(t, 1, v.Overlaps, "it was alive when the next one got in")
 }
 
@@ -179,9 +189,9 @@ func TestDeadWaitersCostIsTheGapThatTheyStoodIn(t *testing.T) {
 	}
 	c := third
 	c.granted, c.fence = 290, 289
-	v := Judge(history(map[string]int64{"d": 50}, append(dead, first, second, c)...))
+	v := Judge(history(map[string]int64{"d": 50}, append(dead, first, second, c)...), 1)
 	require.NoError(t, v.Err())
-	require.Equal(t, []Crash{{Client: "d", At: 50, Waiters: 2, Stall: 90}}, v.Crashes)
+	require.Equal(t, []Crash{{Client: "d", At: 50, Waiters: 2, Served: 2, Stall: 90}}, v.Crashes)
 	require.Equal(t, Spread{N: 1, P50: 5, P99: 5}, v.HandOff, "that gap is no hand-off")
 }
 
@@ -200,7 +210,7 @@ func TestFenceThatDoesNotGrowIsCaught(t *testing.T) {
 }
 
 func TestNoGrantIsAFailure(t *testing.T) {
-	require.Error(t, Judge(nil).Err())
+	require.Error(t, Judge(nil, 1).Err())
 }
 
 func TestSpreadIsByNearestRank(t *testing.T) {
@@ -213,5 +223,5 @@ func TestSpreadIsByNearestRank(t *testing.T) {
 
 func TestOnlyTheFirstQueuedCounts(t *testing.T) {
 	events := slices.Concat(history(nil, first, second), []Event{{Kind: Queued, Client: "b", ID: "bb", At: 99, Ticket: 21}})
-	require.Equal(t, 1, Judge(events).HandOff.N)
+	require.Equal(t, 1, Judge(events, 1).HandOff.N)
 }

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -23,17 +24,30 @@ func rank(sorted []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
-// handOffs are the times from a holder's call of Unlock until the Lock of the next one returned, if that one was in
-// the queue by then and nobody dead stood between them: so it is the lock that is measured, not the demand for it.
+// handOffs are the times from the call of Unlock that made room for somebody until that one's Lock returned, if it was in
+// the queue by then and no dead were in the way: so it is the lock that is measured, not the demand for it. What the
+// dead are granted, or still hold, nobody sees; they hold nothing for certain once everything is held by others.
 func (h history) handOffs() []time.Duration {
 	var all []time.Duration
-	for i := range len(h.grants) - 1 {
-		from, to := h.grants[i], h.grants[i+1]
-		if from.end == from.unlocking && to.queued < from.unlocking && !h.buried(from, to, "") {
-			all = append(all, time.Duration(to.granted-from.unlocking))
+	passed := false    // dead waiters
+	clear := int64(-1) // when nobody dead held anything
+	for i, a := range h.grants {
+		passed = passed || i > 0 && h.buried(h.grants[i-1], a)
+		haunted := passed || slices.ContainsFunc(h.fallen, func(at int64) bool { return clear <= at && at < a.granted })
+		if !haunted && a.giver != nil && a.giver.end == a.giver.unlocking && a.queued < a.due && a.due <= a.granted {
+			all = append(all, time.Duration(a.granted-a.due))
+		}
+		if a.used >= h.capacity {
+			passed, clear = false, a.granted
 		}
 	}
 	return all
+}
+
+// buried reports whether a waiter that died stood between two that were served.
+func (h history) buried(a, b *acquisition) bool {
+	i, _ := slices.BinarySearchFunc(h.dead, a.place(), func(d *acquisition, place uint64) int { return cmp.Compare(d.ticket, place) })
+	return i < len(h.dead) && h.dead[i].ticket <= b.place()
 }
 
 // waits are the times that Lock took.

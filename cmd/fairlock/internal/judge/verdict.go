@@ -9,25 +9,32 @@ import (
 type Verdict struct {
 	Grants      int
 	ByClient    map[string]int // grants
+	ByWeight    map[int]int    // grants
+	Peak        int            // the most that was held at once: weights
+	Together    int            // and how many held at once, at most
 	Violations  int            // waiters that were overtaken
-	Overlaps    int            // holdings that began during another
+	Overlaps    int            // holdings that began while too much was held for them
 	Regressions int            // fences that did not grow
 	Lost        int            // leases that ended without their holder's doing, crashes not counted
-	HandOff     Spread         // from a call of Unlock until the next waiter's Lock returned
+	HandOff     Spread         // from the call of Unlock that made room for a waiter until its Lock returned
 	Wait        Spread         // from a call of Lock until it returned
 	Crashes     []Crash        // in order
 }
 
-// Judge weighs a history. Its events may be in any order; those of one acquisition share an ID.
-func Judge(events []Event) Verdict {
-	h := gather(events)
+// Judge weighs the history of a lock of that capacity. Its events may be in any order; those of one acquisition share an
+// ID.
+func Judge(events []Event, capacity int) Verdict {
+	h := gather(events, capacity)
 	v := Verdict{
-		Grants: len(h.grants), ByClient: map[string]int{}, Lost: h.lost,
-		Violations: h.violations(), Overlaps: overlaps(h.grants), Regressions: regressions(h.grants),
+		Grants: len(h.grants), ByClient: map[string]int{}, ByWeight: map[int]int{}, Lost: h.lost,
+		Violations: h.violations(), Overlaps: h.overlaps(), Regressions: h.regressions(),
 		HandOff: spread(h.handOffs()), Wait: spread(h.waits()), Crashes: h.crashes(),
 	}
 	for _, a := range h.grants {
 		v.ByClient[a.client]++
+		v.ByWeight[a.weight]++
+		v.Peak = max(v.Peak, a.used)
+		v.Together = max(v.Together, a.beside)
 	}
 	return v
 }
@@ -38,7 +45,7 @@ func (v Verdict) Err() error {
 		return errors.New("the lock was never granted")
 	}
 	if v.Violations+v.Overlaps+v.Regressions > 0 {
-		return fmt.Errorf("the lock broke its promise: %d order violations, %d overlaps, %d fences that did not grow",
+		return fmt.Errorf("the lock broke its promise: %d order violations, %d holdings too many, %d fences that did not grow",
 			v.Violations, v.Overlaps, v.Regressions)
 	}
 	return nil
