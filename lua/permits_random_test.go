@@ -95,7 +95,7 @@ func TestNoPermitIsLostOrGivenTwice(t *testing.T) {
 					}
 				case "release", "leave":
 					who := one()
-					h := lua.Handover{}
+					var h lua.Handover
 					var err error
 					if op == "release" {
 						h, err = w.lock.Release(t.Context(), &lua.Leaving{Token: who}, d)

@@ -94,10 +94,10 @@ func TestWhoReturnsToFreePermitsIsNotPassed(t *testing.T) {
 // The fence alone is lost while somebody holds: nobody has to rest.
 func TestPermitsDoNotRestWhileSomebodyHoldsSome(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
-		a := w.hold(4)
+		w.hold(4)
 		q := w.ticketed(2)
 		w.do("FLUSHALL")
-		a = w.hold(3)
+		a := w.hold(3)
 		w.do("DEL", w.keys.Fence)
 		assert.Equal(t, lua.Queued, w.acquire(q[0]).Outcome)
 		w.held(each(3, a...))

@@ -123,8 +123,8 @@ func (w *permitWorld) expire(holders ...token.Token) {
 func (w *permitWorld) holders() map[string]int {
 	w.t.Helper()
 	ctx := w.t.Context()
-	found, err := w.rdb.ZRangeByScore(ctx, w.keys.Permits, &redis.ZRangeBy{
-		Min: "(" + strconv.FormatInt(w.now().UnixMicro(), 10), Max: "+inf",
+	found, err := w.rdb.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key: w.keys.Permits, ByScore: true, Start: "(" + strconv.FormatInt(w.now().UnixMicro(), 10), Stop: "+inf",
 	}).Result()
 	require.NoError(w.t, err)
 	all := map[string]int{}
