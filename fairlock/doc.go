@@ -16,8 +16,7 @@
 //     takes the lock by force ([Mutex.ForceRelease]).
 //   - Order. Waiters get in in the order in which Redis saw them first. Whoever unlocks and locks again goes behind
 //     all who wait. [Mutex.TryLock] never overtakes. Who asks for one permit does not pass one who waits for three,
-//     nor a reader a writer. A lost message, a restart of Redis or a step of its clock does
-//     not change the order.
+//     nor a reader a writer. A lost message, a restart of Redis or a step of its clock does not change the order.
 //   - Fences. Every grant has a number greater than those of all earlier grants of the lock, see [Lease.Fence].
 //   - No holder who does not know. A lease ends here before it can end in Redis, even if Redis hangs: [Lease.Done]
 //     closes first, then the lock may go to somebody else.

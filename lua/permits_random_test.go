@@ -87,6 +87,7 @@ func TestNoPermitIsLostOrGivenTwice(t *testing.T) {
 					}
 					a.TTL = d
 					asked[a.Token] = a
+					admits = !held[a.Token].ends.After(now) // a holder's question is answered and no more
 					answer := w.acquire(a)
 					if answer.Outcome == lua.Granted {
 						heard(lua.Grant{Token: a.Token, Fence: answer.Fence, Given: d})

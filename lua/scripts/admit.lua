@@ -22,9 +22,9 @@ local function forget(token)
 end
 
 -- admit(ttl, asker) drops the waiters at the head whose patience has run out and grants the head that remains, if
--- it fits, and so on: for what is left of its patience, at most ttl. The asker is alive, whatever its patience says, and gets
--- ttl. Returns the grants {token, fence, ms} and whether the queue is 'empty', 'blocked' or has 'more' (a bound of
--- this call was reached, call again).
+-- it fits, for what is left of its patience, at most ttl; then the next head. The asker is alive, whatever its patience
+-- says, and gets ttl. Returns the grants {token, fence, ms} and whether the queue is 'empty', 'blocked' or has 'more'
+-- (a bound of this call was reached, call again).
 local function admit(ttl, asker)
   local grants, dropped = {}, 0
   while vacant() do

@@ -1,4 +1,4 @@
--- What permits are.
+-- What permits are. The same functions as in mutex_more.lua.
 
 local SWEEP_HOLDERS = 1000 -- expired holdings taken back in one call
 
@@ -20,6 +20,7 @@ local function fenceof(token, known)
   return f or known or now
 end
 
+-- Takes back what these hold. It belongs together: whoever comes later finds nothing to take back.
 local function dropthese(tokens)
   if #tokens == 0 then return end
   local weights = 0
@@ -39,8 +40,8 @@ local function expired()
   return call('ZRANGEBYSCORE', permits, '-inf', digits(now), 'LIMIT', 0, SWEEP_HOLDERS)
 end
 
--- If nobody holds anything nothing is used, whatever is written; if it is not written, all is. And if what the waiters
--- want has been lost, so has the capacity.
+-- Reads size and used. Keys can be lost: if nobody holds anything nothing is used, whatever is written; if somebody
+-- does and nothing is written, all is; if it is not known what waiters want, the capacity is not known either.
 local function look()
   local known = call('HMGET', holders, 'capacity', 'used')
   size = tonumber(known[1] or 0)
