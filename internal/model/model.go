@@ -139,6 +139,9 @@ func (l *Lock) Acquire(now int64, a Ask) Answer {
 			l.Fence = max(l.Fence, a.Ticket)
 		}
 		if a.Patience > 0 {
+			if l.place(a.Token) < 0 && l.Free() > 0 {
+				l.Kept = max(l.Kept, waiter.Until)
+			}
 			l.stand(waiter) // who returns stands in his old place before anybody is admitted
 		}
 	}
