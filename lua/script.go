@@ -25,25 +25,25 @@ var typesScript = script("types")
 
 // An idle mutex is taken and given back before most of the code is reached (queue.lua says why that matters).
 var mutex = kind{
-	acquire: script("queue", "mutex", "time", "acquire", "mutex_acquire", "mutex_more", "admit", "wait", "acquire_queued"),
+	acquire: script("queue", "mutex", "time", "acquire", "mutex_acquire", "mutex_more", "mutex_rest", "admit", "wait", "acquire_queued"),
 	release: script("queue", "mutex", "release", "mutex_release", "time", "mutex_more", "admit", "release_queued"),
 
 	leave:        script("queue", "mutex", "time", "mutex_more", "admit", "leave"),
-	renew:        script("queue", "mutex", "time", "mutex_more", "renew"),
-	beat:         script("queue", "mutex", "time", "mutex_more", "admit", "wait", "beat"),
-	forceRelease: script("queue", "mutex", "time", "mutex_more", "admit", "force_release"),
-	inspect:      script("queue", "mutex", "time", "mutex_more", "inspect"),
+	renew:        script("queue", "mutex", "time", "mutex_more", "mutex_rest", "renew"),
+	beat:         script("queue", "mutex", "time", "mutex_more", "mutex_rest", "admit", "wait", "beat"),
+	forceRelease: script("queue", "mutex", "time", "mutex_more", "mutex_rest", "admit", "force_release"),
+	inspect:      script("queue", "mutex", "time", "mutex_more", "mutex_rest", "inspect"),
 }
 
 var permits = kind{
-	acquire: script("queue", "permits", "time", "acquire", "permits_acquire", "permits_more", "admit", "wait", "acquire_queued"),
+	acquire: script("queue", "permits", "time", "acquire", "permits_acquire", "permits_more", "permits_rest", "admit", "wait", "acquire_queued"),
 	release: script("queue", "permits", "time", "release", "permits_release", "permits_more", "admit", "release_queued"),
 
 	leave:        script("queue", "permits", "time", "permits_more", "admit", "leave"),
-	renew:        script("queue", "permits", "time", "permits_more", "renew"),
-	beat:         script("queue", "permits", "time", "permits_more", "admit", "wait", "beat"),
-	forceRelease: script("queue", "permits", "time", "permits_more", "admit", "force_release"),
-	inspect:      script("queue", "permits", "time", "permits_more", "inspect"),
+	renew:        script("queue", "permits", "time", "permits_more", "permits_rest", "renew"),
+	beat:         script("queue", "permits", "time", "permits_more", "permits_rest", "admit", "wait", "beat"),
+	forceRelease: script("queue", "permits", "time", "permits_more", "permits_rest", "admit", "force_release"),
+	inspect:      script("queue", "permits", "time", "permits_more", "permits_rest", "inspect"),
 }
 
 // source joins files without their comments: Redis keeps the text, and it travels whenever Redis has forgotten it.
