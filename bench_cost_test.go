@@ -41,7 +41,7 @@ func fill(b *testing.B, rdb *redis.Client, n int) (lua.Lock, []token.Token) {
 		}
 		tokens = append(tokens, t)
 		pipe.ZAdd(ctx, k.Queue, redis.Z{Score: float64(now + int64(i)), Member: t.Text()})
-		pipe.ZAdd(ctx, k.Alive, redis.Z{Score: float64(now + time.Hour.Microseconds()), Member: t.Text()[len(name)+1:]})
+		pipe.ZAdd(ctx, k.Alive, redis.Z{Score: float64(now + time.Hour.Microseconds()), Member: t.Text()[len(t.Text())-14:]})
 		if pipe.Len() >= 10000 || i == n-1 {
 			if _, err := pipe.Exec(ctx); err != nil {
 				b.Fatal(err)

@@ -61,7 +61,7 @@ func procPatience(t *testing.T, rdb *redis.Client, tokens []string) time.Time {
 	t.Helper()
 	short := make([]string, len(tokens)) // as they are called there
 	for i, token := range tokens {
-		short[i] = token[len(token)-22:]
+		short[i] = token[len(token)-14:]
 	}
 	scores, err := rdb.ZMScore(context.Background(), procKeys.Alive, short...).Result()
 	require.NoError(t, err)

@@ -96,7 +96,7 @@ func texts(tokens ...token.Token) []string {
 }
 
 // short is a token's name in alive.
-func short(t token.Token) string { return t.Text()[len(t.Text())-22:] }
+func short(t token.Token) string { return t.Text()[len(t.Text())-14:] }
 
 func shorts(tokens ...token.Token) []string {
 	all := make([]string, len(tokens))

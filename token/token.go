@@ -22,8 +22,8 @@ const MaxClient = 128
 // ErrMalformed is what Parse and New wrap when their input cannot be part of a token.
 var ErrMalformed = errors.New("malformed token")
 
-// The random part is 16 bytes in unpadded base64url. It is shorter than hexadecimal on purpose: Redis keeps it twice for
-// every waiter, and up to a client id of 21 bytes a waiter then costs less than 300 bytes there.
+// The random part is 16 bytes in unpadded base64url. It is shorter than hexadecimal on purpose: Redis keeps the
+// token of every waiter, and up to a client id of 21 bytes a waiter then costs less than 285 bytes there.
 var encoding = base64.RawURLEncoding.Strict()
 
 const randomLen = 22

@@ -12,7 +12,7 @@ local waiters = {}
 if limit > 0 then
   local found = call('ZRANGE', queue, 0, limit - 1, 'WITHSCORES')
   for i = 1, #found, 2 do
-    local lasts = call('ZSCORE', alive, string.sub(found[i], -22)) -- as in admit.lua
+    local lasts = call('ZSCORE', alive, string.sub(found[i], -14)) -- as in admit.lua
     waiters[#waiters + 1] = { found[i], digits(tonumber(found[i + 1])), digits(tonumber(lasts or 0)),
       weightof(found[i]) }
   end
