@@ -17,7 +17,8 @@
 //   - Order. Waiters get in in the order in which Redis saw them first. Whoever unlocks and locks again goes behind
 //     all who wait. [Mutex.TryLock] never overtakes. Who asks for one permit does not pass one who waits for three,
 //     nor a reader a writer. A lost message, a restart of Redis or a step of its clock does not change the order.
-//   - Fences. Every grant has a number greater than those of all earlier grants of the lock, see [Lease.Fence].
+//   - Fences. Every grant has a number greater than those of all earlier grants of the lock, see [Lease.Fence]; also
+//     after Redis has lost its data, if its clock has not fallen back by then.
 //   - No holder who does not know. A lease ends here before it can end in Redis, even if Redis hangs: [Lease.Done]
 //     closes first, then the lock may go to somebody else.
 //   - A crash costs a bounded time: of a holder, the rest of its TTL; of waiters, however many, one WaiterTTL.
@@ -44,7 +45,7 @@
 // # Failure
 //
 // Errors are an [*Error] that names the operation and the lock, around one of the package's sentinels (use
-// [errors.Is]), an error of ctx, or one of Redis. After an error from Lock the lock is not held, and the place in line
+// [errors.Is]), a [*CapacityError], an error of ctx, or one of Redis. After an error from Lock the lock is not held, and the place in line
 // is given up.
 //
 //   - ctx bounds waiting and nothing else. When it ends, Lock returns within 100 ms, also if Redis hangs. A lease

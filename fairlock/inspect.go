@@ -8,7 +8,7 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// MaxInspected is how many waiters a State lists; it counts all.
+// MaxInspected is how many holders and how many waiters a State lists; it counts all.
 const MaxInspected = 1000
 
 // State is a lock at one moment.
@@ -18,7 +18,7 @@ type State struct {
 	Resting bool      // Redis had lost its data; the lock is given to nobody until an earlier holder must have noticed
 	Holder  Holder    // the first of Holders; a mutex has no other. Zero unless held
 	Holders []Holder  // MaxInspected of them, those first whose leases end first
-	Used    int       // permits held by all of them: of a mutex 0 or 1, of an RWMutex as many as read
+	Used    int       // permits held by all of them: of a mutex 0 or 1, of an RWMutex as many as read, or 1 who writes
 	Permits int       // of a semaphore in use, its number of permits; of a mutex 1; 0 for others
 	Fence   uint64    // of the last grant; 0 if there was none for a day
 	Waiting int       // how many wait

@@ -118,7 +118,9 @@ func (l lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
 	if err := l.check(ctx); err != nil {
 		return nil, l.wrap("resume", err)
 	}
-	l.weight = 0
+	if l.kind != mutex {
+		l.weight = 0
+	}
 	sent := l.client.clock.Now()
 	fence, err := request(ctx, l, "resume", func(ctx context.Context, redis lua.Lock) (uint64, error) {
 		fence, ok, err := redis.Renew(ctx, t, l.ttl, 0)

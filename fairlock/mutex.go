@@ -51,14 +51,17 @@ func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // Do runs f while it holds the lock. f's ctx ends when the lease does, for whatever reason (context.Cause tells), or
 // when ctx ends; f should return then. f is never called without the lock. The lock is released when f returns or
 // panics. Do returns f's error joined with that of the lock: ErrLost if it was lost before it was released, although
-// f ran.
+// f ran. Look for ErrLost first: f's own error may well be the end of its ctx.
 func (m Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	return m.do(ctx, "lock", f)
 }
 
 // Resume goes on with a lease that was begun elsewhere, in another process perhaps, and whose token was passed on:
 // it renews it for this lock's TTL, and from then on it is a lease like any other. ErrLost says that the token does
-// not hold the lock. ctx bounds it. The lease must not go on being used where it began.
+// not hold the lock. ctx bounds it.
+//
+// Pass on Lease.Token().Text() and read it with token.Parse. The lease must not go on being used where it began, where it
+// is renewed until it is lost or its client is closed; whichever is unlocked first, the other one finds ErrLost.
 func (m Mutex) Resume(ctx context.Context, t token.Token) (*Lease, error) {
 	return m.resume(ctx, t)
 }

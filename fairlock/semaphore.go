@@ -68,7 +68,8 @@ func (s Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context) er
 	return s.do(ctx, "acquire", f)
 }
 
-// Resume goes on with a lease that was begun elsewhere, as Mutex.Resume does.
+// Resume goes on with a lease that was begun elsewhere, as Mutex.Resume does. The number of permits does not matter to
+// it, nor to Inspect and ForceRelease.
 func (s Semaphore) Resume(ctx context.Context, t token.Token) (*Lease, error) {
 	return s.resume(ctx, t)
 }
@@ -88,7 +89,7 @@ func (s Semaphore) ForceRelease(ctx context.Context) (bool, error) {
 // want sets how many permits are asked for.
 func (s *Semaphore) want(n int) {
 	s.weight = n
-	if n < 1 || n > s.permits {
+	if n < 1 || n > max(s.permits, 1) {
 		s.blame(&FieldError{"n", fmt.Sprintf("%d permits, must be from 1 to %d", n, s.permits)})
 	}
 }

@@ -31,8 +31,8 @@ type Trace struct {
 type Event struct {
 	Name string // the lock's
 	Kind string // "mutex", "semaphore" or "rwmutex"
-	// Weight is how many permits it is about: 1 of a mutex and for a reader, 1 << 30 for a writer, 0 (unknown) for a
-	// lease that was resumed.
+	// Weight is how many permits it is about: 1 of a mutex and for a reader, 1 << 30 for a writer; 0 if it is not known,
+	// because the lease was resumed.
 	Weight int
 	Token  token.Token
 }

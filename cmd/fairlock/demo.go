@@ -17,9 +17,9 @@ import (
 )
 
 const demoHelp = `Several clients, each with several workers, contend for one lock. One client crashes while it holds the lock, another
-while it waits. Then a judge, which goes by nothing but what the clients saw, says whether no more was held at a time
-than there is, in the order of arrival: of a mutex by one, of a semaphore by as many as its permits suffice for, of a
-read-write lock (rw) by one who writes or by those who read.
+while it waits. Then a judge, which goes by nothing but what the clients saw, says whether the lock was ever held by more
+than it allows (a mutex: one; a semaphore: its permits; rw: one writer, or readers), and whether anybody was served out
+of order.
 
 Without --redis, the server is in memory and the clients share this process: nothing needs to be installed. With it,
 each client is a process of its own and a crash is a SIGKILL. Each run uses a new lock, and leaves no more on the server

@@ -39,7 +39,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "fairlock",
-		Short:         "A strict-FIFO distributed lock on Redis",
+		Short:         "Strict-FIFO distributed locks on Redis",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,
