@@ -64,7 +64,7 @@ func (d director) crashWaiters(ctx context.Context, victim, keeper player) error
 		return err
 	}
 	sleep(ctx, 2*d.cfg.Hold) // the victim's workers are done resting
-	d.rec.remark(d.cast.short(victim.name()) + " dies while its workers wait")
+	d.rec.remark(d.cast.short(victim.name()) + " dies while its workers wait; what they are handed all the same, they keep for the rest of their patience")
 	victim.crash()
 	sleep(ctx, pause)
 	keeper.letGo()

@@ -71,7 +71,7 @@ func shared(c Contest, waiters int) scene {
 func TestPictureShowsWhatIsShared(t *testing.T) {
 	for c, wants := range map[Contest][]string{
 		{Kind: Semaphore, Permits: 7}: {"semaphore · 4 clients", "6 of 7 permits in use", "×2  fence 1795185103557506", "over-issues", "×3   70ms", "×2 1795185103557506"},
-		{Kind: RW}:                    {"read-write lock", "6 read", "R   fence", "writer overlaps", "W    70ms"},
+		{Kind: RW}:                    {"read-write lock", "6 readers", "R   fence", "writer overlaps", "W    70ms"},
 	} {
 		picture := shared(c, 3).draw(80, 24)
 		for _, want := range append(wants, "the last 2 of 5 holders", "HOLDERS", "held 40ms", "client-4") {
@@ -80,7 +80,7 @@ func TestPictureShowsWhatIsShared(t *testing.T) {
 	}
 	writer := shared(Contest{Kind: RW}, 0)
 	writer.state.Used, writer.state.Holder.Writer, writer.state.Holders[0].Writer = 1, true, true
-	require.Contains(t, writer.draw(80, 24), "1 writes")
+	require.Contains(t, writer.draw(80, 24), "1 writer")
 }
 
 func TestPictureFitsTheTerminal(t *testing.T) {

@@ -25,7 +25,7 @@ func (c *cast) summary(cfg Config, v judge.Verdict, took time.Duration, err erro
 	row("fences not growing", flag(v.Regressions))
 	row("leases lost", strconv.Itoa(v.Lost))
 	row("peak", cfg.peak(v))
-	row("hand-off", spreadText(v.HandOff)+quiet.Render("   Unlock called → Lock of the next in line returned"))
+	row("hand-off", spreadText(v.HandOff)+quiet.Render("   from Unlock until the next in line is in"))
 	row("wait", spreadText(v.Wait)+quiet.Render("   Lock called → Lock returned"))
 	for _, crash := range v.Crashes {
 		row(c.short(crash.Client)+" died", cfg.epitaph(crash)+"; "+cfg.cost(crash))

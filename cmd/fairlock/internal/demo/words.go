@@ -108,9 +108,9 @@ func (c Contest) inUse(s fairlock.State) string {
 	case c.Kind == Semaphore:
 		return fmt.Sprintf("%d of %s in use", s.Used, plural(c.Permits, "permit"))
 	case s.Holder.Writer:
-		return "1 writes"
+		return "1 writer"
 	default:
-		return fmt.Sprintf("%d read", s.Used)
+		return plural(s.Used, "reader")
 	}
 }
 
