@@ -2,7 +2,10 @@ package fairlock_test
 
 import (
 	"context"
+	"errors"
+	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 // stall holds up the first two scripts or pipelines of them that a go-redis client sends, and counts.
@@ -103,4 +108,131 @@ func TestCallsGoTogetherAndNotBehindOnesThatHang(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, left)
 	})
+}
+
+// What Redis says when it refuses a connection reaches all whose calls should have gone over it.
+func TestARefusedConnectionIsNoStrangeReply(t *testing.T) {
+	options := redistest.Start(t).Options()
+	options.CredentialsProvider = func() (string, string) { return "nobody", "wrong" }
+	options.MaxRetries = -1
+	rdb := redis.NewClient(options)
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := newClient(t, rdb, fairlock.Config{})
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			_, err := c.Mutex(strconv.Itoa(i)).TryLock(within(t, soon))
+			assert.True(t, err != nil && strings.Contains(err.Error(), "WRONGPASS") && !errors.Is(err, lua.ErrReply), err)
+		})
+	}
+	all.Wait()
+}
+
+func TestCloseDoesNotTryForEachWaiterIfRedisHangs(t *testing.T) {
+	const waiters, timeout = 40, 300 * time.Millisecond
+	s := redistest.Start(t)
+	link := redistest.NewLink(t, s)
+	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: link.Addr(), ReadTimeout: timeout, MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c, other := newClient(t, rdb, fairlock.Config{}), newClient(t, s.Client(), fairlock.Config{})
+	lock(t, other.Mutex("x"))
+	var all sync.WaitGroup
+	for range waiters {
+		all.Go(func() {
+			_, err := c.Mutex("x").Lock(within(t, 3*soon))
+			assert.ErrorIs(t, err, fairlock.ErrClosed)
+		})
+	}
+	queued(t, other.Mutex("x"), waiters)
+	link.Hang()
+	start := time.Now()
+	require.NoError(t, c.Close())
+	assert.Less(t, time.Since(start), waiters*timeout/2)
+	all.Wait()
+	link.Mend()
+}
+
+// slow is a connection on which every answer takes a while, but no longer than its deadline.
+type slow struct {
+	net.Conn
+	by  time.Duration
+	end atomic.Int64 // Unix ns; 0: none
+}
+
+func (s *slow) Read(b []byte) (int, error) {
+	d := s.by
+	if end := s.end.Load(); end != 0 {
+		d = min(d, time.Until(time.Unix(0, end)))
+	}
+	time.Sleep(d)
+	return s.Conn.Read(b)
+}
+
+func (s *slow) SetReadDeadline(t time.Time) error {
+	s.end.Store(0)
+	if !t.IsZero() {
+		s.end.Store(t.UnixNano())
+	}
+	return s.Conn.SetReadDeadline(t)
+}
+
+func (s *slow) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
+
+func slowly(t *testing.T, s *redistest.Server, by time.Duration, cfg fairlock.Config) *fairlock.Client {
+	t.Helper()
+	options := s.Options()
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, s.Network(), s.Addr())
+		return &slow{Conn: conn, by: by}, err
+	}
+	rdb := redis.NewClient(options)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return newClient(t, rdb, cfg)
+}
+
+// A new connection takes several round trips before the first command.
+func TestLockReturnsWithItsContextThoughConnectingIsSlow(t *testing.T) {
+	s := redistest.Start(t)
+	best := time.Hour // of some, for the machine may be slow, too
+	for range 5 {
+		ctx := within(t, 5*time.Millisecond)
+		_, err := slowly(t, s, 40*time.Millisecond, fairlock.Config{}).Mutex("x").Lock(ctx)
+		end, _ := ctx.Deadline()
+		best = min(best, time.Since(end))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	assert.Less(t, best, 100*time.Millisecond)
+}
+
+// Who knows of its grant and only waits for its turn to ask is not called deaf.
+func TestAWaiterAtTheGateHasNotLostItsWakeUp(t *testing.T) {
+	const readers = 200
+	s := redistest.Start(t)
+	var events journal
+	c := slowly(t, s, 20*time.Millisecond, fairlock.Config{
+		NoRenewal: true, TTL: soon, WaiterTTL: 300 * time.Millisecond, Trace: events.trace(),
+	})
+	other := newClient(t, s.Client(), fairlock.Config{})
+	write, err := other.RWMutex("x").Lock(within(t, soon))
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for range readers {
+		all.Go(func() {
+			lease, err := c.RWMutex("x").RLock(within(t, 3*soon))
+			if assert.NoError(t, err) {
+				assert.NoError(t, lease.Unlock(context.Background()))
+			}
+		})
+	}
+	require.Eventually(t, func() bool {
+		s, err := other.RWMutex("x").Inspect(context.Background())
+		return err == nil && s.Waiting == readers
+	}, soon, time.Millisecond)
+	time.Sleep(1200 * time.Millisecond) // a subscription that is younger is not blamed
+	require.NoError(t, write.Unlock(context.Background()))
+	all.Wait()
+	assert.Zero(t, events.count("wake lost"))
+	assert.Zero(t, events.count("listening ok=false"))
 }

@@ -77,21 +77,24 @@ func (w *waiter) wait(ctx context.Context) (*Lease, error) {
 // request asks Redis once. It returns a lease, or nil and no error if it is to wait, or was granted a lease that is
 // over already (a pause of this process): then it is to ask again.
 func (w *waiter) request(ctx context.Context, try bool) (*Lease, error) {
+	w.setAsking(true) // also while it waits for its turn
+	defer w.setAsking(false)
 	gate := w.gate()
 	if err := gate.open(ctx, w.client); err != nil {
 		return nil, err
 	}
 	heard := w.client.ear.ups()
-	w.setAsking(true)
-	defer w.setAsking(false)
 	ask := lua.Ask{Token: w.token.Token, TTL: w.ttl, Patience: w.client.cfg.WaiterTTL, Bound: w.maxWaiters, Ticket: w.ticket, Try: try, Weight: w.weight}
 	if w.ticket != 0 {
 		ask.Bound = 0 // it has been let in before
 	}
 	w.sent.Add(1)
 	sent := w.client.clock.Now()
-	r := await(ctx, w.client, 0, func(ctx context.Context, rdb redis.Scripter) (lua.Answer, error) {
-		return w.redis.Via(rdb).Acquire(ctx, ask)
+	r := await(ctx, w.client, 0, func(ctx context.Context, rdb redis.Scripter) (a lua.Answer, err error) {
+		for again := true; again; again = err == nil && a.Outcome == lua.Busy && a.More { // busy with the dead
+			a, err = w.redis.Via(rdb).Acquire(ctx, ask)
+		}
+		return a, err
 	}, func() {
 		gate.shut()
 		w.sent.Done()

@@ -97,8 +97,11 @@ func (b *batcher) send(batch []command) {
 	for i, cmd := range batch {
 		sent[i] = cmd.send(pipe)
 	}
-	_, _ = pipe.Exec(b.client.life) // each command has its own error
+	_, err := pipe.Exec(b.client.life) // each command has its own error
 	for i, cmd := range batch {
+		if err != nil && sent[i].Err() == nil && sent[i].Val() == nil {
+			sent[i].SetErr(err) // or none of them, if Redis has refused the connection
+		}
 		cmd.done(sent[i])
 	}
 }

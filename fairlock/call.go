@@ -29,7 +29,8 @@ func await[T any](
 	var doubt bool
 	if c.direct.alone(limit) {
 		start := c.clock.Now()
-		short, cancel := context.WithTimeout(ctx, quick) // for dialling, or waiting for a connection
+		// The end of ctx would cost the connection, so it has to wait for so long.
+		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), quick)
 		value, err := call(short, c.direct.rdb)
 		cancel()
 		if err == nil || refused(err) {

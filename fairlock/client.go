@@ -39,6 +39,7 @@ type Client struct {
 	batcher batcher
 	idle    chan func()  // to workers that wait for work
 	spare   atomic.Int32 // such workers
+	mute    atomic.Bool  // the client is closed, and Redis does not answer: nobody else tries to leave
 
 	mu      sync.Mutex
 	closed  bool                    // guarded by mu

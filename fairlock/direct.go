@@ -37,7 +37,9 @@ func (d *direct) limit(rdb Redis) {
 		timeout = min(timeout, own)
 	}
 	d.rdb = plain.WithTimeout(timeout)
-	d.rdb.Options().MaxRetries = 0 // a copy, not the user's
+	options := d.rdb.Options() // a copy, not the user's
+	options.MaxRetries = 0
+	options.ContextTimeoutEnabled = true // for all round trips of a call together: a new connection has several
 }
 
 // alone reports whether a call may be made directly. The caller has counted it in calls.

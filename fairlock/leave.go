@@ -3,6 +3,8 @@ package fairlock
 import (
 	"context"
 	"time"
+
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 // grace is how long a Lock whose ctx has ended waits for Redis to forget the waiter; then it returns all the same.
@@ -35,8 +37,8 @@ func (w *waiter) forget() {
 }
 
 // leave takes it out of the queue, and gives back what it was granted in the meantime. It waits for its question that
-// is still under way, and tries for as long as Redis could remember it, or once if the client is closed. A question
-// that may arrive later still is refused then.
+// is still under way, and tries for as long as Redis could remember it, or once if the client is closed; then the first
+// who gets no answer speaks for all. A question that may arrive later still is refused then.
 func (w *waiter) leave() {
 	ctx := context.WithoutCancel(w.client.life)
 	until := w.client.clock.Now().Add(max(w.ttl, w.client.cfg.WaiterTTL))
@@ -45,7 +47,13 @@ func (w *waiter) leave() {
 	for {
 		gate := w.gate()
 		gate <- struct{}{}
-		h, err := w.redis.Leave(ctx, w.token, w.ttl, w.client.burial(w.token))
+		h, err := lua.Handover{}, ErrClosed
+		if !w.client.mute.Load() {
+			h, err = w.redis.Leave(ctx, w.token, w.ttl, w.client.burial(w.token))
+		}
+		if err != nil && !refused(err) && w.client.life.Err() != nil {
+			w.client.mute.Store(true)
+		}
 		gate.shut()
 		if err == nil {
 			w.client.settle(w.lock, h)

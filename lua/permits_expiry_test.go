@@ -289,6 +289,27 @@ func TestTheLastOneLeavesNothingButTheFence(t *testing.T) {
 	})
 }
 
+// Nobody waits, so nobody carries on: who tries is told that there is more, and tries again.
+func TestWhoTriesAfterAThousandDeadIsToldToTryAgain(t *testing.T) {
+	t.Parallel()
+	w := memory(t).asSemaphore(2500)
+	began := w.freeze()
+	ones := make([]int, 2500)
+	for i := range ones {
+		ones[i] = 1
+	}
+	w.hold(ones...)
+	w.mini.SetTime(began.Add(ttl + time.Millisecond))
+	assert.Equal(t, []int{0, 2500}, []int{w.inspect(1).Used, w.inspect(1).Capacity}, "used, of")
+	ask := lua.Ask{Weight: 2500, Try: true}
+	for range 2 {
+		answer := w.acquire(ask)
+		assert.Equal(t, lua.Busy, answer.Outcome)
+		assert.True(t, answer.More)
+	}
+	assert.Equal(t, lua.Granted, w.acquire(ask).Outcome)
+}
+
 // The queue of the dead expires as a whole while somebody holds: nobody drops them one by one.
 func TestWhatTheDeadWantedIsForgottenWithThem(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,9 @@ local mine
 for _, g in ipairs(grants) do
   if g[1] == token then mine = g[2] else tell(g) end
 end
-if not mine and state == 'empty' and fits(token) then mine = grant(token, ttl) end
+if not mine and state == 'empty' then
+  if fits(token) then mine = grant(token, ttl) elseif unswept() then state = 'more' end
+end
 if mine then return { 'granted', mine, state } end
 if patience == 0 then return { 'busy', state } end
 

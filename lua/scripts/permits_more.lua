@@ -8,24 +8,29 @@ local wanted = {} -- what the asker wants
 
 local function holds(token) return tonumber(call('ZSCORE', permits, token) or 0) > now end
 
+local function weights(tokens)
+  local sum = 0
+  for _, record in ipairs(call('HMGET', holders, unpack(tokens))) do
+    sum = sum + tonumber(string.match(record or '', '^(%d+) ') or 0)
+  end
+  return sum
+end
+
 -- Takes back what these hold. It belongs together: whoever comes later finds nothing to take back.
 local function dropthese(tokens)
   if #tokens == 0 then return end
-  local weights = 0
-  for _, record in ipairs(call('HMGET', holders, unpack(tokens))) do
-    weights = weights + tonumber(string.match(record or '', '^(%d+) ') or 0)
-  end
+  local back = weights(tokens)
   call('ZREM', permits, unpack(tokens))
   call('HDEL', holders, unpack(tokens))
-  if weights > 0 then call('HINCRBY', holders, 'used', -weights) end
-  if used then used = used - weights end
+  if back > 0 then call('HINCRBY', holders, 'used', -back) end
+  if used then used = used - back end
 end
 
 local function drop(token) dropthese({ token }) end
 
 -- Holdings whose leases have ended and that nobody has given back.
-local function expired()
-  return call('ZRANGEBYSCORE', permits, '-inf', digits(now), 'LIMIT', 0, SWEEP_HOLDERS)
+local function expired(from)
+  return call('ZRANGEBYSCORE', permits, '-inf', digits(now), 'LIMIT', from, SWEEP_HOLDERS)
 end
 
 -- Reads size and used. Keys can be lost: if nobody holds anything nothing is used, whatever is written; if somebody
@@ -41,7 +46,7 @@ end
 -- back first.
 local function vacant()
   if not used then
-    local over = expired()
+    local over = expired(0)
     dropthese(over)
     partly = #over == SWEEP_HOLDERS
     look()

@@ -74,10 +74,12 @@ local function kept() return { permits, holders, wants } end
 
 local function count()
   look()
-  for _, token in ipairs(expired()) do
-    local weight = holding(token)
-    used = used - weight
-  end
+  local from = 0
+  repeat
+    local over = expired(from)
+    if #over > 0 then used = used - weights(over) end
+    from = from + #over
+  until #over < SWEEP_HOLDERS
   return math.min(used, size), size
 end
 
