@@ -6,10 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 func TestReadersGoTogetherAWriterAloneAndNobodyPassesAnybody(t *testing.T) {
@@ -134,4 +138,27 @@ func TestWritersAreAloneReadersAreNotAndNobodyIsPassed(t *testing.T) {
 		assert.Greater(t, most.Load(), int64(1), "readers were never together")
 		assert.Zero(t, state(t, readWrite(b.client(t, fairlock.Config{}))).Used)
 	})
+}
+
+// The leases of a crowd have ended and nobody waits: who tries takes back more of them than one call may.
+func TestTryLockGetsInAfterACrowdThatCrashed(t *testing.T) {
+	const crowd, ttl = 2500, time.Minute
+	m := miniredis.RunT(t)
+	m.ClockTTL(true)
+	began := time.Now()
+	m.SetTime(began)
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	for range crowd {
+		reader, err := token.New("crashed")
+		require.NoError(t, err)
+		answer, err := lua.RWMutex(rdb, "fairlock", "x").Acquire(t.Context(), lua.Ask{Token: reader, TTL: ttl, Weight: 1, Try: true})
+		require.NoError(t, err)
+		require.Equal(t, lua.Granted, answer.Outcome)
+	}
+	m.SetTime(began.Add(ttl + time.Millisecond))
+	require.True(t, m.Exists("fairlock:{x}:rw:permits"))
+	lease, err := newClient(t, rdb, fairlock.Config{}).RWMutex("x").TryLock(within(t, soon))
+	require.NoError(t, err)
+	require.NoError(t, lease.Unlock(context.Background()))
 }

@@ -91,9 +91,12 @@ func (w *waiter) request(ctx context.Context, try bool) (*Lease, error) {
 	w.sent.Add(1)
 	sent := w.client.clock.Now()
 	r := await(ctx, w.client, 0, func(ctx context.Context, rdb redis.Scripter) (a lua.Answer, err error) {
+		resent := false
 		for again := true; again; again = err == nil && a.Outcome == lua.Busy && a.More { // busy with the dead
 			a, err = w.redis.Via(rdb).Acquire(ctx, ask)
+			resent = resent || a.Resent
 		}
+		a.Resent = resent
 		return a, err
 	}, func() {
 		gate.shut()
