@@ -3,6 +3,7 @@ package lua
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -46,21 +47,38 @@ func next[T any](r *reader) (v T) {
 }
 
 func (r *reader) text() string { return next[string](r) }
-func (r *reader) integer() int { return int(next[int64](r)) }
 func (r *reader) list() []any  { return next[[]any](r) }
+
+// count reads how many there are, which is no fewer than least.
+func (r *reader) count(least int) int {
+	n := next[int64](r)
+	if r.err == nil && (n < int64(least) || int64(int(n)) != n) {
+		r.err = fmt.Errorf("want a count from %d, have %d", least, n)
+	}
+	return int(n)
+}
 
 // more reads the state of a queue.
 func (r *reader) more() bool { return r.text() == "more" }
 
-// number reads what is sent as text to stay exact.
+// number reads what is sent as text to stay exact. The scripts count up to 2^53, and so does everybody.
 func (r *reader) number() uint64 {
 	s := r.text()
 	if r.err != nil {
 		return 0
 	}
-	n, err := strconv.ParseUint(s, 10, 64)
+	n, err := strconv.ParseUint(s, 10, 53)
 	if err != nil {
 		r.err = err
+	}
+	return n
+}
+
+// positive reads a number that is not 0: a fence, a ticket, a capacity.
+func (r *reader) positive() uint64 {
+	n := r.number()
+	if r.err == nil && n == 0 {
+		r.err = errors.New("want a number that is not 0")
 	}
 	return n
 }
@@ -77,7 +95,25 @@ func (r *reader) token() token.Token {
 	return t
 }
 
-func (r *reader) duration() time.Duration { return time.Duration(next[int64](r)) * time.Millisecond }
+func (r *reader) duration() time.Duration {
+	ms := next[int64](r)
+	if r.err == nil && (ms > longest || ms < -longest) {
+		r.err = fmt.Errorf("%d ms", ms)
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// longest is the most milliseconds that a time.Duration can hold.
+const longest = math.MaxInt64 / int64(time.Millisecond)
+
+// given reads how long a grant lasts.
+func (r *reader) given() time.Duration {
+	d := r.duration()
+	if r.err == nil && d <= 0 {
+		r.err = fmt.Errorf("given for %v", d)
+	}
+	return d
+}
 
 func (r *reader) moment() time.Time { return time.UnixMicro(int64(r.number())) }
 
@@ -107,16 +143,16 @@ func each[T any](r *reader, read func(*reader) T) []T {
 func readAnswer(r *reader) (a Answer) {
 	switch kind := r.text(); kind {
 	case "granted":
-		a.Outcome, a.Fence, a.More = Granted, r.number(), r.more()
+		a.Outcome, a.Fence, a.More = Granted, r.positive(), r.more()
 	case "queued":
 		a.Outcome = Queued
-		a.Ticket, a.Position, a.Fence, a.Helps = Ticket(r.number()), r.integer(), r.number(), r.duration()
+		a.Ticket, a.Position, a.Fence, a.Helps = Ticket(r.positive()), r.count(1), r.number(), r.duration()
 	case "busy":
 		a.Outcome, a.More = Busy, r.more()
 	case "full":
-		a.Outcome, a.Position = Full, r.integer()
+		a.Outcome, a.Position = Full, r.count(1)
 	case "capacity":
-		a.Outcome, a.Capacity = Capacity, int(r.number())
+		a.Outcome, a.Capacity = Capacity, int(r.positive())
 	default:
 		r.unknown(kind)
 	}
@@ -130,14 +166,14 @@ func (r *reader) unknown(kind string) {
 }
 
 func readHandover(r *reader) (h Handover) {
-	h.Released = r.integer() == 1
+	h.Released = r.count(0) == 1
 	h.More = r.more()
 	h.Grants = each(r, readGrant)
 	return h
 }
 
 func readGrant(r *reader) Grant {
-	return Grant{Token: r.token(), Fence: r.number(), Given: r.duration()}
+	return Grant{Token: r.token(), Fence: r.positive(), Given: r.given()}
 }
 
 // ParseGrant reads the message on a wake channel: token, fence and milliseconds, separated by spaces.
@@ -154,7 +190,7 @@ func ParseGrant(message string) (Grant, error) {
 func readRenewal(r *reader) uint64 {
 	switch kind := r.text(); kind {
 	case "renewed":
-		return r.number()
+		return r.positive()
 	case "lost":
 	default:
 		r.unknown(kind)
@@ -167,7 +203,7 @@ var states = map[string]State{"gone": Gone, "queued": Waiting, "granted": Holdin
 // readPulse reads the reply to a beat of n tokens.
 func readPulse(n int) func(*reader) Pulse {
 	return func(r *reader) Pulse {
-		p := Pulse{Fence: r.number(), Best: r.integer() - 1, Helps: r.duration()}
+		p := Pulse{Fence: r.number(), Best: r.count(0) - 1, Helps: r.duration()}
 		for _, item := range r.list() {
 			text, _ := item.(string)
 			state, ok := states[text]
@@ -187,12 +223,12 @@ func readSnapshot(r *reader) Snapshot {
 	return Snapshot{
 		Now:      r.moment(),
 		Fence:    r.number(),
-		Used:     r.integer(),
-		Capacity: r.integer(),
-		Holders:  each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration(), r.integer()} }),
-		Waiting:  r.integer(),
+		Used:     r.count(0),
+		Capacity: r.count(0),
+		Holders:  each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration(), r.count(0)} }),
+		Waiting:  r.count(0),
 		Waiters: each(r, func(r *reader) Waiter {
-			return Waiter{r.text(), Ticket(r.number()), r.moment(), r.integer()}
+			return Waiter{r.text(), Ticket(r.number()), r.moment(), r.count(1)}
 		}),
 	}
 }

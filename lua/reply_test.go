@@ -2,7 +2,7 @@ package lua_test
 
 import (
 	"errors"
-	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -64,12 +64,14 @@ func spoiled(good []any) (bad []any) {
 		case int64:
 			put("1")
 			put([]any{had})
+			put(int64(math.MinInt64))
 		case string:
 			put(int64(1))
 			put([]any{had})
 			if had != anyText {
 				put("")
 				put(" " + had)
+				put("9007199254740992") // 2^53
 			}
 		}
 	}
@@ -131,23 +133,4 @@ func TestParseGrantReadsNothingElse(t *testing.T) {
 		_, err := lua.ParseGrant(bad)
 		assert.ErrorIs(t, err, lua.ErrReply, "%q", bad)
 	}
-}
-
-func FuzzParseGrant(f *testing.F) {
-	who := numbered("c", 1).Text()
-	for _, seed := range []string{who + " 1 2", who + " 1 -2", "", " ", "\x00", who, who + " " + who + " " + who, "1 2 3"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, message string) {
-		g, err := lua.ParseGrant(message)
-		if err != nil {
-			require.ErrorIs(t, err, lua.ErrReply)
-			require.Equal(t, lua.Grant{}, g)
-			return
-		}
-		require.Contains(t, message, g.Token.Text())
-		again, err := lua.ParseGrant(fmt.Sprintf("%s %d %d", g.Token.Text(), g.Fence, g.Given.Milliseconds()))
-		require.NoError(t, err)
-		require.Equal(t, g, again)
-	})
 }

@@ -1,7 +1,8 @@
 // Package token identifies acquisitions: one token is one call of Lock, from its first request until its lease ends.
 //
 // A token names who is in the queue and who owns the lock, and whoever has its text can release that lock. It
-// therefore prints itself redacted, with fmt and with log/slog alike; Text gives the whole.
+// therefore prints itself redacted, with fmt and with log/slog alike; Text gives the whole. (In an unexported field of a
+// struct that is printed as a whole, fmt asks no method: there it shows.)
 package token
 
 import (
@@ -26,7 +27,10 @@ var ErrMalformed = errors.New("malformed token")
 // token of every waiter, and up to a client id of 21 bytes a waiter then costs less than 285 bytes there.
 var encoding = base64.RawURLEncoding.Strict()
 
-const randomLen = 22
+const (
+	randomBytes = 16
+	randomLen   = 22 // in base64url
+)
 
 // Token is the random identity of one acquisition. Tokens are comparable with ==, which suits map keys and tests;
 // use Equal where a stranger supplies one of the two. The zero Token is no token.
@@ -59,7 +63,8 @@ func Parse(text string) (Token, error) {
 	if err := CheckClient(text[:n]); err != nil {
 		return Token{}, err
 	}
-	if _, err := encoding.DecodeString(text[n+1:]); err != nil {
+	// The decoder skips line ends, so that fewer bits would do.
+	if bits, err := encoding.DecodeString(text[n+1:]); err != nil || len(bits) != randomBytes {
 		return Token{}, fmt.Errorf("%w: the random part is not base64url", ErrMalformed)
 	}
 	return Token{text}, nil
@@ -104,6 +109,15 @@ func (t Token) String() string {
 		return "(no token)"
 	}
 	return t.text[:len(t.text)-randomLen+4] + "…"
+}
+
+// Format prints the same as String or GoString, whatever the verb: with one that is not for text, fmt would look into t.
+func (t Token) Format(f fmt.State, verb rune) {
+	if verb == 'v' && f.Flag('#') {
+		_, _ = io.WriteString(f, t.GoString())
+		return
+	}
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), t.String())
 }
 
 // GoString returns the same as String, so that %#v is as safe as %v.
