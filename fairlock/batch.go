@@ -2,7 +2,6 @@ package fairlock
 
 import (
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -54,7 +53,7 @@ func (b *batcher) add(cmd command) {
 // run sends one batch after the other until nothing waits, or one of them was late: then others go on.
 func (b *batcher) run() {
 	late := false // guarded by mu
-	timer := time.AfterFunc(quick, func() {
+	giveUp := func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if late {
@@ -66,14 +65,13 @@ func (b *batcher) run() {
 		} else {
 			b.batches--
 		}
-	})
-	defer timer.Stop()
+	}
 	for {
 		b.mu.Lock()
 		n := min(len(b.waiting), mostBatched)
 		if late || n == 0 {
 			if !late {
-				late = true // the timer has nothing left to do
+				late = true // a timer that was not stopped in time has nothing left to do
 				b.batches--
 			}
 			b.mu.Unlock()
@@ -82,8 +80,9 @@ func (b *batcher) run() {
 		batch := b.waiting[:n:n]
 		b.waiting = b.waiting[n:]
 		b.mu.Unlock()
-		timer.Reset(quick)
+		timer := b.client.clock.AfterFunc(quick, giveUp)
 		b.send(batch)
+		timer.Stop()
 	}
 }
 

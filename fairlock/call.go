@@ -27,17 +27,17 @@ func await[T any](
 	s.open.Store(1)
 	c.direct.calls.Add(1)
 	var doubt bool
-	if c.direct.alone(limit) {
+	if c.alone(limit) {
 		start := c.clock.Now()
 		// The end of ctx would cost the connection, so it has to wait for so long.
-		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), quick)
+		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), quick) //nolint:forbidigo // a socket's, see direct
 		value, err := call(short, c.direct.rdb)
 		cancel()
 		if err == nil || refused(err) {
 			return reply[T]{value, err, false}
 		}
 		doubt = true
-		c.direct.slow()
+		c.slow()
 		if limit > 0 {
 			limit = max(limit-c.clock.Now().Sub(start), time.Millisecond)
 		}

@@ -69,7 +69,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 		leases:  map[*Lease]struct{}{},
 	}
 	c.idle = make(chan func())
-	c.direct.limit(rdb)
+	c.direct.limit(rdb, c.clock)
 	plain, _ := rdb.(*redis.Client)
 	c.batcher = batcher{client: c, plain: plain}
 	c.life, c.end = context.WithCancelCause(context.Background())

@@ -25,7 +25,8 @@ const (
 	MaxNamespace     = 256                   // bytes
 )
 
-// Clock tells the library the time. The system's is the default; a test may bring its own: a type with the methods
+// Clock tells the library the time; it knows it from nowhere else. The system's is the default. A test may take one of
+// package fairlocktest, or bring its own: a type with the methods
 //
 //	Now() time.Time
 //	AfterFunc(d time.Duration, f func()) fairlock.Timer
@@ -70,7 +71,8 @@ type Config struct {
 	// Trace gets called back as things happen.
 	Trace *Trace
 
-	// Clock is the time that leases, beats and retries go by. Default: the system's.
+	// Clock is the time that everything goes by here: leases, beats, retries, limits. (go-redis's own timeouts go by
+	// that of its connections, which is the system's.) With another one than the system's, calls are somewhat slower. Default: the system's.
 	Clock Clock
 }
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
 )
 
 const (
@@ -21,15 +23,16 @@ const (
 // call, a direct one has a short limit of its own; when it is over, the call is made again, in another goroutine. All
 // scripts can bear that.
 type direct struct {
-	rdb   *redis.Client // with the limit; nil if the client cannot be limited
-	calls atomic.Int32  // under way, direct or not
-	until atomic.Int64  // Unix nanoseconds before which no call is made directly
+	rdb   *redis.Client             // with the limit; nil if the client cannot be limited
+	calls atomic.Int32              // under way, direct or not
+	until atomic.Pointer[time.Time] // before which no call is made directly; nil: there is no such time
 }
 
-// limit prepares for direct calls on a plain client. Others (cluster, ring, wrappers) are left as they are.
-func (d *direct) limit(rdb Redis) {
+// limit prepares for direct calls on a plain client. Others (cluster, ring, wrappers) are left as they are. So is one
+// that goes by a clock of its user's: the limit is a socket's, and those know the system's time only.
+func (d *direct) limit(rdb Redis, clk Clock) {
 	plain, ok := rdb.(*redis.Client)
-	if !ok {
+	if _, system := clk.(clock.System); !ok || !system {
 		return
 	}
 	timeout := quick
@@ -43,13 +46,17 @@ func (d *direct) limit(rdb Redis) {
 }
 
 // alone reports whether a call may be made directly. The caller has counted it in calls.
-func (d *direct) alone(limit time.Duration) bool {
+func (c *Client) alone(limit time.Duration) bool {
+	d := &c.direct
 	if d.rdb == nil || d.calls.Load() != 1 || limit > 0 && limit < patient {
 		return false
 	}
 	until := d.until.Load()
-	return until == 0 || time.Now().UnixNano() > until
+	return until == nil || c.clock.Now().After(*until)
 }
 
 // slow notes that Redis or the way to it is slow.
-func (d *direct) slow() { d.until.Store(time.Now().Add(wary).UnixNano()) }
+func (c *Client) slow() {
+	until := c.clock.Now().Add(wary)
+	c.direct.until.Store(&until)
+}

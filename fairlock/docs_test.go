@@ -34,12 +34,21 @@ func TestTheReadmesCodeIsTrue(t *testing.T) {
 	for line := range strings.Lines(kinds) {
 		assert.Contains(t, body(t, read(t, "example_permits_test.go"), "Example_kinds"), line)
 	}
-	assert.Contains(t, read(t, "synctest_example_test.go"), test)
+	assert.Contains(t, read(t, "../fairlocktest/example_test.go"), test)
 	assert.Equal(t, body(t, read(t, "example_test.go"), "Example"), body(t, program, "main"))
 	assert.LessOrEqual(t, strings.Count(body(t, program, "main"), "\n"), 15, "the first program must stay short")
 
 	want := regexp.MustCompile(`fmt\.Println\("(.*)"\)`).FindStringSubmatch(program)[1]
 	assert.Equal(t, want+"\n", run(t, program))
+}
+
+// Every Go text of docs/testing.md stands word for word in an example.
+func TestTheCodeOfTestingIsTrue(t *testing.T) {
+	blocks := goBlock.FindAllStringSubmatch(read(t, "../docs/testing.md"), -1)
+	require.Len(t, blocks, 5)
+	for _, block := range blocks {
+		assert.Contains(t, read(t, "../fairlocktest/example_test.go"), block[1])
+	}
 }
 
 // The ACL line of docs/operating.md has the commands that the scripts use, and no others.
@@ -151,7 +160,7 @@ func TestEveryLogLineIsExplained(t *testing.T) {
 // The tests that docs/promises.md names as evidence exist.
 func TestEveryPromiseNamesATest(t *testing.T) {
 	tests := map[string]bool{}
-	for _, pattern := range []string{"../*_test.go", "../*/*_test.go", "../internal/*/*_test.go"} {
+	for _, pattern := range []string{"../*_test.go", "../*/*_test.go", "../internal/*/*_test.go", "../chaos/*/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, file := range files {

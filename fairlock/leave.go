@@ -28,11 +28,12 @@ func (w *waiter) forget() {
 		defer close(done)
 		w.leave()
 	})
-	timer := time.NewTimer(grace)
+	over := make(chan struct{})
+	timer := w.client.clock.AfterFunc(grace, func() { close(over) })
 	defer timer.Stop()
 	select {
 	case <-done:
-	case <-timer.C:
+	case <-over:
 	}
 }
 

@@ -84,3 +84,15 @@ func (l Lock) run(ctx context.Context, script *redis.Script, args ...any) ([]any
 	}
 	return reply, nil
 }
+
+// Load has Redis know all scripts beforehand.
+func Load(ctx context.Context, rdb redis.Scripter) error {
+	for _, k := range []kind{mutex, permits} {
+		for _, s := range []*redis.Script{k.acquire, k.release, k.leave, k.renew, k.beat, k.forceRelease, k.inspect} {
+			if err := s.Load(ctx, rdb).Err(); err != nil {
+				return err
+			}
+		}
+	}
+	return typesScript.Load(ctx, rdb).Err()
+}

@@ -35,10 +35,8 @@ func (c *Fake) AfterFunc(d time.Duration, f func()) Timer {
 // Advance moves the clock and makes the calls that fall due on the way, in their order and each at its own moment,
 // in the caller's goroutine. It returns when they have returned.
 func (c *Fake) Advance(d time.Duration) {
-	c.mu.Lock()
-	end := c.now.Add(d)
-	c.mu.Unlock()
-	for call := c.next(end); call != nil; call = c.next(end) {
+	end := c.Now().Add(d)
+	for call := c.Next(end); call != nil; call = c.Next(end) {
 		call()
 	}
 }
@@ -51,8 +49,9 @@ func (c *Fake) Jump(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// next takes out the earliest call due until end and moves the clock to it, or to end if there is none.
-func (c *Fake) next(end time.Time) func() {
+// Next takes out the earliest call due until end, moves the clock to its moment and returns it, or moves the clock to
+// end and returns nil if there is none. It never moves the clock back.
+func (c *Fake) Next(end time.Time) func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var first *fakeTimer
@@ -61,12 +60,14 @@ func (c *Fake) next(end time.Time) func() {
 			first = t
 		}
 	}
-	if first == nil {
-		c.now = end
-		return nil
+	if first != nil {
+		end = first.at
 	}
-	if first.at.After(c.now) {
-		c.now = first.at
+	if end.After(c.now) {
+		c.now = end
+	}
+	if first == nil {
+		return nil
 	}
 	c.remove(first)
 	return first.call
