@@ -1,0 +1,238 @@
+package proxy_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/chaos/internal/proxy"
+)
+
+const soon = 10 * time.Second
+
+// server answers everything with itself, and remembers it.
+type server struct {
+	addr string
+
+	mu   sync.Mutex
+	cond *sync.Cond
+	got  bytes.Buffer // guarded by mu
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{addr: filepath.Join(t.TempDir(), "s")}
+	s.cond = sync.NewCond(&s.mu)
+	listener, err := net.Listen("unix", s.addr)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		all.Wait()
+	})
+	all.Go(func() {
+		for conn, err := listener.Accept(); err == nil; conn, err = listener.Accept() {
+			all.Go(func() { s.serve(conn) })
+		}
+	})
+	return s
+}
+
+func (s *server) serve(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	buffer := make([]byte, 1024)
+	for n, err := conn.Read(buffer); err == nil; n, err = conn.Read(buffer) {
+		s.mu.Lock()
+		s.got.Write(buffer[:n])
+		s.mu.Unlock()
+		s.cond.Broadcast()
+		_, _ = conn.Write(buffer[:n])
+	}
+}
+
+// await waits until it has got so much.
+func (s *server) await(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.got.String() != text {
+		s.cond.Wait()
+	}
+}
+
+func (s *server) all() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.got.String()
+}
+
+func newProxy(t *testing.T, s *server) *proxy.Proxy {
+	t.Helper()
+	p, err := proxy.New("unix", s.addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, p.Close()) })
+	return p
+}
+
+func dial(t *testing.T, p *proxy.Proxy) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("unix", p.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func send(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	_, err := conn.Write([]byte(text))
+	require.NoError(t, err)
+}
+
+func hear(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(soon)))
+	got := make([]byte, len(text))
+	_, err := io.ReadFull(conn, got)
+	require.NoError(t, err)
+	assert.Equal(t, text, string(got))
+}
+
+// ended shows that nothing is heard, and reports whether the connection was ended.
+func ended(t *testing.T, conn net.Conn) bool {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	n, err := conn.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.Zero(t, n)
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+func TestWithoutFaultsEverythingPasses(t *testing.T) {
+	s := newServer(t)
+	p := newProxy(t, s)
+	conn := dial(t, p)
+	send(t, conn, "one")
+	hear(t, conn, "one")
+	send(t, conn, "two")
+	hear(t, conn, "two")
+	assert.Zero(t, p.Counts())
+}
+
+func TestALostMessageTakesItsConnectionAlong(t *testing.T) {
+	for name, faults := range map[string]proxy.Faults{"request": {Requests: 1}, "reply": {Replies: 1}} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			p := newProxy(t, s)
+			var reset, silent int
+			for reset == 0 || silent == 0 {
+				p.Set(faults)
+				conn := dial(t, p)
+				send(t, conn, "0") // of which no part can be left over
+				if ended(t, conn) {
+					reset++
+					continue
+				}
+				silent++
+				p.Set(proxy.Faults{})
+				send(t, conn, "1")
+				require.False(t, ended(t, conn), "what follows is not lost")
+			}
+			c := p.Counts()
+			assert.Equal(t, reset+silent, c.Requests+c.Replies)
+			assert.Equal(t, reset, c.Reset)
+			assert.Equal(t, silent, c.Silent)
+			if name == "request" {
+				assert.Empty(t, s.all())
+			} else {
+				assert.Len(t, s.all(), reset+silent, "the requests were not lost")
+			}
+		})
+	}
+}
+
+func TestPartOfALostMessageMayArrive(t *testing.T) {
+	s := newServer(t)
+	p := newProxy(t, s)
+	p.Set(proxy.Faults{Requests: 1})
+	for p.Counts().Torn == 0 {
+		conn := dial(t, p)
+		send(t, conn, "01234567")
+		require.Eventually(t, func() bool { return p.Counts().Requests > 0 }, soon, time.Millisecond)
+		_ = conn.Close()
+	}
+	require.Eventually(t, func() bool { return s.all() != "" }, soon, time.Millisecond)
+	assert.NotContains(t, s.all(), "7")
+}
+
+func TestALateRequestArrivesThoughItsSenderHasGone(t *testing.T) {
+	s := newServer(t)
+	p := newProxy(t, s)
+	p.Set(proxy.Faults{Late: 1, Delay: 200 * time.Millisecond})
+	conn := dial(t, p)
+	send(t, conn, "late")
+	require.NoError(t, conn.Close())
+	s.await("late")
+	assert.Equal(t, 1, p.Counts().Late)
+}
+
+func TestRepliesAreSlow(t *testing.T) {
+	s := newServer(t)
+	p := newProxy(t, s)
+	p.Set(proxy.Faults{Slow: 100 * time.Millisecond})
+	conn := dial(t, p)
+	send(t, conn, "slow")
+	s.await("slow")
+	began := time.Now()
+	hear(t, conn, "slow")
+	assert.Greater(t, time.Since(began), 50*time.Millisecond)
+}
+
+func TestWhatIsSentWhileItHangsArrivesLater(t *testing.T) {
+	s := newServer(t)
+	p := newProxy(t, s)
+	p.Set(proxy.Faults{Hung: true})
+	conn := dial(t, p)
+	send(t, conn, "later")
+	require.False(t, ended(t, conn))
+	assert.Empty(t, s.all())
+	p.Set(proxy.Faults{})
+	hear(t, conn, "later")
+}
+
+func TestACutResetsAndRefuses(t *testing.T) {
+	s := newServer(t)
+	p := newProxy(t, s)
+	conn := dial(t, p)
+	send(t, conn, "before")
+	hear(t, conn, "before")
+	p.Set(proxy.Faults{Cut: true})
+	require.True(t, ended(t, conn))
+	require.True(t, ended(t, dial(t, p)))
+	c := p.Counts()
+	assert.Equal(t, 1, c.Reset)
+	assert.Equal(t, 1, c.Refused)
+	p.Set(proxy.Faults{})
+	conn = dial(t, p)
+	send(t, conn, "after")
+	hear(t, conn, "after")
+}
+
+func TestOnlySubscribersAreDeaf(t *testing.T) {
+	s := newServer(t)
+	p := newProxy(t, s)
+	p.Set(proxy.Faults{Deaf: true})
+	subscriber, other := dial(t, p), dial(t, p)
+	send(t, subscriber, "*2\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n")
+	require.False(t, ended(t, subscriber))
+	send(t, other, "get")
+	hear(t, other, "get")
+	assert.Equal(t, 1, p.Counts().Unheard)
+}

@@ -1,0 +1,390 @@
+package chaos_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/chaos/history"
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// workersConfig says what the workers of one process do, and what they may meet.
+type workersConfig struct {
+	Process        int
+	Workers        int
+	Locks          []string
+	TTL, WaiterTTL time.Duration
+	Slow           int  // thousandths by which their clock is slower than the machine's
+	NoRenewal      bool // their leases end after a TTL
+	Calm           bool // Redis and the way to it are as they should be
+	Robbed         bool // Redis may take a lease away: it loses data, or its clock steps forward
+	Seed           uint64
+}
+
+// workers ask for locks, hold them and give them back, and write down what becomes of it.
+type workers struct {
+	cfg      workersConfig
+	nanos    func(time.Time) int64 // ns, as in an Event, of a time of the machine's clock
+	write    func(history.Event)
+	complain func(format string, args ...any) // of what the library must not do
+	clock    slowClock
+	client   *fairlock.Client
+	calls    atomic.Int64
+	paused   atomic.Int64  // ns: when this process last stood still
+	handed   atomic.Int64  // grants that were handed over and used without asking
+	unheard  atomic.Int64  // wake-ups that were lost
+	ending   chan struct{} // closed when they are to end
+
+	byGoroutine sync.Map // uint64 to *call, of those in Lock
+	byToken     sync.Map // token.Token to *call, of those that hold a lock
+
+	mu     sync.Mutex
+	change *sync.Cond // on mu
+	hushed bool       // guarded by mu: no new acquisition begins
+	asking int        // guarded by mu: acquisitions of which Redis may not know yet
+}
+
+// call is one acquisition. Its fields belong to the worker's goroutine.
+type call struct {
+	id, worker int
+	lock       string
+	token      string
+	ticket     uint64
+	queued     bool
+	counted    bool // in asking
+}
+
+func newWorkers(
+	cfg workersConfig, rdb *redis.Client, nanos func(time.Time) int64,
+	write func(history.Event), complain func(string, ...any),
+) *workers {
+	w := &workers{cfg: cfg, nanos: nanos, write: write, complain: complain, ending: make(chan struct{})}
+	w.change = sync.NewCond(&w.mu)
+	w.clock = slowClock{time.Now(), cfg.Slow}
+	config := fairlock.Config{TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, NoRenewal: cfg.NoRenewal, Trace: w.trace()}
+	if cfg.Slow > 0 {
+		config.Clock = w.clock // with one of its own a client never calls directly
+	}
+	var err error
+	if w.client, err = fairlock.New(rdb, config); err != nil {
+		panic(err)
+	}
+	return w
+}
+
+// run returns when all workers have ended.
+func (w *workers) run() {
+	var all sync.WaitGroup
+	for i := range w.cfg.Workers {
+		all.Go(func() { w.work(i) })
+	}
+	all.Wait()
+	_ = w.client.Close()
+}
+
+// end has them hold nothing any longer, begin nothing, and end.
+func (w *workers) end() {
+	close(w.ending)
+	w.hush(false)
+}
+
+// hush has them begin no new acquisitions, or begin again.
+func (w *workers) hush(on bool) {
+	w.mu.Lock()
+	w.hushed = on
+	w.mu.Unlock()
+	w.change.Broadcast()
+}
+
+// silence waits, while they are hushed, until Redis knows of all acquisitions that have begun.
+func (w *workers) silence() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.hushed && w.asking > 0 {
+		w.change.Wait()
+	}
+}
+
+// begin waits until a new acquisition may begin, and reports whether it may.
+func (w *workers) begin(c *call) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.hushed {
+		w.change.Wait()
+	}
+	select {
+	case <-w.ending:
+		return false
+	default:
+		w.asking++
+		c.counted = true
+		return true
+	}
+}
+
+// begun notes that Redis knows of an acquisition, or that it is over.
+func (w *workers) begun(c *call) {
+	if c.counted {
+		w.mu.Lock()
+		w.asking--
+		c.counted = false
+		w.mu.Unlock()
+		w.change.Broadcast()
+	}
+}
+
+func (w *workers) note(c *call, e history.Event) {
+	e.Process, e.Worker, e.Call, e.Lock = w.cfg.Process, c.worker, c.id, c.lock
+	if e.At == 0 {
+		e.At = w.now()
+	}
+	if e.Token == "" {
+		e.Token = c.token
+	}
+	w.write(e)
+}
+
+func (w *workers) now() int64 { return w.nanos(time.Now()) }
+
+// until is when a deadline by the workers' clock is.
+func (w *workers) until(deadline time.Time) int64 { return w.nanos(w.clock.when(deadline)) }
+
+// trace notes what Lock does not return. Queued and Granted are called in the goroutine that is in Lock.
+func (w *workers) trace() *fairlock.Trace {
+	caller := func(t token.Token, ticket uint64) *call {
+		v, _ := w.byGoroutine.Load(goroutine())
+		c := v.(*call)
+		c.token, c.ticket = t.Text(), ticket
+		return c
+	}
+	return &fairlock.Trace{
+		Queued: func(i fairlock.QueuedInfo) {
+			c := caller(i.Token, i.Ticket)
+			c.queued = true
+			w.note(c, history.Event{Op: history.Queued, Ticket: i.Ticket, Position: i.Position})
+			w.begun(c)
+		},
+		Granted: func(i fairlock.GrantedInfo) {
+			w.byToken.Store(i.Token, caller(i.Token, i.Ticket))
+			if i.Handed {
+				w.handed.Add(1)
+			}
+		},
+		WakeLost: func(fairlock.Event) { w.unheard.Add(1) },
+		Renewed: func(i fairlock.RenewedInfo) {
+			if c, ok := w.byToken.Load(i.Token); ok && i.Err == nil {
+				// Nothing of the call is written any more once it is granted.
+				w.note(c.(*call), history.Event{Op: history.Renewed, Until: w.until(i.Deadline)})
+			}
+		},
+	}
+}
+
+// goroutine is the number of the caller's.
+func goroutine() uint64 {
+	var text [64]byte
+	fields := bytes.Fields(text[:runtime.Stack(text[:], false)])
+	n, err := strconv.ParseUint(string(fields[1]), 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// sleep sleeps for d, or until the workers are to end.
+func (w *workers) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-w.ending:
+	}
+}
+
+func (w *workers) work(worker int) {
+	d := newDice(w.cfg.Seed, fmt.Sprintf("worker %d of %d", worker, w.cfg.Process))
+	me := goroutine()
+	for {
+		c := &call{id: int(w.calls.Add(1)), worker: worker, lock: w.cfg.Locks[d.IntN(len(w.cfg.Locks))]}
+		if !w.begin(c) {
+			return
+		}
+		w.byGoroutine.Store(me, c)
+		lease := w.lock(c, d)
+		w.byGoroutine.Delete(me)
+		w.begun(c)
+		if lease == nil {
+			w.sleep(d.upTo(20 * time.Millisecond))
+			continue
+		}
+		w.hold(c, lease, w.howLong(d))
+		w.unlock(c, lease)
+		w.byToken.Delete(lease.Token())
+		w.sleep(d.upTo(5 * time.Millisecond))
+	}
+}
+
+// howLong is for how long to hold a lock: mostly short, sometimes until it was renewed, and sometimes for longer than
+// a lease lasts, to be met by what goes wrong. Then the others wait.
+func (w *workers) howLong(d dice) time.Duration {
+	switch n := d.IntN(100); {
+	case n < 1:
+		return 2 * w.cfg.TTL
+	case n < 4:
+		return w.cfg.TTL/3 + d.upTo(w.cfg.TTL/3)
+	default:
+		return d.upTo(2 * time.Millisecond)
+	}
+}
+
+// lock asks for a lock: some only try, some do not wait for long. It returns nil after an error.
+func (w *workers) lock(c *call, d dice) *fairlock.Lease {
+	ctx, only := context.Background(), w.client.Mutex(c.lock).Lock
+	switch n := d.IntN(20); {
+	case n < 2:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.between(time.Millisecond, w.cfg.TTL))
+		defer cancel()
+	case n < 3:
+		only = w.client.Mutex(c.lock).TryLock
+	}
+	e := history.Event{At: w.now(), Op: history.Ask}
+	if deadline, ok := ctx.Deadline(); ok {
+		e.Until = w.nanos(deadline)
+	}
+	asked := e.At
+	w.note(c, e)
+	lease, err := only(ctx)
+	at := w.now()
+	if err != nil {
+		w.note(c, history.Event{At: at, Op: history.Failed, Err: err.Error()})
+		w.judgeLock(ctx, c, asked, err)
+		return nil
+	}
+	w.note(c, history.Event{
+		At: at, Op: history.Granted, Fence: lease.Fence(), Ticket: c.ticket, Until: w.until(lease.Deadline()),
+	})
+	return lease
+}
+
+// hold is in the critical section until the time is over or the lease is. It looks the more often the nearer the end.
+func (w *workers) hold(c *call, lease *fairlock.Lease, d time.Duration) {
+	done := lease.Done()
+	for end := time.Now().Add(d); ; {
+		at := w.now()
+		if err := lease.Err(); err != nil {
+			w.note(c, history.Event{Op: history.Lost, Err: err.Error()})
+			w.judgeLoss(c, err)
+			return
+		}
+		w.note(c, history.Event{At: at, Op: history.Used, Fence: lease.Fence(), Until: w.until(lease.Deadline())})
+		left := time.Until(end)
+		select {
+		case <-w.ending:
+			return
+		default:
+		}
+		if left <= 0 {
+			return
+		}
+		step := min(max(lease.Deadline().Sub(w.clock.Now())/4, 500*time.Microsecond), 20*time.Millisecond, left)
+		timer := time.NewTimer(step)
+		select {
+		case <-timer.C:
+		case <-done:
+		case <-w.ending:
+		}
+		timer.Stop()
+	}
+}
+
+func (w *workers) unlock(c *call, lease *fairlock.Lease) {
+	e := history.Event{Op: history.Unlock, Fence: lease.Fence()}
+	w.note(c, e)
+	switch err := lease.Unlock(context.Background()); {
+	case err == nil:
+		e.Op = history.Released
+	case errors.Is(err, fairlock.ErrLost):
+		e.Op, e.Err = history.Denied, err.Error()
+		w.judgeLoss(c, err)
+	default:
+		e.Op, e.Err = history.Unknown, err.Error()
+		if !network(err) && !errors.Is(err, fairlock.ErrUnreachable) {
+			w.complain("%s: Unlock: %v", c.lock, err)
+		}
+	}
+	w.note(c, e)
+}
+
+// judgeLock complains of an error that the documentation of Lock does not foresee.
+func (w *workers) judgeLock(ctx context.Context, c *call, asked int64, err error) {
+	late := time.Duration(0)
+	if end, ok := ctx.Deadline(); ok {
+		late = time.Since(end)
+	}
+	stood := func() bool { // still, since it asked: that may not be known at once
+		time.Sleep(stillness)
+		return w.paused.Load() >= asked
+	}
+	switch {
+	case late > time.Second && !stood():
+		w.complain("%s: Lock returned %v after its ctx had ended: %v", c.lock, late, err)
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, fairlock.ErrBusy):
+	case errors.Is(err, fairlock.ErrExpired): // TryLock's, when the answer came too late
+	case c.queued:
+		w.complain("%s: Lock: an error reached a waiter whose ctx has time: %v", c.lock, err)
+	case !network(err), w.cfg.Calm && !stood():
+		w.complain("%s: Lock: %v", c.lock, err)
+	}
+}
+
+// judgeLoss complains if a lease was taken away that nobody could have taken.
+func (w *workers) judgeLoss(c *call, err error) {
+	if errors.Is(err, fairlock.ErrTaken) && !w.cfg.Robbed {
+		w.complain("%s: a lease that was believed in was taken: %s: %v", c.lock, c.token, err)
+	}
+}
+
+// network reports whether an error is one of the network, or of a server that starts.
+func network(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, redis.ErrPoolTimeout) || redis.HasErrorPrefix(err, "LOADING")
+}
+
+// slowClock is the system's, slower by so many thousandths.
+type slowClock struct {
+	began time.Time
+	slow  int
+}
+
+// Now is the time by this clock.
+func (c slowClock) Now() time.Time {
+	d := time.Since(c.began)
+	return c.began.Add(d - d*time.Duration(c.slow)/1000)
+}
+
+// when is when this clock shows a time.
+func (c slowClock) when(t time.Time) time.Time { return c.began.Add(c.real(t.Sub(c.began))) }
+
+// real is how long d of this clock takes.
+func (c slowClock) real(d time.Duration) time.Duration { return d * 1000 / time.Duration(1000-c.slow) }
+
+// AfterFunc is time.AfterFunc by this clock.
+func (c slowClock) AfterFunc(d time.Duration, f func()) fairlock.Timer {
+	return time.AfterFunc(c.real(d), f)
+}
