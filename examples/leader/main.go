@@ -1,0 +1,103 @@
+// Command leader is one of several workers of which one leads. Start it in several terminals and kill the leader: the
+// one that has waited longest takes over, after the rest of the dead one's TTL.
+//
+//	go run ./leader -name one
+//	go run ./leader -name two
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+)
+
+func main() {
+	name := flag.String("name", "worker", "this worker's name")
+	ttl := flag.Duration("ttl", 2*time.Second, "for how long the others wait for a leader that has crashed")
+	step := flag.Duration("step", 500*time.Millisecond, "time between two steps of the leader")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	url := cmp.Or(os.Getenv("FAIRLOCK_REDIS"), "redis://localhost:6379")
+	err := run(ctx, url, *name, *ttl, *step, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "leader:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, url, name string, ttl, step time.Duration, out io.Writer) error {
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return err
+	}
+	rdb := redis.NewClient(options)
+	defer rdb.Close()
+	says := log.New(out, name+" ", log.Lmsgprefix)
+	client, err := fairlock.New(rdb, fairlock.Config{
+		Name: name, TTL: ttl, WaiterTTL: ttl,
+		Trace: &fairlock.Trace{Queued: func(fairlock.QueuedInfo) { says.Print("waits") }},
+	})
+	if err != nil {
+		return err
+	}
+	defer client.Close() // before rdb: the last deferred runs first
+
+	for ctx.Err() == nil {
+		err := campaign(ctx, client.Mutex("leader"), func(lease *fairlock.Lease) error {
+			says.Print("leads ", lease.Fence())
+			err := lead(ctx, lease, step, func() { says.Print("step ", lease.Fence()) })
+			says.Print("leads no more ", lease.Fence())
+			return err
+		})
+		if err != nil && !errors.Is(err, fairlock.ErrLost) && ctx.Err() == nil {
+			// Deposed is no error: back into the line, behind the others. Everything else may pass.
+			fmt.Fprintln(os.Stderr, "leader:", err)
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
+}
+
+// campaign waits until it is this worker's turn, and leads until lead returns.
+func campaign(ctx context.Context, m fairlock.Mutex, lead func(*fairlock.Lease) error) (err error) {
+	lease, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lease.Unlock(ctx)) }() // the next one leads at once, also when ctx has ended
+	return lead(lease)
+}
+
+// lead does one step after the other until ctx ends or this worker is the leader no more.
+func lead(ctx context.Context, lease *fairlock.Lease, every time.Duration, step func()) error {
+	for next := time.Tick(every); ctx.Err() == nil; {
+		// Look right before each step: a process that was stopped finds its lease over at once. Should it be stopped
+		// between this look and the step, only a resource that checks the fence can tell.
+		if err := lease.Err(); err != nil {
+			return err
+		}
+		step()
+		select {
+		case <-next:
+		case <-lease.Done():
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+)
+
+// seller sells tickets of a concert.
+type seller struct {
+	lock    fairlock.Mutex
+	concert *concert
+	charge  func(ctx context.Context, buyer string) error
+	refund  func(buyer string) error
+}
+
+// sell sells one ticket and returns its number, or errSoldOut, or errLate if the lock was lost and others have gone on.
+func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error) {
+	err = underLock(ctx, s.lock, func(ctx context.Context, fence uint64) error {
+		sold, err := s.concert.sold(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.charge(ctx, buyer); err != nil {
+			return err
+		}
+		ticket = sold + 1
+		// The money is here, so the sale is written down even if ctx ends now. Whether it is too late for that, only the
+		// database knows: between a look at the lease and the write there is always time for a pause.
+		err = s.concert.sell(context.WithoutCancel(ctx), ticket, buyer, fence)
+		if errors.Is(err, errLate) {
+			return errors.Join(err, s.refund(buyer))
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return ticket, nil
+}
+
+// underLock is Mutex.Do for work that needs the fence.
+func underLock(ctx context.Context, m fairlock.Mutex, f func(ctx context.Context, fence uint64) error) (err error) {
+	lease, err := m.Lock(ctx) // in line, behind all who came before
+	if err != nil {
+		return err // not held, and no longer in line
+	}
+	defer func() { err = errors.Join(err, lease.Unlock(ctx)) }() // works also when ctx has ended
+	work, cancel := lease.Context(ctx)                           // ends when the lease does
+	defer cancel()
+	return f(work, lease.Fence())
+}
