@@ -3,7 +3,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet format lint unit fmt bench demo tools
+.PHONY: help test check vet format lint mod unit fmt bench chaos model fuzz demo tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
 each = @set -euo pipefail; failed=0; for dir in $$(go list -m -f '{{.Dir}}'); do \
@@ -24,7 +24,7 @@ help: ## list the targets
 
 test: tools check unit ## install what is missing; vet, format, lint; every test of every module with -race
 
-check: vet format lint ## vet, format and lint, without the tests
+check: vet format lint mod ## vet, format, lint, and the modules' sums; without the tests
 
 vet: ## go vet
 	$(call each,go vet ./...)
@@ -33,7 +33,11 @@ format: ## fail if gofmt would change something
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "not gofmt'ed (make fmt does it):"; echo "$$files"; exit 1; } >&2
 
 lint: $(linter) ## golangci-lint, as .golangci.yml says
-	$(call each,"$(linter)" run ./...)
+	$(call each,"$(linter)" run --allow-parallel-runners ./...)
+
+# The workspace hides what a module lacks on its own, as its users have it.
+mod:
+	$(call each,GOWORK=off go mod tidy -diff)
 
 # One package after the other (-p 1): several hold the code to the tenth of a second on a real redis-server.
 unit:
@@ -44,6 +48,20 @@ fmt: $(linter) ## format
 
 bench: tools ## what it costs, beside a baseline measured in the same run
 	go test -run '^$$' -bench . -timeout $(timeout) .
+
+CHAOS_TIME ?= 10m
+chaos: tools ## processes, links, servers and clocks fail at random for CHAOS_TIME, and the history is judged
+	cd chaos && CHAOS_TIME=$(CHAOS_TIME) go test -race -count=1 -timeout 0 -v -run '^TestChaos$$' .
+
+model: ## check the model of the protocol in docs/model, exhaustively
+	@.ci/tools spin gcc
+	docs/model/check
+
+FUZZTIME ?= 1m
+fuzz: ## every fuzz target for FUZZTIME
+	@set -euo pipefail; for dir in token lua; do \
+		for target in $$(cd $$dir && go test -list '^Fuzz' . | grep '^Fuzz'); do \
+			(set -x; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s ./$$dir); done; done
 
 demo: ## see it work: several clients, one lock, two crashes
 	go run ./cmd/fairlock demo

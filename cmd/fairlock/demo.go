@@ -1,17 +1,11 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/demo"
 )
@@ -25,29 +19,48 @@ Without --redis, the server is in memory and the clients share this process: not
 each client is a process of its own and a crash is a SIGKILL. Each run uses a new lock, and leaves no more on the server
 than the last fence, which expires within a day.`
 
-func demoCommand() *cobra.Command {
+func demoCommand(c *connection) *cobra.Command {
 	var cfg demo.Config
 	var plain bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch clients contend for a lock, and crash",
 		Long:  demoHelp,
-		Args:  noArgs,
+		Example: `  fairlock demo
+  fairlock demo --kind semaphore --permits 3
+  fairlock demo --redis redis://localhost:6379`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("namespace") {
+				return usage("demo has a lock of its own: leave out --namespace")
+			}
+			if cmd.Flags().Changed("redis") {
+				target, err := c.target()
+				if err != nil {
+					return err
+				}
+				if target.kind != single {
+					return usage("demo plays on a single server")
+				}
+				cfg.Redis = target.plain()
+			}
 			if err := cfg.Check(); err != nil {
-				return usageError{err}
+				return withCode(exitUsage, err)
 			}
 			if cmd.Flags().Changed("permits") && cfg.Kind != demo.Semaphore {
-				return usageError{fmt.Errorf("--permits goes with --kind semaphore; there are none with --kind %s", cfg.Kind)}
+				return usage("--permits goes with --kind semaphore; there are none with --kind %s", cfg.Kind)
 			}
 			cfg.Live = !plain && isTerminal(cmd.OutOrStdout())
-			return playDemo(cfg, cmd.OutOrStdout())
+			verdict, err := demo.Run(cmd.Context(), cfg, cmd.OutOrStdout())
+			if err != nil {
+				return err
+			}
+			return verdict.Err()
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar((*string)(&cfg.Kind), "kind", string(demo.Mutex), "what they contend for: mutex, semaphore or rw")
 	f.IntVar(&cfg.Permits, "permits", 5, "permits of the semaphore")
-	f.StringVar(&cfg.Redis, "redis", "", "use the server at this `URL`: redis://, rediss:// or unix://")
 	f.IntVar(&cfg.Clients, "clients", 4, "clients; two of them crash")
 	f.IntVar(&cfg.Workers, "workers", 4, "workers of each client")
 	f.DurationVar(&cfg.Duration, "duration", 8*time.Second, "how long they contend; what the crashes cost comes on top")
@@ -56,18 +69,6 @@ func demoCommand() *cobra.Command {
 	f.DurationVar(&cfg.Hold, "hold", 5*time.Millisecond, "how long a worker holds the lock, about")
 	f.BoolVar(&plain, "plain", false, "write lines, even on a terminal")
 	return cmd
-}
-
-// playDemo plays it until it is over or the user has had enough; a second ^C ends the program at once.
-func playDemo(cfg demo.Config, out io.Writer) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop)
-	verdict, err := demo.Run(ctx, cfg, out)
-	if err != nil {
-		return err
-	}
-	return verdict.Err()
 }
 
 // childCommand is how demo starts its clients.
@@ -79,15 +80,7 @@ func childCommand() *cobra.Command {
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			signal.Ignore(os.Interrupt) // a terminal's ^C is for the parent, which ends its clients in order
-			return demo.Child(cmd.InOrStdin(), cmd.OutOrStdout())
+			return withCode(exitFailure, demo.Child(cmd.InOrStdin(), cmd.OutOrStdout()))
 		},
 	}
 }
-
-func isTerminal(out io.Writer) bool {
-	f, ok := out.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// oneLine joins what errors.Join has put on lines of their own.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

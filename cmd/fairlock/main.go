@@ -1,9 +1,8 @@
-// Command fairlock shows a fair lock at work.
+// Command fairlock runs programs under a fair lock on Redis, shows who holds it and who waits, and checks the server.
 package main
 
 import (
-	"errors"
-	"fmt"
+	"context"
 	"io"
 	"os"
 
@@ -11,49 +10,71 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	hidePassword()
+	code := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	if code == exitInterrupted {
+		dieInterrupted()
+	}
+	os.Exit(code)
+}
 
-// usageError is a mistake on the command line.
-type usageError struct{ error }
-
-// run runs the command and returns its exit code: 0, 1 if something failed, 2 if it was called wrongly. Every error
-// is one line on stderr.
+// run runs the command and returns its exit code. Every error is one line on stderr.
 func run(args []string, in io.Reader, out, errs io.Writer) int {
 	logging.Disable() // go-redis would write into the display; its errors reach us anyway
-	cmd := root()
+	ctx, stop := interruptible(context.Background())
+	defer stop()
+	begun := false
+	cmd := root(&begun)
 	cmd.SetArgs(args)
 	cmd.SetIn(in)
 	cmd.SetOut(out)
 	cmd.SetErr(errs)
-	err := cmd.Execute()
-	if err == nil {
-		return 0
+	err := cmd.ExecuteContext(ctx)
+	if !begun {
+		err = withCode(exitUsage, err) // what cobra says of flags and arguments
 	}
-	_, _ = fmt.Fprintln(errs, "fairlock:", oneLine(err))
-	if _, usage := errors.AsType[usageError](err); usage {
-		return 2
+	if err != nil {
+		say(errs, err)
 	}
-	return 1
+	return exitCode(err)
 }
 
-func root() *cobra.Command {
+// root is the command with all its parts. begun is set once the command line has turned out to be right.
+func root(begun *bool) *cobra.Command {
+	var c connection
 	cmd := &cobra.Command{
-		Use:           "fairlock",
-		Short:         "Strict-FIFO distributed locks on Redis",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:               "fairlock",
+		Short:             "Strict-FIFO distributed locks on Redis",
+		Long:              rootHelp,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		Args:              unknownCommand,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRun:  func(*cobra.Command, []string) { *begun = true },
+		DisableAutoGenTag: true,
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	cmd.AddCommand(demoCommand(), childCommand())
+	cmd.SuggestionsMinimumDistance = 2
+	c.flags(cmd.PersistentFlags())
+	cmd.AddGroup(
+		&cobra.Group{ID: "use", Title: "Use locks:"},
+		&cobra.Group{ID: "look", Title: "Look at locks:"},
+		&cobra.Group{ID: "server", Title: "Look at the server:"},
+	)
+	group := func(id string, cmds ...*cobra.Command) {
+		for _, sub := range cmds {
+			sub.GroupID = id
+		}
+		cmd.AddCommand(cmds...)
+	}
+	group("use", runCommand(&c), releaseCommand(&c))
+	group("look", statusCommand(&c), listCommand(&c), watchCommand(&c))
+	group("server", doctorCommand(&c), benchCommand(&c), demoCommand(&c))
+	cmd.AddCommand(topics()...)
+	cmd.AddCommand(manCommand(), childCommand(), guardCommand())
+	cmd.SetHelpCommand(helpCommand())
 	return cmd
 }
 
-// noArgs is cobra's NoArgs, as a mistake on the command line.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return usageError{err}
-	}
-	return nil
-}
+// noArgs refuses arguments.
+var noArgs = cobra.NoArgs

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// guard is a process that kills CMD's group if this one cannot: when it has been killed, or has been stopped for so
+// long that the lease is about to end. CMD does not outlive the lease then either.
+type guard struct {
+	cmd *exec.Cmd
+	to  io.Writer
+}
+
+const guardName = "run-guard"
+
+// startGuard starts it; it does nothing until watch is called. The caller calls stop.
+func startGuard() (*guard, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, guardName)
+	cmd.Env = []string{} // it needs none, least of all a password
+	apart(cmd)
+	to, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	return &guard{cmd, to}, cmd.Start()
+}
+
+// watch names the group.
+func (g *guard) watch(group int) { g.tell(int64(group)) }
+
+// until says when the group must be dead at the latest. It may be called often.
+func (g *guard) until(t time.Time) { g.tell(int64(time.Until(t))) }
+
+// tell sends a number. If nobody hears it, the guard has done its work.
+func (g *guard) tell(n int64) {
+	_ = binary.Write(g.to, binary.NativeEndian, n)
+}
+
+// stop ends the guard, and nothing else.
+func (g *guard) stop() {
+	_ = g.cmd.Process.Kill()
+	_ = g.cmd.Wait()
+}
+
+// guardCommand is how run starts the guard.
+func guardCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    guardName,
+		Short:  "Kill CMD if run cannot",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signal.Ignore(forwarded...)
+			return withCode(exitFailure, watchOver(cmd.InOrStdin()))
+		},
+	}
+}
+
+// watchOver reads the group, and then, again and again, how many nanoseconds it may still live. It kills the group
+// when they have passed, and when there is nobody any more who could say so.
+func watchOver(in io.Reader) error {
+	var group int64
+	err := binary.Read(in, binary.NativeEndian, &group)
+	if err == nil && group < 2 {
+		err = errors.New("its number is wrong") // 1 would be everybody
+	}
+	if err != nil {
+		return fmt.Errorf("no group (this command is started by run): %w", err)
+	}
+	left := make(chan time.Duration)
+	go func() {
+		defer close(left)
+		for {
+			var n int64
+			if binary.Read(in, binary.NativeEndian, &n) != nil {
+				return
+			}
+			left <- time.Duration(n)
+		}
+	}()
+	var end <-chan time.Time
+	for {
+		select {
+		case d, ok := <-left:
+			if !ok {
+				return killGroup(int(group))
+			}
+			end = time.After(d)
+		case <-end:
+			return killGroup(int(group))
+		}
+	}
+}

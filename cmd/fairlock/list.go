@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
+)
+
+const listHelp = `Lists all locks that somebody holds or waits for, on every master of a cluster, by name. Of a lock with several holders,
+the one is shown whose lease ends first. IN USE tells how many permits of a semaphore are held, and whether readers or a
+writer have a read-write lock.
+
+The keys are found by SCAN, some at a time: the server goes on serving others. How long it takes depends on how many
+keys there are, of all users of that database: about two seconds for a million. A lock that is taken or given back
+meanwhile may be listed or not. The user needs the right to SCAN.`
+
+const listExample = `  fairlock list
+  fairlock list --prefix billing: --kind mutex
+  fairlock list --json | jq -r '.[] | select(.waiting > 100) | .name'`
+
+// listBound tells of view.Listed.
+const listBound = "\n\nHere at most %d holders are listed, and there is no waiters."
+
+func listCommand(c *connection) *cobra.Command {
+	var want view.Want
+	var kind string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List all locks in use",
+		Long:    listHelp + jsonHelp + fmt.Sprintf(listBound, view.Listed),
+		Example: listExample,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if want.Kinds, err = kindsOf(kind); err != nil {
+				return err
+			}
+			return withServer(cmd.Context(), c, func(ctx context.Context, s view.Server) error {
+				m := newMeter(cmd.ErrOrStderr())
+				locks, err := s.List(ctx, want, m.show)
+				m.clear()
+				if err == nil || len(locks) > 0 {
+					showList(cmd.OutOrStdout(), locks, asJSON)
+				}
+				return err
+			})
+		},
+	}
+	kindFlag(cmd, &kind, "mutex, semaphore or rw (default: all)")
+	cmd.Flags().StringVar(&want.Prefix, "prefix", "", "those whose names begin with `TEXT`; there are no wildcards")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "for scripts")
+	return cmd
+}
+
+func showList(out io.Writer, locks []view.Lock, asJSON bool) {
+	switch {
+	case asJSON:
+		_, _ = io.WriteString(out, view.JSON(locks))
+	case len(locks) > 0:
+		writeLines(out, view.Table(view.Paint{On: colours(out)}, locks))
+	case isTerminal(out):
+		_, _ = fmt.Fprintln(out, "no lock is in use")
+	}
+}
+
+// meter shows progress on a terminal, from the first second on.
+type meter struct {
+	out   io.Writer // nil: there is no terminal
+	next  time.Time // when there is something to show
+	shown bool
+}
+
+func newMeter(out io.Writer) *meter {
+	if !isTerminal(out) {
+		return &meter{}
+	}
+	return &meter{out: out, next: time.Now().Add(time.Second)}
+}
+
+func (m *meter) show(p view.Progress) {
+	if m.out == nil || time.Now().Before(m.next) {
+		return
+	}
+	_, _ = fmt.Fprintf(m.out, "\r\x1b[K%v", p)
+	m.next, m.shown = time.Now().Add(200*time.Millisecond), true
+}
+
+func (m *meter) clear() {
+	if m.shown {
+		_, _ = io.WriteString(m.out, "\r\x1b[K")
+	}
+}
