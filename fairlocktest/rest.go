@@ -149,6 +149,14 @@ func parse(text string) goroutine {
 	return g
 }
 
+// waits reports whether a goroutine goes on only when another one does something. One that collects garbage waits to stop
+// the world itself; it shows as any that waits for a semaphore, but that the runtime's own functions are not printed.
+func (g goroutine) waits() bool {
+	_, stack, _ := strings.Cut(g.stack, "\n")
+	return waits[g.state] && (g.state != "semacquire" ||
+		strings.HasPrefix(stack, "sync.") || strings.HasPrefix(stack, "internal/poll."))
+}
+
 // busy returns the stacks of the goroutines that run or could run, other than the caller's.
 func (r *rest) busy() (stacks string, network bool) {
 	all := map[string]goroutine{}
@@ -165,7 +173,7 @@ func (r *rest) busy() (stacks string, network bool) {
 		case i == 0: // the caller
 		case g.state == "IO wait":
 			network = network || !r.foreign(g, all)
-		case waits[g.state] || r.foreign(g, all):
+		case g.waits() || r.foreign(g, all):
 		case g.state == "syscall" && r.lengthy(g, calls):
 		default:
 			busy = append(busy, g.stack)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -39,6 +40,26 @@ func TestAdvanceWaitsForWhatGoesOnOverTheNetwork(t *testing.T) {
 		require.True(t, done.Load())
 	}
 }
+
+// A goroutine that starts a collection of garbage waits its turn to stop the world, and shows as one that waits for
+// another.
+func TestAdvanceWaitsForWhatCollectsGarbage(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(1))
+	clock := fairlocktest.NewClock(t)
+	for range 50 {
+		var done atomic.Bool
+		clock.AfterFunc(time.Second, func() {
+			for range 1000 {
+				garbage = make([]byte, 10_000)
+			}
+			done.Store(true)
+		})
+		clock.Advance(time.Second)
+		require.True(t, done.Load())
+	}
+}
+
+var garbage []byte
 
 func TestAClockMadeInAGoroutineThatHasEnded(t *testing.T) {
 	made := make(chan *fairlocktest.Clock)
