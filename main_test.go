@@ -28,14 +28,16 @@ type backend struct {
 	options func() *redis.Options
 }
 
-// onBoth runs a test on the in-memory server and on a real redis-server.
+// onBoth runs a test on the in-memory server and on a real redis-server, side by side.
 func onBoth(t *testing.T, test func(t *testing.T, b backend)) {
 	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
 		m := miniredis.RunT(t)
 		m.ClockTTL(true)
 		test(t, backend{"memory", func() *redis.Options { return &redis.Options{Addr: m.Addr()} }})
 	})
 	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
 		s := redistest.Start(t)
 		test(t, backend{"redis", s.Options})
 	})

@@ -2,6 +2,8 @@ package fairlock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +26,7 @@ type line struct {
 	waiting map[*waiter]struct{} // guarded by mu; the queued ones
 	timer   Timer                // guarded by mu; the next beat, while somebody waits
 	beats   int                  // guarded by mu; under way
+	another bool                 // guarded by mu; one is due that had to wait for those
 }
 
 // hearing is how long after a beat has found a grant its message may still arrive: it was sent before the beat's
@@ -110,28 +113,24 @@ func (n *line) catchUp() {
 	}
 }
 
-// beat keeps the places of all who wait, and tells them what they may have missed.
+// beat keeps the places of all who wait, and tells them what they may have missed. If too many beats are under way,
+// which may not be for those who wait now, the first that ends is followed by another.
 func (n *line) beat() {
 	n.mu.Lock()
-	if n.beats == mostBeats || len(n.waiting) == 0 {
+	if n.another = n.beats == mostBeats; n.another {
 		n.mu.Unlock()
 		return
 	}
 	n.beats++
-	ttl := n.ttl
-	all := make([]*waiter, 0, len(n.waiting))
-	for w := range n.waiting {
-		all = append(all, w)
+	for more := true; more; more = n.another {
+		n.another = false
+		ttl, all := n.ttl, slices.Collect(maps.Keys(n.waiting))
+		n.mu.Unlock()
+		for some := range slices.Chunk(all, lua.MostBeats) {
+			n.beatFor(some, ttl)
+		}
+		n.mu.Lock()
 	}
-	n.mu.Unlock()
-
-	for len(all) > 0 {
-		some := all[:min(len(all), lua.MostBeats)]
-		all = all[len(some):]
-		n.beatFor(some, ttl)
-	}
-
-	n.mu.Lock()
 	n.beats--
 	n.mu.Unlock()
 }

@@ -51,6 +51,9 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(writerEnv); path != "" {
 		write(path)
 	}
+	if os.Getenv("GORACE") == "" { // a program that is built with -race sleeps a second before it exits
+		_ = os.Setenv("GORACE", "atexit_sleep_ms=10")
+	}
 	dir, err := os.MkdirTemp("", "fairlock")
 	if err == nil {
 		program = filepath.Join(dir, "fairlock")
