@@ -141,6 +141,7 @@ func TestTryLockNeverOvertakesAndLeavesNoTrace(t *testing.T) {
 }
 
 func TestALeaseIsRenewedForAsLongAsItIsHeld(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
 		var j journal
 		c := b.client(t, fairlock.Config{TTL: time.Second, Trace: j.trace()})

@@ -158,7 +158,7 @@ func TestLockReturnsWithItsContextThoughRedisHangs(t *testing.T) {
 	holder := newClient(t, s.Client(), fairlock.Config{})
 	for _, how := range []string{"free", "held", "waiting"} {
 		t.Run(how, func(t *testing.T) {
-			c, _ := linked(t, s, fairlock.Config{})
+			c, _ := linked(t, s, fairlock.Config{WaiterTTL: time.Second})
 			m := c.Mutex("x")
 			var lease *fairlock.Lease
 			if how != "free" {
@@ -294,6 +294,7 @@ func TestAWaiterDroppedWronglyComesBackToItsPlace(t *testing.T) {
 }
 
 func TestLostDataBreaksNeitherOrderNorExclusion(t *testing.T) {
+	t.Parallel()
 	for name, lose := range map[string]func(*redistest.Server){
 		"flushed":   func(s *redistest.Server) { s.Client().FlushAll(context.Background()) },
 		"restarted": func(s *redistest.Server) { s.Kill(); s.Run() },
@@ -381,6 +382,7 @@ func TestAReleaserWakesAWaiterOfItsOwnClientThoughItHearsNothing(t *testing.T) {
 }
 
 func TestNoErrorReachesAWaiterWhoseContextHasTime(t *testing.T) {
+	t.Parallel()
 	aof := []string{"--appendonly", "yes", "--appendfsync", "always"}
 	for name, f := range map[string]struct {
 		args []string
@@ -489,6 +491,7 @@ func TestCloseReturnsEverybodyAndEverything(t *testing.T) {
 }
 
 func TestALongQueueKeepsItsPlacesByBeats(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	const patience = 400 * time.Millisecond
 	cfg := fairlock.Config{WaiterTTL: patience}

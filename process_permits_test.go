@@ -112,6 +112,7 @@ func permit(t *testing.T, sem fairlock.Semaphore, n int) *fairlock.Lease {
 }
 
 func TestKilledProcessesNeitherLosePermitsNorGiveThemTwice(t *testing.T) {
+	t.Parallel()
 	const processes, workers, ttl = 4, 25, 300 * time.Millisecond
 	server := redistest.Start(t)
 	cfg := childConfig{TTL: ttl, WaiterTTL: ttl, Kind: "semaphore", Permits: procPermits}
@@ -196,6 +197,7 @@ func TestKilledProcessesNeitherLosePermitsNorGiveThemTwice(t *testing.T) {
 }
 
 func TestTheLateReleaseOfADeadHolderGivesNothingBack(t *testing.T) {
+	t.Parallel()
 	const tries, live = 1000, time.Minute
 	server := redistest.Start(t)
 	sem := lua.Semaphore(server.Client(), lua.DefaultNamespace, "x", procPermits)

@@ -305,6 +305,7 @@ func TestANewcomerDoesNotOvertakeAWaiterThatIsSlowToTakeADeadHoldersLock(t *test
 }
 
 func TestARowOfKilledWaitersCostsOnePatience(t *testing.T) {
+	t.Parallel()
 	// The survivor beats every 600 ms or 500 ms, which does not meet the end of the others' patience.
 	const dead, patience = 100, 1500 * time.Millisecond
 	queue := func(t *testing.T) (rdb *redis.Client, lease *fairlock.Lease, doomed, survivor *process) {
@@ -481,6 +482,7 @@ func TestAWaiterStoppedForLessThanTheTimeGivenGetsTheLock(t *testing.T) {
 }
 
 func TestProcessesThatAreKilledAtRandomNeitherBreakNorBlockTheLock(t *testing.T) {
+	t.Parallel()
 	const processes, workers, ttl = 4, 8, 300 * time.Millisecond
 	server := redistest.Start(t)
 	rdb := server.Client()
@@ -536,6 +538,7 @@ func TestKilledProcessesLeaveNothingBehind(t *testing.T) {
 }
 
 func TestAnotherProcessResumesALeaseByItsToken(t *testing.T) {
+	t.Parallel()
 	const ttl, waiters = 800 * time.Millisecond, 5
 	server := redistest.Start(t)
 	rdb := server.Client()

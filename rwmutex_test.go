@@ -95,6 +95,7 @@ func TestAReaderThatIsHandedItsShareSendsNothingMore(t *testing.T) {
 }
 
 func TestACrowdOfReadersGetsInAtACrashedWritersEnd(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
 		const readers = 300 // more than one script admits
 		c := b.client(t, fairlock.Config{TTL: 3 * time.Second})

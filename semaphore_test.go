@@ -354,6 +354,7 @@ func contents(t testing.TB, rdb *redis.Client) map[string][]string {
 }
 
 func TestEveryHolderHasALeaseOfItsOwn(t *testing.T) {
+	t.Parallel()
 	onKinds(t, func(t *testing.T, b backend, see func(*fairlock.Client) face) {
 		var j journal
 		cfg := fairlock.Config{TTL: time.Second, Trace: j.trace()}
@@ -580,6 +581,7 @@ func TestDoRunsOnlyWithItsShare(t *testing.T) {
 }
 
 func TestACrashedHoldersShareComesBackOnceAtItsLeasesEnd(t *testing.T) {
+	t.Parallel()
 	onKinds(t, func(t *testing.T, b backend, see func(*fairlock.Client) face) {
 		crashing := b.client(t, fairlock.Config{TTL: 1500 * time.Millisecond})
 		rdb, n := b.rdb(t), &counter{}
@@ -637,6 +639,7 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 }
 
 func TestOneHolderIsToldOfItsLossInTimeAndTheOthersGoOn(t *testing.T) {
+	t.Parallel()
 	onServers(t, func(t *testing.T, s *redistest.Server, see func(*fairlock.Client) face) {
 		cfg := fairlock.Config{TTL: 3 * time.Second} // as in TestTheHolderKnowsBeforeTheServersTTLEnds
 		c, link := linked(t, s, cfg)
@@ -664,6 +667,7 @@ func TestOneHolderIsToldOfItsLossInTimeAndTheOthersGoOn(t *testing.T) {
 }
 
 func TestALostMessageToManyCostsOneBeat(t *testing.T) {
+	t.Parallel()
 	onServers(t, func(t *testing.T, s *redistest.Server, see func(*fairlock.Client) face) {
 		const patience = 9 * time.Second
 		link := redistest.NewLink(t, s)
@@ -694,6 +698,7 @@ func TestALostMessageToManyCostsOneBeat(t *testing.T) {
 }
 
 func TestADeadHeadCostsOnePatienceAlsoIfNobodyReleases(t *testing.T) {
+	t.Parallel()
 	onServers(t, func(t *testing.T, s *redistest.Server, see func(*fairlock.Client) face) {
 		const patience = 1500 * time.Millisecond
 		c, link := linked(t, s, fairlock.Config{WaiterTTL: patience})
@@ -970,6 +975,7 @@ func TestCloseReturnsManyHoldersAndWaiters(t *testing.T) {
 }
 
 func TestLostDataRestsAndKeepsTheOrderOfAllWhoWait(t *testing.T) {
+	t.Parallel()
 	onServers(t, func(t *testing.T, s *redistest.Server, see func(*fairlock.Client) face) {
 		// As in TestLostDataBreaksNeitherOrderNorExclusion.
 		cfg := fairlock.Config{TTL: 3 * time.Second, WaiterTTL: 3 * time.Second}
@@ -1012,6 +1018,7 @@ func TestLostDataRestsAndKeepsTheOrderOfAllWhoWait(t *testing.T) {
 }
 
 func TestNothingIsLeftOfSharesButTheFence(t *testing.T) {
+	t.Parallel()
 	onKinds(t, func(t *testing.T, b backend, see func(*fairlock.Client) face) {
 		const patience = 500 * time.Millisecond
 		c, rdb := b.client(t, fairlock.Config{WaiterTTL: patience, TTL: 2 * time.Second}), b.rdb(t)

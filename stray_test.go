@@ -19,6 +19,7 @@ type wrapped struct{ *redis.Client }
 // A question that is stuck on a connection arrives when its asker has long gone, one way or the other. A lock that it
 // was granted then would be held by nobody.
 func TestAStrayQuestionIsRefusedHoweverItsAskerWent(t *testing.T) {
+	t.Parallel()
 	type scene struct {
 		client, other fairlock.Mutex
 	}
