@@ -39,9 +39,10 @@ lint: $(linter) ## golangci-lint, as .golangci.yml says
 mod:
 	$(call each,GOWORK=off go mod tidy -diff)
 
-# One package after the other (-p 1): several hold the code to the tenth of a second on a real redis-server.
+# One package after the other (-p 1): several hold the code to the tenth of a second on a real redis-server. The tests
+# that run side by side mostly wait, so more of them than there are processors.
 unit:
-	$(call each,go test -race -count=1 -p 1 -timeout $(timeout) ./...)
+	$(call each,go test -race -count=1 -p 1 -parallel 4 -timeout $(timeout) ./...)
 
 fmt: $(linter) ## format
 	$(call each,"$(linter)" fmt ./...)

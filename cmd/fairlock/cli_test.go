@@ -3,16 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,10 +70,6 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	logging.Disable()
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) { // nobody has said otherwise
-		_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))) // they wait more than they work
-	}
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)

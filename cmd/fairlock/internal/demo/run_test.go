@@ -111,7 +111,7 @@ func TestServerThatDiesEndsTheDemoWithAnError(t *testing.T) {
 	server := redistest.Start(t)
 	cfg := quick()
 	cfg.Redis = "unix://" + server.Addr()
-	cfg.Duration = 10 * time.Second
+	cfg.Duration = 3 * time.Second
 	time.AfterFunc(time.Second, server.Kill)
 	var out bytes.Buffer
 	_, err := demo.Run(t.Context(), cfg, &out)

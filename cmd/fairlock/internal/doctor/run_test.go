@@ -160,6 +160,7 @@ func TestWithoutLuaNoLockCanBeHad(t *testing.T) {
 
 // Without the channel a waiter is in by a beat, and the report says so.
 func TestADeafWaiterIsAWarning(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	r := Run(t.Context(), login(t, s, "~*", "+@all", "resetchannels"), options(nil))
 	f := found(t, r, "wake-ups")
@@ -172,6 +173,7 @@ func TestADeafWaiterIsAWarning(t *testing.T) {
 
 // The same if messages get lost on the way.
 func TestMessagesThatGetLostAreAWarning(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	link := redistest.NewLink(t, s)
 	link.Deafen()
@@ -185,6 +187,7 @@ func TestMessagesThatGetLostAreAWarning(t *testing.T) {
 }
 
 func TestAReplicaIsAProblem(t *testing.T) {
+	t.Parallel()
 	primary := redistest.StartTCP(t)
 	host, port, _ := strings.Cut(primary.Addr(), ":")
 	replica := redistest.Start(t, "--replicaof", host, port)
@@ -292,6 +295,7 @@ func TestLocksInUseAreNoLeftovers(t *testing.T) {
 }
 
 func TestLeftoversAreFound(t *testing.T) {
+	t.Parallel()
 	k := lua.MutexKeys("fairlock", "x")
 	p := lua.RWMutexKeys("fairlock", "x")
 	soonest := float64(time.Now().Add(time.Minute).UnixMicro())
