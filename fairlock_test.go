@@ -321,8 +321,15 @@ func TestDoRunsOnlyUnderTheLockAndTellsOfItsLoss(t *testing.T) {
 			s, err := m.Inspect(ctx)
 			return err == nil && !s.Held
 		}
+		assert.Nil(t, fairlock.LeaseFromContext(ctx))
 		require.NoError(t, m.Do(ctx, func(ctx context.Context) error {
 			assert.False(t, free())
+			outer := fairlock.LeaseFromContext(ctx)
+			assert.Equal(t, state(t, m).Fence, outer.Fence())
+			assert.NoError(t, c.Mutex("y").Do(ctx, func(ctx context.Context) error {
+				assert.NotSame(t, outer, fairlock.LeaseFromContext(ctx), "it is y's")
+				return nil
+			}))
 			return ctx.Err()
 		}))
 		assert.True(t, free())

@@ -125,12 +125,13 @@ func ExampleMutex_Do() {
 	defer client.Close()
 
 	err := client.Mutex("billing").Do(context.Background(), func(ctx context.Context) error {
-		fmt.Println("one invoice at a time")
+		fence := fairlock.LeaseFromContext(ctx).Fence() // goes along with every write
+		fmt.Println("one invoice at a time, under a fence:", fence > 0)
 		return ctx.Err() // nil as long as the lock is held
 	})
 	fmt.Println("error:", err)
 	// Output:
-	// one invoice at a time
+	// one invoice at a time, under a fence: true
 	// error: <nil>
 }
 

@@ -97,10 +97,10 @@ func (l *Lease) Err() error {
 	return context.Cause(l.life)
 }
 
-// Context returns a copy of parent that ends when the lease does; context.Cause tells why. Its values and its
-// deadline are parent's. The caller must call cancel when it is done with it.
+// Context returns a copy of parent that ends when the lease does; context.Cause tells why. Its deadline and its values
+// are parent's, and LeaseFromContext finds the lease in it. The caller must call cancel when it is done with it.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(parent)
+	ctx, cancel := context.WithCancelCause(context.WithValue(parent, leaseKey{}, l))
 	if err := l.Err(); err != nil {
 		cancel(err)
 	}
@@ -109,6 +109,15 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 		stop()
 		cancel(context.Canceled)
 	}
+}
+
+type leaseKey struct{}
+
+// LeaseFromContext returns the lease under which a ctx is, such as that of Do's f: for its fence, or its token. Of
+// several, one Do within another, it is the innermost. It is nil if there is none.
+func LeaseFromContext(ctx context.Context) *Lease {
+	l, _ := ctx.Value(leaseKey{}).(*Lease)
+	return l
 }
 
 // expire ends the lease if its deadline has passed, without waiting for the timer.

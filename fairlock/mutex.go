@@ -49,7 +49,8 @@ func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 }
 
 // Do runs f while it holds the lock. f's ctx ends when the lease does, for whatever reason (context.Cause tells), or
-// when ctx ends; f should return then. f is never called without the lock. The lock is released when f returns or
+// when ctx ends; f should return then. LeaseFromContext finds the lease in it, for its fence. f is never called without
+// the lock. The lock is released when f returns or
 // panics. Do returns f's error joined with that of the lock: ErrLost if it was lost before it was released, although
 // f ran. Look for ErrLost first: f's own error may well be the end of its ctx.
 func (m Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {

@@ -17,7 +17,7 @@ type seller struct {
 
 // sell sells one ticket and returns its number, or errSoldOut, or errLate if the lock was lost and others have gone on.
 func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error) {
-	err = underLock(ctx, s.lock, func(ctx context.Context, fence uint64) error {
+	err = s.lock.Do(ctx, func(ctx context.Context) error { // in line, behind all who came before
 		sold, err := s.concert.sold(ctx)
 		if err != nil {
 			return err
@@ -28,6 +28,7 @@ func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error)
 		ticket = sold + 1
 		// The money is here, so the sale is written down even if ctx ends now. Whether it is too late for that, only the
 		// database knows: between a look at the lease and the write there is always time for a pause.
+		fence := fairlock.LeaseFromContext(ctx).Fence()
 		err = s.concert.sell(context.WithoutCancel(ctx), ticket, buyer, fence)
 		if errors.Is(err, errLate) {
 			return errors.Join(err, s.refund(buyer))
@@ -38,16 +39,4 @@ func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error)
 		return 0, err
 	}
 	return ticket, nil
-}
-
-// underLock is Mutex.Do for work that needs the fence.
-func underLock(ctx context.Context, m fairlock.Mutex, f func(ctx context.Context, fence uint64) error) (err error) {
-	lease, err := m.Lock(ctx) // in line, behind all who came before
-	if err != nil {
-		return err // not held, and no longer in line
-	}
-	defer func() { err = errors.Join(err, lease.Unlock(ctx)) }() // works also when ctx has ended
-	work, cancel := lease.Context(ctx)                           // ends when the lease does
-	defer cancel()
-	return f(work, lease.Fence())
 }
