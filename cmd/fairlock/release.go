@@ -11,7 +11,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 const releaseHelp = `Takes the lock NAME from all who hold it, with --force, and gives it to the next in line. It shows from whom, and asks on a
@@ -133,7 +132,7 @@ func (r *releaser) ask(ctx context.Context, l view.Lock) error {
 // force takes the lock from those who held it when it was looked at, and reports whether anybody still did. One call
 // takes from so many and serves so many; the rest is for the next.
 func force(ctx context.Context, s view.Server, l view.Lock) (taken bool, err error) {
-	lock := place(l.ID, s)
+	lock := l.In(s.Redis, s.Namespace)
 	const ttl = fairlock.DefaultTTL // the most that the next in line is given before it renews
 	for {
 		h, err := lock.ForceRelease(ctx, ttl, l.Fence)
@@ -145,18 +144,6 @@ func force(ctx context.Context, s view.Server, l view.Lock) (taken bool, err err
 			more, err = lock.Admit(ctx, ttl)
 		}
 		return taken, err
-	}
-}
-
-// place is where a lock is in Redis. The capacity does not matter to a release.
-func place(id view.ID, s view.Server) lua.Lock {
-	switch id.Kind {
-	case view.Semaphore:
-		return lua.Semaphore(s.Redis, s.Namespace, id.Name, 1)
-	case view.RW:
-		return lua.RWMutex(s.Redis, s.Namespace, id.Name)
-	default:
-		return lua.Mutex(s.Redis, s.Namespace, id.Name)
 	}
 }
 

@@ -58,8 +58,8 @@ func (id ID) compare(other ID) int {
 	return slices.Index(Kinds, id.Kind) - slices.Index(Kinds, other.Kind)
 }
 
-// lock is its place in Redis. The capacity does not matter to who looks.
-func (id ID) lock(rdb redis.Scripter, namespace string) lua.Lock {
+// In is the lock in Redis, for who looks at it or takes it by force: its capacity does not matter to them.
+func (id ID) In(rdb redis.Scripter, namespace string) lua.Lock {
 	switch id.Kind {
 	case Semaphore:
 		return lua.Semaphore(rdb, namespace, id.Name, 1)

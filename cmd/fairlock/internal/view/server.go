@@ -56,7 +56,7 @@ type answer struct {
 func (s Server) look(ctx context.Context, limit int, ids []ID) ([]answer, error) {
 	pipe := s.Redis.Pipeline()
 	for _, id := range ids {
-		_, _ = id.lock(pipe, s.Namespace).Inspect(ctx, limit) // puts its script there; the answer comes with Exec
+		_, _ = id.In(pipe, s.Namespace).Inspect(ctx, limit) // puts its script there; the answer comes with Exec
 	}
 	cmds, err := pipe.Exec(ctx)
 	answers, unheard := make([]answer, len(ids)), 0
@@ -65,7 +65,7 @@ func (s Server) look(ctx context.Context, limit int, ids []ID) ([]answer, error)
 		if err != nil && cmd.Err() == nil && cmd.Val() == nil {
 			cmd.SetErr(err) // none of them has it if Redis has refused the connection
 		}
-		snap, err := id.lock(&reader{s.Redis, cmd}, s.Namespace).Inspect(ctx, limit)
+		snap, err := id.In(&reader{s.Redis, cmd}, s.Namespace).Inspect(ctx, limit)
 		if err != nil && !refused(err) {
 			unheard++
 		}
