@@ -16,7 +16,8 @@
 //     takes the lock by force ([Mutex.ForceRelease]).
 //   - Order. Waiters get in in the order in which Redis saw them first. Whoever unlocks and locks again goes behind
 //     all who wait. [Mutex.TryLock] never overtakes. Who asks for one permit does not pass one who waits for three,
-//     nor a reader a writer. A lost message, a restart of Redis or a step of its clock does not change the order.
+//     nor a reader a writer. A lost message, a restart of Redis that keeps its data or a step of its clock does not
+//     change the order.
 //   - Fences. Every grant has a number greater than those of all earlier grants of the lock, see [Lease.Fence]; also
 //     after Redis has lost its data, if its clock has not fallen back by then.
 //   - No holder who does not know. A lease ends here before it can end in Redis, even if Redis hangs: [Lease.Done]
@@ -25,8 +26,8 @@
 //   - Nothing stays behind. Every key expires by itself; only the last fence is kept, for a day.
 //
 // What Redis cannot give, the package cannot either. Replication is asynchronous: after a failover to a replica that
-// missed the last writes, two clients can hold the lock at once. Redis must not evict the keys (maxmemory-policy
-// noeviction). A step forward of the server's clock ends leases early. And no lock protects a resource from a holder
+// missed the last writes, or a restart that lost them (appendonly no, the default), two clients can hold the lock at
+// once. Redis must not evict the keys (maxmemory-policy noeviction). A step forward of the server's clock ends leases early. And no lock protects a resource from a holder
 // that was paused between looking at its lease and writing; only a resource that checks fences does.
 //
 // # Concurrency

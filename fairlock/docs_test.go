@@ -45,7 +45,7 @@ func TestTheReadmesCodeIsTrue(t *testing.T) {
 // Every Go text of docs/testing.md stands word for word in an example.
 func TestTheCodeOfTestingIsTrue(t *testing.T) {
 	blocks := goBlock.FindAllStringSubmatch(read(t, "../docs/testing.md"), -1)
-	require.Len(t, blocks, 5)
+	require.Len(t, blocks, 6)
 	for _, block := range blocks {
 		assert.Contains(t, read(t, "../fairlocktest/example_test.go"), block[1])
 	}

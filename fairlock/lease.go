@@ -74,7 +74,7 @@ func (l *Lease) Token() token.Token { return l.token.Token }
 
 // Fence returns the number of this grant, greater than that of every earlier grant of this lock, and below 2^53. A
 // resource that remembers the highest fence it has seen and refuses lower ones is safe even from a holder that does
-// not know yet that its lease is over.
+// not know yet that its lease is over; if it is to be read before it is written, it must be shown the fence before that.
 func (l *Lease) Fence() uint64 { return l.fence }
 
 // Deadline returns until when the lease is believed in, unless it is renewed: somewhat earlier than it ends in Redis.

@@ -107,3 +107,20 @@ func TestTheProcessDiedWhileHolding(t *testing.T) {
 	assert.Empty(t, account.State().Waiters)
 	server.AssertNothingLeft()
 }
+
+func TestMyJobWithAClientOfItsOwn(t *testing.T) {
+	server := fairlocktest.NewServer(t)
+	link := server.Link()
+	client, err := fairlock.New(link.Redis(), fairlock.Config{Name: "mine"}) // assertions know it by that name
+	require.NoError(t, err)
+	defer client.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- job(ctx, client) }()
+
+	account := server.Mutex("account:42")
+	account.WaitHeldBy("mine")
+	cancel()
+	require.ErrorIs(t, <-stopped, context.Canceled)
+	account.AssertFree()
+}

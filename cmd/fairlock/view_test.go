@@ -84,8 +84,8 @@ func TestStatusTellsWhoHoldsAndWhoWaits(t *testing.T) {
 	url := serverURL(s)
 	a, b := onLock(t, s, fairlock.Config{Name: "web-1"}), onLock(t, s, fairlock.Config{Name: "web-2"})
 
-	require.Equal(t, "billing:42: free, and was not used for a day\n", done(t, url, "status", "billing:42"))
-	require.Equal(t, "rw x: free, and was not used for a day\n", done(t, url, "status", "x", "--kind", "rw"))
+	require.Equal(t, "billing:42: free, not used for a day\n", done(t, url, "status", "billing:42"))
+	require.Equal(t, "rw x: free, not used for a day\n", done(t, url, "status", "x", "--kind", "rw"))
 	require.Equal(t, "[]\n", done(t, url, "status", "billing:42", "--json"))
 
 	began := time.Now()

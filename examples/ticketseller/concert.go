@@ -10,7 +10,7 @@ import (
 
 var (
 	errSoldOut = errors.New("sold out")
-	errLate    = errors.New("too late: a later holder of the lock has sold meanwhile")
+	errLate    = errors.New("too late: a later holder of the lock is at it, or has been")
 )
 
 // The highest fence that was seen stands in the row that it protects.
@@ -32,11 +32,16 @@ func openConcert(ctx context.Context, path string, tickets int) (*concert, error
 	return &concert{db}, nil
 }
 
-// sold returns how many tickets are sold, or errSoldOut.
-func (c *concert) sold(ctx context.Context) (int, error) {
+// sold returns how many tickets are sold, or errSoldOut. It shows the fence already, so that what earlier holders of
+// the lock have read and not yet written comes too late from now on.
+func (c *concert) sold(ctx context.Context, fence uint64) (int, error) {
 	var tickets, sold int
-	err := c.QueryRowContext(ctx, `SELECT tickets, sold FROM concert`).Scan(&tickets, &sold)
-	if err == nil && sold == tickets {
+	err := c.QueryRowContext(ctx, `UPDATE concert SET fence = ?1 WHERE fence <= ?1 RETURNING tickets, sold`, fence).
+		Scan(&tickets, &sold)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		err = errLate
+	case err == nil && sold == tickets:
 		err = errSoldOut
 	}
 	return sold, err

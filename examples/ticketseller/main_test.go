@@ -128,8 +128,58 @@ func TestTheDatabaseRefusesALateWrite(t *testing.T) {
 	all := sales(t, concert)
 	require.Len(t, all, 1)
 	assert.Equal(t, "next", all[0].buyer)
-	_, err = concert.sold(ctx)
+	_, err = concert.sold(ctx, all[0].fence)
 	require.ErrorIs(t, err, errSoldOut)
+}
+
+// The late write comes when the next one has looked and not yet written.
+func TestTheDatabaseRefusesALateWriteAlsoBetweenALookAndItsWrite(t *testing.T) {
+	ctx := soon.Context(t)
+	server, concert := redistest.Start(t), newConcert(t, 10)
+	link := redistest.NewLink(t, server)
+	slow, _ := newSeller(t, &redis.Options{Network: "unix", Addr: link.Addr()}, concert, 300*time.Millisecond)
+	next, _ := newSeller(t, server.Options(), concert, ttl)
+
+	holds, looked, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	slow.charge = func(context.Context, string) error {
+		link.Cut()
+		close(holds)
+		<-looked
+		return nil
+	}
+	next.charge = func(context.Context, string) error {
+		close(looked)
+		require.ErrorIs(t, soon.Receive(t, late), errLate)
+		return nil
+	}
+	go func() {
+		_, err := slow.sell(ctx, "slow")
+		late <- err
+	}()
+	soon.Receive(t, holds)
+	ticket, err := next.sell(ctx, "next")
+	require.NoError(t, err)
+	assert.Equal(t, 1, ticket)
+	all := sales(t, concert)
+	require.Len(t, all, 1)
+	assert.Equal(t, "next", all[0].buyer)
+}
+
+// The lock is lost, and nobody else has come: the write is in time.
+func TestWhatWasWrittenInTimeIsSold(t *testing.T) {
+	ctx := soon.Context(t)
+	server, concert := redistest.Start(t), newConcert(t, 1)
+	link := redistest.NewLink(t, server)
+	s, _ := newSeller(t, &redis.Options{Network: "unix", Addr: link.Addr()}, concert, 300*time.Millisecond)
+	s.charge = func(work context.Context, _ string) error {
+		link.Cut()
+		<-work.Done()
+		return nil
+	}
+	ticket, err := s.sell(ctx, "slow")
+	require.NoError(t, err)
+	assert.Equal(t, 1, ticket)
+	assert.Len(t, sales(t, concert), 1)
 }
 
 func TestASellerThatNoticesItsLossChargesNobody(t *testing.T) {

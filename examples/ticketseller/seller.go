@@ -18,25 +18,27 @@ type seller struct {
 // sell sells one ticket and returns its number, or errSoldOut, or errLate if the lock was lost and others have gone on.
 func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error) {
 	err = s.lock.Do(ctx, func(ctx context.Context) error { // in line, behind all who came before
-		sold, err := s.concert.sold(ctx)
+		fence := fairlock.LeaseFromContext(ctx).Fence()
+		sold, err := s.concert.sold(ctx, fence)
 		if err != nil {
 			return err
 		}
 		if err := s.charge(ctx, buyer); err != nil {
 			return err
 		}
-		ticket = sold + 1
 		// The money is here, so the sale is written down even if ctx ends now. Whether it is too late for that, only the
 		// database knows: between a look at the lease and the write there is always time for a pause.
-		fence := fairlock.LeaseFromContext(ctx).Fence()
-		err = s.concert.sell(context.WithoutCancel(ctx), ticket, buyer, fence)
-		if errors.Is(err, errLate) {
-			return errors.Join(err, s.refund(buyer))
+		err = s.concert.sell(context.WithoutCancel(ctx), sold+1, buyer, fence)
+		switch {
+		case err == nil:
+			ticket = sold + 1
+		case errors.Is(err, errLate):
+			err = errors.Join(err, s.refund(buyer))
 		}
 		return err
 	})
-	if err != nil {
-		return 0, err
+	if ticket > 0 {
+		return ticket, nil // written in time, whatever has become of the lock since
 	}
-	return ticket, nil
+	return 0, err
 }

@@ -92,7 +92,7 @@ func (l Lock) summary(p Paint) string {
 	case l.Resting:
 		return p.in(bad, "rests for another "+span(l.Rest)) + " because Redis had lost its data, " + waiting
 	case !l.InUse() && l.Fence == 0:
-		return p.in(good, "free") + ", and was not used for a day"
+		return p.in(good, "free") + ", not used for a day"
 	case !l.InUse():
 		return p.in(good, "free") + l.lastGrant()
 	case l.Free():

@@ -58,7 +58,7 @@ func TestABlockOfWhatNobodyHolds(t *testing.T) {
 	free.Fence = us(noon) + 1
 	require.Equal(t, "mutex billing:42: free, last fence 1795176000000001\n", shown())
 	free.Fence = 0
-	require.Equal(t, "mutex billing:42: free, and was not used for a day\n", shown())
+	require.Equal(t, "mutex billing:42: free, not used for a day\n", shown())
 	rests := held(0)
 	rests.Holders[0].Token = lua.Resting
 	require.Equal(t, "mutex billing:42: rests for another 8.1s because Redis had lost its data, nobody waits\n",

@@ -85,7 +85,7 @@ rw api: held by 1 reader, nobody waits
   HOLDER       TO    HELD FOR  LEASE LEFT  FENCE             SINCE
   job-0:t000…  read  12.4s     1.0s        1795175987600000  2026-11-20 11:59:47
 
-none: free, and was not used for a day
+none: free, not used for a day
 
 q ends it`, s.draw(80, 17))
 	require.Equal(t, `fairlock watch                                                every 1s  12:00:00
@@ -96,14 +96,14 @@ rw api: held by 1 reader, nobody waits
   HOLDER       TO    HELD FOR  LEASE LEFT  FENCE             SINCE
   job-0:t000…  read  12.4s     1.0s        1795175987600000  2026-11-20 11:59:47
 
-none: free, and was not used for a day
+none: free, not used for a day
 
 q ends it`, s.draw(80, 11))
 	require.Equal(t, `fairlock watch                                                every 1s  12:00:00
 
 mutex billing:42: held by web-1:t001…, fence 1795175987600000, 999 waiting: web…
 rw api: held by job-0:t000… to read, fence 1795175987600000
-none: free, and was not used for a day
+none: free, not used for a day
 
 q ends it`, s.draw(80, 7))
 	require.Equal(t, `fairlock watch                                                every 1s  12:00:00
