@@ -148,8 +148,9 @@ func (c *checker) joins(q *queue, w Witness) {
 	}
 	q.tickets[w.Token] = w.Ticket
 	q.leave(w.Token)
-	at, _ := slices.BinarySearchFunc(q.waiting, w.Ticket, func(token string, ticket uint64) int {
-		return cmp.Compare(q.tickets[token], ticket)
+	// Two have one ticket if it was given again after a step back of the clock. Then Redis goes by their names.
+	at, _ := slices.BinarySearchFunc(q.waiting, w, func(token string, w Witness) int {
+		return cmp.Or(cmp.Compare(q.tickets[token], w.Ticket), cmp.Compare(token, w.Token))
 	})
 	q.waiting = slices.Insert(q.waiting, at, w.Token)
 }

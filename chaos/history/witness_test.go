@@ -105,6 +105,14 @@ func TestTheWitnessSeesTheQueueServedInOrder(t *testing.T) {
 			name: "comes back with another one",
 			seen: "2 joins b 2 \n 3 joins c 3 \n 4 leaves b \n 5 joins b 1 \n 6 given b", broken: server,
 		},
+		{
+			name: "comes back to find its ticket given to one of a lesser name",
+			seen: "2 joins c 2 \n 3 leaves c \n 4 joins b 2 \n 5 joins c 2 \n 6 given b \n 7 given c",
+		},
+		{
+			name: "comes back to find its ticket given to one of a greater name",
+			seen: "2 joins b 2 \n 3 leaves b \n 4 joins c 2 \n 5 joins b 2 \n 6 given c", broken: server,
+		},
 		{name: "joins before others", seen: "3 joins b 3 \n 4 joins c 2", broken: server},
 		{name: "joins with the ticket of another", seen: "3 joins b 3 \n 4 joins c 3", broken: server},
 		{

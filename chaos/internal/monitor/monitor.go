@@ -245,7 +245,7 @@ func (r *reader) line(text string) {
 		l = &lock{waiting: map[string]bool{}, gone: map[string]bool{}}
 		r.locks[name] = l
 	}
-	if r.expired(l, at) {
+	if r.expired(l, r.began) { // while a script runs, nothing expires, be Redis stopped in the midst of it
 		r.wipe(at, name, l)
 	}
 	switch what {

@@ -215,6 +215,26 @@ func TestWhatHasEndedDoesNotComeBackWithTheClock(t *testing.T) {
 	assert.Empty(t, faults)
 }
 
+func TestNothingExpiresWhileAScriptRuns(t *testing.T) {
+	s, m := start(t)
+	rdb := s.Client()
+	keys := []string{"f:{x}:queue", "f:{x}:alive", "f:{x}:fence", "f:{x}:lock"}
+	joins := `redis.call('ZADD', KEYS[1], 1, 'a') redis.call('PEXPIRE', KEYS[1], 1000) return 1`
+	beats := `redis.call('ZADD', KEYS[2], 1, 'a') for i = 1, 1e8 do end
+		redis.call('ZADD', KEYS[2], 1, 'a') redis.call('PEXPIRE', KEYS[1], 60000) return 1`
+	require.NoError(t, rdb.Eval(t.Context(), joins, keys, "a").Err())
+	time.AfterFunc(100*time.Millisecond, func() {
+		s.Pause()
+		time.Sleep(1200 * time.Millisecond)
+		s.Continue()
+	})
+	require.NoError(t, rdb.Eval(t.Context(), beats, keys, "a").Err())
+	require.EqualValues(t, 1, rdb.ZCard(t.Context(), keys[0]).Val())
+	for _, s := range m.Close().Seen {
+		assert.NotEqual(t, history.Wiped, s.Op)
+	}
+}
+
 func TestALifeWithoutItsTicketIsAnother(t *testing.T) {
 	s, m := start(t)
 	rdb := s.Client()
