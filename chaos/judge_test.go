@@ -242,11 +242,20 @@ func excused(v history.Violation, run history.Run, skewed bool) bool {
 				return passed > e.Fence
 			}
 		}
+	case skewed && (v.Rule == history.Fences || v.Rule == history.Server) && len(v.Events) == 2 && lostBetween(run, v.Events):
+		// Redis had lost the last fence, and its clock had stepped behind the one that gave it.
+		return true
 	case v.Rule == history.Server && len(v.Events) == 2:
 		// What Redis has lost may have been that somebody has left the queue. So he is granted the lock again, unheard.
 		return slices.ContainsFunc(run.Losses, func(l history.Loss) bool { return l.To > v.Events[0].At })
 	}
 	return false
+}
+
+// lostBetween reports whether Redis lost something between two events, whichever was the first.
+func lostBetween(run history.Run, events []history.Event) bool {
+	first, last := min(events[0].At, events[1].At), max(events[0].At, events[1].At)
+	return slices.ContainsFunc(run.Losses, func(l history.Loss) bool { return l.From < last && l.To > first })
 }
 
 // assertHistory checks a history. A violation counts if it does so by count.
