@@ -61,3 +61,10 @@ func killGroup(pid int) error {
 	}
 	return p.Kill()
 }
+
+// tty is the terminal, of which nothing is known here.
+type tty struct{}
+
+func openTTY() *tty           { return nil }
+func (*tty) foreground() bool { return true }
+func (*tty) close()           {}

@@ -277,6 +277,11 @@ func TestMistakesAreOneLineAndExitWith2(t *testing.T) {
 			refused(t, call(t, serverURL(s), strings.Fields(args)...), exitUsage, why)
 		})
 	}
+	t.Run("control characters", func(t *testing.T) {
+		r := call(t, serverURL(s), "--\x1b[31mcolour")
+		refused(t, r, exitUsage, `\x1b[31mcolour`)
+		assert.NotContains(t, r.errs, "\x1b")
+	})
 	t.Run("empty name", func(t *testing.T) {
 		refused(t, call(t, serverURL(s), "run", "", "--", "true"), exitUsage, "1 to 1024 bytes")
 	})

@@ -62,7 +62,10 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ping(ctx, rdb); err != nil {
+	answered := patiently("connecting to " + target.where())
+	err = ping(ctx, rdb)
+	answered()
+	if err != nil {
 		_ = rdb.Close()
 		return nil, fmt.Errorf("redis at %s: %w", target.where(), err)
 	}
@@ -91,7 +94,14 @@ func (c *connection) locks(rdb redis.UniversalClient, cfg fairlock.Config) (*fai
 func ping(ctx context.Context, rdb redis.UniversalClient) error {
 	limited, cancel := context.WithTimeout(ctx, connecting)
 	defer cancel()
-	err := rdb.Ping(limited).Err()
+	answer := make(chan error, 1)
+	go func() { answer <- pong(limited, rdb) }() // it does not hear of ctx while it reads
+	var err error
+	select {
+	case err = <-answer:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	switch {
 	case err == nil || redis.HasErrorPrefix(err, "NOPERM"):
 		return nil
@@ -101,6 +111,31 @@ func ping(ctx context.Context, rdb redis.UniversalClient) error {
 		err = fmt.Errorf("no answer within %v", connecting)
 	}
 	return withCode(exitUnreachable, err)
+}
+
+// pong waits for an answer: of a cluster, of any master, for whoever does not answer may not be needed.
+func pong(ctx context.Context, rdb redis.UniversalClient) error {
+	cluster, ok := rdb.(*redis.ClusterClient)
+	if !ok {
+		return rdb.Ping(ctx).Err()
+	}
+	first := make(chan error, 1)
+	tell := func(err error) {
+		select {
+		case first <- err:
+		default:
+		}
+	}
+	go func() {
+		tell(cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+			err := master.Ping(ctx).Err()
+			if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
+				tell(nil)
+			}
+			return err
+		}))
+	}()
+	return <-first
 }
 
 // target is a server's URL, with its password.
@@ -151,9 +186,12 @@ func (c *connection) target() (target, error) {
 	return t, nil
 }
 
+// variable is the one that --redis names, if it does.
+func (c *connection) variable() (name string, ok bool) { return strings.CutPrefix(c.redis, "env:") }
+
 // raw is the URL as it was given.
 func (c *connection) raw() (string, error) {
-	name, indirect := strings.CutPrefix(c.redis, "env:")
+	name, indirect := c.variable()
 	switch {
 	case indirect:
 		raw := os.Getenv(name)

@@ -141,6 +141,18 @@ func TestAllKindsOfServers(t *testing.T) {
 		for _, s := range cluster.Masters {
 			onlyFences(t, s.Client())
 		}
+
+		master, err := cluster.Client().MasterForKey(t.Context(), "fairlock:{a}:lock")
+		require.NoError(t, err)
+		for _, s := range cluster.Masters {
+			if s.Addr() != master.Options().Addr {
+				s.Pause() // a's locks do not need it
+				defer s.Continue()
+			}
+		}
+		for range 3 {
+			require.Equal(t, 0, call(t, "redis://"+master.Options().Addr+"?cluster=true", "run", "a", "--", "true").code)
+		}
 	})
 	t.Run("Sentinel", func(t *testing.T) {
 		t.Parallel()

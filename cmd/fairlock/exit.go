@@ -8,8 +8,10 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 
@@ -119,7 +121,7 @@ func ofRedis(err error) bool {
 	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return true
 	}
-	return errors.Is(err, io.EOF) || errors.Is(err, redis.ErrPoolTimeout)
+	return errors.Is(err, io.EOF) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // say writes an error as one line. A signal that the user has sent is no news to them.
@@ -130,8 +132,17 @@ func say(w io.Writer, err error) {
 	_, _ = fmt.Fprintln(w, "fairlock:", oneLine(err))
 }
 
-// oneLine joins what errors.Join has put on lines of their own.
+// oneLine joins what errors.Join has put on lines of their own, and escapes what would have a terminal do something: an
+// argument, a file's name or what a server says may hold that.
 func oneLine(err error) string {
-	text := strings.TrimPrefix(err.Error(), "fairlock: ")
-	return strings.ReplaceAll(text, "\n", "; ")
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "fairlock: "), "\n", "; ")
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }

@@ -16,33 +16,79 @@ import (
 // guard is a process that kills CMD's group if this one cannot: when it has been killed, or has been stopped for so
 // long that the lease is about to end. CMD does not outlive the lease then either.
 type guard struct {
-	cmd *exec.Cmd
-	to  io.Writer
+	cmd   *exec.Cmd
+	to    io.Writer
+	limit time.Time // until when it lets the group live
+	late  bool      // that had passed when it was told of a later one: the group is dead
+	ended chan struct{}
 }
 
 const guardName = "run-guard"
 
 // startGuard starts it; it does nothing until watch is called. The caller calls stop.
 func startGuard() (*guard, error) {
-	self, err := os.Executable()
+	self, err := ourselves()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(self, guardName)
+	cmd.Args[0] = os.Args[0]
 	cmd.Env = []string{} // it needs none, least of all a password
 	apart(cmd)
 	to, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	return &guard{cmd, to}, cmd.Start()
+	g := &guard{cmd: cmd, to: to, ended: make(chan struct{})}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(g.ended)
+		_ = cmd.Wait()
+	}()
+	return g, nil
+}
+
+// revive starts another one if somebody has killed it. If that cannot be, it is tried again the next time.
+func (g *guard) revive(group int) {
+	select {
+	case <-g.ended:
+	default:
+		return
+	}
+	if g.struck() {
+		return
+	}
+	if fresh, err := startGuard(); err == nil {
+		*g = *fresh
+		g.watch(group)
+	}
+}
+
+// ourselves is this program, as it is running: what bears its name may be another by now, or nothing, if it was replaced
+// while we waited.
+func ourselves() (string, error) {
+	const running = "/proc/self/exe" // Linux
+	if _, err := os.Stat(running); err == nil {
+		return running, nil
+	}
+	return os.Executable()
 }
 
 // watch names the group.
 func (g *guard) watch(group int) { g.tell(int64(group)) }
 
 // until says when the group must be dead at the latest. It may be called often.
-func (g *guard) until(t time.Time) { g.tell(int64(time.Until(t))) }
+func (g *guard) until(t time.Time) {
+	g.late = g.late || g.struck()
+	g.limit = t
+	g.tell(int64(time.Until(t)))
+}
+
+// struck reports whether the guard has killed the group, though the lease may have been renewed since: who is stopped
+// and goes on between the two has lost CMD and not the lock.
+func (g *guard) struck() bool { return g.late || !g.limit.IsZero() && time.Now().After(g.limit) }
 
 // tell sends a number. If nobody hears it, the guard has done its work.
 func (g *guard) tell(n int64) {
@@ -52,7 +98,7 @@ func (g *guard) tell(n int64) {
 // stop ends the guard, and nothing else.
 func (g *guard) stop() {
 	_ = g.cmd.Process.Kill()
-	_ = g.cmd.Wait()
+	<-g.ended
 }
 
 // guardCommand is how run starts the guard.

@@ -24,7 +24,7 @@ func (r *runner) hold(ctx context.Context, lease *fairlock.Lease, path string, e
 	}
 	if time.Until(r.last(lease)) < r.ttl/3 { // it was handed over for a short time
 		if err := lease.Renew(ctx); err != nil {
-			return 0, err
+			return 0, late(err)
 		}
 	}
 	g, err := startGuard()
@@ -37,6 +37,7 @@ func (r *runner) hold(ctx context.Context, lease *fairlock.Lease, path string, e
 		return 0, unstartable(r.argv[0], err)
 	}
 	g.watch(c.pid)
+	g.until(r.killAt(lease))
 	return r.accompany(c, g, lease, signals)
 }
 
@@ -52,18 +53,26 @@ func (r *runner) lead() time.Duration { return max(r.ttl/20, 10*time.Millisecond
 func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-chan os.Signal) (int, error) {
 	look := time.NewTimer(0)
 	defer look.Stop()
+	looked := time.Now()
 	for {
 		select {
 		case s := <-c.ended:
 			c.over(s)
-			return codeOf(s), nil
+			r.stood(looked)
+			if code := codeOf(s); code != exitKilled || !g.struck() || !r.paused {
+				return code, nil
+			}
+			return 0, r.gone(lease.Err(), stopped)
 		case <-lease.Done():
 			return 0, r.end(c, lease, signals)
 		case <-look.C:
+			r.stood(looked)
+			looked = time.Now()
 			left := time.Until(r.last(lease))
 			if left <= 0 {
 				return 0, r.end(c, lease, signals)
 			}
+			g.revive(c.pid)
 			g.until(r.killAt(lease))
 			look.Reset(min(left, r.ttl/10))
 		case s := <-signals:
@@ -73,6 +82,9 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 		}
 	}
 }
+
+// stood notes that fairlock itself was stopped since it last looked, if that took far longer than it should.
+func (r *runner) stood(looked time.Time) { r.paused = time.Since(looked) > r.ttl/3 }
 
 // patience is how long CMD may take to end.
 func (r *runner) patience(lease *fairlock.Lease) time.Duration {
@@ -119,6 +131,9 @@ func (r *runner) gone(lost error, cmd string) error {
 	why := errors.New("no answer")
 	if failure := r.failure.Load(); failure != nil {
 		why = *failure
+	}
+	if r.paused {
+		why = errors.New("fairlock was stopped for too long")
 	}
 	return withCode(exitLost, fmt.Errorf("%s could not be renewed: %w; %s before the lease ended", name, why, cmd))
 }

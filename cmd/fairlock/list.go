@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -46,7 +47,7 @@ func listCommand(c *connection) *cobra.Command {
 				locks, err := s.List(ctx, want, m.show)
 				m.clear()
 				if err == nil || len(locks) > 0 {
-					showList(cmd.OutOrStdout(), locks, asJSON)
+					err = cmp.Or(err, showList(cmd.OutOrStdout(), locks, asJSON))
 				}
 				return err
 			})
@@ -58,15 +59,16 @@ func listCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-func showList(out io.Writer, locks []view.Lock, asJSON bool) {
+func showList(out io.Writer, locks []view.Lock, asJSON bool) (err error) {
 	switch {
 	case asJSON:
-		_, _ = io.WriteString(out, view.JSON(locks))
+		_, err = io.WriteString(out, view.JSON(locks))
 	case len(locks) > 0:
-		writeLines(out, view.Table(view.Paint{On: colours(out)}, locks))
+		err = writeLines(out, view.Table(view.Paint{On: colours(out)}, locks))
 	case isTerminal(out):
-		_, _ = fmt.Fprintln(out, "no lock is in use")
+		_, err = fmt.Fprintln(out, "no lock is in use")
 	}
+	return err
 }
 
 // meter shows progress on a terminal, from the first second on.

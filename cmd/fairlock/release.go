@@ -102,7 +102,9 @@ func (r *releaser) run(ctx context.Context, s view.Server) error {
 }
 
 func (r *releaser) look(ctx context.Context, s view.Server) (view.Lock, error) {
+	answered := patiently("waiting for an answer")
 	locks, err := s.Look(ctx, view.Most, r.id)
+	answered()
 	if err != nil {
 		return view.Lock{}, err
 	}
@@ -111,7 +113,7 @@ func (r *releaser) look(ctx context.Context, s view.Server) (view.Lock, error) {
 
 // ask shows who holds the lock and waits for a yes.
 func (r *releaser) ask(ctx context.Context, l view.Lock) error {
-	writeLines(r.errs, l.Block(view.Paint{On: colours(r.errs)}, view.All))
+	_ = writeLines(r.errs, l.Block(view.Paint{On: colours(r.errs)}, view.All))
 	_, _ = fmt.Fprintf(r.errs, "Take %s from %s? [y/N] ", r.id, holders(l))
 	answer := make(chan string, 1)
 	go func() { // ends with the program, if nobody answers

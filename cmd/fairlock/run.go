@@ -38,7 +38,7 @@ When the lock is lost. The lock is a lease of --ttl, which is renewed for as lon
 others wait until its end. If Redis cannot be reached, CMD gets SIGTERM so early that --grace has passed before the lease
 ends, then SIGKILL, each with all that CMD has started in its group. So it is dead before Redis can give the lock to
 anybody else. The same holds if fairlock itself is stopped (^Z, SIGSTOP) for too long, with SIGKILL at once, and if it is
-killed. If the lock was taken by force (fairlock release), another may have it already: CMD gets SIGTERM as soon as that
+killed: by a second process of fairlock's, the guard. (Who kills both at once has CMD run on.) If the lock was taken by force (fairlock release), another may have it already: CMD gets SIGTERM as soon as that
 is known, which takes up to a third of --ttl, and SIGKILL half a second later (or --grace, if that is shorter).
 
 What is left. What CMD leaves behind in the background when it ends goes on, without the lock. Processes that leave CMD's
@@ -62,6 +62,9 @@ const shortGrace = 500 * time.Millisecond
 // stopped is what became of a CMD that we have ended.
 const stopped = "CMD was stopped"
 
+// leaving is how long Redis may take to hear that we do not wait any more.
+const leaving = time.Second
+
 // undying is how long a killed CMD may take to be gone.
 const undying = 2 * time.Second
 
@@ -77,6 +80,7 @@ type runner struct {
 	grace         time.Duration
 	passRedis     bool
 
+	paused  bool                  // fairlock itself was stopped for long when it last looked
 	undead  bool                  // CMD was to be stopped and is still there
 	failure atomic.Pointer[error] // of the last renewal; nil if it went well
 }
@@ -180,13 +184,26 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close() // leaves the queue, too
+	defer leave(client)
 	lease, err := r.acquire(ctx, c, rdb, client)
 	if err != nil {
 		return err
 	}
 	code, err := r.hold(ctx, lease, path, env)
 	return r.settle(lease, code, err)
+}
+
+// leave leaves the queue, too. A Redis that does not answer delays that, not us: a place that nobody keeps expires.
+func leave(client *fairlock.Client) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = client.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(leaving):
+	}
 }
 
 // find looks up CMD as a shell does.
@@ -215,6 +232,9 @@ func cause(err error) error {
 // environment is CMD's, but for what depends on the lease.
 func (r *runner) environment(c *connection) ([]string, error) {
 	ours := []string{envName, envFence, envToken, envRedis, envPassword}
+	if name, ok := c.variable(); ok {
+		ours = append(ours, name)
+	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(ours, name)
@@ -248,7 +268,15 @@ func (r *runner) acquire(ctx context.Context, c *connection, rdb redis.Universal
 	case errors.Is(err, fairlock.ErrBusy):
 		return nil, withCode(exitBusy, fmt.Errorf("%s is busy", name))
 	}
-	return nil, elsewhere(err)
+	return nil, elsewhere(late(err))
+}
+
+// late gives its code to a lease that was lost before CMD was started: the answer of a slow Redis came too late.
+func late(err error) error {
+	if errors.Is(err, fairlock.ErrLost) && !errors.Is(err, fairlock.ErrTaken) {
+		return withCode(exitUnreachable, err)
+	}
+	return err
 }
 
 // elsewhere says what is to be done about a server that has only a part of the locks.
@@ -287,7 +315,7 @@ func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
 	if r.undead { // it is still at work: the lock is free when the lease ends, and no sooner
 		return err
 	}
-	released := lease.Unlock(context.Background())
+	released := release(lease)
 	switch {
 	case err != nil:
 		return err
@@ -301,6 +329,20 @@ func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
 		return nil
 	}
 	return withCode(code, errSilent)
+}
+
+// releasing is how long a release may take. A Redis that hangs is not waited for: the lease ends by itself.
+const releasing = 3 * time.Second
+
+func release(lease *fairlock.Lease) error {
+	released := make(chan error, 1)
+	go func() { released <- lease.Unlock(context.Background()) }()
+	select {
+	case err := <-released:
+		return err
+	case <-time.After(releasing):
+		return fmt.Errorf("no answer within %v", releasing)
+	}
 }
 
 // inner is an error of the library without what it says of the lock.

@@ -117,6 +117,7 @@ func TestCmdDoesNotSeeThePassword(t *testing.T) {
 		"in FAIRLOCK_REDIS_PASSWORD": withEnv(runScript(t, serverURL(s), "", "x", script), envPassword+"=secret"),
 		"in --redis":                 runScript(t, "", "", "x --redis "+url, script),
 		"in --redis=":                runScript(t, "", "", "x --redis="+url, script),
+		"in a variable":              withEnv(runScript(t, "", "", "x --redis env:MINE", script), "MINE="+url),
 		"in a file":                  runScript(t, serverURL(s), "", "x --password-file "+fileWith(t, "secret\nmore"), script),
 	} {
 		r := begin(t, cmd).wait()
@@ -442,6 +443,100 @@ func TestCmdIsDeadBeforeAnotherGetsTheLock(t *testing.T) {
 			require.Equal(t, exitLost, r.code, r.errs)
 			require.Regexp(t, c.want, r.errs)
 			onlyFences(t, s.Client())
+		})
+	}
+}
+
+// guardOf returns the process id of the guard of a run, once it has one other than before.
+func guardOf(t *testing.T, r *running, before int) (pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		out, _ := exec.Command("pgrep", "-P", strconv.Itoa(r.cmd.Process.Pid), "-f", guardName).Output()
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(out)))
+		return pid > 0 && pid != before
+	}, soon, 5*time.Millisecond)
+	return pid
+}
+
+func TestAGuardThatWasKilledIsReplaced(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	dir := t.TempDir()
+	holder := begin(t, runScript(t, serverURL(s), dir, "x --ttl 2s", nag))
+	appears(t, filepath.Join(dir, "log"))
+	first := guardOf(t, holder, 0)
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	guardOf(t, holder, first)
+	time.Sleep(300 * time.Millisecond) // until it has been told whom to watch
+	next := begin(t, runScript(t, serverURL(s), dir, "x", witness))
+	waiting(t, onLock(t, s, fairlock.Config{}).Mutex("x"), 1)
+	holder.signal(syscall.SIGKILL)
+	still(t, next.wait())
+	holder.wait()
+}
+
+// An upgrade, while somebody waits for a long time.
+func TestTheGuardIsOfTheProgramThatRuns(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	m := onLock(t, s, fairlock.Config{}).Mutex("x")
+	lease := locked(t, m)
+	content, err := os.ReadFile(program)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	copied := filepath.Join(dir, "fairlock")
+	require.NoError(t, os.WriteFile(copied, content, 0o700))
+	cmd := runScript(t, serverURL(s), dir, "x", "echo in")
+	cmd.Path = copied
+	r := begin(t, cmd)
+	waiting(t, m, 1)
+	require.NoError(t, os.Remove(copied))
+	require.NoError(t, lease.Unlock(t.Context()))
+	require.Equal(t, result{0, "in\n", ""}, r.wait())
+}
+
+// The guard has killed CMD, and fairlock goes on so early that it can still renew the lease.
+func TestWhoWasStoppedForTooLongSaysSoThoughItStillHoldsTheLock(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	dir := t.TempDir()
+	r := begin(t, runScript(t, serverURL(s), dir, "x --ttl 10s", `echo $$ > $D/pid; while :; do sleep 0.01; done`))
+	pid, err := strconv.Atoi(strings.TrimSpace(appears(t, filepath.Join(dir, "pid"))))
+	require.NoError(t, err)
+	r.signal(syscall.SIGSTOP)
+	require.Eventually(t, func() bool { // a zombie, for its parent cannot take note
+		out, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return strings.Contains(string(out), ") Z ")
+	}, soon, time.Millisecond)
+	r.signal(syscall.SIGCONT)
+	require.Equal(t, result{exitLost, "", "fairlock: x could not be renewed: fairlock was stopped for too long; CMD was stopped before the lease ended\n"}, r.wait())
+	onlyFences(t, s.Client())
+}
+
+func TestARedisThatHangsDoesNotKeepWhoLeaves(t *testing.T) {
+	t.Parallel()
+	const long = 8 * time.Second // go-redis takes 25 s
+	for name, leave := range map[string]struct {
+		words string
+		do    func(*running)
+		code  int
+	}{
+		"--wait ends": {"x --wait 2s", func(*running) {}, exitTimeout},
+		"SIGTERM":     {"x", func(r *running) { r.signal(syscall.SIGTERM) }, exitSignal + int(syscall.SIGTERM)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			m := onLock(t, s, fairlock.Config{}).Mutex("x")
+			locked(t, m)
+			r := begin(t, runScript(t, serverURL(s), "", leave.words, "true"))
+			waiting(t, m, 1)
+			s.Pause()
+			defer s.Continue()
+			began := time.Now()
+			leave.do(r)
+			require.Equal(t, leave.code, r.wait().code)
+			require.Less(t, time.Since(began), long)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,12 +72,14 @@ func statusCommand(c *connection) *cobra.Command {
 				return err
 			}
 			return withServer(cmd.Context(), c, func(ctx context.Context, s view.Server) error {
+				answered := patiently("waiting for an answer")
 				locks, err := s.Look(ctx, view.Most, view.IDs(names, kinds...)...)
+				answered()
 				if err != nil || asJSON && kind == "" {
 					locks = view.InUse(locks) // after an error, that something is free may mislead
 				}
 				if err == nil || len(locks) > 0 {
-					showStatus(cmd.OutOrStdout(), locks, asJSON)
+					err = cmp.Or(err, showStatus(cmd.OutOrStdout(), locks, asJSON))
 				}
 				return err
 			})
@@ -87,21 +90,24 @@ func statusCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-func showStatus(out io.Writer, locks []view.Lock, asJSON bool) {
+func showStatus(out io.Writer, locks []view.Lock, asJSON bool) error {
 	if asJSON {
-		_, _ = io.WriteString(out, view.JSON(locks))
-		return
+		_, err := io.WriteString(out, view.JSON(locks))
+		return err
 	}
+	var lines []string
 	for i, l := range view.Worth(locks) {
 		if i > 0 {
-			_, _ = fmt.Fprintln(out)
+			lines = append(lines, "")
 		}
-		writeLines(out, l.Block(view.Paint{On: colours(out)}, view.All))
+		lines = append(lines, l.Block(view.Paint{On: colours(out)}, view.All)...)
 	}
+	return writeLines(out, lines)
 }
 
-func writeLines(out io.Writer, lines []string) {
-	_, _ = io.WriteString(out, strings.Join(lines, "\n")+"\n")
+func writeLines(out io.Writer, lines []string) error {
+	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
+	return err
 }
 
 // withServer connects, and has f use the server.

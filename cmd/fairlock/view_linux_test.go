@@ -209,3 +209,17 @@ func TestListShowsProgressOnATerminal(t *testing.T) {
 	require.Len(t, seenBy(t, result), 1)
 	require.Contains(t, done(t, slowly(t, s, 1100*time.Millisecond), "list"), " x\n", "none without a terminal")
 }
+
+func TestWhatCannotBeWrittenIsAFailure(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	locked(t, onLock(t, s, fairlock.Config{}).Mutex("x"))
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer func() { _ = full.Close() }()
+	for _, args := range [][]string{{"status", "x"}, {"status", "x", "--json"}, {"list"}, {"list", "--json"}} {
+		cmd := command(t, serverURL(s), args...)
+		cmd.Stdout = full
+		refused(t, begin(t, cmd).wait(), exitFailure, "no space left")
+	}
+}

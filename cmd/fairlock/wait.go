@@ -8,6 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
+	"golang.org/x/term"
+
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 )
 
@@ -18,6 +21,7 @@ func (r *runner) showWait(ctx context.Context, server view.Server, client string
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	terminal := openTTY()
 	id := view.ID{Kind: view.Kind(r.kind), Name: r.name}
 	var task sync.WaitGroup
 	task.Go(func() {
@@ -27,8 +31,11 @@ func (r *runner) showWait(ctx context.Context, server view.Server, client string
 		for ctx.Err() == nil {
 			select {
 			case <-tick.C:
+				if terminal != nil && !terminal.foreground() {
+					continue // a job in the background would wipe away what is typed
+				}
 				if locks, err := server.Look(ctx, view.Most, id); err == nil {
-					_, _ = fmt.Fprintf(os.Stderr, "\r\x1b[K%s: %s", id, standing(locks[0], client, time.Since(began)))
+					_, _ = fmt.Fprintf(os.Stderr, "\r\x1b[K%s", inWidth(fmt.Sprintf("%s: %s", id, standing(locks[0], client, time.Since(began)))))
 					shown = true
 				}
 			case <-ctx.Done():
@@ -41,7 +48,17 @@ func (r *runner) showWait(ctx context.Context, server view.Server, client string
 	return func() {
 		cancel()
 		task.Wait()
+		terminal.close()
 	}
+}
+
+// inWidth shortens a line to what the terminal has: a longer one is not wiped away by what follows.
+func inWidth(text string) string {
+	width, _, err := term.GetSize(int(os.Stderr.Fd()))
+	if err != nil || width < 1 {
+		return text
+	}
+	return ansi.Truncate(text, width-1, "…")
 }
 
 // standing says where we stand.
