@@ -38,8 +38,9 @@ When the lock is lost. The lock is a lease of --ttl, which is renewed for as lon
 others wait until its end. If Redis cannot be reached, CMD gets SIGTERM so early that --grace has passed before the lease
 ends, then SIGKILL, each with all that CMD has started in its group. So it is dead before Redis can give the lock to
 anybody else. The same holds if fairlock itself is stopped (^Z, SIGSTOP) for too long, with SIGKILL at once, and if it is
-killed: by a second process of fairlock's, the guard. (Who kills both at once has CMD run on.) If the lock was taken by force (fairlock release), another may have it already: CMD gets SIGTERM as soon as that
-is known, which takes up to a third of --ttl, and SIGKILL half a second later (or --grace, if that is shorter).
+killed: a second process, the guard, sees to that. (Who kills both at once has CMD run on.) If the lock was taken by force
+(fairlock release), another may have it already: CMD gets SIGTERM as soon as that is known, which takes up to a third of
+--ttl, and SIGKILL half a second later (or --grace, if that is shorter).
 
 What is left. What CMD leaves behind in the background when it ends goes on, without the lock. Processes that leave CMD's
 group (setsid, daemons) and those of other users (sudo) cannot be stopped. A write on its way when the lock is lost may
