@@ -41,9 +41,9 @@ var kinds = []kind{
 			{"reset connections", 300 * ms, 800 * ms, resetConnections},
 		},
 		least: map[string]int{
-			"requests lost": 50, "replies lost": 50, "requests late": 20, "network hung": 1, "network cut": 1,
+			"requests lost": 25, "replies lost": 25, "requests late": 5, "network hung": 1, "network cut": 1,
 			"network slow, then hung": 1,
-			"subscription deaf":       1, "messages to the deaf": 1, "connections reset": 50, "connections silent": 50,
+			"subscription deaf":       1, "messages to the deaf": 1, "connections reset": 25, "connections silent": 25,
 			"events: granted": 50,
 		},
 	},
