@@ -242,7 +242,8 @@ func excused(v history.Violation, run history.Run, skewed bool) bool {
 				return passed > e.Fence
 			}
 		}
-	case skewed && (v.Rule == history.Fences || v.Rule == history.Server) && len(v.Events) == 2 && lostBetween(run, v.Events):
+	case skewed && slices.Contains([]history.Rule{history.Fences, history.Server, history.Linear}, v.Rule) &&
+		len(v.Events) == 2 && lostBetween(run, v.Events):
 		// Redis had lost the last fence, and its clock had stepped behind the one that gave it.
 		return true
 	case v.Rule == history.Server && len(v.Events) == 2:
