@@ -51,7 +51,7 @@ func benchCommand(c *connection) *cobra.Command {
 			if cmd.Flags().Changed("permits") && cfg.Kind != bench.Semaphore {
 				return usage("--permits goes with --kind semaphore; there are none with --kind %s", cfg.Kind)
 			}
-			progress := &progressLine{out: cmd.ErrOrStderr(), on: isTerminal(cmd.ErrOrStderr()), start: time.Now()}
+			progress := newProgress(cmd.ErrOrStderr())
 			result, err := c.bench(cmd.Context(), cfg, progress.show)
 			progress.clear()
 			if result.Empty() {

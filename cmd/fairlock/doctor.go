@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -41,7 +40,7 @@ func doctorCommand(c *connection) *cobra.Command {
   fairlock doctor --json | jq '.checks[] | select(.result == "problem")'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			progress := &progressLine{out: cmd.ErrOrStderr(), on: isTerminal(cmd.ErrOrStderr()), start: time.Now()}
+			progress := newProgress(cmd.ErrOrStderr())
 			report, err := c.doctor(cmd.Context(), progress.show)
 			progress.clear()
 			if err != nil && exitCode(err) != exitUnreachable {
@@ -95,25 +94,4 @@ func writeReport(w io.Writer, r doctor.Report, asJSON bool) error {
 		return writeJSON(w, r)
 	}
 	return r.Text(w, colours(w))
-}
-
-// progressLine is a line on a terminal that says what is being done, if it takes over a second.
-type progressLine struct {
-	out   io.Writer
-	on    bool
-	start time.Time
-	shown bool
-}
-
-func (p *progressLine) show(text string) {
-	if p.on && time.Since(p.start) > time.Second {
-		p.shown = true
-		_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s", text)
-	}
-}
-
-func (p *progressLine) clear() {
-	if p.shown {
-		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
-	}
 }

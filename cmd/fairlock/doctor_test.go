@@ -351,15 +351,18 @@ func request(r *bufio.Reader) ([]string, error) {
 
 func TestProgressIsShownOnATerminalAfterASecond(t *testing.T) {
 	var b strings.Builder
-	p := &progressLine{out: &b, on: true, start: time.Now()}
+	p := &progress{out: &b, on: true, width: func() int { return 12 }, from: time.Now().Add(time.Minute)}
 	p.show("too soon")
-	p.clear()
 	assert.Empty(t, b.String())
-	p.start = time.Now().Add(-2 * time.Second)
+	p.from = time.Now()
 	p.show("checking x")
+	p.show("checking the next one")
 	p.clear()
-	assert.Equal(t, "\r\x1b[Kchecking x\r\x1b[K", b.String())
+	p.show("too late")
+	p.clear()
+	assert.Equal(t, "\r\x1b[Kchecking x\r\x1b[Kchecking t…\r\x1b[K", b.String())
 	b.Reset()
-	(&progressLine{out: &b}).show("not a terminal")
+	newProgress(&b).clear()
+	(&progress{out: &b}).show("not a terminal")
 	assert.Empty(t, b.String())
 }

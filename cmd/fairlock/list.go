@@ -43,9 +43,14 @@ func listCommand(c *connection) *cobra.Command {
 				return err
 			}
 			return withServer(cmd.Context(), c, func(ctx context.Context, s view.Server) error {
-				m := newMeter(cmd.ErrOrStderr())
-				locks, err := s.List(ctx, want, m.show)
-				m.clear()
+				p, next := newProgress(cmd.ErrOrStderr()), time.Time{}
+				locks, err := s.List(ctx, want, func(at view.Progress) {
+					if now := time.Now(); now.After(next) { // often enough
+						next = now.Add(200 * time.Millisecond)
+						p.show(at.String())
+					}
+				})
+				p.clear()
 				if err == nil || len(locks) > 0 {
 					err = cmp.Or(err, showList(cmd.OutOrStdout(), locks, asJSON))
 				}
@@ -69,32 +74,4 @@ func showList(out io.Writer, locks []view.Lock, asJSON bool) (err error) {
 		_, err = fmt.Fprintln(out, "no lock is in use")
 	}
 	return err
-}
-
-// meter shows progress on a terminal, from the first second on.
-type meter struct {
-	out   io.Writer // nil: there is no terminal
-	next  time.Time // when there is something to show
-	shown bool
-}
-
-func newMeter(out io.Writer) *meter {
-	if !isTerminal(out) {
-		return &meter{}
-	}
-	return &meter{out: out, next: time.Now().Add(time.Second)}
-}
-
-func (m *meter) show(p view.Progress) {
-	if m.out == nil || time.Now().Before(m.next) {
-		return
-	}
-	_, _ = fmt.Fprintf(m.out, "\r\x1b[K%v", p)
-	m.next, m.shown = time.Now().Add(200*time.Millisecond), true
-}
-
-func (m *meter) clear() {
-	if m.shown {
-		_, _ = io.WriteString(m.out, "\r\x1b[K")
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
 )
 
@@ -19,26 +20,66 @@ func isTerminal(w io.Writer) bool {
 // colours reports whether w should get colours: it is a terminal and NO_COLOR is empty or not set.
 func colours(w io.Writer) bool { return os.Getenv("NO_COLOR") == "" && isTerminal(w) }
 
-// patiently says on a terminal what is being waited for if that takes over a second, until stop is called.
-func patiently(what string) (stop func()) {
-	if !isTerminal(os.Stderr) {
-		return func() {}
-	}
-	var mu sync.Mutex
-	shown, over := false, false // guarded by mu
-	timer := time.AfterFunc(time.Second, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if shown = !over; shown {
-			_, _ = fmt.Fprintf(os.Stderr, "\r\x1b[K%s …", what)
+// progress is a line on a terminal that says what is being done, if that takes over a second. It is safe for
+// concurrent use.
+type progress struct {
+	out   io.Writer
+	on    bool       // it is a terminal
+	width func() int // of it
+	tty   *tty       // nil: not known whether this job has it
+	from  time.Time  // when there is something to show
+
+	mu    sync.Mutex
+	shown bool // guarded by mu
+	over  bool // guarded by mu
+}
+
+// newProgress begins a second. The caller calls clear.
+func newProgress(out io.Writer) *progress {
+	p := &progress{out: out, on: isTerminal(out), from: time.Now().Add(time.Second)}
+	if p.on {
+		p.tty = openTTY()
+		p.width = func() int {
+			width, _, _ := term.GetSize(int(out.(*os.File).Fd())) // 0 if it is not known
+			return width
 		}
-	})
+	}
+	return p
+}
+
+// show says what is being done now. A job in the background says nothing: it would wipe away what is typed.
+func (p *progress) show(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.on || p.over || time.Now().Before(p.from) || p.tty != nil && !p.tty.foreground() {
+		return
+	}
+	if width := p.width(); width > 1 { // a longer line would not be wiped away by what follows
+		what = ansi.Truncate(what, width-1, "…")
+	}
+	_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s", what)
+	p.shown = true
+}
+
+// clear wipes the line away, for good.
+func (p *progress) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return
+	}
+	if p.over = true; p.shown {
+		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
+	}
+	p.tty.close()
+}
+
+// patiently says what is being waited for, until stop is called.
+func patiently(what string) (stop func()) {
+	p := newProgress(os.Stderr)
+	timer := time.AfterFunc(time.Second+time.Millisecond, func() { p.show(what + " …") })
 	return func() {
 		timer.Stop()
-		mu.Lock()
-		defer mu.Unlock()
-		if over = true; shown {
-			_, _ = fmt.Fprint(os.Stderr, "\r\x1b[K")
-		}
+		p.clear()
 	}
 }

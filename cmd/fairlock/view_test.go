@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
@@ -396,19 +394,4 @@ func TestWatchSaysThatTheServerIsAway(t *testing.T) {
 	require.Regexp(t, `^fairlock: [^\n]+; trying on\n$`, said)
 	r.signal(syscall.SIGINT)
 	require.Equal(t, 0, r.wait().code)
-}
-
-func TestProgressIsShownFromTheFirstSecondOn(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	m := &meter{out: &out, next: time.Now().Add(time.Hour)}
-	m.show(view.Progress{Keys: 1})
-	m.clear()
-	require.Empty(t, out.String())
-	m.next = time.Now()
-	m.show(view.Progress{Keys: 500, Total: 1000, Locks: 7})
-	m.show(view.Progress{Keys: 1000})
-	m.clear()
-	require.Equal(t, "\r\x1b[K500 of 1000 keys searched, 7 locks in use\r\x1b[K", out.String())
-	require.Nil(t, newMeter(io.Discard).out, "only on a terminal")
 }
