@@ -63,8 +63,11 @@ const shortGrace = 500 * time.Millisecond
 // stopped is what became of a CMD that we have ended.
 const stopped = "CMD was stopped"
 
-// leaving is how long Redis may take to hear that we do not wait any more.
-const leaving = time.Second
+// A Redis that hangs is not waited for: places and leases end by themselves.
+const (
+	leaving   = time.Second     // for it to hear that we do not wait any more
+	releasing = 3 * time.Second // for it to take the lock back
+)
 
 // undying is how long a killed CMD may take to be gone.
 const undying = 2 * time.Second
@@ -185,7 +188,7 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	if err != nil {
 		return err
 	}
-	defer leave(client)
+	defer func() { _ = within(leaving, client.Close) }() // leaves the queue, too; else its place expires
 	lease, err := r.acquire(ctx, c, rdb, client)
 	if err != nil {
 		return err
@@ -194,16 +197,15 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	return r.settle(lease, code, err)
 }
 
-// leave leaves the queue, too. A Redis that does not answer delays that, not us: a place that nobody keeps expires.
-func leave(client *fairlock.Client) {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		_ = client.Close()
-	}()
+// within returns what f does, or an error if that takes too long: go-redis does not interrupt a call.
+func within(limit time.Duration, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
 	select {
-	case <-closed:
-	case <-time.After(leaving):
+	case err := <-done:
+		return err
+	case <-time.After(limit):
+		return fmt.Errorf("no answer within %v", limit)
 	}
 }
 
@@ -316,7 +318,7 @@ func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
 	if r.undead { // it is still at work: the lock is free when the lease ends, and no sooner
 		return err
 	}
-	released := release(lease)
+	released := within(releasing, func() error { return lease.Unlock(context.Background()) })
 	switch {
 	case err != nil:
 		return err
@@ -330,20 +332,6 @@ func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
 		return nil
 	}
 	return withCode(code, errSilent)
-}
-
-// releasing is how long a release may take. A Redis that hangs is not waited for: the lease ends by itself.
-const releasing = 3 * time.Second
-
-func release(lease *fairlock.Lease) error {
-	released := make(chan error, 1)
-	go func() { released <- lease.Unlock(context.Background()) }()
-	select {
-	case err := <-released:
-		return err
-	case <-time.After(releasing):
-		return fmt.Errorf("no answer within %v", releasing)
-	}
 }
 
 // inner is an error of the library without what it says of the lock.

@@ -110,7 +110,7 @@ func opened(t *testing.T, path string) {
 func TestCmdDoesNotSeeThePassword(t *testing.T) {
 	t.Parallel()
 	s := guarded(t)
-	script := `env; cat /proc/$PPID/cmdline`
+	script := `env; ps -ww -o args= -p $PPID`
 	url := "redis://:secret@" + s.Addr()
 	for name, cmd := range map[string]*exec.Cmd{
 		"in FAIRLOCK_REDIS":          runScript(t, url, "", "x", script),
@@ -451,9 +451,12 @@ func TestCmdIsDeadBeforeAnotherGetsTheLock(t *testing.T) {
 func guardOf(t *testing.T, r *running, before int) (pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		out, _ := exec.Command("pgrep", "-P", strconv.Itoa(r.cmd.Process.Pid), "-f", guardName).Output()
-		pid, _ = strconv.Atoi(strings.TrimSpace(string(out)))
-		return pid > 0 && pid != before
+		for _, p := range processes(t) {
+			if p.parent == r.cmd.Process.Pid && p.pid != before && strings.Contains(p.args, guardName) {
+				pid = p.pid
+			}
+		}
+		return pid != 0
 	}, soon, 5*time.Millisecond)
 	return pid
 }
@@ -481,11 +484,10 @@ func TestTheGuardIsOfTheProgramThatRuns(t *testing.T) {
 	s := redistest.Start(t)
 	m := onLock(t, s, fairlock.Config{}).Mutex("x")
 	lease := locked(t, m)
-	content, err := os.ReadFile(program)
-	require.NoError(t, err)
 	dir := t.TempDir()
 	copied := filepath.Join(dir, "fairlock")
-	require.NoError(t, os.WriteFile(copied, content, 0o700))
+	// By cp: what a test forks just while this process writes the file would keep it busy.
+	require.NoError(t, exec.Command("cp", program, copied).Run())
 	cmd := runScript(t, serverURL(s), dir, "x", "echo in")
 	cmd.Path = copied
 	r := begin(t, cmd)
@@ -505,8 +507,8 @@ func TestWhoWasStoppedForTooLongSaysSoThoughItStillHoldsTheLock(t *testing.T) {
 	require.NoError(t, err)
 	r.signal(syscall.SIGSTOP)
 	require.Eventually(t, func() bool { // a zombie, for its parent cannot take note
-		out, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return strings.Contains(string(out), ") Z ")
+		out, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+		return strings.HasPrefix(string(out), "Z")
 	}, soon, time.Millisecond)
 	r.signal(syscall.SIGCONT)
 	require.Equal(t, result{exitLost, "", "fairlock: x could not be renewed: fairlock was stopped for too long; CMD was stopped before the lease ended\n"}, r.wait())
@@ -539,6 +541,21 @@ func TestARedisThatHangsDoesNotKeepWhoLeaves(t *testing.T) {
 			require.Less(t, time.Since(began), long)
 		})
 	}
+	t.Run("CMD ends", func(t *testing.T) {
+		t.Parallel()
+		s := redistest.Start(t)
+		dir := t.TempDir()
+		r := begin(t, runScript(t, serverURL(s), dir, "x --ttl 1m", `mkfifo $D/go; echo > $D/ready; cat $D/go; exit 7`))
+		appears(t, filepath.Join(dir, "ready"))
+		s.Pause()
+		defer s.Continue()
+		began := time.Now()
+		opened(t, filepath.Join(dir, "go"))
+		got := r.wait()
+		require.Equal(t, 7, got.code)
+		require.Regexp(t, `^fairlock: CMD has ended, but x could not be released; it is free in [^\n]+: no answer within 3s\n$`, got.errs)
+		require.Less(t, time.Since(began), long)
+	})
 }
 
 func TestCmdHasItsGraceBeforeTheLeaseEnds(t *testing.T) {

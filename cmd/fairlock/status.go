@@ -14,7 +14,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 const statusHelp = `Shows who holds the lock NAME, since when and for how much longer, with which fence; and who waits, in order, for how
@@ -112,10 +111,7 @@ func writeLines(out io.Writer, lines []string) error {
 
 // withServer connects, and has f use the server.
 func withServer(ctx context.Context, c *connection, f func(context.Context, view.Server) error) error {
-	namespace := c.namespace
-	if namespace == "" {
-		namespace = lua.DefaultNamespace
-	}
+	namespace := c.prefix()
 	if strings.ContainsAny(namespace, "{}") || len(namespace) > fairlock.MaxNamespace {
 		return usage("--namespace: must have no braces and at most %d bytes", fairlock.MaxNamespace)
 	}
