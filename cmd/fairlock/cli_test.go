@@ -228,6 +228,10 @@ func TestMistakesAreOneLineAndExitWith2(t *testing.T) {
 	for args, why := range map[string]string{
 		"dmeo":                                     `unknown command "dmeo"; did you mean demo?`,
 		"help dmeo":                                "no help",
+		"connection dmeo":                          `unknown command "dmeo"`,
+		"completion bsh":                           `unknown command "bsh"; did you mean bash`,
+		"--redis redis://h completion bsh":         `"bsh"`,
+		"completion --colour":                      "--colour",
 		"--colour":                                 "--colour",
 		"run":                                      "no CMD",
 		"run x":                                    "no CMD",

@@ -136,10 +136,21 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	meant := ""
+	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		meant = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return usage("unknown command %q%s", args[0], meant)
+}
+
+// misdirected refuses arguments of what only has a help, and which cobra would answer with that: topics, completion.
+func misdirected(root *cobra.Command, args []string) error {
+	root.InitDefaultCompletionCmd(args...)
+	found, rest, err := root.Find(args)
+	if err != nil || found.Runnable() || found.ParseFlags(rest) != nil { // cobra sees to these
+		return nil //nolint:nilerr // and says what is wrong
+	}
+	return unknownCommand(found, found.Flags().Args())
 }
 
 // manCommand writes the manual pages. They are made of the same texts as the help.

@@ -30,7 +30,10 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	cmd.SetIn(in)
 	cmd.SetOut(out)
 	cmd.SetErr(errs)
-	err := cmd.ExecuteContext(ctx)
+	err := misdirected(cmd, args)
+	if err == nil {
+		err = cmd.ExecuteContext(ctx)
+	}
 	if !begun {
 		err = withCode(exitUsage, err) // what cobra says of flags and arguments
 	}
@@ -54,7 +57,6 @@ func root(begun *bool) *cobra.Command {
 		PersistentPreRun:  func(*cobra.Command, []string) { *begun = true },
 		DisableAutoGenTag: true,
 	}
-	cmd.SuggestionsMinimumDistance = 2
 	c.flags(cmd.PersistentFlags())
 	cmd.AddGroup(
 		&cobra.Group{ID: "use", Title: "Use locks:"},
