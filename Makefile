@@ -67,7 +67,7 @@ fuzz: ## every fuzz target for FUZZTIME
 demo: ## see it work: several clients, one lock, two crashes
 	go run ./cmd/fairlock demo
 
-tools: ## install redis-server and a C compiler (for -race) if they are missing and apt-get may be used
+tools: ## install redis-server, a C compiler (for -race) and ps if they are missing and apt-get may be used
 	@.ci/tools
 
 # Built from source, so that it knows the Go of this module; rebuilt when the version above changes.
