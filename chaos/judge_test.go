@@ -2,6 +2,7 @@ package chaos_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -17,8 +18,8 @@ import (
 	"github.com/fairlock/fairlock-go/chaos/internal/monitor"
 )
 
-// judge holds the run to what was promised, and to what must have happened at least.
-func (w *world) judge(scale float64) {
+// judge holds the run to what was promised, and returns what has not happened as often as it must have at least.
+func (w *world) judge(scale float64) (void []string) {
 	w.t.Helper()
 	record := w.witness.Close()
 	seen := record.Seen
@@ -65,9 +66,10 @@ func (w *world) judge(scale float64) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.kind.least)) {
 		if least := max(1, int(float64(w.kind.least[name])*scale)); w.counts[name] < least {
-			w.t.Errorf("void: %s: %d, less than %d", name, w.counts[name], least)
+			void = append(void, fmt.Sprintf("%s: %d, less than %d", name, w.counts[name], least))
 		}
 	}
+	return void
 }
 
 // judgeBeliefs holds what clients believe to what Redis has granted: no belief outlasts the lease in Redis. A lease is
