@@ -111,6 +111,24 @@ func TestInspectChangesNothingAlsoWhereLeasesHaveEnded(t *testing.T) {
 	})
 }
 
+// Most leases may have ended, or few; and what is used may be lost, when as much counts as used as there is.
+func TestInspectCountsWhatIsUsedByThoseWhoStillHold(t *testing.T) {
+	for name, c := range map[string]struct {
+		expired int
+		used    int
+	}{"few expired": {1, 5}, "many expired": {3, 2}, "all expired": {4, 0}} {
+		t.Run(name, func(t *testing.T) {
+			semaphores(t, 8, func(t *testing.T, w *permitWorld) {
+				a := w.hold(1, 1, 2, 2)
+				w.expire(a[:c.expired]...)
+				assert.Equal(t, c.used, w.inspect(10).Used)
+				w.do("HDEL", w.keys.Holders, "used")
+				assert.Equal(t, 8, w.inspect(10).Used)
+			})
+		})
+	}
+}
+
 func TestInspectShowsReadersAndWriters(t *testing.T) {
 	rwMutexes(t, func(t *testing.T, w *permitWorld) {
 		w.hold(reader, reader)

@@ -253,7 +253,7 @@ func TestAUserWithoutRightsIsToldWhichAreMissing(t *testing.T) {
 	s := redistest.Start(t)
 	rdb := s.Client()
 	// The rights that locks need suffice for status and watch NAME; list needs one more.
-	const rights = "+eval +evalsha +time +exists +get +pttl +zrange +zscore +zcard +zrangebyscore +hget +hmget +hexists"
+	const rights = "+eval +evalsha +time +exists +get +pttl +zrange +zscore +zcard +zcount +zrangebyscore +hget +hmget +hexists"
 	require.NoError(t, rdb.Do(t.Context(), "ACL", "SETUSER", "looker", "on", ">secret", "~fairlock:*").Err())
 	for right := range strings.FieldsSeq(rights) {
 		require.NoError(t, rdb.Do(t.Context(), "ACL", "SETUSER", "looker", right).Err())

@@ -72,15 +72,20 @@ end
 -- What the queue keeps alive, beside itself.
 local function kept() return { permits, holders, wants } end
 
+-- What is used, without what has expired. Those whose leases have ended are still in used; they or the others are summed
+-- up, whoever is fewer.
 local function count()
   look()
-  local from = 0
+  local ended = call('ZCOUNT', permits, '-inf', digits(now)) * 2 <= call('ZCARD', permits)
+  local from, sum = 0, 0
   repeat
-    local over = expired(from)
-    if #over > 0 then used = used - weights(over) end
-    from = from + #over
-  until #over < SWEEP_HOLDERS
-  return math.min(used, size), size
+    local some = call('ZRANGEBYSCORE', permits, ended and '-inf' or '(' .. digits(now), ended and digits(now) or '+inf',
+      'LIMIT', from, SWEEP_HOLDERS)
+    if #some > 0 then sum = sum + weights(some) end
+    from = from + #some
+  until #some < SWEEP_HOLDERS
+  if ended or used == math.huge then sum = used - sum end
+  return math.min(sum, size), size
 end
 
 local function list(limit)
