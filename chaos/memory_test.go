@@ -19,7 +19,8 @@ import (
 )
 
 // memory is a run on a server in memory whose clock steps, in a bubble whose time passes by itself. It goes on in
-// further bubbles for so long, and until enough has happened. In every second one the clock only steps back, and then nothing may be violated.
+// further bubbles for so long, and until enough has happened. In every second one the clock only steps back, and then
+// nothing may be violated.
 func memory(t *testing.T, seed uint64, long time.Duration) {
 	const most = 20 // bubbles for that
 	var back, forward, grants int

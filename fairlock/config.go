@@ -72,7 +72,8 @@ type Config struct {
 	Trace *Trace
 
 	// Clock is the time that everything goes by here: leases, beats, retries, limits. (go-redis's own timeouts go by
-	// that of its connections, which is the system's.) With another one than the system's, calls are somewhat slower. Default: the system's.
+	// that of its connections, which is the system's.) With another one than the system's, calls are somewhat slower.
+	// Default: the system's.
 	Clock Clock
 }
 

@@ -27,8 +27,9 @@
 //
 // What Redis cannot give, the package cannot either. Replication is asynchronous: after a failover to a replica that
 // missed the last writes, or a restart that lost them (appendonly no, the default), two clients can hold the lock at
-// once. Redis must not evict the keys (maxmemory-policy noeviction). A step forward of the server's clock ends leases early. And no lock protects a resource from a holder
-// that was paused between looking at its lease and writing; only a resource that checks fences does.
+// once. Redis must not evict the keys (maxmemory-policy noeviction). A step forward of the server's clock ends leases
+// early. And no lock protects a resource from a holder that was paused between looking at its lease and writing; only a
+// resource that checks fences does.
 //
 // # Concurrency
 //
@@ -46,8 +47,8 @@
 // # Failure
 //
 // Errors are an [*Error] that names the operation and the lock, around one of the package's sentinels (use
-// [errors.Is]), a [*CapacityError], an error of ctx, or one of Redis. After an error from Lock the lock is not held, and the place in line
-// is given up.
+// [errors.Is]), a [*CapacityError], an error of ctx, or one of Redis. After an error from Lock the lock is not held, and
+// the place in line is given up.
 //
 //   - ctx bounds waiting and nothing else. When it ends, Lock returns within 100 ms, also if Redis hangs. A lease
 //     lives on when the ctx that it was asked for with ends.

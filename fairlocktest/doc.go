@@ -18,8 +18,8 @@
 //		})
 //	}
 //
-// A [Server] is the server, and makes clients, each over a [Link] of its own. A [Lock] is the test's hand on one lock: levers
-// that put it into a state at once, waits for a state, and assertions.
+// A [Server] is the server, and makes clients, each over a [Link] of its own. A [Lock] is the test's hand on one lock:
+// levers that put it into a state at once, waits for a state, and assertions.
 //
 // # Time
 //

@@ -115,7 +115,7 @@ func TestItTellsWhoLeavesFromWhoIsDropped(t *testing.T) {
 	link.Cut()
 	stop()
 	queued(1)
-	time.Sleep(patience)
+	time.Sleep(patience)                 // so that who crashed is dead
 	require.NoError(t, held.Unlock(ctx)) // drops the dead
 	require.NoError(t, crashed.Close())
 
@@ -225,7 +225,7 @@ func TestNothingExpiresWhileAScriptRuns(t *testing.T) {
 	require.NoError(t, rdb.Eval(t.Context(), joins, keys, "a").Err())
 	time.AfterFunc(100*time.Millisecond, func() {
 		s.Pause()
-		time.Sleep(1200 * time.Millisecond)
+		time.Sleep(1200 * time.Millisecond) // longer than the queue lasts
 		s.Continue()
 	})
 	require.NoError(t, rdb.Eval(t.Context(), beats, keys, "a").Err())
