@@ -19,7 +19,7 @@ type guard struct {
 	cmd   *exec.Cmd
 	to    io.Writer
 	limit time.Time // until when it lets the group live
-	late  bool      // that had passed when it was told of a later one: the group is dead
+	late  bool      // that had passed when a later one was to be told: the group is dead
 	ended chan struct{}
 }
 

@@ -58,16 +58,15 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 		select {
 		case s := <-c.ended:
 			c.over(s)
-			r.stood(looked)
-			if code := codeOf(s); code != exitKilled || !g.struck() || !r.paused {
+			if code := codeOf(s); code != exitKilled || !g.struck() {
 				return code, nil
 			}
+			r.paused = g.late || r.stood(looked)
 			return 0, r.gone(lease.Err(), stopped)
 		case <-lease.Done():
 			return 0, r.end(c, lease, signals)
 		case <-look.C:
-			r.stood(looked)
-			looked = time.Now()
+			r.paused, looked = r.stood(looked), time.Now()
 			left := time.Until(r.last(lease))
 			if left <= 0 {
 				return 0, r.end(c, lease, signals)
@@ -83,8 +82,8 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 	}
 }
 
-// stood notes that fairlock itself was stopped since it last looked, if that took far longer than it should.
-func (r *runner) stood(looked time.Time) { r.paused = time.Since(looked) > r.ttl/3 }
+// stood reports whether fairlock itself was stopped since it looked: that was far longer ago than it should be.
+func (r *runner) stood(looked time.Time) bool { return time.Since(looked) > r.ttl/3 }
 
 // patience is how long CMD may take to end.
 func (r *runner) patience(lease *fairlock.Lease) time.Duration {

@@ -84,7 +84,7 @@ type runner struct {
 	grace         time.Duration
 	passRedis     bool
 
-	paused  bool                  // fairlock itself was stopped for long when it last looked
+	paused  bool                  // fairlock itself had been stopped for long when it last looked
 	undead  bool                  // CMD was to be stopped and is still there
 	failure atomic.Pointer[error] // of the last renewal; nil if it went well
 }
@@ -312,9 +312,6 @@ func (r *runner) lock(ctx context.Context, c *fairlock.Client) (*fairlock.Lease,
 
 // settle gives the lock back, and says how it all ended: CMD's code, unless the lock was lost.
 func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
-	if err == nil && code == exitKilled && time.Now().After(r.killAt(lease)) { // that was the guard
-		err = r.gone(lease.Err(), stopped)
-	}
 	if r.undead { // it is still at work: the lock is free when the lease ends, and no sooner
 		return err
 	}

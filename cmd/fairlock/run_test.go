@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -513,6 +514,22 @@ func TestWhoWasStoppedForTooLongSaysSoThoughItStillHoldsTheLock(t *testing.T) {
 	r.signal(syscall.SIGCONT)
 	require.Equal(t, result{exitLost, "", "fairlock: x could not be renewed: fairlock was stopped for too long; CMD was stopped before the lease ended\n"}, r.wait())
 	onlyFences(t, s.Client())
+}
+
+// … or even has renewed it before it looks.
+func TestWhoseCmdTheGuardHasKilledSaysSoThoughTheLeaseWasRenewed(t *testing.T) {
+	t.Parallel()
+	lease := locked(t, onLock(t, redistest.Start(t), fairlock.Config{TTL: time.Minute}).Mutex("x"))
+	for range 20 { // CMD's end and the time to look come at once, and either may be seen first
+		r := &runner{name: "x", ttl: time.Minute}
+		g := &guard{to: io.Discard, ended: make(chan struct{}), limit: time.Now()}
+		g.until(r.killAt(lease))
+		c := &child{pid: -1, ended: make(chan status, 1)}
+		c.ended <- status(syscall.SIGKILL)
+		_, err := r.accompany(c, g, lease, nil)
+		require.EqualError(t, err, "x could not be renewed: fairlock was stopped for too long; CMD was stopped before the lease ended")
+		require.Equal(t, exitLost, exitCode(err))
+	}
 }
 
 func TestARedisThatHangsDoesNotKeepWhoLeaves(t *testing.T) {

@@ -285,6 +285,36 @@ func TestAJobInTheBackgroundWaitsForTheTerminal(t *testing.T) {
 	sh.rest()
 }
 
+// Whoever types there would have it wiped away.
+func TestAJobInTheBackgroundDoesNotShowThatItWaits(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	m := onLock(t, s, fairlock.Config{Name: "somebody"}).Mutex("x")
+	lease := locked(t, m)
+	sh := shell(t, s, t.TempDir(), "-i")
+	sh.enter("$FL run x -- echo begun &\n")
+	waiting(t, m, 1)
+	time.Sleep(2500 * time.Millisecond) // in the foreground it would show that after 1 s
+	require.NoError(t, lease.Unlock(t.Context()))
+	require.NotContains(t, sh.expect("begun\r\n"), "waiting")
+	sh.enter("exit\n")
+	sh.rest()
+}
+
+func TestInterruptEndsWhoConnectsToARedisThatHangs(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	s.Pause()
+	defer s.Continue()
+	on := onTerminal(t, command(t, serverURL(s), "status", "x"))
+	on.expect("connecting to " + s.Addr() + " …")
+	began := time.Now()
+	on.enter(ctrlC)
+	on.expect("\r\x1b[K")
+	on.rest()
+	require.Less(t, time.Since(began), connecting/2)
+}
+
 func TestWaitingIsShownOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
