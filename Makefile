@@ -24,16 +24,17 @@ help: ## list the targets
 
 test: tools check unit ## install what is missing; vet, format, lint; every test of every module with -race
 
-check: vet format lint mod ## vet, format, lint, and the modules' sums; without the tests
+check: tools vet format lint mod ## vet, format, lint, and the modules' sums; without the tests
 
+# With -race, vet and the linter look at what the tests are built of, and what they compile is not compiled again.
 vet: ## go vet
-	$(call each,go vet ./...)
+	$(call each,go vet -race ./...)
 
 format: ## fail if gofmt would change something
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "not gofmt'ed (make fmt does it):"; echo "$$files"; exit 1; } >&2
 
 lint: $(linter) ## golangci-lint, as .golangci.yml says
-	$(call each,"$(linter)" run --allow-parallel-runners ./...)
+	$(call each,GOFLAGS="$(GOFLAGS) -race" "$(linter)" run --allow-parallel-runners ./...)
 
 # The workspace hides what a module lacks on its own, as its users have it.
 mod:
