@@ -65,7 +65,8 @@ func TestAdvanceBearsOtherTestsAtWork(t *testing.T) {
 		t.Parallel()
 		var workers sync.WaitGroup
 		workers.Go(func() {
-			for done.Load() < clocks {
+			// For a while, in case the others cannot begin before (-parallel 1).
+			for began := time.Now(); done.Load() < clocks && time.Since(began) < 3*time.Second; {
 				runtime.Gosched() // the others' processor, too, may be this one
 			}
 		})

@@ -59,6 +59,7 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 		defer s.mu.Unlock()
 		s.change.Broadcast()
 	})
+	defer stop()
 	for until := s.clock.Now().Add(dialTimeout); l.hung && !l.refuses(); {
 		if ctx.Err() != nil || !s.clock.Now().Before(until) {
 			s.mu.Unlock()
@@ -68,7 +69,6 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 	}
 	refused := l.refuses()
 	s.mu.Unlock()
-	stop()
 	if refused {
 		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
 	}

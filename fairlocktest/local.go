@@ -76,7 +76,7 @@ func (c *LocalClock) Step(d time.Duration) {
 // garbage), while the clock runs on. For such a process its Link should Hang, too.
 func (c *LocalClock) Pause() { c.set(0, func() { c.paused = true }) }
 
-// Resume ends a Pause; what has fallen due meanwhile is called now.
+// Resume ends a Pause; what has fallen due meanwhile is called now, of a Clock's at its next Advance.
 func (c *LocalClock) Resume() { c.set(0, func() { c.paused = false }) }
 
 // set changes how the clock goes, from now on.

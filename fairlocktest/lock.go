@@ -300,6 +300,7 @@ func (l Lock) WaitFor(what string, cond func(fairlock.State) bool) {
 		}
 		for _, w := range st.Waiters {
 			until = s.ends(until, w.Patience)
+			until = s.ends(until, w.Patience+queueLasts)
 		}
 		s.mu.Lock()
 		for s.count == seen && !over && (until.IsZero() || s.clock.Now().Before(until)) {
@@ -309,12 +310,16 @@ func (l Lock) WaitFor(what string, cond func(fairlock.State) bool) {
 	}
 }
 
-// ends is the earlier of a time and of when something ends that lasts so long.
+// queueLasts is for how long the queue of those who are all silent outlasts their patience.
+const queueLasts = 500 * time.Millisecond
+
+// ends is the earlier of a time and of when something has ended that lasts so long. Redis tells that in whole
+// milliseconds, what is left over cut off.
 func (s *Server) ends(until time.Time, left time.Duration) time.Time {
-	if left <= 0 {
+	if left < 0 {
 		return until
 	}
-	return earliest(until, s.clock.Now().Add(left))
+	return earliest(until, s.clock.Now().Add(left+time.Millisecond))
 }
 
 // AssertFree fails the test unless nobody holds the lock and nobody waits for it.

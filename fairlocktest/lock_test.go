@@ -52,6 +52,38 @@ func TestADeadHolderKeepsTheLockForItsTTL(t *testing.T) {
 	})
 }
 
+// Redis tells what is left in whole milliseconds, and a queue outlasts those who are silent in it.
+func TestWaitsEndWithWhatTheyWaitFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin func(x fairlocktest.Lock)
+		wait  func(x fairlocktest.Lock)
+		takes time.Duration
+	}{
+		"a lease": {
+			func(x fairlocktest.Lock) { x.DieHolding("dead", 7*time.Second) },
+			fairlocktest.Lock.WaitFree, 7 * time.Second,
+		},
+		"a place, whose queue ends": {
+			func(x fairlocktest.Lock) {
+				x.DieHolding("dead", 5*time.Minute)
+				x.QueueGhost("ghost", 5*time.Second)
+			},
+			func(x fairlocktest.Lock) { x.WaitQueued(0) }, 5500 * time.Millisecond,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := fairlocktest.NewServer(t).Mutex("x")
+				c.begin(x)
+				began := time.Now()
+				time.Sleep(500 * time.Microsecond)
+				c.wait(x)
+				assert.InDelta(t, c.takes.Seconds(), time.Since(began).Seconds(), 0.003)
+			})
+		})
+	}
+}
+
 func TestAnExpiredOrStolenLeaseIsLostAtItsNextRenewal(t *testing.T) {
 	for name, pull := range map[string]func(fairlocktest.Lock){
 		"expired":        fairlocktest.Lock.Expire,
