@@ -209,7 +209,11 @@ func unheard(seen []monitor.Sighting, events []history.Event) (list []history.Sp
 		}
 		switch s.Op {
 		case history.Given, history.Dropped:
-			since[s.Token] = history.Span{Process: number, From: heard[short(s.Token)], To: s.Told + int64(max(ttl, patience))}
+			from, ok := heard[short(s.Token)]
+			if !ok { // it got in without waiting
+				from = s.Told
+			}
+			since[s.Token] = history.Span{Process: number, From: from, To: s.Told + int64(max(ttl, patience))}
 		case history.Joins:
 			if span, ok := since[s.Token]; ok {
 				span.To = s.Told
