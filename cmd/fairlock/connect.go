@@ -18,7 +18,8 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// The environment that says which Redis to use. CMD of `fairlock run` does not see the first two.
+// The environment that says which Redis to use. CMD of `fairlock run` does not see the first two, nor a variable that
+// --redis names.
 const (
 	envRedis     = "FAIRLOCK_REDIS"
 	envPassword  = "FAIRLOCK_REDIS_PASSWORD" //nolint:gosec // its name

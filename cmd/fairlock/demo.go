@@ -43,6 +43,11 @@ func demoCommand(c *connection) *cobra.Command {
 					return usage("demo plays on a single server")
 				}
 				cfg.Redis = target.plain()
+				rdb, err := c.open(cmd.Context()) // it can be reached
+				if err != nil {
+					return err
+				}
+				_ = rdb.Close()
 			}
 			if err := cfg.Check(); err != nil {
 				return withCode(exitUsage, err)

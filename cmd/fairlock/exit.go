@@ -10,8 +10,8 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
-	"unicode"
 
 	"github.com/redis/go-redis/v9"
 
@@ -62,24 +62,37 @@ type interrupted struct{ signal syscall.Signal }
 
 func (i interrupted) Error() string { return "interrupted by " + i.signal.String() }
 
+// forwarding is set while CMD gets the signals: then the first of them ends a context all the same, and no other ends
+// the program.
+var forwarding atomic.Bool
+
 // interruptible returns a context that ends with SIGINT, SIGTERM, SIGHUP or SIGQUIT; a second one ends the program at
-// once. A signal that was ignored when the program began, as nohup has it, stays ignored.
+// once. A SIGINT or SIGHUP that was ignored when the program began, as nohup has it, stays ignored.
 func interruptible(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 1)
+	signals, over := make(chan os.Signal, 1), make(chan struct{})
 	listen(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	go func() {
 		defer signal.Stop(signals)
-		select {
-		case s := <-signals:
-			cancel(interrupted{s.(syscall.Signal)})
-		case <-ctx.Done():
+		for {
+			select {
+			case s := <-signals:
+				if ctx.Err() != nil && !forwarding.Load() {
+					exit(exitSignal + int(s.(syscall.Signal))) // left to itself, SIGQUIT would have Go print all stacks
+				}
+				cancel(interrupted{s.(syscall.Signal)})
+			case <-over:
+				return
+			}
 		}
 	}()
-	return ctx, func() { cancel(context.Canceled) }
+	return ctx, func() {
+		cancel(context.Canceled)
+		close(over)
+	}
 }
 
-// listen is signal.Notify for those signals that are not ignored.
+// listen is signal.Notify for those signals that are not ignored. (Go says so of SIGINT and SIGHUP only.)
 func listen(c chan<- os.Signal, signals ...os.Signal) {
 	for _, s := range signals {
 		if !signal.Ignored(s) {
@@ -102,7 +115,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.Is(err, fairlock.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, fairlock.ErrBusy), errors.Is(err, fairlock.ErrQueueFull):
+	case errors.Is(err, fairlock.ErrBusy):
 		return exitBusy
 	case errors.Is(err, fairlock.ErrLost):
 		return exitLost
@@ -132,16 +145,16 @@ func say(w io.Writer, err error) {
 	_, _ = fmt.Fprintln(w, "fairlock:", oneLine(err))
 }
 
-// oneLine joins what errors.Join has put on lines of their own, and escapes what would have a terminal do something: an
+// oneLine joins what errors.Join has put on lines of their own, and escapes what a terminal would not show as it is: an
 // argument, a file's name or what a server says may hold that.
 func oneLine(err error) string {
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "fairlock: "), "\n", "; ")
 	var b strings.Builder
 	for _, r := range text {
-		if unicode.IsControl(r) {
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		} else {
+		if strconv.IsPrint(r) {
 			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
 		}
 	}
 	return b.String()

@@ -90,9 +90,16 @@ func (g *guard) until(t time.Time) {
 // and goes on between the two has lost CMD and not the lock.
 func (g *guard) struck() bool { return g.late || !g.limit.IsZero() && time.Now().After(g.limit) }
 
-// tell sends a number. If nobody hears it, the guard has done its work.
+// tell sends a number. If nobody hears it, the guard has done its work. One that has been stopped, by whomever, and reads
+// no more is of no use, and is killed; revive starts another.
 func (g *guard) tell(n int64) {
-	_ = binary.Write(g.to, binary.NativeEndian, n)
+	const hearing = time.Second
+	if pipe, ok := g.to.(interface{ SetWriteDeadline(t time.Time) error }); ok {
+		_ = pipe.SetWriteDeadline(time.Now().Add(hearing))
+	}
+	if err := binary.Write(g.to, binary.NativeEndian, n); errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = g.cmd.Process.Kill()
+	}
 }
 
 // stop ends the guard, and nothing else.

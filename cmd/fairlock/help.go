@@ -61,7 +61,7 @@ const exitHelp = `    0        done
     2        called wrongly: unknown command or flag, no CMD, wrong URL, name too long
     69       Redis cannot be reached, or refuses: wrong password, no rights, a replica, a full server
     75       run --try: somebody holds the lock, or waits for it
-    76       run: the lock was lost while CMD ran; CMD was stopped
+    76       run: the lock was lost while CMD ran; the line says whether CMD was stopped, or with which code it had ended
     124      run --wait: the lock was not granted in time
     126      run: CMD cannot be run
     127      run: CMD was not found
@@ -87,7 +87,8 @@ What the CMD of fairlock run gets:
                                a number below the highest it has seen is safe from a holder that comes too late
     FAIRLOCK_TOKEN             the holding's identity. Who knows it can release the lock: keep it to yourself
 
-CMD gets all of fairlock's environment but FAIRLOCK_REDIS and FAIRLOCK_REDIS_PASSWORD. With --pass-redis it gets
+CMD gets all of fairlock's environment but FAIRLOCK_REDIS, FAIRLOCK_REDIS_PASSWORD and the variable that --redis env:NAME
+names. With --pass-redis it gets
 FAIRLOCK_REDIS (with the password in it) and FAIRLOCK_NAMESPACE as they are in use, so that a fairlock within CMD uses
 the same server; without it, that one would use the default, redis://localhost:6379.`
 

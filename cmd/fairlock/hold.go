@@ -19,6 +19,8 @@ func (r *runner) hold(ctx context.Context, lease *fairlock.Lease, path string, e
 	signals := make(chan os.Signal, 16)
 	listen(signals, forwarded...)
 	defer signal.Stop(signals)
+	forwarding.Store(true)
+	defer forwarding.Store(false)
 	if ctx.Err() != nil { // a signal that came while the lock was granted
 		return 0, context.Cause(ctx)
 	}

@@ -12,7 +12,10 @@ import (
 
 func main() {
 	hidePassword()
-	code := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+func exit(code int) {
 	if code == exitInterrupted {
 		dieInterrupted()
 	}

@@ -2,8 +2,11 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
 func TestDemoExitsWith0(t *testing.T) {
@@ -20,6 +23,20 @@ func TestDemoExitsWith0(t *testing.T) {
 			require.Contains(t, r.out, "ok  "+promise+", everybody in order")
 		})
 	}
+}
+
+func TestDemoOnAServerThatIsAwayExitsWith69(t *testing.T) {
+	refused(t, call(t, "", "demo", "--redis", "unix:///nowhere/redis.sock"), exitUnreachable, "/nowhere/redis.sock")
+}
+
+func TestDemoConnectsAsTheOthersDo(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	s.Pause()
+	defer s.Continue()
+	began := time.Now()
+	refused(t, call(t, "", "demo", "--redis", serverURL(s)), exitUnreachable, "no answer within 5s")
+	require.GreaterOrEqual(t, time.Since(began), connecting)
 }
 
 func TestInnerCommandsAreNotForUsers(t *testing.T) {

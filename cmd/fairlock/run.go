@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,7 +34,8 @@ fairlock's own.
 
 Signals. CMD is a process group of its own. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP and SIGCONT are passed on
 to all of it, SIGUSR1 and SIGUSR2 to CMD itself. On a terminal, CMD has the terminal, and gets what is typed there
-directly; ^Z stops both. While it waits, such a signal ends it, and it leaves the queue.
+directly; ^Z stops both. While it waits, SIGINT, SIGTERM, SIGHUP or SIGQUIT ends it, and it leaves the queue. A SIGINT or
+SIGHUP that is ignored when it starts (nohup) stays ignored, also by CMD.
 
 When the lock is lost. The lock is a lease of --ttl, which is renewed for as long as CMD runs; if this machine dies, the
 others wait until its end. If Redis cannot be reached, CMD gets SIGTERM so early that --grace has passed before the lease
@@ -111,6 +114,7 @@ func runCommand(c *connection) *cobra.Command {
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // that nobody reads our words is not CMD's end
 			r.name, r.argv = args[0], args[1:]
 			if err := r.check(cmd.Flags().Changed); err != nil {
 				return err

@@ -17,10 +17,11 @@ fairlock list does. It looks twice a second, or as often as --interval says; wha
 All locks that are in use are searched for every two seconds. If there are very many locks, or keys, it looks and
 searches more rarely, so that this is no load for the server.
 
-On a terminal, q, Escape or ^C end it, and the arrows and pages go through the locks. Otherwise, or with --plain, one
-line is written for each lock that changes its holders or waiters, and with --json one JSON object (as the elements of
-fairlock status --json); a SIGTERM or ^C ends it. The exit code is 0 then. If Redis cannot be reached any more, it says
-so and goes on trying.`
+On a terminal, q, Escape or ^C end it, and the arrows and pages go through the locks. Otherwise, or with --plain, a line
+is written for each lock whenever it changes: it names who holds the lock, how many wait, and the first of them. With
+--json a JSON object is written whenever holders or waiters change: with NAMEs as the elements of fairlock status --json,
+otherwise as those of fairlock list --json, without the waiters; nothing of a NAME that was never used. A SIGTERM or ^C
+ends it, with exit code 0. If Redis cannot be reached any more, it says so and goes on trying.`
 
 const watchExample = `  fairlock watch
   fairlock watch --prefix billing:
@@ -80,7 +81,7 @@ func follow(ctx context.Context, w view.Watch, asJSON bool, out, errs io.Writer)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var broken error
-	var changes view.Changes
+	changes := view.Changes{Full: asJSON}
 	w.Run(ctx, func(g view.Glance) {
 		if fault := changes.Fault(g); fault != "" {
 			_, _ = fmt.Fprintf(errs, "fairlock: %s; trying on\n", fault)

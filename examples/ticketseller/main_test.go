@@ -132,6 +132,18 @@ func TestTheDatabaseRefusesALateWrite(t *testing.T) {
 	require.ErrorIs(t, err, errSoldOut)
 }
 
+func TestWhoeverPaysForNothingGetsTheMoneyBack(t *testing.T) {
+	ctx := soon.Context(t)
+	concert := newConcert(t, 1)
+	s, _ := newSeller(t, redistest.Start(t).Options(), concert, ttl)
+	refunded := ""
+	s.refund = func(buyer string) error { refunded = buyer; return nil }
+	s.charge = func(context.Context, string) error { return concert.Close() }
+	_, err := s.sell(ctx, "somebody")
+	require.ErrorContains(t, err, "closed")
+	assert.Equal(t, "somebody", refunded)
+}
+
 // The late write comes when the next one has looked and not yet written.
 func TestTheDatabaseRefusesALateWriteAlsoBetweenALookAndItsWrite(t *testing.T) {
 	ctx := soon.Context(t)

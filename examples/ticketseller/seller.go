@@ -28,14 +28,11 @@ func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error)
 		}
 		// The money is here, so the sale is written down even if ctx ends now. Whether it is too late for that, only the
 		// database knows: between a look at the lease and the write there is always time for a pause.
-		err = s.concert.sell(context.WithoutCancel(ctx), sold+1, buyer, fence)
-		switch {
-		case err == nil:
-			ticket = sold + 1
-		case errors.Is(err, errLate):
-			err = errors.Join(err, s.refund(buyer))
+		if err := s.concert.sell(context.WithoutCancel(ctx), sold+1, buyer, fence); err != nil {
+			return errors.Join(err, s.refund(buyer)) // too late, or the database is away: nothing was sold
 		}
-		return err
+		ticket = sold + 1
+		return nil
 	})
 	if ticket > 0 {
 		return ticket, nil // written in time, whatever has become of the lock since

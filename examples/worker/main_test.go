@@ -17,7 +17,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
-const ttl = 200 * time.Millisecond
+const ttl = 500 * time.Millisecond
 
 // newWorker returns a worker that reaches its locks by that way.
 func newWorker(

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -78,14 +77,4 @@ func (c *cast) leave() {
 		_ = c.rdb.Close()
 	}
 	c.server()
-}
-
-// ping finds out whether the server can be reached.
-func (c *cast) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if err := c.rdb.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redis at %s: %w", c.rdb.Options().Addr, err)
-	}
-	return nil
 }

@@ -16,9 +16,6 @@ func (c *cast) memory(ctx context.Context, cfg Config, rec *recorder) error {
 	server.ClockTTL(true)
 	c.server = server.Close
 	c.rdb = (&link{dial: server.Dial}).client()
-	if err := c.ping(ctx); err != nil {
-		return err
-	}
 	for _, r := range c.roles(cfg) {
 		p := &local{link: &link{dial: server.Dial}, rec: rec}
 		p.rdb = p.link.client()

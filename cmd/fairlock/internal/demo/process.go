@@ -31,9 +31,6 @@ func (c *cast) processes(ctx context.Context, cfg Config, rec *recorder) error {
 		return err
 	}
 	c.rdb = redis.NewClient(opts)
-	if err := c.ping(ctx); err != nil {
-		return err
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("own program: %w", err)

@@ -66,32 +66,51 @@ func (l Lock) mark(weight int, writer bool) string {
 
 // Changes tells what has changed from one glance to the next. The zero Changes has seen nothing.
 type Changes struct {
-	lines map[ID]string
+	Full bool // also what a Line has no room for
+
+	seen  map[ID]string
 	fault string
+}
+
+// mark is what changes when a lock changes for it.
+func (c *Changes) mark(l Lock) string {
+	mark := []string{l.Line()}
+	if c.Full {
+		for _, h := range l.Holders {
+			mark = append(mark, fmt.Sprint(h.Token.Text(), " ", h.Fence, h.Weight))
+		}
+		for _, w := range l.Waiters {
+			mark = append(mark, fmt.Sprint(w.Token.Text(), " ", w.Weight, w.Alive()))
+		}
+	}
+	return strings.Join(mark, "\n")
 }
 
 // Of are the locks that have changed: at first all that are worth showing.
 func (c *Changes) Of(g Glance) []Lock {
-	lines := make(map[ID]string, len(g.Locks))
+	seen := make(map[ID]string, len(g.Locks))
 	var changed []Lock
 	for _, l := range g.Locks {
-		line := l.Line()
-		lines[l.ID] = line
-		if was, known := c.lines[l.ID]; line != was && (known || l.InUse()) {
+		mark := c.mark(l)
+		seen[l.ID] = mark
+		if was, known := c.seen[l.ID]; mark != was && (known || l.InUse()) {
 			changed = append(changed, l)
 		}
 	}
-	if c.lines == nil {
+	if c.seen == nil {
 		changed = Worth(g.Locks)
+		if g.Err != nil {
+			changed = InUse(g.Locks) // that one of its kinds is free may mislead
+		}
 	}
 	if g.Err != nil { // what could not be read now may be as it was
-		for id, line := range c.lines {
-			if _, read := lines[id]; !read {
-				lines[id] = line
+		for id, mark := range c.seen {
+			if _, read := seen[id]; !read {
+				seen[id] = mark
 			}
 		}
 	}
-	c.lines = lines
+	c.seen = seen
 	return changed
 }
 

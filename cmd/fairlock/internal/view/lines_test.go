@@ -2,7 +2,9 @@ package view
 
 import (
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -67,6 +69,29 @@ func TestChangesAreToldOnce(t *testing.T) {
 	unused.Kind = ""
 	require.Equal(t, []Lock{unused}, c.Of(at(Lock{ID: ID{Mutex, "billing:42"}}, never)))
 	require.Equal(t, []Lock{one}, c.Of(at(one, never)))
+}
+
+func TestForScriptsAllThatChangesIsTold(t *testing.T) {
+	c, lines := Changes{Full: true}, Changes{}
+	l := Lock{ID: ID{Mutex, "x"}, Waiting: 6}
+	for range l.Waiting {
+		l.Waiters = append(l.Waiters, Waiter{Patience: time.Second, Weight: 1})
+	}
+	at := Glance{Locks: []Lock{l}}
+	require.Len(t, c.Of(at), 1)
+	require.Len(t, lines.Of(at), 1)
+	l.Waiters = slices.Clone(l.Waiters)
+	l.Waiters[5].Patience = 0 // the last one is silent: a line does not name it
+	at = Glance{Locks: []Lock{l}}
+	require.Len(t, c.Of(at), 1)
+	require.Empty(t, lines.Of(at))
+	l.Waiters[5].Patience = -time.Second
+	require.Empty(t, c.Of(Glance{Locks: []Lock{l}}), "it still is")
+}
+
+func TestThatOneKindIsFreeIsNotToldWhenAnotherCannotBeRead(t *testing.T) {
+	var c Changes
+	require.Empty(t, c.Of(Glance{Locks: []Lock{{ID: ID{RW, "x"}}}, Err: errors.New("not ours")}))
 }
 
 func TestAFaultIsToldOnceUntilItIsOver(t *testing.T) {
