@@ -40,10 +40,12 @@ lint: $(linter) ## golangci-lint, as .golangci.yml says
 mod:
 	$(call each,GOWORK=off go mod tidy -diff)
 
-# One package after the other (-p 1): several hold the code to the tenth of a second on a real redis-server. The tests
-# that run side by side mostly wait, so more of them than there are processors.
+# One package after the other (-p 1) where several hold the code to the tenth of a second on a real redis-server; the
+# command and the examples have more time. The tests that run side by side mostly wait, so more of them than there are
+# processors.
 unit:
-	$(call each,go test -race -count=1 -p 1 -parallel 4 -timeout $(timeout) ./...)
+	$(call each,[[ $${dir#$(CURDIR)} =~ ^/(cmd|examples) ]] && p=2 || p=1; \
+		go test -race -count=1 -p $$p -parallel 4 -timeout $(timeout) ./...)
 
 fmt: $(linter) ## format
 	$(call each,"$(linter)" fmt ./...)
