@@ -234,8 +234,9 @@ func unheard(seen []monitor.Sighting, events []history.Event) (list []history.Sp
 func excused(v history.Violation, run history.Run, skewed bool) bool {
 	switch {
 	case v.Rule == history.Tickets && skewed:
-		// When the server's clock has stepped back, the tickets of those who have left are given again.
-		return true
+		// When the server's clock has stepped back, the tickets of those who have left are given again. Each keeps its own.
+		first, last := v.Events[0], v.Events[len(v.Events)-1]
+		return first.Process != last.Process || first.Call != last.Call
 	case v.Rule == history.Order && skewed:
 		// … and who comes then can have a lower ticket than somebody who has been granted the lock before; but none that is
 		// lower than the fence of that grant.
@@ -299,4 +300,16 @@ func (w *world) tally(events []history.Event) {
 	for _, e := range events {
 		w.counts["events: "+string(e.Op)]++
 	}
+}
+
+func TestAWaitersOwnTicketIsKeptAlsoWhenTheClockSteps(t *testing.T) {
+	had := history.Event{Process: 1, Call: 7, Op: history.Queued, Ticket: 5}
+	has, other := had, had
+	has.Ticket, other.Call = 4, 8
+	tickets := func(events ...history.Event) history.Violation {
+		return history.Violation{Rule: history.Tickets, Events: events}
+	}
+	assert.False(t, excused(tickets(had, has), history.Run{}, true))
+	assert.True(t, excused(tickets(had, other), history.Run{}, true))
+	assert.False(t, excused(tickets(had, other), history.Run{}, false))
 }
