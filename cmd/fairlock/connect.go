@@ -238,6 +238,9 @@ func parse(raw string) (*url.URL, error) {
 		return nil, usage("redis URL: cannot be read, want redis://user:password@host:6379/0 " +
 			"(in a password, percent-encode what is not a letter or digit)")
 	}
+	if _, err := strconv.ParseUint(cmp.Or(u.Port(), "0"), 10, 16); err != nil {
+		return nil, usage("redis URL: the port must be from 1 to 65535")
+	}
 	return u, nil
 }
 

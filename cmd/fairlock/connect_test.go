@@ -72,7 +72,7 @@ func TestWrongURLsExitWith2AndKeepTheirPasswords(t *testing.T) {
 		"redis://:top/secret@h", "redis://u:12/secret@h", "redis://u:12?secret=1@h", "redis://u:12#secret@h",
 		"redis://:secret@h/zero", "redis://:secret@h?colour=red", "redis://h?password=secret", "redis://h?cluster=maybe",
 		"redis://h?master_name=m&password=secret&colour=red", "redis://:secret@h?addr=h2", "unix://u:secret@/s?colour=red",
-		"redis://h?dial_timeout=soon",
+		"redis://h?dial_timeout=soon", "redis://:secret@h:65536",
 	} {
 		refused(t, call(t, url, "run", "x", "--", "true"), exitUsage, "redis URL: ")
 		refused(t, call(t, "", "run", "x", "--redis", url, "--", "true"), exitUsage, "redis URL: ")

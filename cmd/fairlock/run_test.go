@@ -692,7 +692,7 @@ func TestACmdFromWhichTheLockWasTakenIsStopped(t *testing.T) {
 	dir := t.TempDir()
 	holder := begin(t, runScript(t, serverURL(s), dir, "x --ttl 6s --grace 2s", nag))
 	appears(t, filepath.Join(dir, "log"))
-	next := begin(t, runScript(t, serverURL(s), dir, "x", `sleep 3.2; `+witness)) // it takes a third of TTL, and half a second
+	next := begin(t, runScript(t, serverURL(s), dir, "x", `sleep 5; `+witness)) // it takes a third of TTL, and half a second
 	m := onLock(t, s, fairlock.Config{}).Mutex("x")
 	waiting(t, m, 1)
 	taken, err := m.ForceRelease(t.Context())
