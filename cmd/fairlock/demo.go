@@ -43,17 +43,19 @@ func demoCommand(c *connection) *cobra.Command {
 					return usage("demo plays on a single server")
 				}
 				cfg.Redis = target.plain()
-				rdb, err := c.open(cmd.Context()) // it can be reached
-				if err != nil {
-					return err
-				}
-				_ = rdb.Close()
 			}
 			if err := cfg.Check(); err != nil {
 				return withCode(exitUsage, err)
 			}
 			if cmd.Flags().Changed("permits") && cfg.Kind != demo.Semaphore {
 				return usage("--permits goes with --kind semaphore; there are none with --kind %s", cfg.Kind)
+			}
+			if cfg.Redis != "" {
+				rdb, err := c.open(cmd.Context()) // it can be reached
+				if err != nil {
+					return err
+				}
+				_ = rdb.Close()
 			}
 			cfg.Live = !plain && isTerminal(cmd.OutOrStdout())
 			verdict, err := demo.Run(cmd.Context(), cfg, cmd.OutOrStdout())

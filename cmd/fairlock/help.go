@@ -88,9 +88,8 @@ What the CMD of fairlock run gets:
     FAIRLOCK_TOKEN             the holding's identity. Who knows it can release the lock: keep it to yourself
 
 CMD gets all of fairlock's environment but FAIRLOCK_REDIS, FAIRLOCK_REDIS_PASSWORD and the variable that --redis env:NAME
-names. With --pass-redis it gets
-FAIRLOCK_REDIS (with the password in it) and FAIRLOCK_NAMESPACE as they are in use, so that a fairlock within CMD uses
-the same server; without it, that one would use the default, redis://localhost:6379.`
+names. With --pass-redis it gets FAIRLOCK_REDIS (with the password in it) and FAIRLOCK_NAMESPACE as they are in use, so
+that a fairlock within CMD uses the same server; without it, that one would use the default, redis://localhost:6379.`
 
 // topics are helps that are about no command.
 func topics() []*cobra.Command {

@@ -26,7 +26,10 @@ func TestDemoExitsWith0(t *testing.T) {
 }
 
 func TestDemoOnAServerThatIsAwayExitsWith69(t *testing.T) {
-	refused(t, call(t, "", "demo", "--redis", "unix:///nowhere/redis.sock"), exitUnreachable, "/nowhere/redis.sock")
+	away := []string{"demo", "--redis", "unix:///nowhere/redis.sock"}
+	refused(t, call(t, "", away...), exitUnreachable, "/nowhere/redis.sock")
+	refused(t, call(t, "", append(away, "--clients", "2")...), exitUsage, "clients")
+	refused(t, call(t, "", append(away, "--permits", "2")...), exitUsage, "--kind semaphore")
 }
 
 func TestDemoConnectsAsTheOthersDo(t *testing.T) {

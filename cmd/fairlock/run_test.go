@@ -513,7 +513,7 @@ func TestWhoWasStoppedForTooLongSaysSoThoughItStillHoldsTheLock(t *testing.T) {
 	}, soon, time.Millisecond)
 	r.signal(syscall.SIGCONT)
 	got := r.wait()
-	require.Equal(t, exitLost, got.code)
+	require.Equal(t, result{exitLost, "", got.errs}, got)
 	// If it goes on later than the lease lasts, after all, that is what it says.
 	require.Regexp(t, `^fairlock: x(: lock is lost: lease expired; CMD was stopped`+
 		`| could not be renewed: fairlock was stopped for too long; CMD was stopped before the lease ended)\n$`, got.errs)

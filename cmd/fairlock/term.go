@@ -77,7 +77,7 @@ func (p *progress) clear() {
 // patiently says what is being waited for, until stop is called.
 func patiently(what string) (stop func()) {
 	p := newProgress(os.Stderr)
-	timer := time.AfterFunc(time.Second+time.Millisecond, func() { p.show(what + " …") })
+	timer := time.AfterFunc(time.Until(p.from), func() { p.show(what + " …") })
 	return func() {
 		timer.Stop()
 		p.clear()

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"strings"
@@ -29,14 +28,14 @@ type cast struct {
 }
 
 // assemble starts a server or finds it, and starts the clients on it.
-func assemble(ctx context.Context, cfg Config, rec *recorder) (*cast, error) {
+func assemble(cfg Config, rec *recorder) (*cast, error) {
 	run := strings.ToLower(rand.Text()[:6])
 	c := &cast{lock: "demo-" + run, suffix: "-" + run, server: func() {}}
 	add := c.processes
 	if cfg.Redis == "" {
 		add = c.memory
 	}
-	if err := add(ctx, cfg, rec); err != nil {
+	if err := add(cfg, rec); err != nil {
 		c.leave()
 		return nil, err
 	}

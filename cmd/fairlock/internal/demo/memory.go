@@ -1,8 +1,6 @@
 package demo
 
 import (
-	"context"
-
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 )
@@ -11,7 +9,7 @@ import (
 const inMemory = "memory"
 
 // memory starts a server in memory, which no network knows of, and the clients in this process.
-func (c *cast) memory(ctx context.Context, cfg Config, rec *recorder) error {
+func (c *cast) memory(cfg Config, rec *recorder) error {
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
 	c.server = server.Close

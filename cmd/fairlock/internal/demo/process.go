@@ -2,7 +2,6 @@ package demo
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,7 +24,7 @@ const ChildCommand = "demo-client"
 const goodbye = 5 * time.Second
 
 // processes finds the server and starts every client in a process of its own.
-func (c *cast) processes(ctx context.Context, cfg Config, rec *recorder) error {
+func (c *cast) processes(cfg Config, rec *recorder) error {
 	opts, err := cfg.options()
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ func Run(ctx context.Context, cfg Config, out io.Writer) (judge.Verdict, error) 
 		clock = wall
 	}
 	rec := newRecorder(cfg.capacity(), clock)
-	cast, err := assemble(ctx, cfg, rec)
+	cast, err := assemble(cfg, rec)
 	if err != nil {
 		return judge.Verdict{}, err
 	}

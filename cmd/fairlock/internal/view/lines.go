@@ -72,18 +72,18 @@ type Changes struct {
 	fault string
 }
 
-// mark is what changes when a lock changes for it.
-func (c *Changes) mark(l Lock) string {
-	mark := []string{l.Line()}
+// told is what changes when a lock changes for it.
+func (c *Changes) told(l Lock) string {
+	all := []string{l.Line()}
 	if c.Full {
 		for _, h := range l.Holders {
-			mark = append(mark, fmt.Sprint(h.Token.Text(), " ", h.Fence, h.Weight))
+			all = append(all, fmt.Sprint(h.Token.Text(), " ", h.Fence, h.Weight))
 		}
 		for _, w := range l.Waiters {
-			mark = append(mark, fmt.Sprint(w.Token.Text(), " ", w.Weight, w.Alive()))
+			all = append(all, fmt.Sprint(w.Token.Text(), " ", w.Weight, w.Alive()))
 		}
 	}
-	return strings.Join(mark, "\n")
+	return strings.Join(all, "\n")
 }
 
 // Of are the locks that have changed: at first all that are worth showing.
@@ -91,9 +91,9 @@ func (c *Changes) Of(g Glance) []Lock {
 	seen := make(map[ID]string, len(g.Locks))
 	var changed []Lock
 	for _, l := range g.Locks {
-		mark := c.mark(l)
-		seen[l.ID] = mark
-		if was, known := c.seen[l.ID]; mark != was && (known || l.InUse()) {
+		told := c.told(l)
+		seen[l.ID] = told
+		if was, known := c.seen[l.ID]; told != was && (known || l.InUse()) {
 			changed = append(changed, l)
 		}
 	}
@@ -104,9 +104,9 @@ func (c *Changes) Of(g Glance) []Lock {
 		}
 	}
 	if g.Err != nil { // what could not be read now may be as it was
-		for id, mark := range c.seen {
+		for id, told := range c.seen {
 			if _, read := seen[id]; !read {
-				seen[id] = mark
+				seen[id] = told
 			}
 		}
 	}
