@@ -165,7 +165,7 @@ func (s *slow) Read(b []byte) (int, error) {
 	if end := s.end.Load(); end != 0 {
 		d = min(d, time.Until(time.Unix(0, end)))
 	}
-	time.Sleep(d)
+	time.Sleep(d) // that is how slow it is
 	return s.Conn.Read(b)
 }
 

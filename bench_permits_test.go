@@ -151,7 +151,7 @@ func admitReaders(b *testing.B, server *redistest.Server, readers, clients int) 
 				sent -= asked + 1 // these were the benchmark's
 				break
 			}
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(5 * time.Millisecond) // no event tells who is queued
 		}
 		start := time.Now()
 		if err := write.Unlock(context.Background()); err != nil {

@@ -220,9 +220,9 @@ func BenchmarkIdleWaiters(b *testing.B) {
 		for i := range waiters {
 			wg.Go(func() { wait(ctx, i%clients) })
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // until all are queued, and idle
 		before := calls(b, observer, command)
-		time.Sleep(window)
+		time.Sleep(window) // what is measured
 		b.ReportMetric(float64(calls(b, observer, command)-before)/window.Seconds(), "commands/s")
 		from, _ := strconv.Atoi(base)
 		to, _ := strconv.Atoi(redistest.Info(b, observer, "clients", "connected_clients"))
@@ -239,7 +239,7 @@ func BenchmarkIdleWaiters(b *testing.B) {
 		measure(b, "set", func(ctx context.Context, i int) {
 			for ctx.Err() == nil {
 				_ = rdbs[i].SetNX(ctx, "taken", 1, time.Second).Err()
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(50 * time.Millisecond) // as who polls does
 			}
 		})
 	})
@@ -276,7 +276,7 @@ func BenchmarkCrashedHolder(b *testing.B) {
 			_ = rdb.Set(ctx, "k", 1, ttl).Err()
 			end := time.Now().Add(ttl)
 			for rdb.Exists(ctx, "k").Val() == 1 {
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // no event tells of it
 			}
 			late = append(late, time.Since(end))
 		}

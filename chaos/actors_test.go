@@ -22,7 +22,7 @@ func (w *world) free(d dice) *slot {
 		if s := w.slots[d.IntN(len(w.slots))]; s.mu.TryLock() {
 			return s
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // all of them are busy
 	}
 }
 
