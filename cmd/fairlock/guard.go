@@ -93,7 +93,7 @@ func (g *guard) struck() bool { return g.late || !g.limit.IsZero() && time.Now()
 // tell sends a number. If nobody hears it, the guard has done its work. One that has been stopped, by whomever, and reads
 // no more is of no use, and is killed; revive starts another.
 func (g *guard) tell(n int64) {
-	const hearing = 10 * time.Millisecond // a lease may be short, and thousands of numbers wait already
+	const hearing = time.Second // a busy machine may take a while to let us write; that is no reason to kill it
 	if pipe, ok := g.to.(interface{ SetWriteDeadline(t time.Time) error }); ok {
 		_ = pipe.SetWriteDeadline(time.Now().Add(hearing))
 	}
