@@ -25,7 +25,14 @@ type guard struct {
 
 const guardName = "run-guard"
 
-// startGuard starts it; it does nothing until watch is called. The caller calls stop.
+// order is what the guard is told, again and again. It knows when that was, for it may come to read it late.
+type order struct {
+	Group int64
+	Left  int64 // ns that the group may still live
+	Sent  int64 // Unix time in ns
+}
+
+// startGuard starts it; it does nothing until until is called. The caller calls stop.
 func startGuard() (*guard, error) {
 	self, err := ourselves()
 	if err != nil {
@@ -51,7 +58,7 @@ func startGuard() (*guard, error) {
 }
 
 // revive starts another one if somebody has killed it. If that cannot be, it is tried again the next time.
-func (g *guard) revive(group int) {
+func (g *guard) revive() {
 	select {
 	case <-g.ended:
 	default:
@@ -62,7 +69,6 @@ func (g *guard) revive(group int) {
 	}
 	if fresh, err := startGuard(); err == nil {
 		*g = *fresh
-		g.watch(group)
 	}
 }
 
@@ -76,28 +82,26 @@ func ourselves() (string, error) {
 	return os.Executable()
 }
 
-// watch names the group.
-func (g *guard) watch(group int) { g.tell(int64(group)) }
-
 // until says when the group must be dead at the latest. It may be called often.
-func (g *guard) until(t time.Time) {
+func (g *guard) until(t time.Time, group int) {
 	g.late = g.late || g.struck()
 	g.limit = t
-	g.tell(int64(time.Until(t)))
+	now := time.Now()
+	g.tell(order{Group: int64(group), Left: int64(t.Sub(now)), Sent: now.UnixNano()})
 }
 
 // struck reports whether the guard has killed the group, though the lease may have been renewed since: who is stopped
 // and goes on between the two has lost CMD and not the lock.
 func (g *guard) struck() bool { return g.late || !g.limit.IsZero() && time.Now().After(g.limit) }
 
-// tell sends a number. If nobody hears it, the guard has done its work. One that has been stopped, by whomever, and reads
+// tell sends an order. If nobody hears it, the guard has done its work. One that has been stopped, by whomever, and reads
 // no more is of no use, and is killed; revive starts another.
-func (g *guard) tell(n int64) {
+func (g *guard) tell(o order) {
 	const hearing = time.Second // a busy machine may take a while to let us write; that is no reason to kill it
 	if pipe, ok := g.to.(interface{ SetWriteDeadline(t time.Time) error }); ok {
 		_ = pipe.SetWriteDeadline(time.Now().Add(hearing))
 	}
-	if err := binary.Write(g.to, binary.NativeEndian, n); errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := binary.Write(g.to, binary.NativeEndian, o); errors.Is(err, os.ErrDeadlineExceeded) {
 		_ = g.cmd.Process.Kill()
 	}
 }
@@ -122,38 +126,44 @@ func guardCommand() *cobra.Command {
 	}
 }
 
-// watchOver reads the group, and then, again and again, how many nanoseconds it may still live. It kills the group
-// when they have passed, and when there is nobody any more who could say so.
+// watchOver reads orders. It kills the group when the time of the last one has passed, and when there is nobody any more
+// who could give another.
 func watchOver(in io.Reader) error {
-	var group int64
-	err := binary.Read(in, binary.NativeEndian, &group)
-	if err == nil && group < 2 {
+	var first order
+	err := binary.Read(in, binary.NativeEndian, &first)
+	if err == nil && first.Group < 2 {
 		err = errors.New("its number is wrong") // 1 would be everybody
 	}
 	if err != nil {
 		return fmt.Errorf("no group (this command is started by run): %w", err)
 	}
-	left := make(chan time.Duration)
+	orders := make(chan order)
 	go func() {
-		defer close(left)
+		defer close(orders)
 		for {
-			var n int64
-			if binary.Read(in, binary.NativeEndian, &n) != nil {
+			var o order
+			if binary.Read(in, binary.NativeEndian, &o) != nil {
 				return
 			}
-			left <- time.Duration(n)
+			orders <- o
 		}
 	}()
-	var end <-chan time.Time
+	end := time.NewTimer(first.left())
 	for {
 		select {
-		case d, ok := <-left:
+		case o, ok := <-orders:
 			if !ok {
-				return killGroup(int(group))
+				return killGroup(int(first.Group))
 			}
-			end = time.After(d)
-		case <-end:
-			return killGroup(int(group))
+			end.Reset(o.left())
+		case <-end.C:
+			return killGroup(int(first.Group))
 		}
 	}
+}
+
+// left is how long the group may still live.
+func (o order) left() time.Duration {
+	age := time.Since(time.Unix(0, o.Sent))
+	return time.Duration(o.Left) - max(age, 0) // a clock that has been set back gives nobody more
 }

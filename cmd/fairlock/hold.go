@@ -38,8 +38,7 @@ func (r *runner) hold(ctx context.Context, lease *fairlock.Lease, path string, e
 	if err != nil {
 		return 0, unstartable(r.argv[0], err)
 	}
-	g.watch(c.pid)
-	g.until(r.killAt(lease))
+	g.until(r.killAt(lease), c.pid)
 	return r.accompany(c, g, lease, signals)
 }
 
@@ -73,8 +72,8 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 			if left <= 0 {
 				return 0, r.end(c, lease, signals)
 			}
-			g.revive(c.pid)
-			g.until(r.killAt(lease))
+			g.revive()
+			g.until(r.killAt(lease), c.pid)
 			look.Reset(min(left, r.ttl/10))
 		case s := <-signals:
 			c.forward(s)

@@ -527,7 +527,7 @@ func TestWhoseCmdTheGuardHasKilledSaysSoThoughTheLeaseWasRenewed(t *testing.T) {
 	for range 20 { // CMD's end and the time to look come at once, and either may be seen first
 		r := &runner{name: "x", ttl: time.Minute}
 		g := &guard{to: io.Discard, ended: make(chan struct{}), limit: time.Now()}
-		g.until(r.killAt(lease))
+		g.until(r.killAt(lease), 2)
 		c := &child{pid: -1, ended: make(chan status, 1)}
 		c.ended <- status(syscall.SIGKILL)
 		_, err := r.accompany(c, g, lease, nil)
@@ -629,6 +629,24 @@ func TestNobodyReadsWhatItSaysAndTheCodeIsTheSame(t *testing.T) {
 	require.Equal(t, exitBusy, begin(t, cmd).wait().code)
 }
 
+// A busy machine may let it read only later.
+func TestAGuardThatReadsLateKillsInTimeNonetheless(t *testing.T) {
+	t.Parallel()
+	sleep := exec.Command("sleep", "600")
+	apart(sleep)
+	require.NoError(t, sleep.Start())
+	in, to, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { _ = in.Close(); _ = to.Close() }()
+	start := time.Now()
+	(&guard{to: to}).tell(order{
+		Group: int64(sleep.Process.Pid), Left: int64(soon), Sent: start.Add(-soon).UnixNano(),
+	})
+	require.NoError(t, watchOver(in))
+	require.EqualError(t, sleep.Wait(), "signal: killed")
+	assert.Less(t, time.Since(start), soon)
+}
+
 func TestAGuardThatDoesNotListenIsKilled(t *testing.T) {
 	t.Parallel()
 	in, to, err := os.Pipe() // from which nobody reads
@@ -643,7 +661,7 @@ func TestAGuardThatDoesNotListenIsKilled(t *testing.T) {
 	}()
 	late := time.After(soon)
 	for {
-		g.until(time.Now().Add(time.Hour))
+		g.until(time.Now().Add(time.Hour), 2)
 		select {
 		case <-ended:
 			return

@@ -64,8 +64,7 @@ func (s stage) pairs(ctx context.Context, sl *slice, n int) {
 		if err != nil {
 			return err
 		}
-		sl.latency.add(sl.now() - start)
-		sl.op()
+		sl.op(start)
 		return nil
 	})
 }
@@ -92,8 +91,7 @@ func (s stage) floorPairs(ctx context.Context, sl *slice, n int) {
 		case deleted != 1:
 			return errors.New("floor: the key was gone")
 		}
-		sl.latency.add(sl.now() - start)
-		sl.op()
+		sl.op(start)
 		return nil
 	})
 }
@@ -111,11 +109,12 @@ func (s stage) handoffs(ctx context.Context, sl *slice) {
 		if err != nil {
 			return err
 		}
-		in := sl.now()
-		if last := time.Duration(released.Load()); last >= asked && in < sl.length {
-			sl.latency.add(in - last)
+		if in := sl.now(); in < sl.length {
+			sl.ops.Add(1)
+			if last := time.Duration(released.Load()); last >= asked {
+				sl.latency.add(in - last)
+			}
 		}
-		sl.op()
 		released.Store(int64(sl.now()))
 		return lease.Unlock(ctx)
 	})

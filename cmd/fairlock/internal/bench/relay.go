@@ -82,9 +82,7 @@ func (r *relay) pass(ctx context.Context, i int, id string) {
 	if l == nil || l.id != id {
 		return // one that was thought lost
 	}
-	now := l.now()
-	l.latency.add(now - time.Duration(l.sent.Load()))
-	l.op()
+	l.op(time.Duration(l.sent.Load()))
 	if l.over(ctx) {
 		l.finish()
 		return

@@ -99,7 +99,7 @@ func TestWhatIsCountedWasDone(t *testing.T) {
 func TestTheLatencyOfAHandOffIsFromTheReleaseToTheNextOneIn(t *testing.T) {
 	s := redistest.Start(t)
 	st := newStage(clients(t, s, 1), "fairlock", Config{Kind: Mutex, Contenders: 1})
-	alone := begin(50 * time.Millisecond)
+	alone := begin(300 * time.Millisecond)
 	st.handoffs(t.Context(), alone)
 	require.NoError(t, alone.err())
 	assert.Positive(t, alone.ops.Load())
@@ -235,12 +235,13 @@ func TestTheFloorOfHandOffsIsAMessageThatGoesRound(t *testing.T) {
 	channel := r.channel
 	assert.Equal(t, channel(0), channel(3), "round and round")
 
-	first := begin(50 * time.Millisecond)
+	first := begin(300 * time.Millisecond)
 	r.measure(t.Context(), first)
 	require.NoError(t, first.err())
-	assert.Equal(t, first.latency.n.Load(), first.ops.Load()+1, "each is timed; the last one came after the end")
+	assert.Positive(t, first.ops.Load())
+	assert.Equal(t, first.ops.Load(), first.latency.n.Load(), "each that counts is timed")
 	st.client(0).Redis.Publish(t.Context(), channel(0), "a message of an earlier slice")
-	second := begin(50 * time.Millisecond)
+	second := begin(300 * time.Millisecond)
 	r.measure(t.Context(), second)
 	require.NoError(t, second.err())
 	assert.Positive(t, second.ops.Load())

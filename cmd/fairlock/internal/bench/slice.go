@@ -30,10 +30,11 @@ func (s *slice) over(ctx context.Context) bool {
 	return s.now() >= s.length || ctx.Err() != nil || s.err() != nil
 }
 
-// op counts an operation that has ended.
-func (s *slice) op() {
-	if s.now() < s.length {
+// op counts an operation that began then and has ended now, and how long it took.
+func (s *slice) op(began time.Duration) {
+	if now := s.now(); now < s.length {
 		s.ops.Add(1)
+		s.latency.add(now - began)
 	}
 }
 
