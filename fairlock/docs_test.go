@@ -91,7 +91,8 @@ func TestTheACLLineSuffices(t *testing.T) {
 		options := server.Options()
 		options.Username, options.Password = "billing", "password"
 		rdb := redis.NewClient(options)
-		client, err := fairlock.New(rdb, fairlock.Config{
+		// A wrapper, of which no call is made again after 50 ms: the second answer would be another.
+		client, err := fairlock.New(struct{ *redis.Client }{rdb}, fairlock.Config{
 			WaiterTTL: 2 * fairlock.DefaultTTL, // whatever the machine does meanwhile, a hand-over needs no question
 			Trace:     &fairlock.Trace{Granted: func(i fairlock.GrantedInfo) { grants <- i }},
 		})

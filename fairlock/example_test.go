@@ -59,7 +59,7 @@ func ExampleMutex_Lock() {
 	client := newClient(rdb, "web-1")
 	defer client.Close()
 
-	waiting, cancel := context.WithTimeout(ctx, time.Second) // bounds the waiting, not the lease
+	waiting, cancel := context.WithTimeout(ctx, time.Minute) // bounds the waiting, not the lease
 	defer cancel()
 	lease, err := client.Mutex("billing").Lock(waiting)
 	if err != nil {

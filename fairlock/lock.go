@@ -91,24 +91,29 @@ func request[T any](ctx context.Context, l lock, op string, send func(context.Co
 }
 
 func (l lock) forceRelease(ctx context.Context) (bool, error) {
-	h, err := request(ctx, l, "force-release", func(ctx context.Context, redis lua.Lock) (lua.Handover, error) {
-		now, err := redis.Inspect(ctx, 0)
-		if err != nil {
-			return lua.Handover{}, err
+	var before *lua.Snapshot // when it was asked first: an answer may get lost, and then it is asked again
+	taken, err := request(ctx, l, "force-release", func(ctx context.Context, redis lua.Lock) (taken bool, err error) {
+		if before != nil {
+			taken = before.Used > 0
+		} else {
+			now, err := redis.Inspect(ctx, 0)
+			if err != nil {
+				return false, err
+			}
+			before = &now
 		}
-		var taken bool
 		for h := (lua.Handover{Released: true, More: true}); h.Released && h.More; taken = taken || h.Released {
-			if h, err = redis.ForceRelease(ctx, l.ttl, now.Fence); err != nil {
-				return lua.Handover{Released: taken}, err
+			if h, err = redis.ForceRelease(ctx, l.ttl, before.Fence); err != nil {
+				return taken, err
 			}
 			l.client.settle(l, h)
 		}
-		return lua.Handover{Released: taken}, nil
+		return taken, nil
 	})
-	if h.Released {
+	if taken {
 		l.client.log.InfoContext(ctx, "lock released by force", "lock", l.name)
 	}
-	return h.Released, err
+	return taken, err
 }
 
 func (l lock) resume(ctx context.Context, t token.Token) (*Lease, error) {

@@ -183,7 +183,8 @@ func (r *rest) busy() (stacks string, network bool) {
 	return strings.Join(busy, "\n\n"), network
 }
 
-// lengthy reports whether a goroutine is in a system call for long, and notes in calls that it is in one.
+// lengthy reports whether a goroutine is in a system call for long, and notes in calls that it is in one. Go's sockets do
+// not block: who is in a call on one is only kept from going on.
 func (r *rest) lengthy(g goroutine, calls map[string]call) bool {
 	_, stack, _ := strings.Cut(g.stack, "\n") // without how long it has waited
 	c, ok := r.calls[g.id]
@@ -191,7 +192,8 @@ func (r *rest) lengthy(g goroutine, calls map[string]call) bool {
 		c = call{stack, time.Now()} //nolint:forbidigo // system calls go by the system's clock
 	}
 	calls[g.id] = c
-	return strings.HasPrefix(stack, "os/signal.signal_recv(") || time.Since(c.since) >= lengthy //nolint:forbidigo // as above
+	return strings.HasPrefix(stack, "os/signal.signal_recv(") ||
+		time.Since(c.since) >= lengthy && !strings.Contains(stack, "\nnet.(*netFD).") //nolint:forbidigo // as above
 }
 
 // foreign reports whether a goroutine belongs to another test, or is in Wait itself.

@@ -28,13 +28,9 @@ func TestAdvanceWaitsForWhatGoesOnOverTheNetwork(t *testing.T) {
 	for range 50 {
 		var done atomic.Bool
 		clock.AfterFunc(time.Second, func() {
-			r, err := http.Get(web.URL) //nolint:noctx // it has no end to wait for
-			if err != nil {
-				t.Error(err)
-				return
+			if r, err := http.Get(web.URL); err == nil { //nolint:noctx // it has no end to wait for
+				done.Store(r.Body.Close() == nil)
 			}
-			_ = r.Body.Close()
-			done.Store(true)
 		})
 		clock.Advance(time.Second)
 		require.True(t, done.Load())
@@ -148,7 +144,7 @@ func TestKeysOfOthersAreNotLeftBehind(t *testing.T) {
 
 func TestTheZeroNamespaceIsTheDefaultOne(t *testing.T) {
 	server := fairlocktest.NewServer(t)
-	server.Mutex("x").In("").DieHolding("dead", time.Second)
+	server.Mutex("x").In("").DieHolding("dead", time.Minute)
 	server.Mutex("x").AssertHeldBy("dead")
 }
 

@@ -1,8 +1,6 @@
 package lua_test
 
 import (
-	"net"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -44,13 +42,7 @@ func keySlot(key string) int {
 }
 
 func TestAllKeysOfALockAreInOneSlotOfACluster(t *testing.T) {
-	port := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer func() { _ = l.Close() }()
-		return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	}
-	rdb := redistest.StartTCP(t, "--cluster-enabled", "yes", "--cluster-port", port()).Client()
+	rdb := redistest.StartCluster(t, 1).Masters[0].Client()
 	for _, name := range nasty {
 		slots := map[int64]bool{}
 		for _, key := range all(lua.MutexKeys(ns, name)) {

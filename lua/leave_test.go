@@ -85,8 +85,8 @@ func TestABurialLastsAsLongAsAsked(t *testing.T) {
 		w.do("FLUSHALL")
 
 		const short = 50 * time.Millisecond
-		w.leave(who, short)
 		began := time.Now()
+		w.leave(who, short)
 		require.Eventually(t, func() bool { return w.acquire(lua.Ask{Token: who}).Outcome == lua.Granted }, 20*time.Second, time.Millisecond)
 		assert.GreaterOrEqual(t, time.Since(began), short-5*time.Millisecond)
 	})

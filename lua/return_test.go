@@ -108,7 +108,8 @@ func TestTheRestLastsOneTTL(t *testing.T) {
 		q[1].TTL = rest
 		began := time.Now()
 		w.acquire(q[1])
-		q[0].TTL = time.Hour
+		q[0].TTL, q[1].TTL = time.Hour, time.Hour
+		w.acquire(q[0]) // from now on it is its turn, however long this test is stopped
 		for w.owner() == lua.Resting {
 			for _, ask := range q {
 				w.acquire(ask)

@@ -56,8 +56,9 @@ func memory(t *testing.T) *world {
 	m := miniredis.RunT(t)
 	m.ClockTTL(true)
 	rdb := redis.NewClient(&redis.Options{
-		Addr:   "127.0.0.1:6379", // for show
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		Addr:        "127.0.0.1:6379", // for show
+		Dialer:      func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		ReadTimeout: time.Minute, // what a slow machine has not answered yet is not to be asked again
 	})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return newWorld(t, &world{mini: m, rdb: rdb})

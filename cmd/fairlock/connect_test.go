@@ -166,7 +166,7 @@ func TestAllKindsOfServers(t *testing.T) {
 	})
 	t.Run("TLS", func(t *testing.T) {
 		t.Parallel()
-		dir, port := certificate(t), freePort(t)
+		dir, port := certificate(t), redistest.FreePort(t)
 		s := redistest.StartTCP(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", dir+"/cert", "--tls-key-file", dir+"/key",
 			"--tls-auth-clients", "no")
 		url := fmt.Sprintf("rediss://localhost:%d", port)
@@ -178,20 +178,12 @@ func TestAllKindsOfServers(t *testing.T) {
 	})
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // sentinelOf starts a Sentinel that watches over a server by the name main, and returns its address.
 func sentinelOf(t *testing.T, s *redistest.Server) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(s.Addr())
 	require.NoError(t, err)
-	own := freePort(t)
+	own := redistest.FreePort(t)
 	config := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor main %s %s 1\n", own, t.TempDir(), host, port)
 	cmd := exec.Command("redis-server", fileWith(t, config), "--sentinel")
 	require.NoError(t, cmd.Start())

@@ -29,34 +29,12 @@ func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 		"--cluster-enabled", "yes", "--cluster-config-file", "nodes", "--cluster-require-full-coverage", "no",
 	}, args...)
 	for i := range masters {
-		c.Masters = append(c.Masters, startNode(tb, args))
+		c.Masters = append(c.Masters, StartTCP(tb, args...))
 		c.give(i, i*slots/masters, (i+1)*slots/masters)
 	}
 	c.meet()
 	c.settle()
 	return c
-}
-
-// startNode starts one on a free port whose bus, 10000 above it, has a free one too.
-func startNode(tb testing.TB, args []string) *Server {
-	tb.Helper()
-	for range 1000 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			tb.Fatal(err)
-		}
-		addr := l.Addr().(*net.TCPAddr)
-		bus, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(addr.Port+10000)))
-		_ = l.Close()
-		if err != nil {
-			continue
-		}
-		_ = bus.Close()
-		port := strconv.Itoa(addr.Port)
-		return start(tb, tempDir(tb), "tcp", addr.String(), append([]string{"--port", port, "--bind", "127.0.0.1"}, args...))
-	}
-	tb.Fatal("there are no two free ports for a node of a cluster")
-	return nil
 }
 
 // give makes the i-th master that of some slots. Its epoch is one of its own, so that none of them has to find one.

@@ -136,8 +136,15 @@ func (l *Link) accept() {
 		}
 		c := &connection{client: client, server: server}
 		l.mu.Lock()
-		l.conns[c] = struct{}{}
+		refuse = l.cut || l.closed // meanwhile
+		if !refuse {
+			l.conns[c] = struct{}{}
+		}
 		l.mu.Unlock()
+		if refuse {
+			c.close()
+			continue
+		}
 		l.tasks.Go(func() { l.pump(c, c.client, c.server, l.request) })
 		l.tasks.Go(func() { l.pump(c, c.server, c.client, l.reply) })
 	}

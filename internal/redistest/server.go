@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,14 +42,9 @@ func Start(tb testing.TB, args ...string) *Server {
 // StartTCP starts one on a free port of the loopback interface.
 func StartTCP(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	addr := l.Addr().String()
-	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	_ = l.Close()
-	return start(tb, tempDir(tb), "tcp", addr, append([]string{"--port", port, "--bind", "127.0.0.1"}, args...))
+	port := FreePort(tb)
+	args = append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1"}, args...)
+	return start(tb, tempDir(tb), "tcp", local(port), args)
 }
 
 // tempDir is short: the path of a Unix socket may have 107 bytes, and tb.TempDir holds the test's name.
@@ -95,6 +89,9 @@ func (s *Server) Run() {
 	for until := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) { // no event tells
 		err := rdb.Ping(context.Background()).Err()
 		if err == nil {
+			if pid := Info(s.tb, rdb, "server", "process_id"); pid != strconv.Itoa(cmd.Process.Pid) {
+				s.tb.Fatalf("%s is another's: of process %s", s.addr, pid)
+			}
 			return
 		}
 		if time.Now().After(until) {
