@@ -172,7 +172,8 @@ func refused(t *testing.T, r result, code int, why string) {
 // onLock returns a client of the library, to hold and look at locks from outside the command.
 func onLock(t *testing.T, s *redistest.Server, cfg fairlock.Config) *fairlock.Client {
 	t.Helper()
-	c, err := fairlock.New(s.Client(), cfg)
+	// A wrapper, of which no call is made again after 50 ms: the second answer would be another.
+	c, err := fairlock.New(struct{ *redis.Client }{s.Client()}, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -200,6 +201,12 @@ func state(t *testing.T, m fairlock.Mutex) fairlock.State {
 func waiting(t *testing.T, m fairlock.Mutex, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return state(t, m).Waiting == n }, soon, 5*time.Millisecond)
+}
+
+// left waits until nobody waits for a mutex, less long than a silent waiter keeps its place.
+func left(t *testing.T, m fairlock.Mutex) {
+	t.Helper()
+	require.Eventually(t, func() bool { return state(t, m).Waiting == 0 }, fairlock.DefaultWaiterTTL*2/3, 5*time.Millisecond)
 }
 
 // appears waits until a file has some content, and returns it.

@@ -27,11 +27,9 @@ import (
 func TestRedisThatIsNotThereOrRefusesExitsWith69(t *testing.T) {
 	t.Parallel()
 	s := guarded(t)
-	closed := redistest.StartTCP(t)
-	closed.Kill()
 	for name, c := range map[string]struct{ url, why string }{
 		"nobody there":     {"unix:///no/such/socket", "no such file"},
-		"nobody listens":   {serverURL(closed), "refused"},
+		"nobody listens":   {"redis://127.0.0.1:1", "refused"},
 		"no password":      {serverURL(s), "NOAUTH"},
 		"wrong password":   {"redis://:secretive@" + s.Addr(), "WRONGPASS"},
 		"wrong user":       {"redis://nobody:secret@" + s.Addr(), "WRONGPASS"},

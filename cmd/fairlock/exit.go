@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
@@ -62,22 +61,25 @@ type interrupted struct{ signal syscall.Signal }
 
 func (i interrupted) Error() string { return "interrupted by " + i.signal.String() }
 
-// forwarding is set while CMD gets the signals: then the first of them ends a context all the same, and no other ends
-// the program.
-var forwarding atomic.Bool
+// interrupts gets the signals that end what the program does; not while CMD gets them.
+var interrupts = make(chan os.Signal, 1)
+
+func listenForInterrupts() {
+	listen(interrupts, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+}
 
 // interruptible returns a context that ends with SIGINT, SIGTERM, SIGHUP or SIGQUIT; a second one ends the program at
 // once. A SIGINT or SIGHUP that was ignored when the program began, as nohup has it, stays ignored.
 func interruptible(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	signals, over := make(chan os.Signal, 1), make(chan struct{})
-	listen(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	over := make(chan struct{})
+	listenForInterrupts()
 	go func() {
-		defer signal.Stop(signals)
+		defer signal.Stop(interrupts)
 		for {
 			select {
-			case s := <-signals:
-				if ctx.Err() != nil && !forwarding.Load() {
+			case s := <-interrupts:
+				if ctx.Err() != nil {
 					exit(exitSignal + int(s.(syscall.Signal))) // left to itself, SIGQUIT would have Go print all stacks
 				}
 				cancel(interrupted{s.(syscall.Signal)})

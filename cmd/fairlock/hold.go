@@ -19,9 +19,9 @@ func (r *runner) hold(ctx context.Context, lease *fairlock.Lease, path string, e
 	signals := make(chan os.Signal, 16)
 	listen(signals, forwarded...)
 	defer signal.Stop(signals)
-	forwarding.Store(true)
-	defer forwarding.Store(false)
-	if ctx.Err() != nil { // a signal that came while the lock was granted
+	signal.Stop(interrupts)
+	defer listenForInterrupts() // before Stop: no signal is without somebody who takes it
+	if ctx.Err() != nil {       // a signal that came while the lock was granted
 		return 0, context.Cause(ctx)
 	}
 	if time.Until(r.last(lease)) < r.ttl/3 { // it was handed over for a short time

@@ -138,7 +138,7 @@ func TestReleaseTakesTheLockFromARun(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	dir := t.TempDir()
-	holder := begin(t, runScript(t, serverURL(s), dir, "x --ttl 1500ms", `echo > $D/ready; exec sleep 60`))
+	holder := begin(t, runScript(t, serverURL(s), dir, "x --ttl 6s", `echo > $D/ready; exec sleep 60`))
 	appears(t, filepath.Join(dir, "ready"))
 	require.Equal(t, 0, call(t, serverURL(s), "release", "x", "--force", "--yes").code)
 	refused(t, holder.wait(), exitLost, "x: lock is lost: no longer the owner; CMD was stopped")

@@ -21,10 +21,10 @@ import (
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
-func newTransport(t *testing.T, options *redis.Options, permits int) *Transport {
+func newTransport(t *testing.T, options *redis.Options, permits int, ttl time.Duration) *Transport {
 	t.Helper()
 	rdb := redis.NewClient(options)
-	client, err := fairlock.New(rdb, fairlock.Config{TTL: time.Second})
+	client, err := fairlock.New(rdb, fairlock.Config{TTL: ttl})
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close(); rdb.Close() })
 	return &Transport{Permits: client.Semaphore("fragile-api", permits)}
@@ -54,7 +54,7 @@ func TestNoMoreRequestsAreUnderWayThanTheAPIBears(t *testing.T) {
 	url := serve(t, api.ServeHTTP)
 	var wg sync.WaitGroup
 	for range 4 {
-		client := &http.Client{Transport: newTransport(t, server.Options(), permits)}
+		client := &http.Client{Transport: newTransport(t, server.Options(), permits, time.Minute)}
 		for range 25 {
 			wg.Go(func() {
 				if err := get(ctx, client, url); err != nil {
@@ -69,7 +69,7 @@ func TestNoMoreRequestsAreUnderWayThanTheAPIBears(t *testing.T) {
 
 func TestAPermitIsHeldUntilTheBodyIsClosed(t *testing.T) {
 	ctx := soon.Context(t)
-	transport := newTransport(t, redistest.Start(t).Options(), 1)
+	transport := newTransport(t, redistest.Start(t).Options(), 1, time.Minute)
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 	resp, err := (&http.Client{Transport: transport}).Get(url)
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestAPermitIsHeldUntilTheBodyIsClosed(t *testing.T) {
 }
 
 func TestARequestWaitsNoLongerThanItsContext(t *testing.T) {
-	transport := newTransport(t, redistest.Start(t).Options(), 1)
+	transport := newTransport(t, redistest.Start(t).Options(), 1, time.Minute)
 	lease, err := transport.Permits.Acquire(t.Context(), 1)
 	require.NoError(t, err)
 	url := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a request without a permit") })
@@ -113,8 +113,8 @@ func TestARequestEndsWithItsLease(t *testing.T) {
 	ctx := soon.Context(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server)
-	slow := newTransport(t, &redis.Options{Network: "unix", Addr: link.Addr()}, 1)
-	next := newTransport(t, server.Options(), 1)
+	slow := newTransport(t, &redis.Options{Network: "unix", Addr: link.Addr()}, 1, time.Second)
+	next := newTransport(t, server.Options(), 1, time.Minute)
 	var requests atomic.Int32
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		if requests.Add(1) == 1 {
@@ -129,7 +129,7 @@ func TestARequestEndsWithItsLease(t *testing.T) {
 
 func TestAFailedRequestGivesItsPermitBack(t *testing.T) {
 	ctx := soon.Context(t)
-	transport := newTransport(t, redistest.Start(t).Options(), 1)
+	transport := newTransport(t, redistest.Start(t).Options(), 1, time.Minute)
 	broken := errors.New("no route")
 	transport.Next = roundTripper(func(*http.Request) (*http.Response, error) { return nil, broken })
 	require.ErrorIs(t, get(ctx, &http.Client{Transport: transport}, "http://api.invalid"), broken)

@@ -17,10 +17,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
-const ttl = 500 * time.Millisecond
-
 // newCache returns a cache as another process would have it; queued tells when one of its readers is in line.
-func newCache(t *testing.T, s *redistest.Server) (c *Cache, queued <-chan struct{}) {
+func newCache(t *testing.T, s *redistest.Server, ttl time.Duration) (c *Cache, queued <-chan struct{}) {
 	t.Helper()
 	joined := make(chan struct{}, 100)
 	rdb := redis.NewClient(s.Options())
@@ -53,11 +51,11 @@ func TestAnEntryIsComputedOnceForAllWhoMissIt(t *testing.T) {
 			}
 		})
 	}
-	first, _ := newCache(t, server)
+	first, _ := newCache(t, server, time.Minute)
 	read(first)
 	soon.Receive(t, begun)
 	for range clients {
-		c, queued := newCache(t, server)
+		c, queued := newCache(t, server, time.Minute)
 		for range readers {
 			read(c)
 		}
@@ -79,8 +77,8 @@ func TestAnEntryIsComputedOnceForAllWhoMissIt(t *testing.T) {
 func TestIfComputingFailsTheNextInLineDoesIt(t *testing.T) {
 	ctx := soon.Context(t)
 	server := redistest.Start(t)
-	first, _ := newCache(t, server)
-	next, queued := newCache(t, server)
+	first, _ := newCache(t, server, time.Minute)
+	next, queued := newCache(t, server, time.Minute)
 	broken := errors.New("database is away")
 	got := make(chan string, 1)
 	_, err := first.Get(ctx, "key", func(context.Context) (string, error) {
@@ -99,8 +97,8 @@ func TestIfComputingFailsTheNextInLineDoesIt(t *testing.T) {
 func TestIfItsProcessCrashesTheNextInLineDoesItAfterTheTTL(t *testing.T) {
 	ctx := soon.Context(t)
 	server := redistest.Start(t)
-	first, _ := newCache(t, server)
-	next, _ := newCache(t, server)
+	first, _ := newCache(t, server, 500*time.Millisecond)
+	next, _ := newCache(t, server, 500*time.Millisecond)
 	_, err := first.Get(ctx, "key", func(ctx context.Context) (string, error) {
 		go first.locks.Close() // ends the lease and gives nothing back, as a crash does
 		<-ctx.Done()

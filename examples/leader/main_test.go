@@ -76,11 +76,11 @@ func (p *process) until(t *testing.T, says string) (fence uint64) {
 
 func TestTheOneThatWaitedLongestTakesOverFromAKilledLeader(t *testing.T) {
 	server := redistest.Start(t)
-	one := start(t, server, "one", time.Second)
+	one := start(t, server, "one", 3*time.Second)
 	first := one.until(t, "leads")
-	two := start(t, server, "two", time.Second)
+	two := start(t, server, "two", 3*time.Second)
 	two.until(t, "waits")
-	three := start(t, server, "three", time.Second)
+	three := start(t, server, "three", 3*time.Second)
 	three.until(t, "waits")
 
 	require.NoError(t, one.Process.Kill())

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -18,9 +17,7 @@ import (
 )
 
 // newSeller returns a seller with a connection of its own to the locks; queued tells when one of its buyers is in line.
-func newSeller(
-	t *testing.T, options *redis.Options, c *concert, ttl time.Duration,
-) (s *seller, queued <-chan struct{}) {
+func newSeller(t *testing.T, options *redis.Options, c *concert) (s *seller, queued <-chan struct{}) {
 	t.Helper()
 	joined := make(chan struct{}, 100)
 	rdb := redis.NewClient(options)
@@ -65,13 +62,13 @@ func TestBuyersAreServedInOrderAndTheLastTicketIsSoldOnce(t *testing.T) {
 	ctx := soon.Context(t)
 	const tickets, buyers = 5, 12
 	server, concert := redistest.Start(t), newConcert(t, tickets)
-	first, _ := newSeller(t, server.Options(), concert, ttl)
+	first, _ := newSeller(t, server.Options(), concert)
 	open, err := first.lock.Lock(ctx) // nobody sells yet
 	require.NoError(t, err)
 
 	results := make([]chan error, buyers)
 	for i := range buyers { // one after the other, so that their order is known
-		s, queued := newSeller(t, server.Options(), concert, ttl)
+		s, queued := newSeller(t, server.Options(), concert)
 		results[i] = make(chan error, 1)
 		go func() {
 			ticket, err := s.sell(ctx, fmt.Sprint("buyer ", i+1))
@@ -106,8 +103,8 @@ func TestTheDatabaseRefusesALateWrite(t *testing.T) {
 	ctx := soon.Context(t)
 	server, concert := redistest.Start(t), newConcert(t, 1)
 	link := redistest.NewLink(t, server)
-	slow, _ := newSeller(t, &redis.Options{Network: "unix", Addr: link.Addr()}, concert, 300*time.Millisecond)
-	next, _ := newSeller(t, server.Options(), concert, ttl)
+	slow, _ := newSeller(t, &redis.Options{Network: "unix", Addr: link.Addr()}, concert)
+	next, _ := newSeller(t, server.Options(), concert)
 
 	refunded := ""
 	slow.refund = func(buyer string) error { refunded = buyer; return nil }
@@ -135,7 +132,7 @@ func TestTheDatabaseRefusesALateWrite(t *testing.T) {
 func TestWhoeverPaysForNothingGetsTheMoneyBack(t *testing.T) {
 	ctx := soon.Context(t)
 	concert := newConcert(t, 1)
-	s, _ := newSeller(t, redistest.Start(t).Options(), concert, ttl)
+	s, _ := newSeller(t, redistest.Start(t).Options(), concert)
 	refunded := ""
 	s.refund = func(buyer string) error { refunded = buyer; return nil }
 	s.charge = func(context.Context, string) error { return concert.Close() }
@@ -149,8 +146,8 @@ func TestTheDatabaseRefusesALateWriteAlsoBetweenALookAndItsWrite(t *testing.T) {
 	ctx := soon.Context(t)
 	server, concert := redistest.Start(t), newConcert(t, 10)
 	link := redistest.NewLink(t, server)
-	slow, _ := newSeller(t, &redis.Options{Network: "unix", Addr: link.Addr()}, concert, 300*time.Millisecond)
-	next, _ := newSeller(t, server.Options(), concert, ttl)
+	slow, _ := newSeller(t, &redis.Options{Network: "unix", Addr: link.Addr()}, concert)
+	next, _ := newSeller(t, server.Options(), concert)
 
 	holds, looked, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	slow.charge = func(context.Context, string) error {
@@ -182,7 +179,7 @@ func TestWhatWasWrittenInTimeIsSold(t *testing.T) {
 	ctx := soon.Context(t)
 	server, concert := redistest.Start(t), newConcert(t, 1)
 	link := redistest.NewLink(t, server)
-	s, _ := newSeller(t, &redis.Options{Network: "unix", Addr: link.Addr()}, concert, 300*time.Millisecond)
+	s, _ := newSeller(t, &redis.Options{Network: "unix", Addr: link.Addr()}, concert)
 	s.charge = func(work context.Context, _ string) error {
 		link.Cut()
 		<-work.Done()
@@ -198,7 +195,7 @@ func TestASellerThatNoticesItsLossChargesNobody(t *testing.T) {
 	ctx := soon.Context(t)
 	server, concert := redistest.Start(t), newConcert(t, 1)
 	link := redistest.NewLink(t, server)
-	s, _ := newSeller(t, &redis.Options{Network: "unix", Addr: link.Addr()}, concert, 300*time.Millisecond)
+	s, _ := newSeller(t, &redis.Options{Network: "unix", Addr: link.Addr()}, concert)
 	s.charge = func(ctx context.Context, buyer string) error {
 		link.Cut()
 		<-ctx.Done()

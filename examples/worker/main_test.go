@@ -17,7 +17,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
-const ttl = 500 * time.Millisecond
+const ttl = 2 * time.Second
 
 // newWorker returns a worker that reaches its locks by that way.
 func newWorker(
@@ -25,7 +25,7 @@ func newWorker(
 ) *worker {
 	t.Helper()
 	rdb := redis.NewClient(locks)
-	client, err := fairlock.New(rdb, fairlock.Config{Name: name, TTL: ttl, WaiterTTL: 2 * time.Second})
+	client, err := fairlock.New(rdb, fairlock.Config{Name: name, TTL: ttl, WaiterTTL: 4 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close(); rdb.Close() })
 	return &worker{name: name, rdb: s.Client(), locks: client, handle: handle}
@@ -83,7 +83,7 @@ func TestJobsOfAUserTakeTurnsHoweverLongTheyTake(t *testing.T) {
 		mu.Unlock()
 		<-both // jobs of different users go together
 		select {
-		case <-time.After(3 * ttl):
+		case <-time.After(3 * ttl / 2):
 		case <-ctx.Done():
 			t.Error(context.Cause(ctx))
 		}

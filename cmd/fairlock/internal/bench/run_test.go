@@ -99,14 +99,14 @@ func TestWhatIsCountedWasDone(t *testing.T) {
 func TestTheLatencyOfAHandOffIsFromTheReleaseToTheNextOneIn(t *testing.T) {
 	s := redistest.Start(t)
 	st := newStage(clients(t, s, 1), "fairlock", Config{Kind: Mutex, Contenders: 1})
-	alone := begin(300 * time.Millisecond)
+	alone := begin(time.Second)
 	st.handoffs(t.Context(), alone)
 	require.NoError(t, alone.err())
 	assert.Positive(t, alone.ops.Load())
 	assert.Zero(t, alone.latency.max(), "nobody waited")
 
 	st = newStage(clients(t, s, 2), "fairlock", Config{Kind: Mutex, Contenders: 8})
-	crowd := begin(300 * time.Millisecond)
+	crowd := begin(time.Second)
 	st.handoffs(t.Context(), crowd)
 	require.NoError(t, crowd.err())
 	ops, waited := crowd.ops.Load(), crowd.latency.n.Load()
@@ -159,11 +159,11 @@ func TestAnInterruptedRunTellsWhatItHas(t *testing.T) {
 	s := redistest.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var began time.Time
-	r, err := Run(ctx, clients(t, s, 2), "fairlock", Config{Kind: Mutex, Contenders: 8, Clients: 2, Duration: 18 * time.Second},
+	r, err := Run(ctx, clients(t, s, 2), "fairlock", Config{Kind: Mutex, Contenders: 8, Clients: 2, Duration: time.Minute},
 		func(what string) {
-			if strings.HasPrefix(what, "round 1 of 5: "+Handoffs) {
+			if strings.HasPrefix(what, "round 1 of 5: "+Handoffs) { // which take 2 s
 				began = time.Now()
-				time.AfterFunc(100*time.Millisecond, cancel)
+				time.AfterFunc(700*time.Millisecond, cancel)
 			}
 		})
 	lasted := time.Since(began).Seconds()
@@ -235,13 +235,13 @@ func TestTheFloorOfHandOffsIsAMessageThatGoesRound(t *testing.T) {
 	channel := r.channel
 	assert.Equal(t, channel(0), channel(3), "round and round")
 
-	first := begin(300 * time.Millisecond)
+	first := begin(time.Second)
 	r.measure(t.Context(), first)
 	require.NoError(t, first.err())
 	assert.Positive(t, first.ops.Load())
 	assert.Equal(t, first.ops.Load(), first.latency.n.Load(), "each that counts is timed")
 	st.client(0).Redis.Publish(t.Context(), channel(0), "a message of an earlier slice")
-	second := begin(300 * time.Millisecond)
+	second := begin(time.Second)
 	r.measure(t.Context(), second)
 	require.NoError(t, second.err())
 	assert.Positive(t, second.ops.Load())

@@ -30,15 +30,27 @@ const (
 func run(ctx context.Context, rdb redis.UniversalClient, namespace, name string) (mutex, permits exercise, err error) {
 	ctx, cancel := context.WithTimeout(ctx, enough)
 	defer cancel()
-	mutex, err = play(ctx, rdb, namespace, func(c *fairlock.Client) func(context.Context) (*fairlock.Lease, error) {
+	mutex, err = playTwice(ctx, rdb, namespace, func(c *fairlock.Client) func(context.Context) (*fairlock.Lease, error) {
 		return c.Mutex(name).Lock
 	})
 	if err == nil {
-		permits, err = play(ctx, rdb, namespace, func(c *fairlock.Client) func(context.Context) (*fairlock.Lease, error) {
+		permits, err = playTwice(ctx, rdb, namespace, func(c *fairlock.Client) func(context.Context) (*fairlock.Lease, error) {
 			return func(ctx context.Context) (*fairlock.Lease, error) { return c.Semaphore(name, 2).Acquire(ctx, 2) }
 		})
 	}
 	return mutex, permits, errors.Join(err, clean(ctx, rdb, namespace, name))
+}
+
+// playTwice plays again if no message came: the first may have been beaten by a beat.
+func playTwice(
+	ctx context.Context, rdb redis.UniversalClient, namespace string,
+	lock func(*fairlock.Client) func(context.Context) (*fairlock.Lease, error),
+) (exercise, error) {
+	e, err := play(ctx, rdb, namespace, lock)
+	if err != nil || e.handed || e.deaf != nil {
+		return e, err
+	}
+	return play(ctx, rdb, namespace, lock)
 }
 
 // play has one client hold the lock and another wait for it, and the first release it.

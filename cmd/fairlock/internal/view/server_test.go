@@ -145,6 +145,9 @@ func TestASilentWaiterIsTold(t *testing.T) {
 		return err
 	})
 	link.Cut()
+	keys := lua.MutexKeys("fairlock", "x")
+	require.True(t, rdb.Persist(t.Context(), keys.Queue).Val(), "it would not be there for long")
+	require.True(t, rdb.Persist(t.Context(), keys.Alive).Val())
 	require.Eventually(t, func() bool {
 		l := one(t, s, ID{Mutex, "x"})
 		return l.Waiting == 1 && !l.Waiters[0].Alive() && l.Waiters[0].Heard
