@@ -103,7 +103,7 @@ func TestTryLockNeverOvertakesAndLeavesNoTrace(t *testing.T) {
 		lease, err := m.TryLock(context.Background())
 		require.NoError(t, err)
 		before := keys(t, rdb)
-		_, err = m.TryLock(context.Background())
+		_, err = b.steady(t, fairlock.Config{}).Mutex("x").TryLock(context.Background())
 		require.ErrorIs(t, err, fairlock.ErrBusy)
 		assert.Equal(t, before, keys(t, rdb))
 
@@ -144,11 +144,11 @@ func TestALeaseIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
 		var j journal
-		c := b.client(t, fairlock.Config{TTL: time.Second, Trace: j.trace()})
+		c := b.client(t, fairlock.Config{TTL: 3 * time.Second, Trace: j.trace()})
 		other := b.client(t, fairlock.Config{})
 		lease := lock(t, c.Mutex("x"))
 		w := enqueue(within(t, soon), other.Mutex("x"))
-		require.Eventually(t, func() bool { return j.count("renewed ok=true") >= 6 }, soon, time.Millisecond)
+		require.Eventually(t, func() bool { return j.count("renewed ok=true") >= 4 }, soon, time.Millisecond)
 		require.NoError(t, lease.Err())
 		assert.True(t, w.pending())
 		assert.True(t, lease.Deadline().After(time.Now()))
@@ -158,8 +158,9 @@ func TestALeaseIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 }
 
 func TestWithoutRenewalALeaseEndsBeforeItsTTL(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
-		const ttl = 400 * time.Millisecond
+		const ttl = 2 * time.Second
 		c := b.client(t, fairlock.Config{TTL: ttl, NoRenewal: true})
 		m := c.Mutex("x")
 		for _, how := range []string{"granted", "handed over"} {
@@ -177,7 +178,7 @@ func TestWithoutRenewalALeaseEndsBeforeItsTTL(t *testing.T) {
 			}
 			assert.Greater(t, time.Until(lease.Deadline()), ttl/2, how)
 			<-lease.Done()
-			assert.Less(t, time.Since(start), ttl+50*time.Millisecond, how)
+			assert.Less(t, time.Since(start), ttl+ttl/2, how)
 			require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
 			require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
 			require.ErrorIs(t, lease.Unlock(context.Background()), fairlock.ErrLost)
@@ -213,8 +214,9 @@ func TestUnlockIsIdempotentAndWorksUnderADeadContext(t *testing.T) {
 }
 
 func TestATakenLockIsLost(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
-		c, rdb := b.client(t, fairlock.Config{TTL: 300 * time.Millisecond}), b.rdb(t)
+		c, rdb := b.steady(t, fairlock.Config{TTL: 3 * time.Second}), b.rdb(t)
 		m, ctx := c.Mutex("x"), context.Background()
 
 		lease := lock(t, m)
@@ -237,8 +239,9 @@ func TestATakenLockIsLost(t *testing.T) {
 }
 
 func TestForceReleaseHandsOverAndRaisesTheFence(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
-		c, operator := b.client(t, fairlock.Config{TTL: 600 * time.Millisecond}), b.client(t, fairlock.Config{})
+		c, operator := b.client(t, fairlock.Config{TTL: 3 * time.Second}), b.steady(t, fairlock.Config{})
 		m := c.Mutex("x")
 		held, err := operator.Mutex("x").ForceRelease(context.Background())
 		require.NoError(t, err)
@@ -261,7 +264,7 @@ func TestForceReleaseHandsOverAndRaisesTheFence(t *testing.T) {
 
 func TestResumeGoesOnWithALeaseBegunElsewhere(t *testing.T) {
 	onBoth(t, func(t *testing.T, b backend) {
-		c, other := b.client(t, fairlock.Config{NoRenewal: true}), b.client(t, fairlock.Config{TTL: 300 * time.Millisecond})
+		c, other := b.client(t, fairlock.Config{NoRenewal: true}), b.client(t, fairlock.Config{TTL: 3 * time.Second})
 		lease := lock(t, c.Mutex("x"))
 		parsed, err := token.Parse(lease.Token().Text())
 		require.NoError(t, err)
@@ -314,8 +317,9 @@ func TestInspectTellsWhoHoldsAndWhoWaits(t *testing.T) {
 }
 
 func TestDoRunsOnlyUnderTheLockAndTellsOfItsLoss(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
-		c, rdb := b.client(t, fairlock.Config{TTL: 300 * time.Millisecond}), b.rdb(t)
+		c, rdb := b.client(t, fairlock.Config{TTL: 3 * time.Second}), b.rdb(t)
 		m, ctx := c.Mutex("x"), context.Background()
 		free := func() bool {
 			s, err := m.Inspect(ctx)
@@ -396,27 +400,29 @@ func TestMaxWaitersRefusesOneMore(t *testing.T) {
 
 func TestACancelledWaiterLeavesTheQueue(t *testing.T) {
 	onBoth(t, func(t *testing.T, b backend) {
-		var j journal
-		c := b.client(t, fairlock.Config{Trace: j.trace()})
-		m := c.Mutex("x")
-		lease := lock(t, m)
-		ctx, cancel := context.WithCancel(context.Background())
-		gone := enqueue(ctx, m)
-		queued(t, m, 1)
-		stays := enqueue(within(t, soon), m)
-		queued(t, m, 2)
-		start := time.Now()
-		cancel()
-		_, err := gone.result(t)
-		require.ErrorIs(t, err, context.Canceled)
-		var e *fairlock.Error
-		require.ErrorAs(t, err, &e)
-		assert.Equal(t, "fairlock: lock x: context canceled", err.Error())
-		assert.Less(t, gone.at.Sub(start), 100*time.Millisecond)
-		queued(t, m, 1)
-		assert.Equal(t, 1, j.count("left"))
-		unlock(t, lease)
-		unlock(t, stays.got(t))
+		promptly(t, func(t *testing.T) time.Duration {
+			var j journal
+			c := b.client(t, fairlock.Config{Trace: j.trace()})
+			m := c.Mutex("x")
+			lease := lock(t, m)
+			ctx, cancel := context.WithCancel(context.Background())
+			gone := enqueue(ctx, m)
+			queued(t, m, 1)
+			stays := enqueue(within(t, soon), m)
+			queued(t, m, 2)
+			start := time.Now()
+			cancel()
+			_, err := gone.result(t)
+			require.ErrorIs(t, err, context.Canceled)
+			var e *fairlock.Error
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, "fairlock: lock x: context canceled", err.Error())
+			queued(t, m, 1)
+			assert.Equal(t, 1, j.count("left"))
+			unlock(t, lease)
+			unlock(t, stays.got(t))
+			return gone.at.Sub(start)
+		})
 	})
 }
 
@@ -437,7 +443,7 @@ func TestAWaitersCancelNeverSwallowsAGrant(t *testing.T) {
 			cancel()
 			start := time.Now()
 			unlock(t, lock(t, m))
-			require.Less(t, time.Since(start), 2*time.Second, "the lock was held by nobody")
+			require.Less(t, time.Since(start), 5*time.Second, "the lock was held by nobody")
 		}
 	})
 }
@@ -465,10 +471,11 @@ func TestNothingIsLeftButTheFence(t *testing.T) {
 }
 
 func TestTraceTellsTheLifeOfALock(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
 		var j journal
 		var log bytes.Buffer
-		c := b.client(t, fairlock.Config{TTL: 300 * time.Millisecond, Trace: j.trace(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		c := b.client(t, fairlock.Config{TTL: 3 * time.Second, Trace: j.trace(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		m, rdb := c.Mutex("x"), b.rdb(t)
 		lease := lock(t, m)
 		w := enqueue(within(t, soon), m)
@@ -512,7 +519,7 @@ func TestLocksOfOtherNamesAndNamespacesAreOthers(t *testing.T) {
 
 func TestUnlockOfARobbedLeaseSaysSoToEverybody(t *testing.T) {
 	onBoth(t, func(t *testing.T, b backend) {
-		c, operator := b.client(t, fairlock.Config{}), b.client(t, fairlock.Config{})
+		c, operator := b.steady(t, fairlock.Config{}), b.steady(t, fairlock.Config{})
 		for range 20 {
 			lease := lock(t, c.Mutex("x"))
 			held, err := operator.Mutex("x").ForceRelease(context.Background())

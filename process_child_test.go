@@ -462,18 +462,17 @@ func (p *process) ask(do string, id int) childEvent {
 	return p.await(do, id)
 }
 
-// kill ends the child as kill -9 does, and returns the time just before. It has ended then.
-func (p *process) kill() time.Time {
+// kill ends the child as kill -9 does. It has ended then.
+func (p *process) kill() {
 	select {
 	case <-p.over:
-		return p.killed
+		return
 	default:
 	}
 	at := time.Now()
 	_ = p.cmd.Process.Kill() // it may have ended by itself
 	<-p.over
 	p.killed = at
-	return at
 }
 
 // stop stops the child where it is, as a suspended machine does, and returns once it stands.

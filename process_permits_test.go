@@ -154,7 +154,7 @@ func TestKilledProcessesNeitherLosePermitsNorGiveThemTwice(t *testing.T) {
 
 	// From here on somebody always holds one: what is used never begins anew.
 	anchor := permit(t, sem, 1)
-	cfg.TTL = 1500 * time.Millisecond // is the last to end
+	cfg.TTL = 4 * time.Second // is the last to end
 	doomed := procStart(t, server, cfg)
 	doomed.tell(childCommand{Do: "lock", Weights: []int{3}})
 	last := doomed.got("lock", 0)
