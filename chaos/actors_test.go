@@ -268,6 +268,10 @@ func forgetQuietly(w *world, d dice) error {
 		}
 	}()
 	for _, s := range w.slots {
+		select {
+		case <-s.process.hushed: // the last time, when somebody else was not
+		default:
+		}
 		s.process.tell(hush)
 	}
 	for _, s := range w.slots {

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -64,41 +63,26 @@ func plan(t *testing.T) (seed uint64, rounds int, scale float64) {
 	return seed, rounds, scale
 }
 
-// test makes a run, scale times as long as the short form. One that is void has shown nothing, and another is made.
+// test makes a run, scale times as long as the short form.
 func (k kind) test(t *testing.T, seed uint64, scale float64) {
-	const most = 3
-	for attempt := range uint64(most) {
-		void := k.run(t, seed+attempt<<32, scale)
-		if len(void) == 0 || t.Failed() {
-			return
-		}
-		t.Logf("run %d is void: %s", attempt+1, strings.Join(void, "; "))
-	}
-	t.Errorf("%d runs were void", most)
-}
-
-// run makes one run, and returns what has not happened often enough in it.
-func (k kind) run(t *testing.T, seed uint64, scale float64) (void []string) {
-	t.Helper()
 	began := time.Now()
 	w := newWorld(t, k, seed)
 	started := time.Now()
 	ctx, stop := context.WithCancel(t.Context())
 	var heeding sync.WaitGroup
 	heeding.Go(func() { w.heed(ctx) })
-	w.storm(time.Duration(float64(k.short) * scale))
+	w.storm(scale)
 	stormed := time.Now()
 	w.mend()
 	w.finish()
-	stop()
-	heeding.Wait()
 	finished := time.Now()
 	w.progress()
 	taken := time.Now()
 	w.clean()
 	clean := time.Now()
-	void = w.judge(scale)
+	stop()
+	heeding.Wait()
+	w.judge(scale)
 	t.Logf("start %v, storm %v, end %v, every lock taken %v, all keys gone %v, judged %v", started.Sub(began),
 		stormed.Sub(started), finished.Sub(stormed), taken.Sub(finished), clean.Sub(taken), time.Since(clean))
-	return void
 }

@@ -103,8 +103,9 @@ func (w *workers) obey(tell func(report)) {
 		case hush:
 			w.hush(true)
 			go func() {
-				w.silence()
-				tell(report{Event: "hushed"})
+				if w.silence() {
+					tell(report{Event: "hushed"})
+				}
 			}()
 		case speak:
 			w.hush(false)

@@ -109,13 +109,15 @@ func (w *workers) hush(on bool) {
 	w.change.Broadcast()
 }
 
-// silence waits, while they are hushed, until Redis knows of all acquisitions that have begun.
-func (w *workers) silence() {
+// silence waits, while they are hushed, until Redis knows of all acquisitions that have begun, and reports whether they
+// are hushed yet.
+func (w *workers) silence() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.hushed && w.asking > 0 {
 		w.change.Wait()
 	}
+	return w.hushed
 }
 
 // begin waits until a new acquisition may begin, and reports whether it may.

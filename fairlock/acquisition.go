@@ -58,7 +58,10 @@ func (w *waiter) wait(ctx context.Context) (*Lease, error) {
 		switch {
 		case err == nil:
 			pause = backoff{}
-		case w.ticket != 0 && transient(err) && ctx.Err() == nil && w.client.life.Err() == nil:
+		case w.ticket != 0 && transient(err) && w.client.life.Err() == nil:
+			if ctx.Err() != nil { // since the answer came
+				return nil, w.giveUp(ended(ctx))
+			}
 			w.client.log.DebugContext(ctx, "waiter will ask again", "lock", w.name, "token", w.token.Token, "err", err)
 			w.askAfter(pause.next())
 		default:

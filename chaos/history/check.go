@@ -14,10 +14,11 @@ type checker struct {
 	Run
 	*Report
 	kills  map[int]Span
-	spans  map[int][]Span  // process → its stops and silences
-	paused map[int][]Span  // process → what pauses returns
-	locks  map[string]*one // by name
-	drawn  int             // pictures
+	spans  map[int][]Span    // process → its stops and silences
+	paused map[int][]Span    // process → what pauses returns
+	locks  map[string]*one   // by name
+	stood  map[string]uint64 // token → the ticket with which the witness saw it granted its lock
+	drawn  int               // pictures
 }
 
 // one is what is known of one lock.
@@ -54,7 +55,7 @@ func Check(events []Event, run Run) *Report {
 func newChecker(events []Event, run Run) *checker {
 	c := &checker{
 		Run:   run.withDefaults(),
-		kills: map[int]Span{}, spans: map[int][]Span{}, paused: map[int][]Span{}, locks: map[string]*one{},
+		kills: map[int]Span{}, spans: map[int][]Span{}, paused: map[int][]Span{}, locks: map[string]*one{}, stood: stood(run.Witness),
 		Report: &Report{
 			Events: map[Op]int{}, Judged: map[Rule]int{}, Exempted: map[Rule]map[string]int{}, Broken: map[Rule]int{},
 			Kills: len(run.Kills), Stops: len(run.Stops), Silences: len(run.Silences), Losses: len(run.Losses),

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// once is how long a Lock may have taken that has certainly asked once: after 50 ms fairlock asks again, and the answer
-// to the first question, with the ticket, is not heard.
+// once is how long a Lock may have taken that has asked once, but for what go-redis sends again by itself: after 50 ms
+// fairlock asks again, and the answer to the first question, with the ticket, is not heard.
 const once = int64(25 * time.Millisecond)
 
 // Why a pair is not held to the order.
@@ -88,8 +88,8 @@ func (c *checker) tickets(l *one) {
 //     a third of what its place lasts: Patience, or TTL if that is shorter. Beats are a third apart, so in less than
 //     that it misses one at most. For the first half its place is safe, and one Patience after its silence it is back;
 //   - Redis had lost its data less than one Patience ago, and b had asked by then;
-//   - a has no ticket, asked before b knew its own, and took more than 25 ms, so that the answer which told a its
-//     ticket may have been lost.
+//   - a has no ticket, nor was seen by the witness to wait with one, asked before b knew its own, and took more than
+//     25 ms, so that the answer which told a its ticket may have been lost.
 func (c *checker) order(l *one) {
 	waiters := c.waiters(l)
 	line := newLine(waiters)
@@ -110,16 +110,13 @@ func (c *checker) order(l *one) {
 			line.leave(place)
 		}
 		c.judge(Order, line.before(a.granted.Fence))
-		ahead := a.ticket
-		if ahead == 0 {
-			ahead = a.granted.Fence
-		}
-		for n := range line.before(ahead) {
+		ahead := cmp.Or(a.ticket, c.stood[a.token]) // the answer that tells it may have been lost
+		for n := range line.before(cmp.Or(ahead, a.granted.Fence)) {
 			b := waiters[line.nth(n)]
 			if a.latest() < b.ask.At {
 				continue // Redis's clock has stepped back
 			}
-			if why := c.excuse(a, b, earliest); why != "" {
+			if why := c.excuse(a, b, ahead, earliest); why != "" {
 				c.judge(Order, -1)
 				c.exempt(Order, why)
 				continue
@@ -207,8 +204,9 @@ func (c *checker) pauses(process int) []Span {
 	return list
 }
 
-// excuse tells why b may have let a pass, whose grant was made at the earliest then.
-func (c *checker) excuse(a *acquisition, b *waiter, earliest int64) string {
+// excuse tells why b may have let a pass, which had this ticket if it is known, and whose grant was made at the earliest
+// then.
+func (c *checker) excuse(a *acquisition, b *waiter, ticket uint64, earliest int64) string {
 	latest := a.latest()
 	if latest >= b.sure {
 		return b.why
@@ -224,7 +222,7 @@ func (c *checker) excuse(a *acquisition, b *waiter, earliest int64) string {
 			return redisLost
 		}
 	}
-	if a.ticket == 0 && b.known >= a.ask.At && a.granted.At-a.ask.At > once {
+	if ticket == 0 && b.known >= a.ask.At && a.granted.At-a.ask.At > once {
 		return placeHeard
 	}
 	return ""

@@ -31,6 +31,18 @@ const overtaking = `
 	512  3 released
 `
 
+// 3 is granted it before 2, and was told no ticket: the answer was lost, and go-redis asked again.
+const resent = `
+	10  2 ask
+	10  3 ask
+	12  2 queued ticket=10000
+	34  3 granted fence=20000 until=800
+	40  3 unlock
+	42  3 released
+	41  2 granted ticket=10000 fence=41000 until=900`
+
+var inOrder = "20000 given " + token("3") + " \n 41000 given " + token("2")
+
 const thenGranted = "511 2 granted ticket=10000 fence=511000 until=1400"
 
 func TestNobodyIsGrantedItBeforeWhoCameEarlier(t *testing.T) {
@@ -101,6 +113,22 @@ func TestNobodyIsGrantedItBeforeWhoCameEarlier(t *testing.T) {
 				40  3 unlock
 				42  3 released
 				41  2 granted ticket=10000 fence=41000 until=900`,
+		},
+		{
+			name: "overtaken by one who took no time, and was not told its ticket, which was lower", text: resent,
+			run: history.Run{Witness: seen(t, "9000 joins "+token("3")+" 9000 \n 10000 joins "+token("2")+" 10000 \n"+inOrder)},
+		},
+		{
+			name: "overtaken by one who was not told its ticket, which was higher", text: resent,
+			broken: []history.Rule{history.Order, history.Server},
+			run:    history.Run{Witness: seen(t, "10000 joins "+token("2")+" 10000 \n 11000 joins "+token("3")+" 11000 \n"+inOrder)},
+		},
+		{
+			name: "overtaken by one who had been dropped with a lower ticket", text: resent,
+			broken: []history.Rule{history.Order, history.Server},
+			run: history.Run{Witness: seen(t, "9000 joins "+token("3")+" 9000 \n 10000 joins "+token("2")+" 10000 \n 11000 dropped "+
+				token("3")+" \n"+inOrder)},
+			rule: history.Order,
 		},
 		{
 			name: "granted in the microsecond in which the other one came", text: `

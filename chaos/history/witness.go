@@ -39,12 +39,35 @@ type queue struct {
 	waiting []string          // by ticket
 	heard   map[string]int64  // short token → until when it keeps its place
 	grants  map[string]int    // token → which grant was its last
+	given   map[string]int64  // token → when that was
 	n       int               // grants so far
 	blind   bool              // something was missed
 }
 
 // short is a token's name in alive.
 func short(token string) string { return token[max(0, len(token)-14):] }
+
+// stood are the tickets with which tokens stood in the queue when they were last granted their locks.
+func stood(seen []Witness) map[string]uint64 {
+	waiting, granted := map[string]Witness{}, map[string]uint64{}
+	for _, w := range seen {
+		switch w.Op {
+		case Joins:
+			waiting[w.Token] = w
+		case Given:
+			delete(granted, w.Token)
+			if joined, ok := waiting[w.Token]; ok {
+				granted[w.Token] = joined.Ticket
+			}
+			delete(waiting, w.Token)
+		case Leaves, Dropped:
+			delete(waiting, w.Token)
+		case Wiped, Blind:
+			maps.DeleteFunc(waiting, func(_ string, joined Witness) bool { return w.Lock == "" || w.Lock == joined.Lock })
+		}
+	}
+	return granted
+}
 
 // server: in the order of Redis itself,
 //
@@ -68,6 +91,7 @@ func (c *checker) server() {
 		if queues[lock] == nil {
 			queues[lock] = &queue{
 				tickets: map[string]uint64{}, old: map[string]uint64{}, heard: map[string]int64{}, grants: map[string]int{},
+				given: map[string]int64{},
 				blind: missed,
 			}
 		}
@@ -163,7 +187,7 @@ func (c *checker) given(q *queue, w Witness) {
 		return
 	}
 	q.n++
-	q.grants[w.Token] = q.n
+	q.grants[w.Token], q.given[w.Token] = q.n, w.At
 	place := q.place(w.Token)
 	q.leave(w.Token)
 	ticket, seen := q.tickets[w.Token]
@@ -206,7 +230,7 @@ func (c *checker) compare(l *one, q *queue) {
 	for _, a := range l.grants {
 		n, seen := q.grants[a.token]
 		switch {
-		case !seen && q.blind:
+		case q.blind && (!seen || a.granted.Fence > uint64(q.given[a.token])): // or was later than the one seen: fences are times
 			c.exempt(Server, "a grant may have been missed")
 			continue
 		case !seen:

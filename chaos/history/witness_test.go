@@ -149,7 +149,7 @@ func TestTheWitnessSeesTheQueueServedInOrder(t *testing.T) {
 		{name: "no such thing", seen: "2 sleeps b", broken: server},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			other := history.Witness{Op: history.Given, Lock: "y", Token: token("1")}
+			other := history.Witness{At: 1, Op: history.Given, Lock: "y", Token: token("1")}
 			run := history.Run{Witness: append(seen(t, c.seen), other)}
 			report := judged(t, none, run, c.broken...)
 			if c.why != "" {
@@ -206,7 +206,7 @@ func TestClientsTellWhatTheWitnessSaw(t *testing.T) {
 		},
 		{
 			name: "no grant, and something was missed",
-			seen: "1 given %[1]s \n 2 joins %[2]s 10000 \n 3 blind", why: "a grant may have been missed",
+			seen: "1000 given %[1]s \n 1001 joins %[2]s 10000 \n 1002 blind", why: "a grant may have been missed",
 		},
 		{name: "another order", seen: "2 joins %[2]s 10000 \n 3 given %[2]s \n 3 given %[1]s", broken: server},
 		{name: "another ticket", seen: "1 given %[1]s \n 2 joins %[2]s 10001 \n 3 given %[2]s", broken: server},
@@ -221,7 +221,11 @@ func TestClientsTellWhatTheWitnessSaw(t *testing.T) {
 		{name: "no ticket", seen: "1 given %[1]s \n 3 given %[2]s", broken: server, says: "did not see"},
 		{
 			name: "no ticket, and something was missed",
-			seen: "0 blind \n 1 given %[1]s \n 3 given %[2]s", why: "coming may have been missed",
+			seen: "0 blind \n 1000 given %[1]s \n 501000 given %[2]s", why: "coming may have been missed",
+		},
+		{
+			name: "an earlier grant, and something was missed",
+			seen: "2 joins %[2]s 10000 \n 3 given %[2]s \n 1000 given %[1]s \n 1001 blind", why: "a grant may have been missed",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -71,6 +71,9 @@ func (m *Monitor) run(lines *bufio.Reader) {
 			m.reader.line(strings.TrimRight(strings.TrimPrefix(line, "+"), "\r\n"))
 			m.mu.Unlock()
 		}
+		if m.blind() { // Redis answers its clients first: what it did last may not have been told
+			return
+		}
 		var err error
 		for lines, err = m.connect(); err != nil; lines, err = m.connect() {
 			m.mu.Lock()
@@ -81,10 +84,18 @@ func (m *Monitor) run(lines *bufio.Reader) {
 			}
 			time.Sleep(2 * time.Millisecond) // no event tells when a server is there
 		}
-		m.mu.Lock()
-		m.reader.blind()
-		m.mu.Unlock()
+		m.blind()
 	}
+}
+
+// blind notes that something may have been missed, unless it was closed, which it reports.
+func (m *Monitor) blind() (closed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed {
+		m.reader.blind()
+	}
+	return m.closed
 }
 
 // Close ends it, and returns what it has seen: all that was done before.
@@ -240,13 +251,15 @@ func (r *reader) line(text string) {
 	if !ok {
 		return
 	}
-	l := r.locks[name]
-	if l == nil {
-		l = &lock{waiting: map[string]bool{}, gone: map[string]bool{}}
-		r.locks[name] = l
-	}
-	if r.expired(l, r.began) { // while a script runs, nothing expires, be Redis stopped in the midst of it
+	l := r.of(name)
+	switch {
+	case r.expired(l, r.began):
 		r.wipe(at, name, l)
+	case r.expired(l, at):
+		// While a script runs, nothing expires, be Redis stopped in the midst of it. But if its clock stepped between the
+		// line of the call and the time by which the script goes, it has; and nobody can tell a stop from a step.
+		r.blind()
+		l = r.of(name)
 	}
 	switch what {
 	case "queue":
@@ -265,6 +278,16 @@ func (r *reader) line(text string) {
 	case "lock":
 		r.owner(at, name, l, args)
 	}
+}
+
+// of is what is known of a lock.
+func (r *reader) of(name string) *lock {
+	l := r.locks[name]
+	if l == nil {
+		l = &lock{waiting: map[string]bool{}, gone: map[string]bool{}}
+		r.locks[name] = l
+	}
+	return l
 }
 
 // back notes that Redis's clock steps back: what has ended by then does not come back.

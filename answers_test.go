@@ -5,14 +5,17 @@ import (
 	"context"
 	"net"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
 // deaf is a connection that loses the answer to the second script.
@@ -68,4 +71,54 @@ func TestForceReleaseWhoseAnswerIsLostTakesFromNobodyElse(t *testing.T) {
 			return scripts.Load() == 4 // or inspect took over 50 ms, and was asked again
 		})
 	})
+}
+
+// starting is a connection on which Redis starts up when somebody comes back with a ticket, and just then his ctx ends.
+type starting struct {
+	net.Conn
+	ticket *atomic.Pointer[string] // that he was told
+	asked  atomic.Bool
+	end    context.CancelFunc
+}
+
+func (s *starting) Write(p []byte) (int, error) {
+	if ticket := s.ticket.Load(); ticket != nil && bytes.Contains(p, []byte("\r\n"+*ticket+"\r\n")) {
+		s.asked.Store(true)
+		return len(p), nil
+	}
+	return s.Conn.Write(p)
+}
+
+func (s *starting) Read(p []byte) (int, error) {
+	if s.asked.Swap(false) {
+		s.end()
+		return copy(p, "-LOADING Redis is loading\r\n"), nil
+	}
+	return s.Conn.Read(p)
+}
+
+// A waiter asks again after such an error, so it is none of its caller's.
+func TestAWaiterWhoseContextEndsWhileAnErrorComesIsToldOfTheContext(t *testing.T) {
+	s := redistest.Start(t)
+	observer := s.Client()
+	held := lock(t, newClient(t, s.Client(), fairlock.Config{}).Mutex("x"))
+	ctx, cancel := context.WithCancel(within(t, soon))
+	defer cancel()
+	var ticket atomic.Pointer[string]
+	rdb := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		conn, err := net.Dial(s.Network(), s.Addr())
+		return &starting{Conn: conn, ticket: &ticket, end: cancel}, err
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := newClient(t, rdb, fairlock.Config{
+		WaiterTTL: 600 * time.Millisecond,
+		Trace: &fairlock.Trace{Queued: func(i fairlock.QueuedInfo) {
+			text := strconv.FormatUint(i.Ticket, 10)
+			ticket.Store(&text)
+			observer.Del(context.Background(), "fairlock:{x}:queue") // so it asks again
+		}},
+	})
+	_, err := c.Mutex("x").Lock(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	unlock(t, held)
 }
