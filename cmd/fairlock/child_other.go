@@ -15,10 +15,15 @@ var forwarded = []os.Signal{os.Interrupt}
 
 type status = int // exit code
 
+const cmdName = ""
+
+func becomeCMD([]string) {}
+
 type child struct {
 	pid     int
 	process *os.Process
 	ended   chan status
+	refused error // none: it has been CMD from the start
 	stopped chan struct{}
 }
 
@@ -34,6 +39,8 @@ func startChild(path string, argv, env []string) (*child, error) {
 	}()
 	return c, nil
 }
+
+func (c *child) begin() {}
 
 func (c *child) forward(os.Signal) {} // the console has told CMD, too
 

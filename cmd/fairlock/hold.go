@@ -39,6 +39,7 @@ func (r *runner) hold(ctx context.Context, lease *fairlock.Lease, path string, e
 		return 0, unstartable(r.argv[0], err)
 	}
 	g.until(r.killAt(lease), c.pid)
+	c.begin()
 	return r.accompany(c, g, lease, signals)
 }
 
@@ -59,6 +60,9 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 		select {
 		case s := <-c.ended:
 			c.over(s)
+			if c.refused != nil {
+				return 0, unstartable(r.argv[0], c.refused)
+			}
 			if code := codeOf(s); code != exitKilled || !g.struck() {
 				return code, nil
 			}

@@ -11,6 +11,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == cmdName {
+		becomeCMD(os.Args[2:])
+	}
 	hidePassword()
 	exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

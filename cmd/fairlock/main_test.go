@@ -45,7 +45,7 @@ func TestDemoConnectsAsTheOthersDo(t *testing.T) {
 func TestInnerCommandsAreNotForUsers(t *testing.T) {
 	out := call(t, "", "--help").out
 	require.Contains(t, out, "demo ")
-	for _, inner := range []string{"demo-client", "run-guard"} {
+	for _, inner := range []string{"demo-client", "run-guard", "run-cmd"} {
 		require.NotContains(t, out, inner)
 		r := call(t, "", inner)
 		require.Equal(t, 1, r.code)

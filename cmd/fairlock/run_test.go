@@ -631,6 +631,26 @@ func TestNobodyReadsWhatItSaysAndTheCodeIsTheSame(t *testing.T) {
 	require.Equal(t, exitBusy, begin(t, cmd).wait().code)
 }
 
+// Who is killed before it can tell the guard whom to guard has started nothing.
+func TestCmdDoesNotBeginBeforeItIsGuarded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	start := func(file string) *child {
+		c, err := startChild("/bin/sh", []string{"sh", "-c", `echo $0 $1 > "$1"`, "zero", filepath.Join(dir, file)}, os.Environ())
+		require.NoError(t, err)
+		return c
+	}
+	orphan, c := start("orphan"), start("cmd")
+	require.NoError(t, orphan.gate.Close()) // as the system does for who is killed
+	require.Equal(t, exitFailure, codeOf(<-orphan.ended))
+	require.NoFileExists(t, filepath.Join(dir, "orphan"))
+	require.NoFileExists(t, filepath.Join(dir, "cmd"))
+	c.begin()
+	require.Zero(t, codeOf(<-c.ended))
+	require.NoError(t, c.refused)
+	require.Equal(t, "zero "+filepath.Join(dir, "cmd")+"\n", appears(t, filepath.Join(dir, "cmd")))
+}
+
 // A busy machine may let it read only later.
 func TestAGuardThatReadsLateKillsInTimeNonetheless(t *testing.T) {
 	t.Parallel()
