@@ -17,7 +17,7 @@ func TestDemoExitsWith0(t *testing.T) {
 	} {
 		t.Run(promise, func(t *testing.T) {
 			t.Parallel()
-			r := call(t, "", append([]string{"demo", "--clients", "3", "--workers", "2", "--duration", "300ms", "--patience", "5s"}, kind...)...)
+			r := call(t, "", append([]string{"demo", "--clients", "3", "--workers", "2", "--duration", "300ms", "--patience", "3s"}, kind...)...)
 			require.Equal(t, 0, r.code, r.errs)
 			require.Empty(t, r.errs)
 			require.Contains(t, r.out, "ok  "+promise+", everybody in order")

@@ -21,7 +21,7 @@ func quick() demo.Config {
 	return demo.Config{
 		Contest: demo.Contest{Kind: demo.Mutex},
 		Clients: 4, Workers: 3, Duration: 900 * time.Millisecond,
-		TTL: 2 * time.Second, Patience: 5 * time.Second, Hold: 2 * time.Millisecond,
+		TTL: 2 * time.Second, Patience: 3 * time.Second, Hold: 2 * time.Millisecond,
 	}
 }
 
