@@ -195,7 +195,7 @@ func TestManyProcessesTakeTurnsInTheOrderInWhichTheyCame(t *testing.T) {
 		p.await("ready", 0)
 	}
 	from := time.Now()
-	until := from.Add(3 * time.Second)
+	until := from.Add(6 * time.Second) // in which each gets in some twenty times, on a slow machine five times
 	for _, p := range all {
 		p.tell(childCommand{Do: "work", N: workers, Until: until})
 	}
@@ -220,6 +220,7 @@ func TestManyProcessesTakeTurnsInTheOrderInWhichTheyCame(t *testing.T) {
 		least, most = min(least, n), max(most, n)
 	}
 	t.Logf("%d to %d grants for each worker", least, most)
+	assert.GreaterOrEqual(t, least, 3, "hardly any progress")
 	assert.LessOrEqual(t, most-least, 2+most/4, "the shares differ")
 	procClean(t, server.Client(), procKeys.Fence, fairlock.DefaultWaiterTTL+time.Second)
 }

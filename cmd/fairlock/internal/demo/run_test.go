@@ -63,12 +63,26 @@ func TestProcessesAreServedInOrderAcrossKills(t *testing.T) {
 	}
 }
 
-// played plays a demo to its end and returns what it wrote.
+// played plays a demo to its end and returns what it wrote. On a busy machine a client may die before all of its workers
+// wait; then another one is played.
 func played(t *testing.T, cfg demo.Config) string {
 	t.Helper()
-	var out bytes.Buffer
-	v, err := demo.Run(t.Context(), cfg, &out)
-	t.Log(out.String())
+	for range 3 {
+		if out, waiters := playedOnce(t, cfg); waiters == cfg.Workers {
+			return out
+		}
+	}
+	require.Fail(t, "no client died while all of its workers waited")
+	return ""
+}
+
+// playedOnce also returns how many workers waited when their client died.
+func playedOnce(t *testing.T, cfg demo.Config) (out string, waiting int) {
+	t.Helper()
+	var text bytes.Buffer
+	v, err := demo.Run(t.Context(), cfg, &text)
+	out = text.String()
+	t.Log(out)
 	require.NoError(t, err)
 	require.NoError(t, v.Err())
 	require.Zero(t, v.Violations)
@@ -84,14 +98,12 @@ func played(t *testing.T, cfg demo.Config) string {
 	require.Positive(t, holder.Served, "somebody was served after it")
 	require.Positive(t, holder.Stall)
 	require.Zero(t, waiters.Held)
-	require.Positive(t, waiters.Waiters)
-	require.LessOrEqual(t, waiters.Waiters, cfg.Workers)
 	require.Positive(t, waiters.Stall)
-	require.Regexp(t, "client-. dies (holding|reading|writing)", out.String())
-	require.Contains(t, out.String(), "dies while its workers wait")
-	require.Contains(t, out.String(), "ok  "+contests[cfg.Contest])
-	require.NotContains(t, out.String(), "\x1b", "no colours in a pipe")
-	return out.String()
+	require.Regexp(t, "client-. dies (holding|reading|writing)", out)
+	require.Contains(t, out, "dies while its workers wait")
+	require.Contains(t, out, "ok  "+contests[cfg.Contest])
+	require.NotContains(t, out, "\x1b", "no colours in a pipe")
+	return out, waiters.Waiters
 }
 
 func TestInterruptedDemoEndsWithASummary(t *testing.T) {
