@@ -121,7 +121,7 @@ func (w *workers) obey(tell func(report)) {
 // heed tells when this process stood still for a while, as happens on a busy machine.
 func (w *workers) heed(tell func(report)) {
 	for last := history.Now(); ; {
-		time.Sleep(stillness / 4)
+		time.Sleep(stillness / 4) // how late that ends is what is looked for
 		now := history.Now()
 		if now-last > int64(stillness) {
 			w.paused.Store(now)

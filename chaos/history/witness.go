@@ -38,10 +38,15 @@ type queue struct {
 	old     map[string]uint64 // of all tokens before the last time it was wiped
 	waiting []string          // by ticket
 	heard   map[string]int64  // short token → until when it keeps its place
-	grants  map[string]int    // token → which grant was its last
-	given   map[string]int64  // token → when that was
+	grants  map[string]grant  // token → its last
 	n       int               // grants so far
 	blind   bool              // something was missed
+}
+
+// grant is one that was seen.
+type grant struct {
+	n  int   // of all grants of the lock
+	at int64 // µs
 }
 
 // short is a token's name in alive.
@@ -90,8 +95,7 @@ func (c *checker) server() {
 	of := func(lock string) *queue {
 		if queues[lock] == nil {
 			queues[lock] = &queue{
-				tickets: map[string]uint64{}, old: map[string]uint64{}, heard: map[string]int64{}, grants: map[string]int{},
-				given: map[string]int64{},
+				tickets: map[string]uint64{}, old: map[string]uint64{}, heard: map[string]int64{}, grants: map[string]grant{},
 				blind: missed,
 			}
 		}
@@ -187,7 +191,7 @@ func (c *checker) given(q *queue, w Witness) {
 		return
 	}
 	q.n++
-	q.grants[w.Token], q.given[w.Token] = q.n, w.At
+	q.grants[w.Token] = grant{q.n, w.At}
 	place := q.place(w.Token)
 	q.leave(w.Token)
 	ticket, seen := q.tickets[w.Token]
@@ -228,15 +232,15 @@ func (c *checker) dropped(q *queue, w Witness) {
 func (c *checker) compare(l *one, q *queue) {
 	var last *acquisition // granted
 	for _, a := range l.grants {
-		n, seen := q.grants[a.token]
+		its, seen := q.grants[a.token]
 		switch {
-		case q.blind && (!seen || a.granted.Fence > uint64(q.given[a.token])): // or was later than the one seen: fences are times
+		case q.blind && (!seen || a.granted.Fence > uint64(its.at)): // or was later than the one seen: fences are times
 			c.exempt(Server, "a grant may have been missed")
 			continue
 		case !seen:
 			c.violate(Server, l.name, []*Event{a.granted}, "%v was granted it, and the witness saw no grant to %s", a, a.token)
 			continue
-		case last != nil && n < q.grants[last.token]:
+		case last != nil && its.n < q.grants[last.token].n:
 			c.violate(Server, l.name, []*Event{last.granted, a.granted},
 				"%v was granted it before %v, as the witness saw, and has a higher fence", a, last)
 		}

@@ -15,10 +15,6 @@ var forwarded = []os.Signal{os.Interrupt}
 
 type status = int // exit code
 
-const cmdName = ""
-
-func becomeCMD([]string) {}
-
 type child struct {
 	pid     int
 	process *os.Process
@@ -40,8 +36,6 @@ func startChild(path string, argv, env []string) (*child, error) {
 	return c, nil
 }
 
-func (c *child) begin() {}
-
 func (c *child) forward(os.Signal) {} // the console has told CMD, too
 
 func (c *child) terminate() { _ = c.kill() }
@@ -53,6 +47,8 @@ func (c *child) kill() error {
 	return nil
 }
 
+func becomeCMD()                          {}
+func (c *child) begin()                   {}
 func (c *child) empty(time.Duration) bool { return false }
 func (c *child) suspended(struct{})       {}
 func (c *child) over(status)              {}

@@ -91,8 +91,12 @@ func (c *child) begin() {
 	_ = c.gate.Close()
 }
 
-// becomeCMD is all that the process does which is to be CMD.
-func becomeCMD(args []string) {
+// becomeCMD is all that the process does which is to be CMD. In any other it does nothing.
+func becomeCMD() {
+	if len(os.Args) < 2 || os.Args[1] != cmdName {
+		return
+	}
+	args := os.Args[2:]
 	quit := make(chan os.Signal, 1)
 	signal.Notify(quit, syscall.SIGQUIT) // of which Go would print all stacks
 	go func() {

@@ -48,9 +48,7 @@ func write(path string) {
 }
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == cmdName {
-		becomeCMD(os.Args[2:])
-	}
+	becomeCMD()
 	if path := os.Getenv(writerEnv); path != "" {
 		write(path)
 	}

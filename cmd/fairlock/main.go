@@ -11,9 +11,7 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == cmdName {
-		becomeCMD(os.Args[2:])
-	}
+	becomeCMD()
 	hidePassword()
 	exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
