@@ -43,7 +43,7 @@ func (d deaf) Read(p []byte) (int, error) {
 func TestForceReleaseWhoseAnswerIsLostTakesFromNobodyElse(t *testing.T) {
 	onBoth(t, func(t *testing.T, b backend) {
 		thrice(t, func(t *testing.T) bool {
-			c := b.steady(t, fairlock.Config{})
+			c := b.client(t, fairlock.Config{})
 			_, err := c.Mutex("other").ForceRelease(context.Background()) // the scripts are there: inspect, and the one that takes
 			require.NoError(t, err)
 			first := lock(t, c.Mutex("x"))

@@ -15,13 +15,15 @@ const module = "github.com/fairlock/fairlock-go"
 // mayImport says which way imports run: what each package may import besides the standard library. Nothing imports
 // upward, and the library depends on go-redis and uuid, and on nothing else.
 var mayImport = map[string][]string{
-	module + "/token":          {"github.com/google/uuid"},
-	module + "/lua":            {module + "/token", "github.com/redis/go-redis/v9"},
-	module + "/internal/clock": {},
+	module + "/token":             {"github.com/google/uuid"},
+	module + "/lua":               {module + "/token", "github.com/redis/go-redis/v9"},
+	module + "/internal/clock":    {},
+	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},
 	module + "/fairlock": {
-		module + "/token", module + "/lua", module + "/internal/clock", "github.com/redis/go-redis/v9",
+		module + "/token", module + "/lua", module + "/internal/clock", module + "/internal/dispatch",
+		"github.com/redis/go-redis/v9",
 	},
-	// For tests; nobody above may import them. The kit goes to users: it asks no more of them than the library's own tests.
+	// For tests; no package above may import them. Users import fairlocktest: it needs no more than the library's own tests.
 	module + "/fairlocktest": {
 		module + "/fairlock", module + "/lua", module + "/token", module + "/internal/clock", "github.com/redis/go-redis/v9",
 		"github.com/alicebob/miniredis/v2",

@@ -1,7 +1,6 @@
 package fairlock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -76,7 +75,7 @@ func TestCallsGoTogetherAndNotBehindOnesThatHang(t *testing.T) {
 		c := newClient(t, rdb, fairlock.Config{})
 		unlock(t, lock(t, c.Mutex("warm")))
 		s := &stall{free: make(chan struct{})}
-		rdb.AddHook(s) // it does not see calls that are alone
+		rdb.AddHook(s)
 		ctx := within(t, 3*soon)
 		var name atomic.Int64
 		pair := func() {
@@ -207,8 +206,8 @@ func TestLockReturnsWithItsContextThoughConnectingIsSlow(t *testing.T) {
 	assert.Less(t, best, 100*time.Millisecond)
 }
 
-// Who knows of its grant and only waits for its turn to ask is not called deaf.
-func TestAWaiterAtTheGateHasNotLostItsWakeUp(t *testing.T) {
+// A notification is not lost if its waiter has received it and its request is under way.
+func TestAWaiterThatAsksHasNotLostItsNotification(t *testing.T) {
 	const readers = 200
 	thrice(t, func(t *testing.T) bool { // a message may really be late
 		s := redistest.Start(t)
@@ -235,127 +234,8 @@ func TestAWaiterAtTheGateHasNotLostItsWakeUp(t *testing.T) {
 		time.Sleep(1200 * time.Millisecond) // a subscription that is younger is not blamed
 		require.NoError(t, write.Unlock(context.Background()))
 		all.Wait()
-		lost, deaf := events.count("wake lost"), events.count("listening ok=false")
-		t.Logf("%d wake-ups lost, %d subscriptions given up", lost, deaf)
-		return lost == 0 && deaf == 0
+		lost, broken := events.count("notification lost"), events.count("subscription ok=false")
+		t.Logf("%d notifications lost, %d subscriptions given up", lost, broken)
+		return lost == 0 && broken == 0
 	})
-}
-
-// replies holds back the replies to some scripts.
-type replies struct {
-	mu      sync.Mutex
-	scripts int               // guarded by mu: sent so far
-	which   func(int) bool    // by their numbers
-	held    []chan<- struct{} // guarded by mu: closed to let one through
-}
-
-// sent notes a request, and returns what its reply has to wait for, if it has to.
-func (r *replies) sent(request []byte) <-chan struct{} {
-	if !bytes.Contains(request, []byte("evalsha")) {
-		return nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.scripts++
-	if !r.which(r.scripts - 1) {
-		return nil
-	}
-	free := make(chan struct{})
-	r.held = append(r.held, free)
-	return free
-}
-
-// next returns the one that is held back after so many others.
-func (r *replies) next(t *testing.T, others int) (free chan<- struct{}) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if len(r.held) > others {
-			free = r.held[others]
-		}
-		return free != nil
-	}, soon, time.Millisecond)
-	return free
-}
-
-// heldBack is a connection whose replies are.
-type heldBack struct {
-	net.Conn
-
-	replies *replies
-	free    <-chan struct{}
-}
-
-func (h *heldBack) Write(p []byte) (int, error) {
-	h.free = h.replies.sent(p)
-	return h.Conn.Write(p)
-}
-
-func (h *heldBack) Read(p []byte) (int, error) {
-	n, err := h.Conn.Read(p)
-	if h.free != nil {
-		<-h.free
-	}
-	return n, err
-}
-
-// When the subscription comes up, and for each waiter who hears only then that it is queued, a beat asks what nobody
-// heard before. Who hears it when as many are under way as may be is not among those they ask for.
-func TestAGrantBeforeTheSubscriptionIsFoundThoughManyBeatsAreUnderWay(t *testing.T) {
-	s := redistest.Start(t)
-	holder := newClient(t, s.Client(), lasting).Semaphore("x", 9)
-	holding := func(n int) *fairlock.Lease {
-		lease, err := holder.Acquire(within(t, soon), n)
-		require.NoError(t, err)
-		return lease
-	}
-	one, others := holding(1), holding(8)
-
-	const joins, beats = 3, 3
-	r := replies{which: func(n int) bool { return n != joins && n <= joins+beats }}
-	options := s.Options()
-	options.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, s.Network(), s.Addr())
-		return &heldBack{Conn: conn, replies: &r}, err
-	}
-	rdb := redis.NewClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
-	var events journal
-	cfg := lasting
-	cfg.Trace = events.trace()
-	c := newClient(t, rdb, cfg).Semaphore("x", 9)
-	take := func(ctx context.Context) (*fairlock.Lease, error) { return c.Acquire(ctx, 1) }
-	queued := func(n int) {
-		require.Eventually(t, func() bool {
-			events.mu.Lock()
-			defer events.mu.Unlock()
-			return len(events.queued) == n
-		}, soon, time.Millisecond)
-	}
-
-	first := join(t, holder, take)
-	second, third := join(t, holder, take), join(t, holder, take)
-	unlock(t, one) // the first has it, and nobody has heard of anything
-	fourth := begin(within(t, soon), take)
-	queued(1)
-	var free []chan<- struct{}
-	for n := range beats { // that of the subscription, and those of two
-		free = append(free, r.next(t, joins+n))
-		if n < beats-1 {
-			close(r.next(t, joins-1-n))
-			queued(2 + n)
-		}
-	}
-	close(r.next(t, 0))
-	queued(4)
-	time.Sleep(50 * time.Millisecond) // it would ask now
-	for _, f := range free {
-		close(f)
-	}
-	unlock(t, first.got(t))
-	unlock(t, others)
-	for _, w := range []*waiting{second, third, fourth} {
-		unlock(t, w.got(t))
-	}
 }

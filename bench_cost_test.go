@@ -27,7 +27,7 @@ func fill(b *testing.B, rdb *redis.Client, n int) (lua.Lock, []token.Token) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := l.Acquire(ctx, lua.Ask{Token: holder, TTL: time.Hour, Patience: time.Hour}); err != nil {
+	if _, err := l.Acquire(ctx, lua.Request{Token: holder, TTL: time.Hour, WaiterTTL: time.Hour}); err != nil {
 		b.Fatal(err)
 	}
 	k := lua.MutexKeys("fairlock", "x")
@@ -91,24 +91,24 @@ func BenchmarkScriptTime(b *testing.B) {
 			"join": func() error {
 				t, err := token.New("c")
 				if err == nil {
-					_, err = l.Acquire(ctx, lua.Ask{Token: t, TTL: time.Hour, Patience: time.Hour})
+					_, err = l.Acquire(ctx, lua.Request{Token: t, TTL: time.Hour, WaiterTTL: time.Hour})
 				}
 				return err
 			},
-			"beat of 1000": func() error {
-				_, err := l.Beat(ctx, time.Hour, time.Hour, tokens[1:min(len(tokens), 1+lua.MostBeats)])
+			"heartbeat of 1000": func() error {
+				_, err := l.Heartbeat(ctx, time.Hour, time.Hour, tokens[1:min(len(tokens), 1+lua.MaxHeartbeat)])
 				return err
 			},
 			"inspect": func() error { _, err := l.Inspect(ctx, fairlock.MaxInspected); return err },
 			"release": func() error { // each waiter is the next to hold, until none is left
-				h, err := l.Release(ctx, &lua.Leaving{Token: holder}, time.Hour)
+				h, err := l.Release(ctx, holder, time.Hour)
 				if len(h.Grants) > 0 {
 					holder = h.Grants[0].Token
 				}
 				return err
 			},
 		}
-		for _, verb := range []string{"join", "beat of 1000", "inspect", "release"} {
+		for _, verb := range []string{"join", "heartbeat of 1000", "inspect", "release"} {
 			b.Run(fmt.Sprintf("%s/%d", verb, n), func(b *testing.B) {
 				rdb.ConfigResetStat(ctx)
 				for range b.N {

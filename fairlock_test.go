@@ -103,7 +103,7 @@ func TestTryLockNeverOvertakesAndLeavesNoTrace(t *testing.T) {
 		lease, err := m.TryLock(context.Background())
 		require.NoError(t, err)
 		before := keys(t, rdb)
-		_, err = b.steady(t, fairlock.Config{}).Mutex("x").TryLock(context.Background())
+		_, err = b.client(t, fairlock.Config{}).Mutex("x").TryLock(context.Background())
 		require.ErrorIs(t, err, fairlock.ErrBusy)
 		assert.Equal(t, before, keys(t, rdb))
 
@@ -216,7 +216,7 @@ func TestUnlockIsIdempotentAndWorksUnderADeadContext(t *testing.T) {
 func TestATakenLockIsLost(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
-		c, rdb := b.steady(t, fairlock.Config{TTL: 3 * time.Second}), b.rdb(t)
+		c, rdb := b.client(t, fairlock.Config{TTL: 3 * time.Second}), b.rdb(t)
 		m, ctx := c.Mutex("x"), context.Background()
 
 		lease := lock(t, m)
@@ -241,7 +241,7 @@ func TestATakenLockIsLost(t *testing.T) {
 func TestForceReleaseHandsOverAndRaisesTheFence(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
-		c, operator := b.client(t, fairlock.Config{TTL: 3 * time.Second}), b.steady(t, fairlock.Config{})
+		c, operator := b.client(t, fairlock.Config{TTL: 3 * time.Second}), b.client(t, fairlock.Config{})
 		m := c.Mutex("x")
 		held, err := operator.Mutex("x").ForceRelease(context.Background())
 		require.NoError(t, err)
@@ -293,7 +293,7 @@ func TestInspectTellsWhoHoldsAndWhoWaits(t *testing.T) {
 		s, err = m.Inspect(context.Background())
 		require.NoError(t, err)
 		assert.True(t, s.Held)
-		assert.False(t, s.Resting)
+		assert.False(t, s.Quarantined)
 		assert.Equal(t, lease.Token(), s.Holder.Token)
 		assert.Equal(t, "a", s.Holder.Client)
 		assert.Equal(t, lease.Fence(), s.Holder.Fence)
@@ -305,8 +305,8 @@ func TestInspectTellsWhoHoldsAndWhoWaits(t *testing.T) {
 			assert.Equal(t, []string{"a", "z"}[i%2], w.Client)
 			assert.NotZero(t, w.Token)
 			assert.Positive(t, w.Age)
-			assert.Positive(t, w.Patience)
-			assert.LessOrEqual(t, w.Patience, 6*time.Second)
+			assert.Positive(t, w.TTL)
+			assert.LessOrEqual(t, w.TTL, 6*time.Second)
 			assert.True(t, i == 0 || w.Ticket > s.Waiters[i-1].Ticket)
 		}
 		unlock(t, lease)
@@ -479,7 +479,7 @@ func TestTraceTellsTheLifeOfALock(t *testing.T) {
 		m, rdb := c.Mutex("x"), b.rdb(t)
 		lease := lock(t, m)
 		w := enqueue(within(t, soon), m)
-		require.Eventually(t, func() bool { return j.count("listening ok=true") == 1 }, soon, time.Millisecond)
+		require.Eventually(t, func() bool { return j.count("subscription ok=true") == 1 }, soon, time.Millisecond)
 		queued(t, m, 1)
 		unlock(t, lease)
 		second := w.got(t)
@@ -488,8 +488,8 @@ func TestTraceTellsTheLifeOfALock(t *testing.T) {
 		<-second.Done()
 		require.NoError(t, c.Close())
 		all := j.all()
-		assert.Equal(t, "granted handed=false", all[0])
-		for _, e := range []string{"queued 1", "released", "granted handed=true", "lost"} {
+		assert.Equal(t, "granted handoff=false", all[0])
+		for _, e := range []string{"queued 1", "released", "granted handoff=true", "lost"} {
 			assert.Contains(t, all, e)
 		}
 		require.Len(t, j.grants, 2)
@@ -519,7 +519,7 @@ func TestLocksOfOtherNamesAndNamespacesAreOthers(t *testing.T) {
 
 func TestUnlockOfARobbedLeaseSaysSoToEverybody(t *testing.T) {
 	onBoth(t, func(t *testing.T, b backend) {
-		c, operator := b.steady(t, fairlock.Config{}), b.steady(t, fairlock.Config{})
+		c, operator := b.client(t, fairlock.Config{}), b.client(t, fairlock.Config{})
 		for range 20 {
 			lease := lock(t, c.Mutex("x"))
 			held, err := operator.Mutex("x").ForceRelease(context.Background())

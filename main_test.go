@@ -84,13 +84,6 @@ func (b backend) client(t testing.TB, cfg fairlock.Config) *fairlock.Client {
 	return newClient(t, b.rdb(t), cfg)
 }
 
-// steady returns one that makes no direct calls. Such a call is made again after 50 ms, and the second answer does not
-// tell what the first one did.
-func (b backend) steady(t testing.TB, cfg fairlock.Config) *fairlock.Client {
-	t.Helper()
-	return newClient(t, wrapped{b.rdb(t)}, cfg)
-}
-
 func newClient(tb testing.TB, rdb fairlock.Redis, cfg fairlock.Config) *fairlock.Client {
 	tb.Helper()
 	c, err := fairlock.New(rdb, cfg)
@@ -219,11 +212,11 @@ func keys(t testing.TB, rdb *redis.Client) []string {
 // journal collects what Trace tells.
 type journal struct {
 	mu     sync.Mutex
-	events []string                 // guarded by mu
-	grants []fairlock.GrantedInfo   // guarded by mu
-	queued []fairlock.QueuedInfo    // guarded by mu
-	lost   []fairlock.LostInfo      // guarded by mu
-	ups    []fairlock.ListeningInfo // guarded by mu
+	events []string                    // guarded by mu
+	grants []fairlock.GrantedInfo      // guarded by mu
+	queued []fairlock.QueuedInfo       // guarded by mu
+	lost   []fairlock.LostInfo         // guarded by mu
+	ups    []fairlock.SubscriptionInfo // guarded by mu
 }
 
 func (j *journal) note(format string, args ...any) {
@@ -241,15 +234,15 @@ func (j *journal) trace() *fairlock.Trace {
 			locked(func() { j.queued = append(j.queued, i); j.note("queued %d", i.Position) })
 		},
 		Granted: func(i fairlock.GrantedInfo) {
-			locked(func() { j.grants = append(j.grants, i); j.note("granted handed=%v", i.Handed) })
+			locked(func() { j.grants = append(j.grants, i); j.note("granted handoff=%v", i.Handoff) })
 		},
-		Renewed:  func(i fairlock.RenewedInfo) { locked(func() { j.note("renewed ok=%v", i.Err == nil) }) },
-		Lost:     func(i fairlock.LostInfo) { locked(func() { j.lost = append(j.lost, i); j.note("lost") }) },
-		Released: func(fairlock.ReleasedInfo) { locked(func() { j.note("released") }) },
-		Left:     func(fairlock.LeftInfo) { locked(func() { j.note("left") }) },
-		WakeLost: func(fairlock.Event) { locked(func() { j.note("wake lost") }) },
-		Listening: func(i fairlock.ListeningInfo) {
-			locked(func() { j.ups = append(j.ups, i); j.note("listening ok=%v", i.Err == nil) })
+		Renewed:          func(i fairlock.RenewedInfo) { locked(func() { j.note("renewed ok=%v", i.Err == nil) }) },
+		Lost:             func(i fairlock.LostInfo) { locked(func() { j.lost = append(j.lost, i); j.note("lost") }) },
+		Released:         func(fairlock.ReleasedInfo) { locked(func() { j.note("released") }) },
+		Left:             func(fairlock.LeftInfo) { locked(func() { j.note("left") }) },
+		NotificationLost: func(fairlock.Event) { locked(func() { j.note("notification lost") }) },
+		Subscription: func(i fairlock.SubscriptionInfo) {
+			locked(func() { j.ups = append(j.ups, i); j.note("subscription ok=%v", i.Err == nil) })
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -52,7 +53,7 @@ type childCommand struct {
 	Hold  time.Duration // work: how long each lease is held
 
 	// lock, work: how many permits to ask for, one of these at random each time; 1 if there are none. Under an RWMutex
-	// 1 reads and lua.Everybody writes.
+	// 1 reads and lua.WriterWeight writes.
 	Weights []int
 }
 
@@ -121,8 +122,9 @@ func (c *child) run() {
 	c.rdb = redis.NewClient(&redis.Options{Network: c.cfg.Network, Addr: c.cfg.Addr})
 	client, err := fairlock.New(c.rdb, fairlock.Config{
 		TTL: c.cfg.TTL, WaiterTTL: c.cfg.WaiterTTL, NoRenewal: c.cfg.NoRenewal,
-		Clock: childClock{late: c.cfg.Late, slow: max(c.cfg.Slow, 1), began: time.Now()},
-		Trace: &fairlock.Trace{Granted: func(i fairlock.GrantedInfo) { c.grants.Store(i.Token, i) }},
+		Clock:  childClock{late: c.cfg.Late, slow: max(c.cfg.Slow, 1), began: time.Now()},
+		Trace:  &fairlock.Trace{Granted: func(i fairlock.GrantedInfo) { c.grants.Store(i.Token, i) }},
+		Logger: slog.New(slog.DiscardHandler), // the parent takes anything on stderr for a failure
 	})
 	if err != nil {
 		panic(err)

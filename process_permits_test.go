@@ -201,33 +201,33 @@ func TestTheLateReleaseOfADeadHolderGivesNothingBack(t *testing.T) {
 	const tries, live = 1000, time.Minute
 	server := redistest.Start(t)
 	sem := lua.Semaphore(server.Client(), lua.DefaultNamespace, "x", procPermits)
-	ask := func(weight int, ttl time.Duration) (*lua.Leaving, lua.Ask, lua.Answer) {
+	ask := func(weight int, ttl time.Duration) (token.Token, lua.Request, lua.Reply) {
 		id, err := token.New("test")
 		require.NoError(t, err)
-		a := lua.Ask{Token: id, TTL: ttl, Patience: live, Weight: weight}
-		answer, err := sem.Acquire(t.Context(), a)
+		r := lua.Request{Token: id, TTL: ttl, WaiterTTL: live, Weight: weight}
+		reply, err := sem.Acquire(t.Context(), r)
 		require.NoError(t, err)
-		return &lua.Leaving{Token: id}, a, answer
+		return id, r, reply
 	}
-	granted := func(weight int, ttl time.Duration) *lua.Leaving {
-		who, _, answer := ask(weight, ttl)
-		require.Equal(t, lua.Granted, answer.Outcome)
-		return who
+	granted := func(weight int, ttl time.Duration) token.Token {
+		id, _, reply := ask(weight, ttl)
+		require.Equal(t, lua.Granted, reply.Outcome)
+		return id
 	}
-	release := func(who *lua.Leaving) lua.Handover {
-		h, err := sem.Release(t.Context(), who, live)
-		require.NoError(t, err)
-		return h
-	}
-	leave := func(who *lua.Leaving, bury time.Duration) lua.Handover {
-		h, err := sem.Leave(t.Context(), who, live, bury)
+	release := func(id token.Token) lua.Handoff {
+		h, err := sem.Release(t.Context(), id, live)
 		require.NoError(t, err)
 		return h
 	}
-	lates := []func(who *lua.Leaving) lua.Handover{
+	leave := func(id token.Token, tombstoneTTL time.Duration) lua.Handoff {
+		h, err := sem.Leave(t.Context(), id, live, tombstoneTTL)
+		require.NoError(t, err)
+		return h
+	}
+	lates := []func(id token.Token) lua.Handoff{
 		release,
-		func(who *lua.Leaving) lua.Handover { return leave(who, 0) },
-		func(who *lua.Leaving) lua.Handover { return leave(who, time.Second) },
+		func(id token.Token) lua.Handoff { return leave(id, 0) },
+		func(id token.Token) lua.Handoff { return leave(id, time.Second) },
 	}
 	granted(6, live) // one holds all the time: what is used never begins anew
 	handed := 0
@@ -235,19 +235,19 @@ func TestTheLateReleaseOfADeadHolderGivesNothingBack(t *testing.T) {
 		weight := 1 + i%5
 		dead := granted(weight, 2*time.Millisecond)
 		ended := time.Now().Add(3 * time.Millisecond)
-		others := []*lua.Leaving{}
+		others := []token.Token{}
 		if weight < 5 {
 			others = append(others, granted(5-weight, live))
 		}
-		heir, again, answer := ask(weight, live)
+		heir, again, reply := ask(weight, live)
 		others = append(others, heir)
 		next, _, behind := ask(1, live)
 		require.Equal(t, lua.Queued, behind.Outcome)
 		if i%2 == 0 { // the heir is in before the release comes; otherwise it may be the release that lets it in
-			again.Ticket = answer.Ticket
+			again.Ticket = reply.Ticket
 			require.Eventually(t, func() bool {
-				answer, err := sem.Acquire(t.Context(), again)
-				return err == nil && answer.Outcome == lua.Granted
+				reply, err := sem.Acquire(t.Context(), again)
+				return err == nil && reply.Outcome == lua.Granted
 			}, soon, time.Millisecond, "try %d: the permits of the dead are lost", i)
 		}
 		time.Sleep(time.Until(ended))
@@ -255,7 +255,7 @@ func TestTheLateReleaseOfADeadHolderGivesNothingBack(t *testing.T) {
 			h := lates[i%len(lates)](dead)
 			require.False(t, h.Released, "try %d", i)
 			for _, g := range h.Grants {
-				require.Equal(t, heir.Token, g.Token, "try %d: permits came back twice", i)
+				require.Equal(t, heir, g.Token, "try %d: permits came back twice", i)
 				handed++
 			}
 			s, err := sem.Inspect(t.Context(), 10)
@@ -265,8 +265,8 @@ func TestTheLateReleaseOfADeadHolderGivesNothingBack(t *testing.T) {
 			require.Equal(t, 1, s.Waiting)
 		}
 		leave(next, 0)
-		for _, who := range others {
-			require.True(t, release(who).Released)
+		for _, id := range others {
+			require.True(t, release(id).Released)
 		}
 		s, err := sem.Inspect(t.Context(), 0)
 		require.NoError(t, err)
@@ -331,7 +331,7 @@ func TestReadersAndWritersOfManyProcessesTakeTurnsInOrder(t *testing.T) {
 	for _, p := range all {
 		p.tell(childCommand{
 			Do: "work", N: workers, Until: until, Hold: 2 * time.Millisecond,
-			Weights: []int{1, 1, 1, 1, 1, 1, 1, 1, 1, lua.Everybody},
+			Weights: []int{1, 1, 1, 1, 1, 1, 1, 1, 1, lua.WriterWeight},
 		})
 	}
 	for _, p := range all {
@@ -369,7 +369,7 @@ func TestReadersAndWritersOfManyProcessesTakeTurnsInOrder(t *testing.T) {
 		}
 	}
 	assert.LessOrEqual(t, longest, processes*workers-1, "one waited for longer than the queue can be")
-	assert.LessOrEqual(t, procPeak(list), lua.Everybody)
+	assert.LessOrEqual(t, procPeak(list), lua.WriterWeight)
 	together := procPeak(readers)
 	assert.Greater(t, together, 1, "readers were never together")
 	t.Logf("%d readers together; the longest wait was %d grants", together, longest)

@@ -46,7 +46,7 @@ func crowd(t *testing.T, b backend, readers int, scripts *counter) (all []*waiti
 	for range 4 {
 		rdb := b.rdb(t)
 		rdb.AddHook(scripts)
-		c, j := attentive(t, wrapped{rdb}, lasting)
+		c, j := attentive(t, rdb, lasting)
 		locks, journals = append(locks, c.RWMutex("x")), append(journals, j)
 	}
 	for i := range readers {
@@ -82,7 +82,7 @@ func TestAReaderThatIsHandedItsShareSendsNothingMore(t *testing.T) {
 		assert.Equal(t, before, scripts.scripts.Load(), "a reader has asked")
 		for _, j := range journals {
 			for _, g := range j.granted() {
-				assert.True(t, g.Handed)
+				assert.True(t, g.Handoff)
 			}
 		}
 		assert.Equal(t, readers, state(t, m).Used)
@@ -153,7 +153,7 @@ func TestTryLockGetsInAfterACrowdThatCrashed(t *testing.T) {
 	for range crowd {
 		reader, err := token.New("crashed")
 		require.NoError(t, err)
-		answer, err := lua.RWMutex(rdb, "fairlock", "x").Acquire(t.Context(), lua.Ask{Token: reader, TTL: ttl, Weight: 1, Try: true})
+		answer, err := lua.RWMutex(rdb, "fairlock", "x").Acquire(t.Context(), lua.Request{Token: reader, TTL: ttl, Weight: 1, Try: true})
 		require.NoError(t, err)
 		require.Equal(t, lua.Granted, answer.Outcome)
 	}

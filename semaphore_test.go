@@ -163,7 +163,7 @@ func attentive(t testing.TB, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock
 	queued(t, m, 1)
 	unlock(t, first)
 	unlock(t, w.got(t))
-	require.Eventually(t, func() bool { return j.count("listening ok=true") == 1 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return j.count("subscription ok=true") == 1 }, soon, time.Millisecond)
 	return c, j
 }
 
@@ -276,7 +276,7 @@ func play(t *testing.T, b backend, see func(*fairlock.Client) face, steps []step
 	}
 	for _, j := range journals {
 		for _, g := range j.granted() {
-			assert.Equal(t, g.Ticket != 0, g.Handed, "who waited is handed its share")
+			assert.Equal(t, g.Ticket != 0, g.Handoff, "who waited is handed its share")
 		}
 	}
 }
@@ -313,7 +313,7 @@ func TestPermitsGoToTheHeadAndOnToAllThatFit(t *testing.T) {
 func TestTryingForAShareLeavesNoTrace(t *testing.T) {
 	onKinds(t, func(t *testing.T, b backend, see func(*fairlock.Client) face) {
 		rdb := b.rdb(t)
-		c, _ := attentive(t, wrapped{b.rdb(t)}, lasting) // see steady
+		c, _ := attentive(t, b.rdb(t), lasting)
 		l := see(c)
 		first, second := hold(t, l.try(l.one)), hold(t, l.try(l.one))
 		before := contents(t, rdb)
@@ -407,7 +407,7 @@ func TestForceReleaseTakesEverythingFromEverybody(t *testing.T) {
 	t.Parallel()
 	onKinds(t, func(t *testing.T, b backend, see func(*fairlock.Client) face) {
 		l := see(b.client(t, fairlock.Config{TTL: 3 * time.Second}))
-		operator := see(b.steady(t, fairlock.Config{}))
+		operator := see(b.client(t, fairlock.Config{}))
 		held, err := operator.ForceRelease(context.Background())
 		require.NoError(t, err)
 		assert.False(t, held)
@@ -438,7 +438,7 @@ func TestForceReleaseTakesFromAllWhoHeldWhenItWasCalled(t *testing.T) {
 	onKinds(t, func(t *testing.T, b backend, see func(*fairlock.Client) face) {
 		rdb, h := b.rdb(t), &counter{}
 		rdb.AddHook(h)
-		l, operator := see(b.client(t, lasting)), see(newClient(t, wrapped{rdb}, lasting))
+		l, operator := see(b.client(t, lasting)), see(newClient(t, rdb, lasting))
 		_, err := operator.ForceRelease(context.Background()) // the scripts are there
 		require.NoError(t, err)
 		old := []*fairlock.Lease{hold(t, l.ask(l.one)), hold(t, l.ask(l.one))}
@@ -532,7 +532,7 @@ func TestAQuestionThatHangsHoldsUpNobodyAndLeavesNothing(t *testing.T) {
 		link := redistest.NewLink(t, s)
 		rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: link.Addr(), ReadTimeout: 2 * soon})
 		t.Cleanup(func() { _ = rdb.Close() })
-		l := see(newClient(t, wrapped{rdb}, fairlock.Config{TTL: 5 * time.Minute, WaiterTTL: 500 * time.Millisecond}))
+		l := see(newClient(t, rdb, fairlock.Config{TTL: 5 * time.Minute, WaiterTTL: 500 * time.Millisecond}))
 		t.Cleanup(link.Mend)
 		unlock(t, hold(t, l.ask(l.one)))
 		link.Freeze() // the one connection that is idle
@@ -588,7 +588,7 @@ func TestACrashedHoldersShareComesBackOnceAtItsLeasesEnd(t *testing.T) {
 		crashing := b.client(t, fairlock.Config{TTL: 1500 * time.Millisecond})
 		rdb, n := b.rdb(t), &counter{}
 		rdb.AddHook(n)
-		l := see(newClient(t, wrapped{rdb}, lasting)) // no beat finds anything
+		l := see(newClient(t, rdb, lasting)) // no beat finds anything
 		gone, well := hold(t, see(crashing).ask(l.one)), hold(t, l.ask(l.one))
 		require.NoError(t, crashing.Close())
 		w := join(t, l, l.ask(l.all))
@@ -623,21 +623,31 @@ func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "evalsha" {
-			c.scripts.Add(1)
-			if f := c.second; f != nil && c.first {
-				c.second = nil
-				f()
-			} else if f != nil {
-				c.first = true
-			}
-		}
+		c.count(cmd)
 		return next(ctx, cmd)
 	}
 }
 
 func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			c.count(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (c *counter) count(cmd redis.Cmder) {
+	if cmd.Name() != "evalsha" {
+		return
+	}
+	c.scripts.Add(1)
+	if f := c.second; f != nil && c.first {
+		c.second = nil
+		f()
+	} else if f != nil {
+		c.first = true
+	}
 }
 
 func TestOneHolderIsToldOfItsLossInTimeAndTheOthersGoOn(t *testing.T) {
@@ -687,14 +697,14 @@ func TestALostMessageToManyCostsOneBeat(t *testing.T) {
 			waiters = append(waiters, join(t, holder, l.ask(l.one)))
 		}
 		last := join(t, holder, l.ask(l.all))
-		link.Deafen()
+		link.DropNotifications()
 		start := time.Now()
 		unlock(t, first)
 		for _, w := range waiters {
 			require.NoError(t, w.got(t).Err())
 			assert.Less(t, w.at.Sub(start), patience/3+2*time.Second)
 		}
-		assert.Equal(t, 3, j.count("wake lost"))
+		assert.Equal(t, 3, j.count("notification lost"))
 		assert.True(t, last.pending())
 		for _, w := range waiters {
 			unlock(t, w.lease)
@@ -721,7 +731,7 @@ func TestADeadHeadCostsOnePatienceAlsoIfNobodyReleases(t *testing.T) {
 		for _, w := range waiters {
 			w.got(t)
 			for _, d := range st.Waiters[:2] {
-				assert.True(t, w.at.After(asked.Add(d.Patience-time.Millisecond)), "passed a waiter that was patient")
+				assert.True(t, w.at.After(asked.Add(d.TTL-time.Millisecond)), "passed a waiter that was patient")
 			}
 		}
 		assert.True(t, last.pending())
@@ -738,7 +748,7 @@ func TestADeadHeadCostsOnePatienceAlsoIfNobodyReleases(t *testing.T) {
 func TestAnotherNumberOfPermitsIsRefusedWhileAnybodyIsThere(t *testing.T) {
 	onBoth(t, func(t *testing.T, b backend) {
 		rdb, ctx := b.rdb(t), context.Background()
-		c, _ := attentive(t, wrapped{b.rdb(t)}, lasting) // see steady
+		c, _ := attentive(t, b.rdb(t), lasting)
 		s, other := c.Semaphore("x", 5), c.Semaphore("x", 7)
 		refused := func(have int) {
 			t.Helper()
@@ -876,7 +886,7 @@ func TestInspectTellsWhoHoldsAndWantsHowMuch(t *testing.T) {
 				waiters = append(waiters, join(t, faces[0], faces[i%2].ask(what)))
 			}
 			s := state(t, faces[1])
-			assert.True(t, s.Held && !s.Resting)
+			assert.True(t, s.Held && !s.Quarantined)
 			assert.Equal(t, []int{c.used, c.permits, len(c.wait)}, []int{s.Used, s.Permits, s.Waiting})
 			require.Len(t, s.Holders, len(c.hold))
 			require.Len(t, s.Waiters, len(c.wait))
@@ -893,7 +903,7 @@ func TestInspectTellsWhoHoldsAndWantsHowMuch(t *testing.T) {
 			}
 			for i, w := range s.Waiters {
 				assert.Equal(t, fairlock.Waiter{
-					Client: []string{"a", "z"}[i%2], Token: w.Token, Ticket: w.Ticket, Age: w.Age, Patience: w.Patience,
+					Client: []string{"a", "z"}[i%2], Token: w.Token, Ticket: w.Ticket, Age: w.Age, TTL: w.TTL,
 					Weight: c.wants[i], Writer: c.wait[i] == "w",
 				}, w)
 			}
@@ -994,7 +1004,7 @@ func TestLostDataRestsAndKeepsTheOrderOfAllWhoWait(t *testing.T) {
 		}
 		waiters = append(waiters, join(t, a, b.ask(a.all)))
 		require.NoError(t, s.Client().FlushAll(context.Background()).Err())
-		until(t, a, func(s fairlock.State) bool { return s.Resting })
+		until(t, a, func(s fairlock.State) bool { return s.Quarantined })
 		asked := time.Now()
 		rests := asked.Add(state(t, a).Holder.TTL - time.Millisecond)
 		var told time.Time

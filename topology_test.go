@@ -52,7 +52,7 @@ func TestOnAClusterWaitersGetInInOrderAndAreWokenAtOnce(t *testing.T) {
 		assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order, name)
 	}
 	for _, j := range journals {
-		assert.Zero(t, j.count("wake lost"))
+		assert.Zero(t, j.count("notification lost"))
 	}
 	for _, m := range cluster.Masters {
 		for _, key := range keys(t, m.Client()) {

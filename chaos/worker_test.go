@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"runtime"
 	"strconv"
@@ -74,7 +75,10 @@ func newWorkers(
 	w := &workers{cfg: cfg, nanos: nanos, write: write, complain: complain, ending: make(chan struct{})}
 	w.change = sync.NewCond(&w.mu)
 	w.clock = slowClock{time.Now(), cfg.Slow}
-	config := fairlock.Config{TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, NoRenewal: cfg.NoRenewal, Trace: w.trace()}
+	config := fairlock.Config{
+		TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, NoRenewal: cfg.NoRenewal, Trace: w.trace(),
+		Logger: slog.New(slog.DiscardHandler), // faults are the rule
+	}
 	if cfg.Slow > 0 {
 		config.Clock = w.clock // with one of its own a client never calls directly
 	}
@@ -181,11 +185,11 @@ func (w *workers) trace() *fairlock.Trace {
 		},
 		Granted: func(i fairlock.GrantedInfo) {
 			w.byToken.Store(i.Token, caller(i.Token, i.Ticket))
-			if i.Handed {
+			if i.Handoff {
 				w.handed.Add(1)
 			}
 		},
-		WakeLost: func(fairlock.Event) { w.unheard.Add(1) },
+		NotificationLost: func(fairlock.Event) { w.unheard.Add(1) },
 		Renewed: func(i fairlock.RenewedInfo) {
 			if c, ok := w.byToken.Load(i.Token); ok && i.Err == nil {
 				// Nothing of the call is written any more once it is granted.

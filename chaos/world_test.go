@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -357,7 +358,7 @@ func (w *world) finish() {
 // progress shows that every lock can be taken, though whoever held it or waited for it may be dead.
 func (w *world) progress() {
 	w.t.Helper()
-	client, err := fairlock.New(w.rdb, fairlock.Config{TTL: ttl, WaiterTTL: patience})
+	client, err := fairlock.New(w.rdb, fairlock.Config{TTL: ttl, WaiterTTL: patience, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(w.t, err)
 	defer client.Close()
 	within := max(ttl, patience) + w.lag() + time.Second

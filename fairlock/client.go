@@ -3,20 +3,22 @@ package fairlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
 // Redis is what the library needs of a client: *redis.Client, *redis.ClusterClient, a Sentinel failover client and
-// redis.UniversalClient all satisfy it. It stays the caller's to close, after the Client.
+// redis.UniversalClient have it. The caller closes it, after the Client.
 type Redis interface {
 	redis.Scripter
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
@@ -24,75 +26,73 @@ type Redis interface {
 
 // Client makes locks on one Redis. A process needs one; it is safe for concurrent use. From its first contention on it
 // keeps one Pub/Sub connection.
+//
+// Lock order: Lease.mu before Client.mu. No other two mutexes are held together, and none during I/O, a channel
+// operation that blocks, or a callback.
 type Client struct {
-	rdb   Redis
-	cfg   Config
-	clock Clock
-	log   *slog.Logger
-	trace *Trace
+	cfg      Config
+	rdb      Redis
+	clock    Clock
+	log      *slog.Logger
+	trace    *Trace
+	dispatch *dispatch.Dispatcher
 
-	life    context.Context // ends with cause ErrClosed when Close is called
-	end     context.CancelCauseFunc
-	tasks   sync.WaitGroup // calls and goroutines under way; grows under mu while not closed, or from inside a task
-	ear     *ear
-	direct  direct
-	batcher batcher
-	idle    chan func()  // to workers that wait for work
-	spare   atomic.Int32 // such workers
-	mute    atomic.Bool  // the client is closed, and Redis does not answer: nobody else tries to leave
+	life       context.Context // ends with cause ErrClosed when Close is called
+	end        context.CancelCauseFunc
+	leaves     context.Context // of the requests to leave; after Close it ends when Redis does not answer one of them
+	stopLeaves context.CancelFunc
+	tasks      sync.WaitGroup // operations and goroutines under way; grows under mu, or from inside a task
+	subscriber *subscriber
 
 	mu      sync.Mutex
-	closed  bool                    // guarded by mu
-	lines   map[string]*line        // guarded by mu; by the lock's queue key
-	waiters map[token.Token]*waiter // guarded by mu; whom a grant can be for
-	leases  map[*Lease]struct{}     // guarded by mu; the live ones
+	closed  bool                     // guarded by mu
+	locals  map[string]*localWaiters // guarded by mu; by the lock's key
+	waiters map[token.Token]*waiter  // guarded by mu; those that a grant can be for
+	leases  map[*Lease]struct{}      // guarded by mu; those that have not ended
 }
 
-// New returns a Client on rdb. It does no I/O. The error, an ErrInvalid, names every fault of cfg at once.
+// New returns a Client on rdb. It does no I/O. The error, an ErrInvalid, names everything that is wrong with rdb and cfg.
 //
-// A *redis.Client is used in two ways that other clients are not: calls that come together go in one pipeline, and a
-// call that is alone is made on a copy of the client (redis.Client.WithTimeout), which has no hooks. Hooks that must see
-// every call need a rdb of another type, for example struct{ *redis.Client }; every call is somewhat slower then.
+// Hooks of rdb see every request once. One that is alone carries the values of its caller's ctx. On a *redis.Client,
+// requests that coincide go in one pipeline, which cannot carry them.
+//
+// A *redis.Ring is refused: its clients may disagree about the shard of a lock, and each shard would have a holder.
 func New(rdb Redis, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
-	err := cfg.check()
-	if isNil(rdb) {
-		err = errors.Join(&FieldError{"rdb", "must not be nil"}, err)
-	}
-	if err != nil {
+	if err := errors.Join(checkRedis(rdb), cfg.check()); err != nil {
 		return nil, err
 	}
 	c := &Client{
-		rdb: rdb, cfg: cfg, clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace,
-		lines:   map[string]*line{},
-		waiters: map[token.Token]*waiter{},
-		leases:  map[*Lease]struct{}{},
+		cfg: cfg, rdb: rdb, clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace,
+		dispatch: dispatch.New(rdb, cfg.Clock),
+		locals:   map[string]*localWaiters{},
+		waiters:  map[token.Token]*waiter{},
+		leases:   map[*Lease]struct{}{},
 	}
-	c.idle = make(chan func())
-	c.direct.limit(rdb, c.clock)
-	plain, _ := rdb.(*redis.Client)
-	c.batcher = batcher{client: c, plain: plain}
 	c.life, c.end = context.WithCancelCause(context.Background())
-	c.ear = &ear{client: c, channel: lua.WakeChannel(cfg.Namespace, cfg.Name)}
+	c.leaves, c.stopLeaves = context.WithCancel(context.Background())
+	c.subscriber = &subscriber{client: c, channel: lua.NotificationChannel(cfg.Namespace, cfg.Name)}
 	return c, nil
 }
 
-// isNil sees through the interface: a nil *redis.Client is as unusable as none.
-func isNil(rdb Redis) bool {
-	if rdb == nil {
-		return true
-	}
+func checkRedis(rdb Redis) error {
 	v := reflect.ValueOf(rdb)
-	return v.Kind() == reflect.Pointer && v.IsNil()
+	if rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return &FieldError{"rdb", "must not be nil"}
+	}
+	if _, ring := rdb.(*redis.Ring); ring {
+		return &FieldError{"rdb", "must not be a *redis.Ring, whose clients may disagree about the shard of a lock"}
+	}
+	return nil
 }
 
 // Name returns the client's id: the configured one or the default.
 func (c *Client) Name() string { return c.cfg.Name }
 
 // Close ends the Client: waiters return ErrClosed and leave their queues, leases end with ErrClosed (their locks stay
-// taken in Redis until their TTL ends; unlock first what others should get sooner). It returns once every goroutine
-// and call of the Client has ended; a Redis that does not answer delays that by go-redis's own timeouts. Calling it
-// again does nothing more. It must not be called from a Trace callback.
+// held in Redis until their TTL ends; unlock first what others should get sooner). It returns when every goroutine
+// and request of the Client has ended; a Redis that does not answer delays that by go-redis's own timeouts. A further
+// call has no effect. It must not be called from a Trace callback.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -104,12 +104,13 @@ func (c *Client) Close() error {
 	for l := range leases {
 		l.finish(ErrClosed)
 	}
-	c.ear.close()
 	c.tasks.Wait()
+	c.dispatch.Close()
+	c.stopLeaves()
 	return nil
 }
 
-// enter begins a call or goroutine that Close waits for; leave it with c.tasks.Done.
+// enter begins a task, which Close waits for; c.tasks.Done ends it.
 func (c *Client) enter() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,10 +121,66 @@ func (c *Client) enter() error {
 	return nil
 }
 
+// begin begins a task whose ctx also ends, with cause ErrClosed, when the client is closed. The caller calls end.
+func (c *Client) begin(parent context.Context) (ctx context.Context, end func(), err error) {
+	if err := c.enter(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	stop := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		c.tasks.Done()
+	}, nil
+}
+
 // background runs f in a goroutine that Close waits for. The caller is inside a task itself.
 func (c *Client) background(f func()) { c.tasks.Go(f) }
 
-// keep registers a live lease, so that Close can end it.
+// withTimeout is context.WithTimeout by the Client's clock. Its cause is an ErrUnreachable.
+func (c *Client) withTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	timer := c.clock.AfterFunc(d, func() { cancel(fmt.Errorf("%w: no answer within %v", ErrUnreachable, d)) })
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+// retry calls f until it succeeds, fails in a way that another attempt cannot cure, or ctx or the client ends. It
+// returns the last error of f.
+func (c *Client) retry(ctx context.Context, f func() error) error {
+	var pause backoff
+	for {
+		err := f()
+		if err == nil || lua.OriginOf(err) == lua.Verdict || !c.sleep(ctx, pause.next()) {
+			return err
+		}
+	}
+}
+
+// sleep reports false if ctx or the client ends first.
+func (c *Client) sleep(ctx context.Context, d time.Duration) bool {
+	timer, cancel := c.withTimeout(ctx, d)
+	defer cancel()
+	select {
+	case <-timer.Done():
+	case <-c.life.Done():
+	}
+	return ctx.Err() == nil && c.life.Err() == nil
+}
+
+// backoff is the time between attempts: 20 ms, doubled each time up to 1 s, less up to a half at random, so that
+// clients that lost Redis together do not come back together.
+type backoff struct{ d time.Duration }
+
+func (b *backoff) next() time.Duration {
+	b.d = min(max(2*b.d, 20*time.Millisecond), time.Second)
+	return b.d - rand.N(b.d/2)
+}
+
+// keep registers a lease, so that Close can end it.
 func (c *Client) keep(l *Lease) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,41 +197,33 @@ func (c *Client) drop(l *Lease) {
 	delete(c.leases, l)
 }
 
-// deliver wakes those waiters of ours that a script has admitted. Grants to others reach them by Pub/Sub. A grant
-// that none of our waiters wants any more was or will be given back by its leave.
-func (c *Client) deliver(grants ...lua.Grant) {
+// notify tells the waiters of this client of their grants. Other clients receive a notification. A grant to a waiter
+// that has gone was or will be released by its request to leave.
+func (c *Client) notify(grants ...lua.Grant) {
 	for _, g := range grants {
 		c.mu.Lock()
 		w := c.waiters[g.Token]
 		c.mu.Unlock()
 		if w != nil {
-			w.hand(g)
+			w.post(event{kind: notified, grant: g})
 		}
 	}
 }
 
-// burial is for how long a token that leaves is refused: if a question of it may still arrive, one patience, and no
-// less than the second after which nothing of it may be left.
-func (c *Client) burial(t *lua.Leaving) time.Duration {
-	if t.Unsure {
-		return max(c.cfg.WaiterTTL, time.Second)
-	}
-	return 0
-}
-
-// settle does what a release leaves to do: wakes our own waiters at once, and sees to it that the queue is served.
-func (c *Client) settle(l lock, h lua.Handover) {
-	c.deliver(h.Grants...)
+// handoff does what follows from a release: it notifies the waiters of this client, and has the rest of the queue
+// served if the script reached a bound.
+func (c *Client) handoff(l *lock, h lua.Handoff) {
+	c.notify(h.Grants...)
 	if h.More {
 		c.serveQueue(l)
 	}
 }
 
-// serveQueue goes on where a script has reached its bound.
-func (c *Client) serveQueue(l lock) {
+// serveQueue goes on where a script reached a bound.
+func (c *Client) serveQueue(l *lock) {
 	c.background(func() {
 		for more := true; more; {
-			more, _ = l.redis.Admit(c.life, l.ttl) // after an error the waiters' beats go on
+			more, _ = l.redis.Admit(c.life, l.ttl) // after an error the heartbeats of the waiters go on
 		}
 	})
 }

@@ -25,13 +25,13 @@ const (
 	MaxNamespace     = 256                   // bytes
 )
 
-// Clock tells the library the time; it knows it from nowhere else. The system's is the default. A test may take one of
-// package fairlocktest, or bring its own: a type with the methods
+// Clock is the library's only source of time. The default is the system's. A test may use one of package fairlocktest, or
+// its own: a type with the methods
 //
 //	Now() time.Time
 //	AfterFunc(d time.Duration, f func()) fairlock.Timer
 //
-// Now never runs backwards. AfterFunc calls f once d has passed, holding no lock, for f may block and may use the
+// Now never runs backwards. AfterFunc calls f once d has passed, and holds no lock then: f may block, and may use the
 // Clock. Both are safe for concurrent use.
 type Clock = clock.Clock
 
@@ -39,45 +39,45 @@ type Clock = clock.Clock
 // was in time to do so.
 type Timer = clock.Timer
 
-// Config is what is set once for a Client. The zero value is ready to use.
+// Config has the settings of a Client. The zero value is ready to use.
 type Config struct {
-	// Namespace is the prefix of all keys: locks in two namespaces have nothing in common. It has no braces, which
+	// Namespace is the prefix of all keys: locks in two namespaces have nothing in common. It contains no braces, which
 	// would move the keys' hash tag. Default "fairlock".
 	Namespace string
 
-	// Name is this client's readable id. It stands in front of every token, so that a person in redis-cli sees who
-	// holds and who waits, and it names the channel on which the client is woken. Two clients may share one, at the
-	// cost of reading each other's wake-ups. Default "<host>-<pid>-<random>". 1 to 128 bytes of printable ASCII
-	// without spaces.
+	// Name is this client's readable id. Every token begins with it, so that a person in redis-cli sees the holder and
+	// the waiters, and it names the channel of the client's notifications. Two clients may share a Name; each then
+	// receives the other's notifications, too. Default "<host>-<pid>-<random>". 1 to 128 bytes of printable ASCII without
+	// spaces.
 	Name string
 
-	// TTL is a lease's length. It is renewed at a third of it for as long as it is held; a holder that crashes
-	// keeps the others waiting for the rest of it. Default 10 s, from 10 ms to a year.
+	// TTL is the length of a lease. A lease is renewed when a third of it has passed, for as long as it is held. After
+	// a crash of the holder, the others wait for what is left of it. Default 10 s, from 10 ms to a year.
 	TTL time.Duration
 
-	// WaiterTTL is a waiter's patience: how long it keeps its place in the queue when it is silent. A crashed
-	// waiter at the head costs the others up to so much. Default 6 s, from 10 ms to a year.
+	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. A crashed waiter at the head of the queue
+	// delays the others by up to so much. Default 6 s, from 10 ms to a year.
 	WaiterTTL time.Duration
 
-	// MaxWaiters is how many may wait for one lock; one more gets ErrQueueFull. 0 means any number.
+	// MaxWaiters is how many may wait for one lock; a further one gets ErrQueueFull. 0 means any number.
 	MaxWaiters int
 
-	// NoRenewal leaves renewing to Lease.Renew: a lease ends after its TTL, even if its holder is well.
+	// NoRenewal leaves renewing to Lease.Renew: a lease ends after its TTL, even if its holder is alive.
 	NoRenewal bool
 
-	// Logger gets what an operator should know: leases lost, wake-ups lost, Redis out of reach. Default: silent.
+	// Logger gets what an operator should know: leases lost, notifications lost, Redis out of reach. Default:
+	// slog.Default(). slog.New(slog.DiscardHandler) is silent.
 	Logger *slog.Logger
 
-	// Trace gets called back as things happen.
+	// Trace has callbacks for events. Default: none.
 	Trace *Trace
 
-	// Clock is the time that everything goes by here: leases, beats, retries, limits. (go-redis's own timeouts go by
-	// that of its connections, which is the system's.) With another one than the system's, calls are somewhat slower.
-	// Default: the system's.
+	// Clock is the time of everything here: leases, heartbeats, retries, timeouts. (go-redis's own timeouts go by the
+	// system's clock.) Default: the system's.
 	Clock Clock
 }
 
-// withDefaults fills in what is left zero.
+// withDefaults sets what is zero.
 func (c Config) withDefaults() Config {
 	if c.Namespace == "" {
 		c.Namespace = lua.DefaultNamespace
@@ -92,7 +92,7 @@ func (c Config) withDefaults() Config {
 		c.WaiterTTL = DefaultWaiterTTL
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	if c.Trace == nil {
 		c.Trace = &Trace{}
@@ -103,7 +103,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check returns every fault of a configuration that has its defaults.
+// check returns everything that is wrong with a configuration that has its defaults.
 func (c Config) check() error {
 	return errors.Join(
 		checkNamespace(c.Namespace),

@@ -55,6 +55,9 @@ func TestTheCodeOfTestingIsTrue(t *testing.T) {
 func TestTheACLLineHasWhatTheScriptsUse(t *testing.T) {
 	scripts, err := filepath.Glob("../lua/scripts/*.lua")
 	require.NoError(t, err)
+	stores, err := filepath.Glob("../lua/scripts/*/*.lua")
+	require.NoError(t, err)
+	scripts = append(scripts, stores...)
 	needed := map[string]bool{"eval": true, "evalsha": true, "subscribe": true}
 	for _, file := range scripts {
 		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(read(t, file), -1) {
@@ -91,8 +94,7 @@ func TestTheACLLineSuffices(t *testing.T) {
 		options := server.Options()
 		options.Username, options.Password = "billing", "password"
 		rdb := redis.NewClient(options)
-		// A wrapper, of which no call is made again after 50 ms: the second answer would be another.
-		client, err := fairlock.New(struct{ *redis.Client }{rdb}, fairlock.Config{
+		client, err := fairlock.New(rdb, fairlock.Config{
 			WaiterTTL: 2 * fairlock.DefaultTTL, // whatever the machine does meanwhile, a hand-over needs no question
 			Trace:     &fairlock.Trace{Granted: func(i fairlock.GrantedInfo) { grants <- i }},
 		})
@@ -122,7 +124,7 @@ func TestTheACLLineSuffices(t *testing.T) {
 		_, err = holder.Lock(ctx)
 		require.ErrorIs(t, err, fairlock.ErrQueueFull)
 		require.NoError(t, held.Unlock(ctx))
-		handed = (<-grants).Handed
+		handed = (<-grants).Handoff
 		if lease = <-next; !handed {
 			require.NoError(t, lease.Unlock(ctx))
 		}

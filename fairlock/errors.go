@@ -6,22 +6,24 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 // The errors to branch on, with errors.Is. Methods return them inside an *Error.
 var (
-	// ErrBusy is TryLock's: the lock is held, or somebody waits for it.
+	// ErrBusy is TryLock's: the lock is held, or others wait for it. A *HeldError names a holder.
 	ErrBusy = errors.New("lock is busy")
 	// ErrQueueFull is Lock's: MaxWaiters others wait already.
 	ErrQueueFull = errors.New("queue is full")
-	// ErrLost says that a lease is over and its holder did not end it. It comes with ErrExpired, ErrTaken or
+	// ErrLost means that a lease has ended and its holder did not end it. It comes with ErrExpired, ErrTaken or
 	// ErrUnreachable.
 	ErrLost = errors.New("lock is lost")
-	// ErrUnlocked is a lease's Err once Unlock was called, unless the lease was over before.
+	// ErrUnlocked is a lease's Err after Unlock, unless the lease had ended before.
 	ErrUnlocked = errors.New("lock is unlocked")
-	// ErrClosed says that the Client was closed.
+	// ErrClosed means that the Client was closed.
 	ErrClosed = errors.New("client is closed")
-	// ErrInvalid is what every error about bad input is; a *FieldError says which. Nothing has been sent.
+	// ErrInvalid is every error about bad input; a *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")
 )
 
@@ -29,16 +31,16 @@ var (
 var (
 	// ErrExpired: it was not renewed in time, because renewal is off or this process was paused.
 	ErrExpired = errors.New("lease expired")
-	// ErrTaken: Redis says that another owns the lock now, or nobody: it was released by force, deleted, evicted, or
-	// Redis lost its data.
+	// ErrTaken: in Redis, another owner has the lock now, or none: it was force-released, deleted or evicted, or Redis
+	// lost its data.
 	ErrTaken = errors.New("no longer the owner")
-	// ErrUnreachable: Redis could not be asked to renew it until it was over. It comes with the last error.
+	// ErrUnreachable: no renewal reached Redis until the lease ended. It comes with the last error.
 	ErrUnreachable = errors.New("redis is unreachable")
 )
 
 // Error is what went wrong with one lock.
 type Error struct {
-	Op   string // what was asked for: "lock", "unlock", …
+	Op   string // the operation: "lock", "unlock", "do", …
 	Name string // of the lock
 	Err  error
 }
@@ -48,13 +50,26 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("fairlock: %s %s: %v", e.Op, plain(e.Name), e.Err)
 }
 
-// Unwrap returns the error behind it.
+// Unwrap returns the error that is wrapped.
 func (e *Error) Unwrap() error { return e.Err }
 
-// CapacityError says that a semaphore is in use with another number of permits. It ends with the last who holds or waits.
+// HeldError is an ErrBusy, or the context.DeadlineExceeded of a Lock that waited, and names a holder of the lock.
+type HeldError struct {
+	Holder string // the Name of its client, as of the latest reply of Redis
+	Err    error
+}
+
+// Error names the holder.
+func (e *HeldError) Error() string { return fmt.Sprintf("%v (held by %s)", e.Err, e.Holder) }
+
+// Unwrap returns ErrBusy or the error of ctx.
+func (e *HeldError) Unwrap() error { return e.Err }
+
+// CapacityError means that a semaphore is in use with another number of permits. That number holds until nobody holds
+// or waits.
 type CapacityError struct {
-	Want int // what was asked for
-	Have int // what is in use
+	Want int // requested
+	Have int // in use
 }
 
 // Error names both numbers.
@@ -65,16 +80,16 @@ func (e *CapacityError) Error() string {
 // FieldError says which input is out of its bounds. It is an ErrInvalid.
 type FieldError struct {
 	Field string // "TTL", "name", …
-	Bound string // what is wrong and what would do
+	Bound string // what is wrong, and the bounds
 }
 
-// Error names the field and its bound.
+// Error names the field and its bounds.
 func (e *FieldError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Field, e.Bound) }
 
-// Is reports that it is an ErrInvalid.
+// Is reports whether target is ErrInvalid.
 func (e *FieldError) Is(target error) bool { return target == ErrInvalid }
 
-// plain shows a name so that it cannot disturb a line of text.
+// plain returns a name in a form that cannot disturb a line of text.
 func plain(name string) string {
 	const most = 64
 	more := ""
@@ -88,11 +103,24 @@ func plain(name string) string {
 	return name + more
 }
 
-// ended says how ctx ended: context.Canceled or context.DeadlineExceeded, and the cause if that is another.
+// ended returns how ctx ended: ErrClosed if the client was closed, else context.Canceled or context.DeadlineExceeded,
+// with the cause if that is another error.
 func ended(ctx context.Context) error {
-	err := ctx.Err()
-	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	switch {
+	case cause == ErrClosed: //nolint:errorlint // this client's, not one that a caller's cause wraps
+		return ErrClosed
+	case errors.Is(cause, err):
+		return err
+	default:
 		return fmt.Errorf("%w: %w", err, cause)
+	}
+}
+
+// orEnded returns err, or how ctx ended, which is why err has come.
+func orEnded(ctx context.Context, err error) error {
+	if err != nil && lua.OriginOf(err) == lua.NoReply && ctx.Err() != nil {
+		return ended(ctx)
 	}
 	return err
 }

@@ -154,7 +154,7 @@ func ExampleMutex_TryLock() {
 		log.Fatal(err)
 	}
 	// Output:
-	// somebody is at it: fairlock: trylock "nightly report": lock is busy
+	// somebody is at it: fairlock: trylock "nightly report": lock is busy (held by web-1)
 }
 
 // ledger is a resource that checks fences: it remembers the highest, and refuses who comes with a lower one.

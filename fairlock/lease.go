@@ -2,6 +2,7 @@ package fairlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,46 +14,57 @@ import (
 // Lease is one holding of a lock. It ends once, for one reason: Unlock, loss, or the Client's Close. Until then it is
 // renewed in the background, unless Config.NoRenewal is set. It is safe for concurrent use.
 //
-// A lease is believed in for a little less time than Redis grants it, counted from before the request was sent. So
-// Done closes before anyone else can get the lock, whether Redis answers or not.
+// A lease is trusted for a little less time than Redis grants it, counted from before the request was sent. So Done
+// closes before another client can get the lock, whether Redis answers or not.
+//
+// The Fence of a nil *Lease is 0. LeaseFromContext returns one outside a lock.
 type Lease struct {
-	lock
-	token *lua.Leaving
-	fence uint64
-	began time.Time
+	lock      *lock
+	token     token.Token
+	weight    int // 0: not known
+	fence     uint64
+	ambiguous bool // an acquire of the token may still reach Redis
+	began     time.Time
 
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
 
 	mu       sync.Mutex
-	deadline time.Time // guarded by mu: until when it is believed
+	deadline time.Time // guarded by mu: until when it is trusted
 	renewAt  time.Time // guarded by mu: when the next renewal is due
-	renewals int       // guarded by mu: under way
-	failure  error     // guarded by mu: of the last renewal
-	timer    Timer     // guarded by mu: the next thing due
+	failure  error     // guarded by mu: of the latest renewal, if it has not succeeded
+	timer    Timer     // guarded by mu: calls tick when the next action is due
 
-	unlocking bool          // guarded by mu: an Unlock is under way
-	turn      chan struct{} // guarded by mu: closed when it is done; nil if nobody waits for that
-	settled   bool          // guarded by mu: Redis has answered to an Unlock
-	verdict   error         // guarded by mu: what it said
+	unlocking chan struct{} // holds a value while an Unlock is under way, which owns what follows
+	sent      bool          // a release may have reached Redis without its reply coming back
+	released  bool          // Redis has replied to a release
+	verdict   error         // what it said
 }
 
-// margin is by how much a lease ends earlier here than in Redis: for clocks that run at a different speed, for Redis's
-// rounding to milliseconds, and for the time between the end and the holder's noticing.
-func margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+// safetyMargin is the part of TTL that is not relied on: for clocks that run at a different speed, for Redis's rounding
+// to milliseconds, and for the time between the end of the lease and its holder's noticing.
+func safetyMargin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// believed is until when a lease can be relied on that was given at some moment after sent.
-func believed(sent time.Time, given, ttl time.Duration) time.Time {
-	return sent.Add(given - margin(ttl))
+// trustedUntil is how long a lease can be relied on that was given after sent.
+func trustedUntil(sent time.Time, given, ttl time.Duration) time.Time {
+	return sent.Add(given - safetyMargin(ttl))
 }
+
+// errNoReply is the failure of a renewal that is under way.
+var errNoReply = errors.New("no answer to a renewal")
 
 // lost is an ErrLost with its reason.
-func lost(why error) error { return fmt.Errorf("%w: %w", ErrLost, why) }
+func lost(reason error) error { return fmt.Errorf("%w: %w", ErrLost, reason) }
 
-// newLease begins a lease that was given at some moment after sent. If it is over already it returns ErrExpired.
-func newLease(l lock, t *lua.Leaving, fence uint64, sent time.Time, given time.Duration) (*Lease, error) {
+// newLease begins a lease that was given after sent. The error is ErrExpired if it has ended already, or ErrClosed.
+func newLease(
+	l *lock, t token.Token, weight int, fence uint64, sent time.Time, given time.Duration,
+) (*Lease, error) {
 	now := l.client.clock.Now()
-	lease := &Lease{lock: l, token: t, fence: fence, began: now, deadline: believed(sent, given, l.ttl)}
+	lease := &Lease{
+		lock: l, token: t, weight: weight, fence: fence, began: now, deadline: trustedUntil(sent, given, l.ttl),
+		unlocking: make(chan struct{}, 1),
+	}
 	if !now.Before(lease.deadline) {
 		return nil, lost(ErrExpired)
 	}
@@ -62,30 +74,37 @@ func newLease(l lock, t *lua.Leaving, fence uint64, sent time.Time, given time.D
 	if err := l.client.keep(lease); err != nil {
 		return nil, err
 	}
-	lease.schedule(now)
+	lease.planRenewal(now)
+	lease.setTimer(now)
 	return lease, nil
 }
 
 // Name returns the lock's name.
-func (l *Lease) Name() string { return l.name }
+func (l *Lease) Name() string { return l.lock.name }
 
 // Token returns the acquisition's token: with it, another process can Resume the lease.
-func (l *Lease) Token() token.Token { return l.token.Token }
+func (l *Lease) Token() token.Token { return l.token }
 
-// Fence returns the number of this grant, greater than that of every earlier grant of this lock, and below 2^53. A
+// Fence returns the number of this grant. It is greater than that of every earlier grant of this lock, and below 2^53. A
 // resource that remembers the highest fence it has seen and refuses lower ones is safe even from a holder that does
-// not know yet that its lease is over; if it is to be read before it is written, it must be shown the fence before that.
-func (l *Lease) Fence() uint64 { return l.fence }
+// not know yet that its lease has ended. If the resource is to be read before it is written, show it the fence before
+// the read.
+func (l *Lease) Fence() uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.fence
+}
 
-// Deadline returns until when the lease is believed in, unless it is renewed: somewhat earlier than it ends in Redis.
+// Deadline returns until when the lease is trusted, unless it is renewed: somewhat earlier than it ends in Redis.
 func (l *Lease) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
 }
 
-// Done returns a channel that is closed when the lease ends. It looks at the clock, so that a process that was paused
-// finds its lease over at once.
+// Done returns a channel that is closed when the lease ends. It looks at the clock, so a process that was paused finds
+// its lease ended at once.
 func (l *Lease) Done() <-chan struct{} {
 	l.expire()
 	return l.life.Done()
@@ -97,7 +116,7 @@ func (l *Lease) Err() error {
 	return context.Cause(l.life)
 }
 
-// Context returns a copy of parent that ends when the lease does; context.Cause tells why. Its deadline and its values
+// Context returns a copy of parent that ends when the lease does; context.Cause returns why. Its deadline and its values
 // are parent's, and LeaseFromContext finds the lease in it. The caller must call cancel when it is done with it.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, leaseKey{}, l))
@@ -113,33 +132,186 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 
 type leaseKey struct{}
 
-// LeaseFromContext returns the lease under which a ctx is, such as that of Do's f: for its fence, or its token. Of
-// several, one Do within another, it is the innermost. It is nil if there is none.
+// LeaseFromContext returns the lease that a ctx belongs to, such as that of Do's f: for its fence, or its token. Of
+// several, one Do within another, it is the innermost. Outside a lock it is nil, and its Fence is 0, which a resource that
+// checks fences refuses.
 func LeaseFromContext(ctx context.Context) *Lease {
 	l, _ := ctx.Value(leaseKey{}).(*Lease)
 	return l
 }
 
-// expire ends the lease if its deadline has passed, without waiting for the timer.
-func (l *Lease) expire() {
+// Renew extends the lease to its TTL from now, for example before a step that matters. Nil means that the lock is held
+// until the new Deadline. ErrLost and ErrUnlocked mean that it is not held. After any other error, for which Redis could
+// not be asked, the lease lasts until its Deadline as before. ctx bounds Renew, and so does the lease.
+func (l *Lease) Renew(ctx context.Context) error {
+	return l.lock.wrap("renew", l.renewNow(ctx))
+}
+
+func (l *Lease) renewNow(ctx context.Context) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	ctx, end, err := l.lock.client.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	bounded, cancel := l.lock.client.withTimeout(ctx, l.left())
+	defer cancel()
+	err = orEnded(ctx, l.renew(bounded))
+	if cause := l.Err(); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// left is for how long the lease is trusted.
+func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.client.clock.Now()) }
+
+// renew sends one renewal. A reply that comes after Unlock changes nothing: the script compares the token, so no renewal
+// extends a lock that was released.
+func (l *Lease) renew(ctx context.Context) error {
+	sent := l.lock.client.clock.Now()
+	_, held, err := l.lock.redis.Renew(ctx, l.token, l.lock.ttl, l.fence)
+	switch {
+	case err != nil:
+		l.renewalFailed(err)
+	case !held:
+		err = lost(ErrTaken)
+		l.lose(ErrTaken)
+	default:
+		l.extend(sent)
+	}
+	if l.life.Err() == nil || held {
+		call(l.lock.client.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
+	}
+	return err
+}
+
+func (l *Lease) renewalFailed(err error) {
 	l.mu.Lock()
-	over := !l.client.clock.Now().Before(l.deadline)
-	why := l.expiry()
+	over := l.life.Err() != nil
+	l.failure = err
 	l.mu.Unlock()
-	if over {
-		l.lose(why)
+	if !over {
+		l.lock.client.log.Warn("renewal failed; another follows until the lease ends",
+			"lock", l.lock.name, "token", l.token, "err", err)
 	}
 }
 
-// expiry is the reason for which a lease ends at its deadline. The caller holds mu.
-func (l *Lease) expiry() error {
+// extend trusts the lease for a TTL from when the renewal was sent.
+func (l *Lease) extend(sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	until := trustedUntil(sent, l.lock.ttl, l.lock.ttl)
+	if l.life.Err() != nil || !until.After(l.deadline) {
+		return
+	}
+	l.deadline, l.failure = until, nil
+	now := l.lock.client.clock.Now()
+	l.planRenewal(now)
+	l.setTimer(now)
+}
+
+// action is what is due of a lease.
+type action int
+
+const (
+	nothing action = iota
+	renewal
+	expiry
+)
+
+// due returns what is due of a lease now, and if that is nothing, when something will be.
+func due(now, renewAt, deadline time.Time) (action, time.Time) {
 	switch {
-	case l.failure != nil:
-		return fmt.Errorf("%w: %w", ErrUnreachable, l.failure)
-	case l.renewals > 0:
-		return fmt.Errorf("%w: no answer to a renewal", ErrUnreachable)
+	case !now.Before(deadline):
+		return expiry, now
+	case !now.Before(renewAt):
+		return renewal, now
+	case renewAt.Before(deadline):
+		return nothing, renewAt
 	default:
-		return ErrExpired
+		return nothing, deadline
+	}
+}
+
+// nextRenewal is when a lease is renewed next: when a third of what is left of it has passed, so that two renewals may
+// fail.
+func nextRenewal(now, deadline time.Time, ttl time.Duration) time.Time {
+	return now.Add(max(deadline.Sub(now)/3, ttl/30))
+}
+
+// planRenewal sets when the next renewal is due, should the one that is sent now fail. The caller holds mu.
+func (l *Lease) planRenewal(now time.Time) {
+	l.renewAt = l.deadline
+	if !l.lock.client.cfg.NoRenewal {
+		l.renewAt = nextRenewal(now, l.deadline, l.lock.ttl)
+	}
+}
+
+// setTimer has tick called when something is due. The caller holds mu.
+func (l *Lease) setTimer(now time.Time) {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	_, at := due(now, l.renewAt, l.deadline)
+	l.timer = l.lock.client.clock.AfterFunc(at.Sub(now), l.tick)
+}
+
+// tick does what is due.
+func (l *Lease) tick() {
+	if l.lock.client.enter() != nil {
+		return
+	}
+	defer l.lock.client.tasks.Done()
+	l.mu.Lock()
+	if l.life.Err() != nil {
+		l.mu.Unlock()
+		return
+	}
+	now := l.lock.client.clock.Now()
+	what, _ := due(now, l.renewAt, l.deadline)
+	if what == renewal {
+		l.planRenewal(now)
+		if l.failure == nil {
+			l.failure = errNoReply
+		}
+	}
+	if what != expiry {
+		l.setTimer(now)
+	}
+	l.mu.Unlock()
+	switch what {
+	case renewal:
+		_ = l.renew(l.life) // the next one follows, or the deadline
+	case expiry:
+		l.expire()
+	case nothing:
+	}
+}
+
+// expire ends the lease if its deadline has passed, without waiting for the timer.
+func (l *Lease) expire() {
+	l.mu.Lock()
+	what, _ := due(l.lock.client.clock.Now(), l.renewAt, l.deadline)
+	reason := error(ErrExpired)
+	if l.failure != nil {
+		reason = fmt.Errorf("%w: %w", ErrUnreachable, l.failure)
+	}
+	l.mu.Unlock()
+	if what == expiry {
+		l.lose(reason)
+	}
+}
+
+// lose ends the lease without its holder's doing.
+func (l *Lease) lose(reason error) {
+	if cause := lost(reason); l.finish(cause) {
+		l.reportLoss(cause)
 	}
 }
 
@@ -153,22 +325,84 @@ func (l *Lease) finish(cause error) bool {
 	l.end(cause)
 	l.timer.Stop()
 	l.mu.Unlock()
-	l.client.drop(l)
+	l.lock.client.drop(l)
 	return true
 }
 
-// lose ends the lease because of why.
-func (l *Lease) lose(why error) {
-	cause := lost(why)
-	if l.finish(cause) {
-		l.reportLoss(cause)
-	}
-}
-
 func (l *Lease) reportLoss(cause error) {
-	held := l.client.clock.Now().Sub(l.began)
-	l.client.log.Warn("lock lost", "lock", l.name, "token", l.Token(), "fence", l.fence, "held", held, "err", cause)
-	call(l.client.trace.Lost, LostInfo{Event: l.event(), Fence: l.fence, Held: held, Err: cause})
+	c := l.lock.client
+	held := c.clock.Now().Sub(l.began)
+	c.log.Warn("lock lost", "lock", l.lock.name, "token", l.token, "fence", l.fence, "held", held, "err", cause)
+	call(c.trace.Lost, LostInfo{Event: l.event(), Fence: l.fence, Held: held, Err: cause})
 }
 
-func (l *Lease) event() Event { return l.lock.event(l.Token()) }
+func (l *Lease) event() Event { return l.lock.event(l.token, l.weight) }
+
+// Unlock ends the lease and releases the lock, which hands it to the first waiter. The lease ends for its holder when
+// Unlock is called.
+//
+// Nil means that the lock is released; also that it was before, by an earlier call or by one whose reply was lost.
+// ErrLost means that this lease held it no longer; a later holder keeps it. ErrClosed means that the Client was closed
+// before: the lock stays held until its TTL ends. After any other error, for which Redis could not be asked, the lock
+// may stay held, for no longer than its TTL, and Unlock can be called again.
+//
+// ctx carries values only: Unlock works after ctx has ended. If Redis cannot be reached, or cannot release the lock now,
+// Unlock tries until the lease would have ended.
+func (l *Lease) Unlock(ctx context.Context) error {
+	return l.lock.wrap("unlock", l.unlock(ctx))
+}
+
+func (l *Lease) unlock(ctx context.Context) error {
+	ctx, end, err := l.lock.client.begin(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	defer end()
+	l.expire()
+	if !l.finish(ErrUnlocked) {
+		if cause := context.Cause(l.life); cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps
+			return cause
+		}
+	}
+	l.unlocking <- struct{}{} // an earlier Unlock is bounded
+	defer func() { <-l.unlocking }()
+	if !l.released {
+		if err := l.release(ctx); err != nil {
+			return orEnded(ctx, err)
+		}
+	}
+	return l.verdict
+}
+
+// release sends the release until Redis replies, or the lease would have ended. It sets released and verdict if that
+// settles it.
+func (l *Lease) release(ctx context.Context) error {
+	c := l.lock.client
+	if l.left() <= 0 {
+		return lost(ErrExpired)
+	}
+	ctx, cancel := c.withTimeout(ctx, l.left())
+	defer cancel()
+	var h lua.Handoff
+	err := c.retry(ctx, func() (err error) {
+		if l.ambiguous {
+			h, err = l.lock.redis.Leave(ctx, l.token, l.lock.ttl, l.lock.tombstoneTTL(true))
+		} else {
+			h, err = l.lock.redis.Release(ctx, l.token, l.lock.ttl)
+		}
+		l.sent = l.sent || h.Ambiguous
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.released = true
+	c.handoff(l.lock, h)
+	if !h.Released && !l.sent {
+		l.verdict = lost(ErrTaken)
+		l.reportLoss(l.verdict)
+		return nil
+	}
+	call(c.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: c.clock.Now().Sub(l.began)})
+	return nil
+}

@@ -5,23 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
-
-// lock is the engine's view of a lock: what it is called, where it lives, and with which settings it is used.
-type lock struct {
-	client     *Client
-	kind       string
-	name       string
-	redis      lua.Lock
-	weight     int // permits that are asked for; of no meaning for a mutex
-	ttl        time.Duration
-	maxWaiters int
-	fault      error // of its settings, reported before anything is sent
-}
 
 // The kinds of locks.
 const (
@@ -30,113 +16,180 @@ const (
 	rwMutex   = "rwmutex"
 )
 
-func (c *Client) lock(kind, name string, redis lua.Lock) lock {
-	return lock{
-		client: c, kind: kind, name: name, redis: redis, weight: 1,
-		ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, fault: checkName(name),
+// lock is a lock as one client uses it: its name, its keys in Redis, its settings. It is immutable. Mutex, Semaphore and
+// RWMutex point to one; in their zero values it is nil.
+type lock struct {
+	client     *Client
+	kind       string
+	name       string
+	redis      lua.Lock
+	ttl        time.Duration
+	waiterTTL  time.Duration
+	maxWaiters int
+	invalid    error // what is wrong with the settings; returned before anything is sent
+}
+
+func (c *Client) lock(kind, name string, redis lua.Lock, invalid error) *lock {
+	return &lock{
+		client: c, kind: kind, name: name, redis: redis, ttl: c.cfg.TTL, waiterTTL: c.cfg.WaiterTTL,
+		maxWaiters: c.cfg.MaxWaiters, invalid: errors.Join(checkName(name), invalid),
 	}
 }
 
-func (l *lock) setTTL(d time.Duration) {
-	l.ttl = d
-	l.blame(checkTTL("TTL", d))
+// with returns a copy with another setting. err is what is wrong with it.
+func (l *lock) with(err error, set func(*lock)) *lock {
+	if l == nil {
+		return nil
+	}
+	changed := *l
+	changed.invalid = errors.Join(l.invalid, err)
+	set(&changed)
+	return &changed
 }
 
-func (l *lock) setMaxWaiters(n int) {
-	l.maxWaiters = n
-	l.blame(checkMaxWaiters(n))
+func (l *lock) withTTL(d time.Duration) *lock {
+	return l.with(checkTTL("TTL", d), func(l *lock) { l.ttl = d })
 }
 
-func (l *lock) blame(fault error) { l.fault = errors.Join(l.fault, fault) }
-
-func (l lock) event(t token.Token) Event {
-	return Event{Name: l.name, Kind: l.kind, Weight: l.weight, Token: t}
+func (l *lock) withMaxWaiters(n int) *lock {
+	return l.with(checkMaxWaiters(n), func(l *lock) { l.maxWaiters = n })
 }
 
-// check tells why nothing should be sent.
-func (l *lock) check(ctx context.Context) error {
-	switch {
-	case l.client == nil:
-		return &FieldError{"lock", "the zero value is none; the methods of Client return one"}
-	case l.fault != nil:
-		return l.fault
-	case ctx.Err() != nil:
+// check returns why nothing is to be sent. input is what is wrong with the arguments of the method.
+func (l *lock) check(ctx context.Context, input error) error {
+	if l == nil {
+		return &FieldError{"lock", "must be made by a Client; the zero value is none"}
+	}
+	if err := errors.Join(l.invalid, input); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
 		return ended(ctx)
 	}
 	return nil
 }
 
-// wrap puts the operation and the name around an error.
-func (l lock) wrap(op string, err error) error {
+// wrap adds the operation and the lock's name to an error.
+func (l *lock) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Op: op, Name: l.name, Err: err}
+	name := ""
+	if l != nil {
+		name = l.name
+	}
+	return &Error{Op: op, Name: name, Err: err}
 }
 
-// request is one call to Redis that ctx bounds and that needs no undoing: inspect, force-release, resume.
-func request[T any](ctx context.Context, l lock, op string, send func(context.Context, lua.Lock) (T, error)) (T, error) {
-	var none T
-	if err := l.check(ctx); err != nil {
-		return none, l.wrap(op, err)
-	}
-	if err := l.client.enter(); err != nil {
-		return none, l.wrap(op, err)
-	}
-	defer l.client.tasks.Done()
-	r := await(ctx, l.client, 0, func(ctx context.Context, rdb redis.Scripter) (T, error) {
-		return send(ctx, l.redis.Via(rdb))
-	}, func() {})
-	return r.value, l.wrap(op, r.err)
+func (l *lock) event(t token.Token, weight int) Event {
+	return Event{Name: l.name, Kind: l.kind, Weight: weight, Token: t}
 }
 
-func (l lock) forceRelease(ctx context.Context) (bool, error) {
-	var before *lua.Snapshot // when it was asked first: an answer may get lost, and then it is asked again
-	taken, err := request(ctx, l, "force-release", func(ctx context.Context, redis lua.Lock) (taken bool, err error) {
-		if before != nil {
-			taken = before.Used > 0
-		} else {
-			now, err := redis.Inspect(ctx, 0)
-			if err != nil {
-				return false, err
-			}
-			before = &now
+// acquire waits for the lock, or only tries.
+func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, input error) (*Lease, error) {
+	return request(ctx, l, op, input, func(ctx context.Context) (*Lease, error) {
+		t, err := token.New(l.client.cfg.Name)
+		if err != nil {
+			return nil, err
 		}
-		for h := (lua.Handover{Released: true, More: true}); h.Released && h.More; taken = taken || h.Released {
-			if h, err = redis.ForceRelease(ctx, l.ttl, before.Fence); err != nil {
-				return taken, err
-			}
-			l.client.settle(l, h)
-		}
-		return taken, nil
+		w := newWaiter(l, t, weight, try)
+		defer w.close()
+		return w.run(ctx)
 	})
-	if taken {
-		l.client.log.InfoContext(ctx, "lock released by force", "lock", l.name)
-	}
-	return taken, err
 }
 
-func (l lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
+// do runs f under a lease. A loss of the lock stands in the result once.
+func (l *lock) do(ctx context.Context, op string, weight int, input error, f func(context.Context) error) (err error) {
+	lease, err := l.acquire(ctx, op, weight, false, input)
+	if err != nil {
+		return err
+	}
+	inner, cancel := lease.Context(ctx)
+	defer func() { // also when f panics
+		cancel()
+		lost := lease.unlock(ctx)
+		switch {
+		case lost == nil:
+		case errors.Is(err, lost):
+			err = l.wrap(op, err)
+		default:
+			err = errors.Join(err, l.wrap(op, lost))
+		}
+	}()
+	if err := lease.Err(); err != nil {
+		return err
+	}
+	return f(inner)
+}
+
+// request runs an operation, unless its input is bad. Its ctx ends with the caller's, or when the client is closed.
+func request[T any](ctx context.Context, l *lock, op string, input error, run func(context.Context) (T, error)) (T, error) {
+	var none T
+	if err := l.check(ctx, input); err != nil {
+		return none, l.wrap(op, err)
+	}
+	ctx, end, err := l.client.begin(ctx)
+	if err != nil {
+		return none, l.wrap(op, err)
+	}
+	defer end()
+	v, err := run(ctx)
+	return v, l.wrap(op, orEnded(ctx, err))
+}
+
+func (l *lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
+	var input error
 	if t.IsZero() {
-		l.blame(&FieldError{"token", "must not be the zero Token"})
+		input = &FieldError{"token", "must not be the zero Token"}
 	}
-	if err := l.check(ctx); err != nil {
-		return nil, l.wrap("resume", err)
-	}
-	if l.kind != mutex {
-		l.weight = 0
-	}
-	sent := l.client.clock.Now()
-	fence, err := request(ctx, l, "resume", func(ctx context.Context, redis lua.Lock) (uint64, error) {
-		fence, ok, err := redis.Renew(ctx, t, l.ttl, 0)
+	return request(ctx, l, "resume", input, func(ctx context.Context) (*Lease, error) {
+		sent := l.client.clock.Now()
+		fence, ok, err := l.redis.Renew(ctx, t, l.ttl, 0)
 		if err == nil && !ok {
 			err = lost(ErrTaken)
 		}
-		return fence, err
+		if err != nil {
+			return nil, err
+		}
+		weight := 0 // not known
+		if l.kind == mutex {
+			weight = 1
+		}
+		return newLease(l, t, weight, fence, sent, l.ttl)
 	})
-	if err != nil {
-		return nil, err
-	}
-	lease, err := newLease(l, &lua.Leaving{Token: t}, fence, sent, l.ttl)
-	return lease, l.wrap("resume", err)
+}
+
+func (l *lock) inspect(ctx context.Context) (State, error) {
+	return request(ctx, l, "inspect", nil, func(ctx context.Context) (State, error) {
+		snapshot, err := l.redis.Inspect(ctx, MaxInspected)
+		if err != nil {
+			return State{}, err
+		}
+		return l.state(snapshot), nil
+	})
+}
+
+// forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock has
+// another holder when the request is sent again.
+func (l *lock) forceRelease(ctx context.Context) (bool, error) {
+	return request(ctx, l, "force-release", nil, func(ctx context.Context) (bool, error) {
+		before, err := l.redis.Inspect(ctx, 0)
+		if err != nil {
+			return false, err
+		}
+		taken := false
+		for more := true; more; {
+			h, err := l.redis.ForceRelease(ctx, l.ttl, before.Fence)
+			if err != nil {
+				return taken, err
+			}
+			taken = taken || h.Released || h.Ambiguous && before.Used > 0
+			more = h.Released && h.More
+			l.client.handoff(l, h)
+		}
+		if taken {
+			l.client.log.InfoContext(ctx, "lock released by force", "lock", l.name)
+		}
+		return taken, nil
+	})
 }

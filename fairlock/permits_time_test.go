@@ -82,7 +82,7 @@ func TestTheNextBeatFindsAllWhoWereAdmittedUnheard(t *testing.T) {
 		defer rdb.Close()
 		var missed atomic.Int32
 		c, err := fairlock.New(deaf{rdb}, fairlock.Config{WaiterTTL: patience, Trace: &fairlock.Trace{
-			WakeLost: func(fairlock.Event) { missed.Add(1) },
+			NotificationLost: func(fairlock.Event) { missed.Add(1) },
 		}})
 		require.NoError(t, err)
 		defer c.Close()

@@ -8,83 +8,72 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// RWMutex is a lock that either one writer holds or any number of readers. All wait in one queue: readers that stand
-// together get in together, no reader passes a writer that came before it, and no writer a reader. It is a value
+// RWMutex is a lock that either one writer holds or any number of readers. All wait in one queue: adjacent readers are
+// granted the lock together, no reader passes a writer that came before it, and no writer passes a reader. It is a value
 // without state of its own: copies, and RWMutexes of the same name from other clients, are the same lock. It is safe
 // for concurrent use.
-type RWMutex struct{ lock }
+type RWMutex struct{ lock *lock }
 
 // RWMutex returns the read-write lock with that name, any 1 to MaxName bytes. It has nothing in common with a Mutex or
-// a Semaphore of that name. It does no I/O; a name out of its bounds is reported by the RWMutex's methods.
+// a Semaphore of that name. It does no I/O. The RWMutex's methods return an error for a name that is out of bounds.
 func (c *Client) RWMutex(name string) RWMutex {
-	return RWMutex{c.lock(rwMutex, name, lua.RWMutex(c.rdb, c.cfg.Namespace, name))}
+	return RWMutex{c.lock(rwMutex, name, lua.RWMutex(c.dispatch, c.cfg.Namespace, name), nil)}
 }
 
-// WithTTL returns the same lock whose leases last d. Bounds as Config.TTL; a fault is reported by the methods.
-func (m RWMutex) WithTTL(d time.Duration) RWMutex {
-	m.setTTL(d)
-	return m
-}
+// WithTTL returns the same lock, whose leases last d. The bounds are those of Config.TTL; methods of the returned value
+// return an error for a d that is out of bounds.
+func (m RWMutex) WithTTL(d time.Duration) RWMutex { return RWMutex{m.lock.withTTL(d)} }
 
-// WithMaxWaiters returns the same lock with another bound on its queue: a Lock or RLock by the returned value is
-// refused with ErrQueueFull if n others wait. 0 means any number.
-func (m RWMutex) WithMaxWaiters(n int) RWMutex {
-	m.setMaxWaiters(n)
-	return m
-}
+// WithMaxWaiters returns the same lock with another bound on its queue: Lock and RLock of the returned value return
+// ErrQueueFull if n others wait. 0 means any number.
+func (m RWMutex) WithMaxWaiters(n int) RWMutex { return RWMutex{m.lock.withMaxWaiters(n)} }
 
-// Lock waits in order until the lock is granted for writing, which means alone. All that is said of Mutex.Lock holds.
+// Lock waits in order until the lock is granted for writing, that is, without other holders. It is otherwise as
+// Mutex.Lock.
 func (m RWMutex) Lock(ctx context.Context) (*Lease, error) {
-	m.weight = lua.Everybody
-	return m.acquire(ctx, "lock", false)
+	return m.lock.acquire(ctx, "lock", lua.WriterWeight, false, nil)
 }
 
-// RLock waits in order until the lock is granted for reading, together with other readers. All that is said of
-// Mutex.Lock holds. Readers are not reentrant either: who reads and reads again while a writer waits waits for itself.
+// RLock waits in order until the lock is granted for reading, together with other readers. It is otherwise as
+// Mutex.Lock. Read locks are not reentrant: a second one deadlocks until ctx ends, if a writer has queued in between.
 func (m RWMutex) RLock(ctx context.Context) (*Lease, error) {
-	m.weight = 1
-	return m.acquire(ctx, "rlock", false)
+	return m.lock.acquire(ctx, "rlock", 1, false, nil)
 }
 
-// TryLock returns the lease for writing if nobody holds the lock and nobody waits for it, and ErrBusy otherwise. It
-// never overtakes a waiter and leaves no trace. ctx bounds it. Errors: as Lock.
+// TryLock returns the lease for writing if the lock is free and nobody waits for it, and ErrBusy otherwise. It never
+// overtakes a waiter, and leaves nothing behind. ctx bounds it. Errors: as Lock.
 func (m RWMutex) TryLock(ctx context.Context) (*Lease, error) {
-	m.weight = lua.Everybody
-	return m.acquire(ctx, "trylock", true)
+	return m.lock.acquire(ctx, "trylock", lua.WriterWeight, true, nil)
 }
 
 // TryRLock returns the lease for reading if no writer holds the lock and nobody waits for it, and ErrBusy otherwise.
-// It never overtakes a waiter and leaves no trace. ctx bounds it. Errors: as RLock.
+// It never overtakes a waiter, and leaves nothing behind. ctx bounds it. Errors: as RLock.
 func (m RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
-	m.weight = 1
-	return m.acquire(ctx, "tryrlock", true)
+	return m.lock.acquire(ctx, "tryrlock", 1, true, nil)
 }
 
 // Do runs f while it holds the lock for writing, as Mutex.Do does.
 func (m RWMutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
-	m.weight = lua.Everybody
-	return m.do(ctx, "lock", f)
+	return m.lock.do(ctx, "do", lua.WriterWeight, nil, f)
 }
 
 // RDo runs f while it holds the lock for reading, as Mutex.Do does.
 func (m RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) error {
-	m.weight = 1
-	return m.do(ctx, "rlock", f)
+	return m.lock.do(ctx, "rdo", 1, nil, f)
 }
 
-// Resume goes on with a lease that was begun elsewhere, for reading or writing, as Mutex.Resume does.
+// Resume continues a lease that was begun elsewhere, for reading or writing, as Mutex.Resume does.
 func (m RWMutex) Resume(ctx context.Context, t token.Token) (*Lease, error) {
-	return m.resume(ctx, t)
+	return m.lock.resume(ctx, t)
 }
 
-// Inspect tells who holds the lock and who waits, and which of them write, at one moment. It changes nothing. ctx
-// bounds it.
+// Inspect returns the holders and the waiters, and which of them write, at one moment. It changes nothing. ctx bounds it.
 func (m RWMutex) Inspect(ctx context.Context) (State, error) {
-	return m.inspect(ctx)
+	return m.lock.inspect(ctx)
 }
 
-// ForceRelease takes the lock from the writer or from all readers and hands it over to those who wait, as
+// ForceRelease takes the lock from the writer or from all readers and hands it to those that wait, as
 // Mutex.ForceRelease does.
 func (m RWMutex) ForceRelease(ctx context.Context) (bool, error) {
-	return m.forceRelease(ctx)
+	return m.lock.forceRelease(ctx)
 }

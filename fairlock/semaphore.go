@@ -13,83 +13,78 @@ import (
 const MaxPermits = 1 << 31
 
 // Semaphore bounds how much happens at once, over all processes: it has a number of permits, of which every holder
-// has one or more. Who waits is served in order: a waiter for three permits is not passed by one for a single permit
-// that would fit. It is a value without state of its own: copies, and Semaphores of the same name from other clients,
-// are the same. It is safe for concurrent use.
+// has one or more. Waiters are served in order: a waiter for one permit never passes one for three, even if its permit is
+// free. It is a value without state of its own: copies, and Semaphores of the same name from other clients, are the
+// same. It is safe for concurrent use.
 type Semaphore struct {
-	lock
+	lock    *lock
 	permits int
 }
 
 // Semaphore returns the semaphore with that name, any 1 to MaxName bytes, and so many permits, 1 to MaxPermits. It
-// has nothing in common with a Mutex or an RWMutex of that name. It does no I/O; input out of its bounds is reported
-// by the Semaphore's methods.
+// has nothing in common with a Mutex or an RWMutex of that name. It does no I/O. The Semaphore's methods return an error
+// for input that is out of bounds.
 //
-// The number of permits is fixed while anybody holds or waits: who comes with another one gets a *CapacityError. When
-// nobody is there, the next number holds.
+// The number of permits is fixed while anybody holds or waits: a request with another one gets a *CapacityError. After
+// that, the number of the next request holds.
 func (c *Client) Semaphore(name string, permits int) Semaphore {
-	l := c.lock(semaphore, name, lua.Semaphore(c.rdb, c.cfg.Namespace, name, permits))
+	var invalid error
 	if permits < 1 || int64(permits) > MaxPermits {
-		l.blame(&FieldError{"permits", fmt.Sprintf("%d, must be from 1 to %d", permits, int64(MaxPermits))})
+		invalid = &FieldError{"permits", fmt.Sprintf("%d, must be from 1 to %d", permits, int64(MaxPermits))}
 	}
-	return Semaphore{l, permits}
+	redis := lua.Semaphore(c.dispatch, c.cfg.Namespace, name, permits)
+	return Semaphore{c.lock(semaphore, name, redis, invalid), permits}
 }
 
-// WithTTL returns the same semaphore whose leases last d. Bounds as Config.TTL; a fault is reported by the methods.
-func (s Semaphore) WithTTL(d time.Duration) Semaphore {
-	s.setTTL(d)
-	return s
-}
+// WithTTL returns the same semaphore, whose leases last d. The bounds are those of Config.TTL; methods of the returned
+// value return an error for a d that is out of bounds.
+func (s Semaphore) WithTTL(d time.Duration) Semaphore { return Semaphore{s.lock.withTTL(d), s.permits} }
 
-// WithMaxWaiters returns the same semaphore with another bound on its queue: an Acquire by the returned value is refused
-// with ErrQueueFull if n others wait. 0 means any number.
+// WithMaxWaiters returns the same semaphore with another bound on its queue: Acquire of the returned value returns
+// ErrQueueFull if n others wait. 0 means any number.
 func (s Semaphore) WithMaxWaiters(n int) Semaphore {
-	s.setMaxWaiters(n)
-	return s
+	return Semaphore{s.lock.withMaxWaiters(n), s.permits}
 }
 
 // Acquire waits in order until n permits are granted, from 1 to as many as there are, and returns the lease on all of
-// them. They come and go together. All that is said of Mutex.Lock holds. Errors: as there, and *CapacityError.
+// them. They are granted and released together. It is otherwise as Mutex.Lock. Errors: as there, and *CapacityError.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
-	s.want(n)
-	return s.acquire(ctx, "acquire", false)
+	return s.lock.acquire(ctx, "acquire", n, false, s.check(n))
 }
 
 // TryAcquire returns the lease if n permits are free and nobody waits, and ErrBusy otherwise. It never overtakes a
-// waiter and leaves no trace. ctx bounds it. Errors: as Acquire.
+// waiter, and leaves nothing behind. ctx bounds it. Errors: as Acquire.
 func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
-	s.want(n)
-	return s.acquire(ctx, "tryacquire", true)
+	return s.lock.acquire(ctx, "tryacquire", n, true, s.check(n))
 }
 
 // Do runs f while it holds n permits, as Mutex.Do does with a lock.
 func (s Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	s.want(n)
-	return s.do(ctx, "acquire", f)
+	return s.lock.do(ctx, "do", n, s.check(n), f)
 }
 
-// Resume goes on with a lease that was begun elsewhere, as Mutex.Resume does. The number of permits does not matter to
-// it, nor to Inspect and ForceRelease.
+// Resume continues a lease that was begun elsewhere, as Mutex.Resume does. Resume, Inspect and ForceRelease do not
+// depend on the number of permits.
 func (s Semaphore) Resume(ctx context.Context, t token.Token) (*Lease, error) {
-	return s.resume(ctx, t)
+	return s.lock.resume(ctx, t)
 }
 
-// Inspect tells who holds how many permits and who waits for how many, at one moment. It changes nothing. ctx bounds
-// it.
+// Inspect returns the holders and the waiters with their numbers of permits, at one moment. It changes nothing. ctx
+// bounds it.
 func (s Semaphore) Inspect(ctx context.Context) (State, error) {
-	return s.inspect(ctx)
+	return s.lock.inspect(ctx)
 }
 
-// ForceRelease takes their permits from all who hold any and hands them over to those who wait, as Mutex.ForceRelease
-// does with a lock. (To take those of one holder: Resume the lease by its token, which Inspect tells, and Unlock it.)
+// ForceRelease takes the permits from all holders and hands them to those that wait, as Mutex.ForceRelease does with a
+// lock. (To take those of one holder, Resume its lease with the token that Inspect returns, and Unlock it.)
 func (s Semaphore) ForceRelease(ctx context.Context) (bool, error) {
-	return s.forceRelease(ctx)
+	return s.lock.forceRelease(ctx)
 }
 
-// want sets how many permits are asked for.
-func (s *Semaphore) want(n int) {
-	s.weight = n
+// check returns what is wrong with a requested number of permits.
+func (s Semaphore) check(n int) error {
 	if n < 1 || n > max(s.permits, 1) {
-		s.blame(&FieldError{"n", fmt.Sprintf("%d permits, must be from 1 to %d", n, s.permits)})
+		return &FieldError{"n", fmt.Sprintf("%d permits, must be from 1 to %d", n, s.permits)}
 	}
+	return nil
 }

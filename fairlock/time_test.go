@@ -23,14 +23,14 @@ const ttl = 10 * time.Second
 const margin = ttl/100 + 2*time.Millisecond
 
 type world struct {
-	granted   chan fairlock.GrantedInfo
-	queued    chan fairlock.QueuedInfo
-	listening chan fairlock.ListeningInfo
-	server    *miniredis.Miniredis
-	clock     *clock.Fake
-	client    *fairlock.Client
-	lost      []fairlock.LostInfo
-	tries     int
+	granted    chan fairlock.GrantedInfo
+	queued     chan fairlock.QueuedInfo
+	subscribed chan fairlock.SubscriptionInfo
+	server     *miniredis.Miniredis
+	clock      *clock.Fake
+	client     *fairlock.Client
+	lost       []fairlock.LostInfo
+	tries      int
 }
 
 func newWorld(t *testing.T, cfg fairlock.Config) *world {
@@ -40,13 +40,13 @@ func newWorld(t *testing.T, cfg fairlock.Config) *world {
 	cfg.TTL, cfg.Clock = ttl, w.clock
 	w.granted = make(chan fairlock.GrantedInfo, 1000)
 	w.queued = make(chan fairlock.QueuedInfo, 1000)
-	w.listening = make(chan fairlock.ListeningInfo, 1000)
+	w.subscribed = make(chan fairlock.SubscriptionInfo, 1000)
 	cfg.Trace = &fairlock.Trace{
-		Granted:   func(i fairlock.GrantedInfo) { w.granted <- i },
-		Queued:    func(i fairlock.QueuedInfo) { w.queued <- i },
-		Listening: func(i fairlock.ListeningInfo) { w.listening <- i },
-		Lost:      func(i fairlock.LostInfo) { w.lost = append(w.lost, i) },
-		Renewed:   func(fairlock.RenewedInfo) { w.tries++ },
+		Granted:      func(i fairlock.GrantedInfo) { w.granted <- i },
+		Queued:       func(i fairlock.QueuedInfo) { w.queued <- i },
+		Subscription: func(i fairlock.SubscriptionInfo) { w.subscribed <- i },
+		Lost:         func(i fairlock.LostInfo) { w.lost = append(w.lost, i) },
+		Renewed:      func(fairlock.RenewedInfo) { w.tries++ },
 	}
 	c, err := fairlock.New(rdb, cfg)
 	require.NoError(t, err)
@@ -193,10 +193,10 @@ func TestAHandoverIsUsedOnlyWhileTheReckoningAllowsIt(t *testing.T) {
 				return <-w.granted, <-leases
 			}
 			_, lease := contend(0) // the subscription comes up, which has every waiter look again
-			<-w.listening
+			<-w.subscribed
 			require.NoError(t, lease.Unlock(context.Background()))
 			grant, lease := contend(c.wait)
-			assert.Equal(t, c.handed, grant.Handed)
+			assert.Equal(t, c.handed, grant.Handoff)
 			want := w.clock.Now().Add(ttl - margin)
 			if c.handed { // from the question on, not from the message
 				want = start.Add(c.patience - c.wait - margin)

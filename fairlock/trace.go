@@ -6,38 +6,38 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Trace is a set of callbacks, each may be nil. They run in the goroutine in which the thing happens and delay it, so
+// Trace is a set of callbacks; each may be nil. They run in the goroutine in which the event occurs and delay it, so
 // they should be quick; they may be called from several goroutines at once. They must not call the Client's Close.
 type Trace struct {
-	// Queued: an acquisition has joined the queue. Again, if it was dropped and came back with its ticket.
+	// Queued is called when an acquisition joins the queue, and again if it was dropped and came back with its ticket.
 	Queued func(QueuedInfo)
-	// Granted: a lock is held from now on.
+	// Granted is called when a lease begins.
 	Granted func(GrantedInfo)
-	// Renewed: a lease was extended, or could not be (Err); then it is tried again until its deadline.
+	// Renewed is called after each renewal. If it failed (Err), another follows until the lease's deadline.
 	Renewed func(RenewedInfo)
-	// Lost: a lease is over that its holder did not end.
+	// Lost is called when a lease ends that its holder did not end.
 	Lost func(LostInfo)
-	// Released: a lock was given back.
+	// Released is called when a lock was released by Unlock.
 	Released func(ReleasedInfo)
-	// Left: a waiter has given up (its ctx ended, or an error). Err tells why.
+	// Left is called when a waiter leaves without the lock. Err says why.
 	Left func(LeftInfo)
-	// WakeLost: a beat found that a waiter had been granted the lock and had not heard of it.
-	WakeLost func(Event)
-	// Listening: the subscription for wake-ups came up (Err is nil) or broke.
-	Listening func(ListeningInfo)
+	// NotificationLost is called when a heartbeat finds that a waiter was granted the lock and was not notified.
+	NotificationLost func(Event)
+	// Subscription is called when the subscription for notifications came up (Err is nil) or broke.
+	Subscription func(SubscriptionInfo)
 }
 
-// Event is what every callback about one acquisition has.
+// Event is part of every callback about one acquisition.
 type Event struct {
 	Name string // the lock's
 	Kind string // "mutex", "semaphore" or "rwmutex"
-	// Weight is how many permits it is about: 1 of a mutex and for a reader, 1 << 30 for a writer; 0 if it is not known,
-	// because the lease was resumed.
+	// Weight is a number of permits: 1 for a mutex and for a reader, 1 << 30 for a writer; 0 if it is not known, because
+	// the lease was resumed.
 	Weight int
 	Token  token.Token
 }
 
-// QueuedInfo is about a waiter's place.
+// QueuedInfo is about a waiter in the queue.
 type QueuedInfo struct {
 	Event
 	Position int    // 1 is the head
@@ -47,16 +47,16 @@ type QueuedInfo struct {
 // GrantedInfo is about the beginning of a lease.
 type GrantedInfo struct {
 	Event
-	Fence  uint64
-	Ticket uint64        // of the waiter; 0 if it never queued
-	Wait   time.Duration // since Lock was called
-	Handed bool          // handed over by the previous holder and used without asking again
+	Fence   uint64
+	Ticket  uint64        // of the waiter; 0 if it was never queued
+	Wait    time.Duration // since Lock was called
+	Handoff bool          // a release handed the lock over, and the waiter needed no further request
 }
 
 // RenewedInfo is about one renewal.
 type RenewedInfo struct {
 	Event
-	Deadline time.Time // until when the lease is believed now
+	Deadline time.Time // until when the lease is trusted now
 	Err      error
 }
 
@@ -82,8 +82,8 @@ type LeftInfo struct {
 	Err  error
 }
 
-// ListeningInfo is about the subscription for wake-ups.
-type ListeningInfo struct{ Err error }
+// SubscriptionInfo is about the subscription for notifications.
+type SubscriptionInfo struct{ Err error }
 
 // call calls a callback if there is one.
 func call[T any](f func(T), info T) {

@@ -1,169 +1,381 @@
 package fairlock
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
-// waiter is one acquisition until its lease begins.
+// waiter is one acquisition, until its lease begins or it leaves:
+//
+//	           queued
+//	┌────────┐ ───────────────────────────────────▶ ┌─────────┐
+//	│ asking │                                      │ waiting │
+//	└────────┘ ◀─────────────────────────────────── └─────────┘
+//	  │    │     another request can help, or          │    │
+//	  │    │     a grant that cannot be trusted        │    │
+//	  │    │                                           │    │
+//	  │    └─ granted ─────▶ granted ◀── notified ─────┘    │
+//	  └────── error ───────▶  left   ◀── ctx ends ──────────┘
+//
+// Only the goroutine of run changes it. Other goroutines post events: the subscriber and releases of this client post
+// grants, localWaiters what a heartbeat found, timers that it is time to ask.
 type waiter struct {
-	lock
-	token  *lua.Leaving
+	client *Client
+	lock   *lock
+	local  *localWaiters
+	token  token.Token
+	weight int
+	try    bool
 	began  time.Time
-	line   *line
-	signal chan struct{}  // has room for one: something below has changed
-	sent   sync.WaitGroup // its questions under way
 
-	ticket lua.Ticket // of the goroutine that waits; 0 until it was queued
+	state     waiterState
+	lease     *Lease                   // of granted
+	err       error                    // of left
+	ambiguous bool                     // an acquire may reach Redis after its reply, or although there was none
+	abandoned *dispatch.AbandonedError // the acquire that was in flight when ctx ended
 
+	ticket  lua.Ticket // 0 until it was queued
+	dropped bool       // a heartbeat found that it is not queued any more
+	asked   time.Time  // when the latest acquire was sent
+	since   time.Time  // when the latest request was sent that found it queued
+	fence   uint64     // the lock's last fence at that time; a later grant has a higher one
+	holder  string     // token of a holder, in the latest reply
+	pause   backoff
+	timer   Timer // posts an event; may be nil
+
+	signal chan struct{} // holds one value while events is not empty
 	mu     sync.Mutex
-	over   bool       // guarded by mu: nobody waits any more
-	asking bool       // guarded by mu: a request is under way
-	out    bool       // guarded by mu: it was found to be out of the queue
-	since  time.Time  // guarded by mu: just before the last request that found it queued
-	floor  uint64     // guarded by mu: the last fence at that time; its own will be above it
-	handed *lua.Grant // guarded by mu: what it was told
-	ask    bool       // guarded by mu: it should ask
-	timer  Timer      // guarded by mu: when asking can help; may be nil
+	events []event // guarded by mu
 }
 
-// gate is where it waits for its turn to send. Who is in the queue does not stand behind those who only want to join:
-// it may be its turn.
-func (w *waiter) gate() gate {
+type waiterState int
+
+const (
+	asking  waiterState = iota // it sends acquire
+	waiting                    // it is queued, and waits for events
+	granted
+	left
+)
+
+// event is what another goroutine tells a waiter.
+type event struct {
+	kind  eventKind
+	grant lua.Grant     // notified
+	sent  time.Time     // when the heartbeat was sent that found it
+	fence uint64        // stillQueued: the lock's last fence
+	after time.Duration // askLater: after which another request can help
+}
+
+type eventKind int
+
+const (
+	notified         eventKind = iota // it was granted the lock
+	stillQueued                       // a heartbeat found it queued
+	notQueued                         // a heartbeat did not find it queued
+	holding                           // a heartbeat found that it was granted the lock before
+	notificationLost                  // and the notification did not come
+	askLater                          // another request can help after some time
+	askNow                            // another request can help
+)
+
+// grace is how long a Lock whose ctx has ended waits for Redis to remove the waiter; then it returns all the same.
+const grace = 25 * time.Millisecond
+
+// notificationDelay is how long after the reply to a heartbeat a notification may still arrive that was sent before it,
+// on another connection.
+const notificationDelay = 10 * time.Millisecond
+
+// newWaiter registers a waiter before its first request: its grant may arrive before the reply. The caller calls close.
+func newWaiter(l *lock, t token.Token, weight int, try bool) *waiter {
+	w := &waiter{
+		client: l.client, lock: l, token: t, weight: weight, try: try, began: l.client.clock.Now(),
+		signal: make(chan struct{}, 1),
+	}
+	l.client.join(w)
+	return w
+}
+
+func (w *waiter) close() {
+	w.stopTimer()
+	w.local.remove(w)
+	w.client.part(w)
+}
+
+func (w *waiter) run(ctx context.Context) (*Lease, error) {
+	for {
+		switch w.state {
+		case asking:
+			w.ask(ctx)
+		case waiting:
+			w.wait(ctx)
+		case granted:
+			return w.lease, nil
+		case left:
+			if !w.try {
+				held := w.client.clock.Now().Sub(w.began)
+				call(w.client.trace.Left, LeftInfo{Event: w.event(), Wait: held, Err: w.err})
+			}
+			w.leave()
+			return nil, w.err
+		}
+	}
+}
+
+func (w *waiter) event() Event { return w.lock.event(w.token, w.weight) }
+
+// ask sends acquire.
+func (w *waiter) ask(ctx context.Context) {
+	w.stopTimer()
+	subscriptions := w.client.subscriber.subscriptions()
+	request := lua.Request{
+		Token: w.token, TTL: w.lock.ttl, WaiterTTL: w.lock.waiterTTL, MaxWaiters: w.lock.maxWaiters, Ticket: w.ticket,
+		Try: w.try, Weight: w.weight,
+	}
 	if w.ticket != 0 {
-		return w.line.again
+		request.MaxWaiters = 0 // it was let in before
 	}
-	return w.line.first
-}
-
-// news takes what the waiter was told. A grant that is not above the fence at which it was last queued is an earlier
-// one, which it lost.
-func (w *waiter) news() (g *lua.Grant, since time.Time, ask bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	g, ask = w.handed, w.ask
-	w.handed, w.ask = nil, false
-	if g != nil && g.Fence <= w.floor {
-		g = nil
+	w.asked = w.client.clock.Now()
+	reply, err := w.lock.redis.Acquire(ctx, request)
+	w.ambiguous = w.ambiguous || reply.Ambiguous
+	if err != nil {
+		w.failed(ctx, err)
+		return
 	}
-	return g, w.since, ask
-}
-
-// hand tells it of a grant, which it may hear of before it hears that it was queued.
-func (w *waiter) hand(g lua.Grant) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.handed == nil || g.Fence > w.handed.Fence { // an earlier one may come late
-		w.handed = &g
+	w.pause = backoff{}
+	w.holder = reply.Holder
+	switch reply.Outcome {
+	case lua.Granted:
+		if reply.More {
+			w.client.serveQueue(w.lock)
+		}
+		w.grant(lua.Grant{Token: w.token, Fence: reply.Fence, Given: w.lock.ttl}, w.asked, false)
+	case lua.Queued:
+		w.queued(reply, subscriptions)
+	case lua.Busy:
+		if !reply.More { // else the lock may be free: the script dropped as many expired waiters as it may
+			w.quit(ErrBusy)
+		}
+	case lua.Full:
+		w.quit(ErrQueueFull)
+	case lua.CapacityDiffers:
+		w.quit(&CapacityError{Want: w.lock.redis.Capacity(), Have: reply.Capacity})
 	}
-	w.ring()
 }
 
-// poke tells it to ask.
-func (w *waiter) poke() {
+// failed is a request without a reply that helps.
+func (w *waiter) failed(ctx context.Context, err error) {
+	switch {
+	case ctx.Err() != nil:
+		errors.As(err, &w.abandoned)
+		w.quit(ended(ctx))
+	case w.ticket != 0 && lua.OriginOf(err) != lua.Verdict:
+		w.client.log.DebugContext(ctx, "waiter will ask again", "lock", w.lock.name, "token", w.token, "err", err)
+		w.state = waiting
+		w.postAfter(w.pause.next(), event{kind: askNow})
+	default:
+		w.quit(err)
+	}
+}
+
+// queued begins to wait. subscriptions is how often the subscription had come up before the request was sent.
+func (w *waiter) queued(reply lua.Reply, subscriptions uint64) {
+	again := w.ticket != 0 && !w.dropped
+	w.state, w.ticket = waiting, reply.Ticket
+	w.foundQueued(w.asked, reply.Fence)
+	if reply.RetryAfter >= 0 {
+		w.postAfter(reply.RetryAfter, event{kind: askNow})
+	}
+	if !again {
+		call(w.client.trace.Queued, QueuedInfo{Event: w.event(), Position: reply.Position, Ticket: uint64(w.ticket)})
+	}
+	w.local.add(w)
+	if w.client.subscriber.start() != subscriptions {
+		w.state = asking // a notification may have been sent before the subscription was up
+	}
+}
+
+func (w *waiter) foundQueued(sent time.Time, fence uint64) {
+	if sent.After(w.since) {
+		w.since = sent
+	}
+	w.fence = max(w.fence, fence)
+	w.dropped = false
+}
+
+// wait handles the events that are there, or that come first.
+func (w *waiter) wait(ctx context.Context) {
+	select {
+	case <-w.signal:
+	case <-ctx.Done():
+		w.quit(ended(ctx))
+		return
+	}
+	var grant lua.Grant // the latest
+	for _, e := range w.take() {
+		switch e.kind {
+		case notified:
+			if e.grant.Fence > grant.Fence {
+				grant = e.grant
+			}
+		case stillQueued:
+			w.foundQueued(e.sent, e.fence)
+		case notQueued:
+			if e.sent.After(w.asked) { // else its latest acquire has queued it again
+				w.dropped, w.state = true, asking
+			}
+		case holding:
+			if e.sent.After(w.asked) {
+				w.postAfter(notificationDelay, event{kind: notificationLost})
+			}
+		case notificationLost:
+			if grant.Fence <= w.fence {
+				w.notificationLost()
+				w.state = asking
+			}
+		case askLater:
+			w.postAfter(e.after, event{kind: askNow})
+		case askNow:
+			w.state = asking
+		}
+	}
+	if grant.Fence <= w.fence {
+		return // an earlier grant, which it has lost
+	}
+	w.state = asking
+	if !w.client.cfg.NoRenewal && w.suffices(grant) {
+		w.grant(grant, w.since, true)
+	}
+}
+
+// suffices reports whether a grant can be used at once. Redis granted it after it had found the waiter queued, so it
+// can be trusted from when that request was sent. Enough time must be left to renew the lease. Between two heartbeats
+// that is the case if WaiterTTL is over half of TTL, as by default.
+func (w *waiter) suffices(g lua.Grant) bool {
+	left := trustedUntil(w.since, g.Given, w.lock.ttl).Sub(w.client.clock.Now())
+	return left >= w.lock.ttl/6
+}
+
+func (w *waiter) notificationLost() {
+	c := w.client
+	c.log.Warn("notification lost; a heartbeat found the grant", "lock", w.lock.name, "token", w.token)
+	call(c.trace.NotificationLost, w.event())
+	c.subscriber.replace()
+}
+
+// grant begins the lease. If it has ended already, because this process was paused, the waiter asks again.
+func (w *waiter) grant(g lua.Grant, sent time.Time, handoff bool) {
+	lease, err := newLease(w.lock, w.token, w.weight, g.Fence, sent, g.Given)
+	if err != nil {
+		w.ambiguous = true // in Redis it holds the lock
+	}
+	switch {
+	case err == nil:
+		lease.ambiguous = w.ambiguous
+		w.state, w.lease = granted, lease
+		call(w.client.trace.Granted, GrantedInfo{
+			Event: w.event(), Fence: g.Fence, Ticket: uint64(w.ticket), Wait: lease.began.Sub(w.began), Handoff: handoff,
+		})
+	case errors.Is(err, ErrExpired) && !w.try:
+		w.state = asking
+	default:
+		w.quit(err)
+	}
+}
+
+// quit ends the acquisition because of err, and names a holder if that can be of interest.
+func (w *waiter) quit(err error) {
+	w.state, w.err = left, err
+	t, client := parse(w.holder)
+	if !t.IsZero() && (errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)) {
+		w.err = &HeldError{Holder: client, Err: err}
+	}
+}
+
+// leave has Redis remove the waiter, if it may know of it. It waits a moment for that, so that a caller who looks then
+// finds nothing.
+func (w *waiter) leave() {
+	if w.ticket == 0 && !w.ambiguous {
+		return
+	}
+	done := make(chan struct{})
+	w.client.background(func() {
+		defer close(done)
+		w.sendLeave()
+	})
+	over, cancel := w.client.withTimeout(context.Background(), grace)
+	defer cancel()
+	select {
+	case <-done:
+	case <-over.Done():
+	}
+}
+
+// sendLeave removes the waiter from the queue, and releases the lock if it was granted meanwhile. It tries for as long
+// as Redis could remember the waiter, or once if the client is closed. If Redis does not answer one waiter then, the
+// others skip their request.
+func (w *waiter) sendLeave() {
+	l, c := w.lock, w.client
+	ctx, cancel := c.withTimeout(c.leaves, max(l.ttl, l.waiterTTL))
+	defer cancel()
+	if w.abandoned != nil {
+		<-w.abandoned.Over // it must not arrive after the leave
+	}
+	err := c.retry(ctx, func() error {
+		h, err := l.redis.Leave(ctx, w.token, l.ttl, l.tombstoneTTL(w.ambiguous))
+		c.handoff(l, h)
+		return err
+	})
+	if err == nil {
+		return
+	}
+	c.log.Warn("waiter could not leave; its ticket expires", "lock", l.name, "token", w.token, "err", err)
+	if c.life.Err() != nil && lua.OriginOf(err) == lua.NoReply {
+		c.stopLeaves()
+	}
+}
+
+// tombstoneTTL is how long Redis refuses a token whose owner has left, so that a delayed request cannot acquire the lock
+// for nobody.
+func (l *lock) tombstoneTTL(ambiguous bool) time.Duration {
+	if !ambiguous {
+		return 0
+	}
+	return max(l.waiterTTL, time.Second)
+}
+
+// post tells the waiter of an event.
+func (w *waiter) post(e event) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ask = true
-	w.ring()
-}
-
-// ring wakes the waiter. The caller holds mu.
-func (w *waiter) ring() {
+	w.events = append(w.events, e)
+	w.mu.Unlock()
 	select {
 	case w.signal <- struct{}{}:
 	default:
 	}
 }
 
-// askAfter tells it to ask after d, in place of what was set before.
-func (w *waiter) askAfter(d time.Duration) { w.after(d, w.poke) }
+// postAfter posts an event after d, instead of the one that was to be posted before.
+func (w *waiter) postAfter(d time.Duration, e event) {
+	w.stopTimer()
+	w.timer = w.client.clock.AfterFunc(d, func() { w.post(e) })
+}
 
-// after calls f after d, unless it is over by then, in place of what was set before.
-func (w *waiter) after(d time.Duration, f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *waiter) stopTimer() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
-	if !w.over {
-		w.timer = w.client.clock.AfterFunc(d, f)
-	}
 }
 
-// confirm notes that a request sent at that time found it queued, and the last fence then. It reports whether it had
-// been out of the queue.
-func (w *waiter) confirm(sent time.Time, fence uint64) bool {
+func (w *waiter) take() []event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := w.out
-	w.out = false
-	if sent.After(w.since) {
-		w.since = sent
-	}
-	w.floor = max(w.floor, fence)
-	return out
-}
-
-// dropped notes that it is out of the queue, and has it ask for its place again.
-func (w *waiter) dropped() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.out, w.ask = true, true
-	w.ring()
-}
-
-func (w *waiter) setAsking(asking bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.asking = asking
-}
-
-// deaf reports whether it waits and has not heard of a grant.
-func (w *waiter) deaf() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return !w.over && !w.asking && w.handed == nil
-}
-
-func (w *waiter) event() Event { return w.lock.event(w.token.Token) }
-
-// join registers a waiter before its first request: it may be granted the lock before it hears that it is queued.
-func (c *Client) join(w *waiter) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return ErrClosed
-	}
-	c.tasks.Add(1)
-	key := w.redis.Key()
-	w.line = c.lines[key]
-	if w.line == nil {
-		w.line = &line{lock: w.lock, first: make(gate, w.crowd()), again: make(gate, w.crowd()), waiting: map[*waiter]struct{}{}}
-		c.lines[key] = w.line
-	}
-	w.line.users++
-	c.waiters[w.token.Token] = w
-	return nil
-}
-
-// part forgets a waiter.
-func (c *Client) part(w *waiter) {
-	w.mu.Lock()
-	w.over = true
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-	w.mu.Unlock()
-	if w.ticket != 0 {
-		w.line.remove(w)
-	}
-	c.mu.Lock()
-	delete(c.waiters, w.token.Token)
-	if w.line.users--; w.line.users == 0 {
-		delete(c.lines, w.redis.Key())
-	}
-	c.mu.Unlock()
-	c.tasks.Done()
+	events := w.events
+	w.events = nil
+	return events
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// Client is a fairlock.Client with its way to the server.
+// Client is a fairlock.Client with its link to the server.
 type Client struct {
 	*fairlock.Client
 
@@ -14,17 +14,17 @@ type Client struct {
 	Link  *Link
 }
 
-// Crash ends the client as a crash of its process does: without a goodbye. What it holds stays held and where it waits
-// its place is kept, until they expire. Its calls return ErrClosed and its leases end, so that no goroutine is left.
+// Crash ends the client as a crash of its process does: nothing is sent to Redis. Its locks stay held and its waiters
+// stay queued until they expire. Its calls return ErrClosed and its leases end, so that no goroutine is left.
 func (c *Client) Crash() {
 	c.Link.Cut()
 	_ = c.Close()
 }
 
-// hopeless breaks a link that does not work, so that nobody waits for it who leaves.
-func (l *Link) hopeless() {
+// cutIfFaulty cuts a link that hangs or delays, so that closing its client does not wait for it.
+func (l *Link) cutIfFaulty() {
 	l.set(func() {
-		if l.hung || l.there > 0 || l.back > 0 {
+		if l.hung || l.requestDelay > 0 || l.replyDelay > 0 {
 			l.cut = true
 			l.breakAll()
 		}

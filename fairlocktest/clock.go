@@ -11,15 +11,15 @@ import (
 	"github.com/fairlock/fairlock-go/internal/clock"
 )
 
-// Clock is a fairlock.Clock that stands still until Advance: the time of a server (NewServerWithClock), of its clients,
-// and of whoever else takes it. It is safe for concurrent use.
+// Clock is a fairlock.Clock that stands still until Advance. It is the clock of a server (NewServerWithClock), of its
+// clients, and of any code that is given it. It is safe for concurrent use.
 //
-// Only what goes by a Clock knows its time. A ctx with a deadline goes by the system's; WithTimeout is for that. Inside
-// a testing/synctest bubble it is not needed.
+// A ctx with a deadline uses the system's clock; use WithTimeout instead. Inside a testing/synctest bubble a Clock is
+// not needed.
 type Clock struct {
 	tb   testing.TB
 	fake *clock.Fake
-	rest *rest
+	idle *idleDetector
 
 	called atomic.Bool
 
@@ -27,27 +27,27 @@ type Clock struct {
 	servers []*Server  // guarded by mu
 }
 
-// NewClock returns a clock for one test. It stands at noon, UTC, of a day in 2026.
+// NewClock returns a clock for one test. It starts at 2026-01-01 12:00 UTC.
 func NewClock(tb testing.TB) *Clock {
 	tb.Helper()
-	return &Clock{tb: tb, fake: clock.NewFake(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)), rest: newRest()}
+	return &Clock{tb: tb, fake: clock.NewFake(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)), idle: newIdleDetector()}
 }
 
-// Now is where the clock stands.
+// Now returns the clock's time.
 func (c *Clock) Now() time.Time { return c.fake.Now() }
 
-// AfterFunc has Advance call f, in a goroutine of its own, once the clock has been moved by d; the next Advance, however
-// short, if d is not positive.
+// AfterFunc has Advance call f, in a goroutine of its own, once the clock has advanced by d. If d is not positive, the
+// next Advance calls f.
 func (c *Clock) AfterFunc(d time.Duration, f func()) fairlock.Timer { return c.fake.AfterFunc(d, f) }
 
-// Advance moves the clock by d. Whatever falls due on the way happens at its own moment, the earlier before the later,
-// and each time the clock stands until what was set off has come to rest (Wait). Advance(0) is for what is due now. What the
-// functions of AfterFunc have done happens before Advance returns; what other goroutines do must be synchronised, as ever.
-// It must not be called from such a function.
+// Advance advances the clock by d. Timers fire at their own times, in order. After each, the clock stands still until
+// every goroutine is idle again (see Wait). Advance(0) fires the timers that are due now. What functions of AfterFunc
+// do happens before Advance returns, in the sense of the memory model; what other goroutines do must be synchronised.
+// Advance must not be called from such a function.
 func (c *Clock) Advance(d time.Duration) {
 	c.tb.Helper()
 	if d < 0 {
-		c.tb.Fatalf("fairlocktest: a clock is not set back: %v", d)
+		c.tb.Fatalf("fairlocktest: a clock cannot be set back: %v", d)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,24 +63,24 @@ func (c *Clock) Advance(d time.Duration) {
 	}
 	for _, s := range c.servers {
 		s.tick()
-		s.touch() // something may have expired
+		s.touch() // leases or waiters may have expired
 	}
 	c.Wait()
 }
 
-// Wait returns when everything has come to rest: when every goroutine but the caller's waits for another one, for this
-// Clock, for the network or for the system's clock. (Goroutines of other tests do not count, as far as they can be told;
-// nor does what is in a system call for long.) It fails the test after 10 s without rest. It is to a Clock what
-// synctest.Wait is to a bubble.
+// Wait returns when every goroutine except the caller's is idle: when it waits for another goroutine, for this Clock,
+// for the network or for the system's clock. Goroutines of other tests do not count, as far as they can be identified,
+// and no goroutine that is in a system call for more than 50 ms does. Wait fails the test after 10 s. It is to a Clock
+// what synctest.Wait is to a bubble.
 func (c *Clock) Wait() {
 	c.tb.Helper()
-	if busy := c.rest.wait(restless); busy != "" {
-		c.tb.Fatalf("fairlocktest: no rest within %v; what goes on:\n%s", restless, busy)
+	if busy := c.idle.wait(idleTimeout); busy != "" {
+		c.tb.Fatalf("fairlocktest: not idle within %v; these goroutines run:\n%s", idleTimeout, busy)
 	}
 }
 
-// WithTimeout is context.WithTimeout by this Clock. The ctx does not tell its Deadline: whoever asked for it would compare
-// it with the system's time.
+// WithTimeout is context.WithTimeout by this Clock. The ctx has no Deadline, because code would compare it with the
+// system's time.
 func (c *Clock) WithTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	inner, cancel := context.WithCancelCause(parent)
 	t := &timed{Context: inner, done: make(chan struct{})}
@@ -93,8 +93,8 @@ func (c *Clock) WithTimeout(parent context.Context, d time.Duration) (context.Co
 	}
 }
 
-// timed is a ctx that ends by a Clock. Its Done is not that of the cancelCtx within, so that package context asks it,
-// and not that one, why its children end.
+// timed is a ctx that ends by a Clock. Its Done is not that of the inner cancelCtx, so that package context takes the
+// error of its children from it, not from the inner one.
 type timed struct {
 	context.Context
 
@@ -125,8 +125,8 @@ func (t *timed) AfterFunc(f func()) (stop func() bool) {
 	})
 }
 
-// untilDeadline is how long it is until a moment of the system's clock that somebody else has chosen. Rounded, because
-// it was a whole number of milliseconds when it was chosen.
+// untilDeadline returns how long it is until a deadline of the system's clock. It is rounded, because the caller has
+// computed the deadline from a whole number of milliseconds.
 func untilDeadline(t time.Time) time.Duration {
 	return time.Until(t).Round(time.Millisecond) //nolint:forbidigo // net.Conn's deadlines are the system's
 }

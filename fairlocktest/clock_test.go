@@ -18,12 +18,12 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-func TestAdvanceReturnsWhenEverythingHasComeToRest(t *testing.T) {
+func TestClock_AdvanceWaitsUntilIdle(t *testing.T) {
 	clock := fairlocktest.NewClock(t)
 	start := clock.Now()
 	var at []time.Duration
 	first, second := make(chan struct{}), make(chan struct{})
-	go func() { // two goroutines on, and a while of work each
+	go func() { // this one and the next one work for some milliseconds each
 		<-first
 		work()
 		close(second)
@@ -45,29 +45,29 @@ func TestAdvanceReturnsWhenEverythingHasComeToRest(t *testing.T) {
 	assert.False(t, stopped.Stop())
 
 	clock.Advance(time.Second)
-	assert.True(t, done.Load(), "it did not wait for what it set off")
+	assert.True(t, done.Load(), "Advance did not wait until all goroutines were idle")
 	clock.Advance(4 * time.Second)
 	assert.Equal(t, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}, at)
 	assert.Equal(t, start.Add(5*time.Second), clock.Now())
 }
 
-// work takes some milliseconds of a processor.
+// work uses a processor for some milliseconds.
 func work() {
 	for until := time.Now().Add(5 * time.Millisecond); time.Now().Before(until); {
 		continue
 	}
 }
 
-func TestAdvanceBearsOtherTestsAtWork(t *testing.T) {
+func TestClock_AdvanceWithParallelTests(t *testing.T) {
 	const clocks = 3
 	var done atomic.Int32
 	t.Run("busy", func(t *testing.T) {
 		t.Parallel()
 		var workers sync.WaitGroup
 		workers.Go(func() {
-			// For a while, in case the others cannot begin before (-parallel 1).
+			// Only for some time, in case the others begin after it (-parallel 1).
 			for began := time.Now(); done.Load() < clocks && time.Since(began) < 3*time.Second; {
-				runtime.Gosched() // the others' processor, too, may be this one
+				runtime.Gosched() // there may be only one processor
 			}
 		})
 		workers.Wait()
@@ -87,7 +87,7 @@ func TestAdvanceBearsOtherTestsAtWork(t *testing.T) {
 	}
 }
 
-func TestAContextEndsByTheClock(t *testing.T) {
+func TestClock_WithTimeout(t *testing.T) {
 	clock := fairlocktest.NewClock(t)
 	client := fairlocktest.NewServerWithClock(t, clock).Client(fairlock.Config{})
 	held := lock(t, client)
@@ -114,8 +114,8 @@ func TestAContextEndsByTheClock(t *testing.T) {
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 }
 
-// Everything about time that a client does over a link goes by the Clock, go-redis's timeouts included.
-func TestAHungRequestEndsByTheClock(t *testing.T) {
+// A client's timeouts go by the Clock, go-redis's included.
+func TestClock_HungRequestTimesOut(t *testing.T) {
 	clock := fairlocktest.NewClock(t)
 	server := fairlocktest.NewServerWithClock(t, clock)
 	client := server.Client(fairlock.Config{})
@@ -137,8 +137,8 @@ func TestAHungRequestEndsByTheClock(t *testing.T) {
 	require.Error(t, <-pinged)
 }
 
-// Nor do many of them wait for a connection by another time.
-func TestManyHungRequestsEndByTheClock(t *testing.T) {
+// No request waits for a connection by the system's clock.
+func TestClock_ManyHungRequestsTimeOut(t *testing.T) {
 	clock := fairlocktest.NewClock(t)
 	link := fairlocktest.NewServerWithClock(t, clock).Link()
 	rdb := link.Redis()
@@ -153,7 +153,7 @@ func TestManyHungRequestsEndByTheClock(t *testing.T) {
 	assert.Equal(t, many, n)
 }
 
-func TestAClocksServerForgetsByTheClock(t *testing.T) {
+func TestClock_KeysExpire(t *testing.T) {
 	clock := fairlocktest.NewClock(t)
 	server := fairlocktest.NewServerWithClock(t, clock)
 	rdb := server.Link().Redis()
@@ -185,21 +185,21 @@ func bothTimes(t *testing.T, test func(t *testing.T, server *fairlocktest.Server
 	})
 }
 
-func TestALocalClockDriftsStepsAndPauses(t *testing.T) {
+func TestLocalClock_DriftsStepsAndPauses(t *testing.T) {
 	bothTimes(t, func(t *testing.T, server *fairlocktest.Server, pass func(time.Duration)) {
 		local := server.LocalClock()
 		start := local.Now()
 		shows := func() time.Duration { return local.Now().Sub(start).Round(time.Microsecond) }
 		var mu sync.Mutex
 		var all []time.Duration
-		ring := func(d time.Duration) fairlock.Timer {
+		startTimer := func(d time.Duration) fairlock.Timer {
 			return local.AfterFunc(d, func() {
 				mu.Lock()
 				defer mu.Unlock()
 				all = append(all, shows())
 			})
 		}
-		rang := func() []time.Duration {
+		fired := func() []time.Duration {
 			mu.Lock()
 			defer mu.Unlock()
 			return slices.Clone(all)
@@ -207,46 +207,46 @@ func TestALocalClockDriftsStepsAndPauses(t *testing.T) {
 		pass(time.Second)
 		assert.Equal(t, time.Second, shows())
 
-		ring(time.Second)
+		startTimer(time.Second)
 		local.SetRate(0.5)
 		pass(2*time.Second - time.Millisecond)
-		assert.Empty(t, rang())
+		assert.Empty(t, fired())
 		pass(2 * time.Millisecond)
-		assert.Equal(t, []time.Duration{2 * time.Second}, rang())
+		assert.Equal(t, []time.Duration{2 * time.Second}, fired())
 		local.SetRate(0)
-		ring(time.Second)
+		startTimer(time.Second)
 		was := shows()
 		pass(time.Hour)
 		assert.Equal(t, was, shows())
 		local.Step(999 * time.Millisecond)
 		pass(0)
-		assert.Len(t, rang(), 1)
+		assert.Len(t, fired(), 1)
 		local.Step(time.Millisecond)
 		pass(0)
-		assert.Len(t, rang(), 2)
+		assert.Len(t, fired(), 2)
 
 		local.SetRate(1)
-		ring(time.Second)
-		stopped := ring(time.Second)
+		startTimer(time.Second)
+		stopped := startTimer(time.Second)
 		local.Pause()
 		was = shows()
 		pass(time.Minute)
 		assert.Equal(t, was+time.Minute, shows())
-		assert.Len(t, rang(), 2)
+		assert.Len(t, fired(), 2)
 		assert.True(t, stopped.Stop())
 		local.Resume()
 		pass(0)
-		assert.Len(t, rang(), 3)
+		assert.Len(t, fired(), 3)
 		assert.False(t, stopped.Stop())
 	})
 }
 
-// What a lease is worth under clocks that disagree: one in a hundred, docs/promises.md says.
-func TestASlowClockIsBorneUpToOneInAHundred(t *testing.T) {
+// docs/promises.md promises that a lease ends in time on a clock that is slow by 1 %.
+func TestLocalClock_SlowByOnePercent(t *testing.T) {
 	bothTimes(t, func(t *testing.T, server *fairlocktest.Server, pass func(time.Duration)) {
 		for _, c := range []struct {
-			rate float64
-			told bool // in time
+			rate   float64
+			inTime bool // Done closes before the lease ends in Redis
 		}{{0.991, true}, {0.97, false}} {
 			local := server.LocalClock()
 			client := server.Client(fairlock.Config{Name: fmt.Sprintf("rate-%v", c.rate), NoRenewal: true, Clock: local})
@@ -255,7 +255,7 @@ func TestASlowClockIsBorneUpToOneInAHundred(t *testing.T) {
 			for lease.Err() == nil {
 				pass(10 * time.Millisecond)
 			}
-			if c.told {
+			if c.inTime {
 				server.Mutex("x").AssertHeldBy(client.Name())
 				pass(time.Second)
 			}
@@ -264,7 +264,7 @@ func TestASlowClockIsBorneUpToOneInAHundred(t *testing.T) {
 	})
 }
 
-func TestAStoppedProcessFindsItsLeaseOver(t *testing.T) {
+func TestLocalClock_PausedProcessLosesLease(t *testing.T) {
 	bothTimes(t, func(t *testing.T, server *fairlocktest.Server, pass func(time.Duration)) {
 		local := server.LocalClock()
 		client := server.Client(fairlock.Config{Clock: local})
@@ -273,7 +273,7 @@ func TestAStoppedProcessFindsItsLeaseOver(t *testing.T) {
 		client.Link.Hang()
 		pass(2 * fairlock.DefaultTTL)
 		server.Mutex("x").AssertFree()
-		require.ErrorIs(t, lease.Err(), fairlock.ErrLost, "the clock tells, before any timer has rung")
+		require.ErrorIs(t, lease.Err(), fairlock.ErrLost, "no timer has fired yet")
 		client.Link.Mend()
 		local.Resume()
 		pass(time.Millisecond)
@@ -281,20 +281,20 @@ func TestAStoppedProcessFindsItsLeaseOver(t *testing.T) {
 	})
 }
 
-func TestTheServersClockSteps(t *testing.T) {
+func TestServer_StepClock(t *testing.T) {
 	bothTimes(t, func(t *testing.T, server *fairlocktest.Server, pass func(time.Duration)) {
 		x := server.Mutex("x")
 		client := server.Client(fairlock.Config{})
 		rdb := client.Redis
 		was := server.Now()
-		x.DieHolding("dead", 10*time.Second)
+		x.CrashHolding("crashed", 10*time.Second)
 		server.StepClock(-time.Hour)
 		assert.Equal(t, was.Add(-time.Hour).UnixMicro(), rdb.Time(t.Context()).Val().UnixMicro())
 		pass(time.Minute)
-		x.AssertHeldBy("dead")
+		x.AssertHeldBy("crashed")
 		assert.Equal(t, time.Hour-50*time.Second, x.State().Holder.TTL, "a key expires when Redis's clock says so")
 		server.StepClock(time.Hour - 51*time.Second)
-		x.AssertHeldBy("dead")
+		x.AssertHeldBy("crashed")
 		server.StepClock(time.Second)
 		x.AssertFree()
 
@@ -307,6 +307,6 @@ func TestTheServersClockSteps(t *testing.T) {
 		server.StepClock(time.Minute)
 		x.AssertFree()
 		pass(fairlock.DefaultTTL / 2)
-		require.ErrorIs(t, lease.Err(), fairlock.ErrTaken, "the next renewal tells")
+		require.ErrorIs(t, lease.Err(), fairlock.ErrTaken, "the next renewal finds out")
 	})
 }

@@ -10,29 +10,28 @@ import (
 	"time"
 )
 
-// conn is a client's end of a connection to the server in memory. What passes, when and whether is its Link's say.
-// Nothing in it blocks but Read; what is written is queued, so that a server is never held up by a client that does not
-// read.
+// conn is a client's end of a connection to the server in memory. Its Link decides what passes, and when. Only Read
+// blocks. Writes are queued, so that a client that does not read never blocks the server.
 type conn struct {
 	link *Link
 	peer net.Conn // the pipe to the server
 
 	// Guarded by the server's mu.
-	change     *sync.Cond // something below, or of the link, has changed
-	in, out    []parcel
+	change     *sync.Cond // a field below, or one of the link, has changed
+	in, out    []packet
 	deadline   time.Time // of Read, by the server's clock; zero if there is none
 	ended      bool      // the server has closed it: Read ends when everything is read
-	broken     bool      // both ends know that it is gone
+	broken     bool      // reads and writes fail at both ends
 	closed     bool      // by the client
-	subscribed bool      // what comes is published
-	begun      bool      // a request has been written, in part at least, and nothing read since
-	lose       bool      // the reply to it is lost
-	carrying   bool      // something is being taken to the server
-	answered   bool      // something came from there since
+	subscribed bool      // what arrives are notifications
+	begun      bool      // a request, or a part of one, has been written, and nothing was read since
+	lose       bool      // its reply is dropped
+	delivering bool      // data is being written to the server
+	answered   bool      // the server has written something since
 }
 
-// parcel is something on its way.
-type parcel struct {
+// packet is data in transit.
+type packet struct {
 	data []byte
 	due  time.Time // when it arrives, by the server's clock
 }
@@ -42,12 +41,12 @@ func newConn(l *Link, peer net.Conn) *conn {
 }
 
 func (c *conn) start() {
-	c.link.server.tasks.Go(c.carryOut)
-	c.link.server.tasks.Go(c.carryIn)
+	c.link.server.tasks.Go(c.deliverRequests)
+	c.link.server.tasks.Go(c.deliverReplies)
 }
 
-// carryOut takes to the server what the client has written. What was on its way when the client closed still arrives.
-func (c *conn) carryOut() {
+// deliverRequests writes the client's data to the server. Data in transit when the client closes still arrives.
+func (c *conn) deliverRequests() {
 	defer func() { _ = c.peer.Close() }()
 	s := c.link.server
 	for {
@@ -62,22 +61,22 @@ func (c *conn) carryOut() {
 		}
 		data := c.out[0].data
 		c.out = c.out[1:]
-		c.carrying, c.answered = true, false
+		c.delivering, c.answered = true, false
 		s.mu.Unlock()
 		s.tick()
 		_, err := c.peer.Write(data)
 		s.mu.Lock()
-		c.carrying = false
-		c.forget()
+		c.delivering = false
+		c.breakIfReplied()
 		s.mu.Unlock()
 		if err != nil {
-			return // carryIn notices, too
+			return // deliverReplies gets an error, too
 		}
 	}
 }
 
-// carryIn takes to the client what the server writes.
-func (c *conn) carryIn() {
+// deliverReplies passes the server's data to the client.
+func (c *conn) deliverReplies() {
 	s := c.link.server
 	buffer := make([]byte, 64<<10)
 	for {
@@ -88,13 +87,13 @@ func (c *conn) carryIn() {
 			c.ended = true
 		case c.lose:
 			c.answered = true
-			c.forget()
-		case c.subscribed && c.link.deaf: // vanishes
+			c.breakIfReplied()
+		case c.subscribed && c.link.dropNotifications: // dropped
 		default:
-			c.in = append(c.in, parcel{bytes.Clone(buffer[:n]), s.clock.Now().Add(c.link.back)})
+			c.in = append(c.in, packet{bytes.Clone(buffer[:n]), s.clock.Now().Add(c.link.replyDelay)})
 		}
 		c.change.Broadcast()
-		if !c.link.silent {
+		if !c.link.unobserved {
 			s.changed()
 		}
 		s.mu.Unlock()
@@ -104,18 +103,18 @@ func (c *conn) carryIn() {
 	}
 }
 
-// forget breaks the connection if the reply to the whole of a request is lost: the client reads, and so has written all of
-// it, and the server has begun to answer the last part. The caller holds the server's mu.
-func (c *conn) forget() {
-	if c.lose && !c.begun && len(c.out) == 0 && !c.carrying && c.answered {
+// breakIfReplied breaks the connection once the reply that is to be dropped has begun: the client reads, so it has
+// written the whole request, and the server has begun to reply to its last part. The caller holds the server's mu.
+func (c *conn) breakIfReplied() {
+	if c.lose && !c.begun && len(c.out) == 0 && !c.delivering && c.answered {
 		c.broken = true
 		c.change.Broadcast()
 	}
 }
 
-// arrived reports whether the first parcel is there. The caller holds the server's mu.
-func (c *conn) arrived(way []parcel) bool {
-	return len(way) > 0 && !c.link.hung && !way[0].due.After(c.link.server.clock.Now())
+// arrived reports whether the first packet has arrived. The caller holds the server's mu.
+func (c *conn) arrived(transit []packet) bool {
+	return len(transit) > 0 && !c.link.hung && !transit[0].due.After(c.link.server.clock.Now())
 }
 
 // Read is net.Conn's.
@@ -124,7 +123,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.begun = false
-	c.forget()
+	c.breakIfReplied()
 	for {
 		switch {
 		case c.closed:
@@ -161,28 +160,28 @@ func (c *conn) Write(p []byte) (int, error) {
 	begun := c.begun
 	c.begun = true
 	switch command := name(p); {
-	case begun: // more of the same
+	case begun: // the rest of a request
 	case command == "subscribe" || command == "psubscribe":
 		c.subscribed = true
-	case greeting[command]:
-	case l.loseRequests > 0:
-		l.loseRequests--
+	case handshake[command]:
+	case l.dropRequests > 0:
+		l.dropRequests--
 		c.broken = true
 		c.change.Broadcast()
 		return len(p), nil
-	case l.loseReplies > 0:
-		l.loseReplies--
+	case l.dropReplies > 0:
+		l.dropReplies--
 		c.lose = true
 	}
-	c.out = append(c.out, parcel{bytes.Clone(p), s.clock.Now().Add(l.there)})
+	c.out = append(c.out, packet{bytes.Clone(p), s.clock.Now().Add(l.requestDelay)})
 	c.change.Broadcast()
 	return len(p), nil
 }
 
-// greeting are the commands that go-redis sends by itself.
-var greeting = map[string]bool{"hello": true, "client": true, "auth": true, "select": true}
+// handshake has the commands that go-redis sends when it connects.
+var handshake = map[string]bool{"hello": true, "client": true, "auth": true, "select": true}
 
-// name returns the first command's name in small letters, of what is written in Redis's protocol.
+// name returns the name of the first command in a request in Redis's protocol, in lower case.
 func name(request []byte) string {
 	parts := bytes.SplitN(request, []byte("\r\n"), 4)
 	if len(parts) < 4 {
@@ -201,7 +200,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// SetReadDeadline is net.Conn's. Its time is the system's; what is left until then passes by the server's clock.
+// SetReadDeadline is net.Conn's. t is the system's time; the time left until t is measured by the server's clock.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	s := c.link.server
 	s.mu.Lock()
@@ -214,7 +213,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline is net.Conn's; a Write takes no time.
+// SetWriteDeadline is net.Conn's. It has no effect: a Write does not block.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
 // SetDeadline is net.Conn's.
@@ -231,7 +230,7 @@ type address string
 func (a address) Network() string { return "memory" }
 func (a address) String() string  { return string(a) }
 
-// earliest is the first of the times that are not zero.
+// earliest returns the earliest of the times that are not zero.
 func earliest(times ...time.Time) time.Time {
 	var first time.Time
 	for _, t := range times {

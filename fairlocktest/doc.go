@@ -1,5 +1,5 @@
-// Package fairlocktest is for tests of code that uses fairlock: a Redis server in memory, links to it that fail on demand,
-// and time in the test's hands. No server is needed, and nothing sleeps.
+// Package fairlocktest is for tests of code that uses fairlock. It has a Redis server in memory, links to it that fail
+// on demand, and a clock that the test controls. No redis-server is needed, and nothing waits in real time.
 //
 //	func TestMyJobStopsWhenItsLeaseIsLost(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) { // in a bubble: an hour takes no time
@@ -14,24 +14,25 @@
 //
 //			client.Link.Cut()
 //			require.ErrorIs(t, <-stopped, fairlock.ErrLost)
-//			account.AssertHeldBy("client-1") // it has stopped before anybody else can get in
+//			account.AssertHeldBy("client-1") // the job has stopped before another client can get the lock
 //		})
 //	}
 //
-// A [Server] is the server, and makes clients, each over a [Link] of its own. A [Lock] is the test's hand on one lock:
-// levers that put it into a state at once, waits for a state, and assertions.
+// A [Server] is the server. It makes clients, each over a [Link] of its own. A [Lock] controls one lock from the test:
+// its methods put the lock into a state, wait for a state, and assert one.
 //
 // # Time
 //
-// The time of [NewServer] is that of package time. Inside a testing/synctest bubble it is the bubble's: a time.Sleep moves
-// the clients' timers, the server's TIME and every TTL, and nothing waits for real. Outside a bubble,
-// [NewServerWithClock] has all of them go by a [Clock], which stands still until [Clock.Advance] and returns from it when
-// everything has come to rest. A [LocalClock] is that of one machine, which drifts, steps or is stopped.
+// The time of [NewServer] is that of package time. Inside a testing/synctest bubble it is the bubble's: a time.Sleep
+// advances the clients' timers, the server's TIME and every TTL, and takes no real time. Outside a bubble,
+// [NewServerWithClock] uses a [Clock] for all of them. It stands still until [Clock.Advance], which returns when every
+// goroutine is idle. A [LocalClock] is the clock of one machine, which drifts, steps or is paused.
 //
 // # Failure
 //
-// What cannot be done fails the test, by testing.TB's Fatalf; so levers, waits and assertions must be called from the
-// test's goroutine. Everything that was made is closed when the test ends; what still waits then returns fairlock.ErrClosed.
+// An operation that is not possible fails the test by testing.TB's Fatalf, so the methods of Lock must be called from
+// the test's goroutine. Servers and clients are closed when the test ends; calls that still wait then return
+// fairlock.ErrClosed.
 //
 // docs/testing.md in the repository has more examples.
 package fairlocktest

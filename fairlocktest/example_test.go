@@ -13,9 +13,9 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// How users test their own code. docs/testing.md shows these functions, word for word.
+// How users test their own code. docs/testing.md contains these functions verbatim.
 
-// job is the code under test: it works on an account until it is told to stop.
+// job is the code under test: it works on an account until its ctx ends.
 func job(ctx context.Context, client *fairlock.Client) error {
 	return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
 		<-ctx.Done() // works until then
@@ -36,7 +36,7 @@ func TestMyJobStopsWhenItsLeaseIsLost(t *testing.T) {
 
 		client.Link.Cut()
 		require.ErrorIs(t, <-stopped, fairlock.ErrLost)
-		account.AssertHeldBy("client-1") // it has stopped before anybody else can get in
+		account.AssertHeldBy("client-1") // the job has stopped before another client can get the lock
 	})
 }
 
@@ -76,8 +76,8 @@ func TestRedisIsAwayForThreeSeconds(t *testing.T) {
 		server.Start()
 		time.Sleep(time.Minute)
 
-		require.NoError(t, lease.Err()) // the lease outlasts it
-		account.AssertQueue("waiter")   // and so does a place in the queue
+		require.NoError(t, lease.Err()) // the holder keeps its lease
+		account.AssertQueue("waiter")   // the waiter keeps its ticket
 		require.NoError(t, lease.Unlock(t.Context()))
 		account.WaitHeldBy("waiter")
 		waiter.Crash()
@@ -89,7 +89,7 @@ func TestTheProcessDiedWhileHolding(t *testing.T) {
 	clock := fairlocktest.NewClock(t) // without a bubble: time stands still until Advance
 	server := fairlocktest.NewServerWithClock(t, clock)
 	account := server.Mutex("account:42")
-	account.DieHolding("crashed", 10*time.Second)
+	account.CrashHolding("crashed", 10*time.Second)
 	next := server.Client(fairlock.Config{Name: "next"})
 	ctx, cancel := clock.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -100,7 +100,7 @@ func TestTheProcessDiedWhileHolding(t *testing.T) {
 	account.AssertHeldBy("crashed")
 	account.AssertQueue("next")
 	clock.Advance(1100 * time.Millisecond)
-	account.AssertHeldBy("next") // as soon as the dead one's lease is over
+	account.AssertHeldBy("next") // as soon as the lease of the crashed client has expired
 
 	clock.Advance(time.Minute)
 	require.ErrorIs(t, <-stopped, context.DeadlineExceeded)
@@ -111,7 +111,7 @@ func TestTheProcessDiedWhileHolding(t *testing.T) {
 func TestMyJobWithAClientOfItsOwn(t *testing.T) {
 	server := fairlocktest.NewServer(t)
 	link := server.Link()
-	client, err := fairlock.New(link.Redis(), fairlock.Config{Name: "mine"}) // assertions know it by that name
+	client, err := fairlock.New(link.Redis(), fairlock.Config{Name: "mine"}) // the name that assertions use
 	require.NoError(t, err)
 	defer client.Close()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// SetRestless sets for how long Clock.Wait waits, for one test.
-func SetRestless(t *testing.T, d time.Duration) {
+// SetIdleTimeout sets how long Clock.Wait waits, for one test.
+func SetIdleTimeout(t *testing.T, d time.Duration) {
 	t.Helper()
-	was := restless
-	restless = d
-	t.Cleanup(func() { restless = was })
+	was := idleTimeout
+	idleTimeout = d
+	t.Cleanup(func() { idleTimeout = was })
 }

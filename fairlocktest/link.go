@@ -9,42 +9,45 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// dialTimeout is after how long connecting over a link that hangs fails, as go-redis has it by default.
+// dialTimeout is how long connecting over a link that hangs takes to fail. It is go-redis's default.
 const dialTimeout = 5 * time.Second
 
-// Link is the way of one client to the server; it fails on demand. Its methods are safe for concurrent use, and take
-// effect at once, also on the connections there are.
+// Link connects one client to the server and fails on demand. Its methods are safe for concurrent use. They take effect
+// at once, on existing connections too.
 type Link struct {
 	server *Server
 	name   string
-	immune bool // a lever's: no fault reaches it
-	silent bool // the looker's: what it does is no change that anybody waits for
+	immune bool // of a client of this package: it has no faults
+	// of the client that inspects: no wait for a state needs to look again after its requests
+	unobserved bool
 
 	// Guarded by the server's mu.
-	conns        map[*conn]struct{}
-	cut          bool
-	hung         bool
-	deaf         bool
-	there, back  time.Duration
-	loseRequests int
-	loseReplies  int
+	conns             map[*conn]struct{}
+	cut               bool
+	hung              bool
+	dropNotifications bool
+	requestDelay      time.Duration
+	replyDelay        time.Duration
+	dropRequests      int
+	dropReplies       int
 }
 
 // Redis returns a new go-redis client over this link; it is closed when the test ends. Its own retries are immediate,
 // because go-redis's pauses between them go by the system's clock.
 func (l *Link) Redis() *redis.Client {
 	rdb := redis.NewClient(&redis.Options{
-		Addr: "127.0.0.1:6379", // of no meaning; a name would be looked up, which no bubble can bear
+		Addr: "127.0.0.1:6379", // of no meaning; a name would be looked up, which is not possible in a bubble
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := l.Dial(ctx)
 			if err != nil {
-				// After many failures go-redis's pool dials once a second only, by the system's clock; so it fails later.
+				// A dial always succeeds, because after PoolSize failures go-redis dials only once a second, by the
+				// system's clock. The connection fails when it is used.
 				conn = &failed{err: err}
 			}
 			return conn, nil
 		},
 		MinRetryBackoff: -1, MaxRetryBackoff: -1,
-		PoolSize: 1000, // who waits for a connection would wait by the system's clock, too
+		PoolSize: 1000, // a request that has to wait for a connection would wait by the system's clock, too
 	})
 	l.server.tb.Cleanup(func() { _ = rdb.Close() })
 	return rdb
@@ -99,40 +102,39 @@ func (l *Link) Cut() {
 // Break breaks every connection; new ones work.
 func (l *Link) Break() { l.set(l.breakAll) }
 
-// Hang lets nothing pass any more, and says nothing: a cable that was pulled, a connection that is half open. After
-// Mend everything arrives that was sent meanwhile, as TCP sends it again; also what was sent on connections that were
-// closed since.
+// Hang stops all data, and no connection breaks: as when a cable is pulled, or a connection is half open. After Mend,
+// all data arrives that was sent meanwhile, as TCP retransmits it; also on connections that have been closed since.
 func (l *Link) Hang() { l.set(func() { l.hung = true }) }
 
-// Delay has every request take so long to the server, and every reply so long back, from now on; what is on its way keeps
-// the time it was given, also after Mend.
+// Delay delays every request by request, and every reply by reply, from now on. Data in transit keeps its delay, also
+// after Mend.
 func (l *Link) Delay(request, reply time.Duration) {
-	l.set(func() { l.there, l.back = request, reply })
+	l.set(func() { l.requestDelay, l.replyDelay = request, reply })
 }
 
-// DropRequest has the next request vanish, and its connection break: the server never sees it. (A pipeline is one
-// request. What go-redis sends by itself, such as HELLO, does not count; nor does what is already on its way.)
-func (l *Link) DropRequest() { l.set(func() { l.loseRequests++ }) }
+// DropRequest drops the next request and breaks its connection: the server never receives it. A pipeline is one
+// request. Requests in transit do not count, and neither does what go-redis sends when it connects, such as HELLO.
+func (l *Link) DropRequest() { l.set(func() { l.dropRequests++ }) }
 
-// DropReply has the reply to the next request vanish, and its connection break: the server has done what was asked, and
-// nobody hears of it.
-func (l *Link) DropReply() { l.set(func() { l.loseReplies++ }) }
+// DropReply drops the reply to the next request and breaks its connection: the server has executed the request, and the
+// client does not know.
+func (l *Link) DropReply() { l.set(func() { l.dropReplies++ }) }
 
-// Deafen has everything vanish that comes on connections that subscribe: the client's wake-ups are lost.
-func (l *Link) Deafen() { l.set(func() { l.deaf = true }) }
+// DropNotifications drops what the server sends on connections that subscribe: the client loses its notifications.
+func (l *Link) DropNotifications() { l.set(func() { l.dropNotifications = true }) }
 
 // Mend ends every fault.
 func (l *Link) Mend() {
 	l.set(func() {
-		l.cut, l.hung, l.deaf = false, false, false
-		l.there, l.back = 0, 0
-		l.loseRequests, l.loseReplies = 0, 0
+		l.cut, l.hung, l.dropNotifications = false, false, false
+		l.requestDelay, l.replyDelay = 0, 0
+		l.dropRequests, l.dropReplies = 0, 0
 	})
 }
 
-// failed is a connection that was never made.
+// failed is the connection of a dial that has failed.
 type failed struct {
-	net.Conn // nil: go-redis writes first
+	net.Conn // nil
 
 	err error
 }
@@ -145,6 +147,10 @@ func (f *failed) SetWriteDeadline(time.Time) error { return nil }
 func (f *failed) RemoteAddr() net.Addr             { return address("nowhere") }
 func (f *failed) LocalAddr() net.Addr              { return address("nowhere") }
 func (f *failed) Close() error                     { return nil }
+
+// SyscallConn is syscall.Conn's. With it, go-redis finds that the connection is broken before it takes it from its pool.
+// A connection is there unused if the request that it was made for ended before the dial did.
+func (f *failed) SyscallConn() (syscall.RawConn, error) { return nil, f.err }
 
 // Network is net.Addr's.
 func (l *Link) Network() string { return "memory" }
@@ -171,10 +177,10 @@ func (l *Link) breakAll() {
 	}
 }
 
-// next is when the first parcel arrives if nothing changes; zero if it does not. The caller holds the server's mu.
-func (l *Link) next(way []parcel) time.Time {
-	if len(way) == 0 || l.hung {
+// next returns when the first packet arrives if nothing changes, zero if it does not. The caller holds the server's mu.
+func (l *Link) next(transit []packet) time.Time {
+	if len(transit) == 0 || l.hung {
 		return time.Time{}
 	}
-	return way[0].due
+	return transit[0].due
 }

@@ -32,7 +32,7 @@ func lock(t *testing.T, client *fairlocktest.Client) *fairlock.Lease {
 	return lease
 }
 
-func TestADelayedLinkTakesItsTimeEachWay(t *testing.T) {
+func TestLink_Delay(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		require.NoError(t, client.Redis.Ping(t.Context()).Err())
 		client.Link.Delay(30*time.Millisecond, 10*time.Millisecond)
@@ -49,7 +49,7 @@ func TestADelayedLinkTakesItsTimeEachWay(t *testing.T) {
 	})
 }
 
-func TestACutLinkRefusesUntilItIsMended(t *testing.T) {
+func TestLink_Cut(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		lease := lock(t, client)
 		client.Link.Cut()
@@ -58,14 +58,14 @@ func TestACutLinkRefusesUntilItIsMended(t *testing.T) {
 		var failed *net.OpError
 		require.ErrorAs(t, err, &failed)
 		time.Sleep(5 * time.Second)
-		require.NoError(t, server.Link().Redis().Ping(t.Context()).Err(), "another link is cut, too")
+		require.NoError(t, server.Link().Redis().Ping(t.Context()).Err(), "another link was cut, too")
 		client.Link.Mend()
 		require.NoError(t, lease.Unlock(t.Context()))
 		server.AssertNothingLeft()
 	})
 }
 
-func TestABrokenLinkConnectsAgain(t *testing.T) {
+func TestLink_Break(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		conn, err := client.Link.Dial(t.Context())
 		require.NoError(t, err)
@@ -78,32 +78,32 @@ func TestABrokenLinkConnectsAgain(t *testing.T) {
 	})
 }
 
-func TestADroppedRequestNeverArrivesADroppedReplyDoes(t *testing.T) {
+func TestLink_DropRequestAndDropReply(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		conn, err := client.Link.Dial(t.Context())
 		require.NoError(t, err)
-		ask := func() error {
+		incr := func() error {
 			_, err := conn.Write([]byte("*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n"))
 			require.NoError(t, err)
 			_, err = conn.Read(make([]byte, 100))
 			return err
 		}
-		require.NoError(t, ask())
+		require.NoError(t, incr())
 		n := func() string { n, _ := server.Miniredis.Get("n"); return n }
 		assert.Equal(t, "1", n())
 
 		client.Link.DropRequest()
-		require.ErrorContains(t, ask(), "connection reset")
+		require.ErrorContains(t, incr(), "connection reset")
 		synctest.Wait()
 		assert.Equal(t, "1", n())
 
 		conn, err = client.Link.Dial(t.Context())
 		require.NoError(t, err)
 		client.Link.DropReply()
-		require.ErrorContains(t, ask(), "connection reset")
+		require.ErrorContains(t, incr(), "connection reset")
 		assert.Equal(t, "2", n())
 
-		// What the library makes of it: once is once.
+		// The library executes each request once.
 		lease := lock(t, client)
 		fence := lease.Fence()
 		client.Link.DropReply()
@@ -118,7 +118,7 @@ func TestADroppedRequestNeverArrivesADroppedReplyDoes(t *testing.T) {
 	})
 }
 
-func TestAHungLinkIsSilentAndLosesNothing(t *testing.T) {
+func TestLink_Hang(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		conn, err := client.Link.Dial(t.Context())
 		require.NoError(t, err)
@@ -141,16 +141,16 @@ func TestAHungLinkIsSilentAndLosesNothing(t *testing.T) {
 		assert.False(t, server.Miniredis.Exists("a"))
 		client.Link.Mend()
 		synctest.Wait()
-		assert.True(t, server.Miniredis.Exists("a"), "what was sent is lost")
+		assert.True(t, server.Miniredis.Exists("a"), "data was lost")
 	})
 }
 
-func TestADeafLinkHearsNoWakeUp(t *testing.T) {
+func TestLink_DropNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fairlocktest.NewServer(t)
 		lost := make(chan time.Time, 1)
 		waiter := server.Client(fairlock.Config{Name: "waiter", Trace: &fairlock.Trace{
-			WakeLost: func(fairlock.Event) { lost <- time.Now() },
+			NotificationLost: func(fairlock.Event) { lost <- time.Now() },
 		}})
 		x := server.Mutex("x")
 		held := x.HoldAs("holder")
@@ -158,7 +158,7 @@ func TestADeafLinkHearsNoWakeUp(t *testing.T) {
 		go func() { granted <- lock(t, waiter) }()
 		x.WaitQueued(1)
 		time.Sleep(3 * time.Second)
-		waiter.Link.Deafen()
+		waiter.Link.DropNotifications()
 		start := time.Now()
 		require.NoError(t, held.Unlock(t.Context()))
 		lease := <-granted
@@ -169,13 +169,13 @@ func TestADeafLinkHearsNoWakeUp(t *testing.T) {
 	})
 }
 
-func TestAStoppedServerKeepsItsDataAndItsTime(t *testing.T) {
+func TestServer_Stop(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		x := server.Mutex("x")
-		x.DieHolding("dead", 10*time.Second)
+		x.CrashHolding("crashed", 10*time.Second)
 		server.Stop()
 		require.ErrorContains(t, client.Redis.Ping(t.Context()).Err(), "connection refused")
-		x.AssertHeldBy("dead") // the levers see it all the same
+		x.AssertHeldBy("crashed") // assertions still work
 		time.Sleep(9 * time.Second)
 		server.Start()
 		_, err := client.Mutex("x").TryLock(t.Context())
@@ -185,7 +185,7 @@ func TestAStoppedServerKeepsItsDataAndItsTime(t *testing.T) {
 	})
 }
 
-func TestLostDataRestsTheLock(t *testing.T) {
+func TestServer_LoseDataQuarantinesLock(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		x := server.Mutex("x")
 		held := x.HoldAs("holder")
@@ -195,7 +195,7 @@ func TestLostDataRestsTheLock(t *testing.T) {
 		server.LoseData()
 		x.AssertFree()
 		lease := <-granted
-		require.ErrorIs(t, held.Err(), fairlock.ErrLost, "two hold it")
+		require.ErrorIs(t, held.Err(), fairlock.ErrLost, "two clients hold the lock")
 		require.NoError(t, lease.Unlock(t.Context()))
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// LocalClock is the clock of one machine: a fairlock.Clock that goes as the server's until it is told otherwise. It is
-// safe for concurrent use.
+// LocalClock is the clock of one machine: a fairlock.Clock that runs as the server's does until a method changes that.
+// It is safe for concurrent use.
 type LocalClock struct {
 	tb   testing.TB
 	base fairlock.Clock
@@ -27,10 +27,10 @@ type localTimer struct {
 	clock *LocalClock
 	at    time.Time // by the local clock
 	call  func()
-	timer fairlock.Timer // guarded by clock.mu; nil while the clock stands
+	timer fairlock.Timer // guarded by clock.mu; nil while the clock is paused or its rate is 0
 }
 
-// Now is what this clock shows.
+// Now returns this clock's time.
 func (c *LocalClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,34 +52,33 @@ func (c *LocalClock) AfterFunc(d time.Duration, f func()) fairlock.Timer {
 	return t
 }
 
-// SetRate has the clock go so many times as fast as the server's from now on: 0.98 is slow by two in a hundred, 0 stands
-// still, as that of a suspended machine. A negative rate fails the test.
+// SetRate sets how fast the clock runs, relative to the server's: 0.98 is slow by 2 %, and at 0 it stands still, as
+// that of a suspended machine. A negative rate fails the test.
 func (c *LocalClock) SetRate(rate float64) {
 	c.tb.Helper()
 	if !(rate >= 0) || math.IsInf(rate, 1) {
-		c.tb.Fatalf("fairlocktest: a clock's rate is a number that is not negative: %v", rate)
+		c.tb.Fatalf("fairlocktest: a clock's rate must be a number from 0: %v", rate)
 	}
 	c.set(0, func() { c.rate = rate })
 }
 
-// Step sets the clock forward by d. It cannot be set back, for a process measures time with a clock that never is; a
-// negative d fails the test.
+// Step sets the clock forward by d. A negative d fails the test, because a process measures time by a monotonic clock.
 func (c *LocalClock) Step(d time.Duration) {
 	c.tb.Helper()
 	if d < 0 {
-		c.tb.Fatalf("fairlocktest: a monotonic clock is not set back: %v", d)
+		c.tb.Fatalf("fairlocktest: a monotonic clock cannot be set back: %v", d)
 	}
 	c.set(d, func() {})
 }
 
-// Pause stops the timers, as those of a process that is stopped (SIGSTOP, a swapped machine, a long collection of
-// garbage), while the clock runs on. For such a process its Link should Hang, too.
+// Pause stops the timers while the clock runs on, as in a process that is paused (SIGSTOP, a suspended VM, a long
+// garbage collection). The Link of such a process should Hang, too.
 func (c *LocalClock) Pause() { c.set(0, func() { c.paused = true }) }
 
-// Resume ends a Pause; what has fallen due meanwhile is called now, of a Clock's at its next Advance.
+// Resume ends a Pause. Timers that became due meanwhile fire now; on a Clock, at its next Advance.
 func (c *LocalClock) Resume() { c.set(0, func() { c.paused = false }) }
 
-// set changes how the clock goes, from now on.
+// set changes how the clock runs from now on.
 func (c *LocalClock) set(step time.Duration, f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +89,7 @@ func (c *LocalClock) set(step time.Duration, f func()) {
 	}
 }
 
-// arm sets the base's timer anew. The caller holds mu.
+// arm replaces the base's timer. The caller holds mu.
 func (t *localTimer) arm(now time.Time) {
 	if t.timer != nil {
 		t.timer.Stop()
@@ -102,7 +101,7 @@ func (t *localTimer) arm(now time.Time) {
 	case c.paused:
 	case left <= 0:
 		t.timer = c.base.AfterFunc(0, t.fire)
-	case float64(left) < c.rate*math.MaxInt64: // later is never
+	case float64(left) < c.rate*math.MaxInt64: // else it is later than a Duration can say
 		t.timer = c.base.AfterFunc(time.Duration(float64(left)/c.rate)+1, t.fire) // rounded up
 	}
 }

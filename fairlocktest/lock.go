@@ -13,9 +13,9 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Lock is what a test does to a lock and asks of it, beside its clients: levers that put it into a state at once, waits
-// for a state, and assertions. It is a value; copies are the same lock. What fails fails the test, so its methods must be
-// called from the test's goroutine; no fault of a Link keeps them from the server.
+// Lock controls one lock from the test: its methods put the lock into a state, wait for a state, and assert one. It is
+// a value; copies are the same lock. A failure fails the test, so the methods must be called from the test's goroutine.
+// Faults of Links do not affect them.
 type Lock struct {
 	server    *Server
 	kind      kind
@@ -34,27 +34,27 @@ const (
 
 func (k kind) String() string { return [...]string{"mutex", "semaphore", "rwmutex"}[k] }
 
-// Mutex returns the levers of the mutex with that name.
+// Mutex returns the mutex with that name.
 func (s *Server) Mutex(name string) Lock { return s.lock(mutex, name, 0) }
 
-// Semaphore returns the levers of the semaphore with that name and number of permits.
+// Semaphore returns the semaphore with that name and number of permits.
 func (s *Server) Semaphore(name string, permits int) Lock { return s.lock(semaphore, name, permits) }
 
-// RWMutex returns the levers of the read-write lock with that name.
+// RWMutex returns the read-write lock with that name.
 func (s *Server) RWMutex(name string) Lock { return s.lock(rwMutex, name, 0) }
 
 func (s *Server) lock(k kind, name string, permits int) Lock {
 	return Lock{server: s, kind: k, namespace: lua.DefaultNamespace, name: name, permits: permits}
 }
 
-// In returns the levers of the lock with the same name in another namespace than the default one.
+// In returns the lock with the same name in a namespace; "" is the default one.
 func (l Lock) In(namespace string) Lock {
 	l.namespace = cmp.Or(namespace, lua.DefaultNamespace)
 	return l
 }
 
-// HoldAs takes the lock as somebody else, who keeps it until the lease's Unlock: one permit of a semaphore, a
-// read-write lock to write. It fails the test if the lock is not free.
+// HoldAs locks the lock as another client, which renews the lease until Unlock. Of a semaphore it acquires one permit,
+// a read-write lock it locks for writing. It fails the test if the lock is not free.
 func (l Lock) HoldAs(client string) *fairlock.Lease {
 	l.server.tb.Helper()
 	return l.hold(client, 1, true)
@@ -66,7 +66,7 @@ func (l Lock) HoldPermitsAs(client string, n int) *fairlock.Lease {
 	return l.hold(client, n, true)
 }
 
-// ReadAs takes a read-write lock to read, as somebody else, who keeps it until the lease's Unlock.
+// ReadAs is HoldAs for reading under a read-write lock.
 func (l Lock) ReadAs(client string) *fairlock.Lease {
 	l.server.tb.Helper()
 	return l.hold(client, 1, false)
@@ -77,11 +77,11 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 	s.tb.Helper()
 	switch {
 	case client == "":
-		s.tb.Fatalf("fairlocktest: hold as whom? The name is empty")
+		s.tb.Fatalf("fairlocktest: hold: the name of the client is empty")
 	case n > 1 && l.kind != semaphore:
-		s.tb.Fatalf("fairlocktest: hold %d permits as %s: a %v has none", n, client, l.kind)
+		s.tb.Fatalf("fairlocktest: hold %d permits as %s: a %v has no permits", n, client, l.kind)
 	case !write && l.kind != rwMutex:
-		s.tb.Fatalf("fairlocktest: read as %s: nobody reads under a %v", client, l.kind)
+		s.tb.Fatalf("fairlocktest: read as %s: a %v has no readers", client, l.kind)
 	}
 	c := s.other(l.namespace, client)
 	ctx := context.Background()
@@ -104,60 +104,62 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 	return lease
 }
 
-// DieHolding leaves the lock as a client does that crashed just after it was granted: held for ttl, and neither renewed
-// nor released. (One permit of a semaphore; a read-write lock to write.) It fails the test if the lock is not free.
-func (l Lock) DieHolding(client string, ttl time.Duration) token.Token {
+// CrashHolding leaves the lock as a client does that crashes just after it was granted the lock: held for ttl, and not
+// renewed or released. Of a semaphore it is one permit, a read-write lock is held for writing. It fails the test if the
+// lock is not free.
+func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 	l.server.tb.Helper()
-	t, answer := l.ask(client, lua.Ask{TTL: ttl, Try: true})
-	if answer.Outcome != lua.Granted {
-		l.server.tb.Fatalf("fairlocktest: die holding as %s: the lock is not free; %s", client, l.describe())
+	t, outcome := l.request(client, lua.Request{TTL: ttl, Try: true})
+	if outcome != lua.Granted {
+		l.server.tb.Fatalf("fairlocktest: crash holding as %s: the lock is not free; %s", client, l.describe())
 	}
 	return t
 }
 
-// QueueGhost leaves a waiter in the queue that crashed just after it came: it keeps its place for patience and is never
-// heard of again. It fails the test if the lock is free, for then nobody waits.
-func (l Lock) QueueGhost(client string, patience time.Duration) token.Token {
+// CrashQueued leaves a waiter in the queue as a client does that crashes just after it was queued: the waiter keeps its
+// ticket for waiterTTL and sends no heartbeat. It fails the test if the lock is free, because a request is granted the
+// lock then.
+func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 	l.server.tb.Helper()
-	t, answer := l.ask(client, lua.Ask{TTL: fairlock.DefaultTTL, Patience: patience})
-	switch answer.Outcome {
+	t, outcome := l.request(client, lua.Request{TTL: fairlock.DefaultTTL, WaiterTTL: waiterTTL})
+	switch outcome {
 	case lua.Queued:
 	case lua.Granted:
-		l.server.tb.Fatalf("fairlocktest: queue %s as a ghost: the lock was free, and it has it now", client)
+		l.server.tb.Fatalf("fairlocktest: crash queued as %s: the lock was free, and was granted", client)
 	default:
-		l.server.tb.Fatalf("fairlocktest: queue %s as a ghost: it was refused; %s", client, l.describe())
+		l.server.tb.Fatalf("fairlocktest: crash queued as %s: the request was refused; %s", client, l.describe())
 	}
 	return t
 }
 
-func (l Lock) ask(client string, a lua.Ask) (token.Token, lua.Answer) {
+func (l Lock) request(client string, r lua.Request) (token.Token, lua.Outcome) {
 	s := l.server
 	s.tb.Helper()
-	if a.TTL <= 0 || !a.Try && a.Patience <= 0 || l.kind == semaphore && l.permits < 1 {
+	if r.TTL <= 0 || !r.Try && r.WaiterTTL <= 0 || l.kind == semaphore && l.permits < 1 {
 		s.tb.Fatalf("fairlocktest: as %s: durations and permits must be above 0", client)
 	}
 	var err error
-	if a.Token, err = token.New(client); err != nil {
+	if r.Token, err = token.New(client); err != nil {
 		s.tb.Fatalf("fairlocktest: %v", err)
 	}
 	redis := lua.Mutex(s.inspector().Redis, l.namespace, l.name)
-	switch a.Weight = 1; l.kind {
+	switch r.Weight = 1; l.kind {
 	case semaphore:
 		redis = lua.Semaphore(s.inspector().Redis, l.namespace, l.name, l.permits)
 	case rwMutex:
-		redis, a.Weight = lua.RWMutex(s.inspector().Redis, l.namespace, l.name), lua.Everybody
+		redis, r.Weight = lua.RWMutex(s.inspector().Redis, l.namespace, l.name), lua.WriterWeight
 	}
-	answer, err := redis.Acquire(context.Background(), a)
+	reply, err := redis.Acquire(context.Background(), r)
 	if err != nil {
-		s.tb.Fatalf("fairlocktest: ask as %s: %v", client, err)
+		s.tb.Fatalf("fairlocktest: request as %s: %v", client, err)
 	}
 	s.touch()
-	return a.Token, answer
+	return r.Token, reply.Outcome
 }
 
-// Expire ends every lease of the lock in Redis now, as if its TTL had passed there before its holder renewed it. The
-// holders are not told; the first waiter gets in at a beat or when its client knows that a lease must have ended, as after
-// every lease that expires.
+// Expire ends every lease of the lock in Redis now, as if its TTL had passed before its holder renewed it. The holders
+// find out at their next renewal. The first waiter is granted the lock at its next heartbeat, or when its client's
+// timer for the end of a lease fires, as after every lease that expires.
 func (l Lock) Expire() {
 	s := l.server
 	s.tick()
@@ -169,7 +171,7 @@ func (l Lock) Expire() {
 		if l.kind == rwMutex {
 			keys = lua.RWMutexKeys(l.namespace, l.name)
 		}
-		members, _ := s.Miniredis.ZMembers(keys.Permits) // an error: there is none
+		members, _ := s.Miniredis.ZMembers(keys.Permits) // an error: the key does not exist
 		for _, member := range members {
 			_, _ = s.Miniredis.ZAdd(keys.Permits, float64(s.Now().UnixMicro()), member)
 		}
@@ -177,19 +179,19 @@ func (l Lock) Expire() {
 	s.touch()
 }
 
-// Steal takes the lock from whoever holds it and gives it to a thief, who keeps it until the lease's Unlock. Who was robbed
-// is not told, and finds out at its next renewal. It fails the test if somebody waits: the first waiter would get it.
-func (l Lock) Steal(thief string) *fairlock.Lease {
+// TakeAs force-releases the lock and locks it as another client, which renews the lease until Unlock. The former holder
+// finds out at its next renewal. It fails the test if the queue is not empty: the first waiter would be granted the
+// lock.
+func (l Lock) TakeAs(client string) *fairlock.Lease {
 	l.server.tb.Helper()
 	if st := l.State(); st.Waiting > 0 {
-		l.server.tb.Fatalf("fairlocktest: steal as %s: others wait, who would get the lock; %s", thief, l.describe())
+		l.server.tb.Fatalf("fairlocktest: take as %s: the first waiter would be granted the lock; %s", client, l.describe())
 	}
 	l.ForceRelease()
-	return l.HoldAs(thief)
+	return l.HoldAs(client)
 }
 
-// ForceRelease takes the lock from whoever holds it and hands it to the first waiter, as the method of the same name of
-// fairlock's locks does.
+// ForceRelease releases the lock of any holder and hands it to the first waiter, as fairlock's Mutex.ForceRelease does.
 func (l Lock) ForceRelease() {
 	l.server.tb.Helper()
 	ctx, c := context.Background(), l.server.other(l.namespace, "operator")
@@ -208,15 +210,15 @@ func (l Lock) ForceRelease() {
 	l.server.touch()
 }
 
-// State is who holds the lock and who waits, once everything has come to rest that goes on now (by the system's time it
-// waits for that 50 ms at most).
+// State returns the holders and the waiters of the lock, once all goroutines are idle. By the system's time it waits at
+// most 50 ms for that.
 func (l Lock) State() fairlock.State {
 	l.server.tb.Helper()
 	l.server.settle()
-	return l.look()
+	return l.read()
 }
 
-func (l Lock) look() fairlock.State {
+func (l Lock) read() fairlock.State {
 	l.server.tb.Helper()
 	st, err := l.inspect()
 	if err != nil {
@@ -240,7 +242,7 @@ func (l Lock) inspect() (fairlock.State, error) {
 	}
 }
 
-// WaitFree waits until nobody holds the lock and nobody waits for it.
+// WaitFree waits until the lock is free and its queue is empty.
 func (l Lock) WaitFree() {
 	l.server.tb.Helper()
 	l.WaitFor("to be free", func(st fairlock.State) bool { return !st.Held && st.Waiting == 0 })
@@ -252,30 +254,30 @@ func (l Lock) WaitHeldBy(clients ...string) {
 	l.WaitFor("to be held by "+list(clients), func(st fairlock.State) bool { return same(holders(st), clients) })
 }
 
-// WaitQueued waits until n wait for the lock.
+// WaitQueued waits until the lock has n waiters.
 func (l Lock) WaitQueued(n int) {
 	l.server.tb.Helper()
-	l.WaitFor(fmt.Sprintf("to have %d waiting", n), func(st fairlock.State) bool { return st.Waiting == n })
+	l.WaitFor(fmt.Sprintf("to have %d waiters", n), func(st fairlock.State) bool { return st.Waiting == n })
 }
 
-// For so long a state is waited for; by a Clock, which stands meanwhile, there is less to wait for.
+// How long WaitFor waits. A Clock stands still meanwhile, so no timer can change the state then.
 const (
-	impatience      = time.Minute
-	clockImpatience = 10 * time.Second
+	waitTimeout      = time.Minute
+	clockWaitTimeout = 10 * time.Second
 )
 
-// WaitFor waits until cond is true of the lock's state; it looks whenever the server has done something, and when a lease
-// or the patience of a waiter ends. When it returns, what that set off has come to rest, as for State. After a minute of
-// the system's time, or of a bubble's, it fails the test; by a Clock, whose time does not pass meanwhile, after 10 s.
+// WaitFor waits until cond is true of the lock's state. It looks after each request to the server, and when a lease or
+// a waiter expires. It returns when all goroutines are idle, as State does. It fails the test after a minute of the
+// system's time or of a bubble's; by a Clock, whose time stands still meanwhile, after 10 s.
 func (l Lock) WaitFor(what string, cond func(fairlock.State) bool) {
 	s := l.server
 	s.tb.Helper()
-	limit, hint := impatience, ""
+	limit, hint := waitTimeout, ""
 	if _, ok := s.clock.(*Clock); ok {
-		limit, hint = clockImpatience, " (the Clock stood meanwhile: does it take an Advance?)"
+		limit, hint = clockWaitTimeout, " (the Clock stood still: is an Advance missing?)"
 	}
 	over := false                           // guarded by s.mu
-	timer := time.AfterFunc(limit, func() { //nolint:forbidigo // a test's patience
+	timer := time.AfterFunc(limit, func() { //nolint:forbidigo // a Clock stands still
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		over = true
@@ -286,9 +288,9 @@ func (l Lock) WaitFor(what string, cond func(fairlock.State) bool) {
 		s.mu.Lock()
 		seen, late := s.count, over
 		s.mu.Unlock()
-		st := l.look()
+		st := l.read()
 		if cond(st) {
-			s.settle() // who has come, or got in, knows it
+			s.settle() // so that the clients have received their replies
 			return
 		}
 		if late {
@@ -299,8 +301,8 @@ func (l Lock) WaitFor(what string, cond func(fairlock.State) bool) {
 			until = s.ends(until, h.TTL)
 		}
 		for _, w := range st.Waiters {
-			until = s.ends(until, w.Patience)
-			until = s.ends(until, w.Patience+queueLasts)
+			until = s.ends(until, w.TTL)
+			until = s.ends(until, w.TTL+queueSurplus)
 		}
 		s.mu.Lock()
 		for s.count == seen && !over && (until.IsZero() || s.clock.Now().Before(until)) {
@@ -310,11 +312,10 @@ func (l Lock) WaitFor(what string, cond func(fairlock.State) bool) {
 	}
 }
 
-// queueLasts is for how long the queue of those who are all silent outlasts their patience.
-const queueLasts = 500 * time.Millisecond
+// queueSurplus is how much longer than its last waiter the queue's key lasts.
+const queueSurplus = 500 * time.Millisecond
 
-// ends is the earlier of a time and of when something has ended that lasts so long. Redis tells that in whole
-// milliseconds, what is left over cut off.
+// ends returns the earlier of until and the time at which a TTL has ended. Redis rounds TTLs down to milliseconds.
 func (s *Server) ends(until time.Time, left time.Duration) time.Time {
 	if left < 0 {
 		return until
@@ -322,7 +323,7 @@ func (s *Server) ends(until time.Time, left time.Duration) time.Time {
 	return earliest(until, s.clock.Now().Add(left+time.Millisecond))
 }
 
-// AssertFree fails the test unless nobody holds the lock and nobody waits for it.
+// AssertFree fails the test unless the lock is free and its queue is empty.
 func (l Lock) AssertFree() {
 	l.server.tb.Helper()
 	if st := l.State(); st.Held || st.Waiting > 0 {
@@ -330,7 +331,7 @@ func (l Lock) AssertFree() {
 	}
 }
 
-// AssertHeldBy fails the test unless exactly these clients hold the lock, in any order. A client that holds it twice is
+// AssertHeldBy fails the test unless exactly these clients hold the lock, in any order. A client with two leases is
 // named twice.
 func (l Lock) AssertHeldBy(clients ...string) {
 	l.server.tb.Helper()
@@ -347,34 +348,34 @@ func (l Lock) AssertQueue(clients ...string) {
 	}
 }
 
-// AssertNothingLeft fails the test if a lock of the server is held or waited for. (What keeps the order of fences stays
-// for a day, and traces of waiters for some seconds.)
+// AssertNothingLeft fails the test if any lock of the server is held or has waiters. (Its last fence stays for a day,
+// and other keys of a lock may stay for some seconds.)
 func (s *Server) AssertNothingLeft() {
 	s.tb.Helper()
 	s.settle()
 	s.tick()
 	for _, key := range s.Miniredis.Keys() {
 		if !strings.Contains(key, ":{") {
-			continue // the user's own
+			continue // not a key of a lock
 		}
-		var who []string
+		var tokens []string
 		switch key[strings.LastIndexByte(key, ':')+1:] {
 		case "lock":
 			text, _ := s.Miniredis.Get(key)
-			who = []string{text}
+			tokens = []string{text}
 		case "queue":
-			who, _ = s.Miniredis.ZMembers(key)
+			tokens, _ = s.Miniredis.ZMembers(key)
 		case "permits":
 			ends, _ := s.Miniredis.SortedSet(key)
 			for text, end := range ends {
 				if end > float64(s.Now().UnixMicro()) {
-					who = append(who, text)
+					tokens = append(tokens, text)
 				}
 			}
 		}
 		var clients []string
-		for _, text := range who {
-			if t, err := token.Parse(text); err == nil { // not a key of the user's own that is called like ours
+		for _, text := range tokens {
+			if t, err := token.Parse(text); err == nil { // else it is not a key of a lock, and only named like one
 				clients = append(clients, t.Client())
 			}
 		}
@@ -384,7 +385,7 @@ func (s *Server) AssertNothingLeft() {
 	}
 }
 
-// describe tells a lock's state in words.
+// describe describes a lock's state for a person.
 func (l Lock) describe() string {
 	st, err := l.inspect()
 	if err != nil {
@@ -399,9 +400,9 @@ func (l Lock) describe() string {
 
 func queue(st fairlock.State) string {
 	if st.Waiting == 0 {
-		return "nobody waits"
+		return "has no waiters"
 	}
-	return "in the queue: " + list(waiters(st))
+	return "has in its queue: " + list(waiters(st))
 }
 
 func holders(st fairlock.State) []string {
@@ -422,7 +423,7 @@ func waiters(st fairlock.State) []string {
 
 func list(names []string) string {
 	if len(names) == 0 {
-		return "nobody"
+		return "no client"
 	}
 	return strings.Join(names, ", ")
 }
@@ -433,8 +434,8 @@ func same(a, b []string) bool {
 	return slices.Equal(a, b)
 }
 
-// other returns a client of the kit's own: the one that a lever acts as, or that looks if the name is empty. No fault
-// reaches it, and what it does is no change that anybody waits for.
+// other returns a client of this package, which has no faults: the one that a Lock's methods act as, or if the name is
+// empty, the one that inspects.
 func (s *Server) other(namespace, client string) *Client {
 	s.tb.Helper()
 	key := namespace + "\x00" + client
@@ -449,7 +450,7 @@ func (s *Server) other(namespace, client string) *Client {
 		cfg.Name = "fairlocktest"
 	}
 	link := s.link(cfg.Name)
-	link.immune, link.silent = true, client == ""
+	link.immune, link.unobserved = true, client == ""
 	c = s.client(cfg, link)
 	s.mu.Lock()
 	s.others[key] = c
@@ -457,5 +458,5 @@ func (s *Server) other(namespace, client string) *Client {
 	return c
 }
 
-// inspector is the client that looks.
+// inspector returns the client that inspects.
 func (s *Server) inspector() *Client { return s.other(lua.DefaultNamespace, "") }

@@ -18,55 +18,55 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-func TestSomebodyElseHoldsAndWaits(t *testing.T) {
+func TestLock_HoldAsAndCrashQueued(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		x := server.Mutex("x")
 		x.AssertFree()
-		held := x.HoldAs("somebody")
-		x.AssertHeldBy("somebody")
+		held := x.HoldAs("other")
+		x.AssertHeldBy("other")
 		_, err := client.Mutex("x").TryLock(t.Context())
 		require.ErrorIs(t, err, fairlock.ErrBusy)
 		time.Sleep(time.Hour)
-		x.AssertHeldBy("somebody") // it renews
+		x.AssertHeldBy("other") // its lease is renewed
 
-		x.QueueGhost("ghost", 5*time.Second)
+		x.CrashQueued("crashed", 5*time.Second)
 		go func() { lock(t, client) }()
 		x.WaitQueued(2)
-		x.AssertQueue("ghost", "client-1")
+		x.AssertQueue("crashed", "client-1")
 		require.NoError(t, held.Unlock(t.Context()))
-		x.AssertHeldBy("ghost")
+		x.AssertHeldBy("crashed")
 		start := time.Now()
 		x.WaitHeldBy("client-1")
-		assert.InDelta(t, 5*time.Second, time.Since(start), float64(50*time.Millisecond), "a ghost's place lasts as long as it said")
+		assert.InDelta(t, 5*time.Second, time.Since(start), float64(50*time.Millisecond), "a crashed waiter keeps its ticket for its waiter TTL")
 		x.AssertQueue()
 	})
 }
 
-func TestADeadHolderKeepsTheLockForItsTTL(t *testing.T) {
+func TestLock_CrashHoldingLastsTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		x := server.Mutex("x")
-		x.DieHolding("dead", 7*time.Second)
+		x.CrashHolding("crashed", 7*time.Second)
 		start := time.Now()
 		x.WaitFree()
 		assert.Equal(t, 7*time.Second, time.Since(start).Round(10*time.Millisecond))
 	})
 }
 
-// Redis tells what is left in whole milliseconds, and a queue outlasts those who are silent in it.
-func TestWaitsEndWithWhatTheyWaitFor(t *testing.T) {
+// Redis rounds TTLs to milliseconds, and the key of a queue lasts longer than its waiters.
+func TestLock_WaitsEndAtExpiry(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin func(x fairlocktest.Lock)
 		wait  func(x fairlocktest.Lock)
 		takes time.Duration
 	}{
 		"a lease": {
-			func(x fairlocktest.Lock) { x.DieHolding("dead", 7*time.Second) },
+			func(x fairlocktest.Lock) { x.CrashHolding("crashed", 7*time.Second) },
 			fairlocktest.Lock.WaitFree, 7 * time.Second,
 		},
-		"a place, whose queue ends": {
+		"a waiter and its queue": {
 			func(x fairlocktest.Lock) {
-				x.DieHolding("dead", 5*time.Minute)
-				x.QueueGhost("ghost", 5*time.Second)
+				x.CrashHolding("crashed", 5*time.Minute)
+				x.CrashQueued("crashed", 5*time.Second)
 			},
 			func(x fairlocktest.Lock) { x.WaitQueued(0) }, 5500 * time.Millisecond,
 		},
@@ -84,20 +84,20 @@ func TestWaitsEndWithWhatTheyWaitFor(t *testing.T) {
 	}
 }
 
-func TestAnExpiredOrStolenLeaseIsLostAtItsNextRenewal(t *testing.T) {
-	for name, pull := range map[string]func(fairlocktest.Lock){
+func TestLock_TakenLeaseIsLostAtRenewal(t *testing.T) {
+	for name, take := range map[string]func(fairlocktest.Lock){
 		"expired":        fairlocktest.Lock.Expire,
-		"stolen":         func(l fairlocktest.Lock) { l.Steal("thief") },
+		"taken":          func(l fairlocktest.Lock) { l.TakeAs("taker") },
 		"force-released": fairlocktest.Lock.ForceRelease,
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 				x := server.Mutex("x")
 				lease := lock(t, client)
-				pull(x)
+				take(x)
 				require.NoError(t, lease.Err())
-				if name == "stolen" {
-					x.AssertHeldBy("thief")
+				if name == "taken" {
+					x.AssertHeldBy("taker")
 				} else {
 					x.AssertFree()
 				}
@@ -108,7 +108,7 @@ func TestAnExpiredOrStolenLeaseIsLostAtItsNextRenewal(t *testing.T) {
 	}
 }
 
-func TestTheNextOneGetsInAfterAnExpiry(t *testing.T) {
+func TestLock_ExpireAdmitsNextWaiter(t *testing.T) {
 	bothTimes(t, func(t *testing.T, server *fairlocktest.Server, pass func(time.Duration)) {
 		for kind, l := range map[string]fairlocktest.Lock{
 			"mutex": server.Mutex("x"), "semaphore": server.Semaphore("x", 1), "rwmutex": server.RWMutex("x"),
@@ -144,7 +144,7 @@ func TestTheNextOneGetsInAfterAnExpiry(t *testing.T) {
 	})
 }
 
-func TestSharesAreHeldAndReadAsSomebodyElse(t *testing.T) {
+func TestLock_HoldPermitsAsAndReadAs(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		api := server.Semaphore("api", 5)
 		three, one := api.HoldPermitsAs("a", 3), api.HoldAs("b")
@@ -165,7 +165,7 @@ func TestSharesAreHeldAndReadAsSomebodyElse(t *testing.T) {
 		require.NoError(t, first.Unlock(t.Context()))
 		doc.AssertHeldBy("b")
 		require.NoError(t, second.Unlock(t.Context()))
-		doc.DieHolding("writer", time.Second)
+		doc.CrashHolding("writer", time.Second)
 		assert.True(t, doc.State().Holder.Writer)
 		server.Mutex("doc").AssertFree() // another kind of the same name
 		doc.WaitFree()
@@ -173,18 +173,18 @@ func TestSharesAreHeldAndReadAsSomebodyElse(t *testing.T) {
 	})
 }
 
-func TestNamespacesAreOthers(t *testing.T) {
+func TestLock_In(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, _ *fairlocktest.Client) {
 		shop := server.Client(fairlock.Config{Namespace: "shop"})
 		lock(t, shop)
 		server.Mutex("x").AssertFree()
 		server.Mutex("x").In("shop").AssertHeldBy("client-2")
-		server.Mutex("x").In("shop").QueueGhost("ghost", time.Second)
-		server.Mutex("x").In("shop").AssertQueue("ghost")
+		server.Mutex("x").In("shop").CrashQueued("crashed", time.Second)
+		server.Mutex("x").In("shop").AssertQueue("crashed")
 	})
 }
 
-func TestACrashSaysNoGoodbye(t *testing.T) {
+func TestClient_Crash(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		x := server.Mutex("x")
 		lease := lock(t, client)
@@ -207,7 +207,7 @@ func TestACrashSaysNoGoodbye(t *testing.T) {
 	})
 }
 
-func TestCodeThatMakesItsOwnClient(t *testing.T) {
+func TestServer_Link(t *testing.T) {
 	clock := fairlocktest.NewClock(t)
 	server := fairlocktest.NewServerWithClock(t, clock)
 	link := server.Link()
@@ -223,7 +223,7 @@ func TestCodeThatMakesItsOwnClient(t *testing.T) {
 	require.NoError(t, client.Close())
 }
 
-func TestWaitForSeesWhatLastsAMomentOnly(t *testing.T) {
+func TestLock_WaitForSeesShortStates(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		var worker sync.WaitGroup
 		worker.Go(func() {
@@ -239,120 +239,120 @@ func TestWaitForSeesWhatLastsAMomentOnly(t *testing.T) {
 	})
 }
 
-// judged is what a test says to its testing.TB.
-type judged struct {
+// recorder is a testing.TB that records the last failure.
+type recorder struct {
 	testing.TB
 
-	mu    sync.Mutex
-	said  string // guarded by mu
-	fatal bool   // guarded by mu
-	later []func()
+	mu       sync.Mutex
+	message  string // guarded by mu
+	fatal    bool   // guarded by mu
+	cleanups []func()
 }
 
-func (j *judged) say(fatal bool, format string, args ...any) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.said, j.fatal = fmt.Sprintf(format, args...), fatal
+func (r *recorder) record(fatal bool, format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.message, r.fatal = fmt.Sprintf(format, args...), fatal
 }
 
-func (j *judged) Helper()                           {}
-func (j *judged) Cleanup(f func())                  { j.later = append(j.later, f) }
-func (j *judged) Errorf(format string, args ...any) { j.say(false, format, args...) }
-func (j *judged) Fatalf(format string, args ...any) {
-	j.say(true, format, args...)
+func (r *recorder) Helper()                           {}
+func (r *recorder) Cleanup(f func())                  { r.cleanups = append(r.cleanups, f) }
+func (r *recorder) Errorf(format string, args ...any) { r.record(false, format, args...) }
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.record(true, format, args...)
 	runtime.Goexit()
 }
 
-// judge runs a test that should fail, and returns what it says and whether it goes on.
-func judge(test func(testing.TB)) (said string, fatal bool) {
-	j := &judged{}
+// runFailing runs a test that should fail, and returns its message and whether the failure was fatal.
+func runFailing(test func(testing.TB)) (message string, fatal bool) {
+	r := &recorder{}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer func() {
-			for _, f := range slices.Backward(j.later) {
+			for _, f := range slices.Backward(r.cleanups) {
 				f()
 			}
 		}()
-		test(j)
+		test(r)
 	}()
 	<-done
-	return j.said, j.fatal
+	return r.message, r.fatal
 }
 
-func TestFailuresSayWhatThereIs(t *testing.T) {
+func TestLock_FailureMessages(t *testing.T) {
 	held := func(s *fairlocktest.Server) fairlocktest.Lock {
 		x := s.Mutex("billing")
 		x.HoldAs("a")
-		x.QueueGhost("b", time.Minute)
-		x.QueueGhost("c", time.Minute)
+		x.CrashQueued("b", time.Minute)
+		x.CrashQueued("c", time.Minute)
 		return x
 	}
-	const there = "mutex billing is held by a, and in the queue: b, c"
-	const free = "mutex billing is held by nobody, and nobody waits"
+	const there = "mutex billing is held by a, and has in its queue: b, c"
+	const free = "mutex billing is held by no client, and has no waiters"
 	for name, c := range map[string]struct {
-		test  func(s *fairlocktest.Server)
-		said  string
-		fatal bool
+		test    func(s *fairlocktest.Server)
+		message string
+		fatal   bool
 	}{
 		"free":             {func(s *fairlocktest.Server) { held(s).AssertFree() }, "want the lock free; " + there, false},
 		"held":             {func(s *fairlocktest.Server) { held(s).AssertHeldBy("b") }, "want the lock held by b; " + there, false},
 		"held twice":       {func(s *fairlocktest.Server) { held(s).AssertHeldBy("a", "a") }, "want the lock held by a, a; " + there, false},
-		"held by nobody":   {func(s *fairlocktest.Server) { s.Mutex("billing").AssertHeldBy("a") }, "want the lock held by a; " + free, false},
+		"not held":         {func(s *fairlocktest.Server) { s.Mutex("billing").AssertHeldBy("a") }, "want the lock held by a; " + free, false},
 		"queue":            {func(s *fairlocktest.Server) { held(s).AssertQueue("c", "b") }, "want c, b to wait, in that order; " + there, false},
-		"hold":             {func(s *fairlocktest.Server) { held(s).HoldAs("z") }, "hold as z: fairlock: trylock billing: lock is busy; " + there, true},
-		"die":              {func(s *fairlocktest.Server) { held(s).DieHolding("z", time.Second) }, "die holding as z: the lock is not free; " + there, true},
-		"steal":            {func(s *fairlocktest.Server) { held(s).Steal("z") }, "steal as z: others wait, who would get the lock; " + there, true},
-		"ghost":            {func(s *fairlocktest.Server) { s.Mutex("billing").QueueGhost("z", time.Second) }, "the lock was free, and it has it now", true},
-		"bad name":         {func(s *fairlocktest.Server) { s.Mutex("billing").QueueGhost("z z", time.Second) }, "token", true},
+		"hold":             {func(s *fairlocktest.Server) { held(s).HoldAs("z") }, "hold as z: fairlock: trylock billing: lock is busy (held by a); " + there, true},
+		"crash holding":    {func(s *fairlocktest.Server) { held(s).CrashHolding("z", time.Second) }, "crash holding as z: the lock is not free; " + there, true},
+		"take":             {func(s *fairlocktest.Server) { held(s).TakeAs("z") }, "take as z: the first waiter would be granted the lock; " + there, true},
+		"crashed":          {func(s *fairlocktest.Server) { s.Mutex("billing").CrashQueued("z", time.Second) }, "the lock was free, and was granted", true},
+		"bad name":         {func(s *fairlocktest.Server) { s.Mutex("billing").CrashQueued("z z", time.Second) }, "token", true},
 		"left: mutex":      {func(s *fairlocktest.Server) { s.Mutex("m").HoldAs("a"); s.AssertNothingLeft() }, "left behind in fairlock:{m}:lock: a", false},
 		"left: queue":      {func(s *fairlocktest.Server) { held(s); s.Mutex("billing").Expire(); s.AssertNothingLeft() }, "left behind in fairlock:{billing}:queue: b, c", false},
 		"left: semaphore":  {func(s *fairlocktest.Server) { s.Semaphore("s", 2).HoldAs("a"); s.AssertNothingLeft() }, "left behind in fairlock:{s}:sem:permits: a", false},
 		"left: rwmutex":    {func(s *fairlocktest.Server) { s.RWMutex("r").ReadAs("a"); s.AssertNothingLeft() }, "left behind in fairlock:{r}:rw:permits: a", false},
 		"client's config":  {func(s *fairlocktest.Server) { s.Client(fairlock.Config{TTL: -1}) }, "TTL", true},
 		"wait":             {func(s *fairlocktest.Server) { held(s).WaitFree() }, "waited 1m0s for the lock to be free; " + there, true},
-		"wait for a queue": {func(s *fairlocktest.Server) { held(s).WaitQueued(3) }, "waited 1m0s for the lock to have 3 waiting; " + there, true},
-		"reader":           {func(s *fairlocktest.Server) { s.Mutex("m").ReadAs("a") }, "read as a: nobody reads under a mutex", true},
-		"permits":          {func(s *fairlocktest.Server) { s.RWMutex("m").HoldPermitsAs("a", 2) }, "a rwmutex has none", true},
-		"nobody":           {func(s *fairlocktest.Server) { s.Mutex("m").HoldAs("") }, "The name is empty", true},
-		"no patience":      {func(s *fairlocktest.Server) { held(s).QueueGhost("z", 0) }, "must be above 0", true},
-		"no TTL":           {func(s *fairlocktest.Server) { s.Mutex("m").DieHolding("z", 0) }, "must be above 0", true},
+		"wait for a queue": {func(s *fairlocktest.Server) { held(s).WaitQueued(3) }, "waited 1m0s for the lock to have 3 waiters; " + there, true},
+		"reader":           {func(s *fairlocktest.Server) { s.Mutex("m").ReadAs("a") }, "read as a: a mutex has no readers", true},
+		"permits":          {func(s *fairlocktest.Server) { s.RWMutex("m").HoldPermitsAs("a", 2) }, "a rwmutex has no permits", true},
+		"no name":          {func(s *fairlocktest.Server) { s.Mutex("m").HoldAs("") }, "the name of the client is empty", true},
+		"no waiter TTL":    {func(s *fairlocktest.Server) { held(s).CrashQueued("z", 0) }, "must be above 0", true},
+		"no TTL":           {func(s *fairlocktest.Server) { s.Mutex("m").CrashHolding("z", 0) }, "must be above 0", true},
 		"other capacity": {func(s *fairlocktest.Server) { s.Semaphore("s", 2).HoldAs("a"); s.Semaphore("s", 5).AssertHeldBy("a") },
 			"s is in use with 2 permits, not 5", true},
-		"rate":          {func(s *fairlocktest.Server) { s.LocalClock().SetRate(math.NaN()) }, "a number that is not negative", true},
-		"clock back":    {func(s *fairlocktest.Server) { s.LocalClock().Step(-1) }, "a monotonic clock is not set back", true},
-		"negative rate": {func(s *fairlocktest.Server) { s.LocalClock().SetRate(-1) }, "a number that is not negative", true},
+		"rate":          {func(s *fairlocktest.Server) { s.LocalClock().SetRate(math.NaN()) }, "must be a number from 0", true},
+		"clock back":    {func(s *fairlocktest.Server) { s.LocalClock().Step(-1) }, "a monotonic clock cannot be set back", true},
+		"negative rate": {func(s *fairlocktest.Server) { s.LocalClock().SetRate(-1) }, "must be a number from 0", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				said, fatal := judge(func(tb testing.TB) {
+				message, fatal := runFailing(func(tb testing.TB) {
 					tb.Helper()
 					c.test(fairlocktest.NewServer(tb))
 				})
-				assert.Contains(t, said, c.said)
+				assert.Contains(t, message, c.message)
 				assert.Equal(t, c.fatal, fatal)
 			})
 		})
 	}
 }
 
-func TestAClockThatFindsNoRestSaysWhoIsBusy(t *testing.T) {
-	fairlocktest.SetRestless(t, time.Second)
+func TestClock_NotIdleNamesGoroutines(t *testing.T) {
+	fairlocktest.SetIdleTimeout(t, time.Second)
 	stop := make(chan struct{})
 	defer close(stop)
-	said, fatal := judge(func(tb testing.TB) {
+	message, fatal := runFailing(func(tb testing.TB) {
 		tb.Helper()
 		clock := fairlocktest.NewClock(tb)
-		go restlessly(stop)
+		go spin(stop)
 		clock.Advance(time.Second)
 	})
 	assert.True(t, fatal)
-	assert.Contains(t, said, "no rest within 1s")
-	assert.Contains(t, said, "restlessly")
-	assert.NotContains(t, said, "testing.tRunner")
+	assert.Contains(t, message, "not idle within 1s")
+	assert.Contains(t, message, "spin")
+	assert.NotContains(t, message, "testing.tRunner")
 }
 
-func restlessly(stop chan struct{}) {
+func spin(stop chan struct{}) {
 	for {
 		select {
 		case <-stop:

@@ -3,6 +3,7 @@ package fairlocktest
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,20 +16,20 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// Server is a Redis server in memory, of one test. It is closed when the test ends, after its clients. Its methods are
-// safe for concurrent use; those that fail the test must be called from the test's goroutine.
+// Server is a Redis server in memory, for one test. It is closed when the test ends, after its clients. Its methods are
+// safe for concurrent use. Those that can fail the test must be called from the test's goroutine.
 type Server struct {
-	// Miniredis is the server itself, for what this package does not offer. Time passes in it by the Server's doing: do
-	// not call SetTime, ClockTTL, FastForward or Close. It has no address, for nothing of it touches the network.
+	// Miniredis is the server itself, for what this package does not offer. The Server controls its time: do not call
+	// SetTime, ClockTTL, FastForward or Close. It has no address, because it does not use the network.
 	Miniredis *miniredis.Miniredis
 
 	tb     testing.TB
 	bubble string // that it was made in
 	clock  fairlock.Clock
-	settle func()         // returns when everybody has done what there is to do now
+	settle func()         // returns when all goroutines are idle
 	tasks  sync.WaitGroup // of the connections
 
-	time   sync.Mutex // so that TIME never runs back by itself
+	time   sync.Mutex // so that TIME runs back only by StepClock
 	offset time.Duration
 
 	mu      sync.Mutex
@@ -37,21 +38,20 @@ type Server struct {
 	down    bool               // guarded by mu
 	links   []*Link            // guarded by mu
 	clients int                // guarded by mu: made so far
-	others  map[string]*Client // guarded by mu: whom the levers act as, by name
+	others  map[string]*Client // guarded by mu: the clients of this package, by namespace and name
 }
 
-// calm is for how long the system's time may pass until everything has come to rest, before a state is judged all the
-// same.
-const calm = 50 * time.Millisecond
+// settleTimeout is how long a state may wait, by the system's clock, for all goroutines to be idle before it is read.
+const settleTimeout = 50 * time.Millisecond
 
 // NewServer returns a server whose time is that of package time: the system's, or inside a testing/synctest bubble the
-// bubble's, where a time.Sleep moves the clients' timers, the server's TIME and every TTL.
+// bubble's. There, a time.Sleep advances the clients' timers, the server's TIME and every TTL.
 func NewServer(tb testing.TB) *Server {
 	tb.Helper()
 	return newServer(tb, clock.System{})
 }
 
-// NewServerWithClock returns a server whose time is the Clock's, and so is that of its clients: it moves only by
+// NewServerWithClock returns a server that uses the Clock, as its clients do: their time advances only by
 // Clock.Advance.
 func NewServerWithClock(tb testing.TB, c *Clock) *Server {
 	tb.Helper()
@@ -64,17 +64,17 @@ func NewServerWithClock(tb testing.TB, c *Clock) *Server {
 func newServer(tb testing.TB, c fairlock.Clock) *Server {
 	tb.Helper()
 	s := &Server{Miniredis: miniredis.NewMiniRedis(), tb: tb, clock: c, others: map[string]*Client{}}
-	rest := newRest()
+	idle := newIdleDetector()
 	if s.bubble = bubble(); s.bubble != "" {
-		s.settle = func() { s.here(); synctest.Wait() }
+		s.settle = func() { s.checkBubble(); synctest.Wait() }
 	} else {
-		s.settle = func() { rest.wait(calm) }
+		s.settle = func() { idle.wait(settleTimeout) }
 	}
 	s.change = sync.NewCond(&s.mu)
 	s.tick()
 	s.Miniredis.ClockTTL(true)
 	tb.Cleanup(s.close)
-	if err := lua.Load(context.Background(), s.inspector().Redis); err != nil { // as of a server that has been in use for long
+	if err := lua.Load(context.Background(), s.inspector().Redis); err != nil { // so that no request of a test needs a second one for its script
 		tb.Fatalf("fairlocktest: %v", err)
 	}
 	return s
@@ -83,7 +83,7 @@ func newServer(tb testing.TB, c fairlock.Clock) *Server {
 // databases is how many Redis has by default.
 const databases = 16
 
-// tick tells miniredis the time. It is called before every request arrives: miniredis's own clock would stand still.
+// tick sets miniredis's time. It is called before each request arrives, because miniredis's time does not advance.
 func (s *Server) tick() {
 	s.time.Lock()
 	defer s.time.Unlock()
@@ -103,15 +103,17 @@ func (s *Server) close() {
 	s.tasks.Wait()
 }
 
-// Now is the server's time, which its TIME tells.
+// Now returns the server's time, as TIME does.
 func (s *Server) Now() time.Time {
 	s.time.Lock()
 	defer s.time.Unlock()
 	return s.clock.Now().Add(s.offset)
 }
 
-// Client returns a client over a link of its own; cfg.Clock is the server's unless it is set, and cfg.Name is "client-1"
-// for the first, "client-2" for the second and so on. It is closed when the test ends. A fault of cfg fails the test.
+// Client returns a client over a link of its own. If cfg.Clock is not set, it is the server's; if cfg.Logger is not set,
+// nothing is logged. If cfg.Name is not set,
+// it is "client-1" for the first client, "client-2" for the second and so on. The client is closed when the test ends.
+// An invalid cfg fails the test.
 func (s *Server) Client(cfg fairlock.Config) *Client {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -125,6 +127,9 @@ func (s *Server) Client(cfg fairlock.Config) *Client {
 
 func (s *Server) client(cfg fairlock.Config, link *Link) *Client {
 	s.tb.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler) // faults are the rule here
+	}
 	if cfg.Clock == nil {
 		cfg.Clock = s.clock
 	}
@@ -134,14 +139,14 @@ func (s *Server) client(cfg fairlock.Config, link *Link) *Client {
 		s.tb.Fatalf("fairlocktest: %v", err)
 	}
 	s.tb.Cleanup(func() {
-		link.hopeless()
+		link.cutIfFaulty()
 		_ = c.Close()
 	})
 	return &Client{Client: c, Redis: rdb, Link: link}
 }
 
-// Link returns a new link, for code that makes its fairlock.Client itself: give it Link.Redis as its Redis, and a Clock,
-// if there is one, as Config.Clock.
+// Link returns a new link, for code that makes its own fairlock.Client. Give that code Link.Redis, and the test's
+// Clock, if there is one, as Config.Clock.
 func (s *Server) Link() *Link {
 	s.mu.Lock()
 	name := fmt.Sprintf("link-%d", len(s.links)+1)
@@ -149,15 +154,15 @@ func (s *Server) Link() *Link {
 	return s.link(name)
 }
 
-// here fails the test if the caller is in another bubble than the server, or in one and the server is not.
-func (s *Server) here() {
+// checkBubble fails the test if the caller is in another bubble than the server, or only one of them is in a bubble.
+func (s *Server) checkBubble() {
 	s.tb.Helper()
 	if b := bubble(); b != s.bubble {
-		s.tb.Fatalf("fairlocktest: the server was made %s, and is used %s: make it where it is used, with the t of there", place(s.bubble), place(b))
+		s.tb.Fatalf("fairlocktest: the server was made %s, and is used %s: make it where it is used, with the same testing.TB", describeBubble(s.bubble), describeBubble(b))
 	}
 }
 
-func place(bubble string) string {
+func describeBubble(bubble string) string {
 	if bubble == "" {
 		return "outside a testing/synctest bubble"
 	}
@@ -166,7 +171,7 @@ func place(bubble string) string {
 
 func (s *Server) link(name string) *Link {
 	s.tb.Helper()
-	s.here()
+	s.checkBubble()
 	l := &Link{server: s, name: name, conns: map[*conn]struct{}{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,15 +179,15 @@ func (s *Server) link(name string) *Link {
 	return l
 }
 
-// LocalClock returns a clock that goes as the server's until it is told otherwise: that of a machine whose clock drifts,
-// steps, or whose processes are stopped. Give it to a client as Config.Clock.
+// LocalClock returns the clock of a machine whose clock drifts or steps, or whose processes are paused. It runs as the
+// server's does until one of its methods changes that. Give it to a client as Config.Clock.
 func (s *Server) LocalClock() *LocalClock {
 	now := s.clock.Now()
 	return &LocalClock{tb: s.tb, base: s.clock, since: now, local: now, rate: 1, timers: map[*localTimer]struct{}{}}
 }
 
-// Stop has the server away, as a crash does: every connection breaks, new ones are refused, until Start. Its data stays,
-// and its clock runs on.
+// Stop stops the server as a crash does: every connection breaks, and new ones are refused until Start. The server
+// keeps its data, and its clock runs on.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,21 +208,21 @@ func (s *Server) Start() {
 	s.changed()
 }
 
-// LoseData empties the server, as a restart without persistence does; connections and scripts stay.
+// LoseData deletes the server's data, as a restart without persistence does. Connections and scripts stay.
 func (s *Server) LoseData() {
 	s.Miniredis.FlushAll()
 	s.touch()
 }
 
-// StepClock sets the server's clock forward, or back if d is negative, for good: TIME, and every TTL with it, as Redis
-// keeps the moments at which keys expire. The clients' clocks are untouched.
+// StepClock sets the server's clock forward, or back if d is negative. TIME changes, and so does every TTL, because
+// Redis stores the time at which a key expires. The clients' clocks do not change.
 func (s *Server) StepClock(d time.Duration) {
-	s.tick() // what has expired until now has expired
+	s.tick() // so that keys expire that are due by now
 	for i := range databases {
 		db := s.Miniredis.DB(i)
 		for _, key := range db.Keys() {
 			if ttl := db.TTL(key); d < 0 && ttl > 0 {
-				db.SetTTL(key, ttl-d) // miniredis keeps what is left when its clock goes back
+				db.SetTTL(key, ttl-d) // miniredis keeps the TTL when its clock goes back
 			}
 		}
 	}
@@ -228,20 +233,20 @@ func (s *Server) StepClock(d time.Duration) {
 	s.touch()
 }
 
-// touch has everybody look who waits for a state.
+// touch makes every wait for a state look again.
 func (s *Server) touch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changed()
 }
 
-// changed wakes those who wait for a state of a lock. The caller holds mu.
+// changed is touch for a caller that holds mu.
 func (s *Server) changed() {
 	s.count++
 	s.change.Broadcast()
 }
 
-// wait waits for a change, or until the server's clock says so; not for that if the time is zero. The caller holds mu.
+// wait waits for a change, or until a time of the server's clock unless that is zero. The caller holds mu.
 func (s *Server) wait(change *sync.Cond, until time.Time) {
 	if !until.IsZero() {
 		timer := s.clock.AfterFunc(until.Sub(s.clock.Now()), func() {

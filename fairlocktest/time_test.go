@@ -14,7 +14,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-func TestALeaseIsLostAfterAnHourOfRenewals(t *testing.T) {
+func TestServer_LeaseLostAfterAnHourOfRenewals(t *testing.T) {
 	job := func(t *testing.T, server *fairlocktest.Server, pass func(time.Duration)) {
 		client := server.Client(fairlock.Config{})
 		begun, ended := make(chan struct{}), make(chan error, 1)
@@ -44,7 +44,7 @@ func TestALeaseIsLostAfterAnHourOfRenewals(t *testing.T) {
 	})
 }
 
-func TestWaitersTakeTurnsInBothTimes(t *testing.T) {
+func TestServer_WaitersInOrder(t *testing.T) {
 	work := func(t *testing.T, server *fairlocktest.Server, pass func(time.Duration)) {
 		lock := server.Mutex("x")
 		first := lock.HoldAs("first")

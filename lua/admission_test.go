@@ -17,17 +17,17 @@ func admitters(w *world) map[string]func() {
 		"release":       func() { w.release(w.token()) },
 		"leave":         func() { w.leave(w.token(), 0) },
 		"force release": func() { w.forceRelease() },
-		"try":           func() { w.acquire(lua.Ask{Try: true}) },
-		"beat":          func() { w.beat(w.token()) },
+		"try":           func() { w.acquire(lua.Request{Try: true}) },
+		"heartbeat":     func() { w.heartbeat(w.token()) },
 		"acquire": func() {
 			who := w.token()
-			assert.Equal(w.t, lua.Queued, w.acquire(lua.Ask{Token: who}).Outcome)
+			assert.Equal(w.t, lua.Queued, w.acquire(lua.Request{Token: who}).Outcome)
 			w.leave(who, 0)
 		},
 	}
 }
 
-func TestOnlyTheHeadIsGranted(t *testing.T) {
+func TestAdmission_OnlyTheHeadIsGranted(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for name, admit := range admitters(w) {
 			w.do("FLUSHALL")
@@ -40,7 +40,7 @@ func TestOnlyTheHeadIsGranted(t *testing.T) {
 				require.Equal(t, texts(q[i+1:]...), w.queue(), name)
 				require.ElementsMatch(t, shorts(q[i+1:]...), w.state().Alive, "%s: who is granted leaves alive, too", name)
 				w.release(w.token())
-				w.beat(q...)
+				w.heartbeat(q...)
 				require.Equal(t, who.Text(), w.owner(), "%s: while it is held nobody else gets it", name)
 			}
 		}
@@ -48,25 +48,25 @@ func TestOnlyTheHeadIsGranted(t *testing.T) {
 }
 
 // One who waits and asks is no exception: it gets the lock if it is the head.
-func TestAWaiterThatAsksDoesNotOvertake(t *testing.T) {
+func TestAdmission_RequestOfAWaiterDoesNotOvertake(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		said := w.listen("c")
 		w.hold()
 		q := w.join(3)
 		w.expire()
-		a := w.acquire(lua.Ask{Token: q[2]})
+		a := w.acquire(lua.Request{Token: q[2]})
 		assert.Equal(t, lua.Queued, a.Outcome)
 		assert.Equal(t, 2, a.Position)
 		assert.Equal(t, q[0].Text(), w.owner())
 		assert.Len(t, said(), 1, "the head is told")
 		w.expire()
-		assert.Equal(t, lua.Granted, w.acquire(lua.Ask{Token: q[1]}).Outcome)
+		assert.Equal(t, lua.Granted, w.acquire(lua.Request{Token: q[1]}).Outcome)
 		w.expire()
-		assert.Equal(t, []lua.State{lua.Gone, lua.Gone, lua.Admitted}, w.beat(q...).States)
+		assert.Equal(t, []lua.WaiterState{lua.NotQueued, lua.NotQueued, lua.NowGranted}, w.heartbeat(q...).States)
 	})
 }
 
-func TestTheDeadAtTheHeadAreDroppedAndTheLivingKeepTheirOrder(t *testing.T) {
+func TestAdmission_DropsExpiredHeadsInOrder(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for name, admit := range admitters(w) {
 			w.do("FLUSHALL")
@@ -86,7 +86,7 @@ func TestTheDeadAtTheHeadAreDroppedAndTheLivingKeepTheirOrder(t *testing.T) {
 	})
 }
 
-func TestNobodyIsJudgedWhileTheLockIsHeld(t *testing.T) {
+func TestAdmission_DropsNoWaiterWhileTheLockIsHeld(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		q := w.join(3)
@@ -98,8 +98,8 @@ func TestNobodyIsJudgedWhileTheLockIsHeld(t *testing.T) {
 				require.Equal(t, before.Queue, w.state().Queue, name)
 			}
 		}
-		assert.Equal(t, lua.Waiting, w.beat(q[0]).States[0], "dead or not: whoever is in the queue can go on waiting")
-		w.acquire(lua.Ask{Token: q[2]})
+		assert.Equal(t, lua.StillQueued, w.heartbeat(q[0]).States[0], "dead or not: whoever is in the queue can go on waiting")
+		w.acquire(lua.Request{Token: q[2]})
 		h := w.release(holder)
 		assert.False(t, h.More)
 		w.grants(h, q[0])
@@ -108,22 +108,22 @@ func TestNobodyIsJudgedWhileTheLockIsHeld(t *testing.T) {
 	})
 }
 
-func TestTheAskerIsNeverDroppedThoughItsPatienceIsOver(t *testing.T) {
+func TestAdmission_NeverDropsTheRequester(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		q := w.join(3)
 		w.kill(q...)
 		w.expire()
-		assert.Equal(t, lua.Granted, w.acquire(lua.Ask{Token: q[1]}).Outcome, "the dead before it are dropped, it is not")
+		assert.Equal(t, lua.Granted, w.acquire(lua.Request{Token: q[1]}).Outcome, "the dead before it are dropped, it is not")
 		w.lasts(w.keys.Lock, ttl)
 		assert.Equal(t, texts(q[2]), w.queue())
 		w.release(holder)
 		w.expire()
-		assert.Equal(t, []lua.State{lua.Admitted}, w.beat(q[2]).States, "a beat is a sign of life, too")
+		assert.Equal(t, []lua.WaiterState{lua.NowGranted}, w.heartbeat(q[2]).States, "a beat is a sign of life, too")
 	})
 }
 
-func TestAHundredDeadInARowAreDroppedInOneCall(t *testing.T) {
+func TestAdmission_DropsAHundredInOneCall(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		dead := w.join(100)
@@ -156,23 +156,23 @@ func (w *world) crowd(n int, until time.Time) []token.Token {
 	return all
 }
 
-func TestMoreThanAThousandDeadAreDroppedInSeveralCalls(t *testing.T) {
+func TestAdmission_DropsMoreThanAThousandInSeveralCalls(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		said := w.listen("c")
-		calls := map[string]func() lua.Handover{
-			"release":       func() lua.Handover { return w.release(w.token()) },
-			"leave":         func() lua.Handover { return w.leave(w.token(), 0) },
+		calls := map[string]func() lua.Handoff{
+			"release":       func() lua.Handoff { return w.release(w.token()) },
+			"leave":         func() lua.Handoff { return w.leave(w.token(), 0) },
 			"force release": w.forceRelease,
 		}
 		dead := 2500
 		if w.mini != nil { // which sorts the whole queue for each
 			dead = 1001
-			calls = map[string]func() lua.Handover{"release": calls["release"]}
+			calls = map[string]func() lua.Handoff{"release": calls["release"]}
 		}
 		for name, call := range calls {
 			w.do("FLUSHALL")
 			w.crowd(dead, w.now().Add(-time.Second))
-			last := w.crowd(1, w.now().Add(patience))[0]
+			last := w.crowd(1, w.now().Add(waiterTTL))[0]
 			w.do("ZADD", w.keys.Queue, 2e15, last.Text())
 			for left := dead + 1 - 1000; left > 1; left -= 1000 {
 				h := call()
@@ -191,33 +191,33 @@ func TestMoreThanAThousandDeadAreDroppedInSeveralCalls(t *testing.T) {
 }
 
 // Who asks, or beats, where there is more to sweep is told to come back at once.
-func TestAWaiterBehindMoreThanAThousandDeadIsToldToAskAtOnce(t *testing.T) {
+func TestAdmission_RetryAtOnceBehindAThousandExpired(t *testing.T) {
 	t.Parallel()
 	w := real(t)
 	dead := w.crowd(3500, w.now().Add(-time.Second))
 	who := w.token()
-	a := w.acquire(lua.Ask{Token: who})
+	a := w.acquire(lua.Request{Token: who})
 	assert.Equal(t, lua.Queued, a.Outcome)
 	assert.Equal(t, 2501, a.Position)
-	assert.Zero(t, a.Helps)
-	p := w.beat(who)
-	assert.Equal(t, lua.Waiting, p.States[0])
-	assert.Zero(t, p.Helps)
-	a = w.acquire(lua.Ask{Token: who})
+	assert.Zero(t, a.RetryAfter)
+	p := w.heartbeat(who)
+	assert.Equal(t, lua.StillQueued, p.States[0])
+	assert.Zero(t, p.RetryAfter)
+	a = w.acquire(lua.Request{Token: who})
 	assert.Equal(t, 501, a.Position)
-	assert.Zero(t, a.Helps)
-	assert.Equal(t, lua.Granted, w.acquire(lua.Ask{Token: who}).Outcome)
-	assert.Equal(t, []lua.State{lua.Gone, lua.Gone}, w.beat(dead[0], dead[3499]).States)
+	assert.Zero(t, a.RetryAfter)
+	assert.Equal(t, lua.Granted, w.acquire(lua.Request{Token: who}).Outcome)
+	assert.Equal(t, []lua.WaiterState{lua.NotQueued, lua.NotQueued}, w.heartbeat(dead[0], dead[3499]).States)
 }
 
-func TestAWaiterIsGivenWhatIsLeftOfItsPatienceAtMostTTL(t *testing.T) {
+func TestAdmission_LeaseIsTheRestOfWaiterTTLAtMostTTL(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		given := func(patience, ttl time.Duration) time.Duration {
+		given := func(waiterTTL, ttl time.Duration) time.Duration {
 			holder := w.hold()
 			who := w.token()
-			w.acquire(lua.Ask{Token: who, Patience: patience})
+			w.acquire(lua.Request{Token: who, WaiterTTL: waiterTTL})
 			before := time.Now()
-			h, err := w.lock.Release(t.Context(), &lua.Leaving{Token: holder}, ttl)
+			h, err := w.lock.Release(t.Context(), holder, ttl)
 			require.NoError(t, err)
 			g := w.grants(h, who)[0].Given
 			lasts := w.pttl(w.keys.Lock)
@@ -235,12 +235,12 @@ func TestAWaiterIsGivenWhatIsLeftOfItsPatienceAtMostTTL(t *testing.T) {
 			assert.Equal(t, 15*time.Second, given(15*time.Second, 20*time.Second))
 			holder := w.hold()
 			who := w.join(1)[0]
-			w.mini.SetTime(now.Add(patience - 1500*time.Microsecond))
+			w.mini.SetTime(now.Add(waiterTTL - 1500*time.Microsecond))
 			assert.Equal(t, time.Millisecond, w.grants(w.release(holder), who)[0].Given, "rounded down")
 			w.release(who)
 			holder = w.hold()
 			w.join(1)
-			w.mini.SetTime(now.Add(2*patience - 2000*time.Microsecond))
+			w.mini.SetTime(now.Add(2*waiterTTL - 2000*time.Microsecond))
 			w.grants(w.release(holder)) // less than a millisecond: none
 		}
 	})

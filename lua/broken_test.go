@@ -13,7 +13,7 @@ import (
 
 // Found by trying to break the scripts.
 
-func TestALockDoesNotRestWhereTheCallerIsRefused(t *testing.T) {
+func TestQuarantine_NotIfTheRequestFails(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for _, key := range []string{w.keys.Queue, w.keys.Alive} {
 			w.do("FLUSHALL")
@@ -24,17 +24,17 @@ func TestALockDoesNotRestWhereTheCallerIsRefused(t *testing.T) {
 	})
 }
 
-func TestAForeignTextInTheFenceIsLeftAlone(t *testing.T) {
+func TestFence_ForeignTextIsLeftAlone(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.do("SET", w.keys.Fence, "somebody's")
-		_, err := w.ask(lua.Ask{})
+		_, err := w.ask(lua.Request{})
 		require.Error(t, err)
 		assert.Equal(t, "somebody's", w.do("GET", w.keys.Fence))
 		assert.Empty(t, w.owner())
 	})
 }
 
-func TestForceReleaseWorksOnAFullServer(t *testing.T) {
+func TestForceRelease_OnAFullServer(t *testing.T) {
 	w := real(t)
 	w.contended()
 	fence := w.fence()
@@ -43,40 +43,40 @@ func TestForceReleaseWorksOnAFullServer(t *testing.T) {
 	assert.Greater(t, w.fence(), fence)
 }
 
-func TestAWrappedErrorIsExplained(t *testing.T) {
+func TestErrors_WrappedErrorIsExplained(t *testing.T) {
 	w := memory(t)
 	w.do("RPUSH", w.keys.Queue, "somebody's")
-	_, err := w.ask(lua.Ask{})
+	_, err := w.ask(lua.Request{})
 	assert.ErrorContains(t, err, `key "ns:{name}:queue" is not ours`)
 }
 
-func TestAReplyThatIsNoListIsAnError(t *testing.T) {
-	for name, v := range verbs() {
+func TestReply_NotAListIsAnError(t *testing.T) {
+	for _, v := range lua.Verbs {
 		for _, bad := range []any{nil, "OK", int64(1), true, 1.5, map[any]any{"a": "b"}} {
 			fake := &recorder{answer: bad}
-			assert.ErrorIs(t, v.call(t.Context(), lua.Mutex(fake, ns, "name")), lua.ErrReply, "%s: %#v", name, bad)
+			assert.ErrorIs(t, send(t.Context(), lua.Mutex(fake, ns, "name"), v), lua.ErrReply, "%s: %#v", v.Name, bad)
 		}
 	}
 }
 
-func TestAPulseFitsItsBeat(t *testing.T) {
+func TestHeartbeatReply_FitsTheHeartbeat(t *testing.T) {
 	two := []token.Token{numbered("c", 1), numbered("c", 2)}
 	for _, bad := range [][]any{
-		{"9", int64(1), int64(5), []any{}},
-		{"9", int64(1), int64(5), []any{"queued"}},
-		{"9", int64(1), int64(5), []any{"queued", "queued", "queued"}},
-		{"9", int64(3), int64(5), []any{"queued", "queued"}},
-		{"9", int64(-1), int64(5), []any{"queued", "queued"}},
-		{"9", int64(1), int64(5), []any{"queued", "x"}},
-		{"9", int64(1), int64(5), []any{"queued", nil}},
-		{"9", int64(1), int64(5), []any{"queued", int64(1)}},
+		{int64(9), int64(1), int64(5), []any{}},
+		{int64(9), int64(1), int64(5), []any{"queued"}},
+		{int64(9), int64(1), int64(5), []any{"queued", "queued", "queued"}},
+		{int64(9), int64(3), int64(5), []any{"queued", "queued"}},
+		{int64(9), int64(-1), int64(5), []any{"queued", "queued"}},
+		{int64(9), int64(1), int64(5), []any{"queued", "x"}},
+		{int64(9), int64(1), int64(5), []any{"queued", nil}},
+		{int64(9), int64(1), int64(5), []any{"queued", int64(1)}},
 	} {
-		_, err := lua.Mutex(&recorder{answer: bad}, ns, "name").Beat(t.Context(), ttl, patience, two)
+		_, err := lua.Mutex(&recorder{answer: bad}, ns, "name").Heartbeat(t.Context(), ttl, waiterTTL, two)
 		assert.ErrorIs(t, err, lua.ErrReply, "%v", bad)
 	}
 }
 
-func TestTwiceIsOnceForceReleaseWithWaiters(t *testing.T) {
+func TestForceRelease_IdempotentWithWaiters(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		next := w.join(1)[0]
@@ -90,19 +90,19 @@ func TestTwiceIsOnceForceReleaseWithWaiters(t *testing.T) {
 	})
 }
 
-func TestABeatThatAdmitsTellsWhenAskingHelpsTheNext(t *testing.T) {
+func TestHeartbeat_RetryAfterOfTheNextWaiter(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.join(3)
 		w.expire()
-		p := w.beat(q[2], q[0], q[1])
-		assert.Equal(t, []lua.State{lua.Waiting, lua.Admitted, lua.Waiting}, p.States)
-		assert.Equal(t, 2, p.Best)
-		assert.Positive(t, p.Helps)
+		p := w.heartbeat(q[2], q[0], q[1])
+		assert.Equal(t, []lua.WaiterState{lua.StillQueued, lua.NowGranted, lua.StillQueued}, p.States)
+		assert.Equal(t, 2, p.First)
+		assert.Positive(t, p.RetryAfter)
 	})
 }
 
-func TestRenewRestoresTheHoldersFence(t *testing.T) {
+func TestRenew_RestoresTheHoldersFence(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		fence := w.fence()
@@ -114,7 +114,7 @@ func TestRenewRestoresTheHoldersFence(t *testing.T) {
 	})
 }
 
-func TestWhoReturnsToAFreeLockIsNotOvertaken(t *testing.T) {
+func TestTicket_ReturningWaiterOfAFreeLockIsNotOvertaken(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.ticketed(3)
@@ -125,18 +125,18 @@ func TestWhoReturnsToAFreeLockIsNotOvertaken(t *testing.T) {
 	})
 }
 
-func TestTheBoundDoesNotRefuseWhoReturns(t *testing.T) {
+func TestMaxWaiters_AcceptsAReturningWaiter(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.ticketed(2)
 		w.forget(q[0].Token)
-		assert.Equal(t, lua.Queued, w.acquire(lua.Ask{Bound: 2}).Outcome)
-		q[0].Bound = 2
+		assert.Equal(t, lua.Queued, w.acquire(lua.Request{MaxWaiters: 2}).Outcome)
+		q[0].MaxWaiters = 2
 		assert.Equal(t, lua.Queued, w.acquire(q[0]).Outcome)
 	})
 }
 
-func TestEachKeyOfTheQueueIsKeptByItself(t *testing.T) {
+func TestExpiry_EachKeyOfTheQueueIsKeptByItself(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		w.join(1)
@@ -146,7 +146,7 @@ func TestEachKeyOfTheQueueIsKeptByItself(t *testing.T) {
 	})
 }
 
-func TestAJoinDoesNotShortenABurial(t *testing.T) {
+func TestTombstone_NotShortenedByAJoin(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.leave(w.token(), time.Hour)
 		w.hold()

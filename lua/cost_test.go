@@ -84,11 +84,11 @@ func (w *world) cheap(q []token.Token, free func()) {
 		name string
 		call func(i int)
 	}{
-		{"join", func(int) { w.acquire(lua.Ask{}) }},
-		{"ask again", func(i int) { w.acquire(lua.Ask{Token: q[len(q)-1-i]}) }},
-		{"try", func(int) { w.acquire(lua.Ask{Try: true}) }},
-		{"full", func(int) { w.acquire(lua.Ask{Bound: 1}) }},
-		{"beat", func(i int) { w.beat(q[len(q)-(i+1)*lua.MostBeats : len(q)-i*lua.MostBeats]...) }},
+		{"join", func(int) { w.acquire(lua.Request{}) }},
+		{"ask again", func(i int) { w.acquire(lua.Request{Token: q[len(q)-1-i]}) }},
+		{"try", func(int) { w.acquire(lua.Request{Try: true}) }},
+		{"full", func(int) { w.acquire(lua.Request{MaxWaiters: 1}) }},
+		{"heartbeat", func(i int) { w.heartbeat(q[len(q)-(i+1)*lua.MaxHeartbeat : len(q)-i*lua.MaxHeartbeat]...) }},
 		{"leave", func(i int) { w.leave(q[len(q)/2+i], ttl) }},
 		{"inspect", func(int) { w.inspect(1000) }},
 		{"release", func(int) { w.release(w.holder()) }},
@@ -110,7 +110,7 @@ func (w *world) holder() token.Token {
 	return w.token()
 }
 
-func TestNoScriptTakesTenMillisecondsWithAHundredThousandWaiters(t *testing.T) {
+func TestCost_HundredThousandWaiters(t *testing.T) {
 	w := real(t)
 	w.hold()
 	q := w.crowd(many, w.now().Add(time.Hour))
@@ -118,7 +118,7 @@ func TestNoScriptTakesTenMillisecondsWithAHundredThousandWaiters(t *testing.T) {
 	assert.InDelta(t, many, w.do("ZCARD", w.keys.Queue), 100)
 }
 
-func TestNoScriptTakesTenMillisecondsWithAHundredThousandDeadWaiters(t *testing.T) {
+func TestCost_HundredThousandExpiredWaiters(t *testing.T) {
 	w := real(t)
 	q := w.crowd(many, w.now().Add(-time.Second))
 	w.cheap(q, w.expire) // so that every call has to sweep

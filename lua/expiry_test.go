@@ -15,7 +15,7 @@ import (
 func (w *world) expires(after string) {
 	w.t.Helper()
 	for _, key := range w.rdb.Keys(w.t.Context(), "*").Val() {
-		most := map[string]time.Duration{"queue": patience + time.Second, "alive": patience + time.Second, "fence": day, "lock": ttl}
+		most := map[string]time.Duration{"queue": waiterTTL + time.Second, "alive": waiterTTL + time.Second, "fence": day, "lock": ttl}
 		limit, ok := most[key[strings.LastIndexByte(key, ':')+1:]]
 		require.True(w.t, ok, "after %s: what is %q?", after, key)
 		left := w.pttl(key)
@@ -24,7 +24,7 @@ func (w *world) expires(after string) {
 	}
 }
 
-func TestEveryKeyExpiresByItself(t *testing.T) {
+func TestExpiry_EveryKeyExpires(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		w.expires("acquire")
@@ -32,30 +32,30 @@ func TestEveryKeyExpiresByItself(t *testing.T) {
 		w.expires("joining")
 		w.acquire(q[1])
 		w.expires("asking again")
-		w.acquire(lua.Ask{Try: true})
+		w.acquire(lua.Request{Try: true})
 		w.expires("try")
-		w.acquire(lua.Ask{Bound: 1})
+		w.acquire(lua.Request{MaxWaiters: 1})
 		w.expires("full")
 		w.renew(holder, ttl, 0)
 		w.expires("renew")
 		w.do("DEL", w.keys.Fence)
 		w.renew(holder, ttl, 0)
 		w.expires("renew without a fence")
-		w.beat(q[0].Token, q[1].Token)
-		w.expires("beat")
+		w.heartbeat(q[0].Token, q[1].Token)
+		w.expires("heartbeat")
 		w.release(holder)
 		w.expires("release")
 		w.leave(q[0].Token, 0)
 		w.expires("leave")
-		w.leave(q[1].Token, patience)
+		w.leave(q[1].Token, waiterTTL)
 		w.expires("leave, buried")
 		w.expire()
-		w.beat(q[2].Token)
+		w.heartbeat(q[2].Token)
 		w.expires("beat that admits")
 		w.forceRelease()
 		w.expires("force release")
 		w.expire()
-		w.acquire(lua.Ask{})
+		w.acquire(lua.Request{})
 		w.expires("acquire that admits another")
 		w.expire()
 		w.acquire(q[4])
@@ -73,7 +73,7 @@ func TestEveryKeyExpiresByItself(t *testing.T) {
 		w.acquire(q[6])
 		w.expires("rest")
 		w.release(q[6].Token)
-		w.leave(w.token(), patience)
+		w.leave(w.token(), waiterTTL)
 		w.expires("burial on an idle lock")
 		w.hold()
 		w.join(1)
@@ -83,7 +83,7 @@ func TestEveryKeyExpiresByItself(t *testing.T) {
 	})
 }
 
-func TestAnAbandonedLockLeavesNothingBehind(t *testing.T) {
+func TestExpiry_AbandonedLockLeavesNothing(t *testing.T) {
 	t.Parallel()
 	w := memory(t)
 	began := w.freeze()
@@ -93,18 +93,18 @@ func TestAnAbandonedLockLeavesNothingBehind(t *testing.T) {
 		w.mini.SetTime(began.Add(after))
 		return w.rdb.Keys(t.Context(), "*").Val()
 	}
-	assert.ElementsMatch(t, all(w.keys), left(min(ttl, patience)-time.Millisecond))
-	assert.Equal(t, []string{w.keys.Fence}, left(max(ttl, patience)+time.Second))
+	assert.ElementsMatch(t, keysOf(w.lock), left(min(ttl, waiterTTL)-time.Millisecond))
+	assert.Equal(t, []string{w.keys.Fence}, left(max(ttl, waiterTTL)+time.Second))
 	assert.Equal(t, []string{w.keys.Fence}, left(day-time.Millisecond))
 	assert.Empty(t, left(day+time.Millisecond))
 }
 
-func TestAnAbandonedQueueExpiresOnARealServer(t *testing.T) {
+func TestExpiry_AbandonedQueueOnARealServer(t *testing.T) {
 	t.Parallel()
 	w := real(t)
 	const short = 100 * time.Millisecond
 	for range 3 {
-		w.acquire(lua.Ask{TTL: short, Patience: short})
+		w.acquire(lua.Request{TTL: short, WaiterTTL: short})
 	}
 	assert.Eventually(t, func() bool {
 		keys := w.rdb.Keys(t.Context(), "*").Val()

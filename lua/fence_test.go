@@ -15,7 +15,7 @@ func waysToBeGranted(w *world) map[string]func(holder token.Token) (token.Token,
 	idle := func(free func()) (token.Token, uint64) {
 		free()
 		who := w.token()
-		return who, w.acquire(lua.Ask{Token: who}).Fence
+		return who, w.acquire(lua.Request{Token: who}).Fence
 	}
 	return map[string]func(token.Token) (token.Token, uint64){
 		"idle":       func(holder token.Token) (token.Token, uint64) { return idle(func() { w.release(holder) }) },
@@ -24,7 +24,7 @@ func waysToBeGranted(w *world) map[string]func(holder token.Token) (token.Token,
 		"try": func(token.Token) (token.Token, uint64) {
 			w.expire()
 			who := w.token()
-			return who, w.acquire(lua.Ask{Token: who, Try: true}).Fence
+			return who, w.acquire(lua.Request{Token: who, Try: true}).Fence
 		},
 		"handed over": func(holder token.Token) (token.Token, uint64) {
 			who := w.join(1)[0]
@@ -38,26 +38,26 @@ func waysToBeGranted(w *world) map[string]func(holder token.Token) (token.Token,
 			who := w.join(1)[0]
 			return who, w.grants(w.forceRelease(), who)[0].Fence
 		},
-		"beat": func(token.Token) (token.Token, uint64) {
+		"heartbeat": func(token.Token) (token.Token, uint64) {
 			who := w.join(1)[0]
 			w.expire()
-			assert.Equal(w.t, []lua.State{lua.Admitted}, w.beat(who).States)
+			assert.Equal(w.t, []lua.WaiterState{lua.NowGranted}, w.heartbeat(who).States)
 			return who, w.fence()
 		},
 		"asked again": func(token.Token) (token.Token, uint64) {
 			who := w.join(1)[0]
 			w.expire()
-			return who, w.acquire(lua.Ask{Token: who}).Fence
+			return who, w.acquire(lua.Request{Token: who}).Fence
 		},
 		"back with a ticket": func(holder token.Token) (token.Token, uint64) {
 			w.release(holder)
 			who := w.token()
-			return who, w.acquire(lua.Ask{Token: who, Ticket: 1}).Fence
+			return who, w.acquire(lua.Request{Token: who, Ticket: 1}).Fence
 		},
 	}
 }
 
-func TestAFenceIsAboveEveryEarlierOne(t *testing.T) {
+func TestFence_Rises(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		rounds := func() {
 			last := w.fence()
@@ -85,26 +85,26 @@ func TestAFenceIsAboveEveryEarlierOne(t *testing.T) {
 	})
 }
 
-func TestAFenceIsTheTimeOrTheLastOnePlusOne(t *testing.T) {
+func TestFence_IsTheTimeOrTheLastOnePlusOne(t *testing.T) {
 	t.Parallel()
 	w := memory(t)
 	now := w.freeze()
 	micros := uint64(now.UnixMicro())
 	a := w.token()
-	assert.Equal(t, micros, w.acquire(lua.Ask{Token: a}).Fence)
+	assert.Equal(t, micros, w.acquire(lua.Request{Token: a}).Fence)
 	w.release(a)
 	b := w.token()
-	assert.Equal(t, micros+1, w.acquire(lua.Ask{Token: b}).Fence, "the clock stands")
+	assert.Equal(t, micros+1, w.acquire(lua.Request{Token: b}).Fence, "the clock stands")
 	w.release(b)
 	w.mini.SetTime(now.Add(-time.Hour))
 	c := w.token()
-	assert.Equal(t, micros+2, w.acquire(lua.Ask{Token: c}).Fence, "the clock has stepped back")
+	assert.Equal(t, micros+2, w.acquire(lua.Request{Token: c}).Fence, "the clock has stepped back")
 	w.release(c)
 	w.mini.SetTime(now.Add(time.Second))
-	assert.Equal(t, micros+1e6, w.acquire(lua.Ask{}).Fence, "the clock goes on")
+	assert.Equal(t, micros+1e6, w.acquire(lua.Request{}).Fence, "the clock goes on")
 }
 
-func TestAFenceLastsADay(t *testing.T) {
+func TestFence_LastsADay(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		for name, grant := range waysToBeGranted(w) {
@@ -116,11 +116,11 @@ func TestAFenceLastsADay(t *testing.T) {
 	})
 }
 
-func TestAFenceOutlivesALeaseOfMoreThanADay(t *testing.T) {
+func TestFence_OutlivesALeaseOfMoreThanADay(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		const week = 7 * day
 		holder := w.token()
-		w.acquire(lua.Ask{Token: holder, TTL: week})
+		w.acquire(lua.Request{Token: holder, TTL: week})
 		w.lasts(w.keys.Fence, 2*week)
 		w.do("PEXPIRE", w.keys.Fence, 1000)
 		w.renew(holder, week, 0)
@@ -131,19 +131,19 @@ func TestAFenceOutlivesALeaseOfMoreThanADay(t *testing.T) {
 	})
 }
 
-func TestAFenceGrowsAcrossLostData(t *testing.T) {
+func TestFence_RisesAfterLossOfData(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		last := w.acquire(lua.Ask{}).Fence
+		last := w.acquire(lua.Request{}).Fence
 		for range 3 {
 			w.do("FLUSHALL")
-			fence := w.acquire(lua.Ask{}).Fence
+			fence := w.acquire(lua.Request{}).Fence
 			assert.Greater(t, fence, last)
 			last = fence
 		}
 		if w.real != nil {
 			w.real.Kill()
 			w.real.Run()
-			assert.Greater(t, w.acquire(lua.Ask{}).Fence, last, "after a restart with empty data")
+			assert.Greater(t, w.acquire(lua.Request{}).Fence, last, "after a restart with empty data")
 		}
 	})
 }

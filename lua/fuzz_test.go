@@ -27,9 +27,9 @@ func hashTag(key string) (tag string, ok bool) {
 // everyKey are the keys of all locks of one name, by what they are.
 func everyKey(namespace, name string) map[string][]string {
 	return map[string][]string{
-		"mutex":           all(lua.MutexKeys(namespace, name)),
-		"semaphore":       permitKeys(lua.SemaphoreKeys(namespace, name)),
-		"read-write lock": permitKeys(lua.RWMutexKeys(namespace, name)),
+		"mutex":           mutexKeys(namespace, name),
+		"semaphore":       keysOf(lua.Semaphore(nil, namespace, name, 1)),
+		"read-write lock": keysOf(lua.RWMutex(nil, namespace, name)),
 	}
 }
 
@@ -61,7 +61,7 @@ func FuzzKeys(f *testing.F) {
 				require.Equal(t, one, unescape.Replace(tag), "the hash tag is not the name")
 				require.Equal(t, keySlot(lua.MutexKeys(here, one).Queue), keySlot(key), "%q is in another slot", key)
 				require.Equal(t, keySlot(tag), keySlot(key), "%q", key)
-				namespace, _, _ := strings.Cut(key, ":{") // so does admit.lua find the wake channel
+				namespace, _, _ := strings.Cut(key, ":{") // as queue.lua finds the channel
 				require.Equal(t, here, namespace)
 			}
 		}
@@ -78,7 +78,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-func FuzzWakeChannel(f *testing.F) {
+func FuzzNotificationChannel(f *testing.F) {
 	for _, client := range []string{"a", "host-1-x", "a:wake:b", "wake:a", ":", "a:", ":a", "{a}", "}:{", "%"} {
 		f.Add("ns", client, "ns", "a")
 		f.Add("ns", client, "ns:wake", "a")
@@ -89,7 +89,7 @@ func FuzzWakeChannel(f *testing.F) {
 		if !aNamespace(here) || !aNamespace(there) || token.CheckClient(one) != nil || token.CheckClient(two) != nil {
 			t.Skip("refused by fairlock.New")
 		}
-		mine, yours := lua.WakeChannel(here, one), lua.WakeChannel(there, two)
+		mine, yours := lua.NotificationChannel(here, one), lua.NotificationChannel(there, two)
 		if len(here) > len(there) {
 			here, there = there, here
 		}
@@ -100,7 +100,7 @@ func FuzzWakeChannel(f *testing.F) {
 	})
 }
 
-func FuzzParseGrant(f *testing.F) {
+func FuzzParseNotification(f *testing.F) {
 	who := numbered("c", 1).Text()
 	for _, seed := range []string{
 		who + " 1 2", who + " 1753700000000001 6000", "", " ", "\x00", who, who + " " + who + " " + who, "1 2 3", who + " 01 002",
@@ -110,7 +110,7 @@ func FuzzParseGrant(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, message string) {
-		g, err := lua.ParseGrant(message)
+		g, err := lua.ParseNotification(message)
 		if err != nil {
 			require.ErrorIs(t, err, lua.ErrReply)
 			require.Equal(t, lua.Grant{}, g)
@@ -119,7 +119,7 @@ func FuzzParseGrant(f *testing.F) {
 		goodGrant(t, g)
 		require.Len(t, strings.Split(message, " "), 3)
 		require.True(t, strings.HasPrefix(message, g.Token.Text()+" "))
-		again, err := lua.ParseGrant(fmt.Sprintf("%s %d %d", g.Token.Text(), g.Fence, g.Given.Milliseconds()))
+		again, err := lua.ParseNotification(fmt.Sprintf("%s %d %d", g.Token.Text(), g.Fence, g.Given.Milliseconds()))
 		require.NoError(t, err)
 		require.Equal(t, g, again)
 	})

@@ -1,65 +1,106 @@
 package lua
 
-import "strings"
+import (
+	"reflect"
+	"strings"
+)
 
-// DefaultNamespace is the key prefix of a client that names none.
+// DefaultNamespace is the key prefix of a client that sets none.
 const DefaultNamespace = "fairlock"
 
-// Keys names what a mutex has in Redis. All its keys carry one hash tag, so that they live in one slot of a cluster.
+// Keys are the keys of a mutex. A struct of keys is the table of what a kind of lock has in Redis: in the order of KEYS,
+// each field's name in lower case is the end of the key, and its tag is the key's type. All keys of a lock have one hash
+// tag, so that they are in one slot of a cluster.
 type Keys struct {
-	Queue, Alive, Fence, Lock string
+	Queue string `redis:"zset"`
+	Alive string `redis:"zset"`
+	Fence string `redis:"string"`
+	Lock  string `redis:"string"`
 }
 
-// PermitKeys names what a semaphore or a read-write lock has in Redis.
+// PermitKeys are the keys of a semaphore or a read-write lock.
 type PermitKeys struct {
-	Queue, Alive, Fence, Permits, Holders, Wants string
+	Queue   string `redis:"zset"`
+	Alive   string `redis:"zset"`
+	Fence   string `redis:"string"`
+	Permits string `redis:"zset"`
+	Holders string `redis:"hash"`
+	Wants   string `redis:"hash"`
+}
+
+// MutexKeys returns the keys of the mutex with that name.
+func MutexKeys(namespace, name string) Keys {
+	return fill[Keys](mutex.keyNames(namespace, name, ""))
+}
+
+// SemaphoreKeys returns the keys of the semaphore with that name.
+func SemaphoreKeys(namespace, name string) PermitKeys {
+	return fill[PermitKeys](permits.keyNames(namespace, name, semaphoreKeys))
+}
+
+// RWMutexKeys returns the keys of the read-write lock with that name.
+func RWMutexKeys(namespace, name string) PermitKeys {
+	return fill[PermitKeys](permits.keyNames(namespace, name, rwMutexKeys))
+}
+
+// fill sets the fields of a struct in their order.
+func fill[T any](names []string) (keys T) {
+	v := reflect.ValueOf(&keys).Elem()
+	for i, name := range names {
+		v.Field(i).SetString(name)
+	}
+	return keys
+}
+
+// NotificationChannel returns the Pub/Sub channel on which a client is notified of grants to its waiters. The scripts
+// derive it from a key and a token (queue.lua).
+func NotificationChannel(namespace, client string) string { return namespace + ":wake:" + client }
+
+// kind is a kind of lock: its keys in the order of KEYS, and its scripts by verb.
+type kind struct {
+	keys    []key
+	scripts map[string]script
+}
+
+// key is the end of a key's name, and its type in Redis.
+type key struct{ name, redisType string }
+
+var (
+	mutex   = newKind("mutex", Keys{})
+	permits = newKind("permits", PermitKeys{})
+	kinds   = []*kind{&mutex, &permits}
+)
+
+// What the keys of permits have in their names.
+const (
+	semaphoreKeys = "sem:"
+	rwMutexKeys   = "rw:"
+)
+
+func newKind(name string, keys any) kind {
+	k := kind{scripts: map[string]script{}}
+	for _, verb := range verbs {
+		k.scripts[verb] = newScript(source(name, verb))
+	}
+	for field := range reflect.TypeOf(keys).Fields() {
+		k.keys = append(k.keys, key{strings.ToLower(field.Name), field.Tag.Get("redis")})
+	}
+	return k
 }
 
 // escape keeps braces out of the hash tag: no name can end the tag early, and no two names share a key.
 var escape = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 
-// prefix begins the keys of a lock. The namespace has no braces, the name may have any bytes.
-func prefix(namespace, name string) string {
+// keyNames returns the keys of the lock with that name, in the order of KEYS. The namespace has no braces, the name may
+// have any bytes.
+func (k *kind) keyNames(namespace, name, infix string) []string {
 	if strings.ContainsAny(name, "%{}") {
 		name = escape.Replace(name)
 	}
-	return namespace + ":{" + name + "}:"
-}
-
-// MutexKeys returns the keys of the mutex with that name.
-func MutexKeys(namespace, name string) Keys {
-	p := prefix(namespace, name)
-	return Keys{Queue: p + "queue", Alive: p + "alive", Fence: p + "fence", Lock: p + "lock"}
-}
-
-// SemaphoreKeys returns the keys of the semaphore with that name.
-func SemaphoreKeys(namespace, name string) PermitKeys {
-	return permitKeys(prefix(namespace, name) + "sem:")
-}
-
-// RWMutexKeys returns the keys of the read-write lock with that name.
-func RWMutexKeys(namespace, name string) PermitKeys {
-	return permitKeys(prefix(namespace, name) + "rw:")
-}
-
-func permitKeys(p string) PermitKeys {
-	return PermitKeys{
-		Queue: p + "queue", Alive: p + "alive", Fence: p + "fence", Permits: p + "permits", Holders: p + "holders",
-		Wants: p + "wants",
+	prefix := namespace + ":{" + name + "}:" + infix
+	names := make([]string, len(k.keys))
+	for i, key := range k.keys {
+		names[i] = prefix + key.name
 	}
-}
-
-// WakeChannel returns the Pub/Sub channel on which a client hears what was granted to its waiters. The scripts derive
-// it from a key and a token (admit.lua).
-func WakeChannel(namespace, client string) string { return namespace + ":wake:" + client }
-
-func (k Keys) list() []string { return []string{k.Queue, k.Alive, k.Fence, k.Lock} }
-
-func (k PermitKeys) list() []string {
-	return []string{k.Queue, k.Alive, k.Fence, k.Permits, k.Holders, k.Wants}
-}
-
-// types are the types that keys have when they are ours, by how their names end.
-var types = map[string]string{
-	"queue": "zset", "alive": "zset", "fence": "string", "lock": "string", "permits": "zset", "holders": "hash", "wants": "hash",
+	return names
 }

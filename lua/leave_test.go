@@ -10,7 +10,7 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-func TestAWaiterThatLeavesIsGone(t *testing.T) {
+func TestLeave_RemovesAWaiter(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.join(3)
@@ -27,7 +27,7 @@ func TestAWaiterThatLeavesIsGone(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesReleasesWhatItWasGranted(t *testing.T) {
+func TestLeave_ReleasesTheLock(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		said := w.listen("c")
 		holder := w.hold()
@@ -42,7 +42,7 @@ func TestWhoLeavesReleasesWhatItWasGranted(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesAFreeLockAdmitsTheNext(t *testing.T) {
+func TestLeave_AdmitsTheNextIfTheLockIsFree(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.join(3)
@@ -55,25 +55,25 @@ func TestWhoLeavesAFreeLockAdmitsTheNext(t *testing.T) {
 }
 
 // An acquire that went astray and arrives after its waiter has left must not be granted a lock nobody waits for.
-func TestABuriedTokenIsRefused(t *testing.T) {
+func TestTombstone_RefusesTheToken(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		const bury = time.Hour
 		who := w.token()
 		w.leave(who, bury)
-		for _, ask := range []lua.Ask{{Token: who}, {Token: who, Try: true}, {Token: who, Ticket: 1e15}, {Token: who, Bound: 1}} {
+		for _, ask := range []lua.Request{{Token: who}, {Token: who, Try: true}, {Token: who, Ticket: 1e15}, {Token: who, MaxWaiters: 1}} {
 			assert.Equal(t, lua.Busy, w.acquire(ask).Outcome)
 			assert.Empty(t, w.owner())
 			assert.Empty(t, w.queue())
 		}
 		other := w.hold()
-		assert.Equal(t, lua.Busy, w.acquire(lua.Ask{Token: who}).Outcome)
+		assert.Equal(t, lua.Busy, w.acquire(lua.Request{Token: who}).Outcome)
 		next := w.join(1)
-		assert.Equal(t, lua.Queued, w.acquire(lua.Ask{Bound: 2}).Outcome, "the buried do not count")
+		assert.Equal(t, lua.Queued, w.acquire(lua.Request{MaxWaiters: 2}).Outcome, "the buried do not count")
 		w.grants(w.release(other), next...)
 	})
 }
 
-func TestABurialLastsAsLongAsAsked(t *testing.T) {
+func TestTombstone_LastsForItsTTL(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		who := w.token()
 		w.leave(who, time.Hour)
@@ -81,18 +81,18 @@ func TestABurialLastsAsLongAsAsked(t *testing.T) {
 		w.leave(w.token(), time.Second)
 		w.lasts(w.keys.Alive, time.Hour)
 		w.leave(w.token(), 0)
-		assert.Equal(t, lua.Busy, w.acquire(lua.Ask{Token: who}).Outcome)
+		assert.Equal(t, lua.Busy, w.acquire(lua.Request{Token: who}).Outcome)
 		w.do("FLUSHALL")
 
 		const short = 50 * time.Millisecond
 		began := time.Now()
 		w.leave(who, short)
-		require.Eventually(t, func() bool { return w.acquire(lua.Ask{Token: who}).Outcome == lua.Granted }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return w.acquire(lua.Request{Token: who}).Outcome == lua.Granted }, 20*time.Second, time.Millisecond)
 		assert.GreaterOrEqual(t, time.Since(began), short-5*time.Millisecond)
 	})
 }
 
-func TestTheLongBuriedGoAtTheNextBurial(t *testing.T) {
+func TestTombstone_OldOnesAreRemoved(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		w.join(1)
@@ -106,7 +106,7 @@ func TestTheLongBuriedGoAtTheNextBurial(t *testing.T) {
 	})
 }
 
-func TestInspectShowsTheLock(t *testing.T) {
+func TestInspect_ShowsTheLock(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		s := w.inspect(10)
 		assert.WithinDuration(t, w.now(), s.Now, 10*time.Second)
@@ -128,7 +128,7 @@ func TestInspectShowsTheLock(t *testing.T) {
 		require.Len(t, s.Waiters, 3)
 		for i, waiter := range s.Waiters {
 			alive := time.UnixMicro(int64(w.score(w.keys.Alive, q[i].Token)))
-			assert.Equal(t, lua.Waiter{Token: q[i].Token.Text(), Ticket: q[i].Ticket, Alive: alive, Weight: 1}, waiter)
+			assert.Equal(t, lua.Waiter{Token: q[i].Token.Text(), Ticket: q[i].Ticket, Expires: alive, Weight: 1}, waiter)
 		}
 		assert.Empty(t, w.inspect(0).Waiters)
 		assert.Equal(t, 5, w.inspect(0).Waiting)
@@ -137,18 +137,18 @@ func TestInspectShowsTheLock(t *testing.T) {
 	})
 }
 
-func TestInspectShowsWhatIsNoLeaseOfOurs(t *testing.T) {
+func TestInspect_ShowsAForeignOwner(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.do("SET", w.keys.Lock, "a stranger's")
 		s := w.inspect(1)
 		assert.Equal(t, []lua.Holder{{Token: "a stranger's", Left: -time.Millisecond, Weight: 1}}, s.Holders)
 		w.do("DEL", w.keys.Lock)
-		w.acquire(lua.Ask{Ticket: 1})
-		assert.Equal(t, lua.Resting, w.inspect(1).Holders[0].Token)
+		w.acquire(lua.Request{Ticket: 1})
+		assert.Equal(t, lua.Quarantined, w.inspect(1).Holders[0].Token)
 	})
 }
 
-func TestForceReleaseTakesTheLockAndHandsItOver(t *testing.T) {
+func TestForceRelease_HandsOff(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		said := w.listen("c")
 		old := w.hold()
@@ -169,7 +169,7 @@ func TestForceReleaseTakesTheLockAndHandsItOver(t *testing.T) {
 }
 
 // Whoever has the old fence must be told apart from the next one even if there is no next one yet.
-func TestForceReleaseRaisesTheFence(t *testing.T) {
+func TestForceRelease_RaisesTheFence(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		fence := w.fence()
@@ -184,7 +184,7 @@ func TestForceReleaseRaisesTheFence(t *testing.T) {
 	})
 }
 
-func TestForceReleaseTakesAStrangersKey(t *testing.T) {
+func TestForceRelease_OfAForeignOwner(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.do("SET", w.keys.Lock, "a stranger's")
 		q := w.join(1)

@@ -5,8 +5,7 @@ package lua
 
 import (
 	"context"
-	"encoding"
-	"sync/atomic"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,256 +13,224 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Lock is one lock's place in Redis. It is a value and safe for concurrent use.
+// Scripter is what a Lock needs of a Redis client; redis.Scripter has it.
+type Scripter interface {
+	EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
+	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+}
+
+// Lock is one lock in Redis. It is immutable and safe for concurrent use.
 type Lock struct {
-	rdb      redis.Scripter
-	keys     []string
+	rdb      Scripter
 	kind     *kind
+	keys     []string
 	capacity int // of permits; 0: a mutex
 }
 
 // Mutex returns the mutex with that name.
-func Mutex(rdb redis.Scripter, namespace, name string) Lock {
-	return Lock{rdb: rdb, keys: MutexKeys(namespace, name).list(), kind: &mutex}
+func Mutex(rdb Scripter, namespace, name string) Lock {
+	return Lock{rdb, &mutex, mutex.keyNames(namespace, name, ""), 0}
 }
 
-// Semaphore returns the semaphore with that name, which is to have so many permits.
-func Semaphore(rdb redis.Scripter, namespace, name string, capacity int) Lock {
-	return Lock{rdb: rdb, keys: SemaphoreKeys(namespace, name).list(), kind: &permits, capacity: capacity}
+// Semaphore returns the semaphore with that name and number of permits.
+func Semaphore(rdb Scripter, namespace, name string, capacity int) Lock {
+	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), capacity}
 }
 
-// Everybody is how many may read under a read-write lock at once. A writer asks for so many permits, a reader for one.
-const Everybody = 1 << 30
+// WriterWeight is how many permits a read-write lock has. A writer needs all of them, a reader one.
+const WriterWeight = 1 << 30
 
 // RWMutex returns the read-write lock with that name.
-func RWMutex(rdb redis.Scripter, namespace, name string) Lock {
-	return Lock{rdb: rdb, keys: RWMutexKeys(namespace, name).list(), kind: &permits, capacity: Everybody}
+func RWMutex(rdb Scripter, namespace, name string) Lock {
+	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), WriterWeight}
 }
 
-// Via returns the same lock, reached by another client of the same server.
-func (l Lock) Via(rdb redis.Scripter) Lock {
-	l.rdb = rdb
-	return l
-}
+// Capacity is the number of permits; 0: it is a mutex.
+func (l Lock) Capacity() int { return l.capacity }
 
-// Ask is what a waiter asks for.
-type Ask struct {
-	Token    token.Token
-	TTL      time.Duration // of the lease
-	Patience time.Duration // how long the place in the queue is kept
-	Bound    int           // refuse to be one more than so many waiters; 0: any number
-	Ticket   Ticket        // the place it had before, if it had one
-	Try      bool          // do not wait
-	Weight   int           // how many permits; of no meaning for a mutex
-}
+// Key identifies the lock: no other lock has the same.
+func (l Lock) Key() string { return l.keys[0] }
 
-// Ticket is a waiter's place: µs of server time, strictly increasing over the waiters of a lock. 0 is none.
+// Ticket is a waiter's number in the queue: µs of server time, strictly increasing over the waiters of a lock. 0 is
+// none.
 type Ticket uint64
 
-// Outcome is the answer's kind.
+// Request asks for the lock.
+type Request struct {
+	Token      token.Token
+	TTL        time.Duration // of the lease
+	WaiterTTL  time.Duration // how long the waiter keeps its ticket without a heartbeat
+	MaxWaiters int           // the request is refused if so many others wait; 0: any number
+	Ticket     Ticket        // the waiter's, if it has one
+	Try        bool          // do not queue
+	Weight     int           // number of permits; without effect for a mutex
+}
+
+// Outcome says what became of a Request.
 type Outcome int
 
-// The outcomes of asking.
+// The outcomes.
 const (
 	Granted Outcome = iota + 1
 	Queued
 	Busy
 	Full
-	Capacity // it is in use with another capacity
+	CapacityDiffers // the lock is in use with another capacity
 )
 
-// Answer is the reply to an Ask.
-type Answer struct {
-	Outcome  Outcome
-	Fence    uint64        // Granted: of this grant. Queued: of the last one
-	Ticket   Ticket        // Queued
-	Position int           // Queued: 1 is the head. Full: how many wait
-	Capacity int           // Capacity: the one in use
-	More     bool          // Granted, Busy: a bound was reached before the queue was served; see Admit
-	Resent   bool          // an earlier copy of this question was written and not answered: it may arrive late
-	Helps    time.Duration // Queued: after which asking again can help; negative: nobody knows
+// Reply answers a Request.
+type Reply struct {
+	Outcome    Outcome
+	Fence      uint64        // Granted: of this grant. Queued: of the last one
+	Ticket     Ticket        // Queued
+	Position   int           // Queued: 1 is the head. Full: how many wait
+	Capacity   int           // CapacityDiffers: the one in use
+	Holder     string        // Busy, Queued: the token of a holder; "" if nobody holds the lock
+	More       bool          // Granted, Busy: the script reached a bound before it had served the queue; see Admit
+	RetryAfter time.Duration // Queued: after which another request can help; negative: unknown
+	Ambiguous  bool          // a copy of the request may still reach Redis; set whatever the error
 }
 
-// Acquire asks for the lock. Resent holds whatever the error.
-func (l Lock) Acquire(ctx context.Context, a Ask) (Answer, error) {
-	patience := milliseconds(a.Patience)
-	if a.Try {
-		patience = 0
+// Acquire sends a Request. Sent again, it does the same.
+func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
+	waiterTTL := milliseconds(r.WaiterTTL)
+	if r.Try {
+		waiterTTL = 0
 	}
-	t := &Leaving{Token: a.Token} // counts how often it is written
-	args := []any{encoding.BinaryMarshaler(t), milliseconds(a.TTL), patience, a.Bound, uint64(a.Ticket)}
+	t := &sentText{text: r.Token.Text()}
+	args := []any{t, milliseconds(r.TTL), waiterTTL, r.MaxWaiters, uint64(r.Ticket)}
 	if l.capacity > 0 {
-		args = append(args, a.Weight, l.capacity)
+		args = append(args, r.Weight, l.capacity)
 	}
-	reply, err := l.run(ctx, l.kind.acquire, args...)
-	var answer Answer
-	if err == nil {
-		answer, err = decode(reply, readAnswer)
-	}
-	answer.Resent = t.sent.Load() > 1
-	return answer, err
+	reply, err := call(ctx, l, "acquire", readReply, args...)
+	reply.Ambiguous = t.ambiguous(err)
+	return reply, err
 }
 
-// Grant is a lock handed over to a waiter: to whom, with which fence, and for how long.
+// Grant is a lock that was handed to a waiter.
 type Grant struct {
 	Token token.Token
 	Fence uint64
-	Given time.Duration
+	Given time.Duration // length of the lease
 }
 
-// Handover is what became of a lock that a script may have set free.
-type Handover struct {
-	Released bool    // the token held the lock, until now
-	Grants   []Grant // who holds it now
-	More     bool    // a bound was reached before the queue was served; see Admit
-	Resent   bool    // not the first time that this release was sent: an earlier one may have been the one that worked
+// Handoff is the reply to a release: what became of the lock.
+type Handoff struct {
+	Released  bool    // the token held the lock until now
+	Grants    []Grant // the waiters that hold it now
+	More      bool    // the script reached a bound before it had served the queue; see Admit
+	Ambiguous bool    // a copy of the request may have released the lock already; set whatever the error
 }
 
-// Release gives the lock back, if the token holds it, and hands it over.
-func (l Lock) Release(ctx context.Context, t *Leaving, ttl time.Duration) (Handover, error) {
-	h, err := l.handover(ctx, l.kind.release, encoding.BinaryMarshaler(t), milliseconds(ttl))
-	h.Resent = t.sent.Load() > 1
+// Release releases the lock, if the token holds it, and hands it to the next waiter.
+func (l Lock) Release(ctx context.Context, t token.Token, ttl time.Duration) (Handoff, error) {
+	return l.handoff(ctx, "release", t.Text(), milliseconds(ttl))
+}
+
+// Leave removes a waiter from the queue, and releases the lock if the token holds it. If tombstoneTTL is not 0, Redis
+// refuses the token for so long, so that a delayed request cannot acquire the lock for nobody.
+func (l Lock) Leave(ctx context.Context, t token.Token, ttl, tombstoneTTL time.Duration) (Handoff, error) {
+	return l.handoff(ctx, "leave", t.Text(), milliseconds(ttl), milliseconds(tombstoneTTL))
+}
+
+// ForceRelease takes the lock from every holder whose fence is not above seen, and hands it to the next waiter. The
+// bound keeps a request that is sent again, or arrives late, from taking the lock from a later holder. If the reply has
+// Released and More, call it again.
+func (l Lock) ForceRelease(ctx context.Context, ttl time.Duration, seen uint64) (Handoff, error) {
+	return l.handoff(ctx, "force_release", strconv.FormatUint(seen, 10), milliseconds(ttl))
+}
+
+// handoff runs a script that can release the lock, and counts how often its first argument is sent.
+func (l Lock) handoff(ctx context.Context, verb, first string, args ...any) (Handoff, error) {
+	sent := &sentText{text: first}
+	h, err := call(ctx, l, verb, readHandoff, append([]any{sent}, args...)...)
+	h.Ambiguous = sent.ambiguous(err)
 	return h, err
 }
 
-// Leave takes a waiter out of the queue, and releases the lock if the token holds it. If bury is not 0, an acquire of
-// this token that went astray and arrives within bury is refused: nobody would hear of the grant.
-func (l Lock) Leave(ctx context.Context, t *Leaving, ttl, bury time.Duration) (Handover, error) {
-	h, err := l.handover(ctx, l.kind.leave, encoding.BinaryMarshaler(t), milliseconds(ttl), milliseconds(bury))
-	h.Resent = t.sent.Load() > 1
-	return h, err
-}
-
-// Leaving is a token on its way out (or in). It counts how often go-redis has written it: go-redis resends a command whose
-// reply was lost and does not tell, but it marshals the arguments anew each time. The count goes over all releases of
-// one acquisition.
-type Leaving struct {
-	token.Token
-	Unsure bool // Redis may know more of this token than its owner does: a reply did not come, or too late
-	sent   atomic.Int32
-}
-
-// MarshalBinary returns the token's text, and counts.
-func (t *Leaving) MarshalBinary() ([]byte, error) {
-	t.sent.Add(1)
-	return []byte(t.Text()), nil
-}
-
-// ForceRelease takes the lock from whoever holds it with a fence not above seen, and hands it over. So a resend, or a
-// call that comes late, does not rob the next one. If it has Released, and there is More, it is to be called again.
-func (l Lock) ForceRelease(ctx context.Context, ttl time.Duration, seen uint64) (Handover, error) {
-	return l.handover(ctx, l.kind.forceRelease, milliseconds(ttl), seen)
-}
-
-func (l Lock) handover(ctx context.Context, script *redis.Script, args ...any) (Handover, error) {
-	reply, err := l.run(ctx, script, args...)
-	if err != nil {
-		return Handover{}, err
-	}
-	return decode(reply, readHandover)
-}
-
-// Renew extends a holding to ttl from now; it never shortens it. A fence of 0 is one that the caller does not know.
-// It returns the fence, and false if the token does not hold the lock.
+// Renew extends a lease to ttl from now; it never shortens it. A fence of 0 is one that the caller does not know. Renew
+// returns the fence, and false if the token does not hold the lock.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (uint64, bool, error) {
-	reply, err := l.run(ctx, l.kind.renew, t.Text(), milliseconds(ttl), fence)
-	if err != nil {
-		return 0, false, err
-	}
-	fence, err = decode(reply, readRenewal)
+	fence, err := call(ctx, l, "renew", readRenewal, t.Text(), milliseconds(ttl), fence)
 	return fence, err == nil && fence != 0, err
 }
 
-// MostBeats is how many waiters one Beat takes; more would keep Redis for longer than a beat should.
-const MostBeats = 1000
+// MaxHeartbeat is how many waiters one heartbeat takes. More would block Redis for too long.
+const MaxHeartbeat = 1000
 
-// State is where a waiter stands.
-type State int
+// WaiterState is what a heartbeat finds a waiter to be.
+type WaiterState int
 
-// The states that a beat reports.
+// The states.
 const (
-	Gone     State = iota // not in the queue
-	Waiting               // in the queue
-	Holding               // granted before this beat: the message did not arrive, or not yet
-	Admitted              // granted by this beat
+	NotQueued   WaiterState = iota // not in the queue
+	StillQueued                    // in the queue
+	Holding                        // it was granted the lock before this heartbeat
+	NowGranted                     // it was granted the lock by this heartbeat
 )
 
-// Pulse is the reply to a beat.
-type Pulse struct {
-	Fence  uint64        // the last one before the beat
-	Best   int           // index of the foremost waiter; -1 if none waits
-	Helps  time.Duration // after which asking can help that one; negative: nobody knows
-	States []State       // one for each token
+// HeartbeatReply answers a heartbeat.
+type HeartbeatReply struct {
+	Fence      uint64        // the last one before the heartbeat
+	First      int           // index of the first of the waiters in the queue; -1 if none is queued
+	RetryAfter time.Duration // after which a request of that waiter can help; negative: unknown
+	States     []WaiterState // one for each token
 }
 
-// Beat keeps the places of one client's waiters and tells how they stand. At most MostBeats tokens.
-func (l Lock) Beat(ctx context.Context, ttl, patience time.Duration, tokens []token.Token) (Pulse, error) {
+// Heartbeat keeps the tickets of a client's waiters, at most MaxHeartbeat, and tells their states.
+func (l Lock) Heartbeat(ctx context.Context, ttl, waiterTTL time.Duration, tokens []token.Token) (HeartbeatReply, error) {
 	args := make([]any, 2, 2+len(tokens))
-	args[0], args[1] = milliseconds(ttl), milliseconds(patience)
+	args[0], args[1] = milliseconds(ttl), milliseconds(waiterTTL)
 	for _, t := range tokens {
 		args = append(args, t.Text())
 	}
-	reply, err := l.run(ctx, l.kind.beat, args...)
-	if err != nil {
-		return Pulse{}, err
-	}
-	return decode(reply, readPulse(len(tokens)))
+	return call(ctx, l, "heartbeat", readHeartbeat(len(tokens)), args...)
 }
 
-// Admit admits waiters, and reports whether a bound was reached before the queue was served: then it is to be called
-// again.
+// Admit grants the lock to waiters that can have it. It reports whether the script reached a bound before it had served
+// the queue: then call it again.
 func (l Lock) Admit(ctx context.Context, ttl time.Duration) (more bool, err error) {
-	pulse, err := l.Beat(ctx, ttl, 0, nil)
-	return err == nil && pulse.Helps == 0, err
+	reply, err := l.Heartbeat(ctx, ttl, 0, nil)
+	return err == nil && reply.RetryAfter == 0, err
 }
 
 // Snapshot is a lock at one moment.
 type Snapshot struct {
-	Now      time.Time // the server's
+	Now      time.Time // by the server's clock
 	Fence    uint64    // the last one; 0 if none is known
 	Used     int       // the weights of all holders; of a mutex 0 or 1
-	Capacity int       // what it can be at most; 0 if none is set
+	Capacity int       // 0 if none is set
 	Holders  []Holder  // some of them
-	Waiting  int       // all of them
+	Waiting  int       // number of all waiters
 	Waiters  []Waiter  // the first of them, in order
 }
 
-// Holder is who holds a lock. Token is what stands in Redis; it does not parse as one when the lock rests, or when
-// something else took the key.
+// Holder holds a lock. Token is the text in Redis; it does not parse as a token if the lock is quarantined, or if
+// the key was written by something else.
 type Holder struct {
 	Token  string
 	Fence  uint64
-	Left   time.Duration // of its lease; negative: for ever
+	Left   time.Duration // of its lease; negative: it has no end
 	Weight int
 }
 
-// Waiter is one place in the queue.
+// Waiter is queued for a lock.
 type Waiter struct {
-	Token  string
-	Ticket Ticket
-	Alive  time.Time // until when it keeps its place, by the server's clock
-	Weight int
+	Token   string
+	Ticket  Ticket
+	Expires time.Time // when it expires without a heartbeat, by the server's clock
+	Weight  int
 }
 
-// Resting is what holds a lock that rests after its data was lost.
-const Resting = "nobody:resting"
+// Quarantined stands for the holder's token while a lock is quarantined.
+const Quarantined = "nobody:resting"
 
 // Inspect reads the lock and at most limit of its holders and of its waiters.
 func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {
-	reply, err := l.run(ctx, l.kind.inspect, limit)
-	if err != nil {
-		return Snapshot{}, err
-	}
-	return decode(reply, readSnapshot)
+	return call(ctx, l, "inspect", readSnapshot, limit)
 }
 
-// milliseconds rounds up: a time given must not become shorter on the wire, nor nothing.
+// milliseconds rounds up: no duration becomes shorter on the wire, or 0.
 func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
-
-// Capacity is how many permits there are to be; 0: it is a mutex.
-func (l Lock) Capacity() int { return l.capacity }
-
-// Key identifies the lock: no other lock has the same.
-func (l Lock) Key() string { return l.keys[0] }

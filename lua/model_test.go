@@ -20,10 +20,10 @@ import (
 // Every step of these tests is done to the scripts and to the model. What both answer and what both leave is compared.
 //
 // In memory the clock is the test's and stands still between two steps. So everything is compared to the µs: fences,
-// tickets, ends of leases and of patience, and what comes just before, at and after them.
+// tickets, expiries of holders and waiters, and what comes just before, at and after them.
 //
-// On a real server leases and patience last for half an hour at least, so that time decides nothing; if one is to end,
-// the test writes that into Redis. Fences and tickets are compared by their order, times within a minute.
+// On a real server TTLs are half an hour at least, so that time decides nothing; to expire a holder or a waiter, the test
+// writes that into Redis. Fences and tickets are compared by their order, times within a minute.
 //
 // Whoever has left or released asks no more, as a client does; only a question that went astray arrives later, and only
 // of a token that was buried.
@@ -35,7 +35,7 @@ type lockKind struct {
 	lock    string               // the key of a mutex, which has the first three only
 	sizes   []int                // the capacities that processes come with
 	weights func(size int) []int // what can be asked for
-	open    func(rdb redis.Scripter, size int) lua.Lock
+	open    func(rdb lua.Scripter, size int) lua.Lock
 }
 
 func lockKinds() []lockKind {
@@ -44,17 +44,17 @@ func lockKinds() []lockKind {
 		{
 			"mutex", lua.PermitKeys{Queue: mutex.Queue, Alive: mutex.Alive, Fence: mutex.Fence}, mutex.Lock,
 			[]int{1}, func(int) []int { return []int{1} },
-			func(rdb redis.Scripter, _ int) lua.Lock { return lua.Mutex(rdb, ns, "name") },
+			func(rdb lua.Scripter, _ int) lua.Lock { return lua.Mutex(rdb, ns, "name") },
 		},
 		{
 			"semaphore", lua.SemaphoreKeys(ns, "name"), "",
 			[]int{3, 1, 2, 5}, func(size int) []int { return []int{1, 2, 3, 4, 5}[:size] },
-			func(rdb redis.Scripter, size int) lua.Lock { return lua.Semaphore(rdb, ns, "name", size) },
+			func(rdb lua.Scripter, size int) lua.Lock { return lua.Semaphore(rdb, ns, "name", size) },
 		},
 		{
 			"rwmutex", lua.RWMutexKeys(ns, "name"), "",
-			[]int{lua.Everybody}, func(int) []int { return []int{1, lua.Everybody} },
-			func(rdb redis.Scripter, _ int) lua.Lock { return lua.RWMutex(rdb, ns, "name") },
+			[]int{lua.WriterWeight}, func(int) []int { return []int{1, lua.WriterWeight} },
+			func(rdb lua.Scripter, _ int) lua.Lock { return lua.RWMutex(rdb, ns, "name") },
 		},
 	}
 }
@@ -117,7 +117,7 @@ func (m *machine) begin(format string, args ...any) context.Context {
 		m.clock = now.UnixMicro()
 	}
 	m.t.Logf("%d: "+format, append([]any{m.clock}, args...)...)
-	m.model.Pass(m.clock)
+	m.model.Advance(m.clock)
 	if from, by := m.model.Forgets(); len(m.model.Waiters) > 0 && m.clock >= from {
 		// Some time in between Redis forgets the queue.
 		if m.rdb.Exists(ctx, m.kind.keys.Queue).Val() == 0 {
@@ -136,6 +136,21 @@ func (m *machine) lockOf(p *party) lua.Lock { return m.kind.open(m.rdb, p.size) 
 
 func (m *machine) any() lua.Lock { return m.kind.open(m.rdb, m.kind.sizes[0]) }
 
+// holderOf returns the holder that a reply has to name. On a real server leases of two holders can end in any order: the
+// clock has moved between their grants.
+func (m *machine) holderOf(outcome lua.Outcome, want string) string {
+	if m.mini != nil || m.kind.lock != "" || want == "" {
+		return want
+	}
+	if outcome != lua.Busy && outcome != lua.Queued {
+		return ""
+	}
+	first, err := m.rdb.ZRange(context.Background(), m.kind.keys.Permits, 0, 0).Result()
+	require.NoError(m.t, err)
+	require.True(m.t, slices.ContainsFunc(m.model.Holders, func(h model.Holder) bool { return h.Token == first[0] }))
+	return first[0]
+}
+
 // party adds one who has not asked yet.
 func (m *machine) party(size, weight int) *party {
 	p := &party{token: numbered("c", len(m.parties)+1), size: size, weight: weight}
@@ -144,37 +159,38 @@ func (m *machine) party(size, weight int) *party {
 }
 
 // ask asks: with its ticket, if it has one and says so.
-func (m *machine) ask(p *party, ttl, patience time.Duration, bound int, ticket bool) model.Outcome {
+func (m *machine) ask(p *party, ttl, waiterTTL time.Duration, bound int, ticket bool) model.Outcome {
 	m.t.Helper()
-	ctx := m.begin("%s asks for %d of %d, ttl %v, patience %v, bound %d, try %v, ticket %v", p.token.Text(),
-		p.weight, p.size, ttl, patience, bound, p.try, ticket)
+	ctx := m.begin("%s asks for %d of %d, ttl %v, waiter TTL %v, max waiters %d, try %v, ticket %v", p.token.Text(),
+		p.weight, p.size, ttl, waiterTTL, bound, p.try, ticket)
 	brings := both{}
 	if ticket {
 		brings = p.ticket
 	}
 	waits := m.waits(p)
-	got, err := m.lockOf(p).Acquire(ctx, lua.Ask{
-		Token: p.token, TTL: ttl, Patience: patience, Bound: bound, Try: p.try, Weight: p.weight,
+	got, err := m.lockOf(p).Acquire(ctx, lua.Request{
+		Token: p.token, TTL: ttl, WaiterTTL: waiterTTL, MaxWaiters: bound, Try: p.try, Weight: p.weight,
 		Ticket: lua.Ticket(brings.redis),
 	})
 	require.NoError(m.t, err)
-	ask := model.Ask{
+	ask := model.Request{
 		Token: p.token.Text(), Weight: p.weight, Capacity: p.size, TTL: ttl.Microseconds(),
-		Patience: patience.Microseconds(), Bound: bound, Ticket: brings.model,
+		WaiterTTL: waiterTTL.Microseconds(), MaxWaiters: bound, Ticket: brings.model,
 	}
 	if p.try {
-		ask.Patience = 0
+		ask.WaiterTTL = 0
 	}
 	want := m.model.Acquire(m.clock, ask)
 
 	outcomes := map[lua.Outcome]model.Outcome{
 		lua.Granted: model.Granted, lua.Queued: model.Queued, lua.Busy: model.Busy, lua.Full: model.Full,
-		lua.Capacity: model.Capacity,
+		lua.CapacityDiffers: model.CapacityDiffers,
 	}
 	require.Equal(m.t, want.Outcome, outcomes[got.Outcome])
 	require.Equal(m.t, want.Position, got.Position, "position")
 	require.Equal(m.t, want.Capacity, got.Capacity, "capacity")
-	require.Equal(m.t, want.Rest == model.More, got.More, "more")
+	require.Equal(m.t, want.Queue == model.More, got.More, "more")
+	require.Equal(m.t, m.holderOf(got.Outcome, want.Holder), got.Holder, "holder")
 	m.same(&m.fences, want.Fence, got.Fence)
 	if m.same(&m.tickets, want.Ticket, uint64(got.Ticket)); want.Ticket != 0 {
 		p.ticket = both{want.Ticket, uint64(got.Ticket)}
@@ -190,16 +206,16 @@ func (m *machine) release(p *party) {
 	m.t.Helper()
 	ctx := m.begin("%s releases", p.token.Text())
 	p.left = true
-	got, err := m.lockOf(p).Release(ctx, &lua.Leaving{Token: p.token}, ttl)
-	m.handover(got, err, m.model.Release(m.clock, p.token.Text(), ttl.Microseconds()))
+	got, err := m.lockOf(p).Release(ctx, p.token, ttl)
+	m.handoff(got, err, m.model.Release(m.clock, p.token.Text(), ttl.Microseconds()))
 }
 
 func (m *machine) leave(p *party, ttl, bury time.Duration) {
 	m.t.Helper()
 	ctx := m.begin("%s leaves, given %v, buried %v", p.token.Text(), ttl, bury)
 	p.left = true
-	got, err := m.lockOf(p).Leave(ctx, &lua.Leaving{Token: p.token}, ttl, bury)
-	m.handover(got, err, m.model.Leave(m.clock, p.token.Text(), ttl.Microseconds(), bury.Microseconds()))
+	got, err := m.lockOf(p).Leave(ctx, p.token, ttl, bury)
+	m.handoff(got, err, m.model.Leave(m.clock, p.token.Text(), ttl.Microseconds(), bury.Microseconds()))
 }
 
 // forceRelease is told the fence that its caller has seen.
@@ -207,14 +223,14 @@ func (m *machine) forceRelease(seen both) {
 	m.t.Helper()
 	ctx := m.begin("force release, seen %d", seen.model)
 	got, err := m.any().ForceRelease(ctx, ttl, seen.redis)
-	m.handover(got, err, m.model.ForceRelease(m.clock, ttl.Microseconds(), seen.model))
+	m.handoff(got, err, m.model.ForceRelease(m.clock, ttl.Microseconds(), seen.model))
 }
 
-func (m *machine) handover(got lua.Handover, err error, want model.Handover) {
+func (m *machine) handoff(got lua.Handoff, err error, want model.Handoff) {
 	m.t.Helper()
 	require.NoError(m.t, err)
 	require.Equal(m.t, want.Released, got.Released, "released")
-	require.Equal(m.t, want.Rest == model.More, got.More, "more")
+	require.Equal(m.t, want.Queue == model.More, got.More, "more")
 	require.Len(m.t, got.Grants, len(want.Grants))
 	for i, g := range got.Grants {
 		require.Equal(m.t, want.Grants[i].Token, g.Token.Text(), "granted, in order")
@@ -235,24 +251,24 @@ func (m *machine) renew(p *party, ttl time.Duration) {
 	m.compare()
 }
 
-func (m *machine) beat(ttl, patience time.Duration, who ...*party) {
+func (m *machine) heartbeat(ttl, waiterTTL time.Duration, who ...*party) {
 	m.t.Helper()
 	tokens, texts := make([]token.Token, len(who)), make([]string, len(who))
 	for i, p := range who {
 		tokens[i], texts[i] = p.token, p.token.Text()
 	}
-	ctx := m.begin("beat of %v, ttl %v, patience %v", texts, ttl, patience)
+	ctx := m.begin("heartbeat of %v, ttl %v, waiter TTL %v", texts, ttl, waiterTTL)
 	before := m.model.Fence
-	got, err := m.any().Beat(ctx, ttl, patience, tokens)
+	got, err := m.any().Heartbeat(ctx, ttl, waiterTTL, tokens)
 	require.NoError(m.t, err)
-	states, best := m.model.Beat(m.clock, ttl.Microseconds(), patience.Microseconds(), texts)
-	names := map[lua.State]model.State{
-		lua.Gone: model.Gone, lua.Waiting: model.Waiting, lua.Holding: model.Holding, lua.Admitted: model.Admitted,
+	states, best := m.model.Heartbeat(m.clock, ttl.Microseconds(), waiterTTL.Microseconds(), texts)
+	names := map[lua.WaiterState]model.WaiterState{
+		lua.NotQueued: model.NotQueued, lua.StillQueued: model.StillQueued, lua.Holding: model.Holding, lua.NowGranted: model.NowGranted,
 	}
 	for i, state := range got.States {
 		require.Equal(m.t, states[i], names[state], texts[i])
 	}
-	require.Equal(m.t, best, got.Best, "the foremost")
+	require.Equal(m.t, best, got.First, "the foremost")
 	m.same(&m.fences, before, got.Fence)
 	m.compare()
 }
@@ -277,7 +293,7 @@ func (m *machine) pass(to int64) {
 	m.compare()
 }
 
-// expire ends a lease, as time would; kill ends patience. On a real server, where the test has to do it.
+// expire ends a lease, as time would; kill expires a waiter. On a real server, where the test has to do it.
 func (m *machine) expire(p *party) {
 	m.t.Helper()
 	ctx := m.begin("the lease of %s ends", p.token.Text())
@@ -304,19 +320,19 @@ func (m *machine) end(ctx context.Context, holder string) {
 func (m *machine) endRest() {
 	m.t.Helper()
 	ctx := m.begin("the rest ends")
-	m.model.Holders = slices.DeleteFunc(m.model.Holders, func(h model.Holder) bool { return h.Token == model.Resting })
-	if m.kind.lock == "" || m.rdb.Get(ctx, m.kind.lock).Val() == model.Resting {
-		m.end(ctx, model.Resting)
+	m.model.Holders = slices.DeleteFunc(m.model.Holders, func(h model.Holder) bool { return h.Token == model.Quarantined })
+	if m.kind.lock == "" || m.rdb.Get(ctx, m.kind.lock).Val() == model.Quarantined {
+		m.end(ctx, model.Quarantined)
 	}
 	m.compare()
 }
 
 func (m *machine) kill(p *party) {
 	m.t.Helper()
-	ctx := m.begin("the patience of %s ends", p.token.Text())
+	ctx := m.begin("waiter %s expires", p.token.Text())
 	for i := range m.model.Waiters {
 		if m.model.Waiters[i].Token == p.token.Text() {
-			m.model.Waiters[i].Until = m.clock
+			m.model.Waiters[i].Expires = m.clock
 			over := redis.Z{Score: float64(m.clock), Member: short(p.token)}
 			require.NoError(m.t, m.rdb.ZAddXX(ctx, m.kind.keys.Alive, over).Err())
 		}
@@ -341,8 +357,8 @@ func (m *machine) inspect(limit int) {
 		require.NotEqual(m.t, -1, at, "%s holds nothing", h.Token)
 		want := m.model.Holders[at]
 		require.Equal(m.t, want.Weight, h.Weight, h.Token)
-		m.near((want.Ends-m.clock)/1000, h.Left.Milliseconds(), "what is left to "+h.Token)
-		if want.Token != model.Resting {
+		m.near((want.Expires-m.clock)/1000, h.Left.Milliseconds(), "what is left to "+h.Token)
+		if want.Token != model.Quarantined {
 			m.same(&m.fences, want.Fence, h.Fence)
 		}
 	}
@@ -353,10 +369,10 @@ func (m *machine) inspect(limit int) {
 		require.Equal(m.t, want.Token, w.Token)
 		require.Equal(m.t, want.Weight, w.Weight, w.Token)
 		m.same(&m.tickets, want.Ticket, uint64(w.Ticket))
-		if want.Until <= m.clock { // alive may end before the queue
-			require.LessOrEqual(m.t, w.Alive.UnixMicro(), m.clock, "%s is dead", w.Token)
+		if want.Expires <= m.clock { // alive may end before the queue
+			require.LessOrEqual(m.t, w.Expires.UnixMicro(), m.clock, "%s is dead", w.Token)
 		} else {
-			m.near(want.Until, w.Alive.UnixMicro(), "until when "+w.Token+" keeps its place")
+			m.near(want.Expires, w.Expires.UnixMicro(), "until when "+w.Token+" keeps its place")
 		}
 	}
 	m.compare()
@@ -491,12 +507,12 @@ func (m *machine) waits(p *party) bool {
 // random are the random steps.
 func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 	leases := []time.Duration{time.Second, 61 * time.Millisecond, ttl}
-	waits := []time.Duration{patience, 500 * time.Millisecond, 10 * time.Millisecond}
+	waits := []time.Duration{waiterTTL, 500 * time.Millisecond, 10 * time.Millisecond}
 	if m.real != nil {
 		leases, waits = []time.Duration{time.Hour, 3 * time.Hour}, []time.Duration{2 * time.Hour, 30 * time.Minute}
 	}
 	lease := func() time.Duration { return rapid.SampledFrom(leases).Draw(t, "ttl") }
-	wait := func() time.Duration { return rapid.SampledFrom(waits).Draw(t, "patience") }
+	wait := func() time.Duration { return rapid.SampledFrom(waits).Draw(t, "waiter TTL") }
 	size := m.kind.sizes[0]
 	join := func(try bool) {
 		p := m.party(size, rapid.SampledFrom(m.kind.weights(size)).Draw(t, "weight"))
@@ -512,7 +528,7 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 	}
 	again := func(t *rapid.T) {
 		p := somebody()
-		if p.left && m.model.Buried[p.token.Text()] <= m.clock {
+		if p.left && m.model.Tombstones[p.token.Text()] <= m.clock {
 			t.Skip("it asks no more") // buried: a question that went astray
 		}
 		m.ask(p, lease(), wait(), 0, !p.try && rapid.Bool().Draw(t, "with its ticket"))
@@ -530,19 +546,19 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 		"leave": func(t *rapid.T) {
 			p := somebody()
 			bury := rapid.SampledFrom([]time.Duration{0, waits[0], waits[1]}).Draw(t, "bury")
-			if bury == 0 && m.model.Buried[p.token.Text()] > m.clock {
+			if bury == 0 && m.model.Tombstones[p.token.Text()] > m.clock {
 				t.Skip("who has buried a token does not dig it up")
 			}
 			m.leave(p, lease(), bury)
 		},
-		"beat": func(t *rapid.T) {
+		"heartbeat": func(t *rapid.T) {
 			var who []*party
 			for _, p := range m.parties[max(len(m.parties)-8, 0):] {
 				if rapid.Bool().Draw(t, "beats") {
 					who = append(who, p)
 				}
 			}
-			m.beat(lease(), wait(), who...)
+			m.heartbeat(lease(), wait(), who...)
 		},
 		"force release": func(t *rapid.T) {
 			seen := m.fence()
@@ -579,14 +595,14 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 // events are the moments to come at which something ends, in order.
 func (m *machine) events() (at []int64) {
 	from, by := m.model.Forgets()
-	at = append(at, from, (from+by)/2, by, m.model.Known)
+	at = append(at, from, (from+by)/2, by, m.model.FenceUntil)
 	for _, h := range m.model.Holders {
-		at = append(at, h.Ends)
+		at = append(at, h.Expires)
 	}
 	for _, w := range m.model.Waiters {
-		at = append(at, w.Until)
+		at = append(at, w.Expires)
 	}
-	for _, until := range m.model.Buried {
+	for _, until := range m.model.Tombstones {
 		at = append(at, until)
 	}
 	at = slices.DeleteFunc(at, func(at int64) bool { return at <= m.clock })
@@ -594,7 +610,7 @@ func (m *machine) events() (at []int64) {
 	return slices.Compact(at)
 }
 
-func TestRandomStepsDoWhatTheModelSays(t *testing.T) {
+func TestModel_RandomSteps(t *testing.T) {
 	for _, k := range lockKinds() {
 		t.Run(k.name, func(t *testing.T) {
 			everywhere(t, func(t *testing.T, w *world) {
@@ -607,14 +623,14 @@ func TestRandomStepsDoWhatTheModelSays(t *testing.T) {
 	}
 }
 
-func TestTheBoundsOfACallAreThoseOfTheModel(t *testing.T) {
+func TestModel_BoundsOfACall(t *testing.T) {
 	t.Parallel()
 	const size = 300
 	m := newMachine(t, real(t), lockKinds()[1])
 	holder := m.party(size, size)
 	m.ask(holder, time.Hour, time.Hour, 0, false)
 	m.blind = true // it takes its time
-	for range model.Sweep + 100 {
+	for range model.MaxDropped + 100 {
 		dead := m.party(size, 1)
 		m.ask(dead, time.Hour, time.Hour, 0, false)
 		m.kill(dead)
@@ -627,8 +643,8 @@ func TestTheBoundsOfACallAreThoseOfTheModel(t *testing.T) {
 	m.release(holder)                                       // a thousand are dropped
 	m.leave(m.party(size, 1), time.Hour, 0)                 // the rest of the dead are, and some are admitted
 	m.ask(m.party(size, 1), time.Hour, time.Hour, 0, false) // some more
-	require.Len(t, m.model.Holders, 2*model.Batch)
-	m.beat(time.Hour, time.Hour)
+	require.Len(t, m.model.Holders, 2*model.MaxAdmitted)
+	m.heartbeat(time.Hour, time.Hour)
 	require.Len(t, m.model.Holders, size)
 	m.inspect(1000)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-func TestAnotherCapacityIsRefusedWhileAnybodyHoldsOrWaits(t *testing.T) {
+func TestCapacity_StandsWhileTheLockIsInUse(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		for name, setup := range map[string]func(){
 			"held":                     func() { w.hold(1) },
@@ -24,9 +24,9 @@ func TestAnotherCapacityIsRefusedWhileAnybodyHoldsOrWaits(t *testing.T) {
 				w.do("FLUSHALL")
 				setup()
 				w.unchanged(func() {
-					for _, a := range []lua.Ask{{}, {Try: true}, {Bound: 1}, {Ticket: 1e15 + 1}} {
+					for _, a := range []lua.Request{{}, {Try: true}, {MaxWaiters: 1}, {Ticket: 1e15 + 1}} {
 						answer := w.with(capacity, a)
-						require.Equal(t, lua.Answer{Outcome: lua.Capacity, Capacity: 4}, answer, "%s: %+v", name, a)
+						require.Equal(t, lua.Reply{Outcome: lua.CapacityDiffers, Capacity: 4}, answer, "%s: %+v", name, a)
 					}
 				}, name)
 			}
@@ -35,24 +35,24 @@ func TestAnotherCapacityIsRefusedWhileAnybodyHoldsOrWaits(t *testing.T) {
 }
 
 // Only waiters are left: they get what they came for.
-func TestTheCapacityStandsWhileSomebodyWaits(t *testing.T) {
+func TestCapacity_StandsWhileAWaiterIsQueued(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		said := w.listen("c")
 		holder := w.hold(4)[0]
 		q := w.join(3, 2)
 		w.expire(holder)
-		assert.Equal(t, lua.Answer{Outcome: lua.Capacity, Capacity: 4}, w.with(9, lua.Ask{}))
+		assert.Equal(t, lua.Reply{Outcome: lua.CapacityDiffers, Capacity: 4}, w.with(9, lua.Request{}))
 		w.held(holdings{q[0]: 3}, "asking lets in who was to be let in")
 		assert.Len(t, said(), 1)
 		w.expire(q[0])
-		assert.Equal(t, lua.Capacity, w.with(9, lua.Ask{Try: true}).Outcome)
+		assert.Equal(t, lua.CapacityDiffers, w.with(9, lua.Request{Try: true}).Outcome)
 		w.held(holdings{q[1]: 2})
 		w.release(q[1])
-		assert.Equal(t, lua.Granted, w.with(9, lua.Ask{Weight: 9}).Outcome)
+		assert.Equal(t, lua.Granted, w.with(9, lua.Request{Weight: 9}).Outcome)
 	})
 }
 
-func TestTheNextCapacityHoldsWhenNobodyIsThere(t *testing.T) {
+func TestCapacity_ChangesWhenTheLockIsIdle(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		for name, setup := range map[string]func(){
 			"never used":         func() {},
@@ -75,10 +75,10 @@ func TestTheNextCapacityHoldsWhenNobodyIsThere(t *testing.T) {
 					w.do("FLUSHALL")
 					setup()
 					who := w.token()
-					require.Equal(t, lua.Granted, w.with(capacity, lua.Ask{Token: who, Weight: capacity, Try: try}).Outcome, name)
+					require.Equal(t, lua.Granted, w.with(capacity, lua.Request{Token: who, Weight: capacity, Try: try}).Outcome, name)
 					w.held(holdings{who: capacity}, name)
 					require.Equal(t, capacity, w.inspect(1).Capacity, name)
-					require.Equal(t, lua.Capacity, w.acquire(lua.Ask{}).Outcome, "%s: the old one is refused now", name)
+					require.Equal(t, lua.CapacityDiffers, w.acquire(lua.Request{}).Outcome, "%s: the old one is refused now", name)
 					w.grants(w.release(who))
 				}
 			}
@@ -86,14 +86,14 @@ func TestTheNextCapacityHoldsWhenNobodyIsThere(t *testing.T) {
 	})
 }
 
-func TestTheCapacityEndsWithTheLastLeaseByTheClock(t *testing.T) {
+func TestCapacity_EndsWithTheLastLease(t *testing.T) {
 	t.Parallel()
 	w := memory(t).asSemaphore(4)
 	began := w.freeze()
-	w.acquire(lua.Ask{Weight: 3, TTL: time.Second})
-	w.acquire(lua.Ask{Weight: 1, TTL: 2 * time.Second})
+	w.acquire(lua.Request{Weight: 3, TTL: time.Second})
+	w.acquire(lua.Request{Weight: 1, TTL: 2 * time.Second})
 	w.mini.SetTime(began.Add(2*time.Second - time.Microsecond))
-	assert.Equal(t, lua.Capacity, w.with(9, lua.Ask{Weight: 9}).Outcome)
+	assert.Equal(t, lua.CapacityDiffers, w.with(9, lua.Request{Weight: 9}).Outcome)
 	w.mini.SetTime(began.Add(2 * time.Second))
-	assert.Equal(t, lua.Granted, w.with(9, lua.Ask{Weight: 9}).Outcome)
+	assert.Equal(t, lua.Granted, w.with(9, lua.Request{Weight: 9}).Outcome)
 }

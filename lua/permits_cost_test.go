@@ -17,12 +17,12 @@ func (w *permitWorld) cheap(a, q []token.Token, setup func()) {
 		name string
 		call func(i int)
 	}{
-		{"join", func(int) { w.acquire(lua.Ask{Weight: 2}) }},
-		{"ask again", func(i int) { w.acquire(lua.Ask{Token: q[len(q)-1-i]}) }},
-		{"try", func(int) { w.acquire(lua.Ask{Try: true}) }},
-		{"another capacity", func(int) { w.with(9, lua.Ask{}) }},
+		{"join", func(int) { w.acquire(lua.Request{Weight: 2}) }},
+		{"ask again", func(i int) { w.acquire(lua.Request{Token: q[len(q)-1-i]}) }},
+		{"try", func(int) { w.acquire(lua.Request{Try: true}) }},
+		{"another capacity", func(int) { w.with(9, lua.Request{}) }},
 		{"renew", func(i int) { w.renew(a[i], ttl, 0) }},
-		{"beat", func(i int) { w.beat(q[max(0, len(q)-lua.MostBeats):]...) }},
+		{"heartbeat", func(i int) { w.heartbeat(q[max(0, len(q)-lua.MaxHeartbeat):]...) }},
 		{"release", func(i int) { w.release(a[len(a)/2+i]) }},
 		{"leave", func(i int) { w.leave(q[(len(q)/2+i)%len(q)], ttl) }},
 		{"inspect", func(int) { w.inspect(1000) }},
@@ -36,11 +36,11 @@ func (w *permitWorld) cheap(a, q []token.Token, setup func()) {
 const holding = 10_000
 
 // With the queue of many waiters, which is made once, and the holders made anew before each call.
-func TestNoScriptOfPermitsTakesTenMilliseconds(t *testing.T) {
+func TestCost_Permits(t *testing.T) {
 	for name, c := range map[string]struct {
 		waiters    int
 		expired    int           // of the holders
-		queueUntil time.Duration // when patience ends, from now
+		queueUntil time.Duration // when the waiters expire, from now
 	}{
 		"living holders, few waiters":    {10, 0, time.Hour},
 		"living holders, many waiters":   {many, 0, time.Hour},

@@ -26,13 +26,13 @@ func (w *permitWorld) late(t token.Token) {
 	}
 }
 
-func TestAnExpiredHoldingComesBackAtItsEndAndOnlyOnce(t *testing.T) {
+func TestPermits_ExpiredLeaseIsFreedOnce(t *testing.T) {
 	t.Parallel()
 	w := memory(t).asSemaphore(3)
 	began := w.freeze()
 	a, b := w.token(), w.token()
-	w.acquire(lua.Ask{Token: a, Weight: 2, TTL: 10 * time.Second})
-	w.acquire(lua.Ask{Token: b, TTL: 20 * time.Second})
+	w.acquire(lua.Request{Token: a, Weight: 2, TTL: 10 * time.Second})
+	w.acquire(lua.Request{Token: b, TTL: 20 * time.Second})
 	for _, c := range []struct {
 		after time.Duration
 		holds holdings
@@ -55,7 +55,7 @@ func TestAnExpiredHoldingComesBackAtItsEndAndOnlyOnce(t *testing.T) {
 		w.held(c.holds, c.after)
 		if used < 3 {
 			who := w.token()
-			require.Equal(t, lua.Granted, w.acquire(lua.Ask{Token: who, Weight: 3 - used, Try: true}).Outcome, c.after)
+			require.Equal(t, lua.Granted, w.acquire(lua.Request{Token: who, Weight: 3 - used, Try: true}).Outcome, c.after)
 			w.try(lua.Busy, 1)
 			w.release(who)
 		}
@@ -63,12 +63,12 @@ func TestAnExpiredHoldingComesBackAtItsEndAndOnlyOnce(t *testing.T) {
 	assert.Equal(t, []string{"fence"}, w.left())
 }
 
-func TestWhatComesBackByExpiryGoesToTheQueue(t *testing.T) {
+func TestPermits_ExpiredLeaseGoesToTheQueue(t *testing.T) {
 	semaphores(t, 3, func(t *testing.T, w *permitWorld) {
 		for name, call := range map[string]func(who token.Token){
 			"release by the dead": func(who token.Token) { assert.False(t, w.release(who).Released) },
 			"leave by the dead":   func(who token.Token) { assert.False(t, w.leave(who, 0).Released) },
-			"beat":                func(token.Token) { w.beat(w.token()) },
+			"heartbeat":           func(token.Token) { w.heartbeat(w.token()) },
 			"try":                 func(token.Token) { w.try(lua.Busy, 1) },
 			"join":                func(token.Token) { w.leave(w.join(1)[0], 0) },
 			"release of another":  func(token.Token) { w.release(w.token()) },
@@ -108,21 +108,21 @@ func (w *permitWorld) hoard(n int, until time.Time) []token.Token {
 	return all
 }
 
-func TestMoreThanAThousandExpiredAreTakenBackInSeveralCalls(t *testing.T) {
+func TestPermits_MoreThanAThousandExpiredInSeveralCalls(t *testing.T) {
 	semaphores(t, 2501, func(t *testing.T, w *permitWorld) {
 		holder := w.hold(1)[0]
 		w.hoard(2500, w.now().Add(-time.Hour))
 		all := w.token()
-		a := w.acquire(lua.Ask{Token: all, Weight: 2500})
+		a := w.acquire(lua.Request{Token: all, Weight: 2500})
 		assert.Equal(t, lua.Queued, a.Outcome)
 		assert.Equal(t, int64(1501), w.do("ZCARD", w.keys.Permits))
-		assert.InDelta(t, 0, a.Helps.Seconds(), 0.1, "ask at once")
+		assert.InDelta(t, 0, a.RetryAfter.Seconds(), 0.1, "ask at once")
 		w.held(holdings{holder: 1})
-		p := w.beat(all)
+		p := w.heartbeat(all)
 		assert.Equal(t, int64(501), w.do("ZCARD", w.keys.Permits))
-		assert.Equal(t, lua.Waiting, p.States[0])
-		assert.InDelta(t, 0, p.Helps.Seconds(), 0.1)
-		assert.Equal(t, lua.Admitted, w.beat(all).States[0])
+		assert.Equal(t, lua.StillQueued, p.States[0])
+		assert.InDelta(t, 0, p.RetryAfter.Seconds(), 0.1)
+		assert.Equal(t, lua.NowGranted, w.heartbeat(all).States[0])
 		w.held(holdings{holder: 1, all: 2500})
 		w.release(all)
 		w.release(holder)
@@ -130,12 +130,12 @@ func TestMoreThanAThousandExpiredAreTakenBackInSeveralCalls(t *testing.T) {
 	})
 }
 
-func TestAReleaseThatTakesBackAThousandSaysThatThereIsMore(t *testing.T) {
+func TestPermits_ReleaseTellsMoreAfterAThousandExpired(t *testing.T) {
 	semaphores(t, 1501, func(t *testing.T, w *permitWorld) {
 		w.hold(1)
 		w.hoard(1500, w.now().Add(-time.Hour))
 		heavy := w.token()
-		w.acquire(lua.Ask{Token: heavy, Weight: 1500}) // takes back the first thousand
+		w.acquire(lua.Request{Token: heavy, Weight: 1500}) // takes back the first thousand
 		w.hoard(600, w.now().Add(-time.Hour))
 		h := w.release(w.token())
 		assert.True(t, h.More, "or nobody carries on before the next beat")
@@ -144,12 +144,12 @@ func TestAReleaseThatTakesBackAThousandSaysThatThereIsMore(t *testing.T) {
 }
 
 // The asker's own expired holding is one that was not yet taken back.
-func TestAHoldingIsTakenBackBeforeItsTokenGetsAnother(t *testing.T) {
+func TestPermits_ExpiredLeaseEndsBeforeItsTokenGetsAnother(t *testing.T) {
 	semaphores(t, 2000, func(t *testing.T, w *permitWorld) {
 		w.hold(1)
 		old := w.hoard(1500, w.now().Add(-time.Hour))
 		again := old[1499]
-		assert.Equal(t, lua.Granted, w.acquire(lua.Ask{Token: again, Weight: 3}).Outcome)
+		assert.Equal(t, lua.Granted, w.acquire(lua.Request{Token: again, Weight: 3}).Outcome)
 		w.try(lua.Granted, 1)
 		assert.Equal(t, 5, w.inspect(1).Used, "all expired are back: one, three and one are in use")
 		w.try(lua.Granted, 1995)
@@ -160,12 +160,12 @@ func TestAHoldingIsTakenBackBeforeItsTokenGetsAnother(t *testing.T) {
 func (w *permitWorld) expires(after string) {
 	w.t.Helper()
 	for i, key := range w.rdb.Keys(w.t.Context(), "*").Val() {
-		limit := max(ttl, patience) + time.Second
+		limit := max(ttl, waiterTTL) + time.Second
 		switch w.left()[i] {
 		case "fence":
 			limit = day
 		case "queue", "alive":
-			limit = patience + time.Second
+			limit = waiterTTL + time.Second
 		}
 		left := w.pttl(key)
 		assert.Positive(w.t, left, "after %s: %s lasts for ever", after, key)
@@ -173,7 +173,7 @@ func (w *permitWorld) expires(after string) {
 	}
 }
 
-func TestEveryKeyOfPermitsExpiresByItself(t *testing.T) {
+func TestPermits_EveryKeyExpires(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		var a, q []token.Token
 		for _, c := range []struct {
@@ -183,20 +183,20 @@ func TestEveryKeyOfPermitsExpiresByItself(t *testing.T) {
 			{"acquire", func() { a = w.hold(2) }},
 			{"a second holder", func() { a = append(a, w.hold(1)...) }},
 			{"join", func() { q = w.join(4, 1, 2, 3, 1, 1, 1) }},
-			{"full", func() { w.acquire(lua.Ask{Bound: 1}) }},
-			{"capacity", func() { w.with(9, lua.Ask{}) }},
+			{"full", func() { w.acquire(lua.Request{MaxWaiters: 1}) }},
+			{"capacity", func() { w.with(9, lua.Request{}) }},
 			{"renew", func() { w.renew(a[0], ttl, 0) }},
-			{"beat", func() { w.beat(q[0]) }},
+			{"heartbeat", func() { w.heartbeat(q[0]) }},
 			{"a holder expired", func() { w.expire(a[0]); w.try(lua.Busy, 1) }},
-			{"a beat that admits where none holds", func() { w.expire(a[1]); w.beat(q[0]) }},
+			{"a beat that admits where none holds", func() { w.expire(a[1]); w.heartbeat(q[0]) }},
 			{"release", func() { w.release(q[0]) }},
 			{"leave", func() { w.leave(q[1], 0) }},
 			{"force release", func() { w.forceRelease() }},
-			{"a waiter that asks", func() { w.expire(q[3]); w.acquire(lua.Ask{Token: q[4]}) }},
-			{"burial", func() { w.leave(q[5], patience) }},
+			{"a waiter that asks", func() { w.expire(q[3]); w.acquire(lua.Request{Token: q[4]}) }},
+			{"burial", func() { w.leave(q[5], waiterTTL) }},
 			{"holders lost", func() { w.join(4); w.do("DEL", w.keys.Holders); w.join(4) }},
 			{"permits lost", func() { w.do("DEL", w.keys.Permits); w.join(4) }},
-			{"data lost", func() { w.do("FLUSHALL"); w.acquire(lua.Ask{Ticket: 1e15 + 1}) }},
+			{"data lost", func() { w.do("FLUSHALL"); w.acquire(lua.Request{Ticket: 1e15 + 1}) }},
 			{"inspect", func() { w.inspect(10) }},
 		} {
 			c.do()
@@ -206,13 +206,13 @@ func TestEveryKeyOfPermitsExpiresByItself(t *testing.T) {
 }
 
 // A return to permits of which some are free, where the fence is somebody else's.
-func TestAReturnThatFailsLeavesNothingForEver(t *testing.T) {
+func TestPermits_FailedReturnLeavesNothingForEver(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		w.hold(1)
 		w.do("DEL", w.keys.Fence)
 		w.do("RPUSH", w.keys.Fence, "somebody's")
 		w.do("PEXPIRE", w.keys.Fence, ttl.Milliseconds())
-		_, err := w.ask(lua.Ask{Ticket: 1e15 + 1})
+		_, err := w.ask(lua.Request{Ticket: 1e15 + 1})
 		require.ErrorContains(t, err, "WRONGTYPE")
 		w.expires("a return that failed")
 	})
@@ -220,11 +220,11 @@ func TestAReturnThatFailsLeavesNothingForEver(t *testing.T) {
 
 // Leases and patiences of all lengths: no lease ends early because a key does, and a second after the last of them
 // only the fence is left.
-func TestAbandonedPermitsLastAsLongAsTheyMustAndNoLonger(t *testing.T) {
+func TestPermits_AbandonedKeysExpireInTime(t *testing.T) {
 	t.Parallel()
 	short, middle, long := time.Second, 10*time.Second, 100*time.Second
 	w := memory(t).asSemaphore(3)
-	for _, c := range []struct{ first, second, patience time.Duration }{
+	for _, c := range []struct{ first, second, waiterTTL time.Duration }{
 		{short, middle, long}, {short, long, middle}, {middle, short, long},
 		{middle, long, short}, {long, short, middle}, {long, middle, short},
 	} {
@@ -232,9 +232,9 @@ func TestAbandonedPermitsLastAsLongAsTheyMustAndNoLonger(t *testing.T) {
 		began := w.freeze()
 		at := func(after time.Duration) { w.mini.SetTime(began.Add(after)) }
 		a, b, heavy := w.token(), w.token(), w.token()
-		w.acquire(lua.Ask{Token: a, Weight: 1, TTL: c.first})
-		w.acquire(lua.Ask{Token: b, Weight: 1, TTL: c.second})
-		w.acquire(lua.Ask{Token: heavy, Weight: 2, TTL: c.first, Patience: c.patience})
+		w.acquire(lua.Request{Token: a, Weight: 1, TTL: c.first})
+		w.acquire(lua.Request{Token: b, Weight: 1, TTL: c.second})
+		w.acquire(lua.Request{Token: heavy, Weight: 2, TTL: c.first, WaiterTTL: c.waiterTTL})
 		for _, after := range []time.Duration{short, middle, long} {
 			at(after - time.Millisecond)
 			has := w.state()
@@ -244,7 +244,7 @@ func TestAbandonedPermitsLastAsLongAsTheyMustAndNoLonger(t *testing.T) {
 					assert.Contains(t, has.Holders, who.Text(), "%+v", c)
 				}
 			}
-			if after == c.patience {
+			if after == c.waiterTTL {
 				assert.Equal(t, "2", has.Wants[heavy.Text()], "%+v", c)
 				assert.Equal(t, "3", has.Holders["capacity"], "%+v", c)
 			}
@@ -256,7 +256,7 @@ func TestAbandonedPermitsLastAsLongAsTheyMustAndNoLonger(t *testing.T) {
 	}
 }
 
-func TestTheLastOneLeavesNothingButTheFence(t *testing.T) {
+func TestPermits_LastReleaseLeavesOnlyTheFence(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		for name, end := range map[string]func(){
 			"the only holder releases":        func() { w.release(w.hold(3)[0]) },
@@ -276,7 +276,7 @@ func TestTheLastOneLeavesNothingButTheFence(t *testing.T) {
 			"force release": func() { w.hold(1, 2); w.forceRelease() },
 			"leases of different lengths": func() {
 				long := w.token()
-				w.acquire(lua.Ask{Token: long, TTL: 10 * ttl})
+				w.acquire(lua.Request{Token: long, TTL: 10 * ttl})
 				short := w.hold(1)[0]
 				w.release(long)
 				w.release(short)
@@ -290,7 +290,7 @@ func TestTheLastOneLeavesNothingButTheFence(t *testing.T) {
 }
 
 // Nobody waits, so nobody carries on: who tries is told that there is more, and tries again.
-func TestWhoTriesAfterAThousandDeadIsToldToTryAgain(t *testing.T) {
+func TestPermits_TryTellsMoreAfterAThousandExpired(t *testing.T) {
 	t.Parallel()
 	w := memory(t).asSemaphore(2500)
 	began := w.freeze()
@@ -301,7 +301,7 @@ func TestWhoTriesAfterAThousandDeadIsToldToTryAgain(t *testing.T) {
 	w.hold(ones...)
 	w.mini.SetTime(began.Add(ttl + time.Millisecond))
 	assert.Equal(t, []int{0, 2500}, []int{w.inspect(1).Used, w.inspect(1).Capacity}, "used, of")
-	ask := lua.Ask{Weight: 2500, Try: true}
+	ask := lua.Request{Weight: 2500, Try: true}
 	for range 2 {
 		answer := w.acquire(ask)
 		assert.Equal(t, lua.Busy, answer.Outcome)
@@ -311,15 +311,15 @@ func TestWhoTriesAfterAThousandDeadIsToldToTryAgain(t *testing.T) {
 }
 
 // The queue of the dead expires as a whole while somebody holds: nobody drops them one by one.
-func TestWhatTheDeadWantedIsForgottenWithThem(t *testing.T) {
+func TestPermits_WantsOfExpiredWaitersAreForgotten(t *testing.T) {
 	t.Parallel()
 	w := memory(t).asSemaphore(4)
 	began := w.freeze()
 	holder := w.hold(2, 2)
 	for i := range 3 {
 		w.join(4, 4)
-		for range 2 { // patience and a second
-			began = began.Add(patience/2 + time.Second)
+		for range 2 { // the waiter TTL and a second
+			began = began.Add(waiterTTL/2 + time.Second)
 			w.mini.SetTime(began)
 			w.renew(holder[0], ttl, 0)
 			w.renew(holder[1], ttl, 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-func TestEveryHolderHasAFenceOfItsOwnAndKeepsIt(t *testing.T) {
+func TestPermits_EachHolderKeepsItsFence(t *testing.T) {
 	semaphores(t, 5, func(t *testing.T, w *permitWorld) {
 		fences := map[token.Token]uint64{}
 		var last uint64
@@ -26,13 +26,13 @@ func TestEveryHolderHasAFenceOfItsOwnAndKeepsIt(t *testing.T) {
 					require.True(t, ok, about)
 					require.Equal(t, want, f, about)
 				}
-				require.Equal(t, lua.Answer{Outcome: lua.Granted, Fence: want}, w.acquire(lua.Ask{Token: who}), about)
+				require.Equal(t, lua.Reply{Outcome: lua.Granted, Fence: want}, w.acquire(lua.Request{Token: who}), about)
 			}
 			require.Equal(t, last, w.fence(), "%s: the last one stands", about)
 		}
 		a := []token.Token{w.token(), w.token(), w.token()}
 		for i, weight := range []int{1, 2, 2} {
-			note(a[i], w.acquire(lua.Ask{Token: a[i], Weight: weight}).Fence)
+			note(a[i], w.acquire(lua.Request{Token: a[i], Weight: weight}).Fence)
 			kept("acquired")
 		}
 		q := w.join(1, 1, 3)
@@ -55,20 +55,20 @@ func TestEveryHolderHasAFenceOfItsOwnAndKeepsIt(t *testing.T) {
 }
 
 // The clock does not move: fences come from the last one then.
-func TestFencesOfOneMicrosecondDiffer(t *testing.T) {
+func TestPermits_FencesOfOneMicrosecondDiffer(t *testing.T) {
 	t.Parallel()
 	w := memory(t).asSemaphore(10)
 	began := w.freeze()
 	last := uint64(0)
 	for i := range 10 {
 		w.mini.SetTime(began.Add(-time.Duration(i/3) * time.Millisecond)) // and then it steps back
-		f := w.acquire(lua.Ask{}).Fence
+		f := w.acquire(lua.Request{}).Fence
 		assert.Greater(t, f, last)
 		last = f
 	}
 }
 
-func TestARenewalKeepsTheFenceAndOnlyItsOwnHolding(t *testing.T) {
+func TestPermits_RenewalKeepsFenceAndOtherLeases(t *testing.T) {
 	semaphores(t, 3, func(t *testing.T, w *permitWorld) {
 		a := w.hold(1, 2)
 		w.join(3)
@@ -84,7 +84,7 @@ func TestARenewalKeepsTheFenceAndOnlyItsOwnHolding(t *testing.T) {
 		w.lasts(w.keys.Fence, day)
 		_, ok = w.renew(a[0], time.Second, 0)
 		assert.True(t, ok)
-		w.acquire(lua.Ask{Token: a[0], TTL: time.Second})
+		w.acquire(lua.Request{Token: a[0], TTL: time.Second})
 		assert.Equal(t, ends, w.score(w.keys.Permits, a[0]), "never shorter")
 		w.lasts(w.keys.Permits, time.Hour)
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-func TestForceReleaseTakesAllPermitsAndLetsTheNextIn(t *testing.T) {
+func TestForceRelease_TakesAllPermits(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		said := w.listen("c")
 		a := w.hold(1, 2)
@@ -32,7 +32,7 @@ func TestForceReleaseTakesAllPermitsAndLetsTheNextIn(t *testing.T) {
 }
 
 // Whoever was granted after what the caller has seen keeps it.
-func TestForceReleaseDoesNotRobThoseItsCallerHasNotSeen(t *testing.T) {
+func TestForceRelease_SparesLaterHolders(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		w.hold(1)
 		seen := w.fence()
@@ -49,7 +49,7 @@ func TestForceReleaseDoesNotRobThoseItsCallerHasNotSeen(t *testing.T) {
 	})
 }
 
-func TestForceReleaseOfIdleOrExpiredPermitsTakesNothing(t *testing.T) {
+func TestForceRelease_OfIdleOrExpiredPermits(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		assert.False(t, w.forceRelease().Released)
 		assert.Empty(t, w.left())
@@ -59,12 +59,12 @@ func TestForceReleaseOfIdleOrExpiredPermitsTakesNothing(t *testing.T) {
 	})
 }
 
-func TestInspectShowsWhoHoldsAndWhoWaitsForHowMany(t *testing.T) {
+func TestInspect_ShowsWeights(t *testing.T) {
 	semaphores(t, 6, func(t *testing.T, w *permitWorld) {
 		assert.Zero(t, w.inspect(10).Capacity)
 		a := w.hold(2)
 		a = append(a, w.token())
-		w.acquire(lua.Ask{Token: a[1], Weight: 1, TTL: 3 * ttl})
+		w.acquire(lua.Request{Token: a[1], Weight: 1, TTL: 3 * ttl})
 		gone := w.hold(1)[0]
 		q := w.ticketed(4, 1, 6)
 		w.expire(gone)
@@ -88,7 +88,7 @@ func TestInspectShowsWhoHoldsAndWhoWaitsForHowMany(t *testing.T) {
 				assert.Equal(t, q[i].Token.Text(), s.Waiters[i].Token)
 				assert.Equal(t, q[i].Ticket, s.Waiters[i].Ticket)
 				assert.Equal(t, weight, s.Waiters[i].Weight)
-				assert.InDelta(t, s.Now.Add(patience).Unix(), s.Waiters[i].Alive.Unix(), 10)
+				assert.InDelta(t, s.Now.Add(waiterTTL).Unix(), s.Waiters[i].Expires.Unix(), 10)
 			}
 		}
 		s := w.inspect(1)
@@ -102,7 +102,7 @@ func TestInspectShowsWhoHoldsAndWhoWaitsForHowMany(t *testing.T) {
 	})
 }
 
-func TestInspectChangesNothingAlsoWhereLeasesHaveEnded(t *testing.T) {
+func TestInspect_ChangesNothing(t *testing.T) {
 	semaphores(t, 6, func(t *testing.T, w *permitWorld) {
 		a := w.hold(2, 3)
 		w.join(6)
@@ -112,7 +112,7 @@ func TestInspectChangesNothingAlsoWhereLeasesHaveEnded(t *testing.T) {
 }
 
 // Most leases may have ended, or few; and what is used may be lost, when as much counts as used as there is.
-func TestInspectCountsWhatIsUsedByThoseWhoStillHold(t *testing.T) {
+func TestInspect_CountsLeasesThatHaveNotExpired(t *testing.T) {
 	for name, c := range map[string]struct {
 		expired int
 		used    int
@@ -129,16 +129,16 @@ func TestInspectCountsWhatIsUsedByThoseWhoStillHold(t *testing.T) {
 	}
 }
 
-func TestInspectShowsReadersAndWriters(t *testing.T) {
+func TestInspect_ShowsReadersAndWriters(t *testing.T) {
 	rwMutexes(t, func(t *testing.T, w *permitWorld) {
 		w.hold(reader, reader)
 		w.join(writer, reader)
 		s := w.inspect(10)
 		assert.Equal(t, 2, s.Used)
-		assert.Equal(t, lua.Everybody, s.Capacity)
+		assert.Equal(t, lua.WriterWeight, s.Capacity)
 		assert.Equal(t, []int{reader, reader}, []int{s.Holders[0].Weight, s.Holders[1].Weight})
 		assert.Equal(t, []int{writer, reader}, []int{s.Waiters[0].Weight, s.Waiters[1].Weight})
 		w.forceRelease()
-		assert.Equal(t, lua.Everybody, w.inspect(1).Used)
+		assert.Equal(t, lua.WriterWeight, w.inspect(1).Used)
 	})
 }

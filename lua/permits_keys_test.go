@@ -11,12 +11,12 @@ import (
 // What three locks of one name have, by their kind.
 func keysByKind(name string) map[string][]string {
 	return map[string][]string{
-		"mutex": all(lua.MutexKeys(ns, name)), "semaphore": permitKeys(lua.SemaphoreKeys(ns, name)),
-		"read-write lock": permitKeys(lua.RWMutexKeys(ns, name)),
+		"mutex": mutexKeys(ns, name), "semaphore": keysOf(lua.Semaphore(nil, ns, name, 1)),
+		"read-write lock": keysOf(lua.RWMutex(nil, ns, name)),
 	}
 }
 
-func TestPermitKeysAreInTheSlotOfTheirNameAndSharedWithNobody(t *testing.T) {
+func TestKeys_OfPermitsAreInTheSlotOfTheirName(t *testing.T) {
 	owners := map[string]string{}
 	for _, name := range nasty {
 		slot := keySlot(lua.MutexKeys(ns, name).Queue)
@@ -31,7 +31,7 @@ func TestPermitKeysAreInTheSlotOfTheirNameAndSharedWithNobody(t *testing.T) {
 	assert.Len(t, owners, len(nasty)*(4+6+6))
 }
 
-func TestAMutexASemaphoreAndARWMutexOfOneNameHaveNothingInCommon(t *testing.T) {
+func TestKeys_KindsOfOneNameShareNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for _, name := range nasty {
 			w.do("FLUSHALL")
@@ -39,9 +39,9 @@ func TestAMutexASemaphoreAndARWMutexOfOneNameHaveNothingInCommon(t *testing.T) {
 			for _, lock := range []lua.Lock{mutex, lua.Semaphore(w.rdb, ns, name, 1), lua.RWMutex(w.rdb, ns, name)} {
 				w.lock = lock
 				holder := w.token()
-				assert.Equal(t, lua.Granted, w.acquire(lua.Ask{Token: holder, Weight: max(lock.Capacity(), 1)}).Outcome, "%q", name)
+				assert.Equal(t, lua.Granted, w.acquire(lua.Request{Token: holder, Weight: max(lock.Capacity(), 1)}).Outcome, "%q", name)
 				next := w.token()
-				assert.Equal(t, lua.Queued, w.acquire(lua.Ask{Token: next, Weight: 1}).Outcome, "%q", name)
+				assert.Equal(t, lua.Queued, w.acquire(lua.Request{Token: next, Weight: 1}).Outcome, "%q", name)
 				w.grants(w.release(holder), next)
 			}
 			want := []string{}

@@ -17,7 +17,7 @@ import (
 // Whatever happens in whatever order, with leases and patiences of all lengths, crashes, and keys that expire one by
 // one: never more than the capacity is held, fences rise, nobody who fits stands at the head after a call that
 // admits, and once the last lease has ended all permits are there.
-func TestNoPermitIsLostOrGivenTwice(t *testing.T) {
+func TestPermits_NoneIsLostOrGrantedTwice(t *testing.T) {
 	t.Parallel()
 	for _, capacity := range []int{1, 3, 7} {
 		t.Run(strconv.Itoa(capacity), func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestNoPermitIsLostOrGivenTwice(t *testing.T) {
 					fence  uint64
 					ends   time.Time
 				}
-				held, asked := map[token.Token]grant{}, map[token.Token]lua.Ask{}
+				held, asked := map[token.Token]grant{}, map[token.Token]lua.Request{}
 				var known []token.Token
 				var fence uint64
 				granted := func(who token.Token, f uint64, d time.Duration) {
@@ -51,7 +51,7 @@ func TestNoPermitIsLostOrGivenTwice(t *testing.T) {
 					fence = f
 					held[who] = grant{asked[who].Weight, f, now.Add(d)}
 				}
-				handed := func(h lua.Handover) {
+				handed := func(h lua.Handoff) {
 					for _, g := range h.Grants {
 						granted(g.Token, g.Fence, g.Given)
 					}
@@ -59,7 +59,7 @@ func TestNoPermitIsLostOrGivenTwice(t *testing.T) {
 				said()                             // of the run before
 				heard := func(more ...lua.Grant) { // in the order in which they were made
 					for _, m := range said() {
-						if g, err := lua.ParseGrant(m); err == nil {
+						if g, err := lua.ParseNotification(m); err == nil {
 							more = append(more, g)
 						}
 					}
@@ -75,14 +75,14 @@ func TestNoPermitIsLostOrGivenTwice(t *testing.T) {
 					return rapid.SampledFrom(known[max(0, len(known)-8):]).Draw(r, "who")
 				}
 				for range rapid.IntRange(1, 40).Draw(r, "steps") {
-					d, p := durations.Draw(r, "ttl"), durations.Draw(r, "patience")
+					d, p := durations.Draw(r, "ttl"), durations.Draw(r, "waiter TTL")
 					admits := true
 					switch op := rapid.SampledFrom([]string{
 						"acquire", "acquire", "acquire", "again", "again",
-						"release", "leave", "renew", "beat", "beat", "step", "step", "force",
+						"release", "leave", "renew", "heartbeat", "heartbeat", "step", "step", "force",
 					}).Draw(r, "op"); op {
 					case "acquire", "again":
-						a := lua.Ask{Token: w.token(), Weight: rapid.IntRange(1, capacity).Draw(r, "weight"), Patience: p}
+						a := lua.Request{Token: w.token(), Weight: rapid.IntRange(1, capacity).Draw(r, "weight"), WaiterTTL: p}
 						if op == "again" && len(known) > 0 {
 							a = asked[one()]
 						} else {
@@ -100,12 +100,12 @@ func TestNoPermitIsLostOrGivenTwice(t *testing.T) {
 						}
 					case "release", "leave":
 						who := one()
-						var h lua.Handover
+						var h lua.Handoff
 						var err error
 						if op == "release" {
-							h, err = w.lock.Release(t.Context(), &lua.Leaving{Token: who}, d)
+							h, err = w.lock.Release(t.Context(), who, d)
 						} else {
-							h, err = w.lock.Leave(t.Context(), &lua.Leaving{Token: who}, d, 0)
+							h, err = w.lock.Leave(t.Context(), who, d, 0)
 						}
 						require.NoError(r, err)
 						g, was := held[who]
@@ -122,8 +122,8 @@ func TestNoPermitIsLostOrGivenTwice(t *testing.T) {
 							granted(who, f, d)
 						}
 						admits = false
-					case "beat":
-						_, err := w.lock.Beat(t.Context(), d, p, slices.Compact([]token.Token{one(), one()}))
+					case "heartbeat":
+						_, err := w.lock.Heartbeat(t.Context(), d, p, slices.Compact([]token.Token{one(), one()}))
 						require.NoError(r, err)
 						heard()
 					case "force":

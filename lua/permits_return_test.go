@@ -12,11 +12,11 @@ import (
 )
 
 // ticketed lets waiters join and returns them with their tickets.
-func (w *permitWorld) ticketed(weights ...int) []lua.Ask {
+func (w *permitWorld) ticketed(weights ...int) []lua.Request {
 	w.t.Helper()
-	all := make([]lua.Ask, len(weights))
+	all := make([]lua.Request, len(weights))
 	for i, weight := range weights {
-		all[i] = lua.Ask{Token: w.token(), Weight: weight}
+		all[i] = lua.Request{Token: w.token(), Weight: weight}
 		a := w.acquire(all[i])
 		require.Equal(w.t, lua.Queued, a.Outcome)
 		all[i].Ticket = a.Ticket
@@ -24,7 +24,7 @@ func (w *permitWorld) ticketed(weights ...int) []lua.Ask {
 	return all
 }
 
-func TestAfterLostDataAllPermitsRestAndGoOnInTheOldOrder(t *testing.T) {
+func TestQuarantine_PermitsGoOnInTheOldOrder(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		old := w.hold(1, 3)
 		q := w.ticketed(2, 2, 1, 4)
@@ -34,7 +34,7 @@ func TestAfterLostDataAllPermitsRestAndGoOnInTheOldOrder(t *testing.T) {
 			a := w.acquire(q[n])
 			assert.Equal(t, lua.Queued, a.Outcome)
 			assert.Equal(t, q[n].Ticket, a.Ticket)
-			require.Equal(t, map[string]int{lua.Resting: 4}, w.holders(), "all of them rest")
+			require.Equal(t, map[string]int{lua.Quarantined: 4}, w.holders(), "all of them rest")
 			if i == 0 {
 				w.lasts(w.keys.Permits, ttl)
 				w.lasts(w.keys.Holders, ttl)
@@ -44,12 +44,12 @@ func TestAfterLostDataAllPermitsRestAndGoOnInTheOldOrder(t *testing.T) {
 			w.unchanged(func() { w.late(who) }, "the old holders find out")
 		}
 		w.try(lua.Busy, 1)
-		assert.Equal(t, 5, w.acquire(lua.Ask{}).Position)
+		assert.Equal(t, 5, w.acquire(lua.Request{}).Position)
 		s := w.inspect(10)
 		assert.Equal(t, 4, s.Used)
-		assert.Equal(t, lua.Resting, s.Holders[0].Token)
+		assert.Equal(t, lua.Quarantined, s.Holders[0].Token)
 
-		w.do("ZADD", w.keys.Permits, "XX", 1, lua.Resting) // the rest is over
+		w.do("ZADD", w.keys.Permits, "XX", 1, lua.Quarantined) // the rest is over
 		assert.Equal(t, lua.Queued, w.acquire(q[2]).Outcome)
 		first, second := q[0].Token, q[1].Token
 		w.held(holdings{first: 2, second: 2})
@@ -59,7 +59,7 @@ func TestAfterLostDataAllPermitsRestAndGoOnInTheOldOrder(t *testing.T) {
 	})
 }
 
-func TestTheRestOfAllPermitsLastsOneTTL(t *testing.T) {
+func TestQuarantine_OfPermitsLastsOneTTL(t *testing.T) {
 	t.Parallel()
 	w := memory(t).asSemaphore(4)
 	began := w.freeze()
@@ -69,8 +69,8 @@ func TestTheRestOfAllPermitsLastsOneTTL(t *testing.T) {
 	for i := range 10 { // asking meanwhile neither ends nor prolongs it
 		w.mini.SetTime(began.Add(time.Duration(i) * ttl / 10))
 		w.acquire(q[i%2])
-		w.beat(q[0].Token, q[1].Token)
-		require.Equal(t, map[string]int{lua.Resting: 4}, w.holders())
+		w.heartbeat(q[0].Token, q[1].Token)
+		require.Equal(t, map[string]int{lua.Quarantined: 4}, w.holders())
 	}
 	w.mini.SetTime(began.Add(ttl - time.Microsecond))
 	require.Equal(t, lua.Queued, w.acquire(q[0]).Outcome)
@@ -78,7 +78,7 @@ func TestTheRestOfAllPermitsLastsOneTTL(t *testing.T) {
 	require.Equal(t, lua.Granted, w.acquire(q[0]).Outcome)
 }
 
-func TestWhoReturnsToFreePermitsIsNotPassed(t *testing.T) {
+func TestTicket_ReturningWaiterOfFreePermitsIsNotOvertaken(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		a := w.hold(4)
 		q := w.ticketed(3, 1, 1)
@@ -92,7 +92,7 @@ func TestWhoReturnsToFreePermitsIsNotPassed(t *testing.T) {
 }
 
 // The fence alone is lost while somebody holds: nobody has to rest.
-func TestPermitsDoNotRestWhileSomebodyHoldsSome(t *testing.T) {
+func TestQuarantine_NotWhilePermitsAreHeld(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		w.hold(4)
 		q := w.ticketed(2)

@@ -16,12 +16,12 @@ import (
 // operations are those of a mutex, with one permit asked for.
 func (w *permitWorld) operations() map[string]func() error {
 	all := w.world.operations()
-	for name, a := range map[string]lua.Ask{
+	for name, a := range map[string]lua.Request{
 		"acquire":  {Token: numbered("new", 1)},
 		"ask":      {Token: numbered("c", 2)},
 		"return":   {Token: numbered("new", 1), Ticket: 1e15 + 1},
 		"try":      {Token: numbered("new", 1), Try: true},
-		"bounded":  {Token: numbered("new", 1), Bound: 1},
+		"bounded":  {Token: numbered("new", 1), MaxWaiters: 1},
 		"by owner": {Token: numbered("c", 1)},
 	} {
 		all[name] = func() error {
@@ -42,7 +42,7 @@ func (w *permitWorld) contended() {
 	w.made = 0
 }
 
-func TestAForeignTypeUnderAKeyOfPermitsIsNamedAndLeftAlone(t *testing.T) {
+func TestErrors_ForeignTypeOfPermitsIsNamed(t *testing.T) {
 	semaphores(t, 3, func(t *testing.T, w *permitWorld) {
 		setups := map[string]func(){
 			"idle":      func() { w.do("FLUSHALL") },
@@ -81,7 +81,7 @@ func TestAForeignTypeUnderAKeyOfPermitsIsNamedAndLeftAlone(t *testing.T) {
 func (w *permitWorld) others(but string) map[string]any {
 	w.t.Helper()
 	found := map[string]any{}
-	for _, key := range permitKeys(w.keys) {
+	for _, key := range keysOf(w.lock) {
 		if key == but {
 			continue
 		}
@@ -92,14 +92,14 @@ func (w *permitWorld) others(but string) map[string]any {
 			found[key] = w.rdb.HGetAll(w.t.Context(), key).Val()
 		default:
 			members := w.rdb.ZRange(w.t.Context(), key, 0, -1).Val()
-			slices.Sort(members) // how far patience reaches does not count
+			slices.Sort(members) // when they expire does not count
 			found[key] = members
 		}
 	}
 	return found
 }
 
-func TestAFullServerRefusesPermitsAndTakesThemBack(t *testing.T) {
+func TestFullServer_RefusesPermitsAndReleasesThem(t *testing.T) {
 	w := real(t).asSemaphore(3)
 	full := func(yes bool) { w.do("CONFIG", "SET", "maxmemory", map[bool]int{true: 1, false: 0}[yes]) }
 	refused := func(operations ...string) {
@@ -123,7 +123,7 @@ func TestAFullServerRefusesPermitsAndTakesThemBack(t *testing.T) {
 	full(false)
 	w.contended()
 	full(true)
-	refused("acquire", "ask", "return", "beat")
+	refused("acquire", "ask", "return", "heartbeat")
 	for _, operation := range []string{"renew", "by owner", "inspect"} {
 		require.NoError(t, w.operations()[operation](), operation)
 	}
@@ -136,14 +136,14 @@ func TestAFullServerRefusesPermitsAndTakesThemBack(t *testing.T) {
 }
 
 // client beats and asks as a client does: it asks when it is told to, or is gone. It reports whether somebody got in.
-func (w *permitWorld) client(q []lua.Ask) (in bool) {
+func (w *permitWorld) client(q []lua.Request) (in bool) {
 	w.t.Helper()
 	for i := range q {
-		p := w.beat(q[i].Token)
+		p := w.heartbeat(q[i].Token)
 		switch {
-		case p.States[0] == lua.Admitted || p.States[0] == lua.Holding:
+		case p.States[0] == lua.NowGranted || p.States[0] == lua.Holding:
 			in = true
-		case p.States[0] == lua.Gone || p.Helps >= 0 && p.Helps < time.Second:
+		case p.States[0] == lua.NotQueued || p.RetryAfter >= 0 && p.RetryAfter < time.Second:
 			in = w.acquire(q[i]).Outcome == lua.Granted || in
 		}
 	}
@@ -151,9 +151,9 @@ func (w *permitWorld) client(q []lua.Ask) (in bool) {
 }
 
 // The holders' weights are lost: nobody knows what is left, so nothing is given away until all are back.
-func TestPermitsWhoseHoldersWereEvictedAreNotGivenTwice(t *testing.T) {
+func TestEviction_OfHoldersGrantsNothingTwice(t *testing.T) {
 	semaphores(t, 3, func(t *testing.T, w *permitWorld) {
-		for _, ask := range []lua.Ask{{Weight: 1}, {Weight: 3}, {Weight: 1, Try: true}} {
+		for _, ask := range []lua.Request{{Weight: 1}, {Weight: 3}, {Weight: 1, Try: true}} {
 			w.do("FLUSHALL")
 			a := w.hold(1, 2)
 			w.do("DEL", w.keys.Holders)
@@ -167,7 +167,7 @@ func TestPermitsWhoseHoldersWereEvictedAreNotGivenTwice(t *testing.T) {
 	})
 }
 
-func TestWaitersGetInAlsoAfterTheHoldersWereEvicted(t *testing.T) {
+func TestEviction_OfHoldersAdmitsWaitersInTheEnd(t *testing.T) {
 	semaphores(t, 3, func(t *testing.T, w *permitWorld) {
 		a := w.hold(3)[0]
 		q := w.ticketed(1, 2)
@@ -181,7 +181,7 @@ func TestWaitersGetInAlsoAfterTheHoldersWereEvicted(t *testing.T) {
 	})
 }
 
-func TestWhatWaitersWantIsNotTakenForLessAfterAnEviction(t *testing.T) {
+func TestEviction_OfWantsGrantsNoLess(t *testing.T) {
 	semaphores(t, 3, func(t *testing.T, w *permitWorld) {
 		for _, key := range []string{w.keys.Holders, w.keys.Wants} {
 			w.do("FLUSHALL")
@@ -189,7 +189,7 @@ func TestWhatWaitersWantIsNotTakenForLessAfterAnEviction(t *testing.T) {
 			q := w.ticketed(3, 3)
 			w.do("DEL", key)
 			w.release(a)
-			w.acquire(lua.Ask{})
+			w.acquire(lua.Request{})
 			assert.LessOrEqual(t, len(w.holders()), 1, "%s: each of those who waited believes that it holds all", key)
 			w.client(q)
 			assert.Equal(t, 3, len(w.holders())+len(w.queue()), "%s: they come back", key)
@@ -197,12 +197,12 @@ func TestWhatWaitersWantIsNotTakenForLessAfterAnEviction(t *testing.T) {
 	})
 }
 
-func TestPermitsThatWereEvictedComeBack(t *testing.T) {
+func TestEviction_OfPermitsFreesThem(t *testing.T) {
 	semaphores(t, 3, func(t *testing.T, w *permitWorld) {
 		old := w.hold(1, 2)
 		q := w.ticketed(2, 1, 3)
 		w.do("DEL", w.keys.Permits)
-		w.beat(q[0].Token)
+		w.heartbeat(q[0].Token)
 		want := holdings{q[0].Token: 2, q[1].Token: 1}
 		w.held(want)
 		for _, who := range old {

@@ -18,30 +18,30 @@ func (w *permitWorld) again(first, second func()) {
 	assert.Equal(w.t, once, w.state(), "the second time has changed something")
 }
 
-func TestTwiceIsOnceForPermits(t *testing.T) {
+func TestPermits_Idempotent(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		if w.mini != nil {
 			w.freeze()
 		}
 		said := w.listen("c")
 		var a, q []token.Token
-		type handover struct {
+		type handoff struct {
 			released bool
 			to       []token.Token
 		}
-		asking := func(want lua.Outcome, capacity int, ask lua.Ask) func(*testing.T) {
+		asking := func(want lua.Outcome, capacity int, ask lua.Request) func(*testing.T) {
 			return func(t *testing.T) {
 				ask.Token = numbered("twice", 1)
-				var first, second lua.Answer
+				var first, second lua.Reply
 				w.again(func() { first = w.with(capacity, ask) }, func() { second = w.with(capacity, ask) })
-				first.Helps, second.Helps = 0, 0 // time passes
+				first.RetryAfter, second.RetryAfter = 0, 0 // time passes
 				assert.Equal(t, want, first.Outcome)
 				assert.Equal(t, first, second)
 			}
 		}
-		handing := func(do func() lua.Handover, want func() handover) func(*testing.T) {
+		handing := func(do func() lua.Handoff, want func() handoff) func(*testing.T) {
 			return func(t *testing.T) {
-				var first, second lua.Handover
+				var first, second lua.Handoff
 				w.again(func() { first = do() }, func() { second = do() })
 				assert.Equal(t, want().released, first.Released)
 				w.grants(first, want().to...)
@@ -54,53 +54,53 @@ func TestTwiceIsOnceForPermits(t *testing.T) {
 			setup func()
 			do    func(*testing.T)
 		}{
-			"granted, idle":        {func() {}, asking(lua.Granted, 4, lua.Ask{Weight: 3})},
-			"granted, others hold": {func() { w.hold(1) }, asking(lua.Granted, 4, lua.Ask{Weight: 3})},
-			"granted, expired":     {func() { w.expire(w.hold(1, 3)...) }, asking(lua.Granted, 4, lua.Ask{Weight: 4})},
+			"granted, idle":        {func() {}, asking(lua.Granted, 4, lua.Request{Weight: 3})},
+			"granted, others hold": {func() { w.hold(1) }, asking(lua.Granted, 4, lua.Request{Weight: 3})},
+			"granted, expired":     {func() { w.expire(w.hold(1, 3)...) }, asking(lua.Granted, 4, lua.Request{Weight: 4})},
 			"granted, another capacity": {
-				func() { w.expire(w.hold(1)...) }, asking(lua.Granted, 9, lua.Ask{Weight: 9}),
+				func() { w.expire(w.hold(1)...) }, asking(lua.Granted, 9, lua.Request{Weight: 9}),
 			},
 			"granted, from the queue": {func() {
 				a = w.hold(4)
-				w.acquire(lua.Ask{Token: numbered("twice", 1), Weight: 2})
+				w.acquire(lua.Request{Token: numbered("twice", 1), Weight: 2})
 				w.expire(a...)
-			}, asking(lua.Granted, 4, lua.Ask{Weight: 2})},
-			"queued":        {func() { w.hold(2) }, asking(lua.Queued, 4, lua.Ask{Weight: 3})},
-			"queued, light": {func() { w.hold(2); w.join(3) }, asking(lua.Queued, 4, lua.Ask{Weight: 1})},
+			}, asking(lua.Granted, 4, lua.Request{Weight: 2})},
+			"queued":        {func() { w.hold(2) }, asking(lua.Queued, 4, lua.Request{Weight: 3})},
+			"queued, light": {func() { w.hold(2); w.join(3) }, asking(lua.Queued, 4, lua.Request{Weight: 1})},
 			"queued, resting": {
-				func() {}, asking(lua.Queued, 4, lua.Ask{Weight: 3, Ticket: 1e15 + 1}),
+				func() {}, asking(lua.Queued, 4, lua.Request{Weight: 3, Ticket: 1e15 + 1}),
 			},
-			"busy": {func() { w.hold(2) }, asking(lua.Busy, 4, lua.Ask{Weight: 3, Try: true})},
+			"busy": {func() { w.hold(2) }, asking(lua.Busy, 4, lua.Request{Weight: 3, Try: true})},
 			"busy, one let in": {func() { a = w.hold(4); w.join(2); w.expire(a...) }, asking(
-				lua.Busy, 4, lua.Ask{Weight: 3, Try: true},
+				lua.Busy, 4, lua.Request{Weight: 3, Try: true},
 			)},
-			"full":     {func() { w.hold(2); w.join(3) }, asking(lua.Full, 4, lua.Ask{Bound: 1})},
-			"capacity": {func() { w.hold(2); w.join(3) }, asking(lua.Capacity, 5, lua.Ask{})},
+			"full":     {func() { w.hold(2); w.join(3) }, asking(lua.Full, 4, lua.Request{MaxWaiters: 1})},
+			"capacity": {func() { w.hold(2); w.join(3) }, asking(lua.CapacityDiffers, 5, lua.Request{})},
 			"release": {func() { a = w.hold(3, 1); q = w.join(1, 2, 4) }, handing(
-				func() lua.Handover { return w.release(a[0]) }, func() handover { return handover{true, q[:2]} },
+				func() lua.Handoff { return w.release(a[0]) }, func() handoff { return handoff{true, q[:2]} },
 			)},
 			"release, one of many": {func() { a = w.hold(3, 1) }, handing(
-				func() lua.Handover { return w.release(a[0]) }, func() handover { return handover{true, nil} },
+				func() lua.Handoff { return w.release(a[0]) }, func() handoff { return handoff{true, nil} },
 			)},
 			"release, the last": {func() { a = w.hold(3) }, handing(
-				func() lua.Handover { return w.release(a[0]) }, func() handover { return handover{true, nil} },
+				func() lua.Handoff { return w.release(a[0]) }, func() handoff { return handoff{true, nil} },
 			)},
 			"leave, a holder": {func() { a = w.hold(3, 1); q = w.join(1, 2, 4) }, handing(
-				func() lua.Handover { return w.leave(a[0], 0) }, func() handover { return handover{true, q[:2]} },
+				func() lua.Handoff { return w.leave(a[0], 0) }, func() handoff { return handoff{true, q[:2]} },
 			)},
 			"leave, the heavy head": {func() { a = w.hold(2); q = w.join(3, 1, 1, 1) }, handing(
-				func() lua.Handover { return w.leave(q[0], ttl) }, func() handover { return handover{false, q[1:3]} },
+				func() lua.Handoff { return w.leave(q[0], ttl) }, func() handoff { return handoff{false, q[1:3]} },
 			)},
 			"leave, somebody behind": {func() { a = w.hold(2); q = w.join(3, 2, 1) }, handing(
-				func() lua.Handover { return w.leave(q[1], 0) }, func() handover { return handover{} },
+				func() lua.Handoff { return w.leave(q[1], 0) }, func() handoff { return handoff{} },
 			)},
 			"force release": {func() { w.hold(1, 3); q = w.join(2, 2, 4) }, func(t *testing.T) {
 				seen := w.fence()
-				handing(func() lua.Handover {
+				handing(func() lua.Handoff {
 					h, err := w.lock.ForceRelease(t.Context(), ttl, seen)
 					assert.NoError(t, err)
 					return h
-				}, func() handover { return handover{true, q[:2]} })(t)
+				}, func() handoff { return handoff{true, q[:2]} })(t)
 			}},
 			"renew": {func() { a = w.hold(1, 2); w.join(4) }, func(t *testing.T) {
 				want := w.remembered(a[0])
@@ -111,12 +111,12 @@ func TestTwiceIsOnceForPermits(t *testing.T) {
 				}
 				w.again(renew, renew)
 			}},
-			"beat": {func() { a = w.hold(1, 3); q = w.join(1, 4); w.expire(a[1]) }, func(t *testing.T) {
-				var first, second lua.Pulse
+			"heartbeat": {func() { a = w.hold(1, 3); q = w.join(1, 4); w.expire(a[1]) }, func(t *testing.T) {
+				var first, second lua.HeartbeatReply
 				who := []token.Token{q[0], q[1], a[0], a[1]}
-				w.again(func() { first = w.beat(who...) }, func() { second = w.beat(who...) })
-				assert.Equal(t, []lua.State{lua.Admitted, lua.Waiting, lua.Holding, lua.Gone}, first.States)
-				assert.Equal(t, []lua.State{lua.Holding, lua.Waiting, lua.Holding, lua.Gone}, second.States)
+				w.again(func() { first = w.heartbeat(who...) }, func() { second = w.heartbeat(who...) })
+				assert.Equal(t, []lua.WaiterState{lua.NowGranted, lua.StillQueued, lua.Holding, lua.NotQueued}, first.States)
+				assert.Equal(t, []lua.WaiterState{lua.Holding, lua.StillQueued, lua.Holding, lua.NotQueued}, second.States)
 				assert.Len(t, said(), 1)
 			}},
 			"inspect": {func() { w.hold(1, 2); w.join(4, 1) }, func(*testing.T) {

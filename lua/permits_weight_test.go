@@ -11,7 +11,7 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-func TestPermitsAreGrantedUpToTheCapacityAndNotBeyond(t *testing.T) {
+func TestPermits_UpToTheCapacity(t *testing.T) {
 	semaphores(t, 5, func(t *testing.T, w *permitWorld) {
 		a := w.hold(2, 2, 1)
 		want := holdings{a[0]: 2, a[1]: 2, a[2]: 1}
@@ -23,7 +23,7 @@ func TestPermitsAreGrantedUpToTheCapacityAndNotBeyond(t *testing.T) {
 	})
 }
 
-func TestAHeavyWaiterIsNotPassed(t *testing.T) {
+func TestPermits_HeavyWaiterIsNotOvertaken(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		said := w.listen("c")
 		holder := w.hold(2)[0]
@@ -35,8 +35,8 @@ func TestAHeavyWaiterIsNotPassed(t *testing.T) {
 		}{
 			{"try", func() { w.unchanged(func() { w.try(lua.Busy, 1) }, "a try leaves no trace") }},
 			{"join", func() { light = append(light, w.join(1)...) }},
-			{"ask", func() { assert.Equal(t, lua.Queued, w.acquire(lua.Ask{Token: light[0]}).Outcome) }},
-			{"beat", func() { assert.NotContains(t, w.beat(light...).States, lua.Admitted) }},
+			{"ask", func() { assert.Equal(t, lua.Queued, w.acquire(lua.Request{Token: light[0]}).Outcome) }},
+			{"heartbeat", func() { assert.NotContains(t, w.heartbeat(light...).States, lua.NowGranted) }},
 			{"release", func() { w.grants(w.release(w.token())) }},
 			{"a light one leaves", func() { w.grants(w.leave(light[2], 0)) }},
 			{"renew", func() { w.renew(holder, ttl, 0) }},
@@ -52,19 +52,19 @@ func TestAHeavyWaiterIsNotPassed(t *testing.T) {
 }
 
 // What keeps the others waiting is only that the heavy one is there.
-func TestAHeavyWaiterThatIsGoneIsInNobodysWay(t *testing.T) {
+func TestPermits_ExpiredHeavyWaiterBlocksNone(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		for name, c := range map[string]struct {
 			dead bool
 			call func(heavy token.Token)
 		}{
 			"leaves":                    {false, func(heavy token.Token) { w.leave(heavy, 0) }},
-			"dies, and one beats":       {true, func(token.Token) { w.beat(w.token()) }},
+			"dies, and one beats":       {true, func(token.Token) { w.heartbeat(w.token()) }},
 			"dies, and one tries":       {true, func(token.Token) { w.try(lua.Busy, 2) }},
 			"dies, and one releases":    {true, func(token.Token) { w.release(w.token()) }},
 			"dies, and one leaves":      {true, func(token.Token) { w.leave(w.token(), 0) }},
 			"dies, and one joins":       {true, func(token.Token) { w.leave(w.join(3)[0], 0) }},
-			"dies, and one is too late": {true, func(token.Token) { w.with(9, lua.Ask{}) }},
+			"dies, and one is too late": {true, func(token.Token) { w.with(9, lua.Request{}) }},
 		} {
 			w.do("FLUSHALL")
 			holder := w.hold(2)[0]
@@ -81,7 +81,7 @@ func TestAHeavyWaiterThatIsGoneIsInNobodysWay(t *testing.T) {
 	})
 }
 
-func TestAReleaseAdmitsExactlyThoseThatFitInOrder(t *testing.T) {
+func TestPermits_ReleaseAdmitsThoseThatFitInOrder(t *testing.T) {
 	semaphores(t, 5, func(t *testing.T, w *permitWorld) {
 		for _, c := range []struct {
 			queue    []int
@@ -118,7 +118,7 @@ func TestAReleaseAdmitsExactlyThoseThatFitInOrder(t *testing.T) {
 	})
 }
 
-func TestAWaiterForAllGetsAllOnceAllAreBack(t *testing.T) {
+func TestPermits_WaiterForAll(t *testing.T) {
 	semaphores(t, 3, func(t *testing.T, w *permitWorld) {
 		a := w.hold(1, 1, 1)
 		q := w.join(3, 1)
@@ -131,7 +131,7 @@ func TestAWaiterForAllGetsAllOnceAllAreBack(t *testing.T) {
 	})
 }
 
-func TestNoMoreThan128AreAdmittedInOneCall(t *testing.T) {
+func TestPermits_AtMost128AdmittedInOneCall(t *testing.T) {
 	rwMutexes(t, func(t *testing.T, w *permitWorld) {
 		said := w.listen("c")
 		first := w.hold(writer)[0]
@@ -149,38 +149,38 @@ func TestNoMoreThan128AreAdmittedInOneCall(t *testing.T) {
 }
 
 // Whoever calls carries on with it, and is not let in before those who stand there.
-func TestWhoAsksWhereMoreAreToBeAdmittedComesAfterThem(t *testing.T) {
+func TestPermits_RequestComesAfterThoseToBeAdmitted(t *testing.T) {
 	rwMutexes(t, func(t *testing.T, w *permitWorld) {
 		first := w.hold(writer)[0]
 		q := w.join(ones(300)...)
 		w.grants(w.release(first), q[:128]...)
-		p := w.beat(q[299])
-		assert.Equal(t, lua.Waiting, p.States[0])
-		assert.Zero(t, p.Helps, "ask at once")
+		p := w.heartbeat(q[299])
+		assert.Equal(t, lua.StillQueued, p.States[0])
+		assert.Zero(t, p.RetryAfter, "ask at once")
 		w.held(each(reader, q[:256]...))
 		w.join(writer)
 		late := w.token()
 		w.held(each(reader, q...))
-		assert.Equal(t, lua.Queued, w.acquire(lua.Ask{Token: late}).Outcome, "a writer waits")
+		assert.Equal(t, lua.Queued, w.acquire(lua.Request{Token: late}).Outcome, "a writer waits")
 	})
 }
 
-func TestWhoJoinsBehindMoreIsToldToAskAtOnce(t *testing.T) {
+func TestPermits_RetryAtOnceBehindThoseToBeAdmitted(t *testing.T) {
 	rwMutexes(t, func(t *testing.T, w *permitWorld) {
 		first := w.hold(writer)[0]
 		q := w.join(ones(260)...)
 		w.grants(w.release(first), q[:128]...)
 		who := w.token()
-		a := w.acquire(lua.Ask{Token: who})
+		a := w.acquire(lua.Request{Token: who})
 		assert.Equal(t, lua.Queued, a.Outcome)
 		assert.Equal(t, 5, a.Position)
-		assert.Zero(t, a.Helps)
-		assert.Equal(t, lua.Granted, w.acquire(lua.Ask{Token: who}).Outcome)
+		assert.Zero(t, a.RetryAfter)
+		assert.Equal(t, lua.Granted, w.acquire(lua.Request{Token: who}).Outcome)
 		assert.Len(t, w.holders(), 261)
 	})
 }
 
-func TestReadersReadTogetherAndAWriterWritesAlone(t *testing.T) {
+func TestRWMutex_ReadersTogetherWriterAlone(t *testing.T) {
 	rwMutexes(t, func(t *testing.T, w *permitWorld) {
 		r := w.hold(reader, reader, reader)
 		w.try(lua.Busy, writer)
@@ -202,15 +202,15 @@ func TestReadersReadTogetherAndAWriterWritesAlone(t *testing.T) {
 }
 
 // The head waits for more; the second waits for the head to go in, or to die.
-func TestAWaiterIsToldWhenAskingCanHelp(t *testing.T) {
+func TestRetryAfter_OfPermits(t *testing.T) {
 	semaphores(t, 4, func(t *testing.T, w *permitWorld) {
 		w.enter(lua.Granted, 1)
-		w.acquire(lua.Ask{Weight: 2, TTL: ttl / 2})
+		w.acquire(lua.Request{Weight: 2, TTL: ttl / 2})
 		head, second := w.token(), w.token()
-		a := w.acquire(lua.Ask{Token: head, Weight: 3})
-		assert.InDelta(t, (ttl / 2).Seconds(), a.Helps.Seconds(), 10, "the next lease's end")
-		a = w.acquire(lua.Ask{Token: second, Patience: time.Hour})
-		assert.InDelta(t, patience.Seconds(), a.Helps.Seconds(), 10, "the end of the head's patience: one permit is there")
-		assert.InDelta(t, patience.Seconds(), w.beat(second).Helps.Seconds(), 10)
+		a := w.acquire(lua.Request{Token: head, Weight: 3})
+		assert.InDelta(t, (ttl / 2).Seconds(), a.RetryAfter.Seconds(), 10, "the next lease's end")
+		a = w.acquire(lua.Request{Token: second, WaiterTTL: time.Hour})
+		assert.InDelta(t, waiterTTL.Seconds(), a.RetryAfter.Seconds(), 10, "when the head expires: one permit is free")
+		assert.InDelta(t, waiterTTL.Seconds(), w.heartbeat(second).RetryAfter.Seconds(), 10)
 	})
 }

@@ -23,7 +23,7 @@ type permitWorld struct {
 // The weights under a read-write lock.
 const (
 	reader = 1
-	writer = lua.Everybody
+	writer = lua.WriterWeight
 )
 
 // asSemaphore makes the world's lock a semaphore.
@@ -54,19 +54,15 @@ func rwMutexes(t *testing.T, test func(t *testing.T, w *permitWorld)) {
 	everywhere(t, func(t *testing.T, w *world) { test(t, w.asRWMutex()) })
 }
 
-func permitKeys(k lua.PermitKeys) []string {
-	return []string{k.Queue, k.Alive, k.Fence, k.Permits, k.Holders, k.Wants}
-}
-
 // ask asks for one permit unless a says how many.
-func (w *permitWorld) ask(a lua.Ask) (lua.Answer, error) {
+func (w *permitWorld) ask(a lua.Request) (lua.Reply, error) {
 	if a.Weight == 0 {
 		a.Weight = 1
 	}
 	return w.world.ask(a)
 }
 
-func (w *permitWorld) acquire(a lua.Ask) lua.Answer {
+func (w *permitWorld) acquire(a lua.Request) lua.Reply {
 	w.t.Helper()
 	answer, err := w.ask(a)
 	require.NoError(w.t, err)
@@ -74,7 +70,7 @@ func (w *permitWorld) acquire(a lua.Ask) lua.Answer {
 }
 
 // with asks for one of so many permits, that is, with another capacity than the rest of the test.
-func (w *permitWorld) with(capacity int, a lua.Ask) lua.Answer {
+func (w *permitWorld) with(capacity int, a lua.Request) lua.Reply {
 	w.t.Helper()
 	usual := w.lock
 	defer func() { w.lock = usual }()
@@ -88,7 +84,7 @@ func (w *permitWorld) enter(want lua.Outcome, weights ...int) []token.Token {
 	all := make([]token.Token, len(weights))
 	for i, weight := range weights {
 		all[i] = w.token()
-		require.Equal(w.t, want, w.acquire(lua.Ask{Token: all[i], Weight: weight}).Outcome, "number %d", i+1)
+		require.Equal(w.t, want, w.acquire(lua.Request{Token: all[i], Weight: weight}).Outcome, "number %d", i+1)
 	}
 	return all
 }
@@ -160,7 +156,7 @@ func (w *permitWorld) held(want holdings, about ...any) {
 // try tries with a new token, and checks what it is told.
 func (w *permitWorld) try(want lua.Outcome, weight int) {
 	w.t.Helper()
-	require.Equal(w.t, want, w.acquire(lua.Ask{Weight: weight, Try: true}).Outcome)
+	require.Equal(w.t, want, w.acquire(lua.Request{Weight: weight, Try: true}).Outcome)
 }
 
 // remembered is the fence that is kept with a holding.
@@ -171,7 +167,7 @@ func (w *permitWorld) remembered(t token.Token) uint64 {
 	return fence
 }
 
-// permitState is all that permits have in Redis but for its expiry, and but for how far patience reaches. A real
+// permitState is all that permits have in Redis but for the expiry of keys and waiters. A real
 // server's clock does not stand still: there the leases' ends are left out, only who has one is compared.
 type permitState struct {
 	Fence   string

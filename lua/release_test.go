@@ -11,12 +11,12 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-func TestReleaseHandsOverAndTellsTheOneClientOnce(t *testing.T) {
+func TestRelease_HandsOffAndNotifiesOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		heads := []string{"host-1", "with:colons:", "c"}
 		for i, client := range heads {
-			w.acquire(lua.Ask{Token: numbered(client, 1000+i)})
+			w.acquire(lua.Request{Token: numbered(client, 1000+i)})
 		}
 		said := map[string]func() []string{}
 		for _, client := range heads {
@@ -27,7 +27,7 @@ func TestReleaseHandsOverAndTellsTheOneClientOnce(t *testing.T) {
 			h := w.release(holder)
 			assert.True(t, h.Released)
 			assert.False(t, h.More)
-			assert.False(t, h.Resent)
+			assert.False(t, h.Ambiguous)
 			g := w.grants(h, head)[0]
 			assert.Equal(t, head.Text(), w.owner())
 			assert.Equal(t, w.fence(), g.Fence)
@@ -39,7 +39,7 @@ func TestReleaseHandsOverAndTellsTheOneClientOnce(t *testing.T) {
 					assert.Empty(t, heard(), "%s is none of %s's business", head, other)
 				}
 			}
-			read, err := lua.ParseGrant(message)
+			read, err := lua.ParseNotification(message)
 			require.NoError(t, err)
 			assert.Equal(t, g, read)
 			holder = head
@@ -48,7 +48,7 @@ func TestReleaseHandsOverAndTellsTheOneClientOnce(t *testing.T) {
 }
 
 // Whatever operation admits somebody, his client is told.
-func TestEveryAdmissionIsTold(t *testing.T) {
+func TestNotification_OfEveryAdmission(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		said := w.listen("c")
 		for name, admit := range admitters(w) {
@@ -59,7 +59,7 @@ func TestEveryAdmissionIsTold(t *testing.T) {
 			admit()
 			messages := said()
 			require.Len(t, messages, 1, name)
-			g, err := lua.ParseGrant(messages[0])
+			g, err := lua.ParseNotification(messages[0])
 			require.NoError(t, err, name)
 			assert.Equal(t, head, g.Token, name)
 			assert.Equal(t, w.fence(), g.Fence, name)
@@ -67,7 +67,7 @@ func TestEveryAdmissionIsTold(t *testing.T) {
 	})
 }
 
-func TestNothingIsToldWhenNobodyWaits(t *testing.T) {
+func TestNotification_NoneWithoutWaiters(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		all := w.rdb.PSubscribe(t.Context(), "*")
 		defer func() { _ = all.Close() }()
@@ -90,30 +90,30 @@ func TestNothingIsToldWhenNobodyWaits(t *testing.T) {
 }
 
 // The waiter finds out at its next beat.
-func TestReleaseSucceedsWhereTellingIsForbidden(t *testing.T) {
+func TestRelease_SucceedsWithoutRightsToTheChannel(t *testing.T) {
 	w := real(t)
 	w.do("ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "resetchannels")
 	mute := w.as("mute")
-	require.ErrorContains(t, mute.Publish(t.Context(), lua.WakeChannel(ns, "c"), "x").Err(), "NOPERM")
+	require.ErrorContains(t, mute.Publish(t.Context(), lua.NotificationChannel(ns, "c"), "x").Err(), "NOPERM")
 	said := w.listen("c")
 	holder := w.hold()
 	q := w.join(4)
 	lock := lua.Mutex(mute, ns, "name")
 
-	h, err := lock.Release(t.Context(), &lua.Leaving{Token: holder}, ttl)
+	h, err := lock.Release(t.Context(), holder, ttl)
 	require.NoError(t, err)
 	assert.True(t, h.Released)
 	w.grants(h, q[0])
 	assert.Equal(t, q[0].Text(), w.owner())
 
-	h, err = lock.Leave(t.Context(), &lua.Leaving{Token: q[0]}, ttl, 0)
+	h, err = lock.Leave(t.Context(), q[0], ttl, 0)
 	require.NoError(t, err)
 	w.grants(h, q[1])
 	h, err = lock.ForceRelease(t.Context(), ttl, 1<<53)
 	require.NoError(t, err)
 	w.grants(h, q[2])
 	w.expire()
-	a, err := lock.Acquire(t.Context(), lua.Ask{Token: w.token(), TTL: ttl, Patience: patience})
+	a, err := lock.Acquire(t.Context(), lua.Request{Token: w.token(), TTL: ttl, WaiterTTL: waiterTTL})
 	require.NoError(t, err)
 	assert.Equal(t, lua.Queued, a.Outcome)
 	assert.Equal(t, q[3].Text(), w.owner())
@@ -130,13 +130,13 @@ func (w *world) as(user string) *redis.Client {
 	return rdb
 }
 
-func TestAStrangersReleaseChangesNothing(t *testing.T) {
+func TestRelease_OfAnotherTokenChangesNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		said := w.listen("c")
 		w.hold()
 		q := w.join(2)
 		before, lease := w.state(), w.pttl(w.keys.Lock)
-		for _, h := range []lua.Handover{w.release(w.token()), w.release(q[0]), w.leave(w.token(), 0)} {
+		for _, h := range []lua.Handoff{w.release(w.token()), w.release(q[0]), w.leave(w.token(), 0)} {
 			assert.False(t, h.Released)
 			w.grants(h)
 		}
@@ -146,7 +146,7 @@ func TestAStrangersReleaseChangesNothing(t *testing.T) {
 	})
 }
 
-func TestALateReleaseDoesNotTouchTheNextOwner(t *testing.T) {
+func TestRelease_LateSparesTheNextOwner(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		late := w.hold()
 		w.expire()
@@ -162,12 +162,12 @@ func TestALateReleaseDoesNotTouchTheNextOwner(t *testing.T) {
 }
 
 // Who releases and asks again stands behind everybody.
-func TestWhoReleasesGoesBehindEveryWaiter(t *testing.T) {
+func TestRelease_ThenAcquireQueuesLast(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		q := w.join(3)
 		w.release(holder)
-		a := w.acquire(lua.Ask{Token: holder})
+		a := w.acquire(lua.Request{Token: holder})
 		assert.Equal(t, lua.Queued, a.Outcome)
 		assert.Equal(t, 3, a.Position)
 		assert.Equal(t, texts(q[1], q[2], holder), w.queue())

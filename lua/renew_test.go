@@ -9,7 +9,7 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-func TestRenewExtends(t *testing.T) {
+func TestRenew_Extends(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		fence := w.fence()
@@ -21,29 +21,29 @@ func TestRenewExtends(t *testing.T) {
 	})
 }
 
-func TestExtendingNeverShortens(t *testing.T) {
+func TestRenew_NeverShortens(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.token()
-		w.acquire(lua.Ask{Token: holder, TTL: time.Hour})
+		w.acquire(lua.Request{Token: holder, TTL: time.Hour})
 		_, ok := w.renew(holder, time.Second, 0)
 		assert.True(t, ok)
 		w.lasts(w.keys.Lock, time.Hour)
-		w.acquire(lua.Ask{Token: holder, TTL: time.Second})
+		w.acquire(lua.Request{Token: holder, TTL: time.Second})
 		w.lasts(w.keys.Lock, time.Hour)
 	})
 }
 
-func TestTheOwnerExtendsByAskingAgain(t *testing.T) {
+func TestAcquire_ByTheOwnerExtends(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		before := w.state()
-		assert.Equal(t, lua.Answer{Outcome: lua.Granted, Fence: w.fence()}, w.acquire(lua.Ask{Token: holder, TTL: time.Hour}))
+		assert.Equal(t, lua.Reply{Outcome: lua.Granted, Fence: w.fence()}, w.acquire(lua.Request{Token: holder, TTL: time.Hour}))
 		w.lasts(w.keys.Lock, time.Hour)
 		assert.Equal(t, before, w.state())
 	})
 }
 
-func TestRenewByAnotherTokenChangesNothing(t *testing.T) {
+func TestRenew_ByAnotherTokenChangesNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		_, ok := w.renew(w.token(), ttl, 5)
 		assert.False(t, ok, "nobody holds it")
@@ -61,7 +61,7 @@ func TestRenewByAnotherTokenChangesNothing(t *testing.T) {
 	})
 }
 
-func TestRenewKeepsTheFenceForADay(t *testing.T) {
+func TestRenew_KeepsTheFenceForADay(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		w.do("PEXPIRE", w.keys.Fence, 60_000)
@@ -70,7 +70,7 @@ func TestRenewKeepsTheFenceForADay(t *testing.T) {
 	})
 }
 
-func TestRenewRestoresAMissingFence(t *testing.T) {
+func TestRenew_RestoresAMissingFence(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		fence := uint64(w.now().Add(time.Hour).UnixMicro()) // as if the clock had stepped back since
@@ -83,11 +83,11 @@ func TestRenewRestoresAMissingFence(t *testing.T) {
 			w.lasts(w.keys.Fence, day)
 		}
 		w.release(holder)
-		assert.Greater(t, w.acquire(lua.Ask{}).Fence, fence)
+		assert.Greater(t, w.acquire(lua.Request{}).Fence, fence)
 	})
 }
 
-func TestResumeLearnsTheFence(t *testing.T) {
+func TestRenew_TellsTheFence(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		fence := w.fence()

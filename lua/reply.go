@@ -11,10 +11,7 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// ErrReply is wrapped by the error for a reply that no script of ours gives.
-var ErrReply = errors.New("unexpected reply")
-
-// reader takes a reply apart, and remembers the first thing that did not fit.
+// reader reads a reply field by field, and keeps the first error.
 type reader struct {
 	rest []any
 	err  error
@@ -49,7 +46,7 @@ func next[T any](r *reader) (v T) {
 func (r *reader) text() string { return next[string](r) }
 func (r *reader) list() []any  { return next[[]any](r) }
 
-// count reads how many there are, which is no fewer than least.
+// count reads a number of things, which is no less than least.
 func (r *reader) count(least int) int {
 	n := next[int64](r)
 	if r.err == nil && (n < int64(least) || int64(int(n)) != n) {
@@ -61,17 +58,13 @@ func (r *reader) count(least int) int {
 // more reads the state of a queue.
 func (r *reader) more() bool { return r.text() == "more" }
 
-// number reads what is sent as text to stay exact. The scripts count up to 2^53, and so does everybody.
+// number reads a fence, a ticket or a time. Lua's numbers are exact below 2^53.
 func (r *reader) number() uint64 {
-	s := r.text()
-	if r.err != nil {
-		return 0
+	n := next[int64](r)
+	if r.err == nil && (n < 0 || n >= 1<<53) {
+		r.err = fmt.Errorf("want a number below 2^53, have %d", n)
 	}
-	n, err := strconv.ParseUint(s, 10, 53)
-	if err != nil {
-		r.err = err
-	}
-	return n
+	return uint64(n)
 }
 
 // positive reads a number that is not 0: a fence, a ticket, a capacity.
@@ -106,11 +99,11 @@ func (r *reader) duration() time.Duration {
 // longest is the most milliseconds that a time.Duration can hold.
 const longest = math.MaxInt64 / int64(time.Millisecond)
 
-// given reads how long a grant lasts.
+// given reads the length of a lease.
 func (r *reader) given() time.Duration {
 	d := r.duration()
 	if r.err == nil && d <= 0 {
-		r.err = fmt.Errorf("given for %v", d)
+		r.err = fmt.Errorf("a lease of %v", d)
 	}
 	return d
 }
@@ -140,35 +133,37 @@ func each[T any](r *reader, read func(*reader) T) []T {
 	return all
 }
 
-func readAnswer(r *reader) (a Answer) {
-	switch kind := r.text(); kind {
+func readReply(r *reader) (reply Reply) {
+	switch outcome := r.text(); outcome {
 	case "granted":
-		a.Outcome, a.Fence, a.More = Granted, r.positive(), r.more()
+		reply.Outcome, reply.Fence, reply.More = Granted, r.positive(), r.more()
 	case "queued":
-		a.Outcome = Queued
-		a.Ticket, a.Position, a.Fence, a.Helps = Ticket(r.positive()), r.count(1), r.number(), r.duration()
+		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
+		reply.Fence, reply.RetryAfter, reply.Holder = r.number(), r.duration(), r.text()
 	case "busy":
-		a.Outcome, a.More = Busy, r.more()
+		reply.Outcome, reply.More, reply.Holder = Busy, r.more(), r.text()
 	case "full":
-		a.Outcome, a.Position = Full, r.count(1)
+		reply.Outcome, reply.Position = Full, r.count(1)
 	case "capacity":
-		a.Outcome, a.Capacity = Capacity, int(r.positive())
+		reply.Outcome, reply.Capacity = CapacityDiffers, int(r.positive())
 	default:
-		r.unknown(kind)
+		r.unknown(outcome)
 	}
-	return a
+	return reply
 }
 
-func (r *reader) unknown(kind string) {
+func (r *reader) unknown(word string) {
 	if r.err == nil {
-		r.err = fmt.Errorf("unknown outcome %q", kind)
+		r.err = fmt.Errorf("unknown word %q", word)
 	}
 }
 
-func readHandover(r *reader) (h Handover) {
+func readHandoff(r *reader) (h Handoff) {
 	h.Released = r.count(0) == 1
 	h.More = r.more()
-	h.Grants = each(r, readGrant)
+	for r.err == nil && len(r.rest) > 0 {
+		h.Grants = append(h.Grants, readGrant(r))
+	}
 	return h
 }
 
@@ -176,46 +171,50 @@ func readGrant(r *reader) Grant {
 	return Grant{Token: r.token(), Fence: r.positive(), Given: r.given()}
 }
 
-// ParseGrant reads the message on a wake channel: token, fence and milliseconds, separated by spaces.
-func ParseGrant(message string) (Grant, error) {
+// ParseNotification reads a message on a notification channel: token, fence and milliseconds, separated by spaces.
+func ParseNotification(message string) (Grant, error) {
 	text, rest, _ := strings.Cut(message, " ")
 	fence, given, _ := strings.Cut(rest, " ")
-	ms, err := strconv.ParseInt(given, 10, 64)
-	if err != nil {
+	number, err := strconv.ParseInt(fence, 10, 64)
+	ms, err2 := strconv.ParseInt(given, 10, 64)
+	if err := errors.Join(err, err2); err != nil {
 		return Grant{}, fmt.Errorf("%w: %w", ErrReply, err)
 	}
-	return decode([]any{text, fence, ms}, readGrant)
+	return decode([]any{text, number, ms}, readGrant)
 }
 
+// readRenewal returns the fence; 0: the token does not hold the lock.
 func readRenewal(r *reader) uint64 {
-	switch kind := r.text(); kind {
+	switch outcome := r.text(); outcome {
 	case "renewed":
 		return r.positive()
 	case "lost":
 	default:
-		r.unknown(kind)
+		r.unknown(outcome)
 	}
 	return 0
 }
 
-var states = map[string]State{"gone": Gone, "queued": Waiting, "granted": Holding, "admitted": Admitted}
+var waiterStates = map[string]WaiterState{
+	"not_queued": NotQueued, "queued": StillQueued, "holding": Holding, "granted": NowGranted,
+}
 
-// readPulse reads the reply to a beat of n tokens.
-func readPulse(n int) func(*reader) Pulse {
-	return func(r *reader) Pulse {
-		p := Pulse{Fence: r.number(), Best: r.count(0) - 1, Helps: r.duration()}
+// readHeartbeat reads the reply to a heartbeat of n tokens.
+func readHeartbeat(n int) func(*reader) HeartbeatReply {
+	return func(r *reader) HeartbeatReply {
+		reply := HeartbeatReply{Fence: r.number(), First: r.count(0) - 1, RetryAfter: r.duration()}
 		for _, item := range r.list() {
-			text, _ := item.(string)
-			state, ok := states[text]
+			word, _ := item.(string)
+			state, ok := waiterStates[word]
 			if !ok {
 				r.unknown(fmt.Sprint(item))
 			}
-			p.States = append(p.States, state)
+			reply.States = append(reply.States, state)
 		}
-		if r.err == nil && (len(p.States) != n || p.Best < -1 || p.Best >= n) {
-			r.err = fmt.Errorf("%d states, the best %d, for %d tokens", len(p.States), p.Best, n)
+		if r.err == nil && (len(reply.States) != n || reply.First < -1 || reply.First >= n) {
+			r.err = fmt.Errorf("%d states, the first %d, for %d tokens", len(reply.States), reply.First, n)
 		}
-		return p
+		return reply
 	}
 }
 

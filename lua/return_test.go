@@ -12,12 +12,12 @@ import (
 )
 
 // ticketed lets n waiters join and returns them with their tickets.
-func (w *world) ticketed(n int) []lua.Ask {
+func (w *world) ticketed(n int) []lua.Request {
 	w.t.Helper()
-	all := make([]lua.Ask, n)
+	all := make([]lua.Request, n)
 	for i := range all {
 		who := w.token()
-		all[i] = lua.Ask{Token: who, Ticket: w.acquire(lua.Ask{Token: who}).Ticket}
+		all[i] = lua.Request{Token: who, Ticket: w.acquire(lua.Request{Token: who}).Ticket}
 	}
 	return all
 }
@@ -29,7 +29,7 @@ func (w *world) forget(t token.Token) {
 	w.do("ZREM", w.keys.Alive, short(t))
 }
 
-func TestWhoReturnsWithItsTicketTakesItsOldPlace(t *testing.T) {
+func TestTicket_ReturningWaiterKeepsItsPosition(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		holder := w.hold()
 		q := w.ticketed(5)
@@ -49,13 +49,13 @@ func TestWhoReturnsWithItsTicketTakesItsOldPlace(t *testing.T) {
 	})
 }
 
-func TestWhoComesAfterwardsStandsBehindWhoReturned(t *testing.T) {
+func TestTicket_NewWaiterIsBehindAReturningOne(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.ticketed(3)
 		w.do("DEL", w.keys.Queue)
 		assert.Equal(t, 1, w.acquire(q[2]).Position)
-		late := w.acquire(lua.Ask{})
+		late := w.acquire(lua.Request{})
 		assert.Greater(t, late.Ticket, q[2].Ticket)
 		assert.Equal(t, 1, w.acquire(q[0]).Position)
 		assert.Equal(t, 2, w.acquire(q[1]).Position)
@@ -63,7 +63,7 @@ func TestWhoComesAfterwardsStandsBehindWhoReturned(t *testing.T) {
 	})
 }
 
-func TestAfterLostDataTheLockRestsAndGoesOnInTheOldOrder(t *testing.T) {
+func TestQuarantine_GoesOnInTheOldOrder(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		old := w.hold()
 		q := w.ticketed(4)
@@ -75,19 +75,19 @@ func TestAfterLostDataTheLockRestsAndGoesOnInTheOldOrder(t *testing.T) {
 			a := w.acquire(q[n])
 			assert.Equal(t, lua.Queued, a.Outcome)
 			assert.Equal(t, q[n].Ticket, a.Ticket)
-			assert.Equal(t, lua.Resting, w.owner())
+			assert.Equal(t, lua.Quarantined, w.owner())
 			if i == 0 {
 				w.lasts(w.keys.Lock, ttl)
 			}
 		}
 		_, ok := w.renew(old, ttl, fence)
 		assert.False(t, ok, "the old holder finds out")
-		newcomer := w.acquire(lua.Ask{})
+		newcomer := w.acquire(lua.Request{})
 		assert.Equal(t, 5, newcomer.Position)
-		assert.Equal(t, lua.Busy, w.acquire(lua.Ask{Try: true}).Outcome)
+		assert.Equal(t, lua.Busy, w.acquire(lua.Request{Try: true}).Outcome)
 
 		w.expire() // the rest is over
-		a := w.acquire(lua.Ask{Token: q[2].Token, Ticket: q[2].Ticket})
+		a := w.acquire(lua.Request{Token: q[2].Token, Ticket: q[2].Ticket})
 		assert.Equal(t, lua.Queued, a.Outcome)
 		assert.Equal(t, q[0].Token.Text(), w.owner())
 		for i, who := range q[:3] {
@@ -99,7 +99,7 @@ func TestAfterLostDataTheLockRestsAndGoesOnInTheOldOrder(t *testing.T) {
 }
 
 // The one who finds out first asks again while the lock rests: that must neither end nor prolong the rest.
-func TestTheRestLastsOneTTL(t *testing.T) {
+func TestQuarantine_LastsOneTTL(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.ticketed(2)
@@ -110,12 +110,12 @@ func TestTheRestLastsOneTTL(t *testing.T) {
 		w.acquire(q[1])
 		q[0].TTL, q[1].TTL = time.Hour, time.Hour
 		w.acquire(q[0]) // from now on it is its turn, however long this test is stopped
-		for w.owner() == lua.Resting {
+		for w.owner() == lua.Quarantined {
 			for _, ask := range q {
 				w.acquire(ask)
 			}
-			w.beat(q[0].Token, q[1].Token)
-			if left := w.pttl(w.keys.Lock); w.owner() == lua.Resting {
+			w.heartbeat(q[0].Token, q[1].Token)
+			if left := w.pttl(w.keys.Lock); w.owner() == lua.Quarantined {
 				require.LessOrEqual(t, left, rest)
 			}
 			if time.Since(began) > rest+20*time.Second {
@@ -128,7 +128,7 @@ func TestTheRestLastsOneTTL(t *testing.T) {
 	})
 }
 
-func TestTheLockDoesNotRestWhereAFenceIsLeft(t *testing.T) {
+func TestQuarantine_NotIfAFenceIsLeft(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.ticketed(2)
@@ -139,7 +139,7 @@ func TestTheLockDoesNotRestWhereAFenceIsLeft(t *testing.T) {
 	})
 }
 
-func TestTheLockDoesNotRestWhileSomebodyHoldsIt(t *testing.T) {
+func TestQuarantine_NotWhileTheLockIsHeld(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.ticketed(1)
@@ -151,29 +151,30 @@ func TestTheLockDoesNotRestWhileSomebodyHoldsIt(t *testing.T) {
 	})
 }
 
-func TestTheLockDoesNotRestForWhoHasNoTicket(t *testing.T) {
+func TestQuarantine_NotWithoutATicket(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		w.join(2)
 		w.do("FLUSHALL")
-		assert.Equal(t, lua.Granted, w.acquire(lua.Ask{}).Outcome)
+		assert.Equal(t, lua.Granted, w.acquire(lua.Request{}).Outcome)
 		w.do("FLUSHALL")
-		assert.Equal(t, lua.Granted, w.acquire(lua.Ask{Try: true}).Outcome)
+		assert.Equal(t, lua.Granted, w.acquire(lua.Request{Try: true}).Outcome)
 	})
 }
 
 // The fences after the rest are above the tickets that were brought, though the clock of the empty server be behind.
-func TestAfterLostDataFencesStayAboveTheTickets(t *testing.T) {
+func TestQuarantine_FencesStayAboveTheTickets(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		ticket := lua.Ticket(w.now().Add(time.Hour).UnixMicro())
 		who := w.token()
-		a := w.acquire(lua.Ask{Token: who, Ticket: ticket})
+		a := w.acquire(lua.Request{Token: who, Ticket: ticket})
 		assert.Equal(t, lua.Queued, a.Outcome)
 		assert.Equal(t, ticket, a.Ticket)
 		assert.GreaterOrEqual(t, a.Fence, uint64(ticket))
-		assert.Greater(t, w.acquire(lua.Ask{}).Ticket, ticket)
+		w.lasts(w.keys.Fence, day)
+		assert.Greater(t, w.acquire(lua.Request{}).Ticket, ticket)
 		w.expire()
-		assert.Greater(t, w.acquire(lua.Ask{Token: who}).Fence, uint64(ticket))
+		assert.Greater(t, w.acquire(lua.Request{Token: who}).Fence, uint64(ticket))
 		w.lasts(w.keys.Fence, day)
 	})
 }

@@ -2,55 +2,63 @@ package lua
 
 import (
 	"context"
+	"crypto/sha1"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed scripts/*.lua
+//go:embed scripts
 var files embed.FS
 
-// kind is the scripts of one kind of lock. A script is, in plain text one after the other, the queue, who may hold, and
-// the verb with what it needs.
-type kind struct {
-	acquire, release, leave, renew, beat, forceRelease, inspect *redis.Script
+// script is the text of a script, and the hash by which Redis knows it.
+type script struct{ text, hash string }
+
+func newScript(text string) script {
+	sum := sha1.Sum([]byte(text))
+	return script{text, hex.EncodeToString(sum[:])}
 }
 
-func script(parts ...string) *redis.Script { return redis.NewScript(source(parts...)) }
+// verbs are the names of all verbs: the scripts that are neither part of others nor built alone.
+var verbs = slices.DeleteFunc(fileNames("scripts"), func(name string) bool {
+	return name == "clock" || name == "queue" || name == "types"
+})
 
-var typesScript = script("types")
-
-// An idle mutex is taken and given back before most of the code is reached (queue.lua says why that matters).
-var mutex = kind{
-	acquire: script("queue", "mutex", "time", "acquire", "mutex_acquire", "mutex_more", "mutex_rest", "admit", "wait", "acquire_queued"),
-	release: script("queue", "mutex", "release", "mutex_release", "time", "mutex_more", "admit", "release_queued"),
-
-	leave:        script("queue", "mutex", "time", "mutex_more", "admit", "leave"),
-	renew:        script("queue", "mutex", "time", "mutex_more", "mutex_rest", "renew"),
-	beat:         script("queue", "mutex", "time", "mutex_more", "mutex_rest", "admit", "wait", "beat"),
-	forceRelease: script("queue", "mutex", "time", "mutex_more", "mutex_rest", "admit", "force_release"),
-	inspect:      script("queue", "mutex", "time", "mutex_more", "mutex_rest", "inspect"),
+// fileNames lists the scripts in a folder.
+func fileNames(folder string) (names []string) {
+	entries, err := files.ReadDir(folder)
+	if err != nil {
+		panic(err) // embed includes it
+	}
+	for _, entry := range entries {
+		if name, ok := strings.CutSuffix(entry.Name(), ".lua"); ok {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
-var permits = kind{
-	acquire: script("queue", "permits", "time", "acquire", "permits_acquire", "permits_more", "permits_rest", "admit", "wait", "acquire_queued"),
-	release: script("queue", "permits", "time", "release", "permits_release", "permits_more", "admit", "release_queued"),
-
-	leave:        script("queue", "permits", "time", "permits_more", "admit", "leave"),
-	renew:        script("queue", "permits", "time", "permits_more", "permits_rest", "renew"),
-	beat:         script("queue", "permits", "time", "permits_more", "permits_rest", "admit", "wait", "beat"),
-	forceRelease: script("queue", "permits", "time", "permits_more", "permits_rest", "admit", "force_release"),
-	inspect:      script("queue", "permits", "time", "permits_more", "permits_rest", "inspect"),
+// source builds the script of a verb for one kind of lock. A verb that can return early for an idle lock does so in a
+// part of its own, before the functions of the store and the queue are built.
+func source(kind, verb string) string {
+	parts := []string{kind + "/keys", "clock", kind + "/idle_" + verb, kind + "/store", "queue", verb}
+	if !slices.Contains(fileNames("scripts/"+kind), "idle_"+verb) {
+		parts = slices.Delete(parts, 2, 3)
+	}
+	return join(parts...)
 }
 
-// source joins files without their comments: Redis keeps the text, and it travels whenever Redis has forgotten it.
-func source(names ...string) string {
+// join joins files without their comments: Redis keeps the text, and it is sent whenever Redis has forgotten it.
+func join(names ...string) string {
 	var b strings.Builder
 	for _, name := range names {
-		text, err := files.ReadFile("scripts/" + name + ".lua")
+		text, err := files.ReadFile(path.Join("scripts", name+".lua"))
 		if err != nil {
 			panic(err) // not in this source tree
 		}
@@ -63,36 +71,54 @@ func source(names ...string) string {
 	return b.String()
 }
 
-// run calls a script by its hash, and by its text if the server does not know it (SCRIPT FLUSH, restart, failover).
-// That, too, is why every script may run twice.
-func (l Lock) run(ctx context.Context, script *redis.Script, args ...any) ([]any, error) {
-	cmd := script.EvalSha(ctx, l.rdb, l.keys, args...)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		for _, a := range args {
-			if t, ok := a.(*Leaving); ok {
-				t.sent.Add(-1) // it was not run
-			}
+var typesScript = newScript(join("types"))
+
+// allScripts are the scripts of all verbs for all kinds of locks.
+func allScripts() []script {
+	all := []script{typesScript}
+	for _, k := range kinds {
+		for _, verb := range verbs {
+			all = append(all, k.scripts[verb])
 		}
-		cmd = script.Eval(ctx, l.rdb, l.keys, args...)
 	}
+	return all
+}
+
+// Load loads all scripts into Redis. A request loads its script itself if Redis does not have it.
+func Load(ctx context.Context, rdb redis.Scripter) error {
+	for _, s := range allScripts() {
+		if err := rdb.ScriptLoad(ctx, s.text).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// call runs the script of a verb and reads its reply.
+func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
+	var none T
+	cmd := run(ctx, l.rdb, l.kind.scripts[verb], l.keys, args...)
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, l.explain(ctx, err)
+		return none, l.explain(ctx, withOrigin(err))
 	}
 	reply, err := cmd.Slice()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrReply, err)
+		return none, fmt.Errorf("%w: %w", ErrReply, err)
 	}
-	return reply, nil
+	return decode(reply, read)
 }
 
-// Load has Redis know all scripts beforehand.
-func Load(ctx context.Context, rdb redis.Scripter) error {
-	for _, k := range []kind{mutex, permits} {
-		for _, s := range []*redis.Script{k.acquire, k.release, k.leave, k.renew, k.beat, k.forceRelease, k.inspect} {
-			if err := s.Load(ctx, rdb).Err(); err != nil {
-				return err
-			}
+// run sends a script by its hash, and by its text if the server does not have it, as after SCRIPT FLUSH, a restart or a
+// failover. That is one more reason why every script may run twice.
+func run(ctx context.Context, rdb Scripter, s script, keys []string, args ...any) *redis.Cmd {
+	cmd := rdb.EvalSha(ctx, s.hash, keys, args...)
+	if !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		return cmd
+	}
+	for _, a := range args {
+		if t, ok := a.(*sentText); ok {
+			t.count.Add(-1) // the script was not run
 		}
 	}
-	return typesScript.Load(ctx, rdb).Err()
+	return rdb.Eval(ctx, s.text, keys, args...)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// header is what a script's opening comment says of it.
+// header is what the comment at the top of a file says.
 type header struct {
 	keys, args []string
 	replies    [][]string          // the alternatives, each its fields
-	lists      map[string][]string // of a field that is a list of lists: the fields of each
+	lists      map[string][]string // of a field that is a list: the fields of each item
 	code       string              // without comments
 }
 
@@ -23,17 +23,21 @@ var (
 	listed = regexp.MustCompile(`([\w-]+): \{([^}]*)\} each`)
 )
 
-// scripts reads every script; only a verb has KEYS in its header.
+// scripts reads every file, by its path without the ending. Only a verb has a line KEYS in its header.
 func scripts(t *testing.T) map[string]header {
 	t.Helper()
-	paths, err := filepath.Glob("scripts/*.lua")
-	require.NoError(t, err)
 	all := map[string]header{}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
+	for _, pattern := range []string{"scripts/*.lua", "scripts/*/*.lua"} {
+		paths, err := filepath.Glob(pattern)
 		require.NoError(t, err)
-		all[strings.TrimSuffix(filepath.Base(path), ".lua")] = parse(string(text))
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			name := strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(path), "scripts/"), ".lua")
+			all[name] = parse(string(text))
+		}
 	}
+	require.NotEmpty(t, all)
 	return all
 }
 
@@ -92,4 +96,11 @@ func verbHeaders(t *testing.T) map[string]header {
 		}
 	}
 	return all
+}
+
+func fileText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
 }

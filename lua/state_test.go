@@ -59,7 +59,7 @@ func (w *world) score(key string, t token.Token) uint64 {
 	return uint64(f)
 }
 
-// state is all that a lock has in Redis but for its expiry, and but for how far patience reaches.
+// state is all that a lock has in Redis but for the expiry of keys and waiters.
 type state struct {
 	Lock, Fence string
 	Queue       []redis.Z
@@ -109,7 +109,7 @@ func shorts(tokens ...token.Token) []string {
 // listen subscribes to a client's wake channel. The function it returns tells all that was said there up to now.
 func (w *world) listen(client string) func() []string {
 	w.t.Helper()
-	channel := lua.WakeChannel(ns, client)
+	channel := lua.NotificationChannel(ns, client)
 	sub := w.rdb.Subscribe(w.t.Context(), channel)
 	w.t.Cleanup(func() { _ = sub.Close() })
 	_, err := sub.Receive(w.t.Context())

@@ -18,7 +18,7 @@ import (
 type arrival struct {
 	who        token.Token
 	sent, told time.Time
-	lua.Answer
+	lua.Reply
 }
 
 // rush lets n waiters join from many goroutines as fast as they can.
@@ -31,7 +31,7 @@ func (w *world) rush(n, goroutines int) []arrival {
 			for i := g; i < n; i += goroutines {
 				a := arrival{who: numbered("rush", i), sent: time.Now()}
 				var err error
-				a.Answer, err = w.ask(lua.Ask{Token: a.who, Patience: time.Hour})
+				a.Reply, err = w.ask(lua.Request{Token: a.who, WaiterTTL: time.Hour})
 				a.told = time.Now()
 				assert.NoError(w.t, err)
 				all[i] = a
@@ -71,7 +71,7 @@ func (w *world) inOrder(holder token.Token, all []arrival) {
 	}
 }
 
-func TestFirstComeFirstServedInARush(t *testing.T) {
+func TestTicket_FIFOInARush(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		n := 1000
 		if w.mini != nil { // which sorts the whole queue for each
@@ -81,25 +81,25 @@ func TestFirstComeFirstServedInARush(t *testing.T) {
 	})
 }
 
-func TestFirstComeFirstServedWithinOneMicrosecond(t *testing.T) {
+func TestTicket_FIFOWithinOneMicrosecond(t *testing.T) {
 	t.Parallel()
 	w := memory(t)
 	w.freeze()
 	w.inOrder(w.hold(), w.rush(200, 20))
 }
 
-func TestFirstComeFirstServedWhenTheClockStepsBack(t *testing.T) {
+func TestTicket_FIFOWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
 	w := memory(t)
 	now := w.freeze()
 	holder := w.token()
-	w.acquire(lua.Ask{Token: holder, TTL: 10 * day})
+	w.acquire(lua.Request{Token: holder, TTL: 10 * day})
 	var all []arrival
 	for i, step := range []time.Duration{0, -time.Microsecond, -time.Second, 0, time.Microsecond, -time.Hour, time.Minute} {
 		w.mini.SetTime(now.Add(step))
 		for j := range 5 {
 			a := arrival{who: numbered("step", 5*i+j)}
-			a.Answer = w.acquire(lua.Ask{Token: a.who, Patience: 10 * day})
+			a.Reply = w.acquire(lua.Request{Token: a.who, WaiterTTL: 10 * day})
 			all = append(all, a)
 		}
 	}
@@ -109,65 +109,65 @@ func TestFirstComeFirstServedWhenTheClockStepsBack(t *testing.T) {
 }
 
 // A real server's clock cannot be stepped; to it, a queue that is ahead of the clock is the same.
-func TestATicketIsAboveTheTailOfTheQueue(t *testing.T) {
+func TestTicket_AboveTheTail(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		w.join(1)
 		tail := uint64(w.now().Add(time.Hour).UnixMicro())
 		w.do("ZADD", w.keys.Queue, tail, w.token().Text())
 		for i := range 20 {
-			assert.Equal(t, lua.Ticket(tail+1)+lua.Ticket(i), w.acquire(lua.Ask{}).Ticket)
+			assert.Equal(t, lua.Ticket(tail+1)+lua.Ticket(i), w.acquire(lua.Request{}).Ticket)
 		}
 	})
 }
 
-func TestATicketIsAboveTheLastFence(t *testing.T) {
+func TestTicket_AboveTheLastFence(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		fence := uint64(w.now().Add(time.Hour).UnixMicro())
 		w.do("SET", w.keys.Fence, fence)
 		for i := range 20 {
-			assert.Equal(t, lua.Ticket(fence+1)+lua.Ticket(i), w.acquire(lua.Ask{}).Ticket)
+			assert.Equal(t, lua.Ticket(fence+1)+lua.Ticket(i), w.acquire(lua.Request{}).Ticket)
 		}
 	})
 }
 
-func TestATicketStartsFromTheServersTime(t *testing.T) {
+func TestTicket_StartsFromTheServersTime(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		before := w.now().UnixMicro()
-		ticket := int64(w.acquire(lua.Ask{}).Ticket)
+		ticket := int64(w.acquire(lua.Request{}).Ticket)
 		assert.GreaterOrEqual(t, ticket, before)
 		assert.LessOrEqual(t, ticket, w.now().UnixMicro())
 	})
 }
 
 // Tickets are given once: a second question, or a beat, does not move anybody.
-func TestATicketIsKeptForLife(t *testing.T) {
+func TestTicket_NeverChanges(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		q := w.join(3)
 		before := w.state().Queue
 		for _, who := range q {
-			w.acquire(lua.Ask{Token: who})
-			w.acquire(lua.Ask{Token: who, Ticket: 1})
+			w.acquire(lua.Request{Token: who})
+			w.acquire(lua.Request{Token: who, Ticket: 1})
 		}
-		w.beat(q...)
+		w.heartbeat(q...)
 		assert.Equal(t, before, w.state().Queue)
 	})
 }
 
 // 2^53 - 1 has 16 digits: the last that a double holds exactly. What Lua prints by itself has 14.
-func TestNumbersOfSixteenDigitsStayExact(t *testing.T) {
+func TestNumbers_OfSixteenDigitsStayExact(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		const big = 9_007_199_254_740_901
 		holder := w.hold()
 		w.do("SET", w.keys.Fence, big)
 		first, next := w.token(), w.token()
-		a := w.acquire(lua.Ask{Token: first})
+		a := w.acquire(lua.Request{Token: first})
 		assert.Equal(t, lua.Ticket(big+1), a.Ticket)
 		assert.Equal(t, uint64(big), a.Fence)
-		assert.Equal(t, lua.Ticket(big+2), w.acquire(lua.Ask{Token: next}).Ticket)
+		assert.Equal(t, lua.Ticket(big+2), w.acquire(lua.Request{Token: next}).Ticket)
 		assert.Equal(t, uint64(big+2), w.score(w.keys.Queue, next))
 
 		s := w.inspect(10)
@@ -175,7 +175,7 @@ func TestNumbersOfSixteenDigitsStayExact(t *testing.T) {
 		assert.Equal(t, uint64(big), s.Holders[0].Fence)
 		require.Len(t, s.Waiters, 2)
 		assert.Equal(t, []lua.Ticket{big + 1, big + 2}, []lua.Ticket{s.Waiters[0].Ticket, s.Waiters[1].Ticket})
-		assert.Equal(t, uint64(big), w.beat(next).Fence)
+		assert.Equal(t, uint64(big), w.heartbeat(next).Fence)
 		f, ok := w.renew(holder, ttl, big)
 		assert.True(t, ok)
 		assert.Equal(t, uint64(big), f)
@@ -185,9 +185,9 @@ func TestNumbersOfSixteenDigitsStayExact(t *testing.T) {
 		assert.Equal(t, uint64(big+1), granted.Fence)
 		messages := said()
 		require.Len(t, messages, 1)
-		g, err := lua.ParseGrant(messages[0])
+		g, err := lua.ParseNotification(messages[0])
 		require.NoError(t, err)
 		assert.Equal(t, granted, g)
-		assert.Equal(t, uint64(big+1), w.acquire(lua.Ask{Token: g.Token}).Fence)
+		assert.Equal(t, uint64(big+1), w.acquire(lua.Request{Token: g.Token}).Fence)
 	})
 }

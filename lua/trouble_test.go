@@ -17,37 +17,37 @@ import (
 func (w *world) operations() map[string]func() error {
 	ctx := context.Background()
 	holder, first := numbered("c", 1), numbered("c", 2)
-	acquire := func(a lua.Ask) func() error {
+	acquire := func(a lua.Request) func() error {
 		return func() error {
 			_, err := w.ask(a)
 			return err
 		}
 	}
 	return map[string]func() error{
-		"acquire":  acquire(lua.Ask{Token: numbered("new", 1)}),
-		"ask":      acquire(lua.Ask{Token: first}),
-		"return":   acquire(lua.Ask{Token: numbered("new", 1), Ticket: 1e15}),
-		"try":      acquire(lua.Ask{Token: numbered("new", 1), Try: true}),
-		"bounded":  acquire(lua.Ask{Token: numbered("new", 1), Bound: 1}),
-		"by owner": acquire(lua.Ask{Token: holder}),
+		"acquire":  acquire(lua.Request{Token: numbered("new", 1)}),
+		"ask":      acquire(lua.Request{Token: first}),
+		"return":   acquire(lua.Request{Token: numbered("new", 1), Ticket: 1e15}),
+		"try":      acquire(lua.Request{Token: numbered("new", 1), Try: true}),
+		"bounded":  acquire(lua.Request{Token: numbered("new", 1), MaxWaiters: 1}),
+		"by owner": acquire(lua.Request{Token: holder}),
 		"release": func() error {
-			_, err := w.lock.Release(ctx, &lua.Leaving{Token: holder}, ttl)
+			_, err := w.lock.Release(ctx, holder, ttl)
 			return err
 		},
 		"leave": func() error {
-			_, err := w.lock.Leave(ctx, &lua.Leaving{Token: holder}, ttl, ttl)
+			_, err := w.lock.Leave(ctx, holder, ttl, ttl)
 			return err
 		},
 		"waiter leaves": func() error {
-			_, err := w.lock.Leave(ctx, &lua.Leaving{Token: first}, ttl, ttl)
+			_, err := w.lock.Leave(ctx, first, ttl, ttl)
 			return err
 		},
 		"renew": func() error {
 			_, _, err := w.lock.Renew(ctx, holder, ttl, 0)
 			return err
 		},
-		"beat": func() error {
-			_, err := w.lock.Beat(ctx, ttl, patience, []token.Token{first, holder})
+		"heartbeat": func() error {
+			_, err := w.lock.Heartbeat(ctx, ttl, waiterTTL, []token.Token{first, holder})
 			return err
 		},
 		"inspect": func() error {
@@ -70,12 +70,12 @@ func (w *world) contended() {
 	w.join(2)
 }
 
-func TestAForeignTypeIsNamedAndLeftAlone(t *testing.T) {
+func TestErrors_ForeignTypeIsNamed(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		setups := map[string]func(){"idle": func() { w.do("FLUSHALL") }, "contended": w.contended}
 		for name, operation := range w.operations() {
 			for lock, setup := range setups {
-				for _, key := range all(w.keys) {
+				for _, key := range keysOf(w.lock) {
 					for _, foreign := range []string{"RPUSH", "SADD"} {
 						about := name + ", " + lock + ", " + key
 						setup()
@@ -118,7 +118,7 @@ func (w *world) untouched(key, foreign, about string) {
 }
 
 // Nobody can be served then, but what is given back is free, and what is held can be kept.
-func TestALockIsSetFreeWhateverIsWrongWithItsQueue(t *testing.T) {
+func TestRelease_WhateverIsWrongWithTheQueue(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for _, key := range []string{w.keys.Queue, w.keys.Alive, w.keys.Fence} {
 			w.contended()
@@ -141,7 +141,7 @@ func TestALockIsSetFreeWhateverIsWrongWithItsQueue(t *testing.T) {
 	})
 }
 
-func TestAFullServerRefusesTheAcquireAndKeepsNothingOfIt(t *testing.T) {
+func TestFullServer_RefusesAcquire(t *testing.T) {
 	w := real(t)
 	full := func(yes bool) { w.do("CONFIG", "SET", "maxmemory", map[bool]int{true: 1, false: 0}[yes]) }
 	refused := func(operation string) {
@@ -160,7 +160,7 @@ func TestAFullServerRefusesTheAcquireAndKeepsNothingOfIt(t *testing.T) {
 	w.contended()
 	before := w.state()
 	full(true)
-	for _, operation := range []string{"acquire", "ask", "return", "beat"} {
+	for _, operation := range []string{"acquire", "ask", "return", "heartbeat"} {
 		refused(operation)
 		assert.Equal(t, before, w.state(), operation)
 	}
@@ -170,7 +170,7 @@ func TestAFullServerRefusesTheAcquireAndKeepsNothingOfIt(t *testing.T) {
 	}
 }
 
-func TestAFullServerHandsOver(t *testing.T) {
+func TestFullServer_HandsOff(t *testing.T) {
 	w := real(t)
 	said := w.listen("c")
 	holder := w.hold()
@@ -190,7 +190,7 @@ func TestAFullServerHandsOver(t *testing.T) {
 	assert.Len(t, said(), 3)
 }
 
-func TestAUserWithoutRightsIsToldWhatItLacks(t *testing.T) {
+func TestErrors_MissingRightsAreNamed(t *testing.T) {
 	w := real(t)
 	for user, c := range map[string]struct {
 		rules []any
@@ -203,14 +203,14 @@ func TestAUserWithoutRightsIsToldWhatItLacks(t *testing.T) {
 		w.do(append([]any{"ACL", "SETUSER", user, "on", ">secret", "&*"}, c.rules...)...)
 		w.do("FLUSHALL")
 		w.lock = lua.Mutex(w.as(user), ns, "name")
-		_, err := w.ask(lua.Ask{})
+		_, err := w.ask(lua.Request{})
 		require.ErrorContains(t, err, c.want, user)
 		require.ErrorContains(t, err, `"ns:{name}:*"`, user)
 		assert.Empty(t, w.rdb.Keys(t.Context(), "*").Val(), "%s: leaves nothing", user)
 	}
 }
 
-func TestAUserWhoMayNotJoinLeavesNothing(t *testing.T) {
+func TestErrors_UserWithoutZADDLeavesNothing(t *testing.T) {
 	w := real(t)
 	w.do("ACL", "SETUSER", "nozadd", "on", ">secret", "~*", "+@all", "-zadd")
 	w.contended()
@@ -221,7 +221,7 @@ func TestAUserWhoMayNotJoinLeavesNothing(t *testing.T) {
 	w.grants(w.release(numbered("c", 1)), numbered("c", 2))
 }
 
-func TestAScriptThatRedisForgotIsSentAgain(t *testing.T) {
+func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for name, operation := range w.operations() {
 			w.contended()
@@ -237,10 +237,10 @@ func TestAScriptThatRedisForgotIsSentAgain(t *testing.T) {
 }
 
 // The namespace is a prefix and nothing more: patterns and colons in it have no meaning.
-func TestANamespaceHasNoMeaning(t *testing.T) {
+func TestNotification_NamespaceHasNoMeaning(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for _, space := range []string{"a:b", ":", "%d", ".*", "^$", "a[b", strings.Repeat("n", 300)} {
-			sub := w.rdb.Subscribe(t.Context(), lua.WakeChannel(space, "c"))
+			sub := w.rdb.Subscribe(t.Context(), lua.NotificationChannel(space, "c"))
 			_, err := sub.Receive(t.Context())
 			require.NoError(t, err)
 			messages := sub.Channel()

@@ -19,51 +19,51 @@ func (w *world) again(first, second func()) {
 	assert.Equal(w.t, once, w.state(), "the second time has changed something")
 }
 
-func TestTwiceIsOnceAcquire(t *testing.T) {
+func TestAcquire_Idempotent(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		var first, second lua.Answer
+		var first, second lua.Reply
 		for _, c := range []struct {
 			name  string
-			ask   lua.Ask
+			ask   lua.Request
 			want  lua.Outcome
 			setup func()
 		}{
-			{"granted", lua.Ask{Token: w.token()}, lua.Granted, func() {}},
-			{"by the owner", lua.Ask{Token: numbered("c", 1)}, lua.Granted, func() {}},
-			{"queued", lua.Ask{Token: w.token()}, lua.Queued, func() {}},
-			{"queued, bound reached by itself", lua.Ask{Token: w.token(), Bound: 2}, lua.Queued, func() {}},
-			{"full", lua.Ask{Token: w.token(), Bound: 2}, lua.Full, func() {}},
-			{"busy", lua.Ask{Token: w.token(), Try: true}, lua.Busy, func() {}},
-			{"busy, and the lock goes to the head", lua.Ask{Token: w.token(), Try: true}, lua.Busy, w.expire},
-			{"granted from the queue", lua.Ask{Token: numbered("c", 3)}, lua.Granted, w.expire},
-			{"queued with a ticket, data lost", lua.Ask{Token: numbered("c", 3), Ticket: 1e15}, lua.Queued, func() { w.do("FLUSHALL") }},
+			{"granted", lua.Request{Token: w.token()}, lua.Granted, func() {}},
+			{"by the owner", lua.Request{Token: numbered("c", 1)}, lua.Granted, func() {}},
+			{"queued", lua.Request{Token: w.token()}, lua.Queued, func() {}},
+			{"queued, bound reached by itself", lua.Request{Token: w.token(), MaxWaiters: 2}, lua.Queued, func() {}},
+			{"full", lua.Request{Token: w.token(), MaxWaiters: 2}, lua.Full, func() {}},
+			{"busy", lua.Request{Token: w.token(), Try: true}, lua.Busy, func() {}},
+			{"busy, and the lock goes to the head", lua.Request{Token: w.token(), Try: true}, lua.Busy, w.expire},
+			{"granted from the queue", lua.Request{Token: numbered("c", 3)}, lua.Granted, w.expire},
+			{"queued with a ticket, data lost", lua.Request{Token: numbered("c", 3), Ticket: 1e15}, lua.Queued, func() { w.do("FLUSHALL") }},
 		} {
 			c.setup()
 			w.again(func() { first = w.acquire(c.ask) }, func() { second = w.acquire(c.ask) })
 			assert.Equal(t, c.want, first.Outcome, c.name)
-			first.Helps, second.Helps = 0, 0 // time passes
+			first.RetryAfter, second.RetryAfter = 0, 0 // time passes
 			assert.Equal(t, first, second, c.name)
 		}
 	})
 }
 
-func TestTwiceIsOnceAskingAgainIsOneFenceStep(t *testing.T) {
+func TestAcquire_AgainIsOneFenceStep(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		a := w.token()
-		first := w.acquire(lua.Ask{Token: a})
+		first := w.acquire(lua.Request{Token: a})
 		for range 5 {
-			assert.Equal(t, first, w.acquire(lua.Ask{Token: a}))
+			assert.Equal(t, first, w.acquire(lua.Request{Token: a}))
 		}
 		assert.Equal(t, first.Fence, w.fence())
 	})
 }
 
-func TestTwiceIsOnceRelease(t *testing.T) {
+func TestRelease_Idempotent(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		said := w.listen("c")
 		a := w.hold()
 		q := w.join(2)
-		var first, second lua.Handover
+		var first, second lua.Handoff
 		w.again(func() { first = w.release(a) }, func() { second = w.release(a) })
 		assert.True(t, first.Released)
 		w.grants(first, q[0])
@@ -74,17 +74,17 @@ func TestTwiceIsOnceRelease(t *testing.T) {
 	})
 }
 
-func TestTwiceIsOnceReleaseOfAnIdleLock(t *testing.T) {
+func TestRelease_IdempotentWithoutWaiters(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		a := w.hold()
-		var first, second lua.Handover
+		var first, second lua.Handoff
 		w.again(func() { first = w.release(a) }, func() { second = w.release(a) })
 		assert.True(t, first.Released)
 		assert.False(t, second.Released)
 	})
 }
 
-func TestTwiceIsOnceLeave(t *testing.T) {
+func TestLeave_Idempotent(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		said := w.listen("c")
 		a := w.hold()
@@ -101,7 +101,7 @@ func TestTwiceIsOnceLeave(t *testing.T) {
 			{"the last one", q[2], true, nil},
 			{"a stranger", a, false, nil},
 		} {
-			var first, second lua.Handover
+			var first, second lua.Handoff
 			w.again(func() { first = w.leave(c.who, ttl) }, func() { second = w.leave(c.who, ttl) })
 			assert.Equal(t, c.released, first.Released, c.name)
 			w.grants(first, c.next...)
@@ -112,7 +112,7 @@ func TestTwiceIsOnceLeave(t *testing.T) {
 	})
 }
 
-func TestTwiceIsOnceRenew(t *testing.T) {
+func TestRenew_Idempotent(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		a := w.hold()
 		q := w.join(1)
@@ -131,19 +131,19 @@ func TestTwiceIsOnceRenew(t *testing.T) {
 	})
 }
 
-func TestTwiceIsOnceBeat(t *testing.T) {
+func TestHeartbeat_Idempotent(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		said := w.listen("c")
 		a := w.hold()
 		q := w.join(2)
 		stranger := w.token()
-		var first, second lua.Pulse
+		var first, second lua.HeartbeatReply
 		twice := func() {
-			w.again(func() { first = w.beat(q[0], q[1], stranger) }, func() { second = w.beat(q[0], q[1], stranger) })
+			w.again(func() { first = w.heartbeat(q[0], q[1], stranger) }, func() { second = w.heartbeat(q[0], q[1], stranger) })
 		}
 
 		twice()
-		assert.Equal(t, []lua.State{lua.Waiting, lua.Waiting, lua.Gone}, first.States)
+		assert.Equal(t, []lua.WaiterState{lua.StillQueued, lua.StillQueued, lua.NotQueued}, first.States)
 		assert.Equal(t, first.States, second.States)
 		assert.Equal(t, first.Fence, second.Fence)
 		assert.Empty(t, said())
@@ -151,19 +151,19 @@ func TestTwiceIsOnceBeat(t *testing.T) {
 		w.release(a)
 		w.expire()
 		twice()
-		assert.Equal(t, []lua.State{lua.Gone, lua.Admitted, lua.Gone}, first.States)
-		assert.Equal(t, []lua.State{lua.Gone, lua.Holding, lua.Gone}, second.States, "granted before the second beat")
+		assert.Equal(t, []lua.WaiterState{lua.NotQueued, lua.NowGranted, lua.NotQueued}, first.States)
+		assert.Equal(t, []lua.WaiterState{lua.NotQueued, lua.Holding, lua.NotQueued}, second.States, "granted before the second beat")
 		assert.Equal(t, w.fence(), second.Fence, "one fence step")
 		assert.Greater(t, second.Fence, first.Fence)
 		require.Len(t, said(), 2, "one by the release, one by the beat")
 	})
 }
 
-func TestTwiceIsOnceForceRelease(t *testing.T) {
+func TestForceRelease_Idempotent(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		fence := w.fence()
-		var first, second lua.Handover
+		var first, second lua.Handoff
 		w.again(func() { first = w.forceRelease() }, func() { second = w.forceRelease() })
 		assert.True(t, first.Released)
 		assert.False(t, second.Released)
@@ -171,7 +171,7 @@ func TestTwiceIsOnceForceRelease(t *testing.T) {
 	})
 }
 
-func TestTwiceIsOnceInspect(t *testing.T) {
+func TestInspect_Idempotent(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		w.hold()
 		w.join(3)

@@ -16,13 +16,13 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// What a test uses unless it says otherwise. The lease is longer than the patience, so that it shows which of the two
+// What a test uses unless it says otherwise. The lease is longer than the waiter TTL, so that it shows which of the two
 // bounds what a waiter is given.
 const (
-	ttl      = 60 * time.Second
-	patience = 45 * time.Second
-	day      = 24 * time.Hour
-	ns       = "ns"
+	ttl       = 60 * time.Second
+	waiterTTL = 45 * time.Second
+	day       = 24 * time.Hour
+	ns        = "ns"
 )
 
 // world is one lock on one back end, and what a test does to it.
@@ -98,20 +98,20 @@ func (w *world) token() token.Token {
 }
 
 // ask asks, with the usual durations where a gives none, and with a new token if it gives none.
-func (w *world) ask(a lua.Ask) (lua.Answer, error) {
+func (w *world) ask(a lua.Request) (lua.Reply, error) {
 	if a.Token.IsZero() {
 		a.Token = w.token()
 	}
 	if a.TTL == 0 {
 		a.TTL = ttl
 	}
-	if a.Patience == 0 {
-		a.Patience = patience
+	if a.WaiterTTL == 0 {
+		a.WaiterTTL = waiterTTL
 	}
 	return w.lock.Acquire(context.Background(), a)
 }
 
-func (w *world) acquire(a lua.Ask) lua.Answer {
+func (w *world) acquire(a lua.Request) lua.Reply {
 	w.t.Helper()
 	answer, err := w.ask(a)
 	require.NoError(w.t, err)
@@ -122,7 +122,7 @@ func (w *world) acquire(a lua.Ask) lua.Answer {
 func (w *world) hold() token.Token {
 	w.t.Helper()
 	t := w.token()
-	require.Equal(w.t, lua.Granted, w.acquire(lua.Ask{Token: t}).Outcome)
+	require.Equal(w.t, lua.Granted, w.acquire(lua.Request{Token: t}).Outcome)
 	return t
 }
 
@@ -132,35 +132,35 @@ func (w *world) join(n int) []token.Token {
 	all := make([]token.Token, n)
 	for i := range all {
 		all[i] = w.token()
-		require.Equal(w.t, lua.Queued, w.acquire(lua.Ask{Token: all[i]}).Outcome)
+		require.Equal(w.t, lua.Queued, w.acquire(lua.Request{Token: all[i]}).Outcome)
 	}
 	return all
 }
 
-func (w *world) release(t token.Token) lua.Handover {
+func (w *world) release(t token.Token) lua.Handoff {
 	w.t.Helper()
-	h, err := w.lock.Release(w.t.Context(), &lua.Leaving{Token: t}, ttl)
+	h, err := w.lock.Release(w.t.Context(), t, ttl)
 	require.NoError(w.t, err)
 	return h
 }
 
-func (w *world) leave(t token.Token, bury time.Duration) lua.Handover {
+func (w *world) leave(t token.Token, bury time.Duration) lua.Handoff {
 	w.t.Helper()
-	h, err := w.lock.Leave(w.t.Context(), &lua.Leaving{Token: t}, ttl, bury)
+	h, err := w.lock.Leave(w.t.Context(), t, ttl, bury)
 	require.NoError(w.t, err)
 	return h
 }
 
-func (w *world) forceRelease() lua.Handover {
+func (w *world) forceRelease() lua.Handoff {
 	w.t.Helper()
 	h, err := w.lock.ForceRelease(w.t.Context(), ttl, 1<<53)
 	require.NoError(w.t, err)
 	return h
 }
 
-func (w *world) beat(tokens ...token.Token) lua.Pulse {
+func (w *world) heartbeat(tokens ...token.Token) lua.HeartbeatReply {
 	w.t.Helper()
-	p, err := w.lock.Beat(w.t.Context(), ttl, patience, tokens)
+	p, err := w.lock.Heartbeat(w.t.Context(), ttl, waiterTTL, tokens)
 	require.NoError(w.t, err)
 	return p
 }
@@ -180,7 +180,7 @@ func (w *world) inspect(limit int) lua.Snapshot {
 }
 
 // grants checks who was granted the lock, in order, and returns the grants.
-func (w *world) grants(h lua.Handover, to ...token.Token) []lua.Grant {
+func (w *world) grants(h lua.Handoff, to ...token.Token) []lua.Grant {
 	w.t.Helper()
 	var got []token.Token
 	for _, g := range h.Grants {
@@ -206,7 +206,7 @@ func (w *world) expire() {
 	w.do("DEL", w.keys.Lock)
 }
 
-// kill ends the patience of waiters, as time would.
+// kill expires waiters, as time would.
 func (w *world) kill(waiters ...token.Token) {
 	w.t.Helper()
 	for _, t := range waiters {

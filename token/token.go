@@ -1,8 +1,8 @@
 // Package token identifies acquisitions: one token is one call of Lock, from its first request until its lease ends.
 //
-// A token names who is in the queue and who owns the lock, and whoever has its text can release that lock. It
-// therefore prints itself redacted, with fmt and with log/slog alike; Text gives the whole. (In an unexported field of a
-// struct that is printed as a whole, fmt asks no method: there it shows.)
+// In Redis, tokens are the waiters in the queue and the holder of the lock. Any process that has the text of a token
+// can release its lock. So fmt and log/slog print a token redacted; Text returns all of it. (If a struct is printed
+// that has a token in an unexported field, fmt calls no method, and prints all of it.)
 package token
 
 import (
@@ -23,8 +23,8 @@ const MaxClient = 128
 // ErrMalformed is what Parse and New wrap when their input cannot be part of a token.
 var ErrMalformed = errors.New("malformed token")
 
-// The random part is 16 bytes in unpadded base64url. It is shorter than hexadecimal on purpose: Redis keeps the
-// token of every waiter, and up to a client id of 21 bytes a waiter then costs less than 285 bytes there.
+// The random part is 16 bytes in unpadded base64url, which is shorter than hexadecimal: Redis keeps the token of every
+// waiter. With a client id of up to 21 bytes, a waiter takes less than 285 bytes there.
 var encoding = base64.RawURLEncoding.Strict()
 
 const (
@@ -32,13 +32,12 @@ const (
 	randomLen   = 22 // in base64url
 )
 
-// Token is the random identity of one acquisition. Tokens are comparable with ==, which suits map keys and tests;
-// use Equal where a stranger supplies one of the two. The zero Token is no token.
+// Token is the random identity of one acquisition. Tokens are comparable with ==, for map keys and tests. Use Equal if
+// one of the two comes from an untrusted source. The zero Token is no token.
 type Token struct{ text string }
 
-// New returns a fresh token of the given client: its id, readable, in front, and 128 random bits behind. The bits
-// fill a UUID whole; a version-4 UUID would spend 6 of them on its version. The error says that the client id is
-// unusable or that the system's source of randomness failed.
+// New returns a new token of the given client: its readable id, then 128 random bits. (A version-4 UUID has only 122.)
+// The error says that the client id is invalid or that the system's source of randomness failed.
 func New(client string) (Token, error) {
 	if err := CheckClient(client); err != nil {
 		return Token{}, err
@@ -54,7 +53,7 @@ func New(client string) (Token, error) {
 	return Token{string(text)}, nil
 }
 
-// Parse reads a token from the text that Text gave. It accepts nothing else.
+// Parse returns the token whose Text is text. Any other text is an error, which is ErrMalformed.
 func Parse(text string) (Token, error) {
 	n := len(text) - randomLen - 1
 	if n < 0 || text[n] != ':' {
@@ -63,7 +62,7 @@ func Parse(text string) (Token, error) {
 	if err := CheckClient(text[:n]); err != nil {
 		return Token{}, err
 	}
-	// The decoder skips line ends, so that fewer bits would do.
+	// The decoder skips line ends, so the length of its result must be checked.
 	if bits, err := encoding.DecodeString(text[n+1:]); err != nil || len(bits) != randomBytes {
 		return Token{}, fmt.Errorf("%w: the random part is not base64url", ErrMalformed)
 	}
@@ -83,7 +82,7 @@ func CheckClient(client string) error {
 	return nil
 }
 
-// Client returns the readable id in front: the client that made the acquisition.
+// Client returns the readable id of the client that made the acquisition.
 func (t Token) Client() string {
 	if t.IsZero() {
 		return ""
@@ -91,19 +90,19 @@ func (t Token) Client() string {
 	return t.text[:len(t.text)-randomLen-1]
 }
 
-// Text returns the whole token as it stands in Redis. Keep it secret: whoever has it can release the lock.
+// Text returns the whole token as Redis stores it. Keep it secret: it allows to release the lock.
 func (t Token) Text() string { return t.text }
 
 // IsZero reports whether t is no token.
 func (t Token) IsZero() bool { return t.text == "" }
 
-// Equal compares two tokens in a time that tells nothing of where they differ.
+// Equal compares two tokens in constant time.
 func (t Token) Equal(u Token) bool {
 	return subtle.ConstantTimeCompare([]byte(t.text), []byte(u.text)) == 1
 }
 
-// String returns the token redacted: the client, and enough of the random part to tell two waiters of one client
-// apart (24 bits of 128).
+// String returns the token redacted: the client, and 24 of the 128 random bits, which distinguish the waiters of one
+// client.
 func (t Token) String() string {
 	if t.IsZero() {
 		return "(no token)"
@@ -111,7 +110,8 @@ func (t Token) String() string {
 	return t.text[:len(t.text)-randomLen+4] + "…"
 }
 
-// Format prints the same as String or GoString, whatever the verb: with one that is not for text, fmt would look into t.
+// Format prints what String or GoString returns, for every verb: with one that is not for text, fmt would print t's
+// field.
 func (t Token) Format(f fmt.State, verb rune) {
 	if verb == 'v' && f.Flag('#') {
 		_, _ = io.WriteString(f, t.GoString())
@@ -120,8 +120,8 @@ func (t Token) Format(f fmt.State, verb rune) {
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), t.String())
 }
 
-// GoString returns the same as String, so that %#v is as safe as %v.
+// GoString is String for %#v.
 func (t Token) GoString() string { return "token.Token(" + t.String() + ")" }
 
-// LogValue returns the same as String, for log/slog.
+// LogValue is String for log/slog.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }

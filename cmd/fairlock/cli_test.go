@@ -173,8 +173,7 @@ func refused(t *testing.T, r result, code int, why string) {
 // onLock returns a client of the library, to hold and look at locks from outside the command.
 func onLock(t *testing.T, s *redistest.Server, cfg fairlock.Config) *fairlock.Client {
 	t.Helper()
-	// A wrapper, of which no call is made again after 50 ms: the second answer would be another.
-	c, err := fairlock.New(struct{ *redis.Client }{s.Client()}, cfg)
+	c, err := fairlock.New(s.Client(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"strconv"
@@ -85,9 +86,10 @@ func (c *connection) url() (string, error) {
 	return t.url.String(), nil
 }
 
-// locks returns a fairlock client of that namespace; the caller closes it, before rdb.
+// locks returns a fairlock client of that namespace; the caller closes it, before rdb. It does not log: the command's own
+// lines say what it would.
 func (c *connection) locks(rdb redis.UniversalClient, cfg fairlock.Config) (*fairlock.Client, error) {
-	cfg.Namespace = c.namespace
+	cfg.Namespace, cfg.Logger = c.namespace, slog.New(slog.DiscardHandler)
 	return fairlock.New(rdb, cfg)
 }
 

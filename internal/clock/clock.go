@@ -1,10 +1,10 @@
-// Package clock is the library's only source of time, so that a test can own it.
+// Package clock is the library's only source of time, so that a test can control it.
 package clock
 
 import "time"
 
-// Clock tells the time and calls back after a while. Now must carry a monotonic reading or otherwise never run
-// backwards: leases are measured by it. Implementations are safe for concurrent use.
+// Clock is a source of time and of timers. Now must carry a monotonic reading or otherwise never run backwards: leases
+// are measured by it. Implementations are safe for concurrent use.
 type Clock interface {
 	Now() time.Time
 	// AfterFunc calls f once d has passed. f may block and may use the clock.
@@ -17,11 +17,11 @@ type Timer interface {
 	Stop() bool
 }
 
-// System is the clock of the operating system. Its readings are monotonic.
+// System is the operating system's clock. Its readings are monotonic.
 type System struct{}
 
 // Now returns the current time.
-func (System) Now() time.Time { return time.Now() } //nolint:forbidigo // the one place
+func (System) Now() time.Time { return time.Now() } //nolint:forbidigo // the only place
 
 // AfterFunc is time.AfterFunc.
-func (System) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) } //nolint:forbidigo // the one place
+func (System) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) } //nolint:forbidigo // the only place

@@ -11,7 +11,7 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func TestFakeCallsInOrderEachAtItsMoment(t *testing.T) {
+func TestFake_FiresInOrder(t *testing.T) {
 	c := clock.NewFake(start)
 	var calls []time.Duration
 	note := func() { calls = append(calls, c.Now().Sub(start)) }
@@ -29,7 +29,7 @@ func TestFakeCallsInOrderEachAtItsMoment(t *testing.T) {
 	assert.Equal(t, 1, c.Pending())
 }
 
-func TestFakeStopTellsWhetherItWasInTime(t *testing.T) {
+func TestFake_Stop(t *testing.T) {
 	c := clock.NewFake(start)
 	called := 0
 	a, b := c.AfterFunc(time.Second, func() { called++ }), c.AfterFunc(2*time.Second, func() { called++ })
@@ -40,7 +40,7 @@ func TestFakeStopTellsWhetherItWasInTime(t *testing.T) {
 	assert.Equal(t, 1, called)
 }
 
-func TestSystemRunsByItself(t *testing.T) {
+func TestSystem_Runs(t *testing.T) {
 	done := make(chan time.Time, 1)
 	before := clock.System{}.Now()
 	timer := clock.System{}.AfterFunc(time.Millisecond, func() { done <- clock.System{}.Now() })

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// Fake is a clock that stands still until it is told to move.
+// Fake is a clock that stands still until Advance or Jump.
 type Fake struct {
 	mu     sync.Mutex
 	now    time.Time    // guarded by mu
 	timers []*fakeTimer // guarded by mu
 }
 
-// NewFake returns a clock that stands at now.
+// NewFake returns a clock that shows now.
 func NewFake(now time.Time) *Fake { return &Fake{now: now} }
 
-// Now returns the time the clock stands at.
+// Now returns the clock's time.
 func (c *Fake) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// AfterFunc calls f once the clock has been moved by d; at the next Advance, however short, if d is not positive.
+// AfterFunc calls f once the clock has advanced by d. If d is not positive, the next Advance calls f.
 func (c *Fake) AfterFunc(d time.Duration, f func()) Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -32,8 +32,8 @@ func (c *Fake) AfterFunc(d time.Duration, f func()) Timer {
 	return t
 }
 
-// Advance moves the clock and makes the calls that fall due on the way, in their order and each at its own moment,
-// in the caller's goroutine. It returns when they have returned.
+// Advance advances the clock. Timers that become due fire in order, each at its own time, in the caller's goroutine. It
+// returns when their functions have returned.
 func (c *Fake) Advance(d time.Duration) {
 	end := c.Now().Add(d)
 	for call := c.Next(end); call != nil; call = c.Next(end) {
@@ -41,16 +41,16 @@ func (c *Fake) Advance(d time.Duration) {
 	}
 }
 
-// Jump moves the clock and makes no call: those that fall due wait for the next Advance, as they do when a process is
-// stopped.
+// Jump advances the clock, and no timer fires: those that become due fire at the next Advance, as in a process that is
+// paused.
 func (c *Fake) Jump(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// Next takes out the earliest call due until end, moves the clock to its moment and returns it, or moves the clock to
-// end and returns nil if there is none. It never moves the clock back.
+// Next removes the earliest timer that is due until end, sets the clock to its time and returns its function. If there
+// is none, it sets the clock to end and returns nil. It never sets the clock back.
 func (c *Fake) Next(end time.Time) func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *Fake) remove(t *fakeTimer) bool {
 	return i >= 0
 }
 
-// Pending returns the number of calls that are due some time.
+// Pending returns the number of timers that have not fired.
 func (c *Fake) Pending() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

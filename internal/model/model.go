@@ -1,6 +1,6 @@
-// Package model is the queue as docs/protocol.md has it, in plain Go: nothing of Redis, and no time but a number. Tests
-// do the same steps to it and to the scripts, and compare. A mutex has one permit, a semaphore as many as its users
-// say, a read-write lock 2^30; the model knows no other difference.
+// Package model is the lock of docs/protocol.md in plain Go: without Redis, and with time as a number. Tests do the same
+// steps to it and to the scripts, and compare. A mutex has one permit, a semaphore as many as its callers say, a read-write
+// lock 2^30; the model knows no other difference.
 package model
 
 import "slices"
@@ -13,249 +13,247 @@ const (
 
 // The bounds of one call.
 const (
-	Sweep = 1000 // dead waiters dropped
-	Batch = 128  // waiters admitted
+	MaxDropped  = 1000 // expired waiters
+	MaxAdmitted = 128  // waiters
 )
 
-// Resting holds a lock that rests after its data was lost.
-const Resting = "nobody:resting"
+// Quarantined is the holder of a lock that is quarantined after a loss of data.
+const Quarantined = "nobody:resting"
 
-// Lock is all that there is to know of a lock. The zero Lock is idle, and is what lost data leaves.
+// Lock is the whole state of a lock. The zero Lock is idle, and is what a loss of data leaves.
 type Lock struct {
-	Capacity int              // of permits; it stands while anybody holds or waits
-	Holders  []Holder         // in the order of their grants
-	Waiters  []Waiter         // in the order of their tickets
-	Buried   map[string]int64 // tokens that have left, and until when they are refused
-	Fence    uint64           // the last one; 0: none is known
-	Known    int64            // until when the last fence is
-	Kept     int64            // the end of the longest patience that the queue was asked for
+	Capacity   int              // of permits; it stands while anyone holds or waits
+	Holders    []Holder         // in the order of their grants
+	Waiters    []Waiter         // in the order of their tickets
+	Tombstones map[string]int64 // tokens that have left, and until when they are refused
+	Fence      uint64           // the last one; 0: none is known
+	FenceUntil int64            // when the last fence is forgotten
+	QueueUntil int64            // the latest expiry that was requested for a waiter of this queue
 }
 
 // Holder is a lease.
 type Holder struct {
-	Token  string
-	Weight int
-	Fence  uint64
-	Ends   int64 // it is over from this moment on
+	Token   string
+	Weight  int
+	Fence   uint64
+	Expires int64 // the lease has ended from this moment on
 }
 
-// Waiter is a place in the queue.
+// Waiter is a waiter in the queue.
 type Waiter struct {
-	Token  string
-	Weight int
-	Ticket uint64
-	Until  int64 // it keeps its place so long though it is silent
+	Token   string
+	Weight  int
+	Ticket  uint64
+	Expires int64 // it keeps its ticket until then without a heartbeat
 }
 
-// Outcome is what an asker is told.
+// Outcome says what became of a Request.
 type Outcome string
 
 // The outcomes.
 const (
-	Granted  Outcome = "granted"
-	Queued   Outcome = "queued"
-	Busy     Outcome = "busy"
-	Full     Outcome = "full"
-	Capacity Outcome = "capacity"
+	Granted         Outcome = "granted"
+	Queued          Outcome = "queued"
+	Busy            Outcome = "busy"
+	Full            Outcome = "full"
+	CapacityDiffers Outcome = "capacity"
 )
 
-// State is where a waiter stands when it beats.
-type State string
+// WaiterState is what a heartbeat finds a waiter to be.
+type WaiterState string
 
 // The states.
 const (
-	Gone     State = "gone"
-	Waiting  State = "queued"
-	Holding  State = "granted"  // before this beat
-	Admitted State = "admitted" // by this beat
+	NotQueued   WaiterState = "not queued"
+	StillQueued WaiterState = "queued"
+	Holding     WaiterState = "holding" // granted before this heartbeat
+	NowGranted  WaiterState = "granted" // by this heartbeat
 )
 
-// Rest is what is left of the queue after admission.
-type Rest string
+// QueueState is what admission leaves of the queue.
+type QueueState string
 
-// What can be left.
+// The states of a queue.
 const (
-	Empty   Rest = "empty"
-	Blocked Rest = "blocked" // the head does not fit
-	More    Rest = "more"    // a bound of the call was reached
+	Empty   QueueState = "empty"
+	Blocked QueueState = "blocked" // too few permits are free for the head
+	More    QueueState = "more"    // a bound of the call was reached
 )
 
-// Ask is a question for permits.
-type Ask struct {
+// Request asks for permits.
+type Request struct {
 	Token            string
 	Weight, Capacity int
 	TTL              int64
-	Patience         int64 // 0: only try
-	Bound            int   // the most waiters; 0: any number
+	WaiterTTL        int64 // 0: do not queue
+	MaxWaiters       int   // 0: any number
 	Ticket           uint64
 }
 
-// Answer is the answer to it.
-type Answer struct {
+// Reply answers a Request.
+type Reply struct {
 	Outcome  Outcome
 	Fence    uint64 // Granted: of this grant; Queued: the last one
 	Ticket   uint64 // Queued
-	Position int    // Queued: 1 is the head; Full: how many live
-	Capacity int    // Capacity: the one in use
-	Rest     Rest   // Granted, Busy: as in a Handover, if anybody was admitted
+	Position int    // Queued: 1 is the head; Full: number of waiters that are not expired
+	Capacity int    // CapacityDiffers: the one in use
+	Holder   string // Busy, Queued: the holder whose lease ends first; "" if there is none
+	Queue    QueueState
 }
 
-// Grant is what a waiter was handed over.
+// Grant is a lock that was handed to a waiter.
 type Grant struct {
 	Token string
 	Fence uint64
 	Given int64
 }
 
-// Handover is what became of permits that were given back.
-type Handover struct {
+// Handoff is what became of permits that were released.
+type Handoff struct {
 	Released bool
 	Grants   []Grant
-	Rest     Rest
+	Queue    QueueState
 }
 
-// Acquire asks.
-func (l *Lock) Acquire(now int64, a Ask) Answer {
-	l.Pass(now)
-	if h := l.holder(a.Token); h != nil {
-		h.Ends = max(h.Ends, now+a.TTL)
-		l.Known = now + max(Day, 2*a.TTL)
-		return Answer{Outcome: Granted, Fence: h.Fence}
+// Acquire does a Request.
+func (l *Lock) Acquire(now int64, r Request) Reply {
+	l.Advance(now)
+	if h := l.holder(r.Token); h != nil {
+		l.extend(now, h, r.TTL)
+		return Reply{Outcome: Granted, Fence: h.Fence}
 	}
-	if l.InUse() && l.Capacity != a.Capacity {
-		l.admit(now, a.TTL, "")
+	if l.InUse() && l.Capacity != r.Capacity {
+		l.admit(now, r.TTL, "")
 		if l.InUse() {
-			return Answer{Outcome: Capacity, Capacity: l.Capacity}
+			return Reply{Outcome: CapacityDiffers, Capacity: l.Capacity}
 		}
 	}
-	l.Capacity = a.Capacity
-	if l.Buried[a.Token] > now {
-		return Answer{Outcome: Busy}
+	l.Capacity = r.Capacity
+	if l.Tombstones[r.Token] > now {
+		return Reply{Outcome: Busy, Holder: l.firstToExpire()}
 	}
-	waiter := Waiter{Token: a.Token, Weight: a.Weight, Ticket: a.Ticket, Until: now + a.Patience}
-	if a.Ticket > 0 {
-		if l.Fence == 0 && len(l.Holders) == 0 { // lost data: somebody may believe that the lock is his
-			l.grant(now, Resting, l.Capacity, a.TTL)
-			l.Fence = max(l.Fence, a.Ticket)
+	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, Expires: now + r.WaiterTTL}
+	if r.Ticket > 0 {
+		if l.Fence == 0 && len(l.Holders) == 0 { // loss of data: a client may still hold the lock
+			l.grant(now, Quarantined, l.Capacity, r.TTL)
+			l.Fence = max(l.Fence, r.Ticket)
 		}
-		if a.Patience > 0 {
-			if l.place(a.Token) < 0 && l.Free() > 0 {
-				l.Kept = max(l.Kept, waiter.Until)
+		if r.WaiterTTL > 0 {
+			if l.index(r.Token) < 0 && l.Free() > 0 {
+				l.QueueUntil = max(l.QueueUntil, waiter.Expires)
 			}
-			l.stand(waiter) // who returns stands in his old place before anybody is admitted
+			l.enqueue(waiter) // a waiter that returns is in its old place before others are admitted
 		}
 	}
-	_, rest := l.admit(now, a.TTL, a.Token)
-	if rest == Empty && l.holder(a.Token) == nil && a.Weight <= l.Free() {
-		l.grant(now, a.Token, a.Weight, a.TTL)
+	_, queue := l.admit(now, r.TTL, r.Token)
+	if queue == Empty && l.holder(r.Token) == nil && r.Weight <= l.Free() {
+		l.grant(now, r.Token, r.Weight, r.TTL)
 	}
-	if h := l.holder(a.Token); h != nil {
-		return Answer{Outcome: Granted, Fence: h.Fence, Rest: rest}
+	if h := l.holder(r.Token); h != nil {
+		return Reply{Outcome: Granted, Fence: h.Fence, Queue: queue}
 	}
-	if a.Patience == 0 {
-		return Answer{Outcome: Busy, Rest: rest}
+	if r.WaiterTTL == 0 {
+		return Reply{Outcome: Busy, Holder: l.firstToExpire(), Queue: queue}
 	}
-	if a.Ticket == 0 && l.place(a.Token) < 0 {
-		if living := l.living(now); a.Bound > 0 && living >= a.Bound {
-			return Answer{Outcome: Full, Position: living}
+	if r.Ticket == 0 && l.index(r.Token) < 0 {
+		if waiters := l.unexpired(now); r.MaxWaiters > 0 && waiters >= r.MaxWaiters {
+			return Reply{Outcome: Full, Position: waiters}
 		}
 		waiter.Ticket = max(uint64(now), l.Fence+1, l.tail()+1)
 	}
-	place := l.stand(waiter)
-	l.Kept = max(l.Kept, waiter.Until)
-	return Answer{Outcome: Queued, Fence: l.Fence, Ticket: l.Waiters[place].Ticket, Position: place + 1}
-}
-
-// Release gives back what the token holds.
-func (l *Lock) Release(now int64, token string, ttl int64) Handover {
-	l.Pass(now)
-	return l.handover(now, ttl, l.drop(token))
-}
-
-// Leave takes a waiter out, gives back what it was granted meanwhile, and refuses it for so long from now on, if bury
-// is not 0.
-func (l *Lock) Leave(now int64, token string, ttl, bury int64) Handover {
-	l.Pass(now)
-	if at := l.place(token); at >= 0 {
-		l.remove(at)
+	at := l.enqueue(waiter)
+	l.QueueUntil = max(l.QueueUntil, waiter.Expires)
+	return Reply{
+		Outcome: Queued, Fence: l.Fence, Ticket: l.Waiters[at].Ticket, Position: at + 1, Holder: l.firstToExpire(),
 	}
-	if bury > 0 {
-		if l.Buried == nil {
-			l.Buried = map[string]int64{}
+}
+
+// Release ends the token's lease.
+func (l *Lock) Release(now int64, token string, ttl int64) Handoff {
+	l.Advance(now)
+	return l.handOff(now, ttl, l.remove(token))
+}
+
+// Leave removes a waiter, ends the lease that it may have been granted, and refuses the token from now on for
+// tombstoneTTL, if that is not 0.
+func (l *Lock) Leave(now int64, token string, ttl, tombstoneTTL int64) Handoff {
+	l.Advance(now)
+	if at := l.index(token); at >= 0 {
+		l.dequeue(at)
+	}
+	if tombstoneTTL > 0 {
+		if l.Tombstones == nil {
+			l.Tombstones = map[string]int64{}
 		}
-		l.Buried[token] = now + bury
+		l.Tombstones[token] = now + tombstoneTTL
 	}
-	return l.handover(now, ttl, l.drop(token))
+	return l.handOff(now, ttl, l.remove(token))
 }
 
-// ForceRelease takes everything from everybody who was granted it with a fence not above the one that the caller has
-// seen.
-func (l *Lock) ForceRelease(now, ttl int64, seen uint64) Handover {
-	l.Pass(now)
+// ForceRelease ends all leases whose fence is not above the one that the caller has seen.
+func (l *Lock) ForceRelease(now, ttl int64, seen uint64) Handoff {
+	l.Advance(now)
 	before := len(l.Holders)
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Fence <= seen })
 	taken := len(l.Holders) < before
 	if taken {
-		l.mark(now, 0)
+		l.nextFence(now, 0)
 	}
-	return l.handover(now, ttl, taken)
+	return l.handOff(now, ttl, taken)
 }
 
-// Renew extends a holding, and never shortens it. It returns its fence, and 0 if the token holds nothing.
+// Renew extends a lease, and never shortens it. It returns the fence; 0: the token does not hold the lock.
 func (l *Lock) Renew(now int64, token string, ttl int64) uint64 {
-	l.Pass(now)
+	l.Advance(now)
 	h := l.holder(token)
 	if h == nil {
 		return 0
 	}
-	h.Ends = max(h.Ends, now+ttl)
-	if l.Fence == 0 {
-		l.Fence = h.Fence
-	}
-	l.Known = now + max(Day, 2*ttl)
+	l.extend(now, h, ttl)
 	return h.Fence
 }
 
-// Beat keeps the places of waiters, and says how they stand and which of them is the foremost, -1 if none waits.
-func (l *Lock) Beat(now, ttl, patience int64, tokens []string) (states []State, best int) {
-	l.Pass(now)
+// Heartbeat keeps the tickets of waiters. It returns their states, and the index of the first of them in the queue, -1 if
+// none is queued.
+func (l *Lock) Heartbeat(now, ttl, waiterTTL int64, tokens []string) (states []WaiterState, first int) {
+	l.Advance(now)
 	for _, t := range tokens {
-		state := Gone
+		state := NotQueued
 		if l.holder(t) != nil {
 			state = Holding
-		} else if at := l.place(t); at >= 0 {
-			state = Waiting
-			l.Waiters[at].Until = now + patience
-			l.Kept = max(l.Kept, now+patience)
+		} else if at := l.index(t); at >= 0 {
+			state = StillQueued
+			l.Waiters[at].Expires = now + waiterTTL
+			l.QueueUntil = max(l.QueueUntil, now+waiterTTL)
 		}
 		states = append(states, state)
 	}
 	l.admit(now, ttl, "")
-	best = -1
+	first = -1
 	for i, t := range tokens {
-		switch at := l.place(t); {
-		case at < 0 && states[i] == Waiting:
-			states[i] = Admitted
-		case at >= 0 && (best < 0 || at < l.place(tokens[best])):
-			best = i
+		switch at := l.index(t); {
+		case at < 0 && states[i] == StillQueued:
+			states[i] = NowGranted
+		case at >= 0 && (first < 0 || at < l.index(tokens[first])):
+			first = i
 		}
 	}
-	return states, best
+	return states, first
 }
 
-// admit is the one rule. While anything is free: the head of the queue is dropped if its patience has run out, is
-// granted what it wants if it fits, for what is left of its patience, at most ttl, and otherwise stops all behind it.
-// The asker is alive, whatever its patience says, and gets ttl.
-func (l *Lock) admit(now, ttl int64, asker string) (grants []Grant, rest Rest) {
+// admit is the only rule of admission. While permits are free, the head of the queue is dropped if it has expired; it is
+// granted what it asks for if so much is free, for what is left until it expires, at most ttl; otherwise it blocks all
+// behind it. The asker is the waiter whose request this is: it is not expired, and its lease is ttl.
+func (l *Lock) admit(now, ttl int64, asker string) (grants []Grant, queue QueueState) {
 	for dropped := 0; l.Free() > 0; {
 		if len(l.Waiters) == 0 {
 			return grants, Empty
 		}
-		if dropped == Sweep || len(grants) == Batch {
+		if dropped == MaxDropped || len(grants) == MaxAdmitted {
 			return grants, More
 		}
 		head := l.Waiters[0]
-		left := (head.Until - now) / Millisecond * Millisecond
+		left := (head.Expires - now) / Millisecond * Millisecond
 		if head.Token == asker {
 			left = ttl
 		}
@@ -268,32 +266,41 @@ func (l *Lock) admit(now, ttl int64, asker string) (grants []Grant, rest Rest) {
 			given := min(left, ttl)
 			grants = append(grants, Grant{head.Token, l.grant(now, head.Token, head.Weight, given), given})
 		}
-		l.remove(0)
+		l.dequeue(0)
 	}
 	return grants, Blocked
 }
 
-func (l *Lock) handover(now, ttl int64, released bool) Handover {
-	grants, rest := l.admit(now, ttl, "")
-	return Handover{released, grants, rest}
+func (l *Lock) handOff(now, ttl int64, released bool) Handoff {
+	grants, queue := l.admit(now, ttl, "")
+	return Handoff{released, grants, queue}
 }
 
 func (l *Lock) grant(now int64, token string, weight int, ttl int64) uint64 {
-	l.mark(now, ttl)
+	l.nextFence(now, ttl)
 	l.Holders = append(l.Holders, Holder{token, weight, l.Fence, now + ttl})
 	return l.Fence
 }
 
-// mark sets the next fence, which is known for a day, or for two leases.
-func (l *Lock) mark(now, ttl int64) {
-	l.Fence = max(uint64(now), l.Fence+1)
-	l.Known = now + max(Day, 2*ttl)
+// extend extends a lease and the life of the last fence. If that is gone, it is the holder's again.
+func (l *Lock) extend(now int64, h *Holder, ttl int64) {
+	h.Expires = max(h.Expires, now+ttl)
+	if l.Fence == 0 {
+		l.Fence = h.Fence
+	}
+	l.FenceUntil = now + max(Day, 2*ttl)
 }
 
-// stand puts a waiter into the queue, or keeps the place it has, and returns which that is.
-func (l *Lock) stand(w Waiter) int {
-	if at := l.place(w.Token); at >= 0 {
-		l.Waiters[at].Until = w.Until
+// nextFence sets the next fence, which is kept for a day, or for two leases.
+func (l *Lock) nextFence(now, ttl int64) {
+	l.Fence = max(uint64(now), l.Fence+1)
+	l.FenceUntil = now + max(Day, 2*ttl)
+}
+
+// enqueue puts a waiter into the queue, or keeps the ticket it has, and returns its index.
+func (l *Lock) enqueue(w Waiter) int {
+	if at := l.index(w.Token); at >= 0 {
+		l.Waiters[at].Expires = w.Expires
 		return at
 	}
 	at := 0
@@ -304,38 +311,41 @@ func (l *Lock) stand(w Waiter) int {
 	return at
 }
 
-func (l *Lock) remove(at int) {
+func (l *Lock) dequeue(at int) {
 	l.Waiters = slices.Delete(l.Waiters, at, at+1)
 	if len(l.Waiters) == 0 {
-		l.Kept = 0
+		l.QueueUntil = 0
 	}
 }
 
-func (l *Lock) drop(token string) bool {
+// remove ends the token's lease, and reports whether it had one.
+func (l *Lock) remove(token string) bool {
 	before := len(l.Holders)
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Token == token })
 	return len(l.Holders) < before
 }
 
-// Pass lets time pass up to now: leases end, and a fence is forgotten in the end.
-func (l *Lock) Pass(now int64) {
-	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Ends <= now })
-	if l.Known <= now {
+// Advance brings the lock to the time now: leases end, and an old fence is forgotten.
+func (l *Lock) Advance(now int64) {
+	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Expires <= now })
+	if l.FenceUntil <= now {
 		l.Fence = 0
 	}
 }
 
-// Forgets returns from when on a queue may be forgotten as a whole, because everybody in it has been silent for so
-// long, and when it is at the latest. In between Forget says that it was.
-func (l *Lock) Forgets() (from, by int64) { return l.Kept + 200*Millisecond, l.Kept + 500*Millisecond }
+// Forgets returns from when on Redis may forget the queue as a whole, because every waiter has expired, and when it has
+// at the latest. In between, Forget tells the model that Redis did.
+func (l *Lock) Forgets() (from, by int64) {
+	return l.QueueUntil + 200*Millisecond, l.QueueUntil + 500*Millisecond
+}
 
 // Forget forgets the queue.
-func (l *Lock) Forget() { l.Waiters, l.Kept = nil, 0 }
+func (l *Lock) Forget() { l.Waiters, l.QueueUntil = nil, 0 }
 
-// InUse reports whether anybody holds or waits.
+// InUse reports whether anyone holds or waits.
 func (l *Lock) InUse() bool { return len(l.Holders) > 0 || len(l.Waiters) > 0 }
 
-// Used is how many permits are held.
+// Used is the number of permits that are held.
 func (l *Lock) Used() (sum int) {
 	for _, h := range l.Holders {
 		sum += h.Weight
@@ -343,7 +353,7 @@ func (l *Lock) Used() (sum int) {
 	return sum
 }
 
-// Free is how many are not.
+// Free is the number of permits that are not held.
 func (l *Lock) Free() int { return l.Capacity - l.Used() }
 
 func (l *Lock) holder(token string) *Holder {
@@ -354,14 +364,29 @@ func (l *Lock) holder(token string) *Holder {
 	return &l.Holders[at]
 }
 
-// place is the token's index in the queue; -1: it is not there.
-func (l *Lock) place(token string) int {
+// firstToExpire returns the token of the holder whose lease ends first. Of two that end at once it is the one with the
+// lower token, as Redis orders them.
+func (l *Lock) firstToExpire() string {
+	if len(l.Holders) == 0 {
+		return ""
+	}
+	first := l.Holders[0]
+	for _, h := range l.Holders[1:] {
+		if h.Expires < first.Expires || h.Expires == first.Expires && h.Token < first.Token {
+			first = h
+		}
+	}
+	return first.Token
+}
+
+// index is the token's index in the queue; -1: it is not queued.
+func (l *Lock) index(token string) int {
 	return slices.IndexFunc(l.Waiters, func(w Waiter) bool { return w.Token == token })
 }
 
-func (l *Lock) living(now int64) (n int) {
+func (l *Lock) unexpired(now int64) (n int) {
 	for _, w := range l.Waiters {
-		if w.Until >= now {
+		if w.Expires >= now {
 			n++
 		}
 	}

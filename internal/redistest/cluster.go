@@ -20,8 +20,8 @@ type Cluster struct {
 	tb      testing.TB
 }
 
-// StartCluster starts a cluster of so many masters, each with its share of the slots, and waits until all of them know.
-// It goes on with what it has if one of them is killed.
+// StartCluster starts a cluster of that many masters, each with its share of the slots, and waits until it is complete.
+// The others keep serving their slots if one of them is killed.
 func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
@@ -37,7 +37,7 @@ func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	return c
 }
 
-// give makes the i-th master that of some slots. Its epoch is one of its own, so that none of them has to find one.
+// give assigns slots to the i-th master, and an epoch of its own, so that the masters need not agree on one.
 func (c *Cluster) give(i, from, to int) {
 	c.tb.Helper()
 	ctx, rdb := context.Background(), c.Masters[i].Client()
@@ -59,20 +59,20 @@ func (c *Cluster) meet() {
 	}
 }
 
-// settle waits until every master knows where every slot is.
+// settle waits until every master knows the master of every slot.
 func (c *Cluster) settle() {
 	c.tb.Helper()
 	until := time.Now().Add(30 * time.Second)
 	for _, m := range c.Masters {
 		rdb := m.Client()
-		for ; ; time.Sleep(20 * time.Millisecond) { // no event tells
+		for ; ; time.Sleep(20 * time.Millisecond) { // no event says so
 			info, err := rdb.ClusterInfo(context.Background()).Result()
 			if err == nil && strings.Contains(info, "cluster_state:ok") &&
 				strings.Contains(info, "cluster_slots_ok:"+strconv.Itoa(slots)) {
 				break
 			}
 			if time.Now().After(until) {
-				c.tb.Fatalf("the cluster did not come up: %v\n%s", err, info)
+				c.tb.Fatalf("the cluster did not become ready: %v\n%s", err, info)
 			}
 		}
 	}

@@ -2,6 +2,6 @@ package redistest
 
 import "syscall"
 
-// dieWithParent has the kernel end the server if the test process is killed. (Go ties it to the thread that forked;
-// the runtime keeps its threads.)
+// dieWithParent makes the kernel kill the server if the test process is killed. Linux ties that to the thread that
+// forked; the runtime keeps its threads.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -8,20 +8,20 @@ import (
 	"testing"
 )
 
-// Link stands between clients and a server and fails on demand.
+// Link is a proxy between clients and a server that fails on demand.
 type Link struct {
 	network, addr string
 	listener      net.Listener
 	path          string
 
 	mu     sync.Mutex
-	change *sync.Cond               // on mu: something below has changed
+	change *sync.Cond               // on mu: a field below has changed
 	conns  map[*connection]struct{} // guarded by mu
-	hung   bool                     // guarded by mu: nothing passes
-	deaf   bool                     // guarded by mu: what is published vanishes
+	hung   bool                     // guarded by mu: no data passes
+	mute   bool                     // guarded by mu: notifications are dropped
 	cut    bool                     // guarded by mu: connections are refused
-	lose   int                      // guarded by mu: replies still to be lost
-	lost   int                      // guarded by mu: replies lost
+	lose   int                      // guarded by mu: replies still to be dropped
+	lost   int                      // guarded by mu: replies dropped so far
 	closed bool                     // guarded by mu
 	tasks  sync.WaitGroup
 }
@@ -30,10 +30,10 @@ type connection struct {
 	client, server net.Conn
 	subscriber     bool // guarded by the link's mu
 	scripted       bool // guarded by the link's mu: the last request ran a script
-	frozen         bool // guarded by the link's mu: nothing passes
+	frozen         bool // guarded by the link's mu: no data passes
 }
 
-// NewLink returns a link to a server; it works at first.
+// NewLink returns a link to a server, without faults.
 func NewLink(tb testing.TB, s *Server) *Link {
 	tb.Helper()
 	path := filepath.Join(tempDir(tb), "l")
@@ -51,10 +51,10 @@ func NewLink(tb testing.TB, s *Server) *Link {
 // Addr is the path of the link's Unix socket.
 func (l *Link) Addr() string { return l.path }
 
-// Hang lets nothing pass any more, without a word; what is sent meanwhile arrives after Mend.
+// Hang stops all data, and no connection breaks. After Mend, all data arrives that was sent meanwhile.
 func (l *Link) Hang() { l.set(func() { l.hung = true }) }
 
-// Freeze lets nothing pass any more on the connections there are; new ones work.
+// Freeze stops all data on the existing connections; new ones work.
 func (l *Link) Freeze() {
 	l.set(func() {
 		for c := range l.conns {
@@ -63,8 +63,8 @@ func (l *Link) Freeze() {
 	})
 }
 
-// Deafen makes everything vanish that the server sends to subscribers, now and on new connections.
-func (l *Link) Deafen() { l.set(func() { l.deaf = true }) }
+// DropNotifications drops all data that the server sends to subscribers, on existing and on new connections.
+func (l *Link) DropNotifications() { l.set(func() { l.mute = true }) }
 
 // Cut breaks every connection and refuses new ones.
 func (l *Link) Cut() {
@@ -81,11 +81,11 @@ func (l *Link) Break() {
 	}
 }
 
-// LoseReplies has the server's replies to the next n scripts vanish, and their connections with them: the script ran,
-// and nobody heard.
+// LoseReplies drops the server's replies to the next n scripts and breaks their connections: the server has executed
+// the script, and the client does not know.
 func (l *Link) LoseReplies(n int) { l.set(func() { l.lose = n }) }
 
-// Lost returns how many replies were lost so far.
+// Lost returns how many replies were dropped so far.
 func (l *Link) Lost() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +95,7 @@ func (l *Link) Lost() int {
 // Mend ends every fault.
 func (l *Link) Mend() {
 	l.set(func() {
-		l.hung, l.deaf, l.cut, l.lose = false, false, false, 0
+		l.hung, l.mute, l.cut, l.lose = false, false, false, 0
 		for c := range l.conns {
 			c.frozen = false
 		}
@@ -136,7 +136,7 @@ func (l *Link) accept() {
 		}
 		c := &connection{client: client, server: server}
 		l.mu.Lock()
-		refuse = l.cut || l.closed // meanwhile
+		refuse = l.cut || l.closed // it may have been set since
 		if !refuse {
 			l.conns[c] = struct{}{}
 		}
@@ -155,8 +155,8 @@ func (c *connection) close() {
 	_ = c.server.Close()
 }
 
-// pump carries bytes one way, as long as pass lets it.
-func (l *Link) pump(c *connection, from, to net.Conn, pass func(*connection, []byte) verdict) {
+// pump copies bytes in one direction, as long as pass allows it.
+func (l *Link) pump(c *connection, from, to net.Conn, pass func(*connection, []byte) action) {
 	defer func() {
 		c.close()
 		l.mu.Lock()
@@ -173,10 +173,10 @@ func (l *Link) pump(c *connection, from, to net.Conn, pass func(*connection, []b
 		for (l.hung || c.frozen) && !l.closed {
 			l.change.Wait()
 		}
-		v := pass(c, buffer[:n])
+		do := pass(c, buffer[:n])
 		l.mu.Unlock()
-		switch v {
-		case swallow:
+		switch do {
+		case discard:
 			continue
 		case hangUp:
 			return
@@ -187,27 +187,27 @@ func (l *Link) pump(c *connection, from, to net.Conn, pass func(*connection, []b
 	}
 }
 
-type verdict int
+type action int
 
 const (
-	forward verdict = iota
-	swallow
+	forward action = iota
+	discard
 	hangUp
 )
 
-// request looks at what a client sends. The caller holds mu.
-func (l *Link) request(c *connection, data []byte) verdict {
+// request inspects data from a client. The caller holds mu.
+func (l *Link) request(c *connection, data []byte) action {
 	lower := bytes.ToLower(data[:min(len(data), 128)])
 	c.subscriber = c.subscriber || bytes.Contains(lower, []byte("\r\nsubscribe\r\n"))
 	c.scripted = bytes.Contains(lower, []byte("\r\nevalsha\r\n")) || bytes.Contains(lower, []byte("\r\neval\r\n"))
 	return forward
 }
 
-// reply looks at what the server sends. The caller holds mu. A script that the server does not know was not run.
-func (l *Link) reply(c *connection, data []byte) verdict {
+// reply inspects data from the server. The caller holds mu. A reply NOSCRIPT passes: the script was not run.
+func (l *Link) reply(c *connection, data []byte) action {
 	switch {
-	case l.deaf && c.subscriber:
-		return swallow
+	case l.mute && c.subscriber:
+		return discard
 	case l.lose > 0 && c.scripted && !bytes.HasPrefix(data, []byte("-NOSCRIPT")):
 		l.lose--
 		l.lost++

@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// lent is how many ports this process has tried.
-var lent atomic.Int64
+// tried is how many ports this process has tried.
+var tried atomic.Int64
 
-// FreePort returns a port of the loopback interface on which nobody listens, nor 10000 above it, where a cluster has its
-// bus. Both are below those that systems give away unasked (from 32768 on Linux), and no other call of this process gets
-// them: so nobody else does before redis-server has them, or while it is away.
+// FreePort returns a port of the loopback interface that is free, as is the port 10000 above it, where a cluster has
+// its bus. Both are below the ephemeral ports (from 32768 on Linux), and no other call in this process returns them. So
+// they stay free until redis-server listens on them, and while it is stopped.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	const first, many = 10000, 12000
 	for range many {
-		port := first + (os.Getpid()*61+int(lent.Add(1)))%many
+		port := first + (os.Getpid()*61+int(tried.Add(1)))%many
 		if free(port) && free(port+10000) {
 			return port
 		}

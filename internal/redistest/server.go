@@ -1,5 +1,5 @@
-// Package redistest starts private redis-servers for tests, and links to them that fail on demand. Nothing here skips:
-// a test that needs redis-server fails where there is none.
+// Package redistest starts private redis-servers for tests, and links to them that fail on demand. A test that needs
+// redis-server fails, and is not skipped, where it is not installed.
 package redistest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Server is a redis-server of the test's own, on a Unix socket or a free port. It dies with the test process.
+// Server is a redis-server for one test, on a Unix socket or a free port. It is killed with the test process.
 type Server struct {
 	tb      testing.TB
 	network string
@@ -39,7 +39,7 @@ func Start(tb testing.TB, args ...string) *Server {
 	return start(tb, dir, "unix", socket, append([]string{"--port", "0", "--unixsocket", socket}, args...))
 }
 
-// StartTCP starts one on a free port of the loopback interface.
+// StartTCP starts a redis-server on a free port of the loopback interface.
 func StartTCP(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	port := FreePort(tb)
@@ -47,10 +47,11 @@ func StartTCP(tb testing.TB, args ...string) *Server {
 	return start(tb, tempDir(tb), "tcp", local(port), args)
 }
 
-// tempDir is short: the path of a Unix socket may have 107 bytes, and tb.TempDir holds the test's name.
+// tempDir returns a directory with a short path: that of a Unix socket is limited to 107 bytes, and tb.TempDir contains
+// the test's name.
 func tempDir(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "fairlock") //nolint:usetesting // tb.TempDir holds the test's name, see above
+	dir, err := os.MkdirTemp("", "fairlock") //nolint:usetesting // tb.TempDir contains the test's name, see above
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func start(tb testing.TB, dir, network, addr string, args []string) *Server {
 	return s
 }
 
-// Run starts the server again after Kill or Shutdown, and waits until it answers.
+// Run starts the server again after Kill or Shutdown, and waits until it replies.
 func (s *Server) Run() {
 	s.tb.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -76,7 +77,7 @@ func (s *Server) Run() {
 	}
 	cmd := exec.Command(path, s.args...)
 	cmd.Stdout, cmd.Stderr = io.Discard, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's ^C is for the tests
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that a terminal's ^C reaches only the tests
 	dieWithParent(cmd.SysProcAttr)
 	if err := cmd.Start(); err != nil {
 		s.tb.Fatal(err)
@@ -86,28 +87,28 @@ func (s *Server) Run() {
 	s.mu.Unlock()
 	rdb := redis.NewClient(s.Options())
 	defer func() { _ = rdb.Close() }()
-	for until := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) { // no event tells
+	for until := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) { // no event says so
 		err := rdb.Ping(context.Background()).Err()
 		if err == nil {
-			info, err := rdb.Info(context.Background(), "server").Result() // a test may have taken INFO away
+			info, err := rdb.Info(context.Background(), "server").Result() // a test may have denied INFO
 			if err == nil && !strings.Contains(info, "process_id:"+strconv.Itoa(cmd.Process.Pid)+"\r\n") {
-				s.tb.Fatalf("%s answers, and is another's:\n%s", s.addr, info)
+				s.tb.Fatalf("another server replies at %s:\n%s", s.addr, info)
 			}
 			return
 		}
 		if time.Now().After(until) {
 			log, _ := os.ReadFile(s.log)
-			s.tb.Fatalf("redis-server did not come up: %v\n%s", err, log)
+			s.tb.Fatalf("redis-server did not start: %v\n%s", err, log)
 		}
 	}
 }
 
-// Options are how a client reaches the server.
+// Options returns the options of a client of the server.
 func (s *Server) Options() *redis.Options {
 	return &redis.Options{Network: s.network, Addr: s.addr}
 }
 
-// Client returns a client of its own, closed when the test ends.
+// Client returns a new client, closed when the test ends.
 func (s *Server) Client() *redis.Client {
 	rdb := redis.NewClient(s.Options())
 	s.tb.Cleanup(func() { _ = rdb.Close() })
@@ -120,10 +121,10 @@ func (s *Server) Addr() string { return s.addr }
 // Network is "unix" or "tcp".
 func (s *Server) Network() string { return s.network }
 
-// Kill ends the server without a word, as a crash does.
+// Kill kills the server, as a crash does.
 func (s *Server) Kill() { s.stop(syscall.SIGKILL) }
 
-// Shutdown ends it in order: it saves what it is configured to save.
+// Shutdown stops the server in order: it saves its data as configured.
 func (s *Server) Shutdown() { s.stop(syscall.SIGTERM) }
 
 func (s *Server) stop(sig syscall.Signal) {
@@ -139,14 +140,14 @@ func (s *Server) stop(sig syscall.Signal) {
 	_ = cmd.Wait()
 }
 
-// Running reports whether it was started and not ended.
+// Running reports whether the server runs or is paused.
 func (s *Server) Running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cmd != nil
 }
 
-// Pause stops the process where it is: it accepts connections and bytes, and answers nothing.
+// Pause suspends the process: the system accepts connections and data for it, and it does not reply.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Continue ends a Pause.
@@ -157,7 +158,7 @@ func (s *Server) signal(sig syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cmd == nil {
-		s.tb.Fatal("the server does not run")
+		s.tb.Fatal("the server is not running")
 	}
 	if err := s.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.tb.Fatal(err)

@@ -1,11 +1,83 @@
--- acquire: asks for the lock, and joins the queue or only tries.
+-- acquire: requests the lock, and joins the queue unless told not to.
 -- KEYS  queue alive fence
--- ARGV  token ttl patience bound ticket weight capacity
---       ttl, patience in ms, patience 0: only try; bound: the most waiters, 0 for any number; ticket: the one it had,
---       0 for none; weight: how many permits it asks for, and capacity: of how many (of a mutex there is one)
+-- ARGV  token ttl waiter_ttl max_waiters ticket weight capacity
+--       ttl, waiter_ttl in ms, waiter_ttl 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it
+--       has none; weight, capacity: of permits, a mutex has neither
 -- reply granted fence state     state: of the queue afterwards, as in the reply of release
---     | queued ticket position fence helps     fence: the last one; helps: ms after which asking can help, -1 unknown
---     | busy state
+--     | queued ticket position fence retry_after holder     fence: the last one, 0 if none is known; retry_after: ms
+--       until another request can help, -1 unknown; holder: token of a holder, '' if there is none
+--     | busy state holder
 --     | full waiters
 --     | capacity have     the lock is in use with another capacity
-local token, ttl, patience, bound, ticket, weight, capacity = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local token, ttl, waiter_ttl, max_waiters, ticket, weight, capacity = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+ttl, waiter_ttl, max_waiters, ticket = tonumber(ttl), tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket)
+
+-- The reply to an earlier request was lost, or the notification of a grant.
+if holds(token) then return { 'granted', extend_lease(token, ttl, 0), 'blocked' } end
+
+-- A capacity stands until the last holder and waiter is gone; those that have expired can be removed.
+local have = capacity_conflict(token, weight, capacity)
+if have and admit(ttl) then have = capacity_conflict(token, weight, capacity) end
+if have then return { 'capacity', have } end
+
+-- The request was sent before its token left, and arrives after.
+if tonumber(call('ZSCORE', alive, member(token)) or 0) < 0 then return { 'busy', 'blocked', holder() or '' } end
+
+-- 0: the token is not queued. tonumber rejects a score that miniredis writes as 1e+15.
+local place = tonumber(call('ZSCORE', queue, token) or nil) or 0
+
+-- Wherever a ticket was given, there was a fence. If it is gone, Redis has lost its data, and a client may still hold
+-- the lock: the lock is quarantined for one ttl.
+if ticket > 0 and not holder() and last_fence() == 0 then
+  if grant('nobody:resting', ttl, free()) < ticket then call('SET', fence, ticket, 'KEEPTTL') end
+end
+
+local function join(with_ticket)
+  record_want(token)
+  call('ZADD', alive, now + waiter_ttl * 1000, member(token))
+  call('ZADD', queue, with_ticket, token)
+  keep_queue(waiter_ttl)
+end
+
+-- A waiter that returns is in its old place before others are admitted.
+if ticket > 0 and waiter_ttl > 0 and place == 0 and free() > 0 then
+  place = ticket
+  join(place)
+end
+
+local state, given = admit(ttl, token)
+if not given and state == 'empty' then
+  if weight_of(token) <= free() then
+    given = grant(token, ttl, weight_of(token))
+  elseif expired_remain() then
+    state = 'more'
+  end
+end
+if given then return { 'granted', given, state } end
+if waiter_ttl == 0 then return { 'busy', state, holder() or '' } end
+
+local last = last_fence()
+if place == 0 then
+  -- Expired waiters are not dropped here, only not counted.
+  if max_waiters > 0 and ticket == 0 and call('ZCARD', queue) >= max_waiters then
+    local waiters = call('ZCOUNT', alive, now, '+inf')
+    if waiters >= max_waiters then return { 'full', waiters } end
+  end
+  place = ticket
+  if place == 0 then
+    local tail = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+    place = math.max(now, tonumber(tail or 0) + 1, last + 1)
+  end
+end
+join(place)
+
+-- Only the first two are told when to retry. Others are notified, or told by a heartbeat; unless the head has missed
+-- its heartbeats: then all waiters ahead of this one may have expired.
+local ahead = call('ZRANK', queue, token)
+local after = -1
+if state == 'more' then
+  after = 0
+elseif ahead <= 1 or ms_left(call('ZRANGE', queue, 0, 0)[1]) < waiter_ttl / 2 then
+  after = retry_after(ahead)
+end
+return { 'queued', place, ahead + 1, last, after, holder() or '' }

@@ -1,12 +1,13 @@
--- force-release: takes the lock from whoever holds it, raises the fence, and hands over.
+-- force_release: ends the leases of all holders up to a fence, raises the fence, and hands the lock off.
 -- KEYS  queue alive fence
--- ARGV  ttl seen
---       ttl: ms, the most a waiter is given; seen: the last fence that the caller knows: who was granted the lock
---       after that keeps it
--- reply released state grants   as release
-local ttl, seen = ARGV[1], ARGV[2]
+-- ARGV  seen ttl
+--       seen: the last fence that the caller knows; a lease with a higher fence stays. ttl: ms, the longest lease of a
+--       waiter that is admitted
+-- reply released state grants...   as release
+local seen, ttl = ARGV[1], ARGV[2]
 
-local taken, more = dropall(tonumber(seen))
-if taken then mark(0) end
-local grants, state = handover(tonumber(ttl))
-return { taken and 1 or 0, more and 'more' or state, grants }
+local taken, more = remove_holders(tonumber(seen), last_fence())
+if taken then next_fence(0) end
+local reply = hand_off(taken and 1 or 0, tonumber(ttl))
+if more then reply[2] = 'more' end
+return reply

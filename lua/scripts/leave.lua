@@ -1,17 +1,16 @@
--- leave: takes a waiter out of the queue and, if it had been granted the lock meanwhile, releases that.
+-- leave: removes a waiter from the queue; if the token holds the lock, releases it.
 -- KEYS  queue alive fence
--- ARGV  token ttl bury
---       ttl: ms, the most a waiter is given; bury: for how many ms this token is refused from now on, 0 for none
--- reply released state grants   as release
-local token, ttl, bury = ARGV[1], ARGV[2], ARGV[3]
+-- ARGV  token ttl tombstone_ttl
+--       ttl: ms, the longest lease of a waiter that is admitted; tombstone_ttl: for how many ms the token is refused
+--       from now on, 0: not at all
+-- reply released state grants...   as release
+local token, ttl, tombstone_ttl = ARGV[1], ARGV[2], ARGV[3]
 
-local mine = holds(token)
-if mine then drop(token) end
-forget(token)
-if bury ~= '0' then -- with a negative time; those whose time is over go at the next occasion
-  call('ZREMRANGEBYSCORE', alive, digits(-now), 0)
-  call('ZADD', alive, digits(-now - bury * 1000), short(token))
-  if call('PTTL', alive) < tonumber(bury) then call('PEXPIRE', alive, bury) end
+local released = remove_holder(token)
+remove_waiter(token)
+if tombstone_ttl ~= '0' then -- tombstones that are over are removed
+  call('ZREMRANGEBYSCORE', alive, -now, 0)
+  call('ZADD', alive, -now - tombstone_ttl * 1000, member(token))
+  if call('PTTL', alive) < tonumber(tombstone_ttl) then call('PEXPIRE', alive, tombstone_ttl) end
 end
-local grants, state = handover(tonumber(ttl))
-return { mine and 1 or 0, state, grants }
+return hand_off(released, tonumber(ttl))

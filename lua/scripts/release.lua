@@ -1,7 +1,8 @@
--- release: gives the lock back and hands it over to the head of the queue in the same step.
+-- release: ends a lease, and hands the lock off to the head of the queue in the same step.
 -- KEYS  queue alive fence
 -- ARGV  token ttl
---       ttl: ms, the most a waiter is given
--- reply released state grants   released: 1 if the token held the lock; state: of the queue afterwards, empty,
---       blocked or more (call again); grants: {token fence ms} each
+--       ttl: ms, the longest lease of a waiter that is admitted
+-- reply released state grants...   released: 1 if the token held the lock, else 0; state: of the queue afterwards,
+--       empty, blocked or more (a bound was reached, call again); grants: {token fence ms} each
 local token, ttl = ARGV[1], ARGV[2]
+return hand_off(remove_holder(token), tonumber(ttl))

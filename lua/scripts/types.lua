@@ -1,7 +1,7 @@
--- types: the type of each key, to name the one that is not ours.
+-- types: the type of each key, to name the one that is not ours. It is no verb of a lock, and built alone.
 -- KEYS  queue alive fence
 -- ARGV
--- reply type...   one for each key, none where there is nothing
+-- reply type...   one for each key, none if there is no such key
 local types = {}
 for i, key in ipairs(KEYS) do types[i] = redis.call('TYPE', key).ok end
 return types

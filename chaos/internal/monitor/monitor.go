@@ -402,7 +402,7 @@ func (r *reader) owner(at int64, name string, l *lock, args []string) {
 		if len(l.waiting) == 0 {
 			l.until = 0
 		}
-		if token != lua.Resting {
+		if token != lua.Quarantined {
 			r.note(history.Witness{At: at, Op: history.Given, Lock: name, Token: token})
 		}
 	case "DEL":

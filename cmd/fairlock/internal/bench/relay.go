@@ -73,7 +73,7 @@ func (r *relay) end() {
 
 // channel is one that a user with rights to wake-ups may use.
 func (r *relay) channel(i int) string {
-	return lua.WakeChannel(r.namespace, r.private(i%len(r.clients)))
+	return lua.NotificationChannel(r.namespace, r.private(i%len(r.clients)))
 }
 
 // pass is what the i-th client does with a message.

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -38,7 +39,7 @@ type contender struct {
 func contend(rdb fairlock.Redis, r role, clock func() int64, emit func(report)) (*contender, error) {
 	c := &contender{role: r, clock: clock, emit: emit}
 	client, err := fairlock.New(rdb, fairlock.Config{
-		Name: r.Client, TTL: r.TTL, WaiterTTL: r.Patience,
+		Name: r.Client, TTL: r.TTL, WaiterTTL: r.Patience, Logger: slog.New(slog.DiscardHandler),
 		Trace: &fairlock.Trace{Queued: c.queued, Left: c.left},
 	})
 	if err != nil {

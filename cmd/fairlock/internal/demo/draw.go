@@ -51,7 +51,7 @@ func (s scene) holders() []string {
 	lines := make([]string, 1+shownHolders)
 	lines[0] = strong.Render(pad("HOLDERS", labelWidth)) + s.use()
 	for i, h := range s.state.Holders[:min(len(s.state.Holders), shownHolders)] {
-		if !s.state.Resting && s.fault == nil {
+		if !s.state.Quarantined && s.fault == nil {
 			lines[1+i] = pad("", labelWidth) + s.holding(h)
 		}
 	}
@@ -61,7 +61,7 @@ func (s scene) holders() []string {
 // holder is that of a mutex.
 func (s scene) holder() string {
 	text := s.use()
-	if s.state.Held && !s.state.Resting && s.fault == nil {
+	if s.state.Held && !s.state.Quarantined && s.fault == nil {
 		text = s.holding(s.state.Holder)
 	}
 	return strong.Render(pad("HOLDER", labelWidth)) + text
@@ -72,7 +72,7 @@ func (s scene) use() string {
 	switch {
 	case s.fault != nil:
 		return bad.Render(s.fault.Error())
-	case s.state.Resting:
+	case s.state.Quarantined:
 		return bad.Render("nobody: Redis lost its data, the lock rests for " + brief(s.state.Holder.TTL))
 	case !s.state.Held:
 		return quiet.Render("nobody")
@@ -109,7 +109,7 @@ func (s scene) queue(rows int) []string {
 	lines := []string{strong.Render("QUEUE") + quiet.Render(fmt.Sprintf("  %-11s%6s  patience", waiting, "age"))}
 	for i, w := range s.state.Waiters {
 		lines = append(lines, fmt.Sprintf("%2d  %s%-3s%6s  %s %s",
-			i+1, s.name(w.Client), s.cfg.mark(w.Weight, w.Writer), brief(w.Age), bar(w.Patience, s.cfg.Patience, 6), brief(max(w.Patience, 0))))
+			i+1, s.name(w.Client), s.cfg.mark(w.Weight, w.Writer), brief(w.Age), bar(w.TTL, s.cfg.Patience, 6), brief(max(w.TTL, 0))))
 	}
 	if len(lines) > rows && rows > 1 {
 		lines = append(lines[:rows-1], quiet.Render(fmt.Sprintf("     and %d more", s.state.Waiting-(rows-2))))

@@ -31,7 +31,7 @@ func sample(waiters int) scene {
 	}
 	for i := range waiters {
 		s.state.Waiters = append(s.state.Waiters, fairlock.Waiter{
-			Client: fmt.Sprintf("client-%d-x", i%3+1), Age: time.Duration(70-i) * time.Millisecond, Patience: time.Second,
+			Client: fmt.Sprintf("client-%d-x", i%3+1), Age: time.Duration(70-i) * time.Millisecond, TTL: time.Second,
 		})
 	}
 	return s

@@ -52,7 +52,7 @@ func (s scene) whoHolds() string {
 	switch {
 	case s.fault != nil:
 		return s.fault.Error()
-	case !s.state.Held || s.state.Resting:
+	case !s.state.Held || s.state.Quarantined:
 		return "nobody holds"
 	case s.cfg.Kind == Mutex:
 		return fmt.Sprintf("%s holds, fence %d", s.plainName(s.state.Holder.Client), s.state.Holder.Fence)

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ type observer struct {
 
 // look keeps the state new until ctx ends.
 func (o *observer) look(ctx context.Context) {
-	client, err := fairlock.New(o.cast.rdb, fairlock.Config{})
+	client, err := fairlock.New(o.cast.rdb, fairlock.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return // the contenders report it
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -59,15 +60,16 @@ func play(
 	lock func(*fairlock.Client) func(context.Context) (*fairlock.Lease, error),
 ) (e exercise, err error) {
 	queued, up, granted := make(chan struct{}, 1), make(chan error, 1), make(chan fairlock.GrantedInfo, 1)
-	holder, err := fairlock.New(rdb, fairlock.Config{Namespace: namespace})
+	silent := slog.New(slog.DiscardHandler)
+	holder, err := fairlock.New(rdb, fairlock.Config{Namespace: namespace, Logger: silent})
 	if err != nil {
 		return e, err
 	}
 	defer holder.Close()
-	waiter, err := fairlock.New(rdb, fairlock.Config{Namespace: namespace, Trace: &fairlock.Trace{
-		Queued:    func(fairlock.QueuedInfo) { offer(queued, struct{}{}) },
-		Listening: func(i fairlock.ListeningInfo) { offer(up, i.Err) },
-		Granted:   func(i fairlock.GrantedInfo) { offer(granted, i) },
+	waiter, err := fairlock.New(rdb, fairlock.Config{Namespace: namespace, Logger: silent, Trace: &fairlock.Trace{
+		Queued:       func(fairlock.QueuedInfo) { offer(queued, struct{}{}) },
+		Subscription: func(i fairlock.SubscriptionInfo) { offer(up, i.Err) },
+		Granted:      func(i fairlock.GrantedInfo) { offer(granted, i) },
 	}})
 	if err != nil {
 		return e, err
@@ -112,7 +114,7 @@ func play(
 		}
 		return e, err
 	}
-	e.handover, e.handed = next.at.Sub(start), (<-granted).Handed
+	e.handover, e.handed = next.at.Sub(start), (<-granted).Handoff
 	return e, next.lease.Unlock(ctx)
 }
 

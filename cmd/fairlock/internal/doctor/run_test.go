@@ -176,7 +176,7 @@ func TestMessagesThatGetLostAreAWarning(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	link := redistest.NewLink(t, s)
-	link.Deafen()
+	link.DropNotifications()
 	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: link.Addr()})
 	defer func() { _ = rdb.Close() }()
 	mutex, permits, err := run(t.Context(), rdb, "fairlock", "x")
@@ -248,7 +248,7 @@ func TestWhoHasHadEnoughGetsTheRestUnchecked(t *testing.T) {
 func TestWhoHasHadEnoughLeavesNoLock(t *testing.T) {
 	s := redistest.Start(t)
 	link := redistest.NewLink(t, s)
-	link.Deafen() // which makes it wait, with the lock in its hands
+	link.DropNotifications() // which makes it wait, with the lock in its hands
 	rdb, observer := redis.NewClient(&redis.Options{Network: "unix", Addr: link.Addr()}), s.Client()
 	defer func() { _ = rdb.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -60,7 +60,7 @@ func TestABlockOfWhatNobodyHolds(t *testing.T) {
 	free.Fence = 0
 	require.Equal(t, "mutex billing:42: free, not used for a day\n", shown())
 	rests := held(0)
-	rests.Holders[0].Token = lua.Resting
+	rests.Holders[0].Token = lua.Quarantined
 	require.Equal(t, "mutex billing:42: rests for another 8.1s because Redis had lost its data, nobody waits\n",
 		text(mutexOf(rests).Block(Paint{}, All)))
 }
@@ -169,9 +169,9 @@ func TestATableHasALineForEachLock(t *testing.T) {
 	queue := held(3)
 	queue.Holders, queue.Used = nil, 0
 	rests := held(0)
-	rests.Holders[0].Token = lua.Resting
+	rests.Holders[0].Token = lua.Quarantined
 	writer := held(0)
-	writer.Used, writer.Capacity, writer.Holders[0].Weight = lua.Everybody, lua.Everybody, lua.Everybody
+	writer.Used, writer.Capacity, writer.Holders[0].Weight = lua.WriterWeight, lua.WriterWeight, lua.WriterWeight
 	long := held(0)
 	long.Holders[0].Token = tokenOf(strings.Repeat("h", 60)+"-4711-Yx3a", 1)
 	some := shared(Semaphore, 4, 2)
@@ -196,7 +196,7 @@ rw         2500 readers  job-0 +2499                               12.4s     1.0
 
 func TestColoursDoNotShiftColumns(t *testing.T) {
 	rests := held(0)
-	rests.Holders[0].Token = lua.Resting
+	rests.Holders[0].Token = lua.Quarantined
 	locks := []Lock{mutexOf(held(0)), mutexOf(rests)}
 	plain, coloured := Table(Paint{}, locks), Table(Paint{On: true}, locks)
 	require.NotEqual(t, plain, coloured)

@@ -25,7 +25,7 @@ func TestTheShapeForScripts(t *testing.T) {
 		`"resting_ms":null,"holders":[],"waiting":0,"waiters":[]}`, lockOf(ID{Mutex, "x"}, lua.Snapshot{Now: noon, Capacity: 1}).JSON())
 
 	rests := held(0)
-	rests.Holders[0].Token, rests.Holders[0].Left = lua.Resting, 0
+	rests.Holders[0].Token, rests.Holders[0].Left = lua.Quarantined, 0
 	require.Contains(t, mutexOf(rests).JSON(), `"resting_ms":0,"holders":[]`)
 	listed := shared(RW, 1, 5)
 	listed.Waiters = nil
@@ -36,7 +36,7 @@ func TestTheShapeForScripts(t *testing.T) {
 func TestWhatIsNotKnownIsNull(t *testing.T) {
 	snap := held(1)
 	snap.Holders[0].Fence, snap.Waiters[0].Ticket = us(noon)+1, lua.Ticket(us(noon)+1)
-	snap.Waiters[0].Alive = time.UnixMicro(0)
+	snap.Waiters[0].Expires = time.UnixMicro(0)
 	shown := mutexOf(snap).JSON()
 	require.Contains(t, shown, `"since":null,"held_ms":null`)
 	require.Contains(t, shown, `"since":null,"waiting_ms":null,"alive":false,"patience_ms":null`)

@@ -14,11 +14,11 @@ import (
 func TestALineTellsWhoHoldsAndWhoWaits(t *testing.T) {
 	many := held(6)
 	writer := held(1)
-	writer.Used, writer.Capacity, writer.Holders[0].Weight = lua.Everybody, lua.Everybody, lua.Everybody
+	writer.Used, writer.Capacity, writer.Holders[0].Weight = lua.WriterWeight, lua.WriterWeight, lua.WriterWeight
 	free := held(0)
 	free.Holders, free.Used = nil, 0
 	rests := held(0)
-	rests.Holders[0].Token = lua.Resting
+	rests.Holders[0].Token = lua.Quarantined
 	counted := mutexOf(held(2))
 	counted.Waiters = nil
 	for want, l := range map[string]Lock{

@@ -59,7 +59,7 @@ func lockOf(id ID, snap lua.Snapshot) Lock {
 		Waiting: snap.Waiting, Waiters: []Waiter{},
 	}
 	for _, h := range snap.Holders {
-		if h.Token == lua.Resting {
+		if h.Token == lua.Quarantined {
 			l.Resting, l.Rest, l.Used = true, h.Left, 0
 			continue
 		}
@@ -70,14 +70,14 @@ func lockOf(id ID, snap lua.Snapshot) Lock {
 	}
 	for _, w := range snap.Waiters {
 		ticket := uint64(w.Ticket)
-		waiter := Waiter{Since: moment(ticket, snap.Now), Patience: w.Alive.Sub(snap.Now), Heard: w.Alive.UnixMicro() > 0}
+		waiter := Waiter{Since: moment(ticket, snap.Now), Patience: w.Expires.Sub(snap.Now), Heard: w.Expires.UnixMicro() > 0}
 		waiter.Token, _ = token.Parse(w.Token)
 		waiter.Weight, waiter.Writer = share(id.Kind, w.Weight)
 		l.Waiters = append(l.Waiters, waiter)
 	}
 	if id.Kind == RW {
 		l.Permits = 0
-		if l.Used == lua.Everybody { // a writer
+		if l.Used == lua.WriterWeight { // a writer
 			l.Used = 1
 		}
 	}
@@ -87,7 +87,7 @@ func lockOf(id ID, snap lua.Snapshot) Lock {
 // share tells what a weight means.
 func share(kind Kind, weight int) (permits int, writer bool) {
 	if kind == RW {
-		return 1, weight == lua.Everybody
+		return 1, weight == lua.WriterWeight
 	}
 	return weight, false
 }

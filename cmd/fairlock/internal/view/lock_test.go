@@ -25,12 +25,12 @@ func TestAFenceTellsSinceWhenUnlessItCannot(t *testing.T) {
 
 func TestAWaiterIsSilentOnceItsPatienceHasRunOut(t *testing.T) {
 	snap := held(3)
-	snap.Waiters[1].Alive = noon // to the microsecond
+	snap.Waiters[1].Expires = noon // to the microsecond
 	l := mutexOf(snap)
 	require.True(t, l.Waiters[0].Alive())
 	require.False(t, l.Waiters[1].Alive())
 	require.False(t, l.Waiters[2].Alive())
-	snap.Waiters[0].Alive = time.UnixMicro(0) // what Redis has of somebody it does not know
+	snap.Waiters[0].Expires = time.UnixMicro(0) // what Redis has of somebody it does not know
 	l = mutexOf(snap)
 	require.False(t, l.Waiters[0].Alive())
 	require.False(t, l.Waiters[0].Heard)
@@ -39,7 +39,7 @@ func TestAWaiterIsSilentOnceItsPatienceHasRunOut(t *testing.T) {
 
 func TestWhoRestsHoldsNothing(t *testing.T) {
 	snap := held(2)
-	snap.Holders[0].Token = lua.Resting
+	snap.Holders[0].Token = lua.Quarantined
 	l := mutexOf(snap)
 	require.True(t, l.Resting)
 	require.Equal(t, 8100*time.Millisecond, l.Rest)
@@ -69,7 +69,7 @@ func TestSharesAreTold(t *testing.T) {
 	require.True(t, rw.Waiters[0].Writer)
 
 	snap := held(0)
-	snap.Used, snap.Capacity, snap.Holders[0].Weight = lua.Everybody, lua.Everybody, lua.Everybody
+	snap.Used, snap.Capacity, snap.Holders[0].Weight = lua.WriterWeight, lua.WriterWeight, lua.WriterWeight
 	rw = lockOf(ID{RW, "x"}, snap)
 	require.Equal(t, 1, rw.Used)
 	require.True(t, rw.Holders[0].Writer)

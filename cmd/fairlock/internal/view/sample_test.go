@@ -31,7 +31,7 @@ func held(waiters int) lua.Snapshot {
 			patience = -3 * time.Second
 		}
 		s.Waiters = append(s.Waiters, lua.Waiter{
-			Token: tokenOf(fmt.Sprintf("web-%d", i+2), i+2), Weight: 1, Alive: noon.Add(patience),
+			Token: tokenOf(fmt.Sprintf("web-%d", i+2), i+2), Weight: 1, Expires: noon.Add(patience),
 			Ticket: lua.Ticket(us(noon.Add(-11200*time.Millisecond)) + uint64(i)),
 		})
 	}
@@ -45,7 +45,7 @@ func shared(kind Kind, holders, waiters int) Lock {
 	s := held(waiters)
 	weight, capacity := 2, 8
 	if kind == RW {
-		weight, capacity = 1, lua.Everybody
+		weight, capacity = 1, lua.WriterWeight
 	}
 	s.Holders, s.Used, s.Capacity = nil, holders*weight, capacity
 	for i := range min(holders, Most) {
@@ -57,7 +57,7 @@ func shared(kind Kind, holders, waiters int) Lock {
 	for i := range s.Waiters {
 		s.Waiters[i].Weight = 3
 		if kind == RW {
-			s.Waiters[i].Weight = lua.Everybody
+			s.Waiters[i].Weight = lua.WriterWeight
 		}
 	}
 	return lockOf(ID{kind, "api"}, s)

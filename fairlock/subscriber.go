@@ -1,0 +1,118 @@
+package fairlock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// subscriber is the one subscription of a client. It receives the notifications that tell which of its waiters were
+// granted a lock. A heartbeat finds the grants of notifications that are lost.
+type subscriber struct {
+	client  *Client
+	channel string
+	once    sync.Once // starts run
+
+	mu     sync.Mutex
+	cancel context.CancelFunc // guarded by mu: ends the latest subscription
+	up     time.Time          // guarded by mu: when that one came up; zero before
+	count  uint64             // guarded by mu: how often a subscription came up
+}
+
+// subscriptions returns how often the subscription has come up.
+func (s *subscriber) subscriptions() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count
+}
+
+// start subscribes, if this is the client's first contention, and returns the same as subscriptions.
+func (s *subscriber) start() uint64 {
+	s.once.Do(func() { s.client.background(s.run) })
+	return s.subscriptions()
+}
+
+// run subscribes, again and again, until the client is closed.
+func (s *subscriber) run() {
+	c := s.client
+	var pause backoff
+	for c.life.Err() == nil {
+		before := s.subscriptions()
+		err := s.receive(c.life)
+		if c.life.Err() != nil {
+			return
+		}
+		if s.subscriptions() != before {
+			pause = backoff{}
+		}
+		c.log.Warn("subscription broke; heartbeats replace notifications meanwhile", "err", err)
+		call(c.trace.Subscription, SubscriptionInfo{Err: err})
+		c.sleep(c.life, pause.next())
+	}
+}
+
+// receive subscribes and receives until the connection breaks. go-redis would subscribe again by itself, but without
+// telling how long the subscription was down.
+func (s *subscriber) receive(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	s.cancel, s.up = cancel, time.Time{}
+	s.mu.Unlock()
+	pubsub := s.client.rdb.Subscribe(ctx, s.channel)
+	defer func() { _ = pubsub.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = pubsub.Close() }) // ends Receive; it waits while go-redis dials
+	defer stop()
+	for {
+		message, err := pubsub.Receive(ctx)
+		if err != nil {
+			return err
+		}
+		switch m := message.(type) {
+		case *redis.Subscription:
+			s.cameUp()
+		case *redis.Message:
+			s.received(m.Payload)
+		}
+	}
+}
+
+// cameUp has a heartbeat look for what was missed before.
+func (s *subscriber) cameUp() {
+	c := s.client
+	s.mu.Lock()
+	s.up = c.clock.Now()
+	s.count++
+	s.mu.Unlock()
+	call(c.trace.Subscription, SubscriptionInfo{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.locals {
+		c.background(n.heartbeat)
+	}
+}
+
+func (s *subscriber) received(message string) {
+	grant, err := lua.ParseNotification(message)
+	if err != nil {
+		s.client.log.Warn("message on the notification channel is none", "channel", s.channel, "err", err)
+		return
+	}
+	s.client.notify(grant)
+}
+
+// settled is how long a subscription must have been up before a lost notification is taken for its fault.
+const settled = time.Second
+
+// replace ends a subscription that lost a notification: a half-open connection shows no error for minutes.
+func (s *subscriber) replace() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.up.IsZero() && s.client.clock.Now().Sub(s.up) > settled {
+		s.cancel()
+	}
+}

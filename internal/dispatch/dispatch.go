@@ -1,0 +1,250 @@
+// Package dispatch is the library's only way to Redis.
+//
+// go-redis does not interrupt a command when its ctx ends. So the goroutines of a Dispatcher, its senders, send the
+// commands, and a caller returns as soon as its ctx ends. The command that it abandons goes on, and still counts as in
+// flight.
+//
+// Commands that are waiting when a sender is ready go into one pipeline, on a plain *redis.Client. Other clients have
+// servers that should not wait for each other: there each command is sent alone. The user's client and its hooks see
+// every command once, alone with its caller's ctx, or in a pipeline, which cannot carry the ctx of each of its commands.
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
+)
+
+const (
+	// overdue is how long a sender waits for Redis until another one may take its place: nothing waits behind a
+	// command that hangs while the pool has another connection.
+	overdue = 50 * time.Millisecond
+	// maxOverdue is how many senders may be overdue. It bounds the commands in flight, also where each takes longer.
+	maxOverdue = 16
+
+	maxPipelines = 2   // two, so that a release need not wait for the reply to an acquire
+	maxPipelined = 256 // commands in one pipeline
+	maxSingles   = 32  // commands that are sent alone
+)
+
+// ErrClosed is the error of a command after Close.
+var ErrClosed = errors.New("dispatcher is closed")
+
+// AbandonedError is the error of a command whose ctx ended while it was in flight. Redis may still execute it.
+type AbandonedError struct {
+	Cause error           // of the ctx
+	Over  <-chan struct{} // closed when the command has ended
+}
+
+// Error is the cause's.
+func (e *AbandonedError) Error() string { return e.Cause.Error() }
+
+// Unwrap returns the cause.
+func (e *AbandonedError) Unwrap() error { return e.Cause }
+
+// Dispatcher sends scripts to Redis. It is safe for concurrent use.
+type Dispatcher struct {
+	rdb        redis.Scripter
+	plain      *redis.Client // rdb, if it pipelines; else nil
+	clock      clock.Clock
+	maxSenders int // that are not overdue
+	maxBatch   int // commands that one sends at once
+
+	wake    chan struct{} // one value wakes one idle sender
+	senders sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool       // guarded by mu
+	waiting  []*request // guarded by mu: not yet taken by a sender
+	sending  int        // guarded by mu: senders at work
+	overdues int        // guarded by mu: those of them that are overdue
+	idle     int        // guarded by mu: senders that wait for wake
+}
+
+// request is one command.
+type request struct {
+	ctx  context.Context
+	send func(redis.Scripter) *redis.Cmd
+	cmd  *redis.Cmd // the outcome, once over is closed
+	over chan struct{}
+}
+
+// New returns a Dispatcher on rdb. It starts no goroutine before the first command.
+func New(rdb redis.Scripter, c clock.Clock) *Dispatcher {
+	d := &Dispatcher{rdb: rdb, clock: c, maxSenders: maxSingles, maxBatch: 1}
+	if plain, ok := rdb.(*redis.Client); ok {
+		d.plain, d.maxSenders, d.maxBatch = plain, maxPipelines, maxPipelined
+	}
+	d.wake = make(chan struct{}, d.maxSenders)
+	return d
+}
+
+// Close refuses further commands and returns when those in flight have ended.
+func (d *Dispatcher) Close() {
+	d.mu.Lock()
+	if !d.closed {
+		d.closed, d.idle = true, 0
+		close(d.wake)
+	}
+	d.mu.Unlock()
+	d.senders.Wait()
+}
+
+// EvalSha sends EVALSHA and returns when Redis has replied or ctx has ended. The error is then ctx's cause if the
+// command was not sent, and an *AbandonedError if it was.
+func (d *Dispatcher) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return d.do(ctx, func(r redis.Scripter) *redis.Cmd { return r.EvalSha(ctx, sha, keys, args...) })
+}
+
+// Eval sends EVAL, as EvalSha does EVALSHA.
+func (d *Dispatcher) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return d.do(ctx, func(r redis.Scripter) *redis.Cmd { return r.Eval(ctx, script, keys, args...) })
+}
+
+func (d *Dispatcher) do(ctx context.Context, send func(redis.Scripter) *redis.Cmd) *redis.Cmd {
+	r := &request{ctx: ctx, send: send, over: make(chan struct{})}
+	if !d.add(r) {
+		return failed(ctx, ErrClosed)
+	}
+	select {
+	case <-r.over:
+		if err := r.cmd.Err(); err != nil && errors.Is(err, ctx.Err()) {
+			return failed(ctx, context.Cause(ctx)) // which go-redis does not know
+		}
+		return r.cmd
+	case <-ctx.Done():
+	}
+	if d.withdraw(r) {
+		return failed(ctx, context.Cause(ctx))
+	}
+	return failed(ctx, &AbandonedError{Cause: context.Cause(ctx), Over: r.over})
+}
+
+func failed(ctx context.Context, err error) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(err)
+	return cmd
+}
+
+func (d *Dispatcher) add(r *request) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.waiting = append(d.waiting, r)
+	d.start()
+	return true
+}
+
+// withdraw reports whether no sender has taken the request, and none will.
+func (d *Dispatcher) withdraw(r *request) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.Index(d.waiting, r)
+	if i >= 0 {
+		d.waiting = slices.Delete(d.waiting, i, i+1)
+	}
+	return i >= 0
+}
+
+// start sets one more sender to work if there is work for it and the bounds allow it. The caller holds mu.
+func (d *Dispatcher) start() {
+	if len(d.waiting) == 0 || d.sending-d.overdues >= d.maxSenders || d.sending >= d.maxSenders+maxOverdue {
+		return
+	}
+	d.sending++
+	if d.idle > 0 { // its stack has grown already, which a new goroutine's would have to
+		d.idle--
+		d.wake <- struct{}{}
+		return
+	}
+	d.senders.Go(d.run)
+}
+
+// run is a sender. It sends one batch after the other, and is idle in between, unless enough others are.
+func (d *Dispatcher) run() {
+	for {
+		batch, idle := d.next()
+		switch {
+		case batch != nil:
+			d.deliver(batch)
+		case idle:
+			if _, open := <-d.wake; !open {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// next returns what the sender is to send, or whether it is to be idle. It has work unless nothing waits, or others
+// took its place while it was overdue.
+func (d *Dispatcher) next() (batch []*request, idle bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := min(len(d.waiting), d.maxBatch); n > 0 && d.sending-d.overdues <= d.maxSenders {
+		batch = slices.Clone(d.waiting[:n])
+		d.waiting = slices.Delete(d.waiting, 0, n)
+		return batch, false
+	}
+	d.sending--
+	idle = !d.closed && d.idle < d.maxSenders
+	if idle {
+		d.idle++
+	}
+	return nil, idle
+}
+
+// deliver sends a batch. If that takes too long, another sender may start meanwhile.
+func (d *Dispatcher) deliver(batch []*request) {
+	over, late := false, false // guarded by mu
+	timer := d.clock.AfterFunc(overdue, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if !over {
+			late = true
+			d.overdues++
+			d.start()
+		}
+	})
+	d.send(batch)
+	timer.Stop()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	over = true
+	if late {
+		d.overdues--
+	}
+}
+
+func (d *Dispatcher) send(batch []*request) {
+	if len(batch) == 1 {
+		batch[0].end(batch[0].send(d.rdb))
+		return
+	}
+	pipe := d.plain.Pipeline()
+	cmds := make([]*redis.Cmd, len(batch))
+	for i, r := range batch {
+		cmds[i] = r.send(pipe)
+	}
+	_, err := pipe.Exec(context.Background()) // each command has its own error
+	for i, r := range batch {
+		if err != nil && cmds[i].Err() == nil && cmds[i].Val() == nil {
+			cmds[i].SetErr(err) // or none has one, if Redis has refused the connection
+		}
+		r.end(cmds[i])
+	}
+}
+
+func (r *request) end(cmd *redis.Cmd) {
+	r.cmd = cmd
+	close(r.over)
+}

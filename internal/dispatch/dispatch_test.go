@@ -1,0 +1,449 @@
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
+)
+
+// server stands for Redis and the way to it. It is a hook that sends nothing: a command takes as long as delay says.
+type server struct {
+	delay func(key string) <-chan struct{} // closed when the command ends; nil: at once
+
+	mu       sync.Mutex
+	batches  [][]string // guarded by mu: keys, as they were sent
+	contexts []context.Context
+	inFlight int // guarded by mu
+	most     int // guarded by mu: in flight at once
+	slow     int // guarded by mu: in flight, of those whose first key is "slow"
+	mostSlow int // guarded by mu
+}
+
+func (s *server) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *server) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return s.run(ctx, cmd) }
+}
+
+func (s *server) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return s.run(ctx, cmds...) }
+}
+
+func (s *server) run(ctx context.Context, cmds ...redis.Cmder) error {
+	var keys []string
+	for _, cmd := range cmds {
+		keys = append(keys, fmt.Sprint(cmd.Args()[3]))
+	}
+	s.mu.Lock()
+	s.batches = append(s.batches, keys)
+	s.contexts = append(s.contexts, ctx)
+	s.inFlight++
+	s.most = max(s.most, s.inFlight)
+	slow := keys[0] == "slow"
+	if slow {
+		s.slow++
+		s.mostSlow = max(s.mostSlow, s.slow)
+	}
+	s.mu.Unlock()
+	var delays []<-chan struct{}
+	for _, key := range keys {
+		if s.delay != nil {
+			delays = append(delays, s.delay(key))
+		}
+	}
+	for _, over := range delays {
+		if over != nil {
+			<-over
+		}
+	}
+	s.mu.Lock()
+	s.inFlight--
+	if slow {
+		s.slow--
+	}
+	s.mu.Unlock()
+	for i, cmd := range cmds {
+		cmd.(*redis.Cmd).SetVal(keys[i])
+	}
+	return nil
+}
+
+func (s *server) sent() (keys []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, batch := range s.batches {
+		keys = append(keys, batch...)
+	}
+	return keys
+}
+
+// kinds are the two ways in which a Dispatcher works, with their bound of commands or pipelines in flight.
+var kinds = map[string]struct {
+	wrap  func(*redis.Client) redis.Scripter
+	bound int
+}{
+	"plain": {func(rdb *redis.Client) redis.Scripter { return rdb }, 2 + 16},
+	"other": {func(rdb *redis.Client) redis.Scripter { return struct{ redis.Scripter }{rdb} }, 32 + 16},
+}
+
+func client(t *testing.T, hook redis.Hook) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("nothing is to be dialled")
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	rdb.AddHook(hook)
+	return rdb
+}
+
+// bubble runs a test of both kinds in simulated time.
+func bubble(t *testing.T, test func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int)) {
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{}
+				d := dispatch.New(kind.wrap(client(t, s)), clock.System{})
+				defer d.Close()
+				test(t, s, d, kind.bound)
+			})
+		})
+	}
+}
+
+func send(ctx context.Context, d *dispatch.Dispatcher, key string) error {
+	return d.EvalSha(ctx, "sha", []string{key}).Err()
+}
+
+func TestDispatcher_ReturnsTheReply(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		for range 3 {
+			assert.Equal(t, "x", d.EvalSha(t.Context(), "sha", []string{"x"}).Val())
+			assert.Equal(t, "y", d.Eval(t.Context(), "script", []string{"y"}).Val())
+		}
+		assert.Equal(t, []string{"x", "y", "x", "y", "x", "y"}, s.sent(), "each once")
+	})
+}
+
+type valueKey struct{}
+
+// A command that is sent alone carries its caller's ctx to the hooks.
+func TestDispatcher_HooksSeeTheCallersContext(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		require.NoError(t, send(context.WithValue(t.Context(), valueKey{}, 7), d, "x"))
+		assert.Equal(t, 7, s.contexts[0].Value(valueKey{}))
+	})
+}
+
+// The caller of a command that hangs returns when its ctx ends, with the cause, and learns when the command is over.
+func TestDispatcher_AbandonsACommandWhenItsContextEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		over, cause := make(chan struct{}), errors.New("enough")
+		s.delay = func(string) <-chan struct{} { return over }
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(cause) })
+		start := time.Now()
+		err := send(ctx, d, "x")
+		require.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, err, cause)
+		var abandoned *dispatch.AbandonedError
+		require.ErrorAs(t, err, &abandoned)
+		assert.Equal(t, cause.Error(), abandoned.Error())
+		synctest.Wait()
+		select {
+		case <-abandoned.Over:
+			t.Fatal("the command is still in flight")
+		default:
+		}
+		close(over)
+		<-abandoned.Over
+	})
+}
+
+// A command whose ctx ends before a sender has taken it is never sent.
+func TestDispatcher_DoesNotSendWhatNobodyWaitsFor(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+		over := make(chan struct{})
+		s.delay = func(string) <-chan struct{} { return over }
+		for i := range bound { // one after the other, each in a sender of its own
+			go func() { assert.NoError(t, send(t.Context(), d, fmt.Sprint(i))) }()
+			time.Sleep(60 * time.Millisecond)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start := time.Now()
+		err := send(ctx, d, "late")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Minute, time.Since(start))
+		var abandoned *dispatch.AbandonedError
+		require.NotErrorAs(t, err, &abandoned)
+		close(over)
+		synctest.Wait()
+		assert.Len(t, s.sent(), bound)
+		assert.NotContains(t, s.sent(), "late")
+		require.NoError(t, send(t.Context(), d, "next"), "and what comes now is sent")
+	})
+}
+
+// Commands that hang delay those behind them by 50 ms at most, and no more are in flight than the bound, those that hang
+// included.
+func TestDispatcher_ReplacesAnOverdueSender(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+		over := make(chan struct{})
+		s.delay = hanging(over)
+		var callers sync.WaitGroup
+		hang := func() {
+			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "hangs")) })
+			synctest.Wait()
+		}
+		prompt := bound - 16
+		for range prompt { // all senders at once
+			hang()
+		}
+		for range 16 - 1 {
+			start := time.Now()
+			require.NoError(t, send(t.Context(), d, "goes"))
+			assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
+			hang()
+		}
+		for range 2 * bound {
+			hang()
+		}
+		for range 1000 {
+			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "goes late")) })
+		}
+		time.Sleep(time.Hour)
+		assert.NotContains(t, s.sent(), "goes late")
+		close(over)
+		callers.Wait()
+		assert.Equal(t, bound, s.most)
+	})
+}
+
+// hanging has commands with the key "hangs" wait for over.
+func hanging(over <-chan struct{}) func(string) <-chan struct{} {
+	return func(key string) <-chan struct{} {
+		if key == "hangs" {
+			return over
+		}
+		return nil
+	}
+}
+
+// after returns a channel that is closed after d.
+func after(d time.Duration) <-chan struct{} {
+	over := make(chan struct{})
+	time.AfterFunc(d, func() { close(over) })
+	return over
+}
+
+// An overdue sender whose command comes back at last does not add to those that took its place.
+func TestDispatcher_OverdueSendersStopWhenReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+		over := make(chan struct{})
+		s.delay = func(key string) <-chan struct{} {
+			if key == "hangs" {
+				return over
+			}
+			return after(time.Millisecond)
+		}
+		var callers sync.WaitGroup
+		prompt := bound - 16
+		for range prompt {
+			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "hangs")) })
+		}
+		time.Sleep(60 * time.Millisecond)
+		for range 2000 {
+			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "slow")) })
+		}
+		close(over)
+		callers.Wait()
+		assert.LessOrEqual(t, s.mostSlow, prompt)
+	})
+}
+
+// Close finds an idle sender while commands are queued and another sender is about to be overdue.
+func TestDispatcher_CloseWhileSendersAreReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+		first, second := make(chan struct{}), make(chan struct{})
+		s.delay = func(key string) <-chan struct{} {
+			return map[string]chan struct{}{"first": first, "second": second}[key]
+		}
+		var callers sync.WaitGroup
+		begin := func(key string, n int) {
+			for range n {
+				callers.Go(func() { assert.NoError(t, send(t.Context(), d, key)) })
+				synctest.Wait()
+			}
+		}
+		prompt := min(bound-16, 16)
+		begin("first", bound-16)
+		time.Sleep(60 * time.Millisecond)
+		begin("second", prompt)
+		if prompt < bound-16 { // the rest of those that may be sent at once
+			begin("second", bound-16-prompt)
+		}
+		begin("queued", 10)
+		close(first) // their senders have been replaced, and are idle
+		synctest.Wait()
+		time.AfterFunc(time.Minute, func() { close(second) })
+		d.Close()
+		callers.Wait()
+	})
+}
+
+// Over a link on which everything takes 200 ms, commands one after the other use one sender, and many at once as many
+// as the bound allows.
+func TestDispatcher_LongRoundTrips(t *testing.T) {
+	const rtt = 200 * time.Millisecond
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+		s.delay = func(string) <-chan struct{} { return after(rtt) }
+		start := time.Now()
+		for range 10 {
+			require.NoError(t, send(t.Context(), d, "x"))
+			time.Sleep(time.Minute)
+		}
+		assert.Equal(t, 10*(rtt+time.Minute), time.Since(start))
+		assert.Equal(t, 1, s.most)
+		var callers sync.WaitGroup
+		var done atomic.Int32
+		for range 500 {
+			callers.Go(func() {
+				assert.NoError(t, send(t.Context(), d, "y"))
+				done.Add(1)
+			})
+			time.Sleep(time.Millisecond)
+		}
+		callers.Wait()
+		assert.LessOrEqual(t, s.most, bound)
+		assert.Equal(t, int32(500), done.Load())
+	})
+}
+
+// On a plain client, commands that coincide go in one pipeline, in their order; on others each goes alone.
+func TestDispatcher_PipelinesWhatCoincides(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+		over := make(chan struct{})
+		s.delay = func(key string) <-chan struct{} {
+			if key == "first" {
+				return over
+			}
+			return nil
+		}
+		var callers sync.WaitGroup
+		for range bound - 16 { // all senders are busy
+			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "first")) })
+			synctest.Wait()
+		}
+		var want []string
+		for i := range 600 {
+			want = append(want, fmt.Sprint(i))
+			callers.Go(func() { assert.Equal(t, want[i], d.EvalSha(t.Context(), "sha", want[i:i+1]).Val()) })
+			synctest.Wait()
+		}
+		close(over)
+		callers.Wait()
+		var got, sizes []string
+		for _, batch := range s.batches[bound-16:] {
+			got = append(got, batch...)
+			sizes = append(sizes, fmt.Sprint(len(batch)))
+		}
+		if bound == kinds["other"].bound {
+			assert.Len(t, sizes, len(want))
+			return
+		}
+		assert.ElementsMatch(t, want, got)
+		assert.ElementsMatch(t, []string{"256", "256", "88"}, sizes)
+		for _, batch := range s.batches {
+			for i := 1; i < len(batch); i++ {
+				assert.Equal(t, batch[i-1], fmt.Sprint(atoi(t, batch[i])-1))
+			}
+		}
+	})
+}
+
+func atoi(t *testing.T, s string) (n int) {
+	t.Helper()
+	_, err := fmt.Sscan(s, &n)
+	require.NoError(t, err)
+	return n
+}
+
+// Close waits for what is in flight, also if its caller has gone. Then nothing is sent any more.
+func TestDispatcher_CloseWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		over := make(chan struct{})
+		s.delay = func(string) <-chan struct{} { return over }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, send(ctx, d, "x"))
+		time.AfterFunc(time.Minute, func() { close(over) })
+		start := time.Now()
+		d.Close()
+		assert.Equal(t, time.Minute, time.Since(start))
+		d.Close()
+		require.ErrorIs(t, send(t.Context(), d, "y"), dispatch.ErrClosed)
+		assert.Equal(t, []string{"x"}, s.sent())
+	})
+}
+
+// What is queued when Close is called is sent, or withdrawn by its caller.
+func TestDispatcher_CloseSendsWhatIsQueued(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+		over := make(chan struct{})
+		s.delay = hanging(over)
+		var callers sync.WaitGroup
+		for range bound {
+			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "hangs")) })
+			time.Sleep(60 * time.Millisecond)
+		}
+		for range 10 {
+			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "queued")) })
+		}
+		synctest.Wait()
+		time.AfterFunc(time.Minute, func() { close(over) })
+		d.Close()
+		callers.Wait()
+		assert.Len(t, s.sent(), bound+10)
+	})
+}
+
+// refused is a connection that the server refuses: the commands of a pipeline have no error of their own then.
+type refused struct{ server }
+
+func (r *refused) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { return errors.New("refused") }
+}
+
+func TestDispatcher_ARefusedConnectionIsAnErrorOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		over := make(chan struct{})
+		s := &refused{server{delay: func(string) <-chan struct{} { return over }}}
+		d := dispatch.New(client(t, s), clock.System{})
+		defer d.Close()
+		var callers sync.WaitGroup
+		for range 2 {
+			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "first")) })
+			synctest.Wait()
+		}
+		for range 10 {
+			callers.Go(func() { assert.EqualError(t, send(t.Context(), d, "x"), "refused") })
+		}
+		synctest.Wait()
+		close(over)
+		callers.Wait()
+	})
+}

@@ -1,0 +1,58 @@
+package lua
+
+import (
+	"errors"
+	"regexp"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrReply is wrapped by the error for a reply that no script of ours gives.
+var ErrReply = errors.New("unexpected reply")
+
+// Origin says where an error of a request comes from, and so whether the same request can succeed later.
+type Origin int
+
+// The origins of errors.
+const (
+	Verdict     Origin = iota // the same request fails again; also every error that is not of a request
+	NoReply                   // the client has no reply from the server: the connection failed, or ctx ended
+	Unavailable               // the server replied that it cannot run the script now
+)
+
+// OriginOf returns the origin of an error that a method of a Lock has returned.
+func OriginOf(err error) Origin {
+	var e *requestError
+	if errors.As(err, &e) {
+		return e.origin
+	}
+	return Verdict
+}
+
+// requestError is an error of go-redis, with its origin.
+type requestError struct {
+	error
+	origin Origin
+}
+
+func (e *requestError) Unwrap() error { return e.error }
+
+// withOrigin marks an error that go-redis has returned for a request.
+func withOrigin(err error) error {
+	var reply redis.Error
+	switch {
+	case errors.As(err, &reply):
+		if temporary.MatchString(reply.Error()) {
+			return &requestError{err, Unavailable}
+		}
+	case !errors.Is(err, redis.ErrClosed):
+		return &requestError{err, NoReply}
+	}
+	return err
+}
+
+// temporary are the errors of a server that starts, fails over, waits for its replicas or is busy. MISCONF is not among
+// them: it lasts until the server's disk is repaired. Redis 6.2 and KeyDB wrap what a command replied to a script:
+// "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -READONLY …".
+var temporary = regexp.MustCompile(`^(ERR )?(Error running script .*@user_script: ?\d+: -?)?` +
+	`((LOADING|READONLY|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|BUSY|MOVED|ASK) |max number of clients)`)

@@ -1,0 +1,191 @@
+-- The store of permits: any number of holders, whose weights make up at most the capacity. A semaphore has as many
+-- permits as its callers say; a read-write lock has 2^30, of which a reader takes one and a writer all.
+--
+-- Contract. mutex/store.lua describes it; this is the same list.
+--   holds(token)
+--   holder()
+--   free()
+--   expired_remain()
+--   weight_of(token)
+--   capacity_conflict(token, weight, capacity)
+--   record_want(token)
+--   forget_want(token)
+--   grant(token, ms, weight)
+--   remove_holder(token)
+--   remove_holders(seen, last)
+--   extend(token, ms, known, last)
+--   next_expiry()
+--   keep_records(ms)
+--   remove_records()
+--   usage(limit, last)
+
+read_clock()
+local total, used     -- the capacity, and the sum of the holders' weights: what free() has read
+local expired_reached -- whether free() has removed as many expired holders as it may
+local asked = {}      -- what the caller of capacity_conflict asks for
+
+local function holds(token) return tonumber(call('ZSCORE', permits, token) or 0) > now end
+
+local function holder() return call('ZRANGE', permits, 0, 0)[1] or false end
+
+local function sum_of_weights(tokens)
+  local sum = 0
+  for _, record in ipairs(call('HMGET', holders, unpack(tokens))) do
+    sum = sum + tonumber(string.match(record or '', '^(%d+) ') or 0)
+  end
+  return sum
+end
+
+-- Ends these leases. All that is known of a holder goes at once: nothing of it can be removed a second time.
+local function remove(tokens)
+  if #tokens == 0 then return end
+  local weight = sum_of_weights(tokens)
+  call('ZREM', permits, unpack(tokens))
+  call('HDEL', holders, unpack(tokens))
+  if weight > 0 then call('HINCRBY', holders, 'used', -weight) end
+  if used then used = used - weight end
+end
+
+-- Keys can be lost. Without holders nothing is used, whatever is recorded; with holders and no record everything is.
+-- If it is not known what the waiters ask for, the capacity is not known either.
+local function read_totals()
+  local known = call('HMGET', holders, 'capacity', 'used')
+  total = tonumber(known[1] or 0)
+  used = call('EXISTS', permits) == 0 and 0 or tonumber(known[2] or math.huge)
+  if call('EXISTS', queue) > call('HEXISTS', wants, 'capacity') then total = 0 end
+end
+
+local function free()
+  if not used then
+    local MAX_EXPIRED = 1000
+    local expired = call('ZRANGEBYSCORE', permits, '-inf', now, 'LIMIT', 0, MAX_EXPIRED)
+    remove(expired)
+    expired_reached = #expired == MAX_EXPIRED
+    read_totals()
+  end
+  return total - used
+end
+
+local function expired_remain() return expired_reached end
+
+local function weight_of(token) return asked[token] or tonumber(call('HGET', wants, token) or 1) end
+
+-- If no capacity is known, what the waiters ask for is not known: they have to ask again, with their tickets. An
+-- expired lease of the caller is one that free() has left.
+local function capacity_conflict(token, weight, capacity)
+  asked[token] = tonumber(weight)
+  free()
+  if call('ZSCORE', permits, token) then remove({ token }) end
+  if total ~= 0 and total ~= tonumber(capacity) and (holder() or call('EXISTS', queue) == 1) then return total end
+  if total == 0 and call('ZCARD', queue) > 0 then
+    call('ZREMRANGEBYSCORE', queue, '-inf', '+inf')
+    call('ZREMRANGEBYSCORE', alive, 0, '+inf')
+  end
+  total = tonumber(capacity)
+end
+
+-- What is recorded for an earlier queue is of no use for a new one.
+local function record_want(token)
+  if call('EXISTS', queue) == 0 then call('DEL', wants) end
+  call('HSET', holders, 'capacity', total)
+  call('HSET', wants, 'capacity', total)
+  local weight = weight_of(token)
+  if weight > 1 then call('HSET', wants, token, weight) end
+end
+
+local function forget_want(token) call('HDEL', wants, token) end
+
+-- Both keys last a little longer than any lease. Not at every call: only once half of that little is used up.
+local function keep_holders(ms)
+  for _, key in ipairs({ permits, holders }) do
+    if call('PTTL', key) < ms + 400 then call('PEXPIRE', key, ms + 900) end
+  end
+end
+
+local longest = 0 -- lease that was granted in this script
+local function grant(token, ms, weight)
+  local given, text = next_fence(ms)
+  used = used + weight
+  call('HSET', holders, 'capacity', total, 'used', used, token, string.format('%.0f %s', weight, text))
+  call('ZADD', permits, now + ms * 1000, token)
+  if longest < ms then
+    keep_holders(ms)
+    longest = ms
+  end
+  return given, text
+end
+
+local function remove_holder(token)
+  if not holds(token) then return 0 end
+  remove({ token })
+  return 1
+end
+
+local function remove_holders(seen)
+  free()
+  local MAX_REMOVED = 1000
+  local all, found = call('ZRANGE', permits, 0, -1), {}
+  for from = 1, #all, MAX_REMOVED do
+    for i, record in ipairs(call('HMGET', holders, unpack(all, from, math.min(from + MAX_REMOVED - 1, #all)))) do
+      if tonumber(string.match(record or '', ' (%d+)$') or 0) <= seen then found[#found + 1] = all[from + i - 1] end
+    end
+    if #found >= MAX_REMOVED then break end
+  end
+  remove(found)
+  return #found > 0, #found >= MAX_REMOVED
+end
+
+-- The weight and the fence of a holder.
+local function record_of(token)
+  local weight, given = string.match(call('HGET', holders, token) or '', '^(%d+) (%d+)$')
+  return tonumber(weight or 0), tonumber(given or 0)
+end
+
+local function extend(token, ms, known)
+  local _, given = record_of(token)
+  local ends = now + ms * 1000
+  if tonumber(call('ZSCORE', permits, token)) < ends then call('ZADD', permits, ends, token) end
+  keep_holders(ms)
+  return given > 0 and given or known > 0 and known or now
+end
+
+-- If the capacity is lost, another request helps at once.
+local function next_expiry()
+  if total == 0 then return 0 end
+  local ends = call('ZRANGE', permits, 0, 0, 'WITHSCORES')[2]
+  return ends and math.max(math.ceil((tonumber(ends) - now) / 1000), 0) or -1
+end
+
+local function keep_records(ms)
+  for _, key in ipairs({ permits, holders, wants }) do
+    if call('PTTL', key) < ms + 650 then call('PEXPIRE', key, ms + 950) end
+  end
+end
+
+local function remove_records()
+  if used == 0 then call('DEL', holders, wants) end
+end
+
+-- Expired holders are still in used. Either they or the others are summed up, whichever are fewer.
+local function usage(limit)
+  local BATCH = 1000
+  read_totals()
+  local after_now = string.format('(%.0f', now)
+  local ended = call('ZCOUNT', permits, '-inf', now) * 2 <= call('ZCARD', permits)
+  local from, sum = 0, 0
+  repeat
+    local some = call('ZRANGEBYSCORE', permits, ended and '-inf' or after_now, ended and now or '+inf',
+      'LIMIT', from, BATCH)
+    if #some > 0 then sum = sum + sum_of_weights(some) end
+    from = from + #some
+  until #some < BATCH
+  if ended or used == math.huge then sum = used - sum end
+
+  local list = {}
+  local found = call('ZRANGEBYSCORE', permits, after_now, '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
+  for i = 1, #found, 2 do
+    local weight, given = record_of(found[i])
+    list[#list + 1] = { found[i], given, math.ceil((tonumber(found[i + 1]) - now) / 1000), weight }
+  end
+  return math.min(sum, total), total, list
+end
