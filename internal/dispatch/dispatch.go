@@ -25,7 +25,7 @@ const (
 	// overdue is how long a sender waits for Redis until another one may take its place: nothing waits behind a
 	// command that hangs while the pool has another connection.
 	overdue = 50 * time.Millisecond
-	// maxOverdue is how many senders may be overdue. It bounds the commands in flight, also where each takes longer.
+	// maxOverdue is how many senders may be replaced so. It bounds what is in flight, also where each takes longer.
 	maxOverdue = 16
 
 	maxPipelines = 2   // two, so that a release need not wait for the reply to an acquire
@@ -56,15 +56,21 @@ type Dispatcher struct {
 	maxSenders int // that are not overdue
 	maxBatch   int // commands that one sends at once
 
-	wake    chan struct{} // one value wakes one idle sender
+	work    chan *batch // to idle senders; holds one for each
 	senders sync.WaitGroup
 
 	mu       sync.Mutex
-	closed   bool       // guarded by mu
-	waiting  []*request // guarded by mu: not yet taken by a sender
-	sending  int        // guarded by mu: senders at work
-	overdues int        // guarded by mu: those of them that are overdue
-	idle     int        // guarded by mu: senders that wait for wake
+	closed   bool        // guarded by mu
+	waiting  []*request  // guarded by mu: not yet taken by a sender
+	inFlight []*batch    // guarded by mu: one for each sender at work, the oldest first
+	idle     int         // guarded by mu: senders that wait for work
+	timer    clock.Timer // guarded by mu: calls start when a batch is overdue, while requests wait for that; may be nil
+}
+
+// batch is what a sender sends at once.
+type batch struct {
+	requests []*request
+	since    time.Time
 }
 
 // request is one command.
@@ -81,7 +87,7 @@ func New(rdb redis.Scripter, c clock.Clock) *Dispatcher {
 	if plain, ok := rdb.(*redis.Client); ok {
 		d.plain, d.maxSenders, d.maxBatch = plain, maxPipelines, maxPipelined
 	}
-	d.wake = make(chan struct{}, d.maxSenders)
+	d.work = make(chan *batch, d.maxSenders)
 	return d
 }
 
@@ -90,10 +96,15 @@ func (d *Dispatcher) Close() {
 	d.mu.Lock()
 	if !d.closed {
 		d.closed, d.idle = true, 0
-		close(d.wake)
+		close(d.work)
 	}
 	d.mu.Unlock()
 	d.senders.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+	}
 }
 
 // EvalSha sends EVALSHA and returns when Redis has replied or ctx has ended. The error is then ctx's cause if the
@@ -139,7 +150,9 @@ func (d *Dispatcher) add(r *request) bool {
 		return false
 	}
 	d.waiting = append(d.waiting, r)
-	d.start()
+	if b := d.take(); b != nil {
+		d.start(b)
+	}
 	return true
 }
 
@@ -154,75 +167,68 @@ func (d *Dispatcher) withdraw(r *request) bool {
 	return i >= 0
 }
 
-// start sets one more sender to work if there is work for it and the bounds allow it. The caller holds mu.
-func (d *Dispatcher) start() {
-	if len(d.waiting) == 0 || d.sending-d.overdues >= d.maxSenders || d.sending >= d.maxSenders+maxOverdue {
-		return
+// take returns the next batch; nil if nothing waits, or the bounds do not allow it. The caller holds mu, and sends it.
+func (d *Dispatcher) take() *batch {
+	if len(d.waiting) == 0 || len(d.inFlight) >= d.maxSenders+maxOverdue {
+		return nil
 	}
-	d.sending++
-	if d.idle > 0 { // its stack has grown already, which a new goroutine's would have to
-		d.idle--
-		d.wake <- struct{}{}
-		return
-	}
-	d.senders.Go(d.run)
-}
-
-// run is a sender. It sends one batch after the other, and is idle in between, unless enough others are.
-func (d *Dispatcher) run() {
-	for {
-		batch, idle := d.next()
-		switch {
-		case batch != nil:
-			d.deliver(batch)
-		case idle:
-			if _, open := <-d.wake; !open {
-				return
+	now := d.clock.Now()
+	if n := len(d.inFlight); n >= d.maxSenders {
+		wait := d.inFlight[n-d.maxSenders].since.Add(overdue).Sub(now)
+		if wait > 0 { // that many are not overdue
+			if d.timer == nil {
+				d.timer = d.clock.AfterFunc(wait, d.check)
 			}
-		default:
-			return
+			return nil
 		}
 	}
+	n := min(len(d.waiting), d.maxBatch)
+	b := &batch{slices.Clone(d.waiting[:n]), now}
+	d.waiting = slices.Delete(d.waiting, 0, n)
+	d.inFlight = append(d.inFlight, b)
+	return b
 }
 
-// next returns what the sender is to send, or whether it is to be idle. It has work unless nothing waits, or others
-// took its place while it was overdue.
-func (d *Dispatcher) next() (batch []*request, idle bool) {
+// check starts another sender in the place of one that is overdue.
+func (d *Dispatcher) check() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if n := min(len(d.waiting), d.maxBatch); n > 0 && d.sending-d.overdues <= d.maxSenders {
-		batch = slices.Clone(d.waiting[:n])
-		d.waiting = slices.Delete(d.waiting, 0, n)
-		return batch, false
+	d.timer = nil
+	for b := d.take(); b != nil; b = d.take() {
+		d.start(b)
 	}
-	d.sending--
-	idle = !d.closed && d.idle < d.maxSenders
+}
+
+// start has a sender send a batch. The caller holds mu.
+func (d *Dispatcher) start(b *batch) {
+	if d.idle > 0 { // its stack has grown already, which a new goroutine's would have to
+		d.idle--
+		d.work <- b
+		return
+	}
+	d.senders.Go(func() {
+		for b != nil {
+			d.send(b.requests)
+			b = d.next(b)
+		}
+	})
+}
+
+// next returns what a sender is to send after b, and waits for it. It returns nil if enough senders are idle.
+func (d *Dispatcher) next(b *batch) *batch {
+	d.mu.Lock()
+	i := slices.Index(d.inFlight, b)
+	d.inFlight = slices.Delete(d.inFlight, i, i+1)
+	b = d.take()
+	idle := b == nil && !d.closed && d.idle < d.maxSenders
 	if idle {
 		d.idle++
 	}
-	return nil, idle
-}
-
-// deliver sends a batch. If that takes too long, another sender may start meanwhile.
-func (d *Dispatcher) deliver(batch []*request) {
-	over, late := false, false // guarded by mu
-	timer := d.clock.AfterFunc(overdue, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if !over {
-			late = true
-			d.overdues++
-			d.start()
-		}
-	})
-	d.send(batch)
-	timer.Stop()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	over = true
-	if late {
-		d.overdues--
+	d.mu.Unlock()
+	if idle {
+		b = <-d.work
 	}
+	return b
 }
 
 func (d *Dispatcher) send(batch []*request) {
