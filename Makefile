@@ -3,7 +3,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet format lint mod unit fmt bench chaos model fuzz demo tools
+.PHONY: help test check vet format lint mod unit oldest fmt bench chaos model fuzz demo tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
 each = @set -euo pipefail; failed=0; for dir in $$(go list -m -f '{{.Dir}}'); do \
@@ -46,6 +46,10 @@ mod:
 unit:
 	$(call each,[[ $${dir#$(CURDIR)} =~ ^/(cmd|examples) ]] && p=2 || p=1; \
 		go test -race -count=1 -p $$p -parallel 4 -timeout $(timeout) ./...)
+
+oldest: tools ## the library's tests with the oldest Go and go-redis that its go.mod allows
+	GOWORK=off GOTOOLCHAIN=go$$(awk '$$1 == "go" { print $$2 }' go.mod) \
+		go test -race -count=1 -p 1 -parallel 4 -timeout $(timeout) ./...
 
 fmt: $(linter) ## format
 	$(call each,"$(linter)" fmt ./...)

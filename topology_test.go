@@ -131,7 +131,7 @@ func (p *pair) replicated() {
 // promote has the replica miss what comes from now on.
 func (p *pair) promote() {
 	p.t.Helper()
-	require.NoError(p.t, p.replica.Client().ReplicaOf(context.Background(), "NO", "ONE").Err())
+	require.NoError(p.t, p.replica.Client().Do(context.Background(), "replicaof", "no", "one").Err())
 }
 
 func (p *pair) failOver() {

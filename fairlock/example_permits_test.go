@@ -116,7 +116,7 @@ func ExampleCapacityError() {
 		_, err := client.Semaphore("fragile-api", 6).TryAcquire(ctx, 1) // a newer release, say
 		return err
 	})
-	if other, ok := errors.AsType[*fairlock.CapacityError](err); ok {
+	if other := (*fairlock.CapacityError)(nil); errors.As(err, &other) {
 		fmt.Println("in use with", other.Have, "not", other.Want)
 	}
 	// Output: in use with 5 not 6

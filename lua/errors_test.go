@@ -29,7 +29,8 @@ func TestOriginOf(t *testing.T) {
 	const readonly = "READONLY You can't write against a read only replica."
 	for want, all := range map[lua.Origin][]error{
 		lua.NoReply: {
-			io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, redis.ErrPoolTimeout, redis.ErrPoolExhausted,
+			io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded,
+			errors.New("redis: connection pool timeout"),
 			&net.OpError{Op: "dial", Err: errors.New("refused")}, errors.New("unknown"), fmt.Errorf("wrapped: %w", io.EOF),
 		},
 		lua.Unavailable: {
@@ -71,7 +72,6 @@ func TestOriginOf(t *testing.T) {
 // A request does not classify what it has not returned, and a reply that is none of ours comes again.
 func TestOriginOf_OtherErrors(t *testing.T) {
 	assert.Equal(t, lua.Verdict, lua.OriginOf(io.EOF))
-	assert.Equal(t, lua.Verdict, lua.OriginOf(redis.ErrPoolTimeout))
 	for _, reply := range []any{"OK", nil, []any{"granted"}} {
 		_, err := lua.Mutex(echo{reply}, ns, "name").Acquire(t.Context(), lua.Request{Token: numbered("c", 1), TTL: ttl})
 		require.ErrorIs(t, err, lua.ErrReply)

@@ -82,7 +82,7 @@ func newKind(name string, keys any) kind {
 	for _, verb := range verbs {
 		k.scripts[verb] = newScript(source(name, verb))
 	}
-	for field := range reflect.TypeOf(keys).Fields() {
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(keys)) {
 		k.keys = append(k.keys, key{strings.ToLower(field.Name), field.Tag.Get("redis")})
 	}
 	return k
