@@ -90,7 +90,7 @@ func (c *conn) deliverReplies() {
 			c.breakIfReplied()
 		case c.subscribed && c.link.dropNotifications: // dropped
 		default:
-			c.in = append(c.in, packet{bytes.Clone(buffer[:n]), s.clock.Now().Add(c.link.replyDelay)})
+			c.in = append(c.in, packet{bytes.Clone(buffer[:n]), c.link.due(c.link.replyDelay)})
 		}
 		c.change.Broadcast()
 		if !c.link.unobserved {
@@ -173,7 +173,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		l.dropReplies--
 		c.lose = true
 	}
-	c.out = append(c.out, packet{bytes.Clone(p), s.clock.Now().Add(l.requestDelay)})
+	c.out = append(c.out, packet{bytes.Clone(p), l.due(l.requestDelay)})
 	c.change.Broadcast()
 	return len(p), nil
 }

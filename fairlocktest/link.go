@@ -2,6 +2,7 @@ package fairlocktest
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"syscall"
 	"time"
@@ -28,6 +29,8 @@ type Link struct {
 	dropNotifications bool
 	requestDelay      time.Duration
 	replyDelay        time.Duration
+	jitter            time.Duration
+	random            *rand.Rand
 	dropRequests      int
 	dropReplies       int
 }
@@ -112,6 +115,13 @@ func (l *Link) Delay(request, reply time.Duration) {
 	l.set(func() { l.requestDelay, l.replyDelay = request, reply })
 }
 
+// Jitter delays every request and every reply by a further random time below most, from now on; 0 ends it. With jitter, no
+// two packets arrive at the same instant, so that a seed of random decides the order of events in a bubble. random is used
+// by this Link only.
+func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
+	l.set(func() { l.jitter, l.random = most, random })
+}
+
 // DropRequest drops the next request and breaks its connection: the server never receives it. A pipeline is one
 // request. Requests in transit do not count, and neither does what go-redis sends when it connects, such as HELLO.
 func (l *Link) DropRequest() { l.set(func() { l.dropRequests++ }) }
@@ -157,6 +167,14 @@ func (l *Link) Network() string { return "memory" }
 
 // String is the client's name.
 func (l *Link) String() string { return l.name }
+
+// due is when data arrives that is sent now. The caller holds the server's mu.
+func (l *Link) due(delay time.Duration) time.Time {
+	if l.jitter > 0 {
+		delay += time.Duration(l.random.Int64N(int64(l.jitter)))
+	}
+	return l.server.clock.Now().Add(delay)
+}
 
 func (l *Link) set(f func()) {
 	l.server.mu.Lock()
