@@ -2,7 +2,6 @@ package fairlock
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -17,9 +16,9 @@ type localWaiters struct {
 	users int // guarded by Client.mu: acquisitions under way
 
 	mu     sync.Mutex
-	queued map[*waiter]struct{} // guarded by mu
-	ttl    time.Duration        // guarded by mu: the smallest of the waiters'
-	timer  Timer                // guarded by mu: the next heartbeat; nil while nobody is queued
+	queued []*waiter     // guarded by mu
+	ttl    time.Duration // guarded by mu: the smallest of the waiters'
+	timer  Timer         // guarded by mu: the next heartbeat; nil while nobody is queued
 }
 
 // join registers a waiter, and finds or makes its localWaiters.
@@ -29,7 +28,7 @@ func (c *Client) join(w *waiter) {
 	key := w.lock.redis.Key()
 	w.local = c.locals[key]
 	if w.local == nil {
-		w.local = &localWaiters{lock: w.lock, ttl: w.lock.ttl, queued: map[*waiter]struct{}{}}
+		w.local = &localWaiters{lock: w.lock, ttl: w.lock.ttl}
 		c.locals[key] = w.local
 	}
 	w.local.users++
@@ -50,7 +49,9 @@ func (n *localWaiters) add(w *waiter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.ttl = min(n.ttl, w.lock.ttl)
-	n.queued[w] = struct{}{}
+	if !slices.Contains(n.queued, w) {
+		n.queued = append(n.queued, w)
+	}
 	if n.timer == nil {
 		n.timer = w.client.clock.AfterFunc(n.interval(), n.tick)
 	}
@@ -59,7 +60,7 @@ func (n *localWaiters) add(w *waiter) {
 func (n *localWaiters) remove(w *waiter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.queued, w)
+	n.queued = slices.DeleteFunc(n.queued, func(other *waiter) bool { return other == w })
 	if len(n.queued) == 0 && n.timer != nil {
 		n.timer.Stop()
 		n.timer = nil
@@ -90,7 +91,7 @@ func (n *localWaiters) tick() {
 // until the third heartbeat after it: no more than three are under way.
 func (n *localWaiters) heartbeat() {
 	n.mu.Lock()
-	ttl, timeout, queued := n.ttl, 3*n.interval(), slices.Collect(maps.Keys(n.queued))
+	ttl, timeout, queued := n.ttl, 3*n.interval(), slices.Clone(n.queued)
 	n.mu.Unlock()
 	ctx, cancel := n.lock.client.withTimeout(n.lock.client.life, timeout)
 	defer cancel()

@@ -2,6 +2,8 @@ package fairlock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -91,8 +93,8 @@ func (s *subscriber) cameUp() {
 	call(c.trace.Subscription, SubscriptionInfo{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, n := range c.locals {
-		c.background(n.heartbeat)
+	for _, key := range slices.Sorted(maps.Keys(c.locals)) { // in a fixed order, so that a simulation repeats
+		c.background(c.locals[key].heartbeat)
 	}
 }
 

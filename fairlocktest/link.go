@@ -23,7 +23,7 @@ type Link struct {
 	unobserved bool
 
 	// Guarded by the server's mu.
-	conns             map[*conn]struct{}
+	conns             []*conn
 	cut               bool
 	hung              bool
 	dropNotifications bool
@@ -50,6 +50,9 @@ func (l *Link) Redis() *redis.Client {
 			return conn, nil
 		},
 		MinRetryBackoff: -1, MaxRetryBackoff: -1,
+		// With RESP3 go-redis holds a mutex while it sends CLIENT MAINT_NOTIFICATIONS, and a bubble's time stands still
+		// while a goroutine waits for a mutex.
+		Protocol: 2,
 		PoolSize: 1000, // a request that has to wait for a connection would wait by the system's clock, too
 	})
 	l.server.tb.Cleanup(func() { _ = rdb.Close() })
@@ -84,7 +87,10 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 	}
 	c := newConn(l, peer)
 	s.mu.Lock()
-	l.conns[c] = struct{}{}
+	l.conns = append(l.conns, c)
+	if l.random != nil {
+		c.random = rand.New(rand.NewPCG(l.random.Uint64(), 0))
+	}
 	c.broken = l.refuses()
 	s.mu.Unlock()
 	c.start()
@@ -115,9 +121,9 @@ func (l *Link) Delay(request, reply time.Duration) {
 	l.set(func() { l.requestDelay, l.replyDelay = request, reply })
 }
 
-// Jitter delays every request and every reply by a further random time below most, from now on; 0 ends it. With jitter, no
-// two packets arrive at the same instant, so that a seed of random decides the order of events in a bubble. random is used
-// by this Link only.
+// Jitter delays all data on connections that are made from now on by a further random time below most. So no two packets
+// arrive at the same instant, and the seed of random decides the order of events in a bubble. random is used by this Link
+// only.
 func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
 	l.set(func() { l.jitter, l.random = most, random })
 }
@@ -168,19 +174,11 @@ func (l *Link) Network() string { return "memory" }
 // String is the client's name.
 func (l *Link) String() string { return l.name }
 
-// due is when data arrives that is sent now. The caller holds the server's mu.
-func (l *Link) due(delay time.Duration) time.Time {
-	if l.jitter > 0 {
-		delay += time.Duration(l.random.Int64N(int64(l.jitter)))
-	}
-	return l.server.clock.Now().Add(delay)
-}
-
 func (l *Link) set(f func()) {
 	l.server.mu.Lock()
 	defer l.server.mu.Unlock()
 	f()
-	for c := range l.conns {
+	for _, c := range l.conns {
 		c.change.Broadcast()
 	}
 	l.server.changed()
@@ -188,11 +186,11 @@ func (l *Link) set(f func()) {
 
 // breakAll breaks every connection. The caller holds the server's mu.
 func (l *Link) breakAll() {
-	for c := range l.conns {
+	for _, c := range l.conns {
 		c.broken = true
 		c.change.Broadcast()
-		delete(l.conns, c)
 	}
+	l.conns = nil
 }
 
 // next returns when the first packet arrives if nothing changes, zero if it does not. The caller holds the server's mu.

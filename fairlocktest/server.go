@@ -172,7 +172,7 @@ func describeBubble(bubble string) string {
 func (s *Server) link(name string) *Link {
 	s.tb.Helper()
 	s.checkBubble()
-	l := &Link{server: s, name: name, conns: map[*conn]struct{}{}}
+	l := &Link{server: s, name: name}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.links = append(s.links, l)
