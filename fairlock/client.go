@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"log/slog"
-	"math/rand/v2"
 	"reflect"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ type Client struct {
 	clock    Clock
 	log      *slog.Logger
 	trace    *Trace
+	share    float64 // of backoff
 	dispatch *dispatch.Dispatcher
 
 	life       context.Context // ends with cause ErrClosed when Close is called
@@ -63,7 +65,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, rdb: rdb, clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace,
+		cfg: cfg, rdb: rdb, clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, share: backoffShare(cfg.Name),
 		dispatch: dispatch.New(rdb, cfg.Clock),
 		locals:   map[string]*localWaiters{},
 		waiters:  map[token.Token]*waiter{},
@@ -154,7 +156,7 @@ func (c *Client) retry(ctx context.Context, f func() error) error {
 	var pause backoff
 	for {
 		err := f()
-		if err == nil || lua.OriginOf(err) == lua.Verdict || !c.sleep(ctx, pause.next()) {
+		if err == nil || lua.OriginOf(err) == lua.Verdict || !c.sleep(ctx, pause.next(c.share)) {
 			return err
 		}
 	}
@@ -171,13 +173,19 @@ func (c *Client) sleep(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil && c.life.Err() == nil
 }
 
-// backoff is the time between attempts: 20 ms, doubled each time up to 1 s, less up to a half at random, so that
-// clients that lost Redis together do not come back together.
+// backoff is the time between attempts: 20 ms, doubled each time up to 1 s, less a share of up to a half.
 type backoff struct{ d time.Duration }
 
-func (b *backoff) next() time.Duration {
+func (b *backoff) next(share float64) time.Duration {
 	b.d = min(max(2*b.d, 20*time.Millisecond), time.Second)
-	return b.d - rand.N(b.d/2)
+	return b.d - time.Duration(share*float64(b.d))
+}
+
+// backoffShare differs from client to client, so that those that lost Redis together do not come back together.
+func backoffShare(name string) float64 {
+	hash := fnv.New32a()
+	_, _ = io.WriteString(hash, name)
+	return float64(hash.Sum32()) / (2 << 32)
 }
 
 // keep registers a lease, so that Close can end it.

@@ -53,7 +53,7 @@ func (s *subscriber) run() {
 		}
 		c.log.Warn("subscription broke; heartbeats replace notifications meanwhile", "err", err)
 		call(c.trace.Subscription, SubscriptionInfo{Err: err})
-		c.sleep(c.life, pause.next())
+		c.sleep(c.life, pause.next(c.share))
 	}
 }
 

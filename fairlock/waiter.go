@@ -177,7 +177,7 @@ func (w *waiter) failed(ctx context.Context, err error) {
 	case w.ticket != 0 && lua.OriginOf(err) != lua.Verdict:
 		w.client.log.DebugContext(ctx, "waiter will ask again", "lock", w.lock.name, "token", w.token, "err", err)
 		w.state = waiting
-		w.postAfter(w.pause.next(), event{kind: askNow})
+		w.postAfter(w.pause.next(w.client.share), event{kind: askNow})
 	default:
 		w.quit(err)
 	}
