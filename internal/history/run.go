@@ -30,6 +30,21 @@ type Run struct {
 	Pauses      []Span // From when the process was seen to stand still, To just before it went on
 	Unreachable []Span // a process could not reach Redis, or Redis it, from at the earliest From to at the latest To
 	Losses      []Loss
+	ClockBack   bool // Redis's clock was stepped back in the run, or may have been
 
 	Server []ServerEvent // nil if nobody observed the server
 }
+
+// lost returns the first loss of a lock's data that may have happened in a span of time, or nil.
+func (r *Run) lost(lock string, from, to int64) (first *Loss) {
+	for i := range r.Losses {
+		l := &r.Losses[i]
+		if (l.Lock == "" || l.Lock == lock) && l.From <= to && l.To >= from && (first == nil || l.From < first.From) {
+			first = l
+		}
+	}
+	return first
+}
+
+// capacity is how many permits a lock has.
+func (r *Run) capacity(lock string) int { return max(1, r.Capacity[lock]) }
