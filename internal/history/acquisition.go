@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -23,7 +24,7 @@ type acquisition struct {
 	queued, renewed, used, unlocks, answers []*Event
 
 	waits    int64 // until when it certainly waits, unless it is granted the lock before
-	number   int   // among the grants of its lock by fence, from 1; 0 if it was not granted
+	number   int   // among the grants of its lock by fence
 	earliest int64 // when it was granted at the earliest
 	until    int64 // the last recorded end of its trusted time
 	end      int64 // it is known to have held the lock from granted.At until then; not at all if that is not later
@@ -93,24 +94,24 @@ func (a *acquisition) add(e *Event) string {
 	return ""
 }
 
-// conclude computes what follows from all events of a granted acquisition.
-func (a *acquisition) conclude(kill *Span) {
+// conclude computes what follows from all events of an acquisition.
+func (c *checker) conclude(a *acquisition) {
+	if a.waits = never; a.granted == nil {
+		a.waits = c.waitsUntil(a)
+		return
+	}
 	a.until = a.trustedUntil(never)
-	if kill != nil { // its last renewal may not have been recorded
-		for _, e := range a.used {
-			if kill.To-e.At < stall {
-				a.until = max(a.until, e.At)
-			}
+	kill := cmp.Or(c.kills[a.process], &Span{From: never, To: never})
+	for _, e := range a.used {
+		if kill.To-e.At < stall { // its last renewal may not have been recorded
+			a.until = max(a.until, e.At)
 		}
 	}
-	if a.end = a.unlockedAt(); a.state == Released {
-		return // so it held the lock, whatever it knew
-	}
-	if a.end = min(a.end, a.until); a.lost != nil {
-		a.end = min(a.end, a.lost.At)
-	}
-	if kill != nil {
-		a.end = min(a.end, kill.From)
+	if a.end = a.unlockedAt(); a.state != Released { // otherwise it held the lock, whatever it knew
+		a.end = min(a.end, a.until, kill.From)
+		if a.lost != nil {
+			a.end = min(a.end, a.lost.At)
+		}
 	}
 }
 

@@ -27,7 +27,6 @@ type lock struct {
 	capacity int
 	all      []*acquisition // in the order of their requests
 	grants   []*acquisition // by fence
-	holding  []*acquisition // those that are known to have held the lock, by granted.At
 	seen     *seen          // what was seen in the server
 }
 
@@ -42,10 +41,9 @@ func Check(events []Event, run Run) *Report {
 			c.use(a)
 			c.results(a)
 		}
-		c.sequence(l)
+		c.fences(l)
 		c.tickets(l)
 		c.order(l)
-		c.agreement(l)
 	}
 	if c.Grants == 0 {
 		c.Violate(Empty, "", nil, "no lock was granted to anyone")
@@ -60,35 +58,32 @@ func newChecker(events []Event, run Run) *checker {
 		c.kills[run.Kills[i].Process] = &run.Kills[i]
 	}
 	c.alive(events)
-	byName := map[string]*lock{}
 	for _, a := range c.gather(events) {
-		l := byName[a.lock]
-		if l == nil {
-			l = &lock{name: a.lock, capacity: run.capacity(a.lock), seen: newSeen()}
-			byName[a.lock] = l
-			c.locks = append(c.locks, l)
-		}
+		l := c.lock(a.lock)
 		l.all = append(l.all, a)
-		if a.granted == nil {
-			a.waits = c.waitsUntil(a)
-			continue
-		}
-		c.Grants++
-		a.waits = never
-		a.conclude(c.kills[a.process])
-		l.grants = append(l.grants, a)
-		if a.holds() {
-			l.holding = append(l.holding, a)
+		if c.conclude(a); a.granted != nil {
+			c.Grants++
+			l.grants = append(l.grants, a)
 		}
 	}
 	for _, l := range c.locks {
-		slices.SortStableFunc(l.holding, func(a, b *acquisition) int { return cmp.Compare(a.granted.At, b.granted.At) })
 		slices.SortStableFunc(l.grants, func(a, b *acquisition) int { return cmp.Compare(a.granted.Fence, b.granted.Fence) })
 		for i, a := range l.grants {
-			a.number = i + 1
+			a.number = i
 		}
 	}
 	return c
+}
+
+// lock returns what is known of a lock.
+func (c *checker) lock(name string) *lock {
+	if i := slices.IndexFunc(c.locks, func(l *lock) bool { return l.name == name }); i >= 0 {
+		return c.locks[i]
+	}
+	l := &lock{name: name, capacity: max(1, c.Capacity[name])}
+	l.seen = &seen{tickets: map[string]uint64{}, keeps: map[string]int64{}, holders: map[string]int{}}
+	c.locks = append(c.locks, l)
+	return l
 }
 
 // sorted returns events by time; those of one time in the order in which they were recorded.
@@ -99,14 +94,14 @@ func sorted(events []Event) []Event {
 // alive: a process records nothing after it was seen to be dead, nor while it was seen to stand still. If this is
 // broken, the run or its clock is wrong, and no other rule means anything.
 func (c *checker) alive(events []Event) {
+	spans := slices.Clone(c.Pauses)
+	for _, kill := range c.Kills {
+		spans = append(spans, Span{kill.Process, kill.To, never})
+	}
 	for i := range events {
-		e := &events[i]
-		if kill := c.kills[e.Process]; kill != nil && e.At > kill.To {
-			c.Violate(Alive, e.Lock, []*Event{e}, "client %d was dead since %s", e.Process, c.Time(kill.To))
-		}
-		for _, s := range c.Pauses {
-			if s.Process == e.Process && s.From < e.At && e.At < s.To {
-				c.Violate(Alive, e.Lock, []*Event{e}, "client %d was paused from %s to %s", e.Process, c.Time(s.From), c.Time(s.To))
+		for _, s := range spans {
+			if e := &events[i]; s.Process == e.Process && s.From < e.At && e.At < s.To {
+				c.Violate(Alive, e.Lock, []*Event{e}, "client %d was dead or paused from %s to %s", e.Process, c.Time(s.From), c.Time(s.To))
 			}
 		}
 	}

@@ -89,6 +89,9 @@ func server(t *testing.T, text string) (all []history.ServerEvent) {
 		when, err := strconv.ParseInt(words[0], 10, 64)
 		require.NoError(t, err, line)
 		e := history.ServerEvent{At: when, Op: history.ServerOp(words[1]), Lock: "x", Token: words[2]}
+		if e.Op == history.Misses {
+			e.Lock = ""
+		}
 		n, _ := strconv.ParseInt(words[3], 10, 64)
 		if e.Op == history.Keeps {
 			e.Until = n

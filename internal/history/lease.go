@@ -1,6 +1,9 @@
 package history
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 const dataLost = "Redis may have lost its data in between"
 
@@ -24,7 +27,9 @@ func (c *checker) lostBetween(a, b *acquisition) bool {
 // have lost its data are not added up.
 func (c *checker) exclusion(l *lock) {
 	var holders []*acquisition
-	for _, b := range l.holding {
+	grants := slices.DeleteFunc(slices.Clone(l.grants), func(a *acquisition) bool { return !a.holds() })
+	slices.SortStableFunc(grants, func(a, b *acquisition) int { return cmp.Compare(a.granted.At, b.granted.At) })
+	for _, b := range grants {
 		holders = slices.DeleteFunc(holders, func(a *acquisition) bool { return a.end <= b.granted.At })
 		sum, apart, rule, events := b.weight, 0, Exclusion, []*Event{b.granted}
 		for _, a := range holders {

@@ -53,13 +53,13 @@ func (c *checker) tickets(l *lock) {
 	}
 }
 
-// sequence finds out when each grant was made at the earliest, and checks the fences: no two grants of a lock have the
+// fences finds out when each grant was made at the earliest, and checks the fences: no two grants of a lock have the
 // same one, and a grant has a higher one than every earlier grant.
 //
 // By its fence, a grant was made after all with lower fences were requested, and after the end of all with lower fences
 // with which it cannot be held together. If it was made before, at the latest, its fence is wrong. (If Redis loses its
 // data and its clock is behind, fences may fall.)
-func (c *checker) sequence(l *lock) {
+func (c *checker) fences(l *lock) {
 	var requested *acquisition // so far
 	var held []*acquisition    // of each weight, the one that held the lock last
 	for i, a := range l.grants {
@@ -115,16 +115,15 @@ func (c *checker) order(l *lock) {
 		for len(waiters) > 0 && gone[waiters[0]] {
 			waiters = waiters[1:]
 		}
-		ticket := cmp.Or(a.ticket, l.seen.granted[a.token].ticket) // the answer with the ticket may have been lost
 		for _, b := range waiters {
-			if b.ticket >= min(cmp.Or(ticket, a.granted.Fence), a.granted.Fence) {
+			if b.ticket >= min(cmp.Or(a.ticket, a.granted.Fence), a.granted.Fence) {
 				break
 			}
 			gone[b] = gone[b] || b.waits <= a.earliest
 			if gone[b] || a.latest() < b.request.At || b.granted != nil && b.latest() < a.request.At {
 				continue
 			}
-			if why := c.excuseFor(l, a, b, ticket); why != "" {
+			if why := c.excuseFor(l, a, b); why != "" {
 				c.excuse(Order, why)
 				continue
 			}
@@ -140,8 +139,8 @@ func first(events []*Event) *Event {
 	return events[0]
 }
 
-// excuseFor returns why b may have let a pass, which had this ticket if it is known.
-func (c *checker) excuseFor(l *lock, a, b *acquisition, ticket uint64) string {
+// excuseFor returns why b may have let a pass.
+func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 	latest, kept, waiterTTL := a.latest(), int64(min(c.WaiterTTL, c.TTL)), int64(c.WaiterTTL)
 	if latest >= b.waits {
 		return "the waiter may have given up or been killed"
@@ -159,7 +158,7 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition, ticket uint64) string {
 		}
 	}
 	switch {
-	case ticket == 0 && b.knownAt() >= a.request.At && a.granted.At-a.request.At > prompt:
+	case a.ticket == 0 && b.knownAt() >= a.request.At && a.granted.At-a.request.At > prompt:
 		return "the one that was granted it may have had a ticket"
 	case b.granted == nil && max(a.beside, a.weight)+b.weight <= l.capacity:
 		return "the waiter may have been granted it before, and have left before it heard of that"

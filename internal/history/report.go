@@ -72,16 +72,6 @@ func (r *Report) Violate(rule Rule, lock string, events []*Event, format string,
 	r.Violations = append(r.Violations, v)
 }
 
-// Broken returns how often a rule was broken.
-func (r *Report) Broken(rule Rule) (n int) {
-	for i := range r.Violations {
-		if r.Violations[i].Rule == rule {
-			n++
-		}
-	}
-	return n
-}
-
 func (r *Report) excuse(rule Rule, why string) { r.Excused[string(rule)+": "+why]++ }
 
 // Err returns nil if no rule was broken, otherwise the first violations of each with the events concerned.

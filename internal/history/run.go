@@ -45,6 +45,3 @@ func (r *Run) lost(lock string, from, to int64) (first *Loss) {
 	}
 	return first
 }
-
-// capacity is how many permits a lock has.
-func (r *Run) capacity(lock string) int { return max(1, r.Capacity[lock]) }
