@@ -30,6 +30,10 @@ var mayImport = map[string][]string{
 	},
 	module + "/internal/redistest": {"github.com/redis/go-redis/v9"},
 	module + "/internal/model":     {},
+	module + "/internal/history":   {module + "/fairlock"},
+	module + "/internal/history/linear": {
+		module + "/internal/history", "github.com/anishathalye/porcupine",
+	},
 }
 
 func TestImportsRunOneWay(t *testing.T) {

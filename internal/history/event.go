@@ -1,0 +1,65 @@
+// Package history checks what clients and a server recorded of a run: whether fair locks could have behaved like that.
+package history
+
+// Op is what an Event records.
+type Op string
+
+// What a worker records. Of one acquisition: Request, then perhaps Queued, then Granted or Failed; then any number of
+// Renewed and Used, perhaps Lost; then Unlock and one of Released, NotHeld and Ambiguous. After Ambiguous it may call
+// Unlock again. Queued and Renewed come from the Trace: Queued again, with the same ticket, if the waiter was dropped
+// and came back; Renewed also before Granted is recorded, and after Unlock. A record ends anywhere: its process may be
+// killed.
+const (
+	Request   Op = "request"   // just before Lock is called; Until: the deadline of its ctx, 0 if it has none
+	Queued    Op = "queued"    // Trace.Queued: Token, Ticket
+	Granted   Op = "granted"   // Lock has returned a lease: Token, Fence, Ticket (0 if it never queued), Until
+	Failed    Op = "failed"    // Lock has returned an error: Err
+	Renewed   Op = "renewed"   // Trace.Renewed without an error: Until
+	Used      Op = "used"      // the worker was in its critical section at At, then Err() was nil
+	Lost      Op = "lost"      // the worker has seen that its lease is over: Err
+	Unlock    Op = "unlock"    // just before Unlock is called; the worker has left its critical section
+	Released  Op = "released"  // Unlock has returned nil
+	NotHeld   Op = "not held"  // Unlock has returned ErrLost: Err
+	Ambiguous Op = "ambiguous" // Unlock has returned another error: Err; the lock may have been released, now or later
+)
+
+// Event is what one worker did, or was told. In files it is one line of JSON.
+type Event struct {
+	At      int64  `json:"at"`      // ns of a clock that all processes of the run share
+	Process int    `json:"process"` // a client: never used again for another one of the run
+	Worker  int    `json:"worker"`  // the goroutine in its process
+	Call    int    `json:"call"`    // the acquisition, unique in its process
+	Op      Op     `json:"op"`
+	Lock    string `json:"lock"`
+	Weight  int    `json:"weight,omitempty"` // of Request: how many permits; 0 stands for 1
+	Token   string `json:"token,omitempty"`
+	Fence   uint64 `json:"fence,omitempty"`
+	Ticket  uint64 `json:"ticket,omitempty"`
+	Until   int64  `json:"until,omitempty"` // ns as At: the end of the trusted time
+	Err     string `json:"err,omitempty"`
+}
+
+// ServerOp is what a ServerEvent records.
+type ServerOp string
+
+// What was seen in Redis itself, in the order in which Redis did it.
+const (
+	Joins   ServerOp = "joins"   // Token is in the queue with Ticket
+	Keeps   ServerOp = "keeps"   // Token keeps its ticket until Until, in µs of server time
+	Owns    ServerOp = "owns"    // Token was granted the lock
+	Leaves  ServerOp = "leaves"  // Token left the queue by its own request
+	Drops   ServerOp = "drops"   // Token was removed from the queue as expired
+	Ends    ServerOp = "ends"    // Token no longer holds the lock
+	Deletes ServerOp = "deletes" // the data of Lock, or of all locks if it is empty, were lost
+	Misses  ServerOp = "misses"  // what follows is incomplete: the observer missed something
+)
+
+// ServerEvent is one change of the server's data.
+type ServerEvent struct {
+	At     int64    `json:"at"` // µs of the server's TIME
+	Op     ServerOp `json:"op"`
+	Lock   string   `json:"lock,omitempty"`
+	Token  string   `json:"token,omitempty"`
+	Ticket uint64   `json:"ticket,omitempty"`
+	Until  int64    `json:"until,omitempty"`
+}

@@ -1,0 +1,170 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+)
+
+// seen is what was seen in the server of one lock.
+type seen struct {
+	tickets map[string]uint64 // token → its last ticket
+	keeps   map[string]int64  // the end of a token → until when it keeps its ticket
+	holders map[string]int    // token → weight
+	waiting []string          // by ticket
+	grants  []string          // tokens
+	missed  bool              // something was missed
+}
+
+// forget forgets who holds and who waits. Waiters that come back bring their tickets.
+func (s *seen) forget() {
+	s.waiting, s.holders = nil, map[string]int{}
+}
+
+// leave takes a token out of the queue, and returns its position, from 0; or -1.
+func (s *seen) leave(token string) int {
+	i := slices.Index(s.waiting, token)
+	if i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+	}
+	return i
+}
+
+// short is what the server stores of a token with the time until which it keeps its ticket.
+func short(token string) string { return token[max(0, len(token)-14):] }
+
+// replay checks what was seen in the server. In the server's own order,
+//
+//   - a token joins with a ticket above all in the queue, or comes back with its own; and not while it holds the lock;
+//   - the lock is granted to the head of the queue, or to another token while the queue is empty;
+//   - the weights of all holders never exceed the capacity;
+//   - a waiter is dropped only after the time until which it keeps its ticket.
+//
+// After Misses, only what is seen from then on is known of who holds and who waits.
+func (c *checker) replay() {
+	weights, missed := map[string]int{}, false
+	for _, l := range c.locks {
+		for _, a := range l.all {
+			weights[a.token] = a.weight
+		}
+	}
+	for i := range c.Server {
+		e := &c.Server[i]
+		missed = missed || e.Op == Misses
+		if e.Lock != "" {
+			l := c.lock(e.Lock)
+			l.seen.missed = l.seen.missed || missed
+			c.see(l, l.seen, e, weights)
+			continue
+		}
+		for _, l := range c.locks { // Misses or Deletes
+			l.seen.missed = missed
+			l.seen.forget()
+		}
+	}
+	for _, l := range c.locks {
+		c.agree(l, l.seen)
+	}
+}
+
+func (c *checker) see(l *lock, s *seen, e *ServerEvent, weights map[string]int) {
+	wrong := func(format string, args ...any) {
+		c.Violate(Server, l.name, nil, "at %d µs of server time %s "+format, append([]any{e.At, e.Token}, args...)...)
+	}
+	switch e.Op {
+	case Joins:
+		c.joins(s, e, wrong)
+	case Keeps:
+		s.keeps[short(e.Token)] = e.Until
+	case Owns:
+		s.holders[e.Token] = weights[e.Token]
+		if l.capacity == 1 {
+			s.holders[e.Token] = 1 // its client need not have recorded anything
+		}
+		used := 0
+		for _, weight := range s.holders {
+			used += weight
+		}
+		if used > l.capacity {
+			wrong("was granted the lock; %d of %d are held then", used, l.capacity)
+		}
+		s.grants = append(s.grants, e.Token)
+		if position := s.leave(e.Token); position > 0 {
+			wrong("was granted the lock and was not the head of the queue, with %d before it", position)
+		} else if position < 0 && len(s.waiting) > 0 && s.missed {
+			c.excuse(Server, "a token that was granted the lock was not seen to join")
+		} else if position < 0 && len(s.waiting) > 0 {
+			wrong("was granted the lock and was not in the queue, whose head was %s", s.waiting[0])
+		}
+	case Leaves:
+		s.leave(e.Token)
+	case Drops:
+		until, known := s.keeps[short(e.Token)]
+		if waited := s.leave(e.Token) >= 0; waited && !known {
+			c.excuse(Server, "until when a dropped token keeps its ticket was not seen")
+		} else if waited && e.At < until-1000 { // Redis drops it if less than a millisecond is left
+			wrong("was dropped and keeps its ticket until %d", until)
+		}
+	case Ends:
+		delete(s.holders, e.Token)
+	case Deletes:
+		s.forget()
+	default:
+		wrong("does what is unknown: %q", e.Op)
+	}
+}
+
+func (c *checker) joins(s *seen, e *ServerEvent, wrong func(string, ...any)) {
+	if _, holds := s.holders[e.Token]; holds {
+		wrong("joined the queue while it holds the lock")
+	}
+	ticket, again := s.tickets[e.Token]
+	waited, own := s.leave(e.Token) >= 0, again && ticket == e.Ticket
+	n := len(s.waiting)
+	if waited && !own {
+		wrong("got ticket %d in place of %d", e.Ticket, ticket)
+	} else if late := n > 0 && !own && e.Ticket <= s.tickets[s.waiting[n-1]]; late && s.missed {
+		c.excuse(Server, "a token that joins before others may come back")
+	} else if late {
+		wrong("joined with ticket %d behind ticket %d", e.Ticket, s.tickets[s.waiting[n-1]])
+	}
+	s.tickets[e.Token] = e.Ticket
+	// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by name.
+	i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e *ServerEvent) int {
+		return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))
+	})
+	s.waiting = slices.Insert(s.waiting, i, e.Token)
+}
+
+// agree: what clients recorded agrees with what was seen, if nothing was missed. A grant was seen; fences rise in the
+// order of the grants seen; a ticket is the one that was seen. A client that does not know its ticket gets it from there.
+func (c *checker) agree(l *lock, s *seen) {
+	for _, a := range l.all {
+		ticket := s.tickets[a.token]
+		if a.ticket == 0 && a.granted != nil {
+			a.ticket = ticket
+		} else if a.ticket != 0 && a.ticket != ticket && !s.missed && c.Server != nil {
+			c.Violate(Server, l.name, []*Event{first(a.queued)}, "%v was seen to join with ticket %d", a, ticket)
+		}
+	}
+	if c.Server == nil || s.missed {
+		return
+	}
+	number := map[string]int{} // of its last grant
+	for i, token := range s.grants {
+		number[token] = i + 1
+	}
+	var last *acquisition
+	for _, a := range l.grants {
+		before := last != nil && number[a.token] <= number[last.token]
+		switch {
+		case number[a.token] == 0:
+			c.Violate(Server, l.name, []*Event{a.granted}, "%v was granted it, and that was not seen", a)
+			continue
+		case before && c.lost(l.name, min(last.granted.At, a.granted.At), never) != nil:
+			c.excuse(Server, dataLost) // perhaps that last had left, which then was granted the lock again
+		case before:
+			c.Violate(Server, l.name, []*Event{last.granted, a.granted}, "%v was seen to be granted it before %v", a, last)
+		}
+		last = a
+	}
+}
