@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -255,7 +256,8 @@ func snapshot(s *fairlocktest.Server) saved {
 		case "string":
 			d.strings[key], _ = m.Get(key)
 		case "zset":
-			d.zsets[key], _ = m.SortedSet(key)
+			members, _ := m.SortedSet(key)
+			d.zsets[key] = maps.Clone(members) // of the server's own
 		case "hash":
 			fields, _ := m.HKeys(key)
 			d.hashes[key] = map[string]string{}

@@ -124,7 +124,8 @@ func (w *world) safety() {
 		if !time.Now().Before(end) || len(w.chosen) == 0 {
 			break
 		}
-		w.observer.look("") // the fault may change what is in the server
+		w.server.StepClock(0) // so that keys expire that are due
+		w.observer.look("")   // before the fault changes what is in the server
 		w.chosen[random.IntN(len(w.chosen))].occur(w, random)
 	}
 	time.Sleep(time.Until(w.start.Add(w.cfg.For)))
