@@ -235,8 +235,8 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 		c.record(history.Event{Op: history.Used})
 		p.pause(hold / 3)
 	}
-	if random.IntN(20) == 0 {
-		p.resume(c, lease, random)
+	if random.IntN(20) == 0 && lease.Err() == nil {
+		lease = p.resume(c, lease, random)
 	}
 	for range 3 {
 		c.record(history.Event{Op: history.Unlock})
@@ -253,21 +253,22 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	}
 }
 
-// resume resumes the lease from its token, as another process would. It is the same acquisition: it is trusted until the
-// later of the two deadlines.
-func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) {
+// resume resumes the lease from its token, as another process would, uses it, and returns the lease to unlock. It is the
+// same acquisition: it is trusted until the later of the two deadlines.
+func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) *fairlock.Lease {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer p.clock.AfterFunc(ttl, cancel).Stop()
 	again, err := p.named(c.lock).Resume(ctx, lease.Token())
 	if err != nil {
-		return
+		return lease
 	}
 	c.record(history.Event{Op: history.Renewed, Until: p.until(again.Deadline())})
 	p.pause(upTo(random, longestHold))
 	if again.Err() == nil {
 		c.record(history.Event{Op: history.Used})
 	}
+	return again
 }
 
 // anyLock is what all kinds of locks have.
