@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,7 +25,15 @@ const ttl = fairlock.DefaultTTL
 // safetyMargin is by how much a lease ends earlier for its holder than in Redis.
 func safetyMargin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
+// bubble runs a test in a bubble of its own, beside those of other tests.
 func bubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
+	t.Helper()
+	t.Parallel()
+	bubbleAlone(t, test)
+}
+
+// bubbleAlone is bubble for a test that looks at the whole process.
+func bubbleAlone(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, fairlocktest.NewServer(t)) })
 }
@@ -133,16 +140,18 @@ func permits(s fairlock.Semaphore, n int) acquire {
 	return func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, n) }
 }
 
-// request is one script that a client has sent.
+type callers struct{} // key of a value in a caller's ctx
+
+// request is one command that a client has sent.
 type request struct {
 	verb   string
 	at     time.Time
 	caller bool // it was sent with its caller's ctx
 }
 
-// recorder is a hook of a go-redis client that records what is sent.
+// recorder is a hook of a go-redis client that records what is sent, but for what go-redis sends when it connects.
 type recorder struct {
-	before func(n int, cmd redis.Cmder) error // called before the n-th script is sent, from 0; may be nil
+	before func(n int, cmd redis.Cmder) error // called before the n-th command is sent, from 0; may be nil
 
 	mu    sync.Mutex
 	all   []request // guarded by mu
@@ -182,7 +191,7 @@ func (r *recorder) reset() {
 
 func (r *recorder) note(ctx context.Context, cmds []redis.Cmder) error {
 	for _, cmd := range cmds {
-		if !strings.HasPrefix(cmd.Name(), "eval") {
+		if cmd.Name() == "hello" || cmd.Name() == "client" {
 			continue
 		}
 		r.mu.Lock()
@@ -210,8 +219,6 @@ func (l *logged) Write(line []byte) (int, error) {
 }
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-type callers struct{} // key of a value in a caller's ctx
 
 // journal records what Trace tells.
 type journal struct {
@@ -262,9 +269,12 @@ func traceOf[T any](t *testing.T, j *journal, name string) T {
 	return all[0].info.(T)
 }
 
-// verbOf tells which script a command runs, by the arguments that only that one has.
+// verbOf tells which script a command runs, by the arguments that only that one has. It is the name of another command.
 func verbOf(cmd redis.Cmder) string {
 	args := cmd.Args()
+	if cmd.Name() != "evalsha" {
+		return cmd.Name()
+	}
 	args = args[3+args[2].(int):]
 	_, ms := args[0].(int64)
 	switch {

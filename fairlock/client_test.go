@@ -1,0 +1,248 @@
+package fairlock_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// Hooks of the user's client, and so its instrumentation, see every request once. One that is alone has its caller's ctx.
+//
+//fairlock:promise Requests are the user's client's: its hooks see every request once; a pair over a long link takes two commands and no further connection
+func TestClient_HooksSeeEveryRequest(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		const pairs = 30
+		for name, ctx := range map[string]context.Context{"can end": t.Context(), "cannot end": context.Background()} {
+			client := s.Client(fairlock.Config{})
+			sent := record(client)
+			ctx = context.WithValue(ctx, callers{}, 1)
+			pair := func(name string) {
+				lease, err := client.Mutex(name).Lock(ctx)
+				if assert.NoError(t, err) {
+					assert.NoError(t, lease.Unlock(ctx))
+				}
+			}
+			for range pairs {
+				pair("x")
+			}
+			all := sent.requests()
+			require.Len(t, all, 2*pairs, name)
+			for i, r := range all {
+				assert.Equal(t, []string{"acquire", "release"}[i%2], r.verb)
+				assert.True(t, r.caller)
+			}
+			sent.reset()
+			var wg sync.WaitGroup
+			for i := range pairs {
+				wg.Go(func() { pair(fmt.Sprint(i)) }) // in pipelines
+			}
+			wg.Wait()
+			assert.Len(t, sent.requests(), 2*pairs, name)
+		}
+	})
+}
+
+// Over a long way, after a rest, a pair takes two commands and no further connection.
+//
+//fairlock:promise Requests are the user's client's
+func TestClient_LongRoundTrip(t *testing.T) {
+	for _, rtt := range []time.Duration{60 * time.Millisecond, 200 * time.Millisecond} {
+		t.Run(rtt.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{})
+				sent := record(client)
+				client.Link.Delay(rtt/2, rtt/2)
+				pair := func() { unlock(t, hold(t, client.Mutex("x").Lock)) }
+				pair()
+				sent.reset()
+				for range 5 {
+					pass(time.Minute)
+					start := time.Now()
+					pair()
+					assert.Equal(t, 2*rtt, time.Since(start))
+				}
+				assert.Len(t, sent.requests(), 10)
+				assert.Zero(t, sent.dials)
+			})
+		})
+	}
+}
+
+// A heartbeat and a renewal that hang on a connection cost no ticket and no lease: the next ones go over another
+// connection.
+//
+//fairlock:promise One call that hangs does not hold up the others: of the same client; a request waits at most 50 ms behind one that hangs, and no more are in flight than the bound
+//fairlock:fault A renewal fails or hangs
+func TestClient_HungConnections(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := clientWith(t, s, fairlock.Config{Name: "client"}, func(o *redis.Options) { o.MaxRetries = -1 })
+		lease := hold(t, client.Mutex("x").Lock)
+		next := begin(t.Context(), client.Mutex("x").Lock)
+		for range 5 { // each time what is in flight never returns
+			client.Link.Delay(0, time.Hour)
+			pass(4 * time.Second)
+			client.Link.Mend()
+			pass(4 * time.Second)
+			require.NoError(t, lease.Err())
+			s.Mutex("x").AssertQueue("client")
+			require.Positive(t, s.Mutex("x").State().Waiters[0].TTL)
+		}
+		unlock(t, lease)
+		unlock(t, next.granted(t))
+	})
+}
+
+// Leases need timers, and no goroutines.
+//
+//fairlock:promise Waiting is cheap
+func TestClient_LeasesNeedNoGoroutines(t *testing.T) {
+	bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		leases := []*fairlock.Lease{hold(t, client.Mutex("first").Lock)}
+		before := runtime.NumGoroutine()
+		for i := range 100 {
+			leases = append(leases, hold(t, client.Mutex(fmt.Sprint(i)).Lock))
+		}
+		assert.LessOrEqual(t, runtime.NumGoroutine(), before+2, "but for its senders")
+		pass(2 * ttl)
+		for _, lease := range leases {
+			unlock(t, lease)
+		}
+		s.AssertNothingLeft()
+	})
+}
+
+// Close returns every waiter and ends every lease at once. Waiters leave their queues, locks stay held until their TTL
+// ends, and no goroutine or connection is left.
+//
+//fairlock:promise Close: waiters return ErrClosed at once; goroutines and connections are gone
+func TestClient_Close(t *testing.T) {
+	bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+		x, sem := s.Mutex("x"), s.Semaphore("s", 3)
+		x.AssertFree() // the connection of these is there
+		connections, goroutines := s.Miniredis.CurrentConnectionCount(), goleak.IgnoreCurrent()
+		rdb := s.Link().Redis()
+		client, err := fairlock.New(rdb, fairlock.Config{Name: "client"})
+		require.NoError(t, err)
+		m, c := client.Mutex("x"), client.Semaphore("s", 3)
+		leases := []*fairlock.Lease{hold(t, m.Lock), hold(t, permits(c, 2))}
+		queue := []*acquisition{begin(t.Context(), permits(c, 3)), begin(t.Context(), permits(c, 1))} // the second fits when the first has left
+		for range 20 {
+			queue = append(queue, begin(t.Context(), m.Lock))
+		}
+		start := time.Now()
+		require.NoError(t, client.Close())
+		assert.Equal(t, start, time.Now())
+		for _, q := range queue {
+			<-q.done
+			require.ErrorIs(t, q.err, fairlock.ErrClosed)
+			assert.Equal(t, start, q.at)
+		}
+		for _, lease := range leases {
+			<-lease.Done()
+			require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
+			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrClosed)
+			require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrClosed)
+		}
+		_, err = m.Lock(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrClosed)
+		_, err = c.Inspect(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrClosed)
+		require.NoError(t, client.Close())
+		x.AssertHeldBy("client")
+		x.AssertQueue()
+		sem.AssertHeldBy("client")
+		sem.AssertQueue()
+		require.NoError(t, rdb.Close())
+		goleak.VerifyNone(t, goroutines)
+		assert.Equal(t, connections, s.Miniredis.CurrentConnectionCount())
+	})
+}
+
+// If Redis does not answer, Close takes as long as go-redis takes to give up on one request, not on one of each waiter.
+// If Redis cannot be reached, Close does not try again.
+//
+//fairlock:fault Close, Redis hangs: it takes one go-redis timeout, not one for each waiter
+func TestClient_CloseWithoutRedis(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault func(*fairlocktest.Link)
+		takes time.Duration
+	}{
+		// A request waits for another connection for 50 ms, and that one for the reply to HELLO.
+		"Redis hangs":     {func(l *fairlocktest.Link) { l.Delay(0, time.Hour) }, 50*time.Millisecond + 2*time.Second},
+		"the link is cut": {func(l *fairlocktest.Link) { l.Cut() }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = time.Second, -1 })
+				s.Mutex("x").HoldAs("holder")
+				var queue []*acquisition
+				for range 40 {
+					queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
+				}
+				c.fault(client.Link)
+				start := time.Now()
+				require.NoError(t, client.Close())
+				assert.LessOrEqual(t, time.Since(start), c.takes)
+				for _, q := range queue {
+					<-q.done
+					require.ErrorIs(t, q.err, fairlock.ErrClosed)
+					assert.LessOrEqual(t, q.at.Sub(start), 25*time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// What Redis replies when it refuses a connection reaches all callers whose requests should have gone over it.
+//
+//fairlock:fault Redis refuses a connection: all calls that should have gone over it return its reply
+func TestClient_RefusedConnection(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		s.Miniredis.RequireUserAuth("user", "right")
+		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.Username, o.Password = "user", "wrong" })
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() {
+				_, err := client.Mutex(fmt.Sprint(i)).TryLock(t.Context())
+				assert.ErrorContains(t, err, "WRONGPASS")
+				assert.NotErrorIs(t, err, lua.ErrReply)
+			})
+		}
+		all.Wait()
+	})
+}
+
+// A loss is logged to the default logger, unless Config says otherwise. The log does not have the token's secret.
+func TestClient_LogsALoss(t *testing.T) {
+	bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+		var log logged
+		before := slog.Default()
+		slog.SetDefault(log.logger())
+		defer slog.SetDefault(before)
+		for _, logger := range []*slog.Logger{nil, slog.New(slog.DiscardHandler)} {
+			client, err := fairlock.New(s.Link().Redis(), fairlock.Config{NoRenewal: true, Logger: logger})
+			require.NoError(t, err)
+			lease := hold(t, client.Mutex("x").Lock)
+			pass(ttl)
+			require.NoError(t, client.Close())
+			require.Len(t, log.lines, 1)
+			assert.Contains(t, log.lines[0], `level=WARN msg="lock lost" lock=x`)
+			assert.False(t, logger == nil && strings.Contains(log.lines[0], lease.Token().Text()))
+		}
+	})
+}
