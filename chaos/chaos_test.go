@@ -1,88 +1,106 @@
 package chaos_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/chaos"
+	"github.com/fairlock/fairlock-go/chaos/internal/monitor"
+	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
-	if text, ok := os.LookupEnv(workerEnv); ok {
-		workerMain(text)
-		return
+	if !chaos.Child() {
+		os.Exit(m.Run())
 	}
-	redis.SetLogger(silent{}) // it tells of every connection that fails
-	os.Exit(m.Run())
 }
 
+// shortForm is about how long all scenarios take once.
+const shortForm = 80 * time.Second
+
+// TestChaos runs every scenario, for about as long as CHAOS_TIME says in all, with the seed CHAOS_SEED or a random one.
+//
+//fairlock:promise Exclusion
+//fairlock:promise Order
+//fairlock:promise Fences
+//fairlock:promise Unlock
+//fairlock:promise Nothing stays
+//fairlock:fault Faults at random: processes, links, redis-server and its clock fail at random for a night; exclusion, order, fences, results and one linear order of all operations hold, only documented errors are returned, and in the end every lock can be taken within a TTL or WaiterTTL and a second
 func TestChaos(t *testing.T) {
-	seed, rounds, scale := plan(t)
-	t.Logf("CHAOS_SEED=%d", seed)
-	for round := range rounds {
-		prefix, seed := "", seed+uint64(round)
-		if rounds > 1 {
-			prefix = fmt.Sprintf("%d/", round+1)
-		}
-		for _, k := range kinds {
-			t.Run(prefix+k.name, func(t *testing.T) { k.test(t, seed, scale) })
-		}
-		t.Run(prefix+"clock stepped, in memory", func(t *testing.T) {
-			memory(t, seed, time.Duration(scale*float64(4*time.Second)))
-		})
+	text := os.Getenv("CHAOS_TIME")
+	if text == "" {
+		t.Skip("CHAOS_TIME is not set: make chaos sets it")
 	}
-}
-
-// roundTime is about how long the short form takes.
-const roundTime = 80 * time.Second
-
-// plan says what CHAOS_SEED and CHAOS_TIME ask for.
-func plan(t *testing.T) (seed uint64, rounds int, scale float64) {
-	t.Helper()
-	seed, rounds, scale = rand.Uint64N(1e9), 1, 1
-	var err error
+	total, err := time.ParseDuration(text)
+	require.NoError(t, err, "CHAOS_TIME")
+	require.GreaterOrEqual(t, total, shortForm, "CHAOS_TIME: in less than the short form too little can happen")
+	seed := rand.Uint64N(1e9)
 	if text := os.Getenv("CHAOS_SEED"); text != "" {
 		seed, err = strconv.ParseUint(text, 10, 64)
 		require.NoError(t, err, "CHAOS_SEED")
 	}
-	if text := os.Getenv("CHAOS_TIME"); text != "" {
-		total, err := time.ParseDuration(text)
-		require.NoError(t, err, "CHAOS_TIME")
-		require.GreaterOrEqual(t, total, roundTime, "CHAOS_TIME: below the short form too little can happen")
-		short := total.Seconds() / roundTime.Seconds()
-		rounds = max(1, int(short/2))
-		scale = short / float64(rounds)
+	t.Logf("CHAOS_SEED=%d", seed)
+	scale := total.Seconds() / shortForm.Seconds()
+	rounds := max(1, int(scale/2))
+	for round := range rounds {
+		for _, s := range chaos.Scenarios {
+			t.Run(fmt.Sprintf("%d/%s", round+1, s.Name), func(t *testing.T) { s.Test(t, seed+uint64(round), scale/float64(rounds)) })
+		}
 	}
-	return seed, rounds, scale
 }
 
-// test makes a run, scale times as long as the short form.
-func (k kind) test(t *testing.T, seed uint64, scale float64) {
-	began := time.Now()
-	w := newWorld(t, k, seed)
-	started := time.Now()
-	ctx, stop := context.WithCancel(t.Context())
-	var heeding sync.WaitGroup
-	heeding.Go(func() { w.heed(ctx) })
-	w.storm(scale)
-	stormed := time.Now()
-	w.mend()
-	w.finish()
-	finished := time.Now()
-	w.progress()
-	taken := time.Now()
-	w.clean()
-	clean := time.Now()
-	stop()
-	heeding.Wait()
-	w.judge(scale)
-	t.Logf("start %v, storm %v, end %v, every lock taken %v, all keys gone %v, judged %v", started.Sub(began),
-		stormed.Sub(started), finished.Sub(stormed), taken.Sub(finished), clean.Sub(taken), time.Since(clean))
+// TestMonitor runs scripts that break a mutex, and expects the monitor, or the rule Server of the history, to notice.
+func TestMonitor(t *testing.T) {
+	const grant, release = "redis.call('SET', KEYS[4], ARGV[1], 'PX', 60000) ", "redis.call('DEL', KEYS[4]) "
+	type script struct{ token, text string }
+	holds := script{"a", grant}
+	for name, x := range map[string]struct {
+		scripts []script
+		want    string
+	}{
+		"right":                     {[]script{holds, {"b", "redis.call('ZADD', KEYS[2], 9e15, 'b') redis.call('ZADD', KEYS[1], 5, 'b') "}, {"a", release + "redis.call('SET', KEYS[4], 'b', 'PX', 60000) "}}, ""},
+		"grants what is held":       {[]script{holds, {"b", grant}}, "b was granted the lock; 2 of 1 are held then"},
+		"queues its holder":         {[]script{holds, {"b", "redis.call('ZADD', KEYS[1], 5, 'a') "}}, "a joined the queue while it holds the lock"},
+		"drops a waiter":            {[]script{{"a", "redis.call('ZADD', KEYS[2], 9e15, 'a') redis.call('ZADD', KEYS[1], 5, 'a') "}, {"b", "redis.call('ZREM', KEYS[1], 'a') "}}, "a was dropped and keeps its ticket"},
+		"releases what others hold": {[]script{holds, {"b", release}}, "b releases the lock, which a holds"},
+		"renews what others hold":   {[]script{holds, {"b", "redis.call('PEXPIRE', KEYS[4], 70000) "}}, "b renews the lock, which a holds"},
+		"raises the fence":          {[]script{holds, {"b", "redis.call('SET', KEYS[3], 7) redis.call('SET', KEYS[3], 8) "}}, "b raises the fence and is not granted"},
+		"grants to one that left":   {[]script{holds, {"a", release}, holds}, "a is granted the lock, which it has released"},
+		"queues one that left":      {[]script{holds, {"a", release}, {"a", "redis.call('ZADD', KEYS[1], 5, 'a') "}}, "a has released the lock and joins"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			m, err := monitor.Start(server.Network(), server.Addr(), time.Minute, func() int64 { return 1 })
+			require.NoError(t, err)
+			keys := []string{"f:{x}:queue", "f:{x}:alive", "f:{x}:fence", "f:{x}:lock"}
+			for _, s := range x.scripts {
+				require.NoError(t, server.Client().Eval(t.Context(), s.text+"return 1", keys, s.token).Err())
+			}
+			record := m.Close()
+			var run history.Run
+			for _, s := range record.Seen {
+				run.Server = append(run.Server, s.ServerEvent)
+			}
+			wrong := record.Faults
+			for _, v := range history.Check(nil, run).Violations {
+				if v.Rule == history.Server {
+					wrong = append(wrong, v.Text)
+				}
+			}
+			if x.want == "" {
+				require.Empty(t, wrong)
+				require.Len(t, record.Seen, 5, "owns, keeps, joins, ends, owns")
+				return
+			}
+			require.Len(t, wrong, 1)
+			require.Contains(t, wrong[0], x.want)
+		})
+	}
 }

@@ -1,21 +1,23 @@
-// Package monitor looks on while Redis carries out the scripts of mutexes: it is the witness of package history.
+// Package monitor observes what redis-server does to mutexes: it reads MONITOR, which shows the commands of scripts in
+// the order in which they are carried out.
 package monitor
 
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/fairlock/fairlock-go/chaos/history"
+	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// Monitor reads what MONITOR shows, also again when its server was away. It sees the commands of scripts in the order
-// in which they are carried out.
+// Monitor observes a server, also again when it was down.
 type Monitor struct {
 	network, addr string
 	tasks         sync.WaitGroup
@@ -26,9 +28,10 @@ type Monitor struct {
 	reader *reader  // guarded by mu
 }
 
-// Start begins to look on. When it returns nothing is missed any more. All clients have this patience.
-func Start(network, addr string, patience time.Duration) (*Monitor, error) {
-	m := &Monitor{network: network, addr: addr, reader: newReader(patience)}
+// Start begins to observe. When it returns nothing is missed any more. All clients have this WaiterTTL; now is the time
+// for events.
+func Start(network, addr string, waiterTTL time.Duration, now func() int64) (*Monitor, error) {
+	m := &Monitor{network: network, addr: addr, reader: newReader(waiterTTL, now)}
 	lines, err := m.connect()
 	if err != nil {
 		return nil, err
@@ -71,7 +74,7 @@ func (m *Monitor) run(lines *bufio.Reader) {
 			m.reader.line(strings.TrimRight(strings.TrimPrefix(line, "+"), "\r\n"))
 			m.mu.Unlock()
 		}
-		if m.blind() { // Redis answers its clients first: what it did last may not have been told
+		if m.misses() { // Redis answers its clients first: what it did last may not have been shown
 			return
 		}
 		var err error
@@ -82,18 +85,18 @@ func (m *Monitor) run(lines *bufio.Reader) {
 			if closed {
 				return
 			}
-			time.Sleep(2 * time.Millisecond) // no event tells when a server is there
+			time.Sleep(2 * time.Millisecond) // no event says when a server is up
 		}
-		m.blind()
+		m.misses()
 	}
 }
 
-// blind notes that something may have been missed, unless it was closed, which it reports.
-func (m *Monitor) blind() (closed bool) {
+// misses notes that something may have been missed, unless it was closed, which it reports.
+func (m *Monitor) misses() (closed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.closed {
-		m.reader.blind()
+		m.reader.misses()
 	}
 	return m.closed
 }
@@ -106,23 +109,8 @@ func (m *Monitor) Close() Record {
 	_ = m.conn.Close()
 	m.mu.Unlock()
 	m.tasks.Wait()
-	m.reader.part()
+	m.reader.separate()
 	return m.reader.Record
-}
-
-// Record is what was seen.
-type Record struct {
-	Seen   []Sighting
-	Leases []Lease
-	Faults []string // what a mutex must not do
-}
-
-// Lease is one grant of a lock, or one renewal.
-type Lease struct {
-	Token string
-	At    int64         // when the script began, in µs of Redis's clock
-	Told  int64         // when it was told, in ns as in an Event
-	Lasts time.Duration // from At
 }
 
 // catchUp waits until it has seen what was done before, or the server does not answer.
@@ -130,16 +118,13 @@ func (m *Monitor) catchUp() {
 	m.mu.Lock()
 	closed := m.closed
 	m.mu.Unlock()
-	if closed {
-		return
-	}
 	conn, err := net.DialTimeout(m.network, m.addr, time.Second)
 	if err != nil {
 		return
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	if _, err := conn.Write([]byte("ECHO " + marker + "\r\n")); err != nil {
+	if _, err := conn.Write([]byte("ECHO " + marker + "\r\n")); err != nil || closed {
 		return
 	}
 	if _, err := conn.Read(make([]byte, 64)); err != nil {
@@ -147,75 +132,94 @@ func (m *Monitor) catchUp() {
 	}
 	select {
 	case <-m.reader.marked:
-	case <-time.After(time.Second): // it is blind just now
+	case <-time.After(time.Second): // it does not see anything just now
 	}
 }
 
-// marker is what it says itself, to hear it.
+// marker is what it sends itself, to see that.
 const marker = "fairlock-monitor-was-here"
 
-// Sighting is a history.Witness and when it was told, in ns as in an Event.
-type Sighting struct {
-	history.Witness
-
-	Told int64
-	anew bool // it joins without a ticket, and is not there
+// Record is what was seen.
+type Record struct {
+	Seen   []Sighting
+	Leases []Lease
+	Faults []string // what the scripts of a mutex must not do
 }
 
-// reader makes sense of lines. It knows the scripts by what they do.
+// Sighting is a history.ServerEvent and when it was seen.
+type Sighting struct {
+	history.ServerEvent
+
+	Told int64 // the time for events
+	anew bool  // it joins without a ticket, and is not in the queue
+}
+
+// Lease is one grant of a lock, or one renewal.
+type Lease struct {
+	Token string
+	At    int64         // when the script began, in µs of Redis's clock
+	Told  int64         // when it was seen, as in Sighting
+	Lasts time.Duration // from At
+}
+
+// reader interprets lines. It knows the scripts by what they do.
 type reader struct {
 	Record
 
-	kept   int64         // µs: a queue is kept at least for so long after a waiter was heard of
-	marked chan struct{} // has room for one: the marker was read
+	now    func() int64
+	kept   int64         // µs: a queue is kept at least for so long after a heartbeat
+	marked chan struct{} // receives when the marker was read; has room for one
 	locks  map[string]*lock
-	now    int64    // µs: when the last command was carried out
+	at     int64    // µs: when the last command was carried out
 	argv   []string // of the script that runs
 	began  int64    // µs: when it began
-	raised string   // the lock whose fence it has set; or none
-	gave   bool     // it has granted somebody the lock, be it nobody
+	raised string   // the lock whose fence it has set, or ""
+	gave   bool     // it has granted the lock, perhaps to nobody
 }
 
-// slack is for how long before the end of a lease the lock may seem to be free already: Redis reckons by when a script
-// began, which is a little before its line is written, or more on a busy machine.
+// slack is for how long before the end of a lease the lock may seem to be free already: Redis goes by the time at which a
+// script began, which is a little before its line is written, or more on a busy machine.
 const slack = 5000 // µs
 
 // lock is what is known of one.
 type lock struct {
 	waiting map[string]bool
-	heard   int64 // µs: when a waiter was last heard of
+	kept    int64 // µs: when the last heartbeat of a waiter was seen
 	until   int64 // µs: when the queue expires; 0: not known, or it is empty
 	holder  string
 	ends    int64           // µs: when the lock expires
-	gone    map[string]bool // tokens that have given the lock back
+	gone    map[string]bool // tokens that have released the lock
 	fenced  bool            // its last fence was seen
 }
 
-func newReader(patience time.Duration) *reader {
-	return &reader{
-		kept: (patience + 200*time.Millisecond).Microseconds(), marked: make(chan struct{}, 1), locks: map[string]*lock{},
-	}
+func newReader(waiterTTL time.Duration, now func() int64) *reader {
+	kept := (waiterTTL + 200*time.Millisecond).Microseconds()
+	return &reader{now: now, kept: kept, marked: make(chan struct{}, 1), locks: map[string]*lock{}}
 }
 
-// blind notes that something may have been missed.
-func (r *reader) blind() {
+// misses notes that something may have been missed.
+func (r *reader) misses() {
 	clear(r.locks)
-	r.note(history.Witness{Op: history.Blind})
+	r.note(history.ServerEvent{Op: history.Misses})
 }
 
-func (r *reader) note(w history.Witness) {
-	r.Seen = append(r.Seen, Sighting{Witness: w, Told: history.Now()})
+func (r *reader) note(e history.ServerEvent) {
+	r.Seen = append(r.Seen, Sighting{ServerEvent: e, Told: r.now()})
 }
 
-// part parts the lives of a token that came back without the ticket which it had got, because the answer was lost until
-// it was dropped, or until what it was granted had run out. All but the last are of another token then.
-func (r *reader) part() {
+func (r *reader) fault(at int64, name, format string, args ...any) {
+	r.Faults = append(r.Faults, fmt.Sprintf("at %d µs of Redis's time: lock %q: ", at, name)+fmt.Sprintf(format, args...))
+}
+
+// separate gives another name to a token that came back without its ticket, as before that: it was dropped, or its grant
+// ended, before it got the answer with the ticket.
+func (r *reader) separate() {
 	over := map[string]bool{}
 	for i := len(r.Seen) - 1; i >= 0; i-- {
 		s := &r.Seen[i]
 		token := s.Token
 		if over[token] {
-			s.Token = "an earlier life of " + token
+			s.Token = "earlier:" + token
 		}
 		over[token] = over[token] || s.anew
 	}
@@ -231,10 +235,10 @@ func (r *reader) line(text string) {
 	if !ok || err != nil {
 		return
 	}
-	if at < r.now-slack {
+	if at < r.at-slack {
 		r.back(at)
 	}
-	r.now = at
+	r.at = at
 	if client != "lua" {
 		if r.raised != "" && !r.gave {
 			r.fault(r.began, r.raised, "%s raises the fence and is not granted the lock", r.caller())
@@ -247,28 +251,31 @@ func (r *reader) line(text string) {
 	if len(args) < 2 {
 		return
 	}
-	name, what, ok := key(args[1])
-	if !ok {
+	_, name, ok := strings.Cut(args[1], ":{") // <namespace>:{<name>}:<what>
+	name, what, is := strings.Cut(name, "}:")
+	if !ok || !is {
 		return
 	}
 	l := r.of(name)
 	switch {
-	case r.expired(l, r.began):
-		r.wipe(at, name, l)
-	case r.expired(l, at):
-		// While a script runs, nothing expires, be Redis stopped in the midst of it. But if its clock stepped between the
-		// line of the call and the time by which the script goes, it has; and nobody can tell a stop from a step.
-		r.blind()
+	case l.expired(r.began, r.kept):
+		r.expire(at, name, l)
+	case l.expired(at, r.kept):
+		// While a script runs nothing expires, even if Redis is stopped in the middle of it. But if its clock was stepped
+		// between the line of the call and the time by which the script goes, it has; and a stop looks like a step.
+		r.misses()
 		l = r.of(name)
 	}
+	r.end(at, name, l)
 	switch what {
 	case "queue":
 		r.queue(at, name, l, args)
 	case "alive":
-		if args[0] == "ZADD" {
-			until, _ := strconv.ParseInt(args[2], 10, 64)
-			l.heard = at
-			r.note(history.Witness{At: at, Op: history.Heard, Lock: name, Token: args[3], Until: until})
+		if until, _ := strconv.ParseInt(args[min(2, len(args)-1)], 10, 64); args[0] == "ZADD" {
+			l.kept = at
+			if until > 0 { // otherwise it is a tombstone
+				r.note(history.ServerEvent{At: at, Op: history.Keeps, Lock: name, Token: args[3], Until: until})
+			}
 		}
 	case "fence":
 		if args[0] == "SET" && l.fenced {
@@ -293,29 +300,41 @@ func (r *reader) of(name string) *lock {
 // back notes that Redis's clock steps back: what has ended by then does not come back.
 func (r *reader) back(at int64) {
 	for name, l := range r.locks {
-		if !l.live(r.now) {
-			l.holder = ""
-		}
-		if r.expired(l, r.now+slack) { // perhaps
-			r.wipe(at, name, l)
+		r.end(r.at, name, l)
+		if l.expired(r.at+slack, r.kept) { // perhaps
+			r.expire(at, name, l)
 		}
 	}
 }
 
-// expired reports whether the queue of a lock has expired by its own, or perhaps, if it is not known when it does.
-func (r *reader) expired(l *lock, at int64) bool {
+// expired reports whether the queue has expired, or perhaps, if it is not known when it does.
+func (l *lock) expired(at, kept int64) bool {
 	if l.until == 0 {
-		return len(l.waiting) > 0 && at > l.heard+r.kept
+		return len(l.waiting) > 0 && at > l.kept+kept
 	}
 	return at/1000 > l.until/1000 // as Redis reckons
 }
 
-func (r *reader) wipe(at int64, name string, l *lock) {
+// expire notes that the queue has expired: nobody has kept it.
+func (r *reader) expire(at int64, name string, l *lock) {
+	for _, token := range slices.Sorted(maps.Keys(l.waiting)) {
+		r.note(history.ServerEvent{At: at, Op: history.Leaves, Lock: name, Token: token})
+	}
 	l.waiting, l.until = map[string]bool{}, 0
-	r.note(history.Witness{At: at, Op: history.Wiped, Lock: name})
 }
 
-// script notes whose call runs now.
+// live reports whether the lock is held for certain.
+func (l *lock) live(at int64) bool { return l.holder != "" && at < l.ends-slack }
+
+// end notes that a holder does not hold the lock any more, if its lease has ended by then.
+func (r *reader) end(at int64, name string, l *lock) {
+	if l.holder != "" && !l.live(at) {
+		r.note(history.ServerEvent{At: at, Op: history.Ends, Lock: name, Token: l.holder})
+		l.holder = ""
+	}
+}
+
+// script notes which script runs now.
 func (r *reader) script(command string) {
 	r.argv = nil
 	if strings.Contains(command, marker) {
@@ -324,12 +343,8 @@ func (r *reader) script(command string) {
 		default:
 		}
 	}
-	if !strings.HasPrefix(command, `"EVALSHA"`) && !strings.HasPrefix(command, `"EVAL"`) &&
-		!strings.HasPrefix(command, `"evalsha"`) && !strings.HasPrefix(command, `"eval"`) {
-		return
-	}
 	args := split(command)
-	if len(args) < 3 {
+	if len(args) < 3 || !strings.HasPrefix(strings.ToUpper(args[0]), "EVAL") {
 		return
 	}
 	if n, err := strconv.Atoi(args[2]); err == nil && len(args) >= 3+n {
@@ -337,7 +352,7 @@ func (r *reader) script(command string) {
 	}
 }
 
-// caller is the token that the script is about.
+// caller is the token of the script's caller.
 func (r *reader) caller() string {
 	if len(r.argv) == 0 {
 		return ""
@@ -350,27 +365,24 @@ func (r *reader) queue(at int64, name string, l *lock, args []string) {
 	case "ZADD":
 		ticket, _ := strconv.ParseUint(args[2], 10, 64)
 		token := args[3]
-		if l.holder == token && l.live(at) {
-			r.fault(at, name, "%s holds the lock and is put into the queue", token)
-		}
 		if l.gone[token] {
-			r.fault(at, name, "%s has given the lock back and is put into the queue", token)
+			r.fault(at, name, "%s has released the lock and joins the queue", token)
 		}
 		anew := !l.waiting[token] && token == r.caller() && len(r.argv) > 4 && r.argv[4] == "0"
 		l.waiting[token] = true
-		r.note(history.Witness{At: at, Op: history.Joins, Lock: name, Token: token, Ticket: ticket})
+		r.note(history.ServerEvent{At: at, Op: history.Joins, Lock: name, Token: token, Ticket: ticket})
 		r.Seen[len(r.Seen)-1].anew = anew
 	case "ZREM":
 		token := args[2]
 		if !l.waiting[token] {
-			return // it was not there, or was granted the lock
+			return // it was not in the queue, or was granted the lock
 		}
 		delete(l.waiting, token)
-		op := history.Dropped
+		op := history.Drops
 		if token == r.caller() {
 			op = history.Leaves
 		}
-		r.note(history.Witness{At: at, Op: op, Lock: name, Token: token})
+		r.note(history.ServerEvent{At: at, Op: op, Lock: name, Token: token})
 		if len(l.waiting) == 0 {
 			l.until = 0
 		}
@@ -380,22 +392,18 @@ func (r *reader) queue(at int64, name string, l *lock, args []string) {
 	}
 }
 
-// live reports whether somebody is known to hold the lock.
-func (l *lock) live(at int64) bool { return l.holder != "" && at < l.ends-slack }
-
 func (r *reader) owner(at int64, name string, l *lock, args []string) {
-	live := l.live(at)
+	ms, _ := strconv.ParseInt(args[len(args)-1], 10, 64)
 	switch args[0] {
 	case "SET":
 		token := args[2]
 		r.gave = true
-		if live {
+		if l.gone[token] {
+			r.fault(at, name, "%s is granted the lock, which it has released", token)
+		}
+		if l.holder == lua.Quarantined || l.holder != "" && token == lua.Quarantined {
 			r.fault(at, name, "%s is granted the lock, which %s holds", token, l.holder)
 		}
-		if l.gone[token] {
-			r.fault(at, name, "%s is granted the lock, which it has given back", token)
-		}
-		ms, _ := strconv.ParseInt(args[len(args)-1], 10, 64)
 		l.holder, l.ends = token, r.began+ms*1000
 		r.lease(token, ms)
 		delete(l.waiting, token)
@@ -403,45 +411,30 @@ func (r *reader) owner(at int64, name string, l *lock, args []string) {
 			l.until = 0
 		}
 		if token != lua.Quarantined {
-			r.note(history.Witness{At: at, Op: history.Given, Lock: name, Token: token})
+			r.note(history.ServerEvent{At: at, Op: history.Owns, Lock: name, Token: token})
 		}
 	case "DEL":
-		if live && l.holder != r.caller() {
+		if l.holder != "" && l.holder != r.caller() {
 			r.fault(at, name, "%s releases the lock, which %s holds", r.caller(), l.holder)
 		}
 		l.gone[l.holder] = true
-		l.holder = ""
+		l.ends = 0
+		r.end(at, name, l)
 	case "PEXPIRE":
-		if live && l.holder != r.caller() {
+		if l.holder != "" && l.holder != r.caller() {
 			r.fault(at, name, "%s renews the lock, which %s holds", r.caller(), l.holder)
 		}
-		ms, _ := strconv.ParseInt(args[2], 10, 64)
 		l.ends = r.began + ms*1000
 		r.lease(r.caller(), ms)
 	}
 }
 
 func (r *reader) lease(token string, ms int64) {
-	lasts := time.Duration(ms) * time.Millisecond
-	r.Leases = append(r.Leases, Lease{Token: token, At: r.began, Told: history.Now(), Lasts: lasts})
-}
-
-func (r *reader) fault(at int64, name, format string, args ...any) {
-	r.Faults = append(r.Faults, fmt.Sprintf("at %d µs of Redis's time: lock %q: ", at, name)+fmt.Sprintf(format, args...))
-}
-
-// key takes a key of a mutex apart: <namespace>:{<name>}:<what>.
-func key(key string) (name, what string, ok bool) {
-	_, rest, ok := strings.Cut(key, ":{")
-	if !ok {
-		return "", "", false
-	}
-	return strings.Cut(rest, "}:")
+	r.Leases = append(r.Leases, Lease{Token: token, At: r.began, Told: r.now(), Lasts: time.Duration(ms) * time.Millisecond})
 }
 
 // split takes `"a" "b\"c"` apart.
-func split(text string) []string {
-	var list []string
+func split(text string) (list []string) {
 	for {
 		start := strings.IndexByte(text, '"')
 		if start < 0 {

@@ -24,7 +24,7 @@ type Faults struct {
 	Delay    time.Duration // at most
 	Latency  time.Duration // at most so much for every message
 	Slow     time.Duration // so much more for every reply
-	Deaf     bool          // nothing reaches subscribers
+	Mute     bool          // nothing reaches subscribers
 	Hung     bool          // nothing passes; it arrives when that is over
 	Cut      bool          // all connections are reset and no new ones made
 }
@@ -33,7 +33,7 @@ type Faults struct {
 type Counts struct {
 	Requests, Replies int // lost
 	Late              int // requests
-	Unheard           int // lost on their way to subscribers because of Deaf
+	Muted             int // lost on their way to subscribers because of Mute
 	Reset             int // connections
 	Silent            int // connections that stayed open
 	Torn              int // lost messages of which a part has arrived
@@ -243,8 +243,8 @@ func (p *Proxy) request(l *link, data []byte) fate {
 
 // reply judges what the server sends. The caller holds mu.
 func (p *Proxy) reply(l *link, data []byte) fate {
-	if l.subscriber && p.faults.Deaf {
-		p.counts.Unheard++
+	if l.subscriber && p.faults.Mute {
+		p.counts.Muted++
 		return fate{}
 	}
 	f := p.message(l, len(data), p.faults.Replies, &p.counts.Replies)

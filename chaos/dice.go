@@ -1,6 +1,7 @@
-package chaos_test
+package chaos
 
 import (
+	"hash/fnv"
 	"math/rand/v2"
 	"time"
 )
@@ -9,15 +10,10 @@ import (
 type dice struct{ *rand.Rand }
 
 func newDice(seed uint64, name string) dice {
-	h := uint64(14695981039346656037) // FNV-1a
-	for _, b := range []byte(name) {
-		h = (h ^ uint64(b)) * 1099511628211
-	}
-	return dice{rand.New(rand.NewPCG(seed, h))}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return dice{rand.New(rand.NewPCG(seed, h.Sum64()))}
 }
-
-// chance is true so often, from 0 to 1.
-func (d dice) chance(p float64) bool { return d.Float64() < p }
 
 func (d dice) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(d.Int64N(int64(most-least)))

@@ -1,4 +1,4 @@
-package chaos_test
+package chaos
 
 import (
 	"bytes"
@@ -17,12 +17,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/chaos/history"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// workersConfig says what the workers of one process do, and what they may meet.
+// workersConfig says what the workers of one process do, and what may happen to them.
 type workersConfig struct {
 	Process        int
 	Workers        int
@@ -30,57 +30,50 @@ type workersConfig struct {
 	TTL, WaiterTTL time.Duration
 	Slow           int  // thousandths by which their clock is slower than the machine's
 	NoRenewal      bool // their leases end after a TTL
-	Calm           bool // Redis and the way to it are as they should be
-	Robbed         bool // Redis may take a lease away: it loses data, or its clock steps forward
+	Calm           bool // Redis and the way to it work
+	Lossy          bool // Redis may take a lease away: it loses data, or its clock steps forward
 	Seed           uint64
 }
 
-// workers ask for locks, hold them and give them back, and write down what becomes of it.
+// workers lock, use and unlock mutexes, and record what happens.
 type workers struct {
 	cfg      workersConfig
-	nanos    func(time.Time) int64 // ns, as in an Event, of a time of the machine's clock
 	write    func(history.Event)
 	complain func(format string, args ...any) // of what the library must not do
 	clock    slowClock
 	client   *fairlock.Client
 	calls    atomic.Int64
 	paused   atomic.Int64  // ns: when this process last stood still
-	handed   atomic.Int64  // grants that were handed over and used without asking
-	unheard  atomic.Int64  // wake-ups that were lost
+	handoffs atomic.Int64  // grants that were handed over and used without a request
+	unheard  atomic.Int64  // notifications that were lost
 	ending   chan struct{} // closed when they are to end
 
 	byGoroutine sync.Map // uint64 to *call, of those in Lock
 	byToken     sync.Map // token.Token to *call, of those that hold a lock
 
-	mu     sync.Mutex
-	change *sync.Cond // on mu
-	hushed bool       // guarded by mu: no new acquisition begins
-	asking int        // guarded by mu: acquisitions of which Redis may not know yet
+	mu      sync.Mutex
+	change  *sync.Cond // on mu
+	quiet   bool       // guarded by mu: no new acquisition begins
+	unknown int        // guarded by mu: acquisitions of which Redis may not know yet
 }
 
 // call is one acquisition. Its fields belong to the worker's goroutine.
 type call struct {
-	id, worker int
-	lock       string
-	token      string
-	ticket     uint64
-	queued     bool
-	counted    bool // in asking
+	id, worker  int
+	lock, token string
+	ticket      uint64
+	counted     bool // in unknown
 }
 
-func newWorkers(
-	cfg workersConfig, rdb *redis.Client, nanos func(time.Time) int64,
-	write func(history.Event), complain func(string, ...any),
-) *workers {
-	w := &workers{cfg: cfg, nanos: nanos, write: write, complain: complain, ending: make(chan struct{})}
+func newWorkers(cfg workersConfig, rdb *redis.Client, write func(history.Event), complain func(string, ...any)) *workers {
+	w := &workers{cfg: cfg, write: write, complain: complain, ending: make(chan struct{}), clock: slowClock{time.Now(), cfg.Slow}}
 	w.change = sync.NewCond(&w.mu)
-	w.clock = slowClock{time.Now(), cfg.Slow}
 	config := fairlock.Config{
 		TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, NoRenewal: cfg.NoRenewal, Trace: w.trace(),
 		Logger: slog.New(slog.DiscardHandler), // faults are the rule
 	}
 	if cfg.Slow > 0 {
-		config.Clock = w.clock // with one of its own a client never calls directly
+		config.Clock = w.clock
 	}
 	var err error
 	if w.client, err = fairlock.New(rdb, config); err != nil {
@@ -99,43 +92,43 @@ func (w *workers) run() {
 	_ = w.client.Close()
 }
 
-// end has them hold nothing any longer, begin nothing, and end.
+// end lets them hold nothing any longer, begin nothing, and end.
 func (w *workers) end() {
 	close(w.ending)
-	w.hush(false)
+	w.setQuiet(false)
 }
 
-// hush has them begin no new acquisitions, or begin again.
-func (w *workers) hush(on bool) {
+// setQuiet lets them begin no new acquisitions, or begin again.
+func (w *workers) setQuiet(on bool) {
 	w.mu.Lock()
-	w.hushed = on
+	w.quiet = on
 	w.mu.Unlock()
 	w.change.Broadcast()
 }
 
-// silence waits, while they are hushed, until Redis knows of all acquisitions that have begun, and reports whether they
-// are hushed yet.
-func (w *workers) silence() bool {
+// awaitQuiet waits, while they are to be quiet, until Redis knows of all acquisitions that have begun, and reports
+// whether they still are to be quiet.
+func (w *workers) awaitQuiet() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.hushed && w.asking > 0 {
+	for w.quiet && w.unknown > 0 {
 		w.change.Wait()
 	}
-	return w.hushed
+	return w.quiet
 }
 
 // begin waits until a new acquisition may begin, and reports whether it may.
 func (w *workers) begin(c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.hushed {
+	for w.quiet {
 		w.change.Wait()
 	}
 	select {
 	case <-w.ending:
 		return false
 	default:
-		w.asking++
+		w.unknown++
 		c.counted = true
 		return true
 	}
@@ -145,30 +138,25 @@ func (w *workers) begin(c *call) bool {
 func (w *workers) begun(c *call) {
 	if c.counted {
 		w.mu.Lock()
-		w.asking--
+		w.unknown--
 		c.counted = false
 		w.mu.Unlock()
 		w.change.Broadcast()
 	}
 }
 
-func (w *workers) note(c *call, e history.Event) {
-	e.Process, e.Worker, e.Call, e.Lock = w.cfg.Process, c.worker, c.id, c.lock
+func (w *workers) record(c *call, e history.Event) {
+	e.Process, e.Worker, e.Call, e.Lock, e.Token = w.cfg.Process, c.worker, c.id, c.lock, c.token
 	if e.At == 0 {
-		e.At = w.now()
-	}
-	if e.Token == "" {
-		e.Token = c.token
+		e.At = now()
 	}
 	w.write(e)
 }
 
-func (w *workers) now() int64 { return w.nanos(time.Now()) }
-
 // until is when a deadline by the workers' clock is.
-func (w *workers) until(deadline time.Time) int64 { return w.nanos(w.clock.when(deadline)) }
+func (w *workers) until(deadline time.Time) int64 { return nanos(w.clock.when(deadline)) }
 
-// trace notes what Lock does not return. Queued and Granted are called in the goroutine that is in Lock.
+// trace records what Lock does not return. Queued and Granted are called in the goroutine that is in Lock.
 func (w *workers) trace() *fairlock.Trace {
 	caller := func(t token.Token, ticket uint64) *call {
 		v, _ := w.byGoroutine.Load(goroutine())
@@ -179,27 +167,25 @@ func (w *workers) trace() *fairlock.Trace {
 	return &fairlock.Trace{
 		Queued: func(i fairlock.QueuedInfo) {
 			c := caller(i.Token, i.Ticket)
-			c.queued = true
-			w.note(c, history.Event{Op: history.Queued, Ticket: i.Ticket, Position: i.Position})
+			w.record(c, history.Event{Op: history.Queued, Ticket: i.Ticket})
 			w.begun(c)
 		},
 		Granted: func(i fairlock.GrantedInfo) {
 			w.byToken.Store(i.Token, caller(i.Token, i.Ticket))
 			if i.Handoff {
-				w.handed.Add(1)
+				w.handoffs.Add(1)
 			}
 		},
 		NotificationLost: func(fairlock.Event) { w.unheard.Add(1) },
 		Renewed: func(i fairlock.RenewedInfo) {
 			if c, ok := w.byToken.Load(i.Token); ok && i.Err == nil {
-				// Nothing of the call is written any more once it is granted.
-				w.note(c.(*call), history.Event{Op: history.Renewed, Until: w.until(i.Deadline)})
+				w.record(c.(*call), history.Event{Op: history.Renewed, Until: w.until(i.Deadline)}) // the call does not change any more
 			}
 		},
 	}
 }
 
-// goroutine is the number of the caller's.
+// goroutine is the number of the calling goroutine.
 func goroutine() uint64 {
 	var text [64]byte
 	fields := bytes.Fields(text[:runtime.Stack(text[:], false)])
@@ -236,16 +222,16 @@ func (w *workers) work(worker int) {
 			w.sleep(d.upTo(20 * time.Millisecond))
 			continue
 		}
-		w.hold(c, lease, w.howLong(d))
+		w.hold(c, lease, w.holdTime(d))
 		w.unlock(c, lease)
 		w.byToken.Delete(lease.Token())
 		w.sleep(d.upTo(5 * time.Millisecond))
 	}
 }
 
-// howLong is for how long to hold a lock: mostly short, sometimes until it was renewed, and sometimes for longer than
-// a lease lasts, to be met by what goes wrong. Then the others wait.
-func (w *workers) howLong(d dice) time.Duration {
+// holdTime is how long a lock is held: mostly short, sometimes until it was renewed, and sometimes for longer than a
+// lease lasts, so that faults meet holders and waiters.
+func (w *workers) holdTime(d dice) time.Duration {
 	switch n := d.IntN(100); {
 	case n < 1:
 		return 2 * w.cfg.TTL
@@ -256,47 +242,43 @@ func (w *workers) howLong(d dice) time.Duration {
 	}
 }
 
-// lock asks for a lock: some only try, some do not wait for long. It returns nil after an error.
+// lock locks, in some calls with TryLock, in some with a deadline. It returns nil after an error.
 func (w *workers) lock(c *call, d dice) *fairlock.Lease {
-	ctx, only := context.Background(), w.client.Mutex(c.lock).Lock
+	ctx, method := context.Background(), w.client.Mutex(c.lock).Lock
 	switch n := d.IntN(20); {
 	case n < 2:
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d.between(time.Millisecond, w.cfg.TTL))
 		defer cancel()
 	case n < 3:
-		only = w.client.Mutex(c.lock).TryLock
+		method = w.client.Mutex(c.lock).TryLock
 	}
-	e := history.Event{At: w.now(), Op: history.Ask}
+	e := history.Event{At: now(), Op: history.Request}
 	if deadline, ok := ctx.Deadline(); ok {
-		e.Until = w.nanos(deadline)
+		e.Until = nanos(deadline)
 	}
-	asked := e.At
-	w.note(c, e)
-	lease, err := only(ctx)
-	at := w.now()
+	w.record(c, e)
+	lease, err := method(ctx)
+	at := now()
 	if err != nil {
-		w.note(c, history.Event{At: at, Op: history.Failed, Err: err.Error()})
-		w.judgeLock(ctx, c, asked, err)
+		w.record(c, history.Event{At: at, Op: history.Failed, Err: err.Error()})
+		w.checkLockError(ctx, c, e.At, err)
 		return nil
 	}
-	w.note(c, history.Event{
-		At: at, Op: history.Granted, Fence: lease.Fence(), Ticket: c.ticket, Until: w.until(lease.Deadline()),
-	})
+	w.record(c, history.Event{At: at, Op: history.Granted, Fence: lease.Fence(), Ticket: c.ticket, Until: w.until(lease.Deadline())})
 	return lease
 }
 
-// hold is in the critical section until the time is over or the lease is. It looks the more often the nearer the end.
+// hold is in the critical section for a time, or until the lease ends. It checks the more often the nearer that is.
 func (w *workers) hold(c *call, lease *fairlock.Lease, d time.Duration) {
-	done := lease.Done()
 	for end := time.Now().Add(d); ; {
-		at := w.now()
+		at := now()
 		if err := lease.Err(); err != nil {
-			w.note(c, history.Event{Op: history.Lost, Err: err.Error()})
-			w.judgeLoss(c, err)
+			w.record(c, history.Event{Op: history.Lost, Err: err.Error()})
+			w.checkLoss(c, err)
 			return
 		}
-		w.note(c, history.Event{At: at, Op: history.Used, Fence: lease.Fence(), Until: w.until(lease.Deadline())})
+		w.record(c, history.Event{At: at, Op: history.Used})
 		left := time.Until(end)
 		select {
 		case <-w.ending:
@@ -306,11 +288,10 @@ func (w *workers) hold(c *call, lease *fairlock.Lease, d time.Duration) {
 		if left <= 0 {
 			return
 		}
-		step := min(max(lease.Deadline().Sub(w.clock.Now())/4, 500*time.Microsecond), 20*time.Millisecond, left)
-		timer := time.NewTimer(step)
+		timer := time.NewTimer(min(max(lease.Deadline().Sub(w.clock.Now())/4, 500*time.Microsecond), 20*time.Millisecond, left))
 		select {
 		case <-timer.C:
-		case <-done:
+		case <-lease.Done():
 		case <-w.ending:
 		}
 		timer.Stop()
@@ -318,49 +299,48 @@ func (w *workers) hold(c *call, lease *fairlock.Lease, d time.Duration) {
 }
 
 func (w *workers) unlock(c *call, lease *fairlock.Lease) {
-	e := history.Event{Op: history.Unlock, Fence: lease.Fence()}
-	w.note(c, e)
+	w.record(c, history.Event{Op: history.Unlock})
+	e := history.Event{Op: history.Released}
 	switch err := lease.Unlock(context.Background()); {
 	case err == nil:
-		e.Op = history.Released
 	case errors.Is(err, fairlock.ErrLost):
-		e.Op, e.Err = history.Denied, err.Error()
-		w.judgeLoss(c, err)
+		e.Op, e.Err = history.NotHeld, err.Error()
+		w.checkLoss(c, err)
 	default:
-		e.Op, e.Err = history.Unknown, err.Error()
+		e.Op, e.Err = history.Ambiguous, err.Error()
 		if !network(err) && !errors.Is(err, fairlock.ErrUnreachable) {
 			w.complain("%s: Unlock: %v", c.lock, err)
 		}
 	}
-	w.note(c, e)
+	w.record(c, e)
 }
 
-// judgeLock complains of an error that the documentation of Lock does not foresee.
-func (w *workers) judgeLock(ctx context.Context, c *call, asked int64, err error) {
+// checkLockError complains of an error that the documentation of Lock does not mention.
+func (w *workers) checkLockError(ctx context.Context, c *call, requested int64, err error) {
 	late := time.Duration(0)
 	if end, ok := ctx.Deadline(); ok {
 		late = time.Since(end)
 	}
-	stood := func() bool { // still, since it asked: that may not be known at once
+	stoodStill := func() bool { // since the request: that may not be known at once
 		time.Sleep(stillness)
-		return w.paused.Load() >= asked
+		return w.paused.Load() >= requested
 	}
 	switch {
-	case late > time.Second && !stood():
+	case late > time.Second && !stoodStill():
 		w.complain("%s: Lock returned %v after its ctx had ended: %v", c.lock, late, err)
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, fairlock.ErrBusy):
-	case errors.Is(err, fairlock.ErrExpired): // TryLock's, when the answer came too late
-	case c.queued:
+	case errors.Is(err, fairlock.ErrExpired): // of TryLock, if the answer came too late
+	case c.ticket != 0:
 		w.complain("%s: Lock: an error reached a waiter whose ctx has time: %v", c.lock, err)
-	case !network(err), w.cfg.Calm && !stood():
+	case !network(err), w.cfg.Calm && !stoodStill():
 		w.complain("%s: Lock: %v", c.lock, err)
 	}
 }
 
-// judgeLoss complains if a lease was taken away that nobody could have taken.
-func (w *workers) judgeLoss(c *call, err error) {
-	if errors.Is(err, fairlock.ErrTaken) && !w.cfg.Robbed {
-		w.complain("%s: a lease that was believed in was taken: %s: %v", c.lock, c.token, err)
+// checkLoss complains if a lease was taken away that nothing can have taken.
+func (w *workers) checkLoss(c *call, err error) {
+	if errors.Is(err, fairlock.ErrTaken) && !w.cfg.Lossy {
+		w.complain("%s: a trusted lease was taken: %s: %v", c.lock, c.token, err)
 	}
 }
 

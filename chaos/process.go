@@ -1,4 +1,4 @@
-package chaos_test
+package chaos
 
 import (
 	"bufio"
@@ -18,31 +18,29 @@ import (
 
 // process is a process of workers as its parent sees it.
 type process struct {
-	cfg    processConfig
+	cfg    childConfig
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	stderr bytes.Buffer  // to be read when over is closed
-	over   chan struct{} // closed when it has ended and was heard to the end
-	hushed chan struct{} // has room for one
+	over   chan struct{} // closed when it has ended and all its reports were read
+	quiet  chan struct{} // receives each report that it is quiet; has room for one
 	ended  chan struct{} // closed when all its workers have ended
-	told   func(report)  // of anything
 }
 
-// startProcess starts one. It is killed when the test ends.
-func startProcess(tb testing.TB, cfg processConfig, told func(report)) (*process, error) {
+// startProcess starts one. It is killed when the test ends. Its reports are passed to onReport.
+func startProcess(tb testing.TB, cfg childConfig, onReport func(report)) (*process, error) {
 	tb.Helper()
 	text, err := json.Marshal(cfg)
 	if err != nil {
 		return nil, err
 	}
 	p := &process{
-		cfg: cfg, over: make(chan struct{}), hushed: make(chan struct{}, 1), ended: make(chan struct{}), told: told,
+		cfg: cfg, over: make(chan struct{}), quiet: make(chan struct{}, 1), ended: make(chan struct{}), cmd: exec.Command(os.Args[0]),
 	}
-	p.cmd = exec.Command(os.Args[0])
 	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool {
-		return strings.HasPrefix(s, "LD_PRELOAD=") // meant for the server
-	}), workerEnv+"="+string(text))
-	// In a group of its own a stopped process is ended by the system, too, should the tests be killed.
+		return strings.HasPrefix(s, "LD_PRELOAD=") // it is meant for the server
+	}), childEnv+"="+string(text))
+	// In a group of its own a stopped process is ended by the system, too, if the tests are killed.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Stderr = &p.stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -55,23 +53,23 @@ func startProcess(tb testing.TB, cfg processConfig, told func(report)) (*process
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go p.hear(out)
+	go p.read(out, onReport)
 	tb.Cleanup(p.kill)
 	return p, nil
 }
 
-func (p *process) hear(out io.Reader) {
+func (p *process) read(out io.Reader, onReport func(report)) {
 	defer close(p.over)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		var r report
 		if json.Unmarshal(lines.Bytes(), &r) != nil {
 			continue // half a line of one that was killed
 		}
-		p.told(r)
+		onReport(r)
 		switch r.Event {
-		case "hushed":
+		case "quiet":
 			select {
-			case p.hushed <- struct{}{}:
+			case p.quiet <- struct{}{}:
 			default:
 			}
 		case "ended":
@@ -81,8 +79,8 @@ func (p *process) hear(out io.Reader) {
 	_ = p.cmd.Wait()
 }
 
-// tell gives an order. One that is given to a process that has ended is lost.
-func (p *process) tell(o order) { _, _ = fmt.Fprintln(p.in, o) }
+// order gives it an order. A process that has ended ignores it.
+func (p *process) order(o order) { _, _ = fmt.Fprintln(p.in, o) }
 
 // kill ends it as kill -9 does. When it returns the process has ended.
 func (p *process) kill() {
@@ -90,7 +88,7 @@ func (p *process) kill() {
 	<-p.over
 }
 
-// stop stops it where it is, as a suspended machine does, and returns once it stands. It must be running.
+// stop sends SIGSTOP, and returns once the process has stopped. It must be running.
 func (p *process) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -102,7 +100,7 @@ func (p *process) stop() error {
 			continue
 		}
 		if err == nil && !status.Stopped() {
-			err = fmt.Errorf("%v has ended", p)
+			err = fmt.Errorf("process %d has ended", p.cfg.Process)
 		}
 		return err
 	}
@@ -110,19 +108,17 @@ func (p *process) stop() error {
 
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-func (p *process) String() string { return fmt.Sprintf("process %d", p.cfg.Process) }
-
-// await waits for something that must come, and reports whether it did.
-func await(what <-chan struct{}, within time.Duration) bool {
+// closedWithin reports whether a channel is closed or receives something within a time.
+func closedWithin(c <-chan struct{}, within time.Duration) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
-	case <-what:
+	case <-c:
 		return true
 	case <-timer.C:
 	}
 	select {
-	case <-what: // just so
+	case <-c: // at the same time
 		return true
 	default:
 		return false
