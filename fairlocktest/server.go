@@ -235,7 +235,7 @@ func (s *Server) advanced() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.links {
-		for c := range l.conns {
+		for _, c := range l.conns {
 			c.change.Broadcast()
 		}
 	}
