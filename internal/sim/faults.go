@@ -142,6 +142,13 @@ var faults = []*fault{
 		w.update(func(r *history.Run) { r.ClockBack = true })
 		w.server.StepClock(-by)
 	}},
+	{"clock stands still", func(w *world, random *rand.Rand) {
+		length := upTo(random, longestFault)
+		w.occurred("for %v, the server's clock stands still", length)
+		w.update(func(r *history.Run) { r.ClockBack = true })
+		w.observer.freeze(w.server.Now())
+		w.after(length, func() { w.observer.freeze(time.Time{}) })
+	}},
 	{"clock steps forward", func(w *world, random *rand.Rand) {
 		by := upTo(random, longestStep)
 		w.occurred("the server's clock steps forward by %v", by)

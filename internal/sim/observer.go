@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
 
@@ -23,6 +24,7 @@ type observer struct {
 	events []history.ServerEvent // guarded by mu
 	at     []int64               // guarded by mu: when each was seen, as Event.At
 	args   string                // guarded by mu: those of the last script
+	frozen time.Time             // guarded by mu: the server's time, if it stands still
 }
 
 // observed is what was last seen of a lock.
@@ -65,9 +67,21 @@ func (o *observer) stop() {
 // before is called before each command of a client, and before each of a script.
 func (o *observer) before(_ *server.Peer, command string, args ...string) bool {
 	if command == "EVALSHA" || command == "EVAL" {
+		o.mu.Lock()
+		if behind := o.world.server.Now().Sub(o.frozen); !o.frozen.IsZero() && behind > 0 {
+			o.world.server.StepClock(-behind)
+		}
+		o.mu.Unlock()
 		o.look(strings.Join(args, " "))
 	}
 	return false
+}
+
+// freeze lets the server's clock stand still at a time; zero lets it go on.
+func (o *observer) freeze(at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.frozen = at
 }
 
 // look records what has changed since it was called last, in any lock, because keys expire. args are those of the script

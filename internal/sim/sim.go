@@ -55,7 +55,7 @@ type Result struct {
 	Faults []Fault
 	Length time.Duration // of simulated time
 	Errs   []error       // violations, of liveness as well
-	Known  []error       // violations that are expected today, see known
+	Known  []error       // violations that are expected today
 
 	serverAt []int64 // when each of Run.Server was seen, as Event.At
 }
@@ -168,16 +168,45 @@ func (w *world) liveness() {
 	}
 }
 
-// dropped is an error: a waiter was dropped from the queue although its process was alive and could reach the server.
-type dropped struct {
-	at    int64
-	lock  string
-	token string
+// known is a violation that is expected today.
+type known struct{ error }
+
+// dropped returns the error that a waiter was dropped from the queue although its process was alive and could reach the
+// server. That is known while the server is away or its clock steps forward: waiters that are alive expire.
+func (w *world) dropped(at int64, lock, token string) error {
+	err := fmt.Errorf("order: at %v %s was dropped from the queue of %s, and its process could reach the server",
+		time.Duration(at), token, lock)
+	if slices.ContainsFunc(w.disorders, func(s history.Span) bool { return s.From <= at && at <= s.To }) {
+		return known{err}
+	}
+	return err
 }
 
-func (e *dropped) Error() string {
-	return fmt.Sprintf("order: at %v %s was dropped from the queue of %s, and its process could reach the server",
-		time.Duration(e.at), e.token, e.lock)
+// checkTickets checks that no ticket was given twice. That is known if the server's clock stood still or stepped back: a
+// ticket is above the time, the queue's tail and the last fence, and none of them may have moved.
+func (w *world) checkTickets() {
+	type key struct {
+		lock   string
+		ticket uint64
+	}
+	owners := map[key]string{}
+	for _, e := range w.observer.events {
+		if e.Op == history.Deletes {
+			clear(owners)
+		}
+		if e.Op != history.Joins {
+			continue
+		}
+		k := key{e.Lock, e.Ticket}
+		if owner, ok := owners[k]; ok && owner != e.Token {
+			err := fmt.Errorf("tickets: %s got ticket %d of %s, which %s had before", e.Token, e.Ticket, e.Lock, owner)
+			if w.run.ClockBack {
+				err = known{err}
+			}
+			w.errs = append(w.errs, err)
+		}
+		owners[k] = e.Token
+	}
 }
 
 // checkDrops checks that waiters that could reach the server were never dropped from the queue.
@@ -187,7 +216,7 @@ func (w *world) checkDrops() {
 		if e.Op != history.Drops || w.excused(e.Token, at) {
 			continue
 		}
-		w.errs = append(w.errs, &dropped{at, e.Lock, e.Token})
+		w.errs = append(w.errs, w.dropped(at, e.Lock, e.Token))
 	}
 }
 
@@ -207,15 +236,6 @@ func (w *world) excused(token string, at int64) bool {
 		})
 }
 
-// known reports whether a violation is expected today: while the server is away or its clock steps forward, waiters that
-// are alive expire and are dropped.
-func (w *world) known(err error) bool {
-	var d *dropped
-	return errors.As(err, &d) && slices.ContainsFunc(w.disorders, func(s history.Span) bool {
-		return s.From <= d.at && d.at <= s.To
-	})
-}
-
 func (w *world) isEnding() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,13 +252,14 @@ func (w *world) result() *Result {
 	w.observer.stop()
 	w.run.Server = w.observer.events
 	w.checkDrops()
+	w.checkTickets()
 	r := &Result{Config: w.cfg, Events: w.events, Run: w.run, Faults: w.faults, Length: time.Since(w.start), serverAt: w.observer.at}
 	r.Report = linear.Check(r.Events, r.Run)
 	if err := r.Report.Err(); err != nil {
 		w.errs = append(w.errs, err)
 	}
 	for _, err := range w.errs {
-		if w.known(err) {
+		if errors.As(err, new(known)) {
 			r.Known = append(r.Known, err)
 		} else {
 			r.Errs = append(r.Errs, err)
