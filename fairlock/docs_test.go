@@ -2,6 +2,8 @@ package fairlock_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -148,6 +150,49 @@ func TestACLLine_Suffices(t *testing.T) {
 	require.NoError(t, server.Client().Set(ctx, "fairlock:{x}:queue", "not a zset", 0).Err())
 	_, err = holder.Mutex("x").Lock(ctx)
 	require.ErrorContains(t, err, `key "fairlock:{x}:queue"`)
+}
+
+// An error names the right that the user lacks. Without rights to the channel everything works, by heartbeats.
+//
+//fairlock:fault The user lacks rights: an error that names what is missing; without the channel, heartbeats replace notifications
+func TestACL_UserLacksRights(t *testing.T) {
+	t.Parallel()
+	server, ctx := redistest.Start(t), t.Context()
+	rdb := server.Client()
+	mutex := func(rdb *redis.Client) fairlock.Mutex {
+		client, err := fairlock.New(rdb, fairlock.Config{WaiterTTL: 600 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		t.Cleanup(func() { client.Close(); rdb.Close() })
+		return client.Mutex("x")
+	}
+	as := func(rules ...any) fairlock.Mutex {
+		args := append([]any{"acl", "setuser", "u", "reset", "on", ">p"}, rules...)
+		require.NoError(t, rdb.Do(ctx, args...).Err())
+		o := server.Options()
+		o.Username, o.Password = "u", "p"
+		return mutex(redis.NewClient(o))
+	}
+	_, err := as("~*", "&*", "+@all", "-evalsha").Lock(ctx)
+	require.ErrorContains(t, err, "evalsha")
+	for _, rules := range [][]any{{"~other:*", "&*", "+@all"}, {"~*", "&*", "+@all", "-set"}} {
+		_, err = as(rules...).Lock(ctx)
+		require.ErrorContains(t, err, "fairlock:{x}:")
+	}
+	assert.Zero(t, rdb.Exists(ctx, "fairlock:{x}:lock", "fairlock:{x}:queue").Val())
+	m := as("~*", "resetchannels", "+@all")
+	lease, err := mutex(server.Client()).Lock(ctx)
+	require.NoError(t, err)
+	done := make(chan error)
+	go func() {
+		next, err := m.Lock(ctx)
+		done <- errors.Join(err, next.Unlock(ctx))
+	}()
+	for state := (fairlock.State{}); state.Waiting == 0; {
+		state, err = m.Inspect(ctx)
+		require.NoError(t, err)
+	}
+	require.NoError(t, lease.Unlock(ctx))
+	require.NoError(t, <-done)
 }
 
 // docs/operating.md explains every line that the library logs, and no other.

@@ -355,6 +355,31 @@ func TestLease_OverBeforeTheReply(t *testing.T) {
 	})
 }
 
+// The ctx of a lease ends when the lease does, not when the ctx of the wait does.
+//
+//fairlock:promise A lease's context: ends with the lease, not with the wait
+func TestLease_Context(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		wait, cancelWait := context.WithCancel(t.Context())
+		lease, err := s.Client(fairlock.Config{}).Mutex("x").Lock(wait)
+		require.NoError(t, err)
+		cancelWait()
+		ctx, cancel := lease.Context(context.WithValue(t.Context(), callers{}, "v"))
+		defer cancel()
+		pass(time.Minute)
+		require.NoError(t, ctx.Err())
+		require.NoError(t, lease.Err())
+		assert.Equal(t, "v", ctx.Value(callers{}))
+		assert.Same(t, lease, fairlock.LeaseFromContext(ctx))
+		unlock(t, lease)
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), fairlock.ErrUnlocked)
+		late, cancel := lease.Context(t.Context())
+		defer cancel()
+		require.ErrorIs(t, context.Cause(late), fairlock.ErrUnlocked)
+	})
+}
+
 // Outside a lock there is no lease, and the fence of none is refused by every resource that checks fences.
 func TestLeaseFromContext_OutsideALock(t *testing.T) {
 	lease := fairlock.LeaseFromContext(t.Context())

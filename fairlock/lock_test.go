@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -146,4 +147,26 @@ func TestLock_LostReplyChangesNothing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A key of ours that has another type is named, and stays as it is.
+//
+//fairlock:fault A key belongs to another application: an error that names it; it is untouched
+func TestLock_ForeignKey(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		for key, acquire := range map[string]acquire{
+			"fairlock:{x}:queue":       client.Mutex("x").Lock,
+			"fairlock:{x}:sem:holders": permits(client.Semaphore("x", 3), 1),
+			"fairlock:{x}:rw:permits":  client.RWMutex("x").RLock,
+		} {
+			require.NoError(t, s.Miniredis.Set(key, "theirs"))
+			_, err := acquire(t.Context())
+			require.ErrorContains(t, err, strconv.Quote(key))
+			require.ErrorContains(t, err, "WRONGTYPE")
+			s.Miniredis.CheckGet(t, key, "theirs")
+			s.Miniredis.Del(key)
+			unlock(t, hold(t, acquire))
+		}
+	})
 }

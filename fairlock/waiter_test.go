@@ -70,6 +70,31 @@ func TestWaiter_HandoffWithinAClient(t *testing.T) {
 	})
 }
 
+// More readers than one call of a script admits get in together at the release of a writer, and send nothing for it.
+//
+//fairlock:promise Readers and writers
+func TestWaiter_AdmittedReadersSendNothingMore(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		sent := record(client)
+		listen(t, client)
+		writer, start := s.RWMutex("x").HoldAs("writer"), time.Now()
+		var readers []*acquisition
+		for range 140 {
+			readers = append(readers, begin(t.Context(), client.RWMutex("x").RLock))
+		}
+		late := begin(t.Context(), client.RWMutex("x").Lock)
+		sent.reset()
+		unlock(t, writer)
+		for _, q := range readers {
+			q.granted(t)
+			assert.Equal(t, start, q.at)
+		}
+		assert.Empty(t, sent.requests())
+		assert.True(t, late.pending())
+	})
+}
+
 // The subscription comes up while the reply "queued" is on its way, and the grant was before that: the waiter finds it
 // as soon as the reply arrives, not at the next heartbeat.
 //
