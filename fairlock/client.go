@@ -37,7 +37,7 @@ type Client struct {
 	trace    *Trace
 	dispatch *dispatch.Dispatcher
 
-	life       context.Context // ends with cause ErrClosed when Close is called
+	life       context.Context // ends when Close is called
 	end        context.CancelCauseFunc
 	leaves     context.Context // of the requests to leave; after Close it ends when Redis does not answer one of them
 	stopLeaves context.CancelFunc
@@ -100,7 +100,7 @@ func (c *Client) Close() error {
 	c.leases = map[*Lease]struct{}{}
 	c.mu.Unlock()
 
-	c.end(ErrClosed)
+	c.end(stopped{ErrClosed})
 	for l := range leases {
 		l.finish(ErrClosed)
 	}
@@ -121,13 +121,13 @@ func (c *Client) enter() error {
 	return nil
 }
 
-// begin begins a task whose ctx also ends, with cause ErrClosed, when the client is closed. The caller calls end.
+// begin begins a task whose ctx also ends when the client is closed. The caller calls end.
 func (c *Client) begin(parent context.Context) (ctx context.Context, end func(), err error) {
 	if err := c.enter(); err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	stop := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
+	stop := context.AfterFunc(c.life, func() { cancel(context.Cause(c.life)) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
@@ -138,10 +138,10 @@ func (c *Client) begin(parent context.Context) (ctx context.Context, end func(),
 // background runs f in a goroutine that Close waits for. The caller is inside a task itself.
 func (c *Client) background(f func()) { c.tasks.Go(f) }
 
-// withTimeout is context.WithTimeout by the Client's clock. Its cause is an ErrUnreachable.
+// withTimeout is context.WithTimeout by the Client's clock. What did not finish in time ended with an ErrUnreachable.
 func (c *Client) withTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	timer := c.clock.AfterFunc(d, func() { cancel(fmt.Errorf("%w: no answer within %v", ErrUnreachable, d)) })
+	timer := c.clock.AfterFunc(d, func() { cancel(stopped{fmt.Errorf("%w: no answer within %v", ErrUnreachable, d)}) })
 	return ctx, func() {
 		timer.Stop()
 		cancel(nil)

@@ -161,7 +161,7 @@ func (l *Lease) renewNow(ctx context.Context) error {
 	defer end()
 	bounded, cancel := l.lock.client.withTimeout(ctx, l.left())
 	defer cancel()
-	err = orEnded(ctx, l.renew(bounded))
+	err = orEnded(bounded, l.renew(bounded))
 	if cause := l.Err(); cause != nil {
 		return cause
 	}

@@ -171,10 +171,12 @@ func (w *waiter) ask(ctx context.Context) {
 // failed is a request without a reply that helps.
 func (w *waiter) failed(ctx context.Context, err error) {
 	switch {
+	case lua.OriginOf(err) == lua.Verdict:
+		w.quit(err)
 	case ctx.Err() != nil:
 		errors.As(err, &w.abandoned)
 		w.quit(ended(ctx))
-	case w.ticket != 0 && lua.OriginOf(err) != lua.Verdict:
+	case w.ticket != 0:
 		w.client.log.DebugContext(ctx, "waiter will ask again", "lock", w.lock.name, "token", w.token, "err", err)
 		w.state = waiting
 		w.postAfter(w.pause.next(), event{kind: askNow})

@@ -36,17 +36,18 @@ const (
 // ErrClosed is the error of a command after Close.
 var ErrClosed = errors.New("dispatcher is closed")
 
-// AbandonedError is the error of a command whose ctx ended while it was in flight. Redis may still execute it.
+// AbandonedError is the error of a command whose ctx ended before Redis had replied. It does not wrap the cause of that
+// ctx, which may be any error: also what Redis has replied to another command.
 type AbandonedError struct {
-	Cause error           // of the ctx
-	Over  <-chan struct{} // closed when the command has ended
+	Over <-chan struct{} // closed when the command has ended; until then Redis may still execute it
+	sent bool
 }
 
-// Error is the cause's.
-func (e *AbandonedError) Error() string { return e.Cause.Error() }
+// Error says that there is no reply.
+func (e *AbandonedError) Error() string { return "ctx ended before Redis replied" }
 
-// Unwrap returns the cause.
-func (e *AbandonedError) Unwrap() error { return e.Cause }
+// Sent is false if the command was not sent, and will not be.
+func (e *AbandonedError) Sent() bool { return e.sent }
 
 // Dispatcher sends scripts to Redis. It is safe for concurrent use.
 type Dispatcher struct {
@@ -107,8 +108,7 @@ func (d *Dispatcher) Close() {
 	}
 }
 
-// EvalSha sends EVALSHA and returns when Redis has replied or ctx has ended. The error is then ctx's cause if the
-// command was not sent, and an *AbandonedError if it was.
+// EvalSha sends EVALSHA and returns when Redis has replied, or with an *AbandonedError when ctx has ended.
 func (d *Dispatcher) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	return d.do(ctx, func(r redis.Scripter) *redis.Cmd { return r.EvalSha(ctx, sha, keys, args...) })
 }
@@ -125,16 +125,10 @@ func (d *Dispatcher) do(ctx context.Context, send func(redis.Scripter) *redis.Cm
 	}
 	select {
 	case <-r.over:
-		if err := r.cmd.Err(); err != nil && errors.Is(err, ctx.Err()) {
-			return failed(ctx, context.Cause(ctx)) // which go-redis does not know
-		}
 		return r.cmd
 	case <-ctx.Done():
+		return failed(ctx, &AbandonedError{r.over, !d.withdraw(r)})
 	}
-	if d.withdraw(r) {
-		return failed(ctx, context.Cause(ctx))
-	}
-	return failed(ctx, &AbandonedError{Cause: context.Cause(ctx), Over: r.over})
 }
 
 func failed(ctx context.Context, err error) *redis.Cmd {
@@ -156,13 +150,14 @@ func (d *Dispatcher) add(r *request) bool {
 	return true
 }
 
-// withdraw reports whether no sender has taken the request, and none will.
+// withdraw ends a request that no sender has taken, and reports whether it did.
 func (d *Dispatcher) withdraw(r *request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := slices.Index(d.waiting, r)
 	if i >= 0 {
 		d.waiting = slices.Delete(d.waiting, i, i+1)
+		close(r.over)
 	}
 	return i >= 0
 }
