@@ -323,11 +323,11 @@ func (w *waiter) leave() {
 // others skip their request.
 func (w *waiter) sendLeave() {
 	l, c := w.lock, w.client
+	if w.abandoned != nil {
+		<-w.abandoned.Over // it must not arrive after the leave, which has its whole time then
+	}
 	ctx, cancel := c.withTimeout(c.leaves, max(l.ttl, l.waiterTTL))
 	defer cancel()
-	if w.abandoned != nil {
-		<-w.abandoned.Over // it must not arrive after the leave
-	}
 	err := c.retry(ctx, func() error {
 		h, err := l.redis.Leave(ctx, w.token, l.ttl, l.tombstoneTTL(w.ambiguous))
 		c.handoff(l, h)
