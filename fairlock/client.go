@@ -39,8 +39,8 @@ type Client struct {
 
 	life       context.Context // ends when Close is called
 	end        context.CancelCauseFunc
-	leaves     context.Context // of the requests to leave; after Close it ends when Redis does not answer one of them
-	stopLeaves context.CancelFunc
+	leaves     context.Context // of releases and requests to leave; after Close it ends when Redis does not answer one of them
+	stopLeaves context.CancelCauseFunc
 	tasks      sync.WaitGroup // operations and goroutines under way; grows under mu, or from inside a task
 	subscriber *subscriber
 
@@ -70,7 +70,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 		leases:   map[*Lease]struct{}{},
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
-	c.leaves, c.stopLeaves = context.WithCancel(context.Background())
+	c.leaves, c.stopLeaves = context.WithCancelCause(context.Background())
 	c.subscriber = &subscriber{client: c, channel: lua.NotificationChannel(cfg.Namespace, cfg.Name)}
 	return c, nil
 }
@@ -106,7 +106,7 @@ func (c *Client) Close() error {
 	}
 	c.tasks.Wait()
 	c.dispatch.Close()
-	c.stopLeaves()
+	c.stopLeaves(nil)
 	return nil
 }
 
@@ -121,13 +121,13 @@ func (c *Client) enter() error {
 	return nil
 }
 
-// begin begins a task whose ctx also ends when the client is closed. The caller calls end.
-func (c *Client) begin(parent context.Context) (ctx context.Context, end func(), err error) {
+// begin begins a task whose ctx also ends when life does, which is c.life or c.leaves. The caller calls end.
+func (c *Client) begin(parent, life context.Context) (ctx context.Context, end func(), err error) {
 	if err := c.enter(); err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	stop := context.AfterFunc(c.life, func() { cancel(context.Cause(c.life)) })
+	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
@@ -148,14 +148,24 @@ func (c *Client) withTimeout(parent context.Context, d time.Duration) (context.C
 	}
 }
 
-// retry calls f until it succeeds, fails in a way that another attempt cannot cure, or ctx or the client ends. It
-// returns the last error of f.
+// retry calls f, which releases a lock or removes a waiter, until it succeeds, fails in a way that another attempt cannot
+// cure, or ctx ends. If the client is closed, an attempt that is under way goes on, and no other follows. If Redis does
+// not answer it, all that are under way end.
 func (c *Client) retry(ctx context.Context, f func() error) error {
 	var pause backoff
 	for {
 		err := f()
-		if err == nil || lua.OriginOf(err) == lua.Verdict || !c.sleep(ctx, pause.next()) {
+		switch {
+		case err == nil || lua.OriginOf(err) == lua.Verdict:
 			return err
+		case c.sleep(ctx, pause.next()):
+		case c.life.Err() == nil:
+			return orEnded(ctx, err)
+		default:
+			if lua.OriginOf(err) == lua.NoReply {
+				c.stopLeaves(context.Cause(c.life))
+			}
+			return fmt.Errorf("%w: %w", ErrClosed, err)
 		}
 	}
 }

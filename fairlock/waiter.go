@@ -319,8 +319,7 @@ func (w *waiter) leave() {
 }
 
 // sendLeave removes the waiter from the queue, and releases the lock if it was granted meanwhile. It tries for as long
-// as Redis could remember the waiter, or once if the client is closed. If Redis does not answer one waiter then, the
-// others skip their request.
+// as Redis could remember the waiter, or once if the client is closed.
 func (w *waiter) sendLeave() {
 	l, c := w.lock, w.client
 	if w.abandoned != nil {
@@ -333,12 +332,8 @@ func (w *waiter) sendLeave() {
 		c.handoff(l, h)
 		return err
 	})
-	if err == nil {
-		return
-	}
-	c.log.Warn("waiter could not leave; its ticket expires", "lock", l.name, "token", w.token, "err", err)
-	if c.life.Err() != nil && lua.OriginOf(err) == lua.NoReply {
-		c.stopLeaves()
+	if err != nil {
+		c.log.Warn("waiter could not leave; its ticket expires", "lock", l.name, "token", w.token, "err", err)
 	}
 }
 
