@@ -302,7 +302,7 @@ func (w *waiter) quit(err error) {
 // leave has Redis remove the waiter, if it may know of it. It waits a moment for that, so that a caller who looks then
 // finds nothing.
 func (w *waiter) leave() {
-	if w.ticket == 0 && !w.ambiguous {
+	if w.ticket == 0 && !w.ambiguous && !lua.Aborted(w.err) {
 		return
 	}
 	done := make(chan struct{})

@@ -97,9 +97,10 @@ func Load(ctx context.Context, rdb redis.Scripter) error {
 // call runs the script of a verb and reads its reply.
 func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
 	var none T
-	cmd := run(ctx, l.rdb, l.kind.scripts[verb], l.keys, args...)
+	s := l.kind.scripts[verb]
+	cmd := run(ctx, l.rdb, s, l.keys, args...)
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return none, l.explain(ctx, withOrigin(err))
+		return none, l.explain(ctx, s, withOrigin(err))
 	}
 	reply, err := cmd.Slice()
 	if err != nil {
