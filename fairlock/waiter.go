@@ -97,14 +97,14 @@ func newWaiter(l *lock, t token.Token, weight int, try bool) *waiter {
 		client: l.client, lock: l, token: t, weight: weight, try: try, began: l.client.clock.Now(),
 		signal: make(chan struct{}, 1),
 	}
-	l.client.join(w)
+	l.client.joinLocal(w)
 	return w
 }
 
 func (w *waiter) close() {
 	w.stopTimer()
 	w.local.remove(w)
-	w.client.part(w)
+	w.client.leaveLocal(w)
 }
 
 func (w *waiter) run(ctx context.Context) (*Lease, error) {
