@@ -177,14 +177,15 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.client.clo
 func (l *Lease) renew(ctx context.Context) error {
 	sent := l.lock.client.clock.Now()
 	_, held, err := l.lock.redis.Renew(ctx, l.token, l.lock.ttl, l.fence)
+	until := trustedUntil(sent, l.lock.ttl, l.lock.ttl)
 	switch {
 	case err != nil:
-		l.renewalFailed(err)
+		l.renewalFailed(until, err)
 	case !held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
 	default:
-		l.extend(sent)
+		l.extend(until)
 	}
 	if l.life.Err() == nil || held {
 		call(l.lock.client.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
@@ -192,10 +193,14 @@ func (l *Lease) renew(ctx context.Context) error {
 	return err
 }
 
-func (l *Lease) renewalFailed(err error) {
+// renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. until is what the lease would
+// have been extended to.
+func (l *Lease) renewalFailed(until time.Time, err error) {
 	l.mu.Lock()
 	over := l.life.Err() != nil
-	l.failure = err
+	if !until.Before(l.deadline) {
+		l.failure = err
+	}
 	l.mu.Unlock()
 	if !over {
 		l.lock.client.log.Warn("renewal failed; another follows until the lease ends",
@@ -203,11 +208,10 @@ func (l *Lease) renewalFailed(err error) {
 	}
 }
 
-// extend trusts the lease for a TTL from when the renewal was sent.
-func (l *Lease) extend(sent time.Time) {
+// extend trusts the lease until then, unless it is trusted for longer.
+func (l *Lease) extend(until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	until := trustedUntil(sent, l.lock.ttl, l.lock.ttl)
 	if l.life.Err() != nil || !until.After(l.deadline) {
 		return
 	}
