@@ -54,7 +54,8 @@ type Client struct {
 // New returns a Client on rdb. It does no I/O. The error, an ErrInvalid, names everything that is wrong with rdb and cfg.
 //
 // Hooks of rdb see every request once. One that is alone carries the values of its caller's ctx. On a *redis.Client,
-// requests that coincide go in one pipeline, which cannot carry them.
+// requests that coincide go in one pipeline, which cannot carry them. Hooks run in goroutines of the Client: a panic in
+// one ends the process, and the caller cannot recover it.
 //
 // A *redis.Ring is refused: its clients may disagree about the shard of a lock, and each shard would have a holder.
 func New(rdb Redis, cfg Config) (*Client, error) {

@@ -36,6 +36,9 @@ const (
 // ErrClosed is the error of a command after Close.
 var ErrClosed = errors.New("dispatcher is closed")
 
+// errEnded is the error of a command whose sender has ended: a hook of the user's client has called runtime.Goexit.
+var errEnded = errors.New("a hook of the Redis client has ended the goroutine")
+
 // AbandonedError is the error of a command whose ctx ended before Redis had replied. It does not wrap the cause of that
 // ctx, which may be any error: also what Redis has replied to another command.
 type AbandonedError struct {
@@ -76,9 +79,8 @@ type batch struct {
 
 // request is one command.
 type request struct {
-	ctx  context.Context
 	send func(redis.Scripter) *redis.Cmd
-	cmd  *redis.Cmd // the outcome, once over is closed
+	cmd  *redis.Cmd // the outcome, once over is closed; nil if its sender has ended
 	over chan struct{}
 }
 
@@ -119,12 +121,15 @@ func (d *Dispatcher) Eval(ctx context.Context, script string, keys []string, arg
 }
 
 func (d *Dispatcher) do(ctx context.Context, send func(redis.Scripter) *redis.Cmd) *redis.Cmd {
-	r := &request{ctx: ctx, send: send, over: make(chan struct{})}
+	r := &request{send: send, over: make(chan struct{})}
 	if !d.add(r) {
 		return failed(ctx, ErrClosed)
 	}
 	select {
 	case <-r.over:
+		if r.cmd == nil {
+			return failed(ctx, errEnded)
+		}
 		return r.cmd
 	case <-ctx.Done():
 		return failed(ctx, &AbandonedError{r.over, !d.withdraw(r)})
@@ -201,12 +206,20 @@ func (d *Dispatcher) start(b *batch) {
 		d.work <- b
 		return
 	}
-	d.senders.Go(func() {
-		for b != nil {
-			d.send(b.requests)
-			b = d.next(b)
+	d.senders.Go(func() { d.run(b) })
+}
+
+// run is a sender. If a hook ends its goroutine, another one goes on.
+func (d *Dispatcher) run(b *batch) {
+	defer func() {
+		if b != nil {
+			d.senders.Go(func() { d.run(d.next(b)) })
 		}
-	})
+	}()
+	for b != nil {
+		d.send(b.requests)
+		b = d.next(b)
+	}
 }
 
 // next returns what a sender is to send after b, and waits for it. It returns nil if enough senders are idle.
@@ -227,8 +240,13 @@ func (d *Dispatcher) next(b *batch) *batch {
 }
 
 func (d *Dispatcher) send(batch []*request) {
+	defer func() {
+		for _, r := range batch {
+			close(r.over)
+		}
+	}()
 	if len(batch) == 1 {
-		batch[0].end(batch[0].send(d.rdb))
+		batch[0].cmd = batch[0].send(d.rdb)
 		return
 	}
 	pipe := d.plain.Pipeline()
@@ -241,11 +259,6 @@ func (d *Dispatcher) send(batch []*request) {
 		if err != nil && cmds[i].Err() == nil && cmds[i].Val() == nil {
 			cmds[i].SetErr(err) // or none has one, if Redis has refused the connection
 		}
-		r.end(cmds[i])
+		r.cmd = cmds[i]
 	}
-}
-
-func (r *request) end(cmd *redis.Cmd) {
-	r.cmd = cmd
-	close(r.over)
 }
