@@ -27,8 +27,9 @@ type Redis interface {
 // Client makes locks on one Redis. A process needs one; it is safe for concurrent use. From its first contention on it
 // keeps one Pub/Sub connection.
 //
-// Lock order: Lease.mu before Client.mu. No other two mutexes are held together, and none during I/O, a channel
-// operation that blocks, or a callback.
+// Lock order: Lease.mu before Client.mu; those inside the dispatcher, the Clock and a context come last. No other two
+// mutexes are held together, and none during I/O, a channel operation that blocks, or a callback. (Lease.unlocking, a
+// channel, is held while a release is sent.)
 type Client struct {
 	cfg      Config
 	rdb      Redis
@@ -91,9 +92,9 @@ func checkRedis(rdb Redis) error {
 func (c *Client) Name() string { return c.cfg.Name }
 
 // Close ends the Client: waiters return ErrClosed and leave their queues, leases end with ErrClosed (their locks stay
-// held in Redis until their TTL ends; unlock first what others should get sooner). It returns when every goroutine
-// and request of the Client has ended; a Redis that does not answer delays that by go-redis's own timeouts. A further
-// call has no effect. It must not be called from a Trace callback.
+// held in Redis until their TTL ends; unlock first what others should get sooner). A release that is in flight goes on. It
+// returns when every goroutine and request of the Client has ended; a Redis that does not answer delays that by
+// go-redis's own timeouts. A further call has no effect. It must not be called from a Trace callback.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true

@@ -21,7 +21,8 @@ var (
 	ErrLost = errors.New("lock is lost")
 	// ErrUnlocked is a lease's Err after Unlock, unless the lease had ended before.
 	ErrUnlocked = errors.New("lock is unlocked")
-	// ErrClosed means that the Client was closed.
+	// ErrClosed means that the Client was closed. Together with an error of ctx it is the cause of ctx: another Client was
+	// closed.
 	ErrClosed = errors.New("client is closed")
 	// ErrInvalid is every error about bad input; a *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")

@@ -348,8 +348,11 @@ func (l *Lease) event() Event { return l.lock.event(l.token, l.weight) }
 //
 // Nil means that the lock is released; also that it was before, by an earlier call or by one whose reply was lost.
 // ErrLost means that this lease held it no longer; a later holder keeps it. ErrClosed means that the Client was closed
-// before: the lock stays held until its TTL ends. After any other error, for which Redis could not be asked, the lock
-// may stay held, for no longer than its TTL, and Unlock can be called again.
+// before, or that Redis had not replied when it was: the lock may stay held until its TTL ends. After any other error the
+// lock may stay held, for no longer than its TTL, and Unlock can be called again.
+//
+// Once a reply was lost, Unlock cannot always tell a lock that it has released from one that was lost. It returns nil
+// then; but ErrLost if Redis has refused the same request meanwhile, for a failover, say.
 //
 // ctx carries values only: Unlock works after ctx has ended. If Redis cannot be reached, or cannot release the lock now,
 // Unlock tries until the lease would have ended.

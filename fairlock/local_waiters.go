@@ -80,8 +80,8 @@ func (n *localWaiters) remove(w *waiter) {
 	}
 }
 
-// interval is the time between heartbeats: a third of WaiterTTL, so that two may fail; and of TTL, because the lease of
-// a waiter that missed its notification lasts no longer. The caller holds mu.
+// interval is the time between heartbeats. A third of WaiterTTL keeps the tickets even if two heartbeats fail. A third of
+// TTL finds a grant whose notification was lost before its lease ends. The caller holds mu.
 func (n *localWaiters) interval() time.Duration { return min(n.lock.waiterTTL, n.minTTL) / 3 }
 
 // tick sets the timer for the next heartbeat, and sends one, which may hang.

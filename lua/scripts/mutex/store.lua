@@ -1,7 +1,7 @@
 -- The store of a mutex: at most one holder, and one permit.
 --
--- Contract. permits/store.lua provides the same. last is the last fence, 0 if there is none. The functions marked * rely
--- on what free() has read: it comes before them in a script.
+-- Contract. permits/store.lua provides the same. last is the last fence, 0 if there is none. The functions marked * use
+-- what free() has read: a script calls free() before them.
 --   holds(token)            whether the token holds the lock, by a lease that has not expired
 --   holder()                the token of a holder, of permits the one whose lease ends first; false if there is none
 --   free()                  number of free permits. It first removes expired holders, at most 1000 in one script
