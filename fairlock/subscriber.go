@@ -57,6 +57,9 @@ func (s *subscriber) run() {
 	}
 }
 
+// confirmation is how long Redis has to confirm a subscription: a connection may die before.
+const confirmation = 5 * time.Second
+
 // receive subscribes and receives until the connection breaks. go-redis would subscribe again by itself, but without
 // telling how long the subscription was down.
 func (s *subscriber) receive(ctx context.Context) error {
@@ -69,8 +72,8 @@ func (s *subscriber) receive(ctx context.Context) error {
 	defer func() { _ = pubsub.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = pubsub.Close() }) // ends Receive; it waits while go-redis dials
 	defer stop()
-	for {
-		message, err := pubsub.Receive(ctx)
+	for timeout := confirmation; ; timeout = 0 { // 0: none
+		message, err := pubsub.ReceiveTimeout(ctx, timeout)
 		if err != nil {
 			return err
 		}
