@@ -11,7 +11,7 @@ import (
 )
 
 const demoHelp = `Several clients, each with several workers, contend for one lock. One client crashes while it holds the lock, another
-while it waits. Then a judge, which goes by nothing but what the clients saw, says whether the lock was ever held by more
+while it waits. Then the history that the clients recorded is checked: whether the lock was ever held by more
 than it allows (a mutex: one; a semaphore: its permits; rw: one writer, or readers), and whether anybody was served out
 of order.
 

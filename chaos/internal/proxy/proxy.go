@@ -20,7 +20,7 @@ import (
 type Faults struct {
 	Requests float64       // chance that a request is lost
 	Replies  float64       // chance that a reply, or what is published, is lost
-	Late     float64       // chance that a request is Delay late, also if who sent it does not wait any more
+	Late     float64       // chance that a request is Delay late, also if its sender does not wait any more
 	Delay    time.Duration // at most
 	Latency  time.Duration // at most so much for every message
 	Slow     time.Duration // so much more for every reply
@@ -186,9 +186,9 @@ func (l *link) close() {
 	})
 }
 
-// carry carries one way until its source ends. Who reads slowly, or not any more, does not hold up who writes for ever:
+// carry carries one way until its source ends. A slow reader does not hold up the writer for ever:
 // what cannot be delivered is dropped.
-func (p *Proxy) carry(l *link, from, to net.Conn, judge func(*link, []byte) fate) {
+func (p *Proxy) carry(l *link, from, to net.Conn, decide func(*link, []byte) fate) {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -202,7 +202,7 @@ func (p *Proxy) carry(l *link, from, to net.Conn, judge func(*link, []byte) fate
 		for p.faults.Hung && !p.closed {
 			p.change.Wait()
 		}
-		f := judge(l, buffer[:n])
+		f := decide(l, buffer[:n])
 		p.mu.Unlock()
 		if f.after > 0 {
 			select {
@@ -230,7 +230,7 @@ type fate struct {
 
 var subscribe = []byte("\r\nsubscribe\r\n")
 
-// request judges what a client sends. The caller holds mu. Clients write a request, or several at once, in one piece.
+// request decides what becomes of what a client sends. The caller holds mu. Clients write a request, or several at once, in one piece.
 func (p *Proxy) request(l *link, data []byte) fate {
 	l.subscriber = l.subscriber || bytes.Contains(bytes.ToLower(data[:min(len(data), 128)]), subscribe)
 	f := p.message(l, len(data), p.faults.Requests, &p.counts.Requests)
@@ -241,7 +241,7 @@ func (p *Proxy) request(l *link, data []byte) fate {
 	return f
 }
 
-// reply judges what the server sends. The caller holds mu.
+// reply decides what becomes of what the server sends. The caller holds mu.
 func (p *Proxy) reply(l *link, data []byte) fate {
 	if l.subscriber && p.faults.Mute {
 		p.counts.Muted++

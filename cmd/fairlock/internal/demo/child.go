@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/history"
 )
 
 // order is what a client's process is told, after its role.
@@ -29,9 +31,9 @@ func keeping(all bool) order {
 // returns when in ends, which is also when the process that started it has died.
 func Child(in io.Reader, out io.Writer) error {
 	lines := json.NewDecoder(in)
-	var r role
+	var r clientConfig
 	if err := lines.Decode(&r); err != nil {
-		return fmt.Errorf("no role (this command is started by demo): %w", err)
+		return fmt.Errorf("no configuration (this command is started by demo): %w", err)
 	}
 	opts, err := Config{Redis: r.Redis}.options()
 	if err != nil {
@@ -39,7 +41,7 @@ func Child(in io.Reader, out io.Writer) error {
 	}
 	rdb := redis.NewClient(opts)
 	defer func() { _ = rdb.Close() }()
-	c, err := contend(rdb, r, wall, reporter(out))
+	c, err := startWorkers(rdb, r, wall, reporter(out))
 	if err != nil {
 		return err
 	}
@@ -48,7 +50,7 @@ func Child(in io.Reader, out io.Writer) error {
 }
 
 // obey follows orders until there are no more.
-func (c *contender) obey(lines *json.Decoder) error {
+func (c *workers) obey(lines *json.Decoder) error {
 	for {
 		var o order
 		if err := lines.Decode(&o); err != nil {
@@ -67,12 +69,12 @@ func (c *contender) obey(lines *json.Decoder) error {
 
 // reporter writes reports as lines, each in one write, before it returns: a process that is killed has told
 // everything that it did.
-func reporter(out io.Writer) func(report) {
+func reporter(out io.Writer) func(history.Event) {
 	var mu sync.Mutex
 	lines := json.NewEncoder(out)
-	return func(rep report) {
+	return func(e history.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		_ = lines.Encode(rep) // if nobody listens any more, the orders end, too
+		_ = lines.Encode(e) // if nobody listens any more, the orders end, too
 	}
 }

@@ -24,13 +24,13 @@ type Contest struct {
 	Permits int // of a semaphore; of no meaning for others
 }
 
-// everybody is what a writer weighs, of whom there is to be one; a reader weighs 1. It is more than there are workers.
-const everybody = 1 << 20
+// everything is what a writer takes; a reader takes 1.
+const everything = 1 << 30
 
 func (c Contest) check() error {
 	switch c.Kind {
 	case Semaphore:
-		return within("permits", c.Permits, 1, everybody)
+		return within("permits", c.Permits, 1, 1<<20)
 	case Mutex, RW:
 		return nil
 	default:
@@ -44,7 +44,7 @@ func (c Contest) capacity() int {
 	case Semaphore:
 		return c.Permits
 	case RW:
-		return everybody
+		return everything
 	default:
 		return 1
 	}
@@ -57,7 +57,7 @@ func (c Contest) weight() int {
 	case c.Kind == Semaphore && n < 3:
 		return min(2+n%2, c.Permits)
 	case c.Kind == RW && n < 2:
-		return everybody
+		return everything
 	}
 	return 1
 }
@@ -67,7 +67,7 @@ func (c Contest) acquire(ctx context.Context, client *fairlock.Client, name stri
 	switch {
 	case c.Kind == Semaphore:
 		return client.Semaphore(name, c.Permits).Acquire(ctx, weight)
-	case c.Kind == RW && weight == everybody:
+	case c.Kind == RW && weight == everything:
 		return client.RWMutex(name).Lock(ctx)
 	case c.Kind == RW:
 		return client.RWMutex(name).RLock(ctx)

@@ -23,8 +23,8 @@ const shownHolders = 3
 // shownRemarks is how many of the latest remarks have room.
 const shownRemarks = 4
 
-// draw shows a scene on so many columns and rows.
-func (s scene) draw(width, height int) string {
+// draw shows a snapshot on so many columns and rows.
+func (s snapshot) draw(width, height int) string {
 	inner := max(width-2*margin, 1)
 	top := slices.Concat([]string{s.title(inner), quiet.Render(strings.Repeat("─", inner))}, s.holders(), []string{""})
 	bottom := slices.Concat([]string{""}, s.remarkLines(), []string{""}, s.counters(), []string{quiet.Render("q ends it")})
@@ -36,7 +36,7 @@ func (s scene) draw(width, height int) string {
 	return strings.Join(lines[:min(len(lines), max(height, 1))], "\n")
 }
 
-func (s scene) title(width int) string {
+func (s snapshot) title(width int) string {
 	left := strong.Render("fairlock") + quiet.Render(fmt.Sprintf("   %s · %d clients × %d workers · %s · %s",
 		s.cfg.title(), s.cfg.Clients, s.cfg.Workers, s.where, s.lock))
 	right := fmt.Sprintf("%.1fs", s.elapsed.Seconds())
@@ -44,7 +44,7 @@ func (s scene) title(width int) string {
 }
 
 // holders are the lock in one line and, if several can hold it, the first of them below.
-func (s scene) holders() []string {
+func (s snapshot) holders() []string {
 	if s.cfg.Kind == Mutex {
 		return []string{s.holder()}
 	}
@@ -59,7 +59,7 @@ func (s scene) holders() []string {
 }
 
 // holder is that of a mutex.
-func (s scene) holder() string {
+func (s snapshot) holder() string {
 	text := s.use()
 	if s.state.Held && !s.state.Quarantined && s.fault == nil {
 		text = s.holding(s.state.Holder)
@@ -68,7 +68,7 @@ func (s scene) holder() string {
 }
 
 // use says how much is held, or why that cannot be said.
-func (s scene) use() string {
+func (s snapshot) use() string {
 	switch {
 	case s.fault != nil:
 		return bad.Render(s.fault.Error())
@@ -84,7 +84,7 @@ func (s scene) use() string {
 	return text
 }
 
-func (s scene) holding(h fairlock.Holder) string {
+func (s snapshot) holding(h fairlock.Holder) string {
 	held := pad("", 12)
 	if d, known := s.held(h.Fence); known {
 		held = pad("held "+brief(d), 12)
@@ -94,7 +94,7 @@ func (s scene) holding(h fairlock.Holder) string {
 }
 
 // columns are the queue and the grants, side by side.
-func (s scene) columns(width, rows int) []string {
+func (s snapshot) columns(width, rows int) []string {
 	left := width * 13 / 25
 	queue, grants := s.queue(rows), s.recent(rows)
 	lines := make([]string, rows)
@@ -104,7 +104,7 @@ func (s scene) columns(width, rows int) []string {
 	return lines
 }
 
-func (s scene) queue(rows int) []string {
+func (s snapshot) queue(rows int) []string {
 	waiting := fmt.Sprintf("%d wait", s.state.Waiting)
 	lines := []string{strong.Render("QUEUE") + quiet.Render(fmt.Sprintf("  %-11s%6s  patience", waiting, "age"))}
 	for i, w := range s.state.Waiters {
@@ -117,16 +117,16 @@ func (s scene) queue(rows int) []string {
 	return lines
 }
 
-func (s scene) recent(rows int) []string {
+func (s snapshot) recent(rows int) []string {
 	lines := []string{strong.Render("GRANTS") + quiet.Render(fmt.Sprintf("        %-16s %6s", "fence", "waited"))}
 	for _, g := range s.grants[:min(len(s.grants), max(rows-1, 0))] {
-		mark := s.cfg.mark(g.weight, g.weight == everybody)
+		mark := s.cfg.mark(g.weight, g.weight == everything)
 		lines = append(lines, fmt.Sprintf("%s%-3s%d %6s", s.name(g.client), mark, g.fence, brief(g.wait)))
 	}
 	return lines
 }
 
-func (s scene) remarkLines() []string {
+func (s snapshot) remarkLines() []string {
 	lines := make([]string, shownRemarks)
 	shown := s.remarks[max(0, len(s.remarks)-shownRemarks):]
 	for i, r := range shown {
@@ -135,12 +135,12 @@ func (s scene) remarkLines() []string {
 	return lines
 }
 
-func (s scene) counters() []string {
-	v := s.verdict
+func (s snapshot) counters() []string {
+	v := s.result
 	return []string{
 		fmt.Sprintf("%s grants    order violations %s    %s %s    leases lost %s",
 			strong.Render(strconv.Itoa(v.Grants)), flag(v.Violations), s.cfg.overlaps(), flag(v.Overlaps), flag(v.Lost)),
-		fmt.Sprintf("hand-off %s    wait %s", spreadText(v.HandOff), spreadText(v.Wait)),
+		fmt.Sprintf("handoff %s    wait %s", spreadText(v.Handoff), spreadText(v.Wait)),
 		quiet.Render(shares(v.ByClient, s.short)),
 	}
 }

@@ -11,13 +11,12 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/judge"
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
 // sample is a lock that a dead client holds, with waiters, one of them dead.
-func sample(waiters int) scene {
-	s := scene{
+func sample(waiters int) snapshot {
+	s := snapshot{
 		cfg: Config{Contest: Contest{Kind: Mutex}, Clients: 4, Workers: 3, TTL: 2 * time.Second, Patience: time.Second}, where: "Redis in memory", lock: "demo-x", elapsed: 3 * time.Second, seen: int64(40 * time.Millisecond),
 		short: func(name string) string { return strings.TrimSuffix(name, "-x") },
 		dead:  map[string]bool{"client-2-x": true},
@@ -27,7 +26,7 @@ func sample(waiters int) scene {
 		},
 		grants:  []grant{{client: "client-2-x", fence: 1795185103557506, weight: 1, wait: 81 * time.Millisecond}},
 		remarks: []remark{{2 * time.Second, "client-2 dies while it holds the lock"}},
-		verdict: judge.Verdict{Grants: 321, ByClient: map[string]int{"client-10-x": 2, "client-2-x": 300}},
+		result:  Result{Grants: 321, ByClient: map[string]int{"client-10-x": 2, "client-2-x": 300}},
 	}
 	for i := range waiters {
 		s.state.Waiters = append(s.state.Waiters, fairlock.Waiter{
@@ -51,7 +50,7 @@ func TestPictureShowsHolderQueueGrantsCrashesAndCounts(t *testing.T) {
 }
 
 // shared is sample as a semaphore or a read-write lock: the dead client and four more hold a share.
-func shared(c Contest, waiters int) scene {
+func shared(c Contest, waiters int) snapshot {
 	s := sample(waiters)
 	s.cfg.Contest, s.state.Used = c, 6
 	s.state.Holder.Weight, s.grants[0].weight = 1, 1
@@ -110,7 +109,7 @@ func TestPictureOfAnIdleOrUnreachableLock(t *testing.T) {
 
 func TestScreenFollowsTheTerminalAndTheUser(t *testing.T) {
 	quits := 0
-	var model tea.Model = screen{source: func() scene { return sample(3) }, quit: func() { quits++ }}
+	var model tea.Model = screen{source: func() snapshot { return sample(3) }, quit: func() { quits++ }}
 	model, _ = model.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
 	model, cmd := model.Update(tick{})
 	require.NotNil(t, cmd, "the next picture")

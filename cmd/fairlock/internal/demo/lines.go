@@ -13,7 +13,7 @@ import (
 const listed = 4
 
 // showLines writes remarks as they are made, and every second what there is to see, until over is closed.
-func showLines(out io.Writer, source func() scene, over <-chan struct{}) {
+func showLines(out io.Writer, source func() snapshot, over <-chan struct{}) {
 	said := 0
 	remarks := time.NewTicker(glance)
 	defer remarks.Stop()
@@ -35,7 +35,7 @@ func showLines(out io.Writer, source func() scene, over <-chan struct{}) {
 }
 
 // sayRemarks writes the remarks that were not said yet, and returns how many are said now.
-func (s scene) sayRemarks(out io.Writer, said int) int {
+func (s snapshot) sayRemarks(out io.Writer, said int) int {
 	for _, r := range s.remarks[said:] {
 		_, _ = fmt.Fprintf(out, "%5.1fs  ! %s\n", r.at.Seconds(), r.text)
 	}
@@ -43,12 +43,12 @@ func (s scene) sayRemarks(out io.Writer, said int) int {
 }
 
 // say writes one line.
-func (s scene) say(out io.Writer) {
+func (s snapshot) say(out io.Writer) {
 	_, _ = fmt.Fprintf(out, "%5.1fs  %s; %d wait%s; %d grants, %d violations, %d %s\n", s.elapsed.Seconds(),
-		s.whoHolds(), s.state.Waiting, s.whoWaits(), s.verdict.Grants, s.verdict.Violations, s.verdict.Overlaps, s.cfg.overlaps())
+		s.holdersText(), s.state.Waiting, s.waitersText(), s.result.Grants, s.result.Violations, s.result.Overlaps, s.cfg.overlaps())
 }
 
-func (s scene) whoHolds() string {
+func (s snapshot) holdersText() string {
 	switch {
 	case s.fault != nil:
 		return s.fault.Error()
@@ -64,7 +64,7 @@ func (s scene) whoHolds() string {
 	return fmt.Sprintf("%s, fence %d%s", s.cfg.inUse(s.state), s.state.Fence, first(names, len(names)))
 }
 
-func (s scene) whoWaits() string {
+func (s snapshot) waitersText() string {
 	var names []string
 	for _, w := range s.state.Waiters {
 		name := s.plainName(w.Client) + s.share(w.Weight)
@@ -77,7 +77,7 @@ func (s scene) whoWaits() string {
 }
 
 // share is how many permits somebody has or wants, if it is not one.
-func (s scene) share(weight int) string {
+func (s snapshot) share(weight int) string {
 	if weight == 1 {
 		return ""
 	}
@@ -97,7 +97,7 @@ func first(names []string, all int) string {
 }
 
 // plainName marks the dead.
-func (s scene) plainName(client string) string {
+func (s snapshot) plainName(client string) string {
 	if s.dead[client] {
 		return s.short(client) + " (dead)"
 	}

@@ -5,24 +5,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// inMemory stands where an address would.
-const inMemory = "memory"
+// inMemory stands where an address would. It is no name, because go-redis looks names up.
+const inMemory = "127.0.0.1:0"
 
 // memory starts a server in memory, which no network knows of, and the clients in this process.
-func (c *cast) memory(cfg Config, rec *recorder) error {
+func (s *setup) memory(cfg Config, rec *recorder) error {
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
-	c.server = server.Close
-	c.rdb = (&link{dial: server.Dial}).client()
-	for _, r := range c.roles(cfg) {
+	s.server = server.Close
+	s.rdb = (&link{dial: server.Dial}).client()
+	for _, r := range s.configs(cfg) {
 		p := &local{link: &link{dial: server.Dial}, rec: rec}
 		p.rdb = p.link.client()
 		var err error
-		if p.contender, err = contend(p.rdb, r, rec.clock, rec.add); err != nil {
+		if p.workers, err = startWorkers(p.rdb, r, rec.clock, rec.add); err != nil {
 			_ = p.rdb.Close()
 			return err
 		}
-		c.players = append(c.players, p)
+		s.clients = append(s.clients, p)
 	}
 	return nil
 }
@@ -34,21 +34,21 @@ func (l *link) client() *redis.Client {
 
 // local is a client that shares this process.
 type local struct {
-	*contender
+	*workers
 	link *link
 	rdb  *redis.Client
 	rec  *recorder
 }
 
-func (p *local) name() string { return p.Client }
+func (p *local) number() int { return p.Process }
 
 func (p *local) crash() {
-	p.rec.kill(p.Client)
+	p.rec.kill(p.Process)
 	p.link.Cut()
 	p.cancel() // the workers stop; whatever they would still say, the link is cut
 }
 
 func (p *local) stop() {
-	p.contender.stop()
+	p.workers.stop()
 	_ = p.rdb.Close()
 }

@@ -32,7 +32,7 @@ var (
 const nameWidth = 11
 
 // name shows a client in its colour, or as dead.
-func (s scene) name(client string) string {
+func (s snapshot) name(client string) string {
 	text := s.short(client)
 	if s.dead[client] {
 		return bad.Render(pad(text+" ✗", nameWidth))

@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/judge"
+	"github.com/fairlock/fairlock-go/internal/history"
 )
 
 // ChildCommand is the argument with which the program is started again as one client; it then calls Child.
@@ -24,29 +24,29 @@ const ChildCommand = "demo-client"
 const goodbye = 5 * time.Second
 
 // processes finds the server and starts every client in a process of its own.
-func (c *cast) processes(cfg Config, rec *recorder) error {
+func (s *setup) processes(cfg Config, rec *recorder) error {
 	opts, err := cfg.options()
 	if err != nil {
 		return err
 	}
-	c.rdb = redis.NewClient(opts)
+	s.rdb = redis.NewClient(opts)
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("own program: %w", err)
 	}
-	for _, r := range c.roles(cfg) {
+	for _, r := range s.configs(cfg) {
 		p, err := spawn(self, r, rec)
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.short(r.Client), err)
+			return fmt.Errorf("%s: %w", s.short(r.Client), err)
 		}
-		c.players = append(c.players, p)
+		s.clients = append(s.clients, p)
 	}
 	return nil
 }
 
 // process is a client in a process of its own.
 type process struct {
-	client string
+	id     int
 	rec    *recorder
 	cmd    *exec.Cmd
 	errors bytes.Buffer  // what it wrote to its standard error; to be read once it is gone
@@ -58,8 +58,8 @@ type process struct {
 }
 
 // spawn starts a client's process and tells it its role. Not on its command line: the URL may hold a password.
-func spawn(self string, r role, rec *recorder) (*process, error) {
-	p := &process{client: r.Client, rec: rec, cmd: exec.Command(self, ChildCommand), gone: make(chan struct{})}
+func spawn(self string, r clientConfig, rec *recorder) (*process, error) {
+	p := &process{id: r.Process, rec: rec, cmd: exec.Command(self, ChildCommand), gone: make(chan struct{})}
 	p.cmd.Stderr = &p.errors
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
@@ -83,17 +83,17 @@ func (p *process) listen(out io.Reader) {
 	defer close(p.gone)
 	lines := json.NewDecoder(out)
 	for {
-		var rep report
-		if err := lines.Decode(&rep); err != nil {
+		var e history.Event
+		if err := lines.Decode(&e); err != nil {
 			break
 		}
-		p.rec.add(rep)
+		p.rec.add(e)
 	}
 	_, _ = io.Copy(io.Discard, out) // it must not block on what nobody reads
 	err := p.cmd.Wait()
 	if !p.end() {
 		why := errors.Join(err, errors.New(strings.TrimSpace(p.errors.String())))
-		p.rec.add(report{judge.Event{Kind: failed, Client: p.client}, "its process ended: " + why.Error()})
+		p.rec.add(history.Event{Op: trouble, Process: p.id, Err: "its process ended: " + why.Error()})
 	}
 }
 
@@ -113,13 +113,13 @@ func (p *process) tell(v any) {
 	_ = json.NewEncoder(p.in).Encode(v)
 }
 
-func (p *process) name() string  { return p.client }
+func (p *process) number() int   { return p.id }
 func (p *process) keep(all bool) { p.tell(keeping(all)) }
 func (p *process) letGo()        { p.tell(orderLetGo) }
 
 func (p *process) crash() {
 	p.end()
-	p.rec.kill(p.client)
+	p.rec.kill(p.id)
 	_ = p.cmd.Process.Kill()
 	<-p.gone
 }

@@ -5,20 +5,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/judge"
+	"github.com/fairlock/fairlock-go/internal/history"
 )
 
-// Kinds of reports that the judge ignores.
+// Reports that are no part of the history.
 const (
-	kept   judge.Kind = "kept"   // a worker keeps what it was granted, as it was told: Weight
-	failed judge.Kind = "failed" // something that should work did not: Note
+	keeps   history.Op = "keeps"   // a worker keeps what it was granted, as it was told: Weight
+	trouble history.Op = "trouble" // something that should work did not: Err
 )
-
-// report is what a client tells the recorder.
-type report struct {
-	judge.Event
-	Note string `json:"note,omitempty"`
-}
 
 // remark is a line about what the demo does.
 type remark struct {
@@ -28,65 +22,78 @@ type remark struct {
 
 // recorder collects what happens. It is safe for concurrent use.
 type recorder struct {
-	capacity int // of what is contended for
-	clock    func() int64
-	began    int64
+	run   history.Run
+	clock clock
+	name  func(process int) string // of a client
+	began int64
 
 	mu      sync.Mutex
-	events  []judge.Event    // guarded by mu
-	killed  map[string]int64 // guarded by mu
-	remarks []remark         // guarded by mu
-	failure string           // guarded by mu; the last
-	watches []*watch         // guarded by mu
+	events  []history.Event // guarded by mu
+	kills   map[int]int64   // guarded by mu
+	remarks []remark        // guarded by mu
+	failure string          // guarded by mu; the last
+	watches []*watch        // guarded by mu
 }
 
 // watch waits for one report.
 type watch struct {
-	match func(report) bool
-	found chan report // has room for one
+	match func(history.Event) bool
+	found chan history.Event // has room for one
 }
 
-func newRecorder(capacity int, clock func() int64) *recorder {
-	return &recorder{capacity: capacity, clock: clock, began: clock(), killed: map[string]int64{}}
+func newRecorder(run history.Run, clock clock, name func(int) string) *recorder {
+	return &recorder{run: run, clock: clock, name: name, began: clock.now(), kills: map[int]int64{}}
 }
 
-// add records a report. What a client does after it was killed is not its doing any more: such reports are dropped.
-func (r *recorder) add(rep report) {
+// add records a report. What a client reports after it was killed did not reach the server any more: it is dropped.
+func (r *recorder) add(e history.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at, dead := r.killed[rep.Client]; dead && rep.At > at {
+	if at, dead := r.kills[e.Process]; dead && e.At > at {
 		return
 	}
-	if rep.Kind == failed {
-		r.failure = rep.Client + ": " + rep.Note
+	switch e.Op {
+	case trouble:
+		r.failure = r.name(e.Process) + ": " + e.Err
 		return
+	case keeps:
+	default:
+		r.events = append(r.events, e)
 	}
-	r.events = append(r.events, rep.Event)
 	r.watches = slices.DeleteFunc(r.watches, func(w *watch) bool {
-		hit := w.match(rep)
+		hit := w.match(e)
 		if hit {
-			w.found <- rep
+			w.found <- e
 		}
 		return hit
 	})
 }
 
 // kill records that a client dies now.
-func (r *recorder) kill(client string) {
+func (r *recorder) kill(process int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.clock()
-	r.killed[client] = now
-	r.events = append(r.events, judge.Event{Kind: judge.Killed, Client: client, At: now})
+	r.kills[process] = r.clock.now()
 }
 
 // next returns a channel that gets the first report from now on that matches.
-func (r *recorder) next(match func(report) bool) <-chan report {
-	w := &watch{match, make(chan report, 1)}
+func (r *recorder) next(match func(history.Event) bool) <-chan history.Event {
+	w := &watch{match, make(chan history.Event, 1)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.watches = append(r.watches, w)
 	return w.found
+}
+
+// queued counts the waiters of a client.
+func (r *recorder) queued(process int) (n int) {
+	all, _ := turns(r.history(never), nil)
+	for _, t := range all {
+		if t.process == process && t.queued != never && t.granted == never && t.gone == never {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *recorder) remark(text string) {
@@ -101,23 +108,26 @@ func (r *recorder) lastFailure() string {
 	return r.failure
 }
 
-func (r *recorder) elapsed() time.Duration { return time.Duration(r.clock() - r.began) }
+func (r *recorder) elapsed() time.Duration { return time.Duration(r.clock.now() - r.began) }
 
-// history returns the events up to some time. That of another process's may still be on the way.
-func (r *recorder) history(until int64) []judge.Event {
+// history returns the events up to some time. Those of other processes may still be on their way.
+func (r *recorder) history(until int64) []history.Event {
 	r.mu.Lock()
 	all := slices.Clip(r.events)
 	r.mu.Unlock()
-	var some []judge.Event
-	for _, e := range all {
-		if e.At <= until {
-			some = append(some, e)
-		}
-	}
-	return some
+	return slices.DeleteFunc(slices.Clone(all), func(e history.Event) bool { return e.At > until })
 }
 
-// verdict judges everything recorded up to some time.
-func (r *recorder) verdict(until int64) judge.Verdict {
-	return judge.Judge(r.history(until), r.capacity)
+// result checks everything recorded up to some time.
+func (r *recorder) result(until int64) Result {
+	events, run, kills := r.history(until), r.run, map[int]int64{}
+	r.mu.Lock()
+	for process, at := range r.kills {
+		if at <= until {
+			kills[process] = at
+			run.Kills = append(run.Kills, history.Span{Process: process, From: at, To: at})
+		}
+	}
+	r.mu.Unlock()
+	return result(events, run, kills, r.name)
 }

@@ -7,38 +7,31 @@ import (
 	"time"
 
 	"charm.land/lipgloss/v2"
-
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/judge"
 )
 
 // Run plays a demo whose configuration has been checked, shows it on out, and ends with a summary there. The error
-// says why it could not be played; that ctx has ended is none, then the verdict is on what was played.
-func Run(ctx context.Context, cfg Config, out io.Writer) (judge.Verdict, error) {
+// says why it could not be played; that ctx has ended is none, then the result is of what was played.
+func Run(ctx context.Context, cfg Config, out io.Writer) (Result, error) {
 	ctx, quit := context.WithCancel(ctx)
 	defer quit()
-	clock := monotonic()
-	if cfg.Redis != "" {
-		clock = wall
-	}
-	rec := newRecorder(cfg.capacity(), clock)
-	cast, err := assemble(cfg, rec)
+	setup, rec, err := start(cfg)
 	if err != nil {
-		return judge.Verdict{}, err
+		return Result{}, err
 	}
-	stop := show(&observer{cfg: cfg, rec: rec, cast: cast}, out, quit)
-	err = director{cfg, rec, cast}.run(ctx)
+	stop := show(&observer{cfg: cfg, rec: rec, setup: setup}, out, quit)
+	err = scenario{cfg, rec, setup}.run(ctx)
 	if ctx.Err() != nil {
 		err = nil
 	}
 	took := rec.elapsed()
 	faults := stop()
-	cast.leave()
+	setup.stop()
 	if err == nil {
 		err = faults
 	}
-	verdict := rec.verdict(rec.clock())
-	_, _ = lipgloss.Fprint(out, cast.summary(cfg, verdict, took, err))
-	return verdict, err
+	result := rec.result(rec.clock.now())
+	_, _ = lipgloss.Fprint(out, setup.summary(cfg, result, took, err))
+	return result, err
 }
 
 // show starts the display. The returned function ends it and returns what was wrong with it.
@@ -48,13 +41,13 @@ func show(o *observer, out io.Writer, quit func()) (stop func() error) {
 	var tasks sync.WaitGroup
 	var fault error
 	tasks.Go(func() { o.look(ctx) })
-	tasks.Go(func() { o.weigh(ctx) })
+	tasks.Go(func() { o.check(ctx) })
 	tasks.Go(func() {
 		if !o.cfg.Live {
-			showLines(out, o.scene, over)
+			showLines(out, o.snapshot, over)
 			return
 		}
-		if fault = showLive(out, o.scene, quit, over); fault != nil {
+		if fault = showLive(out, o.snapshot, quit, over); fault != nil {
 			quit() // nobody sees it
 		}
 	})
@@ -66,11 +59,16 @@ func show(o *observer, out io.Writer, quit func()) (stop func() error) {
 	}
 }
 
-// monotonic is a clock for one process: it begins at the wall clock's time and runs on whatever happens to that.
-func monotonic() func() int64 {
+// clock converts times into those of events.
+type clock func(time.Time) int64
+
+func (c clock) now() int64 { return c(time.Now()) }
+
+// monotonic is a clock for one process: it begins at the wall clock's time and does not step with it.
+func monotonic() clock {
 	base := time.Now()
-	return func() int64 { return base.UnixNano() + int64(time.Since(base)) }
+	return func(t time.Time) int64 { return base.UnixNano() + int64(t.Sub(base)) }
 }
 
 // wall is a clock that the processes of one machine share.
-func wall() int64 { return time.Now().UnixNano() }
+func wall(t time.Time) int64 { return t.UnixNano() }

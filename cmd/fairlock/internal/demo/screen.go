@@ -14,10 +14,10 @@ const frame = 125 * time.Millisecond
 
 // screen is the live display.
 type screen struct {
-	source        func() scene
+	source        func() snapshot
 	quit          func() // ends the demo, which then ends the display
 	width, height int
-	now           scene
+	now           snapshot
 }
 
 type tick struct{}
@@ -53,7 +53,7 @@ func (s screen) View() tea.View {
 }
 
 // showLive draws the display on out until over is closed.
-func showLive(out io.Writer, source func() scene, quit func(), over <-chan struct{}) error {
+func showLive(out io.Writer, source func() snapshot, quit func(), over <-chan struct{}) error {
 	opts := []tea.ProgramOption{tea.WithOutput(out), tea.WithoutSignalHandler()}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		opts = append(opts, tea.WithInput(nil))

@@ -5,46 +5,44 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/judge"
 )
 
 // summary says what came of it all, in lines; err is why it could not be played to the end.
-func (c *cast) summary(cfg Config, v judge.Verdict, took time.Duration, err error) string {
+func (s *setup) summary(cfg Config, v Result, took time.Duration, err error) string {
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "\n%s: %d clients × %d workers on one %s for %.1fs, %s\n\n",
-		strong.Render("fairlock demo"), cfg.Clients, cfg.Workers, cfg.title(), took.Seconds(), c.where())
+		strong.Render("fairlock demo"), cfg.Clients, cfg.Workers, cfg.title(), took.Seconds(), s.where())
 	row := func(label, text string) { _, _ = fmt.Fprintf(&b, "  %-18s %s\n", label, text) }
 	row("grants", strong.Render(strconv.Itoa(v.Grants)))
-	row("", quiet.Render(shares(v.ByClient, c.short)))
+	row("", quiet.Render(shares(v.ByClient, s.short)))
 	if parts := cfg.parts(v); parts != "" {
 		row("", quiet.Render(parts))
 	}
 	row("order violations", flag(v.Violations))
 	row(cfg.overlaps(), flag(v.Overlaps))
-	row("fences not growing", flag(v.Regressions))
+	row("fences not rising", flag(v.Fences))
 	row("leases lost", strconv.Itoa(v.Lost))
 	row("peak", cfg.peak(v))
-	row("hand-off", spreadText(v.HandOff)+quiet.Render("   from Unlock until the next in line is in"))
+	row("handoff", spreadText(v.Handoff)+quiet.Render("   from Unlock until the next in line is in"))
 	row("wait", spreadText(v.Wait)+quiet.Render("   Lock called → Lock returned"))
 	for _, crash := range v.Crashes {
-		row(c.short(crash.Client)+" died", cfg.epitaph(crash)+"; "+cfg.cost(crash))
+		row(s.short(crash.Client)+" died", cfg.how(crash)+"; "+cfg.cost(crash))
 	}
 	if cfg.Redis != "" {
-		row("left in Redis", cfg.fenceKey(c.lock)+", for a day")
+		row("left in Redis", cfg.fenceKey(s.lock)+", for a day")
 	}
 	return b.String() + "\n" + cfg.conclusion(v, err) + "\n"
 }
 
-// epitaph says how a client died.
-func (c Contest) epitaph(crash judge.Crash) string {
+// how says how a client died.
+func (c Contest) how(crash Crash) string {
 	if crash.Held > 0 {
 		return c.holding(crash.Held)
 	}
 	return fmt.Sprintf("with %d waiting", crash.Waiters)
 }
 
-func (c Contest) conclusion(v judge.Verdict, err error) string {
+func (c Contest) conclusion(v Result, err error) string {
 	switch fault := v.Err(); {
 	case fault != nil:
 		return bad.Render("FAILED") + "  " + fault.Error()

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/judge"
 )
 
 // brief is a duration in a few characters.
@@ -26,7 +24,7 @@ func brief(d time.Duration) string {
 }
 
 // spreadText shows how long something took.
-func spreadText(s judge.Spread) string {
+func spreadText(s Spread) string {
 	if s.N == 0 {
 		return "none"
 	}
@@ -34,7 +32,7 @@ func spreadText(s judge.Spread) string {
 }
 
 // cost says what a crash has cost the others, beside the setting that it depends on.
-func (c Config) cost(crash judge.Crash) string {
+func (c Config) cost(crash Crash) string {
 	setting := fmt.Sprintf("patience %v", c.Patience)
 	if crash.Held > 0 {
 		setting = fmt.Sprintf("TTL %v", c.TTL)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/judge"
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
@@ -22,7 +21,7 @@ func (c Contest) title() string {
 	}
 }
 
-// promise is what the judge has looked after, beside the order.
+// promise is what was checked beside the order.
 func (c Contest) promise() string {
 	switch c.Kind {
 	case Semaphore:
@@ -47,7 +46,7 @@ func (c Contest) overlaps() string {
 }
 
 // peak says how much was held at once, at most.
-func (c Contest) peak(v judge.Verdict) string {
+func (c Contest) peak(v Result) string {
 	switch c.Kind {
 	case Semaphore:
 		return fmt.Sprintf("%d of %s in use at once", v.Peak, plural(c.Permits, "permit"))
@@ -59,7 +58,7 @@ func (c Contest) peak(v judge.Verdict) string {
 }
 
 // parts says how many grants were of which weight; nothing of a mutex.
-func (c Contest) parts(v judge.Verdict) string {
+func (c Contest) parts(v Result) string {
 	switch c.Kind {
 	case Semaphore:
 		var all []string
@@ -68,7 +67,7 @@ func (c Contest) parts(v judge.Verdict) string {
 		}
 		return strings.Join(all, " · ")
 	case RW:
-		return fmt.Sprintf("to read %d · to write %d", v.ByWeight[1], v.ByWeight[everybody])
+		return fmt.Sprintf("to read %d · to write %d", v.ByWeight[1], v.ByWeight[everything])
 	default:
 		return ""
 	}
@@ -79,7 +78,7 @@ func (c Contest) holding(weight int) string {
 	switch {
 	case c.Kind == Semaphore:
 		return "holding " + plural(weight, "permit")
-	case c.Kind == RW && weight >= everybody:
+	case c.Kind == RW && weight >= everything:
 		return "writing"
 	case c.Kind == RW:
 		return "reading"

@@ -1,19 +1,18 @@
 package demo
 
 import (
-	"maps"
 	"slices"
 	"time"
 
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/judge"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/history"
 )
 
 // recent is how many grants are shown at most.
 const recent = 64
 
-// scene is what is shown at one moment.
-type scene struct {
+// snapshot is what is shown at one moment.
+type snapshot struct {
 	cfg     Config
 	where   string
 	lock    string
@@ -24,7 +23,7 @@ type scene struct {
 	grants  []grant // the latest first
 	dead    map[string]bool
 	remarks []remark
-	verdict judge.Verdict
+	result  Result
 	short   func(client string) string
 }
 
@@ -37,12 +36,12 @@ type grant struct {
 	at     int64 // ns
 }
 
-// scene returns what there is to show now.
-func (o *observer) scene() scene {
+// snapshot returns what there is to show now.
+func (o *observer) snapshot() snapshot {
 	o.mu.Lock()
-	s := scene{
-		cfg: o.cfg, where: o.cast.where(), lock: o.cast.lock, short: o.cast.short,
-		state: o.state, fault: o.fault, verdict: o.verdict, seen: o.seen, dead: map[string]bool{},
+	s := snapshot{
+		cfg: o.cfg, where: o.setup.where(), lock: o.setup.lock, short: o.setup.short,
+		state: o.state, fault: o.fault, result: o.result, seen: o.seen, dead: map[string]bool{},
 	}
 	o.mu.Unlock()
 	s.elapsed = o.rec.elapsed()
@@ -54,7 +53,7 @@ func (o *observer) scene() scene {
 }
 
 // held is for how long something has been held, if the grant is among the latest.
-func (s scene) held(fence uint64) (time.Duration, bool) {
+func (s snapshot) held(fence uint64) (time.Duration, bool) {
 	for _, g := range s.grants {
 		if g.fence == fence {
 			return max(0, time.Duration(s.seen-g.at)), true
@@ -68,12 +67,18 @@ func (r *recorder) latest(n int) ([]grant, []remark) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var grants []grant
+	open := map[[2]int]int{} // process and call → place of a grant whose request was not found yet
 	for _, e := range slices.Backward(r.events) {
-		if len(grants) == n {
-			break
+		call := [2]int{e.Process, e.Call}
+		if e.Op == history.Granted && len(grants) < n {
+			open[call] = len(grants)
+			grants = append(grants, grant{client: r.name(e.Process), fence: e.Fence, at: e.At})
+		} else if i, found := open[call]; found && e.Op == history.Request {
+			grants[i].weight, grants[i].wait = max(1, e.Weight), time.Duration(grants[i].at-e.At)
+			delete(open, call)
 		}
-		if e.Kind == judge.Granted {
-			grants = append(grants, grant{e.Client, e.Fence, e.Weight, time.Duration(e.At - e.Asked), e.At})
+		if len(grants) == n && len(open) == 0 {
+			break
 		}
 	}
 	return grants, slices.Clone(r.remarks)
@@ -83,5 +88,9 @@ func (r *recorder) latest(n int) ([]grant, []remark) {
 func (r *recorder) dead() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Collect(maps.Keys(r.killed))
+	var names []string
+	for process := range r.kills {
+		names = append(names, r.name(process))
+	}
+	return names
 }
