@@ -206,7 +206,7 @@ func TestWorld_FaultsOfConnections(t *testing.T) {
 				default:
 					assert.Equal(t, 2*time.Second, took, kind)
 				}
-				time.Sleep(2 * time.Second)
+				time.Sleep(2001 * time.Millisecond)
 				took, err := ping(c)
 				require.NoError(t, err, kind)
 				assert.Zero(t, took, kind)
