@@ -263,7 +263,7 @@ func TestWorld_OtherFaults(t *testing.T) {
 			}
 			for i, l := range locks {
 				l.AssertHeldBy("holder")
-				fairlocktest.Inject(w, kind, 0, i)
+				fairlocktest.Inject(w, kind, 0, 1+i) // x is the first that was used
 				l.AssertFree()
 			}
 		}
