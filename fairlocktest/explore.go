@@ -25,7 +25,7 @@ type ExploreConfig struct {
 	Duration time.Duration
 
 	// MaxOutage is how long a fault lasts at most, and how far Redis's clock steps. Default 30 s, which is three times
-	// the default TTL.
+	// the default TTL. At least 100 ms.
 	MaxOutage time.Duration
 }
 
@@ -45,6 +45,7 @@ func (cfg ExploreConfig) withDefaults() ExploreConfig {
 	if cfg.MaxOutage <= 0 {
 		cfg.MaxOutage = 30 * time.Second
 	}
+	cfg.MaxOutage = max(cfg.MaxOutage, 100*time.Millisecond)
 	return cfg
 }
 

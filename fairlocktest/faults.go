@@ -70,8 +70,8 @@ type fault struct {
 // draw returns the schedule of a seed. Each run has about half of the kinds, each with a frequency of its own, because
 // faults of one kind can hide what those of another kind would show.
 func draw(cfg ExploreConfig, seed int) (schedule []fault) {
-	rng := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeated
-	var kinds []Faults                            // each as often as its frequency demands
+	rng := rand.New(rand.NewPCG(uint64(seed), 0))
+	var kinds []Faults // each as often as its frequency demands
 	for kinds == nil {
 		for kind := Faults(1); kind < end; kind <<= 1 {
 			in, often := rng.IntN(2) == 0, 1+rng.IntN(8)
@@ -109,12 +109,13 @@ func (w *World) begin(f fault) {
 	if w.healed {
 		return
 	}
+	w.findLocks()
 	switch f.kind {
 	case ServerDown, DataLoss, ClockStep:
 		w.disturbServer(f)
 	case LeaseExpiry, ForcedRelease:
-		if locks := w.Server.locks(); len(locks) > 0 {
-			w.endLeases(f, locks[f.target%len(locks)])
+		if len(w.locks) > 0 {
+			w.endLeases(f, w.locks[f.target%len(w.locks)])
 		}
 	default:
 		if living := w.living(); len(living) > 1 || len(living) == 1 && f.kind != ClientCrash {
@@ -152,6 +153,7 @@ func (w *World) endLeases(f fault, l Lock) {
 		l.Expire()
 	case ForcedRelease:
 		w.record("%v %s: it is released by force", l.kind, l.name)
+		l.permits = w.Server.permits(l)
 		_ = l.forceRelease() // an error: the key is not one of ours
 	}
 }
@@ -223,24 +225,26 @@ func (v *victim) apply() {
 	}
 }
 
-// locks returns the locks that Redis knows, in the order of their keys.
-func (s *Server) locks() (locks []Lock) {
+// findLocks adds the locks that have been used since it was last called, in the order of their keys. A lock whose data are
+// lost stays known, so that the faults of a seed do not depend on when it is used again. The caller holds mu.
+func (w *World) findLocks() {
 	kinds := map[string]kind{"fence": mutex, "sem:fence": semaphore, "rw:fence": rwMutex}
-	for _, key := range s.Miniredis.Keys() {
+	for _, key := range w.Server.Miniredis.Keys() {
 		namespace, rest, _ := strings.Cut(key, ":{")
 		name, last, _ := strings.Cut(rest, "}:")
-		k, ok := kinds[last]
-		if !ok {
-			continue
+		if k, ok := kinds[last]; ok {
+			l := Lock{server: w.Server, kind: k, namespace: namespace, name: unescape.Replace(name)}
+			if !slices.Contains(w.locks, l) {
+				w.locks = append(w.locks, l)
+			}
 		}
-		l := Lock{server: s, kind: k, namespace: namespace, name: unescape.Replace(name)}
-		if k == semaphore {
-			l.permits, _ = strconv.Atoi(s.Miniredis.HGet(lua.SemaphoreKeys(l.namespace, l.name).Holders, "capacity"))
-			l.permits = max(l.permits, 1) // nobody holds it
-		}
-		locks = append(locks, l)
 	}
-	return locks
+}
+
+// permits returns how many permits a semaphore has, or 1 if nobody holds one.
+func (s *Server) permits(l Lock) int {
+	n, _ := strconv.Atoi(s.Miniredis.HGet(lua.SemaphoreKeys(l.namespace, l.name).Holders, "capacity"))
+	return max(n, 1)
 }
 
 // unescape reverses what package lua does to a lock's name.

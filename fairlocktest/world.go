@@ -32,6 +32,7 @@ type World struct {
 	mu      sync.Mutex
 	healed  bool       // guarded by mu
 	clients []*victim  // guarded by mu
+	locks   []Lock     // guarded by mu: those that have been used
 	down    int        // guarded by mu: how many faults under way stop the server
 	lasting []*lasting // guarded by mu: faults under way
 	history []string   // guarded by mu: what has happened
