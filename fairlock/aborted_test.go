@@ -22,7 +22,7 @@ func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 		server := fairlocktest.NewServer(t)
 		client := server.Client(fairlock.Config{})
 		requests := 0
-		client.Redis.AddHook(&recorder{change: func(cmd redis.Cmder) {
+		client.Redis.AddHook(&commandHook{change: func(cmd redis.Cmder) {
 			if !strings.HasPrefix(cmd.Name(), "eval") {
 				return
 			}

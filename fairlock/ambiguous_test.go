@@ -45,7 +45,7 @@ func TestLock_LeavesNothingThatWasNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const inFlight = 18 // pipelines
 		client := fairlocktest.NewServer(t).Client(fairlock.Config{})
-		var seen recorder
+		var seen commandHook
 		client.Redis.AddHook(&seen)
 		client.Link.Hang()
 		var all sync.WaitGroup

@@ -18,17 +18,17 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// recorder is a hook that records commands, and can change the reply to one.
-type recorder struct {
+// commandHook is a hook that records commands, and can change the reply to one.
+type commandHook struct {
 	change func(redis.Cmder) // nil: none
 
 	mu   sync.Mutex
 	cmds []redis.Cmder // guarded by mu
 }
 
-func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (r *commandHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (r *commandHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		r.note(cmd)
@@ -40,7 +40,7 @@ func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (r *commandHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
 		r.note(cmds...)
@@ -48,7 +48,7 @@ func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-func (r *recorder) note(cmds ...redis.Cmder) {
+func (r *commandHook) note(cmds ...redis.Cmder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, cmd := range cmds {
@@ -59,7 +59,7 @@ func (r *recorder) note(cmds ...redis.Cmder) {
 }
 
 // names returns the names of the commands that have ended.
-func (r *recorder) names() (names []string) {
+func (r *commandHook) names() (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, cmd := range r.cmds {
@@ -69,7 +69,7 @@ func (r *recorder) names() (names []string) {
 }
 
 // locks returns the names of the locks in the commands that have ended.
-func (r *recorder) locks() (names []string) {
+func (r *commandHook) locks() (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, cmd := range r.cmds {
@@ -98,7 +98,7 @@ func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			server := fairlocktest.NewServer(t)
 			client := server.Client(fairlock.Config{})
-			var seen recorder
+			var seen commandHook
 			client.Redis.AddHook(&seen)
 			client.Link.Hang()
 			ends := func() context.Context {

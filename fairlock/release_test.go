@@ -99,7 +99,7 @@ func TestClose_EndsAnUnlockThatFails(t *testing.T) {
 				client := server.Client(fairlock.Config{TTL: time.Hour})
 				lease, err := client.Mutex("x").Lock(t.Context())
 				require.NoError(t, err)
-				client.Redis.AddHook(&recorder{change: func(cmd redis.Cmder) {
+				client.Redis.AddHook(&commandHook{change: func(cmd redis.Cmder) {
 					time.Sleep(c.takes)
 					cmd.SetErr(c.reply)
 				}})
