@@ -3,7 +3,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet format lint mod unit oldest fmt bench chaos model fuzz demo tools
+.PHONY: help test check vet format lint mod oldest fmt bench sim mutants chaos model fuzz demo promises tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
 each = @set -euo pipefail; failed=0; for dir in $$(go list -m -f '{{.Dir}}'); do \
@@ -22,7 +22,9 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: tools check unit ## install what is missing; vet, format, lint; every test of every module with -race
+# The library, the command and the examples; the fault runs of chaos are another target.
+test: tools ## install what is missing; every test with -race
+	$(call each,[[ $$dir != */chaos ]] || exit 0; go test -race -count=1 -timeout $(timeout) ./...)
 
 check: tools vet format lint mod ## vet, format, lint, and the modules' sums; without the tests
 
@@ -40,22 +42,30 @@ lint: $(linter) ## golangci-lint, as .golangci.yml says
 mod:
 	$(call each,GOWORK=off go mod tidy -diff)
 
-# One package after the other (-p 1) where several hold the code to the tenth of a second on a real redis-server; the
-# command and the examples have more time. The tests that run side by side mostly wait, so more of them than there are
-# processors.
-unit:
-	$(call each,[[ $${dir#$(CURDIR)} =~ ^/(cmd|examples) ]] && p=2 || p=1; \
-		go test -race -count=1 -p $$p -parallel 4 -timeout $(timeout) ./...)
-
 oldest: tools ## the library's tests with the oldest Go and go-redis that its go.mod allows
 	GOWORK=off GOTOOLCHAIN=go$$(awk '$$1 == "go" { print $$2 }' go.mod) \
-		go test -race -count=1 -p 1 -parallel 4 -timeout $(timeout) ./...
+		go test -race -count=1 -timeout $(timeout) ./...
 
 fmt: $(linter) ## format
 	$(call each,"$(linter)" fmt ./...)
 
 bench: tools ## what it costs, beside a baseline measured in the same run
 	go test -run '^$$' -bench . -timeout $(timeout) .
+
+SIM_TIME ?= 10m
+sim: ## simulate seed after seed for SIM_TIME, in a process for each processor; print the grants that were checked
+	@set -euo pipefail; binary=$$(mktemp); trap 'rm -f "$$binary"' EXIT; go test -c -o "$$binary" ./internal/sim; \
+		first=$$(( $$(date +%s) * 1000 )); pids=(); \
+		for (( i = 0; i < $$(nproc); i++ )); do \
+			"$$binary" -test.run '^TestFor$$' -test.timeout 0 -seed $$(( first + i )) -sim-stride $$(nproc) -sim-for $(SIM_TIME) & \
+			pids+=($$!); done; \
+		failed=0; for pid in "$${pids[@]}"; do wait "$$pid" || failed=1; done; exit $$failed
+
+mutants: tools ## break the code in each way of internal/mutants, and say which tests notice
+	go run ./internal/mutants
+
+promises: ## write docs/promises.md from the doc comments of the tests
+	go test ./internal/promises -count=1 -write
 
 CHAOS_TIME ?= 10m
 chaos: tools ## processes, links, servers and clocks fail at random for CHAOS_TIME, and the history is judged

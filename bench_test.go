@@ -4,8 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,13 +19,75 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
-// The floor: what a lock with a token costs at the very least, two bare round trips.
+// Each benchmark has a baseline that is measured in the same run. The table in the README is made from them.
+
+// benchKinds are the ways to acquire a lock, a mutex first.
+var benchKinds = []struct {
+	name    string
+	acquire func(c *fairlock.Client, name string) (*fairlock.Lease, error)
+}{
+	{"mutex", func(c *fairlock.Client, name string) (*fairlock.Lease, error) {
+		return c.Mutex(name).Lock(context.Background())
+	}},
+	{"semaphore", func(c *fairlock.Client, name string) (*fairlock.Lease, error) {
+		return c.Semaphore(name, 5).Acquire(context.Background(), 1)
+	}},
+	{"read", func(c *fairlock.Client, name string) (*fairlock.Lease, error) {
+		return c.RWMutex(name).RLock(context.Background())
+	}},
+	{"write", func(c *fairlock.Client, name string) (*fairlock.Lease, error) {
+		return c.RWMutex(name).Lock(context.Background())
+	}},
+}
+
+const (
+	contenders   = 64
+	benchClients = 8
+)
+
+// clients returns as many clients as contend.
+func clients(b *testing.B, server *redistest.Server, trace *fairlock.Trace) []*fairlock.Client {
+	b.Helper()
+	all := make([]*fairlock.Client, benchClients)
+	for i := range all {
+		all[i] = newClient(b, server.Client(), fairlock.Config{Trace: trace})
+	}
+	return all
+}
+
+func check(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// contend has b.N calls of f made by so many goroutines.
+func contend(b *testing.B, goroutines int, f func(goroutine, call int) error) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for i := range goroutines {
+		wg.Go(func() {
+			for call := next.Add(1); call <= int64(b.N); call = next.Add(1) {
+				if err := f(i, int(call)); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// The least that a lock with a token costs: two bare round trips.
 var compareAndDelete = redis.NewScript(
 	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
-func floorPair(ctx context.Context, rdb *redis.Client, name, token string) error {
+func barePair(ctx context.Context, rdb *redis.Client, name, token string) error {
 	if err := rdb.Do(ctx, "set", name, token, "nx", "px", 10000).Err(); err != nil {
 		return err
 	}
@@ -32,7 +98,7 @@ func floorPair(ctx context.Context, rdb *redis.Client, name, token string) error
 	return err
 }
 
-func ourPair(ctx context.Context, c *fairlock.Client, name string) error {
+func pairOf(ctx context.Context, c *fairlock.Client, name string) error {
 	lease, err := c.Mutex(name).Lock(ctx)
 	if err != nil {
 		return err
@@ -40,134 +106,99 @@ func ourPair(ctx context.Context, c *fairlock.Client, name string) error {
 	return lease.Unlock(ctx)
 }
 
-// BenchmarkUncontended: lock and unlock one after the other, each on a name of its own.
+// BenchmarkUncontended locks and unlocks, each time a name of its own: by one goroutine, and by 64 over 8 clients.
 func BenchmarkUncontended(b *testing.B) {
 	server := redistest.StartTCP(b)
-	rdb := server.Client()
-	ours := newClient(b, server.Client(), fairlock.Config{})
-	ctx, cancel := context.WithCancel(b.Context())
-	defer cancel()
-	b.Run("floor", func(b *testing.B) {
-		for i := range b.N {
-			if err := floorPair(ctx, rdb, b.Name()+strconv.Itoa(i), "token"+strconv.Itoa(i)); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("fairlock", func(b *testing.B) {
-		for i := range b.N {
-			if err := ourPair(ctx, ours, b.Name()+strconv.Itoa(i)); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-// BenchmarkParallel: 64 goroutines over 8 clients, each on names of its own.
-func BenchmarkParallel(b *testing.B) {
-	const goroutines, clients = 64, 8
-	server := redistest.StartTCP(b)
-	run := func(b *testing.B, pair func(client int, name string) error) {
-		var next atomic.Int64
-		var wg sync.WaitGroup
-		for i := range goroutines {
-			wg.Go(func() {
-				for {
-					k := next.Add(1)
-					if k > int64(b.N) {
-						return
-					}
-					if err := pair(i%clients, b.Name()+strconv.FormatInt(k, 10)); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		}
-		wg.Wait()
-	}
-	ctx, cancel := context.WithCancel(b.Context())
-	defer cancel()
-	var rdbs [clients]*redis.Client
-	var ours [clients]*fairlock.Client
-	for i := range clients {
+	all, rdbs := clients(b, server, nil), make([]*redis.Client, benchClients)
+	for i := range rdbs {
 		rdbs[i] = server.Client()
-		ours[i] = newClient(b, rdbs[i], fairlock.Config{})
 	}
-	b.Run("floor", func(b *testing.B) {
-		run(b, func(i int, name string) error { return floorPair(ctx, rdbs[i], name, "token:"+name) })
-	})
-	b.Run("fairlock", func(b *testing.B) {
-		run(b, func(i int, name string) error { return ourPair(ctx, ours[i], name) })
-	})
+	for _, goroutines := range []int{1, contenders} {
+		b.Run(fmt.Sprint("floor/", goroutines), func(b *testing.B) {
+			contend(b, goroutines, func(i, call int) error {
+				name := b.Name() + strconv.Itoa(call)
+				return barePair(b.Context(), rdbs[i%benchClients], name, "token:"+name)
+			})
+		})
+		b.Run(fmt.Sprint("fairlock/", goroutines), func(b *testing.B) {
+			contend(b, goroutines, func(i, call int) error {
+				return pairOf(b.Context(), all[i%benchClients], b.Name()+strconv.Itoa(call))
+			})
+		})
+	}
 }
 
-// BenchmarkHandoff: 64 contenders over 8 clients lock and unlock one name without a pause. The floor passes a message
-// from client to client: one PUBLISH and one wake-up each, what a hand-over costs at the very least.
+// BenchmarkKindsUncontended is the rate of each kind relative to the mutex, in turn, so that what disturbs one disturbs
+// all.
+func BenchmarkKindsUncontended(b *testing.B) {
+	c := newClient(b, redistest.StartTCP(b).Client(), fairlock.Config{})
+	took := make([]time.Duration, len(benchKinds))
+	for i := range b.N {
+		for k, kind := range benchKinds {
+			start := time.Now()
+			lease, err := kind.acquire(c, strconv.Itoa(i))
+			check(b, err)
+			check(b, lease.Unlock(b.Context()))
+			took[k] += time.Since(start)
+		}
+	}
+	for k, kind := range benchKinds[1:] {
+		b.ReportMetric(float64(took[0])/float64(took[k+1]), kind.name+"/mutex")
+	}
+}
+
+// BenchmarkHandoff has 64 contenders over 8 clients lock and unlock one name without a pause. The floor passes a message
+// from client to client: one PUBLISH each, the least that a handoff costs.
 func BenchmarkHandoff(b *testing.B) {
-	const contenders, clients = 64, 8
 	server := redistest.StartTCP(b)
-	b.Run("floor", func(b *testing.B) { relay(b, server, clients, b.N) })
-	b.Run("fairlock", func(b *testing.B) {
-		var mu sync.Mutex
-		var grants []fairlock.GrantedInfo
-		trace := &fairlock.Trace{Granted: func(g fairlock.GrantedInfo) {
-			mu.Lock()
-			defer mu.Unlock()
-			grants = append(grants, g)
-		}}
-		var ours [clients]*fairlock.Client
-		for i := range clients {
-			ours[i] = newClient(b, server.Client(), fairlock.Config{Trace: trace})
-		}
-		observer := server.Client()
-		before := commands(b, observer)
-		var left atomic.Int64
-		left.Store(int64(b.N))
-		var unlocked time.Time // guarded by the lock
-		waits := make([]time.Duration, 0, b.N)
-		var wg sync.WaitGroup
-		b.ResetTimer()
-		for i := range contenders {
-			wg.Go(func() {
-				for left.Add(-1) >= 0 {
-					lease, err := ours[i%clients].Mutex("x").Lock(context.Background())
-					if err != nil {
-						b.Error(err)
-						return
-					}
-					waits = append(waits, time.Since(unlocked))
-					unlocked = time.Now()
-					if err := lease.Unlock(context.Background()); err != nil {
-						b.Error(err)
-						return
-					}
+	b.Run("floor", func(b *testing.B) { relay(b, server, b.N) })
+	for _, kind := range benchKinds[:2] {
+		b.Run(kind.name, func(b *testing.B) {
+			var mu sync.Mutex
+			var grants []fairlock.GrantedInfo
+			all := clients(b, server, &fairlock.Trace{Granted: func(g fairlock.GrantedInfo) {
+				mu.Lock()
+				defer mu.Unlock()
+				grants = append(grants, g)
+			}})
+			observer := server.Client()
+			before := commands(b, observer)
+			var unlocked time.Time // guarded by mu
+			waits := make([]time.Duration, 0, b.N)
+			b.ResetTimer()
+			contend(b, contenders, func(i, _ int) error {
+				lease, err := kind.acquire(all[i%benchClients], "x")
+				if err != nil {
+					return err
 				}
+				mu.Lock()
+				waits = append(waits, time.Since(unlocked))
+				unlocked = time.Now()
+				mu.Unlock()
+				return lease.Unlock(context.Background())
 			})
-		}
-		wg.Wait()
-		b.StopTimer()
-		b.ReportMetric(float64(commands(b, observer)-before)/float64(b.N), "commands/op")
-		slices.Sort(waits)
-		b.ReportMetric(float64(waits[len(waits)/2].Microseconds()), "p50-µs")
-		b.ReportMetric(float64(disorder(grants)), "out-of-order")
-	})
+			b.StopTimer()
+			b.ReportMetric(float64(commands(b, observer)-before)/float64(b.N), "commands/op")
+			slices.Sort(waits)
+			b.ReportMetric(float64(waits[len(waits)/2].Microseconds()), "p50-µs") // of a mutex: from Unlock to the next one
+			b.ReportMetric(float64(outOfOrder(grants)), "out-of-order")
+		})
+	}
 }
 
 // relay passes a message from client to client, n times.
-func relay(b *testing.B, server *redistest.Server, clients, n int) {
+func relay(b *testing.B, server *redistest.Server, n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	channel := func(i int) string { return "relay" + strconv.Itoa(i%clients) }
+	channel := func(i int) string { return "relay" + strconv.Itoa(i%benchClients) }
 	var left atomic.Int64
 	left.Store(int64(n))
 	done := make(chan struct{})
-	for i := range clients {
+	for i := range benchClients {
 		rdb := server.Client()
 		sub := rdb.Subscribe(ctx, channel(i))
-		if _, err := sub.Receive(ctx); err != nil {
-			b.Fatal(err)
-		}
+		_, err := sub.Receive(ctx)
+		check(b, err)
 		defer func() { _ = sub.Close() }()
 		go func() {
 			for {
@@ -183,14 +214,12 @@ func relay(b *testing.B, server *redistest.Server, clients, n int) {
 		}()
 	}
 	b.ResetTimer()
-	if err := server.Client().Publish(ctx, channel(0), "").Err(); err != nil {
-		b.Fatal(err)
-	}
+	check(b, server.Client().Publish(ctx, channel(0), "").Err())
 	<-done
 }
 
-// disorder counts the grants of waiters that were overtaken.
-func disorder(grants []fairlock.GrantedInfo) int {
+// outOfOrder counts the grants of waiters that were overtaken.
+func outOfOrder(grants []fairlock.GrantedInfo) int {
 	slices.SortFunc(grants, func(a, b fairlock.GrantedInfo) int { return cmp.Compare(a.Fence, b.Fence) })
 	n, last := 0, uint64(0)
 	for _, g := range grants {
@@ -202,102 +231,286 @@ func disorder(grants []fairlock.GrantedInfo) int {
 	return n
 }
 
-// commands is how many commands clients have sent to the server, but for those that ask for it; scripts run others.
+// calls is how often a command was sent to the server.
+func calls(tb testing.TB, rdb *redis.Client, command string) int {
+	tb.Helper()
+	info, err := rdb.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
+	digits, _, _ := strings.Cut(rest, ",")
+	n, _ := strconv.Atoi(digits) // 0: it is not there
+	return n
+}
+
+// commands is how many commands were sent to the server, but for those that observe it. Those of scripts do not count.
 func commands(tb testing.TB, rdb *redis.Client) int {
 	tb.Helper()
 	return calls(tb, rdb, "evalsha") + calls(tb, rdb, "eval") + calls(tb, rdb, "subscribe") + calls(tb, rdb, "hello")
 }
 
-// BenchmarkIdleWaiters: 100 waiters over 8 clients behind one holder. The baseline polls every 50 ms.
+// BenchmarkReaders measures, for 1,000 readers over 8 clients behind a writer, the time from its Unlock until the last of
+// them is in. The baseline passes a message on, a thousand times.
+func BenchmarkReaders(b *testing.B) {
+	const readers = 1000
+	server := redistest.StartTCP(b)
+	b.Run("messages", func(b *testing.B) { relay(b, server, b.N*readers) })
+	b.Run("fairlock", func(b *testing.B) {
+		all, observer := clients(b, server, nil), server.Client()
+		var took []time.Duration
+		sent := 0
+		for range b.N {
+			before := commands(b, observer)
+			m := all[0].RWMutex("x")
+			write, err := m.Lock(b.Context())
+			check(b, err)
+			var in, out sync.WaitGroup
+			in.Add(readers)
+			for i := range readers {
+				out.Go(func() {
+					lease, err := all[i%benchClients].RWMutex("x").RLock(b.Context())
+					in.Done()
+					if err == nil {
+						in.Wait() // all read at once
+						err = lease.Unlock(b.Context())
+					}
+					if err != nil {
+						b.Error(err)
+					}
+				})
+			}
+			for waiting := 0; waiting < readers; time.Sleep(5 * time.Millisecond) { // no event tells of it
+				s, err := m.Inspect(b.Context())
+				check(b, err)
+				waiting = s.Waiting
+				sent-- // this is the benchmark's own
+			}
+			start := time.Now()
+			check(b, write.Unlock(b.Context()))
+			in.Wait()
+			took = append(took, time.Since(start))
+			out.Wait()
+			sent += commands(b, observer) - before
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+		b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "max-ms")
+		b.ReportMetric(float64(sent)/float64(b.N)/readers, "commands/reader")
+	})
+}
+
+// BenchmarkIdleWaiters has 100 waiters over 8 clients behind one holder. The baseline polls every 50 ms.
 func BenchmarkIdleWaiters(b *testing.B) {
-	const waiters, clients, window = 100, 8, 4 * time.Second
+	const waiters, window = 100, 4 * time.Second
 	server := redistest.StartTCP(b)
 	observer := server.Client()
+	connections := func() int {
+		n, _ := strconv.Atoi(redistest.Info(b, observer, "clients", "connected_clients"))
+		return n
+	}
 	measure := func(b *testing.B, command string, wait func(ctx context.Context, client int)) {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(b.Context())
 		var wg sync.WaitGroup
-		base := redistest.Info(b, observer, "clients", "connected_clients")
+		connected := connections()
 		for i := range waiters {
-			wg.Go(func() { wait(ctx, i%clients) })
+			wg.Go(func() { wait(ctx, i%benchClients) })
 		}
 		time.Sleep(time.Second) // until all are queued, and idle
 		before := calls(b, observer, command)
 		time.Sleep(window) // what is measured
 		b.ReportMetric(float64(calls(b, observer, command)-before)/window.Seconds(), "commands/s")
-		from, _ := strconv.Atoi(base)
-		to, _ := strconv.Atoi(redistest.Info(b, observer, "clients", "connected_clients"))
-		b.ReportMetric(float64(to-from)/clients, "connections/client")
+		b.ReportMetric(float64(connections()-connected)/benchClients, "connections/client")
 		cancel()
 		wg.Wait()
 	}
 	b.Run("polling", func(b *testing.B) {
-		var rdbs [clients]*redis.Client
-		for i := range clients {
+		rdbs := make([]*redis.Client, benchClients)
+		for i := range rdbs {
 			rdbs[i] = server.Client()
 		}
-		observer.Set(context.Background(), "taken", 1, 0)
+		check(b, observer.Set(b.Context(), "taken", 1, 0).Err())
 		measure(b, "set", func(ctx context.Context, i int) {
 			for ctx.Err() == nil {
 				_ = rdbs[i].SetNX(ctx, "taken", 1, time.Second).Err()
-				time.Sleep(50 * time.Millisecond) // as who polls does
+				time.Sleep(50 * time.Millisecond) // between two polls
 			}
 		})
 	})
 	b.Run("fairlock", func(b *testing.B) {
-		var ours [clients]*fairlock.Client
-		for i := range clients {
-			ours[i] = newClient(b, server.Client(), fairlock.Config{})
-		}
-		holder := newClient(b, server.Client(), fairlock.Config{})
-		lease, err := holder.Mutex("x").Lock(context.Background())
-		if err != nil {
-			b.Fatal(err)
-		}
-		measure(b, "evalsha", func(ctx context.Context, i int) { _, _ = ours[i].Mutex("x").Lock(ctx) })
-		_ = lease.Unlock(context.Background())
+		all := clients(b, server, nil)
+		lease, err := newClient(b, server.Client(), fairlock.Config{}).Mutex("x").Lock(b.Context())
+		check(b, err)
+		measure(b, "evalsha", func(ctx context.Context, i int) { _, _ = all[i].Mutex("x").Lock(ctx) })
+		check(b, lease.Unlock(b.Context()))
 	})
 }
 
-// BenchmarkCrashedHolder: how long after the TTL's end of a holder that never comes back the next one gets in. The
-// baseline is the expiry itself: a bare key, asked for every millisecond.
+// BenchmarkCrashedHolder measures how long after the end of a crashed holder's TTL the next one gets in. The baseline is
+// the expiry itself: a bare key, looked at every millisecond.
 func BenchmarkCrashedHolder(b *testing.B) {
 	const ttl = 200 * time.Millisecond
 	server := redistest.StartTCP(b)
-	report := func(b *testing.B, late []time.Duration) {
+	measure := func(b *testing.B, crash, next func()) {
+		var late []time.Duration
+		for range b.N {
+			crash()
+			end := time.Now().Add(ttl)
+			next()
+			late = append(late, time.Since(end))
+		}
 		slices.Sort(late)
 		b.ReportMetric(float64(late[len(late)/2].Microseconds())/1000, "p50-late-ms")
 		b.ReportMetric(float64(late[len(late)-1].Microseconds())/1000, "max-late-ms")
 	}
-	ctx := context.Background()
 	b.Run("expiry", func(b *testing.B) {
 		rdb := server.Client()
-		var late []time.Duration
-		for range b.N {
-			_ = rdb.Set(ctx, "k", 1, ttl).Err()
-			end := time.Now().Add(ttl)
-			for rdb.Exists(ctx, "k").Val() == 1 {
+		measure(b, func() { check(b, rdb.Set(b.Context(), "k", 1, ttl).Err()) }, func() {
+			for rdb.Exists(b.Context(), "k").Val() == 1 {
 				time.Sleep(time.Millisecond) // no event tells of it
 			}
-			late = append(late, time.Since(end))
-		}
-		report(b, late)
+		})
 	})
 	b.Run("fairlock", func(b *testing.B) {
-		crashing := newClient(b, server.Client(), fairlock.Config{TTL: ttl, NoRenewal: true})
+		crashing := newClient(b, server.Client(), fairlock.Config{TTL: ttl, NoRenewal: true}).Mutex("x")
 		next := newClient(b, server.Client(), fairlock.Config{})
-		var late []time.Duration
-		for range b.N {
-			if _, err := crashing.Mutex("x").Lock(ctx); err != nil {
-				b.Fatal(err)
-			}
-			end := time.Now().Add(ttl)
-			lease, err := next.Mutex("x").Lock(ctx)
-			if err != nil {
-				b.Fatal(err)
-			}
-			late = append(late, time.Since(end))
-			_ = lease.Unlock(ctx)
+		measure(b, func() {
+			_, err := crashing.Lock(b.Context())
+			check(b, err)
+		}, func() { check(b, pairOf(b.Context(), next, "x")) })
+	})
+}
+
+// fill queues n waiters of one client behind a holder, as acquire would, but faster. It returns the tokens, the holder's
+// first.
+func fill(b *testing.B, rdb *redis.Client, n int) (lua.Lock, []token.Token) {
+	b.Helper()
+	ctx, l, k := b.Context(), lua.Mutex(rdb, "fairlock", "x"), lua.MutexKeys("fairlock", "x")
+	tokens := make([]token.Token, 1+n)
+	for i := range tokens {
+		var err error
+		tokens[i], err = token.New(fmt.Sprintf("host-%d-abcd", os.Getpid()))
+		check(b, err)
+	}
+	_, err := l.Acquire(ctx, lua.Request{Token: tokens[0], TTL: time.Hour, WaiterTTL: time.Hour})
+	check(b, err)
+	now := time.Now().UnixMicro()
+	pipe := rdb.Pipeline()
+	for i, t := range tokens[1:] {
+		pipe.ZAdd(ctx, k.Queue, redis.Z{Score: float64(now + int64(i)), Member: t.Text()})
+		pipe.ZAdd(ctx, k.Alive, redis.Z{Score: float64(now + time.Hour.Microseconds()), Member: t.Text()[len(t.Text())-14:]})
+		if pipe.Len() >= 10000 || i == n-1 {
+			_, err := pipe.Exec(ctx)
+			check(b, err)
 		}
-		report(b, late)
+	}
+	return l, tokens
+}
+
+// BenchmarkRedisMemory measures what a waiter costs in Redis, beside the least, one entry of a sorted set.
+func BenchmarkRedisMemory(b *testing.B) {
+	for _, n := range []int{20_000, 35_000, 100_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			server := redistest.Start(b)
+			rdb, filler := server.Client(), server.Client()
+			used := func() int {
+				v, err := strconv.Atoi(redistest.Info(b, rdb, "memory", "used_memory"))
+				check(b, err)
+				return v
+			}
+			before := used()
+			fill(b, filler, n)
+			_ = filler.Close()          // and with it the buffers of the filling
+			time.Sleep(2 * time.Second) // Redis finishes growing its tables
+			b.ReportMetric(float64(used()-before)/float64(n), "B/waiter")
+			rdb.Del(b.Context(), lua.MutexKeys("fairlock", "x").Alive)
+			b.ReportMetric(float64(used()-before)/float64(n), "B/entry")
+		})
+	}
+}
+
+// BenchmarkScriptTime measures the server's time for one call with 100,000 waiters queued, beside one with 10, and how
+// many calls took over 10 ms.
+func BenchmarkScriptTime(b *testing.B) {
+	for _, n := range []int{10, 100_000} {
+		rdb, ctx := redistest.Start(b).Client(), b.Context()
+		l, tokens := fill(b, rdb, n)
+		check(b, rdb.ConfigSet(ctx, "slowlog-log-slower-than", "10000").Err())
+		holder := tokens[0]
+		for _, verb := range []struct {
+			name string
+			call func() error
+		}{
+			{"join", func() error {
+				t, err := token.New("c")
+				check(b, err)
+				_, err = l.Acquire(ctx, lua.Request{Token: t, TTL: time.Hour, WaiterTTL: time.Hour})
+				return err
+			}},
+			{"heartbeat of 1000", func() error {
+				_, err := l.Heartbeat(ctx, time.Hour, time.Hour, tokens[1:min(len(tokens), 1+lua.MaxHeartbeat)])
+				return err
+			}},
+			{"inspect", func() error { _, err := l.Inspect(ctx, fairlock.MaxInspected); return err }},
+			{"release", func() error { // each waiter is the next to hold, until none is left
+				h, err := l.Release(ctx, holder, time.Hour)
+				if len(h.Grants) > 0 {
+					holder = h.Grants[0].Token
+				}
+				return err
+			}},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", verb.name, n), func(b *testing.B) {
+				check(b, rdb.Do(ctx, "slowlog", "reset").Err())
+				for range b.N {
+					check(b, verb.call())
+				}
+				slow, err := rdb.SlowLogGet(ctx, -1).Result()
+				check(b, err)
+				b.ReportMetric(float64(len(slow)), "slow")
+			})
+		}
+	}
+}
+
+// BenchmarkLeaseMemory measures what a held lease costs in this process, beside a bare timer, and how many goroutines
+// 10,000 of them need.
+func BenchmarkLeaseMemory(b *testing.B) {
+	const n = 10_000
+	heap := func() float64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc + m.StackInuse)
+	}
+	b.Run("timer", func(b *testing.B) {
+		before := heap()
+		timers := make([]*time.Timer, n)
+		for i := range timers {
+			timers[i] = time.AfterFunc(time.Hour, func() {})
+		}
+		b.ReportMetric((heap()-before)/n, "B/lease")
+		for _, t := range timers {
+			t.Stop()
+		}
+	})
+	b.Run("fairlock", func(b *testing.B) {
+		c := newClient(b, redistest.Start(b).Client(), fairlock.Config{TTL: time.Hour})
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprintf("account-%06d", i)
+		}
+		check(b, pairOf(b.Context(), c, "warm"))
+		before, goroutines := heap(), runtime.NumGoroutine()
+		leases := make([]*fairlock.Lease, n)
+		for i := range leases {
+			var err error
+			leases[i], err = c.Mutex(names[i]).Lock(b.Context())
+			check(b, err)
+		}
+		b.ReportMetric((heap()-before)/n, "B/lease")
+		b.ReportMetric(float64(runtime.NumGoroutine()-goroutines), "goroutines")
+		runtime.KeepAlive(leases)
 	})
 }

@@ -2,545 +2,1047 @@ package fairlock_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
 
-func TestOneHolderAtATimeInTheOrderOfTickets(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		const clients, perClient, rounds = 8, 32, 3
-		var j journal
-		var inside, total atomic.Int32
-		var order []*fairlock.Lease // guarded by the lock under test
-		var wg sync.WaitGroup
-		for range clients {
-			// Patient enough for a machine that is busy with something else: who is silent loses its place.
-			c := b.client(t, fairlock.Config{Trace: j.trace(), WaiterTTL: time.Minute})
-			for range perClient {
-				wg.Go(func() {
-					for range rounds {
-						lease, err := c.Mutex("x").Lock(within(t, 3*soon))
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						assert.Equal(t, int32(1), inside.Add(1), "two are inside")
-						order = append(order, lease)
-						inside.Add(-1)
-						total.Add(1)
-						assert.NoError(t, lease.Unlock(context.Background()))
-					}
-				})
+// The suite of this file shows what the library promises through its API, on two servers: the one in memory, in simulated
+// time, and a redis-server. What needs faults or exact instants is shown in package fairlock.
+
+func TestMain(m *testing.M) {
+	if runChild() {
+		return
+	}
+	os.Exit(redistest.Main(m))
+}
+
+// hang is how long a test waits for what does not happen, until it fails.
+const hang = time.Minute
+
+// server is a Redis that a test of the suite runs on.
+type server struct {
+	t         *testing.T
+	namespace string
+	simulated bool
+	rdb       func() *redis.Client // makes a client of its own
+}
+
+// each runs a test on the server in memory, in a bubble, and on the redis-server that all tests share, in a namespace of
+// its own.
+func each(t *testing.T, test func(t *testing.T, s *server)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			memory := fairlocktest.NewServer(t)
+			test(t, &server{t, "fairlock", true, func() *redis.Client { return memory.Link().Redis() }})
+		})
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, &server{t, fmt.Sprint("test-", namespaces.Add(1)), false, redistest.Shared(t).Client})
+	})
+}
+
+var namespaces atomic.Int64
+
+// client returns a client with connections of its own.
+func (s *server) client(cfg fairlock.Config) *fairlock.Client {
+	s.t.Helper()
+	if cfg.Namespace == "" {
+		cfg.Namespace = s.namespace
+	}
+	return newClient(s.t, s.rdb(), cfg)
+}
+
+func newClient(tb testing.TB, rdb fairlock.Redis, cfg fairlock.Config) *fairlock.Client {
+	tb.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	c, err := fairlock.New(rdb, cfg)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// keys lists the keys of the test, sorted.
+func (s *server) keys(rdb *redis.Client) []string {
+	s.t.Helper()
+	all, err := rdb.Keys(s.t.Context(), s.namespace+":*").Result()
+	require.NoError(s.t, err)
+	slices.Sort(all)
+	return all
+}
+
+// contents is what is in Redis, but for times.
+func (s *server) contents(rdb *redis.Client) map[string][]string {
+	s.t.Helper()
+	all, ctx := map[string][]string{}, s.t.Context()
+	for _, key := range s.keys(rdb) {
+		switch rdb.Type(ctx, key).Val() {
+		case "zset":
+			all[key] = rdb.ZRange(ctx, key, 0, -1).Val()
+		case "hash":
+			for field, value := range rdb.HGetAll(ctx, key).Val() {
+				all[key] = append(all[key], field+": "+value)
 			}
+		default:
+			all[key] = []string{rdb.Get(ctx, key).Val()}
 		}
-		wg.Wait()
-		require.Equal(t, int32(clients*perClient*rounds), total.Load())
-		slices.SortFunc(j.grants, func(a, b fairlock.GrantedInfo) int { return int(a.Fence) - int(b.Fence) })
-		var lastTicket, lastFence uint64
-		for i, g := range j.grants {
-			assert.Equal(t, order[i].Fence(), g.Fence, "the fences do not rise with the grants")
-			assert.Greater(t, g.Fence, lastFence)
-			if g.Ticket != 0 {
-				assert.Greater(t, g.Ticket, lastTicket, "grant %d is out of order", i)
-				lastTicket = g.Ticket
+		slices.Sort(all[key])
+	}
+	return all
+}
+
+// until waits until a condition holds.
+func until(t *testing.T, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(hang); !condition(); time.Sleep(time.Millisecond) { // no event tells of it
+		require.True(t, time.Now().Before(end), "it does not happen")
+	}
+}
+
+// acquire is one way to acquire a lock.
+type acquire = func(context.Context) (*fairlock.Lease, error)
+
+// lockUnderTest is a lock named x, of any kind. A share is a number of permits, or "r" or "w".
+type lockUnderTest struct {
+	kind         string
+	one, all     string // a share that leaves room for others, unless it is a mutex; one that does not
+	acquire, try func(share string) acquire
+	do           func(ctx context.Context, share string, f func(context.Context) error) error
+	bounded      func(waiters int) lockUnderTest
+	inspectable
+}
+
+// inspectable has the methods that all locks have in common.
+type inspectable interface {
+	Inspect(ctx context.Context) (fairlock.State, error)
+	Resume(ctx context.Context, t token.Token) (*fairlock.Lease, error)
+	ForceRelease(ctx context.Context) (bool, error)
+}
+
+// locks make the locks under test: a mutex, a semaphore of five permits, and a read-write lock.
+var locks = []func(*fairlock.Client) lockUnderTest{
+	func(c *fairlock.Client) lockUnderTest { return mutex(c.Mutex("x")) },
+	func(c *fairlock.Client) lockUnderTest { return semaphore(c.Semaphore("x", 5)) },
+	func(c *fairlock.Client) lockUnderTest { return rwMutex(c.RWMutex("x")) },
+}
+
+func mutex(m fairlock.Mutex) lockUnderTest {
+	return lockUnderTest{
+		kind: "mutex", one: "1", all: "1", inspectable: m,
+		acquire: func(string) acquire { return m.Lock },
+		try:     func(string) acquire { return m.TryLock },
+		do:      func(ctx context.Context, _ string, f func(context.Context) error) error { return m.Do(ctx, f) },
+		bounded: func(n int) lockUnderTest { return mutex(m.WithMaxWaiters(n)) },
+	}
+}
+
+func semaphore(s fairlock.Semaphore) lockUnderTest {
+	permits := func(share string) int {
+		n, err := strconv.Atoi(share)
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	return lockUnderTest{
+		kind: "semaphore", one: "1", all: "5", inspectable: s,
+		acquire: func(share string) acquire {
+			return func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, permits(share)) }
+		},
+		try: func(share string) acquire {
+			return func(ctx context.Context) (*fairlock.Lease, error) { return s.TryAcquire(ctx, permits(share)) }
+		},
+		do: func(ctx context.Context, share string, f func(context.Context) error) error {
+			return s.Do(ctx, permits(share), f)
+		},
+		bounded: func(n int) lockUnderTest { return semaphore(s.WithMaxWaiters(n)) },
+	}
+}
+
+func rwMutex(m fairlock.RWMutex) lockUnderTest {
+	return lockUnderTest{
+		kind: "rwmutex", one: "r", all: "w", inspectable: m,
+		acquire: func(share string) acquire { return map[string]acquire{"r": m.RLock, "w": m.Lock}[share] },
+		try:     func(share string) acquire { return map[string]acquire{"r": m.TryRLock, "w": m.TryLock}[share] },
+		do: func(ctx context.Context, share string, f func(context.Context) error) error {
+			if share == "r" {
+				return m.RDo(ctx, f)
 			}
-			lastFence = g.Fence
-		}
-		assert.Empty(t, j.lost)
-	})
+			return m.Do(ctx, f)
+		},
+		bounded: func(n int) lockUnderTest { return rwMutex(m.WithMaxWaiters(n)) },
+	}
 }
 
-func TestWhoReleasesAndLocksAgainGoesBehindEveryWaiter(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		c, other := b.client(t, fairlock.Config{}), b.client(t, fairlock.Config{})
-		lease := lock(t, c.Mutex("x"))
-		waiters := line(t, 6, func(i int) fairlock.Mutex { return []*fairlock.Client{c, other}[i%2].Mutex("x") })
-		unlock(t, lease)
-		again := enqueue(within(t, soon), c.Mutex("x"))
-		for _, w := range waiters {
-			lease := w.got(t)
-			assert.True(t, again.pending(), "it overtook a waiter")
-			unlock(t, lease)
-		}
-		unlock(t, again.got(t))
-	})
+// share shows how much of a lock a holder has, or a waiter wants.
+func (l lockUnderTest) share(weight int, writer bool) string {
+	switch {
+	case writer:
+		return "w"
+	case l.kind == "rwmutex":
+		return "r"
+	default:
+		return strconv.Itoa(weight)
+	}
 }
 
-func TestAHandoverWakesTheNextOneAtOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		// A beat would find it after 20 s.
-		cfg := fairlock.Config{TTL: time.Minute, WaiterTTL: time.Minute}
-		c, other := b.client(t, cfg), b.client(t, cfg)
-		for _, next := range []*fairlock.Client{c, other} { // by the release's reply, and by its message
-			lease := lock(t, c.Mutex("x"))
-			w := enqueue(within(t, soon), next.Mutex("x"))
-			queued(t, c.Mutex("x"), 1)
-			start := time.Now()
-			unlock(t, lease)
-			unlock(t, w.got(t))
-			assert.Less(t, w.at.Sub(start), 5*time.Second)
-		}
-	})
+// key is one of the lock's keys.
+func (l lockUnderTest) key(s *server, name string) string {
+	return s.namespace + ":{x}:" + map[string]string{"mutex": "", "semaphore": "sem:", "rwmutex": "rw:"}[l.kind] + name
 }
 
-func TestTryLockNeverOvertakesAndLeavesNoTrace(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		c, rdb := b.client(t, fairlock.Config{}), b.rdb(t)
-		m := c.Mutex("x")
-		lease, err := m.TryLock(context.Background())
-		require.NoError(t, err)
-		before := keys(t, rdb)
-		_, err = b.client(t, fairlock.Config{}).Mutex("x").TryLock(context.Background())
-		require.ErrorIs(t, err, fairlock.ErrBusy)
-		assert.Equal(t, before, keys(t, rdb))
+// eachKind is each, for every kind of lock.
+func eachKind(t *testing.T, test func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest)) {
+	t.Helper()
+	t.Parallel()
+	for i, of := range locks {
+		t.Run([]string{"mutex", "semaphore", "rwmutex"}[i], func(t *testing.T) {
+			each(t, func(t *testing.T, s *server) { test(t, s, of) })
+		})
+	}
+}
 
-		const rounds = 30
-		stop := make(chan struct{})
-		var barged atomic.Int32
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					if l, err := m.TryLock(context.Background()); err == nil {
-						barged.Add(1)
-						assert.NoError(t, l.Unlock(context.Background()))
-					}
-				}
+func hold(t testing.TB, a acquire) *fairlock.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	lease, err := a(ctx)
+	require.NoError(t, err)
+	return lease
+}
+
+func unlock(t testing.TB, l *fairlock.Lease) {
+	t.Helper()
+	require.NoError(t, l.Unlock(t.Context()))
+}
+
+// acquisition is an acquire under way.
+type acquisition struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when it has returned; it guards the rest
+	lease  *fairlock.Lease
+	err    error
+}
+
+func begin(t *testing.T, a acquire) *acquisition {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	t.Cleanup(cancel)
+	q := &acquisition{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(q.done)
+		q.lease, q.err = a(ctx)
+	}()
+	return q
+}
+
+// join begins an acquisition that has to wait, and returns when it is queued.
+func join(t *testing.T, l inspectable, a acquire) *acquisition {
+	t.Helper()
+	n := state(t, l).Waiting
+	q := begin(t, a)
+	queued(t, l, n+1)
+	return q
+}
+
+func (q *acquisition) granted(t testing.TB) *fairlock.Lease {
+	t.Helper()
+	<-q.done
+	require.NoError(t, q.err)
+	return q.lease
+}
+
+func (q *acquisition) pending() bool {
+	select {
+	case <-q.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func state(t testing.TB, l inspectable) fairlock.State {
+	t.Helper()
+	s, err := l.Inspect(t.Context())
+	require.NoError(t, err)
+	return s
+}
+
+// queued waits until so many wait.
+func queued(t *testing.T, l inspectable, n int) {
+	t.Helper()
+	until(t, func() bool { return state(t, l).Waiting == n })
+}
+
+// journal records what Trace tells of the lock x.
+type journal struct {
+	mu     sync.Mutex
+	events map[string]int         // guarded by mu: how often each came, of which kind of lock
+	grants []fairlock.GrantedInfo // guarded by mu
+	queued []fairlock.QueuedInfo  // guarded by mu
+}
+
+func (j *journal) trace() *fairlock.Trace {
+	note := func(name string, e fairlock.Event, more func()) {
+		if e.Name == "x" {
+			j.look(func() {
+				j.events[e.Kind+" "+name]++
+				more()
 			})
 		}
-		// Somebody waits at every moment from here on, so no TryLock may get in.
-		waiters := line(t, rounds, func(int) fairlock.Mutex { return m })
-		unlock(t, lease)
-		for _, w := range waiters[:rounds-1] {
-			unlock(t, w.got(t))
+	}
+	nothing := func() {}
+	return &fairlock.Trace{
+		Queued: func(i fairlock.QueuedInfo) {
+			note("queued", i.Event, func() { j.queued = append(j.queued, i) })
+		},
+		Granted: func(i fairlock.GrantedInfo) {
+			note("granted", i.Event, func() { j.grants = append(j.grants, i) })
+		},
+		Renewed:          func(i fairlock.RenewedInfo) { note("renewed", i.Event, nothing) },
+		Lost:             func(i fairlock.LostInfo) { note("lost", i.Event, nothing) },
+		Released:         func(i fairlock.ReleasedInfo) { note("released", i.Event, nothing) },
+		Left:             func(i fairlock.LeftInfo) { note("left", i.Event, nothing) },
+		NotificationLost: func(i fairlock.Event) { note("notification lost", i, nothing) },
+	}
+}
+
+// look calls f while nothing is recorded.
+func (j *journal) look(f func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.events == nil {
+		j.events = map[string]int{}
+	}
+	f()
+}
+
+// count is how often an event has come.
+func (j *journal) count(event string) (n int) {
+	j.look(func() { n = j.events[event] })
+	return n
+}
+
+// lasting is for tests of what a request brings about: a heartbeat, a renewal or an expiry comes when they have ended.
+var lasting = fairlock.Config{TTL: 5 * time.Minute, WaiterTTL: 5 * time.Minute}
+
+// listening returns a client whose subscription is up, and what it traces from then on.
+func listening(t *testing.T, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock.Client, *journal) {
+	t.Helper()
+	var j journal
+	var up atomic.Bool
+	cfg.Trace = j.trace()
+	cfg.Trace.Subscription = func(i fairlock.SubscriptionInfo) { up.Store(i.Err == nil) }
+	c := newClient(t, rdb, cfg)
+	m := c.Mutex("contended by " + c.Name())
+	first := hold(t, m.Lock)
+	second := join(t, m, m.Lock)
+	until(t, up.Load)
+	unlock(t, first)
+	unlock(t, second.granted(t))
+	return c, &j
+}
+
+// Many clients contend. No more is held than there is, the fences rise, and the lock is granted in the order of tickets.
+//
+//fairlock:promise Exclusion: one holder at a time: many clients, many waiters
+//fairlock:promise Permits: never more are held than there are, and all that are free are given
+//fairlock:promise Order
+func TestLock_ExclusionAndOrder(t *testing.T) {
+	capacity := map[string]int64{"mutex": 1, "semaphore": 5, "rwmutex": 1 << 30}
+	weights := map[string]int64{"r": 1, "w": 1 << 30}
+	shares := map[string][]string{"mutex": {"1"}, "semaphore": {"1", "2", "3", "4", "5"}, "rwmutex": {"r", "r", "r", "w"}}
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		const clients, perClient, rounds = 4, 6, 3
+		var j journal
+		var used, most atomic.Int64
+		var wg sync.WaitGroup
+		for i := range clients * perClient {
+			if i%perClient == 0 {
+				c := s.client(fairlock.Config{Trace: j.trace(), TTL: lasting.TTL, WaiterTTL: lasting.WaiterTTL})
+				for g := range perClient {
+					l := of(c)
+					wg.Go(func() {
+						for round := range rounds {
+							share := shares[l.kind][(i+g+round)%len(shares[l.kind])]
+							weight, ok := weights[share]
+							if !ok {
+								weight, _ = strconv.ParseInt(share, 10, 64)
+							}
+							lease, err := l.acquire(share)(t.Context())
+							if !assert.NoError(t, err) {
+								return
+							}
+							now := used.Add(weight)
+							assert.LessOrEqual(t, now, capacity[l.kind], "more is held than there is")
+							for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+							}
+							time.Sleep(time.Millisecond) // the work
+							used.Add(-weight)
+							assert.NoError(t, lease.Unlock(t.Context()))
+						}
+					})
+				}
+			}
 		}
-		last := waiters[rounds-1].got(t)
-		assert.Zero(t, barged.Load())
-		close(stop)
 		wg.Wait()
+		l := of(s.client(fairlock.Config{}))
+		assert.Equal(t, capacity[l.kind], most.Load())
+		assert.False(t, state(t, l).Held)
+		require.Len(t, j.grants, clients*perClient*rounds)
+		assert.Zero(t, j.events[l.kind+" lost"])
+		slices.SortFunc(j.grants, func(a, b fairlock.GrantedInfo) int { return int(a.Fence) - int(b.Fence) })
+		var fence, ticket uint64
+		for i, g := range j.grants {
+			require.Greater(t, g.Fence, fence, "a fence was given twice")
+			fence = g.Fence
+			if g.Ticket != 0 { // it was queued
+				require.Greater(t, g.Ticket, ticket, "grant %d is out of order", i)
+				ticket = g.Ticket
+			}
+		}
+	})
+}
+
+// picture shows who holds, in the order of grants, and who waits: "a2 b1 | c3".
+func (l lockUnderTest) picture(s fairlock.State, names map[token.Token]string) string {
+	var all []string
+	slices.SortFunc(s.Holders, func(a, b fairlock.Holder) int { return int(a.Fence) - int(b.Fence) })
+	for _, h := range s.Holders {
+		all = append(all, names[h.Token]+l.share(h.Weight, h.Writer))
+	}
+	all = append(all, "|")
+	for _, w := range s.Waiters {
+		all = append(all, names[w.Token]+l.share(w.Weight, w.Writer))
+	}
+	return strings.Join(all, " ")
+}
+
+// step is a step of a scenario, and the picture after it. "+3": the next client (a, b, …) asks for 3; "-a": a releases;
+// "!c": c stops waiting; "?1": a try for 1 is refused.
+type step struct{ do, want string }
+
+// play plays a scenario. The clients send no heartbeat meanwhile. What a release admits is admitted when it returns, and
+// every waiter is notified of its grant, and needs no further request.
+func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, steps []step) {
+	var all []*acquisition
+	var journals []*journal
+	var seen []lockUnderTest
+	for range 2 {
+		cfg := lasting
+		cfg.Namespace = s.namespace
+		c, j := listening(t, s.rdb(), cfg)
+		journals, seen = append(journals, j), append(seen, of(c))
+	}
+	l, names, ended := seen[0], map[token.Token]string{}, map[*acquisition]bool{}
+	for i, step := range steps {
+		who := func() *acquisition { return all[step.do[1]-'a'] }
+		switch what := step.do[1:]; step.do[0] {
+		case '+':
+			name := string(rune('a' + len(all)))
+			all = append(all, begin(t, seen[len(all)%2].acquire(what)))
+			until(t, func() bool {
+				st := state(t, l)
+				for _, h := range st.Holders {
+					names[h.Token] = cmp.Or(names[h.Token], name)
+				}
+				for _, w := range st.Waiters {
+					names[w.Token] = cmp.Or(names[w.Token], name)
+				}
+				return len(names) == len(all)
+			})
+		case '-':
+			unlock(t, who().granted(t))
+			ended[who()] = true
+		case '!':
+			who().cancel()
+			<-who().done
+			require.ErrorIs(t, who().err, context.Canceled)
+			ended[who()] = true
+			until(t, func() bool { return l.picture(state(t, l), names) == step.want })
+		case '?':
+			_, err := seen[i%2].try(what)(t.Context())
+			require.ErrorIs(t, err, fairlock.ErrBusy)
+		}
+		require.Equal(t, step.want, l.picture(state(t, l), names), "step %d: %s", i, step.do)
+		held, waits, _ := strings.Cut(step.want, "|")
+		for i, q := range all {
+			name := string(rune('a' + i))
+			if !ended[q] && strings.Contains(held, name) {
+				q.granted(t)
+			}
+			assert.True(t, !strings.Contains(waits, name) || q.pending(), "%s has the lock", name)
+		}
+	}
+	var fence uint64
+	for _, q := range all {
+		if !ended[q] {
+			unlock(t, q.granted(t))
+		}
+		if q.err == nil {
+			assert.Greater(t, q.lease.Fence(), fence, "grants are not in the order of arrival")
+			fence = q.lease.Fence()
+		}
+	}
+	for _, j := range journals {
+		j.look(func() {
+			for _, g := range j.grants {
+				assert.Equal(t, g.Ticket != 0, g.Handoff, "a waiter needed a further request")
+			}
+		})
+	}
+}
+
+// Scenarios of all kinds, step by step.
+//
+//fairlock:promise Order
+//fairlock:promise Only the head
+//fairlock:promise No overtaking by the holder: a holder that unlocks and locks again goes behind every waiter
+//fairlock:promise No overtaking by TryLock: ErrBusy while anybody holds or waits; nothing is left in Redis
+//fairlock:promise A handoff is prompt
+//fairlock:promise Order among permits: a waiter for three is not passed by one for a single permit that would fit; a release admits exactly those that now fit, in one call, and notifies them at once
+//fairlock:promise Readers and writers: readers at the head get in together and send nothing more; a writer is alone; no request passes an earlier one, and none starves
+func TestLock_FIFO(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		of    func(*fairlock.Client) lockUnderTest
+		steps []step
+	}{
+		{"a mutex is granted in the order of arrival", locks[0], []step{
+			{"+1", "a1 |"}, {"?1", "a1 |"}, {"+1", "a1 | b1"}, {"+1", "a1 | b1 c1"}, {"-a", "b1 | c1"},
+			{"+1", "b1 | c1 d1"}, {"+1", "b1 | c1 d1 e1"}, {"?1", "b1 | c1 d1 e1"}, {"-b", "c1 | d1 e1"}, {"!d", "c1 | e1"},
+			{"-c", "e1 |"}, {"+1", "e1 | f1"}, {"!f", "e1 |"}, {"-e", "|"}, {"+1", "g1 |"},
+		}},
+		{"a request for one permit does not pass one for three", locks[1], []step{
+			{"+2", "a2 |"}, {"+2", "a2 b2 |"}, {"+3", "a2 b2 | c3"}, {"+1", "a2 b2 | c3 d1"}, {"?1", "a2 b2 | c3 d1"},
+			{"-a", "b2 c3 | d1"}, {"+1", "b2 c3 | d1 e1"}, {"-b", "c3 d1 e1 |"}, {"-c", "d1 e1 |"},
+		}},
+		{"one release admits exactly those that fit", locks[1], []step{
+			{"+5", "a5 |"}, {"+1", "a5 | b1"}, {"+2", "a5 | b1 c2"}, {"+2", "a5 | b1 c2 d2"}, {"+1", "a5 | b1 c2 d2 e1"},
+			{"-a", "b1 c2 d2 | e1"}, {"-d", "b1 c2 e1 |"}, {"?2", "b1 c2 e1 |"}, {"+1", "b1 c2 e1 f1 |"},
+		}},
+		{"permits are kept for the head", locks[1], []step{
+			{"+1", "a1 |"}, {"+1", "a1 b1 |"}, {"+1", "a1 b1 c1 |"}, {"+5", "a1 b1 c1 | d5"}, {"+1", "a1 b1 c1 | d5 e1"},
+			{"-b", "a1 c1 | d5 e1"}, {"-a", "c1 | d5 e1"}, {"?1", "c1 | d5 e1"}, {"-c", "d5 | e1"}, {"-d", "e1 |"},
+		}},
+		{"a head that stops waiting admits those behind it", locks[1], []step{
+			{"+3", "a3 |"}, {"+1", "a3 b1 |"}, {"+3", "a3 b1 | c3"}, {"+1", "a3 b1 | c3 d1"}, {"+4", "a3 b1 | c3 d1 e4"},
+			{"+1", "a3 b1 | c3 d1 e4 f1"}, {"!c", "a3 b1 d1 | e4 f1"}, {"-b", "a3 d1 | e4 f1"}, {"!e", "a3 d1 f1 |"},
+		}},
+		{"a waiter behind the head that stops waiting admits nobody", locks[1], []step{
+			{"+3", "a3 |"}, {"+3", "a3 | b3"}, {"+5", "a3 | b3 c5"}, {"+1", "a3 | b3 c5 d1"}, {"!c", "a3 | b3 d1"},
+			{"-a", "b3 d1 |"},
+		}},
+		{"a reader does not pass a writer", locks[2], []step{
+			{"+r", "ar |"}, {"+r", "ar br |"}, {"+w", "ar br | cw"}, {"+r", "ar br | cw dr"}, {"?r", "ar br | cw dr"},
+			{"-b", "ar | cw dr"}, {"+r", "ar | cw dr er"}, {"-a", "cw | dr er"}, {"?r", "cw | dr er"}, {"-c", "dr er |"},
+			{"?w", "dr er |"}, {"+r", "dr er fr |"},
+		}},
+		{"adjacent readers get in together", locks[2], []step{
+			{"+w", "aw |"}, {"+r", "aw | br"}, {"+r", "aw | br cr"}, {"+w", "aw | br cr dw"}, {"+w", "aw | br cr dw ew"},
+			{"+r", "aw | br cr dw ew fr"}, {"-a", "br cr | dw ew fr"}, {"-c", "br | dw ew fr"}, {"-b", "dw | ew fr"},
+			{"-d", "ew | fr"}, {"-e", "fr |"},
+		}},
+		{"a writer that stops waiting admits the readers behind it", locks[2], []step{
+			{"+r", "ar |"}, {"+w", "ar | bw"}, {"+r", "ar | bw cr"}, {"+r", "ar | bw cr dr"}, {"+w", "ar | bw cr dr ew"},
+			{"+r", "ar | bw cr dr ew fr"}, {"!b", "ar cr dr | ew fr"}, {"!e", "ar cr dr fr |"},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *server) { play(t, s, c.of, c.steps) })
+		})
+	}
+}
+
+// A try that is refused changes nothing in Redis, though its share would fit.
+//
+//fairlock:promise No overtaking by TryLock
+func TestTryLock_LeavesNoTrace(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		l, rdb := of(s.client(lasting)), s.rdb()
+		held := hold(t, l.try(l.one))
+		refused := func(share string) {
+			before := s.contents(rdb)
+			_, err := l.try(share)(t.Context())
+			require.ErrorIs(t, err, fairlock.ErrBusy)
+			assert.Equal(t, before, s.contents(rdb))
+		}
+		refused(l.all)
+		waiter := join(t, l, l.acquire(l.all))
+		refused(l.one)
+		refused(l.all)
+		unlock(t, held)
+		unlock(t, waiter.granted(t))
+	})
+}
+
+// A lease lasts for as long as it is held: it is renewed while others wait.
+//
+//fairlock:promise A lease lasts
+func TestLease_RenewedWhileHeld(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		var j journal
+		l := of(s.client(fairlock.Config{TTL: 2 * time.Second, Trace: j.trace()}))
+		lease, waiter := hold(t, l.acquire(l.all)), join(t, l, of(s.client(fairlock.Config{})).acquire(l.all))
+		deadline := lease.Deadline()
+		until(t, func() bool { return j.count(l.kind+" renewed") >= 2 })
+		require.NoError(t, lease.Err())
+		assert.True(t, lease.Deadline().After(deadline))
+		assert.True(t, waiter.pending())
+		unlock(t, lease)
+		unlock(t, waiter.granted(t))
+	})
+}
+
+// Without renewal a lease ends, for its holder before anybody else has the lock. Renew extends it.
+//
+//fairlock:promise A lease ends here first
+func TestLease_EndsWithoutRenewal(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		l := of(s.client(fairlock.Config{TTL: 500 * time.Millisecond, NoRenewal: true}))
+		lease := hold(t, l.acquire(l.all))
+		deadline := lease.Deadline()
+		require.NoError(t, lease.Renew(t.Context()))
+		assert.False(t, lease.Deadline().Before(deadline))
+		next := hold(t, of(s.client(lasting)).acquire(l.all))
+		require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
+		require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
+		<-lease.Done()
+		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrLost)
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+		require.NoError(t, next.Renew(t.Context()), "the late Unlock has released it")
+		unlock(t, next)
+		require.ErrorIs(t, next.Renew(t.Context()), fairlock.ErrUnlocked)
+	})
+}
+
+// Do runs its function only under the lock, and releases it however the function ends.
+//
+//fairlock:promise Do: never runs without the lock, reports a loss, releases after a panic; its ctx has the lease
+func TestDo(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		l, ctx := of(s.client(fairlock.Config{TTL: time.Second})), t.Context()
+		for _, share := range []string{l.one, l.all} {
+			boom := errors.New("boom")
+			require.ErrorIs(t, l.do(ctx, share, func(ctx context.Context) error {
+				st := state(t, l)
+				assert.Equal(t, share, l.share(st.Holder.Weight, st.Holder.Writer))
+				assert.Equal(t, st.Holder.Token, fairlock.LeaseFromContext(ctx).Token())
+				return boom
+			}), boom)
+			assert.False(t, state(t, l).Held)
+			assert.PanicsWithValue(t, "boom", func() { _ = l.do(ctx, share, func(context.Context) error { panic("boom") }) })
+			assert.False(t, state(t, l).Held)
+			err := l.do(ctx, share, func(ctx context.Context) error {
+				_, err := l.ForceRelease(t.Context())
+				require.NoError(t, err)
+				<-ctx.Done() // at the next renewal
+				assert.ErrorIs(t, context.Cause(ctx), fairlock.ErrTaken)
+				return nil
+			})
+			require.ErrorIs(t, err, fairlock.ErrLost)
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			err = l.do(ended, share, func(context.Context) error { t.Error("it ran without the lock"); return nil })
+			require.ErrorIs(t, err, context.Canceled)
+		}
+	})
+}
+
+// Unlock releases once, whatever its ctx.
+//
+//fairlock:promise Unlock: can be called again; works under a ctx that has ended
+func TestUnlock_CanBeCalledAgain(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		l := of(s.client(fairlock.Config{}))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		lease := hold(t, l.acquire(l.all))
+		for range 2 {
+			require.NoError(t, lease.Unlock(ended))
+		}
+		<-lease.Done()
+		require.ErrorIs(t, lease.Err(), fairlock.ErrUnlocked)
+		next := hold(t, l.acquire(l.all))
+		require.NoError(t, lease.Unlock(ended))
+		require.NoError(t, next.Renew(t.Context()), "the late Unlock has released it")
+		unlock(t, next)
+	})
+}
+
+// MaxWaiters counts waiters, not permits.
+//
+//fairlock:promise MaxWaiters: one more is refused with ErrQueueFull
+func TestMaxWaiters_RefusesOneMore(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		l := of(s.client(fairlock.Config{MaxWaiters: 2}))
+		lease := hold(t, l.acquire(l.all))
+		waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.all))}
+		_, err := l.acquire(l.one)(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrQueueFull)
+		waiters = append(waiters, join(t, l, l.bounded(3).acquire(l.one)))
+		unlock(t, lease)
+		for _, q := range waiters {
+			unlock(t, q.granted(t))
+		}
+	})
+}
+
+// Another client goes on with a lease by its token, and the first one finds out when it is released there.
+//
+//fairlock:promise Resume: a lease goes on in another process; not with a token that does not hold it
+//fairlock:promise Every holder has its own lease: token, fence, renewal, loss, Resume
+func TestResume(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		l, other := of(s.client(fairlock.Config{})), of(s.client(fairlock.Config{}))
+		lease := hold(t, l.acquire(l.one))
+		leases := []*fairlock.Lease{lease}
+		if l.kind != "mutex" {
+			leases = append(leases, hold(t, l.acquire(l.one)))
+			assert.NotEqual(t, lease.Token(), leases[1].Token())
+			assert.Greater(t, leases[1].Fence(), lease.Fence())
+		}
+		parsed, err := token.Parse(lease.Token().Text())
+		require.NoError(t, err)
+		resumed, err := other.Resume(t.Context(), parsed)
+		require.NoError(t, err)
+		assert.Equal(t, lease.Fence(), resumed.Fence())
+		assert.Equal(t, lease.Token(), resumed.Token())
+		require.NoError(t, lease.Renew(t.Context()))
+		unlock(t, resumed)
+		_, err = other.Resume(t.Context(), parsed)
+		require.ErrorIs(t, err, fairlock.ErrLost)
+		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+		_, err = other.Resume(t.Context(), token.Token{})
+		require.ErrorIs(t, err, fairlock.ErrInvalid)
+		for _, lease := range leases[1:] { // the other holder goes on
+			require.NoError(t, lease.Renew(t.Context()))
+			unlock(t, lease)
+		}
+	})
+}
+
+// A force-release takes the lock from every holder, and hands it to those that wait.
+//
+//fairlock:promise Force-release: the next waiter has the lock, the fence rises, the old holder finds out
+func TestForceRelease(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		l, operator := of(s.client(fairlock.Config{})), of(s.client(fairlock.Config{}))
+		held, err := operator.ForceRelease(t.Context())
+		require.NoError(t, err)
+		assert.False(t, held)
+		leases := []*fairlock.Lease{hold(t, l.acquire(l.one))}
+		if l.kind != "mutex" {
+			leases = append(leases, hold(t, l.acquire(l.one)))
+		}
+		waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.one))}
+		held, err = operator.ForceRelease(t.Context())
+		require.NoError(t, err)
+		assert.True(t, held)
+		next := waiters[0].granted(t)
+		assert.True(t, waiters[1].pending())
+		for i, lease := range leases {
+			assert.Greater(t, next.Fence(), lease.Fence())
+			if i == 0 {
+				require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
+				require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
+			}
+			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
+		}
+		require.NoError(t, next.Renew(t.Context()))
+		unlock(t, next)
+		unlock(t, waiters[1].granted(t))
+	})
+}
+
+// Inspect shows the holders and the waiters, in order, and how much they have or want.
+//
+//fairlock:promise Inspect and Trace: the holders and the waiters, in order; the life of a lock, event by event
+func TestInspect(t *testing.T) {
+	t.Parallel()
+	for i, c := range []struct {
+		of            func(*fairlock.Client) lockUnderTest
+		hold, wait    []string // by the clients a and z, in turn
+		used, permits int
+	}{
+		{locks[0], []string{"1"}, []string{"1", "1", "1"}, 1, 1},
+		{locks[1], []string{"2", "1"}, []string{"3", "1"}, 3, 5},
+		{locks[2], []string{"r", "r"}, []string{"w", "r"}, 2, 0},
+		{locks[2], []string{"w"}, []string{"r", "w"}, 1, 0},
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			each(t, func(t *testing.T, s *server) {
+				clients := []lockUnderTest{c.of(s.client(fairlock.Config{Name: "a"})), c.of(s.client(fairlock.Config{Name: "z"}))}
+				l := clients[0]
+				st := state(t, l)
+				assert.Equal(t, fairlock.State{At: st.At, Permits: map[string]int{"mutex": 1}[l.kind]}, st)
+				var leases []*fairlock.Lease
+				for i, share := range c.hold {
+					leases = append(leases, hold(t, clients[i%2].acquire(share)))
+				}
+				var waiters []*acquisition
+				for i, share := range c.wait {
+					waiters = append(waiters, join(t, l, clients[i%2].acquire(share)))
+				}
+				st = state(t, l)
+				assert.True(t, st.Held)
+				assert.False(t, st.Quarantined)
+				assert.Equal(t, []int{c.used, c.permits, len(c.wait)}, []int{st.Used, st.Permits, st.Waiting})
+				assert.Equal(t, leases[len(leases)-1].Fence(), st.Fence)
+				require.Len(t, st.Holders, len(c.hold))
+				require.Len(t, st.Waiters, len(c.wait))
+				assert.Equal(t, st.Holders[0], st.Holder)
+				for _, h := range st.Holders {
+					i := slices.IndexFunc(leases, func(l *fairlock.Lease) bool { return l.Token() == h.Token })
+					require.GreaterOrEqual(t, i, 0)
+					assert.Equal(t, []string{"a", "z"}[i%2], h.Client)
+					assert.Equal(t, leases[i].Fence(), h.Fence)
+					assert.Equal(t, c.hold[i], l.share(h.Weight, h.Writer))
+					assert.True(t, h.TTL > 0 && h.TTL <= fairlock.DefaultTTL, h.TTL)
+				}
+				for i, w := range st.Waiters {
+					assert.Equal(t, []string{"a", "z"}[i%2], w.Client)
+					assert.False(t, w.Token.IsZero())
+					assert.Equal(t, c.wait[i], l.share(w.Weight, w.Writer))
+					assert.True(t, w.TTL > 0 && w.TTL <= fairlock.DefaultWaiterTTL, w.TTL)
+					assert.GreaterOrEqual(t, w.Age, time.Duration(0))
+					assert.True(t, i == 0 || w.Ticket > st.Waiters[i-1].Ticket)
+				}
+				for _, lease := range leases {
+					unlock(t, lease)
+				}
+				for _, q := range waiters {
+					unlock(t, q.granted(t))
+				}
+			})
+		})
+	}
+}
+
+// Trace tells each event of a lock, and its kind. The log has a loss, and no token's secret.
+//
+//fairlock:promise Inspect and Trace
+func TestTrace(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		var j journal
+		var log bytes.Buffer
+		c := s.client(fairlock.Config{Trace: j.trace(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		l := of(c)
+		first := hold(t, l.acquire(l.all))
+		gone := join(t, l, l.acquire(l.all))
+		until(t, func() bool { return j.count(l.kind+" queued") == 1 })
+		gone.cancel()
+		<-gone.done
+		queued(t, l, 0)
+		second := join(t, l, l.acquire(l.one))
+		require.NoError(t, first.Renew(t.Context()))
+		unlock(t, first)
+		lease := second.granted(t)
+		_, err := l.ForceRelease(t.Context())
+		require.NoError(t, err)
+		require.Error(t, lease.Renew(t.Context()))
+		require.NoError(t, c.Close())
+
+		want := map[string]int{}
+		for name, n := range map[string]int{"queued": 2, "granted": 2, "renewed": 1, "released": 1, "left": 1, "lost": 1} {
+			want[l.kind+" "+name] = n
+		}
+		assert.Equal(t, want, j.events)
+		assert.Zero(t, j.grants[0].Ticket)
+		assert.Equal(t, j.queued[1].Ticket, j.grants[1].Ticket)
+		assert.Equal(t, lease.Fence(), j.grants[1].Fence)
+		assert.Equal(t, lease.Token(), j.grants[1].Token)
+		assert.Contains(t, log.String(), "lock lost")
+		assert.NotContains(t, log.String(), lease.Token().Text())
+	})
+}
+
+// Any bytes are a name, and no two names, kinds or namespaces share a lock.
+//
+//fairlock:promise Names: any bytes work, no two share a lock
+//fairlock:promise Kinds: of one name share nothing
+func TestNames_ShareNothing(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		c, ctx := s.client(fairlock.Config{}), t.Context()
+		other := s.client(fairlock.Config{Namespace: s.namespace + ":x"})
+		names := []string{
+			"x", "x:", ":x", "{x}", "{x", "x}", "{}", "}", "{", "}{", "%", "%7B", "%7Bx%7D", "%25", "a\x00b", "a\x00", "\r\n",
+			"a b", "\xff\xfe", "*", "x:queue", "x}:lock", "x:sem", "}:sem", "x}:rw:fence", "sem", "rw", "'\"\\", "日本",
+			strings.Repeat("n", fairlock.MaxName),
+		}
+		var leases []*fairlock.Lease
+		for _, name := range names {
+			for kind, try := range map[string]acquire{
+				"mutex": c.Mutex(name).TryLock, "rwmutex": c.RWMutex(name).TryLock, "namespace": other.Mutex(name).TryLock,
+				"semaphore": func(ctx context.Context) (*fairlock.Lease, error) { return c.Semaphore(name, 1).TryAcquire(ctx, 1) },
+			} {
+				lease, err := try(ctx)
+				require.NoError(t, err, "%s %q shares a lock", kind, name)
+				assert.Equal(t, name, lease.Name())
+				leases = append(leases, lease)
+			}
+		}
+		m := c.Mutex("}{")
+		waiter := join(t, m, m.Lock)
+		for _, lease := range leases {
+			unlock(t, lease)
+		}
+		unlock(t, waiter.granted(t))
+		assert.Len(t, slices.DeleteFunc(s.keys(s.rdb()), func(key string) bool { return !strings.HasSuffix(key, "fence") }), 4*len(names))
+	})
+}
+
+// A try that is refused, and a wait that times out, name a holder. A wait that its caller cancels does not.
+//
+//fairlock:promise Errors name a holder: ErrBusy and the error of a Lock that timed out, of all kinds; no further request is sent
+func TestHeldError_NamesAHolder(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		holder, l := of(s.client(fairlock.Config{Name: "web-3"})), of(s.client(fairlock.Config{}))
+		lease := hold(t, holder.try(l.all))
+		_, err := l.try(l.all)(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrBusy)
+		var held *fairlock.HeldError
+		require.ErrorAs(t, err, &held)
+		assert.Equal(t, "web-3", held.Holder)
+		require.ErrorContains(t, err, "lock is busy (held by web-3)")
+
+		short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err = l.acquire(l.all)(short)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "x: context deadline exceeded (held by web-3)")
+		gone := join(t, l, l.acquire(l.all))
+		gone.cancel()
+		<-gone.done
+		require.ErrorIs(t, gone.err, context.Canceled)
+		require.NotErrorAs(t, gone.err, &held)
+		unlock(t, lease)
+	})
+}
+
+// A semaphore's number of permits stands while anybody holds or waits. It can be as great as can be.
+//
+//fairlock:promise Capacity: another number is refused while anybody holds or waits, and nothing changes; it holds when nobody is there
+func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		c, rdb, ctx := s.client(lasting), s.rdb(), t.Context()
+		sem, other := c.Semaphore("x", 5), c.Semaphore("x", 7)
+		refused := func() {
+			t.Helper()
+			before := s.contents(rdb)
+			_, acquired := other.Acquire(ctx, 6)
+			_, tried := other.TryAcquire(ctx, 1)
+			done := other.Do(ctx, 1, func(context.Context) error { t.Error("it ran"); return nil })
+			for _, err := range []error{acquired, tried, done} {
+				var e *fairlock.CapacityError
+				require.ErrorAs(t, err, &e)
+				assert.Equal(t, fairlock.CapacityError{Want: 7, Have: 5}, *e)
+				require.ErrorContains(t, err, "5 permits, not with 7")
+			}
+			assert.Equal(t, before, s.contents(rdb))
+		}
+		l := semaphore(sem)
+		first := hold(t, l.acquire("3"))
+		refused()
+		all := join(t, l, l.acquire("5"))
+		refused()
+		resumed, err := other.Resume(ctx, first.Token()) // it does not depend on the number
+		require.NoError(t, err)
+		assert.Equal(t, 5, state(t, other).Permits)
+		unlock(t, resumed)
+		refused()
+		unlock(t, all.granted(t))
+		lease := hold(t, semaphore(other).acquire("6"))
+		assert.Equal(t, 7, state(t, sem).Permits)
+		unlock(t, lease)
+
+		most := c.Semaphore("x", fairlock.MaxPermits)
+		almost, err := most.Acquire(ctx, fairlock.MaxPermits-1)
+		require.NoError(t, err)
+		_, err = most.TryAcquire(ctx, 2)
+		require.ErrorIs(t, err, fairlock.ErrBusy)
+		last, err := most.TryAcquire(ctx, 1)
+		require.NoError(t, err)
+		assert.Equal(t, fairlock.MaxPermits, state(t, most).Used)
+		unlock(t, almost)
 		unlock(t, last)
 	})
 }
 
-func TestALeaseIsRenewedForAsLongAsItIsHeld(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b backend) {
-		var j journal
-		c := b.client(t, fairlock.Config{TTL: 3 * time.Second, Trace: j.trace()})
-		other := b.client(t, fairlock.Config{})
-		lease := lock(t, c.Mutex("x"))
-		w := enqueue(within(t, soon), other.Mutex("x"))
-		require.Eventually(t, func() bool { return j.count("renewed ok=true") >= 4 }, soon, time.Millisecond)
-		require.NoError(t, lease.Err())
-		assert.True(t, w.pending())
-		assert.True(t, lease.Deadline().After(time.Now()))
+// A waiter whose ctx is cancelled is out of the queue. A cancel that meets a handoff leaves the lock to somebody.
+//
+//fairlock:fault ctx ends
+func TestLock_Cancelled(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		l := of(s.client(lasting))
+		lease := hold(t, l.acquire(l.all))
+		gone, stays := join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.one))
+		gone.cancel()
+		<-gone.done
+		require.ErrorIs(t, gone.err, context.Canceled)
+		assert.True(t, strings.HasPrefix(gone.err.Error(), "fairlock: ") && strings.HasSuffix(gone.err.Error(), " x: context canceled"), gone.err)
+		queued(t, l, 1)
 		unlock(t, lease)
-		unlock(t, w.got(t))
-	})
-}
-
-func TestWithoutRenewalALeaseEndsBeforeItsTTL(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b backend) {
-		const ttl = 2 * time.Second
-		c := b.client(t, fairlock.Config{TTL: ttl, NoRenewal: true})
-		m := c.Mutex("x")
-		for _, how := range []string{"granted", "handed over"} {
-			var lease *fairlock.Lease
-			start := time.Now()
-			if how == "granted" {
-				lease = lock(t, m)
-			} else {
-				first := lock(t, m)
-				w := enqueue(within(t, soon), m)
-				queued(t, m, 1)
-				start = time.Now()
-				unlock(t, first)
-				lease = w.got(t)
-			}
-			assert.Greater(t, time.Until(lease.Deadline()), ttl/2, how)
-			<-lease.Done()
-			assert.Less(t, time.Since(start), ttl+ttl/2, how)
-			require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
-			require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
-			require.ErrorIs(t, lease.Unlock(context.Background()), fairlock.ErrLost)
-			require.Eventually(t, func() bool {
-				s, err := m.Inspect(context.Background())
-				return err == nil && !s.Held
-			}, soon, time.Millisecond)
-		}
-		lease := lock(t, m)
-		deadline := lease.Deadline()
-		require.NoError(t, lease.Renew(context.Background()))
-		assert.True(t, lease.Deadline().After(deadline))
-		unlock(t, lease)
-		require.ErrorIs(t, lease.Renew(context.Background()), fairlock.ErrUnlocked)
-	})
-}
-
-func TestUnlockIsIdempotentAndWorksUnderADeadContext(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		m := b.client(t, fairlock.Config{}).Mutex("x")
-		lease := lock(t, m)
-		dead, cancel := context.WithCancel(context.Background())
-		cancel()
-		require.NoError(t, lease.Unlock(dead))
-		require.NoError(t, lease.Unlock(dead))
-		require.ErrorIs(t, lease.Err(), fairlock.ErrUnlocked)
-		<-lease.Done()
-		next := lock(t, m)
-		require.NoError(t, lease.Unlock(dead), "a late Unlock")
-		require.NoError(t, next.Renew(context.Background()), "touched the next owner")
-		unlock(t, next)
-	})
-}
-
-func TestATakenLockIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b backend) {
-		c, rdb := b.client(t, fairlock.Config{TTL: 3 * time.Second}), b.rdb(t)
-		m, ctx := c.Mutex("x"), context.Background()
-
-		lease := lock(t, m)
-		require.NoError(t, rdb.Del(ctx, "fairlock:{x}:lock").Err())
-		require.ErrorIs(t, lease.Unlock(ctx), fairlock.ErrLost)
-
-		lease = lock(t, m)
-		require.NoError(t, rdb.Set(ctx, "fairlock:{x}:lock", "somebody else", 0).Err())
-		require.ErrorIs(t, lease.Unlock(ctx), fairlock.ErrTaken)
-		assert.Equal(t, "somebody else", rdb.Get(ctx, "fairlock:{x}:lock").Val())
-		require.NoError(t, rdb.Del(ctx, "fairlock:{x}:lock").Err())
-
-		lease = lock(t, m)
-		require.NoError(t, rdb.Del(ctx, "fairlock:{x}:lock").Err())
-		<-lease.Done() // at the next renewal
-		require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
-		require.ErrorIs(t, lease.Renew(ctx), fairlock.ErrLost)
-		require.ErrorIs(t, lease.Unlock(ctx), fairlock.ErrLost)
-	})
-}
-
-func TestForceReleaseHandsOverAndRaisesTheFence(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b backend) {
-		c, operator := b.client(t, fairlock.Config{TTL: 3 * time.Second}), b.client(t, fairlock.Config{})
-		m := c.Mutex("x")
-		held, err := operator.Mutex("x").ForceRelease(context.Background())
-		require.NoError(t, err)
-		assert.False(t, held)
-		lease := lock(t, m)
-		w := enqueue(within(t, soon), m)
-		queued(t, m, 1)
-		held, err = operator.Mutex("x").ForceRelease(context.Background())
-		require.NoError(t, err)
-		assert.True(t, held)
-		next := w.got(t)
-		assert.Greater(t, next.Fence(), lease.Fence())
-		<-lease.Done()
-		require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
-		require.ErrorIs(t, lease.Unlock(context.Background()), fairlock.ErrLost)
-		require.NoError(t, next.Renew(context.Background()))
-		unlock(t, next)
-	})
-}
-
-func TestResumeGoesOnWithALeaseBegunElsewhere(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		c, other := b.client(t, fairlock.Config{NoRenewal: true}), b.client(t, fairlock.Config{TTL: 3 * time.Second})
-		lease := lock(t, c.Mutex("x"))
-		parsed, err := token.Parse(lease.Token().Text())
-		require.NoError(t, err)
-		resumed, err := other.Mutex("x").Resume(context.Background(), parsed)
-		require.NoError(t, err)
-		assert.Equal(t, lease.Fence(), resumed.Fence())
-		assert.Equal(t, lease.Token(), resumed.Token())
-		unlock(t, resumed)
-		_, err = other.Mutex("x").Resume(context.Background(), parsed)
-		require.ErrorIs(t, err, fairlock.ErrLost)
-		_, err = other.Mutex("x").Resume(context.Background(), token.Token{})
-		require.ErrorIs(t, err, fairlock.ErrInvalid)
-	})
-}
-
-func TestInspectTellsWhoHoldsAndWhoWaits(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		a, z := b.client(t, fairlock.Config{Name: "a"}), b.client(t, fairlock.Config{Name: "z"})
-		m := a.Mutex("x")
-		s, err := m.Inspect(context.Background())
-		require.NoError(t, err)
-		assert.False(t, s.Held)
-		assert.Zero(t, s.Fence)
-		lease := lock(t, m)
-		waiters := line(t, 3, func(i int) fairlock.Mutex { return []*fairlock.Client{a, z}[i%2].Mutex("x") })
-		s, err = m.Inspect(context.Background())
-		require.NoError(t, err)
-		assert.True(t, s.Held)
-		assert.False(t, s.Quarantined)
-		assert.Equal(t, lease.Token(), s.Holder.Token)
-		assert.Equal(t, "a", s.Holder.Client)
-		assert.Equal(t, lease.Fence(), s.Holder.Fence)
-		assert.Equal(t, lease.Fence(), s.Fence)
-		assert.InDelta(t, 10*time.Second, s.Holder.TTL, float64(9*time.Second))
-		assert.Equal(t, 3, s.Waiting)
-		require.Len(t, s.Waiters, 3)
-		for i, w := range s.Waiters {
-			assert.Equal(t, []string{"a", "z"}[i%2], w.Client)
-			assert.NotZero(t, w.Token)
-			assert.Positive(t, w.Age)
-			assert.Positive(t, w.TTL)
-			assert.LessOrEqual(t, w.TTL, 6*time.Second)
-			assert.True(t, i == 0 || w.Ticket > s.Waiters[i-1].Ticket)
-		}
-		unlock(t, lease)
-		for _, w := range waiters {
-			unlock(t, w.got(t))
-		}
-	})
-}
-
-func TestDoRunsOnlyUnderTheLockAndTellsOfItsLoss(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b backend) {
-		c, rdb := b.client(t, fairlock.Config{TTL: 3 * time.Second}), b.rdb(t)
-		m, ctx := c.Mutex("x"), context.Background()
-		free := func() bool {
-			s, err := m.Inspect(ctx)
-			return err == nil && !s.Held
-		}
-		assert.Nil(t, fairlock.LeaseFromContext(ctx))
-		require.NoError(t, m.Do(ctx, func(ctx context.Context) error {
-			assert.False(t, free())
-			outer := fairlock.LeaseFromContext(ctx)
-			assert.Equal(t, state(t, m).Fence, outer.Fence())
-			assert.NoError(t, c.Mutex("y").Do(ctx, func(ctx context.Context) error {
-				assert.NotSame(t, outer, fairlock.LeaseFromContext(ctx), "it is y's")
-				return nil
-			}))
-			return ctx.Err()
-		}))
-		assert.True(t, free())
-
-		boom := errors.New("boom")
-		require.ErrorIs(t, m.Do(ctx, func(context.Context) error { return boom }), boom)
-		assert.True(t, free())
-
-		assert.PanicsWithValue(t, "boom", func() { _ = m.Do(ctx, func(context.Context) error { panic("boom") }) })
-		assert.True(t, free(), "a panic must release the lock")
-
-		err := m.Do(ctx, func(ctx context.Context) error {
-			require.NoError(t, rdb.Del(ctx, "fairlock:{x}:lock").Err())
-			<-ctx.Done()
-			assert.ErrorIs(t, context.Cause(ctx), fairlock.ErrLost)
-			return nil
-		})
-		require.ErrorIs(t, err, fairlock.ErrLost)
-
-		dead, cancel := context.WithCancel(ctx)
-		cancel()
-		err = m.Do(dead, func(context.Context) error { t.Error("ran without the lock"); return nil })
-		require.ErrorIs(t, err, context.Canceled)
-	})
-}
-
-func TestALeasesContextEndsWithTheLeaseAndNotWithTheWait(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		m := b.client(t, fairlock.Config{}).Mutex("x")
-		wait, cancelWait := context.WithCancel(context.Background())
-		lease, err := m.Lock(wait)
-		require.NoError(t, err)
-		cancelWait()
-		type key struct{}
-		ctx, cancel := lease.Context(context.WithValue(context.Background(), key{}, "v"))
-		defer cancel()
-		require.NoError(t, ctx.Err())
-		require.NoError(t, lease.Err())
-		assert.Equal(t, "v", ctx.Value(key{}))
-		unlock(t, lease)
-		<-ctx.Done()
-		require.ErrorIs(t, context.Cause(ctx), fairlock.ErrUnlocked)
-		late, cancel := lease.Context(context.Background())
-		defer cancel()
-		require.ErrorIs(t, context.Cause(late), fairlock.ErrUnlocked)
-	})
-}
-
-func TestMaxWaitersRefusesOneMore(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		m := b.client(t, fairlock.Config{MaxWaiters: 2}).Mutex("x")
-		lease := lock(t, m)
-		waiters := line(t, 2, func(int) fairlock.Mutex { return m })
-		_, err := m.Lock(within(t, soon))
-		require.ErrorIs(t, err, fairlock.ErrQueueFull)
-		more := enqueue(within(t, soon), m.WithMaxWaiters(3))
-		queued(t, m, 3)
-		unlock(t, lease)
-		for _, w := range append(waiters, more) {
-			unlock(t, w.got(t))
-		}
-	})
-}
-
-func TestACancelledWaiterLeavesTheQueue(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		promptly(t, func(t *testing.T) time.Duration {
-			var j journal
-			c := b.client(t, fairlock.Config{Trace: j.trace()})
-			m := c.Mutex("x")
-			lease := lock(t, m)
-			ctx, cancel := context.WithCancel(context.Background())
-			gone := enqueue(ctx, m)
-			queued(t, m, 1)
-			stays := enqueue(within(t, soon), m)
-			queued(t, m, 2)
-			start := time.Now()
-			cancel()
-			_, err := gone.result(t)
-			require.ErrorIs(t, err, context.Canceled)
-			var e *fairlock.Error
-			require.ErrorAs(t, err, &e)
-			assert.Equal(t, "fairlock: lock x: context canceled", err.Error())
-			queued(t, m, 1)
-			assert.Equal(t, 1, j.count("left"))
-			unlock(t, lease)
-			unlock(t, stays.got(t))
-			return gone.at.Sub(start)
-		})
-	})
-}
-
-func TestAWaitersCancelNeverSwallowsAGrant(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		c := b.client(t, fairlock.Config{})
-		m := c.Mutex("x")
-		for range 100 { // the cancel meets the hand-over at another moment each time
-			lease := lock(t, m)
-			ctx, cancel := context.WithCancel(context.Background())
-			w := enqueue(ctx, m)
-			queued(t, m, 1)
-			go cancel()
-			unlock(t, lease)
-			if l, err := w.result(t); err == nil {
-				unlock(t, l)
-			}
-			cancel()
-			start := time.Now()
-			unlock(t, lock(t, m))
-			require.Less(t, time.Since(start), 5*time.Second, "the lock was held by nobody")
-		}
-	})
-}
-
-func TestNothingIsLeftButTheFence(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		const patience = 500 * time.Millisecond
-		c, rdb := b.client(t, fairlock.Config{WaiterTTL: patience}), b.rdb(t)
-		m := c.Mutex("x")
-		lease := lock(t, m)
-		waiters := line(t, 3, func(int) fairlock.Mutex { return m })
-		ctx, cancel := context.WithCancel(context.Background())
-		gone := enqueue(ctx, m)
-		queued(t, m, 4)
-		cancel()
-		_, _ = gone.result(t)
-		unlock(t, lease)
-		for _, w := range waiters {
-			unlock(t, w.got(t))
-		}
-		require.Eventually(t, func() bool { return len(keys(t, rdb)) == 1 }, patience+time.Second, time.Millisecond)
-		assert.Equal(t, []string{"fairlock:{x}:fence"}, keys(t, rdb))
-		assert.LessOrEqual(t, rdb.PTTL(context.Background(), "fairlock:{x}:fence").Val(), 24*time.Hour)
-	})
-}
-
-func TestTraceTellsTheLifeOfALock(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b backend) {
-		var j journal
-		var log bytes.Buffer
-		c := b.client(t, fairlock.Config{TTL: 3 * time.Second, Trace: j.trace(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		m, rdb := c.Mutex("x"), b.rdb(t)
-		lease := lock(t, m)
-		w := enqueue(within(t, soon), m)
-		require.Eventually(t, func() bool { return j.count("subscription ok=true") == 1 }, soon, time.Millisecond)
-		queued(t, m, 1)
-		unlock(t, lease)
-		second := w.got(t)
-		require.Eventually(t, func() bool { return j.count("renewed ok=true") > 0 }, soon, time.Millisecond)
-		require.NoError(t, rdb.Del(context.Background(), "fairlock:{x}:lock").Err())
-		<-second.Done()
-		require.NoError(t, c.Close())
-		all := j.all()
-		assert.Equal(t, "granted handoff=false", all[0])
-		for _, e := range []string{"queued 1", "released", "granted handoff=true", "lost"} {
-			assert.Contains(t, all, e)
-		}
-		require.Len(t, j.grants, 2)
-		assert.Equal(t, "x", j.grants[1].Name)
-		assert.Equal(t, j.queued[0].Ticket, j.grants[1].Ticket)
-		assert.Positive(t, j.grants[1].Wait)
-		assert.Equal(t, second.Fence(), j.grants[1].Fence)
-		assert.Positive(t, j.lost[0].Held)
-		assert.Contains(t, log.String(), "lock lost")
-		assert.NotContains(t, log.String(), second.Token().Text(), "the log has the secret")
-	})
-}
-
-func TestLocksOfOtherNamesAndNamespacesAreOthers(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		c, other := b.client(t, fairlock.Config{}), b.client(t, fairlock.Config{Namespace: "other"})
-		var leases []*fairlock.Lease
-		for i := range 3 {
-			leases = append(leases, lock(t, c.Mutex(fmt.Sprint("x", i))))
-		}
-		leases = append(leases, lock(t, other.Mutex("x0")))
-		for _, l := range leases {
-			unlock(t, l)
-		}
-	})
-}
-
-func TestUnlockOfARobbedLeaseSaysSoToEverybody(t *testing.T) {
-	onBoth(t, func(t *testing.T, b backend) {
-		c, operator := b.client(t, fairlock.Config{}), b.client(t, fairlock.Config{})
+		unlock(t, stays.granted(t))
 		for range 20 {
-			lease := lock(t, c.Mutex("x"))
-			held, err := operator.Mutex("x").ForceRelease(context.Background())
-			require.NoError(t, err)
-			require.True(t, held)
-			var wg sync.WaitGroup
-			for range 8 {
-				wg.Go(func() {
-					if err := lease.Unlock(context.Background()); !errors.Is(err, fairlock.ErrTaken) {
-						t.Errorf("robbed, and Unlock says %v", err)
-					}
-				})
+			lease := hold(t, l.acquire(l.all))
+			q := join(t, l, l.acquire(l.all))
+			go q.cancel()
+			unlock(t, lease)
+			if <-q.done; q.err == nil {
+				unlock(t, q.lease)
 			}
-			wg.Wait()
 		}
+		unlock(t, hold(t, l.acquire(l.all)))
 	})
 }
 
-func TestTheZeroMutexIsNoLock(t *testing.T) {
-	_, err := fairlock.Mutex{}.Lock(context.Background())
-	require.ErrorIs(t, err, fairlock.ErrInvalid)
-	_, err = fairlock.Mutex{}.Inspect(context.Background())
-	require.ErrorIs(t, err, fairlock.ErrInvalid)
+// One second after the last lease and the last WaiterTTL have ended, only the fence is left in Redis, for a day.
+//
+//fairlock:promise Nothing stays: one second after the last lease and the last WaiterTTL have ended, only the fence is left
+func TestLock_NothingStays(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+		const waiterTTL = 200 * time.Millisecond
+		l, rdb := of(s.client(fairlock.Config{WaiterTTL: waiterTTL})), s.rdb()
+		lease := hold(t, l.acquire(l.all))
+		gone, next := join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.one))
+		gone.cancel()
+		<-gone.done
+		unlock(t, lease)
+		unlock(t, next.granted(t))
+		hold(t, l.acquire(l.one))
+		_, err := l.ForceRelease(t.Context())
+		require.NoError(t, err)
+		time.Sleep(waiterTTL + time.Second)
+		assert.Equal(t, []string{l.key(s, "fence")}, s.keys(rdb))
+		assert.LessOrEqual(t, rdb.PTTL(t.Context(), l.key(s, "fence")).Val(), 24*time.Hour)
+	})
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"log/slog"
-	"math/rand/v2"
 	"reflect"
 	"sync"
 	"time"
@@ -27,20 +28,22 @@ type Redis interface {
 // Client makes locks on one Redis. A process needs one; it is safe for concurrent use. From its first contention on it
 // keeps one Pub/Sub connection.
 //
-// Lock order: Lease.mu before Client.mu. No other two mutexes are held together, and none during I/O, a channel
-// operation that blocks, or a callback.
+// Lock order: Lease.mu before Client.mu; those inside the dispatcher, the Clock and a context come last. No other two
+// mutexes are held together, and none during I/O, a channel operation that blocks, or a callback. (Lease.unlocking, a
+// channel, is held while a release is sent.)
 type Client struct {
 	cfg      Config
 	rdb      Redis
 	clock    Clock
 	log      *slog.Logger
 	trace    *Trace
+	share    float64 // of backoff
 	dispatch *dispatch.Dispatcher
 
-	life       context.Context // ends with cause ErrClosed when Close is called
+	life       context.Context // ends when Close is called
 	end        context.CancelCauseFunc
-	leaves     context.Context // of the requests to leave; after Close it ends when Redis does not answer one of them
-	stopLeaves context.CancelFunc
+	leaves     context.Context // of releases and requests to leave; after Close it ends when Redis does not answer one of them
+	stopLeaves context.CancelCauseFunc
 	tasks      sync.WaitGroup // operations and goroutines under way; grows under mu, or from inside a task
 	subscriber *subscriber
 
@@ -54,7 +57,8 @@ type Client struct {
 // New returns a Client on rdb. It does no I/O. The error, an ErrInvalid, names everything that is wrong with rdb and cfg.
 //
 // Hooks of rdb see every request once. One that is alone carries the values of its caller's ctx. On a *redis.Client,
-// requests that coincide go in one pipeline, which cannot carry them.
+// requests that coincide go in one pipeline, which cannot carry them. Hooks run in goroutines of the Client: a panic in
+// one ends the process, and the caller cannot recover it.
 //
 // A *redis.Ring is refused: its clients may disagree about the shard of a lock, and each shard would have a holder.
 func New(rdb Redis, cfg Config) (*Client, error) {
@@ -63,14 +67,14 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, rdb: rdb, clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace,
+		cfg: cfg, rdb: rdb, clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, share: backoffShare(cfg.Name),
 		dispatch: dispatch.New(rdb, cfg.Clock),
 		locals:   map[string]*localWaiters{},
 		waiters:  map[token.Token]*waiter{},
 		leases:   map[*Lease]struct{}{},
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
-	c.leaves, c.stopLeaves = context.WithCancel(context.Background())
+	c.leaves, c.stopLeaves = context.WithCancelCause(context.Background())
 	c.subscriber = &subscriber{client: c, channel: lua.NotificationChannel(cfg.Namespace, cfg.Name)}
 	return c, nil
 }
@@ -90,9 +94,9 @@ func checkRedis(rdb Redis) error {
 func (c *Client) Name() string { return c.cfg.Name }
 
 // Close ends the Client: waiters return ErrClosed and leave their queues, leases end with ErrClosed (their locks stay
-// held in Redis until their TTL ends; unlock first what others should get sooner). It returns when every goroutine
-// and request of the Client has ended; a Redis that does not answer delays that by go-redis's own timeouts. A further
-// call has no effect. It must not be called from a Trace callback.
+// held in Redis until their TTL ends; unlock first what others should get sooner). A release that is in flight goes on. It
+// returns when every goroutine and request of the Client has ended; a Redis that does not answer delays that by
+// go-redis's own timeouts. A further call has no effect. It must not be called from a Trace callback.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -100,13 +104,13 @@ func (c *Client) Close() error {
 	c.leases = map[*Lease]struct{}{}
 	c.mu.Unlock()
 
-	c.end(ErrClosed)
+	c.end(stopped{ErrClosed})
 	for l := range leases {
 		l.finish(ErrClosed)
 	}
 	c.tasks.Wait()
 	c.dispatch.Close()
-	c.stopLeaves()
+	c.stopLeaves(nil)
 	return nil
 }
 
@@ -121,13 +125,13 @@ func (c *Client) enter() error {
 	return nil
 }
 
-// begin begins a task whose ctx also ends, with cause ErrClosed, when the client is closed. The caller calls end.
-func (c *Client) begin(parent context.Context) (ctx context.Context, end func(), err error) {
+// begin begins a task whose ctx also ends when life does, which is c.life or c.leaves. The caller calls end.
+func (c *Client) begin(parent, life context.Context) (ctx context.Context, end func(), err error) {
 	if err := c.enter(); err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	stop := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
+	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
@@ -138,24 +142,34 @@ func (c *Client) begin(parent context.Context) (ctx context.Context, end func(),
 // background runs f in a goroutine that Close waits for. The caller is inside a task itself.
 func (c *Client) background(f func()) { c.tasks.Go(f) }
 
-// withTimeout is context.WithTimeout by the Client's clock. Its cause is an ErrUnreachable.
+// withTimeout is context.WithTimeout by the Client's clock. What did not finish in time ended with an ErrUnreachable.
 func (c *Client) withTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	timer := c.clock.AfterFunc(d, func() { cancel(fmt.Errorf("%w: no answer within %v", ErrUnreachable, d)) })
+	timer := c.clock.AfterFunc(d, func() { cancel(stopped{fmt.Errorf("%w: no answer within %v", ErrUnreachable, d)}) })
 	return ctx, func() {
 		timer.Stop()
 		cancel(nil)
 	}
 }
 
-// retry calls f until it succeeds, fails in a way that another attempt cannot cure, or ctx or the client ends. It
-// returns the last error of f.
+// retry calls f, which releases a lock or removes a waiter, until it succeeds, fails in a way that another attempt cannot
+// cure, or ctx ends. If the client is closed, an attempt that is under way goes on, and no other follows. If Redis does
+// not answer it, all that are under way end.
 func (c *Client) retry(ctx context.Context, f func() error) error {
 	var pause backoff
 	for {
 		err := f()
-		if err == nil || lua.OriginOf(err) == lua.Verdict || !c.sleep(ctx, pause.next()) {
+		switch {
+		case err == nil || lua.OriginOf(err) == lua.Verdict:
 			return err
+		case c.sleep(ctx, pause.next(c.share)):
+		case c.life.Err() == nil:
+			return orEnded(ctx, err)
+		default:
+			if lua.OriginOf(err) == lua.NoReply {
+				c.stopLeaves(context.Cause(c.life))
+			}
+			return fmt.Errorf("%w: %w", ErrClosed, err)
 		}
 	}
 }
@@ -171,13 +185,19 @@ func (c *Client) sleep(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil && c.life.Err() == nil
 }
 
-// backoff is the time between attempts: 20 ms, doubled each time up to 1 s, less up to a half at random, so that
-// clients that lost Redis together do not come back together.
+// backoff is the time between attempts: 20 ms, doubled each time up to 1 s, less a share of up to a half.
 type backoff struct{ d time.Duration }
 
-func (b *backoff) next() time.Duration {
+func (b *backoff) next(share float64) time.Duration {
 	b.d = min(max(2*b.d, 20*time.Millisecond), time.Second)
-	return b.d - rand.N(b.d/2)
+	return b.d - time.Duration(share*float64(b.d))
+}
+
+// backoffShare differs from client to client, so that those that lost Redis together do not come back together.
+func backoffShare(name string) float64 {
+	hash := fnv.New32a()
+	_, _ = io.WriteString(hash, name)
+	return float64(hash.Sum32()) / (2 << 32)
 }
 
 // keep registers a lease, so that Close can end it.

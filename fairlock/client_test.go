@@ -1,163 +1,248 @@
 package fairlock_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/lua"
 )
 
-func TestNew_RefusesARing(t *testing.T) {
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1", "b": "127.0.0.1:2"}})
-	defer func() { _ = ring.Close() }()
-	_, err := fairlock.New(ring, fairlock.Config{})
-	require.ErrorIs(t, err, fairlock.ErrInvalid)
-	require.ErrorContains(t, err, "invalid rdb: must not be a *redis.Ring")
-	var universal redis.UniversalClient = ring
-	_, err = fairlock.New(universal, fairlock.Config{})
-	require.ErrorIs(t, err, fairlock.ErrInvalid)
-}
-
-type caller struct{} // key of a value in a caller's ctx
-
-// counter is a hook that counts commands and connections.
-type counter struct {
-	mu       sync.Mutex
-	commands map[string]int
-	dials    int
-}
-
-func (c *counter) note(ctx context.Context, cmds ...redis.Cmder) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.commands == nil {
-		c.commands = map[string]int{}
-	}
-	for _, cmd := range cmds {
-		c.commands[cmd.Name()]++
-	}
-	if ctx.Value(caller{}) != nil {
-		c.commands["with the caller's ctx"] += len(cmds)
-	}
-}
-
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c.mu.Lock()
-		c.dials++
-		c.mu.Unlock()
-		return next(ctx, network, addr)
-	}
-}
-
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.note(ctx, cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.note(ctx, cmds...)
-		return next(ctx, cmds)
-	}
-}
-
 // Hooks of the user's client, and so its instrumentation, see every request once. One that is alone has its caller's ctx.
+//
+//fairlock:promise Requests are the user's client's: its hooks see every request once; a pair over a long link takes two commands and no further connection
 func TestClient_HooksSeeEveryRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const pairs = 100
-		ends, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		for name, ctx := range map[string]context.Context{"can end": ends, "cannot end": context.Background()} {
-			client := fairlocktest.NewServer(t).Client(fairlock.Config{})
-			warm, err := client.Mutex("warm").Lock(ctx)
-			require.NoError(t, err)
-			require.NoError(t, warm.Unlock(ctx))
-			var seen counter
-			client.Redis.AddHook(&seen)
-			ctx = context.WithValue(ctx, caller{}, 1)
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		const pairs = 30
+		for name, ctx := range map[string]context.Context{"can end": t.Context(), "cannot end": context.Background()} {
+			client := s.Client(fairlock.Config{})
+			sent := record(client)
+			ctx = context.WithValue(ctx, callers{}, 1)
+			pair := func(name string) {
+				lease, err := client.Mutex(name).Lock(ctx)
+				if assert.NoError(t, err) {
+					assert.NoError(t, lease.Unlock(ctx))
+				}
+			}
 			for range pairs {
-				lease, err := client.Mutex("x").Lock(ctx)
-				require.NoError(t, err)
-				require.NoError(t, lease.Unlock(ctx))
+				pair("x")
 			}
-			assert.Equal(t, map[string]int{"evalsha": 2 * pairs, "with the caller's ctx": 2 * pairs}, seen.commands, name)
-
-			var all sync.WaitGroup
+			all := sent.requests()
+			require.Len(t, all, 2*pairs, name)
+			for i, r := range all {
+				assert.Equal(t, []string{"acquire", "release"}[i%2], r.verb)
+				assert.True(t, r.caller)
+			}
+			sent.reset()
+			var wg sync.WaitGroup
 			for i := range pairs {
-				all.Go(func() { // in pipelines
-					lease, err := client.Mutex(fmt.Sprint(i)).Lock(ctx)
-					if assert.NoError(t, err) {
-						assert.NoError(t, lease.Unlock(ctx))
-					}
-				})
+				wg.Go(func() { pair(fmt.Sprint(i)) }) // in pipelines
 			}
-			all.Wait()
-			assert.Equal(t, 4*pairs, seen.commands["evalsha"], name)
+			wg.Wait()
+			assert.Len(t, sent.requests(), 2*pairs, name)
 		}
 	})
 }
 
 // Over a long way, after a rest, a pair takes two commands and no further connection.
+//
+//fairlock:promise Requests are the user's client's
 func TestClient_LongRoundTrip(t *testing.T) {
 	for _, rtt := range []time.Duration{60 * time.Millisecond, 200 * time.Millisecond} {
-		synctest.Test(t, func(t *testing.T) {
-			client := fairlocktest.NewServer(t).Client(fairlock.Config{})
-			client.Link.Delay(rtt/2, rtt/2)
-			pair := func() {
-				lease, err := client.Mutex("x").Lock(t.Context())
-				require.NoError(t, err)
-				require.NoError(t, lease.Unlock(t.Context()))
-			}
-			pair()
-			var seen counter
-			client.Redis.AddHook(&seen)
-			for range 5 {
-				time.Sleep(time.Minute)
-				start := time.Now()
+		t.Run(rtt.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{})
+				sent := record(client)
+				client.Link.Delay(rtt/2, rtt/2)
+				pair := func() { unlock(t, hold(t, client.Mutex("x").Lock)) }
 				pair()
-				assert.Equal(t, 2*rtt, time.Since(start))
-			}
-			assert.Equal(t, map[string]int{"evalsha": 10}, seen.commands)
-			assert.Zero(t, seen.dials)
+				sent.reset()
+				for range 5 {
+					pass(time.Minute)
+					start := time.Now()
+					pair()
+					assert.Equal(t, 2*rtt, time.Since(start))
+				}
+				assert.Len(t, sent.requests(), 10)
+				assert.Zero(t, sent.dials)
+			})
 		})
 	}
 }
 
-// A loss is logged to the default logger, unless Config says otherwise.
-func TestClient_LogsALoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		before := slog.Default()
-		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-		defer slog.SetDefault(before)
-		server := fairlocktest.NewServer(t)
-		silent := slog.New(slog.DiscardHandler)
-		for _, cfg := range []fairlock.Config{{}, {Logger: silent}} {
-			cfg.NoRenewal = true
-			client, err := fairlock.New(server.Link().Redis(), cfg)
-			require.NoError(t, err)
-			defer client.Close()
-			lease, err := client.Mutex("x").Lock(t.Context())
-			require.NoError(t, err)
-			<-lease.Done()
-			synctest.Wait()
-			time.Sleep(time.Second)
+// A heartbeat and a renewal that hang on a connection cost no ticket and no lease: the next ones go over another
+// connection.
+//
+//fairlock:promise One call that hangs does not hold up the others: of the same client; a request waits at most 50 ms behind one that hangs, and no more are in flight than the bound
+//fairlock:fault A renewal fails or hangs
+func TestClient_HungConnections(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := clientWith(t, s, fairlock.Config{Name: "client"}, func(o *redis.Options) { o.MaxRetries = -1 })
+		lease := hold(t, client.Mutex("x").Lock)
+		next := begin(t.Context(), client.Mutex("x").Lock)
+		for range 5 { // each time what is in flight never returns
+			client.Link.Delay(0, time.Hour)
+			pass(4 * time.Second)
+			client.Link.Mend()
+			pass(4 * time.Second)
+			require.NoError(t, lease.Err())
+			s.Mutex("x").AssertQueue("client")
+			require.Positive(t, s.Mutex("x").State().Waiters[0].TTL)
 		}
-		assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("level=WARN msg=\"lock lost\" lock=x")), log.String())
+		unlock(t, lease)
+		unlock(t, next.granted(t))
+	})
+}
+
+// Leases need timers, and no goroutines.
+//
+//fairlock:promise Waiting is cheap
+func TestClient_LeasesNeedNoGoroutines(t *testing.T) {
+	bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		leases := []*fairlock.Lease{hold(t, client.Mutex("first").Lock)}
+		before := runtime.NumGoroutine()
+		for i := range 100 {
+			leases = append(leases, hold(t, client.Mutex(fmt.Sprint(i)).Lock))
+		}
+		assert.LessOrEqual(t, runtime.NumGoroutine(), before+2, "but for its senders")
+		pass(2 * ttl)
+		for _, lease := range leases {
+			unlock(t, lease)
+		}
+		s.AssertNothingLeft()
+	})
+}
+
+// Close returns every waiter and ends every lease at once. Waiters leave their queues, locks stay held until their TTL
+// ends, and no goroutine or connection is left.
+//
+//fairlock:promise Close: waiters return ErrClosed at once; goroutines and connections are gone
+func TestClient_Close(t *testing.T) {
+	bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+		x, sem := s.Mutex("x"), s.Semaphore("s", 3)
+		x.AssertFree() // the connection of these is there
+		connections, goroutines := s.Miniredis.CurrentConnectionCount(), goleak.IgnoreCurrent()
+		rdb := s.Link().Redis()
+		client, err := fairlock.New(rdb, fairlock.Config{Name: "client"})
+		require.NoError(t, err)
+		m, c := client.Mutex("x"), client.Semaphore("s", 3)
+		leases := []*fairlock.Lease{hold(t, m.Lock), hold(t, permits(c, 2))}
+		queue := []*acquisition{begin(t.Context(), permits(c, 3)), begin(t.Context(), permits(c, 1))} // the second fits when the first has left
+		for range 20 {
+			queue = append(queue, begin(t.Context(), m.Lock))
+		}
+		start := time.Now()
+		require.NoError(t, client.Close())
+		assert.Equal(t, start, time.Now())
+		for _, q := range queue {
+			<-q.done
+			require.ErrorIs(t, q.err, fairlock.ErrClosed)
+			assert.Equal(t, start, q.at)
+		}
+		for _, lease := range leases {
+			<-lease.Done()
+			require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
+			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrClosed)
+			require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrClosed)
+		}
+		_, err = m.Lock(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrClosed)
+		_, err = c.Inspect(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrClosed)
+		require.NoError(t, client.Close())
+		x.AssertHeldBy("client")
+		x.AssertQueue()
+		sem.AssertHeldBy("client")
+		sem.AssertQueue()
+		require.NoError(t, rdb.Close())
+		goleak.VerifyNone(t, goroutines)
+		assert.Equal(t, connections, s.Miniredis.CurrentConnectionCount())
+	})
+}
+
+// If Redis does not answer, Close takes as long as go-redis takes to give up on one request, not on one of each waiter.
+// If Redis cannot be reached, Close does not try again.
+//
+//fairlock:fault Close, Redis hangs: it takes one go-redis timeout, not one for each waiter
+func TestClient_CloseWithoutRedis(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault func(*fairlocktest.Link)
+		takes time.Duration
+	}{
+		// A request waits for another connection for 50 ms, and that one for the reply to HELLO.
+		"Redis hangs":     {func(l *fairlocktest.Link) { l.Delay(0, time.Hour) }, 50*time.Millisecond + 2*time.Second},
+		"the link is cut": {func(l *fairlocktest.Link) { l.Cut() }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = time.Second, -1 })
+				s.Mutex("x").HoldAs("holder")
+				var queue []*acquisition
+				for range 40 {
+					queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
+				}
+				c.fault(client.Link)
+				start := time.Now()
+				require.NoError(t, client.Close())
+				assert.LessOrEqual(t, time.Since(start), c.takes)
+				for _, q := range queue {
+					<-q.done
+					require.ErrorIs(t, q.err, fairlock.ErrClosed)
+					assert.LessOrEqual(t, q.at.Sub(start), 25*time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// What Redis replies when it refuses a connection reaches all callers whose requests should have gone over it.
+//
+//fairlock:fault Redis refuses a connection: all calls that should have gone over it return its reply
+func TestClient_RefusedConnection(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		s.Miniredis.RequireUserAuth("user", "right")
+		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.Username, o.Password = "user", "wrong" })
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() {
+				_, err := client.Mutex(fmt.Sprint(i)).TryLock(t.Context())
+				assert.ErrorContains(t, err, "WRONGPASS")
+				assert.NotErrorIs(t, err, lua.ErrReply)
+			})
+		}
+		all.Wait()
+	})
+}
+
+// A loss is logged to the default logger, unless Config says otherwise. The log does not have the token's secret.
+func TestClient_LogsALoss(t *testing.T) {
+	bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+		var log logged
+		before := slog.Default()
+		slog.SetDefault(log.logger())
+		defer slog.SetDefault(before)
+		for _, logger := range []*slog.Logger{nil, slog.New(slog.DiscardHandler)} {
+			client, err := fairlock.New(s.Link().Redis(), fairlock.Config{NoRenewal: true, Logger: logger})
+			require.NoError(t, err)
+			lease := hold(t, client.Mutex("x").Lock)
+			pass(ttl)
+			require.NoError(t, client.Close())
+			require.Len(t, log.lines, 1)
+			assert.Contains(t, log.lines[0], `level=WARN msg="lock lost" lock=x`)
+			assert.False(t, logger == nil && strings.Contains(log.lines[0], lease.Token().Text()))
+		}
 	})
 }

@@ -38,8 +38,8 @@
 //
 // Waiters wait in their callers' goroutines, and timers renew leases. A few goroutines of the Client send its requests:
 // on a *redis.Client, requests that coincide share a pipeline. From its first contention on, a client has
-// one Pub/Sub connection, and sends one heartbeat per lock and third of WaiterTTL (or of TTL, if that is shorter),
-// however many of its goroutines wait. [Client.Close] waits for every goroutine that the client has started; close it
+// one Pub/Sub connection, and sends one heartbeat per lock and third of WaiterTTL (or of TTL, if that is shorter) for
+// all of its goroutines that wait; for more than a thousand, one per thousand. [Client.Close] waits for every goroutine that the client has started; close it
 // before the Redis client.
 //
 // [Trace] callbacks run where the event occurs: they should be quick, and must not close the client.
@@ -47,8 +47,8 @@
 // # Failure
 //
 // Errors are an [*Error] that names the operation and the lock, around one of the package's sentinels (use
-// [errors.Is]), a [*HeldError], a [*CapacityError], an error of ctx, or one of Redis. After an error from Lock the lock
-// is not held, and the waiter has left the queue.
+// [errors.Is]), a [*HeldError], a [*CapacityError], an error of ctx, or one of Redis. After an error from Lock the caller
+// does not hold the lock, and the waiter leaves the queue as soon as Redis answers.
 //
 //   - ctx bounds waiting and nothing else. When it ends, Lock returns within 100 ms, also if Redis hangs. A lease
 //     does not end with the ctx of its Lock.
@@ -59,8 +59,8 @@
 //     [ErrLost] with the reason: [ErrExpired], [ErrTaken] or [ErrUnreachable]. Work under a lease should watch one of
 //     them. A loss is also logged, to [log/slog.Default] unless [Config] says otherwise.
 //   - Unlock works after its ctx has ended, and retries until the lease would have ended. Nil means released; ErrLost,
-//     that another client may have the lock already; any other error, that Redis could not be asked: call Unlock again,
-//     or let the TTL end the lease.
+//     that another client may have the lock already; any other error, that Redis has not released it as far as is known:
+//     call Unlock again, or let the TTL end the lease.
 //   - Bad input is an [ErrInvalid] that names the field and its bounds. Nothing has been sent then.
 //
 // # Time

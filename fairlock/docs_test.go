@@ -2,6 +2,8 @@ package fairlock_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,13 +21,14 @@ import (
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
-// The documentation is held to the code here.
+// These tests compare the documentation with the code.
 
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
-// Every Go text of the README is a program that runs, and the package's first example; or it stands word for word in
-// an example or a test of this directory.
-func TestTheReadmesCodeIsTrue(t *testing.T) {
+// The first Go text of the README is a program that runs, and the package's first example. The others stand word for
+// word in an example or a test.
+func TestReadme_CodeRuns(t *testing.T) {
+	t.Parallel()
 	readme := read(t, "../README.md")
 	blocks := goBlock.FindAllStringSubmatch(readme, -1)
 	require.Len(t, blocks, 3)
@@ -43,7 +46,7 @@ func TestTheReadmesCodeIsTrue(t *testing.T) {
 }
 
 // Every Go text of docs/testing.md stands word for word in an example.
-func TestTheCodeOfTestingIsTrue(t *testing.T) {
+func TestTestingPage_CodeIsTested(t *testing.T) {
 	blocks := goBlock.FindAllStringSubmatch(read(t, "../docs/testing.md"), -1)
 	require.Len(t, blocks, 6)
 	for _, block := range blocks {
@@ -52,7 +55,7 @@ func TestTheCodeOfTestingIsTrue(t *testing.T) {
 }
 
 // The ACL line of docs/operating.md has the commands that the scripts use, and no others.
-func TestTheACLLineHasWhatTheScriptsUse(t *testing.T) {
+func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
 	scripts, err := filepath.Glob("../lua/scripts/*.lua")
 	require.NoError(t, err)
 	stores, err := filepath.Glob("../lua/scripts/*/*.lua")
@@ -80,8 +83,11 @@ func aclLine(t *testing.T) []string {
 	return strings.Fields(line[1])
 }
 
-// With these rights everything works, wake-ups included.
-func TestTheACLLineSuffices(t *testing.T) {
+// With these rights everything works, notifications included.
+//
+//fairlock:fault The user lacks rights
+func TestACLLine_Suffices(t *testing.T) {
+	t.Parallel()
 	server, ctx := redistest.Start(t), t.Context()
 	setuser := []any{"acl", "setuser", "billing"}
 	for _, rule := range aclLine(t) {
@@ -89,62 +95,108 @@ func TestTheACLLineSuffices(t *testing.T) {
 	}
 	require.NoError(t, server.Client().Do(ctx, setuser...).Err())
 
-	grants := make(chan fairlock.GrantedInfo, 1)
-	mutex := func() fairlock.Mutex {
+	grants, subscribed := make(chan fairlock.GrantedInfo, 9), make(chan fairlock.SubscriptionInfo, 9)
+	newClient := func() *fairlock.Client {
 		options := server.Options()
 		options.Username, options.Password = "billing", "password"
 		rdb := redis.NewClient(options)
 		client, err := fairlock.New(rdb, fairlock.Config{
-			WaiterTTL: 2 * fairlock.DefaultTTL, // whatever the machine does meanwhile, a hand-over needs no question
-			Trace:     &fairlock.Trace{Granted: func(i fairlock.GrantedInfo) { grants <- i }},
+			WaiterTTL: 2 * fairlock.DefaultTTL, // so that a handoff is always used without a further request
+			Trace: &fairlock.Trace{
+				Granted:      func(i fairlock.GrantedInfo) { grants <- i },
+				Subscription: func(i fairlock.SubscriptionInfo) { subscribed <- i },
+			},
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { client.Close(); rdb.Close() })
-		return client.Mutex("x").WithMaxWaiters(1)
+		return client
 	}
-	holder, waiter := mutex(), mutex()
-
-	var lease *fairlock.Lease
-	for handed, tries := false, 0; !handed; tries++ { // the first message may be sent before the subscription is up
-		require.Less(t, tries, 9, "no message comes through")
-		held, err := holder.Lock(ctx)
+	holder, waiter := newClient(), newClient()
+	contend := func(name string, meanwhile func(fairlock.Mutex)) (*fairlock.Lease, bool) {
+		m := holder.Mutex(name).WithMaxWaiters(1)
+		held, err := m.Lock(ctx)
 		require.NoError(t, err)
 		<-grants
 		require.NoError(t, held.Renew(ctx))
 		next := make(chan *fairlock.Lease)
 		go func() {
-			lease, err := waiter.Lock(ctx)
+			lease, err := waiter.Mutex(name).Lock(ctx)
 			assert.NoError(t, err)
 			next <- lease
 		}()
 		for state := (fairlock.State{}); state.Waiting == 0; {
-			state, err = holder.Inspect(ctx)
+			state, err = m.Inspect(ctx)
 			require.NoError(t, err)
 		}
-		_, err = holder.Lock(ctx)
-		require.ErrorIs(t, err, fairlock.ErrQueueFull)
+		meanwhile(m)
 		require.NoError(t, held.Unlock(ctx))
-		handed = (<-grants).Handoff
-		if lease = <-next; !handed {
-			require.NoError(t, lease.Unlock(ctx))
-		}
+		return <-next, (<-grants).Handoff
 	}
+	contend("y", func(fairlock.Mutex) { require.NoError(t, (<-subscribed).Err) })
+	lease, handoff := contend("x", func(m fairlock.Mutex) {
+		_, err := m.Lock(ctx)
+		require.ErrorIs(t, err, fairlock.ErrQueueFull)
+	})
+	assert.True(t, handoff, "the notification has not come")
 	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	defer cancel()
-	_, err := waiter.Lock(short)
+	_, err := waiter.Mutex("x").Lock(short)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
-	released, err := holder.ForceRelease(ctx)
+	released, err := holder.Mutex("x").ForceRelease(ctx)
 	require.NoError(t, err)
 	assert.True(t, released)
 	require.ErrorIs(t, lease.Unlock(ctx), fairlock.ErrLost)
 	require.NoError(t, server.Client().Set(ctx, "fairlock:{x}:queue", "not a zset", 0).Err())
-	_, err = holder.Lock(ctx)
+	_, err = holder.Mutex("x").Lock(ctx)
 	require.ErrorContains(t, err, `key "fairlock:{x}:queue"`)
 }
 
-// What the library logs, docs/operating.md explains; and it explains nothing else.
-func TestEveryLogLineIsExplained(t *testing.T) {
+// An error names the right that the user lacks. Without rights to the channel everything works, by heartbeats.
+//
+//fairlock:fault The user lacks rights: an error that names what is missing; without the channel, heartbeats replace notifications
+func TestACL_UserLacksRights(t *testing.T) {
+	t.Parallel()
+	server, ctx := redistest.Start(t), t.Context()
+	rdb := server.Client()
+	mutex := func(rdb *redis.Client) fairlock.Mutex {
+		client, err := fairlock.New(rdb, fairlock.Config{WaiterTTL: 600 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		t.Cleanup(func() { client.Close(); rdb.Close() })
+		return client.Mutex("x")
+	}
+	as := func(rules ...any) fairlock.Mutex {
+		args := append([]any{"acl", "setuser", "u", "reset", "on", ">p"}, rules...)
+		require.NoError(t, rdb.Do(ctx, args...).Err())
+		o := server.Options()
+		o.Username, o.Password = "u", "p"
+		return mutex(redis.NewClient(o))
+	}
+	_, err := as("~*", "&*", "+@all", "-evalsha").Lock(ctx)
+	require.ErrorContains(t, err, "evalsha")
+	for _, rules := range [][]any{{"~other:*", "&*", "+@all"}, {"~*", "&*", "+@all", "-set"}} {
+		_, err = as(rules...).Lock(ctx)
+		require.ErrorContains(t, err, "fairlock:{x}:")
+	}
+	assert.Zero(t, rdb.Exists(ctx, "fairlock:{x}:lock", "fairlock:{x}:queue").Val())
+	m := as("~*", "resetchannels", "+@all")
+	lease, err := mutex(server.Client()).Lock(ctx)
+	require.NoError(t, err)
+	done := make(chan error)
+	go func() {
+		next, err := m.Lock(ctx)
+		done <- errors.Join(err, next.Unlock(ctx))
+	}()
+	for state := (fairlock.State{}); state.Waiting == 0; {
+		state, err = m.Inspect(ctx)
+		require.NoError(t, err)
+	}
+	require.NoError(t, lease.Unlock(ctx))
+	require.NoError(t, <-done)
+}
+
+// docs/operating.md explains every line that the library logs, and no other.
+func TestLogTable_ExplainsEveryLine(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	var logged []string
@@ -158,23 +210,6 @@ func TestEveryLogLineIsExplained(t *testing.T) {
 		explained = append(explained, m[1]+" "+m[2])
 	}
 	assert.ElementsMatch(t, logged, explained)
-}
-
-// The tests that docs/promises.md names as evidence exist.
-func TestEveryPromiseNamesATest(t *testing.T) {
-	tests := map[string]bool{}
-	for _, pattern := range []string{"../*_test.go", "../*/*_test.go", "../internal/*/*_test.go", "../chaos/*/*_test.go"} {
-		files, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		for _, file := range files {
-			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(read(t, file), -1) {
-				tests[m[1]] = true
-			}
-		}
-	}
-	for _, name := range regexp.MustCompile(`\bTest\w+`).FindAllString(read(t, "../docs/promises.md"), -1) {
-		assert.True(t, tests[name], "%s does not exist", name)
-	}
 }
 
 func read(t *testing.T, path string) string {

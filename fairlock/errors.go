@@ -21,7 +21,8 @@ var (
 	ErrLost = errors.New("lock is lost")
 	// ErrUnlocked is a lease's Err after Unlock, unless the lease had ended before.
 	ErrUnlocked = errors.New("lock is unlocked")
-	// ErrClosed means that the Client was closed.
+	// ErrClosed means that the Client was closed. Together with an error of ctx it is the cause of ctx: another Client was
+	// closed.
 	ErrClosed = errors.New("client is closed")
 	// ErrInvalid is every error about bad input; a *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")
@@ -103,21 +104,26 @@ func plain(name string) string {
 	return name + more
 }
 
-// ended returns how ctx ended: ErrClosed if the client was closed, else context.Canceled or context.DeadlineExceeded,
+// stopped is the cause with which the Client itself ends a ctx, and the error that its methods return then. It tells that
+// from a cause of the caller's, which may be ErrClosed, too: of another Client.
+type stopped struct{ error }
+
+// ended returns how ctx ended: what the Client has stopped it with, else context.Canceled or context.DeadlineExceeded,
 // with the cause if that is another error.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
+	var own stopped
 	switch {
-	case cause == ErrClosed: //nolint:errorlint // this client's, not one that a caller's cause wraps
-		return ErrClosed
+	case errors.As(cause, &own):
+		return own.error
 	case errors.Is(cause, err):
-		return err
+		return cause
 	default:
 		return fmt.Errorf("%w: %w", err, cause)
 	}
 }
 
-// orEnded returns err, or how ctx ended, which is why err has come.
+// orEnded returns err, or how ctx ended if that is why Redis has not replied.
 func orEnded(ctx context.Context, err error) error {
 	if err != nil && lua.OriginOf(err) == lua.NoReply && ctx.Err() != nil {
 		return ended(ctx)

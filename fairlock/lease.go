@@ -35,7 +35,7 @@ type Lease struct {
 	failure  error     // guarded by mu: of the latest renewal, if it has not succeeded
 	timer    Timer     // guarded by mu: calls tick when the next action is due
 
-	unlocking chan struct{} // holds a value while an Unlock is under way, which owns what follows
+	unlocking chan struct{} // holds a value while a release is under way, which owns what follows
 	sent      bool          // a release may have reached Redis without its reply coming back
 	released  bool          // Redis has replied to a release
 	verdict   error         // what it said
@@ -154,14 +154,15 @@ func (l *Lease) renewNow(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	ctx, end, err := l.lock.client.begin(ctx)
+	c := l.lock.client
+	ctx, end, err := c.begin(ctx, c.life)
 	if err != nil {
 		return err
 	}
 	defer end()
-	bounded, cancel := l.lock.client.withTimeout(ctx, l.left())
+	bounded, cancel := c.withTimeout(ctx, l.left())
 	defer cancel()
-	err = orEnded(ctx, l.renew(bounded))
+	err = orEnded(bounded, l.renew(bounded))
 	if cause := l.Err(); cause != nil {
 		return cause
 	}
@@ -176,14 +177,15 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.client.clo
 func (l *Lease) renew(ctx context.Context) error {
 	sent := l.lock.client.clock.Now()
 	_, held, err := l.lock.redis.Renew(ctx, l.token, l.lock.ttl, l.fence)
+	until := trustedUntil(sent, l.lock.ttl, l.lock.ttl)
 	switch {
 	case err != nil:
-		l.renewalFailed(err)
+		l.renewalFailed(until, err)
 	case !held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
 	default:
-		l.extend(sent)
+		l.extend(until)
 	}
 	if l.life.Err() == nil || held {
 		call(l.lock.client.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
@@ -191,10 +193,14 @@ func (l *Lease) renew(ctx context.Context) error {
 	return err
 }
 
-func (l *Lease) renewalFailed(err error) {
+// renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. until is what the lease would
+// have been extended to.
+func (l *Lease) renewalFailed(until time.Time, err error) {
 	l.mu.Lock()
 	over := l.life.Err() != nil
-	l.failure = err
+	if !until.Before(l.deadline) {
+		l.failure = err
+	}
 	l.mu.Unlock()
 	if !over {
 		l.lock.client.log.Warn("renewal failed; another follows until the lease ends",
@@ -202,11 +208,10 @@ func (l *Lease) renewalFailed(err error) {
 	}
 }
 
-// extend trusts the lease for a TTL from when the renewal was sent.
-func (l *Lease) extend(sent time.Time) {
+// extend trusts the lease until then, unless it is trusted for longer.
+func (l *Lease) extend(until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	until := trustedUntil(sent, l.lock.ttl, l.lock.ttl)
 	if l.life.Err() != nil || !until.After(l.deadline) {
 		return
 	}
@@ -343,8 +348,11 @@ func (l *Lease) event() Event { return l.lock.event(l.token, l.weight) }
 //
 // Nil means that the lock is released; also that it was before, by an earlier call or by one whose reply was lost.
 // ErrLost means that this lease held it no longer; a later holder keeps it. ErrClosed means that the Client was closed
-// before: the lock stays held until its TTL ends. After any other error, for which Redis could not be asked, the lock
-// may stay held, for no longer than its TTL, and Unlock can be called again.
+// before, or that Redis had not replied when it was: the lock may stay held until its TTL ends. After any other error the
+// lock may stay held, for no longer than its TTL, and Unlock can be called again.
+//
+// Once a reply was lost, Unlock cannot always tell a lock that it has released from one that was lost. It returns nil
+// then; but ErrLost if Redis has refused the same request meanwhile, for a failover, say.
 //
 // ctx carries values only: Unlock works after ctx has ended. If Redis cannot be reached, or cannot release the lock now,
 // Unlock tries until the lease would have ended.
@@ -353,56 +361,61 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 func (l *Lease) unlock(ctx context.Context) error {
-	ctx, end, err := l.lock.client.begin(context.WithoutCancel(ctx))
-	if err != nil {
-		return err
-	}
-	defer end()
 	l.expire()
 	if !l.finish(ErrUnlocked) {
 		if cause := context.Cause(l.life); cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps
 			return cause
 		}
 	}
-	l.unlocking <- struct{}{} // an earlier Unlock is bounded
-	defer func() { <-l.unlocking }()
-	if !l.released {
-		if err := l.release(ctx); err != nil {
-			return orEnded(ctx, err)
-		}
+	settled, err := l.release(ctx)
+	switch {
+	case !settled:
+	case err != nil:
+		l.reportLoss(err)
+	default:
+		held := l.lock.client.clock.Now().Sub(l.began)
+		call(l.lock.client.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: held})
 	}
-	return l.verdict
+	return err
 }
 
-// release sends the release until Redis replies, or the lease would have ended. It sets released and verdict if that
-// settles it.
-func (l *Lease) release(ctx context.Context) error {
+// release sends the release until Redis replies, or the lease would have ended. Settled means that Redis has replied now,
+// not to an earlier Unlock. No callback is called here: it may call Unlock.
+func (l *Lease) release(ctx context.Context) (settled bool, err error) {
+	l.unlocking <- struct{}{} // an earlier Unlock is bounded
+	defer func() { <-l.unlocking }()
+	if l.released {
+		return false, l.verdict
+	}
 	c := l.lock.client
+	ctx, end, err := c.begin(context.WithoutCancel(ctx), c.leaves)
+	if err != nil {
+		return false, err
+	}
+	defer end()
 	if l.left() <= 0 {
-		return lost(ErrExpired)
+		return false, lost(ErrExpired)
 	}
 	ctx, cancel := c.withTimeout(ctx, l.left())
 	defer cancel()
 	var h lua.Handoff
-	err := c.retry(ctx, func() (err error) {
+	err = c.retry(ctx, func() (err error) {
 		if l.ambiguous {
 			h, err = l.lock.redis.Leave(ctx, l.token, l.lock.ttl, l.lock.tombstoneTTL(true))
 		} else {
 			h, err = l.lock.redis.Release(ctx, l.token, l.lock.ttl)
 		}
-		l.sent = l.sent || h.Ambiguous
+		// go-redis resends by itself what Redis refuses for a while: then no copy has released the lock.
+		l.sent = l.sent || h.Ambiguous && lua.OriginOf(err) != lua.Unavailable
 		return err
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	l.released = true
 	c.handoff(l.lock, h)
 	if !h.Released && !l.sent {
 		l.verdict = lost(ErrTaken)
-		l.reportLoss(l.verdict)
-		return nil
 	}
-	call(c.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: c.clock.Now().Sub(l.began)})
-	return nil
+	return true, l.verdict
 }

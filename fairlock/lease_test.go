@@ -2,9 +2,7 @@ package fairlock_test
 
 import (
 	"context"
-	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -37,136 +35,348 @@ func TestLease_WhatIsDue(t *testing.T) {
 	assert.Equal(t, now.Add(s/5), fairlock.NextRenewal(now, now.Add(s/10), 6*s), "at the least a thirtieth of TTL")
 }
 
-// What Redis refuses for a while, Unlock asks for until it is done: the next waiter has the lock as soon as Redis can.
-func TestUnlock_RetriesWhatRedisRefusesForAWhile(t *testing.T) {
-	for _, refusal := range []string{
-		"READONLY You can't write against a read only replica.",
-		"LOADING Redis is loading the dataset in memory",
-		"NOREPLICAS Not enough good replicas to write.",
-		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-		"ERR Error running script (call to f_0): @user_script:12: @user_script: 12: -READONLY You can't write against a read only replica.",
-	} {
-		t.Run(refusal[:12], func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := fairlocktest.NewServer(t)
-				m := server.Client(fairlock.Config{}).Mutex("x")
-				lease, err := m.Lock(t.Context())
-				require.NoError(t, err)
-				next := make(chan error)
-				other := server.Client(fairlock.Config{}).Mutex("x")
-				go func() {
-					lease, err := other.Lock(t.Context())
-					next <- errors.Join(err, lease.Unlock(t.Context()))
-				}()
-				server.Mutex("x").WaitQueued(1)
-				start := time.Now()
-				server.Miniredis.SetError(refusal)
-				time.AfterFunc(150*time.Millisecond, func() { server.Miniredis.SetError("") })
-				require.NoError(t, lease.Unlock(t.Context()))
-				require.NoError(t, <-next)
-				assert.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond)
-				assert.LessOrEqual(t, time.Since(start), 500*time.Millisecond)
-			})
-		})
-	}
-}
+// A lease ends for its holder one safety margin before a TTL has passed since the request was sent. In Redis it lasts
+// for a TTL from when the request arrived.
+//
+//fairlock:promise A lease ends here first: one safety margin before its TTL, counted from before the request was sent
+func TestLease_EndsOneSafetyMarginBeforeItsTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var j journal
+		client := s.Client(fairlock.Config{NoRenewal: true, Trace: j.trace()})
+		x := client.Mutex("x")
+		unlock(t, hold(t, x.Lock)) // so that the connection is there
+		const delay = 500 * time.Millisecond
+		client.Link.Delay(delay, delay)
+		sent := time.Now()
+		lease := hold(t, x.Lock)
+		assert.Equal(t, sent.Add(2*delay), time.Now())
+		assert.Equal(t, sent.Add(ttl-safetyMargin(ttl)), lease.Deadline())
 
-// What no retry cures is told at once, and Unlock can be called again.
-func TestUnlock_ReturnsAVerdictAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := fairlocktest.NewServer(t)
-		lease, err := server.Client(fairlock.Config{}).Mutex("x").Lock(t.Context())
-		require.NoError(t, err)
-		start := time.Now()
-		server.Miniredis.SetError("NOPERM this user has no permissions to run the 'evalsha' command")
-		err = lease.Unlock(t.Context())
-		require.ErrorContains(t, err, "NOPERM")
-		require.NotErrorIs(t, err, fairlock.ErrLost)
-		assert.Zero(t, time.Since(start))
-		server.Miniredis.SetError("")
-		require.NoError(t, lease.Unlock(t.Context()))
-		server.AssertNothingLeft()
+		pass(time.Until(lease.Deadline()) - 1)
+		require.NoError(t, lease.Err())
+		assert.Empty(t, j.of("lost"))
+		pass(1)
+		require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
+		assert.Equal(t, ttl-safetyMargin(ttl)-2*delay, traceOf[fairlock.LostInfo](t, &j, "lost").Held)
+		<-lease.Done()
+
+		pass(time.Until(sent.Add(delay+ttl)) - 1)
+		s.Mutex("x").AssertHeldBy(client.Name())
+		pass(1)
+		s.Mutex("x").AssertFree()
 	})
 }
 
-// It ends when the lease would have ended, also if Redis never answers, and names the reason.
-func TestUnlock_EndsWithTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := fairlocktest.NewServer(t)
-		client := server.Client(fairlock.Config{})
-		for name, fail := range map[string]func(){
-			"READONLY":                func() { server.Miniredis.SetError("READONLY for ever") },
-			"redis is unreachable":    client.Link.Hang,
-			"connect: connection ref": client.Link.Cut,
-		} {
-			lease, err := client.Mutex(name).Lock(t.Context())
-			require.NoError(t, err)
-			fail()
-			err = lease.Unlock(t.Context())
-			require.ErrorContains(t, err, name[:7])
-			require.NotErrorIs(t, err, fairlock.ErrLost)
-			assert.False(t, time.Now().After(lease.Deadline()))
-			assert.Less(t, time.Until(lease.Deadline()), 2*time.Second, "it gave up early")
-			server.Miniredis.SetError("")
-			client.Link.Mend()
+// Each renewal is sent when a third of the trusted time has passed, and gives the lease its whole TTL. A lock that was
+// released is not renewed.
+//
+//fairlock:promise A lease lasts: renewed when a third of its TTL has passed, for as long as it is held
+func TestLease_RenewedAtAThirdOfItsTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		sent := record(client)
+		lease := hold(t, client.Mutex("x").Lock)
+		sent.reset()
+		start, third := time.Now(), (ttl-safetyMargin(ttl))/3
+		for i := range 30 {
+			pass(third)
+			require.Len(t, sent.times("renew", start), i+1)
+			require.Equal(t, time.Duration(i+1)*third, sent.times("renew", start)[i])
+			require.Equal(t, time.Now().Add(ttl-safetyMargin(ttl)), lease.Deadline())
+			require.Equal(t, ttl, s.Mutex("x").State().Holder.TTL)
 		}
+		unlock(t, lease)
+		sent.reset()
+		pass(time.Hour)
+		assert.Empty(t, sent.requests())
 	})
 }
 
-// Several calls of Unlock at the same time agree, and the lock is released once.
-func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := fairlocktest.NewServer(t)
-		client := server.Client(fairlock.Config{})
-		lease, err := client.Mutex("x").Lock(t.Context())
-		require.NoError(t, err)
-		client.Link.Cut()
-		errs := make(chan error)
-		for range 10 {
-			go func() { errs <- lease.Unlock(t.Context()) }()
+// A renewal that fails is followed by another, each after a third of what is left, until the lease ends. One that
+// succeeds makes up for all.
+//
+//fairlock:fault A renewal fails or hangs: tried again until the deadline; a hung connection costs no lease and no ticket
+func TestLease_RenewalIsTriedUntilTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var j journal
+		client, start := s.Client(fairlock.Config{Trace: j.trace()}), time.Now()
+		lease := hold(t, client.Mutex("x").Lock)
+		s.Miniredis.SetError("LOADING for a while")
+		var due []time.Time
+		end := ttl - safetyMargin(ttl)
+		for at := start; at.Before(start.Add(end)); at = fairlock.NextRenewal(at, start.Add(end), ttl) {
+			due = append(due, at)
 		}
-		time.Sleep(time.Second)
-		client.Link.Mend()
-		for range 10 {
-			require.NoError(t, <-errs)
+		due = due[1:]
+		pass(time.Until(due[len(due)-1]) - 1)
+		s.Miniredis.SetError("")
+		require.NoError(t, lease.Err())
+		pass(1)
+		require.Len(t, j.of("renewed"), len(due))
+		for i, tried := range j.of("renewed") {
+			assert.Equal(t, due[i], tried.at)
+			assert.Equal(t, i < len(due)-1, tried.info.(fairlock.RenewedInfo).Err != nil)
 		}
-		server.AssertNothingLeft()
+		assert.Equal(t, time.Now().Add(end), lease.Deadline())
+
+		s.Miniredis.SetError("LOADING for ever")
+		pass(end - 1)
+		require.NoError(t, lease.Err())
+		pass(1)
+		require.ErrorIs(t, lease.Err(), fairlock.ErrUnreachable)
+		require.ErrorContains(t, lease.Err(), "LOADING for ever")
 	})
 }
 
-// A loss of the lock stands in the error of Do once, and the operation is do.
-func TestDo_TellsOfALossOnce(t *testing.T) {
-	for name, c := range map[string]struct {
-		f    func(ctx context.Context) error
-		want string
-	}{
-		"f returns nil":            {func(ctx context.Context) error { <-ctx.Done(); return nil }, "fairlock: do x: lock is lost: no longer the owner"},
-		"f returns the cause":      {func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }, "fairlock: do x: lock is lost: no longer the owner"},
-		"f returns its own error":  {func(ctx context.Context) error { <-ctx.Done(); return errors.New("mine") }, "mine\nfairlock: do x: lock is lost: no longer the owner"},
-		"f returns ctx's error":    {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "context canceled\nfairlock: do x: lock is lost: no longer the owner"},
-		"f does not wait, no loss": {func(context.Context) error { return errors.New("mine") }, "mine"},
+// The holder learns of the end at its lease's deadline, when Redis still keeps the lock for it.
+//
+//fairlock:fault Redis hangs, crashes, or is cut off from a holder: Done closes before the TTL ends in Redis; ErrLost
+func TestLease_LostBeforeTheTTLEndsInRedis(t *testing.T) {
+	for name, fail := range map[string]func(*fairlocktest.Server, *fairlocktest.Link){
+		"Redis hangs":       func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Hang() },
+		"the link is cut":   func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Cut() },
+		"Redis crashes":     func(s *fairlocktest.Server, _ *fairlocktest.Link) { s.Stop() },
+		"replies are late":  func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Delay(0, ttl) },
+		"requests are late": func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Delay(ttl, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := fairlocktest.NewServer(t)
-				m := server.Client(fairlock.Config{}).Mutex("x")
-				err := m.Do(t.Context(), func(ctx context.Context) error {
-					time.AfterFunc(time.Second, func() { _, _ = m.ForceRelease(context.WithoutCancel(ctx)) })
-					return c.f(ctx)
-				})
-				require.EqualError(t, err, c.want)
-				time.Sleep(2 * time.Second)
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{})
+				lease := hold(t, client.Mutex("x").Lock)
+				pass(ttl / 2) // once renewed
+				deadline := lease.Deadline()
+				fail(s, client.Link)
+				<-lease.Done()
+				assert.Equal(t, deadline, time.Now())
+				require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
+				require.ErrorIs(t, lease.Err(), fairlock.ErrUnreachable)
+				s.Mutex("x").AssertHeldBy(client.Name())
+				require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+				assert.Equal(t, deadline, time.Now(), "Unlock of a lost lease sends nothing")
+				if name != "replies are late" && name != "requests are late" {
+					pass(safetyMargin(ttl))
+					s.Mutex("x").AssertFree()
+				}
 			})
 		})
 	}
-	t.Run("the lock is not granted", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			client := fairlocktest.NewServer(t).Client(fairlock.Config{})
-			client.Link.Cut()
-			var failed *fairlock.Error
-			require.ErrorAs(t, client.RWMutex("x").RDo(t.Context(), nil), &failed)
-			assert.Equal(t, "rdo", failed.Op)
+}
+
+// A lock that was taken away is lost at the next renewal, or when Unlock finds it. Whatever is in its place stays.
+//
+//fairlock:fault The lock is deleted or taken by force: ErrLost at the next renewal, and at Unlock
+func TestLease_TakenIsLostAtTheNextRenewal(t *testing.T) {
+	const key = "fairlock:{x}:lock"
+	for name, take := range map[string]func(*fairlocktest.Server){
+		"deleted":        func(s *fairlocktest.Server) { s.Miniredis.Del(key) },
+		"overwritten":    func(s *fairlocktest.Server) { _ = s.Miniredis.Set(key, "something else") },
+		"force-released": func(s *fairlocktest.Server) { s.Mutex("x").TakeAs("taker") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{})
+				x, start := client.Mutex("x"), time.Now()
+				lease := hold(t, x.Lock)
+				take(s)
+				<-lease.Done()
+				assert.Equal(t, (ttl-safetyMargin(ttl))/3, time.Since(start))
+				require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
+				require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
+				require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
+				require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
+
+				s.Mutex("x").ForceRelease()
+				lease = hold(t, x.Lock)
+				take(s)
+				before, _ := s.Miniredis.Get(key)
+				for range 2 { // the second call returns the same
+					require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
+				}
+				after, _ := s.Miniredis.Get(key)
+				assert.Equal(t, before, after)
+			})
 		})
+	}
+}
+
+// A process that was paused for longer than its lease finds it over when it looks, before any timer fires. Its Unlock
+// sends nothing, and the next owner keeps the lock.
+//
+//fairlock:fault A holder is stopped (SIGSTOP) beyond its lease: its lease is over when it looks; a late Unlock does not touch the next owner
+func TestLease_OverAfterAPause(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		clock := s.LocalClock()
+		client, other := s.Client(fairlock.Config{Clock: clock}), s.Client(fairlock.Config{})
+		sent := record(client)
+		lease := hold(t, client.Mutex("x").Lock)
+		next := begin(t.Context(), other.Mutex("x").Lock)
+		sent.reset()
+		clock.Pause()
+		client.Link.Hang()
+		owner := next.granted(t)
+		client.Link.Mend()
+
+		select {
+		case <-lease.Done():
+		default:
+			t.Error("Done is open")
+		}
+		require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+		assert.Empty(t, sent.requests())
+		clock.Resume()
+		pass(time.Minute)
+		require.NoError(t, owner.Err())
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+		s.Mutex("x").AssertHeldBy(other.Name())
+	})
+}
+
+// Of several holders, each is told of its own end, and its permits come back once, at the end of its lease in Redis.
+//
+//fairlock:promise Every holder has its own lease
+//fairlock:fault A holder of permits crashes
+func TestLease_PermitsEndWithTheirOwnLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		sem, state := s.Client(fairlock.Config{NoRenewal: true}).Semaphore("x", 3), s.Semaphore("x", 3)
+		first := hold(t, permits(sem, 2))
+		pass(4 * time.Second)
+		second := hold(t, permits(sem, 1))
+
+		pass(ttl - safetyMargin(ttl) - 4*time.Second - 1)
+		require.NoError(t, first.Err())
+		pass(1)
+		require.ErrorIs(t, first.Err(), fairlock.ErrExpired)
+		require.NoError(t, second.Err())
+		pass(safetyMargin(ttl) - time.Microsecond)
+		assert.Equal(t, 3, state.State().Used)
+		_, err := sem.TryAcquire(t.Context(), 1)
+		require.ErrorIs(t, err, fairlock.ErrBusy)
+		pass(time.Microsecond)
+		assert.Equal(t, 1, state.State().Used)
+
+		third, err := sem.TryAcquire(t.Context(), 2)
+		require.NoError(t, err)
+		_, err = sem.TryAcquire(t.Context(), 1)
+		require.ErrorIs(t, err, fairlock.ErrBusy, "permits came back twice")
+		require.ErrorIs(t, first.Unlock(t.Context()), fairlock.ErrLost)
+		assert.Equal(t, 3, state.State().Used)
+		require.NoError(t, second.Renew(t.Context()))
+		require.NoError(t, third.Renew(t.Context()))
+		pass(ttl)
+		assert.Zero(t, state.State().Used)
+	})
+}
+
+// A lease that Redis has ended early, because its clock stepped forward, is lost at the next renewal.
+//
+//fairlock:fault The server's clock steps forward: the holder is told at its next renewal
+func TestLease_ServerClockStepsForward(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		start := time.Now()
+		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
+		s.StepClock(ttl)
+		s.Mutex("x").AssertFree()
+		<-lease.Done()
+		assert.Equal(t, (ttl-safetyMargin(ttl))/3, time.Since(start))
+		require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
+	})
+}
+
+// Fences rise, and stay numbers that a float64 holds exactly, while the server's clock steps back.
+//
+//fairlock:promise Fences
+//fairlock:fault The server's clock steps back: order and fences hold
+func TestLease_FenceRisesWhenTheServerClockStepsBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		x := s.Client(fairlock.Config{}).Mutex("x")
+		last := uint64(0)
+		for range 50 {
+			lease := hold(t, x.Lock)
+			require.Greater(t, lease.Fence(), last)
+			require.Less(t, lease.Fence(), uint64(1)<<53)
+			last = lease.Fence()
+			unlock(t, lease)
+			s.StepClock(-time.Hour)
+		}
+	})
+}
+
+// Renew returns the error of a request that failed, and the lease lasts as before. It is bounded by ctx and by the
+// lease.
+func TestLease_RenewFails(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := clientWith(t, s, fairlock.Config{NoRenewal: true}, sendOnce)
+		lease := hold(t, client.Mutex("x").Lock)
+		deadline := lease.Deadline()
+		client.Link.Cut()
+		err := lease.Renew(t.Context())
+		require.Error(t, err)
+		require.NotErrorIs(t, err, fairlock.ErrLost)
+		assert.Equal(t, deadline, lease.Deadline())
+		client.Link.Mend()
+		client.Link.Delay(0, time.Hour)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, lease.Renew(ctx), context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
+		client.Link.Mend()
+		require.NoError(t, lease.Renew(t.Context()))
+		deadline = lease.Deadline()
+		client.Link.Delay(0, time.Hour)
+		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrLost)
+		assert.Equal(t, deadline, time.Now())
+	})
+}
+
+// The lease that a waiter gets is trusted from a request on, so one that is over by the time of the reply is not used.
+func TestLease_OverBeforeTheReply(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{TTL: time.Second})
+		x := client.Mutex("x")
+		unlock(t, hold(t, x.Lock))
+		client.Link.Delay(0, time.Second)
+		q := begin(t.Context(), x.Lock)
+		pass(time.Second - 1)
+		client.Link.Mend()
+		lease := q.granted(t)
+		require.NoError(t, lease.Err())
+		assert.Equal(t, q.at.Add(time.Second-safetyMargin(time.Second)), lease.Deadline(), "of a second request")
+		unlock(t, lease)
+		s.AssertNothingLeft()
+
+		client.Link.Delay(0, time.Second)
+		_, err := x.TryLock(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrExpired)
+		client.Link.Mend()
+		pass(time.Second)
+		s.AssertNothingLeft()
+	})
+}
+
+// The ctx of a lease ends when the lease does, not when the ctx of the wait does.
+//
+//fairlock:promise A lease's context: ends with the lease, not with the wait
+func TestLease_Context(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		wait, cancelWait := context.WithCancel(t.Context())
+		lease, err := s.Client(fairlock.Config{}).Mutex("x").Lock(wait)
+		require.NoError(t, err)
+		cancelWait()
+		ctx, cancel := lease.Context(context.WithValue(t.Context(), callers{}, "v"))
+		defer cancel()
+		pass(time.Minute)
+		require.NoError(t, ctx.Err())
+		require.NoError(t, lease.Err())
+		assert.Equal(t, "v", ctx.Value(callers{}))
+		assert.Same(t, lease, fairlock.LeaseFromContext(ctx))
+		unlock(t, lease)
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), fairlock.ErrUnlocked)
+		late, cancel := lease.Context(t.Context())
+		defer cancel()
+		require.ErrorIs(t, context.Cause(late), fairlock.ErrUnlocked)
 	})
 }
 

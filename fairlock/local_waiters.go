@@ -2,7 +2,6 @@ package fairlock
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,62 +12,77 @@ import (
 
 // localWaiters are the waiters of one lock in one client. One heartbeat serves all of them.
 type localWaiters struct {
-	lock  *lock
-	users int // guarded by Client.mu: acquisitions under way
+	lock         *lock // of the first acquisition; WaiterTTL, the only setting that is used, is one for a client
+	acquisitions int   // guarded by Client.mu: that are under way
 
 	mu     sync.Mutex
-	queued map[*waiter]struct{} // guarded by mu
-	ttl    time.Duration        // guarded by mu: the smallest of the waiters'
-	timer  Timer                // guarded by mu: the next heartbeat; nil while nobody is queued
+	queued []*waiter     // guarded by mu
+	minTTL time.Duration // guarded by mu: the smallest of all acquisitions that have waited
+	timer  Timer         // guarded by mu: calls tick at next; nil while nobody is queued
+	next   time.Time     // guarded by mu
 }
 
-// join registers a waiter, and finds or makes its localWaiters.
-func (c *Client) join(w *waiter) {
+// joinLocal registers a waiter, and finds or makes its localWaiters.
+func (c *Client) joinLocal(w *waiter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := w.lock.redis.Key()
 	w.local = c.locals[key]
 	if w.local == nil {
-		w.local = &localWaiters{lock: w.lock, ttl: w.lock.ttl, queued: map[*waiter]struct{}{}}
+		w.local = &localWaiters{lock: w.lock, minTTL: w.lock.ttl}
 		c.locals[key] = w.local
 	}
-	w.local.users++
+	w.local.acquisitions++
 	c.waiters[w.token] = w
 }
 
-func (c *Client) part(w *waiter) {
+// leaveLocal is the opposite of joinLocal.
+func (c *Client) leaveLocal(w *waiter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.waiters, w.token)
-	if w.local.users--; w.local.users == 0 {
+	if w.local.acquisitions--; w.local.acquisitions == 0 {
 		delete(c.locals, w.lock.redis.Key())
 	}
 }
 
-// add has heartbeats keep the ticket of a waiter.
+// add has heartbeats keep the ticket of a waiter. A timer that is running is kept, unless the waiter's TTL is so short
+// that it needs an earlier heartbeat: its own request has just done what a heartbeat does.
 func (n *localWaiters) add(w *waiter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.ttl = min(n.ttl, w.lock.ttl)
-	n.queued[w] = struct{}{}
-	if n.timer == nil {
-		n.timer = w.client.clock.AfterFunc(n.interval(), n.tick)
+	n.minTTL = min(n.minTTL, w.lock.ttl)
+	if !slices.Contains(n.queued, w) {
+		n.queued = append(n.queued, w)
 	}
+	if n.timer == nil || n.next.Sub(w.client.clock.Now()) > n.interval() {
+		n.setTimer()
+	}
+}
+
+// setTimer has tick called after an interval. The caller holds mu.
+func (n *localWaiters) setTimer() {
+	if n.timer != nil {
+		n.timer.Stop()
+	}
+	c := n.lock.client
+	n.next = c.clock.Now().Add(n.interval())
+	n.timer = c.clock.AfterFunc(n.interval(), n.tick)
 }
 
 func (n *localWaiters) remove(w *waiter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.queued, w)
+	n.queued = slices.DeleteFunc(n.queued, func(other *waiter) bool { return other == w })
 	if len(n.queued) == 0 && n.timer != nil {
 		n.timer.Stop()
 		n.timer = nil
 	}
 }
 
-// interval is the time between heartbeats: a third of WaiterTTL, so that two may fail; and of TTL, because the lease of
-// a waiter that missed its notification lasts no longer. The caller holds mu.
-func (n *localWaiters) interval() time.Duration { return min(n.lock.waiterTTL, n.ttl) / 3 }
+// interval is the time between heartbeats. A third of WaiterTTL keeps the tickets even if two heartbeats fail. A third of
+// TTL finds a grant whose notification was lost before its lease ends. The caller holds mu.
+func (n *localWaiters) interval() time.Duration { return min(n.lock.waiterTTL, n.minTTL) / 3 }
 
 // tick sets the timer for the next heartbeat, and sends one, which may hang.
 func (n *localWaiters) tick() {
@@ -78,9 +92,8 @@ func (n *localWaiters) tick() {
 	}
 	defer c.tasks.Done()
 	n.mu.Lock()
-	if n.timer != nil {
-		n.timer.Stop() // another one, if there were no waiters since this one fired
-		n.timer = c.clock.AfterFunc(n.interval(), n.tick)
+	if n.timer != nil { // else nobody is queued any more
+		n.setTimer()
 	}
 	n.mu.Unlock()
 	n.heartbeat()
@@ -90,7 +103,7 @@ func (n *localWaiters) tick() {
 // until the third heartbeat after it: no more than three are under way.
 func (n *localWaiters) heartbeat() {
 	n.mu.Lock()
-	ttl, timeout, queued := n.ttl, 3*n.interval(), slices.Collect(maps.Keys(n.queued))
+	ttl, timeout, queued := n.minTTL, 3*n.interval(), slices.Clone(n.queued)
 	n.mu.Unlock()
 	ctx, cancel := n.lock.client.withTimeout(n.lock.client.life, timeout)
 	defer cancel()

@@ -128,7 +128,7 @@ func request[T any](ctx context.Context, l *lock, op string, input error, run fu
 	if err := l.check(ctx, input); err != nil {
 		return none, l.wrap(op, err)
 	}
-	ctx, end, err := l.client.begin(ctx)
+	ctx, end, err := l.client.begin(ctx, l.client.life)
 	if err != nil {
 		return none, l.wrap(op, err)
 	}

@@ -27,19 +27,22 @@ func (m Mutex) WithTTL(d time.Duration) Mutex { return Mutex{m.lock.withTTL(d)} 
 func (m Mutex) WithMaxWaiters(n int) Mutex { return Mutex{m.lock.withMaxWaiters(n)} }
 
 // Lock waits in order until the lock is granted, and returns the lease. ctx bounds the waiting, not the lease: when it
-// ends, Lock returns its error within 100 ms, even if Redis hangs, and leaves nothing behind once Redis answers.
+// ends, Lock returns its error within 100 ms, even if Redis hangs. The waiter leaves the queue then, or as soon as Redis
+// answers. If Redis answers none of its requests to leave, it expires: after its WaiterTTL or, if it was granted the lock
+// meanwhile, after its TTL.
 //
 // The order is the order of arrival at Redis. A waiter in the queue survives lost connections and restarts of Redis. A
 // first request that cannot reach Redis is an error once go-redis has given up on it (some seconds by default).
 // Errors: ctx's (in a *HeldError, if a holder is known at its deadline), ErrQueueFull, ErrClosed, ErrInvalid, or
-// Redis's own. After an error the lock is not held.
+// Redis's own. After an error the caller does not hold the lock.
 func (m Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", 1, false, nil)
 }
 
 // TryLock returns the lease if the lock is free and nobody waits for it, and ErrBusy otherwise (in a *HeldError, if the
-// lock is held). It never overtakes a waiter, and leaves nothing behind. Its answer holds for this moment only: if several
-// machines try to do a job once, record under the lock that it is done. ctx bounds it. Errors: as Lock.
+// lock is held). It never overtakes a waiter, and never joins the queue. Its answer holds for this moment only: if several
+// machines try to do a job once, record under the lock that it is done. ctx bounds it. Errors: as Lock, and ErrLost if
+// the lock was granted, but the reply came when the lease had ended.
 func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "trylock", 1, true, nil)
 }

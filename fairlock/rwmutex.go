@@ -41,13 +41,13 @@ func (m RWMutex) RLock(ctx context.Context) (*Lease, error) {
 }
 
 // TryLock returns the lease for writing if the lock is free and nobody waits for it, and ErrBusy otherwise. It never
-// overtakes a waiter, and leaves nothing behind. ctx bounds it. Errors: as Lock.
+// overtakes a waiter, and never joins the queue. ctx bounds it. Errors: as Mutex.TryLock.
 func (m RWMutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "trylock", lua.WriterWeight, true, nil)
 }
 
 // TryRLock returns the lease for reading if no writer holds the lock and nobody waits for it, and ErrBusy otherwise.
-// It never overtakes a waiter, and leaves nothing behind. ctx bounds it. Errors: as RLock.
+// It never overtakes a waiter, and never joins the queue. ctx bounds it. Errors: as Mutex.TryLock.
 func (m RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "tryrlock", 1, true, nil)
 }

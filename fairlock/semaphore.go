@@ -53,7 +53,7 @@ func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 }
 
 // TryAcquire returns the lease if n permits are free and nobody waits, and ErrBusy otherwise. It never overtakes a
-// waiter, and leaves nothing behind. ctx bounds it. Errors: as Acquire.
+// waiter, and never joins the queue. ctx bounds it. Errors: as Mutex.TryLock, and *CapacityError.
 func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.acquire(ctx, "tryacquire", n, true, s.check(n))
 }

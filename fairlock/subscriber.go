@@ -2,6 +2,8 @@ package fairlock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,9 +53,12 @@ func (s *subscriber) run() {
 		}
 		c.log.Warn("subscription broke; heartbeats replace notifications meanwhile", "err", err)
 		call(c.trace.Subscription, SubscriptionInfo{Err: err})
-		c.sleep(c.life, pause.next())
+		c.sleep(c.life, pause.next(c.share))
 	}
 }
+
+// confirmation is how long Redis has to confirm a subscription: a connection may die before.
+const confirmation = 5 * time.Second
 
 // receive subscribes and receives until the connection breaks. go-redis would subscribe again by itself, but without
 // telling how long the subscription was down.
@@ -67,8 +72,8 @@ func (s *subscriber) receive(ctx context.Context) error {
 	defer func() { _ = pubsub.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = pubsub.Close() }) // ends Receive; it waits while go-redis dials
 	defer stop()
-	for {
-		message, err := pubsub.Receive(ctx)
+	for timeout := confirmation; ; timeout = 0 { // 0: none
+		message, err := pubsub.ReceiveTimeout(ctx, timeout)
 		if err != nil {
 			return err
 		}
@@ -91,8 +96,8 @@ func (s *subscriber) cameUp() {
 	call(c.trace.Subscription, SubscriptionInfo{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, n := range c.locals {
-		c.background(n.heartbeat)
+	for _, key := range slices.Sorted(maps.Keys(c.locals)) { // in a fixed order, so that a simulation repeats
+		c.background(c.locals[key].heartbeat)
 	}
 }
 

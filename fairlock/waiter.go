@@ -37,17 +37,17 @@ type waiter struct {
 	state     waiterState
 	lease     *Lease                   // of granted
 	err       error                    // of left
-	ambiguous bool                     // an acquire may reach Redis after its reply, or although there was none
+	ambiguous bool                     // Redis may grant it the lock, or has, though no lease begins
 	abandoned *dispatch.AbandonedError // the acquire that was in flight when ctx ended
 
-	ticket  lua.Ticket // 0 until it was queued
-	dropped bool       // a heartbeat found that it is not queued any more
-	asked   time.Time  // when the latest acquire was sent
-	since   time.Time  // when the latest request was sent that found it queued
-	fence   uint64     // the lock's last fence at that time; a later grant has a higher one
-	holder  string     // token of a holder, in the latest reply
-	pause   backoff
-	timer   Timer // posts an event; may be nil
+	ticket        lua.Ticket // 0 until it was queued
+	dropped       bool       // a heartbeat found that it is not queued any more
+	askedAt       time.Time  // when the latest acquire was sent
+	foundQueuedAt time.Time  // when the latest request was sent that found it queued
+	fence         uint64     // the lock's last fence at that time; a later grant has a higher one
+	holder        string     // token of a holder, in the latest reply
+	pause         backoff
+	timer         Timer // posts an event; may be nil
 
 	signal chan struct{} // holds one value while events is not empty
 	mu     sync.Mutex
@@ -97,14 +97,14 @@ func newWaiter(l *lock, t token.Token, weight int, try bool) *waiter {
 		client: l.client, lock: l, token: t, weight: weight, try: try, began: l.client.clock.Now(),
 		signal: make(chan struct{}, 1),
 	}
-	l.client.join(w)
+	l.client.joinLocal(w)
 	return w
 }
 
 func (w *waiter) close() {
 	w.stopTimer()
 	w.local.remove(w)
-	w.client.part(w)
+	w.client.leaveLocal(w)
 }
 
 func (w *waiter) run(ctx context.Context) (*Lease, error) {
@@ -118,8 +118,8 @@ func (w *waiter) run(ctx context.Context) (*Lease, error) {
 			return w.lease, nil
 		case left:
 			if !w.try {
-				held := w.client.clock.Now().Sub(w.began)
-				call(w.client.trace.Left, LeftInfo{Event: w.event(), Wait: held, Err: w.err})
+				waited := w.client.clock.Now().Sub(w.began)
+				call(w.client.trace.Left, LeftInfo{Event: w.event(), Wait: waited, Err: w.err})
 			}
 			w.leave()
 			return nil, w.err
@@ -140,7 +140,7 @@ func (w *waiter) ask(ctx context.Context) {
 	if w.ticket != 0 {
 		request.MaxWaiters = 0 // it was let in before
 	}
-	w.asked = w.client.clock.Now()
+	w.askedAt = w.client.clock.Now()
 	reply, err := w.lock.redis.Acquire(ctx, request)
 	w.ambiguous = w.ambiguous || reply.Ambiguous
 	if err != nil {
@@ -154,9 +154,9 @@ func (w *waiter) ask(ctx context.Context) {
 		if reply.More {
 			w.client.serveQueue(w.lock)
 		}
-		w.grant(lua.Grant{Token: w.token, Fence: reply.Fence, Given: w.lock.ttl}, w.asked, false)
+		w.grant(lua.Grant{Token: w.token, Fence: reply.Fence, Given: w.lock.ttl}, w.askedAt, false)
 	case lua.Queued:
-		w.queued(reply, subscriptions)
+		w.startWaiting(reply, subscriptions)
 	case lua.Busy:
 		if !reply.More { // else the lock may be free: the script dropped as many expired waiters as it may
 			w.quit(ErrBusy)
@@ -168,30 +168,33 @@ func (w *waiter) ask(ctx context.Context) {
 	}
 }
 
-// failed is a request without a reply that helps.
+// failed handles the error of an acquire: a waiter that was queued before asks again if that can help.
 func (w *waiter) failed(ctx context.Context, err error) {
 	switch {
+	case lua.OriginOf(err) == lua.Verdict:
+		w.quit(err)
 	case ctx.Err() != nil:
 		errors.As(err, &w.abandoned)
 		w.quit(ended(ctx))
-	case w.ticket != 0 && lua.OriginOf(err) != lua.Verdict:
+	case w.ticket != 0:
 		w.client.log.DebugContext(ctx, "waiter will ask again", "lock", w.lock.name, "token", w.token, "err", err)
 		w.state = waiting
-		w.postAfter(w.pause.next(), event{kind: askNow})
+		w.postAfter(w.pause.next(w.client.share), event{kind: askNow})
 	default:
 		w.quit(err)
 	}
 }
 
-// queued begins to wait. subscriptions is how often the subscription had come up before the request was sent.
-func (w *waiter) queued(reply lua.Reply, subscriptions uint64) {
-	again := w.ticket != 0 && !w.dropped
+// startWaiting handles the reply that it is queued. subscriptions is how often the subscription had come up before the
+// request was sent.
+func (w *waiter) startWaiting(reply lua.Reply, subscriptions uint64) {
+	wasQueued := w.ticket != 0 && !w.dropped
 	w.state, w.ticket = waiting, reply.Ticket
-	w.foundQueued(w.asked, reply.Fence)
+	w.foundQueued(w.askedAt, reply.Fence)
 	if reply.RetryAfter >= 0 {
 		w.postAfter(reply.RetryAfter, event{kind: askNow})
 	}
-	if !again {
+	if !wasQueued {
 		call(w.client.trace.Queued, QueuedInfo{Event: w.event(), Position: reply.Position, Ticket: uint64(w.ticket)})
 	}
 	w.local.add(w)
@@ -201,8 +204,8 @@ func (w *waiter) queued(reply lua.Reply, subscriptions uint64) {
 }
 
 func (w *waiter) foundQueued(sent time.Time, fence uint64) {
-	if sent.After(w.since) {
-		w.since = sent
+	if sent.After(w.foundQueuedAt) {
+		w.foundQueuedAt = sent
 	}
 	w.fence = max(w.fence, fence)
 	w.dropped = false
@@ -226,11 +229,11 @@ func (w *waiter) wait(ctx context.Context) {
 		case stillQueued:
 			w.foundQueued(e.sent, e.fence)
 		case notQueued:
-			if e.sent.After(w.asked) { // else its latest acquire has queued it again
+			if e.sent.After(w.askedAt) { // else its latest acquire has queued it again
 				w.dropped, w.state = true, asking
 			}
 		case holding:
-			if e.sent.After(w.asked) {
+			if e.sent.After(w.askedAt) {
 				w.postAfter(notificationDelay, event{kind: notificationLost})
 			}
 		case notificationLost:
@@ -249,15 +252,15 @@ func (w *waiter) wait(ctx context.Context) {
 	}
 	w.state = asking
 	if !w.client.cfg.NoRenewal && w.suffices(grant) {
-		w.grant(grant, w.since, true)
+		w.grant(grant, w.foundQueuedAt, true)
 	}
 }
 
-// suffices reports whether a grant can be used at once. Redis granted it after it had found the waiter queued, so it
-// can be trusted from when that request was sent. Enough time must be left to renew the lease. Between two heartbeats
-// that is the case if WaiterTTL is over half of TTL, as by default.
+// suffices reports whether a grant can be used without asking Redis. The lease began after the latest request that found
+// the waiter queued was sent, so it is trusted from then on. TTL/6 must be left of it, for a renewal. That is always so
+// between two heartbeats if WaiterTTL is over half of TTL, as by default.
 func (w *waiter) suffices(g lua.Grant) bool {
-	left := trustedUntil(w.since, g.Given, w.lock.ttl).Sub(w.client.clock.Now())
+	left := trustedUntil(w.foundQueuedAt, g.Given, w.lock.ttl).Sub(w.client.clock.Now())
 	return left >= w.lock.ttl/6
 }
 
@@ -300,7 +303,7 @@ func (w *waiter) quit(err error) {
 // leave has Redis remove the waiter, if it may know of it. It waits a moment for that, so that a caller who looks then
 // finds nothing.
 func (w *waiter) leave() {
-	if w.ticket == 0 && !w.ambiguous {
+	if w.ticket == 0 && !w.ambiguous && !lua.Aborted(w.err) {
 		return
 	}
 	done := make(chan struct{})
@@ -317,26 +320,21 @@ func (w *waiter) leave() {
 }
 
 // sendLeave removes the waiter from the queue, and releases the lock if it was granted meanwhile. It tries for as long
-// as Redis could remember the waiter, or once if the client is closed. If Redis does not answer one waiter then, the
-// others skip their request.
+// as Redis could remember the waiter, or once if the client is closed.
 func (w *waiter) sendLeave() {
 	l, c := w.lock, w.client
+	if w.abandoned != nil {
+		<-w.abandoned.Over // it must not arrive after the leave, which has its whole time then
+	}
 	ctx, cancel := c.withTimeout(c.leaves, max(l.ttl, l.waiterTTL))
 	defer cancel()
-	if w.abandoned != nil {
-		<-w.abandoned.Over // it must not arrive after the leave
-	}
 	err := c.retry(ctx, func() error {
 		h, err := l.redis.Leave(ctx, w.token, l.ttl, l.tombstoneTTL(w.ambiguous))
 		c.handoff(l, h)
 		return err
 	})
-	if err == nil {
-		return
-	}
-	c.log.Warn("waiter could not leave; its ticket expires", "lock", l.name, "token", w.token, "err", err)
-	if c.life.Err() != nil && lua.OriginOf(err) == lua.NoReply {
-		c.stopLeaves()
+	if err != nil {
+		c.log.Warn("waiter could not leave; its ticket expires", "lock", l.name, "token", w.token, "err", err)
 	}
 }
 

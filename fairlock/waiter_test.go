@@ -2,11 +2,12 @@ package fairlock_test
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -14,160 +15,553 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// A TryLock that is refused, and a Lock that times out, name a holder, of all kinds of locks.
-func TestHeldError_NamesAHolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := fairlocktest.NewServer(t)
-		holder, other := server.Client(fairlock.Config{Name: "web-3"}), server.Client(fairlock.Config{})
-		ctx := t.Context()
-		type locks struct {
-			kind      string
-			try, wait func(*fairlocktest.Client, context.Context) (*fairlock.Lease, error)
-		}
-		for _, l := range []locks{
-			{
-				"mutex",
-				func(c *fairlocktest.Client, ctx context.Context) (*fairlock.Lease, error) {
-					return c.Mutex("x").TryLock(ctx)
-				},
-				func(c *fairlocktest.Client, ctx context.Context) (*fairlock.Lease, error) {
-					return c.Mutex("x").Lock(ctx)
-				},
-			},
-			{
-				"semaphore",
-				func(c *fairlocktest.Client, ctx context.Context) (*fairlock.Lease, error) {
-					return c.Semaphore("x", 3).TryAcquire(ctx, 2)
-				},
-				func(c *fairlocktest.Client, ctx context.Context) (*fairlock.Lease, error) {
-					return c.Semaphore("x", 3).Acquire(ctx, 2)
-				},
-			},
-			{
-				"rwmutex",
-				func(c *fairlocktest.Client, ctx context.Context) (*fairlock.Lease, error) {
-					return c.RWMutex("x").TryLock(ctx)
-				},
-				func(c *fairlocktest.Client, ctx context.Context) (*fairlock.Lease, error) {
-					return c.RWMutex("x").Lock(ctx)
-				},
-			},
-		} {
-			lease, err := l.try(holder, ctx)
-			require.NoError(t, err)
-			_, err = l.try(other, ctx)
-			require.ErrorIs(t, err, fairlock.ErrBusy)
-			var held *fairlock.HeldError
-			require.ErrorAs(t, err, &held, l.kind)
-			assert.Equal(t, "web-3", held.Holder)
-			require.ErrorContains(t, err, "lock is busy (held by web-3)")
+// A handoff is used without a further request while a sixth of TTL is left of the time that it is trusted for. That is
+// counted from when the request was sent that found the waiter queued.
+//
+//fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; used without a further request only while that is safe
+func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
+	for name, c := range map[string]struct {
+		waiterTTL, wait time.Duration
+		noRenewal       bool
+		used            bool
+	}{
+		"at once":                          {waiterTTL: 6 * time.Second, used: true},
+		"just before the next heartbeat":   {waiterTTL: 6 * time.Second, wait: 1999 * time.Millisecond, used: true},
+		"a sixth of TTL is left":           {waiterTTL: 4 * time.Second, wait: 1115 * time.Millisecond, used: true},
+		"less than a sixth of TTL is left": {waiterTTL: 4 * time.Second, wait: 1116 * time.Millisecond},
+		"without renewal":                  {waiterTTL: 6 * time.Second, noRenewal: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				var j journal
+				client := s.Client(fairlock.Config{WaiterTTL: c.waiterTTL, NoRenewal: c.noRenewal, Trace: j.trace()})
+				listen(t, client)
+				first := s.Mutex("x").HoldAs("holder")
+				next, asked := begin(t.Context(), client.Mutex("x").Lock), time.Now()
+				pass(c.wait)
+				released := time.Now()
+				unlock(t, first)
+				want := released.Add(ttl - safetyMargin(ttl))
+				if c.used {
+					want = asked.Add(c.waiterTTL - c.wait - safetyMargin(ttl))
+				}
+				assert.Equal(t, want, next.granted(t).Deadline())
+				assert.Equal(t, released, next.at)
+				grants := j.of("granted")
+				assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
+			})
+		})
+	}
+}
 
-			short, cancel := context.WithTimeout(ctx, time.Second)
-			_, err = l.wait(other, short)
-			cancel()
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorAs(t, err, &held)
-			assert.Equal(t, "web-3", held.Holder)
-			require.ErrorContains(t, err, "x: context deadline exceeded (held by web-3)")
+// A release by a waiter's own client needs no notification.
+//
+//fairlock:promise A handoff is prompt
+func TestWaiter_HandoffWithinAClient(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		client.Link.DropNotifications()
+		first := hold(t, client.Mutex("x").Lock)
+		next := begin(t.Context(), client.Mutex("x").Lock)
+		start := time.Now()
+		unlock(t, first)
+		next.granted(t)
+		assert.Equal(t, start, next.at)
+	})
+}
 
-			gone, cancel := context.WithCancel(ctx)
-			time.AfterFunc(time.Second, cancel)
-			_, err = l.wait(other, gone)
-			require.ErrorIs(t, err, context.Canceled)
-			require.NotErrorAs(t, err, &held, "the caller went by itself")
-			require.NoError(t, lease.Unlock(ctx))
+// More readers than one call of a script admits get in together at the release of a writer, and send nothing for it.
+//
+//fairlock:promise Readers and writers
+func TestWaiter_AdmittedReadersSendNothingMore(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		sent := record(client)
+		listen(t, client)
+		writer, start := s.RWMutex("x").HoldAs("writer"), time.Now()
+		var readers []*acquisition
+		for range 140 {
+			readers = append(readers, begin(t.Context(), client.RWMutex("x").RLock))
 		}
+		late := begin(t.Context(), client.RWMutex("x").Lock)
+		sent.reset()
+		unlock(t, writer)
+		for _, q := range readers {
+			q.granted(t)
+			assert.Equal(t, start, q.at)
+		}
+		assert.Empty(t, sent.requests())
+		assert.True(t, late.pending())
 	})
 }
 
 // The subscription comes up while the reply "queued" is on its way, and the grant was before that: the waiter finds it
 // as soon as the reply arrives, not at the next heartbeat.
+//
+//fairlock:fault The lock is granted before the client's subscription has come up: found as soon as the reply to its request arrives: the waiter asks again
 func TestWaiter_GrantBeforeTheSubscription(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const delay = time.Second
-		server := fairlocktest.NewServer(t)
-		holder, client := server.Client(fairlock.Config{}), server.Client(fairlock.Config{})
-		held, err := holder.Mutex("x").Lock(t.Context())
-		require.NoError(t, err)
-		other, err := holder.Mutex("y").Lock(t.Context())
-		require.NoError(t, err)
-		warm, err := client.Mutex("warm").Lock(t.Context()) // the connections are there
-		require.NoError(t, err)
-		require.NoError(t, warm.Unlock(t.Context()))
+		client := s.Client(fairlock.Config{})
+		held, other := s.Mutex("x").HoldAs("holder"), s.Mutex("y").HoldAs("holder")
+		unlock(t, hold(t, client.Mutex("warm").Lock)) // so that the connection is there
 
-		start := time.Now()
 		client.Link.Delay(0, delay)
-		first := make(chan error)
-		go func() {
-			lease, err := client.Mutex("x").Lock(t.Context())
-			assert.Equal(t, delay, time.Since(start))
-			first <- errors.Join(err, lease.Unlock(t.Context()))
-		}()
-		server.Mutex("x").WaitQueued(1)
+		first, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
 		client.Link.Mend()
-		require.NoError(t, held.Unlock(t.Context())) // nobody receives the notification
-		second := make(chan error)
-		go func() { // its contention starts the subscription
-			lease, err := client.Mutex("y").Lock(t.Context())
-			second <- errors.Join(err, lease.Unlock(t.Context()))
-		}()
-		server.Mutex("y").WaitQueued(1)
-		require.NoError(t, <-first)
-		require.NoError(t, other.Unlock(t.Context()))
-		require.NoError(t, <-second)
+		unlock(t, held)                                      // nobody receives the notification
+		second := begin(t.Context(), client.Mutex("y").Lock) // its contention starts the subscription
+		s.Mutex("y").AssertQueue(client.Name())
+		unlock(t, first.granted(t))
+		assert.Equal(t, delay, first.at.Sub(start))
+		unlock(t, other)
+		unlock(t, second.granted(t))
 	})
 }
 
-// Waiters of one lock with different TTLs come and go while heartbeats are sent: nothing is shared unguarded (-race).
-func TestLocalWaiters_DifferentTTLs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := fairlocktest.NewServer(t)
-		held, err := server.Client(fairlock.Config{}).Mutex("x").Lock(t.Context())
-		require.NoError(t, err)
-		client := server.Client(fairlock.Config{WaiterTTL: 100 * time.Millisecond})
-		done := make(chan error)
-		for i := range 50 {
-			go func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+50)*10*time.Millisecond)
-				defer cancel()
-				time.Sleep(time.Duration(i) * 7 * time.Millisecond)
-				_, err := client.Mutex("x").WithTTL(time.Duration(100-i) * 20 * time.Millisecond).Lock(ctx)
-				done <- err
-			}()
+// A waiter whose notification is lost finds its grant at the next heartbeat, and 10 ms later, because the notification
+// might still come, it asks.
+//
+//fairlock:fault A notification is lost: the next waiter, or all who were admitted, are in within one heartbeat; the order holds; the subscription is replaced
+func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var j journal
+		client := s.Client(fairlock.Config{Trace: j.trace()})
+		listen(t, client)
+		client.Link.DropNotifications()
+		x := client.RWMutex("x")
+		held, start := s.RWMutex("x").HoldAs("holder"), time.Now()
+		readers := []*acquisition{begin(t.Context(), x.RLock), begin(t.Context(), x.RLock), begin(t.Context(), x.RLock)}
+		writer := begin(t.Context(), x.Lock)
+		unlock(t, held)
+		assert.True(t, readers[0].pending())
+		for _, q := range readers {
+			q.granted(t)
+			assert.Equal(t, fairlock.DefaultWaiterTTL/3+10*time.Millisecond, q.at.Sub(start))
 		}
-		for range 50 {
-			require.ErrorIs(t, <-done, context.DeadlineExceeded)
+		assert.Len(t, j.of("notification lost"), 3)
+		assert.True(t, writer.pending())
+		client.Link.Mend()
+		for _, q := range readers {
+			unlock(t, q.lease)
 		}
-		server.Mutex("x").AssertQueue()
-		require.NoError(t, held.Unlock(t.Context()))
+		unlock(t, writer.granted(t))
 	})
 }
 
-// A heartbeat and a renewal that hang on a connection cost neither the ticket nor the lease: the next ones go over
-// another connection.
-func TestClient_HungConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := fairlocktest.NewServer(t)
-		client := server.Client(fairlock.Config{})
-		client.Redis.Options().MaxRetries = -1
-		lease, err := client.Mutex("x").Lock(t.Context())
-		require.NoError(t, err)
-		next := make(chan error)
-		go func() {
-			lease, err := client.Mutex("x").Lock(t.Context())
-			next <- errors.Join(err, lease.Unlock(t.Context()))
-		}()
-		server.Mutex("x").WaitQueued(1)
-		for range 5 { // each time what is in flight never returns
-			client.Link.Delay(0, time.Hour)
-			time.Sleep(4 * time.Second)
-			client.Link.Mend()
-			time.Sleep(4 * time.Second)
-			require.NoError(t, lease.Err())
-			server.Mutex("x").AssertQueue(client.Name())
-			require.Positive(t, server.Mutex("x").State().Waiters[0].TTL)
+// A notification that comes within 10 ms after the reply to a heartbeat is not lost.
+//
+//fairlock:fault A notification is lost
+func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
+	for delay, lost := range map[time.Duration]int{9 * time.Millisecond: 0, 11 * time.Millisecond: 1} {
+		t.Run(delay.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				var j journal
+				client := s.Client(fairlock.Config{Trace: j.trace()})
+				listen(t, client)
+				held := s.Mutex("x").HoldAs("holder")
+				next := begin(t.Context(), client.Mutex("x").Lock)
+				pass(fairlock.DefaultWaiterTTL/3 - 1)
+				client.Link.Delay(0, delay)
+				unlock(t, held)
+				client.Link.Mend() // the heartbeat's reply is not delayed
+				next.granted(t)
+				assert.Len(t, j.of("notification lost"), lost)
+			})
+		})
+	}
+}
+
+// A notification of an earlier grant does not begin a lease: its fence is not above the last one that the waiter knows.
+func TestWaiter_IgnoresAnOldNotification(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		sent := record(client)
+		listen(t, client)
+		held := s.Mutex("x").HoldAs("holder")
+		next := begin(t.Context(), client.Mutex("x").Lock)
+		notify := func(fence uint64) {
+			message := fmt.Sprintf("%s %d %d", s.Mutex("x").State().Waiters[0].Token.Text(), fence, ttl.Milliseconds())
+			require.Equal(t, 1, s.Miniredis.Publish("fairlock:wake:"+client.Name(), message))
+			synctest.Wait()
 		}
-		require.NoError(t, lease.Unlock(t.Context()))
-		require.NoError(t, <-next)
+		sent.reset()
+		notify(held.Fence())
+		require.True(t, next.pending(), "two clients hold the lock")
+		assert.Empty(t, sent.requests())
+		s.Mutex("x").AssertHeldBy("holder")
+		unlock(t, held)
+		next.granted(t)
 	})
 }
+
+// A waiter that is cut off when its turn comes is dropped. Once it is back it asks with its ticket, and waits at the
+// position that it had.
+//
+//fairlock:fault A waiter is cut off when its turn comes: it is passed over, and comes back at its old position
+func TestWaiter_DroppedComesBackToItsPosition(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var j journal
+		client, other := s.Client(fairlock.Config{Name: "cut", Trace: j.trace()}), s.Client(fairlock.Config{Name: "other"})
+		x := s.Mutex("x")
+		held := x.HoldAs("holder")
+		cut := begin(t.Context(), client.Mutex("x").Lock)
+		second, third := begin(t.Context(), other.Mutex("x").Lock), begin(t.Context(), other.Mutex("x").Lock)
+		client.Link.Cut()
+		pass(fairlock.DefaultWaiterTTL)
+		x.AssertQueue("cut", "other", "other")
+		unlock(t, held)
+		x.AssertHeldBy("other")
+		x.AssertQueue("other")
+		assert.True(t, cut.pending(), "an error, though its ctx has time: %v", cut.err)
+		client.Link.Mend()
+		pass(fairlock.DefaultWaiterTTL / 3)
+		x.AssertQueue("cut", "other")
+		queued := j.of("queued")
+		require.Len(t, queued, 2)
+		assert.Equal(t, queued[0].info.(fairlock.QueuedInfo).Ticket, queued[1].info.(fairlock.QueuedInfo).Ticket)
+
+		unlock(t, second.granted(t))
+		lease := cut.granted(t)
+		assert.True(t, third.pending())
+		unlock(t, lease)
+		unlock(t, third.granted(t))
+	})
+}
+
+// A waiter that was paused while the lock was handed to it does not trust a grant that is over. Another waiter has the
+// lock by then, and this one waits at its old position.
+//
+//fairlock:fault A waiter is stopped while the lock is handed to it: beyond the time given it does not trust the grant; within it, it has the lock
+func TestWaiter_PausedBeyondItsGrant(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		clock := s.LocalClock()
+		paused, other := s.Client(fairlock.Config{Name: "paused", Clock: clock}), s.Client(fairlock.Config{Name: "other"})
+		x := s.Mutex("x")
+		held := x.HoldAs("holder")
+		first, second := begin(t.Context(), paused.Mutex("x").Lock), begin(t.Context(), other.Mutex("x").Lock)
+		clock.Pause()
+		paused.Link.Hang()
+		unlock(t, held)
+		x.AssertHeldBy("paused")
+		fence := x.State().Fence
+		next := second.granted(t)
+		assert.Greater(t, next.Fence(), fence)
+		paused.Link.Mend()
+		clock.Resume()
+		synctest.Wait()
+		assert.True(t, first.pending(), "two clients hold the lock")
+		x.AssertHeldBy("other")
+		x.AssertQueue("paused")
+		unlock(t, next)
+		assert.Greater(t, first.granted(t).Fence(), next.Fence())
+	})
+}
+
+// A waiter that was paused for less than it was given has the lock, by the one grant.
+//
+//fairlock:fault A waiter is stopped while the lock is handed to it
+func TestWaiter_PausedWithinItsGrant(t *testing.T) {
+	const waiterTTL = fairlock.DefaultWaiterTTL
+	for name, c := range map[string]struct {
+		pause time.Duration
+		used  bool
+	}{
+		"it uses what is left": {waiterTTL - ttl/6 - safetyMargin(ttl) - time.Millisecond, true},
+		"it asks for more":     {waiterTTL - time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				var j journal
+				clock := s.LocalClock()
+				paused := s.Client(fairlock.Config{Name: "paused", Clock: clock, Trace: j.trace()})
+				listen(t, paused)
+				held := s.Mutex("x").HoldAs("holder")
+				first := begin(t.Context(), paused.Mutex("x").Lock)
+				second := begin(t.Context(), s.Client(fairlock.Config{Name: "other"}).Mutex("x").Lock)
+				clock.Pause()
+				paused.Link.Hang()
+				unlock(t, held)
+				fence := s.Mutex("x").State().Fence
+				pass(c.pause)
+				paused.Link.Mend()
+				synctest.Wait()
+				clock.Resume()
+				synctest.Wait()
+				lease := first.granted(t)
+				grants := j.of("granted")
+				assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
+				assert.Equal(t, fence, lease.Fence())
+				assert.Equal(t, fence, s.Mutex("x").State().Fence, "it was granted twice")
+				assert.True(t, second.pending())
+				unlock(t, lease)
+				second.granted(t)
+			})
+		})
+	}
+}
+
+// Whatever happens to the connections and to the server, a queued waiter gets no error, and the order holds.
+//
+//fairlock:fault CLIENT KILL, SCRIPT FLUSH, a pause, a restart with or without persistence: no error for a waiter whose ctx has time
+func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
+	type clients = [2]*fairlocktest.Client
+	flush := func(t *testing.T, c clients) { require.NoError(t, c[0].Redis.ScriptFlush(t.Context()).Err()) }
+	for name, fault := range map[string]func(t *testing.T, s *fairlocktest.Server, c clients){
+		"CLIENT KILL":  func(_ *testing.T, _ *fairlocktest.Server, c clients) { c[0].Link.Break(); c[1].Link.Break() },
+		"SCRIPT FLUSH": func(t *testing.T, _ *fairlocktest.Server, c clients) { flush(t, c) },
+		"pause": func(_ *testing.T, _ *fairlocktest.Server, c clients) {
+			for _, client := range c {
+				client.Link.Hang()
+				time.AfterFunc(400*time.Millisecond, client.Link.Mend)
+			}
+			pass(400 * time.Millisecond)
+		},
+		"restart": func(t *testing.T, s *fairlocktest.Server, c clients) {
+			flush(t, c)
+			s.Stop()
+			pass(3 * time.Second)
+			s.Start()
+		},
+		"loading": func(_ *testing.T, s *fairlocktest.Server, _ clients) {
+			s.Miniredis.SetError("LOADING Redis is loading the dataset in memory")
+			pass(3 * time.Second)
+			s.Miniredis.SetError("")
+		},
+		"restart without persistence": func(t *testing.T, s *fairlocktest.Server, c clients) {
+			flush(t, c)
+			s.LoseData()
+			s.Stop()
+			pass(time.Second)
+			s.Start()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				c := clients{s.Client(fairlock.Config{}), s.Client(fairlock.Config{})}
+				lease := hold(t, c[0].Mutex("x").Lock)
+				var queue []*acquisition
+				for i := range 5 {
+					queue = append(queue, begin(t.Context(), c[i%2].Mutex("x").Lock))
+				}
+				fault(t, s, c)
+				_ = lease.Unlock(t.Context()) // ErrLost without the data
+				for i, q := range queue {
+					lease := q.granted(t)
+					synctest.Wait()
+					for _, later := range queue[i+1:] {
+						assert.True(t, later.pending(), "the order changed")
+					}
+					unlock(t, lease)
+				}
+			})
+		})
+	}
+}
+
+// A first request that cannot reach Redis is an error at once. Nothing is left of it.
+//
+//fairlock:fault A first request cannot connect: an error, once go-redis has given up on it
+func TestWaiter_FirstRequestFails(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client, start := s.Client(fairlock.Config{}), time.Now()
+		client.Link.Cut()
+		_, err := client.Mutex("x").Lock(t.Context())
+		require.ErrorContains(t, err, "connection refused")
+		assert.LessOrEqual(t, time.Since(start), 25*time.Millisecond)
+		client.Link.Mend()
+		unlock(t, hold(t, client.Mutex("x").Lock))
+		pass(ttl)
+		s.AssertNothingLeft()
+	})
+}
+
+// A waiter whose ctx ends while a request is under way returns ctx's error within 25 ms. Nothing is left of it once Redis
+// answers.
+//
+//fairlock:fault ctx ends, Redis hangs: Lock returns within 100 ms; nothing is left once Redis answers
+//fairlock:fault ctx ends while the first connection is being made: the same
+func TestWaiter_ContextEndsWhileRedisHangs(t *testing.T) {
+	hang := func(l *fairlocktest.Link) { l.Hang() }
+	try := func(m fairlock.Mutex) acquire { return m.TryLock }
+	wait := func(m fairlock.Mutex) acquire { return m.Lock }
+	for name, c := range map[string]struct {
+		held, queued, cold bool // the lock, the waiter, its connections
+		acquire            func(fairlock.Mutex) acquire
+		fault              func(*fairlocktest.Link)
+	}{
+		"the lock is free":     {acquire: wait, fault: hang},
+		"the lock is held":     {held: true, acquire: wait, fault: hang},
+		"it is queued":         {held: true, queued: true, acquire: wait, fault: hang},
+		"it tries":             {acquire: try, fault: hang},
+		"it dials":             {cold: true, acquire: wait, fault: hang},
+		"connecting is slow":   {cold: true, acquire: wait, fault: func(l *fairlocktest.Link) { l.Delay(30*time.Millisecond, 30*time.Millisecond) }},
+		"the request is stuck": {acquire: wait, fault: func(l *fairlocktest.Link) { l.Delay(4*time.Second, 0) }},
+		"the reply is stuck":   {acquire: wait, fault: func(l *fairlocktest.Link) { l.Delay(0, 4*time.Second) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{})
+				if !c.cold {
+					unlock(t, hold(t, client.Mutex("warm").Lock))
+				}
+				var held *fairlock.Lease
+				if c.held {
+					held = s.Mutex("x").HoldAs("holder")
+				}
+				if !c.queued {
+					c.fault(client.Link)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				q := begin(ctx, c.acquire(client.Mutex("x")))
+				if c.queued {
+					c.fault(client.Link)
+				}
+				pass(5 * time.Millisecond)
+				cancel()
+				ended := time.Now()
+				<-q.done
+				require.ErrorIs(t, q.err, context.Canceled)
+				assert.Equal(t, 25*time.Millisecond, q.at.Sub(ended))
+				client.Link.Mend()
+				if c.held {
+					s.Mutex("x").AssertHeldBy("holder")
+					unlock(t, held)
+				}
+				pass(4 * time.Second) // when what was stuck has arrived
+				s.AssertNothingLeft()
+			})
+		})
+	}
+}
+
+// A request that arrives when its waiter has left is refused. Redis refuses the token for one WaiterTTL, and at least for
+// a second.
+//
+//fairlock:fault A request arrives after its waiter has left: it is refused, or given back
+func TestWaiter_LateRequestIsRefused(t *testing.T) {
+	const timeout = 200 * time.Millisecond // then go-redis sends the request again
+	for name, leave := range map[string]func(t *testing.T, s *fairlocktest.Server, x fairlock.Mutex){
+		"granted by a second request, and released": func(t *testing.T, _ *fairlocktest.Server, x fairlock.Mutex) {
+			unlock(t, hold(t, x.Lock))
+		},
+		"refused as busy": func(t *testing.T, s *fairlocktest.Server, x fairlock.Mutex) {
+			held := s.Mutex("x").HoldAs("holder")
+			_, err := x.TryLock(t.Context())
+			require.ErrorIs(t, err, fairlock.ErrBusy)
+			unlock(t, held)
+		},
+		"ctx ended": func(t *testing.T, _ *fairlocktest.Server, x fairlock.Mutex) {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout/2)
+			defer cancel()
+			_, err := x.Lock(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			pass(timeout)
+		},
+	} {
+		for waiterTTL, tombstone := range map[time.Duration]time.Duration{
+			100 * time.Millisecond: time.Second, 6 * time.Second: 6 * time.Second,
+		} {
+			t.Run(fmt.Sprint(name, ", ", waiterTTL), func(t *testing.T) {
+				bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+					client := clientWith(t, s, fairlock.Config{WaiterTTL: waiterTTL}, func(o *redis.Options) { o.ReadTimeout = timeout })
+					unlock(t, hold(t, client.Mutex("warm").Lock))
+					start, late := time.Now(), timeout+tombstone-time.Millisecond
+					client.Link.Delay(late, 0)
+					time.AfterFunc(1, client.Link.Mend) // only the first request is late
+					leave(t, s, client.Mutex("x"))
+					s.Mutex("x").AssertFree()
+					pass(time.Until(start.Add(late)))
+					s.AssertNothingLeft()
+				})
+			})
+		}
+	}
+}
+
+// The request to leave is sent when the request that its waiter has abandoned has ended: it must not arrive first, with
+// a tombstone that does not last until the other one arrives.
+//
+//fairlock:fault A request arrives after its waiter has left
+func TestWaiter_LeavesAfterItsAbandonedRequest(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := clientWith(t, s, fairlock.Config{WaiterTTL: time.Second}, sendOnce)
+		unlock(t, hold(t, client.Mutex("warm").Lock))
+		client.Link.Delay(ttl/2, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		q := begin(ctx, client.Mutex("x").Lock)
+		client.Link.Mend()
+		cancel()
+		pass(ttl/2 - 1)
+		require.ErrorIs(t, q.err, context.Canceled)
+		pass(1)
+		s.AssertNothingLeft()
+		assert.NotZero(t, s.Mutex("x").State().Fence, "the request has not arrived")
+	})
+}
+
+// A cancel that meets a handoff, whenever it does, leaves the lock to its caller or to the next one.
+//
+//fairlock:fault ctx ends: the waiter is out of the queue, and no grant is swallowed
+func TestWaiter_CancelNeverSwallowsAGrant(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		listen(t, client)
+		const delay = 5 * time.Millisecond
+		client.Link.Delay(delay, delay)
+		granted := 0
+		for i := range 24 {
+			held := s.Mutex("x").HoldAs("holder")
+			ctx, cancel := context.WithCancel(t.Context())
+			q := begin(ctx, client.Mutex("x").Lock)
+			pass(2 * delay)
+			time.AfterFunc(time.Duration(i)*time.Millisecond, cancel)
+			time.AfterFunc(2*delay, func() { _ = held.Unlock(t.Context()) })
+			<-q.done
+			if q.err == nil {
+				granted++
+				unlock(t, q.lease)
+			} else {
+				require.ErrorIs(t, q.err, context.Canceled)
+			}
+			pass(4 * delay)
+			s.Mutex("x").AssertFree()
+			cancel()
+		}
+		assert.Positive(t, granted)
+		assert.Less(t, granted, 24)
+	})
+}
+
+// A waiter asks again after an error that passes, so it is ctx's error that its caller gets if ctx ends just then.
+func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		s.Mutex("x").HoldAs("holder")
+		cancels := make(chan context.CancelFunc, 1)
+		sent := record(client)
+		sent.before = func(n int, cmd redis.Cmder) error {
+			if n == 0 || verbOf(cmd) != "acquire" {
+				return nil
+			}
+			(<-cancels)()
+			return loading{}
+		}
+		for range 10 { // which of the two comes first is left to chance
+			sent.reset()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			cancels <- cancel
+			q := begin(ctx, client.Mutex("x").Lock)
+			s.Miniredis.Del("fairlock:{x}:queue") // the next heartbeat finds that it is not queued
+			<-q.done
+			require.ErrorIs(t, q.err, context.Canceled)
+		}
+	})
+}
+
+// loading is Redis's reply while it starts.
+type loading struct{}
+
+func (loading) Error() string { return "LOADING Redis is loading the dataset in memory" }
+func (loading) RedisError()   {}

@@ -1,6 +1,8 @@
 package fairlocktest
 
 import (
+	"sync/atomic"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
@@ -12,11 +14,14 @@ type Client struct {
 
 	Redis *redis.Client // the same connections, for what the test does besides locking
 	Link  *Link
+
+	crashed atomic.Bool
 }
 
 // Crash ends the client as a crash of its process does: nothing is sent to Redis. Its locks stay held and its waiters
 // stay queued until they expire. Its calls return ErrClosed and its leases end, so that no goroutine is left.
 func (c *Client) Crash() {
+	c.crashed.Store(true)
 	c.Link.Cut()
 	_ = c.Close()
 }

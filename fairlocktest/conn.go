@@ -3,8 +3,10 @@ package fairlocktest
 import (
 	"bytes"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -13,8 +15,9 @@ import (
 // conn is a client's end of a connection to the server in memory. Its Link decides what passes, and when. Only Read
 // blocks. Writes are queued, so that a client that does not read never blocks the server.
 type conn struct {
-	link *Link
-	peer net.Conn // the pipe to the server
+	link   *Link
+	peer   net.Conn   // the pipe to the server
+	random *rand.Rand // of jitter; nil if there is none; guarded by the server's mu
 
 	// Guarded by the server's mu.
 	change     *sync.Cond // a field below, or one of the link, has changed
@@ -55,7 +58,7 @@ func (c *conn) deliverRequests() {
 			s.wait(c.change, c.link.next(c.out))
 		}
 		if c.broken || len(c.out) == 0 {
-			delete(c.link.conns, c)
+			c.link.conns = slices.DeleteFunc(c.link.conns, func(other *conn) bool { return other == c })
 			s.mu.Unlock()
 			return
 		}
@@ -90,7 +93,7 @@ func (c *conn) deliverReplies() {
 			c.breakIfReplied()
 		case c.subscribed && c.link.dropNotifications: // dropped
 		default:
-			c.in = append(c.in, packet{bytes.Clone(buffer[:n]), s.clock.Now().Add(c.link.replyDelay)})
+			c.in = append(c.in, packet{bytes.Clone(buffer[:n]), c.due(c.link.replyDelay)})
 		}
 		c.change.Broadcast()
 		if !c.link.unobserved {
@@ -110,6 +113,14 @@ func (c *conn) breakIfReplied() {
 		c.broken = true
 		c.change.Broadcast()
 	}
+}
+
+// due is when data arrives that is sent now. The caller holds the server's mu.
+func (c *conn) due(delay time.Duration) time.Time {
+	if c.random != nil {
+		delay += time.Duration(c.random.Int64N(int64(c.link.jitter)))
+	}
+	return c.link.server.clock.Now().Add(delay)
 }
 
 // arrived reports whether the first packet has arrived. The caller holds the server's mu.
@@ -173,7 +184,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		l.dropReplies--
 		c.lose = true
 	}
-	c.out = append(c.out, packet{bytes.Clone(p), s.clock.Now().Add(l.requestDelay)})
+	c.out = append(c.out, packet{bytes.Clone(p), c.due(l.requestDelay)})
 	c.change.Broadcast()
 	return len(p), nil
 }

@@ -24,9 +24,14 @@
 // # Time
 //
 // The time of [NewServer] is that of package time. Inside a testing/synctest bubble it is the bubble's: a time.Sleep
-// advances the clients' timers, the server's TIME and every TTL, and takes no real time. Outside a bubble,
-// [NewServerWithClock] uses a [Clock] for all of them. It stands still until [Clock.Advance], which returns when every
-// goroutine is idle. A [LocalClock] is the clock of one machine, which drifts, steps or is paused.
+// advances the clients' timers, the server's TIME and every TTL, and takes no real time. This is the first choice. Tests
+// that cannot run in a bubble, such as those with real connections, use [NewServerWithClock]: a [Clock] stands still until
+// [Clock.Advance]. A [LocalClock] is the clock of one machine, which drifts, steps or is paused.
+//
+// # Faults
+//
+// The methods of [Link], [Server], [Client] and [LocalClock] make one fault at a time. [Explore] runs a test under many
+// schedules of faults drawn at random, and prints the seed of the first that fails it.
 //
 // # Failure
 //

@@ -2,6 +2,8 @@ package fairlocktest_test
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,19 +46,20 @@ func TestTheSecondWorkerWaitsItsTurn(t *testing.T) {
 	server := fairlocktest.NewServer(t)
 	account := server.Mutex("account:42")
 	first := account.HoldAs("first")
-	second := server.Client(fairlock.Config{Name: "second"})
+	second, err := fairlock.New(server.Link().Redis(), fairlock.Config{Name: "second"}) // a client that the test makes itself
+	require.NoError(t, err)
+	defer second.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
-	go func() { stopped <- job(ctx, second.Client) }()
+	go func() { stopped <- job(ctx, second) }()
 
 	account.WaitQueued(1)
-	account.AssertQueue("second")
 	require.NoError(t, first.Unlock(t.Context()))
 	account.WaitHeldBy("second")
 
 	cancel()
 	require.ErrorIs(t, <-stopped, context.Canceled)
-	server.AssertNothingLeft()
+	account.WaitFree()
 }
 
 func TestRedisIsAwayForThreeSeconds(t *testing.T) {
@@ -85,42 +88,100 @@ func TestRedisIsAwayForThreeSeconds(t *testing.T) {
 	})
 }
 
+//fairlock:fault A holder crashes
 func TestTheProcessDiedWhileHolding(t *testing.T) {
-	clock := fairlocktest.NewClock(t) // without a bubble: time stands still until Advance
-	server := fairlocktest.NewServerWithClock(t, clock)
-	account := server.Mutex("account:42")
-	account.CrashHolding("crashed", 10*time.Second)
-	next := server.Client(fairlock.Config{Name: "next"})
-	ctx, cancel := clock.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	stopped := make(chan error, 1)
-	go func() { stopped <- job(ctx, next.Client) }()
+	synctest.Test(t, func(t *testing.T) {
+		server := fairlocktest.NewServer(t)
+		account := server.Mutex("account:42")
+		account.CrashHolding("crashed", 10*time.Second)
+		next := server.Client(fairlock.Config{Name: "next"})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		stopped := make(chan error, 1)
+		go func() { stopped <- job(ctx, next.Client) }()
 
-	clock.Advance(9 * time.Second)
-	account.AssertHeldBy("crashed")
-	account.AssertQueue("next")
-	clock.Advance(1100 * time.Millisecond)
-	account.AssertHeldBy("next") // as soon as the lease of the crashed client has expired
+		time.Sleep(10*time.Second - time.Millisecond)
+		account.AssertHeldBy("crashed")
+		account.AssertQueue("next")
+		time.Sleep(2 * time.Millisecond)
+		account.AssertHeldBy("next") // as soon as the lease of the crashed client has expired
 
-	clock.Advance(time.Minute)
-	require.ErrorIs(t, <-stopped, context.DeadlineExceeded)
-	assert.Empty(t, account.State().Waiters)
-	server.AssertNothingLeft()
+		require.ErrorIs(t, <-stopped, context.DeadlineExceeded)
+		server.AssertNothingLeft()
+	})
 }
 
-func TestMyJobWithAClientOfItsOwn(t *testing.T) {
-	server := fairlocktest.NewServer(t)
-	link := server.Link()
-	client, err := fairlock.New(link.Redis(), fairlock.Config{Name: "mine"}) // the name that assertions use
-	require.NoError(t, err)
-	defer client.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	stopped := make(chan error, 1)
-	go func() { stopped <- job(ctx, client) }()
+// account is what the lock protects. It refuses a fence that is lower than one it has seen.
+type account struct {
+	mu       sync.Mutex
+	fence    uint64 // the highest that it has seen
+	balance  int
+	deposits int // how many were written
+}
 
-	account := server.Mutex("account:42")
-	account.WaitHeldBy("mine")
-	cancel()
-	require.ErrorIs(t, <-stopped, context.Canceled)
-	account.AssertFree()
+func (a *account) read(fence uint64) (balance int, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if fence < a.fence {
+		return 0, errStale
+	}
+	a.fence = fence
+	return a.balance, nil
+}
+
+func (a *account) write(fence uint64, balance int) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if fence < a.fence {
+		return errStale
+	}
+	a.fence, a.balance = fence, balance
+	a.deposits++
+	return nil
+}
+
+var errStale = errors.New("the account was used under a later lease")
+
+// deposit adds 1 to the balance once the bank has approved it, which takes 2 s. The lease may be lost meanwhile.
+func deposit(ctx context.Context, client *fairlock.Client, a *account) error {
+	return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
+		fence := fairlock.LeaseFromContext(ctx).Fence()
+		balance, err := a.read(fence)
+		if err != nil {
+			return err
+		}
+		time.Sleep(2 * time.Second)
+		return a.write(fence, balance+1)
+	})
+}
+
+// noDepositIsLost has three workers deposit, whatever faults come.
+func noDepositIsLost(t *testing.T, w *fairlocktest.World, deposit func(context.Context, *fairlock.Client, *account) error) {
+	var a account
+	var workers sync.WaitGroup
+	for range 3 {
+		workers.Go(func() {
+			client := w.Client(fairlock.Config{})
+			for range 5 {
+				err := deposit(t.Context(), client.Client, &a)
+				if errors.Is(err, fairlock.ErrClosed) { // the client has crashed: go on as a new process does
+					client = w.Client(fairlock.Config{})
+				}
+				time.Sleep(time.Second)
+			}
+		})
+	}
+	workers.Wait()
+	assert.Equal(t, a.deposits, a.balance)
+
+	w.Heal() // without faults, a deposit succeeds
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	assert.NoError(t, deposit(ctx, w.Client(fairlock.Config{}).Client, &a))
+}
+
+func TestNoDepositIsLost(t *testing.T) {
+	fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 10}, func(t *testing.T, w *fairlocktest.World) {
+		noDepositIsLost(t, w, deposit)
+	})
 }

@@ -5,10 +5,31 @@ import (
 	"time"
 )
 
-// SetIdleTimeout sets how long Clock.Wait waits, for one test.
-func SetIdleTimeout(t *testing.T, d time.Duration) {
+// SetAdvanceTimeout sets how long Clock.Advance waits for a function, for one test.
+func SetAdvanceTimeout(t *testing.T, d time.Duration) {
 	t.Helper()
-	was := idleTimeout
-	idleTimeout = d
-	t.Cleanup(func() { idleTimeout = was })
+	was := advanceTimeout
+	advanceTimeout = d
+	t.Cleanup(func() { advanceTimeout = was })
+}
+
+// Inject injects a fault. Steps and delays are 1 s.
+func Inject(w *World, kind Faults, lasts time.Duration, target int) {
+	w.begin(fault{kind: kind, target: target, lasts: lasts, step: time.Second, delays: [2]time.Duration{time.Second, time.Second}})
+}
+
+// History returns what has happened.
+func History(w *World) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.history
+}
+
+// Schedule returns the kinds of fault of a seed, and whether Redis's clock steps back.
+func Schedule(seed int, cfg ExploreConfig) (kinds Faults, back bool) {
+	for _, f := range draw(cfg.withDefaults(), seed) {
+		kinds |= f.kind
+		back = back || f.kind == ClockStep && f.step < 0
+	}
+	return kinds, back
 }

@@ -2,6 +2,7 @@ package fairlocktest
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"syscall"
 	"time"
@@ -22,12 +23,14 @@ type Link struct {
 	unobserved bool
 
 	// Guarded by the server's mu.
-	conns             map[*conn]struct{}
+	conns             []*conn
 	cut               bool
 	hung              bool
 	dropNotifications bool
 	requestDelay      time.Duration
 	replyDelay        time.Duration
+	jitter            time.Duration
+	random            *rand.Rand
 	dropRequests      int
 	dropReplies       int
 }
@@ -47,6 +50,9 @@ func (l *Link) Redis() *redis.Client {
 			return conn, nil
 		},
 		MinRetryBackoff: -1, MaxRetryBackoff: -1,
+		// With RESP3 go-redis holds a mutex while it sends CLIENT MAINT_NOTIFICATIONS, and a bubble's time stands still
+		// while a goroutine waits for a mutex.
+		Protocol: 2,
 		PoolSize: 1000, // a request that has to wait for a connection would wait by the system's clock, too
 	})
 	l.server.tb.Cleanup(func() { _ = rdb.Close() })
@@ -81,7 +87,10 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 	}
 	c := newConn(l, peer)
 	s.mu.Lock()
-	l.conns[c] = struct{}{}
+	l.conns = append(l.conns, c)
+	if l.random != nil {
+		c.random = rand.New(rand.NewPCG(l.random.Uint64(), 0))
+	}
 	c.broken = l.refuses()
 	s.mu.Unlock()
 	c.start()
@@ -110,6 +119,13 @@ func (l *Link) Hang() { l.set(func() { l.hung = true }) }
 // after Mend.
 func (l *Link) Delay(request, reply time.Duration) {
 	l.set(func() { l.requestDelay, l.replyDelay = request, reply })
+}
+
+// Jitter delays all data on connections that are made from now on by a further random time below most. So no two packets
+// arrive at the same instant, and the seed of random decides the order of events in a bubble. random is used by this Link
+// only.
+func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
+	l.set(func() { l.jitter, l.random = most, random })
 }
 
 // DropRequest drops the next request and breaks its connection: the server never receives it. A pipeline is one
@@ -162,7 +178,7 @@ func (l *Link) set(f func()) {
 	l.server.mu.Lock()
 	defer l.server.mu.Unlock()
 	f()
-	for c := range l.conns {
+	for _, c := range l.conns {
 		c.change.Broadcast()
 	}
 	l.server.changed()
@@ -170,11 +186,11 @@ func (l *Link) set(f func()) {
 
 // breakAll breaks every connection. The caller holds the server's mu.
 func (l *Link) breakAll() {
-	for c := range l.conns {
+	for _, c := range l.conns {
 		c.broken = true
 		c.change.Broadcast()
-		delete(l.conns, c)
 	}
+	l.conns = nil
 }
 
 // next returns when the first packet arrives if nothing changes, zero if it does not. The caller holds the server's mu.

@@ -1,7 +1,9 @@
 package fairlocktest
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -84,7 +86,7 @@ func (c *LocalClock) set(step time.Duration, f func()) {
 	defer c.mu.Unlock()
 	c.local, c.since = c.now().Add(step), c.base.Now()
 	f()
-	for t := range c.timers {
+	for _, t := range slices.SortedFunc(maps.Keys(c.timers), func(a, b *localTimer) int { return a.at.Compare(b.at) }) {
 		t.arm(c.local)
 	}
 }

@@ -194,8 +194,14 @@ func (l Lock) TakeAs(client string) *fairlock.Lease {
 // ForceRelease releases the lock of any holder and hands it to the first waiter, as fairlock's Mutex.ForceRelease does.
 func (l Lock) ForceRelease() {
 	l.server.tb.Helper()
+	if err := l.forceRelease(); err != nil {
+		l.server.tb.Fatalf("fairlocktest: force-release: %v", err)
+	}
+}
+
+func (l Lock) forceRelease() (err error) {
+	defer l.server.touch()
 	ctx, c := context.Background(), l.server.other(l.namespace, "operator")
-	var err error
 	switch l.kind {
 	case semaphore:
 		_, err = c.Semaphore(l.name, l.permits).ForceRelease(ctx)
@@ -204,14 +210,11 @@ func (l Lock) ForceRelease() {
 	default:
 		_, err = c.Mutex(l.name).ForceRelease(ctx)
 	}
-	if err != nil {
-		l.server.tb.Fatalf("fairlocktest: force-release: %v", err)
-	}
-	l.server.touch()
+	return err
 }
 
-// State returns the holders and the waiters of the lock, once all goroutines are idle. By the system's time it waits at
-// most 50 ms for that.
+// State returns the holders and the waiters of the lock. Inside a testing/synctest bubble it first waits until all
+// goroutines are idle, as synctest.Wait does; so do the assertions. Outside a bubble it returns what is in Redis now.
 func (l Lock) State() fairlock.State {
 	l.server.tb.Helper()
 	l.server.settle()
@@ -267,8 +270,9 @@ const (
 )
 
 // WaitFor waits until cond is true of the lock's state. It looks after each request to the server, and when a lease or
-// a waiter expires. It returns when all goroutines are idle, as State does. It fails the test after a minute of the
-// system's time or of a bubble's; by a Clock, whose time stands still meanwhile, after 10 s.
+// a waiter expires. Inside a bubble it then waits until all goroutines are idle, as State does; outside one, the clients
+// may not have received their replies yet. It fails the test after a minute of the system's time or of a bubble's; by a
+// Clock, which stands still meanwhile, after 10 s of the system's.
 func (l Lock) WaitFor(what string, cond func(fairlock.State) bool) {
 	s := l.server
 	s.tb.Helper()

@@ -24,9 +24,8 @@ type Server struct {
 	Miniredis *miniredis.Miniredis
 
 	tb     testing.TB
-	bubble string // that it was made in
+	bubble bool // it was made in a testing/synctest bubble
 	clock  fairlock.Clock
-	settle func()         // returns when all goroutines are idle
 	tasks  sync.WaitGroup // of the connections
 
 	time   sync.Mutex // so that TIME runs back only by StepClock
@@ -41,9 +40,6 @@ type Server struct {
 	others  map[string]*Client // guarded by mu: the clients of this package, by namespace and name
 }
 
-// settleTimeout is how long a state may wait, by the system's clock, for all goroutines to be idle before it is read.
-const settleTimeout = 50 * time.Millisecond
-
 // NewServer returns a server whose time is that of package time: the system's, or inside a testing/synctest bubble the
 // bubble's. There, a time.Sleep advances the clients' timers, the server's TIME and every TTL.
 func NewServer(tb testing.TB) *Server {
@@ -56,20 +52,13 @@ func NewServer(tb testing.TB) *Server {
 func NewServerWithClock(tb testing.TB, c *Clock) *Server {
 	tb.Helper()
 	s := newServer(tb, c)
-	s.settle = c.Wait
 	c.attach(s)
 	return s
 }
 
 func newServer(tb testing.TB, c fairlock.Clock) *Server {
 	tb.Helper()
-	s := &Server{Miniredis: miniredis.NewMiniRedis(), tb: tb, clock: c, others: map[string]*Client{}}
-	idle := newIdleDetector()
-	if s.bubble = bubble(); s.bubble != "" {
-		s.settle = func() { s.checkBubble(); synctest.Wait() }
-	} else {
-		s.settle = func() { idle.wait(settleTimeout) }
-	}
+	s := &Server{Miniredis: miniredis.NewMiniRedis(), tb: tb, bubble: inBubble(), clock: c, others: map[string]*Client{}}
 	s.change = sync.NewCond(&s.mu)
 	s.tick()
 	s.Miniredis.ClockTTL(true)
@@ -154,25 +143,32 @@ func (s *Server) Link() *Link {
 	return s.link(name)
 }
 
-// checkBubble fails the test if the caller is in another bubble than the server, or only one of them is in a bubble.
+// inBubble reports whether the caller is in a testing/synctest bubble, whose time begins in 2000.
+func inBubble() bool { return clock.System{}.Now().Year() < 2020 }
+
+// checkBubble fails the test if the server was made in a bubble and the caller is not in one, or the other way round.
 func (s *Server) checkBubble() {
 	s.tb.Helper()
-	if b := bubble(); b != s.bubble {
-		s.tb.Fatalf("fairlocktest: the server was made %s, and is used %s: make it where it is used, with the same testing.TB", describeBubble(s.bubble), describeBubble(b))
+	if inBubble() != s.bubble {
+		where := map[bool]string{true: "in a testing/synctest bubble", false: "outside a bubble"}
+		s.tb.Fatalf("fairlocktest: the server was made %s, and is used %s: make it where it is used, with the same testing.TB",
+			where[s.bubble], where[!s.bubble])
 	}
 }
 
-func describeBubble(bubble string) string {
-	if bubble == "" {
-		return "outside a testing/synctest bubble"
+// settle returns when all goroutines of the bubble are idle; outside a bubble it returns at once.
+func (s *Server) settle() {
+	s.tb.Helper()
+	s.checkBubble()
+	if s.bubble {
+		synctest.Wait()
 	}
-	return "in testing/synctest bubble " + bubble
 }
 
 func (s *Server) link(name string) *Link {
 	s.tb.Helper()
 	s.checkBubble()
-	l := &Link{server: s, name: name, conns: map[*conn]struct{}{}}
+	l := &Link{server: s, name: name}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.links = append(s.links, l)
@@ -231,6 +227,19 @@ func (s *Server) StepClock(d time.Duration) {
 	s.time.Unlock()
 	s.tick()
 	s.touch()
+}
+
+// advanced makes everything that waits for the server's clock look again. A timer that was set while the clock advanced
+// may have been late.
+func (s *Server) advanced() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		for _, c := range l.conns {
+			c.change.Broadcast()
+		}
+	}
+	s.changed()
 }
 
 // touch makes every wait for a state look again.

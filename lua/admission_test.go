@@ -1,247 +1,220 @@
 package lua_test
 
 import (
+	"strings"
 	"testing"
-	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
-	"github.com/fairlock/fairlock-go/lua"
-	"github.com/fairlock/fairlock-go/token"
 )
 
-// admitters are the operations that can find a lock free and have to admit, done by somebody who does not wait.
-func admitters(w *world) map[string]func() {
-	return map[string]func(){
-		"release":       func() { w.release(w.token()) },
-		"leave":         func() { w.leave(w.token(), 0) },
-		"force release": func() { w.forceRelease() },
-		"try":           func() { w.acquire(lua.Request{Try: true}) },
-		"heartbeat":     func() { w.heartbeat(w.token()) },
-		"acquire": func() {
-			who := w.token()
-			assert.Equal(w.t, lua.Queued, w.acquire(lua.Request{Token: who}).Outcome)
-			w.leave(who, 0)
-		},
+// admitting are the steps that find a lock vacant and have to admit, of a party that neither holds nor waits. Each
+// scenario of eachAdmitting is run with each in the place of ADMIT.
+var admitting = []string{"release z", "leave z", "force", "acquire z try", "heartbeat z", "acquire z; leave z"}
+
+func eachAdmitting(steps ...scenario) (all []scenario) {
+	for _, s := range steps {
+		for _, admit := range admitting {
+			all = append(all, scenario{s.name + ": " + admit, strings.ReplaceAll(s.steps, "ADMIT", admit)})
+		}
 	}
-}
-
-func TestAdmission_OnlyTheHeadIsGranted(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		for name, admit := range admitters(w) {
-			w.do("FLUSHALL")
-			w.hold()
-			q := w.join(4)
-			for i, who := range q[:3] {
-				w.expire()
-				admit()
-				require.Equal(t, who.Text(), w.owner(), name)
-				require.Equal(t, texts(q[i+1:]...), w.queue(), name)
-				require.ElementsMatch(t, shorts(q[i+1:]...), w.state().Alive, "%s: who is granted leaves alive, too", name)
-				w.release(w.token())
-				w.heartbeat(q...)
-				require.Equal(t, who.Text(), w.owner(), "%s: while it is held nobody else gets it", name)
-			}
-		}
-	})
-}
-
-// One who waits and asks is no exception: it gets the lock if it is the head.
-func TestAdmission_RequestOfAWaiterDoesNotOvertake(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		said := w.listen("c")
-		w.hold()
-		q := w.join(3)
-		w.expire()
-		a := w.acquire(lua.Request{Token: q[2]})
-		assert.Equal(t, lua.Queued, a.Outcome)
-		assert.Equal(t, 2, a.Position)
-		assert.Equal(t, q[0].Text(), w.owner())
-		assert.Len(t, said(), 1, "the head is told")
-		w.expire()
-		assert.Equal(t, lua.Granted, w.acquire(lua.Request{Token: q[1]}).Outcome)
-		w.expire()
-		assert.Equal(t, []lua.WaiterState{lua.NotQueued, lua.NotQueued, lua.NowGranted}, w.heartbeat(q...).States)
-	})
-}
-
-func TestAdmission_DropsExpiredHeadsInOrder(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		for name, admit := range admitters(w) {
-			w.do("FLUSHALL")
-			w.hold()
-			q := w.join(5)
-			w.kill(q[0], q[1], q[3])
-			w.expire()
-			admit()
-			require.Equal(t, q[2].Text(), w.owner(), name)
-			require.Equal(t, texts(q[3], q[4]), w.queue(), "%s: who is not in the way is not judged", name)
-			w.expire()
-			admit()
-			require.Equal(t, q[4].Text(), w.owner(), name)
-			require.Empty(t, w.state().Queue, name)
-			require.Empty(t, w.state().Alive, name)
-		}
-	})
-}
-
-func TestAdmission_DropsNoWaiterWhileTheLockIsHeld(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		holder := w.hold()
-		q := w.join(3)
-		w.kill(q...)
-		before := w.state()
-		for name, admit := range admitters(w) {
-			if name != "force release" {
-				admit()
-				require.Equal(t, before.Queue, w.state().Queue, name)
-			}
-		}
-		assert.Equal(t, lua.StillQueued, w.heartbeat(q[0]).States[0], "dead or not: whoever is in the queue can go on waiting")
-		w.acquire(lua.Request{Token: q[2]})
-		h := w.release(holder)
-		assert.False(t, h.More)
-		w.grants(h, q[0])
-		w.grants(w.release(q[0]), q[2])
-		assert.Empty(t, w.queue(), "the one who said nothing is dropped")
-	})
-}
-
-func TestAdmission_NeverDropsTheRequester(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		holder := w.hold()
-		q := w.join(3)
-		w.kill(q...)
-		w.expire()
-		assert.Equal(t, lua.Granted, w.acquire(lua.Request{Token: q[1]}).Outcome, "the dead before it are dropped, it is not")
-		w.lasts(w.keys.Lock, ttl)
-		assert.Equal(t, texts(q[2]), w.queue())
-		w.release(holder)
-		w.expire()
-		assert.Equal(t, []lua.WaiterState{lua.NowGranted}, w.heartbeat(q[2]).States, "a beat is a sign of life, too")
-	})
-}
-
-func TestAdmission_DropsAHundredInOneCall(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		holder := w.hold()
-		dead := w.join(100)
-		living := w.join(2)
-		w.kill(dead...)
-		h := w.release(holder)
-		assert.False(t, h.More)
-		w.grants(h, living[0])
-		assert.Equal(t, texts(living[1]), w.queue())
-	})
-}
-
-// crowd puts n waiters into the queue, without asking.
-func (w *world) crowd(n int, until time.Time) []token.Token {
-	w.t.Helper()
-	const chunk = 1000
-	all := make([]token.Token, n)
-	for i := 0; i < n; i += chunk {
-		places, alive := []any{"ZADD", w.keys.Queue}, []any{"ZADD", w.keys.Alive}
-		for j := i; j < min(n, i+chunk); j++ {
-			all[j] = w.token()
-			places = append(places, 1e15+j, all[j].Text())
-			alive = append(alive, until.UnixMicro(), short(all[j]))
-		}
-		w.do(places...)
-		w.do(alive...)
-	}
-	w.do("PEXPIRE", w.keys.Queue, time.Hour.Milliseconds())
-	w.do("PEXPIRE", w.keys.Alive, time.Hour.Milliseconds())
 	return all
 }
 
-func TestAdmission_DropsMoreThanAThousandInSeveralCalls(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		said := w.listen("c")
-		calls := map[string]func() lua.Handoff{
-			"release":       func() lua.Handoff { return w.release(w.token()) },
-			"leave":         func() lua.Handoff { return w.leave(w.token(), 0) },
-			"force release": w.forceRelease,
-		}
-		dead := 2500
-		if w.mini != nil { // which sorts the whole queue for each
-			dead = 1001
-			calls = map[string]func() lua.Handoff{"release": calls["release"]}
-		}
-		for name, call := range calls {
-			w.do("FLUSHALL")
-			w.crowd(dead, w.now().Add(-time.Second))
-			last := w.crowd(1, w.now().Add(waiterTTL))[0]
-			w.do("ZADD", w.keys.Queue, 2e15, last.Text())
-			for left := dead + 1 - 1000; left > 1; left -= 1000 {
-				h := call()
-				require.True(t, h.More, name)
-				w.grants(h)
-				require.Len(t, w.queue(), left, name)
-				require.Empty(t, w.owner(), name)
-			}
-			h := call()
-			require.False(t, h.More, name)
-			w.grants(h, last)
-			require.Equal(t, last.Text(), w.owner(), name)
-			require.Len(t, said(), 1, name)
-		}
-	})
+// The head is granted a vacant lock by whatever script runs next, and no other waiter is. Only an expired head is dropped,
+// and only then.
+//
+//fairlock:promise Only the head: is granted; it is dropped only if it has expired and the lock is vacant
+func TestAdmission_OnlyTheHead(t *testing.T) {
+	scenarios(t, oneHolder, eachAdmitting(
+		scenario{"in order", `
+			acquire a ttl 10m
+			acquire b c d
+			after 11m
+			ADMIT
+			inspect                       -> b | c d
+			release z
+			heartbeat b c d               -> holding, queued, queued
+			after 35m
+			ADMIT
+			inspect                       -> c | d`},
+		scenario{"expired heads are dropped", `
+			acquire a ttl 10m
+			acquire b c wait 5m
+			acquire d
+			acquire e wait 5m
+			acquire f wait 90m
+			after 11m
+			ADMIT
+			inspect                       -> d | e f    # e has expired too, but is not in the way
+			after 35m
+			ADMIT
+			inspect                       -> f |`},
+		scenario{"all have expired", inMemory + ` # Redis forgets them all 0.2 to 0.5 s later
+			acquire a ttl 5m
+			acquire b c d wait 5m
+			after 5m0.1s
+			ADMIT
+			release z
+			inspect                       -> |
+			force
+			keys                          -> fence`},
+	)...)
 }
 
-// Who asks, or beats, where there is more to sweep is told to come back at once.
-func TestAdmission_RetryAtOnceBehindAThousandExpired(t *testing.T) {
-	t.Parallel()
-	w := real(t)
-	dead := w.crowd(3500, w.now().Add(-time.Second))
-	who := w.token()
-	a := w.acquire(lua.Request{Token: who})
-	assert.Equal(t, lua.Queued, a.Outcome)
-	assert.Equal(t, 2501, a.Position)
-	assert.Zero(t, a.RetryAfter)
-	p := w.heartbeat(who)
-	assert.Equal(t, lua.StillQueued, p.States[0])
-	assert.Zero(t, p.RetryAfter)
-	a = w.acquire(lua.Request{Token: who})
-	assert.Equal(t, 501, a.Position)
-	assert.Zero(t, a.RetryAfter)
-	assert.Equal(t, lua.Granted, w.acquire(lua.Request{Token: who}).Outcome)
-	assert.Equal(t, []lua.WaiterState{lua.NotQueued, lua.NotQueued}, w.heartbeat(dead[0], dead[3499]).States)
+func TestAdmission_Requester(t *testing.T) {
+	scenarios(t, oneHolder,
+		scenario{"a waiter that requests does not overtake", `
+			acquire a ttl 10m
+			acquire b c d wait 90m
+			after 11m
+			acquire d wait 3h             -> queued 2 by b
+			inspect                       -> b | c d
+			after 61m
+			acquire c                     -> granted
+			after 61m
+			heartbeat b c d               -> gone, gone, granted`},
+		scenario{"it is not expired, whatever is known of it", `
+			acquire a ttl 10m
+			acquire b c d wait 5m
+			acquire e wait 3h
+			after 11m
+			acquire c                     -> granted    # b, which had expired, is dropped
+			inspect                       -> c | d e
+			release a                     -> nothing
+			after 61m
+			heartbeat d                   -> granted`},
+		scenario{"a try does not overtake", `
+			acquire a ttl 10m
+			acquire b wait 5m
+			acquire c d
+			acquire z try                 -> busy by a
+			after 11m
+			acquire z try                 -> busy by c
+			inspect                       -> c | d`},
+		scenario{"a try is granted if all waiters have expired", inMemory + `
+			acquire a try ttl 5m          -> granted
+			acquire b c d wait 5m
+			after 5m0.1s
+			acquire z try                 -> granted
+			inspect                       -> z |`},
+		scenario{"the owner's request extends", `
+			acquire a                     -> granted
+			acquire b                     -> queued 1 by a
+			acquire a ttl 90m             -> granted
+			after 89m
+			acquire z try                 -> busy by a`},
+	)
+}
+
+func TestAdmission_NobodyIsDroppedWhileTheLockIsHeld(t *testing.T) {
+	scenarios(t, oneHolder, scenario{"expired waiters", `
+		acquire a
+		acquire b c d wait 5m
+		acquire e wait 3h
+		after 11m
+		release z; leave z; acquire z try; heartbeat z
+		acquire z                         -> queued 5
+		leave z
+		inspect                           -> a | b c d e
+		heartbeat b                       -> queued     # expired or not: it is in the queue
+		acquire d                         -> queued 3
+		release a                         -> released grants b
+		release b                         -> released grants d
+		inspect                           -> d | e`})
 }
 
 func TestAdmission_LeaseIsTheRestOfWaiterTTLAtMostTTL(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		given := func(waiterTTL, ttl time.Duration) time.Duration {
-			holder := w.hold()
-			who := w.token()
-			w.acquire(lua.Request{Token: who, WaiterTTL: waiterTTL})
-			before := time.Now()
-			h, err := w.lock.Release(t.Context(), holder, ttl)
-			require.NoError(t, err)
-			g := w.grants(h, who)[0].Given
-			lasts := w.pttl(w.keys.Lock)
-			assert.LessOrEqual(t, lasts, g)
-			assert.GreaterOrEqual(t, lasts, g-time.Since(before)-2*time.Millisecond, "the lock lasts as long as was said")
-			w.release(who)
-			return g
-		}
-		assert.Equal(t, 20*time.Second, given(30*time.Second, 20*time.Second))
-		g := given(15*time.Second, 20*time.Second)
-		assert.LessOrEqual(t, g, 15*time.Second)
-		assert.Greater(t, g, 5*time.Second)
-		if w.mini != nil {
-			now := w.freeze()
-			assert.Equal(t, 15*time.Second, given(15*time.Second, 20*time.Second))
-			holder := w.hold()
-			who := w.join(1)[0]
-			w.mini.SetTime(now.Add(waiterTTL - 1500*time.Microsecond))
-			assert.Equal(t, time.Millisecond, w.grants(w.release(holder), who)[0].Given, "rounded down")
-			w.release(who)
-			holder = w.hold()
-			w.join(1)
-			w.mini.SetTime(now.Add(2*waiterTTL - 2000*time.Microsecond))
-			w.grants(w.release(holder)) // less than a millisecond: none
-		}
-	})
+	scenarios(t, oneHolder,
+		scenario{"either", `
+			acquire a
+			acquire b wait 90m
+			release a                     -> released grants b(60m)
+			acquire c wait 20m
+			release b                     -> released grants c(20m)
+			acquire d
+			after 15m
+			release c                     -> released grants d(30m)`},
+		scenario{"rounded down", inMemory + `
+			acquire a b
+			after 44m59.9985s
+			release a                     -> released grants b(1ms)`},
+		scenario{"not if it is less than a millisecond", inMemory + `
+			acquire a b
+			after 44m59.9991s
+			release a                     -> released
+			inspect                       -> |`},
+	)
+}
+
+func TestMaxWaiters_CountsWaitersThatHaveNotExpired(t *testing.T) {
+	scenarios(t, oneHolder,
+		scenario{"full", `
+			acquire a
+			acquire b
+			acquire c d wait 5m
+			acquire e
+			acquire z max 4               -> full 4
+			acquire z max 1               -> full 4
+			after 11m
+			acquire z max 2               -> full 2
+			acquire z max 1               -> full 2
+			inspect                       -> a | b c d e
+			acquire f max 3               -> queued 5
+			acquire z max 3               -> full 3`},
+		scenario{"a queued waiter is accepted", `
+			acquire a b c d
+			acquire b c d max 1           -> queued 1, queued 2, queued 3`},
+		scenario{"a returning waiter is accepted", `
+			acquire a b c
+			drop b
+			acquire d max 2               -> queued 2
+			acquire b max 2 ticket        -> queued 1`},
+		scenario{"a vacant lock is granted", `
+			acquire a max 1               -> granted
+			acquire b max 1               -> queued 1
+			acquire a max 1               -> granted
+			after 61m
+			acquire z max 1               -> granted`},
+	)
+}
+
+// A waiter that is first or second learns when another request can help. Others learn it only if the head has missed its
+// heartbeats; the first waiter of a heartbeat always does.
+func TestRetryAfter_WhenAnotherRequestCanHelp(t *testing.T) {
+	scenarios(t, oneHolder,
+		scenario{"the head", `
+			acquire a b                   -> granted, queued 1 by a retry 60m
+			heartbeat b                   -> queued retry 60m
+			after 20m
+			heartbeat b                   -> queued retry 40m`},
+		scenario{"the second waits for the head to expire", `
+			acquire a ttl 20m
+			acquire b c                   -> queued 1 by a retry 20m, queued 2 by a retry 45m
+			after 10m
+			heartbeat c                   -> queued retry 35m`},
+		scenario{"or for the lease to end", `
+			acquire a
+			acquire b wait 5m
+			acquire c                     -> queued 2 by a retry 60m`},
+		scenario{"the third", `
+			acquire a
+			acquire b c wait 30m
+			acquire d                     -> queued 3 by a retry never
+			after 5m
+			acquire d                     -> queued 3 by a retry never
+			after 6m
+			acquire d                     -> queued 3 by a retry 49m    # more than half of 45m is over
+			heartbeat d c                 -> queued, queued retry 49m`},
+		scenario{"the first that is left after a grant", `
+			acquire a ttl 10m
+			acquire b c d
+			after 11m
+			heartbeat d b c               -> queued, granted, queued retry 45m`},
+	)
+	scenarios(t, []kind{semaphore(4)},
+		scenario{"permits", `
+			acquire a
+			acquire b*2 ttl 30m
+			acquire h*3                   -> queued 1 by b retry 30m
+			acquire s wait 70m            -> queued 2 by b retry 45m    # one permit is free
+			heartbeat s                   -> queued retry 45m`},
+	)
 }

@@ -29,6 +29,16 @@ func OriginOf(err error) Origin {
 	return Verdict
 }
 
+// Aborted reports whether a script raised the error. What the script had written before stays: the lock may be granted,
+// or the waiter queued. An error that is Unavailable was raised by the first write.
+func Aborted(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply) && OriginOf(err) == Verdict && inScript.MatchString(reply.Error())
+}
+
+// inScript finds an error that a script raised, and its line there. Miniredis says that it could not compile the script.
+var inScript = regexp.MustCompile(`user_script: ?(\d+)|Error compiling script`)
+
 // requestError is an error of go-redis, with its origin.
 type requestError struct {
 	error

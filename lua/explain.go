@@ -2,23 +2,43 @@ package lua
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // explain adds to an error of the server what is needed to find its cause: Redis says that a key has the wrong type, but
-// not which key.
-func (l Lock) explain(ctx context.Context, err error) error {
+// not which key, and that a command is not allowed, but not which command.
+func (l Lock) explain(ctx context.Context, s script, err error) error {
+	var reply redis.Error
 	switch {
+	case !errors.As(err, &reply):
 	case contains(err, "WRONGTYPE"):
 		if key := l.foreignKey(ctx); key != "" {
 			return fmt.Errorf("key %q is not ours: %w", key, err)
 		}
 		return fmt.Errorf("one of the keys %q is not ours: %w", l.keys, err)
 	case contains(err, "NOPERM"), contains(err, "OOM"), contains(err, "can't run this command"):
-		return fmt.Errorf("keys %q: %w", strings.TrimSuffix(l.keys[0], l.kind.keys[0].name)+"*", err)
+		return fmt.Errorf("keys %q: %w%s", strings.TrimSuffix(l.keys[0], l.kind.keys[0].name)+"*", err, s.lineOf(reply))
 	}
 	return err
+}
+
+// lineOf returns the line of the script that raised an error, in brackets; "" if it is not known.
+func (s script) lineOf(err error) string {
+	m := inScript.FindStringSubmatch(err.Error())
+	if m == nil {
+		return ""
+	}
+	lines := strings.Split(s.text, "\n")
+	n, _ := strconv.Atoi(m[1])
+	if n < 1 || n > len(lines) {
+		return ""
+	}
+	return fmt.Sprintf(" (%s)", strings.TrimSpace(lines[n-1]))
 }
 
 // contains looks for the words anywhere: before version 7, and in memory, Redis wraps the errors of a script.

@@ -6,47 +6,44 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // nasty names try to leave their hash tag, or to be another name.
 var nasty = []string{
 	"a", "a b", "a\x00b", "a\r\nb", "{", "}", "{}", "}{", "{a}", "a}", "}a", "a}:lock", "{}:queue", "%", "%7D", "%7d", "%257D", "%%", "%25",
-	"\xff\xfe", "ü", "*", "a:queue", ":{b}:", "wake:c", strings.Repeat("}", 1024), strings.Repeat("\x00", 1024),
+	"\xff\xfe", "ü", "*", "a:queue", ":{b}:", "wake:c", "sem:queue", strings.Repeat("}", 1024), strings.Repeat("\x00", 1024),
 }
 
-// keysOf are all keys of a lock.
-func keysOf(l lua.Lock) []string {
-	names, _ := l.Keys()
-	return names
+// allKeys are the keys of all locks of one name, by the kind of lock.
+func allKeys(namespace, name string) map[string][]string {
+	all := map[string][]string{}
+	for kind, lock := range map[string]lua.Lock{
+		"mutex": lua.Mutex(nil, namespace, name), "semaphore": lua.Semaphore(nil, namespace, name, 1),
+		"rwmutex": lua.RWMutex(nil, namespace, name),
+	} {
+		all[kind], _ = lock.Keys()
+	}
+	return all
 }
-
-func mutexKeys(namespace, name string) []string { return keysOf(lua.Mutex(nil, namespace, name)) }
 
 // The structs that callers get have the keys that the scripts get, each in its field.
 func TestKeys_OfTheStructsAreThoseOfTheLock(t *testing.T) {
-	m, s, rw := lua.MutexKeys(ns, "a{"), lua.SemaphoreKeys(ns, "a{"), lua.RWMutexKeys(ns, "a{")
 	const p = "ns:{a%7B}:"
-	assert.Equal(t, []string{p + "queue", p + "alive", p + "fence", p + "lock"}, mutexKeys(ns, "a{"))
-	assert.Equal(t, lua.Keys{Queue: p + "queue", Alive: p + "alive", Fence: p + "fence", Lock: p + "lock"}, m)
-	for prefix, k := range map[string]struct {
-		fields lua.PermitKeys
-		lock   lua.Lock
-	}{p + "sem:": {s, lua.Semaphore(nil, ns, "a{", 1)}, p + "rw:": {rw, lua.RWMutex(nil, ns, "a{")}} {
-		assert.Equal(t, lua.PermitKeys{
-			Queue: prefix + "queue", Alive: prefix + "alive", Fence: prefix + "fence", Permits: prefix + "permits",
-			Holders: prefix + "holders", Wants: prefix + "wants",
-		}, k.fields)
-		assert.Equal(t, []string{
-			k.fields.Queue, k.fields.Alive, k.fields.Fence, k.fields.Permits, k.fields.Holders, k.fields.Wants,
-		}, keysOf(k.lock))
+	keys := allKeys("ns", "a{")
+	assert.Equal(t, []string{p + "queue", p + "alive", p + "fence", p + "lock"}, keys["mutex"])
+	assert.Equal(t, lua.Keys{Queue: p + "queue", Alive: p + "alive", Fence: p + "fence", Lock: p + "lock"}, lua.MutexKeys("ns", "a{"))
+	for kind, fields := range map[string]lua.PermitKeys{"semaphore": lua.SemaphoreKeys("ns", "a{"), "rwmutex": lua.RWMutexKeys("ns", "a{")} {
+		p := p + map[string]string{"semaphore": "sem:", "rwmutex": "rw:"}[kind]
+		assert.Equal(t, []string{p + "queue", p + "alive", p + "fence", p + "permits", p + "holders", p + "wants"}, keys[kind])
+		assert.Equal(t, keys[kind], []string{fields.Queue, fields.Alive, fields.Fence, fields.Permits, fields.Holders, fields.Wants})
 	}
 }
 
-// keySlot is what the Redis Cluster specification says.
+// keySlot is what the Redis Cluster specification says: CRC16 of the hash tag.
 func keySlot(key string) int {
 	if _, after, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(after, "}"); ok && tag != "" {
@@ -67,94 +64,138 @@ func keySlot(key string) int {
 	return int(crc % 16384)
 }
 
-func TestKeys_OfALockAreInOneClusterSlot(t *testing.T) {
-	rdb := redistest.StartCluster(t, 1).Masters[0].Client()
+// All keys of a name are in the slot that Redis says, and no two names share one.
+//
+//fairlock:promise One slot: all keys of a lock are in one slot of a cluster
+//fairlock:promise Names: any bytes work, no two share a lock
+//fairlock:promise Kinds: of one name share nothing
+func TestKeys_InOneSlotOfACluster(t *testing.T) {
+	rdb := redistest.Start(t, "--cluster-enabled", "yes").Client()
+	owners := map[string]string{}
 	for _, name := range nasty {
-		slots := map[int64]bool{}
-		for _, key := range mutexKeys(ns, name) {
-			n, err := rdb.ClusterKeySlot(t.Context(), key).Result()
-			require.NoError(t, err)
-			slots[n] = true
-			assert.Equal(t, int64(keySlot(key)), n, "%q", key)
-		}
-		assert.Len(t, slots, 1, "%q", name)
-	}
-}
-
-func names() *rapid.Generator[string] {
-	return rapid.OneOf(
-		rapid.StringOfN(rapid.RuneFrom([]rune("{}%:257BDbd\x00\r\na")), 1, 12, -1),
-		rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 12), func(b []byte) string { return string(b) }),
-		rapid.SampledFrom(nasty),
-	)
-}
-
-// looksLike makes a name that is, unescaped, the escaped form of another.
-var looksLike = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25")
-
-func TestKeys_NoTwoNamesShareAKey(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		spaces := rapid.StringMatching(`[a-z:%]{0,3}`)
-		one := names().Draw(t, "one")
-		two := rapid.OneOf(names(), rapid.Just(looksLike.Replace(one))).Draw(t, "two")
-		here, there := spaces.Draw(t, "here"), spaces.Draw(t, "there")
-		if one == two && here == there {
-			t.Skip("one lock")
-		}
-		a, b := mutexKeys(here, one), mutexKeys(there, two)
-		seen := map[string]bool{}
-		for _, key := range append(a, b...) {
-			require.False(t, seen[key], "%q and %q in %q and %q share %q", one, two, here, there, key)
-			seen[key] = true
-		}
-		for _, key := range a {
-			require.Equal(t, keySlot(a[0]), keySlot(key))
-			require.True(t, strings.HasPrefix(key, here+":{"))
-		}
-		require.NotEqual(t, lua.Mutex(nil, here, one).Key(), lua.Mutex(nil, there, two).Key())
-	})
-}
-
-func TestKeys_NoTwoNastyNamesShareAKey(t *testing.T) {
-	seen := map[string]string{}
-	for _, name := range nasty {
-		for _, key := range mutexKeys(ns, name) {
-			assert.Empty(t, seen[key], "%q and %q share %q", name, seen[key], key)
-			seen[key] = name
+		for kind, keys := range allKeys("ns", name) {
+			for _, key := range keys {
+				n, err := rdb.ClusterKeySlot(ctx, key).Result()
+				require.NoError(t, err)
+				assert.Equal(t, int64(keySlot(lua.MutexKeys("ns", name).Queue)), n, "%q", key)
+				assert.Equal(t, int64(keySlot(key)), n, "%q", key)
+				assert.Empty(t, owners[key], "%q is of a %s of %q, too", key, kind, name)
+				owners[key] = kind
+			}
 		}
 	}
 }
 
+// Every name and namespace is a lock of its own, for each kind; patterns and colons in them have no meaning. Each key has
+// the type that the table of keys says.
+//
+//fairlock:promise Names
+//fairlock:promise Kinds
 func TestKeys_EveryNameIsALockOfItsOwn(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		said := w.listen("c")
-		for _, name := range nasty {
-			w.lock = lua.Mutex(w.rdb, ns, name)
-			w.keys = lua.MutexKeys(ns, name)
-			holder := w.hold()
-			head := w.join(1)[0]
-			w.grants(w.release(holder), head)
-			assert.Equal(t, head.Text(), w.owner(), "%q", name)
-			assert.Len(t, said(), 1, "%q", name)
+	t.Parallel()
+	s := real(t)
+	var want []string
+	for i, namespace := range append([]string{":", "%d", ".*", "^$", "a[b", strings.Repeat("n", 300)}, make([]string, len(nasty))...) {
+		namespace, name := s.namespace+namespace, nasty[i%len(nasty)]
+		sub := s.rdb.Subscribe(ctx, lua.NotificationChannel(namespace, "c"))
+		_, err := sub.Receive(ctx)
+		require.NoError(t, err)
+		for _, lock := range []lua.Lock{
+			lua.Mutex(s.rdb, namespace, name), lua.Semaphore(s.rdb, namespace, name, 2), lua.RWMutex(s.rdb, namespace, name),
+		} {
+			a := lua.Request{Token: numbered("c", 1), TTL: ttl, WaiterTTL: waiterTTL, Weight: max(lock.Capacity(), 1)}
+			r, err := lock.Acquire(ctx, a)
+			require.NoError(t, err)
+			require.Equal(t, lua.Granted, r.Outcome, "%q", name)
+			a.Token = numbered("c", 2)
+			_, err = lock.Acquire(ctx, a)
+			require.NoError(t, err)
+			keys, types := lock.Keys()
+			for i, key := range keys {
+				assert.Equal(t, types[i], s.do(t, "TYPE", key), "%q", key)
+			}
+			h, err := lock.Release(ctx, numbered("c", 1), ttl)
+			require.NoError(t, err)
+			require.Len(t, h.Grants, 1)
+			message, err := sub.ReceiveMessage(ctx)
+			require.NoError(t, err)
+			assert.Contains(t, message.Payload, a.Token.Text())
+			for _, key := range keys {
+				if s.rdb.Exists(ctx, key).Val() == 1 {
+					want = append(want, key)
+				}
+			}
 		}
-		assert.Len(t, w.rdb.Keys(t.Context(), "*").Val(), 2*len(nasty), "a lock and a fence each")
+		require.NoError(t, sub.Close())
+	}
+	found := s.rdb.Keys(ctx, s.namespace+"*{*").Val()
+	found = append(found, s.rdb.Keys(ctx, s.namespace+":wake*").Val()...)
+	assert.Subset(t, want, found, "no keys but these")
+}
+
+// unescape undoes what keys do to a name, looksLike makes one that is, unescaped, the escaped form of another.
+var (
+	unescape  = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
+	looksLike = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25")
+)
+
+// isNamespace reports whether a client takes it for its namespace.
+func isNamespace(s string) bool { return s != "" && !strings.ContainsAny(s, "{}") }
+
+func FuzzKeys(f *testing.F) {
+	for i, name := range nasty {
+		f.Add("ns", name, "ns", nasty[(i+1)%len(nasty)])
+		f.Add("ns", name, "ns", looksLike.Replace(name))
+		f.Add("ns", name, "ns:", name)
+		f.Add("%7B", name, "%", name)
+	}
+	f.Add("a", "b}:c:{d", "a:{b}:c", "d")
+	f.Add("a", "sem:queue", "a", "rw")
+	f.Fuzz(func(t *testing.T, here, one, there, two string) {
+		if !isNamespace(here) || !isNamespace(there) || one == "" || two == "" {
+			t.Skip("refused by fairlock.New or by the lock")
+		}
+		same := here == there && one == two
+		owners := map[string]string{}
+		for kind, keys := range allKeys(here, one) {
+			for _, key := range keys {
+				require.Empty(t, owners[key], "%q is of a %s, too", key, kind)
+				owners[key] = kind
+				namespace, after, _ := strings.Cut(key, ":{") // as queue.lua finds the channel
+				tag, _, ok := strings.Cut(after, "}")
+				require.True(t, ok, "%q has no hash tag", key)
+				require.Equal(t, one, unescape.Replace(tag), "the hash tag is not the name")
+				require.Equal(t, keySlot(tag), keySlot(key), "%q", key)
+				require.Equal(t, here, namespace)
+			}
+		}
+		for kind, keys := range allKeys(there, two) {
+			for _, key := range keys {
+				require.Equal(t, map[bool]string{true: kind}[same], owners[key], "%q and %q share %q", one, two, key)
+			}
+		}
+		require.Equal(t, same, lua.Mutex(nil, here, one).Key() == lua.Mutex(nil, there, two).Key())
 	})
 }
 
-// Each key has the type of the table, which names a key that has another one in errors.
-func TestKeys_HaveTheTypesOfTheTable(t *testing.T) {
-	everywhere(t, func(t *testing.T, w *world) {
-		for _, lock := range []lua.Lock{
-			lua.Mutex(w.rdb, ns, "name"), lua.Semaphore(w.rdb, ns, "name", 2), lua.RWMutex(w.rdb, ns, "name"),
-		} {
-			w.lock = lock
-			for range 2 { // a holder and a waiter
-				w.acquire(lua.Request{Weight: max(lock.Capacity(), 1)})
-			}
-			names, types := lock.Keys()
-			for i, name := range names {
-				assert.Equal(t, types[i], w.do("TYPE", name), name)
-			}
+func FuzzNotificationChannel(f *testing.F) {
+	for _, client := range []string{"a", "host-1-x", "a:wake:b", "wake:a", ":", "a:", ":a", "{a}", "}:{", "%"} {
+		f.Add("ns", client, "ns", "a")
+		f.Add("ns", client, "ns:wake", "a")
+		f.Add("ns:wake:a", client, "ns", "a:wake:"+client)
+		f.Add(":", client, "::", client)
+	}
+	f.Fuzz(func(t *testing.T, here, one, there, two string) {
+		if !isNamespace(here) || !isNamespace(there) || token.CheckClient(one) != nil || token.CheckClient(two) != nil {
+			t.Skip("refused by fairlock.New")
+		}
+		mine, yours := lua.NotificationChannel(here, one), lua.NotificationChannel(there, two)
+		if len(here) > len(there) {
+			here, there = there, here
+		}
+		// A name may have colons, so namespaces of which one goes on from the other with :wake are not told apart.
+		if !strings.HasPrefix(there, here+":wake") || here == there {
+			require.Equal(t, here == there && one == two, mine == yours, "%q", mine)
 		}
 	})
 }

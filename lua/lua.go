@@ -144,7 +144,7 @@ func (l Lock) ForceRelease(ctx context.Context, ttl time.Duration, seen uint64) 
 func (l Lock) handoff(ctx context.Context, verb, first string, args ...any) (Handoff, error) {
 	sent := &sentText{text: first}
 	h, err := call(ctx, l, verb, readHandoff, append([]any{sent}, args...)...)
-	h.Ambiguous = sent.ambiguous(err)
+	h.Ambiguous = sent.ambiguous(err) || Aborted(err)
 	return h, err
 }
 

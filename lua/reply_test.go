@@ -1,132 +1,364 @@
 package lua_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"math"
+	"net"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
-// isGood reports whether a reply is in the table of verbs.
-func isGood(reply any) bool {
-	for _, v := range lua.Verbs {
-		for _, good := range v.Replies {
-			if reflect.DeepEqual(reply, any(good)) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// spoiled are all replies that differ from a good one in one place: something else is there, or the rest is missing.
-func spoiled(good []any) []any {
-	return slices.DeleteFunc(spoil(good), isGood) // fewer grants are no error
-}
-
-func spoil(good []any) (bad []any) {
+// spoiled are replies that differ from a good one in one place: something else is there, or the rest is missing.
+func spoiled(good []any) (bad []any) {
 	for i, had := range good {
-		put := func(v any) {
-			reply := slices.Clone(good)
-			reply[i] = v
-			bad = append(bad, reply)
+		put := func(values ...any) {
+			for _, v := range values {
+				reply := slices.Clone(good)
+				reply[i] = v
+				bad = append(bad, reply)
+			}
 		}
 		if _, inner := good[0].([]any); !inner { // a list of lists may be shorter
 			bad = append(bad, slices.Clone(good[:i]))
 		}
-		for _, v := range []any{nil, 1.5, true, []byte("x"), map[any]any{"a": 1}, errors.New("x")} {
-			put(v)
-		}
+		put(nil, 1.5, true, []byte("x"), map[any]any{"a": 1}, errors.New("x"))
 		switch had := had.(type) {
 		case []any:
-			put("1")
-			put(int64(1))
+			put("1", int64(1))
 			if len(had) > 0 {
 				put([]any{nil})
 			}
-			for _, inner := range spoil(had) {
+			for _, inner := range spoiled(had) {
 				put(inner)
 			}
 		case int64:
-			put("1")
-			put([]any{had})
-			put(int64(math.MinInt64))
+			put("1", []any{had}, int64(math.MinInt64))
 			if had > 1<<32 {
 				put(int64(1 << 53))
 			}
 		case string:
-			put(int64(1))
-			put([]any{had})
+			put(int64(1), []any{had})
 			if had != lua.AnyText {
-				put("")
-				put(" " + had)
+				put("", " "+had)
 			}
 		}
 	}
 	return bad
 }
 
+// edges are replies that differ from a good one in one number or word, which is none of ours, or just one.
+func edges(good []any) (all []any) {
+	for i, had := range good {
+		var values []any
+		switch had := had.(type) {
+		case []any:
+			values = edges(had)
+		case int64:
+			for _, n := range []int64{ // of milliseconds 9223372036854 are the most that a time.Duration holds
+				math.MinInt64, -1, 0, math.MaxInt64, 9223372036854, 9223372036855, 1<<53 - 1, 1 << 53,
+			} {
+				values = append(values, n)
+			}
+		case string:
+			values = []any{"0", "9"}
+		}
+		for _, v := range values {
+			reply := slices.Clone(good)
+			reply[i] = v
+			all = append(all, reply)
+		}
+	}
+	return all
+}
+
+// isGood reports whether a reply is in the table of verbs: fewer grants, for example, are no error.
+func isGood(reply any) bool {
+	return slices.ContainsFunc(lua.Verbs, func(v lua.Verb) bool {
+		return slices.ContainsFunc(v.Replies, func(good []any) bool { return reflect.DeepEqual(reply, any(good)) })
+	})
+}
+
 func TestReply_SpoiledIsAnError(t *testing.T) {
+	try := func(v lua.Verb, answer any) error { return send(lua.Mutex(&fake{answer: answer}, "ns", "name"), v) }
 	for _, v := range lua.Verbs {
 		require.NotEmpty(t, v.Replies, v.Name)
 		for _, good := range v.Replies {
-			fake := &recorder{answer: good}
-			require.NoError(t, send(t.Context(), lua.Mutex(fake, ns, "name"), v), "%s: %v", v.Name, good)
-			for _, fake.answer = range spoiled(good) {
-				err := send(t.Context(), lua.Mutex(fake, ns, "name"), v)
-				assert.ErrorIs(t, err, lua.ErrReply, "%s: %#v", v.Name, fake.answer)
+			require.NoError(t, try(v, good), "%s: %v", v.Name, good)
+			for _, bad := range slices.DeleteFunc(spoiled(good), isGood) {
+				assert.ErrorIs(t, try(v, bad), lua.ErrReply, "%s: %#v", v.Name, bad)
+			}
+		}
+		for _, bad := range []any{nil, "OK", int64(1), true, 1.5, map[any]any{"a": "b"}} {
+			assert.ErrorIs(t, try(v, bad), lua.ErrReply, "%s: %#v", v.Name, bad)
+		}
+	}
+	for _, bad := range [][]any{ // to a heartbeat of two
+		{1, []any{}}, {1, []any{"queued"}}, {1, []any{"queued", "queued", "queued"}}, {3, []any{"queued", "queued"}},
+		{-1, []any{"queued", "queued"}}, {1, []any{"queued", "x"}}, {1, []any{"queued", nil}}, {1, []any{"queued", int64(1)}},
+	} {
+		lock := lua.Mutex(&fake{answer: []any{int64(9), int64(bad[0].(int)), int64(5), bad[1]}}, "ns", "name")
+		_, err := lock.Heartbeat(ctx, ttl, waiterTTL, waiting(2))
+		assert.ErrorIs(t, err, lua.ErrReply, "%v", bad)
+	}
+}
+
+// An error in a script is in this form in Redis 6.2 and KeyDB, and in the other in Redis 7.
+func in62(text string) refusal {
+	return refusal("ERR Error running script (call to f_0123456789abcdef): @user_script:12: @user_script: 12: " + text)
+}
+func in7(text string) refusal {
+	return refusal(text + " script: 0123456789abcdef, on @user_script:12.")
+}
+
+func TestOriginOf(t *testing.T) {
+	const readonly = "READONLY You can't write against a read only replica."
+	for want, all := range map[lua.Origin][]error{
+		lua.NoReply: {
+			io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errors.New("redis: connection pool timeout"),
+			&net.OpError{Op: "dial", Err: errors.New("refused")}, errors.New("unknown"), fmt.Errorf("wrapped: %w", io.EOF),
+		},
+		lua.Unavailable: {
+			refusal("LOADING Redis is loading the dataset in memory"), refusal(readonly), refusal("CLUSTERDOWN The cluster is down"),
+			refusal("TRYAGAIN Multiple keys request during rehashing of slot"), refusal("MASTERDOWN Link with MASTER is down"),
+			refusal("NOREPLICAS Not enough good replicas to write."), refusal("BUSY Redis is busy running a script."),
+			refusal("MOVED 3999 127.0.0.1:6381"), refusal("ASK 3999 127.0.0.1:6381"),
+			refusal("ERR max number of clients reached"), refusal("max number of clients reached"),
+			fmt.Errorf("wrapped: %w", refusal(readonly)), in7(readonly), in7("NOREPLICAS Not enough good replicas to write."),
+			in62("-" + readonly), in62(readonly), in62("-MASTERDOWN Link with MASTER is down"),
+			in62("-NOREPLICAS Not enough good replicas to write."),
+			refusal("ERR Error running script (call to f_0): @user_script:12: " + readonly),
+		},
+		lua.Verdict: {
+			redis.ErrClosed, fmt.Errorf("wrapped: %w", redis.ErrClosed), redis.Nil, refusal("ERR unknown command"),
+			refusal("NOPERM no rights"), refusal("NOAUTH Authentication required."), refusal("WRONGTYPE x"), in62("WRONGTYPE x"),
+			in7("WRONGTYPE x"), in62("-OOM command not allowed"), refusal("OOM x"), in62("-MISCONF x"),
+			refusal("MISCONF Redis is configured to save RDB snapshots"), refusal("BUSYGROUP x"), refusal("BUSYKEY x"),
+			refusal("ERR x READONLY "), in62("the fence is not a number: -READONLY x"), refusal("CROSSSLOT x"),
+		},
+	} {
+		for _, cause := range all {
+			for verb, err := range sendAll(cause) {
+				require.ErrorIs(t, err, cause, verb)
+				assert.Equal(t, want, lua.OriginOf(fmt.Errorf("wrapped: %w", err)), "%s: %v", verb, cause)
+			}
+		}
+	}
+	assert.Equal(t, lua.Verdict, lua.OriginOf(nil))
+	assert.Equal(t, lua.Verdict, lua.OriginOf(io.EOF), "it is not of a request")
+	for _, reply := range []any{"OK", nil, []any{"granted"}} {
+		for verb, err := range sendAll(reply) {
+			require.ErrorIs(t, err, lua.ErrReply, verb)
+			assert.Equal(t, lua.Verdict, lua.OriginOf(err), "it comes again")
+		}
+	}
+}
+
+// Without a reply that can be relied on, a request is ambiguous, though it was written once or, as far as is known, not
+// yet. An error that the server sends is a reply.
+func TestReply_AmbiguousWithoutAReply(t *testing.T) {
+	good := map[string][]any{"acquire": {"granted", int64(1), "empty"}}
+	for _, c := range []struct {
+		answer any
+		want   bool
+	}{
+		{io.EOF, true}, {context.DeadlineExceeded, true}, {redis.ErrClosed, true}, {"OK", true}, {nil, true},
+		{refusal("OOM command not allowed"), false}, {fmt.Errorf("call: %w", refusal("READONLY x")), false},
+		{good["acquire"], false}, {[]any{int64(1), "empty"}, false},
+	} {
+		for _, v := range lua.Verbs {
+			result, err := v.Call(ctx, lua.Mutex(&fake{answer: c.answer}, "ns", "name"), waiting(1))
+			if errors.Is(err, lua.ErrReply) != (c.answer == nil || c.answer == "OK") {
+				continue // a good reply, but to another verb
+			}
+			switch r := result.(type) {
+			case lua.Reply:
+				assert.Equal(t, c.want, r.Ambiguous, "%s: %v", v.Name, c.answer)
+			case lua.Handoff:
+				assert.Equal(t, c.want, r.Ambiguous, "%s: %v", v.Name, c.answer)
 			}
 		}
 	}
 }
 
-// anything is what a server could send at all, in lists of lists.
-func anything() *rapid.Generator[any] {
-	leaf := rapid.OneOf(
-		rapid.Just[any](nil), rapid.Just[any](true), rapid.Float64().AsAny(), rapid.Int64().AsAny(), rapid.String().AsAny(),
-		rapid.SampledFrom([]any{"granted", "queued", "full", "busy", "renewed", "lost", "more", "9", "-1", "18446744073709551616", numbered("c", 1).Text()}),
-	)
-	list := func(of *rapid.Generator[any]) *rapid.Generator[any] { return rapid.SliceOfN(of, 0, 6).AsAny() }
-	return list(rapid.OneOf(leaf, leaf, list(rapid.OneOf(leaf, list(leaf)))))
+// fromJSON is a reply as text, so that a small change of it is a small change of the reply. {"ERR": …} is an error.
+func fromJSON(text string) any {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return nil
+	}
+	return decoded(v)
 }
 
-func TestReply_NoneMakesAMethodPanic(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		fake := &recorder{answer: anything().Draw(r, "reply")}
-		for _, v := range lua.Verbs {
-			if err := send(t.Context(), lua.Mutex(fake, ns, "name"), v); err != nil {
-				require.ErrorIs(r, err, lua.ErrReply, v.Name)
+func decoded(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		f, _ := v.Float64()
+		return f
+	case []any:
+		for i := range v {
+			v[i] = decoded(v[i])
+		}
+	case map[string]any:
+		if text, ok := v["ERR"].(string); ok {
+			return refusal(text)
+		}
+		return map[any]any{"a": v}
+	}
+	return v
+}
+
+// No reply makes a method panic, and what it returns for one that it accepts can be true.
+func FuzzReply(f *testing.F) {
+	for _, v := range lua.Verbs {
+		for _, reply := range v.Replies {
+			for _, other := range append(slices.DeleteFunc(spoiled(reply), isGood), append(edges(reply), reply)...) {
+				if text, err := json.Marshal(other); err == nil {
+					f.Add(string(text), uint8(2))
+				}
 			}
+		}
+	}
+	for _, text := range []string{
+		``, `null`, `true`, `1`, `1.5`, `18446744073709551616`, `"granted"`, `{"a":1}`, `[]`, `[[[`, `{"ERR":"ERR x"}`, `{"ERR":"NOSCRIPT x"}`,
+		`{"ERR":"WRONGTYPE x"}`, `{"ERR":"OOM x"}`, `[{"ERR":"ERR x"}]`, `["granted",1e300,"empty"]`, `[9,0,0,[]]`,
+	} {
+		f.Add(text, uint8(0))
+	}
+	f.Fuzz(func(t *testing.T, text string, n uint8) {
+		tokens := waiting(1 + int(n%4))
+		reply := fromJSON(text)
+		for _, l := range []lua.Lock{lua.Mutex(&fake{answer: reply}, "ns", "name"), lua.Semaphore(&fake{answer: reply}, "ns", "name", 5)} {
+			for _, v := range lua.Verbs {
+				result, err := v.Call(ctx, l, tokens)
+				refused, isError := reply.(error)
+				switch {
+				case err == nil:
+					require.False(t, isError, "%s takes an error for a reply", v.Name)
+					plausible(t, result, len(tokens))
+				case isError:
+					require.ErrorIs(t, err, refused, v.Name)
+				default:
+					require.ErrorIs(t, err, lua.ErrReply, v.Name)
+				}
+			}
+			more, err := l.Admit(ctx, ttl)
+			assert.False(t, more && err != nil)
 		}
 	})
 }
 
-func TestErrors_AreWrapped(t *testing.T) {
-	down := errors.New("down")
-	for _, v := range lua.Verbs {
-		assert.ErrorIs(t, send(t.Context(), lua.Mutex(&recorder{answer: down}, ns, "name"), v), down, v.Name)
+// plausible checks what a verb returns for a reply that it accepts.
+func plausible(t *testing.T, result any, tokens int) {
+	t.Helper()
+	whole := func(d time.Duration) { assert.Zero(t, d%time.Millisecond, "%d overflowed", d) }
+	exact := func(n uint64) { assert.Less(t, n, uint64(1)<<53, "a double is not exact") }
+	switch r := result.(type) {
+	case lua.Reply:
+		exact(r.Fence)
+		exact(uint64(r.Ticket))
+		whole(r.RetryAfter)
+		switch r.Outcome {
+		case lua.Granted:
+			assert.Positive(t, r.Fence)
+		case lua.Queued:
+			assert.True(t, r.Ticket > 0 && r.Position > 0)
+		case lua.Full:
+			assert.Positive(t, r.Position)
+		case lua.CapacityDiffers:
+			assert.Positive(t, r.Capacity)
+		default:
+			assert.Equal(t, lua.Busy, r.Outcome)
+		}
+	case lua.Handoff:
+		for _, g := range r.Grants {
+			goodGrant(t, g)
+		}
+	case lua.Renewal:
+		exact(r.Fence)
+		assert.Equal(t, r.Held, r.Fence > 0)
+	case lua.HeartbeatReply:
+		exact(r.Fence)
+		whole(r.RetryAfter)
+		require.Len(t, r.States, tokens)
+		for _, s := range r.States {
+			assert.Contains(t, waiterStates, s)
+		}
+		assert.True(t, -1 <= r.First && r.First < tokens, "%d of %d", r.First, tokens)
+	case lua.Snapshot:
+		exact(r.Fence)
+		assert.False(t, r.Now.Before(time.UnixMicro(0)))
+		assert.True(t, r.Used >= 0 && r.Capacity >= 0 && r.Waiting >= 0)
+		for _, h := range r.Holders {
+			exact(h.Fence)
+			whole(h.Left)
+			assert.GreaterOrEqual(t, h.Weight, 0) // unknown after an eviction
+		}
+		for _, w := range r.Waiters {
+			exact(uint64(w.Ticket))
+			assert.Positive(t, w.Weight)
+			assert.False(t, w.Expires.Before(time.UnixMicro(0)))
+		}
+	default:
+		assert.Failf(t, "a verb returns what this test does not know", "%T", result)
 	}
 }
 
-func TestParseNotification_ReadsNothingElse(t *testing.T) {
+func goodGrant(t *testing.T, g lua.Grant) {
+	t.Helper()
+	_, err := token.Parse(g.Token.Text())
+	require.NoError(t, err)
+	assert.True(t, g.Fence > 0 && g.Fence < 1<<53)
+	assert.Positive(t, g.Given)
+	assert.Zero(t, g.Given%time.Millisecond, "%d overflowed", g.Given)
+}
+
+func FuzzParseNotification(f *testing.F) {
 	who := numbered("c", 1)
 	g, err := lua.ParseNotification(who.Text() + " 1753700000000001 6000")
-	require.NoError(t, err)
-	assert.Equal(t, lua.Grant{Token: who, Fence: 1753700000000001, Given: 6 * time.Second}, g)
+	require.NoError(f, err)
+	require.Equal(f, lua.Grant{Token: who, Fence: 1753700000000001, Given: 6 * time.Second}, g)
 	for _, bad := range []string{
-		"", " ", "  ", who.Text(), who.Text() + " 1", who.Text() + " 1 ", who.Text() + " x 1", who.Text() + " 1 x", who.Text() + " -1 1",
-		who.Text() + " 1 1 1", who.Text() + "  1 1", " " + who.Text() + " 1 1", "c 1 1", "nobody:resting 1 1", who.Text() + " 1.5 1",
-		who.Text() + " 18446744073709551616 1", who.Text() + " 1 9223372036854775808", who.Text() + " 1 1\n",
+		"T", "T ", "T 1", "T 1 ", "T x 1", "T 1 x", "T -1 1", "T 1 1 1", "T  1 1", " T 1 1", "c 1 1", "nobody:resting 1 1", "T 1.5 1",
+		"T 18446744073709551616 1", "T 1 9223372036854775808", "T 1 1\n", "T T T", "1 2 3", "", " ", "  ", "\x00", "T 0x1 2", "T 0 1",
+		"T 1 0", "T 1 -1", "T 9007199254740992 1", "T 1 9223372036855",
 	} {
+		bad = strings.ReplaceAll(bad, "T", who.Text())
 		_, err := lua.ParseNotification(bad)
-		assert.ErrorIs(t, err, lua.ErrReply, "%q", bad)
+		require.ErrorIs(f, err, lua.ErrReply, "%q", bad)
+		f.Add(bad)
 	}
+	f.Add(who.Text() + " 01 002")
+	f.Add(who.Text() + " 1 +2")
+	f.Fuzz(func(t *testing.T, message string) {
+		g, err := lua.ParseNotification(message)
+		if err != nil {
+			require.ErrorIs(t, err, lua.ErrReply)
+			require.Equal(t, lua.Grant{}, g)
+			return
+		}
+		goodGrant(t, g)
+		require.Len(t, strings.Split(message, " "), 3)
+		again, err := lua.ParseNotification(fmt.Sprintf("%s %d %d", g.Token.Text(), g.Fence, g.Given.Milliseconds()))
+		require.NoError(t, err)
+		require.Equal(t, g, again)
+	})
 }

@@ -25,7 +25,16 @@ func newScript(text string) script {
 	return script{text, hex.EncodeToString(sum[:])}
 }
 
-// verbs are the names of all verbs: the scripts that are neither part of others nor built alone.
+// verbs are the names of all verbs: every script in the folder but clock and queue, which are a part of each verb, and
+// types, which is no verb of a lock.
+//
+// To add a verb:
+//  1. scripts/<verb>.lua; its header names KEYS, ARGV and the replies, and its first line binds the arguments
+//  2. a method of Lock in lua.go that sends these arguments, and a function in reply.go that reads the reply
+//  3. a line in the table Verbs in export_test.go: from it tests are derived, also one that runs the verb twice
+//  4. tests of what it does, and its step in the random test against the model
+//  5. a row in the table of verbs in docs/protocol.md
+//  6. the commands that no script used before, in the ACL line in docs/operating.md
 var verbs = slices.DeleteFunc(fileNames("scripts"), func(name string) bool {
 	return name == "clock" || name == "queue" || name == "types"
 })
@@ -97,9 +106,10 @@ func Load(ctx context.Context, rdb redis.Scripter) error {
 // call runs the script of a verb and reads its reply.
 func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
 	var none T
-	cmd := run(ctx, l.rdb, l.kind.scripts[verb], l.keys, args...)
+	s := l.kind.scripts[verb]
+	cmd := run(ctx, l.rdb, s, l.keys, args...)
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return none, l.explain(ctx, withOrigin(err))
+		return none, l.explain(ctx, s, withOrigin(err))
 	}
 	reply, err := cmd.Slice()
 	if err != nil {

@@ -25,9 +25,16 @@ func (t *sentText) MarshalBinary() ([]byte, error) {
 
 // ambiguous reports whether a copy of the request may have run without the caller's knowledge, or may still run: more
 // than one was written, or there is no reply that can be relied on. The count alone does not tell: a request may be
-// written after the method that sends it has returned.
+// written after the method that sends it has returned, unless its error has a method Sent that says it will not.
 func (t *sentText) ambiguous(err error) bool {
+	var unsent interface{ Sent() bool }
 	var reply redis.Error
-	refused := errors.As(err, &reply) && !errors.Is(err, ErrReply)
-	return t.count.Load() > 1 || err != nil && !refused
+	switch written := t.count.Load(); {
+	case errors.As(err, &unsent) && !unsent.Sent():
+		return written > 0
+	case err == nil || errors.As(err, &reply) && !errors.Is(err, ErrReply):
+		return written > 1
+	default:
+		return true
+	}
 }

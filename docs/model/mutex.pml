@@ -103,7 +103,7 @@ hidden byte two_holders, two_owners, overtaken, fence_not_raised, stuck;
 #define next_fence fence + 1
 #endif
 
-/* grant in mutex_more.lua. */
+/* grant in mutex/store.lua. */
 inline grant(who, ticks) {
   overtaken = 0;
   for (i : 0 .. N-1) {
@@ -133,7 +133,7 @@ inline grant(who, ticks) {
 #endif
 #endif
 
-/* admit.lua, with tell. One can hold a mutex, so there is at most one grant. */
+/* admit in queue.lua. One can hold a mutex, so there is at most one grant. */
 inline admit(asker) {
   do
   :: left > 0 -> break

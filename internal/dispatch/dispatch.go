@@ -36,17 +36,21 @@ const (
 // ErrClosed is the error of a command after Close.
 var ErrClosed = errors.New("dispatcher is closed")
 
-// AbandonedError is the error of a command whose ctx ended while it was in flight. Redis may still execute it.
+// errEnded is the error of a command whose sender has ended: a hook of the user's client has called runtime.Goexit.
+var errEnded = errors.New("a hook of the Redis client has ended the goroutine")
+
+// AbandonedError is the error of a command whose ctx ended before Redis had replied. It does not wrap the cause of that
+// ctx, which may be any error: also what Redis has replied to another command.
 type AbandonedError struct {
-	Cause error           // of the ctx
-	Over  <-chan struct{} // closed when the command has ended
+	Over <-chan struct{} // closed when the command has ended; until then Redis may still execute it
+	sent bool
 }
 
-// Error is the cause's.
-func (e *AbandonedError) Error() string { return e.Cause.Error() }
+// Error says that there is no reply.
+func (e *AbandonedError) Error() string { return "ctx ended before Redis replied" }
 
-// Unwrap returns the cause.
-func (e *AbandonedError) Unwrap() error { return e.Cause }
+// Sent is false if the command was not sent, and will not be.
+func (e *AbandonedError) Sent() bool { return e.sent }
 
 // Dispatcher sends scripts to Redis. It is safe for concurrent use.
 type Dispatcher struct {
@@ -75,9 +79,8 @@ type batch struct {
 
 // request is one command.
 type request struct {
-	ctx  context.Context
 	send func(redis.Scripter) *redis.Cmd
-	cmd  *redis.Cmd // the outcome, once over is closed
+	cmd  *redis.Cmd // the outcome, once over is closed; nil if its sender has ended
 	over chan struct{}
 }
 
@@ -107,8 +110,7 @@ func (d *Dispatcher) Close() {
 	}
 }
 
-// EvalSha sends EVALSHA and returns when Redis has replied or ctx has ended. The error is then ctx's cause if the
-// command was not sent, and an *AbandonedError if it was.
+// EvalSha sends EVALSHA and returns when Redis has replied, or with an *AbandonedError when ctx has ended.
 func (d *Dispatcher) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	return d.do(ctx, func(r redis.Scripter) *redis.Cmd { return r.EvalSha(ctx, sha, keys, args...) })
 }
@@ -119,22 +121,19 @@ func (d *Dispatcher) Eval(ctx context.Context, script string, keys []string, arg
 }
 
 func (d *Dispatcher) do(ctx context.Context, send func(redis.Scripter) *redis.Cmd) *redis.Cmd {
-	r := &request{ctx: ctx, send: send, over: make(chan struct{})}
+	r := &request{send: send, over: make(chan struct{})}
 	if !d.add(r) {
 		return failed(ctx, ErrClosed)
 	}
 	select {
 	case <-r.over:
-		if err := r.cmd.Err(); err != nil && errors.Is(err, ctx.Err()) {
-			return failed(ctx, context.Cause(ctx)) // which go-redis does not know
+		if r.cmd == nil {
+			return failed(ctx, errEnded)
 		}
 		return r.cmd
 	case <-ctx.Done():
+		return failed(ctx, &AbandonedError{r.over, !d.withdraw(r)})
 	}
-	if d.withdraw(r) {
-		return failed(ctx, context.Cause(ctx))
-	}
-	return failed(ctx, &AbandonedError{Cause: context.Cause(ctx), Over: r.over})
 }
 
 func failed(ctx context.Context, err error) *redis.Cmd {
@@ -156,13 +155,14 @@ func (d *Dispatcher) add(r *request) bool {
 	return true
 }
 
-// withdraw reports whether no sender has taken the request, and none will.
+// withdraw ends a request that no sender has taken, and reports whether it did.
 func (d *Dispatcher) withdraw(r *request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := slices.Index(d.waiting, r)
 	if i >= 0 {
 		d.waiting = slices.Delete(d.waiting, i, i+1)
+		close(r.over)
 	}
 	return i >= 0
 }
@@ -206,12 +206,20 @@ func (d *Dispatcher) start(b *batch) {
 		d.work <- b
 		return
 	}
-	d.senders.Go(func() {
-		for b != nil {
-			d.send(b.requests)
-			b = d.next(b)
+	d.senders.Go(func() { d.run(b) })
+}
+
+// run is a sender. If a hook ends its goroutine, another one goes on.
+func (d *Dispatcher) run(b *batch) {
+	defer func() {
+		if b != nil {
+			d.senders.Go(func() { d.run(d.next(b)) })
 		}
-	})
+	}()
+	for b != nil {
+		d.send(b.requests)
+		b = d.next(b)
+	}
 }
 
 // next returns what a sender is to send after b, and waits for it. It returns nil if enough senders are idle.
@@ -232,8 +240,13 @@ func (d *Dispatcher) next(b *batch) *batch {
 }
 
 func (d *Dispatcher) send(batch []*request) {
+	defer func() {
+		for _, r := range batch {
+			close(r.over)
+		}
+	}()
 	if len(batch) == 1 {
-		batch[0].end(batch[0].send(d.rdb))
+		batch[0].cmd = batch[0].send(d.rdb)
 		return
 	}
 	pipe := d.plain.Pipeline()
@@ -246,11 +259,6 @@ func (d *Dispatcher) send(batch []*request) {
 		if err != nil && cmds[i].Err() == nil && cmds[i].Val() == nil {
 			cmds[i].SetErr(err) // or none has one, if Redis has refused the connection
 		}
-		r.end(cmds[i])
+		r.cmd = cmds[i]
 	}
-}
-
-func (r *request) end(cmd *redis.Cmd) {
-	r.cmd = cmd
-	close(r.over)
 }

@@ -49,6 +49,9 @@ func (c *checker) grant(l *lock, a *acquisition) Grant {
 	} else if len(a.unlocks) > 1 || a.state == Unlock || a.state == Ambiguous {
 		g.Freed.From = min(a.until, a.unlockedAt())
 	}
+	if c.lost(a.lock, a.request.At, g.Renewed.To) != nil {
+		g.Renewed = Interval{} // data of a replica may have given it back what it had lost
+	}
 	if loss := c.lost(a.lock, a.request.At, g.Freed.To); loss != nil {
 		g.Freed.From = min(g.Freed.From, max(loss.From, a.request.At))
 	}

@@ -158,6 +158,8 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 		}
 	}
 	switch {
+	case l.seen.before(b.token, a.token):
+		return "the waiter was granted it before, and did not hear of that in time"
 	case a.ticket == 0 && b.knownAt() >= a.request.At && a.granted.At-a.request.At > prompt:
 		return "the one that was granted it may have had a ticket"
 	case b.granted == nil && max(a.beside, a.weight)+b.weight <= l.capacity:

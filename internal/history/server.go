@@ -29,6 +29,12 @@ func (s *seen) leave(token string) int {
 	return i
 }
 
+// before reports whether the first grant to a token was seen before the first one to another.
+func (s *seen) before(token, other string) bool {
+	i, j := slices.Index(s.grants, token), slices.Index(s.grants, other)
+	return i >= 0 && i < j
+}
+
 // short is what the server stores of a token with the time until which it keeps its ticket.
 func short(token string) string { return token[max(0, len(token)-14):] }
 

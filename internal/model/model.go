@@ -15,6 +15,7 @@ const (
 const (
 	MaxDropped  = 1000 // expired waiters
 	MaxAdmitted = 128  // waiters
+	MaxRead     = 128  // waiters ahead of one that is told when to retry
 )
 
 // Quarantined is the holder of a lock that is quarantined after a loss of data.
@@ -29,6 +30,7 @@ type Lock struct {
 	Fence      uint64           // the last one; 0: none is known
 	FenceUntil int64            // when the last fence is forgotten
 	QueueUntil int64            // the latest expiry that was requested for a waiter of this queue
+	Notified   []Grant          // what the last call has granted to waiters that did not call
 }
 
 // Holder is a lease.
@@ -99,6 +101,16 @@ type Reply struct {
 	Capacity int    // CapacityDiffers: the one in use
 	Holder   string // Busy, Queued: the holder whose lease ends first; "" if there is none
 	Queue    QueueState
+
+	// Queued: after which another request can help; negative: the waiter is not told.
+	RetryAfter int64
+}
+
+// HeartbeatReply answers a heartbeat.
+type HeartbeatReply struct {
+	States     []WaiterState
+	First      int   // index of the first of the waiters in the queue; -1 if none is queued
+	RetryAfter int64 // after which a request of that waiter can help; negative if none is queued
 }
 
 // Grant is a lock that was handed to a waiter.
@@ -163,9 +175,14 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	}
 	at := l.enqueue(waiter)
 	l.QueueUntil = max(l.QueueUntil, waiter.Expires)
-	return Reply{
+	reply := Reply{
 		Outcome: Queued, Fence: l.Fence, Ticket: l.Waiters[at].Ticket, Position: at + 1, Holder: l.firstToExpire(),
+		Queue: queue, RetryAfter: -1,
 	}
+	if headIsLate := 2*(l.Waiters[0].Expires-now) < r.WaiterTTL; queue == More || at <= 1 || headIsLate {
+		reply.RetryAfter = l.retryAfter(now, at, queue)
+	}
+	return reply
 }
 
 // Release ends the token's lease.
@@ -213,10 +230,10 @@ func (l *Lock) Renew(now int64, token string, ttl int64) uint64 {
 	return h.Fence
 }
 
-// Heartbeat keeps the tickets of waiters. It returns their states, and the index of the first of them in the queue, -1 if
-// none is queued.
-func (l *Lock) Heartbeat(now, ttl, waiterTTL int64, tokens []string) (states []WaiterState, first int) {
+// Heartbeat keeps the tickets of waiters, and tells their states.
+func (l *Lock) Heartbeat(now, ttl, waiterTTL int64, tokens []string) HeartbeatReply {
 	l.Advance(now)
+	reply := HeartbeatReply{First: -1, RetryAfter: -1}
 	for _, t := range tokens {
 		state := NotQueued
 		if l.holder(t) != nil {
@@ -226,19 +243,23 @@ func (l *Lock) Heartbeat(now, ttl, waiterTTL int64, tokens []string) (states []W
 			l.Waiters[at].Expires = now + waiterTTL
 			l.QueueUntil = max(l.QueueUntil, now+waiterTTL)
 		}
-		states = append(states, state)
+		reply.States = append(reply.States, state)
 	}
-	l.admit(now, ttl, "")
-	first = -1
+	_, queue := l.admit(now, ttl, "")
 	for i, t := range tokens {
 		switch at := l.index(t); {
-		case at < 0 && states[i] == StillQueued:
-			states[i] = NowGranted
-		case at >= 0 && (first < 0 || at < l.index(tokens[first])):
-			first = i
+		case at < 0 && reply.States[i] == StillQueued:
+			reply.States[i] = NowGranted
+		case at >= 0 && (reply.First < 0 || at < l.index(tokens[reply.First])):
+			reply.First = i
 		}
 	}
-	return states, first
+	if queue == More {
+		reply.RetryAfter = 0
+	} else if reply.First >= 0 {
+		reply.RetryAfter = l.retryAfter(now, l.index(tokens[reply.First]), queue)
+	}
+	return reply
 }
 
 // admit is the only rule of admission. While permits are free, the head of the queue is dropped if it has expired; it is
@@ -265,6 +286,9 @@ func (l *Lock) admit(now, ttl int64, asker string) (grants []Grant, queue QueueS
 		default:
 			given := min(left, ttl)
 			grants = append(grants, Grant{head.Token, l.grant(now, head.Token, head.Weight, given), given})
+			if head.Token != asker {
+				l.Notified = append(l.Notified, grants[len(grants)-1])
+			}
 		}
 		l.dequeue(0)
 	}
@@ -325,8 +349,9 @@ func (l *Lock) remove(token string) bool {
 	return len(l.Holders) < before
 }
 
-// Advance brings the lock to the time now: leases end, and an old fence is forgotten.
+// Advance brings the lock to the time now: leases end, and an old fence is forgotten. Every call begins with it.
 func (l *Lock) Advance(now int64) {
+	l.Notified = nil
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Expires <= now })
 	if l.FenceUntil <= now {
 		l.Fence = 0
@@ -382,6 +407,22 @@ func (l *Lock) firstToExpire() string {
 // index is the token's index in the queue; -1: it is not queued.
 func (l *Lock) index(token string) int {
 	return slices.IndexFunc(l.Waiters, func(w Waiter) bool { return w.Token == token })
+}
+
+// retryAfter returns after how long another request can help the waiter at that index: when all ahead of it have expired
+// and, if nothing is free or it is the head and needs more, a lease has ended.
+func (l *Lock) retryAfter(now int64, at int, queue QueueState) int64 {
+	if queue == More {
+		return 0
+	}
+	until := now
+	if first := l.holder(l.firstToExpire()); first != nil && (at == 0 || l.Free() == 0) {
+		until = first.Expires
+	}
+	for _, w := range l.Waiters[:min(at, MaxRead)] {
+		until = max(until, w.Expires)
+	}
+	return until - now
 }
 
 func (l *Lock) unexpired(now int64) (n int) {

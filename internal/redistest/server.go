@@ -68,12 +68,14 @@ func start(tb testing.TB, dir, network, addr string, args []string) *Server {
 	return s
 }
 
+const missing = "this test needs redis-server (Debian: apt-get install redis-server)"
+
 // Run starts the server again after Kill or Shutdown, and waits until it replies.
 func (s *Server) Run() {
 	s.tb.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
-		s.tb.Fatalf("these tests need redis-server (Debian: apt-get install redis-server): %v", err)
+		s.tb.Fatal(missing)
 	}
 	cmd := exec.Command(path, s.args...)
 	cmd.Stdout, cmd.Stderr = io.Discard, os.Stderr

@@ -18,7 +18,8 @@ end
 
 -- next_fence(ms) records the next fence, for a lease of that length, and returns it as a number and as a text. A fence is
 -- not less than the time, so that fences also rise after a loss of data. It is higher than the last one, so that they
--- also rise when the clock steps back. Call it only for a grant, or when no holder is left: the last fence is the owner's.
+-- also rise when the clock steps back. Call it only for a grant, or when no holder is left: a mutex records the fence of
+-- its owner nowhere else. (Permits record one for each holder.)
 local function next_fence(ms)
   local px = 2 * ms > DAY and 2 * ms or DAY
   local text = time[1] .. string.sub('00000' .. time[2], -6) -- now; string.format takes longer

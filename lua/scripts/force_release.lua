@@ -1,8 +1,8 @@
 -- force_release: ends the leases of all holders up to a fence, raises the fence, and hands the lock off.
 -- KEYS  queue alive fence
 -- ARGV  seen ttl
---       seen: the last fence that the caller knows; a lease with a higher fence stays. ttl: ms, the longest lease of a
---       waiter that is admitted
+--       seen: the last fence that the caller knows; a lease with a higher fence stays. ttl: ms, an upper bound of
+--       the leases that the script grants
 -- reply released state grants...   as release
 local seen, ttl = ARGV[1], ARGV[2]
 

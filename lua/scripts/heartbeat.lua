@@ -1,7 +1,7 @@
 -- heartbeat: keeps the tickets of one client's waiters, and tells what became of each.
 -- KEYS  queue alive fence
 -- ARGV  ttl waiter_ttl token...
---       ttl: ms, the longest lease of a waiter that is admitted; waiter_ttl in ms
+--       ttl: ms, an upper bound of the leases that the script grants: the smallest TTL of these waiters; waiter_ttl in ms
 -- reply fence first retry_after states   fence: the last one before, 0 if none is known; first: index of the first of
 --       these waiters in the queue, from 1, 0 if none is queued; retry_after: ms until a request of that waiter can
 --       help, -1 unknown; states: one for each token: queued, holding (granted before this heartbeat), granted (by

@@ -1,7 +1,7 @@
 -- leave: removes a waiter from the queue; if the token holds the lock, releases it.
 -- KEYS  queue alive fence
 -- ARGV  token ttl tombstone_ttl
---       ttl: ms, the longest lease of a waiter that is admitted; tombstone_ttl: for how many ms the token is refused
+--       ttl: ms, an upper bound of the leases that the script grants; tombstone_ttl: for how many ms the token is refused
 --       from now on, 0: not at all
 -- reply released state grants...   as release
 local token, ttl, tombstone_ttl = ARGV[1], ARGV[2], ARGV[3]

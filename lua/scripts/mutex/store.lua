@@ -1,7 +1,7 @@
 -- The store of a mutex: at most one holder, and one permit.
 --
--- Contract. permits/store.lua provides the same. last is the last fence, 0 if there is none. The functions marked * rely
--- on what free() has read: it comes before them in a script.
+-- Contract. permits/store.lua provides the same. last is the last fence, 0 if there is none. The functions marked * use
+-- what free() has read: a script calls free() before them.
 --   holds(token)            whether the token holds the lock, by a lease that has not expired
 --   holder()                the token of a holder, of permits the one whose lease ends first; false if there is none
 --   free()                  number of free permits. It first removes expired holders, at most 1000 in one script
@@ -21,6 +21,7 @@
 --   extend(token, ms, known, last)
 --                           extends a holder's lease to ms from now, never shortens it. Returns the holder's fence; known
 --                           is what the caller knows of it, or 0
+--   highest_fence()         the highest fence that is recorded of a holder, 0 if there is none
 --   next_expiry()           * ms until a lease ends; -1 if none will
 --   keep_records(ms)        keeps what is recorded of holders and waiters for a waiter TTL of ms
 --   remove_records()        * deletes what is recorded, if nothing is held. Call it only if the queue is empty
@@ -63,6 +64,8 @@ local function extend(_, ms, known, last)
 end
 
 local function next_expiry() return call('PTTL', lock) end
+
+local function highest_fence() return 0 end
 
 local function usage(limit, last)
   if not owner then return 0, 1, {} end

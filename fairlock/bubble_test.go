@@ -1,0 +1,322 @@
+package fairlock_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+)
+
+// The tests of this package run in bubbles of testing/synctest, on a server in memory. There, time passes only while
+// every goroutine waits, so instants are exact.
+
+const ttl = fairlock.DefaultTTL
+
+// safetyMargin is by how much a lease ends earlier for its holder than in Redis.
+func safetyMargin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+// bubble runs a test in a bubble of its own, beside those of other tests.
+func bubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
+	t.Helper()
+	t.Parallel()
+	bubbleAlone(t, test)
+}
+
+// bubbleAlone is bubble for a test that looks at the whole process.
+func bubbleAlone(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, fairlocktest.NewServer(t)) })
+}
+
+// clientWith returns a client whose go-redis has other options.
+func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config, change func(*redis.Options)) *fairlocktest.Client {
+	t.Helper()
+	link := s.Link()
+	options := redis.Options{
+		Addr: "127.0.0.1:6379", Dialer: link.Redis().Options().Dialer, // as link.Redis has it
+		MinRetryBackoff: -1, MaxRetryBackoff: -1, PoolSize: 1000,
+	}
+	change(&options)
+	rdb := redis.NewClient(&options)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	c, err := fairlock.New(rdb, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		link.Cut()
+		c.Close()
+		rdb.Close()
+	})
+	return &fairlocktest.Client{Client: c, Redis: rdb, Link: link}
+}
+
+// sendOnce has go-redis send nothing a second time, and wait for a reply for as long as it takes.
+func sendOnce(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, -1 }
+
+// pass lets time pass, and returns when everything has happened that happens until then.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// acquire is one way to acquire a lock.
+type acquire = func(context.Context) (*fairlock.Lease, error)
+
+// acquisition is an acquire under way.
+type acquisition struct {
+	done  chan struct{} // closed when it has returned; it guards the rest
+	lease *fairlock.Lease
+	err   error
+	at    time.Time // when it returned
+}
+
+// begin calls an acquire, and returns when it has returned or waits.
+func begin(ctx context.Context, a acquire) *acquisition {
+	q := &acquisition{done: make(chan struct{})}
+	go func() {
+		defer close(q.done)
+		q.lease, q.err = a(ctx)
+		q.at = time.Now()
+	}()
+	synctest.Wait()
+	return q
+}
+
+// pending reports whether it waits. The caller has waited until everything is idle.
+func (q *acquisition) pending() bool {
+	select {
+	case <-q.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// granted waits for the lease.
+func (q *acquisition) granted(t *testing.T) *fairlock.Lease {
+	t.Helper()
+	<-q.done
+	require.NoError(t, q.err)
+	return q.lease
+}
+
+// hold acquires a lock that is free.
+func hold(t *testing.T, a acquire) *fairlock.Lease {
+	t.Helper()
+	lease, err := a(t.Context())
+	require.NoError(t, err)
+	return lease
+}
+
+func unlock(t *testing.T, l *fairlock.Lease) {
+	t.Helper()
+	require.NoError(t, l.Unlock(t.Context()))
+	synctest.Wait()
+}
+
+// listen has the subscription of a client come up, by a contention.
+func listen(t *testing.T, c *fairlocktest.Client) {
+	t.Helper()
+	m := c.Mutex("contended before")
+	first := hold(t, m.Lock)
+	second := begin(t.Context(), m.Lock)
+	unlock(t, first)
+	unlock(t, second.granted(t))
+}
+
+// permits is Semaphore.Acquire for n permits.
+func permits(s fairlock.Semaphore, n int) acquire {
+	return func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, n) }
+}
+
+type callers struct{} // key of a value in a caller's ctx
+
+// request is one command that a client has sent.
+type request struct {
+	verb   string
+	at     time.Time
+	caller bool // it was sent with its caller's ctx
+}
+
+// recorder is a hook of a go-redis client that records what is sent, but for what go-redis sends when it connects.
+type recorder struct {
+	before func(n int, cmd redis.Cmder) error // called before the n-th command is sent, from 0; may be nil
+
+	mu    sync.Mutex
+	all   []request // guarded by mu
+	dials int       // guarded by mu
+}
+
+// record has a client's requests recorded from now on. The client has sent none so far.
+func record(c *fairlocktest.Client) *recorder {
+	r := &recorder{}
+	c.Redis.AddHook(r)
+	return r
+}
+
+// requests returns what has been sent.
+func (r *recorder) requests() []request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.all)
+}
+
+// times returns when a verb was sent, counted from start.
+func (r *recorder) times(verb string, start time.Time) (all []time.Duration) {
+	for _, q := range r.requests() {
+		if q.verb == verb {
+			all = append(all, q.at.Sub(start))
+		}
+	}
+	return all
+}
+
+// reset forgets what has been sent.
+func (r *recorder) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all, r.dials = nil, 0
+}
+
+func (r *recorder) note(ctx context.Context, cmds []redis.Cmder) error {
+	for _, cmd := range cmds {
+		if cmd.Name() == "hello" || cmd.Name() == "client" {
+			continue
+		}
+		r.mu.Lock()
+		n := len(r.all)
+		r.all = append(r.all, request{verbOf(cmd), time.Now(), ctx.Value(callers{}) != nil})
+		r.mu.Unlock()
+		if r.before != nil {
+			if err := r.before(n, cmd); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// logged is what a client logs, with times.
+type logged struct {
+	lines []string // guarded by the slog.Handler; read it when everything is idle
+	at    []time.Time
+}
+
+func (l *logged) Write(line []byte) (int, error) {
+	l.lines, l.at = append(l.lines, string(line)), append(l.at, time.Now())
+	return len(line), nil
+}
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// journal records what Trace tells.
+type journal struct {
+	mu  sync.Mutex
+	all []traced // guarded by mu
+}
+
+// traced is one callback.
+type traced struct {
+	name string
+	info any
+	at   time.Time
+}
+
+func (j *journal) trace() *fairlock.Trace {
+	return &fairlock.Trace{
+		Queued:           func(i fairlock.QueuedInfo) { j.add("queued", i) },
+		Granted:          func(i fairlock.GrantedInfo) { j.add("granted", i) },
+		Renewed:          func(i fairlock.RenewedInfo) { j.add("renewed", i) },
+		Lost:             func(i fairlock.LostInfo) { j.add("lost", i) },
+		Released:         func(i fairlock.ReleasedInfo) { j.add("released", i) },
+		Left:             func(i fairlock.LeftInfo) { j.add("left", i) },
+		NotificationLost: func(i fairlock.Event) { j.add("notification lost", i) },
+		Subscription: func(i fairlock.SubscriptionInfo) {
+			j.add(map[bool]string{true: "subscribed", false: "subscription broke"}[i.Err == nil], i)
+		},
+	}
+}
+
+func (j *journal) add(name string, info any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.all = append(j.all, traced{name, info, time.Now()})
+}
+
+// of returns the callbacks of that name.
+func (j *journal) of(name string) []traced {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(j.all), func(c traced) bool { return c.name != name })
+}
+
+// traceOf is what the first callback of that name told.
+func traceOf[T any](t *testing.T, j *journal, name string) T {
+	t.Helper()
+	all := j.of(name)
+	require.NotEmpty(t, all, name)
+	return all[0].info.(T)
+}
+
+// verbOf tells which script a command runs, by the arguments that only that one has. It is the name of another command.
+func verbOf(cmd redis.Cmder) string {
+	args := cmd.Args()
+	if cmd.Name() != "evalsha" {
+		return cmd.Name()
+	}
+	args = args[3+args[2].(int):]
+	_, ms := args[0].(int64)
+	switch {
+	case ms:
+		return "heartbeat"
+	case len(args) == 1:
+		return "inspect"
+	case len(args) >= 5:
+		return "acquire"
+	case len(args) == 2:
+		return "release"
+	}
+	if _, renewal := args[0].(string); renewal {
+		return "renew"
+	}
+	return "leave"
+}
+
+func (r *recorder) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		r.mu.Lock()
+		r.dials++
+		r.mu.Unlock()
+		return next(ctx, network, addr)
+	}
+}
+
+func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := r.note(ctx, []redis.Cmder{cmd}); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if err := r.note(ctx, cmds); err != nil {
+			return err
+		}
+		return next(ctx, cmds)
+	}
+}

@@ -1,0 +1,334 @@
+package fairlock_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// later is how long after an expiry in Redis a waiter asks: Redis rounds to milliseconds.
+const later = time.Millisecond
+
+// shared is a lock that can have several holders, as a client and as the test see it.
+type shared struct {
+	one, all acquire // a share that leaves room for others, and one that does not
+	lock     fairlocktest.Lock
+}
+
+// sharedLocks are the locks of that sort named x.
+func sharedLocks(s *fairlocktest.Server, c *fairlocktest.Client) map[string]shared {
+	sem, rw := c.Semaphore("x", 3), c.RWMutex("x")
+	return map[string]shared{
+		"semaphore": {permits(sem, 1), permits(sem, 3), s.Semaphore("x", 3)},
+		"rwmutex":   {rw.RLock, rw.Lock, s.RWMutex("x")},
+	}
+}
+
+// bubbleForShared runs a test for each sort of lock that can have several holders.
+func bubbleForShared(t *testing.T, test func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) shared)) {
+	t.Helper()
+	for _, kind := range []string{"semaphore", "rwmutex"} {
+		t.Run(kind, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				test(t, s, func(c *fairlocktest.Client) shared { return sharedLocks(s, c)[kind] })
+			})
+		})
+	}
+}
+
+// The waiter behind a holder that has crashed has the lock as soon as the holder's TTL has ended, and asks once for it.
+//
+//fairlock:fault A holder crashes: the next one is in when the rest of its TTL has passed, and not before
+func TestCrash_HolderCostsTheRestOfItsTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		crashing, client := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
+		sent := record(client)
+		listen(t, client)
+		lease := hold(t, crashing.Mutex("x").Lock)
+		end := time.Now().Add(ttl)
+		crashing.Crash()
+		require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
+		pass(time.Second)
+		next := begin(t.Context(), client.Mutex("x").Lock)
+		sent.reset()
+		assert.Greater(t, next.granted(t).Fence(), lease.Fence())
+		assert.Equal(t, end.Add(later), next.at)
+		assert.Len(t, sent.times("acquire", end), 1)
+	})
+}
+
+// A request that finds the lock free, because its holder's TTL has ended, does not overtake a waiter that has not asked
+// yet: it hands the lock to that one.
+//
+//fairlock:fault A holder crashes
+func TestCrash_NewcomerDoesNotOvertakeASlowWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		x := s.Mutex("x")
+		x.CrashHolding("crashed", 5*time.Second)
+		slow, newcomer := s.Client(fairlock.Config{Name: "slow"}), s.Client(fairlock.Config{Name: "newcomer"})
+		first := begin(t.Context(), slow.Mutex("x").Lock)
+		pass(4 * time.Second)
+		slow.Link.Hang()
+		pass(time.Second)
+		x.AssertQueue("slow")
+		second := begin(t.Context(), newcomer.Mutex("x").Lock)
+		x.AssertHeldBy("slow")
+		x.AssertQueue("newcomer")
+		assert.True(t, first.pending())
+		slow.Link.Mend()
+		unlock(t, first.granted(t))
+		unlock(t, second.granted(t))
+	})
+}
+
+// A row of waiters that have crashed costs one WaiterTTL in all, also if the first of them has just been granted the
+// lock.
+//
+//fairlock:fault Waiters crash, a hundred in a row: one WaiterTTL in all
+func TestCrash_RowOfWaitersCostsOneWaiterTTL(t *testing.T) {
+	const waiterTTL = 1500 * time.Millisecond
+	for name, release := range map[string]time.Duration{"expired at the release": waiterTTL, "granted at the release": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{WaiterTTL: waiterTTL + 300*time.Millisecond}) // its heartbeats do not meet the end
+				listen(t, client)
+				x, start := s.Mutex("x"), time.Now()
+				held := x.HoldAs("holder")
+				for range 100 {
+					x.CrashQueued("crashed", waiterTTL)
+				}
+				survivor := begin(t.Context(), client.Mutex("x").Lock)
+				pass(release)
+				unlock(t, held)
+				survivor.granted(t)
+				want := waiterTTL
+				if release < waiterTTL {
+					want += later
+				}
+				assert.Equal(t, want, survivor.at.Sub(start))
+			})
+		})
+	}
+}
+
+// A crowd of holders has crashed, and nobody waits: TryLock gets in at once after their leases, though one call of the
+// script takes back a thousand leases at most.
+//
+//fairlock:fault Many holders crash: TryLock gets in at once after their leases, however many they were
+func TestCrash_ManyHolders(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		first, keys := hold(t, client.RWMutex("x").RLock), lua.RWMutexKeys(lua.DefaultNamespace, "x")
+		for range 1000 { // as the script records them
+			reader, err := token.New("crashed")
+			require.NoError(t, err)
+			_, err = s.Miniredis.ZAdd(keys.Permits, float64(s.Now().Add(ttl).UnixMicro()), reader.Text())
+			require.NoError(t, err)
+			s.Miniredis.HSet(keys.Holders, reader.Text(), fmt.Sprint("1 ", first.Fence()))
+		}
+		s.Miniredis.HIncr(keys.Holders, "used", 1000)
+		client.Crash()
+		assert.Equal(t, 1001, s.RWMutex("x").State().Used)
+		pass(ttl)
+		require.True(t, s.Miniredis.Exists(keys.Permits))
+		unlock(t, hold(t, s.Client(fairlock.Config{}).RWMutex("x").TryLock))
+	})
+}
+
+// More readers than one call of a script admits are in as soon as the TTL of the writer has ended that has crashed.
+//
+//fairlock:promise Readers and writers
+//fairlock:fault A holder crashes
+func TestCrash_ManyReadersBehindAWriter(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		clients := []*fairlocktest.Client{s.Client(fairlock.Config{}), s.Client(fairlock.Config{})}
+		for _, c := range clients {
+			listen(t, c)
+		}
+		start := time.Now()
+		s.RWMutex("x").CrashHolding("crashed", 3*time.Second)
+		var readers []*acquisition
+		for i := range 150 {
+			readers = append(readers, begin(t.Context(), clients[i%2].RWMutex("x").RLock))
+		}
+		for _, q := range readers {
+			q.granted(t)
+			assert.Equal(t, 3*time.Second+later, q.at.Sub(start))
+		}
+	})
+}
+
+// The share of a holder that has crashed comes back once, when its lease ends, and not before.
+//
+//fairlock:fault A holder of permits crashes: they come back once, at the end of its lease, and not before; its late release gives nothing back
+func TestCrash_ShareComesBackOnce(t *testing.T) {
+	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) shared) {
+		crashing, client := s.Client(fairlock.Config{Name: "crashing", TTL: 3 * time.Second}), s.Client(fairlock.Config{Name: "client"})
+		listen(t, client)
+		l, start := of(client), time.Now()
+		hold(t, of(crashing).one)
+		well := hold(t, l.one)
+		crashing.Crash()
+		all, behind := begin(t.Context(), l.all), begin(t.Context(), l.one)
+		unlock(t, well)
+		l.lock.AssertHeldBy("crashing")
+		lease := all.granted(t)
+		assert.Equal(t, 3*time.Second+later, all.at.Sub(start))
+		l.lock.AssertHeldBy("client")
+		assert.True(t, behind.pending())
+		unlock(t, lease)
+		unlock(t, behind.granted(t))
+		l.lock.AssertFree()
+	})
+}
+
+// One of several holders is cut off: it is told of its loss before its share comes back in Redis, and the others go on.
+//
+//fairlock:promise Every holder has its own lease
+func TestCrash_OneHolderIsCutOff(t *testing.T) {
+	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) shared) {
+		cut, client := s.Client(fairlock.Config{Name: "cut"}), s.Client(fairlock.Config{Name: "client"})
+		l := of(client)
+		first, lost, second := hold(t, l.one), hold(t, of(cut).one), hold(t, l.one)
+		all := begin(t.Context(), l.all)
+		cut.Link.Cut()
+		deadline := lost.Deadline()
+		<-lost.Done()
+		assert.Equal(t, deadline, time.Now())
+		require.ErrorIs(t, lost.Err(), fairlock.ErrUnreachable)
+		l.lock.AssertHeldBy("client", "cut", "client")
+		pass(safetyMargin(ttl))
+		l.lock.AssertHeldBy("client", "client")
+		assert.True(t, all.pending())
+		unlock(t, first)
+		unlock(t, second)
+		all.granted(t)
+	})
+}
+
+// Waiters that want more than is free and have crashed are passed when their WaiterTTL has ended, though nothing is
+// released: those behind them that fit get in.
+//
+//fairlock:fault The head of the queue has expired and wants more than is free: one WaiterTTL, then those behind it that fit get in, though nothing is released
+func TestCrash_HeadThatWantsMoreThanIsFree(t *testing.T) {
+	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) shared) {
+		const waiterTTL = 1500 * time.Millisecond
+		crashing := s.Client(fairlock.Config{WaiterTTL: waiterTTL})
+		long := fairlock.Config{TTL: 5 * time.Minute, WaiterTTL: 5 * time.Minute} // no heartbeat comes in time
+		l, other := of(s.Client(long)), of(s.Client(long))
+		hold(t, l.one)
+		start := time.Now()
+		begin(t.Context(), of(crashing).all)
+		begin(t.Context(), of(crashing).all)
+		crashing.Crash()
+		ones := []*acquisition{begin(t.Context(), l.one), begin(t.Context(), other.one)}
+		all := begin(t.Context(), other.all)
+		for _, q := range ones {
+			q.granted(t)
+			assert.Equal(t, waiterTTL+later, q.at.Sub(start))
+		}
+		synctest.Wait()
+		assert.True(t, all.pending())
+	})
+}
+
+// Redis has lost its data: the first waiter that asks has the lock quarantined for one TTL. Until then every holder has
+// been told, and every waiter is back at its old position.
+//
+//fairlock:fault Redis loses its data, and a waiter asks first: the lock is quarantined for one TTL, then goes on in the old order; the old holder was told before
+func TestDataLoss_QuarantinesTheLock(t *testing.T) {
+	type kind struct {
+		one, all acquire
+		lock     fairlocktest.Lock
+	}
+	for name, of := range map[string]func(*fairlocktest.Server, *fairlocktest.Client) kind{
+		"mutex": func(s *fairlocktest.Server, c *fairlocktest.Client) kind {
+			return kind{c.Mutex("x").Lock, c.Mutex("x").Lock, s.Mutex("x")}
+		},
+		"semaphore": func(s *fairlocktest.Server, c *fairlocktest.Client) kind {
+			return kind(sharedLocks(s, c)["semaphore"])
+		},
+		"rwmutex": func(s *fairlocktest.Server, c *fairlocktest.Client) kind {
+			return kind(sharedLocks(s, c)["rwmutex"])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				const interval = 1700 * time.Millisecond // of heartbeats, which do not meet the end of the quarantine
+				a := s.Client(fairlock.Config{Name: "a", WaiterTTL: 3 * interval})
+				b := s.Client(fairlock.Config{Name: "b", WaiterTTL: 3 * interval})
+				listen(t, a)
+				listen(t, b)
+				la, lb, start := of(s, a), of(s, b), time.Now()
+				leases := []*fairlock.Lease{hold(t, la.one)}
+				if name != "mutex" {
+					leases = append(leases, hold(t, lb.one))
+				}
+				queue := []*acquisition{
+					begin(t.Context(), lb.all), begin(t.Context(), la.one), begin(t.Context(), lb.one), begin(t.Context(), la.all),
+				}
+				pass(time.Second)
+				s.LoseData()
+				pass(interval - time.Second - 1)
+				la.lock.AssertFree()
+				pass(1) // the heartbeats
+				quarantined := la.lock.State()
+				assert.True(t, quarantined.Quarantined)
+				assert.Equal(t, ttl, quarantined.Holder.TTL)
+				la.lock.AssertQueue("b", "a", "b", "a")
+				for _, lease := range leases {
+					<-lease.Done()
+					assert.Equal(t, (ttl-safetyMargin(ttl))/3, time.Since(start))
+					require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
+				}
+
+				first := queue[0].granted(t)
+				assert.Equal(t, interval+ttl+later, queue[0].at.Sub(start))
+				fence := leases[len(leases)-1].Fence()
+				assert.Greater(t, first.Fence(), fence)
+				for i, q := range queue {
+					lease := q.granted(t)
+					assert.Greater(t, lease.Fence(), fence, "the order changed")
+					fence = lease.Fence()
+					synctest.Wait()
+					assert.True(t, i == 3 || queue[3].pending())
+					unlock(t, lease)
+				}
+			})
+		})
+	}
+}
+
+// One second after the last lease and the last WaiterTTL have ended, only the fence is left in Redis, for a day.
+//
+//fairlock:promise Nothing stays
+func TestCrash_NothingStays(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		sem, rw := client.Semaphore("x", 3), client.RWMutex("x")
+		for _, a := range []acquire{client.Mutex("x").Lock, permits(sem, 3), rw.Lock} {
+			hold(t, a)
+			for range 5 {
+				begin(t.Context(), a)
+			}
+		}
+		client.Crash()
+		keys := func() []string {
+			s.AssertNothingLeft() // has the server remove what has expired
+			return s.Miniredis.Keys()
+		}
+		pass(ttl + time.Second)
+		assert.ElementsMatch(t, []string{"fairlock:{x}:fence", "fairlock:{x}:sem:fence", "fairlock:{x}:rw:fence"}, keys())
+		pass(24*time.Hour - ttl - time.Second)
+		assert.Empty(t, keys())
+	})
+}

@@ -1,0 +1,119 @@
+package fairlocktest
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// ExploreConfig has the settings of Explore. The zero value is ready to use.
+type ExploreConfig struct {
+	// Seeds is how many runs there are, with the seeds 1 to Seeds. Default 100. The environment variable
+	// FAIRLOCKTEST_SEEDS overrides it: a nightly run explores more.
+	Seeds int
+
+	// Faults are the kinds of fault to draw from. Default AllFaults. If nothing checks fences, use
+	// AllFaults &^ OverlapFaults.
+	Faults Faults
+
+	// Duration is for how long faults are injected, in simulated time. Default 1 min.
+	Duration time.Duration
+
+	// MaxOutage is how long a fault lasts at most, and how far Redis's clock steps. Default 30 s, which is three times
+	// the default TTL. At least 100 ms.
+	MaxOutage time.Duration
+}
+
+// seedsVariable is the environment variable that overrides ExploreConfig.Seeds.
+const seedsVariable = "FAIRLOCKTEST_SEEDS"
+
+func (cfg ExploreConfig) withDefaults() ExploreConfig {
+	if cfg.Seeds <= 0 {
+		cfg.Seeds = 100
+	}
+	if cfg.Faults &= AllFaults; cfg.Faults == 0 {
+		cfg.Faults = AllFaults
+	}
+	if cfg.Duration <= 0 {
+		cfg.Duration = time.Minute
+	}
+	if cfg.MaxOutage <= 0 {
+		cfg.MaxOutage = 30 * time.Second
+	}
+	cfg.MaxOutage = max(cfg.MaxOutage, 100*time.Millisecond)
+	return cfg
+}
+
+// Explore runs f once for each seed, in a subtest and a testing/synctest bubble of its own. Faults are injected while f
+// runs. f makes its clients with World.Client, lets its code work, calls World.Heal, and asserts what must hold after
+// any faults. Explore stops at the first seed whose run fails. It logs the faults of that run, and how to repeat it:
+//
+//	--- FAIL: TestDeposits/seed=4
+//	    fairlocktest: seed 4 failed. The faults, in simulated time:
+//	             2.014s  client-2: its connections hang, for 11.52s
+//	             9.377s  mutex account:42: it is released by force
+//	            41.020s  all faults have ended
+//	    To repeat it: go test -run '^TestDeposits$/^seed=4$'
+//
+// The seed determines which kinds of fault a run has, how often each comes, when, on which client, and for how long. The
+// same seed, configuration and clients give the same faults at the same times. What happens in between may differ: Go
+// does not define which of two goroutines runs first, and the library draws its pauses between attempts at random.
+// If a failure does not come back, repeat it with -count=20.
+//
+// f runs in a bubble, so its code must not use real connections or processes. It may sleep: that takes no real time. f
+// must return within ten times Duration. Then t.Context ends and the clients are closed, and the goroutines that f has
+// started must end within a further Duration. f must not call t.Run or t.Parallel.
+func Explore(t *testing.T, cfg ExploreConfig, f func(t *testing.T, w *World)) {
+	t.Helper()
+	cfg = cfg.withDefaults()
+	seeds := cfg.Seeds
+	if s := os.Getenv(seedsVariable); s != "" {
+		var err error
+		if seeds, err = strconv.Atoi(s); err != nil || seeds < 1 {
+			t.Fatalf("fairlocktest: %s must be a number from 1, not %q", seedsVariable, s)
+		}
+	}
+	for seed := range seeds {
+		if !explore(t, cfg, seed+1, f) {
+			return
+		}
+	}
+}
+
+// explore runs f with one seed and reports whether it passed.
+func explore(t *testing.T, cfg ExploreConfig, seed int, f func(t *testing.T, w *World)) bool {
+	t.Helper()
+	return t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+		var w *World
+		passed := false
+		defer func() { // after FailNow, too
+			if w != nil && !passed && !t.Skipped() {
+				t.Log(w.story())
+			}
+		}()
+		synctest.Test(t, func(t *testing.T) {
+			w = newWorld(t, cfg, seed)
+			defer w.close()
+			f(t, w)
+		})
+		passed = true
+	})
+}
+
+// command returns the command that runs one test with one seed.
+func command(name string, seed, seeds int) string {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	c := "go test -run '" + strings.Join(parts, "/") + "'"
+	if seed > seeds {
+		c = fmt.Sprintf("%s=%d %s", seedsVariable, seed, c)
+	}
+	return c
+}

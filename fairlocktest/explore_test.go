@@ -1,0 +1,291 @@
+package fairlocktest_test
+
+import (
+	"context"
+	"math"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+)
+
+type depositor = func(context.Context, *fairlock.Client, *account) error
+
+// unfenced deposits without showing the account a fence. It calls check before it writes.
+func unfenced(check func(ctx context.Context) error) depositor {
+	return func(ctx context.Context, client *fairlock.Client, a *account) error {
+		return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
+			balance, _ := a.read(math.MaxUint64)
+			time.Sleep(2 * time.Second)
+			if err := check(ctx); err != nil {
+				return err
+			}
+			return a.write(math.MaxUint64, balance+1)
+		})
+	}
+}
+
+// checksCtx is right while leases do not overlap.
+var checksCtx = unfenced(context.Cause)
+
+// bugs are the example, broken on purpose.
+var bugs = map[string]depositor{
+	"checks nothing": unfenced(func(context.Context) error { return nil }),
+	"checks its ctx": checksCtx,
+	"reads unfenced": func(ctx context.Context, client *fairlock.Client, a *account) error {
+		return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
+			a.mu.Lock()
+			balance := a.balance
+			a.mu.Unlock()
+			time.Sleep(2 * time.Second)
+			return a.write(fairlock.LeaseFromContext(ctx).Fence(), balance+1)
+		})
+	},
+}
+
+// failing are other ways to fail.
+var failing = map[string]func(t *testing.T, w *fairlocktest.World){
+	"panics": func(*testing.T, *fairlocktest.World) { panic("oops") },
+	"never ends": func(_ *testing.T, w *fairlocktest.World) {
+		w.Server.Mutex("x").HoldAs("other")
+		select {}
+	},
+	"leaves a goroutine": func(*testing.T, *fairlocktest.World) { go func() { <-make(chan int) }() },
+}
+
+// TestExplored fails, in processes of other tests.
+func TestExplored(t *testing.T) {
+	if os.Getenv("FAIRLOCKTEST_CHILD") == "" {
+		t.Skip("it fails")
+	}
+	for name, deposit := range bugs {
+		failing[name] = func(t *testing.T, w *fairlocktest.World) { noDepositIsLost(t, w, deposit) }
+	}
+	for name, run := range failing {
+		t.Run(name, func(t *testing.T) { fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 20}, run) })
+	}
+}
+
+// explored runs a part of TestExplored in a process, and returns what it prints.
+func explored(t *testing.T, run string, env ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run", run)
+	command.Env = append(append(os.Environ(), "FAIRLOCKTEST_CHILD=1"), env...)
+	out, err := command.CombinedOutput()
+	require.Error(t, err, "the process did not fail:\n%s", out)
+	return string(out)
+}
+
+var report = regexp.MustCompile(`seed \d+ failed\. The faults, in simulated time:\n(?:\s+\d+\.\d{3}s  .*\n)*\s*To repeat it: (.*)go test -run '(\S+)'`)
+
+// Explore finds each bug in the example with one of 20 seeds. The command that it prints finds it again.
+//
+//fairlock:promise Explore: it finds a worker that relies on a lease alone, and prints the seed and the faults
+func TestExplore_FindsBugs(t *testing.T) {
+	t.Parallel()
+	out := explored(t, "^TestExplored$/(check|read)")
+	for name := range bugs {
+		name = strings.ReplaceAll(name, " ", "_")
+		assert.Regexp(t, `(?s)Not equal.*?TestExplored/`+name+`/seed=\d+\n.*?seed \d+ failed`, out)
+	}
+	found := report.FindAllStringSubmatch(out, -1)
+	require.Len(t, found, len(bugs), out)
+	assert.Contains(t, explored(t, found[0][2]), found[0][2])
+}
+
+// A run that panics, never ends or leaves a goroutine behind tells its seed and its faults. The environment variable
+// overrides how many seeds there are.
+func TestExplore_Reports(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"panics":             "panic: oops",
+		"never ends":         "the function of Explore has not returned within 10m0s of simulated time",
+		"leaves a goroutine": "blocked goroutines remain",
+	} {
+		out := explored(t, "^TestExplored$/^"+strings.ReplaceAll(name, " ", "_")+"$/^seed=21$", "FAIRLOCKTEST_SEEDS=21")
+		assert.Contains(t, out, want)
+		found := report.FindStringSubmatch(out)
+		require.NotNil(t, found, out)
+		assert.Equal(t, "FAIRLOCKTEST_SEEDS=21 ", found[1], "without it, there is no seed 21")
+	}
+	assert.Contains(t, explored(t, "^TestExplored$/panics", "FAIRLOCKTEST_SEEDS=many"), `must be a number from 1, not "many"`)
+}
+
+// Without the faults after which leases overlap, a worker that shows no fence is right if it looks at its ctx.
+func TestExplore_OverlapFaults(t *testing.T) {
+	t.Parallel()
+	faults := fairlocktest.AllFaults &^ fairlocktest.OverlapFaults
+	fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 5, Faults: faults}, func(t *testing.T, w *fairlocktest.World) {
+		noDepositIsLost(t, w, checksCtx)
+	})
+}
+
+//fairlock:promise Explore: the same seed injects the same faults at the same times
+func TestExplore_SameSeedSameFaults(t *testing.T) {
+	t.Parallel()
+	var runs [2][][]string
+	for i := range runs {
+		fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 3}, func(t *testing.T, w *fairlocktest.World) {
+			for range 3 {
+				client := w.Client(fairlock.Config{})
+				go func() {
+					for t.Context().Err() == nil {
+						_ = deposit(t.Context(), client.Client, &account{})
+						time.Sleep(time.Second)
+					}
+				}()
+			}
+			time.Sleep(20 * time.Second)
+			runs[i] = append(runs[i], fairlocktest.History(w))
+		})
+	}
+	assert.Equal(t, runs[0], runs[1])
+	assert.NotEqual(t, runs[0][0], runs[0][1])
+}
+
+// Each seed has some of the kinds of fault that are asked for, and together they have all. No run loses data and steps
+// Redis's clock back: fences could fall then.
+func TestExplore_DrawsKinds(t *testing.T) {
+	var all fairlocktest.Faults
+	stepsBack := false
+	for seed := range 100 {
+		kinds, back := fairlocktest.Schedule(seed, fairlocktest.ExploreConfig{Duration: 10 * time.Minute})
+		assert.NotEqual(t, fairlocktest.AllFaults, kinds)
+		assert.False(t, back && kinds&fairlocktest.DataLoss != 0)
+		all, stepsBack = all|kinds, stepsBack || back
+		kinds, _ = fairlocktest.Schedule(seed, fairlocktest.ExploreConfig{Faults: fairlocktest.OverlapFaults})
+		assert.Zero(t, kinds&^fairlocktest.OverlapFaults)
+	}
+	assert.Equal(t, fairlocktest.AllFaults, all)
+	assert.True(t, stepsBack)
+	assert.Equal(t, "DataLoss|Latency", (fairlocktest.DataLoss | fairlocktest.Latency).String())
+}
+
+// quietly runs a test in a World that has no faults of its own.
+func quietly(t *testing.T, test func(t *testing.T, w *fairlocktest.World, client *fairlocktest.Client)) {
+	t.Helper()
+	const ever = 10000 * time.Hour
+	cfg := fairlocktest.ExploreConfig{Seeds: 1, Duration: ever, MaxOutage: ever}
+	fairlocktest.Explore(t, cfg, func(t *testing.T, w *fairlocktest.World) { test(t, w, w.Client(fairlock.Config{})) })
+}
+
+// ping returns how long a PING takes.
+func ping(client *fairlocktest.Client) (time.Duration, error) {
+	start := time.Now()
+	err := client.Redis.Ping(context.Background()).Err()
+	return time.Since(start).Truncate(10 * time.Millisecond), err
+}
+
+// lasting are the kinds of fault that last.
+var lasting = []fairlocktest.Faults{
+	fairlocktest.ServerDown, fairlocktest.ConnectionCut, fairlocktest.ConnectionHang, fairlocktest.ClientPause,
+	fairlocktest.Latency, fairlocktest.NotificationLoss,
+}
+
+func TestWorld_FaultsOfConnections(t *testing.T) {
+	quietly(t, func(t *testing.T, w *fairlocktest.World, client *fairlocktest.Client) {
+		clients := []*fairlocktest.Client{client, w.Client(fairlock.Config{})}
+		for _, kind := range lasting {
+			for i, c := range clients { // the other one has only the faults of the server
+				_, _ = ping(c) // connects
+				fairlocktest.Inject(w, kind, 2*time.Second, 0)
+				w.Server.Mutex("x").AssertFree() // which has no faults
+				switch took, err := ping(c); {
+				case kind == fairlocktest.ServerDown, kind == fairlocktest.ConnectionCut && i == 0:
+					require.ErrorContains(t, err, "connection refused", kind)
+				case kind == fairlocktest.NotificationLoss, i == 1:
+					assert.Zero(t, took, kind)
+				default:
+					assert.Equal(t, 2*time.Second, took, kind)
+				}
+				time.Sleep(2001 * time.Millisecond)
+				took, err := ping(c)
+				require.NoError(t, err, kind)
+				assert.Zero(t, took, kind)
+			}
+		}
+		fairlocktest.Inject(w, fairlocktest.RequestLoss, 0, 0)
+		assert.Equal(t, int64(1), client.Redis.Incr(t.Context(), "n").Val(), "go-redis sends it again")
+		fairlocktest.Inject(w, fairlocktest.ReplyLoss, 0, 0)
+		assert.Equal(t, int64(3), client.Redis.Incr(t.Context(), "n").Val(), "go-redis sends it again")
+	})
+}
+
+func TestWorld_OtherFaults(t *testing.T) {
+	quietly(t, func(t *testing.T, w *fairlocktest.World, client *fairlocktest.Client) {
+		x := w.Server.Mutex("x")
+		lease := lock(t, client)
+		ctx, cancel := lease.Context(t.Context())
+		defer cancel()
+		fairlocktest.Inject(w, fairlocktest.ClientPause, time.Minute, 0)
+		time.Sleep(59 * time.Second)
+		x.AssertFree()
+		require.NoError(t, ctx.Err(), "no timer has fired")
+		<-ctx.Done()
+
+		held := x.HoldAs("other")
+		granted := make(chan *fairlock.Lease)
+		go func() { granted <- lock(t, client) }()
+		time.Sleep(time.Second)
+		fairlocktest.Inject(w, fairlocktest.NotificationLoss, time.Minute, 0)
+		require.NoError(t, held.Unlock(t.Context()))
+		start := time.Now()
+		lease = <-granted
+		assert.Greater(t, time.Since(start), time.Second/2, "a heartbeat finds the grant")
+
+		fairlocktest.Inject(w, fairlocktest.ClientCrash, 0, 0)
+		require.NoError(t, lease.Err(), "the last client does not crash")
+		w.Client(fairlock.Config{})
+		fairlocktest.Inject(w, fairlocktest.ClientCrash, 0, 0)
+		<-lease.Done()
+		require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
+		x.AssertHeldBy("client-1")
+		fairlocktest.Inject(w, fairlocktest.ClockStep, 0, 0)
+		assert.Equal(t, time.Second, time.Until(w.Server.Now()))
+		fairlocktest.Inject(w, fairlocktest.DataLoss, 0, 0)
+		x.AssertFree()
+
+		const name = "{50%7B}"
+		locks := []fairlocktest.Lock{ // in the order of their keys
+			w.Server.Mutex(name), w.Server.RWMutex(name), w.Server.Semaphore(name, 3), w.Server.Mutex(name).In("shop"),
+		}
+		for _, kind := range []fairlocktest.Faults{fairlocktest.LeaseExpiry, fairlocktest.ForcedRelease} {
+			for _, l := range locks {
+				l.HoldAs("holder")
+			}
+			for i, l := range locks {
+				l.AssertHeldBy("holder")
+				fairlocktest.Inject(w, kind, 0, 1+i) // x is the first that was used
+				l.AssertFree()
+			}
+		}
+	})
+}
+
+func TestWorld_Heal(t *testing.T) {
+	quietly(t, func(t *testing.T, w *fairlocktest.World, client *fairlocktest.Client) {
+		for _, kind := range append(lasting, fairlocktest.ReplyLoss, fairlocktest.RequestLoss) {
+			fairlocktest.Inject(w, kind, time.Hour, 0)
+			fairlocktest.Inject(w, kind, time.Minute, 0)
+		}
+		time.Sleep(2 * time.Minute)
+		_, err := ping(client)
+		require.Error(t, err, "the longer one of two goes on")
+		w.Heal()
+		fairlocktest.Inject(w, fairlocktest.ServerDown, time.Hour, 0)
+		for range 2 {
+			took, err := ping(client)
+			require.NoError(t, err)
+			assert.Zero(t, took)
+			time.Sleep(time.Hour)
+		}
+	})
+}

@@ -1,0 +1,254 @@
+package fairlocktest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// Faults is a set of kinds of fault, for Explore. Sets are combined with | and &^.
+type Faults uint
+
+// The kinds of fault. "For a while" is up to ExploreConfig.MaxOutage.
+const (
+	ServerDown       Faults = 1 << iota // Redis is down for a while, and keeps its data
+	DataLoss                            // Redis loses its data
+	ClockStep                           // Redis's clock steps forward or back; never back in a run that has DataLoss
+	ConnectionCut                       // a client's connections break, and new ones are refused for a while
+	ConnectionHang                      // for a while no data of a client pass, and no connection breaks
+	Latency                             // a client's requests and replies are late for a while
+	RequestLoss                         // the next request of a client is lost, and its connection breaks
+	ReplyLoss                           // Redis executes the next request of a client, and the reply is lost
+	NotificationLoss                    // a client receives no notifications for a while
+	LeaseExpiry                         // the leases of a lock expire in Redis
+	ForcedRelease                       // a lock is released by force
+	ClientCrash                         // a client ends at once: it releases nothing
+	ClientPause                         // a client sends and receives nothing for a while, and its timers stand still
+	end
+
+	// AllFaults has all kinds.
+	AllFaults = end - 1
+
+	// OverlapFaults has the kinds after which a client may work for a while under a lease that has ended in Redis, when
+	// another client holds the lock already. Fences protect a resource from that; see the section "What does not hold" of
+	// docs/promises.md.
+	OverlapFaults = DataLoss | ClockStep | LeaseExpiry | ForcedRelease | ClientPause
+)
+
+var faultNames = [...]string{
+	"ServerDown", "DataLoss", "ClockStep", "ConnectionCut", "ConnectionHang", "Latency", "RequestLoss", "ReplyLoss",
+	"NotificationLoss", "LeaseExpiry", "ForcedRelease", "ClientCrash", "ClientPause",
+}
+
+// String returns the names of the kinds.
+func (f Faults) String() string {
+	var names []string
+	for i, name := range faultNames {
+		if f&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, "|")
+}
+
+// fault is one fault of a schedule. All of it is drawn before the run, so that the run cannot change it.
+type fault struct {
+	at     time.Duration // since the start
+	kind   Faults
+	target int           // the number of the client or lock, modulo how many there are then
+	lasts  time.Duration // of a fault that lasts
+	step   time.Duration // of ClockStep
+	delays [2]time.Duration
+}
+
+// draw returns the schedule of a seed. Each run has about half of the kinds, each with a frequency of its own, because
+// faults of one kind can hide what those of another kind would show.
+func draw(cfg ExploreConfig, seed int) (schedule []fault) {
+	rng := rand.New(rand.NewPCG(uint64(seed), 0))
+	var kinds []Faults // each as often as its frequency demands
+	for kinds == nil {
+		for kind := Faults(1); kind < end; kind <<= 1 {
+			in, often := rng.IntN(2) == 0, 1+rng.IntN(8)
+			if in && cfg.Faults&kind != 0 {
+				kinds = append(kinds, slices.Repeat([]Faults{kind}, often)...)
+			}
+		}
+	}
+	// between returns a duration. Short ones are as likely as long ones.
+	between := func(low, high time.Duration) time.Duration {
+		return time.Duration(float64(high) * math.Pow(float64(low)/float64(high), rng.Float64()))
+	}
+	most := cfg.MaxOutage
+	pause := between(most/30, most/2)
+	for at := time.Duration(0); ; {
+		if at += 1 + time.Duration(rng.Float64()*2*float64(pause)); at >= cfg.Duration {
+			return schedule
+		}
+		f := fault{
+			at: at, kind: kinds[rng.IntN(len(kinds))], target: rng.IntN(math.MaxInt32), lasts: between(most/1000, most),
+			step:   between(most/1000, most),
+			delays: [2]time.Duration{between(most/4000, most/4), between(most/4000, most/4)},
+		}
+		if rng.IntN(2) == 0 && !slices.Contains(kinds, DataLoss) {
+			f.step = -f.step
+		}
+		schedule = append(schedule, f)
+	}
+}
+
+// begin injects a fault. One for which there is no client or lock yet is left out.
+func (w *World) begin(f fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.healed {
+		return
+	}
+	w.findLocks()
+	switch f.kind {
+	case ServerDown, DataLoss, ClockStep:
+		w.disturbServer(f)
+	case LeaseExpiry, ForcedRelease:
+		if len(w.locks) > 0 {
+			w.endLeases(f, w.locks[f.target%len(w.locks)])
+		}
+	default:
+		if living := w.living(); len(living) > 1 || len(living) == 1 && f.kind != ClientCrash {
+			w.disturbClient(f, living[f.target%len(living)])
+		}
+	}
+}
+
+// disturbServer injects a fault of the server. The caller holds mu.
+func (w *World) disturbServer(f fault) {
+	s := w.Server
+	switch f.kind {
+	case ServerDown:
+		w.during(f, "Redis is down", func(n int) {
+			if w.down += n; w.down > 0 {
+				s.Stop()
+			} else {
+				s.Start()
+			}
+		})
+	case DataLoss:
+		w.record("Redis loses its data")
+		s.LoseData()
+	case ClockStep:
+		w.record("Redis's clock steps by %v", short(f.step))
+		s.StepClock(f.step)
+	}
+}
+
+// endLeases injects a fault of a lock. The caller holds mu.
+func (w *World) endLeases(f fault, l Lock) {
+	switch f.kind {
+	case LeaseExpiry:
+		w.record("%v %s: its leases expire in Redis", l.kind, l.name)
+		l.Expire()
+	case ForcedRelease:
+		w.record("%v %s: it is released by force", l.kind, l.name)
+		l.permits = w.Server.permits(l)
+		_ = l.forceRelease() // an error: the key is not one of ours
+	}
+}
+
+// disturbClient injects a fault of a client. The caller holds mu.
+func (w *World) disturbClient(f fault, v *victim) {
+	counted := func(n *int) func(int) {
+		return func(by int) {
+			*n += by
+			v.apply()
+		}
+	}
+	switch name := v.Name(); f.kind {
+	case ConnectionCut:
+		w.during(f, name+": its connections are cut", counted(&v.cut))
+	case ConnectionHang:
+		w.during(f, name+": its connections hang", counted(&v.hung))
+	case NotificationLoss:
+		w.during(f, name+": its notifications are lost", counted(&v.deaf))
+	case ClientPause:
+		w.during(f, name+": it is paused", counted(&v.paused))
+	case Latency:
+		what := fmt.Sprintf("%s: its requests take %v longer, the replies %v", name, short(f.delays[0]), short(f.delays[1]))
+		w.during(f, what, func(n int) {
+			v.delays[0] += time.Duration(n) * f.delays[0]
+			v.delays[1] += time.Duration(n) * f.delays[1]
+			v.apply()
+		})
+	case RequestLoss:
+		w.record("%s: its next request is lost", name)
+		v.Link.DropRequest()
+	case ReplyLoss:
+		w.record("%s: the reply to its next request is lost", name)
+		v.Link.DropReply()
+	case ClientCrash:
+		w.record("%s: it crashes", name)
+		v.crashed.Store(true)
+		v.apply()
+		w.tasks.Go(v.Crash) // it waits for calls under way
+	}
+}
+
+// victim is a client that has faults. Its fields are guarded by the World's mu.
+type victim struct {
+	*Client
+
+	local  *LocalClock
+	delays [2]time.Duration // of the link: of a request, of a reply
+
+	cut, hung, paused, deaf int // how many faults of that kind are under way
+}
+
+// apply has the link and the clock do what the faults under way demand.
+func (v *victim) apply() {
+	l := v.Link
+	l.set(func() {
+		l.cut = v.cut > 0 || v.crashed.Load()
+		l.hung = v.hung > 0 || v.paused > 0
+		l.dropNotifications = v.deaf > 0
+		l.requestDelay, l.replyDelay = v.delays[0], v.delays[1]
+		if l.cut {
+			l.breakAll()
+		}
+	})
+	if v.paused > 0 {
+		v.local.Pause()
+	} else {
+		v.local.Resume()
+	}
+}
+
+// findLocks adds the locks that have been used since it was last called, in the order of their keys. A lock whose data are
+// lost stays known, so that the faults of a seed do not depend on when it is used again. The caller holds mu.
+func (w *World) findLocks() {
+	kinds := map[string]kind{"fence": mutex, "sem:fence": semaphore, "rw:fence": rwMutex}
+	for _, key := range w.Server.Miniredis.Keys() {
+		namespace, rest, _ := strings.Cut(key, ":{")
+		name, last, _ := strings.Cut(rest, "}:")
+		if k, ok := kinds[last]; ok {
+			l := Lock{server: w.Server, kind: k, namespace: namespace, name: unescape.Replace(name)}
+			if !slices.Contains(w.locks, l) {
+				w.locks = append(w.locks, l)
+			}
+		}
+	}
+}
+
+// permits returns how many permits a semaphore has, or 1 if nobody holds one.
+func (s *Server) permits(l Lock) int {
+	n, _ := strconv.Atoi(s.Miniredis.HGet(lua.SemaphoreKeys(l.namespace, l.name).Holders, "capacity"))
+	return max(n, 1)
+}
+
+// unescape reverses what package lua does to a lock's name.
+var unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
+
+// short rounds a duration for a person.
+func short(d time.Duration) time.Duration { return d.Round(time.Millisecond) }

@@ -1,0 +1,201 @@
+package fairlocktest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+)
+
+// World is what the function of an Explore works with: a server, and clients that have faults. Its methods are safe for
+// concurrent use.
+type World struct {
+	// Server is the server. Its locks, as in Server.Mutex, have no faults. A Link that f makes itself has only those of
+	// the server.
+	Server *Server
+
+	t     *testing.T
+	cfg   ExploreConfig
+	seed  int
+	start time.Time
+	calm  chan struct{}  // closed by Heal
+	tasks sync.WaitGroup // the injection, and crashes under way
+	limit fairlock.Timer
+
+	mu      sync.Mutex
+	healed  bool       // guarded by mu
+	clients []*victim  // guarded by mu
+	locks   []Lock     // guarded by mu: those that have been used
+	down    int        // guarded by mu: how many faults under way stop the server
+	lasting []*lasting // guarded by mu: faults under way
+	history []string   // guarded by mu: what has happened
+}
+
+// lasting is a fault under way.
+type lasting struct {
+	end   func()
+	timer fairlock.Timer
+}
+
+// timeoutFactor times Duration is how long the function of an Explore may take, in simulated time.
+const timeoutFactor = 10
+
+func newWorld(t *testing.T, cfg ExploreConfig, seed int) *World {
+	t.Helper()
+	// This Cleanup is the last one: t.Context has ended, and the clients are closed. Goroutines of f that still sleep end.
+	t.Cleanup(func() { time.Sleep(cfg.Duration) }) //nolint:forbidigo // in a bubble
+	w := &World{Server: NewServer(t), t: t, cfg: cfg, seed: seed, calm: make(chan struct{})}
+	w.start = w.Server.clock.Now()
+	w.limit = w.Server.clock.AfterFunc(timeoutFactor*cfg.Duration, w.overdue)
+	w.tasks.Go(w.inject)
+	return w
+}
+
+// Client returns a client over a link of its own, as Server.Client does, that has the faults of this run. Its requests
+// and replies take 0.1 to 0.5 ms each. It has a LocalClock, unless cfg.Clock is set.
+//
+// A client that crashes stays closed: its calls return fairlock.ErrClosed, and its leases end with it, but nothing is sent
+// to Redis. The code that used it goes on, and may continue as a new process does, with another Client. The last client
+// does not crash.
+//
+// A client that is paused sends and receives nothing, and its timers stand still. The code that uses it goes on, though in
+// a process that is paused it would stand still as well: a ctx of a lease does not end meanwhile, only Lease.Err and
+// Lease.Done notice.
+func (w *World) Client(cfg fairlock.Config) *Client {
+	w.t.Helper()
+	local := w.Server.LocalClock()
+	if cfg.Clock == nil {
+		cfg.Clock = local
+	}
+	w.mu.Lock() // so that the order of the clients is that of their names
+	defer w.mu.Unlock()
+	v := &victim{Client: w.Server.Client(cfg), local: local}
+	w.clients = append(w.clients, v)
+	rng := rand.New(rand.NewPCG(uint64(w.seed), uint64(len(w.clients))))
+	for i := range v.delays { // so that requests of two clients hardly ever arrive at the same instant
+		v.delays[i] = 100*time.Microsecond + time.Duration(rng.Int64N(int64(400*time.Microsecond)))
+	}
+	v.apply()
+	return v.Client
+}
+
+// Heal ends all faults, and no further ones come. Faults end by themselves after ExploreConfig.Duration, and when f
+// returns. What has happened remains: a crashed client does not come back, a lost lease is lost, Redis's clock is where
+// it was stepped to, and data in transit arrive with the delay that they had.
+//
+// After Heal, f asserts that its code makes progress. A lock may still be held or queued for by crashed clients: it takes
+// up to TTL + WaiterTTL until the next one is granted the lock, and longer by how far Redis's clock has stepped back.
+func (w *World) Heal() {
+	w.heal()
+	w.tasks.Wait()
+}
+
+func (w *World) heal() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.healed {
+		return
+	}
+	w.healed = true
+	close(w.calm)
+	for _, f := range w.lasting {
+		f.timer.Stop()
+		f.end()
+	}
+	for _, v := range w.clients {
+		v.Link.set(func() { v.Link.dropRequests, v.Link.dropReplies = 0, 0 })
+	}
+	w.record("all faults have ended")
+}
+
+// close ends the run, also when its function panics.
+func (w *World) close() {
+	if r := recover(); r != nil {
+		fmt.Fprintln(os.Stderr, w.story())
+		panic(r)
+	}
+	w.Heal()
+	w.limit.Stop()
+}
+
+// overdue ends the process and shows where all goroutines are, as go test -timeout does.
+func (w *World) overdue() {
+	debug.SetTraceback("all")
+	panic(fmt.Sprintf("fairlocktest: the function of Explore has not returned within %v of simulated time\n%s",
+		timeoutFactor*w.cfg.Duration, w.story()))
+}
+
+// inject injects the faults of the seed at their times.
+func (w *World) inject() {
+	for _, f := range draw(w.cfg, w.seed) {
+		if !w.sleep(f.at) {
+			return
+		}
+		w.begin(f)
+	}
+	if w.sleep(w.cfg.Duration) {
+		w.heal()
+	}
+}
+
+// sleep sleeps until some time after the start. It reports false if Heal was called before.
+func (w *World) sleep(until time.Duration) bool {
+	passed := make(chan struct{})
+	timer := w.Server.clock.AfterFunc(until-w.since(), func() { close(passed) })
+	defer timer.Stop()
+	select {
+	case <-passed:
+		return true
+	case <-w.calm:
+		return false
+	}
+}
+
+// since returns how long the run has lasted.
+func (w *World) since() time.Duration { return w.Server.clock.Now().Sub(w.start) }
+
+// record notes what has happened. The caller holds mu.
+func (w *World) record(format string, args ...any) {
+	w.history = append(w.history, fmt.Sprintf("%10.3fs  %s", w.since().Seconds(), fmt.Sprintf(format, args...)))
+}
+
+// during begins a fault that lasts: change is called with 1 now, and with -1 when it ends. The caller holds mu.
+func (w *World) during(f fault, what string, change func(n int)) {
+	w.record("%s, for %v", what, short(f.lasts))
+	change(1)
+	l := &lasting{end: func() { change(-1) }}
+	w.lasting = append(w.lasting, l)
+	l.timer = w.Server.clock.AfterFunc(f.lasts, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if i := slices.Index(w.lasting, l); i >= 0 && !w.healed { // else Heal has ended it
+			w.lasting = slices.Delete(w.lasting, i, i+1)
+			l.end()
+		}
+	})
+}
+
+// living returns the clients that have not crashed. The caller holds mu.
+func (w *World) living() (living []*victim) {
+	for _, v := range w.clients {
+		if !v.crashed.Load() {
+			living = append(living, v)
+		}
+	}
+	return living
+}
+
+// story tells a person what has happened in a run that failed.
+func (w *World) story() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return fmt.Sprintf("fairlocktest: seed %d failed. The faults, in simulated time:\n%s\nTo repeat it: %s",
+		w.seed, strings.Join(w.history, "\n"), command(w.t.Name(), w.seed, w.cfg.Seeds))
+}

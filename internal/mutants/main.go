@@ -1,0 +1,166 @@
+// Command mutants breaks the code in each of the ways that mutants.txt lists, one at a time, and prints which tests notice.
+// It fails if a mutant is not found by any test. Nothing is changed in the tree: the Go command compiles a broken copy of
+// one file in its place (-overlay).
+//
+//	go run ./internal/mutants                          # cheapest tier first, each mutant until a test fails
+//	go run ./internal/mutants -run fence -tier sim     # some mutants, by one tier only
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+//go:embed mutants.txt
+var list string
+
+// mutant is one way to break the code: in a file, new stands in the place of old.
+type mutant struct{ name, file, old, new string }
+
+// tier is a set of tests.
+type tier struct {
+	name, dir string
+	args      []string
+}
+
+// tiers, cheapest first.
+var tiers = []tier{
+	{"unit", ".", []string{"./fairlock", "./internal/dispatch", "./token"}},
+	{"sim", ".", []string{"-run", "TestSim$|TestSim_EachFault", "./internal/sim"}},
+	{"scripts", ".", []string{"./lua"}},
+	{"conformance", ".", []string{"."}},
+	{"kit", ".", []string{"./fairlocktest"}},
+	{"command", "cmd/fairlock", []string{"./..."}},
+}
+
+// limit is how long one tier may take for one mutant: a test that hangs has noticed it.
+const limit = 3 * time.Minute
+
+func main() {
+	pattern := flag.String("run", "", "only mutants whose name matches this regular expression")
+	only := flag.String("tier", "", "only this tier")
+	flag.Parse()
+	if err := run(*pattern, *only); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(pattern, only string) error {
+	match, err := regexp.Compile(pattern)
+	if err != nil {
+		return err
+	}
+	all, err := parse(list)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	fmt.Println("| mutant | found by | test | seconds |\n|---|---|---|---|")
+	for _, m := range all {
+		if !match.MatchString(m.name) {
+			continue
+		}
+		found, err := m.try(only)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
+		}
+		fmt.Printf("| %s | %s |\n", m.name, found)
+	}
+	return errors.Join(errs...)
+}
+
+// parse reads the list: blocks of a name after "== ", a line with the file, and old and new text between lines of "<<<",
+// "---" and ">>>".
+func parse(text string) (all []mutant, err error) {
+	for _, block := range strings.Split(text, "\n== ")[1:] {
+		head, rest, ok := strings.Cut(block, "\n<<<\n")
+		name, file, ok1 := strings.Cut(head, "\n")
+		before, after, ok2 := strings.Cut(rest, "\n---\n")
+		after, _, ok3 := strings.Cut("\n"+after, "\n>>>")
+		if !ok || !ok1 || !ok2 || !ok3 {
+			return nil, fmt.Errorf("mutants.txt: %q is malformed", name)
+		}
+		all = append(all, mutant{name, strings.TrimSpace(file), before, strings.TrimPrefix(after, "\n")})
+	}
+	return all, nil
+}
+
+// try runs the tiers until a test fails, and returns the rest of a line of the table.
+func (m mutant) try(only string) (string, error) {
+	overlay, remove, err := m.overlay()
+	if err != nil {
+		return "", err
+	}
+	defer remove()
+	if out, err := exec.Command("go", "build", "-overlay", overlay, "./...").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("does not compile: %s", out)
+	}
+	for _, t := range tiers {
+		if only != "" && t.name != only {
+			continue
+		}
+		began := time.Now()
+		if test, found := t.finds(overlay); found {
+			return fmt.Sprintf("%s | %s | %.0f", t.name, test, time.Since(began).Seconds()), nil
+		}
+	}
+	return "nothing | | ", errors.New("no test has noticed it")
+}
+
+// overlay writes the broken file and the description of it that go build wants.
+func (m mutant) overlay() (name string, remove func(), err error) {
+	text, err := os.ReadFile(m.file)
+	if err != nil {
+		return "", nil, err
+	}
+	if n := bytes.Count(text, []byte(m.old)); n != 1 {
+		return "", nil, fmt.Errorf("the text to replace occurs %d times in %s", n, m.file)
+	}
+	dir, err := os.MkdirTemp("", "mutant")
+	if err != nil {
+		return "", nil, err
+	}
+	broken, name := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
+	original, err := filepath.Abs(m.file)
+	if err == nil {
+		err = os.WriteFile(broken, bytes.Replace(text, []byte(m.old), []byte(m.new), 1), 0o600)
+	}
+	if err == nil {
+		var replace []byte
+		replace, err = json.Marshal(map[string]map[string]string{"Replace": {original: broken}})
+		err = errors.Join(err, os.WriteFile(name, replace, 0o600))
+	}
+	return name, func() { _ = os.RemoveAll(dir) }, err
+}
+
+var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// finds runs the tests of a tier, and returns the first that failed.
+func (t tier) finds(overlay string) (test string, found bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-overlay", overlay, "-count=1", "-failfast",
+		"-timeout", limit.String()}, t.args...)...)
+	cmd.Dir = t.dir
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return "", false
+	}
+	if match := failed.FindSubmatch(out); match != nil {
+		return string(match[1]), true
+	}
+	return "a test that hangs or panics", true
+}

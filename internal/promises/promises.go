@@ -1,0 +1,120 @@
+// Package promises writes docs/promises.md from the doc comments of the tests. The last lines of such a comment may be
+//
+//	//fairlock:promise <name>: <outcome>
+//	//fairlock:fault <name>: <outcome>
+//
+// One test of a promise or a fault gives the outcome, the others may leave it out. The rest of the document is in
+// promises.md.tmpl.
+package promises
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+)
+
+//go:embed promises.md.tmpl
+var text string
+
+// row is a promise or a fault: what holds then, and the tests that show it.
+type row struct {
+	name, outcome string
+	tests         []string
+}
+
+// Generate returns the document for the tests of a tree. The errors name what is wrong with directives.
+func Generate(tree fs.FS) ([]byte, error) {
+	rows := map[string]map[string]*row{"promise": {}, "fault": {}}
+	var errs []error
+	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		source, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Doc != nil {
+				errs = append(errs, collect(rows, f, path.Dir(name)))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for kind, byName := range rows {
+		for _, name := range slices.Sorted(maps.Keys(byName)) {
+			if byName[name].outcome == "" {
+				errs = append(errs, fmt.Errorf("%s %q has no outcome; its tests: %v", kind, name, byName[name].tests))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = template.Must(template.New("").Parse(text)).Execute(&out, map[string]string{
+		"promises": table(rows["promise"]), "faults": table(rows["fault"]),
+	})
+	return out.Bytes(), err
+}
+
+// collect adds what the comment of a test says.
+func collect(rows map[string]map[string]*row, f *ast.FuncDecl, dir string) error {
+	for _, c := range f.Doc.List {
+		directive, isOurs := strings.CutPrefix(c.Text, "//fairlock:")
+		if !isOurs {
+			continue
+		}
+		kind, rest, _ := strings.Cut(directive, " ")
+		name, outcome, _ := strings.Cut(strings.TrimSpace(rest), ": ")
+		if rows[kind] == nil || name == "" {
+			return fmt.Errorf("%s of %s: want //fairlock:promise or //fairlock:fault, and a name: %s", f.Name.Name, dir, c.Text)
+		}
+		r := rows[kind][name]
+		if r == nil {
+			r = &row{name: name}
+			rows[kind][name] = r
+		}
+		if outcome != "" && r.outcome != "" && outcome != r.outcome {
+			return fmt.Errorf("%s of %s: the outcome of %q is given twice: %q and %q", f.Name.Name, dir, name, r.outcome, outcome)
+		}
+		if outcome != "" {
+			r.outcome = outcome
+		}
+		test := f.Name.Name
+		if dir != "." {
+			test += " (" + filepath.ToSlash(dir) + ")"
+		}
+		r.tests = append(r.tests, test)
+	}
+	return nil
+}
+
+// table returns the rows of a table in Markdown, by name.
+func table(rows map[string]*row) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		r := rows[name]
+		slices.Sort(r.tests)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, r.outcome, strings.Join(slices.Compact(r.tests), ", "))
+	}
+	return b.String()
+}

@@ -1,0 +1,306 @@
+package sim
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/history"
+)
+
+// Bounds of what faults do.
+const (
+	longestFault = 2 * ttl // long enough that leases and waiters expire
+	longestStep  = 2 * ttl // of the server's clock
+	latest       = 3 * ttl // what a fault delays arrives within so long of its end, and waiters have sent a heartbeat
+)
+
+// fault is a kind of fault. occur lets one occur; it ends by itself, in a task of the world.
+type fault struct {
+	name  string
+	occur func(w *world, random *rand.Rand)
+}
+
+var faults = []*fault{
+	{"request lost", func(w *world, random *rand.Rand) {
+		p := w.any(random)
+		p.client.Link.DropRequest()
+		w.occurred("the next request of process %d is lost", p.number)
+	}},
+	{"reply lost", func(w *world, random *rand.Rand) {
+		p := w.any(random)
+		p.client.Link.DropReply()
+		w.occurred("the next reply to process %d is lost", p.number)
+	}},
+	{"connections break", func(w *world, random *rand.Rand) {
+		p := w.any(random)
+		p.client.Link.Break()
+		w.occurred("the connections of process %d break", p.number)
+	}},
+	{"link slow", func(w *world, random *rand.Rand) {
+		p, request, reply := w.any(random), upTo(random, ttl/2), upTo(random, ttl/2)
+		length := upTo(random, longestFault)
+		w.unreachable(p, length, "has a slow link: requests take %v and replies %v", request, reply)
+		p.client.Link.Delay(request, reply)
+	}},
+	{"late", func(w *world, random *rand.Rand) {
+		p, request, reply := w.any(random), upTo(random, 2*waiterTTL), upTo(random, 2*waiterTTL)
+		w.unreachable(p, time.Millisecond, "delays what is sent now by %v and %v", request, reply)
+		p.client.Link.Delay(request, reply)
+	}},
+	{"link hangs", func(w *world, random *rand.Rand) {
+		p := w.any(random)
+		w.unreachable(p, upTo(random, longestFault), "has a link that hangs")
+		p.client.Link.Hang()
+	}},
+	{"link cut", func(w *world, random *rand.Rand) {
+		p := w.any(random)
+		w.unreachable(p, upTo(random, longestFault), "is cut off")
+		p.client.Link.Cut()
+	}},
+	{"notifications lost", func(w *world, random *rand.Rand) {
+		p, length := w.any(random), upTo(random, longestFault)
+		p.client.Link.DropNotifications()
+		w.occurred("process %d receives no notifications for %v", p.number, length)
+		w.after(length, p.mend)
+	}},
+	{"process paused", func(w *world, random *rand.Rand) {
+		p, length := w.any(random), upTo(random, longestFault)
+		w.unreachable(p, length, "stands still")
+		p.client.Link.Hang()
+		p.clock.Pause()
+		w.after(length, p.clock.Resume)
+	}},
+	{"process crashes", func(w *world, random *rand.Rand) {
+		p := w.any(random)
+		w.occurred("process %d crashes", p.number)
+		w.update(func(r *history.Run) {
+			r.Kills = append(r.Kills, history.Span{Process: p.number, From: w.now(), To: w.now()})
+		})
+		p.crash()
+		w.launch(p.slot)
+	}},
+	{"client closed", func(w *world, random *rand.Rand) {
+		p := w.any(random)
+		w.occurred("process %d closes its client", p.number)
+		p.finish()
+		p.close()
+		w.launch(p.slot)
+	}},
+	{"forced release", func(w *world, random *rand.Rand) {
+		p, t := w.any(random), targets[random.IntN(len(targets))]
+		w.occurred("process %d releases %s by force", p.number, t.name)
+		w.after(0, func() {
+			from := w.now()
+			ctx, cancel := context.WithTimeout(context.Background(), longestFault)
+			defer cancel()
+			_, _ = p.named(t.name).ForceRelease(ctx)
+			w.loss(t.name, from, w.now()+int64(latest)) // a request that got no reply may still arrive
+		})
+	}},
+	{"scripts flushed", func(w *world, _ *rand.Rand) {
+		w.occurred("the scripts are flushed")
+		w.after(0, func() { _ = w.admin.ScriptFlush(context.Background()).Err() })
+	}},
+	{"data lost", func(w *world, _ *rand.Rand) {
+		w.occurred("all data are lost")
+		w.observer.replace(w.server.LoseData)
+		w.loss("", w.now(), w.now())
+	}},
+	{"failover", func(w *world, random *rand.Rand) {
+		lag := upTo(random, ttl)
+		from, saved := w.now(), snapshot(w.server)
+		w.occurred("a replica that lags takes over after %v", lag)
+		w.after(lag, func() {
+			w.server.Stop()
+			w.observer.replace(func() { restore(w.server, saved) })
+			w.excuse()
+			w.loss("", from, w.now())
+			w.server.Start()
+		})
+	}},
+	{"server restarts", func(w *world, random *rand.Rand) {
+		length := upTo(random, longestFault)
+		w.serverAway(length, "is down")
+		w.server.Stop()
+		w.after(length, w.server.Start)
+	}},
+	{"server stands still", func(w *world, random *rand.Rand) {
+		length := upTo(random, longestFault)
+		w.serverAway(length, "stands still")
+		for _, p := range w.live() {
+			p.client.Link.Hang()
+			w.after(length+upTo(random, time.Millisecond), p.mend)
+		}
+	}},
+	{"clock steps back", func(w *world, random *rand.Rand) {
+		by := upTo(random, ttl/2)
+		w.occurred("the server's clock steps back by %v", by)
+		w.update(func(r *history.Run) { r.ClockBack = true })
+		w.server.StepClock(-by)
+	}},
+	{"clock stands still", func(w *world, random *rand.Rand) {
+		length := upTo(random, longestFault)
+		w.occurred("for %v, the server's clock stands still", length)
+		w.update(func(r *history.Run) { r.ClockBack = true })
+		w.observer.freeze(w.server.Now())
+		w.after(length, func() { w.observer.freeze(time.Time{}) })
+	}},
+	{"clock steps forward", func(w *world, random *rand.Rand) {
+		by := upTo(random, longestStep)
+		w.occurred("the server's clock steps forward by %v", by)
+		w.server.StepClock(by)
+		w.loss("", w.now(), w.now())
+		w.disorder(0)
+	}},
+}
+
+// choose draws the kinds of faults of a run: each with a probability of its own.
+func (w *world) choose() (chosen []*fault) {
+	random := w.random("choose")
+	share := 0.1 + 0.8*random.Float64()
+	for _, f := range faults {
+		take := random.Float64() < share
+		if w.cfg.Faults != nil {
+			take = slices.Contains(w.cfg.Faults, f.name)
+		}
+		if take {
+			chosen = append(chosen, f)
+		}
+	}
+	return chosen
+}
+
+// any draws a live process.
+func (w *world) any(random *rand.Rand) *process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.current[random.IntN(len(w.current))]
+}
+
+func (w *world) live() []*process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.current)
+}
+
+// after does something a while later, before the liveness phase.
+func (w *world) after(d time.Duration, f func()) {
+	w.tasks.Go(func() {
+		time.Sleep(d)
+		f()
+	})
+}
+
+// unreachable notes that a process cannot reach the server, or the server it, for a while, and mends its link then.
+func (w *world) unreachable(p *process, length time.Duration, format string, args ...any) {
+	w.occurred("for %v, process %d "+format, append([]any{length, p.number}, args...)...)
+	w.away(p.number, length)
+	w.after(length, p.mend)
+}
+
+// away notes that for a while requests or replies do not arrive, or late.
+func (w *world) away(process int, length time.Duration) {
+	w.update(func(r *history.Run) {
+		r.Unreachable = append(r.Unreachable, history.Span{
+			Process: process, From: w.now(), To: w.now() + int64(length+latest),
+		})
+	})
+}
+
+// serverAway is away for the whole server, which today costs waiters their tickets.
+func (w *world) serverAway(length time.Duration, what string) {
+	w.occurred("for %v, the server %s", length, what)
+	w.away(history.All, length)
+	w.disorder(length)
+}
+
+// disorder notes that for a while, and until every waiter has sent a heartbeat since, waiters may be dropped that are
+// alive.
+func (w *world) disorder(length time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.disorders = append(w.disorders, history.Span{From: w.now(), To: w.now() + int64(length+latest)})
+}
+
+// excuse notes that the server has lost the heartbeats of a while: waiters may be dropped that are alive.
+func (w *world) excuse() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.excuses = append(w.excuses, history.Span{From: w.now(), To: w.now() + int64(latest)})
+}
+
+func (w *world) loss(lock string, from, to int64) {
+	w.update(func(r *history.Run) { r.Losses = append(r.Losses, history.Loss{Lock: lock, From: from, To: to}) })
+}
+
+// mend ends the faults of a process's link, unless it has crashed.
+func (p *process) mend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.crashed {
+		p.client.Link.Mend()
+	}
+}
+
+// saved are the server's data at one moment.
+type saved struct {
+	strings map[string]string
+	zsets   map[string]map[string]float64
+	hashes  map[string]map[string]string
+	ends    map[string]time.Time // when keys expire, by the server's clock
+}
+
+// snapshot returns the server's data, as a replica has them.
+func snapshot(s *fairlocktest.Server) saved {
+	m := s.Miniredis
+	d := saved{map[string]string{}, map[string]map[string]float64{}, map[string]map[string]string{}, map[string]time.Time{}}
+	for _, key := range m.Keys() {
+		switch m.Type(key) {
+		case "string":
+			d.strings[key], _ = m.Get(key)
+		case "zset":
+			members, _ := m.SortedSet(key)
+			d.zsets[key] = maps.Clone(members) // of the server's own
+		case "hash":
+			fields, _ := m.HKeys(key)
+			d.hashes[key] = map[string]string{}
+			for _, field := range fields {
+				d.hashes[key][field] = m.HGet(key, field)
+			}
+		}
+		if left := m.TTL(key); left > 0 {
+			d.ends[key] = s.Now().Add(left)
+		}
+	}
+	return d
+}
+
+// restore puts saved data in the place of what is there.
+func restore(s *fairlocktest.Server, d saved) {
+	m := s.Miniredis
+	s.LoseData()
+	for key, value := range d.strings {
+		_ = m.Set(key, value)
+	}
+	for key, members := range d.zsets {
+		for member, score := range members {
+			_, _ = m.ZAdd(key, score, member)
+		}
+	}
+	for key, fields := range d.hashes {
+		for field, value := range fields {
+			m.HSet(key, field, value)
+		}
+	}
+	for key, end := range d.ends {
+		if left := end.Sub(s.Now()); left > 0 {
+			m.SetTTL(key, left)
+		} else {
+			m.Del(key)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package sim
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// observer sees every change of the locks' data in the server, in the order in which the scripts make them: it compares
+// the data before each script with the data before the previous one.
+type observer struct {
+	world *world
+
+	mu     sync.Mutex
+	locks  []*observed           // guarded by mu
+	events []history.ServerEvent // guarded by mu
+	at     []int64               // guarded by mu: when each was seen, as Event.At
+	args   string                // guarded by mu: those of the last script
+	frozen time.Time             // guarded by mu: the server's time, if it stands still
+}
+
+// observed is what was last seen of a lock.
+type observed struct {
+	name    string
+	keys    lua.PermitKeys // of a mutex without Holders and Wants; Permits is its Lock
+	mutex   bool
+	tickets map[string]uint64
+	until   map[string]int64 // the end of what is left of a token in alive → when it expires
+	owners  map[string]bool
+	left    map[string]uint64 // tickets of those that are no longer queued
+}
+
+// observe begins to observe the server of a world.
+func observe(w *world) *observer {
+	o := &observer{world: w}
+	for _, t := range targets {
+		l := &observed{name: t.name, left: map[string]uint64{}}
+		switch t.name {
+		case "semaphore":
+			l.keys = lua.SemaphoreKeys(lua.DefaultNamespace, t.name)
+		case "rwmutex":
+			l.keys = lua.RWMutexKeys(lua.DefaultNamespace, t.name)
+		default:
+			keys := lua.MutexKeys(lua.DefaultNamespace, t.name)
+			l.keys, l.mutex = lua.PermitKeys{Queue: keys.Queue, Alive: keys.Alive, Permits: keys.Lock}, true
+		}
+		o.locks = append(o.locks, l)
+	}
+	w.server.Miniredis.Server().SetPreHook(o.before)
+	return o
+}
+
+// stop ends it.
+func (o *observer) stop() {
+	o.look("")
+	o.world.server.Miniredis.Server().SetPreHook(nil)
+}
+
+// before is called before each command of a client, and before each of a script.
+func (o *observer) before(_ *server.Peer, command string, args ...string) bool {
+	if command == "EVALSHA" || command == "EVAL" {
+		o.mu.Lock()
+		if behind := o.world.server.Now().Sub(o.frozen); !o.frozen.IsZero() && behind > 0 {
+			o.world.server.StepClock(-behind)
+		}
+		o.mu.Unlock()
+		o.look(strings.Join(args, " "))
+	}
+	return false
+}
+
+// freeze lets the server's clock stand still at a time; zero lets it go on.
+func (o *observer) freeze(at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.frozen = at
+}
+
+// look records what has changed since it was called last, in any lock, because keys expire. args are those of the script
+// that follows.
+func (o *observer) look(args string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, l := range o.locks {
+		o.compare(l)
+	}
+	o.args = args
+}
+
+// replace records that f deletes or replaces the server's data.
+func (o *observer) replace(f func()) {
+	o.look("")
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f()
+	o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Deletes})
+	for _, l := range o.locks {
+		maps.Copy(l.left, l.tickets)
+		l.tickets, l.until, l.owners = nil, nil, nil
+	}
+}
+
+func (o *observer) record(e history.ServerEvent) {
+	o.events = append(o.events, e)
+	o.at = append(o.at, o.world.now())
+}
+
+func (o *observer) compare(l *observed) {
+	m := o.world.server.Miniredis
+	now := o.world.server.Now().UnixMicro()
+	record := func(op history.ServerOp, token string, ticket uint64, until int64) {
+		o.record(history.ServerEvent{At: now, Op: op, Lock: l.name, Token: token, Ticket: ticket, Until: until})
+	}
+	tickets, until, owners := map[string]uint64{}, map[string]int64{}, map[string]bool{}
+	if queue, err := m.SortedSet(l.keys.Queue); err == nil {
+		for token, ticket := range queue {
+			tickets[token] = uint64(ticket)
+		}
+	}
+	if alive, err := m.SortedSet(l.keys.Alive); err == nil {
+		for member, at := range alive {
+			until[member] = int64(at)
+		}
+	}
+	if l.mutex {
+		if owner, err := m.Get(l.keys.Permits); err == nil {
+			owners[owner] = true
+		}
+	} else if permits, err := m.SortedSet(l.keys.Permits); err == nil {
+		for token := range permits { // also those that have expired: no other holds them until a script removes them
+			owners[token] = true
+		}
+	}
+	for _, token := range slices.Sorted(maps.Keys(l.owners)) {
+		if !owners[token] {
+			record(history.Ends, token, 0, 0)
+		}
+	}
+	// By ticket: several are granted in one script in the order of the queue, then somebody who never queued.
+	granted := slices.SortedFunc(maps.Keys(owners), func(a, b string) int {
+		return cmp.Or(cmp.Compare(order(l.tickets, a), order(l.tickets, b)), cmp.Compare(a, b))
+	})
+	for _, token := range slices.SortedFunc(maps.Keys(l.tickets), byTicket(l.tickets)) {
+		if _, ok := tickets[token]; !ok && !owners[token] {
+			op := history.Drops
+			if strings.Contains(o.args, token) {
+				op = history.Leaves
+			}
+			record(op, token, 0, 0)
+			l.left[token] = l.tickets[token]
+		}
+	}
+	for _, token := range granted {
+		if l.owners[token] {
+			continue
+		}
+		if _, queued := l.tickets[token]; !queued && l.left[token] > 0 {
+			record(history.Joins, token, l.left[token], 0) // it came back in the script that granted it the lock
+		}
+		record(history.Owns, token, 0, 0)
+		if ticket := l.tickets[token]; ticket > 0 {
+			l.left[token] = ticket // it comes back if it does not hear of this
+		}
+	}
+	for _, token := range slices.SortedFunc(maps.Keys(tickets), byTicket(tickets)) {
+		if l.tickets[token] != tickets[token] {
+			record(history.Joins, token, tickets[token], 0)
+		}
+		if end := until[token[max(0, len(token)-14):]]; end > 0 && end != l.until[token] {
+			record(history.Keeps, token, 0, end)
+			until[token] = end
+		} else {
+			until[token] = l.until[token]
+		}
+	}
+	l.tickets, l.until, l.owners = tickets, until, owners
+}
+
+// order is a ticket, or more than any.
+func order(tickets map[string]uint64, token string) uint64 {
+	if ticket, ok := tickets[token]; ok {
+		return ticket
+	}
+	return 1 << 63
+}
+
+func byTicket(tickets map[string]uint64) func(a, b string) int {
+	return func(a, b string) int { return cmp.Or(cmp.Compare(tickets[a], tickets[b]), cmp.Compare(a, b)) }
+}

@@ -1,0 +1,340 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+const longestHold = 30 * time.Millisecond
+
+// target is a lock that workers contend for.
+type target struct {
+	name     string
+	capacity int
+}
+
+var targets = []target{{"mutex", 1}, {"other", 1}, {"semaphore", 4}, {"rwmutex", 1 << 30}}
+
+func capacities() map[string]int {
+	m := map[string]int{}
+	for _, t := range targets {
+		m[t.name] = t.capacity
+	}
+	return m
+}
+
+// process is one client with its workers. What it does after a crash is not recorded.
+type process struct {
+	world  *world
+	number int
+	slot   int
+	client *fairlocktest.Client
+	clock  *fairlocktest.LocalClock
+	rate   float64 // of clock
+
+	workers sync.WaitGroup
+	end     chan struct{} // closed when workers are to end
+
+	byGoroutine sync.Map // goroutine → *call: calls of Lock
+	byToken     sync.Map // token → *call
+
+	mu      sync.Mutex
+	crashed bool  // guarded by mu
+	endedAt int64 // when it crashed, or began to close its client
+	ended   bool  // guarded by mu: end is closed
+	calls   int   // guarded by mu: so far
+	closed  sync.Once
+}
+
+// call is one acquisition.
+type call struct {
+	process *process
+	worker  int
+	number  int
+	lock    string
+	weight  int
+
+	// Of the worker's goroutine.
+	token  string
+	ticket uint64
+}
+
+func (c *call) record(e history.Event) {
+	p := c.process
+	p.mu.Lock()
+	crashed := p.crashed
+	p.mu.Unlock()
+	if crashed {
+		return
+	}
+	e.Process, e.Worker, e.Call, e.Lock, e.Weight = p.number, c.worker, c.number, c.lock, c.weight
+	if e.Token == "" {
+		e.Token = c.token
+	}
+	p.world.record(e)
+}
+
+// trace records what Lock does not return.
+func (p *process) trace() *fairlock.Trace {
+	current := func() *call {
+		c, _ := p.byGoroutine.Load(goroutine())
+		return c.(*call)
+	}
+	return &fairlock.Trace{
+		Queued: func(i fairlock.QueuedInfo) {
+			c := current()
+			c.token, c.ticket = i.Token.Text(), i.Ticket
+			c.record(history.Event{Op: history.Queued, Ticket: i.Ticket})
+		},
+		Granted: func(i fairlock.GrantedInfo) {
+			if i.Weight == 0 {
+				return // resumed
+			}
+			c := current()
+			c.token = i.Token.Text()
+			p.byToken.Store(c.token, c)
+		},
+		Renewed: func(i fairlock.RenewedInfo) {
+			if c, ok := p.byToken.Load(i.Token.Text()); ok && i.Err == nil {
+				c := c.(*call)
+				c.record(history.Event{Op: history.Renewed, Token: i.Token.Text(), Until: p.until(i.Deadline)})
+			}
+		},
+	}
+}
+
+// goroutine returns the number of the calling goroutine.
+func goroutine() string {
+	var buffer [40]byte
+	return string(bytes.Fields(buffer[:runtime.Stack(buffer[:], false)])[1])
+}
+
+// until is the time of an Event for a time of the process's clock that is to come.
+func (p *process) until(local time.Time) int64 {
+	return p.world.now() + int64(float64(local.Sub(p.clock.Now()))/p.rate)
+}
+
+// work is what a worker does until the process is to end.
+func (p *process) work(worker int) {
+	random := p.world.random(fmt.Sprintf("process %d worker %d", p.number, worker))
+	for p.sleep(exponential(random, 30*time.Millisecond)) {
+		p.acquire(worker, random)
+	}
+}
+
+// sleep sleeps by the process's clock, and returns false if the process is to end.
+func (p *process) sleep(d time.Duration) bool {
+	over := make(chan struct{})
+	timer := p.clock.AfterFunc(d, func() { close(over) })
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-p.end:
+		return false
+	}
+	select {
+	case <-p.end:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *process) newCall(worker int, lock string, weight int) *call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	return &call{process: p, worker: worker, number: p.calls, lock: lock, weight: weight}
+}
+
+// acquire acquires a lock, uses it, and releases it.
+func (p *process) acquire(worker int, random *rand.Rand) {
+	t := targets[random.IntN(len(targets))]
+	weight := 1
+	switch {
+	case t.name == "semaphore":
+		weight = 1 + random.IntN(t.capacity)
+	case t.name == "rwmutex" && random.IntN(3) == 0:
+		weight = t.capacity
+	}
+	c := p.newCall(worker, t.name, weight)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	request := history.Event{Op: history.Request}
+	if random.IntN(5) == 0 {
+		patience := upTo(random, 2*waiterTTL)
+		request.Until = p.until(p.clock.Now().Add(patience))
+		timer := p.clock.AfterFunc(patience, cancel)
+		defer timer.Stop()
+	}
+	try := random.IntN(10) == 0
+	id := goroutine()
+	p.byGoroutine.Store(id, c)
+	defer p.byGoroutine.Delete(id)
+	c.record(request)
+	lease, err := p.lock(ctx, t, weight, try)
+	if err != nil {
+		c.record(history.Event{Op: history.Failed, Err: err.Error()})
+		return
+	}
+	c.token = lease.Token().Text()
+	c.record(history.Event{
+		Op: history.Granted, Fence: lease.Fence(), Ticket: c.ticket, Until: p.until(lease.Deadline()),
+	})
+	p.use(c, lease, random)
+}
+
+func (p *process) lock(ctx context.Context, t target, weight int, try bool) (*fairlock.Lease, error) {
+	switch t.name {
+	case "semaphore":
+		if try {
+			return p.client.Semaphore(t.name, t.capacity).TryAcquire(ctx, weight)
+		}
+		return p.client.Semaphore(t.name, t.capacity).Acquire(ctx, weight)
+	case "rwmutex":
+		switch m := p.client.RWMutex(t.name); {
+		case weight > 1 && try:
+			return m.TryLock(ctx)
+		case weight > 1:
+			return m.Lock(ctx)
+		case try:
+			return m.TryRLock(ctx)
+		default:
+			return m.RLock(ctx)
+		}
+	default:
+		if try {
+			return p.client.Mutex(t.name).TryLock(ctx)
+		}
+		return p.client.Mutex(t.name).Lock(ctx)
+	}
+}
+
+// use holds the lock for a while, in rare cases for longer than its TTL, and releases it.
+func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
+	hold := upTo(random, longestHold)
+	if random.IntN(50) == 0 && !p.world.isEnding() {
+		hold = upTo(random, 2*ttl)
+	}
+	for range 3 {
+		if lease.Err() != nil {
+			c.record(history.Event{Op: history.Lost, Err: lease.Err().Error()})
+			break
+		}
+		c.record(history.Event{Op: history.Used})
+		p.pause(hold / 3)
+	}
+	if random.IntN(20) == 0 && lease.Err() == nil {
+		lease = p.resume(c, lease, random)
+	}
+	for range 3 {
+		c.record(history.Event{Op: history.Unlock})
+		err := lease.Unlock(context.Background())
+		switch {
+		case err == nil:
+			c.record(history.Event{Op: history.Released})
+			return
+		case errors.Is(err, fairlock.ErrLost):
+			c.record(history.Event{Op: history.NotHeld, Err: err.Error()})
+			return
+		}
+		c.record(history.Event{Op: history.Ambiguous, Err: err.Error()})
+	}
+}
+
+// resume resumes the lease from its token, as another process would, uses it, and returns the lease to unlock. It is the
+// same acquisition: it is trusted until the later of the two deadlines.
+func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) *fairlock.Lease {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer p.clock.AfterFunc(ttl, cancel).Stop()
+	again, err := p.named(c.lock).Resume(ctx, lease.Token())
+	if err != nil {
+		return lease
+	}
+	c.record(history.Event{Op: history.Renewed, Until: p.until(again.Deadline())})
+	p.pause(upTo(random, longestHold))
+	if again.Err() == nil {
+		c.record(history.Event{Op: history.Used})
+	}
+	return again
+}
+
+// anyLock is what all kinds of locks have.
+type anyLock interface {
+	Resume(ctx context.Context, t token.Token) (*fairlock.Lease, error)
+	ForceRelease(ctx context.Context) (bool, error)
+}
+
+func (p *process) named(lock string) anyLock {
+	switch lock {
+	case "semaphore":
+		return p.client.Semaphore(lock, capacities()[lock])
+	case "rwmutex":
+		return p.client.RWMutex(lock)
+	default:
+		return p.client.Mutex(lock)
+	}
+}
+
+// pause sleeps by the process's clock, also when the process is to end.
+func (p *process) pause(d time.Duration) {
+	over := make(chan struct{})
+	p.clock.AfterFunc(d, func() { close(over) })
+	<-over
+}
+
+// finish has the workers end after what they do now.
+func (p *process) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		p.ended = true
+		close(p.end)
+	}
+}
+
+// waitUntil waits for the workers until a deadline, and reports if it has passed.
+func (p *process) waitUntil(deadline time.Time, report func(string)) {
+	done := make(chan struct{})
+	go func() {
+		p.workers.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return
+	case <-time.After(time.Until(deadline)):
+	}
+	report(fmt.Sprintf("a worker of process %d has not ended %v after the last fault", p.number, p.world.grantedWithin()))
+}
+
+// crash ends the process without a goodbye: its connections break, its timers stop.
+func (p *process) crash() {
+	p.mu.Lock()
+	p.crashed = true
+	p.mu.Unlock()
+	p.client.Link.Cut()
+	p.finish()
+	p.close()
+}
+
+// close closes the client and waits for its workers.
+func (p *process) close() {
+	p.closed.Do(func() {
+		p.endedAt = p.world.now()
+		_ = p.client.Close()
+		p.workers.Wait()
+	})
+}

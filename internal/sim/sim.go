@@ -1,0 +1,333 @@
+// Package sim runs many clients of locks in simulated time, from one seed: the server in memory, the links, the clocks,
+// the crashes and all other faults. The history of the run is checked by package history.
+//
+// A run has two phases. In the safety phase faults occur. Which kinds of faults a run has, and how often, is drawn from
+// the seed. In the liveness phase every fault has ended, and every waiter must be granted its lock within a bound. Then
+// all clients close, and nothing may be left in Redis but fences.
+//
+// The same seed gives the same history: each goroutine draws from a random source of its own, every packet has a delay
+// with nanoseconds of its own, so that no two arrive at one instant, and the process has one processor
+// (GOMAXPROCS=1). Tokens differ from run to run; nothing depends on them.
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/history/linear"
+)
+
+// All clients of a run have these TTLs.
+const (
+	ttl       = time.Second
+	waiterTTL = 600 * time.Millisecond
+)
+
+// Config says what to run. The zero value of a field other than Seed stands for its default.
+type Config struct {
+	Seed    uint64
+	For     time.Duration // the safety phase; default 5 s
+	Clients int           // default 8
+	Workers int           // of each client; default 3
+	Faults  []string      // the kinds of faults; default: drawn from the seed
+}
+
+// Result is what a run has shown.
+type Result struct {
+	Config Config
+	Events []history.Event
+	Run    history.Run
+	Report *history.Report
+	Faults []Fault
+	Length time.Duration // of simulated time
+	Errs   []error       // violations, of liveness as well
+	Known  []error       // violations that are expected today
+
+	serverAt []int64 // when each of Run.Server was seen, as Event.At
+}
+
+// Fault is one fault that occurred.
+type Fault struct {
+	At   time.Duration // since the run began
+	Text string
+}
+
+// world is one run.
+type world struct {
+	cfg    Config
+	server *fairlocktest.Server
+	start  time.Time
+	chosen []*fault // the kinds of faults of this run
+	tasks  sync.WaitGroup
+
+	observer *observer
+	admin    *redis.Client // of an operator whose link has no faults
+
+	mu        sync.Mutex
+	processes []*process      // guarded by mu: all, also those that have crashed
+	current   []*process      // guarded by mu: the live one of each slot
+	events    []history.Event // guarded by mu
+	run       history.Run     // guarded by mu
+	faults    []Fault         // guarded by mu
+	errs      []error         // guarded by mu
+	disorders []history.Span  // guarded by mu: of disorder
+	excuses   []history.Span  // guarded by mu: of excuse
+	ending    bool            // guarded by mu: the liveness phase has begun
+}
+
+// Run runs one seed. t must be that of a testing/synctest bubble.
+func Run(t *testing.T, cfg Config) *Result {
+	t.Helper()
+	if cfg.For == 0 {
+		cfg.For = 5 * time.Second
+	}
+	if cfg.Clients == 0 {
+		cfg.Clients = 8
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = 3
+	}
+	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now()}
+	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: capacities()}
+	w.admin = w.server.Link().Redis()
+	w.observer = observe(w)
+	w.chosen = w.choose()
+	w.current = make([]*process, cfg.Clients)
+	for slot := range cfg.Clients {
+		w.launch(slot)
+	}
+	w.safety()
+	w.liveness()
+	return w.result()
+}
+
+// safety lets faults occur for the length of the phase, and ends them all.
+func (w *world) safety() {
+	random := w.random("faults")
+	between := time.Duration(random.IntN(400)+50) * time.Millisecond // on average, in this run
+	for end := w.start.Add(w.cfg.For); ; {
+		time.Sleep(exponential(random, between))
+		if !time.Now().Before(end) || len(w.chosen) == 0 {
+			break
+		}
+		w.server.StepClock(0) // so that keys expire that are due
+		w.observer.look("")   // before the fault changes what is in the server
+		w.chosen[random.IntN(len(w.chosen))].occur(w, random)
+	}
+	time.Sleep(time.Until(w.start.Add(w.cfg.For)))
+}
+
+// grantedWithin is how long a waiter may take to be granted its lock once all faults have ended: the leases and the
+// waiters that crashed expire, and each of the others holds the lock for a while.
+func (w *world) grantedWithin() time.Duration {
+	return 3*ttl + 3*waiterTTL + time.Duration(w.cfg.Clients*w.cfg.Workers)*5*longestHold + longestStep
+}
+
+// liveness ends all faults and waits until all workers have been granted what they wait for, and have ended.
+func (w *world) liveness() {
+	w.mu.Lock()
+	w.ending = true
+	w.mu.Unlock()
+	w.tasks.Wait() // for faults, each of which ends itself
+	w.mu.Lock()
+	current := slices.Clone(w.current)
+	w.mu.Unlock()
+	deadline := time.Now().Add(w.grantedWithin())
+	for _, p := range current {
+		p.finish()
+	}
+	for _, p := range current {
+		p.waitUntil(deadline, func(text string) { w.fail("liveness: %s", text) })
+	}
+	w.mu.Lock()
+	all := slices.Clone(w.processes)
+	w.mu.Unlock()
+	for _, p := range all {
+		p.close()
+	}
+	time.Sleep(ttl + waiterTTL + longestStep + 2*time.Second)
+	w.server.StepClock(0) // so that keys expire that are due
+	for _, key := range w.server.Miniredis.Keys() {
+		if !strings.HasSuffix(key, ":fence") {
+			w.fail("liveness: %s is left in Redis", key)
+		}
+	}
+}
+
+// known is a violation that is expected today.
+type known struct{ error }
+
+// dropped returns the error that a waiter was dropped from the queue although its process was alive and could reach the
+// server. That is known while the server is away or its clock steps forward: waiters that are alive expire.
+func (w *world) dropped(at int64, lock, token string) error {
+	err := fmt.Errorf("order: at %v %s was dropped from the queue of %s, and its process could reach the server",
+		time.Duration(at), token, lock)
+	if slices.ContainsFunc(w.disorders, func(s history.Span) bool { return s.From <= at && at <= s.To }) {
+		return known{err}
+	}
+	return err
+}
+
+// checkTickets checks that no ticket was given twice. That is known if the server's clock stood still or stepped back: a
+// ticket is above the time, the queue's tail and the last fence, and none of them may have moved.
+func (w *world) checkTickets() {
+	type key struct {
+		lock   string
+		ticket uint64
+	}
+	owners := map[key]string{}
+	for _, e := range w.observer.events {
+		if e.Op == history.Deletes {
+			clear(owners)
+		}
+		if e.Op != history.Joins {
+			continue
+		}
+		k := key{e.Lock, e.Ticket}
+		if owner, ok := owners[k]; ok && owner != e.Token {
+			err := fmt.Errorf("tickets: %s got ticket %d of %s, which %s had before", e.Token, e.Ticket, e.Lock, owner)
+			if w.run.ClockBack {
+				err = known{err}
+			}
+			w.errs = append(w.errs, err)
+		}
+		owners[k] = e.Token
+	}
+}
+
+// checkDrops checks that waiters that could reach the server were never dropped from the queue.
+func (w *world) checkDrops() {
+	for i, e := range w.observer.events {
+		at := w.observer.at[i]
+		if e.Op != history.Drops || w.excused(e.Token, at) {
+			continue
+		}
+		w.errs = append(w.errs, w.dropped(at, e.Lock, e.Token))
+	}
+}
+
+// excused reports whether the process of a token had ended, or could not reach the server, at some time.
+func (w *world) excused(token string, at int64) bool {
+	var number int
+	if _, err := fmt.Sscanf(token, "c%d:", &number); err != nil {
+		return false
+	}
+	p := w.processes[number]
+	if p.endedAt > 0 && p.endedAt <= at {
+		return true
+	}
+	return slices.ContainsFunc(w.excuses, func(s history.Span) bool { return s.From <= at && at <= s.To }) ||
+		slices.ContainsFunc(w.run.Unreachable, func(s history.Span) bool {
+			return s.Process == number && s.From <= at && at <= s.To
+		})
+}
+
+func (w *world) isEnding() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ending
+}
+
+func (w *world) fail(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.errs = append(w.errs, fmt.Errorf(format, args...))
+}
+
+func (w *world) result() *Result {
+	w.observer.stop()
+	w.run.Server = w.observer.events
+	w.checkDrops()
+	w.checkTickets()
+	r := &Result{Config: w.cfg, Events: w.events, Run: w.run, Faults: w.faults, Length: time.Since(w.start), serverAt: w.observer.at}
+	r.Report = linear.Check(r.Events, r.Run)
+	if err := r.Report.Err(); err != nil {
+		w.errs = append(w.errs, err)
+	}
+	for _, err := range w.errs {
+		if errors.As(err, new(known)) {
+			r.Known = append(r.Known, err)
+		} else {
+			r.Errs = append(r.Errs, err)
+		}
+	}
+	return r
+}
+
+// random returns a source for one purpose: what one goroutine draws does not depend on what others have drawn.
+func (w *world) random(purpose string) *rand.Rand {
+	hash := fnv.New64a()
+	_, _ = io.WriteString(hash, purpose)
+	return rand.New(rand.NewPCG(w.cfg.Seed, hash.Sum64()))
+}
+
+// now is the time of an Event.
+func (w *world) now() int64 { return int64(time.Since(w.start)) + 1 } // 0 stands for none
+
+func (w *world) record(e history.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.At = w.now()
+	w.events = append(w.events, e)
+}
+
+// occurred notes a fault.
+func (w *world) occurred(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = append(w.faults, Fault{time.Since(w.start), fmt.Sprintf(format, args...)})
+}
+
+// update changes what is known of the run.
+func (w *world) update(f func(*history.Run)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f(&w.run)
+}
+
+// launch starts a new client, with its workers, in a slot.
+func (w *world) launch(slot int) {
+	w.mu.Lock()
+	p := &process{world: w, number: len(w.processes), slot: slot, end: make(chan struct{})}
+	w.processes = append(w.processes, p)
+	w.mu.Unlock()
+	random := w.random(fmt.Sprint("process ", p.number))
+	p.rate = 1 - random.Float64()*0.0099 // slower than Redis's clock by less than 1 %, which the safety margin allows for
+	p.clock = w.server.LocalClock()
+	p.clock.SetRate(p.rate)
+	p.client = w.server.Client(fairlock.Config{
+		Name: fmt.Sprint("c", p.number), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock, NoRenewal: random.IntN(8) == 0,
+		Trace: p.trace(), Logger: slog.New(slog.DiscardHandler),
+	})
+	p.client.Link.Jitter(time.Duration(random.IntN(2000)+20)*time.Microsecond, w.random(fmt.Sprint("link ", p.number)))
+	w.mu.Lock()
+	w.current[slot] = p
+	w.mu.Unlock()
+	for i := range w.cfg.Workers {
+		p.workers.Go(func() { p.work(i) })
+	}
+}
+
+// exponential draws from an exponential distribution with that mean, cut off at five times the mean.
+func exponential(random *rand.Rand, mean time.Duration) time.Duration {
+	return min(time.Duration(random.ExpFloat64()*float64(mean)), 5*mean) + 1
+}
+
+// upTo draws a duration up to most.
+func upTo(random *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(random.Int64N(int64(most))) + 1
+}

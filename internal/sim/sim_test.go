@@ -1,0 +1,179 @@
+package sim
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/internal/history"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "run this seed and print its story; with -sim-for, the first of those to run")
+	forFlag   = flag.Duration("sim-for", 0, "run seed after seed for so long, and print how many grants were checked")
+	stride    = flag.Uint64("sim-stride", 1, "with -sim-for, the distance between two seeds: the number of processes that share the work")
+	phase     = flag.Duration("sim-phase", 5*time.Second, "the length of the safety phase, in simulated time")
+	kinds     = flag.String("sim-faults", "", "the kinds of faults, with commas; default: drawn from the seed")
+	failedDir = flag.String("sim-failed", "failed", "the directory for the stories of seeds that fail with -sim-for")
+)
+
+func TestMain(m *testing.M) {
+	runtime.GOMAXPROCS(1) // the order of goroutines that are ready at one instant is that in which they became ready
+	m.Run()
+}
+
+// run runs one seed.
+func run(t *testing.T, cfg Config) *Result {
+	t.Helper()
+	var r *Result
+	synctest.Test(t, func(t *testing.T) { r = Run(t, cfg) })
+	return r
+}
+
+// seeds of the test that is part of every run, and how long their safety phases are.
+const (
+	seeds    = 12
+	shortFor = 2 * time.Second
+)
+
+// Clients, links, the server and its clock fail at random. Exclusion, order, fences and every reply are right all the
+// same, every waiter is granted its lock once the faults have ended, and nothing is left.
+//
+//fairlock:promise Simulation: many clients under random faults, by seed: exclusion, order, fences, replies, progress, and nothing left
+func TestSim(t *testing.T) {
+	if *seedFlag != 0 || *forFlag != 0 {
+		t.Skip("another test was asked for")
+	}
+	grants := 0
+	for seed := range uint64(seeds) {
+		r := run(t, Config{Seed: seed + 1, For: shortFor})
+		grants += r.Report.Grants
+		for _, err := range r.Errs {
+			t.Errorf("seed %d (go test ./internal/sim -seed %[1]d -sim-phase %v): %v", seed+1, shortFor, err)
+		}
+	}
+	t.Logf("%d grants checked", grants)
+	require.Greater(t, grants, 100*seeds)
+}
+
+// One seed, with its story: go test ./internal/sim -seed 4711 -v.
+func TestSeed(t *testing.T) {
+	if *seedFlag == 0 || *forFlag != 0 {
+		t.Skip("no -seed")
+	}
+	cfg := Config{Seed: *seedFlag, For: *phase}
+	if *kinds != "" {
+		cfg.Faults = strings.Split(*kinds, ",")
+	}
+	r := run(t, cfg)
+	tell(os.Stdout, r)
+	for _, err := range r.Errs {
+		t.Error(err)
+	}
+}
+
+// Seed after seed for a while: make sim.
+func TestFor(t *testing.T) {
+	if *forFlag == 0 {
+		t.Skip("no -sim-for")
+	}
+	var simulated time.Duration
+	var grants, known, failed int
+	seed := max(1, *seedFlag)
+	began := time.Now()
+	first := seed
+	for ; time.Since(began) < *forFlag; seed += *stride {
+		r := run(t, Config{Seed: seed, For: *phase})
+		simulated += r.Length
+		grants += r.Report.Grants
+		known += len(r.Known)
+		if len(r.Errs) > 0 {
+			failed++
+			save(t, r)
+		}
+	}
+	fmt.Printf("seeds %d to %d: %d grants checked in %v (%.0f a minute), %v simulated, %d known violations, %d seeds failed\n",
+		first, seed-*stride, grants, time.Since(began).Round(time.Second), float64(grants)/time.Since(began).Minutes(),
+		simulated.Round(time.Second), known, failed)
+}
+
+// save writes the story of a seed that has failed.
+func save(t *testing.T, r *Result) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(*failedDir, 0o755))
+	name := filepath.Join(*failedDir, fmt.Sprintf("%d.txt", r.Config.Seed))
+	file, err := os.Create(name)
+	require.NoError(t, err)
+	defer file.Close()
+	tell(file, r)
+	t.Errorf("seed %d, story in %s: %v", r.Config.Seed, name, r.Errs[0])
+}
+
+// The same seed gives the same history.
+func TestSim_Repeats(t *testing.T) {
+	for seed := range uint64(3) {
+		a := canonical(run(t, Config{Seed: seed + 100, For: time.Second}).Events)
+		b := canonical(run(t, Config{Seed: seed + 100, For: time.Second}).Events)
+		for i := range min(len(a), len(b)) {
+			require.Equal(t, a[i], b[i], "seed %d, event %d", seed+100, i)
+		}
+		assert.Len(t, b, len(a))
+	}
+}
+
+// canonical returns events in an order that does not depend on which of two goroutines recorded first at one instant,
+// without the tokens, which are random.
+func canonical(events []history.Event) []history.Event {
+	all := slices.Clone(events)
+	slices.SortStableFunc(all, func(a, b history.Event) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Process, b.Process), cmp.Compare(a.Call, b.Call))
+	})
+	for i := range all {
+		all[i].Token = ""
+	}
+	return all
+}
+
+// Faults of one kind only, of every kind: what the others could hide shows.
+func TestSim_EachFault(t *testing.T) {
+	if *seedFlag != 0 || *forFlag != 0 {
+		t.Skip("another test was asked for")
+	}
+	for i, f := range faults {
+		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
+			r := run(t, Config{Seed: uint64(i) + 1000, For: shortFor, Faults: []string{f.name}})
+			assert.NotEmpty(t, r.Faults)
+			for _, err := range r.Errs {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What is wrong today: waiters that are alive are dropped while the server is away for longer than WaiterTTL, or when its
+// clock steps forward; and a ticket is given twice while the server's clock stands still.
+func TestSim_Known(t *testing.T) {
+	if *seedFlag != 0 || *forFlag != 0 {
+		t.Skip("another test was asked for")
+	}
+	for name, seed := range map[string]uint64{
+		"server restarts": 2000, "server stands still": 2000, "clock steps forward": 2000, "clock stands still": 2002,
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			r := run(t, Config{Seed: seed, For: shortFor, Faults: []string{name}})
+			assert.Empty(t, r.Errs)
+			assert.NotEmpty(t, r.Known, "nothing is wrong any more")
+		})
+	}
+}

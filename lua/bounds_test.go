@@ -1,0 +1,243 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// crowd puts n waiters q0, q1, … into the queue, without requests. They expire after d, or have expired.
+func (m *machine) crowd(n int, d time.Duration) {
+	m.t.Helper()
+	m.begin("a crowd of %d", n)
+	until := m.clock + d.Microseconds()
+	for chunk := range slices.Chunk(slices.Collect(seq(n)), 1000) {
+		queue, alive := []any{"ZADD", m.keys["queue"]}, []any{"ZADD", m.keys["alive"]}
+		for _, i := range chunk {
+			p := &party{name: fmt.Sprint("q", i), token: queued(i), weight: m.weight, capacity: m.capacity}
+			ticket := m.clock + int64(i)
+			queue = append(queue, ticket-m.ahead, p.token.Text())
+			alive = append(alive, until-m.ahead, short(p.token.Text()))
+			if !m.blind {
+				m.same(&m.tickets, uint64(ticket), uint64(ticket-m.ahead))
+				m.model.Waiters = append(m.model.Waiters, model.Waiter{
+					Token: p.token.Text(), Weight: p.weight, Ticket: uint64(ticket), Expires: until,
+				})
+				m.parties = append(m.parties, p)
+			}
+		}
+		m.do(m.t, queue...)
+		m.do(m.t, alive...)
+	}
+	m.model.Capacity, m.model.QueueUntil = m.capacity, m.clock+time.Hour.Microseconds()
+	m.lasting(time.Hour)
+	for key, more := range map[string]int64{"queue": 350, "alive": 350, "holders": 800, "wants": 800} {
+		if key == "wants" && m.keys[key] != "" {
+			m.do(m.t, "HSET", m.keys[key], "capacity", m.capacity)
+		}
+		m.do(m.t, "PEXPIRE", m.keys[key], time.Hour.Milliseconds()+more)
+	}
+}
+
+func seq(n int) func(func(int) bool) {
+	return func(yield func(int) bool) {
+		for i := 0; i < n && yield(i); i++ { //nolint:revive // the loop is in its condition
+		}
+	}
+}
+
+// hoard has n parties h0, h1, … hold one permit each, without requests. Their leases end after d, or have ended. The model
+// knows no bound of the expired leases that one call takes back.
+func (m *machine) hoard(n int, d time.Duration) {
+	m.t.Helper()
+	m.begin("a hoard of %d", n)
+	m.blind, m.once = true, true
+	for chunk := range slices.Chunk(slices.Collect(seq(n)), 1000) {
+		permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "capacity", m.capacity}
+		for _, i := range chunk {
+			who := held(i)
+			permits = append(permits, m.clock-m.ahead+d.Microseconds()+int64(i), who.Text())
+			holders = append(holders, who.Text(), "1 "+strconv.Itoa(i+1))
+		}
+		m.do(m.t, permits...)
+		m.do(m.t, holders...)
+	}
+	m.parties = append(m.parties, &party{name: "h" + strconv.Itoa(n-1), token: held(n - 1), weight: 1, capacity: m.capacity})
+	m.do(m.t, "HINCRBY", m.keys["holders"], "used", n)
+	for _, key := range []string{"permits", "holders"} {
+		m.do(m.t, "PEXPIRE", m.keys[key], 2*time.Hour.Milliseconds())
+	}
+}
+
+// One call drops at most 1000 expired waiters, grants the lock to at most 128, and takes back at most 1000 leases. If that
+// did not suffice, it says so: the caller continues.
+func TestBounds_OfOneCall(t *testing.T) {
+	scenarios(t, []kind{mutex, semaphore(1)}, eachAdmitting(scenario{"expired waiters", onRedis + `
+		acquire a ttl 10m; crowd 2500 expired; acquire b wait 3h
+		after 11m
+		ADMIT; ADMIT; inspect 1
+		ADMIT; inspect 0
+		force seen z; inspect 1                 -> b |`})...)
+	scenarios(t, []kind{mutex},
+		scenario{"expired waiters, and a request", onRedis + `
+			crowd 3500 expired
+			acquire z                           -> queued 2501 by nobody retry 0s
+			heartbeat z                         -> queued retry 0s
+			acquire z                           -> queued 501 by nobody retry 0s
+			acquire z                           -> granted`})
+	scenarios(t, []kind{rwMutex},
+		scenario{"readers", onRedis + `
+			acquire W; crowd 300
+			release W
+			count                               -> 128 | 172
+			acquire z                           -> queued 45 retry 0s
+			count                               -> 256 | 45
+			acquire z                           -> granted
+			count                               -> 301 | 0`},
+		scenario{"readers, without a request", onRedis + `
+			acquire W; crowd 300
+			release W; release W; count         -> 256 | 44
+			heartbeat; count                    -> 300 | 0`})
+	scenarios(t, []kind{semaphore(2501)},
+		scenario{"expired leases, and a waiter", onRedis + `
+			acquire a; hoard 2500 expired
+			acquire b*2500                      -> queued 1
+			count                               -> 1501 | 1
+			heartbeat b                         -> queued retry 0s
+			count                               -> 501 | 1
+			heartbeat b                         -> granted
+			release b; release a                -> released
+			keys                                -> fence`},
+		scenario{"expired leases, and only a try", onRedis + `
+			hoard 2500 expired
+			inspect                             -> |
+			acquire z*2501 try                  -> busy more
+			acquire z*2501 try                  -> busy more
+			acquire z*2501 try                  -> granted`},
+		scenario{"expired leases, and a release", onRedis + `
+			acquire a; hoard 2500 expired
+			acquire b*2500                      -> queued 1
+			release y                           -> more
+			release y                           -> grants b`},
+		scenario{"an expired lease, and its token", onRedis + `
+			hoard 1500 expired
+			acquire h1499*3                     -> granted
+			acquire z*2498 try                  -> granted
+			acquire y try                       -> busy`})
+}
+
+// counter runs scripts that count their commands and the values that they send and receive.
+type counter struct {
+	*redis.Client
+	cost int64
+}
+
+// EvalSha runs the script with that hash so that it counts.
+func (c *counter) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	text := ""
+	for _, scripts := range lua.Scripts() {
+		for _, s := range scripts {
+			if hashOf(s) == sha {
+				text = s
+			}
+		}
+	}
+	cmd := c.Client.Eval(ctx, `
+		local cost, real = #ARGV, redis.call
+		local redis = setmetatable({ call = function(...)
+			local reply = real(...)
+			cost = cost + 1 + select('#', ...) + (type(reply) == 'table' and #reply or 1)
+			return reply
+		end }, { __index = redis })
+		local function script() `+text+` end
+		local reply = script()
+		return { cost, reply }`, keys, args...)
+	if both, err := cmd.Slice(); err == nil {
+		c.cost = both[0].(int64)
+		cmd.SetVal(both[1])
+	}
+	return cmd
+}
+
+// What a script does is the same for 3,000 waiters or holders as for 16,000. Two exceptions: a force-release reads the names
+// of all holders, and inspect sums up those that have expired or the others, whichever are fewer.
+//
+//fairlock:promise A long queue is cheap: no script runs more commands, or reads more values, with 16,000 waiters than with 3,000, alive or expired; how long that takes is what BenchmarkLongQueue measures
+func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
+	crowd := waiting(lua.MaxHeartbeat)
+	for _, c := range []struct {
+		name         string
+		kind         kind
+		hoard, crowd time.Duration // when leases and waiters end; 0: there are none
+	}{
+		{"waiters", mutex, 0, time.Hour},
+		{"expired waiters", mutex, 0, -time.Second},
+		{"holders", semaphore(2), time.Hour, 0},
+		{"holders, waiters", semaphore(2), time.Hour, time.Hour},
+		{"expired holders", semaphore(2), -time.Hour, 0},
+		{"expired holders, waiters", semaphore(2), -time.Hour, time.Hour},
+		{"expired holders, expired waiters", semaphore(2), -time.Hour, -time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cost := map[string][]int64{}
+			for _, n := range []int{3000, 16_000} {
+				k := c.kind
+				if k.capacity > 1 {
+					k.capacity = n
+				}
+				m := newMachine(t, real(t), k)
+				m.blind = true
+				if c.hoard != 0 {
+					m.hoard(n, c.hoard)
+				}
+				if c.crowd != 0 {
+					m.crowd(n, c.crowd)
+				}
+				for verb := range requests(lua.Lock{}, crowd) {
+					for _, key := range m.keys {
+						m.do(t, "COPY", key, verb+key)
+					}
+					count := &counter{Client: m.rdb}
+					require.NoError(t, requests(k.open(count, verb+m.namespace, k.capacity), crowd)[verb](), verb)
+					cost[verb] = append(cost[verb], count.cost)
+				}
+			}
+			for verb, c1 := range cost {
+				t.Logf("%-14s %6d %6d", verb, c1[0], c1[1])
+				if verb == "force release" && c.hoard != 0 {
+					c1[0] += 16_000 - 3000
+				}
+				assert.Equal(t, c1[0], c1[1], verb)
+			}
+		})
+	}
+}
+
+// BenchmarkLongQueue measures each request to a mutex with 100,000 waiters.
+func BenchmarkLongQueue(b *testing.B) {
+	crowd := waiting(lua.MaxHeartbeat)
+	for verb := range requests(lua.Lock{}, crowd) {
+		b.Run(verb, func(b *testing.B) {
+			s := real(b)
+			m := newMachine(b, s, mutex)
+			m.blind = true
+			m.do(b, "SET", m.keys["lock"], holder.Text(), "PX", time.Hour.Milliseconds())
+			m.crowd(100_000, time.Hour)
+			request := requests(mutex.open(s.rdb, s.namespace, 1), crowd)[verb]
+			for b.Loop() {
+				require.NoError(b, request())
+			}
+		})
+	}
+}

@@ -1,0 +1,84 @@
+package lua_test
+
+import (
+	"context"
+	"encoding"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// fake passes requests on to a server, or replies itself, and records what was sent and what came back.
+type fake struct {
+	lua.Scripter
+	answer any // if there is no server: a reply or an error
+	calls  []call
+}
+
+type call struct {
+	sha        string   // of the script
+	keys, args []string // as they travel
+	reply      any
+}
+
+func (f *fake) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	switch answer := f.answer.(type) {
+	case error:
+		cmd.SetErr(answer)
+	case nil:
+		cmd.SetErr(redis.Nil)
+	default:
+		cmd.SetVal(answer)
+	}
+	if f.Scripter != nil {
+		cmd = f.Scripter.EvalSha(ctx, sha, keys, args...)
+	}
+	return f.record(sha, cmd, keys, args)
+}
+
+func (f *fake) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	if f.Scripter == nil {
+		return f.EvalSha(ctx, "", keys, args...)
+	}
+	return f.record(hashOf(script), f.Scripter.Eval(ctx, script, keys, args...), keys, args)
+}
+
+func (f *fake) record(sha string, cmd *redis.Cmd, keys []string, args []any) *redis.Cmd {
+	c := call{sha: sha, keys: keys, reply: cmd.Val()}
+	for _, a := range args {
+		if m, ok := a.(encoding.BinaryMarshaler); ok && f.Scripter == nil { // which counts
+			text, _ := m.MarshalBinary()
+			a = string(text)
+		}
+		c.args = append(c.args, fmt.Sprint(a))
+	}
+	f.calls = append(f.calls, c)
+	return cmd
+}
+
+func hashOf(script string) string { return redis.NewScript(script).Hash() }
+
+// refusal is an error that the server sends.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+// send calls the method of a verb, with the tokens c:1 to c:3.
+func send(l lua.Lock, v lua.Verb) error {
+	_, err := v.Call(ctx, l, []token.Token{numbered("c", 1), numbered("c", 2), numbered("c", 3)})
+	return err
+}
+
+// sendAll calls each verb's method with a server that gives this answer.
+func sendAll(answer any) map[string]error {
+	all := map[string]error{}
+	for _, v := range lua.Verbs {
+		all[v.Name] = send(lua.Mutex(&fake{answer: answer}, "ns", "name"), v)
+	}
+	return all
+}
