@@ -82,11 +82,11 @@ func (r *Report) Err() error {
 		if shown[v.Rule]++; shown[v.Rule] > mostShown {
 			continue
 		}
-		text := fmt.Sprintf("%s: lock %q: %s", v.Rule, v.Lock, v.Text)
+		lines := []string{fmt.Sprintf("%s: lock %q: %s", v.Rule, v.Lock, v.Text)}
 		for i := range v.Events {
-			text += "\n    " + r.line(&v.Events[i])
+			lines = append(lines, "    "+r.line(&v.Events[i]))
 		}
-		all = append(all, errors.New(text))
+		all = append(all, errors.New(strings.Join(lines, "\n")))
 	}
 	for _, rule := range slices.Sorted(maps.Keys(shown)) {
 		if more := shown[rule] - mostShown; more > 0 {
@@ -173,7 +173,7 @@ func Story(w io.Writer, events []Event, run Run) error {
 	}
 	out := bufio.NewWriter(w)
 	for _, l := range lines {
-		fmt.Fprintln(out, l.text)
+		_, _ = fmt.Fprintln(out, l.text) // Flush returns the error
 	}
 	return out.Flush()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -130,9 +131,9 @@ func check(part []history.Grant, all []operation, show func(int64) string) strin
 			next = o
 		}
 	}
-	text := fmt.Sprintf("there is no order: %v by %s, after %d of %d operations", next, show(next.To), len(longest), len(all))
+	text := []string{fmt.Sprintf("there is no order: %v by %s, after %d of %d operations", next, show(next.To), len(longest), len(all))}
 	for _, i := range s.holders {
-		text += fmt.Sprintf("; %s holds it from %s to %s", part[i].Text, show(part[i].Made.To), show(part[i].Freed.From))
+		text = append(text, fmt.Sprintf("%s holds it from %s to %s", part[i].Text, show(part[i].Made.To), show(part[i].Freed.From)))
 	}
-	return text
+	return strings.Join(text, "; ")
 }

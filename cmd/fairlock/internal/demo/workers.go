@@ -198,9 +198,9 @@ func (w *workers) task() (weight int, release <-chan struct{}) {
 }
 
 func (w *workers) unlock(ctx context.Context, c *call, lease *fairlock.Lease) error {
-	if err := lease.Err(); err != nil {
-		w.record(c, history.Event{Op: history.Lost, Err: err.Error()})
-		return nil
+	if lost := lease.Err(); lost != nil {
+		w.record(c, history.Event{Op: history.Lost, Err: lost.Error()})
+		return nil //nolint:nilerr // it is recorded, and there is nothing to unlock
 	}
 	w.record(c, history.Event{Op: history.Unlock})
 	err := lease.Unlock(ctx)
