@@ -34,6 +34,12 @@ var mayImport = map[string][]string{
 	module + "/internal/history/linear": {
 		module + "/internal/history", "github.com/anishathalye/porcupine",
 	},
+	module + "/internal/sim": {
+		module + "/fairlock", module + "/fairlocktest", module + "/lua", module + "/token", module + "/internal/history",
+		module + "/internal/history/linear", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2/server",
+	},
+	module + "/internal/mutants":  {},
+	module + "/internal/promises": {},
 }
 
 func TestImportsRunOneWay(t *testing.T) {
