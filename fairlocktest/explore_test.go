@@ -88,7 +88,7 @@ var report = regexp.MustCompile(`seed \d+ failed\. The faults, in simulated time
 
 // Explore finds each bug in the example with one of 20 seeds. The command that it prints finds it again.
 //
-//fairlock:promise Explore: it finds a worker that relies on a lease alone, and prints the seed and the faults
+//fairlock:promise Explore finds bugs: a worker that relies on a lease alone is found, and the seed and the faults are printed
 func TestExplore_FindsBugs(t *testing.T) {
 	t.Parallel()
 	out := explored(t, "^TestExplored$/(check|read)")
@@ -128,7 +128,7 @@ func TestExplore_OverlapFaults(t *testing.T) {
 	})
 }
 
-//fairlock:promise Explore: the same seed injects the same faults at the same times
+//fairlock:promise Explore repeats: the same seed injects the same faults at the same simulated times
 func TestExplore_SameSeedSameFaults(t *testing.T) {
 	t.Parallel()
 	var runs [2][][]string
