@@ -68,6 +68,7 @@ func startChild(t *testing.T, s *redistest.Server, namespace string, ttl, waiter
 	cmd := exec.CommandContext(t.Context(), os.Args[0]) // killed when the test ends
 	cmd.Env = append(os.Environ(), fmt.Sprint(childEnv, "=", s.Addr(), " ", namespace, " ", ttl, " ", waiterTTL))
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // if the tests are killed, the system ends a stopped child, too
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
@@ -96,11 +97,11 @@ func (c *child) signal(sig os.Signal) {
 //fairlock:fault Waiters crash, a hundred in a row
 func TestProcess_Killed(t *testing.T) {
 	t.Parallel()
-	s := &server{t, "killed", false, redistest.Shared(t).Client}
+	s := &server{t, "killed", redistest.Shared(t).Client}
 	m, rdb := s.client(fairlock.Config{WaiterTTL: time.Second}).Mutex("x"), s.rdb()
-	holder := startChild(t, redistest.Shared(t), s.namespace, time.Second, time.Second)
+	holder := startChild(t, redistest.Shared(t), s.namespace, 3*time.Second, time.Second)
 	require.Equal(t, "locked", holder.line())
-	waiter := startChild(t, redistest.Shared(t), s.namespace, time.Second, 2*time.Second)
+	waiter := startChild(t, redistest.Shared(t), s.namespace, time.Second, 4*time.Second)
 	queued(t, m, 1)
 	survivor := join(t, m, m.Lock)
 	holder.signal(syscall.SIGKILL)
@@ -122,7 +123,7 @@ func TestProcess_Killed(t *testing.T) {
 //fairlock:fault A holder is stopped (SIGSTOP) beyond its lease
 func TestProcess_Stopped(t *testing.T) {
 	t.Parallel()
-	s := &server{t, "stopped", false, redistest.Shared(t).Client}
+	s := &server{t, "stopped", redistest.Shared(t).Client}
 	m := s.client(fairlock.Config{}).Mutex("x")
 	holder := startChild(t, redistest.Shared(t), s.namespace, 500*time.Millisecond, time.Second)
 	require.Equal(t, "locked", holder.line())

@@ -177,7 +177,7 @@ func TestFailover_KeepsHolderAndOrder(t *testing.T) {
 func TestFailover_ForgottenGrant(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
-	const ttl = time.Second // for so long the replica keeps the first lease
+	const ttl = 3 * time.Second // for so long the replica keeps the first lease
 	m := p.mutex(fairlock.Config{TTL: ttl})
 	first := hold(t, m.Lock)
 	p.replicated()

@@ -81,11 +81,16 @@ type acquisition struct {
 	at    time.Time // when it returned
 }
 
+// hang is how long a test waits for a lock that it does not get, before it fails.
+const hang = 10 * time.Minute
+
 // begin calls an acquire, and returns when it has returned or waits.
 func begin(ctx context.Context, a acquire) *acquisition {
 	q := &acquisition{done: make(chan struct{})}
 	go func() {
 		defer close(q.done)
+		ctx, cancel := context.WithTimeout(ctx, hang)
+		defer cancel()
 		q.lease, q.err = a(ctx)
 		q.at = time.Now()
 	}()
@@ -114,7 +119,9 @@ func (q *acquisition) granted(t *testing.T) *fairlock.Lease {
 // hold acquires a lock that is free.
 func hold(t *testing.T, a acquire) *fairlock.Lease {
 	t.Helper()
-	lease, err := a(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	lease, err := a(ctx)
 	require.NoError(t, err)
 	return lease
 }

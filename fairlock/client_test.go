@@ -173,6 +173,9 @@ func TestClient_Close(t *testing.T) {
 	})
 }
 
+// wrapped is a client of which the library knows only the methods that it needs: it sends each request alone.
+type wrapped struct{ fairlock.Redis }
+
 // If Redis does not answer, Close takes as long as go-redis takes to give up on one request, not on one of each waiter.
 // If Redis cannot be reached, Close does not try again.
 //
@@ -188,13 +191,15 @@ func TestClient_CloseWithoutRedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = time.Second, -1 })
+				plain := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = time.Second, -1 })
+				client, err := fairlock.New(wrapped{plain.Redis}, fairlock.Config{Logger: slog.New(slog.DiscardHandler)})
+				require.NoError(t, err)
 				s.Mutex("x").HoldAs("holder")
 				var queue []*acquisition
-				for range 40 {
+				for range 150 { // more than are in flight at once
 					queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
 				}
-				c.fault(client.Link)
+				c.fault(plain.Link)
 				start := time.Now()
 				require.NoError(t, client.Close())
 				assert.LessOrEqual(t, time.Since(start), c.takes)

@@ -320,12 +320,12 @@ func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 		"restart": func(t *testing.T, s *fairlocktest.Server, c clients) {
 			flush(t, c)
 			s.Stop()
-			pass(3 * time.Second)
+			pass(ttl + 2*time.Second) // the first waiters ask meanwhile, because the lease has ended
 			s.Start()
 		},
 		"loading": func(_ *testing.T, s *fairlocktest.Server, _ clients) {
 			s.Miniredis.SetError("LOADING Redis is loading the dataset in memory")
-			pass(3 * time.Second)
+			pass(ttl + 2*time.Second)
 			s.Miniredis.SetError("")
 		},
 		"restart without persistence": func(t *testing.T, s *fairlocktest.Server, c clients) {
@@ -338,14 +338,15 @@ func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				c := clients{s.Client(fairlock.Config{}), s.Client(fairlock.Config{})}
+				cfg := fairlock.Config{WaiterTTL: time.Minute}
+				c := clients{s.Client(cfg), s.Client(cfg)}
 				lease := hold(t, c[0].Mutex("x").Lock)
 				var queue []*acquisition
 				for i := range 5 {
 					queue = append(queue, begin(t.Context(), c[i%2].Mutex("x").Lock))
 				}
 				fault(t, s, c)
-				_ = lease.Unlock(t.Context()) // ErrLost without the data
+				_ = lease.Unlock(t.Context()) // ErrLost, if it took long or there are no data
 				for i, q := range queue {
 					lease := q.granted(t)
 					synctest.Wait()
