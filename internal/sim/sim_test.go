@@ -1,4 +1,4 @@
-package sim
+package sim //nolint:testpackage // the kinds of faults are no business of others
 
 import (
 	"cmp"
@@ -77,7 +77,7 @@ func TestSeed(t *testing.T) {
 		cfg.Faults = strings.Split(*kinds, ",")
 	}
 	r := run(t, cfg)
-	tell(os.Stdout, r)
+	fmt.Print(tell(r))
 	for _, err := range r.Errs {
 		t.Error(err)
 	}
@@ -113,10 +113,7 @@ func save(t *testing.T, r *Result) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(*failedDir, 0o755))
 	name := filepath.Join(*failedDir, fmt.Sprintf("%d.txt", r.Config.Seed))
-	file, err := os.Create(name)
-	require.NoError(t, err)
-	defer file.Close()
-	tell(file, r)
+	require.NoError(t, os.WriteFile(name, []byte(tell(r)), 0o644))
 	t.Errorf("seed %d, story in %s: %v", r.Config.Seed, name, r.Errs[0])
 }
 

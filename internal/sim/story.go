@@ -2,14 +2,15 @@ package sim
 
 import (
 	"fmt"
-	"io"
 	"slices"
+	"strings"
 	"time"
 )
 
-// tell writes what happened in a run, in the order of time: faults, what clients did, and what changed in the server.
-func tell(out io.Writer, r *Result) {
-	fmt.Fprintf(out, "seed %d: %v of simulated time, %v\n", r.Config.Seed, r.Length.Round(time.Millisecond), r.Report)
+// tell returns what happened in a run, in the order of time: faults, what clients did, and what changed in the server.
+func tell(r *Result) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "seed %d: %v of simulated time, %v\n", r.Config.Seed, r.Length.Round(time.Millisecond), r.Report)
 	type line struct {
 		at   time.Duration
 		text string
@@ -52,12 +53,13 @@ func tell(out io.Writer, r *Result) {
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return int(a.at - b.at) })
 	for _, l := range lines {
-		fmt.Fprintf(out, "%12.6f  %s\n", l.at.Seconds(), l.text)
+		fmt.Fprintf(&out, "%12.6f  %s\n", l.at.Seconds(), l.text)
 	}
 	for _, err := range r.Known {
-		fmt.Fprintf(out, "known: %v\n", err)
+		fmt.Fprintf(&out, "known: %v\n", err)
 	}
 	for _, err := range r.Errs {
-		fmt.Fprintf(out, "FAILED: %v\n", err)
+		fmt.Fprintf(&out, "FAILED: %v\n", err)
 	}
+	return out.String()
 }
