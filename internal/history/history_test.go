@@ -221,6 +221,9 @@ func TestCheck_Empty(t *testing.T) {
 	})
 }
 
+// Histories that are wrong on purpose are refused, and right ones accepted, here and in the other tests of Check.
+//
+//fairlock:promise The checker notices: histories made wrong on purpose: overlapping leases, a waiter that is passed, a repeated or falling fence, a live lease that is reported lost, a grant to one behind the head of the queue
 func TestCheck_Exclusion(t *testing.T) {
 	overlap := rules{history.Exclusion, history.Linear}
 	const second = "\n 2 2 request \n 50 2 granted fence=20 until=1050"
@@ -397,6 +400,7 @@ func TestCheck_Use(t *testing.T) {
 	})
 }
 
+//fairlock:promise The checker notices
 func TestCheck_Fences(t *testing.T) {
 	both := rules{history.Fences, history.Linear}
 	const released = first + "49 1 unlock \n 51 1 released \n"
@@ -446,6 +450,7 @@ func TestCheck_Fences(t *testing.T) {
 	})
 }
 
+//fairlock:promise The checker notices
 func TestCheck_Results(t *testing.T) {
 	results := rules{history.Results}
 	both := rules{history.Results, history.Linear}
@@ -518,6 +523,7 @@ const resent = `
 	42 3 released
 	41 2 granted ticket=10000 fence=41000 until=900`
 
+//fairlock:promise The checker notices
 func TestCheck_Order(t *testing.T) {
 	order := rules{history.Order}
 	sees := func(text string) history.Run {
@@ -693,6 +699,7 @@ func TestCheck_Tickets(t *testing.T) {
 	})
 }
 
+//fairlock:promise The checker notices
 func TestCheck_Server(t *testing.T) {
 	wrong := rules{history.Server}
 	const other = "0 1 request lock=y \n 1 1 granted lock=y fence=1 until=1000"
