@@ -20,7 +20,7 @@ type Config struct {
 	Workers  int           // of each client
 	Duration time.Duration // of the contention; what the crashes cost comes on top
 	TTL      time.Duration
-	Patience time.Duration // how long a silent waiter keeps its place
+	Patience time.Duration // how long a waiter without heartbeats keeps its ticket
 	Hold     time.Duration // of the lock, about, by each worker; it rests for about as long
 	Live     bool          // draw the live display; the output is a terminal then
 }
@@ -50,7 +50,7 @@ func within[T int | time.Duration](name string, v, least, most T) error {
 // limit is how long anything may take that the demo waits for: both kinds of crash, everybody's turn, and a slow
 // machine.
 func (c Config) limit() time.Duration {
-	return 10*time.Second + c.TTL + c.Patience + 2*time.Duration(c.Clients*c.Workers)*c.Hold
+	return 5*time.Second + c.TTL + c.Patience + 2*time.Duration(c.Clients*c.Workers)*c.Hold
 }
 
 // options are how to reach the server that Redis names. The error does not quote it: it may hold a password.
