@@ -43,7 +43,7 @@ func run(t *testing.T, cfg Config) *Result {
 
 // seeds of the test that is part of every run, and how long their safety phases are.
 const (
-	seeds    = 12
+	seeds    = 6
 	shortFor = 2 * time.Second
 )
 
@@ -117,13 +117,17 @@ func save(t *testing.T, r *Result) {
 	t.Errorf("seed %d, story in %s: %v", r.Config.Seed, name, r.Errs[0])
 }
 
-// The same seed gives the same history.
+// The same seed gives the same history. A client has one worker here: of several that are ready at one instant, the
+// operating system may decide which goes first, if it takes the processor away for more than 10 ms.
 func TestSim_Repeats(t *testing.T) {
+	if *seedFlag != 0 || *forFlag != 0 {
+		t.Skip("another test was asked for")
+	}
 	for seed := range uint64(3) {
-		a := canonical(run(t, Config{Seed: seed + 100, For: time.Second}).Events)
-		b := canonical(run(t, Config{Seed: seed + 100, For: time.Second}).Events)
+		cfg := Config{Seed: seed + 100, For: shortFor / 4, Clients: 12, Workers: 1}
+		a, b := canonical(run(t, cfg).Events), canonical(run(t, cfg).Events)
 		for i := range min(len(a), len(b)) {
-			require.Equal(t, a[i], b[i], "seed %d, event %d", seed+100, i)
+			require.Equal(t, a[i], b[i], "seed %d, event %d", cfg.Seed, i)
 		}
 		assert.Len(t, b, len(a))
 	}
@@ -149,7 +153,7 @@ func TestSim_EachFault(t *testing.T) {
 	}
 	for i, f := range faults {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
-			r := run(t, Config{Seed: uint64(i) + 1000, For: shortFor, Faults: []string{f.name}})
+			r := run(t, Config{Seed: uint64(i) + 1000, For: shortFor / 2, Faults: []string{f.name}})
 			assert.NotEmpty(t, r.Faults)
 			for _, err := range r.Errs {
 				t.Error(err)
