@@ -303,7 +303,7 @@ func (l *Lease) tick() {
 func (l *Lease) expire() {
 	l.mu.Lock()
 	what, _ := due(l.lock.client.clock.Now(), l.renewAt, l.deadline)
-	reason := error(ErrExpired)
+	reason := ErrExpired
 	if l.failure != nil {
 		reason = fmt.Errorf("%w: %w", ErrUnreachable, l.failure)
 	}
