@@ -236,6 +236,15 @@ func hold(t testing.TB, a acquire) *fairlock.Lease {
 	return lease
 }
 
+// refused calls an acquire that is to fail, and returns its error.
+func refused(t testing.TB, a acquire) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	_, err := a(ctx)
+	return err
+}
+
 func unlock(t testing.TB, l *fairlock.Lease) {
 	t.Helper()
 	require.NoError(t, l.Unlock(t.Context()))
@@ -379,6 +388,8 @@ func TestLock_ExclusionAndOrder(t *testing.T) {
 	shares := map[string][]string{"mutex": {"1"}, "semaphore": {"1", "2", "3", "4", "5"}, "rwmutex": {"r", "r", "r", "w"}}
 	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
 		const clients, perClient, rounds = 4, 6, 3
+		ctx, cancel := context.WithTimeout(t.Context(), hang)
+		defer cancel()
 		var j journal
 		var used, most atomic.Int64
 		var wg sync.WaitGroup
@@ -394,7 +405,7 @@ func TestLock_ExclusionAndOrder(t *testing.T) {
 							if !ok {
 								weight, _ = strconv.ParseInt(share, 10, 64)
 							}
-							lease, err := l.acquire(share)(t.Context())
+							lease, err := l.acquire(share)(ctx)
 							if !assert.NoError(t, err) {
 								return
 							}
@@ -486,8 +497,7 @@ func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, step
 			ended[who()] = true
 			until(t, func() bool { return l.picture(state(t, l), names) == step.want })
 		case '?':
-			_, err := seen[i%2].try(what)(t.Context())
-			require.ErrorIs(t, err, fairlock.ErrBusy)
+			require.ErrorIs(t, refused(t, seen[i%2].try(what)), fairlock.ErrBusy)
 		}
 		require.Equal(t, step.want, l.picture(state(t, l), names), "step %d: %s", i, step.do)
 		held, waits, _ := strings.Cut(step.want, "|")
@@ -587,16 +597,15 @@ func TestTryLock_LeavesNoTrace(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
 		l, rdb := of(s.client(lasting)), s.rdb()
 		held := hold(t, l.try(l.one))
-		refused := func(share string) {
+		busy := func(share string) {
 			before := s.contents(rdb)
-			_, err := l.try(share)(t.Context())
-			require.ErrorIs(t, err, fairlock.ErrBusy)
+			require.ErrorIs(t, refused(t, l.try(share)), fairlock.ErrBusy)
 			assert.Equal(t, before, s.contents(rdb))
 		}
-		refused(l.all)
+		busy(l.all)
 		waiter := join(t, l, l.acquire(l.all))
-		refused(l.one)
-		refused(l.all)
+		busy(l.one)
+		busy(l.all)
 		unlock(t, held)
 		unlock(t, waiter.granted(t))
 	})
@@ -703,8 +712,7 @@ func TestMaxWaiters_RefusesOneMore(t *testing.T) {
 		l := of(s.client(fairlock.Config{MaxWaiters: 2}))
 		lease := hold(t, l.acquire(l.all))
 		waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.all))}
-		_, err := l.acquire(l.one)(t.Context())
-		require.ErrorIs(t, err, fairlock.ErrQueueFull)
+		require.ErrorIs(t, refused(t, l.acquire(l.one)), fairlock.ErrQueueFull)
 		waiters = append(waiters, join(t, l, l.bounded(3).acquire(l.one)))
 		unlock(t, lease)
 		for _, q := range waiters {
@@ -925,7 +933,7 @@ func TestHeldError_NamesAHolder(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
 		holder, l := of(s.client(fairlock.Config{Name: "web-3"})), of(s.client(fairlock.Config{}))
 		lease := hold(t, holder.try(l.all))
-		_, err := l.try(l.all)(t.Context())
+		err := refused(t, l.try(l.all))
 		require.ErrorIs(t, err, fairlock.ErrBusy)
 		var held *fairlock.HeldError
 		require.ErrorAs(t, err, &held)
@@ -953,7 +961,7 @@ func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		c, rdb, ctx := s.client(lasting), s.rdb(), t.Context()
 		sem, other := c.Semaphore("x", 5), c.Semaphore("x", 7)
-		refused := func() {
+		differs := func() {
 			t.Helper()
 			before := s.contents(rdb)
 			_, acquired := other.Acquire(ctx, 6)
@@ -969,14 +977,14 @@ func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
 		}
 		l := semaphore(sem)
 		first := hold(t, l.acquire("3"))
-		refused()
+		differs()
 		all := join(t, l, l.acquire("5"))
-		refused()
+		differs()
 		resumed, err := other.Resume(ctx, first.Token()) // it does not depend on the number
 		require.NoError(t, err)
 		assert.Equal(t, 5, state(t, other).Permits)
 		unlock(t, resumed)
-		refused()
+		differs()
 		unlock(t, all.granted(t))
 		lease := hold(t, semaphore(other).acquire("6"))
 		assert.Equal(t, 7, state(t, sem).Permits)
