@@ -121,7 +121,7 @@ func (n *localWaiters) heartbeatOf(ctx context.Context, waiters []*waiter, ttl t
 	sent := c.clock.Now()
 	reply, err := n.lock.redis.Heartbeat(ctx, ttl, n.lock.waiterTTL, tokens)
 	if err != nil {
-		c.log.Warn("heartbeat failed; the next one follows", "lock", n.lock.name, "waiters", len(waiters), "err", err)
+		c.log.Warn("heartbeat failed; the next one follows", "lock", n.lock.name, "waiters", len(waiters), "err", orEnded(ctx, err))
 		return
 	}
 	found := map[lua.WaiterState]eventKind{
