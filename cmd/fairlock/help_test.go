@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -13,79 +15,74 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// widest is the length of a line of help, in characters, that a wide terminal bears.
-const widest = 160
+// shown is what the command writes to stdout that needs no server, in this process.
+func shown(t *testing.T, args ...string) string {
+	t.Helper()
+	var out strings.Builder
+	cmd := root(new(bool))
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	require.NoError(t, cmd.Execute(), args)
+	return out.String()
+}
 
-func TestEveryCommandHasHelpWithExamples(t *testing.T) {
+func TestHelp(t *testing.T) {
+	f := newFixture(t)
+	all := f.done()
+	require.Equal(t, all, f.done("--help"))
+	require.Equal(t, f.done("help", "run"), shown(t, "run", "--help"))
 	for _, cmd := range root(new(bool)).Commands() {
-		r := call(t, "", "help", cmd.Name())
-		assert.Equal(t, 0, r.code, cmd.Name())
-		assert.Empty(t, r.errs)
-		assert.Contains(t, r.out, strings.TrimSpace(cmd.Long))
-		for line := range strings.Lines(r.out) {
-			assert.LessOrEqual(t, len([]rune(line)), widest, line)
+		help := shown(t, "help", cmd.Name())
+		assert.Contains(t, help, strings.TrimSpace(cmd.Long))
+		for line := range strings.Lines(help) {
+			assert.LessOrEqual(t, len([]rune(line)), 160, "wider than a wide terminal: %s", line)
 		}
-		if cmd.Hidden || cmd.IsAdditionalHelpTopicCommand() || cmd.Name() == "help" {
-			continue
+		switch {
+		case cmd.Hidden:
+			assert.NotContains(t, all, cmd.Name()+" ")
+		case !cmd.IsAdditionalHelpTopicCommand() && cmd.Name() != "help":
+			assert.Contains(t, help, "Examples:\n  fairlock "+cmd.Name())
+			assert.Equal(t, help, shown(t, cmd.Name(), "--help"))
+			assert.Contains(t, all, cmd.Short)
 		}
-		assert.Contains(t, r.out, "Examples:\n  fairlock "+cmd.Name())
-		assert.Equal(t, r, call(t, "", cmd.Name(), "--help"))
-		assert.Contains(t, call(t, "").out, cmd.Short)
 	}
-}
-
-func TestEveryExitCodeIsExplained(t *testing.T) {
-	help := call(t, "", "help", "exit-codes").out
-	for _, code := range []int{
-		0, exitFailure, exitUsage, exitUnreachable, exitBusy, exitLost, exitTimeout, exitCannotRun, exitNotFound,
-	} {
-		assert.Regexp(t, fmt.Sprintf(`(?m)^    %d  +\w`, code), help)
+	codes := shown(t, "help", "exit-codes")
+	for _, code := range []int{0, exitFailure, exitUsage, exitUnreachable, exitBusy, exitLost, exitTimeout, exitCannotRun, exitNotFound} {
+		assert.Regexp(t, fmt.Sprintf(`(?m)^    %d  +\w`, code), codes)
 	}
-	assert.Contains(t, help, "128+n")
-}
-
-func TestEveryVariableIsExplained(t *testing.T) {
-	help := call(t, "", "help", "environment").out
+	variables := shown(t, "help", "environment")
 	for _, name := range []string{envRedis, envPassword, envNamespace, envName, envFence, envToken} {
-		assert.Contains(t, help, "    "+name+" ")
+		assert.Contains(t, variables, "    "+name+" ")
 	}
 }
 
-func TestManualPagesSayWhatTheHelpSays(t *testing.T) {
-	dirs := []string{t.TempDir(), t.TempDir()}
-	for _, dir := range dirs {
-		r := begin(t, withEnv(command(t, "", "man", dir), "SOURCE_DATE_EPOCH=86400")).wait()
-		require.Equal(t, result{}, r)
+func TestHelp_ManualPages(t *testing.T) {
+	f := newFixture(t).with("SOURCE_DATE_EPOCH=86400")
+	require.Equal(t, result{}, f.call("man", f.dir))
+	page := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(f.dir, name+".1"))
+		require.NoError(t, err)
+		return string(text)
 	}
 	for _, cmd := range append(root(new(bool)).Commands(), root(new(bool))) {
-		if cmd.Hidden || cmd.Name() == "help" {
-			continue
+		if !cmd.Hidden && cmd.Name() != "help" {
+			text := page(strings.ReplaceAll(cmd.CommandPath(), " ", "-"))
+			assert.Contains(t, text, cmd.Short)
+			assert.Contains(t, text, "Jan 1970")
 		}
-		page := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".1"
-		text, err := os.ReadFile(filepath.Join(dirs[0], page))
-		require.NoError(t, err)
-		assert.Contains(t, string(text), cmd.Short)
-		assert.Contains(t, string(text), "Jan 1970")
-		again, err := os.ReadFile(filepath.Join(dirs[1], page))
-		require.NoError(t, err)
-		assert.Equal(t, string(text), string(again))
 	}
-	text, err := os.ReadFile(filepath.Join(dirs[0], "fairlock-exit-codes.1"))
-	require.NoError(t, err)
-	assert.Contains(t, string(text), ".EX\n0        done\n", "a table stays one")
-	refused(t, call(t, "", "man", "/no/such/dir"), exitFailure, "no such file")
-	refused(t, begin(t, withEnv(command(t, "", "man", dirs[0]), "SOURCE_DATE_EPOCH=x")).wait(), exitFailure, "SOURCE_DATE_EPOCH")
+	assert.Contains(t, page("fairlock-exit-codes"), ".EX\n0        done\n", "a table stays one")
+	f.refused(f.call("man", "/no/such/dir"), exitFailure, "no such file")
+	f = f.with("SOURCE_DATE_EPOCH=x")
+	f.refused(f.call("man", f.dir), exitFailure, "SOURCE_DATE_EPOCH")
 }
 
-func TestCompletion(t *testing.T) {
-	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		r := call(t, "", "completion", shell)
-		require.Equal(t, 0, r.code)
-		require.Contains(t, r.out, "fairlock")
+func TestHelp_Completion(t *testing.T) {
+	for _, shell := range []string{"zsh", "fish", "powershell"} {
+		require.Contains(t, shown(t, "completion", shell), "fairlock")
 	}
-	script := call(t, "", "completion", "bash").out
 	check := exec.Command("bash", "-n")
-	check.Stdin = strings.NewReader(script)
+	check.Stdin = strings.NewReader(newFixture(t).done("completion", "bash"))
 	require.NoError(t, check.Run())
 	for typed, want := range map[string]string{
 		"st":                "status",
@@ -97,35 +94,86 @@ func TestCompletion(t *testing.T) {
 		"status --namespac": "--namespace",
 		"completion ":       "fish",
 	} {
-		r := call(t, "", append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(typed, " ")...)...)
-		require.Contains(t, strings.Fields(r.out), want, typed)
+		have := shown(t, append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(typed, " ")...)...)
+		require.Contains(t, strings.Fields(have), want, typed)
 	}
 }
 
-func TestAPasswordLeavesTheCommandLine(t *testing.T) {
-	const safe = "env:" + envRedis
-	for line, want := range map[string]string{
-		"run x --redis redis://:p@h -- a":      "run x --redis " + safe + " -- a",
-		"run x --redis=redis://u:p@h":          "run x --redis=" + safe,
-		"--redis rediss://u:p@h status x":      "--redis " + safe + " status x",
-		"--redis redis://h?password=p&x=1 run": "--redis " + safe + " run",
-		"--redis redis://u:12/p@h run":         "--redis " + safe + " run",
-		"run x --redis redis://u@h":            "",
-		"run x --redis redis://h:6379":         "",
-		"run x --redis env:URL":                "",
-		"run x -- a --redis redis://:p@h":      "",
-		"run redis://:p@h":                     "",
-		"run --redis":                          "",
+// A mistake is one line and exit code 2, and nothing is sent to Redis.
+func TestUsage(t *testing.T) {
+	f := newFixture(t)
+	long := strings.Repeat("n", 1025)
+	t.Cleanup(func() { // after the parallel ones
+		require.Empty(t, f.redis().Keys(t.Context(), f.namespace+":*").Val())
+	})
+	for words, why := range map[string]string{
+		"dmeo":                                     `unknown command "dmeo"; did you mean demo?`,
+		"help dmeo":                                "no help",
+		"connection dmeo":                          `unknown command "dmeo"`,
+		"completion bsh":                           `unknown command "bsh"; did you mean bash`,
+		"--redis redis://h completion bsh":         `"bsh"`,
+		"completion --colour":                      "--colour",
+		"--colour":                                 "--colour",
+		"man":                                      "arg",
+		"run x true":                               "no CMD",
+		"run x --":                                 "no CMD",
+		"run -- true":                              "want the NAME",
+		"run x y -- true":                          "want the NAME",
+		"run x --ttl soon -- true":                 "--ttl",
+		"run x --ttl 10ms -- true":                 "--ttl",
+		"run x --ttl 9999h -- true":                "--ttl",
+		"run x --wait 0 -- true":                   "--wait",
+		"run x --wait -1s -- true":                 "--wait",
+		"run x --try --wait 1s -- true":            "--wait",
+		"run x --grace -1s -- true":                "--grace",
+		"run x --grace 6s -- true":                 "half of --ttl, 5s",
+		"run x --kind spinlock -- true":            "spinlock",
+		"run x --permits 3 -- true":                "--kind semaphore",
+		"run x --take 3 -- true":                   "--kind semaphore",
+		"run x --kind semaphore -- true":           "--permits",
+		"run x --kind semaphore --permits 0 -- a":  "--permits",
+		"run x --kind semaphore --permits -1 -- a": "--permits",
+		"run x --kind semaphore --permits 2 --take 3 -- true": "--take",
+		"run x --kind semaphore --permits 2 --take 0 -- true": "--take",
+		"run x --read -- true":                                "--kind rw",
+		"run " + long + " -- true":                            "1 to 1024 bytes",
+		"release x":                                           "--force",
+		"release x --yes":                                     "--force",
+		"release x --force":                                   "--yes",
+		"release --force --yes":                               "NAME",
+		"release x y --force --yes":                           "NAME",
+		"release x --force --yes --kind spinlock":             "spinlock",
+		"release " + long + " --force --yes":                  "1 to 1024 bytes",
+		"status":                                              "NAME",
+		"status x --kind spinlock":                            "spinlock",
+		"status x --namespace {":                              "--namespace",
+		"list x":                                              "unknown command",
+		"list --json=perhaps":                                 "--json",
+		"list --namespace " + strings.Repeat("n", 257):        "256 bytes",
+		"watch --interval 1ms":                                "at least 100ms",
+		"watch x --prefix y":                                  "--prefix",
+		"watch x " + long:                                     "1 to 1024 bytes",
+		"doctor extra":                                        "extra",
+		"doctor --namespace a{b":                              "Namespace",
+		"bench --kind spinlock":                               "kind",
+		"bench --permits 5":                                   "--kind semaphore",
+		"bench --duration 99ms":                               "at least 100ms",
+		"bench --namespace a{b":                               "invalid Namespace",
+		"demo extra":                                          "extra",
+		"demo --clients 2":                                    "clients",
+		"demo --permits 5":                                    "--kind semaphore",
+		"demo --namespace other":                              "--namespace",
+		"demo --redis redis://h?cluster=true":                 "single server",
 	} {
-		args := append([]string{"fairlock"}, strings.Fields(line)...)
-		before := strings.Join(args, " ")
-		cleaned, env, found := withoutPassword(args, []string{"A=1", envRedis + "=old"})
-		require.Equal(t, want != "", found, line)
-		require.Equal(t, before, strings.Join(args, " "))
-		if found {
-			require.Equal(t, "fairlock "+want, strings.Join(cleaned, " "))
-			require.Len(t, env, 2)
-			require.NotContains(t, env, envRedis+"=old")
-		}
+		t.Run(words, func(t *testing.T) {
+			f := f.in(t)
+			f.refused(f.call(strings.Fields(words)...), exitUsage, why)
+		})
+	}
+	f.refused(f.call("run", "", "--", "true"), exitUsage, "1 to 1024 bytes")
+	for _, inner := range []string{"demo-client", guardName, cmdName} {
+		r := f.call(inner)
+		require.Equal(t, exitFailure, r.code)
+		require.Regexp(t, `^fairlock: .*started by [^\n]+\n$`, r.errs)
 	}
 }
