@@ -3,10 +3,12 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+var update = flag.Bool("update", false, "write testdata/usage.txt anew")
 
 // shown is what the command writes to stdout that needs no server, in this process.
 func shown(t *testing.T, args ...string) string {
@@ -59,19 +63,15 @@ func TestHelp(t *testing.T) {
 func TestHelp_ManualPages(t *testing.T) {
 	f := newFixture(t).with("SOURCE_DATE_EPOCH=86400")
 	require.Equal(t, result{}, f.call("man", f.dir))
-	page := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(f.dir, name+".1"))
-		require.NoError(t, err)
-		return string(text)
-	}
 	for _, cmd := range append(root(new(bool)).Commands(), root(new(bool))) {
 		if !cmd.Hidden && cmd.Name() != "help" {
-			text := page(strings.ReplaceAll(cmd.CommandPath(), " ", "-"))
-			assert.Contains(t, text, cmd.Short)
-			assert.Contains(t, text, "Jan 1970")
+			page, err := os.ReadFile(filepath.Join(f.dir, strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"))
+			require.NoError(t, err)
+			assert.Contains(t, string(page), cmd.Short)
+			assert.Contains(t, string(page), "Jan 1970")
+			assert.Equal(t, cmd.Name() == "exit-codes", strings.Contains(string(page), ".EX\n0        done\n"), "a table stays one")
 		}
 	}
-	assert.Contains(t, page("fairlock-exit-codes"), ".EX\n0        done\n", "a table stays one")
 	f.refused(f.call("man", "/no/such/dir"), exitFailure, "no such file")
 	f = f.with("SOURCE_DATE_EPOCH=x")
 	f.refused(f.call("man", f.dir), exitFailure, "SOURCE_DATE_EPOCH")
@@ -99,78 +99,32 @@ func TestHelp_Completion(t *testing.T) {
 	}
 }
 
-// A mistake is one line and exit code 2, and nothing is sent to Redis.
+// A mistake is one line and exit code 2, and nothing is sent to Redis. testdata/usage.txt has the commands and what they
+// say; it is written anew with -update.
 func TestUsage(t *testing.T) {
 	f := newFixture(t)
-	long := strings.Repeat("n", 1025)
-	t.Cleanup(func() { // after the parallel ones
-		require.Empty(t, f.redis().Keys(t.Context(), f.namespace+":*").Val())
+	text, err := os.ReadFile("testdata/usage.txt")
+	require.NoError(t, err)
+	lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool { return !strings.HasPrefix(line, "$ fairlock ") })
+	said := slices.Clone(lines)
+	t.Run("mistakes", func(t *testing.T) { // returns when all have been made
+		for i, line := range lines {
+			t.Run("", func(t *testing.T) {
+				f := f.in(t)
+				r := f.call(strings.Fields(strings.ReplaceAll(line, "$LONG", strings.Repeat("n", 1025)))[2:]...)
+				f.refused(r, exitUsage, "")
+				said[i] += r.errs
+			})
+		}
 	})
-	for words, why := range map[string]string{
-		"dmeo":                                     `unknown command "dmeo"; did you mean demo?`,
-		"help dmeo":                                "no help",
-		"connection dmeo":                          `unknown command "dmeo"`,
-		"completion bsh":                           `unknown command "bsh"; did you mean bash`,
-		"--redis redis://h completion bsh":         `"bsh"`,
-		"completion --colour":                      "--colour",
-		"--colour":                                 "--colour",
-		"man":                                      "arg",
-		"run x true":                               "no CMD",
-		"run x --":                                 "no CMD",
-		"run -- true":                              "want the NAME",
-		"run x y -- true":                          "want the NAME",
-		"run x --ttl soon -- true":                 "--ttl",
-		"run x --ttl 10ms -- true":                 "--ttl",
-		"run x --ttl 9999h -- true":                "--ttl",
-		"run x --wait 0 -- true":                   "--wait",
-		"run x --wait -1s -- true":                 "--wait",
-		"run x --try --wait 1s -- true":            "--wait",
-		"run x --grace -1s -- true":                "--grace",
-		"run x --grace 6s -- true":                 "half of --ttl, 5s",
-		"run x --kind spinlock -- true":            "spinlock",
-		"run x --permits 3 -- true":                "--kind semaphore",
-		"run x --take 3 -- true":                   "--kind semaphore",
-		"run x --kind semaphore -- true":           "--permits",
-		"run x --kind semaphore --permits 0 -- a":  "--permits",
-		"run x --kind semaphore --permits -1 -- a": "--permits",
-		"run x --kind semaphore --permits 2 --take 3 -- true": "--take",
-		"run x --kind semaphore --permits 2 --take 0 -- true": "--take",
-		"run x --read -- true":                                "--kind rw",
-		"run " + long + " -- true":                            "1 to 1024 bytes",
-		"release x":                                           "--force",
-		"release x --yes":                                     "--force",
-		"release x --force":                                   "--yes",
-		"release --force --yes":                               "NAME",
-		"release x y --force --yes":                           "NAME",
-		"release x --force --yes --kind spinlock":             "spinlock",
-		"release " + long + " --force --yes":                  "1 to 1024 bytes",
-		"status":                                              "NAME",
-		"status x --kind spinlock":                            "spinlock",
-		"status x --namespace {":                              "--namespace",
-		"list x":                                              "unknown command",
-		"list --json=perhaps":                                 "--json",
-		"list --namespace " + strings.Repeat("n", 257):        "256 bytes",
-		"watch --interval 1ms":                                "at least 100ms",
-		"watch x --prefix y":                                  "--prefix",
-		"watch x " + long:                                     "1 to 1024 bytes",
-		"doctor extra":                                        "extra",
-		"doctor --namespace a{b":                              "Namespace",
-		"bench --kind spinlock":                               "kind",
-		"bench --permits 5":                                   "--kind semaphore",
-		"bench --duration 99ms":                               "at least 100ms",
-		"bench --namespace a{b":                               "invalid Namespace",
-		"demo extra":                                          "extra",
-		"demo --clients 2":                                    "clients",
-		"demo --permits 5":                                    "--kind semaphore",
-		"demo --namespace other":                              "--namespace",
-		"demo --redis redis://h?cluster=true":                 "single server",
-	} {
-		t.Run(words, func(t *testing.T) {
-			f := f.in(t)
-			f.refused(f.call(strings.Fields(words)...), exitUsage, why)
-		})
+	if *update {
+		require.NoError(t, os.WriteFile("testdata/usage.txt", []byte(strings.Join(said, "")), 0o600))
+	} else {
+		require.Equal(t, string(text), strings.Join(said, ""))
 	}
+	require.Empty(t, f.redis().Keys(t.Context(), f.namespace+":*").Val())
 	f.refused(f.call("run", "", "--", "true"), exitUsage, "1 to 1024 bytes")
+	f.refused(f.call("--\x1b[31mcolour"), exitUsage, `\x1b[31mcolour`)
 	for _, inner := range []string{"demo-client", guardName, cmdName} {
 		r := f.call(inner)
 		require.Equal(t, exitFailure, r.code)

@@ -3,50 +3,45 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"regexp"
+	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/bench"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/doctor"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
 // seen is a lock as a script reads it; all its fields are in internal/view.
 type seen struct {
-	Kind, Name string
-	Held       bool
-	Used       int
-	Permits    *int
-	Fence      *uint64
-	Holders    []struct {
-		Client, ID string
-		Fence      uint64
+	Kind, Name    string
+	Held          bool
+	Used, Waiting int
+	Permits       *int
+	Fence         *uint64
+	Holders       []struct {
+		Client string
+		Fence  uint64
 	}
-	Waiting int
 	Waiters []struct{ Client string }
 }
 
-func locksIn(t *testing.T, text string) []seen {
-	t.Helper()
-	var locks []seen
-	require.NoError(t, json.Unmarshal([]byte(text), &locks), text)
-	return locks
-}
-
 // inUse has web-1 hold a mutex x for which web-2 and web-3 wait, and two of five permits of a semaphore x.
-func (f fixture) inUse() (mutex, permits *fairlock.Lease) {
+func (f fixture) inUse() (mutex, share *fairlock.Lease) {
 	f.t.Helper()
 	c := f.client("web-1")
 	mutex = f.hold(c.Mutex("x").Lock)
 	f.wait(f.client("web-2").Mutex("x"), 1)
 	f.wait(f.client("web-3").Mutex("x"), 2)
-	return mutex, f.hold(func(ctx context.Context) (*fairlock.Lease, error) { return c.Semaphore("x", 5).Acquire(ctx, 2) })
+	return mutex, f.hold(permits(c.Semaphore("x", 5)))
 }
 
 func TestStatus_ShowsTheHolderAndTheQueueInOrder(t *testing.T) {
@@ -55,14 +50,11 @@ func TestStatus_ShowsTheHolderAndTheQueueInOrder(t *testing.T) {
 	require.Equal(t, "[]\n", f.done("status", "x", "--json"))
 	lease, share := f.inUse()
 
-	shown := f.done("status", "x")
-	require.Regexp(t, fmt.Sprintf(`(?s)^mutex x: held, 2 waiting\n  HOLDER .*\n  web-1:....…  .* %d .*\n  #  WAITER .*\n  1  web-2:....…  .*\n`+
-		`  2  web-3:....…  [^\n]*\n\nsemaphore x: 2 of 5 permits held, nobody waits\n.* %d [^\n]*\n$`, lease.Fence(), share.Fence()), shown)
-	require.NotContains(t, shown, "\x1b", "no colours in a pipe")
+	require.Regexp(t, `(?s)^mutex x: held, 2 waiting\n.*\n  1  web-2:....…  .*\n  2  web-3:....…  [^\n]*\n\nsemaphore x: 2 of 5 permits held, nobody waits\n`,
+		f.done("status", "x"))
 	require.Regexp(t, `^semaphore x: 2 of`, f.done("status", "x", "--kind", "semaphore"))
-
 	text := f.done("status", "x", "--json")
-	locks := locksIn(t, text)
+	locks := decode[[]seen](t, text)
 	require.Len(t, locks, 2)
 	m, sem := locks[0], locks[1]
 	require.Equal(t, []any{"mutex", "x", true, 2}, []any{m.Kind, m.Name, m.Held, m.Waiting})
@@ -73,8 +65,8 @@ func TestStatus_ShowsTheHolderAndTheQueueInOrder(t *testing.T) {
 	require.NotContains(t, text, secret[:8])
 
 	require.NoError(t, share.Unlock(t.Context()))
-	require.Len(t, locksIn(t, f.done("status", "x", "--json")), 1, "those in use")
-	free := locksIn(t, f.done("status", "x", "--kind", "semaphore", "--json"))
+	require.Len(t, decode[[]seen](t, f.done("status", "x", "--json")), 1, "those in use")
+	free := decode[[]seen](t, f.done("status", "x", "--kind", "semaphore", "--json"))
 	require.Equal(t, []any{false, share.Fence()}, []any{free[0].Held, *free[0].Fence}, "the one that was asked for")
 }
 
@@ -92,30 +84,23 @@ mutex      held    web-1   \S+ +\S+ +0        x\*
 $`, f.done("list"))
 	text := f.done("list", "--json", "--prefix", "x*", "--kind", "mutex")
 	require.NotContains(t, text, "waiters")
-	locks := locksIn(t, text)
+	locks := decode[[]seen](t, text)
 	require.Len(t, locks, 1)
 	require.Equal(t, "x*", locks[0].Name)
 	require.Empty(t, f.done("list", "--namespace", "other"))
 }
 
-// The name of a lock, or what a stranger writes into its keys, must not control the terminal.
-func TestLook_ShowsNoControlCharacters(t *testing.T) {
+// What can be read is shown, although something else cannot. Neither controls the terminal.
+func TestList_ShowsWhatCanBeRead(t *testing.T) {
 	f := newFixture(t)
 	const evil = "\x1b]0;evil\a\x1b[2J\u009b31m\u202e\xff\n"
 	f.hold(f.client("").Mutex(evil).Lock)
-	rdb := f.redis()
-	require.NoError(t, rdb.Set(t.Context(), lua.MutexKeys(f.namespace, "foreign"+evil).Lock, evil+"secret", 0).Err())
-	require.NoError(t, rdb.LPush(t.Context(), lua.RWMutexKeys(f.namespace, "broken"+evil).Queue, "secret").Err())
-	odd := regexp.MustCompile(`[\x00-\x09\x0b-\x1f\x7f]|\x{9b}|\x{202e}|secret`)
-	for _, args := range [][]string{{"list"}, {"list", "--json"}, {"status", evil}, {"status", "foreign" + evil, "--json"}, {"--\x1b[31mcolour"}} {
-		r := f.call(args...)
-		require.False(t, odd.MatchString(r.out+r.errs), "%q", r)
-		if args[0] == "list" { // what can be read is shown, although something else cannot
-			require.Equal(t, exitUnreachable, r.code)
-			require.Regexp(t, `^fairlock: [^\n]+ is not ours: WRONGTYPE[^\n]+\n$`, r.errs)
-			require.Contains(t, r.out, "foreign")
-		}
-	}
+	require.NoError(t, f.redis().LPush(t.Context(), lua.RWMutexKeys(f.namespace, "broken"+evil).Queue, "secret").Err())
+	r := f.call("list")
+	require.Equal(t, exitUnreachable, r.code)
+	require.Contains(t, r.out, strconv.Quote(evil))
+	require.Regexp(t, `^fairlock: [^\n]+ is not ours: WRONGTYPE[^\n]+\n$`, r.errs)
+	require.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f]|\x{9b}|\x{202e}|secret`, r.out+r.errs)
 }
 
 // stamp is when a line of fairlock watch was written.
@@ -131,10 +116,7 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	require.Regexp(t, stamp+"x: free$", lines.expect("\n"))
 	require.Regexp(t, stamp+"y: free$", lines.expect("\n"))
 	objects := f.start(f.command("watch", "--interval", "100ms", "--json", "--kind", "mutex"))
-	object := func() (l seen) {
-		require.NoError(t, json.Unmarshal([]byte(objects.expect("\n")), &l))
-		return l
-	}
+	object := func() seen { return decode[seen](t, objects.expect("\n")) }
 	lease := f.hold(m.Lock)
 	require.Regexp(t, fmt.Sprintf(`%smutex x: held by web-1:....…, fence %d$`, stamp, lease.Fence()), lines.expect("\n"))
 	l := object()
@@ -195,25 +177,17 @@ func TestRelease_JSON(t *testing.T) {
 	c := f.client("host")
 	held := []*fairlock.Lease{f.hold(c.Mutex("x").Lock), f.hold(c.RWMutex("x").Lock)}
 	for range 3 {
-		held = append(held, f.hold(c.RWMutex("y").RLock),
-			f.hold(func(ctx context.Context) (*fairlock.Lease, error) { return c.Semaphore("x", 7).Acquire(ctx, 2) }))
+		held = append(held, f.hold(permits(c.Semaphore("x", 7))))
 	}
 	for _, c := range []struct {
 		words   string
 		holders int
-	}{{"x", 1}, {"x --kind mutex", 0}, {"x --kind rw", 1}, {"y --kind rw", 3}, {"x --kind semaphore", 3}, {"z", 0}} {
-		var got struct {
+	}{{"x", 1}, {"x --kind mutex", 0}, {"x --kind rw", 1}, {"x --kind semaphore", 3}} {
+		got := decode[struct {
 			Released      bool
 			Before, After seen
-		}
-		text := f.done(append([]string{"release", "--force", "--yes", "--json"}, strings.Fields(c.words)...)...)
-		require.NoError(t, json.Unmarshal([]byte(text), &got), text)
-		require.Equal(t, []bool{c.holders > 0, c.holders > 0, false}, []bool{got.Released, got.Before.Held, got.After.Held})
-		require.Len(t, got.Before.Holders, c.holders)
-		for _, h := range got.Before.Holders {
-			require.Equal(t, "host", h.Client)
-			require.Less(t, h.Fence, *got.After.Fence)
-		}
+		}](t, f.done(append([]string{"release", "--force", "--yes", "--json"}, strings.Fields(c.words)...)...))
+		require.Equal(t, []any{c.holders > 0, c.holders, false}, []any{got.Released, len(got.Before.Holders), got.After.Held})
 	}
 	for _, lease := range held {
 		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
@@ -239,4 +213,86 @@ func TestRelease_ServesTheWholeQueue(t *testing.T) {
 	for range readers {
 		require.NoError(t, <-granted)
 	}
+}
+
+// examine calls fairlock doctor and expects an exit code.
+func (f fixture) examine(code int, args ...string) doctor.Report {
+	f.t.Helper()
+	r := f.call(append([]string{"doctor", "--json"}, args...)...)
+	require.Equal(f.t, code, r.code, "%s%s", r.out, r.errs)
+	return decode[doctor.Report](f.t, r.out)
+}
+
+// with are the checks with that result.
+func with(r doctor.Report, result doctor.Result) (checks []string) {
+	for _, f := range r.Checks {
+		if f.Result == result {
+			checks = append(checks, f.Check)
+		}
+	}
+	return checks
+}
+
+func TestDoctor_ExitCodes(t *testing.T) {
+	f := newFixture(t)
+	t.Run("in order", func(t *testing.T) {
+		s := redistest.Start(t, "--appendonly", "yes", "--slowlog-log-slower-than", "-1")
+		f := f.in(t).at("unix://" + s.Addr())
+		e := f.examine(0, "--namespace", "billing")
+		assert.Equal(t, doctor.Checks(), with(e, doctor.OK))
+		assert.Equal(t, []any{"billing", doctor.ACLLine("fairlock", "billing"), s.Addr()}, []any{e.Namespace, e.ACL, e.Checks[0].Server})
+		assert.Zero(t, s.Client().DBSize(t.Context()).Val(), "nothing is left")
+		shown := f.done("doctor")
+		assert.Contains(t, shown, "\n0 problems, 0 warnings, 0 unchecked\n")
+		assert.Contains(t, shown, "\n"+doctor.ACLLine("fairlock", f.namespace)+"\n")
+		assert.NotContains(t, shown, "\x1b")
+	})
+	t.Run("a problem", func(t *testing.T) {
+		s := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+		e := f.in(t).at("unix://" + s.Addr()).examine(exitFailure)
+		assert.Equal(t, []string{"eviction"}, with(e, doctor.Problem))
+	})
+	t.Run("out of reach", func(t *testing.T) {
+		f := f.in(t).at("unix:///no/such/socket")
+		e := f.examine(exitUnreachable)
+		assert.Equal(t, []string{"reachable"}, with(e, doctor.Problem))
+		r := f.call("doctor")
+		assert.Contains(t, r.out, "problem    reachable")
+		assert.Regexp(t, `^fairlock: [^\n]+\n$`, r.errs)
+	})
+}
+
+// A user with the least rights may measure.
+func TestBench_Measures(t *testing.T) {
+	f := newFixture(t)
+	f = f.at(user(t, server, f.namespace, strings.Join(strings.Fields(doctor.ACLLine("x", f.namespace))[6:], " ")))
+	words := "bench --kind semaphore --permits 3 --contenders 4 --clients 2 --duration 300ms --json"
+	r := decode[bench.Result](t, f.done(strings.Fields(words)...))
+	assert.Equal(t, []any{bench.Semaphore, 3, 4, 2, 5, false}, []any{r.Kind, r.Permits, r.Contenders, r.Clients, r.Rounds, r.Interrupted})
+	assert.Positive(t, r.Workloads[0].Fairlock.Ops)
+	assert.Empty(t, f.redis().Keys(t.Context(), f.namespace+":*").Val(), "nothing is left")
+	assert.Contains(t, f.done("bench", "--contenders", "2", "--clients", "2", "--duration", "100ms"), "hand-offs of one lock among 2")
+}
+
+func TestBench_Interrupted(t *testing.T) {
+	s := redistest.Start(t)
+	rdb := s.Client()
+	f := newFixture(t).at("unix://" + s.Addr())
+	keys := func(suffix string) bool { return len(rdb.Keys(t.Context(), f.namespace+":*"+suffix).Val()) > 0 }
+	r := f.start(f.command("bench", "--json", "--contenders", "2", "--clients", "2", "--duration", "20s"))
+	f.until("it has warmed up", func() bool { return strings.Contains(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_publish:") })
+	f.until("round 1 measures the floor", func() bool { return keys(":floor") })
+	r.signal(os.Interrupt)
+	got := r.wait()
+	require.Equal(t, result{out: got.out}, got)
+	m := decode[bench.Result](t, got.out)
+	assert.True(t, m.Interrupted)
+	assert.Positive(t, m.Workloads[0].Floor.Ops)
+	assert.False(t, keys(""), "nothing is left")
+}
+
+func TestDemo_ExitsWith0(t *testing.T) {
+	f := newFixture(t).at("")
+	shown := f.done("demo", "--kind", "rw", "--clients", "3", "--workers", "2", "--duration", "300ms", "--ttl", "500ms", "--patience", "2s")
+	require.Contains(t, shown, "ok  every writer alone, everybody in order")
 }

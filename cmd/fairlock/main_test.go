@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -163,9 +164,7 @@ func (f fixture) client(name string) *fairlock.Client {
 // hold takes a lock.
 func (f fixture) hold(lock func(context.Context) (*fairlock.Lease, error)) *fairlock.Lease {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), limit)
-	defer cancel()
-	lease, err := lock(ctx)
+	lease, err := lock(f.t.Context())
 	require.NoError(f.t, err)
 	return lease
 }
@@ -236,6 +235,13 @@ func (f fixture) call(args ...string) result {
 func (f fixture) run(words, script string) *running {
 	f.t.Helper()
 	return f.start(f.command(slices.Concat([]string{"run"}, strings.Fields(words), []string{"--", "sh", "-c", script})...))
+}
+
+// decode reads JSON.
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
+	return v
 }
 
 // done is what a command writes that succeeds.

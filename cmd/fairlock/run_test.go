@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
@@ -93,27 +94,23 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 	f.hold(c.Mutex("x").Lock)
 	f.hold(c.RWMutex("x").RLock)
 	f.hold(permits(c.Semaphore("x", 3)))
-	for words, want := range map[string]struct {
-		code int
-		says string
-	}{
-		"x --try": {exitBusy, "x is busy"},
-		"x --try --kind semaphore --permits 3 --take 2":       {exitBusy, "x is busy"},
-		"x --try --kind rw":                                   {exitBusy, "x is busy"},
-		"x --wait 10ms":                                       {exitTimeout, "waited 10ms for x in vain"},
-		"x --wait 10ms --kind semaphore --permits 3 --take 2": {exitTimeout, "waited 10ms for x in vain"},
-		"x --wait 10ms --kind rw":                             {exitTimeout, "waited 10ms for x in vain"},
-		"x --try --kind semaphore --permits 3":                {},
-		"x --try --kind rw --read":                            {},
-		"x --try --namespace other":                           {},
-		"x --kind semaphore --permits 4":                      {exitFailure, "with 3 permits"},
+	for words, want := range map[string]result{
+		"x --try": {code: exitBusy, errs: "x is busy"},
+		"x --try --kind semaphore --permits 3 --take 2": {code: exitBusy, errs: "x is busy"},
+		"x --try --kind rw":                             {code: exitBusy, errs: "x is busy"},
+		"x --wait 10ms":                                 {code: exitTimeout, errs: "waited 10ms for x in vain"},
+		"x --wait 10ms --kind semaphore --permits 2":    {code: exitFailure, errs: "with 3 permits"},
+		"x --wait 10ms --kind rw":                       {code: exitTimeout, errs: "waited 10ms for x in vain"},
+		"x --try --kind semaphore --permits 3":          {},
+		"x --try --kind rw --read":                      {},
+		"x --try --namespace other":                     {},
 	} {
 		t.Run(words, func(t *testing.T) {
 			f := f.in(t)
 			if r := f.run(words, "true").wait(); want.code == 0 {
-				require.Equal(t, result{}, r)
+				require.Equal(t, want, r)
 			} else {
-				f.refused(r, want.code, want.says)
+				f.refused(r, want.code, want.errs)
 			}
 		})
 	}
@@ -143,18 +140,25 @@ func TestRun_RenewsTheLease(t *testing.T) {
 	require.Equal(t, result{}, r.wait())
 }
 
+// It leaves the queue; but if Redis hangs, it does not wait for that. go-redis would wait for an hour.
 func TestRun_SignalWhileItWaits(t *testing.T) {
-	f := newFixture(t)
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		t.Run(sig.String(), func(t *testing.T) {
-			f := f.in(t)
-			m := f.client("").Mutex(sig.String())
+	for _, c := range []struct {
+		signal syscall.Signal
+		hang   bool
+	}{{syscall.SIGINT, false}, {syscall.SIGTERM, false}, {syscall.SIGHUP, false}, {syscall.SIGQUIT, false}, {syscall.SIGTERM, true}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			f := newFixture(t)
+			m := f.client("").Mutex("x")
 			f.hold(m.Lock)
-			r := f.run(sig.String(), "true")
+			f, link := f.linked()
+			r := f.at(f.url+"?read_timeout=1h").run("x", "true")
 			f.queued(m, 1)
-			r.signal(sig)
-			require.Equal(t, result{code: exitSignal + int(sig)}, r.wait())
-			require.Zero(t, f.state(m).Waiting, "it has left the queue")
+			if c.hang {
+				link.Hang()
+			}
+			r.signal(c.signal)
+			require.Equal(t, result{code: exitSignal + int(c.signal)}, r.wait())
+			require.Equal(t, c.hang, f.state(m).Waiting == 1)
 		})
 	}
 }
@@ -166,15 +170,9 @@ func TestRun_ForwardsSignals(t *testing.T) {
 		for s in INT HUP QUIT USR1 USR2 WINCH; do trap "echo CMD $s" $s; done; trap 'wait; echo CMD TERM; exit 9' TERM
 		while :; do sleep 0.01; done`)
 	require.Empty(t, r.expect("up\n"))
-	for _, s := range []struct {
-		name   string
-		signal syscall.Signal
-	}{
-		{"USR1", syscall.SIGUSR1}, {"USR2", syscall.SIGUSR2}, {"WINCH", syscall.SIGWINCH}, {"HUP", syscall.SIGHUP},
-		{"HUP", syscall.SIGHUP}, {"INT", syscall.SIGINT}, {"QUIT", syscall.SIGQUIT},
-	} {
-		r.signal(s.signal)
-		require.Empty(t, r.expect("CMD "+s.name+"\n"))
+	for _, name := range strings.Fields("USR1 USR2 WINCH HUP HUP INT QUIT") {
+		r.signal(unix.SignalNum("SIG" + name))
+		require.Empty(t, r.expect("CMD "+name+"\n"))
 	}
 	r.signal(syscall.SIGTERM)
 	got := r.wait()
@@ -287,47 +285,24 @@ func TestRun_LockIsTakenByForce(t *testing.T) {
 	require.False(t, ps.alive())
 }
 
-// go-redis would wait for an hour.
-func TestRun_DoesNotWaitForARedisThatHangs(t *testing.T) {
-	linked := func(f fixture) (fixture, *redistest.Link) {
-		f, link := f.linked()
-		return f.at(f.url + "?read_timeout=1h"), link
-	}
-	t.Run("a signal while it waits", func(t *testing.T) {
-		f := newFixture(t)
-		m := f.client("").Mutex("x")
-		f.hold(m.Lock)
-		f, link := linked(f)
-		r := f.run("x", "true")
-		f.queued(m, 1)
-		link.Hang()
-		r.signal(syscall.SIGTERM)
-		require.Equal(t, result{code: exitSignal + int(syscall.SIGTERM)}, r.wait())
+func TestRun_RedisHangsWhenCMDEnds(t *testing.T) {
+	f, link := newFixture(t).linked()
+	one := f.at(f.url+"?read_timeout=1h").run("one --ttl 1m", "echo up; cat; exit 7")
+	two := f.run("two --ttl 1m", "trap '' QUIT; echo up; cat")
+	one.expect("up\n")
+	two.expect("up\n")
+	link.Hang()
+	var task sync.WaitGroup
+	defer task.Wait()
+	task.Go(func() { // a second signal ends it at once; SIGQUIT, left to itself, has Go print the stacks of all goroutines
+		for two.cmd.Process.Signal(syscall.SIGQUIT) == nil { // until it has been waited for
+			time.Sleep(50 * time.Millisecond)
+		}
 	})
-	t.Run("CMD ends", func(t *testing.T) {
-		f, link := linked(newFixture(t))
-		r := f.run("x --ttl 1m", "echo up; cat; exit 7")
-		r.expect("up\n")
-		link.Hang()
-		got := r.wait()
-		require.Equal(t, 7, got.code)
-		require.Regexp(t, `^fairlock: CMD has ended, but x could not be released; it is free in [^\n]+: no answer within 3s\n$`, got.errs)
-	})
-	// SIGQUIT, left to itself, has Go print the stacks of all goroutines.
-	t.Run("two signals after CMD has ended", func(t *testing.T) {
-		f, link := linked(newFixture(t))
-		r := f.run("x --ttl 1m", "trap '' QUIT; echo up; cat")
-		r.expect("up\n")
-		link.Hang()
-		var task sync.WaitGroup
-		defer task.Wait()
-		task.Go(func() {
-			for r.cmd.Process.Signal(syscall.SIGQUIT) == nil { // until it has been waited for
-				time.Sleep(50 * time.Millisecond)
-			}
-		})
-		require.Equal(t, result{code: exitSignal + int(syscall.SIGQUIT)}, r.wait())
-	})
+	require.Equal(t, result{code: exitSignal + int(syscall.SIGQUIT)}, two.wait())
+	got := one.wait()
+	require.Equal(t, 7, got.code)
+	require.Regexp(t, `^fairlock: CMD has ended, but one could not be released; it is free in [^\n]+: no answer within 3s\n$`, got.errs)
 }
 
 func TestRun_CMDCannotBeRun(t *testing.T) {

@@ -132,18 +132,6 @@ func TestTerminal_Interrupt(t *testing.T) {
 			require.Equal(t, "got", strings.TrimSpace(strings.TrimPrefix(r.out, "^C")))
 		})
 	}
-	t.Run("while it waits", func(t *testing.T) {
-		f := f.in(t)
-		m := f.client("").Mutex("x")
-		f.hold(m.Lock)
-		sh := f.shell("-c", `$FL run x -- true; echo after`)
-		f.queued(m, 1)
-		sh.enter(ctrlC)
-		r := sh.wait()
-		require.Negative(t, r.code)
-		require.NotContains(t, r.out, "after")
-		require.Zero(t, f.state(m).Waiting)
-	})
 	t.Run("while it connects to a Redis that hangs", func(t *testing.T) {
 		f, link := f.in(t).linked()
 		link.Hang()
@@ -257,43 +245,26 @@ func TestTerminal_Watch(t *testing.T) {
 			require.EqualValues(t, lineByLine, mode(), "the terminal is as it was")
 		})
 	}
-	t.Run("--plain", func(t *testing.T) {
-		f := newFixture(t)
-		on := f.onTerminal(f.command("watch", "--plain", "x"))
-		require.NotContains(t, on.expect("x: free"), "\x1b")
-		on.enter(ctrlC)
-		require.NotContains(t, on.wait().out, "\x1b")
-	})
 }
 
 func TestTerminal_Colours(t *testing.T) {
 	f := newFixture(t)
 	f.hold(f.client("").Mutex("x").Lock)
 	for _, env := range []string{"NO_COLOR=", "NO_COLOR=1"} {
-		for _, words := range []string{"status x", "list"} {
-			shown := f.onTerminal(f.with(env).command(strings.Fields(words)...)).wait().out
-			require.Contains(t, shown, "held")
-			require.Equal(t, env == "NO_COLOR=", colour.MatchString(shown), "%s %q", env, shown)
-		}
+		shown := f.onTerminal(f.with(env).command("status", "x")).wait().out
+		require.Contains(t, shown, "held")
+		require.Equal(t, env == "NO_COLOR=", colour.MatchString(shown), "%s %q", env, shown)
 	}
 	require.Equal(t, "no lock is in use\r\n", f.onTerminal(f.command("list", "--prefix", "none")).wait().out)
 }
 
-func TestTerminal_ProgressIsShownAfterASecond(t *testing.T) {
+func TestProgress_FitsTheTerminal(t *testing.T) {
 	var shown strings.Builder
-	p := &progress{out: &shown, on: true, width: func() int { return 12 }, from: time.Now().Add(time.Hour)}
-	p.show("too soon")
-	p.from = time.Now()
-	p.show("checking x")
+	p := &progress{out: &shown, on: true, width: func() int { return 12 }, from: time.Now()}
 	p.show("checking the next one")
 	p.clear()
 	p.show("too late")
-	p.clear()
-	assert.Equal(t, "\r\x1b[Kchecking x\r\x1b[Kchecking t…\r\x1b[K", shown.String())
-	shown.Reset()
-	newProgress(&shown).clear()
-	(&progress{out: &shown}).show("not a terminal")
-	assert.Empty(t, shown.String())
+	assert.Equal(t, "\r\x1b[Kchecking t…\r\x1b[K", shown.String())
 }
 
 func TestLook_OutputCannotBeWritten(t *testing.T) {
