@@ -1,70 +1,86 @@
+//go:build unix
+
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"fmt"
-	"math/big"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/doctor"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
-func TestRedisThatIsNotThereOrRefusesExitsWith69(t *testing.T) {
-	t.Parallel()
-	s := guarded(t)
-	for name, c := range map[string]struct{ url, why string }{
-		"nobody there":     {"unix:///no/such/socket", "no such file"},
-		"nobody listens":   {"redis://127.0.0.1:1", "refused"},
-		"no password":      {serverURL(s), "NOAUTH"},
-		"wrong password":   {"redis://:secretive@" + s.Addr(), "WRONGPASS"},
-		"wrong user":       {"redis://nobody:secret@" + s.Addr(), "WRONGPASS"},
-		"plain, not TLS":   {"rediss://:secret@" + s.Addr(), "redis at " + s.Addr()},
-		"not a cluster":    {"redis://:secret@" + s.Addr() + "?cluster=true", "cluster"},
-		"not a Sentinel":   {"redis://" + s.Addr() + "?master_name=main&password=secret", "sentinel"},
-		"no such host":     {"redis://:secret@host.invalid:6379", "host.invalid"},
-		"no such database": {"redis://:secret@" + s.Addr() + "/99", "DB"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			refused(t, call(t, c.url, "run", "x", "--", "true"), exitUnreachable, c.why)
-		})
-	}
-	t.Run("hangs", func(t *testing.T) {
-		t.Parallel()
-		hung := redistest.Start(t)
-		hung.Pause()
-		refused(t, call(t, serverURL(hung), "run", "x", "--", "true"), exitUnreachable, "no answer within 5s")
-	})
-	t.Run("replica", func(t *testing.T) {
-		t.Parallel()
-		replica := redistest.StartTCP(t, "--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "yes")
-		refused(t, call(t, serverURL(replica), "run", "x", "--", "true"), exitUnreachable, "READONLY")
-	})
-	t.Run("no rights", func(t *testing.T) {
-		t.Parallel()
-		limited := redistest.StartTCP(t)
-		require.NoError(t, limited.Client().ACLSetUser(t.Context(), "u", "on", ">secret", "~other:*", "+@all").Err())
-		refused(t, call(t, "redis://u:secret@"+limited.Addr(), "run", "x", "--", "true"), exitUnreachable, "NOPERM")
-	})
+// guarded is a server with the password secret.
+func guarded(t *testing.T) (url string) {
+	t.Helper()
+	s := redistest.StartTCP(t)
+	require.NoError(t, s.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
+	return "redis://" + s.Addr()
 }
 
-func TestWrongURLsExitWith2AndKeepTheirPasswords(t *testing.T) {
-	t.Parallel()
+// whole is a URL with a password in it.
+func whole(url string) string { return strings.Replace(url, "://", "://:secret@", 1) }
+
+// A password is found where the help says, and no process that run starts has it: not in its arguments, not in its
+// environment.
+func TestConnection_PasswordIsFoundAndHidden(t *testing.T) {
+	plain := guarded(t)
+	const script = `env; ps -A -ww -o ppid= -o pid= -o args= | while read parent pid args; do
+		if [ $parent = $PPID ]; then echo "$args"; cat /proc/$pid/environ 2>&-; elif [ $pid = $PPID ]; then echo "$args"; fi; done`
+	for name, c := range map[string]struct{ env, words string }{
+		"in FAIRLOCK_REDIS":                      {envRedis + "=" + whole(plain), ""},
+		"in --redis":                             {envRedis + "=unix:///no/such/socket", "--redis " + whole(plain)},
+		"in --redis=":                            {"", "--redis=" + whole(plain)},
+		"in a variable":                          {"MINE=" + whole(plain), "--redis env:MINE"},
+		"in FAIRLOCK_REDIS_PASSWORD":             {envPassword + "=secret", "--redis " + plain},
+		"the same, with a user in the URL":       {envPassword + "=secret", "--redis " + strings.Replace(plain, "://", "://default@", 1)},
+		"in a file, before the variable":         {envPassword + "=wrong", "--redis " + plain + " --password-file " + files + "/password"},
+		"in the URL, before the one in the file": {envRedis + "=" + whole(plain), "--password-file " + files + "/plain"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t).at("").with(c.env)
+			r := f.run("x "+c.words, script).wait()
+			require.Zero(t, r.code, r.errs)
+			assert.Contains(t, r.out, "FAIRLOCK_FENCE=")
+			assert.Contains(t, r.out, guardName)
+			assert.Contains(t, r.out, "run x")
+			for _, secret := range []string{"secret", "FAIRLOCK_REDIS=", "FAIRLOCK_REDIS_PASSWORD=", "MINE="} {
+				assert.NotContains(t, r.out, secret)
+			}
+		})
+	}
+	f := newFixture(t).at("").with("URL=" + whole(plain))
+	r := f.run("x --namespace other --pass-redis --redis env:URL", "env").wait()
+	assert.Contains(t, r.out, "FAIRLOCK_REDIS="+whole(plain)+"\n")
+	assert.Contains(t, r.out, "FAIRLOCK_NAMESPACE=other\n")
+}
+
+func TestConnection_PasswordLeavesTheCommandLine(t *testing.T) {
+	const safe = "env:" + envRedis
+	for line, want := range map[string]string{
+		"run x --redis=redis://u:p@h -- a":     "run x --redis=" + safe + " -- a",
+		"--redis redis://h?password=p&x=1 run": "--redis " + safe + " run",
+		"--redis redis://u:12/p@h run":         "--redis " + safe + " run",
+		"run x --redis redis://u@h":            "",
+		"run x --redis env:URL":                "",
+		"run x -- a --redis redis://:p@h":      "",
+	} {
+		cleaned, env, found := withoutPassword(append([]string{"fairlock"}, strings.Fields(line)...), []string{"A=1", envRedis + "=old"})
+		require.Equal(t, want != "", found, line)
+		if found {
+			require.Equal(t, "fairlock "+want, strings.Join(cleaned, " "))
+			require.Len(t, env, 2)
+			require.NotContains(t, env, envRedis+"=old")
+		}
+	}
+}
+
+func TestConnection_URLs(t *testing.T) {
 	for _, url := range []string{
 		"http://localhost", "localhost:6379", "redis", "redis://u:secret@[::1/0", "redis://:secret@h:port", "redis://:sec%ret@h",
 		"redis://:top/secret@h", "redis://u:12/secret@h", "redis://u:12?secret=1@h", "redis://u:12#secret@h",
@@ -72,149 +88,135 @@ func TestWrongURLsExitWith2AndKeepTheirPasswords(t *testing.T) {
 		"redis://h?master_name=m&password=secret&colour=red", "redis://:secret@h?addr=h2", "unix://u:secret@/s?colour=red",
 		"redis://h?dial_timeout=soon", "redis://:secret@h:65536",
 	} {
-		refused(t, call(t, url, "run", "x", "--", "true"), exitUsage, "redis URL: ")
-		refused(t, call(t, "", "run", "x", "--redis", url, "--", "true"), exitUsage, "redis URL: ")
+		c := connection{redis: url}
+		target, err := c.target()
+		if err == nil {
+			_, err = target.client()
+		}
+		require.Equal(t, exitUsage, exitCode(err), url)
+		require.Contains(t, err.Error(), "redis URL: ")
+		require.NotContains(t, err.Error(), "secret")
 	}
-	refused(t, call(t, "", "run", "x", "--redis", "env:NO_SUCH_VARIABLE", "--", "true"), exitUsage, "NO_SUCH_VARIABLE")
-	refused(t, call(t, "", "run", "x", "--password-file", "/no/such/file", "--", "true"), exitUsage, "no such file")
-	refused(t, call(t, "", "run", "x", "--password-file", fileWith(t, "\n"), "--", "true"), exitUsage, "empty")
+	t.Setenv(envPassword, "se/cret")
+	for url, want := range map[string]string{
+		"redis://u@h?master_name=m":            "redis://u@h?master_name=m&password=se%2Fcret", // u is the Sentinel's user
+		"redis://h?master_name=m&password=own": "redis://h?master_name=m&password=own",
+		"redis://h?cluster=true":               "redis://:se%2Fcret@h",
+		"redis://u@h?addr=h2:6379":             "redis://u:se%2Fcret@h?addr=h2:6379",
+		"rediss://u:own@h/1":                   "rediss://u:own@h/1",
+	} {
+		target, err := (&connection{redis: url}).target()
+		require.NoError(t, err)
+		require.Equal(t, want, target.plain())
+		rdb, err := target.client()
+		require.NoError(t, err, url)
+		_, cluster := rdb.(*redis.ClusterClient)
+		require.Equal(t, strings.Contains(url, "cluster") || strings.Contains(url, "addr"), cluster)
+		require.NoError(t, rdb.Close())
+	}
 }
 
-func TestAServerIsNamedByFlagOrEnvironment(t *testing.T) {
-	t.Parallel()
-	s := guarded(t)
-	plain, whole := serverURL(s), "redis://:secret@"+s.Addr()
-	inFile := fileWith(t, "secret\r\n")
-	for name, c := range map[string]struct {
-		env  []string
-		args []string
-	}{
-		"FAIRLOCK_REDIS":         {[]string{envRedis + "=" + whole}, nil},
-		"--redis":                {[]string{envRedis + "=unix:///no/such/socket"}, []string{"--redis", whole}},
-		"a variable":             {[]string{"URL=" + whole}, []string{"--redis", "env:URL"}},
-		"password in a variable": {[]string{envPassword + "=secret"}, []string{"--redis", plain}},
-		"password in a file":     {[]string{envPassword + "=wrong"}, []string{"--redis", plain, "--password-file", inFile}},
-		"password in the URL":    {[]string{envPassword + "=wrong", envRedis + "=" + whole}, nil},
-		"user in the URL":        {[]string{envPassword + "=secret"}, []string{"--redis", "redis://default@" + s.Addr()}},
+func TestConnection_MistakesKeepThePassword(t *testing.T) {
+	f := newFixture(t).at("redis://u:secret@[::1/0")
+	f.refused(f.call("list"), exitUsage, "redis URL: ")
+	f.refused(f.call("list", "--redis", "env:NO_SUCH_VARIABLE"), exitUsage, "NO_SUCH_VARIABLE")
+	f.refused(f.call("list", "--redis", "redis://h", "--password-file", "/no/such/file"), exitUsage, "no such file")
+	f.refused(f.call("list", "--redis", "redis://h", "--password-file", filepath.Join(files, "empty")), exitUsage, "empty")
+}
+
+// user gives a user rights on a server, and returns the URL by which it connects.
+func user(t *testing.T, s *redistest.Server, name, rules string) (url string) {
+	t.Helper()
+	rdb := redis.NewClient(s.Options())
+	defer func() { _ = rdb.Close() }()
+	args := []any{"acl", "setuser", name, "reset", "on", ">secret"}
+	for rule := range strings.FieldsSeq(rules) {
+		args = append(args, rule)
+	}
+	require.NoError(t, rdb.Do(t.Context(), args...).Err())
+	scheme := "redis"
+	if s.Network() == "unix" {
+		scheme = "unix"
+	}
+	return scheme + "://" + name + ":secret@" + s.Addr()
+}
+
+func TestConnection_RedisIsAwayOrRefuses(t *testing.T) {
+	plain := guarded(t)
+	replica := "unix://" + redistest.Start(t, "--replicaof", "127.0.0.1 1").Addr()
+	f := newFixture(t)
+	_, hung := f.linked()
+	hung.Hang()
+	for name, c := range map[string]struct{ url, why, words string }{
+		"no socket":          {"unix:///no/such/socket", "no such file", ""},
+		"nobody listens":     {"redis://127.0.0.1:1", "refused", ""},
+		"watch":              {"redis://127.0.0.1:1", "refused", "watch"},
+		"demo":               {"", "refused", "demo --redis redis://127.0.0.1:1"},
+		"it hangs":           {"unix://" + hung.Addr(), "no answer within 5s", ""},
+		"no password":        {plain, "NOAUTH", ""},
+		"wrong password":     {strings.Replace(plain, "://", "://:secretive@", 1), "WRONGPASS", ""},
+		"not a cluster":      {whole(plain) + "?cluster=true", "cluster", ""},
+		"no such database":   {whole(plain) + "/99", "DB", ""},
+		"a replica":          {replica, "READONLY", ""},
+		"no rights to keys":  {user(t, server, f.namespace, "~other:* +@all"), "NOPERM", ""},
+		"no rights to lists": {user(t, server, f.namespace+"-list", "~* +@all -scan"), "'scan'", "list"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cmd := withEnv(command(t, "", append(append([]string{"run", "x"}, c.args...), "--", "echo", "in")...), c.env...)
-			require.Equal(t, result{0, "in\n", ""}, begin(t, cmd).wait())
+			f := f.in(t).at(c.url)
+			if c.words == "" {
+				c.words = "run x -- true"
+			}
+			f.refused(f.call(strings.Fields(c.words)...), exitUnreachable, c.why)
 		})
 	}
 }
 
-func TestAUserWithTheDocumentedRightsSuffices(t *testing.T) {
-	t.Parallel()
-	s := redistest.StartTCP(t)
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operating.md"))
-	require.NoError(t, err)
-	line := regexp.MustCompile(`(?m)^ACL SETUSER (.*)$`).FindSubmatch(text)
-	require.NotNil(t, line)
-	args := []any{"acl", "setuser"}
-	for word := range strings.FieldsSeq(string(line[1])) {
-		args = append(args, word)
+// All commands work on a cluster as a whole, and say so if they were connected to one of its nodes only.
+func TestConnection_Cluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 2)
+	first, second := cluster.Masters[0], cluster.Masters[1]
+	node := "redis://" + first.Addr()
+	f := newFixture(t).at(node + "?cluster=true")
+	one := f.at(node)
+	const here, there = "b", "a" // their slots are 3300 and 15495
+
+	e := f.examine(0)
+	require.Len(t, e.Checks, 2*len(doctor.Checks()))
+	assert.Equal(t, doctor.ACLLine("fairlock", f.namespace)+" +cluster|slots", e.ACL)
+	user(t, first, "somebody", strings.Join(strings.Fields(e.ACL)[6:], " "))
+	user(t, second, "somebody", strings.Join(strings.Fields(e.ACL)[6:], " "))
+	limited := f.at(strings.Replace(f.url, "://", "://somebody:secret@", 1))
+	require.Zero(t, limited.examine(0).Problems, "the line of rights suffices")
+	require.Contains(t, with(one.examine(exitFailure), doctor.Problem), "cluster")
+
+	runs := map[string]*running{
+		here:  f.at(node+"?addr="+second.Addr()).run(here, "echo up; cat"),
+		there: limited.run(there, "echo up; cat"),
 	}
-	require.NoError(t, s.Client().Do(t.Context(), args...).Err())
-	url := "redis://billing:password@" + s.Addr()
-	require.Equal(t, result{0, "in\n", ""}, call(t, url, "run", "x", "--", "echo", "in"))
-}
-
-func TestAllKindsOfServers(t *testing.T) {
-	t.Parallel()
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		cluster := redistest.StartCluster(t, 2)
-		node := serverURL(cluster.Masters[0])
-		for _, query := range []string{
-			"?cluster=true", "?addr=" + cluster.Masters[1].Addr(), "?addr=" + cluster.Masters[1].Addr() + "&cluster=true&dial_timeout=2s",
-		} {
-			for _, name := range []string{"a", "b"} { // one of them on the other node, see below
-				require.Equal(t, result{0, "in\n", ""}, call(t, node+query, "run", name, "--", "echo", "in"))
-			}
-		}
-		refused(t, call(t, node, "run", "a", "--", "true"), exitUsage, "as that of a cluster (see help connection)")
-		require.Equal(t, 0, call(t, node, "run", "b", "--", "true").code)
-		for _, s := range cluster.Masters {
-			onlyFences(t, s.Client())
-		}
-
-		master, err := cluster.Client().MasterForKey(t.Context(), "fairlock:{a}:lock")
-		require.NoError(t, err)
-		for _, s := range cluster.Masters {
-			if s.Addr() != master.Options().Addr {
-				s.Pause() // a's locks do not need it
-				defer s.Continue()
-			}
-		}
-		for range 3 {
-			require.Equal(t, 0, call(t, "redis://"+master.Options().Addr+"?cluster=true", "run", "a", "--", "true").code)
-		}
-	})
-	t.Run("Sentinel", func(t *testing.T) {
-		t.Parallel()
-		s := redistest.StartTCP(t)
-		url := "redis://" + sentinelOf(t, s) + "?master_name=main"
-		require.Equal(t, result{0, "in\n", ""}, call(t, url, "run", "x", "--", "echo", "in"))
-		onlyFences(t, s.Client())
-		require.NoError(t, s.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
-		cmd := withEnv(command(t, url, "run", "x", "--", "echo", "in"), envPassword+"=secret")
-		require.Equal(t, result{0, "in\n", ""}, begin(t, cmd).wait())
-	})
-	t.Run("TLS", func(t *testing.T) {
-		t.Parallel()
-		dir, port := certificate(t), redistest.FreePort(t)
-		s := redistest.StartTCP(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", dir+"/cert", "--tls-key-file", dir+"/key",
-			"--tls-auth-clients", "no")
-		url := fmt.Sprintf("rediss://localhost:%d", port)
-		refused(t, call(t, url, "run", "x", "--", "true"), exitUnreachable, "certificate")
-		require.Equal(t, result{0, "in\n", ""}, call(t, url+"?skip_verify=true", "run", "x", "--", "echo", "in"))
-		trusting := withEnv(command(t, url, "run", "x", "--", "echo", "in"), "SSL_CERT_FILE="+dir+"/cert")
-		require.Equal(t, result{0, "in\n", ""}, begin(t, trusting).wait())
-		onlyFences(t, s.Client())
-	})
-}
-
-// sentinelOf starts a Sentinel that watches over a server by the name main, and returns its address.
-func sentinelOf(t *testing.T, s *redistest.Server) string {
-	t.Helper()
-	host, port, err := net.SplitHostPort(s.Addr())
-	require.NoError(t, err)
-	own := redistest.FreePort(t)
-	config := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor main %s %s 1\n", own, t.TempDir(), host, port)
-	cmd := exec.Command("redis-server", fileWith(t, config), "--sentinel")
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(own))
-	sentinel := redis.NewSentinelClient(&redis.Options{Addr: addr})
-	defer func() { _ = sentinel.Close() }()
-	require.Eventually(t, func() bool {
-		_, err := sentinel.GetMasterAddrByName(t.Context(), "main").Result()
-		return err == nil
-	}, soon, 10*time.Millisecond)
-	return addr
-}
-
-// certificate makes one for localhost that vouches for itself, in the files cert and key of a directory.
-func certificate(t *testing.T) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	for _, r := range runs {
+		r.expect("up\n")
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	dir := t.TempDir()
-	for name, block := range map[string]*pem.Block{"cert": {Type: "CERTIFICATE", Bytes: der}, "key": {Type: "PRIVATE KEY", Bytes: secret}} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
+	listed := decode[[]seen](t, f.done("list", "--json"))
+	require.Equal(t, []string{"a", "b"}, []string{listed[0].Name, listed[1].Name})
+	require.Contains(t, f.done("status", there), "held")
+	require.Contains(t, one.done("status", here), "held")
+	const why = "as that of a cluster (see help connection)"
+	one.refused(one.call("status", there), exitUsage, why)
+	one.refused(one.call("run", there, "--", "true"), exitUsage, why)
+	one.refused(one.call("list"), exitUsage, why)
+	require.Equal(t, 0, runs[there].wait().code)
+
+	second.Pause() // it is not asked for the locks of the other one
+	require.Equal(t, result{}, f.call("run", here, "--kind", "rw", "--", "true"))
+	second.Continue()
+	second.Kill()
+	r := f.call("list")
+	require.Equal(t, exitUnreachable, r.code)
+	require.Regexp(t, `^fairlock: [^\n]+\n$`, r.errs)
+	require.Contains(t, r.out, " "+here+"\n", "what the other one has")
+	e = f.examine(exitFailure)
+	for _, c := range e.Checks {
+		assert.Equal(t, c.Server == second.Addr() && c.Check == "reachable", c.Result == doctor.Problem, c.Found)
 	}
-	return dir
+	require.Equal(t, 0, runs[here].wait().code)
 }

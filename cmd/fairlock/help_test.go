@@ -1,10 +1,14 @@
+//go:build unix
+
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,79 +17,72 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// widest is the length of a line of help, in characters, that a wide terminal bears.
-const widest = 160
+var update = flag.Bool("update", false, "write testdata/usage.txt anew")
 
-func TestEveryCommandHasHelpWithExamples(t *testing.T) {
+// shown is what the command writes to stdout that needs no server, in this process.
+func shown(t *testing.T, args ...string) string {
+	t.Helper()
+	var out strings.Builder
+	cmd := root(new(bool))
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	require.NoError(t, cmd.Execute(), args)
+	return out.String()
+}
+
+func TestHelp(t *testing.T) {
+	f := newFixture(t)
+	all := f.done()
+	require.Equal(t, all, f.done("--help"))
+	require.Equal(t, f.done("help", "run"), shown(t, "run", "--help"))
 	for _, cmd := range root(new(bool)).Commands() {
-		r := call(t, "", "help", cmd.Name())
-		assert.Equal(t, 0, r.code, cmd.Name())
-		assert.Empty(t, r.errs)
-		assert.Contains(t, r.out, strings.TrimSpace(cmd.Long))
-		for line := range strings.Lines(r.out) {
-			assert.LessOrEqual(t, len([]rune(line)), widest, line)
+		help := shown(t, "help", cmd.Name())
+		assert.Contains(t, help, strings.TrimSpace(cmd.Long))
+		for line := range strings.Lines(help) {
+			assert.LessOrEqual(t, len([]rune(line)), 160, "wider than a wide terminal: %s", line)
 		}
-		if cmd.Hidden || cmd.IsAdditionalHelpTopicCommand() || cmd.Name() == "help" {
-			continue
+		switch {
+		case cmd.Hidden:
+			assert.NotContains(t, all, cmd.Name()+" ")
+		case !cmd.IsAdditionalHelpTopicCommand() && cmd.Name() != "help":
+			assert.Contains(t, help, "Examples:\n  fairlock "+cmd.Name())
+			assert.Equal(t, help, shown(t, cmd.Name(), "--help"))
+			assert.Contains(t, all, cmd.Short)
 		}
-		assert.Contains(t, r.out, "Examples:\n  fairlock "+cmd.Name())
-		assert.Equal(t, r, call(t, "", cmd.Name(), "--help"))
-		assert.Contains(t, call(t, "").out, cmd.Short)
 	}
-}
-
-func TestEveryExitCodeIsExplained(t *testing.T) {
-	help := call(t, "", "help", "exit-codes").out
-	for _, code := range []int{
-		0, exitFailure, exitUsage, exitUnreachable, exitBusy, exitLost, exitTimeout, exitCannotRun, exitNotFound,
-	} {
-		assert.Regexp(t, fmt.Sprintf(`(?m)^    %d  +\w`, code), help)
+	codes := shown(t, "help", "exit-codes")
+	for _, code := range []int{0, exitFailure, exitUsage, exitUnreachable, exitBusy, exitLost, exitTimeout, exitCannotRun, exitNotFound} {
+		assert.Regexp(t, fmt.Sprintf(`(?m)^    %d  +\w`, code), codes)
 	}
-	assert.Contains(t, help, "128+n")
-}
-
-func TestEveryVariableIsExplained(t *testing.T) {
-	help := call(t, "", "help", "environment").out
+	variables := shown(t, "help", "environment")
 	for _, name := range []string{envRedis, envPassword, envNamespace, envName, envFence, envToken} {
-		assert.Contains(t, help, "    "+name+" ")
+		assert.Contains(t, variables, "    "+name+" ")
 	}
 }
 
-func TestManualPagesSayWhatTheHelpSays(t *testing.T) {
-	dirs := []string{t.TempDir(), t.TempDir()}
-	for _, dir := range dirs {
-		r := begin(t, withEnv(command(t, "", "man", dir), "SOURCE_DATE_EPOCH=86400")).wait()
-		require.Equal(t, result{}, r)
-	}
+func TestHelp_ManualPages(t *testing.T) {
+	f := newFixture(t).with("SOURCE_DATE_EPOCH=86400")
+	require.Equal(t, result{}, f.call("man", f.dir))
 	for _, cmd := range append(root(new(bool)).Commands(), root(new(bool))) {
-		if cmd.Hidden || cmd.Name() == "help" {
-			continue
+		if !cmd.Hidden && cmd.Name() != "help" {
+			page, err := os.ReadFile(filepath.Join(f.dir, strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"))
+			require.NoError(t, err)
+			assert.Contains(t, string(page), cmd.Short)
+			assert.Contains(t, string(page), "Jan 1970")
+			assert.Equal(t, cmd.Name() == "exit-codes", strings.Contains(string(page), ".EX\n0        done\n"), "a table stays one")
 		}
-		page := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".1"
-		text, err := os.ReadFile(filepath.Join(dirs[0], page))
-		require.NoError(t, err)
-		assert.Contains(t, string(text), cmd.Short)
-		assert.Contains(t, string(text), "Jan 1970")
-		again, err := os.ReadFile(filepath.Join(dirs[1], page))
-		require.NoError(t, err)
-		assert.Equal(t, string(text), string(again))
 	}
-	text, err := os.ReadFile(filepath.Join(dirs[0], "fairlock-exit-codes.1"))
-	require.NoError(t, err)
-	assert.Contains(t, string(text), ".EX\n0        done\n", "a table stays one")
-	refused(t, call(t, "", "man", "/no/such/dir"), exitFailure, "no such file")
-	refused(t, begin(t, withEnv(command(t, "", "man", dirs[0]), "SOURCE_DATE_EPOCH=x")).wait(), exitFailure, "SOURCE_DATE_EPOCH")
+	f.refused(f.call("man", "/no/such/dir"), exitFailure, "no such file")
+	f = f.with("SOURCE_DATE_EPOCH=x")
+	f.refused(f.call("man", f.dir), exitFailure, "SOURCE_DATE_EPOCH")
 }
 
-func TestCompletion(t *testing.T) {
-	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		r := call(t, "", "completion", shell)
-		require.Equal(t, 0, r.code)
-		require.Contains(t, r.out, "fairlock")
+func TestHelp_Completion(t *testing.T) {
+	for _, shell := range []string{"zsh", "fish", "powershell"} {
+		require.Contains(t, shown(t, "completion", shell), "fairlock")
 	}
-	script := call(t, "", "completion", "bash").out
 	check := exec.Command("bash", "-n")
-	check.Stdin = strings.NewReader(script)
+	check.Stdin = strings.NewReader(newFixture(t).done("completion", "bash"))
 	require.NoError(t, check.Run())
 	for typed, want := range map[string]string{
 		"st":                "status",
@@ -97,35 +94,40 @@ func TestCompletion(t *testing.T) {
 		"status --namespac": "--namespace",
 		"completion ":       "fish",
 	} {
-		r := call(t, "", append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(typed, " ")...)...)
-		require.Contains(t, strings.Fields(r.out), want, typed)
+		have := shown(t, append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(typed, " ")...)...)
+		require.Contains(t, strings.Fields(have), want, typed)
 	}
 }
 
-func TestAPasswordLeavesTheCommandLine(t *testing.T) {
-	const safe = "env:" + envRedis
-	for line, want := range map[string]string{
-		"run x --redis redis://:p@h -- a":      "run x --redis " + safe + " -- a",
-		"run x --redis=redis://u:p@h":          "run x --redis=" + safe,
-		"--redis rediss://u:p@h status x":      "--redis " + safe + " status x",
-		"--redis redis://h?password=p&x=1 run": "--redis " + safe + " run",
-		"--redis redis://u:12/p@h run":         "--redis " + safe + " run",
-		"run x --redis redis://u@h":            "",
-		"run x --redis redis://h:6379":         "",
-		"run x --redis env:URL":                "",
-		"run x -- a --redis redis://:p@h":      "",
-		"run redis://:p@h":                     "",
-		"run --redis":                          "",
-	} {
-		args := append([]string{"fairlock"}, strings.Fields(line)...)
-		before := strings.Join(args, " ")
-		cleaned, env, found := withoutPassword(args, []string{"A=1", envRedis + "=old"})
-		require.Equal(t, want != "", found, line)
-		require.Equal(t, before, strings.Join(args, " "))
-		if found {
-			require.Equal(t, "fairlock "+want, strings.Join(cleaned, " "))
-			require.Len(t, env, 2)
-			require.NotContains(t, env, envRedis+"=old")
+// A mistake is one line and exit code 2, and nothing is sent to Redis. testdata/usage.txt has the commands and what they
+// say; it is written anew with -update.
+func TestUsage(t *testing.T) {
+	f := newFixture(t)
+	text, err := os.ReadFile("testdata/usage.txt")
+	require.NoError(t, err)
+	lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool { return !strings.HasPrefix(line, "$ fairlock ") })
+	said := slices.Clone(lines)
+	t.Run("mistakes", func(t *testing.T) { // returns when all have been made
+		for i, line := range lines {
+			t.Run("", func(t *testing.T) {
+				f := f.in(t)
+				r := f.call(strings.Fields(strings.ReplaceAll(line, "$LONG", strings.Repeat("n", 1025)))[2:]...)
+				f.refused(r, exitUsage, "")
+				said[i] += r.errs
+			})
 		}
+	})
+	if *update {
+		require.NoError(t, os.WriteFile("testdata/usage.txt", []byte(strings.Join(said, "")), 0o600))
+	} else {
+		require.Equal(t, string(text), strings.Join(said, ""))
+	}
+	require.Empty(t, f.redis().Keys(t.Context(), f.namespace+":*").Val())
+	f.refused(f.call("run", "", "--", "true"), exitUsage, "1 to 1024 bytes")
+	f.refused(f.call("--\x1b[31mcolour"), exitUsage, `\x1b[31mcolour`)
+	for _, inner := range []string{"demo-client", guardName, cmdName} {
+		r := f.call(inner)
+		require.Equal(t, exitFailure, r.code)
+		require.Regexp(t, `^fairlock: .*started by [^\n]+\n$`, r.errs)
 	}
 }

@@ -1,54 +1,334 @@
+//go:build unix
+
 package main
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
-func TestDemoExitsWith0(t *testing.T) {
-	for promise, kind := range map[string][]string{
-		"one holder at a time":             nil,
-		"never more than 3 permits in use": {"--kind", "semaphore", "--permits", "3"},
-		"every writer alone":               {"--kind", "rw"},
-	} {
-		t.Run(promise, func(t *testing.T) {
-			t.Parallel()
-			r := call(t, "", append([]string{"demo", "--clients", "3", "--workers", "2", "--duration", "300ms", "--patience", "3s"}, kind...)...)
-			require.Equal(t, 0, r.code, r.errs)
-			require.Empty(t, r.errs)
-			require.Contains(t, r.out, "ok  "+promise+", everybody in order")
-		})
+// limit bounds every wait, so that a test that fails ends. No test passes because something took less.
+const limit = time.Minute
+
+var (
+	program    string            // the command, built once, with -race if the tests are
+	server     *redistest.Server // shared by the tests, each in a namespace of its own
+	files      string            // a directory with the files below, and the program
+	namespaces atomic.Int32
+)
+
+// contents of files that are written before any test forks: it would keep a program busy that is being written.
+var contents = map[string]string{
+	"plain": "no program", "binary": "no program", "script": "#!/no/such/interpreter\n", "empty": "\n", "password": "secret\r\nmore",
+}
+
+// shared is the testing.TB of what the tests share.
+type shared struct {
+	testing.TB // nil: no other method is called
+
+	cleanups []func()
+}
+
+func (s *shared) Helper()                   {}
+func (s *shared) Cleanup(f func())          { s.cleanups = append(s.cleanups, f) }
+func (s *shared) Fatal(args ...any)         { panic(fmt.Sprint(args...)) }
+func (s *shared) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
+
+func TestMain(m *testing.M) {
+	becomeCMD()
+	if len(os.Args) > 1 && os.Args[1] == guardName { // in the tests of the guard
+		main()
 	}
+	os.Exit(runTests(m))
 }
 
-func TestDemoOnAServerThatIsAwayExitsWith69(t *testing.T) {
-	away := []string{"demo", "--redis", "unix:///nowhere/redis.sock"}
-	refused(t, call(t, "", away...), exitUnreachable, "/nowhere/redis.sock")
-	refused(t, call(t, "", append(away, "--clients", "2")...), exitUsage, "clients")
-	refused(t, call(t, "", append(away, "--permits", "2")...), exitUsage, "--kind semaphore")
+func runTests(m *testing.M) int {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) { // by nohup, for example; processes do not inherit that from one that catches the signal
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+	if os.Getenv("GORACE") == "" { // a program that is built with -race sleeps a second before it exits
+		_ = os.Setenv("GORACE", "atexit_sleep_ms=10")
+	}
+	logging.Disable()
+	tb := &shared{}
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	var err error
+	files, err = os.MkdirTemp("", "fairlock")
+	must(err)
+	for name, content := range contents {
+		must(os.WriteFile(filepath.Join(files, name), []byte(content), 0o600))
+	}
+	must(os.Chmod(filepath.Join(files, "binary"), 0o700))
+	must(os.Chmod(filepath.Join(files, "script"), 0o700))
+	program = filepath.Join(files, "fairlock")
+	args := []string{"build", "-buildvcs=false", "-o", program}
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		args = append(args, "-race")
+	}
+	build := exec.Command("go", append(args, ".")...)
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	must(build.Run())
+	server = redistest.Start(tb)
+	code := m.Run()
+	for _, f := range tb.cleanups {
+		f()
+	}
+	must(os.RemoveAll(files))
+	return code
 }
 
-func TestDemoConnectsAsTheOthersDo(t *testing.T) {
+// fixture is what a test works with: a namespace of its own, and how its commands reach the server.
+type fixture struct {
+	t         *testing.T
+	namespace string
+	url       string   // in FAIRLOCK_REDIS, unless it is empty
+	env       []string // further variables
+	dir       string   // $D of scripts
+}
+
+func newFixture(t *testing.T) fixture {
+	t.Helper()
 	t.Parallel()
-	s := redistest.Start(t)
-	s.Pause()
-	defer s.Continue()
-	began := time.Now()
-	refused(t, call(t, "", "demo", "--redis", serverURL(s)), exitUnreachable, "no answer within 5s")
-	require.GreaterOrEqual(t, time.Since(began), connecting)
+	return fixture{t: t, namespace: fmt.Sprint("test-", namespaces.Add(1)), url: "unix://" + server.Addr(), dir: t.TempDir()}
 }
 
-func TestInnerCommandsAreNotForUsers(t *testing.T) {
-	out := call(t, "", "--help").out
-	require.Contains(t, out, "demo ")
-	for _, inner := range []string{"demo-client", "run-guard", "run-cmd"} {
-		require.NotContains(t, out, inner)
-		r := call(t, "", inner)
-		require.Equal(t, 1, r.code)
-		require.Regexp(t, `^fairlock: .*started by [^\n]+\n$`, r.errs)
+// at is the fixture for commands that name their server so.
+func (f fixture) at(url string) fixture { f.url = url; return f }
+
+// with is the fixture for commands with further variables in their environment.
+func (f fixture) with(vars ...string) fixture { f.env = slices.Concat(f.env, vars); return f }
+
+// in is the fixture for a subtest.
+func (f fixture) in(t *testing.T) fixture {
+	t.Helper()
+	t.Parallel()
+	f.t = t
+	f.dir = t.TempDir()
+	return f
+}
+
+// linked is the fixture for commands that reach the server over a link that can fail.
+func (f fixture) linked() (fixture, *redistest.Link) {
+	link := redistest.NewLink(f.t, server)
+	return f.at("unix://" + link.Addr()), link
+}
+
+// redis is a connection of the test's own.
+func (f fixture) redis() *redis.Client {
+	rdb := redis.NewClient(server.Options())
+	f.t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// client is a client of the library, of that name.
+func (f fixture) client(name string) *fairlock.Client {
+	f.t.Helper()
+	c, err := fairlock.New(f.redis(), fairlock.Config{
+		Namespace: f.namespace, Name: name, TTL: time.Hour, WaiterTTL: time.Hour, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// hold takes a lock.
+func (f fixture) hold(lock func(context.Context) (*fairlock.Lease, error)) *fairlock.Lease {
+	f.t.Helper()
+	lease, err := lock(f.t.Context())
+	require.NoError(f.t, err)
+	return lease
+}
+
+// permits acquires two permits of a semaphore.
+func permits(s fairlock.Semaphore) func(context.Context) (*fairlock.Lease, error) {
+	return func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, 2) }
+}
+
+// wait has a client wait for a mutex until the test ends, and returns once it is at that position.
+func (f fixture) wait(m fairlock.Mutex, position int) {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var task sync.WaitGroup
+	task.Go(func() { _, _ = m.Lock(ctx) })
+	f.t.Cleanup(func() { cancel(); task.Wait() })
+	f.queued(m, position)
+}
+
+// lock is a lock of any kind.
+type lock interface {
+	Inspect(ctx context.Context) (fairlock.State, error)
+}
+
+func (f fixture) state(l lock) fairlock.State {
+	f.t.Helper()
+	s, err := l.Inspect(f.t.Context())
+	require.NoError(f.t, err)
+	return s
+}
+
+// queued waits until so many wait for a lock.
+func (f fixture) queued(l lock, n int) {
+	f.t.Helper()
+	f.until("the queue is that long", func() bool { return f.state(l).Waiting == n })
+}
+
+// until waits for what no event tells.
+func (f fixture) until(what string, cond func() bool) {
+	f.t.Helper()
+	for end := time.Now().Add(limit); !cond(); time.Sleep(2 * time.Millisecond) {
+		require.True(f.t, time.Now().Before(end), what)
 	}
+}
+
+// command is the command with these arguments, without the tester's terminal and settings.
+func (f fixture) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "FAIRLOCK_") || strings.HasPrefix(v, "NO_COLOR=")
+	})
+	cmd.Env = append(cmd.Env, "D="+f.dir, envNamespace+"="+f.namespace)
+	if f.url != "" {
+		cmd.Env = append(cmd.Env, envRedis+"="+f.url)
+	}
+	cmd.Env = append(cmd.Env, f.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+// call runs the command to its end.
+func (f fixture) call(args ...string) result {
+	f.t.Helper()
+	return f.start(f.command(args...)).wait()
+}
+
+// run starts fairlock run with these words and a shell script as CMD.
+func (f fixture) run(words, script string) *running {
+	f.t.Helper()
+	return f.start(f.command(slices.Concat([]string{"run"}, strings.Fields(words), []string{"--", "sh", "-c", script})...))
+}
+
+// decode reads JSON.
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
+	return v
+}
+
+// done is what a command writes that succeeds.
+func (f fixture) done(args ...string) string {
+	f.t.Helper()
+	r := f.call(args...)
+	require.Equal(f.t, result{out: r.out}, r)
+	return r.out
+}
+
+// refused asserts that a command has failed with that code and one line that says why, without a password.
+func (f fixture) refused(r result, code int, why string) {
+	f.t.Helper()
+	assert.Equal(f.t, code, r.code, r.errs)
+	assert.Empty(f.t, r.out)
+	assert.Regexp(f.t, `^fairlock: [^\n]+\n$`, r.errs)
+	assert.Contains(f.t, r.errs, why)
+	assert.NotContains(f.t, r.errs, "secret")
+}
+
+// result is what is seen of a command that has ended.
+type result struct {
+	code      int    // negative: it died of a signal
+	out, errs string // out: what the test has not read before
+}
+
+// running is a command that has been started. It is killed when the test ends, and the guard then kills its CMD.
+type running struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   io.Closer // nil: the test has no hand in its input
+	out  *os.File  // what it writes
+	errs bytes.Buffer
+}
+
+func (f fixture) start(cmd *exec.Cmd) *running {
+	f.t.Helper()
+	r := &running{t: f.t, cmd: cmd}
+	out, w, err := os.Pipe()
+	require.NoError(f.t, err)
+	r.out = out
+	if cmd.Stdin == nil {
+		r.in, err = cmd.StdinPipe()
+		require.NoError(f.t, err)
+	}
+	if cmd.Stdout == nil {
+		cmd.Stdout = w
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &r.errs
+	}
+	require.NoError(f.t, cmd.Start())
+	_ = w.Close()
+	f.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = out.Close()
+	})
+	return r
+}
+
+// expect reads what the command writes up to a text, and returns what came before it.
+func (r *running) expect(text string) string {
+	r.t.Helper()
+	require.NoError(r.t, r.out.SetReadDeadline(time.Now().Add(limit)))
+	var got []byte
+	for b := make([]byte, 1); !bytes.HasSuffix(got, []byte(text)); got = append(got, b...) {
+		_, err := r.out.Read(b)
+		require.NoError(r.t, err, "want %q, got %q", text, got)
+	}
+	return string(got[:len(got)-len(text)])
+}
+
+// wait closes the command's input, reads the rest of what it writes, and returns how it ended.
+func (r *running) wait() result {
+	r.t.Helper()
+	if r.in != nil {
+		_ = r.in.Close()
+	}
+	require.NoError(r.t, r.out.SetReadDeadline(time.Now().Add(limit)))
+	out, err := io.ReadAll(r.out)
+	require.NotErrorIs(r.t, err, os.ErrDeadlineExceeded, "it does not end: %v", r.cmd.Args[1:])
+	_ = r.cmd.Wait()
+	return result{r.cmd.ProcessState.ExitCode(), string(out), r.errs.String()}
+}
+
+func (r *running) signal(s os.Signal) {
+	r.t.Helper()
+	require.NoError(r.t, r.cmd.Process.Signal(s))
 }

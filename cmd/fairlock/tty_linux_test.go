@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -16,125 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 )
-
-// terminal is one on which a program runs.
-type terminal struct {
-	*running
-	keys *os.File
-
-	mu     sync.Mutex
-	change *sync.Cond // on mu
-	text   string     // guarded by mu: what was shown and not yet expected
-	closed bool       // guarded by mu
-}
-
-// onTerminal starts a command on a terminal of its own.
-func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
-	t.Helper()
-	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	require.NoError(t, err)
-	require.NoError(t, unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(int(keys.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	screen, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
-	if cmd.Stdin == nil {
-		cmd.Stdin = screen
-	}
-	cmd.Stdout, cmd.Stderr = screen, screen
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
-	s := &terminal{running: begin(t, cmd), keys: keys}
-	s.change = sync.NewCond(&s.mu)
-	_ = screen.Close()
-	var reader sync.WaitGroup
-	reader.Go(s.read)
-	t.Cleanup(func() { // after the command, which may sit in an unfinished write, was killed
-		_ = keys.Close()
-		reader.Wait()
-	})
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			for _, p := range processes(t) {
-				if p.session == cmd.Process.Pid {
-					_ = syscall.Kill(p.pid, syscall.SIGKILL)
-				}
-			}
-		}
-	})
-	return s
-}
-
-func (s *terminal) read() {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := s.keys.Read(buffer)
-		s.mu.Lock()
-		s.text += string(buffer[:n])
-		s.closed = err != nil
-		s.change.Broadcast()
-		s.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-// enter types.
-func (s *terminal) enter(keys string) {
-	s.t.Helper()
-	_, err := s.keys.WriteString(keys)
-	require.NoError(s.t, err)
-}
-
-// expect waits until a text is shown, after what was expected before, and returns what came before it.
-func (s *terminal) expect(text string) string {
-	s.t.Helper()
-	late := false
-	limit := time.AfterFunc(soon, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		late = true
-		s.change.Broadcast()
-	})
-	defer limit.Stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for {
-		if before, after, ok := strings.Cut(s.text, text); ok {
-			s.text = after
-			return before
-		}
-		if late || s.closed {
-			require.FailNow(s.t, "the terminal does not show "+text, "%q", s.text)
-		}
-		s.change.Wait()
-	}
-}
-
-// rest waits until the command has ended, and returns what else was shown.
-func (s *terminal) rest() (int, string) {
-	s.t.Helper()
-	code := s.wait().code
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for !s.closed { // the last who had the terminal open has ended
-		s.change.Wait()
-	}
-	return code, s.text
-}
-
-// shell is a shell on a terminal, which finds the command in $FL and the test's directory in $D.
-func shell(t *testing.T, s *redistest.Server, dir string, args ...string) *terminal {
-	t.Helper()
-	cmd := command(t, serverURL(s))
-	path, err := exec.LookPath("bash")
-	require.NoError(t, err)
-	cmd.Path, cmd.Args = path, append([]string{"bash", "--norc", "--noprofile"}, args...)
-	cmd.Env = append(cmd.Env, "D="+dir, "FL="+program, "PS1=> ", "TERM=dumb")
-	return onTerminal(t, cmd)
-}
 
 const (
 	ctrlC = "\x03"
@@ -142,189 +23,259 @@ const (
 	ctrlZ = "\x1a"
 )
 
-func TestOnATerminalCmdReadsAndWritesThere(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	sh := shell(t, s, t.TempDir(), "-c", `$FL run x -- sh -c 'set -- $(ps -o pgid=,tpgid= -p $$); echo begun in $(($1 == $2)); read l; echo got $l; exit 5'; echo code $?`)
-	sh.expect("begun in 1") // the group of the foreground
-	sh.enter("one\n")
-	sh.expect("got one")
-	sh.expect("code 5")
-	code, _ := sh.rest()
-	require.Equal(t, 0, code)
+// terminal is a command on a terminal of its own.
+type terminal struct {
+	*running
+	fd int
 }
 
-// If the output goes elsewhere, a pager may need the terminal. CMD gets it when it wants it.
-func TestInAPipelineCmdGetsTheTerminalWhenItReads(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	sh := shell(t, s, t.TempDir(), "-c", `$FL run x -- sh -c 'echo first; while [ ! -e $D/paged ]; do sleep 0.02; done; read l; echo got $l' | `+
-		`(read a; read b </dev/tty; echo $a $b; echo > $D/paged; cat); echo code $?`)
-	sh.enter("pager\n")
-	sh.expect("first pager")
-	sh.enter("cmd\n")
-	sh.expect("got cmd")
-	sh.expect("code 0")
-	sh.rest()
+func (f fixture) onTerminal(cmd *exec.Cmd) terminal {
+	f.t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	require.NoError(f.t, err)
+	require.NoError(f.t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	require.NoError(f.t, unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: 80, Row: 24}))
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	require.NoError(f.t, err)
+	screen, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(f.t, err)
+	defer func() { _ = screen.Close() }()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = screen, screen, screen
+	cmd.Env = append(cmd.Env, "TERM=xterm-256color", "PS1=> ", "FL="+program)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
+	s := terminal{f.start(cmd), fd}
+	s.out = os.NewFile(uintptr(fd), "terminal")
+	f.t.Cleanup(func() { _ = s.out.Close() }) // which sends SIGHUP to what is left on it
+	return s
+}
+
+// shell runs a script, or an interactive shell, on a terminal. $FL is the command.
+func (f fixture) shell(args ...string) terminal {
+	f.t.Helper()
+	cmd := f.command()
+	path, err := exec.LookPath("bash")
+	require.NoError(f.t, err)
+	cmd.Path, cmd.Args = path, append([]string{"bash", "--norc", "--noprofile"}, args...)
+	return f.onTerminal(cmd)
+}
+
+// enter types.
+func (s terminal) enter(keys string) {
+	s.t.Helper()
+	_, err := s.out.WriteString(keys)
+	require.NoError(s.t, err)
+}
+
+// talk types each line that begins with >, and waits for the text of the others.
+func (s terminal) talk(lines ...string) {
+	s.t.Helper()
+	for _, line := range lines {
+		if keys, ok := strings.CutPrefix(line, ">"); ok {
+			s.enter(keys)
+		} else {
+			s.expect(line)
+		}
+	}
+}
+
+func TestTerminal_IsCMDs(t *testing.T) {
+	f := newFixture(t)
+	for name, c := range map[string]struct {
+		script string // of an interactive shell if it is empty
+		talk   []string
+	}{
+		"CMD reads and writes": {
+			`$FL run $D -- sh -c 'set -- $(ps -o pgid=,tpgid= -p $$); echo begun in $(($1 == $2)); read l; echo got $l; exit 5'; echo code $?`,
+			[]string{"begun in 1", ">one\n", "got one", "code 5"}, // begun in the group of the foreground
+		},
+		// A pager may need the terminal. CMD gets it when it wants to read.
+		"CMD is in a pipeline": {
+			`mkfifo $D/paged; $FL run $D -- sh -c 'echo first; read p <$D/paged; read l; echo got $l' | ` +
+				`(read a; read b </dev/tty; echo $a $b; echo > $D/paged; cat); echo code $?`,
+			[]string{">pager\n", "first pager", ">cmd\n", "got cmd", "code 0"},
+		},
+		// There is nobody who could continue what ^Z has stopped.
+		"stop without a shell": {
+			`exec $FL run $D -- sh -c 'echo begun; read l; echo got-$l'`,
+			[]string{"begun", ">" + ctrlZ, ">one\n", "got-one"},
+		},
+		"stop and continue": {"", []string{
+			`>$FL run $D --ttl 60s -- sh -c 'echo be"gun"; while read l; do echo got-$l; done'` + "\n", "begun\r\n",
+			">one\n", "got-one", ">" + ctrlZ, "Stopped", ">$FL status $D\n", ": held", ">echo $((40 + 2))\n", "42\r\n", ">fg\n",
+			">two\n", "got-two", ">" + ctrlZ, "Stopped", ">echo $((41 + 2))\n", "43\r\n", ">fg\n",
+			">three\n", "got-three", ">" + ctrlD, ">echo co\"de\" $?\n", "code 0", ">exit\n",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := f.in(t)
+			args := []string{"-c", c.script}
+			if c.script == "" {
+				args = []string{"-i"}
+			}
+			sh := f.shell(args...)
+			sh.talk(c.talk...)
+			require.Zero(t, sh.wait().code)
+		})
+	}
 }
 
 // Whether CMD has the terminal or not, ^C reaches it once, and ends the script, too.
-func TestInterruptOnATerminalReachesCmdOnceAndEndsTheScript(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	for name, pipe := range map[string]string{"CMD has the terminal": "", "CMD does not": " | cat"} {
+func TestTerminal_Interrupt(t *testing.T) {
+	f := newFixture(t)
+	const script = `-- sh -c 'trap "echo got >&2; trap - INT; kill -INT \$\$" INT; echo ready >&2; while :; do sleep 0.02; done'`
+	for name, words := range map[string]string{"CMD has the terminal": "1 " + script, "CMD does not": "2 " + script + " | cat"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			sh := shell(t, s, dir, "-c", `$FL run '`+name+`' -- sh -c 'trap "echo got >> $D/log; trap - INT; kill -INT \$\$" INT; `+
-				`echo ready >&2; while :; do sleep 0.02; done'`+pipe+`; echo after > $D/after`)
-			sh.expect("ready")
-			sh.enter(ctrlC)
-			code, text := sh.rest()
-			require.Negative(t, code, "the shell dies of SIGINT, too: %s", text)
-			require.NotContains(t, text, "fairlock:")
-			log, err := os.ReadFile(filepath.Join(dir, "log"))
-			require.NoError(t, err)
-			require.Equal(t, "got\n", string(log))
-			require.NoFileExists(t, filepath.Join(dir, "after"))
+			sh := f.in(t).shell("-c", "$FL run "+words+"; echo after")
+			sh.talk("ready\r\n", ">"+ctrlC)
+			r := sh.wait()
+			require.Negative(t, r.code, "the shell dies of SIGINT, too")
+			require.Equal(t, "got", strings.TrimSpace(strings.TrimPrefix(r.out, "^C")))
 		})
 	}
-	t.Run("while it waits", func(t *testing.T) {
-		t.Parallel()
-		m := onLock(t, s, fairlock.Config{}).Mutex("x")
-		lease := locked(t, m)
-		dir := t.TempDir()
-		sh := shell(t, s, dir, "-c", `$FL run x -- true; echo after > $D/after`)
-		waiting(t, m, 1)
-		sh.enter(ctrlC)
-		code, _ := sh.rest()
-		require.Negative(t, code)
-		require.NoFileExists(t, filepath.Join(dir, "after"))
-		left(t, m)
-		require.NoError(t, lease.Unlock(t.Context()))
+	t.Run("while it connects to a Redis that hangs", func(t *testing.T) {
+		f, link := f.in(t).linked()
+		link.Hang()
+		on := f.onTerminal(f.command("status", "x"))
+		on.talk("connecting to "+link.Addr()+" …", ">"+ctrlC, "\r\x1b[K")
+		require.NotContains(t, on.wait().out, "no answer")
 	})
 }
 
-func TestStopAndContinueOnATerminal(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	m := onLock(t, s, fairlock.Config{}).Mutex("x")
-	sh := shell(t, s, t.TempDir(), "-i")
-	sh.enter(`$FL run x --ttl 60s -- sh -c 'echo begun; while read l; do echo got-$l; done'` + "\n")
-	sh.expect("begun\r\n")
-	for _, line := range []string{"one", "two"} {
-		sh.enter(line + "\n")
-		sh.expect("got-" + line)
-		sh.enter(ctrlZ)
-		sh.expect("Stopped")
-		require.True(t, state(t, m).Held)
-		sh.enter("echo $((40 + 2))\n")
-		sh.expect("42\r\n") // the shell has the terminal
-		sh.enter("fg\n")
+// A job that is stopped for longer than its lease lasts is ended.
+func TestTerminal_StoppedForTooLong(t *testing.T) {
+	f := newFixture(t)
+	ps := f.processes()
+	sh := f.shell("-i")
+	sh.talk(">$FL run x --ttl 2s -- sh -c 'exec 3>$D/processes; echo be\"gun\"; exec sleep 600'\n", "begun\r\n", ">"+ctrlZ, "Stopped")
+	f.hold(f.client("").Mutex("x").Lock)
+	require.False(t, ps.alive())
+	sh.talk(">fg\n", "fairlock: x: lock is lost: ", "; CMD was stopped\r\n", ">echo co\"de\" $?\n", "code 76", ">exit\n")
+	sh.wait()
+}
+
+// In the background, a job does not show that it waits, and is stopped when it wants to read.
+func TestTerminal_Background(t *testing.T) {
+	f := newFixture(t)
+	m := f.client("somebody").Mutex("x")
+	lease := f.hold(m.Lock)
+	sh := f.shell("-i")
+	sh.enter(`$FL run x --ttl 60s -- sh -c 'echo be"gun"; read l; echo got-$l' &` + "\n")
+	f.queued(m, 1)
+	waits := f.shell("-c", `$FL run x -- true`)
+	require.Regexp(t, `mutex x: waiting for [1-9]\d*s$`, waits.expect(", place 2 of 2, held by somebody"))
+	require.NoError(t, lease.Unlock(t.Context()))
+	assert.NotContains(t, sh.expect("begun\r\n"), "waiting")
+	sh.talk(">wait %1; fg\n", "Stopped", ">one\n", "got-one", ">exit\n") // wait returns when the job is stopped
+	sh.wait()
+	waits.expect("\r\x1b[K")
+	require.Empty(t, waits.wait().out)
+}
+
+// colour is a sequence that sets one, or bold or faint letters.
+var colour = regexp.MustCompile(`\x1b\[[0-9;]*[1-9][0-9;]*m`)
+
+// The lock is taken from those who were shown, and from nobody else.
+func TestTerminal_Release(t *testing.T) {
+	f := newFixture(t)
+	m := f.client("first").Mutex("x")
+	lease := f.hold(m.Lock)
+	ask := func() terminal {
+		on := f.onTerminal(f.with("NO_COLOR=1").command("release", "x", "--force"))
+		on.talk("mutex x: held, nobody waits", fmt.Sprintf("Take mutex x from first (fence %d)? [y/N] ", lease.Fence()))
+		return on
 	}
-	sh.enter("three\n")
-	sh.expect("got-three")
-	sh.enter(ctrlD)
-	sh.enter("echo co\"de\" $?\n")
-	sh.expect("code 0")
-	sh.enter("exit\n")
-	sh.rest()
-	onlyFences(t, s.Client())
-}
-
-// Who stops a job for longer than its lease lasts finds that it has been ended.
-func TestAJobThatIsStoppedForTooLongIsEnded(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	dir := t.TempDir()
-	sh := shell(t, s, dir, "-i")
-	// (A shell that loops is no good here: where it uses vfork, ^Z can make it hang.)
-	sh.enter("$FL run x --ttl 3s -- env " + writerEnv + "=$D/log " + os.Args[0] + "\n")
-	appears(t, filepath.Join(dir, "log"))
-	sh.enter(ctrlZ)
-	sh.expect("Stopped")
-	still(t, begin(t, runScript(t, serverURL(s), dir, "x", witness)).wait())
-	sh.enter("fg\n")
-	shown := sh.expect("fairlock: x: lock is lost: ") + sh.expect("; CMD was stopped\r\n")
-	assert.NotContains(t, shown, "woken")
-	sh.enter("echo co\"de\" $?\n")
-	sh.expect("code 76")
-	sh.enter("exit\n")
-	sh.rest()
-}
-
-// In a session without a shell there is nobody to continue what ^Z has stopped.
-func TestStopDoesNothingWhereNobodyCouldContinue(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	on := onTerminal(t, command(t, serverURL(s), "run", "x", "--", "sh", "-c", "echo begun; read l; echo got-$l"))
-	on.expect("begun")
-	on.enter(ctrlZ)
-	on.enter("one\n")
-	on.expect("got-one")
-	code, _ := on.rest()
-	require.Equal(t, 0, code)
-}
-
-// A job in the background that wants to read is stopped, as others are.
-func TestAJobInTheBackgroundWaitsForTheTerminal(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	dir := t.TempDir()
-	sh := shell(t, s, dir, "-i")
-	sh.enter(`$FL run x --ttl 60s -- sh -c 'echo > $D/ready; read l; echo got-$l' &` + "\n")
-	appears(t, filepath.Join(dir, "ready"))
-	require.Eventually(t, func() bool {
-		sh.enter("jobs; echo $((40 + 2))\n")
-		return strings.Contains(sh.expect("42\r\n"), "Stopped")
-	}, soon, 50*time.Millisecond)
-	sh.enter("fg\n")
-	sh.enter("one\n")
-	sh.expect("got-one")
-	sh.enter("exit\n")
-	sh.rest()
-}
-
-// Whoever types there would have it wiped away.
-func TestAJobInTheBackgroundDoesNotShowThatItWaits(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	m := onLock(t, s, fairlock.Config{Name: "somebody"}).Mutex("x")
-	lease := locked(t, m)
-	sh := shell(t, s, t.TempDir(), "-i")
-	sh.enter("$FL run x -- echo begun &\n")
-	waiting(t, m, 1)
-	time.Sleep(2500 * time.Millisecond) // in the foreground it would show that after 1 s
+	for _, answer := range []string{"\n", "what\n", ctrlD, ctrlC} {
+		on := ask()
+		on.enter(answer)
+		r := on.wait()
+		if answer == ctrlC {
+			require.Negative(t, r.code, "it dies of SIGINT")
+		} else {
+			require.Equal(t, exitFailure, r.code)
+			require.Contains(t, r.out, "fairlock: mutex x was not released\r\n")
+		}
+		require.NoError(t, lease.Renew(t.Context()))
+	}
+	on := ask()
 	require.NoError(t, lease.Unlock(t.Context()))
-	require.NotContains(t, sh.expect("begun\r\n"), "waiting")
-	sh.enter("exit\n")
-	sh.rest()
-}
-
-func TestInterruptEndsWhoConnectsToARedisThatHangs(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	s.Pause()
-	defer s.Continue()
-	on := onTerminal(t, command(t, serverURL(s), "status", "x"))
-	on.expect("connecting to " + s.Addr() + " …")
-	began := time.Now()
-	on.enter(ctrlC)
-	on.expect("\r\x1b[K")
-	on.rest()
-	require.Less(t, time.Since(began), connecting/2)
-}
-
-func TestWaitingIsShownOnATerminal(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	m := onLock(t, s, fairlock.Config{Name: "somebody"}).Mutex("x")
-	lease := locked(t, m)
-	sh := shell(t, s, t.TempDir(), "-c", `$FL run x -- echo begun; $FL run x -- echo again`)
-	require.Regexp(t, `mutex x: waiting for [1-9]\d*s$`, sh.expect(", place 1 of 1, held by somebody"))
+	lease = f.hold(f.client("second").Mutex("x").Lock)
+	on.talk(">y\n", fmt.Sprintf("mutex x was given back meanwhile; nothing was done; now held by second (fence %d", lease.Fence()))
+	on.wait()
+	require.NoError(t, lease.Renew(t.Context()))
 	require.NoError(t, lease.Unlock(t.Context()))
-	sh.expect("\r\x1b[K")
-	sh.expect("begun\r\nagain\r\n")
-	_, text := sh.rest()
-	require.Empty(t, text)
+
+	lease = f.hold(m.Lock)
+	on = ask()
+	on.talk(">Yes\n", "mutex x was taken from first (fence ")
+	require.Zero(t, on.wait().code)
+	require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+}
+
+func TestTerminal_Watch(t *testing.T) {
+	const entersScreen, leavesScreen = "\x1b[?1049h", "\x1b[?1049l"
+	const lineByLine = unix.ICANON | unix.ECHO | unix.ISIG // how a shell's terminal reads: whole lines, and ^C is a signal
+	for name, c := range map[string]struct {
+		words string
+		end   func(terminal)
+	}{
+		"q":       {"", func(s terminal) { s.enter("q") }},
+		"^C":      {" x", func(s terminal) { s.enter(ctrlC) }},
+		"SIGTERM": {" x", func(s terminal) { s.signal(syscall.SIGTERM) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			on := f.onTerminal(f.command(strings.Fields("watch --interval 100ms" + c.words)...))
+			mode := func() uint32 {
+				mode, err := unix.IoctlGetTermios(on.fd, unix.TCGETS)
+				require.NoError(t, err)
+				return mode.Lflag & lineByLine
+			}
+			on.talk(entersScreen, "every 100ms")
+			lease := f.hold(f.client("web-1").Mutex("x").Lock)
+			require.Regexp(t, colour, on.expect("web-1"))
+			require.Zero(t, mode(), "keys are read as they come")
+			require.NoError(t, lease.Unlock(t.Context()))
+			f.hold(f.client("batch-7").Mutex("x").Lock)
+			on.expect("batch-7")
+			require.NoError(t, unix.IoctlSetWinsize(on.fd, unix.TIOCSWINSZ, &unix.Winsize{Col: 20, Row: 5}))
+			require.NotContains(t, on.expect("…"), leavesScreen)
+			c.end(on)
+			on.expect(leavesScreen)
+			require.Zero(t, on.wait().code)
+			require.EqualValues(t, lineByLine, mode(), "the terminal is as it was")
+		})
+	}
+}
+
+func TestTerminal_Colours(t *testing.T) {
+	f := newFixture(t)
+	f.hold(f.client("").Mutex("x").Lock)
+	for _, env := range []string{"NO_COLOR=", "NO_COLOR=1"} {
+		shown := f.onTerminal(f.with(env).command("status", "x")).wait().out
+		require.Contains(t, shown, "held")
+		require.Equal(t, env == "NO_COLOR=", colour.MatchString(shown), "%s %q", env, shown)
+	}
+	require.Equal(t, "no lock is in use\r\n", f.onTerminal(f.command("list", "--prefix", "none")).wait().out)
+}
+
+func TestProgress_FitsTheTerminal(t *testing.T) {
+	var shown strings.Builder
+	p := &progress{out: &shown, on: true, width: func() int { return 12 }, from: time.Now()}
+	p.show("checking the next one")
+	p.clear()
+	p.show("too late")
+	assert.Equal(t, "\r\x1b[Kchecking t…\r\x1b[K", shown.String())
+}
+
+func TestLook_OutputCannotBeWritten(t *testing.T) {
+	f := newFixture(t)
+	f.hold(f.client("").Mutex("x").Lock)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer func() { _ = full.Close() }()
+	for _, words := range []string{"status x", "list --json"} {
+		cmd := f.command(strings.Fields(words)...)
+		cmd.Stdout = full
+		f.refused(f.start(cmd).wait(), exitFailure, "no space left")
+	}
 }

@@ -2,20 +2,22 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"strconv"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
 func TestMain(m *testing.M) {
@@ -23,101 +25,121 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-func clients(t *testing.T, s *redistest.Server, n int) []Client {
+// inBubble runs a test in simulated time. A request takes 1 ms to the server in memory, and its reply 1 ms back.
+func inBubble(t *testing.T, n int, test func(t *testing.T, s *fairlocktest.Server, clients []Client, links []*fairlocktest.Link)) {
 	t.Helper()
-	all := make([]Client, n)
-	for i := range all {
-		rdb := s.Client()
-		locks, err := fairlock.New(rdb, fairlock.Config{})
-		require.NoError(t, err)
-		t.Cleanup(func() { locks.Close() })
-		all[i] = Client{Redis: rdb, Locks: locks}
-	}
-	return all
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := fairlocktest.NewServer(t)
+		clients, links := make([]Client, n), make([]*fairlocktest.Link, n)
+		for i := range clients {
+			c := s.Client(fairlock.Config{})
+			clients[i], links[i] = Client{Redis: c.Redis, Locks: c.Client}, c.Link
+			c.Link.Delay(time.Millisecond, time.Millisecond)
+		}
+		test(t, s, clients, links)
+	})
 }
 
 func quiet(string) {}
 
-// calls is how often the server has run a command.
-func calls(t *testing.T, rdb *redis.Client, command string) int64 {
-	t.Helper()
-	text, err := rdb.Info(t.Context(), "commandstats").Result()
-	require.NoError(t, err)
-	_, rest, called := strings.Cut(text, "cmdstat_"+command+":calls=")
-	if !called {
-		return 0
-	}
-	number, _, _ := strings.Cut(rest, ",")
-	n, err := strconv.ParseInt(number, 10, 64)
-	require.NoError(t, err)
-	return n
-}
-
-// What is said to have been done was done on the server, for every kind; and nothing is left of it.
-func TestWhatIsCountedWasDone(t *testing.T) {
+// A turn lasts 20 ms: time for four locks and unlocks, one after the other, and for the beginning of a fifth.
+func TestRun_CountsWhatWasDone(t *testing.T) {
 	for _, cfg := range []Config{
-		{Kind: Mutex, Contenders: 6, Clients: 3},
-		{Kind: Semaphore, Permits: 2, Contenders: 6, Clients: 3},
-		{Kind: RW, Contenders: 8, Clients: 2},
-		{Kind: Mutex, Contenders: 1, Clients: 1},
-		{Kind: Mutex, Contenders: 2, Clients: 4},
+		{Kind: Mutex, Contenders: 3, Clients: 3}, {Kind: Mutex, Contenders: 1, Clients: 1},
+		{Kind: Semaphore, Permits: 2, Contenders: 3, Clients: 2}, {Kind: RW, Contenders: 4, Clients: 2},
 	} {
-		t.Run(string(cfg.Kind)+strconv.Itoa(cfg.Contenders), func(t *testing.T) {
-			s := redistest.Start(t)
-			observer := s.Client()
-			cfg.Duration = 600 * time.Millisecond
-			r, err := Run(t.Context(), clients(t, s, cfg.Clients), "fairlock", cfg, quiet)
-			require.NoError(t, err)
-			assert.Equal(t, rounds, r.Rounds)
-			assert.False(t, r.Interrupted)
-			var ours, floor int64
-			for _, w := range r.Workloads {
-				for _, side := range []Side{w.Fairlock, w.Floor} {
-					assert.Positive(t, side.Ops, w.Name)
-					assert.InDelta(t, 0.1, side.Seconds, 0.001, "an equal share of the time")
-					assert.InDelta(t, float64(side.Ops)/side.Seconds, side.PerSecond, 0.001)
-					assert.LessOrEqual(t, side.P50, side.P90)
-					assert.LessOrEqual(t, side.P90, side.P99)
-					assert.LessOrEqual(t, side.P99, side.Max)
+		t.Run(string(cfg.Kind), func(t *testing.T) {
+			inBubble(t, cfg.Clients, func(t *testing.T, s *fairlocktest.Server, clients []Client, _ []*fairlocktest.Link) {
+				cfg.Duration = 600 * time.Millisecond
+				r, err := Run(t.Context(), clients, "fairlock", cfg, quiet)
+				require.NoError(t, err)
+				assert.Equal(t, []any{rounds, false}, []any{r.Rounds, r.Interrupted})
+				done := func(ops int64) Side {
+					return Side{Ops: ops, Seconds: 0.1, PerSecond: float64(ops) / 0.1, P50: 4000, P90: 4000, P99: 4000, Max: 4000}
 				}
-				assert.InDelta(t, w.Fairlock.PerSecond/w.Floor.PerSecond, w.Ratio.All, 1e-9)
-				assert.LessOrEqual(t, w.Ratio.Low, w.Ratio.High)
-				ours += w.Fairlock.Ops
-				if w.Name != Handoffs {
-					floor += w.Floor.Ops
+				n := 20 * int64(cfg.Contenders)
+				assert.Equal(t, Workload{PairsInTurn, done(20), done(20), Ratio{1, 1, 1}}, r.Workloads[0])
+				assert.Equal(t, Workload{PairsAtOnce, done(n), done(n), Ratio{1, 1, 1}}, r.Workloads[1])
+				h := r.Workloads[2]
+				assert.InEpsilon(t, 2000, h.Floor.P50, 0.01, "a message goes to Redis and to the next client")
+				if cfg.Contenders == 1 {
+					assert.Equal(t, Side{25, 0.1, 250, 0, 0, 0, 0}, h.Fairlock, "nobody waits")
+				} else {
+					assert.InEpsilon(t, 2000, h.Fairlock.P90, 0.01, "a handoff does the same")
 				}
-			}
-			assert.GreaterOrEqual(t, calls(t, observer, "set"), floor, "SET NX")
-			assert.GreaterOrEqual(t, calls(t, observer, "evalsha"), 2*ours+floor, "lock, unlock, compare-and-delete")
-			assert.GreaterOrEqual(t, calls(t, observer, "publish"), r.Workloads[2].Floor.Ops)
-			assert.Empty(t, observer.Keys(t.Context(), "*").Val())
+				assert.Empty(t, s.Miniredis.Keys(), "nothing is left")
+			})
 		})
 	}
 }
 
-// Whoever waits is timed from the release; who did not is not, though the grant counts.
-func TestTheLatencyOfAHandOffIsFromTheReleaseToTheNextOneIn(t *testing.T) {
-	s := redistest.Start(t)
-	st := newStage(clients(t, s, 1), "fairlock", Config{Kind: Mutex, Contenders: 1})
-	alone := begin(time.Second)
-	st.handoffs(t.Context(), alone)
-	require.NoError(t, alone.err())
-	assert.Positive(t, alone.ops.Load())
-	assert.Zero(t, alone.latency.max(), "nobody waited")
+// What was measured until then is there, the turn under way too, and nothing is left in Redis.
+func TestRun_EndsEarly(t *testing.T) {
+	cfg := Config{Kind: Mutex, Contenders: 3, Clients: 2, Duration: 600 * time.Millisecond}
+	inBubble(t, 2, func(t *testing.T, s *fairlocktest.Server, clients []Client, links []*fairlocktest.Link) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := Run(ctx, clients, "fairlock", cfg, func(what string) {
+			if what == "round 1 of 5: "+Handoffs {
+				time.AfterFunc(11*time.Millisecond, cancel)
+			}
+		})
+		require.NoError(t, err)
+		assert.Equal(t, []any{true, 0, false}, []any{r.Interrupted, r.Rounds, r.Empty()})
+		assert.Equal(t, []int64{4, 5, 0}, []int64{r.Workloads[0].Fairlock.Ops, r.Workloads[2].Floor.Ops, r.Workloads[2].Fairlock.Ops})
+		assert.InDelta(t, 0.011, r.Workloads[2].Floor.Seconds, 1e-9)
+		assert.Empty(t, s.Miniredis.Keys())
+		assert.True(t, Result{}.Empty())
 
-	st = newStage(clients(t, s, 2), "fairlock", Config{Kind: Mutex, Contenders: 8})
-	crowd := begin(time.Second)
-	st.handoffs(t.Context(), crowd)
-	require.NoError(t, crowd.err())
-	ops, waited := crowd.ops.Load(), crowd.latency.n.Load()
-	assert.LessOrEqual(t, waited, ops)
-	assert.Greater(t, waited, ops/4, "once eight are there, somebody always waits")
-	mean := float64(crowd.took) / float64(ops)
-	assert.Less(t, float64(crowd.latency.quantile(0.5)), 4*mean, "no more than one turn, whatever the queue")
+		r, err = Run(t.Context(), clients, "fairlock", cfg, func(what string) {
+			if what == "round 2 of 5: "+PairsInTurn {
+				s.Stop()
+			}
+		})
+		require.ErrorContains(t, err, "refused")
+		assert.Equal(t, []any{false, 1}, []any{r.Interrupted, r.Rounds})
+		_, err = Run(t.Context(), clients, "fairlock", cfg, quiet)
+		require.ErrorContains(t, err, "floor: subscribe: ")
+
+		sl := begin(time.Hour) // a contender would wait on though Redis is gone
+		s.Start()
+		time.AfterFunc(30*time.Millisecond, s.Stop)
+		newStage(clients, "fairlock", cfg).handoffs(t.Context(), sl)
+		require.Error(t, sl.err())
+		assert.Less(t, sl.took, time.Minute)
+	})
+}
+
+func TestRelay_Faults(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, _ *fairlocktest.Server, clients []Client, links []*fairlocktest.Link) {
+		r, err := newRelay(t.Context(), newStage(clients, "fairlock", Config{Kind: Mutex, Contenders: 2}))
+		require.NoError(t, err)
+		defer r.end()
+		measure := func() *slice {
+			sl := begin(101 * time.Millisecond)
+			r.measure(t.Context(), sl)
+			return sl
+		}
+		require.NoError(t, clients[0].Redis.Publish(t.Context(), r.channel(0), "a message of an earlier turn").Err())
+		sl := measure()
+		require.NoError(t, sl.err())
+		assert.Equal(t, sl.ops.Load(), sl.latency.n.Load())
+		assert.Positive(t, sl.ops.Load())
+		links[1].DropNotifications()
+		sl = measure()
+		require.NoError(t, sl.err())
+		assert.Equal(t, []any{int64(0), sl.length}, []any{sl.ops.Load(), sl.took}, "the message is lost")
+		time.AfterFunc(5*time.Millisecond, func() { r.lost(t.Context(), errors.New("broken")) })
+		for _, took := range []time.Duration{5 * time.Millisecond, 0} { // and it stays broken
+			sl = measure()
+			require.ErrorContains(t, sl.err(), "subscription: broken")
+			assert.Equal(t, took, sl.took)
+		}
+	})
 }
 
 // Both sides take turns, in another order in each round; warming up does not count.
-func TestBothSidesTakeTurns(t *testing.T) {
+func TestTally(t *testing.T) {
 	var order []string
 	side := func(name string, ops int64) func(context.Context, *slice) {
 		return func(_ context.Context, sl *slice) {
@@ -133,14 +155,10 @@ func TestBothSidesTakeTurns(t *testing.T) {
 		require.NoError(t, tally.measure(t.Context(), 0, round, time.Second, all[0]))
 	}
 	assert.Equal(t, strings.Fields("ours floor floor ours ours floor floor ours"), order)
-	r := tally.result(t.Context())
-	assert.Equal(t, Side{Ops: 90, Seconds: 3, PerSecond: 30, P50: 0.03, P90: 0.03, P99: 0.03, Max: 0.03}, r.Workloads[0].Fairlock)
-	assert.Equal(t, Side{Ops: 30, Seconds: 3, PerSecond: 10, P50: 0.01, P90: 0.01, P99: 0.01, Max: 0.01}, r.Workloads[0].Floor)
-	assert.Equal(t, Ratio{3, 3, 3}, r.Workloads[0].Ratio)
-}
+	assert.Equal(t, Workload{Handoffs, Side{90, 3, 30, 0.03, 0.03, 0.03, 0.03}, Side{30, 3, 10, 0.01, 0.01, 0.01, 0.01}, Ratio{3, 3, 3}},
+		tally.result(t.Context()).Workloads[0])
 
-func TestTheRatiosSpreadIsThatOfTheRounds(t *testing.T) {
-	tally := newTally(Config{}, []workload{{name: Handoffs}})
+	tally = newTally(Config{}, all)
 	for round, ops := range [][2]int64{{100, 100}, {50, 100}, {300, 100}, {7, 0}} { // the last one was cut short
 		for side, n := range ops {
 			sl := &slice{took: time.Second}
@@ -148,157 +166,37 @@ func TestTheRatiosSpreadIsThatOfTheRounds(t *testing.T) {
 			tally.add(0, side, round+1, sl)
 		}
 	}
-	r := tally.result(t.Context())
-	assert.InDelta(t, 0.5, r.Workloads[0].Ratio.Low, 1e-9)
-	assert.InDelta(t, 3, r.Workloads[0].Ratio.High, 1e-9)
-	assert.InDelta(t, 457.0/300, r.Workloads[0].Ratio.All, 1e-9)
+	assert.Equal(t, Ratio{457.0 / 300, 0.5, 3}, tally.result(t.Context()).Workloads[0].Ratio)
 }
 
-// Who has had enough gets what was measured, soon, and nothing is left of it.
-func TestAnInterruptedRunTellsWhatItHas(t *testing.T) {
-	s := redistest.Start(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	var began time.Time
-	r, err := Run(ctx, clients(t, s, 2), "fairlock", Config{Kind: Mutex, Contenders: 8, Clients: 2, Duration: time.Minute},
-		func(what string) {
-			if strings.HasPrefix(what, "round 1 of 5: "+Handoffs) { // which take 2 s
-				began = time.Now()
-				time.AfterFunc(700*time.Millisecond, cancel)
-			}
-		})
-	lasted := time.Since(began).Seconds()
-	require.NoError(t, err)
-	assert.True(t, r.Interrupted)
-	assert.False(t, r.Empty())
-	assert.Positive(t, r.Workloads[1].Ratio.All)
-	assert.Zero(t, r.Rounds)
-	assert.Positive(t, r.Workloads[2].Fairlock.Ops+r.Workloads[2].Floor.Ops, "the slice under way")
-	assert.LessOrEqual(t, r.Workloads[2].Floor.Seconds, lasted, "and for as long as it lasted")
-	assert.Zero(t, r.Workloads[2].Fairlock, "not begun")
-	assert.Empty(t, s.Client().Keys(t.Context(), "*").Val())
-	assert.True(t, Result{}.Empty())
-}
-
-// What is under way gets a moment, and what it says after that is no error.
-func TestWhoHasHadEnoughDoesNotWaitForWhatHangs(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	sl := begin(time.Minute)
-	time.AfterFunc(10*time.Millisecond, cancel)
-	var atOnce atomic.Bool
-	sl.each(ctx, 3, func(work context.Context, _ int) error {
-		<-ctx.Done()
-		if work.Err() != nil {
-			atOnce.Store(true)
-		}
-		<-work.Done()
-		return work.Err()
-	})
-	require.NoError(t, sl.err())
-	assert.False(t, atOnce.Load(), "what is under way gets a moment")
-	assert.Less(t, sl.took, time.Minute)
-}
-
-// An error ends it, and what was measured before is there.
-func TestAnErrorEndsARun(t *testing.T) {
-	s := redistest.Start(t)
-	observer := s.Client()
-	r, err := Run(t.Context(), clients(t, s, 1), "fairlock", Config{Kind: Mutex, Contenders: 2, Clients: 1, Duration: 2 * time.Second},
-		func(what string) {
-			if strings.HasPrefix(what, "round 2 of 5: "+PairsInTurn) {
-				observer.ConfigSet(t.Context(), "maxmemory", "1")
-			}
-		})
-	require.ErrorContains(t, err, "OOM")
-	assert.Equal(t, 1, r.Rounds)
-	assert.False(t, r.Interrupted)
-	assert.Empty(t, observer.Keys(t.Context(), "*").Val())
-}
-
-// When the server dies, those who wait for a lock would wait on.
-func TestADeadServerEndsARunAlsoIfSomebodyWaits(t *testing.T) {
-	s := redistest.Start(t)
-	st := newStage(clients(t, s, 2), "fairlock", Config{Kind: Mutex, Contenders: 8})
-	sl := begin(time.Minute)
-	time.AfterFunc(100*time.Millisecond, s.Kill)
-	start := time.Now()
-	st.handoffs(t.Context(), sl)
-	require.Error(t, sl.err())
-	assert.Less(t, time.Since(start), 40*time.Second, "less than it should have taken")
-}
-
-func TestTheFloorOfHandOffsIsAMessageThatGoesRound(t *testing.T) {
-	s := redistest.Start(t)
-	st := newStage(clients(t, s, 3), "fairlock", Config{Kind: Mutex, Contenders: 3})
-	r, err := newRelay(t.Context(), st)
-	require.NoError(t, err)
-	defer r.end()
-	channel := r.channel
-	assert.Equal(t, channel(0), channel(3), "round and round")
-
-	first := begin(time.Second)
-	r.measure(t.Context(), first)
-	require.NoError(t, first.err())
-	assert.Positive(t, first.ops.Load())
-	assert.Equal(t, first.ops.Load(), first.latency.n.Load(), "each that counts is timed")
-	st.client(0).Redis.Publish(t.Context(), channel(0), "a message of an earlier slice")
-	second := begin(time.Second)
-	r.measure(t.Context(), second)
-	require.NoError(t, second.err())
-	assert.Positive(t, second.ops.Load())
-}
-
-func TestASubscriptionThatBreaksIsAnError(t *testing.T) {
-	s := redistest.Start(t)
-	st := newStage(clients(t, s, 2), "fairlock", Config{Kind: Mutex, Contenders: 2})
-	r, err := newRelay(t.Context(), st)
-	require.NoError(t, err)
-	defer r.end()
-	sl := begin(time.Minute)
-	time.AfterFunc(20*time.Millisecond, func() { r.lost(t.Context(), errors.New("broken")) })
-	r.measure(t.Context(), sl)
-	require.ErrorContains(t, sl.err(), "subscription: broken")
-	assert.Less(t, sl.took, time.Minute)
-
-	next := begin(time.Minute)
-	r.measure(t.Context(), next)
-	require.ErrorContains(t, next.err(), "subscription: broken")
-	assert.Less(t, next.took, time.Minute)
-}
-
-func TestAMessageThatGetsLostEndsItsSlice(t *testing.T) {
-	s := redistest.Start(t)
-	r := &relay{stage: newStage(clients(t, s, 1), "fairlock", Config{Kind: Mutex, Contenders: 1})} // nobody has subscribed
-	sl := begin(10 * time.Millisecond)
-	r.measure(t.Context(), sl)
-	require.NoError(t, sl.err())
-	assert.Zero(t, sl.ops.Load())
-	assert.Equal(t, sl.length, sl.took)
-}
-
-func TestWithoutTheChannelThereIsNoFloor(t *testing.T) {
-	s := redistest.Start(t)
-	require.NoError(t, s.Client().Do(t.Context(), "acl", "setuser", "default", "resetchannels").Err())
-	_, err := Run(t.Context(), clients(t, s, 1), "fairlock", Config{Kind: Mutex, Contenders: 1, Clients: 1, Duration: time.Second}, quiet)
-	require.ErrorContains(t, err, "floor: subscribe: NOPERM")
-}
-
-func TestConfigBounds(t *testing.T) {
-	good := Config{Kind: Mutex, Contenders: 1, Clients: 1, Duration: MinDuration}
-	require.NoError(t, good.Check())
-	for want, change := range map[string]func(*Config){
-		"kind":       func(c *Config) { c.Kind = "spinlock" },
-		"permits":    func(c *Config) { c.Kind = Semaphore },
-		"contenders": func(c *Config) { c.Contenders = 0 },
-		"clients":    func(c *Config) { c.Clients = MaxClients + 1 },
-		"duration":   func(c *Config) { c.Duration = MinDuration - 1 },
-	} {
-		c := good
-		change(&c)
-		assert.ErrorContains(t, c.Check(), want)
+// Percentiles are right to 1 %, and the longest is exact.
+func TestHistogram(t *testing.T) {
+	var one, two, both histogram
+	var all []time.Duration
+	for i := range 2001 {
+		d := time.Duration(math.Exp(20 * rand.Float64()))
+		all = append(all, d)
+		[]*histogram{&one, &two}[i%2].add(d)
 	}
+	both.merge(&one)
+	both.merge(&two)
+	slices.Sort(all)
+	for _, q := range []float64{0.001, 0.5, 0.9, 0.99, 1} {
+		want := all[int(math.Ceil(q*float64(len(all))))-1]
+		assert.InDelta(t, want, both.quantile(q), 0.01*float64(want), "%v", q)
+	}
+	assert.Equal(t, all[len(all)-1], both.max())
+	for _, d := range []time.Duration{0, 1, 127, 128, 129, 1 << 40, math.MaxInt64} {
+		var h histogram
+		h.add(d)
+		assert.InDelta(t, d, h.quantile(0.5), 0.01*float64(d))
+		assert.LessOrEqual(t, h.quantile(1), d)
+	}
+	assert.Zero(t, (&histogram{}).quantile(0.99))
 }
 
-func TestTheTextShowsBothSides(t *testing.T) {
+// The fields of the JSON are a promise to scripts.
+func TestResult_TextAndJSON(t *testing.T) {
 	r := Result{Kind: Semaphore, Permits: 5, Contenders: 64, Clients: 8, Rounds: 2, Interrupted: true, Workloads: []Workload{
 		{PairsInTurn, Side{1, 1, 12345.6, 100, 200, 300, 4000}, Side{1, 1, 999, 1, 2, 3, 4}, Ratio{12.36, 12, 13}},
 		{Handoffs, Side{1, 1, 1e6, 0, 0, 0, 0}, Side{}, Ratio{}},
@@ -319,7 +217,12 @@ hand-offs of one lock among 64
 
 interrupted: this is what was measured until then
 `, b.String())
-	b.Reset()
 	require.NoError(t, r.Text(&b, true))
 	assert.Contains(t, b.String(), "\x1b[")
+	r.Workloads = r.Workloads[:1]
+	text, err := json.Marshal(r)
+	require.NoError(t, err)
+	assert.Equal(t, `{"kind":"semaphore","permits":5,"contenders":64,"clients":8,"rounds":2,"interrupted":true,"workloads":[{"workload":"pairs-in-turn",`+
+		`"fairlock":{"ops":1,"seconds":1,"per_second":12345.6,"p50_us":100,"p90_us":200,"p99_us":300,"max_us":4000},`+
+		`"floor":{"ops":1,"seconds":1,"per_second":999,"p50_us":1,"p90_us":2,"p99_us":3,"max_us":4},"ratio":{"all":12.36,"low":12,"high":13}}]}`, string(text))
 }

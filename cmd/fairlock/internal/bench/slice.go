@@ -2,9 +2,12 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fairlock/fairlock-go/fairlock"
 )
 
 // slice is a time in which one side of one workload is measured, and what was counted in it. An operation counts if it
@@ -15,6 +18,8 @@ type slice struct {
 	took    time.Duration // that it had; set by close
 	ops     atomic.Int64
 	latency histogram
+
+	calls atomic.Int64 // of each's f that have returned
 
 	mu     sync.Mutex
 	failed error // guarded by mu
@@ -60,19 +65,37 @@ func (s *slice) close() { s.took = min(s.length, s.now()) }
 // moment; only a server that does not answer needs more, and then who waits for a lock would wait for ever.
 const grace = time.Second
 
+// stalled is how long the slice may go on while no call of f returns: a lock whose holder has crashed is free again.
+const stalled = fairlock.DefaultTTL + fairlock.DefaultWaiterTTL
+
 // each runs f in n goroutines, again and again until the slice is over, and closes it. f's ctx ends one grace after ctx, or
-// after the first error.
+// after the first error, or when no call returns any more: if Redis dies while the lock is handed over, everybody waits.
 func (s *slice) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	wind := func() { time.AfterFunc(grace, cancel) }
 	stop := context.AfterFunc(ctx, wind)
 	defer stop()
-	var all sync.WaitGroup
+	var all, watch sync.WaitGroup
+	watch.Go(func() {
+		for was := int64(-1); ; was = s.calls.Load() {
+			if was == s.calls.Load() {
+				s.fail(ctx, fmt.Errorf("nothing has happened for %v", stalled))
+				cancel()
+			}
+			select {
+			case <-time.After(stalled):
+			case <-work.Done():
+				return
+			}
+		}
+	})
 	for i := range n {
 		all.Go(func() {
 			for !s.over(ctx) {
-				if err := f(work, i); err != nil {
+				err := f(work, i)
+				s.calls.Add(1)
+				if err != nil {
 					s.fail(ctx, err)
 					wind()
 					return
@@ -82,4 +105,6 @@ func (s *slice) each(ctx context.Context, n int, f func(ctx context.Context, i i
 	}
 	all.Wait()
 	s.close()
+	cancel()
+	watch.Wait()
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,7 +165,7 @@ func wakes(mutex, permits exercise) Finding {
 		return ok("a waiter was in %s after the release", brief(slowest)).with(values)
 	}
 	why := ""
-	if err := errors.Join(mutex.deaf, permits.deaf); err != nil {
+	if err := cmp.Or(mutex.deaf, permits.deaf); err != nil {
 		why = ": " + oneLine(err)
 	}
 	return warn("see rights; else look for what drops idle or Pub/Sub connections between here and the server",

@@ -2,23 +2,33 @@ package view
 
 import (
 	"fmt"
+	"os"
 	"strings"
+	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/fairlock/fairlock-go/lua"
 )
+
+func TestMain(m *testing.M) {
+	logging.Disable() // connections break here
+	time.Local = time.UTC
+	os.Exit(m.Run())
+}
 
 // noon is the moment at which the samples are looked at.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func us(t time.Time) uint64 { return uint64(t.UnixMicro()) }
 
-// tokenOf is the n-th token of a client, and its secret end.
-func tokenOf(client string, n int) string { return fmt.Sprintf("%s:%s", client, secret(n)) }
+// tokenOf is the n-th token of a client.
+func tokenOf(client string, n int) string {
+	return fmt.Sprintf("%s:t%03d", client, n) + strings.Repeat("S", 17) + "A"
+}
 
-func secret(n int) string { return fmt.Sprintf("t%03d", n) + strings.Repeat("S", 17) + "A" }
-
-// held is a mutex that web-1 has held for 12.4 s and that so many wait for: every third of them is silent.
+// held is a mutex that web-1 has held for 12.4 s and that so many wait for. Every third waiter has expired.
 func held(waiters int) lua.Snapshot {
 	fence := us(noon.Add(-12400 * time.Millisecond))
 	s := lua.Snapshot{
@@ -26,26 +36,36 @@ func held(waiters int) lua.Snapshot {
 		Holders: []lua.Holder{{Token: tokenOf("web-1", 1), Fence: fence, Left: 8100 * time.Millisecond, Weight: 1}},
 	}
 	for i := range min(waiters, Most) {
-		patience := 5100 * time.Millisecond
+		left := 5100 * time.Millisecond
 		if i%3 == 2 {
-			patience = -3 * time.Second
+			left = -3 * time.Second
 		}
 		s.Waiters = append(s.Waiters, lua.Waiter{
-			Token: tokenOf(fmt.Sprintf("web-%d", i+2), i+2), Weight: 1, Expires: noon.Add(patience),
+			Token: tokenOf(fmt.Sprintf("web-%d", i+2), i+2), Weight: 1, Expires: noon.Add(left),
 			Ticket: lua.Ticket(us(noon.Add(-11200*time.Millisecond)) + uint64(i)),
 		})
 	}
 	return s
 }
 
-func mutexOf(snap lua.Snapshot) Lock { return lockOf(ID{Mutex, "billing:42"}, snap) }
+// mutexOf is that mutex after a change.
+func mutexOf(s lua.Snapshot, change ...func(*lua.Snapshot)) Lock {
+	for _, f := range change {
+		f(&s)
+	}
+	return lockOf(ID{Mutex, "billing:42"}, s)
+}
 
-// shared is a semaphore of 8 permits or an rw of which so many hold a share, two permits each of a semaphore.
+func released(s *lua.Snapshot) { s.Holders, s.Used = nil, 0 }
+
+func quarantined(s *lua.Snapshot) { s.Holders[0].Token = lua.Quarantined }
+
+// shared is a semaphore of 8 permits, of which each holder has two, or a read-write lock that so many read.
 func shared(kind Kind, holders, waiters int) Lock {
 	s := held(waiters)
-	weight, capacity := 2, 8
+	weight, capacity, wants := 2, 8, 3
 	if kind == RW {
-		weight, capacity = 1, lua.WriterWeight
+		weight, capacity, wants = 1, lua.WriterWeight, lua.WriterWeight
 	}
 	s.Holders, s.Used, s.Capacity = nil, holders*weight, capacity
 	for i := range min(holders, Most) {
@@ -55,10 +75,7 @@ func shared(kind Kind, holders, waiters int) Lock {
 		})
 	}
 	for i := range s.Waiters {
-		s.Waiters[i].Weight = 3
-		if kind == RW {
-			s.Waiters[i].Weight = lua.WriterWeight
-		}
+		s.Waiters[i].Weight = wants
 	}
 	return lockOf(ID{kind, "api"}, s)
 }

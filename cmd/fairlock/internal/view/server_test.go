@@ -4,313 +4,327 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"sync"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// client is one of the library's, closed when the test ends.
-func client(t *testing.T, rdb redis.UniversalClient, cfg fairlock.Config) *fairlock.Client {
-	t.Helper()
-	c, err := fairlock.New(rdb, cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+// names are such that somebody could take them for something else.
+var names = []string{
+	"billing:42", "a", "50%", "%25", "%7B", "{", "}", "}:lock", "{a}:sem:queue", "a*b", "a?b", "a[b]c", `a\b`, "日本語",
+	"\x1b[31mred", "\xff\xfe", "a b", "\n", "a:{b}:rw:permits", "]", "^-", "%257b",
 }
 
-// got is a lease that was granted.
-func got(t *testing.T, lease *fairlock.Lease, err error) *fairlock.Lease {
-	t.Helper()
-	require.NoError(t, err)
-	return lease
+// keysOf are all keys of all locks of a name, and those of them that show that a lock is in use.
+func keysOf(namespace, name string) (all []string, signs map[string]ID) {
+	m, s, rw := lua.MutexKeys(namespace, name), lua.SemaphoreKeys(namespace, name), lua.RWMutexKeys(namespace, name)
+	all = []string{
+		m.Queue, m.Alive, m.Fence, m.Lock, s.Queue, s.Alive, s.Fence, s.Permits, s.Holders, s.Wants,
+		rw.Queue, rw.Alive, rw.Fence, rw.Permits, rw.Holders, rw.Wants,
+	}
+	return all, map[string]ID{
+		m.Queue: {Mutex, name}, m.Lock: {Mutex, name}, s.Queue: {Semaphore, name}, s.Permits: {Semaphore, name},
+		rw.Queue: {RW, name}, rw.Permits: {RW, name},
+	}
 }
 
-// enqueue has somebody wait, and waits until that is seen.
-func enqueue(t *testing.T, s Server, id ID, wait func(context.Context) error) {
-	t.Helper()
-	before := one(t, s, id).Waiting
-	ctx, cancel := context.WithCancel(context.Background())
-	var task sync.WaitGroup
-	task.Go(func() { _ = wait(ctx) })
-	t.Cleanup(task.Wait)
-	t.Cleanup(cancel)
-	require.Eventually(t, func() bool { return one(t, s, id).Waiting == before+1 }, time.Minute, time.Millisecond)
-}
-
-func one(t *testing.T, s Server, id ID) Lock {
-	t.Helper()
-	locks, err := s.Look(t.Context(), Most, id)
-	require.NoError(t, err)
-	require.Len(t, locks, 1)
-	return locks[0]
-}
-
-func TestLocksOfAllKindsAreRead(t *testing.T) {
+// The server itself says what a pattern matches.
+func TestID_KeysAndPatterns(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client()
-	s := Server{rdb, "ns"}
-	a := client(t, rdb, fairlock.Config{Namespace: "ns", Name: "a"})
-	b := client(t, rdb, fairlock.Config{Namespace: "ns", Name: "b"})
-	ctx := t.Context()
-	ids := IDs([]string{"x", "free"}, Kinds...)
-
-	began := time.Now()
-	lease, err := a.Mutex("x").Lock(ctx)
-	got(t, lease, err)
-	share, err := a.Semaphore("x", 5).Acquire(ctx, 2)
-	got(t, share, err)
-	reader, err := a.RWMutex("x").RLock(ctx)
-	got(t, reader, err)
-	lock := func(ctx context.Context) error {
-		_, err := b.Mutex("x").Lock(ctx)
-		return err
-	}
-	enqueue(t, s, ID{Mutex, "x"}, lock)
-	enqueue(t, s, ID{Mutex, "x"}, lock)
-	enqueue(t, s, ID{Semaphore, "x"}, func(ctx context.Context) error {
-		_, err := b.Semaphore("x", 5).Acquire(ctx, 4)
-		return err
-	})
-	enqueue(t, s, ID{RW, "x"}, func(ctx context.Context) error {
-		_, err := b.RWMutex("x").Lock(ctx)
-		return err
-	})
-
-	require.NoError(t, rdb.ScriptFlush(ctx).Err(), "the server does not know the scripts")
-	locks, err := s.Look(ctx, Most, ids...)
-	require.NoError(t, err)
-	require.Len(t, locks, len(ids))
-	for i, l := range locks {
-		require.Equal(t, ids[i], l.ID)
-		require.WithinDuration(t, time.Now(), l.At, time.Minute)
-		require.Equal(t, l.Name == "x", l.InUse())
-		if l.Name != "x" {
-			continue
+	for _, namespace := range []string{"fairlock", "a:b", "x*[y]", "%25", `\`} {
+		require.NoError(t, rdb.FlushAll(t.Context()).Err())
+		keys, signs := []any{}, map[string]ID{}
+		for _, name := range names {
+			others, _ := keysOf("xyz", name) // which x*[y] must not match
+			all, some := keysOf(namespace, name)
+			for _, key := range append(all, others...) {
+				keys = append(keys, key, "")
+				id, ok := parse(namespace, key)
+				want, sign := some[key]
+				require.Equal(t, sign, ok, key)
+				require.Equal(t, want, id, key)
+				if sign {
+					signs[key] = want
+				}
+			}
 		}
-		h := l.Holders[0]
-		require.Len(t, l.Holders, 1)
-		require.Equal(t, "a", h.Token.Client())
-		require.WithinRange(t, h.Since, began.Truncate(time.Microsecond), time.Now())
-		require.Greater(t, h.Left, time.Second)
-		require.LessOrEqual(t, h.Left, fairlock.DefaultTTL)
-		w := l.Waiters[0]
-		require.Equal(t, "b", w.Token.Client())
-		require.True(t, w.Since.After(h.Since))
-		require.True(t, w.Alive())
-		require.LessOrEqual(t, w.Patience, fairlock.DefaultWaiterTTL)
+		require.NoError(t, rdb.MSet(t.Context(), keys...).Err())
+		for _, prefix := range append([]string{"", "bill", "none", "%2"}, names...) {
+			var want []string
+			for key, id := range signs {
+				if strings.HasPrefix(id.Name, prefix) {
+					want = append(want, key)
+				}
+			}
+			have, err := rdb.Keys(t.Context(), pattern(namespace, prefix)).Result()
+			require.NoError(t, err)
+			require.ElementsMatch(t, want, have, "namespace %q, prefix %q", namespace, prefix)
+		}
 	}
-	m, sem, rw := locks[0], locks[1], locks[2]
-	require.Equal(t, []int{2, 1, 1}, []int{m.Waiting, sem.Waiting, rw.Waiting})
-	require.Equal(t, lease.Fence(), m.Holders[0].Fence)
-	require.Equal(t, []int{2, 5, 2, 4}, []int{sem.Used, sem.Permits, sem.Holders[0].Weight, sem.Waiters[0].Weight})
-	require.True(t, rw.Waiters[0].Writer)
-	require.False(t, rw.Holders[0].Writer)
-	require.True(t, m.Waiters[0].Since.Before(m.Waiters[1].Since))
-
-	some, err := s.Look(ctx, 1, ID{Mutex, "x"})
-	require.NoError(t, err)
-	require.Len(t, some[0].Waiters, 1, "the limit")
-	require.Equal(t, 2, some[0].Waiting)
-	others, err := Server{rdb, "fairlock"}.Look(ctx, Most, ids...)
-	require.NoError(t, err)
-	require.Empty(t, InUse(others), "another namespace")
-	none, err := s.Look(ctx, Most)
-	require.NoError(t, err)
-	require.Empty(t, none)
-}
-
-func TestASilentWaiterIsTold(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server)
-	rdb := server.Client()
-	s := Server{rdb, "fairlock"}
-	a := client(t, rdb, fairlock.Config{})
-	lease, err := a.Mutex("x").Lock(t.Context())
-	got(t, lease, err)
-	far := redis.NewClient(&redis.Options{Network: "unix", Addr: link.Addr()})
-	t.Cleanup(func() { _ = far.Close() })
-	b := client(t, far, fairlock.Config{WaiterTTL: 200 * time.Millisecond})
-	enqueue(t, s, ID{Mutex, "x"}, func(ctx context.Context) error {
-		_, err := b.Mutex("x").Lock(ctx)
-		return err
-	})
-	link.Cut()
-	keys := lua.MutexKeys("fairlock", "x")
-	require.True(t, rdb.Persist(t.Context(), keys.Queue).Val(), "it would not be there for long")
-	require.True(t, rdb.Persist(t.Context(), keys.Alive).Val())
-	require.Eventually(t, func() bool {
-		l := one(t, s, ID{Mutex, "x"})
-		return l.Waiting == 1 && !l.Waiters[0].Alive() && l.Waiters[0].Heard
-	}, time.Minute, 5*time.Millisecond)
-}
-
-func TestWhatCannotBeReadDoesNotHideTheRest(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t).Client()
-	s := Server{rdb, "fairlock"}
-	for _, name := range []string{"a\n", "b"} {
-		require.NoError(t, rdb.LPush(t.Context(), lua.MutexKeys("fairlock", name).Lock, "theirs").Err())
-	}
-	for range 2 { // the server does not know the script, and knows it
-		locks, err := s.Look(t.Context(), Most, ID{Mutex, "a\n"}, ID{Mutex, "b"}, ID{Mutex, "c"})
-		require.ErrorContains(t, err, `mutex "a\n": key "fairlock:{a\n}:lock" is not ours`)
-		require.ErrorContains(t, err, "(and 1 more error)")
-		_, ok := errors.AsType[redis.Error](err)
-		require.True(t, ok, "it says whose error it is")
-		require.Len(t, locks, 1)
-		require.Equal(t, "c", locks[0].Name)
-	}
-}
-
-func TestAServerThatIsAwayIsAnError(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb, r := server.Client(), &recorder{}
-	rdb.AddHook(r)
-	s := Server{rdb, "fairlock"}
-	server.Kill()
-	locks, err := s.Look(t.Context(), Most, IDs([]string{"a", "b"}, Kinds...)...)
-	require.Empty(t, locks)
-	_, ok := errors.AsType[net.Error](err)
-	require.True(t, ok, err)
-	require.Len(t, r.pipelines, 1, "it is not asked for one lock after the other")
-	_, err = s.List(t.Context(), Want{}, nil)
-	_, ok = errors.AsType[net.Error](err)
-	require.True(t, ok, err)
-}
-
-func TestManyErrorsAreOne(t *testing.T) {
-	a, b := errors.New("a"), errors.New("b")
-	require.NoError(t, gather(nil))
-	require.EqualError(t, gather([]error{a, errors.New("a")}), "a")
-	all := gather([]error{a, gather([]error{a, b}), b})
-	require.EqualError(t, all, "a (and 2 more errors)")
-	require.ErrorIs(t, all, b)
-}
-
-func TestAConnectionThatIsRefusedIsAnError(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	require.NoError(t, server.Client().ConfigSet(t.Context(), "requirepass", "right").Err())
-	o := server.Options()
-	o.Password = "wrong"
-	rdb := redis.NewClient(o)
-	t.Cleanup(func() { _ = rdb.Close() })
-	_, err := Server{rdb, "fairlock"}.Look(t.Context(), Most, IDs([]string{"a"}, Kinds...)...)
-	require.ErrorContains(t, err, "WRONGPASS")
-}
-
-// The end of ctx is heard though go-redis goes on.
-func TestTheEndOfCtxEndsACall(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server)
-	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: link.Addr(), ReadTimeout: time.Hour})
-	t.Cleanup(func() { _ = rdb.Close() })
-	require.NoError(t, rdb.Ping(t.Context()).Err())
-	link.Hang()
-	t.Cleanup(link.Mend)
-	enough := errors.New("enough")
-	for _, call := range []func(context.Context, Server) error{
-		func(ctx context.Context, s Server) error {
-			_, err := s.Look(ctx, Most, ID{Mutex, "a"})
-			return err
-		},
-		func(ctx context.Context, s Server) error {
-			_, err := s.List(ctx, Want{}, func(Progress) {})
-			return err
-		},
+	for _, key := range []string{
+		"", "fairlock", "fairlock:{", "fairlock:{}:lock", "fairlock:{a}", "fairlock:{a}:", "fairlock:{a}lock", "fairlock:{a:lock",
+		"fairlock:{%41}:lock", "fairlock:{%7b}:lock", "fairlock:{a{b}:lock", "fairlock:{a}b}:lock", "fairlock:{a}:sem:lock",
+		"fairlock:{a}:lock:x", "fairlock:{a}:permits", "fairlock:wake:a", "xfairlock:{a}:lock",
 	} {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(50*time.Millisecond, func() { cancel(enough) })
-		require.ErrorIs(t, call(ctx, Server{rdb, "fairlock"}), enough)
+		id, ok := parse("fairlock", key)
+		require.False(t, ok, "%q is taken for %v", key, id)
 	}
+	_, err := ParseKind("\x1b")
+	require.EqualError(t, err, `kind "\x1b" is unknown: want mutex, semaphore or rw`)
 }
 
-// recorder notes what is sent.
-type recorder struct {
-	mu        sync.Mutex
-	names     []string // guarded by mu
-	pipelines []int    // guarded by mu
-	entries   []int    // guarded by mu; that a pipeline may bring, at most
-	counts    []string // guarded by mu; of SCAN
+// inBubble runs a test in simulated time, on a server in memory.
+func inBubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server, v Server, link *fairlocktest.Link)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := fairlocktest.NewServer(t)
+		link := s.Link()
+		test(t, s, Server{link.Redis(), "fairlock"}, link)
+	})
 }
 
-func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+func TestServer_LooksAtLocksOfAllKinds(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *fairlocktest.Server, v Server, _ *fairlocktest.Link) {
+		began := time.Now()
+		lease := s.Mutex("x").HoldAs("a")
+		s.Semaphore("x", 5).HoldPermitsAs("a", 2)
+		s.RWMutex("x").ReadAs("a")
+		time.Sleep(time.Second)
+		waiter, b := s.Mutex("x").CrashQueued("gone", 2*time.Second), s.Client(fairlock.Config{Name: "b"})
+		go func() { _, _ = b.Mutex("x").Lock(t.Context()) }()
+		go func() { _, _ = b.Semaphore("x", 5).Acquire(t.Context(), 4) }()
+		go func() { _, _ = b.RWMutex("x").Lock(t.Context()) }()
+		synctest.Wait()
+		time.Sleep(2100 * time.Millisecond)
 
-func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		r.mu.Lock()
-		r.note(cmd)
-		r.mu.Unlock()
-		return next(ctx, cmd)
-	}
+		wanted := IDs([]string{"x", "free"}, Kinds...)
+		locks, err := v.Look(t.Context(), Most, wanted...)
+		require.NoError(t, err)
+		require.Equal(t, wanted, ids(locks))
+		require.Len(t, InUse(locks), 3)
+		m, sem, rw := locks[0], locks[1], locks[2]
+		require.True(t, time.Now().Equal(m.At))
+		h := m.Holders[0]
+		require.Equal(t, []any{"a", lease.Fence(), true}, []any{h.Token.Client(), h.Fence, h.Since.Equal(began)})
+		require.Equal(t, fairlock.DefaultTTL-3100*time.Millisecond, h.Left)
+		require.Equal(t, []any{waiter.Text(), false, true, -100 * time.Millisecond},
+			[]any{m.Waiters[0].Token.Text(), m.Waiters[0].Alive(), m.Waiters[0].Heard, m.Waiters[0].Patience})
+		require.Equal(t, []any{"b", true}, []any{m.Waiters[1].Token.Client(), m.Waiters[1].Alive()})
+		require.Equal(t, []int{2, 5, 2, 4}, []int{sem.Used, sem.Permits, sem.Holders[0].Weight, sem.Waiters[0].Weight})
+		require.Equal(t, []bool{false, true}, []bool{rw.Holders[0].Writer, rw.Waiters[0].Writer})
+
+		some, err := v.Look(t.Context(), 1, ID{Mutex, "x"})
+		require.NoError(t, err)
+		require.Equal(t, []int{1, 2}, []int{len(some[0].Waiters), some[0].Waiting}, "the limit")
+		others, err := Server{v.Redis, "other"}.Look(t.Context(), Most, wanted...)
+		require.NoError(t, err)
+		require.Empty(t, InUse(others))
+	})
 }
 
-func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		r.mu.Lock()
-		r.pipelines = append(r.pipelines, len(cmds))
-		entries := 0
-		for _, cmd := range cmds {
-			r.note(cmd)
-			var limit int
-			args := cmd.Args()
-			_, _ = fmt.Sscan(fmt.Sprint(args[len(args)-1]), &limit)
-			entries += limit
+// What cannot be read does not hide the rest.
+func TestServer_Errors(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *fairlocktest.Server, v Server, link *fairlocktest.Link) {
+		for i := range 120 {
+			require.NoError(t, v.Redis.LPush(t.Context(), lua.MutexKeys("fairlock", fmt.Sprint("bad\n", i)).Lock, "theirs").Err())
 		}
-		r.entries = append(r.entries, entries)
-		r.mu.Unlock()
-		return next(ctx, cmds)
+		s.Mutex("good").HoldAs("a")
+		locks, err := v.Look(t.Context(), Most, ID{Mutex, "bad\n0"}, ID{Mutex, "bad\n1"}, ID{Mutex, "good"})
+		require.ErrorContains(t, err, `mutex "bad\n0": key "fairlock:{bad\n0}:lock" is not ours`)
+		require.ErrorContains(t, err, "(and 1 more error)")
+		require.True(t, refused(err), "it says whose error it is")
+		require.Equal(t, IDs([]string{"good"}, Mutex), ids(locks))
+		locks, err = v.List(t.Context(), Want{}, nil)
+		require.ErrorContains(t, err, "(and 119 more errors)")
+		require.Equal(t, IDs([]string{"good"}, Mutex), ids(locks))
+	})
+}
+
+// pipelines notes how many entries each pipeline may bring, and of how many locks.
+type pipelines struct{ all [][2]int }
+
+func (*pipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		var limit int
+		args := cmds[0].Args()
+		_, err := fmt.Sscan(fmt.Sprint(args[len(args)-1]), &limit)
+		p.all = append(p.all, [2]int{len(cmds), len(cmds) * limit})
+		return errors.Join(err, next(ctx, cmds))
 	}
 }
 
-func (r *recorder) note(cmd redis.Cmder) {
-	if !slices.Contains(r.names, cmd.Name()) {
-		r.names = append(r.names, cmd.Name())
-	}
-	if args := cmd.Args(); cmd.Name() == "scan" {
-		r.counts = append(r.counts, fmt.Sprint(args[len(args)-1]))
-	}
-}
-
-func TestNoCallKeepsTheServerBusy(t *testing.T) {
+// All locks in use are listed in order, and no command keeps the server busy.
+func TestServer_Lists(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client()
-	var names []string
-	for i := range 2000 {
-		names = append(names, fmt.Sprintf("job:%d", i))
-		require.NoError(t, rdb.Set(t.Context(), lua.MutexKeys("fairlock", names[i]).Lock, tokenOf("a", 1), time.Hour).Err())
+	s := Server{rdb, "ns[*]"}
+	var keys []any
+	for i := range 3000 { // of others, and what is left of locks
+		keys = append(keys, fmt.Sprint("user:", i), "", lua.MutexKeys(s.Namespace, fmt.Sprint("old:", i)).Fence, i+1)
 	}
-	r := &recorder{}
-	rdb.AddHook(r)
-	s := Server{rdb, "fairlock"}
-	locks, err := s.List(t.Context(), Want{}, nil)
+	for _, name := range names {
+		keys = append(keys, lua.MutexKeys(s.Namespace, name).Lock, tokenOf("a", 1), lua.MutexKeys("ns*", name).Lock, tokenOf("a", 1))
+	}
+	require.NoError(t, rdb.MSet(t.Context(), keys...).Err())
+	for key, score := range map[string]int64{
+		lua.RWMutexKeys(s.Namespace, "waited for").Queue: time.Now().UnixMicro(), lua.SemaphoreKeys(s.Namespace, "expired").Permits: 1,
+	} {
+		require.NoError(t, rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(score), Member: tokenOf("a", 1)}).Err())
+	}
+	total := rdb.DBSize(t.Context()).Val()
+
+	sent := &pipelines{}
+	rdb.AddHook(sent)
+	var told []Progress
+	locks, err := s.List(t.Context(), Want{}, func(p Progress) { told = append(told, p) })
 	require.NoError(t, err)
-	require.Len(t, locks, 2000)
-	require.LessOrEqual(t, len(r.pipelines), 2000*Listed/together+len(r.counts), "they go together as far as they may")
+	want := append(IDs(names, Mutex), ID{RW, "waited for"})
+	slices.SortFunc(want, ID.compare)
+	require.Equal(t, want, ids(locks))
+	for _, l := range locks {
+		require.Nil(t, l.Waiters)
+		require.Equal(t, l.Name == "waited for", l.Free() && l.Waiting == 1)
+	}
+	prefixed, err := s.List(t.Context(), Want{Prefix: "%", Kinds: []Kind{Mutex, Semaphore}}, nil)
+	require.NoError(t, err)
+	require.Equal(t, IDs([]string{"%25", "%257b", "%7B"}, Mutex), ids(prefixed))
+	for i, p := range told {
+		require.Equal(t, []int64{int64(i+1) * step, total}, []int64{p.Keys, p.Total})
+	}
+	require.Equal(t, len(want), told[len(told)-1].Locks)
+	require.GreaterOrEqual(t, int64(len(told)), total/step)
+	require.Equal(t, "3012 of 3012 keys searched, 1 lock in use", Progress{3500, 3012, 1}.String())
+	require.Equal(t, "3500 keys searched, 0 locks in use", Progress{3500, 0, 0}.String())
+
 	for _, limit := range []int{1, watched, Most} {
-		locks, err = s.Look(t.Context(), limit, IDs(names[:700], Mutex)...)
+		_, err = s.Look(t.Context(), limit, IDs(names, Kinds...)...)
 		require.NoError(t, err)
-		require.Len(t, locks, 700)
 	}
-	allowed := []string{"hello", "client", "scan", "evalsha", "eval"}
-	require.Subset(t, allowed, r.names, "nothing that takes as long as there are keys")
-	require.Greater(t, len(r.counts), 3)
-	for _, count := range r.counts {
-		require.Equal(t, "500", count)
+	for _, n := range sent.all {
+		require.True(t, n[1] <= together || n[0] == 1, "%d locks with %d entries in one pipeline", n[0], n[1])
 	}
-	for i, n := range r.pipelines {
-		require.True(t, r.entries[i] <= together || n == 1, "%d locks with %d entries in one pipeline", n, r.entries[i])
+	require.NotContains(t, rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_keys", "that takes as long as there are keys")
+}
+
+// go-redis goes on: it would wait for a day.
+func TestServer_EndOfCtxEndsACall(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *fairlocktest.Server, v Server, link *fairlocktest.Link) {
+		enough := errors.New("enough")
+		for _, call := range []func(context.Context) error{
+			func(ctx context.Context) error { _, err := v.Look(ctx, Most, ID{Mutex, "a"}); return err },
+			func(ctx context.Context) error { _, err := v.List(ctx, Want{}, func(Progress) {}); return err },
+		} {
+			require.NoError(t, call(t.Context()))
+			link.Hang()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			began := time.Now()
+			time.AfterFunc(50*time.Millisecond, func() { cancel(enough) })
+			require.ErrorIs(t, call(ctx), enough)
+			require.Equal(t, 50*time.Millisecond, time.Since(began))
+			link.Mend()
+		}
+	})
+}
+
+// watching runs a Watch until the test ends. The returned function returns the next glance, and when it was had.
+func watching(t *testing.T, w Watch) (next func() (Glance, time.Duration)) {
+	t.Helper()
+	type seen struct {
+		Glance
+		at time.Duration
 	}
+	began, glances := time.Now(), make(chan seen, 1000)
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		w.Run(ctx, func(g Glance) { glances <- seen{g, time.Since(began)} })
+	}()
+	t.Cleanup(func() { cancel(); <-over })
+	return func() (Glance, time.Duration) {
+		s := <-glances
+		return s.Glance, s.at
+	}
+}
+
+func TestWatch_NamedLocks(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *fairlocktest.Server, v Server, link *fairlocktest.Link) {
+		next := watching(t, Watch{Server: v, IDs: IDs([]string{"x", "y"}, Mutex, RW), Every: time.Second})
+		glance := func(at time.Duration) []Lock {
+			g, took := next()
+			require.NoError(t, g.Err)
+			require.Equal(t, at, took)
+			require.Equal(t, IDs([]string{"x", "y"}, Mutex, RW), ids(g.Locks), "free ones, too")
+			return g.Locks
+		}
+		require.Empty(t, InUse(glance(0)))
+		lease := s.Mutex("x").HoldAs("a")
+		require.Equal(t, "a", glance(time.Second)[0].Holders[0].Token.Client())
+		require.NoError(t, lease.Unlock(t.Context()))
+		require.True(t, glance(2 * time.Second)[0].Free())
+
+		s.Stop()
+		g, _ := next()
+		require.Error(t, g.Err)
+		s.Start()
+		require.Empty(t, InUse(glance(4*time.Second)))
+		link.Hang()
+		g, at := next()
+		require.EqualError(t, g.Err, "looking takes longer than 3s")
+		require.Equal(t, 8*time.Second, at)
+		link.Mend()
+		g, at = next()
+		require.NoError(t, g.Err)
+		require.Equal(t, 8*time.Second, at)
+	})
+}
+
+func TestWatch_AllLocksInUse(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *fairlocktest.Server, v Server, _ *fairlocktest.Link) {
+		lease := s.Mutex("x").HoldAs("a")
+		s.Mutex("other").HoldAs("a")
+		s.Semaphore("x", 1).HoldAs("a")
+		next := watching(t, Watch{Server: v, Want: Want{Prefix: "x", Kinds: []Kind{Mutex, RW}}, Every: 500 * time.Millisecond})
+		glance := func() []Lock {
+			g, _ := next()
+			require.NoError(t, g.Err)
+			return g.Locks
+		}
+		require.Equal(t, IDs([]string{"x"}, Mutex), ids(glance()))
+		s.RWMutex("xy").HoldAs("a")
+		for range 4 { // until the next search, after 2 s
+			require.Len(t, glance(), 1)
+		}
+		locks := glance()
+		require.Equal(t, []ID{{Mutex, "x"}, {RW, "xy"}}, ids(locks))
+		require.Nil(t, locks[0].Waiters)
+		require.NoError(t, lease.Unlock(t.Context()))
+		require.True(t, glance()[0].Free(), "whoever watches is told that it is free")
+
+		// Of many locks, each costs a rest.
+		var many []string
+		for i := range 120 {
+			many = append(many, fmt.Sprint(i))
+		}
+		next = watching(t, Watch{Server: v, IDs: IDs(many, Mutex), Every: MinInterval})
+		for i := range 3 {
+			_, at := next()
+			require.Equal(t, time.Duration(i)*120*time.Millisecond, at)
+		}
+	})
 }

@@ -1,0 +1,298 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/bench"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/doctor"
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// seen is a lock as a script reads it; all its fields are in internal/view.
+type seen struct {
+	Kind, Name    string
+	Held          bool
+	Used, Waiting int
+	Permits       *int
+	Fence         *uint64
+	Holders       []struct {
+		Client string
+		Fence  uint64
+	}
+	Waiters []struct{ Client string }
+}
+
+// inUse has web-1 hold a mutex x for which web-2 and web-3 wait, and two of five permits of a semaphore x.
+func (f fixture) inUse() (mutex, share *fairlock.Lease) {
+	f.t.Helper()
+	c := f.client("web-1")
+	mutex = f.hold(c.Mutex("x").Lock)
+	f.wait(f.client("web-2").Mutex("x"), 1)
+	f.wait(f.client("web-3").Mutex("x"), 2)
+	return mutex, f.hold(permits(c.Semaphore("x", 5)))
+}
+
+func TestStatus_ShowsTheHolderAndTheQueueInOrder(t *testing.T) {
+	f := newFixture(t)
+	require.Equal(t, "x: free, not used for a day\n", f.done("status", "x"))
+	require.Equal(t, "[]\n", f.done("status", "x", "--json"))
+	lease, share := f.inUse()
+
+	require.Regexp(t, `(?s)^mutex x: held, 2 waiting\n.*\n  1  web-2:....…  .*\n  2  web-3:....…  [^\n]*\n\nsemaphore x: 2 of 5 permits held, nobody waits\n`,
+		f.done("status", "x"))
+	require.Regexp(t, `^semaphore x: 2 of`, f.done("status", "x", "--kind", "semaphore"))
+	text := f.done("status", "x", "--json")
+	locks := decode[[]seen](t, text)
+	require.Len(t, locks, 2)
+	m, sem := locks[0], locks[1]
+	require.Equal(t, []any{"mutex", "x", true, 2}, []any{m.Kind, m.Name, m.Held, m.Waiting})
+	require.Equal(t, []any{"web-1", lease.Fence()}, []any{m.Holders[0].Client, m.Holders[0].Fence})
+	require.Equal(t, []string{"web-2", "web-3"}, []string{m.Waiters[0].Client, m.Waiters[1].Client})
+	require.Equal(t, []any{"semaphore", 2, 5}, []any{sem.Kind, sem.Used, *sem.Permits})
+	secret := lease.Token().Text()[len("web-1:"):]
+	require.NotContains(t, text, secret[:8])
+
+	require.NoError(t, share.Unlock(t.Context()))
+	require.Len(t, decode[[]seen](t, f.done("status", "x", "--json")), 1, "those in use")
+	free := decode[[]seen](t, f.done("status", "x", "--kind", "semaphore", "--json"))
+	require.Equal(t, []any{false, share.Fence()}, []any{free[0].Held, *free[0].Fence}, "the one that was asked for")
+}
+
+func TestList_ShowsAllLocksInUse(t *testing.T) {
+	f := newFixture(t)
+	require.Empty(t, f.done("list"))
+	f.inUse()
+	c := f.client("web-1")
+	f.hold(c.Mutex("x*").Lock)
+	require.NoError(t, f.hold(c.Mutex("a").Lock).Unlock(t.Context()))
+	require.Regexp(t, `^KIND       IN USE  HOLDER  HELD FOR  LEASE LEFT  WAITING  NAME
+mutex      held    web-1   \S+ +\S+ +2        x
+semaphore  2/5     web-1   \S+ +\S+ +0        x
+mutex      held    web-1   \S+ +\S+ +0        x\*
+$`, f.done("list"))
+	text := f.done("list", "--json", "--prefix", "x*", "--kind", "mutex")
+	require.NotContains(t, text, "waiters")
+	locks := decode[[]seen](t, text)
+	require.Len(t, locks, 1)
+	require.Equal(t, "x*", locks[0].Name)
+	require.Empty(t, f.done("list", "--namespace", "other"))
+}
+
+// What can be read is shown, although something else cannot. Neither controls the terminal.
+func TestList_ShowsWhatCanBeRead(t *testing.T) {
+	f := newFixture(t)
+	const evil = "\x1b]0;evil\a\x1b[2J\u009b31m\u202e\xff\n"
+	f.hold(f.client("").Mutex(evil).Lock)
+	require.NoError(t, f.redis().LPush(t.Context(), lua.RWMutexKeys(f.namespace, "broken"+evil).Queue, "secret").Err())
+	r := f.call("list")
+	require.Equal(t, exitUnreachable, r.code)
+	require.Contains(t, r.out, strconv.Quote(evil))
+	require.Regexp(t, `^fairlock: [^\n]+ is not ours: WRONGTYPE[^\n]+\n$`, r.errs)
+	require.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f]|\x{9b}|\x{202e}|secret`, r.out+r.errs)
+}
+
+// stamp is when a line of fairlock watch was written.
+const stamp = `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)  `
+
+func TestWatch_WritesALineForEachChange(t *testing.T) {
+	f := newFixture(t)
+	m := f.client("web-1").Mutex("x")
+	f, link := f.linked()
+	cmd := f.command()
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec "$0" watch x y --interval 100ms 2>&1`, program}
+	lines := f.start(cmd)
+	require.Regexp(t, stamp+"x: free$", lines.expect("\n"))
+	require.Regexp(t, stamp+"y: free$", lines.expect("\n"))
+	objects := f.start(f.command("watch", "--interval", "100ms", "--json", "--kind", "mutex"))
+	object := func() seen { return decode[seen](t, objects.expect("\n")) }
+	lease := f.hold(m.Lock)
+	require.Regexp(t, fmt.Sprintf(`%smutex x: held by web-1:....…, fence %d$`, stamp, lease.Fence()), lines.expect("\n"))
+	l := object()
+	require.Equal(t, []any{"x", true, 0}, []any{l.Name, l.Held, l.Waiting})
+	f.wait(m, 1)
+	require.Regexp(t, `, 1 waiting: web-1:....…$`, lines.expect("\n"))
+	require.Equal(t, 1, object().Waiting)
+
+	link.Cut()
+	require.Regexp(t, `^fairlock: [^\n]+$`, lines.expect("; trying on\n"))
+	require.NoError(t, lease.Unlock(t.Context()))
+	link.Mend()
+	require.Regexp(t, `mutex x: held by web-1:....…, fence \d+$`, lines.expect("\n"))
+	require.Greater(t, *object().Fence, lease.Fence())
+	lines.signal(syscall.SIGINT)
+	require.Zero(t, lines.wait().code)
+	objects.signal(syscall.SIGTERM)
+	require.Zero(t, objects.wait().code)
+}
+
+// A lock is taken from those who were shown, and from nobody else.
+func TestRelease_TakesTheLockAndTellsWhoHasItNow(t *testing.T) {
+	f := newFixture(t)
+	m, next := f.client("first").Mutex("x y"), f.client("second").Mutex("x y")
+	lease := f.hold(m.Lock)
+	granted := make(chan *fairlock.Lease, 1)
+	go func() {
+		lease, _ := next.Lock(t.Context())
+		granted <- lease
+	}()
+	f.queued(m, 1)
+	force := []string{"release", "x y", "--force", "--yes"}
+	shown := f.done(force...)
+	second := <-granted
+	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from first (fence %d); now held by second (fence %[2]d); its fence is %[2]d\n",
+		lease.Fence(), second.Fence()), shown)
+	require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+
+	shown = f.done(force...)
+	raised := f.state(m).Fence
+	require.Greater(t, raised, second.Fence())
+	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from second (fence %d); nobody has it now; its fence is %d\n", second.Fence(), raised), shown)
+	require.ErrorIs(t, second.Unlock(t.Context()), fairlock.ErrLost)
+
+	require.Equal(t, "mutex \"x y\" is not held; nothing was done\n", f.done(force...))
+	require.Equal(t, raised, f.state(m).Fence)
+
+	rdb := f.redis()
+	require.NoError(t, rdb.Set(t.Context(), lua.MutexKeys(f.namespace, "x").Lock, "by hand", 0).Err())
+	require.Contains(t, f.done("release", "x", "--force", "--yes"), "mutex x was taken from somebody whose key is not fairlock's (fence 0); nobody has it now")
+	key := lua.MutexKeys(f.namespace, "x").Lock
+	require.NoError(t, rdb.LPush(t.Context(), key, "a list").Err())
+	f.refused(f.call("release", "x", "--force", "--yes"), exitUnreachable, key)
+}
+
+func TestRelease_JSON(t *testing.T) {
+	f := newFixture(t)
+	c := f.client("host")
+	held := []*fairlock.Lease{f.hold(c.Mutex("x").Lock), f.hold(c.RWMutex("x").Lock)}
+	for range 3 {
+		held = append(held, f.hold(permits(c.Semaphore("x", 7))))
+	}
+	for _, c := range []struct {
+		words   string
+		holders int
+	}{{"x", 1}, {"x --kind mutex", 0}, {"x --kind rw", 1}, {"x --kind semaphore", 3}} {
+		got := decode[struct {
+			Released      bool
+			Before, After seen
+		}](t, f.done(append([]string{"release", "--force", "--yes", "--json"}, strings.Fields(c.words)...)...))
+		require.Equal(t, []any{c.holders > 0, c.holders, false}, []any{got.Released, len(got.Before.Holders), got.After.Held})
+	}
+	for _, lease := range held {
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+	}
+}
+
+// One call of a script grants to 128 at most. The waiters' next heartbeat comes after 20 minutes.
+func TestRelease_ServesTheWholeQueue(t *testing.T) {
+	f := newFixture(t)
+	c := f.client("host")
+	f.hold(c.RWMutex("x").Lock)
+	const readers = 300
+	granted := make(chan error, readers)
+	for range readers {
+		go func() {
+			_, err := c.RWMutex("x").RLock(t.Context())
+			granted <- err
+		}()
+	}
+	f.queued(c.RWMutex("x"), readers)
+	require.Contains(t, f.done("release", "x", "--kind", "rw", "--force", "--yes"), ", 297 others; its fence is ")
+	f.until("all have the lock", func() bool { return len(granted) == readers })
+	for range readers {
+		require.NoError(t, <-granted)
+	}
+}
+
+// examine calls fairlock doctor and expects an exit code.
+func (f fixture) examine(code int, args ...string) doctor.Report {
+	f.t.Helper()
+	r := f.call(append([]string{"doctor", "--json"}, args...)...)
+	require.Equal(f.t, code, r.code, "%s%s", r.out, r.errs)
+	return decode[doctor.Report](f.t, r.out)
+}
+
+// with are the checks with that result.
+func with(r doctor.Report, result doctor.Result) (checks []string) {
+	for _, f := range r.Checks {
+		if f.Result == result {
+			checks = append(checks, f.Check)
+		}
+	}
+	return checks
+}
+
+func TestDoctor_ExitCodes(t *testing.T) {
+	f := newFixture(t)
+	t.Run("in order", func(t *testing.T) {
+		s := redistest.Start(t, "--appendonly", "yes", "--slowlog-log-slower-than", "-1")
+		f := f.in(t).at("unix://" + s.Addr())
+		e := f.examine(0, "--namespace", "billing")
+		assert.Equal(t, doctor.Checks(), with(e, doctor.OK))
+		assert.Equal(t, []any{"billing", doctor.ACLLine("fairlock", "billing"), s.Addr()}, []any{e.Namespace, e.ACL, e.Checks[0].Server})
+		assert.Zero(t, s.Client().DBSize(t.Context()).Val(), "nothing is left")
+		shown := f.done("doctor")
+		assert.Contains(t, shown, "\n0 problems, 0 warnings, 0 unchecked\n")
+		assert.Contains(t, shown, "\n"+doctor.ACLLine("fairlock", f.namespace)+"\n")
+		assert.NotContains(t, shown, "\x1b")
+	})
+	t.Run("a problem", func(t *testing.T) {
+		s := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+		e := f.in(t).at("unix://" + s.Addr()).examine(exitFailure)
+		assert.Equal(t, []string{"eviction"}, with(e, doctor.Problem))
+	})
+	t.Run("out of reach", func(t *testing.T) {
+		f := f.in(t).at("unix:///no/such/socket")
+		e := f.examine(exitUnreachable)
+		assert.Equal(t, []string{"reachable"}, with(e, doctor.Problem))
+		r := f.call("doctor")
+		assert.Contains(t, r.out, "problem    reachable")
+		assert.Regexp(t, `^fairlock: [^\n]+\n$`, r.errs)
+	})
+}
+
+// A user with the least rights may measure.
+func TestBench_Measures(t *testing.T) {
+	f := newFixture(t)
+	f = f.at(user(t, server, f.namespace, strings.Join(strings.Fields(doctor.ACLLine("x", f.namespace))[6:], " ")))
+	words := "bench --kind semaphore --permits 3 --contenders 4 --clients 2 --duration 300ms --json"
+	r := decode[bench.Result](t, f.done(strings.Fields(words)...))
+	assert.Equal(t, []any{bench.Semaphore, 3, 4, 2, 5, false}, []any{r.Kind, r.Permits, r.Contenders, r.Clients, r.Rounds, r.Interrupted})
+	assert.Positive(t, r.Workloads[0].Fairlock.Ops)
+	assert.Empty(t, f.redis().Keys(t.Context(), f.namespace+":*").Val(), "nothing is left")
+	assert.Contains(t, f.done("bench", "--contenders", "2", "--clients", "2", "--duration", "100ms"), "hand-offs of one lock among 2")
+}
+
+func TestBench_Interrupted(t *testing.T) {
+	s := redistest.Start(t)
+	rdb := s.Client()
+	f := newFixture(t).at("unix://" + s.Addr())
+	keys := func(suffix string) bool { return len(rdb.Keys(t.Context(), f.namespace+":*"+suffix).Val()) > 0 }
+	r := f.start(f.command("bench", "--json", "--contenders", "2", "--clients", "2", "--duration", "20s"))
+	f.until("it has warmed up", func() bool { return strings.Contains(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_publish:") })
+	f.until("round 1 measures the floor", func() bool { return keys(":floor") })
+	r.signal(os.Interrupt)
+	got := r.wait()
+	require.Equal(t, result{out: got.out}, got)
+	m := decode[bench.Result](t, got.out)
+	assert.True(t, m.Interrupted)
+	assert.Positive(t, m.Workloads[0].Floor.Ops)
+	assert.False(t, keys(""), "nothing is left")
+}
+
+func TestDemo_ExitsWith0(t *testing.T) {
+	f := newFixture(t).at("")
+	shown := f.done("demo", "--kind", "rw", "--clients", "3", "--workers", "2", "--duration", "300ms", "--ttl", "500ms", "--patience", "2s")
+	require.Contains(t, shown, "ok  every writer alone, everybody in order")
+}
