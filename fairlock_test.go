@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 // hang is how long a test waits for what does not happen, before it fails.
-const hang = time.Minute
+const hang = 30 * time.Second
 
 // server is a Redis that a test of the suite runs on.
 type server struct {

@@ -170,3 +170,18 @@ func TestLock_ForeignKey(t *testing.T) {
 		}
 	})
 }
+
+// Tickets of one microsecond differ, so a ticket can be later than the clock. The waiter's age is 0 then.
+func TestInspect_AgeIsNotNegative(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		s.Mutex("x").HoldAs("holder")
+		for range 3 {
+			s.Mutex("x").CrashQueued("waiter", ttl)
+		}
+		for _, w := range s.Mutex("x").State().Waiters {
+			assert.Zero(t, w.Age)
+		}
+		pass(time.Second)
+		assert.Equal(t, time.Second, s.Mutex("x").State().Waiters[0].Age.Round(time.Millisecond))
+	})
+}

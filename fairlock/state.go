@@ -65,8 +65,8 @@ func (l *lock) state(snap lua.Snapshot) State {
 		}
 	}
 	for _, w := range snap.Waiters {
-		queued := time.UnixMicro(int64(w.Ticket))
-		waiter := Waiter{Ticket: uint64(w.Ticket), Age: snap.Now.Sub(queued), TTL: w.Expires.Sub(snap.Now)}
+		queued := time.UnixMicro(int64(w.Ticket)) // a little later, if it was not alone in its microsecond
+		waiter := Waiter{Ticket: uint64(w.Ticket), Age: max(snap.Now.Sub(queued), 0), TTL: w.Expires.Sub(snap.Now)}
 		waiter.Token, waiter.Client = parse(w.Token)
 		waiter.Weight, waiter.Writer = l.share(w.Weight)
 		s.Waiters = append(s.Waiters, waiter)
