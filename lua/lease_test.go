@@ -31,7 +31,7 @@ func TestRenew_Extends(t *testing.T) {
 			acquire a                     -> queued 1
 			release b                     -> released grants a`},
 		scenario{"a lost fence that was ahead of the clock", inMemory + `
-			raise fence 1h
+			raise 1h
 			acquire a
 			evict fence
 			renew a                       -> renewed
@@ -70,7 +70,7 @@ const waysToBeGranted = `
 func TestFence_Rises(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"with every grant", waysToBeGranted + waysToBeGranted},
-		scenario{"above one that is ahead of the clock", "raise fence 5h\n" + waysToBeGranted + waysToBeGranted},
+		scenario{"above one that is ahead of the clock", "raise 5h\n" + waysToBeGranted + waysToBeGranted},
 		scenario{"with a clock that steps back", inMemory + waysToBeGranted + "clock -1h\n" + waysToBeGranted +
 			"clock -24h\n" + waysToBeGranted + "clock 48h\n" + waysToBeGranted},
 		scenario{"after a loss of data", `
@@ -115,7 +115,7 @@ func TestFence_Rises(t *testing.T) {
 func TestNumbers_OfSixteenDigitsStayExact(t *testing.T) {
 	numbers := scenario{"", `
 		acquire a
-		raise fence 9007199254740900
+		raise 9007199254740900
 		acquire b c d                     -> queued 1, queued 2, queued 3
 		inspect                           -> a | b c d
 		renew a; heartbeat d

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,12 +173,16 @@ type machine struct {
 	more            bool // the step has reached a bound
 	admitted        bool // the step has admitted whom it could
 	once            bool
-	blind           bool // the model does not know what was lost
+	blind           bool         // the model does not know what was lost, or put there
+	foreign         bool         // a key is not ours
+	user            lua.Scripter // who does the steps
+	mute            bool         // it may not send notifications
+	refusal         string       // why the step was refused
 }
 
 func newMachine(t checker, s *server, k kind) *machine {
 	m := &machine{
-		server: s, kind: k, t: t, keys: map[string]string{}, forgotten: map[string]bool{}, slack: time.Minute.Microseconds(),
+		server: s, kind: k, t: t, user: s.rdb, keys: map[string]string{}, forgotten: map[string]bool{}, slack: time.Minute.Microseconds(),
 	}
 	names, _ := k.open(nil, s.namespace, k.capacity).Keys()
 	for _, name := range names {
@@ -208,6 +213,14 @@ func (m *machine) party(name string) *party {
 	p := &party{name: short, token: numbered(client, len(m.parties)+1), weight: m.usual(short), capacity: m.capacity}
 	m.parties = append(m.parties, p)
 	return p
+}
+
+// usual is the weight of a party that does not say.
+func (m *machine) usual(name string) int {
+	if m.name == rwMutex.name && strings.ToUpper(name) == name {
+		return lua.WriterWeight
+	}
+	return m.weight
 }
 
 // numbered returns a token that is the same in every run.
@@ -251,27 +264,48 @@ func (m *machine) waits(p *party) bool {
 	return slices.ContainsFunc(m.model.Waiters, func(w model.Waiter) bool { return w.Token == p.token.Text() })
 }
 
+func (m *machine) holds(p *party) bool {
+	return slices.ContainsFunc(m.model.Holders, func(h model.Holder) bool { return h.Token == p.token.Text() })
+}
+
 func short(text string) string { return text[max(len(text)-14, 0):] }
 
-func (m *machine) lock(p *party) lua.Lock { return m.open(m.rdb, m.namespace, p.capacity) }
+func (m *machine) lock(p *party) lua.Lock { return m.open(m.user, m.namespace, p.capacity) }
 
-func (m *machine) any() lua.Lock { return m.open(m.rdb, m.namespace, m.capacity) }
+func (m *machine) any() lua.Lock { return m.open(m.user, m.namespace, m.capacity) }
+
+// as gives the steps to come to a new user with these rights.
+func (m *machine) as(t testing.TB, rules []string) {
+	t.Helper()
+	m.do(t, append([]any{"ACL", "SETUSER", m.namespace, "reset", "on", ">secret"}, anys(rules)...)...)
+	o := *m.rdb.Options()
+	o.Username, o.Password = m.namespace, "secret"
+	m.user, m.mute = client(t, &o), slices.Contains(rules, "resetchannels")
+}
+
+// refusals are what an error of the server says, besides the keys.
+var refusals = regexp.MustCompile(`OOM|NOPERM|can't run this command|the fence is not a number`)
 
 // do does a step: to the lock, to the model and, unless it has reached a bound, to the lock again.
 func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
 	m.t.Helper()
 	got, err := call()
-	require.NoError(m.t, err)
-	if !m.blind {
+	if err != nil {
+		m.refusal = refusals.FindString(err.Error())
+		require.NotEmpty(m.t, m.refusal, "%v", err)
+		require.True(m.t, m.foreign || strings.Contains(err.Error(), m.namespace+":{name}:"), "%v", err)
+	} else if !m.blind {
 		compare(got)
 	}
 	first := m.check()
-	if m.once || m.more {
+	if m.once || m.more || err != nil {
 		return got
 	}
 	second, err := call()
 	require.NoError(m.t, err)
-	again(second)
+	if !m.blind {
+		again(second)
+	}
 	require.Equal(m.t, m.timeless(first), m.timeless(m.check()), "the second time has changed something")
 	return got
 }
@@ -288,63 +322,51 @@ type request struct {
 	try, ticket bool
 }
 
-var outcomes = map[lua.Outcome]model.Outcome{
-	lua.Granted: model.Granted, lua.Queued: model.Queued, lua.Busy: model.Busy, lua.Full: model.Full,
-	lua.CapacityDiffers: model.CapacityDiffers,
+var outcomes = map[model.Outcome]lua.Outcome{
+	model.Granted: lua.Granted, model.Queued: lua.Queued, model.Busy: lua.Busy, model.Full: lua.Full,
+	model.CapacityDiffers: lua.CapacityDiffers,
 }
 
 func (m *machine) acquire(p *party, r request) lua.Reply {
 	m.t.Helper()
 	m.begin("%s acquires %d of %d: %+v", p.name, p.weight, p.capacity, r)
 	r.ttl, r.wait = cmp.Or(r.ttl, ttl), cmp.Or(r.wait, waiterTTL)
-	brings := both{}
-	if r.ticket {
-		brings = p.ticket
-	}
 	m.lasting(r.ttl, r.wait)
-	holds := slices.ContainsFunc(m.model.Holders, func(h model.Holder) bool { return h.Token == p.token.Text() })
-	waits := m.waits(p)
+	ask := lua.Request{Token: p.token, TTL: r.ttl, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try, Weight: p.weight}
+	same := model.Request{
+		Token: p.token.Text(), TTL: r.ttl.Microseconds(), WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max,
+		Weight: p.weight, Capacity: p.capacity,
+	}
+	if r.ticket {
+		ask.Ticket, same.Ticket = lua.Ticket(p.ticket.redis), p.ticket.model
+	}
+	if r.try {
+		same.WaiterTTL = 0
+	}
 	var first lua.Reply
-	return do(m, func() (lua.Reply, error) {
-		return m.lock(p).Acquire(ctx, lua.Request{
-			Token: p.token, TTL: r.ttl, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try, Weight: p.weight,
-			Ticket: lua.Ticket(brings.redis),
-		})
-	}, func(got lua.Reply) {
-		first = got
-		ask := model.Request{
-			Token: p.token.Text(), Weight: p.weight, Capacity: p.capacity, TTL: r.ttl.Microseconds(),
-			WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max, Ticket: brings.model,
-		}
-		if r.try {
-			ask.WaiterTTL = 0
-		}
-		want := m.model.Acquire(m.clock, ask)
+	return do(m, func() (lua.Reply, error) { return m.lock(p).Acquire(ctx, ask) }, func(got lua.Reply) {
+		m.admitted = !m.holds(p) && m.model.Tombstones[same.Token] <= m.clock
+		isNew := !m.waits(p) && !r.ticket
+		want := m.model.Acquire(m.clock, same)
 		m.more = want.Queue == model.More
-		m.admitted = !holds && m.model.Tombstones[p.token.Text()] <= m.clock
-		require.Equal(m.t, want.Outcome, outcomes[got.Outcome])
-		require.Equal(m.t, want.Position, got.Position, "position")
-		require.Equal(m.t, want.Capacity, got.Capacity, "capacity")
-		require.Equal(m.t, m.more && want.Outcome != model.Queued, got.More, "more")
-		require.Equal(m.t, m.holderOf(want), got.Holder, "holder")
+		first = lua.Reply{
+			Outcome: outcomes[want.Outcome], Position: want.Position, Capacity: want.Capacity, Holder: m.holderOf(want),
+			More: m.more && want.Outcome != model.Queued, Fence: got.Fence, Ticket: got.Ticket, RetryAfter: got.RetryAfter,
+		}
+		require.Equal(m.t, first, got)
 		m.same(&m.fences, want.Fence, got.Fence)
-		switch m.same(&m.tickets, want.Ticket, uint64(got.Ticket)); want.Outcome {
+		m.same(&m.tickets, want.Ticket, uint64(got.Ticket))
+		switch want.Outcome {
 		case model.Granted:
 			p.fence = both{want.Fence, got.Fence}
 		case model.Queued:
-			m.helps(want.RetryAfter, got.RetryAfter)
 			p.ticket = both{want.Ticket, uint64(got.Ticket)}
-			if !waits && !r.ticket {
-				require.Greater(m.t, uint64(got.Ticket), got.Fence, "a new ticket is above the last fence")
-			}
+			m.helps(want.RetryAfter, got.RetryAfter)
+			require.True(m.t, !isNew || uint64(got.Ticket) > got.Fence, "a new ticket is above the last fence")
 		}
 	}, func(second lua.Reply) {
-		if m.blind {
-			return
-		}
-		first.More, second.More = false, false
-		if m.mini == nil {
-			first.RetryAfter, second.RetryAfter = 0, 0
+		if first.More, second.More = false, false; m.mini == nil {
+			second.RetryAfter = first.RetryAfter
 		}
 		require.Equal(m.t, first, second, "the second reply")
 	})
@@ -378,9 +400,8 @@ func (m *machine) helps(want int64, got time.Duration) {
 func (m *machine) release(p *party) lua.Handoff {
 	m.t.Helper()
 	m.begin("%s releases", p.name)
-	return m.handoff(func() (lua.Handoff, error) { return m.lock(p).Release(ctx, p.token, ttl) }, func() model.Handoff {
-		return m.model.Release(m.clock, p.token.Text(), ttl.Microseconds())
-	})
+	return m.handoff(func() (lua.Handoff, error) { return m.lock(p).Release(ctx, p.token, ttl) },
+		func() model.Handoff { return m.model.Release(m.clock, p.token.Text(), ttl.Microseconds()) })
 }
 
 func (m *machine) leave(p *party, ttl, tombstone time.Duration) lua.Handoff {
@@ -391,9 +412,7 @@ func (m *machine) leave(p *party, ttl, tombstone time.Duration) lua.Handoff {
 		return m.model.Leave(m.clock, p.token.Text(), ttl.Microseconds(), tombstone.Microseconds())
 	})
 	for name, at := range m.contents().Alive {
-		if tombstone > 0 && at < 0 {
-			require.Greater(m.t, -int64(at)+m.ahead, m.clock, "the tombstone of %s is over", name)
-		}
+		require.True(m.t, tombstone == 0 || at > 0 || -int64(at)+m.ahead > m.clock, "the tombstone of %s is over", name)
 	}
 	return h
 }
@@ -402,19 +421,17 @@ func (m *machine) leave(p *party, ttl, tombstone time.Duration) lua.Handoff {
 func (m *machine) forceRelease(seen both) lua.Handoff {
 	m.t.Helper()
 	m.begin("force release, seen %d", seen.model)
-	return m.handoff(func() (lua.Handoff, error) { return m.any().ForceRelease(ctx, ttl, seen.redis) }, func() model.Handoff {
-		return m.model.ForceRelease(m.clock, ttl.Microseconds(), seen.model)
-	})
+	return m.handoff(func() (lua.Handoff, error) { return m.any().ForceRelease(ctx, ttl, seen.redis) },
+		func() model.Handoff { return m.model.ForceRelease(m.clock, ttl.Microseconds(), seen.model) })
 }
 
-func (m *machine) handoff(call func() (lua.Handoff, error), do1 func() model.Handoff) lua.Handoff {
+func (m *machine) handoff(call func() (lua.Handoff, error), same func() model.Handoff) lua.Handoff {
 	m.t.Helper()
 	m.lasting(ttl)
 	return do(m, call, func(got lua.Handoff) {
-		want := do1()
+		want := same()
 		m.more, m.admitted = want.Queue == model.More, true
-		require.Equal(m.t, want.Released, got.Released, "released")
-		require.Equal(m.t, m.more, got.More, "more")
+		require.Equal(m.t, lua.Handoff{Released: want.Released, More: m.more, Grants: got.Grants}, got)
 		m.granted(want.Grants, got.Grants)
 	}, func(second lua.Handoff) {
 		require.Equal(m.t, lua.Handoff{}, second, "the second time there is nothing to release")
@@ -441,24 +458,16 @@ func (m *machine) renew(p *party, ttl time.Duration) bool {
 	m.t.Helper()
 	m.begin("%s renews for %v", p.name, ttl)
 	m.lasting(ttl)
-	type renewal struct {
-		fence uint64
-		ok    bool
-	}
-	var first renewal
-	return do(m, func() (renewal, error) {
-		fence, ok, err := m.lock(p).Renew(ctx, p.token, ttl, p.fence.redis)
-		return renewal{fence, ok}, err
-	}, func(got renewal) {
+	var first lua.Renewal
+	return do(m, func() (lua.Renewal, error) {
+		fence, held, err := m.lock(p).Renew(ctx, p.token, ttl, p.fence.redis)
+		return lua.Renewal{Fence: fence, Held: held}, err
+	}, func(got lua.Renewal) {
 		first = got
 		want := m.model.Renew(m.clock, p.token.Text(), ttl.Microseconds())
-		require.Equal(m.t, want != 0, got.ok, "renewed")
-		m.same(&m.fences, want, got.fence)
-	}, func(second renewal) {
-		if !m.blind {
-			require.Equal(m.t, first, second)
-		}
-	}).ok
+		require.Equal(m.t, want != 0, got.Held)
+		m.same(&m.fences, want, got.Fence)
+	}, func(second lua.Renewal) { require.Equal(m.t, first, second) }).Held
 }
 
 var waiterStates = map[lua.WaiterState]model.WaiterState{
@@ -478,25 +487,19 @@ func (m *machine) heartbeat(ttl, wait time.Duration, who ...*party) lua.Heartbea
 		m.same(&m.fences, m.model.Fence, got.Fence) // the last one before it
 		want := m.model.Heartbeat(m.clock, ttl.Microseconds(), wait.Microseconds(), texts)
 		m.more, m.admitted = want.RetryAfter == 0, true
-		for i, state := range got.States {
-			require.Equal(m.t, want.States[i], waiterStates[state], texts[i])
-		}
 		require.Equal(m.t, want.First, got.First, "the first of them")
 		m.helps(want.RetryAfter, got.RetryAfter)
 		first = got
-	}, func(second lua.HeartbeatReply) {
-		if m.blind {
-			return
-		}
-		first.States = slices.Clone(first.States)
-		for i, state := range first.States {
+		first.States = slices.Clone(got.States)
+		for i, state := range got.States {
+			require.Equal(m.t, want.States[i], waiterStates[state], texts[i])
 			if state == lua.NowGranted {
 				first.States[i] = lua.Holding
 			}
 		}
+	}, func(second lua.HeartbeatReply) {
 		m.same(&m.fences, m.model.Fence, second.Fence)
-		first.Fence = second.Fence
-		if m.mini == nil {
+		if first.Fence = second.Fence; m.mini == nil {
 			first.RetryAfter = second.RetryAfter
 		}
 		require.Equal(m.t, first, second, "the second reply")
@@ -509,10 +512,8 @@ func (m *machine) inspect(limit int) lua.Snapshot {
 	return do(m, func() (lua.Snapshot, error) { return m.any().Inspect(ctx, limit) }, func(got lua.Snapshot) {
 		m.near(m.clock, got.Now.UnixMicro()+m.ahead, "now")
 		m.same(&m.fences, m.model.Fence, got.Fence)
-		require.Equal(m.t, m.model.Used(), got.Used, "used")
-		if m.model.InUse() {
-			require.Equal(m.t, m.model.Capacity, got.Capacity, "capacity")
-		}
+		require.Equal(m.t, []int{m.model.Used(), len(m.model.Waiters)}, []int{got.Used, got.Waiting}, "used, waiting")
+		require.True(m.t, !m.model.InUse() || got.Capacity == m.model.Capacity, "capacity %d", got.Capacity)
 		require.Len(m.t, got.Holders, min(limit, len(m.model.Holders)))
 		for _, h := range got.Holders {
 			at := slices.IndexFunc(m.model.Holders, func(want model.Holder) bool { return want.Token == h.Token })
@@ -524,20 +525,24 @@ func (m *machine) inspect(limit int) lua.Snapshot {
 				m.same(&m.fences, want.Fence, h.Fence)
 			}
 		}
-		require.Equal(m.t, len(m.model.Waiters), got.Waiting, "waiting")
 		require.Len(m.t, got.Waiters, min(limit, len(m.model.Waiters)))
 		for i, w := range got.Waiters {
 			want := m.model.Waiters[i]
-			require.Equal(m.t, want.Token, w.Token)
-			require.Equal(m.t, want.Weight, w.Weight, w.Token)
+			require.Equal(m.t, lua.Waiter{Token: want.Token, Weight: want.Weight, Ticket: w.Ticket, Expires: w.Expires}, w)
 			m.same(&m.tickets, want.Ticket, uint64(w.Ticket))
-			if expires := w.Expires.UnixMicro() + m.ahead; want.Expires > m.clock { // alive may end before the queue
-				m.near(want.Expires, expires, "when "+w.Token+" expires")
-			} else {
-				require.LessOrEqual(m.t, expires, m.clock, "%s has expired", w.Token)
-			}
+			m.expires(w.Token, want.Expires, w.Expires.UnixMicro())
 		}
 	}, func(lua.Snapshot) {})
+}
+
+// expires checks when a waiter expires. Of one that has expired, alive may have ended before the queue.
+func (m *machine) expires(who string, want, got int64) {
+	m.t.Helper()
+	if want > m.clock {
+		m.near(want, got+m.ahead, "when "+who+" expires")
+	} else {
+		require.LessOrEqual(m.t, got+m.ahead, m.clock, "%s has expired", who)
+	}
 }
 
 // pass shifts what expires, as if time had passed.
@@ -618,10 +623,14 @@ func (m *machine) evict(key string) {
 	}
 }
 
-// raise sets the last fence, as if it came from a clock that was ahead.
-func (m *machine) raise(to both) {
+// raise sets the last fence to a number, or to what a clock has given that was so far ahead.
+func (m *machine) raise(number int, ahead time.Duration) {
 	m.t.Helper()
-	m.begin("the last fence is %d", to.model)
+	m.begin("the last fence is %d, or ahead by %v", number, ahead)
+	to := both{uint64(number), uint64(number)}
+	if number < 0 {
+		to = both{uint64(m.clock + ahead.Microseconds()), uint64(m.clock - m.ahead + ahead.Microseconds())}
+	}
 	m.do(m.t, "SET", m.keys["fence"], to.redis, "PX", day.Milliseconds())
 	m.model.Fence, m.model.FenceUntil = to.model, m.clock+day.Microseconds()
 	for i := range m.model.Holders {

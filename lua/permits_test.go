@@ -184,6 +184,7 @@ func TestPermits_ExpiredLeaseIsFreedOnce(t *testing.T) {
 			release z; after 9m59.999999s
 			inspect                       -> b |
 			after 1µs
+			release b                     -> nothing
 			inspect                       -> |
 			acquire z*3 try               -> granted
 			release z

@@ -54,7 +54,7 @@ func TestTicket_OrderOfArrival(t *testing.T) {
 			release c                     -> released grants d`},
 		scenario{"above a fence that is ahead of the clock", `
 			acquire a
-			raise fence 1h
+			raise 1h
 			acquire b c d
 			inspect                       -> a | b c d`},
 		scenario{"a waiter that was dropped returns to its position", `
@@ -215,7 +215,7 @@ func TestQuarantine_AfterLossOfData(t *testing.T) {
 			lose
 			acquire y try                 -> granted`},
 		scenario{"fences stay above the tickets, though the clock be behind", `
-			raise fence 1h
+			raise 1h
 			acquire a b
 			lose
 			acquire b ticket              -> queued 1 by quarantine

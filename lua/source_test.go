@@ -2,10 +2,10 @@ package lua_test
 
 import (
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,10 +27,12 @@ type source struct {
 	lists      map[string][]string
 }
 
+// A header has lines that begin with KEYS, ARGV, reply or, before another reply, "|". After two spaces come comments.
 var (
-	gap      = regexp.MustCompile(`\s{2,}`)
+	header   = regexp.MustCompile(`(?m)^-- (KEYS|ARGV|reply|    \|)(?: +(\S+(?: \S+)*)|$)`)
 	listed   = regexp.MustCompile(`([\w-]+): \{([^}]*)\} each`)
-	number1  = regexp.MustCompile(`\[(\d+)\]`)
+	comment  = regexp.MustCompile(`(?m)^\s*(--.*)?\n`)
+	index    = regexp.MustCompile(`\[(\d+)\]`)
 	bindKeys = regexp.MustCompile(`(?m)^local ([\w, ]+) = ((?:KEYS\[\d+\](?:, )?)+)$`)
 	bindArgs = regexp.MustCompile(`^local ([\w, ]+) = ((?:ARGV\[\d+\](?:, )?)+)\n`)
 	promised = regexp.MustCompile(`(?m)^--   (\w+)\(([\w, ]*)\)`)
@@ -42,65 +44,37 @@ var (
 func sources(t *testing.T) map[string]source {
 	t.Helper()
 	all := map[string]source{}
-	for _, pattern := range []string{"scripts/*.lua", "scripts/*/*.lua"} {
-		paths, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			require.NoError(t, err)
-			all[strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(path), "scripts/"), ".lua")] = parse(string(text))
+	require.NoError(t, fs.WalkDir(os.DirFS("scripts"), ".", func(path string, _ fs.DirEntry, _ error) error {
+		name, ok := strings.CutSuffix(path, ".lua")
+		if !ok {
+			return nil
 		}
-	}
+		text, err := os.ReadFile("scripts/" + path)
+		s := source{text: string(text), code: comment.ReplaceAllString(string(text), ""), lists: map[string][]string{}}
+		about, _, _ := strings.Cut(s.text, "\nlocal ")
+		for _, m := range header.FindAllStringSubmatch(about, -1) {
+			switch words := strings.Fields(m[2]); m[1] {
+			case "KEYS":
+				s.keys = words
+			case "ARGV":
+				s.args = words
+			default:
+				s.replies = append(s.replies, words)
+			}
+		}
+		about = strings.Join(strings.Fields(strings.ReplaceAll(about, "\n--", "")), " ")
+		for _, m := range listed.FindAllStringSubmatch(about, -1) {
+			s.lists[m[1]] = strings.Fields(m[2])
+		}
+		all[name] = s
+		return err
+	}))
 	for _, name := range []string{"leave", "force_release"} { // "as release"
 		s := all[name]
 		s.lists = all["release"].lists
 		all[name] = s
 	}
 	return all
-}
-
-// parse reads a file and its header: lines that begin with KEYS, ARGV or reply, "|" before each other reply, and comments
-// after a gap.
-func parse(text string) (s source) {
-	s.text, s.lists = text, map[string][]string{}
-	section, about := "", ""
-	for line := range strings.Lines(text) {
-		comment, ok := strings.CutPrefix(strings.TrimSpace(line), "--")
-		if !ok {
-			if strings.TrimSpace(line) != "" {
-				s.code += line
-			}
-			continue
-		}
-		comment = strings.TrimPrefix(comment, " ")
-		first, rest, _ := strings.Cut(comment, " ")
-		switch {
-		case s.code != "":
-			continue
-		case first == "KEYS" || first == "ARGV" || first == "reply":
-			section = first
-		case strings.HasPrefix(comment, "    | "):
-			rest = strings.TrimPrefix(comment, "    | ")
-		default:
-			about += " " + strings.TrimSpace(comment)
-			continue
-		}
-		fields := gap.Split(strings.TrimSpace(rest), 2)
-		about += " " + strings.Join(fields[1:], " ")
-		words := strings.Fields(fields[0])
-		switch section {
-		case "KEYS":
-			s.keys = words
-		case "ARGV":
-			s.args = words
-		case "reply":
-			s.replies = append(s.replies, words)
-		}
-	}
-	for _, m := range listed.FindAllStringSubmatch(about, -1) {
-		s.lists[m[1]] = strings.Fields(m[2])
-	}
-	return s
 }
 
 func verbNames() (names []string) {
@@ -128,7 +102,7 @@ func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 			m := bindArgs.FindStringSubmatch(s.code)
 			require.NotNil(t, m, "first line of %s.lua", name)
 			for i, bound := range strings.Split(m[1], ", ") {
-				n, _ := strconv.Atoi(number1.FindAllStringSubmatch(m[2], -1)[i][1])
+				n, _ := strconv.Atoi(index.FindAllStringSubmatch(m[2], -1)[i][1])
 				assert.Equal(t, all[verb].args[n-1], bound, "ARGV[%d] in %s.lua", n, name)
 			}
 			assert.NotContains(t, rest, "ARGV", "%s.lua names its arguments once", name)
@@ -205,13 +179,13 @@ func TestKeys_ReadInTheOrderInWhichTheyAreSent(t *testing.T) {
 		}
 		m := bindKeys.FindStringSubmatch(s.code)
 		require.NotNil(t, m, file)
-		assert.Len(t, number1.FindAllString(s.code, -1), strings.Count(m[1], ",")+1)
+		assert.Len(t, index.FindAllString(s.code, -1), strings.Count(m[1], ",")+1)
 		k := kindsByScripts[folder]
 		keys, _ := k.open(nil, "ns", 16).Keys()
 		require.Len(t, keys, strings.Count(m[1], ",")+1)
 		for i, name := range strings.Split(m[1], ", ") {
 			assert.Equal(t, k.prefix+name, keys[i])
-			assert.Equal(t, strconv.Itoa(i+1), number1.FindAllStringSubmatch(m[2], -1)[i][1])
+			assert.Equal(t, strconv.Itoa(i+1), index.FindAllStringSubmatch(m[2], -1)[i][1])
 		}
 	}
 }
