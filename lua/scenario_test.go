@@ -166,7 +166,7 @@ func (m *machine) step(verb string, words []string, want string) string {
 	case "leave":
 		return m.became(m.leave(p, ttl, o.tombstone), want)
 	case "force":
-		seen := m.last()
+		seen := number(m.contents().Fence)
 		if o.seen != nil {
 			seen = o.seen.fence
 		}
@@ -202,16 +202,18 @@ func (m *machine) step(verb string, words []string, want string) string {
 		m.do(m.t, "SET", m.keys[words[0]], words[1])
 	case "full":
 		m.do(m.t, "CONFIG", "SET", "maxmemory", map[bool]int{true: 1}[o.word != "no"])
-	case "after":
+	case "after", "clock":
 		m.after(o.duration)
-	case "clock":
-		m.stepClock(o.duration)
 	case "lose":
 		m.lose()
 	case "evict":
 		m.evict(o.word)
 	case "raise":
-		m.raise(o.number, o.duration)
+		to := int64(o.number)
+		if to < 0 {
+			to = m.clock + o.duration.Microseconds()
+		}
+		m.raise(uint64(to))
 	case "drop":
 		m.drop(p)
 	case "crowd", "hoard":
@@ -231,9 +233,9 @@ func (m *machine) step(verb string, words []string, want string) string {
 		c := m.contents()
 		return fmt.Sprintf("%d | %d", len(c.Permits), len(c.Queue))
 	case "fence":
-		return m.fromNow(m.last().redis)
+		return m.fromNow(number(m.contents().Fence))
 	case "ticket":
-		return m.fromNow(p.ticket.redis)
+		return m.fromNow(p.ticket)
 	default:
 		require.FailNow(m.t, "no such step: "+verb)
 	}

@@ -195,11 +195,10 @@ func TestVerbs_HeaderNamesTheReplies(t *testing.T) {
 	all, seen := sources(t), map[string]bool{}
 	s := real(t)
 	for folder, k := range kindsByScripts {
-		f := &fake{Scripter: s.rdb}
-		open := k.kind.open
-		k.kind.open = func(_ lua.Scripter, namespace string, capacity int) lua.Lock { return open(f, namespace, capacity) }
-		k.kind.capacity = 1
+		k.capacity = 1
 		m := newMachine(t, s, k.kind)
+		f := &fake{Scripter: m.user}
+		m.user = f
 		m.run(`acquire a b c d; acquire z try; acquire z max 1; renew a; renew z; inspect; heartbeat b; release a; leave b; force
 			inspect 1 -> d |`)
 		if folder == "permits" {
