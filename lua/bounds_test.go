@@ -80,57 +80,30 @@ func (m *machine) hoard(n int, d time.Duration) {
 // did not suffice, it says so: the caller continues.
 func TestBounds_OfOneCall(t *testing.T) {
 	scenarios(t, []kind{mutex, semaphore(1)}, eachAdmitting(scenario{"expired waiters", onRedis + `
-		acquire a ttl 10m; crowd 2500 expired; acquire b wait 3h
-		after 11m
-		ADMIT; ADMIT; inspect 1
-		ADMIT; inspect 0
-		force seen z; inspect 1                 -> b |`})...)
+		acquire a ttl 10m; crowd 2500 expired; acquire b wait 3h; after 11m; ADMIT; ADMIT; inspect 1; ADMIT
+		inspect 0; force seen z; inspect 1 -> b |`})...)
 	scenarios(t, []kind{mutex},
 		scenario{"expired waiters, and a request", onRedis + `
-			crowd 3500 expired
-			acquire z                           -> queued 2501 by nobody retry 0s
-			heartbeat z                         -> queued retry 0s
-			acquire z                           -> queued 501 by nobody retry 0s
-			acquire z                           -> granted`})
+			crowd 3500 expired; acquire z -> queued 2501 by nobody retry 0s; heartbeat z -> queued retry 0s
+			acquire z -> queued 501 by nobody retry 0s; acquire z -> granted`})
 	scenarios(t, []kind{rwMutex},
 		scenario{"readers", onRedis + `
-			acquire W; crowd 300
-			release W
-			count                               -> 128 | 172
-			acquire z                           -> queued 45 retry 0s
-			count                               -> 256 | 45
-			acquire z                           -> granted
-			count                               -> 301 | 0`},
+			acquire W; crowd 300; release W; count -> 128 | 172; acquire z -> queued 45 retry 0s
+			count -> 256 | 45; acquire z -> granted; count -> 301 | 0`},
 		scenario{"readers, without a request", onRedis + `
-			acquire W; crowd 300
-			release W; release W; count         -> 256 | 44
-			heartbeat; count                    -> 300 | 0`})
+			acquire W; crowd 300; release W; release W; count -> 256 | 44; heartbeat; count -> 300 | 0`})
 	scenarios(t, []kind{semaphore(2501)},
 		scenario{"expired leases, and a waiter", onRedis + `
-			acquire a; hoard 2500 expired
-			acquire b*2500                      -> queued 1
-			count                               -> 1501 | 1
-			heartbeat b                         -> queued retry 0s
-			count                               -> 501 | 1
-			heartbeat b                         -> granted
-			release b; release a                -> released
-			keys                                -> fence`},
+			acquire a; hoard 2500 expired; acquire b*2500 -> queued 1; count -> 1501 | 1
+			heartbeat b -> queued retry 0s; count -> 501 | 1; heartbeat b -> granted; release b
+			release a -> released; keys -> fence`},
 		scenario{"expired leases, and only a try", onRedis + `
-			hoard 2500 expired
-			inspect                             -> |
-			acquire z*2501 try                  -> busy more
-			acquire z*2501 try                  -> busy more
-			acquire z*2501 try                  -> granted`},
+			hoard 2500 expired; inspect -> |; acquire z*2501 try -> busy more; acquire z*2501 try -> busy more
+			acquire z*2501 try -> granted`},
 		scenario{"expired leases, and a release", onRedis + `
-			acquire a; hoard 2500 expired
-			acquire b*2500                      -> queued 1
-			release y                           -> more
-			release y                           -> grants b`},
+			acquire a; hoard 2500 expired; acquire b*2500 -> queued 1; release y -> more; release y -> grants b`},
 		scenario{"an expired lease, and its token", onRedis + `
-			hoard 1500 expired
-			acquire h1499*3                     -> granted
-			acquire z*2498 try                  -> granted
-			acquire y try                       -> busy`})
+			hoard 1500 expired; acquire h1499*3 -> granted; acquire z*2498 try -> granted; acquire y try -> busy`})
 }
 
 // The cost of a script are its commands and the values that it sends and receives.

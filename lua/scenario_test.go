@@ -15,8 +15,7 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// A scenario is a list of steps, one or several in a line, separated by semicolons. After an arrow stands what the last
-// of a line gives. A machine does them to the lock, twice each, and to the model.
+// A scenario is a list of steps, in lines or separated by semicolons. After an arrow stands what a step gives. A machine does them to the lock, twice each, and to the model.
 //
 //	acquire a b*2 x/c    parties; b wants 2 permits, c is of client x; of 5: capacity; ttl 5m, wait 5m: durations;
 //	                     max 4: waiters; try: does not queue; ticket: with the one that it has
@@ -77,17 +76,15 @@ func (m *machine) run(steps string) {
 	m.t.Helper()
 	for line := range strings.Lines(steps) {
 		line, _, _ = strings.Cut(line, "#")
-		line, want, expects := strings.Cut(line, "->")
-		want = strings.TrimSpace(want)
-		var got string
-		for step := range strings.SplitSeq(line, ";") {
+		for text := range strings.SplitSeq(line, ";") {
+			step, want, expects := strings.Cut(text, "->")
 			if words := strings.Fields(step); len(words) > 0 {
-				m.refusal = ""
-				got = m.step(words[0], words[1:], want)
+				m.refusal, want = "", strings.TrimSpace(want)
+				got := m.step(words[0], words[1:], want)
 				got = cmp.Or(m.refusal, got)
+				require.True(m.t, !expects || got == want, "%s: got %s", strings.TrimSpace(text), got)
 			}
 		}
-		require.True(m.t, !expects || got == want, "%s -> %s, want %s", strings.TrimSpace(line), got, want)
 	}
 	require.True(m.t, m.blind || len(m.notifications(m.t)) == 0, "more notifications than grants")
 }

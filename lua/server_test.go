@@ -79,26 +79,11 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 		m := private(t, k)
 		t.Cleanup(func() { m.do(t, "CONFIG", "SET", "maxmemory", 0) })
 		m.run(`
-			acquire x; acquire r
-			lose; full
-			acquire a                     -> OOM
-			acquire a try                 -> OOM
-			acquire a max 1               -> OOM
-			acquire r ticket              -> OOM
-			keys                          ->
-			full no; acquire a b c d; full
-			acquire e                     -> OOM
-			acquire b                     -> OOM
-			acquire r ticket              -> OOM
-			heartbeat b c                 -> OOM
-			renew a                       -> renewed
-			acquire a                     -> granted
-			inspect                       -> a | b c d
-			release a                     -> released grants b
-			evict fence; renew b          -> renewed
-			force                         -> released grants c
-			leave c tombstone 5m          -> released grants d
-			release d                     -> released
+			acquire x; acquire r; lose; full; acquire a -> OOM; acquire a try -> OOM; acquire a max 1 -> OOM
+			acquire r ticket -> OOM; keys ->; full no; acquire a b c d; full; acquire e -> OOM; acquire b -> OOM
+			acquire r ticket -> OOM; heartbeat b c -> OOM; renew a -> renewed; acquire a -> granted
+			inspect -> a | b c d; release a -> released grants b; evict fence; renew b -> renewed
+			force -> released grants c; leave c tombstone 5m -> released grants d; release d -> released
 			full no`)
 	}
 }
@@ -127,16 +112,11 @@ func TestErrors_MissingRights(t *testing.T) {
 func TestErrors_ForeignValue(t *testing.T) {
 	scenarios(t, []kind{mutex},
 		scenario{"an owner", `
-			set lock a-stranger
-			inspect                       -> a-stranger |
-			acquire b                     -> queued 1 by a-stranger retry never
-			heartbeat b                   -> queued retry never
-			force                         -> released grants b`},
+			set lock a-stranger; inspect -> a-stranger |; acquire b -> queued 1 by a-stranger retry never
+			heartbeat b -> queued retry never; force -> released grants b`},
 		scenario{"a fence", `
-			set fence somebody's
-			acquire a                     -> the fence is not a number
-			acquire a                     -> the fence is not a number    # it is left alone
-			keys                          -> fence`})
+			set fence somebody's; acquire a -> the fence is not a number; acquire a -> the fence is not a number    # it is left alone
+			keys -> fence`})
 }
 
 // A script that Redis does not have was not run: the request is sent again with its text, and is not ambiguous.
