@@ -1,14 +1,12 @@
 package lua_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -26,10 +24,9 @@ func (m *machine) crowd(n int, d time.Duration) {
 		for _, i := range chunk {
 			p := &party{name: fmt.Sprint("q", i), token: queued(i), weight: m.weight, capacity: m.capacity}
 			ticket := m.clock + int64(i)
-			queue = append(queue, ticket-m.ahead, p.token.Text())
-			alive = append(alive, until-m.ahead, short(p.token.Text()))
+			queue = append(queue, ticket, p.token.Text())
+			alive = append(alive, until, short(p.token.Text()))
 			if !m.blind {
-				m.same(&m.tickets, uint64(ticket), uint64(ticket-m.ahead))
 				m.model.Waiters = append(m.model.Waiters, model.Waiter{
 					Token: p.token.Text(), Weight: p.weight, Ticket: uint64(ticket), Expires: until,
 				})
@@ -66,7 +63,7 @@ func (m *machine) hoard(n int, d time.Duration) {
 		permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "capacity", m.capacity}
 		for _, i := range chunk {
 			who := held(i)
-			permits = append(permits, m.clock-m.ahead+d.Microseconds()+int64(i), who.Text())
+			permits = append(permits, m.clock+d.Microseconds()+int64(i), who.Text())
 			holders = append(holders, who.Text(), "1 "+strconv.Itoa(i+1))
 		}
 		m.do(m.t, permits...)
@@ -83,91 +80,39 @@ func (m *machine) hoard(n int, d time.Duration) {
 // did not suffice, it says so: the caller continues.
 func TestBounds_OfOneCall(t *testing.T) {
 	scenarios(t, []kind{mutex, semaphore(1)}, eachAdmitting(scenario{"expired waiters", onRedis + `
-		acquire a ttl 10m; crowd 2500 expired; acquire b wait 3h
-		after 11m
-		ADMIT; ADMIT; inspect 1
-		ADMIT; inspect 0
-		force seen z; inspect 1                 -> b |`})...)
+		acquire a ttl 10m; crowd 2500 expired; acquire b wait 3h; after 11m; ADMIT; ADMIT; inspect 1; ADMIT
+		inspect 0; force seen z; inspect 1 -> b |`})...)
 	scenarios(t, []kind{mutex},
 		scenario{"expired waiters, and a request", onRedis + `
-			crowd 3500 expired
-			acquire z                           -> queued 2501 by nobody retry 0s
-			heartbeat z                         -> queued retry 0s
-			acquire z                           -> queued 501 by nobody retry 0s
-			acquire z                           -> granted`})
+			crowd 3500 expired; acquire z -> queued 2501 by nobody retry 0s; heartbeat z -> queued retry 0s
+			acquire z -> queued 501 by nobody retry 0s; acquire z -> granted`})
 	scenarios(t, []kind{rwMutex},
 		scenario{"readers", onRedis + `
-			acquire W; crowd 300
-			release W
-			count                               -> 128 | 172
-			acquire z                           -> queued 45 retry 0s
-			count                               -> 256 | 45
-			acquire z                           -> granted
-			count                               -> 301 | 0`},
+			acquire W; crowd 300; release W; count -> 128 | 172; acquire z -> queued 45 retry 0s
+			count -> 256 | 45; acquire z -> granted; count -> 301 | 0`},
 		scenario{"readers, without a request", onRedis + `
-			acquire W; crowd 300
-			release W; release W; count         -> 256 | 44
-			heartbeat; count                    -> 300 | 0`})
+			acquire W; crowd 300; release W; release W; count -> 256 | 44; heartbeat; count -> 300 | 0`})
 	scenarios(t, []kind{semaphore(2501)},
 		scenario{"expired leases, and a waiter", onRedis + `
-			acquire a; hoard 2500 expired
-			acquire b*2500                      -> queued 1
-			count                               -> 1501 | 1
-			heartbeat b                         -> queued retry 0s
-			count                               -> 501 | 1
-			heartbeat b                         -> granted
-			release b; release a                -> released
-			keys                                -> fence`},
+			acquire a; hoard 2500 expired; acquire b*2500 -> queued 1; count -> 1501 | 1
+			heartbeat b -> queued retry 0s; count -> 501 | 1; heartbeat b -> granted; release b
+			release a -> released; keys -> fence`},
 		scenario{"expired leases, and only a try", onRedis + `
-			hoard 2500 expired
-			inspect                             -> |
-			acquire z*2501 try                  -> busy more
-			acquire z*2501 try                  -> busy more
-			acquire z*2501 try                  -> granted`},
+			hoard 2500 expired; inspect -> |; acquire z*2501 try -> busy more; acquire z*2501 try -> busy more
+			acquire z*2501 try -> granted`},
 		scenario{"expired leases, and a release", onRedis + `
-			acquire a; hoard 2500 expired
-			acquire b*2500                      -> queued 1
-			release y                           -> more
-			release y                           -> grants b`},
+			acquire a; hoard 2500 expired; acquire b*2500 -> queued 1; release y -> more; release y -> grants b`},
 		scenario{"an expired lease, and its token", onRedis + `
-			hoard 1500 expired
-			acquire h1499*3                     -> granted
-			acquire z*2498 try                  -> granted
-			acquire y try                       -> busy`})
+			hoard 1500 expired; acquire h1499*3 -> granted; acquire z*2498 try -> granted; acquire y try -> busy`})
 }
 
-// counter runs scripts that count their commands and the values that they send and receive.
-type counter struct {
-	*redis.Client
-	cost int64
-}
-
-// EvalSha runs the script with that hash so that it counts.
-func (c *counter) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	text := ""
-	for _, scripts := range lua.Scripts() {
-		for _, s := range scripts {
-			if hashOf(s) == sha {
-				text = s
-			}
-		}
-	}
-	cmd := c.Client.Eval(ctx, `
-		local cost, real = #ARGV, redis.call
-		local redis = setmetatable({ call = function(...)
-			local reply = real(...)
-			cost = cost + 1 + select('#', ...) + (type(reply) == 'table' and #reply or 1)
-			return reply
-		end }, { __index = redis })
-		local function script() `+text+` end
-		local reply = script()
-		return { cost, reply }`, keys, args...)
-	if both, err := cmd.Slice(); err == nil {
-		c.cost = both[0].(int64)
-		cmd.SetVal(both[1])
-	}
-	return cmd
-}
+// The cost of a script are its commands and the values that it sends and receives.
+var counted = instrument(`local cost = #ARGV
+	local function call(...)
+		local reply = real(...)
+		cost = cost + 1 + select('#', ...) + (type(reply) == 'table' and #reply or 1)
+		return reply
+	end`, "local reply = script(); real('SET', KEYS[1] .. ':cost', cost); return reply")
 
 // What a script does is the same for 3,000 waiters or holders as for 16,000. Two exceptions: a force-release reads the names
 // of all holders, and inspect sums up those that have expired or the others, whichever are fewer.
@@ -190,7 +135,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			cost := map[string][]int64{}
+			cost := map[string][]int{}
 			for _, n := range []int{3000, 16_000} {
 				k := c.kind
 				if k.capacity > 1 {
@@ -208,9 +153,11 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 					for _, key := range m.keys {
 						m.do(t, "COPY", key, verb+key)
 					}
-					count := &counter{Client: m.rdb}
-					require.NoError(t, requests(k.open(count, verb+m.namespace, k.capacity), crowd)[verb](), verb)
-					cost[verb] = append(cost[verb], count.cost)
+					lock := k.open(instrumented{m.rdb, counted}, verb+m.namespace, k.capacity)
+					require.NoError(t, requests(lock, crowd)[verb](), verb)
+					n, err := m.rdb.Get(ctx, lock.Key()+":cost").Int()
+					require.NoError(t, err)
+					cost[verb] = append(cost[verb], n)
 				}
 			}
 			for verb, c1 := range cost {

@@ -2,8 +2,6 @@ package lua_test
 
 import (
 	"errors"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +19,7 @@ type contents struct {
 	Left           map[string]time.Duration // of each key; -1: it lasts for ever
 }
 
-func (m *machine) contents() (c contents) {
+func (m *machine) contents() contents {
 	m.t.Helper()
 	var fence, lock *redis.StringCmd
 	var queue, alive, permits *redis.ZSliceCmd
@@ -40,7 +38,14 @@ func (m *machine) contents() (c contents) {
 	if !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") { // of a foreign key nothing is read
 		require.NoError(m.t, err)
 	}
-	c = contents{
+	scores := func(all []redis.Z) map[string]float64 {
+		found := map[string]float64{}
+		for _, z := range all {
+			found[z.Member.(string)] = z.Score
+		}
+		return found
+	}
+	c := contents{
 		lock.Val(), fence.Val(), queue.Val(), scores(alive.Val()), scores(permits.Val()), holders.Val(), wants.Val(),
 		map[string]time.Duration{},
 	}
@@ -52,57 +57,33 @@ func (m *machine) contents() (c contents) {
 	return c
 }
 
-func scores(all []redis.Z) map[string]float64 {
-	found := map[string]float64{}
-	for _, z := range all {
-		found[z.Member.(string)] = z.Score
-	}
-	return found
-}
-
-// timeless leaves out when keys end, and on redis-server all that changes with its clock.
-func (m *machine) timeless(c contents) contents {
-	c.Left = nil
-	if m.mini != nil {
-		return c
-	}
-	c.Alive, c.Permits = maps.Clone(c.Alive), maps.Clone(c.Permits)
-	for name, at := range c.Alive {
-		c.Alive[name] = max(-1, min(at, 1))
-	}
-	for name := range c.Permits {
-		c.Permits[name] = 0
-	}
-	return c
-}
-
 // check compares what is in Redis with the model, and the notifications, and checks the invariants of docs/protocol.md.
 func (m *machine) check() contents {
 	m.t.Helper()
 	c := m.contents()
 	for name, left := range c.Left {
-		require.GreaterOrEqual(m.t, left, time.Duration(0), "%s lasts for ever", name)
+		require.True(m.t, left >= 0 || m.foreign, "%s lasts for ever", name)
 	}
 	if m.blind {
 		return c
 	}
-	if len(m.model.Notified) > 0 {
-		m.granted(m.model.Notified, m.notifications(m.t))
-		m.model.Notified = nil
+	if len(m.model.Notified) > 0 && !m.mute {
+		require.Equal(m.t, m.grants(m.model.Notified), m.notifications(m.t), "notifications")
 	}
-	m.same(&m.fences, m.model.Fence, number(c.Fence))
+	m.model.Notified = nil
+	require.Equal(m.t, m.model.Fence, number(c.Fence), "the last fence")
 	if m.model.Fence != 0 {
 		m.lasts(c, "fence", m.model.FenceUntil, m.model.FenceUntil)
 	}
+	held := m.checkHolders(c)
 	m.checkQueue(c)
-	if m.keys["lock"] != "" {
-		m.checkOwner(c)
-	} else {
-		m.checkPermits(c)
+	for _, w := range m.model.Waiters {
+		require.NotContains(m.t, held, w.Token, "who holds does not wait")
 	}
 	return c
 }
 
+// number is the first number in a value; 0 if there is none.
 func number(text string) uint64 {
 	first, _, _ := strings.Cut(text, " ")
 	n, _ := strconv.ParseUint(first, 10, 64)
@@ -119,101 +100,84 @@ func (m *machine) lasts(c contents, key string, least, most int64) {
 	require.LessOrEqual(m.t, until, most+m.slack, "%s ends late", key)
 }
 
+// checkQueue compares the waiters, their tickets and when they expire, and the tombstones.
 func (m *machine) checkQueue(c contents) {
 	m.t.Helper()
-	var want, got []string
-	tickets := map[float64]bool{}
-	latest, members := int64(0), map[string]bool{}
-	for i, z := range c.Queue {
-		got = append(got, z.Member.(string))
-		tickets[z.Score] = true
-		if i < len(m.model.Waiters) {
-			m.same(&m.tickets, m.model.Waiters[i].Ticket, uint64(z.Score))
-		}
-	}
+	var want []redis.Z
+	latest, members, wants, tickets := int64(0), map[string]bool{}, map[string]bool{"capacity": true}, map[uint64]bool{}
 	for _, w := range m.model.Waiters {
-		want = append(want, w.Token)
-		at := int64(c.Alive[short(w.Token)])
-		members[short(w.Token)] = true
-		if w.Expires > m.clock {
-			m.near(w.Expires, at+m.ahead, "when "+w.Token+" expires")
+		want = append(want, redis.Z{Score: float64(w.Ticket), Member: w.Token})
+		members[short(w.Token)], wants[w.Token], tickets[w.Ticket] = true, true, true
+		if at := int64(c.Alive[short(w.Token)]); w.Expires > m.clock {
+			require.Equal(m.t, w.Expires, at, "when %s expires", w.Token)
 			latest = max(latest, w.Expires)
 		} else {
-			require.LessOrEqual(m.t, at+m.ahead, m.clock, "%s has expired", w.Token)
+			require.LessOrEqual(m.t, at, m.clock, "%s has expired", w.Token)
 		}
+		require.True(m.t, m.keys["wants"] == "" || uint64(w.Weight) == max(number(c.Wants[w.Token]), 1), "what %s wants", w.Token)
 	}
-	require.Equal(m.t, want, got, "the queue")
+	require.Equal(m.t, append([]redis.Z{}, want...), c.Queue)
 	require.Len(m.t, tickets, len(want), "tickets are distinct")
-	if len(want) > 0 {
-		from, by := m.model.Forgets()
-		m.lasts(c, "queue", from, by)
-	}
 	for name, until := range m.model.Tombstones {
-		if until > m.clock {
-			m.near(until, -int64(c.Alive[short(name)])+m.ahead, "the tombstone of "+name)
+		if members[short(name)] = true; until > m.clock {
+			require.Equal(m.t, -until, int64(c.Alive[short(name)]), "the tombstone of %s", name)
 			latest = max(latest, until)
 		}
-		members[short(name)] = true
 	}
 	for name := range c.Alive {
 		require.True(m.t, members[name] || m.forgotten[name], "%s neither waits nor has a tombstone", name)
 	}
+	for name := range c.Wants {
+		require.True(m.t, wants[name] || m.forgotten[name], "%s wants permits and does not wait", name)
+	}
 	if latest > 0 {
 		m.lasts(c, "alive", latest, m.longest)
 	}
-}
-
-func (m *machine) checkOwner(c contents) {
-	m.t.Helper()
-	if len(m.model.Holders) == 0 {
-		require.Empty(m.t, c.Lock, "nobody holds it")
-		return
+	if len(want) > 0 {
+		from, by := m.model.Forgets()
+		m.lasts(c, "queue", from, by)
 	}
-	h := m.model.Holders[0]
-	require.Equal(m.t, h.Token, c.Lock)
-	m.lasts(c, "lock", h.Expires, h.Expires)
-	require.False(m.t, slices.ContainsFunc(c.Queue, func(z redis.Z) bool { return z.Member == c.Lock }), "who holds does not wait")
-}
-
-// checkPermits compares the holders, and checks that the sums are right and the records last long enough.
-func (m *machine) checkPermits(c contents) {
-	m.t.Helper()
-	held, recorded, last := map[string]uint64{}, uint64(0), int64(0)
-	for name, ends := range c.Permits {
-		recorded += number(c.Holders[name])
-		if int64(ends)+m.ahead > m.clock {
-			held[name] = number(c.Holders[name])
-		}
-	}
-	want := map[string]uint64{}
-	for _, h := range m.model.Holders {
-		want[h.Token] = uint64(h.Weight)
-		m.near(h.Expires, int64(c.Permits[h.Token])+m.ahead, "when the lease of "+h.Token+" ends")
-		last = max(last, h.Expires)
-	}
-	require.Equal(m.t, want, held, "the holders' weights")
-	require.GreaterOrEqual(m.t, m.model.Free(), 0, "no more than there are")
-	if len(c.Permits) > 0 {
-		require.Equal(m.t, recorded, number(c.Holders["used"]), "the sum that is kept is that of the weights")
-	}
-	if last > 0 {
-		m.lasts(c, "permits", last+400_000, m.longest)
-		m.lasts(c, "holders", last+400_000, m.longest)
-	}
-	wanted := map[string]bool{"capacity": true}
-	for _, w := range m.model.Waiters {
-		wanted[w.Token] = true
-		require.Equal(m.t, uint64(w.Weight), max(number(c.Wants[w.Token]), 1), "what %s wants", w.Token)
-		require.NotContains(m.t, held, w.Token, "who holds does not wait")
-	}
-	if len(m.model.Waiters) > 0 {
+	if len(want) > 0 && m.keys["wants"] != "" {
 		m.lasts(c, "holders", m.model.QueueUntil+650_000, m.longest)
 		m.lasts(c, "wants", m.model.QueueUntil+650_000, m.longest)
 	}
-	for name := range c.Wants {
-		require.True(m.t, wanted[name] || m.forgotten[name], "%s wants permits and does not wait", name)
+}
+
+// checkHolders compares the holders, and that the sums are right and the records last long enough.
+func (m *machine) checkHolders(c contents) map[string]uint64 {
+	m.t.Helper()
+	want, held, recorded, last := map[string]uint64{}, map[string]uint64{}, uint64(0), int64(0)
+	for _, h := range m.model.Holders {
+		want[h.Token] = uint64(h.Weight)
+		last = max(last, h.Expires)
+		if m.keys["lock"] == "" {
+			require.Equal(m.t, h.Expires, int64(c.Permits[h.Token]), "when the lease of %s ends", h.Token)
+		}
 	}
-	if m.model.InUse() {
+	require.GreaterOrEqual(m.t, m.model.Free(), 0, "no more than there are")
+	for name, ends := range c.Permits {
+		recorded += number(c.Holders[name])
+		if int64(ends) > m.clock {
+			held[name] = number(c.Holders[name])
+		}
+	}
+	if c.Lock != "" {
+		held[c.Lock] = uint64(m.weight)
+	}
+	require.Equal(m.t, want, held, "the holders' weights")
+	if len(c.Permits) > 0 {
+		require.Equal(m.t, recorded, number(c.Holders["used"]), "the sum that is kept is that of the weights")
+	}
+	switch {
+	case last == 0:
+	case m.keys["lock"] != "":
+		m.lasts(c, "lock", last, last)
+	default:
+		m.lasts(c, "permits", last+400_000, m.longest)
+		m.lasts(c, "holders", last+400_000, m.longest)
+	}
+	if m.model.InUse() && m.keys["holders"] != "" {
 		require.Equal(m.t, uint64(m.model.Capacity), number(c.Holders["capacity"]), "capacity")
 	}
+	return held
 }

@@ -82,3 +82,10 @@ func sendAll(answer any) map[string]error {
 	}
 	return all
 }
+
+func texts(tokens ...token.Token) (all []string) {
+	for _, t := range tokens {
+		all = append(all, t.Text())
+	}
+	return all
+}

@@ -6,62 +6,30 @@ import "testing"
 func TestRelease_HandsOffToTheHead(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"of several clients", `
-			acquire a host-1/b with:colons:/c d
-			release a                     -> released grants b
-			release b                     -> released grants c
-			release c                     -> released grants d
-			release d                     -> released
-			keys                          -> fence`},
+			acquire a host-1/b with:colons:/c d; release a -> released grants b; release b -> released grants c
+			release c -> released grants d; release d -> released; keys -> fence`},
 		scenario{"another token changes nothing", `
-			acquire a b c
-			release z                     -> nothing
-			release b                     -> nothing
-			leave z                       -> nothing
-			inspect                       -> a | b c`},
+			acquire a b c; release z -> nothing; release b -> nothing; leave z -> nothing; inspect -> a | b c`},
 		scenario{"a late one spares the next owner", `
-			acquire a
-			after 61m
-			acquire b                     -> granted
-			release a                     -> nothing
-			leave a                       -> nothing
-			renew a ttl 90m               -> lost
-			inspect                       -> b |`},
+			acquire a; after 61m; acquire b -> granted; release a -> nothing; leave a -> nothing
+			renew a ttl 90m -> lost; inspect -> b |`},
 		scenario{"whoever acquires again is behind all waiters", `
-			acquire a b c d
-			release a                     -> released grants b
-			acquire a                     -> queued 3 by b
-			inspect                       -> b | c d a`},
+			acquire a b c d; release a -> released grants b; acquire a -> queued 3 by b; inspect -> b | c d a`},
 		scenario{"expired waiters are dropped", inMemory + `
-			acquire a
-			acquire b c wait 5m
-			after 5m0.1s
-			release a                     -> released
-			keys                          -> fence`},
+			acquire a; acquire b c wait 5m; after 5m0.1s; release a -> released; keys -> fence`},
 	)
 }
 
 func TestLeave_RemovesAWaiter(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"from the queue", `
-			acquire a b c d
-			leave c                       -> nothing
-			inspect                       -> a | b d
-			leave b; leave d              -> nothing
-			inspect                       -> a |
-			acquire z                     -> queued 1`},
+			acquire a b c d; leave c -> nothing; inspect -> a | b d; leave b; leave d -> nothing; inspect -> a |
+			acquire z -> queued 1`},
 		scenario{"or ends its lease", `
-			acquire a b c
-			release a
-			leave b                       -> released grants c
-			leave c                       -> released
-			leave c                       -> nothing
-			keys                          -> fence`},
+			acquire a b c; release a; leave b -> released grants c; leave c -> released; leave c -> nothing
+			keys -> fence`},
 		scenario{"and admits the next if the lock is vacant", `
-			acquire a ttl 10m
-			acquire b c d
-			after 11m
-			leave b                       -> grants c
-			inspect                       -> c | d`},
+			acquire a ttl 10m; acquire b c d; after 11m; leave b -> grants c; inspect -> c | d`},
 	)
 }
 
@@ -71,31 +39,17 @@ func TestLeave_RemovesAWaiter(t *testing.T) {
 func TestTombstone_RefusesTheToken(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"for as long as was asked", inMemory + `
-			leave z tombstone 60m
-			after 59m59.999999s
-			acquire z                     -> busy by nobody
-			acquire z try                 -> busy by nobody
-			acquire z max 1               -> busy by nobody
-			inspect                       -> |
-			after 1µs
-			acquire z                     -> granted`},
+			leave z tombstone 60m; after 59m59.999999s; acquire z -> busy by nobody
+			acquire z try -> busy by nobody; acquire z max 1 -> busy by nobody; inspect -> |; after 1µs
+			acquire z -> granted`},
 		scenario{"whatever happens meanwhile", `
-			leave z tombstone 60m
-			leave y tombstone 1m
-			leave x
-			after 59m
-			acquire a z b                 -> granted, busy by a, queued 1
-			leave y tombstone 60m
-			acquire c max 2               -> queued 2    # tombstones do not count
-			acquire z y                   -> busy by a, busy by a`},
+			leave z tombstone 60m; leave y tombstone 1m; leave x; after 59m
+			acquire a z b -> granted, busy by a, queued 1; leave y tombstone 60m; acquire c max 2 -> queued 2    # tombstones do not count
+			acquire z y -> busy by a, busy by a`},
 		scenario{"also with a ticket", `
-			acquire a b
-			leave b tombstone 60m         -> nothing
-			acquire b ticket              -> busy by a
-			leave a tombstone 60m         -> released
-			acquire b ticket              -> busy by nobody
-			acquire a                     -> busy by nobody
-			inspect                       -> |`},
+			acquire a b; leave b tombstone 60m -> nothing; acquire b ticket -> busy by a
+			leave a tombstone 60m -> released; acquire b ticket -> busy by nobody; acquire a -> busy by nobody
+			inspect -> |`},
 	)
 }
 
@@ -106,46 +60,19 @@ func TestTombstone_RefusesTheToken(t *testing.T) {
 func TestForceRelease_TakesTheLockFromTheHoldersSeen(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"hands off", `
-			acquire a b c
-			force                         -> released grants b
-			renew a                       -> lost
-			release a                     -> nothing
-			inspect                       -> b | c`},
+			acquire a b c; force -> released grants b; renew a -> lost; release a -> nothing; inspect -> b | c`},
 		scenario{"raises the fence", inMemory + `
-			acquire a
-			fence                         -> now
-			force                         -> released
-			fence                         -> now+1
-			force                         -> nothing
-			fence                         -> now+1`},
+			acquire a; fence -> now; force -> released; fence -> now+1; force -> nothing; fence -> now+1`},
 		scenario{"a late one spares the next holder", `
-			acquire a b c
-			release a                     -> released grants b
-			force seen a                  -> nothing
-			inspect                       -> b | c`},
+			acquire a b c; release a -> released grants b; force seen a -> nothing; inspect -> b | c`},
 		scenario{"idle or expired", `
-			force                         -> nothing
-			keys                          ->
-			acquire a
-			after 61m
-			force                         -> nothing
-			keys                          -> fence`},
+			force -> nothing; keys ->; acquire a; after 61m; force -> nothing; keys -> fence`},
 	)
 	scenarios(t, []kind{semaphore(4)},
 		scenario{"all holders", `
-			acquire a b*2
-			acquire c*2 d e*2
-			force                         -> released grants c d
-			renew a                       -> lost
-			release b                     -> nothing
-			leave a                       -> nothing
-			inspect                       -> c*2 d | e*2
-			release d                     -> released grants e`},
+			acquire a b*2; acquire c*2 d e*2; force -> released grants c d; renew a -> lost
+			release b -> nothing; leave a -> nothing; inspect -> c*2 d | e*2; release d -> released grants e`},
 		scenario{"spares later holders", `
-			acquire a b*2
-			acquire c*3
-			force seen a                  -> released
-			inspect                       -> b*2 | c*3
-			force seen a                  -> nothing`},
+			acquire a b*2; acquire c*3; force seen a -> released; inspect -> b*2 | c*3; force seen a -> nothing`},
 	)
 }

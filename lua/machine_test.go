@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,7 +34,7 @@ const (
 
 var ctx = context.Background()
 
-// server is a redis-server, or one in memory whose clock stands still until the test sets it.
+// server is a namespace of a redis-server, or a server in memory.
 type server struct {
 	rdb       *redis.Client
 	mini      *miniredis.Miniredis // nil: redis-server
@@ -40,7 +42,6 @@ type server struct {
 	heard     <-chan *redis.Message // notifications to all clients
 }
 
-// real is a namespace of the shared redis-server, memory a server in memory.
 func real(t testing.TB) *server {
 	t.Helper()
 	return newReal(t, &shared)
@@ -49,23 +50,22 @@ func real(t testing.TB) *server {
 func newReal(t testing.TB, s *redisServer) *server {
 	t.Helper()
 	started, namespace := s.get(t)
-	o := started.Options()
-	o.ReadTimeout = time.Minute // go-redis sends again what a slow machine has not answered
-	return newServer(t, &server{rdb: client(t, o), namespace: namespace})
+	return newServer(t, &server{namespace: namespace}, started.Options())
 }
 
 func memory(t testing.TB) *server {
 	t.Helper()
 	m := miniredis.RunT(t)
 	m.ClockTTL(true)
-	return newServer(t, &server{mini: m, namespace: "ns", rdb: client(t, &redis.Options{
-		Dialer:      func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
-		ReadTimeout: time.Minute,
-	})})
+	return newServer(t, &server{mini: m, namespace: "ns"}, &redis.Options{
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+	})
 }
 
-func newServer(t testing.TB, s *server) *server {
+func newServer(t testing.TB, s *server, o *redis.Options) *server {
 	t.Helper()
+	o.ReadTimeout = time.Minute // go-redis sends again what a slow machine has not answered
+	s.rdb = client(t, o)
 	sub := s.rdb.PSubscribe(ctx, lua.NotificationChannel(s.namespace, "*"))
 	t.Cleanup(func() { _ = sub.Close() })
 	_, err := sub.Receive(ctx)
@@ -76,13 +76,8 @@ func newServer(t testing.TB, s *server) *server {
 
 // do sends a command of the test's own.
 func (s *server) do(t require.TestingT, args ...any) any {
-	if h, ok := t.(interface{ Helper() }); ok {
-		h.Helper()
-	}
 	reply, err := s.rdb.Do(ctx, args...).Result()
-	if !errors.Is(err, redis.Nil) {
-		require.NoError(t, err, "%v", args)
-	}
+	require.True(t, err == nil || errors.Is(err, redis.Nil), "%v: %v", args, err)
 	return reply
 }
 
@@ -101,6 +96,47 @@ func (s *server) notifications(t require.TestingT) (all []lua.Grant) {
 	return all
 }
 
+// instrumented runs other scripts, by the hash of the original.
+type instrumented struct {
+	*redis.Client
+	scripts map[string]*redis.Script
+}
+
+func (i instrumented) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	if s := i.scripts[sha]; s != nil {
+		sha = s.Hash()
+	}
+	return i.Client.EvalSha(ctx, sha, keys, args...)
+}
+
+func (i instrumented) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	if s := i.scripts[hashOf(script)]; s != nil {
+		return s.Eval(ctx, i.Client, keys, args...)
+	}
+	return i.Client.Eval(ctx, script, keys, args...)
+}
+
+// instrument makes each script a function in Lua, before which a function call takes the place of redis.call.
+func instrument(call, then string) map[string]*redis.Script {
+	all := map[string]*redis.Script{}
+	for _, scripts := range lua.Scripts() {
+		for _, text := range scripts {
+			all[hashOf(text)] = redis.NewScript("local real = redis.call\n" + call +
+				"\nlocal redis = setmetatable({ call = call }, { __index = redis })\nlocal function script() " + text + " end\n" + then)
+		}
+	}
+	return all
+}
+
+// The clock of redis-server is the test's: TIME returns what stands in a key of the namespace.
+var timed = sync.OnceValue(func() map[string]*redis.Script {
+	return instrument(`local function call(command, ...)
+		if command ~= 'TIME' then return real(command, ...) end
+		local at = real('GET', string.match(KEYS[1], '^(.-):{') .. ':clock')
+		return { string.sub(at, 1, -7), tostring(tonumber(string.sub(at, -6))) }
+	end`, "return script()")
+})
+
 // kind is a kind of lock, with what a party asks for that does not say.
 type kind struct {
 	name             string
@@ -112,12 +148,14 @@ func openMutex(rdb lua.Scripter, namespace string, _ int) lua.Lock {
 	return lua.Mutex(rdb, namespace, "name")
 }
 
-func openSemaphore(rdb lua.Scripter, namespace string, capacity int) lua.Lock {
-	return lua.Semaphore(rdb, namespace, "name", capacity)
-}
-
 func openRWMutex(rdb lua.Scripter, namespace string, _ int) lua.Lock {
 	return lua.RWMutex(rdb, namespace, "name")
+}
+
+func semaphore(capacity int) kind {
+	return kind{"semaphore of " + strconv.Itoa(capacity), 1, capacity, func(rdb lua.Scripter, namespace string, n int) lua.Lock {
+		return lua.Semaphore(rdb, namespace, "name", n)
+	}}
 }
 
 var (
@@ -126,10 +164,6 @@ var (
 	writers = kind{"writers", lua.WriterWeight, lua.WriterWeight, openRWMutex}
 )
 
-func semaphore(capacity int) kind {
-	return kind{"semaphore of " + strconv.Itoa(capacity), 1, capacity, openSemaphore}
-}
-
 // checker is a *testing.T or a *rapid.T.
 type checker interface {
 	require.TestingT
@@ -137,63 +171,62 @@ type checker interface {
 	Logf(format string, args ...any)
 }
 
-// both is a number as the model has it and as Redis has it.
-type both struct{ model, redis uint64 }
-
 // party is one acquisition. Whenever it asks, it asks for the same.
 type party struct {
 	name             string
 	token            token.Token
 	weight, capacity int
-	ticket, fence    both // the last that it was told
-	try, left        bool // of random steps: it does not queue; it has released or left
+	ticket, fence    uint64 // the last that it was told
+	try, left        bool   // of random steps: it does not queue; it has released or left
 }
 
-// machine does steps to a lock and to its model, and compares the replies, the notifications and what is in Redis.
-//
-// In memory the clock stands still between two steps. So everything is compared to the µs: fences, tickets, expiries, and
-// what comes just before, at and after them. On redis-server time passes by a shift of all that expires. Fences and
-// tickets are compared by their order there, and times within a minute.
+// machine does steps to a lock and to its model, and compares the replies, the notifications and what is in Redis to the
+// µs. The clock stands still between two steps. Only redis-server's keys expire by its own clock, and time passes for them
+// by a shift of their TTL: when they expire is compared within a minute.
 //
 // Each step is sent twice, unless once is set: the second time must change nothing, and give an answer from which the
 // same follows.
 type machine struct {
 	*server
 	kind
-	t               checker
-	keys            map[string]string // by the end of their names
-	model           model.Lock
-	clock, ahead    int64 // µs; how far it is ahead of redis-server's
-	slack           int64 // µs by which times may be apart
-	parties         []*party
-	fences, tickets []both // all that were ever seen
-	longest         int64  // until when the keys may last that expire with holders and waiters
-	forgotten       map[string]bool
-	more            bool // the step has reached a bound
-	admitted        bool // the step has admitted whom it could
-	once            bool
-	blind           bool // the model does not know what was lost
+	t         checker
+	user      lua.Scripter      // sends the steps
+	keys      map[string]string // by the end of their names
+	model     model.Lock
+	clock     int64 // µs
+	slack     int64 // µs by which expiries of keys may be apart
+	parties   []*party
+	longest   int64           // until when the keys may last that expire with holders and waiters
+	forgotten map[string]bool // waiters that were forgotten with their queue
+	more      bool            // the step has reached a bound
+	admitted  bool            // the step has admitted whom it could
+	refusal   string          // why the step was refused
+	once      bool
+	blind     bool // the model does not know what was lost, or put there
+	foreign   bool // a key is not ours
+	mute      bool // the user may not send notifications
 }
 
 func newMachine(t checker, s *server, k kind) *machine {
-	m := &machine{
-		server: s, kind: k, t: t, keys: map[string]string{}, forgotten: map[string]bool{}, slack: time.Minute.Microseconds(),
-	}
+	m := &machine{server: s, kind: k, t: t, keys: map[string]string{}, forgotten: map[string]bool{}}
 	names, _ := k.open(nil, s.namespace, k.capacity).Keys()
 	for _, name := range names {
 		m.keys[name[strings.LastIndexByte(name, ':')+1:]] = name
 	}
-	if m.mini != nil {
-		m.slack = time.Millisecond.Microseconds()
-		m.setClock(1_700_000_000_000_000) // the same in every run
+	if m.user, m.slack = s.rdb, time.Millisecond.Microseconds(); m.mini == nil {
+		m.user, m.slack = instrumented{s.rdb, timed()}, time.Minute.Microseconds()
 	}
+	m.setClock(1_700_000_000_000_000) // the same in every run
 	m.lose()
 	return m
 }
 
 func (m *machine) setClock(to int64) {
-	m.clock = to
-	m.mini.SetTime(time.UnixMicro(to))
+	if m.clock = to; m.mini != nil {
+		m.mini.SetTime(time.UnixMicro(to))
+	} else {
+		m.do(m.t, "SET", m.namespace+":clock", to)
+	}
 }
 
 // party returns the one of that name. Its token is of client "c" unless the name says which: "client/name".
@@ -210,6 +243,14 @@ func (m *machine) party(name string) *party {
 	return p
 }
 
+// usual is the weight of a party that does not say.
+func (m *machine) usual(name string) int {
+	if m.name == rwMutex.name && strings.ToUpper(name) == name {
+		return lua.WriterWeight
+	}
+	return m.weight
+}
+
 // numbered returns a token that is the same in every run.
 func numbered(client string, n int) token.Token {
 	t, err := token.Parse(fmt.Sprintf("%s:%021dA", client, n))
@@ -219,14 +260,12 @@ func numbered(client string, n int) token.Token {
 	return t
 }
 
+// short is a token's member in alive.
+func short(text string) string { return text[max(len(text)-14, 0):] }
+
 // begin begins every step: it says what is done, and brings the model to the present.
 func (m *machine) begin(format string, args ...any) {
 	m.t.Helper()
-	if m.mini == nil {
-		now, err := m.rdb.Time(ctx).Result()
-		require.NoError(m.t, err)
-		m.clock = now.UnixMicro() + m.ahead
-	}
 	m.t.Logf("%d: "+format, append([]any{m.clock}, args...)...)
 	m.more, m.admitted = false, false
 	m.model.Advance(m.clock)
@@ -251,28 +290,56 @@ func (m *machine) waits(p *party) bool {
 	return slices.ContainsFunc(m.model.Waiters, func(w model.Waiter) bool { return w.Token == p.token.Text() })
 }
 
-func short(text string) string { return text[max(len(text)-14, 0):] }
+func (m *machine) holds(p *party) bool {
+	return slices.ContainsFunc(m.model.Holders, func(h model.Holder) bool { return h.Token == p.token.Text() })
+}
 
-func (m *machine) lock(p *party) lua.Lock { return m.open(m.rdb, m.namespace, p.capacity) }
+func (m *machine) lock(p *party) lua.Lock { return m.open(m.user, m.namespace, p.capacity) }
 
-func (m *machine) any() lua.Lock { return m.open(m.rdb, m.namespace, m.capacity) }
+func (m *machine) any() lua.Lock { return m.open(m.user, m.namespace, m.capacity) }
+
+// as has a new user with these rights send the steps.
+func (m *machine) as(t testing.TB, rules []string) {
+	t.Helper()
+	m.do(t, append([]any{"ACL", "SETUSER", m.namespace, "reset", "on", ">secret"}, anys(rules)...)...)
+	o := *m.rdb.Options()
+	o.Username, o.Password = m.namespace, "secret"
+	m.user, m.mute = instrumented{client(t, &o), timed()}, slices.Contains(rules, "resetchannels")
+}
+
+func anys(texts []string) (all []any) {
+	for _, text := range texts {
+		all = append(all, text)
+	}
+	return all
+}
+
+// refusals are what an error of the server says, besides the keys.
+var refusals = regexp.MustCompile(`OOM|NOPERM|can't run this command|the fence is not a number`)
 
 // do does a step: to the lock, to the model and, unless it has reached a bound, to the lock again.
 func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
 	m.t.Helper()
 	got, err := call()
-	require.NoError(m.t, err)
-	if !m.blind {
+	if err != nil {
+		m.refusal = refusals.FindString(err.Error())
+		require.NotEmpty(m.t, m.refusal, "%v", err)
+		require.True(m.t, m.foreign || strings.Contains(err.Error(), m.namespace+":{name}:"), "%v", err)
+	} else if !m.blind {
 		compare(got)
 	}
 	first := m.check()
-	if m.once || m.more {
+	if m.once || m.more || err != nil {
 		return got
 	}
 	second, err := call()
 	require.NoError(m.t, err)
-	again(second)
-	require.Equal(m.t, m.timeless(first), m.timeless(m.check()), "the second time has changed something")
+	if !m.blind {
+		again(second)
+	}
+	after := m.check()
+	first.Left, after.Left = nil, nil
+	require.Equal(m.t, first, after, "the second time has changed something")
 	return got
 }
 
@@ -288,75 +355,59 @@ type request struct {
 	try, ticket bool
 }
 
-var outcomes = map[lua.Outcome]model.Outcome{
-	lua.Granted: model.Granted, lua.Queued: model.Queued, lua.Busy: model.Busy, lua.Full: model.Full,
-	lua.CapacityDiffers: model.CapacityDiffers,
+var outcomes = map[model.Outcome]lua.Outcome{
+	model.Granted: lua.Granted, model.Queued: lua.Queued, model.Busy: lua.Busy, model.Full: lua.Full,
+	model.CapacityDiffers: lua.CapacityDiffers,
 }
 
 func (m *machine) acquire(p *party, r request) lua.Reply {
 	m.t.Helper()
 	m.begin("%s acquires %d of %d: %+v", p.name, p.weight, p.capacity, r)
 	r.ttl, r.wait = cmp.Or(r.ttl, ttl), cmp.Or(r.wait, waiterTTL)
-	brings := both{}
-	if r.ticket {
-		brings = p.ticket
-	}
 	m.lasting(r.ttl, r.wait)
-	holds := slices.ContainsFunc(m.model.Holders, func(h model.Holder) bool { return h.Token == p.token.Text() })
-	waits := m.waits(p)
+	ask := lua.Request{Token: p.token, TTL: r.ttl, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try, Weight: p.weight}
+	if r.ticket {
+		ask.Ticket = lua.Ticket(p.ticket)
+	}
+	same := model.Request{
+		Token: p.token.Text(), TTL: r.ttl.Microseconds(), WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max,
+		Weight: p.weight, Capacity: p.capacity, Ticket: uint64(ask.Ticket),
+	}
+	if r.try {
+		same.WaiterTTL = 0
+	}
 	var first lua.Reply
-	return do(m, func() (lua.Reply, error) {
-		return m.lock(p).Acquire(ctx, lua.Request{
-			Token: p.token, TTL: r.ttl, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try, Weight: p.weight,
-			Ticket: lua.Ticket(brings.redis),
-		})
-	}, func(got lua.Reply) {
-		first = got
-		ask := model.Request{
-			Token: p.token.Text(), Weight: p.weight, Capacity: p.capacity, TTL: r.ttl.Microseconds(),
-			WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max, Ticket: brings.model,
-		}
-		if r.try {
-			ask.WaiterTTL = 0
-		}
-		want := m.model.Acquire(m.clock, ask)
+	return do(m, func() (lua.Reply, error) { return m.lock(p).Acquire(ctx, ask) }, func(got lua.Reply) {
+		m.admitted = !m.holds(p) && m.model.Tombstones[same.Token] <= m.clock
+		isNew := !m.waits(p) && !r.ticket
+		want := m.model.Acquire(m.clock, same)
 		m.more = want.Queue == model.More
-		m.admitted = !holds && m.model.Tombstones[p.token.Text()] <= m.clock
-		require.Equal(m.t, want.Outcome, outcomes[got.Outcome])
-		require.Equal(m.t, want.Position, got.Position, "position")
-		require.Equal(m.t, want.Capacity, got.Capacity, "capacity")
-		require.Equal(m.t, m.more && want.Outcome != model.Queued, got.More, "more")
-		require.Equal(m.t, m.holderOf(want), got.Holder, "holder")
-		m.same(&m.fences, want.Fence, got.Fence)
-		switch m.same(&m.tickets, want.Ticket, uint64(got.Ticket)); want.Outcome {
+		first = lua.Reply{
+			Outcome: outcomes[want.Outcome], Position: want.Position, Capacity: want.Capacity, Holder: want.Holder,
+			More: m.more && want.Outcome != model.Queued, Fence: want.Fence, Ticket: lua.Ticket(want.Ticket), RetryAfter: got.RetryAfter,
+		}
+		require.Equal(m.t, first, got)
+		switch want.Outcome {
 		case model.Granted:
-			p.fence = both{want.Fence, got.Fence}
+			p.fence = got.Fence
 		case model.Queued:
+			p.ticket = uint64(got.Ticket)
 			m.helps(want.RetryAfter, got.RetryAfter)
-			p.ticket = both{want.Ticket, uint64(got.Ticket)}
-			if !waits && !r.ticket {
-				require.Greater(m.t, uint64(got.Ticket), got.Fence, "a new ticket is above the last fence")
-			}
+			require.True(m.t, !isNew || p.ticket > got.Fence, "a new ticket is above the last fence")
 		}
 	}, func(second lua.Reply) {
-		if m.blind {
-			return
-		}
 		first.More, second.More = false, false
-		if m.mini == nil {
-			first.RetryAfter, second.RetryAfter = 0, 0
-		}
+		second.RetryAfter = m.again(first.RetryAfter, second.RetryAfter)
 		require.Equal(m.t, first, second, "the second reply")
 	})
 }
 
-// holderOf returns the holder that a reply has to name. On redis-server leases can end in another order than in the model:
-// its clock has moved between their grants.
-func (m *machine) holderOf(want model.Reply) string {
-	if m.mini != nil || len(m.model.Holders) < 2 || want.Holder == "" {
-		return want.Holder
+// again replaces a duration that depends on redis-server's own clock.
+func (m *machine) again(first, second time.Duration) time.Duration {
+	if m.mini == nil && first > 0 {
+		return first
 	}
-	return m.rdb.ZRange(ctx, m.keys["permits"], 0, 0).Val()[0] // check compares when its lease ends
+	return second
 }
 
 // helps checks after how long the server says that another request can help.
@@ -367,20 +418,19 @@ func (m *machine) helps(want int64, got time.Duration) {
 		require.Negative(m.t, got)
 	case m.more:
 		require.Zero(m.t, got)
-	case m.mini != nil:
+	case m.mini == nil:
+		m.near(want, got.Microseconds(), "retry after")
+	default:
 		require.Greater(m.t, got.Microseconds(), want, "an earlier request cannot help")
 		require.LessOrEqual(m.t, got.Microseconds(), want+2000)
-	default:
-		m.near(want, got.Microseconds(), "retry after")
 	}
 }
 
 func (m *machine) release(p *party) lua.Handoff {
 	m.t.Helper()
 	m.begin("%s releases", p.name)
-	return m.handoff(func() (lua.Handoff, error) { return m.lock(p).Release(ctx, p.token, ttl) }, func() model.Handoff {
-		return m.model.Release(m.clock, p.token.Text(), ttl.Microseconds())
-	})
+	return m.handoff(func() (lua.Handoff, error) { return m.lock(p).Release(ctx, p.token, ttl) },
+		func() model.Handoff { return m.model.Release(m.clock, p.token.Text(), ttl.Microseconds()) })
 }
 
 func (m *machine) leave(p *party, ttl, tombstone time.Duration) lua.Handoff {
@@ -391,78 +441,63 @@ func (m *machine) leave(p *party, ttl, tombstone time.Duration) lua.Handoff {
 		return m.model.Leave(m.clock, p.token.Text(), ttl.Microseconds(), tombstone.Microseconds())
 	})
 	for name, at := range m.contents().Alive {
-		if tombstone > 0 && at < 0 {
-			require.Greater(m.t, -int64(at)+m.ahead, m.clock, "the tombstone of %s is over", name)
-		}
+		require.True(m.t, tombstone == 0 || at > 0 || -int64(at) > m.clock, "the tombstone of %s is over", name)
 	}
 	return h
 }
 
 // forceRelease is told the fence that its caller has seen.
-func (m *machine) forceRelease(seen both) lua.Handoff {
+func (m *machine) forceRelease(seen uint64) lua.Handoff {
 	m.t.Helper()
-	m.begin("force release, seen %d", seen.model)
-	return m.handoff(func() (lua.Handoff, error) { return m.any().ForceRelease(ctx, ttl, seen.redis) }, func() model.Handoff {
-		return m.model.ForceRelease(m.clock, ttl.Microseconds(), seen.model)
-	})
+	m.begin("force release, seen %d", seen)
+	return m.handoff(func() (lua.Handoff, error) { return m.any().ForceRelease(ctx, ttl, seen) },
+		func() model.Handoff { return m.model.ForceRelease(m.clock, ttl.Microseconds(), seen) })
 }
 
-func (m *machine) handoff(call func() (lua.Handoff, error), do1 func() model.Handoff) lua.Handoff {
+func (m *machine) handoff(call func() (lua.Handoff, error), same func() model.Handoff) lua.Handoff {
 	m.t.Helper()
 	m.lasting(ttl)
 	return do(m, call, func(got lua.Handoff) {
-		want := do1()
+		want := same()
 		m.more, m.admitted = want.Queue == model.More, true
-		require.Equal(m.t, want.Released, got.Released, "released")
-		require.Equal(m.t, m.more, got.More, "more")
-		m.granted(want.Grants, got.Grants)
+		require.Equal(m.t, lua.Handoff{Released: want.Released, More: m.more, Grants: m.grants(want.Grants)}, got)
 	}, func(second lua.Handoff) {
 		require.Equal(m.t, lua.Handoff{}, second, "the second time there is nothing to release")
 	})
 }
 
-// granted compares grants to waiters, in their order.
-func (m *machine) granted(want []model.Grant, got []lua.Grant) {
-	m.t.Helper()
-	require.Len(m.t, got, len(want))
-	for i, g := range got {
-		require.Equal(m.t, want[i].Token, g.Token.Text(), "granted, in order")
-		m.same(&m.fences, want[i].Fence, g.Fence)
-		m.near(want[i].Given, g.Given.Microseconds(), "given")
+// grants returns the model's grants as they are sent.
+func (m *machine) grants(granted []model.Grant) (all []lua.Grant) {
+	for _, g := range granted {
+		who, err := token.Parse(g.Token)
+		require.NoError(m.t, err)
+		all = append(all, lua.Grant{Token: who, Fence: g.Fence, Given: time.Duration(g.Given) * time.Microsecond})
 		for _, p := range m.parties {
-			if p.token == g.Token {
-				p.fence = both{want[i].Fence, g.Fence}
+			if p.token == who {
+				p.fence = g.Fence
 			}
 		}
 	}
+	return all
 }
 
 func (m *machine) renew(p *party, ttl time.Duration) bool {
 	m.t.Helper()
 	m.begin("%s renews for %v", p.name, ttl)
 	m.lasting(ttl)
-	type renewal struct {
-		fence uint64
-		ok    bool
-	}
-	var first renewal
-	return do(m, func() (renewal, error) {
-		fence, ok, err := m.lock(p).Renew(ctx, p.token, ttl, p.fence.redis)
-		return renewal{fence, ok}, err
-	}, func(got renewal) {
-		first = got
-		want := m.model.Renew(m.clock, p.token.Text(), ttl.Microseconds())
-		require.Equal(m.t, want != 0, got.ok, "renewed")
-		m.same(&m.fences, want, got.fence)
-	}, func(second renewal) {
-		if !m.blind {
-			require.Equal(m.t, first, second)
-		}
-	}).ok
+	var want lua.Renewal
+	return do(m, func() (lua.Renewal, error) {
+		fence, held, err := m.lock(p).Renew(ctx, p.token, ttl, p.fence)
+		return lua.Renewal{Fence: fence, Held: held}, err
+	}, func(got lua.Renewal) {
+		fence := m.model.Renew(m.clock, p.token.Text(), ttl.Microseconds())
+		want = lua.Renewal{Fence: fence, Held: fence != 0}
+		require.Equal(m.t, want, got)
+	}, func(second lua.Renewal) { require.Equal(m.t, want, second) }).Held
 }
 
-var waiterStates = map[lua.WaiterState]model.WaiterState{
-	lua.NotQueued: model.NotQueued, lua.StillQueued: model.StillQueued, lua.Holding: model.Holding, lua.NowGranted: model.NowGranted,
+var waiterStates = map[model.WaiterState]lua.WaiterState{
+	model.NotQueued: lua.NotQueued, model.StillQueued: lua.StillQueued, model.Holding: lua.Holding, model.NowGranted: lua.NowGranted,
 }
 
 func (m *machine) heartbeat(ttl, wait time.Duration, who ...*party) lua.HeartbeatReply {
@@ -475,30 +510,22 @@ func (m *machine) heartbeat(ttl, wait time.Duration, who ...*party) lua.Heartbea
 	m.lasting(ttl, wait)
 	var first lua.HeartbeatReply
 	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, ttl, wait, tokens) }, func(got lua.HeartbeatReply) {
-		m.same(&m.fences, m.model.Fence, got.Fence) // the last one before it
+		first = lua.HeartbeatReply{Fence: m.model.Fence, RetryAfter: got.RetryAfter} // the last fence before it
 		want := m.model.Heartbeat(m.clock, ttl.Microseconds(), wait.Microseconds(), texts)
-		m.more, m.admitted = want.RetryAfter == 0, true
-		for i, state := range got.States {
-			require.Equal(m.t, want.States[i], waiterStates[state], texts[i])
+		m.more, m.admitted, first.First = want.RetryAfter == 0, true, want.First
+		for _, state := range want.States {
+			first.States = append(first.States, waiterStates[state])
 		}
-		require.Equal(m.t, want.First, got.First, "the first of them")
+		require.Equal(m.t, first, got)
 		m.helps(want.RetryAfter, got.RetryAfter)
-		first = got
 	}, func(second lua.HeartbeatReply) {
-		if m.blind {
-			return
-		}
-		first.States = slices.Clone(first.States)
+		first.States, first.Fence = slices.Clone(first.States), m.model.Fence
 		for i, state := range first.States {
 			if state == lua.NowGranted {
 				first.States[i] = lua.Holding
 			}
 		}
-		m.same(&m.fences, m.model.Fence, second.Fence)
-		first.Fence = second.Fence
-		if m.mini == nil {
-			first.RetryAfter = second.RetryAfter
-		}
+		second.RetryAfter = m.again(first.RetryAfter, second.RetryAfter)
 		require.Equal(m.t, first, second, "the second reply")
 	})
 }
@@ -507,78 +534,45 @@ func (m *machine) inspect(limit int) lua.Snapshot {
 	m.t.Helper()
 	m.begin("inspect %d", limit)
 	return do(m, func() (lua.Snapshot, error) { return m.any().Inspect(ctx, limit) }, func(got lua.Snapshot) {
-		m.near(m.clock, got.Now.UnixMicro()+m.ahead, "now")
-		m.same(&m.fences, m.model.Fence, got.Fence)
-		require.Equal(m.t, m.model.Used(), got.Used, "used")
-		if m.model.InUse() {
-			require.Equal(m.t, m.model.Capacity, got.Capacity, "capacity")
+		want := lua.Snapshot{
+			Now: time.UnixMicro(m.clock), Fence: m.model.Fence, Used: m.model.Used(), Capacity: got.Capacity, Waiting: len(m.model.Waiters),
 		}
-		require.Len(m.t, got.Holders, min(limit, len(m.model.Holders)))
-		for _, h := range got.Holders {
-			at := slices.IndexFunc(m.model.Holders, func(want model.Holder) bool { return want.Token == h.Token })
-			require.NotEqual(m.t, -1, at, "%s holds nothing", h.Token)
-			want := m.model.Holders[at]
-			require.Equal(m.t, want.Weight, h.Weight, h.Token)
-			m.near(want.Expires-m.clock, h.Left.Microseconds(), "what is left to "+h.Token)
-			if want.Token != model.Quarantined {
-				m.same(&m.fences, want.Fence, h.Fence)
+		require.True(m.t, !m.model.InUse() || got.Capacity == m.model.Capacity, "capacity %d", got.Capacity)
+		for i, h := range m.model.FirstToExpire(limit) {
+			left := got.Holders[min(i, len(got.Holders)-1)].Left
+			m.near(h.Expires-m.clock, left.Microseconds(), "what is left to "+h.Token)
+			want.Holders = append(want.Holders, lua.Holder{Token: h.Token, Fence: h.Fence, Left: left, Weight: h.Weight})
+			if h.Token == model.Quarantined && m.keys["lock"] != "" {
+				want.Holders[i].Fence = m.model.Fence // of a mutex the last one
 			}
 		}
-		require.Equal(m.t, len(m.model.Waiters), got.Waiting, "waiting")
-		require.Len(m.t, got.Waiters, min(limit, len(m.model.Waiters)))
-		for i, w := range got.Waiters {
-			want := m.model.Waiters[i]
-			require.Equal(m.t, want.Token, w.Token)
-			require.Equal(m.t, want.Weight, w.Weight, w.Token)
-			m.same(&m.tickets, want.Ticket, uint64(w.Ticket))
-			if expires := w.Expires.UnixMicro() + m.ahead; want.Expires > m.clock { // alive may end before the queue
-				m.near(want.Expires, expires, "when "+w.Token+" expires")
-			} else {
-				require.LessOrEqual(m.t, expires, m.clock, "%s has expired", w.Token)
+		for i, w := range m.model.Waiters[:min(limit, len(m.model.Waiters))] {
+			want.Waiters = append(want.Waiters, lua.Waiter{
+				Token: w.Token, Ticket: lua.Ticket(w.Ticket), Expires: time.UnixMicro(w.Expires), Weight: w.Weight,
+			})
+			if at := got.Waiters[min(i, len(got.Waiters)-1)].Expires; w.Expires <= m.clock && at.UnixMicro() <= m.clock {
+				want.Waiters[i].Expires = at // alive may have ended before the queue
 			}
 		}
+		require.Equal(m.t, want, got)
 	}, func(lua.Snapshot) {})
 }
 
-// pass shifts what expires, as if time had passed.
-var pass = redis.NewScript(`
-	for _, key in ipairs(KEYS) do
-		if string.find(key, ':alive$') or string.find(key, ':permits$') then
-			local all = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
-			for i = 1, #all, 2 do
-				local at = tonumber(all[i + 1])
-				at = at > 0 and at - ARGV[1] * 1000 or at + ARGV[1] * 1000
-				redis.call('ZADD', key, string.format('%.0f', at), all[i])
-			end
-		end
-		local left = redis.call('PTTL', key)
-		if left > 0 then redis.call('PEXPIRE', key, left - ARGV[1]) end
-	end`)
-
-// after lets time pass.
+// after lets time pass; a negative time steps the clock back. An expiry is a moment and does not move.
 func (m *machine) after(d time.Duration) {
 	m.t.Helper()
-	if m.mini != nil {
-		m.setClock(m.clock + d.Microseconds())
-	} else {
-		m.ahead += d.Microseconds()
-		err := pass.Run(ctx, m.rdb, slices.Collect(maps.Values(m.keys)), d.Milliseconds()).Err()
-		require.ErrorIs(m.t, err, redis.Nil)
-	}
-	m.begin("%v have passed", d)
-	m.check()
-}
-
-// stepClock sets the clock of a server in memory, forward or back. As in Redis, an expiry is a moment and does not move.
-func (m *machine) stepClock(d time.Duration) {
-	m.t.Helper()
 	for _, key := range m.keys {
-		if left := m.rdb.PTTL(ctx, key).Val(); left > 0 {
-			m.mini.SetTTL(key, left-min(d, 0))
+		switch left := m.rdb.PTTL(ctx, key).Val(); {
+		case left < 0 || m.mini != nil && d > 0: // it expires by itself
+		case m.mini != nil:
+			m.mini.SetTTL(key, left-d)
+		default:
+			m.do(m.t, "PEXPIRE", key, (left - d).Milliseconds())
 		}
 	}
 	m.setClock(m.clock + d.Microseconds())
-	m.begin("the clock steps by %v", d)
+	m.begin("%v have passed", d)
+	m.check()
 }
 
 // lose loses all data.
@@ -587,13 +581,6 @@ func (m *machine) lose() {
 	m.begin("data lost")
 	m.do(m.t, append([]any{"DEL"}, anys(slices.Collect(maps.Values(m.keys)))...)...)
 	m.model = model.Lock{}
-}
-
-func anys(texts []string) (all []any) {
-	for _, text := range texts {
-		all = append(all, text)
-	}
-	return all
 }
 
 // evict loses one key.
@@ -611,22 +598,22 @@ func (m *machine) evict(key string) {
 		for i := range m.model.Waiters {
 			m.model.Waiters[i].Expires = 0
 		}
-	case "lock", "permits":
+	case "permits":
 		m.model.Holders = nil
 	default:
 		m.blind = true
 	}
 }
 
-// raise sets the last fence, as if it came from a clock that was ahead.
-func (m *machine) raise(to both) {
+// raise sets the last fence.
+func (m *machine) raise(to uint64) {
 	m.t.Helper()
-	m.begin("the last fence is %d", to.model)
-	m.do(m.t, "SET", m.keys["fence"], to.redis, "PX", day.Milliseconds())
-	m.model.Fence, m.model.FenceUntil = to.model, m.clock+day.Microseconds()
+	m.begin("the last fence is %d", to)
+	m.do(m.t, "SET", m.keys["fence"], to, "PX", day.Milliseconds())
+	m.model.Fence, m.model.FenceUntil = to, m.clock+day.Microseconds()
 	for i := range m.model.Holders {
 		if m.keys["lock"] != "" { // the last fence is that of the owner
-			m.model.Holders[i].Fence = to.model
+			m.model.Holders[i].Fence = to
 		}
 	}
 	m.check()
@@ -643,36 +630,6 @@ func (m *machine) drop(p *party) {
 	if len(m.model.Waiters) == 0 {
 		m.model.Forget()
 	}
-}
-
-// last is the last fence.
-func (m *machine) last() both {
-	m.t.Helper()
-	m.begin("the last fence")
-	last, _ := m.rdb.Get(ctx, m.keys["fence"]).Uint64()
-	return both{m.model.Fence, last}
-}
-
-// same compares a number that the model and Redis have each for itself: the same two always go together, and in the same
-// order; in memory they are equal.
-func (m *machine) same(seen *[]both, want, got uint64) {
-	m.t.Helper()
-	if m.mini != nil || want == 0 {
-		require.Equal(m.t, want, got)
-		return
-	}
-	at, known := slices.BinarySearchFunc(*seen, want, func(b both, want uint64) int { return cmp.Compare(b.model, want) })
-	if known {
-		require.Equal(m.t, (*seen)[at].redis, got, "it does not change")
-		return
-	}
-	if at > 0 {
-		require.Greater(m.t, got, (*seen)[at-1].redis, "it rises")
-	}
-	if at < len(*seen) {
-		require.Less(m.t, got, (*seen)[at].redis, "it rises")
-	}
-	*seen = slices.Insert(*seen, at, both{want, got})
 }
 
 // near compares two times, or durations, in µs.

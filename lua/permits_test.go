@@ -13,57 +13,39 @@ import (
 func TestPermits_GrantedInOrder(t *testing.T) {
 	scenarios(t, []kind{semaphore(5)},
 		scenario{"up to the capacity", `
-			acquire a*2 b*2 c             -> granted, granted, granted
-			acquire d e*5                 -> queued 1, queued 2
-			acquire z try                 -> busy
-			release y                     -> nothing
-			inspect                       -> a*2 b*2 c | d e*5`},
+			acquire a*2 b*2 c -> granted, granted, granted; acquire d e*5 -> queued 1, queued 2
+			acquire z try -> busy; release y -> nothing; inspect -> a*2 b*2 c | d e*5`},
 		scenario{"six of one", `acquire a*5 b c d e f g;     release a -> released grants b c d e f`},
 		scenario{"3 1 2 1", `   acquire a*5 b*3 c d*2 e;     release a -> released grants b c`},
 		scenario{"5 1", `       acquire a*5 b*5 c;           release a -> released grants b`},
 		scenario{"1 5 1", `     acquire a*5 b c*5 d;         release a -> released grants b`},
 		scenario{"4 1 1", `     acquire a*5 b*4 c d;         release a -> released grants b c`},
 		scenario{"5 expired 2 3 1", `
-			acquire a*5; acquire b*5 wait 5m; acquire c*2 d*3 e; after 9m
-			release a                     -> released grants c d`},
+			acquire a*5; acquire b*5 wait 5m; acquire c*2 d*3 e; after 9m; release a -> released grants c d`},
 		scenario{"2 5 expired 3 1", `
-			acquire a*5 b*2; acquire c*5 wait 5m; acquire d*3 e; after 9m
-			release a                     -> released grants b d`},
+			acquire a*5 b*2; acquire c*5 wait 5m; acquire d*3 e; after 9m; release a -> released grants b d`},
 		scenario{"4 2 1 expired", `
-			acquire a*5 b*4 c*2; acquire d wait 5m; after 9m
-			release a                     -> released grants b`},
+			acquire a*5 b*4 c*2; acquire d wait 5m; after 9m; release a -> released grants b`},
 	)
 	scenarios(t, []kind{semaphore(4)},
 		scenario{"a heavy waiter is not overtaken", `
-			acquire a*2 h*3 l m           -> granted, queued 1, queued 2, queued 3
-			acquire z try                 -> busy by a
-			acquire n                     -> queued 4
-			acquire l                     -> queued 2
-			heartbeat l m n               -> queued, queued, queued
-			release z; leave n            -> nothing
-			renew a
-			inspect                       -> a*2 | h*3 l m
-			release a                     -> released grants h l
-			inspect                       -> h*3 l | m`},
+			acquire a*2 h*3 l m -> granted, queued 1, queued 2, queued 3; acquire z try -> busy by a
+			acquire n -> queued 4; acquire l -> queued 2; heartbeat l m n -> queued, queued, queued; release z
+			leave n -> nothing; renew a; inspect -> a*2 | h*3 l m; release a -> released grants h l
+			inspect -> h*3 l | m`},
 		scenario{"it leaves", `
-			acquire a*2 h*3 l m n
-			leave h                       -> grants l m
-			inspect                       -> l m a*2 | n`},
+			acquire a*2 h*3 l m n; leave h -> grants l m; inspect -> l m a*2 | n`},
 		scenario{"one waits for all", `
-			acquire a b c*2; acquire d*4 e
-			release b; release a          -> released
-			release c                     -> released grants d
-			release d                     -> released grants e`},
+			acquire a b c*2; acquire d*4 e; release b; release a -> released; release c -> released grants d
+			release d -> released grants e`},
 	)
 	var expired []scenario
 	for _, admit := range append(admitting, "acquire y of 9") {
 		if admit != "force" {
 			expired = append(expired, scenario{"an expired heavy waiter blocks none: " + admit, `
-				acquire a*2; acquire h*3 wait 5m; acquire l m n
-				after 11m
-				` + admit + `
-				inspect                   -> l m a*2 | n
-				recorded                  -> a l m`})
+				acquire a*2; acquire h*3 wait 5m; acquire l m n; after 11m
+` + admit + `
+				inspect -> l m a*2 | n; recorded -> a l m`})
 		}
 	}
 	scenarios(t, []kind{semaphore(4)}, expired...)
@@ -72,34 +54,20 @@ func TestPermits_GrantedInOrder(t *testing.T) {
 //fairlock:promise Readers and writers: readers at the head are granted the lock together and send nothing more; a writer is alone; no request overtakes, none starves
 func TestRWMutex_ReadersTogetherWriterAlone(t *testing.T) {
 	scenarios(t, []kind{rwMutex}, scenario{"", `
-		acquire a b c                     -> granted, granted, granted
-		acquire Z try                     -> busy by a
-		acquire W                         -> queued 1 by a
-		acquire z try                     -> busy      # no reader passes a writer that waits
-		acquire d e X f                   -> queued 2, queued 3, queued 4, queued 5
-		release a; release c              -> released
-		inspect                           -> b | W d e X f
-		release b                         -> released grants W
-		acquire z try                     -> busy by W
-		release W                         -> released grants d e
-		leave X                           -> grants f
-		inspect                           -> d e f |
-		acquire z try                     -> granted   # no writer waits any more
-		force                             -> released`})
+		acquire a b c -> granted, granted, granted; acquire Z try -> busy by a; acquire W -> queued 1 by a
+		acquire z try -> busy    # no reader passes a writer that waits
+		acquire d e X f -> queued 2, queued 3, queued 4, queued 5; release a; release c -> released
+		inspect -> b | W d e X f; release b -> released grants W; acquire z try -> busy by W
+		release W -> released grants d e; leave X -> grants f; inspect -> d e f |; acquire z try -> granted    # no writer waits any more
+		force -> released`})
 }
 
 // The holder that a reply names is the one whose lease ends first.
 func TestReply_NamesTheHolderWhoseLeaseEndsFirst(t *testing.T) {
 	scenarios(t, []kind{semaphore(3)}, scenario{"", `
-		acquire x ttl 10m
-		after 11m
-		acquire l ttl 3h; acquire s*2
-		acquire q*2                       -> queued 1 by s
-		acquire z try                     -> busy by s
-		release s                         -> released grants q
-		release q
-		acquire z*3 try                   -> busy by l
-		release l; acquire z*3 try        -> granted`})
+		acquire x ttl 10m; after 11m; acquire l ttl 3h; acquire s*2; acquire q*2 -> queued 1 by s
+		acquire z try -> busy by s; release s -> released grants q; release q; acquire z*3 try -> busy by l
+		release l; acquire z*3 try -> granted`})
 }
 
 // While anybody holds or waits, a request with another capacity is told so, and changes nothing but that it admits.
@@ -117,29 +85,19 @@ func TestCapacity_StandsWhileTheLockIsInUse(t *testing.T) {
 	} {
 		for _, n := range []int{1, 3, 5, 1 << 31} {
 			all = append(all, scenario{fmt.Sprint(name, ", ", n), setup + replace(`
-				acquire x of N            -> capacity 4
-				acquire x try of N        -> capacity 4
-				acquire x max 1 of N      -> capacity 4
-				acquire y*4 of 4 wait 3h; drop y
-				acquire y ticket of N     -> capacity 4`, "N", fmt.Sprint(n))})
+				acquire x of N -> capacity 4; acquire x try of N -> capacity 4
+				acquire x max 1 of N -> capacity 4; acquire y*4 of 4 wait 3h; drop y
+				acquire y ticket of N -> capacity 4`, "N", fmt.Sprint(n))})
 		}
 	}
 	scenarios(t, []kind{semaphore(4)}, append(all,
 		scenario{"only waiters are left", `
-			acquire a*4 ttl 10m; acquire b*3 c*2 wait 90m
-			after 11m
-			acquire y of 9                -> capacity 4    # it admits
-			inspect                       -> b*3 | c*2
-			after 61m
-			acquire y try of 9            -> capacity 4
-			inspect                       -> c*2 |
-			release c; acquire y*9 of 9   -> granted`},
+			acquire a*4 ttl 10m; acquire b*3 c*2 wait 90m; after 11m; acquire y of 9 -> capacity 4    # it admits
+			inspect -> b*3 | c*2; after 61m; acquire y try of 9 -> capacity 4; inspect -> c*2 |; release c
+			acquire y*9 of 9 -> granted`},
 		scenario{"until the last lease has ended", inMemory + `
-			acquire a*3 ttl 10m; acquire b ttl 20m
-			after 19m59.999999s
-			acquire y*9 of 9              -> capacity 4
-			after 1µs
-			acquire y*9 of 9              -> granted`},
+			acquire a*3 ttl 10m; acquire b ttl 20m; after 19m59.999999s; acquire y*9 of 9 -> capacity 4
+			after 1µs; acquire y*9 of 9 -> granted`},
 	)...)
 }
 
@@ -157,9 +115,8 @@ func TestCapacity_ChangesWhenTheLockIsIdle(t *testing.T) {
 	} {
 		for _, ask := range []string{"acquire y*2 of 2", "acquire y*9 of 9", "acquire y*2 try of 2", "acquire y*9 try of 9"} {
 			all = append(all, scenario{name + ", " + ask, setup + "\n" + ask + `   -> granted
-				acquire z                 -> ` + map[bool]string{true: "capacity 2", false: "capacity 9"}[ask[10] == '2'] + `
-				release y                 -> released
-				keys                      -> ` + map[bool]string{true: "alive fence", false: "fence"}[name == "tombstones"]})
+				acquire z ->` + map[bool]string{true: "capacity 2", false: "capacity 9"}[ask[10] == '2'] + `
+				release y -> released; keys ->` + map[bool]string{true: "alive fence", false: "fence"}[name == "tombstones"]})
 		}
 	}
 	scenarios(t, []kind{semaphore(4)}, all...)
@@ -173,38 +130,23 @@ func TestPermits_ExpiredLeaseIsFreedOnce(t *testing.T) {
 	const late = "\nrenew a -> lost\nrelease a -> nothing\nleave a -> nothing\n"
 	scenarios(t, []kind{semaphore(3)},
 		scenario{"to the µs", inMemory + `
-			acquire a*2 ttl 10m; acquire b ttl 20m
-			after 9m59.999999s
-			acquire z try                 -> busy by a
-			inspect                       -> a*2 b |
-			after 1µs` + late + `
-			inspect                       -> b |
-			acquire z*2 try               -> granted
-			acquire y try                 -> busy
-			release z; after 9m59.999999s
-			inspect                       -> b |
-			after 1µs
-			inspect                       -> |
-			acquire z*3 try               -> granted
-			release z
-			keys                          -> fence`},
+			acquire a*2 ttl 10m; acquire b ttl 20m; after 9m59.999999s; acquire z try -> busy by a
+			inspect -> a*2 b |; after 1µs` + late + `
+			inspect -> b |; acquire z*2 try -> granted; acquire y try -> busy; release z; after 9m59.999999s
+			inspect -> b |; after 1µs; release b -> nothing; inspect -> |; acquire z*3 try -> granted; release z
+			keys -> fence`},
 		scenario{"its token gets another lease", `
-			acquire a*2 ttl 10m
-			after 11m
-			acquire a                     -> granted
-			inspect                       -> a*2 |`},
+			acquire a*2 ttl 10m; after 11m; acquire a -> granted; inspect -> a*2 |`},
 	)
 	var all []scenario
 	for _, admit := range []string{
 		"release a", "leave a", "heartbeat z", "acquire z try", "acquire z; leave z", "release z", "acquire y of 9 -> capacity 3",
 	} {
 		all = append(all, scenario{"to the queue: " + admit, `
-			acquire a*2 ttl 10m; acquire b c d e
-			after 11m
-			` + admit + `
-			inspect                       -> c d b | e` + late + `
-			inspect                       -> c d b | e
-			release b                     -> released grants e`})
+			acquire a*2 ttl 10m; acquire b c d e; after 11m
+` + admit + `
+			inspect -> c d b | e` + late + `
+			inspect -> c d b | e; release b -> released grants e`})
 	}
 	scenarios(t, []kind{semaphore(3)}, all...)
 }
@@ -230,25 +172,13 @@ func TestPermits_NothingIsLeft(t *testing.T) {
 	}
 	scenarios(t, []kind{semaphore(4)}, append(all,
 		scenario{"of the weights of expired waiters", `
-			acquire a*2 b*2
-			acquire c*4 d*4 wait 5m
-			after 6m
-			acquire e*4 f; leave f
-			recorded                      -> a b e
-			leave e; release a
-			recorded                      -> b`},
+			acquire a*2 b*2; acquire c*4 d*4 wait 5m; after 6m; acquire e*4 f; leave f; recorded -> a b e
+			leave e; release a; recorded -> b`},
 		scenario{"of a queue that Redis forgot", `
-			acquire a
-			acquire w*4 wait 5m
-			after 6m
-			acquire b; release a
-			recorded                      -> b`},
+			acquire a; acquire w*4 wait 5m; after 6m; acquire b; release a; recorded -> b`},
 		scenario{"what waiters want lasts as long as their tickets", inMemory + `
-			acquire a*4 ttl 1s; acquire b*2 ttl 1s wait 1.4s
-			after 1.8s
-			heartbeat b                   -> granted
-			inspect                       -> b*2 |
-			acquire c*3                   -> queued 1`},
+			acquire a*4 ttl 1s; acquire b*2 ttl 1s wait 1.4s; after 1.8s; heartbeat b -> granted
+			inspect -> b*2 |; acquire c*3 -> queued 1`},
 	)...)
 }
 
@@ -258,53 +188,23 @@ func TestPermits_NothingIsLeft(t *testing.T) {
 func TestEviction_GrantsNothingTwice(t *testing.T) {
 	scenarios(t, []kind{semaphore(3)},
 		scenario{"holders", `
-			acquire a b*2
-			evict holders
-			acquire c try                 -> busy by a
-			acquire d*3                   -> queued 1
-			release a                     -> released
-			acquire c try                 -> busy by b
-			release b                     -> released grants d
-			acquire c try                 -> busy by d
-			release d                     -> released
-			acquire c*3 try               -> granted`},
+			acquire a b*2; evict holders; acquire c try -> busy by a; acquire d*3 -> queued 1
+			release a -> released; acquire c try -> busy by b; release b -> released grants d
+			acquire c try -> busy by d; release d -> released; acquire c*3 try -> granted`},
 		scenario{"holders, all held by one", `
-			acquire a*3 b c*2
-			evict holders
-			release a                     -> released
-			heartbeat b                   -> queued retry 1ms
-			acquire b ticket              -> granted
-			heartbeat c                   -> gone
-			acquire c ticket              -> granted
-			inspect                       -> b c*2 |`},
+			acquire a*3 b c*2; evict holders; release a -> released; heartbeat b -> queued retry 1ms
+			acquire b ticket -> granted; heartbeat c -> gone; acquire c ticket -> granted; inspect -> b c*2 |`},
 		scenario{"holders, and the waiters only try", `
-			acquire a*3 b*3
-			evict holders
-			release a                     -> released
-			acquire z try                 -> granted
-			acquire b ticket              -> queued 1 by z
-			release z                     -> released grants b`},
+			acquire a*3 b*3; evict holders; release a -> released; acquire z try -> granted
+			acquire b ticket -> queued 1 by z; release z -> released grants b`},
 		scenario{"wants", `
-			acquire a*3; acquire b*3 c*3
-			evict wants
-			release a                     -> released
-			acquire z                     -> granted    # all waiters have to come back, with their tickets
-			heartbeat b c                 -> gone, gone
-			acquire c ticket              -> queued 1
-			acquire b ticket              -> queued 1
-			release z                     -> released grants b
-			inspect                       -> b*3 | c*3`},
+			acquire a*3; acquire b*3 c*3; evict wants; release a -> released; acquire z -> granted    # all waiters have to come back, with their tickets
+			heartbeat b c -> gone, gone; acquire c ticket -> queued 1; acquire b ticket -> queued 1
+			release z -> released grants b; inspect -> b*3 | c*3`},
 		scenario{"permits", `
-			acquire a b*2; acquire c*2; acquire d e*3 wait 3h
-			evict permits
-			heartbeat c                   -> granted
-			inspect                       -> c*2 d | e*3
-			renew a                       -> lost
-			release b; leave a            -> nothing
-			release c                     -> released
-			release d                     -> released grants e
-			release e
-			keys                          -> fence`},
+			acquire a b*2; acquire c*2; acquire d e*3 wait 3h; evict permits; heartbeat c -> granted
+			inspect -> c*2 d | e*3; renew a -> lost; release b; leave a -> nothing; release c -> released
+			release d -> released grants e; release e; keys -> fence`},
 	)
 }
 
@@ -315,10 +215,8 @@ func TestInspect_CountsLeasesThatHaveNotExpired(t *testing.T) {
 		scenario{"many have expired", "acquire a b c*2 ttl 10m; acquire d*2; after 11m\ninspect -> d*2 |"},
 		scenario{"all have expired", "acquire a b*2 c d; after 60m0.1s\ninspect -> |"},
 		scenario{"lists as many as asked", `
-			acquire a*2 b*3 c*3; acquire d*8 e f
-			inspect 2                     -> a*2 b*3 | d*8 e
-			inspect 0                     -> |
-			inspect 3                     -> a*2 b*3 c*3 | d*8 e f`},
+			acquire a*2 b*3 c*3; acquire d*8 e f; inspect 2 -> a*2 b*3 | d*8 e; inspect 0 -> |
+			inspect 3 -> a*2 b*3 c*3 | d*8 e f`},
 	)
 	m := newMachine(t, real(t), semaphore(8))
 	m.run("acquire a*2 b")

@@ -98,11 +98,8 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 			m.heartbeat(lease(), wait(), who...)
 		},
 		"force release": func(t *rapid.T) {
-			seen := m.last()
-			if rapid.Bool().Draw(t, "late") && seen.redis > 0 {
-				seen = both{seen.model - 1, seen.redis - 1}
-			}
-			m.forceRelease(seen)
+			late := uint64(rapid.IntRange(0, 1).Draw(t, "late"))
+			m.forceRelease(max(m.model.Fence, late) - late)
 		},
 		"lose": func(t *rapid.T) {
 			if rapid.IntRange(0, 3).Draw(t, "really") != 0 {

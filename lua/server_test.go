@@ -1,9 +1,8 @@
 package lua_test
 
 import (
-	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -65,12 +64,10 @@ func (m *machine) contend() {
 	}
 }
 
-// private returns machines on the server that tests may configure.
+// private returns a machine on the server that tests may configure.
 func private(t *testing.T, k kind) *machine {
 	t.Helper()
-	m := newMachine(t, newReal(t, &configured), k)
-	m.blind = true
-	return m
+	return newMachine(t, newReal(t, &configured), k)
 }
 
 // A server without memory refuses what has to store something, and nothing of it is left. What is held can be kept, and is
@@ -78,62 +75,63 @@ func private(t *testing.T, k kind) *machine {
 //
 //fairlock:fault The server is full (OOM): an error; no lock is held by nobody; a holder keeps its lock
 func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
-	for _, k := range []kind{mutex, semaphore(3)} {
+	for _, k := range oneHolder {
 		m := private(t, k)
-		full := func(yes bool) { m.do(t, "CONFIG", "SET", "maxmemory", map[bool]int{true: 1}[yes]) }
-		t.Cleanup(func() { full(false) })
-		refused := func(names ...string) {
-			before := m.contents()
-			for _, name := range names {
-				err := requests(m.any(), []token.Token{first, second})[name]()
-				assert.True(t, redis.HasErrorPrefix(err, "OOM"), "%s: %v", name, err)
-				assert.ErrorContains(t, err, m.namespace+":{name}:")
-				assert.Equal(t, m.timeless(before), m.timeless(m.contents()), name)
-			}
-		}
-		full(true)
-		refused("join", "try", "return", "bounded")
-		full(false)
-		m.contend()
-		full(true)
-		refused("join", "again", "return", "heartbeat")
-		before := m.contents()
-		for _, name := range []string{"renew", "extend", "inspect"} {
-			require.NoError(t, requests(m.any(), nil)[name](), name)
-			assert.Equal(t, m.timeless(before), m.timeless(m.contents()), name)
-		}
-		h, err := m.any().Release(ctx, holder, ttl)
-		require.NoError(t, err)
-		assert.Equal(t, first, h.Grants[0].Token)
-		m.do(t, "DEL", m.keys["fence"])
-		fence, ok, err := m.any().Renew(ctx, first, ttl, h.Grants[0].Fence)
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Equal(t, number(m.contents().Fence), fence)
-		h, err = m.any().ForceRelease(ctx, ttl, fence)
-		require.NoError(t, err)
-		assert.Equal(t, second, h.Grants[0].Token)
-		assert.Greater(t, h.Grants[0].Fence, fence)
-		h, err = m.any().Leave(ctx, second, ttl, ttl)
-		require.NoError(t, err)
-		assert.True(t, h.Released)
-		assert.Len(t, m.notifications(t), 2)
-		full(false)
+		t.Cleanup(func() { m.do(t, "CONFIG", "SET", "maxmemory", 0) })
+		m.run(`
+			acquire x; acquire r; lose; full; acquire a -> OOM; acquire a try -> OOM; acquire a max 1 -> OOM
+			acquire r ticket -> OOM; keys ->; full no; acquire a b c d; full; acquire e -> OOM; acquire b -> OOM
+			acquire r ticket -> OOM; heartbeat b c -> OOM; renew a -> renewed; acquire a -> granted
+			inspect -> a | b c d; release a -> released grants b; evict fence; renew b -> renewed
+			force -> released grants c; leave c tombstone 5m -> released grants d; release d -> released
+			full no`)
 	}
+}
+
+//fairlock:fault The user lacks rights: an error that names what is missing; without the channel, heartbeats do
+func TestErrors_MissingRights(t *testing.T) {
+	t.Parallel()
+	for rules, steps := range map[string]string{
+		"~other:* &* +@all":            "acquire a -> NOPERM\nkeys ->",
+		"~* &* +@all -evalsha -eval":   "acquire a -> NOPERM\nkeys ->",
+		"~* &* +@all -set":             "acquire a -> can't run this command\nkeys ->",
+		"~* &* +@all -zadd":            "acquire a -> granted\nacquire b -> can't run this command\nkeys -> fence lock",
+		"~* &* +@all -zadd (a waiter)": "acquire b -> can't run this command\nrelease c -> nothing\nrelease a -> released grants b",
+		"~* resetchannels +@all":       "acquire a b c d; release a; leave b; force; inspect -> d |", // and no notification
+	} {
+		m := newMachine(t, real(t), mutex)
+		rules, contended := strings.CutSuffix(rules, " (a waiter)")
+		if contended {
+			m.run("acquire a b")
+		}
+		m.as(t, strings.Fields(rules))
+		m.run(steps)
+	}
+}
+
+func TestErrors_ForeignValue(t *testing.T) {
+	scenarios(t, []kind{mutex},
+		scenario{"an owner", `
+			set lock a-stranger; inspect -> a-stranger |; acquire b -> queued 1 by a-stranger retry never
+			heartbeat b -> queued retry never; force -> released grants b`},
+		scenario{"a fence", `
+			set fence somebody's; acquire a -> the fence is not a number; acquire a -> the fence is not a number    # it is left alone
+			keys -> fence`})
 }
 
 // A script that Redis does not have was not run: the request is sent again with its text, and is not ambiguous.
 func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 	for _, k := range []kind{mutex, semaphore(3)} {
 		m := private(t, k)
-		for name := range requests(lua.Lock{}, nil) {
-			m.contend()
+		calls := func(v lua.Verb) int {
+			f := &fake{Scripter: m.rdb}
+			require.NoError(t, send(k.open(f, m.namespace, k.capacity), v), v.Name)
+			return len(f.calls)
+		}
+		for _, v := range lua.Verbs {
+			m.lose()
 			m.do(t, "SCRIPT", "FLUSH")
-			seen := &fake{Scripter: m.rdb}
-			request := requests(k.open(seen, m.namespace, k.capacity), nil)[name]
-			require.NoError(t, request(), name)
-			require.NoError(t, request(), name)
-			assert.Len(t, seen.calls, 3, "%s: by its hash, its text, its hash", name)
+			assert.Equal(t, []int{2, 1}, []int{calls(v), calls(v)}, "%s: by its hash and its text; by its hash", v.Name)
 		}
 		m.do(t, "SCRIPT", "FLUSH")
 		h, err := m.any().Release(ctx, stranger, ttl)
@@ -141,9 +139,7 @@ func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 		assert.False(t, h.Ambiguous)
 		require.NoError(t, lua.Load(ctx, m.rdb))
 		for _, v := range lua.Verbs {
-			seen := &fake{Scripter: m.rdb}
-			require.NoError(t, send(k.open(seen, m.namespace, k.capacity), v))
-			assert.Len(t, seen.calls, 1, "%s is loaded", v.Name)
+			assert.Equal(t, 1, calls(v), "%s is loaded", v.Name)
 		}
 	}
 }
@@ -159,64 +155,16 @@ func TestOriginOf_ReadOnlyReplica(t *testing.T) {
 
 //fairlock:promise Fences
 func TestFence_RisesAfterARestartWithoutData(t *testing.T) {
-	m := private(t, mutex)
-	acquire := func() uint64 {
-		r, err := m.any().Acquire(ctx, lua.Request{Token: holder, TTL: ttl})
+	s := newReal(t, &configured)
+	fence := func() uint64 {
+		r, err := lua.Mutex(s.rdb, s.namespace, "name").Acquire(ctx, lua.Request{Token: holder, TTL: ttl})
 		require.NoError(t, err)
 		return r.Fence
 	}
-	before := acquire()
+	before := fence()
 	configured.started.Kill()
 	configured.started.Run()
-	assert.Greater(t, acquire(), before)
-}
-
-// as returns a client of a new user with these rights. A user is the server's; its name is the namespace's.
-func (s *server) as(t *testing.T, rules ...any) *redis.Client {
-	t.Helper()
-	s.do(t, append([]any{"ACL", "SETUSER", s.namespace, "reset", "on", ">secret"}, rules...)...)
-	o := *s.rdb.Options()
-	o.Username, o.Password = s.namespace, "secret"
-	return client(t, &o)
-}
-
-//fairlock:fault The user lacks rights: an error that names what is missing; without the channel, heartbeats do
-func TestErrors_MissingRightsAreNamed(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		rules []any
-		want  string
-	}{
-		"keys":    {[]any{"~other:*", "&*", "+@all"}, "NOPERM"},
-		"scripts": {[]any{"~*", "&*", "+@all", "-evalsha", "-eval"}, "NOPERM"},
-		"SET":     {[]any{"~*", "&*", "+@all", "-set"}, "can't run this command"},
-		"ZADD":    {[]any{"~*", "&*", "+@all", "-zadd"}, "can't run this command"},
-	} {
-		m := newMachine(t, real(t), mutex)
-		if name == "ZADD" {
-			m.contend()
-		}
-		before := m.contents()
-		err := requests(mutex.open(m.as(t, c.rules...), m.namespace, 1), nil)["join"]()
-		require.ErrorContains(t, err, c.want, name)
-		require.ErrorContains(t, err, `"`+m.namespace+`:{name}:*"`, name)
-		assert.Equal(t, m.timeless(before), m.timeless(m.contents()), "%s: it leaves nothing", name)
-	}
-}
-
-// The waiter learns of the grant from its next heartbeat.
-//
-//fairlock:fault The user lacks rights
-func TestRelease_WithoutRightsToTheChannel(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t, real(t), mutex)
-	lock := mutex.open(m.as(t, "~*", "resetchannels", "+@all"), m.namespace, 1)
-	for name, want := range map[string]token.Token{"release": first, "holder leaves": first, "force release": first, "inspect": holder} {
-		m.contend()
-		require.NoError(t, requests(lock, nil)[name](), name)
-		assert.Equal(t, want.Text(), m.contents().Lock, name)
-	}
-	assert.Empty(t, m.notifications(t))
+	assert.Greater(t, fence(), before)
 }
 
 // go-redis sends a request again whose reply was lost. The second reply says that the first may have worked.
@@ -224,101 +172,70 @@ func TestRelease_WithoutRightsToTheChannel(t *testing.T) {
 //fairlock:fault The reply to a script is lost: once is once: no false loss, no lock held by nobody, one step of the fence
 func TestReply_Lost(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, real(t), mutex)
+	s := real(t)
 	link := redistest.NewLink(t, shared.started)
-	lock := mutex.open(client(t, &redis.Options{Network: "unix", Addr: link.Addr()}), m.namespace, 1)
-	require.NoError(t, lua.Load(ctx, m.rdb))
+	lock := lua.Mutex(client(t, &redis.Options{Network: "unix", Addr: link.Addr()}), s.namespace, "name")
+	require.NoError(t, lua.Load(ctx, s.rdb))
 	link.LoseReplies(1)
 	r, err := lock.Acquire(ctx, lua.Request{Token: holder, TTL: ttl})
 	require.NoError(t, err)
-	assert.Equal(t, lua.Reply{Outcome: lua.Granted, Fence: number(m.contents().Fence), Ambiguous: true}, r)
-	link.LoseReplies(1)
-	q, err := lock.Acquire(ctx, lua.Request{Token: first, TTL: ttl, WaiterTTL: waiterTTL, MaxWaiters: 1})
+	fence, _ := s.do(t, "GET", lua.MutexKeys(s.namespace, "name").Fence).(string)
+	assert.Equal(t, lua.Reply{Outcome: lua.Granted, Fence: number(fence), Ambiguous: true}, r)
+	_, err = lock.Acquire(ctx, lua.Request{Token: first, TTL: ttl, WaiterTTL: waiterTTL})
 	require.NoError(t, err)
-	assert.Equal(t, 1, q.Position)
-	link.LoseReplies(1)
-	fence, ok, err := lock.Renew(ctx, holder, ttl, 0)
-	require.NoError(t, err)
-	assert.True(t, ok)
-	assert.Equal(t, r.Fence, fence)
 	link.LoseReplies(1)
 	h, err := lock.Release(ctx, holder, ttl)
 	require.NoError(t, err)
 	assert.Equal(t, lua.Handoff{Ambiguous: true}, h, "the first one has handed it off")
-	assert.Equal(t, first.Text(), m.contents().Lock)
-	assert.Len(t, m.notifications(t), 1)
-	assert.Equal(t, 4, link.Lost())
+	assert.Len(t, s.notifications(t), 1)
+	assert.Equal(t, 2, link.Lost())
 	h, err = lock.Leave(ctx, first, ttl, 0)
 	require.NoError(t, err)
 	assert.Equal(t, lua.Handoff{Released: true}, h, "each request counts its own copies")
 }
 
-// A key of another type is named, it is untouched, and nobody is told that it holds the lock. What was released stays
-// released.
+// A key of another type is named, it is untouched, and nothing else changes; but what was released stays released.
 //
 //fairlock:fault A key of ours is somebody else's: an error that names it; it is untouched
 func TestErrors_ForeignKeyIsNamed(t *testing.T) {
-	for _, k := range []kind{mutex, semaphore(3)} {
-		for where, start := range map[string]func(testing.TB) *server{"redis": real, "memory": memory} {
-			t.Run(k.name+"/"+where, func(t *testing.T) {
-				t.Parallel()
-				m := newMachine(t, start(t), k)
-				m.blind = true
-				for name, request := range requests(m.any(), []token.Token{first, second}) {
-					for lock, setup := range map[string]func(){"idle": m.lose, "contended": m.contend} {
-						for end, key := range m.keys {
-							about := name + ", " + lock + ", " + end
-							setup()
-							m.do(t, "DEL", key)
-							m.do(t, "RPUSH", key, "somebody's")
-							m.do(t, "PEXPIRE", key, day.Milliseconds())
-							before := m.contents()
-							err := request()
-							after := m.contents()
-							assert.Equal(t, []any{"somebody's"}, m.do(t, "LRANGE", key, 0, -1), about)
-							assert.Greater(t, after.Left[end], day/2, about)
-							if err != nil {
-								require.ErrorContains(t, err, `key "`+key+`" is not ours`, about)
-							} else {
-								require.False(t, name == "join" && end != "wants", "%s: no error", about)
-							}
-							if err != nil && !slices.Contains([]string{"release", "leave", "holder leaves", "force release"}, name) {
-								before.Alive, after.Alive = nil, nil // when a waiter expires does not count
-								assert.Equal(t, m.timeless(before), m.timeless(after), about)
-							}
-							isHolder := end == "lock" || end == "permits" || end == "holders"
-							if (name == "release" || name == "holder leaves") && !isHolder && lock == "contended" {
-								assert.Empty(t, after.Lock, about)
-								assert.NotContains(t, after.Permits, holder.Text(), about)
-							}
+	test := func(t *testing.T, m *machine) {
+		t.Helper()
+		m.blind = true
+		for name, request := range requests(m.any(), []token.Token{first, second}) {
+			for lock, setup := range map[string]func(){"idle": m.lose, "contended": m.contend} {
+				for end, key := range m.keys {
+					about := name + ", " + lock + ", " + end
+					setup()
+					m.do(t, "DEL", key)
+					m.do(t, "RPUSH", key, "somebody's")
+					m.do(t, "PEXPIRE", key, day.Milliseconds())
+					before := m.contents()
+					err := request()
+					after := m.contents()
+					assert.Equal(t, []any{"somebody's"}, m.do(t, "LRANGE", key, 0, -1), about)
+					assert.Greater(t, after.Left[end], day/2, about)
+					isHolder := end == "lock" || end == "permits" || end == "holders"
+					switch name {
+					case "release", "holder leaves":
+						if !isHolder && lock == "contended" {
+							assert.Empty(t, after.Lock, about)
+							assert.NotContains(t, after.Permits, holder.Text(), about)
 						}
+					case "leave", "force release":
+					default:
+						before.Alive, after.Alive, before.Left, after.Left = nil, nil, nil, nil // expiries do not count
+						assert.True(t, err == nil || assert.ObjectsAreEqual(before, after), about)
 					}
+					if err != nil {
+						require.ErrorContains(t, err, `key "`+key+`" is not ours`, about)
+					}
+					require.True(t, err != nil || name != "join" || end == "wants", "%s: no error", about)
 				}
-				m.lose()
-				m.do(t, "SET", m.keys["fence"], "somebody's")
-				require.ErrorContains(t, requests(m.any(), nil)["join"](), "the fence is not a number")
-				assert.Equal(t, map[string]time.Duration{"fence": -1}, m.contents().Left)
-				assert.Equal(t, "somebody's", m.contents().Fence)
-			})
+			}
 		}
 	}
-}
-
-func TestMutex_OfAForeignOwner(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t, real(t), mutex)
-	m.do(t, "SET", m.keys["lock"], "a stranger's")
-	s, err := m.any().Inspect(ctx, 1)
-	require.NoError(t, err)
-	assert.Equal(t, []lua.Holder{{Token: "a stranger's", Left: -time.Millisecond, Weight: 1}}, s.Holders)
-	r, err := m.any().Acquire(ctx, lua.Request{Token: first, TTL: ttl, WaiterTTL: waiterTTL})
-	require.NoError(t, err)
-	assert.Negative(t, r.RetryAfter, "its lease has no end")
-	b, err := m.any().Heartbeat(ctx, ttl, waiterTTL, []token.Token{first})
-	require.NoError(t, err)
-	assert.Negative(t, b.RetryAfter)
-	h, err := m.any().ForceRelease(ctx, ttl, 0)
-	require.NoError(t, err)
-	assert.True(t, h.Released)
-	assert.Equal(t, first, h.Grants[0].Token)
+	for _, k := range []kind{mutex, semaphore(3)} {
+		t.Run(k.name, func(t *testing.T) { test(t, newMachine(t, real(t), k)) })
+		t.Run(k.name+"/memory", func(t *testing.T) { test(t, newMachine(t, memory(t), k)) })
+	}
 }

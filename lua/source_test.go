@@ -2,10 +2,10 @@ package lua_test
 
 import (
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,13 +27,14 @@ type source struct {
 	lists      map[string][]string
 }
 
+// A header has lines that begin with KEYS, ARGV, reply or, before another reply, "|". After two spaces come comments.
 var (
-	gap      = regexp.MustCompile(`\s{2,}`)
+	header   = regexp.MustCompile(`(?m)^-- (KEYS|ARGV|reply|    \|)(?: +(\S+(?: \S+)*)|$)`)
 	listed   = regexp.MustCompile(`([\w-]+): \{([^}]*)\} each`)
-	number1  = regexp.MustCompile(`\[(\d+)\]`)
-	bindKeys = regexp.MustCompile(`(?m)^local ([\w, ]+) = ((?:KEYS\[\d+\](?:, )?)+)$`)
-	bindArgs = regexp.MustCompile(`^local ([\w, ]+) = ((?:ARGV\[\d+\](?:, )?)+)\n`)
-	promised = regexp.MustCompile(`(?m)^--   (\w+)\(([\w, ]*)\)`)
+	comment  = regexp.MustCompile(`(?m)^\s*(--.*)?\n`)
+	index    = regexp.MustCompile(`\[(\d+)\]`)
+	bindArgs = regexp.MustCompile(`^local ([\w, ]+) = ((?:ARGV\[\d+\](?:, )?)+)$`)
+	promised = regexp.MustCompile(`(?m)^--   (\w+)\([\w, ]*\)`)
 	defined  = regexp.MustCompile(`(?m)^local function (\w+)\(`)
 	aliases  = regexp.MustCompile(`(?m)^local ([\w, ]+) = nothing`)
 )
@@ -42,15 +43,31 @@ var (
 func sources(t *testing.T) map[string]source {
 	t.Helper()
 	all := map[string]source{}
-	for _, pattern := range []string{"scripts/*.lua", "scripts/*/*.lua"} {
-		paths, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			require.NoError(t, err)
-			all[strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(path), "scripts/"), ".lua")] = parse(string(text))
+	require.NoError(t, fs.WalkDir(os.DirFS("scripts"), ".", func(path string, _ fs.DirEntry, _ error) error {
+		name, ok := strings.CutSuffix(path, ".lua")
+		if !ok {
+			return nil
 		}
-	}
+		text, err := os.ReadFile("scripts/" + path)
+		s := source{text: string(text), code: comment.ReplaceAllString(string(text), ""), lists: map[string][]string{}}
+		about, _, _ := strings.Cut(s.text, "\nlocal ")
+		for _, m := range header.FindAllStringSubmatch(about, -1) {
+			switch words := strings.Fields(m[2]); m[1] {
+			case "KEYS":
+				s.keys = words
+			case "ARGV":
+				s.args = words
+			default:
+				s.replies = append(s.replies, words)
+			}
+		}
+		about = strings.Join(strings.Fields(strings.ReplaceAll(about, "\n--", "")), " ")
+		for _, m := range listed.FindAllStringSubmatch(about, -1) {
+			s.lists[m[1]] = strings.Fields(m[2])
+		}
+		all[name] = s
+		return err
+	}))
 	for _, name := range []string{"leave", "force_release"} { // "as release"
 		s := all[name]
 		s.lists = all["release"].lists
@@ -59,50 +76,7 @@ func sources(t *testing.T) map[string]source {
 	return all
 }
 
-// parse reads a file and its header: lines that begin with KEYS, ARGV or reply, "|" before each other reply, and comments
-// after a gap.
-func parse(text string) (s source) {
-	s.text, s.lists = text, map[string][]string{}
-	section, about := "", ""
-	for line := range strings.Lines(text) {
-		comment, ok := strings.CutPrefix(strings.TrimSpace(line), "--")
-		if !ok {
-			if strings.TrimSpace(line) != "" {
-				s.code += line
-			}
-			continue
-		}
-		comment = strings.TrimPrefix(comment, " ")
-		first, rest, _ := strings.Cut(comment, " ")
-		switch {
-		case s.code != "":
-			continue
-		case first == "KEYS" || first == "ARGV" || first == "reply":
-			section = first
-		case strings.HasPrefix(comment, "    | "):
-			rest = strings.TrimPrefix(comment, "    | ")
-		default:
-			about += " " + strings.TrimSpace(comment)
-			continue
-		}
-		fields := gap.Split(strings.TrimSpace(rest), 2)
-		about += " " + strings.Join(fields[1:], " ")
-		words := strings.Fields(fields[0])
-		switch section {
-		case "KEYS":
-			s.keys = words
-		case "ARGV":
-			s.args = words
-		case "reply":
-			s.replies = append(s.replies, words)
-		}
-	}
-	for _, m := range listed.FindAllStringSubmatch(about, -1) {
-		s.lists[m[1]] = strings.Fields(m[2])
-	}
-	return s
-}
-
+// verbNames are the names in the table of verbs.
 func verbNames() (names []string) {
 	for _, v := range lua.Verbs {
 		names = append(names, v.Name)
@@ -110,8 +84,8 @@ func verbNames() (names []string) {
 	return names
 }
 
-// kindsByScripts are the kinds that have scripts of their own, by their folder, and what their keys begin with.
-var kindsByScripts = map[string]struct {
+// inFolder are the kinds that have scripts of their own, by their folder, and what their keys begin with.
+var inFolder = map[string]struct {
 	kind
 	prefix string
 }{"mutex": {mutex, "ns:{name}:"}, "permits": {semaphore(16), "ns:{name}:sem:"}}
@@ -125,10 +99,10 @@ func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 		first, rest, _ := strings.Cut(s.code, "\n")
 		if verb, ok := strings.CutPrefix(path.Base(name), "idle_"); ok {
 			idle++
-			m := bindArgs.FindStringSubmatch(s.code)
+			m := bindArgs.FindStringSubmatch(first)
 			require.NotNil(t, m, "first line of %s.lua", name)
 			for i, bound := range strings.Split(m[1], ", ") {
-				n, _ := strconv.Atoi(number1.FindAllStringSubmatch(m[2], -1)[i][1])
+				n, _ := strconv.Atoi(index.FindAllStringSubmatch(m[2], -1)[i][1])
 				assert.Equal(t, all[verb].args[n-1], bound, "ARGV[%d] in %s.lua", n, name)
 			}
 			assert.NotContains(t, rest, "ARGV", "%s.lua names its arguments once", name)
@@ -140,14 +114,14 @@ func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 			assert.NotContains(t, s.code, "ARGV", "%s.lua uses arguments without naming them", name)
 			continue
 		}
-		args, read, more := s.args, []string(nil), ""
-		if last := args[len(args)-1]; strings.HasSuffix(last, "...") {
-			args, more = args[:len(args)-1], "for i = "+strconv.Itoa(len(args))+", #ARGV do"
+		args, read, more := s.args, "", ""
+		if last := len(args) - 1; strings.HasSuffix(args[last], "...") {
+			args, more = args[:last], "for i = "+strconv.Itoa(last+1)+", #ARGV do"
 		}
 		for i := range args {
-			read = append(read, "ARGV["+strconv.Itoa(i+1)+"]")
+			read += ", ARGV[" + strconv.Itoa(i+1) + "]"
 		}
-		assert.Equal(t, "local "+strings.Join(args, ", ")+" = "+strings.Join(read, ", "), first, "first line of %s.lua", name)
+		assert.Equal(t, "local "+strings.Join(args, ", ")+" = "+read[2:], first, "first line of %s.lua", name)
 		assert.NotRegexp(t, `ARGV\[\d`, rest, "%s.lua names its arguments once", name)
 		assert.Equal(t, more != "", strings.Contains(rest, "ARGV"), name)
 		assert.Contains(t, rest, more, name)
@@ -155,133 +129,117 @@ func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 	assert.Equal(t, 4, idle)
 }
 
-// The methods send what the headers name, in that order, and durations as milliseconds, rounded up. The table's arguments
-// are tokens, and numbers from 11 on.
+// The methods send what the headers name, in that order: the table's arguments are tokens, and numbers from 11 on.
+// Durations are milliseconds, rounded up.
 func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 	all := sources(t)
-	for folder, k := range kindsByScripts {
+	for folder, k := range inFolder {
 		for _, v := range lua.Verbs {
 			f := &fake{answer: errors.New("enough")}
 			lock := k.open(f, "ns", 16)
 			require.ErrorContains(t, send(lock, v), "enough")
 			var want []string
-			for i, name := range all[v.Name].args {
+			number := 11
+			for _, name := range all[v.Name].args {
 				switch {
-				case name == "token":
-					want = append(want, numbered("c", 1).Text())
-				case name == "token...":
-					want = append(want, numbered("c", 1).Text(), numbered("c", 2).Text(), numbered("c", 3).Text())
-				case folder == "mutex" && (name == "weight" || name == "capacity"): // it has none
-				default:
-					want = append(want, strconv.Itoa(11+i-strings.Count(strings.Join(all[v.Name].args[:i], " "), "token")))
+				case strings.HasPrefix(name, "token"):
+					want = append(want, texts(numbered("c", 1), numbered("c", 2), numbered("c", 3))[:1+2*strings.Count(name, "...")]...)
+				case folder != "mutex" || name != "weight" && name != "capacity": // a mutex has neither
+					want = append(want, strconv.Itoa(number))
+					number++
 				}
 			}
-			require.Len(t, f.calls, 1)
-			assert.Equal(t, want, f.calls[0].args, v.Name)
 			keys, _ := lock.Keys()
-			assert.Equal(t, keys, f.calls[0].keys)
-			for i, common := range all[v.Name].keys {
-				assert.Equal(t, k.prefix+common, keys[i])
-			}
+			assert.Equal(t, []call{{f.calls[0].sha, keys, want, nil}}, f.calls, v.Name)
 		}
 	}
 	f := &fake{answer: errors.New("enough")}
-	for _, d := range []time.Duration{time.Millisecond + 1, 1, 0, time.Millisecond} {
+	for i, d := range []time.Duration{0, 1, time.Millisecond, time.Millisecond + 1} {
 		_, _ = lua.Mutex(f, "ns", "name").ForceRelease(ctx, d, 1)
-	}
-	for i, want := range []string{"2", "1", "0", "1"} {
-		assert.Equal(t, want, f.calls[i].args[1])
+		assert.Equal(t, []string{"0", "1", "1", "2"}[i], f.calls[i].args[1])
 	}
 }
 
 // Each KEYS[n] is bound to a name once, in the file of the kind's keys, and n is where the methods put the key of that
 // name.
 func TestKeys_ReadInTheOrderInWhichTheyAreSent(t *testing.T) {
-	for file, s := range sources(t) {
+	all := sources(t)
+	for file, s := range all {
 		folder, isKeys := strings.CutSuffix(file, "/keys")
 		if !isKeys {
 			assert.NotContains(t, s.code, "KEYS[", "%s.lua", file)
 			continue
 		}
-		m := bindKeys.FindStringSubmatch(s.code)
-		require.NotNil(t, m, file)
-		assert.Len(t, number1.FindAllString(s.code, -1), strings.Count(m[1], ",")+1)
-		k := kindsByScripts[folder]
-		keys, _ := k.open(nil, "ns", 16).Keys()
-		require.Len(t, keys, strings.Count(m[1], ",")+1)
-		for i, name := range strings.Split(m[1], ", ") {
-			assert.Equal(t, k.prefix+name, keys[i])
-			assert.Equal(t, strconv.Itoa(i+1), number1.FindAllStringSubmatch(m[2], -1)[i][1])
+		keys, _ := inFolder[folder].open(nil, "ns", 16).Keys()
+		names, numbers := "", ""
+		for i, key := range keys {
+			names += ", " + strings.TrimPrefix(key, inFolder[folder].prefix)
+			numbers += ", KEYS[" + strconv.Itoa(i+1) + "]"
+		}
+		assert.Equal(t, "local "+names[2:]+" = "+numbers[2:]+"\n", s.code, file)
+		for _, verb := range verbNames() {
+			assert.Contains(t, names, strings.Join(all[verb].keys, ", "), verb)
 		}
 	}
 }
 
 // Each reply is one of the alternatives in the header, and every alternative and every list comes.
 func TestVerbs_HeaderNamesTheReplies(t *testing.T) {
-	all, seen := sources(t), map[string]bool{}
-	s := real(t)
-	for folder, k := range kindsByScripts {
-		f := &fake{Scripter: s.rdb}
-		open := k.kind.open
-		k.kind.open = func(_ lua.Scripter, namespace string, capacity int) lua.Lock { return open(f, namespace, capacity) }
-		k.kind.capacity = 1
-		m := newMachine(t, s, k.kind)
+	all, seen, s := sources(t), map[string]bool{}, real(t)
+	verbs := map[string]string{}
+	for _, scripts := range lua.Scripts() {
+		for verb, text := range scripts {
+			verbs[hashOf(text)] = verb
+		}
+	}
+	for _, k := range []kind{mutex, semaphore(1)} {
+		m := newMachine(t, s, k)
+		f := &fake{Scripter: m.user}
+		m.user = f
 		m.run(`acquire a b c d; acquire z try; acquire z max 1; renew a; renew z; inspect; heartbeat b; release a; leave b; force
 			inspect 1 -> d |`)
-		if folder == "permits" {
-			m.run("acquire z of 3 -> capacity 1")
+		if k.name != mutex.name {
+			m.run("acquire y of 3 -> capacity 1")
 		}
 		for _, c := range f.calls {
 			fields, ok := c.reply.([]any)
 			if !ok {
 				continue // NOSCRIPT
 			}
-			name := verbOf(c.sha)
-			h := all[name]
-			want := h.replies[0]
-			if len(h.replies) > 1 { // then the first field tells which
-				i := slices.IndexFunc(h.replies, func(r []string) bool { return r[0] == fields[0] })
-				require.GreaterOrEqual(t, i, 0, "%s: no alternative of the header: %v", name, fields)
-				want = h.replies[i]
-				seen[name+" "+want[0]] = true
-			}
-			if field, ok := strings.CutSuffix(want[len(want)-1], "..."); ok { // items without lists of their own
-				items := len(fields) - len(want) + 1
-				assert.Zero(t, items%len(h.lists[field]), "%s: %v", name, fields)
-				seen[name+" "+field] = seen[name+" "+field] || items > 0
-				continue
-			}
-			require.Len(t, fields, len(want), "%s: %v", name, want)
-			for i, field := range want {
-				if inner, ok := h.lists[field]; ok {
-					for _, item := range fields[i].([]any) {
-						assert.Len(t, item, len(inner), "%s: %s", name, field)
-						seen[name+" "+field] = true
+			verb := verbs[c.sha]
+			h := all[verb]
+			want := h.replies[max(0, slices.IndexFunc(h.replies, func(r []string) bool { return r[0] == fields[0] }))]
+			require.True(t, len(h.replies) == 1 || want[0] == fields[0], "%s: no alternative of the header: %v", verb, fields)
+			seen[verb+" "+want[0]] = true
+			items := map[string][]any{} // of each list
+			if last := len(want) - 1; strings.HasSuffix(want[last], "...") {
+				field := strings.TrimSuffix(want[last], "...")
+				for item := range slices.Chunk(fields[last:], len(h.lists[field])) {
+					items[field] = append(items[field], item)
+				}
+			} else if require.Len(t, fields, len(want), "%s: %v", verb, want); h.lists != nil {
+				for i, field := range want {
+					if h.lists[field] != nil {
+						items[field] = fields[i].([]any)
 					}
+				}
+			}
+			for field, all := range items {
+				for _, item := range all {
+					assert.Len(t, item, len(h.lists[field]), "%s: %s", verb, field)
+					seen[verb+" "+field] = true
 				}
 			}
 		}
 	}
-	for name, h := range all {
-		for _, r := range h.replies {
-			assert.True(t, len(h.replies) == 1 || seen[name+" "+r[0]], "%s never replies %s", name, r[0])
+	for _, verb := range verbNames() {
+		for _, r := range all[verb].replies {
+			assert.True(t, seen[verb+" "+r[0]], "%s never replies %v", verb, r)
 		}
-		for field := range h.lists {
-			assert.True(t, seen[name+" "+field], "%s never lists %s", name, field)
-		}
-	}
-}
-
-// verbOf is the verb of a script, by its hash.
-func verbOf(sha string) string {
-	for _, scripts := range lua.Scripts() {
-		for verb, text := range scripts {
-			if hashOf(text) == sha {
-				return verb
-			}
+		for field := range all[verb].lists {
+			assert.True(t, seen[verb+" "+field], "%s never lists %s", verb, field)
 		}
 	}
-	return ""
 }
 
 // One rule builds all scripts: the keys, the clock, the part for an idle lock if there is one, the store, the queue and the
@@ -313,37 +271,29 @@ func TestScripts_BuiltByOneRule(t *testing.T) {
 // and the verbs use all of them and no other function of a store.
 func TestStores_ProvideTheSameContract(t *testing.T) {
 	files := sources(t)
-	contract := func(kind string) [][]string {
-		_, list, ok := strings.Cut(files[kind+"/store"].text, "-- Contract.")
-		require.True(t, ok)
-		list, _, _ = strings.Cut(list, "\n\n") // the code
-		return promised.FindAllStringSubmatch(list, -1)
-	}
-	var names []string
-	for _, m := range contract("mutex") {
-		names = append(names, m[1])
-	}
-	require.Greater(t, len(names), 10)
-	assert.Equal(t, contract("mutex"), contract("permits"))
 	users := files["queue"].code
 	for _, verb := range verbNames() {
 		users += files[verb].code
 	}
-	for _, name := range names {
-		assert.Regexp(t, `\b`+name+`\(`, users, "no script uses %s", name)
-	}
-	for _, kind := range []string{"mutex", "permits"} {
-		var has []string
-		for _, m := range defined.FindAllStringSubmatch(files[kind+"/store"].code, -1) {
-			has = append(has, m[1])
+	contracts := map[string][]string{}
+	for folder := range inFolder {
+		s := files[folder+"/store"]
+		_, list, _ := strings.Cut(s.text, "-- Contract.")
+		list, _, _ = strings.Cut(list, "\n\n") // the code
+		var names, has []string
+		for _, m := range promised.FindAllStringSubmatch(list, -1) {
+			contracts[folder] = append(contracts[folder], m[0])
+			names = append(names, m[1])
+			assert.Regexp(t, `\b`+m[1]+`\(`, users, "no script uses %s", m[1])
 		}
-		for _, m := range aliases.FindAllStringSubmatch(files[kind+"/store"].code, -1) {
+		for _, m := range append(defined.FindAllStringSubmatch(s.code, -1), aliases.FindAllStringSubmatch(s.code, -1)...) {
 			has = append(has, strings.Split(m[1], ", ")...)
 		}
-		assert.Subset(t, has, names, "%s: a function of the contract is not defined", kind)
-		for _, own := range has {
-			assert.True(t, slices.Contains(names, own) || !regexp.MustCompile(`\b`+own+`\(`).MatchString(users),
-				"%s of %s is used and not in the contract", own, kind)
+		assert.Subset(t, has, names, "%s: a function of the contract is not defined", folder)
+		for _, own := range slices.DeleteFunc(has, func(name string) bool { return slices.Contains(names, name) }) {
+			assert.NotRegexp(t, `\b`+own+`\(`, users, "%s of %s is not in the contract", own, folder)
 		}
 	}
+	require.Greater(t, len(contracts["mutex"]), 10)
+	assert.Equal(t, contracts["mutex"], contracts["permits"])
 }

@@ -3,7 +3,10 @@
 // lock 2^30; the model knows no other difference.
 package model
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // All times are µs of the server's clock.
 const (
@@ -389,19 +392,21 @@ func (l *Lock) holder(token string) *Holder {
 	return &l.Holders[at]
 }
 
-// firstToExpire returns the token of the holder whose lease ends first. Of two that end at once it is the one with the
-// lower token, as Redis orders them.
+// FirstToExpire returns the holders whose leases end first, at most limit of them. Those that end at once are in the order
+// of their tokens, as in Redis.
+func (l *Lock) FirstToExpire(limit int) []Holder {
+	all := slices.SortedFunc(slices.Values(l.Holders), func(a, b Holder) int {
+		return cmp.Or(cmp.Compare(a.Expires, b.Expires), cmp.Compare(a.Token, b.Token))
+	})
+	return all[:min(limit, len(all))]
+}
+
+// firstToExpire returns the token of the holder whose lease ends first; "" if there is none.
 func (l *Lock) firstToExpire() string {
-	if len(l.Holders) == 0 {
-		return ""
+	for _, h := range l.FirstToExpire(1) {
+		return h.Token
 	}
-	first := l.Holders[0]
-	for _, h := range l.Holders[1:] {
-		if h.Expires < first.Expires || h.Expires == first.Expires && h.Token < first.Token {
-			first = h
-		}
-	}
-	return first.Token
+	return ""
 }
 
 // index is the token's index in the queue; -1: it is not queued.
