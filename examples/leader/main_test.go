@@ -8,12 +8,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/examples/internal/soon"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
@@ -31,91 +29,57 @@ func TestMain(m *testing.M) {
 // process is one worker.
 type process struct {
 	*exec.Cmd
-
+	t     *testing.T
 	name  string
-	lines chan string
+	lines *bufio.Scanner
 }
 
-func start(t *testing.T, s *redistest.Server, name string, ttl time.Duration) *process {
+func start(t *testing.T, s *redistest.Server, name string) process {
 	t.Helper()
-	p := &process{
-		Cmd:  exec.CommandContext(t.Context(), os.Args[0], "-name", name, "-ttl", ttl.String(), "-step", "100ms"),
-		name: name, lines: make(chan string, 10_000),
-	}
-	p.Env = append(os.Environ(), asProgram+"=1", "FAIRLOCK_REDIS=unix://"+s.Addr())
-	p.Stderr = os.Stderr
-	out, err := p.StdoutPipe()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-name", name, "-ttl", "2s", "-step", "50ms")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "FAIRLOCK_REDIS=unix://"+s.Addr())
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, p.Start())
-	go func() {
-		defer close(p.lines)
-		for in := bufio.NewScanner(out); in.Scan(); {
-			p.lines <- in.Text()
-		}
-	}()
-	return p
+	require.NoError(t, cmd.Start())
+	return process{cmd, t, name, bufio.NewScanner(out)}
 }
 
 // until reads what the worker says until it says that, and returns the fence.
-func (p *process) until(t *testing.T, says string) (fence uint64) {
-	t.Helper()
-	late := time.After(20 * time.Second)
-	for {
-		select {
-		case line, ok := <-p.lines:
-			require.True(t, ok, "%s has ended", p.name)
-			if text, found := strings.CutPrefix(line, p.name+" "+says); found {
-				_, _ = fmt.Sscan(text, &fence)
-				return fence
-			}
-		case <-late:
-			require.Fail(t, p.name+" never "+says)
+func (p process) until(says string) (fence uint64) {
+	p.t.Helper()
+	for p.lines.Scan() {
+		if text, found := strings.CutPrefix(p.lines.Text(), p.name+" "+says); found {
+			_, _ = fmt.Sscan(text, &fence)
+			return fence
 		}
 	}
+	require.Fail(p.t, p.name+" has ended")
+	return 0
 }
 
-func TestTheOneThatWaitedLongestTakesOverFromAKilledLeader(t *testing.T) {
+// The worker that has waited longest takes over when the leader is stopped, killed, or told to go.
+func TestRun(t *testing.T) {
 	server := redistest.Start(t)
-	one := start(t, server, "one", 3*time.Second)
-	first := one.until(t, "leads")
-	two := start(t, server, "two", 3*time.Second)
-	two.until(t, "waits")
-	three := start(t, server, "three", 3*time.Second)
-	three.until(t, "waits")
+	one := start(t, server, "one")
+	first := one.until("step ")
+	two := start(t, server, "two")
+	two.until("waits")
+	three := start(t, server, "three")
+	three.until("waits")
 
-	require.NoError(t, one.Process.Kill())
-	second := two.until(t, "leads")
-	assert.Greater(t, second, first)
-	require.NoError(t, two.Process.Kill())
-	assert.Greater(t, three.until(t, "leads"), second)
-}
-
-func TestALeaderThatWasStoppedFindsItselfDeposed(t *testing.T) {
-	server := redistest.Start(t)
-	one := start(t, server, "one", time.Second)
-	first := one.until(t, "step")
 	require.NoError(t, one.Process.Signal(syscall.SIGSTOP))
-	two := start(t, server, "two", time.Second)
-	second := two.until(t, "leads") // when the rest of the TTL has passed
+	second := two.until("leads ") // when the rest of the TTL has passed
 	assert.Greater(t, second, first)
-
-	said := len(one.lines) // before it was stopped
 	require.NoError(t, one.Process.Signal(syscall.SIGCONT))
-	for range said {
-		soon.Receive(t, one.lines)
-	}
-	assert.Equal(t, fmt.Sprint("one leads no more ", first), soon.Receive(t, one.lines))
-	one.until(t, "waits") // for its next turn
-}
+	assert.Equal(t, first, one.until("leads no more "), "it finds itself deposed")
+	one.until("waits")
 
-func TestALeaderThatIsAskedToStopHandsOver(t *testing.T) {
-	server := redistest.Start(t)
-	one := start(t, server, "one", time.Hour) // for which nobody need wait
-	one.until(t, "leads")
-	two := start(t, server, "two", time.Hour)
-	two.until(t, "waits")
-	require.NoError(t, one.Process.Signal(syscall.SIGTERM))
-	two.until(t, "leads")
-	one.until(t, "leads no more")
-	require.NoError(t, one.Wait())
+	require.NoError(t, two.Process.Signal(syscall.SIGKILL))
+	third := three.until("leads ")
+	assert.Greater(t, third, second)
+	require.NoError(t, three.Process.Signal(syscall.SIGTERM))
+	assert.Greater(t, one.until("leads "), third) // at once
+	three.until("leads no more ")
+	require.NoError(t, three.Wait())
 }
