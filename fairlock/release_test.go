@@ -37,7 +37,7 @@ func TestUnlock_RefusedReleaseReleasesNothing(t *testing.T) {
 
 // A release that worked is not undone by Close: Unlock returns the same again.
 //
-//fairlock:promise Unlock: can be called again, also after Close
+//fairlock:promise Unlock
 func TestUnlock_AgainAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fairlocktest.NewServer(t)

@@ -98,7 +98,7 @@ func TestErrors_OnlyThoseOfRedisAreExplained(t *testing.T) {
 // Redis says in which line a command is refused, and the error quotes it: so it names the command. What the script had
 // written before, leave removes: no key is left without an expiry.
 //
-//fairlock:fault The user lacks rights: an error that names what is missing; nothing is granted or queued
+//fairlock:fault The user lacks rights
 func TestErrors_NameTheRefusedCommand(t *testing.T) {
 	s := redistest.Start(t)
 	root := s.Client()

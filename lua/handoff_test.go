@@ -35,7 +35,7 @@ func TestLeave_RemovesAWaiter(t *testing.T) {
 
 // A request that was sent before its token left may arrive after. Its token has a tombstone: it is refused.
 //
-//fairlock:fault A request arrives after its waiter has left: it is refused, or given back
+//fairlock:fault A request arrives after its waiter has left
 func TestTombstone_RefusesTheToken(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"for as long as was asked", inMemory + `
@@ -56,7 +56,7 @@ func TestTombstone_RefusesTheToken(t *testing.T) {
 // All holders that the caller has seen lose the lock, and the fence rises, also if nobody is next: their writes can be
 // told from those of the next. Whoever was granted the lock later keeps it.
 //
-//fairlock:promise Force-release: the next waiter has the lock, the fence rises, the old holder finds out
+//fairlock:promise Force-release
 func TestForceRelease_TakesTheLockFromTheHoldersSeen(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"hands off", `

@@ -67,8 +67,8 @@ func keySlot(key string) int {
 // All keys of a name are in the slot that Redis says, and no two names share one.
 //
 //fairlock:promise One slot: all keys of a lock are in one slot of a cluster
-//fairlock:promise Names: any bytes work, no two share a lock
-//fairlock:promise Kinds: of one name share nothing
+//fairlock:promise Names
+//fairlock:promise Kinds
 func TestKeys_InOneSlotOfACluster(t *testing.T) {
 	rdb := redistest.Start(t, "--cluster-enabled", "yes").Client()
 	owners := map[string]string{}

@@ -33,7 +33,7 @@ const waysToBeGranted = `
 // the last one is kept.
 //
 //fairlock:promise Fences: each above all earlier ones, across a clock that steps back and lost data; kept for a day
-//fairlock:fault The server's clock steps back: order and fences hold
+//fairlock:fault The server's clock steps back
 func TestFence_Rises(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"with every grant", waysToBeGranted + waysToBeGranted},
@@ -70,7 +70,7 @@ func TestNumbers_OfSixteenDigitsStayExact(t *testing.T) {
 // What a lock has in Redis lasts as long as it is needed, and not much longer: a machine checks each key's expiry after
 // every step.
 //
-//fairlock:promise Nothing stays: one second after the last lease and the last waiter TTL have ended, only the fence is left
+//fairlock:promise Nothing stays
 func TestExpiry_OnlyTheFenceIsLeft(t *testing.T) {
 	const abandoned = `
 		acquire a b c d; leave z tombstone 30m; after 44m59s; keys -> KEYS; after 15m2s; keys -> fence

@@ -9,7 +9,7 @@ import (
 
 // No waiter is passed by one behind it that would fit; a release grants exactly those that fit now.
 //
-//fairlock:promise Order among permits: a waiter for three is not passed by one for a single permit that would fit; a release admits exactly those that now fit, in one call, and wakes them at once
+//fairlock:promise Order among permits
 func TestPermits_GrantedInOrder(t *testing.T) {
 	scenarios(t, []kind{semaphore(5)},
 		scenario{"up to the capacity", `
@@ -51,7 +51,7 @@ func TestPermits_GrantedInOrder(t *testing.T) {
 	scenarios(t, []kind{semaphore(4)}, expired...)
 }
 
-//fairlock:promise Readers and writers: readers at the head are granted the lock together and send nothing more; a writer is alone; no request overtakes, none starves
+//fairlock:promise Readers and writers
 func TestRWMutex_ReadersTogetherWriterAlone(t *testing.T) {
 	scenarios(t, []kind{rwMutex}, scenario{"", `
 		acquire a b c -> granted, granted, granted; acquire Z try -> busy by a; acquire W -> queued 1 by a
@@ -72,7 +72,7 @@ func TestReply_NamesTheHolderWhoseLeaseEndsFirst(t *testing.T) {
 
 // While anybody holds or waits, a request with another capacity is told so, and changes nothing but that it admits.
 //
-//fairlock:promise Capacity: another number is refused while anybody holds or waits, and nothing changes; it holds when nobody is there
+//fairlock:promise Capacity
 func TestCapacity_StandsWhileTheLockIsInUse(t *testing.T) {
 	var all []scenario
 	for name, setup := range map[string]string{
@@ -124,8 +124,8 @@ func TestCapacity_ChangesWhenTheLockIsIdle(t *testing.T) {
 
 // The permits of a holder that crashes are free when its lease has ended, once: its late requests change nothing.
 //
-//fairlock:fault A holder of permits crashes: they come back once, at the end of its lease, and not before; its late release gives nothing back
-//fairlock:promise Every holder has its own lease: token, fence, renewal, loss, Resume
+//fairlock:fault A holder of permits crashes
+//fairlock:promise Every holder has its own lease
 func TestPermits_ExpiredLeaseIsFreedOnce(t *testing.T) {
 	const late = "\nrenew a -> lost\nrelease a -> nothing\nleave a -> nothing\n"
 	scenarios(t, []kind{semaphore(3)},

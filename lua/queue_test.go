@@ -19,7 +19,7 @@ func replace(steps, word, by string) string { return strings.ReplaceAll(steps, w
 //
 //fairlock:promise Order: waiters are granted the lock by ticket; tickets are given in the order of arrival, many in one microsecond too
 //fairlock:fault The server's clock steps back
-//fairlock:fault A waiter is cut off when its turn comes: it is passed over, and comes back to its old position
+//fairlock:fault A waiter is cut off when its turn comes
 func TestTicket_OrderOfArrival(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"kept by requests and heartbeats", `
@@ -118,7 +118,7 @@ func TestHeartbeat_KeepsTickets(t *testing.T) {
 // A request with a ticket shows that there was a fence. If it is gone, Redis has lost its data, and a client may still
 // hold the lock.
 //
-//fairlock:fault Redis loses its data, and a waiter asks first: the lock is quarantined for one TTL, then goes on in the old order; the old holder was told before
+//fairlock:fault Redis loses its data, and a waiter asks first
 func TestQuarantine_AfterLossOfData(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"the old order", `

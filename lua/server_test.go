@@ -73,7 +73,7 @@ func private(t *testing.T, k kind) *machine {
 // A server without memory refuses what has to store something, and nothing of it is left. What is held can be kept, and is
 // handed off.
 //
-//fairlock:fault The server is full (OOM): an error; no lock is held by nobody; a holder keeps its lock
+//fairlock:fault The server is full (OOM)
 func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 	for _, k := range oneHolder {
 		m := private(t, k)
@@ -88,7 +88,7 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 	}
 }
 
-//fairlock:fault The user lacks rights: an error that names what is missing; without the channel, heartbeats do
+//fairlock:fault The user lacks rights
 func TestErrors_MissingRights(t *testing.T) {
 	t.Parallel()
 	for rules, steps := range map[string]string{
@@ -169,7 +169,7 @@ func TestFence_RisesAfterARestartWithoutData(t *testing.T) {
 
 // go-redis sends a request again whose reply was lost. The second reply says that the first may have worked.
 //
-//fairlock:fault The reply to a script is lost: once is once: no false loss, no lock held by nobody, one step of the fence
+//fairlock:fault The reply to a script is lost
 func TestReply_Lost(t *testing.T) {
 	t.Parallel()
 	s := real(t)
