@@ -135,7 +135,8 @@ func TestCrash_ManyHolders(t *testing.T) {
 			require.NoError(t, err)
 			s.Miniredis.HSet(keys.Holders, reader.Text(), fmt.Sprint("1 ", first.Fence()))
 		}
-		s.Miniredis.HIncr(keys.Holders, "used", 1000)
+		_, err := s.Miniredis.HIncr(keys.Holders, "used", 1000)
+		require.NoError(t, err)
 		client.Crash()
 		assert.Equal(t, 1001, s.RWMutex("x").State().Used)
 		pass(ttl)

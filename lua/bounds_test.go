@@ -48,7 +48,7 @@ func (m *machine) crowd(n int, d time.Duration) {
 
 func seq(n int) func(func(int) bool) {
 	return func(yield func(int) bool) {
-		for i := 0; i < n && yield(i); i++ { //nolint:revive // the loop is in its condition
+		for i := 0; i < n && yield(i); i++ {
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestKeys_OfTheStructsAreThoseOfTheLock(t *testing.T) {
 	for kind, fields := range map[string]lua.PermitKeys{"semaphore": lua.SemaphoreKeys("ns", "a{"), "rwmutex": lua.RWMutexKeys("ns", "a{")} {
 		p := p + map[string]string{"semaphore": "sem:", "rwmutex": "rw:"}[kind]
 		assert.Equal(t, []string{p + "queue", p + "alive", p + "fence", p + "permits", p + "holders", p + "wants"}, keys[kind])
-		assert.Equal(t, keys[kind], []string{fields.Queue, fields.Alive, fields.Fence, fields.Permits, fields.Holders, fields.Wants})
+		assert.Equal(t, []string{fields.Queue, fields.Alive, fields.Fence, fields.Permits, fields.Holders, fields.Wants}, keys[kind])
 	}
 }
 

@@ -106,8 +106,8 @@ func (m *machine) options(words []string) options {
 	o := options{number: -1}
 	for i := 0; i < len(words); i++ {
 		value := words[min(i+1, len(words)-1)]
-		number, notNumber := strconv.Atoi(value)
-		duration, notDuration := time.ParseDuration(value)
+		number, _ := strconv.Atoi(value)
+		duration, _ := time.ParseDuration(value)
 		i++ // with the value
 		switch word := words[i-1]; word {
 		case "ttl":
@@ -124,9 +124,9 @@ func (m *machine) options(words []string) options {
 			o.who[len(o.who)-1].capacity = number
 		default:
 			i--
-			if number, notNumber = strconv.Atoi(word); notNumber == nil {
+			if number, err := strconv.Atoi(word); err == nil {
 				o.number = number
-			} else if duration, notDuration = time.ParseDuration(word); notDuration == nil {
+			} else if duration, err := time.ParseDuration(word); err == nil {
 				o.duration = duration
 			} else if word == "try" || word == "ticket" {
 				o.try, o.ticket = o.try || word == "try", o.ticket || word == "ticket"

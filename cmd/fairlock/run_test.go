@@ -170,7 +170,7 @@ func TestRun_ForwardsSignals(t *testing.T) {
 		for s in INT HUP QUIT USR1 USR2 WINCH; do trap "echo CMD $s" $s; done; trap 'wait; echo CMD TERM; exit 9' TERM
 		while :; do sleep 0.01; done`)
 	require.Empty(t, r.expect("up\n"))
-	for _, name := range strings.Fields("USR1 USR2 WINCH HUP HUP INT QUIT") {
+	for _, name := range []string{"USR1", "USR2", "WINCH", "HUP", "HUP", "INT", "QUIT"} {
 		r.signal(unix.SignalNum("SIG" + name))
 		require.Empty(t, r.expect("CMD "+name+"\n"))
 	}

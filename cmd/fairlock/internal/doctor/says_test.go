@@ -202,7 +202,7 @@ ACL SETUSER x
 	r.Checks = r.Checks[:2]
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
-	assert.Equal(t, `{"namespace":"n","acl":"ACL SETUSER x","checks":[{"check":"check","server":"here","result":"ok","found":"fine","values":{"x_us":1}},`+
+	assert.JSONEq(t, `{"namespace":"n","acl":"ACL SETUSER x","checks":[{"check":"check","server":"here","result":"ok","found":"fine","values":{"x_us":1}},`+
 		`{"check":"check","server":"here","result":"warning","found":"not so good","advice":"do this"}],"problems":1,"warnings":2,"unchecked":0}`, string(text))
 }
 
