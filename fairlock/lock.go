@@ -177,9 +177,13 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
+		seen := before.Fence
+		if seen == 0 { // the fence was lost; no holder's is above the time, unless the server's clock has stepped back
+			seen = uint64(before.Now.UnixMicro())
+		}
 		taken := false
 		for more := true; more; {
-			h, err := l.redis.ForceRelease(ctx, l.ttl, before.Fence)
+			h, err := l.redis.ForceRelease(ctx, l.ttl, seen)
 			if err != nil {
 				return taken, err
 			}

@@ -26,6 +26,7 @@ const Quarantined = "nobody:resting"
 
 // Lock is the whole state of a lock. The zero Lock is idle, and is what a loss of data leaves.
 type Lock struct {
+	Mutex      bool             // records its owner's fence only as the last one
 	Capacity   int              // of permits; it stands while anyone holds or waits
 	Holders    []Holder         // in the order of their grants
 	Waiters    []Waiter         // in the order of their tickets
@@ -309,11 +310,15 @@ func (l *Lock) grant(now int64, token string, weight int, ttl int64) uint64 {
 	return l.Fence
 }
 
-// extend extends a lease and the life of the last fence. If that is gone, it is the holder's again.
+// extend extends a lease and the life of the last fence. If that is gone, it becomes the holder's, or of permits the time:
+// no holder's is above that, unless the clock has stepped back.
 func (l *Lock) extend(now int64, h *Holder, ttl int64) {
 	h.Expires = max(h.Expires, now+ttl)
 	if l.Fence == 0 {
 		l.Fence = h.Fence
+		if !l.Mutex {
+			l.Fence = max(h.Fence, uint64(now))
+		}
 	}
 	l.FenceUntil = now + max(Day, 2*ttl)
 }

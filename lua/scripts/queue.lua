@@ -16,8 +16,8 @@
 -- is dropped only at the head, where it is in the way. The only exception is a loss of data (capacity_conflict of
 -- permits): then all waiters have to request again, and keep their tickets.
 
--- The last fence; if its key is lost, the highest that is known of a holder; 0 if there is none.
-local function last_fence() return tonumber(call('GET', fence) or nil) or highest_fence() end
+-- The last fence; 0 if there is none.
+local function last_fence() return tonumber(call('GET', fence) or nil) or 0 end
 
 -- A token's member in alive. Its 84 random bits tell the waiters of a lock apart.
 local function member(token) return string.sub(token, -14) end
@@ -96,11 +96,10 @@ end
 -- extend_lease(token, ttl, known) extends the lease of a holder and the fence's life, and returns the holder's fence.
 -- A fence that was lost is recorded again. PEXPIRE comes first: a server without memory allows it.
 local function extend_lease(token, ttl, known)
-  local px = math.max(DAY, 2 * ttl)
-  local recorded = call('PEXPIRE', fence, px) == 1
-  local last = last_fence()
-  local given = extend(token, ttl, known, last)
-  if not recorded then call('SET', fence, math.max(given, last), 'PX', px) end
+  local last, px = last_fence(), math.max(DAY, 2 * ttl)
+  call('PEXPIRE', fence, px)
+  local given, lost = extend(token, ttl, known, last)
+  if last == 0 then call('SET', fence, lost, 'PX', px) end
   return given
 end
 

@@ -20,8 +20,7 @@
 --                           one, and whether there may be more, because it has reached its bound
 --   extend(token, ms, known, last)
 --                           extends a holder's lease to ms from now, never shortens it. Returns the holder's fence; known
---                           is what the caller knows of it, or 0
---   highest_fence()         the highest fence that is recorded of a holder, 0 if there is none
+--                           is what the caller knows of it, or 0. And what to record as the last fence if that was lost
 --   next_expiry()           * ms until a lease ends; -1 if none will
 --   keep_records(ms)        keeps what is recorded of holders and waiters for a waiter TTL of ms
 --   remove_records()        * deletes what is recorded, if nothing is held. Call it only if the queue is empty
@@ -59,13 +58,11 @@ end
 -- The last fence is the owner's: no waiter was granted the lock since.
 local function extend(_, ms, known, last)
   if call('PTTL', lock) < ms then call('PEXPIRE', lock, ms) end
-  if known > last then return known end
-  return last > 0 and last or now
+  local given = known > last and known or last > 0 and last or now
+  return given, given
 end
 
 local function next_expiry() return call('PTTL', lock) end
-
-local function highest_fence() return 0 end
 
 local function usage(limit, last)
   if not owner then return 0, 1, {} end

@@ -14,7 +14,6 @@
 --   remove_holder(token)
 --   remove_holders(seen, last)
 --   extend(token, ms, known, last)
---   highest_fence()
 --   next_expiry()
 --   keep_records(ms)
 --   remove_records()
@@ -122,35 +121,18 @@ local function remove_holder(token)
   return 1
 end
 
--- Calls visit(token, fence) for each holder, 1000 at a time; until it returns true for the last of them.
-local function visit_holders(visit)
-  local BATCH = 1000
-  local all = call('ZRANGE', permits, 0, -1)
-  for from = 1, #all, BATCH do
-    local enough
-    for i, record in ipairs(call('HMGET', holders, unpack(all, from, math.min(from + BATCH - 1, #all)))) do
-      enough = visit(all[from + i - 1], tonumber(string.match(record or '', ' (%d+)$') or 0))
-    end
-    if enough then break end
-  end
-end
-
 local function remove_holders(seen)
   free()
   local MAX_REMOVED = 1000
-  local found = {}
-  visit_holders(function(token, given)
-    if given <= seen then found[#found + 1] = token end
-    return #found >= MAX_REMOVED
-  end)
+  local all, found = call('ZRANGE', permits, 0, -1), {}
+  for from = 1, #all, MAX_REMOVED do
+    for i, record in ipairs(call('HMGET', holders, unpack(all, from, math.min(from + MAX_REMOVED - 1, #all)))) do
+      if tonumber(string.match(record or '', ' (%d+)$') or 0) <= seen then found[#found + 1] = all[from + i - 1] end
+    end
+    if #found >= MAX_REMOVED then break end
+  end
   remove(found)
   return #found > 0, #found >= MAX_REMOVED
-end
-
-local function highest_fence()
-  local highest = 0
-  visit_holders(function(_, given) highest = math.max(highest, given) end)
-  return highest
 end
 
 -- The weight and the fence of a holder.
@@ -164,7 +146,8 @@ local function extend(token, ms, known)
   local ends = now + ms * 1000
   if tonumber(call('ZSCORE', permits, token)) < ends then call('ZADD', permits, ends, token) end
   keep_holders(ms)
-  return given > 0 and given or known > 0 and known or now
+  given = given > 0 and given or known > 0 and known or now
+  return given, math.max(given, now)
 end
 
 -- If the capacity is lost, another request helps at once.
