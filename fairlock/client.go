@@ -159,12 +159,13 @@ func (c *Client) retry(ctx context.Context, f func() error) error {
 	var pause backoff
 	for {
 		err := f()
+		reason := orEnded(ctx, err) // not of the sleep that follows
 		switch {
 		case err == nil || lua.OriginOf(err) == lua.Verdict:
 			return err
 		case c.sleep(ctx, pause.next(c.share)):
 		case c.life.Err() == nil:
-			return orEnded(ctx, err)
+			return reason
 		default:
 			if lua.OriginOf(err) == lua.NoReply {
 				c.stopLeaves(context.Cause(c.life))
