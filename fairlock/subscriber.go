@@ -68,12 +68,18 @@ func (s *subscriber) receive(ctx context.Context) error {
 	s.mu.Lock()
 	s.cancel, s.up = cancel, time.Time{}
 	s.mu.Unlock()
-	pubsub := s.client.rdb.Subscribe(ctx, s.channel)
+	pubsub := s.client.rdb.Subscribe(ctx)
 	defer func() { _ = pubsub.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = pubsub.Close() }) // ends Receive; it waits while go-redis dials
+	if err := pubsub.Subscribe(ctx, s.channel); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = pubsub.Close() }) // ends ReceiveTimeout
 	defer stop()
+	// Before it returns an error, go-redis connects again; not with a ctx that has ended.
+	over, end := context.WithCancel(ctx)
+	end()
 	for timeout := confirmation; ; timeout = 0 { // 0: none
-		message, err := pubsub.ReceiveTimeout(ctx, timeout)
+		message, err := pubsub.ReceiveTimeout(over, timeout)
 		if err != nil {
 			return err
 		}

@@ -32,6 +32,38 @@ func (c *lossy) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// Close returns also while a subscription is made over a connection that hangs.
+//
+//fairlock:promise Close
+func TestSubscription_CloseWhileItConnects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := fairlocktest.NewServer(t)
+		holder, link := server.Client(fairlock.Config{}), server.Link()
+		hangs := false
+		rdb := redis.NewClient(&redis.Options{
+			Addr: "127.0.0.1:6379", Protocol: 2, MaxRetries: -1, ReadTimeout: time.Second,
+			Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				conn, err := link.Dial(ctx)
+				if hangs {
+					link.Hang()
+				}
+				return conn, err
+			},
+		})
+		defer func() { _ = rdb.Close() }()
+		client, err := fairlock.New(rdb, fairlock.Config{Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		lease := hold(t, holder.Mutex("x").Lock)
+		begin(t.Context(), client.Mutex("x").Lock)
+		pass(time.Second)
+		hangs = true
+		link.Break()
+		pass(100 * time.Millisecond)
+		require.NoError(t, client.Close())
+		unlock(t, lease)
+	})
+}
+
 // A subscription that Redis does not confirm within 5 s is replaced; before, heartbeats find the grants.
 //
 //fairlock:fault The connection of a subscription dies before Redis has confirmed it: replaced after 5 s; heartbeats find the grants meanwhile

@@ -78,6 +78,9 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 	}
 	refused := l.refuses()
 	s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "memory", Err: err}
+	}
 	if refused {
 		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
 	}

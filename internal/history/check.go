@@ -81,7 +81,7 @@ func (c *checker) lock(name string) *lock {
 		return c.locks[i]
 	}
 	l := &lock{name: name, capacity: max(1, c.Capacity[name])}
-	l.seen = &seen{tickets: map[string]uint64{}, keeps: map[string]int64{}, holders: map[string]int{}}
+	l.seen = &seen{tickets: map[string]uint64{}, had: map[claim]bool{}, keeps: map[string]int64{}, holders: map[string]int{}}
 	c.locks = append(c.locks, l)
 	return l
 }

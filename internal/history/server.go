@@ -8,6 +8,7 @@ import (
 // seen is what was seen in the server of one lock.
 type seen struct {
 	tickets map[string]uint64 // token → its last ticket
+	had     map[claim]bool    // also those before: it comes back with the one that its client knows
 	keeps   map[string]int64  // the end of a token → until when it keeps its ticket
 	holders map[string]int    // token → weight
 	waiting []string          // by ticket
@@ -15,9 +16,15 @@ type seen struct {
 	missed  bool              // something was missed
 }
 
-// forget forgets who holds and who waits. Waiters that come back bring their tickets.
+// claim is a ticket of a token.
+type claim struct {
+	token  string
+	ticket uint64
+}
+
+// forget forgets holders and waiters. Waiters that come back bring their tickets.
 func (s *seen) forget() {
-	s.waiting, s.holders = nil, map[string]int{}
+	s.waiting, s.holders, s.keeps = nil, map[string]int{}, map[string]int64{}
 }
 
 // leave takes a token out of the queue, and returns its position, from 0; or -1.
@@ -123,17 +130,17 @@ func (c *checker) joins(s *seen, e *ServerEvent, wrong func(string, ...any)) {
 	if _, holds := s.holders[e.Token]; holds {
 		wrong("joined the queue while it holds the lock")
 	}
-	ticket, again := s.tickets[e.Token]
-	waited, own := s.leave(e.Token) >= 0, again && ticket == e.Ticket
+	ticket, own := s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}]
+	waited := s.leave(e.Token) >= 0
 	n := len(s.waiting)
-	if waited && !own {
+	if waited && ticket != e.Ticket {
 		wrong("got ticket %d in place of %d", e.Ticket, ticket)
 	} else if late := n > 0 && !own && e.Ticket <= s.tickets[s.waiting[n-1]]; late && s.missed {
 		c.excuse(Server, "a token that joins before others may come back")
 	} else if late {
 		wrong("joined with ticket %d behind ticket %d", e.Ticket, s.tickets[s.waiting[n-1]])
 	}
-	s.tickets[e.Token] = e.Ticket
+	s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}] = e.Ticket, true
 	// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by name.
 	i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e *ServerEvent) int {
 		return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))

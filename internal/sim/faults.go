@@ -140,19 +140,18 @@ var faults = []*fault{
 		by := upTo(random, ttl/2)
 		w.occurred("the server's clock steps back by %v", by)
 		w.update(func(r *history.Run) { r.ClockBack = true })
-		w.server.StepClock(-by)
+		w.observer.step(-by)
 	}},
 	{"clock stands still", func(w *world, random *rand.Rand) {
 		length := upTo(random, longestFault)
 		w.occurred("for %v, the server's clock stands still", length)
 		w.update(func(r *history.Run) { r.ClockBack = true })
-		w.observer.freeze(w.server.Now())
-		w.after(length, func() { w.observer.freeze(time.Time{}) })
+		w.observer.freeze(length)
 	}},
 	{"clock steps forward", func(w *world, random *rand.Rand) {
 		by := upTo(random, longestStep)
 		w.occurred("the server's clock steps forward by %v", by)
-		w.server.StepClock(by)
+		w.observer.step(by)
 		w.loss("", w.now(), w.now())
 		w.disorder(0)
 	}},

@@ -25,6 +25,7 @@ type observer struct {
 	at     []int64               // guarded by mu: when each was seen, as Event.At
 	args   string                // guarded by mu: those of the last script
 	frozen time.Time             // guarded by mu: the server's time, if it stands still
+	thaw   time.Time             // guarded by mu: until when it does
 }
 
 // observed is what was last seen of a lock.
@@ -67,21 +68,54 @@ func (o *observer) stop() {
 // before is called before each command of a client, and before each of a script.
 func (o *observer) before(_ *server.Peer, command string, args ...string) bool {
 	if command == "EVALSHA" || command == "EVAL" {
-		o.mu.Lock()
-		if behind := o.world.server.Now().Sub(o.frozen); !o.frozen.IsZero() && behind > 0 {
-			o.world.server.StepClock(-behind)
-		}
-		o.mu.Unlock()
+		o.hold()
 		o.look(strings.Join(args, " "))
 	}
 	return false
 }
 
-// freeze lets the server's clock stand still at a time; zero lets it go on.
-func (o *observer) freeze(at time.Time) {
+// freeze lets the server's clock stand still for a while.
+func (o *observer) freeze(length time.Duration) {
+	o.mu.Lock()
+	if o.frozen.IsZero() {
+		o.frozen = o.world.server.Now()
+	}
+	if until := time.Now().Add(length); until.After(o.thaw) {
+		o.thaw = until
+	}
+	o.mu.Unlock()
+	o.world.tasks.Go(func() {
+		for o.hold() {
+			time.Sleep(100 * time.Millisecond) // less than what a key lasts beyond its waiters
+		}
+	})
+}
+
+// hold sets the server's clock back to where it stands still, and reports whether it does.
+func (o *observer) hold() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.frozen = at
+	if o.frozen.IsZero() {
+		return false
+	}
+	if behind := o.world.server.Now().Sub(o.frozen); behind > 0 {
+		o.world.server.StepClock(-behind)
+	}
+	if time.Now().Before(o.thaw) {
+		return true
+	}
+	o.frozen = time.Time{}
+	return false
+}
+
+// step steps the server's clock, also while it stands still.
+func (o *observer) step(by time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.frozen.IsZero() {
+		o.frozen = o.frozen.Add(by)
+	}
+	o.world.server.StepClock(by)
 }
 
 // look records what has changed since it was called last, in any lock, because keys expire. args are those of the script

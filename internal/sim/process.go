@@ -236,7 +236,9 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 		p.pause(hold / 3)
 	}
 	if random.IntN(20) == 0 && lease.Err() == nil {
-		lease = p.resume(c, lease, random)
+		again := p.resume(c, lease, random)
+		defer lease.Unlock(context.Background()) //nolint:errcheck // it only ends its renewal
+		lease = again
 	}
 	for range 3 {
 		c.record(history.Event{Op: history.Unlock})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,7 @@ var (
 
 func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(1) // the order of goroutines that are ready at one instant is that in which they became ready
+	debug.SetGCPercent(800)
 	m.Run()
 }
 
