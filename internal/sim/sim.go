@@ -7,7 +7,7 @@
 //
 // The same seed gives the same history: each goroutine draws from a random source of its own, every packet has a delay
 // with nanoseconds of its own, so that no two arrive at one instant, and the process has one processor
-// (GOMAXPROCS=1). Tokens differ from run to run; nothing depends on them.
+// (GOMAXPROCS=1). Tokens are drawn from the seed, too; before Go 1.26 they differ from run to run, and nothing depends on them.
 package sim
 
 import (
@@ -76,6 +76,7 @@ type world struct {
 
 	observer *observer
 	admin    *redis.Client // of an operator whose link has no faults
+	other    release       // of the clients in odd slots
 
 	mu        sync.Mutex
 	processes []*process      // guarded by mu: all, also those that have crashed
@@ -101,9 +102,10 @@ func Run(t *testing.T, cfg Config) *Result {
 	if cfg.Workers == 0 {
 		cfg.Workers = 3
 	}
+	seedTokens(t, cfg.Seed)
 	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now()}
 	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: capacities()}
-	w.admin = w.server.Link().Redis()
+	w.admin, w.other = w.server.Link().Redis(), newRelease()
 	w.observer = observe(w)
 	w.chosen = w.choose()
 	w.current = make([]*process, cfg.Clients)
@@ -313,6 +315,9 @@ func (w *world) launch(slot int) {
 		Name: fmt.Sprint("c", p.number), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock, NoRenewal: random.IntN(8) == 0,
 		Trace: p.trace(), Logger: slog.New(slog.DiscardHandler),
 	})
+	if slot%2 == 1 {
+		p.client.Redis.AddHook(w.other)
+	}
 	p.client.Link.Jitter(time.Duration(random.IntN(2000)+20)*time.Microsecond, w.random(fmt.Sprint("link ", p.number)))
 	w.mu.Lock()
 	w.current[slot] = p

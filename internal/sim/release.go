@@ -1,0 +1,74 @@
+package sim
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// release is another release of the scripts, as half of the clients of a run have it: texts of its own, and so hashes of
+// their own, on the same locks. A client with it sends those in place of today's. As long as no release has other rules,
+// it has the rules of today.
+type release struct {
+	texts  map[string]string // today's → of the release
+	hashes map[string]string // today's → of the release
+}
+
+// newRelease makes a release of today's scripts.
+func newRelease() release {
+	r := release{map[string]string{}, map[string]string{}}
+	_ = lua.Load(context.Background(), loader{load: func(text string) {
+		other := text + "\n-- of another release"
+		r.texts[text], r.hashes[hash(text)] = other, hash(other)
+	}})
+	return r
+}
+
+func hash(text string) string {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // it is Redis's
+	return hex.EncodeToString(sum[:])
+}
+
+// loader is told the scripts that are loaded.
+type loader struct {
+	redis.Scripter
+	load func(text string)
+}
+
+func (l loader) ScriptLoad(_ context.Context, text string) *redis.StringCmd {
+	l.load(text)
+	return redis.NewStringResult("", nil)
+}
+
+// replace replaces a script in a command.
+func (r release) replace(cmd redis.Cmder) {
+	args := cmd.Args()
+	switch cmd.Name() {
+	case "evalsha":
+		args[1] = r.hashes[args[1].(string)]
+	case "eval":
+		args[1] = r.texts[args[1].(string)]
+	}
+}
+
+func (r release) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r release) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		r.replace(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (r release) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			r.replace(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
