@@ -41,6 +41,7 @@ func (s *subscriber) start() uint64 {
 // run subscribes, again and again, until the client is closed.
 func (s *subscriber) run() {
 	c := s.client
+	share := backoffShare(s.channel) // requests that fail at the same moment have another
 	var pause backoff
 	for c.life.Err() == nil {
 		before := s.subscriptions()
@@ -53,7 +54,7 @@ func (s *subscriber) run() {
 		}
 		c.log.Warn("subscription broke; heartbeats replace notifications meanwhile", "err", err)
 		call(c.trace.Subscription, SubscriptionInfo{Err: err})
-		c.sleep(c.life, pause.next(c.share))
+		c.sleep(c.life, pause.next(share))
 	}
 }
 

@@ -123,6 +123,16 @@ func (c *conn) due(delay time.Duration) time.Time {
 	return c.link.server.clock.Now().Add(delay)
 }
 
+// resume delays what is late because the link hung, as due does with data that is sent now. The caller holds the server's
+// mu.
+func (c *conn) resume() {
+	for _, transit := range [][]packet{c.in, c.out} {
+		if len(transit) > 0 && !transit[0].due.After(c.link.server.clock.Now()) {
+			transit[0].due = c.due(0)
+		}
+	}
+}
+
 // arrived reports whether the first packet has arrived. The caller holds the server's mu.
 func (c *conn) arrived(transit []packet) bool {
 	return len(transit) > 0 && !c.link.hung && !transit[0].due.After(c.link.server.clock.Now())

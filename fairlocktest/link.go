@@ -69,12 +69,18 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 		s.change.Broadcast()
 	})
 	defer stop()
-	for until := s.clock.Now().Add(dialTimeout); l.hung && !l.refuses(); {
-		if ctx.Err() != nil || !s.clock.Now().Before(until) {
+	extra, until := l.extra(), s.clock.Now().Add(dialTimeout)
+	for ready := s.clock.Now().Add(extra); (l.hung || s.clock.Now().Before(ready)) && !l.refuses() && ctx.Err() == nil; {
+		if !l.hung {
+			s.wait(s.change, ready)
+			continue
+		}
+		if !s.clock.Now().Before(until) {
 			s.mu.Unlock()
 			return nil, &net.OpError{Op: "dial", Net: "memory", Err: context.DeadlineExceeded}
 		}
 		s.wait(s.change, until)
+		ready = s.clock.Now().Add(extra)
 	}
 	refused := l.refuses()
 	s.mu.Unlock()
@@ -124,9 +130,9 @@ func (l *Link) Delay(request, reply time.Duration) {
 	l.set(func() { l.requestDelay, l.replyDelay = request, reply })
 }
 
-// Jitter delays all data on connections that are made from now on by a further random time below most. So no two packets
-// arrive at the same instant, and the seed of random decides the order of events in a bubble. random is used by this Link
-// only.
+// Jitter delays all connections that are made from now on, and all data on them, by a further random time below most. So
+// no two packets arrive at the same instant, and the seed of random decides the order of events in a bubble. random is
+// used by this Link only.
 func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
 	l.set(func() { l.jitter, l.random = most, random })
 }
@@ -142,9 +148,22 @@ func (l *Link) DropReply() { l.set(func() { l.dropReplies++ }) }
 // DropNotifications drops what the server sends on connections that subscribe: the client loses its notifications.
 func (l *Link) DropNotifications() { l.set(func() { l.dropNotifications = true }) }
 
+// extra is a random time that a connection takes to be made. The caller holds the server's mu.
+func (l *Link) extra() time.Duration {
+	if l.random == nil || l.refuses() {
+		return 0
+	}
+	return time.Duration(l.random.Int64N(int64(l.jitter)))
+}
+
 // Mend ends every fault.
 func (l *Link) Mend() {
 	l.set(func() {
+		if l.hung {
+			for _, c := range l.conns {
+				c.resume()
+			}
+		}
 		l.cut, l.hung, l.dropNotifications = false, false, false
 		l.requestDelay, l.replyDelay = 0, 0
 		l.dropRequests, l.dropReplies = 0, 0
