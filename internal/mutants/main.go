@@ -66,6 +66,14 @@ func run(pattern, only string) error {
 	if err != nil {
 		return err
 	}
+	for _, t := range tiers { // also compiles what does not change
+		if only != "" && t.name != only {
+			continue
+		}
+		if test, found := t.finds(""); found {
+			return fmt.Errorf("%s fails without a mutant", test)
+		}
+	}
 	var errs []error
 	fmt.Println("| mutant | found by | test | seconds |\n|---|---|---|---|")
 	for _, m := range all {
@@ -151,8 +159,11 @@ var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 func (t tier) finds(overlay string) (test string, found bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-overlay", overlay, "-count=1", "-failfast",
-		"-timeout", limit.String()}, t.args...)...)
+	args := []string{"test", "-count=1", "-failfast", "-timeout", limit.String()}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, t.args...)...)
 	cmd.Dir = t.dir
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
