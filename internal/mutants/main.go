@@ -44,13 +44,19 @@ var tiers = []tier{
 	{"command", "cmd/fairlock", []string{"./..."}},
 }
 
+// search is the simulation for a minute: what of the protocol it finds.
+var search = tier{"search", ".", []string{"-run", "TestFor", "./internal/sim", "-sim-for", "1m"}}
+
 // limit is how long one tier may take for one mutant: a test that hangs has noticed it.
 const limit = 3 * time.Minute
 
 func main() {
 	pattern := flag.String("run", "", "only mutants whose name matches this regular expression")
-	only := flag.String("tier", "", "only this tier")
+	only := flag.String("tier", "", "only this tier; search: a minute of simulation")
 	flag.Parse()
+	if *only == search.name {
+		tiers = []tier{search}
+	}
 	if err := run(*pattern, *only); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
