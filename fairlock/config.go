@@ -1,6 +1,7 @@
 package fairlock
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
@@ -79,24 +80,12 @@ type Config struct {
 
 // withDefaults sets what is zero.
 func (c Config) withDefaults() Config {
-	if c.Namespace == "" {
-		c.Namespace = lua.DefaultNamespace
-	}
-	if c.Name == "" {
-		c.Name = defaultName()
-	}
-	if c.TTL == 0 {
-		c.TTL = DefaultTTL
-	}
-	if c.WaiterTTL == 0 {
-		c.WaiterTTL = DefaultWaiterTTL
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.Trace == nil {
-		c.Trace = &Trace{}
-	}
+	c.Namespace = cmp.Or(c.Namespace, lua.DefaultNamespace)
+	c.Name = cmp.Or(c.Name, defaultName())
+	c.TTL = cmp.Or(c.TTL, DefaultTTL)
+	c.WaiterTTL = cmp.Or(c.WaiterTTL, DefaultWaiterTTL)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Trace = cmp.Or(c.Trace, &Trace{})
 	if c.Clock == nil {
 		c.Clock = clock.System{}
 	}
