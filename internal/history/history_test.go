@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/history/linear"
 )
 
 // start is when the histories of these tests begin, in ms.
@@ -120,7 +119,7 @@ func check(t *testing.T, examples []example) {
 	for _, x := range examples {
 		t.Run(x.name, func(t *testing.T) {
 			x.run.TTL, x.run.WaiterTTL = cmp.Or(x.run.TTL, 5*time.Second), cmp.Or(x.run.WaiterTTL, 5*time.Second)
-			report := linear.Check(events(t, x.text), x.run)
+			report := history.Check(events(t, x.text), x.run)
 			var broken rules
 			for _, v := range report.Violations {
 				if !slices.Contains(broken, v.Rule) {
@@ -853,7 +852,7 @@ func TestCheck_LinearLong(t *testing.T) {
 		text, run := many(1000, victim, 1)
 		late, _ := many(1000, victim, 1.1)
 		check(t, []example{{name: "ended", text: text, run: run}, {name: "too early", text: late, run: run, broken: rules{history.Linear}}})
-		require.ErrorContains(t, linear.Check(events(t, late), run).Err(), fmt.Sprintf("client %d worker 0 call 0 fence %d", victim, victim+1))
+		require.ErrorContains(t, history.Check(events(t, late), run).Err(), fmt.Sprintf("client %d worker 0 call 0 fence %d", victim, victim+1))
 	}
 	text, run := many(1000, 100, 8000)
 	check(t, []example{{name: "a lease that lasts into the last part", text: text, run: run, broken: rules{history.Linear}}})
@@ -862,19 +861,19 @@ func TestCheck_LinearLong(t *testing.T) {
 func TestCheck_SortsEvents(t *testing.T) {
 	all := events(t, first+"10 1 unlock \n 11 1 released")
 	slices.Reverse(all)
-	require.NoError(t, linear.Check(all, history.Run{TTL: time.Second}).Err())
+	require.NoError(t, history.Check(all, history.Run{TTL: time.Second}).Err())
 	assert.Equal(t, history.Released, all[0].Op, "the caller's events were moved")
 }
 
 func TestReport(t *testing.T) {
 	run := history.Run{TTL: time.Second, Losses: []history.Loss{loss(48, 50)}}
 	text := first + "2 2 request \n 50 2 granted fence=20 until=1050"
-	report := linear.Check(events(t, text), run)
+	report := history.Check(events(t, text), run)
 	assert.Equal(t, "2 grants; events: 2 granted 2 request\n1 not checked: exclusion: Redis may have lost its data in between", report.String())
 	for i := range 30 {
 		text += fmt.Sprintf("\n 10 %d unlock", i+3)
 	}
-	err := linear.Check(events(t, text), run).Err()
+	err := history.Check(events(t, text), run).Err()
 	require.ErrorContains(t, err, `form: lock "x": client 3 worker 0 call 0: "unlock" cannot follow on ""`)
 	require.ErrorContains(t, err, "form: 10 more")
 	assert.Equal(t, 20, strings.Count(err.Error(), "cannot follow"))

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // Rule names what is checked. The functions that check it say what exactly.
@@ -43,26 +42,25 @@ type Report struct {
 	Violations []Violation
 	Excused    map[string]int // what was not held to a rule, "<rule>: <why>"
 
-	events map[Op]int
+	events int
 	start  int64 // of the run
 }
+
+const dataLost = "Redis may have lost its data in between"
 
 // mostShown is how many violations of one rule Err shows.
 const mostShown = 20
 
 func newReport(events []Event) *Report {
-	r := &Report{Excused: map[string]int{}, events: map[Op]int{}}
+	r := &Report{Excused: map[string]int{}, events: len(events)}
 	if len(events) > 0 {
 		r.start = events[0].At
-	}
-	for i := range events {
-		r.events[events[i].Op]++
 	}
 	return r
 }
 
-// Violate adds a violation. Events may be nil.
-func (r *Report) Violate(rule Rule, lock string, events []*Event, format string, args ...any) {
+// violate adds a violation. Events that are nil are left out.
+func (r *Report) violate(rule Rule, lock string, events []*Event, format string, args ...any) {
 	v := Violation{Rule: rule, Lock: lock, Text: fmt.Sprintf(format, args...)}
 	for _, e := range events {
 		if e != nil {
@@ -77,40 +75,36 @@ func (r *Report) excuse(rule Rule, why string) { r.Excused[string(rule)+": "+why
 // Err returns nil if no rule was broken, otherwise the first violations of each with the events concerned.
 func (r *Report) Err() error {
 	var all []error
-	shown := map[Rule]int{}
+	found := map[Rule]int{}
 	for _, v := range r.Violations {
-		if shown[v.Rule]++; shown[v.Rule] > mostShown {
+		if found[v.Rule]++; found[v.Rule] > mostShown {
 			continue
 		}
-		lines := []string{fmt.Sprintf("%s: lock %q: %s", v.Rule, v.Lock, v.Text)}
+		text := fmt.Sprintf("%s: lock %q: %s", v.Rule, v.Lock, v.Text)
 		for i := range v.Events {
-			lines = append(lines, "    "+r.line(&v.Events[i]))
+			text += "\n    " + r.line(&v.Events[i])
 		}
-		all = append(all, errors.New(strings.Join(lines, "\n")))
+		all = append(all, errors.New(text))
 	}
-	for _, rule := range slices.Sorted(maps.Keys(shown)) {
-		if more := shown[rule] - mostShown; more > 0 {
+	for _, rule := range slices.Sorted(maps.Keys(found)) {
+		if more := found[rule] - mostShown; more > 0 {
 			all = append(all, fmt.Errorf("%s: %d more", rule, more))
 		}
 	}
 	return errors.Join(all...)
 }
 
-// String returns the counts.
+// String returns how much was checked, and what was not.
 func (r *Report) String() string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%d grants; events:", r.Grants)
-	for _, op := range slices.Sorted(maps.Keys(r.events)) {
-		fmt.Fprintf(&text, " %d %s", r.events[op], op)
-	}
+	text := fmt.Sprintf("%d grants, %d events", r.Grants, r.events)
 	for _, why := range slices.Sorted(maps.Keys(r.Excused)) {
-		fmt.Fprintf(&text, "\n%d not checked: %s", r.Excused[why], why)
+		text += fmt.Sprintf("\n%d not checked: %s", r.Excused[why], why)
 	}
-	return text.String()
+	return text
 }
 
-// Time shows a time as seconds since the start of the run.
-func (r *Report) Time(t int64) string {
+// time shows a time as seconds since the start of the run.
+func (r *Report) time(t int64) string {
 	if t == never {
 		return "the end"
 	}
@@ -119,7 +113,7 @@ func (r *Report) Time(t int64) string {
 
 // line shows an event.
 func (r *Report) line(e *Event) string {
-	text := fmt.Sprintf("%12s  client %d worker %d call %d  %-9s  %s", r.Time(e.At), e.Process, e.Worker, e.Call, e.Op, e.Lock)
+	text := fmt.Sprintf("%12s  client %d worker %d call %d  %-9s  %s", r.time(e.At), e.Process, e.Worker, e.Call, e.Op, e.Lock)
 	field := func(there bool, name string, value any) {
 		if there {
 			text += fmt.Sprintf("  %s %v", name, value)
@@ -128,7 +122,7 @@ func (r *Report) line(e *Event) string {
 	field(e.Weight > 1, "weight", e.Weight)
 	field(e.Ticket != 0, "ticket", e.Ticket)
 	field(e.Fence != 0, "fence", e.Fence)
-	field(e.Until != 0, "until", r.Time(e.Until))
+	field(e.Until != 0, "until", r.time(e.Until))
 	field(e.Token != "", "token", e.Token)
 	field(e.Err != "", "error", e.Err)
 	return text
@@ -144,36 +138,27 @@ func Story(w io.Writer, events []Event, run Run) error {
 		text string
 	}
 	var lines []line
-	add := func(what string, spans []Span) {
+	span := func(from, to int64, what string) {
+		lines = append(lines, line{from, fmt.Sprintf("%12s  %s until %s", r.time(from), what, r.time(to))})
+	}
+	for what, spans := range map[string][]Span{"killed": run.Kills, "paused": run.Pauses, "cannot reach Redis": run.Unreachable} {
 		for _, s := range spans {
-			who := fmt.Sprintf("client %d", s.Process)
-			if s.Process == All {
-				who = "every client"
-			}
-			lines = append(lines, line{s.From, fmt.Sprintf("%12s  %s %s until %s", r.Time(s.From), who, what, r.Time(s.To))})
+			span(s.From, s.To, fmt.Sprintf("client %d (%d: all): %s", s.Process, All, what))
 		}
 	}
-	add("is killed", run.Kills)
-	add("is paused", run.Pauses)
-	add("cannot reach Redis", run.Unreachable)
 	for _, l := range run.Losses {
-		text := fmt.Sprintf("%12s  data lost until %s  %s", r.Time(l.From), r.Time(l.To), l.Lock)
-		lines = append(lines, line{l.From, strings.TrimRight(text, " ")})
+		span(l.From, l.To, fmt.Sprintf("data lost of %q", l.Lock))
 	}
 	for i := range events {
 		lines = append(lines, line{events[i].At, r.line(&events[i])})
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
-	for _, s := range run.Server {
-		text := fmt.Sprintf("server %d µs  %-7s  %s  %s", s.At, s.Op, s.Lock, s.Token)
-		if s.Ticket != 0 || s.Until != 0 {
-			text += fmt.Sprintf("  ticket %d  until %d", s.Ticket, s.Until)
-		}
-		lines = append(lines, line{never, text})
-	}
 	out := bufio.NewWriter(w)
 	for _, l := range lines {
 		_, _ = fmt.Fprintln(out, l.text) // Flush returns the error
+	}
+	for _, s := range run.Server {
+		_, _ = fmt.Fprintf(out, "server %d µs  %-7s  %s  %s  ticket %d  until %d\n", s.At, s.Op, s.Lock, s.Token, s.Ticket, s.Until)
 	}
 	return out.Flush()
 }

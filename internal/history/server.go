@@ -7,24 +7,23 @@ import (
 
 // seen is what was seen in the server of one lock.
 type seen struct {
-	tickets map[string]uint64 // token → its last ticket
-	had     map[claim]bool    // also those before: it comes back with the one that its client knows
-	keeps   map[string]int64  // the end of a token → until when it keeps its ticket
-	holders map[string]int    // token → weight
-	waiting []string          // by ticket
-	grants  []string          // tokens
-	missed  bool              // something was missed
-}
-
-// claim is a ticket of a token.
-type claim struct {
-	token  string
-	ticket uint64
+	tickets map[string][]uint64 // token → its tickets, in their order: it may come back with any that its client knows
+	keeps   map[string]int64    // the end of a token → until when it keeps its ticket
+	holders map[string]int      // token → weight
+	waiting []string            // by ticket
+	grants  []string            // tokens
 }
 
 // forget forgets holders and waiters. Waiters that come back bring their tickets.
-func (s *seen) forget() {
-	s.waiting, s.holders, s.keeps = nil, map[string]int{}, map[string]int64{}
+func (s *seen) forget() { s.waiting, s.holders, s.keeps = nil, map[string]int{}, map[string]int64{} }
+
+// ticket returns the last ticket of a token; 0 if there is none.
+func (s *seen) ticket(token string) uint64 {
+	all := s.tickets[token]
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)-1]
 }
 
 // leave takes a token out of the queue, and returns its position, from 0; or -1.
@@ -54,7 +53,7 @@ func short(token string) string { return token[max(0, len(token)-14):] }
 //
 // After Misses, only what is seen from then on is known of who holds and who waits.
 func (c *checker) replay() {
-	weights, missed := map[string]int{}, false
+	weights := map[string]int{}
 	for _, l := range c.locks {
 		for _, a := range l.all {
 			weights[a.token] = a.weight
@@ -62,15 +61,17 @@ func (c *checker) replay() {
 	}
 	for i := range c.Server {
 		e := &c.Server[i]
-		missed = missed || e.Op == Misses
 		if e.Lock != "" {
 			l := c.lock(e.Lock)
-			l.seen.missed = l.seen.missed || missed
-			c.see(l, l.seen, e, weights)
+			weight := weights[e.Token]
+			if l.capacity == 1 {
+				weight = 1 // its client need not have recorded anything
+			}
+			c.see(l, l.seen, e, weight)
 			continue
 		}
+		c.missed = c.missed || e.Op == Misses
 		for _, l := range c.locks { // Misses or Deletes
-			l.seen.missed = missed
 			l.seen.forget()
 		}
 	}
@@ -79,20 +80,40 @@ func (c *checker) replay() {
 	}
 }
 
-func (c *checker) see(l *lock, s *seen, e *ServerEvent, weights map[string]int) {
+func (c *checker) see(l *lock, s *seen, e *ServerEvent, weight int) {
 	wrong := func(format string, args ...any) {
-		c.Violate(Server, l.name, nil, "at %d µs of server time %s "+format, append([]any{e.At, e.Token}, args...)...)
+		c.violate(Server, l.name, nil, "at %d µs of server time %s "+format, append([]any{e.At, e.Token}, args...)...)
+	}
+	unknown := func(why, format string, args ...any) { // wrong if nothing was missed
+		if c.missed {
+			c.excuse(Server, why)
+		} else {
+			wrong(format, args...)
+		}
 	}
 	switch e.Op {
 	case Joins:
-		c.joins(s, e, wrong)
+		if _, holds := s.holders[e.Token]; holds {
+			wrong("joined the queue while it holds the lock")
+		}
+		ticket, own := s.ticket(e.Token), slices.Contains(s.tickets[e.Token], e.Ticket)
+		if waited := s.leave(e.Token) >= 0; waited && ticket != e.Ticket {
+			wrong("got ticket %d in place of %d", e.Ticket, ticket)
+		} else if n := len(s.waiting); n > 0 && !own && e.Ticket <= s.ticket(s.waiting[n-1]) {
+			unknown("a token that joins before others may come back", "joined with ticket %d before %s", e.Ticket, s.waiting[n-1])
+		}
+		if ticket != e.Ticket {
+			s.tickets[e.Token] = append(s.tickets[e.Token], e.Ticket)
+		}
+		// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by name.
+		i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e *ServerEvent) int {
+			return cmp.Or(cmp.Compare(s.ticket(token), e.Ticket), cmp.Compare(token, e.Token))
+		})
+		s.waiting = slices.Insert(s.waiting, i, e.Token)
 	case Keeps:
 		s.keeps[short(e.Token)] = e.Until
 	case Owns:
-		s.holders[e.Token] = weights[e.Token]
-		if l.capacity == 1 {
-			s.holders[e.Token] = 1 // its client need not have recorded anything
-		}
+		s.holders[e.Token] = weight
 		used := 0
 		for _, weight := range s.holders {
 			used += weight
@@ -103,10 +124,8 @@ func (c *checker) see(l *lock, s *seen, e *ServerEvent, weights map[string]int) 
 		s.grants = append(s.grants, e.Token)
 		if position := s.leave(e.Token); position > 0 {
 			wrong("was granted the lock and was not the head of the queue, with %d before it", position)
-		} else if position < 0 && len(s.waiting) > 0 && s.missed {
-			c.excuse(Server, "a token that was granted the lock was not seen to join")
 		} else if position < 0 && len(s.waiting) > 0 {
-			wrong("was granted the lock and was not in the queue, whose head was %s", s.waiting[0])
+			unknown("a token that was granted the lock was not seen to join", "was granted the lock before %s, the head of the queue", s.waiting[0])
 		}
 	case Leaves:
 		s.leave(e.Token)
@@ -126,40 +145,19 @@ func (c *checker) see(l *lock, s *seen, e *ServerEvent, weights map[string]int) 
 	}
 }
 
-func (c *checker) joins(s *seen, e *ServerEvent, wrong func(string, ...any)) {
-	if _, holds := s.holders[e.Token]; holds {
-		wrong("joined the queue while it holds the lock")
-	}
-	ticket, own := s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}]
-	waited := s.leave(e.Token) >= 0
-	n := len(s.waiting)
-	if waited && ticket != e.Ticket {
-		wrong("got ticket %d in place of %d", e.Ticket, ticket)
-	} else if late := n > 0 && !own && e.Ticket <= s.tickets[s.waiting[n-1]]; late && s.missed {
-		c.excuse(Server, "a token that joins before others may come back")
-	} else if late {
-		wrong("joined with ticket %d behind ticket %d", e.Ticket, s.tickets[s.waiting[n-1]])
-	}
-	s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}] = e.Ticket, true
-	// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by name.
-	i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e *ServerEvent) int {
-		return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))
-	})
-	s.waiting = slices.Insert(s.waiting, i, e.Token)
-}
-
 // agree: what clients recorded agrees with what was seen, if nothing was missed. A grant was seen; fences rise in the
 // order of the grants seen; a ticket is the one that was seen. A client that does not know its ticket gets it from there.
 func (c *checker) agree(l *lock, s *seen) {
+	complete := c.Server != nil && !c.missed
 	for _, a := range l.all {
-		ticket := s.tickets[a.token]
+		ticket := s.ticket(a.token)
 		if a.ticket == 0 && a.granted != nil {
 			a.ticket = ticket
-		} else if a.ticket != 0 && a.ticket != ticket && !s.missed && c.Server != nil {
-			c.Violate(Server, l.name, []*Event{first(a.queued)}, "%v was seen to join with ticket %d", a, ticket)
+		} else if complete && a.ticket != 0 && a.ticket != ticket {
+			c.violate(Server, l.name, []*Event{a.first[Queued]}, "%v was seen to join with ticket %d", a, ticket)
 		}
 	}
-	if c.Server == nil || s.missed {
+	if !complete {
 		return
 	}
 	number := map[string]int{} // of its last grant
@@ -171,12 +169,12 @@ func (c *checker) agree(l *lock, s *seen) {
 		before := last != nil && number[a.token] <= number[last.token]
 		switch {
 		case number[a.token] == 0:
-			c.Violate(Server, l.name, []*Event{a.granted}, "%v was granted it, and that was not seen", a)
+			c.violate(Server, l.name, []*Event{a.granted}, "%v was granted it, and that was not seen", a)
 			continue
 		case before && c.lost(l.name, min(last.granted.At, a.granted.At), never) != nil:
 			c.excuse(Server, dataLost) // perhaps that last had left, which then was granted the lock again
 		case before:
-			c.Violate(Server, l.name, []*Event{last.granted, a.granted}, "%v was seen to be granted it before %v", a, last)
+			c.violate(Server, l.name, []*Event{last.granted, a.granted}, "%v was seen to be granted it before %v", a, last)
 		}
 		last = a
 	}
