@@ -15,33 +15,30 @@ const never = int64(math.MaxInt64)
 
 // acquisition is one call of Lock with everything that was recorded of it.
 type acquisition struct {
-	process          *process
-	worker, call     int
-	lock, token      string
+	process      *process
+	worker, call int
+	lock         *lock
+	token        string
+	state        Op // the last event that decides what can follow
+	events       []*Event
+	first        map[Op]*Event
+	ticket       uint64       // 0 if it is not known that it queued
+	after        *acquisition // the one with the highest ticket that knew it before the request; nil if there is none
+
+	request, granted *Event // nil if there is none
 	weight           int
-	ticket           uint64 // 0 if it is not known that it queued
-	state            Op     // the last event that decides what can follow
-	events           []*Event
-	first            map[Op]*Event
-	request, granted *Event // the first; nil if there is none
-	waits            int64  // until when it certainly waits, unless it is granted the lock before
-	gone             bool   // it was granted the lock, or does not certainly wait any more
-	earliest         int64  // when it was granted at the earliest
-	until            int64  // the last recorded end of its trusted time
-	end              int64  // it is known to have held the lock from granted.At until then; not at all if that is not later
-	freed            int64  // when Redis freed it at the earliest
-	beside           int    // the weights of all that held the lock at granted.At, including its own
+	losses           int   // of data before the request, if fences may fall across them
+	waits            int64 // until when it certainly waits, unless it is granted the lock before
+	gone             bool  // it was granted the lock, or does not certainly wait any more
+	earliest         int64 // when it was granted at the earliest
+	until            int64 // the last recorded end of its trusted time
+	end              int64 // it is known to have held the lock from granted.At until then; not at all if that is not later
+	freed            int64 // when Redis freed it at the earliest
+	beside           int   // the weights of all that held the lock at granted.At, including its own
 }
 
 func (a *acquisition) String() string {
-	text := fmt.Sprintf("client %d worker %d call %d", a.process.number, a.worker, a.call)
-	if a.ticket != 0 {
-		text += fmt.Sprintf(" ticket %d", a.ticket)
-	}
-	if a.granted != nil {
-		text += fmt.Sprintf(" fence %d", a.granted.Fence)
-	}
-	return text
+	return fmt.Sprintf("client %d worker %d call %d", a.process.number, a.worker, a.call)
 }
 
 // held are the states of an acquisition that was granted the lock.
@@ -49,8 +46,8 @@ var held = []Op{Granted, Unlock, Ambiguous, Released, NotHeld}
 
 // follows says on which states an event can follow.
 var follows = map[Op][]Op{
-	Request: {""}, Queued: {Request}, Granted: {Request}, Failed: {Request}, Renewed: append(held, Request), Used: held, Lost: held,
-	Unlock: {Granted, Ambiguous}, Released: {Unlock}, NotHeld: {Unlock}, Ambiguous: {Unlock},
+	Request: {""}, Queued: {Request}, Granted: {Request}, Failed: {Request}, Renewed: append(held, Request),
+	Used: held, Lost: held, Unlock: {Granted, Ambiguous}, Released: {Unlock}, NotHeld: {Unlock}, Ambiguous: {Unlock},
 }
 
 // add adds the next event, and returns what is wrong with it.
@@ -61,7 +58,7 @@ func (a *acquisition) add(e *Event) string {
 		return "is incomplete"
 	case !slices.Contains(follows[e.Op], a.state):
 		return fmt.Sprintf("cannot follow on %q", a.state)
-	case e.Lock != a.lock, e.Worker != a.worker, e.Token != "" && a.token != "" && e.Token != a.token:
+	case e.Lock != a.lock.name, e.Worker != a.worker, e.Token != "" && a.token != "" && e.Token != a.token:
 		return "is of another lock, worker or token"
 	}
 	if e.Token != "" {
@@ -73,10 +70,16 @@ func (a *acquisition) add(e *Event) string {
 	if e.Op != Queued && e.Op != Renewed && e.Op != Used && e.Op != Lost {
 		a.state = e.Op
 	}
+	a.events = append(a.events, e)
 	if a.first[e.Op] == nil {
 		a.first[e.Op] = e
 	}
-	a.events = append(a.events, e)
+	if l := a.lock; e.Op == Request {
+		l.all = append(l.all, a)
+		a.after = l.highest
+	} else if e.Op == Queued && (l.highest == nil || l.highest.ticket < a.ticket) {
+		l.highest = a
+	}
 	return ""
 }
 
@@ -84,14 +87,15 @@ func (a *acquisition) add(e *Event) string {
 func (c *checker) conclude(a *acquisition) {
 	a.request, a.granted = a.first[Request], a.first[Granted]
 	a.weight = max(1, a.request.Weight)
+	c.weights[a.token] = a.weight
 	if a.waits = never; a.granted == nil {
 		a.waits = a.waitsUntil()
 		return
 	}
 	a.earliest, a.until = a.request.At, a.trustedUntil(never)
-	for _, e := range a.events {
-		if e.Op == Used && a.process.kill.To-e.At < stall { // its last renewal may not have been recorded
-			a.until = max(a.until, e.At)
+	for _, loss := range c.Losses {
+		if c.ClockBack && loss.concerns(a.lock) && loss.To < a.request.At {
+			a.losses++
 		}
 	}
 	unlock := a.time(Unlock)
@@ -121,8 +125,12 @@ func (a *acquisition) latest() int64 { return min(a.granted.At, a.granted.Until)
 // trustedUntil is the last end of its trusted time that it had recorded by then.
 func (a *acquisition) trustedUntil(by int64) (until int64) {
 	for _, e := range a.events {
-		if (e.Op == Granted || e.Op == Renewed) && e.At <= by {
+		switch {
+		case e.At > by:
+		case e.Op == Granted || e.Op == Renewed:
 			until = max(until, e.Until)
+		case e.Op == Used && a.process.kill.To-e.At < stall: // its last renewal may not have been recorded
+			until = max(until, e.At)
 		}
 	}
 	return until

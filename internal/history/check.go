@@ -14,11 +14,12 @@ const (
 )
 
 type checker struct {
-	*Run
+	Run
 	*Report
 	processes map[int]*process
-	locks     []*lock // in the order of their first events
-	missed    bool    // something was missed in the server so far
+	locks     []*lock        // in the order of their first events
+	weights   map[string]int // by token
+	missed    bool           // something was missed in the server so far
 }
 
 // process is what was done to one process.
@@ -33,15 +34,16 @@ type lock struct {
 	name     string
 	capacity int
 	all      []*acquisition // in the order of their requests
-	grants   []*acquisition // by fence
+	highest  *acquisition   // of those that know their ticket so far
+	grants   []*acquisition // by fence; if the server's clock was stepped back, those between two losses of data
 	seen     *seen          // what was seen in the server
 }
 
 // Check checks the history of a run against all rules. Each lock is checked alone. The events need not be sorted.
 func Check(events []Event, run Run) *Report {
-	events = sorted(events)
-	c := &checker{Run: &run, Report: newReport(events), processes: map[int]*process{}}
-	c.alive(events)
+	events = slices.SortedStableFunc(slices.Values(events), func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	c := &checker{Run: run, Report: &Report{Excused: map[string]int{}}}
+	c.processes, c.weights = map[int]*process{}, map[string]int{}
 	c.gather(events)
 	c.replay()
 	for _, l := range c.locks {
@@ -50,69 +52,49 @@ func Check(events []Event, run Run) *Report {
 			c.use(a)
 			c.results(a)
 		}
-		for _, grants := range c.rising(l) {
-			c.linear(l, grants)
-		}
+		c.linear(l)
 		c.tickets(l)
 		c.order(l)
 	}
 	if c.Grants == 0 {
-		c.violate(Empty, "", nil, "no lock was granted to anyone")
+		c.violate(Empty, nil, "no lock was granted to anyone")
 	}
 	return c.Report
 }
 
-// sorted returns events by time; those of one time in the order in which they were recorded.
-func sorted(events []Event) []Event {
-	return slices.SortedStableFunc(slices.Values(events), func(a, b Event) int { return cmp.Compare(a.At, b.At) })
-}
-
-// alive: a process records nothing after it was seen to be dead, nor while it was seen to stand still. If this is
-// broken, the run or its clock is wrong, and no other rule means anything.
-func (c *checker) alive(events []Event) {
-	spans := slices.Clone(c.Pauses)
-	for _, kill := range c.Kills {
-		spans = append(spans, Span{kill.Process, kill.To, never})
-	}
-	for i := range events {
-		for _, s := range spans {
-			if e := &events[i]; s.Process == e.Process && s.From < e.At && e.At < s.To {
-				c.violate(Alive, e.Lock, []*Event{e}, "client %d was dead or paused from %s to %s", e.Process, c.time(s.From), c.time(s.To))
-			}
-		}
-	}
-}
-
 // gather sorts events by acquisition and lock, and checks the form of each record. What has no request is left out.
+//
+// Alive: a process records nothing after it was seen to be dead, nor while it was seen to stand still. If this is broken,
+// the run or its clock is wrong, and no other rule means anything.
 func (c *checker) gather(events []Event) {
 	type id struct{ process, call int }
 	byID := map[id]*acquisition{}
-	var all []*acquisition
 	for i := range events {
 		e := &events[i]
 		a := byID[id{e.Process, e.Call}]
 		if a == nil {
-			a = &acquisition{process: c.process(e.Process), call: e.Call, worker: e.Worker, lock: e.Lock, first: map[Op]*Event{}}
+			a = &acquisition{process: c.process(e.Process), call: e.Call, worker: e.Worker, lock: c.lock(e.Lock), first: map[Op]*Event{}}
 			byID[id{e.Process, e.Call}] = a
-			all = append(all, a)
+		}
+		if a.process.kill.To < e.At || slices.ContainsFunc(c.Pauses, func(s Span) bool {
+			return s.Process == e.Process && s.From < e.At && e.At < s.To
+		}) {
+			c.violate(Alive, []*Event{e}, "%v was dead or paused", a)
 		}
 		if wrong := a.add(e); wrong != "" {
-			c.violate(Form, e.Lock, []*Event{e}, "%v: %q %s", a, e.Op, wrong)
-		}
-	}
-	for _, a := range all {
-		if a.first[Request] == nil {
-			continue
-		}
-		l := c.lock(a.lock)
-		l.all = append(l.all, a)
-		if c.conclude(a); a.granted != nil {
-			c.Grants++
-			l.grants = append(l.grants, a)
+			c.violate(Form, []*Event{e}, "%v: %q %s", a, e.Op, wrong)
 		}
 	}
 	for _, l := range c.locks {
-		slices.SortStableFunc(l.grants, func(a, b *acquisition) int { return cmp.Compare(a.granted.Fence, b.granted.Fence) })
+		for _, a := range l.all {
+			if c.conclude(a); a.granted != nil {
+				c.Grants++
+				l.grants = append(l.grants, a)
+			}
+		}
+		slices.SortStableFunc(l.grants, func(a, b *acquisition) int {
+			return cmp.Or(cmp.Compare(a.losses, b.losses), cmp.Compare(a.granted.Fence, b.granted.Fence))
+		})
 	}
 }
 
@@ -121,7 +103,7 @@ func (c *checker) lock(name string) *lock {
 	if i := slices.IndexFunc(c.locks, func(l *lock) bool { return l.name == name }); i >= 0 {
 		return c.locks[i]
 	}
-	l := &lock{name: name, capacity: max(1, c.Capacity[name]), seen: &seen{tickets: map[string][]uint64{}}}
+	l := &lock{name: name, capacity: max(1, c.Capacity[name]), seen: &seen{tickets: map[string]uint64{}, had: map[claim]bool{}}}
 	l.seen.forget()
 	c.locks = append(c.locks, l)
 	return l
@@ -152,6 +134,18 @@ func (c *checker) process(number int) *process {
 		}
 	}
 	return p
+}
+
+func (s Loss) concerns(l *lock) bool { return s.Lock == "" || s.Lock == l.name }
+
+// lost returns the first loss of a lock's data that may have happened in a span of time, or nil.
+func (c *checker) lost(l *lock, from, to int64) (first *Loss) {
+	for i := range c.Losses {
+		if s := &c.Losses[i]; s.concerns(l) && s.From <= to && s.To >= from && (first == nil || s.From < first.From) {
+			first = s
+		}
+	}
+	return first
 }
 
 // kept is for how long Redis keeps the ticket of a waiter that sends no heartbeat. One is sent each third of it.

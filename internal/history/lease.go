@@ -21,7 +21,7 @@ func (c *checker) exclusion(l *lock) {
 		b.beside = b.weight
 		for _, a := range holders {
 			b.beside += a.weight
-			if c.lost(l.name, min(a.request.At, b.request.At), max(a.latest(), b.latest())) != nil {
+			if c.lost(l, min(a.request.At, b.request.At), max(a.latest(), b.latest())) != nil {
 				continue
 			}
 			sum += a.weight
@@ -31,7 +31,7 @@ func (c *checker) exclusion(l *lock) {
 			}
 		}
 		if sum > l.capacity {
-			c.violate(rule, l.name, events, "%d of %d are held when %v is granted it", sum, l.capacity, b)
+			c.violate(rule, events, "%d of %d are held when %v is granted it", sum, l.capacity, b)
 		} else if b.beside > l.capacity {
 			c.excuse(Exclusion, dataLost)
 		}
@@ -45,7 +45,7 @@ func (c *checker) use(a *acquisition) {
 	end := min(a.until+grain, a.time(Unlock), a.time(Lost))
 	for _, e := range a.events {
 		if e.Op == Used && e.At > end {
-			c.violate(Use, a.lock, []*Event{a.granted, a.first[Lost], a.first[Unlock], e}, "%v used it after its end at %s", a, c.time(end))
+			c.violate(Use, []*Event{a.granted, a.first[Lost], a.first[Unlock], e}, "%v used it after its end at %s", a, seconds(end))
 		}
 	}
 }
@@ -58,16 +58,16 @@ func (c *checker) results(a *acquisition) {
 		if e.Op != Lost && e.Op != NotHeld || byClose(e) {
 			continue
 		}
-		until := a.until
-		if !byRedis(e) {
-			until = a.trustedUntil(e.At - stall)
+		until := a.trustedUntil(e.At - stall)
+		if byRedis(e) {
+			until = a.until
 		}
 		switch {
 		case e.At >= until-grain:
 		case byRedis(e) && c.lost(a.lock, a.request.At, e.At) != nil:
 			c.excuse(Results, dataLost)
 		default:
-			c.violate(Results, a.lock, []*Event{a.granted, e}, "%v was told that its lease is over, which lasts until %s", a, c.time(until))
+			c.violate(Results, []*Event{a.granted, e}, "%v was told that its lease is over, which lasts until %s", a, seconds(until))
 		}
 	}
 }

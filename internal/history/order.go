@@ -13,43 +13,29 @@ const prompt = int64(25 * time.Millisecond)
 // tickets: an acquisition keeps its ticket; no two have the same; and one that is requested after another one has
 // learned its ticket gets a higher one, also if that has long left: tickets are Redis's time, unless its clock stepped.
 func (c *checker) tickets(l *lock) {
-	var queued []*acquisition
 	byTicket := map[uint64]*acquisition{}
 	for _, a := range l.all {
-		if a.first[Queued] == nil {
+		queued := a.first[Queued]
+		if queued == nil {
 			continue
 		}
-		queued = append(queued, a)
 		for _, e := range a.events {
 			if (e.Op == Queued || e.Op == Granted) && e.Ticket != a.ticket {
-				c.violate(Tickets, l.name, []*Event{a.first[Queued], e}, "%v got another ticket", a)
+				c.violate(Tickets, []*Event{queued, e}, "%v got another ticket", a)
 			}
 		}
-		if b := byTicket[a.ticket]; b != nil && !c.ClockBack {
-			c.violate(Tickets, l.name, []*Event{b.first[Queued], a.first[Queued]}, "%v and %v have one ticket", b, a)
-		}
+		b := byTicket[a.ticket]
 		byTicket[a.ticket] = a
-	}
-	if c.ClockBack {
-		return // tickets of those that have left may be given again
-	}
-	known := slices.SortedStableFunc(slices.Values(queued), func(a, b *acquisition) int {
-		return cmp.Compare(a.time(Queued), b.time(Queued))
-	})
-	var highest *acquisition // of those that knew their ticket before a was requested
-	for _, a := range queued {
-		for ; known[0].time(Queued) < a.request.At; known = known[1:] { // ends at a
-			if highest == nil || known[0].ticket > highest.ticket {
-				highest = known[0]
-			}
-		}
 		switch {
-		case highest == nil || highest.ticket < a.ticket:
-		case c.lost(l.name, highest.request.At, a.time(Queued)) != nil:
+		case c.ClockBack: // tickets of those that have left may be given again
+		case b != nil:
+			c.violate(Tickets, []*Event{b.first[Queued], queued}, "%v and %v have one ticket", b, a)
+		case a.after == nil || a.after.ticket < a.ticket:
+		case c.lost(l, a.after.request.At, queued.At) != nil:
 			c.excuse(Tickets, dataLost)
 		default:
-			c.violate(Tickets, l.name, []*Event{highest.first[Queued], a.request, a.first[Queued]},
-				"%v was requested after %v knew its ticket, and has a lower one", a, highest)
+			c.violate(Tickets, []*Event{a.after.first[Queued], a.request, queued},
+				"%v was requested after %v knew its ticket, and has a lower one", a, a.after)
 		}
 	}
 }
@@ -78,9 +64,9 @@ func (c *checker) order(l *lock) {
 			}
 			if why := c.excuseFor(l, a, b); why != "" {
 				c.excuse(Order, why)
-				continue
+			} else {
+				c.violate(Order, []*Event{b.request, b.first[Queued], a.request, a.granted, b.granted}, "%v was granted it before %v", a, b)
 			}
-			c.violate(Order, l.name, []*Event{b.request, b.first[Queued], a.request, a.granted, b.granted}, "%v was granted it before %v", a, b)
 		}
 	}
 }
@@ -100,7 +86,7 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 		return "the ticket may have expired"
 	}
 	switch {
-	case c.lost(l.name, since, latest) != nil:
+	case c.lost(l, since, latest) != nil:
 		return dataLost
 	case l.seen.before(b.token, a.token):
 		return "the waiter was granted it before, and did not hear of that in time"

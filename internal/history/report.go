@@ -1,13 +1,12 @@
 package history
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Rule names what is checked. The functions that check it say what exactly.
@@ -30,10 +29,8 @@ const (
 
 // Violation is one break of one rule.
 type Violation struct {
-	Rule   Rule
-	Lock   string
-	Text   string
-	Events []Event // those concerned
+	Rule Rule
+	Text string // with the events concerned
 }
 
 // Report is the result of a check.
@@ -41,9 +38,6 @@ type Report struct {
 	Grants     int
 	Violations []Violation
 	Excused    map[string]int // what was not held to a rule, "<rule>: <why>"
-
-	events int
-	start  int64 // of the run
 }
 
 const dataLost = "Redis may have lost its data in between"
@@ -51,23 +45,15 @@ const dataLost = "Redis may have lost its data in between"
 // mostShown is how many violations of one rule Err shows.
 const mostShown = 20
 
-func newReport(events []Event) *Report {
-	r := &Report{Excused: map[string]int{}, events: len(events)}
-	if len(events) > 0 {
-		r.start = events[0].At
-	}
-	return r
-}
-
 // violate adds a violation. Events that are nil are left out.
-func (r *Report) violate(rule Rule, lock string, events []*Event, format string, args ...any) {
-	v := Violation{Rule: rule, Lock: lock, Text: fmt.Sprintf(format, args...)}
+func (r *Report) violate(rule Rule, events []*Event, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
 	for _, e := range events {
 		if e != nil {
-			v.Events = append(v.Events, *e)
+			text += "\n    " + line(e.At, e)
 		}
 	}
-	r.Violations = append(r.Violations, v)
+	r.Violations = append(r.Violations, Violation{rule, text})
 }
 
 func (r *Report) excuse(rule Rule, why string) { r.Excused[string(rule)+": "+why]++ }
@@ -77,88 +63,46 @@ func (r *Report) Err() error {
 	var all []error
 	found := map[Rule]int{}
 	for _, v := range r.Violations {
-		if found[v.Rule]++; found[v.Rule] > mostShown {
-			continue
+		if found[v.Rule]++; found[v.Rule] <= mostShown {
+			all = append(all, fmt.Errorf("%s: %s", v.Rule, v.Text))
 		}
-		text := fmt.Sprintf("%s: lock %q: %s", v.Rule, v.Lock, v.Text)
-		for i := range v.Events {
-			text += "\n    " + r.line(&v.Events[i])
-		}
-		all = append(all, errors.New(text))
 	}
-	for _, rule := range slices.Sorted(maps.Keys(found)) {
-		if more := found[rule] - mostShown; more > 0 {
-			all = append(all, fmt.Errorf("%s: %d more", rule, more))
-		}
+	if len(all) < len(r.Violations) {
+		all = append(all, fmt.Errorf("%d violations in all", len(r.Violations)))
 	}
 	return errors.Join(all...)
 }
 
 // String returns how much was checked, and what was not.
 func (r *Report) String() string {
-	text := fmt.Sprintf("%d grants, %d events", r.Grants, r.events)
+	text := fmt.Sprintf("%d grants", r.Grants)
 	for _, why := range slices.Sorted(maps.Keys(r.Excused)) {
 		text += fmt.Sprintf("\n%d not checked: %s", r.Excused[why], why)
 	}
 	return text
 }
 
-// time shows a time as seconds since the start of the run.
-func (r *Report) time(t int64) string {
-	if t == never {
-		return "the end"
-	}
-	return fmt.Sprintf("%.6fs", float64(t-r.start)/1e9)
+// seconds shows a time.
+func seconds(at int64) string { return fmt.Sprintf("%.6fs", float64(at)/1e9) }
+
+func line(at int64, what any) string { return fmt.Sprintf("%14s  %v", seconds(at), what) }
+
+// Note is what was done to a run, or seen in it, at some time.
+type Note struct {
+	At   int64
+	Text string
 }
 
-// line shows an event.
-func (r *Report) line(e *Event) string {
-	text := fmt.Sprintf("%12s  client %d worker %d call %d  %-9s  %s", r.time(e.At), e.Process, e.Worker, e.Call, e.Op, e.Lock)
-	field := func(there bool, name string, value any) {
-		if there {
-			text += fmt.Sprintf("  %s %v", name, value)
-		}
+// Story tells a history for people, by time: one line per event and per note.
+func Story(events []Event, notes []Note) string {
+	all := slices.Clone(notes)
+	for _, e := range events {
+		all = append(all, Note{e.At, e.String()})
 	}
-	field(e.Weight > 1, "weight", e.Weight)
-	field(e.Ticket != 0, "ticket", e.Ticket)
-	field(e.Fence != 0, "fence", e.Fence)
-	field(e.Until != 0, "until", r.time(e.Until))
-	field(e.Token != "", "token", e.Token)
-	field(e.Err != "", "error", e.Err)
-	return text
-}
-
-// Story writes a history for people: one line per event, and per thing done to the run, by time; then what was seen in
-// the server, in its order.
-func Story(w io.Writer, events []Event, run Run) error {
-	events = sorted(events)
-	r := newReport(events)
-	type line struct {
-		at   int64
-		text string
+	slices.SortStableFunc(all, func(a, b Note) int { return cmp.Compare(a.At, b.At) })
+	var text strings.Builder
+	for _, n := range all {
+		text.WriteString(line(n.At, n.Text) + "\n")
 	}
-	var lines []line
-	span := func(from, to int64, what string) {
-		lines = append(lines, line{from, fmt.Sprintf("%12s  %s until %s", r.time(from), what, r.time(to))})
-	}
-	for what, spans := range map[string][]Span{"killed": run.Kills, "paused": run.Pauses, "cannot reach Redis": run.Unreachable} {
-		for _, s := range spans {
-			span(s.From, s.To, fmt.Sprintf("client %d (%d: all): %s", s.Process, All, what))
-		}
-	}
-	for _, l := range run.Losses {
-		span(l.From, l.To, fmt.Sprintf("data lost of %q", l.Lock))
-	}
-	for i := range events {
-		lines = append(lines, line{events[i].At, r.line(&events[i])})
-	}
-	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
-	out := bufio.NewWriter(w)
-	for _, l := range lines {
-		_, _ = fmt.Fprintln(out, l.text) // Flush returns the error
-	}
-	for _, s := range run.Server {
-		_, _ = fmt.Fprintf(out, "server %d µs  %-7s  %s  %s  ticket %d  until %d\n", s.At, s.Op, s.Lock, s.Token, s.Ticket, s.Until)
-	}
-	return out.Flush()
+	return text.String()
 }

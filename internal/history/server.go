@@ -7,24 +7,21 @@ import (
 
 // seen is what was seen in the server of one lock.
 type seen struct {
-	tickets map[string][]uint64 // token → its tickets, in their order: it may come back with any that its client knows
-	keeps   map[string]int64    // the end of a token → until when it keeps its ticket
-	holders map[string]int      // token → weight
-	waiting []string            // by ticket
-	grants  []string            // tokens
+	tickets map[string]uint64 // token → its last ticket
+	had     map[claim]bool    // also those before: it comes back with the one that its client knows
+	keeps   map[string]int64  // the end of a token → until when it keeps its ticket
+	holders map[string]int    // token → weight
+	waiting []string          // by ticket
+	grants  []string          // tokens
+}
+
+type claim struct {
+	token  string
+	ticket uint64
 }
 
 // forget forgets holders and waiters. Waiters that come back bring their tickets.
 func (s *seen) forget() { s.waiting, s.holders, s.keeps = nil, map[string]int{}, map[string]int64{} }
-
-// ticket returns the last ticket of a token; 0 if there is none.
-func (s *seen) ticket(token string) uint64 {
-	all := s.tickets[token]
-	if len(all) == 0 {
-		return 0
-	}
-	return all[len(all)-1]
-}
 
 // leave takes a token out of the queue, and returns its position, from 0; or -1.
 func (s *seen) leave(token string) int {
@@ -53,26 +50,13 @@ func short(token string) string { return token[max(0, len(token)-14):] }
 //
 // After Misses, only what is seen from then on is known of who holds and who waits.
 func (c *checker) replay() {
-	weights := map[string]int{}
-	for _, l := range c.locks {
-		for _, a := range l.all {
-			weights[a.token] = a.weight
-		}
-	}
-	for i := range c.Server {
-		e := &c.Server[i]
+	for _, e := range c.Server {
+		concerned := c.locks
 		if e.Lock != "" {
-			l := c.lock(e.Lock)
-			weight := weights[e.Token]
-			if l.capacity == 1 {
-				weight = 1 // its client need not have recorded anything
-			}
-			c.see(l, l.seen, e, weight)
-			continue
+			concerned = []*lock{c.lock(e.Lock)}
 		}
-		c.missed = c.missed || e.Op == Misses
-		for _, l := range c.locks { // Misses or Deletes
-			l.seen.forget()
+		for _, l := range concerned {
+			c.see(l, l.seen, e)
 		}
 	}
 	for _, l := range c.locks {
@@ -80,40 +64,34 @@ func (c *checker) replay() {
 	}
 }
 
-func (c *checker) see(l *lock, s *seen, e *ServerEvent, weight int) {
+func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 	wrong := func(format string, args ...any) {
-		c.violate(Server, l.name, nil, "at %d µs of server time %s "+format, append([]any{e.At, e.Token}, args...)...)
-	}
-	unknown := func(why, format string, args ...any) { // wrong if nothing was missed
-		if c.missed {
-			c.excuse(Server, why)
-		} else {
-			wrong(format, args...)
-		}
+		c.violate(Server, nil, "lock %q: at %d µs of server time %s "+format, append([]any{l.name, e.At, e.Token}, args...)...)
 	}
 	switch e.Op {
 	case Joins:
 		if _, holds := s.holders[e.Token]; holds {
 			wrong("joined the queue while it holds the lock")
 		}
-		ticket, own := s.ticket(e.Token), slices.Contains(s.tickets[e.Token], e.Ticket)
+		ticket, own := s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}]
 		if waited := s.leave(e.Token) >= 0; waited && ticket != e.Ticket {
 			wrong("got ticket %d in place of %d", e.Ticket, ticket)
-		} else if n := len(s.waiting); n > 0 && !own && e.Ticket <= s.ticket(s.waiting[n-1]) {
-			unknown("a token that joins before others may come back", "joined with ticket %d before %s", e.Ticket, s.waiting[n-1])
+		} else if n := len(s.waiting); n > 0 && !own && !c.missed && e.Ticket <= s.tickets[s.waiting[n-1]] {
+			wrong("joined with ticket %d before %s", e.Ticket, s.waiting[n-1])
 		}
-		if ticket != e.Ticket {
-			s.tickets[e.Token] = append(s.tickets[e.Token], e.Ticket)
-		}
+		s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}] = e.Ticket, true
 		// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by name.
-		i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e *ServerEvent) int {
-			return cmp.Or(cmp.Compare(s.ticket(token), e.Ticket), cmp.Compare(token, e.Token))
+		i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e ServerEvent) int {
+			return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))
 		})
 		s.waiting = slices.Insert(s.waiting, i, e.Token)
 	case Keeps:
 		s.keeps[short(e.Token)] = e.Until
 	case Owns:
-		s.holders[e.Token] = weight
+		s.holders[e.Token] = c.weights[e.Token]
+		if l.capacity == 1 {
+			s.holders[e.Token] = 1 // its client need not have recorded anything
+		}
 		used := 0
 		for _, weight := range s.holders {
 			used += weight
@@ -124,22 +102,24 @@ func (c *checker) see(l *lock, s *seen, e *ServerEvent, weight int) {
 		s.grants = append(s.grants, e.Token)
 		if position := s.leave(e.Token); position > 0 {
 			wrong("was granted the lock and was not the head of the queue, with %d before it", position)
-		} else if position < 0 && len(s.waiting) > 0 {
-			unknown("a token that was granted the lock was not seen to join", "was granted the lock before %s, the head of the queue", s.waiting[0])
+		} else if position < 0 && len(s.waiting) > 0 && !c.missed {
+			wrong("was granted the lock before %s, the head of the queue", s.waiting[0])
 		}
 	case Leaves:
 		s.leave(e.Token)
 	case Drops:
-		until, known := s.keeps[short(e.Token)]
-		if waited := s.leave(e.Token) >= 0; waited && !known {
-			c.excuse(Server, "until when a dropped token keeps its ticket was not seen")
-		} else if waited && e.At < until-1000 { // Redis drops it if less than a millisecond is left
+		until := s.keeps[short(e.Token)] - 1000 // Redis drops it if less than a millisecond is left
+		if s.leave(e.Token) >= 0 && e.At < until {
 			wrong("was dropped and keeps its ticket until %d", until)
 		}
 	case Ends:
 		delete(s.holders, e.Token)
 	case Deletes:
 		s.forget()
+	case Misses:
+		s.forget()
+		c.missed = true
+		c.excuse(Server, "something was missed")
 	default:
 		wrong("does what is unknown: %q", e.Op)
 	}
@@ -148,17 +128,15 @@ func (c *checker) see(l *lock, s *seen, e *ServerEvent, weight int) {
 // agree: what clients recorded agrees with what was seen, if nothing was missed. A grant was seen; fences rise in the
 // order of the grants seen; a ticket is the one that was seen. A client that does not know its ticket gets it from there.
 func (c *checker) agree(l *lock, s *seen) {
-	complete := c.Server != nil && !c.missed
-	for _, a := range l.all {
-		ticket := s.ticket(a.token)
-		if a.ticket == 0 && a.granted != nil {
-			a.ticket = ticket
-		} else if complete && a.ticket != 0 && a.ticket != ticket {
-			c.violate(Server, l.name, []*Event{a.first[Queued]}, "%v was seen to join with ticket %d", a, ticket)
-		}
-	}
-	if !complete {
+	if c.Server == nil || c.missed {
 		return
+	}
+	for _, a := range l.all {
+		if ticket := s.tickets[a.token]; a.ticket == 0 && a.granted != nil {
+			a.ticket = ticket
+		} else if a.ticket != 0 && a.ticket != ticket {
+			c.violate(Server, []*Event{a.request, a.first[Queued]}, "%v was seen to join with ticket %d", a, ticket)
+		}
 	}
 	number := map[string]int{} // of its last grant
 	for i, token := range s.grants {
@@ -166,15 +144,15 @@ func (c *checker) agree(l *lock, s *seen) {
 	}
 	var last *acquisition
 	for _, a := range l.grants {
-		before := last != nil && number[a.token] <= number[last.token]
 		switch {
 		case number[a.token] == 0:
-			c.violate(Server, l.name, []*Event{a.granted}, "%v was granted it, and that was not seen", a)
+			c.violate(Server, []*Event{a.granted}, "%v was granted it, and that was not seen", a)
 			continue
-		case before && c.lost(l.name, min(last.granted.At, a.granted.At), never) != nil:
+		case last == nil || number[a.token] > number[last.token]:
+		case c.lost(l, min(last.granted.At, a.granted.At), never) != nil:
 			c.excuse(Server, dataLost) // perhaps that last had left, which then was granted the lock again
-		case before:
-			c.violate(Server, l.name, []*Event{last.granted, a.granted}, "%v was seen to be granted it before %v", a, last)
+		default:
+			c.violate(Server, []*Event{last.granted, a.granted}, "%v was seen to be granted it before %v", a, last)
 		}
 		last = a
 	}
