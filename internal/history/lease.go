@@ -24,11 +24,10 @@ func (c *checker) exclusion(l *lock) {
 			if c.lost(l, min(a.request.At, b.request.At), max(a.latest(), b.latest())) != nil {
 				continue
 			}
-			sum += a.weight
-			events = append(events, a.granted)
-			if a.until <= b.granted.At {
-				rule, events = Results, append(events, a.first[Released])
+			if sum += a.weight; a.until <= b.granted.At { // Unlock has returned nil when its trusted time was over
+				rule = Results
 			}
+			events = append(events, a.granted, a.first[Released])
 		}
 		if sum > l.capacity {
 			c.violate(rule, events, "%d of %d are held when %v is granted it", sum, l.capacity, b)
@@ -55,15 +54,12 @@ func (c *checker) use(a *acquisition) {
 // so those of the last second do not count.
 func (c *checker) results(a *acquisition) {
 	for _, e := range a.events {
-		if e.Op != Lost && e.Op != NotHeld || byClose(e) {
-			continue
-		}
 		until := a.trustedUntil(e.At - stall)
 		if byRedis(e) {
 			until = a.until
 		}
 		switch {
-		case e.At >= until-grain:
+		case e.Op != Lost && e.Op != NotHeld, byClose(e), e.At >= until-grain:
 		case byRedis(e) && c.lost(a.lock, a.request.At, e.At) != nil:
 			c.excuse(Results, dataLost)
 		default:

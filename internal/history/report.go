@@ -42,9 +42,6 @@ type Report struct {
 
 const dataLost = "Redis may have lost its data in between"
 
-// mostShown is how many violations of one rule Err shows.
-const mostShown = 20
-
 // violate adds a violation. Events that are nil are left out.
 func (r *Report) violate(rule Rule, events []*Event, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
@@ -58,12 +55,12 @@ func (r *Report) violate(rule Rule, events []*Event, format string, args ...any)
 
 func (r *Report) excuse(rule Rule, why string) { r.Excused[string(rule)+": "+why]++ }
 
-// Err returns nil if no rule was broken, otherwise the first violations of each with the events concerned.
+// Err returns nil if no rule was broken, otherwise the first 20 violations of each with the events concerned.
 func (r *Report) Err() error {
 	var all []error
 	found := map[Rule]int{}
 	for _, v := range r.Violations {
-		if found[v.Rule]++; found[v.Rule] <= mostShown {
+		if found[v.Rule]++; found[v.Rule] <= 20 {
 			all = append(all, fmt.Errorf("%s: %s", v.Rule, v.Text))
 		}
 	}

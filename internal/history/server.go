@@ -41,14 +41,10 @@ func (s *seen) before(token, other string) bool {
 // short is what the server stores of a token with the time until which it keeps its ticket.
 func short(token string) string { return token[max(0, len(token)-14):] }
 
-// replay checks what was seen in the server. In the server's own order,
-//
-//   - a token joins with a ticket above all in the queue, or comes back with its own; and not while it holds the lock;
-//   - the lock is granted to the head of the queue, or to another token while the queue is empty;
-//   - the weights of all holders never exceed the capacity;
-//   - a waiter is dropped only after the time until which it keeps its ticket.
-//
-// After Misses, only what is seen from then on is known of who holds and who waits.
+// replay checks what was seen in the server, in its own order. A token joins with a ticket above all in the queue, or comes
+// back with its own, and not while it holds the lock. The lock is granted to the head of the queue, or to another token
+// while the queue is empty. The weights of all holders never exceed the capacity. A waiter is dropped only after the time
+// until which it keeps its ticket. After Misses, only what is seen from then on is known of who holds and who waits.
 func (c *checker) replay() {
 	for _, e := range c.Server {
 		concerned := c.locks
