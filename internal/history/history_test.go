@@ -22,7 +22,7 @@ func at(ms float64) int64 { return int64((1_000_000 + ms) * 1e6) }
 // token is that of a client's only call.
 func token(client any) string { return fmt.Sprintf("p:%022v", client) }
 
-// parse reads a history of the lock x. A line is one of
+// parse reads a history of the lock x, of lines that end with "\n" or ";":
 //
 //	<ms> <client> <op> [key=value]…                          until (ms), fence, ticket, weight, worker, lock, token, err
 //	server <µs> <op> [<token or client> [<ticket or until> [<lock>]]]  seen in the server
@@ -34,7 +34,7 @@ func token(client any) string { return fmt.Sprintf("p:%022v", client) }
 func parse(t *testing.T, text string) (events []history.Event, run history.Run) {
 	t.Helper()
 	run = history.Run{TTL: 5 * time.Second, WaiterTTL: 5 * time.Second, Capacity: map[string]int{}}
-	for line := range strings.Lines(text) {
+	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\n", ";"), ";") {
 		words := append(strings.Fields(line), "", "", "", "", "")
 		number := func(i int) float64 {
 			n, _ := strconv.ParseFloat(words[i], 64)
@@ -120,9 +120,34 @@ func event(t *testing.T, words []string) history.Event {
 	return e
 }
 
+// changed returns a text with some parts replaced, which must be there.
+func changed(t *testing.T, text string, pairs ...string) string {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		require.Contains(t, text, pairs[i])
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
 // example is a history with what is done to the run, and what the checker finds: the broken rules, and after "|" parts of
 // the excuses, separated by "; ".
 type example struct{ name, want, text string }
+
+// seen returns examples in whose histories the server sees what their texts say.
+func seen(history string, examples []example) []example {
+	for i := range examples {
+		examples[i].text = history + "; server " + strings.ReplaceAll(examples[i].text, ";", "; server")
+	}
+	return examples
+}
+
+// with returns examples with more text before each of theirs.
+func with(text string, examples []example) []example {
+	for i := range examples {
+		examples[i].text = text + examples[i].text
+	}
+	return examples
+}
 
 func check(t *testing.T, examples []example) {
 	t.Helper()
@@ -152,74 +177,62 @@ func check(t *testing.T, examples []example) {
 }
 
 // first holds the lock from 1 ms on, with a lease until 1000.
-const first = `
-	0 1 request
-	1 1 granted fence=10 until=1000
-`
+const first = "0 1 request; 1 1 granted fence=10 until=1000; "
 
 func TestCheck_Form(t *testing.T) {
 	var examples []example
 	for name, text := range map[string]string{
 		"nothing before request":   "0 2 queued ticket=5",
-		"one request":              "0 2 request \n 1 2 request",
+		"one request":              "0 2 request; 1 2 request",
 		"queued after granted":     first + "5 1 queued ticket=5",
-		"queued after failed":      "0 2 request \n 1 2 failed \n 2 2 queued ticket=5",
+		"queued after failed":      "0 2 request; 1 2 failed; 2 2 queued ticket=5",
 		"granted twice":            first + "5 1 granted fence=11 until=1000",
-		"granted after failed":     "0 2 request \n 1 2 failed \n 2 2 granted fence=11 until=1000",
+		"granted after failed":     "0 2 request; 1 2 failed; 2 2 granted fence=11 until=1000",
 		"failed after granted":     first + "5 1 failed",
-		"failed twice":             "0 2 request \n 1 2 failed \n 2 2 failed",
-		"renewed after failed":     "0 2 request \n 1 2 failed \n 2 2 renewed until=1000",
-		"used before granted":      "0 2 request \n 1 2 used",
-		"lost before granted":      "0 2 request \n 1 2 lost",
-		"unlock before granted":    "0 2 request \n 1 2 unlock",
-		"unlock twice":             first + "2 1 unlock \n 3 1 unlock",
-		"unlock after released":    first + "2 1 unlock \n 3 1 released \n 4 1 unlock",
+		"failed twice":             "0 2 request; 1 2 failed; 2 2 failed",
+		"renewed after failed":     "0 2 request; 1 2 failed; 2 2 renewed until=1000",
+		"used before granted":      "0 2 request; 1 2 used",
+		"lost before granted":      "0 2 request; 1 2 lost",
+		"unlock before granted":    "0 2 request; 1 2 unlock",
+		"unlock twice":             first + "2 1 unlock; 3 1 unlock",
+		"unlock after released":    first + "2 1 unlock; 3 1 released; 4 1 unlock",
 		"released without unlock":  first + "3 1 released",
-		"released twice":           first + "2 1 unlock \n 3 1 released \n 4 1 released",
+		"released twice":           first + "2 1 unlock; 3 1 released; 4 1 released",
 		"not held without unlock":  first + "1001 1 not_held",
 		"ambiguous without unlock": first + "3 1 ambiguous",
 		"another lock":             first + "3 1 used lock=y",
 		"another worker":           first + "3 1 used worker=7",
 		"another token":            first + "3 1 used token=z",
 		"unknown op":               first + "3 1 sleeps",
-		"granted without fence":    "0 2 request \n 1 2 granted until=1000",
-		"granted without until":    "0 2 request \n 1 2 granted fence=11",
+		"granted without fence":    "0 2 request; 1 2 granted until=1000",
+		"granted without until":    "0 2 request; 1 2 granted fence=11",
 		"renewed without until":    first + "3 1 renewed",
-		"queued without ticket":    "0 2 request \n 1 2 queued",
+		"queued without ticket":    "0 2 request; 1 2 queued",
 	} {
-		other := "\n 0 9 request lock=z \n 1 9 granted lock=z fence=1 until=1000"
+		other := "; 0 9 request lock=z; 1 9 granted lock=z fence=1 until=1000"
 		examples = append(examples, example{name, "form", text + other})
 	}
 	check(t, append(examples, example{"everything that is possible", "", `
-		0 1 request
-		1 1 queued ticket=5
-		2 1 renewed until=1000
-		2 1 queued ticket=5
-		3 1 granted ticket=5 fence=10 until=1000
-		4 1 used
-		5 1 renewed until=1100
-		6 1 unlock
-		7 1 ambiguous
-		8 1 unlock
-		9 1 released
-		10 1 renewed until=1100`}))
+		0 1 request; 1 1 queued ticket=5; 2 1 renewed until=1000; 2 1 queued ticket=5
+		3 1 granted ticket=5 fence=10 until=1000; 4 1 used; 5 1 renewed until=1100; 6 1 unlock; 7 1 ambiguous
+		8 1 unlock; 9 1 released; 10 1 renewed until=1100`}))
 }
 
 func TestCheck_Alive(t *testing.T) {
-	used := first + "5 1 used \n 6 1 used"
+	used := first + "5 1 used; 6 1 used"
 	check(t, []example{
-		{"before it was seen to be dead", "", used + "\n kill 1 4 6"},
-		{"dead", "alive", first + "5 1 lost err=closed\n kill 1 3 4.9"},
-		{"before and after a pause", "", used + "\n pause 1 5 6"},
-		{"paused", "alive", used + "\n pause 1 2 3\n pause 1 4 5.5"},
-		{"not reachable", "", used + "\n cut 1 4 6"},
+		{"before it was seen to be dead", "", used + "; kill 1 4 6"},
+		{"dead", "alive", first + "5 1 lost err=closed; kill 1 3 4.9"},
+		{"before and after a pause", "", used + "; pause 1 5 6"},
+		{"paused", "alive", used + "; pause 1 2 3; pause 1 4 5.5"},
+		{"not reachable", "", used + "; cut 1 4 6"},
 	})
 }
 
 func TestCheck_Empty(t *testing.T) {
 	check(t, []example{
 		{"no events", "empty", ""},
-		{"no grant", "empty", "0 1 request \n 1 1 failed"},
+		{"no grant", "empty", "0 1 request; 1 1 failed"},
 	})
 }
 
@@ -227,278 +240,208 @@ func TestCheck_Empty(t *testing.T) {
 //
 //fairlock:promise The checker notices: histories made wrong on purpose: overlapping leases, a waiter that is passed, a repeated or falling fence, a live lease that is reported lost, a grant to one behind the head of the queue
 func TestCheck_Exclusion(t *testing.T) {
-	const second = "\n 2 2 request \n 50 2 granted fence=20 until=1050"
+	const second = "; 2 2 request; 50 2 granted fence=20 until=1050"
 	check(t, []example{
-		{"one after the other", "", first + "49 1 unlock \n 51 1 released" + second},
-		{"unlock at that moment", "", first + "50 1 unlock \n 51 1 released" + second},
-		{"unlock a moment later", "exclusion linear", first + "50.000001 1 unlock \n 51 1 ambiguous" + second},
+		{"one after the other", "", first + "49 1 unlock; 51 1 released" + second},
+		{"unlock at that moment", "", first + "50 1 unlock; 51 1 released" + second},
+		{"unlock a moment later", "exclusion linear", first + "50.000001 1 unlock; 51 1 ambiguous" + second},
 		{"no unlock", "exclusion linear", first + second},
-		{"no unlock, after the lease", "", first + "2 2 request \n 1000 2 granted fence=20 until=2000"},
+		{"no unlock, after the lease", "", first + "2 2 request; 1000 2 granted fence=20 until=2000"},
 		{"no unlock, after the lease, which was renewed", "exclusion linear",
-			first + "400 1 renewed until=1400 \n 2 2 request \n 1000 2 granted fence=20 until=2000"},
-		{"lost before", "| results: Redis may have lost", first + "49 1 lost err=taken" + second + "\n loss 48 48"},
-		{"paused, which ends no lease", "exclusion linear", first + second + "\n pause 1 10 900"},
-		{"killed, which Redis does not know", "linear", first + second + "\n kill 1 50 51"},
-		{"killed later", "exclusion linear", first + second + "\n kill 1 51 52"},
+			first + "400 1 renewed until=1400; 2 2 request; 1000 2 granted fence=20 until=2000"},
+		{"lost before", "| results: Redis may have lost", first + "49 1 lost err=taken" + second + "; loss 48 48"},
+		{"paused, which ends no lease", "exclusion linear", first + second + "; pause 1 10 900"},
+		{"killed, which Redis does not know", "linear", first + second + "; kill 1 50 51"},
+		{"killed later", "exclusion linear", first + second + "; kill 1 51 52"},
 		{"granted was recorded after the lease", "",
-			"0 1 request \n 1 2 request \n 1010 2 granted fence=20 until=2000 \n 1020 1 granted fence=10 until=1000"},
-		{"data lost in between", "| exclusion: Redis may have lost", first + second + "\n loss 48 50"},
-		{"data lost at the second grant at the earliest", "| exclusion: Redis may have lost",
-			first + second + "\n loss 50 60"},
-		{"data lost at the first request at the latest", "| exclusion: Redis may have lost", first + second + "\n loss -1 0"},
-		{"data lost later", "exclusion linear", first + second + "\n loss 50.001 60"},
-		{"data lost before", "exclusion linear", first + second + "\n loss -2 -1"},
-		{"data of another lock lost", "exclusion linear", first + second + "\n loss 48 50 y"},
+			"0 1 request; 1 2 request; 1010 2 granted fence=20 until=2000; 1020 1 granted fence=10 until=1000"},
+		{"data lost in between", "| exclusion: Redis may have lost", first + second + "; loss 48 50"},
+		{"data lost at the second grant at the earliest", "| exclusion: Redis may have lost", first + second + "; loss 50 60"},
+		{"data lost at the first request at the latest", "| exclusion: Redis may have lost", first + second + "; loss -1 0"},
+		{"data lost later", "exclusion linear", first + second + "; loss 50.001 60"},
+		{"data lost before", "exclusion linear", first + second + "; loss -2 -1"},
+		{"data of another lock lost", "exclusion linear", first + second + "; loss 48 50 y"},
 		{"data lost in between, and the later grant is recorded first", "| exclusion: Redis may have lost",
-			"0 1 request \n 20 2 request \n 21 2 granted fence=20 until=1020 \n 30 1 granted fence=10 until=1000\n loss 10 10"},
-		{"data lost between the first and the second, and the third holds it beside both", "exclusion linear | exclusion: Redis may have lost",
-			first + "20 2 request \n 21 2 granted fence=20 until=1020 \n 22 3 request \n 23 3 granted fence=30 until=1023\n loss 10 10"},
+			"0 1 request; 20 2 request; 21 2 granted fence=20 until=1020; 30 1 granted fence=10 until=1000; loss 10 10"},
+		{"data lost between the first and the second, and the third holds it beside both",
+			"exclusion linear | exclusion: Redis may have lost",
+			first + "20 2 request; 21 2 granted fence=20 until=1020; 22 3 request; 23 3 granted fence=30 until=1023; loss 10 10"},
 	})
 }
 
 // Of five permits the first two hold all; the third waits for three; the last two are granted one each by the release
 // that grants it.
 const semaphore = `
-	10  1 request weight=2
-	12  1 granted fence=11 until=1000
-	13  2 request weight=3
-	15  2 granted fence=14 until=1000
-	20  3 request weight=3
-	22  3 queued ticket=21
-	30  4 request
-	32  4 queued ticket=31
-	40  5 request
-	42  5 queued ticket=41
-	100 1 unlock
-	101 1 released
-	120 2 unlock
-	130 2 released
-	124 5 granted fence=123 ticket=41 until=1000
-	125 4 granted fence=122 ticket=31 until=1000
-	126 3 granted fence=121 ticket=21 until=1000
+		10 1 request weight=2; 12 1 granted fence=11 until=1000; 13 2 request weight=3
+		15 2 granted fence=14 until=1000; 20 3 request weight=3; 22 3 queued ticket=21; 30 4 request
+		32 4 queued ticket=31; 40 5 request; 42 5 queued ticket=41; 100 1 unlock; 101 1 released; 120 2 unlock
+		130 2 released; 124 5 granted fence=123 ticket=41 until=1000; 125 4 granted fence=122 ticket=31 until=1000
+		126 3 granted fence=121 ticket=21 until=1000
 `
 
 // Two read, the third writes, and two read together.
 const readers = `
-	10  1 request
-	12  1 granted fence=11 until=1000
-	13  2 request
-	15  2 granted fence=14 until=1000
-	20  3 request weight=1073741824
-	22  3 queued ticket=21
-	30  4 request
-	32  4 queued ticket=31
-	40  5 request
-	42  5 queued ticket=41
-	100 1 unlock
-	101 1 released
-	110 2 unlock
-	111 2 released
-	115 3 granted fence=112 ticket=21 until=1000
-	200 3 unlock
-	201 3 released
-	205 5 granted fence=203 ticket=41 until=1000
-	207 4 granted fence=202 ticket=31 until=1000
+		10 1 request; 12 1 granted fence=11 until=1000; 13 2 request; 15 2 granted fence=14 until=1000
+		20 3 request weight=1073741824; 22 3 queued ticket=21; 30 4 request; 32 4 queued ticket=31; 40 5 request
+		42 5 queued ticket=41; 100 1 unlock; 101 1 released; 110 2 unlock; 111 2 released
+		115 3 granted fence=112 ticket=21 until=1000; 200 3 unlock; 201 3 released
+		205 5 granted fence=203 ticket=41 until=1000; 207 4 granted fence=202 ticket=31 until=1000
 `
 
-func changed(t *testing.T, text string, pairs ...string) string {
-	t.Helper()
-	for i := 0; i < len(pairs); i += 2 {
-		require.Contains(t, text, pairs[i])
-	}
-	return strings.NewReplacer(pairs...).Replace(text)
-}
-
 func TestCheck_Permits(t *testing.T) {
-	check(t, []example{
-		{"semaphore", "", semaphore + "\n permits 5"},
-		{"readers and writers", "", readers + "\n permits 1073741824"},
-		{"fewer permits", "exclusion linear", semaphore + "\n permits 4"},
-		{"one more than there are", "exclusion linear",
-			changed(t, semaphore, "126 3 granted", "119 3 granted") + "\n permits 5"},
-		{"one that never unlocks", "exclusion linear",
-			changed(t, semaphore, "120 2 unlock", "", "130 2 released", "") + "\n permits 5"},
-		{"a writer beside a reader", "exclusion linear",
-			changed(t, readers, "115 3 granted", "109 3 granted") + "\n permits 1073741824"},
-		{"a reader beside a writer", "exclusion fences",
-			changed(t, readers, "205 5 granted", "199 5 granted") + "\n permits 1073741824"},
+	const requests, fails = "20 3 request", "126 3 granted fence=121 ticket=21 until=1000"
+	left := []string{requests, "20 3 request until=126", fails, "127 3 failed"}
+	check(t, with("permits 5; ", []example{
+		{"semaphore", "", semaphore},
+		{"fewer permits", "exclusion linear", "permits 4; " + semaphore},
+		{"one more than there are", "exclusion linear", changed(t, semaphore, "126 3 granted", "119 3 granted")},
+		{"one that never unlocks", "exclusion linear", changed(t, semaphore, "120 2 unlock", "", "130 2 released", "")},
 		{"a smaller request passes a larger one", "order",
-			changed(t, semaphore, "125 4 granted fence=122", "105 4 granted fence=101", "123", "104", "124 5", "106 5") + "\n permits 5"},
-		{"a reader passes a writer and a reader", "order",
-			changed(t, readers, "205 5 granted fence=203", "50 5 granted fence=45", "110 2 unlock", "60 5 unlock \n 61 5 released \n 110 2 unlock") + "\n permits 1073741824"},
-		{"the fences of one release are swapped", "order",
-			changed(t, semaphore, "fence=123", "fence=122", "fence=122", "fence=123") + "\n permits 5"},
-		{"a writer starves", "order",
-			changed(t, readers, "115 3 granted fence=112 ticket=21 until=1000", "", "200 3 unlock", "", "201 3 released", "") + "\n permits 1073741824"},
-		{"a waiter leaves before it hears of its grant", "| may have been granted it before",
-			changed(t, semaphore, "20  3 request", "20 3 request until=126", "126 3 granted fence=121 ticket=21 until=1000", "127 3 failed") + "\n permits 5"},
-		{"a waiter leaves that had no room", "order", changed(t, semaphore, "20  3 request", "20 3 request until=126", "126 3 granted fence=121 ticket=21 until=1000", "127 3 failed",
-			"40  5 request", "40 5 request weight=3") + "\n permits 5"},
+			changed(t, semaphore, "125 4 granted fence=122", "105 4 granted fence=101", "123", "104", "124 5", "106 5")},
+		{"the fences of one release are swapped", "order", changed(t, semaphore, "fence=123", "fence=122", "fence=122", "fence=123")},
+		{"a waiter leaves before it hears of its grant", "| may have been granted it before", changed(t, semaphore, left...)},
+		{"a waiter leaves that had no room", "order",
+			changed(t, semaphore, append(left, "40 5 request", "40 5 request weight=3")...)},
+	}))
+	check(t, with("permits 1073741824; ", []example{
+		{"readers and writers", "", readers},
+		{"a writer beside a reader", "exclusion linear", changed(t, readers, "115 3 granted", "109 3 granted")},
+		{"a reader beside a writer", "exclusion fences", changed(t, readers, "205 5 granted", "199 5 granted")},
+		{"a reader passes a writer and a reader", "order", changed(t, readers, "205 5 granted fence=203", "50 5 granted fence=45",
+			"110 2 unlock", "60 5 unlock; 61 5 released; 110 2 unlock")},
+		{"a writer starves", "order", changed(t, readers, "115 3 granted fence=112 ticket=21 until=1000", "",
+			"200 3 unlock", "", "201 3 released", "")},
 		{"fences of two readers that were recorded in the other order", "",
-			"0 1 request \n 0 2 request \n 10 1 granted fence=6 until=100 \n 11 2 granted fence=5 until=100\n permits 1073741824"},
+			"0 1 request; 0 2 request; 10 1 granted fence=6 until=100; 11 2 granted fence=5 until=100"},
 		{"fences of two readers, the second of which was requested later", "fences",
-			"0 1 request \n 10 1 granted fence=6 until=100 \n 11 2 request \n 12 2 granted fence=5 until=100\n permits 1073741824"},
-		{"the fence of a writer is lower than that of a reader before", "linear",
-			"0 1 request \n 0 2 request weight=1073741824 \n 1 1 granted fence=6 until=100 \n 3 1 unlock \n 4 1 released \n 10 2 granted fence=5 until=100\n permits 1073741824"},
-	})
+			"0 1 request; 10 1 granted fence=6 until=100; 11 2 request; 12 2 granted fence=5 until=100"},
+		{"the fence of a writer is lower than that of a reader before", "linear", `
+			0 1 request; 0 2 request weight=1073741824; 1 1 granted fence=6 until=100; 3 1 unlock; 4 1 released
+			10 2 granted fence=5 until=100`},
+	}))
 }
 
 func TestCheck_Use(t *testing.T) {
-	check(t, []example{
-		{"while it is held", "", first + "10 1 used \n 1000 1 used"},
-		{"after the lease", "use", first + "1000.002 1 used"},
-		{"after the lease, which was renewed", "", first + "1200 1 used \n 1201 1 renewed until=1900"},
-		{"when it begins to unlock", "", first + "10 1 unlock \n 10 1 used \n 11 1 released"},
-		{"after it began to unlock", "use", first + "10 1 unlock \n 10.001 1 used \n 11 1 released"},
-		{"after it was lost", "use", first + "1000 1 lost err=taken \n 1000.001 1 used"},
-		{"after a pause", "use", first + "1100 1 used\n pause 1 900 1099"},
-		{"just before a kill, before its renewal is recorded", "", first + "1100 1 used\n kill 1 2000 2099"},
-		{"long before a kill", "use", first + "1100 1 used\n kill 1 2000 2100"},
+	check(t, with(first, []example{
+		{"while it is held", "", "10 1 used; 1000 1 used"},
+		{"after the lease", "use", "1000.002 1 used"},
+		{"after the lease, which was renewed", "", "1200 1 used; 1201 1 renewed until=1900"},
+		{"when it begins to unlock", "", "10 1 unlock; 10 1 used; 11 1 released"},
+		{"after it began to unlock", "use", "10 1 unlock; 10.001 1 used; 11 1 released"},
+		{"after it was lost", "use", "1000 1 lost err=taken; 1000.001 1 used"},
+		{"after a pause", "use", "1100 1 used; pause 1 900 1099"},
+		{"just before a kill, before its renewal is recorded", "", "1100 1 used; kill 1 2000 2099"},
+		{"long before a kill", "use", "1100 1 used; kill 1 2000 2100"},
 		{"just before a kill, while another one holds it", "exclusion linear",
-			first + "1100 1 used \n 2 2 request \n 1050 2 granted fence=20 until=2000\n kill 1 1101 1102"},
-	})
+			"1100 1 used; 2 2 request; 1050 2 granted fence=20 until=2000; kill 1 1101 1102"},
+	}))
 }
 
 //fairlock:promise The checker notices
 func TestCheck_Fences(t *testing.T) {
-	const released = first + "49 1 unlock \n 51 1 released \n"
+	const released = first + "49 1 unlock; 51 1 released \n"
 	check(t, []example{
-		{"higher", "", released + "52 2 request \n 53 2 granted fence=11 until=1050"},
-		{"the same", "fences", released + "52 2 request \n 53 2 granted fence=10 until=1050"},
-		{"lower", "fences linear", released + "52 2 request \n 53 2 granted fence=9 until=1050"},
-		{"lower, requested before", "linear", released + "0 2 request \n 53 2 granted fence=9 until=1050"},
-		{"lower, of another lock", "", released + "52 2 request lock=y \n 53 2 granted lock=y fence=9 until=1050"},
+		{"higher", "", released + "52 2 request; 53 2 granted fence=11 until=1050"},
+		{"the same", "fences", released + "52 2 request; 53 2 granted fence=10 until=1050"},
+		{"lower", "fences linear", lower},
+		{"lower, requested before", "linear", released + "0 2 request; 53 2 granted fence=9 until=1050"},
+		{"lower, of another lock", "", released + "52 2 request lock=y; 53 2 granted lock=y fence=9 until=1050"},
 		{"lower, recorded late", "",
-			"0 2 request \n 990 1 request \n 991 1 granted fence=10 until=2000 \n 992 2 granted fence=9 until=980"},
+			"0 2 request; 990 1 request; 991 1 granted fence=10 until=2000; 992 2 granted fence=9 until=980"},
 		{"lower, recorded late, and requested when the other one was over", "fences linear",
-			"0 1 request \n 500 1 granted fence=10 until=2 \n 3 2 request \n 992 2 granted fence=9 until=980"},
-		{"lower, data lost", "fences linear", released + "52 2 request \n 53 2 granted fence=9 until=1050\n loss 51.5 51.6"},
-		{"lower, data lost and the clock stepped back", "",
-			released + "52 2 request \n 53 2 granted fence=9 until=1050\n clockback\n loss 51.5 51.6"},
-		{"lower, data lost at about that time and the clock stepped back", "",
-			released + "52 2 request \n 53 2 granted fence=9 until=1050\n clockback\n loss 40 55"},
-		{"lower, the clock stepped back and no data lost", "fences linear",
-			released + "52 2 request \n 53 2 granted fence=9 until=1050\n clockback"},
+			"0 1 request; 500 1 granted fence=10 until=2; 3 2 request; 992 2 granted fence=9 until=980"},
+		{"lower, data lost", "fences linear", lower + "; loss 51.5 51.6"},
+		{"lower, data lost and the clock stepped back", "", lower + "; clockback; loss 51.5 51.6"},
+		{"lower, data lost at about that time and the clock stepped back", "", lower + "; clockback; loss 40 55"},
+		{"lower, the clock stepped back and no data lost", "fences linear", lower + "; clockback"},
 		{"lower than that of the last but one", "fences linear", released + `
-				52 2 request
-				53 2 granted fence=30 until=1050
-				54 2 unlock
-				55 2 released
-				56 3 request
-				57 3 granted fence=20 until=1057`},
+		52 2 request; 53 2 granted fence=30 until=1050; 54 2 unlock; 55 2 released; 56 3 request
+		57 3 granted fence=20 until=1057`},
 	})
 }
 
 //fairlock:promise The checker notices
 func TestCheck_Results(t *testing.T) {
-	const second = first + "2 2 request \n 1010 2 granted fence=20 until=2000 \n"
-	check(t, []example{
-		{"not held, by Redis", "results", first + "10 1 unlock \n 11 1 not_held err=taken"},
-		{"not held, without a reason", "results", first + "10 1 unlock \n 11 1 not_held"},
-		{"not held, after the lease", "", first + "10 1 unlock \n 1000 1 not_held err=taken"},
-		{"not held, after a loss of data", "| results: Redis may have lost",
-			first + "10 1 unlock \n 11 1 not_held err=taken\n loss 5 6"},
-		{"not held, before a loss of data", "results", first + "3 1 unlock \n 4 1 not_held err=taken\n loss 5 6"},
-		{"lost, by Redis", "results", first + "10 1 lost err=taken"},
-		{"lost, by Redis after the lease", "", first + "1000 1 lost err=taken"},
-		{"not held, by the clock", "", first + "1001 1 unlock \n 1002 1 not_held err=expired"},
-		{"lost, by the clock too early", "results", first + "400 1 renewed until=3000 \n 1401 1 lost err=expired"},
+	const second = "2 2 request; 1010 2 granted fence=20 until=2000 \n"
+	check(t, with(first, []example{
+		{"not held, by Redis", "results", "10 1 unlock; 11 1 not_held err=taken"},
+		{"not held, without a reason", "results", "10 1 unlock; 11 1 not_held"},
+		{"not held, after the lease", "", "10 1 unlock; 1000 1 not_held err=taken"},
+		{"not held, after a loss of data", "| results: Redis may have lost", "10 1 unlock; 11 1 not_held err=taken; loss 5 6"},
+		{"not held, before a loss of data", "results", "3 1 unlock; 4 1 not_held err=taken; loss 5 6"},
+		{"lost, by Redis", "results", "10 1 lost err=taken"},
+		{"lost, by Redis after the lease", "", "1000 1 lost err=taken"},
+		{"not held, by the clock", "", "1001 1 unlock; 1002 1 not_held err=expired"},
+		{"lost, by the clock too early", "results", "400 1 renewed until=3000; 1401 1 lost err=expired"},
 		{"lost, by the clock too early, and a loss of data is no excuse", "results",
-			first + "400 1 renewed until=3000 \n 1401 1 unlock \n 1402 1 not_held err=expired\n loss 5 6"},
-		{"lost, by the clock when a renewal was answered", "", first + "1000 1 renewed until=3000 \n 1001 1 lost err=expired"},
-		{"closed", "", first + "10 1 lost err=closed \n 11 1 unlock \n 12 1 ambiguous err=closed"},
-		{"released after the lease", "", first + "1010 1 unlock \n 1011 1 released"},
-		{"released when another one holds it", "results linear", second + "1011 1 unlock \n 1012 1 released"},
-		{"released at that moment", "", second + "1010 1 unlock \n 1012 1 released"},
+			"400 1 renewed until=3000; 1401 1 unlock; 1402 1 not_held err=expired; loss 5 6"},
+		{"lost, by the clock when a renewal was answered", "", "1000 1 renewed until=3000; 1001 1 lost err=expired"},
+		{"closed", "", "10 1 lost err=closed; 11 1 unlock; 12 1 ambiguous err=closed"},
+		{"released after the lease", "", "1010 1 unlock; 1011 1 released"},
+		{"released when another one holds it", "results linear", second + "1011 1 unlock; 1012 1 released"},
+		{"released at that moment", "", second + "1010 1 unlock; 1012 1 released"},
 		{"released when another one has held it", "results linear",
-			second + "1020 2 unlock \n 1021 2 released \n 1022 1 unlock \n 1023 1 released"},
+			second + "1020 2 unlock; 1021 2 released; 1022 1 unlock; 1023 1 released"},
 		{"released by an earlier attempt", "",
-			first + "2 2 request \n 10 1 unlock \n 15 2 granted fence=20 until=1015 \n 20 1 ambiguous \n 21 1 unlock \n 22 1 released"},
+			"2 2 request; 10 1 unlock; 15 2 granted fence=20 until=1015; 20 1 ambiguous; 21 1 unlock; 22 1 released"},
 		{"released when another one holds it after a loss of data", "| exclusion: Redis may have lost",
-			second + "1011 1 unlock \n 1012 1 released\n loss 1005 1005"},
-	})
+			second + "1011 1 unlock; 1012 1 released; loss 1005 1005"},
+	}))
 }
 
 // The first holds the lock from 1 to 500 ms; 2 queues, then 3; 3 is granted it.
 const passed = `
-	0   1 request
-	1   1 granted fence=1000 until=890
-	10  2 request
-	11  2 queued ticket=10000
-	20  3 request
-	21  3 queued ticket=20000
-	500 1 unlock
-	502 1 released
-	501 3 granted ticket=20000 fence=501000 until=1390
-	510 3 unlock
-	512 3 released
+		0 1 request; 1 1 granted fence=1000 until=890; 10 2 request; 11 2 queued ticket=10000; 20 3 request
+		21 3 queued ticket=20000; 500 1 unlock; 502 1 released; 501 3 granted ticket=20000 fence=501000 until=1390
+		510 3 unlock; 512 3 released
 `
 
 const thenGranted = "511 2 granted ticket=10000 fence=511000 until=1400"
 
 // The same a second later, when there was time to come back.
-var passedLate = strings.NewReplacer("500 1 unlock", "300 1 renewed until=1190 \n 600 1 renewed until=1490 \n 900 1 renewed until=1790 \n 1500 1 unlock",
-	"502 1", "1502 1", "501 3", "1501 3", "501000", "1501000", "1390", "2390", "510 3", "1510 3", "512 3", "1512 3").Replace(passed) +
-	"1511 2 granted ticket=10000 fence=1511000 until=2400"
+var passedLate = strings.NewReplacer("502 1", "1502 1", "501 3", "1501 3", "501000", "1501000", "1390", "2390", "510 3", "1510 3",
+	"512 3", "1512 3", "500 1 unlock", "300 1 renewed until=1190; 600 1 renewed until=1490; 900 1 renewed until=1790; 1500 1 unlock",
+).Replace(passed) + "1511 2 granted ticket=10000 fence=1511000 until=2400"
 
 // 3 is granted it before 2, and knows of no ticket: the answer with it may have been lost, after which it asked again.
 const resent = `
-	10 2 request
-	10 3 request
-	12 2 queued ticket=10000
-	34 3 granted fence=20000 until=800
-	40 3 unlock
-	42 3 released
-	41 2 granted ticket=10000 fence=41000 until=900`
+		10 2 request; 10 3 request; 12 2 queued ticket=10000; 34 3 granted fence=20000 until=800; 40 3 unlock
+		42 3 released; 41 2 granted ticket=10000 fence=41000 until=900
+`
 
 //fairlock:promise The checker notices
 func TestCheck_Order(t *testing.T) {
-	const seen = "\n server 20000 owns 3 \n server 20000 ends 3 \n server 41000 owns 2"
+	const seen = "; server 20000 owns 3; server 20000 ends 3; server 41000 owns 2"
 	check(t, []example{
 		{"in order", "", changed(t, passed+thenGranted, "2 queued ticket=10000", "2 queued ticket=30000",
-			"granted ticket=10000", "granted ticket=30000", "20  3", "5 3", "21  3", "6 3")},
+			"granted ticket=10000", "granted ticket=30000", "20 3", "5 3", "21 3", "6 3")},
 		{"passed", "order", passed + thenGranted},
 		{"passed, and never granted it", "order", passed},
-		{"passed by one that found no queue", "order", changed(t, passed+thenGranted, "20  3 request", "501 3 request", "21  3 queued ticket=20000", "",
+		{"passed by one that found no queue", "order", changed(t, passed+thenGranted,
+			"20 3 request", "501 3 request", "21 3 queued ticket=20000", "",
 			"501 3 granted ticket=20000 fence=501000", "503 3 granted fence=502000")},
-		{"passed by one that was requested later, slowly", "order", changed(t, passed, "20  3 request", "501 3 request", "21  3 queued ticket=20000", "",
+		{"passed by one that was requested later, slowly", "order", changed(t, passed,
+			"20 3 request", "501 3 request", "21 3 queued ticket=20000", "",
 			"501 3 granted ticket=20000 fence=501000", "540 3 granted fence=502000", "510 3", "541 3", "512 3", "543 3")},
 		{"passed by one that was requested before, quickly", "order", resent},
 		{"passed by one that was requested before, and may have had a ticket", "| may have had a ticket",
 			strings.Replace(resent, "34 3", "36 3", 1)},
 		{"passed by one that had a lower ticket and did not know it", "",
-			resent + "\n server 9000 joins 3 9000 \n server 10000 joins 2 10000" + seen},
+			resent + "server 9000 joins 3 9000; server 10000 joins 2 10000" + seen},
 		{"passed by one that had a higher ticket and did not know it", "order server",
-			resent + "\n server 10000 joins 2 10000 \n server 11000 joins 3 11000" + seen},
+			resent + "server 10000 joins 2 10000; server 11000 joins 3 11000" + seen},
 		{"granted in the microsecond in which the other one came", "",
 			strings.Replace(resent, "fence=20000", "fence=10000", 1)},
 		{"granted before the other one was requested, after a step back of the clock", "", `
-				0 3 request
-				1 3 queued ticket=20000
-				2 3 granted ticket=20000 fence=9000 until=890
-				3 3 unlock
-				5 3 released
-				4 2 request
-				6 2 queued ticket=10000
-				7 2 granted ticket=10000 fence=11000 until=890` + "\n clockback"},
+		0 3 request; 1 3 queued ticket=20000; 2 3 granted ticket=20000 fence=9000 until=890; 3 3 unlock; 5 3 released
+		4 2 request; 6 2 queued ticket=10000; 7 2 granted ticket=10000 fence=11000 until=890` + "; clockback"},
 		{"granted before the other one joined, after a step back of the clock", "", `
-				0 3 request
-				1 3 queued ticket=20000
-				3 2 request
-				4 3 granted ticket=20000 fence=9000 until=890
-				5 3 unlock
-				7 3 released
-				6 2 queued ticket=10000
-				8 2 granted ticket=10000 fence=11000 until=890` + "\n clockback"},
+		0 3 request; 1 3 queued ticket=20000; 3 2 request; 4 3 granted ticket=20000 fence=9000 until=890; 5 3 unlock
+		7 3 released; 6 2 queued ticket=10000; 8 2 granted ticket=10000 fence=11000 until=890` + "; clockback"},
 		{"granted before the other one was requested, the clock stepped back and data lost", "| exclusion: Redis may have lost", `
-				0 3 request
-				2 3 granted fence=9000 until=890
-				4 2 request
-				6 2 queued ticket=5000
-				7 4 request
-				8 4 granted fence=4000 until=100` + "\n clockback\n loss 3 3"},
-		{"passed on another lock only", "",
-			changed(t, passed, "2 request", "2 request lock=y", "2 queued", "2 queued lock=y")},
+		0 3 request; 2 3 granted fence=9000 until=890; 4 2 request; 6 2 queued ticket=5000; 7 4 request
+		8 4 granted fence=4000 until=100` + "; clockback; loss 3 3"},
+		{"passed on another lock only", "", changed(t, passed, "2 request", "2 request lock=y", "2 queued", "2 queued lock=y")},
 	})
 }
 
@@ -507,180 +450,154 @@ func TestCheck_OrderGoneWaiter(t *testing.T) {
 	check(t, []example{
 		{"failed a second later", "| may have given up or been killed", passed + "1501 2 failed"},
 		{"failed later than that", "order", passed + "1502 2 failed"},
-		{"failed later than that, after a pause", "", passed + "1502 2 failed\n pause 2 1400 1501"},
-		{"failed later than that, long after a pause", "order", passed + "1502 2 failed\n cut 2 300 501"},
+		{"failed later than that, after a pause", "", passed + "1502 2 failed; pause 2 1400 1501"},
+		{"failed later than that, long after a pause", "order", passed + "1502 2 failed; cut 2 300 501"},
 		{"ctx had ended", "| may have given up or been killed", until("501") + "502 2 failed"},
 		{"ctx ended then", "order", until("501.1") + "502 2 failed"},
 		{"failed before its deadline", "", until("5000") + "502 2 failed"},
-		{"killed", "", passed + "\n kill 2 501 502"},
-		{"killed, and may have given up before", "| may have given up or been killed", passed + "\n kill 2 1501 1502"},
-		{"killed more than a second later", "order", passed + "\n kill 2 1502 1503"},
-		{"another one was killed", "order", passed + thenGranted + "\n kill 4 300 301"},
+		{"killed", "", passed + "; kill 2 501 502"},
+		{"killed, and may have given up before", "| may have given up or been killed", passed + "; kill 2 1501 1502"},
+		{"killed more than a second later", "order", passed + "; kill 2 1502 1503"},
+		{"another one was killed", "order", passed + thenGranted + "; kill 4 300 301"},
 	})
 }
 
 func TestCheck_OrderSilentWaiter(t *testing.T) {
 	text := passed + thenGranted
-	check(t, []example{
-		{"paused for a third, half a WaiterTTL before", "| the ticket may have expired",
-			text + "\n ttl 900 600\n pause 2 201 401"},
+	check(t, with("ttl 900 600; ", []example{
+		{"paused for a third, half a WaiterTTL before", "| the ticket may have expired", text + "; pause 2 201 401"},
 		{"paused for a third of a TTL that is shorter", "| the ticket may have expired",
-			text + "\n ttl 600 900\n pause 2 201 401"},
+			text + "; ttl 600 900; pause 2 201 401"},
 		{"paused, and later the fences fall", "| the ticket may have expired",
-			text + "\n 5000 4 request \n 5001 4 granted fence=5 until=5900\n ttl 900 600\n clockback\n pause 2 201 401\n loss 3000 3000"},
-		{"cut off", "| the ticket may have expired", text + "\n ttl 900 600\n cut 2 201 401"},
-		{"all cut off", "| the ticket may have expired", text + "\n ttl 900 600\n cut -1 201 401"},
-		{"paused for less than a third", "order", text + "\n ttl 900 600\n pause 2 201 400"},
+			text + "; 5000 4 request; 5001 4 granted fence=5 until=5900; clockback; pause 2 201 401; loss 3000 3000"},
+		{"cut off", "| the ticket may have expired", text + "; cut 2 201 401"},
+		{"all cut off", "| the ticket may have expired", text + "; cut -1 201 401"},
+		{"paused for less than a third", "order", text + "; pause 2 201 400"},
 		{"paused twice without a heartbeat in between", "| the ticket may have expired",
-			text + "\n ttl 900 600\n pause 2 201 300\n pause 2 499 500"},
-		{"paused twice with a heartbeat in between", "order", text + "\n ttl 900 600\n pause 2 201 300\n pause 2 500 501"},
-		{"cut off, and its ticket was safe yet", "order", text + "\n ttl 900 600\n cut 2 202 802"},
-		{"paused, and perhaps not back", "| the ticket may have expired", passedLate + "\n ttl 900 600\n pause 2 100 950"},
-		{"paused, and back", "order", passedLate + "\n ttl 900 600\n pause 2 100 899"},
-		{"paused just before it was requested", "order", text + "\n ttl 900 600\n pause 2 -700 9"},
-		{"another one was paused", "order", text + "\n ttl 900 600\n pause 3 201 401\n pause 1 201 401"},
-		{"data lost just before", "| order: Redis may have lost", text + "\n ttl 900 600\n loss 400 401"},
-		{"data lost a WaiterTTL before", "| order: Redis may have lost", passedLate + "\n ttl 900 600\n loss 901 902"},
-		{"data lost later", "order", text + "\n ttl 900 600\n loss 501.1 502"},
-		{"data lost before it was requested", "order", text + "\n ttl 900 600\n loss 9 9.9"},
-		{"data of another lock lost", "order", text + "\n ttl 900 600\n loss 400 401 y"},
-	})
+			text + "; pause 2 201 300; pause 2 499 500"},
+		{"paused twice with a heartbeat in between", "order", text + "; pause 2 201 300; pause 2 500 501"},
+		{"cut off, and its ticket was safe yet", "order", text + "; cut 2 202 802"},
+		{"paused, and perhaps not back", "| the ticket may have expired", passedLate + "; pause 2 100 950"},
+		{"paused, and back", "order", passedLate + "; pause 2 100 899"},
+		{"paused just before it was requested", "order", text + "; pause 2 -700 9"},
+		{"another one was paused", "order", text + "; pause 3 201 401; pause 1 201 401"},
+		{"data lost just before", "| order: Redis may have lost", text + "; loss 400 401"},
+		{"data lost a WaiterTTL before", "| order: Redis may have lost", passedLate + "; loss 901 902"},
+		{"data lost later", "order", text + "; loss 501.1 502"},
+		{"data lost before it was requested", "order", text + "; loss 9 9.9"},
+		{"data of another lock lost", "order", text + "; loss 400 401 y"},
+	}))
 }
 
 func TestCheck_Tickets(t *testing.T) {
-	const one = first + "10 2 request \n 11 2 queued ticket=10000 \n"
-	const lower = one + "12 3 request \n 13 3 queued ticket=9999"
+	const one = first + "10 2 request; 11 2 queued ticket=10000 \n"
+	const lower = one + "12 3 request; 13 3 queued ticket=9999"
 	check(t, []example{
-		{"kept", "", one + "12 2 queued ticket=10000 \n 1001 2 granted ticket=10000 fence=20 until=2000"},
+		{"kept", "", one + "12 2 queued ticket=10000; 1001 2 granted ticket=10000 fence=20 until=2000"},
 		{"another one after it came back", "tickets", one + "12 2 queued ticket=10001"},
 		{"another one after it came back, after a step back of the clock", "tickets",
-			one + "12 2 queued ticket=10001\n clockback"},
+			one + "12 2 queued ticket=10001; clockback"},
 		{"another one when it is granted it", "tickets", one + "1001 2 granted ticket=10001 fence=20 until=2000"},
 		{"none when it is granted it", "tickets", one + "1001 2 granted fence=20 until=2000"},
-		{"one for two", "tickets", one + "10 3 request \n 11 3 queued ticket=10000"},
-		{"lower, requested just before", "", one + "10.9 3 request \n 13 3 queued ticket=9999"},
+		{"one for two", "tickets", one + "10 3 request; 11 3 queued ticket=10000"},
+		{"lower, requested just before", "", one + "10.9 3 request; 13 3 queued ticket=9999"},
 		{"lower, requested later", "tickets", lower},
 		{"lower than that of the last but one", "tickets",
-			one + "10 4 request \n 11 4 queued ticket=9000 \n 12 3 request \n 13 3 queued ticket=9999"},
-		{"lower, after a step back of the clock", "", lower + "\n clockback"},
-		{"lower, after a loss of data", "| tickets: Redis may have lost", lower + "\n loss 11.5 11.5"},
-		{"lower, after an earlier loss of data", "tickets", lower + "\n loss 5 5"},
+			one + "10 4 request; 11 4 queued ticket=9000; 12 3 request; 13 3 queued ticket=9999"},
+		{"lower, after a step back of the clock", "", lower + "; clockback"},
+		{"lower, after a loss of data", "| tickets: Redis may have lost", lower + "; loss 11.5 11.5"},
+		{"lower, after an earlier loss of data", "tickets", lower + "; loss 5 5"},
 	})
-}
-
-// seen lets the server see the same in each example: what its text says.
-func seen(history string, examples []example) []example {
-	for i := range examples {
-		lines := strings.Split(examples[i].text, "\n")
-		examples[i].text = history + "\n server " + strings.Join(lines, "\n server ")
-	}
-	return examples
 }
 
 //fairlock:promise The checker notices
 func TestCheck_Server(t *testing.T) {
-	const other = "0 9 request lock=y \n 1 9 granted lock=y fence=1 until=1000 \n server 1 owns 9 0 y"
+	const other = "0 9 request lock=y; 1 9 granted lock=y fence=1 until=1000; server 1 owns 9 0 y"
 	check(t, seen(other, []example{
-		{"in order", "",
-			"1 owns a \n 2 joins b 2 \n 3 joins c 3 \n 4 ends a \n 4 owns b \n 5 ends b \n 5 owns c \n 6 ends c \n 7 owns d"},
-		{"granted to one behind the head", "server", "2 joins b 2 \n 3 joins c 3 \n 4 owns c"},
-		{"granted to one that does not wait", "server", "2 joins b 2 \n 4 owns c"},
-		{"granted while another one holds it", "server", "1 owns a \n 2 joins b 2 \n 3 owns b"},
-		{"granted to its holder again", "", "1 owns a \n 2 owns a"},
-		{"a holder joins", "server", "1 owns a \n 2 joins a 2"},
-		{"the head left", "", "2 joins b 2 \n 3 joins c 3 \n 4 leaves b \n 5 owns c"},
-		{"the head was dropped after its WaiterTTL", "",
-			"2 joins b 2 \n 2 keeps b 6000 \n 3 joins c 3 \n 5000 drops b \n 5001 owns c"},
-		{"the head was dropped before", "server", "2 joins b 2 \n 2 keeps b 6000 \n 3 joins c 3 \n 4999 drops b \n 5001 owns c"},
-		{"dropped before its last heartbeat expired", "server",
-			"2 joins b 2 \n 2 keeps b 6000 \n 3 keeps b 7000 \n 5500 drops b"},
-		{"dropped, unknown until when it keeps its ticket", "", "2 joins b 2 \n 4999 drops b"},
+		{"in order", "", "1 owns a; 2 joins b 2; 3 joins c 3; 4 ends a; 4 owns b; 5 ends b; 5 owns c; 6 ends c; 7 owns d"},
+		{"granted to one behind the head", "server", "2 joins b 2; 3 joins c 3; 4 owns c"},
+		{"granted to one that does not wait", "server", "2 joins b 2; 4 owns c"},
+		{"granted while another one holds it", "server", "1 owns a; 2 joins b 2; 3 owns b"},
+		{"granted to its holder again", "", "1 owns a; 2 owns a"},
+		{"a holder joins", "server", "1 owns a; 2 joins a 2"},
+		{"the head left", "", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 owns c"},
+		{"the head was dropped after its WaiterTTL", "", "2 joins b 2; 2 keeps b 6000; 3 joins c 3; 5000 drops b; 5001 owns c"},
+		{"the head was dropped before", "server", "2 joins b 2; 2 keeps b 6000; 3 joins c 3; 4999 drops b; 5001 owns c"},
+		{"dropped before its last heartbeat expired", "server", "2 joins b 2; 2 keeps b 6000; 3 keeps b 7000; 5500 drops b"},
+		{"dropped, unknown until when it keeps its ticket", "", "2 joins b 2; 4999 drops b"},
 		{"kept by the end of its token", "server",
-			"2 joins client:123456789012345678 2 \n 2 keeps 56789012345678 6000 \n 4999 drops client:123456789012345678"},
-		{"back in its place", "", "2 joins b 2 \n 3 joins c 3 \n 4 leaves b \n 5 joins b 2 \n 6 owns b \n 7 ends b \n 7 owns c"},
-		{"back, and passed", "server", "2 joins b 2 \n 3 joins c 3 \n 4 leaves b \n 5 joins b 2 \n 7 owns c"},
-		{"joins with another ticket", "server", "2 joins b 2 \n 3 joins c 3 \n 4 joins b 4 \n 6 owns c"},
-		{"comes back with another ticket", "server", "2 joins b 2 \n 3 joins c 3 \n 4 leaves b \n 5 joins b 1 \n 6 owns b"},
-		{"its ticket was given to a lesser name", "", "2 joins c 2 \n 3 leaves c \n 4 joins b 2 \n 5 joins c 2 \n 6 owns b"},
-		{"its ticket was given to a greater name", "server",
-			"2 joins b 2 \n 3 leaves b \n 4 joins c 2 \n 5 joins b 2 \n 6 owns c"},
-		{"joins before others", "server", "3 joins b 3 \n 4 joins c 2"},
-		{"joins with the ticket of another one", "server", "3 joins b 3 \n 4 joins c 3"},
+			"2 joins client:123456789012345678 2; 2 keeps 56789012345678 6000; 4999 drops client:123456789012345678"},
+		{"back in its place", "", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 2; 6 owns b; 7 ends b; 7 owns c"},
+		{"back, and passed", "server", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 2; 7 owns c"},
+		{"joins with another ticket", "server", "2 joins b 2; 3 joins c 3; 4 joins b 4; 6 owns c"},
+		{"comes back with another ticket", "server", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 1; 6 owns b"},
+		{"its ticket was given to a lesser name", "", "2 joins c 2; 3 leaves c; 4 joins b 2; 5 joins c 2; 6 owns b"},
+		{"its ticket was given to a greater name", "server", "2 joins b 2; 3 leaves b; 4 joins c 2; 5 joins b 2; 6 owns c"},
+		{"joins before others", "server", "3 joins b 3; 4 joins c 2"},
+		{"joins with the ticket of another one", "server", "3 joins b 3; 4 joins c 3"},
 		{"joins before others, and something was missed", "| server: something was missed",
-			"3 misses \n 3 joins b 3 \n 4 joins c 2"},
+			"3 misses; 3 joins b 3; 4 joins c 2"},
 		{"granted to one that does not wait, and something was missed", "| server: something was missed",
-			"3 misses \n 3 joins b 3 \n 4 owns c"},
+			"3 misses; 3 joins b 3; 4 owns c"},
 		{"granted to one behind the head, and something was missed", "server | server: something was missed",
-			"2 misses \n 3 joins b 3 \n 4 joins c 4 \n 5 owns c"},
-		{"all data lost", "",
-			"1 owns a \n 2 joins b 2 \n 3 deletes \n 4 owns c \n 5 joins d 5 \n 6 joins b 2 \n 7 ends c \n 7 owns b"},
-		{"all data lost, and joins before others", "server", "2 joins b 2 \n 3 deletes \n 5 joins d 5 \n 6 joins b 1"},
+			"2 misses; 3 joins b 3; 4 joins c 4; 5 owns c"},
+		{"all data lost", "", "1 owns a; 2 joins b 2; 3 deletes; 4 owns c; 5 joins d 5; 6 joins b 2; 7 ends c; 7 owns b"},
+		{"all data lost, and joins before others", "server", "2 joins b 2; 3 deletes; 5 joins d 5; 6 joins b 1"},
 		{"unknown op", "server", "2 sleeps b"},
 	}))
-	const text = "0 1 request weight=2 \n 1 1 granted fence=1000 until=890 \n 2 2 request weight=3 \n 3 2 granted fence=2000 until=890"
-	const owns = "\n server 1 owns 1 \n server 2 owns 2"
+	const text = "0 1 request weight=2; 1 1 granted fence=1000 until=890; 2 2 request weight=3; 3 2 granted fence=2000 until=890"
+	const owns = "; server 1 owns 1; server 2 owns 2"
 	check(t, []example{
-		{"permits", "", text + owns + "\n permits 5"},
-		{"too few permits", "server exclusion linear", text + owns + "\n permits 4"},
+		{"permits", "", text + owns + "; permits 5"},
+		{"too few permits", "server exclusion linear", text + owns + "; permits 4"},
 	})
 }
 
 func TestCheck_ServerAgreesWithClients(t *testing.T) {
 	const text = `
-		0   1 request
-		1   1 granted fence=1000 until=890
-		10  2 request
-		11  2 queued ticket=10000
-		500 1 unlock
-		502 1 released
-		501 2 granted ticket=10000 fence=501000 until=1390`
+		0 1 request; 1 1 granted fence=1000 until=890; 10 2 request; 11 2 queued ticket=10000; 500 1 unlock
+		502 1 released; 501 2 granted ticket=10000 fence=501000 until=1390`
 	check(t, seen(text, []example{
-		{"all", "", "1 owns 1 \n 2 joins 2 10000 \n 3 ends 1 \n 3 owns 2"},
+		{"all", "", "1 owns 1; 2 joins 2 10000; 3 ends 1; 3 owns 2"},
 		{"a grant more, of which its client did not hear", "",
-			"1 owns a \n 1 ends a \n 1 owns 1 \n 2 joins 2 10000 \n 3 ends 1 \n 3 owns 2"},
-		{"no grant", "server", "1 owns 1 \n 2 joins 2 10000"},
+			"1 owns a; 1 ends a; 1 owns 1; 2 joins 2 10000; 3 ends 1; 3 owns 2"},
+		{"no grant", "server", "1 owns 1; 2 joins 2 10000"},
 		{"no grant, and something was missed", "| server: something was missed",
-			"1000 owns 1 \n 1001 joins 2 10000 \n 1002 misses"},
-		{"another order", "server", "2 joins 2 10000 \n 3 owns 2 \n 3 ends 2 \n 3 owns 1"},
-		{"another ticket", "server", "1 owns 1 \n 2 joins 2 10001 \n 3 ends 1 \n 3 owns 2"},
-		{"no ticket", "server", "1 owns 1 \n 3 ends 1 \n 3 owns 2"},
+			"1000 owns 1; 1001 joins 2 10000; 1002 misses"},
+		{"another order", "server", "2 joins 2 10000; 3 owns 2; 3 ends 2; 3 owns 1"},
+		{"another ticket", "server", "1 owns 1; 2 joins 2 10001; 3 ends 1; 3 owns 2"},
+		{"no ticket", "server", "1 owns 1; 3 ends 1; 3 owns 2"},
 	}))
-	check(t, seen(text+"\n loss 600 601", []example{{"granted again after a loss of data", "| server: Redis may have lost",
-		"1 owns 1 \n 2 joins 2 10000 \n 3 ends 1 \n 3 owns 2 \n 4 deletes \n 5 owns 1"}}))
+	check(t, seen(text+"; loss 600 601", []example{{"granted again after a loss of data", "| server: Redis may have lost",
+		"1 owns 1; 2 joins 2 10000; 3 ends 1; 3 owns 2; 4 deletes; 5 owns 1"}}))
 }
 
 func TestCheck_Linear(t *testing.T) {
 	// The first client is killed at 30, or closed: it trusts no lease any more, and Redis keeps it.
-	const second = "\n 2 2 request \n 50 2 granted fence=20 until=1050"
+	const second = "; 2 2 request; 50 2 granted fence=20 until=1050"
 	check(t, []example{
-		{"granted before the lease of a killed client ended", "linear", first + second + "\n kill 1 30 31"},
-		{"granted after that", "", first + "2 2 request \n 1000 2 granted fence=20 until=2000\n kill 1 30 31"},
+		{"granted before the lease of a killed client ended", "linear", first + second + "; kill 1 30 31"},
+		{"granted after that", "", first + "2 2 request; 1000 2 granted fence=20 until=2000; kill 1 30 31"},
 		{"granted before the renewed lease of a killed client ended", "linear",
-			first + "400 1 renewed until=1390 \n 2 2 request \n 1000 2 granted fence=20 until=2000\n kill 1 500 501"},
-		{"granted after an Unlock that a killed client began", "", first + "29 1 unlock" + second + "\n kill 1 30 31"},
-		{"granted after a loss of data", "", first + second + "\n kill 1 30 31\n loss 40 50"},
-		{"granted before a loss of data", "linear", first + second + "\n kill 1 30 31\n loss 50.1 60"},
+			first + "400 1 renewed until=1390; 2 2 request; 1000 2 granted fence=20 until=2000; kill 1 500 501"},
+		{"granted after an Unlock that a killed client began", "", first + "29 1 unlock" + second + "; kill 1 30 31"},
+		{"granted after a loss of data", "", first + second + "; kill 1 30 31; loss 40 50"},
+		{"granted before a loss of data", "linear", first + second + "; kill 1 30 31; loss 50.1 60"},
 		{"granted before the lease of a closed client ended", "linear", first + "30 1 lost err=closed" + second},
-		{"granted after an ambiguous Unlock", "", first + "49 1 unlock \n 60 1 ambiguous" + second},
+		{"granted after an ambiguous Unlock", "", first + "49 1 unlock; 60 1 ambiguous" + second},
 		{"granted before an ambiguous Unlock", "linear",
-			first + "30 1 lost err=closed \n 51 1 unlock \n 60 1 ambiguous err=closed" + second},
+			first + "30 1 lost err=closed; 51 1 unlock; 60 1 ambiguous err=closed" + second},
 		{"granted between two attempts to unlock", "",
-			first + "48 1 unlock \n 55 1 ambiguous \n 56 1 unlock \n 57 1 released" + second},
+			first + "48 1 unlock; 55 1 ambiguous; 56 1 unlock; 57 1 released" + second},
 		{"a Lock that failed", "",
-			first + "49 1 unlock \n 50 1 released \n 2 2 request \n 60 2 failed \n 3 3 request \n 61 3 granted fence=30 until=1000"},
+			first + "49 1 unlock; 50 1 released; 2 2 request; 60 2 failed; 3 3 request; 61 3 granted fence=30 until=1000"},
 		{"a renewal that was sent when another one held it", "linear", `
-				0   2 request
-				1   2 granted fence=10 until=100
-				80  2 lost err=closed
-				80  2 unlock
-				81  2 ambiguous
-				500 3 request
-				600 3 granted fence=20 until=610
-				900 2 renewed until=1501` + "\n ttl 900 5000"},
+		0 2 request; 1 2 granted fence=10 until=100; 80 2 lost err=closed; 80 2 unlock; 81 2 ambiguous; 500 3 request
+		600 3 granted fence=20 until=610; 900 2 renewed until=1501` + "; ttl 900 5000"},
 		{"a renewal that was sent after the release", "linear",
-			"0 1 request \n 1 1 granted fence=10 until=890 \n 50 1 unlock \n 51 1 released \n 60 1 renewed until=952\n ttl 900 5000"},
+			"0 1 request; 1 1 granted fence=10 until=890; 50 1 unlock; 51 1 released; 60 1 renewed until=952; ttl 900 5000"},
 		{"a renewal that was sent before the release", "",
-			"0 1 request \n 1 1 granted fence=10 until=890 \n 50 1 unlock \n 51 1 released \n 60 1 renewed until=951\n ttl 900 5000"},
+			"0 1 request; 1 1 granted fence=10 until=890; 50 1 unlock; 51 1 released; 60 1 renewed until=951; ttl 900 5000"},
 	})
 }
 
@@ -712,7 +629,8 @@ func TestCheck_SortsEvents(t *testing.T) {
 func TestReport(t *testing.T) {
 	text := first + "2 2 request \n 50 2 granted fence=20 until=1050 \n loss 48 50"
 	events, run := parse(t, text)
-	assert.Equal(t, "2 grants\n1 not checked: exclusion: Redis may have lost its data in between", history.Check(events, run).String())
+	report := history.Check(events, run).String()
+	assert.Equal(t, "2 grants\n1 not checked: exclusion: Redis may have lost its data in between", report)
 	for i := range 30 {
 		text += fmt.Sprintf("\n 10 %d unlock", i+3)
 	}
