@@ -596,6 +596,7 @@ func TestCheck_Linear(t *testing.T) {
 		600 3 granted fence=20 until=610; 900 2 renewed until=1501` + "; ttl 900 5000"},
 		{"a renewal that was sent after the release", "linear",
 			"0 1 request; 1 1 granted fence=10 until=890; 50 1 unlock; 51 1 released; 60 1 renewed until=952; ttl 900 5000"},
+		{"a renewal that lasts for longer than the TTL", "linear", first + "400 1 renewed until=1301; ttl 900 5000"},
 		{"a renewal that was sent before the release", "",
 			"0 1 request; 1 1 granted fence=10 until=890; 50 1 unlock; 51 1 released; 60 1 renewed until=951; ttl 900 5000"},
 	})
