@@ -339,7 +339,8 @@ func TestCheck_Use(t *testing.T) {
 
 //fairlock:promise The checker notices
 func TestCheck_Fences(t *testing.T) {
-	const released = first + "49 1 unlock; 51 1 released \n"
+	const released = first + "49 1 unlock; 51 1 released; "
+	const lower = released + "52 2 request; 53 2 granted fence=9 until=1050"
 	check(t, []example{
 		{"higher", "", released + "52 2 request; 53 2 granted fence=11 until=1050"},
 		{"the same", "fences", released + "52 2 request; 53 2 granted fence=10 until=1050"},
