@@ -31,12 +31,9 @@ var mayImport = map[string][]string{
 	module + "/internal/redistest": {"github.com/redis/go-redis/v9"},
 	module + "/internal/model":     {},
 	module + "/internal/history":   {module + "/fairlock"},
-	module + "/internal/history/linear": {
-		module + "/internal/history", "github.com/anishathalye/porcupine",
-	},
 	module + "/internal/sim": {
 		module + "/fairlock", module + "/fairlocktest", module + "/lua", module + "/token", module + "/internal/history",
-		module + "/internal/history/linear", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2/server",
+		"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2/server",
 	},
 	module + "/internal/mutants":  {},
 	module + "/internal/promises": {},

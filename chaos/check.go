@@ -2,11 +2,11 @@ package chaos
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/chaos/internal/monitor"
 	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/history/linear"
 )
 
 // check checks the history. A run in which too little has happened has shown nothing, which is a failure.
@@ -44,8 +43,8 @@ func (t *trial) check(scale float64) {
 	}
 	run := t.run
 	run.Losses = slices.Concat(t.run.Losses, t.quietLosses)
-	t.save(events, run)
-	report := linear.Check(events, run)
+	t.save(events, record.Seen, run)
+	report := history.Check(events, run)
 	t.t.Logf("%v", report)
 	if err := report.Err(); err != nil {
 		t.t.Error(err)
@@ -53,7 +52,7 @@ func (t *trial) check(scale float64) {
 	if len(t.quietLosses) > 0 { // they excuse neither overlaps nor a wrong order
 		for _, v := range history.Check(events, t.run).Violations {
 			if slices.Contains([]history.Rule{history.Exclusion, history.Use, history.Order, history.Fences}, v.Rule) {
-				t.t.Errorf("data was lost while no new request came; %s: %s: %s: %v", v.Rule, v.Lock, v.Text, v.Events)
+				t.t.Errorf("data was lost while no new request came; %s: %s", v.Rule, v.Text)
 			}
 		}
 	}
@@ -67,15 +66,17 @@ func (t *trial) check(scale float64) {
 	assert.Empty(t.t, t.lacking(t.counts, scale), "too little has happened")
 }
 
-// save writes what the history was checked with, and the history for people, beside the logs.
-func (t *trial) save(events []history.Event, run history.Run) {
+// save writes what the history was checked with, and the history with all faults for people, beside the logs.
+func (t *trial) save(events []history.Event, seen []monitor.Sighting, run history.Run) {
 	t.t.Helper()
 	text, err := json.MarshalIndent(run, "", " ")
 	require.NoError(t.t, err)
-	var story strings.Builder
-	require.NoError(t.t, history.Story(&story, events, run))
+	notes := slices.Clone(t.log)
+	for _, s := range seen {
+		notes = append(notes, history.Note{At: s.Told, Text: fmt.Sprintf("server  %+v", s.ServerEvent)})
+	}
 	for name, content := range map[string]string{
-		"run.json": string(text), "story.txt": story.String(), "faults.txt": strings.Join(t.log, "\n"),
+		"run.json": string(text), "story.txt": history.Story(events, notes),
 	} {
 		assert.NoError(t.t, os.WriteFile(filepath.Join(t.dir, name), []byte(content), 0o600))
 	}
@@ -85,7 +86,7 @@ func (t *trial) save(events []history.Event, run history.Run) {
 // have missed something is left out.
 func (t *trial) checkTrust(record monitor.Record, events []history.Event) {
 	t.t.Helper()
-	byToken := map[string][]history.Interval{}
+	byToken := map[string][]history.Span{}
 	for i, lease := range leases(record.Leases) {
 		token := record.Leases[i].Token
 		byToken[token] = append(byToken[token], lease)
@@ -101,10 +102,10 @@ func (t *trial) checkTrust(record monitor.Record, events []history.Event) {
 		if e.Until == 0 || e.Op == history.Request {
 			continue
 		}
-		var last history.Interval
+		var last history.Span
 		for _, l := range byToken[e.Token] {
 			if l.From <= e.At+int64(ttl/20) { // far less than between two renewals
-				last = history.Interval{From: l.From, To: max(last.To, l.To)}
+				last = history.Span{From: l.From, To: max(last.To, l.To)}
 			}
 		}
 		// The monitor may notice a little later that it missed something.
@@ -121,8 +122,8 @@ func (t *trial) checkTrust(record monitor.Record, events []history.Event) {
 
 // leases converts when leases began and end from Redis's time into that of events. Both clocks run alike, and a lease
 // was told after it began; so the difference is the least that was seen within a second.
-func leases(list []monitor.Lease) []history.Interval {
-	converted := make([]history.Interval, len(list))
+func leases(list []monitor.Lease) []history.Span {
+	converted := make([]history.Span, len(list))
 	first, after := 0, 0
 	for i, l := range list {
 		for list[first].Told < l.Told-int64(sec) {

@@ -60,7 +60,7 @@ type trial struct {
 	stood       time.Duration  // guarded by mu: for how long redis-server stood still in all
 	all         []*process     // guarded by mu: their numbers are their places
 	steps       []clockStep    // guarded by mu
-	log         []string       // guarded by mu: what was done
+	log         []history.Note // guarded by mu: what was done
 }
 
 // slot is a place for a process, with a network of its own. If the process is killed, another one takes its place.
@@ -212,7 +212,7 @@ func (t *trial) happened(what string, from int64) {
 	t.count(what)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.log = append(t.log, fmt.Sprintf("%d to %d: %s", from, now(), what))
+	t.log = append(t.log, history.Note{At: from, Text: fmt.Sprintf("FAULT   %s, for %v", what, time.Duration(now()-from))})
 }
 
 // sleep sleeps for d, or until nothing more is to go wrong.

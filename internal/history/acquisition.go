@@ -15,31 +15,30 @@ const never = int64(math.MaxInt64)
 
 // acquisition is one call of Lock with everything that was recorded of it.
 type acquisition struct {
-	process, worker, call, weight int
-	lock, token                   string
-	ticket                        uint64 // 0 if it is not known that it queued
-	state                         Op     // the last event that decides what can follow
+	process      *process
+	worker, call int
+	lock         *lock
+	token        string
+	state        Op // the last event that decides what can follow
+	events       []*Event
+	first        map[Op]*Event
+	ticket       uint64       // 0 if it is not known that it queued
+	after        *acquisition // the one with the highest ticket that knew it before the request; nil if there is none
 
-	request, granted, failed, lost          *Event // the first; nil if there is none
-	queued, renewed, used, unlocks, answers []*Event
-
-	waits    int64 // until when it certainly waits, unless it is granted the lock before
-	number   int   // among the grants of its lock by fence
-	earliest int64 // when it was granted at the earliest
-	until    int64 // the last recorded end of its trusted time
-	end      int64 // it is known to have held the lock from granted.At until then; not at all if that is not later
-	beside   int   // the weights of all that held the lock at granted.At, including its own
+	request, granted *Event // nil if there is none
+	weight           int
+	losses           int   // of data before the request, if fences may fall across them
+	waits            int64 // until when it certainly waits, unless it is granted the lock before
+	gone             bool  // it was granted the lock, or does not certainly wait any more
+	earliest         int64 // when it was granted at the earliest
+	until            int64 // the last recorded end of its trusted time
+	end              int64 // it is known to have held the lock from granted.At until then; not at all if that is not later
+	freed            int64 // when Redis freed it at the earliest
+	beside           int   // the weights of all that held the lock at granted.At, including its own
 }
 
 func (a *acquisition) String() string {
-	text := fmt.Sprintf("client %d worker %d call %d", a.process, a.worker, a.call)
-	if a.ticket != 0 {
-		text += fmt.Sprintf(" ticket %d", a.ticket)
-	}
-	if a.granted != nil {
-		text += fmt.Sprintf(" fence %d", a.granted.Fence)
-	}
-	return text
+	return fmt.Sprintf("client %d worker %d call %d", a.process.number, a.worker, a.call)
 }
 
 // held are the states of an acquisition that was granted the lock.
@@ -47,8 +46,8 @@ var held = []Op{Granted, Unlock, Ambiguous, Released, NotHeld}
 
 // follows says on which states an event can follow.
 var follows = map[Op][]Op{
-	Request: {""}, Queued: {Request}, Granted: {Request}, Failed: {Request}, Renewed: append(held, Request), Used: held, Lost: held,
-	Unlock: {Granted, Ambiguous}, Released: {Unlock}, NotHeld: {Unlock}, Ambiguous: {Unlock},
+	Request: {""}, Queued: {Request}, Granted: {Request}, Failed: {Request}, Renewed: append(held, Request),
+	Used: held, Lost: held, Unlock: {Granted, Ambiguous}, Released: {Unlock}, NotHeld: {Unlock}, Ambiguous: {Unlock},
 }
 
 // add adds the next event, and returns what is wrong with it.
@@ -59,92 +58,98 @@ func (a *acquisition) add(e *Event) string {
 		return "is incomplete"
 	case !slices.Contains(follows[e.Op], a.state):
 		return fmt.Sprintf("cannot follow on %q", a.state)
-	case e.Lock != a.lock, e.Worker != a.worker, e.Token != "" && a.token != "" && e.Token != a.token:
+	case e.Lock != a.lock.name, e.Worker != a.worker, e.Token != "" && a.token != "" && e.Token != a.token:
 		return "is of another lock, worker or token"
 	}
 	if e.Token != "" {
 		a.token = e.Token
 	}
-	switch e.Op {
-	case Request:
-		a.state, a.request, a.weight = e.Op, e, max(1, e.Weight)
-	case Queued:
-		a.queued = append(a.queued, e)
-		a.ticket = a.queued[0].Ticket
-	case Granted:
-		a.state, a.granted = e.Op, e
-		if a.ticket == 0 {
-			a.ticket = e.Ticket
-		}
-	case Failed:
-		a.state, a.failed = e.Op, e
-	case Renewed:
-		a.renewed = append(a.renewed, e)
-	case Used:
-		a.used = append(a.used, e)
-	case Lost:
-		if a.lost == nil {
-			a.lost = e
-		}
-	case Unlock:
-		a.state, a.unlocks = e.Op, append(a.unlocks, e)
-	default:
-		a.state, a.answers = e.Op, append(a.answers, e)
+	if a.ticket == 0 {
+		a.ticket = e.Ticket
+	}
+	if e.Op != Queued && e.Op != Renewed && e.Op != Used && e.Op != Lost {
+		a.state = e.Op
+	}
+	a.events = append(a.events, e)
+	if a.first[e.Op] == nil {
+		a.first[e.Op] = e
+	}
+	if l := a.lock; e.Op == Request {
+		l.all = append(l.all, a)
+		a.after = l.highest
+	} else if e.Op == Queued && (l.highest == nil || l.highest.ticket < a.ticket) {
+		l.highest = a
 	}
 	return ""
 }
 
 // conclude computes what follows from all events of an acquisition.
 func (c *checker) conclude(a *acquisition) {
+	a.request, a.granted = a.first[Request], a.first[Granted]
+	a.weight = max(1, a.request.Weight)
+	c.weights[a.token] = a.weight
 	if a.waits = never; a.granted == nil {
-		a.waits = c.waitsUntil(a)
+		a.waits = a.waitsUntil()
 		return
 	}
-	a.until = a.trustedUntil(never)
-	kill := cmp.Or(c.kills[a.process], &Span{From: never, To: never})
-	for _, e := range a.used {
-		if kill.To-e.At < stall { // its last renewal may not have been recorded
-			a.until = max(a.until, e.At)
+	a.earliest, a.until = a.request.At, a.trustedUntil(never)
+	for _, loss := range c.Losses {
+		if c.ClockBack && loss.concerns(a.lock) && loss.To < a.request.At {
+			a.losses++
 		}
 	}
-	if a.end = a.unlockedAt(); a.state != Released { // otherwise it held the lock, whatever it knew
-		a.end = min(a.end, a.until, kill.From)
-		if a.lost != nil {
-			a.end = min(a.end, a.lost.At)
-		}
+	unlock := a.time(Unlock)
+	a.end = min(a.until, unlock, a.time(Lost), a.process.kill.From)
+	if a.freed = a.until; a.state != NotHeld || a.first[Ambiguous] != nil { // an attempt to unlock may have freed it
+		a.freed = min(a.until, unlock)
 	}
+	if a.state == Released { // it held the lock until then, whatever it knew
+		a.end, a.freed = unlock, unlock
+	}
+	if loss := c.lost(a.lock, a.request.At, a.time(Released)); loss != nil {
+		a.freed = min(a.freed, max(loss.From, a.request.At))
+	}
+}
+
+// time is when the first event of a kind was recorded; never if there is none.
+func (a *acquisition) time(op Op) int64 {
+	if e := a.first[op]; e != nil {
+		return e.At
+	}
+	return never
 }
 
 // latest is when Redis granted it at the latest. Granted may be recorded long after, but no lease begins after its end.
 func (a *acquisition) latest() int64 { return min(a.granted.At, a.granted.Until) }
 
-// holds reports whether it is known to have held the lock. Granted may be recorded after the end of the lease.
-func (a *acquisition) holds() bool { return a.granted.At < a.end }
-
 // trustedUntil is the last end of its trusted time that it had recorded by then.
 func (a *acquisition) trustedUntil(by int64) (until int64) {
-	for _, e := range append([]*Event{a.granted}, a.renewed...) {
-		if e.At <= by {
+	for _, e := range a.events {
+		switch {
+		case e.At > by:
+		case e.Op == Granted || e.Op == Renewed:
 			until = max(until, e.Until)
+		case e.Op == Used && a.process.kill.To-e.At < stall: // its last renewal may not have been recorded
+			until = max(until, e.At)
 		}
 	}
 	return until
 }
 
-// unlockedAt is when Unlock was first called; never if it was not.
-func (a *acquisition) unlockedAt() int64 {
-	if len(a.unlocks) == 0 {
-		return never
+// waitsUntil returns until when an acquisition certainly waits that was not granted the lock: until its deadline; or if
+// it had none, until a second before its end was recorded, in which its process did not stand still.
+func (a *acquisition) waitsUntil() int64 {
+	end := min(a.time(Failed), a.process.kill.From)
+	if deadline := cmp.Or(a.request.Until, never); deadline <= end {
+		return deadline
 	}
-	return a.unlocks[0].At
-}
-
-// knownAt is when it knew its ticket.
-func (a *acquisition) knownAt() int64 {
-	if len(a.queued) > 0 {
-		return a.queued[0].At
+	at := end - stall
+	for _, s := range slices.Backward(a.process.silences) {
+		if s.To >= at && s.From < end {
+			at = min(at, s.From-stall)
+		}
 	}
-	return a.granted.At
+	return at
 }
 
 // byRedis reports whether Redis said that a lease is over: not the client's clock, nor its Close.

@@ -14,11 +14,19 @@ const (
 )
 
 type checker struct {
-	*Run
+	Run
 	*Report
-	kills  map[int]*Span  // by process
-	silent map[int][]Span // by process: what silences returns
-	locks  []*lock        // in the order of their first events
+	processes map[int]*process
+	locks     []*lock        // in the order of their first events
+	weights   map[string]int // by token
+	missed    bool           // something was missed in the server so far
+}
+
+// process is what was done to one process.
+type process struct {
+	number   int
+	kill     Span
+	silences []Span // when it was paused or could not reach Redis, in order; two without a heartbeat in between are one
 }
 
 // lock is what is known of one lock.
@@ -26,14 +34,17 @@ type lock struct {
 	name     string
 	capacity int
 	all      []*acquisition // in the order of their requests
-	grants   []*acquisition // by fence
+	highest  *acquisition   // of those that know their ticket so far
+	grants   []*acquisition // by fence; if the server's clock was stepped back, those between two losses of data
 	seen     *seen          // what was seen in the server
 }
 
-// Check checks the history of a run against all rules but Linear, for which see package linear. Each lock is checked
-// alone. The events need not be sorted.
+// Check checks the history of a run against all rules. Each lock is checked alone. The events need not be sorted.
 func Check(events []Event, run Run) *Report {
-	c := newChecker(events, run)
+	events = slices.SortedStableFunc(slices.Values(events), func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	c := &checker{Run: run, Report: &Report{Excused: map[string]int{}}}
+	c.processes, c.weights = map[int]*process{}, map[string]int{}
+	c.gather(events)
 	c.replay()
 	for _, l := range c.locks {
 		c.exclusion(l)
@@ -41,38 +52,50 @@ func Check(events []Event, run Run) *Report {
 			c.use(a)
 			c.results(a)
 		}
-		c.fences(l)
+		c.linear(l)
 		c.tickets(l)
 		c.order(l)
 	}
 	if c.Grants == 0 {
-		c.Violate(Empty, "", nil, "no lock was granted to anyone")
+		c.violate(Empty, nil, "no lock was granted to anyone")
 	}
 	return c.Report
 }
 
-func newChecker(events []Event, run Run) *checker {
-	events = sorted(events)
-	c := &checker{Run: &run, Report: newReport(events), kills: map[int]*Span{}, silent: map[int][]Span{}}
-	for i := range run.Kills {
-		c.kills[run.Kills[i].Process] = &run.Kills[i]
-	}
-	c.alive(events)
-	for _, a := range c.gather(events) {
-		l := c.lock(a.lock)
-		l.all = append(l.all, a)
-		if c.conclude(a); a.granted != nil {
-			c.Grants++
-			l.grants = append(l.grants, a)
+// gather sorts events by acquisition and lock, and checks the form of each record. What has no request is left out.
+//
+// Alive: a process records nothing after it was seen to be dead, nor while it was seen to stand still. If this is broken,
+// the run or its clock is wrong, and no other rule means anything.
+func (c *checker) gather(events []Event) {
+	type id struct{ process, call int }
+	byID := map[id]*acquisition{}
+	for i := range events {
+		e := &events[i]
+		a := byID[id{e.Process, e.Call}]
+		if a == nil {
+			a = &acquisition{process: c.process(e.Process), call: e.Call, worker: e.Worker, lock: c.lock(e.Lock), first: map[Op]*Event{}}
+			byID[id{e.Process, e.Call}] = a
+		}
+		if a.process.kill.To < e.At || slices.ContainsFunc(c.Pauses, func(s Span) bool {
+			return s.Process == e.Process && s.From < e.At && e.At < s.To
+		}) {
+			c.violate(Alive, []*Event{e}, "%v was dead or paused", a)
+		}
+		if wrong := a.add(e); wrong != "" {
+			c.violate(Form, []*Event{e}, "%v: %q %s", a, e.Op, wrong)
 		}
 	}
 	for _, l := range c.locks {
-		slices.SortStableFunc(l.grants, func(a, b *acquisition) int { return cmp.Compare(a.granted.Fence, b.granted.Fence) })
-		for i, a := range l.grants {
-			a.number = i
+		for _, a := range l.all {
+			if c.conclude(a); a.granted != nil {
+				c.Grants++
+				l.grants = append(l.grants, a)
+			}
 		}
+		slices.SortStableFunc(l.grants, func(a, b *acquisition) int {
+			return cmp.Or(cmp.Compare(a.losses, b.losses), cmp.Compare(a.granted.Fence, b.granted.Fence))
+		})
 	}
-	return c
 }
 
 // lock returns what is known of a lock.
@@ -80,49 +103,50 @@ func (c *checker) lock(name string) *lock {
 	if i := slices.IndexFunc(c.locks, func(l *lock) bool { return l.name == name }); i >= 0 {
 		return c.locks[i]
 	}
-	l := &lock{name: name, capacity: max(1, c.Capacity[name])}
-	l.seen = &seen{tickets: map[string]uint64{}, had: map[claim]bool{}, keeps: map[string]int64{}, holders: map[string]int{}}
+	l := &lock{name: name, capacity: max(1, c.Capacity[name]), seen: &seen{tickets: map[string]uint64{}, had: map[claim]bool{}}}
+	l.seen.forget()
 	c.locks = append(c.locks, l)
 	return l
 }
 
-// sorted returns events by time; those of one time in the order in which they were recorded.
-func sorted(events []Event) []Event {
-	return slices.SortedStableFunc(slices.Values(events), func(a, b Event) int { return cmp.Compare(a.At, b.At) })
-}
-
-// alive: a process records nothing after it was seen to be dead, nor while it was seen to stand still. If this is
-// broken, the run or its clock is wrong, and no other rule means anything.
-func (c *checker) alive(events []Event) {
-	spans := slices.Clone(c.Pauses)
+// process returns what was done to a process.
+func (c *checker) process(number int) *process {
+	if p := c.processes[number]; p != nil {
+		return p
+	}
+	p := &process{number: number, kill: Span{From: never, To: never}}
+	c.processes[number] = p
 	for _, kill := range c.Kills {
-		spans = append(spans, Span{kill.Process, kill.To, never})
-	}
-	for i := range events {
-		for _, s := range spans {
-			if e := &events[i]; s.Process == e.Process && s.From < e.At && e.At < s.To {
-				c.Violate(Alive, e.Lock, []*Event{e}, "client %d was dead or paused from %s to %s", e.Process, c.Time(s.From), c.Time(s.To))
-			}
+		if kill.Process == number {
+			p.kill = kill
 		}
 	}
+	all := slices.Concat(c.Pauses, c.Unreachable)
+	slices.SortFunc(all, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
+	for _, s := range all {
+		if s.Process != number && s.Process != All {
+			continue
+		}
+		if n := len(p.silences) - 1; n >= 0 && s.From-p.silences[n].To < c.kept()/3 {
+			p.silences[n].To = max(p.silences[n].To, s.To)
+		} else {
+			p.silences = append(p.silences, s)
+		}
+	}
+	return p
 }
 
-// gather sorts events by acquisition, and checks the form of each record. What has no request is left out.
-func (c *checker) gather(events []Event) []*acquisition {
-	type id struct{ process, call int }
-	byID := map[id]*acquisition{}
-	var all []*acquisition
-	for i := range events {
-		e := &events[i]
-		a := byID[id{e.Process, e.Call}]
-		if a == nil {
-			a = &acquisition{process: e.Process, call: e.Call, worker: e.Worker, lock: e.Lock}
-			byID[id{e.Process, e.Call}] = a
-			all = append(all, a)
-		}
-		if wrong := a.add(e); wrong != "" {
-			c.Violate(Form, e.Lock, []*Event{e}, "%v: %q %s", a, e.Op, wrong)
+func (s Loss) concerns(l *lock) bool { return s.Lock == "" || s.Lock == l.name }
+
+// lost returns the first loss of a lock's data that may have happened in a span of time, or nil.
+func (c *checker) lost(l *lock, from, to int64) (first *Loss) {
+	for i := range c.Losses {
+		if s := &c.Losses[i]; s.concerns(l) && s.From <= to && s.To >= from && (first == nil || s.From < first.From) {
+			first = s
 		}
 	}
-	return slices.DeleteFunc(all, func(a *acquisition) bool { return a.request == nil })
+	return first
 }
+
+// kept is for how long Redis keeps the ticket of a waiter that sends no heartbeat. One is sent each third of it.
+func (c *checker) kept() int64 { return int64(min(c.WaiterTTL, c.TTL)) }

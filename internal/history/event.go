@@ -1,6 +1,11 @@
 // Package history checks what clients and a server recorded of a run: whether fair locks could have behaved like that.
 package history
 
+import (
+	"fmt"
+	"time"
+)
+
 // Op is what an Event records.
 type Op string
 
@@ -39,6 +44,12 @@ type Event struct {
 	Err     string `json:"err,omitempty"`
 }
 
+// String shows everything but the time.
+func (e Event) String() string {
+	return fmt.Sprintf("client %d worker %d call %d  %-9s  %s  weight %d  ticket %d  fence %d  until %s  token %s  %s",
+		e.Process, e.Worker, e.Call, e.Op, e.Lock, e.Weight, e.Ticket, e.Fence, seconds(e.Until), e.Token, e.Err)
+}
+
 // ServerOp is what a ServerEvent records.
 type ServerOp string
 
@@ -62,4 +73,37 @@ type ServerEvent struct {
 	Token  string   `json:"token,omitempty"`
 	Ticket uint64   `json:"ticket,omitempty"`
 	Until  int64    `json:"until,omitempty"`
+}
+
+// All is the Process of a Span that concerns every process.
+const All = -1
+
+// Span is a time in which something was done to a process. Times are those of Event.At.
+type Span struct {
+	Process int   `json:"process"`
+	From    int64 `json:"from"`
+	To      int64 `json:"to"`
+}
+
+// Loss says that at some moment of a span Redis may have forgotten who holds a lock and who waits for it: it lost data,
+// a failover lost writes, the lock was released by force, or its clock stepped forward.
+type Loss struct {
+	Lock string `json:"lock,omitempty"` // all locks if it is empty
+	From int64  `json:"from"`
+	To   int64  `json:"to"`
+}
+
+// Run is what has to be known of a run beside its events. It excuses what a fault explains, so it must be exact.
+type Run struct {
+	TTL       time.Duration  `json:"ttl"`        // of all clients
+	WaiterTTL time.Duration  `json:"waiter_ttl"` // of all clients
+	Capacity  map[string]int `json:"capacity"`   // of a lock by name; 1 if it is missing
+
+	Kills       []Span // From just before the kill, To when the process was seen to be dead. At most one for each process
+	Pauses      []Span // From when the process was seen to stand still, To just before it went on
+	Unreachable []Span // a process could not reach Redis, or Redis it, from at the earliest From to at the latest To
+	Losses      []Loss
+	ClockBack   bool // Redis's clock was stepped back in the run, or may have been
+
+	Server []ServerEvent // nil if nobody observed the server
 }

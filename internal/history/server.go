@@ -13,19 +13,15 @@ type seen struct {
 	holders map[string]int    // token → weight
 	waiting []string          // by ticket
 	grants  []string          // tokens
-	missed  bool              // something was missed
 }
 
-// claim is a ticket of a token.
 type claim struct {
 	token  string
 	ticket uint64
 }
 
 // forget forgets holders and waiters. Waiters that come back bring their tickets.
-func (s *seen) forget() {
-	s.waiting, s.holders, s.keeps = nil, map[string]int{}, map[string]int64{}
-}
+func (s *seen) forget() { s.waiting, s.holders, s.keeps = nil, map[string]int{}, map[string]int64{} }
 
 // leave takes a token out of the queue, and returns its position, from 0; or -1.
 func (s *seen) leave(token string) int {
@@ -45,33 +41,18 @@ func (s *seen) before(token, other string) bool {
 // short is what the server stores of a token with the time until which it keeps its ticket.
 func short(token string) string { return token[max(0, len(token)-14):] }
 
-// replay checks what was seen in the server. In the server's own order,
-//
-//   - a token joins with a ticket above all in the queue, or comes back with its own; and not while it holds the lock;
-//   - the lock is granted to the head of the queue, or to another token while the queue is empty;
-//   - the weights of all holders never exceed the capacity;
-//   - a waiter is dropped only after the time until which it keeps its ticket.
-//
-// After Misses, only what is seen from then on is known of who holds and who waits.
+// replay checks what was seen in the server, in its own order. A token joins with a ticket above all in the queue, or comes
+// back with its own, and not while it holds the lock. The lock is granted to the head of the queue, or to another token
+// while the queue is empty. The weights of all holders never exceed the capacity. A waiter is dropped only after the time
+// until which it keeps its ticket. After Misses, only what is seen from then on is known of who holds and who waits.
 func (c *checker) replay() {
-	weights, missed := map[string]int{}, false
-	for _, l := range c.locks {
-		for _, a := range l.all {
-			weights[a.token] = a.weight
-		}
-	}
-	for i := range c.Server {
-		e := &c.Server[i]
-		missed = missed || e.Op == Misses
+	for _, e := range c.Server {
+		concerned := c.locks
 		if e.Lock != "" {
-			l := c.lock(e.Lock)
-			l.seen.missed = l.seen.missed || missed
-			c.see(l, l.seen, e, weights)
-			continue
+			concerned = []*lock{c.lock(e.Lock)}
 		}
-		for _, l := range c.locks { // Misses or Deletes
-			l.seen.missed = missed
-			l.seen.forget()
+		for _, l := range concerned {
+			c.see(l, l.seen, e)
 		}
 	}
 	for _, l := range c.locks {
@@ -79,17 +60,31 @@ func (c *checker) replay() {
 	}
 }
 
-func (c *checker) see(l *lock, s *seen, e *ServerEvent, weights map[string]int) {
+func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 	wrong := func(format string, args ...any) {
-		c.Violate(Server, l.name, nil, "at %d µs of server time %s "+format, append([]any{e.At, e.Token}, args...)...)
+		c.violate(Server, nil, "lock %q: at %d µs of server time %s "+format, append([]any{l.name, e.At, e.Token}, args...)...)
 	}
 	switch e.Op {
 	case Joins:
-		c.joins(s, e, wrong)
+		if _, holds := s.holders[e.Token]; holds {
+			wrong("joined the queue while it holds the lock")
+		}
+		ticket, own := s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}]
+		if waited := s.leave(e.Token) >= 0; waited && ticket != e.Ticket {
+			wrong("got ticket %d in place of %d", e.Ticket, ticket)
+		} else if n := len(s.waiting); n > 0 && !own && !c.missed && e.Ticket <= s.tickets[s.waiting[n-1]] {
+			wrong("joined with ticket %d before %s", e.Ticket, s.waiting[n-1])
+		}
+		s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}] = e.Ticket, true
+		// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by name.
+		i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e ServerEvent) int {
+			return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))
+		})
+		s.waiting = slices.Insert(s.waiting, i, e.Token)
 	case Keeps:
 		s.keeps[short(e.Token)] = e.Until
 	case Owns:
-		s.holders[e.Token] = weights[e.Token]
+		s.holders[e.Token] = c.weights[e.Token]
 		if l.capacity == 1 {
 			s.holders[e.Token] = 1 // its client need not have recorded anything
 		}
@@ -103,64 +98,41 @@ func (c *checker) see(l *lock, s *seen, e *ServerEvent, weights map[string]int) 
 		s.grants = append(s.grants, e.Token)
 		if position := s.leave(e.Token); position > 0 {
 			wrong("was granted the lock and was not the head of the queue, with %d before it", position)
-		} else if position < 0 && len(s.waiting) > 0 && s.missed {
-			c.excuse(Server, "a token that was granted the lock was not seen to join")
-		} else if position < 0 && len(s.waiting) > 0 {
-			wrong("was granted the lock and was not in the queue, whose head was %s", s.waiting[0])
+		} else if position < 0 && len(s.waiting) > 0 && !c.missed {
+			wrong("was granted the lock before %s, the head of the queue", s.waiting[0])
 		}
 	case Leaves:
 		s.leave(e.Token)
 	case Drops:
-		until, known := s.keeps[short(e.Token)]
-		if waited := s.leave(e.Token) >= 0; waited && !known {
-			c.excuse(Server, "until when a dropped token keeps its ticket was not seen")
-		} else if waited && e.At < until-1000 { // Redis drops it if less than a millisecond is left
+		until := s.keeps[short(e.Token)] - 1000 // Redis drops it if less than a millisecond is left
+		if s.leave(e.Token) >= 0 && e.At < until {
 			wrong("was dropped and keeps its ticket until %d", until)
 		}
 	case Ends:
 		delete(s.holders, e.Token)
 	case Deletes:
 		s.forget()
+	case Misses:
+		s.forget()
+		c.missed = true
+		c.excuse(Server, "something was missed")
 	default:
 		wrong("does what is unknown: %q", e.Op)
 	}
 }
 
-func (c *checker) joins(s *seen, e *ServerEvent, wrong func(string, ...any)) {
-	if _, holds := s.holders[e.Token]; holds {
-		wrong("joined the queue while it holds the lock")
-	}
-	ticket, own := s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}]
-	waited := s.leave(e.Token) >= 0
-	n := len(s.waiting)
-	if waited && ticket != e.Ticket {
-		wrong("got ticket %d in place of %d", e.Ticket, ticket)
-	} else if late := n > 0 && !own && e.Ticket <= s.tickets[s.waiting[n-1]]; late && s.missed {
-		c.excuse(Server, "a token that joins before others may come back")
-	} else if late {
-		wrong("joined with ticket %d behind ticket %d", e.Ticket, s.tickets[s.waiting[n-1]])
-	}
-	s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}] = e.Ticket, true
-	// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by name.
-	i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e *ServerEvent) int {
-		return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))
-	})
-	s.waiting = slices.Insert(s.waiting, i, e.Token)
-}
-
 // agree: what clients recorded agrees with what was seen, if nothing was missed. A grant was seen; fences rise in the
 // order of the grants seen; a ticket is the one that was seen. A client that does not know its ticket gets it from there.
 func (c *checker) agree(l *lock, s *seen) {
-	for _, a := range l.all {
-		ticket := s.tickets[a.token]
-		if a.ticket == 0 && a.granted != nil {
-			a.ticket = ticket
-		} else if a.ticket != 0 && a.ticket != ticket && !s.missed && c.Server != nil {
-			c.Violate(Server, l.name, []*Event{first(a.queued)}, "%v was seen to join with ticket %d", a, ticket)
-		}
-	}
-	if c.Server == nil || s.missed {
+	if c.Server == nil || c.missed {
 		return
+	}
+	for _, a := range l.all {
+		if ticket := s.tickets[a.token]; a.ticket == 0 && a.granted != nil {
+			a.ticket = ticket
+		} else if a.ticket != 0 && a.ticket != ticket {
+			c.violate(Server, []*Event{a.request, a.first[Queued]}, "%v was seen to join with ticket %d", a, ticket)
+		}
 	}
 	number := map[string]int{} // of its last grant
 	for i, token := range s.grants {
@@ -168,15 +140,15 @@ func (c *checker) agree(l *lock, s *seen) {
 	}
 	var last *acquisition
 	for _, a := range l.grants {
-		before := last != nil && number[a.token] <= number[last.token]
 		switch {
 		case number[a.token] == 0:
-			c.Violate(Server, l.name, []*Event{a.granted}, "%v was granted it, and that was not seen", a)
+			c.violate(Server, []*Event{a.granted}, "%v was granted it, and that was not seen", a)
 			continue
-		case before && c.lost(l.name, min(last.granted.At, a.granted.At), never) != nil:
+		case last == nil || number[a.token] > number[last.token]:
+		case c.lost(l, min(last.granted.At, a.granted.At), never) != nil:
 			c.excuse(Server, dataLost) // perhaps that last had left, which then was granted the lock again
-		case before:
-			c.Violate(Server, l.name, []*Event{last.granted, a.granted}, "%v was seen to be granted it before %v", a, last)
+		default:
+			c.violate(Server, []*Event{last.granted, a.granted}, "%v was seen to be granted it before %v", a, last)
 		}
 		last = a
 	}

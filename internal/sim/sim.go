@@ -28,7 +28,6 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/history/linear"
 )
 
 // All clients of a run have these TTLs.
@@ -256,7 +255,7 @@ func (w *world) result() *Result {
 	w.checkDrops()
 	w.checkTickets()
 	r := &Result{Config: w.cfg, Events: w.events, Run: w.run, Faults: w.faults, Length: time.Since(w.start), serverAt: w.observer.at}
-	r.Report = linear.Check(r.Events, r.Run)
+	r.Report = history.Check(r.Events, r.Run)
 	if err := r.Report.Err(); err != nil {
 		w.errs = append(w.errs, err)
 	}

@@ -43,9 +43,9 @@ type local struct {
 func (p *local) number() int { return p.Process }
 
 func (p *local) crash() {
-	p.rec.kill(p.Process)
 	p.link.Cut()
-	p.cancel() // the workers stop; whatever they would still say, the link is cut
+	p.rec.kill(p.Process) // after that: what it reported before may have reached the server
+	p.cancel()            // the workers stop; whatever they would still say, the link is cut
 }
 
 func (p *local) stop() {

@@ -119,8 +119,8 @@ func (p *process) letGo()        { p.tell(orderLetGo) }
 
 func (p *process) crash() {
 	p.end()
-	p.rec.kill(p.id)
 	_ = p.cmd.Process.Kill()
+	p.rec.kill(p.id) // after that: what it reported before may have reached the server
 	<-p.gone
 }
 

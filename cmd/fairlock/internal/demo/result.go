@@ -105,7 +105,7 @@ func result(events []history.Event, run history.Run, kills map[int]int64, name f
 		switch v.Rule {
 		case history.Order, history.Tickets:
 			r.Violations++
-		case history.Exclusion, history.Results:
+		case history.Exclusion, history.Results, history.Linear:
 			r.Overlaps++
 		case history.Fences:
 			r.Fences++
