@@ -95,7 +95,7 @@ func TestList_ShowsWhatCanBeRead(t *testing.T) {
 	f := newFixture(t)
 	const evil = "\x1b]0;evil\a\x1b[2J\u009b31m\u202e\xff\n"
 	f.hold(f.client("").Mutex(evil).Lock)
-	require.NoError(t, f.redis().LPush(t.Context(), lua.RWMutexKeys(f.namespace, "broken"+evil).Queue, "secret").Err())
+	require.NoError(t, f.server.Client().LPush(t.Context(), lua.RWMutexKeys(f.namespace, "broken"+evil).Queue, "secret").Err())
 	r := f.call("list")
 	require.Equal(t, exitUnreachable, r.code)
 	require.Contains(t, r.out, strconv.Quote(evil))
@@ -164,12 +164,12 @@ func TestRelease_TakesTheLockAndTellsWhoHasItNow(t *testing.T) {
 	require.Equal(t, "mutex \"x y\" is not held; nothing was done\n", f.done(force...))
 	require.Equal(t, raised, f.state(m).Fence)
 
-	rdb := f.redis()
+	rdb := f.server.Client()
 	require.NoError(t, rdb.Set(t.Context(), lua.MutexKeys(f.namespace, "x").Lock, "by hand", 0).Err())
 	require.Contains(t, f.done("release", "x", "--force", "--yes"), "mutex x was taken from somebody whose key is not fairlock's (fence 0); nobody has it now")
 	key := lua.MutexKeys(f.namespace, "x").Lock
 	require.NoError(t, rdb.LPush(t.Context(), key, "a list").Err())
-	f.refused(f.call("release", "x", "--force", "--yes"), exitUnreachable, key)
+	refused(t, f.call("release", "x", "--force", "--yes"), exitUnreachable, key)
 }
 
 func TestRelease_JSON(t *testing.T) {
@@ -265,12 +265,12 @@ func TestDoctor_ExitCodes(t *testing.T) {
 // A user with the least rights may measure.
 func TestBench_Measures(t *testing.T) {
 	f := newFixture(t)
-	f = f.at(user(t, server, f.namespace, strings.Join(strings.Fields(doctor.ACLLine("x", f.namespace))[6:], " ")))
+	f = f.at(user(t, f.server, f.namespace, strings.Join(strings.Fields(doctor.ACLLine("x", f.namespace))[6:], " ")))
 	words := "bench --kind semaphore --permits 3 --contenders 4 --clients 2 --duration 300ms --json"
 	r := decode[bench.Result](t, f.done(strings.Fields(words)...))
 	assert.Equal(t, []any{bench.Semaphore, 3, 4, 2, 5, false}, []any{r.Kind, r.Permits, r.Contenders, r.Clients, r.Rounds, r.Interrupted})
 	assert.Positive(t, r.Workloads[0].Fairlock.Ops)
-	assert.Empty(t, f.redis().Keys(t.Context(), f.namespace+":*").Val(), "nothing is left")
+	assert.Empty(t, f.server.Client().Keys(t.Context(), f.namespace+":*").Val(), "nothing is left")
 	assert.Contains(t, f.done("bench", "--contenders", "2", "--clients", "2", "--duration", "100ms"), "hand-offs of one lock among 2")
 }
 

@@ -110,7 +110,7 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 			if r := f.run(words, "true").wait(); want.code == 0 {
 				require.Equal(t, want, r)
 			} else {
-				f.refused(r, want.code, want.errs)
+				refused(t, r, want.code, want.errs)
 			}
 		})
 	}
@@ -280,8 +280,8 @@ func TestRun_LockIsTakenByForce(t *testing.T) {
 	ended.expect("up\n")
 	f.done("release", "x", "--force", "--yes")
 	f.done("release", "y", "--force", "--yes")
-	f.refused(ended.wait(), exitLost, "y: lock is lost: no longer the owner; CMD ended with code 0\n")
-	f.refused(r.wait(), exitLost, "x: lock is lost: no longer the owner; CMD was stopped\n")
+	refused(t, ended.wait(), exitLost, "y: lock is lost: no longer the owner; CMD ended with code 0\n")
+	refused(t, r.wait(), exitLost, "x: lock is lost: no longer the owner; CMD was stopped\n")
 	require.False(t, ps.alive())
 }
 
@@ -321,7 +321,7 @@ func TestRun_CMDCannotBeRun(t *testing.T) {
 		{f, file("binary"), "exec format error", exitCannotRun}, // which the system finds only when it starts it
 		{f, file("script"), "no such file", exitNotFound},
 	} {
-		c.refused(c.call("run", "x", "--", c.cmd), c.code, "CMD "+c.cmd+": "+c.why)
+		refused(t, c.call("run", "x", "--", c.cmd), c.code, "CMD "+c.cmd+": "+c.why)
 	}
 }
 
