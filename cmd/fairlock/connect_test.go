@@ -28,6 +28,7 @@ func whole(url string) string { return strings.Replace(url, "://", "://:secret@"
 // A password is found where the help says, and no process that run starts has it: not in its arguments, not in its
 // environment.
 func TestConnection_PasswordIsFoundAndHidden(t *testing.T) {
+	f := newFixture(t).at("")
 	plain := guarded(t)
 	const script = `env; ps -A -ww -o ppid= -o pid= -o args= | while read parent pid args; do
 		if [ $parent = $PPID ]; then echo "$args"; cat /proc/$pid/environ 2>&-; elif [ $pid = $PPID ]; then echo "$args"; fi; done`
@@ -42,8 +43,7 @@ func TestConnection_PasswordIsFoundAndHidden(t *testing.T) {
 		"in the URL, before the one in the file": {envRedis + "=" + whole(plain), "--password-file " + files + "/plain"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t).at("").with(c.env)
-			r := f.run("x "+c.words, script).wait()
+			r := f.in(t).with(c.env).run("x "+c.words+" --kind rw --read", script).wait()
 			require.Zero(t, r.code, r.errs)
 			assert.Contains(t, r.out, "FAIRLOCK_FENCE=")
 			assert.Contains(t, r.out, guardName)
@@ -53,8 +53,7 @@ func TestConnection_PasswordIsFoundAndHidden(t *testing.T) {
 			}
 		})
 	}
-	f := newFixture(t).at("").with("URL=" + whole(plain))
-	r := f.run("x --namespace other --pass-redis --redis env:URL", "env").wait()
+	r := f.with("URL="+whole(plain)).run("x --namespace other --pass-redis --redis env:URL", "env").wait()
 	assert.Contains(t, r.out, "FAIRLOCK_REDIS="+whole(plain)+"\n")
 	assert.Contains(t, r.out, "FAIRLOCK_NAMESPACE=other\n")
 }
@@ -103,24 +102,18 @@ func TestConnection_URLs(t *testing.T) {
 // user gives a user rights on a server, and returns the URL by which it connects.
 func user(t *testing.T, s *redistest.Server, name, rules string) (url string) {
 	t.Helper()
-	rdb := redis.NewClient(s.Options())
-	defer func() { _ = rdb.Close() }()
 	args := []any{"acl", "setuser", name, "reset", "on", ">secret"}
 	for rule := range strings.FieldsSeq(rules) {
 		args = append(args, rule)
 	}
-	require.NoError(t, rdb.Do(t.Context(), args...).Err())
-	scheme := "redis"
-	if s.Network() == "unix" {
-		scheme = "unix"
-	}
-	return scheme + "://" + name + ":secret@" + s.Addr()
+	require.NoError(t, s.Client().Do(t.Context(), args...).Err())
+	return strings.Replace(s.Network(), "tcp", "redis", 1) + "://" + name + ":secret@" + s.Addr()
 }
 
 func TestConnection_RedisIsAwayOrRefuses(t *testing.T) {
+	f := newFixture(t)
 	plain := guarded(t)
 	replica := "unix://" + redistest.Start(t, "--replicaof", "127.0.0.1 1").Addr()
-	f := newFixture(t)
 	_, hung := f.linked()
 	hung.Hang()
 	for name, c := range map[string]struct{ url, why, words string }{
@@ -149,10 +142,11 @@ func TestConnection_RedisIsAwayOrRefuses(t *testing.T) {
 
 // All commands work on a cluster as a whole, and say so if they were connected to one of its nodes only.
 func TestConnection_Cluster(t *testing.T) {
+	f := newFixture(t)
 	cluster := redistest.StartCluster(t, 2)
 	first, second := cluster.Masters[0], cluster.Masters[1]
 	node := "redis://" + first.Addr()
-	f := newFixture(t).at(node + "?cluster=true")
+	f = f.at(node + "?cluster=true")
 	one := f.at(node)
 	const here, there = "b", "a" // their slots are 3300 and 15495
 

@@ -239,8 +239,7 @@ func TestRun_CMDIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
 		out           string
 	}{
 		"connections break":            {"", stubborn, cut, false, ""},
-		"Redis hangs":                  {"", stubborn, hang, false, ""},
-		"no grace":                     {"--grace 0", stubborn, hang, false, ""},
+		"Redis hangs, no grace":        {"--grace 0", stubborn, hang, false, ""},
 		"CMD ends, its child does not": {"--grace 200ms", child, cut, false, ""},
 		"a child needs the grace":      {"--grace 1s", tidy, cut, false, "tidied\n"},
 		"fairlock is killed":           {"", stubborn, func(_ *redistest.Link, r *running) { r.signal(syscall.SIGKILL) }, true, ""},
