@@ -25,8 +25,8 @@ func quick(c Contest) Config {
 	}
 }
 
-// dialing is how long go-redis may still try to connect for a client that has crashed.
-const dialing = 2 * time.Second
+// trying is how long go-redis may still try to connect for a client that has crashed.
+const trying = 2 * time.Second
 
 // inBubble plays a demo in memory, in simulated time, until ctx ends, and returns what came of it and what it wrote.
 func inBubble(t *testing.T, cfg Config, ends time.Duration, check func(t *testing.T, r Result, out string)) {
@@ -40,7 +40,7 @@ func inBubble(t *testing.T, cfg Config, ends time.Duration, check func(t *testin
 		require.NoError(t, err)
 		require.NoError(t, r.Err())
 		check(t, r, out.String())
-		time.Sleep(dialing)
+		time.Sleep(trying)
 	})
 }
 
@@ -94,6 +94,6 @@ func TestScenario_RedisIsGone(t *testing.T) {
 		require.ErrorContains(t, err, "last failure")
 		setup.stop()
 		require.NotContains(t, setup.summary(cfg, rec.result(rec.clock.now()), rec.elapsed(), err), "ok  ")
-		time.Sleep(dialing)
+		time.Sleep(trying)
 	})
 }

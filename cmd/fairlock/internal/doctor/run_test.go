@@ -194,7 +194,7 @@ func TestLeftovers(t *testing.T) {
 	} {
 		for command := range strings.SplitSeq(c.commands, "; ") {
 			var args []any
-			for _, word := range strings.Fields(command) {
+			for word := range strings.FieldsSeq(command) {
 				if key, ours := strings.CutPrefix(word, "n"); ours {
 					word = c.namespace + key
 				}

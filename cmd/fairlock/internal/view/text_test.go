@@ -106,7 +106,9 @@ func TestLock_BlockFits(t *testing.T) {
 		all := l.Block(Paint{}, All)
 		require.Equal(t, all, l.Block(Paint{}, len(all)), "there is room for all")
 	}
-	for _, c := range []struct{ holders, waiters, rows, want int }{{30, 30, 13, 4}, {30, 1, 13, 8}, {2, 30, 13, 2}, {30, 30, 12, 3}, {30, 0, 13, 10}} {
+	for _, c := range []struct{ holders, waiters, rows, want int }{
+		{30, 30, 13, 4}, {30, 1, 13, 8}, {2, 30, 13, 2}, {30, 30, 12, 3}, {30, 0, 13, 10},
+	} {
 		require.Equal(t, c.want, strings.Count(text(shared(RW, c.holders, c.waiters).Block(Paint{}, c.rows)), "job-"), c)
 	}
 }
