@@ -143,7 +143,9 @@ func TestRun_SignalWhileItWaits(t *testing.T) {
 	for _, c := range []struct {
 		signal syscall.Signal
 		hang   bool
-	}{{syscall.SIGINT, false}, {syscall.SIGTERM, false}, {syscall.SIGHUP, false}, {syscall.SIGQUIT, false}, {syscall.SIGTERM, true}} {
+	}{
+		{syscall.SIGINT, false}, {syscall.SIGTERM, false}, {syscall.SIGHUP, false}, {syscall.SIGQUIT, false}, {syscall.SIGTERM, true},
+	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			f := newFixture(t)
 			m := f.client("").Mutex("x")

@@ -78,7 +78,8 @@ func TestScreen_Errors(t *testing.T) {
 	away := errors.New("away\x1b")
 	pictures := s.draw(80, 5)
 	for _, g := range []Glance{
-		{Err: away}, {}, {Locks: append(many(1), Lock{ID: ID{Mutex, "free"}, Fence: 1})}, {Err: away}, {Locks: many(2), Err: away}, {Locks: many(2)},
+		{Err: away}, {}, {Locks: append(many(1), Lock{ID: ID{Mutex, "free"}, Fence: 1})},
+		{Err: away}, {Locks: many(2), Err: away}, {Locks: many(2)},
 	} {
 		s.see(sight{g, noon})
 		pictures += "\n\n" + s.draw(80, 7)

@@ -50,7 +50,8 @@ func TestLock_Texts(t *testing.T) {
 		mutexOf(held(0), released),
 		mutexOf(held(0), released, func(s *lua.Snapshot) { s.Fence = us(noon) + 1 }),
 		mutexOf(held(0), released, func(s *lua.Snapshot) { s.Fence = 0 }),
-		shared(Semaphore, 1, 1), shared(Semaphore, 3, 0), shared(Semaphore, 3, 0), shared(RW, 1, 1), shared(RW, 2500, 2), mutexOf(held(0)), mutexOf(held(0)),
+		shared(Semaphore, 1, 1), shared(Semaphore, 3, 0), shared(Semaphore, 3, 0), shared(RW, 1, 1),
+		shared(RW, 2500, 2), mutexOf(held(0)), mutexOf(held(0)),
 	}
 	locks[12].Used, locks[14].Holders = 8, locks[14].Holders[:2]
 	locks[15].Name, locks[16].Name = strings.Repeat("日", 9), "\x1b[31m\xff"
