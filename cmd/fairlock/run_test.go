@@ -91,6 +91,7 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 	c := f.client("")
 	f.hold(c.Mutex("x").Lock)
 	f.hold(c.RWMutex("x").RLock)
+	f.hold(c.RWMutex("y").RLock) // beside a writer that waits for x, no reader would get in
 	f.hold(permits(c.Semaphore("x", 3)))
 	for words, want := range map[string]result{
 		"x --try": {code: exitBusy, errs: "x is busy"},
@@ -98,7 +99,7 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 		"x --try --kind rw":                             {code: exitBusy, errs: "x is busy"},
 		"x --wait 10ms":                                 {code: exitTimeout, errs: "waited 10ms for x in vain"},
 		"x --wait 10ms --kind semaphore --permits 2":    {code: exitFailure, errs: "with 3 permits"},
-		"x --wait 10ms --kind rw":                       {code: exitTimeout, errs: "waited 10ms for x in vain"},
+		"y --wait 10ms --kind rw":                       {code: exitTimeout, errs: "waited 10ms for y in vain"},
 		"x --try --kind semaphore --permits 3":          {},
 		"x --try --kind rw --read":                      {},
 		"x --try --namespace other":                     {},
@@ -265,7 +266,8 @@ func TestRun_CMDIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
 			}
 			require.Equal(t, exitLost, got.code)
 			// If fairlock is not woken in time, it finds that the lease is over, and that the guard has killed CMD.
-			require.Regexp(t, `^fairlock: x( could not be renewed: .*; CMD was stopped before the lease ended|: lock is lost: .*; CMD was stopped)\n$`, got.errs)
+			require.Regexp(t, `^fairlock: x( could not be renewed: .*; CMD was stopped before the lease ended|`+
+				`: lock is lost: .*; CMD was stopped)\n$`, got.errs)
 		})
 	}
 }
