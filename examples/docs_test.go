@@ -22,41 +22,27 @@ import (
 // guides are the documents whose code is built here.
 var guides = []string{"concepts.md", "recipes.md", "migrating.md", "faq.md"}
 
-// Each Go text in a guide is the top level of a file of its own, without its package clause and its imports. It may
-// import these.
-var imports = map[string]string{
-	"clientv3":     "go.etcd.io/etcd/client/v3",
-	"concurrency":  "go.etcd.io/etcd/client/v3/concurrency",
-	"context":      "context",
-	"errors":       "errors",
-	"fairlock":     "github.com/fairlock/fairlock-go/fairlock",
-	"fairlocktest": "github.com/fairlock/fairlock-go/fairlocktest",
-	"fmt":          "fmt",
-	"goredis":      "github.com/go-redsync/redsync/v4/redis/goredis/v9",
-	"http":         "net/http",
-	"log":          "log",
-	"os":           "os",
-	"redis":        "github.com/redis/go-redis/v9",
-	"redislock":    "github.com/bsm/redislock",
-	"redsync":      "github.com/go-redsync/redsync/v4",
-	"require":      "github.com/stretchr/testify/require",
-	"rueidis":      "github.com/redis/rueidis",
-	"rueidislock":  "github.com/redis/rueidis/rueidislock",
-	"signal":       "os/signal",
-	"slices":       "slices",
-	"slog":         "log/slog",
-	"sql":          "database/sql",
-	"sync":         "sync",
-	"synctest":     "testing/synctest",
-	"syscall":      "syscall",
-	"testing":      "testing",
-	"time":         "time",
-	"token":        "github.com/fairlock/fairlock-go/token",
-}
-
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
-// Every Go text of the guides builds, passes go vet, and is formatted.
+// packages are those that a Go text may import, by name; guides.go imports them.
+func packages(t *testing.T) map[string]string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "guides.go", nil, parser.ImportsOnly)
+	require.NoError(t, err)
+	names := map[string]string{ // where the name is not the last part of the path
+		"clientv3": "go.etcd.io/etcd/client/v3", "goredis": "github.com/go-redsync/redsync/v4/redis/goredis/v9",
+		"redis": "github.com/redis/go-redis/v9", "redsync": "github.com/go-redsync/redsync/v4",
+	}
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		require.NoError(t, err)
+		names[filepath.Base(path)] = path
+	}
+	return names
+}
+
+// Each Go text in a guide is the top level of a file of its own, without its package clause and its imports. It builds,
+// passes go vet, and is formatted.
 func TestTheCodeOfTheGuidesIsTrue(t *testing.T) {
 	module := t.TempDir() // one like this, with a package for each text
 	root, err := filepath.Abs("..")
@@ -65,6 +51,7 @@ func TestTheCodeOfTheGuidesIsTrue(t *testing.T) {
 	require.Contains(t, mod, "=> ..\n")
 	write(t, filepath.Join(module, "go.mod"), strings.Replace(mod, "=> ..\n", "=> "+strconv.Quote(root)+"\n", 1))
 	write(t, filepath.Join(module, "go.sum"), read(t, "go.sum"))
+	imports := packages(t)
 	for _, guide := range guides {
 		path := filepath.Join(root, "docs", guide)
 		text := read(t, path)
@@ -74,7 +61,7 @@ func TestTheCodeOfTheGuidesIsTrue(t *testing.T) {
 		for i, block := range blocks {
 			at := fmt.Sprintf("%s:%d", path, strings.Count(text[:block[2]], "\n")+1)
 			name := fmt.Sprintf("%s%d", strings.TrimSuffix(guide, ".md"), i)
-			write(t, filepath.Join(module, name, name+".go"), complete(t, at, text[block[2]:block[3]]))
+			write(t, filepath.Join(module, name, name+".go"), complete(t, imports, at, text[block[2]:block[3]]))
 		}
 	}
 	vet := exec.CommandContext(t.Context(), "go", "vet", "./...")
@@ -85,7 +72,7 @@ func TestTheCodeOfTheGuidesIsTrue(t *testing.T) {
 
 // complete makes a Go text a file: with a package clause and the imports that it needs. Its lines are called what they
 // are in the guide.
-func complete(t *testing.T, at, text string) string {
+func complete(t *testing.T, imports map[string]string, at, text string) string {
 	t.Helper()
 	formatted, err := format.Source([]byte(text))
 	require.NoError(t, err, at)
@@ -114,8 +101,10 @@ func isImport(d ast.Decl) bool {
 }
 
 var (
-	link   = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	fenced = regexp.MustCompile("(?ms)^```.*?^```$")
+	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	fenced   = regexp.MustCompile("(?ms)^```.*?^```$")
+	title    = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	unlinked = regexp.MustCompile(`[^\pL\pN_-]`)
 )
 
 // Every link of the guides to a file of the repository, or to a heading in it, leads there.
@@ -145,9 +134,8 @@ func TestTheLinksOfTheGuidesLeadSomewhere(t *testing.T) {
 
 // headings returns the anchors of a document, as GitHub makes them.
 func headings(text string) (all []string) {
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
-		anchor := strings.ReplaceAll(strings.ToLower(m[1]), " ", "-")
-		all = append(all, regexp.MustCompile(`[^\pL\pN_-]`).ReplaceAllString(anchor, ""))
+	for _, m := range title.FindAllStringSubmatch(text, -1) {
+		all = append(all, unlinked.ReplaceAllString(strings.ReplaceAll(strings.ToLower(m[1]), " ", "-"), ""))
 	}
 	return all
 }

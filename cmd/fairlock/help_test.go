@@ -5,10 +5,10 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +26,7 @@ func shown(t *testing.T, args ...string) string {
 	cmd := root(new(bool))
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
+	cmd.SetErr(io.Discard)
 	require.NoError(t, cmd.Execute(), args)
 	return out.String()
 }
@@ -72,9 +73,9 @@ func TestHelp_ManualPages(t *testing.T) {
 			assert.Equal(t, cmd.Name() == "exit-codes", strings.Contains(string(page), ".EX\n0        done\n"), "a table stays one")
 		}
 	}
-	f.refused(f.call("man", "/no/such/dir"), exitFailure, "no such file")
+	refused(t, f.call("man", "/no/such/dir"), exitFailure, "no such file")
 	f = f.with("SOURCE_DATE_EPOCH=x")
-	f.refused(f.call("man", f.dir), exitFailure, "SOURCE_DATE_EPOCH")
+	refused(t, f.call("man", f.dir), exitFailure, "SOURCE_DATE_EPOCH")
 }
 
 func TestHelp_Completion(t *testing.T) {
@@ -102,29 +103,35 @@ func TestHelp_Completion(t *testing.T) {
 // A mistake is one line and exit code 2, and nothing is sent to Redis. testdata/usage.txt has the commands and what they
 // say; it is written anew with -update.
 func TestUsage(t *testing.T) {
-	f := newFixture(t)
+	t.Setenv(envRedis, "unix:///no/such/socket")
+	t.Setenv(envPassword, "")
+	t.Setenv(envNamespace, "")
 	text, err := os.ReadFile("testdata/usage.txt")
 	require.NoError(t, err)
-	lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool { return !strings.HasPrefix(line, "$ fairlock ") })
-	said := slices.Clone(lines)
-	t.Run("mistakes", func(t *testing.T) { // returns when all have been made
-		for i, line := range lines {
-			t.Run("", func(t *testing.T) {
-				f := f.in(t)
-				r := f.call(strings.Fields(strings.ReplaceAll(line, "$LONG", strings.Repeat("n", 1025)))[2:]...)
-				f.refused(r, exitUsage, "")
-				said[i] += r.errs
-			})
+	var said strings.Builder
+	for line := range strings.Lines(string(text)) {
+		words, found := strings.CutPrefix(line, "$ fairlock ")
+		if !found {
+			continue
 		}
-	})
-	if *update {
-		require.NoError(t, os.WriteFile("testdata/usage.txt", []byte(strings.Join(said, "")), 0o600))
-	} else {
-		require.Equal(t, string(text), strings.Join(said, ""))
+		var out, errs strings.Builder
+		words = strings.NewReplacer("$LONG", strings.Repeat("n", 1025), "$FILES", files).Replace(words)
+		code := run(strings.Fields(words), strings.NewReader("y\n"), &out, &errs)
+		refused(t, result{code, out.String(), errs.String()}, exitUsage, "")
+		said.WriteString(line + strings.ReplaceAll(errs.String(), files, "$FILES"))
 	}
-	require.Empty(t, f.redis().Keys(t.Context(), f.namespace+":*").Val())
-	f.refused(f.call("run", "", "--", "true"), exitUsage, "1 to 1024 bytes")
-	f.refused(f.call("--\x1b[31mcolour"), exitUsage, `\x1b[31mcolour`)
+	if *update {
+		require.NoError(t, os.WriteFile("testdata/usage.txt", []byte(said.String()), 0o600))
+	} else {
+		require.Equal(t, string(text), said.String())
+	}
+}
+
+func TestUsage_OfTheProgram(t *testing.T) {
+	f := newFixture(t)
+	refused(t, f.call("bench", "--namespace", "a{b"), exitUsage, "must not contain braces")
+	refused(t, f.call("run", "", "--", "true"), exitUsage, "1 to 1024 bytes")
+	refused(t, f.call("--\x1b[31mcolour"), exitUsage, `\x1b[31mcolour`)
 	for _, inner := range []string{"demo-client", guardName, cmdName} {
 		r := f.call(inner)
 		require.Equal(t, exitFailure, r.code)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,7 +14,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +22,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -35,32 +34,19 @@ import (
 const limit = time.Minute
 
 var (
-	program    string            // the command, built once, with -race if the tests are
-	server     *redistest.Server // shared by the tests, each in a namespace of its own
-	files      string            // a directory with the files below, and the program
+	program    string // the command: a copy of the test binary, which is the command when it bears its name
+	files      string // a directory with the program and the files below
 	namespaces atomic.Int32
 )
 
-// contents of files that are written before any test forks: it would keep a program busy that is being written.
+// contents of files that are written before any test forks: it would keep a program busy that is being written. They may
+// be executed, but for the first.
 var contents = map[string]string{
 	"plain": "no program", "binary": "no program", "script": "#!/no/such/interpreter\n", "empty": "\n", "password": "secret\r\nmore",
 }
 
-// shared is the testing.TB of what the tests share.
-type shared struct {
-	testing.TB // nil: no other method is called
-
-	cleanups []func()
-}
-
-func (s *shared) Helper()                   {}
-func (s *shared) Cleanup(f func())          { s.cleanups = append(s.cleanups, f) }
-func (s *shared) Fatal(args ...any)         { panic(fmt.Sprint(args...)) }
-func (s *shared) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
-
 func TestMain(m *testing.M) {
-	becomeCMD()
-	if len(os.Args) > 1 && os.Args[1] == guardName { // in the tests of the guard
+	if filepath.Base(os.Args[0]) == "fairlock" {
 		main()
 	}
 	os.Exit(runTests(m))
@@ -72,11 +58,10 @@ func runTests(m *testing.M) int {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
 	}
-	if os.Getenv("GORACE") == "" { // a program that is built with -race sleeps a second before it exits
+	if os.Getenv("GORACE") == "" { // with -race, a program sleeps a second before it exits
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=10")
 	}
 	logging.Disable()
-	tb := &shared{}
 	must := func(err error) {
 		if err != nil {
 			panic(err)
@@ -85,31 +70,24 @@ func runTests(m *testing.M) int {
 	var err error
 	files, err = os.MkdirTemp("", "fairlock")
 	must(err)
+	defer func() { must(os.RemoveAll(files)) }()
 	for name, content := range contents {
-		must(os.WriteFile(filepath.Join(files, name), []byte(content), 0o600))
+		must(os.WriteFile(filepath.Join(files, name), []byte(content), 0o700))
 	}
-	must(os.Chmod(filepath.Join(files, "binary"), 0o700))
-	must(os.Chmod(filepath.Join(files, "script"), 0o700))
+	must(os.Chmod(filepath.Join(files, "plain"), 0o600))
+	tests, err := os.Executable()
+	must(err)
 	program = filepath.Join(files, "fairlock")
-	args := []string{"build", "-buildvcs=false", "-o", program}
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		args = append(args, "-race")
-	}
-	build := exec.Command("go", append(args, ".")...)
-	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	must(build.Run())
-	server = redistest.Start(tb)
-	code := m.Run()
-	for _, f := range tb.cleanups {
-		f()
-	}
-	must(os.RemoveAll(files))
-	return code
+	must(exec.Command("cp", tests, program).Run())
+	os.Args[0] = program                 // what the code under test starts here, too
+	must(flag.Set("test.parallel", "8")) // they wait, for leases to end and for processes
+	return redistest.Main(m)
 }
 
 // fixture is what a test works with: a namespace of its own, and how its commands reach the server.
 type fixture struct {
 	t         *testing.T
+	server    *redistest.Server // shared by the tests
 	namespace string
 	url       string   // in FAIRLOCK_REDIS, unless it is empty
 	env       []string // further variables
@@ -119,7 +97,8 @@ type fixture struct {
 func newFixture(t *testing.T) fixture {
 	t.Helper()
 	t.Parallel()
-	return fixture{t: t, namespace: fmt.Sprint("test-", namespaces.Add(1)), url: "unix://" + server.Addr(), dir: t.TempDir()}
+	s := redistest.Shared(t)
+	return fixture{t: t, server: s, namespace: fmt.Sprint("test-", namespaces.Add(1)), url: "unix://" + s.Addr(), dir: t.TempDir()}
 }
 
 // at is the fixture for commands that name their server so.
@@ -139,21 +118,14 @@ func (f fixture) in(t *testing.T) fixture {
 
 // linked is the fixture for commands that reach the server over a link that can fail.
 func (f fixture) linked() (fixture, *redistest.Link) {
-	link := redistest.NewLink(f.t, server)
+	link := redistest.NewLink(f.t, f.server)
 	return f.at("unix://" + link.Addr()), link
-}
-
-// redis is a connection of the test's own.
-func (f fixture) redis() *redis.Client {
-	rdb := redis.NewClient(server.Options())
-	f.t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
 }
 
 // client is a client of the library, of that name.
 func (f fixture) client(name string) *fairlock.Client {
 	f.t.Helper()
-	c, err := fairlock.New(f.redis(), fairlock.Config{
+	c, err := fairlock.New(f.server.Client(), fairlock.Config{
 		Namespace: f.namespace, Name: name, TTL: time.Hour, WaiterTTL: time.Hour, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(f.t, err)
@@ -253,13 +225,13 @@ func (f fixture) done(args ...string) string {
 }
 
 // refused asserts that a command has failed with that code and one line that says why, without a password.
-func (f fixture) refused(r result, code int, why string) {
-	f.t.Helper()
-	assert.Equal(f.t, code, r.code, r.errs)
-	assert.Empty(f.t, r.out)
-	assert.Regexp(f.t, `^fairlock: [^\n]+\n$`, r.errs)
-	assert.Contains(f.t, r.errs, why)
-	assert.NotContains(f.t, r.errs, "secret")
+func refused(t *testing.T, r result, code int, why string) {
+	t.Helper()
+	assert.Equal(t, code, r.code, r.errs)
+	assert.Empty(t, r.out)
+	assert.Regexp(t, `^fairlock: [^\n]+\n$`, r.errs)
+	assert.Contains(t, r.errs, why)
+	assert.NotContains(t, r.errs, "secret")
 }
 
 // result is what is seen of a command that has ended.

@@ -276,6 +276,6 @@ func TestLook_OutputCannotBeWritten(t *testing.T) {
 	for _, words := range []string{"status x", "list --json"} {
 		cmd := f.command(strings.Fields(words)...)
 		cmd.Stdout = full
-		f.refused(f.start(cmd).wait(), exitFailure, "no space left")
+		refused(t, f.start(cmd).wait(), exitFailure, "no space left")
 	}
 }

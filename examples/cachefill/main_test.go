@@ -34,7 +34,8 @@ func TestCache_ComputingFails(t *testing.T) {
 		broken := errors.New("database is away")
 		cacheOf := func(c *fairlocktest.Client) *Cache { return &Cache{c.Redis, c.Client, time.Minute} }
 		read := func(began time.Time, key string, want time.Duration) {
-			value, err := cacheOf(server.Client(fairlock.Config{})).Get(t.Context(), key, func(context.Context) (string, error) { return "report", nil })
+			compute := func(context.Context) (string, error) { return "report", nil }
+			value, err := cacheOf(server.Client(fairlock.Config{})).Get(t.Context(), key, compute)
 			assert.NoError(t, err)
 			assert.Equal(t, "report", value)
 			assert.Equal(t, want, time.Since(began))

@@ -26,15 +26,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is one worker.
-type process struct {
+// worker is a process.
+type worker struct {
 	*exec.Cmd
 	t     *testing.T
 	name  string
 	lines *bufio.Scanner
 }
 
-func start(t *testing.T, s *redistest.Server, name string) process {
+func start(t *testing.T, s *redistest.Server, name string) worker {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-name", name, "-ttl", "2s", "-step", "50ms")
 	cmd.Env = append(os.Environ(), asProgram+"=1", "FAIRLOCK_REDIS=unix://"+s.Addr())
@@ -42,11 +42,11 @@ func start(t *testing.T, s *redistest.Server, name string) process {
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	return process{cmd, t, name, bufio.NewScanner(out)}
+	return worker{cmd, t, name, bufio.NewScanner(out)}
 }
 
 // until reads what the worker says until it says that, and returns the fence.
-func (p process) until(says string) (fence uint64) {
+func (p worker) until(says string) (fence uint64) {
 	p.t.Helper()
 	for p.lines.Scan() {
 		if text, found := strings.CutPrefix(p.lines.Text(), p.name+" "+says); found {

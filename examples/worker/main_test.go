@@ -38,7 +38,9 @@ func TestRun(t *testing.T) {
 }
 
 // start has a worker work, in simulated time, until the returned function is called.
-func start(t *testing.T, server *fairlocktest.Server, rdb *redis.Client, handle func(context.Context, job) error) (link *fairlocktest.Link, stop func()) {
+func start(
+	t *testing.T, server *fairlocktest.Server, rdb *redis.Client, handle func(context.Context, job) error,
+) (link *fairlocktest.Link, stop func()) {
 	t.Helper()
 	client := server.Client(fairlock.Config{TTL: 2 * time.Second})
 	ctx, cancel := context.WithCancel(t.Context())

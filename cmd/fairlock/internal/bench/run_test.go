@@ -26,7 +26,9 @@ func TestMain(m *testing.M) {
 }
 
 // inBubble runs a test in simulated time. A request takes 1 ms to the server in memory, and its reply 1 ms back.
-func inBubble(t *testing.T, n int, test func(t *testing.T, s *fairlocktest.Server, clients []Client, links []*fairlocktest.Link)) {
+func inBubble(
+	t *testing.T, n int, test func(t *testing.T, s *fairlocktest.Server, clients []Client, links []*fairlocktest.Link),
+) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +45,7 @@ func inBubble(t *testing.T, n int, test func(t *testing.T, s *fairlocktest.Serve
 
 func quiet(string) {}
 
-// A turn lasts 20 ms: time for four locks and unlocks, one after the other, and for the beginning of a fifth.
+// A turn lasts 10 ms: time for two locks and unlocks, one after the other, and for the beginning of a third.
 func TestRun_CountsWhatWasDone(t *testing.T) {
 	for _, cfg := range []Config{
 		{Kind: Mutex, Contenders: 3, Clients: 3}, {Kind: Mutex, Contenders: 1, Clients: 1},
@@ -51,20 +53,20 @@ func TestRun_CountsWhatWasDone(t *testing.T) {
 	} {
 		t.Run(string(cfg.Kind), func(t *testing.T) {
 			inBubble(t, cfg.Clients, func(t *testing.T, s *fairlocktest.Server, clients []Client, _ []*fairlocktest.Link) {
-				cfg.Duration = 600 * time.Millisecond
+				cfg.Duration = 300 * time.Millisecond
 				r, err := Run(t.Context(), clients, "fairlock", cfg, quiet)
 				require.NoError(t, err)
 				assert.Equal(t, []any{rounds, false}, []any{r.Rounds, r.Interrupted})
 				done := func(ops int64) Side {
-					return Side{Ops: ops, Seconds: 0.1, PerSecond: float64(ops) / 0.1, P50: 4000, P90: 4000, P99: 4000, Max: 4000}
+					return Side{Ops: ops, Seconds: 0.05, PerSecond: float64(ops) / 0.05, P50: 4000, P90: 4000, P99: 4000, Max: 4000}
 				}
-				n := 20 * int64(cfg.Contenders)
-				assert.Equal(t, Workload{PairsInTurn, done(20), done(20), Ratio{1, 1, 1}}, r.Workloads[0])
+				n := 10 * int64(cfg.Contenders)
+				assert.Equal(t, Workload{PairsInTurn, done(10), done(10), Ratio{1, 1, 1}}, r.Workloads[0])
 				assert.Equal(t, Workload{PairsAtOnce, done(n), done(n), Ratio{1, 1, 1}}, r.Workloads[1])
 				h := r.Workloads[2]
 				assert.InEpsilon(t, 2000, h.Floor.P50, 0.01, "a message goes to Redis and to the next client")
 				if cfg.Contenders == 1 {
-					assert.Equal(t, Side{25, 0.1, 250, 0, 0, 0, 0}, h.Fairlock, "nobody waits")
+					assert.Equal(t, Side{10, 0.05, 200, 0, 0, 0, 0}, h.Fairlock, "nobody waits")
 				} else {
 					assert.InEpsilon(t, 2000, h.Fairlock.P90, 0.01, "a handoff does the same")
 				}
@@ -222,7 +224,9 @@ interrupted: this is what was measured until then
 	r.Workloads = r.Workloads[:1]
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"kind":"semaphore","permits":5,"contenders":64,"clients":8,"rounds":2,"interrupted":true,"workloads":[{"workload":"pairs-in-turn",`+
-		`"fairlock":{"ops":1,"seconds":1,"per_second":12345.6,"p50_us":100,"p90_us":200,"p99_us":300,"max_us":4000},`+
-		`"floor":{"ops":1,"seconds":1,"per_second":999,"p50_us":1,"p90_us":2,"p99_us":3,"max_us":4},"ratio":{"all":12.36,"low":12,"high":13}}]}`, string(text))
+	assert.JSONEq(t, `{"kind": "semaphore", "permits": 5, "contenders": 64, "clients": 8, "rounds": 2, "interrupted": true, "workloads": [{
+		"workload": "pairs-in-turn",
+		"fairlock": {"ops": 1, "seconds": 1, "per_second": 12345.6, "p50_us": 100, "p90_us": 200, "p99_us": 300, "max_us": 4000},
+		"floor": {"ops": 1, "seconds": 1, "per_second": 999, "p50_us": 1, "p90_us": 2, "p99_us": 3, "max_us": 4},
+		"ratio": {"all": 12.36, "low": 12, "high": 13}}]}`, string(text))
 }

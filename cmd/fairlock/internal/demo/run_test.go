@@ -1,129 +1,99 @@
-package demo_test
+package demo
 
 import (
-	"bytes"
 	"context"
-	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/demo"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
-// quick is a demo that takes a few seconds. On a real machine its WaiterTTL outlasts pauses: a waiter that sends no
-// heartbeat for longer loses its place, rightly, and the checker cannot know why.
-func quick(c demo.Contest) demo.Config {
-	return demo.Config{
+func TestMain(m *testing.M) {
+	logging.Disable()
+	m.Run()
+}
+
+// quick is a demo that takes a few seconds of simulated time.
+func quick(c Contest) Config {
+	return Config{
 		Contest: c, Clients: 4, Workers: 3, Duration: 900 * time.Millisecond,
-		TTL: time.Second, Patience: 2 * time.Second, Hold: 2 * time.Millisecond,
+		TTL: time.Second, Patience: 2 * time.Second, Hold: 40 * time.Millisecond,
 	}
 }
 
-// contests are what a demo can be about, and the promise that its summary ends with.
-var contests = map[demo.Contest]string{
-	{Kind: demo.Mutex}:                 "one holder at a time",
-	{Kind: demo.Semaphore, Permits: 5}: "never more than 5 permits in use",
-	{Kind: demo.RW}:                    "every writer alone",
+// trying is how long go-redis may still try to connect for a client that has crashed.
+const trying = 2 * time.Second
+
+// inBubble plays a demo in memory, in simulated time, until ctx ends, and returns what came of it and what it wrote.
+func inBubble(t *testing.T, cfg Config, ends time.Duration, check func(t *testing.T, r Result, out string)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), ends)
+		defer cancel()
+		var out strings.Builder
+		r, err := Run(ctx, cfg, &out)
+		require.NoError(t, err)
+		require.NoError(t, r.Err())
+		check(t, r, out.String())
+		time.Sleep(trying)
+	})
 }
 
-// In memory, in simulated time.
-func TestRun_InMemory(t *testing.T) {
-	for contest := range contests {
-		t.Run(fmt.Sprint(contest), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cfg := quick(contest)
-				cfg.Hold = 20 * time.Millisecond // fewer grants: the server in memory takes a millisecond for each
-				played(t, cfg)
-				time.Sleep(2 * time.Second) // so long go-redis tries to connect for a client that has crashed
+func TestRun(t *testing.T) {
+	for contest, promise := range map[Contest]string{
+		{Kind: Mutex}:                 "one holder at a time",
+		{Kind: Semaphore, Permits: 5}: "never more than 5 permits in use",
+		{Kind: RW}:                    "every writer alone",
+	} {
+		t.Run(string(contest.Kind), func(t *testing.T) {
+			inBubble(t, quick(contest), time.Minute, func(t *testing.T, r Result, out string) {
+				assert.Zero(t, r.Violations+r.Overlaps+r.Fences)
+				assert.Positive(t, r.Handoff.N)
+				assert.Equal(t, contest.Kind != Mutex, r.Together > 1 && len(r.ByWeight) > 1, "several held at once")
+				require.Len(t, r.Crashes, 2)
+				holder, waiters := r.Crashes[0], r.Crashes[1]
+				assert.Positive(t, holder.Held)
+				assert.Positive(t, holder.Served, "others were served after it")
+				assert.Positive(t, holder.Stall)
+				assert.Equal(t, []int{0, 3}, []int{waiters.Held, waiters.Waiters})
+				assert.Positive(t, waiters.Stall)
+				assert.Regexp(t, "client-. dies (holding|reading|writing)", out)
+				assert.Contains(t, out, "dies while its workers wait")
+				assert.Contains(t, out, "ok  "+promise)
+				assert.NotContains(t, out, "\x1b", "no colours in a pipe")
 			})
 		})
 	}
 }
 
-// Two demos at once, with processes, on one server.
-func TestRun_Processes(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	outs := make(chan string, 2)
-	for _, contest := range []demo.Contest{{Kind: demo.Mutex}, {Kind: demo.RW}} {
-		go func() {
-			cfg := quick(contest)
-			cfg.Redis = "unix://" + server.Addr()
-			outs <- played(t, cfg)
-		}()
-	}
-	out := <-outs + <-outs
-	rdb := server.Client()
-	require.EventuallyWithT(t, func(t *assert.CollectT) {
-		keys, err := rdb.Keys(context.Background(), "*").Result()
-		require.NoError(t, err)
-		require.Len(t, keys, 2, "only the fences stay")
-		for _, key := range keys {
-			require.Contains(t, out, key+", for a day")
-		}
-	}, 30*time.Second, 50*time.Millisecond)
-}
-
-// played plays a demo to its end and returns what it wrote.
-func played(t *testing.T, cfg demo.Config) string {
-	t.Helper()
-	var text bytes.Buffer
-	r, err := demo.Run(t.Context(), cfg, &text)
-	out := text.String()
-	t.Log(out)
-	assert.NoError(t, err)
-	assert.NoError(t, r.Err())
-	assert.Zero(t, r.Violations+r.Overlaps+r.Fences)
-	assert.Positive(t, r.Handoff.N)
-	if cfg.Kind == demo.RW || cfg.Permits > 1 {
-		assert.Greater(t, r.Together, 1, "several held at once")
-		assert.Greater(t, len(r.ByWeight), 1)
-	}
-	if !assert.Len(t, r.Crashes, 2) {
-		return out
-	}
-	holder, waiters := r.Crashes[0], r.Crashes[1]
-	assert.Positive(t, holder.Held)
-	assert.Positive(t, holder.Served, "others were served after it")
-	assert.Positive(t, holder.Stall)
-	assert.Zero(t, waiters.Held)
-	assert.Equal(t, cfg.Workers, waiters.Waiters)
-	assert.Positive(t, waiters.Stall)
-	assert.Regexp(t, "client-. dies (holding|reading|writing)", out)
-	assert.Contains(t, out, "dies while its workers wait")
-	assert.Contains(t, out, "ok  "+contests[cfg.Contest])
-	assert.NotContains(t, out, "\x1b", "no colours in a pipe")
-	return out
-}
-
 func TestRun_Interrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := quick(demo.Contest{Kind: demo.Mutex})
-		cfg.Duration = 10 * time.Minute
-		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
-		defer cancel()
-		var out bytes.Buffer
-		r, err := demo.Run(ctx, cfg, &out)
-		require.NoError(t, err)
-		require.NoError(t, r.Err())
-		require.Contains(t, out.String(), "ok  one holder at a time")
+	cfg := quick(Contest{Kind: Mutex})
+	cfg.Duration = 10 * time.Minute
+	inBubble(t, cfg, 1500*time.Millisecond, func(t *testing.T, _ Result, out string) {
+		require.Contains(t, out, "ok  one holder at a time")
 	})
 }
 
-func TestRun_ServerDies(t *testing.T) {
+func TestScenario_RedisIsGone(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	cfg := quick(demo.Contest{Kind: demo.Mutex})
-	cfg.Redis = "unix://" + server.Addr()
-	cfg.Duration = 3 * time.Second
-	time.AfterFunc(time.Second, server.Kill)
-	var out bytes.Buffer
-	_, err := demo.Run(t.Context(), cfg, &out)
-	require.ErrorContains(t, err, "last failure")
-	require.NotContains(t, out.String(), "ok  ")
+	synctest.Test(t, func(t *testing.T) {
+		cfg := quick(Contest{Kind: Mutex})
+		setup, rec, err := start(cfg)
+		require.NoError(t, err)
+		time.AfterFunc(100*time.Millisecond, func() {
+			for _, c := range setup.clients {
+				c.(*local).link.Cut()
+			}
+		})
+		err = scenario{cfg, rec, setup}.run(t.Context())
+		require.ErrorContains(t, err, "last failure")
+		setup.stop()
+		require.NotContains(t, setup.summary(cfg, rec.result(rec.clock.now()), rec.elapsed(), err), "ok  ")
+		time.Sleep(trying)
+	})
 }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,6 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,9 @@ func TestMain(m *testing.M) {
 
 // examine runs all checks, and calls progress before each.
 func examine(ctx context.Context, rdb redis.UniversalClient, progress func(check string)) Report {
-	return Run(ctx, rdb, Options{Namespace: "fairlock", Address: "here", Now: time.Now, Progress: func(_, check string) { progress(check) }})
+	return Run(ctx, rdb, Options{
+		Namespace: "fairlock", Address: "here", Now: time.Now, Progress: func(_, check string) { progress(check) },
+	})
 }
 
 func quiet(string) {}
@@ -97,7 +99,8 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 
 func TestRun_Refusals(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "CONFIG", "", "--rename-command", "HELLO", "").Client()
+	s := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "CONFIG", "", "--rename-command", "HELLO", "")
+	rdb := s.Client()
 	r := examine(t.Context(), rdb, quiet)
 	assert.Equal(t, "the server does not know evalsha", found(r, "rights").Found)
 	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
@@ -168,39 +171,39 @@ func TestLeftovers(t *testing.T) {
 		require.NoError(t, err)
 		return l.finding()
 	}
-	queue := func(k lua.Keys, expire time.Duration, alive ...float64) {
-		for i, until := range alive {
-			rdb.ZAdd(ctx, k.Queue, redis.Z{Score: float64(i), Member: i})
-			rdb.ZAdd(ctx, k.Alive, redis.Z{Score: until, Member: i})
-		}
-		rdb.Expire(ctx, k.Alive, time.Hour)
-		rdb.PExpire(ctx, k.Queue, expire)
-	}
-	later := float64(time.Now().Add(time.Hour).UnixMicro())
-	for namespace, c := range map[string]struct {
-		leave func(n string, k lua.Keys)
-		want  Result
-		says  string
+	const expires = "; pexpire n:{x}:queue 3600000; pexpire n:{x}:alive 3600000"
+	later := fmt.Sprint(time.Now().Add(time.Hour).UnixMicro())
+	for _, c := range []struct {
+		namespace string
+		commands  string // n is the namespace
+		want      Result
+		says      string
 	}{
-		"list":    {func(_ string, k lua.Keys) { rdb.LPush(ctx, k.Queue, 1) }, Problem, `"list:{x}:queue" is a list`},
-		"beside":  {func(_ string, k lua.Keys) { queue(k, time.Hour, 5); rdb.Del(ctx, k.Alive); rdb.LPush(ctx, k.Alive, 1) }, Problem, `"beside:{x}:alive" is a list`},
-		"rw":      {func(n string, _ lua.Keys) { rdb.Set(ctx, lua.RWMutexKeys(n, "x").Holders, 1, 0) }, Problem, `"rw:{x}:rw:holders" is a string`},
-		"\x1b[2J": {func(_ string, k lua.Keys) { rdb.LPush(ctx, k.Lock, 1) }, Problem, `\x1b[2J`},
-		"a[1]*":   {func(_ string, k lua.Keys) { rdb.LPush(ctx, k.Lock, 1); rdb.LPush(ctx, "a1b:{y}:lock", 1) }, Problem, `"a[1]*:{x}:lock" is a list`},
-		"lock":    {func(_ string, k lua.Keys) { rdb.Set(ctx, k.Lock, 1, 0) }, Problem, "never expire"},
-		"fence":   {func(_ string, k lua.Keys) { rdb.Set(ctx, k.Fence, 1, 0) }, Warning, "never expire"},
-		"expired": {func(_ string, k lua.Keys) { queue(k, time.Hour, 5, 6) }, Warning, `waiters who are gone: "expired:{x}:queue"`},
-		"one":     {func(_ string, k lua.Keys) { queue(k, time.Hour, 5, later) }, OK, "none, among 2 keys"},
-		"soon":    {func(_ string, k lua.Keys) { queue(k, soon, 5) }, OK, "none, among 2 keys"},
-		"strange": {func(n string, _ lua.Keys) {
-			for _, key := range []string{n + ":queue", n + ":{x}:something", n + "s:{x}:queue", n + ":{x}:sem:lock"} {
-				rdb.LPush(ctx, key, 1)
-			}
-		}, OK, "none, among 0 keys"},
+		{"list", "lpush n:{x}:queue 1", Problem, `"list:{x}:queue" is a list`},
+		{"beside", "zadd n:{x}:queue 0 0; lpush n:{x}:alive 1" + expires, Problem, `"beside:{x}:alive" is a list`},
+		{"rw", "set n:{x}:rw:holders 1", Problem, `"rw:{x}:rw:holders" is a string`},
+		{"\x1b[2J", "lpush n:{x}:lock 1", Problem, `\x1b[2J`},
+		{"a[1]*", "lpush n:{x}:lock 1; lpush a1b:{y}:lock 1", Problem, `"a[1]*:{x}:lock" is a list`},
+		{"lock", "set n:{x}:lock 1", Problem, "never expire"},
+		{"fence", "set n:{x}:fence 1", Warning, "never expire"},
+		{"expired", "zadd n:{x}:queue 0 0 1 1; zadd n:{x}:alive 5 0 6 1" + expires, Warning, `waiters who are gone: "expired:{x}:queue"`},
+		{"one", "zadd n:{x}:queue 0 0 1 1; zadd n:{x}:alive 5 0 " + later + " 1" + expires, OK, "none, among 2 keys"},
+		{"soon", fmt.Sprint("zadd n:{x}:queue 0 0; zadd n:{x}:alive 5 0", expires, "; pexpire n:{x}:queue ", soon.Milliseconds()),
+			OK, "none, among 2 keys"},
+		{"strange", "lpush n:queue 1; lpush n:{x}:something 1; lpush ns:{x}:queue 1; lpush n:{x}:sem:lock 1", OK, "none, among 0 keys"},
 	} {
-		c.leave(namespace, lua.MutexKeys(namespace, "x"))
-		f := left(namespace)
-		assert.Equal(t, c.want, f.Result, "%s: %s", namespace, f.Found)
+		for command := range strings.SplitSeq(c.commands, "; ") {
+			var args []any
+			for word := range strings.FieldsSeq(command) {
+				if key, ours := strings.CutPrefix(word, "n"); ours {
+					word = c.namespace + key
+				}
+				args = append(args, word)
+			}
+			require.NoError(t, rdb.Do(ctx, args...).Err(), command)
+		}
+		f := left(c.namespace)
+		assert.Equal(t, c.want, f.Result, "%s: %s", c.namespace, f.Found)
 		assert.Contains(t, f.Found, c.says)
 	}
 

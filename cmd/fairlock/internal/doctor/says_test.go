@@ -3,6 +3,7 @@ package doctor
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -15,77 +16,56 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// told are facts of a server that answers INFO and, by pairs of a name and a value, CONFIG.
-func told(info string, config ...string) facts {
-	f := facts{info: fields(info), hello: map[string]string{}, config: map[string]string{}}
-	for i := 0; i < len(config); i += 2 {
-		f.config[config[i]] = config[i+1]
+var update = flag.Bool("update", false, "write testdata/facts.txt anew")
+
+// told are the facts of a server of which these words are known: after hello, info or config what it says there, after
+// refused which of them it refuses.
+func told(words []string) facts {
+	f := facts{hello: map[string]string{}, info: map[string]string{}, config: map[string]string{}}
+	parts := map[string]map[string]string{"hello": f.hello, "info": f.info, "config": f.config, "refused": {}}
+	errs := map[string]*error{"hello": &f.noHello, "info": &f.noInfo, "config": &f.noConfigure}
+	var part string
+	for _, word := range words {
+		name, value, said := strings.Cut(word, "=")
+		switch {
+		case said:
+			parts[part][name] = value
+		case part == "refused":
+			*errs[word] = errors.New("NOPERM x")
+		default:
+			part = word
+		}
 	}
 	return f
 }
 
-func hello(kv ...any) facts { return facts{hello: pairs(kv)} }
-
+// testdata/facts.txt has what servers say of themselves, and what a check finds in it; it is written anew with -update.
 func TestFacts_AreJudged(t *testing.T) {
-	nothing := facts{noHello: errors.New("ERR"), noInfo: errors.New("NOPERM x"), noConfigure: errors.New("ERR unknown command 'config'")}
-	const online = "role:master\nslave0:ip=10.0.0.2,port=6379,state=online,offset=900,lag=1\n"
-	for _, c := range []struct {
-		judge func(facts) Finding
-		facts facts
-		want  Result
-		says  string
-	}{
-		{version, hello("server", "redis", "version", "6.2.0"), OK, "Redis 6.2.0"},
-		{version, hello("server", "redis", "version", "6.0.16"), Problem, "SET … GET"},
-		{version, hello("server", "redis", "version", "unstable"), Unchecked, "unstable"},
-		{version, told("redis_version:5.0.14\n"), Problem, "Redis 5.0.14"},
-		{version, told("redis_version:7.2.4\nvalkey_version:8.0.1\n"), OK, "Valkey 8.0.1"},
-		{version, told("redis_version:7.2.0\ndragonfly_version:df-1.2\n"), Warning, "dragonfly df-1.2"},
-		{version, nothing, Unchecked, "version: CONFIG and INFO are refused (NOPERM)"},
-		{role, hello("role", "master"), OK, "primary"},
-		{role, hello("role", "replica"), Problem, "this is a replica"},
-		{role, told("role:slave\nmaster_host:10.0.0.1\nmaster_port:6379\n"), Problem, "this is a replica"},
-		{role, hello("mode", "sentinel", "role", "master"), Problem, "Sentinel"},
-		{eviction, told("", "maxmemory-policy", "noeviction", "maxmemory", "100"), OK, "noeviction"},
-		{eviction, told("", "maxmemory-policy", "volatile-ttl", "maxmemory", "100"), Problem, "volatile-ttl"},
-		{eviction, told("", "maxmemory-policy", "allkeys-lru", "maxmemory", "0"), Warning, "as long as"},
-		{eviction, told("maxmemory_policy:allkeys-lfu\nmaxmemory:100\n"), Problem, "allkeys-lfu"},
-		{memory, told("used_memory:100\n", "maxmemory", "0"), OK, "no limit"},
-		{memory, told("used_memory:79\nmaxmemory:100\n"), OK, "79 % of maxmemory used, 21.0 B left"},
-		{memory, told("used_memory:80\nmaxmemory:100\n"), Warning, "80 %"},
-		{memory, told("used_memory:95\nmaxmemory:100\n"), Problem, "95 %"},
-		{memory, told("", "maxmemory", "100"), Unchecked, "memory"},
-		{persistence, told("", "appendonly", "yes", "appendfsync", "always"), OK, "on disk"},
-		{persistence, told("", "appendonly", "yes", "appendfsync", "everysec"), OK, "last second"},
-		{persistence, told("", "appendonly", "yes", "appendfsync", "no"), Warning, "half a minute"},
-		{persistence, told("", "appendonly", "no", "appendfsync", "always"), Warning, "appendonly is no"},
-		{persistence, told("aof_enabled:1\n"), OK, "not told"},
-		{persistence, told("aof_enabled:0\n"), Warning, "appendonly is no"},
-		{persistence, told("loading:1\naof_enabled:1\n"), Problem, "loading"},
-		{persistence, told("aof_enabled:1\naof_last_write_status:err\n"), Problem, "append-only"},
-		{persistence, told("rdb_last_bgsave_status:err\naof_enabled:1\n"), Problem, "snapshot"},
-		{persistence, told("rdb_last_bgsave_status:err\n", "stop-writes-on-bgsave-error", "no", "save", "3600 1", "appendonly", "no"), Warning, "appendonly is no"},
-		{persistence, told("rdb_last_bgsave_status:err\n", "stop-writes-on-bgsave-error", "yes", "save", "", "appendonly", "no"), Warning, "appendonly is no"},
-		{replicas, told("role:master\nconnected_slaves:0\n"), OK, "none"},
-		{replicas, told("master_repl_offset:1000\n" + online), OK, "1, heard of within 1 s, at most 100 B behind"},
-		{replicas, told("master_repl_offset:3000\n" + online + "slave1:ip=10.0.0.3,port=6379,state=online,offset=952,lag=3\n"), OK,
-			"2, heard of within 3 s, at most 2.05 KB behind"},
-		{replicas, told(online + "slave1:ip=10.0.0.3,port=6379,state=online,offset=1000,lag=11\n"), Warning, "within 11 s"},
-		{replicas, told("role:master\nslave0:ip=10.0.0.3,port=6379,state=wait_bgsave,offset=0,lag=0\n"), Warning, "10.0.0.3:6379 is not online"},
-		{replicas, told("role:slave\n"), Unchecked, "primary"},
-		{minReplicas, told("role:master\n", "min-replicas-to-write", "0"), OK, "no replicas"},
-		{minReplicas, told(online, "min-replicas-to-write", "0"), Warning, "goes on granting"},
-		{minReplicas, told("min_slaves_good_slaves:1\n"+online, "min-replicas-to-write", "1"), OK, "stops granting"},
-		{minReplicas, told("min_slaves_good_slaves:1\n"+online, "min-replicas-to-write", "2"), Problem, "NOREPLICAS"},
-		{minReplicas, facts{info: fields(online), noConfigure: errors.New("NOPERM")}, Unchecked, "CONFIG is refused (NOPERM)"},
-		{minReplicas, facts{info: fields("role:master\n"), noConfigure: errors.New("NOPERM")}, OK, "no replicas"},
-		{minReplicas, told("role:slave\n"), Unchecked, "primary"},
-	} {
-		f := c.judge(c.facts)
-		assert.Equal(t, c.want, f.Result, "%s: %s", c.says, f.Found)
-		assert.Contains(t, f.Found, c.says)
-		assert.Equal(t, c.want == Warning || c.want == Problem, f.Advice != "" && f.Result != Unchecked, "%s: what is to be done?", c.says)
+	judges := map[string]func(facts) Finding{
+		"version": version, "role": role, "eviction": eviction, "memory": memory, "persistence": persistence,
+		"replicas": replicas, "min-replicas": minReplicas,
 	}
+	const file = "testdata/facts.txt"
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var found strings.Builder
+	for line := range strings.Lines(string(want)) {
+		if words := strings.Fields(line); words[0] == "$" {
+			f := judges[words[1]](told(words[2:]))
+			fmt.Fprintf(&found, "%s%s: %s\n", line, f.Result, f.Found)
+			if f.Advice != "" {
+				fmt.Fprintf(&found, "-> %s\n", f.Advice)
+			}
+		}
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(found.String()), 0o600))
+	} else {
+		require.Equal(t, string(want), found.String())
+	}
+}
+
+func TestFacts_Texts(t *testing.T) {
 	assert.Equal(t, map[string]string{"server": "redis", "proto": "3"}, pairs(map[any]any{"server": "redis", "proto": int64(3)}))
 	for text, want := range map[string]string{
 		"ERR unknown command 'CONFIG', with args beginning with: 'get' 'maxm'": "ERR unknown command 'CONFIG'",
@@ -110,8 +90,12 @@ func TestSlowLog_IsJudged(t *testing.T) {
 		says    string
 		entries []redis.SlowLog
 	}{
-		{OK, "nothing", []redis.SlowLog{entry(0, 9*ms, ours...), entry(0, 99*ms, "keys", "*"), entry(25*time.Hour, time.Minute, "keys", "*")}},
-		{Warning, "2 scripts of ours took over 10.0 ms within a day, the longest 30.0 ms", []redis.SlowLog{entry(0, 10*ms, ours...), entry(0, 30*ms, ours...)}},
+		{OK, "nothing", []redis.SlowLog{
+			entry(0, 9*ms, ours...), entry(0, 99*ms, "keys", "*"), entry(25*time.Hour, time.Minute, "keys", "*"),
+		}},
+		{Warning, "2 scripts of ours took over 10.0 ms within a day, the longest 30.0 ms", []redis.SlowLog{
+			entry(0, 10*ms, ours...), entry(0, 30*ms, ours...),
+		}},
 		{Warning, "1.00 s (KEYS)", []redis.SlowLog{entry(0, time.Second, "keys", "*"), entry(0, 100*ms, "debug")}},
 		{Warning, "1 command of others", []redis.SlowLog{entry(0, time.Second)}},
 	} {
@@ -141,7 +125,9 @@ func TestSamples_AreJudged(t *testing.T) {
 		{-90 * time.Second, 4 * ms, 0, Warning, "90.0 s behind this machine's, ± 2.00 ms"},
 		{3 * time.Second, 2500 * ms, 2500 * ms, OK, "3.00 s ahead of this machine's, ± 2.50 s"},
 	} {
-		f := clock([]sample{asked(5*time.Second, time.Second, c.ahead), asked(c.there, c.back, c.ahead), asked(time.Second, 5*time.Second, c.ahead)})
+		f := clock([]sample{
+			asked(5*time.Second, time.Second, c.ahead), asked(c.there, c.back, c.ahead), asked(time.Second, 5*time.Second, c.ahead),
+		})
 		assert.Equal(t, c.want, f.Result)
 		assert.Contains(t, f.Found, c.says)
 		assert.InDelta(t, c.ahead.Microseconds(), f.Values["offset_us"], float64((c.there+c.back).Microseconds())/2)
@@ -152,7 +138,9 @@ func TestSamples_AreJudged(t *testing.T) {
 	}
 	f := latency(trips)
 	assert.Equal(t, OK, f.Result)
-	assert.Equal(t, map[string]any{"samples": 100, "p50_us": int64(5000), "p90_us": int64(9000), "p99_us": int64(9900), "max_us": int64(10000)}, f.Values)
+	assert.Equal(t, map[string]any{
+		"samples": 100, "p50_us": int64(5000), "p90_us": int64(9000), "p99_us": int64(9900), "max_us": int64(10000),
+	}, f.Values)
 	for i := range 15 {
 		trips[i] = asked(60*ms, 0, 0)
 	}
@@ -178,7 +166,9 @@ func TestUnreachable_IsAdvised(t *testing.T) {
 // The fields of the JSON are a promise to scripts.
 func TestReport_TextAndJSON(t *testing.T) {
 	r := Report{Namespace: "n", ACL: "ACL SETUSER x"}
-	for _, f := range []Finding{ok("fine").with(map[string]any{"x_us": 1}), warn("do this", "not so good"), warn("do this", "nor this"), problem("do that", "bad")} {
+	for _, f := range []Finding{
+		ok("fine").with(map[string]any{"x_us": 1}), warn("do this", "not so good"), warn("do this", "nor this"), problem("do that", "bad"),
+	} {
 		f.Check, f.Server = "check", "here"
 		r.add(f)
 	}
@@ -202,8 +192,9 @@ ACL SETUSER x
 	r.Checks = r.Checks[:2]
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"namespace":"n","acl":"ACL SETUSER x","checks":[{"check":"check","server":"here","result":"ok","found":"fine","values":{"x_us":1}},`+
-		`{"check":"check","server":"here","result":"warning","found":"not so good","advice":"do this"}],"problems":1,"warnings":2,"unchecked":0}`, string(text))
+	assert.JSONEq(t, `{"namespace": "n", "acl": "ACL SETUSER x", "problems": 1, "warnings": 2, "unchecked": 0, "checks": [
+		{"check": "check", "server": "here", "result": "ok", "found": "fine", "values": {"x_us": 1}},
+		{"check": "check", "server": "here", "result": "warning", "found": "not so good", "advice": "do this"}]}`, string(text))
 }
 
 // docs/operating.md has the same line, and the library's tests hold that to the scripts.

@@ -50,7 +50,8 @@ func TestLock_Texts(t *testing.T) {
 		mutexOf(held(0), released),
 		mutexOf(held(0), released, func(s *lua.Snapshot) { s.Fence = us(noon) + 1 }),
 		mutexOf(held(0), released, func(s *lua.Snapshot) { s.Fence = 0 }),
-		shared(Semaphore, 1, 1), shared(Semaphore, 3, 0), shared(Semaphore, 3, 0), shared(RW, 1, 1), shared(RW, 2500, 2), mutexOf(held(0)), mutexOf(held(0)),
+		shared(Semaphore, 1, 1), shared(Semaphore, 3, 0), shared(Semaphore, 3, 0), shared(RW, 1, 1),
+		shared(RW, 2500, 2), mutexOf(held(0)), mutexOf(held(0)),
 	}
 	locks[12].Used, locks[14].Holders = 8, locks[14].Holders[:2]
 	locks[15].Name, locks[16].Name = strings.Repeat("日", 9), "\x1b[31m\xff"
@@ -106,7 +107,9 @@ func TestLock_BlockFits(t *testing.T) {
 		all := l.Block(Paint{}, All)
 		require.Equal(t, all, l.Block(Paint{}, len(all)), "there is room for all")
 	}
-	for _, c := range []struct{ holders, waiters, rows, want int }{{30, 30, 13, 4}, {30, 1, 13, 8}, {2, 30, 13, 2}, {30, 30, 12, 3}, {30, 0, 13, 10}} {
+	for _, c := range []struct{ holders, waiters, rows, want int }{
+		{30, 30, 13, 4}, {30, 1, 13, 8}, {2, 30, 13, 2}, {30, 30, 12, 3}, {30, 0, 13, 10},
+	} {
 		require.Equal(t, c.want, strings.Count(text(shared(RW, c.holders, c.waiters).Block(Paint{}, c.rows)), "job-"), c)
 	}
 }

@@ -17,7 +17,8 @@ import (
 // sample is a lock that a dead client holds, with waiters, one of them dead.
 func sample(waiters int) snapshot {
 	s := snapshot{
-		cfg: Config{Contest: Contest{Kind: Mutex}, Clients: 4, Workers: 3, TTL: 2 * time.Second, Patience: time.Second}, where: "Redis in memory", lock: "demo-x", elapsed: 3 * time.Second, seen: int64(40 * time.Millisecond),
+		cfg:   Config{Contest: Contest{Kind: Mutex}, Clients: 4, Workers: 3, TTL: 2 * time.Second, Patience: time.Second},
+		where: "Redis in memory", lock: "demo-x", elapsed: 3 * time.Second, seen: int64(40 * time.Millisecond),
 		short: func(name string) string { return strings.TrimSuffix(name, "-x") },
 		dead:  map[string]bool{"client-2-x": true},
 		state: fairlock.State{
@@ -34,19 +35,6 @@ func sample(waiters int) snapshot {
 		})
 	}
 	return s
-}
-
-func TestPictureShowsHolderQueueGrantsCrashesAndCounts(t *testing.T) {
-	picture := sample(3).draw(80, 24)
-	for _, want := range []string{
-		"HOLDER", "client-2 ✗", "fence 1795185103557506", "held 40ms", "1.23s", // the holder
-		"3 wait", "1  ", "client-1", "70ms", "3  ", "client-3", "1.00s", // the queue
-		"81ms", "client-2 dies while it holds the lock",
-		"321", "order violations", "overlaps", "client-2 300 · client-10 2",
-	} {
-		require.Contains(t, picture, want)
-	}
-	require.Less(t, strings.Index(picture, "70ms"), strings.Index(picture, "68ms"), "the queue is in order")
 }
 
 // shared is sample as a semaphore or a read-write lock: the dead client and four more hold a share.
@@ -67,22 +55,42 @@ func shared(c Contest, waiters int) snapshot {
 	return s
 }
 
-func TestPictureShowsWhatIsShared(t *testing.T) {
-	for c, wants := range map[Contest][]string{
-		{Kind: Semaphore, Permits: 7}: {"semaphore · 4 clients", "6 of 7 permits in use", "×2  fence 1795185103557506", "over-issues", "×3   70ms", "×2 1795185103557506"},
-		{Kind: RW}:                    {"read-write lock", "6 readers", "R   fence", "writer overlaps", "W    70ms"},
+func TestSnapshot_Picture(t *testing.T) {
+	writer, idle, away := shared(Contest{Kind: RW}, 0), sample(0), sample(0)
+	writer.state.Used, writer.state.Holder.Writer, writer.state.Holders[0].Writer = 1, true, true
+	idle.state, away.state, away.fault = fairlock.State{}, fairlock.State{}, errors.New("connection refused")
+	for _, c := range []struct {
+		shown snapshot
+		wants []string
+	}{
+		{sample(3), []string{
+			"3 wait", "HOLDER", "client-2 ✗", "fence 1795185103557506", "held 40ms", "1.23s", // the holder
+			"1  ", "client-1", "70ms", "68ms", "client-3", "1.00s", // the queue
+			"81ms", "client-2 dies while it holds the lock", "321", "order violations", "overlaps", "client-2 300 · client-10 2",
+		}},
+		{shared(Contest{Kind: Semaphore, Permits: 7}, 3), []string{
+			"semaphore · 4 clients", "6 of 7 permits in use", "HOLDERS", "×2  fence 1795185103557506", "held 40ms", "client-4",
+			"the last 2 of 5 holders", "×3   70ms", "×2 1795185103557506", "over-issues",
+		}},
+		{shared(Contest{Kind: RW}, 3), []string{
+			"read-write lock", "6 readers", "HOLDERS", "R   fence", "client-4", "the last 2 of 5 holders", "W    70ms", "writer overlaps",
+		}},
+		{writer, []string{"1 writer"}},
+		{sample(100), []string{"and 92 more"}}, // for whom there is no room
+		{shared(Contest{Kind: RW}, 100), []string{"and 95 more"}},
+		{idle, []string{"nobody"}},
+		{away, []string{"connection refused"}},
 	} {
-		picture := shared(c, 3).draw(80, 24)
-		for _, want := range append(wants, "the last 2 of 5 holders", "HOLDERS", "held 40ms", "client-4") {
+		picture := c.shown.draw(80, 24)
+		for _, want := range c.wants {
 			require.Contains(t, picture, want)
 		}
 	}
-	writer := shared(Contest{Kind: RW}, 0)
-	writer.state.Used, writer.state.Holder.Writer, writer.state.Holders[0].Writer = 1, true, true
-	require.Contains(t, writer.draw(80, 24), "1 writer")
+	picture := sample(3).draw(80, 24)
+	require.Less(t, strings.Index(picture, "70ms"), strings.Index(picture, "68ms"), "the queue is in order")
 }
 
-func TestPictureFitsTheTerminal(t *testing.T) {
+func TestSnapshot_PictureFitsTheTerminal(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {120, 40}, {40, 12}, {10, 3}, {1, 1}, {0, 0}} {
 		width, height := size[0], size[1]
 		lines := strings.Split(sample(100).draw(width, height), "\n")
@@ -94,20 +102,7 @@ func TestPictureFitsTheTerminal(t *testing.T) {
 	}
 }
 
-func TestPictureCountsWaitersItHasNoRoomFor(t *testing.T) {
-	require.Contains(t, sample(100).draw(80, 24), "and 92 more")
-	require.Contains(t, shared(Contest{Kind: RW}, 100).draw(80, 24), "and 95 more")
-}
-
-func TestPictureOfAnIdleOrUnreachableLock(t *testing.T) {
-	s := sample(0)
-	s.state = fairlock.State{}
-	require.Contains(t, s.draw(80, 24), "nobody")
-	s.fault = errors.New("connection refused")
-	require.Contains(t, s.draw(80, 24), "connection refused")
-}
-
-func TestScreenFollowsTheTerminalAndTheUser(t *testing.T) {
+func TestScreen_FollowsTheTerminalAndTheUser(t *testing.T) {
 	quits := 0
 	var model tea.Model = screen{source: func() snapshot { return sample(3) }, quit: func() { quits++ }}
 	model, _ = model.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
@@ -122,7 +117,7 @@ func TestScreenFollowsTheTerminalAndTheUser(t *testing.T) {
 	require.Equal(t, 2, quits)
 }
 
-func TestDurationsAreBrief(t *testing.T) {
+func TestBrief(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0µs", 999 * time.Microsecond: "999µs", 1500 * time.Microsecond: "1.5ms", 61 * time.Millisecond: "61ms",
 		1234 * time.Millisecond: "1.23s",
