@@ -2,6 +2,7 @@ package fairlocktest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -65,6 +66,9 @@ func newServer(tb testing.TB, c fairlock.Clock) *Server {
 	s.tick()
 	s.Miniredis.ClockTTL(true)
 	tb.Cleanup(s.close)
+	if err := s.inspector().Redis.Ping(context.Background()).Err(); err != nil { // before it, Miniredis.Server is nil
+		tb.Fatalf("fairlocktest: %v", err)
+	}
 	return s
 }
 
