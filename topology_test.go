@@ -210,28 +210,3 @@ func TestServer_RestartWithPersistence(t *testing.T) {
 	}
 	unlock(t, held)
 }
-
-// A full server refuses requests, and holds no lock for nobody. What is held can be renewed and released.
-//
-//fairlock:fault The server is full (OOM): an error; no lock is held by nobody; a holder goes on
-func TestServer_Full(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	rdb, ctx := s.Client(), t.Context()
-	c := newClient(t, s.Client(), lasting)
-	m := c.Mutex("x")
-	lease := hold(t, m.Lock)
-	next := join(t, m, m.Lock)
-	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
-	for _, name := range []string{"x", "y"} {
-		_, err := c.Mutex(name).Lock(ctx)
-		require.ErrorContains(t, err, "OOM")
-		require.ErrorContains(t, err, "fairlock:{"+name+"}:")
-	}
-	require.NoError(t, lease.Renew(ctx))
-	unlock(t, lease)
-	unlock(t, next.granted(t))
-	onlyFences(t, rdb)
-	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory", "0").Err())
-	unlock(t, hold(t, m.Lock))
-}
