@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -16,10 +17,23 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
+// failing is a Scripter whose requests all fail, of which it does not know whether they were written.
+type failing struct{ err error }
+
+func (f failing) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(f.err)
+	return cmd
+}
+
+func (f failing) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return f.EvalSha(ctx, script, keys, args...)
+}
+
 // fail sends requests that all fail with that error, and returns what comes of them.
 func fail(t *testing.T, err error) (lua.Reply, lua.Handoff, error) {
 	t.Helper()
-	lock := lua.Semaphore(&fake{answer: err}, "ns", "name", 1)
+	lock := lua.Semaphore(failing{err}, "ns", "name", 1)
 	reply, acquireErr := lock.Acquire(ctx, lua.Request{Token: stranger, TTL: ttl, Weight: 1})
 	handoff, releaseErr := lock.Release(ctx, stranger, ttl)
 	require.ErrorIs(t, acquireErr, err)

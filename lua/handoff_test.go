@@ -2,37 +2,6 @@ package lua_test
 
 import "testing"
 
-// Each grant to a waiter is told once, to its client alone: a machine compares all notifications with the grants.
-func TestRelease_HandsOffToTheHead(t *testing.T) {
-	scenarios(t, oneHolder,
-		scenario{"of several clients", `
-			acquire a host-1/b with:colons:/c d; release a -> released grants b; release b -> released grants c
-			release c -> released grants d; release d -> released; keys -> fence`},
-		scenario{"another token changes nothing", `
-			acquire a b c; release z -> nothing; release b -> nothing; leave z -> nothing; inspect -> a | b c`},
-		scenario{"a late one spares the next owner", `
-			acquire a; after 61m; acquire b -> granted; release a -> nothing; leave a -> nothing
-			renew a ttl 90m -> lost; inspect -> b |`},
-		scenario{"whoever acquires again is behind all waiters", `
-			acquire a b c d; release a -> released grants b; acquire a -> queued 3 by b; inspect -> b | c d a`},
-		scenario{"expired waiters are dropped", inMemory + `
-			acquire a; acquire b c wait 5m; after 5m0.1s; release a -> released; keys -> fence`},
-	)
-}
-
-func TestLeave_RemovesAWaiter(t *testing.T) {
-	scenarios(t, oneHolder,
-		scenario{"from the queue", `
-			acquire a b c d; leave c -> nothing; inspect -> a | b d; leave b; leave d -> nothing; inspect -> a |
-			acquire z -> queued 1`},
-		scenario{"or ends its lease", `
-			acquire a b c; release a; leave b -> released grants c; leave c -> released; leave c -> nothing
-			keys -> fence`},
-		scenario{"and admits the next if the lock is vacant", `
-			acquire a ttl 10m; acquire b c d; after 11m; leave b -> grants c; inspect -> c | d`},
-	)
-}
-
 // A request that was sent before its token left may arrive after. Its token has a tombstone: it is refused.
 //
 //fairlock:fault A request arrives after its waiter has left

@@ -25,7 +25,7 @@ func allKeys(namespace, name string) map[string][]string {
 		"mutex": lua.Mutex(nil, namespace, name), "semaphore": lua.Semaphore(nil, namespace, name, 1),
 		"rwmutex": lua.RWMutex(nil, namespace, name),
 	} {
-		all[kind], _ = lock.Keys()
+		all[kind] = lock.Keys()
 	}
 	return all
 }

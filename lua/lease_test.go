@@ -2,15 +2,9 @@ package lua_test
 
 import "testing"
 
-func TestRenew_Extends(t *testing.T) {
+func TestRenew_RecordsTheFence(t *testing.T) {
 	scenarios(t, oneHolder,
-		scenario{"and never shortens", `
-			acquire a; renew a ttl 90m -> renewed; renew a ttl 1m -> renewed; acquire a ttl 1m -> granted
-			after 89m; inspect -> a |; after 2m; inspect -> |; renew a -> lost`},
-		scenario{"nothing for another token", `
-			renew z -> lost; keys ->; acquire a b; renew b ttl 90m -> lost; renew z ttl 90m -> lost
-			inspect -> a | b`},
-		scenario{"the fence, too, and sets it again if it is lost", `
+		scenario{"again if it is lost", `
 			acquire a b; after 30m; renew a -> renewed; release a -> released grants b; evict fence
 			renew b -> renewed; acquire a -> queued 1; release b -> released grants a`},
 		scenario{"a lost fence that was ahead of the clock", inMemory + `
@@ -86,13 +80,4 @@ func TestExpiry_OnlyTheFenceIsLeft(t *testing.T) {
 		scenario{"alive is lost", `
 			acquire a b; evict alive; acquire c -> queued 2; heartbeat b c -> queued, queued`},
 	)
-	var orders []scenario
-	for _, d := range [][3]string{
-		{"5m", "50m", "9h"}, {"5m", "9h", "50m"}, {"50m", "5m", "9h"}, {"50m", "9h", "5m"}, {"9h", "5m", "50m"}, {"9h", "50m", "5m"},
-	} {
-		orders = append(orders, scenario{"leases and waiters of all lengths " + d[0] + d[1], `
-			acquire a ttl` + d[0] + `; acquire b ttl ` + d[1] + `; acquire c*2 ttl ` + d[0] + ` wait ` + d[2] + `
-			after 4m; after 45m; after 489m; after 3m; keys -> fence`})
-	}
-	scenarios(t, []kind{semaphore(3)}, orders...)
 }

@@ -47,11 +47,6 @@ func TestTicket_OrderOfArrival(t *testing.T) {
 		scenario{"none is overtaken while it returns to a vacant lock", `
 			acquire a ttl 10m; acquire b c d; drop b; after 11m; acquire b ticket -> granted; inspect -> b | c d`},
 	)
-	scenarios(t, []kind{semaphore(4)},
-		scenario{"nor to free permits", `
-			acquire a*4 ttl 10m; acquire b*3 c d; drop b; after 11m; acquire b ticket -> granted
-			inspect -> c b*3 | d`},
-	)
 }
 
 // Many goroutines over many connections: tickets rise in the order in which Redis serves them, and the lock goes through
@@ -93,26 +88,6 @@ func TestTicket_OrderInARush(t *testing.T) {
 		holder = w.Token
 		require.Equal(t, holder, h.Grants[0].Token, "out of order")
 	}
-}
-
-func TestHeartbeat_KeepsTickets(t *testing.T) {
-	scenarios(t, oneHolder,
-		scenario{"of the waiters it names", `
-			acquire a; acquire b c d e wait 5m; after 4m; heartbeat b d; after 2m; inspect -> a | b c d e
-			release a -> released grants b; release b -> released grants d    # c has expired
-			inspect -> d | e`},
-		scenario{"and tells the state of each", `
-			acquire a ttl 10m; acquire b c d e; heartbeat e z a c d -> queued, gone, holding, queued, queued
-			after 11m; heartbeat e b -> queued, granted; heartbeat b -> holding; heartbeat a -> gone retry never`},
-		scenario{"of none", `
-			heartbeat -> retry never; heartbeat z -> gone retry never; keys ->`},
-		scenario{"and admits the head, also of another client", `
-			acquire a ttl 10m; acquire other/b c d; after 11m; heartbeat c d -> queued, queued
-			inspect -> b | c d`},
-		scenario{"before it admits", `
-			acquire a ttl 10m; acquire b c d wait 5m; acquire e wait 3h; after 11m
-			heartbeat d c -> queued, granted; inspect -> c | d e`},
-	)
 }
 
 // A request with a ticket shows that there was a fence. If it is gone, Redis has lost its data, and a client may still

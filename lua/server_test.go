@@ -235,7 +235,13 @@ func TestErrors_ForeignKeyIsNamed(t *testing.T) {
 		}
 	}
 	for _, k := range []kind{mutex, semaphore(3)} {
-		t.Run(k.name, func(t *testing.T) { test(t, newMachine(t, real(t), k)) })
-		t.Run(k.name+"/memory", func(t *testing.T) { test(t, newMachine(t, memory(t), k)) })
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newMachine(t, real(t), k))
+		})
 	}
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		test(t, newMachine(t, memory(t), mutex))
+	})
 }
