@@ -12,27 +12,10 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-func TestLease_WhatIsDue(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	const s = time.Second
-	for name, c := range map[string]struct {
-		renew, deadline, next time.Duration // from now
-		want                  any
-	}{
-		"nothing, then a renewal":              {1 * s, 2 * s, 1 * s, fairlock.Nothing},
-		"nothing, then the end":                {3 * s, 2 * s, 2 * s, fairlock.Nothing},
-		"without renewal":                      {2 * s, 2 * s, 2 * s, fairlock.Nothing},
-		"a renewal":                            {0, 1 * s, 0, fairlock.Renewal},
-		"a renewal that is late":               {-1 * s, 1, 0, fairlock.Renewal},
-		"the end":                              {-1 * s, 0, 0, fairlock.Expiry},
-		"the end, though a renewal is to come": {1 * s, -1, 0, fairlock.Expiry},
-	} {
-		what, next := fairlock.Due(now, now.Add(c.renew), now.Add(c.deadline))
-		assert.Equal(t, c.want, what, name)
-		assert.Equal(t, now.Add(c.next), next, name)
-	}
-	assert.Equal(t, now.Add(2*s), fairlock.NextRenewal(now, now.Add(6*s), 6*s), "a third of what is left")
-	assert.Equal(t, now.Add(s/5), fairlock.NextRenewal(now, now.Add(s/10), 6*s), "at the least a thirtieth of TTL")
+func TestLease_NextRenewal(t *testing.T) {
+	now := time.Now()
+	assert.Equal(t, now.Add(2*time.Second), fairlock.NextRenewal(now, now.Add(6*time.Second), 6*time.Second), "a third of what is left")
+	assert.Equal(t, now.Add(200*time.Millisecond), fairlock.NextRenewal(now, now.Add(time.Second/10), 6*time.Second), "at least TTL/30")
 }
 
 // A lease ends for its holder one safety margin before a TTL has passed since the request was sent. In Redis it lasts
@@ -391,4 +374,26 @@ func TestLeaseFromContext_OutsideALock(t *testing.T) {
 	lease := fairlock.LeaseFromContext(t.Context())
 	assert.Nil(t, lease)
 	assert.Zero(t, lease.Fence())
+}
+
+// A renewal that fails after a later one has succeeded says nothing about the lease: when it ends, the reason is not that
+// failure.
+func TestRenew_OlderFailureIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{NoRenewal: true})
+		lease := hold(t, client.Mutex("x").Lock)
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		client.Link.Delay(0, time.Minute) // of the reply to this one
+		go func() { assert.ErrorIs(t, lease.Renew(ctx), context.DeadlineExceeded) }()
+		time.Sleep(time.Second)
+		client.Link.Delay(0, 0)
+		require.NoError(t, lease.Renew(t.Context()))
+		deadline := lease.Deadline()
+		<-lease.Done()
+		assert.Equal(t, deadline, time.Now())
+		require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
+		require.NotErrorIs(t, lease.Err(), fairlock.ErrUnreachable)
+	})
 }
