@@ -90,22 +90,14 @@ func TestForceRelease_LostReplyTakesFromOneHolder(t *testing.T) {
 //
 //fairlock:fault The reply to a script is lost: it takes effect once: no false loss, no lock that nobody holds, one step of the fence
 func TestLock_LostReplyChangesNothing(t *testing.T) {
-	const n = 3 // permits
 	for resent, options := range map[string]func(*redis.Options){"by go-redis": func(*redis.Options) {}, "by the library": sendOnce} {
-		for name, kind := range map[string]struct {
-			acquire func(c *fairlocktest.Client) acquire // all there is
-			lock    func(s *fairlocktest.Server) fairlocktest.Lock
-		}{
-			"mutex":     {func(c *fairlocktest.Client) acquire { return c.Mutex("x").Lock }, func(s *fairlocktest.Server) fairlocktest.Lock { return s.Mutex("x") }},
-			"semaphore": {func(c *fairlocktest.Client) acquire { return permits(c.Semaphore("x", n), n) }, func(s *fairlocktest.Server) fairlocktest.Lock { return s.Semaphore("x", n) }},
-			"rwmutex":   {func(c *fairlocktest.Client) acquire { return c.RWMutex("x").Lock }, func(s *fairlocktest.Server) fairlocktest.Lock { return s.RWMutex("x") }},
-		} {
+		for _, name := range []string{"mutex", "semaphore", "rwmutex"} {
 			t.Run(fmt.Sprint(name, ", sent again ", resent), func(t *testing.T) {
 				bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 					var j journal
 					client := clientWith(t, s, fairlock.Config{Name: "client", Trace: j.trace()}, options)
 					listen(t, client)
-					l, acquire := kind.lock(s), kind.acquire(client)
+					l, acquire := locks(s, client)[name].lock, locks(s, client)[name].all
 					drop := client.Link.DropReply
 
 					held := l.HoldAs("holder")

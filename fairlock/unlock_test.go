@@ -112,12 +112,14 @@ func TestUnlock_EndsWithTheLeaseWithoutAConnection(t *testing.T) {
 	})
 }
 
-// Unlock retries until the network is back.
+// Unlock retries until the network is back. Several calls at once return the same, also if the lock was taken by force.
 //
 //fairlock:fault Unlock cannot reach Redis
+//fairlock:promise Force-release
 func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
+		var j journal
+		client := s.Client(fairlock.Config{Trace: j.trace()})
 		sent := record(client)
 		lease := hold(t, client.Mutex("x").Lock)
 		client.Link.Cut()
@@ -134,6 +136,16 @@ func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 		}
 		assert.Len(t, sent.requests(), 1)
 		s.AssertNothingLeft()
+
+		lease = hold(t, client.Mutex("x").Lock)
+		s.Mutex("x").ForceRelease()
+		for range 10 {
+			go func() { errs <- lease.Unlock(t.Context()) }()
+		}
+		for range 10 {
+			require.ErrorIs(t, <-errs, fairlock.ErrTaken)
+		}
+		assert.Len(t, j.of("lost"), 1)
 	})
 }
 
@@ -170,25 +182,6 @@ func TestUnlock_LostReplyIsNoLoss(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Several calls of Unlock at once agree that the lock was taken by force.
-//
-//fairlock:promise Force-release
-func TestUnlock_ConcurrentCallsAgreeOnALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var j journal
-		lease := hold(t, s.Client(fairlock.Config{Trace: j.trace()}).Mutex("x").Lock)
-		s.Mutex("x").ForceRelease()
-		errs := make(chan error)
-		for range 8 {
-			go func() { errs <- lease.Unlock(t.Context()) }()
-		}
-		for range 8 {
-			require.ErrorIs(t, <-errs, fairlock.ErrTaken)
-		}
-		assert.Len(t, j.of("lost"), 1)
-	})
 }
 
 // On a machine whose clock stood still, a holder trusts a lease that is over, and sends its release. That one changes

@@ -107,23 +107,13 @@ func TestQuarantine_AfterLossOfData(t *testing.T) {
 		scenario{"for one TTL", inMemory + `
 			acquire a b c; lose; acquire c ticket wait 3h -> queued 1 by quarantine; after 59m59.999999s
 			acquire b ticket -> queued 1 by quarantine; after 1µs; acquire c -> queued 1 by b`},
-		scenario{"not if a fence is left", `
-			acquire a b c; after 61m; acquire c ticket -> granted`},
 		scenario{"not while the lock is held", `
 			acquire a b; lose; acquire c; evict fence; acquire b ticket -> queued 1 by c`},
-		scenario{"not without a ticket", `
-			acquire a b; lose; acquire z -> granted; lose; acquire y try -> granted`},
 		scenario{"fences stay above the tickets, though the clock be behind", `
 			raise 1h; acquire a b; lose; acquire b ticket -> queued 1 by quarantine; acquire c -> queued 2
 			after 44m; heartbeat b c; after 17m; acquire b -> granted`},
 	)
 	scenarios(t, []kind{semaphore(4)},
-		scenario{"of all permits", `
-			acquire a b*3; acquire c*2 d*2 e f*4; lose; acquire e wait 3h ticket -> queued 1 by quarantine
-			acquire c wait 3h ticket -> queued 1; acquire f wait 3h ticket -> queued 3
-			acquire d wait 3h ticket -> queued 2; inspect -> quarantine | c*2 d*2 e f*4; renew a; release b
-			leave a -> nothing; acquire z try -> busy by quarantine; acquire g wait 3h -> queued 5; after 61m
-			acquire e wait 3h -> queued 1 by c; inspect -> c*2 d*2 | e f*4 g; release d -> released grants e`},
 		scenario{"not while permits are held", `
 			acquire a*4 b*2; lose; acquire c*3; evict fence; acquire b ticket -> queued 1 by c
 			inspect -> c*3 | b*2; release c -> released grants b`},
