@@ -927,30 +927,23 @@ func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		c, rdb, ctx := s.client(lasting), s.rdb(), t.Context()
 		sem, other := c.Semaphore("x", 5), c.Semaphore("x", 7)
-		differs := func() {
-			t.Helper()
-			before := s.contents(rdb)
-			_, acquired := other.Acquire(ctx, 6)
-			_, tried := other.TryAcquire(ctx, 1)
-			done := other.Do(ctx, 1, func(context.Context) error { t.Error("it ran"); return nil })
-			for _, err := range []error{acquired, tried, done} {
-				var e *fairlock.CapacityError
-				require.ErrorAs(t, err, &e)
-				assert.Equal(t, fairlock.CapacityError{Want: 7, Have: 5}, *e)
-				require.ErrorContains(t, err, "5 permits, not with 7")
-			}
-			assert.Equal(t, before, s.contents(rdb))
-		}
 		l := semaphore(sem)
-		first := hold(t, l.acquire("3"))
-		differs()
-		all := join(t, l, l.acquire("5"))
-		differs()
+		first, all := hold(t, l.acquire("3")), join(t, l, l.acquire("5"))
+		before := s.contents(rdb)
+		_, acquired := other.Acquire(ctx, 6)
+		_, tried := other.TryAcquire(ctx, 1)
+		done := other.Do(ctx, 1, func(context.Context) error { t.Error("it ran"); return nil })
+		for _, err := range []error{acquired, tried, done} {
+			var e *fairlock.CapacityError
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, fairlock.CapacityError{Want: 7, Have: 5}, *e)
+			require.ErrorContains(t, err, "5 permits, not with 7")
+		}
+		assert.Equal(t, before, s.contents(rdb))
 		resumed, err := other.Resume(ctx, first.Token()) // it does not depend on the number
 		require.NoError(t, err)
 		assert.Equal(t, 5, state(t, other).Permits)
 		unlock(t, resumed)
-		differs()
 		unlock(t, all.granted(t))
 		lease := hold(t, semaphore(other).acquire("6"))
 		assert.Equal(t, 7, state(t, sem).Permits)

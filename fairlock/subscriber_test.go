@@ -5,9 +5,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,26 +180,13 @@ func TestHeartbeat_EarlierForAShorterTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
 		client.Link.DropNotifications()
-		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
-		start := time.Now()
-		var granted []time.Duration
-		var all sync.WaitGroup
-		wait := func(m fairlock.Mutex) {
-			all.Go(func() {
-				lease, err := m.Lock(t.Context())
-				granted = append(granted, time.Since(start))
-				assert.NoError(t, err)
-				assert.NoError(t, lease.Unlock(t.Context()))
-			})
-			synctest.Wait()
-		}
-		wait(client.Mutex("x")) // a heartbeat each 2 s, after 2 s
-		time.Sleep(time.Second)
-		wait(client.Mutex("x").WithTTL(300 * time.Millisecond)) // each 100 ms, after 1.1 s
-		time.Sleep(50 * time.Millisecond)
-		unlock(t, lease)
-		all.Wait()
-		slices.Sort(granted)
-		assert.Equal(t, 1110*time.Millisecond, granted[0], "the heartbeat, and 10 ms for the notification")
+		held, start := s.Mutex("x").HoldAs("holder"), time.Now()
+		first := begin(t.Context(), client.Mutex("x").Lock) // a heartbeat each 2 s, after 2 s
+		pass(time.Second)
+		begin(t.Context(), client.Mutex("x").WithTTL(300*time.Millisecond).Lock) // each 100 ms, after 1.1 s
+		pass(50 * time.Millisecond)
+		unlock(t, held)
+		first.granted(t)
+		assert.Equal(t, 1110*time.Millisecond, first.at.Sub(start), "the heartbeat, and 10 ms for the notification")
 	})
 }

@@ -31,8 +31,5 @@ func TestAdmission_OnlyTheHead(t *testing.T) {
 			acquire a ttl 10m; acquire b c wait 5m; acquire d; acquire e wait 5m; acquire f wait 90m; after 11m
 			ADMIT; inspect -> d | e f    # e has expired too, but is not in the way
 			after 35m; ADMIT; inspect -> f |`},
-		scenario{"all have expired", inMemory + ` # Redis forgets them all 0.2 to 0.5 s later
-			acquire a ttl 5m; acquire b c d wait 5m; after 5m0.1s; ADMIT; release z; inspect -> |; force
-			keys -> fence`},
 	)...)
 }

@@ -127,9 +127,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 	}{
 		{"waiters", mutex, 0, time.Hour},
 		{"expired waiters", mutex, 0, -time.Second},
-		{"holders", semaphore(2), time.Hour, 0},
 		{"holders, waiters", semaphore(2), time.Hour, time.Hour},
-		{"expired holders", semaphore(2), -time.Hour, 0},
 		{"expired holders, waiters", semaphore(2), -time.Hour, time.Hour},
 		{"expired holders, expired waiters", semaphore(2), -time.Hour, -time.Second},
 	} {

@@ -1,7 +1,6 @@
 package lua_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,23 +33,7 @@ func TestPermits_GrantedInOrder(t *testing.T) {
 //
 //fairlock:promise Capacity
 func TestCapacity_StandsWhileTheLockIsInUse(t *testing.T) {
-	var all []scenario
-	for name, setup := range map[string]string{
-		"held":                    "acquire a",
-		"all held":                "acquire a*2 b*2",
-		"one waits":               "acquire a*2 b*3",
-		"many wait":               "acquire a*4 b c*4 d*2",
-		"expired waiters":         "acquire a*4; acquire b c*2 wait 5m; acquire d wait 3h; after 10m",
-		"one expired, one is not": "acquire a ttl 10m; acquire b*3; after 11m; acquire z*2 try -> busy",
-	} {
-		for _, n := range []int{3, 1 << 31} {
-			all = append(all, scenario{fmt.Sprint(name, ", ", n), setup + replace(`
-				acquire x of N -> capacity 4; acquire x try of N -> capacity 4
-				acquire x max 1 of N -> capacity 4; acquire y*4 of 4 wait 3h; drop y
-				acquire y ticket of N -> capacity 4`, "N", fmt.Sprint(n))})
-		}
-	}
-	scenarios(t, []kind{semaphore(4)}, append(all,
+	scenarios(t, []kind{semaphore(4)},
 		scenario{"only waiters are left", `
 			acquire a*4 ttl 10m; acquire b*3 c*2 wait 90m; after 11m; acquire y of 9 -> capacity 4    # it admits
 			inspect -> b*3 | c*2; after 61m; acquire y try of 9 -> capacity 4; inspect -> c*2 |; release c
@@ -58,28 +41,7 @@ func TestCapacity_StandsWhileTheLockIsInUse(t *testing.T) {
 		scenario{"until the last lease has ended", inMemory + `
 			acquire a*3 ttl 10m; acquire b ttl 20m; after 19m59.999999s; acquire y*9 of 9 -> capacity 4
 			after 1µs; acquire y*9 of 9 -> granted`},
-	)...)
-}
-
-func TestCapacity_ChangesWhenTheLockIsIdle(t *testing.T) {
-	var all []scenario
-	for name, setup := range map[string]string{
-		"never used":      "",
-		"released":        "acquire a*3; release a",
-		"expired":         "acquire a*2 b; after 61m",
-		"left":            "acquire a*4 ttl 10m; acquire b*2; after 11m; leave b",
-		"tombstones":      "acquire a*3; leave x tombstone 1h; leave a tombstone 1h",
-		"expired waiters": inMemory + "\nacquire a*4 ttl 5m; acquire b*2 c wait 5m; after 5m0.1s",
-		"forgotten queue": "acquire a*4; acquire b*2 c wait 5m; after 61m",
-		"force-released":  "acquire a*2 b; force",
-	} {
-		for _, ask := range []string{"acquire y*2 of 2", "acquire y*9 try of 9"} {
-			all = append(all, scenario{name + ", " + ask, setup + "\n" + ask + `   -> granted
-				acquire z ->` + map[bool]string{true: "capacity 2", false: "capacity 9"}[ask[10] == '2'] + `
-				release y -> released; keys ->` + map[bool]string{true: "alive fence", false: "fence"}[name == "tombstones"]})
-		}
-	}
-	scenarios(t, []kind{semaphore(4)}, all...)
+	)
 }
 
 // The permits of a holder that crashes are free when its lease has ended, once: its late requests change nothing.
@@ -98,31 +60,13 @@ func TestPermits_ExpiredLeaseIsFreedOnce(t *testing.T) {
 		scenario{"its token gets another lease", `
 			acquire a*2 ttl 10m; after 11m; acquire a -> granted; inspect -> a*2 |`},
 	)
-	var all []scenario
-	for _, admit := range []string{
-		"release a", "leave a", "heartbeat z", "acquire z try", "acquire z; leave z", "release z", "acquire y of 9 -> capacity 3",
-	} {
-		all = append(all, scenario{"to the queue: " + admit, `
-			acquire a*2 ttl 10m; acquire b c d e; after 11m
-` + admit + `
-			inspect -> c d b | e` + late + `
-			inspect -> c d b | e; release b -> released grants e`})
-	}
-	scenarios(t, []kind{semaphore(3)}, all...)
 }
 
 func TestPermits_NothingIsLeft(t *testing.T) {
-	var all []scenario
-	for name, steps := range map[string]string{
-		"a waiter left, then the holder": "acquire a*4 b*3; leave b; release a",
-		"the last waiter left":           "acquire a*4 ttl 5m; acquire b*3; after 6m; leave b",
-		"all expired, a stranger":        inMemory + "\nacquire a*4 ttl 5m; acquire b*3 wait 5m; after 5m0.1s; release z",
-		"force":                          "acquire a b*2; force",
-		"expired, and nobody looked":     "acquire a b*2; acquire c*2; after 61m",
-	} {
-		all = append(all, scenario{name, steps + "\nkeys -> fence"})
-	}
-	scenarios(t, []kind{semaphore(4)}, append(all,
+	scenarios(t, []kind{semaphore(4)},
+		scenario{"released and left", `
+			acquire a*4 b*3 c; leave b; release a; leave c; keys -> fence`},
+		scenario{"force", "acquire a b*2; force; keys -> fence"},
 		scenario{"of the weights of expired waiters", `
 			acquire a*2 b*2; acquire c*4 d*4 wait 5m; after 6m; acquire e*4 f; leave f; recorded -> a b e
 			leave e; release a; recorded -> b`},
@@ -131,7 +75,7 @@ func TestPermits_NothingIsLeft(t *testing.T) {
 		scenario{"what waiters want lasts as long as their tickets", inMemory + `
 			acquire a*4 ttl 1s; acquire b*2 ttl 1s wait 1.4s; after 1.8s; heartbeat b -> granted
 			inspect -> b*2 |; acquire c*3 -> queued 1`},
-	)...)
+	)
 }
 
 // A key is lost. What is held is never granted to another, and no permit is lost for good.
