@@ -295,28 +295,3 @@ func TestDataLoss_QuarantinesTheLock(t *testing.T) {
 		})
 	}
 }
-
-// One second after the last lease and the last WaiterTTL have ended, only the fence is left in Redis, for a day.
-//
-//fairlock:promise Nothing stays
-func TestCrash_NothingStays(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		sem, rw := client.Semaphore("x", 3), client.RWMutex("x")
-		for _, a := range []acquire{client.Mutex("x").Lock, permits(sem, 3), rw.Lock} {
-			hold(t, a)
-			for range 5 {
-				begin(t.Context(), a)
-			}
-		}
-		client.Crash()
-		keys := func() []string {
-			s.AssertNothingLeft() // has the server remove what has expired
-			return s.Miniredis.Keys()
-		}
-		pass(ttl + time.Second)
-		assert.ElementsMatch(t, []string{"fairlock:{x}:fence", "fairlock:{x}:sem:fence", "fairlock:{x}:rw:fence"}, keys())
-		pass(24*time.Hour - ttl - time.Second)
-		assert.Empty(t, keys())
-	})
-}

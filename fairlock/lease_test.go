@@ -272,25 +272,6 @@ func TestLease_ServerClockStepsForward(t *testing.T) {
 	})
 }
 
-// Fences rise, and stay numbers that a float64 holds exactly, while the server's clock steps back.
-//
-//fairlock:promise Fences
-//fairlock:fault The server's clock steps back: order and fences hold
-func TestLease_FenceRisesWhenTheServerClockStepsBack(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		x := s.Client(fairlock.Config{}).Mutex("x")
-		last := uint64(0)
-		for range 50 {
-			lease := hold(t, x.Lock)
-			require.Greater(t, lease.Fence(), last)
-			require.Less(t, lease.Fence(), uint64(1)<<53)
-			last = lease.Fence()
-			unlock(t, lease)
-			s.StepClock(-time.Hour)
-		}
-	})
-}
-
 // Renew returns the error of a request that failed, and the lease lasts as before. It is bounded by ctx and by the
 // lease.
 func TestLease_RenewFails(t *testing.T) {

@@ -1,16 +1,8 @@
 package lua_test
 
 import (
-	"cmp"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/fairlock/fairlock-go/lua"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 func replace(steps, word, by string) string { return strings.ReplaceAll(steps, word, by) }
@@ -47,47 +39,6 @@ func TestTicket_OrderOfArrival(t *testing.T) {
 		scenario{"none is overtaken while it returns to a vacant lock", `
 			acquire a ttl 10m; acquire b c d; drop b; after 11m; acquire b ticket -> granted; inspect -> b | c d`},
 	)
-}
-
-// Many goroutines over many connections: tickets rise in the order in which Redis serves them, and the lock goes through
-// the queue in that order.
-//
-//fairlock:promise Order
-func TestTicket_OrderInARush(t *testing.T) {
-	t.Parallel()
-	s := real(t)
-	lock := lua.Mutex(s.rdb, s.namespace, "name")
-	holder := numbered("holder", 1)
-	_, err := lock.Acquire(ctx, lua.Request{Token: holder, TTL: ttl})
-	require.NoError(t, err)
-	type waiter struct {
-		token.Token
-		lua.Reply
-	}
-	all := make([]waiter, 600)
-	var tasks sync.WaitGroup
-	for g := range 30 {
-		tasks.Go(func() {
-			for i := g; i < len(all); i += 30 {
-				who := numbered("rush", i)
-				r, err := lock.Acquire(ctx, lua.Request{Token: who, TTL: ttl, WaiterTTL: waiterTTL})
-				if err == nil {
-					all[i] = waiter{who, r}
-				}
-			}
-		})
-	}
-	tasks.Wait()
-	slices.SortFunc(all, func(a, b waiter) int { return cmp.Compare(a.Position, b.Position) })
-	for i, w := range all {
-		require.Equal(t, i+1, w.Position)
-		require.True(t, i == 0 || w.Ticket > all[i-1].Ticket, "ticket %d", w.Ticket)
-		h, err := lock.Release(ctx, holder, ttl)
-		require.NoError(t, err)
-		require.Len(t, h.Grants, 1)
-		holder = w.Token
-		require.Equal(t, holder, h.Grants[0].Token, "out of order")
-	}
 }
 
 // A request with a ticket shows that there was a fence. If it is gone, Redis has lost its data, and a client may still
