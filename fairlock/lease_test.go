@@ -12,10 +12,12 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
+// A renewal is sent when a third of what is left has passed, and at least a thirtieth of TTL after the last one.
 func TestLease_NextRenewal(t *testing.T) {
+	const ttl = 6 * time.Second
 	now := time.Now()
-	assert.Equal(t, now.Add(2*time.Second), fairlock.NextRenewal(now, now.Add(6*time.Second), 6*time.Second), "a third of what is left")
-	assert.Equal(t, now.Add(200*time.Millisecond), fairlock.NextRenewal(now, now.Add(time.Second/10), 6*time.Second), "at least TTL/30")
+	assert.Equal(t, now.Add(ttl/3), fairlock.NextRenewal(now, now.Add(ttl), ttl))
+	assert.Equal(t, now.Add(ttl/30), fairlock.NextRenewal(now, now.Add(ttl/60), ttl))
 }
 
 // A lease ends for its holder one safety margin before a TTL has passed since the request was sent. In Redis it lasts

@@ -2,7 +2,6 @@ package fairlock_test
 
 import (
 	"context"
-	"github.com/redis/go-redis/v9"
 	"log/slog"
 	"net"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 

@@ -580,7 +580,7 @@ func (m *machine) lose() {
 	m.t.Helper()
 	m.begin("data lost")
 	m.do(m.t, append([]any{"DEL"}, anys(slices.Collect(maps.Values(m.keys)))...)...)
-	m.model = model.Lock{Mutex: m.kind.name == mutex.name}
+	m.model = model.Lock{Mutex: m.name == mutex.name}
 }
 
 // evict loses one key.
