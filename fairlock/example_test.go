@@ -199,28 +199,6 @@ func ExampleMutex_Resume() {
 	// unlocked: true
 }
 
-func ExampleMutex_Inspect() {
-	ctx := context.Background()
-	client, stop := newClient(fairlock.Config{Name: "web-1"})
-	defer stop()
-	lease, err := client.Mutex("billing").Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	state, err := client.Mutex("billing").Inspect(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("held:", state.Held, "by", state.Holder.Client)
-	fmt.Println("with the fence we know:", state.Fence == lease.Fence())
-	fmt.Println("waiting:", state.Waiting)
-	// Output:
-	// held: true by web-1
-	// with the fence we know: true
-	// waiting: 0
-}
-
 func ExampleTrace() {
 	ctx := context.Background()
 	client, stop := newClient(fairlock.Config{Trace: &fairlock.Trace{
@@ -288,20 +266,4 @@ func ExampleSemaphore_Acquire() {
 	// 5 more: true
 	// 4 more: true
 	// 16 of 16 in use
-}
-
-// While anybody holds or waits, all agree on the number of permits.
-func ExampleCapacityError() {
-	ctx := context.Background()
-	client, stop := newClient(fairlock.Config{Name: "worker-1"})
-	defer stop()
-
-	err := client.Semaphore("fragile-api", 5).Do(ctx, 1, func(ctx context.Context) error {
-		_, err := client.Semaphore("fragile-api", 6).TryAcquire(ctx, 1) // a newer release, say
-		return err
-	})
-	if other := (*fairlock.CapacityError)(nil); errors.As(err, &other) {
-		fmt.Println("in use with", other.Have, "not", other.Want)
-	}
-	// Output: in use with 5 not 6
 }
