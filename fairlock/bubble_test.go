@@ -2,9 +2,11 @@ package fairlock_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -152,6 +154,7 @@ type callers struct{} // key of a value in a caller's ctx
 // request is one command that a client has sent.
 type request struct {
 	verb   string
+	lock   string // its name
 	at     time.Time
 	caller bool // it was sent with its caller's ctx
 }
@@ -159,6 +162,7 @@ type request struct {
 // recorder is a hook of a go-redis client that records what is sent, but for what go-redis sends when it connects.
 type recorder struct {
 	before func(n int, cmd redis.Cmder) error // called before the n-th command is sent, from 0; may be nil
+	after  func(cmd redis.Cmder)              // called when a script that was sent alone has its reply; may be nil
 
 	mu    sync.Mutex
 	all   []request // guarded by mu
@@ -203,7 +207,7 @@ func (r *recorder) note(ctx context.Context, cmds []redis.Cmder) error {
 		}
 		r.mu.Lock()
 		n := len(r.all)
-		r.all = append(r.all, request{verbOf(cmd), time.Now(), ctx.Value(callers{}) != nil})
+		r.all = append(r.all, request{verbOf(cmd), lockOf(cmd), time.Now(), ctx.Value(callers{}) != nil})
 		r.mu.Unlock()
 		if r.before != nil {
 			if err := r.before(n, cmd); err != nil {
@@ -300,6 +304,21 @@ func verbOf(cmd redis.Cmder) string {
 	return "leave"
 }
 
+// lockOf is the name of the lock whose script a command runs.
+func lockOf(cmd redis.Cmder) string {
+	_, rest, _ := strings.Cut(fmt.Sprint(cmd.Args()...), "{")
+	name, _, _ := strings.Cut(rest, "}")
+	return name
+}
+
+// refusal is an error that Redis has replied.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+const readOnly = "READONLY You can't write against a read only replica."
+
 func (r *recorder) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		r.mu.Lock()
@@ -315,7 +334,12 @@ func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			cmd.SetErr(err)
 			return err
 		}
-		return next(ctx, cmd)
+		err := next(ctx, cmd)
+		if r.after != nil && cmd.Name() == "evalsha" {
+			r.after(cmd)
+			err = cmd.Err()
+		}
+		return err
 	}
 }
 

@@ -18,28 +18,29 @@ import (
 // later is how long after an expiry in Redis a waiter asks: Redis rounds to milliseconds.
 const later = time.Millisecond
 
-// shared is a lock that can have several holders, as a client and as the test see it.
-type shared struct {
+// kind is a lock of some kind, as a client and as the test see it.
+type kind struct {
 	one, all acquire // a share that leaves room for others, and one that does not
 	lock     fairlocktest.Lock
 }
 
-// sharedLocks are the locks of that sort named x.
-func sharedLocks(s *fairlocktest.Server, c *fairlocktest.Client) map[string]shared {
+// locks are the locks named x.
+func locks(s *fairlocktest.Server, c *fairlocktest.Client) map[string]kind {
 	sem, rw := c.Semaphore("x", 3), c.RWMutex("x")
-	return map[string]shared{
+	return map[string]kind{
+		"mutex":     {c.Mutex("x").Lock, c.Mutex("x").Lock, s.Mutex("x")},
 		"semaphore": {permits(sem, 1), permits(sem, 3), s.Semaphore("x", 3)},
 		"rwmutex":   {rw.RLock, rw.Lock, s.RWMutex("x")},
 	}
 }
 
-// bubbleForShared runs a test for each sort of lock that can have several holders.
-func bubbleForShared(t *testing.T, test func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) shared)) {
+// bubbleForShared runs a test for each kind of lock that can have several holders.
+func bubbleForShared(t *testing.T, test func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind)) {
 	t.Helper()
-	for _, kind := range []string{"semaphore", "rwmutex"} {
-		t.Run(kind, func(t *testing.T) {
+	for _, name := range []string{"semaphore", "rwmutex"} {
+		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				test(t, s, func(c *fairlocktest.Client) shared { return sharedLocks(s, c)[kind] })
+				test(t, s, func(c *fairlocktest.Client) kind { return locks(s, c)[name] })
 			})
 		})
 	}
@@ -172,7 +173,7 @@ func TestCrash_ManyReadersBehindAWriter(t *testing.T) {
 //
 //fairlock:fault A holder of permits crashes: they come back once, at the end of its lease, and not before; its late release gives nothing back
 func TestCrash_ShareComesBackOnce(t *testing.T) {
-	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) shared) {
+	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
 		crashing, client := s.Client(fairlock.Config{Name: "crashing", TTL: 3 * time.Second}), s.Client(fairlock.Config{Name: "client"})
 		listen(t, client)
 		l, start := of(client), time.Now()
@@ -196,7 +197,7 @@ func TestCrash_ShareComesBackOnce(t *testing.T) {
 //
 //fairlock:promise Every holder has its own lease
 func TestCrash_OneHolderIsCutOff(t *testing.T) {
-	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) shared) {
+	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
 		cut, client := s.Client(fairlock.Config{Name: "cut"}), s.Client(fairlock.Config{Name: "client"})
 		l := of(client)
 		first, lost, second := hold(t, l.one), hold(t, of(cut).one), hold(t, l.one)
@@ -221,7 +222,7 @@ func TestCrash_OneHolderIsCutOff(t *testing.T) {
 //
 //fairlock:fault The head of the queue has expired and wants more than is free: one WaiterTTL, then those behind it that fit get in, though nothing is released
 func TestCrash_HeadThatWantsMoreThanIsFree(t *testing.T) {
-	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) shared) {
+	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
 		const waiterTTL = 1500 * time.Millisecond
 		crashing := s.Client(fairlock.Config{WaiterTTL: waiterTTL})
 		long := fairlock.Config{TTL: 5 * time.Minute, WaiterTTL: 5 * time.Minute} // no heartbeat comes in time
@@ -247,21 +248,7 @@ func TestCrash_HeadThatWantsMoreThanIsFree(t *testing.T) {
 //
 //fairlock:fault Redis loses its data, and a waiter asks first: the lock is quarantined for one TTL, then goes on in the old order; the old holder was told before
 func TestDataLoss_QuarantinesTheLock(t *testing.T) {
-	type kind struct {
-		one, all acquire
-		lock     fairlocktest.Lock
-	}
-	for name, of := range map[string]func(*fairlocktest.Server, *fairlocktest.Client) kind{
-		"mutex": func(s *fairlocktest.Server, c *fairlocktest.Client) kind {
-			return kind{c.Mutex("x").Lock, c.Mutex("x").Lock, s.Mutex("x")}
-		},
-		"semaphore": func(s *fairlocktest.Server, c *fairlocktest.Client) kind {
-			return kind(sharedLocks(s, c)["semaphore"])
-		},
-		"rwmutex": func(s *fairlocktest.Server, c *fairlocktest.Client) kind {
-			return kind(sharedLocks(s, c)["rwmutex"])
-		},
-	} {
+	for _, name := range []string{"mutex", "semaphore", "rwmutex"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 				const interval = 1700 * time.Millisecond // of heartbeats, which do not meet the end of the quarantine
@@ -269,7 +256,7 @@ func TestDataLoss_QuarantinesTheLock(t *testing.T) {
 				b := s.Client(fairlock.Config{Name: "b", WaiterTTL: 3 * interval})
 				listen(t, a)
 				listen(t, b)
-				la, lb, start := of(s, a), of(s, b), time.Now()
+				la, lb, start := locks(s, a)[name], locks(s, b)[name], time.Now()
 				leases := []*fairlock.Lease{hold(t, la.one)}
 				if name != "mutex" {
 					leases = append(leases, hold(t, lb.one))
@@ -307,29 +294,4 @@ func TestDataLoss_QuarantinesTheLock(t *testing.T) {
 			})
 		})
 	}
-}
-
-// One second after the last lease and the last WaiterTTL have ended, only the fence is left in Redis, for a day.
-//
-//fairlock:promise Nothing stays
-func TestCrash_NothingStays(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		sem, rw := client.Semaphore("x", 3), client.RWMutex("x")
-		for _, a := range []acquire{client.Mutex("x").Lock, permits(sem, 3), rw.Lock} {
-			hold(t, a)
-			for range 5 {
-				begin(t.Context(), a)
-			}
-		}
-		client.Crash()
-		keys := func() []string {
-			s.AssertNothingLeft() // has the server remove what has expired
-			return s.Miniredis.Keys()
-		}
-		pass(ttl + time.Second)
-		assert.ElementsMatch(t, []string{"fairlock:{x}:fence", "fairlock:{x}:sem:fence", "fairlock:{x}:rw:fence"}, keys())
-		pass(24*time.Hour - ttl - time.Second)
-		assert.Empty(t, keys())
-	})
 }

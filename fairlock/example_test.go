@@ -30,34 +30,29 @@ func Example() {
 	}
 }
 
-// inMemory stands for your Redis.
-func inMemory() (rdb *redis.Client, stop func()) {
+// newClient stands for a client of your Redis. The server is in memory, and ends with it.
+func newClient(cfg fairlock.Config) (client *fairlock.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		log.Fatal(err)
 	}
-	rdb = redis.NewClient(&redis.Options{Addr: server.Addr()})
-	return rdb, func() {
-		_ = rdb.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client, err = fairlock.New(rdb, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return client, func() {
+		if err := errors.Join(client.Close(), rdb.Close()); err != nil {
+			log.Print(err)
+		}
 		server.Close()
 	}
 }
 
-// newClient stands for a process: each has a client of its own.
-func newClient(rdb *redis.Client, name string) *fairlock.Client {
-	client, err := fairlock.New(rdb, fairlock.Config{Name: name})
-	if err != nil {
-		log.Fatal(err)
-	}
-	return client
-}
-
 func ExampleMutex_Lock() {
 	ctx := context.Background()
-	rdb, stop := inMemory()
+	client, stop := newClient(fairlock.Config{Name: "web-1"})
 	defer stop()
-	client := newClient(rdb, "web-1")
-	defer client.Close()
 
 	waiting, cancel := context.WithTimeout(ctx, time.Minute) // bounds the waiting, not the lease
 	defer cancel()
@@ -76,53 +71,9 @@ func ExampleMutex_Lock() {
 	// after: lock is unlocked
 }
 
-// Who asks first is served first, whichever client asks.
-func ExampleMutex_Lock_order() {
-	ctx := context.Background()
-	rdb, stop := inMemory()
-	defer stop()
-	clients := []*fairlock.Client{newClient(rdb, "web-1"), newClient(rdb, "web-2"), newClient(rdb, "cron")}
-	lease, err := clients[0].Mutex("billing").Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	served := make(chan string)
-	for i, client := range clients {
-		go func() {
-			_ = client.Mutex("billing").Do(ctx, func(context.Context) error {
-				served <- client.Name()
-				return nil
-			})
-		}()
-		for waiting := 0; waiting <= i; { // let it join the queue before the next one does
-			state, err := client.Mutex("billing").Inspect(ctx)
-			if err != nil {
-				log.Fatal(err)
-			}
-			waiting = state.Waiting
-		}
-	}
-	if err := lease.Unlock(ctx); err != nil {
-		log.Fatal(err)
-	}
-	for range clients {
-		fmt.Println(<-served)
-	}
-	for _, client := range clients {
-		client.Close()
-	}
-	// Output:
-	// web-1
-	// web-2
-	// cron
-}
-
 func ExampleMutex_Do() {
-	rdb, stop := inMemory()
+	client, stop := newClient(fairlock.Config{Name: "web-1"})
 	defer stop()
-	client := newClient(rdb, "web-1")
-	defer client.Close()
 
 	err := client.Mutex("billing").Do(context.Background(), func(ctx context.Context) error {
 		fence := fairlock.LeaseFromContext(ctx).Fence() // goes along with every write
@@ -137,10 +88,8 @@ func ExampleMutex_Do() {
 
 func ExampleMutex_TryLock() {
 	ctx := context.Background()
-	rdb, stop := inMemory()
+	client, stop := newClient(fairlock.Config{Name: "web-1"})
 	defer stop()
-	client := newClient(rdb, "web-1")
-	defer client.Close()
 	report := client.Mutex("nightly report")
 
 	lease, err := report.TryLock(ctx)
@@ -175,10 +124,8 @@ func (l *ledger) Write(fence uint64, line string) error {
 // A holder that was paused, or robbed, may not know yet that its lease is over. The resource does.
 func ExampleLease_Fence() {
 	ctx := context.Background()
-	rdb, stop := inMemory()
+	client, stop := newClient(fairlock.Config{Name: "web-1"})
 	defer stop()
-	client := newClient(rdb, "web-1")
-	defer client.Close()
 	billing := client.Mutex("billing")
 	book := &ledger{}
 
@@ -204,10 +151,8 @@ func ExampleLease_Fence() {
 // A lease ends early if the lock is lost. Its Context tells the work, and why.
 func ExampleLease_Context() {
 	ctx := context.Background()
-	rdb, stop := inMemory()
+	client, stop := newClient(fairlock.Config{Name: "web-1"})
 	defer stop()
-	client := newClient(rdb, "web-1")
-	defer client.Close()
 	lease, err := client.Mutex("billing").Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
@@ -231,24 +176,19 @@ func ExampleLease_Context() {
 // One process takes the lock and another goes on with it, for example a web server and its worker.
 func ExampleMutex_Resume() {
 	ctx := context.Background()
-	rdb, stop := inMemory()
+	client, stop := newClient(fairlock.Config{Name: "server"})
 	defer stop()
-
-	server := newClient(rdb, "server")
-	begun, err := server.Mutex("import").Lock(ctx)
+	begun, err := client.Mutex("import").Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
 	job := begun.Token().Text() // goes with the job; keep it secret, it can release the lock
-	server.Close()              // renews no more; the lock stays taken for its TTL
 
-	worker := newClient(rdb, "worker")
-	defer worker.Close()
-	t, err := token.Parse(job)
+	t, err := token.Parse(job) // in the worker
 	if err != nil {
 		log.Fatal(err)
 	}
-	lease, err := worker.Mutex("import").Resume(ctx, t)
+	lease, err := client.Mutex("import").Resume(ctx, t)
 	if err != nil {
 		log.Fatal(err) // an ErrLost if the worker came too late
 	}
@@ -259,46 +199,71 @@ func ExampleMutex_Resume() {
 	// unlocked: true
 }
 
-func ExampleMutex_Inspect() {
-	ctx := context.Background()
-	rdb, stop := inMemory()
-	defer stop()
-	client := newClient(rdb, "web-1")
-	defer client.Close()
-	lease, err := client.Mutex("billing").Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	state, err := client.Mutex("billing").Inspect(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("held:", state.Held, "by", state.Holder.Client)
-	fmt.Println("with the fence we know:", state.Fence == lease.Fence())
-	fmt.Println("waiting:", state.Waiting)
-	// Output:
-	// held: true by web-1
-	// with the fence we know: true
-	// waiting: 0
-}
-
 func ExampleTrace() {
 	ctx := context.Background()
-	rdb, stop := inMemory()
-	defer stop()
-	client, err := fairlock.New(rdb, fairlock.Config{Trace: &fairlock.Trace{
+	client, stop := newClient(fairlock.Config{Trace: &fairlock.Trace{
 		Granted:  func(i fairlock.GrantedInfo) { fmt.Println("granted", i.Name) },   // and i.Wait: observe it
 		Released: func(i fairlock.ReleasedInfo) { fmt.Println("released", i.Name) }, // and i.Held
 		Lost:     func(i fairlock.LostInfo) { fmt.Println("lost", i.Name, i.Err) },  // alert
 	}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer client.Close()
+	defer stop()
 
 	_ = client.Mutex("billing").Do(ctx, func(context.Context) error { return nil })
 	// Output:
 	// granted billing
 	// released billing
+}
+
+// The three lines of the README.
+func Example_kinds() {
+	ctx := context.Background()
+	client, stop := newClient(fairlock.Config{Name: "web-1"})
+	defer stop()
+	says := func(what string) func(context.Context) error {
+		return func(context.Context) error { fmt.Println(what); return nil }
+	}
+	call, read, write := says("calling"), says("reading"), says("writing")
+
+	err := errors.Join(
+		client.Semaphore("fragile-api", 5).Do(ctx, 1, call), // one of five permits
+		client.RWMutex("report").RDo(ctx, read),             // together with other readers
+		client.RWMutex("report").Do(ctx, write),             // alone
+	)
+	fmt.Println(err)
+	// Output:
+	// calling
+	// reading
+	// writing
+	// <nil>
+}
+
+// A permit is a share of something: here of 16 GB of memory. Who needs much is served in its turn, too, because nobody
+// who needs little passes it.
+func ExampleSemaphore_Acquire() {
+	ctx := context.Background()
+	client, stop := newClient(fairlock.Config{Name: "worker-1"})
+	defer stop()
+
+	memory := client.Semaphore("memory-gb", 16)
+	err := memory.Do(ctx, 12, func(ctx context.Context) error {
+		_, err := memory.TryAcquire(ctx, 5)
+		fmt.Println("5 more:", errors.Is(err, fairlock.ErrBusy))
+
+		small, err := memory.TryAcquire(ctx, 4)
+		if err != nil {
+			return err
+		}
+		fmt.Println("4 more:", small.Err() == nil)
+
+		state, err := memory.Inspect(ctx)
+		fmt.Printf("%d of %d in use\n", state.Used, state.Permits)
+		return errors.Join(err, small.Unlock(ctx))
+	})
+	if err != nil {
+		log.Print(err)
+	}
+	// Output:
+	// 5 more: true
+	// 4 more: true
+	// 16 of 16 in use
 }

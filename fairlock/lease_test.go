@@ -12,27 +12,12 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-func TestLease_WhatIsDue(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	const s = time.Second
-	for name, c := range map[string]struct {
-		renew, deadline, next time.Duration // from now
-		want                  any
-	}{
-		"nothing, then a renewal":              {1 * s, 2 * s, 1 * s, fairlock.Nothing},
-		"nothing, then the end":                {3 * s, 2 * s, 2 * s, fairlock.Nothing},
-		"without renewal":                      {2 * s, 2 * s, 2 * s, fairlock.Nothing},
-		"a renewal":                            {0, 1 * s, 0, fairlock.Renewal},
-		"a renewal that is late":               {-1 * s, 1, 0, fairlock.Renewal},
-		"the end":                              {-1 * s, 0, 0, fairlock.Expiry},
-		"the end, though a renewal is to come": {1 * s, -1, 0, fairlock.Expiry},
-	} {
-		what, next := fairlock.Due(now, now.Add(c.renew), now.Add(c.deadline))
-		assert.Equal(t, c.want, what, name)
-		assert.Equal(t, now.Add(c.next), next, name)
-	}
-	assert.Equal(t, now.Add(2*s), fairlock.NextRenewal(now, now.Add(6*s), 6*s), "a third of what is left")
-	assert.Equal(t, now.Add(s/5), fairlock.NextRenewal(now, now.Add(s/10), 6*s), "at the least a thirtieth of TTL")
+// A renewal is sent when a third of what is left has passed, and at least a thirtieth of TTL after the last one.
+func TestLease_NextRenewal(t *testing.T) {
+	const ttl = 6 * time.Second
+	now := time.Now()
+	assert.Equal(t, now.Add(ttl/3), fairlock.NextRenewal(now, now.Add(ttl), ttl))
+	assert.Equal(t, now.Add(ttl/30), fairlock.NextRenewal(now, now.Add(ttl/60), ttl))
 }
 
 // A lease ends for its holder one safety margin before a TTL has passed since the request was sent. In Redis it lasts
@@ -289,25 +274,6 @@ func TestLease_ServerClockStepsForward(t *testing.T) {
 	})
 }
 
-// Fences rise, and stay numbers that a float64 holds exactly, while the server's clock steps back.
-//
-//fairlock:promise Fences
-//fairlock:fault The server's clock steps back: order and fences hold
-func TestLease_FenceRisesWhenTheServerClockStepsBack(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		x := s.Client(fairlock.Config{}).Mutex("x")
-		last := uint64(0)
-		for range 50 {
-			lease := hold(t, x.Lock)
-			require.Greater(t, lease.Fence(), last)
-			require.Less(t, lease.Fence(), uint64(1)<<53)
-			last = lease.Fence()
-			unlock(t, lease)
-			s.StepClock(-time.Hour)
-		}
-	})
-}
-
 // Renew returns the error of a request that failed, and the lease lasts as before. It is bounded by ctx and by the
 // lease.
 func TestLease_RenewFails(t *testing.T) {
@@ -391,4 +357,26 @@ func TestLeaseFromContext_OutsideALock(t *testing.T) {
 	lease := fairlock.LeaseFromContext(t.Context())
 	assert.Nil(t, lease)
 	assert.Zero(t, lease.Fence())
+}
+
+// A renewal that fails after a later one has succeeded says nothing about the lease: when it ends, the reason is not that
+// failure.
+func TestRenew_OlderFailureIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{NoRenewal: true})
+		lease := hold(t, client.Mutex("x").Lock)
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		client.Link.Delay(0, time.Minute) // of the reply to this one
+		go func() { assert.ErrorIs(t, lease.Renew(ctx), context.DeadlineExceeded) }()
+		time.Sleep(time.Second)
+		client.Link.Delay(0, 0)
+		require.NoError(t, lease.Renew(t.Context()))
+		deadline := lease.Deadline()
+		<-lease.Done()
+		assert.Equal(t, deadline, time.Now())
+		require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
+		require.NotErrorIs(t, lease.Err(), fairlock.ErrUnreachable)
+	})
 }

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -87,22 +90,14 @@ func TestForceRelease_LostReplyTakesFromOneHolder(t *testing.T) {
 //
 //fairlock:fault The reply to a script is lost: it takes effect once: no false loss, no lock that nobody holds, one step of the fence
 func TestLock_LostReplyChangesNothing(t *testing.T) {
-	const n = 3 // permits
 	for resent, options := range map[string]func(*redis.Options){"by go-redis": func(*redis.Options) {}, "by the library": sendOnce} {
-		for name, kind := range map[string]struct {
-			acquire func(c *fairlocktest.Client) acquire // all there is
-			lock    func(s *fairlocktest.Server) fairlocktest.Lock
-		}{
-			"mutex":     {func(c *fairlocktest.Client) acquire { return c.Mutex("x").Lock }, func(s *fairlocktest.Server) fairlocktest.Lock { return s.Mutex("x") }},
-			"semaphore": {func(c *fairlocktest.Client) acquire { return permits(c.Semaphore("x", n), n) }, func(s *fairlocktest.Server) fairlocktest.Lock { return s.Semaphore("x", n) }},
-			"rwmutex":   {func(c *fairlocktest.Client) acquire { return c.RWMutex("x").Lock }, func(s *fairlocktest.Server) fairlocktest.Lock { return s.RWMutex("x") }},
-		} {
+		for _, name := range []string{"mutex", "semaphore", "rwmutex"} {
 			t.Run(fmt.Sprint(name, ", sent again ", resent), func(t *testing.T) {
 				bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 					var j journal
 					client := clientWith(t, s, fairlock.Config{Name: "client", Trace: j.trace()}, options)
 					listen(t, client)
-					l, acquire := kind.lock(s), kind.acquire(client)
+					l, acquire := locks(s, client)[name].lock, locks(s, client)[name].all
 					drop := client.Link.DropReply
 
 					held := l.HoldAs("holder")
@@ -184,4 +179,184 @@ func TestInspect_AgeIsNotNegative(t *testing.T) {
 		pass(time.Second)
 		assert.Equal(t, time.Second, s.Mutex("x").State().Waiters[0].Age.Round(time.Millisecond))
 	})
+}
+
+// Redis does not undo what a script has written before one of its commands is refused.
+//
+//fairlock:fault A script fails half-way: Lock returns the error, and what the script had granted or queued is removed at once
+func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
+	const failed = "ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3."
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		requests := 0
+		record(client).after = func(cmd redis.Cmder) {
+			if requests++; requests%2 == 1 {
+				cmd.SetErr(refusal(failed))
+			}
+		}
+		_, err := client.Mutex("x").Lock(t.Context()) // granted in Redis
+		require.ErrorContains(t, err, "can't run this command")
+		_, err = client.Semaphore("x", 2).TryAcquire(t.Context(), 1)
+		require.ErrorContains(t, err, "can't run this command")
+		s.Mutex("y").TakeAs("other")
+		_, err = client.Mutex("y").Lock(t.Context()) // queued in Redis
+		require.ErrorContains(t, err, "can't run this command")
+		s.Mutex("y").AssertQueue()
+		assert.Equal(t, 6, requests, "acquire and leave of each")
+		for _, key := range s.Miniredis.Keys() {
+			assert.True(t, strings.HasSuffix(key, ":fence") || key == "fairlock:{y}:lock", "%s is left", key)
+		}
+	})
+}
+
+// The time of the request to leave begins when the abandoned acquire has ended, which can be after TTL and WaiterTTL.
+//
+//fairlock:fault Redis hangs for longer than TTL and WaiterTTL, and ctx ends: the lock is free as soon as Redis answers
+func TestLock_LeavesAfterALongHang(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 10 * time.Second} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{TTL: ttl, WaiterTTL: min(ttl, fairlock.DefaultWaiterTTL)})
+				unlock(t, hold(t, client.Mutex("x").Lock))
+				client.Link.Hang()
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				start := time.Now()
+				_, err := client.Mutex("x").Lock(ctx)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Equal(t, 125*time.Millisecond, time.Since(start))
+				time.Sleep(ttl + 500*time.Millisecond)
+				client.Link.Mend()
+				time.Sleep(time.Second) // the longest back-off
+				s.Mutex("x").AssertFree()
+			})
+		})
+	}
+}
+
+// An acquire that was never sent needs no request to leave.
+func TestLock_LeavesNothingThatWasNotSent(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		const inFlight = 18 // pipelines
+		client := s.Client(fairlock.Config{})
+		sent := record(client)
+		client.Link.Hang()
+		var all sync.WaitGroup
+		lock := func(name string, timeout time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			_, err := client.Mutex(name).Lock(ctx)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		}
+		for range inFlight {
+			all.Go(func() { lock("sent", 2*time.Second) })
+			time.Sleep(60 * time.Millisecond) // the sender before is overdue
+		}
+		all.Go(func() { lock("waiting", 500*time.Millisecond) })
+		all.Wait()
+		client.Link.Mend()
+		time.Sleep(time.Minute)
+		for _, r := range sent.requests() {
+			assert.Equal(t, "sent", r.lock)
+		}
+	})
+}
+
+// The cause of the caller's ctx says nothing about the request that was in flight, also if it is an error of Redis: an
+// errgroup's ctx ends with whatever one of its functions has returned.
+//
+//fairlock:fault ctx ends with an error of Redis as its cause: as any other end of ctx; the lock is not held afterwards
+func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {
+	for _, cause := range []error{
+		refusal("WRONGTYPE of another command"), refusal("NOSCRIPT of another script"), refusal("READONLY of another server"),
+		redis.Nil, redis.ErrClosed, errors.New("plain"),
+	} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{})
+				sent := record(client)
+				client.Link.Hang()
+				ends := func() context.Context {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					time.AfterFunc(time.Second, func() { cancel(cause) })
+					return ctx
+				}
+				_, err := client.Mutex("x").Inspect(ends())
+				require.ErrorIs(t, err, context.Canceled, cause)
+				require.ErrorIs(t, err, cause)
+				_, err = client.Mutex("x").Lock(ends())
+				require.ErrorIs(t, err, context.Canceled, cause)
+				require.ErrorIs(t, err, cause)
+				client.Link.Mend()
+				synctest.Wait()
+				s.AssertNothingLeft()
+				var verbs []string
+				for _, r := range sent.requests() {
+					verbs = append(verbs, r.verb)
+				}
+				assert.Equal(t, []string{"inspect", "acquire", "leave"}, verbs)
+			})
+		})
+	}
+}
+
+// A cause that wraps the error of ctx is returned, and not that error in its place.
+func TestLock_CauseThatWrapsTheErrorOfItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(fmt.Errorf("stopped by the operator: %w", context.Canceled))
+		_, err := client.Mutex("x").Lock(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.EqualError(t, err, "fairlock: lock x: stopped by the operator: context canceled")
+	})
+}
+
+// A ctx that ends because another Client was closed is a ctx that has ended.
+func TestClose_EndsNothingOfAnotherClient(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		a, b := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
+		held := hold(t, b.Mutex("y").Lock)
+		lease := hold(t, a.Mutex("x").Lock)
+		ctx, cancel := lease.Context(t.Context())
+		defer cancel()
+		time.AfterFunc(time.Second, func() { _ = a.Close() })
+		_, err := b.Mutex("y").Lock(ctx)
+		require.EqualError(t, err, "fairlock: lock y: context canceled: client is closed")
+		require.ErrorIs(t, err, context.Canceled)
+		unlock(t, held)
+	})
+}
+
+// ForceRelease takes the permits of holders whose fences it knows only from them: the key of the last fence was lost.
+//
+//fairlock:fault The key of the fence is lost: ForceRelease takes the lock from all holders all the same; a renewal records one that is not below theirs
+func TestForceRelease_AfterTheFenceWasLost(t *testing.T) {
+	for _, renewed := range []bool{false, true} {
+		t.Run(map[bool]string{true: "renewed", false: "not renewed"}[renewed], func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				semaphore := s.Client(fairlock.Config{NoRenewal: true}).Semaphore("x", 2)
+				first, second := hold(t, permits(semaphore, 1)), hold(t, permits(semaphore, 1))
+				s.Miniredis.Del("fairlock:{x}:sem:fence")
+				time.Sleep(time.Second)
+				if renewed {
+					require.NoError(t, first.Renew(t.Context()))
+				}
+				fence := s.Semaphore("x", 2).State().Fence
+				if renewed {
+					assert.GreaterOrEqual(t, fence, second.Fence())
+				} else {
+					assert.Zero(t, fence)
+				}
+				taken, err := semaphore.ForceRelease(t.Context())
+				require.NoError(t, err)
+				assert.True(t, taken)
+				state := s.Semaphore("x", 2).State()
+				assert.Zero(t, state.Used)
+				assert.Greater(t, state.Fence, second.Fence())
+				require.ErrorIs(t, first.Renew(t.Context()), fairlock.ErrTaken)
+				require.ErrorIs(t, second.Renew(t.Context()), fairlock.ErrTaken)
+			})
+		})
+	}
 }

@@ -1,7 +1,9 @@
 package fairlock_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +21,7 @@ import (
 //fairlock:fault Redis refuses writes for a while when a lock is released (READONLY, LOADING, NOREPLICAS, …): Unlock retries with back-off, and the next waiter has the lock as soon as Redis accepts it
 func TestUnlock_RetriesWhatRedisRefusesForAWhile(t *testing.T) {
 	for _, refusal := range []string{
-		"READONLY You can't write against a read only replica.",
+		readOnly,
 		"LOADING Redis is loading the dataset in memory",
 		"NOREPLICAS Not enough good replicas to write.",
 		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
@@ -110,12 +112,14 @@ func TestUnlock_EndsWithTheLeaseWithoutAConnection(t *testing.T) {
 	})
 }
 
-// Unlock retries until the network is back.
+// Unlock retries until the network is back. Several calls at once return the same, also if the lock was taken by force.
 //
 //fairlock:fault Unlock cannot reach Redis
+//fairlock:promise Force-release
 func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
+		var j journal
+		client := s.Client(fairlock.Config{Trace: j.trace()})
 		sent := record(client)
 		lease := hold(t, client.Mutex("x").Lock)
 		client.Link.Cut()
@@ -132,6 +136,16 @@ func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 		}
 		assert.Len(t, sent.requests(), 1)
 		s.AssertNothingLeft()
+
+		lease = hold(t, client.Mutex("x").Lock)
+		s.Mutex("x").ForceRelease()
+		for range 10 {
+			go func() { errs <- lease.Unlock(t.Context()) }()
+		}
+		for range 10 {
+			require.ErrorIs(t, <-errs, fairlock.ErrTaken)
+		}
+		assert.Len(t, j.of("lost"), 1)
 	})
 }
 
@@ -170,25 +184,6 @@ func TestUnlock_LostReplyIsNoLoss(t *testing.T) {
 	}
 }
 
-// Several calls of Unlock at once agree that the lock was taken by force.
-//
-//fairlock:promise Force-release
-func TestUnlock_ConcurrentCallsAgreeOnALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var j journal
-		lease := hold(t, s.Client(fairlock.Config{Trace: j.trace()}).Mutex("x").Lock)
-		s.Mutex("x").ForceRelease()
-		errs := make(chan error)
-		for range 8 {
-			go func() { errs <- lease.Unlock(t.Context()) }()
-		}
-		for range 8 {
-			require.ErrorIs(t, <-errs, fairlock.ErrTaken)
-		}
-		assert.Len(t, j.of("lost"), 1)
-	})
-}
-
 // On a machine whose clock stood still, a holder trusts a lease that is over, and sends its release. That one changes
 // nothing.
 //
@@ -217,5 +212,120 @@ func TestUnlock_LateSparesTheNextOwner(t *testing.T) {
 		unlock(t, owner)
 		unlock(t, all)
 		unlock(t, behind.granted(t))
+	})
+}
+
+// go-redis resends what a replica refuses. No copy has released the lock then: if another client has it meanwhile, it was
+// lost.
+//
+//fairlock:fault Redis refuses writes when a lock is released, and has lost the grant when it accepts them: Unlock returns ErrLost
+func TestUnlock_RefusedReleaseReleasesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
+		s.Miniredis.SetError(readOnly)
+		time.AfterFunc(time.Second, func() {
+			s.Miniredis.SetError("")
+			s.LoseData() // the new primary has missed the grant
+		})
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
+	})
+}
+
+// A release that worked is not undone by Close: Unlock returns the same again.
+//
+//fairlock:promise Unlock
+func TestUnlock_AgainAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		released := hold(t, client.Mutex("released").Lock)
+		taken := hold(t, client.Mutex("taken").Lock)
+		held := hold(t, client.Mutex("held").Lock)
+		s.Miniredis.Del("fairlock:{taken}:lock")
+		for range 2 {
+			unlock(t, released)
+			require.ErrorIs(t, taken.Unlock(t.Context()), fairlock.ErrTaken)
+			require.NoError(t, client.Close())
+		}
+		require.ErrorIs(t, held.Unlock(t.Context()), fairlock.ErrClosed)
+	})
+}
+
+// Close waits for the release that is in flight.
+//
+//fairlock:promise Close
+func TestClose_LetsAReleaseFinish(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		lease := hold(t, client.Mutex("x").Lock)
+		client.Link.Delay(50*time.Millisecond, 50*time.Millisecond)
+		start := time.Now()
+		closed := make(chan time.Duration, 1)
+		time.AfterFunc(20*time.Millisecond, func() {
+			_ = client.Close()
+			closed <- time.Since(start)
+		})
+		unlock(t, lease)
+		assert.Equal(t, 100*time.Millisecond, time.Since(start))
+		assert.Equal(t, 100*time.Millisecond, <-closed)
+		require.ErrorIs(t, lease.Err(), fairlock.ErrUnlocked)
+		s.AssertNothingLeft()
+	})
+}
+
+// If Redis refuses the release, or does not answer, Close ends Unlock: at once between two attempts, else when go-redis
+// gives up on the one that is under way.
+func TestClose_EndsAnUnlockThatFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		reply error
+		takes time.Duration
+		ends  time.Duration // after Unlock was called
+	}{
+		"refused":   {refusal(readOnly), 0, 3 * time.Second},
+		"no answer": {io.EOF, 9 * time.Second, 9 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{TTL: time.Hour})
+				lease := hold(t, client.Mutex("x").Lock)
+				record(client).after = func(cmd redis.Cmder) {
+					time.Sleep(c.takes)
+					cmd.SetErr(c.reply)
+				}
+				start := time.Now()
+				time.AfterFunc(3*time.Second, func() { assert.NoError(t, client.Close()) })
+				err := lease.Unlock(t.Context())
+				require.ErrorIs(t, err, fairlock.ErrClosed)
+				require.ErrorIs(t, err, c.reply)
+				assert.Equal(t, c.ends, time.Since(start))
+			})
+		})
+	}
+}
+
+// No callback is called while the lease is locked: it may call Unlock.
+func TestTrace_CallbacksMayUnlock(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var lease *fairlock.Lease
+		var lost, released int
+		client := s.Client(fairlock.Config{Trace: &fairlock.Trace{
+			Lost: func(fairlock.LostInfo) {
+				lost++
+				assert.ErrorIs(t, lease.Unlock(context.Background()), fairlock.ErrTaken)
+			},
+			Released: func(fairlock.ReleasedInfo) {
+				released++
+				assert.NoError(t, lease.Unlock(context.Background()))
+			},
+		}})
+		for _, taken := range []bool{false, true} {
+			lease = hold(t, client.Mutex("x").Lock)
+			if taken {
+				s.Miniredis.Del("fairlock:{x}:lock")
+			}
+			err := lease.Unlock(t.Context())
+			assert.Equal(t, taken, err != nil)
+		}
+		assert.Equal(t, 1, lost)
+		assert.Equal(t, 1, released)
 	})
 }

@@ -546,7 +546,7 @@ func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 				return nil
 			}
 			(<-cancels)()
-			return loading{}
+			return refusal("LOADING Redis is loading the dataset in memory")
 		}
 		for range 10 { // which of the two comes first is left to chance
 			sent.reset()
@@ -560,9 +560,3 @@ func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 		}
 	})
 }
-
-// loading is Redis's reply while it starts.
-type loading struct{}
-
-func (loading) Error() string { return "LOADING Redis is loading the dataset in memory" }
-func (loading) RedisError()   {}

@@ -67,7 +67,7 @@ func (c *conn) deliverRequests() {
 		c.delivering, c.answered = true, false
 		s.mu.Unlock()
 		s.tick()
-		_, err := c.peer.Write(data)
+		_, err := c.peer.Write(s.withTexts(data))
 		s.mu.Lock()
 		c.delivering = false
 		c.breakIfReplied()

@@ -33,18 +33,6 @@ func incr(t *testing.T, conn net.Conn) error {
 	return err
 }
 
-func TestLink_Delay(t *testing.T) {
-	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
-		require.NoError(t, client.Redis.Ping(t.Context()).Err())
-		client.Link.Delay(30*time.Millisecond, 10*time.Millisecond)
-		start, at := time.Now(), server.Now()
-		then, err := client.Redis.Time(t.Context()).Result()
-		require.NoError(t, err)
-		assert.Equal(t, 40*time.Millisecond, time.Since(start))
-		assert.Equal(t, 30*time.Millisecond, then.Sub(at))
-	})
-}
-
 func TestLink_DropRequestDropReplyBreak(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		conn := dial(t, client.Link)

@@ -19,6 +19,7 @@ import (
 // bubble runs a test in a bubble, on a server with one client.
 func bubble(t *testing.T, test func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client)) {
 	t.Helper()
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := fairlocktest.NewServer(t)
 		test(t, server, server.Client(fairlock.Config{}))
@@ -130,28 +131,6 @@ func TestLock_KindsAndNamespaces(t *testing.T) {
 		server.Mutex("x").In("shop").AssertHeldBy("client-2")
 		server.Mutex("x").In("").CrashHolding("crashed", time.Second)
 		server.Mutex("x").AssertHeldBy("crashed")
-	})
-}
-
-func TestClient_Crash(t *testing.T) {
-	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
-		x := server.Mutex("x")
-		lease := lock(t, client)
-		waiter := server.Client(fairlock.Config{})
-		result := make(chan error, 1)
-		go func() {
-			_, err := waiter.Mutex("x").Lock(t.Context())
-			result <- err
-		}()
-		x.WaitQueued(1)
-		start := time.Now()
-		client.Crash()
-		waiter.Crash()
-		require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
-		require.ErrorIs(t, <-result, fairlock.ErrClosed)
-		assert.Zero(t, time.Since(start))
-		x.AssertHeldBy("client-1")
-		x.AssertQueue("client-2")
 	})
 }
 

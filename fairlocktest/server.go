@@ -1,9 +1,11 @@
 package fairlocktest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -35,6 +37,7 @@ type Server struct {
 	change  *sync.Cond         // on mu: a lock's state may have changed, or a link
 	count   uint64             // guarded by mu: of such changes
 	down    bool               // guarded by mu
+	flushed bool               // guarded by mu: SCRIPT FLUSH has been called
 	links   []*Link            // guarded by mu
 	clients int                // guarded by mu: made so far
 	others  map[string]*Client // guarded by mu: the clients of this package, by namespace and name
@@ -63,10 +66,37 @@ func newServer(tb testing.TB, c fairlock.Clock) *Server {
 	s.tick()
 	s.Miniredis.ClockTTL(true)
 	tb.Cleanup(s.close)
-	if err := lua.Load(context.Background(), s.inspector().Redis); err != nil { // so that no request of a test needs a second one for its script
+	if err := s.inspector().Redis.Ping(context.Background()).Err(); err != nil { // before it, Miniredis.Server is nil
 		tb.Fatalf("fairlocktest: %v", err)
 	}
 	return s
+}
+
+// texts has, for each script, the beginning of a request that sends its hash, and that of one that sends its text.
+var texts = sync.OnceValue(func() *strings.Replacer {
+	var pairs []string
+	for hash, text := range lua.Texts() {
+		pairs = append(pairs, bulk("evalsha")+bulk(hash), bulk("eval")+bulk(text))
+	}
+	return strings.NewReplacer(pairs...)
+})
+
+// bulk is a string in Redis's protocol.
+func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
+
+// withTexts has the server know all scripts, until it is told to forget them, so that no request of a test needs a second
+// one for its script: a request by a script's hash arrives with its text. SCRIPT LOAD would do, but it parses the scripts
+// for each server, and EVAL once in a process.
+func (s *Server) withTexts(request []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if name(request) == "script" && bytes.Contains(bytes.ToLower(request), []byte("\r\nflush\r\n")) {
+		s.flushed = true
+	}
+	if s.flushed || !bytes.Contains(request, []byte("\r\nevalsha\r\n")) {
+		return request
+	}
+	return []byte(texts().Replace(string(request)))
 }
 
 // databases is how many Redis has by default.

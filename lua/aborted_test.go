@@ -17,7 +17,7 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// failing is a Scripter whose requests all fail.
+// failing is a Scripter whose requests all fail, of which it does not know whether they were written.
 type failing struct{ err error }
 
 func (f failing) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
@@ -30,20 +30,12 @@ func (f failing) Eval(ctx context.Context, script string, keys []string, args ..
 	return f.EvalSha(ctx, script, keys, args...)
 }
 
-// serverError is an error that Redis has replied.
-type serverError string
-
-func (e serverError) Error() string { return string(e) }
-func (serverError) RedisError()     {}
-
 // fail sends requests that all fail with that error, and returns what comes of them.
 func fail(t *testing.T, err error) (lua.Reply, lua.Handoff, error) {
 	t.Helper()
-	who, tokenErr := token.New("c")
-	require.NoError(t, tokenErr)
 	lock := lua.Semaphore(failing{err}, "ns", "name", 1)
-	reply, acquireErr := lock.Acquire(t.Context(), lua.Request{Token: who, TTL: time.Second, Weight: 1})
-	handoff, releaseErr := lock.Release(t.Context(), who, time.Second)
+	reply, acquireErr := lock.Acquire(ctx, lua.Request{Token: stranger, TTL: ttl, Weight: 1})
+	handoff, releaseErr := lock.Release(ctx, stranger, ttl)
 	require.ErrorIs(t, acquireErr, err)
 	require.ErrorIs(t, releaseErr, err)
 	return reply, handoff, acquireErr
@@ -61,7 +53,7 @@ func TestAborted(t *testing.T) {
 		"NOPERM User u has no permissions to run the 'evalsha' command":                                           false,
 		"OOM command not allowed when used memory > 'maxmemory'.":                                                 false,
 	} {
-		_, handoff, err := fail(t, serverError(text))
+		_, handoff, err := fail(t, refusal(text))
 		assert.Equal(t, want, lua.Aborted(err), text)
 		assert.Equal(t, want, handoff.Ambiguous, "the lock may be released: %s", text)
 		_, _, err = fail(t, errors.New(text))
@@ -91,7 +83,7 @@ func TestErrors_OnlyThoseOfRedisAreExplained(t *testing.T) {
 	const text = "lookup NOPERM-OOM-WRONGTYPE.example: no such host"
 	_, _, err := fail(t, &net.OpError{Op: "dial", Err: errors.New(text)})
 	require.EqualError(t, err, "dial: "+text)
-	_, _, err = fail(t, serverError("OOM x"))
+	_, _, err = fail(t, refusal("OOM x"))
 	require.EqualError(t, err, `keys "ns:{name}:sem:*": OOM x`)
 }
 

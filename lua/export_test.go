@@ -93,10 +93,5 @@ func Scripts() map[string]map[string]string {
 	return all
 }
 
-// Keys returns the keys of a lock in the order of KEYS, and their types.
-func (l Lock) Keys() (names, types []string) {
-	for i, key := range l.kind.keys {
-		names, types = append(names, l.keys[i]), append(types, key.redisType)
-	}
-	return names, types
-}
+// Keys returns the keys of a lock in the order of KEYS.
+func (l Lock) Keys() []string { return l.keys }

@@ -11,18 +11,14 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// fake passes requests on to a server, or replies itself, and records what was sent and what came back.
+// fake passes requests on to a server, or replies itself, and records what was sent.
 type fake struct {
 	lua.Scripter
 	answer any // if there is no server: a reply or an error
 	calls  []call
 }
 
-type call struct {
-	sha        string   // of the script
-	keys, args []string // as they travel
-	reply      any
-}
+type call struct{ keys, args []string } // as they travel
 
 func (f *fake) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
@@ -37,18 +33,18 @@ func (f *fake) EvalSha(ctx context.Context, sha string, keys []string, args ...a
 	if f.Scripter != nil {
 		cmd = f.Scripter.EvalSha(ctx, sha, keys, args...)
 	}
-	return f.record(sha, cmd, keys, args)
+	return f.record(cmd, keys, args)
 }
 
 func (f *fake) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	if f.Scripter == nil {
 		return f.EvalSha(ctx, "", keys, args...)
 	}
-	return f.record(hashOf(script), f.Scripter.Eval(ctx, script, keys, args...), keys, args)
+	return f.record(f.Scripter.Eval(ctx, script, keys, args...), keys, args)
 }
 
-func (f *fake) record(sha string, cmd *redis.Cmd, keys []string, args []any) *redis.Cmd {
-	c := call{sha: sha, keys: keys, reply: cmd.Val()}
+func (f *fake) record(cmd *redis.Cmd, keys []string, args []any) *redis.Cmd {
+	c := call{keys: keys}
 	for _, a := range args {
 		if m, ok := a.(encoding.BinaryMarshaler); ok && f.Scripter == nil { // which counts
 			text, _ := m.MarshalBinary()

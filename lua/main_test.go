@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	checks := flag.Lookup("rapid.checks")
 	if checks.Value.String() == checks.DefValue {
-		_ = checks.Value.Set("30")
+		_ = checks.Value.Set("20")
 	}
 	code := m.Run()
 	for _, stop := range atTheEnd {

@@ -1,16 +1,8 @@
 package lua_test
 
 import (
-	"cmp"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/fairlock/fairlock-go/lua"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 func replace(steps, word, by string) string { return strings.ReplaceAll(steps, word, by) }
@@ -47,72 +39,6 @@ func TestTicket_OrderOfArrival(t *testing.T) {
 		scenario{"none is overtaken while it returns to a vacant lock", `
 			acquire a ttl 10m; acquire b c d; drop b; after 11m; acquire b ticket -> granted; inspect -> b | c d`},
 	)
-	scenarios(t, []kind{semaphore(4)},
-		scenario{"nor to free permits", `
-			acquire a*4 ttl 10m; acquire b*3 c d; drop b; after 11m; acquire b ticket -> granted
-			inspect -> c b*3 | d`},
-	)
-}
-
-// Many goroutines over many connections: tickets rise in the order in which Redis serves them, and the lock goes through
-// the queue in that order.
-//
-//fairlock:promise Order
-func TestTicket_OrderInARush(t *testing.T) {
-	t.Parallel()
-	s := real(t)
-	lock := lua.Mutex(s.rdb, s.namespace, "name")
-	holder := numbered("holder", 1)
-	_, err := lock.Acquire(ctx, lua.Request{Token: holder, TTL: ttl})
-	require.NoError(t, err)
-	type waiter struct {
-		token.Token
-		lua.Reply
-	}
-	all := make([]waiter, 600)
-	var tasks sync.WaitGroup
-	for g := range 30 {
-		tasks.Go(func() {
-			for i := g; i < len(all); i += 30 {
-				who := numbered("rush", i)
-				r, err := lock.Acquire(ctx, lua.Request{Token: who, TTL: ttl, WaiterTTL: waiterTTL})
-				if err == nil {
-					all[i] = waiter{who, r}
-				}
-			}
-		})
-	}
-	tasks.Wait()
-	slices.SortFunc(all, func(a, b waiter) int { return cmp.Compare(a.Position, b.Position) })
-	for i, w := range all {
-		require.Equal(t, i+1, w.Position)
-		require.True(t, i == 0 || w.Ticket > all[i-1].Ticket, "ticket %d", w.Ticket)
-		h, err := lock.Release(ctx, holder, ttl)
-		require.NoError(t, err)
-		require.Len(t, h.Grants, 1)
-		holder = w.Token
-		require.Equal(t, holder, h.Grants[0].Token, "out of order")
-	}
-}
-
-func TestHeartbeat_KeepsTickets(t *testing.T) {
-	scenarios(t, oneHolder,
-		scenario{"of the waiters it names", `
-			acquire a; acquire b c d e wait 5m; after 4m; heartbeat b d; after 2m; inspect -> a | b c d e
-			release a -> released grants b; release b -> released grants d    # c has expired
-			inspect -> d | e`},
-		scenario{"and tells the state of each", `
-			acquire a ttl 10m; acquire b c d e; heartbeat e z a c d -> queued, gone, holding, queued, queued
-			after 11m; heartbeat e b -> queued, granted; heartbeat b -> holding; heartbeat a -> gone retry never`},
-		scenario{"of none", `
-			heartbeat -> retry never; heartbeat z -> gone retry never; keys ->`},
-		scenario{"and admits the head, also of another client", `
-			acquire a ttl 10m; acquire other/b c d; after 11m; heartbeat c d -> queued, queued
-			inspect -> b | c d`},
-		scenario{"before it admits", `
-			acquire a ttl 10m; acquire b c d wait 5m; acquire e wait 3h; after 11m
-			heartbeat d c -> queued, granted; inspect -> c | d e`},
-	)
 }
 
 // A request with a ticket shows that there was a fence. If it is gone, Redis has lost its data, and a client may still
@@ -132,23 +58,13 @@ func TestQuarantine_AfterLossOfData(t *testing.T) {
 		scenario{"for one TTL", inMemory + `
 			acquire a b c; lose; acquire c ticket wait 3h -> queued 1 by quarantine; after 59m59.999999s
 			acquire b ticket -> queued 1 by quarantine; after 1µs; acquire c -> queued 1 by b`},
-		scenario{"not if a fence is left", `
-			acquire a b c; after 61m; acquire c ticket -> granted`},
 		scenario{"not while the lock is held", `
 			acquire a b; lose; acquire c; evict fence; acquire b ticket -> queued 1 by c`},
-		scenario{"not without a ticket", `
-			acquire a b; lose; acquire z -> granted; lose; acquire y try -> granted`},
 		scenario{"fences stay above the tickets, though the clock be behind", `
 			raise 1h; acquire a b; lose; acquire b ticket -> queued 1 by quarantine; acquire c -> queued 2
 			after 44m; heartbeat b c; after 17m; acquire b -> granted`},
 	)
 	scenarios(t, []kind{semaphore(4)},
-		scenario{"of all permits", `
-			acquire a b*3; acquire c*2 d*2 e f*4; lose; acquire e wait 3h ticket -> queued 1 by quarantine
-			acquire c wait 3h ticket -> queued 1; acquire f wait 3h ticket -> queued 3
-			acquire d wait 3h ticket -> queued 2; inspect -> quarantine | c*2 d*2 e f*4; renew a; release b
-			leave a -> nothing; acquire z try -> busy by quarantine; acquire g wait 3h -> queued 5; after 61m
-			acquire e wait 3h -> queued 1 by c; inspect -> c*2 d*2 | e f*4 g; release d -> released grants e`},
 		scenario{"not while permits are held", `
 			acquire a*4 b*2; lose; acquire c*3; evict fence; acquire b ticket -> queued 1 by c
 			inspect -> c*3 | b*2; release c -> released grants b`},

@@ -137,7 +137,7 @@ func (m *machine) events() (at []int64) {
 
 func TestModel_RandomSteps(t *testing.T) {
 	t.Parallel()
-	for _, k := range []kind{mutex, semaphore(3), semaphore(7), rwMutex} {
+	for _, k := range []kind{mutex, semaphore(3), rwMutex} {
 		for where, start := range map[string]func(testing.TB) *server{"redis": real, "memory": memory} {
 			t.Run(k.name+"/"+where, func(t *testing.T) {
 				t.Parallel()

@@ -93,6 +93,15 @@ func allScripts() []script {
 	return all
 }
 
+// Texts returns the texts of all scripts by their hashes.
+func Texts() map[string]string {
+	texts := map[string]string{}
+	for _, s := range allScripts() {
+		texts[s.hash] = s.text
+	}
+	return texts
+}
+
 // Load loads all scripts into Redis. A request loads its script itself if Redis does not have it.
 func Load(ctx context.Context, rdb redis.Scripter) error {
 	for _, s := range allScripts() {

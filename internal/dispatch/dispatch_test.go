@@ -25,31 +25,29 @@ type server struct {
 
 	mu       sync.Mutex
 	batches  [][]string // guarded by mu: keys, as they were sent
-	contexts []context.Context
-	inFlight int // guarded by mu
-	most     int // guarded by mu: in flight at once
-	slow     int // guarded by mu: in flight, of those whose first key is "slow"
-	mostSlow int // guarded by mu
+	inFlight int        // guarded by mu
+	most     int        // guarded by mu: in flight at once
+	slow     int        // guarded by mu: in flight, of those whose first key is "slow"
+	mostSlow int        // guarded by mu
 }
 
 func (s *server) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *server) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { return s.run(ctx, cmd) }
+	return func(_ context.Context, cmd redis.Cmder) error { return s.run(cmd) }
 }
 
 func (s *server) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { return s.run(ctx, cmds...) }
+	return func(_ context.Context, cmds []redis.Cmder) error { return s.run(cmds...) }
 }
 
-func (s *server) run(ctx context.Context, cmds ...redis.Cmder) error {
+func (s *server) run(cmds ...redis.Cmder) error {
 	var keys []string
 	for _, cmd := range cmds {
 		keys = append(keys, fmt.Sprint(cmd.Args()[3]))
 	}
 	s.mu.Lock()
 	s.batches = append(s.batches, keys)
-	s.contexts = append(s.contexts, ctx)
 	s.inFlight++
 	s.most = max(s.most, s.inFlight)
 	slow := keys[0] == "slow"
@@ -111,8 +109,10 @@ func client(t *testing.T, hook redis.Hook) *redis.Client {
 
 // bubble runs a test of both kinds in simulated time.
 func bubble(t *testing.T, test func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int)) {
+	t.Parallel()
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := &server{}
 				d := dispatch.New(kind.wrap(client(t, s)), clock.System{})
@@ -125,26 +125,6 @@ func bubble(t *testing.T, test func(t *testing.T, s *server, d *dispatch.Dispatc
 
 func send(ctx context.Context, d *dispatch.Dispatcher, key string) error {
 	return d.EvalSha(ctx, "sha", []string{key}).Err()
-}
-
-func TestDispatcher_ReturnsTheReply(t *testing.T) {
-	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
-		for range 3 {
-			assert.Equal(t, "x", d.EvalSha(t.Context(), "sha", []string{"x"}).Val())
-			assert.Equal(t, "y", d.Eval(t.Context(), "script", []string{"y"}).Val())
-		}
-		assert.Equal(t, []string{"x", "y", "x", "y", "x", "y"}, s.sent(), "each once")
-	})
-}
-
-type valueKey struct{}
-
-// A command that is sent alone carries its caller's ctx to the hooks.
-func TestDispatcher_HooksSeeTheCallersContext(t *testing.T) {
-	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
-		require.NoError(t, send(context.WithValue(t.Context(), valueKey{}, 7), d, "x"))
-		assert.Equal(t, 7, s.contexts[0].Value(valueKey{}))
-	})
 }
 
 // The caller of a command that hangs returns when its ctx ends, and learns when the command is over. The error does not
@@ -196,6 +176,7 @@ func TestDispatcher_DoesNotSendWhatNobodyWaitsFor(t *testing.T) {
 		assert.Len(t, s.sent(), bound)
 		assert.NotContains(t, s.sent(), "late")
 		require.NoError(t, send(t.Context(), d, "next"), "and what comes now is sent")
+		assert.Equal(t, "y", d.Eval(t.Context(), "script", []string{"y"}).Val())
 	})
 }
 
@@ -421,32 +402,5 @@ func TestDispatcher_CloseSendsWhatIsQueued(t *testing.T) {
 		d.Close()
 		callers.Wait()
 		assert.Len(t, s.sent(), bound+10)
-	})
-}
-
-// refused is a connection that the server refuses: the commands of a pipeline have no error of their own then.
-type refused struct{ server }
-
-func (r *refused) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(context.Context, []redis.Cmder) error { return errors.New("refused") }
-}
-
-func TestDispatcher_ARefusedConnectionIsAnErrorOfAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		over := make(chan struct{})
-		s := &refused{server{delay: func(string) <-chan struct{} { return over }}}
-		d := dispatch.New(client(t, s), clock.System{})
-		defer d.Close()
-		var callers sync.WaitGroup
-		for range 2 {
-			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "first")) })
-			synctest.Wait()
-		}
-		for range 10 {
-			callers.Go(func() { assert.EqualError(t, send(t.Context(), d, "x"), "refused") })
-		}
-		synctest.Wait()
-		close(over)
-		callers.Wait()
 	})
 }

@@ -34,7 +34,7 @@ func (e *exiting) run(ctx context.Context, cmds ...redis.Cmder) error {
 			runtime.Goexit()
 		}
 	}
-	return e.server.run(ctx, cmds...)
+	return e.server.run(cmds...)
 }
 
 // A hook that ends its goroutine leaves no caller waiting, and no sender fewer.
