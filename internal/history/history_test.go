@@ -59,10 +59,10 @@ func parse(t *testing.T, text string) (events []history.Event, run history.Run) 
 			run.ClockBack = true
 		case "server":
 			e := history.ServerEvent{At: int64(number(1)), Op: history.ServerOp(words[2]), Lock: cmp.Or(words[5], "x"), Token: words[3]}
-			switch n := number(4); {
-			case e.Op == history.Misses:
+			switch n := number(4); e.Op {
+			case history.Misses:
 				e.Lock = ""
-			case e.Op == history.Keeps:
+			case history.Keeps:
 				e.Until = int64(n)
 			default:
 				e.Ticket = uint64(n)

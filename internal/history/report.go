@@ -44,13 +44,13 @@ const dataLost = "Redis may have lost its data in between"
 
 // violate adds a violation. Events that are nil are left out.
 func (r *Report) violate(rule Rule, events []*Event, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+	lines := []string{fmt.Sprintf(format, args...)}
 	for _, e := range events {
 		if e != nil {
-			text += "\n    " + line(e.At, e)
+			lines = append(lines, line(e.At, e))
 		}
 	}
-	r.Violations = append(r.Violations, Violation{rule, text})
+	r.Violations = append(r.Violations, Violation{rule, strings.Join(lines, "\n    ")})
 }
 
 func (r *Report) excuse(rule Rule, why string) { r.Excused[string(rule)+": "+why]++ }
@@ -72,11 +72,11 @@ func (r *Report) Err() error {
 
 // String returns how much was checked, and what was not.
 func (r *Report) String() string {
-	text := fmt.Sprintf("%d grants", r.Grants)
+	lines := []string{fmt.Sprintf("%d grants", r.Grants)}
 	for _, why := range slices.Sorted(maps.Keys(r.Excused)) {
-		text += fmt.Sprintf("\n%d not checked: %s", r.Excused[why], why)
+		lines = append(lines, fmt.Sprintf("%d not checked: %s", r.Excused[why], why))
 	}
-	return text
+	return strings.Join(lines, "\n")
 }
 
 // seconds shows a time.
