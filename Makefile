@@ -50,7 +50,7 @@ fmt: $(linter) ## format
 	$(call each,"$(linter)" fmt ./...)
 
 bench: tools ## what it costs, beside a baseline measured in the same run
-	go test -run '^$$' -bench . -timeout $(timeout) .
+	go test -run '^$$' -bench . -timeout $(timeout) . ./lua
 
 SIM_TIME ?= 10m
 sim: ## simulate seed after seed for SIM_TIME, in a process for each processor; print the grants that were checked

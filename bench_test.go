@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -19,8 +18,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/lua"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // Each benchmark has a baseline that is measured in the same run. The table in the README is made from them.
@@ -379,98 +376,6 @@ func BenchmarkCrashedHolder(b *testing.B) {
 			check(b, err)
 		}, func() { check(b, pairOf(b.Context(), next, "x")) })
 	})
-}
-
-// fill queues n waiters of one client behind a holder, as acquire would, but faster. It returns the tokens, the holder's
-// first.
-func fill(b *testing.B, rdb *redis.Client, n int) (lua.Lock, []token.Token) {
-	b.Helper()
-	ctx, l, k := b.Context(), lua.Mutex(rdb, "fairlock", "x"), lua.MutexKeys("fairlock", "x")
-	tokens := make([]token.Token, 1+n)
-	for i := range tokens {
-		var err error
-		tokens[i], err = token.New(fmt.Sprintf("host-%d-abcd", os.Getpid()))
-		check(b, err)
-	}
-	_, err := l.Acquire(ctx, lua.Request{Token: tokens[0], TTL: time.Hour, WaiterTTL: time.Hour})
-	check(b, err)
-	now := time.Now().UnixMicro()
-	pipe := rdb.Pipeline()
-	for i, t := range tokens[1:] {
-		pipe.ZAdd(ctx, k.Queue, redis.Z{Score: float64(now + int64(i)), Member: t.Text()})
-		pipe.ZAdd(ctx, k.Alive, redis.Z{Score: float64(now + time.Hour.Microseconds()), Member: t.Text()[len(t.Text())-14:]})
-		if pipe.Len() >= 10000 || i == n-1 {
-			_, err := pipe.Exec(ctx)
-			check(b, err)
-		}
-	}
-	return l, tokens
-}
-
-// BenchmarkRedisMemory measures what a waiter costs in Redis, beside the least, one entry of a sorted set.
-func BenchmarkRedisMemory(b *testing.B) {
-	for _, n := range []int{20_000, 35_000, 100_000} {
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			server := redistest.Start(b)
-			rdb, filler := server.Client(), server.Client()
-			used := func() int {
-				v, err := strconv.Atoi(redistest.Info(b, rdb, "memory", "used_memory"))
-				check(b, err)
-				return v
-			}
-			before := used()
-			fill(b, filler, n)
-			_ = filler.Close()          // and with it the buffers of the filling
-			time.Sleep(2 * time.Second) // Redis finishes growing its tables
-			b.ReportMetric(float64(used()-before)/float64(n), "B/waiter")
-			rdb.Del(b.Context(), lua.MutexKeys("fairlock", "x").Alive)
-			b.ReportMetric(float64(used()-before)/float64(n), "B/entry")
-		})
-	}
-}
-
-// BenchmarkScriptTime measures the server's time for one call with 100,000 waiters queued, beside one with 10, and how
-// many calls took over 10 ms.
-func BenchmarkScriptTime(b *testing.B) {
-	for _, n := range []int{10, 100_000} {
-		rdb, ctx := redistest.Start(b).Client(), b.Context()
-		l, tokens := fill(b, rdb, n)
-		check(b, rdb.ConfigSet(ctx, "slowlog-log-slower-than", "10000").Err())
-		holder := tokens[0]
-		for _, verb := range []struct {
-			name string
-			call func() error
-		}{
-			{"join", func() error {
-				t, err := token.New("c")
-				check(b, err)
-				_, err = l.Acquire(ctx, lua.Request{Token: t, TTL: time.Hour, WaiterTTL: time.Hour})
-				return err
-			}},
-			{"heartbeat of 1000", func() error {
-				_, err := l.Heartbeat(ctx, time.Hour, time.Hour, tokens[1:min(len(tokens), 1+lua.MaxHeartbeat)])
-				return err
-			}},
-			{"inspect", func() error { _, err := l.Inspect(ctx, fairlock.MaxInspected); return err }},
-			{"release", func() error { // each waiter is the next to hold, until none is left
-				h, err := l.Release(ctx, holder, time.Hour)
-				if len(h.Grants) > 0 {
-					holder = h.Grants[0].Token
-				}
-				return err
-			}},
-		} {
-			b.Run(fmt.Sprintf("%s/%d", verb.name, n), func(b *testing.B) {
-				check(b, rdb.Do(ctx, "slowlog", "reset").Err())
-				for range b.N {
-					check(b, verb.call())
-				}
-				slow, err := rdb.SlowLogGet(ctx, -1).Result()
-				check(b, err)
-				b.ReportMetric(float64(len(slow)), "slow")
-			})
-		}
-	}
 }
 
 // BenchmarkLeaseMemory measures what a held lease costs in this process, beside a bare timer, and how many goroutines

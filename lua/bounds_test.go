@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
@@ -169,7 +170,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 	}
 }
 
-// BenchmarkLongQueue measures each request to a mutex with 100,000 waiters.
+// BenchmarkLongQueue measures each request to a mutex with 100,000 waiters, and what a waiter costs in Redis.
 func BenchmarkLongQueue(b *testing.B) {
 	crowd := waiting(lua.MaxHeartbeat)
 	for verb := range requests(lua.Lock{}, crowd) {
@@ -178,11 +179,19 @@ func BenchmarkLongQueue(b *testing.B) {
 			m := newMachine(b, s, mutex)
 			m.blind = true
 			m.do(b, "SET", m.keys["lock"], holder.Text(), "PX", time.Hour.Milliseconds())
+			memory := func() float64 {
+				n, err := strconv.Atoi(redistest.Info(b, s.rdb, "memory", "used_memory"))
+				require.NoError(b, err)
+				return float64(n)
+			}
+			before := memory()
 			m.crowd(100_000, time.Hour)
+			waiter := (memory() - before) / 100_000
 			request := requests(mutex.open(s.rdb, s.namespace, 1), crowd)[verb]
 			for b.Loop() {
 				require.NoError(b, request())
 			}
+			b.ReportMetric(waiter, "B/waiter")
 		})
 	}
 }

@@ -3,6 +3,8 @@ package lua_test
 import (
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func replace(steps, word, by string) string { return strings.ReplaceAll(steps, word, by) }
@@ -72,4 +74,214 @@ func TestQuarantine_AfterLossOfData(t *testing.T) {
 			acquire a*3 b*2; lose; clock -1h; acquire b ticket -> queued 1 by quarantine; leave b
 			acquire c -> queued 1; ticket c -> now+3600000002`},
 	)
+}
+
+// admitting are the steps that find a lock vacant and have to admit, of a party that neither holds nor waits. Each
+// scenario of eachAdmitting is run with each in the place of ADMIT.
+var admitting = []string{"release z", "leave z", "force", "acquire z try", "heartbeat z", "acquire z; leave z"}
+
+func eachAdmitting(steps ...scenario) (all []scenario) {
+	for _, s := range steps {
+		for _, admit := range admitting {
+			all = append(all, scenario{s.name + ": " + admit, strings.ReplaceAll(s.steps, "ADMIT", admit)})
+		}
+	}
+	return all
+}
+
+// The head is granted a vacant lock by whatever script runs next, and no other waiter is. Only an expired head is dropped,
+// and only then. TestModel_RandomSteps compares what each request gets with the model.
+//
+//fairlock:promise Only the head: is granted; it is dropped only if it has expired and the lock is vacant
+func TestAdmission_OnlyTheHead(t *testing.T) {
+	scenarios(t, oneHolder, eachAdmitting(
+		scenario{"in order", `
+			acquire a ttl 10m; acquire b c d; after 11m; ADMIT; inspect -> b | c d; release z
+			heartbeat b c d -> holding, queued, queued; after 35m; ADMIT; inspect -> c | d`},
+		scenario{"expired heads are dropped", `
+			acquire a ttl 10m; acquire b c wait 5m; acquire d; acquire e wait 5m; acquire f wait 90m; after 11m
+			ADMIT; inspect -> d | e f    # e has expired too, but is not in the way
+			after 35m; ADMIT; inspect -> f |`},
+	)...)
+}
+
+func TestRenew_RecordsTheFence(t *testing.T) {
+	scenarios(t, oneHolder,
+		scenario{"again if it is lost", `
+			acquire a b; after 30m; renew a -> renewed; release a -> released grants b; evict fence
+			renew b -> renewed; acquire a -> queued 1; release b -> released grants a`},
+		scenario{"a lost fence that was ahead of the clock", inMemory + `
+			raise 1h; acquire a; evict fence; renew a -> renewed; fence -> now+3600000001; release a; acquire b
+			fence -> now+3600000002`},
+	)
+}
+
+// each way to be granted the lock, one after the other.
+const waysToBeGranted = `
+	acquire a -> granted; release a; acquire b try -> granted; acquire c; release b -> released grants c
+	acquire d; leave c -> released grants d; acquire e; force -> released grants e; acquire f wait 3h; after 46m
+	heartbeat f -> granted; acquire g wait 3h; after 61m; acquire g -> granted; acquire h wait 3h; after 61m
+	acquire z try -> busy by h; acquire i; drop i; release h; acquire i ticket -> granted; leave i
+	acquire a -> granted; renew a; force -> released
+`
+
+// A fence is the server's time in µs, or one more than the last fence, whichever is more. A machine compares the fence
+// of each grant with that in Redis, with the one in the notification and with those of all earlier grants, and how long
+// the last one is kept.
+//
+//fairlock:promise Fences: each above all earlier ones, across a clock that steps back and lost data; kept for a day
+//fairlock:fault The server's clock steps back: order and fences hold
+func TestFence_Rises(t *testing.T) {
+	scenarios(t, oneHolder,
+		scenario{"with every grant", waysToBeGranted + waysToBeGranted},
+		scenario{"above one that is ahead of the clock", "raise 5h\n" + waysToBeGranted + waysToBeGranted},
+		scenario{"with a clock that steps back", inMemory + waysToBeGranted + "clock -1h\n" + waysToBeGranted +
+			"clock -24h\n" + waysToBeGranted + "clock 48h\n" + waysToBeGranted},
+		scenario{"after a loss of data", `
+			acquire a -> granted; lose; after 1m; acquire b -> granted; lose; after 1m; acquire c try -> granted`},
+		scenario{"from the time", inMemory + `
+			acquire a; fence -> now; release a; acquire b; fence -> now+1; release b; clock -1h; acquire c
+			fence -> now+3600000002; release c; clock 2h; acquire d; fence -> now`},
+		scenario{"and outlives a lease of more than a day", `
+			acquire a ttl 168h; after 100h; renew a ttl 168h -> renewed; after 160h; evict fence
+			renew a ttl 168h -> renewed; after 167h; release a; acquire b`},
+	)
+	scenarios(t, []kind{semaphore(5), rwMutex},
+		scenario{"each holder keeps its own", `
+			acquire a b c d e -> granted, granted, granted, granted, granted; renew a; renew e
+			acquire c -> granted; release b; acquire f; renew a; renew f; inspect; after 50m; renew f; renew a
+			evict fence; renew c -> renewed; inspect 2; after 11m; renew a; renew f -> renewed; renew d -> lost`},
+	)
+}
+
+// What a lock has in Redis lasts as long as it is needed, and not much longer: a machine checks each key's expiry after
+// every step.
+//
+//fairlock:promise Nothing stays
+func TestExpiry_OnlyTheFenceIsLeft(t *testing.T) {
+	const abandoned = `
+		acquire a b c d; leave z tombstone 30m; after 44m59s; keys -> KEYS; after 15m2s; keys -> fence
+		after 22h; keys -> fence; after 61m; keys ->`
+	scenarios(t, []kind{mutex}, scenario{"abandoned", replace(abandoned, "KEYS", "alive fence lock queue")})
+	scenarios(t, []kind{semaphore(1), writers},
+		scenario{"abandoned", replace(abandoned, "KEYS", "alive fence holders permits queue wants")})
+	scenarios(t, oneHolder,
+		scenario{"a longer WaiterTTL counts", `
+			acquire a ttl 5h; acquire b; heartbeat b wait 3h -> queued; heartbeat b -> queued
+			leave z tombstone 1h; leave y tombstone 4h; acquire c; after 50m; inspect -> a | b c
+			acquire y -> busy by a`},
+		scenario{"alive is lost", `
+			acquire a b; evict alive; acquire c -> queued 2; heartbeat b c -> queued, queued`},
+	)
+}
+
+// No waiter is passed by one behind it that would fit; a release grants exactly those that fit now.
+//
+//fairlock:promise Order among permits
+func TestPermits_GrantedInOrder(t *testing.T) {
+	scenarios(t, []kind{semaphore(4)},
+		scenario{"a heavy waiter is not overtaken", `
+			acquire a*2 h*3 l m -> granted, queued 1, queued 2, queued 3; acquire z try -> busy by a
+			acquire n -> queued 4; acquire l -> queued 2; heartbeat l m n -> queued, queued, queued; release z
+			leave n -> nothing; renew a; inspect -> a*2 | h*3 l m; release a -> released grants h l
+			inspect -> h*3 l | m`},
+	)
+	var expired []scenario
+	for _, admit := range append(admitting, "acquire y of 9") {
+		if admit != "force" {
+			expired = append(expired, scenario{"an expired heavy waiter blocks none: " + admit, `
+				acquire a*2; acquire h*3 wait 5m; acquire l m n; after 11m
+` + admit + `
+				inspect -> l m a*2 | n; recorded -> a l m`})
+		}
+	}
+	scenarios(t, []kind{semaphore(4)}, expired...)
+}
+
+// While anybody holds or waits, a request with another capacity is told so, and changes nothing but that it admits.
+//
+//fairlock:promise Capacity
+func TestCapacity_StandsWhileTheLockIsInUse(t *testing.T) {
+	scenarios(t, []kind{semaphore(4)},
+		scenario{"only waiters are left", `
+			acquire a*4 ttl 10m; acquire b*3 c*2 wait 90m; after 11m; acquire y of 9 -> capacity 4    # it admits
+			inspect -> b*3 | c*2; after 61m; acquire y try of 9 -> capacity 4; inspect -> c*2 |; release c
+			acquire y*9 of 9 -> granted`},
+		scenario{"until the last lease has ended", inMemory + `
+			acquire a*3 ttl 10m; acquire b ttl 20m; after 19m59.999999s; acquire y*9 of 9 -> capacity 4
+			after 1µs; acquire y*9 of 9 -> granted`},
+	)
+}
+
+// The permits of a holder that crashes are free when its lease has ended, once: its late requests change nothing.
+//
+//fairlock:fault A holder of permits crashes
+//fairlock:promise Every holder has its own lease
+func TestPermits_ExpiredLeaseIsFreedOnce(t *testing.T) {
+	const late = "\nrenew a -> lost\nrelease a -> nothing\nleave a -> nothing\n"
+	scenarios(t, []kind{semaphore(3)},
+		scenario{"to the µs", inMemory + `
+			acquire a*2 ttl 10m; acquire b ttl 20m; after 9m59.999999s; acquire z try -> busy by a
+			inspect -> a*2 b |; after 1µs` + late + `
+			inspect -> b |; acquire z*2 try -> granted; acquire y try -> busy; release z; after 9m59.999999s
+			inspect -> b |; after 1µs; release b -> nothing; inspect -> |; acquire z*3 try -> granted; release z
+			keys -> fence`},
+		scenario{"its token gets another lease", `
+			acquire a*2 ttl 10m; after 11m; acquire a -> granted; inspect -> a*2 |`},
+	)
+}
+
+func TestPermits_NothingIsLeft(t *testing.T) {
+	scenarios(t, []kind{semaphore(4)},
+		scenario{"released and left", `
+			acquire a*4 b*3 c; leave b; release a; leave c; keys -> fence`},
+		scenario{"force", "acquire a b*2; force; keys -> fence"},
+		scenario{"of the weights of expired waiters", `
+			acquire a*2 b*2; acquire c*4 d*4 wait 5m; after 6m; acquire e*4 f; leave f; recorded -> a b e
+			leave e; release a; recorded -> b`},
+		scenario{"of a queue that Redis forgot", `
+			acquire a; acquire w*4 wait 5m; after 6m; acquire b; release a; recorded -> b`},
+		scenario{"what waiters want lasts as long as their tickets", inMemory + `
+			acquire a*4 ttl 1s; acquire b*2 ttl 1s wait 1.4s; after 1.8s; heartbeat b -> granted
+			inspect -> b*2 |; acquire c*3 -> queued 1`},
+	)
+}
+
+// A key is lost. What is held is never granted to another, and no permit is lost for good.
+//
+//fairlock:fault A key of permits is evicted: none is granted twice while its lease lasts, and none is lost for good
+func TestEviction_GrantsNothingTwice(t *testing.T) {
+	scenarios(t, []kind{semaphore(3)},
+		scenario{"holders", `
+			acquire a b*2; evict holders; acquire c try -> busy by a; acquire d*3 -> queued 1
+			release a -> released; acquire c try -> busy by b; release b -> released grants d
+			acquire c try -> busy by d; release d -> released; acquire c*3 try -> granted`},
+		scenario{"holders, all held by one", `
+			acquire a*3 b c*2; evict holders; release a -> released; heartbeat b -> queued retry 1ms
+			acquire b ticket -> granted; heartbeat c -> gone; acquire c ticket -> granted; inspect -> b c*2 |`},
+		scenario{"holders, and the waiters only try", `
+			acquire a*3 b*3; evict holders; release a -> released; acquire z try -> granted
+			acquire b ticket -> queued 1 by z; release z -> released grants b`},
+		scenario{"wants", `
+			acquire a*3; acquire b*3 c*3; evict wants; release a -> released; acquire z -> granted    # all waiters have to come back, with their tickets
+			heartbeat b c -> gone, gone; acquire c ticket -> queued 1; acquire b ticket -> queued 1
+			release z -> released grants b; inspect -> b*3 | c*3`},
+		scenario{"permits", `
+			acquire a b*2; acquire c*2; acquire d e*3 wait 3h; evict permits; heartbeat c -> granted
+			inspect -> c*2 d | e*3; renew a -> lost; release b; leave a -> nothing; release c -> released
+			release d -> released grants e; release e; keys -> fence`},
+	)
+}
+
+func TestInspect_ListsAsManyAsAsked(t *testing.T) {
+	scenarios(t, []kind{semaphore(8)},
+		scenario{"", `
+			acquire a*2 b*3 c*3; acquire d*8 e f; inspect 2 -> a*2 b*3 | d*8 e; inspect 0 -> |
+			inspect 3 -> a*2 b*3 c*3 | d*8 e f`},
+	)
+	m := newMachine(t, real(t), semaphore(8))
+	m.run("acquire a*2 b")
+	m.do(t, "HDEL", m.keys["holders"], "used")
+	m.blind = true
+	require.Equal(t, 8, m.inspect(1).Used, "not known, so as many as there are")
 }
