@@ -911,6 +911,7 @@ func TestHeldError_NamesAHolder(t *testing.T) {
 		_, err = l.acquire(l.all)(short)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "x: context deadline exceeded (held by web-3)")
+		queued(t, l, 0) // Lock does not wait for long until it is
 		gone := join(t, l, l.acquire(l.all))
 		gone.cancel()
 		<-gone.done
