@@ -433,6 +433,11 @@ func TestCheck_Order(t *testing.T) {
 			resent + "server 9000 joins 3 9000; server 10000 joins 2 10000" + seen},
 		{"passed by one that had a higher ticket and did not know it", "order server",
 			resent + "server 10000 joins 2 10000; server 11000 joins 3 11000" + seen},
+		{"passed after a grant that it did not hear of", "| did not hear of that in time", passed + thenGranted +
+			"; server 1000 owns 1; server 10000 joins 2 10000; server 20000 joins 3 20000; server 400000 ends 1" +
+			"; server 400000 owns 2; server 500000 ends 2; server 501000 owns 3; server 510000 joins 2 10000; server 511000 ends 3" +
+			"; server 511000 owns 2"},
+		{"passed by one that knew its ticket and took long", "order", changed(t, passed+thenGranted, "20 3 request", "5 3 request")},
 		{"granted in the microsecond in which the other one came", "",
 			strings.Replace(resent, "fence=20000", "fence=10000", 1)},
 		{"granted before the other one was requested, after a step back of the clock", "", `

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// prompt is how long a Lock takes at most that sent one request. (After 50 ms without an answer a client sends another
-// one, and the first answer, with the ticket, may be lost.)
+// prompt is how long a Lock takes at most that sent one request. If it took longer, go-redis may have sent the request
+// again, and the first reply, with the ticket, may be lost.
 const prompt = int64(25 * time.Millisecond)
 
 // tickets: an acquisition keeps its ticket; no two have the same; and one that is requested after another one has
