@@ -12,7 +12,7 @@ import (
 
 // localWaiters are the waiters of one lock in one client. One heartbeat serves all of them.
 type localWaiters struct {
-	lock         *lock // of the first acquisition; WaiterTTL, the only setting that is used, is one for a client
+	lock         *lock // of the first acquisition; WaiterTTL is one for a client, and TTL a bound in serveQueue
 	acquisitions int   // guarded by Client.mu: that are under way
 
 	mu     sync.Mutex

@@ -31,9 +31,11 @@ func newScript(text string) script {
 // To add a verb:
 //  1. scripts/<verb>.lua; its header names KEYS, ARGV and the replies, and its first line binds the arguments
 //  2. a method of Lock in lua.go that sends these arguments, and a function in reply.go that reads the reply
-//  3. a line in the table Verbs in export_test.go: from it tests are derived, also one that runs the verb twice
-//  4. tests of what it does, and its step in the random test against the model
-//  5. a row in the table of verbs in docs/protocol.md
+//  3. a line in the table Verbs in export_test.go, from which tests are derived, also one that runs the verb twice; its
+//     result in plausible (reply_test.go), its request in requests (server_test.go)
+//  4. the model's method (internal/model), its step in machine_test.go and random_test.go, scenarios of what it does, and
+//     a mutant of each rule (internal/mutants)
+//  5. a row in the table of verbs in docs/protocol.md, and a line in the CHANGELOG
 //  6. the commands that no script used before, in the ACL line in docs/operating.md
 var verbs = slices.DeleteFunc(fileNames("scripts"), func(name string) bool {
 	return name == "clock" || name == "queue" || name == "types"
