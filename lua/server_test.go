@@ -97,7 +97,9 @@ func TestErrors_MissingRights(t *testing.T) {
 		"~* &* +@all -set":             "acquire a -> can't run this command\nkeys ->",
 		"~* &* +@all -zadd":            "acquire a -> granted\nacquire b -> can't run this command\nkeys -> fence lock",
 		"~* &* +@all -zadd (a waiter)": "acquire b -> can't run this command\nrelease c -> nothing\nrelease a -> released grants b",
-		"~* resetchannels +@all":       "acquire a b c d; release a; leave b; force; inspect -> d |", // and no notification
+		// Nobody is notified, and nobody is refused.
+		"~* resetchannels +@all": `acquire a b c d; release a; leave b; force; inspect -> d |; leave d
+			acquire a b c; after 40m; heartbeat b c; after 21m; heartbeat c -> queued; inspect -> b | c`,
 	} {
 		m := newMachine(t, real(t), mutex)
 		rules, contended := strings.CutSuffix(rules, " (a waiter)")
