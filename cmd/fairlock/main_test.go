@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
@@ -306,8 +307,6 @@ func (r *running) signal(s os.Signal) {
 	require.NoError(r.t, r.cmd.Process.Signal(s))
 }
 
-var update = flag.Bool("update", false, "write testdata/usage.txt anew")
-
 // shown is what the command writes to stdout that needs no server, in this process.
 func shown(t *testing.T, args ...string) string {
 	t.Helper()
@@ -409,11 +408,7 @@ func TestUsage(t *testing.T) {
 		refused(t, result{code, out.String(), errs.String()}, exitUsage, "")
 		said.WriteString(line + strings.ReplaceAll(errs.String(), files, "$FILES"))
 	}
-	if *update {
-		require.NoError(t, os.WriteFile("testdata/usage.txt", []byte(said.String()), 0o600))
-	} else {
-		require.Equal(t, string(text), said.String())
-	}
+	golden.Equal(t, "usage.txt", said.String())
 }
 
 func TestUsage_OfTheProgram(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/redistest"
@@ -229,8 +229,6 @@ func TestLeftovers(t *testing.T) {
 	client.Close()
 }
 
-var update = flag.Bool("update", false, "write testdata/facts.txt anew")
-
 // told are the facts of a server of which these words are known: after hello, info or config what it says there, after
 // refused which of them it refuses.
 func told(words []string) facts {
@@ -258,11 +256,10 @@ func TestFacts_AreJudged(t *testing.T) {
 		"version": version, "role": role, "eviction": eviction, "memory": memory, "persistence": persistence,
 		"replicas": replicas, "min-replicas": minReplicas,
 	}
-	const file = "testdata/facts.txt"
-	want, err := os.ReadFile(file)
+	text, err := os.ReadFile("testdata/facts.txt")
 	require.NoError(t, err)
 	var found strings.Builder
-	for line := range strings.Lines(string(want)) {
+	for line := range strings.Lines(string(text)) {
 		if words := strings.Fields(line); words[0] == "$" {
 			f := judges[words[1]](told(words[2:]))
 			fmt.Fprintf(&found, "%s%s: %s\n", line, f.Result, f.Found)
@@ -271,11 +268,7 @@ func TestFacts_AreJudged(t *testing.T) {
 			}
 		}
 	}
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(found.String()), 0o600))
-	} else {
-		require.Equal(t, string(want), found.String())
-	}
+	golden.Equal(t, "facts.txt", found.String())
 }
 
 func TestFacts_Texts(t *testing.T) {

@@ -3,9 +3,7 @@ package view
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,13 +15,14 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
 func TestMain(m *testing.M) {
 	logging.Disable() // connections break here
 	time.Local = time.UTC
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // noon is the moment at which the samples are looked at.
@@ -88,20 +87,6 @@ func shared(kind Kind, holders, waiters int) Lock {
 	return lockOf(ID{kind, "api"}, s)
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden compares a text with that of a file.
-func golden(t *testing.T, file, text string) {
-	t.Helper()
-	path := "testdata/" + file
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, string(want), text)
-}
-
 func text(lines []string) string { return strings.Join(lines, "\n") + "\n" }
 
 // Each lock as status, watch and --json show it, and all of them as list does. The fields of the JSON are a promise to
@@ -133,7 +118,7 @@ func TestLock_Texts(t *testing.T) {
 	for _, l := range locks {
 		fmt.Fprintf(&b, "%s%s\n%s\n\n", text(l.Block(Paint{}, All)), l.Line(), l.JSON())
 	}
-	golden(t, "locks.txt", b.String()+text(Table(Paint{}, locks)))
+	golden.Equal(t, "locks.txt", b.String()+text(Table(Paint{}, locks)))
 	plain, coloured := Table(Paint{}, locks), Table(Paint{On: true}, locks)
 	require.NotEqual(t, plain, coloured)
 	for i := range plain {
@@ -317,7 +302,7 @@ func TestScreen_FitsTheTerminal(t *testing.T) {
 
 func TestScreen_ShowsNamedLocksInFullAsFarAsThereIsRoom(t *testing.T) {
 	s := shows(false, mutexOf(held(999)), shared(RW, 1, 0), Lock{ID: ID{"", "none"}})
-	golden(t, "screen.txt", s.draw(80, 17)+"\n\n"+s.draw(80, 11)+"\n\n"+s.draw(80, 7)+"\n\n"+s.draw(80, 6)+"\n")
+	golden.Equal(t, "screen.txt", s.draw(80, 17)+"\n\n"+s.draw(80, 11)+"\n\n"+s.draw(80, 7)+"\n\n"+s.draw(80, 6)+"\n")
 	s = shows(false, mutexOf(held(70)), shared(RW, 1, 70), shared(Semaphore, 1, 0))
 	for height := 20; height < 60; height += 7 {
 		lines := strings.Split(s.draw(80, height), "\n")
@@ -338,7 +323,7 @@ func TestScreen_Errors(t *testing.T) {
 		s.see(sight{g, noon})
 		pictures += "\n\n" + s.draw(80, 7)
 	}
-	golden(t, "errors.txt", pictures+"\n")
+	golden.Equal(t, "errors.txt", pictures+"\n")
 }
 
 func TestScreen_Keys(t *testing.T) {
