@@ -3,7 +3,6 @@ package examples_test
 import (
 	"flag"
 	"fmt"
-	"go/ast"
 	"go/format"
 	"go/parser"
 	"go/token"
@@ -12,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -94,13 +92,8 @@ func complete(t *testing.T, imports map[string]string, at, text string) string {
 		fmt.Fprintf(&header, "import %s %q\n", name, imports[name])
 	}
 	fmt.Fprintf(&header, "//line %s\n", at)
-	require.False(t, slices.ContainsFunc(file.Decls, isImport), "%s: imports are added by this test", at)
+	require.Empty(t, file.Imports, "%s: imports are added by this test", at)
 	return header.String() + text
-}
-
-func isImport(d ast.Decl) bool {
-	g, ok := d.(*ast.GenDecl)
-	return ok && g.Tok == token.IMPORT
 }
 
 var (
