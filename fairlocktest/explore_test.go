@@ -19,26 +19,20 @@ import (
 
 type depositor = func(context.Context, *fairlock.Client, *account) error
 
-// unfenced deposits without showing the account a fence. It calls check before it writes.
-func unfenced(check func(ctx context.Context) error) depositor {
-	return func(ctx context.Context, client *fairlock.Client, a *account) error {
-		return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
-			balance, _ := a.read(math.MaxUint64)
-			time.Sleep(2 * time.Second)
-			if err := check(ctx); err != nil {
-				return err
-			}
-			return a.write(math.MaxUint64, balance+1)
-		})
-	}
+// checksCtx deposits without showing the account a fence, unless its ctx has ended. It is right while leases do not overlap.
+func checksCtx(ctx context.Context, client *fairlock.Client, a *account) error {
+	return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
+		balance, _ := a.read(math.MaxUint64)
+		time.Sleep(2 * time.Second)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return a.write(math.MaxUint64, balance+1)
+	})
 }
-
-// checksCtx is right while leases do not overlap.
-var checksCtx = unfenced(context.Cause)
 
 // bugs are the example, broken on purpose.
 var bugs = map[string]depositor{
-	"checks nothing": unfenced(func(context.Context) error { return nil }),
 	"checks its ctx": checksCtx,
 	"reads unfenced": func(ctx context.Context, client *fairlock.Client, a *account) error {
 		return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
@@ -96,9 +90,11 @@ func TestExplore_FindsBugs(t *testing.T) {
 		name = strings.ReplaceAll(name, " ", "_")
 		assert.Regexp(t, `(?s)Not equal.*?TestExplored/`+name+`/seed=\d+\n.*?seed \d+ failed`, out)
 	}
-	found := report.FindAllStringSubmatch(out, -1)
-	require.Len(t, found, len(bugs), out)
-	assert.Contains(t, explored(t, found[0][2]), found[0][2])
+	require.Len(t, report.FindAllString(out, -1), len(bugs), out)
+	// A seed does not decide the order of the workers' steps at the same instant, on which it depends whether the other bug shows.
+	repeat := regexp.MustCompile(`go test -run '(\S+reads_unfenced\S+)'`).FindStringSubmatch(out)
+	require.NotNil(t, repeat, out)
+	assert.Contains(t, explored(t, repeat[1]), repeat[1])
 }
 
 // A run that panics, never ends or leaves a goroutine behind tells its seed and its faults. The environment variable

@@ -1,14 +1,18 @@
 package fairlocktest_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"math"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -35,23 +39,25 @@ func lock(t *testing.T, client *fairlocktest.Client) *fairlock.Lease {
 	return lease
 }
 
-func TestLock_HoldAsAndCrashQueued(t *testing.T) {
+func TestLock_HoldAsCrashQueuedAndExpire(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		x := server.Mutex("x")
 		x.AssertFree()
 		held := x.HoldAs("other")
 		time.Sleep(10 * time.Minute)
 		x.AssertHeldBy("other") // its lease is renewed
+		start := time.Now()
 		x.CrashQueued("crashed", 5*time.Second)
 		go func() { lock(t, client) }()
 		x.WaitQueued(2)
 		x.AssertQueue("crashed", "client-1")
-		require.NoError(t, held.Unlock(t.Context()))
-		x.AssertHeldBy("crashed")
-		start := time.Now()
+		x.Expire()
+		x.WaitHeldBy("crashed")  // the next heartbeat of client-1 finds the lock free, and grants it to the first waiter
 		x.WaitHeldBy("client-1") // after the waiter TTL
 		assert.InDelta(t, 5*time.Second, time.Since(start), float64(2*time.Millisecond))
 		x.AssertQueue()
+		<-held.Done()
+		require.ErrorIs(t, held.Err(), fairlock.ErrLost)
 	})
 }
 
@@ -83,19 +89,6 @@ func TestLock_TakenLeaseIsLostAtRenewal(t *testing.T) {
 			require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
 		}
 		x.AssertHeldBy("taker")
-	})
-}
-
-func TestLock_ExpireAdmitsNextWaiter(t *testing.T) {
-	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
-		x := server.Mutex("x")
-		held := x.HoldAs("holder")
-		go func() { lock(t, client) }()
-		x.WaitQueued(1)
-		x.Expire()
-		x.WaitHeldBy("client-1")
-		<-held.Done()
-		require.ErrorIs(t, held.Err(), fairlock.ErrLost)
 	})
 }
 
@@ -213,5 +206,78 @@ func TestServer_OtherBubbleFails(t *testing.T) {
 	synctest.Test(t, func(*testing.T) {
 		assert.Contains(t, r.failure(func() { server.Link() }),
 			"the server was made outside a bubble, and is used in a testing/synctest bubble: make it where it is used")
+	})
+}
+
+// TestWorld_FaultsOfConnections has the rest of what a Link does.
+
+// A request of more than one packet is dropped as a whole, and so is its reply.
+func TestLink_DropReplyOfLargeRequest(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *fairlocktest.Server, client *fairlocktest.Client) {
+		const many = 5000
+		start := time.Now()
+		client.Link.DropReply()
+		_, err := client.Redis.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for range many {
+				p.Incr(t.Context(), "n")
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		n, err := client.Redis.Get(t.Context(), "n").Int()
+		require.NoError(t, err)
+		assert.Equal(t, 2*many, n, "go-redis sends it again")
+		client.Link.DropRequest()
+		require.NoError(t, client.Redis.Set(t.Context(), "big", bytes.Repeat([]byte("x"), 300<<10), 0).Err())
+		assert.Equal(t, int64(300<<10), client.Redis.StrLen(t.Context(), "big").Val())
+		assert.Zero(t, time.Since(start), "the connections break at once")
+	})
+}
+
+func TestLink_BreakAndHang(t *testing.T) {
+	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
+		dial := func() net.Conn {
+			conn, err := client.Link.Dial(t.Context())
+			require.NoError(t, err)
+			return conn
+		}
+		conn := dial()
+		client.Link.Break()
+		_, err := conn.Read(make([]byte, 1))
+		require.ErrorContains(t, err, "connection reset")
+
+		conn = dial()
+		client.Link.Hang()
+		start := time.Now()
+		require.NoError(t, conn.SetReadDeadline(start.Add(3*time.Second)))
+		_, err = conn.Write([]byte("*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n"))
+		require.NoError(t, err)
+		var timeout net.Error
+		_, err = conn.Read(make([]byte, 1))
+		require.ErrorAs(t, err, &timeout)
+		assert.Equal(t, []any{true, 3 * time.Second}, []any{timeout.Timeout(), time.Since(start)})
+		_, err = client.Link.Dial(t.Context())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 8*time.Second, time.Since(start))
+
+		require.NoError(t, conn.Close())
+		assert.False(t, server.Miniredis.Exists("n"))
+		client.Link.Mend()
+		synctest.Wait()
+		assert.True(t, server.Miniredis.Exists("n"), "data was lost")
+	})
+}
+
+// Scripts are loaded, so the first release is one request. It arrives although its client has been closed.
+func TestServer_ScriptsAreLoaded(t *testing.T) {
+	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
+		lease := lock(t, client)
+		client.Link.Hang()
+		go func() { _ = lease.Unlock(context.Background()) }()
+		synctest.Wait()
+		client.Close()
+		server.Mutex("x").AssertHeldBy("client-1")
+		client.Link.Mend()
+		server.Mutex("x").AssertFree()
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
@@ -203,30 +204,12 @@ func TestResult_TextAndJSON(t *testing.T) {
 		{PairsInTurn, Side{1, 1, 12345.6, 100, 200, 300, 4000}, Side{1, 1, 999, 1, 2, 3, 4}, Ratio{12.36, 12, 13}},
 		{Handoffs, Side{1, 1, 1e6, 0, 0, 0, 0}, Side{}, Ratio{}},
 	}}
-	var b strings.Builder
-	require.NoError(t, r.Text(&b, false))
-	assert.Equal(t, `semaphore of 5, 64 contenders over 8 clients, 2 of 5 rounds
-
-                            per second         p50         p90         p99         max
-lock and unlock of free locks, one after the other
-  fairlock                      12,346    0.100 ms    0.200 ms    0.300 ms    4.000 ms
-  SET NX, compare-and-delete       999    0.001 ms    0.002 ms    0.003 ms    0.004 ms
-  12.36 of the floor (12.00 to 13.00 by round)
-hand-offs of one lock among 64
-  fairlock                   1,000,000           -           -           -           -
-  PUBLISH, wake-up                   -
-  of the floor: nothing to compare
-
-interrupted: this is what was measured until then
-`, b.String())
-	require.NoError(t, r.Text(&b, true))
-	assert.Contains(t, b.String(), "\x1b[")
+	var plain, coloured strings.Builder
+	require.NoError(t, r.Text(&plain, false))
+	require.NoError(t, r.Text(&coloured, true))
+	assert.Contains(t, coloured.String(), "\x1b[")
 	r.Workloads = r.Workloads[:1]
-	text, err := json.Marshal(r)
+	text, err := json.MarshalIndent(r, "", "  ")
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"kind": "semaphore", "permits": 5, "contenders": 64, "clients": 8, "rounds": 2, "interrupted": true, "workloads": [{
-		"workload": "pairs-in-turn",
-		"fairlock": {"ops": 1, "seconds": 1, "per_second": 12345.6, "p50_us": 100, "p90_us": 200, "p99_us": 300, "max_us": 4000},
-		"floor": {"ops": 1, "seconds": 1, "per_second": 999, "p50_us": 1, "p90_us": 2, "p99_us": 3, "max_us": 4},
-		"ratio": {"all": 12.36, "low": 12, "high": 13}}]}`, string(text))
+	golden.Equal(t, "result.txt", plain.String()+"\n"+string(text)+"\n")
 }

@@ -3,32 +3,88 @@ package view
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+func TestMain(m *testing.M) {
+	logging.Disable() // connections break here
+	time.Local = time.UTC
+	m.Run()
+}
 
-// golden compares a text with that of a file.
-func golden(t *testing.T, file, text string) {
-	t.Helper()
-	path := "testdata/" + file
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+// noon is the moment at which the samples are looked at.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func us(t time.Time) uint64 { return uint64(t.UnixMicro()) }
+
+// tokenOf is the n-th token of a client.
+func tokenOf(client string, n int) string {
+	return fmt.Sprintf("%s:t%03d", client, n) + strings.Repeat("S", 17) + "A"
+}
+
+// held is a mutex that web-1 has held for 12.4 s and that so many wait for. Every third waiter has expired.
+func held(waiters int) lua.Snapshot {
+	fence := us(noon.Add(-12400 * time.Millisecond))
+	s := lua.Snapshot{
+		Now: noon, Fence: fence, Used: 1, Capacity: 1, Waiting: waiters,
+		Holders: []lua.Holder{{Token: tokenOf("web-1", 1), Fence: fence, Left: 8100 * time.Millisecond, Weight: 1}},
 	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, string(want), text)
+	for i := range min(waiters, Most) {
+		left := 5100 * time.Millisecond
+		if i%3 == 2 {
+			left = -3 * time.Second
+		}
+		s.Waiters = append(s.Waiters, lua.Waiter{
+			Token: tokenOf(fmt.Sprintf("web-%d", i+2), i+2), Weight: 1, Expires: noon.Add(left),
+			Ticket: lua.Ticket(us(noon.Add(-11200*time.Millisecond)) + uint64(i)),
+		})
+	}
+	return s
+}
+
+// mutexOf is that mutex after a change.
+func mutexOf(s lua.Snapshot, change ...func(*lua.Snapshot)) Lock {
+	for _, f := range change {
+		f(&s)
+	}
+	return lockOf(ID{Mutex, "billing:42"}, s)
+}
+
+func released(s *lua.Snapshot) { s.Holders, s.Used = nil, 0 }
+
+func quarantined(s *lua.Snapshot) { s.Holders[0].Token = lua.Quarantined }
+
+// shared is a semaphore of 8 permits, of which each holder has two, or a read-write lock that so many read.
+func shared(kind Kind, holders, waiters int) Lock {
+	s := held(waiters)
+	weight, capacity, wants := 2, 8, 3
+	if kind == RW {
+		weight, capacity, wants = 1, lua.WriterWeight, lua.WriterWeight
+	}
+	s.Holders, s.Used, s.Capacity = nil, holders*weight, capacity
+	for i := range min(holders, Most) {
+		s.Holders = append(s.Holders, lua.Holder{
+			Token: tokenOf(fmt.Sprintf("job-%d", i), i), Fence: s.Fence + uint64(i),
+			Left: time.Duration(i+1) * time.Second, Weight: weight,
+		})
+	}
+	for i := range s.Waiters {
+		s.Waiters[i].Weight = wants
+	}
+	return lockOf(ID{kind, "api"}, s)
 }
 
 func text(lines []string) string { return strings.Join(lines, "\n") + "\n" }
@@ -62,7 +118,7 @@ func TestLock_Texts(t *testing.T) {
 	for _, l := range locks {
 		fmt.Fprintf(&b, "%s%s\n%s\n\n", text(l.Block(Paint{}, All)), l.Line(), l.JSON())
 	}
-	golden(t, "locks.txt", b.String()+text(Table(Paint{}, locks)))
+	golden.Equal(t, "locks.txt", b.String()+text(Table(Paint{}, locks)))
 	plain, coloured := Table(Paint{}, locks), Table(Paint{On: true}, locks)
 	require.NotEqual(t, plain, coloured)
 	for i := range plain {
@@ -193,5 +249,111 @@ func TestChanges(t *testing.T) {
 		l.Waiters[5].Patience = c.left
 		require.Len(t, full.Of(glance(l)), c.full)
 		require.Len(t, lines.Of(glance(l)), c.lines)
+	}
+}
+
+func shows(table bool, locks ...Lock) screen {
+	s := screen{every: time.Second, table: table, width: 80, height: 24}
+	s.see(sight{Glance{Locks: locks}, noon})
+	return s
+}
+
+// many are so many mutexes that are held.
+func many(n int) []Lock {
+	locks := make([]Lock, n)
+	for i := range locks {
+		locks[i] = mutexOf(held(0))
+		locks[i].Name = fmt.Sprintf("job:%04d", i)
+	}
+	return locks
+}
+
+func TestScreen_FitsTheTerminal(t *testing.T) {
+	wide := mutexOf(held(5))
+	wide.Name = strings.Repeat("日", 300)
+	locks := append([]Lock{wide, mutexOf(held(30)), shared(RW, 30, 3), shared(Semaphore, 3, 30)}, many(9)...)
+	for _, on := range []bool{false, true} {
+		for _, table := range []bool{false, true} {
+			s := shows(table, locks...)
+			s.paint.On, s.err = on, errors.New(strings.Repeat("long ", 100))
+			for _, height := range []int{0, 1, 5, 6, 7, 24, 60} {
+				for _, width := range []int{0, 1, 80} {
+					lines := strings.Split(s.draw(width, height), "\n")
+					require.LessOrEqual(t, len(lines), max(height, 1))
+					for _, line := range lines {
+						require.LessOrEqual(t, lipgloss.Width(line), width, "%dx%d: %q", width, height, line)
+						require.True(t, on || !strings.Contains(line, "\x1b"))
+					}
+				}
+			}
+		}
+	}
+	for _, table := range []bool{false, true} {
+		for height := 6; height < 60; height += 7 {
+			picture, hidden := shows(table, many(50)...).draw(80, height), 0
+			if _, rest, found := strings.Cut(picture, "… and "); found {
+				_, err := fmt.Sscan(rest, &hidden)
+				require.NoError(t, err)
+			}
+			require.Equal(t, 50, strings.Count(picture, "job:")+hidden, "%d rows:\n%s", height, picture)
+		}
+	}
+}
+
+func TestScreen_ShowsNamedLocksInFullAsFarAsThereIsRoom(t *testing.T) {
+	s := shows(false, mutexOf(held(999)), shared(RW, 1, 0), Lock{ID: ID{"", "none"}})
+	golden.Equal(t, "screen.txt", s.draw(80, 17)+"\n\n"+s.draw(80, 11)+"\n\n"+s.draw(80, 7)+"\n\n"+s.draw(80, 6)+"\n")
+	s = shows(false, mutexOf(held(70)), shared(RW, 1, 70), shared(Semaphore, 1, 0))
+	for height := 20; height < 60; height += 7 {
+		lines := strings.Split(s.draw(80, height), "\n")
+		require.Len(t, lines, height)
+		require.NotEmpty(t, lines[height-3], "all the room is used, in %d rows", height)
+	}
+}
+
+// What was seen last stays.
+func TestScreen_Errors(t *testing.T) {
+	s := screen{every: time.Second, table: true}
+	away := errors.New("away\x1b")
+	pictures := s.draw(80, 5)
+	for _, g := range []Glance{
+		{Err: away}, {}, {Locks: append(many(1), Lock{ID: ID{Mutex, "free"}, Fence: 1})},
+		{Err: away}, {Locks: many(2), Err: away}, {Locks: many(2)},
+	} {
+		s.see(sight{g, noon})
+		pictures += "\n\n" + s.draw(80, 7)
+	}
+	golden.Equal(t, "errors.txt", pictures+"\n")
+}
+
+func TestScreen_Keys(t *testing.T) {
+	var model tea.Model = shows(true, many(50)...)
+	first := func() string { return regexp.MustCompile(`job:\d+`).FindString(model.View().Content) }
+	require.True(t, model.View().AltScreen)
+	for _, step := range []struct {
+		key  tea.KeyPressMsg
+		want string
+	}{
+		{tea.KeyPressMsg{Code: tea.KeyUp}, "job:0000"}, {tea.KeyPressMsg{Code: tea.KeyDown}, "job:0001"},
+		{tea.KeyPressMsg{Code: 'j', Text: "j"}, "job:0002"}, {tea.KeyPressMsg{Code: 'k', Text: "k"}, "job:0001"},
+		{tea.KeyPressMsg{Code: tea.KeyPgDown}, "job:0019"}, {tea.KeyPressMsg{Code: tea.KeyPgUp}, "job:0001"},
+		{tea.KeyPressMsg{Code: ' ', Text: " "}, "job:0019"}, {tea.KeyPressMsg{Code: tea.KeyPgDown}, "job:0037"},
+		{tea.KeyPressMsg{Code: tea.KeyPgDown}, "job:0049"},
+	} {
+		var cmd tea.Cmd
+		model, cmd = model.Update(step.key)
+		require.Nil(t, cmd)
+		require.Equal(t, step.want, first(), step.key)
+	}
+	require.Contains(t, model.View().Content, "50 locks in use, from number 50")
+	model, _ = model.Update(sight{Glance{Locks: many(10)}, noon})
+	require.Equal(t, "job:0009", first(), "there are fewer now")
+	model, _ = model.Update(tea.KeyPressMsg{Code: tea.KeyHome})
+	model, _ = model.Update(tea.WindowSizeMsg{Width: 30, Height: 8})
+	require.Len(t, strings.Split(model.View().Content, "\n"), 8)
+	require.Contains(t, model.View().Content, "… and 8 more locks")
+	for _, quit := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: tea.KeyEscape}, {Code: 'c', Mod: tea.ModCtrl}} {
+		_, cmd := model.Update(quit)
+		require.Equal(t, tea.Quit(), cmd())
 	}
 }
