@@ -48,7 +48,7 @@ var tiers = []tier{
 var search = tier{"search", ".", []string{"-run", "TestFor", "./internal/sim", "-sim-for", "1m"}}
 
 // limit is how long one tier may take for one mutant: a test that hangs has noticed it.
-const limit = 3 * time.Minute
+const limit = 90 * time.Second
 
 func main() {
 	pattern := flag.String("run", "", "only mutants whose name matches this regular expression")
