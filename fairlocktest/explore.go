@@ -62,8 +62,8 @@ func (cfg ExploreConfig) withDefaults() ExploreConfig {
 //
 // The seed determines which kinds of fault a run has, how often each comes, when, on which client, and for how long. The
 // same seed, configuration and clients give the same faults at the same times. What happens in between may differ: Go
-// does not define which of two goroutines runs first, and the library draws its pauses between attempts at random.
-// If a failure does not come back, repeat it with -count=20.
+// does not define which of two goroutines runs first that are ready at the same instant. If a failure does not come
+// back, repeat it with -count=20.
 //
 // f runs in a bubble, so its code must not use real connections or processes. It may sleep: that takes no real time. f
 // must return within ten times Duration. Then t.Context ends and the clients are closed, and the goroutines that f has

@@ -79,9 +79,10 @@ func (w *World) Client(cfg fairlock.Config) *Client {
 	v := &victim{Client: w.Server.Client(cfg), local: local}
 	w.clients = append(w.clients, v)
 	rng := rand.New(rand.NewPCG(uint64(w.seed), uint64(len(w.clients))))
-	for i := range v.delays { // so that requests of two clients hardly ever arrive at the same instant
-		v.delays[i] = 100*time.Microsecond + time.Duration(rng.Int64N(int64(400*time.Microsecond)))
+	for i := range v.delays {
+		v.delays[i] = 100*time.Microsecond + time.Duration(rng.Int64N(int64(350*time.Microsecond)))
 	}
+	v.Link.Jitter(50*time.Microsecond, rng) // so that no two packets arrive at the same instant
 	v.apply()
 	return v.Client
 }
