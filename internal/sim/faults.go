@@ -118,6 +118,7 @@ var faults = []*fault{
 			w.server.Stop()
 			w.observer.replace(func() { restore(w.server, saved) })
 			w.excuse()
+			time.Sleep(time.Millisecond) // all that connect again at once find no server
 			w.loss("", from, w.now())
 			w.server.Start()
 		})
