@@ -54,7 +54,7 @@ bench: tools ## what it costs, beside a baseline measured in the same run
 
 SIM_TIME ?= 10m
 sim: ## simulate seed after seed for SIM_TIME, in a process for each processor; print the grants that were checked
-	@set -euo pipefail; binary=$$(mktemp); trap 'rm -f "$$binary"' EXIT; go test -c -o "$$binary" ./internal/sim; \
+	@set -euo pipefail; binary=$$(mktemp); trap 'kill $$(jobs -p) 2>/dev/null || :; rm -f "$$binary"' EXIT; go test -c -o "$$binary" ./internal/sim; \
 		first=$$(( $$(date +%s) * 1000 )); pids=(); \
 		for (( i = 0; i < $$(nproc); i++ )); do \
 			"$$binary" -test.run '^TestFor$$' -test.timeout 0 -seed $$(( first + i )) -sim-stride $$(nproc) -sim-for $(SIM_TIME) & \

@@ -32,7 +32,7 @@ const shortForm = 80 * time.Second
 //fairlock:promise Fences
 //fairlock:promise Unlock
 //fairlock:promise Nothing stays
-//fairlock:fault Faults at random: processes, links, redis-server and its clock fail at random for a night; exclusion, order, fences, results and one linear order of all operations hold, only documented errors are returned, and in the end every lock can be taken within a TTL or WaiterTTL and a second
+//fairlock:fault Faults at random: processes, links, redis-server and its clock fail at random for as long as one likes; exclusion, order, fences, results and one linear order of all operations hold, only documented errors are returned, and in the end every lock can be taken within a TTL or WaiterTTL and a second
 func TestChaos(t *testing.T) {
 	text := os.Getenv("CHAOS_TIME")
 	if text == "" {

@@ -68,11 +68,19 @@ func TestExplored(t *testing.T) {
 	}
 }
 
+// The number of seeds is that of the test, whatever the caller's environment says.
+func TestMain(m *testing.M) {
+	if os.Getenv("FAIRLOCKTEST_CHILD") == "" {
+		_ = os.Unsetenv("FAIRLOCKTEST_SEEDS")
+	}
+	m.Run()
+}
+
 // explored runs a part of TestExplored in a process, and returns what it prints.
 func explored(t *testing.T, run string, env ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run", run)
-	command.Env = append(append(os.Environ(), "FAIRLOCKTEST_CHILD=1"), env...)
+	command.Env = append(append(os.Environ(), "FAIRLOCKTEST_CHILD=1", "FAIRLOCKTEST_SEEDS="), env...)
 	out, err := command.CombinedOutput()
 	require.Error(t, err, "the process did not fail:\n%s", out)
 	return string(out)

@@ -132,8 +132,11 @@ func (l *Link) Delay(request, reply time.Duration) {
 
 // Jitter delays all connections that are made from now on, and all data on them, by a further random time below most. So
 // no two packets arrive at the same instant, and the seed of random decides the order of events in a bubble. random is
-// used by this Link only.
+// used by this Link only. Mend does not end it.
 func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
+	if most <= 0 || random == nil {
+		l.server.tb.Fatalf("fairlocktest: Jitter: want a duration above 0 and a source")
+	}
 	l.set(func() { l.jitter, l.random = most, random })
 }
 

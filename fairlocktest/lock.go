@@ -78,7 +78,7 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 	switch {
 	case client == "":
 		s.tb.Fatalf("fairlocktest: hold: the name of the client is empty")
-	case n > 1 && l.kind != semaphore:
+	case n != 1 && l.kind != semaphore:
 		s.tb.Fatalf("fairlocktest: hold %d permits as %s: a %v has no permits", n, client, l.kind)
 	case !write && l.kind != rwMutex:
 		s.tb.Fatalf("fairlocktest: read as %s: a %v has no readers", client, l.kind)

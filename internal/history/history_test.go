@@ -449,6 +449,8 @@ func TestCheck_Order(t *testing.T) {
 		{"granted before the other one was requested, the clock stepped back and data lost", "| exclusion: Redis may have lost", `
 		0 3 request; 2 3 granted fence=9000 until=890; 4 2 request; 6 2 queued ticket=5000; 7 4 request
 		8 4 granted fence=4000 until=100` + "; clockback; loss 3 3"},
+		{"passed by one that was requested before a loss of data, after a step back of the clock", "| order: Redis may have lost",
+			changed(t, passed+thenGranted, "10 2 request", "30 2 request", "11 2 queued", "31 2 queued") + "; clockback; loss 25 25"},
 		{"passed on another lock only", "", changed(t, passed, "2 request", "2 request lock=y", "2 queued", "2 queued lock=y")},
 	})
 }

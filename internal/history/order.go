@@ -86,7 +86,7 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 		return "the ticket may have expired"
 	}
 	switch {
-	case c.lost(l, since, latest) != nil:
+	case c.lost(l, since, latest) != nil, a.losses < b.losses: // a was requested before a loss, and perhaps granted it later
 		return dataLost
 	case l.seen.before(b.token, a.token):
 		return "the waiter was granted it before, and did not hear of that in time"

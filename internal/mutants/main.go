@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -57,13 +58,17 @@ func main() {
 	if *only == search.name {
 		tiers = []tier{search}
 	}
-	if err := run(*pattern, *only); err != nil {
+	tiers = slices.DeleteFunc(tiers, func(t tier) bool { return *only != "" && t.name != *only })
+	if err := run(*pattern); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(pattern, only string) error {
+func run(pattern string) error {
+	if len(tiers) == 0 {
+		return errors.New("there is no such tier")
+	}
 	match, err := regexp.Compile(pattern)
 	if err != nil {
 		return err
@@ -73,24 +78,26 @@ func run(pattern, only string) error {
 		return err
 	}
 	for _, t := range tiers { // also compiles what does not change
-		if only != "" && t.name != only {
-			continue
-		}
 		if test, found := t.finds(""); found {
 			return fmt.Errorf("%s fails without a mutant", test)
 		}
 	}
 	var errs []error
+	tried := 0
 	fmt.Println("| mutant | found by | test | seconds |\n|---|---|---|---|")
 	for _, m := range all {
 		if !match.MatchString(m.name) {
 			continue
 		}
-		found, err := m.try(only)
+		tried++
+		found, err := m.try()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
 		}
 		fmt.Printf("| %s | %s |\n", m.name, found)
+	}
+	if tried == 0 {
+		return fmt.Errorf("no mutant matches %q", pattern)
 	}
 	return errors.Join(errs...)
 }
@@ -112,7 +119,7 @@ func parse(text string) (all []mutant, err error) {
 }
 
 // try runs the tiers until a test fails, and returns the rest of a line of the table.
-func (m mutant) try(only string) (string, error) {
+func (m mutant) try() (string, error) {
 	overlay, remove, err := m.overlay()
 	if err != nil {
 		return "", err
@@ -122,9 +129,6 @@ func (m mutant) try(only string) (string, error) {
 		return "", fmt.Errorf("does not compile: %s", out)
 	}
 	for _, t := range tiers {
-		if only != "" && t.name != only {
-			continue
-		}
 		began := time.Now()
 		if test, found := t.finds(overlay); found {
 			return fmt.Sprintf("%s | %s | %.0f", t.name, test, time.Since(began).Seconds()), nil
@@ -163,7 +167,7 @@ var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // finds runs the tests of a tier, and returns the first that failed.
 func (t tier) finds(overlay string) (test string, found bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Minute) // after the test's own, which names it
 	defer cancel()
 	args := []string{"test", "-count=1", "-failfast", "-timeout", limit.String()}
 	if overlay != "" {

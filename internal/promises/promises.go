@@ -19,6 +19,7 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -26,6 +27,9 @@ import (
 
 //go:embed promises.md.tmpl
 var text string
+
+// directive is what looks like one.
+var directive = regexp.MustCompile(`(?i)^//\s*fairl\w*:\s*(promise|fault)`)
 
 // row is a promise or a fault: what holds then, and the tests that show it.
 type row struct {
@@ -49,9 +53,20 @@ func Generate(tree fs.FS) ([]byte, error) {
 		if err != nil {
 			return err
 		}
+		used := map[*ast.Comment]bool{}
 		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Doc != nil {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Doc != nil && strings.HasPrefix(f.Name.Name, "Test") {
 				errs = append(errs, collect(rows, f, path.Dir(name)))
+				for _, c := range f.Doc.List {
+					used[c] = true
+				}
+			}
+		}
+		for _, group := range file.Comments {
+			for _, c := range group.List {
+				if directive.MatchString(c.Text) && !(used[c] && strings.HasPrefix(c.Text, "//fairlock:")) {
+					errs = append(errs, fmt.Errorf("%s: this is no directive of a test: %s", name, c.Text))
+				}
 			}
 		}
 		return nil
@@ -79,14 +94,14 @@ func Generate(tree fs.FS) ([]byte, error) {
 // collect adds what the comment of a test says.
 func collect(rows map[string]map[string]*row, f *ast.FuncDecl, dir string) error {
 	for _, c := range f.Doc.List {
-		directive, isOurs := strings.CutPrefix(c.Text, "//fairlock:")
+		text, isOurs := strings.CutPrefix(c.Text, "//fairlock:")
 		if !isOurs {
 			continue
 		}
-		kind, rest, _ := strings.Cut(directive, " ")
+		kind, rest, _ := strings.Cut(text, " ")
 		name, outcome, _ := strings.Cut(strings.TrimSpace(rest), ": ")
-		if rows[kind] == nil || name == "" {
-			return fmt.Errorf("%s of %s: want //fairlock:promise or //fairlock:fault, and a name: %s", f.Name.Name, dir, c.Text)
+		if rows[kind] == nil || name == "" || strings.Contains(rest, "|") {
+			return fmt.Errorf("%s of %s: want //fairlock:promise or //fairlock:fault, and a name, without |: %s", f.Name.Name, dir, c.Text)
 		}
 		r := rows[kind][name]
 		if r == nil {

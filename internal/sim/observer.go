@@ -34,8 +34,8 @@ type observed struct {
 	keys    lua.PermitKeys // of a mutex without Holders and Wants; Permits is its Lock
 	mutex   bool
 	tickets map[string]uint64
-	until   map[string]int64 // the end of what is left of a token in alive → when it expires
-	owners  map[string]bool
+	until   map[string]int64  // the end of what is left of a token in alive → when it expires
+	owners  map[string]string // token → its record of permits, which has the fence
 	left    map[string]uint64 // tickets of those that are no longer queued
 }
 
@@ -153,7 +153,7 @@ func (o *observer) compare(l *observed) {
 	record := func(op history.ServerOp, token string, ticket uint64, until int64) {
 		o.record(history.ServerEvent{At: now, Op: op, Lock: l.name, Token: token, Ticket: ticket, Until: until})
 	}
-	tickets, until, owners := map[string]uint64{}, map[string]int64{}, map[string]bool{}
+	tickets, until, owners := map[string]uint64{}, map[string]int64{}, map[string]string{}
 	if queue, err := m.SortedSet(l.keys.Queue); err == nil {
 		for token, ticket := range queue {
 			tickets[token] = uint64(ticket)
@@ -166,15 +166,15 @@ func (o *observer) compare(l *observed) {
 	}
 	if l.mutex {
 		if owner, err := m.Get(l.keys.Permits); err == nil {
-			owners[owner] = true
+			owners[owner] = ""
 		}
 	} else if permits, err := m.SortedSet(l.keys.Permits); err == nil {
 		for token := range permits { // also those that have expired: no other holds them until a script removes them
-			owners[token] = true
+			owners[token] = m.HGet(l.keys.Holders, token)
 		}
 	}
 	for _, token := range slices.Sorted(maps.Keys(l.owners)) {
-		if !owners[token] {
+		if now, ok := owners[token]; !ok || now != l.owners[token] { // a lease that had ended, and another one
 			record(history.Ends, token, 0, 0)
 		}
 	}
@@ -183,7 +183,8 @@ func (o *observer) compare(l *observed) {
 		return cmp.Or(cmp.Compare(order(l.tickets, a), order(l.tickets, b)), cmp.Compare(a, b))
 	})
 	for _, token := range slices.SortedFunc(maps.Keys(l.tickets), byTicket(l.tickets)) {
-		if _, ok := tickets[token]; !ok && !owners[token] {
+		_, owns := owners[token]
+		if _, ok := tickets[token]; !ok && !owns {
 			op := history.Drops
 			if strings.Contains(o.args, token) {
 				op = history.Leaves
@@ -193,7 +194,7 @@ func (o *observer) compare(l *observed) {
 		}
 	}
 	for _, token := range granted {
-		if l.owners[token] {
+		if had, ok := l.owners[token]; ok && had == owners[token] {
 			continue
 		}
 		if _, queued := l.tickets[token]; !queued && l.left[token] > 0 {

@@ -6,8 +6,10 @@
 // all clients close, and nothing may be left in Redis but fences.
 //
 // The same seed gives the same history: each goroutine draws from a random source of its own, every packet has a delay
-// with nanoseconds of its own, so that no two arrive at one instant, and the process has one processor
-// (GOMAXPROCS=1). Tokens are drawn from the seed, too; before Go 1.26 they differ from run to run, and nothing depends on them.
+// with nanoseconds of its own, so that no two arrive at one instant, and the process has one processor (GOMAXPROCS=1).
+// One thing is left to Go: which of several goroutines of one client goes first that a Close or the end of a context
+// makes ready together. So a seed with several workers in a client may differ from there on. Tokens are drawn from the
+// seed, too; before Go 1.26 they differ from run to run, and nothing depends on them.
 package sim
 
 import (

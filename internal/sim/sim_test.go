@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -30,15 +31,47 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	names := map[string]bool{"": true}
+	for _, f := range faults {
+		names[f.name] = true
+	}
+	for name := range strings.SplitSeq(*kinds, ",") {
+		if !names[name] {
+			fatal("-sim-faults: %q is none of %q", name, slices.Sorted(maps.Keys(names))[1:])
+		}
+	}
+	if *forFlag < 0 || *phase <= 0 || *stride == 0 || *seedFlag > 1<<62 {
+		fatal("-sim-for, -sim-phase and -sim-stride must be above 0, and -seed at most 2^62")
+	}
 	runtime.GOMAXPROCS(1) // the order of goroutines that are ready at one instant is that in which they became ready
 	debug.SetGCPercent(800)
 	m.Run()
+}
+
+func fatal(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	os.Exit(2)
+}
+
+// config is that of a seed, as the flags say.
+func config(seed uint64) Config {
+	cfg := Config{Seed: seed, For: *phase}
+	if *kinds != "" {
+		cfg.Faults = strings.Split(*kinds, ",")
+	}
+	return cfg
 }
 
 // run runs one seed.
 func run(t *testing.T, cfg Config) *Result {
 	t.Helper()
 	var r *Result
+	defer func() {
+		if r == nil { // a panic, or a bubble in which nothing happens any more
+			fmt.Fprintf(os.Stderr, "seed %d has not ended\n", cfg.Seed)
+		}
+	}()
 	synctest.Test(t, func(t *testing.T) { r = Run(t, cfg) })
 	return r
 }
@@ -74,11 +107,7 @@ func TestSeed(t *testing.T) {
 	if *seedFlag == 0 || *forFlag != 0 {
 		t.Skip("no -seed")
 	}
-	cfg := Config{Seed: *seedFlag, For: *phase}
-	if *kinds != "" {
-		cfg.Faults = strings.Split(*kinds, ",")
-	}
-	r := run(t, cfg)
+	r := run(t, config(*seedFlag))
 	fmt.Print(tell(r))
 	for _, err := range r.Errs {
 		t.Error(err)
@@ -96,7 +125,7 @@ func TestFor(t *testing.T) {
 	began := time.Now()
 	first := seed
 	for ; time.Since(began) < *forFlag && !t.Failed(); seed += *stride {
-		r := run(t, Config{Seed: seed, For: *phase})
+		r := run(t, config(seed))
 		simulated += r.Length
 		grants += r.Report.Grants
 		known += len(r.Known)
@@ -115,11 +144,11 @@ func save(t *testing.T, r *Result) {
 	require.NoError(t, os.MkdirAll(*failedDir, 0o755))
 	name := filepath.Join(*failedDir, fmt.Sprintf("%d.txt", r.Config.Seed))
 	require.NoError(t, os.WriteFile(name, []byte(tell(r)), 0o644))
-	t.Errorf("seed %d, story in %s: %v", r.Config.Seed, name, r.Errs[0])
+	t.Errorf("seed %d (go test ./internal/sim -v -seed %[1]d -sim-phase %v), story in %s: %v", r.Config.Seed, r.Config.For, name, r.Errs[0])
 }
 
-// The same seed gives the same history. A client has one worker here: of several that are ready at one instant, the
-// operating system may decide which goes first, if it takes the processor away for more than 10 ms.
+// The same seed gives the same history. A client has one worker here: of several that become ready at one instant, as when
+// it is closed, Go does not define which goes first.
 func TestSim_Repeats(t *testing.T) {
 	if *seedFlag != 0 || *forFlag != 0 {
 		t.Skip("another test was asked for")
