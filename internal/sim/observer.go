@@ -68,8 +68,8 @@ func (o *observer) stop() {
 // before is called before each command of a client, and before each of a script.
 func (o *observer) before(_ *server.Peer, command string, args ...string) bool {
 	if command == "EVALSHA" || command == "EVAL" {
+		o.look(strings.Join(args, " ")) // by the time that has passed: a grant may have ended in it
 		o.hold()
-		o.look(strings.Join(args, " "))
 	}
 	return false
 }
@@ -170,7 +170,7 @@ func (o *observer) compare(l *observed) {
 		}
 	} else if permits, err := m.SortedSet(l.keys.Permits); err == nil {
 		for token := range permits { // also those that have expired: no other holds them until a script removes them
-			owners[token] = m.HGet(l.keys.Holders, token)
+			owners[token] = cmp.Or(m.HGet(l.keys.Holders, token), l.owners[token]) // that key may expire first
 		}
 	}
 	for _, token := range slices.Sorted(maps.Keys(l.owners)) {

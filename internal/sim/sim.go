@@ -212,11 +212,18 @@ func (w *world) checkTickets() {
 	}
 }
 
-// checkDrops checks that waiters that could reach the server were never dropped from the queue.
+// checkDrops checks that waiters that could reach the server were never dropped from the queue. (A replica that lags may
+// bring back waiters that wait no longer.)
 func (w *world) checkDrops() {
+	over := map[string]int64{}
+	for _, e := range w.events {
+		if e.Op == history.Granted || e.Op == history.Failed {
+			over[e.Token] = e.At
+		}
+	}
 	for i, e := range w.observer.events {
 		at := w.observer.at[i]
-		if e.Op != history.Drops || w.excused(e.Token, at) {
+		if waits := over[e.Token] == 0 || over[e.Token] > at; e.Op != history.Drops || !waits || w.excused(e.Token, at) {
 			continue
 		}
 		w.errs = append(w.errs, w.dropped(at, e.Lock, e.Token))
