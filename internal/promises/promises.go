@@ -64,7 +64,7 @@ func Generate(tree fs.FS) ([]byte, error) {
 		}
 		for _, group := range file.Comments {
 			for _, c := range group.List {
-				if directive.MatchString(c.Text) && !(used[c] && strings.HasPrefix(c.Text, "//fairlock:")) {
+				if directive.MatchString(c.Text) && (!used[c] || !strings.HasPrefix(c.Text, "//fairlock:")) {
 					errs = append(errs, fmt.Errorf("%s: this is no directive of a test: %s", name, c.Text))
 				}
 			}
