@@ -224,7 +224,8 @@ func (p processes) alive() bool {
 	return err != nil
 }
 
-// However the lease is lost, no process of CMD is alive when the next client is granted the lock.
+// However the lease is lost, no process of CMD is alive when the next client is granted the lock. The system has the
+// safety margin for that, 102 ms of a TTL of 10 s.
 func TestRun_CMDIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
 	const (
 		stubborn = `trap '' TERM; sleep 600 & echo up; wait`
@@ -251,7 +252,7 @@ func TestRun_CMDIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
 			next := f.client("").Mutex("x")
 			f, link := f.linked()
 			ps := f.processes()
-			r := f.run("x --ttl 2s "+c.words, "exec 3>$D/processes; "+c.script)
+			r := f.run("x --ttl 10s "+c.words, "exec 3>$D/processes; "+c.script)
 			r.expect("up\n")
 			require.True(t, ps.alive())
 			c.fault(link, r)

@@ -146,7 +146,7 @@ func TestTerminal_StoppedForTooLong(t *testing.T) {
 	f := newFixture(t)
 	ps := f.processes()
 	sh := f.shell("-i")
-	sh.talk(">$FL run x --ttl 2s -- sh -c 'exec 3>$D/processes; echo be\"gun\"; exec sleep 600'\n", "begun\r\n", ">"+ctrlZ, "Stopped")
+	sh.talk(">$FL run x --ttl 10s -- sh -c 'exec 3>$D/processes; echo be\"gun\"; exec sleep 600'\n", "begun\r\n", ">"+ctrlZ, "Stopped")
 	f.hold(f.client("").Mutex("x").Lock)
 	require.False(t, ps.alive())
 	sh.talk(">fg\n", "fairlock: x: lock is lost: ", "; CMD was stopped\r\n", ">echo co\"de\" $?\n", "code 76", ">exit\n")
