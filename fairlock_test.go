@@ -846,6 +846,7 @@ func TestTrace(t *testing.T) {
 		for name, n := range map[string]int{"queued": 2, "granted": 2, "renewed": 1, "released": 1, "left": 1, "lost": 1} {
 			want[l.kind+" "+name] = n
 		}
+		delete(j.events, l.kind+" notification lost") // on a busy machine it may come late; package fairlock has its exact times
 		assert.Equal(t, want, j.events)
 		assert.Zero(t, j.grants[0].Ticket)
 		assert.Equal(t, j.queued[1].Ticket, j.grants[1].Ticket)
