@@ -268,7 +268,7 @@ func TestBench_Interrupted(t *testing.T) {
 	assert.False(t, keys(""), "nothing is left")
 }
 
-// In memory, and with processes on a server, two demos at once. A TTL and a patience of seconds outlast pauses of the
+// In memory, and with processes on a server, two demos at once. A TTL and a WaiterTTL of seconds outlast pauses of the
 // machine: a client that pauses for longer is passed by others, rightly, and the checker cannot know why.
 func TestDemo(t *testing.T) {
 	f := newFixture(t)

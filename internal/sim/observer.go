@@ -174,7 +174,7 @@ func (o *observer) compare(l *observed) {
 		}
 	}
 	for _, token := range slices.Sorted(maps.Keys(l.owners)) {
-		if now, ok := owners[token]; !ok || now != l.owners[token] { // a lease that had ended, and another one
+		if has, ok := owners[token]; !ok || has != l.owners[token] { // a lease that had ended, and another one
 			record(history.Ends, token, 0, 0)
 		}
 	}
