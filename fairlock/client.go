@@ -81,13 +81,12 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 
 func checkRedis(rdb Redis) error {
 	v := reflect.ValueOf(rdb)
-	if rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return &FieldError{"rdb", "must not be nil"}
-	}
-	if _, ring := rdb.(*redis.Ring); ring {
-		return &FieldError{"rdb", "must not be a *redis.Ring, whose clients may disagree about the shard of a lock"}
-	}
-	return nil
+	isNil := rdb == nil || v.Kind() == reflect.Pointer && v.IsNil()
+	_, ring := rdb.(*redis.Ring)
+	return errors.Join(
+		require(!isNil, "rdb", "must not be nil"),
+		require(!ring, "rdb", "must not be a *redis.Ring, whose clients may disagree about the shard of a lock"),
+	)
 }
 
 // Name returns the client's id: the configured one or the default.

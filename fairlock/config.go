@@ -103,42 +103,36 @@ func (c Config) check() error {
 	)
 }
 
+// require returns a *FieldError unless ok. The text is what is wrong with the field, and its bounds.
+func require(ok bool, field, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return &FieldError{field, fmt.Sprintf(format, args...)}
+}
+
 func checkNamespace(ns string) error {
-	if len(ns) > MaxNamespace {
-		return &FieldError{"Namespace", fmt.Sprintf("%d bytes, at most %d", len(ns), MaxNamespace)}
-	}
-	if strings.ContainsAny(ns, "{}") {
-		return &FieldError{"Namespace", "must not contain braces, which would move the keys' hash tag"}
-	}
-	return nil
+	return errors.Join(
+		require(len(ns) <= MaxNamespace, "Namespace", "%d bytes, at most %d", len(ns), MaxNamespace),
+		require(!strings.ContainsAny(ns, "{}"), "Namespace", "must not contain braces, which would move the keys' hash tag"),
+	)
 }
 
 func checkClientName(name string) error {
-	if err := token.CheckClient(name); err != nil {
-		return &FieldError{"Name", fmt.Sprintf("%.40q, must be 1 to %d bytes of printable ASCII without spaces", name, token.MaxClient)}
-	}
-	return nil
+	return require(token.CheckClient(name) == nil, "Name",
+		"%.40q, must be 1 to %d bytes of printable ASCII without spaces", name, token.MaxClient)
 }
 
 func checkTTL(field string, d time.Duration) error {
-	if d < MinTTL || d > MaxTTL {
-		return &FieldError{field, fmt.Sprintf("%v, must be from %v to %v (a year)", d, MinTTL, MaxTTL)}
-	}
-	return nil
+	return require(d >= MinTTL && d <= MaxTTL, field, "%v, must be from %v to %v (a year)", d, MinTTL, MaxTTL)
 }
 
 func checkMaxWaiters(n int) error {
-	if n < 0 {
-		return &FieldError{"MaxWaiters", fmt.Sprintf("%d, must not be negative (0: any number)", n)}
-	}
-	return nil
+	return require(n >= 0, "MaxWaiters", "%d, must not be negative (0: any number)", n)
 }
 
 func checkName(name string) error {
-	if name == "" || len(name) > MaxName {
-		return &FieldError{"name", fmt.Sprintf("%d bytes, must be from 1 to %d", len(name), MaxName)}
-	}
-	return nil
+	return require(name != "" && len(name) <= MaxName, "name", "%d bytes, must be from 1 to %d", len(name), MaxName)
 }
 
 // defaultName is the host, the process and a few random bits: two clients of one process differ.

@@ -164,9 +164,9 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 	}
 }
 
-func TestError_ShowsNamesPlainOrQuoted(t *testing.T) {
+func TestError_QuotesNames(t *testing.T) {
 	for name, shown := range map[string]string{
-		"billing": "billing", "a b": `"a b"`, "a\r\nb": `"a\r\nb"`, "\xff": `"\xff"`, "a\x00": `"a\x00"`, "日本": "日本",
+		"billing": `"billing"`, "a\r\nb": `"a\r\nb"`, "\xff": `"\xff"`, "a\x00": `"a\x00"`, "日本": `"日本"`,
 	} {
 		assert.EqualError(t, &fairlock.Error{Op: "lock", Name: name, Err: fairlock.ErrBusy}, "fairlock: lock "+shown+": lock is busy")
 	}

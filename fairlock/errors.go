@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/fairlock/fairlock-go/lua"
 )
@@ -46,9 +44,9 @@ type Error struct {
 	Err  error
 }
 
-// Error names the operation and the lock, quoted if its name is not plain.
+// Error names the operation and the lock, by the first 64 characters of its name.
 func (e *Error) Error() string {
-	return fmt.Sprintf("fairlock: %s %s: %v", e.Op, plain(e.Name), e.Err)
+	return fmt.Sprintf("fairlock: %s %.64q: %v", e.Op, e.Name, e.Err)
 }
 
 // Unwrap returns the error that is wrapped.
@@ -89,20 +87,6 @@ func (e *FieldError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Fie
 
 // Is reports whether target is ErrInvalid.
 func (e *FieldError) Is(target error) bool { return target == ErrInvalid }
-
-// plain returns a name in a form that cannot disturb a line of text.
-func plain(name string) string {
-	const most = 64
-	more := ""
-	if len(name) > most {
-		name, more = name[:most], "…"
-	}
-	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '"' || r == '\\' || !strconv.IsPrint(r) }) ||
-		strings.ToValidUTF8(name, "") != name || name == "" {
-		return strconv.Quote(name) + more
-	}
-	return name + more
-}
 
 // stopped is the cause with which the Client itself ends a ctx, and the error that its methods return then. It tells that
 // from a cause of the caller's, which may be ErrClosed, too: of another Client.

@@ -144,28 +144,15 @@ func LeaseFromContext(ctx context.Context) *Lease {
 // until the new Deadline. ErrLost and ErrUnlocked mean that it is not held. After any other error, for which Redis could
 // not be asked, the lease lasts until its Deadline as before. ctx bounds Renew, and so does the lease.
 func (l *Lease) Renew(ctx context.Context) error {
-	return l.lock.wrap("renew", l.renewNow(ctx))
-}
-
-func (l *Lease) renewNow(ctx context.Context) error {
-	if err := l.Err(); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return ended(ctx)
-	}
-	c := l.lock.client
-	ctx, end, err := c.begin(ctx, c.life)
-	if err != nil {
-		return err
-	}
-	defer end()
-	bounded, cancel := c.withTimeout(ctx, l.left())
-	defer cancel()
-	err = orEnded(bounded, l.renew(bounded))
-	if cause := l.Err(); cause != nil {
-		return cause
-	}
+	_, err := request(ctx, l.lock, "renew", l.Err(), func(ctx context.Context) (none struct{}, err error) {
+		ctx, cancel := l.lock.client.withTimeout(ctx, l.left())
+		defer cancel()
+		err = orEnded(ctx, l.renew(ctx))
+		if cause := l.Err(); cause != nil {
+			return none, cause
+		}
+		return none, err
+	})
 	return err
 }
 

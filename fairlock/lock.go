@@ -55,12 +55,12 @@ func (l *lock) withMaxWaiters(n int) *lock {
 	return l.with(checkMaxWaiters(n), func(l *lock) { l.maxWaiters = n })
 }
 
-// check returns why nothing is to be sent. input is what is wrong with the arguments of the method.
-func (l *lock) check(ctx context.Context, input error) error {
+// check returns why nothing is to be sent. refused is a reason that the method has found: bad input, say.
+func (l *lock) check(ctx context.Context, refused error) error {
 	if l == nil {
 		return &FieldError{"lock", "must be made by a Client; the zero value is none"}
 	}
-	if err := errors.Join(l.invalid, input); err != nil {
+	if err := errors.Join(l.invalid, refused); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -122,10 +122,10 @@ func (l *lock) do(ctx context.Context, op string, weight int, input error, f fun
 	return f(inner)
 }
 
-// request runs an operation, unless its input is bad. Its ctx ends with the caller's, or when the client is closed.
-func request[T any](ctx context.Context, l *lock, op string, input error, run func(context.Context) (T, error)) (T, error) {
+// request runs an operation, unless it is refused. Its ctx ends with the caller's, or when the client is closed.
+func request[T any](ctx context.Context, l *lock, op string, refused error, run func(context.Context) (T, error)) (T, error) {
 	var none T
-	if err := l.check(ctx, input); err != nil {
+	if err := l.check(ctx, refused); err != nil {
 		return none, l.wrap(op, err)
 	}
 	ctx, end, err := l.client.begin(ctx, l.client.life)
@@ -138,10 +138,7 @@ func request[T any](ctx context.Context, l *lock, op string, input error, run fu
 }
 
 func (l *lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
-	var input error
-	if t.IsZero() {
-		input = &FieldError{"token", "must not be the zero Token"}
-	}
+	input := require(!t.IsZero(), "token", "must not be the zero Token")
 	return request(ctx, l, "resume", input, func(ctx context.Context) (*Lease, error) {
 		sent := l.client.clock.Now()
 		fence, ok, err := l.redis.Renew(ctx, t, l.ttl, 0)

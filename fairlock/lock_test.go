@@ -23,7 +23,7 @@ import (
 //
 //fairlock:promise Do
 func TestDo_ReportsALossOnce(t *testing.T) {
-	const lost = "fairlock: do x: lock is lost: no longer the owner"
+	const lost = `fairlock: do "x": lock is lost: no longer the owner`
 	ended := func(ctx context.Context) { <-ctx.Done() }
 	for name, c := range map[string]struct {
 		f    func(ctx context.Context) error
@@ -308,7 +308,7 @@ func TestLock_CauseThatWrapsTheErrorOfItsContext(t *testing.T) {
 		cancel(fmt.Errorf("stopped by the operator: %w", context.Canceled))
 		_, err := client.Mutex("x").Lock(ctx)
 		require.ErrorIs(t, err, context.Canceled)
-		require.EqualError(t, err, "fairlock: lock x: stopped by the operator: context canceled")
+		require.EqualError(t, err, `fairlock: lock "x": stopped by the operator: context canceled`)
 	})
 }
 
@@ -322,7 +322,7 @@ func TestClose_EndsNothingOfAnotherClient(t *testing.T) {
 		defer cancel()
 		time.AfterFunc(time.Second, func() { _ = a.Close() })
 		_, err := b.Mutex("y").Lock(ctx)
-		require.EqualError(t, err, "fairlock: lock y: context canceled: client is closed")
+		require.EqualError(t, err, `fairlock: lock "y": context canceled: client is closed`)
 		require.ErrorIs(t, err, context.Canceled)
 		unlock(t, held)
 	})

@@ -2,7 +2,6 @@ package fairlock
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/fairlock/fairlock-go/lua"
@@ -28,10 +27,8 @@ type Semaphore struct {
 // The number of permits is fixed while anybody holds or waits: a request with another one gets a *CapacityError. After
 // that, the number of the next request holds.
 func (c *Client) Semaphore(name string, permits int) Semaphore {
-	var invalid error
-	if permits < 1 || int64(permits) > MaxPermits {
-		invalid = &FieldError{"permits", fmt.Sprintf("%d, must be from 1 to %d", permits, int64(MaxPermits))}
-	}
+	invalid := require(permits >= 1 && int64(permits) <= MaxPermits, "permits",
+		"%d, must be from 1 to %d", permits, int64(MaxPermits))
 	redis := lua.Semaphore(c.dispatch, c.cfg.Namespace, name, permits)
 	return Semaphore{c.lock(semaphore, name, redis, invalid), permits}
 }
@@ -83,8 +80,5 @@ func (s Semaphore) ForceRelease(ctx context.Context) (bool, error) {
 
 // check returns what is wrong with a requested number of permits.
 func (s Semaphore) check(n int) error {
-	if n < 1 || n > max(s.permits, 1) {
-		return &FieldError{"n", fmt.Sprintf("%d permits, must be from 1 to %d", n, s.permits)}
-	}
-	return nil
+	return require(n >= 1 && n <= max(s.permits, 1), "n", "%d permits, must be from 1 to %d", n, s.permits)
 }

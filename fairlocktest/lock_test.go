@@ -178,7 +178,7 @@ func TestLock_Failures(t *testing.T) {
 			{func() { billing.AssertQueue("c", "b") }, "want c, b to wait, in that order; " + held},
 			{s.AssertNothingLeft, "left behind in fairlock:{billing}:lock: a\nleft behind in fairlock:{billing}:queue: b, c\n" +
 				"left behind in fairlock:{r}:rw:permits: a\nleft behind in fairlock:{s}:sem:permits: a"},
-			{func() { billing.HoldAs("z") }, "fatal: fairlocktest: hold as z: fairlock: trylock billing: lock is busy (held by a); " + held},
+			{func() { billing.HoldAs("z") }, `fatal: fairlocktest: hold as z: fairlock: trylock "billing": lock is busy (held by a); ` + held},
 			{func() { billing.HoldAs("") }, "fatal: fairlocktest: hold: the name of the client is empty"},
 			{func() { billing.ReadAs("a") }, "fatal: fairlocktest: read as a: a mutex has no readers"},
 			{func() { s.RWMutex("m").HoldPermitsAs("a", 2) }, "fatal: fairlocktest: hold 2 permits as a: a rwmutex has no permits"},
