@@ -67,9 +67,13 @@ func (cfg ExploreConfig) withDefaults() ExploreConfig {
 //
 // f runs in a bubble, so its code must not use real connections or processes. It may sleep: that takes no real time. f
 // must return within ten times Duration. Then t.Context ends and the clients are closed, and the goroutines that f has
-// started must end within a further Duration. f must not call t.Run or t.Parallel.
+// started must end within a further Duration. f must not call t.Run or t.Parallel. A panic in another goroutine ends the
+// process before the seed is logged: with go test -v, the last subtest that began is the one.
 func Explore(t *testing.T, cfg ExploreConfig, f func(t *testing.T, w *World)) {
 	t.Helper()
+	if f == nil {
+		t.Fatalf("fairlocktest: f must not be nil")
+	}
 	cfg = cfg.withDefaults()
 	seeds := cfg.Seeds
 	if s := os.Getenv(seedsVariable); s != "" {

@@ -135,8 +135,8 @@ func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 func (l Lock) request(client string, r lua.Request) (token.Token, lua.Outcome) {
 	s := l.server
 	s.tb.Helper()
-	if r.TTL <= 0 || !r.Try && r.WaiterTTL <= 0 || l.kind == semaphore && l.permits < 1 {
-		s.tb.Fatalf("fairlocktest: as %s: durations and permits must be above 0", client)
+	if r.TTL < time.Millisecond || !r.Try && r.WaiterTTL < time.Millisecond || l.kind == semaphore && l.permits < 1 {
+		s.tb.Fatalf("fairlocktest: as %s: durations must be at least 1 ms, and permits at least 1", client)
 	}
 	var err error
 	if r.Token, err = token.New(client); err != nil {
@@ -276,6 +276,9 @@ const (
 func (l Lock) WaitFor(what string, cond func(fairlock.State) bool) {
 	s := l.server
 	s.tb.Helper()
+	if cond == nil {
+		s.tb.Fatalf("fairlocktest: cond must not be nil")
+	}
 	limit, hint := waitTimeout, ""
 	if _, ok := s.clock.(*Clock); ok {
 		limit, hint = clockWaitTimeout, " (the Clock stood still: is an Advance missing?)"

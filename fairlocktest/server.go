@@ -54,6 +54,9 @@ func NewServer(tb testing.TB) *Server {
 // Clock.Advance.
 func NewServerWithClock(tb testing.TB, c *Clock) *Server {
 	tb.Helper()
+	if c == nil {
+		tb.Fatalf("fairlocktest: the Clock must not be nil")
+	}
 	s := newServer(tb, c)
 	c.attach(s)
 	return s

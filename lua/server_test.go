@@ -121,6 +121,11 @@ func TestErrors_ForeignValue(t *testing.T) {
 			keys -> fence`})
 }
 
+func TestLoad_EveryScriptCompiles(t *testing.T) {
+	started, _ := shared.get(t)
+	require.NoError(t, lua.Load(t.Context(), client(t, started.Options())))
+}
+
 // A script that Redis does not have was not run: the request is sent again with its text, and is not ambiguous.
 func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 	for _, k := range []kind{mutex, semaphore(3)} {

@@ -187,6 +187,7 @@ func TestSim_EachFault(t *testing.T) {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
 			r := run(t, Config{Seed: uint64(i) + 1000, For: shortFor / 2, Clients: 4, Workers: 2, Faults: []string{f.name}})
 			assert.NotEmpty(t, r.Faults)
+			assert.Positive(t, r.Report.Grants)
 			for _, err := range r.Errs {
 				t.Error(err)
 			}
