@@ -68,8 +68,8 @@ func (o *observer) stop() {
 // before is called before each command of a client, and before each of a script.
 func (o *observer) before(_ *server.Peer, command string, args ...string) bool {
 	if command == "EVALSHA" || command == "EVAL" {
-		o.look(strings.Join(args, " ")) // by the time that has passed: a grant may have ended in it
 		o.hold()
+		o.look(strings.Join(args, " "))
 	}
 	return false
 }
@@ -91,7 +91,8 @@ func (o *observer) freeze(length time.Duration) {
 	})
 }
 
-// hold sets the server's clock back to where it stands still, and reports whether it does.
+// hold sets the server's clock back to where it stands still, and reports whether it does. It looks first, by the time
+// that has passed: a grant may have ended in it.
 func (o *observer) hold() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,6 +100,8 @@ func (o *observer) hold() bool {
 		return false
 	}
 	if behind := o.world.server.Now().Sub(o.frozen); behind > 0 {
+		o.world.server.StepClock(0) // what is due expires
+		o.compareAll()
 		o.world.server.StepClock(-behind)
 	}
 	if time.Now().Before(o.thaw) {
@@ -123,10 +126,15 @@ func (o *observer) step(by time.Duration) {
 func (o *observer) look(args string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.compareAll()
+	o.args = args
+}
+
+// compareAll records what has changed in any lock. The caller holds mu.
+func (o *observer) compareAll() {
 	for _, l := range o.locks {
 		o.compare(l)
 	}
-	o.args = args
 }
 
 // replace records that f deletes or replaces the server's data.
