@@ -911,7 +911,7 @@ func TestHeldError_NamesAHolder(t *testing.T) {
 		defer cancel()
 		_, err = l.acquire(l.all)(short)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "x: context deadline exceeded (held by web-3)")
+		require.ErrorContains(t, err, `"x": context deadline exceeded (held by web-3)`)
 		queued(t, l, 0) // Lock does not wait for long until it is
 		gone := join(t, l, l.acquire(l.all))
 		gone.cancel()
@@ -975,7 +975,7 @@ func TestLock_Cancelled(t *testing.T) {
 		gone.cancel()
 		<-gone.done
 		require.ErrorIs(t, gone.err, context.Canceled)
-		assert.True(t, strings.HasPrefix(gone.err.Error(), "fairlock: ") && strings.HasSuffix(gone.err.Error(), " x: context canceled"), gone.err)
+		assert.True(t, strings.HasPrefix(gone.err.Error(), "fairlock: ") && strings.HasSuffix(gone.err.Error(), ` "x": context canceled`), gone.err)
 		queued(t, l, 1)
 		unlock(t, lease)
 		unlock(t, stays.granted(t))
