@@ -243,7 +243,7 @@ func (c *Client) handoff(l *lock, h lua.Handoff) {
 func (c *Client) serveQueue(l *lock) {
 	c.background(func() {
 		for more := true; more; {
-			more, _ = l.redis.Admit(c.life, l.ttl) // after an error the heartbeats of the waiters go on
+			more, _ = l.redis.Admit(c.life) // after an error the heartbeats of the waiters go on
 		}
 	})
 }

@@ -20,10 +20,10 @@ import (
 const (
 	DefaultTTL       = 10 * time.Second
 	DefaultWaiterTTL = 6 * time.Second
-	MinTTL           = 10 * time.Millisecond // of TTL and WaiterTTL
-	MaxTTL           = 365 * 24 * time.Hour  // of TTL and WaiterTTL
-	MaxName          = 1024                  // bytes of a lock's name
-	MaxNamespace     = 256                   // bytes
+	MinTTL           = token.MinTTL // of TTL and WaiterTTL: 10 ms
+	MaxTTL           = token.MaxTTL // of TTL and WaiterTTL: a year
+	MaxName          = 1024         // bytes of a lock's name
+	MaxNamespace     = 256          // bytes
 )
 
 // Clock is the library's only source of time. The default is the system's. A test may use one of package fairlocktest, or

@@ -107,7 +107,7 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 		var wrapped *fairlock.Error
 		require.ErrorAs(t, err, &wrapped)
 	}
-	some, err := token.New("c")
+	some, err := token.New("c", time.Minute)
 	require.NoError(t, err)
 	for name, l := range map[string]struct {
 		fairlock.Mutex

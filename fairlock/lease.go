@@ -388,9 +388,9 @@ func (l *Lease) release(ctx context.Context) (settled bool, err error) {
 	var h lua.Handoff
 	err = c.retry(ctx, func() (err error) {
 		if l.ambiguous {
-			h, err = l.lock.redis.Leave(ctx, l.token, l.lock.ttl, l.lock.tombstoneTTL(true))
+			h, err = l.lock.redis.Leave(ctx, l.token, l.lock.tombstoneTTL(true))
 		} else {
-			h, err = l.lock.redis.Release(ctx, l.token, l.lock.ttl)
+			h, err = l.lock.redis.Release(ctx, l.token)
 		}
 		// go-redis resends by itself what Redis refuses for a while: then no copy has released the lock.
 		l.sent = l.sent || h.Ambiguous && lua.OriginOf(err) != lua.Unavailable

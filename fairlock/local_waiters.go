@@ -12,7 +12,7 @@ import (
 
 // localWaiters are the waiters of one lock in one client. One heartbeat serves all of them.
 type localWaiters struct {
-	lock         *lock // of the first acquisition; WaiterTTL is one for a client, and TTL a bound in serveQueue
+	lock         *lock // of the first acquisition; WaiterTTL is one for a client
 	acquisitions int   // guarded by Client.mu: that are under way
 
 	mu     sync.Mutex
@@ -103,23 +103,23 @@ func (n *localWaiters) tick() {
 // until the third heartbeat after it: no more than three are under way.
 func (n *localWaiters) heartbeat() {
 	n.mu.Lock()
-	ttl, timeout, queued := n.minTTL, 3*n.interval(), slices.Clone(n.queued)
+	timeout, queued := 3*n.interval(), slices.Clone(n.queued)
 	n.mu.Unlock()
 	ctx, cancel := n.lock.client.withTimeout(n.lock.client.life, timeout)
 	defer cancel()
 	for waiters := range slices.Chunk(queued, lua.MaxHeartbeat) {
-		n.heartbeatOf(ctx, waiters, ttl)
+		n.heartbeatOf(ctx, waiters)
 	}
 }
 
-func (n *localWaiters) heartbeatOf(ctx context.Context, waiters []*waiter, ttl time.Duration) {
+func (n *localWaiters) heartbeatOf(ctx context.Context, waiters []*waiter) {
 	c := n.lock.client
 	tokens := make([]token.Token, len(waiters))
 	for i, w := range waiters {
 		tokens[i] = w.token
 	}
 	sent := c.clock.Now()
-	reply, err := n.lock.redis.Heartbeat(ctx, ttl, n.lock.waiterTTL, tokens)
+	reply, err := n.lock.redis.Heartbeat(ctx, n.lock.waiterTTL, tokens)
 	if err != nil {
 		c.log.Warn("heartbeat failed; the next one follows", "lock", n.lock.name, "waiters", len(waiters), "err", orEnded(ctx, err))
 		return

@@ -88,7 +88,7 @@ func (l *lock) event(t token.Token, weight int) Event {
 // acquire waits for the lock, or only tries.
 func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, input error) (*Lease, error) {
 	return request(ctx, l, op, input, func(ctx context.Context) (*Lease, error) {
-		t, err := token.New(l.client.cfg.Name)
+		t, err := token.New(l.client.cfg.Name, l.ttl)
 		if err != nil {
 			return nil, err
 		}
@@ -140,6 +140,7 @@ func request[T any](ctx context.Context, l *lock, op string, refused error, run 
 func (l *lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
 	input := require(!t.IsZero(), "token", "must not be the zero Token")
 	return request(ctx, l, "resume", input, func(ctx context.Context) (*Lease, error) {
+		l := l.withTTL(min(l.ttl, t.TTL()))
 		sent := l.client.clock.Now()
 		fence, ok, err := l.redis.Renew(ctx, t, l.ttl, 0)
 		if err == nil && !ok {
@@ -180,7 +181,7 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 		}
 		taken := false
 		for more := true; more; {
-			h, err := l.redis.ForceRelease(ctx, l.ttl, seen)
+			h, err := l.redis.ForceRelease(ctx, seen)
 			if err != nil {
 				return taken, err
 			}

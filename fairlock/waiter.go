@@ -134,7 +134,7 @@ func (w *waiter) ask(ctx context.Context) {
 	w.stopTimer()
 	subscriptions := w.client.subscriber.subscriptions()
 	request := lua.Request{
-		Token: w.token, TTL: w.lock.ttl, WaiterTTL: w.lock.waiterTTL, MaxWaiters: w.lock.maxWaiters, Ticket: w.ticket,
+		Token: w.token, WaiterTTL: w.lock.waiterTTL, MaxWaiters: w.lock.maxWaiters, Ticket: w.ticket,
 		Try: w.try, Weight: w.weight,
 	}
 	if w.ticket != 0 {
@@ -329,7 +329,7 @@ func (w *waiter) sendLeave() {
 	ctx, cancel := c.withTimeout(c.leaves, max(l.ttl, l.waiterTTL))
 	defer cancel()
 	err := c.retry(ctx, func() error {
-		h, err := l.redis.Leave(ctx, w.token, l.ttl, l.tombstoneTTL(w.ambiguous))
+		h, err := l.redis.Leave(ctx, w.token, l.tombstoneTTL(w.ambiguous))
 		c.handoff(l, h)
 		return err
 	})

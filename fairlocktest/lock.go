@@ -109,7 +109,7 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 // lock is not free.
 func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 	l.server.tb.Helper()
-	t, outcome := l.request(client, lua.Request{TTL: ttl, Try: true})
+	t, outcome := l.request(client, ttl, lua.Request{Try: true})
 	if outcome != lua.Granted {
 		l.server.tb.Fatalf("fairlocktest: crash holding as %s: the lock is not free; %s", client, l.describe())
 	}
@@ -121,7 +121,7 @@ func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 // lock then.
 func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 	l.server.tb.Helper()
-	t, outcome := l.request(client, lua.Request{TTL: fairlock.DefaultTTL, WaiterTTL: waiterTTL})
+	t, outcome := l.request(client, fairlock.DefaultTTL, lua.Request{WaiterTTL: waiterTTL})
 	switch outcome {
 	case lua.Queued:
 	case lua.Granted:
@@ -132,14 +132,14 @@ func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 	return t
 }
 
-func (l Lock) request(client string, r lua.Request) (token.Token, lua.Outcome) {
+func (l Lock) request(client string, ttl time.Duration, r lua.Request) (token.Token, lua.Outcome) {
 	s := l.server
 	s.tb.Helper()
-	if r.TTL < time.Millisecond || !r.Try && r.WaiterTTL < time.Millisecond || l.kind == semaphore && l.permits < 1 {
-		s.tb.Fatalf("fairlocktest: as %s: durations must be at least 1 ms, and permits at least 1", client)
+	if !r.Try && r.WaiterTTL < time.Millisecond || l.kind == semaphore && l.permits < 1 {
+		s.tb.Fatalf("fairlocktest: as %s: WaiterTTL must be at least 1 ms, and permits at least 1", client)
 	}
 	var err error
-	if r.Token, err = token.New(client); err != nil {
+	if r.Token, err = token.New(client, ttl); err != nil {
 		s.tb.Fatalf("fairlocktest: %v", err)
 	}
 	redis := lua.Mutex(s.inspector().Redis, l.namespace, l.name)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -34,8 +33,8 @@ func (f failing) Eval(ctx context.Context, script string, keys []string, args ..
 func fail(t *testing.T, err error) (lua.Reply, lua.Handoff, error) {
 	t.Helper()
 	lock := lua.Semaphore(failing{err}, "ns", "name", 1)
-	reply, acquireErr := lock.Acquire(ctx, lua.Request{Token: stranger, TTL: ttl, Weight: 1})
-	handoff, releaseErr := lock.Release(ctx, stranger, ttl)
+	reply, acquireErr := lock.Acquire(ctx, lua.Request{Token: stranger, Weight: 1})
+	handoff, releaseErr := lock.Release(ctx, stranger)
 	require.ErrorIs(t, acquireErr, err)
 	require.ErrorIs(t, releaseErr, err)
 	return reply, handoff, acquireErr
@@ -101,13 +100,13 @@ func TestErrors_NameTheRefusedCommand(t *testing.T) {
 		rdb := redis.NewClient(o)
 		defer func() { _ = rdb.Close() }()
 		lock := lua.Semaphore(rdb, "ns", missing, 2)
-		who, err := token.New("c")
+		who, err := token.New("c", ttl)
 		require.NoError(t, err)
-		_, err = lock.Acquire(t.Context(), lua.Request{Token: who, TTL: time.Second, Weight: 1})
+		_, err = lock.Acquire(t.Context(), lua.Request{Token: who, Weight: 1})
 		require.ErrorContains(t, err, command)
 		require.ErrorContains(t, err, fmt.Sprintf("ns:{%s}:sem:*", missing))
 		assert.True(t, lua.Aborted(err), err)
-		_, err = lock.Leave(t.Context(), who, time.Second, 0)
+		_, err = lock.Leave(t.Context(), who, 0)
 		require.NoError(t, err)
 		left := root.Keys(t.Context(), "*{"+missing+"}*").Val()
 		assert.Equal(t, []string{"ns:{" + missing + "}:sem:fence"}, left)

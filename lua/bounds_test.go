@@ -29,7 +29,7 @@ func (m *machine) crowd(n int, d time.Duration) {
 			alive = append(alive, until, short(p.token.Text()))
 			if !m.blind {
 				m.model.Waiters = append(m.model.Waiters, model.Waiter{
-					Token: p.token.Text(), Weight: p.weight, Ticket: uint64(ticket), Expires: until,
+					Token: p.token.Text(), Weight: p.weight, Ticket: uint64(ticket), TTL: p.token.TTL().Microseconds(), Expires: until,
 				})
 				m.parties = append(m.parties, p)
 			}

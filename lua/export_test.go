@@ -28,7 +28,7 @@ type Renewal struct {
 // AnyText is in Replies where every text is as good as another, SomeToken where a token has to be.
 const (
 	AnyText   = "any text"
-	SomeToken = "c:000000000000000000001A"
+	SomeToken = "c:1.00000010000.000000000000000000001A"
 )
 
 type (
@@ -39,15 +39,15 @@ type (
 // Verbs is the table of verbs from which tests are derived. A test compares it with the files in scripts.
 var Verbs = []Verb{
 	{"acquire", func(ctx context.Context, l Lock, t tokens) (any, error) {
-		return l.Acquire(ctx, Request{t[0], 11 * ms, 12 * ms, 13, 14, false, 15})
+		return l.Acquire(ctx, Request{t[0], 11 * ms, 12, 13, false, 14})
 	}, []reply{{"granted", large, AnyText}, {"queued", large, one, large, int64(-1), AnyText}, {"busy", AnyText, AnyText}, {"full", one}, {"capacity", large}}},
 
 	{"release", func(ctx context.Context, l Lock, t tokens) (any, error) {
-		return l.Release(ctx, t[0], 11*ms)
+		return l.Release(ctx, t[0])
 	}, handoffs},
 
 	{"leave", func(ctx context.Context, l Lock, t tokens) (any, error) {
-		return l.Leave(ctx, t[0], 11*ms, 12*ms)
+		return l.Leave(ctx, t[0], 11*ms)
 	}, handoffs},
 
 	{"renew", func(ctx context.Context, l Lock, t tokens) (any, error) {
@@ -56,11 +56,11 @@ var Verbs = []Verb{
 	}, []reply{{"renewed", large}, {"lost"}}},
 
 	{"heartbeat", func(ctx context.Context, l Lock, t tokens) (any, error) {
-		return l.Heartbeat(ctx, 11*ms, 12*ms, t)
+		return l.Heartbeat(ctx, 11*ms, t)
 	}, []reply{{large, int64(0), int64(-1), reply{"queued", "holding", "not_queued"}}, {large, one, one, reply{"granted", "queued", "queued"}}}},
 
 	{"force_release", func(ctx context.Context, l Lock, _ tokens) (any, error) {
-		return l.ForceRelease(ctx, 12*ms, 11)
+		return l.ForceRelease(ctx, 11)
 	}, handoffs},
 
 	{"inspect", func(ctx context.Context, l Lock, _ tokens) (any, error) {

@@ -66,7 +66,7 @@ func (refusal) RedisError()     {}
 
 // send calls the method of a verb, with the tokens c:1 to c:3.
 func send(l lua.Lock, v lua.Verb) error {
-	_, err := v.Call(ctx, l, []token.Token{numbered("c", 1), numbered("c", 2), numbered("c", 3)})
+	_, err := v.Call(ctx, l, []token.Token{numbered("c", ttl, 1), numbered("c", ttl, 2), numbered("c", ttl, 3)})
 	return err
 }
 

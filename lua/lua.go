@@ -57,8 +57,7 @@ type Ticket uint64
 
 // Request asks for the lock.
 type Request struct {
-	Token      token.Token
-	TTL        time.Duration // of the lease
+	Token      token.Token   // it says how long the lease is
 	WaiterTTL  time.Duration // how long the waiter keeps its ticket without a heartbeat
 	MaxWaiters int           // the request is refused if so many others wait; 0: any number
 	Ticket     Ticket        // the waiter's, if it has one
@@ -98,7 +97,7 @@ func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 		waiterTTL = 0
 	}
 	t := &sentText{text: r.Token.Text()}
-	args := []any{t, milliseconds(r.TTL), waiterTTL, r.MaxWaiters, uint64(r.Ticket)}
+	args := []any{t, waiterTTL, r.MaxWaiters, uint64(r.Ticket)}
 	if l.capacity > 0 {
 		args = append(args, r.Weight, l.capacity)
 	}
@@ -123,21 +122,21 @@ type Handoff struct {
 }
 
 // Release releases the lock, if the token holds it, and hands it to the next waiter.
-func (l Lock) Release(ctx context.Context, t token.Token, ttl time.Duration) (Handoff, error) {
-	return l.handoff(ctx, "release", t.Text(), milliseconds(ttl))
+func (l Lock) Release(ctx context.Context, t token.Token) (Handoff, error) {
+	return l.handoff(ctx, "release", t.Text())
 }
 
 // Leave removes a waiter from the queue, and releases the lock if the token holds it. If tombstoneTTL is not 0, Redis
 // refuses the token for so long, so that a delayed request cannot acquire the lock for nobody.
-func (l Lock) Leave(ctx context.Context, t token.Token, ttl, tombstoneTTL time.Duration) (Handoff, error) {
-	return l.handoff(ctx, "leave", t.Text(), milliseconds(ttl), milliseconds(tombstoneTTL))
+func (l Lock) Leave(ctx context.Context, t token.Token, tombstoneTTL time.Duration) (Handoff, error) {
+	return l.handoff(ctx, "leave", t.Text(), milliseconds(tombstoneTTL))
 }
 
 // ForceRelease takes the lock from every holder whose fence is not above seen, and hands it to the next waiter. The
 // bound keeps a request that is sent again, or arrives late, from taking the lock from a later holder. If the reply has
 // Released and More, call it again.
-func (l Lock) ForceRelease(ctx context.Context, ttl time.Duration, seen uint64) (Handoff, error) {
-	return l.handoff(ctx, "force_release", strconv.FormatUint(seen, 10), milliseconds(ttl))
+func (l Lock) ForceRelease(ctx context.Context, seen uint64) (Handoff, error) {
+	return l.handoff(ctx, "force_release", strconv.FormatUint(seen, 10))
 }
 
 // handoff runs a script that can release the lock, and counts how often its first argument is sent.
@@ -148,7 +147,7 @@ func (l Lock) handoff(ctx context.Context, verb, first string, args ...any) (Han
 	return h, err
 }
 
-// Renew extends a lease to ttl from now; it never shortens it. A fence of 0 is one that the caller does not know. Renew
+// Renew has a lease last for ttl from now, but for no longer than its token says. A fence of 0 is one that the caller does not know. Renew
 // returns the fence, and false if the token does not hold the lock.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (uint64, bool, error) {
 	fence, err := call(ctx, l, "renew", readRenewal, t.Text(), milliseconds(ttl), fence)
@@ -178,9 +177,9 @@ type HeartbeatReply struct {
 }
 
 // Heartbeat keeps the tickets of a client's waiters, at most MaxHeartbeat, and tells their states.
-func (l Lock) Heartbeat(ctx context.Context, ttl, waiterTTL time.Duration, tokens []token.Token) (HeartbeatReply, error) {
-	args := make([]any, 2, 2+len(tokens))
-	args[0], args[1] = milliseconds(ttl), milliseconds(waiterTTL)
+func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token) (HeartbeatReply, error) {
+	args := make([]any, 1, 1+len(tokens))
+	args[0] = milliseconds(waiterTTL)
 	for _, t := range tokens {
 		args = append(args, t.Text())
 	}
@@ -189,8 +188,8 @@ func (l Lock) Heartbeat(ctx context.Context, ttl, waiterTTL time.Duration, token
 
 // Admit grants the lock to waiters that can have it. It reports whether the script reached a bound before it had served
 // the queue: then call it again.
-func (l Lock) Admit(ctx context.Context, ttl time.Duration) (more bool, err error) {
-	reply, err := l.Heartbeat(ctx, ttl, 0, nil)
+func (l Lock) Admit(ctx context.Context) (more bool, err error) {
+	reply, err := l.Heartbeat(ctx, 0, nil)
 	return err == nil && reply.RetryAfter == 0, err
 }
 

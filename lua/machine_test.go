@@ -177,7 +177,8 @@ type party struct {
 	token            token.Token
 	weight, capacity int
 	ticket, fence    uint64 // the last that it was told
-	try, left        bool   // of random steps: it does not queue; it has released or left
+	asked            bool
+	try, left        bool // of random steps: it does not queue; it has released or left
 }
 
 // machine does steps to a lock and to its model, and compares the replies, the notifications and what is in Redis to the
@@ -238,7 +239,7 @@ func (m *machine) party(name string) *party {
 	if i := slices.IndexFunc(m.parties, func(p *party) bool { return p.name == short }); i >= 0 {
 		return m.parties[i]
 	}
-	p := &party{name: short, token: numbered(client, len(m.parties)+1), weight: m.usual(short), capacity: m.capacity}
+	p := &party{name: short, token: numbered(client, ttl, len(m.parties)+1), weight: m.usual(short), capacity: m.capacity}
 	m.parties = append(m.parties, p)
 	return p
 }
@@ -252,8 +253,8 @@ func (m *machine) usual(name string) int {
 }
 
 // numbered returns a token that is the same in every run.
-func numbered(client string, n int) token.Token {
-	t, err := token.Parse(fmt.Sprintf("%s:%021dA", client, n))
+func numbered(client string, ttl time.Duration, n int) token.Token {
+	t, err := token.Parse(fmt.Sprintf("%s:1.%011d.%021dA", client, ttl.Milliseconds(), n))
 	if err != nil {
 		panic(err)
 	}
@@ -363,14 +364,19 @@ var outcomes = map[model.Outcome]lua.Outcome{
 func (m *machine) acquire(p *party, r request) lua.Reply {
 	m.t.Helper()
 	m.begin("%s acquires %d of %d: %+v", p.name, p.weight, p.capacity, r)
-	r.ttl, r.wait = cmp.Or(r.ttl, ttl), cmp.Or(r.wait, waiterTTL)
-	m.lasting(r.ttl, r.wait)
-	ask := lua.Request{Token: p.token, TTL: r.ttl, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try, Weight: p.weight}
+	if r.ttl > 0 && r.ttl != p.token.TTL() {
+		require.False(m.t, p.asked, "the TTL of %s is that of its first request", p.name)
+		p.token = numbered(p.token.Client(), r.ttl, slices.Index(m.parties, p)+1)
+	}
+	p.asked = true
+	r.wait = cmp.Or(r.wait, waiterTTL)
+	m.lasting(p.token.TTL(), r.wait)
+	ask := lua.Request{Token: p.token, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try, Weight: p.weight}
 	if r.ticket {
 		ask.Ticket = lua.Ticket(p.ticket)
 	}
 	same := model.Request{
-		Token: p.token.Text(), TTL: r.ttl.Microseconds(), WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max,
+		Token: p.token.Text(), TTL: p.token.TTL().Microseconds(), WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max,
 		Weight: p.weight, Capacity: p.capacity, Ticket: uint64(ask.Ticket),
 	}
 	if r.try {
@@ -429,16 +435,16 @@ func (m *machine) helps(want int64, got time.Duration) {
 func (m *machine) release(p *party) lua.Handoff {
 	m.t.Helper()
 	m.begin("%s releases", p.name)
-	return m.handoff(func() (lua.Handoff, error) { return m.lock(p).Release(ctx, p.token, ttl) },
-		func() model.Handoff { return m.model.Release(m.clock, p.token.Text(), ttl.Microseconds()) })
+	return m.handoff(func() (lua.Handoff, error) { return m.lock(p).Release(ctx, p.token) },
+		func() model.Handoff { return m.model.Release(m.clock, p.token.Text()) })
 }
 
-func (m *machine) leave(p *party, ttl, tombstone time.Duration) lua.Handoff {
+func (m *machine) leave(p *party, tombstone time.Duration) lua.Handoff {
 	m.t.Helper()
 	m.begin("%s leaves, tombstone %v", p.name, tombstone)
 	m.lasting(tombstone)
-	h := m.handoff(func() (lua.Handoff, error) { return m.lock(p).Leave(ctx, p.token, ttl, tombstone) }, func() model.Handoff {
-		return m.model.Leave(m.clock, p.token.Text(), ttl.Microseconds(), tombstone.Microseconds())
+	h := m.handoff(func() (lua.Handoff, error) { return m.lock(p).Leave(ctx, p.token, tombstone) }, func() model.Handoff {
+		return m.model.Leave(m.clock, p.token.Text(), tombstone.Microseconds())
 	})
 	for name, at := range m.contents().Alive {
 		require.True(m.t, tombstone == 0 || at > 0 || -int64(at) > m.clock, "the tombstone of %s is over", name)
@@ -450,8 +456,8 @@ func (m *machine) leave(p *party, ttl, tombstone time.Duration) lua.Handoff {
 func (m *machine) forceRelease(seen uint64) lua.Handoff {
 	m.t.Helper()
 	m.begin("force release, seen %d", seen)
-	return m.handoff(func() (lua.Handoff, error) { return m.any().ForceRelease(ctx, ttl, seen) },
-		func() model.Handoff { return m.model.ForceRelease(m.clock, ttl.Microseconds(), seen) })
+	return m.handoff(func() (lua.Handoff, error) { return m.any().ForceRelease(ctx, seen) },
+		func() model.Handoff { return m.model.ForceRelease(m.clock, seen) })
 }
 
 func (m *machine) handoff(call func() (lua.Handoff, error), same func() model.Handoff) lua.Handoff {
@@ -500,18 +506,18 @@ var waiterStates = map[model.WaiterState]lua.WaiterState{
 	model.NotQueued: lua.NotQueued, model.StillQueued: lua.StillQueued, model.Holding: lua.Holding, model.NowGranted: lua.NowGranted,
 }
 
-func (m *machine) heartbeat(ttl, wait time.Duration, who ...*party) lua.HeartbeatReply {
+func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatReply {
 	m.t.Helper()
 	tokens, texts := make([]token.Token, len(who)), make([]string, len(who))
 	for i, p := range who {
 		tokens[i], texts[i] = p.token, p.token.Text()
 	}
-	m.begin("heartbeat of %v, ttl %v, waiter TTL %v", texts, ttl, wait)
-	m.lasting(ttl, wait)
+	m.begin("heartbeat of %v, waiter TTL %v", texts, wait)
+	m.lasting(wait)
 	var first lua.HeartbeatReply
-	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, ttl, wait, tokens) }, func(got lua.HeartbeatReply) {
+	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, wait, tokens) }, func(got lua.HeartbeatReply) {
 		first = lua.HeartbeatReply{Fence: m.model.Fence, RetryAfter: got.RetryAfter} // the last fence before it
-		want := m.model.Heartbeat(m.clock, ttl.Microseconds(), wait.Microseconds(), texts)
+		want := m.model.Heartbeat(m.clock, wait.Microseconds(), texts)
 		m.more, m.admitted, first.First = want.RetryAfter == 0, true, want.First
 		for _, state := range want.States {
 			first.States = append(first.States, waiterStates[state])

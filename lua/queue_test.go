@@ -50,12 +50,12 @@ func TestTicket_OrderOfArrival(t *testing.T) {
 func TestQuarantine_AfterLossOfData(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"the old order", `
-			acquire a b c d e; lose; acquire d ticket -> queued 1 by quarantine
+			acquire a b c d e ttl 90m; lose; acquire d ticket -> queued 1 by quarantine
 			acquire b ticket -> queued 1 by quarantine; acquire e ticket -> queued 3
 			acquire c ticket -> queued 2; renew a -> lost; acquire f -> queued 5
 			acquire z try -> busy by quarantine; after 30m
-			acquire b c d e f ttl 90m -> queued 1, queued 2, queued 3, queued 4, queued 5
-			heartbeat b c -> queued, queued; after 29m; inspect -> quarantine | b c d e f; after 2m
+			acquire b c d e f -> queued 1, queued 2, queued 3, queued 4, queued 5
+			heartbeat b c -> queued, queued; after 29m; heartbeat b c d e f; after 30m; inspect -> quarantine | b c d e f; after 2m
 			acquire d -> queued 2 by b; release b -> released grants c; release c -> released grants d`},
 		scenario{"for one TTL", inMemory + `
 			acquire a b c; lose; acquire c ticket wait 3h -> queued 1 by quarantine; after 59m59.999999s

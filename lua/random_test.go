@@ -52,7 +52,7 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 		if p.left && !tombstone(p) {
 			t.Skip("it asks no more")
 		}
-		m.acquire(p, request{lease(), wait(), 0, p.try, !p.try && rapid.Bool().Draw(t, "with its ticket")})
+		m.acquire(p, request{0, wait(), 0, p.try, !p.try && rapid.Bool().Draw(t, "with its ticket")})
 	}
 	pass := func(t *rapid.T) {
 		events := append(m.events(), m.clock)
@@ -86,7 +86,7 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 				t.Skip("nobody removes a tombstone")
 			}
 			p.left = true
-			m.leave(p, lease(), d)
+			m.leave(p, d)
 		},
 		"heartbeat": func(t *rapid.T) {
 			var who []*party
@@ -95,7 +95,7 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 					who = append(who, p)
 				}
 			}
-			m.heartbeat(lease(), wait(), who...)
+			m.heartbeat(wait(), who...)
 		},
 		"force release": func(t *rapid.T) {
 			late := uint64(rapid.IntRange(0, 1).Draw(t, "late"))

@@ -84,7 +84,7 @@ func TestReply_OfAnotherFormIsAnError(t *testing.T) {
 		{-1, []any{"queued", "queued"}}, {1, []any{"queued", "x"}}, {1, []any{"queued", nil}}, {1, []any{"queued", int64(1)}},
 	} {
 		lock := lua.Mutex(&fake{answer: []any{int64(9), int64(bad[0].(int)), int64(5), bad[1]}}, "ns", "name")
-		_, err := lock.Heartbeat(ctx, ttl, waiterTTL, waiting(2))
+		_, err := lock.Heartbeat(ctx, waiterTTL, waiting(2))
 		assert.ErrorIs(t, err, lua.ErrReply, "%v", bad)
 	}
 }
@@ -234,7 +234,7 @@ func FuzzReply(f *testing.F) {
 					require.ErrorIs(t, err, lua.ErrReply, v.Name)
 				}
 			}
-			more, err := l.Admit(ctx, ttl)
+			more, err := l.Admit(ctx)
 			assert.False(t, more && err != nil)
 		}
 	})
@@ -306,7 +306,7 @@ func goodGrant(t *testing.T, g lua.Grant) {
 }
 
 func FuzzParseNotification(f *testing.F) {
-	who := numbered("c", 1)
+	who := numbered("c", ttl, 1)
 	g, err := lua.ParseNotification(who.Text() + " 1753700000000001 6000")
 	require.NoError(f, err)
 	require.Equal(f, lua.Grant{Token: who, Fence: 1753700000000001, Given: 6 * time.Second}, g)

@@ -161,7 +161,7 @@ func (m *machine) step(verb string, words []string, want string) string {
 	case "release":
 		return m.became(m.release(p), want)
 	case "leave":
-		return m.became(m.leave(p, ttl, o.tombstone), want)
+		return m.became(m.leave(p, o.tombstone), want)
 	case "force":
 		seen := number(m.contents().Fence)
 		if o.seen != nil {
@@ -171,7 +171,7 @@ func (m *machine) step(verb string, words []string, want string) string {
 	case "renew":
 		return map[bool]string{true: "renewed", false: "lost"}[m.renew(p, cmp.Or(o.ttl, ttl))]
 	case "heartbeat":
-		r := m.heartbeat(ttl, cmp.Or(o.wait, waiterTTL), o.who...)
+		r := m.heartbeat(cmp.Or(o.wait, waiterTTL), o.who...)
 		names := map[lua.WaiterState]string{
 			lua.NotQueued: "gone", lua.StillQueued: "queued", lua.Holding: "holding", lua.NowGranted: "granted",
 		}

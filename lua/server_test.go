@@ -14,11 +14,11 @@ import (
 )
 
 // held and queued are the tokens of a hoard and of a crowd. In alive a token is known by its last 14 characters only.
-func held(i int) token.Token   { return numbered("h", 1_000_000+i) }
-func queued(i int) token.Token { return numbered("q", 2_000_000+i) }
+func held(i int) token.Token   { return numbered("h", ttl/2, 1_000_000+i) }
+func queued(i int) token.Token { return numbered("q", ttl/2, 2_000_000+i) }
 
 // The parties of requests.
-var holder, first, second, stranger = held(0), queued(0), queued(1), numbered("new", 3_000_000)
+var holder, first, second, stranger = held(0), queued(0), queued(1), numbered("new", ttl/2, 3_000_000)
 
 // waiting are the first and second waiter, and more.
 func waiting(n int) (all []token.Token) {
@@ -32,7 +32,7 @@ func waiting(n int) (all []token.Token) {
 func requests(lock lua.Lock, waiters []token.Token) map[string]func() error {
 	acquire := func(r lua.Request) func() error {
 		return func() error {
-			r.TTL, r.Weight = ttl/2, 1
+			r.Weight = 1
 			_, err := lock.Acquire(ctx, r)
 			return err
 		}
@@ -45,12 +45,12 @@ func requests(lock lua.Lock, waiters []token.Token) map[string]func() error {
 		"bounded":       acquire(lua.Request{Token: stranger, WaiterTTL: waiterTTL, MaxWaiters: 1}),
 		"extend":        acquire(lua.Request{Token: holder, WaiterTTL: waiterTTL}),
 		"renew":         func() error { _, _, err := lock.Renew(ctx, holder, ttl/2, 0); return err },
-		"heartbeat":     func() error { _, err := lock.Heartbeat(ctx, ttl, waiterTTL, waiters); return err },
-		"release":       func() error { _, err := lock.Release(ctx, holder, ttl); return err },
-		"leave":         func() error { _, err := lock.Leave(ctx, second, ttl, ttl/2); return err },
-		"holder leaves": func() error { _, err := lock.Leave(ctx, holder, ttl, ttl/2); return err },
+		"heartbeat":     func() error { _, err := lock.Heartbeat(ctx, waiterTTL, waiters); return err },
+		"release":       func() error { _, err := lock.Release(ctx, holder); return err },
+		"leave":         func() error { _, err := lock.Leave(ctx, second, ttl/2); return err },
+		"holder leaves": func() error { _, err := lock.Leave(ctx, holder, ttl/2); return err },
 		"inspect":       func() error { _, err := lock.Inspect(ctx, 1000); return err },
-		"force release": func() error { _, err := lock.ForceRelease(ctx, ttl, 1<<53); return err },
+		"force release": func() error { _, err := lock.ForceRelease(ctx, 1<<53); return err },
 	}
 }
 
@@ -59,7 +59,7 @@ func (m *machine) contend() {
 	m.t.Helper()
 	m.lose()
 	for _, who := range []token.Token{holder, first, second} {
-		_, err := m.any().Acquire(ctx, lua.Request{Token: who, TTL: ttl, WaiterTTL: waiterTTL, Weight: m.capacity})
+		_, err := m.any().Acquire(ctx, lua.Request{Token: who, WaiterTTL: waiterTTL, Weight: m.capacity})
 		require.NoError(m.t, err)
 	}
 }
@@ -141,7 +141,7 @@ func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 			assert.Equal(t, []int{2, 1}, []int{calls(v), calls(v)}, "%s: by its hash and its text; by its hash", v.Name)
 		}
 		m.do(t, "SCRIPT", "FLUSH")
-		h, err := m.any().Release(ctx, stranger, ttl)
+		h, err := m.any().Release(ctx, stranger)
 		require.NoError(t, err)
 		assert.False(t, h.Ambiguous)
 		require.NoError(t, lua.Load(ctx, m.rdb))
@@ -164,7 +164,7 @@ func TestOriginOf_ReadOnlyReplica(t *testing.T) {
 func TestFence_RisesAfterARestartWithoutData(t *testing.T) {
 	s := newReal(t, &configured)
 	fence := func() uint64 {
-		r, err := lua.Mutex(s.rdb, s.namespace, "name").Acquire(ctx, lua.Request{Token: holder, TTL: ttl})
+		r, err := lua.Mutex(s.rdb, s.namespace, "name").Acquire(ctx, lua.Request{Token: holder})
 		require.NoError(t, err)
 		return r.Fence
 	}
@@ -184,19 +184,19 @@ func TestReply_Lost(t *testing.T) {
 	lock := lua.Mutex(client(t, &redis.Options{Network: "unix", Addr: link.Addr()}), s.namespace, "name")
 	require.NoError(t, lua.Load(ctx, s.rdb))
 	link.LoseReplies(1)
-	r, err := lock.Acquire(ctx, lua.Request{Token: holder, TTL: ttl})
+	r, err := lock.Acquire(ctx, lua.Request{Token: holder})
 	require.NoError(t, err)
 	fence, _ := s.do(t, "GET", lua.MutexKeys(s.namespace, "name").Fence).(string)
 	assert.Equal(t, lua.Reply{Outcome: lua.Granted, Fence: number(fence), Ambiguous: true}, r)
-	_, err = lock.Acquire(ctx, lua.Request{Token: first, TTL: ttl, WaiterTTL: waiterTTL})
+	_, err = lock.Acquire(ctx, lua.Request{Token: first, WaiterTTL: waiterTTL})
 	require.NoError(t, err)
 	link.LoseReplies(1)
-	h, err := lock.Release(ctx, holder, ttl)
+	h, err := lock.Release(ctx, holder)
 	require.NoError(t, err)
 	assert.Equal(t, lua.Handoff{Ambiguous: true}, h, "the first one has handed it off")
 	assert.Len(t, s.notifications(t), 1)
 	assert.Equal(t, 2, link.Lost())
-	h, err = lock.Leave(ctx, first, ttl, 0)
+	h, err = lock.Leave(ctx, first, 0)
 	require.NoError(t, err)
 	assert.Equal(t, lua.Handoff{Released: true}, h, "each request counts its own copies")
 }

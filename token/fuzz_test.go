@@ -3,20 +3,23 @@ package token_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// What New writes: the client id, a colon, and 128 bits in base64url, of which the last character has only 2.
+// What New writes. Of the 128 bits in base64url the last character has only 2.
 var (
-	wellFormed = regexp.MustCompile(`\A[!-~]{1,128}:[A-Za-z0-9_-]{21}[AQgw]\z`)
+	wellFormed = regexp.MustCompile(`\A[!-~]{1,128}:1\.(\d{11})\.[A-Za-z0-9_-]{21}[AQgw]\z`)
+	newer      = regexp.MustCompile(`\A[!-~]{1,128}:(0|[02-9]\d*|1\d+)\.[^:]*\z`)
 	goodClient = regexp.MustCompile(`\A[!-~]{1,128}\z`)
 )
 
@@ -24,29 +27,36 @@ var (
 const secretLen = 18
 
 func FuzzParse(f *testing.F) {
-	random := "x-7_AZaz09-_x-7_AZaz0w"
+	random := "1.00000010000.x-7_AZaz09-_x-7_AZaz0w"
+	as := strings.Repeat("A", 22)
 	for _, text := range []string{
 		"a:" + random, "with:colons::" + random, strings.Repeat("c", token.MaxClient) + ":" + random, "a:" + random + "\n",
-		random, ":" + random, "", ":", "client:", "nobody:resting", "c:" + strings.Repeat("A", 22), "c:" + strings.Repeat("A", 21) + "B",
-		"c:" + strings.Repeat("=", 22), "c:" + strings.Repeat("A", 20) + "==", "c:" + strings.Repeat("A", 20) + "\r\n",
-		"c:" + strings.Repeat("\n", 22), "ü:" + random, "a b:" + random, "a\x00:" + random,
+		random, ":" + random, "", ":", "client:", "nobody:resting", "c:1.00000010000." + as, "c:1.00000010000." + as[1:] + "B",
+		"c:1.00000010000." + as[2:] + "==", "c:1.00000010000." + as[2:] + "\r\n", "c:1.00000000009." + as, "c:1.00000000010." + as,
+		"c:1.31536000000." + as, "c:1.31536000001." + as, "c:1.0000001000x." + as, "c:1.-0000010000." + as, "c:2." + as, "c:11.x",
+		"c:" + as, "ü:" + random, "a b:" + random, "a\x00:" + random,
 	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		tok, err := token.Parse(text)
-		require.Equal(t, wellFormed.MatchString(text), err == nil, "%q: %v", text, err)
+		parts := wellFormed.FindStringSubmatch(text)
+		good := parts != nil && parts[1] >= "00000000010" && parts[1] <= "31536000000"
+		require.Equal(t, good, err == nil, "%q: %v", text, err)
 		if err != nil {
-			require.ErrorIs(t, err, token.ErrMalformed)
+			var other *token.LayoutError
+			require.Equal(t, newer.MatchString(text), errors.As(err, &other), "%q: %v", text, err)
+			require.True(t, other != nil || errors.Is(err, token.ErrMalformed))
 			require.True(t, tok.IsZero())
-			if _, secret, ok := strings.Cut(text, ":"); ok && len(secret) >= secretLen {
-				require.NotContains(t, err.Error(), secret, "an error must not print the secret")
+			if len(text) > 2*secretLen {
+				require.NotContains(t, err.Error(), text[len(text)-secretLen:], "an error must not print the secret")
 			}
 			return
 		}
 		require.Equal(t, text, tok.Text())
 		require.Len(t, token.RandomBytes(tok), 16)
-		require.True(t, strings.HasPrefix(text, tok.Client()+":"))
+		require.True(t, strings.HasPrefix(text, tok.Client()+":1."))
+		require.Equal(t, parts[1], fmt.Sprintf("%011d", tok.TTL().Milliseconds()))
 		again, err := token.Parse(text)
 		require.NoError(t, err)
 		require.True(t, tok == again && tok.Equal(again))
@@ -119,7 +129,7 @@ func FuzzNew(f *testing.F) {
 	f.Fuzz(func(t *testing.T, client string) {
 		good := goodClient.MatchString(client)
 		require.Equal(t, good, token.CheckClient(client) == nil, "%q", client)
-		tok, err := token.New(client)
+		tok, err := token.New(client, 10*time.Second)
 		require.Equal(t, good, err == nil, "%q: %v", client, err)
 		if err != nil {
 			require.ErrorIs(t, err, token.ErrMalformed)
@@ -131,6 +141,6 @@ func FuzzNew(f *testing.F) {
 		back, err := token.Parse(tok.Text())
 		require.NoError(t, err)
 		require.Equal(t, tok, back)
-		require.Equal(t, client+":"+tok.Text()[len(client)+1:][:22-secretLen]+"…", tok.String())
+		require.Equal(t, client+":"+strings.TrimPrefix(tok.Text(), client+":1.00000010000.")[:22-secretLen]+"…", tok.String())
 	})
 }

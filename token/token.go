@@ -1,5 +1,12 @@
 // Package token identifies acquisitions: one token is one call of Lock, from its first request until its lease ends.
 //
+// The text of a token is
+//
+//	<client>:<layout>.<TTL>.<random>
+//
+// the client's id; the layout of what stands in Redis, 1; the length of the lease in ms, 11 digits; and 128 random bits
+// in base64url. What follows the last colon begins with the layout in every version.
+//
 // In Redis, tokens are the waiters in the queue and the holder of the lock. Any process that has the text of a token
 // can release its lock. So fmt and log/slog print a token redacted; Text returns all of it. (If a struct is printed
 // that has a token in an unexported field, fmt calls no method, and prints all of it.)
@@ -13,60 +20,107 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
 
-// MaxClient is the longest client id, in bytes.
-const MaxClient = 128
+// Bounds of what a token says.
+const (
+	MaxClient = 128                   // bytes of the client's id
+	MinTTL    = 10 * time.Millisecond // of a lease
+	MaxTTL    = 365 * 24 * time.Hour
+)
+
+// Layout is what this version writes to Redis and understands there.
+const Layout = "1"
 
 // ErrMalformed is what Parse and New wrap when their input cannot be part of a token.
 var ErrMalformed = errors.New("malformed token")
 
+// LayoutError means that a token, or what stands in Redis, has the layout of another version. Nothing was written.
+type LayoutError struct {
+	What   string // "token", or a key
+	Layout string // that it has
+}
+
+// Error names both layouts and says what helps.
+func (e *LayoutError) Error() string {
+	return fmt.Sprintf("%s has layout %.20q, this version has layout %s: use one version, or another namespace", e.What, e.Layout, Layout)
+}
+
 // The random part is 16 bytes in unpadded base64url, which is shorter than hexadecimal: Redis keeps the token of every
-// waiter. With a client id of up to 21 bytes, a waiter takes less than 285 bytes there.
+// waiter.
 var encoding = base64.RawURLEncoding.Strict()
 
 const (
 	randomBytes = 16
 	randomLen   = 22 // in base64url
+	ttlLen      = 11
+	bodyLen     = len(Layout) + 1 + ttlLen + 1 + randomLen // of what follows the colon
 )
 
 // Token is the random identity of one acquisition. Tokens are comparable with ==, for map keys and tests. Use Equal if
 // one of the two comes from an untrusted source. The zero Token is no token.
 type Token struct{ text string }
 
-// New returns a new token of the given client: its readable id, then 128 random bits. (A version-4 UUID has only 122.)
-// The error says that the client id is invalid or that the system's source of randomness failed.
-func New(client string) (Token, error) {
+// New returns a new token of the given client, for leases of that length, rounded up to milliseconds: with 128 random
+// bits. (A version-4 UUID has only 122.) The error says that the client id is invalid, that ttl is out of bounds, or that
+// the system's source of randomness failed.
+func New(client string, ttl time.Duration) (Token, error) {
 	if err := CheckClient(client); err != nil {
+		return Token{}, err
+	}
+	if err := checkTTL(ttl); err != nil {
 		return Token{}, err
 	}
 	var id uuid.UUID
 	if _, err := io.ReadFull(rand.Reader, id[:]); err != nil {
 		return Token{}, fmt.Errorf("token: %w", err)
 	}
-	text := make([]byte, len(client)+1+randomLen)
-	n := copy(text, client)
-	text[n] = ':'
-	encoding.Encode(text[n+1:], id[:])
-	return Token{string(text)}, nil
+	ms := (ttl + time.Millisecond - 1).Milliseconds()
+	return Token{fmt.Sprintf("%s:%s.%0*d.%s", client, Layout, ttlLen, ms, encoding.EncodeToString(id[:]))}, nil
 }
 
-// Parse returns the token whose Text is text. Any other text is an error, which is ErrMalformed.
-func Parse(text string) (Token, error) {
-	n := len(text) - randomLen - 1
-	if n < 0 || text[n] != ':' {
-		return Token{}, fmt.Errorf("%w: want a client id, a colon and %d characters", ErrMalformed, randomLen)
+func checkTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return fmt.Errorf("%w: TTL %v, want %v to %v", ErrMalformed, ttl, MinTTL, MaxTTL)
 	}
-	if err := CheckClient(text[:n]); err != nil {
+	return nil
+}
+
+// Parse returns the token whose Text is text. Any other text is an error: ErrMalformed, or for a token of another layout
+// a *LayoutError.
+func Parse(text string) (Token, error) {
+	colon := strings.LastIndexByte(text, ':')
+	if colon < 0 {
+		return Token{}, fmt.Errorf("%w: want a client id, a colon, a layout, a TTL and a random part", ErrMalformed)
+	}
+	if err := CheckClient(text[:colon]); err != nil {
+		return Token{}, err
+	}
+	body := text[colon+1:]
+	if layout, _, ok := strings.Cut(body, "."); ok && layout != Layout && isNumber(layout) {
+		return Token{}, &LayoutError{"token", layout}
+	}
+	t := Token{text}
+	if len(body) != bodyLen || body[len(Layout)] != '.' || body[bodyLen-randomLen-1] != '.' || !isNumber(t.ttl()) {
+		return Token{}, fmt.Errorf("%w: want layout, TTL and random part after the client id, %d characters", ErrMalformed, bodyLen)
+	}
+	if err := checkTTL(t.TTL()); err != nil {
 		return Token{}, err
 	}
 	// The decoder skips line ends, so the length of its result must be checked.
-	if bits, err := encoding.DecodeString(text[n+1:]); err != nil || len(bits) != randomBytes {
+	if bits, err := encoding.DecodeString(body[bodyLen-randomLen:]); err != nil || len(bits) != randomBytes {
 		return Token{}, fmt.Errorf("%w: the random part is not base64url", ErrMalformed)
 	}
-	return Token{text}, nil
+	return t, nil
+}
+
+func isNumber(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
 // CheckClient reports whether a client id can be part of a token: 1 to MaxClient bytes of printable ASCII, no space.
@@ -87,8 +141,26 @@ func (t Token) Client() string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.text[:len(t.text)-randomLen-1]
+	return t.text[:len(t.text)-bodyLen-1]
 }
+
+// TTL returns how long the lease lasts without a renewal; of the zero Token 0. It is a whole number of milliseconds.
+func (t Token) TTL() time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	ms, _ := strconv.ParseInt(t.ttl(), 10, 64) // Parse and New have checked it
+	return time.Duration(ms) * time.Millisecond
+}
+
+// ttl is the text of the TTL.
+func (t Token) ttl() string {
+	end := len(t.text) - randomLen - 1
+	return t.text[end-ttlLen : end]
+}
+
+// random is the text of the random part.
+func (t Token) random() string { return t.text[len(t.text)-randomLen:] }
 
 // Text returns the whole token as Redis stores it. Keep it secret: it allows to release the lock.
 func (t Token) Text() string { return t.text }
@@ -107,7 +179,7 @@ func (t Token) String() string {
 	if t.IsZero() {
 		return "(no token)"
 	}
-	return t.text[:len(t.text)-randomLen+4] + "…"
+	return t.Client() + ":" + t.random()[:4] + "…"
 }
 
 // Format prints what String or GoString returns, for every verb: with one that is not for text, fmt would print t's

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,7 +20,7 @@ func TestNewPutsTheClientInFrontAnd128RandomBitsBehind(t *testing.T) {
 	seen := map[token.Token]bool{}
 	ones := make([]int, 128)
 	for range n {
-		tok, err := token.New("host-1-ab")
+		tok, err := token.New("host-1-ab", time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, "host-1-ab", tok.Client())
 		require.False(t, seen[tok], "a token came twice")
@@ -35,9 +37,10 @@ func TestNewPutsTheClientInFrontAnd128RandomBitsBehind(t *testing.T) {
 }
 
 func TestATokenPrintsItselfRedacted(t *testing.T) {
-	tok, err := token.New("client")
+	tok, err := token.New("client", time.Minute)
 	require.NoError(t, err)
-	secret := tok.Text()[len("client:")+4:]
+	_, random, _ := strings.Cut(tok.Text(), "60000.")
+	secret := random[4:]
 
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "token", tok, "in", struct{ T token.Token }{tok})
@@ -47,9 +50,32 @@ func TestATokenPrintsItselfRedacted(t *testing.T) {
 	} {
 		assert.NotContains(t, printed, secret)
 	}
-	assert.Contains(t, log.String(), "client:"+tok.Text()[7:11]+"…", "a log line still tells the waiters apart")
+	assert.Contains(t, log.String(), "client:"+random[:4]+"…", "a log line still tells the waiters apart")
 	assert.Equal(t, "(no token)", token.Token{}.String())
 	assert.True(t, token.Token{}.IsZero())
 	assert.Empty(t, token.Token{}.Client())
 	assert.False(t, tok.Equal(token.Token{}))
+}
+
+func TestTTL_IsRoundedUpAndBounded(t *testing.T) {
+	for ttl, want := range map[time.Duration]time.Duration{
+		token.MinTTL: token.MinTTL, token.MaxTTL: token.MaxTTL, time.Second + 1: time.Second + time.Millisecond,
+	} {
+		tok, err := token.New("c", ttl)
+		require.NoError(t, err)
+		assert.Equal(t, want, tok.TTL())
+	}
+	for _, ttl := range []time.Duration{0, -time.Second, token.MinTTL - 1, token.MaxTTL + 1} {
+		_, err := token.New("c", ttl)
+		require.ErrorIs(t, err, token.ErrMalformed, "%v", ttl)
+	}
+	assert.Zero(t, token.Token{}.TTL())
+}
+
+func TestParse_AnotherLayout(t *testing.T) {
+	_, err := token.Parse("web-3:2.anything")
+	var other *token.LayoutError
+	require.ErrorAs(t, err, &other)
+	assert.Equal(t, "2", other.Layout)
+	assert.EqualError(t, err, `token has layout "2", this version has layout 1: use one version, or another namespace`)
 }

@@ -42,6 +42,7 @@ type Holder struct {
 	Token   string
 	Weight  int
 	Fence   uint64
+	TTL     int64 // that its token says
 	Expires int64 // the lease has ended from this moment on
 }
 
@@ -50,6 +51,7 @@ type Waiter struct {
 	Token   string
 	Weight  int
 	Ticket  uint64
+	TTL     int64 // that its token says
 	Expires int64 // it keeps its ticket until then without a heartbeat
 }
 
@@ -90,7 +92,7 @@ const (
 type Request struct {
 	Token            string
 	Weight, Capacity int
-	TTL              int64
+	TTL              int64 // that its token says
 	WaiterTTL        int64 // 0: do not queue
 	MaxWaiters       int   // 0: any number
 	Ticket           uint64
@@ -139,7 +141,7 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		return Reply{Outcome: Granted, Fence: h.Fence}
 	}
 	if l.InUse() && l.Capacity != r.Capacity {
-		l.admit(now, r.TTL, "")
+		l.admit(now, "")
 		if l.InUse() {
 			return Reply{Outcome: CapacityDiffers, Capacity: l.Capacity}
 		}
@@ -148,10 +150,10 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	if l.Tombstones[r.Token] > now {
 		return Reply{Outcome: Busy, Holder: l.firstToExpire()}
 	}
-	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, Expires: now + r.WaiterTTL}
+	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL, Expires: now + r.WaiterTTL}
 	if r.Ticket > 0 {
 		if l.Fence == 0 && len(l.Holders) == 0 { // loss of data: a client may still hold the lock
-			l.grant(now, Quarantined, l.Capacity, r.TTL)
+			l.grant(now, Quarantined, l.Capacity, r.TTL, r.TTL)
 			l.Fence = max(l.Fence, r.Ticket)
 		}
 		if r.WaiterTTL > 0 {
@@ -161,9 +163,9 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 			l.enqueue(waiter) // a waiter that returns is in its old place before others are admitted
 		}
 	}
-	_, queue := l.admit(now, r.TTL, r.Token)
+	_, queue := l.admit(now, r.Token)
 	if queue == Empty && l.holder(r.Token) == nil && r.Weight <= l.Free() {
-		l.grant(now, r.Token, r.Weight, r.TTL)
+		l.grant(now, r.Token, r.Weight, r.TTL, r.TTL)
 	}
 	if h := l.holder(r.Token); h != nil {
 		return Reply{Outcome: Granted, Fence: h.Fence, Queue: queue}
@@ -190,14 +192,14 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 }
 
 // Release ends the token's lease.
-func (l *Lock) Release(now int64, token string, ttl int64) Handoff {
+func (l *Lock) Release(now int64, token string) Handoff {
 	l.Advance(now)
-	return l.handOff(now, ttl, l.remove(token))
+	return l.handOff(now, l.remove(token))
 }
 
 // Leave removes a waiter, ends the lease that it may have been granted, and refuses the token from now on for
 // tombstoneTTL, if that is not 0.
-func (l *Lock) Leave(now int64, token string, ttl, tombstoneTTL int64) Handoff {
+func (l *Lock) Leave(now int64, token string, tombstoneTTL int64) Handoff {
 	l.Advance(now)
 	if at := l.index(token); at >= 0 {
 		l.dequeue(at)
@@ -208,11 +210,11 @@ func (l *Lock) Leave(now int64, token string, ttl, tombstoneTTL int64) Handoff {
 		}
 		l.Tombstones[token] = now + tombstoneTTL
 	}
-	return l.handOff(now, ttl, l.remove(token))
+	return l.handOff(now, l.remove(token))
 }
 
 // ForceRelease ends all leases whose fence is not above the one that the caller has seen.
-func (l *Lock) ForceRelease(now, ttl int64, seen uint64) Handoff {
+func (l *Lock) ForceRelease(now int64, seen uint64) Handoff {
 	l.Advance(now)
 	before := len(l.Holders)
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Fence <= seen })
@@ -220,22 +222,22 @@ func (l *Lock) ForceRelease(now, ttl int64, seen uint64) Handoff {
 	if taken {
 		l.nextFence(now, 0)
 	}
-	return l.handOff(now, ttl, taken)
+	return l.handOff(now, taken)
 }
 
-// Renew extends a lease, and never shortens it. It returns the fence; 0: the token does not hold the lock.
+// Renew has a lease last for ttl from now, at most for the TTL in its token. It returns the fence; 0: the token does not hold the lock.
 func (l *Lock) Renew(now int64, token string, ttl int64) uint64 {
 	l.Advance(now)
 	h := l.holder(token)
 	if h == nil {
 		return 0
 	}
-	l.extend(now, h, ttl)
+	l.extend(now, h, min(ttl, h.TTL))
 	return h.Fence
 }
 
 // Heartbeat keeps the tickets of waiters, and tells their states.
-func (l *Lock) Heartbeat(now, ttl, waiterTTL int64, tokens []string) HeartbeatReply {
+func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 	l.Advance(now)
 	reply := HeartbeatReply{First: -1, RetryAfter: -1}
 	for _, t := range tokens {
@@ -249,7 +251,7 @@ func (l *Lock) Heartbeat(now, ttl, waiterTTL int64, tokens []string) HeartbeatRe
 		}
 		reply.States = append(reply.States, state)
 	}
-	_, queue := l.admit(now, ttl, "")
+	_, queue := l.admit(now, "")
 	for i, t := range tokens {
 		switch at := l.index(t); {
 		case at < 0 && reply.States[i] == StillQueued:
@@ -267,9 +269,9 @@ func (l *Lock) Heartbeat(now, ttl, waiterTTL int64, tokens []string) HeartbeatRe
 }
 
 // admit is the only rule of admission. While permits are free, the head of the queue is dropped if it has expired; it is
-// granted what it asks for if so much is free, for what is left until it expires, at most ttl; otherwise it blocks all
-// behind it. The asker is the waiter whose request this is: it is not expired, and its lease is ttl.
-func (l *Lock) admit(now, ttl int64, asker string) (grants []Grant, queue QueueState) {
+// granted what it asks for if so much is free, for what is left until it expires, at most its TTL; otherwise it blocks
+// all behind it. The asker is the waiter whose request this is: it is not expired.
+func (l *Lock) admit(now int64, asker string) (grants []Grant, queue QueueState) {
 	for dropped := 0; l.Free() > 0; {
 		if len(l.Waiters) == 0 {
 			return grants, Empty
@@ -280,7 +282,7 @@ func (l *Lock) admit(now, ttl int64, asker string) (grants []Grant, queue QueueS
 		head := l.Waiters[0]
 		left := (head.Expires - now) / Millisecond * Millisecond
 		if head.Token == asker {
-			left = ttl
+			left = head.TTL
 		}
 		switch {
 		case left <= 0:
@@ -288,8 +290,8 @@ func (l *Lock) admit(now, ttl int64, asker string) (grants []Grant, queue QueueS
 		case head.Weight > l.Free():
 			return grants, Blocked
 		default:
-			given := min(left, ttl)
-			grants = append(grants, Grant{head.Token, l.grant(now, head.Token, head.Weight, given), given})
+			given := min(left, head.TTL)
+			grants = append(grants, Grant{head.Token, l.grant(now, head.Token, head.Weight, head.TTL, given), given})
 			if head.Token != asker {
 				l.Notified = append(l.Notified, grants[len(grants)-1])
 			}
@@ -299,21 +301,21 @@ func (l *Lock) admit(now, ttl int64, asker string) (grants []Grant, queue QueueS
 	return grants, Blocked
 }
 
-func (l *Lock) handOff(now, ttl int64, released bool) Handoff {
-	grants, queue := l.admit(now, ttl, "")
+func (l *Lock) handOff(now int64, released bool) Handoff {
+	grants, queue := l.admit(now, "")
 	return Handoff{released, grants, queue}
 }
 
-func (l *Lock) grant(now int64, token string, weight int, ttl int64) uint64 {
-	l.nextFence(now, ttl)
-	l.Holders = append(l.Holders, Holder{token, weight, l.Fence, now + ttl})
+func (l *Lock) grant(now int64, token string, weight int, ttl, given int64) uint64 {
+	l.nextFence(now, given)
+	l.Holders = append(l.Holders, Holder{token, weight, l.Fence, ttl, now + given})
 	return l.Fence
 }
 
 // extend extends a lease and the life of the last fence. If that is gone, it becomes the holder's, or of permits the time:
 // no holder's is above that, unless the clock has stepped back.
 func (l *Lock) extend(now int64, h *Holder, ttl int64) {
-	h.Expires = max(h.Expires, now+ttl)
+	h.Expires = now + ttl
 	if l.Fence == 0 {
 		l.Fence = h.Fence
 		if !l.Mutex {

@@ -1,23 +1,24 @@
 -- acquire: requests the lock, and joins the queue unless told not to.
 -- KEYS  queue alive fence
--- ARGV  token ttl waiter_ttl max_waiters ticket weight capacity
---       ttl, waiter_ttl in ms, waiter_ttl 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it
---       has none; weight, capacity: of permits, a mutex has neither
+-- ARGV  token waiter_ttl max_waiters ticket weight capacity
+--       waiter_ttl: ms, 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it has none; weight,
+--       capacity: of permits, a mutex has neither
 -- reply granted fence state     state: of the queue afterwards, as in the reply of release
 --     | queued ticket position fence retry_after holder     fence: the last one, 0 if none is known; retry_after: ms
 --       until another request can help, -1 unknown; holder: token of a holder, '' if there is none
 --     | busy state holder
 --     | full waiters
 --     | capacity have     the lock is in use with another capacity
-local token, ttl, waiter_ttl, max_waiters, ticket, weight, capacity = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-ttl, waiter_ttl, max_waiters, ticket = tonumber(ttl), tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket)
+local token, waiter_ttl, max_waiters, ticket, weight, capacity = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+waiter_ttl, max_waiters, ticket = tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket)
+local ttl = ttl_of(token)
 
 -- The reply to an earlier request was lost, or the notification of a grant.
 if holds(token) then return { 'granted', extend_lease(token, ttl, 0), 'blocked' } end
 
 -- A capacity stands until the last holder and waiter is gone; those that have expired can be removed.
 local have = capacity_conflict(token, weight, capacity)
-if have and admit(ttl) then have = capacity_conflict(token, weight, capacity) end
+if have and admit() then have = capacity_conflict(token, weight, capacity) end
 if have then return { 'capacity', have } end
 
 -- The request was sent before its token left, and arrives after.
@@ -45,7 +46,7 @@ if ticket > 0 and waiter_ttl > 0 and place == 0 and free() > 0 then
   join(place)
 end
 
-local state, given = admit(ttl, token)
+local state, given = admit(token)
 if not given and state == 'empty' then
   if weight_of(token) <= free() then
     given = grant(token, ttl, weight_of(token))

@@ -9,6 +9,9 @@ local DAY = 86400000 -- ms: how long a fence is kept after a grant, or twice the
 -- and tostring round it to 14 digits, and the time has 16.
 local now, time
 
+-- The length of a lease, ms: a token's 11 digits before the point and the 22 characters at its end. 0: it is no token.
+local function ttl_of(token) return tonumber(string.sub(token, -34, -24)) or 0 end
+
 -- read_clock reads the time, once. A verb calls it before anything else here; the store does that for most of them.
 local function read_clock()
   if now then return end

@@ -1,17 +1,17 @@
 -- heartbeat: keeps the tickets of one client's waiters, and tells what became of each.
 -- KEYS  queue alive fence
--- ARGV  ttl waiter_ttl token...
---       ttl: ms, an upper bound of the leases that the script grants: the smallest TTL of these waiters; waiter_ttl in ms
+-- ARGV  waiter_ttl token...
+--       waiter_ttl: ms
 -- reply fence first retry_after states   fence: the last one before, 0 if none is known; first: index of the first of
 --       these waiters in the queue, from 1, 0 if none is queued; retry_after: ms until a request of that waiter can
 --       help, -1 unknown; states: one for each token: queued, holding (granted before this heartbeat), granted (by
 --       this heartbeat) or not_queued (request again, with the ticket)
-local ttl, waiter_ttl = ARGV[1], ARGV[2]
-ttl, waiter_ttl = tonumber(ttl), tonumber(waiter_ttl)
+local waiter_ttl = ARGV[1]
+waiter_ttl = tonumber(waiter_ttl)
 
 local expires = now + waiter_ttl * 1000
 local states, ranks, index, any = {}, {}, {}, false
-for i = 3, #ARGV do
+for i = 2, #ARGV do
   local token, state = ARGV[i], 'not_queued'
   if holds(token) then
     state = 'holding'
@@ -20,16 +20,16 @@ for i = 3, #ARGV do
     if rank then
       call('ZADD', alive, expires, member(token))
       state = 'queued'
-      ranks[i - 2], any = rank, true
+      ranks[i - 1], any = rank, true
     end
   end
-  states[i - 2], index[token] = state, i - 2
+  states[i - 1], index[token] = state, i - 1
 end
 if any then keep_queue(waiter_ttl) end
 
 local last = last_fence()
 local grants = {}
-local state = admit(ttl, nil, grants)
+local state = admit(nil, grants)
 for i = 1, #grants, 3 do
   local at = index[grants[i]]
   if at then states[at] = 'granted' end
@@ -43,6 +43,6 @@ local after = -1
 if state == 'more' then
   after = 0
 elseif first > 0 then
-  after = retry_after(call('ZRANK', queue, ARGV[first + 2]))
+  after = retry_after(call('ZRANK', queue, ARGV[first + 1]))
 end
 return { last, first, after, states }

@@ -1,10 +1,9 @@
 -- leave: removes a waiter from the queue; if the token holds the lock, releases it.
 -- KEYS  queue alive fence
--- ARGV  token ttl tombstone_ttl
---       ttl: ms, an upper bound of the leases that the script grants; tombstone_ttl: for how many ms the token is refused
---       from now on, 0: not at all
+-- ARGV  token tombstone_ttl
+--       tombstone_ttl: for how many ms the token is refused from now on, 0: not at all
 -- reply released state grants...   as release
-local token, ttl, tombstone_ttl = ARGV[1], ARGV[2], ARGV[3]
+local token, tombstone_ttl = ARGV[1], ARGV[2]
 
 local released = remove_holder(token)
 remove_waiter(token)
@@ -13,4 +12,4 @@ if tombstone_ttl ~= '0' then -- tombstones that are over are removed
   call('ZADD', alive, -now - tombstone_ttl * 1000, member(token))
   if call('PTTL', alive) < tonumber(tombstone_ttl) then call('PEXPIRE', alive, tombstone_ttl) end
 end
-return hand_off(released, tonumber(ttl))
+return hand_off(released)

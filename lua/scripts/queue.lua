@@ -42,27 +42,27 @@ local function remove_waiter(token)
   forget_want(token)
 end
 
--- admit(ttl, asker, grants) is the only rule of admission. While permits are free, it drops the head if it has expired;
--- else it grants the head the lock, if enough is free for it, for what is left until it expires, at most ttl; else it
--- stops. The asker is the waiter whose request this is: it is not expired, and its lease is ttl. Others are notified, and
+-- admit(asker, grants) is the only rule of admission. While permits are free, it drops the head if it has expired; else
+-- it grants the head the lock, if enough is free for it, for what is left until it expires, at most its own TTL; else it
+-- stops. The asker is the waiter whose request this is: it is not expired. Others are notified, and
 -- token, fence and ms of each are appended to grants, if the caller wants them. A caller without rights to the channel
 -- must not see an error for a lock that it has in fact released: then the waiter learns of the grant from its heartbeat.
 -- Returns what is left of the queue (empty; blocked: no permits are free, or too few for the head; more: a bound was
 -- reached, call again), and the fence if the asker was granted the lock.
-local function admit(ttl, asker, grants)
+local function admit(asker, grants)
   local MAX_DROPPED, MAX_ADMITTED = 1000, 128
   local own, dropped, admitted = nil, 0, 0
   while free() > 0 do
     local head = call('ZRANGE', queue, 0, 0)[1]
     if not head then return 'empty', own end
     if dropped == MAX_DROPPED or admitted == MAX_ADMITTED then return 'more', own end
-    local left = head == asker and ttl or ms_left(head)
-    local weight = left > 0 and weight_of(head)
+    local ms = ttl_of(head)
+    if head ~= asker then ms = math.min(ms, ms_left(head)) end
+    local weight = ms > 0 and weight_of(head)
     if not weight then
       dropped = dropped + 1
       remove_waiter(head)
     elseif weight <= free() then
-      local ms = left < ttl and left or ttl
       local given, text = grant(head, ms, weight)
       admitted = admitted + 1
       remove_waiter(head)
@@ -73,7 +73,7 @@ local function admit(ttl, asker, grants)
           local n = #grants
           grants[n + 1], grants[n + 2], grants[n + 3] = head, given, ms
         end
-        local channel = string.match(queue, '^(.-):{') .. ':wake:' .. string.sub(head, 1, -24)
+        local channel = string.match(queue, '^(.-):{') .. ':wake:' .. string.sub(head, 1, -38)
         redis.pcall('PUBLISH', channel, head .. ' ' .. text .. ' ' .. ms)
       end
     else
@@ -83,11 +83,11 @@ local function admit(ttl, asker, grants)
   return expired_remain() and call('EXISTS', queue) == 1 and 'more' or 'blocked', own
 end
 
--- hand_off(released, ttl) admits waiters after a release, and returns the reply. Whatever is wrong with the queue, what
+-- hand_off(released) admits waiters after a release, and returns the reply. Whatever is wrong with the queue, what
 -- was released stays released.
-local function hand_off(released, ttl)
+local function hand_off(released)
   local reply = { released, 'blocked' }
-  local ok, state = pcall(admit, ttl, nil, reply)
+  local ok, state = pcall(admit, nil, reply)
   if ok then reply[2] = state end
   if ok and state == 'empty' then remove_records() end
   return reply

@@ -19,8 +19,7 @@
 --                           ends the leases of all holders whose fence is not above seen. Returns whether there was
 --                           one, and whether there may be more, because it has reached its bound
 --   extend(token, ms, known, last)
---                           extends a holder's lease to ms from now, never shortens it. Returns the holder's fence; known
---                           is what the caller knows of it, or 0. And what to record as the last fence if that was lost
+--                           has a holder's lease last for ms from now. Returns the holder's fence; known is what the caller knows of it, or 0. And what to record as the last fence if that was lost
 --   next_expiry()           * ms until a lease ends; -1 if none will
 --   keep_records(ms)        keeps what is recorded of holders and waiters for a waiter TTL of ms
 --   remove_records()        * deletes what is recorded, if nothing is held. Call it only if the queue is empty
@@ -57,7 +56,7 @@ end
 
 -- The last fence is the owner's: no waiter was granted the lock since.
 local function extend(_, ms, known, last)
-  if call('PTTL', lock) < ms then call('PEXPIRE', lock, ms) end
+  call('PEXPIRE', lock, ms)
   local given = known > last and known or last > 0 and last or now
   return given, given
 end

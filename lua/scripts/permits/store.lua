@@ -143,8 +143,7 @@ end
 
 local function extend(token, ms, known)
   local _, given = record_of(token)
-  local ends = now + ms * 1000
-  if tonumber(call('ZSCORE', permits, token)) < ends then call('ZADD', permits, ends, token) end
+  call('ZADD', permits, now + ms * 1000, token)
   keep_holders(ms)
   given = given > 0 and given or known > 0 and known or now
   return given, math.max(given, now)
