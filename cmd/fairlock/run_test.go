@@ -98,7 +98,7 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 		"x --try --kind semaphore --permits 3 --take 2": {code: exitBusy, errs: "x is busy"},
 		"x --try --kind rw":                             {code: exitBusy, errs: "x is busy"},
 		"x --wait 10ms":                                 {code: exitTimeout, errs: "waited 10ms for x in vain"},
-		"x --wait 10ms --kind semaphore --permits 2":    {code: exitFailure, errs: "with 3 permits"},
+		"x --kind semaphore --permits 2":                {code: exitFailure, errs: "with 3 permits"},
 		"y --wait 10ms --kind rw":                       {code: exitTimeout, errs: "waited 10ms for y in vain"},
 		"x --try --kind semaphore --permits 3":          {},
 		"x --try --kind rw --read":                      {},

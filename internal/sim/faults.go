@@ -283,6 +283,7 @@ func snapshot(s *fairlocktest.Server) saved {
 func restore(s *fairlocktest.Server, d saved) {
 	m := s.Miniredis
 	s.LoseData()
+	s.StepClock(0) // else the time that has passed while the server was down would be taken from each TTL
 	for key, value := range d.strings {
 		_ = m.Set(key, value)
 	}

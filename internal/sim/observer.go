@@ -186,9 +186,10 @@ func (o *observer) compare(l *observed) {
 			record(history.Ends, token, 0, 0)
 		}
 	}
-	// By ticket: several are granted in one script in the order of the queue, then somebody who never queued.
+	// By ticket: several are granted in one script in the order of the queue, also one that comes back in this script,
+	// then one that was never queued.
 	granted := slices.SortedFunc(maps.Keys(owners), func(a, b string) int {
-		return cmp.Or(cmp.Compare(order(l.tickets, a), order(l.tickets, b)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(l.order(a), l.order(b)), cmp.Compare(a, b))
 	})
 	for _, token := range slices.SortedFunc(maps.Keys(l.tickets), byTicket(l.tickets)) {
 		_, owns := owners[token]
@@ -227,12 +228,9 @@ func (o *observer) compare(l *observed) {
 	l.tickets, l.until, l.owners = tickets, until, owners
 }
 
-// order is a ticket, or more than any.
-func order(tickets map[string]uint64, token string) uint64 {
-	if ticket, ok := tickets[token]; ok {
-		return ticket
-	}
-	return 1 << 63
+// order is the latest ticket of a token, or more than any.
+func (l *observed) order(token string) uint64 {
+	return cmp.Or(l.tickets[token], l.left[token], 1<<63)
 }
 
 func byTicket(tickets map[string]uint64) func(a, b string) int {
