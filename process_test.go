@@ -101,7 +101,7 @@ func TestProcess_Killed(t *testing.T) {
 	m, rdb := s.client(fairlock.Config{WaiterTTL: time.Second}).Mutex("x"), s.rdb()
 	holder := startChild(t, redistest.Shared(t), s.namespace, 3*time.Second, time.Second)
 	require.Equal(t, "locked", holder.line())
-	waiter := startChild(t, redistest.Shared(t), s.namespace, time.Second, 4*time.Second)
+	waiter := startChild(t, redistest.Shared(t), s.namespace, 5*time.Second, 4*time.Second)
 	queued(t, m, 1)
 	survivor := join(t, m, m.Lock)
 	holder.signal(syscall.SIGKILL)

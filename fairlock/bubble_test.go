@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 // The tests of this package run in bubbles of testing/synctest, on a server in memory. There, time passes only while
@@ -280,28 +281,12 @@ func traceOf[T any](t *testing.T, j *journal, name string) T {
 	return all[0].info.(T)
 }
 
-// verbOf tells which script a command runs, by the arguments that only that one has. It is the name of another command.
+// verbOf tells which script a command runs. It is the name of another command.
 func verbOf(cmd redis.Cmder) string {
-	args := cmd.Args()
 	if cmd.Name() != "evalsha" {
 		return cmd.Name()
 	}
-	args = args[3+args[2].(int):]
-	_, ms := args[0].(int64)
-	switch {
-	case ms:
-		return "heartbeat"
-	case len(args) == 1:
-		return "inspect"
-	case len(args) >= 5:
-		return "acquire"
-	case len(args) == 2:
-		return "release"
-	}
-	if _, renewal := args[0].(string); renewal {
-		return "renew"
-	}
-	return "leave"
+	return lua.VerbOf(cmd.Args()[1].(string))
 }
 
 // lockOf is the name of the lock whose script a command runs.

@@ -104,6 +104,19 @@ func Texts() map[string]string {
 	return texts
 }
 
+// VerbOf returns the verb whose script has that hash, for those who read commands: a hook, a slow log. It returns "" for
+// another script.
+func VerbOf(hash string) string {
+	for _, k := range kinds {
+		for verb, s := range k.scripts {
+			if s.hash == hash {
+				return verb
+			}
+		}
+	}
+	return ""
+}
+
 // Load loads all scripts into Redis. A request loads its script itself if Redis does not have it.
 func Load(ctx context.Context, rdb redis.Scripter) error {
 	for _, s := range allScripts() {

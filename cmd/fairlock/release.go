@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
-	"github.com/fairlock/fairlock-go/fairlock"
 )
 
 const releaseHelp = `Takes the lock NAME from all who hold it, with --force, and gives it to the next in line. It shows from whom, and asks on a
@@ -135,15 +134,14 @@ func (r *releaser) ask(ctx context.Context, l view.Lock) error {
 // takes from so many and serves so many; the rest is for the next.
 func force(ctx context.Context, s view.Server, l view.Lock) (taken bool, err error) {
 	lock := l.In(s.Redis, s.Namespace)
-	const ttl = fairlock.DefaultTTL // the most that the next in line is given before it renews
 	for {
-		h, err := lock.ForceRelease(ctx, ttl, l.Fence)
+		h, err := lock.ForceRelease(ctx, l.Fence)
 		taken = taken || h.Released
 		if err == nil && h.Released && h.More {
 			continue
 		}
 		for more := h.More; more && err == nil; {
-			more, err = lock.Admit(ctx, ttl)
+			more, err = lock.Admit(ctx)
 		}
 		return taken, err
 	}

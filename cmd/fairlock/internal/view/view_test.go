@@ -32,7 +32,7 @@ func us(t time.Time) uint64 { return uint64(t.UnixMicro()) }
 
 // tokenOf is the n-th token of a client.
 func tokenOf(client string, n int) string {
-	return fmt.Sprintf("%s:t%03d", client, n) + strings.Repeat("S", 17) + "A"
+	return fmt.Sprintf("%s:1.00000010000.t%03d", client, n) + strings.Repeat("S", 17) + "A"
 }
 
 // held is a mutex that web-1 has held for 12.4 s and that so many wait for. Every third waiter has expired.
