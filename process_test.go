@@ -114,7 +114,7 @@ func TestProcess_Killed(t *testing.T) {
 	assert.Greater(t, lease.Fence(), before.Fence)
 	unlock(t, lease)
 	time.Sleep(2 * time.Second) // the survivor's WaiterTTL, and a second
-	assert.Equal(t, []string{"killed:{x}:fence"}, s.keys(rdb))
+	assert.Equal(t, []string{"killed:{x}:number"}, s.keys(rdb))
 }
 
 // A holder that is stopped (SIGSTOP) for longer than its lease finds it over when it goes on, and its Unlock does not

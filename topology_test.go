@@ -25,7 +25,7 @@ func onlyFences(t *testing.T, rdb *redis.Client) {
 	all, err := rdb.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
 	for _, key := range all {
-		assert.True(t, strings.HasSuffix(key, ":fence"), key)
+		assert.True(t, strings.HasSuffix(key, ":number"), key)
 	}
 }
 

@@ -361,7 +361,7 @@ func (t *trial) testNothingLeft() {
 	t.t.Helper()
 	fences := map[string]bool{}
 	for _, name := range t.locks {
-		fences[lua.MutexKeys(lua.DefaultNamespace, name).Fence] = true
+		fences[lua.MutexKeys(lua.DefaultNamespace, name).Number] = true
 	}
 	within := ttl + waiterTTL + t.stepped() + sec
 	var left []string

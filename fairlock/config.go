@@ -20,6 +20,8 @@ import (
 const (
 	DefaultTTL       = 10 * time.Second
 	DefaultWaiterTTL = 6 * time.Second
+	DefaultFenceTTL  = lua.DefaultFenceTTL // 10 min
+	MinFenceTTL      = 10 * time.Second
 	MinTTL           = token.MinTTL // of TTL and WaiterTTL: 10 ms
 	MaxTTL           = token.MaxTTL // of TTL and WaiterTTL: a year
 	MaxName          = 1024         // bytes of a lock's name
@@ -60,6 +62,12 @@ type Config struct {
 	// delays the others by up to so much. Default 6 s, from 10 ms to a year.
 	WaiterTTL time.Duration
 
+	// FenceTTL is how long Redis keeps the numbers of a lock, of which fences are made, after its last lease and its last
+	// waiter have ended. Fences are not less than the time of Redis's clock, so they rise also from a lock that was
+	// forgotten, unless that clock has stepped back meanwhile: FenceTTL should be longer than any such step. Each lock that
+	// was used takes about 130 bytes for so long. Default 10 min, from 10 s to a year.
+	FenceTTL time.Duration
+
 	// MaxWaiters is how many may wait for one lock; a further one gets ErrQueueFull. 0 means any number.
 	MaxWaiters int
 
@@ -84,6 +92,7 @@ func (c Config) withDefaults() Config {
 	c.Name = cmp.Or(c.Name, defaultName())
 	c.TTL = cmp.Or(c.TTL, DefaultTTL)
 	c.WaiterTTL = cmp.Or(c.WaiterTTL, DefaultWaiterTTL)
+	c.FenceTTL = cmp.Or(c.FenceTTL, DefaultFenceTTL)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Trace = cmp.Or(c.Trace, &Trace{})
 	if c.Clock == nil {
@@ -99,6 +108,8 @@ func (c Config) check() error {
 		checkClientName(c.Name),
 		checkTTL("TTL", c.TTL),
 		checkTTL("WaiterTTL", c.WaiterTTL),
+		require(c.FenceTTL >= MinFenceTTL && c.FenceTTL <= MaxTTL, "FenceTTL", "%v, must be from %v to %v (a year)",
+			c.FenceTTL, MinFenceTTL, MaxTTL),
 		checkMaxWaiters(c.MaxWaiters),
 	)
 }

@@ -22,7 +22,7 @@
 //   - Early notice. A lease ends here before it can end in Redis, even if Redis hangs: [Lease.Done] closes first, then
 //     another client may be granted the lock.
 //   - Bounded cost of a crash. Of a holder, what is left of its TTL; of waiters, however many, one WaiterTTL.
-//   - Nothing stays behind. Every key expires by itself. Only the last fence is kept, for a day.
+//   - Nothing stays behind. Every key expires by itself. Only the last number is kept, for FenceTTL.
 //
 // The package cannot promise what Redis does not. Replication is asynchronous: after a failover to a replica that
 // missed the last writes, or a restart that lost them (appendonly no, the default), two clients can hold the lock at

@@ -163,18 +163,21 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.client.clo
 // extends a lock that was released.
 func (l *Lease) renew(ctx context.Context) error {
 	sent := l.lock.client.clock.Now()
-	_, held, err := l.lock.redis.Renew(ctx, l.token, l.lock.ttl, l.fence)
+	reply, err := l.lock.redis.Renew(ctx, l.token, l.lock.ttl, l.fence)
 	until := trustedUntil(sent, l.lock.ttl, l.lock.ttl)
 	switch {
 	case err != nil:
 		l.renewalFailed(until, err)
-	case !held:
+	case !reply.Held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
+		if reply.Fence != 0 { // an acquire that was sent again, or late, was granted the lock for nobody
+			l.lock.giveBack(l.token, reply.Fence)
+		}
 	default:
 		l.extend(until)
 	}
-	if l.life.Err() == nil || held {
+	if l.life.Err() == nil || reply.Held {
 		call(l.lock.client.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
 	}
 	return err
@@ -390,7 +393,7 @@ func (l *Lease) release(ctx context.Context) (settled bool, err error) {
 		if l.ambiguous {
 			h, err = l.lock.redis.Leave(ctx, l.token, l.lock.tombstoneTTL(true))
 		} else {
-			h, err = l.lock.redis.Release(ctx, l.token)
+			h, err = l.lock.redis.Release(ctx, l.token, l.fence)
 		}
 		// go-redis resends by itself what Redis refuses for a while: then no copy has released the lock.
 		l.sent = l.sent || h.Ambiguous && lua.OriginOf(err) != lua.Unavailable

@@ -31,7 +31,7 @@ type lock struct {
 
 func (c *Client) lock(kind, name string, redis lua.Lock, invalid error) *lock {
 	return &lock{
-		client: c, kind: kind, name: name, redis: redis, ttl: c.cfg.TTL, waiterTTL: c.cfg.WaiterTTL,
+		client: c, kind: kind, name: name, redis: redis.WithFenceTTL(c.cfg.FenceTTL), ttl: c.cfg.TTL, waiterTTL: c.cfg.WaiterTTL,
 		maxWaiters: c.cfg.MaxWaiters, invalid: errors.Join(checkName(name), invalid),
 	}
 }
@@ -142,8 +142,8 @@ func (l *lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
 	return request(ctx, l, "resume", input, func(ctx context.Context) (*Lease, error) {
 		l := l.withTTL(min(l.ttl, t.TTL()))
 		sent := l.client.clock.Now()
-		fence, ok, err := l.redis.Renew(ctx, t, l.ttl, 0)
-		if err == nil && !ok {
+		reply, err := l.redis.Renew(ctx, t, l.ttl, 0)
+		if err == nil && !reply.Held {
 			err = lost(ErrTaken)
 		}
 		if err != nil {
@@ -153,7 +153,24 @@ func (l *lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
 		if l.kind == mutex {
 			weight = 1
 		}
-		return newLease(l, t, weight, fence, sent, l.ttl)
+		return newLease(l, t, weight, reply.Fence, sent, l.ttl)
+	})
+}
+
+// giveBack releases a lease of which no Lease knows.
+func (l *lock) giveBack(t token.Token, fence uint64) {
+	c := l.client
+	c.background(func() {
+		ctx, cancel := c.withTimeout(c.leaves, l.ttl)
+		defer cancel()
+		err := c.retry(ctx, func() error {
+			h, err := l.redis.Release(ctx, t, fence)
+			c.handoff(l, h)
+			return err
+		})
+		if err != nil {
+			c.log.Warn("lease that nobody uses not released; it expires", "lock", l.name, "token", t, "err", err)
+		}
 	})
 }
 
@@ -175,13 +192,9 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		seen := before.Fence
-		if seen == 0 { // the fence was lost; no holder's is above the time, unless the server's clock has stepped back
-			seen = uint64(before.Now.UnixMicro())
-		}
 		taken := false
 		for more := true; more; {
-			h, err := l.redis.ForceRelease(ctx, seen)
+			h, err := l.redis.ForceRelease(ctx, before.Fence)
 			if err != nil {
 				return taken, err
 			}

@@ -204,7 +204,7 @@ func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 		s.Mutex("y").AssertQueue()
 		assert.Equal(t, 6, requests, "acquire and leave of each")
 		for _, key := range s.Miniredis.Keys() {
-			assert.True(t, strings.HasSuffix(key, ":fence") || key == "fairlock:{y}:lock", "%s is left", key)
+			assert.True(t, strings.HasSuffix(key, ":number") || key == "fairlock:{y}:lock", "%s is left", key)
 		}
 	})
 }
@@ -328,35 +328,22 @@ func TestClose_EndsNothingOfAnotherClient(t *testing.T) {
 	})
 }
 
-// ForceRelease takes the permits of holders whose fences it knows only from them: the key of the last fence was lost.
+// The key of the numbers was lost: they are made again of the holders' fences.
 //
-//fairlock:fault The key of the fence is lost: ForceRelease takes the lock from all holders all the same; a renewal records one that is not below theirs
-func TestForceRelease_AfterTheFenceWasLost(t *testing.T) {
-	for _, renewed := range []bool{false, true} {
-		t.Run(map[bool]string{true: "renewed", false: "not renewed"}[renewed], func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				semaphore := s.Client(fairlock.Config{NoRenewal: true}).Semaphore("x", 2)
-				first, second := hold(t, permits(semaphore, 1)), hold(t, permits(semaphore, 1))
-				s.Miniredis.Del("fairlock:{x}:sem:fence")
-				time.Sleep(time.Second)
-				if renewed {
-					require.NoError(t, first.Renew(t.Context()))
-				}
-				fence := s.Semaphore("x", 2).State().Fence
-				if renewed {
-					assert.GreaterOrEqual(t, fence, second.Fence())
-				} else {
-					assert.Zero(t, fence)
-				}
-				taken, err := semaphore.ForceRelease(t.Context())
-				require.NoError(t, err)
-				assert.True(t, taken)
-				state := s.Semaphore("x", 2).State()
-				assert.Zero(t, state.Used)
-				assert.Greater(t, state.Fence, second.Fence())
-				require.ErrorIs(t, first.Renew(t.Context()), fairlock.ErrTaken)
-				require.ErrorIs(t, second.Renew(t.Context()), fairlock.ErrTaken)
-			})
-		})
-	}
+//fairlock:fault The key of the numbers is lost: ForceRelease takes the lock from all holders all the same; the next fence is above theirs
+func TestForceRelease_AfterTheNumberWasLost(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		semaphore := s.Client(fairlock.Config{NoRenewal: true}).Semaphore("x", 2)
+		first, second := hold(t, permits(semaphore, 1)), hold(t, permits(semaphore, 1))
+		s.StepClock(-time.Second)
+		s.Miniredis.Del("fairlock:{x}:sem:number")
+		assert.Equal(t, second.Fence(), s.Semaphore("x", 2).State().Fence)
+		waiter := begin(t.Context(), permits(semaphore, 2))
+		taken, err := semaphore.ForceRelease(t.Context())
+		require.NoError(t, err)
+		assert.True(t, taken)
+		assert.Greater(t, waiter.granted(t).Fence(), second.Fence())
+		require.ErrorIs(t, first.Renew(t.Context()), fairlock.ErrTaken)
+		require.ErrorIs(t, second.Renew(t.Context()), fairlock.ErrTaken)
+	})
 }

@@ -228,7 +228,7 @@ func (v *victim) apply() {
 // findLocks adds the locks that have been used since it was last called, in the order of their keys. A lock whose data are
 // lost stays known, so that the faults of a seed do not depend on when it is used again. The caller holds mu.
 func (w *World) findLocks() {
-	kinds := map[string]kind{"fence": mutex, "sem:fence": semaphore, "rw:fence": rwMutex}
+	kinds := map[string]kind{"number": mutex, "sem:number": semaphore, "rw:number": rwMutex}
 	for _, key := range w.Server.Miniredis.Keys() {
 		namespace, rest, _ := strings.Cut(key, ":{")
 		name, last, _ := strings.Cut(rest, "}:")

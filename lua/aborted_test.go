@@ -34,7 +34,7 @@ func fail(t *testing.T, err error) (lua.Reply, lua.Handoff, error) {
 	t.Helper()
 	lock := lua.Semaphore(failing{err}, "ns", "name", 1)
 	reply, acquireErr := lock.Acquire(ctx, lua.Request{Token: stranger, Weight: 1})
-	handoff, releaseErr := lock.Release(ctx, stranger)
+	handoff, releaseErr := lock.Release(ctx, stranger, 1)
 	require.ErrorIs(t, acquireErr, err)
 	require.ErrorIs(t, releaseErr, err)
 	return reply, handoff, acquireErr
@@ -109,6 +109,6 @@ func TestErrors_NameTheRefusedCommand(t *testing.T) {
 		_, err = lock.Leave(t.Context(), who, 0)
 		require.NoError(t, err)
 		left := root.Keys(t.Context(), "*{"+missing+"}*").Val()
-		assert.Equal(t, []string{"ns:{" + missing + "}:sem:fence"}, left)
+		assert.Equal(t, []string{"ns:{" + missing + "}:sem:number"}, left)
 	}
 }

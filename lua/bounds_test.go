@@ -37,6 +37,7 @@ func (m *machine) crowd(n int, d time.Duration) {
 		m.do(m.t, queue...)
 		m.do(m.t, alive...)
 	}
+	m.setNumber(uint64(m.clock + int64(n)))
 	m.model.Capacity, m.model.QueueUntil = m.capacity, m.clock+time.Hour.Microseconds()
 	m.lasting(time.Hour)
 	for key, more := range map[string]int64{"queue": 350, "alive": 350, "holders": 800, "wants": 800} {
@@ -65,13 +66,14 @@ func (m *machine) hoard(n int, d time.Duration) {
 		for _, i := range chunk {
 			who := held(i)
 			permits = append(permits, m.clock+d.Microseconds()+int64(i), who.Text())
-			holders = append(holders, who.Text(), "1 "+strconv.Itoa(i+1))
+			holders = append(holders, who.Text(), "1 "+strconv.Itoa(holderFence+i))
 		}
 		m.do(m.t, permits...)
 		m.do(m.t, holders...)
 	}
 	m.parties = append(m.parties, &party{name: "h" + strconv.Itoa(n-1), token: held(n - 1), weight: 1, capacity: m.capacity})
 	m.do(m.t, "HINCRBY", m.keys["holders"], "used", n)
+	m.setNumber(holderFence+uint64(n))
 	for _, key := range []string{"permits", "holders"} {
 		m.do(m.t, "PEXPIRE", m.keys[key], 2*time.Hour.Milliseconds())
 	}
@@ -97,7 +99,7 @@ func TestBounds_OfOneCall(t *testing.T) {
 		scenario{"expired leases, and a waiter", onRedis + `
 			acquire a; hoard 2500 expired; acquire b*2500 -> queued 1; count -> 1501 | 1
 			heartbeat b -> queued retry 0s; count -> 501 | 1; heartbeat b -> granted; release b
-			release a -> released; keys -> fence`},
+			release a -> released; keys -> number`},
 		scenario{"expired leases, and only a try", onRedis + `
 			hoard 2500 expired; inspect -> |; acquire z*2501 try -> busy more; acquire z*2501 try -> busy more
 			acquire z*2501 try -> granted`},

@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 // contents is all that a lock has in Redis.
 type contents struct {
-	Lock, Fence    string
+	Lock, Number   string
 	Queue          []redis.Z
 	Alive, Permits map[string]float64
 	Holders, Wants map[string]string
@@ -21,12 +22,12 @@ type contents struct {
 
 func (m *machine) contents() contents {
 	m.t.Helper()
-	var fence, lock *redis.StringCmd
+	var number, lock *redis.StringCmd
 	var queue, alive, permits *redis.ZSliceCmd
 	var holders, wants *redis.MapStringStringCmd
 	left := map[string]*redis.DurationCmd{}
 	_, err := m.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		fence, lock = p.Get(ctx, m.keys["fence"]), p.Get(ctx, m.keys["lock"])
+		number, lock = p.Get(ctx, m.keys["number"]), p.Get(ctx, m.keys["lock"])
 		queue, alive = p.ZRangeWithScores(ctx, m.keys["queue"], 0, -1), p.ZRangeWithScores(ctx, m.keys["alive"], 0, -1)
 		permits = p.ZRangeWithScores(ctx, m.keys["permits"], 0, -1)
 		holders, wants = p.HGetAll(ctx, m.keys["holders"]), p.HGetAll(ctx, m.keys["wants"])
@@ -46,7 +47,7 @@ func (m *machine) contents() contents {
 		return found
 	}
 	c := contents{
-		lock.Val(), fence.Val(), queue.Val(), scores(alive.Val()), scores(permits.Val()), holders.Val(), wants.Val(),
+		lock.Val(), number.Val(), queue.Val(), scores(alive.Val()), scores(permits.Val()), holders.Val(), wants.Val(),
 		map[string]time.Duration{},
 	}
 	for name, d := range left {
@@ -71,9 +72,9 @@ func (m *machine) check() contents {
 		require.Equal(m.t, m.grants(m.model.Notified), m.notifications(m.t), "notifications")
 	}
 	m.model.Notified = nil
-	require.Equal(m.t, m.model.Fence, number(c.Fence), "the last fence")
-	if m.model.Fence != 0 {
-		m.lasts(c, "fence", m.model.FenceUntil, m.model.FenceUntil)
+	require.Equal(m.t, m.model.Last, c.last(), "the last number")
+	if m.model.Last != 0 {
+		m.lasts(c, "number", m.model.NumberUntil, m.model.NumberUntil)
 	}
 	held := m.checkHolders(c)
 	m.checkQueue(c)
@@ -81,6 +82,12 @@ func (m *machine) check() contents {
 		require.NotContains(m.t, held, w.Token, "who holds does not wait")
 	}
 	return c
+}
+
+// last is the last number that is recorded; 0 if there is none.
+func (c contents) last() uint64 {
+	_, rest, _ := strings.Cut(c.Number, " ")
+	return number(strings.TrimLeft(rest, "0"))
 }
 
 // number is the first number in a value; 0 if there is none.
@@ -152,6 +159,9 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 		last = max(last, h.Expires)
 		if m.keys["lock"] == "" {
 			require.Equal(m.t, h.Expires, int64(c.Permits[h.Token]), "when the lease of %s ends", h.Token)
+			require.Equal(m.t, fmt.Sprint(h.Weight, " ", h.Fence), c.Holders[h.Token])
+		} else {
+			require.Equal(m.t, fmt.Sprint(h.Token, " ", h.Fence), c.Lock)
 		}
 	}
 	require.GreaterOrEqual(m.t, m.model.Free(), 0, "no more than there are")
@@ -161,8 +171,8 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 			held[name] = number(c.Holders[name])
 		}
 	}
-	if c.Lock != "" {
-		held[c.Lock] = uint64(m.weight)
+	if owner, _, ours := strings.Cut(c.Lock, " "); ours {
+		held[owner] = uint64(m.weight)
 	}
 	require.Equal(m.t, want, held, "the holders' weights")
 	if len(c.Permits) > 0 {
@@ -175,6 +185,9 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 	default:
 		m.lasts(c, "permits", last+400_000, m.longest)
 		m.lasts(c, "holders", last+400_000, m.longest)
+	}
+	if len(c.Holders) > 0 {
+		delete(c.Holders, "fence")
 	}
 	if m.model.InUse() && m.keys["holders"] != "" {
 		require.Equal(m.t, uint64(m.model.Capacity), number(c.Holders["capacity"]), "capacity")

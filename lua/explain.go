@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // explain adds to an error of the server what is needed to find its cause: Redis says that a key has the wrong type, but
@@ -21,11 +24,18 @@ func (l Lock) explain(ctx context.Context, s script, err error) error {
 			return fmt.Errorf("key %q is not ours: %w", key, err)
 		}
 		return fmt.Errorf("one of the keys %q is not ours: %w", l.keys, err)
+	case otherLayout.MatchString(err.Error()):
+		return &token.LayoutError{What: fmt.Sprintf("key %q", l.keys[0]), Layout: otherLayout.FindStringSubmatch(err.Error())[1]}
+	case contains(err, "the number is damaged"):
+		return fmt.Errorf("%w: key %q", ErrNumber, l.keys[0])
 	case contains(err, "NOPERM"), contains(err, "OOM"), contains(err, "can't run this command"):
 		return fmt.Errorf("keys %q: %w%s", strings.TrimSuffix(l.keys[0], l.kind.keys[0].name)+"*", err, s.lineOf(reply))
 	}
 	return err
 }
+
+// otherLayout finds the layout in the error of a script that does not know it.
+var otherLayout = regexp.MustCompile(`the number has layout (\d+)`)
 
 // lineOf returns the line of the script that raised an error, in brackets; "" if it is not known.
 func (s script) lineOf(err error) string {

@@ -19,12 +19,6 @@ type Verb struct {
 	Replies [][]any
 }
 
-// Renewal is what Renew returns.
-type Renewal struct {
-	Fence uint64
-	Held  bool
-}
-
 // AnyText is in Replies where every text is as good as another, SomeToken where a token has to be.
 const (
 	AnyText   = "any text"
@@ -43,7 +37,7 @@ var Verbs = []Verb{
 	}, []reply{{"granted", large, AnyText}, {"queued", large, one, large, int64(-1), AnyText}, {"busy", AnyText, AnyText}, {"full", one}, {"capacity", large}}},
 
 	{"release", func(ctx context.Context, l Lock, t tokens) (any, error) {
-		return l.Release(ctx, t[0])
+		return l.Release(ctx, t[0], 11)
 	}, handoffs},
 
 	{"leave", func(ctx context.Context, l Lock, t tokens) (any, error) {
@@ -51,9 +45,8 @@ var Verbs = []Verb{
 	}, handoffs},
 
 	{"renew", func(ctx context.Context, l Lock, t tokens) (any, error) {
-		fence, held, err := l.Renew(ctx, t[0], 11*ms, 12)
-		return Renewal{fence, held}, err
-	}, []reply{{"renewed", large}, {"lost"}}},
+		return l.Renew(ctx, t[0], 11*ms, 12)
+	}, []reply{{"renewed", large}, {"lost", int64(0)}, {"lost", large}}},
 
 	{"heartbeat", func(ctx context.Context, l Lock, t tokens) (any, error) {
 		return l.Heartbeat(ctx, 11*ms, t)

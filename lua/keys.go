@@ -12,17 +12,17 @@ const DefaultNamespace = "fairlock"
 // each field's name in lower case is the end of the key, and its tag is the key's type. All keys of a lock have one hash
 // tag, so that they are in one slot of a cluster.
 type Keys struct {
-	Queue string `redis:"zset"`
-	Alive string `redis:"zset"`
-	Fence string `redis:"string"`
-	Lock  string `redis:"string"`
+	Number string `redis:"string"`
+	Queue  string `redis:"zset"`
+	Alive  string `redis:"zset"`
+	Lock   string `redis:"string"`
 }
 
 // PermitKeys are the keys of a semaphore or a read-write lock.
 type PermitKeys struct {
+	Number  string `redis:"string"`
 	Queue   string `redis:"zset"`
 	Alive   string `redis:"zset"`
-	Fence   string `redis:"string"`
 	Permits string `redis:"zset"`
 	Holders string `redis:"hash"`
 	Wants   string `redis:"hash"`

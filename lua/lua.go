@@ -25,16 +25,27 @@ type Lock struct {
 	kind     *kind
 	keys     []string
 	capacity int // of permits; 0: a mutex
+	fenceTTL time.Duration
+}
+
+// DefaultFenceTTL is how long the numbers of a lock are kept after its last lease and its last waiter have ended, unless
+// WithFenceTTL says otherwise.
+const DefaultFenceTTL = 10 * time.Minute
+
+// WithFenceTTL returns the same lock, whose numbers are kept for d.
+func (l Lock) WithFenceTTL(d time.Duration) Lock {
+	l.fenceTTL = d
+	return l
 }
 
 // Mutex returns the mutex with that name.
 func Mutex(rdb Scripter, namespace, name string) Lock {
-	return Lock{rdb, &mutex, mutex.keyNames(namespace, name, ""), 0}
+	return Lock{rdb, &mutex, mutex.keyNames(namespace, name, ""), 0, DefaultFenceTTL}
 }
 
 // Semaphore returns the semaphore with that name and number of permits.
 func Semaphore(rdb Scripter, namespace, name string, capacity int) Lock {
-	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), capacity}
+	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), capacity, DefaultFenceTTL}
 }
 
 // WriterWeight is how many permits a read-write lock has. A writer needs all of them, a reader one.
@@ -42,7 +53,7 @@ const WriterWeight = 1 << 30
 
 // RWMutex returns the read-write lock with that name.
 func RWMutex(rdb Scripter, namespace, name string) Lock {
-	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), WriterWeight}
+	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), WriterWeight, DefaultFenceTTL}
 }
 
 // Capacity is the number of permits; 0: it is a mutex.
@@ -80,7 +91,7 @@ const (
 // Reply answers a Request.
 type Reply struct {
 	Outcome    Outcome
-	Fence      uint64        // Granted: of this grant. Queued: of the last one
+	Fence      uint64        // Granted: of this grant. Queued: the last number before this request: a later grant has a higher one
 	Ticket     Ticket        // Queued
 	Position   int           // Queued: 1 is the head. Full: how many wait
 	Capacity   int           // CapacityDiffers: the one in use
@@ -121,9 +132,9 @@ type Handoff struct {
 	Ambiguous bool    // a copy of the request may have released the lock already; set whatever the error
 }
 
-// Release releases the lock, if the token holds it, and hands it to the next waiter.
-func (l Lock) Release(ctx context.Context, t token.Token) (Handoff, error) {
-	return l.handoff(ctx, "release", t.Text())
+// Release releases the lock, if the token holds it by the lease with that fence, and hands it to the next waiter.
+func (l Lock) Release(ctx context.Context, t token.Token, fence uint64) (Handoff, error) {
+	return l.handoff(ctx, "release", t.Text(), fence)
 }
 
 // Leave removes a waiter from the queue, and releases the lock if the token holds it. If tombstoneTTL is not 0, Redis
@@ -147,11 +158,16 @@ func (l Lock) handoff(ctx context.Context, verb, first string, args ...any) (Han
 	return h, err
 }
 
-// Renew has a lease last for ttl from now, but for no longer than its token says. A fence of 0 is one that the caller does not know. Renew
-// returns the fence, and false if the token does not hold the lock.
-func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (uint64, bool, error) {
-	fence, err := call(ctx, l, "renew", readRenewal, t.Text(), milliseconds(ttl), fence)
-	return fence, err == nil && fence != 0, err
+// Renewal is the reply to a renewal.
+type Renewal struct {
+	Held  bool
+	Fence uint64 // Held: of the lease. Else of a later lease of the same token, for which nobody may be there; 0: there is none
+}
+
+// Renew has a lease last for ttl from now, but for no longer than its token says. A fence of 0 is one that the caller does
+// not know.
+func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (Renewal, error) {
+	return call(ctx, l, "renew", readRenewal, t.Text(), milliseconds(ttl), fence)
 }
 
 // MaxHeartbeat is how many waiters one heartbeat takes. More would block Redis for too long.
@@ -170,7 +186,7 @@ const (
 
 // HeartbeatReply answers a heartbeat.
 type HeartbeatReply struct {
-	Fence      uint64        // the last one before the heartbeat
+	Fence      uint64        // the last number before the heartbeat: a later grant has a higher one
 	First      int           // index of the first of the waiters in the queue; -1 if none is queued
 	RetryAfter time.Duration // after which a request of that waiter can help; negative: unknown
 	States     []WaiterState // one for each token
@@ -196,7 +212,7 @@ func (l Lock) Admit(ctx context.Context) (more bool, err error) {
 // Snapshot is a lock at one moment.
 type Snapshot struct {
 	Now      time.Time // by the server's clock
-	Fence    uint64    // the last one; 0 if none is known
+	Fence    uint64    // the last number, no lower than any fence; 0 if none is known
 	Used     int       // the weights of all holders; of a mutex 0 or 1
 	Capacity int       // 0 if none is set
 	Holders  []Holder  // some of them

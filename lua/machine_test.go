@@ -316,7 +316,7 @@ func anys(texts []string) (all []any) {
 }
 
 // refusals are what an error of the server says, besides the keys.
-var refusals = regexp.MustCompile(`OOM|NOPERM|can't run this command|the fence is not a number`)
+var refusals = regexp.MustCompile(`OOM|NOPERM|can't run this command|the number is damaged|the number has layout`)
 
 // do does a step: to the lock, to the model and, unless it has reached a bound, to the lock again.
 func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
@@ -326,6 +326,9 @@ func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
 		m.refusal = refusals.FindString(err.Error())
 		require.NotEmpty(m.t, m.refusal, "%v", err)
 		require.True(m.t, m.foreign || strings.Contains(err.Error(), m.namespace+":{name}:"), "%v", err)
+		if c := m.contents(); m.model.Last < c.last() { // a number is given once, also to a request that is refused then
+			m.model.Last, m.model.NumberUntil = c.last(), m.clock+c.Left["number"].Microseconds()
+		}
 	} else if !m.blind {
 		compare(got)
 	}
@@ -403,6 +406,10 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 		}
 	}, func(second lua.Reply) {
 		first.More, second.More = false, false
+		if first.Outcome == lua.Queued { // the number before the second request is the ticket that the first has given
+			m.model.Advance(m.clock)
+			first.Fence = m.model.LastNumber()
+		}
 		second.RetryAfter = m.again(first.RetryAfter, second.RetryAfter)
 		require.Equal(m.t, first, second, "the second reply")
 	})
@@ -435,8 +442,12 @@ func (m *machine) helps(want int64, got time.Duration) {
 func (m *machine) release(p *party) lua.Handoff {
 	m.t.Helper()
 	m.begin("%s releases", p.name)
-	return m.handoff(func() (lua.Handoff, error) { return m.lock(p).Release(ctx, p.token) },
-		func() model.Handoff { return m.model.Release(m.clock, p.token.Text()) })
+	if m.blind { // its grants were not compared
+		_, fence, _ := strings.Cut(m.contents().Holders[p.token.Text()], " ")
+		p.fence = number(fence)
+	}
+	return m.handoff(func() (lua.Handoff, error) { return m.lock(p).Release(ctx, p.token, p.fence) },
+		func() model.Handoff { return m.model.Release(m.clock, p.token.Text(), p.fence) })
 }
 
 func (m *machine) leave(p *party, tombstone time.Duration) lua.Handoff {
@@ -492,12 +503,8 @@ func (m *machine) renew(p *party, ttl time.Duration) bool {
 	m.begin("%s renews for %v", p.name, ttl)
 	m.lasting(ttl)
 	var want lua.Renewal
-	return do(m, func() (lua.Renewal, error) {
-		fence, held, err := m.lock(p).Renew(ctx, p.token, ttl, p.fence)
-		return lua.Renewal{Fence: fence, Held: held}, err
-	}, func(got lua.Renewal) {
-		fence := m.model.Renew(m.clock, p.token.Text(), ttl.Microseconds())
-		want = lua.Renewal{Fence: fence, Held: fence != 0}
+	return do(m, func() (lua.Renewal, error) { return m.lock(p).Renew(ctx, p.token, ttl, p.fence) }, func(got lua.Renewal) {
+		want.Fence, want.Held = m.model.Renew(m.clock, p.token.Text(), ttl.Microseconds(), p.fence)
 		require.Equal(m.t, want, got)
 	}, func(second lua.Renewal) { require.Equal(m.t, want, second) }).Held
 }
@@ -516,16 +523,17 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 	m.lasting(wait)
 	var first lua.HeartbeatReply
 	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, wait, tokens) }, func(got lua.HeartbeatReply) {
-		first = lua.HeartbeatReply{Fence: m.model.Fence, RetryAfter: got.RetryAfter} // the last fence before it
 		want := m.model.Heartbeat(m.clock, wait.Microseconds(), texts)
-		m.more, m.admitted, first.First = want.RetryAfter == 0, true, want.First
+		first = lua.HeartbeatReply{Fence: want.Last, RetryAfter: got.RetryAfter, First: want.First}
+		m.more, m.admitted = want.RetryAfter == 0, true
 		for _, state := range want.States {
 			first.States = append(first.States, waiterStates[state])
 		}
 		require.Equal(m.t, first, got)
 		m.helps(want.RetryAfter, got.RetryAfter)
 	}, func(second lua.HeartbeatReply) {
-		first.States, first.Fence = slices.Clone(first.States), m.model.Fence
+		m.model.Advance(m.clock)
+		first.States, first.Fence = slices.Clone(first.States), m.model.LastNumber()
 		for i, state := range first.States {
 			if state == lua.NowGranted {
 				first.States[i] = lua.Holding
@@ -541,16 +549,13 @@ func (m *machine) inspect(limit int) lua.Snapshot {
 	m.begin("inspect %d", limit)
 	return do(m, func() (lua.Snapshot, error) { return m.any().Inspect(ctx, limit) }, func(got lua.Snapshot) {
 		want := lua.Snapshot{
-			Now: time.UnixMicro(m.clock), Fence: m.model.Fence, Used: m.model.Used(), Capacity: got.Capacity, Waiting: len(m.model.Waiters),
+			Now: time.UnixMicro(m.clock), Fence: m.model.LastNumber(), Used: m.model.Used(), Capacity: got.Capacity, Waiting: len(m.model.Waiters),
 		}
 		require.True(m.t, !m.model.InUse() || got.Capacity == m.model.Capacity, "capacity %d", got.Capacity)
 		for i, h := range m.model.FirstToExpire(limit) {
 			left := got.Holders[min(i, len(got.Holders)-1)].Left
 			m.near(h.Expires-m.clock, left.Microseconds(), "what is left to "+h.Token)
 			want.Holders = append(want.Holders, lua.Holder{Token: h.Token, Fence: h.Fence, Left: left, Weight: h.Weight})
-			if h.Token == model.Quarantined && m.keys["lock"] != "" {
-				want.Holders[i].Fence = m.model.Fence // of a mutex the last one
-			}
 		}
 		for i, w := range m.model.Waiters[:min(limit, len(m.model.Waiters))] {
 			want.Waiters = append(want.Waiters, lua.Waiter{
@@ -586,7 +591,7 @@ func (m *machine) lose() {
 	m.t.Helper()
 	m.begin("data lost")
 	m.do(m.t, append([]any{"DEL"}, anys(slices.Collect(maps.Values(m.keys)))...)...)
-	m.model = model.Lock{Mutex: m.name == mutex.name}
+	m.model = model.Lock{}
 }
 
 // evict loses one key.
@@ -595,8 +600,8 @@ func (m *machine) evict(key string) {
 	m.begin("%s is lost", key)
 	require.Equal(m.t, int64(1), m.do(m.t, "DEL", m.keys[key]))
 	switch key {
-	case "fence":
-		m.model.Fence = 0
+	case "number":
+		m.model.Last, m.model.NumberUntil = 0, 0
 	case "queue":
 		m.forget()
 	case "alive":
@@ -611,18 +616,18 @@ func (m *machine) evict(key string) {
 	}
 }
 
-// raise sets the last fence.
+// raise sets the last number.
 func (m *machine) raise(to uint64) {
 	m.t.Helper()
-	m.begin("the last fence is %d", to)
-	m.do(m.t, "SET", m.keys["fence"], to, "PX", day.Milliseconds())
-	m.model.Fence, m.model.FenceUntil = to, m.clock+day.Microseconds()
-	for i := range m.model.Holders {
-		if m.keys["lock"] != "" { // the last fence is that of the owner
-			m.model.Holders[i].Fence = to
-		}
-	}
+	m.begin("the last number is %d", to)
+	m.setNumber(to)
 	m.check()
+}
+
+func (m *machine) setNumber(to uint64) {
+	m.t.Helper()
+	m.do(m.t, "SET", m.keys["number"], fmt.Sprintf("1 %016d %016d", to, 0), "PX", day.Milliseconds())
+	m.model.Last, m.model.NumberUntil = to, m.clock+day.Microseconds()
 }
 
 // drop drops a waiter that has not expired.

@@ -29,7 +29,7 @@ func TestTicket_OrderOfArrival(t *testing.T) {
 			acquire f g wait 240h; clock -1h; acquire h i wait 240h; clock 1m; acquire j k wait 240h; clock 10h
 			acquire l m wait 240h; inspect -> a | b c d e f g h i j k l m; release a -> released grants b
 			leave b -> released grants c; release c -> released grants d`},
-		scenario{"above a fence that is ahead of the clock", `
+		scenario{"above a number that is ahead of the clock", `
 			acquire a; raise 1h; acquire b c d; inspect -> a | b c d`},
 		scenario{"a waiter that was dropped returns to its position", `
 			acquire a b c d e f; drop d; acquire d ticket -> queued 3; drop b; acquire b ticket -> queued 1
@@ -61,18 +61,18 @@ func TestQuarantine_AfterLossOfData(t *testing.T) {
 			acquire a b c; lose; acquire c ticket wait 3h -> queued 1 by quarantine; after 59m59.999999s
 			acquire b ticket -> queued 1 by quarantine; after 1µs; acquire c -> queued 1 by b`},
 		scenario{"not while the lock is held", `
-			acquire a b; lose; acquire c; evict fence; acquire b ticket -> queued 1 by c`},
+			acquire a b; lose; acquire c; evict number; acquire b ticket -> queued 1 by c`},
 		scenario{"fences stay above the tickets, though the clock be behind", `
 			raise 1h; acquire a b; lose; acquire b ticket -> queued 1 by quarantine; acquire c -> queued 2
 			after 44m; heartbeat b c; after 17m; acquire b -> granted`},
 	)
 	scenarios(t, []kind{semaphore(4)},
 		scenario{"not while permits are held", `
-			acquire a*4 b*2; lose; acquire c*3; evict fence; acquire b ticket -> queued 1 by c
+			acquire a*4 b*2; lose; acquire c*3; evict number; acquire b ticket -> queued 1 by c
 			inspect -> c*3 | b*2; release c -> released grants b`},
 		scenario{"tickets rise after it", inMemory + `
 			acquire a*3 b*2; lose; clock -1h; acquire b ticket -> queued 1 by quarantine; leave b
-			acquire c -> queued 1; ticket c -> now+3600000002`},
+			acquire c -> queued 1; ticket c -> now+3600000003`},
 	)
 }
 
@@ -105,14 +105,15 @@ func TestAdmission_OnlyTheHead(t *testing.T) {
 	)...)
 }
 
-func TestRenew_RecordsTheFence(t *testing.T) {
+// If the number alone is lost, it is made again of what is there.
+func TestNumber_IsMadeOfTheFenceAndTheTickets(t *testing.T) {
 	scenarios(t, oneHolder,
-		scenario{"again if it is lost", `
-			acquire a b; after 30m; renew a -> renewed; release a -> released grants b; evict fence
+		scenario{"in use", `
+			acquire a b; after 30m; renew a -> renewed; release a -> released grants b; evict number
 			renew b -> renewed; acquire a -> queued 1; release b -> released grants a`},
-		scenario{"a lost fence that was ahead of the clock", inMemory + `
-			raise 1h; acquire a; evict fence; renew a -> renewed; fence -> now+3600000001; release a; acquire b
-			fence -> now+3600000002`},
+		scenario{"ahead of the clock", inMemory + `
+			raise 1h; acquire a b; evict number; renew a -> renewed; release a -> released grants b; fence -> now+3600000003
+			evict number; acquire c -> queued 1; fence -> now+3600000004`},
 	)
 }
 
@@ -129,7 +130,7 @@ const waysToBeGranted = `
 // of each grant with that in Redis, with the one in the notification and with those of all earlier grants, and how long
 // the last one is kept.
 //
-//fairlock:promise Fences: each above all earlier ones, across a clock that steps back and lost data; kept for a day
+//fairlock:promise Fences: each above all earlier ones, across a clock that steps back and lost data; the last one is kept for FenceTTL
 //fairlock:fault The server's clock steps back: order and fences hold
 func TestFence_Rises(t *testing.T) {
 	scenarios(t, oneHolder,
@@ -143,14 +144,14 @@ func TestFence_Rises(t *testing.T) {
 			acquire a; fence -> now; release a; acquire b; fence -> now+1; release b; clock -1h; acquire c
 			fence -> now+3600000002; release c; clock 2h; acquire d; fence -> now`},
 		scenario{"and outlives a lease of more than a day", `
-			acquire a ttl 168h; after 100h; renew a ttl 168h -> renewed; after 160h; evict fence
+			acquire a ttl 168h; after 100h; renew a ttl 168h -> renewed; after 160h; evict number
 			renew a ttl 168h -> renewed; after 167h; release a; acquire b`},
 	)
 	scenarios(t, []kind{semaphore(5), rwMutex},
 		scenario{"each holder keeps its own", `
 			acquire a b c d e -> granted, granted, granted, granted, granted; renew a; renew e
 			acquire c -> granted; release b; acquire f; renew a; renew f; inspect; after 50m; renew f; renew a
-			evict fence; renew c -> renewed; inspect 2; after 11m; renew a; renew f -> renewed; renew d -> lost`},
+			evict number; renew c -> renewed; inspect 2; after 11m; renew a; renew f -> renewed; renew d -> lost`},
 	)
 }
 
@@ -160,11 +161,11 @@ func TestFence_Rises(t *testing.T) {
 //fairlock:promise Nothing stays
 func TestExpiry_OnlyTheFenceIsLeft(t *testing.T) {
 	const abandoned = `
-		acquire a b c d; leave z tombstone 30m; after 44m59s; keys -> KEYS; after 15m2s; keys -> fence
-		after 22h; keys -> fence; after 61m; keys ->`
-	scenarios(t, []kind{mutex}, scenario{"abandoned", replace(abandoned, "KEYS", "alive fence lock queue")})
+		acquire a b c d; leave z tombstone 30m; after 44m59s; keys -> KEYS; after 15m2s; keys -> number
+		after 9m; keys -> number; after 61s; keys ->`
+	scenarios(t, []kind{mutex}, scenario{"abandoned", replace(abandoned, "KEYS", "alive lock number queue")})
 	scenarios(t, []kind{semaphore(1), writers},
-		scenario{"abandoned", replace(abandoned, "KEYS", "alive fence holders permits queue wants")})
+		scenario{"abandoned", replace(abandoned, "KEYS", "alive holders number permits queue wants")})
 	scenarios(t, oneHolder,
 		scenario{"a longer WaiterTTL counts", `
 			acquire a ttl 5h; acquire b; heartbeat b wait 3h -> queued; heartbeat b -> queued
@@ -225,7 +226,7 @@ func TestPermits_ExpiredLeaseIsFreedOnce(t *testing.T) {
 			inspect -> a*2 b |; after 1µs` + late + `
 			inspect -> b |; acquire z*2 try -> granted; acquire y try -> busy; release z; after 9m59.999999s
 			inspect -> b |; after 1µs; release b -> nothing; inspect -> |; acquire z*3 try -> granted; release z
-			keys -> fence`},
+			keys -> number`},
 		scenario{"its token gets another lease", `
 			acquire a*2 ttl 10m; after 11m; acquire a -> granted; inspect -> a*2 |`},
 	)
@@ -234,8 +235,8 @@ func TestPermits_ExpiredLeaseIsFreedOnce(t *testing.T) {
 func TestPermits_NothingIsLeft(t *testing.T) {
 	scenarios(t, []kind{semaphore(4)},
 		scenario{"released and left", `
-			acquire a*4 b*3 c; leave b; release a; leave c; keys -> fence`},
-		scenario{"force", "acquire a b*2; force; keys -> fence"},
+			acquire a*4 b*3 c; leave b; release a; leave c; keys -> number`},
+		scenario{"force", "acquire a b*2; force; keys -> number"},
 		scenario{"of the weights of expired waiters", `
 			acquire a*2 b*2; acquire c*4 d*4 wait 5m; after 6m; acquire e*4 f; leave f; recorded -> a b e
 			leave e; release a; recorded -> b`},
@@ -269,7 +270,7 @@ func TestEviction_GrantsNothingTwice(t *testing.T) {
 		scenario{"permits", `
 			acquire a b*2; acquire c*2; acquire d e*3 wait 3h; evict permits; heartbeat c -> granted
 			inspect -> c*2 d | e*3; renew a -> lost; release b; leave a -> nothing; release c -> released
-			release d -> released grants e; release e; keys -> fence`},
+			release d -> released grants e; release e; keys -> number`},
 	)
 }
 

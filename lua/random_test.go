@@ -99,7 +99,7 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 		},
 		"force release": func(t *rapid.T) {
 			late := uint64(rapid.IntRange(0, 1).Draw(t, "late"))
-			m.forceRelease(max(m.model.Fence, late) - late)
+			m.forceRelease(max(m.model.Last, late) - late)
 		},
 		"lose": func(t *rapid.T) {
 			if rapid.IntRange(0, 3).Draw(t, "really") != 0 {
@@ -120,7 +120,7 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 // events are the moments to come at which something ends, in order.
 func (m *machine) events() (at []int64) {
 	from, by := m.model.Forgets()
-	at = append(at, from, (from+by)/2, by, m.model.FenceUntil)
+	at = append(at, from, (from+by)/2, by, m.model.NumberUntil)
 	for _, h := range m.model.Holders {
 		at = append(at, h.Expires)
 	}

@@ -183,16 +183,16 @@ func ParseNotification(message string) (Grant, error) {
 	return decode([]any{text, number, ms}, readGrant)
 }
 
-// readRenewal returns the fence; 0: the token does not hold the lock.
-func readRenewal(r *reader) uint64 {
+func readRenewal(r *reader) Renewal {
 	switch outcome := r.text(); outcome {
 	case "renewed":
-		return r.positive()
+		return Renewal{true, r.positive()}
 	case "lost":
+		return Renewal{false, r.number()}
 	default:
 		r.unknown(outcome)
+		return Renewal{}
 	}
-	return 0
 }
 
 var waiterStates = map[string]WaiterState{

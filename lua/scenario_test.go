@@ -26,7 +26,7 @@ import (
 //	heartbeat a b        -> queued, holding, granted, gone; retry 45m: of the first of them
 //	inspect 10           -> the holders | the waiters, at most 10 of each
 //	after 5m; clock -5m  time passes; the clock steps
-//	lose; evict fence    all data are lost; one key is
+//	lose; evict number    all data are lost; one key is
 //	raise 5m             the last fence is of a clock that was so far ahead; or a number
 //	set lock x           a key is somebody else's
 //	full; full no        the server has no memory left, or has
@@ -163,7 +163,7 @@ func (m *machine) step(verb string, words []string, want string) string {
 	case "leave":
 		return m.became(m.leave(p, o.tombstone), want)
 	case "force":
-		seen := number(m.contents().Fence)
+		seen := max(m.contents().last(), m.model.LastNumber())
 		if o.seen != nil {
 			seen = o.seen.fence
 		}
@@ -230,7 +230,7 @@ func (m *machine) step(verb string, words []string, want string) string {
 		c := m.contents()
 		return fmt.Sprintf("%d | %d", len(c.Permits), len(c.Queue))
 	case "fence":
-		return m.fromNow(number(m.contents().Fence))
+		return m.fromNow(m.contents().last())
 	case "ticket":
 		return m.fromNow(p.ticket)
 	default:

@@ -25,7 +25,7 @@ func newScript(text string) script {
 	return script{text, hex.EncodeToString(sum[:])}
 }
 
-// verbs are the names of all verbs: every script in the folder but clock and queue, which are a part of each verb, and
+// verbs are the names of all verbs: every script in the folder but number and queue, which are a part of each verb, and
 // types, which is no verb of a lock.
 //
 // To add a verb:
@@ -38,7 +38,7 @@ func newScript(text string) script {
 //  5. a row in the table of verbs in docs/protocol.md, and a line in the CHANGELOG
 //  6. the commands that no script used before, in the ACL line in docs/operating.md
 var verbs = slices.DeleteFunc(fileNames("scripts"), func(name string) bool {
-	return name == "clock" || name == "queue" || name == "types"
+	return name == "number" || name == "queue" || name == "types"
 })
 
 // fileNames lists the scripts in a folder.
@@ -58,7 +58,7 @@ func fileNames(folder string) (names []string) {
 // source builds the script of a verb for one kind of lock. A verb that can return early for an idle lock does so in a
 // part of its own, before the functions of the store and the queue are built.
 func source(kind, verb string) string {
-	parts := []string{kind + "/keys", "clock", kind + "/idle_" + verb, kind + "/store", "queue", verb}
+	parts := []string{kind + "/keys", "number", kind + "/idle_" + verb, kind + "/store", "queue", verb}
 	if !slices.Contains(fileNames("scripts/"+kind), "idle_"+verb) {
 		parts = slices.Delete(parts, 2, 3)
 	}
@@ -131,7 +131,7 @@ func Load(ctx context.Context, rdb redis.Scripter) error {
 func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
 	var none T
 	s := l.kind.scripts[verb]
-	cmd := run(ctx, l.rdb, s, l.keys, args...)
+	cmd := run(ctx, l.rdb, s, l.keys, append([]any{milliseconds(l.fenceTTL)}, args...)...)
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return none, l.explain(ctx, s, withOrigin(err))
 	}

@@ -20,6 +20,9 @@ func queued(i int) token.Token { return numbered("q", ttl/2, 2_000_000+i) }
 // The parties of requests.
 var holder, first, second, stranger = held(0), queued(0), queued(1), numbered("new", ttl/2, 3_000_000)
 
+// holderFence is the fence of the holder: the first number of a machine.
+const holderFence = 1_700_000_000_000_000
+
 // waiting are the first and second waiter, and more.
 func waiting(n int) (all []token.Token) {
 	for i := range n {
@@ -44,9 +47,9 @@ func requests(lock lua.Lock, waiters []token.Token) map[string]func() error {
 		"try":           acquire(lua.Request{Token: stranger, Try: true}),
 		"bounded":       acquire(lua.Request{Token: stranger, WaiterTTL: waiterTTL, MaxWaiters: 1}),
 		"extend":        acquire(lua.Request{Token: holder, WaiterTTL: waiterTTL}),
-		"renew":         func() error { _, _, err := lock.Renew(ctx, holder, ttl/2, 0); return err },
+		"renew":         func() error { _, err := lock.Renew(ctx, holder, ttl/2, 0); return err },
 		"heartbeat":     func() error { _, err := lock.Heartbeat(ctx, waiterTTL, waiters); return err },
-		"release":       func() error { _, err := lock.Release(ctx, holder); return err },
+		"release":       func() error { _, err := lock.Release(ctx, holder, holderFence); return err },
 		"leave":         func() error { _, err := lock.Leave(ctx, second, ttl/2); return err },
 		"holder leaves": func() error { _, err := lock.Leave(ctx, holder, ttl/2); return err },
 		"inspect":       func() error { _, err := lock.Inspect(ctx, 1000); return err },
@@ -82,7 +85,7 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 			acquire x; acquire r; lose; full; acquire a -> OOM; acquire a try -> OOM; acquire a max 1 -> OOM
 			acquire r ticket -> OOM; keys ->; full no; acquire a b c d; full; acquire e -> OOM; acquire b -> OOM
 			acquire r ticket -> OOM; heartbeat b c -> OOM; renew a -> renewed; acquire a -> granted
-			inspect -> a | b c d; release a -> released grants b; evict fence; renew b -> renewed
+			inspect -> a | b c d; release a -> released grants b; evict number; renew b -> renewed
 			force -> released grants c; leave c tombstone 5m -> released grants d; release d -> released
 			full no`)
 	}
@@ -95,7 +98,7 @@ func TestErrors_MissingRights(t *testing.T) {
 		"~other:* &* +@all":            "acquire a -> NOPERM\nkeys ->",
 		"~* &* +@all -evalsha -eval":   "acquire a -> NOPERM\nkeys ->",
 		"~* &* +@all -set":             "acquire a -> can't run this command\nkeys ->",
-		"~* &* +@all -zadd":            "acquire a -> granted\nacquire b -> can't run this command\nkeys -> fence lock",
+		"~* &* +@all -zadd":            "acquire a -> granted\nacquire b -> can't run this command\nkeys -> lock number",
 		"~* &* +@all -zadd (a waiter)": "acquire b -> can't run this command\nrelease c -> nothing\nrelease a -> released grants b",
 		// Nobody is notified, and nobody is refused.
 		"~* resetchannels +@all": `acquire a b c d; release a; leave b; force; inspect -> d |; leave d
@@ -116,9 +119,9 @@ func TestErrors_ForeignValue(t *testing.T) {
 		scenario{"an owner", `
 			set lock a-stranger; inspect -> a-stranger |; acquire b -> queued 1 by a-stranger retry never
 			heartbeat b -> queued retry never; force -> released grants b`},
-		scenario{"a fence", `
-			set fence somebody's; acquire a -> the fence is not a number; acquire a -> the fence is not a number    # it is left alone
-			keys -> fence`})
+		scenario{"a number", `
+			set number somebody's; acquire a -> the number is damaged; acquire a -> the number is damaged    # it is left alone
+			keys -> number`})
 }
 
 func TestLoad_EveryScriptCompiles(t *testing.T) {
@@ -141,7 +144,7 @@ func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 			assert.Equal(t, []int{2, 1}, []int{calls(v), calls(v)}, "%s: by its hash and its text; by its hash", v.Name)
 		}
 		m.do(t, "SCRIPT", "FLUSH")
-		h, err := m.any().Release(ctx, stranger)
+		h, err := m.any().Release(ctx, stranger, 1)
 		require.NoError(t, err)
 		assert.False(t, h.Ambiguous)
 		require.NoError(t, lua.Load(ctx, m.rdb))
@@ -186,12 +189,12 @@ func TestReply_Lost(t *testing.T) {
 	link.LoseReplies(1)
 	r, err := lock.Acquire(ctx, lua.Request{Token: holder})
 	require.NoError(t, err)
-	fence, _ := s.do(t, "GET", lua.MutexKeys(s.namespace, "name").Fence).(string)
-	assert.Equal(t, lua.Reply{Outcome: lua.Granted, Fence: number(fence), Ambiguous: true}, r)
+	last, _ := s.do(t, "GET", lua.MutexKeys(s.namespace, "name").Number).(string)
+	assert.Equal(t, lua.Reply{Outcome: lua.Granted, Fence: contents{Number: last}.last(), Ambiguous: true}, r)
 	_, err = lock.Acquire(ctx, lua.Request{Token: first, WaiterTTL: waiterTTL})
 	require.NoError(t, err)
 	link.LoseReplies(1)
-	h, err := lock.Release(ctx, holder)
+	h, err := lock.Release(ctx, holder, r.Fence)
 	require.NoError(t, err)
 	assert.Equal(t, lua.Handoff{Ambiguous: true}, h, "the first one has handed it off")
 	assert.Len(t, s.notifications(t), 1)

@@ -86,15 +86,17 @@ func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 		isVerb := slices.Contains(verbNames(), name)
 		assert.Equal(t, isVerb || name == "types", s.keys != nil, "header of %s.lua", name)
 		if !isVerb {
-			assert.NotContains(t, s.code, "ARGV", "%s.lua uses arguments without naming them", name)
+			assert.NotContains(t, strings.Replace(s.code, "fence_ttl = KEYS[1], tonumber(ARGV[1])", "", 1), "ARGV", "%s.lua uses arguments without naming them", name)
 			continue
 		}
 		args, read, more := s.args, "", ""
 		if last := len(args) - 1; strings.HasSuffix(args[last], "...") {
 			args, more = args[:last], "for i = "+strconv.Itoa(last+1)+", #ARGV do"
 		}
+		assert.Equal(t, "fence_ttl", args[0], "%s.lua: number.lua binds the first argument", name)
+		args = args[1:]
 		for i := range args {
-			read += ", ARGV[" + strconv.Itoa(i+1) + "]"
+			read += ", ARGV[" + strconv.Itoa(i+2) + "]"
 		}
 		assert.Equal(t, "local "+strings.Join(args, ", ")+" = "+read[2:], first, "first line of %s.lua", name)
 		assert.NotRegexp(t, `ARGV\[\d`, rest, "%s.lua names its arguments once", name)
@@ -117,6 +119,8 @@ func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 			number := 11
 			for _, name := range all[v.Name].args {
 				switch {
+				case name == "fence_ttl":
+					want = append(want, "600000")
 				case strings.HasPrefix(name, "token"):
 					want = append(want, texts(numbered("c", ttl, 1), numbered("c", ttl, 2), numbered("c", ttl, 3))[:1+2*strings.Count(name, "...")]...)
 				case k.capacity > 1 || name != "weight" && name != "capacity": // a mutex has neither
@@ -131,6 +135,6 @@ func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 	f := &fake{answer: errors.New("enough")}
 	for i, d := range []time.Duration{0, 1, time.Millisecond, time.Millisecond + 1} {
 		_, _ = lua.Mutex(f, "ns", "name").Leave(ctx, holder, d)
-		assert.Equal(t, []string{"0", "1", "1", "2"}[i], f.calls[i].args[1])
+		assert.Equal(t, []string{"0", "1", "1", "2"}[i], f.calls[i].args[2])
 	}
 }

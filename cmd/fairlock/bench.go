@@ -26,7 +26,7 @@ With --kind rw, free locks are locked for writing, and of the contenders one in 
 
 It loads the server: think twice before you run it on one that is in use. It uses locks with names of its own (bench-…
 in the namespace), and deletes in the end all that is left of them. If it is killed before, what stays is their fences,
-which expire within a day. ^C ends it, and prints what it has.
+which expire after 10 min. ^C ends it, and prints what it has.
 
 With --json: {"kind", "permits", "contenders", "clients", "rounds", "interrupted", "workloads": [{"workload":
 "pairs-in-turn", "pairs-at-once" or "handoffs", "fairlock", "floor", "ratio": {"all", "low", "high"}}]}; fairlock and

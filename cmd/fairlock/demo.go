@@ -17,7 +17,7 @@ of order.
 
 Without --redis, the server is in memory and the clients share this process: nothing needs to be installed. With it,
 each client is a process of its own and a crash is a SIGKILL. Each run uses a new lock, and leaves no more on the server
-than the last fence, which expires within a day.`
+than the last number, which expires after 10 min.`
 
 func demoCommand(c *connection) *cobra.Command {
 	var cfg demo.Config

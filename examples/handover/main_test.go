@@ -36,7 +36,7 @@ func TestRun_TwoProcessesShareOneLease(t *testing.T) {
 	require.NotNil(t, said, "%s", out)
 	assert.NotEqual(t, said[1], said[3])
 	assert.Equal(t, said[2], said[4])
-	assert.Equal(t, []string{"fairlock:{import}:fence"}, server.Client().Keys(t.Context(), "*").Val(), "the lock is given back")
+	assert.Equal(t, []string{"fairlock:{import}:number"}, server.Client().Keys(t.Context(), "*").Val(), "the lock is given back")
 }
 
 func TestFinish_TooLate(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 // All times are µs of the server's clock.
 const (
 	Millisecond = 1000
-	Day         = 86_400_000 * Millisecond
+	FenceTTL    = 600_000 * Millisecond // of all callers
 )
 
 // The bounds of one call.
@@ -26,15 +26,16 @@ const Quarantined = "nobody:resting"
 
 // Lock is the whole state of a lock. The zero Lock is idle, and is what a loss of data leaves.
 type Lock struct {
-	Mutex      bool             // records its owner's fence only as the last one
-	Capacity   int              // of permits; it stands while anyone holds or waits
-	Holders    []Holder         // in the order of their grants
-	Waiters    []Waiter         // in the order of their tickets
-	Tombstones map[string]int64 // tokens that have left, and until when they are refused
-	Fence      uint64           // the last one; 0: none is known
-	FenceUntil int64            // when the last fence is forgotten
-	QueueUntil int64            // the latest expiry that was requested for a waiter of this queue
-	Notified   []Grant          // what the last call has granted to waiters that did not call
+	Capacity    int              // of permits; it stands while anyone holds or waits
+	Holders     []Holder         // in the order of their grants
+	Waiters     []Waiter         // in the order of their tickets
+	Tombstones  map[string]int64 // tokens that have left, and until when they are refused
+	Last        uint64           // the last number that is recorded, of tickets and fences; 0: none is
+	NumberUntil int64            // when that is forgotten
+	QueueUntil  int64            // the latest expiry that was requested for a waiter of this queue
+	Notified    []Grant          // what the last call has granted to waiters that did not call
+
+	last uint64 // as the call sees it
 }
 
 // Holder is a lease.
@@ -101,7 +102,7 @@ type Request struct {
 // Reply answers a Request.
 type Reply struct {
 	Outcome  Outcome
-	Fence    uint64 // Granted: of this grant; Queued: the last one
+	Fence    uint64 // Granted: of this grant; Queued: the last number before
 	Ticket   uint64 // Queued
 	Position int    // Queued: 1 is the head; Full: number of waiters that are not expired
 	Capacity int    // CapacityDiffers: the one in use
@@ -114,6 +115,7 @@ type Reply struct {
 
 // HeartbeatReply answers a heartbeat.
 type HeartbeatReply struct {
+	Last       uint64 // the last number before
 	States     []WaiterState
 	First      int   // index of the first of the waiters in the queue; -1 if none is queued
 	RetryAfter int64 // after which a request of that waiter can help; negative if none is queued
@@ -150,17 +152,24 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	if l.Tombstones[r.Token] > now {
 		return Reply{Outcome: Busy, Holder: l.firstToExpire()}
 	}
+	before := l.last
 	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL, Expires: now + r.WaiterTTL}
 	if r.Ticket > 0 {
-		if l.Fence == 0 && len(l.Holders) == 0 { // loss of data: a client may still hold the lock
+		lost := l.last == 0
+		l.last = max(l.last, r.Ticket)
+		if lost && len(l.Holders) == 0 { // loss of data: a client may still hold the lock
 			l.grant(now, Quarantined, l.Capacity, r.TTL, r.TTL)
-			l.Fence = max(l.Fence, r.Ticket)
 		}
+		before = l.last
 		if r.WaiterTTL > 0 {
 			if l.index(r.Token) < 0 && l.Free() > 0 {
-				l.QueueUntil = max(l.QueueUntil, waiter.Expires)
+				l.keepQueue(waiter.Expires)
+				l.record(waiter.Expires)
+				l.enqueue(waiter) // a waiter that returns is in its old place before others are admitted
 			}
-			l.enqueue(waiter) // a waiter that returns is in its old place before others are admitted
+			if at := l.index(r.Token); at >= 0 {
+				l.Waiters[at].Expires = waiter.Expires
+			}
 		}
 	}
 	_, queue := l.admit(now, r.Token)
@@ -177,12 +186,13 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		if waiters := l.unexpired(now); r.MaxWaiters > 0 && waiters >= r.MaxWaiters {
 			return Reply{Outcome: Full, Position: waiters}
 		}
-		waiter.Ticket = max(uint64(now), l.Fence+1, l.tail()+1)
+		waiter.Ticket = l.nextNumber(now)
 	}
 	at := l.enqueue(waiter)
-	l.QueueUntil = max(l.QueueUntil, waiter.Expires)
+	l.keepQueue(waiter.Expires)
+	l.record(waiter.Expires)
 	reply := Reply{
-		Outcome: Queued, Fence: l.Fence, Ticket: l.Waiters[at].Ticket, Position: at + 1, Holder: l.firstToExpire(),
+		Outcome: Queued, Fence: before, Ticket: l.Waiters[at].Ticket, Position: at + 1, Holder: l.firstToExpire(),
 		Queue: queue, RetryAfter: -1,
 	}
 	if headIsLate := 2*(l.Waiters[0].Expires-now) < r.WaiterTTL; queue == More || at <= 1 || headIsLate {
@@ -191,10 +201,11 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	return reply
 }
 
-// Release ends the token's lease.
-func (l *Lock) Release(now int64, token string) Handoff {
+// Release ends the token's lease, if it has that fence.
+func (l *Lock) Release(now int64, token string, fence uint64) Handoff {
 	l.Advance(now)
-	return l.handOff(now, l.remove(token))
+	h := l.holder(token)
+	return l.handOff(now, h != nil && h.Fence == fence && l.remove(token))
 }
 
 // Leave removes a waiter, ends the lease that it may have been granted, and refuses the token from now on for
@@ -219,27 +230,28 @@ func (l *Lock) ForceRelease(now int64, seen uint64) Handoff {
 	before := len(l.Holders)
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Fence <= seen })
 	taken := len(l.Holders) < before
-	if taken {
-		l.nextFence(now, 0)
-	}
 	return l.handOff(now, taken)
 }
 
-// Renew has a lease last for ttl from now, at most for the TTL in its token. It returns the fence; 0: the token does not hold the lock.
-func (l *Lock) Renew(now int64, token string, ttl int64) uint64 {
+// Renew has a lease last for ttl from now, at most for the TTL in its token. It returns its fence, 0 if the token does not
+// hold the lock; and whether it is the lease with the fence that the caller knows, or the caller knows none.
+func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) (has uint64, held bool) {
 	l.Advance(now)
 	h := l.holder(token)
 	if h == nil {
-		return 0
+		return 0, false
+	}
+	if fence != 0 && fence != h.Fence {
+		return h.Fence, false
 	}
 	l.extend(now, h, min(ttl, h.TTL))
-	return h.Fence
+	return h.Fence, true
 }
 
 // Heartbeat keeps the tickets of waiters, and tells their states.
 func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 	l.Advance(now)
-	reply := HeartbeatReply{First: -1, RetryAfter: -1}
+	reply := HeartbeatReply{Last: l.last, First: -1, RetryAfter: -1}
 	for _, t := range tokens {
 		state := NotQueued
 		if l.holder(t) != nil {
@@ -247,7 +259,7 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 		} else if at := l.index(t); at >= 0 {
 			state = StillQueued
 			l.Waiters[at].Expires = now + waiterTTL
-			l.QueueUntil = max(l.QueueUntil, now+waiterTTL)
+			l.keepQueue(now + waiterTTL)
 		}
 		reply.States = append(reply.States, state)
 	}
@@ -307,28 +319,39 @@ func (l *Lock) handOff(now int64, released bool) Handoff {
 }
 
 func (l *Lock) grant(now int64, token string, weight int, ttl, given int64) uint64 {
-	l.nextFence(now, given)
-	l.Holders = append(l.Holders, Holder{token, weight, l.Fence, ttl, now + given})
-	return l.Fence
+	fence := l.nextNumber(now)
+	l.record(now + given)
+	l.Holders = append(l.Holders, Holder{token, weight, fence, ttl, now + given})
+	return fence
 }
 
-// extend extends a lease and the life of the last fence. If that is gone, it becomes the holder's, or of permits the time:
-// no holder's is above that, unless the clock has stepped back.
+// extend has a lease last for ttl from now, and the number longer.
 func (l *Lock) extend(now int64, h *Holder, ttl int64) {
 	h.Expires = now + ttl
-	if l.Fence == 0 {
-		l.Fence = h.Fence
-		if !l.Mutex {
-			l.Fence = max(h.Fence, uint64(now))
-		}
-	}
-	l.FenceUntil = now + max(Day, 2*ttl)
+	l.keepNumber(h.Expires)
 }
 
-// nextFence sets the next fence, which is kept for a day, or for two leases.
-func (l *Lock) nextFence(now, ttl int64) {
-	l.Fence = max(uint64(now), l.Fence+1)
-	l.FenceUntil = now + max(Day, 2*ttl)
+// nextNumber returns the next number.
+func (l *Lock) nextNumber(now int64) uint64 {
+	l.last = max(uint64(now), l.last+1)
+	return l.last
+}
+
+// record records the number, for longer than what lasts until then.
+func (l *Lock) record(until int64) {
+	l.Last = l.last
+	l.keepNumber(until)
+}
+
+func (l *Lock) keepNumber(until int64) {
+	if l.Last != 0 {
+		l.NumberUntil = max(l.NumberUntil, until+FenceTTL)
+	}
+}
+
+func (l *Lock) keepQueue(until int64) {
+	l.QueueUntil = max(l.QueueUntil, until)
+	l.keepNumber(until)
 }
 
 // enqueue puts a waiter into the queue, or keeps the ticket it has, and returns its index.
@@ -359,14 +382,24 @@ func (l *Lock) remove(token string) bool {
 	return len(l.Holders) < before
 }
 
-// Advance brings the lock to the time now: leases end, and an old fence is forgotten. Every call begins with it.
+// Advance brings the lock to the time now: leases end, and an old number is forgotten. Every call begins with it.
 func (l *Lock) Advance(now int64) {
 	l.Notified = nil
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Expires <= now })
-	if l.FenceUntil <= now {
-		l.Fence = 0
+	if l.NumberUntil <= now {
+		l.Last, l.NumberUntil = 0, 0
+	}
+	l.last = l.Last
+	if l.Last == 0 && l.InUse() { // it was lost: of what is there, no number is given again
+		l.last = max(uint64(now), l.tail())
+		for _, h := range l.Holders {
+			l.last = max(l.last, h.Fence)
+		}
 	}
 }
+
+// LastNumber is the last number that a call would see.
+func (l *Lock) LastNumber() uint64 { return l.last }
 
 // Forgets returns from when on Redis may forget the queue as a whole, because every waiter has expired, and when it has
 // at the latest. In between, Forget tells the model that Redis did.

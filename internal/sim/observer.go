@@ -174,7 +174,8 @@ func (o *observer) compare(l *observed) {
 	}
 	if l.mutex {
 		if owner, err := m.Get(l.keys.Permits); err == nil {
-			owners[owner] = ""
+			owner, fence, _ := strings.Cut(owner, " ")
+			owners[owner] = fence
 		}
 	} else if permits, err := m.SortedSet(l.keys.Permits); err == nil {
 		for token := range permits { // also those that have expired: no other holds them until a script removes them

@@ -165,7 +165,7 @@ func (w *world) liveness() {
 	time.Sleep(ttl + waiterTTL + longestStep + 2*time.Second)
 	w.server.StepClock(0) // so that keys expire that are due
 	for _, key := range w.server.Miniredis.Keys() {
-		if !strings.HasSuffix(key, ":fence") {
+		if !strings.HasSuffix(key, ":number") {
 			w.fail("liveness: %s is left in Redis", key)
 		}
 	}

@@ -1,20 +1,25 @@
 -- acquire: requests the lock, and joins the queue unless told not to.
--- KEYS  queue alive fence
--- ARGV  token waiter_ttl max_waiters ticket weight capacity
---       waiter_ttl: ms, 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it has none; weight,
---       capacity: of permits, a mutex has neither
+-- KEYS  number queue alive
+-- ARGV  fence_ttl token waiter_ttl max_waiters ticket weight capacity
+--       waiter_ttl: ms, 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it has
+--       none; weight, capacity: of permits, a mutex has neither
 -- reply granted fence state     state: of the queue afterwards, as in the reply of release
---     | queued ticket position fence retry_after holder     fence: the last one, 0 if none is known; retry_after: ms
+--     | queued ticket position last retry_after holder     last: the last number before this request; retry_after: ms
 --       until another request can help, -1 unknown; holder: token of a holder, '' if there is none
 --     | busy state holder
 --     | full waiters
 --     | capacity have     the lock is in use with another capacity
-local token, waiter_ttl, max_waiters, ticket, weight, capacity = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local token, waiter_ttl, max_waiters, ticket, weight, capacity = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 waiter_ttl, max_waiters, ticket = tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket)
 local ttl = ttl_of(token)
+find_number()
 
 -- The reply to an earlier request was lost, or the notification of a grant.
-if holds(token) then return { 'granted', extend_lease(token, ttl, 0), 'blocked' } end
+local held = fence_of(token)
+if held then
+  extend_lease(token, ttl)
+  return { 'granted', held, 'blocked' }
+end
 
 -- A capacity stands until the last holder and waiter is gone; those that have expired can be removed.
 local have = capacity_conflict(token, weight, capacity)
@@ -27,14 +32,16 @@ if tonumber(call('ZSCORE', alive, member(token)) or 0) < 0 then return { 'busy',
 -- 0: the token is not queued. tonumber rejects a score that miniredis writes as 1e+15.
 local place = tonumber(call('ZSCORE', queue, token) or nil) or 0
 
--- Wherever a ticket was given, there was a fence. If it is gone, Redis has lost its data, and a client may still hold
--- the lock: the lock is quarantined for one ttl.
-if ticket > 0 and not holder() and last_fence() == 0 then
-  if grant('nobody:resting', ttl, free()) < ticket then call('SET', fence, ticket, 'KEEPTTL') end
-end
+-- Wherever a ticket was given, there was a number. If it is gone, Redis has lost its data, and a client may still hold
+-- the lock: the lock is quarantined for one ttl. No number is below one that a client knows.
+local lost = ticket > 0 and last == 0
+if ticket > last then last = ticket end
+if lost and not holder() then grant('nobody:resting', ttl, free()) end
+local before = last
 
 local function join(with_ticket)
   record_want(token)
+  write_number(waiter_ttl)
   call('ZADD', alive, now + waiter_ttl * 1000, member(token))
   call('ZADD', queue, with_ticket, token)
   keep_queue(waiter_ttl)
@@ -57,18 +64,13 @@ end
 if given then return { 'granted', given, state } end
 if waiter_ttl == 0 then return { 'busy', state, holder() or '' } end
 
-local last = last_fence()
 if place == 0 then
   -- Expired waiters are not dropped here, only not counted.
   if max_waiters > 0 and ticket == 0 and call('ZCARD', queue) >= max_waiters then
     local waiters = call('ZCOUNT', alive, now, '+inf')
     if waiters >= max_waiters then return { 'full', waiters } end
   end
-  place = ticket
-  if place == 0 then
-    local tail = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-    place = math.max(now, tonumber(tail or 0) + 1, last + 1)
-  end
+  place = ticket > 0 and ticket or next_number()
 end
 join(place)
 
@@ -81,4 +83,4 @@ if state == 'more' then
 elseif ahead <= 1 or ms_left(call('ZRANGE', queue, 0, 0)[1]) < waiter_ttl / 2 then
   after = retry_after(ahead)
 end
-return { 'queued', place, ahead + 1, last, after, holder() or '' }
+return { 'queued', place, ahead + 1, before, after, holder() or '' }

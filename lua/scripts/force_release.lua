@@ -1,12 +1,11 @@
--- force_release: ends the leases of all holders up to a fence, raises the fence, and hands the lock off.
--- KEYS  queue alive fence
--- ARGV  seen
---       seen: the last fence that the caller knows; a lease with a higher fence stays
+-- force_release: ends the leases of all holders up to a fence, and hands the lock off.
+-- KEYS  number queue alive
+-- ARGV  fence_ttl seen
+--       seen: the last number that the caller knows; a lease with a higher fence stays
 -- reply released state grants...   as release
-local seen = ARGV[1]
+local seen = ARGV[2]
 
-local taken, more = remove_holders(tonumber(seen), last_fence())
-if taken then next_fence(0) end
+local taken, more = release_holders(remove_holders, tonumber(seen))
 local reply = hand_off(taken and 1 or 0)
 if more then reply[2] = 'more' end
 return reply

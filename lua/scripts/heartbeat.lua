@@ -1,33 +1,34 @@
 -- heartbeat: keeps the tickets of one client's waiters, and tells what became of each.
--- KEYS  queue alive fence
--- ARGV  waiter_ttl token...
+-- KEYS  number queue alive
+-- ARGV  fence_ttl waiter_ttl token...
 --       waiter_ttl: ms
--- reply fence first retry_after states   fence: the last one before, 0 if none is known; first: index of the first of
+-- reply last first retry_after states   last: the last number before; first: index of the first of
 --       these waiters in the queue, from 1, 0 if none is queued; retry_after: ms until a request of that waiter can
 --       help, -1 unknown; states: one for each token: queued, holding (granted before this heartbeat), granted (by
 --       this heartbeat) or not_queued (request again, with the ticket)
-local waiter_ttl = ARGV[1]
+local waiter_ttl = ARGV[2]
 waiter_ttl = tonumber(waiter_ttl)
+find_number()
+local before = last
 
 local expires = now + waiter_ttl * 1000
 local states, ranks, index, any = {}, {}, {}, false
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local token, state = ARGV[i], 'not_queued'
-  if holds(token) then
+  if fence_of(token) then
     state = 'holding'
   else
     local rank = call('ZRANK', queue, token)
     if rank then
       call('ZADD', alive, expires, member(token))
       state = 'queued'
-      ranks[i - 1], any = rank, true
+      ranks[i - 2], any = rank, true
     end
   end
-  states[i - 1], index[token] = state, i - 1
+  states[i - 2], index[token] = state, i - 2
 end
 if any then keep_queue(waiter_ttl) end
 
-local last = last_fence()
 local grants = {}
 local state = admit(nil, grants)
 for i = 1, #grants, 3 do
@@ -43,6 +44,6 @@ local after = -1
 if state == 'more' then
   after = 0
 elseif first > 0 then
-  after = retry_after(call('ZRANK', queue, ARGV[first + 1]))
+  after = retry_after(call('ZRANK', queue, ARGV[first + 2]))
 end
-return { last, first, after, states }
+return { before, first, after, states }

@@ -1,11 +1,11 @@
 -- leave: removes a waiter from the queue; if the token holds the lock, releases it.
--- KEYS  queue alive fence
--- ARGV  token tombstone_ttl
+-- KEYS  number queue alive
+-- ARGV  fence_ttl token tombstone_ttl
 --       tombstone_ttl: for how many ms the token is refused from now on, 0: not at all
 -- reply released state grants...   as release
-local token, tombstone_ttl = ARGV[1], ARGV[2]
+local token, tombstone_ttl = ARGV[2], ARGV[3]
 
-local released = remove_holder(token)
+local released = release_holders(remove_holder, token)
 remove_waiter(token)
 if tombstone_ttl ~= '0' then -- tombstones that are over are removed
   call('ZREMRANGEBYSCORE', alive, -now, 0)

@@ -1,9 +1,8 @@
 -- The queue, under every kind of lock: it decides which waiter is next, and the store whether the lock can be granted.
 --
--- KEYS[1] queue  zset    token -> ticket: the waiter's number, µs of server time made strictly increasing
--- KEYS[2] alive  zset    the token's last 14 characters -> when the waiter expires (µs of server time); a negative time
---                        is a tombstone: until then a token that has left is refused
--- KEYS[3] fence  string  the last fence; it outlives the lock by a day, so that a loss of data is detected
+-- KEYS[2] queue  zset  token -> ticket: the waiter's number
+-- KEYS[3] alive  zset  the token's last 14 characters -> when the waiter expires (µs of server time); a negative time is a
+--                      tombstone: until then a token that has left is refused
 --
 -- A script may run twice for one request, and Redis rolls nothing back when a later command fails. So each script is
 -- idempotent for its token, is bounded, and reads everything that can have a wrong type before it writes. The first
@@ -16,8 +15,15 @@
 -- is dropped only at the head, where it is in the way. The only exception is a loss of data (capacity_conflict of
 -- permits): then all waiters have to request again, and keep their tickets.
 
--- The last fence; 0 if there is none.
-local function last_fence() return tonumber(call('GET', fence) or nil) or 0 end
+-- find_number reads the number, or makes it of what is there, if it was lost: none is given again. A script calls it before
+-- it uses last.
+local function find_number()
+  if last then return end
+  read_number()
+  if last > 0 then return end
+  local tail = tonumber(call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0)
+  if tail > 0 or holder() then last = math.max(now, tail, highest_fence()) end
+end
 
 -- A token's member in alive. Its 84 random bits tell the waiters of a lock apart.
 local function member(token) return string.sub(token, -14) end
@@ -30,6 +36,7 @@ end
 -- Keeps the keys of the queue for one waiter TTL and a little more, never for less than before. Not at every call: only
 -- once most of that little is used up. What is recorded of waiters and holders is kept for longer than any waiter.
 local function keep_queue(waiter_ttl)
+  keep_number(waiter_ttl)
   for _, key in ipairs({ queue, alive }) do
     if call('PTTL', key) < waiter_ttl + 200 then call('PEXPIRE', key, waiter_ttl + 500) end
   end
@@ -52,6 +59,7 @@ end
 local function admit(asker, grants)
   local MAX_DROPPED, MAX_ADMITTED = 1000, 128
   local own, dropped, admitted = nil, 0, 0
+  find_number()
   while free() > 0 do
     local head = call('ZRANGE', queue, 0, 0)[1]
     if not head then return 'empty', own end
@@ -63,7 +71,7 @@ local function admit(asker, grants)
       dropped = dropped + 1
       remove_waiter(head)
     elseif weight <= free() then
-      local given, text = grant(head, ms, weight)
+      local given = grant(head, ms, weight)
       admitted = admitted + 1
       remove_waiter(head)
       if head == asker then
@@ -74,13 +82,20 @@ local function admit(asker, grants)
           grants[n + 1], grants[n + 2], grants[n + 3] = head, given, ms
         end
         local channel = string.match(queue, '^(.-):{') .. ':wake:' .. string.sub(head, 1, -38)
-        redis.pcall('PUBLISH', channel, head .. ' ' .. text .. ' ' .. ms)
+        redis.pcall('PUBLISH', channel, string.format('%s %.0f %.0f', head, given, ms))
       end
     else
       break
     end
   end
   return expired_remain() and call('EXISTS', queue) == 1 and 'more' or 'blocked', own
+end
+
+-- release_holders(remove, ...) calls remove, which takes the lock from holders. The number is read before, because the fences
+-- of the removed ones count if it was lost; if that fails, the lock is released all the same.
+local function release_holders(remove, ...)
+  pcall(find_number)
+  return remove(...)
 end
 
 -- hand_off(released) admits waiters after a release, and returns the reply. Whatever is wrong with the queue, what
@@ -93,14 +108,10 @@ local function hand_off(released)
   return reply
 end
 
--- extend_lease(token, ttl, known) extends the lease of a holder and the fence's life, and returns the holder's fence.
--- A fence that was lost is recorded again. PEXPIRE comes first: a server without memory allows it.
-local function extend_lease(token, ttl, known)
-  local last, px = last_fence(), math.max(DAY, 2 * ttl)
-  call('PEXPIRE', fence, px)
-  local given, lost = extend(token, ttl, known, last)
-  if last == 0 then call('SET', fence, lost, 'PX', px) end
-  return given
+-- extend_lease(token, ttl) has a holder's lease last for ttl from now, and the number longer.
+local function extend_lease(token, ttl)
+  keep_number(ttl)
+  extend(token, ttl)
 end
 
 -- After how many ms another request can help a waiter with so many ahead: when all of them have expired and, if

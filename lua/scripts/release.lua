@@ -1,7 +1,8 @@
 -- release: ends a lease, and hands the lock off to the head of the queue in the same step.
--- KEYS  queue alive fence
--- ARGV  token
--- reply released state grants...   released: 1 if the token held the lock, else 0; state: of the queue afterwards,
+-- KEYS  number queue alive
+-- ARGV  fence_ttl token fence
+--       fence: of the lease
+-- reply released state grants...   released: 1 if it was held by that lease, else 0; state: of the queue afterwards,
 --       empty, blocked or more (a bound was reached, call again); grants: {token fence ms} each
-local token = ARGV[1]
-return hand_off(remove_holder(token))
+local token, fence = ARGV[2], ARGV[3]
+return hand_off(release_holders(remove_holder, token, tonumber(fence)))

@@ -173,8 +173,6 @@ type reader struct {
 	at     int64    // µs: when the last command was carried out
 	argv   []string // of the script that runs
 	began  int64    // µs: when it began
-	raised string   // the lock whose fence it has set, or ""
-	gave   bool     // it has granted the lock, perhaps to nobody
 }
 
 // slack is for how long before the end of a lease the lock may seem to be free already: Redis goes by the time at which a
@@ -189,7 +187,6 @@ type lock struct {
 	holder  string
 	ends    int64           // µs: when the lock expires
 	gone    map[string]bool // tokens that have released the lock
-	fenced  bool            // its last fence was seen
 }
 
 func newReader(waiterTTL time.Duration, now func() int64) *reader {
@@ -240,10 +237,7 @@ func (r *reader) line(text string) {
 	}
 	r.at = at
 	if client != "lua" {
-		if r.raised != "" && !r.gave {
-			r.fault(r.began, r.raised, "%s raises the fence and is not granted the lock", r.caller())
-		}
-		r.began, r.raised, r.gave = at, "", false
+		r.began = at
 		r.script(command)
 		return
 	}
@@ -277,11 +271,6 @@ func (r *reader) line(text string) {
 				r.note(history.ServerEvent{At: at, Op: history.Keeps, Lock: name, Token: args[3], Until: until})
 			}
 		}
-	case "fence":
-		if args[0] == "SET" && l.fenced {
-			r.raised = name
-		}
-		l.fenced = l.fenced || args[0] == "SET"
 	case "lock":
 		r.owner(at, name, l, args)
 	}
@@ -354,10 +343,10 @@ func (r *reader) script(command string) {
 
 // caller is the token of the script's caller.
 func (r *reader) caller() string {
-	if len(r.argv) == 0 {
+	if len(r.argv) < 2 {
 		return ""
 	}
-	return r.argv[0]
+	return r.argv[1] // after fence_ttl
 }
 
 func (r *reader) queue(at int64, name string, l *lock, args []string) {
@@ -396,8 +385,7 @@ func (r *reader) owner(at int64, name string, l *lock, args []string) {
 	ms, _ := strconv.ParseInt(args[len(args)-1], 10, 64)
 	switch args[0] {
 	case "SET":
-		token := args[2]
-		r.gave = true
+		token, _, _ := strings.Cut(args[2], " ") // and the fence
 		if l.gone[token] {
 			r.fault(at, name, "%s is granted the lock, which it has released", token)
 		}

@@ -1,10 +1,11 @@
 -- acquire of an idle mutex: no holder, no waiter, no tombstone.
-local token, ticket = ARGV[1], ARGV[4]
+local token, ticket = ARGV[2], ARGV[5]
 
 if ticket == '0' and call('EXISTS', lock, queue, alive) == 0 then
   read_clock()
-  local ttl = ttl_of(token)
-  local given = next_fence(ttl)
-  call('SET', lock, token, 'NX', 'PX', ttl)
+  read_number()
+  local given, ttl = next_number(), ttl_of(token)
+  write_number(ttl)
+  call('SET', lock, string.format('%s %.0f', token, given), 'NX', 'PX', ttl)
   return { 'granted', given, 'empty' }
 end

@@ -1,6 +1,6 @@
 -- release of a mutex without waiters.
-local token = ARGV[1]
+local token, fence = ARGV[2], ARGV[3]
 
 if call('EXISTS', queue) == 0 then
-  return { call('GET', lock) == token and call('DEL', lock) or 0, 'empty' }
+  return { call('GET', lock) == token .. ' ' .. fence and call('DEL', lock) or 0, 'empty' }
 end

@@ -1,11 +1,13 @@
 -- acquire of idle permits: no holder, no waiter, no tombstone.
-local token, ticket, weight, capacity = ARGV[1], ARGV[4], ARGV[5], ARGV[6]
+local token, ticket, weight, capacity = ARGV[2], ARGV[5], ARGV[6], ARGV[7]
 
 if ticket == '0' and call('EXISTS', queue, alive, permits, holders) == 0 then
   read_clock()
-  local ttl = ttl_of(token)
-  local given, text = next_fence(ttl)
-  call('HSET', holders, 'capacity', capacity, 'used', weight, token, weight .. ' ' .. text)
+  read_number()
+  local given, ttl = next_number(), ttl_of(token)
+  write_number(ttl)
+  local fence = string.format('%.0f', given)
+  call('HSET', holders, 'capacity', capacity, 'used', weight, 'fence', fence, token, weight .. ' ' .. fence)
   call('ZADD', permits, now + ttl * 1000, token)
   call('PEXPIRE', permits, ttl + 900)
   call('PEXPIRE', holders, ttl + 900)

@@ -1,10 +1,10 @@
 -- release by the only holder of permits without waiters.
-local token = ARGV[1]
+local token, fence = ARGV[2], ARGV[3]
 
 read_clock()
 local ends = call('ZSCORE', permits, token)
-if ends and tonumber(ends) > now and call('ZCARD', permits) == 1 and call('HEXISTS', holders, token) == 1
-  and call('EXISTS', queue, wants) == 0 then
+if ends and tonumber(ends) > now and call('ZCARD', permits) == 1 and call('EXISTS', queue, wants) == 0
+  and string.match(call('HGET', holders, token) or '', ' (%d+)$') == fence then
   call('DEL', permits, holders)
   return { 1, 'empty' }
 end

@@ -2,7 +2,7 @@
 -- permits as its callers say; a read-write lock has 2^30, of which a reader takes one and a writer all.
 --
 -- Contract. mutex/store.lua describes it; this is the same list.
---   holds(token)
+--   fence_of(token)
 --   holder()
 --   free()
 --   expired_remain()
@@ -11,20 +11,31 @@
 --   record_want(token)
 --   forget_want(token)
 --   grant(token, ms, weight)
---   remove_holder(token)
---   remove_holders(seen, last)
---   extend(token, ms, known, last)
+--   remove_holder(token, fence)
+--   remove_holders(seen)
+--   extend(token, ms)
 --   next_expiry()
+--   highest_fence()
 --   keep_records(ms)
 --   remove_records()
---   usage(limit, last)
+--   usage(limit)
 
 read_clock()
 local total, used     -- the capacity, and the sum of the holders' weights: what free() has read
 local expired_reached -- whether free() has removed as many expired holders as it may
 local asked = {}      -- what the caller of capacity_conflict asks for
 
-local function holds(token) return tonumber(call('ZSCORE', permits, token) or 0) > now end
+-- The weight and the fence of a holder.
+local function record_of(token)
+  local weight, given = string.match(call('HGET', holders, token) or '', '^(%d+) (%d+)$')
+  return tonumber(weight or 0), tonumber(given or 0)
+end
+
+local function fence_of(token)
+  if tonumber(call('ZSCORE', permits, token) or 0) <= now then return nil end
+  local _, fence = record_of(token)
+  return fence
+end
 
 local function holder() return call('ZRANGE', permits, 0, 0)[1] or false end
 
@@ -104,19 +115,22 @@ end
 
 local longest = 0 -- lease that was granted in this script
 local function grant(token, ms, weight)
-  local given, text = next_fence(ms)
+  local given = next_number()
+  write_number(ms)
   used = used + weight
-  call('HSET', holders, 'capacity', total, 'used', used, token, string.format('%.0f %s', weight, text))
+  call('HSET', holders, 'capacity', total, 'used', used, 'fence', string.format('%.0f', given),
+    token, string.format('%.0f %.0f', weight, given))
   call('ZADD', permits, now + ms * 1000, token)
   if longest < ms then
     keep_holders(ms)
     longest = ms
   end
-  return given, text
+  return given
 end
 
-local function remove_holder(token)
-  if not holds(token) then return 0 end
+local function remove_holder(token, fence)
+  local has = fence_of(token)
+  if not has or fence and fence ~= has then return 0 end
   remove({ token })
   return 1
 end
@@ -135,18 +149,11 @@ local function remove_holders(seen)
   return #found > 0, #found >= MAX_REMOVED
 end
 
--- The weight and the fence of a holder.
-local function record_of(token)
-  local weight, given = string.match(call('HGET', holders, token) or '', '^(%d+) (%d+)$')
-  return tonumber(weight or 0), tonumber(given or 0)
-end
-
-local function extend(token, ms, known)
-  local _, given = record_of(token)
+-- A server without memory lets a script finish that has written, and PEXPIRE is always allowed.
+local function extend(token, ms)
+  call('PEXPIRE', permits, math.max(call('PTTL', permits), ms + 900))
   call('ZADD', permits, now + ms * 1000, token)
   keep_holders(ms)
-  given = given > 0 and given or known > 0 and known or now
-  return given, math.max(given, now)
 end
 
 -- If the capacity is lost, another request helps at once.
@@ -155,6 +162,8 @@ local function next_expiry()
   local ends = call('ZRANGE', permits, 0, 0, 'WITHSCORES')[2]
   return ends and math.max(math.ceil((tonumber(ends) - now) / 1000), 0) or -1
 end
+
+local function highest_fence() return tonumber(call('HGET', holders, 'fence') or 0) end
 
 local function keep_records(ms)
   for _, key in ipairs({ permits, holders, wants }) do

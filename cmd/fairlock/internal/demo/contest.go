@@ -87,7 +87,7 @@ func (c Contest) inspect(ctx context.Context, client *fairlock.Client, name stri
 	}
 }
 
-// fenceKey is the one key that stays on the server.
-func (c Contest) fenceKey(name string) string {
-	return fmt.Sprintf("fairlock:{%s}:%sfence", name, map[Kind]string{Semaphore: "sem:", RW: "rw:"}[c.Kind])
+// numberKey is the one key that stays on the server.
+func (c Contest) numberKey(name string) string {
+	return fmt.Sprintf("fairlock:{%s}:%snumber", name, map[Kind]string{Semaphore: "sem:", RW: "rw:"}[c.Kind])
 }

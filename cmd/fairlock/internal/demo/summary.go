@@ -29,7 +29,7 @@ func (s *setup) summary(cfg Config, v Result, took time.Duration, err error) str
 		row(s.short(crash.Client)+" died", cfg.how(crash)+"; "+cfg.cost(crash))
 	}
 	if cfg.Redis != "" {
-		row("left in Redis", cfg.fenceKey(s.lock)+", for a day")
+		row("left in Redis", cfg.numberKey(s.lock)+", for 10 min")
 	}
 	return b.String() + "\n" + cfg.conclusion(v, err) + "\n"
 }

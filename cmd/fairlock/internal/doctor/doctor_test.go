@@ -190,7 +190,7 @@ func TestLeftovers(t *testing.T) {
 		{"\x1b[2J", "lpush n:{x}:lock 1", Problem, `\x1b[2J`},
 		{"a[1]*", "lpush n:{x}:lock 1; lpush a1b:{y}:lock 1", Problem, `"a[1]*:{x}:lock" is a list`},
 		{"lock", "set n:{x}:lock 1", Problem, "never expire"},
-		{"fence", "set n:{x}:fence 1", Warning, "never expire"},
+		{"number", "set n:{x}:number 1", Warning, "never expire"},
 		{"expired", "zadd n:{x}:queue 0 0 1 1; zadd n:{x}:alive 5 0 6 1" + expires, Warning, `waiters who are gone: "expired:{x}:queue"`},
 		{"one", "zadd n:{x}:queue 0 0 1 1; zadd n:{x}:alive 5 0 " + later + " 1" + expires, OK, "none, among 2 keys"},
 		{"soon", fmt.Sprint("zadd n:{x}:queue 0 0; zadd n:{x}:alive 5 0", expires, "; pexpire n:{x}:queue ", soon.Milliseconds()),

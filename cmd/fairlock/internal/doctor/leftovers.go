@@ -12,9 +12,9 @@ import (
 
 // types are the types that keys have when they are ours, by what their names end in, behind sem: and rw: for permits.
 var (
-	mutexTypes  = map[string]string{"queue": "zset", "alive": "zset", "fence": "string", "lock": "string"}
+	mutexTypes  = map[string]string{"queue": "zset", "alive": "zset", "number": "string", "lock": "string"}
 	permitTypes = map[string]string{
-		"queue": "zset", "alive": "zset", "fence": "string", "permits": "zset", "holders": "hash", "wants": "hash",
+		"queue": "zset", "alive": "zset", "number": "string", "permits": "zset", "holders": "hash", "wants": "hash",
 	}
 )
 

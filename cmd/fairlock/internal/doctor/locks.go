@@ -144,7 +144,7 @@ func clean(ctx context.Context, rdb redis.UniversalClient, namespace, name strin
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 	defer cancel()
 	m, s := lua.MutexKeys(namespace, name), lua.SemaphoreKeys(namespace, name)
-	err := rdb.Del(ctx, m.Queue, m.Alive, m.Fence, m.Lock, s.Queue, s.Alive, s.Fence, s.Permits, s.Holders, s.Wants).Err()
+	err := rdb.Del(ctx, m.Queue, m.Alive, m.Number, m.Lock, s.Queue, s.Alive, s.Number, s.Permits, s.Holders, s.Wants).Err()
 	if err != nil {
 		return fmt.Errorf("clean up: %w", err)
 	}

@@ -10,7 +10,7 @@ import (
 
 // What the server says of itself, and what that means. Nothing here does I/O.
 
-// oldest is the first version with SET … GET, by which a grant reads the last fence and sets the next in one step.
+// oldest is the first version on which fairlock is tested.
 var oldest = [2]int{6, 2}
 
 func version(f facts) Finding {

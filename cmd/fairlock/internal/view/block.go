@@ -92,7 +92,7 @@ func (l Lock) summary(p Paint) string {
 	case l.Resting:
 		return p.in(bad, "rests for another "+span(l.Rest)) + " because Redis had lost its data, " + waiting
 	case !l.InUse() && l.Fence == 0:
-		return p.in(good, "free") + ", not used for a day"
+		return p.in(good, "free") + ", not used lately"
 	case !l.InUse():
 		return p.in(good, "free") + l.lastGrant()
 	case l.Free():
@@ -110,9 +110,9 @@ func (l Lock) summary(p Paint) string {
 func (l Lock) lastGrant() string {
 	since := moment(l.Fence, l.At)
 	if since.IsZero() {
-		return fmt.Sprintf(", last fence %d", l.Fence)
+		return fmt.Sprintf(", last number %d", l.Fence)
 	}
-	return fmt.Sprintf(", last granted %s ago (fence %d)", l.ago(since), l.Fence)
+	return fmt.Sprintf(", last used %s ago (last number %d)", l.ago(since), l.Fence)
 }
 
 // share heads the column that tells what one holds or wants, if that differs.

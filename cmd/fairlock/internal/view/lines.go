@@ -38,14 +38,14 @@ func (l Lock) who() string {
 	case !l.Held() && l.Fence == 0:
 		return "free"
 	case !l.Held():
-		return fmt.Sprintf("free, last fence %d", l.Fence)
+		return fmt.Sprintf("free, last number %d", l.Fence)
 	}
 	h := l.Holders[0]
 	text := fmt.Sprintf("held by %s%s, fence %d", owner(h.Token), l.mark(h.Weight, h.Writer), h.Fence)
 	if l.Kind != Mutex && l.hidden()+len(l.Holders) > 1 {
-		text = fmt.Sprintf("held by %s, last fence %d", count(l.Used, "reader"), l.Fence)
+		text = fmt.Sprintf("held by %s, last number %d", count(l.Used, "reader"), l.Fence)
 		if l.Kind == Semaphore {
-			text = fmt.Sprintf("%d of %s held, last fence %d", l.Used, count(l.Permits, "permit"), l.Fence)
+			text = fmt.Sprintf("%d of %s held, last number %d", l.Used, count(l.Permits, "permit"), l.Fence)
 		}
 	}
 	return text

@@ -29,8 +29,8 @@ var names = []string{
 func keysOf(namespace, name string) (all []string, signs map[string]ID) {
 	m, s, rw := lua.MutexKeys(namespace, name), lua.SemaphoreKeys(namespace, name), lua.RWMutexKeys(namespace, name)
 	all = []string{
-		m.Queue, m.Alive, m.Fence, m.Lock, s.Queue, s.Alive, s.Fence, s.Permits, s.Holders, s.Wants,
-		rw.Queue, rw.Alive, rw.Fence, rw.Permits, rw.Holders, rw.Wants,
+		m.Queue, m.Alive, m.Number, m.Lock, s.Queue, s.Alive, s.Number, s.Permits, s.Holders, s.Wants,
+		rw.Queue, rw.Alive, rw.Number, rw.Permits, rw.Holders, rw.Wants,
 	}
 	return all, map[string]ID{
 		m.Queue: {Mutex, name}, m.Lock: {Mutex, name}, s.Queue: {Semaphore, name}, s.Permits: {Semaphore, name},
@@ -157,7 +157,7 @@ func TestServer_Lists(t *testing.T) {
 	s := Server{rdb, "ns[*]"}
 	var keys []any
 	for i := range 3000 { // of others, and what is left of locks
-		keys = append(keys, fmt.Sprint("user:", i), "", lua.MutexKeys(s.Namespace, fmt.Sprint("old:", i)).Fence, i+1)
+		keys = append(keys, fmt.Sprint("user:", i), "", lua.MutexKeys(s.Namespace, fmt.Sprint("old:", i)).Number, i+1)
 	}
 	for _, name := range names {
 		keys = append(keys, lua.MutexKeys(s.Namespace, name).Lock, tokenOf("a", 1), lua.MutexKeys("ns*", name).Lock, tokenOf("a", 1))
