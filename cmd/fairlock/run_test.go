@@ -164,12 +164,13 @@ func TestRun_SignalWhileItWaits(t *testing.T) {
 	}
 }
 
-// A signal to end is for all processes that CMD has started; SIGUSR1 and SIGUSR2 mean what CMD makes of them.
+// A signal to end is for all processes that CMD has started; SIGUSR1 and SIGUSR2 mean what CMD makes of them. The shells
+// only wait: dash forgets a signal that comes while it starts a command.
 func TestRun_ForwardsSignals(t *testing.T) {
 	f := newFixture(t)
-	r := f.run("x", `sh -c 'trap "" HUP; trap "echo child USR1" USR1; trap "echo child TERM; exit" TERM; echo up; while :; do sleep 0.01; done' &
+	r := f.run("x", `sh -c 'trap "" HUP; trap "echo child USR1" USR1; trap "echo child TERM; exit" TERM; echo up; sleep 600 & wait' &
 		for s in INT HUP QUIT USR1 USR2 WINCH; do trap "echo CMD $s" $s; done; trap 'wait; echo CMD TERM; exit 9' TERM
-		while :; do sleep 0.01; done`)
+		while :; do wait; done`)
 	require.Empty(t, r.expect("up\n"))
 	for _, name := range []string{"USR1", "USR2", "WINCH", "HUP", "HUP", "INT", "QUIT"} {
 		r.signal(unix.SignalNum("SIG" + name))
@@ -230,7 +231,7 @@ func TestRun_CMDIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
 	const (
 		stubborn = `trap '' TERM; sleep 600 & echo up; wait`
 		child    = `(trap '' TERM; exec sleep 600) & echo up; exec sleep 600`
-		tidy     = `sh -c 'trap "sleep 0.1; echo tidied; exit" TERM; echo up; while :; do sleep 0.01; done' 2>/dev/null & exec sleep 600`
+		tidy     = `sh -c 'trap "sleep 0.1; echo tidied; exit" TERM; echo up; sleep 600 & wait' 2>/dev/null & exec sleep 600`
 	)
 	cut := func(l *redistest.Link, _ *running) { l.Cut() }
 	hang := func(l *redistest.Link, _ *running) { l.Hang() }

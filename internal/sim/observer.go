@@ -219,7 +219,11 @@ func (o *observer) compare(l *observed) {
 		if l.tickets[token] != tickets[token] {
 			record(history.Joins, token, tickets[token], 0)
 		}
-		if end := until[token[max(0, len(token)-14):]]; end > 0 && end != l.until[token] {
+		end := until[token[max(0, len(token)-14):]]
+		if len(until) == 0 {
+			end = now // alive has expired before the queue: the clock has stepped forward
+		}
+		if end > 0 && end != l.until[token] {
 			record(history.Keeps, token, 0, end)
 			until[token] = end
 		} else {

@@ -105,6 +105,9 @@ func (p *process) trace() *fairlock.Trace {
 			c.token = i.Token.Text()
 			p.byToken.Store(c.token, c)
 		},
+		Left: func(i fairlock.LeftInfo) { // also one that was queued, and never heard of it
+			current().token = i.Token.Text()
+		},
 		Renewed: func(i fairlock.RenewedInfo) {
 			if c, ok := p.byToken.Load(i.Token.Text()); ok && i.Err == nil {
 				c := c.(*call)
