@@ -11,7 +11,7 @@ import (
 const prompt = int64(25 * time.Millisecond)
 
 // tickets: an acquisition keeps its ticket; no two have the same; and one that is requested after another one has
-// learned its ticket gets a higher one, also if that has long left: tickets are Redis's time, unless its clock stepped.
+// learned its ticket gets a higher one, also if that has long left.
 func (c *checker) tickets(l *lock) {
 	byTicket := map[uint64]*acquisition{}
 	for _, a := range l.all {
@@ -27,7 +27,6 @@ func (c *checker) tickets(l *lock) {
 		b := byTicket[a.ticket]
 		byTicket[a.ticket] = a
 		switch {
-		case c.ClockBack: // tickets of those that have left may be given again
 		case b != nil:
 			c.violate(Tickets, []*Event{b.first[Queued], queued}, "%v and %v have one ticket", b, a)
 		case a.after == nil || a.after.ticket < a.ticket:
