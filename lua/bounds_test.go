@@ -73,7 +73,7 @@ func (m *machine) hoard(n int, d time.Duration) {
 	}
 	m.parties = append(m.parties, &party{name: "h" + strconv.Itoa(n-1), token: held(n - 1), weight: 1, capacity: m.capacity})
 	m.do(m.t, "HINCRBY", m.keys["holders"], "used", n)
-	m.setNumber(holderFence+uint64(n))
+	m.setNumber(holderFence + uint64(n))
 	for _, key := range []string{"permits", "holders"} {
 		m.do(m.t, "PEXPIRE", m.keys[key], 2*time.Hour.Milliseconds())
 	}
