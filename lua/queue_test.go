@@ -136,6 +136,7 @@ func TestFence_Rises(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"with every grant", waysToBeGranted + waysToBeGranted},
 		scenario{"above one that is ahead of the clock", "raise 5h\n" + waysToBeGranted + waysToBeGranted},
+		scenario{"to the largest", "raise 9006099743113100\n" + waysToBeGranted + waysToBeGranted},
 		scenario{"with a clock that steps back", inMemory + waysToBeGranted + "clock -1h\n" + waysToBeGranted +
 			"clock -24h\n" + waysToBeGranted + "clock 48h\n" + waysToBeGranted},
 		scenario{"after a loss of data", `

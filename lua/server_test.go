@@ -1,6 +1,8 @@
 package lua_test
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,6 +124,42 @@ func TestErrors_ForeignValue(t *testing.T) {
 		scenario{"a number", `
 			set number somebody's; acquire a -> the number is damaged; acquire a -> the number is damaged    # it is left alone
 			keys -> number`})
+}
+
+// A number of another version, a damaged one, or a ticket that cannot be ours: the error says so, and nothing is written.
+//
+//fairlock:fault The key of the numbers has another layout, or is damaged: a typed error that names the key; nothing is written
+func TestErrors_Number(t *testing.T) {
+	for _, k := range []kind{mutex, semaphore(3)} {
+		m := newMachine(t, real(t), k)
+		m.blind = true
+		for text, layout := range map[string]string{
+			"2 anything": "2", "1 9006099743113217 0000000000000000": "", "1 x": "", "1 -000000000000001 0000000000000000": "",
+		} {
+			for name, request := range requests(m.any(), []token.Token{first, second}) {
+				for contended, setup := range map[bool]func(){false: m.lose, true: m.contend} {
+					setup()
+					m.do(t, "SET", m.keys["number"], text, "PX", day.Milliseconds())
+					before := m.contents()
+					err := request()
+					if slices.Contains([]string{"renew", "release", "leave", "holder leaves", "force release"}, name) || contended && name == "extend" {
+						continue // they need no number, and release all the same
+					}
+					var other *token.LayoutError
+					require.Equal(t, layout != "", errors.As(err, &other), "%s: %v", name, err)
+					require.True(t, other != nil && other.Layout == layout || errors.Is(err, lua.ErrNumber), "%s: %v", name, err)
+					require.ErrorContains(t, err, m.keys["number"])
+					after := m.contents()
+					before.Left, after.Left = nil, nil
+					require.Equal(t, before, after, "%s: %q", name, text)
+				}
+			}
+		}
+		m.contend()
+		_, err := m.any().Acquire(ctx, lua.Request{Token: stranger, WaiterTTL: waiterTTL, Weight: 1, Ticket: holderFence + 1<<45 + 100})
+		require.ErrorIs(t, err, lua.ErrNumber)
+		m.lose()
+	}
 }
 
 func TestLoad_EveryScriptCompiles(t *testing.T) {

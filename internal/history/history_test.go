@@ -507,6 +507,7 @@ func TestCheck_Tickets(t *testing.T) {
 		{"lower than that of the last but one", "tickets",
 			one + "10 4 request; 11 4 queued ticket=9000; 12 3 request; 13 3 queued ticket=9999"},
 		{"lower, after a step back of the clock", "tickets", lower + "; clockback"},
+		{"the same, after a loss of data", "| tickets: Redis may have lost", changed(t, lower, "ticket=9999", "ticket=10000") + "; loss 11.5 11.5"},
 		{"lower, after a loss of data", "| tickets: Redis may have lost", lower + "; loss 11.5 11.5"},
 		{"lower, after an earlier loss of data", "tickets", lower + "; loss 5 5"},
 	})

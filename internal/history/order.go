@@ -27,6 +27,8 @@ func (c *checker) tickets(l *lock) {
 		b := byTicket[a.ticket]
 		byTicket[a.ticket] = a
 		switch {
+		case b != nil && c.lost(l, min(b.request.At, a.request.At), max(b.first[Queued].At, queued.At)) != nil:
+			c.excuse(Tickets, dataLost)
 		case b != nil:
 			c.violate(Tickets, []*Event{b.first[Queued], queued}, "%v and %v have one ticket", b, a)
 		case a.after == nil || a.after.ticket < a.ticket:

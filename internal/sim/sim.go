@@ -185,25 +185,26 @@ func (w *world) dropped(at int64, lock, token string) error {
 	return err
 }
 
-// checkTickets checks that no ticket was given twice.
+// checkTickets checks that no ticket was given twice, but one that was forgotten with lost data.
 func (w *world) checkTickets() {
-	type key struct {
+	type ticket struct {
 		lock   string
-		ticket uint64
+		number uint64
 	}
-	owners := map[key]string{}
+	owners, forgotten := map[ticket]string{}, map[string]bool{}
 	for _, e := range w.observer.events {
-		if e.Op == history.Deletes {
-			clear(owners)
+		switch e.Op {
+		case history.Deletes:
+			for _, token := range owners {
+				forgotten[token] = true
+			}
+		case history.Joins:
+			t := ticket{e.Lock, e.Ticket}
+			if owner, ok := owners[t]; ok && owner != e.Token && !forgotten[owner] && !forgotten[e.Token] {
+				w.errs = append(w.errs, fmt.Errorf("tickets: %s got ticket %d of %s, which %s had before", e.Token, e.Ticket, e.Lock, owner))
+			}
+			owners[t] = e.Token
 		}
-		if e.Op != history.Joins {
-			continue
-		}
-		k := key{e.Lock, e.Ticket}
-		if owner, ok := owners[k]; ok && owner != e.Token {
-			w.errs = append(w.errs, fmt.Errorf("tickets: %s got ticket %d of %s, which %s had before", e.Token, e.Ticket, e.Lock, owner))
-		}
-		owners[k] = e.Token
 	}
 }
 

@@ -35,6 +35,7 @@ local place = tonumber(call('ZSCORE', queue, token) or nil) or 0
 -- Wherever a ticket was given, there was a number. If it is gone, Redis has lost its data, and a client may still hold
 -- the lock: the lock is quarantined for one ttl. No number is below one that a client knows.
 local lost = ticket > 0 and last == 0
+if ticket > math.max(now, last) + 35184372088832 then error('the ticket is too far ahead') end -- 2^45 µs: 407 days
 if ticket > last then last = ticket end
 if lost and not holder() then grant('nobody:resting', ttl, free()) end
 local before = last

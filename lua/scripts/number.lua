@@ -31,13 +31,10 @@ end
 local function read_number()
   if last then return end
   local text = call('GET', number) or '1 0000000000000000 0000000000000000'
-  local layout = string.match(text, '^(%d+) ')
+  local layout, a, b, rest = string.match(text, '^(%d+) (%d*) ?(%d*)(.*)$')
   if layout and layout ~= '1' then error('the number has layout ' .. layout) end
-  last, served, more = tonumber(string.sub(text, 3, 18)), tonumber(string.sub(text, 20, 35)), string.sub(text, 36)
-  if not layout or not last or not served or last > 9006099743113216 then -- 2^53 - 2^40
-    last = nil
-    error('the number is damaged')
-  end
+  if not layout or #a ~= 16 or #b ~= 16 or a > '9006099743113216' then error('the number is damaged') end -- 2^53 - 2^40
+  last, served, more = tonumber(a), tonumber(b), rest
 end
 
 -- next_number returns the next number. write_number records it.
