@@ -58,7 +58,7 @@ func TestSubscriber_ReplacedAfterALostNotification(t *testing.T) {
 func TestSubscriber_StartsAtTheFirstContention(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
-		channel := "fairlock:wake:" + client.Name()
+		channel := "fairlock:notify:" + client.Name()
 		subscribers := func() int { return s.Miniredis.PubSubNumSub(channel)[channel] }
 		unlock(t, hold(t, client.Mutex("x").Lock))
 		assert.Zero(t, subscribers())
@@ -78,7 +78,7 @@ func TestSubscriber_ForeignMessage(t *testing.T) {
 		listen(t, client)
 		s.Mutex("x").HoldAs("holder")
 		q := begin(t.Context(), client.Mutex("x").Lock)
-		require.Equal(t, 1, s.Miniredis.Publish("fairlock:wake:"+client.Name(), "hello"))
+		require.Equal(t, 1, s.Miniredis.Publish("fairlock:notify:"+client.Name(), "hello"))
 		synctest.Wait()
 		assert.True(t, q.pending())
 		require.Len(t, log.lines, 1)

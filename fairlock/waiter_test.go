@@ -182,7 +182,7 @@ func TestWaiter_IgnoresAnOldNotification(t *testing.T) {
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		notify := func(fence uint64) {
 			message := fmt.Sprintf("%s %d %d", s.Mutex("x").State().Waiters[0].Token.Text(), fence, ttl.Milliseconds())
-			require.Equal(t, 1, s.Miniredis.Publish("fairlock:wake:"+client.Name(), message))
+			require.Equal(t, 1, s.Miniredis.Publish("fairlock:notify:"+client.Name(), message))
 			synctest.Wait()
 		}
 		sent.reset()

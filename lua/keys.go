@@ -54,7 +54,7 @@ func fill[T any](names []string) (keys T) {
 
 // NotificationChannel returns the Pub/Sub channel on which a client is notified of grants to its waiters. The scripts
 // derive it from a key and a token (queue.lua).
-func NotificationChannel(namespace, client string) string { return namespace + ":wake:" + client }
+func NotificationChannel(namespace, client string) string { return namespace + ":notify:" + client }
 
 // kind is a kind of lock: its keys in the order of KEYS, and its scripts by verb.
 type kind struct {

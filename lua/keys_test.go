@@ -15,7 +15,7 @@ import (
 // nasty names try to leave their hash tag, or to be another name.
 var nasty = []string{
 	"a", "a b", "a\x00b", "a\r\nb", "{", "}", "{}", "}{", "{a}", "a}", "}a", "a}:lock", "{}:queue", "%", "%7D", "%7d", "%257D", "%%", "%25",
-	"\xff\xfe", "ü", "*", "a:queue", ":{b}:", "wake:c", "sem:queue", strings.Repeat("}", 1024), strings.Repeat("\x00", 1024),
+	"\xff\xfe", "ü", "*", "a:queue", ":{b}:", "notify:c", "sem:queue", strings.Repeat("}", 1024), strings.Repeat("\x00", 1024),
 }
 
 // allKeys are the keys of all locks of one name, by the kind of lock.
@@ -132,10 +132,10 @@ func FuzzKeys(f *testing.F) {
 }
 
 func FuzzNotificationChannel(f *testing.F) {
-	for _, client := range []string{"a", "host-1-x", "a:wake:b", "wake:a", ":", "a:", ":a", "{a}", "}:{", "%"} {
+	for _, client := range []string{"a", "host-1-x", "a:notify:b", "notify:a", ":", "a:", ":a", "{a}", "}:{", "%"} {
 		f.Add("ns", client, "ns", "a")
-		f.Add("ns", client, "ns:wake", "a")
-		f.Add("ns:wake:a", client, "ns", "a:wake:"+client)
+		f.Add("ns", client, "ns:notify", "a")
+		f.Add("ns:notify:a", client, "ns", "a:notify:"+client)
 		f.Add(":", client, "::", client)
 	}
 	f.Fuzz(func(t *testing.T, here, one, there, two string) {
@@ -146,8 +146,8 @@ func FuzzNotificationChannel(f *testing.F) {
 		if len(here) > len(there) {
 			here, there = there, here
 		}
-		// A name may have colons, so namespaces of which one goes on from the other with :wake are not told apart.
-		if !strings.HasPrefix(there, here+":wake") || here == there {
+		// A name may have colons, so namespaces of which one goes on from the other with :notify are not told apart.
+		if !strings.HasPrefix(there, here+":notify") || here == there {
 			require.Equal(t, here == there && one == two, mine == yours, "%q", mine)
 		}
 	})

@@ -238,7 +238,7 @@ type Waiter struct {
 }
 
 // Quarantined stands for the holder's token while a lock is quarantined.
-const Quarantined = "nobody:resting"
+const Quarantined = "nobody:quarantined"
 
 // Inspect reads the lock and at most limit of its holders and of its waiters.
 func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {

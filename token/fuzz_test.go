@@ -31,7 +31,7 @@ func FuzzParse(f *testing.F) {
 	as := strings.Repeat("A", 22)
 	for _, text := range []string{
 		"a:" + random, "with:colons::" + random, strings.Repeat("c", token.MaxClient) + ":" + random, "a:" + random + "\n",
-		random, ":" + random, "", ":", "client:", "nobody:resting", "c:1.00000010000." + as, "c:1.00000010000." + as[1:] + "B",
+		random, ":" + random, "", ":", "client:", "nobody:quarantined", "c:1.00000010000." + as, "c:1.00000010000." + as[1:] + "B",
 		"c:1.00000010000." + as[2:] + "==", "c:1.00000010000." + as[2:] + "\r\n", "c:1.00000000009." + as, "c:1.00000000010." + as,
 		"c:1.31536000000." + as, "c:1.31536000001." + as, "c:1.0000001000x." + as, "c:1.-0000010000." + as, "c:2." + as, "c:11.x",
 		"c:" + as, "ü:" + random, "a b:" + random, "a\x00:" + random,

@@ -22,7 +22,7 @@ const (
 )
 
 // Quarantined is the holder of a lock that is quarantined after a loss of data.
-const Quarantined = "nobody:resting"
+const Quarantined = "nobody:quarantined"
 
 // Lock is the whole state of a lock. The zero Lock is idle, and is what a loss of data leaves.
 type Lock struct {

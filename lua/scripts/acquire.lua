@@ -37,7 +37,7 @@ local place = tonumber(call('ZSCORE', queue, token) or nil) or 0
 local lost = ticket > 0 and last == 0
 if ticket > math.max(now, last) + 35184372088832 then error('the ticket is too far ahead') end -- 2^45 µs: 407 days
 if ticket > last then last = ticket end
-if lost and not holder() then grant('nobody:resting', ttl, free()) end
+if lost and not holder() then grant('nobody:quarantined', ttl, free()) end
 local before = last
 
 local function join(with_ticket)

@@ -81,7 +81,7 @@ local function admit(asker, grants)
           local n = #grants
           grants[n + 1], grants[n + 2], grants[n + 3] = head, given, ms
         end
-        local channel = string.match(queue, '^(.-):{') .. ':wake:' .. string.sub(head, 1, -38)
+        local channel = string.match(queue, '^(.-):{') .. ':notify:' .. string.sub(head, 1, -38)
         redis.pcall('PUBLISH', channel, string.format('%s %.0f %.0f', head, given, ms))
       end
     else

@@ -61,7 +61,7 @@ func ACLLine(user, namespace string) string {
 const clusterRule = " +cluster|slots"
 
 func keyRule(namespace string) string     { return "~" + pattern(namespace) + ":*" }
-func channelRule(namespace string) string { return "&" + pattern(namespace) + ":wake:*" }
+func channelRule(namespace string) string { return "&" + pattern(namespace) + ":notify:*" }
 
 // pattern is a glob that matches the namespace. A rule has no spaces: any character stands for one.
 func pattern(namespace string) string {

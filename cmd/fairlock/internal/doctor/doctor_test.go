@@ -88,7 +88,7 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 	for i, rule := range least() {
 		rules := least()
 		rules = append(rules[:i], rules[i+1:]...)
-		d, err := tryRights(t.Context(), login(t, s, rules...), "fairlock:{x}:rights", "fairlock:wake:x")
+		d, err := tryRights(t.Context(), login(t, s, rules...), "fairlock:{x}:rights", "fairlock:notify:x")
 		require.NoError(t, err)
 		f := d.finding("somebody", "fairlock")
 		assert.Equal(t, "ACL SETUSER somebody "+rule, f.Advice)
@@ -394,9 +394,9 @@ func TestACLLine(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(string(text)), ACLLine("billing", "fairlock"))
 	for namespace, want := range map[string]string{ // which is no pattern
-		`a*b?[c]`:   ` ~a\*b\?\[c\]:* &a\*b\?\[c\]:wake:* `,
-		`back\`:     ` ~back\\:* &back\\:wake:* `,
-		"two words": " ~two?words:* &two?words:wake:* ", // a rule has no spaces
+		`a*b?[c]`:   ` ~a\*b\?\[c\]:* &a\*b\?\[c\]:notify:* `,
+		`back\`:     ` ~back\\:* &back\\:notify:* `,
+		"two words": " ~two?words:* &two?words:notify:* ", // a rule has no spaces
 	} {
 		assert.Contains(t, ACLLine("u", namespace), want)
 	}

@@ -100,7 +100,7 @@ func (d denial) finding(user, namespace string) Finding {
 		lack(fmt.Sprintf("keys %q", namespace+":*"), keyRule(namespace))
 	}
 	if d.channel {
-		lack(fmt.Sprintf("channels %q", namespace+":wake:*"), channelRule(namespace))
+		lack(fmt.Sprintf("channels %q", namespace+":notify:*"), channelRule(namespace))
 	}
 	if len(lacks) == 0 {
 		return ok("%s may do all that locks need", who)

@@ -247,7 +247,7 @@ func (s *server) cluster(ctx context.Context) (Finding, error) {
 
 func (s *server) rights(ctx context.Context) (Finding, error) {
 	name := cmp.Or(s.name, lockName())
-	d, err := tryRights(ctx, s.rdb, s.Namespace+":{"+name+"}:rights", s.Namespace+":wake:"+name)
+	d, err := tryRights(ctx, s.rdb, s.Namespace+":{"+name+"}:rights", s.Namespace+":notify:"+name)
 	if err != nil {
 		return Finding{}, err
 	}

@@ -75,7 +75,7 @@ func TestID_KeysAndPatterns(t *testing.T) {
 	for _, key := range []string{
 		"", "fairlock", "fairlock:{", "fairlock:{}:lock", "fairlock:{a}", "fairlock:{a}:", "fairlock:{a}lock", "fairlock:{a:lock",
 		"fairlock:{%41}:lock", "fairlock:{%7b}:lock", "fairlock:{a{b}:lock", "fairlock:{a}b}:lock", "fairlock:{a}:sem:lock",
-		"fairlock:{a}:lock:x", "fairlock:{a}:permits", "fairlock:wake:a", "xfairlock:{a}:lock",
+		"fairlock:{a}:lock:x", "fairlock:{a}:permits", "fairlock:notify:a", "xfairlock:{a}:lock",
 	} {
 		id, ok := parse("fairlock", key)
 		require.False(t, ok, "%q is taken for %v", key, id)
