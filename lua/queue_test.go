@@ -9,6 +9,17 @@ import (
 
 func replace(steps, word, by string) string { return strings.ReplaceAll(steps, word, by) }
 
+// A lease does not outlast its TTL because the clock has stepped back. (A waiter does, as yet.)
+//
+//fairlock:fault The server's clock steps back by an hour: a crashed holder keeps the lock for no more than its TTL from the next heartbeat on
+func TestLease_CutAfterAStepBackOfTheClock(t *testing.T) {
+	scenarios(t, oneHolder, scenario{"of the holder", `
+		acquire a ttl 10m; acquire b wait 30h; clock -5h; heartbeat b wait 30h -> queued; after 11m; acquire b -> granted`})
+	scenarios(t, []kind{semaphore(30)}, scenario{"of thirty", inMemory + `
+		acquire a b c d e f g h i j k l m n ttl 10m; acquire o ttl 9h; acquire p*16 wait 30h; clock -5h
+		heartbeat p wait 30h -> queued; after 11m; heartbeat p -> granted; renew o -> renewed; inspect -> p*16 o |`})
+}
+
 // A waiter has its ticket for life, and tickets follow the order of arrival. In memory many arrive in one microsecond.
 //
 //fairlock:promise Order: waiters are granted the lock by ticket; tickets are given in the order of arrival, many in one microsecond too

@@ -158,7 +158,7 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		lost := l.last == 0
 		l.last = max(l.last, r.Ticket)
 		if lost && len(l.Holders) == 0 { // loss of data: a client may still hold the lock
-			l.grant(now, Quarantined, l.Capacity, r.TTL, r.TTL)
+			l.grant(now, Quarantined, l.Capacity, 0, r.TTL)
 		}
 		before = l.last
 		if r.WaiterTTL > 0 {
@@ -461,8 +461,15 @@ func (l *Lock) retryAfter(now int64, at int, queue QueueState) int64 {
 		return 0
 	}
 	until := now
-	if first := l.holder(l.firstToExpire()); first != nil && (at == 0 || l.Free() == 0) {
-		until = first.Expires
+	if at == 0 || l.Free() == 0 {
+		for i, h := range l.Holders { // after a step back of the clock
+			if h.TTL > 0 {
+				l.Holders[i].Expires = min(h.Expires, now+h.TTL)
+			}
+		}
+		if first := l.holder(l.firstToExpire()); first != nil {
+			until = first.Expires
+		}
 	}
 	for _, w := range l.Waiters[:min(at, MaxRead)] {
 		until = max(until, w.Expires)

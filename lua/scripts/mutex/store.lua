@@ -19,7 +19,8 @@
 --   remove_holders(seen)    ends the leases of all holders whose fence is not above seen. Returns whether there was
 --                           one, and whether there may be more, because it has reached its bound
 --   extend(token, ms)       has a holder's lease last for ms from now
---   next_expiry()           * ms until a lease ends; -1 if none will
+--   next_expiry()           * ms until a lease ends; -1 if none will. If the clock has stepped back, so that more than its
+--                           TTL is left of a lease, that is cut first, of permits at most 1000 in one script
 --   highest_fence()         of all holders; 0 if there is none, or it is not known
 --   keep_records(ms)        keeps what is recorded of holders and waiters for a waiter TTL of ms
 --   remove_records()        * deletes what is recorded, if nothing is held. Call it only if the queue is empty
@@ -60,7 +61,12 @@ end
 
 local function extend(_, ms) call('PEXPIRE', lock, ms) end
 
-local function next_expiry() return call('PTTL', lock) end
+local function next_expiry()
+  local left, ttl = call('PTTL', lock), ttl_of(owner or '')
+  if ttl == 0 or left <= ttl then return left end
+  call('PEXPIRE', lock, ttl)
+  return ttl
+end
 
 local function highest_fence() return owner and owner_fence or 0 end
 

@@ -156,9 +156,27 @@ local function extend(token, ms)
   keep_holders(ms)
 end
 
+-- Cuts the leases that end latest, ten by ten, until there is nothing to cut: those of long TTLs hide no more than ten.
+local function cut_leases()
+  local MAX_PASSES = 100
+  for _ = 1, MAX_PASSES do
+    local found, cut = call('ZREVRANGE', permits, 0, 9, 'WITHSCORES'), false
+    for i = 1, #found, 2 do
+      local ttl = ttl_of(found[i])
+      local latest = now + ttl * 1000
+      if ttl > 0 and tonumber(found[i + 1]) > latest then
+        call('ZADD', permits, latest, found[i])
+        cut = true
+      end
+    end
+    if not cut then return end
+  end
+end
+
 -- If the capacity is lost, another request helps at once.
 local function next_expiry()
   if total == 0 then return 0 end
+  cut_leases()
   local ends = call('ZRANGE', permits, 0, 0, 'WITHSCORES')[2]
   return ends and math.max(math.ceil((tonumber(ends) - now) / 1000), 0) or -1
 end
