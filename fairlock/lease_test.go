@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 // A renewal is sent when a third of what is left has passed, and at least a thirtieth of TTL after the last one.
@@ -378,5 +379,22 @@ func TestRenew_OlderFailureIsForgotten(t *testing.T) {
 		assert.Equal(t, deadline, time.Now())
 		require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
 		require.NotErrorIs(t, lease.Err(), fairlock.ErrUnreachable)
+	})
+}
+
+// An acquire that arrives late was granted the lock again, when the lease of the same token had ended.
+//
+//fairlock:fault An acquire is sent again, and arrives after its lease has ended: the lease that nobody uses is released at the next renewal
+func TestRenew_GivesALaterLeaseBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client, x := s.Client(fairlock.Config{}), s.Mutex("x")
+		lease := hold(t, client.Mutex("x").Lock)
+		x.Expire()
+		reply, err := lua.Mutex(client.Redis, lua.DefaultNamespace, "x").Acquire(t.Context(), lua.Request{Token: lease.Token(), Try: true})
+		require.NoError(t, err)
+		require.Greater(t, reply.Fence, lease.Fence())
+		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
+		synctest.Wait()
+		x.AssertFree()
 	})
 }

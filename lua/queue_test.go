@@ -20,6 +20,13 @@ func TestLease_CutAfterAStepBackOfTheClock(t *testing.T) {
 		heartbeat p wait 30h -> queued; after 11m; heartbeat p -> granted; renew o -> renewed; inspect -> p*16 o |`})
 }
 
+// A request of an earlier lease does not touch a later one of the same token.
+func TestLease_OnlyTheFenceTellsItFromALaterOne(t *testing.T) {
+	scenarios(t, oneHolder, scenario{"later", `
+		acquire z; release z; acquire a; renew a seen z -> lost; release a seen z -> nothing
+		acquire b; release a seen z -> nothing; inspect -> a | b; leave a -> released grants b`})
+}
+
 // A waiter has its ticket for life, and tickets follow the order of arrival. In memory many arrive in one microsecond.
 //
 //fairlock:promise Order: waiters are granted the lock by ticket; tickets are given in the order of arrival, many in one microsecond too

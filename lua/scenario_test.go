@@ -22,7 +22,7 @@ import (
 //	  -> granted, queued 1, busy, full 4, capacity 5; if the test wants it, "by a" and "retry 45m"
 //	release a; leave a tombstone 5m; force seen a    a's fence; without seen the last one
 //	  -> released grants b c, grants b(45m): for how long, nothing
-//	renew a ttl 5m       -> renewed, lost
+//	renew a ttl 5m       -> renewed, lost; release or renew a seen b: with the fence of b
 //	heartbeat a b        -> queued, holding, granted, gone; retry 45m: of the first of them
 //	inspect 10           -> the holders | the waiters, at most 10 of each
 //	after 5m; clock -5m  time passes; the clock steps
@@ -159,6 +159,9 @@ func (m *machine) step(verb string, words []string, want string) string {
 		}
 		return strings.Join(all, ", ")
 	case "release":
+		if o.seen != nil {
+			p.fence = o.seen.fence
+		}
 		return m.became(m.release(p), want)
 	case "leave":
 		return m.became(m.leave(p, o.tombstone), want)
@@ -169,6 +172,9 @@ func (m *machine) step(verb string, words []string, want string) string {
 		}
 		return m.became(m.forceRelease(seen), want)
 	case "renew":
+		if o.seen != nil {
+			p.fence = o.seen.fence
+		}
 		return map[bool]string{true: "renewed", false: "lost"}[m.renew(p, cmp.Or(o.ttl, ttl))]
 	case "heartbeat":
 		r := m.heartbeat(cmp.Or(o.wait, waiterTTL), o.who...)

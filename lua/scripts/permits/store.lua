@@ -160,7 +160,7 @@ end
 local function cut_leases()
   local MAX_PASSES = 100
   for _ = 1, MAX_PASSES do
-    local found, cut = call('ZREVRANGE', permits, 0, 9, 'WITHSCORES'), false
+    local found, cut = call('ZRANGE', permits, -10, -1, 'WITHSCORES'), false
     for i = 1, #found, 2 do
       local ttl = ttl_of(found[i])
       local latest = now + ttl * 1000
