@@ -10,8 +10,8 @@ import (
 // ErrReply is wrapped by the error for a reply that no script of ours gives.
 var ErrReply = errors.New("unexpected reply")
 
-// ErrNumber means that the key of a lock's numbers has a content that is not ours, or one above 2^53 - 2^40; or that a
-// ticket is more than 407 days ahead. Nothing was written. If nobody holds the lock and nobody waits, delete the key.
+// ErrNumber means that the key of a lock's numbers has a content that is not ours, or a number above 2^53 - 2^40: if nobody
+// holds the lock and nobody waits, delete the key. Or a ticket is more than 407 days ahead. Nothing was written.
 var ErrNumber = errors.New("bad number")
 
 // Origin says where an error of a request comes from, and so whether the same request can succeed later.

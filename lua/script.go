@@ -30,7 +30,8 @@ func newScript(text string) script {
 //
 // To add a verb:
 //  1. scripts/<verb>.lua; its header names KEYS, ARGV and the replies, and its first line binds the arguments
-//  2. a method of Lock in lua.go that sends these arguments, and a function in reply.go that reads the reply
+//  2. a method of Lock in lua.go that sends these arguments, and a function that reads the reply (reply.go has those of
+//     the others)
 //  3. a line in the table Verbs in export_test.go, from which tests are derived, also one that runs the verb twice; its
 //     result in plausible (reply_test.go), its request in requests (server_test.go)
 //  4. the model's method (internal/model), its step in machine_test.go and random_test.go, scenarios of what it does, and
