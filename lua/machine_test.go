@@ -626,7 +626,7 @@ func (m *machine) raise(to uint64) {
 
 func (m *machine) setNumber(to uint64) {
 	m.t.Helper()
-	m.do(m.t, "SET", m.keys["number"], fmt.Sprintf("1 %016d %016d", to, 0), "PX", day.Milliseconds())
+	m.do(m.t, "SET", m.keys["number"], fmt.Sprint("1 ", to, " 0"), "PX", day.Milliseconds())
 	m.model.Last, m.model.NumberUntil = to, m.clock+day.Microseconds()
 }
 

@@ -36,7 +36,7 @@ local place = tonumber(call('ZSCORE', queue, token) or nil) or 0
 -- the lock: the lock is quarantined for one ttl. No number is below one that a client knows.
 local lost = ticket > 0 and last == 0
 if ticket > math.max(now, last) + 35184372088832 then error('the ticket is too far ahead') end -- 2^45 µs: 407 days
-if ticket > last then last = ticket end
+raise_number(ticket)
 if lost and not holder() then grant('nobody:quarantined', ttl, free()) end
 local before = last
 

@@ -13,9 +13,9 @@ local call = redis.call
 local number, fence_ttl = KEYS[1], tonumber(ARGV[1])
 
 -- µs; exact below 2^53. A number that is given to redis.call or returned to the caller is written in full, but Lua's ..
--- and tostring round it to 14 digits, and the time has 16.
-local now
-local last, served, rest -- what the number says
+-- and tostring round it to 14 digits, and the time has 16. So each has a text beside it.
+local now, now_text
+local last, last_text, others -- what the number says; others is the text behind the last
 
 -- The length of a lease, ms: a token's 11 digits before the point and the 22 characters at its end. 0: it is no token.
 local function ttl_of(token) return tonumber(string.sub(token, -34, -24)) or 0 end
@@ -24,30 +24,47 @@ local function ttl_of(token) return tonumber(string.sub(token, -34, -24)) or 0 e
 local function read_clock()
   if now then return end
   local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
+  now_text = time[1] .. string.sub('00000' .. time[2], -6) -- string.format takes longer
+  now = tonumber(now_text)
 end
 
--- read_number reads the number, once. Without one, last and served are 0.
+-- read_number reads the number, once. Without one, last is 0 and others is nil.
 local function read_number()
   if last then return end
-  local text = call('GET', number) or '1 0000000000000000 0000000000000000'
-  local layout, a, b, others = string.match(text, '^(%d+) (%d*) ?(%d*)(.*)$')
+  local text = call('GET', number)
+  if not text then
+    last, last_text = 0, '0'
+    return
+  end
+  local layout, digits, rest = string.match(text, '^(%d+) (%d*)(.*)$')
   if layout and layout ~= '1' then error('the number has layout ' .. layout) end
-  if not layout or #a ~= 16 or #b ~= 16 or a > '9006099743113216' then error('the number is damaged') end -- 2^53 - 2^40
-  last, served, rest = tonumber(a), tonumber(b), others
+  if not layout or digits == '' or tonumber(digits) > 9006099743113216 or not string.find(rest, '^ %d') then -- 2^53 - 2^40
+    error('the number is damaged')
+  end
+  last, last_text, others = tonumber(digits), digits, rest
 end
 
--- next_number returns the next number. write_number records it.
+-- next_number returns the next number, and its text. write_number records it.
 local function next_number()
-  last = last < now and now or last + 1
-  return last
+  if last < now then
+    last, last_text = now, now_text
+  else
+    last = last + 1
+    last_text = string.format('%.0f', last)
+  end
+  return last, last_text
 end
 
--- write_number records what has changed, for as long as a key that lasts for another ms, and fence_ttl. keep_number only
+-- write_number records the last number, for as long as a key that lasts for another ms, and fence_ttl. keep_number only
 -- keeps it for so long. Neither shortens its life.
 local function write_number(ms)
-  local px, text = ms + fence_ttl, string.format('1 %016.0f %016.0f', last, served) .. rest
-  if call('PTTL', number) < px then call('SET', number, text, 'PX', px) else call('SET', number, text, 'KEEPTTL') end
+  local px, text = ms + fence_ttl, '1 ' .. last_text .. (others or ' 0')
+  if others and call('PTTL', number) >= px then
+    call('SET', number, text, 'KEEPTTL')
+  else
+    call('SET', number, text, 'PX', px)
+  end
+  others = others or ' 0'
 end
 local function keep_number(ms)
   if call('PTTL', number) < ms + fence_ttl then call('PEXPIRE', number, ms + fence_ttl) end

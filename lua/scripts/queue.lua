@@ -15,6 +15,10 @@
 -- is dropped only at the head, where it is in the way. The only exception is a loss of data (capacity_conflict of
 -- permits): then all waiters have to request again, and keep their tickets.
 
+local function raise_number(to)
+  if to > last then last, last_text = to, string.format('%.0f', to) end
+end
+
 -- find_number reads the number, or makes it of what is there, if it was lost: none is given again. A script calls it before
 -- it uses last.
 local function find_number()
@@ -22,7 +26,7 @@ local function find_number()
   read_number()
   if last > 0 then return end
   local tail = tonumber(call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0)
-  if tail > 0 or holder() then last = math.max(now, tail, highest_fence()) end
+  if tail > 0 or holder() then raise_number(math.max(now, tail, highest_fence())) end
 end
 
 -- A token's member in alive. Its 84 random bits tell the waiters of a lock apart.
@@ -71,7 +75,7 @@ local function admit(asker, grants)
       dropped = dropped + 1
       remove_waiter(head)
     elseif weight <= free() then
-      local given = grant(head, ms, weight)
+      local given, text = grant(head, ms, weight)
       admitted = admitted + 1
       remove_waiter(head)
       if head == asker then
@@ -82,7 +86,7 @@ local function admit(asker, grants)
           grants[n + 1], grants[n + 2], grants[n + 3] = head, given, ms
         end
         local channel = string.match(queue, '^(.-):{') .. ':notify:' .. string.sub(head, 1, -38)
-        redis.pcall('PUBLISH', channel, string.format('%s %.0f %.0f', head, given, ms))
+        redis.pcall('PUBLISH', channel, head .. ' ' .. text .. ' ' .. ms)
       end
     else
       break

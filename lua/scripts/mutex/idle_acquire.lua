@@ -4,8 +4,8 @@ local token, ticket = ARGV[2], ARGV[5]
 if ticket == '0' and call('EXISTS', lock, queue, alive) == 0 then
   read_clock()
   read_number()
-  local given, ttl = next_number(), ttl_of(token)
+  local ttl, given, text = ttl_of(token), next_number()
   write_number(ttl)
-  call('SET', lock, string.format('%s %.0f', token, given), 'NX', 'PX', ttl)
+  call('SET', lock, token .. ' ' .. text, 'NX', 'PX', ttl)
   return { 'granted', given, 'empty' }
 end

@@ -12,7 +12,7 @@
 --   record_want(token)      * records for later scripts what a waiter asks for. Call it before the token is queued
 --   forget_want(token)      removes that record
 --   grant(token, ms, weight)
---                           * makes the token a holder. Returns its fence, the next number. The caller has made sure that
+--                           * makes the token a holder. Returns its fence, the next number, and its text. The caller has made sure that
 --                           so many permits are free, that the token is no holder, and that no waiter is before it
 --   remove_holder(token, fence)
 --                           ends the token's lease, if it has that fence; nil: any. Returns 1 if it was a holder, 0 if not
@@ -43,10 +43,11 @@ local function weight_of() return 1 end
 
 -- The number comes first: a full server refuses it.
 local function grant(token, ms)
-  owner, owner_fence = token, next_number()
+  local given, text = next_number()
   write_number(ms)
-  call('SET', lock, string.format('%s %.0f', token, owner_fence), 'NX', 'PX', ms)
-  return owner_fence
+  call('SET', lock, token .. ' ' .. text, 'NX', 'PX', ms)
+  owner, owner_fence = token, given
+  return given, text
 end
 
 local function remove_holder(token, fence)

@@ -4,9 +4,8 @@ local token, ticket, weight, capacity = ARGV[2], ARGV[5], ARGV[6], ARGV[7]
 if ticket == '0' and call('EXISTS', queue, alive, permits, holders) == 0 then
   read_clock()
   read_number()
-  local given, ttl = next_number(), ttl_of(token)
+  local ttl, given, fence = ttl_of(token), next_number()
   write_number(ttl)
-  local fence = string.format('%.0f', given)
   call('HSET', holders, 'capacity', capacity, 'used', weight, 'fence', fence, token, weight .. ' ' .. fence)
   call('ZADD', permits, now + ttl * 1000, token)
   call('PEXPIRE', permits, ttl + 900)

@@ -115,17 +115,17 @@ end
 
 local longest = 0 -- lease that was granted in this script
 local function grant(token, ms, weight)
-  local given = next_number()
+  local given, text = next_number()
   write_number(ms)
   used = used + weight
-  call('HSET', holders, 'capacity', total, 'used', used, 'fence', string.format('%.0f', given),
-    token, string.format('%.0f %.0f', weight, given))
+  call('HSET', holders, 'capacity', total, 'used', used, 'fence', text,
+    token, string.format('%.0f ', weight) .. text)
   call('ZADD', permits, now + ms * 1000, token)
   if longest < ms then
     keep_holders(ms)
     longest = ms
   end
-  return given
+  return given, text
 end
 
 local function remove_holder(token, fence)
