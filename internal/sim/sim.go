@@ -18,6 +18,7 @@ import (
 	"hash/fnv"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -191,19 +192,17 @@ func (w *world) checkTickets() {
 		lock   string
 		number uint64
 	}
-	owners, forgotten := map[ticket]string{}, map[string]bool{}
+	owners, queued, forgotten := map[ticket]string{}, map[string]bool{}, map[string]bool{}
 	for _, e := range w.observer.events {
 		switch e.Op {
 		case history.Deletes:
-			for _, token := range owners {
-				forgotten[token] = true
-			}
+			maps.Copy(forgotten, queued)
 		case history.Joins:
 			t := ticket{e.Lock, e.Ticket}
 			if owner, ok := owners[t]; ok && owner != e.Token && !forgotten[owner] && !forgotten[e.Token] {
 				w.errs = append(w.errs, fmt.Errorf("tickets: %s got ticket %d of %s, which %s had before", e.Token, e.Ticket, e.Lock, owner))
 			}
-			owners[t] = e.Token
+			owners[t], queued[e.Token] = e.Token, true
 		}
 	}
 }
