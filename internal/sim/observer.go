@@ -26,6 +26,7 @@ type observer struct {
 	args   string                // guarded by mu: those of the last script
 	frozen time.Time             // guarded by mu: the server's time, if it stands still
 	thaw   time.Time             // guarded by mu: until when it does
+	back   time.Duration         // guarded by mu: by how much its clock has stepped back and stood still, in all
 }
 
 // observed is what was last seen of a lock.
@@ -77,6 +78,7 @@ func (o *observer) before(_ *server.Peer, command string, args ...string) bool {
 // freeze lets the server's clock stand still for a while.
 func (o *observer) freeze(length time.Duration) {
 	o.mu.Lock()
+	o.back += length
 	if o.frozen.IsZero() {
 		o.frozen = o.world.server.Now()
 	}
@@ -115,6 +117,7 @@ func (o *observer) hold() bool {
 func (o *observer) step(by time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.back += max(-by, 0)
 	if !o.frozen.IsZero() {
 		o.frozen = o.frozen.Add(by)
 	}

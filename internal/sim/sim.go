@@ -163,8 +163,8 @@ func (w *world) liveness() {
 	for _, p := range all {
 		p.close()
 	}
-	time.Sleep(ttl + waiterTTL + longestStep + 2*time.Second)
-	w.server.StepClock(0) // so that keys expire that are due
+	time.Sleep(ttl + waiterTTL + w.observer.back + 2*time.Second) // all faults have ended
+	w.server.StepClock(0)                                         // so that keys expire that are due
 	for _, key := range w.server.Miniredis.Keys() {
 		if !strings.HasSuffix(key, ":number") {
 			w.fail("liveness: %s is left in Redis", key)
