@@ -65,7 +65,7 @@ type Config struct {
 	// FenceTTL is how long Redis keeps the numbers of a lock, of which fences are made, after its last lease and its last
 	// waiter have ended. Fences are not less than the time of Redis's clock, so they rise also from a lock that was
 	// forgotten, unless that clock has stepped back meanwhile: FenceTTL should be longer than any such step. Each lock that
-	// was used takes about 130 bytes for so long. Default 10 min, from 10 s to a year.
+	// was used takes about 200 bytes for so long. Default 10 min, from 10 s to a year.
 	FenceTTL time.Duration
 
 	// MaxWaiters is how many may wait for one lock; a further one gets ErrQueueFull. 0 means any number.

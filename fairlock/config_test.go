@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -73,12 +75,27 @@ func TestConfig_Bounds(t *testing.T) {
 			assert.Equal(t, field, e.Field)
 		}
 	}
+	for _, d := range []time.Duration{fairlock.MinFenceTTL, fairlock.MaxTTL} {
+		_, err := fairlock.New(rdb, fairlock.Config{FenceTTL: d})
+		require.NoError(t, err)
+	}
 	for _, cfg := range []fairlock.Config{
-		{Namespace: "{"}, {Namespace: "}"}, {Namespace: strings.Repeat("n", 257)}, {Name: "é"}, {Name: "a\n"}, {MaxWaiters: -1},
+		{FenceTTL: -1}, {FenceTTL: fairlock.MinFenceTTL - 1}, {FenceTTL: fairlock.MaxTTL + 1}, {Namespace: "{"}, {Namespace: "}"}, {Namespace: strings.Repeat("n", 257)}, {Name: "é"}, {Name: "a\n"}, {MaxWaiters: -1},
 	} {
 		_, err := fairlock.New(rdb, cfg)
 		require.ErrorIs(t, err, fairlock.ErrInvalid, "%+v", cfg)
 	}
+}
+
+// The last number of a lock is kept for FenceTTL after its lease.
+func TestConfig_FenceTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		const d = time.Hour
+		c := s.Client(fairlock.Config{FenceTTL: d})
+		_, err := c.Mutex("x").Lock(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, ttl+d, c.Redis.PTTL(t.Context(), lua.MutexKeys(lua.DefaultNamespace, "x").Number).Val())
+	})
 }
 
 // inspectable has the methods that all locks have in common.

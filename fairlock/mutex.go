@@ -72,8 +72,8 @@ func (m Mutex) Inspect(ctx context.Context) (State, error) {
 }
 
 // ForceRelease takes the lock from its holder, hands it to the first waiter, and reports whether the lock was held. The
-// holder trusts its lease until its next renewal; a resource that checks fences refuses it at once. For operators. ctx
-// bounds it.
+// holder trusts its lease until its next renewal; a resource that checks fences refuses it as soon as it has seen a later
+// holder's. For operators. ctx bounds it.
 func (m Mutex) ForceRelease(ctx context.Context) (bool, error) {
 	return m.lock.forceRelease(ctx)
 }

@@ -19,7 +19,7 @@ type State struct {
 	Holders     []Holder  // at most MaxInspected of them, ordered by the end of their leases
 	Used        int       // permits that are held: of a mutex 0 or 1, of an RWMutex the number of readers, or 1 for a writer
 	Permits     int       // of a semaphore in use, its number of permits; of a mutex 1; 0 for others
-	Fence       uint64    // the last number of the lock's: no fence is higher. 0 if none is kept any more
+	Fence       uint64    // the lock's last number: no fence is higher. 0 if none is kept any more
 	Waiting     int       // number of waiters
 	Waiters     []Waiter  // the first MaxInspected of them, in order
 }

@@ -159,9 +159,7 @@ func (m *machine) step(verb string, words []string, want string) string {
 		}
 		return strings.Join(all, ", ")
 	case "release":
-		if o.seen != nil {
-			p.fence = o.seen.fence
-		}
+		defer m.withFenceOf(p, o.seen)()
 		return m.became(m.release(p), want)
 	case "leave":
 		return m.became(m.leave(p, o.tombstone), want)
@@ -172,9 +170,7 @@ func (m *machine) step(verb string, words []string, want string) string {
 		}
 		return m.became(m.forceRelease(seen), want)
 	case "renew":
-		if o.seen != nil {
-			p.fence = o.seen.fence
-		}
+		defer m.withFenceOf(p, o.seen)()
 		return map[bool]string{true: "renewed", false: "lost"}[m.renew(p, cmp.Or(o.ttl, ttl))]
 	case "heartbeat":
 		r := m.heartbeat(cmp.Or(o.wait, waiterTTL), o.who...)
@@ -243,6 +239,15 @@ func (m *machine) step(verb string, words []string, want string) string {
 		require.FailNow(m.t, "no such step: "+verb)
 	}
 	return ""
+}
+
+// withFenceOf has p use the fence of another, until the function is called that it returns.
+func (m *machine) withFenceOf(p, seen *party) func() {
+	own := p.fence
+	if seen != nil {
+		p.fence = seen.fence
+	}
+	return func() { p.fence = own }
 }
 
 func (m *machine) fromNow(n uint64) string {

@@ -19,7 +19,7 @@ It is for a holder that hangs and cannot be ended. One that has died needs it on
 lease. A holder that is alive goes on until its next renewal, up to a third of its TTL: meanwhile two may be at work, and
 only a resource that checks fences is safe. So end the holder first, if that can be done.
 
-Only those who were shown lose the lock: who was granted it since keeps it. The next fence is above theirs.
+Only the holders that were shown lose the lock: one that was granted it since keeps it. The next fence is above theirs.
 
 With --json, one object, a lock as in fairlock status --json being an element of its array:
   released      whether anybody held it (false: nothing was done)

@@ -55,8 +55,8 @@ local function next_number()
   return last, last_text
 end
 
--- write_number records the last number, for as long as a key that lasts for another ms, and fence_ttl. keep_number only
--- keeps it for so long. Neither shortens its life.
+-- write_number records the last number, for as long as a key that lasts for another ms, and fence_ttl. It does not shorten
+-- its life.
 local function write_number(ms)
   local px, text = ms + fence_ttl, '1 ' .. last_text .. (others or ' 0')
   if others and call('PTTL', number) >= px then
@@ -65,7 +65,4 @@ local function write_number(ms)
     call('SET', number, text, 'PX', px)
   end
   others = others or ' 0'
-end
-local function keep_number(ms)
-  if call('PTTL', number) < ms + fence_ttl then call('PEXPIRE', number, ms + fence_ttl) end
 end

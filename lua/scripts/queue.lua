@@ -19,6 +19,11 @@ local function raise_number(to)
   if to > last then last, last_text = to, string.format('%.0f', to) end
 end
 
+-- keep_number has the number outlast a key that lasts for another ms, as write_number does.
+local function keep_number(ms)
+  if call('PTTL', number) < ms + fence_ttl then call('PEXPIRE', number, ms + fence_ttl) end
+end
+
 -- find_number reads the number, or makes it of what is there, if it was lost: none is given again. A script calls it before
 -- it uses last.
 local function find_number()

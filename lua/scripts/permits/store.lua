@@ -156,7 +156,7 @@ local function extend(token, ms)
   keep_holders(ms)
 end
 
--- Cuts the leases that end latest, ten by ten, until there is nothing to cut: those of long TTLs hide no more than ten.
+-- Cuts the leases that end latest, ten by ten, until ten need no cut: so ten holders with longer TTLs hide the others.
 local function cut_leases()
   local MAX_PASSES = 100
   for _ = 1, MAX_PASSES do
