@@ -98,8 +98,8 @@ func (c *child) signal(sig os.Signal) {
 func TestProcess_Killed(t *testing.T) {
 	t.Parallel()
 	s := &server{t, "killed", redistest.Shared(t).Client}
-	m, rdb := s.client(fairlock.Config{WaiterTTL: time.Second}).Mutex("x"), s.rdb()
-	holder := startChild(t, redistest.Shared(t), s.namespace, 3*time.Second, time.Second)
+	m, rdb := s.client(fairlock.Config{}).Mutex("x"), s.rdb()
+	holder := startChild(t, redistest.Shared(t), s.namespace, 3*time.Second, fairlock.MinWaiterTTL)
 	require.Equal(t, "locked", holder.line())
 	waiter := startChild(t, redistest.Shared(t), s.namespace, 5*time.Second, 4*time.Second)
 	queued(t, m, 1)
@@ -113,7 +113,7 @@ func TestProcess_Killed(t *testing.T) {
 	assert.GreaterOrEqual(t, granted.Sub(before.At), max(before.Holder.TTL, before.Waiters[0].TTL), "it is in early")
 	assert.Greater(t, lease.Fence(), before.Fence)
 	unlock(t, lease)
-	time.Sleep(2 * time.Second) // the survivor's WaiterTTL, and a second
+	unlock(t, hold(t, m.Lock))
 	assert.Equal(t, []string{"killed:{x}:number"}, s.keys(rdb))
 }
 
@@ -125,7 +125,7 @@ func TestProcess_Stopped(t *testing.T) {
 	t.Parallel()
 	s := &server{t, "stopped", redistest.Shared(t).Client}
 	m := s.client(fairlock.Config{}).Mutex("x")
-	holder := startChild(t, redistest.Shared(t), s.namespace, 500*time.Millisecond, time.Second)
+	holder := startChild(t, redistest.Shared(t), s.namespace, 500*time.Millisecond, fairlock.MinWaiterTTL)
 	require.Equal(t, "locked", holder.line())
 	holder.signal(syscall.SIGSTOP)
 	next := hold(t, m.Lock)

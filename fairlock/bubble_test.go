@@ -23,7 +23,10 @@ import (
 // The tests of this package run in bubbles of testing/synctest, on a server in memory. There, time passes only while
 // every goroutine waits, so instants are exact.
 
-const ttl = fairlock.DefaultTTL
+const (
+	ttl      = fairlock.DefaultTTL
+	interval = time.Second // of heartbeats
+)
 
 // safetyMargin is by how much a lease ends earlier for its holder than in Redis.
 func safetyMargin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
@@ -158,6 +161,7 @@ type request struct {
 	lock   string // its name
 	at     time.Time
 	caller bool // it was sent with its caller's ctx
+	args   int  // number of arguments
 }
 
 // recorder is a hook of a go-redis client that records what is sent, but for what go-redis sends when it connects.
@@ -194,6 +198,16 @@ func (r *recorder) times(verb string, start time.Time) (all []time.Duration) {
 	return all
 }
 
+// waiters returns how many waiters each heartbeat has listed, of mutexes.
+func (r *recorder) waiters() (all []int) {
+	for _, q := range r.requests() {
+		if q.verb == "heartbeat" {
+			all = append(all, q.args-10) // command, hash, number of keys, 5 keys, FenceTTL, WaiterTTL
+		}
+	}
+	return all
+}
+
 // reset forgets what has been sent.
 func (r *recorder) reset() {
 	r.mu.Lock()
@@ -208,7 +222,7 @@ func (r *recorder) note(ctx context.Context, cmds []redis.Cmder) error {
 		}
 		r.mu.Lock()
 		n := len(r.all)
-		r.all = append(r.all, request{verbOf(cmd), lockOf(cmd), time.Now(), ctx.Value(callers{}) != nil})
+		r.all = append(r.all, request{verbOf(cmd), lockOf(cmd), time.Now(), ctx.Value(callers{}) != nil, len(cmd.Args())})
 		r.mu.Unlock()
 		if r.before != nil {
 			if err := r.before(n, cmd); err != nil {

@@ -22,8 +22,9 @@ const (
 	DefaultWaiterTTL = 6 * time.Second
 	DefaultFenceTTL  = lua.DefaultFenceTTL // 10 min
 	MinFenceTTL      = 10 * time.Second
-	MinTTL           = token.MinTTL // of TTL and WaiterTTL: 10 ms
-	MaxTTL           = token.MaxTTL // of TTL and WaiterTTL: a year
+	MinTTL           = token.MinTTL // 10 ms
+	MinWaiterTTL     = 3 * time.Second
+	MaxTTL           = token.MaxTTL // of TTL, WaiterTTL and FenceTTL: a year
 	MaxName          = 1024         // bytes of a lock's name
 	MaxNamespace     = 256          // bytes
 )
@@ -59,7 +60,8 @@ type Config struct {
 	TTL time.Duration
 
 	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. A crashed waiter at the head of the queue
-	// delays the others by up to so much. Default 6 s, from 10 ms to a year.
+	// delays the others by up to so much. It should be at least 3 s, five round trips and the longest pause of a client
+	// together. Default 6 s, from 3 s to a year.
 	WaiterTTL time.Duration
 
 	// FenceTTL is how long Redis keeps the numbers of a lock, of which fences are made, after its last lease and its last
@@ -106,10 +108,9 @@ func (c Config) check() error {
 	return errors.Join(
 		checkNamespace(c.Namespace),
 		checkClientName(c.Name),
-		checkTTL("TTL", c.TTL),
-		checkTTL("WaiterTTL", c.WaiterTTL),
-		require(c.FenceTTL >= MinFenceTTL && c.FenceTTL <= MaxTTL, "FenceTTL", "%v, must be from %v to %v (a year)",
-			c.FenceTTL, MinFenceTTL, MaxTTL),
+		checkDuration("TTL", c.TTL, MinTTL),
+		checkDuration("WaiterTTL", c.WaiterTTL, MinWaiterTTL),
+		checkDuration("FenceTTL", c.FenceTTL, MinFenceTTL),
 		checkMaxWaiters(c.MaxWaiters),
 	)
 }
@@ -134,8 +135,8 @@ func checkClientName(name string) error {
 		"%.40q, must be 1 to %d bytes of printable ASCII without spaces", name, token.MaxClient)
 }
 
-func checkTTL(field string, d time.Duration) error {
-	return require(d >= MinTTL && d <= MaxTTL, field, "%v, must be from %v to %v (a year)", d, MinTTL, MaxTTL)
+func checkDuration(field string, d, least time.Duration) error {
+	return require(d >= least && d <= MaxTTL, field, "%v, must be from %v to %v (a year)", d, least, MaxTTL)
 }
 
 func checkMaxWaiters(n int) error {

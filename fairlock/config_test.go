@@ -64,7 +64,7 @@ func TestNew_RefusesARing(t *testing.T) {
 func TestConfig_Bounds(t *testing.T) {
 	rdb := silent{t: t}
 	for _, d := range []time.Duration{10 * time.Millisecond, time.Second, fairlock.MaxTTL} {
-		_, err := fairlock.New(rdb, fairlock.Config{TTL: d, WaiterTTL: d})
+		_, err := fairlock.New(rdb, fairlock.Config{TTL: d, WaiterTTL: max(d, fairlock.MinWaiterTTL)})
 		require.NoError(t, err)
 	}
 	for _, d := range []time.Duration{-1, 1, 10*time.Millisecond - 1, fairlock.MaxTTL + 1, math.MinInt64, math.MaxInt64} {
@@ -80,7 +80,7 @@ func TestConfig_Bounds(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, cfg := range []fairlock.Config{
-		{FenceTTL: -1}, {FenceTTL: fairlock.MinFenceTTL - 1}, {FenceTTL: fairlock.MaxTTL + 1}, {Namespace: "{"}, {Namespace: "}"}, {Namespace: strings.Repeat("n", 257)}, {Name: "é"}, {Name: "a\n"}, {MaxWaiters: -1},
+		{WaiterTTL: fairlock.MinWaiterTTL - 1}, {FenceTTL: -1}, {FenceTTL: fairlock.MinFenceTTL - 1}, {FenceTTL: fairlock.MaxTTL + 1}, {Namespace: "{"}, {Namespace: "}"}, {Namespace: strings.Repeat("n", 257)}, {Name: "é"}, {Name: "a\n"}, {MaxWaiters: -1},
 	} {
 		_, err := fairlock.New(rdb, cfg)
 		require.ErrorIs(t, err, fairlock.ErrInvalid, "%+v", cfg)

@@ -58,7 +58,7 @@ func TestCrash_HolderCostsTheRestOfItsTTL(t *testing.T) {
 		end := time.Now().Add(ttl)
 		crashing.Crash()
 		require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
-		pass(time.Second)
+		pass(time.Second / 2) // no heartbeat meets the end
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		sent.reset()
 		assert.Greater(t, next.granted(t).Fence(), lease.Fence())
@@ -96,11 +96,11 @@ func TestCrash_NewcomerDoesNotOvertakeASlowWaiter(t *testing.T) {
 //
 //fairlock:fault Waiters crash, a hundred in a row: one WaiterTTL in all
 func TestCrash_RowOfWaitersCostsOneWaiterTTL(t *testing.T) {
-	const waiterTTL = 1500 * time.Millisecond
+	const waiterTTL = 3500 * time.Millisecond // no heartbeat meets its end
 	for name, release := range map[string]time.Duration{"expired at the release": waiterTTL, "granted at the release": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{WaiterTTL: waiterTTL + 300*time.Millisecond}) // its heartbeats do not meet the end
+				client := s.Client(fairlock.Config{})
 				listen(t, client)
 				x, start := s.Mutex("x"), time.Now()
 				held := x.HoldAs("holder")
@@ -157,14 +157,14 @@ func TestCrash_ManyReadersBehindAWriter(t *testing.T) {
 			listen(t, c)
 		}
 		start := time.Now()
-		s.RWMutex("x").CrashHolding("crashed", 3*time.Second)
+		s.RWMutex("x").CrashHolding("crashed", 3500*time.Millisecond) // no heartbeat meets the end
 		var readers []*acquisition
 		for i := range 150 {
 			readers = append(readers, begin(t.Context(), clients[i%2].RWMutex("x").RLock))
 		}
 		for _, q := range readers {
 			q.granted(t)
-			assert.Equal(t, 3*time.Second+later, q.at.Sub(start))
+			assert.Equal(t, 3500*time.Millisecond+later, q.at.Sub(start))
 		}
 	})
 }
@@ -174,7 +174,7 @@ func TestCrash_ManyReadersBehindAWriter(t *testing.T) {
 //fairlock:fault A holder of permits crashes: they come back once, at the end of its lease, and not before; its late release gives nothing back
 func TestCrash_ShareComesBackOnce(t *testing.T) {
 	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
-		crashing, client := s.Client(fairlock.Config{Name: "crashing", TTL: 3 * time.Second}), s.Client(fairlock.Config{Name: "client"})
+		crashing, client := s.Client(fairlock.Config{Name: "crashing", TTL: 3500 * time.Millisecond}), s.Client(fairlock.Config{Name: "client"})
 		listen(t, client)
 		l, start := of(client), time.Now()
 		hold(t, of(crashing).one)
@@ -184,7 +184,7 @@ func TestCrash_ShareComesBackOnce(t *testing.T) {
 		unlock(t, well)
 		l.lock.AssertHeldBy("crashing")
 		lease := all.granted(t)
-		assert.Equal(t, 3*time.Second+later, all.at.Sub(start))
+		assert.Equal(t, 3500*time.Millisecond+later, all.at.Sub(start))
 		l.lock.AssertHeldBy("client")
 		assert.True(t, behind.pending())
 		unlock(t, lease)
@@ -223,10 +223,9 @@ func TestCrash_OneHolderIsCutOff(t *testing.T) {
 //fairlock:fault The head of the queue has expired and wants more than is free: one WaiterTTL, then those behind it that fit get in, though nothing is released
 func TestCrash_HeadThatWantsMoreThanIsFree(t *testing.T) {
 	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
-		const waiterTTL = 1500 * time.Millisecond
+		const waiterTTL = 3500 * time.Millisecond // no heartbeat meets its end
 		crashing := s.Client(fairlock.Config{WaiterTTL: waiterTTL})
-		long := fairlock.Config{TTL: 5 * time.Minute, WaiterTTL: 5 * time.Minute} // no heartbeat comes in time
-		l, other := of(s.Client(long)), of(s.Client(long))
+		l, other := of(s.Client(fairlock.Config{})), of(s.Client(fairlock.Config{}))
 		hold(t, l.one)
 		start := time.Now()
 		begin(t.Context(), of(crashing).all)
@@ -251,9 +250,9 @@ func TestDataLoss_QuarantinesTheLock(t *testing.T) {
 	for _, name := range []string{"mutex", "semaphore", "rwmutex"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				const interval = 1700 * time.Millisecond // of heartbeats, which do not meet the end of the quarantine
-				a := s.Client(fairlock.Config{Name: "a", WaiterTTL: 3 * interval})
-				b := s.Client(fairlock.Config{Name: "b", WaiterTTL: 3 * interval})
+				const ttl = 10500 * time.Millisecond // no heartbeat meets the end of the quarantine
+				a := s.Client(fairlock.Config{Name: "a", TTL: ttl})
+				b := s.Client(fairlock.Config{Name: "b", TTL: ttl})
 				listen(t, a)
 				listen(t, b)
 				la, lb, start := locks(s, a)[name], locks(s, b)[name], time.Now()
@@ -264,9 +263,8 @@ func TestDataLoss_QuarantinesTheLock(t *testing.T) {
 				queue := []*acquisition{
 					begin(t.Context(), lb.all), begin(t.Context(), la.one), begin(t.Context(), lb.one), begin(t.Context(), la.all),
 				}
-				pass(time.Second)
 				s.LoseData()
-				pass(interval - time.Second - 1)
+				pass(interval - 1)
 				la.lock.AssertFree()
 				pass(1) // the heartbeats
 				quarantined := la.lock.State()

@@ -15,8 +15,8 @@
 //     force ([Mutex.ForceRelease]).
 //   - Order. Waiters are granted the lock in the order in which Redis received their first requests. A holder that unlocks
 //     and locks again queues behind all waiters. [Mutex.TryLock] fails while others wait. A request for one permit never
-//     passes one for three, and no reader passes a writer. Lost messages, a restart of Redis that keeps its data, and a
-//     step of its clock back do not change the order. A step forward, or a stall of Redis, by about WaiterTTL can.
+//     passes one for three, and no reader passes a writer. Lost messages, a restart of Redis that keeps its data, a
+//     stall, and a step of its clock do not change the order. Several within a third of WaiterTTL can.
 //   - Fences. Every grant has a number greater than those of all earlier grants of the lock, see [Lease.Fence]; also
 //     after Redis has lost its data, unless its clock has stepped back.
 //   - Early notice. A lease ends here before it can end in Redis, even if Redis hangs: [Lease.Done] closes first, then
@@ -38,9 +38,8 @@
 //
 // Waiters wait in their callers' goroutines, and timers renew leases. A few goroutines of the Client send its requests:
 // on a *redis.Client, requests that coincide share a pipeline. From its first contention on, a client has
-// one Pub/Sub connection, and sends one heartbeat per lock and third of WaiterTTL (or of TTL, if that is shorter) for
-// all of its goroutines that wait; for more than a thousand, one per thousand. [Client.Close] waits for every goroutine that the client has started; close it
-// before the Redis client.
+// one Pub/Sub connection, and sends heartbeats for its goroutines that wait, one per lock and second. [Client.Close] waits
+// for every goroutine that the client has started; close it before the Redis client.
 //
 // [Trace] callbacks run where the event occurs: they should be quick, and must not close the client.
 //

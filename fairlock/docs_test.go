@@ -160,7 +160,7 @@ func TestACL_UserLacksRights(t *testing.T) {
 	server, ctx := redistest.Start(t), t.Context()
 	rdb := server.Client()
 	mutex := func(rdb *redis.Client) fairlock.Mutex {
-		client, err := fairlock.New(rdb, fairlock.Config{WaiterTTL: 600 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+		client, err := fairlock.New(rdb, fairlock.Config{WaiterTTL: fairlock.MinWaiterTTL, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		t.Cleanup(func() { client.Close(); rdb.Close() })
 		return client.Mutex("x")

@@ -391,7 +391,7 @@ func (l *Lease) release(ctx context.Context) (settled bool, err error) {
 	var h lua.Handoff
 	err = c.retry(ctx, func() (err error) {
 		if l.ambiguous {
-			h, err = l.lock.redis.Leave(ctx, l.token, l.lock.tombstoneTTL(true))
+			h, err = l.lock.redis.Leave(ctx, l.token, true)
 		} else {
 			h, err = l.lock.redis.Release(ctx, l.token, l.fence)
 		}

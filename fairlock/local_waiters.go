@@ -1,6 +1,7 @@
 package fairlock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -10,16 +11,24 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// localWaiters are the waiters of one lock in one client. One heartbeat serves all of them.
+// localWaiters are the waiters of one lock in one client. One heartbeat serves many of them.
 type localWaiters struct {
 	lock         *lock // of the first acquisition; WaiterTTL is one for a client
 	acquisitions int   // guarded by Client.mu: that are under way
 
-	mu     sync.Mutex
-	queued []*waiter     // guarded by mu
-	minTTL time.Duration // guarded by mu: the smallest of all acquisitions that have waited
-	timer  Timer         // guarded by mu: calls tick at next; nil while nobody is queued
-	next   time.Time     // guarded by mu
+	mu      sync.Mutex
+	queued  []localWaiter // guarded by mu: in the order of their tickets
+	minTTL  time.Duration // guarded by mu: the smallest of all acquisitions that have waited
+	timer   Timer         // guarded by mu: calls tick at next; nil while nobody is queued
+	next    time.Time     // guarded by mu
+	askedOf time.Time     // guarded by mu: when heartbeatOfAll was called because of what one waiter had missed
+}
+
+// localWaiter is a waiter in the queue.
+type localWaiter struct {
+	*waiter
+	ticket lua.Ticket
+	heard  time.Time // when the latest request was sent that found it queued
 }
 
 // joinLocal registers a waiter, and finds or makes its localWaiters.
@@ -46,18 +55,29 @@ func (c *Client) leaveLocal(w *waiter) {
 	}
 }
 
-// add has heartbeats keep the ticket of a waiter. A timer that is running is kept, unless the waiter's TTL is so short
-// that it needs an earlier heartbeat: its own request has just done what a heartbeat does.
-func (n *localWaiters) add(w *waiter) {
+// add has heartbeats keep the ticket of a waiter, which a request has just found queued. A timer that is running is kept,
+// unless the waiter's TTL is so short that it needs an earlier heartbeat.
+func (n *localWaiters) add(w *waiter, ticket lua.Ticket, sent time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.minTTL = min(n.minTTL, w.lock.ttl)
-	if !slices.Contains(n.queued, w) {
-		n.queued = append(n.queued, w)
+	added := localWaiter{w, ticket, sent}
+	at, found := n.find(added)
+	if !found {
+		n.queued = slices.Insert(n.queued, at, added)
 	}
+	n.queued[at].heard = sent
 	if n.timer == nil || n.next.Sub(w.client.clock.Now()) > n.interval() {
 		n.setTimer()
 	}
+}
+
+// find returns the index of a waiter, or where it would stand. After a loss of data two waiters can have one ticket; Redis
+// then goes by the token. The caller holds mu.
+func (n *localWaiters) find(w localWaiter) (at int, found bool) {
+	return slices.BinarySearchFunc(n.queued, w, func(a, b localWaiter) int {
+		return cmp.Or(cmp.Compare(a.ticket, b.ticket), cmp.Compare(a.token.Text(), b.token.Text()))
+	})
 }
 
 // setTimer has tick called after an interval. The caller holds mu.
@@ -73,16 +93,28 @@ func (n *localWaiters) setTimer() {
 func (n *localWaiters) remove(w *waiter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.queued = slices.DeleteFunc(n.queued, func(other *waiter) bool { return other == w })
+	n.queued = slices.DeleteFunc(n.queued, func(other localWaiter) bool { return other.waiter == w })
 	if len(n.queued) == 0 && n.timer != nil {
 		n.timer.Stop()
 		n.timer = nil
 	}
 }
 
-// interval is the time between heartbeats. A third of WaiterTTL keeps the tickets even if two heartbeats fail. A third of
-// TTL finds a grant whose notification was lost before its lease ends. The caller holds mu.
-func (n *localWaiters) interval() time.Duration { return min(n.lock.waiterTTL, n.minTTL) / 3 }
+// interval is the time between heartbeats. Each advances the queue's clock, by at most a second. A third of TTL finds a
+// grant whose notification was lost before its lease ends. The caller holds mu.
+func (n *localWaiters) interval() time.Duration { return min(time.Second, n.minTTL/3) }
+
+// due returns the waiters that the next heartbeat lists: the first, which may be the head of the queue, and each that would
+// otherwise be heard of later than a third of its WaiterTTL, or of its TTL, after the last time. The caller holds mu.
+func (n *localWaiters) due() (due []localWaiter) {
+	now := n.lock.client.clock.Now()
+	for i, w := range n.queued {
+		if i == 0 || !now.Add(n.interval()/2).Before(w.heard.Add(min(n.lock.waiterTTL, w.lock.ttl)/3)) {
+			due = append(due, w)
+		}
+	}
+	return due
+}
 
 // tick sets the timer for the next heartbeat, and sends one, which may hang.
 func (n *localWaiters) tick() {
@@ -95,15 +127,24 @@ func (n *localWaiters) tick() {
 	if n.timer != nil { // else nobody is queued any more
 		n.setTimer()
 	}
+	due := n.due()
 	n.mu.Unlock()
-	n.heartbeat()
+	n.heartbeat(due)
 }
 
-// heartbeat keeps the tickets of all queued waiters, and tells them what they may have missed. It waits for the reply
-// until the third heartbeat after it: no more than three are under way.
-func (n *localWaiters) heartbeat() {
+// heartbeatOfAll keeps the tickets of all queued waiters, and tells them what they may have missed.
+func (n *localWaiters) heartbeatOfAll() {
 	n.mu.Lock()
-	timeout, queued := 3*n.interval(), slices.Clone(n.queued)
+	queued := slices.Clone(n.queued)
+	n.mu.Unlock()
+	n.heartbeat(queued)
+}
+
+// heartbeat keeps the tickets of some waiters, in their order. It waits for the reply until the third heartbeat after it: no
+// more than three are under way.
+func (n *localWaiters) heartbeat(queued []localWaiter) {
+	n.mu.Lock()
+	timeout := 3 * n.interval()
 	n.mu.Unlock()
 	ctx, cancel := n.lock.client.withTimeout(n.lock.client.life, timeout)
 	defer cancel()
@@ -112,7 +153,7 @@ func (n *localWaiters) heartbeat() {
 	}
 }
 
-func (n *localWaiters) heartbeatOf(ctx context.Context, waiters []*waiter) {
+func (n *localWaiters) heartbeatOf(ctx context.Context, waiters []localWaiter) {
 	c := n.lock.client
 	tokens := make([]token.Token, len(waiters))
 	for i, w := range waiters {
@@ -124,17 +165,39 @@ func (n *localWaiters) heartbeatOf(ctx context.Context, waiters []*waiter) {
 		c.log.Warn("heartbeat failed; the next one follows", "lock", n.lock.name, "waiters", len(waiters), "err", orEnded(ctx, err))
 		return
 	}
-	found := map[lua.WaiterState]eventKind{
-		lua.StillQueued: stillQueued, lua.NotQueued: notQueued, lua.Holding: holding, lua.NowGranted: askNow,
+	if n.hear(waiters, reply, sent) {
+		c.background(n.heartbeatOfAll)
 	}
-	for i, w := range waiters {
-		w.post(event{kind: found[reply.States[i]], sent: sent, fence: reply.Fence})
-	}
+	first := slices.Index(reply.States, lua.StillQueued)
 	switch {
 	case reply.RetryAfter < 0:
-	case reply.First >= 0:
-		waiters[reply.First].post(event{kind: askLater, after: reply.RetryAfter})
+	case first >= 0:
+		waiters[first].post(event{kind: askLater, after: reply.RetryAfter})
 	default:
 		c.serveQueue(n.lock)
 	}
+}
+
+// hear tells waiters what a heartbeat found. It reports whether others should be asked of: if one has missed something, Redis
+// may have lost its data, or the subscription other notifications.
+func (n *localWaiters) hear(waiters []localWaiter, reply lua.HeartbeatReply, sent time.Time) bool {
+	found := map[lua.WaiterState]eventKind{
+		lua.StillQueued: stillQueued, lua.NotQueued: notQueued, lua.Holding: holding, lua.NowGranted: askNow,
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	missed := false
+	for i, w := range waiters {
+		state := reply.States[i]
+		w.post(event{kind: found[state], sent: sent, fence: reply.Fence})
+		missed = missed || state == lua.NotQueued || state == lua.Holding
+		if at, ok := n.find(w); ok && state == lua.StillQueued && sent.After(n.queued[at].heard) {
+			n.queued[at].heard = sent
+		}
+	}
+	if !missed || len(n.queued) <= len(waiters) || sent.Sub(n.askedOf) < MinWaiterTTL {
+		return false
+	}
+	n.askedOf = sent
+	return true
 }

@@ -48,7 +48,7 @@ func (l *lock) with(err error, set func(*lock)) *lock {
 }
 
 func (l *lock) withTTL(d time.Duration) *lock {
-	return l.with(checkTTL("TTL", d), func(l *lock) { l.ttl = d })
+	return l.with(checkDuration("TTL", d, MinTTL), func(l *lock) { l.ttl = d })
 }
 
 func (l *lock) withMaxWaiters(n int) *lock {

@@ -104,7 +104,7 @@ func (s *subscriber) cameUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(c.locals)) { // in a fixed order, so that a simulation repeats
-		c.background(c.locals[key].heartbeat)
+		c.background(c.locals[key].heartbeatOfAll)
 	}
 }
 

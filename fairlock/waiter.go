@@ -91,6 +91,9 @@ const grace = 25 * time.Millisecond
 // on another connection.
 const notificationDelay = 10 * time.Millisecond
 
+// queueKept is for how long beyond WaiterTTL Redis keeps a queue for which no client sends heartbeats.
+const queueKept = 11 * time.Minute
+
 // newWaiter registers a waiter before its first request: its grant may arrive before the reply. The caller calls close.
 func newWaiter(l *lock, t token.Token, weight int, try bool) *waiter {
 	w := &waiter{
@@ -197,7 +200,7 @@ func (w *waiter) startWaiting(reply lua.Reply, subscriptions uint64) {
 	if !wasQueued {
 		call(w.client.trace.Queued, QueuedInfo{Event: w.event(), Position: reply.Position, Ticket: uint64(w.ticket)})
 	}
-	w.local.add(w)
+	w.local.add(w, reply.Ticket, w.askedAt)
 	if w.client.subscriber.start() != subscriptions {
 		w.state = asking // a notification may have been sent before the subscription was up
 	}
@@ -320,31 +323,22 @@ func (w *waiter) leave() {
 }
 
 // sendLeave removes the waiter from the queue, and releases the lock if it was granted meanwhile. It tries for as long
-// as Redis could remember the waiter, or once if the client is closed.
+// as the waiter can stand in the queue or hold the lock, or once if the client is closed.
 func (w *waiter) sendLeave() {
 	l, c := w.lock, w.client
 	if w.abandoned != nil {
 		<-w.abandoned.Over // it must not arrive after the leave, which has its whole time then
 	}
-	ctx, cancel := c.withTimeout(c.leaves, max(l.ttl, l.waiterTTL))
+	ctx, cancel := c.withTimeout(c.leaves, l.ttl+l.waiterTTL+queueKept)
 	defer cancel()
 	err := c.retry(ctx, func() error {
-		h, err := l.redis.Leave(ctx, w.token, l.tombstoneTTL(w.ambiguous))
+		h, err := l.redis.Leave(ctx, w.token, w.ambiguous)
 		c.handoff(l, h)
 		return err
 	})
 	if err != nil {
 		c.log.Warn("waiter could not leave; its ticket expires", "lock", l.name, "token", w.token, "err", err)
 	}
-}
-
-// tombstoneTTL is how long Redis refuses a token whose owner has left, so that a delayed request cannot acquire the lock
-// for nobody.
-func (l *lock) tombstoneTTL(ambiguous bool) time.Duration {
-	if !ambiguous {
-		return 0
-	}
-	return max(l.waiterTTL, time.Second)
 }
 
 // post tells the waiter of an event.

@@ -21,29 +21,29 @@ import (
 //fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; used without a further request only while that is safe
 func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 	for name, c := range map[string]struct {
-		waiterTTL, wait time.Duration
-		noRenewal       bool
-		used            bool
+		ttl, waiterTTL, wait time.Duration
+		noRenewal            bool
+		used                 bool
 	}{
-		"at once":                          {waiterTTL: 6 * time.Second, used: true},
-		"just before the next heartbeat":   {waiterTTL: 6 * time.Second, wait: 1999 * time.Millisecond, used: true},
-		"a sixth of TTL is left":           {waiterTTL: 4 * time.Second, wait: 1115 * time.Millisecond, used: true},
-		"less than a sixth of TTL is left": {waiterTTL: 4 * time.Second, wait: 1116 * time.Millisecond},
-		"without renewal":                  {waiterTTL: 6 * time.Second, noRenewal: true},
+		"at once":                          {ttl: ttl, waiterTTL: 6 * time.Second, used: true},
+		"just before the next heartbeat":   {ttl: ttl, waiterTTL: 6 * time.Second, wait: 999 * time.Millisecond, used: true},
+		"a sixth of TTL is left":           {ttl: 20 * time.Second, waiterTTL: 4 * time.Second, wait: 232 * time.Millisecond, used: true},
+		"less than a sixth of TTL is left": {ttl: 20 * time.Second, waiterTTL: 4 * time.Second, wait: 233 * time.Millisecond},
+		"without renewal":                  {ttl: ttl, waiterTTL: 6 * time.Second, noRenewal: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 				var j journal
-				client := s.Client(fairlock.Config{WaiterTTL: c.waiterTTL, NoRenewal: c.noRenewal, Trace: j.trace()})
+				client := s.Client(fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL, NoRenewal: c.noRenewal, Trace: j.trace()})
 				listen(t, client)
 				first := s.Mutex("x").HoldAs("holder")
 				next, asked := begin(t.Context(), client.Mutex("x").Lock), time.Now()
 				pass(c.wait)
 				released := time.Now()
 				unlock(t, first)
-				want := released.Add(ttl - safetyMargin(ttl))
+				want := released.Add(c.ttl - safetyMargin(c.ttl))
 				if c.used {
-					want = asked.Add(c.waiterTTL - c.wait - safetyMargin(ttl))
+					want = asked.Add(c.waiterTTL - c.wait - safetyMargin(c.ttl))
 				}
 				assert.Equal(t, want, next.granted(t).Deadline())
 				assert.Equal(t, released, next.at)
@@ -137,7 +137,7 @@ func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
 		assert.True(t, readers[0].pending())
 		for _, q := range readers {
 			q.granted(t)
-			assert.Equal(t, fairlock.DefaultWaiterTTL/3+10*time.Millisecond, q.at.Sub(start))
+			assert.Equal(t, interval+10*time.Millisecond, q.at.Sub(start))
 		}
 		assert.Len(t, j.of("notification lost"), 3)
 		assert.True(t, writer.pending())
@@ -161,7 +161,7 @@ func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
 				listen(t, client)
 				held := s.Mutex("x").HoldAs("holder")
 				next := begin(t.Context(), client.Mutex("x").Lock)
-				pass(fairlock.DefaultWaiterTTL/3 - 1)
+				pass(interval - 1)
 				client.Link.Delay(0, delay)
 				unlock(t, held)
 				client.Link.Mend() // the heartbeat's reply is not delayed
@@ -215,7 +215,7 @@ func TestWaiter_DroppedComesBackToItsPosition(t *testing.T) {
 		x.AssertQueue("other")
 		assert.True(t, cut.pending(), "an error, though its ctx has time: %v", cut.err)
 		client.Link.Mend()
-		pass(fairlock.DefaultWaiterTTL / 3)
+		pass(interval)
 		x.AssertQueue("cut", "other")
 		queued := j.of("queued")
 		require.Len(t, queued, 2)
@@ -441,7 +441,10 @@ func TestWaiter_ContextEndsWhileRedisHangs(t *testing.T) {
 //
 //fairlock:fault A request arrives after its waiter has left: it is refused, or given back
 func TestWaiter_LateRequestIsRefused(t *testing.T) {
-	const timeout = 200 * time.Millisecond // then go-redis sends the request again
+	const (
+		timeout   = 200 * time.Millisecond // then go-redis sends the request again
+		tombstone = 11 * time.Minute
+	)
 	for name, leave := range map[string]func(t *testing.T, s *fairlocktest.Server, x fairlock.Mutex){
 		"granted by a second request, and released": func(t *testing.T, _ *fairlocktest.Server, x fairlock.Mutex) {
 			unlock(t, hold(t, x.Lock))
@@ -460,23 +463,19 @@ func TestWaiter_LateRequestIsRefused(t *testing.T) {
 			pass(timeout)
 		},
 	} {
-		for waiterTTL, tombstone := range map[time.Duration]time.Duration{
-			100 * time.Millisecond: time.Second, 6 * time.Second: 6 * time.Second,
-		} {
-			t.Run(fmt.Sprint(name, ", ", waiterTTL), func(t *testing.T) {
-				bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-					client := clientWith(t, s, fairlock.Config{WaiterTTL: waiterTTL}, func(o *redis.Options) { o.ReadTimeout = timeout })
-					unlock(t, hold(t, client.Mutex("warm").Lock))
-					start, late := time.Now(), timeout+tombstone-time.Millisecond
-					client.Link.Delay(late, 0)
-					time.AfterFunc(1, client.Link.Mend) // only the first request is late
-					leave(t, s, client.Mutex("x"))
-					s.Mutex("x").AssertFree()
-					pass(time.Until(start.Add(late)))
-					s.AssertNothingLeft()
-				})
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ReadTimeout = timeout })
+				unlock(t, hold(t, client.Mutex("warm").Lock))
+				start, late := time.Now(), timeout+tombstone-time.Millisecond
+				client.Link.Delay(late, 0)
+				time.AfterFunc(1, client.Link.Mend) // only the first request is late
+				leave(t, s, client.Mutex("x"))
+				s.Mutex("x").AssertFree()
+				pass(time.Until(start.Add(late)))
+				s.AssertNothingLeft()
 			})
-		}
+		})
 	}
 }
 
@@ -486,7 +485,7 @@ func TestWaiter_LateRequestIsRefused(t *testing.T) {
 //fairlock:fault A request arrives after its waiter has left
 func TestWaiter_LeavesAfterItsAbandonedRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := clientWith(t, s, fairlock.Config{WaiterTTL: time.Second}, sendOnce)
+		client := clientWith(t, s, fairlock.Config{WaiterTTL: fairlock.MinWaiterTTL}, sendOnce)
 		unlock(t, hold(t, client.Mutex("warm").Lock))
 		client.Link.Delay(ttl/2, 0)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -238,7 +238,7 @@ func TestWorld_OtherFaults(t *testing.T) {
 		held := x.HoldAs("other")
 		granted := make(chan *fairlock.Lease)
 		go func() { granted <- lock(t, client) }()
-		time.Sleep(time.Second)
+		time.Sleep(1200 * time.Millisecond)
 		fairlocktest.Inject(w, fairlocktest.NotificationLoss, time.Minute, 0)
 		require.NoError(t, held.Unlock(t.Context()))
 		start := time.Now()

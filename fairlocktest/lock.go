@@ -116,8 +116,8 @@ func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 	return t
 }
 
-// CrashQueued leaves a waiter in the queue as a client does that crashes just after it was queued: the waiter keeps its
-// ticket for waiterTTL and sends no heartbeat. It fails the test if the lock is free, because a request is granted the
+// CrashQueued leaves a waiter in the queue as a client does that crashes just after it was queued: it sends no heartbeat,
+// and expires after waiterTTL, by the time that passes while others wait. It leaves the queue when it is in their way. It fails the test if the lock is free, because a request is granted the
 // lock then.
 func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 	l.server.tb.Helper()

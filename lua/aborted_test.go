@@ -106,7 +106,7 @@ func TestErrors_NameTheRefusedCommand(t *testing.T) {
 		require.ErrorContains(t, err, command)
 		require.ErrorContains(t, err, fmt.Sprintf("ns:{%s}:sem:*", missing))
 		assert.True(t, lua.Aborted(err), err)
-		_, err = lock.Leave(t.Context(), who, 0)
+		_, err = lock.Leave(t.Context(), who, false)
 		require.NoError(t, err)
 		left := root.Keys(t.Context(), "*{"+missing+"}*").Val()
 		assert.Equal(t, []string{"ns:{" + missing + "}:sem:number"}, left)

@@ -19,14 +19,14 @@ import (
 func (m *machine) crowd(n int, d time.Duration) {
 	m.t.Helper()
 	m.begin("a crowd of %d", n)
-	until := m.clock + d.Microseconds()
+	until := max(time.Hour+d, 0).Microseconds()
 	for chunk := range slices.Chunk(slices.Collect(seq(n)), 1000) {
-		queue, alive := []any{"ZADD", m.keys["queue"]}, []any{"ZADD", m.keys["alive"]}
+		queue, heartbeats := []any{"ZADD", m.keys["queue"]}, []any{"HSET", m.keys["heartbeats"]}
 		for _, i := range chunk {
 			p := &party{name: fmt.Sprint("q", i), token: queued(i), weight: m.weight, capacity: m.capacity}
 			ticket := m.clock + int64(i)
 			queue = append(queue, ticket, p.token.Text())
-			alive = append(alive, until, short(p.token.Text()))
+			heartbeats = append(heartbeats, short(p.token.Text()), until)
 			if !m.blind {
 				m.model.Waiters = append(m.model.Waiters, model.Waiter{
 					Token: p.token.Text(), Weight: p.weight, Ticket: uint64(ticket), TTL: p.token.TTL().Microseconds(), Expires: until,
@@ -35,16 +35,15 @@ func (m *machine) crowd(n int, d time.Duration) {
 			}
 		}
 		m.do(m.t, queue...)
-		m.do(m.t, alive...)
+		m.do(m.t, heartbeats...)
 	}
 	m.setNumber(uint64(m.clock + int64(n)))
 	m.model.Capacity, m.model.QueueUntil = m.capacity, m.clock+time.Hour.Microseconds()
-	m.lasting(time.Hour)
-	for key, more := range map[string]int64{"queue": 350, "alive": 350, "holders": 800, "wants": 800} {
-		if key == "wants" && m.keys[key] != "" {
-			m.do(m.t, "HSET", m.keys[key], "capacity", m.capacity)
-		}
-		m.do(m.t, "PEXPIRE", m.keys[key], time.Hour.Milliseconds()+more)
+	m.model.Clock, m.model.ClockAt, m.model.Pass = time.Hour.Microseconds(), m.clock, time.Hour.Microseconds()
+	m.lasting(0, time.Hour)
+	m.do(m.t, "HSET", m.keys["heartbeats"], "clock", fmt.Sprintf("%016d %016d %016d %016d", m.model.Clock, m.clock, m.model.Pass, 0))
+	for _, key := range []string{"queue", "heartbeats", "holders"} {
+		m.do(m.t, "PEXPIRE", m.keys[key], (time.Hour + time.Minute/2).Milliseconds())
 	}
 }
 
@@ -99,7 +98,7 @@ func TestBounds_OfOneCall(t *testing.T) {
 		scenario{"expired leases, and a waiter", onRedis + `
 			acquire a; hoard 2500 expired; acquire b*2500 -> queued 1; count -> 1501 | 1
 			heartbeat b -> queued retry 0s; count -> 501 | 1; heartbeat b -> granted; release b
-			release a -> released; keys -> number`},
+			release a -> released; keys -> heartbeats number`},
 		scenario{"expired leases, and only a try", onRedis + `
 			hoard 2500 expired; inspect -> |; acquire z*2501 try -> busy more; acquire z*2501 try -> busy more
 			acquire z*2501 try -> granted`},

@@ -9,28 +9,30 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/internal/model"
 )
 
 // contents is all that a lock has in Redis.
 type contents struct {
-	Lock, Number   string
-	Queue          []redis.Z
-	Alive, Permits map[string]float64
-	Holders, Wants map[string]string
-	Left           map[string]time.Duration // of each key; -1: it lasts for ever
+	Lock, Number        string
+	Queue               []redis.Z
+	Tombstones, Permits map[string]float64
+	Heartbeats, Holders map[string]string
+	Left                map[string]time.Duration // of each key; -1: it lasts for ever
 }
 
 func (m *machine) contents() contents {
 	m.t.Helper()
 	var number, lock *redis.StringCmd
-	var queue, alive, permits *redis.ZSliceCmd
-	var holders, wants *redis.MapStringStringCmd
+	var queue, tombstones, permits *redis.ZSliceCmd
+	var holders, heartbeats *redis.MapStringStringCmd
 	left := map[string]*redis.DurationCmd{}
 	_, err := m.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		number, lock = p.Get(ctx, m.keys["number"]), p.Get(ctx, m.keys["lock"])
-		queue, alive = p.ZRangeWithScores(ctx, m.keys["queue"], 0, -1), p.ZRangeWithScores(ctx, m.keys["alive"], 0, -1)
+		queue, tombstones = p.ZRangeWithScores(ctx, m.keys["queue"], 0, -1), p.ZRangeWithScores(ctx, m.keys["tombstones"], 0, -1)
 		permits = p.ZRangeWithScores(ctx, m.keys["permits"], 0, -1)
-		holders, wants = p.HGetAll(ctx, m.keys["holders"]), p.HGetAll(ctx, m.keys["wants"])
+		holders, heartbeats = p.HGetAll(ctx, m.keys["holders"]), p.HGetAll(ctx, m.keys["heartbeats"])
 		for name, key := range m.keys {
 			left[name] = p.PTTL(ctx, key)
 		}
@@ -47,7 +49,7 @@ func (m *machine) contents() contents {
 		return found
 	}
 	c := contents{
-		lock.Val(), number.Val(), queue.Val(), scores(alive.Val()), scores(permits.Val()), holders.Val(), wants.Val(),
+		lock.Val(), number.Val(), queue.Val(), scores(tombstones.Val()), scores(permits.Val()), heartbeats.Val(), holders.Val(),
 		map[string]time.Duration{},
 	}
 	for name, d := range left {
@@ -111,42 +113,44 @@ func (m *machine) lasts(c contents, key string, least, most int64) {
 func (m *machine) checkQueue(c contents) {
 	m.t.Helper()
 	var want []redis.Z
-	latest, members, wants, tickets := int64(0), map[string]bool{}, map[string]bool{"capacity": true}, map[uint64]bool{}
+	members, tickets, tombstones, latest := map[string]bool{"clock": true}, map[uint64]bool{}, map[string]bool{}, int64(0)
+	clock := fields(c.Heartbeats["clock"])
 	for _, w := range m.model.Waiters {
 		want = append(want, redis.Z{Score: float64(w.Ticket), Member: w.Token})
-		members[short(w.Token)], wants[w.Token], tickets[w.Ticket] = true, true, true
-		if at := int64(c.Alive[short(w.Token)]); w.Expires > m.clock {
-			require.Equal(m.t, w.Expires, at, "when %s expires", w.Token)
-			latest = max(latest, w.Expires)
-		} else {
-			require.LessOrEqual(m.t, at, m.clock, "%s has expired", w.Token)
+		members[short(w.Token)], tickets[w.Ticket] = true, true
+		if m.model.Damaged {
+			continue
 		}
-		require.True(m.t, m.keys["wants"] == "" || uint64(w.Weight) == max(number(c.Wants[w.Token]), 1), "what %s wants", w.Token)
+		ends, weight, _ := strings.Cut(c.Heartbeats[short(w.Token)], " ")
+		require.Equal(m.t, w.Expires-m.model.Clock, int64(number(ends))-clock[0], "when %s expires", w.Token)
+		require.Equal(m.t, uint64(w.Weight), max(number(weight), 1), "what %s asks for", w.Token)
 	}
 	require.Equal(m.t, append([]redis.Z{}, want...), c.Queue)
 	require.Len(m.t, tickets, len(want), "tickets are distinct")
+	for name := range c.Heartbeats {
+		require.True(m.t, members[name] || m.forgotten[name], "%s does not wait", name)
+	}
+	if len(want) > 0 && !m.model.Damaged {
+		require.Equal(m.t, []int64{m.model.ClockAt, m.model.Clock - m.model.Pass, int64(m.model.Cursor)},
+			[]int64{clock[1], clock[0] - clock[2], clock[3]}, "the queue's clock")
+		from, by := m.model.Forgets()
+		m.lasts(c, "queue", from, by)
+		m.lasts(c, "heartbeats", from, m.longest)
+		if m.keys["holders"] != "" {
+			m.lasts(c, "holders", from, m.longest)
+		}
+	}
 	for name, until := range m.model.Tombstones {
-		if members[short(name)] = true; until > m.clock {
-			require.Equal(m.t, -until, int64(c.Alive[short(name)]), "the tombstone of %s", name)
+		if tombstones[short(name)] = true; until > m.clock {
+			require.Equal(m.t, until, int64(c.Tombstones[short(name)]), "the tombstone of %s", name)
 			latest = max(latest, until)
 		}
 	}
-	for name := range c.Alive {
-		require.True(m.t, members[name] || m.forgotten[name], "%s neither waits nor has a tombstone", name)
-	}
-	for name := range c.Wants {
-		require.True(m.t, wants[name] || m.forgotten[name], "%s wants permits and does not wait", name)
+	for name := range c.Tombstones {
+		require.True(m.t, tombstones[name], "%s has a tombstone", name)
 	}
 	if latest > 0 {
-		m.lasts(c, "alive", latest, m.longest)
-	}
-	if len(want) > 0 {
-		from, by := m.model.Forgets()
-		m.lasts(c, "queue", from, by)
-	}
-	if len(want) > 0 && m.keys["wants"] != "" {
-		m.lasts(c, "holders", m.model.QueueUntil+650_000, m.longest)
-		m.lasts(c, "wants", m.model.QueueUntil+650_000, m.longest)
+		m.lasts(c, "tombstones", latest, latest)
 	}
 }
 
@@ -157,6 +161,7 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 	for _, h := range m.model.Holders {
 		want[h.Token] = uint64(h.Weight)
 		last = max(last, h.Expires)
+		m.longest = max(m.longest, h.Expires+950*model.Millisecond)
 		if m.keys["lock"] == "" {
 			require.Equal(m.t, h.Expires, int64(c.Permits[h.Token]), "when the lease of %s ends", h.Token)
 			require.Equal(m.t, fmt.Sprint(h.Weight, " ", h.Fence), c.Holders[h.Token])

@@ -41,7 +41,7 @@ var Verbs = []Verb{
 	}, handoffs},
 
 	{"leave", func(ctx context.Context, l Lock, t tokens) (any, error) {
-		return l.Leave(ctx, t[0], 11*ms)
+		return l.Leave(ctx, t[0], true)
 	}, handoffs},
 
 	{"renew", func(ctx context.Context, l Lock, t tokens) (any, error) {
@@ -50,7 +50,7 @@ var Verbs = []Verb{
 
 	{"heartbeat", func(ctx context.Context, l Lock, t tokens) (any, error) {
 		return l.Heartbeat(ctx, 11*ms, t)
-	}, []reply{{large, int64(0), int64(-1), reply{"queued", "holding", "not_queued"}}, {large, one, one, reply{"granted", "queued", "queued"}}}},
+	}, []reply{{large, int64(-1), reply{"queued", "holding", "not_queued"}}, {large, one, reply{"granted", "queued", "queued"}}}},
 
 	{"force_release", func(ctx context.Context, l Lock, _ tokens) (any, error) {
 		return l.ForceRelease(ctx, 11)

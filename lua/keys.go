@@ -12,20 +12,21 @@ const DefaultNamespace = "fairlock"
 // each field's name in lower case is the end of the key, and its tag is the key's type. All keys of a lock have one hash
 // tag, so that they are in one slot of a cluster.
 type Keys struct {
-	Number string `redis:"string"`
-	Queue  string `redis:"zset"`
-	Alive  string `redis:"zset"`
-	Lock   string `redis:"string"`
+	Number     string `redis:"string"`
+	Queue      string `redis:"zset"`
+	Heartbeats string `redis:"hash"`
+	Tombstones string `redis:"zset"`
+	Lock       string `redis:"string"`
 }
 
 // PermitKeys are the keys of a semaphore or a read-write lock.
 type PermitKeys struct {
-	Number  string `redis:"string"`
-	Queue   string `redis:"zset"`
-	Alive   string `redis:"zset"`
-	Permits string `redis:"zset"`
-	Holders string `redis:"hash"`
-	Wants   string `redis:"hash"`
+	Number     string `redis:"string"`
+	Queue      string `redis:"zset"`
+	Heartbeats string `redis:"hash"`
+	Tombstones string `redis:"zset"`
+	Permits    string `redis:"zset"`
+	Holders    string `redis:"hash"`
 }
 
 // MutexKeys returns the keys of the mutex with that name.

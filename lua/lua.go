@@ -137,10 +137,10 @@ func (l Lock) Release(ctx context.Context, t token.Token, fence uint64) (Handoff
 	return l.handoff(ctx, "release", t.Text(), fence)
 }
 
-// Leave removes a waiter from the queue, and releases the lock if the token holds it. If tombstoneTTL is not 0, Redis
-// refuses the token for so long, so that a delayed request cannot acquire the lock for nobody.
-func (l Lock) Leave(ctx context.Context, t token.Token, tombstoneTTL time.Duration) (Handoff, error) {
-	return l.handoff(ctx, "leave", t.Text(), milliseconds(tombstoneTTL))
+// Leave removes a waiter from the queue, and releases the lock if the token holds it. With a tombstone, Redis refuses the
+// token from then on, for 11 minutes, so that a delayed request cannot acquire the lock for nobody.
+func (l Lock) Leave(ctx context.Context, t token.Token, tombstone bool) (Handoff, error) {
+	return l.handoff(ctx, "leave", t.Text(), map[bool]int{true: 1}[tombstone])
 }
 
 // ForceRelease takes the lock from every holder whose fence is not above seen, and hands it to the next waiter. The
@@ -171,7 +171,7 @@ func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence
 }
 
 // MaxHeartbeat is how many waiters one heartbeat takes. More would block Redis for too long.
-const MaxHeartbeat = 1000
+const MaxHeartbeat = 250
 
 // WaiterState is what a heartbeat finds a waiter to be.
 type WaiterState int
@@ -187,12 +187,12 @@ const (
 // HeartbeatReply answers a heartbeat.
 type HeartbeatReply struct {
 	Fence      uint64        // the last number before the heartbeat: a later grant has a higher one
-	First      int           // index of the first of the waiters in the queue; -1 if none is queued
-	RetryAfter time.Duration // after which a request of that waiter can help; negative: unknown
+	RetryAfter time.Duration // after which a request of the first waiter that is queued can help; negative: unknown
 	States     []WaiterState // one for each token
 }
 
-// Heartbeat keeps the tickets of a client's waiters, at most MaxHeartbeat, and tells their states.
+// Heartbeat keeps the tickets of a client's waiters, at most MaxHeartbeat, and tells their states. The tokens are in the
+// order of their tickets.
 func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token) (HeartbeatReply, error) {
 	args := make([]any, 1, 1+len(tokens))
 	args[0] = milliseconds(waiterTTL)
@@ -233,7 +233,7 @@ type Holder struct {
 type Waiter struct {
 	Token   string
 	Ticket  Ticket
-	Expires time.Time // when it expires without a heartbeat, by the server's clock
+	Expires time.Time // when it expires without a heartbeat, at the earliest, by the server's clock
 	Weight  int
 }
 

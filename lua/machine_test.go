@@ -261,7 +261,7 @@ func numbered(client string, ttl time.Duration, n int) token.Token {
 	return t
 }
 
-// short is a token's member in alive.
+// short is a token's member in heartbeats and tombstones.
 func short(text string) string { return text[max(len(text)-14, 0):] }
 
 // begin begins every step: it says what is done, and brings the model to the present.
@@ -347,9 +347,9 @@ func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
 	return got
 }
 
-// lasting notes how long keys may last after a step.
-func (m *machine) lasting(d ...time.Duration) {
-	m.longest = max(m.longest, m.clock+slices.Max(d).Microseconds()+950_000)
+// lasting notes how long keys may last after a step that gives a lease, and one that lets a waiter wait.
+func (m *machine) lasting(ttl, wait time.Duration) {
+	m.longest = max(m.longest, m.clock+(ttl+950*time.Millisecond).Microseconds(), m.clock+wait.Microseconds()+model.KeptAtMost)
 }
 
 // request is how a party asks.
@@ -450,15 +450,14 @@ func (m *machine) release(p *party) lua.Handoff {
 		func() model.Handoff { return m.model.Release(m.clock, p.token.Text(), p.fence) })
 }
 
-func (m *machine) leave(p *party, tombstone time.Duration) lua.Handoff {
+func (m *machine) leave(p *party, tombstone bool) lua.Handoff {
 	m.t.Helper()
 	m.begin("%s leaves, tombstone %v", p.name, tombstone)
-	m.lasting(tombstone)
 	h := m.handoff(func() (lua.Handoff, error) { return m.lock(p).Leave(ctx, p.token, tombstone) }, func() model.Handoff {
-		return m.model.Leave(m.clock, p.token.Text(), tombstone.Microseconds())
+		return m.model.Leave(m.clock, p.token.Text(), tombstone)
 	})
-	for name, at := range m.contents().Alive {
-		require.True(m.t, tombstone == 0 || at > 0 || -int64(at) > m.clock, "the tombstone of %s is over", name)
+	for name, at := range m.contents().Tombstones {
+		require.True(m.t, !tombstone || int64(at) > m.clock, "the tombstone of %s is over", name)
 	}
 	return h
 }
@@ -473,7 +472,7 @@ func (m *machine) forceRelease(seen uint64) lua.Handoff {
 
 func (m *machine) handoff(call func() (lua.Handoff, error), same func() model.Handoff) lua.Handoff {
 	m.t.Helper()
-	m.lasting(ttl)
+	m.lasting(ttl, 0)
 	return do(m, call, func(got lua.Handoff) {
 		want := same()
 		m.more, m.admitted = want.Queue == model.More, true
@@ -501,7 +500,7 @@ func (m *machine) grants(granted []model.Grant) (all []lua.Grant) {
 func (m *machine) renew(p *party, ttl time.Duration) bool {
 	m.t.Helper()
 	m.begin("%s renews for %v", p.name, ttl)
-	m.lasting(ttl)
+	m.lasting(ttl, 0)
 	var want lua.Renewal
 	return do(m, func() (lua.Renewal, error) { return m.lock(p).Renew(ctx, p.token, ttl, p.fence) }, func(got lua.Renewal) {
 		want.Fence, want.Held = m.model.Renew(m.clock, p.token.Text(), ttl.Microseconds(), p.fence)
@@ -520,11 +519,11 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 		tokens[i], texts[i] = p.token, p.token.Text()
 	}
 	m.begin("heartbeat of %v, waiter TTL %v", texts, wait)
-	m.lasting(wait)
+	m.lasting(0, wait)
 	var first lua.HeartbeatReply
 	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, wait, tokens) }, func(got lua.HeartbeatReply) {
 		want := m.model.Heartbeat(m.clock, wait.Microseconds(), texts)
-		first = lua.HeartbeatReply{Fence: want.Last, RetryAfter: got.RetryAfter, First: want.First}
+		first = lua.HeartbeatReply{Fence: want.Last, RetryAfter: got.RetryAfter}
 		m.more, m.admitted = want.RetryAfter == 0, true
 		for _, state := range want.States {
 			first.States = append(first.States, waiterStates[state])
@@ -557,20 +556,38 @@ func (m *machine) inspect(limit int) lua.Snapshot {
 			m.near(h.Expires-m.clock, left.Microseconds(), "what is left to "+h.Token)
 			want.Holders = append(want.Holders, lua.Holder{Token: h.Token, Fence: h.Fence, Left: left, Weight: h.Weight})
 		}
-		for i, w := range m.model.Waiters[:min(limit, len(m.model.Waiters))] {
+		for _, w := range m.model.Waiters[:min(limit, len(m.model.Waiters))] {
 			want.Waiters = append(want.Waiters, lua.Waiter{
-				Token: w.Token, Ticket: lua.Ticket(w.Ticket), Expires: time.UnixMicro(w.Expires), Weight: w.Weight,
+				Token: w.Token, Ticket: lua.Ticket(w.Ticket), Expires: time.UnixMicro(m.model.Expires(m.clock, w)), Weight: w.Weight,
 			})
-			if at := got.Waiters[min(i, len(got.Waiters)-1)].Expires; w.Expires <= m.clock && at.UnixMicro() <= m.clock {
-				want.Waiters[i].Expires = at // alive may have ended before the queue
-			}
 		}
 		require.Equal(m.t, want, got)
 	}, func(lua.Snapshot) {})
 }
 
-// after lets time pass; a negative time steps the clock back. An expiry is a moment and does not move.
+// after lets time pass in which clients keep the queue's clock up to date.
 func (m *machine) after(d time.Duration) {
+	m.t.Helper()
+	if text, err := m.rdb.HGet(ctx, m.keys["heartbeats"], "clock").Result(); err == nil {
+		n := fields(text)
+		n[0], n[1] = n[0]+d.Microseconds(), n[1]+d.Microseconds()
+		m.do(m.t, "HSET", m.keys["heartbeats"], "clock", fmt.Sprintf("%016d %016d %016d %016d", n[0], n[1], n[2], n[3]))
+	}
+	m.model.Clock, m.model.ClockAt = m.model.Clock+d.Microseconds(), m.model.ClockAt+d.Microseconds()
+	m.stall(d)
+}
+
+// fields are the numbers in a text; there are at least four.
+func fields(text string) []int64 {
+	n := make([]int64, 4)
+	for i, field := range strings.Fields(text) {
+		n[i] = int64(number(field))
+	}
+	return n
+}
+
+// stall lets time pass in which nobody asks; a negative time steps the clock back. An expiry is a moment and does not move.
+func (m *machine) stall(d time.Duration) {
 	m.t.Helper()
 	for _, key := range m.keys {
 		switch left := m.rdb.PTTL(ctx, key).Val(); {
@@ -604,11 +621,10 @@ func (m *machine) evict(key string) {
 		m.model.Last, m.model.NumberUntil = 0, 0
 	case "queue":
 		m.forget()
-	case "alive":
+	case "heartbeats":
+		m.model.Damaged = true
+	case "tombstones":
 		m.model.Tombstones = nil
-		for i := range m.model.Waiters {
-			m.model.Waiters[i].Expires = 0
-		}
 	case "permits":
 		m.model.Holders = nil
 	default:
@@ -635,8 +651,7 @@ func (m *machine) drop(p *party) {
 	m.t.Helper()
 	m.begin("%s is dropped", p.name)
 	m.do(m.t, "ZREM", m.keys["queue"], p.token.Text())
-	m.do(m.t, "ZREM", m.keys["alive"], short(p.token.Text()))
-	m.do(m.t, "HDEL", m.keys["wants"], p.token.Text())
+	m.do(m.t, "HDEL", m.keys["heartbeats"], short(p.token.Text()))
 	m.model.Waiters = slices.DeleteFunc(m.model.Waiters, func(w model.Waiter) bool { return w.Token == p.token.Text() })
 	if len(m.model.Waiters) == 0 {
 		m.model.Forget()

@@ -54,20 +54,22 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 		}
 		m.acquire(p, request{0, wait(), 0, p.try, !p.try && rapid.Bool().Draw(t, "with its ticket")})
 	}
-	pass := func(t *rapid.T) {
-		events := append(m.events(), m.clock)
-		to := events[rapid.IntRange(0, len(events)-1).Draw(t, "event")]
-		to = max(to+int64(rapid.SampledFrom(around).Draw(t, "off")), m.clock+1)
-		near := func(at int64) bool { return max(at-to, to-at) < m.slack+m.slack/2 }
-		if m.mini == nil && (to < m.clock+m.slack || slices.ContainsFunc(events, near)) {
-			t.Skip("too close to an event")
+	pass := func(pass func(time.Duration)) func(t *rapid.T) {
+		return func(t *rapid.T) {
+			events := append(m.events(), m.clock)
+			to := events[rapid.IntRange(0, len(events)-1).Draw(t, "event")]
+			to = max(to+int64(rapid.SampledFrom(around).Draw(t, "off")), m.clock+1)
+			near := func(at int64) bool { return max(at-to, to-at) < m.slack+m.slack/2 }
+			if m.mini == nil && (to < m.clock+m.slack || slices.ContainsFunc(events, near)) {
+				t.Skip("too close to an event")
+			}
+			pass(time.Duration(to-m.clock) * time.Microsecond)
 		}
-		m.after(time.Duration(to-m.clock) * time.Microsecond)
 	}
 	return map[string]func(*rapid.T){
 		"join": join(false), "join too": join(false), "try": join(true),
 		"again": again, "once more": again,
-		"pass": pass, "pass on": pass,
+		"pass": pass(m.after), "pass on": pass(m.after), "stall": pass(m.stall),
 		"release": func(*rapid.T) {
 			p := anyone()
 			if m.waits(p) {
@@ -81,12 +83,8 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 		"new size": func(*rapid.T) { size = rapid.SampledFrom(sizes).Draw(t, "size") },
 		"leave": func(t *rapid.T) {
 			p := anyone()
-			d := rapid.SampledFrom([]time.Duration{0, waits[0], waits[1]}).Draw(t, "tombstone")
-			if d == 0 && tombstone(p) {
-				t.Skip("nobody removes a tombstone")
-			}
 			p.left = true
-			m.leave(p, d)
+			m.leave(p, rapid.Bool().Draw(t, "tombstone"))
 		},
 		"heartbeat": func(t *rapid.T) {
 			var who []*party
@@ -125,7 +123,7 @@ func (m *machine) events() (at []int64) {
 		at = append(at, h.Expires)
 	}
 	for _, w := range m.model.Waiters {
-		at = append(at, w.Expires)
+		at = append(at, m.model.Expires(m.clock, w))
 	}
 	for _, until := range m.model.Tombstones {
 		at = append(at, until)

@@ -202,7 +202,7 @@ var waiterStates = map[string]WaiterState{
 // readHeartbeat reads the reply to a heartbeat of n tokens.
 func readHeartbeat(n int) func(*reader) HeartbeatReply {
 	return func(r *reader) HeartbeatReply {
-		reply := HeartbeatReply{Fence: r.number(), First: r.count(0) - 1, RetryAfter: r.duration()}
+		reply := HeartbeatReply{Fence: r.number(), RetryAfter: r.duration()}
 		for _, item := range r.list() {
 			word, _ := item.(string)
 			state, ok := waiterStates[word]
@@ -211,8 +211,8 @@ func readHeartbeat(n int) func(*reader) HeartbeatReply {
 			}
 			reply.States = append(reply.States, state)
 		}
-		if r.err == nil && (len(reply.States) != n || reply.First < -1 || reply.First >= n) {
-			r.err = fmt.Errorf("%d states, the first %d, for %d tokens", len(reply.States), reply.First, n)
+		if r.err == nil && len(reply.States) != n {
+			r.err = fmt.Errorf("%d states for %d tokens", len(reply.States), n)
 		}
 		return reply
 	}

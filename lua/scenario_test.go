@@ -20,12 +20,13 @@ import (
 //	acquire a b*2 x/c    parties; b wants 2 permits, c is of client x; of 5: capacity; ttl 5m, wait 5m: durations;
 //	                     max 4: waiters; try: does not queue; ticket: with the one that it has
 //	  -> granted, queued 1, busy, full 4, capacity 5; if the test wants it, "by a" and "retry 45m"
-//	release a; leave a tombstone 5m; force seen a    a's fence; without seen the last one
+//	release a; leave a tombstone; force seen a    a's fence; without seen the last one
 //	  -> released grants b c, grants b(45m): for how long, nothing
 //	renew a ttl 5m       -> renewed, lost; release or renew a seen b: with the fence of b
 //	heartbeat a b        -> queued, holding, granted, gone; retry 45m: of the first of them
 //	inspect 10           -> the holders | the waiters, at most 10 of each
-//	after 5m; clock -5m  time passes; the clock steps
+//	after 5m; stall 5m   time passes, with the queue's clock or without
+//	clock -5m            the server's clock steps
 //	lose; evict number    all data are lost; one key is
 //	raise 5m             the last fence is of a clock that was so far ahead; or a number
 //	set lock x           a key is somebody else's
@@ -94,7 +95,7 @@ type options struct {
 	who       []*party
 	number    int // -1: none
 	duration  time.Duration
-	tombstone time.Duration
+	tombstone bool
 	seen      *party
 	word      string
 	request
@@ -114,8 +115,6 @@ func (m *machine) options(words []string) options {
 			o.ttl = duration
 		case "wait":
 			o.wait = duration
-		case "tombstone":
-			o.tombstone = duration
 		case "max":
 			o.max = number
 		case "seen":
@@ -128,8 +127,8 @@ func (m *machine) options(words []string) options {
 				o.number = number
 			} else if duration, err := time.ParseDuration(word); err == nil {
 				o.duration = duration
-			} else if word == "try" || word == "ticket" {
-				o.try, o.ticket = o.try || word == "try", o.ticket || word == "ticket"
+			} else if word == "try" || word == "ticket" || word == "tombstone" {
+				o.try, o.ticket, o.tombstone = o.try || word == "try", o.ticket || word == "ticket", o.tombstone || word == "tombstone"
 			} else if o.word = word; len(word) == 1 || strings.ContainsAny(word, "*/0123456789") {
 				name, weight, heavy := strings.Cut(word, "*")
 				o.who = append(o.who, m.party(name))
@@ -201,8 +200,10 @@ func (m *machine) step(verb string, words []string, want string) string {
 		m.do(m.t, "SET", m.keys[words[0]], words[1])
 	case "full":
 		m.do(m.t, "CONFIG", "SET", "maxmemory", map[bool]int{true: 1}[o.word != "no"])
-	case "after", "clock":
+	case "after":
 		m.after(o.duration)
+	case "stall", "clock":
+		m.stall(o.duration)
 	case "lose":
 		m.lose()
 	case "evict":
@@ -223,7 +224,7 @@ func (m *machine) step(verb string, words []string, want string) string {
 	case "recorded":
 		c, found := m.contents(), []string(nil)
 		for _, p := range m.parties {
-			if c.Holders[p.token.Text()]+c.Wants[p.token.Text()] != "" {
+			if c.Holders[p.token.Text()] != "" || strings.Contains(c.Heartbeats[short(p.token.Text())], " ") {
 				found = append(found, p.name)
 			}
 		}

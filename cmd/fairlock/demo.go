@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/demo"
+	"github.com/fairlock/fairlock-go/fairlock"
 )
 
 const demoHelp = `Several clients, each with several workers, contend for one lock. One client crashes while it holds the lock, another
@@ -72,7 +73,7 @@ func demoCommand(c *connection) *cobra.Command {
 	f.IntVar(&cfg.Workers, "workers", 4, "workers of each client")
 	f.DurationVar(&cfg.Duration, "duration", 8*time.Second, "how long they contend; what the crashes cost comes on top")
 	f.DurationVar(&cfg.TTL, "ttl", 2*time.Second, "how long a holder that crashed blocks the lock")
-	f.DurationVar(&cfg.Patience, "patience", 1500*time.Millisecond, "how long a waiter that crashed keeps its place")
+	f.DurationVar(&cfg.WaiterTTL, "waiter-ttl", fairlock.MinWaiterTTL, "how long a waiter that crashed keeps its ticket")
 	f.DurationVar(&cfg.Hold, "hold", 5*time.Millisecond, "how long a worker holds the lock, about")
 	f.BoolVar(&plain, "plain", false, "write lines, even on a terminal")
 	return cmd

@@ -47,7 +47,7 @@ func run(ctx context.Context, url, name string, ttl, step time.Duration, out io.
 	defer rdb.Close()
 	says := log.New(out, name+" ", log.Lmsgprefix)
 	client, err := fairlock.New(rdb, fairlock.Config{
-		Name: name, TTL: ttl, WaiterTTL: ttl,
+		Name: name, TTL: ttl,
 		Trace: &fairlock.Trace{Queued: func(fairlock.QueuedInfo) { says.Print("waits") }},
 	})
 	if err != nil {

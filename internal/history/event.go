@@ -56,10 +56,10 @@ type ServerOp string
 // What was seen in Redis itself, in the order in which Redis did it.
 const (
 	Joins   ServerOp = "joins"   // Token is in the queue with Ticket
-	Keeps   ServerOp = "keeps"   // Token keeps its ticket until Until, in µs of server time
+	Keeps   ServerOp = "keeps"   // Token keeps its ticket until Until, in µs of the queue's clock
 	Owns    ServerOp = "owns"    // Token was granted the lock
 	Leaves  ServerOp = "leaves"  // Token left the queue by its own request
-	Drops   ServerOp = "drops"   // Token was removed from the queue as expired
+	Drops   ServerOp = "drops"   // Token was removed from the queue as expired; Until: the queue's clock then
 	Ends    ServerOp = "ends"    // Token no longer holds the lock
 	Deletes ServerOp = "deletes" // the data of Lock, or of all locks if it is empty, were lost
 	Misses  ServerOp = "misses"  // what follows is incomplete: the observer missed something

@@ -62,7 +62,7 @@ func parse(t *testing.T, text string) (events []history.Event, run history.Run) 
 			switch n := number(4); e.Op {
 			case history.Misses:
 				e.Lock = ""
-			case history.Keeps:
+			case history.Keeps, history.Drops:
 				e.Until = int64(n)
 			default:
 				e.Ticket = uint64(n)
@@ -524,12 +524,12 @@ func TestCheck_Server(t *testing.T) {
 		{"granted to its holder again", "", "1 owns a; 2 owns a"},
 		{"a holder joins", "server", "1 owns a; 2 joins a 2"},
 		{"the head left", "", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 owns c"},
-		{"the head was dropped after its WaiterTTL", "", "2 joins b 2; 2 keeps b 6000; 3 joins c 3; 5000 drops b; 5001 owns c"},
-		{"the head was dropped before", "server", "2 joins b 2; 2 keeps b 6000; 3 joins c 3; 4999 drops b; 5001 owns c"},
-		{"dropped before its last heartbeat expired", "server", "2 joins b 2; 2 keeps b 6000; 3 keeps b 7000; 5500 drops b"},
-		{"dropped, unknown until when it keeps its ticket", "", "2 joins b 2; 4999 drops b"},
+		{"the head was dropped after its WaiterTTL", "", "2 joins b 2; 2 keeps b 6000; 3 joins c 3; 5000 drops b 5000; 5001 owns c"},
+		{"the head was dropped before", "server", "2 joins b 2; 2 keeps b 6000; 3 joins c 3; 4999 drops b 4999; 5001 owns c"},
+		{"dropped before its last heartbeat expired", "server", "2 joins b 2; 2 keeps b 6000; 3 keeps b 7000; 5500 drops b 5500"},
+		{"dropped, unknown until when it keeps its ticket", "", "2 joins b 2; 4999 drops b 4999"},
 		{"kept by the end of its token", "server",
-			"2 joins client:123456789012345678 2; 2 keeps 56789012345678 6000; 4999 drops client:123456789012345678"},
+			"2 joins client:123456789012345678 2; 2 keeps 56789012345678 6000; 4999 drops client:123456789012345678 4999"},
 		{"back in its place", "", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 2; 6 owns b; 7 ends b; 7 owns c"},
 		{"back, and passed", "server", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 2; 7 owns c"},
 		{"joins with another ticket", "server", "2 joins b 2; 3 joins c 3; 4 joins b 4; 6 owns c"},

@@ -9,7 +9,7 @@ import (
 type seen struct {
 	tickets map[string]uint64 // token → its last ticket
 	had     map[claim]bool    // also those before: it comes back with the one that its client knows
-	keeps   map[string]int64  // the end of a token → until when it keeps its ticket
+	keeps   map[string]int64  // the end of a token → until when it keeps its ticket, by the queue's clock
 	holders map[string]int    // token → weight
 	waiting []string          // by ticket
 	grants  []string          // tokens
@@ -105,8 +105,8 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		s.leave(e.Token)
 	case Drops:
 		until := s.keeps[short(e.Token)] - 1000 // Redis drops it if less than a millisecond is left
-		if s.leave(e.Token) >= 0 && e.At < until {
-			wrong("was dropped and keeps its ticket until %d", until)
+		if s.leave(e.Token) >= 0 && e.Until < until {
+			wrong("was dropped at %d µs of the queue's clock and keeps its ticket until %d", e.Until, until)
 		}
 	case Ends:
 		delete(s.holders, e.Token)

@@ -10,8 +10,17 @@ import (
 
 // All times are µs of the server's clock.
 const (
-	Millisecond = 1000
-	FenceTTL    = 600_000 * Millisecond // of all callers
+	Millisecond  = 1000
+	second       = 1000 * Millisecond
+	minute       = 60 * second
+	FenceTTL     = 10 * minute // of all callers
+	TombstoneTTL = 11 * minute
+)
+
+// How long the queue is kept beyond the longest WaiterTTL in it, at least and at most.
+const (
+	KeptAtLeast = 10 * minute
+	KeptAtMost  = 11 * minute
 )
 
 // The bounds of one call.
@@ -19,6 +28,7 @@ const (
 	MaxDropped  = 1000 // expired waiters
 	MaxAdmitted = 128  // waiters
 	MaxRead     = 128  // waiters ahead of one that is told when to retry
+	MaxSwept    = 10   // waiters
 )
 
 // Quarantined is the holder of a lock that is quarantined after a loss of data.
@@ -32,10 +42,18 @@ type Lock struct {
 	Tombstones  map[string]int64 // tokens that have left, and until when they are refused
 	Last        uint64           // the last number that is recorded, of tickets and fences; 0: none is
 	NumberUntil int64            // when that is forgotten
-	QueueUntil  int64            // the latest expiry that was requested for a waiter of this queue
+	Clock       int64            // of the queue, as it is recorded. It advances by at most a second at each update
+	ClockAt     int64            // when that was
+	Pass        int64            // by Clock, when the last pass of sweeps began
+	Cursor      uint64           // the ticket behind which the pass goes on; 0: it has ended
+	QueueUntil  int64            // until when the queue is kept at least
+	Damaged     bool             // the heartbeats were lost: the next call that looks at them removes all waiters
 	Notified    []Grant          // what the last call has granted to waiters that did not call
 
-	last uint64 // as the call sees it
+	// As the call sees it:
+	last    uint64
+	clock   int64
+	waiting int // when it updated the clock
 }
 
 // Holder is a lease.
@@ -53,7 +71,7 @@ type Waiter struct {
 	Weight  int
 	Ticket  uint64
 	TTL     int64 // that its token says
-	Expires int64 // it keeps its ticket until then without a heartbeat
+	Expires int64 // it keeps its ticket until then without a heartbeat, by Clock
 }
 
 // Outcome says what became of a Request.
@@ -104,7 +122,7 @@ type Reply struct {
 	Outcome  Outcome
 	Fence    uint64 // Granted: of this grant; Queued: the last number before
 	Ticket   uint64 // Queued
-	Position int    // Queued: 1 is the head; Full: number of waiters that are not expired
+	Position int    // Queued: 1 is the head; Full: number of waiters
 	Capacity int    // CapacityDiffers: the one in use
 	Holder   string // Busy, Queued: the holder whose lease ends first; "" if there is none
 	Queue    QueueState
@@ -117,8 +135,7 @@ type Reply struct {
 type HeartbeatReply struct {
 	Last       uint64 // the last number before
 	States     []WaiterState
-	First      int   // index of the first of the waiters in the queue; -1 if none is queued
-	RetryAfter int64 // after which a request of that waiter can help; negative if none is queued
+	RetryAfter int64 // after which a request of the first waiter that is queued can help; negative if none is
 }
 
 // Grant is a lock that was handed to a waiter.
@@ -138,10 +155,14 @@ type Handoff struct {
 // Acquire does a Request.
 func (l *Lock) Acquire(now int64, r Request) Reply {
 	l.Advance(now)
+	if l.Tombstones[r.Token] > now {
+		return Reply{Outcome: Busy}
+	}
 	if h := l.holder(r.Token); h != nil {
 		l.extend(now, h, r.TTL)
 		return Reply{Outcome: Granted, Fence: h.Fence}
 	}
+	l.updateClock(now)
 	if l.InUse() && l.Capacity != r.Capacity {
 		l.admit(now, "")
 		if l.InUse() {
@@ -149,11 +170,8 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		}
 	}
 	l.Capacity = r.Capacity
-	if l.Tombstones[r.Token] > now {
-		return Reply{Outcome: Busy, Holder: l.firstToExpire()}
-	}
 	before := l.last
-	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL, Expires: now + r.WaiterTTL}
+	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL, Expires: l.clock + r.WaiterTTL}
 	if r.Ticket > 0 {
 		lost := l.last == 0
 		l.last = max(l.last, r.Ticket)
@@ -163,12 +181,7 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		before = l.last
 		if r.WaiterTTL > 0 {
 			if l.index(r.Token) < 0 && l.Free() > 0 {
-				l.keepQueue(waiter.Expires)
-				l.record(waiter.Expires)
-				l.enqueue(waiter) // a waiter that returns is in its old place before others are admitted
-			}
-			if at := l.index(r.Token); at >= 0 {
-				l.Waiters[at].Expires = waiter.Expires
+				l.join(now, waiter, r.WaiterTTL) // a waiter that returns is in its old place before others are admitted
 			}
 		}
 	}
@@ -183,19 +196,21 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		return Reply{Outcome: Busy, Holder: l.firstToExpire(), Queue: queue}
 	}
 	if r.Ticket == 0 && l.index(r.Token) < 0 {
-		if waiters := l.unexpired(now); r.MaxWaiters > 0 && waiters >= r.MaxWaiters {
-			return Reply{Outcome: Full, Position: waiters}
+		if r.MaxWaiters > 0 && len(l.Waiters) >= r.MaxWaiters {
+			if l.sweep(now, second); len(l.Waiters) >= r.MaxWaiters {
+				return Reply{Outcome: Full, Position: len(l.Waiters)}
+			}
 		}
 		waiter.Ticket = l.nextNumber(now)
 	}
-	at := l.enqueue(waiter)
-	l.keepQueue(waiter.Expires)
-	l.record(waiter.Expires)
+	l.join(now, waiter, r.WaiterTTL)
+	l.sweep(now, minute)
+	at := l.index(r.Token)
 	reply := Reply{
 		Outcome: Queued, Fence: before, Ticket: l.Waiters[at].Ticket, Position: at + 1, Holder: l.firstToExpire(),
 		Queue: queue, RetryAfter: -1,
 	}
-	if headIsLate := 2*(l.Waiters[0].Expires-now) < r.WaiterTTL; queue == More || at <= 1 || headIsLate {
+	if queue == More || at <= 1 {
 		reply.RetryAfter = l.retryAfter(now, at, queue)
 	}
 	return reply
@@ -208,18 +223,18 @@ func (l *Lock) Release(now int64, token string, fence uint64) Handoff {
 	return l.handOff(now, h != nil && h.Fence == fence && l.remove(token))
 }
 
-// Leave removes a waiter, ends the lease that it may have been granted, and refuses the token from now on for
-// tombstoneTTL, if that is not 0.
-func (l *Lock) Leave(now int64, token string, tombstoneTTL int64) Handoff {
+// Leave removes a waiter, ends the lease that it may have been granted, and refuses the token from now on if it is given a
+// tombstone.
+func (l *Lock) Leave(now int64, token string, tombstone bool) Handoff {
 	l.Advance(now)
 	if at := l.index(token); at >= 0 {
 		l.dequeue(at)
 	}
-	if tombstoneTTL > 0 {
+	if tombstone {
 		if l.Tombstones == nil {
 			l.Tombstones = map[string]int64{}
 		}
-		l.Tombstones[token] = now + tombstoneTTL
+		l.Tombstones[token] = now + TombstoneTTL
 	}
 	return l.handOff(now, l.remove(token))
 }
@@ -251,33 +266,72 @@ func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) (has uint
 // Heartbeat keeps the tickets of waiters, and tells their states.
 func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 	l.Advance(now)
-	reply := HeartbeatReply{Last: l.last, First: -1, RetryAfter: -1}
+	l.updateClock(now)
+	reply := HeartbeatReply{Last: l.last, RetryAfter: -1}
 	for _, t := range tokens {
 		state := NotQueued
 		if l.holder(t) != nil {
 			state = Holding
 		} else if at := l.index(t); at >= 0 {
 			state = StillQueued
-			l.Waiters[at].Expires = now + waiterTTL
+			l.Waiters[at].Expires = l.clock + waiterTTL
 			l.keepQueue(now + waiterTTL)
 		}
 		reply.States = append(reply.States, state)
 	}
 	_, queue := l.admit(now, "")
 	for i, t := range tokens {
-		switch at := l.index(t); {
-		case at < 0 && reply.States[i] == StillQueued:
+		if reply.States[i] == StillQueued && l.index(t) < 0 {
 			reply.States[i] = NowGranted
-		case at >= 0 && (reply.First < 0 || at < l.index(tokens[reply.First])):
-			reply.First = i
 		}
 	}
+	l.sweep(now, minute)
 	if queue == More {
 		reply.RetryAfter = 0
-	} else if reply.First >= 0 {
-		reply.RetryAfter = l.retryAfter(now, l.index(tokens[reply.First]), queue)
+	} else if first := slices.Index(reply.States, StillQueued); first >= 0 {
+		reply.RetryAfter = l.retryAfter(now, l.index(tokens[first]), queue)
 	}
 	return reply
+}
+
+// updateClock records the queue's clock, if anybody waits. Without an update that is closer than 20 ms, the next one gives
+// the same sum.
+func (l *Lock) updateClock(now int64) {
+	l.repair()
+	l.waiting = len(l.Waiters)
+	if since := now - l.ClockAt; l.waiting == 0 {
+		l.Pass, l.Cursor = l.clock, 0
+	} else if since < 0 || since > 20*Millisecond {
+		l.Clock, l.ClockAt = l.clock, now
+	}
+}
+
+// repair removes all waiters if their heartbeats were lost: they come back with their tickets.
+func (l *Lock) repair() {
+	if l.Damaged {
+		l.Forget()
+	}
+}
+
+// sweep removes the expired of ten waiters. A pass through the queue begins if the last one began so long ago.
+func (l *Lock) sweep(now, every int64) {
+	if l.Cursor == 0 {
+		if l.waiting == 0 || l.clock-l.Pass < every {
+			return
+		}
+		l.Pass = l.clock
+	}
+	from, _ := slices.BinarySearchFunc(l.Waiters, l.Cursor+1, func(w Waiter, t uint64) int { return cmp.Compare(w.Ticket, t) })
+	some := slices.Clone(l.Waiters[from:min(from+MaxSwept, len(l.Waiters))])
+	if l.Cursor = 0; len(some) == MaxSwept {
+		l.Cursor = some[MaxSwept-1].Ticket
+	}
+	for _, w := range some {
+		if w.Expires <= l.clock {
+			l.dequeue(l.index(w.Token))
+		}
+	}
+	l.Clock, l.ClockAt = l.clock, now
 }
 
 // admit is the only rule of admission. While permits are free, the head of the queue is dropped if it has expired; it is
@@ -285,14 +339,14 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 // all behind it. The asker is the waiter whose request this is: it is not expired.
 func (l *Lock) admit(now int64, asker string) (grants []Grant, queue QueueState) {
 	for dropped := 0; l.Free() > 0; {
-		if len(l.Waiters) == 0 {
+		if l.repair(); len(l.Waiters) == 0 {
 			return grants, Empty
 		}
 		if dropped == MaxDropped || len(grants) == MaxAdmitted {
 			return grants, More
 		}
 		head := l.Waiters[0]
-		left := (head.Expires - now) / Millisecond * Millisecond
+		left := (head.Expires - l.clock) / Millisecond * Millisecond
 		if head.Token == asker {
 			left = head.TTL
 		}
@@ -349,23 +403,28 @@ func (l *Lock) keepNumber(until int64) {
 	}
 }
 
+// keepQueue keeps the queue for longer than a waiter that expires then.
 func (l *Lock) keepQueue(until int64) {
-	l.QueueUntil = max(l.QueueUntil, until)
-	l.keepNumber(until)
+	l.QueueUntil = max(l.QueueUntil, until+KeptAtLeast)
+	l.keepNumber(until + KeptAtMost)
 }
 
-// enqueue puts a waiter into the queue, or keeps the ticket it has, and returns its index.
-func (l *Lock) enqueue(w Waiter) int {
+// join puts a waiter into the queue, or keeps the ticket it has.
+func (l *Lock) join(now int64, w Waiter, waiterTTL int64) {
+	l.record(now + waiterTTL + KeptAtMost)
+	l.keepQueue(now + waiterTTL)
+	if l.waiting == 0 {
+		l.Clock, l.ClockAt = l.clock, now
+	}
 	if at := l.index(w.Token); at >= 0 {
 		l.Waiters[at].Expires = w.Expires
-		return at
+		return
 	}
 	at := 0
 	for at < len(l.Waiters) && l.Waiters[at].Ticket < w.Ticket {
 		at++
 	}
 	l.Waiters = slices.Insert(l.Waiters, at, w)
-	return at
 }
 
 func (l *Lock) dequeue(at int) {
@@ -389,7 +448,7 @@ func (l *Lock) Advance(now int64) {
 	if l.NumberUntil <= now {
 		l.Last, l.NumberUntil = 0, 0
 	}
-	l.last = l.Last
+	l.last, l.clock = l.Last, l.Clock+min(max(now-l.ClockAt, 0), second)
 	if l.Last == 0 && l.InUse() { // it was lost: of what is there, no number is given again
 		l.last = max(uint64(now), l.tail())
 		for _, h := range l.Holders {
@@ -401,14 +460,14 @@ func (l *Lock) Advance(now int64) {
 // LastNumber is the last number that a call would see.
 func (l *Lock) LastNumber() uint64 { return l.last }
 
-// Forgets returns from when on Redis may forget the queue as a whole, because every waiter has expired, and when it has
-// at the latest. In between, Forget tells the model that Redis did.
+// Forgets returns from when on Redis may forget the queue as a whole, because all clients are gone, and when it has at the
+// latest. In between, Forget tells the model that Redis did.
 func (l *Lock) Forgets() (from, by int64) {
-	return l.QueueUntil + 200*Millisecond, l.QueueUntil + 500*Millisecond
+	return l.QueueUntil, l.QueueUntil + KeptAtMost - KeptAtLeast
 }
 
 // Forget forgets the queue.
-func (l *Lock) Forget() { l.Waiters, l.QueueUntil = nil, 0 }
+func (l *Lock) Forget() { l.Waiters, l.QueueUntil, l.Damaged = nil, 0, false }
 
 // InUse reports whether anyone holds or waits.
 func (l *Lock) InUse() bool { return len(l.Holders) > 0 || len(l.Waiters) > 0 }
@@ -472,18 +531,14 @@ func (l *Lock) retryAfter(now int64, at int, queue QueueState) int64 {
 		}
 	}
 	for _, w := range l.Waiters[:min(at, MaxRead)] {
-		until = max(until, w.Expires)
+		until = max(until, now+w.Expires-l.clock)
 	}
 	return until - now
 }
 
-func (l *Lock) unexpired(now int64) (n int) {
-	for _, w := range l.Waiters {
-		if w.Expires >= now {
-			n++
-		}
-	}
-	return n
+// Expires returns when a waiter expires at the earliest, by the server's clock.
+func (l *Lock) Expires(now int64, w Waiter) int64 {
+	return now + w.Expires - l.Clock - min(max(now-l.ClockAt, 0), second)
 }
 
 func (l *Lock) tail() uint64 {

@@ -154,7 +154,7 @@ var faults = []*fault{
 		w.occurred("the server's clock steps forward by %v", by)
 		w.observer.step(by)
 		w.loss("", w.now(), w.now())
-		w.disorder(0)
+		w.jump(0)
 	}},
 }
 
@@ -211,19 +211,19 @@ func (w *world) away(process int, length time.Duration) {
 	})
 }
 
-// serverAway is away for the whole server, which today costs waiters their tickets.
+// serverAway is away for the whole server.
 func (w *world) serverAway(length time.Duration, what string) {
 	w.occurred("for %v, the server %s", length, what)
 	w.away(history.All, length)
-	w.disorder(length)
+	w.jump(length)
 }
 
-// disorder notes that for a while, and until every waiter has sent a heartbeat since, waiters may be dropped that are
-// alive.
-func (w *world) disorder(length time.Duration) {
+// jump notes that the server's clock jumps forward in a while, as the scripts see it, until every waiter has sent a
+// heartbeat since.
+func (w *world) jump(length time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.disorders = append(w.disorders, history.Span{From: w.now(), To: w.now() + int64(length+latest)})
+	w.jumps = append(w.jumps, history.Span{From: w.now(), To: w.now() + int64(length+latest)})
 }
 
 // excuse notes that the server has lost the heartbeats of a while: waiters may be dropped that are alive.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,10 +33,13 @@ type observer struct {
 // observed is what was last seen of a lock.
 type observed struct {
 	name    string
-	keys    lua.PermitKeys // of a mutex without Holders and Wants; Permits is its Lock
+	keys    lua.PermitKeys // of a mutex without Holders; Permits is its Lock
 	mutex   bool
 	tickets map[string]uint64
-	until   map[string]int64  // the end of what is left of a token in alive → when it expires
+	until   map[string]int64  // token → when it expires, by the queue's clock
+	clock   int64             // of the queue, when it was recorded
+	at      int64             // and when that was
+	seen    int64             // when all this was seen
 	owners  map[string]string // token → its record of permits, which has the fence
 	left    map[string]uint64 // tickets of those that are no longer queued
 }
@@ -52,7 +56,7 @@ func observe(w *world) *observer {
 			l.keys = lua.RWMutexKeys(lua.DefaultNamespace, t.name)
 		default:
 			keys := lua.MutexKeys(lua.DefaultNamespace, t.name)
-			l.keys, l.mutex = lua.PermitKeys{Queue: keys.Queue, Alive: keys.Alive, Permits: keys.Lock}, true
+			l.keys, l.mutex = lua.PermitKeys{Queue: keys.Queue, Heartbeats: keys.Heartbeats, Permits: keys.Lock}, true
 		}
 		o.locks = append(o.locks, l)
 	}
@@ -170,10 +174,12 @@ func (o *observer) compare(l *observed) {
 			tickets[token] = uint64(ticket)
 		}
 	}
-	if alive, err := m.SortedSet(l.keys.Alive); err == nil {
-		for member, at := range alive {
-			until[member] = int64(at)
-		}
+	latest := l.clock + min(max(now-l.at, 0), int64(time.Second/time.Microsecond)) // that the last script can have found
+	clock := strings.Fields(m.HGet(l.keys.Heartbeats, "clock") + " 0 0")
+	recorded, at := number(clock[0]), number(clock[1])
+	latest = max(latest, recorded)
+	for token := range tickets {
+		until[token] = number(m.HGet(l.keys.Heartbeats, token[max(0, len(token)-14):]))
 	}
 	if l.mutex {
 		if owner, err := m.Get(l.keys.Permits); err == nil {
@@ -198,11 +204,16 @@ func (o *observer) compare(l *observed) {
 	for _, token := range slices.SortedFunc(maps.Keys(l.tickets), byTicket(l.tickets)) {
 		_, owns := owners[token]
 		if _, ok := tickets[token]; !ok && !owns {
-			op := history.Drops
-			if strings.Contains(o.args, token) {
-				op = history.Leaves
+			left := l.until[token] - latest
+			switch {
+			case strings.Contains(o.args, token) || !m.Exists(l.keys.Heartbeats): // all has expired
+				record(history.Leaves, token, 0, 0)
+			case left > 1000 && left <= now-l.seen: // it was granted what was left of its WaiterTTL, and that has ended
+				record(history.Owns, token, 0, 0)
+				record(history.Ends, token, 0, 0)
+			default:
+				record(history.Drops, token, 0, latest)
 			}
-			record(op, token, 0, 0)
 			l.left[token] = l.tickets[token]
 		}
 	}
@@ -222,18 +233,11 @@ func (o *observer) compare(l *observed) {
 		if l.tickets[token] != tickets[token] {
 			record(history.Joins, token, tickets[token], 0)
 		}
-		end := until[token[max(0, len(token)-14):]]
-		if len(until) == 0 {
-			end = now // alive has expired before the queue: the clock has stepped forward
-		}
-		if end > 0 && end != l.until[token] {
-			record(history.Keeps, token, 0, end)
-			until[token] = end
-		} else {
-			until[token] = l.until[token]
+		if until[token] != l.until[token] {
+			record(history.Keeps, token, 0, until[token])
 		}
 	}
-	l.tickets, l.until, l.owners = tickets, until, owners
+	l.tickets, l.until, l.owners, l.clock, l.at, l.seen = tickets, until, owners, recorded, at, now
 }
 
 // order is the latest ticket of a token, or more than any.
@@ -243,4 +247,11 @@ func (l *observed) order(token string) uint64 {
 
 func byTicket(tickets map[string]uint64) func(a, b string) int {
 	return func(a, b string) int { return cmp.Or(cmp.Compare(tickets[a], tickets[b]), cmp.Compare(a, b)) }
+}
+
+// number is the first number in a text, 0 if there is none.
+func number(text string) int64 {
+	first, _, _ := strings.Cut(text, " ")
+	n, _ := strconv.ParseInt(first, 10, 64)
+	return n
 }

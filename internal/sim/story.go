@@ -20,9 +20,6 @@ func tell(r *Result) string {
 		notes = append(notes, history.Note{At: r.serverAt[i], Text: fmt.Sprintf("server  %+v", e)})
 	}
 	out.WriteString(history.Story(r.Events, notes))
-	for _, err := range r.Known {
-		fmt.Fprintf(&out, "known: %v\n", err)
-	}
 	for _, err := range r.Errs {
 		fmt.Fprintf(&out, "FAILED: %v\n", err)
 	}

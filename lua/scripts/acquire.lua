@@ -1,5 +1,5 @@
 -- acquire: requests the lock, and joins the queue unless told not to.
--- KEYS  number queue alive
+-- KEYS  number queue heartbeats tombstones
 -- ARGV  fence_ttl token waiter_ttl max_waiters ticket weight capacity
 --       waiter_ttl: ms, 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it has
 --       none; weight, capacity: of permits, a mutex has neither
@@ -10,8 +10,11 @@
 --     | full waiters
 --     | capacity have     the lock is in use with another capacity
 local token, waiter_ttl, max_waiters, ticket, weight, capacity = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-waiter_ttl, max_waiters, ticket = tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket)
+waiter_ttl, max_waiters, ticket, weight = tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket), tonumber(weight or 1)
 local ttl = ttl_of(token)
+
+-- The request was sent before its token left, and arrives after.
+if tonumber(call('ZSCORE', tombstones, member(token)) or 0) > now then return { 'busy', 'blocked', '' } end
 find_number()
 
 -- The reply to an earlier request was lost, or the notification of a grant.
@@ -22,12 +25,11 @@ if held then
 end
 
 -- A capacity stands until the last holder and waiter is gone; those that have expired can be removed.
-local have = capacity_conflict(token, weight, capacity)
-if have and admit() then have = capacity_conflict(token, weight, capacity) end
+free()
+update_clock()
+local have = capacity_conflict(token, capacity)
+if have and admit() then have = capacity_conflict(token, capacity) end
 if have then return { 'capacity', have } end
-
--- The request was sent before its token left, and arrives after.
-if tonumber(call('ZSCORE', alive, member(token)) or 0) < 0 then return { 'busy', 'blocked', holder() or '' } end
 
 -- 0: the token is not queued. tonumber rejects a score that miniredis writes as 1e+15.
 local place = tonumber(call('ZSCORE', queue, token) or nil) or 0
@@ -41,10 +43,15 @@ if lost and not holder() then grant('nobody:quarantined', ttl, free()) end
 local before = last
 
 local function join(with_ticket)
-  record_want(token)
-  write_number(waiter_ttl)
-  call('ZADD', alive, now + waiter_ttl * 1000, member(token))
+  record_capacity()
+  write_number(waiter_ttl + KEPT_AT_MOST)
   call('ZADD', queue, with_ticket, token)
+  local record = text_of(clock + waiter_ttl * 1000) .. (weight > 1 and ' ' .. weight or '')
+  if waiting > 0 then
+    call('HSET', heartbeats, member(token), record)
+  else
+    call('HSET', heartbeats, 'clock', clock_text(), member(token), record)
+  end
   keep_queue(waiter_ttl)
 end
 
@@ -56,32 +63,35 @@ end
 
 local state, given = admit(token)
 if not given and state == 'empty' then
-  if weight_of(token) <= free() then
-    given = grant(token, ttl, weight_of(token))
+  if weight <= free() then
+    given = grant(token, ttl, weight)
   elseif expired_remain() then
     state = 'more'
   end
 end
-if given then return { 'granted', given, state } end
+if given then
+  if waiting == 0 then call('UNLINK', heartbeats) end
+  return { 'granted', given, state }
+end
 if waiter_ttl == 0 then return { 'busy', state, holder() or '' } end
 
 if place == 0 then
-  -- Expired waiters are not dropped here, only not counted.
   if max_waiters > 0 and ticket == 0 and call('ZCARD', queue) >= max_waiters then
-    local waiters = call('ZCOUNT', alive, now, '+inf')
+    sweep(1000000)
+    local waiters = call('ZCARD', queue)
     if waiters >= max_waiters then return { 'full', waiters } end
   end
   place = ticket > 0 and ticket or next_number()
 end
 join(place)
+sweep()
 
--- Only the first two are told when to retry. Others are notified, or told by a heartbeat; unless the head has missed
--- its heartbeats: then all waiters ahead of this one may have expired.
+-- Only the first two are told when to retry. Others are notified, or told by a heartbeat.
 local ahead = call('ZRANK', queue, token)
 local after = -1
 if state == 'more' then
   after = 0
-elseif ahead <= 1 or ms_left(call('ZRANGE', queue, 0, 0)[1]) < waiter_ttl / 2 then
+elseif ahead <= 1 then
   after = retry_after(ahead)
 end
 return { 'queued', place, ahead + 1, before, after, holder() or '' }

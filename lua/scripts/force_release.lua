@@ -1,5 +1,5 @@
 -- force_release: ends the leases of all holders up to a fence, and hands the lock off.
--- KEYS  number queue alive
+-- KEYS  number queue heartbeats tombstones
 -- ARGV  fence_ttl seen
 --       seen: the last number that the caller knows; a lease with a higher fence stays
 -- reply released state grants...   as release

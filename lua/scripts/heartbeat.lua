@@ -1,49 +1,53 @@
 -- heartbeat: keeps the tickets of one client's waiters, and tells what became of each.
--- KEYS  number queue alive
+-- KEYS  number queue heartbeats tombstones
 -- ARGV  fence_ttl waiter_ttl token...
---       waiter_ttl: ms
--- reply last first retry_after states   last: the last number before; first: index of the first of
---       these waiters in the queue, from 1, 0 if none is queued; retry_after: ms until a request of that waiter can
---       help, -1 unknown; states: one for each token: queued, holding (granted before this heartbeat), granted (by
---       this heartbeat) or not_queued (request again, with the ticket)
+--       waiter_ttl: ms; token: of waiters, in the order of their tickets
+-- reply last retry_after states   last: the last number before; retry_after: ms until a request of the first
+--       waiter that is queued can help, -1 unknown; states: one for each token: queued, holding (granted before this
+--       heartbeat), granted (by this heartbeat) or not_queued (request again, with the ticket)
 local waiter_ttl = ARGV[2]
 waiter_ttl = tonumber(waiter_ttl)
 find_number()
-local before = last
-
-local expires = now + waiter_ttl * 1000
-local states, ranks, index, any = {}, {}, {}, false
-for i = 3, #ARGV do
-  local token, state = ARGV[i], 'not_queued'
-  if fence_of(token) then
-    state = 'holding'
-  else
-    local rank = call('ZRANK', queue, token)
-    if rank then
-      call('ZADD', alive, expires, member(token))
-      state = 'queued'
-      ranks[i - 2], any = rank, true
+free()
+call('ZREM', queue, '') -- it takes no memory, so a full server lets the script go on
+update_clock()
+local before, states, index = last, {}, {}
+if #ARGV > 2 then
+  local members, beats = {}, {}
+  for i = 3, #ARGV do members[i - 2] = member(ARGV[i]) end
+  local ends = text_of(clock + waiter_ttl * 1000)
+  for i, record in ipairs(call('HMGET', heartbeats, unpack(members))) do
+    local token = ARGV[i + 2]
+    if record then
+      states[i], index[token] = 'queued', i
+      beats[#beats + 1] = members[i]
+      beats[#beats + 1] = ends .. (string.match(record, ' .*') or '')
+    else
+      states[i] = fence_of(token) and 'holding' or 'not_queued'
     end
   end
-  states[i - 2], index[token] = state, i - 2
+  if #beats > 0 then
+    keep_number(waiter_ttl + KEPT_AT_MOST)
+    keep_queue(waiter_ttl)
+    call('HSET', heartbeats, unpack(beats))
+  end
 end
-if any then keep_queue(waiter_ttl) end
 
 local grants = {}
-local state = admit(nil, grants)
+local state, after = admit(nil, grants), -1
 for i = 1, #grants, 3 do
   local at = index[grants[i]]
   if at then states[at] = 'granted' end
 end
-local first = 0
-for i, rank in pairs(ranks) do
-  if states[i] == 'queued' and (first == 0 or rank < ranks[first]) then first = i end
-end
-
-local after = -1
+sweep()
 if state == 'more' then
   after = 0
-elseif first > 0 then
-  after = retry_after(call('ZRANK', queue, ARGV[first + 2]))
+else
+  for i, found in ipairs(states) do
+    if found == 'queued' then
+      after = retry_after(call('ZRANK', queue, ARGV[i + 2]))
+      break
+    end
+  end
 end
-return { before, first, after, states }
+return { before, after, states }

@@ -1,5 +1,5 @@
 -- inspect: reads the holders and the waiters. It writes nothing.
--- KEYS  number queue alive
+-- KEYS  number queue heartbeats tombstones
 -- ARGV  fence_ttl limit
 --       limit: the most holders and the most waiters to list
 -- reply now last used capacity holders waiting waiters   now: µs of server time; last: the last number, 0 if none is
@@ -8,13 +8,14 @@
 local limit = ARGV[2]
 limit = tonumber(limit)
 find_number()
+read_clock_of_queue()
 
 local waiters = {}
 if limit > 0 then
   local found = call('ZRANGE', queue, 0, limit - 1, 'WITHSCORES')
   for i = 1, #found, 2 do
-    local expiry = tonumber(call('ZSCORE', alive, member(found[i])) or 0)
-    waiters[#waiters + 1] = { found[i], tonumber(found[i + 1]), expiry, weight_of(found[i]) }
+    local ends, weight = heartbeat_of(call('HGET', heartbeats, member(found[i])))
+    waiters[#waiters + 1] = { found[i], tonumber(found[i + 1]), now + ends - clock, weight }
   end
 end
 local used, capacity, holders = usage(limit)

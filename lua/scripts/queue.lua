@@ -1,8 +1,15 @@
 -- The queue, under every kind of lock: it decides which waiter is next, and the store whether the lock can be granted.
 --
--- KEYS[2] queue  zset  token -> ticket: the waiter's number
--- KEYS[3] alive  zset  the token's last 14 characters -> when the waiter expires (µs of server time); a negative time is a
---                      tombstone: until then a token that has left is refused
+-- KEYS[2] queue       zset  token -> ticket: the waiter's number
+-- KEYS[3] heartbeats  hash  the token's last 14 characters -> "<end>" or "<end> <weight>": when the waiter expires without a
+--                           heartbeat, by the queue's clock; how many permits it asks for, if not one. The field clock is
+--                           "<clock> <at> <pass> <cursor>", 16 digits each, and what a later version adds: the queue's clock,
+--                           the server's when that was updated, the queue's when the last pass of sweeps began, and the ticket
+--                           behind which the pass goes on, 0 if it has ended
+-- KEYS[4] tombstones  zset  the last 14 characters of a token that has left -> until when it is refused, by the server's clock
+--
+-- The queue's clock (µs) advances with the server's, but by at most a second at each update: so a single step or stall of
+-- the server does not expire waiters that send heartbeats. The waiters of queue and heartbeats are the same.
 --
 -- A script may run twice for one request, and Redis rolls nothing back when a later command fails. So each script is
 -- idempotent for its token, is bounded, and reads everything that can have a wrong type before it writes. The first
@@ -11,12 +18,19 @@
 -- Redis builds every function anew in every call, which costs as much as a small command. So idle_acquire.lua and
 -- idle_release.lua return before the functions of the store and the queue are built.
 --
--- A waiter that is not expired is never dropped: it leaves the queue by a grant or by its own leave. An expired waiter
--- is dropped only at the head, where it is in the way. The only exception is a loss of data (capacity_conflict of
--- permits): then all waiters have to request again, and keep their tickets.
+-- A waiter that is not expired is never dropped: it leaves the queue by a grant or by its own leave. The only exception is
+-- the loss of a key (drop_all): then all waiters have to request again, and keep their tickets.
+
+local clock, at, pass, cursor, more_of_clock -- what the field clock says, brought forward to now
+local since                                  -- µs since it was recorded
+local waiting                                -- the number of waiters, when update_clock was called
+local MAX_SWEPT = 10                         -- waiters in one script
+
+-- A number in full, for a text.
+local function text_of(n) return string.format('%.0f', n) end
 
 local function raise_number(to)
-  if to > last then last, last_text = to, string.format('%.0f', to) end
+  if to > last then last, last_text = to, text_of(to) end
 end
 
 -- keep_number has the number outlast a key that lasts for another ms, as write_number does.
@@ -34,28 +48,83 @@ local function find_number()
   if tail > 0 or holder() then raise_number(math.max(now, tail, highest_fence())) end
 end
 
--- A token's member in alive. Its 84 random bits tell the waiters of a lock apart.
+-- A token's member in heartbeats and tombstones. Its 84 random bits tell the waiters of a lock apart.
 local function member(token) return string.sub(token, -14) end
 
--- ms until the waiter expires; 0 or less if it has.
-local function ms_left(token)
-  return math.floor((tonumber(call('ZSCORE', alive, member(token)) or 0) - now) / 1000)
+-- heartbeat_of returns what a field of heartbeats says of a waiter: when it expires, and its weight.
+local function heartbeat_of(record)
+  local ends, weight = string.match(record or '', '^(%d+) ?(%d*)$')
+  return tonumber(ends or 0), tonumber(weight) or 1
 end
 
--- Keeps the keys of the queue for one waiter TTL and a little more, never for less than before. Not at every call: only
--- once most of that little is used up. What is recorded of waiters and holders is kept for longer than any waiter.
-local function keep_queue(waiter_ttl)
-  keep_number(waiter_ttl)
-  for _, key in ipairs({ queue, alive }) do
-    if call('PTTL', key) < waiter_ttl + 200 then call('PEXPIRE', key, waiter_ttl + 500) end
+-- read_clock_of_queue reads the field clock, or parses it if it is given, and brings it forward to now. Without one, the
+-- clock begins at 0.
+local function read_clock_of_queue(text)
+  if clock then return end
+  text = text or call('HGET', heartbeats, 'clock') or ''
+  clock, at, pass, cursor, more_of_clock = string.match(text, '^(%d+) (%d+) (%d+) (%d+)(.*)$')
+  clock, pass, cursor = tonumber(clock or 0), tonumber(pass or 0), tonumber(cursor or 0)
+  since = now - tonumber(at or now)
+  clock, at = clock + math.min(math.max(since, 0), 1000000), now
+end
+
+local function clock_text()
+  return string.format('%016.0f %016.0f %016.0f %016.0f', clock, at, pass, cursor) .. (more_of_clock or '')
+end
+
+-- drop_all removes all waiters, who come back with their tickets.
+local function drop_all()
+  call('UNLINK', queue, heartbeats)
+  call('HSET', heartbeats, 'clock', clock_text())
+  call('PEXPIRE', heartbeats, 600000)
+end
+
+-- update_clock records the queue's clock, if anybody is queued. If queue and heartbeats do not have the same waiters, one of
+-- the keys was lost.
+local function update_clock()
+  local WRITTEN_AGAIN = 20000 -- µs: without an update that is closer, the next one gives the same sum
+  waiting = call('ZCARD', queue)
+  local entries = call('HLEN', heartbeats)
+  read_clock_of_queue()
+  if entries ~= (entries + waiting > 0 and waiting + 1 or 0) then
+    drop_all()
+    waiting = 0
   end
-  keep_records(waiter_ttl)
+  if waiting == 0 then
+    pass, cursor = clock, 0
+  elseif since < 0 or since > WRITTEN_AGAIN then
+    call('HSET', heartbeats, 'clock', clock_text())
+  end
+end
+
+-- Keeps the keys of the queue for ten minutes longer than a waiter TTL, and never for less than before. Not at every call:
+-- only once a minute.
+local KEPT, KEPT_AT_MOST = 600000, 660000 -- ms
+local function keep_queue(waiter_ttl)
+  if call('PTTL', queue) < waiter_ttl + KEPT then
+    for _, key in ipairs({ queue, heartbeats }) do call('PEXPIRE', key, waiter_ttl + KEPT_AT_MOST) end
+  end
+  keep_records(waiter_ttl + KEPT)
 end
 
 local function remove_waiter(token)
   call('ZREM', queue, token)
-  call('ZREM', alive, member(token))
-  forget_want(token)
+  call('HDEL', heartbeats, member(token))
+end
+
+-- sweep removes the expired of ten waiters, in passes through the queue: one each minute of the queue's clock, or at once if
+-- the last one began every_us before.
+local function sweep(every_us)
+  if cursor == 0 then
+    if waiting == 0 or clock - pass < (every_us or 60000000) then return end
+    pass = clock
+  end
+  local found = call('ZRANGEBYSCORE', queue, '(' .. text_of(cursor), '+inf', 'WITHSCORES', 'LIMIT', 0, MAX_SWEPT)
+  cursor = tonumber(found[2 * MAX_SWEPT] or 0)
+  for i = 1, #found, 2 do
+    if heartbeat_of(call('HGET', heartbeats, member(found[i]))) <= clock then remove_waiter(found[i]) end
+  end
+  call('HSET', heartbeats, 'clock', clock_text())
 end
 
 -- admit(asker, grants) is the only rule of admission. While permits are free, it drops the head if it has expired; else
@@ -73,10 +142,16 @@ local function admit(asker, grants)
     local head = call('ZRANGE', queue, 0, 0)[1]
     if not head then return 'empty', own end
     if dropped == MAX_DROPPED or admitted == MAX_ADMITTED then return 'more', own end
+    local found = call('HMGET', heartbeats, 'clock', member(head))
+    read_clock_of_queue(found[1])
+    if not found[2] then
+      drop_all()
+      return 'empty', own
+    end
+    local ends, weight = heartbeat_of(found[2])
     local ms = ttl_of(head)
-    if head ~= asker then ms = math.min(ms, ms_left(head)) end
-    local weight = ms > 0 and weight_of(head)
-    if not weight then
+    if head ~= asker then ms = math.min(ms, math.floor((ends - clock) / 1000)) end
+    if ms <= 0 then
       dropped = dropped + 1
       remove_waiter(head)
     elseif weight <= free() then
@@ -130,8 +205,10 @@ local function retry_after(ahead)
   local ms = ahead > 0 and free() > 0 and 0 or next_expiry()
   if ms < 0 then return -1 end
   if ahead > 0 then
-    for _, token in ipairs(call('ZRANGE', queue, 0, math.min(ahead, MAX_READ) - 1)) do
-      ms = math.max(ms, ms_left(token))
+    local members = call('ZRANGE', queue, 0, math.min(ahead, MAX_READ) - 1)
+    for i, token in ipairs(members) do members[i] = member(token) end
+    for _, record in ipairs(call('HMGET', heartbeats, unpack(members))) do
+      ms = math.max(ms, math.floor((heartbeat_of(record) - clock) / 1000))
     end
   end
   return ms + 1

@@ -184,13 +184,15 @@ type lock struct {
 	waiting map[string]bool
 	kept    int64 // µs: when the last heartbeat of a waiter was seen
 	until   int64 // µs: when the queue expires; 0: not known, or it is empty
+	clock   int64 // µs: the queue's, as it was recorded
+	clockAt int64 // µs: and when that was
 	holder  string
 	ends    int64           // µs: when the lock expires
 	gone    map[string]bool // tokens that have released the lock
 }
 
 func newReader(waiterTTL time.Duration, now func() int64) *reader {
-	kept := (waiterTTL + 200*time.Millisecond).Microseconds()
+	kept := (waiterTTL + 10*time.Minute).Microseconds()
 	return &reader{now: now, kept: kept, marked: make(chan struct{}, 1), locks: map[string]*lock{}}
 }
 
@@ -264,13 +266,8 @@ func (r *reader) line(text string) {
 	switch what {
 	case "queue":
 		r.queue(at, name, l, args)
-	case "alive":
-		if until, _ := strconv.ParseInt(args[min(2, len(args)-1)], 10, 64); args[0] == "ZADD" {
-			l.kept = at
-			if until > 0 { // otherwise it is a tombstone
-				r.note(history.ServerEvent{At: at, Op: history.Keeps, Lock: name, Token: args[3], Until: until})
-			}
-		}
+	case "heartbeats":
+		r.heartbeats(at, name, l, args)
 	case "lock":
 		r.owner(at, name, l, args)
 	}
@@ -358,7 +355,7 @@ func (r *reader) queue(at int64, name string, l *lock, args []string) {
 			r.fault(at, name, "%s has released the lock and joins the queue", token)
 		}
 		anew := !l.waiting[token] && token == r.caller() && len(r.argv) > 4 && r.argv[4] == "0"
-		l.waiting[token] = true
+		l.waiting[token], l.kept = true, at
 		r.note(history.ServerEvent{At: at, Op: history.Joins, Lock: name, Token: token, Ticket: ticket})
 		r.Seen[len(r.Seen)-1].anew = anew
 	case "ZREM":
@@ -367,17 +364,41 @@ func (r *reader) queue(at int64, name string, l *lock, args []string) {
 			return // it was not in the queue, or was granted the lock
 		}
 		delete(l.waiting, token)
-		op := history.Drops
 		if token == r.caller() {
-			op = history.Leaves
+			r.note(history.ServerEvent{At: at, Op: history.Leaves, Lock: name, Token: token})
+		} else {
+			clock := l.clock + min(max(at-l.clockAt, 0), int64(time.Second/time.Microsecond)) // as the script sees it, at most
+			r.note(history.ServerEvent{At: at, Op: history.Drops, Lock: name, Token: token, Until: clock})
 		}
-		r.note(history.ServerEvent{At: at, Op: op, Lock: name, Token: token})
 		if len(l.waiting) == 0 {
 			l.until = 0
 		}
 	case "PEXPIRE":
 		ms, _ := strconv.ParseInt(args[2], 10, 64)
 		l.until = at + ms*1000
+	case "UNLINK":
+		r.expire(at, name, l)
+	}
+}
+
+// heartbeats notes until when waiters keep their tickets, and the queue's clock.
+func (r *reader) heartbeats(at int64, name string, l *lock, args []string) {
+	switch args[0] {
+	case "HSET":
+		for i := 2; i+1 < len(args); i += 2 {
+			first, rest, _ := strings.Cut(args[i+1], " ")
+			number, _ := strconv.ParseInt(first, 10, 64)
+			if args[i] == "clock" {
+				second, _, _ := strings.Cut(rest, " ")
+				l.clock = number
+				l.clockAt, _ = strconv.ParseInt(second, 10, 64)
+				continue
+			}
+			l.kept = at
+			r.note(history.ServerEvent{At: at, Op: history.Keeps, Lock: name, Token: args[i], Until: number})
+		}
+	case "UNLINK":
+		l.clock, l.clockAt = 0, at
 	}
 }
 
@@ -409,6 +430,10 @@ func (r *reader) owner(at int64, name string, l *lock, args []string) {
 		l.ends = 0
 		r.end(at, name, l)
 	case "PEXPIRE":
+		if ends := r.began + ms*1000; l.holder != "" && l.holder != r.caller() && ends < l.ends {
+			l.ends = ends // after a step back of the clock
+			break
+		}
 		if l.holder != "" && l.holder != r.caller() {
 			r.fault(at, name, "%s renews the lock, which %s holds", r.caller(), l.holder)
 		}

@@ -1,7 +1,7 @@
 -- acquire of an idle mutex: no holder, no waiter, no tombstone.
 local token, ticket = ARGV[2], ARGV[5]
 
-if ticket == '0' and call('EXISTS', lock, queue, alive) == 0 then
+if ticket == '0' and call('EXISTS', lock, queue, heartbeats, tombstones) == 0 then
   read_clock()
   read_number()
   local ttl, given, text = ttl_of(token), next_number()

@@ -6,11 +6,9 @@
 --   holder()                the token of a holder, of permits the one whose lease ends first; false if there is none
 --   free()                  number of free permits. It first removes expired holders, at most 1000 in one script
 --   expired_remain()        * whether free() has left expired holders
---   weight_of(token)        the weight that a waiter, or the caller of capacity_conflict, asks for
---   capacity_conflict(token, weight, capacity)
---                           records what the caller asks for. If the lock is in use with another capacity, returns that
---   record_want(token)      * records for later scripts what a waiter asks for. Call it before the token is queued
---   forget_want(token)      removes that record
+--   capacity_conflict(token, capacity)
+--                           * the capacity in use, if it is not the one that the token's request has. Else it stands from now on
+--   record_capacity()       * records the capacity for later scripts
 --   grant(token, ms, weight)
 --                           * makes the token a holder. Returns its fence, the next number, and its text. The caller has made sure that
 --                           so many permits are free, that the token is no holder, and that no waiter is before it
@@ -22,7 +20,7 @@
 --   next_expiry()           * ms until a lease ends; -1 if none will. If the clock has stepped back, so that more than its
 --                           TTL is left of a lease, that is cut first, of permits at most 1000 in one script
 --   highest_fence()         of all holders; 0 if there is none, or it is not known
---   keep_records(ms)        keeps what is recorded of holders and waiters for a waiter TTL of ms
+--   keep_records(ms)        keeps what is recorded for another ms
 --   remove_records()        * deletes what is recorded, if nothing is held. Call it only if the queue is empty
 --   usage(limit)            used permits, capacity, and at most limit holders {token, fence, ms left, weight}
 
@@ -38,8 +36,6 @@ local function fence_of(token) return owner == token and owner_fence or nil end
 local function holder() return owner end
 
 local function free() return owner and 0 or 1 end
-
-local function weight_of() return 1 end
 
 -- The number comes first: a full server refuses it.
 local function grant(token, ms)
@@ -78,5 +74,5 @@ end
 
 -- Every caller asks for the only permit, and nothing is recorded but the owner.
 local function nothing() end
-local expired_remain, capacity_conflict, record_want, forget_want = nothing, nothing, nothing, nothing
+local expired_remain, capacity_conflict, record_capacity = nothing, nothing, nothing
 local keep_records, remove_records = nothing, nothing

@@ -1,7 +1,7 @@
 -- acquire of idle permits: no holder, no waiter, no tombstone.
 local token, ticket, weight, capacity = ARGV[2], ARGV[5], ARGV[6], ARGV[7]
 
-if ticket == '0' and call('EXISTS', queue, alive, permits, holders) == 0 then
+if ticket == '0' and call('EXISTS', queue, heartbeats, tombstones, permits, holders) == 0 then
   read_clock()
   read_number()
   local ttl, given, fence = ttl_of(token), next_number()

@@ -3,7 +3,7 @@ local token, fence = ARGV[2], ARGV[3]
 
 read_clock()
 local ends = call('ZSCORE', permits, token)
-if ends and tonumber(ends) > now and call('ZCARD', permits) == 1 and call('EXISTS', queue, wants) == 0
+if ends and tonumber(ends) > now and call('ZCARD', permits) == 1 and call('EXISTS', queue) == 0
   and string.match(call('HGET', holders, token) or '', ' (%d+)$') == fence then
   call('DEL', permits, holders)
   return { 1, 'empty' }

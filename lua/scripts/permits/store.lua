@@ -6,10 +6,8 @@
 --   holder()
 --   free()
 --   expired_remain()
---   weight_of(token)
---   capacity_conflict(token, weight, capacity)
---   record_want(token)
---   forget_want(token)
+--   capacity_conflict(token, capacity)
+--   record_capacity()
 --   grant(token, ms, weight)
 --   remove_holder(token, fence)
 --   remove_holders(seen)
@@ -23,7 +21,6 @@
 read_clock()
 local total, used     -- the capacity, and the sum of the holders' weights: what free() has read
 local expired_reached -- whether free() has removed as many expired holders as it may
-local asked = {}      -- what the caller of capacity_conflict asks for
 
 -- The weight and the fence of a holder.
 local function record_of(token)
@@ -58,12 +55,10 @@ local function remove(tokens)
 end
 
 -- Keys can be lost. Without holders nothing is used, whatever is recorded; with holders and no record everything is.
--- If it is not known what the waiters ask for, the capacity is not known either.
 local function read_totals()
   local known = call('HMGET', holders, 'capacity', 'used')
   total = tonumber(known[1] or 0)
   used = call('EXISTS', permits) == 0 and 0 or tonumber(known[2] or math.huge)
-  if call('EXISTS', queue) > call('HEXISTS', wants, 'capacity') then total = 0 end
 end
 
 local function free()
@@ -79,32 +74,15 @@ end
 
 local function expired_remain() return expired_reached end
 
-local function weight_of(token) return asked[token] or tonumber(call('HGET', wants, token) or 1) end
-
--- If no capacity is known, what the waiters ask for is not known: they have to ask again, with their tickets. An
--- expired lease of the caller is one that free() has left.
-local function capacity_conflict(token, weight, capacity)
-  asked[token] = tonumber(weight)
-  free()
+-- The capacity is not known (0) if nobody holds or waits, or if it was lost. An expired lease of the caller is one that
+-- free() has left.
+local function capacity_conflict(token, capacity)
   if call('ZSCORE', permits, token) then remove({ token }) end
   if total ~= 0 and total ~= tonumber(capacity) and (holder() or call('EXISTS', queue) == 1) then return total end
-  if total == 0 and call('ZCARD', queue) > 0 then
-    call('ZREMRANGEBYSCORE', queue, '-inf', '+inf')
-    call('ZREMRANGEBYSCORE', alive, 0, '+inf')
-  end
   total = tonumber(capacity)
 end
 
--- What is recorded for an earlier queue is of no use for a new one.
-local function record_want(token)
-  if call('EXISTS', queue) == 0 then call('DEL', wants) end
-  call('HSET', holders, 'capacity', total)
-  call('HSET', wants, 'capacity', total)
-  local weight = weight_of(token)
-  if weight > 1 then call('HSET', wants, token, weight) end
-end
-
-local function forget_want(token) call('HDEL', wants, token) end
+local function record_capacity() call('HSET', holders, 'capacity', total) end
 
 -- Both keys last a little longer than any lease. Not at every call: only once half of that little is used up.
 local function keep_holders(ms)
@@ -184,13 +162,13 @@ end
 local function highest_fence() return tonumber(call('HGET', holders, 'fence') or 0) end
 
 local function keep_records(ms)
-  for _, key in ipairs({ permits, holders, wants }) do
-    if call('PTTL', key) < ms + 650 then call('PEXPIRE', key, ms + 950) end
+  for _, key in ipairs({ permits, holders }) do
+    if call('PTTL', key) < ms then call('PEXPIRE', key, ms + 60000) end
   end
 end
 
 local function remove_records()
-  if used == 0 then call('DEL', holders, wants) end
+  if used == 0 then call('DEL', holders) end
 end
 
 -- Expired holders are still in used. Either they or the others are summed up, whichever are fewer.

@@ -136,11 +136,11 @@ func (s stage) clean(ctx context.Context) error {
 func (s stage) keys(name string) []string {
 	if s.Kind == Mutex {
 		k := lua.MutexKeys(s.namespace, name)
-		return []string{k.Queue, k.Alive, k.Number, k.Lock}
+		return []string{k.Queue, k.Heartbeats, k.Tombstones, k.Number, k.Lock}
 	}
 	k := lua.SemaphoreKeys(s.namespace, name)
 	if s.Kind == RW {
 		k = lua.RWMutexKeys(s.namespace, name)
 	}
-	return []string{k.Queue, k.Alive, k.Number, k.Permits, k.Holders, k.Wants}
+	return []string{k.Queue, k.Heartbeats, k.Tombstones, k.Number, k.Permits, k.Holders}
 }

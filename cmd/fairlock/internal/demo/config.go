@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/fairlock"
 )
 
 // minClients leaves one that survives both crashes.
@@ -15,14 +17,14 @@ const minClients = 3
 // Config is what a demo can be told. Every field counts: there are no defaults here.
 type Config struct {
 	Contest
-	Redis    string // URL of a server to use; empty: one in memory
-	Clients  int
-	Workers  int           // of each client
-	Duration time.Duration // of the contention; what the crashes cost comes on top
-	TTL      time.Duration
-	Patience time.Duration // how long a waiter without heartbeats keeps its ticket
-	Hold     time.Duration // of the lock, about, by each worker; it rests for about as long
-	Live     bool          // draw the live display; the output is a terminal then
+	Redis     string // URL of a server to use; empty: one in memory
+	Clients   int
+	Workers   int           // of each client
+	Duration  time.Duration // of the contention; what the crashes cost comes on top
+	TTL       time.Duration
+	WaiterTTL time.Duration // how long a waiter without heartbeats keeps its ticket
+	Hold      time.Duration // of the lock, about, by each worker; it rests for about as long
+	Live      bool          // draw the live display; the output is a terminal then
 }
 
 // Check returns every fault of the configuration, or nil.
@@ -35,7 +37,7 @@ func (c Config) Check() error {
 		within("workers", c.Workers, 1, 64),
 		within("duration", c.Duration, 100*time.Millisecond, 10*time.Minute),
 		within("ttl", c.TTL, 100*time.Millisecond, time.Minute),
-		within("patience", c.Patience, 100*time.Millisecond, time.Minute),
+		within("waiter-ttl", c.WaiterTTL, fairlock.MinWaiterTTL, time.Minute),
 		within("hold", c.Hold, 0, time.Second),
 	)
 }
@@ -50,7 +52,7 @@ func within[T int | time.Duration](name string, v, least, most T) error {
 // limit is how long anything may take that the demo waits for: both kinds of crash, everybody's turn, and a slow
 // machine.
 func (c Config) limit() time.Duration {
-	return 5*time.Second + c.TTL + c.Patience + 2*time.Duration(c.Clients*c.Workers)*c.Hold
+	return 5*time.Second + c.TTL + c.WaiterTTL + 2*time.Duration(c.Clients*c.Workers)*c.Hold
 }
 
 // options are how to reach the server that Redis names. The error does not quote it: it may hold a password.

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 func quick(c Contest) Config {
 	return Config{
 		Contest: c, Clients: 4, Workers: 3, Duration: 900 * time.Millisecond,
-		TTL: time.Second, Patience: 2 * time.Second, Hold: 40 * time.Millisecond,
+		TTL: time.Second, WaiterTTL: fairlock.MinWaiterTTL, Hold: 40 * time.Millisecond,
 	}
 }
 
@@ -109,7 +109,7 @@ func TestScenario_RedisIsGone(t *testing.T) {
 // sample is a lock that a dead client holds, with waiters, one of them dead.
 func sample(waiters int) snapshot {
 	s := snapshot{
-		cfg:   Config{Contest: Contest{Kind: Mutex}, Clients: 4, Workers: 3, TTL: 2 * time.Second, Patience: time.Second},
+		cfg:   Config{Contest: Contest{Kind: Mutex}, Clients: 4, Workers: 3, TTL: 2 * time.Second, WaiterTTL: time.Second},
 		where: "Redis in memory", lock: "demo-x", elapsed: 3 * time.Second, seen: int64(1500 * time.Microsecond),
 		short: func(name string) string { return strings.TrimSuffix(name, "-x") },
 		dead:  map[string]bool{"client-2-x": true},

@@ -106,10 +106,10 @@ func (s snapshot) columns(width, rows int) []string {
 
 func (s snapshot) queue(rows int) []string {
 	waiting := fmt.Sprintf("%d wait", s.state.Waiting)
-	lines := []string{strong.Render("QUEUE") + quiet.Render(fmt.Sprintf("  %-11s%6s  patience", waiting, "age"))}
+	lines := []string{strong.Render("QUEUE") + quiet.Render(fmt.Sprintf("  %-11s%6s  left", waiting, "age"))}
 	for i, w := range s.state.Waiters {
 		lines = append(lines, fmt.Sprintf("%2d  %s%-3s%6s  %s %s",
-			i+1, s.name(w.Client), s.cfg.mark(w.Weight, w.Writer), brief(w.Age), bar(w.TTL, s.cfg.Patience, 6), brief(max(w.TTL, 0))))
+			i+1, s.name(w.Client), s.cfg.mark(w.Weight, w.Writer), brief(w.Age), bar(w.TTL, s.cfg.WaiterTTL, 6), brief(max(w.TTL, 0))))
 	}
 	if len(lines) > rows && rows > 1 {
 		lines = append(lines[:rows-1], quiet.Render(fmt.Sprintf("     and %d more", s.state.Waiting-(rows-2))))

@@ -74,7 +74,7 @@ func (s scenario) crashWaiters(ctx context.Context, victim, keeper client) error
 	victim.crash()
 	sleep(ctx, pause)
 	keeper.letGo()
-	return s.awaitRecovery(ctx, victim, s.cfg.Patience)
+	return s.awaitRecovery(ctx, victim, s.cfg.WaiterTTL)
 }
 
 // awaitRecovery waits for a grant that was requested when a crash could not cost anything any more, and remarks what the

@@ -38,7 +38,7 @@ func start(cfg Config) (*setup, *recorder, error) {
 		clock, add = wall, s.processes
 	}
 	rec := newRecorder(history.Run{
-		TTL: cfg.TTL, WaiterTTL: cfg.Patience, Capacity: map[string]int{s.lock: cfg.capacity()},
+		TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, Capacity: map[string]int{s.lock: cfg.capacity()},
 	}, clock, s.name)
 	if err := add(cfg, rec); err != nil {
 		s.stop()
@@ -59,7 +59,7 @@ func (s *setup) configs(cfg Config) []clientConfig {
 	for i := range all {
 		all[i] = clientConfig{
 			Contest: cfg.Contest, Process: i, Client: s.name(i), Lock: s.lock, Workers: cfg.Workers,
-			TTL: cfg.TTL, Patience: cfg.Patience, Hold: cfg.Hold, Redis: cfg.Redis,
+			TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, Hold: cfg.Hold, Redis: cfg.Redis,
 		}
 	}
 	return all

@@ -33,7 +33,7 @@ func spreadText(s Spread) string {
 
 // cost says what a crash has cost the others, beside the setting that it depends on.
 func (c Config) cost(crash Crash) string {
-	setting := fmt.Sprintf("patience %v", c.Patience)
+	setting := fmt.Sprintf("WaiterTTL %v", c.WaiterTTL)
 	if crash.Held > 0 {
 		setting = fmt.Sprintf("TTL %v", c.TTL)
 	}

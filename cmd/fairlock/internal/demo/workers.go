@@ -20,14 +20,14 @@ import (
 // clientConfig says what a client of the demo does. It is sent to the client's process, if it has one.
 type clientConfig struct {
 	Contest
-	Process  int
-	Client   string
-	Lock     string
-	Workers  int
-	TTL      time.Duration
-	Patience time.Duration
-	Hold     time.Duration
-	Redis    string // URL; empty if the client shares this process
+	Process   int
+	Client    string
+	Lock      string
+	Workers   int
+	TTL       time.Duration
+	WaiterTTL time.Duration
+	Hold      time.Duration
+	Redis     string // URL; empty if the client shares this process
 }
 
 // workers are the workers of one client. Each locks, holds and unlocks the lock, again and again.
@@ -59,7 +59,7 @@ type call struct {
 func startWorkers(rdb fairlock.Redis, cfg clientConfig, clock clock, emit func(history.Event)) (*workers, error) {
 	w := &workers{clientConfig: cfg, clock: clock, emit: emit}
 	client, err := fairlock.New(rdb, fairlock.Config{
-		Name: cfg.Client, TTL: cfg.TTL, WaiterTTL: cfg.Patience, Logger: slog.New(slog.DiscardHandler), Trace: w.trace(),
+		Name: cfg.Client, TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, Logger: slog.New(slog.DiscardHandler), Trace: w.trace(),
 	})
 	if err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ var rights = []right{
 	{command: "pexpire", try: onKey(1)},
 	{command: "zadd", try: onKey("xx", 0, "member")}, // only if the member is there
 	{command: "zrem", try: onKey("member")},
+	{command: "unlink", try: onKey()},
 	{command: "zrange", try: onKey(0, 0)},
 	{command: "zrank", try: onKey("member")},
 	{command: "zscore", try: onKey("member")},
@@ -42,7 +43,7 @@ var rights = []right{
 	{command: "hmget", try: onKey("field")},
 	{command: "hset", try: onKey("field", 1, "no value")}, // refused for that, after the rights were looked at
 	{command: "hdel", try: onKey("field")},
-	{command: "hexists", try: onKey("field")},
+	{command: "hlen", try: onKey()},
 	{command: "hincrby", try: onKey("field", "no number")}, // refused for that, too
 	{command: "publish", try: func(_, channel string) []any { return []any{channel, ""} }, spare: true},
 	{command: "subscribe", spare: true}, // tried by subscribing

@@ -12,9 +12,11 @@ import (
 
 // types are the types that keys have when they are ours, by what their names end in, behind sem: and rw: for permits.
 var (
-	mutexTypes  = map[string]string{"queue": "zset", "alive": "zset", "number": "string", "lock": "string"}
+	mutexTypes = map[string]string{
+		"number": "string", "queue": "zset", "heartbeats": "hash", "tombstones": "zset", "lock": "string",
+	}
 	permitTypes = map[string]string{
-		"queue": "zset", "alive": "zset", "number": "string", "permits": "zset", "holders": "hash", "wants": "hash",
+		"number": "string", "queue": "zset", "heartbeats": "hash", "tombstones": "zset", "permits": "zset", "holders": "hash",
 	}
 )
 
@@ -53,14 +55,12 @@ type leftovers struct {
 	foreign []string // keys of another type than ours
 	stuck   []string // locks that never expire
 	eternal []string // other keys that never expire
-	silent  []string // queues whose every waiter has been silent for too long, and that do not expire soon
 }
 
 // Bounds of the search. Each step is short for the server.
 const (
 	scanStep   = 1000
 	scanWindow = 30 * time.Second
-	soon       = 2 * time.Second // a queue that nobody beats for expires half a second after its last waiter's patience
 )
 
 // search looks at every key of the namespace, step by step.
@@ -98,22 +98,14 @@ func (l *leftovers) look(ctx context.Context, rdb *redis.Client, places []place)
 	if len(places) == 0 {
 		return nil
 	}
-	now, err := rdb.Time(ctx).Result()
-	if err != nil {
-		return err
-	}
 	kinds, ttls := make([]*redis.StatusCmd, len(places)), make([]*redis.DurationCmd, len(places))
-	heard := make([]*redis.IntCmd, len(places))
-	_, err = rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, at := range places {
 			kinds[i], ttls[i] = p.Type(ctx, at.key), p.PTTL(ctx, at.key)
-			if at.part == "queue" {
-				heard[i] = p.ZCount(ctx, at.base+"alive", strconv.FormatInt(now.UnixMicro(), 10), "+inf")
-			}
 		}
 		return nil
 	})
-	if err != nil && !strings.HasPrefix(err.Error(), "WRONGTYPE") { // then it is seen as what it is
+	if err != nil {
 		return err
 	}
 	for i, at := range places {
@@ -125,8 +117,6 @@ func (l *leftovers) look(ctx context.Context, rdb *redis.Client, places []place)
 			l.foreign = append(l.foreign, fmt.Sprintf("%q is a %s", at.key, printable(kind)))
 		case forever && at.part == "lock":
 			l.stuck = append(l.stuck, strconv.Quote(at.key))
-		case heard[i] != nil && heard[i].Err() == nil && heard[i].Val() == 0 && (forever || ttl > soon):
-			l.silent = append(l.silent, strconv.Quote(at.key))
 		case forever:
 			l.eternal = append(l.eternal, strconv.Quote(at.key))
 		}
@@ -138,7 +128,6 @@ func (l leftovers) finding() Finding {
 	values := map[string]any{
 		"keys": l.seen, "complete": !l.stopped,
 		"foreign": orNone(l.foreign), "locks_without_expiry": orNone(l.stuck), "keys_without_expiry": orNone(l.eternal),
-		"silent_queues": orNone(l.silent),
 	}
 	var f Finding
 	switch {
@@ -147,8 +136,6 @@ func (l leftovers) finding() Finding {
 			"somebody else's: %s", some(l.foreign))
 	case len(l.stuck) > 0:
 		f = problem("nobody holds it: fairlock release --force, or DEL", "locks that never expire: %s", some(l.stuck))
-	case len(l.silent) > 0:
-		f = warn("the next one who asks clears it; nothing of it blocks", "queues of waiters who are gone: %s", some(l.silent))
 	case len(l.eternal) > 0:
 		f = warn("somebody took their expiry away (PERSIST); if their locks are not in use, DEL",
 			"keys that never expire: %s", some(l.eternal))

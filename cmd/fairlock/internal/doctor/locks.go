@@ -144,7 +144,8 @@ func clean(ctx context.Context, rdb redis.UniversalClient, namespace, name strin
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 	defer cancel()
 	m, s := lua.MutexKeys(namespace, name), lua.SemaphoreKeys(namespace, name)
-	err := rdb.Del(ctx, m.Queue, m.Alive, m.Number, m.Lock, s.Queue, s.Alive, s.Number, s.Permits, s.Holders, s.Wants).Err()
+	err := rdb.Del(ctx, m.Queue, m.Heartbeats, m.Tombstones, m.Number, m.Lock,
+		s.Queue, s.Heartbeats, s.Tombstones, s.Number, s.Permits, s.Holders).Err()
 	if err != nil {
 		return fmt.Errorf("clean up: %w", err)
 	}

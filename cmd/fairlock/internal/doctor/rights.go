@@ -18,7 +18,7 @@ type denial struct {
 }
 
 // subscribing is how long the server may take to confirm a subscription.
-const subscribing = 3 * time.Second
+const subscribing = 3500 * time.Millisecond
 
 // tryRights tries every command. Nothing is changed. The error is one of the connection.
 func tryRights(ctx context.Context, rdb *redis.Client, key, channel string) (denial, error) {

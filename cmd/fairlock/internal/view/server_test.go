@@ -29,8 +29,8 @@ var names = []string{
 func keysOf(namespace, name string) (all []string, signs map[string]ID) {
 	m, s, rw := lua.MutexKeys(namespace, name), lua.SemaphoreKeys(namespace, name), lua.RWMutexKeys(namespace, name)
 	all = []string{
-		m.Queue, m.Alive, m.Number, m.Lock, s.Queue, s.Alive, s.Number, s.Permits, s.Holders, s.Wants,
-		rw.Queue, rw.Alive, rw.Number, rw.Permits, rw.Holders, rw.Wants,
+		m.Queue, m.Heartbeats, m.Tombstones, m.Number, m.Lock, s.Queue, s.Heartbeats, s.Tombstones, s.Number, s.Permits, s.Holders,
+		rw.Queue, rw.Heartbeats, rw.Tombstones, rw.Number, rw.Permits, rw.Holders,
 	}
 	return all, map[string]ID{
 		m.Queue: {Mutex, name}, m.Lock: {Mutex, name}, s.Queue: {Semaphore, name}, s.Permits: {Semaphore, name},
