@@ -117,7 +117,11 @@ func (s *server) contents(rdb *redis.Client) map[string][]string {
 				}
 			}
 		default:
-			all[key] = []string{rdb.Get(ctx, key).Val()}
+			text := strings.Fields(rdb.Get(ctx, key).Val())
+			if strings.HasSuffix(key, ":number") {
+				text[2] = "" // when it expires
+			}
+			all[key] = []string{strings.Join(text, " ")}
 		}
 		slices.Sort(all[key])
 	}

@@ -76,7 +76,8 @@ func (m *machine) check() contents {
 	m.model.Notified = nil
 	require.Equal(m.t, m.model.Last, c.last(), "the last number")
 	if m.model.Last != 0 {
-		m.lasts(c, "number", m.model.NumberUntil, m.model.NumberUntil)
+		m.lasts(c, "number", m.model.NumberUntil-model.Millisecond, m.model.NumberUntil) // it says whole milliseconds
+		m.near(m.clock+c.Left["number"].Microseconds(), fields(c.Number)[2]*1000, "when the number says that it expires")
 	}
 	held := m.checkHolders(c)
 	m.checkQueue(c)

@@ -269,6 +269,9 @@ func (m *machine) begin(format string, args ...any) {
 	m.t.Helper()
 	m.t.Logf("%d: "+format, append([]any{m.clock}, args...)...)
 	m.more, m.admitted = false, false
+	if m.clock > m.model.NumberUntil-model.Millisecond && m.rdb.Exists(ctx, m.keys["number"]).Val() == 0 {
+		m.model.Last, m.model.NumberUntil = 0, 0 // a number lasts for whole milliseconds
+	}
 	m.model.Advance(m.clock)
 	if from, by := m.model.Forgets(); !m.blind && len(m.model.Waiters) > 0 && m.clock >= from {
 		if m.rdb.Exists(ctx, m.keys["queue"]).Val() == 1 {
@@ -577,11 +580,10 @@ func (m *machine) after(d time.Duration) {
 	m.stall(d)
 }
 
-// fields are the numbers in a text; there are at least four.
-func fields(text string) []int64 {
-	n := make([]int64, 4)
-	for i, field := range strings.Fields(text) {
-		n[i] = int64(number(field))
+// fields are the numbers in a text, as far as they are some; there are at least four.
+func fields(text string) (n []int64) {
+	for _, field := range strings.Fields(text + " 0 0 0 0") {
+		n = append(n, int64(number(field)))
 	}
 	return n
 }
@@ -642,8 +644,13 @@ func (m *machine) raise(to uint64) {
 
 func (m *machine) setNumber(to uint64) {
 	m.t.Helper()
-	m.do(m.t, "SET", m.keys["number"], fmt.Sprint("1 ", to, " 0"), "PX", day.Milliseconds())
+	m.do(m.t, "SET", m.keys["number"], numberText(to, m.clock/1000+day.Milliseconds()), "PX", day.Milliseconds())
 	m.model.Last, m.model.NumberUntil = to, m.clock+day.Microseconds()
+}
+
+// numberText is the text of a number that expires then.
+func numberText(last uint64, ends int64) string {
+	return fmt.Sprintf("1 %016d %013d %016d", last, ends, 0)
 }
 
 // drop drops a waiter that has not expired.

@@ -313,3 +313,24 @@ func TestInspect_ListsAsManyAsAsked(t *testing.T) {
 	m.blind = true
 	require.Equal(t, 8, m.inspect(1).Used, "not known, so as many as there are")
 }
+
+// What a later version adds to the number, or to the queue's clock, is kept.
+func TestTexts_KeepWhatALaterVersionAdds(t *testing.T) {
+	const added = " 7 more"
+	for _, k := range oneHolder {
+		m := newMachine(t, real(t), k)
+		m.run("acquire a b")
+		m.do(t, "SET", m.keys["number"], m.contents().Number+added, "KEEPTTL")
+		m.do(t, "HSET", m.keys["heartbeats"], "clock", m.contents().Heartbeats["clock"]+added)
+		m.once = true
+		for _, step := range []string{"stall 5s; heartbeat b -> queued", "release a -> released grants b; acquire a -> queued 1", "renew b"} {
+			m.run(step)
+			require.True(t, strings.HasSuffix(m.contents().Number, added), step)
+			require.True(t, strings.HasSuffix(m.contents().Heartbeats["clock"], added), step)
+		}
+		ends := m.contents().Number[19:32]
+		m.run("force; force; acquire c; release c; acquire c") // through a full path, then an idle one
+		require.True(t, strings.HasSuffix(m.contents().Number, added))
+		require.Equal(t, ends, m.contents().Number[19:32], "a longer life is not shortened")
+	}
+}

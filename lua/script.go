@@ -25,8 +25,8 @@ func newScript(text string) script {
 	return script{text, hex.EncodeToString(sum[:])}
 }
 
-// verbs are the names of all verbs: every script in the folder but number and queue, which are a part of each verb, and
-// types, which is no verb of a lock.
+// verbs are the names of all verbs: every script in the folder but number, quick_number and queue, which are parts of verbs, and types,
+// which is no verb of a lock.
 //
 // To add a verb:
 //  1. scripts/<verb>.lua; its header names KEYS, ARGV and the replies, and its first line binds the arguments
@@ -39,7 +39,7 @@ func newScript(text string) script {
 //  5. a row in the table of verbs in docs/protocol.md, and a line in the CHANGELOG
 //  6. the commands that no script used before, in the ACL line in docs/operating.md
 var verbs = slices.DeleteFunc(fileNames("scripts"), func(name string) bool {
-	return name == "number" || name == "queue" || name == "types"
+	return name == "number" || name == "quick_number" || name == "queue" || name == "types"
 })
 
 // fileNames lists the scripts in a folder.
@@ -57,11 +57,11 @@ func fileNames(folder string) (names []string) {
 }
 
 // source builds the script of a verb for one kind of lock. A verb that can return early for an idle lock does so in a
-// part of its own, before the functions of the store and the queue are built.
+// part of its own, before the other functions are built.
 func source(kind, verb string) string {
-	parts := []string{kind + "/keys", "number", kind + "/idle_" + verb, kind + "/store", "queue", verb}
-	if !slices.Contains(fileNames("scripts/"+kind), "idle_"+verb) {
-		parts = slices.Delete(parts, 2, 3)
+	parts := []string{kind + "/keys", "number", kind + "/store", "queue", verb}
+	if slices.Contains(fileNames("scripts/"+kind), "idle_"+verb) {
+		parts = slices.Insert(parts, 1, "quick_number", kind+"/idle_"+verb)
 	}
 	return join(parts...)
 }

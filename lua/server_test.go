@@ -134,7 +134,7 @@ func TestErrors_Number(t *testing.T) {
 		m := newMachine(t, real(t), k)
 		m.blind = true
 		for text, layout := range map[string]string{
-			"2 anything": "2", "1 9006099743113217 0000000000000000": "", "1 x": "", "1 -000000000000001 0000000000000000": "",
+			"2 anything": "2", "1 9006099743113217 1700000000000 0000000000000000": "", "1 x": "", "1 -000000000000001 1700000000000 0000000000000000": "",
 		} {
 			for name, request := range requests(m.any(), []token.Token{first, second}) {
 				for contended, setup := range map[bool]func(){false: m.lose, true: m.contend} {

@@ -86,14 +86,14 @@ func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 		isVerb := slices.Contains(verbNames(), name)
 		assert.Equal(t, isVerb || name == "types", s.keys != nil, "header of %s.lua", name)
 		if !isVerb {
-			assert.NotContains(t, strings.Replace(s.code, "fence_ttl = KEYS[1], tonumber(ARGV[1])", "", 1), "ARGV", "%s.lua uses arguments without naming them", name)
+			assert.NotContains(t, strings.Replace(s.code, "local call, fence_ttl = redis.call, tonumber(ARGV[1])", "", 1), "ARGV", "%s.lua uses arguments without naming them", name)
 			continue
 		}
 		args, read, more := s.args, "", ""
 		if last := len(args) - 1; strings.HasSuffix(args[last], "...") {
 			args, more = args[:last], "for i = "+strconv.Itoa(last+1)+", #ARGV do"
 		}
-		assert.Equal(t, "fence_ttl", args[0], "%s.lua: number.lua binds the first argument", name)
+		assert.Equal(t, "fence_ttl", args[0], "%s.lua: keys.lua binds the first argument", name)
 		args = args[1:]
 		for i := range args {
 			read += ", ARGV[" + strconv.Itoa(i+2) + "]"

@@ -1,21 +1,17 @@
--- The server's clock, and the lock's one series of numbers: tickets and fences. Every script builds these functions, also
--- one that finds the lock idle: keep them few.
+-- The server's clock, and the lock's one series of numbers: tickets and fences.
 --
--- KEYS[1] number  string  "<layout> <last> <served>": the layout of all keys, the last number that was given or brought, and the
---                         highest ticket that left the queue, 16 digits each, and what a later version adds
+-- KEYS[1] number  string  "<layout> <last> <ends> <served>", and what a later version adds: the layout of all keys; the last
+--                         number that was given or brought, 16 digits; when the key expires, in ms of the server's time, 13
+--                         digits; the highest ticket that left the queue, 16 digits (not used yet)
 --
 -- A number is not less than the time, so that numbers also rise after a loss of data. It is higher than the last one, so
 -- that they also rise when the clock stands still or steps back. The key outlives all others of the lock by fence_ttl.
---
--- ARGV[1] fence_ttl: ms, the first argument of every verb.
 
-local call = redis.call
-local number, fence_ttl = KEYS[1], tonumber(ARGV[1])
 
 -- µs; exact below 2^53. A number that is given to redis.call or returned to the caller is written in full, but Lua's ..
 -- and tostring round it to 14 digits, and the time has 16. So each has a text beside it.
 local now, now_text
-local last, last_text, others -- what the number says; others is the text behind the last
+local last, last_text, ends, others -- what the number says; others is the text behind ends, nil if there is no number
 
 -- The length of a lease, ms: a token's 11 digits before the point and the 22 characters at its end. 0: it is no token.
 local function ttl_of(token) return tonumber(string.sub(token, -34, -24)) or 0 end
@@ -28,20 +24,19 @@ local function read_clock()
   now = tonumber(now_text)
 end
 
--- read_number reads the number, once. Without one, last is 0 and others is nil.
+-- read_number reads the number, once. Without one, last is 0.
 local function read_number()
   if last then return end
   local text = call('GET', number)
   if not text then
-    last, last_text = 0, '0'
+    last, last_text, ends = 0, '0000000000000000', 0
     return
   end
-  local layout, digits, rest = string.match(text, '^(%d+) (%d*)(.*)$')
+  local layout = string.match(text, '^(%d+) ')
   if layout and layout ~= '1' then error('the number has layout ' .. layout) end
-  if not layout or digits == '' or tonumber(digits) > 9006099743113216 or not string.find(rest, '^ %d') then -- 2^53 - 2^40
-    error('the number is damaged')
-  end
-  last, last_text, others = tonumber(digits), digits, rest
+  last_text, ends, others = string.match(text, '^1 (%d+) (%d+)( %d.*)$')
+  last, ends = tonumber(last_text), tonumber(ends)
+  if not last or #last_text ~= 16 or last > 9006099743113216 then error('the number is damaged') end -- 2^53 - 2^40
 end
 
 -- next_number returns the next number, and its text. write_number records it.
@@ -58,11 +53,9 @@ end
 -- write_number records the last number, for as long as a key that lasts for another ms, and fence_ttl. It does not shorten
 -- its life.
 local function write_number(ms)
-  local px, text = ms + fence_ttl, '1 ' .. last_text .. (others or ' 0')
-  if others and call('PTTL', number) >= px then
-    call('SET', number, text, 'KEEPTTL')
-  else
-    call('SET', number, text, 'PX', px)
-  end
-  others = others or ' 0'
+  local px = ms + fence_ttl
+  local keeps = others and ends >= math.floor(now / 1000) + px
+  if not keeps then ends, others = math.floor(now / 1000) + px, others or ' 0000000000000000' end
+  local text = '1 ' .. string.sub('0' .. last_text, -16) .. ' ' .. string.sub('0' .. ends, -13) .. others
+  if keeps then call('SET', number, text, 'KEEPTTL') else call('SET', number, text, 'PX', px) end
 end

@@ -30,12 +30,13 @@ local MAX_SWEPT = 10                         -- waiters in one script
 local function text_of(n) return string.format('%.0f', n) end
 
 local function raise_number(to)
-  if to > last then last, last_text = to, text_of(to) end
+  if to > last then last, last_text = to, string.format('%016.0f', to) end
 end
 
 -- keep_number has the number outlast a key that lasts for another ms, as write_number does.
 local function keep_number(ms)
-  if call('PTTL', number) < ms + fence_ttl then call('PEXPIRE', number, ms + fence_ttl) end
+  read_number()
+  if others and ends < math.floor(now / 1000) + ms + fence_ttl then write_number(ms) end
 end
 
 -- find_number reads the number, or makes it of what is there, if it was lost: none is given again. A script calls it before
@@ -192,10 +193,11 @@ local function hand_off(released)
   return reply
 end
 
--- extend_lease(token, ttl) has a holder's lease last for ttl from now, and the number longer.
+-- extend_lease(token, ttl) has a holder's lease last for ttl from now, and the number longer. It begins with a command that
+-- takes no memory: a full server lets a script finish that has written.
 local function extend_lease(token, ttl)
-  keep_number(ttl)
   extend(token, ttl)
+  keep_number(ttl)
 end
 
 -- After how many ms another request can help a waiter with so many ahead: when all of them have expired and, if
