@@ -89,6 +89,8 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 	switch {
 	case c.lost(l, since, latest) != nil, a.losses < b.losses: // a was requested before a loss, and perhaps granted it later
 		return dataLost
+	case c.ClockBack && c.lost(l, b.request.At, b.time(Queued)) != nil: // b may have got a lower ticket after that
+		return dataLost
 	case l.seen.before(b.token, a.token):
 		return "the waiter was granted it before, and did not hear of that in time"
 	case a.ticket == 0 && min(b.time(Queued), b.time(Granted)) >= a.request.At && a.granted.At-a.request.At > prompt:
