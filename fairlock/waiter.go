@@ -42,6 +42,7 @@ type waiter struct {
 
 	ticket        lua.Ticket // 0 until it was queued
 	dropped       bool       // a heartbeat found that it is not queued any more
+	asksAlways    bool       // it has asked again, and perhaps was queued anew: an old notification may still come
 	askedAt       time.Time  // when the latest acquire was sent
 	foundQueuedAt time.Time  // when the latest request was sent that found it queued
 	fence         uint64     // the lock's last fence at that time; a later grant has a higher one
@@ -142,6 +143,7 @@ func (w *waiter) ask(ctx context.Context) {
 	}
 	if w.ticket != 0 {
 		request.MaxWaiters = 0 // it was let in before
+		w.asksAlways = true
 	}
 	w.askedAt = w.client.clock.Now()
 	reply, err := w.lock.redis.Acquire(ctx, request)
@@ -254,7 +256,7 @@ func (w *waiter) wait(ctx context.Context) {
 		return // an earlier grant, which it has lost
 	}
 	w.state = asking
-	if !w.client.cfg.NoRenewal && w.suffices(grant) {
+	if !w.client.cfg.NoRenewal && !w.asksAlways && w.suffices(grant) {
 		w.grant(grant, w.foundQueuedAt, true)
 	}
 }

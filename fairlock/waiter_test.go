@@ -559,3 +559,28 @@ func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 		}
 	})
 }
+
+// A notification of before a loss of data, which comes when its waiter has been queued anew, begins no lease: its fence is
+// above the last number that the waiter knows, because the server's clock has stepped back.
+//
+//fairlock:fault Redis loses its data, and a waiter asks first
+func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		listen(t, client)
+		held := s.Mutex("x").HoldAs("holder")
+		q := begin(t.Context(), client.Mutex("x").Lock)
+		pass(interval / 2)
+		client.Link.Delay(0, interval)
+		unlock(t, held) // the notification is on its way
+		client.Link.Mend()
+		s.LoseData()
+		s.StepClock(-time.Hour)
+		pass(interval / 2)
+		s.Mutex("x").AssertQueue("client-1")
+		pass(interval)
+		assert.True(t, q.pending(), "by a grant that is lost")
+		q.granted(t)
+		s.Mutex("x").AssertHeldBy("client-1")
+	})
+}
