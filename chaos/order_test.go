@@ -64,7 +64,11 @@ func TestOrder(t *testing.T) {
 			var workers sync.WaitGroup
 			for i := range 200 {
 				workers.Go(func() {
-					assert.NoError(t, clients[i%4].Mutex("x").Do(t.Context(), func(context.Context) error { return nil }))
+					time.Sleep(time.Duration(3-i%4) * time.Second / 4) // the clients' heartbeats are apart
+					assert.NoError(t, clients[i%4].Mutex("x").Do(t.Context(), func(context.Context) error {
+						time.Sleep(2 * time.Millisecond)
+						return nil
+					}))
 				})
 			}
 			require.Eventually(t, func() bool {
