@@ -169,3 +169,20 @@ func TestLocalWaiters_DifferentTTLs(t *testing.T) {
 		unlock(t, held)
 	})
 }
+
+// After a loss of data two waiters of one client can have one ticket: heartbeats keep both.
+func TestHeartbeat_OfTwoWithOneTicket(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		x, client := s.Mutex("x"), s.Client(fairlock.Config{})
+		for _, holder := range []string{"before", "after"} {
+			s.LoseData() // no time passes, so the numbers are given again
+			x.HoldAs(holder)
+			begin(t.Context(), client.Mutex("x").Lock)
+			begin(t.Context(), client.Mutex("x").Lock) // behind the first two: it is not told when to ask again
+		}
+		pass(2 * time.Minute) // a sweep
+		waiters := x.State().Waiters
+		require.Len(t, waiters, 4)
+		require.Equal(t, waiters[2].Ticket, waiters[3].Ticket)
+	})
+}

@@ -314,6 +314,12 @@ func TestInspect_ListsAsManyAsAsked(t *testing.T) {
 	require.Equal(t, 8, m.inspect(1).Used, "not known, so as many as there are")
 }
 
+// A full queue lets go of those that have expired, though nobody sends heartbeats.
+func TestMaxWaiters_ExpiredDoNotCount(t *testing.T) {
+	scenarios(t, oneHolder, scenario{"full", `
+		acquire a ttl 9h; acquire b c; acquire d max 2 -> full 2; after 46m; acquire d max 2 -> queued 1; inspect -> a | d`})
+}
+
 // What a later version adds to the number, or to the queue's clock, is kept.
 func TestTexts_KeepWhatALaterVersionAdds(t *testing.T) {
 	const added = " 7 more"

@@ -145,10 +145,6 @@ local function admit(asker, grants)
     if dropped == MAX_DROPPED or admitted == MAX_ADMITTED then return 'more', own end
     local found = call('HMGET', heartbeats, 'clock', member(head))
     read_clock_of_queue(found[1])
-    if not found[2] then
-      drop_all()
-      return 'empty', own
-    end
     local ends, weight = heartbeat_of(found[2])
     local ms = ttl_of(head)
     if head ~= asker then ms = math.min(ms, math.floor((ends - clock) / 1000)) end
