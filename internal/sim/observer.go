@@ -204,11 +204,11 @@ func (o *observer) compare(l *observed) {
 	for _, token := range slices.SortedFunc(maps.Keys(l.tickets), byTicket(l.tickets)) {
 		_, owns := owners[token]
 		if _, ok := tickets[token]; !ok && !owns {
-			left := l.until[token] - latest
+			left := (l.until[token] - latest) / 1000 * 1000 // a lease is of whole milliseconds
 			switch {
 			case strings.Contains(o.args, token) || !m.Exists(l.keys.Heartbeats): // all has expired
 				record(history.Leaves, token, 0, 0)
-			case left > 1000 && left <= now-l.seen: // it was granted what was left of its WaiterTTL, and that has ended
+			case left > 0 && left <= now-l.seen: // it was granted what was left of its WaiterTTL, and that has ended
 				record(history.Owns, token, 0, 0)
 				record(history.Ends, token, 0, 0)
 			default:
