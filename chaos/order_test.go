@@ -39,7 +39,7 @@ func TestOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clock, err := skew.New(t.TempDir())
 			require.NoError(t, err)
-			defer clock.Close()
+			defer func() { assert.NoError(t, clock.Close()) }()
 			for name, value := range clock.Env() {
 				t.Setenv(name, value)
 			}

@@ -582,7 +582,7 @@ func (m *machine) after(d time.Duration) {
 
 // fields are the numbers in a text, as far as they are some; there are at least four.
 func fields(text string) (n []int64) {
-	for _, field := range strings.Fields(text + " 0 0 0 0") {
+	for field := range strings.FieldsSeq(text + " 0 0 0 0") {
 		n = append(n, int64(number(field)))
 	}
 	return n
