@@ -18,7 +18,7 @@ type localWaiters struct {
 
 	mu      sync.Mutex
 	queued  []localWaiter // guarded by mu: in the order of their tickets
-	minTTL  time.Duration // guarded by mu: the smallest of all acquisitions that have waited
+	minTTL  time.Duration // guarded by mu: the smallest of all that are queued
 	timer   Timer         // guarded by mu: calls tick at next; nil while nobody is queued
 	next    time.Time     // guarded by mu
 	askedOf time.Time     // guarded by mu: when heartbeatOfAll was called because of what one waiter had missed
@@ -38,7 +38,7 @@ func (c *Client) joinLocal(w *waiter) {
 	key := w.lock.redis.Key()
 	w.local = c.locals[key]
 	if w.local == nil {
-		w.local = &localWaiters{lock: w.lock, minTTL: w.lock.ttl}
+		w.local = &localWaiters{lock: w.lock, minTTL: MaxTTL}
 		c.locals[key] = w.local
 	}
 	w.local.acquisitions++
@@ -94,6 +94,10 @@ func (n *localWaiters) remove(w *waiter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.queued = slices.DeleteFunc(n.queued, func(other localWaiter) bool { return other.waiter == w })
+	n.minTTL = MaxTTL
+	for _, other := range n.queued {
+		n.minTTL = min(n.minTTL, other.lock.ttl)
+	}
 	if len(n.queued) == 0 && n.timer != nil {
 		n.timer.Stop()
 		n.timer = nil
@@ -140,15 +144,18 @@ func (n *localWaiters) heartbeatOfAll() {
 	n.heartbeat(queued)
 }
 
-// heartbeat keeps the tickets of some waiters, in their order. It waits for the reply until the third heartbeat after it: no
-// more than three are under way.
+// heartbeat keeps the tickets of some waiters, in their order. It waits for the reply until the third heartbeat after it, but
+// at least for a second: a TTL may be shorter than a round trip.
 func (n *localWaiters) heartbeat(queued []localWaiter) {
 	n.mu.Lock()
-	timeout := 3 * n.interval()
+	timeout := max(3*n.interval(), time.Second)
 	n.mu.Unlock()
 	ctx, cancel := n.lock.client.withTimeout(n.lock.client.life, timeout)
 	defer cancel()
 	for waiters := range slices.Chunk(queued, lua.MaxHeartbeat) {
+		if ctx.Err() != nil {
+			return
+		}
 		n.heartbeatOf(ctx, waiters)
 	}
 }

@@ -186,3 +186,29 @@ func TestHeartbeat_OfTwoWithOneTicket(t *testing.T) {
 		require.Equal(t, waiters[2].Ticket, waiters[3].Ticket)
 	})
 }
+
+// A waiter whose TTL is shorter than a round trip costs the others nothing, also when it is gone.
+func TestHeartbeat_TTLBelowTheRoundTrip(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		sent := record(client)
+		listen(t, client)
+		s.Mutex("x").HoldAs("holder")
+		for range 300 {
+			begin(t.Context(), client.Mutex("x").Lock)
+		}
+		client.Link.Delay(10*time.Millisecond, 10*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		begin(ctx, client.Mutex("x").WithTTL(fairlock.MinTTL).Lock)
+		pass(8 * time.Second)
+		for _, w := range s.Mutex("x").State().Waiters[:300] {
+			require.Positive(t, w.TTL)
+		}
+		pass(interval / 2) // it has left
+		sent.reset()
+		start := time.Now()
+		pass(10 * interval)
+		require.LessOrEqual(t, len(sent.times("heartbeat", start)), 20, "one a second, in one or two requests")
+	})
+}

@@ -262,8 +262,7 @@ func (w *waiter) wait(ctx context.Context) {
 }
 
 // suffices reports whether a grant can be used without asking Redis. The lease began after the latest request that found
-// the waiter queued was sent, so it is trusted from then on. TTL/6 must be left of it, for a renewal. That is always so
-// between two heartbeats if WaiterTTL is over half of TTL, as by default.
+// the waiter queued was sent, so it is trusted from then on. TTL/6 must be left of it, for a renewal.
 func (w *waiter) suffices(g lua.Grant) bool {
 	left := trustedUntil(w.foundQueuedAt, g.Given, w.lock.ttl).Sub(w.client.clock.Now())
 	return left >= w.lock.ttl/6

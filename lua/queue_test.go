@@ -338,5 +338,8 @@ func TestTexts_KeepWhatALaterVersionAdds(t *testing.T) {
 		m.run("force; force; acquire c; release c; acquire c") // through a full path, then an idle one
 		require.True(t, strings.HasSuffix(m.contents().Number, added))
 		require.Equal(t, ends, m.contents().Number[19:32], "a longer life is not shortened")
+		m.run("release c; after 47m; acquire d ttl 9h")
+		require.True(t, strings.HasSuffix(m.contents().Number, added))
+		require.Greater(t, m.contents().Number[19:32], ends)
 	}
 }
