@@ -28,7 +28,7 @@ type Redis interface {
 // Client makes locks on one Redis. A process needs one; it is safe for concurrent use. From its first contention on it
 // keeps one Pub/Sub connection.
 //
-// Lock order: Lease.mu before Client.mu; those inside the dispatcher, the Clock and a context come last. No other two
+// Lock order: Lease.mu before Client.mu, localWaiters.mu before waiter.mu; those inside the dispatcher, the Clock and a context come last. No other two
 // mutexes are held together, and none during I/O, a channel operation that blocks, or a callback. (Lease.unlocking, a
 // channel, is held while a release is sent.)
 type Client struct {

@@ -25,10 +25,13 @@ if held then
 end
 
 -- A capacity stands until the last holder and waiter is gone; those that have expired can be removed.
-free()
+free() -- it reads what can have a wrong type, before update_clock writes
 update_clock()
 local have = capacity_conflict(token, capacity)
-if have and admit() then have = capacity_conflict(token, capacity) end
+if have then
+  admit()
+  have = capacity_conflict(token, capacity)
+end
 if have then return { 'capacity', have } end
 
 -- 0: the token is not queued. tonumber rejects a score that miniredis writes as 1e+15.

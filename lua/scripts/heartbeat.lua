@@ -8,7 +8,7 @@
 local waiter_ttl = ARGV[2]
 waiter_ttl = tonumber(waiter_ttl)
 find_number()
-free()
+free() -- it reads what can have a wrong type
 call('ZREM', queue, '') -- it takes no memory, so a full server lets the script go on
 update_clock()
 local before, states, index = last, {}, {}

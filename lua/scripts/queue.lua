@@ -23,7 +23,7 @@
 
 local clock, at, pass, cursor, more_of_clock -- what the field clock says, brought forward to now
 local since                                  -- µs since it was recorded
-local waiting                                -- the number of waiters, when update_clock was called
+local waiting                                -- the number of waiters, when update_clock returned
 local MAX_SWEPT = 10                         -- waiters in one script
 
 -- A number in full, for a text.
@@ -49,7 +49,7 @@ local function find_number()
   if tail > 0 or holder() then raise_number(math.max(now, tail, highest_fence())) end
 end
 
--- A token's member in heartbeats and tombstones. Its 84 random bits tell the waiters of a lock apart.
+-- A token's member in heartbeats and tombstones. Its 80 random bits tell the waiters of a lock apart.
 local function member(token) return string.sub(token, -14) end
 
 -- heartbeat_of returns what a field of heartbeats says of a waiter: when it expires, and its weight.
@@ -87,7 +87,7 @@ local function update_clock()
   waiting = call('ZCARD', queue)
   local entries = call('HLEN', heartbeats)
   read_clock_of_queue()
-  if entries ~= (entries + waiting > 0 and waiting + 1 or 0) then
+  if entries + waiting > 0 and entries ~= waiting + 1 then
     drop_all()
     waiting = 0
   end
