@@ -293,3 +293,13 @@ func TestDataLoss_QuarantinesTheLock(t *testing.T) {
 		})
 	}
 }
+
+// A waiter that has crashed is not shown as one that lives, also while nobody else asks.
+func TestCrash_StateShowsTheWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		s.Mutex("x").HoldAs("holder")
+		s.Mutex("x").CrashQueued("crashed", 6*time.Second)
+		pass(time.Minute)
+		assert.Equal(t, -54*time.Second, s.Mutex("x").State().Waiters[0].TTL)
+	})
+}

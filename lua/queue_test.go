@@ -287,6 +287,8 @@ func TestEviction_GrantsNothingTwice(t *testing.T) {
 		scenario{"holders, all held by one", `
 			acquire a*3 b c*2; evict holders; release a -> released; heartbeat b -> queued retry 1ms
 			acquire b ticket -> granted; heartbeat c -> holding; inspect -> c*2 b |`},
+		scenario{"holders, and a holder asks again", `
+			acquire a*2; evict holders; acquire a -> granted; inspect -> a*2 |`},
 		scenario{"holders, and the waiters only try", `
 			acquire a*3 b*3; evict holders; release a -> released; acquire z try -> busy by b
 			inspect -> b*3 |`},

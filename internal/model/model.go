@@ -536,9 +536,9 @@ func (l *Lock) retryAfter(now int64, at int, queue QueueState) int64 {
 	return until - now
 }
 
-// Expires returns when a waiter expires at the earliest, by the server's clock.
+// Expires returns when a waiter expires at the earliest, by the server's clock; if nobody asks, it is dropped later.
 func (l *Lock) Expires(now int64, w Waiter) int64 {
-	return now + w.Expires - l.Clock - min(max(now-l.ClockAt, 0), second)
+	return now + w.Expires - l.Clock - max(now-l.ClockAt, 0)
 }
 
 func (l *Lock) tail() uint64 {

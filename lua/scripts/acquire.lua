@@ -19,7 +19,7 @@ find_number()
 
 -- The reply to an earlier request was lost, or the notification of a grant.
 local held = fence_of(token)
-if held then
+if held and held > 0 then -- 0: its record is lost
   extend_lease(token, ttl)
   return { 'granted', held, 'blocked' }
 end

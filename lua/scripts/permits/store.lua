@@ -74,10 +74,13 @@ end
 
 local function expired_remain() return expired_reached end
 
--- The capacity is not known (0) if nobody holds or waits, or if it was lost. An expired lease of the caller is one that
--- free() has left.
+-- The capacity is not known (0) if nobody holds or waits, or if it was lost. A lease of the caller has expired and was left by
+-- free(), or its record is lost.
 local function capacity_conflict(token, capacity)
-  if call('ZSCORE', permits, token) then remove({ token }) end
+  if call('ZSCORE', permits, token) then
+    remove({ token })
+    read_totals()
+  end
   if total ~= 0 and total ~= tonumber(capacity) and (holder() or call('EXISTS', queue) == 1) then return total end
   total = tonumber(capacity)
 end
