@@ -108,7 +108,7 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 		},
 		"": func(t *rapid.T) {
 			m.once = rapid.Bool().Draw(t, "the next step is sent once")
-			if len(m.model.Waiters) > 0 && !m.more && m.admitted {
+			if len(m.model.Waiters) > 0 && !m.more && m.admitted && m.model.QuarantineLeft() == 0 {
 				require.Greater(t, m.model.Waiters[0].Weight, m.model.Free(), "the head fits")
 			}
 		},
