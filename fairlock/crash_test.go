@@ -267,9 +267,7 @@ func TestDataLoss_QuarantinesTheLock(t *testing.T) {
 				pass(interval - 1)
 				la.lock.AssertFree()
 				pass(1) // the heartbeats
-				quarantined := la.lock.State()
-				assert.True(t, quarantined.Quarantined)
-				assert.Equal(t, ttl, quarantined.Holder.TTL)
+				assert.Equal(t, ttl, la.lock.State().Quarantine)
 				la.lock.AssertQueue("b", "a", "b", "a")
 				for _, lease := range leases {
 					<-lease.Done()

@@ -80,6 +80,7 @@ func (m *machine) check() contents {
 		m.lasts(c, "number", m.model.NumberUntil-model.Millisecond, m.model.NumberUntil) // it says whole milliseconds
 		m.near(m.clock+c.Left["number"].Microseconds(), fields(c.Number)[2]*1000, "when the number says that it expires")
 	}
+	m.longest = max(m.longest, m.clock+m.model.Quarantine-m.model.Clock+model.KeptAtMost)
 	held := m.checkHolders(c)
 	m.checkQueue(c)
 	for _, w := range m.model.Waiters {
@@ -144,7 +145,7 @@ func (m *machine) checkQueue(c contents) {
 		from, by := m.model.Forgets()
 		m.lasts(c, "queue", from, by)
 		m.lasts(c, "heartbeats", from, m.longest)
-		if m.keys["holders"] != "" && m.model.Capacity != 0 {
+		if m.keys["holders"] != "" && !m.evicted { // else the next request brings the capacity
 			m.lasts(c, "holders", from, m.longest)
 		}
 	}
@@ -204,6 +205,9 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 	}
 	if len(c.Holders) > 0 {
 		delete(c.Holders, "fence")
+	}
+	if m.evicted && number(c.Holders["capacity"]) == 0 && len(m.model.Holders) == 0 {
+		m.model.Capacity = 0 // it has expired before the queue
 	}
 	if m.model.InUse() && m.keys["holders"] != "" {
 		require.Equal(m.t, uint64(m.model.Capacity), number(c.Holders["capacity"]), "capacity")

@@ -205,6 +205,7 @@ type machine struct {
 	once      bool
 	blind     bool // the model does not know what was lost, or put there
 	foreign   bool // a key is not ours
+	evicted   bool // the holders were lost
 	mute      bool // the user may not send notifications
 }
 
@@ -272,8 +273,11 @@ func (m *machine) begin(format string, args ...any) {
 	if m.clock > m.model.NumberUntil-model.Millisecond && m.rdb.Exists(ctx, m.keys["number"]).Val() == 0 {
 		m.model.Last, m.model.NumberUntil, m.model.Served = 0, 0, 0 // a number lasts for whole milliseconds
 	}
-	if m.clock > m.model.ClockAt+model.KeptAtLeast && m.rdb.Exists(ctx, m.keys["heartbeats"]).Val() == 0 {
+	if m.rdb.Exists(ctx, m.keys["heartbeats"]).Val() == 0 {
 		m.model.Quarantine = 0 // forgotten with the queue's clock
+	}
+	if m.model.Lost && m.rdb.Exists(ctx, m.keys["permits"], m.keys["holders"]).Val() == 0 {
+		m.model.Holders, m.model.Lost, m.model.LostTTL = nil, false, 0
 	}
 	m.model.Advance(m.clock)
 	if from, by := m.model.Forgets(); !m.blind && len(m.model.Waiters) > 0 && m.clock >= from {
@@ -565,6 +569,9 @@ func (m *machine) inspect(limit int) lua.Snapshot {
 	m.t.Helper()
 	m.begin("inspect %d", limit)
 	return do(m, func() (lua.Snapshot, error) { return m.any().Inspect(ctx, limit) }, func(got lua.Snapshot) {
+		if m.model.Lost || m.model.Damaged {
+			return // nothing is repaired
+		}
 		want := lua.Snapshot{
 			Now: time.UnixMicro(m.clock), Fence: m.model.LastNumber(), Used: m.model.Used(), Capacity: got.Capacity,
 			Waiting: len(m.model.Waiters), Quarantine: time.Duration(m.model.QuarantineLeft()+999) / 1000 * time.Millisecond,
@@ -633,18 +640,28 @@ func (m *machine) lose() {
 func (m *machine) evict(key string) {
 	m.t.Helper()
 	m.begin("%s is lost", key)
+	c := m.contents()
 	require.Equal(m.t, int64(1), m.do(m.t, "DEL", m.keys[key]))
 	switch key {
 	case "number":
 		m.model.Last, m.model.NumberUntil, m.model.Served = 0, 0, 0
 	case "queue":
 		m.forget()
+		m.model.Damaged = true
 	case "heartbeats":
 		m.model.Damaged, m.model.Quarantine = true, 0
 	case "tombstones":
 		m.model.Tombstones = nil
-	case "permits", "holders":
-		m.model.Lost = true
+	case "permits":
+		m.model.Lost, m.evicted = true, true
+		for text := range c.Holders { // also those that have expired
+			if t, err := token.Parse(text); err == nil {
+				m.model.LostTTL = max(m.model.LostTTL, t.TTL().Microseconds())
+			}
+		}
+	case "holders":
+		m.model.Lost, m.evicted = len(c.Permits) > 0, true
+		m.model.Capacity = 0
 	default:
 		m.blind = true
 	}

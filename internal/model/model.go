@@ -49,8 +49,9 @@ type Lock struct {
 	Quarantine  int64            // by Clock, until when nobody is granted the lock
 	Served      uint64           // the highest ticket that was granted the lock or dropped, or Last when a quarantine began
 	QueueUntil  int64            // until when the queue is kept at least
-	Damaged     bool             // the heartbeats were lost: the next call that looks at them removes all waiters
+	Damaged     bool             // the queue or its heartbeats were lost: the next call that looks at both removes all waiters
 	Lost        bool             // permits or their holders were lost: the next call that can grant removes all holders
+	LostTTL     int64            // the longest TTL of the holders in the key that is left; 0: of Holders
 	Notified    []Grant          // what the last call has granted to waiters that did not call
 
 	// As the call sees it:
@@ -172,6 +173,7 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	}
 	if h := l.holder(r.Token); h != nil {
 		l.extend(now, h, r.TTL)
+		l.record(h.Expires)
 		return Reply{Outcome: Granted, Fence: h.Fence}
 	}
 	l.free()
@@ -184,6 +186,11 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	}
 	recorded := l.Capacity
 	l.Capacity = r.Capacity
+	notRecorded := func() {
+		if len(l.Waiters) > 0 && len(l.Holders) == 0 {
+			l.Capacity = recorded
+		}
+	}
 	before := l.last
 	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL, Expires: l.clock + r.WaiterTTL}
 	if r.Ticket > 0 {
@@ -204,14 +211,13 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		return Reply{Outcome: Granted, Fence: h.Fence, Queue: queue}
 	}
 	if r.WaiterTTL == 0 {
-		if l.InUse() {
-			l.Capacity = recorded
-		}
+		notRecorded()
 		return Reply{Outcome: Busy, Holder: l.named(), Queue: queue}
 	}
 	if r.Ticket == 0 && l.index(r.Token) < 0 {
 		if r.MaxWaiters > 0 && len(l.Waiters) >= r.MaxWaiters {
 			if l.sweep(now, Second); len(l.Waiters) >= r.MaxWaiters {
+				notRecorded()
 				return Reply{Outcome: Full, Position: len(l.Waiters)}
 			}
 		}
@@ -294,7 +300,6 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 		} else if at := l.index(t); at >= 0 {
 			state = StillQueued
 			l.Waiters[at].Expires = l.clock + waiterTTL
-			l.keepNumber(now + waiterTTL + KeptAtMost)
 			l.keepQueue(now, now+waiterTTL)
 		}
 		reply.States = append(reply.States, state)
@@ -317,7 +322,7 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 // updateClock records the queue's clock, if anybody waits or the lock is quarantined. Without an update that is closer than 20 ms, the next one gives
 // the same sum.
 func (l *Lock) updateClock(now int64) {
-	l.repair()
+	l.repair(now)
 	l.waiting = len(l.Waiters)
 	if l.waiting == 0 {
 		l.Pass, l.Cursor = l.clock, 0
@@ -343,16 +348,18 @@ func (l *Lock) quarantine(now, d int64) {
 func (l *Lock) free() {
 	if l.Lost {
 		for _, h := range l.Holders {
-			l.lostTTL = max(l.lostTTL, h.TTL, 1)
+			l.LostTTL = max(l.LostTTL, h.TTL)
 		}
-		l.Holders, l.Capacity, l.Lost = nil, 0, false
+		l.lostTTL = l.LostTTL
+		l.Holders, l.Capacity, l.Lost, l.LostTTL = nil, 0, false, 0
 	}
 }
 
-// repair removes all waiters if their heartbeats were lost: they come back with their tickets.
-func (l *Lock) repair() {
+// repair removes all waiters if one of the queue's keys was lost: they come back with their tickets.
+func (l *Lock) repair(now int64) {
 	if l.Damaged {
 		l.Forget()
+		l.Clock, l.ClockAt = l.clock, now
 	}
 }
 
@@ -385,7 +392,10 @@ func (l *Lock) admit(now int64, asker string) (grants []Grant, queue QueueState)
 		l.quarantine(now, l.lostTTL)
 	}
 	for dropped := 0; l.Free() > 0; {
-		if l.repair(); len(l.Waiters) == 0 {
+		if len(l.Waiters) > 0 {
+			l.repair(now)
+		}
+		if len(l.Waiters) == 0 {
 			return grants, Empty
 		}
 		if dropped == MaxDropped || len(grants) == MaxAdmitted {
@@ -457,11 +467,16 @@ func (l *Lock) keepNumber(until int64) {
 
 // keepQueue keeps the queue for longer than a waiter that expires then, and than the quarantine.
 func (l *Lock) keepQueue(now, until int64) {
-	l.QueueUntil = max(l.QueueUntil, max(until, now+l.Quarantine-l.clock)+KeptAtLeast)
+	until = max(until, now+l.Quarantine-l.clock)
+	l.QueueUntil = max(l.QueueUntil, until+KeptAtLeast)
+	l.record(until + KeptAtMost)
 }
 
 // join puts a waiter into the queue, or keeps the ticket it has.
 func (l *Lock) join(now int64, w Waiter, waiterTTL int64) {
+	if len(l.Waiters) == 0 {
+		l.QueueUntil = 0
+	}
 	l.record(now + waiterTTL + KeptAtMost)
 	l.keepQueue(now, now+waiterTTL)
 	if l.waiting == 0 {
@@ -598,7 +613,7 @@ func (l *Lock) retryAfter(now int64, at int, queue QueueState) int64 {
 	for _, w := range l.Waiters[:min(at, MaxRead)] {
 		until = max(until, now+w.Expires-l.clock)
 	}
-	return until - now
+	return max(until-now, 1)
 }
 
 // Expires returns when a waiter expires at the earliest, by the server's clock; if nobody asks, it is dropped later.

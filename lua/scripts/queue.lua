@@ -39,10 +39,10 @@ local function raise_served(to)
   if to > served then served, served_text = to, string.format('%016.0f', to) end
 end
 
--- keep_number has the number outlast a key that lasts for another ms, as write_number does.
+-- keep_number has the number, if it is known, outlast a key that lasts for another ms, as write_number does.
 local function keep_number(ms)
   read_number()
-  if others and ends < math.floor(now / 1000) + ms + fence_ttl then write_number(ms) end
+  if last > 0 and (not others or ends < math.floor(now / 1000) + ms + fence_ttl) then write_number(ms) end
 end
 
 -- find_number reads the number, or makes it of what is there, if it was lost: none is given again. A script calls it before
@@ -81,15 +81,18 @@ end
 
 local function quarantined() return quarantine > clock end
 
--- Keeps the keys of the queue for ten minutes longer than so many ms and a quarantine, and never for less than before. Not at
--- every call: only once a minute.
+-- Keeps the keys of the queue for ten minutes longer than so many ms and a quarantine, and never for less than before; not at
+-- every call, only once a minute. The number is kept for longer.
 local KEPT, KEPT_AT_MOST = 600000, 660000 -- ms
 local function keep_queue(ms)
   ms = math.max(ms, math.floor((quarantine - clock) / 1000))
-  if call('PTTL', queue) < ms + KEPT then
-    for _, key in ipairs({ queue, heartbeats }) do call('PEXPIRE', key, ms + KEPT_AT_MOST) end
+  keep_number(ms + KEPT_AT_MOST)
+  local left = call('PTTL', queue)
+  if left < ms + KEPT then
+    left = ms + KEPT_AT_MOST
+    for _, key in ipairs({ queue, heartbeats }) do call('PEXPIRE', key, left) end
   end
-  keep_records(ms + KEPT)
+  keep_records(left)
 end
 
 -- begin_quarantine notes that data were lost: the lock is granted to nobody for ms. Until then its waiters come back with their

@@ -182,7 +182,7 @@ end
 
 local function highest_fence() return tonumber(call('HGET', holders, 'fence') or 0) end
 
-local function keep_records(ms) keep(ms, ms + 60000) end
+local function keep_records(ms) keep(ms, ms) end
 
 local function remove_records()
   if used == 0 then call('DEL', holders) end
