@@ -16,13 +16,13 @@ type localWaiters struct {
 	lock         *lock // of the first acquisition; WaiterTTL is one for a client
 	acquisitions int   // guarded by Client.mu: that are under way
 
-	mu      sync.Mutex
-	queued  []localWaiter // guarded by mu: in the order of their tickets
-	minTTL  time.Duration // guarded by mu: the smallest of all that are queued
-	timer   Timer         // guarded by mu: calls tick at next; nil while nobody is queued
-	next    time.Time     // guarded by mu
-	missed  bool          // guarded by mu: a waiter has missed something, and perhaps others
-	allDue  time.Time     // guarded by mu: when a heartbeat may list all because of that
+	mu     sync.Mutex
+	queued []localWaiter // guarded by mu: in the order of their tickets
+	minTTL time.Duration // guarded by mu: the smallest of all that are queued
+	timer  Timer         // guarded by mu: calls tick at next; nil while nobody is queued
+	next   time.Time     // guarded by mu
+	missed bool          // guarded by mu: a waiter has missed something, and perhaps others
+	allDue time.Time     // guarded by mu: when a heartbeat may list all because of that
 }
 
 // localWaiter is a waiter in the queue.

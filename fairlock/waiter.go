@@ -189,7 +189,9 @@ func (w *waiter) quarantine() time.Duration {
 }
 
 // elapsed also counts the time in which the machine was suspended, and the monotonic clock may have stood still.
-func elapsed(from, to time.Time) time.Duration { return max(to.Sub(from), to.Round(0).Sub(from.Round(0))) }
+func elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
 
 // failed handles the error of an acquire: a waiter that was queued before asks again if that can help.
 func (w *waiter) failed(ctx context.Context, err error) {
