@@ -82,7 +82,8 @@ func TestLayout_ChangeIsFound(t *testing.T) {
 	const steps = `
 		acquire a ttl 10m; acquire b c d wait 20m; heartbeat b c d wait 20m; stall 5s; heartbeat c d wait 20m; renew a ttl 10m
 		acquire e; stall 19m; heartbeat c d e; acquire b; leave e tombstone; acquire e -> busy; release a; after 16m; heartbeat b c d
-		after 4m59s; heartbeat c; after 20s; heartbeat c d; force; acquire f ttl 10m; acquire g i wait 1h; clock -1m; heartbeat g i wait 1h
+		after 4m59s; heartbeat c; after 20s; heartbeat c d; force; force; force; force
+		acquire f ttl 10m -> granted; acquire g i wait 1h; clock -1m; heartbeat g i wait 1h
 		after 11m; heartbeat g; lose; acquire i ticket -> queued 1; acquire g ticket -> queued 1; acquire h try -> busy; stall 2m
 		acquire h try -> busy; after 40m; heartbeat g i; after 21m; heartbeat g i; release g; release i; acquire j k ttl 10m; release j
 		release k; acquire l ttl 10m; acquire m wait 630s; after 601s; acquire n try; heartbeat m; release m`
