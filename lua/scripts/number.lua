@@ -1,9 +1,9 @@
 -- The server's clock, and the lock's one series of numbers: tickets and fences.
 --
--- KEYS[1] number  string  "<layout> <last> <ends> <served>", and what a later version adds: the layout of all keys; the last
---                         number that was given or brought, 16 digits; when the key expires, in ms of the server's time, 13
---                         digits; the highest ticket that was granted the lock or dropped, or the last number when the lock
---                         was quarantined, 16 digits
+-- number  string  "<layout> <last> <ends> <served>", and what a later version adds: the layout of all keys; the last number
+--                 that was given or brought, 16 digits; when the key expires, in ms of the server's time, 13 digits; the
+--                 highest ticket that was granted the lock or dropped, or the last number when the lock was quarantined,
+--                 16 digits
 --
 -- A number is not less than the time, so that numbers also rise after a loss of data. It is higher than the last one, so
 -- that they also rise when the clock stands still or steps back. The key outlives the lock, its holders and its queue by fence_ttl.

@@ -1,13 +1,12 @@
 -- The queue, under every kind of lock: it decides which waiter is next, and the store whether the lock can be granted.
 --
--- KEYS[2] queue       zset  token -> ticket: the waiter's number
--- KEYS[3] heartbeats  hash  the token's last 14 characters -> "<end>" or "<end> <weight>": when the waiter expires without a
---                           heartbeat, by the queue's clock; how many permits it asks for, if not one. The field clock is
---                           "<clock> <at> <pass> <cursor> <quarantine>", 16 digits each, and what a later version adds: the
---                           queue's clock; the server's when that was updated; the queue's when the last pass of sweeps
---                           began; the ticket behind which the pass goes on, 0 if it has ended; until when the lock is
---                           quarantined, by the queue's clock
--- KEYS[4] tombstones  zset  the last 14 characters of a token that has left -> until when it is refused, by the server's clock
+-- queue       zset  token -> ticket: the waiter's number
+-- heartbeats  hash  the token's last 14 characters -> "<end>" or "<end> <weight>": when the waiter expires without a heartbeat,
+--                   by the queue's clock; how many permits it asks for, if not one. The field clock is
+--                   "<clock> <at> <pass> <cursor> <quarantine>", 16 digits each, and what a later version adds: the queue's
+--                   clock; the server's when that was updated; the queue's when the last pass of sweeps began; the ticket
+--                   behind which the pass goes on, 0 if it has ended; until when the lock is quarantined, by the queue's clock
+-- tombstones  zset  the last 14 characters of a token that has left -> until when it is refused, by the server's clock
 --
 -- The queue's clock (µs) advances with the server's, but by at most a second at each update: so a single step or stall of
 -- the server does not expire waiters that send heartbeats. The waiters of queue and heartbeats are the same.
