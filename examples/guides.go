@@ -24,6 +24,7 @@ import (
 
 	_ "github.com/bsm/redislock"
 	_ "github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	_ "github.com/redis/go-redis/extra/redisotel/v9"
 	_ "github.com/redis/go-redis/v9"
 	_ "github.com/redis/rueidis"
 	_ "github.com/redis/rueidis/rueidislock"
