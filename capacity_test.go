@@ -21,7 +21,7 @@ type usage struct{ memory, cpu, received, sent, commands float64 }
 
 func usageOf(b *testing.B, rdb *redis.Client) usage {
 	b.Helper()
-	info, err := rdb.Info(b.Context(), "memory", "cpu", "stats").Result()
+	info, err := rdb.Info(b.Context()).Result()
 	check(b, err)
 	field := func(name string) float64 {
 		_, rest, found := strings.Cut(info, "\n"+name+":")
