@@ -47,7 +47,7 @@ func TestReadme_CodeRuns(t *testing.T) {
 // Every Go text of docs/testing.md stands word for word in an example.
 func TestTestingPage_CodeIsTested(t *testing.T) {
 	blocks := goBlock.FindAllStringSubmatch(read(t, "../docs/testing.md"), -1)
-	require.Len(t, blocks, 3)
+	require.Len(t, blocks, 4)
 	for _, block := range blocks {
 		assert.Contains(t, read(t, "../fairlocktest/example_test.go"), block[1])
 	}
