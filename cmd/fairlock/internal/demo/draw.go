@@ -51,7 +51,7 @@ func (s snapshot) holders() []string {
 	lines := make([]string, 1+shownHolders)
 	lines[0] = strong.Render(pad("HOLDERS", labelWidth)) + s.use()
 	for i, h := range s.state.Holders[:min(len(s.state.Holders), shownHolders)] {
-		if !s.state.Quarantined && s.fault == nil {
+		if s.fault == nil {
 			lines[1+i] = pad("", labelWidth) + s.holding(h)
 		}
 	}
@@ -61,7 +61,7 @@ func (s snapshot) holders() []string {
 // holder is that of a mutex.
 func (s snapshot) holder() string {
 	text := s.use()
-	if s.state.Held && !s.state.Quarantined && s.fault == nil {
+	if s.state.Held && s.fault == nil {
 		text = s.holding(s.state.Holder)
 	}
 	return strong.Render(pad("HOLDER", labelWidth)) + text
@@ -72,8 +72,8 @@ func (s snapshot) use() string {
 	switch {
 	case s.fault != nil:
 		return bad.Render(s.fault.Error())
-	case s.state.Quarantined:
-		return bad.Render("nobody: Redis lost its data, the lock rests for " + brief(s.state.Holder.TTL))
+	case !s.state.Held && s.state.Quarantine > 0:
+		return bad.Render("nobody: Redis lost its data, the lock rests for " + brief(s.state.Quarantine))
 	case !s.state.Held:
 		return quiet.Render("nobody")
 	}

@@ -52,7 +52,7 @@ func (s snapshot) holdersText() string {
 	switch {
 	case s.fault != nil:
 		return s.fault.Error()
-	case !s.state.Held || s.state.Quarantined:
+	case !s.state.Held:
 		return "nobody holds"
 	case s.cfg.Kind == Mutex:
 		return fmt.Sprintf("%s holds, fence %d", s.plainName(s.state.Holder.Client), s.state.Holder.Fence)
