@@ -102,12 +102,15 @@ var (
 	unlinked = regexp.MustCompile(`[^\pL\pN_-]`)
 )
 
-// Every link of the guides to a file of the repository, or to a heading in it, leads there.
-func TestTheLinksOfTheGuidesLeadSomewhere(t *testing.T) {
-	paths := []string{"README.md"}
-	for _, guide := range guides {
-		paths = append(paths, filepath.Join("../docs", guide))
+// Every link of a document to a file of the repository, or to a heading in it, leads there.
+func TestTheLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
+	var paths []string
+	for _, pattern := range []string{"../*.md", "../*/*.md", "../*/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		paths = append(paths, found...)
 	}
+	require.Greater(t, len(paths), 15)
 	for _, path := range paths {
 		prose := fenced.ReplaceAllString(read(t, path), "")
 		for _, m := range link.FindAllStringSubmatch(prose, -1) {
