@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/bep/goat v0.5.0
-	github.com/bsm/redislock v0.9.4
 	github.com/fairlock/fairlock-go v0.0.0
 	github.com/redis/go-redis/extra/redisotel/v9 v9.23.0
 	github.com/redis/go-redis/v9 v9.23.0

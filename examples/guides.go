@@ -21,7 +21,6 @@ import (
 	_ "testing/synctest"
 	_ "time"
 
-	_ "github.com/bsm/redislock"
 	_ "github.com/redis/go-redis/extra/redisotel/v9"
 	_ "github.com/redis/go-redis/v9"
 	_ "github.com/stretchr/testify/require"
