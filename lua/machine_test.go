@@ -279,6 +279,9 @@ func (m *machine) begin(format string, args ...any) {
 	if m.model.Lost && m.rdb.Exists(ctx, m.keys["permits"], m.keys["holders"]).Val() == 0 {
 		m.model.Holders, m.model.Lost, m.model.LostTTL = nil, false, 0
 	}
+	if m.rdb.Exists(ctx, m.keys["queue"]).Val() == 0 && m.rdb.HLen(ctx, m.keys["heartbeats"]).Val() <= 1 {
+		m.model.Damaged = false // both are gone
+	}
 	m.model.Advance(m.clock)
 	if from, by := m.model.Forgets(); !m.blind && len(m.model.Waiters) > 0 && m.clock >= from {
 		if m.rdb.Exists(ctx, m.keys["queue"]).Val() == 1 {

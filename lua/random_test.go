@@ -116,6 +116,7 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 				t.Skip("not so often")
 			}
 			m.evict(rapid.SampledFrom(keys).Draw(t, "key"))
+			m.after(2 * time.Minute) // no ticket of before is given again
 		},
 		"report": func(*rapid.T) {
 			if p := anyone(); !m.holds(p) && p.fence > 0 {

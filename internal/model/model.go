@@ -358,6 +358,7 @@ func (l *Lock) free() {
 // repair removes all waiters if one of the queue's keys was lost: they come back with their tickets.
 func (l *Lock) repair(now int64) {
 	if l.Damaged {
+		l.keepQueue(now, now)
 		l.Forget()
 		l.Clock, l.ClockAt = l.clock, now
 	}
