@@ -234,14 +234,16 @@ local function extend_lease(token, ttl)
 end
 
 -- After how many ms another request can help a waiter with so many ahead: when all of them have expired, a quarantine is over
--- and, if nothing is free or the waiter is the head and needs more, a lease ends by itself. -1: none will.
+-- and, if nothing is free or the waiter is the head and needs more, a lease ends by itself. -1: none will, or too many are ahead:
+-- then a heartbeat grants the lock to the next.
 local function retry_after(ahead)
-  local MAX_READ = 128
+  local MAX_READ = 16
+  if ahead > MAX_READ then return -1 end
   local ms = free() > 0 and (ahead > 0 or quarantined()) and 0 or next_expiry()
   if ms < 0 then return -1 end
   ms = math.max(ms, math.floor((quarantine - clock) / 1000))
   if ahead > 0 then
-    local members = call('ZRANGE', queue, 0, math.min(ahead, MAX_READ) - 1)
+    local members = call('ZRANGE', queue, 0, ahead - 1)
     for i, token in ipairs(members) do members[i] = member(token) end
     for _, record in ipairs(call('HMGET', heartbeats, unpack(members))) do
       ms = math.max(ms, math.floor((heartbeat_of(record) - clock) / 1000))
