@@ -27,6 +27,18 @@ func decode[T any](reply []any, read func(*reader) T) (T, error) {
 	return v, nil
 }
 
+// fieldsOf are the fields of a reply that is one text, which costs Redis less than a list.
+func fieldsOf(text string) (fields []any) {
+	for field := range strings.FieldsSeq(text) {
+		if n, err := strconv.ParseInt(field, 10, 64); err == nil {
+			fields = append(fields, n)
+		} else {
+			fields = append(fields, field)
+		}
+	}
+	return fields
+}
+
 func next[T any](r *reader) (v T) {
 	if r.err != nil {
 		return v

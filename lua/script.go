@@ -144,6 +144,9 @@ func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T,
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return none, l.explain(ctx, s, withOrigin(err))
 	}
+	if text, ok := cmd.Val().(string); ok {
+		return decode(fieldsOf(text), read)
+	}
 	reply, err := cmd.Slice()
 	if err != nil {
 		return none, fmt.Errorf("%w: %w", ErrReply, err)
