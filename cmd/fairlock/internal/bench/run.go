@@ -1,90 +1,85 @@
 package bench
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"runtime"
+	"log/slog"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
+	"github.com/fairlock/fairlock-go/fairlock"
 )
+
+// Config says what is measured.
+type Config struct {
+	locks.Type
+	Contenders int           `json:"contenders"` // goroutines, over all clients
+	Clients    int           `json:"clients"`    // with connections of their own
+	Duration   time.Duration `json:"-"`          // of all slices together, without warming up
+}
+
+// Check returns what is wrong with a Config.
+func (c Config) Check() error {
+	return cmp.Or(
+		c.Type.Check(),
+		locks.Within("contenders", c.Contenders, 1, 10_000),
+		locks.Within("clients", c.Clients, 1, 1000),
+		locks.Within("duration", c.Duration, 100*time.Millisecond, 24*time.Hour),
+	)
+}
 
 // rounds is how many times everything is measured, in turn.
 const rounds = 5
 
-// warmUp is how long each side runs before anything counts, as a share of its slice.
-const warmUp = 4
-
-// workload is measured on two sides.
-type workload struct {
-	name        string // in JSON
-	ours, floor func(context.Context, *slice)
-}
-
-// Run measures, and tells of its progress. If ctx ends, the result has what was measured until then; so has the one that
-// comes with an error. What the run leaves in Redis it deletes.
+// Run measures on clients of its own, each on connections that connect has made. It calls progress before each workload.
+// If ctx ends, the result has what was measured until then; so has the one that comes with an error. It has no Workloads
+// if that was nothing. Run deletes what it leaves in Redis, within 5 s, also after the end of ctx.
 func Run(
-	ctx context.Context, clients []Client, namespace string, cfg Config, progress func(string),
-) (result Result, err error) {
-	s := newStage(clients, namespace, cfg)
-	r, err := newRelay(ctx, s)
-	if err != nil {
-		return Result{}, err
-	}
-	defer r.end()
-	defer func() {
-		if cerr := s.tidy(ctx); cerr != nil {
-			err = errors.Join(err, fmt.Errorf("clean up: %w", cerr))
+	ctx context.Context, cfg Config, connect func(context.Context) (redis.UniversalClient, error), namespace string,
+	progress func(string),
+) (r Result, err error) {
+	s := &stage{Config: cfg, namespace: namespace, run: "bench-" + rand.Text()[:12], began: time.Now()}
+	for i := range cfg.Clients {
+		progress(fmt.Sprintf("connecting, client %d of %d", i+1, cfg.Clients))
+		rdb, err := connect(ctx)
+		if err != nil {
+			return Result{}, err
 		}
-	}()
-	all := []workload{
-		{PairsInTurn, func(ctx context.Context, sl *slice) { s.pairs(ctx, sl, 1) },
-			func(ctx context.Context, sl *slice) { s.floorPairs(ctx, sl, 1) }},
-		{PairsAtOnce, func(ctx context.Context, sl *slice) { s.pairs(ctx, sl, s.Contenders) },
-			func(ctx context.Context, sl *slice) { s.floorPairs(ctx, sl, s.Contenders) }},
-		{Handoffs, s.handoffs, r.measure},
+		defer func() { _ = rdb.Close() }() // nothing is left to do when it fails
+		fair, err := fairlock.New(rdb, fairlock.Config{Namespace: namespace, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return Result{}, err
+		}
+		defer fair.Close()
+		sub := rdb.Subscribe(ctx, s.channel(i))
+		defer func() { _ = sub.Close() }()
+		if _, err := sub.ReceiveTimeout(ctx, 5*time.Second); err != nil {
+			return Result{}, fmt.Errorf("subscribe: %w", err)
+		}
+		s.clients = append(s.clients, client{rdb, fair, sub})
 	}
-	length := cfg.Duration / time.Duration(2*rounds*len(all))
-	t := newTally(cfg, all)
-	for round := range rounds + 1 { // the first one warms up
-		for i, w := range all {
-			what := fmt.Sprintf("round %d of %d: %s", round, rounds, w.name)
-			if round == 0 {
-				what = "warming up: " + w.name
+	defer s.tasks.Wait()
+	defer func() { err = errors.Join(err, s.clean(ctx)) }()
+	length := cfg.Duration / time.Duration(2*rounds*len(s.workloads()))
+	for _, w := range s.workloads() {
+		progress("warming up: " + w.Name)
+		if err := w.measure(ctx, 0, length/4); err != nil || ctx.Err() != nil {
+			return Result{}, err
+		}
+	}
+	for r = (Result{Config: cfg, Workloads: s.workloads()}); r.Rounds < rounds; r.Rounds++ {
+		for i := range r.Workloads {
+			progress(fmt.Sprintf("round %d of %d: %s", r.Rounds+1, rounds, r.Workloads[i].Name))
+			err := r.Workloads[i].measure(ctx, r.Rounds, length)
+			if r.Interrupted = ctx.Err() != nil; err != nil || r.Interrupted {
+				return r, err
 			}
-			progress(what)
-			if err := t.measure(ctx, i, round, length, w); err != nil || ctx.Err() != nil {
-				return t.result(ctx), err
-			}
-		}
-		t.done = round
-	}
-	return t.result(ctx), nil
-}
-
-// tidy cleans up, also if the user has had enough.
-func (s stage) tidy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	return s.clean(ctx)
-}
-
-// measure measures both sides of a workload, in another order in each round. Round 0 does not count.
-func (t *tally) measure(ctx context.Context, i, round int, length time.Duration, w workload) error {
-	sides := []func(context.Context, *slice){w.ours, w.floor}
-	if round == 0 {
-		length = max(length/warmUp, 1)
-	}
-	for turn := 0; turn < len(sides) && ctx.Err() == nil; turn++ {
-		side := (turn + round) % len(sides)
-		runtime.GC() // what the other side has left is not this one's
-		sl := begin(length)
-		sides[side](ctx, sl)
-		if err := sl.err(); err != nil {
-			return err
-		}
-		if round > 0 {
-			t.add(i, side, round, sl)
 		}
 	}
-	return nil
+	return r, nil
 }

@@ -2,17 +2,14 @@ package demo
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/history"
 )
@@ -20,114 +17,59 @@ import (
 // ChildCommand is the argument with which the program is started again as one client; it then calls Child.
 const ChildCommand = "demo-client"
 
-// goodbye is how long a client's process may take to end in order.
-const goodbye = 5 * time.Second
+// clientName is the name of the client with that number, and of its process.
+func clientName(number int) string { return fmt.Sprintf("client-%d", number+1) }
 
-// processes finds the server and starts every client in a process of its own.
-func (s *setup) processes(cfg Config, rec *recorder) error {
-	opts, err := cfg.options()
+// process is a client's process.
+type process struct {
+	number int
+	cmd    *exec.Cmd
+	orders *json.Encoder
+	killed atomic.Bool
+	gone   chan struct{} // closed when the process has ended and all its events are recorded
+}
+
+// start starts a client's process, which gets 5 s to end by itself when ctx has ended.
+func (d *demo) start(ctx context.Context, cfg childConfig) error {
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	s.rdb = redis.NewClient(opts)
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("own program: %w", err)
-	}
-	for _, r := range s.configs(cfg) {
-		p, err := spawn(self, r, rec)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.short(r.Client), err)
-		}
-		s.clients = append(s.clients, p)
-	}
-	return nil
-}
-
-// process is a client in a process of its own.
-type process struct {
-	id     int
-	rec    *recorder
-	cmd    *exec.Cmd
-	errors bytes.Buffer  // what it wrote to its standard error; to be read once it is gone
-	gone   chan struct{} // closed when it has ended and everything it said is recorded
-
-	mu    sync.Mutex
-	in    io.WriteCloser // guarded by mu
-	ended bool           // guarded by mu: it was told to end, or killed
-}
-
-// spawn starts a client's process and tells it its role. Not on its command line: the URL may hold a password.
-func spawn(self string, r clientConfig, rec *recorder) (*process, error) {
-	p := &process{id: r.Process, rec: rec, cmd: exec.Command(self, ChildCommand), gone: make(chan struct{})}
-	p.cmd.Stderr = &p.errors
+	p := &process{number: cfg.Process, cmd: exec.CommandContext(ctx, self, ChildCommand), gone: make(chan struct{})}
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
+	var said bytes.Buffer
+	p.cmd.Env, p.cmd.Stderr, p.cmd.Cancel, p.cmd.WaitDelay = d.Env, &said, in.Close, 5*time.Second
 	if err := p.cmd.Start(); err != nil {
-		return nil, err
+		return err
 	}
-	p.in = in
-	go p.listen(out) // stop waits for it
-	p.tell(r)
-	return p, nil
-}
-
-// listen records what the process reports until it ends. A killed one may stop in the middle of a line.
-func (p *process) listen(out io.Reader) {
-	defer close(p.gone)
-	lines := json.NewDecoder(out)
-	for {
+	d.processes, p.orders = append(d.processes, p), json.NewEncoder(in)
+	go func() {
+		defer close(p.gone)
 		var e history.Event
-		if err := lines.Decode(&e); err != nil {
-			break
+		for events := json.NewDecoder(out); events.Decode(&e) == nil; e = (history.Event{}) {
+			d.add(e)
 		}
-		p.rec.add(e)
-	}
-	_, _ = io.Copy(io.Discard, out) // it must not block on what nobody reads
-	err := p.cmd.Wait()
-	if !p.end() {
-		why := errors.Join(err, errors.New(strings.TrimSpace(p.errors.String())))
-		p.rec.add(history.Event{Op: trouble, Process: p.id, Err: "its process ended: " + why.Error()})
-	}
+		if _ = p.cmd.Wait(); !p.killed.Load() { // its error is in ProcessState
+			d.quit(fmt.Errorf("%s has ended: %v: %s", clientName(p.number), p.cmd.ProcessState, strings.TrimSpace(said.String())))
+		}
+	}()
+	return p.orders.Encode(cfg)
 }
 
-// end notes that the process is to end, and reports whether that was known.
-func (p *process) end() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.ended
-	p.ended = true
-	return before
-}
-
-// tell sends a line. One that does not arrive is for a process that has ended, which listen reports.
-func (p *process) tell(v any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_ = json.NewEncoder(p.in).Encode(v)
-}
-
-func (p *process) number() int   { return p.id }
-func (p *process) keep(all bool) { p.tell(keeping(all)) }
-func (p *process) letGo()        { p.tell(orderLetGo) }
-
-func (p *process) crash() {
-	p.end()
-	_ = p.cmd.Process.Kill()
-	p.rec.kill(p.id) // after that: what it reported before may have reached the server
+// kill kills a process, and returns when it is dead and all that it has told is recorded.
+func (d *demo) kill(p *process, how string) {
+	c := crash{history.Span{Process: p.number, From: time.Now().UnixNano()}, how}
+	p.killed.Store(true)
+	_ = p.cmd.Process.Kill() // it fails if the process has ended, which ends the demo
 	<-p.gone
-}
-
-func (p *process) stop() {
-	p.end()
-	_ = p.in.Close() // which tells it to end
-	timer := time.AfterFunc(goodbye, func() { _ = p.cmd.Process.Kill() })
-	defer timer.Stop()
-	<-p.gone
+	c.To = time.Now().UnixNano()
+	d.crashes = append(d.crashes, c)
+	d.note(clientName(p.number) + " was killed " + how)
 }
