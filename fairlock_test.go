@@ -794,7 +794,7 @@ func TestInspect(t *testing.T) {
 				}
 				st = state(t, l)
 				assert.True(t, st.Held)
-				assert.False(t, st.Quarantined)
+				assert.Zero(t, st.Quarantine)
 				assert.Equal(t, []int{c.used, c.permits, len(c.wait)}, []int{st.Used, st.Permits, st.Waiting})
 				require.Len(t, st.Holders, len(c.hold))
 				require.Len(t, st.Waiters, len(c.wait))

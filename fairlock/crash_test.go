@@ -267,9 +267,7 @@ func TestDataLoss_QuarantinesTheLock(t *testing.T) {
 				pass(interval - 1)
 				la.lock.AssertFree()
 				pass(1) // the heartbeats
-				quarantined := la.lock.State()
-				assert.True(t, quarantined.Quarantined)
-				assert.Equal(t, ttl, quarantined.Holder.TTL)
+				assert.Equal(t, ttl, la.lock.State().Quarantine)
 				la.lock.AssertQueue("b", "a", "b", "a")
 				for _, lease := range leases {
 					<-lease.Done()
@@ -302,4 +300,84 @@ func TestCrash_StateShowsTheWaiter(t *testing.T) {
 		pass(time.Minute)
 		assert.Equal(t, -54*time.Second, s.Mutex("x").State().Waiters[0].TTL)
 	})
+}
+
+// Redis has lost its data, and nobody waits. The holder that learns of it first has the lock quarantined until the others must
+// have learned of it, too.
+//
+//fairlock:fault Redis loses its data, and nobody waits: the first holder that renews finds out, and has the lock quarantined for one TTL
+func TestDataLoss_HolderReportsIt(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		const ttl = 10 * time.Second
+		first := hold(t, s.Client(fairlock.Config{TTL: ttl}).RWMutex("x").RLock)
+		start := time.Now()
+		pass(time.Second)
+		second := hold(t, s.Client(fairlock.Config{TTL: ttl}).RWMutex("x").RLock)
+		s.LoseData()
+
+		<-first.Done()
+		found := (ttl - safetyMargin(ttl)) / 3
+		require.Equal(t, found, time.Since(start))
+		synctest.Wait()
+		require.NoError(t, second.Err())
+		assert.Equal(t, ttl, s.RWMutex("x").State().Quarantine)
+		q := begin(t.Context(), s.Client(fairlock.Config{}).RWMutex("x").Lock)
+		<-second.Done()
+		assert.Equal(t, found+time.Second, time.Since(start))
+		assert.Greater(t, q.granted(t).Fence(), second.Fence())
+		assert.Equal(t, found+ttl, q.at.Sub(start))
+	})
+}
+
+// A lease that was taken by force is no loss of data.
+func TestForceRelease_QuarantinesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
+		_, err := s.Client(fairlock.Config{}).Mutex("x").ForceRelease(t.Context())
+		require.NoError(t, err)
+		<-lease.Done()
+		pass(time.Second)
+		assert.Zero(t, s.Mutex("x").State().Quarantine)
+	})
+}
+
+// The quarantine lasts for the longest TTL that the waiter knows of: its own, that of another waiter of its client, that of the
+// holder.
+func TestDataLoss_QuarantineForTheLongestTTL(t *testing.T) {
+	for name, c := range map[string]struct{ own, other, holder time.Duration }{
+		"own": {20 * time.Second, 10 * time.Second, 10 * time.Second}, "another waiter": {10 * time.Second, 20 * time.Second, 10 * time.Second},
+		"holder": {10 * time.Second, 10 * time.Second, 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{})
+				hold(t, s.Client(fairlock.Config{TTL: c.holder, NoRenewal: true}).Mutex("x").Lock)
+				begin(t.Context(), client.Mutex("x").WithTTL(c.own).Lock)
+				begin(t.Context(), client.Mutex("x").WithTTL(c.other).Lock)
+				s.LoseData()
+				pass(interval)
+				assert.Equal(t, 20*time.Second, s.Mutex("x").State().Quarantine)
+			})
+		})
+	}
+}
+
+// Redis forgets a queue for which nobody sends heartbeats. A waiter that was away for so long takes that for no loss of data.
+func TestWaiter_AwayForLongQuarantinesNothing(t *testing.T) {
+	for away, quarantined := range map[time.Duration]bool{8 * time.Minute: true, 550 * time.Second: false} {
+		t.Run(away.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{})
+				s.Mutex("x").CrashHolding("holder", 10*time.Second)
+				q := begin(t.Context(), client.Mutex("x").Lock)
+				client.Link.Cut()
+				s.LoseData()
+				pass(away)
+				client.Link.Mend()
+				pass(2 * time.Second)
+				assert.Equal(t, quarantined, s.Mutex("x").State().Quarantine > 0)
+				q.granted(t)
+			})
+		})
+	}
 }

@@ -170,9 +170,11 @@ func (l *Lease) renew(ctx context.Context) error {
 		l.renewalFailed(until, err)
 	case !reply.Held:
 		err = lost(ErrTaken)
-		l.lose(ErrTaken)
+		trusted := l.lose(ErrTaken)
 		if reply.Fence != 0 { // an acquire that was sent again, or late, was granted the lock for nobody
 			l.lock.giveBack(l.token, reply.Fence)
+		} else if trusted {
+			l.lock.noteLoss(l.token, l.fence)
 		}
 	default:
 		l.extend(until)
@@ -303,11 +305,14 @@ func (l *Lease) expire() {
 	}
 }
 
-// lose ends the lease without its holder's doing.
-func (l *Lease) lose(reason error) {
-	if cause := lost(reason); l.finish(cause) {
+// lose ends the lease without its holder's doing, and reports whether it had not ended before.
+func (l *Lease) lose(reason error) bool {
+	cause := lost(reason)
+	first := l.finish(cause)
+	if first {
 		l.reportLoss(cause)
 	}
+	return first
 }
 
 // finish ends the lease with that cause, if it has not ended, and reports whether it did.

@@ -16,12 +16,13 @@ type localWaiters struct {
 	lock         *lock // of the first acquisition; WaiterTTL is one for a client
 	acquisitions int   // guarded by Client.mu: that are under way
 
-	mu      sync.Mutex
-	queued  []localWaiter // guarded by mu: in the order of their tickets
-	minTTL  time.Duration // guarded by mu: the smallest of all that are queued
-	timer   Timer         // guarded by mu: calls tick at next; nil while nobody is queued
-	next    time.Time     // guarded by mu
-	askedOf time.Time     // guarded by mu: when heartbeatOfAll was called because of what one waiter had missed
+	mu     sync.Mutex
+	queued []localWaiter // guarded by mu: in the order of their tickets
+	minTTL time.Duration // guarded by mu: the smallest of all that are queued
+	timer  Timer         // guarded by mu: calls tick at next; nil while nobody is queued
+	next   time.Time     // guarded by mu
+	missed bool          // guarded by mu: a waiter has missed something, and perhaps others
+	allDue time.Time     // guarded by mu: when a heartbeat may list all because of that
 }
 
 // localWaiter is a waiter in the queue.
@@ -90,6 +91,16 @@ func (n *localWaiters) setTimer() {
 	n.timer = c.clock.AfterFunc(n.interval(), n.tick)
 }
 
+// maxTTL is the largest TTL of all that are queued.
+func (n *localWaiters) maxTTL() (longest time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, w := range n.queued {
+		longest = max(longest, w.lock.ttl)
+	}
+	return longest
+}
+
 func (n *localWaiters) remove(w *waiter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,12 +119,17 @@ func (n *localWaiters) remove(w *waiter) {
 // grant whose notification was lost before its lease ends. The caller holds mu.
 func (n *localWaiters) interval() time.Duration { return min(time.Second, n.minTTL/3) }
 
+// missedPause is the time between heartbeats that list all waiters because one has missed something.
+const missedPause = 3 * time.Second
+
 // due returns the waiters that the next heartbeat lists: the first, which may be the head of the queue, and each that would
-// otherwise be heard of later than a third of its WaiterTTL, or of its TTL, after the last time. The caller holds mu.
+// otherwise be heard of later than a third of its WaiterTTL, or of its TTL, after the last time. If one has missed something, it
+// lists all. The caller holds mu.
 func (n *localWaiters) due() (due []localWaiter) {
 	now := n.lock.client.clock.Now()
+	all := n.allAreDue(now)
 	for i, w := range n.queued {
-		if i == 0 || !now.Add(n.interval()/2).Before(w.heard.Add(min(n.lock.waiterTTL, w.lock.ttl)/3)) {
+		if all || i == 0 || !now.Add(n.interval()/2).Before(w.heard.Add(min(n.lock.waiterTTL, w.lock.ttl)/3)) {
 			due = append(due, w)
 		}
 	}
@@ -134,6 +150,16 @@ func (n *localWaiters) tick() {
 	due := n.due()
 	n.mu.Unlock()
 	n.heartbeat(due)
+}
+
+// allAreDue reports whether a heartbeat has to list all waiters now, because one has missed something. The caller holds mu, and
+// has it sent.
+func (n *localWaiters) allAreDue(now time.Time) bool {
+	if !n.missed || now.Before(n.allDue) {
+		return false
+	}
+	n.missed, n.allDue = false, now.Add(missedPause)
+	return true
 }
 
 // heartbeatOfAll keeps the tickets of all queued waiters, and tells them what they may have missed.
@@ -185,26 +211,31 @@ func (n *localWaiters) heartbeatOf(ctx context.Context, waiters []localWaiter) {
 	}
 }
 
-// hear tells waiters what a heartbeat found. It reports whether others should be asked of: if one has missed something, Redis
-// may have lost its data, or the subscription other notifications.
+// found is the event for a waiter of which a heartbeat has found that state.
+var found = map[lua.WaiterState]eventKind{
+	lua.StillQueued: stillQueued, lua.NotQueued: notQueued, lua.Holding: holding, lua.NowGranted: askNow,
+}
+
+// hear tells waiters what a heartbeat found. It reports whether one that lists all has to follow: if one waiter has missed
+// something, Redis may have lost its data, or the subscription other notifications.
 func (n *localWaiters) hear(waiters []localWaiter, reply lua.HeartbeatReply, sent time.Time) bool {
-	found := map[lua.WaiterState]eventKind{
-		lua.StillQueued: stillQueued, lua.NotQueued: notQueued, lua.Holding: holding, lua.NowGranted: askNow,
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	missed := false
 	for i, w := range waiters {
 		state := reply.States[i]
 		w.post(event{kind: found[state], sent: sent, fence: reply.Fence})
-		missed = missed || state == lua.NotQueued || state == lua.Holding
+		missed := state == lua.NotQueued || state == lua.Holding
+		n.missed = n.missed || missed && len(n.queued) > len(waiters)
 		if at, ok := n.find(w); ok && state == lua.StillQueued && sent.After(n.queued[at].heard) {
 			n.queued[at].heard = sent
 		}
 	}
-	if !missed || len(n.queued) <= len(waiters) || sent.Sub(n.askedOf) < MinWaiterTTL {
-		return false
-	}
-	n.askedOf = sent
-	return true
+	return n.allAreDue(n.lock.client.clock.Now())
+}
+
+// noteMissed has the next heartbeat list all waiters, unless one has done so less than missedPause ago.
+func (n *localWaiters) noteMissed() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.missed = true
 }

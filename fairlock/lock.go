@@ -174,6 +174,17 @@ func (l *lock) giveBack(t token.Token, fence uint64) {
 	})
 }
 
+// noteLoss tells Redis of a lease that was lost while it was trusted. If Redis has lost its data, it grants the lock to nobody
+// until other holders must have learned of that, too.
+func (l *lock) noteLoss(t token.Token, fence uint64) {
+	c := l.client
+	c.background(func() {
+		ctx, cancel := c.withTimeout(c.leaves, l.ttl)
+		defer cancel()
+		_ = l.redis.ReportLoss(ctx, t, fence, l.ttl) // or else they learn of it at their next renewals
+	})
+}
+
 func (l *lock) inspect(ctx context.Context) (State, error) {
 	return request(ctx, l, "inspect", nil, func(ctx context.Context) (State, error) {
 		snapshot, err := l.redis.Inspect(ctx, MaxInspected)
@@ -198,7 +209,7 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 			if err != nil {
 				return taken, err
 			}
-			taken = taken || h.Released || h.Ambiguous && before.Used > 0
+			taken = taken || h.Released || h.Ambiguous && (before.Used > 0 || before.Quarantine > 0)
 			more = h.Released && h.More
 			l.client.handoff(l, h)
 		}

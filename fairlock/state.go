@@ -12,16 +12,20 @@ const MaxInspected = 1000
 
 // State is a lock at one moment.
 type State struct {
-	At          time.Time // by Redis's clock
-	Held        bool      // it is held or quarantined
-	Quarantined bool      // Redis had lost its data: it grants the lock only after an earlier holder must have noticed
-	Holder      Holder    // the first of Holders; a mutex has no other. Zero unless held
-	Holders     []Holder  // at most MaxInspected of them, ordered by the end of their leases
-	Used        int       // permits that are held: of a mutex 0 or 1, of an RWMutex the number of readers, or 1 for a writer
-	Permits     int       // of a semaphore in use, its number of permits; of a mutex 1; 0 for others
-	Fence       uint64    // the lock's last number: no fence is higher. 0 if none is kept any more
-	Waiting     int       // number of waiters
-	Waiters     []Waiter  // the first MaxInspected of them, in order
+	At   time.Time // by Redis's clock
+	Held bool      // somebody holds it
+
+	// Quarantine is for how long Redis still grants the lock to nobody, because it had lost data, and an earlier holder may not
+	// have noticed yet. It passes while somebody uses the lock, waits or tries: at most a second with each request.
+	Quarantine time.Duration
+
+	Holder  Holder   // the first of Holders; a mutex has no other. Zero unless held
+	Holders []Holder // at most MaxInspected of them, ordered by the end of their leases
+	Used    int      // permits that are held: of a mutex 0 or 1, of an RWMutex the number of readers, or 1 for a writer
+	Permits int      // of a semaphore in use, its number of permits; of a mutex 1; 0 for others
+	Fence   uint64   // the lock's last number: no fence is higher. 0 if none is kept any more
+	Waiting int      // number of waiters
+	Waiters []Waiter // the first MaxInspected of them, in order
 }
 
 // Holder holds a lock.
@@ -47,9 +51,9 @@ type Waiter struct {
 
 // state is what a snapshot of the lock means.
 func (l *lock) state(snap lua.Snapshot) State {
-	s := State{At: snap.Now, Fence: snap.Fence, Used: snap.Used, Permits: snap.Capacity, Waiting: snap.Waiting}
+	s := State{At: snap.Now, Fence: snap.Fence, Used: snap.Used, Permits: snap.Capacity, Waiting: snap.Waiting, Quarantine: snap.Quarantine}
 	for _, h := range snap.Holders {
-		s.Held, s.Quarantined = true, h.Token == lua.Quarantined
+		s.Held = true
 		holder := Holder{Fence: h.Fence, TTL: h.Left}
 		holder.Token, holder.Client = parse(h.Token)
 		holder.Weight, holder.Writer = l.share(h.Weight)

@@ -92,6 +92,10 @@ const grace = 25 * time.Millisecond
 // on another connection.
 const notificationDelay = 10 * time.Millisecond
 
+// ticketKept is for how long beyond WaiterTTL Redis surely keeps a queue for which no client sends heartbeats; it is a minute
+// less than in docs/protocol.md.
+const ticketKept = 9 * time.Minute
+
 // queueKept is for how long beyond WaiterTTL Redis keeps a queue for which no client sends heartbeats.
 const queueKept = 11 * time.Minute
 
@@ -143,6 +147,7 @@ func (w *waiter) ask(ctx context.Context) {
 	}
 	if w.ticket != 0 {
 		request.MaxWaiters = 0 // it was let in before
+		request.Quarantine = w.quarantine()
 		w.asksAlways = true
 	}
 	w.askedAt = w.client.clock.Now()
@@ -171,6 +176,21 @@ func (w *waiter) ask(ctx context.Context) {
 	case lua.CapacityDiffers:
 		w.quit(&CapacityError{Want: w.lock.redis.Capacity(), Have: reply.Capacity})
 	}
+}
+
+// quarantine is for how long the lock should be granted to nobody if Redis has lost the ticket: no lease that this client knows
+// of lasts longer. It is 0 if Redis may have forgotten the queue because nobody sent heartbeats.
+func (w *waiter) quarantine() time.Duration {
+	if elapsed(w.foundQueuedAt, w.client.clock.Now()) > w.lock.waiterTTL+ticketKept {
+		return 0
+	}
+	holder, _ := parse(w.holder)
+	return max(w.lock.ttl, w.local.maxTTL(), holder.TTL())
+}
+
+// elapsed also counts the time in which the machine was suspended, and the monotonic clock may have stood still.
+func elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
 // failed handles the error of an acquire: a waiter that was queued before asks again if that can help.
@@ -203,6 +223,9 @@ func (w *waiter) startWaiting(reply lua.Reply, subscriptions uint64) {
 		call(w.client.trace.Queued, QueuedInfo{Event: w.event(), Position: reply.Position, Ticket: uint64(w.ticket)})
 	}
 	w.local.add(w, reply.Ticket, w.askedAt)
+	if reply.Holder == lua.Quarantined {
+		w.local.noteMissed()
+	}
 	if w.client.subscriber.start() != subscriptions {
 		w.state = asking // a notification may have been sent before the subscription was up
 	}

@@ -41,7 +41,7 @@ func (m *machine) crowd(n int, d time.Duration) {
 	m.model.Capacity, m.model.QueueUntil = m.capacity, m.clock+time.Hour.Microseconds()
 	m.model.Clock, m.model.ClockAt, m.model.Pass = time.Hour.Microseconds(), m.clock, time.Hour.Microseconds()
 	m.lasting(0, time.Hour)
-	m.do(m.t, "HSET", m.keys["heartbeats"], "clock", fmt.Sprintf("%016d %016d %016d %016d", m.model.Clock, m.clock, m.model.Pass, 0))
+	m.do(m.t, "HSET", m.keys["heartbeats"], "clock", fmt.Sprintf("%016d %016d %016d %016d %016d", m.model.Clock, m.clock, m.model.Pass, 0, 0))
 	for _, key := range []string{"queue", "heartbeats", "holders"} {
 		m.do(m.t, "PEXPIRE", m.keys[key], (time.Hour + time.Minute/2).Milliseconds())
 	}
@@ -61,7 +61,7 @@ func (m *machine) hoard(n int, d time.Duration) {
 	m.begin("a hoard of %d", n)
 	m.blind, m.once = true, true
 	for chunk := range slices.Chunk(slices.Collect(seq(n)), 1000) {
-		permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "capacity", m.capacity}
+		permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "capacity", m.capacity, "fence", holderFence + n}
 		for _, i := range chunk {
 			who := held(i)
 			permits = append(permits, m.clock+d.Microseconds()+int64(i), who.Text())

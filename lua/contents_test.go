@@ -75,10 +75,12 @@ func (m *machine) check() contents {
 	}
 	m.model.Notified = nil
 	require.Equal(m.t, m.model.Last, c.last(), "the last number")
+	require.Equal(m.t, m.model.Served, c.served(), "the highest ticket that was served")
 	if m.model.Last != 0 {
 		m.lasts(c, "number", m.model.NumberUntil-model.Millisecond, m.model.NumberUntil) // it says whole milliseconds
 		m.near(m.clock+c.Left["number"].Microseconds(), fields(c.Number)[2]*1000, "when the number says that it expires")
 	}
+	m.longest = max(m.longest, m.clock+m.model.Quarantine-m.model.Clock+model.KeptAtMost)
 	held := m.checkHolders(c)
 	m.checkQueue(c)
 	for _, w := range m.model.Waiters {
@@ -92,6 +94,9 @@ func (c contents) last() uint64 {
 	_, rest, _ := strings.Cut(c.Number, " ")
 	return number(strings.TrimLeft(rest, "0"))
 }
+
+// served is the highest ticket that was granted the lock or dropped.
+func (c contents) served() uint64 { return uint64(fields(c.Number)[3]) }
 
 // number is the first number in a value; 0 if there is none.
 func number(text string) uint64 {
@@ -127,6 +132,9 @@ func (m *machine) checkQueue(c contents) {
 		require.Equal(m.t, uint64(w.Weight), max(number(weight), 1), "what %s asks for", w.Token)
 	}
 	require.Equal(m.t, append([]redis.Z{}, want...), c.Queue)
+	if quarantine := max(m.model.Quarantine-m.model.Clock, 0); quarantine > 0 || len(want) > 0 && !m.model.Damaged {
+		require.Equal(m.t, quarantine, max(clock[4]-clock[0], 0), "the quarantine")
+	}
 	require.Len(m.t, tickets, len(want), "tickets are distinct")
 	for name := range c.Heartbeats {
 		require.True(m.t, members[name] || m.forgotten[name], "%s does not wait", name)
@@ -137,7 +145,7 @@ func (m *machine) checkQueue(c contents) {
 		from, by := m.model.Forgets()
 		m.lasts(c, "queue", from, by)
 		m.lasts(c, "heartbeats", from, m.longest)
-		if m.keys["holders"] != "" {
+		if m.keys["holders"] != "" && !m.evicted { // else the next request brings the capacity
 			m.lasts(c, "holders", from, m.longest)
 		}
 	}
@@ -158,6 +166,9 @@ func (m *machine) checkQueue(c contents) {
 // checkHolders compares the holders, and that the sums are right and the records last long enough.
 func (m *machine) checkHolders(c contents) map[string]uint64 {
 	m.t.Helper()
+	if m.model.Lost {
+		return nil
+	}
 	want, held, recorded, last := map[string]uint64{}, map[string]uint64{}, uint64(0), int64(0)
 	for _, h := range m.model.Holders {
 		want[h.Token] = uint64(h.Weight)
@@ -194,6 +205,9 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 	}
 	if len(c.Holders) > 0 {
 		delete(c.Holders, "fence")
+	}
+	if m.evicted && number(c.Holders["capacity"]) == 0 && len(m.model.Holders) == 0 {
+		m.model.Capacity = 0 // it has expired before the queue
 	}
 	if m.model.InUse() && m.keys["holders"] != "" {
 		require.Equal(m.t, uint64(m.model.Capacity), number(c.Holders["capacity"]), "capacity")

@@ -33,7 +33,7 @@ type (
 // Verbs is the table of verbs from which tests are derived. A test compares it with the files in scripts.
 var Verbs = []Verb{
 	{"acquire", func(ctx context.Context, l Lock, t tokens) (any, error) {
-		return l.Acquire(ctx, Request{t[0], 11 * ms, 12, 13, false, 14})
+		return l.Acquire(ctx, Request{t[0], 11 * ms, 12, 13, 14 * ms, false, 15})
 	}, []reply{{"granted", large, AnyText}, {"queued", large, one, large, int64(-1), AnyText}, {"busy", AnyText, AnyText}, {"full", one}, {"capacity", large}}},
 
 	{"release", func(ctx context.Context, l Lock, t tokens) (any, error) {
@@ -58,7 +58,7 @@ var Verbs = []Verb{
 
 	{"inspect", func(ctx context.Context, l Lock, _ tokens) (any, error) {
 		return l.Inspect(ctx, 11)
-	}, []reply{{large, large, one, one, reply{reply{AnyText, large, one, one}}, one, reply{reply{AnyText, large, large, one}, reply{AnyText, large, large, one}}}}},
+	}, []reply{{large, large, one, one, reply{reply{AnyText, large, one, one}}, one, reply{reply{AnyText, large, large, one}, reply{AnyText, large, large, one}}, one}}},
 }
 
 var handoffs = []reply{

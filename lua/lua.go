@@ -72,6 +72,7 @@ type Request struct {
 	WaiterTTL  time.Duration // how long the waiter keeps its ticket without a heartbeat
 	MaxWaiters int           // the request is refused if so many others wait; 0: any number
 	Ticket     Ticket        // the waiter's, if it has one
+	Quarantine time.Duration // for how long nobody is granted the lock if the ticket shows that Redis has lost data; 0: it does not
 	Try        bool          // do not queue
 	Weight     int           // number of permits; without effect for a mutex
 }
@@ -108,13 +109,20 @@ func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 		waiterTTL = 0
 	}
 	t := &sentText{text: r.Token.Text()}
-	args := []any{t, waiterTTL, r.MaxWaiters, uint64(r.Ticket)}
+	args := []any{t, waiterTTL, r.MaxWaiters, uint64(r.Ticket), milliseconds(r.Quarantine)}
 	if l.capacity > 0 {
 		args = append(args, r.Weight, l.capacity)
 	}
 	reply, err := call(ctx, l, "acquire", readReply, args...)
 	reply.Ambiguous = t.ambiguous(err)
 	return reply, err
+}
+
+// ReportLoss tells the lock of a lease that it does not know any more. If no fence so high was given, as far as Redis knows,
+// data were lost: nobody is granted the lock for as long as quarantine says. Nothing is requested.
+func (l Lock) ReportLoss(ctx context.Context, t token.Token, fence uint64, quarantine time.Duration) error {
+	_, err := l.Acquire(ctx, Request{Token: t, Ticket: Ticket(fence), Try: true, Quarantine: quarantine})
+	return err
 }
 
 // Grant is a lock that was handed to a waiter.
@@ -218,10 +226,13 @@ type Snapshot struct {
 	Holders  []Holder  // some of them
 	Waiting  int       // number of all waiters
 	Waiters  []Waiter  // the first of them, in order
+
+	// What is left of the time in which nobody is granted the lock because Redis had lost data, if somebody asks at least once a
+	// second; 0: it is not quarantined.
+	Quarantine time.Duration
 }
 
-// Holder holds a lock. Token is the text in Redis; it does not parse as a token if the lock is quarantined, or if
-// the key was written by something else.
+// Holder holds a lock. Token is the text in Redis; it does not parse as a token if the key was written by something else.
 type Holder struct {
 	Token  string
 	Fence  uint64
@@ -237,7 +248,7 @@ type Waiter struct {
 	Weight  int
 }
 
-// Quarantined stands for the holder's token while a lock is quarantined.
+// Quarantined stands for the holder's token in a Reply if nobody holds the lock because it is quarantined.
 const Quarantined = "nobody:quarantined"
 
 // Inspect reads the lock and at most limit of its holders and of its waiters.

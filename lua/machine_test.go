@@ -205,6 +205,7 @@ type machine struct {
 	once      bool
 	blind     bool // the model does not know what was lost, or put there
 	foreign   bool // a key is not ours
+	evicted   bool // the holders were lost
 	mute      bool // the user may not send notifications
 }
 
@@ -270,7 +271,16 @@ func (m *machine) begin(format string, args ...any) {
 	m.t.Logf("%d: "+format, append([]any{m.clock}, args...)...)
 	m.more, m.admitted = false, false
 	if m.clock > m.model.NumberUntil-model.Millisecond && m.rdb.Exists(ctx, m.keys["number"]).Val() == 0 {
-		m.model.Last, m.model.NumberUntil = 0, 0 // a number lasts for whole milliseconds
+		m.model.Last, m.model.NumberUntil, m.model.Served = 0, 0, 0 // a number lasts for whole milliseconds
+	}
+	if m.rdb.Exists(ctx, m.keys["heartbeats"]).Val() == 0 {
+		m.model.Quarantine = 0 // forgotten with the queue's clock
+	}
+	if m.model.Lost && m.rdb.Exists(ctx, m.keys["permits"], m.keys["holders"]).Val() == 0 {
+		m.model.Holders, m.model.Lost, m.model.LostTTL = nil, false, 0
+	}
+	if m.rdb.Exists(ctx, m.keys["queue"]).Val() == 0 && m.rdb.HLen(ctx, m.keys["heartbeats"]).Val() <= 1 {
+		m.model.Damaged = false // both are gone
 	}
 	m.model.Advance(m.clock)
 	if from, by := m.model.Forgets(); !m.blind && len(m.model.Waiters) > 0 && m.clock >= from {
@@ -376,14 +386,14 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 	}
 	p.asked = true
 	r.wait = cmp.Or(r.wait, waiterTTL)
-	m.lasting(p.token.TTL(), r.wait)
+	m.lasting(p.token.TTL(), max(r.wait, p.token.TTL())) // or a quarantine
 	ask := lua.Request{Token: p.token, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try, Weight: p.weight}
 	if r.ticket {
-		ask.Ticket = lua.Ticket(p.ticket)
+		ask.Ticket, ask.Quarantine = lua.Ticket(p.ticket), p.token.TTL()
 	}
 	same := model.Request{
 		Token: p.token.Text(), TTL: p.token.TTL().Microseconds(), WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max,
-		Weight: p.weight, Capacity: p.capacity, Ticket: uint64(ask.Ticket),
+		Weight: p.weight, Capacity: p.capacity, Ticket: uint64(ask.Ticket), Quarantine: ask.Quarantine.Microseconds(),
 	}
 	if r.try {
 		same.WaiterTTL = 0
@@ -416,6 +426,18 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 		second.RetryAfter = m.again(first.RetryAfter, second.RetryAfter)
 		require.Equal(m.t, first, second, "the second reply")
 	})
+}
+
+// report tells the lock of the party's lease, that it has lost.
+func (m *machine) report(p *party) {
+	m.t.Helper()
+	m.begin("%s reports %d", p.name, p.fence)
+	call := func() (lua.Reply, error) {
+		return lua.Reply{}, m.lock(p).ReportLoss(ctx, p.token, p.fence, p.token.TTL())
+	}
+	do(m, call, func(lua.Reply) {
+		m.model.Acquire(m.clock, model.Request{Token: p.token.Text(), Ticket: p.fence, Quarantine: p.token.TTL().Microseconds()})
+	}, func(lua.Reply) {})
 }
 
 // again replaces a duration that depends on redis-server's own clock.
@@ -550,8 +572,12 @@ func (m *machine) inspect(limit int) lua.Snapshot {
 	m.t.Helper()
 	m.begin("inspect %d", limit)
 	return do(m, func() (lua.Snapshot, error) { return m.any().Inspect(ctx, limit) }, func(got lua.Snapshot) {
+		if m.model.Lost || m.model.Damaged {
+			return // nothing is repaired
+		}
 		want := lua.Snapshot{
-			Now: time.UnixMicro(m.clock), Fence: m.model.LastNumber(), Used: m.model.Used(), Capacity: got.Capacity, Waiting: len(m.model.Waiters),
+			Now: time.UnixMicro(m.clock), Fence: m.model.LastNumber(), Used: m.model.Used(), Capacity: got.Capacity,
+			Waiting: len(m.model.Waiters), Quarantine: time.Duration(m.model.QuarantineLeft()+999) / 1000 * time.Millisecond,
 		}
 		require.True(m.t, !m.model.InUse() || got.Capacity == m.model.Capacity, "capacity %d", got.Capacity)
 		for i, h := range m.model.FirstToExpire(limit) {
@@ -574,15 +600,15 @@ func (m *machine) after(d time.Duration) {
 	if text, err := m.rdb.HGet(ctx, m.keys["heartbeats"], "clock").Result(); err == nil {
 		n := fields(text)
 		n[0], n[1] = n[0]+d.Microseconds(), n[1]+d.Microseconds()
-		m.do(m.t, "HSET", m.keys["heartbeats"], "clock", fmt.Sprintf("%016d %016d %016d %016d", n[0], n[1], n[2], n[3]))
+		m.do(m.t, "HSET", m.keys["heartbeats"], "clock", fmt.Sprintf("%016d %016d %016d %016d %016d", n[0], n[1], n[2], n[3], n[4]))
 	}
 	m.model.Clock, m.model.ClockAt = m.model.Clock+d.Microseconds(), m.model.ClockAt+d.Microseconds()
 	m.stall(d)
 }
 
-// fields are the numbers in a text, as far as they are some; there are at least four.
+// fields are the numbers in a text, as far as they are some; there are at least five.
 func fields(text string) (n []int64) {
-	for field := range strings.FieldsSeq(text + " 0 0 0 0") {
+	for field := range strings.FieldsSeq(text + " 0 0 0 0 0") {
 		n = append(n, int64(number(field)))
 	}
 	return n
@@ -617,18 +643,28 @@ func (m *machine) lose() {
 func (m *machine) evict(key string) {
 	m.t.Helper()
 	m.begin("%s is lost", key)
+	c := m.contents()
 	require.Equal(m.t, int64(1), m.do(m.t, "DEL", m.keys[key]))
 	switch key {
 	case "number":
-		m.model.Last, m.model.NumberUntil = 0, 0
+		m.model.Last, m.model.NumberUntil, m.model.Served = 0, 0, 0
 	case "queue":
 		m.forget()
-	case "heartbeats":
 		m.model.Damaged = true
+	case "heartbeats":
+		m.model.Damaged, m.model.Quarantine = true, 0
 	case "tombstones":
 		m.model.Tombstones = nil
 	case "permits":
-		m.model.Holders = nil
+		m.model.Lost, m.evicted = true, true
+		for text := range c.Holders { // also those that have expired
+			if t, err := token.Parse(text); err == nil {
+				m.model.LostTTL = max(m.model.LostTTL, t.TTL().Microseconds())
+			}
+		}
+	case "holders":
+		m.model.Lost, m.evicted = len(c.Permits) > 0, true
+		m.model.Capacity = 0
 	default:
 		m.blind = true
 	}
@@ -644,19 +680,22 @@ func (m *machine) raise(to uint64) {
 
 func (m *machine) setNumber(to uint64) {
 	m.t.Helper()
-	m.do(m.t, "SET", m.keys["number"], numberText(to, m.clock/1000+day.Milliseconds()), "PX", day.Milliseconds())
+	text := numberText(to, m.clock/1000+day.Milliseconds(), m.model.Served)
+	m.do(m.t, "SET", m.keys["number"], text, "PX", day.Milliseconds())
 	m.model.Last, m.model.NumberUntil = to, m.clock+day.Microseconds()
 }
 
 // numberText is the text of a number that expires then.
-func numberText(last uint64, ends int64) string {
-	return fmt.Sprintf("1 %016d %013d %016d", last, ends, 0)
+func numberText(last uint64, ends int64, served uint64) string {
+	return fmt.Sprintf("1 %016d %013d %016d", last, ends, served)
 }
 
 // drop drops a waiter that has not expired.
 func (m *machine) drop(p *party) {
 	m.t.Helper()
 	m.begin("%s is dropped", p.name)
+	m.model.Served = max(m.model.Served, p.ticket)
+	m.setNumber(m.model.Last)
 	m.do(m.t, "ZREM", m.keys["queue"], p.token.Text())
 	m.do(m.t, "HDEL", m.keys["heartbeats"], short(p.token.Text()))
 	m.model.Waiters = slices.DeleteFunc(m.model.Waiters, func(w model.Waiter) bool { return w.Token == p.token.Text() })

@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -106,9 +107,25 @@ func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
 			m.lose()
 			m.after(2 * time.Minute) // no ticket of before is given again
 		},
+		"evict": func(t *rapid.T) {
+			keys := slices.Sorted(maps.Keys(m.contents().Left))
+			keys = slices.DeleteFunc(keys, func(key string) bool { // the model knows one loss at a time
+				return key == "lock" || key == "number" && m.keys["lock"] == "" || m.model.Last == 0 || m.model.Lost || m.model.Damaged
+			})
+			if len(keys) == 0 || rapid.IntRange(0, 3).Draw(t, "really") != 0 {
+				t.Skip("not so often")
+			}
+			m.evict(rapid.SampledFrom(keys).Draw(t, "key"))
+			m.after(2 * time.Minute) // no ticket of before is given again
+		},
+		"report": func(*rapid.T) {
+			if p := anyone(); !m.holds(p) && p.fence > 0 {
+				m.report(p)
+			}
+		},
 		"": func(t *rapid.T) {
 			m.once = rapid.Bool().Draw(t, "the next step is sent once")
-			if len(m.model.Waiters) > 0 && !m.more && m.admitted {
+			if len(m.model.Waiters) > 0 && !m.more && m.admitted && m.model.QuarantineLeft() == 0 {
 				require.Greater(t, m.model.Waiters[0].Weight, m.model.Free(), "the head fits")
 			}
 		},

@@ -229,5 +229,6 @@ func readSnapshot(r *reader) Snapshot {
 		Waiters: each(r, func(r *reader) Waiter {
 			return Waiter{r.text(), Ticket(r.number()), r.moment(), r.count(1)}
 		}),
+		Quarantine: r.duration(),
 	}
 }

@@ -23,6 +23,7 @@ import (
 //	release a; leave a tombstone; force seen a    a's fence; without seen the last one
 //	  -> released grants b c, grants b(45m): for how long, nothing
 //	renew a ttl 5m       -> renewed, lost; release or renew a seen b: with the fence of b
+//	report a             tells of the lease that a has lost; quarantine -> how much is left of it
 //	heartbeat a b        -> queued, holding, granted, gone; retry 45m: of the first of them
 //	inspect 10           -> the holders | the waiters, at most 10 of each
 //	after 5m; stall 5m   time passes, with the queue's clock or without
@@ -181,6 +182,10 @@ func (m *machine) step(verb string, words []string, want string) string {
 			all = append(all, names[state])
 		}
 		return strings.TrimSpace(strings.Join(all, ", ") + retry(r.RetryAfter, want))
+	case "report":
+		m.report(p)
+	case "quarantine":
+		return roughly(m.inspect(0).Quarantine)
 	case "inspect":
 		if o.number < 0 {
 			o.number = 100

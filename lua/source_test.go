@@ -113,7 +113,7 @@ func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 	for _, k := range []kind{mutex, semaphore(15)} {
 		for _, v := range lua.Verbs {
 			f := &fake{answer: errors.New("enough")}
-			lock := k.open(f, "ns", 15)
+			lock := k.open(f, "ns", 16)
 			require.ErrorContains(t, send(lock, v), "enough")
 			var want []string
 			number := 11

@@ -11,8 +11,8 @@ import (
 // All times are µs of the server's clock.
 const (
 	Millisecond  = 1000
-	second       = 1000 * Millisecond
-	minute       = 60 * second
+	Second       = 1000 * Millisecond
+	minute       = 60 * Second
 	FenceTTL     = 10 * minute // of all callers
 	TombstoneTTL = 11 * minute
 )
@@ -31,7 +31,7 @@ const (
 	MaxSwept    = 10   // waiters
 )
 
-// Quarantined is the holder of a lock that is quarantined after a loss of data.
+// Quarantined stands for the holder of a lock that is quarantined and that nobody holds.
 const Quarantined = "nobody:quarantined"
 
 // Lock is the whole state of a lock. The zero Lock is idle, and is what a loss of data leaves.
@@ -46,14 +46,19 @@ type Lock struct {
 	ClockAt     int64            // when that was
 	Pass        int64            // by Clock, when the last pass of sweeps began
 	Cursor      uint64           // the ticket behind which the pass goes on; 0: it has ended
+	Quarantine  int64            // by Clock, until when nobody is granted the lock
+	Served      uint64           // the highest ticket that was granted the lock or dropped, or Last when a quarantine began
 	QueueUntil  int64            // until when the queue is kept at least
-	Damaged     bool             // the heartbeats were lost: the next call that looks at them removes all waiters
+	Damaged     bool             // the queue or its heartbeats were lost: the next call that looks at both removes all waiters
+	Lost        bool             // permits or their holders were lost: the next call that can grant removes all holders
+	LostTTL     int64            // the longest TTL of the holders in the key that is left; 0: of Holders
 	Notified    []Grant          // what the last call has granted to waiters that did not call
 
 	// As the call sees it:
 	last    uint64
 	clock   int64
-	waiting int // when it updated the clock
+	waiting int   // when it updated the clock
+	lostTTL int64 // the longest TTL of the holders that free has removed
 }
 
 // Holder is a lease.
@@ -115,6 +120,7 @@ type Request struct {
 	WaiterTTL        int64 // 0: do not queue
 	MaxWaiters       int   // 0: any number
 	Ticket           uint64
+	Quarantine       int64 // for how long, if the ticket shows that data were lost; 0: it does not
 }
 
 // Reply answers a Request.
@@ -158,46 +164,60 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	if l.Tombstones[r.Token] > now {
 		return Reply{Outcome: Busy}
 	}
+	if r.Ticket > 0 && r.WaiterTTL == 0 { // the fence of a lease that was lost
+		if r.Ticket > l.last {
+			l.last = r.Ticket
+			l.quarantine(now, r.Quarantine)
+		}
+		return Reply{Outcome: Busy}
+	}
 	if h := l.holder(r.Token); h != nil {
 		l.extend(now, h, r.TTL)
+		l.record(h.Expires)
 		return Reply{Outcome: Granted, Fence: h.Fence}
 	}
+	l.free()
 	l.updateClock(now)
-	if l.InUse() && l.Capacity != r.Capacity {
+	if l.InUse() && l.Capacity != 0 && l.Capacity != r.Capacity {
 		l.admit(now, "")
 		if l.InUse() {
 			return Reply{Outcome: CapacityDiffers, Capacity: l.Capacity}
 		}
 	}
+	recorded := l.Capacity
 	l.Capacity = r.Capacity
+	notRecorded := func() {
+		if len(l.Waiters) > 0 && len(l.Holders) == 0 {
+			l.Capacity = recorded
+		}
+	}
 	before := l.last
 	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL, Expires: l.clock + r.WaiterTTL}
 	if r.Ticket > 0 {
-		lost := l.last == 0
 		l.last = max(l.last, r.Ticket)
-		if lost && len(l.Holders) == 0 { // loss of data: a client may still hold the lock
-			l.grant(now, Quarantined, l.Capacity, 0, r.TTL)
+		if r.Quarantine > 0 && r.Ticket > l.Served && l.index(r.Token) < 0 {
+			l.quarantine(now, r.Quarantine)
 		}
 		before = l.last
-		if r.WaiterTTL > 0 {
-			if l.index(r.Token) < 0 && l.Free() > 0 {
-				l.join(now, waiter, r.WaiterTTL) // a waiter that returns is in its old place before others are admitted
-			}
+		if l.index(r.Token) < 0 && l.Free() > 0 {
+			l.join(now, waiter, r.WaiterTTL) // a waiter that returns is in its old place before others are admitted
 		}
 	}
 	_, queue := l.admit(now, r.Token)
-	if queue == Empty && l.holder(r.Token) == nil && r.Weight <= l.Free() {
+	if queue == Empty && !l.quarantined() && l.holder(r.Token) == nil && r.Weight <= l.Free() {
 		l.grant(now, r.Token, r.Weight, r.TTL, r.TTL)
 	}
 	if h := l.holder(r.Token); h != nil {
 		return Reply{Outcome: Granted, Fence: h.Fence, Queue: queue}
 	}
 	if r.WaiterTTL == 0 {
-		return Reply{Outcome: Busy, Holder: l.firstToExpire(), Queue: queue}
+		notRecorded()
+		return Reply{Outcome: Busy, Holder: l.named(), Queue: queue}
 	}
 	if r.Ticket == 0 && l.index(r.Token) < 0 {
 		if r.MaxWaiters > 0 && len(l.Waiters) >= r.MaxWaiters {
-			if l.sweep(now, second); len(l.Waiters) >= r.MaxWaiters {
+			if l.sweep(now, Second); len(l.Waiters) >= r.MaxWaiters {
+				notRecorded()
 				return Reply{Outcome: Full, Position: len(l.Waiters)}
 			}
 		}
@@ -207,7 +227,7 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	l.sweep(now, minute)
 	at := l.index(r.Token)
 	reply := Reply{
-		Outcome: Queued, Fence: before, Ticket: l.Waiters[at].Ticket, Position: at + 1, Holder: l.firstToExpire(),
+		Outcome: Queued, Fence: before, Ticket: l.Waiters[at].Ticket, Position: at + 1, Holder: l.named(),
 		Queue: queue, RetryAfter: -1,
 	}
 	if queue == More || at <= 1 {
@@ -239,12 +259,16 @@ func (l *Lock) Leave(now int64, token string, tombstone bool) Handoff {
 	return l.handOff(now, l.remove(token))
 }
 
-// ForceRelease ends all leases whose fence is not above the one that the caller has seen.
+// ForceRelease ends all leases whose fence is not above the one that the caller has seen, and a quarantine that had begun.
 func (l *Lock) ForceRelease(now int64, seen uint64) Handoff {
 	l.Advance(now)
+	l.free()
 	before := len(l.Holders)
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Fence <= seen })
 	taken := len(l.Holders) < before
+	if l.quarantined() && seen >= l.Served {
+		l.Clock, l.ClockAt, l.Quarantine, taken = l.clock, now, 0, true
+	}
 	return l.handOff(now, taken)
 }
 
@@ -266,6 +290,7 @@ func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) (has uint
 // Heartbeat keeps the tickets of waiters, and tells their states.
 func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 	l.Advance(now)
+	l.free()
 	l.updateClock(now)
 	reply := HeartbeatReply{Last: l.last, RetryAfter: -1}
 	for _, t := range tokens {
@@ -275,7 +300,7 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 		} else if at := l.index(t); at >= 0 {
 			state = StillQueued
 			l.Waiters[at].Expires = l.clock + waiterTTL
-			l.keepQueue(now + waiterTTL)
+			l.keepQueue(now, now+waiterTTL)
 		}
 		reply.States = append(reply.States, state)
 	}
@@ -294,22 +319,48 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 	return reply
 }
 
-// updateClock records the queue's clock, if anybody waits. Without an update that is closer than 20 ms, the next one gives
+// updateClock records the queue's clock, if anybody waits or the lock is quarantined. Without an update that is closer than 20 ms, the next one gives
 // the same sum.
 func (l *Lock) updateClock(now int64) {
-	l.repair()
+	l.repair(now)
 	l.waiting = len(l.Waiters)
-	if since := now - l.ClockAt; l.waiting == 0 {
+	if l.waiting == 0 {
 		l.Pass, l.Cursor = l.clock, 0
-	} else if since < 0 || since > 20*Millisecond {
+	}
+	if since := now - l.ClockAt; (l.waiting > 0 || l.quarantined()) && (since < 0 || since > 20*Millisecond) {
 		l.Clock, l.ClockAt = l.clock, now
 	}
 }
 
-// repair removes all waiters if their heartbeats were lost: they come back with their tickets.
-func (l *Lock) repair() {
+func (l *Lock) quarantined() bool { return l.Quarantine > l.clock }
+
+// quarantine notes that data were lost.
+func (l *Lock) quarantine(now, d int64) {
+	d = max(d, 3*Second)
+	l.Served = l.nextNumber(now)
+	l.record(now + d + KeptAtMost)
+	l.Quarantine = max(l.Quarantine, l.clock+d)
+	l.Clock, l.ClockAt = l.clock, now
+	l.keepQueue(now, now)
+}
+
+// free removes all holders if it is not known any more what they hold.
+func (l *Lock) free() {
+	if l.Lost {
+		for _, h := range l.Holders {
+			l.LostTTL = max(l.LostTTL, h.TTL)
+		}
+		l.lostTTL = l.LostTTL
+		l.Holders, l.Capacity, l.Lost, l.LostTTL = nil, 0, false, 0
+	}
+}
+
+// repair removes all waiters if one of the queue's keys was lost: they come back with their tickets.
+func (l *Lock) repair(now int64) {
 	if l.Damaged {
+		l.keepQueue(now, now)
 		l.Forget()
+		l.Clock, l.ClockAt = l.clock, now
 	}
 }
 
@@ -328,22 +379,31 @@ func (l *Lock) sweep(now, every int64) {
 	}
 	for _, w := range some {
 		if w.Expires <= l.clock {
-			l.dequeue(l.index(w.Token))
+			l.drop(now, l.index(w.Token))
 		}
 	}
 	l.Clock, l.ClockAt = l.clock, now
 }
 
-// admit is the only rule of admission. While permits are free, the head of the queue is dropped if it has expired; it is
+// admit is the only rule of admission. While permits are free and the lock is not quarantined, the head of the queue is dropped if it has expired; it is
 // granted what it asks for if so much is free, for what is left until it expires, at most its TTL; otherwise it blocks
 // all behind it. The asker is the waiter whose request this is: it is not expired.
 func (l *Lock) admit(now int64, asker string) (grants []Grant, queue QueueState) {
+	if l.free(); l.lostTTL > 0 {
+		l.quarantine(now, l.lostTTL)
+	}
 	for dropped := 0; l.Free() > 0; {
-		if l.repair(); len(l.Waiters) == 0 {
+		if len(l.Waiters) > 0 {
+			l.repair(now)
+		}
+		if len(l.Waiters) == 0 {
 			return grants, Empty
 		}
 		if dropped == MaxDropped || len(grants) == MaxAdmitted {
 			return grants, More
+		}
+		if l.quarantined() {
+			break
 		}
 		head := l.Waiters[0]
 		left := (head.Expires - l.clock) / Millisecond * Millisecond
@@ -353,10 +413,13 @@ func (l *Lock) admit(now int64, asker string) (grants []Grant, queue QueueState)
 		switch {
 		case left <= 0:
 			dropped++
+			l.drop(now, 0)
+			continue
 		case head.Weight > l.Free():
 			return grants, Blocked
 		default:
 			given := min(left, head.TTL)
+			l.Served = max(l.Served, head.Ticket)
 			grants = append(grants, Grant{head.Token, l.grant(now, head.Token, head.Weight, head.TTL, given), given})
 			if head.Token != asker {
 				l.Notified = append(l.Notified, grants[len(grants)-1])
@@ -403,16 +466,20 @@ func (l *Lock) keepNumber(until int64) {
 	}
 }
 
-// keepQueue keeps the queue for longer than a waiter that expires then.
-func (l *Lock) keepQueue(until int64) {
+// keepQueue keeps the queue for longer than a waiter that expires then, and than the quarantine.
+func (l *Lock) keepQueue(now, until int64) {
+	until = max(until, now+l.Quarantine-l.clock)
 	l.QueueUntil = max(l.QueueUntil, until+KeptAtLeast)
-	l.keepNumber(until + KeptAtMost)
+	l.record(until + KeptAtMost)
 }
 
 // join puts a waiter into the queue, or keeps the ticket it has.
 func (l *Lock) join(now int64, w Waiter, waiterTTL int64) {
+	if len(l.Waiters) == 0 {
+		l.QueueUntil = 0
+	}
 	l.record(now + waiterTTL + KeptAtMost)
-	l.keepQueue(now + waiterTTL)
+	l.keepQueue(now, now+waiterTTL)
 	if l.waiting == 0 {
 		l.Clock, l.ClockAt = l.clock, now
 	}
@@ -427,6 +494,12 @@ func (l *Lock) join(now int64, w Waiter, waiterTTL int64) {
 	l.Waiters = slices.Insert(l.Waiters, at, w)
 }
 
+func (l *Lock) drop(now int64, at int) {
+	l.Served = max(l.Served, l.Waiters[at].Ticket)
+	l.record(now + KeptAtMost)
+	l.dequeue(at)
+}
+
 func (l *Lock) dequeue(at int) {
 	l.Waiters = slices.Delete(l.Waiters, at, at+1)
 	if len(l.Waiters) == 0 {
@@ -436,19 +509,21 @@ func (l *Lock) dequeue(at int) {
 
 // remove ends the token's lease, and reports whether it had one.
 func (l *Lock) remove(token string) bool {
-	before := len(l.Holders)
-	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Token == token })
-	return len(l.Holders) < before
+	held := l.holder(token) != nil
+	if held {
+		l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Token == token })
+	}
+	return held
 }
 
 // Advance brings the lock to the time now: leases end, and an old number is forgotten. Every call begins with it.
 func (l *Lock) Advance(now int64) {
-	l.Notified = nil
+	l.Notified, l.lostTTL = nil, 0
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Expires <= now })
 	if l.NumberUntil <= now {
-		l.Last, l.NumberUntil = 0, 0
+		l.Last, l.NumberUntil, l.Served = 0, 0, 0
 	}
-	l.last, l.clock = l.Last, l.Clock+min(max(now-l.ClockAt, 0), second)
+	l.last, l.clock = l.Last, l.Clock+min(max(now-l.ClockAt, 0), Second)
 	if l.Last == 0 && l.InUse() { // it was lost: of what is there, no number is given again
 		l.last = max(uint64(now), l.tail())
 		for _, h := range l.Holders {
@@ -456,6 +531,9 @@ func (l *Lock) Advance(now int64) {
 		}
 	}
 }
+
+// QuarantineLeft is what a call would see of the quarantine that is left.
+func (l *Lock) QuarantineLeft() int64 { return max(l.Quarantine-l.clock, 0) }
 
 // LastNumber is the last number that a call would see.
 func (l *Lock) LastNumber() uint64 { return l.last }
@@ -485,7 +563,7 @@ func (l *Lock) Free() int { return l.Capacity - l.Used() }
 
 func (l *Lock) holder(token string) *Holder {
 	at := slices.IndexFunc(l.Holders, func(h Holder) bool { return h.Token == token })
-	if at < 0 {
+	if at < 0 || l.Lost {
 		return nil
 	}
 	return &l.Holders[at]
@@ -500,10 +578,12 @@ func (l *Lock) FirstToExpire(limit int) []Holder {
 	return all[:min(limit, len(all))]
 }
 
-// firstToExpire returns the token of the holder whose lease ends first; "" if there is none.
-func (l *Lock) firstToExpire() string {
-	for _, h := range l.FirstToExpire(1) {
-		return h.Token
+// named is the token of the holder whose lease ends last. If there is none, it is Quarantined or "".
+func (l *Lock) named() string {
+	if all := l.FirstToExpire(len(l.Holders)); len(all) > 0 {
+		return all[len(all)-1].Token
+	} else if l.quarantined() {
+		return Quarantined
 	}
 	return ""
 }
@@ -514,26 +594,27 @@ func (l *Lock) index(token string) int {
 }
 
 // retryAfter returns after how long another request can help the waiter at that index: when all ahead of it have expired
-// and, if nothing is free or it is the head and needs more, a lease has ended.
+// and, if nothing is free or it is the head and needs more, a lease has ended; and the quarantine.
 func (l *Lock) retryAfter(now int64, at int, queue QueueState) int64 {
 	if queue == More {
 		return 0
 	}
 	until := now
-	if at == 0 || l.Free() == 0 {
+	if l.Free() == 0 || at == 0 && !l.quarantined() {
 		for i, h := range l.Holders { // after a step back of the clock
 			if h.TTL > 0 {
 				l.Holders[i].Expires = min(h.Expires, now+h.TTL)
 			}
 		}
-		if first := l.holder(l.firstToExpire()); first != nil {
+		for _, first := range l.FirstToExpire(1) {
 			until = first.Expires
 		}
 	}
+	until = max(until, now+l.Quarantine-l.clock)
 	for _, w := range l.Waiters[:min(at, MaxRead)] {
 		until = max(until, now+w.Expires-l.clock)
 	}
-	return until - now
+	return max(until-now, 1)
 }
 
 // Expires returns when a waiter expires at the earliest, by the server's clock; if nobody asks, it is dropped later.

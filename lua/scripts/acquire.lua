@@ -1,25 +1,38 @@
 -- acquire: requests the lock, and joins the queue unless told not to.
 -- KEYS  number queue heartbeats tombstones
--- ARGV  fence_ttl token waiter_ttl max_waiters ticket weight capacity
+-- ARGV  fence_ttl token waiter_ttl max_waiters ticket if_lost weight capacity
 --       waiter_ttl: ms, 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it has
---       none; weight, capacity: of permits, a mutex has neither
+--       none; if_lost: ms for which the lock is quarantined if the ticket shows that data were lost, 0: it does not;
+--       weight, capacity: of permits, a mutex has neither. A ticket without waiter_ttl is the fence of a lease that was
+--       lost: nothing is requested
 -- reply granted fence state     state: of the queue afterwards, as in the reply of release
 --     | queued ticket position last retry_after holder     last: the last number before this request; retry_after: ms
 --       until another request can help, -1 unknown; holder: token of a holder, '' if there is none
 --     | busy state holder
 --     | full waiters
 --     | capacity have     the lock is in use with another capacity
-local token, waiter_ttl, max_waiters, ticket, weight, capacity = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-waiter_ttl, max_waiters, ticket, weight = tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket), tonumber(weight or 1)
+local token, waiter_ttl, max_waiters, ticket, if_lost, weight, capacity = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+waiter_ttl, max_waiters, ticket, if_lost, weight =
+  tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket), tonumber(if_lost), tonumber(weight or 1)
 local ttl = ttl_of(token)
 
 -- The request was sent before its token left, and arrives after.
 if tonumber(call('ZSCORE', tombstones, member(token)) or 0) > now then return { 'busy', 'blocked', '' } end
 find_number()
+if ticket > math.max(now, last) + 35184372088832 then error('the ticket is too far ahead') end -- 2^45 µs: 407 days
+
+-- Every fence that was given is below the last number.
+if ticket > 0 and waiter_ttl == 0 then
+  if ticket > last then
+    raise_number(ticket)
+    begin_quarantine(if_lost)
+  end
+  return { 'busy', 'blocked', '' }
+end
 
 -- The reply to an earlier request was lost, or the notification of a grant.
 local held = fence_of(token)
-if held and held > 0 then -- 0: its record is lost
+if held then
   extend_lease(token, ttl)
   return { 'granted', held, 'blocked' }
 end
@@ -37,13 +50,13 @@ if have then return { 'capacity', have } end
 -- 0: the token is not queued. tonumber rejects a score that miniredis writes as 1e+15.
 local place = tonumber(call('ZSCORE', queue, token) or nil) or 0
 
--- Wherever a ticket was given, there was a number. If it is gone, Redis has lost its data, and a client may still hold
--- the lock: the lock is quarantined for one ttl. No number is below one that a client knows.
-local lost = ticket > 0 and last == 0
-if ticket > math.max(now, last) + 35184372088832 then error('the ticket is too far ahead') end -- 2^45 µs: 407 days
+-- A ticket that is not queued, and neither was granted the lock nor dropped, was lost with Redis's data.
+local lost = if_lost > 0 and place == 0 and ticket > served
 raise_number(ticket)
-if lost and not holder() then grant('nobody:quarantined', ttl, free()) end
+if lost then begin_quarantine(if_lost) end
 local before = last
+
+local function named_holder() return holder() or quarantined() and 'nobody:quarantined' or '' end
 
 local function join(with_ticket)
   record_capacity()
@@ -59,13 +72,13 @@ local function join(with_ticket)
 end
 
 -- A waiter that returns is in its old place before others are admitted.
-if ticket > 0 and waiter_ttl > 0 and place == 0 and free() > 0 then
+if ticket > 0 and place == 0 and free() > 0 then
   place = ticket
   join(place)
 end
 
 local state, given = admit(token)
-if not given and state == 'empty' then
+if not given and state == 'empty' and not quarantined() then
   if weight <= free() then
     given = grant(token, ttl, weight)
   elseif expired_remain() then
@@ -76,7 +89,7 @@ if given then
   if waiting == 0 then call('UNLINK', heartbeats) end
   return { 'granted', given, state }
 end
-if waiter_ttl == 0 then return { 'busy', state, holder() or '' } end
+if waiter_ttl == 0 then return { 'busy', state, named_holder() } end
 
 if place == 0 then
   if max_waiters > 0 and ticket == 0 and call('ZCARD', queue) >= max_waiters then
@@ -97,4 +110,4 @@ if state == 'more' then
 elseif ahead <= 1 then
   after = retry_after(ahead)
 end
-return { 'queued', place, ahead + 1, before, after, holder() or '' }
+return { 'queued', place, ahead + 1, before, after, named_holder() }

@@ -27,7 +27,6 @@ if #ARGV > 2 then
     end
   end
   if #beats > 0 then
-    keep_number(waiter_ttl + KEPT_AT_MOST)
     keep_queue(waiter_ttl)
     call('HSET', heartbeats, unpack(beats))
   end

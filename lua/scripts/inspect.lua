@@ -2,13 +2,15 @@
 -- KEYS  number queue heartbeats tombstones
 -- ARGV  fence_ttl limit
 --       limit: the most holders and the most waiters to list
--- reply now last used capacity holders waiting waiters   now: µs of server time; last: the last number, 0 if none is
+-- reply now last used capacity holders waiting waiters quarantine   now: µs of server time; last: the last number, 0 if none is
 --       known; used: the holders' weights; capacity: 0 if none is set; holders: {token fence ms-left weight} each;
---       waiting: number of all waiters; waiters: {token ticket expiry weight} each, in order, expiry in µs of server time
+--       waiting: number of all waiters; waiters: {token ticket expiry weight} each, in order, expiry in µs of server time;
+--       quarantine: ms that are left of it, 0 if the lock is not quarantined
 local limit = ARGV[2]
 limit = tonumber(limit)
 find_number()
 read_clock_of_queue()
+local left = math.max(math.ceil((quarantine - clock) / 1000), 0)
 clock = clock + math.max(since - 1000000, 0) -- if nobody has asked for long, no heartbeat has come either
 
 local waiters = {}
@@ -20,4 +22,4 @@ if limit > 0 then
   end
 end
 local used, capacity, holders = usage(limit)
-return { now, last, used, capacity, holders, call('ZCARD', queue), waiters }
+return { now, last, used, capacity, holders, call('ZCARD', queue), waiters, left }

@@ -6,7 +6,7 @@
 local token, tombstone = ARGV[2], ARGV[3]
 
 local released = release_holders(remove_holder, token)
-remove_waiter(token)
+pcall(remove_waiter, token) -- whatever is wrong with the queue, what was released stays released
 if tombstone == '1' then
   local TOMBSTONE_TTL = 660000 -- ms
   call('ZREMRANGEBYSCORE', tombstones, 0, now) -- those that are over

@@ -2,7 +2,8 @@
 --
 -- KEYS[1] number  string  "<layout> <last> <ends> <served>", and what a later version adds: the layout of all keys; the last
 --                         number that was given or brought, 16 digits; when the key expires, in ms of the server's time, 13
---                         digits; the highest ticket that left the queue, 16 digits (not used yet)
+--                         digits; the highest ticket that was granted the lock or dropped, or the last number when the lock
+--                         was quarantined, 16 digits
 --
 -- A number is not less than the time, so that numbers also rise after a loss of data. It is higher than the last one, so
 -- that they also rise when the clock stands still or steps back. The key outlives the lock, its holders and its queue by fence_ttl.
@@ -10,7 +11,7 @@
 -- µs; exact below 2^53. A number that is given to redis.call or returned to the caller is written in full, but Lua's ..
 -- and tostring round it to 14 digits, and the time has 16. So each has a text beside it.
 local now, now_text
-local last, last_text, ends, others -- what the number says; others is the text behind ends, nil if there is no number
+local last, last_text, ends, served, served_text, others -- what the number says; others is the text that follows, nil without one
 
 -- The length of a lease, ms: a token's 11 digits before the point and the 22 characters at its end. 0: it is no token.
 local function ttl_of(token) return tonumber(string.sub(token, -34, -24)) or 0 end
@@ -28,13 +29,13 @@ local function read_number()
   if last then return end
   local text = call('GET', number)
   if not text then
-    last, last_text, ends = 0, '0000000000000000', 0
+    last, last_text, ends, served, served_text = 0, '0000000000000000', 0, 0, '0000000000000000'
     return
   end
   local layout = string.match(text, '^(%d+) ')
   if layout and layout ~= '1' then error('the number has layout ' .. layout) end
-  last_text, ends, others = string.match(text, '^1 (%d+) (%d+)( %d.*)$')
-  last, ends = tonumber(last_text), tonumber(ends)
+  last_text, ends, served_text, others = string.match(text, '^1 (%d+) (%d+) (%d+)(.*)$')
+  last, ends, served = tonumber(last_text), tonumber(ends), tonumber(served_text)
   if not last or #last_text ~= 16 or last > 9006099743113216 then error('the number is damaged') end -- 2^53 - 2^40
 end
 
@@ -54,7 +55,7 @@ end
 local function write_number(ms)
   local px = ms + fence_ttl
   local keeps = others and ends >= math.floor(now / 1000) + px
-  if not keeps then ends, others = math.floor(now / 1000) + px, others or ' 0000000000000000' end
-  local text = '1 ' .. string.sub('0' .. last_text, -16) .. ' ' .. string.sub('0' .. ends, -13) .. others
+  if not keeps then ends, others = math.floor(now / 1000) + px, others or '' end
+  local text = '1 ' .. string.sub('0' .. last_text, -16) .. ' ' .. string.sub('0' .. ends, -13) .. ' ' .. served_text .. others
   if keeps then call('SET', number, text, 'KEEPTTL') else call('SET', number, text, 'PX', px) end
 end

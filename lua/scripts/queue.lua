@@ -3,9 +3,10 @@
 -- KEYS[2] queue       zset  token -> ticket: the waiter's number
 -- KEYS[3] heartbeats  hash  the token's last 14 characters -> "<end>" or "<end> <weight>": when the waiter expires without a
 --                           heartbeat, by the queue's clock; how many permits it asks for, if not one. The field clock is
---                           "<clock> <at> <pass> <cursor>", 16 digits each, and what a later version adds: the queue's clock,
---                           the server's when that was updated, the queue's when the last pass of sweeps began, and the ticket
---                           behind which the pass goes on, 0 if it has ended
+--                           "<clock> <at> <pass> <cursor> <quarantine>", 16 digits each, and what a later version adds: the
+--                           queue's clock; the server's when that was updated; the queue's when the last pass of sweeps
+--                           began; the ticket behind which the pass goes on, 0 if it has ended; until when the lock is
+--                           quarantined, by the queue's clock
 -- KEYS[4] tombstones  zset  the last 14 characters of a token that has left -> until when it is refused, by the server's clock
 --
 -- The queue's clock (µs) advances with the server's, but by at most a second at each update: so a single step or stall of
@@ -21,7 +22,7 @@
 -- A waiter that is not expired is never dropped: it leaves the queue by a grant or by its own leave. The only exception is
 -- the loss of a key (drop_all): then all waiters have to request again, and keep their tickets.
 
-local clock, at, pass, cursor, more_of_clock -- what the field clock says, brought forward to now
+local clock, at, pass, cursor, quarantine, more_of_clock -- what the field clock says, brought forward to now
 local since                                  -- µs since it was recorded
 local waiting                                -- the number of waiters, when update_clock returned
 local MAX_SWEPT = 10                         -- waiters in one script
@@ -33,10 +34,15 @@ local function raise_number(to)
   if to > last then last, last_text = to, string.format('%016.0f', to) end
 end
 
--- keep_number has the number outlast a key that lasts for another ms, as write_number does.
+-- A waiter that leaves the queue by a grant, or is dropped, may come back with its ticket: that is no sign of a loss.
+local function raise_served(to)
+  if to > served then served, served_text = to, string.format('%016.0f', to) end
+end
+
+-- keep_number has the number, if it is known, outlast a key that lasts for another ms, as write_number does.
 local function keep_number(ms)
   read_number()
-  if others and ends < math.floor(now / 1000) + ms + fence_ttl then write_number(ms) end
+  if last > 0 and (not others or ends < math.floor(now / 1000) + ms + fence_ttl) then write_number(ms) end
 end
 
 -- find_number reads the number, or makes it of what is there, if it was lost: none is given again. A script calls it before
@@ -63,24 +69,52 @@ end
 local function read_clock_of_queue(text)
   if clock then return end
   text = text or call('HGET', heartbeats, 'clock') or ''
-  clock, at, pass, cursor, more_of_clock = string.match(text, '^(%d+) (%d+) (%d+) (%d+)(.*)$')
-  clock, pass, cursor = tonumber(clock or 0), tonumber(pass or 0), tonumber(cursor or 0)
+  clock, at, pass, cursor, quarantine, more_of_clock = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
+  clock, pass, cursor, quarantine = tonumber(clock or 0), tonumber(pass or 0), tonumber(cursor or 0), tonumber(quarantine or 0)
   since = now - tonumber(at or now)
   clock, at = clock + math.min(math.max(since, 0), 1000000), now
 end
 
 local function clock_text()
-  return string.format('%016.0f %016.0f %016.0f %016.0f', clock, at, pass, cursor) .. (more_of_clock or '')
+  return string.format('%016.0f %016.0f %016.0f %016.0f %016.0f', clock, at, pass, cursor, quarantine) .. (more_of_clock or '')
+end
+
+local function quarantined() return quarantine > clock end
+
+-- Keeps the keys of the queue for ten minutes longer than so many ms and a quarantine, and never for less than before; not at
+-- every call, only once a minute. The number is kept for longer.
+local KEPT, KEPT_AT_MOST = 600000, 660000 -- ms
+local function keep_queue(ms)
+  ms = math.max(ms, math.floor((quarantine - clock) / 1000))
+  keep_number(ms + KEPT_AT_MOST)
+  local left = call('PTTL', queue)
+  if left < ms + KEPT then
+    left = ms + KEPT_AT_MOST
+    for _, key in ipairs({ queue, heartbeats }) do call('PEXPIRE', key, left) end
+  end
+  keep_records(left)
+end
+
+-- begin_quarantine notes that data were lost: the lock is granted to nobody for ms. Until then its waiters come back with their
+-- tickets, and its old holders learn of it. Tickets up to the last number are no sign of a loss from now on.
+local function begin_quarantine(ms)
+  ms = math.max(ms, 3000)
+  read_clock_of_queue()
+  raise_served(next_number()) -- above every number that a caller knows
+  write_number(ms + KEPT_AT_MOST)
+  quarantine = math.max(quarantine, clock + ms * 1000)
+  call('HSET', heartbeats, 'clock', clock_text())
+  keep_queue(0)
 end
 
 -- drop_all removes all waiters, who come back with their tickets.
 local function drop_all()
   call('UNLINK', queue, heartbeats)
   call('HSET', heartbeats, 'clock', clock_text())
-  call('PEXPIRE', heartbeats, 600000)
+  keep_queue(0)
 end
 
--- update_clock records the queue's clock, if anybody is queued. If queue and heartbeats do not have the same waiters, one of
+-- update_clock records the queue's clock, if anybody is queued or the lock is quarantined. If queue and heartbeats do not have the same waiters, one of
 -- the keys was lost.
 local function update_clock()
   local WRITTEN_AGAIN = 20000 -- µs: without an update that is closer, the next one gives the same sum
@@ -91,26 +125,21 @@ local function update_clock()
     drop_all()
     waiting = 0
   end
-  if waiting == 0 then
-    pass, cursor = clock, 0
-  elseif since < 0 or since > WRITTEN_AGAIN then
+  if waiting == 0 then pass, cursor = clock, 0 end
+  if (waiting > 0 or quarantined()) and (since < 0 or since > WRITTEN_AGAIN) then
     call('HSET', heartbeats, 'clock', clock_text())
   end
-end
-
--- Keeps the keys of the queue for ten minutes longer than a waiter TTL, and never for less than before. Not at every call:
--- only once a minute.
-local KEPT, KEPT_AT_MOST = 600000, 660000 -- ms
-local function keep_queue(waiter_ttl)
-  if call('PTTL', queue) < waiter_ttl + KEPT then
-    for _, key in ipairs({ queue, heartbeats }) do call('PEXPIRE', key, waiter_ttl + KEPT_AT_MOST) end
-  end
-  keep_records(waiter_ttl + KEPT)
 end
 
 local function remove_waiter(token)
   call('ZREM', queue, token)
   call('HDEL', heartbeats, member(token))
+end
+
+local function drop(token, ticket)
+  raise_served(tonumber(ticket))
+  write_number(KEPT_AT_MOST)
+  remove_waiter(token)
 end
 
 -- sweep removes the expired of ten waiters, in passes through the queue: one each minute of the queue's clock, or at once if
@@ -123,12 +152,12 @@ local function sweep(every_us)
   local found = call('ZRANGEBYSCORE', queue, '(' .. text_of(cursor), '+inf', 'WITHSCORES', 'LIMIT', 0, MAX_SWEPT)
   cursor = tonumber(found[2 * MAX_SWEPT] or 0)
   for i = 1, #found, 2 do
-    if heartbeat_of(call('HGET', heartbeats, member(found[i]))) <= clock then remove_waiter(found[i]) end
+    if heartbeat_of(call('HGET', heartbeats, member(found[i]))) <= clock then drop(found[i], found[i + 1]) end
   end
   call('HSET', heartbeats, 'clock', clock_text())
 end
 
--- admit(asker, grants) is the only rule of admission. While permits are free, it drops the head if it has expired; else
+-- admit(asker, grants) is the only rule of admission. While permits are free and the lock is not quarantined, it drops the head if it has expired; else
 -- it grants the head the lock, if enough is free for it, for what is left until it expires, at most its own TTL; else it
 -- stops. The asker is the waiter whose request this is: it is not expired. Others are notified, and
 -- token, fence and ms of each are appended to grants, if the caller wants them. A caller without rights to the channel
@@ -139,19 +168,28 @@ local function admit(asker, grants)
   local MAX_DROPPED, MAX_ADMITTED = 1000, 128
   local own, dropped, admitted = nil, 0, 0
   find_number()
+  free()
+  local lost = lost_ttl()
+  if lost then begin_quarantine(lost) end
   while free() > 0 do
-    local head = call('ZRANGE', queue, 0, 0)[1]
+    local head, ticket = unpack(call('ZRANGE', queue, 0, 0, 'WITHSCORES'))
     if not head then return 'empty', own end
     if dropped == MAX_DROPPED or admitted == MAX_ADMITTED then return 'more', own end
     local found = call('HMGET', heartbeats, 'clock', member(head))
     read_clock_of_queue(found[1])
+    if quarantined() then break end
+    if not found[2] then
+      drop_all()
+      return 'empty', own
+    end
     local ends, weight = heartbeat_of(found[2])
     local ms = ttl_of(head)
     if head ~= asker then ms = math.min(ms, math.floor((ends - clock) / 1000)) end
     if ms <= 0 then
       dropped = dropped + 1
-      remove_waiter(head)
+      drop(head, ticket)
     elseif weight <= free() then
+      raise_served(tonumber(ticket))
       local given, text = grant(head, ms, weight)
       admitted = admitted + 1
       remove_waiter(head)
@@ -196,12 +234,13 @@ local function extend_lease(token, ttl)
   keep_number(ttl)
 end
 
--- After how many ms another request can help a waiter with so many ahead: when all of them have expired and, if
--- nothing is free or the waiter is the head and needs more, a lease ends by itself. -1: none will.
+-- After how many ms another request can help a waiter with so many ahead: when all of them have expired, a quarantine is over
+-- and, if nothing is free or the waiter is the head and needs more, a lease ends by itself. -1: none will.
 local function retry_after(ahead)
   local MAX_READ = 128
-  local ms = ahead > 0 and free() > 0 and 0 or next_expiry()
+  local ms = free() > 0 and (ahead > 0 or quarantined()) and 0 or next_expiry()
   if ms < 0 then return -1 end
+  ms = math.max(ms, math.floor((quarantine - clock) / 1000))
   if ahead > 0 then
     local members = call('ZRANGE', queue, 0, math.min(ahead, MAX_READ) - 1)
     for i, token in ipairs(members) do members[i] = member(token) end

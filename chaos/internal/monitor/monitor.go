@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // Monitor observes a server, also again when it was down.
@@ -410,18 +409,13 @@ func (r *reader) owner(at int64, name string, l *lock, args []string) {
 		if l.gone[token] {
 			r.fault(at, name, "%s is granted the lock, which it has released", token)
 		}
-		if l.holder == lua.Quarantined || l.holder != "" && token == lua.Quarantined {
-			r.fault(at, name, "%s is granted the lock, which %s holds", token, l.holder)
-		}
 		l.holder, l.ends = token, r.began+ms*1000
 		r.lease(token, ms)
 		delete(l.waiting, token)
 		if len(l.waiting) == 0 {
 			l.until = 0
 		}
-		if token != lua.Quarantined {
-			r.note(history.ServerEvent{At: at, Op: history.Owns, Lock: name, Token: token})
-		}
+		r.note(history.ServerEvent{At: at, Op: history.Owns, Lock: name, Token: token})
 	case "DEL":
 		if l.holder != "" && l.holder != r.caller() {
 			r.fault(at, name, "%s releases the lock, which %s holds", r.caller(), l.holder)

@@ -4,8 +4,11 @@
 -- before them.
 --   fence_of(token)         the fence of the token's lease; nil if it does not hold the lock, or its lease has expired
 --   holder()                the token of a holder, of permits the one whose lease ends first; false if there is none
---   free()                  number of free permits. It first removes expired holders, at most 1000 in one script
+--   free()                  number of free permits. It first removes expired holders, at most 1000 in one script; and all
+--                           holders, if a part of their records was lost
 --   expired_remain()        * whether free() has left expired holders
+--   lost_ttl()              * the longest TTL, ms, of the holders that free() has removed because records were lost, once;
+--                           nil if it has removed none
 --   capacity_conflict(token, capacity)
 --                           * the capacity in use, if it is not the one that the token's request has. Else it stands from now on
 --   record_capacity()       * records the capacity for later scripts
@@ -74,5 +77,5 @@ end
 
 -- Every caller asks for the only permit, and nothing is recorded but the owner.
 local function nothing() end
-local expired_remain, capacity_conflict, record_capacity = nothing, nothing, nothing
+local expired_remain, lost_ttl, capacity_conflict, record_capacity = nothing, nothing, nothing, nothing
 local keep_records, remove_records = nothing, nothing

@@ -6,6 +6,7 @@
 --   holder()
 --   free()
 --   expired_remain()
+--   lost_ttl()
 --   capacity_conflict(token, capacity)
 --   record_capacity()
 --   grant(token, ms, weight)
@@ -19,8 +20,9 @@
 --   usage(limit)
 
 read_clock()
-local total, used     -- the capacity, and the sum of the holders' weights: what free() has read
-local expired_reached -- whether free() has removed as many expired holders as it may
+local total, used, highest -- the capacity, the sum of the holders' weights, the text of the highest fence: what free() has read
+local expired_reached      -- whether free() has removed as many expired holders as it may
+local ttl_of_lost          -- what lost_ttl returns next
 
 -- The weight and the fence of a holder.
 local function record_of(token)
@@ -31,10 +33,10 @@ end
 local function fence_of(token)
   if tonumber(call('ZSCORE', permits, token) or 0) <= now then return nil end
   local _, fence = record_of(token)
-  return fence
+  return fence > 0 and fence or nil -- 0: its record was lost
 end
 
-local function holder() return call('ZRANGE', permits, 0, 0)[1] or false end
+local function holder() return call('ZRANGE', permits, -1, -1)[1] or false end
 
 local function sum_of_weights(tokens)
   local sum = 0
@@ -54,15 +56,24 @@ local function remove(tokens)
   if used then used = used - weight end
 end
 
--- Keys can be lost. Without holders nothing is used, whatever is recorded; with holders and no record everything is.
 local function read_totals()
-  local known = call('HMGET', holders, 'capacity', 'used')
-  total = tonumber(known[1] or 0)
-  used = call('EXISTS', permits) == 0 and 0 or tonumber(known[2] or math.huge)
+  local known = call('HMGET', holders, 'capacity', 'used', 'fence')
+  total, used, highest = tonumber(known[1] or 0), tonumber(known[2] or 0), known[3] or '0'
+end
+
+-- Both keys have the same holders, and three more fields. If not, one of them was lost, and nobody knows what is held: each
+-- holder learns of it at its next renewal. permits does not expire before holders, and what is left of it then has expired.
+local function remove_lost()
+  local tokens, fields = call('ZCARD', permits), call('HLEN', holders)
+  if fields == tokens + 3 or tokens + fields == 0 then return end
+  local left = tokens > 0 and call('ZRANGEBYSCORE', permits, '(' .. string.format('%.0f', now), '+inf') or call('HKEYS', holders)
+  for _, token in ipairs(left) do ttl_of_lost = math.max(ttl_of_lost or 0, ttl_of(token)) end
+  call('UNLINK', permits, holders)
 end
 
 local function free()
   if not used then
+    remove_lost()
     local MAX_EXPIRED = 1000
     local expired = call('ZRANGEBYSCORE', permits, '-inf', now, 'LIMIT', 0, MAX_EXPIRED)
     remove(expired)
@@ -74,31 +85,38 @@ end
 
 local function expired_remain() return expired_reached end
 
--- The capacity is not known (0) if nobody holds or waits, or if it was lost. A lease of the caller has expired and was left by
--- free(), or its record is lost.
+local function lost_ttl()
+  local ms = ttl_of_lost
+  ttl_of_lost = nil
+  return ms
+end
+
+-- The capacity is not known (0) if nobody holds or waits, or if it was lost. A lease of the caller has expired, and was left
+-- by free().
 local function capacity_conflict(token, capacity)
-  if call('ZSCORE', permits, token) then
-    remove({ token })
-    read_totals()
-  end
+  if call('ZSCORE', permits, token) then remove({ token }) end
   if total ~= 0 and total ~= tonumber(capacity) and (holder() or call('EXISTS', queue) == 1) then return total end
   total = tonumber(capacity)
 end
 
-local function record_capacity() call('HSET', holders, 'capacity', total) end
+local function record_capacity() call('HSET', holders, 'capacity', total, 'used', used, 'fence', highest) end
 
--- Both keys last a little longer than any lease. Not at every call: only once half of that little is used up.
-local function keep_holders(ms)
-  for _, key in ipairs({ permits, holders }) do
-    if call('PTTL', key) < ms + 400 then call('PEXPIRE', key, ms + 900) end
-  end
+-- Has both keys last for at least so many ms; if that has to be set, for most.
+local function keep(least, most)
+  local left = call('PTTL', holders)
+  if left >= least and call('PTTL', permits) ~= -1 then return end
+  call('PEXPIRE', holders, math.max(left, most))
+  call('PEXPIRE', permits, math.max(left, most))
 end
+
+-- They last a little longer than any lease. Not at every call: only once half of that little is used up.
+local function keep_holders(ms) keep(ms + 400, ms + 900) end
 
 local longest = 0 -- lease that was granted in this script
 local function grant(token, ms, weight)
   local given, text = next_number()
   write_number(ms)
-  used = used + weight
+  used, highest = used + weight, text
   call('HSET', holders, 'capacity', total, 'used', used, 'fence', text,
     token, string.format('%.0f ', weight) .. text)
   call('ZADD', permits, now + ms * 1000, token)
@@ -164,11 +182,7 @@ end
 
 local function highest_fence() return tonumber(call('HGET', holders, 'fence') or 0) end
 
-local function keep_records(ms)
-  for _, key in ipairs({ permits, holders }) do
-    if call('PTTL', key) < ms then call('PEXPIRE', key, ms + 60000) end
-  end
-end
+local function keep_records(ms) keep(ms, ms) end
 
 local function remove_records()
   if used == 0 then call('DEL', holders) end
@@ -187,7 +201,7 @@ local function usage(limit)
     if #some > 0 then sum = sum + sum_of_weights(some) end
     from = from + #some
   until #some < BATCH
-  if ended or used == math.huge then sum = used - sum end
+  if ended then sum = used - sum end
 
   local list = {}
   local found = call('ZRANGEBYSCORE', permits, after_now, '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
@@ -195,5 +209,5 @@ local function usage(limit)
     local weight, given = record_of(found[i])
     list[#list + 1] = { found[i], given, math.ceil((tonumber(found[i + 1]) - now) / 1000), weight }
   end
-  return math.min(sum, total), total, list
+  return sum, total, list
 end

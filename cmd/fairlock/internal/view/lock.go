@@ -56,13 +56,9 @@ func (l Lock) Free() bool { return !l.Held() && !l.Resting }
 func lockOf(id ID, snap lua.Snapshot) Lock {
 	l := Lock{
 		ID: id, At: snap.Now, Used: snap.Used, Permits: snap.Capacity, Fence: snap.Fence,
-		Waiting: snap.Waiting, Waiters: []Waiter{},
+		Waiting: snap.Waiting, Waiters: []Waiter{}, Resting: snap.Quarantine > 0, Rest: snap.Quarantine,
 	}
 	for _, h := range snap.Holders {
-		if h.Token == lua.Quarantined {
-			l.Resting, l.Rest, l.Used = true, h.Left, 0
-			continue
-		}
 		holder := Holder{Fence: h.Fence, Since: moment(h.Fence, snap.Now), Left: h.Left}
 		holder.Token, _ = token.Parse(h.Token)
 		holder.Weight, holder.Writer = share(id.Kind, h.Weight)

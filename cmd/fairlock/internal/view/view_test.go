@@ -65,7 +65,7 @@ func mutexOf(s lua.Snapshot, change ...func(*lua.Snapshot)) Lock {
 
 func released(s *lua.Snapshot) { s.Holders, s.Used = nil, 0 }
 
-func quarantined(s *lua.Snapshot) { s.Holders[0].Token = lua.Quarantined }
+func quarantined(s *lua.Snapshot) { s.Holders, s.Used, s.Quarantine = nil, 0, s.Holders[0].Left }
 
 // shared is a semaphore of 8 permits, of which each holder has two, or a read-write lock that so many read.
 func shared(kind Kind, holders, waiters int) Lock {
