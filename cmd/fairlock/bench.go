@@ -16,18 +16,17 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 )
 
-const benchHelp = `Measures what locks cost on this server, from this machine: a lock and unlock of free locks, one after the other and many
-at once; and handoffs of one lock among many contenders, where the latency is the time from the release to the next
-grant. Beside each stands the floor, the least that it can cost there: SET NX PX and a script that compares and deletes,
-by plain go-redis on the same connections; and for handoffs a message passed from client to client (PUBLISH), one at a
-time, which locks that admit several holders can beat. Both are measured in short turns, so that noise affects both.
-Trust the ratios more than the figures.
+const benchHelp = `Measures what locks cost on this server, from this machine: a lock and unlock of free locks, one after the other and
+many at once; and handoffs of one lock among many contenders, from the release to the next grant. Beside each stands the
+floor, the least that it can cost there: SET NX PX and a script that compares and deletes; for handoffs, a message that
+is passed from client to client by PUBLISH, one at a time, which locks that admit several holders can beat. Both are
+measured in short turns, so that noise affects both. Trust the ratios more than the figures.
 
 With --kind rw, free locks are locked for writing, and of the contenders one in four writes.
 
-It loads the server: think twice before you run it on one that is in use. It uses locks with names of its own (bench-…
-in the namespace), and deletes in the end all that is left of them. If it is killed before, what stays expires within
-10 min. ^C ends it, and prints what it has.
+It loads the server: think twice before you run it on one that is in use. It uses locks of its own (bench-… in the
+namespace), and deletes them in the end. If it is killed before, they expire within 10 min. ^C ends it, and prints what
+it has.
 
 With --json: {"kind", "permits", "contenders", "clients", "rounds", "interrupted", "workloads": [{"workload":
 "pairs-in-turn", "pairs-at-once" or "handoffs", "fairlock", "floor", "ratio": {"all", "low", "high"}}]}; fairlock and

@@ -7,12 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 // Config says what is measured.
@@ -82,4 +87,124 @@ func Run(
 		}
 	}
 	return r, nil
+}
+
+// client is one client's connections, its locks on them, and its subscription for the relay.
+type client struct {
+	redis redis.UniversalClient
+	locks *fairlock.Client
+	sub   *redis.PubSub
+}
+
+// stage is the clients, and names that nothing else uses.
+type stage struct {
+	Config
+	clients   []client
+	namespace string
+	run       string         // part of every name of this run
+	last      int            // the client that has received the relay's message
+	tasks     sync.WaitGroup // requests of the relay
+	began     time.Time
+	released  atomic.Int64 // when the last holder of the contended lock began to release it, in ns since began
+}
+
+func (s *stage) workloads() []Workload {
+	const bare = "SET NX, compare-and-delete"
+	n := s.Contenders
+	return []Workload{
+		{Name: "pairs-in-turn", title: "lock and unlock of free locks, one after the other",
+			Fairlock: newSide("fairlock", 1, s.pair), Floor: newSide(bare, 1, s.floorPair)},
+		{Name: "pairs-at-once", title: fmt.Sprintf("lock and unlock of free locks, %d at once", n),
+			Fairlock: newSide("fairlock", n, s.pair), Floor: newSide(bare, n, s.floorPair)},
+		{Name: "handoffs", title: fmt.Sprintf("handoffs of one lock among %d", n),
+			Fairlock: newSide("fairlock", n, s.handoff), Floor: newSide("PUBLISH, delivery", 1, s.relay)},
+	}
+}
+
+// client is that of the i-th goroutine.
+func (s *stage) client(i int) client { return s.clients[i%len(s.clients)] }
+
+// private is the name of the lock that only the i-th goroutine uses.
+func (s *stage) private(i int) string { return s.run + "-" + strconv.Itoa(i) }
+
+func (s *stage) floorKey(i int) string { return s.namespace + ":{" + s.private(i) + "}:floor" }
+
+// weight is one permit, or for a read-write lock what a writer or a reader takes.
+func (s *stage) weight(write bool) int {
+	if write && s.Kind == view.RW {
+		return lua.WriterWeight
+	}
+	return 1
+}
+
+// pair locks and unlocks the i-th goroutine's own lock.
+func (s *stage) pair(ctx context.Context, i int) (time.Duration, error) {
+	began := time.Now()
+	lease, err := s.Acquire(ctx, s.client(i).locks, s.private(i), s.weight(true))
+	if err == nil {
+		err = lease.Unlock(ctx)
+	}
+	return time.Since(began), err
+}
+
+// compareAndDelete releases a lock that is one key with a token.
+var compareAndDelete = redis.NewScript(
+	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+
+// floorPair is the least that a lock with a token can cost: two round trips.
+func (s *stage) floorPair(ctx context.Context, i int) (time.Duration, error) {
+	rdb, key, token := s.client(i).redis, s.floorKey(i), "token-"+strconv.Itoa(i)
+	began := time.Now()
+	err := rdb.Do(ctx, "set", key, token, "nx", "px", 10_000).Err()
+	if err == nil {
+		err = compareAndDelete.Run(ctx, rdb, []string{key}, token).Err()
+	}
+	return time.Since(began), err
+}
+
+// handoff locks and unlocks the lock of all contenders; of a read-write lock, one in four writes. Its latency is the
+// time from the last release before the grant, if the waiter had asked by then.
+func (s *stage) handoff(ctx context.Context, i int) (time.Duration, error) {
+	asked := time.Since(s.began)
+	lease, err := s.Acquire(ctx, s.client(i).locks, s.run, s.weight(i%4 == 0))
+	if err != nil {
+		return 0, err
+	}
+	granted := time.Since(s.began)
+	released := time.Duration(s.released.Swap(int64(granted)))
+	latency := granted - released
+	if released < asked {
+		latency = unknown
+	}
+	return latency, lease.Unlock(ctx)
+}
+
+// channel is one that a user with the rights to notifications may use.
+func (s *stage) channel(i int) string { return lua.NotificationChannel(s.namespace, s.private(i)) }
+
+// relay has the client that has received a message send it to the next one: the least that a handoff can cost. Like a
+// handoff, it does not wait for the reply to PUBLISH.
+func (s *stage) relay(ctx context.Context, _ int) (time.Duration, error) {
+	from, to := s.last, (s.last+1)%len(s.clients)
+	published := make(chan error, 1)
+	began := time.Now()
+	s.tasks.Go(func() { published <- s.clients[from].redis.Publish(ctx, s.channel(to), "").Err() })
+	if _, err := s.clients[to].sub.ReceiveTimeout(ctx, time.Second); err != nil {
+		return 0, cmp.Or(<-published, err)
+	}
+	s.last = to
+	return time.Since(began), nil
+}
+
+// clean deletes what is left of a run: the numbers, and what was under way when it was stopped.
+func (s *stage) clean(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	pipe := s.clients[0].redis.Pipeline()
+	pipe.Del(ctx, s.Keys(s.namespace, s.run)...)
+	for i := range s.Contenders {
+		pipe.Del(ctx, append(s.Keys(s.namespace, s.private(i)), s.floorKey(i))...)
+	}
+	_, err := pipe.Exec(ctx)
+	return err
 }

@@ -2,15 +2,25 @@ package demo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
+	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/history"
 )
 
@@ -64,12 +74,159 @@ func (d *demo) start(ctx context.Context, cfg childConfig) error {
 }
 
 // kill kills a process, and returns when it is dead and all that it has told is recorded.
-func (d *demo) kill(p *process, how string) {
-	c := crash{history.Span{Process: p.number, From: time.Now().UnixNano()}, how}
+func (d *demo) kill(p *process) {
+	c := crash{Span: history.Span{Process: p.number, From: time.Now().UnixNano()}, how: "while it held the lock"}
 	p.killed.Store(true)
 	_ = p.cmd.Process.Kill() // it fails if the process has ended, which ends the demo
 	<-p.gone
 	c.To = time.Now().UnixNano()
+	d.mu.Lock()
+	if d.count(p, history.Used) == 0 {
+		c.how = fmt.Sprintf("while %d of its workers waited", d.count(p, history.Queued))
+	}
+	d.mu.Unlock()
 	d.crashes = append(d.crashes, c)
-	d.note(clientName(p.number) + " was killed " + how)
+	d.note(clientName(p.number) + " was killed " + c.how)
+}
+
+// childConfig is what a client's process is told first. After that come orders: true has the next worker that asks take
+// the whole lock and keep it until false.
+type childConfig struct {
+	Config
+	Namespace string
+	Process   int
+	Lock      string
+}
+
+// child is one client.
+type child struct {
+	childConfig
+	keep atomic.Bool
+
+	mu     sync.Mutex
+	events *json.Encoder // guarded by mu
+}
+
+// Child is one client of a demo: it reads its configuration and its orders from in, and writes events to out. It returns
+// when in ends, which is also when the process that has started it has died. Only then it returns nil.
+func Child(open func() (redis.UniversalClient, error), in io.Reader, out io.Writer) error {
+	c, orders := child{events: json.NewEncoder(out)}, json.NewDecoder(in)
+	if err := orders.Decode(&c.childConfig); err != nil {
+		return fmt.Errorf("no configuration (this command is started by demo): %w", err)
+	}
+	rdb, err := open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }()
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for i := range c.Workers {
+		w := &worker{child: &c, number: i}
+		w.client, err = fairlock.New(rdb, fairlock.Config{
+			Namespace: c.Namespace, Name: fmt.Sprintf("%s.%d", clientName(c.Process), i+1),
+			TTL: c.TTL, WaiterTTL: c.WaiterTTL, Logger: slog.New(slog.DiscardHandler),
+			Trace: &fairlock.Trace{Queued: func(i fairlock.QueuedInfo) {
+				w.token, w.ticket = i.Token.Text(), i.Ticket
+				w.record(history.Event{Op: history.Queued, Ticket: i.Ticket})
+			}},
+		})
+		if err != nil {
+			return err
+		}
+		workers.Go(func() { w.run(ctx) })
+	}
+	for keep := false; orders.Decode(&keep) == nil; {
+		c.keep.Store(keep)
+	}
+	return nil
+}
+
+// worker locks, holds and unlocks, again and again. It has a fairlock.Client of its own, so that its Trace tells of
+// nothing but the acquisition that is under way, in the goroutine of run.
+type worker struct {
+	*child
+	number int
+	client *fairlock.Client
+	call   int
+	token  string
+	ticket uint64
+}
+
+// record writes an event in one write, before it returns: a process that is killed has told all that it has done.
+func (w *worker) record(e history.Event) {
+	e.At = cmp.Or(e.At, time.Now().UnixNano())
+	e.Process, e.Worker, e.Call, e.Lock, e.Token = w.Process, w.number, w.call*w.Workers+w.number, w.Lock, w.token
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.events.Encode(e) // if nobody reads it, the orders end, too
+}
+
+func (w *worker) run(ctx context.Context) {
+	for ; ctx.Err() == nil; w.call++ {
+		w.token, w.ticket = "", 0
+		w.turn(ctx)
+		sleep(ctx, about(w.Hold))
+	}
+	_ = w.client.Close() // it never fails
+}
+
+// turn locks, holds and unlocks the lock once.
+func (w *worker) turn(ctx context.Context) {
+	keep, weight := w.keep.Load(), w.weight()
+	if keep {
+		weight = w.Capacity()
+	}
+	w.record(history.Event{Op: history.Request, Weight: weight})
+	lease, err := w.Acquire(ctx, w.client, w.Lock, weight)
+	if err != nil {
+		w.record(history.Event{Op: history.Failed, Err: err.Error()})
+		return
+	}
+	w.token = lease.Token().Text() // all that it is good for is to disturb a demo
+	w.record(history.Event{Op: history.Granted, Fence: lease.Fence(), Ticket: w.ticket, Until: lease.Deadline().UnixNano()})
+	held, cancel := lease.Context(ctx)
+	defer cancel()
+	if at := time.Now(); keep && lease.Err() == nil {
+		w.record(history.Event{At: at.UnixNano(), Op: history.Used})
+	}
+	for keep && w.keep.Load() && held.Err() == nil {
+		sleep(held, 10*time.Millisecond)
+	}
+	sleep(held, about(w.Hold))
+	if err := lease.Err(); err != nil {
+		w.record(history.Event{Op: history.Lost, Err: err.Error()})
+		return
+	}
+	w.record(history.Event{Op: history.Unlock})
+	e := history.Event{Op: history.Released}
+	if err := lease.Unlock(ctx); errors.Is(err, fairlock.ErrLost) {
+		e.Op, e.Err = history.NotHeld, err.Error()
+	} else if err != nil {
+		e.Op, e.Err = history.Ambiguous, err.Error()
+	}
+	w.record(e)
+}
+
+// weight is what a worker asks for: mostly one permit, sometimes two or three; one in seven writes.
+func (w *worker) weight() int {
+	switch n := rand.N(14); {
+	case w.Kind == view.Semaphore && n < 3:
+		return min(2+n%2, w.Permits)
+	case w.Kind == view.RW && n < 2:
+		return w.Capacity()
+	}
+	return 1
+}
+
+// about is d, give or take a half: turns of equal length would always come in the same order.
+func about(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }

@@ -34,7 +34,7 @@ func (d *demo) conclude(failed error) error {
 	for _, excuse := range strings.Split(report.String(), "\n")[1:] {
 		row("", excuse)
 	}
-	colour, word, text := lipgloss.Green, "ok", fmt.Sprintf("strict FIFO, and never held by more than a %v allows", d.Type)
+	colour, word, text := lipgloss.Green, "ok", "strict FIFO, and never held by more than its kind allows"
 	if broken := report.Err(); broken != nil && (failed == nil || report.Grants > 0) {
 		colour, word, text = lipgloss.Red, "FAILED", broken.Error()
 		failed = fmt.Errorf("the lock has broken its promises: %d violations", len(report.Violations))

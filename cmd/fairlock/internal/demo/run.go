@@ -42,7 +42,7 @@ func (c Config) Check() error {
 		locks.Within("clients", c.Clients, 3, 64), // two are killed
 		locks.Within("workers", c.Workers, 1, 64),
 		locks.Within("duration", c.Duration, 100*time.Millisecond, 10*time.Minute),
-		locks.Within("ttl", c.TTL, 100*time.Millisecond, time.Minute),
+		locks.Within("ttl", c.TTL, time.Second, time.Minute), // a client that pauses for longer is passed
 		locks.Within("waiter-ttl", c.WaiterTTL, fairlock.MinWaiterTTL, time.Minute),
 		locks.Within("hold", c.Hold, 0, time.Second),
 	)
@@ -78,9 +78,8 @@ type demo struct {
 
 // Memory starts a Redis in memory, on a port of the loopback interface and with a random password. The caller closes it.
 func Memory() (server *miniredis.Miniredis, url string, err error) {
-	server = miniredis.NewMiniRedis()
+	server, password := miniredis.NewMiniRedis(), crand.Text()
 	server.ClockTTL(true)
-	password := crand.Text()
 	server.RequireAuth(password)
 	err = server.Start()
 	return server, "redis://:" + password + "@" + server.Addr(), err
@@ -129,8 +128,8 @@ func (d *demo) play(ctx context.Context, namespace string) error {
 	order := rand.Perm(d.Clients)
 	holder, waiter, keeper := d.processes[order[0]], d.processes[order[1]], d.processes[order[2]]
 	d.contend(ctx, d.began)
-	d.crash(ctx, holder, holder, "while it held the lock")
-	d.crash(ctx, waiter, keeper, "while all its workers waited")
+	d.crash(ctx, holder, holder)
+	d.crash(ctx, waiter, keeper)
 	return nil
 }
 
@@ -142,25 +141,27 @@ func (d *demo) contend(ctx context.Context, after time.Time) {
 
 // crash kills a client while keeper keeps the whole lock and the client's workers wait, but for the keeper's own. Then
 // the others contend.
-func (d *demo) crash(ctx context.Context, victim, keeper *process, how string) {
+func (d *demo) crash(ctx context.Context, victim, keeper *process) {
 	_ = keeper.orders.Encode(true) // a process that has ended ends the demo
-	count := func(p *process, op history.Op) (n int) {
-		for worker := range d.Workers {
-			if d.last[[2]int{p.number, worker}] == op {
-				n++
-			}
-		}
-		return n
-	}
 	d.until(ctx, func() bool {
-		return count(keeper, history.Used) == 1 && (victim == keeper || count(victim, history.Queued) == d.Workers)
+		return d.count(keeper, history.Used) == 1 && (victim == keeper || d.count(victim, history.Queued) == d.Workers)
 	})
 	if sleep(ctx, 300*time.Millisecond); ctx.Err() != nil { // to be seen
 		return
 	}
-	d.kill(victim, how)
+	d.kill(victim)
 	_ = keeper.orders.Encode(false)
 	d.contend(ctx, time.Now().Add(d.crashCosts()))
+}
+
+// count is how many workers of a client have recorded that last. d.mu is held.
+func (d *demo) count(p *process, op history.Op) (n int) {
+	for worker := range d.Workers {
+		if d.last[[2]int{p.number, worker}] == op {
+			n++
+		}
+	}
+	return n
 }
 
 // until waits until a condition on what is recorded holds, or ctx ends.

@@ -74,8 +74,7 @@ func (s screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case view.Glance:
 		s.glance = m
 	case tea.KeyPressMsg:
-		switch m.String() {
-		case "q", "esc", "ctrl+c":
+		if slices.Contains([]string{"q", "esc", "ctrl+c"}, m.String()) {
 			return s, tea.Quit
 		}
 	}

@@ -33,16 +33,12 @@ func Within[T int | time.Duration](name string, value, least, most T) error {
 	return nil
 }
 
-// String is the kind in words.
+// String names the type.
 func (t Type) String() string {
-	switch t.Kind {
-	case view.Semaphore:
-		return fmt.Sprintf("semaphore of %d", t.Permits)
-	case view.RW:
-		return "read-write lock"
-	default:
-		return "mutex"
+	if t.Kind == view.Semaphore {
+		return fmt.Sprintf("%s of %d", t.Kind, t.Permits)
 	}
+	return string(t.Kind)
 }
 
 // Capacity is the weight of all of a lock: 1 of a mutex, the permits of a semaphore, and what a writer takes.
