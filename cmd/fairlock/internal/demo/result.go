@@ -25,12 +25,13 @@ func (d *demo) conclude(failed error) error {
 	row := func(label, text string) { fmt.Fprintf(&b, "  %-10s%s\n", label, text) }
 	fmt.Fprintf(&b, "\n%s\n\n", d.title())
 	row("grants", d.stats())
-	row("wait", percentiles(waits)+"   from Lock until it returns")
-	row("handoff", percentiles(handoffs)+"   from the last Unlock until the Lock of a waiter returns")
+	row("wait", percentiles(waits)+"   until Lock returns")
+	row("handoff", percentiles(handoffs)+"   from Unlock until the Lock of a waiter returns")
 	for _, c := range d.crashes {
-		row(clientName(c.Process), fmt.Sprintf("killed %s; no grant for %v then (TTL %v, WaiterTTL %v)",
-			c.how, brief(stall(events, c.From, c.From+int64(d.crashCosts()))), d.TTL, d.WaiterTTL))
+		stalled := brief(stall(events, c.From, c.From+int64(d.crashCosts())))
+		row(clientName(c.Process), fmt.Sprintf("killed %s; no grant for %v then", c.how, stalled))
 	}
+	row("TTL", fmt.Sprintf("%v; WaiterTTL %v", d.TTL, d.WaiterTTL))
 	for _, excuse := range strings.Split(report.String(), "\n")[1:] {
 		row("", excuse)
 	}
