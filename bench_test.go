@@ -20,7 +20,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
-// Each benchmark has a baseline that is measured in the same run. The table in the README is made from them.
+// Each benchmark has a baseline that is measured in the same run. docs/benchmarks.md explains them.
 
 // benchKinds are the ways to acquire a lock, a mutex first.
 var benchKinds = []struct {

@@ -21,7 +21,7 @@ import (
 )
 
 // guides are the documents whose code is built here.
-var guides = []string{"concepts.md", "recipes.md", "migrating.md", "faq.md"}
+var guides = []string{"concepts.md", "recipes.md", "migrating.md", "instrumentation.md"}
 
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
@@ -31,8 +31,7 @@ func packages(t *testing.T) map[string]string {
 	file, err := parser.ParseFile(token.NewFileSet(), "guides.go", nil, parser.ImportsOnly)
 	require.NoError(t, err)
 	names := map[string]string{ // where the name is not the last part of the path
-		"clientv3": "go.etcd.io/etcd/client/v3", "goredis": "github.com/go-redsync/redsync/v4/redis/goredis/v9",
-		"redis": "github.com/redis/go-redis/v9", "redsync": "github.com/go-redsync/redsync/v4",
+		"redis": "github.com/redis/go-redis/v9", "redisotel": "github.com/redis/go-redis/extra/redisotel/v9",
 	}
 	for _, spec := range file.Imports {
 		path, err := strconv.Unquote(spec.Path.Value)
@@ -103,12 +102,15 @@ var (
 	unlinked = regexp.MustCompile(`[^\pL\pN_-]`)
 )
 
-// Every link of the guides to a file of the repository, or to a heading in it, leads there.
-func TestTheLinksOfTheGuidesLeadSomewhere(t *testing.T) {
-	paths := []string{"README.md"}
-	for _, guide := range guides {
-		paths = append(paths, filepath.Join("../docs", guide))
+// Every link of a document to a file of the repository, or to a heading in it, leads there.
+func TestTheLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
+	var paths []string
+	for _, pattern := range []string{"../*.md", "../*/*.md", "../*/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		paths = append(paths, found...)
 	}
+	require.Greater(t, len(paths), 15)
 	for _, path := range paths {
 		prose := fenced.ReplaceAllString(read(t, path), "")
 		for _, m := range link.FindAllStringSubmatch(prose, -1) {

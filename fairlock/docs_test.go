@@ -25,19 +25,18 @@ import (
 
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
-// The first Go text of the README is a program that runs, and the package's first example. The others stand word for
-// word in an example or a test.
+// The first Go text of the README is a program that runs, and the package's first example. The other stands word for
+// word in an example.
 func TestReadme_CodeRuns(t *testing.T) {
 	t.Parallel()
 	readme := read(t, "../README.md")
 	blocks := goBlock.FindAllStringSubmatch(readme, -1)
-	require.Len(t, blocks, 3)
-	program, kinds, test := blocks[0][1], blocks[1][1], blocks[2][1]
+	require.Len(t, blocks, 2)
+	program, kinds := blocks[0][1], blocks[1][1]
 
 	for line := range strings.Lines(kinds) {
 		assert.Contains(t, body(t, read(t, "example_test.go"), "Example_kinds"), line)
 	}
-	assert.Contains(t, read(t, "../fairlocktest/example_test.go"), test)
 	assert.Equal(t, body(t, read(t, "example_test.go"), "Example"), body(t, program, "main"))
 	assert.LessOrEqual(t, strings.Count(body(t, program, "main"), "\n"), 15, "the first program must stay short")
 
@@ -48,7 +47,7 @@ func TestReadme_CodeRuns(t *testing.T) {
 // Every Go text of docs/testing.md stands word for word in an example.
 func TestTestingPage_CodeIsTested(t *testing.T) {
 	blocks := goBlock.FindAllStringSubmatch(read(t, "../docs/testing.md"), -1)
-	require.Len(t, blocks, 6)
+	require.Len(t, blocks, 4)
 	for _, block := range blocks {
 		assert.Contains(t, read(t, "../fairlocktest/example_test.go"), block[1])
 	}
@@ -190,7 +189,7 @@ func TestACL_UserLacksRights(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// docs/operating.md explains every line that the library logs, and no other.
+// docs/instrumentation.md explains every line that the library logs, and no other.
 func TestLogTable_ExplainsEveryLine(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
@@ -201,7 +200,7 @@ func TestLogTable_ExplainsEveryLine(t *testing.T) {
 		}
 	}
 	var explained []string
-	for _, m := range regexp.MustCompile("(?m)^\\| ([A-Z]+) \\| `(.*?)` \\|").FindAllStringSubmatch(read(t, "../docs/operating.md"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| ([A-Z]+) \\| `(.*?)` \\|").FindAllStringSubmatch(read(t, "../docs/instrumentation.md"), -1) {
 		explained = append(explained, m[1]+" "+m[2])
 	}
 	assert.ElementsMatch(t, logged, explained)

@@ -22,7 +22,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	err = client.Mutex("billing").Do(context.Background(), func(ctx context.Context) error {
-		fmt.Println("alone in here, and the others come in the order in which they asked")
+		fmt.Println("this process holds billing; the next waiter gets it afterwards")
 		return nil // ctx ends if the lock is lost
 	})
 	if err := errors.Join(err, client.Close(), rdb.Close()); err != nil {

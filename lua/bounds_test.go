@@ -179,7 +179,7 @@ func BenchmarkLongQueue(b *testing.B) {
 			s := real(b)
 			m := newMachine(b, s, mutex)
 			m.blind = true
-			m.do(b, "SET", m.keys["lock"], holder.Text(), "PX", time.Hour.Milliseconds())
+			m.do(b, "SET", m.keys["lock"], fmt.Sprint(holder.Text(), " ", holderFence), "PX", time.Hour.Milliseconds())
 			memory := func() float64 {
 				n, err := strconv.Atoi(redistest.Info(b, s.rdb, "memory", "used_memory"))
 				require.NoError(b, err)

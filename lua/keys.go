@@ -2,6 +2,8 @@ package lua
 
 import (
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -13,20 +15,20 @@ const DefaultNamespace = "fairlock"
 // tag, so that they are in one slot of a cluster.
 type Keys struct {
 	Number     string `redis:"string"`
+	Lock       string `redis:"string"`
 	Queue      string `redis:"zset"`
 	Heartbeats string `redis:"hash"`
 	Tombstones string `redis:"zset"`
-	Lock       string `redis:"string"`
 }
 
 // PermitKeys are the keys of a semaphore or a read-write lock.
 type PermitKeys struct {
 	Number     string `redis:"string"`
+	Permits    string `redis:"zset"`
+	Holders    string `redis:"hash"`
 	Queue      string `redis:"zset"`
 	Heartbeats string `redis:"hash"`
 	Tombstones string `redis:"zset"`
-	Permits    string `redis:"zset"`
-	Holders    string `redis:"hash"`
 }
 
 // MutexKeys returns the keys of the mutex with that name.
@@ -80,13 +82,29 @@ const (
 
 func newKind(name string, keys any) kind {
 	k := kind{scripts: map[string]script{}}
-	for _, verb := range verbs {
-		k.scripts[verb] = newScript(source(name, verb))
-	}
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(keys)) {
 		k.keys = append(k.keys, key{strings.ToLower(field.Name), field.Tag.Get("redis")})
 	}
+	for _, verb := range verbs {
+		s := newScript(source(name, verb))
+		s.keys = k.keys[:k.count(verb)]
+		k.scripts[verb] = s
+	}
 	return k
+}
+
+// count is how many of the keys a verb needs: its header names them, and store stands for those of the store. A script runs
+// only if all its keys are on one node, so a verb that is to work while a cluster moves them needs but those that exist.
+func (k kind) count(verb string) int {
+	header := regexp.MustCompile(`(?m)^-- KEYS .*?(\w+)$`).FindStringSubmatch(file(verb))
+	if header[1] == "store" {
+		return k.index("queue")
+	}
+	return k.index(header[1]) + 1
+}
+
+func (k kind) index(name string) int {
+	return slices.IndexFunc(k.keys, func(key key) bool { return key.name == name })
 }
 
 // escape keeps braces out of the hash tag: no name can end the tag early, and no two names share a key.

@@ -34,12 +34,12 @@ func allKeys(namespace, name string) map[string][]string {
 func TestKeys_OfTheStructsAreThoseOfTheLock(t *testing.T) {
 	const p = "ns:{a%7B}:"
 	keys := allKeys("ns", "a{")
-	assert.Equal(t, []string{p + "number", p + "queue", p + "heartbeats", p + "tombstones", p + "lock"}, keys["mutex"])
+	assert.Equal(t, []string{p + "number", p + "lock", p + "queue", p + "heartbeats", p + "tombstones"}, keys["mutex"])
 	assert.Equal(t, lua.Keys{Number: p + "number", Queue: p + "queue", Heartbeats: p + "heartbeats", Tombstones: p + "tombstones", Lock: p + "lock"}, lua.MutexKeys("ns", "a{"))
 	for kind, fields := range map[string]lua.PermitKeys{"semaphore": lua.SemaphoreKeys("ns", "a{"), "rwmutex": lua.RWMutexKeys("ns", "a{")} {
 		p := p + map[string]string{"semaphore": "sem:", "rwmutex": "rw:"}[kind]
-		assert.Equal(t, []string{p + "number", p + "queue", p + "heartbeats", p + "tombstones", p + "permits", p + "holders"}, keys[kind])
-		assert.Equal(t, []string{fields.Number, fields.Queue, fields.Heartbeats, fields.Tombstones, fields.Permits, fields.Holders}, keys[kind])
+		assert.Equal(t, []string{p + "number", p + "permits", p + "holders", p + "queue", p + "heartbeats", p + "tombstones"}, keys[kind])
+		assert.Equal(t, []string{fields.Number, fields.Permits, fields.Holders, fields.Queue, fields.Heartbeats, fields.Tombstones}, keys[kind])
 	}
 }
 

@@ -106,6 +106,10 @@ func TestQuarantine_AfterLossOfData(t *testing.T) {
 			acquire a b; lose; acquire z try -> granted; release z; raise 0; report a; acquire z try -> busy by quarantine; quarantine -> 60m`},
 		scenario{"a lease that was taken is reported", `
 			acquire a b; force -> released grants b; report a; quarantine -> 0s; inspect -> b |`},
+		scenario{"a forged ticket", `
+			acquire a b; forge z 9000h; acquire z ticket -> queued 2 by a; quarantine -> 60m; acquire c -> queued 3
+			release a -> released; after 44m; heartbeat b z c; after 17m; heartbeat b -> granted; release b -> released grants z
+			release z -> released grants c`},
 		scenario{"forced to end", `
 			acquire a b; lose; acquire b ticket -> queued 1; force seen a -> nothing; quarantine -> 60m
 			force -> released grants b; quarantine -> 0s`},

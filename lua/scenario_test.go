@@ -33,7 +33,7 @@ import (
 //	set lock x           a key is somebody else's
 //	full; full no        the server has no memory left, or has
 //	  -> OOM, NOPERM, …: why it was refused
-//	drop a               a waiter is dropped, though it has not expired
+//	drop a               a waiter is dropped, though it has not expired; forge a 5m: it has a ticket of then
 //	crowd 9; hoard 9     waiters, and holders of one permit each, appear; expired: they have expired
 //	keys; recorded       -> those that exist; whose weights are recorded
 //	count                -> how many hold | how many wait
@@ -221,6 +221,8 @@ func (m *machine) step(verb string, words []string, want string) string {
 		m.raise(uint64(to))
 	case "drop":
 		m.drop(p)
+	case "forge":
+		p.ticket = uint64(m.clock + o.duration.Microseconds())
 	case "crowd", "hoard":
 		left := map[bool]time.Duration{true: -time.Second, false: time.Hour}[o.word == "expired"]
 		map[string]func(int, time.Duration){"crowd": m.crowd, "hoard": m.hoard}[verb](o.number, left)

@@ -17,12 +17,15 @@ import (
 //go:embed scripts
 var files embed.FS
 
-// script is the text of a script, and the hash by which Redis knows it.
-type script struct{ text, hash string }
+// script is the text of a script, the hash by which Redis knows it, and the keys that it needs.
+type script struct {
+	text, hash string
+	keys       []key
+}
 
 func newScript(text string) script {
 	sum := sha1.Sum([]byte(text))
-	return script{text, hex.EncodeToString(sum[:])}
+	return script{text: text, hash: hex.EncodeToString(sum[:])}
 }
 
 // verbs are the names of all verbs: every script in the folder but number, quick_number and queue, which are parts of verbs, and types,
@@ -70,17 +73,22 @@ func source(kind, verb string) string {
 func join(names ...string) string {
 	var b strings.Builder
 	for _, name := range names {
-		text, err := files.ReadFile(path.Join("scripts", name+".lua"))
-		if err != nil {
-			panic(err) // not in this source tree
-		}
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(file(name)) {
 			if trimmed := strings.TrimSpace(line); trimmed != "" && !strings.HasPrefix(trimmed, "--") {
 				b.WriteString(line)
 			}
 		}
 	}
 	return b.String()
+}
+
+// file returns the text of a script's file.
+func file(name string) string {
+	text, err := files.ReadFile(path.Join("scripts", name+".lua"))
+	if err != nil {
+		panic(err) // not in this source tree
+	}
+	return string(text)
 }
 
 var typesScript = newScript(join("types"))
@@ -132,7 +140,7 @@ func Load(ctx context.Context, rdb redis.Scripter) error {
 func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
 	var none T
 	s := l.kind.scripts[verb]
-	cmd := run(ctx, l.rdb, s, l.keys, append([]any{milliseconds(l.fenceTTL)}, args...)...)
+	cmd := run(ctx, l.rdb, s, l.keys[:len(s.keys)], append([]any{milliseconds(l.fenceTTL)}, args...)...)
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return none, l.explain(ctx, s, withOrigin(err))
 	}

@@ -27,7 +27,7 @@ const (
 const (
 	MaxDropped  = 1000 // expired waiters
 	MaxAdmitted = 128  // waiters
-	MaxRead     = 128  // waiters ahead of one that is told when to retry
+	MaxRead     = 16   // waiters ahead of one that is told when to retry
 	MaxSwept    = 10   // waiters
 )
 
@@ -599,6 +599,9 @@ func (l *Lock) retryAfter(now int64, at int, queue QueueState) int64 {
 	if queue == More {
 		return 0
 	}
+	if at > MaxRead {
+		return -1
+	}
 	until := now
 	if l.Free() == 0 || at == 0 && !l.quarantined() {
 		for i, h := range l.Holders { // after a step back of the clock
@@ -611,7 +614,7 @@ func (l *Lock) retryAfter(now int64, at int, queue QueueState) int64 {
 		}
 	}
 	until = max(until, now+l.Quarantine-l.clock)
-	for _, w := range l.Waiters[:min(at, MaxRead)] {
+	for _, w := range l.Waiters[:at] {
 		until = max(until, now+w.Expires-l.clock)
 	}
 	return max(until-now, 1)

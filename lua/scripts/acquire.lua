@@ -1,5 +1,5 @@
 -- acquire: requests the lock, and joins the queue unless told not to.
--- KEYS  number queue heartbeats tombstones
+-- KEYS  number store queue heartbeats tombstones
 -- ARGV  fence_ttl token waiter_ttl max_waiters ticket if_lost weight capacity
 --       waiter_ttl: ms, 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it has
 --       none; if_lost: ms for which the lock is quarantined if the ticket shows that data were lost, 0: it does not;

@@ -1,5 +1,5 @@
 -- force_release: ends the leases of all holders up to a fence, and a quarantine, and hands the lock off.
--- KEYS  number queue heartbeats tombstones
+-- KEYS  number store queue heartbeats
 -- ARGV  fence_ttl seen
 --       seen: the last number that the caller knows; a lease with a higher fence stays, and a quarantine that began later
 -- reply released state grants...   as release

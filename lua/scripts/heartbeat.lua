@@ -1,5 +1,5 @@
 -- heartbeat: keeps the tickets of one client's waiters, and tells what became of each.
--- KEYS  number queue heartbeats tombstones
+-- KEYS  number store queue heartbeats
 -- ARGV  fence_ttl waiter_ttl token...
 --       waiter_ttl: ms; token: of waiters, in the order of their tickets
 -- reply last retry_after states   last: the last number before; retry_after: ms until a request of the first

@@ -1,5 +1,5 @@
 -- inspect: reads the holders and the waiters. It writes nothing.
--- KEYS  number queue heartbeats tombstones
+-- KEYS  number store queue heartbeats
 -- ARGV  fence_ttl limit
 --       limit: the most holders and the most waiters to list
 -- reply now last used capacity holders waiting waiters quarantine   now: µs of server time; last: the last number, 0 if none is

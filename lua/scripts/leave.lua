@@ -1,5 +1,5 @@
 -- leave: removes a waiter from the queue; if the token holds the lock, releases it.
--- KEYS  number queue heartbeats tombstones
+-- KEYS  number store queue heartbeats tombstones
 -- ARGV  fence_ttl token tombstone
 --       tombstone: 1 if the token is refused from now on, else 0
 -- reply released state grants...   as release

@@ -1,12 +1,13 @@
 -- The server's clock, and the lock's one series of numbers: tickets and fences.
 --
--- KEYS[1] number  string  "<layout> <last> <ends> <served>", and what a later version adds: the layout of all keys; the last
---                         number that was given or brought, 16 digits; when the key expires, in ms of the server's time, 13
---                         digits; the highest ticket that was granted the lock or dropped, or the last number when the lock
---                         was quarantined, 16 digits
+-- number  string  "<layout> <last> <ends> <served>", and what a later version adds: the layout of all keys; the last number
+--                 that was given or brought, 16 digits; when the key expires, in ms of the server's time, 13 digits; the
+--                 highest ticket that was granted the lock or dropped, or the last number when the lock was quarantined,
+--                 16 digits
 --
 -- A number is not less than the time, so that numbers also rise after a loss of data. It is higher than the last one, so
--- that they also rise when the clock stands still or steps back. The key outlives the lock, its holders and its queue by fence_ttl.
+-- that they also rise when the clock stands still or steps back. The key outlives the lock, its holders and its queue by
+-- fence_ttl.
 
 -- µs; exact below 2^53. A number that is given to redis.call or returned to the caller is written in full, but Lua's ..
 -- and tostring round it to 14 digits, and the time has 16. So each has a text beside it.
@@ -50,8 +51,8 @@ local function next_number()
   return last, last_text
 end
 
--- write_number records the last number, for as long as a key that lasts for another ms, and fence_ttl. It does not shorten
--- its life.
+-- write_number records the last number, for as long as a key that lasts for another ms, and fence_ttl. It does not
+-- shorten its life.
 local function write_number(ms)
   local px = ms + fence_ttl
   local keeps = others and ends >= math.floor(now / 1000) + px

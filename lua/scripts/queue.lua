@@ -1,16 +1,15 @@
 -- The queue, under every kind of lock: it decides which waiter is next, and the store whether the lock can be granted.
 --
--- KEYS[2] queue       zset  token -> ticket: the waiter's number
--- KEYS[3] heartbeats  hash  the token's last 14 characters -> "<end>" or "<end> <weight>": when the waiter expires without a
---                           heartbeat, by the queue's clock; how many permits it asks for, if not one. The field clock is
---                           "<clock> <at> <pass> <cursor> <quarantine>", 16 digits each, and what a later version adds: the
---                           queue's clock; the server's when that was updated; the queue's when the last pass of sweeps
---                           began; the ticket behind which the pass goes on, 0 if it has ended; until when the lock is
---                           quarantined, by the queue's clock
--- KEYS[4] tombstones  zset  the last 14 characters of a token that has left -> until when it is refused, by the server's clock
+-- queue       zset  token -> ticket: the waiter's number
+-- heartbeats  hash  the token's last 14 characters -> "<end>" or "<end> <weight>": when the waiter expires without a heartbeat,
+--                   by the queue's clock; how many permits it asks for, if not one. The field clock is
+--                   "<clock> <at> <pass> <cursor> <quarantine>", 16 digits each, and what a later version adds: the queue's
+--                   clock; the server's when that was updated; the queue's when the last pass of sweeps began; the ticket
+--                   behind which the pass goes on, 0 if it has ended; until when the lock is quarantined, by the queue's clock
+-- tombstones  zset  the last 14 characters of a token that has left -> until when it is refused, by the server's clock
 --
--- The queue's clock (µs) advances with the server's, but by at most a second at each update: so a single step or stall of
--- the server does not expire waiters that send heartbeats. The waiters of queue and heartbeats are the same.
+-- The queue's clock (µs) advances with the server's, but by at most a second at each update: so a single step or stall
+-- of the server does not expire waiters that send heartbeats. The waiters of queue and heartbeats are the same.
 --
 -- A script may run twice for one request, and Redis rolls nothing back when a later command fails. So each script is
 -- idempotent for its token, is bounded, and reads everything that can have a wrong type before it writes. The first
@@ -19,8 +18,8 @@
 -- Redis builds every function anew in every call, which costs as much as a small command. So idle_acquire.lua and
 -- idle_release.lua return before the functions of the store and the queue are built.
 --
--- A waiter that is not expired is never dropped: it leaves the queue by a grant or by its own leave. The only exception is
--- the loss of a key (drop_all): then all waiters have to request again, and keep their tickets.
+-- A waiter that is not expired is never dropped: it leaves the queue by a grant or by its own leave. The only exception
+-- is the loss of a key (drop_all): then all waiters have to request again, and keep their tickets.
 
 local clock, at, pass, cursor, quarantine, more_of_clock -- what the field clock says, brought forward to now
 local since                                  -- µs since it was recorded
@@ -45,8 +44,8 @@ local function keep_number(ms)
   if last > 0 and (not others or ends < math.floor(now / 1000) + ms + fence_ttl) then write_number(ms) end
 end
 
--- find_number reads the number, or makes it of what is there, if it was lost: none is given again. A script calls it before
--- it uses last.
+-- find_number reads the number, or makes it of what is there, if it was lost: none is given again. A script calls it
+-- before it uses last.
 local function find_number()
   if last then return end
   read_number()
@@ -81,8 +80,8 @@ end
 
 local function quarantined() return quarantine > clock end
 
--- Keeps the keys of the queue for ten minutes longer than so many ms and a quarantine, and never for less than before; not at
--- every call, only once a minute. The number is kept for longer.
+-- Keeps the keys of the queue for ten minutes longer than so many ms and a quarantine, and never for less than before;
+-- not at every call, only once a minute. The number is kept for longer.
 local KEPT, KEPT_AT_MOST = 600000, 660000 -- ms
 local function keep_queue(ms)
   ms = math.max(ms, math.floor((quarantine - clock) / 1000))
@@ -95,8 +94,8 @@ local function keep_queue(ms)
   keep_records(left)
 end
 
--- begin_quarantine notes that data were lost: the lock is granted to nobody for ms. Until then its waiters come back with their
--- tickets, and its old holders learn of it. Tickets up to the last number are no sign of a loss from now on.
+-- begin_quarantine notes that data were lost: the lock is granted to nobody for ms. Until then its waiters come back
+-- with their tickets, and its old holders learn of it. Tickets up to the last number are no sign of a loss from now on.
 local function begin_quarantine(ms)
   ms = math.max(ms, 3000)
   read_clock_of_queue()
@@ -114,8 +113,8 @@ local function drop_all()
   keep_queue(0)
 end
 
--- update_clock records the queue's clock, if anybody is queued or the lock is quarantined. If queue and heartbeats do not have the same waiters, one of
--- the keys was lost.
+-- update_clock records the queue's clock, if anybody is queued or the lock is quarantined. If queue and heartbeats do
+-- not have the same waiters, one of the keys was lost.
 local function update_clock()
   local WRITTEN_AGAIN = 20000 -- µs: without an update that is closer, the next one gives the same sum
   waiting = call('ZCARD', queue)
@@ -142,8 +141,8 @@ local function drop(token, ticket)
   remove_waiter(token)
 end
 
--- sweep removes the expired of ten waiters, in passes through the queue: one each minute of the queue's clock, or at once if
--- the last one began every_us before.
+-- sweep removes the expired of ten waiters, in passes through the queue: one each minute of the queue's clock, or at
+-- once if the last one began every_us before.
 local function sweep(every_us)
   if cursor == 0 then
     if waiting == 0 or clock - pass < (every_us or 60000000) then return end
@@ -157,13 +156,13 @@ local function sweep(every_us)
   call('HSET', heartbeats, 'clock', clock_text())
 end
 
--- admit(asker, grants) is the only rule of admission. While permits are free and the lock is not quarantined, it drops the head if it has expired; else
--- it grants the head the lock, if enough is free for it, for what is left until it expires, at most its own TTL; else it
--- stops. The asker is the waiter whose request this is: it is not expired. Others are notified, and
--- token, fence and ms of each are appended to grants, if the caller wants them. A caller without rights to the channel
--- must not see an error for a lock that it has in fact released: then the waiter learns of the grant from its heartbeat.
--- Returns what is left of the queue (empty; blocked: no permits are free, or too few for the head; more: a bound was
--- reached, call again), and the fence if the asker was granted the lock.
+-- admit(asker, grants) is the only rule of admission. While permits are free and the lock is not quarantined, it drops
+-- the head if it has expired; else it grants the head the lock, if enough is free for it, for what is left until it
+-- expires, at most its own TTL; else it stops. The asker is the waiter whose request this is: it is not expired. Others
+-- are notified, and token, fence and ms of each are appended to grants, if the caller wants them. A caller without
+-- rights to the channel must not see an error for a lock that it has in fact released: then the waiter learns of the
+-- grant from its heartbeat. Returns what is left of the queue (empty; blocked: no permits are free, or too few for the
+-- head; more: a bound was reached, call again), and the fence if the asker was granted the lock.
 local function admit(asker, grants)
   local MAX_DROPPED, MAX_ADMITTED = 1000, 128
   local own, dropped, admitted = nil, 0, 0
@@ -210,8 +209,8 @@ local function admit(asker, grants)
   return expired_remain() and call('EXISTS', queue) == 1 and 'more' or 'blocked', own
 end
 
--- release_holders(remove, ...) calls remove, which takes the lock from holders. The number is read before, because the fences
--- of the removed ones count if it was lost; if that fails, the lock is released all the same.
+-- release_holders(remove, ...) calls remove, which takes the lock from holders. The number is read before, because the
+-- fences of the removed ones count if it was lost; if that fails, the lock is released all the same.
 local function release_holders(remove, ...)
   pcall(find_number)
   return remove(...)
@@ -227,22 +226,24 @@ local function hand_off(released)
   return reply
 end
 
--- extend_lease(token, ttl) has a holder's lease last for ttl from now, and the number longer. It begins with a command that
--- takes no memory: a full server lets a script finish that has written.
+-- extend_lease(token, ttl) has a holder's lease last for ttl from now, and the number longer. It begins with a command
+-- that takes no memory: a full server lets a script finish that has written.
 local function extend_lease(token, ttl)
   extend(token, ttl)
   keep_number(ttl)
 end
 
--- After how many ms another request can help a waiter with so many ahead: when all of them have expired, a quarantine is over
--- and, if nothing is free or the waiter is the head and needs more, a lease ends by itself. -1: none will.
+-- After how many ms another request can help a waiter with so many ahead: when all of them have expired, a quarantine is
+-- over and, if nothing is free or the waiter is the head and needs more, a lease ends by itself. -1: none will, or too
+-- many are ahead: then a heartbeat grants the lock to the next.
 local function retry_after(ahead)
-  local MAX_READ = 128
+  local MAX_READ = 16
+  if ahead > MAX_READ then return -1 end
   local ms = free() > 0 and (ahead > 0 or quarantined()) and 0 or next_expiry()
   if ms < 0 then return -1 end
   ms = math.max(ms, math.floor((quarantine - clock) / 1000))
   if ahead > 0 then
-    local members = call('ZRANGE', queue, 0, math.min(ahead, MAX_READ) - 1)
+    local members = call('ZRANGE', queue, 0, ahead - 1)
     for i, token in ipairs(members) do members[i] = member(token) end
     for _, record in ipairs(call('HMGET', heartbeats, unpack(members))) do
       ms = math.max(ms, math.floor((heartbeat_of(record) - clock) / 1000))

@@ -1,4 +1,5 @@
--- The next number in the common case, for a script that finds the lock idle: it returns before all other functions are built.
+-- The next number in the common case, for a script that finds the lock idle: it returns before all other functions are
+-- built.
 
 -- quick_number records the next number for ms, and returns it and its text. It returns nothing if the number is not
 -- below the time, or looks strange: number.lua knows all cases.

@@ -1,5 +1,5 @@
 -- release: ends a lease, and hands the lock off to the head of the queue in the same step.
--- KEYS  number queue heartbeats tombstones
+-- KEYS  number store queue heartbeats
 -- ARGV  fence_ttl token fence
 --       fence: of the lease
 -- reply released state grants...   released: 1 if it was held by that lease, else 0; state: of the queue afterwards,

@@ -1,5 +1,5 @@
 -- renew: has a lease last for ttl from now, at most for the TTL in its token.
--- KEYS  number queue heartbeats tombstones
+-- KEYS  number store
 -- ARGV  fence_ttl token ttl fence
 --       ttl: ms; fence: of the lease, 0 if the caller does not know it
 -- reply renewed fence

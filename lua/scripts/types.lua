@@ -1,5 +1,5 @@
 -- types: the type of each key, to name the one that is not ours. It is no verb of a lock, and built alone.
--- KEYS  number queue heartbeats tombstones
+-- KEYS  number store queue heartbeats tombstones
 -- ARGV
 -- reply type...   one for each key, none if there is no such key
 local types = {}

@@ -61,8 +61,9 @@ local function read_totals()
   total, used, highest = tonumber(known[1] or 0), tonumber(known[2] or 0), known[3] or '0'
 end
 
--- Both keys have the same holders, and three more fields. If not, one of them was lost, and nobody knows what is held: each
--- holder learns of it at its next renewal. permits does not expire before holders, and what is left of it then has expired.
+-- Both keys have the same holders, and three more fields. If not, one of them was lost, and nobody knows what is held:
+-- each holder learns of it at its next renewal. permits does not expire before holders, and what is left of it then has
+-- expired.
 local function remove_lost()
   local tokens, fields = call('ZCARD', permits), call('HLEN', holders)
   if fields == tokens + 3 or tokens + fields == 0 then return end
@@ -91,8 +92,8 @@ local function lost_ttl()
   return ms
 end
 
--- The capacity is not known (0) if nobody holds or waits, or if it was lost. A lease of the caller has expired, and was left
--- by free().
+-- The capacity is not known (0) if nobody holds or waits, or if it was lost. A lease of the caller has expired, and was
+-- left by free().
 local function capacity_conflict(token, capacity)
   if call('ZSCORE', permits, token) then remove({ token }) end
   if total ~= 0 and total ~= tonumber(capacity) and (holder() or call('EXISTS', queue) == 1) then return total end
