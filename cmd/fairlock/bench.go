@@ -12,21 +12,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/bench"
-	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 )
 
-const benchHelp = `Measures what locks cost on this server, from this machine: a lock and unlock of free locks, one after the other and many
-at once; and hand-offs of one lock among many contenders, where the latency is the time from the release to the next one
-in. Beside each stands the floor, the least that it can cost there: SET NX PX and a script that compares and deletes, by
-plain go-redis on the same connections; and for hand-offs a message passed from client to client (PUBLISH), one at a
-time, which locks that let in several can beat. Both are measured in short turns, so that noise hits both. Trust the
-ratios more than the figures.
+const benchHelp = `Measures what locks cost on this server, from this machine: a lock and unlock of free locks, one after the other and
+many at once; and handoffs of one lock among many contenders, from the release to the next grant. Beside each stands the
+floor, the least that it can cost there: SET NX PX and a script that compares and deletes; for handoffs, a message that
+is passed from client to client by PUBLISH, one at a time, which locks that admit several holders can beat. Both are
+measured in short turns, so that noise affects both. Trust the ratios more than the figures.
 
 With --kind rw, free locks are locked for writing, and of the contenders one in four writes.
 
-It loads the server: think twice before you run it on one that is in use. It uses locks with names of its own (bench-…
-in the namespace), and deletes in the end all that is left of them. If it is killed before, what stays is their fences,
-which expire after 10 min. ^C ends it, and prints what it has.
+It loads the server: think twice before you run it on one that is in use. It uses locks of its own (bench-… in the
+namespace), and deletes them in the end. If it is killed before, they expire within 10 min. ^C ends it, and prints what
+it has.
 
 With --json: {"kind", "permits", "contenders", "clients", "rounds", "interrupted", "workloads": [{"workload":
 "pairs-in-turn", "pairs-at-once" or "handoffs", "fairlock", "floor", "ratio": {"all", "low", "high"}}]}; fairlock and
@@ -48,21 +48,22 @@ func benchCommand(c *connection) *cobra.Command {
 			if err := cfg.Check(); err != nil {
 				return withCode(exitUsage, err)
 			}
-			if cmd.Flags().Changed("permits") && cfg.Kind != bench.Semaphore {
-				return usage("--permits goes with --kind semaphore; there are none with --kind %s", cfg.Kind)
-			}
 			progress := newProgress(cmd.ErrOrStderr())
-			result, err := c.bench(cmd.Context(), cfg, progress.show)
+			result, err := bench.Run(cmd.Context(), cfg, c.open, c.prefix(), progress.show)
 			progress.clear()
-			if result.Empty() {
-				return cmp.Or(err, context.Cause(cmd.Context()))
+			switch out := cmd.OutOrStdout(); {
+			case result.Workloads == nil:
+				return cmp.Or(context.Cause(cmd.Context()), err)
+			case asJSON:
+				return errors.Join(writeJSON(out, result), err)
+			default:
+				_, failed := fmt.Fprint(out, result)
+				return errors.Join(failed, err)
 			}
-			return errors.Join(writeResult(cmd.OutOrStdout(), result, asJSON), err)
 		},
 	}
+	typeFlags(cmd, &cfg.Type)
 	f := cmd.Flags()
-	f.StringVar((*string)(&cfg.Kind), "kind", string(bench.Mutex), "what is locked: mutex, semaphore or rw")
-	f.IntVar(&cfg.Permits, "permits", 5, "permits of the semaphore")
 	f.IntVar(&cfg.Contenders, "contenders", 64, "goroutines, over all clients")
 	f.IntVar(&cfg.Clients, "clients", 8, "clients, with connections of their own")
 	f.DurationVar(&cfg.Duration, "duration", 10*time.Second, "how long to measure; warming up comes on top")
@@ -70,31 +71,20 @@ func benchCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-// bench connects the clients and measures. With an error or after a signal the result is what was measured until then.
-func (c *connection) bench(ctx context.Context, cfg bench.Config, show func(string)) (bench.Result, error) {
-	clients := make([]bench.Client, cfg.Clients)
-	for i := range clients {
-		show(fmt.Sprintf("connecting, client %d of %d", i+1, cfg.Clients))
-		rdb, err := c.open(ctx)
-		if err != nil {
-			return bench.Result{}, err
+// typeFlags adds the flags of a lock's type. Only a semaphore has permits.
+func typeFlags(cmd *cobra.Command, t *locks.Type) {
+	cmd.Flags().StringVar((*string)(&t.Kind), "kind", string(view.Mutex), "mutex, semaphore or rw")
+	cmd.Flags().IntVar(&t.Permits, "permits", 5, "permits of the semaphore")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if t.Kind == view.Semaphore {
+			return nil
 		}
-		defer func() { _ = rdb.Close() }()
-		locks, err := c.locks(rdb, fairlock.Config{})
-		if err != nil {
-			return bench.Result{}, err
+		t.Permits = 0
+		if cmd.Flags().Changed("permits") {
+			return usage("--permits goes with --kind semaphore; there are none with --kind %s", t.Kind)
 		}
-		defer locks.Close()
-		clients[i] = bench.Client{Redis: rdb, Locks: locks}
+		return nil
 	}
-	return bench.Run(ctx, clients, c.prefix(), cfg, show)
-}
-
-func writeResult(w io.Writer, r bench.Result, asJSON bool) error {
-	if asJSON {
-		return writeJSON(w, r)
-	}
-	return r.Text(w, colours(w))
 }
 
 // writeJSON writes a value for a script, and for a person who looks.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/bench"
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/doctor"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
@@ -242,10 +243,10 @@ func TestBench_Measures(t *testing.T) {
 	f = f.at(user(t, f.server, f.namespace, rules(doctor.ACLLine("x", f.namespace))))
 	words := "bench --kind semaphore --permits 3 --contenders 4 --clients 2 --duration 300ms --json"
 	r := decode[bench.Result](t, f.done(strings.Fields(words)...))
-	assert.Equal(t, []any{bench.Semaphore, 3, 4, 2, 5, false}, []any{r.Kind, r.Permits, r.Contenders, r.Clients, r.Rounds, r.Interrupted})
+	assert.Equal(t, []any{view.Semaphore, 3, 4, 2, 5, false}, []any{r.Kind, r.Permits, r.Contenders, r.Clients, r.Rounds, r.Interrupted})
 	assert.Positive(t, r.Workloads[0].Fairlock.Ops)
 	assert.Empty(t, f.server.Client().Keys(t.Context(), f.namespace+":*").Val(), "nothing is left")
-	assert.Contains(t, f.done("bench", "--contenders", "2", "--clients", "2", "--duration", "100ms"), "hand-offs of one lock among 2")
+	assert.Contains(t, f.done("bench", "--contenders", "2", "--clients", "2", "--duration", "100ms"), "handoffs of one lock among 2")
 }
 
 func TestBench_Interrupted(t *testing.T) {
@@ -268,28 +269,48 @@ func TestBench_Interrupted(t *testing.T) {
 	assert.False(t, keys(""), "nothing is left")
 }
 
-// In memory, and with processes on a server, two demos at once. A TTL and a WaiterTTL of seconds outlast pauses of the
-// machine: a client that pauses for longer is passed by others, rightly, and the checker cannot know why.
+// In memory, on a cluster, and two demos at once on a server. A TTL and a WaiterTTL of seconds outlast pauses of the machine: a client
+// that pauses for longer is passed by others, rightly, and the checker cannot know why.
 func TestDemo(t *testing.T) {
 	f := newFixture(t)
-	for kind, words := range map[string]string{"semaphore": "", "mutex": "--redis " + f.url, "rw": "--redis " + f.url} {
+	cluster := "--redis redis://" + redistest.StartCluster(t, 2).Masters[0].Addr() + "?cluster=true"
+	for kind, words := range map[string]string{
+		"semaphore": "", "mutex": "--redis " + f.url, "rw": "--redis " + f.url, "semaphore --permits 2": cluster,
+	} {
 		t.Run(kind, func(t *testing.T) {
-			f, rdb := f.in(t), f.server.Client()
+			f := f.in(t)
 			words += " --clients 3 --workers 2 --duration 300ms --hold 20ms --ttl 3s --waiter-ttl 3s --kind " + kind
 			shown := f.done(append([]string{"demo"}, strings.Fields(words)...)...)
-			require.Contains(t, shown, ", everybody in order\n")
-			left := regexp.MustCompile(`left in Redis +(\S+), for 10 min`).FindStringSubmatch(shown)
-			require.Equal(t, kind != "semaphore", left != nil)
-			if left == nil {
-				return
-			}
-			lock, _, _ := strings.Cut(left[1], "}")
-			f.until("nobody holds or waits once the dead have expired", func() bool {
-				keys := slices.DeleteFunc(rdb.Keys(t.Context(), lock+"}*").Val(), func(key string) bool {
-					return strings.HasSuffix(key, ":heartbeats") || strings.HasSuffix(key, ":tombstones") // for some minutes
-				})
-				return slices.Equal(left[1:], keys)
-			})
+			require.Contains(t, shown, "\nok  strict FIFO")
+			assert.Regexp(t, `(?m)^ +[0-9.]+s  \w+ demo-\w+: held by .*client-\d\.\d:.* waiting: client-\d`, shown)
+			assert.Regexp(t, `(?m)^ +[0-9.]+s  client-\d was killed while it held the lock$`, shown)
+			assert.Regexp(t, `(?m)^  client-\d  killed while 2 of its workers waited; no grant for [0-9.]+m?s then$`, shown)
+			assert.Regexp(t, `(?m)^  handoff   p50 [0-9.]+[µm]?s  p99 `, shown)
+			lock := regexp.MustCompile(`demo-\w+`).FindString(shown)
+			assert.Empty(t, f.server.Client().Keys(t.Context(), "*"+lock+"*").Val(), "nothing is left")
+		})
+	}
+}
+
+// What was recorded until then is checked.
+func TestDemo_EndsEarly(t *testing.T) {
+	f := newFixture(t)
+	for name, c := range map[string]struct {
+		end  func(s *redistest.Server, r *running)
+		code int
+		want string
+	}{
+		"interrupted":   {func(_ *redistest.Server, r *running) { r.signal(os.Interrupt) }, 0, "ok  strict FIFO"},
+		"Redis is gone": {func(s *redistest.Server, _ *running) { s.Kill() }, exitFailure, "UNFINISHED  until then strict FIFO"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, s := f.in(t), redistest.Start(t)
+			r := f.start(f.command("demo", "--redis", "unix://"+s.Addr(), "--duration", "10m", "--ttl", "3s"))
+			r.expect(" waiting: ")
+			c.end(s, r)
+			got := r.wait()
+			assert.Equal(t, c.code, got.code, got.errs)
+			assert.Contains(t, got.out, "\n"+c.want)
 		})
 	}
 }

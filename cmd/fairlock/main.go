@@ -77,7 +77,7 @@ func root(begun *bool) *cobra.Command {
 	group("look", statusCommand(&c), listCommand(&c), watchCommand(&c))
 	group("server", doctorCommand(&c), benchCommand(&c), demoCommand(&c))
 	cmd.AddCommand(topics()...)
-	cmd.AddCommand(manCommand(), childCommand(), guardCommand())
+	cmd.AddCommand(manCommand(), childCommand(&c), guardCommand())
 	cmd.SetHelpCommand(helpCommand())
 	return cmd
 }

@@ -247,6 +247,23 @@ func TestTerminal_Watch(t *testing.T) {
 	}
 }
 
+func TestTerminal_Demo(t *testing.T) {
+	f := newFixture(t)
+	for name, end := range map[string]func(terminal){
+		"q":       func(s terminal) { s.enter("q") },
+		"^C":      func(s terminal) { s.enter(ctrlC) },
+		"SIGTERM": func(s terminal) { s.signal(syscall.SIGTERM) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			on := f.in(t).onTerminal(f.command("demo", "--duration", "10m"))
+			on.talk("\x1b[?1049h", "fairlock demo   mutex · 4 clients × 4 workers · Redis in memory", "mutex demo-", "client-", " waiting")
+			end(on)
+			on.talk("\x1b[?1049l", "  handoff ", "ok", "strict FIFO")
+			require.Zero(t, on.wait().code)
+		})
+	}
+}
+
 func TestTerminal_Colours(t *testing.T) {
 	f := newFixture(t)
 	f.hold(f.client("").Mutex("x").Lock)

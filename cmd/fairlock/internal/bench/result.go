@@ -1,37 +1,45 @@
 package bench
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
 	"time"
-)
 
-// The workloads.
-const (
-	PairsInTurn = "pairs-in-turn"
-	PairsAtOnce = "pairs-at-once"
-	Handoffs    = "handoffs"
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlock/fairlock-go/fairlock"
 )
 
 // Result is what was measured.
 type Result struct {
-	Kind        Kind       `json:"kind"`
-	Permits     int        `json:"permits,omitempty"` // of a semaphore
-	Contenders  int        `json:"contenders"`
-	Clients     int        `json:"clients"`
+	Config
 	Rounds      int        `json:"rounds"` // that were finished
 	Interrupted bool       `json:"interrupted"`
 	Workloads   []Workload `json:"workloads"`
 }
 
-// Workload is one of them: ours beside the floor.
+// Workload is measured on two sides: fairlock, and the floor.
 type Workload struct {
 	Name     string `json:"workload"`
 	Fairlock Side   `json:"fairlock"`
 	Floor    Side   `json:"floor"`
-	Ratio    Ratio  `json:"ratio"` // of the rates, ours to the floor's
+	Ratio    Ratio  `json:"ratio"` // of the rates, fairlock's to the floor's
+	title    string
 }
 
-// Side is what one side did. Latencies are in µs, and 0 if there is none.
+// Ratio is over all, and in the worst and the best round that was finished; 0 if a side has measured nothing.
+type Ratio struct {
+	All  float64 `json:"all"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// Side is what one side did in all its slices. Latencies are in µs, and 0 if there is none.
 type Side struct {
 	Ops       int64   `json:"ops"`
 	Seconds   float64 `json:"seconds"`
@@ -40,114 +48,103 @@ type Side struct {
 	P90       float64 `json:"p90_us"`
 	P99       float64 `json:"p99_us"`
 	Max       float64 `json:"max_us"`
+
+	name       string
+	goroutines int
+	f          operation
+	latency    *hdrhistogram.Histogram // in ns
+	rate       float64                 // in the last slice
 }
 
-// Ratio is over all rounds, and in the worst and the best of them; 0 if a side has measured nothing.
-type Ratio struct {
-	All  float64 `json:"all"`
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
+// operation is what each goroutine of a side does again and again. It returns how long that took, or unknown.
+type operation func(ctx context.Context, goroutine int) (time.Duration, error)
+
+const unknown = time.Duration(-1)
+
+func newSide(name string, goroutines int, f operation) Side {
+	return Side{name: name, goroutines: goroutines, f: f, latency: hdrhistogram.New(1, int64(time.Hour), 3)}
 }
 
-// sum adds up the slices of one side.
-type sum struct {
-	ops     int64
-	took    time.Duration
-	latency histogram
-}
-
-func (s *sum) add(sl *slice) {
-	s.ops += sl.ops.Load()
-	s.took += sl.took
-	s.latency.merge(&sl.latency)
-}
-
-func (s *sum) rate() float64 {
-	if s.took == 0 {
-		return 0
+// measure measures both sides for a slice, in another order in each round.
+func (w *Workload) measure(ctx context.Context, round int, length time.Duration) (err error) {
+	sides := []*Side{&w.Fairlock, &w.Floor}
+	for i := 0; i < len(sides) && err == nil && ctx.Err() == nil; i++ {
+		err = sides[(i+round)%len(sides)].measure(ctx, length)
 	}
-	return float64(s.ops) / s.took.Seconds()
+	if ctx.Err() == nil && w.Floor.rate > 0 {
+		q := w.Fairlock.rate / w.Floor.rate
+		w.Ratio.Low, w.Ratio.High = min(q, cmp.Or(w.Ratio.Low, q)), max(q, w.Ratio.High)
+	}
+	if w.Floor.PerSecond > 0 {
+		w.Ratio.All = w.Fairlock.PerSecond / w.Floor.PerSecond
+	}
+	return err
 }
 
-func (s *sum) side() Side {
-	us := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-	return Side{
-		Ops: s.ops, Seconds: s.took.Seconds(), PerSecond: s.rate(),
-		P50: us(s.latency.quantile(0.5)), P90: us(s.latency.quantile(0.9)), P99: us(s.latency.quantile(0.99)),
-		Max: us(s.latency.max()),
+// stalled is how long the operations under way may take when a slice is over: until a lock whose holder has crashed is
+// free again. If they take longer, Redis does not serve the queue any more.
+const stalled = fairlock.DefaultTTL + fairlock.DefaultWaiterTTL
+
+// measure runs a side for one slice. An operation counts if it ends within the slice. The end of ctx ends the slice.
+func (s *Side) measure(ctx context.Context, length time.Duration) error {
+	runtime.GC() // the garbage of the other side does not count here
+	limited, cancel := context.WithTimeout(ctx, length+stalled)
+	defer cancel()
+	all, work := errgroup.WithContext(limited)
+	var mu sync.Mutex
+	before, start := s.Ops, time.Now()
+	for i := range s.goroutines {
+		all.Go(func() error {
+			for work.Err() == nil && time.Since(start) < length {
+				took, err := s.f(work, i)
+				if err != nil {
+					return err
+				}
+				if time.Since(start) < length {
+					mu.Lock()
+					s.Ops++
+					_ = s.latency.RecordValue(int64(min(took, time.Hour))) // it refuses what is unknown
+					mu.Unlock()
+				}
+			}
+			return nil
+		})
 	}
+	err := all.Wait()
+	seconds := min(length, time.Since(start)).Seconds()
+	s.Seconds += seconds
+	s.rate, s.PerSecond = float64(s.Ops-before)/seconds, float64(s.Ops)/s.Seconds
+	us := func(percentile float64) float64 { return float64(s.latency.ValueAtPercentile(percentile)) / 1e3 }
+	s.P50, s.P90, s.P99, s.Max = us(50), us(90), us(99), us(100)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", s.name, err)
 }
 
-func quotient(a, b float64) float64 {
-	if b == 0 {
-		return 0
-	}
-	return a / b
-}
-
-// tally keeps the sums.
-type tally struct {
-	cfg   Config
-	names []string
-	sums  [][2]*sum      // by workload: ours, the floor's
-	rates [][][2]float64 // by workload and round
-	done  int            // rounds
-}
-
-func newTally(cfg Config, all []workload) *tally {
-	t := &tally{cfg: cfg}
-	for _, w := range all {
-		t.names = append(t.names, w.name)
-		t.sums = append(t.sums, [2]*sum{{}, {}})
-		t.rates = append(t.rates, make([][2]float64, rounds))
-	}
-	return t
-}
-
-// add adds a slice of a workload's side, in a round that counts from 1.
-func (t *tally) add(workload, side, round int, sl *slice) {
-	t.sums[workload][side].add(sl)
-	if sl.took > 0 {
-		t.rates[workload][round-1][side] = float64(sl.ops.Load()) / sl.took.Seconds()
-	}
-}
-
-// ratio compares the rates, those of rounds that both sides have finished or begun.
-func (t *tally) ratio(workload int) Ratio {
-	r := Ratio{All: quotient(t.sums[workload][0].rate(), t.sums[workload][1].rate())}
-	for _, rates := range t.rates[workload] {
-		q := quotient(rates[0], rates[1])
-		if q == 0 {
-			continue
-		}
-		if r.Low == 0 || q < r.Low {
-			r.Low = q
-		}
-		r.High = max(r.High, q)
-	}
-	return r
-}
-
-func (t *tally) result(ctx context.Context) Result {
-	r := Result{
-		Kind: t.cfg.Kind, Contenders: t.cfg.Contenders, Clients: t.cfg.Clients, Rounds: t.done,
-		Interrupted: ctx.Err() != nil, Workloads: make([]Workload, len(t.names)),
-	}
-	if t.cfg.Kind == Semaphore {
-		r.Permits = t.cfg.Permits
-	}
-	for i, name := range t.names {
-		r.Workloads[i] = Workload{name, t.sums[i][0].side(), t.sums[i][1].side(), t.ratio(i)}
-	}
-	return r
-}
-
-// Empty reports whether nothing was measured.
-func (r Result) Empty() bool {
+// String is a table.
+func (r Result) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v, %d contenders over %d clients, %d of %d rounds\n\n", r.Type, r.Contenders, r.Clients, r.Rounds, rounds)
+	fmt.Fprintf(&b, "%-28s%10s%12s%12s%12s%12s\n", "", "per second", "p50", "p90", "p99", "max")
 	for _, w := range r.Workloads {
-		if w.Fairlock.Ops+w.Floor.Ops > 0 {
-			return false
+		b.WriteString(w.title + "\n")
+		for _, s := range []Side{w.Fairlock, w.Floor} {
+			fmt.Fprintf(&b, "  %-26s%10.0f%12s%12s%12s%12s\n", s.name, s.PerSecond, ms(s.P50), ms(s.P90), ms(s.P99), ms(s.Max))
+		}
+		if r := w.Ratio; r.All > 0 {
+			fmt.Fprintf(&b, "  %.2f of the floor (%.2f to %.2f by round)\n", r.All, r.Low, r.High)
 		}
 	}
-	return true
+	if r.Interrupted {
+		b.WriteString("\ninterrupted: this is what was measured until then\n")
+	}
+	return b.String()
+}
+
+func ms(us float64) string {
+	if us == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f ms", us/1000)
 }

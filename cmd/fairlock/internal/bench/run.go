@@ -1,90 +1,210 @@
 package bench
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"runtime"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/lua"
 )
+
+// Config says what is measured.
+type Config struct {
+	locks.Type
+	Contenders int           `json:"contenders"` // goroutines, over all clients
+	Clients    int           `json:"clients"`    // with connections of their own
+	Duration   time.Duration `json:"-"`          // of all slices together, without warming up
+}
+
+// Check returns what is wrong with a Config.
+func (c Config) Check() error {
+	return cmp.Or(
+		c.Type.Check(),
+		locks.Within("contenders", c.Contenders, 1, 10_000),
+		locks.Within("clients", c.Clients, 1, 1000),
+		locks.Within("duration", c.Duration, 100*time.Millisecond, 24*time.Hour),
+	)
+}
 
 // rounds is how many times everything is measured, in turn.
 const rounds = 5
 
-// warmUp is how long each side runs before anything counts, as a share of its slice.
-const warmUp = 4
-
-// workload is measured on two sides.
-type workload struct {
-	name        string // in JSON
-	ours, floor func(context.Context, *slice)
-}
-
-// Run measures, and tells of its progress. If ctx ends, the result has what was measured until then; so has the one that
-// comes with an error. What the run leaves in Redis it deletes.
+// Run measures on clients of its own, each on connections that connect has made. It calls progress before each workload.
+// If ctx ends, the result has what was measured until then; so has the one that comes with an error. It has no Workloads
+// if that was nothing. Run deletes what it leaves in Redis, within 5 s, also after the end of ctx.
 func Run(
-	ctx context.Context, clients []Client, namespace string, cfg Config, progress func(string),
-) (result Result, err error) {
-	s := newStage(clients, namespace, cfg)
-	r, err := newRelay(ctx, s)
-	if err != nil {
-		return Result{}, err
-	}
-	defer r.end()
-	defer func() {
-		if cerr := s.tidy(ctx); cerr != nil {
-			err = errors.Join(err, fmt.Errorf("clean up: %w", cerr))
+	ctx context.Context, cfg Config, connect func(context.Context) (redis.UniversalClient, error), namespace string,
+	progress func(string),
+) (r Result, err error) {
+	s := &stage{Config: cfg, namespace: namespace, run: "bench-" + rand.Text()[:12], began: time.Now()}
+	for i := range cfg.Clients {
+		progress(fmt.Sprintf("connecting, client %d of %d", i+1, cfg.Clients))
+		rdb, err := connect(ctx)
+		if err != nil {
+			return Result{}, err
 		}
-	}()
-	all := []workload{
-		{PairsInTurn, func(ctx context.Context, sl *slice) { s.pairs(ctx, sl, 1) },
-			func(ctx context.Context, sl *slice) { s.floorPairs(ctx, sl, 1) }},
-		{PairsAtOnce, func(ctx context.Context, sl *slice) { s.pairs(ctx, sl, s.Contenders) },
-			func(ctx context.Context, sl *slice) { s.floorPairs(ctx, sl, s.Contenders) }},
-		{Handoffs, s.handoffs, r.measure},
+		defer func() { _ = rdb.Close() }() // nothing is left to do when it fails
+		fair, err := fairlock.New(rdb, fairlock.Config{Namespace: namespace, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return Result{}, err
+		}
+		defer fair.Close()
+		sub := rdb.Subscribe(ctx, s.channel(i))
+		defer func() { _ = sub.Close() }()
+		if _, err := sub.ReceiveTimeout(ctx, 5*time.Second); err != nil {
+			return Result{}, fmt.Errorf("subscribe: %w", err)
+		}
+		s.clients = append(s.clients, client{rdb, fair, sub})
 	}
-	length := cfg.Duration / time.Duration(2*rounds*len(all))
-	t := newTally(cfg, all)
-	for round := range rounds + 1 { // the first one warms up
-		for i, w := range all {
-			what := fmt.Sprintf("round %d of %d: %s", round, rounds, w.name)
-			if round == 0 {
-				what = "warming up: " + w.name
-			}
-			progress(what)
-			if err := t.measure(ctx, i, round, length, w); err != nil || ctx.Err() != nil {
-				return t.result(ctx), err
+	defer s.tasks.Wait()
+	defer func() { err = errors.Join(err, s.clean(ctx)) }()
+	length := cfg.Duration / time.Duration(2*rounds*len(s.workloads()))
+	for _, w := range s.workloads() {
+		progress("warming up: " + w.Name)
+		if err := w.measure(ctx, 0, length/4); err != nil || ctx.Err() != nil {
+			return Result{}, err
+		}
+	}
+	for r = (Result{Config: cfg, Workloads: s.workloads()}); r.Rounds < rounds; r.Rounds++ {
+		for i := range r.Workloads {
+			progress(fmt.Sprintf("round %d of %d: %s", r.Rounds+1, rounds, r.Workloads[i].Name))
+			err := r.Workloads[i].measure(ctx, r.Rounds, length)
+			if r.Interrupted = ctx.Err() != nil; err != nil || r.Interrupted {
+				return r, err
 			}
 		}
-		t.done = round
 	}
-	return t.result(ctx), nil
+	return r, nil
 }
 
-// tidy cleans up, also if the user has had enough.
-func (s stage) tidy(ctx context.Context) error {
+// client is one client's connections, its locks on them, and its subscription for the relay.
+type client struct {
+	redis redis.UniversalClient
+	locks *fairlock.Client
+	sub   *redis.PubSub
+}
+
+// stage is the clients, and names that nothing else uses.
+type stage struct {
+	Config
+	clients   []client
+	namespace string
+	run       string         // part of every name of this run
+	last      int            // the client that has received the relay's message
+	tasks     sync.WaitGroup // requests of the relay
+	began     time.Time
+	released  atomic.Int64 // when the last holder of the contended lock began to release it, in ns since began
+}
+
+func (s *stage) workloads() []Workload {
+	const bare = "SET NX, compare-and-delete"
+	n := s.Contenders
+	return []Workload{
+		{Name: "pairs-in-turn", title: "lock and unlock of free locks, one after the other",
+			Fairlock: newSide("fairlock", 1, s.pair), Floor: newSide(bare, 1, s.floorPair)},
+		{Name: "pairs-at-once", title: fmt.Sprintf("lock and unlock of free locks, %d at once", n),
+			Fairlock: newSide("fairlock", n, s.pair), Floor: newSide(bare, n, s.floorPair)},
+		{Name: "handoffs", title: fmt.Sprintf("handoffs of one lock among %d", n),
+			Fairlock: newSide("fairlock", n, s.handoff), Floor: newSide("PUBLISH, delivery", 1, s.relay)},
+	}
+}
+
+// client is that of the i-th goroutine.
+func (s *stage) client(i int) client { return s.clients[i%len(s.clients)] }
+
+// private is the name of the lock that only the i-th goroutine uses.
+func (s *stage) private(i int) string { return s.run + "-" + strconv.Itoa(i) }
+
+func (s *stage) floorKey(i int) string { return s.namespace + ":{" + s.private(i) + "}:floor" }
+
+// weight is one permit, or for a read-write lock what a writer or a reader takes.
+func (s *stage) weight(write bool) int {
+	if write && s.Kind == view.RW {
+		return lua.WriterWeight
+	}
+	return 1
+}
+
+// pair locks and unlocks the i-th goroutine's own lock.
+func (s *stage) pair(ctx context.Context, i int) (time.Duration, error) {
+	began := time.Now()
+	lease, err := s.Acquire(ctx, s.client(i).locks, s.private(i), s.weight(true))
+	if err == nil {
+		err = lease.Unlock(ctx)
+	}
+	return time.Since(began), err
+}
+
+// compareAndDelete releases a lock that is one key with a token.
+var compareAndDelete = redis.NewScript(
+	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+
+// floorPair is the least that a lock with a token can cost: two round trips.
+func (s *stage) floorPair(ctx context.Context, i int) (time.Duration, error) {
+	rdb, key, token := s.client(i).redis, s.floorKey(i), "token-"+strconv.Itoa(i)
+	began := time.Now()
+	err := rdb.Do(ctx, "set", key, token, "nx", "px", 10_000).Err()
+	if err == nil {
+		err = compareAndDelete.Run(ctx, rdb, []string{key}, token).Err()
+	}
+	return time.Since(began), err
+}
+
+// handoff locks and unlocks the lock of all contenders; of a read-write lock, one in four writes. Its latency is the
+// time from the last release before the grant, if the waiter had asked by then.
+func (s *stage) handoff(ctx context.Context, i int) (time.Duration, error) {
+	asked := time.Since(s.began)
+	lease, err := s.Acquire(ctx, s.client(i).locks, s.run, s.weight(i%4 == 0))
+	if err != nil {
+		return 0, err
+	}
+	granted := time.Since(s.began)
+	released := time.Duration(s.released.Swap(int64(granted)))
+	latency := granted - released
+	if released < asked {
+		latency = unknown
+	}
+	return latency, lease.Unlock(ctx)
+}
+
+// channel is one that a user with the rights to notifications may use.
+func (s *stage) channel(i int) string { return lua.NotificationChannel(s.namespace, s.private(i)) }
+
+// relay has the client that has received a message send it to the next one: the least that a handoff can cost. Like a
+// handoff, it does not wait for the reply to PUBLISH.
+func (s *stage) relay(ctx context.Context, _ int) (time.Duration, error) {
+	from, to := s.last, (s.last+1)%len(s.clients)
+	published := make(chan error, 1)
+	began := time.Now()
+	s.tasks.Go(func() { published <- s.clients[from].redis.Publish(ctx, s.channel(to), "").Err() })
+	if _, err := s.clients[to].sub.ReceiveTimeout(ctx, time.Second); err != nil {
+		return 0, cmp.Or(<-published, err)
+	}
+	s.last = to
+	return time.Since(began), nil
+}
+
+// clean deletes what is left of a run: the numbers, and what was under way when it was stopped.
+func (s *stage) clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return s.clean(ctx)
-}
-
-// measure measures both sides of a workload, in another order in each round. Round 0 does not count.
-func (t *tally) measure(ctx context.Context, i, round int, length time.Duration, w workload) error {
-	sides := []func(context.Context, *slice){w.ours, w.floor}
-	if round == 0 {
-		length = max(length/warmUp, 1)
+	pipe := s.clients[0].redis.Pipeline()
+	pipe.Del(ctx, s.Keys(s.namespace, s.run)...)
+	for i := range s.Contenders {
+		pipe.Del(ctx, append(s.Keys(s.namespace, s.private(i)), s.floorKey(i))...)
 	}
-	for turn := 0; turn < len(sides) && ctx.Err() == nil; turn++ {
-		side := (turn + round) % len(sides)
-		runtime.GC() // what the other side has left is not this one's
-		sl := begin(length)
-		sides[side](ctx, sl)
-		if err := sl.err(); err != nil {
-			return err
-		}
-		if round > 0 {
-			t.add(i, side, round, sl)
-		}
-	}
-	return nil
+	_, err := pipe.Exec(ctx)
+	return err
 }

@@ -1,190 +1,132 @@
 package demo
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
-	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
+	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/token"
 )
 
-func TestMain(m *testing.M) {
-	logging.Disable()
-	m.Run()
-}
-
-// quick is a demo that takes a few seconds of simulated time.
-func quick(c Contest) Config {
-	return Config{
-		Contest: c, Clients: 4, Workers: 3, Duration: 900 * time.Millisecond,
-		TTL: time.Second, WaiterTTL: fairlock.MinWaiterTTL, Hold: 40 * time.Millisecond,
+// sample is a demo of three clients, the second of which was killed at 20 ms while it held the lock until 2 s.
+func sample(out *strings.Builder) *demo {
+	d := &demo{
+		Config: Config{Type: locks.Type{Kind: view.Mutex}, Clients: 3, Workers: 1, TTL: 2 * time.Second, WaiterTTL: 3 * time.Second, Where: "in memory"},
+		lock:   "x", began: time.Now(), out: out, last: map[[2]int]history.Op{}, grants: make([]int, 3),
+		quit: func(error) {}, crashes: []crash{{history.Span{Process: 1, From: 20e6, To: 21e6}, "while it held the lock"}},
 	}
+	at := func(ms int64, client, call int, op history.Op, ticket uint64) {
+		e := history.Event{At: ms * 1e6, Process: client, Call: call, Op: op, Lock: "x", Token: fmt.Sprint(client, call)}
+		switch op {
+		case history.Queued:
+			e.Ticket = ticket
+		case history.Granted:
+			e.Ticket, e.Fence, e.Until = ticket, uint64(ms), (ms+2000)*1e6
+		}
+		d.add(e)
+	}
+	at(1, 0, 0, history.Request, 0)
+	at(2, 0, 0, history.Granted, 0)
+	at(3, 1, 0, history.Request, 0)
+	at(4, 1, 0, history.Queued, 1004)
+	at(10, 0, 0, history.Unlock, 0)
+	at(13, 1, 0, history.Granted, 1004)
+	at(12, 0, 0, history.Released, 0)
+	at(14, 2, 0, history.Request, 0)
+	at(15, 2, 0, history.Queued, 1015)
+	at(2014, 2, 0, history.Granted, 1015)
+	at(2024, 2, 0, history.Unlock, 0)
+	at(2025, 2, 0, history.Released, 0)
+	return d
 }
 
-// trying is how long go-redis may still try to connect for a client that has crashed.
-const trying = 2 * time.Second
-
-// inBubble plays a demo in memory, in simulated time, until ctx ends, and returns what came of it and what it wrote.
-func inBubble(t *testing.T, cfg Config, ends time.Duration, check func(t *testing.T, r Result, out string)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), ends)
-		defer cancel()
-		var out strings.Builder
-		r, err := Run(ctx, cfg, &out)
-		require.NoError(t, err)
-		require.NoError(t, r.Err())
-		check(t, r, out.String())
-		time.Sleep(trying)
-	})
-}
-
-func TestRun(t *testing.T) {
-	for contest, promise := range map[Contest]string{
-		{Kind: Mutex}:                 "one holder at a time",
-		{Kind: Semaphore, Permits: 5}: "never more than 5 permits in use",
-		{Kind: RW}:                    "every writer alone",
+// The wait after a crash is the crash's, and not that of a handoff.
+func TestDemo_Summary(t *testing.T) {
+	var out strings.Builder
+	require.NoError(t, sample(&out).conclude(nil))
+	for _, want := range []string{
+		"grants    3 grants: client-1 1, client-2 1, client-3 1\n",
+		"wait      p50 10ms  p99 2s ",
+		"handoff   p50 3ms  p99 3ms ",
+		"client-2  killed while it held the lock; no grant for 1.99s then\n",
+		"\nok  strict FIFO, and never held by more than its kind allows\n",
 	} {
-		t.Run(string(contest.Kind), func(t *testing.T) {
-			inBubble(t, quick(contest), time.Minute, func(t *testing.T, r Result, out string) {
-				assert.Zero(t, r.Violations+r.Overlaps+r.Fences)
-				assert.Positive(t, r.Handoff.N)
-				assert.Equal(t, contest.Kind != Mutex, r.Together > 1 && len(r.ByWeight) > 1, "several held at once")
-				require.Len(t, r.Crashes, 2)
-				holder, waiters := r.Crashes[0], r.Crashes[1]
-				assert.Positive(t, holder.Held)
-				assert.Positive(t, holder.Served, "others were served after it")
-				assert.Positive(t, holder.Stall)
-				assert.Equal(t, []int{0, 3}, []int{waiters.Held, waiters.Waiters})
-				assert.Positive(t, waiters.Stall)
-				assert.Regexp(t, "client-. dies (holding|reading|writing)", out)
-				assert.Contains(t, out, "dies while its workers wait")
-				assert.Contains(t, out, "ok  "+promise)
-				assert.NotContains(t, out, "\x1b", "no colours in a pipe")
-			})
-		})
+		assert.Contains(t, out.String(), want)
 	}
+	assert.NotContains(t, out.String(), "\x1b", "no colours in a pipe")
+
+	out.Reset()
+	away := errors.New("Redis is gone")
+	require.ErrorIs(t, sample(&out).conclude(away), away)
+	assert.Contains(t, out.String(), "\nUNFINISHED  until then strict FIFO")
+
+	out.Reset()
+	d := sample(&out)
+	d.events[5].At = 9e6 // it was granted the lock while the first client held it
+	require.ErrorContains(t, d.conclude(nil), "broken its promises")
+	assert.Contains(t, out.String(), "\nFAILED  exclusion: 2 of 1 are held")
+	require.ErrorIs(t, (&demo{out: &out}).conclude(away), away, "nothing was recorded")
 }
 
-func TestRun_Interrupted(t *testing.T) {
-	cfg := quick(Contest{Kind: Mutex})
-	cfg.Duration = 10 * time.Minute
-	inBubble(t, cfg, 1500*time.Millisecond, func(t *testing.T, _ Result, out string) {
-		require.Contains(t, out, "ok  one holder at a time")
-	})
-}
-
-func TestScenario_RedisIsGone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		cfg := quick(Contest{Kind: Mutex})
-		setup, rec, err := start(cfg)
-		require.NoError(t, err)
-		time.AfterFunc(100*time.Millisecond, func() {
-			for _, c := range setup.clients {
-				c.(*local).link.Cut()
-			}
-		})
-		err = scenario{cfg, rec, setup}.run(t.Context())
-		require.ErrorContains(t, err, "last failure")
-		setup.stop()
-		require.NotContains(t, setup.summary(cfg, rec.result(rec.clock.now()), rec.elapsed(), err), "ok  ")
-		time.Sleep(trying)
-	})
-}
-
-// sample is a lock that a dead client holds, with waiters, one of them dead.
-func sample(waiters int) snapshot {
-	s := snapshot{
-		cfg:   Config{Contest: Contest{Kind: Mutex}, Clients: 4, Workers: 3, TTL: 2 * time.Second, WaiterTTL: time.Second},
-		where: "Redis in memory", lock: "demo-x", elapsed: 3 * time.Second, seen: int64(1500 * time.Microsecond),
-		short: func(name string) string { return strings.TrimSuffix(name, "-x") },
-		dead:  map[string]bool{"client-2-x": true},
-		state: fairlock.State{
-			Held: true, Waiting: waiters, Fence: 1795185103557506,
-			Holder: fairlock.Holder{Client: "client-2-x", Fence: 1795185103557506, TTL: 1234 * time.Millisecond},
-		},
-		grants:  []grant{{client: "client-2-x", fence: 1795185103557506, weight: 1, wait: 81 * time.Millisecond}},
-		remarks: []remark{{2 * time.Second, "client-2 dies while it holds the lock"}},
-		result:  Result{Grants: 321, ByClient: map[string]int{"client-10-x": 2, "client-2-x": 300}},
-	}
-	for i := range waiters {
-		s.state.Waiters = append(s.state.Waiters, fairlock.Waiter{
-			Client: fmt.Sprintf("client-%d-x", i%3+1), Age: time.Duration(70-i) * time.Millisecond, TTL: time.Second,
-		})
-	}
-	return s
-}
-
-// shared is sample as a semaphore or a read-write lock: the dead client and four more hold a share.
-func shared(c Contest, waiters int) snapshot {
-	s := sample(waiters)
-	s.cfg.Contest, s.state.Used = c, 6
-	s.state.Holder.Weight, s.grants[0].weight = 1, 1
-	if c.Kind == Semaphore {
-		s.state.Holder.Weight, s.grants[0].weight = 2, 2
-	}
-	s.state.Holders = []fairlock.Holder{s.state.Holder}
-	for i := range 4 {
-		s.state.Holders = append(s.state.Holders, fairlock.Holder{Client: fmt.Sprintf("client-%d-x", i+3), Weight: 1})
-	}
-	for i := range s.state.Waiters {
-		s.state.Waiters[i].Weight, s.state.Waiters[i].Writer = 3, c.Kind == RW
-	}
-	return s
-}
-
-// Colours and spaces at the ends of lines are left out of testdata/pictures.txt.
-func TestSnapshot_Picture(t *testing.T) {
-	writer, idle, away := shared(Contest{Kind: RW}, 0), sample(0), sample(0)
-	writer.state.Used, writer.state.Holder.Writer, writer.state.Holders[0].Writer = 1, true, true
-	idle.state, away.state, away.fault = fairlock.State{}, fairlock.State{}, errors.New("connection refused")
-	var b strings.Builder
-	for _, s := range []snapshot{
-		sample(3), shared(Contest{Kind: Semaphore, Permits: 7}, 3), shared(Contest{Kind: RW}, 3), writer, idle, away,
-		sample(100), shared(Contest{Kind: RW}, 100), // most of these waiters have no room
+func TestBrief(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 999: "999ns", 1234: "1.23µs", 999_999: "1ms", 12_345_678: "12.3ms", 83 * time.Second: "1m23s",
 	} {
-		fmt.Fprintf(&b, "%s\n\n", s.draw(80, 24))
+		assert.Equal(t, want, brief(d).String())
 	}
-	golden.Equal(t, "pictures.txt", regexp.MustCompile(`(?m)\x1b\[[0-9;]*m| +$`).ReplaceAllString(b.String(), ""))
 }
 
-func TestSnapshot_PictureFitsTheTerminal(t *testing.T) {
-	for _, size := range [][2]int{{80, 24}, {120, 40}, {40, 12}, {10, 3}, {1, 1}, {0, 0}} {
-		width, height := size[0], size[1]
-		lines := strings.Split(sample(100).draw(width, height), "\n")
-		lines = append(lines, strings.Split(shared(Contest{Semaphore, 9}, 100).draw(width, height), "\n")...)
-		require.LessOrEqual(t, len(lines), 2*max(height, 1))
+func TestScreen(t *testing.T) {
+	var out strings.Builder
+	d := sample(&out)
+	d.Live = true
+	d.note("client-2 was killed while it held the lock")
+	lock := view.Lock{ID: view.ID{Kind: view.Mutex, Name: "x"}, At: time.Now(), Used: 1, Waiting: 100}
+	for i := range 100 {
+		mine, err := token.New(fmt.Sprintf("client-%d", i), time.Second)
+		require.NoError(t, err)
+		lock.Waiters = append(lock.Waiters, view.Waiter{Token: mine, Since: lock.At, Patience: time.Second})
+	}
+	lock.Holders = []view.Holder{{Token: lock.Waiters[1].Token, Fence: 1795185103557506, Since: lock.At, Left: time.Second}}
+	for _, size := range [][2]int{{120, 40}, {80, 24}, {40, 12}, {10, 3}, {1, 1}, {0, 0}} {
+		model, _ := tea.Model(screen{demo: d}).Update(tea.WindowSizeMsg{Width: size[0], Height: size[1]})
+		model, _ = model.Update(view.Glance{Locks: []view.Lock{lock}})
+		v := model.View()
+		require.True(t, v.AltScreen)
+		lines := strings.Split(v.Content, "\n")
+		require.Len(t, lines, max(size[1], 1))
 		for _, line := range lines {
-			require.LessOrEqual(t, lipgloss.Width(line), max(width, 2), "%dx%d: %q", width, height, line)
+			require.LessOrEqual(t, lipgloss.Width(line), size[0], "%q", line)
+		}
+		if size[0] < 80 {
+			continue
+		}
+		plain := regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(v.Content, "")
+		for _, want := range []string{
+			"fairlock demo   mutex · 3 clients × 1 workers · Redis in memory ", "1795185103557506", "100 waiting", "client-2:",
+			"s  client-2 was killed while it held the lock\n", "\n3 grants: client-1 1, client-2 1, client-3 1\n",
+		} {
+			require.Contains(t, plain, want)
 		}
 	}
-}
-
-func TestScreen_FollowsTheTerminalAndTheUser(t *testing.T) {
-	quits := 0
-	var model tea.Model = screen{source: func() snapshot { return sample(3) }, quit: func() { quits++ }}
-	model, _ = model.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
-	model, cmd := model.Update(tick{})
-	require.NotNil(t, cmd, "the next picture")
-	view := model.View()
-	require.True(t, view.AltScreen)
-	require.Contains(t, view.Content, "1795185103557506")
-	for _, key := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: 'c', Mod: tea.ModCtrl}, {Code: 'x', Text: "x"}} {
-		model, _ = model.Update(key)
+	model, _ := tea.Model(screen{demo: d, width: 80, height: 24}).Update(view.Glance{Err: errors.New("connection refused")})
+	require.Contains(t, model.View().Content, "connection refused")
+	for key, quits := range map[tea.KeyPressMsg]bool{
+		{Code: 'q', Text: "q"}: true, {Code: 'c', Mod: tea.ModCtrl}: true, {Code: tea.KeyEscape}: true, {Code: 'x', Text: "x"}: false,
+	} {
+		_, cmd := model.Update(key)
+		require.Equal(t, quits, cmd != nil, key)
 	}
-	require.Equal(t, 2, quits)
+	require.Empty(t, out.String(), "nothing but the display")
 }

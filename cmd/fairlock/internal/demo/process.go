@@ -2,132 +2,231 @@ package demo
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
+	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/history"
 )
 
 // ChildCommand is the argument with which the program is started again as one client; it then calls Child.
 const ChildCommand = "demo-client"
 
-// goodbye is how long a client's process may take to end in order.
-const goodbye = 5 * time.Second
+// clientName is the name of the client with that number, and of its process.
+func clientName(number int) string { return fmt.Sprintf("client-%d", number+1) }
 
-// processes finds the server and starts every client in a process of its own.
-func (s *setup) processes(cfg Config, rec *recorder) error {
-	opts, err := cfg.options()
+// process is a client's process.
+type process struct {
+	number int
+	cmd    *exec.Cmd
+	orders *json.Encoder
+	killed atomic.Bool
+	gone   chan struct{} // closed when the process has ended and all its events are recorded
+}
+
+// start starts a client's process, which gets 5 s to end by itself when ctx has ended.
+func (d *demo) start(ctx context.Context, cfg childConfig) error {
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	s.rdb = redis.NewClient(opts)
-	self, err := os.Executable()
+	p := &process{number: cfg.Process, cmd: exec.CommandContext(ctx, self, ChildCommand), gone: make(chan struct{})}
+	in, err := p.cmd.StdinPipe()
 	if err != nil {
-		return fmt.Errorf("own program: %w", err)
+		return err
 	}
-	for _, r := range s.configs(cfg) {
-		p, err := spawn(self, r, rec)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.short(r.Client), err)
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	var said bytes.Buffer
+	p.cmd.Env, p.cmd.Stderr, p.cmd.Cancel, p.cmd.WaitDelay = d.Env, &said, in.Close, 5*time.Second
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	d.processes, p.orders = append(d.processes, p), json.NewEncoder(in)
+	go func() {
+		defer close(p.gone)
+		var e history.Event
+		for events := json.NewDecoder(out); events.Decode(&e) == nil; e = (history.Event{}) {
+			d.add(e)
 		}
-		s.clients = append(s.clients, p)
+		if _ = p.cmd.Wait(); !p.killed.Load() { // its error is in ProcessState
+			d.quit(fmt.Errorf("%s has ended: %v: %s", clientName(p.number), p.cmd.ProcessState, strings.TrimSpace(said.String())))
+		}
+	}()
+	return p.orders.Encode(cfg)
+}
+
+// kill kills a process, and returns when it is dead and all that it has told is recorded.
+func (d *demo) kill(p *process) {
+	c := crash{Span: history.Span{Process: p.number, From: time.Now().UnixNano()}, how: "while it held the lock"}
+	p.killed.Store(true)
+	_ = p.cmd.Process.Kill() // it fails if the process has ended, which ends the demo
+	<-p.gone
+	c.To = time.Now().UnixNano()
+	d.mu.Lock()
+	if d.count(p, history.Used) == 0 {
+		c.how = fmt.Sprintf("while %d of its workers waited", d.count(p, history.Queued))
+	}
+	d.mu.Unlock()
+	d.crashes = append(d.crashes, c)
+	d.note(clientName(p.number) + " was killed " + c.how)
+}
+
+// childConfig is what a client's process is told first. After that come orders: true has the next worker that asks take
+// the whole lock and keep it until false.
+type childConfig struct {
+	Config
+	Namespace string
+	Process   int
+	Lock      string
+}
+
+// child is one client.
+type child struct {
+	childConfig
+	keep atomic.Bool
+
+	mu     sync.Mutex
+	events *json.Encoder // guarded by mu
+}
+
+// Child is one client of a demo: it reads its configuration and its orders from in, and writes events to out. It returns
+// when in ends, which is also when the process that has started it has died. Only then it returns nil.
+func Child(open func() (redis.UniversalClient, error), in io.Reader, out io.Writer) error {
+	c, orders := child{events: json.NewEncoder(out)}, json.NewDecoder(in)
+	if err := orders.Decode(&c.childConfig); err != nil {
+		return fmt.Errorf("no configuration (this command is started by demo): %w", err)
+	}
+	rdb, err := open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }()
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for i := range c.Workers {
+		w := &worker{child: &c, number: i}
+		w.client, err = fairlock.New(rdb, fairlock.Config{
+			Namespace: c.Namespace, Name: fmt.Sprintf("%s.%d", clientName(c.Process), i+1),
+			TTL: c.TTL, WaiterTTL: c.WaiterTTL, Logger: slog.New(slog.DiscardHandler),
+			Trace: &fairlock.Trace{Queued: func(i fairlock.QueuedInfo) {
+				w.token, w.ticket = i.Token.Text(), i.Ticket
+				w.record(history.Event{Op: history.Queued, Ticket: i.Ticket})
+			}},
+		})
+		if err != nil {
+			return err
+		}
+		workers.Go(func() { w.run(ctx) })
+	}
+	for keep := false; orders.Decode(&keep) == nil; {
+		c.keep.Store(keep)
 	}
 	return nil
 }
 
-// process is a client in a process of its own.
-type process struct {
-	id     int
-	rec    *recorder
-	cmd    *exec.Cmd
-	errors bytes.Buffer  // what it wrote to its standard error; to be read once it is gone
-	gone   chan struct{} // closed when it has ended and everything it said is recorded
-
-	mu    sync.Mutex
-	in    io.WriteCloser // guarded by mu
-	ended bool           // guarded by mu: it was told to end, or killed
+// worker locks, holds and unlocks, again and again. It has a fairlock.Client of its own, so that its Trace tells of
+// nothing but the acquisition that is under way, in the goroutine of run.
+type worker struct {
+	*child
+	number int
+	client *fairlock.Client
+	call   int
+	token  string
+	ticket uint64
 }
 
-// spawn starts a client's process and tells it its role. Not on its command line: the URL may hold a password.
-func spawn(self string, r clientConfig, rec *recorder) (*process, error) {
-	p := &process{id: r.Process, rec: rec, cmd: exec.Command(self, ChildCommand), gone: make(chan struct{})}
-	p.cmd.Stderr = &p.errors
-	in, err := p.cmd.StdinPipe()
+// record writes an event in one write, before it returns: a process that is killed has told all that it has done.
+func (w *worker) record(e history.Event) {
+	e.At = cmp.Or(e.At, time.Now().UnixNano())
+	e.Process, e.Worker, e.Call, e.Lock, e.Token = w.Process, w.number, w.call*w.Workers+w.number, w.Lock, w.token
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.events.Encode(e) // if nobody reads it, the orders end, too
+}
+
+func (w *worker) run(ctx context.Context) {
+	for ; ctx.Err() == nil; w.call++ {
+		w.token, w.ticket = "", 0
+		w.turn(ctx)
+		sleep(ctx, about(w.Hold))
+	}
+	_ = w.client.Close() // it never fails
+}
+
+// turn locks, holds and unlocks the lock once.
+func (w *worker) turn(ctx context.Context) {
+	keep, weight := w.keep.Load(), w.weight()
+	if keep {
+		weight = w.Capacity()
+	}
+	w.record(history.Event{Op: history.Request, Weight: weight})
+	lease, err := w.Acquire(ctx, w.client, w.Lock, weight)
 	if err != nil {
-		return nil, err
+		w.record(history.Event{Op: history.Failed, Err: err.Error()})
+		return
 	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
+	w.token = lease.Token().Text() // all that it is good for is to disturb a demo
+	w.record(history.Event{Op: history.Granted, Fence: lease.Fence(), Ticket: w.ticket, Until: lease.Deadline().UnixNano()})
+	held, cancel := lease.Context(ctx)
+	defer cancel()
+	if at := time.Now(); keep && lease.Err() == nil {
+		w.record(history.Event{At: at.UnixNano(), Op: history.Used})
 	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
+	for keep && w.keep.Load() && held.Err() == nil {
+		sleep(held, 10*time.Millisecond)
 	}
-	p.in = in
-	go p.listen(out) // stop waits for it
-	p.tell(r)
-	return p, nil
+	sleep(held, about(w.Hold))
+	if err := lease.Err(); err != nil {
+		w.record(history.Event{Op: history.Lost, Err: err.Error()})
+		return
+	}
+	w.record(history.Event{Op: history.Unlock})
+	e := history.Event{Op: history.Released}
+	if err := lease.Unlock(ctx); errors.Is(err, fairlock.ErrLost) {
+		e.Op, e.Err = history.NotHeld, err.Error()
+	} else if err != nil {
+		e.Op, e.Err = history.Ambiguous, err.Error()
+	}
+	w.record(e)
 }
 
-// listen records what the process reports until it ends. A killed one may stop in the middle of a line.
-func (p *process) listen(out io.Reader) {
-	defer close(p.gone)
-	lines := json.NewDecoder(out)
-	for {
-		var e history.Event
-		if err := lines.Decode(&e); err != nil {
-			break
-		}
-		p.rec.add(e)
+// weight is what a worker asks for: mostly one permit, sometimes two or three; one in seven writes.
+func (w *worker) weight() int {
+	switch n := rand.N(14); {
+	case w.Kind == view.Semaphore && n < 3:
+		return min(2+n%2, w.Permits)
+	case w.Kind == view.RW && n < 2:
+		return w.Capacity()
 	}
-	_, _ = io.Copy(io.Discard, out) // it must not block on what nobody reads
-	err := p.cmd.Wait()
-	if !p.end() {
-		why := errors.Join(err, errors.New(strings.TrimSpace(p.errors.String())))
-		p.rec.add(history.Event{Op: trouble, Process: p.id, Err: "its process ended: " + why.Error()})
+	return 1
+}
+
+// about is d, give or take a half: turns of equal length would always come in the same order.
+func about(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
-}
-
-// end notes that the process is to end, and reports whether that was known.
-func (p *process) end() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.ended
-	p.ended = true
-	return before
-}
-
-// tell sends a line. One that does not arrive is for a process that has ended, which listen reports.
-func (p *process) tell(v any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_ = json.NewEncoder(p.in).Encode(v)
-}
-
-func (p *process) number() int   { return p.id }
-func (p *process) keep(all bool) { p.tell(keeping(all)) }
-func (p *process) letGo()        { p.tell(orderLetGo) }
-
-func (p *process) crash() {
-	p.end()
-	_ = p.cmd.Process.Kill()
-	p.rec.kill(p.id) // after that: what it reported before may have reached the server
-	<-p.gone
-}
-
-func (p *process) stop() {
-	p.end()
-	_ = p.in.Close() // which tells it to end
-	timer := time.AfterFunc(goodbye, func() { _ = p.cmd.Process.Kill() })
-	defer timer.Stop()
-	<-p.gone
 }

@@ -1,74 +1,199 @@
 package demo
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
-	"charm.land/lipgloss/v2"
+	crand "crypto/rand"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/history"
 )
 
-// Run plays a demo whose configuration has been checked, shows it on out, and ends with a summary there. The error
-// says why it could not be played; that ctx has ended is none, then the result is of what was played.
-func Run(ctx context.Context, cfg Config, out io.Writer) (Result, error) {
-	ctx, quit := context.WithCancel(ctx)
-	defer quit()
-	setup, rec, err := start(cfg)
-	if err != nil {
-		return Result{}, err
-	}
-	stop := show(&observer{cfg: cfg, rec: rec, setup: setup}, out, quit)
-	err = scenario{cfg, rec, setup}.run(ctx)
-	if ctx.Err() != nil {
-		err = nil
-	}
-	took := rec.elapsed()
-	faults := stop()
-	setup.stop()
-	if err == nil {
-		err = faults
-	}
-	result := rec.result(rec.clock.now())
-	_, _ = lipgloss.Fprint(out, setup.summary(cfg, result, took, err))
-	return result, err
+// Config has the settings of a demo. There are no defaults.
+type Config struct {
+	locks.Type
+	Where     string   // the server, for a person
+	Env       []string `json:"-"` // of the clients' processes
+	Clients   int
+	Workers   int           // of each client
+	Duration  time.Duration // of the contention, without what the crashes cost
+	TTL       time.Duration
+	WaiterTTL time.Duration
+	Hold      time.Duration // how long a worker holds the lock, about; it waits for about as long before it asks again
+	Live      bool          // draw the live display; the output is a terminal then
 }
 
-// show starts the display. The returned function ends it and returns what was wrong with it.
-func show(o *observer, out io.Writer, quit func()) (stop func() error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	over := make(chan struct{})
-	var tasks sync.WaitGroup
-	var fault error
-	tasks.Go(func() { o.look(ctx) })
-	tasks.Go(func() { o.check(ctx) })
-	tasks.Go(func() {
-		if !o.cfg.Live {
-			showLines(out, o.snapshot, over)
-			return
+// Check returns what is wrong with a Config.
+func (c Config) Check() error {
+	return cmp.Or(
+		c.Type.Check(),
+		locks.Within("clients", c.Clients, 3, 64), // two are killed
+		locks.Within("workers", c.Workers, 1, 64),
+		locks.Within("duration", c.Duration, 100*time.Millisecond, 10*time.Minute),
+		locks.Within("ttl", c.TTL, time.Second, time.Minute), // a client that pauses for longer is passed
+		locks.Within("waiter-ttl", c.WaiterTTL, fairlock.MinWaiterTTL, time.Minute),
+		locks.Within("hold", c.Hold, 0, time.Second),
+	)
+}
+
+// crashCosts is for how long a killed client delays the others at most. A waiter that is granted the lock after its
+// death holds it for what is left of WaiterTTL.
+func (c Config) crashCosts() time.Duration { return max(c.TTL, c.WaiterTTL) }
+
+// crash is the death of a client.
+type crash struct {
+	history.Span
+	how string
+}
+
+// demo is one run.
+type demo struct {
+	Config
+	lock      string
+	began     time.Time
+	out       io.Writer
+	quit      context.CancelCauseFunc // ends everything
+	processes []*process              // by number
+	crashes   []crash
+
+	mu      sync.Mutex            // also for out, unless the display is live
+	events  []history.Event       // guarded by mu
+	last    map[[2]int]history.Op // guarded by mu; by process and worker
+	granted int64                 // guarded by mu; when the last grant was recorded
+	grants  []int                 // guarded by mu; by client
+	notes   []string              // guarded by mu
+}
+
+// Memory starts a Redis in memory, on a port of the loopback interface and with a random password. The caller closes it.
+func Memory() (server *miniredis.Miniredis, url string, err error) {
+	server, password := miniredis.NewMiniRedis(), crand.Text()
+	server.ClockTTL(true)
+	server.RequireAuth(password)
+	err = server.Start()
+	return server, "redis://:" + password + "@" + server.Addr(), err
+}
+
+// Run shows a demo on out, and writes a summary in the end. The error says that a lock broke a promise, or why the demo
+// could not go on. It is nil if ctx ends, or a key on in ends the live display: what was recorded until then is checked.
+func Run(ctx context.Context, cfg Config, server view.Server, in io.Reader, out io.Writer) error {
+	d := &demo{
+		Config: cfg, lock: "demo-" + strings.ToLower(crand.Text()[:6]), began: time.Now(), out: out,
+		last: map[[2]int]history.Op{}, grants: make([]int, cfg.Clients),
+	}
+	failed := d.run(ctx, server, in)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = server.Redis.Del(clean, d.Keys(server.Namespace, d.lock)...).Err() // what stays expires by itself
+	return d.conclude(failed)
+}
+
+// run plays and shows everything. When it returns, all processes have ended.
+func (d *demo) run(user context.Context, server view.Server, in io.Reader) error {
+	limit := time.Minute + d.Duration + 2*d.crashCosts() + 10*time.Duration(d.Clients*d.Workers)*d.Hold
+	ctx, cancel := context.WithTimeoutCause(user, limit, fmt.Errorf("not done within %v", limit))
+	defer cancel()
+	ctx, d.quit = context.WithCancelCause(ctx)
+	var display sync.WaitGroup
+	display.Go(func() { d.quit(d.show(ctx, server, in)) })
+	d.quit(d.play(ctx, server.Namespace))
+	display.Wait()
+	for _, p := range d.processes {
+		<-p.gone
+	}
+	if err := context.Cause(ctx); user.Err() == nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// play starts the clients, and kills one that holds the lock and one whose workers wait.
+func (d *demo) play(ctx context.Context, namespace string) error {
+	for i := range d.Clients {
+		if err := d.start(ctx, childConfig{d.Config, namespace, i, d.lock}); err != nil {
+			return fmt.Errorf("%s: %w", clientName(i), err)
 		}
-		if fault = showLive(out, o.snapshot, quit, over); fault != nil {
-			quit() // nobody sees it
-		}
+	}
+	order := rand.Perm(d.Clients)
+	holder, waiter, keeper := d.processes[order[0]], d.processes[order[1]], d.processes[order[2]]
+	d.contend(ctx, d.began)
+	d.crash(ctx, holder, holder)
+	d.crash(ctx, waiter, keeper)
+	return nil
+}
+
+// contend waits for a grant after some time, and then a third of the duration.
+func (d *demo) contend(ctx context.Context, after time.Time) {
+	d.until(ctx, func() bool { return d.granted > after.UnixNano() })
+	sleep(ctx, d.Duration/3)
+}
+
+// crash kills a client while keeper keeps the whole lock and the client's workers wait, but for the keeper's own. Then
+// the others contend.
+func (d *demo) crash(ctx context.Context, victim, keeper *process) {
+	_ = keeper.orders.Encode(true) // a process that has ended ends the demo
+	d.until(ctx, func() bool {
+		return d.count(keeper, history.Used) == 1 && (victim == keeper || d.count(victim, history.Queued) == d.Workers)
 	})
-	return func() error {
-		close(over)
-		cancel()
-		tasks.Wait()
-		return fault
+	if sleep(ctx, 300*time.Millisecond); ctx.Err() != nil { // to be seen
+		return
+	}
+	d.kill(victim)
+	_ = keeper.orders.Encode(false)
+	d.contend(ctx, time.Now().Add(d.crashCosts()))
+}
+
+// count is how many workers of a client have recorded that last. d.mu is held.
+func (d *demo) count(p *process, op history.Op) (n int) {
+	for worker := range d.Workers {
+		if d.last[[2]int{p.number, worker}] == op {
+			n++
+		}
+	}
+	return n
+}
+
+// until waits until a condition on what is recorded holds, or ctx ends.
+func (d *demo) until(ctx context.Context, condition func() bool) {
+	for holds := false; !holds && ctx.Err() == nil; sleep(ctx, 10*time.Millisecond) {
+		d.mu.Lock()
+		holds = condition()
+		d.mu.Unlock()
 	}
 }
 
-// clock converts times into those of events.
-type clock func(time.Time) int64
-
-func (c clock) now() int64 { return c(time.Now()) }
-
-// monotonic is a clock for one process: it begins at the wall clock's time and does not step with it.
-func monotonic() clock {
-	base := time.Now()
-	return func(t time.Time) int64 { return base.UnixNano() + int64(t.Sub(base)) }
+// add records an event. That a Lock has failed ends the demo: a waiter outlasts a short failure of Redis.
+func (d *demo) add(e history.Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.events, d.last[[2]int{e.Process, e.Worker}] = append(d.events, e), e.Op
+	switch e.Op {
+	case history.Granted:
+		d.granted = max(d.granted, e.At)
+		d.grants[e.Process]++
+	case history.Failed:
+		d.quit(fmt.Errorf("%s: %s", clientName(e.Process), e.Err))
+	}
 }
 
-// wall is a clock that the processes of one machine share.
-func wall(t time.Time) int64 { return t.UnixNano() }
+// note tells what the demo does.
+func (d *demo) note(text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	text = fmt.Sprintf("%5.1fs  %s", time.Since(d.began).Seconds(), text)
+	d.notes = append(d.notes, text)
+	if !d.Live {
+		_, _ = fmt.Fprintln(d.out, text)
+	}
+}
