@@ -168,8 +168,8 @@ func TestRun_SignalWhileItWaits(t *testing.T) {
 // only wait: dash forgets a signal that comes while it starts a command.
 func TestRun_ForwardsSignals(t *testing.T) {
 	f := newFixture(t)
-	r := f.run("x", `sh -c 'trap "" HUP; trap "echo child USR1" USR1; trap "echo child TERM; exit" TERM; echo up; sleep 600 & wait' &
-		for s in INT HUP QUIT USR1 USR2 WINCH; do trap "echo CMD $s" $s; done; trap 'wait; echo CMD TERM; exit 9' TERM
+	r := f.run("x", `for s in INT HUP QUIT USR1 USR2 WINCH; do trap "echo CMD $s" $s; done; trap 'wait; echo CMD TERM; exit 9' TERM
+		sh -c 'trap "" HUP; trap "echo child USR1" USR1; trap "echo child TERM; exit" TERM; echo up; sleep 600 & wait' &
 		while :; do wait; done`)
 	require.Empty(t, r.expect("up\n"))
 	for _, name := range []string{"USR1", "USR2", "WINCH", "HUP", "HUP", "INT", "QUIT"} {
