@@ -26,13 +26,17 @@ func TestOrder(t *testing.T) {
 	}
 	for name, disturb := range map[string]func(*redistest.Server, *skew.Clock){
 		"the clock steps by 10 s": func(_ *redistest.Server, clock *skew.Clock) { assert.NoError(t, clock.Step(10*time.Second)) },
-		"restart, 3 s down":       func(s *redistest.Server, _ *skew.Clock) { s.Shutdown(); time.Sleep(3 * time.Second); s.Run() },
+		"restart, 3 s down": func(s *redistest.Server, _ *skew.Clock) {
+			s.Shutdown()
+			time.Sleep(fairlock.MinWaiterTTL) // down for as long as the waiters' tickets last
+			s.Run()
+		},
 		"ten stalls": func(s *redistest.Server, _ *skew.Clock) {
 			for i := range 10 {
 				s.Pause()
-				time.Sleep(time.Second/2 + time.Duration(i)*833*time.Millisecond)
+				time.Sleep(time.Second/2 + time.Duration(i)*833*time.Millisecond) // 0.5 to 8 s
 				s.Continue()
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) // a heartbeat of each client
 			}
 		},
 	} {
@@ -66,7 +70,7 @@ func TestOrder(t *testing.T) {
 				workers.Go(func() {
 					time.Sleep(time.Duration(3-i%4) * time.Second / 4) // the clients' heartbeats are apart
 					assert.NoError(t, clients[i%4].Mutex("x").Do(t.Context(), func(context.Context) error {
-						time.Sleep(2 * time.Millisecond)
+						time.Sleep(2 * time.Millisecond) // uses the lock
 						return nil
 					}))
 				})
