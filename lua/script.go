@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -66,7 +67,27 @@ func source(kind, verb string) string {
 	if slices.Contains(fileNames("scripts/"+kind), "idle_"+verb) {
 		parts = slices.Insert(parts, 1, "quick_number", kind+"/idle_"+verb)
 	}
-	return join(parts...)
+	return withoutUnused(join(parts...))
+}
+
+// definition finds the top-level functions of a script, which begin and end at the margin.
+var definition = regexp.MustCompile(`(?m)^local function (\w+)\((?:.* end$|[\s\S]*?^end$)\n`)
+
+// withoutUnused leaves out functions that a verb does not use: Redis builds every function anew in every call.
+func withoutUnused(text string) string {
+	for {
+		used := definition.ReplaceAllStringFunc(text, func(function string) string {
+			name := definition.FindStringSubmatch(function)[1]
+			if len(regexp.MustCompile(`\b`+name+`\b`).FindAllString(strings.Replace(text, function, "", 1), -1)) > 0 {
+				return function
+			}
+			return ""
+		})
+		if used == text {
+			return text
+		}
+		text = used
+	}
 }
 
 // join joins files without their comments: Redis keeps the text, and it is sent whenever Redis has forgotten it.

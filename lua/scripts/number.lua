@@ -33,11 +33,15 @@ local function read_number()
     last, last_text, ends, served, served_text = 0, '0000000000000000', 0, 0, '0000000000000000'
     return
   end
-  local layout = string.match(text, '^(%d+) ')
-  if layout and layout ~= '1' then error('the number has layout ' .. layout) end
-  last_text, ends, served_text, others = string.match(text, '^1 (%d+) (%d+) (%d+)(.*)$')
-  last, ends, served = tonumber(last_text), tonumber(ends), tonumber(served_text)
-  if not last or #last_text ~= 16 or last > 9006099743113216 then error('the number is damaged') end -- 2^53 - 2^40
+  if string.sub(text, 1, 2) ~= '1 ' then
+    local layout = string.match(text, '^(%d+) ')
+    error(layout and 'the number has layout ' .. layout or 'the number is damaged')
+  end
+  last_text, served_text, others = string.sub(text, 3, 18), string.sub(text, 34, 49), string.sub(text, 50)
+  last, ends, served = tonumber(last_text), tonumber(string.sub(text, 20, 32)), tonumber(served_text)
+  if not last or not ends or not served or last < 0 or last > 9006099743113216 then -- 2^53 - 2^40
+    error('the number is damaged')
+  end
 end
 
 -- next_number returns the next number, and its text. write_number records it.

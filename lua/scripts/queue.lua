@@ -59,8 +59,11 @@ local function member(token) return string.sub(token, -14) end
 
 -- heartbeat_of returns what a field of heartbeats says of a waiter: when it expires, and its weight.
 local function heartbeat_of(record)
-  local ends, weight = string.match(record or '', '^(%d+) ?(%d*)$')
-  return tonumber(ends or 0), tonumber(weight) or 1
+  local ends = tonumber(record or 0)
+  if ends then return ends, 1 end
+  local weight
+  ends, weight = string.match(record, '^(%d+) (%d+)$')
+  return tonumber(ends or 0), tonumber(weight or 1)
 end
 
 -- read_clock_of_queue reads the field clock, or parses it if it is given, and brings it forward to now. Without one, the
@@ -68,14 +71,15 @@ end
 local function read_clock_of_queue(text)
   if clock then return end
   text = text or call('HGET', heartbeats, 'clock') or ''
-  clock, at, pass, cursor, quarantine, more_of_clock = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
-  clock, pass, cursor, quarantine = tonumber(clock or 0), tonumber(pass or 0), tonumber(cursor or 0), tonumber(quarantine or 0)
-  since = now - tonumber(at or now)
+  clock, at = tonumber(string.sub(text, 1, 16)) or 0, tonumber(string.sub(text, 18, 33))
+  pass, cursor = tonumber(string.sub(text, 35, 50)) or 0, tonumber(string.sub(text, 52, 67)) or 0
+  quarantine, more_of_clock = tonumber(string.sub(text, 69, 84)) or 0, string.sub(text, 85)
+  since = now - (at or now)
   clock, at = clock + math.min(math.max(since, 0), 1000000), now
 end
 
 local function clock_text()
-  return string.format('%016.0f %016.0f %016.0f %016.0f %016.0f', clock, at, pass, cursor, quarantine) .. (more_of_clock or '')
+  return string.format('%016.0f %016.0f %016.0f %016.0f %016.0f', clock, at, pass, cursor, quarantine) .. more_of_clock
 end
 
 local function quarantined() return quarantine > clock end
