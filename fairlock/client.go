@@ -151,6 +151,24 @@ func (c *Client) withTimeout(parent context.Context, d time.Duration) (context.C
 	}
 }
 
+// longestTTL is the largest TTL of this client's leases and waiters of a lock, and of the acquisition that asks.
+func (c *Client) longestTTL(l *lock) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	longest := l.ttl
+	for lease := range c.leases {
+		if lease.lock.redis.Key() == l.redis.Key() {
+			longest = max(longest, lease.lock.ttl)
+		}
+	}
+	for _, w := range c.waiters {
+		if w.lock.redis.Key() == l.redis.Key() {
+			longest = max(longest, w.lock.ttl)
+		}
+	}
+	return longest
+}
+
 // retry calls f, which releases a lock or removes a waiter, until it succeeds, fails in a way that another attempt cannot
 // cure, or ctx ends. If the client is closed, an attempt that is under way goes on, and no other follows. If Redis does
 // not answer it, all that are under way end.

@@ -173,7 +173,7 @@ func (l *Lease) renew(ctx context.Context) error {
 		trusted := l.lose(ErrTaken)
 		if reply.Fence != 0 { // an acquire that was sent again, or late, was granted the lock for nobody
 			l.lock.giveBack(l.token, reply.Fence)
-		} else if trusted {
+		} else if trusted && !l.overByWallTime() {
 			l.lock.noteLoss(l.token, l.fence)
 		}
 	default:
@@ -183,6 +183,11 @@ func (l *Lease) renew(ctx context.Context) error {
 		call(l.lock.client.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
 	}
 	return err
+}
+
+// overByWallTime reports whether the lease has ended by the wall clock, which goes on while a machine is suspended.
+func (l *Lease) overByWallTime() bool {
+	return !l.lock.client.clock.Now().Round(0).Before(l.Deadline().Round(0))
 }
 
 // renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. until is what the lease would
@@ -411,6 +416,7 @@ func (l *Lease) release(ctx context.Context) (settled bool, err error) {
 	c.handoff(l.lock, h)
 	if !h.Released && !l.sent {
 		l.verdict = lost(ErrTaken)
+		l.lock.noteLoss(l.token, l.fence)
 	}
 	return true, l.verdict
 }

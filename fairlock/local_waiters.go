@@ -91,16 +91,6 @@ func (n *localWaiters) setTimer() {
 	n.timer = c.clock.AfterFunc(n.interval(), n.tick)
 }
 
-// maxTTL is the largest TTL of all that are queued.
-func (n *localWaiters) maxTTL() (longest time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, w := range n.queued {
-		longest = max(longest, w.lock.ttl)
-	}
-	return longest
-}
-
 func (n *localWaiters) remove(w *waiter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

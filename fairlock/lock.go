@@ -181,7 +181,7 @@ func (l *lock) noteLoss(t token.Token, fence uint64) {
 	c.background(func() {
 		ctx, cancel := c.withTimeout(c.leaves, l.ttl)
 		defer cancel()
-		_ = l.redis.ReportLoss(ctx, t, fence, l.ttl) // or else they learn of it at their next renewals
+		_ = l.redis.ReportLoss(ctx, t, fence, c.longestTTL(l)) // or else they learn of it at their next renewals
 	})
 }
 

@@ -40,13 +40,14 @@ type waiter struct {
 	ambiguous bool                     // Redis may grant it the lock, or has, though no lease begins
 	abandoned *dispatch.AbandonedError // the acquire that was in flight when ctx ended
 
-	ticket        lua.Ticket // 0 until it was queued
-	dropped       bool       // a heartbeat found that it is not queued any more
-	asksAlways    bool       // it has asked again, and perhaps was queued anew: an old notification may still come
-	askedAt       time.Time  // when the latest acquire was sent
-	foundQueuedAt time.Time  // when the latest request was sent that found it queued
-	fence         uint64     // the lock's last fence at that time; a later grant has a higher one
-	holder        string     // token of a holder, in the latest reply
+	ticket        lua.Ticket    // 0 until it was queued
+	dropped       bool          // a heartbeat found that it is not queued any more
+	asksAlways    bool          // it has asked again, and perhaps was queued anew: an old notification may still come
+	askedAt       time.Time     // when the latest acquire was sent
+	foundQueuedAt time.Time     // when the latest request was sent that found it queued
+	fence         uint64        // the lock's last fence at that time; a later grant has a higher one
+	holder        string        // token of a holder, in the latest reply
+	holderTTL     time.Duration // of the latest holder that a reply named
 	pause         backoff
 	timer         Timer // posts an event; may be nil
 
@@ -159,6 +160,9 @@ func (w *waiter) ask(ctx context.Context) {
 	}
 	w.pause = backoff{}
 	w.holder = reply.Holder
+	if t, _ := parse(reply.Holder); !t.IsZero() {
+		w.holderTTL = t.TTL()
+	}
 	switch reply.Outcome {
 	case lua.Granted:
 		if reply.More {
@@ -184,8 +188,7 @@ func (w *waiter) quarantine() time.Duration {
 	if elapsed(w.foundQueuedAt, w.client.clock.Now()) > w.lock.waiterTTL+ticketKept {
 		return 0
 	}
-	holder, _ := parse(w.holder)
-	return max(w.lock.ttl, w.local.maxTTL(), holder.TTL())
+	return max(w.holderTTL, w.client.longestTTL(w.lock))
 }
 
 // elapsed also counts the time in which the machine was suspended, and the monotonic clock may have stood still.
@@ -287,7 +290,7 @@ func (w *waiter) wait(ctx context.Context) {
 // suffices reports whether a grant can be used without asking Redis. The lease began after the latest request that found
 // the waiter queued was sent, so it is trusted from then on. TTL/6 must be left of it, for a renewal.
 func (w *waiter) suffices(g lua.Grant) bool {
-	left := trustedUntil(w.foundQueuedAt, g.Given, w.lock.ttl).Sub(w.client.clock.Now())
+	left := g.Given - safetyMargin(w.lock.ttl) - elapsed(w.foundQueuedAt, w.client.clock.Now())
 	return left >= w.lock.ttl/6
 }
 

@@ -75,7 +75,9 @@ func (m *machine) check() contents {
 	}
 	m.model.Notified = nil
 	require.Equal(m.t, m.model.Last, c.last(), "the last number")
-	require.Equal(m.t, m.model.Served, c.served(), "the highest ticket that was served")
+	n := fields(c.Number)
+	require.Equal(m.t, m.model.Served, uint64(n[3]), "the highest ticket that was served")
+	require.Equal(m.t, m.model.First, uint64(n[4]), "the first number")
 	if m.model.Last != 0 {
 		m.lasts(c, "number", m.model.NumberUntil-model.Millisecond, m.model.NumberUntil) // it says whole milliseconds
 		m.near(m.clock+c.Left["number"].Microseconds(), fields(c.Number)[2]*1000, "when the number says that it expires")
@@ -94,9 +96,6 @@ func (c contents) last() uint64 {
 	_, rest, _ := strings.Cut(c.Number, " ")
 	return number(strings.TrimLeft(rest, "0"))
 }
-
-// served is the highest ticket that was granted the lock or dropped.
-func (c contents) served() uint64 { return uint64(fields(c.Number)[3]) }
 
 // number is the first number in a value; 0 if there is none.
 func number(text string) uint64 {
@@ -146,7 +145,7 @@ func (m *machine) checkQueue(c contents) {
 		m.lasts(c, "queue", from, by)
 		m.lasts(c, "heartbeats", from, m.longest)
 		if m.keys["holders"] != "" && !m.evicted { // else the next request brings the capacity
-			m.lasts(c, "holders", from, m.longest)
+			m.lasts(c, "holders", from-100*model.Millisecond, m.longest)
 		}
 	}
 	for name, until := range m.model.Tombstones {

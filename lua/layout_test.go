@@ -58,8 +58,9 @@ var frozen = []struct {
 	kind     kind
 }{
 	{"the next number", "last = last + 1", "last = last + 2", mutex},
-	{"text of the number", "'1 ' .. string.sub('0' .. last_text, -16)", "'1 ' .. string.sub('00' .. last_text, -17)", mutex},
-	{"served", "served_text .. others", "'0000000000000000' .. others", mutex},
+	{"text of the number", "string.sub('0' .. last_text, -16)", "string.sub('00' .. last_text, -17)", mutex},
+	{"served", "' ' .. served_text", "' ' .. '0000000000000000'", mutex},
+	{"the first number", "' ' .. first_text", "' ' .. '0000000000000000'", mutex},
 	{"text of the lock", "call('SET', lock, token .. ' ' .. text,", "call('SET', lock, text .. ' ' .. token,", mutex},
 	{"notification", "head .. ' ' .. text .. ' ' .. ms", "head .. ' ' .. ms .. ' ' .. text", mutex},
 	{"fields of heartbeats", "string.sub(token, -14)", "string.sub(token, -13)", mutex},

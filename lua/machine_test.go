@@ -271,7 +271,7 @@ func (m *machine) begin(format string, args ...any) {
 	m.t.Logf("%d: "+format, append([]any{m.clock}, args...)...)
 	m.more, m.admitted = false, false
 	if m.clock > m.model.NumberUntil-model.Millisecond && m.rdb.Exists(ctx, m.keys["number"]).Val() == 0 {
-		m.model.Last, m.model.NumberUntil, m.model.Served = 0, 0, 0 // a number lasts for whole milliseconds
+		m.model.Last, m.model.NumberUntil, m.model.Served, m.model.First = 0, 0, 0, 0 // a number lasts for whole milliseconds
 	}
 	if m.rdb.Exists(ctx, m.keys["heartbeats"]).Val() == 0 {
 		m.model.Quarantine = 0 // forgotten with the queue's clock
@@ -647,7 +647,7 @@ func (m *machine) evict(key string) {
 	require.Equal(m.t, int64(1), m.do(m.t, "DEL", m.keys[key]))
 	switch key {
 	case "number":
-		m.model.Last, m.model.NumberUntil, m.model.Served = 0, 0, 0
+		m.model.Last, m.model.NumberUntil, m.model.Served, m.model.First = 0, 0, 0, 0
 	case "queue":
 		m.forget()
 		m.model.Damaged = true
@@ -680,14 +680,14 @@ func (m *machine) raise(to uint64) {
 
 func (m *machine) setNumber(to uint64) {
 	m.t.Helper()
-	text := numberText(to, m.clock/1000+day.Milliseconds(), m.model.Served)
+	text := numberText(to, m.clock/1000+day.Milliseconds(), m.model.Served, m.model.First)
 	m.do(m.t, "SET", m.keys["number"], text, "PX", day.Milliseconds())
 	m.model.Last, m.model.NumberUntil = to, m.clock+day.Microseconds()
 }
 
 // numberText is the text of a number that expires then.
-func numberText(last uint64, ends int64, served uint64) string {
-	return fmt.Sprintf("1 %016d %013d %016d", last, ends, served)
+func numberText(last uint64, ends int64, served, first uint64) string {
+	return fmt.Sprintf("1 %016d %013d %016d %016d", last, ends, served, first)
 }
 
 // drop drops a waiter that has not expired.

@@ -78,7 +78,7 @@ func TestQuarantine_AfterLossOfData(t *testing.T) {
 			acquire d -> queued 2 by b; release b -> released grants c; release c -> released grants d`},
 		scenario{"for as long as the waiter says", inMemory + `
 			acquire a b c; lose; acquire c ticket wait 3h -> queued 1 by quarantine; after 59m59.999999s
-			acquire b ticket -> queued 1 by quarantine; after 1µs; acquire c -> queued 1 by b`},
+			acquire b ticket -> queued 1 by quarantine; after 5µs; acquire c -> queued 1 by b`},
 		scenario{"at least three seconds", inMemory + `
 			acquire a; acquire b ttl 1s; lose; acquire b ticket -> queued 1; quarantine -> 3s; after 2.999s; acquire b -> queued 1
 			after 1ms; acquire b -> granted`},
@@ -88,6 +88,12 @@ func TestQuarantine_AfterLossOfData(t *testing.T) {
 		scenario{"a newcomer hides nothing", `
 			acquire a b c; lose; acquire d; release d -> released; acquire c ticket -> queued 1 by quarantine
 			acquire b ticket -> queued 1; after 44m; heartbeat b c; after 17m; heartbeat b c -> granted, queued`},
+		scenario{"newcomers that queue hide nothing", `
+			acquire a b c; lose; after 1s; acquire d -> granted; acquire e; release d -> released grants e; release e
+			acquire c ticket -> queued 1 by quarantine; quarantine -> 60m; acquire b ticket -> queued 1; quarantine -> 60m`},
+		scenario{"the longest TTL counts, whoever comes first", `
+			acquire a; acquire b ttl 10s; acquire c; lose; acquire b ticket; quarantine -> 10s; after 5s
+			acquire c ticket -> queued 2 by quarantine; quarantine -> 60m; acquire b ticket; quarantine -> 60m`},
 		scenario{"its waiter has left", `
 			acquire a b; lose; acquire b ticket; leave b tombstone; acquire c try -> busy by quarantine
 			acquire c -> queued 1 by quarantine; after 44m; heartbeat c; after 17m; acquire c -> granted`},
@@ -102,6 +108,8 @@ func TestQuarantine_AfterLossOfData(t *testing.T) {
 		scenario{"not for one that was swept, or asks again", `
 			acquire a ttl 9h; acquire b c wait 5m; acquire d wait 9h; after 6m; heartbeat d -> queued; inspect -> a | d
 			acquire b ticket -> queued 1; acquire d ticket -> queued 2; quarantine -> 0s`},
+		scenario{"a longer lease is reported later", `
+			acquire a; acquire b ttl 10s; lose; acquire b ticket; quarantine -> 10s; report a; quarantine -> 60m`},
 		scenario{"the lost lease is reported", `
 			acquire a b; lose; acquire z try -> granted; release z; raise 0; report a; acquire z try -> busy by quarantine; quarantine -> 60m`},
 		scenario{"a lease that was taken is reported", `
@@ -328,6 +336,8 @@ func TestEviction_GrantsNothingTwice(t *testing.T) {
 		scenario{"holders, released at once", `
 			acquire a*3 b; evict holders; release a -> nothing; heartbeat b -> queued retry 60m
 			after 44m; heartbeat b; after 17m; acquire b -> granted; inspect -> b |`},
+		scenario{"permits and heartbeats", `
+			acquire a*3 ttl 10m; acquire b*3 c*3 ttl 10m; evict permits; evict heartbeats; release z`},
 		scenario{"holders, while nobody holds", `
 			acquire a*3 b; release a -> released grants b; release b; acquire c*3 d*3 ttl 10m wait 3h; after 11m; evict holders
 			acquire d -> granted`},

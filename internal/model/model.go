@@ -48,6 +48,7 @@ type Lock struct {
 	Cursor      uint64           // the ticket behind which the pass goes on; 0: it has ended
 	Quarantine  int64            // by Clock, until when nobody is granted the lock
 	Served      uint64           // the highest ticket that was granted the lock or dropped, or Last when a quarantine began
+	First       uint64           // the first number that was recorded since there was none; 0 once a quarantine began
 	QueueUntil  int64            // until when the queue is kept at least
 	Damaged     bool             // the queue or its heartbeats were lost: the next call that looks at both removes all waiters
 	Lost        bool             // permits or their holders were lost: the next call that can grant removes all holders
@@ -130,7 +131,7 @@ type Reply struct {
 	Ticket   uint64 // Queued
 	Position int    // Queued: 1 is the head; Full: number of waiters
 	Capacity int    // CapacityDiffers: the one in use
-	Holder   string // Busy, Queued: the holder whose lease ends first; "" if there is none
+	Holder   string // Busy, Queued: the holder whose lease ends last; Quarantined or "" if there is none
 	Queue    QueueState
 
 	// Queued: after which another request can help; negative: the waiter is not told.
@@ -168,6 +169,8 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		if r.Ticket > l.last {
 			l.last = r.Ticket
 			l.quarantine(now, r.Quarantine)
+		} else {
+			l.lengthenQuarantine(now, r.Quarantine)
 		}
 		return Reply{Outcome: Busy}
 	}
@@ -195,8 +198,12 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL, Expires: l.clock + r.WaiterTTL}
 	if r.Ticket > 0 {
 		l.last = max(l.last, r.Ticket)
-		if r.Quarantine > 0 && r.Ticket > l.Served && l.index(r.Token) < 0 {
-			l.quarantine(now, r.Quarantine)
+		if r.Quarantine > 0 && l.index(r.Token) < 0 {
+			if r.Ticket > l.Served || r.Ticket < l.First {
+				l.quarantine(now, r.Quarantine)
+			} else {
+				l.lengthenQuarantine(now, r.Quarantine)
+			}
 		}
 		before = l.last
 		if l.index(r.Token) < 0 && l.Free() > 0 {
@@ -339,9 +346,19 @@ func (l *Lock) quarantine(now, d int64) {
 	d = max(d, 3*Second)
 	l.Served = l.nextNumber(now)
 	l.record(now + d + KeptAtMost)
+	l.First = 0
 	l.Quarantine = max(l.Quarantine, l.clock+d)
 	l.Clock, l.ClockAt = l.clock, now
 	l.keepQueue(now, now)
+}
+
+// lengthenQuarantine has a quarantine last for d since it began.
+func (l *Lock) lengthenQuarantine(now, d int64) {
+	if ends := l.clock - max(now-int64(l.Served), 0) + d; l.quarantined() && ends > l.Quarantine {
+		l.Quarantine = ends
+		l.Clock, l.ClockAt = l.clock, now
+		l.keepQueue(now, now)
+	}
 }
 
 // free removes all holders if it is not known any more what they hold.
@@ -456,6 +473,9 @@ func (l *Lock) nextNumber(now int64) uint64 {
 
 // record records the number, for longer than what lasts until then.
 func (l *Lock) record(until int64) {
+	if l.Last == 0 {
+		l.First = l.last
+	}
 	l.Last = l.last
 	l.keepNumber(until)
 }
@@ -521,7 +541,7 @@ func (l *Lock) Advance(now int64) {
 	l.Notified, l.lostTTL = nil, 0
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Expires <= now })
 	if l.NumberUntil <= now {
-		l.Last, l.NumberUntil, l.Served = 0, 0, 0
+		l.Last, l.NumberUntil, l.Served, l.First = 0, 0, 0, 0
 	}
 	l.last, l.clock = l.Last, l.Clock+min(max(now-l.ClockAt, 0), Second)
 	if l.Last == 0 && l.InUse() { // it was lost: of what is there, no number is given again

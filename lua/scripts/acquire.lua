@@ -26,6 +26,9 @@ if ticket > 0 and waiter_ttl == 0 then
   if ticket > last then
     raise_number(ticket)
     begin_quarantine(if_lost)
+  else
+    read_clock_of_queue()
+    lengthen_quarantine(if_lost)
   end
   return { 'busy', 'blocked', '' }
 end
@@ -50,10 +53,14 @@ if have then return { 'capacity', have } end
 -- 0: the token is not queued. tonumber rejects a score that miniredis writes as 1e+15.
 local place = tonumber(call('ZSCORE', queue, token) or nil) or 0
 
--- A ticket that is not queued, and neither was granted the lock nor dropped, was lost with Redis's data.
-local lost = if_lost > 0 and place == 0 and ticket > served
+local returns = ticket > 0 and if_lost > 0 and place == 0
+local lost = returns and was_lost(ticket)
 raise_number(ticket)
-if lost then begin_quarantine(if_lost) end
+if lost then
+  begin_quarantine(if_lost)
+elseif returns then
+  lengthen_quarantine(if_lost)
+end
 local before = last
 
 local function named_holder() return holder() or quarantined() and 'nobody:quarantined' or '' end

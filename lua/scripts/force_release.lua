@@ -6,8 +6,7 @@
 local seen = ARGV[2]
 
 local taken, more = release_holders(remove_holders, tonumber(seen))
-read_clock_of_queue()
-if quarantined() and tonumber(seen) >= served then
+if pcall(read_clock_of_queue) and served and quarantined() and tonumber(seen) >= served then
   taken, quarantine = true, 0
   call('ZREM', queue, '') -- it takes no memory, so a full server lets the script go on
   call('HSET', heartbeats, 'clock', clock_text())

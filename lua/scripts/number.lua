@@ -1,9 +1,9 @@
 -- The server's clock, and the lock's one series of numbers: tickets and fences.
 --
--- number  string  "<layout> <last> <ends> <served>", and what a later version adds: the layout of all keys; the last number
---                 that was given or brought, 16 digits; when the key expires, in ms of the server's time, 13 digits; the
---                 highest ticket that was granted the lock or dropped, or the last number when the lock was quarantined,
---                 16 digits
+-- number  string  "<layout> <last> <ends> <served> <first>", and what a later version adds: the layout of all keys; the last
+--                 number that was given or brought, 16 digits; when the key expires, in ms of the server's time, 13 digits;
+--                 the highest ticket that was granted the lock or dropped, or the last number when the lock was quarantined,
+--                 16 digits; the first number of this key, 0 once the lock was quarantined, 16 digits
 --
 -- A number is not less than the time, so that numbers also rise after a loss of data. It is higher than the last one, so
 -- that they also rise when the clock stands still or steps back. The key outlives the lock, its holders and its queue by
@@ -12,7 +12,8 @@
 -- µs; exact below 2^53. A number that is given to redis.call or returned to the caller is written in full, but Lua's ..
 -- and tostring round it to 14 digits, and the time has 16. So each has a text beside it.
 local now, now_text
-local last, last_text, ends, served, served_text, others -- what the number says; others is the text that follows, nil without one
+local last, last_text, ends, served, served_text, first_text, others -- what the number says; others, the text that follows, is nil
+-- without one
 
 -- The length of a lease, ms: a token's 11 digits before the point and the 22 characters at its end. 0: it is no token.
 local function ttl_of(token) return tonumber(string.sub(token, -34, -24)) or 0 end
@@ -37,7 +38,8 @@ local function read_number()
     local layout = string.match(text, '^(%d+) ')
     error(layout and 'the number has layout ' .. layout or 'the number is damaged')
   end
-  last_text, served_text, others = string.sub(text, 3, 18), string.sub(text, 34, 49), string.sub(text, 50)
+  last_text, served_text = string.sub(text, 3, 18), string.sub(text, 34, 49)
+  first_text, others = string.sub(text, 51, 66), string.sub(text, 67)
   last, ends, served = tonumber(last_text), tonumber(string.sub(text, 20, 32)), tonumber(served_text)
   if not last or not ends or not served or last < 0 or last > 9006099743113216 then -- 2^53 - 2^40
     error('the number is damaged')
@@ -61,6 +63,8 @@ local function write_number(ms)
   local px = ms + fence_ttl
   local keeps = others and ends >= math.floor(now / 1000) + px
   if not keeps then ends, others = math.floor(now / 1000) + px, others or '' end
-  local text = '1 ' .. string.sub('0' .. last_text, -16) .. ' ' .. string.sub('0' .. ends, -13) .. ' ' .. served_text .. others
+  local recorded = string.sub('0' .. last_text, -16)
+  first_text = first_text or recorded
+  local text = '1 ' .. recorded .. ' ' .. string.sub('0' .. ends, -13) .. ' ' .. served_text .. ' ' .. first_text .. others
   if keeps then call('SET', number, text, 'KEEPTTL') else call('SET', number, text, 'PX', px) end
 end

@@ -98,14 +98,30 @@ local function keep_queue(ms)
   keep_records(left)
 end
 
+-- A ticket was lost with Redis's data if it is not queued, and neither was granted the lock nor dropped, or was given before
+-- the number was made.
+local function was_lost(ticket) return ticket > served or ticket < tonumber(first_text or 0) end
+
 -- begin_quarantine notes that data were lost: the lock is granted to nobody for ms. Until then its waiters come back
 -- with their tickets, and its old holders learn of it. Tickets up to the last number are no sign of a loss from now on.
 local function begin_quarantine(ms)
   ms = math.max(ms, 3000)
   read_clock_of_queue()
   raise_served(next_number()) -- above every number that a caller knows
+  first_text = '0000000000000000'
   write_number(ms + KEPT_AT_MOST)
   quarantine = math.max(quarantine, clock + ms * 1000)
+  call('HSET', heartbeats, 'clock', clock_text())
+  if call('PTTL', heartbeats) < 0 then call('PEXPIRE', heartbeats, ms + KEPT_AT_MOST) end
+  keep_queue(0)
+end
+
+-- lengthen_quarantine has a quarantine last for ms since it began, which is when served was given.
+local function lengthen_quarantine(ms)
+  if not quarantined() then return end
+  local ends = clock - math.max(now - served, 0) + ms * 1000
+  if ends <= quarantine then return end
+  quarantine = ends
   call('HSET', heartbeats, 'clock', clock_text())
   keep_queue(0)
 end

@@ -67,7 +67,8 @@ end
 local function remove_lost()
   local tokens, fields = call('ZCARD', permits), call('HLEN', holders)
   if fields == tokens + 3 or tokens + fields == 0 then return end
-  local left = tokens > 0 and call('ZRANGEBYSCORE', permits, '(' .. string.format('%.0f', now), '+inf') or call('HKEYS', holders)
+  local left = tokens > 0 and call('ZRANGEBYSCORE', permits, '(' .. string.format('%.0f', now), '+inf', 'LIMIT', 0, 1000)
+    or call('HSCAN', holders, 0, 'COUNT', 1000)[2] -- enough to know a long TTL
   for _, token in ipairs(left) do ttl_of_lost = math.max(ttl_of_lost or 0, ttl_of(token)) end
   call('UNLINK', permits, holders)
 end
@@ -183,7 +184,7 @@ end
 
 local function highest_fence() return tonumber(call('HGET', holders, 'fence') or 0) end
 
-local function keep_records(ms) keep(ms, ms) end
+local function keep_records(ms) keep(ms - 100, ms) end -- the keys of the queue may have been set some ms before
 
 local function remove_records()
   if used == 0 then call('DEL', holders) end

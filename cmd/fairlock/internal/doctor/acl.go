@@ -44,7 +44,7 @@ var rights = []right{
 	{command: "hset", try: onKey("field", 1, "no value")}, // refused for that, after the rights were looked at
 	{command: "hdel", try: onKey("field")},
 	{command: "hlen", try: onKey()},
-	{command: "hkeys", try: onKey()},
+	{command: "hscan", try: onKey(0)},
 	{command: "hincrby", try: onKey("field", "no number")}, // refused for that, too
 	{command: "publish", try: func(_, channel string) []any { return []any{channel, ""} }, spare: true},
 	{command: "subscribe", spare: true}, // tried by subscribing

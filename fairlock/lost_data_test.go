@@ -1,0 +1,132 @@
+package fairlock_test
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+)
+
+// sleeper is the clock of a machine that can be suspended: at a rate of 0 its monotonic clock and its timers stand still, and the
+// wall clock goes on. In a bubble no time has a monotonic reading, so it makes one.
+type sleeper struct{ *fairlocktest.LocalClock }
+
+func (s sleeper) Now() time.Time {
+	awake, wall := s.LocalClock.Now(), time.Now() // neither has a monotonic reading in a bubble
+	t := time.Time{}
+	fields := (*struct {
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	})(unsafe.Pointer(&t))
+	since1885 := wall.Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	fields.wall = 1<<63 | uint64(since1885)<<30 | uint64(wall.Nanosecond())
+	fields.ext = awake.Sub(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds()
+	return t
+}
+
+// The machine of the holder sleeps beyond the lease and FenceTTL: the idle lock is not quarantined.
+func TestLease_SuspendedMachineQuarantinesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		c := sleeper{s.LocalClock()}
+		start := c.Now()
+		lease := hold(t, s.Client(fairlock.Config{Clock: c}).Mutex("x").Lock)
+		c.SetRate(0)
+		pass(15 * time.Minute)
+		c.SetRate(1)
+		require.Equal(t, 15*time.Minute, c.Now().Round(0).Sub(start.Round(0)))
+		require.Equal(t, time.Duration(0), c.Now().Sub(start))
+		pass(5 * time.Second)
+		require.Error(t, lease.Err())
+		assert.Zero(t, s.Mutex("x").State().Quarantine)
+	})
+}
+
+// The machine of a waiter sleeps while it is notified: the old notification is not trusted.
+func TestWaiter_SuspendedMachineTrustsNoOldNotification(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		c := sleeper{s.LocalClock()}
+		asleep, other := s.Client(fairlock.Config{Clock: c}), s.Client(fairlock.Config{})
+		listen(t, asleep)
+		first := hold(t, other.Mutex("x").Lock)
+		q := begin(t.Context(), asleep.Mutex("x").Lock)
+		asleep.Link.Hang()
+		c.SetRate(0)
+		unlock(t, first)
+		pass(time.Minute)
+		second := hold(t, other.Mutex("x").Lock)
+		asleep.Link.Mend()
+		c.SetRate(1)
+		pass(10 * time.Millisecond)
+		require.NoError(t, second.Err())
+		assert.True(t, q.pending(), "two hold the lock")
+	})
+}
+
+// The holder that reports knows of another lease of its client, and of waiters, with a longer TTL.
+func TestDataLoss_ReportForTheLongestTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		hold(t, client.RWMutex("x").WithTTL(3*time.Second).RLock)
+		long := hold(t, client.RWMutex("x").WithTTL(time.Minute).RLock)
+		s.LoseData()
+		pass(1500 * time.Millisecond)
+		writer := begin(t.Context(), s.Client(fairlock.Config{}).RWMutex("x").Lock)
+		lease := writer.granted(t)
+		require.NoError(t, lease.Err())
+		assert.Error(t, long.Err(), "a reader and a writer hold the lock")
+	})
+}
+
+// A holder with a short TTL reports the loss before the waiter is back that knows of a longer one.
+func TestDataLoss_LongerTTLIsKnownLater(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		short, long, waiting := s.Client(fairlock.Config{TTL: 2400 * time.Millisecond}), s.Client(fairlock.Config{TTL: time.Minute}),
+			s.Client(fairlock.Config{TTL: time.Minute})
+		listen(t, waiting)
+		hold(t, short.RWMutex("x").RLock)
+		other := hold(t, long.RWMutex("x").RLock)
+		writer := begin(t.Context(), waiting.RWMutex("x").Lock)
+		s.LoseData()
+		lease := writer.granted(t)
+		require.NoError(t, lease.Err())
+		assert.Error(t, other.Err(), "a reader and a writer hold the lock")
+	})
+}
+
+// An Unlock that finds the loss has the lock quarantined for the other holders.
+func TestDataLoss_UnlockReportsIt(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		first := hold(t, s.Client(fairlock.Config{}).RWMutex("x").RLock)
+		second := hold(t, s.Client(fairlock.Config{}).RWMutex("x").RLock)
+		s.LoseData()
+		require.ErrorIs(t, first.Unlock(t.Context()), fairlock.ErrTaken)
+		pass(time.Second)
+		writer := begin(t.Context(), s.Client(fairlock.Config{}).RWMutex("x").Lock)
+		lease := writer.granted(t)
+		require.NoError(t, lease.Err())
+		assert.Error(t, second.Err(), "a reader and a writer hold the lock")
+	})
+}
+
+// Redis loses its data twice.
+func TestDataLoss_Twice(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		old := hold(t, s.Client(fairlock.Config{TTL: time.Minute}).Mutex("x").Lock)
+		q := begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
+		s.LoseData()
+		pass(interval)
+		assert.Equal(t, time.Minute, s.Mutex("x").State().Quarantine)
+		s.LoseData()
+		pass(interval)
+		assert.Equal(t, time.Minute, s.Mutex("x").State().Quarantine)
+		lease := q.granted(t)
+		require.NoError(t, lease.Err())
+		assert.Error(t, old.Err(), "two hold the lock")
+	})
+}
