@@ -22,7 +22,7 @@ type twoReleases struct {
 
 func (r twoReleases) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	if r.random.IntN(2) == 0 {
-		return r.Client.Eval(ctx, r.other[sha], keys, args...)
+		return r.Eval(ctx, r.other[sha], keys, args...)
 	}
 	return r.Client.EvalSha(ctx, sha, keys, args...)
 }
