@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -70,24 +70,39 @@ func source(kind, verb string) string {
 	return withoutUnused(join(parts...))
 }
 
-// definition finds the top-level functions of a script, which begin and end at the margin.
-var definition = regexp.MustCompile(`(?m)^local function (\w+)\((?:.* end$|[\s\S]*?^end$)\n`)
-
-// withoutUnused leaves out functions that a verb does not use: Redis builds every function anew in every call.
+// withoutUnused leaves out functions that a verb does not use: Redis builds every function anew in every call. It goes
+// from the end to the beginning, since a function is defined before its use. A top-level function begins and ends at
+// the margin.
 func withoutUnused(text string) string {
-	for {
-		used := definition.ReplaceAllStringFunc(text, func(function string) string {
-			name := definition.FindStringSubmatch(function)[1]
-			if len(regexp.MustCompile(`\b`+name+`\b`).FindAllString(strings.Replace(text, function, "", 1), -1)) > 0 {
-				return function
+	lines := slices.Collect(strings.Lines(text))
+	kept, function := make([]string, 0, len(lines)), []string(nil)
+	words := map[string]bool{}
+	keep := func(part ...string) {
+		kept = append(kept, part...)
+		for _, line := range part {
+			for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) }) {
+				words[word] = true
 			}
-			return ""
-		})
-		if used == text {
-			return text
 		}
-		text = used
 	}
+	for _, line := range slices.Backward(lines) {
+		definition, begins := strings.CutPrefix(line, "local function ")
+		name, _, _ := strings.Cut(definition, "(")
+		switch {
+		case begins && words[name]:
+			keep(append(function, line)...)
+			function = nil
+		case begins:
+			function = nil
+		case line == "end\n" || len(function) > 0 && line[0] == ' ':
+			function = append(function, line)
+		default:
+			keep(append(function, line)...)
+			function = nil
+		}
+	}
+	slices.Reverse(kept)
+	return strings.Join(kept, "")
 }
 
 // join joins files without their comments: Redis keeps the text, and it is sent whenever Redis has forgotten it.
