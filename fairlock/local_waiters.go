@@ -220,7 +220,7 @@ func (n *localWaiters) hear(waiters []localWaiter, reply lua.HeartbeatReply, sen
 			n.queued[at].heard = sent
 		}
 	}
-	return n.allAreDue(n.lock.client.clock.Now())
+	return len(n.queued) > len(waiters) && n.allAreDue(n.lock.client.clock.Now())
 }
 
 // noteMissed has the next heartbeat list all waiters, unless one has done so less than missedPause ago.
