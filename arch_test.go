@@ -35,6 +35,11 @@ var mayImport = map[string][]string{
 		module + "/fairlock", module + "/fairlocktest", module + "/lua", module + "/token", module + "/internal/history",
 		"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2/server",
 	},
+	// For the command, and for pages that show the same.
+	module + "/internal/inspect": {
+		module + "/fairlock", module + "/lua", module + "/internal/clock", module + "/internal/dispatch", "github.com/redis/go-redis/v9",
+	},
+	module + "/internal/doctor":   {module + "/fairlock", module + "/token", module + "/internal/inspect", "github.com/redis/go-redis/v9"},
 	module + "/internal/mutants":  {},
 	module + "/internal/promises": {},
 }

@@ -60,7 +60,7 @@ func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
 	stores, err := filepath.Glob("../lua/scripts/*/*.lua")
 	require.NoError(t, err)
 	scripts = append(scripts, stores...)
-	needed := map[string]bool{"eval": true, "evalsha": true, "subscribe": true}
+	needed := map[string]bool{"eval": true, "evalsha": true, "subscribe": true, "cluster|slots": true}
 	for _, file := range scripts {
 		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(read(t, file), -1) {
 			needed[strings.ToLower(m[1])] = true
@@ -77,7 +77,7 @@ func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
 
 func aclLine(t *testing.T) []string {
 	t.Helper()
-	line := regexp.MustCompile(`(?m)^ACL SETUSER billing (.*)$`).FindStringSubmatch(read(t, "../docs/operating.md"))
+	line := regexp.MustCompile(`(?m)^ACL SETUSER fairlock (.*)$`).FindStringSubmatch(read(t, "../docs/operating.md"))
 	require.NotNil(t, line)
 	return strings.Fields(line[1])
 }

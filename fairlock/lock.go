@@ -187,11 +187,7 @@ func (l *lock) noteLoss(t token.Token, fence uint64) {
 
 func (l *lock) inspect(ctx context.Context) (State, error) {
 	return request(ctx, l, "inspect", nil, func(ctx context.Context) (State, error) {
-		snapshot, err := l.redis.Inspect(ctx, MaxInspected)
-		if err != nil {
-			return State{}, err
-		}
-		return l.state(snapshot), nil
+		return Inspect(ctx, l.redis, MaxInspected)
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 // A loss of the lock stands in the error of Do once, and the operation is do.
@@ -178,6 +179,45 @@ func TestInspect_AgeIsNotNegative(t *testing.T) {
 		}
 		pass(time.Second)
 		assert.Equal(t, time.Second, s.Mutex("x").State().Waiters[0].Age.Round(time.Millisecond))
+	})
+}
+
+// Inspect shows whether a holder is alive, long before its lease ends: by the renewals that should have followed. Each is due
+// when a third of what was left has passed. A lease that was handed over begins shorter than its TTL.
+//
+//fairlock:promise Inspect and Trace
+func TestInspect_RenewalsOfAHolder(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		c := s.Client(fairlock.Config{})
+		lease := hold(t, c.RWMutex("x").Lock)
+		holder := func(l fairlocktest.Lock) fairlock.Holder { return l.State().Holders[0] }
+		pass(ttl - ttl/20)
+		h := holder(s.RWMutex("x"))
+		assert.Equal(t, []any{ttl - h.TTL, 0, ttl - ttl/20}, []any{h.Renewed, h.Missed, h.Age})
+		assert.Less(t, h.Renewed, ttl/3)
+
+		next := begin(t.Context(), c.RWMutex("x").RLock)
+		unlock(t, lease)
+		next.granted(t)
+		h = holder(s.RWMutex("x"))
+		assert.Less(t, h.TTL, ttl*2/3)
+		assert.Equal(t, []any{h.Age, 0}, []any{h.Renewed, h.Missed}, "it was granted the lock just now")
+
+		for _, l := range []fairlocktest.Lock{s.Mutex("y"), s.Semaphore("y", 3)} {
+			l.CrashHolding("gone", ttl)
+			began := time.Now()
+			for _, c := range []struct {
+				after  time.Duration
+				missed int
+			}{{ttl / 3, 0}, {ttl * 2 / 5, 1}, {ttl * 5 / 9, 1}, {ttl * 3 / 5, 2}, {ttl * 3 / 4, 3}, {ttl * 9 / 10, 4}} {
+				pass(time.Until(began.Add(c.after.Truncate(time.Millisecond))))
+				h := holder(l)
+				assert.Equal(t, []any{c.after.Truncate(time.Millisecond), c.missed}, []any{h.Renewed, h.Missed})
+			}
+		}
+		require.NoError(t, s.Miniredis.Set(lua.MutexKeys(lua.DefaultNamespace, "z").Lock, "theirs"))
+		h = holder(s.Mutex("z"))
+		assert.Equal(t, []any{time.Duration(0), time.Duration(-1), 0}, []any{h.Age, h.Renewed, h.Missed}, "nothing is known of it")
 	})
 }
 

@@ -1,6 +1,8 @@
 package fairlock
 
 import (
+	"context"
+	"math"
 	"time"
 
 	"github.com/fairlock/fairlock-go/lua"
@@ -33,9 +35,16 @@ type Holder struct {
 	Client string      // its Name, or the key's whole content if that is not ours
 	Token  token.Token // zero if the key's content is not ours
 	Fence  uint64
+	Age    time.Duration // since the grant, by its fence; 0 if the server's clock has stepped back since
 	TTL    time.Duration // what is left of its lease; negative if the key does not expire, which is never our doing
 	Weight int           // number of permits: 1, but for semaphores
 	Writer bool          // it writes, under an RWMutex
+
+	// Renewed is how long ago its lease was renewed, or granted if it was not renewed since; negative: not known. A holder
+	// that is alive and reaches Redis renews it each third of Token.TTL, unless its Config has NoRenewal. Missed is how many
+	// renewals should have followed.
+	Renewed time.Duration
+	Missed  int
 }
 
 // Waiter is queued for a lock.
@@ -49,38 +58,68 @@ type Waiter struct {
 	Writer bool          // it waits to write, under an RWMutex
 }
 
-// state is what a snapshot of the lock means.
-func (l *lock) state(snap lua.Snapshot) State {
+// Inspect reads a lock without a Client, and lists at most limit of its holders and of its waiters: for those that look at
+// many locks. ctx bounds it. The error is Redis's, or ctx's.
+func Inspect(ctx context.Context, l lua.Lock, limit int) (State, error) {
+	snap, err := l.Inspect(ctx, limit)
+	if err != nil {
+		return State{}, err
+	}
 	s := State{At: snap.Now, Fence: snap.Fence, Used: snap.Used, Permits: snap.Capacity, Waiting: snap.Waiting, Quarantine: snap.Quarantine}
 	for _, h := range snap.Holders {
 		s.Held = true
-		holder := Holder{Fence: h.Fence, TTL: h.Left}
+		holder := Holder{Fence: h.Fence, Age: age(h.Fence, snap.Now), TTL: h.Left}
 		holder.Token, holder.Client = parse(h.Token)
-		holder.Weight, holder.Writer = l.share(h.Weight)
+		holder.Weight, holder.Writer = share(l, h.Weight)
+		holder.Renewed, holder.Missed = renewals(holder)
 		s.Holders = append(s.Holders, holder)
 	}
 	if s.Held {
 		s.Holder = s.Holders[0]
 	}
-	if l.kind == rwMutex {
+	if l.ReadWrite() {
 		s.Permits = 0
 		if s.Used == lua.WriterWeight {
 			s.Used = 1
 		}
 	}
 	for _, w := range snap.Waiters {
-		queued := time.UnixMicro(int64(w.Ticket)) // a little later, if it was not alone in its microsecond
-		waiter := Waiter{Ticket: uint64(w.Ticket), Age: max(snap.Now.Sub(queued), 0), TTL: w.Expires.Sub(snap.Now)}
+		ticket := uint64(w.Ticket)
+		waiter := Waiter{Ticket: ticket, Age: age(ticket, snap.Now), TTL: w.Expires.Sub(snap.Now)}
 		waiter.Token, waiter.Client = parse(w.Token)
-		waiter.Weight, waiter.Writer = l.share(w.Weight)
+		waiter.Weight, waiter.Writer = share(l, w.Weight)
 		s.Waiters = append(s.Waiters, waiter)
 	}
-	return s
+	return s, nil
+}
+
+// age is how long ago a ticket or a fence was given: a little more, if it was not alone in its microsecond; 0 of none.
+func age(number uint64, now time.Time) time.Duration {
+	if number == 0 {
+		return 0
+	}
+	return max(now.Sub(time.UnixMicro(int64(number))), 0)
+}
+
+// renewals returns how long ago a lease was renewed, and how many renewals should have followed: each when a third of what
+// was left then had passed. One that is late by less than the least time between two is on its way.
+func renewals(h Holder) (ago time.Duration, missed int) {
+	ttl := h.Token.TTL()
+	if h.Token.IsZero() || h.TTL < 0 || h.TTL > ttl {
+		return -1, 0
+	}
+	ago = ttl - h.TTL
+	if h.Fence > 0 && h.Age < ago { // it was handed over, for less than its TTL
+		ago = h.Age
+	}
+	lasted := float64(h.TTL + ago)
+	left := min((float64(h.TTL)+float64(ttl)/30)/lasted, 1)
+	return ago, int(math.Log(left) / math.Log(2.0/3))
 }
 
 // share returns what a weight means to a user.
-func (l *lock) share(weight int) (permits int, writer bool) {
-	if l.kind == rwMutex {
+func share(l lua.Lock, weight int) (permits int, writer bool) {
+	if l.ReadWrite() {
 		return 1, weight == lua.WriterWeight
 	}
 	return weight, false

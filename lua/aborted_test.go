@@ -84,6 +84,10 @@ func TestErrors_OnlyThoseOfRedisAreExplained(t *testing.T) {
 	require.EqualError(t, err, "dial: "+text)
 	_, _, err = fail(t, refusal("OOM x"))
 	require.EqualError(t, err, `keys "ns:{name}:sem:*": OOM x`)
+	const denied = "ERR ACL failure in script: User u has no permissions to run the 'zadd' command" // Redis 7.4, Valkey
+	_, _, err = fail(t, refusal(denied+" script: 0123, on @user_script:1."))
+	require.ErrorContains(t, err, `keys "ns:{name}:sem:*": `+denied)
+	require.ErrorContains(t, err, " (local ", "the line of the script")
 }
 
 // Redis says in which line a command is refused, and the error quotes it: so it names the command. What the script had

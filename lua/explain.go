@@ -28,11 +28,15 @@ func (l Lock) explain(ctx context.Context, s script, err error) error {
 		return &token.LayoutError{What: fmt.Sprintf("key %q", l.keys[0]), Layout: otherLayout.FindStringSubmatch(err.Error())[1]}
 	case contains(err, "the number is damaged"), contains(err, "the ticket is too far ahead"):
 		return fmt.Errorf("%w: key %q: %w", ErrNumber, l.keys[0], err)
-	case contains(err, "NOPERM"), contains(err, "OOM"), contains(err, "can't run this command"):
+	case refusedInScript.MatchString(err.Error()):
 		return fmt.Errorf("keys %q: %w%s", strings.TrimSuffix(l.keys[0], l.kind.keys[0].name)+"*", err, s.lineOf(reply))
 	}
 	return err
 }
+
+// refusedInScript finds a refusal: a user lacks rights, in the words of Redis 6.2 to 7.2, or of Redis 7.4 and Valkey; or the
+// server is full.
+var refusedInScript = regexp.MustCompile(`NOPERM|can't run this command|ACL failure in script|OOM`)
 
 // otherLayout finds the layout in the error of a script that does not know it.
 var otherLayout = regexp.MustCompile(`the number has layout (\d+)`)

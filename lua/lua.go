@@ -26,6 +26,7 @@ type Lock struct {
 	keys     []string
 	capacity int // of permits; 0: a mutex
 	fenceTTL time.Duration
+	rw       bool
 }
 
 // DefaultFenceTTL is how long the numbers of a lock are kept after its last lease and its last waiter have ended, unless
@@ -40,12 +41,12 @@ func (l Lock) WithFenceTTL(d time.Duration) Lock {
 
 // Mutex returns the mutex with that name.
 func Mutex(rdb Scripter, namespace, name string) Lock {
-	return Lock{rdb, &mutex, mutex.keyNames(namespace, name, ""), 0, DefaultFenceTTL}
+	return Lock{rdb, &mutex, mutex.keyNames(namespace, name, ""), 0, DefaultFenceTTL, false}
 }
 
 // Semaphore returns the semaphore with that name and number of permits.
 func Semaphore(rdb Scripter, namespace, name string, capacity int) Lock {
-	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), capacity, DefaultFenceTTL}
+	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), capacity, DefaultFenceTTL, false}
 }
 
 // WriterWeight is how many permits a read-write lock has. A writer needs all of them, a reader one.
@@ -53,11 +54,14 @@ const WriterWeight = 1 << 30
 
 // RWMutex returns the read-write lock with that name.
 func RWMutex(rdb Scripter, namespace, name string) Lock {
-	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), WriterWeight, DefaultFenceTTL}
+	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), WriterWeight, DefaultFenceTTL, true}
 }
 
 // Capacity is the number of permits; 0: it is a mutex.
 func (l Lock) Capacity() int { return l.capacity }
+
+// ReadWrite reports whether it is a read-write lock: a weight is a reader's or a writer's then.
+func (l Lock) ReadWrite() bool { return l.rw }
 
 // Key identifies the lock: no other lock has the same.
 func (l Lock) Key() string { return l.keys[0] }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
@@ -31,13 +30,11 @@ type child struct {
 	tty     *tty
 	gate    *os.File            // at which it waits until it may be CMD
 	ended   chan status         // gets the one that is CMD's last
-	refused error               // why it could not be CMD; set before ended is sent
 	stopped chan syscall.Signal // gets what has stopped CMD, if anybody looks
 }
 
-// cmdName is how we start the process that is to be CMD. Its arguments are two files that it has open beside those that
-// CMD gets (a byte comes from the first when it may be CMD, and nothing if we are gone; the second is for why it cannot
-// be), CMD's path, and CMD's arguments.
+// cmdName is how we start the process that is to be CMD. Its arguments are a file that it has open beside those that CMD
+// gets (a byte comes from it when it may be CMD, and nothing if we are gone), CMD's path, and CMD's arguments.
 const cmdName = "run-cmd"
 
 // startChild starts the process that is to be CMD, with our own standard files. It is CMD after begin, and never if we
@@ -53,36 +50,27 @@ func startChild(path string, argv, env []string) (*child, error) {
 		return nil, err
 	}
 	defer func() { _ = waits.Close() }()
-	refused, refuses, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, gate.Close())
-	}
-	defer func() { _ = refuses.Close() }()
 	c := &child{tty: openTTY(), gate: gate, ended: make(chan status, 1), stopped: make(chan syscall.Signal, 1)}
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if c.tty.foreground() && isTerminal(os.Stdin) && isTerminal(os.Stdout) {
 		attr.Foreground, attr.Ctty = true, c.tty.fd()
 	}
+	// The process gets the gate under the number that it has here. (ExtraFiles would take numbers that somebody has given us a
+	// file under, which is for CMD.)
+	fd := int(waits.Fd())
+	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0) // fails on no file that is open
 	cmd := &exec.Cmd{
-		Path: self, Args: slices.Concat([]string{os.Args[0], cmdName, inherited(waits), inherited(refuses), path}, argv), Env: env,
+		Path: self, Args: slices.Concat([]string{os.Args[0], cmdName, strconv.Itoa(fd), path}, argv), Env: env,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, SysProcAttr: attr,
 	}
 	if err := cmd.Start(); err != nil {
 		c.tty.close()
-		return nil, errors.Join(err, gate.Close(), refused.Close())
+		return nil, errors.Join(err, gate.Close())
 	}
 	c.pid = cmd.Process.Pid
 	_ = cmd.Process.Release() // os.Process.Wait does not tell of stops
-	go c.wait(refused)
+	go c.wait()
 	return c, nil
-}
-
-// inherited has the processes that are started from now on get a file under the number that it has here. (ExtraFiles would
-// take numbers that somebody has given us a file under, which is for CMD.)
-func inherited(f *os.File) string {
-	fd := f.Fd()
-	_, _ = unix.FcntlInt(fd, unix.F_SETFD, 0) // fails on no file that is open
-	return strconv.Itoa(int(fd))
 }
 
 // begin lets it be CMD.
@@ -96,54 +84,44 @@ func becomeCMD() {
 	if len(os.Args) < 2 || os.Args[1] != cmdName {
 		return
 	}
-	args := os.Args[2:]
 	quit := make(chan os.Signal, 1)
 	signal.Notify(quit, syscall.SIGQUIT) // of which Go would print all stacks
 	go func() {
 		<-quit
 		os.Exit(exitSignal + int(syscall.SIGQUIT))
 	}()
-	if len(args) < 4 {
-		say(os.Stderr, errors.New("no CMD (this command is started by run)"))
-		os.Exit(exitFailure)
-	}
-	file := func(text string) *os.File {
-		fd, _ := strconv.Atoi(text)
+	err := errors.New("no CMD (this command is started by run)")
+	if args := os.Args[2:]; len(args) > 2 {
+		fd, _ := strconv.Atoi(args[0])
 		syscall.CloseOnExec(fd)
-		return os.NewFile(uintptr(fd), text)
+		if _, gone := os.NewFile(uintptr(fd), "gate").Read(make([]byte, 1)); gone != nil {
+			os.Exit(exitFailure)
+		}
+		err = unstartable(args[2], syscall.Exec(args[1], args[2:], os.Environ()))
 	}
-	gate, refused := file(args[0]), file(args[1])
-	if _, err := gate.Read(make([]byte, 1)); err == nil {
-		reason, _ := errors.AsType[syscall.Errno](syscall.Exec(args[2], args[3:], os.Environ()))
-		_ = binary.Write(refused, binary.NativeEndian, int64(reason))
-	}
-	os.Exit(exitFailure)
+	say(os.Stderr, err)
+	os.Exit(exitCode(err))
 }
 
 // wait tells of CMD's stops and of its end.
-func (c *child) wait(refused *os.File) {
-	defer func() { _ = refused.Close() }()
+func (c *child) wait() {
 	for {
 		var s status
 		_, err := syscall.Wait4(c.pid, &s, syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
-			continue
 		case err == nil && s.Stopped():
 			select {
 			case c.stopped <- s.StopSignal():
 			default:
 			}
-			continue
 		case err != nil: // it is gone, and nobody knows how
-			s = exitFailure << 8
+			c.ended <- exitFailure << 8
+			return
+		default:
+			c.ended <- s
+			return
 		}
-		var reason int64
-		if binary.Read(refused, binary.NativeEndian, &reason) == nil {
-			c.refused = syscall.Errno(reason)
-		}
-		c.ended <- s
-		return
 	}
 }
 
@@ -163,10 +141,11 @@ func (c *child) terminate() {
 	_ = syscall.Kill(-c.pid, syscall.SIGCONT)
 }
 
-// kill ends all of it. The error says that some of it is not ours to kill.
-func (c *child) kill() error { return killGroup(c.pid) }
-
+// killGroup ends all of a group. The error says that some of it is not ours to kill.
 func killGroup(group int) error {
+	if group < 2 {
+		return nil // there is none; 1 would be everybody
+	}
 	err := syscall.Kill(-group, syscall.SIGKILL)
 	if err == syscall.ESRCH {
 		return nil
@@ -174,19 +153,19 @@ func killGroup(group int) error {
 	return err
 }
 
-// empty waits until nothing is left of the group, and reports whether that was so in time. No event tells; and what is
+// emptied waits until nothing is left of a group, and reports whether that was so in time. No event tells; and what is
 // dead counts until its parent, init perhaps, has taken note.
-func (c *child) empty(within time.Duration) bool {
-	for until := time.Now().Add(within); time.Now().Before(until); time.Sleep(2 * time.Millisecond) {
-		if syscall.Kill(-c.pid, 0) == syscall.ESRCH {
-			return true
+func emptied(group int, within time.Duration) bool {
+	for until := time.Now().Add(within); group > 1; time.Sleep(2 * time.Millisecond) {
+		if syscall.Kill(-group, 0) == syscall.ESRCH {
+			break
+		}
+		if time.Now().After(until) {
+			return false
 		}
 	}
-	return false
+	return true
 }
-
-// apart keeps what is meant for our group, from a terminal for example, from a process of ours.
-func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // codeOf is the exit code that a shell shows for CMD's end.
 func codeOf(s status) int {
@@ -194,4 +173,114 @@ func codeOf(s status) int {
 		return exitSignal + int(by)
 	}
 	return s.ExitStatus()
+}
+
+// tty is the terminal that controls this process. A nil one stands for none, and does nothing.
+type tty struct{ file *os.File }
+
+func openTTY() *tty {
+	file, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return nil
+	}
+	return &tty{file}
+}
+
+func (t *tty) fd() int { return int(t.file.Fd()) }
+
+func (t *tty) close() {
+	if t != nil {
+		_ = t.file.Close()
+	}
+}
+
+// owner is the process group to which the terminal belongs at present.
+func (t *tty) owner() int {
+	if t == nil {
+		return 0
+	}
+	group, err := unix.IoctlGetInt(t.fd(), unix.TIOCGPGRP)
+	if err != nil {
+		return 0
+	}
+	return group
+}
+
+// foreground reports whether that is our own.
+func (t *tty) foreground() bool { return t.owner() == syscall.Getpgrp() }
+
+// give gives the terminal to a group. Who does not have it would be stopped for that, if SIGTTOU were not ignored; from
+// then on it is, so CMD must have been started before.
+func (t *tty) give(group int) {
+	signal.Ignore(syscall.SIGTTOU)
+	_ = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, group)
+}
+
+// suspended does what is to be done when CMD was stopped. If that was for want of the terminal, it gets it. If it was
+// by the terminal's user, they mean all of the job: we stop too, so that their shell goes on, and CMD goes on when we
+// do, unless the guard had to kill it meanwhile. A CMD that somebody else has stopped keeps the lock.
+func (c *child) suspended(by syscall.Signal) {
+	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
+	if c.tty == nil || !wants && by != syscall.SIGTSTP {
+		return
+	}
+	had := c.tty.owner() == c.pid
+	if wants && c.tty.foreground() {
+		had = true
+	} else {
+		stopJob()
+	}
+	if had && c.tty.foreground() {
+		c.tty.give(c.pid)
+	}
+	_ = syscall.Kill(-c.pid, syscall.SIGCONT)
+}
+
+// stopJob stops our process group, as ^Z does, and returns when it goes on. In a group that nobody would wake up again
+// the system does not let that happen, hence the limit. It is not by SIGTSTP, which we catch and Go cannot undo.
+func stopJob() {
+	awake := make(chan os.Signal, 1)
+	signal.Notify(awake, syscall.SIGCONT)
+	defer signal.Stop(awake)
+	_ = syscall.Kill(0, syscall.SIGTTIN)
+	select {
+	case <-awake:
+	case <-time.After(time.Second): // the clock goes on while we are stopped
+	}
+}
+
+// over takes the terminal back when CMD has ended. A ^C that CMD alone got, because it had the terminal, and died of,
+// was meant for all of the job.
+func (c *child) over(s status) {
+	if c.tty.owner() == c.pid {
+		c.tty.give(syscall.Getpgrp())
+		if by := s.Signal(); by == syscall.SIGINT || by == syscall.SIGQUIT {
+			_ = syscall.Kill(0, by)
+		}
+	}
+	c.tty.close()
+}
+
+// dieInterrupted dies of SIGINT if this is the terminal's job: so a shell knows that its script is to end, too. A
+// plain exit code would tell it that we have dealt with the ^C.
+func dieInterrupted() {
+	t := openTTY()
+	if !t.foreground() {
+		return
+	}
+	signal.Reset(syscall.SIGINT)
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGINT)
+	time.Sleep(time.Second) // until it arrives
+}
+
+// hidePassword takes a password off the command line, for all to see in the list of processes, by starting this
+// program again in its place.
+func hidePassword() {
+	args, env, found := withoutPassword(os.Args, os.Environ())
+	if !found {
+		return
+	}
+	if self, err := os.Executable(); err == nil {
+		_ = syscall.Exec(self, args, env) // if it fails, all is as it was
+	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/bench"
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/doctor"
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/doctor"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
 )
@@ -38,12 +38,17 @@ type seen struct {
 	Waiters []struct{ Client string }
 }
 
+// header begins what status and list write: where it was read, and when, with a zone.
+func (f fixture) header() string {
+	return fmt.Sprintf(`%s, namespace %s, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n`, regexp.QuoteMeta(f.server.Addr()), f.namespace)
+}
+
 // What else status, list and their JSON show is in internal/view.
 func TestLook_LocksInUse(t *testing.T) {
-	f := newFixture(t)
-	require.Equal(t, "x: free, not used lately\n", f.done("status", "x"))
+	f := newFixture(t).with("TZ=UTC")
+	require.Regexp(t, "^"+f.header()+"\nx: free, not used lately\n$", f.done("status", "x"))
 	require.Equal(t, "[]\n", f.done("status", "x", "--json"))
-	require.Empty(t, f.done("list"))
+	require.Regexp(t, "^"+f.header()+"\nno locks in use\n$", f.done("list"))
 	c := f.client("web-1")
 	lease := f.hold(c.Mutex("x").Lock)
 	f.wait(f.client("web-2").Mutex("x"), 1)
@@ -52,26 +57,27 @@ func TestLook_LocksInUse(t *testing.T) {
 	f.hold(c.Mutex("x*").Lock)
 	require.NoError(t, f.hold(c.Mutex("a").Lock).Unlock(t.Context()))
 
-	require.Regexp(t, `(?s)^mutex x: held, 2 waiting\n.*\n  1  web-2:....…  .*\n  2  web-3:....…  [^\n]*\n\n`+
+	require.Regexp(t, `(?s)^`+f.header()+`\nmutex x: held, 2 waiting\n.*ms ago, every 20m0s  .*\+00:00|Z\n.*\n  1. web-2:....…  .*\n  2. web-3:....…  [^\n]*\n\n`+
 		`semaphore x: 2 of 5 permits held, nobody waits\n`, f.done("status", "x"))
-	require.Regexp(t, `^semaphore x: 2 of`, f.done("status", "x", "--kind", "semaphore"))
+	require.Contains(t, f.done("status", "x", "--kind", "semaphore"), "\n\nsemaphore x: 2 of")
 	text := f.done("status", "x", "--json")
-	locks := decode[[]seen](t, text)
-	require.Len(t, locks, 2)
-	m, sem := locks[0], locks[1]
+	all := decode[[]seen](t, text)
+	require.Len(t, all, 2)
+	m, sem := all[0], all[1]
 	require.Equal(t, []any{"mutex", "x", true, 2, "web-1", lease.Fence(), "web-2", "web-3"},
 		[]any{m.Kind, m.Name, m.Held, m.Waiting, m.Holders[0].Client, m.Holders[0].Fence, m.Waiters[0].Client, m.Waiters[1].Client})
 	require.Equal(t, []any{"semaphore", 2, 5}, []any{sem.Kind, sem.Used, *sem.Permits})
 	require.NotContains(t, text, lease.Token().Text()[len("web-1:"):][:8])
-	require.Regexp(t, `^KIND       IN USE  HOLDER  HELD FOR  LEASE LEFT  WAITING  NAME
-mutex      held    web-1   \S+ +\S+ +2        x
-semaphore  2/5     web-1   \S+ +\S+ +0        x
-mutex      held    web-1   \S+ +\S+ +0        x\*
+	require.Regexp(t, `^`+f.header()+`
+NAME  KIND       IN USE  HOLDER  HELD FOR  LEASE LEFT  RENEWED +WAITING
+x     mutex      held    web-1   \S+ +\S+ +\S+ ago, every 20m0s +2
+x     semaphore  2/5     web-1   \S+ +\S+ +\S+ ago, every 20m0s +0
+x\*    mutex      held    web-1   \S+ +\S+ +\S+ ago, every 20m0s +0
 $`, f.done("list"))
 	text = f.done("list", "--json", "--prefix", "x*", "--kind", "mutex")
 	require.NotContains(t, text, "waiters")
 	require.Equal(t, "x*", decode[[]seen](t, text)[0].Name)
-	require.Empty(t, f.done("list", "--namespace", "other"))
+	require.Equal(t, "[]\n", f.done("list", "--namespace", "other", "--json"))
 
 	require.NoError(t, share.Unlock(t.Context()))
 	require.Len(t, decode[[]seen](t, f.done("status", "x", "--json")), 1, "those in use")
@@ -91,8 +97,9 @@ func TestList_ShowsWhatCanBeRead(t *testing.T) {
 	r := f.call("list")
 	require.Equal(t, exitUnreachable, r.code)
 	require.Contains(t, r.out, strconv.Quote(evil))
-	require.Regexp(t, `^fairlock: [^\n]+ is not ours: WRONGTYPE[^\n]+ \(and 119 more errors\)\n$`, r.errs)
-	require.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f]|\x{9b}|\x{202e}|secret`, r.out+r.errs)
+	require.Equal(t, 120, strings.Count(r.out, "  rw     unreadable"), "each of them")
+	require.Regexp(t, `^fairlock: rw "[^\n]+ is not ours: WRONGTYPE[^\n]+ kind of value \(and 119 more errors\)\n$`, r.errs)
+	require.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f]|\x{9b}|\x{202e}|secret|user_script|[0-9a-f]{40}`, r.out+r.errs)
 }
 
 // stamp is when a line of fairlock watch was written.
@@ -105,23 +112,24 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	cmd := f.command()
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec "$0" watch x y --interval 100ms 2>&1`, program}
 	lines := f.start(cmd)
-	require.Regexp(t, stamp+"x: free$", lines.expect("\n"))
-	require.Regexp(t, stamp+"y: free$", lines.expect("\n"))
+	require.Contains(t, lines.expect("\n"), link.Addr()+", namespace "+f.namespace)
+	require.Regexp(t, stamp+"x: free, not used lately$", lines.expect("\n"))
+	require.Regexp(t, stamp+"y: free, not used lately$", lines.expect("\n"))
 	objects := f.start(f.command("watch", "--interval", "100ms", "--json", "--kind", "mutex"))
 	object := func() seen { return decode[seen](t, objects.expect("\n")) }
 	lease := f.hold(m.Lock)
-	require.Regexp(t, fmt.Sprintf(`%smutex x: held by web-1:....…, fence %d$`, stamp, lease.Fence()), lines.expect("\n"))
+	require.Regexp(t, fmt.Sprintf(`%smutex x: held, nobody waits; holders: web-1 \(fence %d\)$`, stamp, lease.Fence()), lines.expect("\n"))
 	l := object()
 	require.Equal(t, []any{"x", true, 0}, []any{l.Name, l.Held, l.Waiting})
 	f.wait(m, 1)
-	require.Regexp(t, `, 1 waiting: web-1:....…$`, lines.expect("\n"))
+	require.Regexp(t, `, 1 waiting; .*; waiters: web-1:....…$`, lines.expect("\n"))
 	require.Equal(t, 1, object().Waiting)
 
 	link.Cut()
 	require.Regexp(t, `^fairlock: [^\n]+$`, lines.expect("; trying on\n"))
 	require.NoError(t, lease.Unlock(t.Context()))
 	link.Mend()
-	require.Regexp(t, `mutex x: held by web-1:....…, fence \d+$`, lines.expect("\n"))
+	require.Regexp(t, `mutex x: held, nobody waits; holders: web-1 \(fence \d+\)$`, lines.expect("\n"))
 	require.Greater(t, *object().Fence, lease.Fence())
 	lines.signal(syscall.SIGINT)
 	require.Zero(t, lines.wait().code)
@@ -154,7 +162,7 @@ func TestRelease(t *testing.T) {
 
 	rdb, key := f.server.Client(), lua.MutexKeys(f.namespace, "x").Lock
 	require.NoError(t, rdb.Set(t.Context(), key, "by hand", 0).Err())
-	require.Contains(t, release("x"), "mutex x was taken from somebody whose key is not fairlock's (fence 0); nobody has it now")
+	require.Contains(t, release("x"), "mutex x was taken from (not fairlock's) (fence 0); nobody has it now")
 	require.NoError(t, rdb.LPush(t.Context(), key, "a list").Err())
 	refused(t, f.call("release", "x", "--force", "--yes"), exitUnreachable, key)
 
@@ -192,7 +200,7 @@ func TestRelease_ServesTheWholeQueue(t *testing.T) {
 		}()
 	}
 	f.queued(c.RWMutex("x"), readers)
-	require.Contains(t, f.done("release", "x", "--kind", "rw", "--force", "--yes"), ", 297 others; its last number is ")
+	require.Contains(t, f.done("release", "x", "--kind", "rw", "--force", "--yes"), " and 296 more; its last number is ")
 	f.until("all have the lock", func() bool { return len(granted) == readers })
 	for range readers {
 		require.NoError(t, <-granted)
@@ -220,11 +228,12 @@ func TestDoctor_ExitCodes(t *testing.T) {
 	start := func(args ...string) fixture { return f.at("unix://" + redistest.Start(t, args...).Addr()) }
 	well := start("--appendonly", "yes", "--slowlog-log-slower-than", "-1")
 	e := well.examine(0, doctor.OK, doctor.Checks()...)
-	acl := doctor.ACLLine("fairlock", f.namespace)
-	assert.Equal(t, []any{f.namespace, acl, well.url}, []any{e.Namespace, e.ACL, "unix://" + e.Checks[0].Server})
+	acl := doctor.RightsIn(f.namespace, false)
+	assert.Equal(t, []any{f.namespace, acl, well.url}, []any{e.Namespace, e.Rights, "unix://" + e.Checks[0].Server})
 	shown := well.done("doctor")
 	assert.Contains(t, shown, "\n0 problems, 0 warnings, 0 unchecked\n")
-	assert.Contains(t, shown, "\n"+acl+"\n")
+	assert.Contains(t, shown, "  layout         this version has layout 1; no lock was used lately\n")
+	assert.Contains(t, shown, "\n"+acl[2].ACL+"\n")
 	assert.NotContains(t, shown, "\x1b")
 	assert.Equal(t, "[]\n", well.done("list", "--json"), "nothing is left")
 
@@ -240,10 +249,10 @@ func TestDoctor_ExitCodes(t *testing.T) {
 // A user with the least rights may measure.
 func TestBench_Measures(t *testing.T) {
 	f := newFixture(t)
-	f = f.at(user(t, f.server, f.namespace, rules(doctor.ACLLine("x", f.namespace))))
+	f = f.at(login(t, f.server, f.namespace, rules(doctor.RightsIn(f.namespace, false)[0])))
 	words := "bench --kind semaphore --permits 3 --contenders 4 --clients 2 --duration 300ms --json"
 	r := decode[bench.Result](t, f.done(strings.Fields(words)...))
-	assert.Equal(t, []any{view.Semaphore, 3, 4, 2, 5, false}, []any{r.Kind, r.Permits, r.Contenders, r.Clients, r.Rounds, r.Interrupted})
+	assert.Equal(t, []any{inspect.Semaphore, 3, 4, 2, 5, false}, []any{r.Kind, r.Permits, r.Contenders, r.Clients, r.Rounds, r.Interrupted})
 	assert.Positive(t, r.Workloads[0].Fairlock.Ops)
 	assert.Empty(t, f.server.Client().Keys(t.Context(), f.namespace+":*").Val(), "nothing is left")
 	assert.Contains(t, f.done("bench", "--contenders", "2", "--clients", "2", "--duration", "100ms"), "handoffs of one lock among 2")
@@ -255,11 +264,16 @@ func TestBench_Interrupted(t *testing.T) {
 	rdb := s.Client()
 	f = f.at("unix://" + s.Addr())
 	keys := func(suffix string) bool { return len(rdb.Keys(t.Context(), f.namespace+":*"+suffix).Val()) > 0 }
+	calls := func(command string) (n int) {
+		_, stats, _ := strings.Cut(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_"+command+":calls=")
+		_, _ = fmt.Sscan(strings.ReplaceAll(stats, ",", " "), &n)
+		return n
+	}
 	r := f.start(f.command("bench", "--json", "--contenders", "2", "--clients", "2", "--duration", "20s"))
-	f.until("it has warmed up", func() bool {
-		return strings.Contains(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_publish:")
-	})
+	f.until("it has warmed up", func() bool { return calls("publish") > 0 })
 	f.until("round 1 measures the floor", func() bool { return keys(":floor") })
+	sets := calls("set")
+	f.until("it has measured it once", func() bool { return calls("set") > sets+1 })
 	r.signal(os.Interrupt)
 	got := r.wait()
 	require.Equal(t, result{out: got.out}, got)
@@ -282,7 +296,7 @@ func TestDemo(t *testing.T) {
 			words += " --clients 3 --workers 2 --duration 300ms --hold 20ms --ttl 3s --waiter-ttl 3s --kind " + kind
 			shown := f.done(append([]string{"demo"}, strings.Fields(words)...)...)
 			require.Contains(t, shown, "\nok  strict FIFO")
-			assert.Regexp(t, `(?m)^ +[0-9.]+s  \w+ demo-\w+: held by .*client-\d\.\d:.* waiting: client-\d`, shown)
+			assert.Regexp(t, `(?m)^ +[0-9.]+s  \w+ demo-\w+: .*; holders: client-\d\.\d .*; waiters: client-\d`, shown)
 			assert.Regexp(t, `(?m)^ +[0-9.]+s  client-\d was killed while it held the lock$`, shown)
 			assert.Regexp(t, `(?m)^  client-\d  killed while 2 of its workers waited; no grant for [0-9.]+m?s then$`, shown)
 			assert.Regexp(t, `(?m)^  handoff   p50 [0-9.]+[µm]?s  p99 `, shown)
@@ -306,7 +320,7 @@ func TestDemo_EndsEarly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, s := f.in(t), redistest.Start(t)
 			r := f.start(f.command("demo", "--redis", "unix://"+s.Addr(), "--duration", "10m", "--ttl", "3s"))
-			r.expect(" waiting: ")
+			r.expect(" waiting; ")
 			c.end(s, r)
 			got := r.wait()
 			assert.Equal(t, c.code, got.code, got.errs)
@@ -402,12 +416,12 @@ func TestConnection_URLs(t *testing.T) {
 }
 
 // rules are those of a line of rights, without the user and its password.
-func rules(acl string) string { return strings.Join(strings.Fields(acl)[6:], " ") }
+func rules(r doctor.Rights) string { return strings.Join(strings.Fields(r.ACL)[7:], " ") }
 
-// user gives a user rights on a server, and returns the URL by which it connects.
-func user(t *testing.T, s *redistest.Server, name, rules string) (url string) {
+// login gives a user rights on a server, and returns the URL by which it connects.
+func login(t *testing.T, s *redistest.Server, name, rules string) (url string) {
 	t.Helper()
-	args := []any{"acl", "setuser", name, "reset", "on", ">secret"}
+	args := []any{"acl", "setuser", name, "reset", "resetchannels", "on", ">secret"}
 	for rule := range strings.FieldsSeq(rules) {
 		args = append(args, rule)
 	}
@@ -432,8 +446,8 @@ func TestConnection_RedisIsAwayOrRefuses(t *testing.T) {
 		"not a cluster":      {whole(plain) + "?cluster=true", "cluster", ""},
 		"no such database":   {whole(plain) + "/99", "DB", ""},
 		"a replica":          {replica, "READONLY", ""},
-		"no rights to keys":  {user(t, f.server, f.namespace, "~other:* +@all"), "NOPERM", ""},
-		"no rights to lists": {user(t, f.server, f.namespace+"-list", "~* +@all -scan"), "'scan'", "list"},
+		"no rights to keys":  {login(t, f.server, f.namespace, "~other:* +@all"), "NOPERM", ""},
+		"no rights to lists": {login(t, f.server, f.namespace+"-list", "~* +@all -scan"), "'scan'", "list"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := f.in(t).at(c.url)
@@ -457,9 +471,8 @@ func TestConnection_Cluster(t *testing.T) {
 
 	e := f.examine(0, doctor.Problem)
 	require.Len(t, e.Checks, 2*len(doctor.Checks()))
-	assert.Equal(t, doctor.ACLLine("fairlock", f.namespace)+" +cluster|slots", e.ACL)
-	user(t, first, "somebody", rules(e.ACL))
-	user(t, second, "somebody", rules(e.ACL))
+	login(t, first, "somebody", rules(e.Rights[0]))
+	login(t, second, "somebody", rules(e.Rights[0]))
 	limited := f.at(strings.Replace(f.url, "://", "://somebody:secret@", 1))
 	limited.examine(0, doctor.Problem) // the line of rights suffices
 	require.Contains(t, one.call("doctor").out, "problem    cluster")
@@ -474,9 +487,8 @@ func TestConnection_Cluster(t *testing.T) {
 	listed := decode[[]seen](t, f.done("list", "--json"))
 	require.Equal(t, []string{"a", "b"}, []string{listed[0].Name, listed[1].Name})
 	require.Contains(t, f.done("status", there), "held")
-	require.Contains(t, one.done("status", here), "held")
 	const why = "as that of a cluster (see help connection)"
-	refused(t, one.call("status", there), exitUsage, why)
+	refused(t, one.call("status", here), exitUsage, why)
 	refused(t, one.call("run", there, "--", "true"), exitUsage, why)
 	refused(t, one.call("list"), exitUsage, why)
 	require.Equal(t, 0, runs[there].wait().code)
@@ -488,7 +500,7 @@ func TestConnection_Cluster(t *testing.T) {
 	r := f.call("list")
 	require.Equal(t, exitUnreachable, r.code)
 	require.Regexp(t, `^fairlock: [^\n]+\n$`, r.errs)
-	require.Contains(t, r.out, " "+here+"\n", "what the other one has")
+	require.Contains(t, r.out, "\n"+here+" ", "what the other one has")
 	e = f.examine(exitFailure, doctor.Problem, "reachable")
 	require.True(t, slices.ContainsFunc(e.Checks, func(f doctor.Finding) bool {
 		return f.Result == doctor.Problem && f.Server == second.Addr()

@@ -3,11 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,28 +19,25 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
 // The environment that says which Redis to use. CMD of `fairlock run` does not see the first two, nor a variable that
-// --redis names.
+// --redis names; envWithheld tells a fairlock within it so.
 const (
 	envRedis     = "FAIRLOCK_REDIS"
 	envPassword  = "FAIRLOCK_REDIS_PASSWORD" //nolint:gosec // its name
 	envNamespace = "FAIRLOCK_NAMESPACE"
-)
-
-// The environment that tells CMD what it holds.
-const (
-	envName  = "FAIRLOCK_NAME"
-	envFence = "FAIRLOCK_FENCE"
-	envToken = "FAIRLOCK_TOKEN" //nolint:gosec // its name
+	envWithheld  = "FAIRLOCK_REDIS_WITHHELD"
 )
 
 const (
 	defaultRedis = "redis://localhost:6379"
 	// connecting is how long the first connection may take.
 	connecting = 5 * time.Second
+	// probing is how long it may take to find out whether a port speaks TLS.
+	probing = time.Second
 )
 
 // connection is how to reach Redis, and which part of it to use: persistent flags of the root command.
@@ -69,22 +69,13 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	answered()
 	if err != nil {
 		_ = rdb.Close()
-		return nil, fmt.Errorf("redis at %s: %w", target.where(), err)
+		return nil, fmt.Errorf("redis at %s: %w%s", target.where(), err, target.otherProtocol(ctx, err))
 	}
 	return rdb, nil
 }
 
 // prefix is the namespace, or the library's default.
 func (c *connection) prefix() string { return cmp.Or(c.namespace, lua.DefaultNamespace) }
-
-// url is the server's, with its password.
-func (c *connection) url() (string, error) {
-	t, err := c.target()
-	if err != nil {
-		return "", err
-	}
-	return t.url.String(), nil
-}
 
 // locks returns a fairlock client of that namespace; the caller closes it, before rdb. It does not log: the command's own
 // lines say what it would.
@@ -93,52 +84,38 @@ func (c *connection) locks(rdb redis.UniversalClient, cfg fairlock.Config) (*fai
 	return fairlock.New(rdb, cfg)
 }
 
-// ping asks once. That the user has no right to PING is an answer, too.
-func ping(ctx context.Context, rdb redis.UniversalClient) error {
-	limited, cancel := context.WithTimeout(ctx, connecting)
+// ping asks once. That the user has no right to PING is an answer, too. Of a cluster, the first master that answers
+// suffices: the others may not be needed.
+func ping(parent context.Context, rdb redis.UniversalClient) error {
+	ctx, cancel := context.WithTimeoutCause(parent, connecting, fmt.Errorf("no answer within %v", connecting))
 	defer cancel()
-	answer := make(chan error, 1)
-	go func() { answer <- pong(limited, rdb) }() // it does not hear of ctx while it reads
-	var err error
-	select {
-	case err = <-answer:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	ctx, answered := context.WithCancelCause(ctx)
+	defer answered(nil)
+	errAnswered := errors.New("")
+	one := func(ctx context.Context, rdb redis.Cmdable) error {
+		err := rdb.Ping(ctx).Err()
+		if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
+			answered(errAnswered)
+			return nil
+		}
+		return err
 	}
-	switch {
-	case err == nil || redis.HasErrorPrefix(err, "NOPERM"):
+	_, err := inspect.Await(ctx, func() (struct{}, error) {
+		if cluster, ok := rdb.(*redis.ClusterClient); ok {
+			return struct{}{}, cluster.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error { return one(ctx, m) })
+		}
+		return struct{}{}, one(ctx, rdb)
+	})
+	switch cause := context.Cause(ctx); {
+	case cause == errAnswered, err == nil: //nolint:errorlint // the cause itself
 		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("no answer within %v", connecting)
+	case cause != nil:
+		err = cause
+	}
+	if parent.Err() != nil {
+		return err
 	}
 	return withCode(exitUnreachable, err)
-}
-
-// pong waits for an answer: of a cluster, of any master, for whoever does not answer may not be needed.
-func pong(ctx context.Context, rdb redis.UniversalClient) error {
-	cluster, ok := rdb.(*redis.ClusterClient)
-	if !ok {
-		return rdb.Ping(ctx).Err()
-	}
-	first := make(chan error, 1)
-	tell := func(err error) {
-		select {
-		case first <- err:
-		default:
-		}
-	}
-	go func() {
-		tell(cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-			err := master.Ping(ctx).Err()
-			if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
-				tell(nil)
-			}
-			return err
-		}))
-	}()
-	return <-first
 }
 
 // target is a server's URL, with its password.
@@ -156,37 +133,30 @@ const (
 )
 
 // target finds the URL and the password. An error does not quote anything in which a password could stand.
-func (c *connection) target() (target, error) {
+func (c *connection) target() (t target, err error) {
+	if strings.ContainsAny(c.namespace, "{}") || len(c.namespace) > fairlock.MaxNamespace {
+		return t, usage("--namespace: must have no braces and at most %d bytes", fairlock.MaxNamespace)
+	}
 	raw, err := c.raw()
-	if err != nil {
-		return target{}, err
+	if err == nil {
+		t.url, err = parse(raw)
 	}
-	u, err := parse(raw)
 	if err != nil {
-		return target{}, err
+		return t, err
 	}
-	t := target{url: u, kind: single}
-	query := u.Query()
+	query := t.url.Query()
+	isCluster, err := strconv.ParseBool(cmp.Or(query.Get("cluster"), "false"))
 	switch {
 	case query.Has("master_name"):
 		t.kind = sentinel
-	case query.Has("cluster"):
-		yes, err := strconv.ParseBool(query.Get("cluster"))
-		if err != nil {
-			return target{}, usage("redis URL: cluster must be true or false")
-		}
-		if yes {
-			t.kind = cluster
-		}
-	case query.Has("addr"):
+	case err != nil:
+		return t, usage("redis URL: cluster must be true or false")
+	case isCluster, query.Has("addr"):
 		t.kind = cluster
 	}
 	password, err := c.password()
-	if err != nil {
-		return target{}, err
-	}
 	t.give(password)
-	return t, nil
+	return t, err
 }
 
 // variable is the one that --redis names, if it does.
@@ -195,19 +165,16 @@ func (c *connection) variable() (name string, ok bool) { return strings.CutPrefi
 // raw is the URL as it was given.
 func (c *connection) raw() (string, error) {
 	name, indirect := c.variable()
+	given := os.Getenv(envRedis)
 	switch {
+	case indirect && os.Getenv(name) == "":
+		return "", usage("--redis env:%s: there is no such variable, or it is empty", name)
 	case indirect:
-		raw := os.Getenv(name)
-		if raw == "" {
-			return "", usage("--redis env:%s: there is no such variable, or it is empty", name)
-		}
-		return raw, nil
-	case c.redis != "":
-		return c.redis, nil
-	case os.Getenv(envRedis) != "":
-		return os.Getenv(envRedis), nil
+		return os.Getenv(name), nil
+	case cmp.Or(c.redis, given) == "" && os.Getenv(envWithheld) != "":
+		return "", usage("the fairlock run around this one does not tell its server: name it by --redis, or say --pass-redis there")
 	}
-	return defaultRedis, nil
+	return cmp.Or(c.redis, given, defaultRedis), nil
 }
 
 // password is the one that is given beside the URL, or empty.
@@ -220,8 +187,7 @@ func (c *connection) password() (string, error) {
 		return "", usage("--password-file: %w", err)
 	}
 	line, _, _ := strings.Cut(string(content), "\n")
-	line = strings.TrimSuffix(line, "\r")
-	if line == "" {
+	if line = strings.TrimSuffix(line, "\r"); line == "" {
 		return "", usage("--password-file %s: its first line is empty", c.passwordFile)
 	}
 	return line, nil
@@ -230,9 +196,7 @@ func (c *connection) password() (string, error) {
 // parse reads a URL. What url.Parse has to say about a wrong one may be a piece of a password.
 func parse(raw string) (*url.URL, error) {
 	scheme, _, _ := strings.Cut(raw, "://")
-	switch scheme {
-	case "redis", "rediss", "unix":
-	default:
+	if !slices.Contains([]string{"redis", "rediss", "unix"}, scheme) {
 		return nil, usage("redis URL: must begin with redis://, rediss:// or unix://")
 	}
 	u, err := url.Parse(raw)
@@ -248,18 +212,14 @@ func parse(raw string) (*url.URL, error) {
 
 // give adds a password, unless the URL has one. With Sentinel, the user in front of the host is Sentinel's own.
 func (t target) give(password string) {
-	if password == "" {
-		return
-	}
-	if t.kind == sentinel {
-		query := t.url.Query()
-		if !query.Has("password") {
-			query.Set("password", password)
-			t.url.RawQuery = query.Encode()
-		}
-		return
-	}
-	if _, has := t.url.User.Password(); !has {
+	query := t.url.Query()
+	_, has := t.url.User.Password()
+	switch {
+	case password == "":
+	case t.kind == sentinel && !query.Has("password"):
+		query.Set("password", password)
+		t.url.RawQuery = query.Encode()
+	case t.kind != sentinel && !has:
 		t.url.User = url.UserPassword(t.url.User.Username(), password)
 	}
 }
@@ -275,25 +235,14 @@ func (t target) plain() string {
 }
 
 // client returns a client; nothing is sent yet.
-func (t target) client() (redis.UniversalClient, error) {
-	var rdb redis.UniversalClient
-	var err error
+func (t target) client() (rdb redis.UniversalClient, err error) {
 	switch raw := t.plain(); t.kind {
 	case sentinel:
-		var o *redis.FailoverOptions
-		if o, err = redis.ParseFailoverURL(raw); err == nil {
-			rdb = redis.NewFailoverClient(o)
-		}
+		rdb, err = parsed(redis.ParseFailoverURL, redis.NewFailoverClient, raw)
 	case cluster:
-		var o *redis.ClusterOptions
-		if o, err = redis.ParseClusterURL(raw); err == nil {
-			rdb = redis.NewClusterClient(o)
-		}
+		rdb, err = parsed(redis.ParseClusterURL, redis.NewClusterClient, raw)
 	default:
-		var o *redis.Options
-		if o, err = redis.ParseURL(raw); err == nil {
-			rdb = redis.NewClient(o)
-		}
+		rdb, err = parsed(redis.ParseURL, redis.NewClient, raw)
 	}
 	switch {
 	case err == nil:
@@ -304,10 +253,72 @@ func (t target) client() (redis.UniversalClient, error) {
 	return nil, usage("redis URL: %s", strings.TrimPrefix(err.Error(), "redis: "))
 }
 
+func parsed[O any, C redis.UniversalClient](parse func(string) (O, error), client func(O) C, raw string) (rdb redis.UniversalClient, err error) {
+	o, err := parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	return client(o), nil
+}
+
 // where is the server's address.
 func (t target) where() string {
 	if t.url.Scheme == "unix" {
 		return t.url.Path
 	}
 	return t.url.Host
+}
+
+// otherProtocol says, if that may be why a server does not answer, that its port speaks TLS and the URL does not, or the reverse.
+func (t target) otherProtocol(ctx context.Context, err error) string {
+	if inspect.Refused(err) || t.url.Scheme == "unix" || ctx.Err() != nil {
+		return ""
+	}
+	host, port := cmp.Or(t.url.Hostname(), "localhost"), cmp.Or(t.url.Port(), "6379")
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(host, port), probing)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(probing))
+	if t.url.Scheme == "redis" {
+		err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
+		if _, alert := errors.AsType[tls.AlertError](err); err == nil || alert {
+			return "; that port speaks TLS: begin the URL with rediss://"
+		}
+		return ""
+	}
+	reply := make([]byte, 1)
+	_, _ = conn.Write([]byte("PING\r\n"))
+	if _, err := conn.Read(reply); err == nil && (reply[0] == '+' || reply[0] == '-') {
+		return "; that port does not speak TLS: begin the URL with redis://"
+	}
+	return ""
+}
+
+// withoutPassword moves a URL that may have a password from the arguments to the environment, and reports whether there
+// was one.
+func withoutPassword(args, env []string) (cleaned, moved []string, found bool) {
+	cleaned, moved = slices.Clone(args), slices.Clone(env)
+	for i, arg := range cleaned {
+		if arg == "--" {
+			break
+		}
+		raw, joined := strings.CutPrefix(arg, "--redis=")
+		if !joined && (i == 0 || cleaned[i-1] != "--redis") || !mayHoldPassword(raw) {
+			continue
+		}
+		moved = slices.DeleteFunc(moved, func(v string) bool { return strings.HasPrefix(v, envRedis+"=") })
+		moved = append(moved, envRedis+"="+raw)
+		cleaned[i] = strings.TrimSuffix(arg, raw) + "env:" + envRedis
+		found = true
+	}
+	return cleaned, moved, found
+}
+
+// mayHoldPassword reports whether a URL may have one, also in the wrong place, if it was not encoded.
+func mayHoldPassword(raw string) bool {
+	_, rest, _ := strings.Cut(raw, "://")
+	before, _, at := strings.Cut(rest, "@")
+	return at && strings.Contains(before, ":") || strings.Contains(raw, "password")
 }

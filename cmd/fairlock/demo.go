@@ -10,16 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/demo"
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
 )
-
-const demoHelp = `Several clients, each a process with several workers, contend for one lock. One is killed while it holds the lock,
-another while its workers wait. Then the history that they recorded is checked: whether the lock was granted in strict
-FIFO order, and never held by more than it allows (a mutex: one; a semaphore: its permits; rw: one writer, or readers).
-
-Without --redis, the server is in memory: nothing needs to be installed. With it, the demo uses a new lock there, in the
-namespace, and deletes it in the end. q, Escape or ^C end the demo early; what was recorded until then is checked.`
 
 func demoCommand(c *connection) *cobra.Command {
 	var cfg demo.Config
@@ -27,11 +19,7 @@ func demoCommand(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch clients contend for a lock, and crash",
-		Long:  demoHelp,
-		Example: `  fairlock demo
-  fairlock demo --kind semaphore --permits 3
-  fairlock demo --redis redis://localhost:6379`,
-		Args: noArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.Check(); err != nil {
 				return withCode(exitUsage, err)
@@ -53,10 +41,10 @@ func demoCommand(c *connection) *cobra.Command {
 				cfg.Where = "at " + target.where()
 			}
 			cfg.Env = append(os.Environ(), envRedis+"="+target.url.String())
-			return withServer(cmd.Context(), c, func(ctx context.Context, s view.Server) error {
-				out := cmd.OutOrStdout()
-				cfg.Live = !plain && isTerminal(out)
-				return demo.Run(ctx, cfg, s, keyboard(cmd.InOrStdin()), out)
+			l, out := looker{connection: c}, cmd.OutOrStdout()
+			cfg.Live = !plain && isTerminal(out)
+			return l.with(cmd.Context(), out, func(ctx context.Context) error {
+				return demo.Run(ctx, cfg, l.Server, keyboard(cmd.InOrStdin()), out)
 			})
 		},
 	}

@@ -2,54 +2,41 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
-	"time"
 
+	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/doctor"
-	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
+	"github.com/fairlock/fairlock-go/internal/doctor"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 )
-
-var doctorHelp = `Checks a server for what fair locks need, and says what to do. Of a cluster, each master is checked.
-
-Each check is ok, a warning, a problem, or unchecked: what a service or the rights of this user forbid to look at, CONFIG
-and INFO above all, is no fault. The last lines are the least rights that locks in the namespace need, as a command for
-redis-cli.
-
-Two locks of its own are taken, waited for and handed over; nothing is left of them. Rights are tried by commands that
-change nothing; those that are refused stand in the server's ACL LOG. Nothing that can be slow is asked of the server.
-
-Checks: ` + strings.Join(doctor.Checks(), ", ") + `.
-
-With --json: {"namespace", "acl", "checks": [{"check", "server", "result", "found", "advice", "values"}], "problems",
-"warnings", "unchecked"}; result is "ok", "warning", "problem" or "unchecked", and values, if there are any, are the
-figures behind it: times in _us (µs), sizes in _bytes.
-
-Exit code: 0 if there is no problem, 1 if there is one, 69 if the server cannot be reached or refuses the user.`
 
 func doctorCommand(c *connection) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check a server for what locks need",
-		Long:  doctorHelp,
-		Example: `  fairlock doctor
-  fairlock doctor --redis rediss://billing@redis.example.com:6380 --namespace billing
-  fairlock doctor --json | jq '.checks[] | select(.result == "problem")'`,
-		Args: noArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			progress := newProgress(cmd.ErrOrStderr())
 			report, err := c.doctor(cmd.Context(), progress.show)
 			progress.clear()
-			if err != nil && exitCode(err) != exitUnreachable {
+			var werr error
+			switch out := cmd.OutOrStdout(); {
+			case report.Checks == nil:
 				return err
+			case asJSON:
+				werr = writeJSON(out, report)
+			default:
+				werr = writeReport(out, report)
 			}
-			if werr := writeReport(cmd.OutOrStdout(), report, asJSON); werr != nil {
+			if werr != nil {
 				return werr
 			}
-			if err == nil && report.Problems > 0 {
+			if err == nil && report.Count(doctor.Problem) > 0 {
 				err = withCode(exitFailure, errSilent)
 			}
 			return err
@@ -66,32 +53,56 @@ func (c *connection) doctor(ctx context.Context, show func(string)) (doctor.Repo
 		return doctor.Report{}, err
 	}
 	o := doctor.Options{
-		Namespace: c.prefix(),
-		Address:   target.where(),
-		Cluster:   target.kind == cluster,
-		Now:       time.Now,
-		Progress:  func(server, check string) { show("checking " + server + ": " + check) },
+		Namespace: c.prefix(), Address: target.where(),
+		Progress: func(server, check string) { show("checking " + server + ": " + check) },
 	}
-	start := time.Now()
-	show("connecting to " + o.Address)
 	rdb, err := c.open(ctx)
 	if err != nil {
 		return doctor.Unreachable(o, err), err
 	}
 	defer func() { _ = rdb.Close() }()
-	o.Connected = time.Since(start)
-	locks, err := c.locks(rdb, fairlock.Config{})
-	if err != nil { // a namespace that cannot be one
-		return doctor.Report{}, err
-	}
-	defer locks.Close()
-	report := doctor.Run(ctx, rdb, o)
-	return report, context.Cause(ctx)
+	return doctor.Run(ctx, rdb, o), context.Cause(ctx)
 }
 
-func writeReport(w io.Writer, r doctor.Report, asJSON bool) error {
-	if asJSON {
-		return writeJSON(w, r)
+var results = map[doctor.Result]lipgloss.Style{
+	doctor.OK:        lipgloss.NewStyle().Foreground(lipgloss.Green),
+	doctor.Warning:   lipgloss.NewStyle().Foreground(lipgloss.Yellow),
+	doctor.Problem:   lipgloss.NewStyle().Foreground(lipgloss.Red).Bold(true),
+	doctor.Unchecked: lipgloss.NewStyle().Faint(true),
+}
+
+// writeReport writes a line for each check, and one for what to do; then the rights.
+func writeReport(w io.Writer, r doctor.Report) error {
+	var b strings.Builder
+	p, indent, start := view.Paint{Width: width(w)}, 28, ""
+	if 0 < p.Width && p.Width < 60 {
+		indent, start = 4, "\n    "
 	}
-	return r.Text(w, colours(w))
+	last := doctor.Finding{}
+	for i, f := range r.Checks {
+		if i == 0 || f.Server != last.Server {
+			fmt.Fprintf(&b, "%s%s, namespace %s\n", strings.Repeat("\n", min(i, 1)), f.Server, r.Namespace)
+		}
+		result := fmt.Sprintf("%-9s", f.Result)
+		if colours(w) {
+			result = results[f.Result].Render(result)
+		}
+		column := strings.Repeat(" ", indent)
+		lines := func(text string) string { // as many as the terminal needs, below each other
+			return strings.ReplaceAll(view.Paint{Width: max(p.Width-indent, 0)}.Fold(text, 0), "\n", "\n"+column)
+		}
+		fmt.Fprintf(&b, "  %s  %-13s  %s%s\n", result, f.Check, start, lines(f.Found))
+		if f.Advice != "" && f.Advice != last.Advice { // once is enough
+			fmt.Fprintf(&b, "%s%s\n", column, lines("-> "+f.Advice))
+		}
+		last = f
+	}
+	fmt.Fprintf(&b, "\n%s, %s, %d unchecked\n\n%s\n",
+		inspect.Count(r.Count(doctor.Problem), "problem"), inspect.Count(r.Count(doctor.Warning), "warning"), r.Count(doctor.Unchecked),
+		p.Fold("The least rights in this namespace, for redis-cli (choose the names and passwords):", 0))
+	for _, rights := range r.Rights {
+		fmt.Fprintf(&b, "\n  To %s:\n%s\n", rights.For, rights.ACL)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }

@@ -1,23 +1,32 @@
+//go:build unix
+
 package main
 
 import (
-	"encoding/binary"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // guard is a process that kills CMD's group if this one cannot: when it has been killed, or has been stopped for so
-// long that the lease is about to end. CMD does not outlive the lease then either.
+// long that the lease is about to end. CMD does not outlive the lease then either. If this process has died, it also gives the
+// lock back: nobody renews it any more.
 type guard struct {
 	cmd   *exec.Cmd
 	to    io.Writer
+	ward  ward
 	limit time.Time // until when it lets the group live
 	late  bool      // that had passed when a later one was to be told: the group is dead
 	ended chan struct{}
@@ -25,28 +34,38 @@ type guard struct {
 
 const guardName = "run-guard"
 
-// order is what the guard is told, again and again. It knows when that was, for it may come to read it late.
-type order struct {
-	Group int64
-	Left  int64 // ns that the group may still live
-	Sent  int64 // Unix time in ns
+// ward is the lease that a guard gives back. The guard is told it by a pipe, which nobody else can read.
+type ward struct {
+	Redis     string // the URL, with its password
+	Namespace string
+	ID        inspect.ID
+	Token     string
+	Fence     uint64
 }
 
-// startGuard starts it; it does nothing until until is called. The caller calls stop.
-func startGuard() (*guard, error) {
+// order is what the guard is told, again and again. It knows when that was, for it may come to read it late.
+type order struct {
+	Ward  *ward         `json:",omitempty"` // in the first
+	Group int           // 0: there is none yet
+	Left  time.Duration // that the group may still live
+	Sent  time.Time
+}
+
+// startGuard starts it; it kills nothing until until is called. The caller calls stop.
+func startGuard(w ward) (*guard, error) {
 	self, err := ourselves()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(self, guardName)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env = []string{} // it needs none, least of all a password
-	apart(cmd)
+	cmd.Env = []string{}                                  // it needs none, least of all a password
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is meant for our group, from a terminal say, is not for it
 	to, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	g := &guard{cmd: cmd, to: to, ended: make(chan struct{})}
+	g := &guard{cmd: cmd, to: to, ward: w, ended: make(chan struct{})}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -54,6 +73,7 @@ func startGuard() (*guard, error) {
 		defer close(g.ended)
 		_ = cmd.Wait()
 	}()
+	g.tell(order{Ward: &w})
 	return g, nil
 }
 
@@ -61,14 +81,10 @@ func startGuard() (*guard, error) {
 func (g *guard) revive() {
 	select {
 	case <-g.ended:
+		if fresh, err := startGuard(g.ward); err == nil && !g.struck() {
+			*g = *fresh
+		}
 	default:
-		return
-	}
-	if g.struck() {
-		return
-	}
-	if fresh, err := startGuard(); err == nil {
-		*g = *fresh
 	}
 }
 
@@ -86,8 +102,7 @@ func ourselves() (string, error) {
 func (g *guard) until(t time.Time, group int) {
 	g.late = g.late || g.struck()
 	g.limit = t
-	now := time.Now()
-	g.tell(order{Group: int64(group), Left: int64(t.Sub(now)), Sent: now.UnixNano()})
+	g.tell(order{Group: group, Left: time.Until(t), Sent: time.Now()})
 }
 
 // struck reports whether the guard has killed the group, though the lease may have been renewed since: who is stopped
@@ -101,7 +116,7 @@ func (g *guard) tell(o order) {
 	if pipe, ok := g.to.(interface{ SetWriteDeadline(t time.Time) error }); ok {
 		_ = pipe.SetWriteDeadline(time.Now().Add(hearing))
 	}
-	if err := binary.Write(g.to, binary.NativeEndian, o); errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := json.NewEncoder(g.to).Encode(o); errors.Is(err, os.ErrDeadlineExceeded) {
 		_ = g.cmd.Process.Kill()
 	}
 }
@@ -129,41 +144,71 @@ func guardCommand() *cobra.Command {
 // watchOver reads orders. It kills the group when the time of the last one has passed, and when there is nobody any more
 // who could give another.
 func watchOver(in io.Reader) error {
+	orders, read := make(chan order), json.NewDecoder(in)
 	var first order
-	err := binary.Read(in, binary.NativeEndian, &first)
-	if err == nil && first.Group < 2 {
-		err = errors.New("its number is wrong") // 1 would be everybody
+	err := read.Decode(&first)
+	if err == nil && first.Ward == nil {
+		err = errors.New("the first order has none")
 	}
 	if err != nil {
-		return fmt.Errorf("no group (this command is started by run): %w", err)
+		return fmt.Errorf("no lease (this command is started by run): %w", err)
 	}
-	orders := make(chan order)
 	go func() {
 		defer close(orders)
 		for {
 			var o order
-			if binary.Read(in, binary.NativeEndian, &o) != nil {
+			if read.Decode(&o) != nil {
 				return
 			}
 			orders <- o
 		}
 	}()
-	end := time.NewTimer(first.left())
+	held, _ := token.Parse(first.Ward.Token)
+	slack := held.TTL() / 80 // a guard that was not run for long reads first what it was told meanwhile
+	last, late, end := order{}, false, time.NewTimer(0)
+	end.Stop()
 	for {
 		select {
 		case o, ok := <-orders:
 			if !ok {
-				return killGroup(int(first.Group))
+				return first.Ward.leave(last)
 			}
+			last, late = o, false
 			end.Reset(o.left())
 		case <-end.C:
-			return killGroup(int(first.Group))
+			if late {
+				return killGroup(last.Group)
+			}
+			late = true
+			end.Reset(slack)
 		}
 	}
 }
 
 // left is how long the group may still live.
 func (o order) left() time.Duration {
-	age := time.Since(time.Unix(0, o.Sent))
-	return time.Duration(o.Left) - max(age, 0) // a clock that has been set back gives nobody more
+	return o.Left - max(time.Since(o.Sent), 0) // a clock that has been set back gives nobody more
+}
+
+// leave kills the group of a process that has died, and gives its lock back once nothing of the group is left.
+func (w *ward) leave(last order) error {
+	if err := killGroup(last.Group); err != nil || !emptied(last.Group, last.left()) {
+		return errors.Join(err, errors.New("CMD is still there"))
+	}
+	t, err := token.Parse(w.Token)
+	if err != nil {
+		return err
+	}
+	c := connection{redis: w.Redis, namespace: w.Namespace}
+	rdb, err := c.open(context.Background())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }()
+	lock := w.ID.In(rdb, w.Namespace)
+	h, err := lock.Release(context.Background(), t, w.Fence)
+	for more := h.More; more && err == nil; {
+		more, err = lock.Admit(context.Background())
+	}
+	return err
 }

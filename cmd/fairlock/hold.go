@@ -1,21 +1,31 @@
+//go:build unix
+
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
-	"syscall"
+	"strconv"
 	"time"
 
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
+// shortGrace is how long CMD may take to end when the lock was taken from it: somebody else may have it already.
+const shortGrace = 500 * time.Millisecond
+
+// stopped is what became of a CMD that we have ended.
+const stopped = "CMD was stopped"
+
+// undying is how long a killed CMD may take to be gone.
+const undying = 2 * time.Second
+
 // hold runs CMD while the lease lasts, and returns its exit code. An error says why it was not run or was stopped.
-func (r *runner) hold(ctx context.Context, lease *fairlock.Lease, path string, env []string) (int, error) {
+func (r *runner) hold(ctx context.Context, c *connection, lease *fairlock.Lease, path string, env []string) (int, error) {
 	signals := make(chan os.Signal, 16)
 	listen(signals, forwarded...)
 	defer signal.Stop(signals)
@@ -29,49 +39,51 @@ func (r *runner) hold(ctx context.Context, lease *fairlock.Lease, path string, e
 			return 0, late(err)
 		}
 	}
-	g, err := startGuard()
+	target, err := c.target()
+	if err != nil {
+		return 0, err
+	}
+	g, err := startGuard(ward{target.url.String(), c.prefix(), r.id(), lease.Token().Text(), lease.Fence()})
 	if err != nil {
 		return 0, fmt.Errorf("guard: %w", err)
 	}
 	defer g.stop()
-	c, err := startChild(path, r.argv, append(env, r.variables(lease)...))
+	cmd, err := startChild(path, r.argv, append(env,
+		envFence+"="+strconv.FormatUint(lease.Fence(), 10), envToken+"="+lease.Token().Text()))
 	if err != nil {
 		return 0, unstartable(r.argv[0], err)
 	}
-	g.until(r.killAt(lease), c.pid)
-	c.begin()
-	return r.accompany(c, g, lease, signals)
+	g.until(r.killAt(lease), cmd.pid)
+	cmd.begin()
+	return r.accompany(cmd, g, lease, signals)
 }
 
-// Before the lease's deadline, CMD gets SIGTERM (last), and SIGKILL (killAt), by the guard if not by us. The deadline
-// itself is before the end of the lease in Redis.
-func (r *runner) last(l *fairlock.Lease) time.Time   { return r.killAt(l).Add(-r.grace) }
-func (r *runner) killAt(l *fairlock.Lease) time.Time { return l.Deadline().Add(-r.lead()) }
-
-// lead is how long before the deadline CMD is killed: on a busy machine, it takes some time until we are woken for that.
-func (r *runner) lead() time.Duration { return max(r.ttl/20, 10*time.Millisecond) }
+// Before the lease's deadline, CMD gets SIGTERM (last), and SIGKILL (killAt), by the guard if not by us: on a busy machine, it
+// takes some time until we are woken for that. The deadline itself is before the end of the lease in Redis.
+func (r *runner) last(l *fairlock.Lease) time.Time { return r.killAt(l).Add(-r.grace) }
+func (r *runner) killAt(l *fairlock.Lease) time.Time {
+	return l.Deadline().Add(-max(r.ttl/20, 10*time.Millisecond))
+}
 
 // accompany passes signals on until CMD ends, or has to.
 func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-chan os.Signal) (int, error) {
 	look := time.NewTimer(0)
 	defer look.Stop()
 	looked := time.Now()
+	stood := func() bool { return time.Since(looked) > r.ttl/3 } // fairlock itself was stopped: it should have looked far earlier
 	for {
 		select {
 		case s := <-c.ended:
 			c.over(s)
-			if c.refused != nil {
-				return 0, unstartable(r.argv[0], c.refused)
-			}
 			if code := codeOf(s); code != exitKilled || !g.struck() {
 				return code, nil
 			}
-			r.paused = g.late || r.stood(looked)
+			r.paused = g.late || stood()
 			return 0, r.gone(lease.Err(), stopped)
 		case <-lease.Done():
 			return 0, r.end(c, lease, signals)
 		case <-look.C:
-			r.paused, looked = r.stood(looked), time.Now()
+			r.paused, looked = stood(), time.Now()
 			left := time.Until(r.last(lease))
 			if left <= 0 {
 				return 0, r.end(c, lease, signals)
@@ -87,30 +99,21 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 	}
 }
 
-// stood reports whether fairlock itself was stopped since it looked: that was far longer ago than it should be.
-func (r *runner) stood(looked time.Time) bool { return time.Since(looked) > r.ttl/3 }
-
-// patience is how long CMD may take to end.
-func (r *runner) patience(lease *fairlock.Lease) time.Duration {
-	if errors.Is(lease.Err(), fairlock.ErrTaken) {
-		return min(r.grace, shortGrace)
-	}
-	return min(r.grace, time.Until(r.killAt(lease)))
-}
-
 // end asks CMD to end and then kills what is left of it. Its error says why.
 func (r *runner) end(c *child, lease *fairlock.Lease, signals <-chan os.Signal) error {
-	lost, grace := lease.Err(), r.patience(lease)
-	over := time.Now().Add(grace)
-	ended := false
+	lost, grace := lease.Err(), min(r.grace, time.Until(r.killAt(lease)))
+	if errors.Is(lost, fairlock.ErrTaken) {
+		grace = min(r.grace, shortGrace)
+	}
+	over, ended := time.Now().Add(grace), false
 	if grace > 0 {
 		c.terminate()
 		if ended = c.await(signals, grace); ended {
-			c.empty(time.Until(over))
+			emptied(c.pid, time.Until(over))
 		}
 	}
-	refused := c.kill()
-	if refused != nil && c.empty(undying) { // some systems refuse to kill who is dead
+	refused := killGroup(c.pid)
+	if refused != nil && emptied(c.pid, undying) { // some systems refuse to kill who is dead
 		refused = nil
 	}
 	r.undead = refused != nil || !ended && !c.await(signals, undying)
@@ -121,14 +124,14 @@ func (r *runner) end(c *child, lease *fairlock.Lease, signals <-chan os.Signal) 
 	case r.undead:
 		what = "CMD WAS KILLED AND IS STILL THERE"
 	case lost == nil: // those whom it has started are to be dead before the lock is given back
-		c.empty(time.Until(lease.Deadline()))
+		emptied(c.pid, time.Until(lease.Deadline()))
 	}
 	return r.gone(lost, what)
 }
 
 // gone is the error for a lease that is over, and lost says why, or is about to be, and for what became of CMD.
 func (r *runner) gone(lost error, cmd string) error {
-	name := view.Plain(r.name)
+	name := inspect.Plain(r.name)
 	if lost != nil {
 		return withCode(exitLost, fmt.Errorf("%s: %w; %s", name, lost, cmd))
 	}
@@ -160,22 +163,8 @@ func (c *child) await(signals <-chan os.Signal, within time.Duration) bool {
 
 // renewed remembers what is wrong with renewals.
 func (r *runner) renewed(info fairlock.RenewedInfo) {
-	if info.Err == nil {
-		r.failure.Store(nil)
-		return
+	r.failure.Store(nil)
+	if info.Err != nil {
+		r.failure.Store(&info.Err)
 	}
-	r.failure.Store(&info.Err)
-}
-
-// unstartable says why CMD could not be started, as sh(1) does: 127 if it is not there, its interpreter for example.
-func unstartable(name string, err error) error {
-	code := exitCannotRun
-	if errors.Is(err, fs.ErrNotExist) {
-		code = exitNotFound
-	}
-	reason := err
-	if no, ok := errors.AsType[syscall.Errno](err); ok {
-		reason = no
-	}
-	return withCode(code, fmt.Errorf("CMD %s: %w", view.Plain(name), reason))
 }

@@ -1,6 +1,9 @@
+//go:build unix
+
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,9 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -18,74 +22,41 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/lua"
 )
 
-const runHelp = `Waits until it is its turn, runs CMD while it holds the lock NAME, and gives the lock to the next in line when CMD ends.
-
-Everybody gets in in the order in which they asked, over all machines. Without --wait it waits for as long as it takes;
-with --try not at all. A name stands for a mutex; --kind semaphore lets --permits of them in at once (all must name the
-same number), --kind rw one writer or, with --read, any number of readers. A CMD that runs fairlock for the same NAME
-waits for itself.
-
-CMD finds FAIRLOCK_NAME, FAIRLOCK_FENCE and FAIRLOCK_TOKEN in its environment (help environment). Its standard files are
-fairlock's own.
-
-Signals. CMD is a process group of its own. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP and SIGCONT are passed on
-to all of it, SIGUSR1 and SIGUSR2 to CMD itself. On a terminal, CMD has the terminal, and gets what is typed there
-directly; ^Z stops both. While it waits, SIGINT, SIGTERM, SIGHUP or SIGQUIT ends it, and it leaves the queue. A SIGINT or
-SIGHUP that is ignored when it starts (nohup) stays ignored, also by CMD.
-
-When the lock is lost. The lock is a lease of --ttl, which is renewed for as long as CMD runs; if this machine dies, the
-others wait until its end. If Redis cannot be reached, CMD gets SIGTERM so early that --grace has passed before the lease
-ends, then SIGKILL, each with all that CMD has started in its group. So it is dead before Redis can give the lock to
-anybody else. The same holds if fairlock itself is stopped (^Z, SIGSTOP) for too long, with SIGKILL at once, and if it is
-killed: a second process, the guard, sees to that. (Who kills both at once has CMD run on.) If the lock was taken by force
-(fairlock release), another may have it already: CMD gets SIGTERM as soon as that is known, which takes up to a third of
---ttl, and SIGKILL half a second later (or --grace, if that is shorter).
-
-What is left. What CMD leaves behind in the background when it ends goes on, without the lock. Processes that leave CMD's
-group (setsid, daemons) and those of other users (sudo) cannot be stopped. A write on its way when the lock is lost may
-arrive late: only a resource that checks FAIRLOCK_FENCE is safe from that.
-
-Exit code: CMD's own; or 75 busy, 76 lost, 124 waited too long, 126 or 127 no such CMD, 69 no Redis, 2 wrong call, with one
-line on stderr; see help exit-codes.`
-
-const runExample = `  fairlock run nightly-report -- ./report.sh
-  fairlock run deploy --wait 10m -- make deploy
-  fairlock run cleanup --try -- ./cleanup.sh || [ $? = 75 ]         # cron: skip it if another host is at it
-  fairlock run api --kind semaphore --permits 5 -- curl …           # at most five at once, everywhere
-  fairlock run catalogue --kind rw --read -- ./export.sh
-  fairlock run import --ttl 1m --grace 20s -- ./import.sh           # 20 s to clean up if the lock is lost
-  fairlock run migrate -- sh -c './migrate --fence "$FAIRLOCK_FENCE"'`
-
-// shortGrace is how long CMD may take to end when the lock was taken from it: somebody else may have it already.
-const shortGrace = 500 * time.Millisecond
-
-// stopped is what became of a CMD that we have ended.
-const stopped = "CMD was stopped"
-
-// A Redis that hangs is not waited for: places and leases end by themselves.
+// The environment that tells CMD what it holds.
 const (
-	leaving   = time.Second     // for it to hear that we do not wait any more
-	releasing = 3 * time.Second // for it to take the lock back
+	envName  = "FAIRLOCK_NAME"
+	envFence = "FAIRLOCK_FENCE"
+	envToken = "FAIRLOCK_TOKEN" //nolint:gosec // its name
 )
 
-// undying is how long a killed CMD may take to be gone.
-const undying = 2 * time.Second
+// A Redis that hangs is not waited for: tickets and leases end by themselves.
+const (
+	soon      = 100 * time.Millisecond // for it to hear that a wait has timed out, and to say who holds the lock
+	leaving   = time.Second            // for it to hear that we do not wait any more
+	releasing = 3 * time.Second        // for it to take the lock back
+)
+
+// maxLabel is how long a label may be, so that process and host have room in a client's name.
+const maxLabel = 48
 
 // runner is one run of CMD under a lock.
 type runner struct {
-	name          string
-	argv          []string
-	kind          string
-	permits, take int
-	read, try     bool
-	ttl           time.Duration
-	wait          time.Duration // 0: for as long as it takes
-	grace         time.Duration
-	passRedis     bool
+	locks.Type
+	name, label string
+	argv        []string
+	take        int // permits
+	read, try   bool
+	verbose     bool
+	passRedis   bool
+	ttl, grace  time.Duration
+	wait        time.Duration // 0: for as long as it takes
 
 	paused  bool                  // fairlock itself had been stopped for long when it last looked
 	undead  bool                  // CMD was to be stopped and is still there
@@ -94,11 +65,10 @@ type runner struct {
 
 func runCommand(c *connection) *cobra.Command {
 	var r runner
+	var kind string
 	cmd := &cobra.Command{
-		Use:     "run NAME [flags] -- CMD [ARG...]",
-		Short:   "Run a program while holding a lock",
-		Long:    runHelp,
-		Example: runExample,
+		Use:   "run NAME [flags] -- CMD [ARG...]",
+		Short: "Run a program while holding a lock",
 		Args: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			switch {
@@ -115,20 +85,22 @@ func runCommand(c *connection) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // that nobody reads our words is not CMD's end
-			r.name, r.argv = args[0], args[1:]
+			r.Kind, r.name, r.argv = inspect.Kind(cmp.Or(kind, string(inspect.Mutex))), args[0], args[1:]
 			if err := r.check(cmd.Flags().Changed); err != nil {
 				return err
 			}
 			return r.run(cmd.Context(), c)
 		},
 	}
-	kindFlag(cmd, &r.kind, "mutex, semaphore or rw (default mutex)")
+	kindFlag(cmd, &kind, "mutex, semaphore or rw (default mutex)")
 	f := cmd.Flags()
-	f.IntVar(&r.permits, "permits", 0, "with --kind semaphore: how many permits there are")
+	f.IntVar(&r.Permits, "permits", 0, "with --kind semaphore: how many permits there are")
 	f.IntVar(&r.take, "take", 1, "with --kind semaphore: how many of them CMD takes")
 	f.BoolVar(&r.read, "read", false, "with --kind rw: CMD reads, beside other readers")
+	f.StringVar(&r.label, "label", "", "how others see who holds the lock or waits: `TEXT`-<process>@<host> (default <user>/<CMD>)")
 	f.BoolVar(&r.try, "try", false, "do not wait: exit with 75 if somebody holds the lock or waits for it")
 	f.DurationVar(&r.wait, "wait", 0, "wait no longer than that, then exit with 124 (default: as long as it takes)")
+	f.BoolVar(&r.verbose, "verbose", false, "say once that CMD waits, even if stderr is no terminal")
 	f.DurationVar(&r.ttl, "ttl", fairlock.DefaultTTL, "for how long the lock stays taken if this machine dies")
 	f.DurationVar(&r.grace, "grace", 0, "how long CMD may take to end if the lock is being lost, up to half of --ttl (default a quarter)")
 	f.BoolVar(&r.passRedis, "pass-redis", false, "let CMD see the server's URL, with the password, in FAIRLOCK_REDIS")
@@ -137,41 +109,52 @@ func runCommand(c *connection) *cobra.Command {
 
 // check finds what is wrong with the flags, before anything is sent, and fills in what depends on others.
 func (r *runner) check(given func(string) bool) error {
-	kinds, err := kindsOf(r.kind)
-	if err != nil {
-		return err
-	}
-	kind := view.Mutex
-	if r.kind != "" {
-		kind = kinds[0]
-	}
-	r.kind = string(kind)
+	const minTTL = 100 * time.Millisecond // to start and stop a process in it
 	if !given("grace") {
 		r.grace = r.ttl / 4
 	}
-	const minTTL = 100 * time.Millisecond // to start and stop a process in it
-	switch {
-	case kind != view.Semaphore && (given("permits") || given("take")):
-		return usage("--permits and --take go with --kind semaphore")
-	case kind == view.Semaphore && !given("permits"):
-		return usage("--kind semaphore needs --permits, the same number for all who use %s", view.Plain(r.name))
-	case kind == view.Semaphore && (r.permits < 1 || r.permits > fairlock.MaxPermits):
-		return usage("--permits is %d, must be from 1 to %d", r.permits, fairlock.MaxPermits)
-	case kind == view.Semaphore && (r.take < 1 || r.take > r.permits):
-		return usage("--take is %d, must be from 1 to the %d of --permits", r.take, r.permits)
-	case kind != view.RW && r.read:
-		return usage("--read goes with --kind rw")
-	case r.try && given("wait"):
-		return usage("--try does not wait: leave out --wait")
-	case given("wait") && r.wait <= 0:
-		return usage("--wait is %v, must be above 0 (--try does not wait)", r.wait)
-	case r.ttl < minTTL || r.ttl > fairlock.MaxTTL:
-		return usage("--ttl is %v, must be from %v to %v (a year)", r.ttl, minTTL, fairlock.MaxTTL)
-	case r.grace < 0 || r.grace > r.ttl/2:
-		return usage("--grace is %v, must be from 0 to half of --ttl, %v", r.grace, r.ttl/2)
+	if !given("permits") && r.Kind != inspect.Semaphore {
+		r.Permits = 1
 	}
-	return nil
+	wrong := func(is bool, format string, args ...any) error {
+		if is {
+			return fmt.Errorf(format, args...)
+		}
+		return nil
+	}
+	_, err := inspect.ParseKind(string(r.Kind))
+	return withCode(exitUsage, cmp.Or(err,
+		wrong(r.Kind != inspect.Semaphore && (given("permits") || given("take")), "--permits and --take go with --kind semaphore"),
+		wrong(r.Kind == inspect.Semaphore && !given("permits"), "--kind semaphore needs --permits, the same number for all who use %s", inspect.Plain(r.name)),
+		locks.Within("--permits", r.Permits, 1, fairlock.MaxPermits),
+		locks.Within("--take", r.take, 1, r.Permits),
+		wrong(r.Kind != inspect.RW && r.read, "--read goes with --kind rw"),
+		wrong(len(r.label) > maxLabel || strings.ContainsFunc(r.label, unseen),
+			"--label is %s, must be at most %d printable ASCII characters without spaces", inspect.Plain(r.label), maxLabel),
+		wrong(r.try && given("wait"), "--try does not wait: leave out --wait"),
+		wrong(given("wait") && r.wait <= 0, "--wait is %v, must be above 0 (--try does not wait)", r.wait),
+		locks.Within("--ttl", r.ttl, minTTL, fairlock.MaxTTL),
+		locks.Within("--grace", r.grace, 0, r.ttl/2),
+	))
 }
+
+func (r *runner) id() inspect.ID { return inspect.ID{Kind: r.Kind, Name: r.name} }
+
+// client is the name of the lock's client. With process and host, it can be found, and told from others.
+func (r *runner) client() string {
+	who := cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"), fmt.Sprint("uid", os.Getuid()))
+	host, _ := os.Hostname()
+	name := fmt.Sprintf("%.*s-%d@%.63s", maxLabel, cmp.Or(r.label, who+"/"+filepath.Base(r.argv[0])), os.Getpid(), host)
+	return strings.Map(func(c rune) rune {
+		if unseen(c) {
+			return '_'
+		}
+		return c
+	}, name)
+}
+
+// unseen reports whether a character cannot stand in a client's name.
+func unseen(c rune) bool { return c <= ' ' || c > '~' }
 
 // run waits for the lock and runs CMD. Its error has the exit code, CMD's among them.
 func (r *runner) run(ctx context.Context, c *connection) error {
@@ -183,34 +166,45 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	if err != nil {
 		return err
 	}
-	rdb, err := c.open(ctx)
+	waiting, cancel := ctx, func() {}
+	if r.wait > 0 {
+		waiting, cancel = context.WithTimeout(ctx, r.wait)
+	}
+	defer cancel()
+	rdb, err := c.open(waiting)
 	if err != nil {
-		return err
+		return r.refusal(waiting, err, nil)
 	}
 	defer func() { _ = rdb.Close() }()
-	client, err := c.locks(rdb, fairlock.Config{TTL: r.ttl, Trace: &fairlock.Trace{Renewed: r.renewed}})
+	client, err := c.locks(rdb, fairlock.Config{Name: r.client(), TTL: r.ttl, Trace: &fairlock.Trace{Renewed: r.renewed}})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = within(leaving, client.Close) }() // leaves the queue, too; else its place expires
-	lease, err := r.acquire(ctx, c, rdb, client)
-	if err != nil {
-		return err
+	patience := leaving
+	defer func() { _ = within(patience, client.Close) }() // leaves the queue, too; else its ticket expires
+	server := inspect.On(rdb, c.prefix())
+	stop := r.showWait(waiting, server, client.Name())
+	weight := r.take // 1 unless it is a semaphore
+	if r.Kind == inspect.RW && !r.read {
+		weight = lua.WriterWeight
 	}
-	code, err := r.hold(ctx, lease, path, env)
+	lease, err := r.Acquire(waiting, client, r.name, weight, r.try)
+	stop()
+	if err != nil {
+		patience = min(patience, soon)
+		return r.refusal(waiting, err, server)
+	}
+	cancel()
+	code, err := r.hold(ctx, c, lease, path, env)
 	return r.settle(lease, code, err)
 }
 
 // within returns what f does, or an error if that takes too long: go-redis does not interrupt a call.
 func within(limit time.Duration, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(limit):
-		return fmt.Errorf("no answer within %v", limit)
-	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("no answer within %v", limit))
+	defer cancel()
+	_, err := inspect.Await(ctx, func() (struct{}, error) { return struct{}{}, f() })
+	return err
 }
 
 // find looks up CMD as a shell does.
@@ -220,62 +214,68 @@ func find(name string) (string, error) {
 	case err == nil || errors.Is(err, exec.ErrDot): // a PATH with a dot in it is the user's choice
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
-		return "", withCode(exitNotFound, fmt.Errorf("CMD %s: not found", view.Plain(name)))
+		return "", withCode(exitNotFound, fmt.Errorf("CMD %s: not found", inspect.Plain(name)))
 	}
-	return "", withCode(exitCannotRun, fmt.Errorf("CMD %s: %w", view.Plain(name), cause(err)))
+	return "", unstartable(name, err)
 }
 
-// cause is what is wrong with CMD, without the path and what was tried.
-func cause(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
-		err = inner
+// unstartable says why CMD could not be started, as sh(1) does: 127 if it is not there, its interpreter for example.
+func unstartable(name string, err error) error {
+	code := exitCannotRun
+	if errors.Is(err, fs.ErrNotExist) {
+		code = exitNotFound
 	}
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner // without the path and what was tried
+	}
+	return withCode(code, fmt.Errorf("CMD %s: %w", inspect.Plain(name), err))
 }
 
 // environment is CMD's, but for what depends on the lease.
 func (r *runner) environment(c *connection) ([]string, error) {
-	ours := []string{envName, envFence, envToken, envRedis, envPassword}
-	if name, ok := c.variable(); ok {
-		ours = append(ours, name)
+	target, err := c.target()
+	if err != nil {
+		return nil, err
 	}
+	variable, _ := c.variable()
+	ours := []string{envName, envFence, envToken, envRedis, envPassword, envWithheld, variable}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(ours, name)
 	})
-	if r.passRedis {
-		url, err := c.url()
-		if err != nil {
-			return nil, err
-		}
+	switch url := target.url.String(); {
+	case r.passRedis:
 		env = append(env, envRedis+"="+url, envNamespace+"="+c.namespace)
+	case url != defaultRedis:
+		env = append(env, envWithheld+"=1")
 	}
 	return append(env, envName+"="+r.name), nil
 }
 
-// acquire waits for the lock, as long as it may.
-func (r *runner) acquire(ctx context.Context, c *connection, rdb redis.UniversalClient, client *fairlock.Client) (*fairlock.Lease, error) {
-	if r.wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.wait)
+// refusal says why the lock was not granted; and who holds it, if Redis tells that at once, or as it last told.
+func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) error {
+	name, holder := inspect.Plain(r.name), ": Redis does not answer"
+	if s != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
+		holder = ""
+		if held, ok := errors.AsType[*fairlock.HeldError](err); ok {
+			holder = ", held by " + held.Holder
+		}
+		if all, err := s.Read(ctx, 1, r.id()); err == nil {
+			holder = standing(all[0])
+		}
 	}
-	stop := r.showWait(ctx, view.Server{Redis: rdb, Namespace: c.prefix()}, client.Name())
-	lease, err := r.lock(ctx, client)
-	stop()
-	name := view.Plain(r.name)
+	_, moved := redis.IsMovedError(err)
 	switch {
-	case err == nil:
-		return lease, nil
-	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
-		return nil, withCode(exitTimeout, fmt.Errorf("waited %v for %s in vain", r.wait, name))
+	case errors.Is(err, context.DeadlineExceeded) && waiting.Err() != nil:
+		return withCode(exitTimeout, fmt.Errorf("timed out after %v waiting for %s%s", r.wait, name, holder))
 	case errors.Is(err, fairlock.ErrBusy):
-		return nil, withCode(exitBusy, fmt.Errorf("%s is busy", name))
+		return withCode(exitBusy, fmt.Errorf("%s is busy%s", name, holder))
+	case moved:
+		return usage("%w; --redis needs its URL as that of a cluster (see help connection)", err)
 	}
-	return nil, elsewhere(late(err))
+	return late(err)
 }
 
 // late gives its code to a lease that was lost before CMD was started: the answer of a slow Redis came too late.
@@ -284,34 +284,6 @@ func late(err error) error {
 		return withCode(exitUnreachable, err)
 	}
 	return err
-}
-
-// elsewhere says what is to be done about a server that has only a part of the locks.
-func elsewhere(err error) error {
-	if _, moved := redis.IsMovedError(err); moved {
-		return usage("%w; --redis needs its URL as that of a cluster (see help connection)", err)
-	}
-	return err
-}
-
-func (r *runner) lock(ctx context.Context, c *fairlock.Client) (*fairlock.Lease, error) {
-	switch kind := view.Kind(r.kind); {
-	case kind == view.Semaphore && r.try:
-		return c.Semaphore(r.name, r.permits).TryAcquire(ctx, r.take)
-	case kind == view.Semaphore:
-		return c.Semaphore(r.name, r.permits).Acquire(ctx, r.take)
-	case kind == view.RW && r.read && r.try:
-		return c.RWMutex(r.name).TryRLock(ctx)
-	case kind == view.RW && r.read:
-		return c.RWMutex(r.name).RLock(ctx)
-	case kind == view.RW && r.try:
-		return c.RWMutex(r.name).TryLock(ctx)
-	case kind == view.RW:
-		return c.RWMutex(r.name).Lock(ctx)
-	case r.try:
-		return c.Mutex(r.name).TryLock(ctx)
-	}
-	return c.Mutex(r.name).Lock(ctx)
 }
 
 // settle gives the lock back, and says how it all ended: CMD's code, unless the lock was lost.
@@ -324,10 +296,13 @@ func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
 	case err != nil:
 		return err
 	case errors.Is(released, fairlock.ErrLost):
-		return r.gone(inner(released), fmt.Sprintf("CMD ended with code %d", code))
+		if e, ok := errors.AsType[*fairlock.Error](released); ok {
+			released = e.Err
+		}
+		return r.gone(released, fmt.Sprintf("CMD ended with code %d", code))
 	case released != nil:
 		_, _ = fmt.Fprintf(os.Stderr, "fairlock: CMD has ended, but %s could not be released; it is free in %v at the latest: %s\n",
-			view.Plain(r.name), time.Until(lease.Deadline()).Round(time.Second), oneLine(released))
+			inspect.Plain(r.name), time.Until(lease.Deadline()).Round(time.Second), inspect.Message(released))
 	}
 	if code == 0 {
 		return nil
@@ -335,14 +310,55 @@ func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
 	return withCode(code, errSilent)
 }
 
-// inner is an error of the library without what it says of the lock.
-func inner(err error) error {
-	if e, ok := errors.AsType[*fairlock.Error](err); ok {
-		return e.Err
+// showWait says on a terminal, from the first second on, who holds the lock and at which position in the queue we are; elsewhere,
+// with --verbose, it says so once. The returned function ends that and wipes it away.
+func (r *runner) showWait(ctx context.Context, s *inspect.Server, client string) (stop func()) {
+	p := newProgress(os.Stderr)
+	if r.try || !p.on && !r.verbose {
+		return p.clear
 	}
-	return err
+	began := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	var task sync.WaitGroup
+	task.Go(func() {
+		for said := false; p.on || !said; {
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return
+			}
+			all, err := s.Read(ctx, inspect.Most, r.id())
+			if err != nil || all[0].Err != nil {
+				continue
+			}
+			text := fmt.Sprintf("%s: waiting for %v", r.id(), time.Since(began).Round(time.Second))
+			if i := slices.IndexFunc(all[0].Waiters, func(w fairlock.Waiter) bool { return w.Client == client }); i >= 0 {
+				text += fmt.Sprintf(", position %d of %d", i+1, all[0].Waiting)
+			}
+			text += standing(all[0])
+			if p.show(text); !p.on {
+				_, _ = fmt.Fprintln(os.Stderr, "fairlock:", text)
+			}
+			said = true
+		}
+	})
+	return func() {
+		cancel()
+		task.Wait()
+		p.clear()
+	}
 }
 
-func (r *runner) variables(lease *fairlock.Lease) []string {
-	return []string{envFence + "=" + strconv.FormatUint(lease.Fence(), 10), envToken + "=" + lease.Token().Text()}
+// standing says who holds a lock, and for how long.
+func standing(l inspect.Lock) string {
+	switch n := len(l.Holders); {
+	case n == 0 && l.Waiting > 0:
+		return ", for which others wait"
+	case n == 0 || l.Holder.Token.IsZero():
+		return ""
+	case n == 1:
+		return fmt.Sprintf(", held by %s for %s", l.Holder.Client, view.Span(l.Holder.Age))
+	default:
+		return fmt.Sprintf(", held by %s for %s and %s", l.Holder.Client, view.Span(l.Holder.Age), inspect.Count(n-1, "other"))
+	}
 }

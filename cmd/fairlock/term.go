@@ -12,22 +12,33 @@ import (
 )
 
 // isTerminal reports whether w is a terminal.
-func isTerminal(w io.Writer) bool {
+func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // colours reports whether w should get colours: it is a terminal and NO_COLOR is empty or not set.
-func colours(w io.Writer) bool { return os.Getenv("NO_COLOR") == "" && isTerminal(w) }
+func colours(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(w)
+}
+
+// width is that of the terminal; 0 if it is none, or not known.
+func width(w io.Writer) int {
+	if !isTerminal(w) {
+		return 0
+	}
+	columns, _, _ := term.GetSize(int(w.(*os.File).Fd()))
+	return columns
+}
 
 // progress is a line on a terminal that says what is being done, if that takes over a second. It is safe for
 // concurrent use.
 type progress struct {
 	out   io.Writer
-	on    bool       // it is a terminal
-	width func() int // of it
-	tty   *tty       // nil: not known whether this job has it
-	from  time.Time  // when there is something to show
+	on    bool                // it is a terminal
+	width func(io.Writer) int // of it
+	tty   *tty                // nil: not known whether this job has it
+	from  time.Time           // when there is something to show
 
 	mu    sync.Mutex
 	shown bool // guarded by mu
@@ -36,13 +47,9 @@ type progress struct {
 
 // newProgress begins a second. The caller calls clear.
 func newProgress(out io.Writer) *progress {
-	p := &progress{out: out, on: isTerminal(out), from: time.Now().Add(time.Second)}
+	p := &progress{out: out, on: isTerminal(out), width: width, from: time.Now().Add(time.Second)}
 	if p.on {
 		p.tty = openTTY()
-		p.width = func() int {
-			width, _, _ := term.GetSize(int(out.(*os.File).Fd())) // 0 if it is not known
-			return width
-		}
 	}
 	return p
 }
@@ -54,7 +61,7 @@ func (p *progress) show(what string) {
 	if !p.on || p.over || time.Now().Before(p.from) || p.tty != nil && !p.tty.foreground() {
 		return
 	}
-	if width := p.width(); width > 1 { // a longer line would not be wiped away by what follows
+	if width := p.width(p.out); width > 1 { // a longer line would not be wiped away by what follows
 		what = ansi.Truncate(what, width-1, "…")
 	}
 	_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s", what)
@@ -65,13 +72,13 @@ func (p *progress) show(what string) {
 func (p *progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
-		return
-	}
-	if p.over = true; p.shown {
+	if p.shown && !p.over {
 		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
 	}
-	p.tty.close()
+	if p.over = true; p.tty != nil {
+		p.tty.close()
+		p.tty = nil
+	}
 }
 
 // patiently says what is being waited for, until stop is called.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -162,7 +163,7 @@ func TestTerminal_Background(t *testing.T) {
 	sh.enter(`$FL run x --ttl 60s -- sh -c 'echo be"gun"; read l; echo got-$l' &` + "\n")
 	f.queued(m, 1)
 	waits := f.shell("-c", `$FL run x -- true`)
-	require.Regexp(t, `mutex x: waiting for [1-9]\d*s$`, waits.expect(", place 2 of 2, held by somebody"))
+	require.Regexp(t, `mutex x: waiting for [1-9]\d*s$`, waits.expect(", position 2 of 2, held by somebody for "))
 	require.NoError(t, lease.Unlock(t.Context()))
 	assert.NotContains(t, sh.expect("begun\r\n"), "waiting")
 	sh.talk(">wait %1; fg\n", "Stopped", ">one\n", "got-one", ">exit\n") // wait returns when the job is stopped
@@ -230,7 +231,7 @@ func TestTerminal_Watch(t *testing.T) {
 				require.NoError(t, err)
 				return mode.Lflag & lineByLine
 			}
-			on.talk(entersScreen, "every 100ms")
+			on.talk(entersScreen, "q ends it")
 			lease := f.hold(f.client("web-1").Mutex("x").Lock)
 			require.Regexp(t, colour, on.expect("web-1"))
 			require.Zero(t, mode(), "keys are read as they come")
@@ -247,6 +248,27 @@ func TestTerminal_Watch(t *testing.T) {
 	}
 }
 
+// In 40 columns, names that share a prefix are told apart. As soon as Redis hangs, the values are called old.
+func TestTerminal_WatchNarrowAndFrozen(t *testing.T) {
+	f := newFixture(t)
+	for _, name := range []string{"billing:customer:0001", "billing:customer:0002"} {
+		f.hold(f.client("web-1").Mutex(name).Lock)
+	}
+	f, link := f.linked()
+	on := f.onTerminal(f.command("watch"))
+	require.NoError(t, unix.IoctlSetWinsize(on.fd, unix.TIOCSWINSZ, &unix.Winsize{Col: 40, Row: 10}))
+	on.talk("billing:customer:0001", "billing:customer:0002")
+	link.Hang()
+	on.talk("values ", "s old: no answer yet", ">q")
+	require.Zero(t, on.wait().code)
+
+	link.Mend()
+	cmd := f.command("-c", "TERM=dumb exec "+program+" watch")
+	cmd.Path = "/bin/sh"
+	dumb := f.onTerminal(cmd)
+	require.NotContains(t, dumb.expect("mutex billing:customer:0002: held, nobody waits; holders: web-1"), "\x1b")
+}
+
 func TestTerminal_Demo(t *testing.T) {
 	f := newFixture(t)
 	for name, end := range map[string]func(terminal){
@@ -256,7 +278,7 @@ func TestTerminal_Demo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			on := f.in(t).onTerminal(f.command("demo", "--duration", "10m"))
-			on.talk("\x1b[?1049h", "fairlock demo   mutex · 4 clients × 4 workers · Redis in memory", "mutex demo-", "client-", " waiting")
+			on.talk("\x1b[?1049h", "fairlock demo   mutex · 4 clients × 4 workers · Redis in memory", "mutex demo-", " waiting", "client-")
 			end(on)
 			on.talk("\x1b[?1049l", "  handoff ", "ok", "strict FIFO")
 			require.Zero(t, on.wait().code)
@@ -272,12 +294,11 @@ func TestTerminal_Colours(t *testing.T) {
 		require.Contains(t, shown, "held")
 		require.Equal(t, env == "NO_COLOR=", colour.MatchString(shown), "%s %q", env, shown)
 	}
-	require.Equal(t, "no lock is in use\r\n", f.onTerminal(f.command("list", "--prefix", "none")).wait().out)
 }
 
 func TestProgress_FitsTheTerminal(t *testing.T) {
 	var shown strings.Builder
-	p := &progress{out: &shown, on: true, width: func() int { return 12 }, from: time.Now()}
+	p := &progress{out: &shown, on: true, width: func(io.Writer) int { return 12 }, from: time.Now()}
 	p.show("checking the next one")
 	p.clear()
 	p.show("too late")

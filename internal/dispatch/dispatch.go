@@ -120,6 +120,16 @@ func (d *Dispatcher) Eval(ctx context.Context, script string, keys []string, arg
 	return d.do(ctx, func(r redis.Scripter) *redis.Cmd { return r.Eval(ctx, script, keys, args...) })
 }
 
+// EvalShaRO sends EVALSHA_RO, as EvalSha does EVALSHA.
+func (d *Dispatcher) EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return d.do(ctx, func(r redis.Scripter) *redis.Cmd { return r.EvalShaRO(ctx, sha, keys, args...) })
+}
+
+// EvalRO sends EVAL_RO, as EvalSha does EVALSHA.
+func (d *Dispatcher) EvalRO(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return d.do(ctx, func(r redis.Scripter) *redis.Cmd { return r.EvalRO(ctx, script, keys, args...) })
+}
+
 func (d *Dispatcher) do(ctx context.Context, send func(redis.Scripter) *redis.Cmd) *redis.Cmd {
 	r := &request{send: send, over: make(chan struct{})}
 	if !d.add(r) {

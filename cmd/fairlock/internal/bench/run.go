@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
@@ -131,7 +131,7 @@ func (s *stage) floorKey(i int) string { return s.namespace + ":{" + s.private(i
 
 // weight is one permit, or for a read-write lock what a writer or a reader takes.
 func (s *stage) weight(write bool) int {
-	if write && s.Kind == view.RW {
+	if write && s.Kind == inspect.RW {
 		return lua.WriterWeight
 	}
 	return 1
@@ -140,7 +140,7 @@ func (s *stage) weight(write bool) int {
 // pair locks and unlocks the i-th goroutine's own lock.
 func (s *stage) pair(ctx context.Context, i int) (time.Duration, error) {
 	began := time.Now()
-	lease, err := s.Acquire(ctx, s.client(i).locks, s.private(i), s.weight(true))
+	lease, err := s.Acquire(ctx, s.client(i).locks, s.private(i), s.weight(true), false)
 	if err == nil {
 		err = lease.Unlock(ctx)
 	}
@@ -166,7 +166,7 @@ func (s *stage) floorPair(ctx context.Context, i int) (time.Duration, error) {
 // time from the last release before the grant, if the waiter had asked by then.
 func (s *stage) handoff(ctx context.Context, i int) (time.Duration, error) {
 	asked := time.Since(s.began)
-	lease, err := s.Acquire(ctx, s.client(i).locks, s.run, s.weight(i%4 == 0))
+	lease, err := s.Acquire(ctx, s.client(i).locks, s.run, s.weight(i%4 == 0), false)
 	if err != nil {
 		return 0, err
 	}
@@ -201,9 +201,9 @@ func (s *stage) clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	pipe := s.clients[0].redis.Pipeline()
-	pipe.Del(ctx, s.Keys(s.namespace, s.run)...)
+	pipe.Del(ctx, inspect.ID{Kind: s.Kind, Name: s.run}.Keys(s.namespace)...)
 	for i := range s.Contenders {
-		pipe.Del(ctx, append(s.Keys(s.namespace, s.private(i)), s.floorKey(i))...)
+		pipe.Del(ctx, append(inspect.ID{Kind: s.Kind, Name: s.private(i)}.Keys(s.namespace), s.floorKey(i))...)
 	}
 	_, err := pipe.Exec(ctx)
 	return err

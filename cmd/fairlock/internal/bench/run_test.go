@@ -15,9 +15,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
 func TestMain(m *testing.M) {
@@ -53,10 +53,10 @@ func quiet(string) {}
 // A slice lasts 10 ms: time for two locks and unlocks, one after the other, and for the beginning of a third.
 func TestRun_Counts(t *testing.T) {
 	for _, cfg := range []Config{
-		{Type: locks.Type{Kind: view.Mutex}, Contenders: 3, Clients: 3},
-		{Type: locks.Type{Kind: view.Mutex}, Contenders: 1, Clients: 1},
-		{Type: locks.Type{Kind: view.Semaphore, Permits: 2}, Contenders: 3, Clients: 2},
-		{Type: locks.Type{Kind: view.RW}, Contenders: 4, Clients: 2},
+		{Type: locks.Type{Kind: inspect.Mutex}, Contenders: 3, Clients: 3},
+		{Type: locks.Type{Kind: inspect.Mutex}, Contenders: 1, Clients: 1},
+		{Type: locks.Type{Kind: inspect.Semaphore, Permits: 2}, Contenders: 3, Clients: 2},
+		{Type: locks.Type{Kind: inspect.RW}, Contenders: 4, Clients: 2},
 	} {
 		t.Run(cfg.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *fairlocktest.Server, b *bubble) {
@@ -89,7 +89,7 @@ func TestRun_Counts(t *testing.T) {
 
 // What was measured until then is there, that of the slice under way, too, and nothing is left in Redis.
 func TestRun_EndsEarly(t *testing.T) {
-	cfg := Config{Type: locks.Type{Kind: view.Mutex}, Contenders: 3, Clients: 2, Duration: 600 * time.Millisecond}
+	cfg := Config{Type: locks.Type{Kind: inspect.Mutex}, Contenders: 3, Clients: 2, Duration: 600 * time.Millisecond}
 	inBubble(t, func(t *testing.T, s *fairlocktest.Server, b *bubble) {
 		endsAt := func(what string, end func()) (Result, error) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -129,7 +129,7 @@ func TestRun_EndsEarly(t *testing.T) {
 // A message of the floor that is lost ends the measurement.
 func TestRun_MessageLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *fairlocktest.Server, b *bubble) {
-		cfg := Config{Type: locks.Type{Kind: view.Mutex}, Contenders: 2, Clients: 2, Duration: time.Second}
+		cfg := Config{Type: locks.Type{Kind: inspect.Mutex}, Contenders: 2, Clients: 2, Duration: time.Second}
 		_, err := Run(t.Context(), cfg, b.connect, "fairlock", func(what string) {
 			if what == "round 1 of 5: handoffs" {
 				b.links[1].DropNotifications()
@@ -165,7 +165,7 @@ func TestWorkload_Measure(t *testing.T) {
 
 // The fields of the JSON are a promise to scripts.
 func TestResult_TextAndJSON(t *testing.T) {
-	cfg := Config{Type: locks.Type{Kind: view.Semaphore, Permits: 5}, Contenders: 64, Clients: 8}
+	cfg := Config{Type: locks.Type{Kind: inspect.Semaphore, Permits: 5}, Contenders: 64, Clients: 8}
 	all := (&stage{Config: cfg}).workloads()
 	r := Result{Config: cfg, Rounds: 2, Interrupted: true, Workloads: []Workload{all[0], all[2]}}
 	w := &r.Workloads[0]

@@ -3,26 +3,22 @@ package demo
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
-	"charm.land/lipgloss/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/token"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
 // sample is a demo of three clients, the second of which was killed at 20 ms while it held the lock until 2 s.
 func sample(out *strings.Builder) *demo {
 	d := &demo{
-		Config: Config{Type: locks.Type{Kind: view.Mutex}, Clients: 3, Workers: 1, TTL: 2 * time.Second, WaiterTTL: 3 * time.Second, Where: "in memory"},
+		Config: Config{Type: locks.Type{Kind: inspect.Mutex}, Clients: 3, Workers: 1, TTL: 2 * time.Second, WaiterTTL: 3 * time.Second, Where: "in memory"},
 		lock:   "x", began: time.Now(), out: out, last: map[[2]int]history.Op{}, grants: make([]int, 3),
 		quit: func(error) {}, crashes: []crash{{history.Span{Process: 1, From: 20e6, To: 21e6}, "while it held the lock"}},
 	}
@@ -87,46 +83,13 @@ func TestBrief(t *testing.T) {
 	}
 }
 
-func TestScreen(t *testing.T) {
+// What else the live display shows is in internal/view.
+func TestLive(t *testing.T) {
 	var out strings.Builder
 	d := sample(&out)
 	d.Live = true
 	d.note("client-2 was killed while it held the lock")
-	lock := view.Lock{ID: view.ID{Kind: view.Mutex, Name: "x"}, At: time.Now(), Used: 1, Waiting: 100}
-	for i := range 100 {
-		mine, err := token.New(fmt.Sprintf("client-%d", i), time.Second)
-		require.NoError(t, err)
-		lock.Waiters = append(lock.Waiters, view.Waiter{Token: mine, Since: lock.At, Patience: time.Second})
-	}
-	lock.Holders = []view.Holder{{Token: lock.Waiters[1].Token, Fence: 1795185103557506, Since: lock.At, Left: time.Second}}
-	for _, size := range [][2]int{{120, 40}, {80, 24}, {40, 12}, {10, 3}, {1, 1}, {0, 0}} {
-		model, _ := tea.Model(screen{demo: d}).Update(tea.WindowSizeMsg{Width: size[0], Height: size[1]})
-		model, _ = model.Update(view.Glance{Locks: []view.Lock{lock}})
-		v := model.View()
-		require.True(t, v.AltScreen)
-		lines := strings.Split(v.Content, "\n")
-		require.Len(t, lines, max(size[1], 1))
-		for _, line := range lines {
-			require.LessOrEqual(t, lipgloss.Width(line), size[0], "%q", line)
-		}
-		if size[0] < 80 {
-			continue
-		}
-		plain := regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(v.Content, "")
-		for _, want := range []string{
-			"fairlock demo   mutex · 3 clients × 1 workers · Redis in memory ", "1795185103557506", "100 waiting", "client-2:",
-			"s  client-2 was killed while it held the lock\n", "\n3 grants: client-1 1, client-2 1, client-3 1\n",
-		} {
-			require.Contains(t, plain, want)
-		}
-	}
-	model, _ := tea.Model(screen{demo: d, width: 80, height: 24}).Update(view.Glance{Err: errors.New("connection refused")})
-	require.Contains(t, model.View().Content, "connection refused")
-	for key, quits := range map[tea.KeyPressMsg]bool{
-		{Code: 'q', Text: "q"}: true, {Code: 'c', Mod: tea.ModCtrl}: true, {Code: tea.KeyEscape}: true, {Code: 'x', Text: "x"}: false,
-	} {
-		_, cmd := model.Update(key)
-		require.Equal(t, quits, cmd != nil, key)
-	}
+	require.Contains(t, d.title(), "fairlock demo   mutex · 3 clients × 1 workers · Redis in memory ")
+	require.Regexp(t, `s  client-2 was killed while it held the lock\n3 grants: client-1 1, client-2 1, client-3 1$`, strings.Join(d.foot(), "\n"))
 	require.Empty(t, out.String(), "nothing but the display")
 }

@@ -19,9 +19,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
 // ChildCommand is the argument with which the program is started again as one client; it then calls Child.
@@ -180,7 +180,7 @@ func (w *worker) turn(ctx context.Context) {
 		weight = w.Capacity()
 	}
 	w.record(history.Event{Op: history.Request, Weight: weight})
-	lease, err := w.Acquire(ctx, w.client, w.Lock, weight)
+	lease, err := w.Acquire(ctx, w.client, w.Lock, weight, false)
 	if err != nil {
 		w.record(history.Event{Op: history.Failed, Err: err.Error()})
 		return
@@ -213,9 +213,9 @@ func (w *worker) turn(ctx context.Context) {
 // weight is what a worker asks for: mostly one permit, sometimes two or three; one in seven writes.
 func (w *worker) weight() int {
 	switch n := rand.N(14); {
-	case w.Kind == view.Semaphore && n < 3:
+	case w.Kind == inspect.Semaphore && n < 3:
 		return min(2+n%2, w.Permits)
-	case w.Kind == view.RW && n < 2:
+	case w.Kind == inspect.RW && n < 2:
 		return w.Capacity()
 	}
 	return 1

@@ -16,9 +16,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
 // Config has the settings of a demo. There are no defaults.
@@ -87,7 +87,7 @@ func Memory() (server *miniredis.Miniredis, url string, err error) {
 
 // Run shows a demo on out, and writes a summary in the end. The error says that a lock broke a promise, or why the demo
 // could not go on. It is nil if ctx ends, or a key on in ends the live display: what was recorded until then is checked.
-func Run(ctx context.Context, cfg Config, server view.Server, in io.Reader, out io.Writer) error {
+func Run(ctx context.Context, cfg Config, server *inspect.Server, in io.Reader, out io.Writer) error {
 	d := &demo{
 		Config: cfg, lock: "demo-" + strings.ToLower(crand.Text()[:6]), began: time.Now(), out: out,
 		last: map[[2]int]history.Op{}, grants: make([]int, cfg.Clients),
@@ -95,12 +95,12 @@ func Run(ctx context.Context, cfg Config, server view.Server, in io.Reader, out 
 	failed := d.run(ctx, server, in)
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = server.Redis.Del(clean, d.Keys(server.Namespace, d.lock)...).Err() // what stays expires by itself
+	_ = server.Redis.Del(clean, inspect.ID{Kind: d.Kind, Name: d.lock}.Keys(server.Namespace)...).Err() // what stays expires by itself
 	return d.conclude(failed)
 }
 
 // run plays and shows everything. When it returns, all processes have ended.
-func (d *demo) run(user context.Context, server view.Server, in io.Reader) error {
+func (d *demo) run(user context.Context, server *inspect.Server, in io.Reader) error {
 	limit := time.Minute + d.Duration + 2*d.crashCosts() + 10*time.Duration(d.Clients*d.Workers)*d.Hold
 	ctx, cancel := context.WithTimeoutCause(user, limit, fmt.Errorf("not done within %v", limit))
 	defer cancel()

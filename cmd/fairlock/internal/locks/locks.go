@@ -1,4 +1,4 @@
-// Package locks has what demo and bench share: a lock of any kind that clients contend for.
+// Package locks has what run, demo and bench share: a lock of any kind.
 package locks
 
 import (
@@ -6,20 +6,20 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
 // Type is a kind of lock, with the permits of a semaphore.
 type Type struct {
-	Kind    view.Kind `json:"kind"`
-	Permits int       `json:"permits,omitempty"` // of a semaphore; without effect for the others
+	Kind    inspect.Kind `json:"kind"`
+	Permits int          `json:"permits,omitempty"` // of a semaphore; without effect for the others
 }
 
 // Check returns what is wrong with a Type.
 func (t Type) Check() error {
-	if _, err := view.ParseKind(string(t.Kind)); err != nil || t.Kind != view.Semaphore {
+	if _, err := inspect.ParseKind(string(t.Kind)); err != nil || t.Kind != inspect.Semaphore {
 		return err
 	}
 	return Within("permits", t.Permits, 1, 1<<20)
@@ -35,7 +35,7 @@ func Within[T int | time.Duration](name string, value, least, most T) error {
 
 // String names the type.
 func (t Type) String() string {
-	if t.Kind == view.Semaphore {
+	if t.Kind == inspect.Semaphore {
 		return fmt.Sprintf("%s of %d", t.Kind, t.Permits)
 	}
 	return string(t.Kind)
@@ -44,39 +44,32 @@ func (t Type) String() string {
 // Capacity is the weight of all of a lock: 1 of a mutex, the permits of a semaphore, and what a writer takes.
 func (t Type) Capacity() int {
 	switch t.Kind {
-	case view.Semaphore:
+	case inspect.Semaphore:
 		return t.Permits
-	case view.RW:
+	case inspect.RW:
 		return lua.WriterWeight
 	default:
 		return 1
 	}
 }
 
-// Acquire waits for the lock with that name: for as many permits as weight says, or for all to write, else for one to
-// read. ctx bounds the wait.
-func (t Type) Acquire(ctx context.Context, c *fairlock.Client, name string, weight int) (*fairlock.Lease, error) {
+// Acquire waits for the lock with that name, or only tries: for as many permits as weight says, or for all to write, else for
+// one to read. ctx bounds the wait.
+func (t Type) Acquire(ctx context.Context, c *fairlock.Client, name string, weight int, try bool) (*fairlock.Lease, error) {
+	m, s, rw := c.Mutex(name), c.Semaphore(name, t.Permits), c.RWMutex(name)
+	wait, now := m.Lock, m.TryLock
 	switch {
-	case t.Kind == view.Semaphore:
-		return c.Semaphore(name, t.Permits).Acquire(ctx, weight)
-	case t.Kind == view.RW && weight == lua.WriterWeight:
-		return c.RWMutex(name).Lock(ctx)
-	case t.Kind == view.RW:
-		return c.RWMutex(name).RLock(ctx)
-	default:
-		return c.Mutex(name).Lock(ctx)
+	case t.Kind == inspect.Semaphore && try:
+		return s.TryAcquire(ctx, weight)
+	case t.Kind == inspect.Semaphore:
+		return s.Acquire(ctx, weight)
+	case t.Kind == inspect.RW && weight == lua.WriterWeight:
+		wait, now = rw.Lock, rw.TryLock
+	case t.Kind == inspect.RW:
+		wait, now = rw.RLock, rw.TryRLock
 	}
-}
-
-// Keys are all keys of the lock with that name.
-func (t Type) Keys(namespace, name string) []string {
-	if t.Kind == view.Mutex {
-		k := lua.MutexKeys(namespace, name)
-		return []string{k.Number, k.Queue, k.Heartbeats, k.Tombstones, k.Lock}
+	if try {
+		return now(ctx)
 	}
-	k := lua.SemaphoreKeys(namespace, name)
-	if t.Kind == view.RW {
-		k = lua.RWMutexKeys(namespace, name)
-	}
-	return []string{k.Number, k.Queue, k.Heartbeats, k.Tombstones, k.Permits, k.Holders}
+	return wait(ctx)
 }

@@ -1,107 +1,246 @@
 package view
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Lock is what there is to see of a lock at one moment.
-type Lock struct {
-	ID
-	At      time.Time     // by Redis's clock
-	Used    int           // permits held: of a mutex 0 or 1, of an rw as many as read, or 1 who writes
-	Permits int           // of a semaphore in use how many there are; of a mutex 1; 0: unknown, or any number
-	Fence   uint64        // of the last grant; 0 if none is known
-	Resting bool          // Redis had lost its data: nobody is given the lock for so long
-	Rest    time.Duration // what is left of that
-	Holders []Holder      // some, those first whose leases end first
-	Waiting int           // how many wait
-	Waiters []Waiter      // the first of them, in order; nil: not looked at
+// InUse are those of the locks that are in use.
+func InUse(all []inspect.Lock) []inspect.Lock {
+	return slices.DeleteFunc(slices.Clone(all), func(l inspect.Lock) bool { return !l.InUse() })
 }
 
-// Holder is who holds a lock.
-type Holder struct {
-	Token  token.Token // zero: what stands in Redis is not ours
-	Fence  uint64
-	Since  time.Time     // by the fence, the time of the grant unless Redis's clock was stepped; zero: unknown
-	Left   time.Duration // of its lease; negative: it never ends, which only a stranger causes
-	Weight int           // how many permits it holds
-	Writer bool          // of an rw
-}
-
-// Waiter is a place in a queue.
-type Waiter struct {
-	Token    token.Token
-	Since    time.Time     // by its ticket, as Holder.Since
-	Patience time.Duration // how long it keeps its place if it stays silent; not positive: it is dropped at its turn
-	Heard    bool          // false: nothing is known of its patience
-	Weight   int           // how many permits it waits for
-	Writer   bool          // of an rw
-}
-
-// Alive reports whether a waiter keeps its place.
-func (w Waiter) Alive() bool { return w.Patience > 0 }
-
-// Held reports whether anybody holds the lock.
-func (l Lock) Held() bool { return len(l.Holders) > 0 }
-
-// InUse reports whether anybody holds the lock or waits, or it rests.
-func (l Lock) InUse() bool { return l.Held() || l.Resting || l.Waiting > 0 }
-
-// Free reports whether the next one who asks gets some of it.
-func (l Lock) Free() bool { return !l.Held() && !l.Resting }
-
-func lockOf(id ID, snap lua.Snapshot) Lock {
-	l := Lock{
-		ID: id, At: snap.Now, Used: snap.Used, Permits: snap.Capacity, Fence: snap.Fence,
-		Waiting: snap.Waiting, Waiters: []Waiter{}, Resting: snap.Quarantine > 0, Rest: snap.Quarantine,
-	}
-	for _, h := range snap.Holders {
-		holder := Holder{Fence: h.Fence, Since: moment(h.Fence, snap.Now), Left: h.Left}
-		holder.Token, _ = token.Parse(h.Token)
-		holder.Weight, holder.Writer = share(id.Kind, h.Weight)
-		l.Holders = append(l.Holders, holder)
-	}
-	for _, w := range snap.Waiters {
-		ticket := uint64(w.Ticket)
-		waiter := Waiter{Since: moment(ticket, snap.Now), Patience: w.Expires.Sub(snap.Now), Heard: w.Expires.UnixMicro() > 0}
-		waiter.Token, _ = token.Parse(w.Token)
-		waiter.Weight, waiter.Writer = share(id.Kind, w.Weight)
-		l.Waiters = append(l.Waiters, waiter)
-	}
-	if id.Kind == RW {
-		l.Permits = 0
-		if l.Used == lua.WriterWeight { // a writer
-			l.Used = 1
+// Worth are those of the locks that are worth showing: of each name those in use, and if none is, the one that was used
+// last. If several kinds were looked at and none was used lately, a Lock without a kind stands for the name.
+func Worth(all []inspect.Lock) (worth []inspect.Lock) {
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].Name == all[0].Name {
+			n++
 		}
+		used := InUse(all[:n])
+		if len(used) == 0 {
+			used = []inspect.Lock{slices.MaxFunc(all[:n], func(a, b inspect.Lock) int { return cmp.Compare(a.Fence, b.Fence) })}
+			if used[0].Fence == 0 && n > 1 {
+				used[0].Kind = ""
+			}
+		}
+		worth, all = append(worth, used...), all[n:]
 	}
-	return l
+	return worth
 }
 
-// share tells what a weight means.
-func share(kind Kind, weight int) (permits int, writer bool) {
-	if kind == RW {
-		return 1, weight == lua.WriterWeight
+// Table lists locks below a head: of several holders the one whose lease ends first.
+func Table(p Paint, all []inspect.Lock) []string {
+	t := columns{
+		{head: "NAME", least: 18}, {head: "KIND", rank: 5}, {head: "IN USE", rank: 2}, {head: "HOLDER", rank: 1, least: 12},
+		{head: "HELD FOR", rank: 6}, {head: "LEASE LEFT", rank: 7}, {head: "RENEWED", rank: 4}, {head: "WAITING", rank: 3},
 	}
-	return weight, false
+	for _, l := range all {
+		holder := []string{"-", "-", "-", "-"}
+		if len(l.Holders) > 0 {
+			holder = holding(p, l.Holder)
+			holder[0] = cmp.Or(l.Holder.Token.Client(), stranger)
+			if more := unlisted(l) + len(l.Holders) - 1; more > 0 {
+				holder[0] += fmt.Sprintf(" +%d", more)
+			}
+		}
+		t.add(slices.Concat([]string{inspect.Plain(l.Name), string(l.Kind), use(p, l)}, holder, []string{strconv.Itoa(l.Waiting)})...)
+	}
+	return t.lines(p)
 }
 
-// moment is when a fence or a ticket was given. They are made from the time, and are above it only if that has stepped
-// back.
-func moment(number uint64, now time.Time) time.Time {
-	if number == 0 || number > uint64(now.UnixMicro()) {
-		return time.Time{}
+// stranger stands for a holder or a waiter that did not come by fairlock. What stands in Redis then may be a secret.
+const stranger = "(not fairlock's)"
+
+func name(t token.Token) string {
+	if t.IsZero() {
+		return stranger
 	}
-	return time.UnixMicro(int64(number))
+	return t.String()
 }
 
-// hidden is how much is held by holders that are not listed, in permits.
-func (l Lock) hidden() int {
+// holding says who a holder is, since when, for how long, and whether it is alive.
+func holding(p Paint, h fairlock.Holder) []string {
+	left, renewed := Span(h.TTL), fmt.Sprintf("%s ago, every %s", Span(h.Renewed), Span(h.Token.TTL()/3))
+	switch {
+	case h.TTL < 0:
+		left, renewed = "never ends", unknown
+	case h.Renewed < 0:
+		renewed = unknown
+	case h.Missed > 0:
+		renewed = p.in(bad, fmt.Sprintf("not for %s, %d missed", Span(h.Renewed), h.Missed))
+	}
+	return []string{name(h.Token), ago(h.Age, h.Fence), left, renewed}
+}
+
+const unknown = "?"
+
+// ago is how long ago a number was given, if that is known.
+func ago(age time.Duration, number uint64) string {
+	if number == 0 {
+		return unknown
+	}
+	return Span(age)
+}
+
+// unlisted is how many holders are not listed; of a semaphore, how many permits they have at most.
+func unlisted(l inspect.Lock) int {
 	n := l.Used
 	for _, h := range l.Holders {
 		n -= h.Weight
 	}
 	return max(n, 0)
+}
+
+// use says how much of the lock is held, in a word or two.
+func use(p Paint, l inspect.Lock) string {
+	switch {
+	case l.Err != nil:
+		return p.in(bad, "unreadable")
+	case !l.Held && l.Quarantine > 0:
+		return p.in(bad, "quarantined")
+	case l.Kind == inspect.Semaphore && l.Permits > 0:
+		return fmt.Sprintf("%d/%d", l.Used, l.Permits)
+	case !l.Held:
+		return p.in(good, "free")
+	case l.Kind == inspect.RW && l.Holder.Writer:
+		return "writer"
+	case l.Kind == inspect.RW:
+		return inspect.Count(l.Used, "reader")
+	}
+	return "held"
+}
+
+// summary says how a lock stands. It does not change with time.
+func summary(p Paint, l inspect.Lock) string {
+	text := use(p, l)
+	switch {
+	case l.Err != nil:
+		return text + ": " + inspect.Message(l.Err)
+	case l.Held && l.Kind == inspect.Semaphore:
+		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit"))
+	case l.Held && l.Kind == inspect.RW:
+		text = "held by " + strings.Replace(text, "writer", "a writer", 1)
+	case l.Held, l.Quarantine > 0:
+	case l.Waiting > 0:
+		text += ", granted at the next request of any waiter"
+	case l.Fence > 0:
+		return text + fmt.Sprintf(", last number %d", l.Fence)
+	default:
+		return text + ", not used lately"
+	}
+	if l.Quarantine > 0 {
+		text += ", granted to nobody because Redis had lost data"
+	}
+	if l.Waiting == 0 {
+		return text + ", nobody waits"
+	}
+	return text + fmt.Sprintf(", %d waiting", l.Waiting)
+}
+
+// Line says on one line how a lock stands, and names the first holders and waiters. It does not change with time.
+func Line(l inspect.Lock) string {
+	text := l.String() + ": " + summary(Paint{}, l)
+	if len(l.Holders) > 0 {
+		text += "; holders: " + Holders(l)
+	}
+	names := make([]string, 0, len(l.Waiters))
+	for _, w := range l.Waiters {
+		names = append(names, name(w.Token)+share(l, w.Weight, w.Writer)+map[bool]string{true: " (expired)"}[w.TTL <= 0])
+	}
+	if len(names) > 0 {
+		text += "; waiters: " + some(names, l.Waiting)
+	}
+	return text
+}
+
+// Holders names the holders of a lock.
+func Holders(l inspect.Lock) string {
+	names := make([]string, 0, len(l.Holders))
+	for _, h := range l.Holders {
+		names = append(names, fmt.Sprintf("%s%s (fence %d)", cmp.Or(h.Token.Client(), stranger), share(l, h.Weight, h.Writer), h.Fence))
+	}
+	return some(names, len(names)+unlisted(l))
+}
+
+// some lists the first few of so many.
+func some(names []string, total int) string {
+	if few := min(len(names), 4); total > few {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), total-few)
+	}
+	return strings.Join(names, ", ")
+}
+
+// share is what somebody has or wants, if that does not go without saying.
+func share(l inspect.Lock, weight int, writer bool) string {
+	switch {
+	case l.Kind == inspect.Semaphore:
+		return fmt.Sprintf(" ×%d", weight)
+	case l.Kind == inspect.RW && writer:
+		return " to write"
+	case l.Kind == inspect.RW:
+		return " to read"
+	}
+	return ""
+}
+
+// Block shows one lock: how it stands, and below that at most so many of its holders and so many of its waiters.
+func Block(p Paint, l inspect.Lock, most int) []string {
+	title := p.in(strong, l.String()) + ": " + summary(p, l)
+	switch {
+	case l.Quarantine > 0:
+		title += ", for another " + Span(l.Quarantine)
+	case !l.Held && l.Fence > 0 && l.Waiting == 0:
+		title += ", given " + Span(max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)) + " ago"
+	}
+	what := map[inspect.Kind]string{inspect.Semaphore: "PERMITS", inspect.RW: "TO"}[l.Kind]
+	had := func(weight int, writer bool) string {
+		return strings.NewReplacer(" ×", "", " to ", "").Replace(share(l, weight, writer))
+	}
+	holders := columns{
+		{head: "HOLDER", least: 12}, {head: what, rank: 2}, {head: "HELD FOR", rank: 4}, {head: "LEASE LEFT", rank: 5},
+		{head: "RENEWED", rank: 1}, {head: "FENCE", rank: 3}, {head: "SINCE", rank: 6},
+	}
+	for _, h := range l.Holders[:min(most, len(l.Holders))] {
+		since, row := unknown, holding(p, h)
+		if h.Fence > 0 {
+			since = time.UnixMicro(int64(h.Fence)).Local().Format(time.RFC3339)
+		}
+		holders.add(row[0], had(h.Weight, h.Writer), row[1], row[2], row[3], strconv.FormatUint(h.Fence, 10), since)
+	}
+	waiters := columns{{head: "WAITER", least: 12}, {head: what, rank: 2}, {head: "WAITS FOR", rank: 3}, {head: "STATE", rank: 1}}
+	for i, w := range l.Waiters[:min(most, len(l.Waiters))] {
+		state := "expires in " + Span(w.TTL)
+		if w.TTL <= 0 {
+			state = p.in(bad, "expired "+Span(-w.TTL)+" ago")
+		}
+		waiters.add(fmt.Sprintf("%d. %s", i+1, name(w.Token)), had(w.Weight, w.Writer), ago(w.Age, w.Ticket), state)
+	}
+	lines := append(strings.Split(p.Fold(title, 4), "\n"), below(p, holders, len(l.Holders)+unlisted(l))...)
+	return append(lines, below(p, waiters, l.Waiting)...)
+}
+
+// below is a table below a lock, of so many in all.
+func below(p Paint, t columns, total int) []string {
+	n := len(t[0].cells)
+	if n == 0 {
+		return nil
+	}
+	lines := t.lines(Paint{p.Colours, max(p.Width-2, 0)})
+	if total > n {
+		lines = append(lines, p.in(quiet, fmt.Sprintf("… and %d more", total-n)))
+	}
+	for i := range lines {
+		lines[i] = "  " + lines[i]
+	}
+	return lines
 }

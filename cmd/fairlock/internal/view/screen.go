@@ -4,45 +4,55 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
-// screen is the live view: all locks in use as a table, or the named ones in full.
-type screen struct {
-	every         time.Duration
-	table         bool
-	paint         Paint
-	width, height int
-
-	locks []Lock // what was seen last
-	seen  bool   // something was
-	at    time.Time
-	err   error
-	top   int // locks that have been scrolled past
+// Live is what a terminal shows: all locks in use as a table, or the named ones in full.
+type Live struct {
+	Watch
+	Paint
+	Title func(seen time.Time) string // the first line; seen is when the values were read, zero if nothing was
+	Notes func() []string             // lines below the locks; nil: none
 }
 
-// ShowLive shows what w sees on a terminal, until the user has had enough (q, Escape, ^C) or ctx ends. Without in, no
-// key is read.
-func ShowLive(ctx context.Context, in io.Reader, out io.Writer, p Paint, w Watch) error {
+// Show shows it until the user has had enough (q, Escape, ^C) or ctx ends. Without in, no key is read.
+func (l Live) Show(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	s := screen{every: w.Every, table: w.IDs == nil, paint: p, width: 80, height: 24}
-	program := tea.NewProgram(s, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
+	program := tea.NewProgram(l.Model(), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		w.Run(ctx, func(g Glance) { program.Send(sight{g, time.Now()}) })
+		l.Run(ctx, func(g Glance) { program.Send(sight{g, time.Now()}) })
 		program.Quit()
 	}()
 	_, err := program.Run()
 	stop()
 	<-over
 	return err
+}
+
+// Model is what Show has the terminal library run.
+func (l Live) Model() tea.Model {
+	l.Width = 80
+	return screen{Live: l, height: 24}
+}
+
+// screen is a Live under way.
+type screen struct {
+	Live
+	height int
+
+	locks []inspect.Lock // what was seen last
+	at    time.Time      // when; zero: nothing was
+	now   time.Time
+	err   error
+	top   int // lines that have been scrolled past
 }
 
 // sight is a glance, and when it was had.
@@ -54,165 +64,104 @@ type sight struct {
 // Init implements tea.Model.
 func (s screen) Init() tea.Cmd { return nil }
 
-// Update implements tea.Model.
+// Update implements tea.Model. What was seen before stays if there is nothing but an error.
 func (s screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch m := msg.(type) {
 	case tea.WindowSizeMsg:
-		s.width, s.height = m.Width, m.Height
-	case tea.KeyPressMsg:
-		return s.press(m.String())
+		s.Width, s.height = m.Width, m.Height
 	case sight:
-		s.see(m)
+		s.now, s.err = m.at, m.Err
+		if m.Err == nil || len(m.Locks) > 0 {
+			s.at, s.locks = m.at, m.Locks
+		}
+	case tea.KeyPressMsg:
+		switch m.String() {
+		case "q", "esc", "ctrl+c":
+			return s, tea.Quit
+		case "up", "k":
+			s.top--
+		case "down", "j":
+			s.top++
+		case "pgup":
+			s.top -= s.height - 5
+		case "pgdown", "space":
+			s.top += s.height - 5
+		case "home", "g":
+			s.top = 0
+		}
 	}
+	_, lines := s.body()
+	s.top = max(min(s.top, len(lines)-1), 0)
 	return s, nil
-}
-
-func (s screen) press(key string) (tea.Model, tea.Cmd) {
-	page := max(s.height-6, 1)
-	switch key {
-	case "q", "esc", "ctrl+c":
-		return s, tea.Quit
-	case "up", "k":
-		s.top--
-	case "down", "j":
-		s.top++
-	case "pgup":
-		s.top -= page
-	case "pgdown", "space":
-		s.top += page
-	case "home", "g":
-		s.top = 0
-	}
-	s.top = max(min(s.top, len(s.locks)-1), 0)
-	return s, nil
-}
-
-// see keeps what was seen before if there is nothing but an error.
-func (s *screen) see(m sight) {
-	s.err = m.Err
-	if m.Err != nil && len(m.Locks) == 0 {
-		return
-	}
-	s.at, s.seen = m.at, true
-	if s.locks = Worth(m.Locks); s.table {
-		s.locks = InUse(m.Locks)
-	}
-	s.top = max(min(s.top, len(s.locks)-1), 0)
 }
 
 // View implements tea.Model.
 func (s screen) View() tea.View {
-	v := tea.NewView(s.draw(s.width, s.height))
-	v.AltScreen = true
-	v.WindowTitle = "fairlock watch"
+	v := tea.NewView(s.draw())
+	v.AltScreen, v.WindowTitle = true, "fairlock"
 	return v
 }
 
+// body is what there is to show: a head that stays, and what can be scrolled.
+func (s screen) body() (head, lines []string) {
+	switch all := Worth(s.locks); {
+	case s.at.IsZero():
+		lines = []string{s.in(quiet, "looking …")}
+	case s.IDs == nil && len(InUse(all)) == 0:
+		lines = []string{NoLocks}
+	case s.IDs == nil:
+		lines = Table(s.Paint, InUse(all))
+		return lines[:1], lines[1:]
+	default:
+		each := s.height/len(all)/2 - 3 // rows of holders, and of waiters
+		for _, l := range all {
+			lines = append(append(lines, Block(s.Paint, l, max(each, 3))...), "")
+		}
+	}
+	return nil, lines
+}
+
+// NoLocks stands for an empty list.
+const NoLocks = "no locks in use"
+
+// few breaks a text into lines, unless they would take too many of the screen's.
+func (s screen) few(text string) []string {
+	lines := strings.Split(text, "\n")
+	if folded := strings.Split(s.Fold(text, 0), "\n"); len(folded)-len(lines) < s.height/6 {
+		return folded
+	}
+	return lines
+}
+
 // draw shows everything on so many columns and rows.
-func (s screen) draw(width, height int) string {
-	lines := []string{s.title(width), ""}
-	lines = append(lines, s.body(max(height-len(lines)-2, 0))...)
-	for len(lines) < height-1 {
+func (s screen) draw() string {
+	last := s.in(quiet, "q ends it")
+	if s.err != nil {
+		text := inspect.Message(s.err)
+		if !s.at.IsZero() {
+			text = "values " + Span(s.now.Sub(s.at)) + " old: " + text
+		}
+		last = s.in(bad, text)
+	}
+	var foot []string
+	if s.Notes != nil {
+		foot = s.Notes()
+	}
+	foot = s.few(strings.Join(append(foot, last), "\n"))
+	head, body := s.body()
+	lines := append(append(s.few(s.Title(s.at)), ""), head...)
+	rows := max(s.height-len(lines)-len(foot)-1, 0)
+	if body = body[min(s.top, len(body)):]; len(body) > rows {
+		more := s.in(quiet, fmt.Sprintf("… %s more", inspect.Count(len(body)-rows+1, "line")))
+		body = append(body[:max(rows-1, 0):max(rows-1, 0)], more)
+	}
+	lines = append(lines, body...)
+	for len(lines) < s.height-len(foot) {
 		lines = append(lines, "")
 	}
-	lines = append(lines, s.foot())
-	lines = lines[:min(len(lines), max(height, 1))]
-	for i, text := range lines {
-		lines[i] = fit(text, width)
+	lines = append(lines, foot...)
+	for i, line := range lines {
+		lines[i] = ansi.Truncate(line, s.Width, "…")
 	}
-	return strings.Join(lines, "\n")
-}
-
-func (s screen) title(width int) string {
-	left := s.paint.in(strong, "fairlock watch")
-	if n := len(s.locks); s.table && s.seen {
-		left += s.paint.in(quiet, "   "+count(n, "lock")+" in use")
-		if s.top > 0 {
-			left += s.paint.in(quiet, fmt.Sprintf(", from number %d", s.top+1))
-		}
-	}
-	right := "every " + s.every.String()
-	if s.seen {
-		right += "  " + s.at.Format(time.TimeOnly)
-	}
-	gap := width - lipgloss.Width(left) - lipgloss.Width(right)
-	return left + strings.Repeat(" ", max(gap, 1)) + s.paint.in(quiet, right)
-}
-
-func (s screen) foot() string {
-	if s.err == nil {
-		return s.paint.in(quiet, "q ends it")
-	}
-	text := unseen(s.err.Error())
-	if s.seen {
-		text = "since " + s.at.Format(time.TimeOnly) + ": " + text
-	}
-	return s.paint.in(bad, text)
-}
-
-func (s screen) body(rows int) []string {
-	shown := s.locks[min(s.top, len(s.locks)):]
-	switch {
-	case !s.seen && s.err != nil:
-		return nil
-	case !s.seen:
-		return []string{s.paint.in(quiet, "looking …")}
-	case len(s.locks) == 0:
-		return []string{s.paint.in(quiet, "no lock is in use")}
-	case s.table:
-		return cut(s.paint, Table(s.paint, shown), 1, rows)
-	}
-	return s.blocks(shown, rows)
-}
-
-// cut shows so many lines, of which the last tells how many locks, one on a line after the head, have no room.
-func cut(p Paint, lines []string, head, rows int) []string {
-	if len(lines) <= rows || rows < 1 {
-		return lines[:min(len(lines), max(rows, 0))]
-	}
-	hidden := len(lines) - max(rows-1, head)
-	return append(lines[:rows-1:rows-1], p.in(quiet, "… and "+count(hidden, "more lock")))
-}
-
-// blocks shows locks below each other. Those that need little room leave what they do not need to the others.
-func (s screen) blocks(locks []Lock, rows int) []string {
-	blocks, shown := make([]block, len(locks)), make([][]string, len(locks))
-	for i, l := range locks {
-		blocks[i] = l.block(s.paint)
-	}
-	fill := func(most int) (spare int) { // what is left if each takes so much, and an empty line between two
-		spare = rows + 1
-		for i, b := range blocks {
-			shown[i] = b.cut(most)
-			spare -= len(shown[i]) + 1
-		}
-		return spare
-	}
-	if 2*len(blocks)-1 > rows {
-		fill(1)
-		return cut(s.paint, slices.Concat(shown...), 0, rows)
-	}
-	most := rows
-	for fill(most) < 0 {
-		most--
-	}
-	spare := fill(most)
-	for i, b := range blocks { // what is left goes to the first who can use it
-		had := len(shown[i])
-		shown[i] = b.cut(had + spare)
-		spare -= len(shown[i]) - had
-	}
-	return slices.Concat(between(shown, []string{""})...)
-}
-
-// between puts something between each two.
-func between(blocks [][]string, gap []string) [][]string {
-	var all [][]string
-	for i, b := range blocks {
-		if i > 0 {
-			all = append(all, gap)
-		}
-		all = append(all, b)
-	}
-	return all
+	return strings.Join(lines[:min(len(lines), max(s.height, 1))], "\n")
 }

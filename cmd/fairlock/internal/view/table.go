@@ -1,102 +1,152 @@
 package view
 
 import (
-	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"charm.land/lipgloss/v2"
+	"charm.land/lipgloss/v2/table"
+	"github.com/charmbracelet/x/ansi"
 )
 
-// table is columns of text, with a head. The last column is not padded, so it may be as wide as it likes.
-type table struct {
-	head []string
-	rows [][]string
+// Paint says how to write for a terminal. The colours are its own sixteen, so that they suit its background.
+type Paint struct {
+	Colours bool
+	Width   int // 0: any
 }
 
-// lines are its lines.
-func (t table) lines(p Paint) []string {
-	widths := make([]int, len(t.head))
-	for _, row := range append(t.rows, t.head) {
-		for i, cell := range row {
-			widths[i] = max(widths[i], lipgloss.Width(cell))
+var (
+	strong = lipgloss.NewStyle().Bold(true)
+	quiet  = lipgloss.NewStyle().Faint(true)
+	bad    = lipgloss.NewStyle().Foreground(lipgloss.Red)
+	good   = lipgloss.NewStyle().Foreground(lipgloss.Green)
+)
+
+func (p Paint) in(style lipgloss.Style, text string) string {
+	if !p.Colours || text == "" {
+		return text
+	}
+	return style.Render(text)
+}
+
+// Header says where what follows was read, and when, if that is not zero.
+func (p Paint) Header(server, namespace string, at time.Time) string {
+	text := server + ", namespace " + namespace
+	if !at.IsZero() {
+		text += at.Local().Format(", " + time.DateTime + " MST")
+	}
+	return p.in(quiet, p.Fold(text, 0))
+}
+
+// column is one of a table. On a narrow terminal, texts are broken into lines, and columns are left out: first those with ranks
+// above 4, then those without which nothing needs more than two lines, the highest ranks first. The first column always stays.
+type column struct {
+	head  string
+	rank  int
+	least int // the width to which its texts may be broken into lines; 0: they may not
+	cells []string
+}
+
+func (c column) width() int {
+	width := lipgloss.Width(c.head)
+	for _, cell := range c.cells {
+		width = max(width, lipgloss.Width(cell))
+	}
+	return width
+}
+
+type columns []column
+
+// add adds a row.
+func (cs columns) add(cells ...string) {
+	for i, cell := range cells {
+		cs[i].cells = append(cs[i].cells, cell)
+	}
+}
+
+// fit returns the columns that fit into the width.
+func (cs columns) fit(width int) columns {
+	over, last := -width-2, 0 // behind the last column is no gap
+	for i, c := range cs {
+		over += c.width() + 2
+		if c.rank >= cs[last].rank {
+			last = i
 		}
 	}
-	lines := []string{p.in(strong, line(t.head, widths))}
-	for _, row := range t.rows {
-		lines = append(lines, line(row, widths))
+	least, spare := make([]int, len(cs)), 0
+	for i, c := range cs {
+		if least[i] = c.least; cs[last].rank > 1 && c.least > 0 {
+			least[i] = max(c.least, (c.width()+1)/2)
+		}
+		if c.least > 0 {
+			spare += max(c.width()-least[i], 0)
+		}
+	}
+	switch {
+	case width == 0 || over <= 0:
+		return cs
+	case (over > spare || cs[last].rank > 4) && len(cs) > 1:
+		return slices.Delete(slices.Clone(cs), last, last+1).fit(width)
+	case over > spare:
+		least[0] = 3
+	}
+	for i, c := range slices.Backward(cs) {
+		if to := max(c.width()-over, least[i]); c.least > 0 && to < c.width() && over > 0 {
+			over -= c.width() - to
+			for row, cell := range c.cells {
+				cs[i].cells[row] = Paint{Width: to}.Fold(cell, 2)
+			}
+		}
+	}
+	return cs
+}
+
+// lines are the table's lines, the head first; a column without one is left out.
+func (cs columns) lines(p Paint) []string {
+	cs = slices.DeleteFunc(cs, func(c column) bool { return c.head == "" }).fit(p.Width)
+	t := table.New().Border(lipgloss.Border{}).BorderTop(false).BorderBottom(false).BorderLeft(false).BorderRight(false).
+		BorderHeader(false).BorderColumn(false).StyleFunc(func(row, _ int) lipgloss.Style {
+		if row == table.HeaderRow && p.Colours {
+			return strong.PaddingRight(2)
+		}
+		return lipgloss.NewStyle().PaddingRight(2)
+	})
+	heads, rows := make([]string, len(cs)), make([][]string, len(cs[0].cells))
+	for i, c := range cs {
+		heads[i] = c.head
+		for row, cell := range c.cells {
+			rows[row] = append(rows[row], cell)
+		}
+	}
+	lines := strings.Split(t.Headers(heads...).Rows(rows...).String(), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
 	}
 	return lines
 }
 
-func line(cells []string, widths []int) string {
-	var b strings.Builder
-	for i, cell := range cells {
-		b.WriteString(cell)
-		if i < len(cells)-1 {
-			b.WriteString(strings.Repeat(" ", widths[i]-lipgloss.Width(cell)+2))
-		}
+// Fold breaks a text that is too long into lines: at spaces, hyphens and what else separates the parts of a name. The further
+// lines are indented.
+func (p Paint) Fold(text string, indent int) string {
+	if p.Width <= indent || lipgloss.Width(text) <= p.Width {
+		return text
 	}
-	return b.String()
+	text = ansi.Wrap(text, p.Width-indent, "/:@")
+	text = ansi.Hardwrap(text, p.Width-indent, true) // the other puts a separator behind a full line
+	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
 }
 
-// holderWidth is how wide a client's id may be in a list of locks.
-const holderWidth = 40
-
-// Table lists locks, one on a line, below a head. The name comes last, for it may be long.
-func Table(p Paint, locks []Lock) []string {
-	t := table{head: []string{"KIND", "IN USE", "HOLDER", "HELD FOR", "LEASE LEFT", "WAITING", "NAME"}}
-	for _, l := range locks {
-		holder, held, left := l.first()
-		t.rows = append(t.rows, []string{
-			string(l.Kind), l.use(p), holder, held, left, fmt.Sprint(l.Waiting), Plain(l.Name),
-		})
-	}
-	return t.lines(p)
-}
-
-// first tells of the holder whose lease ends first: who it is, for how long it has held the lock, what is left of its
-// lease.
-func (l Lock) first() (holder, held, left string) {
-	if !l.Held() {
-		return "-", "-", "-"
-	}
-	h := l.Holders[0]
-	holder = "(not ours)"
-	if !h.Token.IsZero() {
-		holder = shorten(h.Token.Client(), holderWidth)
-	}
-	switch more, hidden := len(l.Holders)-1, l.hidden(); {
-	case l.Kind == RW && more+hidden > 0:
-		holder += fmt.Sprintf(" +%d", more+hidden) // a reader is one permit
-	case hidden > 0:
-		holder += fmt.Sprintf(" +%d…", more)
-	case more > 0:
-		holder += fmt.Sprintf(" +%d", more)
-	}
-	return holder, l.ago(h.Since), h.left()
-}
-
-// use says how much of the lock is held, in a word or two.
-func (l Lock) use(p Paint) string {
+// Span is a duration in a few characters, rounded down.
+func Span(d time.Duration) string {
 	switch {
-	case l.Resting:
-		return p.in(bad, "rests")
-	case l.Kind == Semaphore && l.Permits > 0:
-		return fmt.Sprintf("%d/%d", l.Used, l.Permits)
-	case l.Free():
-		return p.in(good, "free")
-	case l.Kind == RW && l.Holders[0].Writer:
-		return "writer"
-	case l.Kind == RW:
-		return count(l.Used, "reader")
+	case d >= time.Hour:
+		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+	case d >= time.Minute:
+		return d.Truncate(time.Second).String()
+	case d >= time.Second:
+		return d.Truncate(100 * time.Millisecond).String()
+	default:
+		return d.Truncate(time.Millisecond).String()
 	}
-	return "held"
-}
-
-// left is what is left of a lease.
-func (h Holder) left() string {
-	if h.Left < 0 {
-		return "never ends"
-	}
-	return span(h.Left)
 }

@@ -1,22 +1,27 @@
 package view
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 func TestMain(m *testing.M) {
@@ -28,63 +33,52 @@ func TestMain(m *testing.M) {
 // noon is the moment at which the samples are looked at.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-func us(t time.Time) uint64 { return uint64(t.UnixMicro()) }
-
-// tokenOf is the n-th token of a client.
-func tokenOf(client string, n int) string {
-	return fmt.Sprintf("%s:1.00000010000.t%03d", client, n) + strings.Repeat("S", 17) + "A"
+// tokenOf is the n-th token of a client, with a TTL of 10 s.
+func tokenOf(client string, n int) token.Token {
+	t, err := token.Parse(fmt.Sprintf("%s:1.00000010000.t%03d", client, n) + strings.Repeat("S", 17) + "A")
+	if err != nil {
+		panic(err)
+	}
+	return t
 }
 
-// held is a mutex that web-1 has held for 12.4 s and that so many wait for. Every third waiter has expired.
-func held(waiters int) lua.Snapshot {
-	fence := us(noon.Add(-12400 * time.Millisecond))
-	s := lua.Snapshot{
-		Now: noon, Fence: fence, Used: 1, Capacity: 1, Waiting: waiters,
-		Holders: []lua.Holder{{Token: tokenOf("web-1", 1), Fence: fence, Left: 8100 * time.Millisecond, Weight: 1}},
+// sample is a lock that so many hold and so many wait for; every third waiter has expired, and the first holder does not renew
+// its lease.
+func sample(kind inspect.Kind, name string, holders, waiters int) inspect.Lock {
+	l := inspect.Lock{ID: inspect.ID{Kind: kind, Name: name}}
+	l.At, l.Fence, l.Waiting, l.Held, l.Used, l.Permits = noon, uint64(noon.Add(-12400*time.Millisecond).UnixMicro()), waiters, holders > 0, holders, 1
+	weight := 1
+	switch kind {
+	case inspect.Semaphore:
+		weight, l.Used, l.Permits = 2, 2*holders, 8
+	case inspect.RW:
+		l.Permits = 0
 	}
-	for i := range min(waiters, Most) {
-		left := 5100 * time.Millisecond
-		if i%3 == 2 {
-			left = -3 * time.Second
+	for i := range holders {
+		h := fairlock.Holder{
+			Client: fmt.Sprintf("web-%d", i+1), Token: tokenOf(fmt.Sprintf("web-%d", i+1), i+1), Fence: l.Fence + uint64(i),
+			Age: 12400 * time.Millisecond, TTL: 8100 * time.Millisecond, Weight: weight, Renewed: 1900 * time.Millisecond,
 		}
-		s.Waiters = append(s.Waiters, lua.Waiter{
-			Token: tokenOf(fmt.Sprintf("web-%d", i+2), i+2), Weight: 1, Expires: noon.Add(left),
-			Ticket: lua.Ticket(us(noon.Add(-11200*time.Millisecond)) + uint64(i)),
-		})
+		if i == 0 && holders > 1 {
+			h.TTL, h.Renewed, h.Missed = 2*time.Second, 8*time.Second, 3
+		}
+		l.Holders = append(l.Holders, h)
 	}
-	return s
-}
-
-// mutexOf is that mutex after a change.
-func mutexOf(s lua.Snapshot, change ...func(*lua.Snapshot)) Lock {
-	for _, f := range change {
-		f(&s)
+	if l.Held {
+		l.Holder = l.Holders[0]
 	}
-	return lockOf(ID{Mutex, "billing:42"}, s)
-}
-
-func released(s *lua.Snapshot) { s.Holders, s.Used = nil, 0 }
-
-func quarantined(s *lua.Snapshot) { s.Holders, s.Used, s.Quarantine = nil, 0, s.Holders[0].Left }
-
-// shared is a semaphore of 8 permits, of which each holder has two, or a read-write lock that so many read.
-func shared(kind Kind, holders, waiters int) Lock {
-	s := held(waiters)
-	weight, capacity, wants := 2, 8, 3
-	if kind == RW {
-		weight, capacity, wants = 1, lua.WriterWeight, lua.WriterWeight
+	l.Waiters = []fairlock.Waiter{}
+	for i := range waiters {
+		w := fairlock.Waiter{
+			Client: fmt.Sprintf("job-%d", i), Token: tokenOf(fmt.Sprintf("job-%d", i), i), Age: 11200 * time.Millisecond,
+			Ticket: l.Fence + 1200000 + uint64(i), TTL: 5100 * time.Millisecond, Weight: weight, Writer: kind == inspect.RW,
+		}
+		if i%3 == 2 {
+			w.TTL = -3 * time.Second
+		}
+		l.Waiters = append(l.Waiters, w)
 	}
-	s.Holders, s.Used, s.Capacity = nil, holders*weight, capacity
-	for i := range min(holders, Most) {
-		s.Holders = append(s.Holders, lua.Holder{
-			Token: tokenOf(fmt.Sprintf("job-%d", i), i), Fence: s.Fence + uint64(i),
-			Left: time.Duration(i+1) * time.Second, Weight: weight,
-		})
-	}
-	for i := range s.Waiters {
-		s.Waiters[i].Weight = wants
-	}
-	return lockOf(ID{kind, "api"}, s)
+	return l
 }
 
 func text(lines []string) string { return strings.Join(lines, "\n") + "\n" }
@@ -92,266 +86,297 @@ func text(lines []string) string { return strings.Join(lines, "\n") + "\n" }
 // Each lock as status, watch and --json show it, and all of them as list does. The fields of the JSON are a promise to
 // scripts: they are not renamed, nor do they change their meaning.
 func TestLock_Texts(t *testing.T) {
-	locks := []Lock{
-		mutexOf(held(0)),
-		mutexOf(held(6)), // two of the waiters have expired
-		mutexOf(held(2), func(s *lua.Snapshot) { s.Now = noon.In(time.FixedZone("elsewhere", 3600)); s.Waiters = nil }),
-		mutexOf(held(1), func(s *lua.Snapshot) { // nothing is known: there is no fence, or the server's clock has stepped back
-			s.Holders[0] = lua.Holder{Token: "their\x1bsecret", Left: -time.Millisecond, Weight: 1}
-			s.Waiters[0] = lua.Waiter{Token: "their\x1bsecret", Ticket: lua.Ticket(us(noon) + 1), Expires: time.UnixMicro(0), Weight: 1}
+	change := func(l inspect.Lock, f func(*inspect.Lock)) inspect.Lock { f(&l); return l }
+	all := []inspect.Lock{
+		sample(inspect.Mutex, "billing:42", 1, 0),
+		sample(inspect.Mutex, "billing:42", 1, 6),
+		change(sample(inspect.Mutex, "theirs", 1, 1), func(l *inspect.Lock) { // nothing is known
+			l.Holders[0] = fairlock.Holder{Client: "their\x1bsecret", TTL: -1, Weight: 1, Renewed: -1}
+			l.Holder = l.Holders[0]
+			l.Waiters[0] = fairlock.Waiter{Client: "their\x1bsecret", Weight: 1, TTL: -time.Hour}
 		}),
-		mutexOf(held(0), func(s *lua.Snapshot) { s.Holders[0].Token = tokenOf(strings.Repeat("h", 60)+"-4711-Yx3a", 1) }),
-		mutexOf(held(0), quarantined),
-		mutexOf(held(1), released),
-		mutexOf(held(0), released),
-		mutexOf(held(0), released, func(s *lua.Snapshot) { s.Fence = us(noon) + 1 }),
-		mutexOf(held(0), released, func(s *lua.Snapshot) { s.Fence = 0 }),
-		shared(Semaphore, 1, 1), shared(Semaphore, 3, 0), shared(Semaphore, 3, 0), shared(RW, 1, 1),
-		shared(RW, 2500, 2), mutexOf(held(0)), mutexOf(held(0)),
+		change(sample(inspect.Mutex, "lost", 0, 2), func(l *inspect.Lock) { l.Quarantine = 8100 * time.Millisecond }),
+		sample(inspect.Mutex, "free with a queue", 0, 1),
+		sample(inspect.Mutex, "free", 0, 0),
+		change(sample(inspect.Mutex, "unused", 0, 0), func(l *inspect.Lock) { l.Fence = 0 }),
+		sample(inspect.Semaphore, "api", 3, 1),
+		change(sample(inspect.Semaphore, "api", 2, 0), func(l *inspect.Lock) { l.Used = 8 }),
+		sample(inspect.RW, "catalogue", 2, 2),
+		change(sample(inspect.RW, "catalogue", 1, 0), func(l *inspect.Lock) { l.Holders[0].Writer = true; l.Holder.Writer = true }),
+		sample(inspect.Mutex, strings.Repeat("日", 9), 1, 0),
+		sample(inspect.Mutex, "\x1b[31m\xff", 1, 0),
+		{ID: inspect.ID{Kind: inspect.Mutex, Name: "foreign"}, Err: errors.New(`key "n:{foreign}:lock" is not ours: WRONGTYPE`)},
 	}
-	locks[12].Used, locks[14].Holders = 8, locks[14].Holders[:2]
-	locks[15].Name, locks[16].Name = strings.Repeat("日", 9), "\x1b[31m\xff"
-	writer := held(1)
-	writer.Used, writer.Capacity, writer.Holders[0].Weight = lua.WriterWeight, lua.WriterWeight, lua.WriterWeight
-	locks = append(locks, lockOf(ID{RW, "x"}, writer))
 	var b strings.Builder
-	for _, l := range locks {
-		fmt.Fprintf(&b, "%s%s\n%s\n\n", text(l.Block(Paint{}, All)), l.Line(), l.JSON())
+	for _, l := range all {
+		fmt.Fprintf(&b, "%s%s\n%s\n\n", text(Block(Paint{}, l, 3)), Line(l), JSON(l))
 	}
-	golden.Equal(t, "locks.txt", b.String()+text(Table(Paint{}, locks)))
-	plain, coloured := Table(Paint{}, locks), Table(Paint{On: true}, locks)
+	for _, width := range []int{0, 120, 80, 40} {
+		fmt.Fprintf(&b, "%d columns:\n%s\n%s\n", width, text(Table(Paint{Width: width}, all)), text(Block(Paint{Width: width}, all[7], 9)))
+	}
+	golden.Equal(t, "locks.txt", b.String())
+	plain, coloured := Table(Paint{}, all), Table(Paint{Colours: true}, all)
 	require.NotEqual(t, plain, coloured)
 	for i := range plain {
-		require.Equal(t, lipgloss.Width(plain[i]), lipgloss.Width(coloured[i]), "colours do not shift columns")
+		require.Equal(t, lipgloss.Width(plain[i]), lipgloss.Width(strings.TrimRight(coloured[i], " ")), "colours do not shift columns")
 	}
-	later := mutexOf(held(3), func(s *lua.Snapshot) { s.Now = noon.Add(time.Second); s.Holders[0].Left -= time.Second })
-	require.Equal(t, mutexOf(held(3)).Line(), later.Line(), "it does not change with time")
-	require.Contains(t, text(mutexOf(held(2500)).Block(Paint{}, All)), "\n  … and 1500 more\n")
-	require.Equal(t, "[\n"+later.JSON()+",\n"+later.JSON()+"\n]\n", JSON([]Lock{later, later}))
+	require.Equal(t, "[\n"+JSON(all[0])+",\n"+JSON(all[1])+"\n]\n", Array(all[:2]))
+	require.Equal(t, "[]\n", Array(nil))
+	var d struct {
+		Base64 []byte `json:"name_base64"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(JSON(all[12])), &d))
+	require.Equal(t, "\x1b[31m\xff", string(d.Base64))
 }
 
-// What has no room is counted, and holders and waiters share the room.
-func TestLock_BlockFits(t *testing.T) {
-	for _, l := range []Lock{
-		mutexOf(held(0)), mutexOf(held(1)), mutexOf(held(2)), mutexOf(held(30)), shared(RW, 1, 0), shared(RW, 9, 1),
-		shared(RW, 30, 0), shared(RW, 9, 8), shared(RW, 30, 30),
-	} {
-		for rows := range 25 {
-			lines := l.Block(Paint{}, rows)
-			require.LessOrEqual(t, len(lines), rows, l.ID)
-			if len(lines) < 2 {
-				require.Equal(t, []string{l.Line()}[:min(rows, 1)], lines, "a line has to do")
-				require.Less(t, rows, 7)
-				continue
-			}
-			counts := map[bool]int{} // of holders and, true, of waiters: those that are shown and those that are counted
-			waiters := false
-			for _, line := range lines[1:] {
-				var n int
-				switch _, err := fmt.Sscanf(line, "  … and %d more", &n); {
-				case strings.HasPrefix(line, "  HOLDER "), strings.HasPrefix(line, "  #"):
-					waiters = strings.HasPrefix(line, "  #")
-				case err == nil:
-					require.Greater(t, n, 1, "one more would have had that room")
-					counts[waiters] += n
-				default:
-					counts[waiters]++
-				}
-			}
-			require.Equal(t, []int{l.Used, l.Waiting}, []int{counts[false], counts[true]}, "%v in %d rows:\n%s", l.ID, rows, text(lines))
-		}
-		all := l.Block(Paint{}, All)
-		require.Equal(t, all, l.Block(Paint{}, len(all)), "there is room for all")
+// On no terminal is a line too wide. Names are whole, if not always on one line: so those that share a prefix are told apart.
+func TestTable_Fits(t *testing.T) {
+	names := []string{"billing:customer:0001:invoice", "billing:customer:0002:invoice"}
+	long := []inspect.Lock{sample(inspect.Mutex, names[0], 1, 1), sample(inspect.Semaphore, names[1], 3, 1)}
+	for i := range long {
+		long[i].Holder.Token = tokenOf(strings.Repeat("h", 60)+"-4711@web-3", 1)
+		long[i].Holders[0].Token = long[i].Holder.Token
 	}
-	for _, c := range []struct{ holders, waiters, rows, want int }{
-		{30, 30, 13, 4}, {30, 1, 13, 8}, {2, 30, 13, 2}, {30, 30, 12, 3}, {30, 0, 13, 10},
+	for width, columns := range map[int]string{
+		140: "NAME IN USE HOLDER RENEWED WAITING", 80: "NAME IN USE HOLDER WAITING", 70: "NAME IN USE HOLDER", 40: "NAME HOLDER", 25: "NAME", 9: "NAME",
 	} {
-		require.Equal(t, c.want, strings.Count(text(shared(RW, c.holders, c.waiters).Block(Paint{}, c.rows)), "job-"), c)
+		p := Paint{Width: width, Colours: width == 80}
+		lines := Table(p, long)
+		for _, line := range slices.Concat(lines, Block(p, long[1], 9)) {
+			require.LessOrEqual(t, lipgloss.Width(line), width, "%q", line)
+		}
+		head, first := ansi.Strip(lines[0]), ""
+		require.Equal(t, strings.Fields(columns), strings.Fields(head), "%d columns", width)
+		end := width
+		if _, others, more := strings.Cut(head, "  "); more {
+			end = strings.Index(head, strings.TrimSpace(others))
+		}
+		for _, line := range lines[1:] {
+			first += strings.TrimSpace(ansi.Strip(ansi.Cut(line, 0, end)))
+		}
+		require.Contains(t, first, names[0], "%d columns", width)
+		require.Contains(t, first, names[1])
 	}
 }
 
-func TestPlain(t *testing.T) {
-	for _, name := range append([]string{"<&>", "\u009b31m", "\u202eevil", "\U000e0001tag", "\u2028", "a\x7fb", `"\`}, names...) {
-		l := Lock{ID: ID{Mutex, name}}
-		require.False(t, strings.ContainsFunc(l.JSON()+Plain(name), hides), "it would control a terminal")
-		var d struct {
-			Name   string `json:"name"`
-			Base64 []byte `json:"name_base64"`
-		}
-		require.NoError(t, json.Unmarshal([]byte(l.JSON()), &d))
-		if d.Base64 != nil {
-			d.Name = string(d.Base64)
-		}
-		require.Equal(t, name, d.Name)
-	}
-	for text, want := range map[string]string{"a*{}%日本語": "a*{}%日本語", "": `""`, "a b": `"a b"`, "\u202e\x9b": `"\u202e\x9b"`, `\"`: `"\\\""`} {
-		require.Equal(t, want, Plain(text))
-	}
+func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0ms", 999999 * time.Microsecond: "999ms", time.Second: "1.0s", 59999 * time.Millisecond: "59.9s", time.Minute: "1m00s",
-		3599 * time.Second: "59m59s", 3*time.Hour + 5*time.Minute: "3h05m", 49 * time.Hour: "2d01h", -1500 * time.Millisecond: "-1.5s",
+		0: "0s", 999999 * time.Microsecond: "999ms", time.Second: "1s", 59999 * time.Millisecond: "59.9s", time.Minute: "1m0s",
+		3599 * time.Second: "59m59s", 3*time.Hour + 5*time.Minute + 59*time.Second: "3h5m", 49 * time.Hour: "49h0m",
 	} {
-		require.Equal(t, want, span(d))
+		require.Equal(t, want, Span(d))
 	}
 }
 
 // Of each name, the locks in use are shown, and if there are none the one that was used last.
 func TestWorth(t *testing.T) {
-	used, free, never := mutexOf(held(0)), Lock{ID: ID{Semaphore, "billing:42"}, Fence: 5}, Lock{ID: ID{RW, "billing:42"}}
-	unused, other := Lock{ID: ID{"", "billing:42"}}, Lock{ID: ID{Mutex, "b"}, Fence: 1}
-	waited := mutexOf(held(1), released, func(s *lua.Snapshot) { s.Waiters[0].Expires = noon }) // its WaiterTTL ends now
-	require.False(t, waited.Waiters[0].Alive())
-	for _, c := range []struct{ locks, want []Lock }{
-		{nil, nil}, {[]Lock{used, free, never}, []Lock{used}}, {[]Lock{never, free}, []Lock{free}}, {[]Lock{never}, []Lock{never}},
-		{[]Lock{never, never}, []Lock{unused}}, {[]Lock{other, used, free, used}, []Lock{other, used, used}}, {[]Lock{waited, free}, []Lock{waited}},
+	used, free := sample(inspect.Mutex, "x", 1, 0), sample(inspect.Semaphore, "x", 0, 0)
+	never, unused := inspect.Lock{ID: inspect.ID{Kind: inspect.RW, Name: "x"}}, inspect.Lock{ID: inspect.ID{Name: "x"}}
+	other, faulty := sample(inspect.Mutex, "b", 0, 0), inspect.Lock{ID: never.ID, Err: errors.New("no")}
+	for _, c := range []struct{ all, want []inspect.Lock }{
+		{nil, nil}, {[]inspect.Lock{used, free, never}, []inspect.Lock{used}}, {[]inspect.Lock{never, free}, []inspect.Lock{free}},
+		{[]inspect.Lock{never}, []inspect.Lock{never}}, {[]inspect.Lock{never, never}, []inspect.Lock{unused}},
+		{[]inspect.Lock{other, used, free, used}, []inspect.Lock{other, used, used}}, {[]inspect.Lock{free, faulty}, []inspect.Lock{faulty}},
 	} {
-		require.Equal(t, c.want, Worth(c.locks))
+		require.Equal(t, c.want, Worth(c.all))
 	}
 }
 
 func TestChanges(t *testing.T) {
 	var c Changes
-	one, two := mutexOf(held(1)), mutexOf(held(2))
-	free := lockOf(one.ID, lua.Snapshot{Now: noon, Fence: one.Fence})
-	other, never := shared(RW, 1, 0), Lock{ID: ID{Semaphore, "billing:42"}}
-	away := Glance{Err: errors.New("away\n\x1b!?x")}
-	glance := func(locks ...Lock) Glance { return Glance{Locks: locks} }
+	one, two := sample(inspect.Mutex, "x", 1, 1), sample(inspect.Mutex, "x", 1, 2)
+	free, other, never := sample(inspect.Mutex, "x", 0, 0), sample(inspect.RW, "y", 1, 0), inspect.Lock{ID: inspect.ID{Kind: inspect.RW, Name: "x"}}
+	away := Glance{Err: errors.New("away")}
+	glance := func(all ...inspect.Lock) Glance { return Glance{Locks: all} }
 	for _, step := range []struct {
 		glance Glance
-		want   []Lock
-		fault  string
+		want   []inspect.Lock
 		why    string
 	}{
-		{glance(one, never, other), []Lock{one, other}, "", "at first, all that are worth it"},
-		{glance(one, never, other), nil, "", "nothing has changed"},
-		{glance(two, never, other), []Lock{two}, "", "another waiter"},
-		{glance(free, never, other), []Lock{free}, "", "it was shown before"},
-		{away, nil, "away  !?x", ""},
-		{away, nil, "", "it was told"},
-		{glance(two, never, other), []Lock{two}, "", "the others are as they were before"},
-		{glance(other), nil, "", "this one is not looked at any more"},
-		{glance(free, other), nil, "", "it is free and new"},
-		{away, nil, "away  !?x", "again"},
+		{away, nil, "nothing was seen"},
+		{glance(one, never, other), []inspect.Lock{one, other}, "at first, all that are worth it"},
+		{glance(one, never, other), nil, "nothing has changed"},
+		{glance(two, never, other), []inspect.Lock{two}, "another waiter"},
+		{glance(free, never, other), []inspect.Lock{free}, "it was shown before"},
+		{away, nil, ""},
+		{glance(two, never, other), []inspect.Lock{two}, "the others are as they were before"},
+		{glance(other), nil, "this one is not looked at any more"},
+		{glance(free, other), nil, "it is free and new"},
 	} {
 		require.Equal(t, step.want, c.Of(step.glance), step.why)
-		require.Equal(t, step.fault, c.Fault(step.glance), step.why)
 	}
-	require.Empty(t, (&Changes{}).Of(Glance{Locks: []Lock{{ID: ID{RW, "x"}}}, Err: away.Err}), "another kind may be in use")
+	require.Empty(t, (&Changes{}).Of(Glance{Locks: []inspect.Lock{never}, Err: away.Err}), "another kind may be in use")
 
 	// A script is told what a line has no room for: that the last waiter has expired.
-	full, lines := Changes{Full: true}, Changes{}
-	l := mutexOf(held(6), func(s *lua.Snapshot) { s.Waiters[5].Expires = noon.Add(time.Second) })
+	script, lines := Changes{JSON: true}, Changes{}
+	l := sample(inspect.Mutex, "x", 1, 6)
 	for _, c := range []struct {
-		left        time.Duration
-		full, lines int
+		left          time.Duration
+		script, lines int
 	}{{time.Second, 1, 1}, {0, 1, 0}, {-time.Second, 0, 0}} {
 		l.Waiters = slices.Clone(l.Waiters)
-		l.Waiters[5].Patience = c.left
-		require.Len(t, full.Of(glance(l)), c.full)
+		l.Waiters[5].TTL = c.left
+		require.Len(t, script.Of(glance(l)), c.script)
 		require.Len(t, lines.Of(glance(l)), c.lines)
 	}
 }
 
-func shows(table bool, locks ...Lock) screen {
-	s := screen{every: time.Second, table: table, width: 80, height: 24}
-	s.see(sight{Glance{Locks: locks}, noon})
-	return s
-}
-
-// many are so many mutexes that are held.
-func many(n int) []Lock {
-	locks := make([]Lock, n)
-	for i := range locks {
-		locks[i] = mutexOf(held(0))
-		locks[i].Name = fmt.Sprintf("job:%04d", i)
+// watched runs a Watch until the test ends. The returned function returns the next glance, and when it was had.
+func looking(t *testing.T, w Watch) (next func() (Glance, time.Duration)) {
+	t.Helper()
+	type seen struct {
+		Glance
+		at time.Duration
 	}
-	return locks
+	began, glances := time.Now(), make(chan seen, 1000)
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		w.Run(ctx, func(g Glance) { glances <- seen{g, time.Since(began)} })
+	}()
+	t.Cleanup(func() { cancel(); <-over })
+	return func() (Glance, time.Duration) {
+		s := <-glances
+		return s.Glance, s.at
+	}
 }
 
-func TestScreen_FitsTheTerminal(t *testing.T) {
-	wide := mutexOf(held(5))
-	wide.Name = strings.Repeat("日", 300)
-	locks := append([]Lock{wide, mutexOf(held(30)), shared(RW, 30, 3), shared(Semaphore, 3, 30)}, many(9)...)
-	for _, on := range []bool{false, true} {
-		for _, table := range []bool{false, true} {
-			s := shows(table, locks...)
-			s.paint.On, s.err = on, errors.New(strings.Repeat("long ", 100))
-			for _, height := range []int{0, 1, 5, 6, 7, 24, 60} {
-				for _, width := range []int{0, 1, 80} {
-					lines := strings.Split(s.draw(width, height), "\n")
-					require.LessOrEqual(t, len(lines), max(height, 1))
-					for _, line := range lines {
-						require.LessOrEqual(t, lipgloss.Width(line), width, "%dx%d: %q", width, height, line)
-						require.True(t, on || !strings.Contains(line, "\x1b"))
-					}
-				}
-			}
+// inBubble runs a test in simulated time, on a server in memory.
+func inBubble(t *testing.T, test func(t *testing.T, m *fairlocktest.Server, s *inspect.Server, link *fairlocktest.Link)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := fairlocktest.NewServer(t)
+		link := m.Link()
+		s := inspect.On(link.Redis(), "fairlock")
+		t.Cleanup(s.Close)
+		test(t, m, s, link)
+	})
+}
+
+// While Redis hangs, it is said at once, and again and again, that the values are old.
+func TestWatch_NamedLocks(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *inspect.Server, link *fairlocktest.Link) {
+		ids := inspect.IDs([]string{"x", "y"}, inspect.Mutex, inspect.RW)
+		next := looking(t, Watch{Server: s, IDs: ids, Every: 400 * time.Millisecond})
+		glance := func(at time.Duration, fault error) []inspect.Lock {
+			g, took := next()
+			require.Equal(t, []any{at, fault}, []any{took, g.Err})
+			require.True(t, fault != nil || len(g.Locks) == 4, "free ones, too")
+			return InUse(g.Locks)
 		}
-	}
-	for _, table := range []bool{false, true} {
-		for height := 6; height < 60; height += 7 {
-			picture, hidden := shows(table, many(50)...).draw(80, height), 0
-			if _, rest, found := strings.Cut(picture, "… and "); found {
-				_, err := fmt.Sscan(rest, &hidden)
-				require.NoError(t, err)
-			}
-			require.Equal(t, 50, strings.Count(picture, "job:")+hidden, "%d rows:\n%s", height, picture)
+		require.Empty(t, glance(0, nil))
+		m.Mutex("x").HoldAs("a")
+		require.Equal(t, "a", glance(400*time.Millisecond, nil)[0].Holder.Client)
+		link.Hang()
+		glance(1300*time.Millisecond, errSilent)
+		glance(1800*time.Millisecond, errSilent)
+		link.Mend()
+		require.Len(t, glance(1800*time.Millisecond, nil), 1)
+
+		// Of many locks, each costs a pause.
+		next = looking(t, Watch{Server: s, IDs: slices.Repeat(ids[:1], 120), Every: MinInterval})
+		for i := range 3 {
+			_, at := next()
+			require.Equal(t, time.Duration(i)*120*time.Millisecond, at)
 		}
-	}
+	})
 }
 
-func TestScreen_ShowsNamedLocksInFullAsFarAsThereIsRoom(t *testing.T) {
-	s := shows(false, mutexOf(held(999)), shared(RW, 1, 0), Lock{ID: ID{"", "none"}})
-	golden.Equal(t, "screen.txt", s.draw(80, 17)+"\n\n"+s.draw(80, 11)+"\n\n"+s.draw(80, 7)+"\n\n"+s.draw(80, 6)+"\n")
-	s = shows(false, mutexOf(held(70)), shared(RW, 1, 70), shared(Semaphore, 1, 0))
-	for height := 20; height < 60; height += 7 {
-		lines := strings.Split(s.draw(80, height), "\n")
-		require.Len(t, lines, height)
-		require.NotEmpty(t, lines[height-3], "all the room is used, in %d rows", height)
-	}
+func TestWatch_AllLocksInUse(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *inspect.Server, _ *fairlocktest.Link) {
+		lease := m.Mutex("x").HoldAs("a")
+		m.Mutex("other").HoldAs("a")
+		m.Semaphore("x", 1).HoldAs("a")
+		next := looking(t, Watch{Server: s, Want: inspect.Want{Prefix: "x", Kinds: []inspect.Kind{inspect.Mutex, inspect.RW}}, Every: 500 * time.Millisecond})
+		glance := func() (names []string) {
+			g, _ := next()
+			require.NoError(t, g.Err)
+			for _, l := range g.Locks {
+				require.Nil(t, l.Waiters)
+				names = append(names, fmt.Sprint(l.ID, l.Held))
+			}
+			return names
+		}
+		require.Equal(t, []string{"mutex x true"}, glance())
+		m.RWMutex("xy").HoldAs("a")
+		for range 3 { // until the next search, after 2 s
+			require.Equal(t, []string{"mutex x true"}, glance())
+		}
+		require.Equal(t, []string{"mutex x true", "rw xy true"}, glance())
+		require.NoError(t, lease.Unlock(t.Context()))
+		require.Equal(t, []string{"mutex x false", "rw xy true"}, glance(), "it is seen to be free")
+		require.Equal(t, []string{"rw xy true"}, glance())
+	})
 }
 
-// What was seen last stays.
-func TestScreen_Errors(t *testing.T) {
-	s := screen{every: time.Second, table: true}
-	away := errors.New("away\x1b")
-	pictures := s.draw(80, 5)
-	for _, g := range []Glance{
-		{Err: away}, {}, {Locks: append(many(1), Lock{ID: ID{Mutex, "free"}, Fence: 1})},
-		{Err: away}, {Locks: many(2), Err: away}, {Locks: many(2)},
+// on is a screen of so many columns and rows that has seen these glances, a second apart.
+func on(named bool, width, height int, glances ...Glance) tea.Model {
+	l := Live{Title: func(seen time.Time) string { return "title " + seen.Format(time.TimeOnly) }}
+	if named {
+		l.IDs = []inspect.ID{{}}
+		l.Notes = func() []string { return []string{"a note"} }
+	}
+	m := l.Model()
+	m, _ = m.Update(tea.WindowSizeMsg{Width: width, Height: height})
+	for i, g := range glances {
+		m, _ = m.Update(sight{g, noon.Add(time.Duration(i) * time.Second)})
+	}
+	return m
+}
+
+func many(n int) (all []inspect.Lock) {
+	for i := range n {
+		all = append(all, sample(inspect.Mutex, fmt.Sprintf("job:%04d", i), 1, 0))
+	}
+	return all
+}
+
+// What was seen last stays when Redis does not answer any more, and is called old. A long queue leaves room for other locks.
+func TestScreen(t *testing.T) {
+	silent := Glance{Err: errSilent}
+	free := sample(inspect.Mutex, "free", 0, 0)
+	var b strings.Builder
+	for _, m := range []tea.Model{
+		on(false, 80, 7), on(false, 80, 7, silent), on(false, 80, 7, Glance{Locks: []inspect.Lock{free}}),
+		on(false, 80, 8, Glance{Locks: append(many(2), free)}, silent, silent), on(false, 80, 8, Glance{Locks: many(9)}), on(false, 30, 8, Glance{Locks: many(2)}),
+		on(true, 100, 24, Glance{Locks: []inspect.Lock{sample(inspect.Mutex, "x", 1, 99), sample(inspect.RW, "y", 1, 0), {ID: inspect.ID{Name: "none"}}}}),
 	} {
-		s.see(sight{g, noon})
-		pictures += "\n\n" + s.draw(80, 7)
+		require.True(t, m.View().AltScreen)
+		b.WriteString(m.View().Content + "\n----\n")
 	}
-	golden.Equal(t, "errors.txt", pictures+"\n")
+	golden.Equal(t, "screen.txt", b.String())
+	wide := append(many(30), sample(inspect.RW, strings.Repeat("日", 300), 30, 30))
+	for _, named := range []bool{false, true} {
+		for _, size := range [][2]int{{0, 0}, {1, 1}, {80, 1}, {1, 5}, {80, 6}, {40, 24}, {120, 60}} {
+			lines := strings.Split(on(named, size[0], size[1], Glance{Locks: wide}, silent).View().Content, "\n")
+			require.LessOrEqual(t, len(lines), max(size[1], 1))
+			for _, line := range lines {
+				require.LessOrEqual(t, lipgloss.Width(line), size[0])
+			}
+		}
+	}
 }
 
 func TestScreen_Keys(t *testing.T) {
-	var model tea.Model = shows(true, many(50)...)
-	first := func() string { return regexp.MustCompile(`job:\d+`).FindString(model.View().Content) }
-	require.True(t, model.View().AltScreen)
+	model := on(false, 80, 24, Glance{Locks: many(50)})
 	for _, step := range []struct {
 		key  tea.KeyPressMsg
-		want string
+		want int
 	}{
-		{tea.KeyPressMsg{Code: tea.KeyUp}, "job:0000"}, {tea.KeyPressMsg{Code: tea.KeyDown}, "job:0001"},
-		{tea.KeyPressMsg{Code: 'j', Text: "j"}, "job:0002"}, {tea.KeyPressMsg{Code: 'k', Text: "k"}, "job:0001"},
-		{tea.KeyPressMsg{Code: tea.KeyPgDown}, "job:0019"}, {tea.KeyPressMsg{Code: tea.KeyPgUp}, "job:0001"},
-		{tea.KeyPressMsg{Code: ' ', Text: " "}, "job:0019"}, {tea.KeyPressMsg{Code: tea.KeyPgDown}, "job:0037"},
-		{tea.KeyPressMsg{Code: tea.KeyPgDown}, "job:0049"},
+		{tea.KeyPressMsg{Code: tea.KeyUp}, 0}, {tea.KeyPressMsg{Code: tea.KeyDown}, 1}, {tea.KeyPressMsg{Code: 'j', Text: "j"}, 2},
+		{tea.KeyPressMsg{Code: 'k', Text: "k"}, 1}, {tea.KeyPressMsg{Code: tea.KeyPgDown}, 20}, {tea.KeyPressMsg{Code: tea.KeyPgUp}, 1},
+		{tea.KeyPressMsg{Code: ' ', Text: " "}, 20}, {tea.KeyPressMsg{Code: tea.KeyPgDown}, 39}, {tea.KeyPressMsg{Code: tea.KeyPgDown}, 49},
+		{tea.KeyPressMsg{Code: tea.KeyHome}, 0},
 	} {
 		var cmd tea.Cmd
 		model, cmd = model.Update(step.key)
 		require.Nil(t, cmd)
-		require.Equal(t, step.want, first(), step.key)
+		lines := strings.Split(model.View().Content, "\n")
+		require.Contains(t, lines[2], "NAME", "the head stays")
+		require.Contains(t, lines[3], fmt.Sprintf("job:%04d", step.want))
 	}
-	require.Contains(t, model.View().Content, "50 locks in use, from number 50")
-	model, _ = model.Update(sight{Glance{Locks: many(10)}, noon})
-	require.Equal(t, "job:0009", first(), "there are fewer now")
-	model, _ = model.Update(tea.KeyPressMsg{Code: tea.KeyHome})
-	model, _ = model.Update(tea.WindowSizeMsg{Width: 30, Height: 8})
-	require.Len(t, strings.Split(model.View().Content, "\n"), 8)
-	require.Contains(t, model.View().Content, "… and 8 more locks")
 	for _, quit := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: tea.KeyEscape}, {Code: 'c', Mod: tea.ModCtrl}} {
 		_, cmd := model.Update(quit)
 		require.Equal(t, tea.Quit(), cmd())

@@ -1,136 +1,148 @@
 package view
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
 const (
 	// MinInterval is the least time between two looks.
 	MinInterval = 100 * time.Millisecond
-	// rescan is the least time between two searches for locks: a search goes through all keys there are.
-	rescan = 2 * time.Second
-	// slow is after how long a look that has not ended is worth a word.
-	slow = 3 * time.Second
-	// restPerLock is the least time between two looks for each lock there is to look at: ten times what one costs Redis.
-	restPerLock = time.Millisecond
-	// restPerKey is the same between two searches for each key there is.
-	restPerKey = 10 * time.Microsecond
-	// watched is how many holders and how many waiters are read of a lock that is watched; no terminal has more rows.
+	// perLock is the least time between two looks for each lock: ten times what one costs Redis.
+	perLock = time.Millisecond
+	// searching is the least time between two searches: they go through all keys there are.
+	searching = 2 * time.Second
+	// silence is after how long without an answer the values are called old.
+	silence = 500 * time.Millisecond
+	// watched is how many holders and how many waiters are read of a lock that is watched.
 	watched = 200
 )
 
 // Watch looks at locks again and again.
 type Watch struct {
-	Server Server
-	IDs    []ID          // these locks; nil: all in use that are wanted, as they come and go
-	Want   Want          // which, if IDs is nil
+	Server *inspect.Server
+	IDs    []inspect.ID  // these locks; nil: all in use that are wanted, as they come and go
+	Want   inspect.Want  // which, if IDs is nil
 	Every  time.Duration // between two looks
 }
 
 // Glance is what one look has seen.
 type Glance struct {
-	Locks []Lock // the named ones, also if they are free; of others those that are or were in use
-	Err   error  // why something is missing there
+	Locks []inspect.Lock // the named ones, also if they are free; of others those that are or were in use
+	Err   error          // why something is missing there
 }
 
-// Run looks until ctx ends, and has see see what it finds, one glance after the other. What changes between two looks
-// is not seen.
+// errSilent is the Err of a Glance while Redis does not answer, or goes through very many keys.
+var errSilent = errors.New("no answer yet")
+
+// Run looks until ctx ends, and has see see what it finds, one glance after the other; while it waits for an answer, it says so
+// in glances without locks. What changes between two looks is not seen.
 func (w Watch) Run(ctx context.Context, see func(Glance)) {
-	look := func(ctx context.Context) Glance { return w.look(ctx, watched, w.IDs, see) }
-	if w.IDs == nil {
-		f := &finder{watch: w, first: make(chan struct{})}
-		var tasks sync.WaitGroup
-		defer tasks.Wait()
-		tasks.Go(func() { f.run(ctx) })
-		look = func(ctx context.Context) Glance { return f.look(ctx, see) }
-	}
-	repeat(ctx, w.Every, func(ctx context.Context) time.Duration {
-		g := look(ctx)
-		if ctx.Err() == nil {
-			see(g)
-		}
-		return restPerLock * time.Duration(len(g.Locks))
-	})
-}
-
-// repeat calls f until ctx ends, every so often, or as long after its end as f says if that is later.
-func repeat(ctx context.Context, every time.Duration, f func(context.Context) time.Duration) {
-	for ctx.Err() == nil {
-		began := time.Now()
-		rest := f(ctx)
-		select {
-		case <-time.After(max(every-time.Since(began), rest)):
-		case <-ctx.Done():
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	for look := w.looks(ctx); ctx.Err() == nil; {
+		seen, began := make(chan Glance, 1), time.Now()
+		looking.Go(func() { seen <- look() })
+		for pause := max(w.Every, silence); pause > 0; {
+			select {
+			case g := <-seen:
+				see(g)
+				seen, pause = nil, max(w.Every-time.Since(began), perLock*time.Duration(len(g.Locks)), 1)
+			case <-time.After(pause):
+				if seen != nil {
+					see(Glance{Err: errSilent})
+				} else {
+					pause = 0
+				}
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }
 
-// look looks once. If that takes long, it says so meanwhile.
-func (w Watch) look(ctx context.Context, limit int, ids []ID, see func(Glance)) Glance {
-	done := make(chan Glance, 1)
-	go func() {
-		locks, err := w.Server.Look(ctx, limit, ids...)
-		done <- Glance{locks, err}
-	}()
-	select {
-	case g := <-done:
-		return g
-	case <-time.After(slow):
-		see(Glance{Err: fmt.Errorf("looking takes longer than %v", slow)})
-		return <-done
+// looks returns a function that looks once: at the named locks, or at those that were found, or in use when it looked last, so
+// that a lock is seen to be free.
+func (w Watch) looks(ctx context.Context) func() Glance {
+	ids, limit := w.IDs, watched
+	var fault error        // of the last search
+	var searchAt time.Time // a search takes a tenth of Redis's time at most
+	return func() Glance {
+		if began := time.Now(); w.IDs == nil && !began.Before(searchAt) {
+			var found []inspect.Lock
+			found, fault = w.Server.Find(ctx, w.Want)
+			for _, l := range found {
+				ids = append(ids, l.ID)
+			}
+			slices.SortFunc(ids, inspect.ID.Compare)
+			ids, limit, searchAt = slices.Compact(ids), inspect.Listed, began.Add(max(searching, 10*time.Since(began)))
+		}
+		all, err := w.Server.Read(ctx, limit, ids...)
+		for i := range all {
+			if w.IDs == nil {
+				all[i].Waiters = nil // as Find
+			}
+		}
+		if w.IDs == nil && err == nil {
+			ids = nil
+			for _, l := range InUse(all) {
+				ids = append(ids, l.ID)
+			}
+		}
+		return Glance{all, cmp.Or(err, fault)}
 	}
 }
 
-// finder searches for locks while others are looked at.
-type finder struct {
-	watch Watch
-	first chan struct{} // closed after the first search
+// Changes tells what has changed from one glance to the next. The zero Changes has seen nothing.
+type Changes struct {
+	JSON bool // also what a Line has no room for
 
-	mu  sync.Mutex
-	ids []ID  // guarded by mu; in order
-	err error // guarded by mu; of the last search
-
-	used []ID // in use at the last look
+	seen map[inspect.ID]string
 }
 
-func (f *finder) run(ctx context.Context) {
-	first := sync.OnceFunc(func() { close(f.first) })
-	repeat(ctx, rescan, func(ctx context.Context) time.Duration {
-		locks, keys, err := f.watch.Server.search(ctx, f.watch.Want, nil)
-		f.mu.Lock()
-		f.ids, f.err = ids(locks), err
-		f.mu.Unlock()
-		first()
-		return restPerKey * time.Duration(keys)
-	})
-	first()
+// key is what changes when a lock changes.
+func (c *Changes) key(l inspect.Lock) string {
+	text := Line(l)
+	for _, h := range l.Holders {
+		text += fmt.Sprint("\n", h.Token.Text(), h.Fence)
+	}
+	for _, w := range l.Waiters {
+		text += fmt.Sprint("\n", w.Token.Text(), w.TTL <= 0)
+	}
+	if !c.JSON {
+		text = Line(l)
+	}
+	return text
 }
 
-// look looks at what was found, and at what was in use before: whoever saw that sees that it is free.
-func (f *finder) look(ctx context.Context, see func(Glance)) Glance {
-	<-f.first
-	f.mu.Lock()
-	all, fault := slices.Concat(f.ids, f.used), f.err
-	f.mu.Unlock()
-	slices.SortFunc(all, ID.compare)
-	g := f.watch.look(ctx, Listed, slices.Compact(all), see)
-	for i := range g.Locks {
-		g.Locks[i].Waiters = nil // as List
+// Of are the locks that have changed: at first all that are worth showing.
+func (c *Changes) Of(g Glance) (changed []inspect.Lock) {
+	seen := make(map[inspect.ID]string, len(g.Locks))
+	for _, l := range g.Locks {
+		seen[l.ID] = c.key(l)
+		if was, known := c.seen[l.ID]; seen[l.ID] != was && (known || l.InUse()) {
+			changed = append(changed, l)
+		}
 	}
-	if g.Err == nil {
-		f.used, g.Err = ids(InUse(g.Locks)), fault
+	switch {
+	case g.Err != nil: // what could not be read now may be as it was, and that one kind is free may mislead
+		for id, key := range c.seen {
+			if _, read := seen[id]; !read {
+				seen[id] = key
+			}
+		}
+	case c.seen == nil:
+		changed = Worth(g.Locks)
 	}
-	return g
-}
-
-func ids(locks []Lock) []ID {
-	ids := make([]ID, len(locks))
-	for i, l := range locks {
-		ids[i] = l.ID
+	if g.Err == nil || len(g.Locks) > 0 {
+		c.seen = seen
 	}
-	return ids
+	return changed
 }

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/inspect"
+)
+
+// looker is what the commands that look at locks have in common: their flags, and the server once it is connected.
+type looker struct {
+	*connection
+	*inspect.Server
+	kind    string
+	kinds   []inspect.Kind // that kind, or all
+	json    bool
+	replica bool   // may be looked at
+	name    string // of the server, for a header
+	out     io.Writer
+}
+
+// flags adds them; kinds says which are looked at by default.
+func (l *looker) flags(cmd *cobra.Command, kinds string) {
+	kindFlag(cmd, &l.kind, "mutex, semaphore or rw (default "+kinds+")")
+	cmd.Flags().BoolVar(&l.json, "json", false, "for scripts")
+	cmd.Flags().BoolVar(&l.replica, "allow-replica", false, "look at a replica, too, which may be behind")
+}
+
+func kindFlag(cmd *cobra.Command, kind *string, text string) {
+	cmd.Flags().StringVar(kind, "kind", "", text)
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions( // fails only if there is no such flag
+		[]string{string(inspect.Mutex), string(inspect.Semaphore), string(inspect.RW)}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// kindsOf are the kinds to look at: all, if none is named.
+func kindsOf(kind string) ([]inspect.Kind, error) {
+	if kind == "" {
+		return inspect.Kinds, nil
+	}
+	k, err := inspect.ParseKind(kind)
+	return []inspect.Kind{k}, withCode(exitUsage, err)
+}
+
+// with connects, and has f look. A replica may be behind, and one node of a cluster knows but a part of the locks.
+func (l *looker) with(ctx context.Context, out io.Writer, f func(context.Context) error) error {
+	kinds, err := kindsOf(l.kind)
+	if err != nil {
+		return err
+	}
+	target, err := l.target()
+	if err != nil {
+		return err
+	}
+	rdb, err := l.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }()
+	l.Server, l.kinds, l.name, l.out = inspect.On(rdb, l.prefix()), kinds, target.where(), out
+	if plain, ok := rdb.(*redis.Client); ok {
+		hello, err := inspect.Hello(ctx, plain)
+		switch {
+		case err != nil:
+			return err
+		case hello["mode"] == "cluster":
+			return usage("this server is one of a cluster, and has only a part of the locks; --redis needs its URL as that of a " +
+				"cluster (see help connection)")
+		case hello["role"] == "replica" && !l.replica:
+			return withCode(exitUnreachable, fmt.Errorf("%s is a replica, and may be behind: name the primary, or say --allow-replica", l.name))
+		case hello["role"] == "replica":
+			l.name += " (a replica, which may be behind)"
+		}
+	}
+	return f(ctx)
+}
+
+func statusCommand(c *connection) *cobra.Command {
+	l := looker{connection: c}
+	cmd := &cobra.Command{
+		Use:               "status NAME",
+		Short:             "Show who holds a lock, and who waits",
+		Args:              oneName,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return l.with(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) error {
+				all, err := l.Read(ctx, inspect.Most, inspect.IDs(names, l.kinds...)...)
+				if l.json && l.kind == "" {
+					all = view.InUse(all)
+				}
+				return l.show(all, err, func(p view.Paint) (lines []string) {
+					for _, lock := range view.Worth(all) {
+						lines = append(append(lines, ""), view.Block(p, lock, inspect.Most)...)
+					}
+					return lines
+				})
+			})
+		},
+	}
+	l.flags(cmd, "those in use")
+	return cmd
+}
+
+func listCommand(c *connection) *cobra.Command {
+	l := looker{connection: c}
+	var prefix string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List all locks in use",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("list takes no NAME; did you mean fairlock status %s or fairlock list --prefix %[1]s?", inspect.Plain(args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return l.with(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) error {
+				answered := patiently("searching")
+				all, err := l.Find(ctx, inspect.Want{Prefix: prefix, Kinds: l.kinds})
+				answered()
+				return l.show(all, err, func(p view.Paint) []string {
+					if len(all) == 0 {
+						return []string{"", view.NoLocks}
+					}
+					return append([]string{""}, view.Table(p, all)...)
+				})
+			})
+		},
+	}
+	l.flags(cmd, "all")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "those whose names begin with `TEXT`; there are no wildcards")
+	return cmd
+}
+
+// show writes what could be read, and returns an error about the rest.
+func (l *looker) show(all []inspect.Lock, err error, text func(view.Paint) []string) error {
+	failed, more := err, 0
+	for _, lock := range all {
+		if lock.Err != nil && failed == nil {
+			failed = withCode(exitUnreachable, fmt.Errorf("%s: %w", lock.ID, lock.Err))
+		} else if lock.Err != nil {
+			more++
+		}
+	}
+	if more > 0 {
+		failed = fmt.Errorf("%w (and %s)", failed, inspect.Count(more, "more error"))
+	}
+	if failed != nil && !slices.ContainsFunc(all, func(lock inspect.Lock) bool { return lock.Err == nil }) {
+		return failed // there is nothing to show
+	}
+	p := view.Paint{Colours: colours(l.out), Width: width(l.out)}
+	shown := view.Array(all)
+	if !l.json {
+		shown = strings.Join(append([]string{p.Header(l.name, l.Namespace, time.Now())}, text(p)...), "\n") + "\n"
+	}
+	_, werr := io.WriteString(l.out, shown)
+	return errors.Join(failed, werr)
+}
+
+func watchCommand(c *connection) *cobra.Command {
+	l := looker{connection: c}
+	var w view.Watch
+	var plain bool
+	cmd := &cobra.Command{
+		Use:               "watch [NAME...]",
+		Short:             "Watch locks change",
+		Args:              someNames,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			switch {
+			case w.Every < view.MinInterval:
+				return usage("--interval is %v, must be at least %v", w.Every, view.MinInterval)
+			case len(names) > 0 && cmd.Flags().Changed("prefix"):
+				return usage("--prefix goes without a NAME")
+			}
+			return l.with(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) error {
+				w.Server, w.Want.Kinds, w.IDs = l.Server, l.kinds, inspect.IDs(names, l.kinds...)
+				if !plain && !l.json && isTerminal(l.out) && os.Getenv("TERM") != "dumb" {
+					live := view.Live{Watch: w, Paint: view.Paint{Colours: colours(l.out)}}
+					live.Title = func(seen time.Time) string { return "fairlock watch  " + live.Header(l.name, l.Namespace, seen) }
+					return live.Show(ctx, keyboard(cmd.InOrStdin()), l.out)
+				}
+				return l.follow(ctx, w, cmd.ErrOrStderr())
+			})
+		},
+	}
+	l.flags(cmd, "those in use")
+	f := cmd.Flags()
+	f.StringVar(&w.Want.Prefix, "prefix", "", "without a NAME: those whose names begin with `TEXT`")
+	f.DurationVar(&w.Every, "interval", 500*time.Millisecond, "how often to look")
+	f.BoolVar(&plain, "plain", false, "write lines, even on a terminal")
+	return cmd
+}
+
+// keyboard is in, if that is one.
+func keyboard(in io.Reader) io.Reader {
+	if f, ok := in.(*os.File); ok && isTerminal(f) {
+		return in
+	}
+	return nil
+}
+
+// follow writes what changes, until ctx ends or nobody reads it any more.
+func (l *looker) follow(ctx context.Context, w view.Watch, errs io.Writer) (broken error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	changes, faulty := view.Changes{JSON: l.json}, false
+	write := func(line string) {
+		if _, err := fmt.Fprintln(l.out, line); err != nil {
+			broken = err
+			stop()
+		}
+	}
+	if !l.json {
+		write(view.Paint{}.Header(l.name, l.Namespace, time.Now()))
+	}
+	w.Run(ctx, func(g view.Glance) {
+		if g.Err != nil && !faulty { // once, until Redis answers again
+			_, _ = fmt.Fprintf(errs, "fairlock: %s; trying on\n", inspect.Message(g.Err))
+		}
+		faulty = g.Err != nil
+		for _, lock := range changes.Of(g) {
+			switch {
+			case !l.json:
+				write(lock.At.Local().Format("2006-01-02T15:04:05.000Z07:00") + "  " + view.Line(lock))
+			case lock.Kind != "": // else there is nothing of that name
+				write(view.JSON(lock))
+			}
+		}
+	})
+	return broken
+}
+
+func oneName(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usage("want the NAME of one lock, have %d (a name with spaces needs quotes)", len(args))
+	}
+	return someNames(cmd, args)
+}
+
+// someNames checks the names of locks.
+func someNames(_ *cobra.Command, names []string) error {
+	if slices.ContainsFunc(names, func(name string) bool { return name == "" || len(name) > fairlock.MaxName }) {
+		return usage("the NAME of a lock must have 1 to %d bytes", fairlock.MaxName)
+	}
+	return nil
+}

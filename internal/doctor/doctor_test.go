@@ -1,0 +1,365 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // connections break here
+	m.Run()
+}
+
+// silent keeps go-redis from writing.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// examine runs all checks, and calls progress before each.
+func examine(ctx context.Context, rdb redis.UniversalClient, progress func(check string)) Report {
+	return Run(ctx, rdb, Options{
+		Namespace: "fairlock", Address: "here", Progress: func(_, check string) { progress(check) },
+	})
+}
+
+func quiet(string) {}
+
+// found is what a check has found.
+func found(r Report, check string) Finding {
+	return r.Checks[slices.IndexFunc(r.Checks, func(f Finding) bool { return f.Check == check })]
+}
+
+// with are the checks with that result.
+func with(r Report, result Result) (checks []string) {
+	for _, f := range r.Checks {
+		if f.Result == result {
+			checks = append(checks, f.Check)
+		}
+	}
+	return checks
+}
+
+// login makes a user with these rules, and returns a client of it.
+func login(t *testing.T, s *redistest.Server, rules ...string) *redis.Client {
+	t.Helper()
+	args := []any{"acl", "setuser", "somebody", "reset", "on", ">password"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	require.NoError(t, s.Client().Do(t.Context(), args...).Err())
+	o := s.Options()
+	o.Username, o.Password = "somebody", "password"
+	rdb := redis.NewClient(o)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// least are the rules of the line that is printed.
+func least() []string { return strings.Fields(RightsIn("fairlock", false)[0].ACL)[7:] }
+
+// The line that is printed suffices. What it does not allow to look at is no problem.
+func TestRun_WithTheLeastRights(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, c := range []struct{ rules, unchecked string }{
+		{"", "eviction memory persistence replicas slow keys layout"},
+		{"+info", "slow keys layout"}, // CONFIG is missed only where INFO is silent
+	} {
+		r := examine(t.Context(), login(t, s, append(least(), strings.Fields(c.rules)...)...), quiet)
+		assert.Zero(t, r.Count(Problem))
+		assert.Equal(t, "the user may do all that locks need", found(r, "rights").Found)
+		assert.Equal(t, strings.Fields(c.unchecked), with(r, Unchecked))
+		assert.Contains(t, found(r, "slow").Advice, "admin")
+	}
+	// Each right that is missing is named by the rule that gives it, and trying changes nothing.
+	for i, rule := range least() {
+		rules := least()
+		rules = append(rules[:i], rules[i+1:]...)
+		f, err := (&server{Options: Options{Namespace: "fairlock"}, rdb: login(t, s, rules...), name: "x"}).rights(t.Context())
+		require.NoError(t, err)
+		if rule == "+cluster|slots" {
+			assert.Equal(t, OK, f.Result)
+			continue
+		}
+		assert.Equal(t, "the user lacks "+rule, f.Found)
+		spare := rule[0] == '&' || slices.Contains(spare, rule)
+		assert.Equal(t, map[bool]Result{true: Warning, false: Problem}[spare], f.Result, f.Found)
+	}
+	r := examine(t.Context(), login(t, s, "~*", "&*", "+@all", "-eval", "-evalsha"), quiet)
+	assert.Equal(t, "the user lacks +eval +evalsha", found(r, "rights").Found)
+	assert.Contains(t, found(r, "locks").Found, "NOPERM")
+	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
+	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
+}
+
+func TestRun_Refusals(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "CONFIG", "", "--rename-command", "HELLO", "")
+	rdb := s.Client()
+	r := examine(t.Context(), rdb, quiet)
+	assert.Equal(t, []string{"locks"}, with(r, Problem))
+	assert.Contains(t, found(r, "locks").Found, "unknown command 'evalsha'")
+	assert.Empty(t, with(r, Unchecked), "INFO tells the rest")
+	assert.Equal(t, "0", redistest.Info(t, rdb, "persistence", "rdb_changes_since_last_save"), "nothing was written, not even for a moment")
+
+	r = examine(t.Context(), redistest.Start(t, "--replicaof", "127.0.0.1 1").Client(), quiet)
+	assert.Equal(t, []string{"role", "locks"}, with(r, Problem), "and not rights: a replica refuses for another reason")
+	assert.Contains(t, found(r, "role").Found, "127.0.0.1:1")
+	assert.Contains(t, found(r, "locks").Found, "READONLY")
+}
+
+// A server that does not answer any more is not asked, and what was not checked is not called well.
+func TestRun_Ends(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	link := redistest.NewLink(t, s)
+	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: link.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	r := examine(t.Context(), rdb, func(check string) {
+		if check == "latency" {
+			link.Cut()
+		}
+	})
+	assert.Equal(t, []string{"latency"}, with(r, Problem))
+	assert.Equal(t, []string{"slow", "keys", "layout"}, with(r, Unchecked))
+	assert.Equal(t, "the server was not asked any more", found(r, "slow").Found)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	r = examine(ctx, s.Client(), func(check string) {
+		if check == "locks" {
+			cancel()
+		}
+	})
+	assert.Zero(t, r.Count(Problem))
+	assert.Equal(t, Checks()[5:], with(r, Unchecked))
+	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
+}
+
+// Without notifications a waiter gets the lock by a heartbeat, and the report says so.
+func TestLocks_WithoutNotifications(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := fairlocktest.NewServer(t)
+		link := m.Link()
+		link.DropNotifications()
+		s := &server{Options: Options{Namespace: "fairlock"}, all: link.Redis(), name: "x"}
+		f, err := s.locks(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, Warning, f.Result, f.Found)
+		assert.Contains(t, f.Found, "no notification came")
+		assert.Empty(t, m.Miniredis.Keys())
+
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel) // while it holds the lock and waits for the subscription
+		_, err = s.locks(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Empty(t, m.Miniredis.Keys(), "what was taken is given back")
+	})
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client()
+	ctx := t.Context()
+	left := func(namespace string) Finding {
+		f, err := (&server{Options: Options{Namespace: namespace, Progress: func(string, string) {}}, rdb: rdb}).keys(ctx)
+		require.NoError(t, err)
+		return f
+	}
+	const expires = "; pexpire n:{x}:queue 3600000"
+	for _, c := range []struct {
+		namespace string
+		commands  string // n is the namespace
+		want      Result
+		says      string
+	}{
+		{"list", "lpush n:{x}:queue 1", Problem, `"list:{x}:queue" is a list`},
+		{"beside", "zadd n:{x}:queue 0 0; lpush n:{x}:heartbeats 1" + expires, Problem, `"beside:{x}:heartbeats" is a list`},
+		{"rw", "set n:{x}:rw:holders 1", Problem, `"rw:{x}:rw:holders" is a string`},
+		{"\x1b[2J", "lpush n:{x}:lock 1", Problem, `\x1b[2J`},
+		{"a[1]*", "lpush n:{x}:lock 1; lpush a1b:{y}:lock 1", Problem, `"a[1]*:{x}:lock" is a list`},
+		{"lock", "set n:{x}:lock 1", Problem, "for ever"},
+		{"number", "set n:{x}:number 1", Warning, "1 key never expire: "},
+		{"one", "zadd n:{x}:queue 0 0" + expires, OK, "1 key of locks"},
+		{"strange", "lpush n:queue 1; lpush n:{x}:something 1; lpush ns:{x}:queue 1; lpush n:{x}:sem:lock 1", OK, "0 keys of locks"},
+	} {
+		for command := range strings.SplitSeq(c.commands, "; ") {
+			var args []any
+			for word := range strings.FieldsSeq(command) {
+				if key, ours := strings.CutPrefix(word, "n"); ours {
+					word = c.namespace + key
+				}
+				args = append(args, word)
+			}
+			require.NoError(t, rdb.Do(ctx, args...).Err(), command)
+		}
+		f := left(c.namespace)
+		assert.Equal(t, c.want, f.Result, "%s: %s", c.namespace, f.Found)
+		assert.Contains(t, f.Found, c.says)
+	}
+
+	// Every key that a lock in use has is known, with its type.
+	client, err := fairlock.New(rdb, fairlock.Config{TTL: time.Hour, WaiterTTL: time.Hour})
+	require.NoError(t, err)
+	locks := []func(context.Context) (*fairlock.Lease, error){
+		client.Mutex("a{b}%").Lock, client.RWMutex("a").Lock,
+		func(ctx context.Context) (*fairlock.Lease, error) { return client.Semaphore("a", 2).Acquire(ctx, 2) },
+	}
+	for _, lock := range locks {
+		_, err := lock(ctx)
+		require.NoError(t, err)
+		go func() { _, _ = lock(ctx) }() // waits until the client is closed
+	}
+	require.Eventually(t, func() bool { return strings.HasPrefix(left("fairlock").Found, "14 keys") }, time.Minute, time.Millisecond)
+	assert.Equal(t, OK, left("fairlock").Result)
+	client.Close()
+}
+
+// The layout of this version, and those of the locks that were used lately.
+func TestLayout(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client()
+	s := &server{Options: Options{Namespace: "fairlock", Progress: func(string, string) {}}, rdb: rdb}
+	layout := func() Finding {
+		_, err := s.keys(t.Context())
+		require.NoError(t, err)
+		f, err := s.layout(t.Context())
+		require.NoError(t, err)
+		return f
+	}
+	assert.Equal(t, is(OK, "this version has layout 1; no lock was used lately"), layout())
+	client, err := fairlock.New(rdb, fairlock.Config{})
+	require.NoError(t, err)
+	defer client.Close()
+	for _, name := range []string{"a", "b"} {
+		lease, err := client.Mutex(name).Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Unlock(t.Context()))
+	}
+	assert.Equal(t, is(OK, "this version has layout 1; used lately: 2 locks of layout 1"), layout())
+
+	key := lua.SemaphoreKeys("fairlock", "c").Number
+	require.NoError(t, rdb.Set(t.Context(), key, "2 what a later version writes", time.Hour).Err())
+	_, err = client.Semaphore("c", 1).Inspect(t.Context())
+	other := &token.LayoutError{}
+	require.ErrorAs(t, err, &other)
+	assert.Equal(t, is(Problem, "this version has layout 1; used lately: 2 locks of layout 1, 1 lock of layout 2"), layout())
+	require.NoError(t, rdb.Set(t.Context(), key, "damaged", time.Hour).Err())
+	assert.Equal(t, OK, layout().Result)
+}
+
+// testdata/facts.txt has what servers say about themselves, or refuse, and what a check finds in it.
+func TestFacts_AreJudged(t *testing.T) {
+	judges := map[string]func(facts) Finding{
+		"version": version, "role": role, "eviction": eviction, "memory": memory, "persistence": persistence, "replicas": replicas,
+	}
+	text, err := os.ReadFile("testdata/facts.txt")
+	require.NoError(t, err)
+	for server := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n$ ") {
+		words, want, _ := strings.Cut(server, "\n")
+		f, judge := facts{told: map[string]string{}}, ""
+		for i, word := range strings.Fields(strings.TrimPrefix(words, "$ ")) {
+			name, value, said := strings.Cut(word, "=")
+			switch {
+			case i == 0:
+				judge = word
+			case said:
+				f.told[name] = value
+			case word == "refused":
+				f.refused = errors.New("NOPERM x")
+			}
+		}
+		found := judges[judge](f)
+		assert.Equal(t, want, string(found.Result)+": "+found.Found, words)
+	}
+}
+
+func TestSlowLog(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t, "--enable-debug-command", "yes").Client()
+	s := &server{rdb: rdb}
+	f, err := s.slow(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, OK, f.Result)
+	require.NoError(t, rdb.Do(t.Context(), "debug", "sleep", "0.1").Err())
+	f, err = s.slow(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, Warning, f.Result)
+	assert.Regexp(t, `^1 command took over 100ms within a day, the longest \S+ \(DEBUG\)$`, f.Found)
+}
+
+func TestLatency(t *testing.T) {
+	const ms = time.Millisecond
+	var trips []time.Duration
+	for i := range 100 {
+		trips = append(trips, time.Duration(100-i)*100*time.Microsecond)
+	}
+	assert.Equal(t, is(OK, "p50 5.1ms, p90 9.1ms of 100 round trips"), latency(trips))
+	for i := range 15 {
+		trips[i] = 60 * ms
+	}
+	assert.Equal(t, is(Warning, "p50 6.6ms, p90 60ms of 100 round trips"), latency(trips))
+	assert.Equal(t, Problem, latency([]time.Duration{time.Second}).Result)
+}
+
+func TestUnreachable_IsAdvised(t *testing.T) {
+	for text, advice := range map[string]string{
+		"WRONGPASS invalid username-password pair or user is disabled.":          "name and password",
+		"tls: failed to verify certificate: x509: certificate signed by unknown": "certificate",
+		"ERR This instance has cluster support disabled":                         "no cluster",
+		"NOPERM this user has no permissions to run the 'cluster|slots' command": "+cluster|slots",
+		"dial tcp 127.0.0.1:1: connect: connection refused":                      "address and port", // any other
+	} {
+		r := Unreachable(Options{Address: "here"}, errors.New(text))
+		assert.Equal(t, 1, r.Count(Problem))
+		assert.Contains(t, r.Checks[0].Advice, advice, text)
+		assert.Contains(t, r.Checks[0].Found, text)
+	}
+}
+
+// The fields of the JSON are a promise to scripts.
+func TestReport_JSON(t *testing.T) {
+	r := Report{Namespace: "n", Rights: []Rights{{"use locks", "ACL SETUSER x"}}}
+	r.add("one", "here", is(OK, "fine"))
+	text, err := json.Marshal(r)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"namespace":"n","rights":[{"for":"use locks","acl":"ACL SETUSER x"}],`+
+		`"checks":[{"check":"one","server":"here","result":"ok","found":"fine"}]}`, string(text))
+}
+
+// docs/operating.md has the same lines, and the library's tests hold the first to the scripts.
+func TestRightsIn(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operating.md")
+	require.NoError(t, err)
+	var lines []string
+	for _, r := range RightsIn("fairlock", false) {
+		lines = append(lines, r.ACL)
+	}
+	assert.Equal(t, regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindAllString(string(text), -1), lines)
+	for namespace, want := range map[string]string{ // which is no pattern
+		`a*b?[c]`:   ` ~a\*b\?\[c\]:* &a\*b\?\[c\]:notify:* `,
+		`back\`:     ` ~back\\:* &back\\:notify:* `,
+		"two words": " ~two?words:* &two?words:notify:* ", // a rule has no spaces
+	} {
+		assert.Contains(t, RightsIn(namespace, false)[0].ACL, want)
+	}
+	assert.Contains(t, RightsIn("n", true)[1].ACL, " ~n:* +eval +evalsha +time ", "a Redis 6.2 knows no other")
+}

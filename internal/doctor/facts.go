@@ -1,0 +1,196 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/inspect"
+)
+
+// facts is what a server says about itself in the replies to HELLO, INFO and CONFIG. What it does not tell is missing.
+type facts struct {
+	told    map[string]string // by the words of INFO: maxmemory_policy, not maxmemory-policy as in CONFIG
+	refused error             // why INFO, or else CONFIG, tells nothing
+}
+
+// gather asks HELLO, which every user may, CONFIG (one setting at a time: before version 7 it takes no more) and INFO. The error
+// is one of the connection.
+func gather(ctx context.Context, rdb *redis.Client) (f facts, err error) {
+	if f.told, err = inspect.Hello(ctx, rdb); err != nil {
+		return f, err
+	}
+	for _, name := range []string{"maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write"} {
+		setting, err := rdb.ConfigGet(ctx, name).Result()
+		if f.refused = err; err != nil {
+			break
+		}
+		f.told[strings.ReplaceAll(name, "-", "_")] = setting[name]
+	}
+	info, err := rdb.Info(ctx).Result()
+	if err != nil {
+		f.refused = err
+	}
+	maps.Copy(f.told, fields(info, "\n"))
+	if f.refused != nil && !inspect.Refused(f.refused) {
+		return f, f.refused
+	}
+	return f, nil
+}
+
+// fields reads a text as in the reply to INFO.
+func fields(text, separator string) map[string]string {
+	m := map[string]string{}
+	for field := range strings.SplitSeq(text, separator) {
+		if i := strings.IndexAny(field, ":="); i > 0 {
+			m[field[:i]] = strings.TrimRight(field[i+1:], "\r")
+		}
+	}
+	return m
+}
+
+// number is a fact that is one.
+func (f facts) number(name string) (int64, bool) {
+	n, err := strconv.ParseInt(f.told[name], 10, 64)
+	return n, err == nil
+}
+
+// untold says why a check has nothing to go by.
+func (f facts) untold() Finding {
+	if f.refused == nil {
+		return is(Unchecked, "the server does not tell")
+	}
+	return is(Unchecked, "%s", inspect.Message(f.refused))
+}
+
+// check is one check: its test, and what to do about anything but ok.
+type check struct {
+	name   string
+	test   func(*server, context.Context) (Finding, error) // the error says why it could not be made
+	advice string
+}
+
+// told is a test of what the server says about itself.
+func told(judge func(facts) Finding) func(*server, context.Context) (Finding, error) {
+	return func(s *server, _ context.Context) (Finding, error) { return judge(s.facts), nil }
+}
+
+func version(f facts) Finding {
+	major, minor := f.version()
+	for _, other := range []string{"dragonfly", "keydb"} {
+		if v := f.told[other+"_version"]; v != "" {
+			return is(Warning, "%s %s; fairlock is tested on Redis and Valkey: what counts is the check of locks", other, v)
+		}
+	}
+	switch {
+	case f.told["valkey_version"] != "":
+		return is(OK, "Valkey %s", f.told["valkey_version"])
+	case major == 0:
+		return f.untold()
+	case major < 6 || major == 6 && minor < 2:
+		return is(Problem, "Redis %d.%d; SET … GET, which every grant needs, came with 6.2", major, minor)
+	}
+	return is(OK, "Redis %d.%d", major, minor)
+}
+
+// version is that of Redis, or of the one that another product is compatible with; 0 if it is not known.
+func (f facts) version() (major, minor int) {
+	_, _ = fmt.Sscanf(cmp.Or(f.told["redis_version"], f.told["version"]), "%d.%d", &major, &minor)
+	return major, minor
+}
+
+func role(f facts) Finding {
+	switch r := f.told["role"]; {
+	case r == "":
+		return f.untold()
+	case f.told["mode"] == "sentinel":
+		return is(Problem, "this is a Sentinel: it keeps no locks; say in the URL which master it is asked for")
+	case r != "master":
+		return is(Problem, "this is a replica of %s:%s: it takes no locks", f.told["master_host"], f.told["master_port"])
+	}
+	return is(OK, "primary")
+}
+
+func eviction(f facts) Finding {
+	policy := f.told["maxmemory_policy"]
+	limit, known := f.number("maxmemory")
+	switch {
+	case policy == "":
+		return f.untold()
+	case policy == "noeviction":
+		return is(OK, "maxmemory-policy is noeviction")
+	case known && limit == 0:
+		return is(Warning, "maxmemory-policy is %s; nothing is evicted as long as maxmemory is 0", policy)
+	}
+	return is(Problem, "maxmemory-policy is %s: an evicted key is a lock that two can hold, or a queue without order", policy)
+}
+
+func memory(f facts) Finding {
+	limit, told := f.number("maxmemory")
+	used, known := f.number("used_memory")
+	switch share := 100 * used / max(limit, 1); {
+	case !told || limit > 0 && !known:
+		return f.untold()
+	case limit == 0:
+		return is(OK, "no limit (maxmemory 0)")
+	case share >= 95:
+		return is(Problem, "%d %% of maxmemory used", share)
+	case share >= 80:
+		return is(Warning, "%d %% of maxmemory used", share)
+	default:
+		return is(OK, "%d %% of maxmemory used", share)
+	}
+}
+
+func persistence(f facts) Finding {
+	on := f.told["appendonly"] + f.told["aof_enabled"]
+	switch fsync := f.told["appendfsync"]; {
+	case f.told["loading"] == "1":
+		return is(Problem, "the server is still loading its data, and refuses everything")
+	case f.told["aof_last_write_status"] == "err":
+		return is(Problem, "it cannot write its append-only file, and refuses to write (MISCONF): look at its disk")
+	case f.told["rdb_last_bgsave_status"] == "err":
+		return is(Warning, "its last snapshot failed: unless it is told not to, it refuses to write (MISCONF); look at its disk")
+	case on == "":
+		return f.untold()
+	case !strings.ContainsAny(on, "y1"): // yes, 1
+		return is(Warning, "appendonly is no: after a restart, waiters lose their tickets, and a newcomer can get a lock whose holder "+
+			"does not know yet that it has lost it")
+	case fsync == "no":
+		return is(Warning, "appendfsync is no: a crash of the machine may lose the grants of half a minute")
+	default:
+		return is(OK, "appendonly, appendfsync %s", cmp.Or(fsync, "is not told"))
+	}
+}
+
+func replicas(f facts) Finding {
+	if f.told["connected_slaves"] == "" {
+		return f.untold()
+	}
+	const longLag = 10 // seconds; Redis's own default for min-replicas-max-lag
+	n := 0
+	for ; f.told[fmt.Sprint("slave", n)] != ""; n++ { // slave0:ip=…,port=…,state=…,offset=…,lag=…
+		replica := fields(f.told[fmt.Sprint("slave", n)], ",")
+		if lag, _ := strconv.Atoi(replica["lag"]); replica["state"] != "online" || lag > longLag {
+			return is(Warning, "replica %s:%s is %s, heard of %d s ago: what it has not got, a failover forgets",
+				replica["ip"], replica["port"], replica["state"], lag)
+		}
+	}
+	want, told := f.number("min_replicas_to_write")
+	good, counted := f.number("min_slaves_good_slaves") // told only if some are wanted
+	switch {
+	case counted && good < want:
+		return is(Problem, "%d of %d for min-replicas-to-write are near enough: every lock is refused (NOREPLICAS)", good, want)
+	case n == 0:
+		return is(OK, "none: nothing is lost in a failover, and an outage of this server is one of its locks")
+	case told && want == 0:
+		return is(Warning, "%s, and min-replicas-to-write is 0: a primary that is cut off goes on granting what a failover will forget",
+			inspect.Count(n, "replica"))
+	}
+	return is(OK, "%s, none lags", inspect.Count(n, "replica"))
+}

@@ -1,0 +1,193 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/inspect"
+)
+
+// Options are what Run needs to know.
+type Options struct {
+	Namespace string
+	Address   string // of the server, as it was given
+	Progress  func(server, check string)
+}
+
+const tls = "rediss:// is for servers with TLS, redis:// for those without"
+
+// The checks, in the order in which they are made.
+var checks = []check{
+	{"reachable", (*server).reachable, ""},
+	{"version", told(version), "upgrade to Redis 6.2 or later"},
+	{"role", told(role), "connect to the primary, or by Sentinel; see help connection"},
+	{"cluster", (*server).cluster, "name it as a cluster in the URL, see help connection; else look at CLUSTER INFO and CLUSTER NODES"},
+	{"rights", (*server).rights, "give these to the user by ACL SETUSER; what is needed in all stands below"},
+	{"locks", (*server).locks, "see what the other checks say"},
+	{"eviction", told(eviction), "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf"},
+	{"memory", told(memory), "raise maxmemory, or find out what fills it: a full server refuses locks (OOM)"},
+	{"persistence", told(persistence), "appendonly yes and appendfsync everysec; else, after a restart, keep the port closed for the longest TTL"},
+	{"replicas", told(replicas), "look at the replicas and the network; min-replicas-to-write 1, min-replicas-max-lag 10"},
+	{"latency", (*server).latency, "look at the network, and at what keeps the server busy; a renewal has a third of TTL"},
+	{"slow", (*server).slow, "find out who sends it (SLOWLOG GET), or what slows the server down: every lock waits meanwhile"},
+	{"keys", (*server).keys, "delete them if their locks are not in use; give locks a namespace of their own"},
+	{"layout", (*server).layout, "run versions with one layout in a namespace; docs/upgrading.md has the steps from one to the next"},
+}
+
+// Checks are the names of all checks, in order.
+func Checks() (names []string) {
+	for _, c := range checks {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// Run checks the server, or every master of a cluster, one after the other. If ctx ends, the rest is unchecked. It
+// locks two locks of its own; nothing else is written, and nothing stays.
+func Run(ctx context.Context, rdb redis.UniversalClient, o Options) Report {
+	r := Report{Namespace: o.Namespace, Checks: []Finding{}}
+	before7 := false
+	for _, s := range servers(ctx, rdb, o, &r) {
+		s.check(ctx, &r)
+		major, _ := s.facts.version()
+		before7 = before7 || major == 6
+	}
+	r.Rights = RightsIn(o.Namespace, before7)
+	return r
+}
+
+// Unreachable is the report on a server that cannot be asked anything.
+func Unreachable(o Options, err error) Report {
+	r := Report{Namespace: o.Namespace, Rights: RightsIn(o.Namespace, false)}
+	r.add(checks[0].name, o.Address, broken(err))
+	return r
+}
+
+// cures are what to do about an error of a connection with these words; the first that match count.
+var cures = []struct{ words, advice string }{
+	{"WRONGPASS", "look at the user's name and password"},
+	{"NOAUTH", "give a user and a password; see help connection"},
+	{"cluster support disabled", "it is no cluster: leave cluster and addr out of the URL"},
+	{"cluster", "the user of a cluster needs +cluster|slots; see help connection"},
+	{"all sentinels", "look at the Sentinels' addresses and the name of the master"},
+	{"x509:", "look at the certificate, and at the name in the URL"},
+	{"tls:", tls},
+	{"no answer", "look whether it hangs, and at firewalls; " + tls},
+	{"i/o timeout", "look whether it hangs, and at firewalls"},
+	{"EOF", tls + "; else look at what is between here and there"},
+	{"", "look at its address and port, whether it runs, and at firewalls"},
+}
+
+func cure(err error) string {
+	for _, c := range cures {
+		if strings.Contains(err.Error(), c.words) {
+			return c.advice
+		}
+	}
+	panic("doctor: the last words are in every error")
+}
+
+// server is one server that is checked.
+type server struct {
+	Options
+	rdb     *redis.Client         // this server
+	all     redis.UniversalClient // what locks would use
+	address string
+	name    string // of a lock on it that nobody else has; empty if no lock lives there
+
+	facts   facts
+	layouts map[string]int // how many locks have which, as far as the check of keys has seen
+}
+
+// servers finds whom to check. What goes wrong is in the report.
+func servers(ctx context.Context, rdb redis.UniversalClient, o Options, r *Report) (all []*server) {
+	if single, ok := rdb.(*redis.Client); ok {
+		return []*server{{Options: o, rdb: single, all: rdb, address: o.Address, name: lockName()}}
+	}
+	cluster := rdb.(*redis.ClusterClient)
+	var mu sync.Mutex
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		address := c.Options().Addr
+		all = append(all, &server{Options: o, rdb: c, all: rdb, address: address, name: nameOn(ctx, cluster, address, o.Namespace)})
+		return nil
+	})
+	if err != nil {
+		r.add(checks[0].name, o.Address, broken(err))
+	}
+	slices.SortFunc(all, func(a, b *server) int { return cmp.Compare(a.address, b.address) })
+	return all
+}
+
+// lockName is a name that nobody else has.
+func lockName() string { return "doctor-" + rand.Text()[:12] }
+
+// nameOn finds a lock's name that lives on that master of the cluster; empty if it has no slots, or next to none.
+func nameOn(ctx context.Context, rdb *redis.ClusterClient, address, namespace string) string {
+	for range 16384 { // slots
+		name := lockName()
+		if master, err := rdb.MasterForKey(ctx, namespace+":{"+name+"}:"); err != nil {
+			return ""
+		} else if master.Options().Addr == address {
+			return name
+		}
+	}
+	return ""
+}
+
+// check makes every check. Once the server has stopped answering, it is not asked again.
+func (s *server) check(ctx context.Context, r *Report) {
+	gone := false
+	for _, c := range checks {
+		f := is(Unchecked, "the server was not asked any more")
+		if gone = gone || ctx.Err() != nil; !gone {
+			s.Progress(s.address, c.name)
+			made, err := c.test(s, ctx)
+			switch {
+			case err == nil:
+				f = made
+			case inspect.Refused(err):
+				f = is(Unchecked, "%s", inspect.Message(err))
+			case ctx.Err() == nil:
+				f, gone = broken(err), true
+			}
+		}
+		switch {
+		case strings.HasPrefix(f.Found, "NOPERM"):
+			f.Advice = "call this as a user who may, an admin's for example"
+		case f.Result != OK && f.Result != Unchecked && f.Advice == "":
+			f.Advice = c.advice
+		}
+		r.add(c.name, s.address, f)
+	}
+}
+
+func (s *server) reachable(ctx context.Context) (v Finding, err error) {
+	s.facts, err = gather(ctx, s.rdb)
+	return is(OK, "it answers"), err
+}
+
+func (s *server) cluster(ctx context.Context) (Finding, error) {
+	_, aware := s.all.(*redis.ClusterClient)
+	switch mode := cmp.Or(s.facts.told["mode"], s.facts.told["redis_mode"]); {
+	case mode == "":
+		return s.facts.untold(), nil
+	case mode != "cluster":
+		return is(OK, "no node of a cluster"), nil
+	case !aware:
+		return is(Problem, "the server is a node of a cluster, and the URL is for a single server: most locks are on other nodes"), nil
+	}
+	info, err := s.rdb.ClusterInfo(ctx).Result()
+	if state := fields(info, "\n")["cluster_state"]; err == nil && state != "ok" {
+		return is(Problem, "the state of the cluster is %s", fmt.Sprintf("%q", state)), nil
+	}
+	return is(OK, "the state of the cluster is ok"), err
+}

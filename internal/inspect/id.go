@@ -1,0 +1,163 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// Kind is what a name stands for.
+type Kind string
+
+// The kinds of locks.
+const (
+	Mutex     Kind = "mutex"
+	Semaphore Kind = "semaphore"
+	RW        Kind = "rw"
+)
+
+// Kinds are all of them.
+var Kinds = []Kind{Mutex, Semaphore, RW}
+
+// ParseKind reads what a user calls a kind.
+func ParseKind(text string) (Kind, error) {
+	if kind := Kind(text); slices.Contains(Kinds, kind) {
+		return kind, nil
+	}
+	return "", fmt.Errorf("kind %s is unknown: want mutex, semaphore or rw", Plain(text))
+}
+
+// ID identifies a lock in a namespace: kinds of the same name have nothing in common.
+type ID struct {
+	Kind Kind
+	Name string
+}
+
+// IDs are the locks of these names and kinds.
+func IDs(names []string, kinds ...Kind) (ids []ID) {
+	for _, name := range names {
+		for _, kind := range kinds {
+			ids = append(ids, ID{kind, name})
+		}
+	}
+	return ids
+}
+
+// String names the lock in one line; without a kind, it is just the name.
+func (id ID) String() string { return strings.TrimPrefix(string(id.Kind)+" ", " ") + Plain(id.Name) }
+
+// Compare orders locks by name.
+func (id ID) Compare(other ID) int {
+	return cmp.Or(cmp.Compare(id.Name, other.Name), slices.Index(Kinds, id.Kind)-slices.Index(Kinds, other.Kind))
+}
+
+// In is the lock in Redis, for those that read it or take it from its holders: its capacity does not matter to them.
+func (id ID) In(rdb lua.Scripter, namespace string) lua.Lock {
+	lock, _ := id.in(rdb, namespace)
+	return lock
+}
+
+// in also returns the lock's keys, as package lua has them: in a struct.
+func (id ID) in(rdb lua.Scripter, namespace string) (lua.Lock, any) {
+	switch id.Kind {
+	case Semaphore:
+		return lua.Semaphore(rdb, namespace, id.Name, 1), lua.SemaphoreKeys(namespace, id.Name)
+	case RW:
+		return lua.RWMutex(rdb, namespace, id.Name), lua.RWMutexKeys(namespace, id.Name)
+	default:
+		return lua.Mutex(rdb, namespace, id.Name), lua.MutexKeys(namespace, id.Name)
+	}
+}
+
+// Keys are all keys of the lock.
+func (id ID) Keys(namespace string) (names []string) {
+	_, all := id.in(nil, namespace)
+	for i := range reflect.TypeOf(all).NumField() {
+		names = append(names, reflect.ValueOf(all).Field(i).String())
+	}
+	return names
+}
+
+// Key is a key of a lock.
+type Key struct {
+	ID
+	Part string // "queue", "lock", …
+	Type string // that it has in Redis
+}
+
+// unescape undoes what is done to names in keys.
+var unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
+
+// ParseKey reads the name of a key; false: it is not that of a lock.
+func ParseKey(namespace, text string) (Key, bool) {
+	rest, ours := strings.CutPrefix(text, namespace+":{")
+	name, _, _ := strings.Cut(rest, "}:")
+	for _, kind := range Kinds {
+		id := ID{kind, unescape.Replace(name)}
+		i := slices.Index(id.Keys(namespace), text)
+		if i >= 0 && ours && name != "" {
+			_, all := id.in(nil, namespace)
+			field := reflect.TypeOf(all).Field(i)
+			return Key{id, strings.ToLower(field.Name), field.Tag.Get("redis")}, true
+		}
+	}
+	return Key{}, false
+}
+
+// inUse reports whether there is such a key only while somebody holds the lock or waits for it.
+func (k Key) inUse() bool { return k.Part == "lock" || k.Part == "queue" || k.Part == "permits" }
+
+// Glob is a pattern of Redis that matches the text and nothing else.
+func Glob(text string) string { return glob.Replace(text) }
+
+var glob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
+// pattern matches the keys of locks in use whose names begin with prefix: lock, queue and permits. Numbers outlive a lock, so
+// there may be many, and the server leaves them out; three letters of a key's end suffice for that.
+func pattern(namespace, prefix string) string {
+	start, _ := strings.CutSuffix(lua.MutexKeys(namespace, prefix).Queue, "}:queue")
+	return Glob(start) + "*}:*[oei][cut][kes]"
+}
+
+// Plain is a text as it can stand in a line: as it is, or quoted as in Go if it is not valid UTF-8 or has anything that
+// is not seen as itself: control characters, spaces, quotes, marks that turn the direction of writing.
+func Plain(text string) string {
+	odd := func(r rune) bool { return r == ' ' || r == '"' || r == '\\' || !strconv.IsPrint(r) }
+	if text == "" || !utf8.ValidString(text) || strings.ContainsFunc(text, odd) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// Message is what an error says, in one line. What a terminal would not show as it is is escaped; which script of ours failed
+// in which line is left out.
+func Message(err error) string {
+	var b strings.Builder
+	text := inScript.ReplaceAllString(strings.TrimPrefix(err.Error(), "fairlock: "), "")
+	for _, r := range strings.ReplaceAll(text, "\n", "; ") {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+var inScript = regexp.MustCompile(
+	` script: [0-9a-f]{40}, on @user_script:\d+\.?|Error running script \(call to f_[0-9a-f]{40}\): |@?user_script: ?\d+: -?`)
+
+// Count is a number of things; English has an s for all of ours.
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

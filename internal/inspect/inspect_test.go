@@ -1,0 +1,256 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // connections break here
+	m.Run()
+}
+
+// silent keeps go-redis from writing.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// names are such that somebody could take them for something else.
+var names = []string{
+	"billing:42", "a", "50%", "%25", "%7B", "{", "}", "}:lock", "{a}:sem:queue", "a*b", "a?b", "a[b]c", `a\b`, "日本語",
+	"\x1b[31mred", "\xff\xfe", "a b", "\n", "a:{b}:rw:permits", "]", "^-", "%257b",
+}
+
+// keysOf are all keys of all locks of a name, and those of them that show that a lock is in use.
+func keysOf(namespace, name string) (all []string, signs map[string]ID) {
+	m, s, rw := lua.MutexKeys(namespace, name), lua.SemaphoreKeys(namespace, name), lua.RWMutexKeys(namespace, name)
+	all = []string{
+		m.Queue, m.Heartbeats, m.Tombstones, m.Number, m.Lock, s.Queue, s.Heartbeats, s.Tombstones, s.Number, s.Permits, s.Holders,
+		rw.Queue, rw.Heartbeats, rw.Tombstones, rw.Number, rw.Permits, rw.Holders,
+	}
+	return all, map[string]ID{
+		m.Queue: {Mutex, name}, m.Lock: {Mutex, name}, s.Queue: {Semaphore, name}, s.Permits: {Semaphore, name},
+		rw.Queue: {RW, name}, rw.Permits: {RW, name},
+	}
+}
+
+// The server itself says what a pattern matches.
+func TestID_KeysAndPatterns(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client()
+	for _, namespace := range []string{"fairlock", "a:b", "x*[y]", "%25", `\`} {
+		require.NoError(t, rdb.FlushAll(t.Context()).Err())
+		keys, signs := []any{}, map[string]ID{}
+		for _, name := range names {
+			others, _ := keysOf("xyz", name) // which x*[y] must not match
+			all, some := keysOf(namespace, name)
+			for _, key := range append(all, others...) {
+				keys = append(keys, key, "")
+				parsed, ok := ParseKey(namespace, key)
+				want, sign := some[key]
+				require.Equal(t, []bool{slices.Contains(all, key), sign}, []bool{ok, parsed.inUse()}, key)
+				if sign {
+					require.Equal(t, want, parsed.ID)
+					signs[key] = want
+				}
+			}
+		}
+		require.NoError(t, rdb.MSet(t.Context(), keys...).Err())
+		for _, prefix := range append([]string{"", "bill", "none", "%2"}, names...) {
+			var want []string
+			for key, id := range signs {
+				if strings.HasPrefix(id.Name, prefix) {
+					want = append(want, key)
+				}
+			}
+			have, err := rdb.Keys(t.Context(), pattern(namespace, prefix)).Result()
+			require.NoError(t, err)
+			require.ElementsMatch(t, want, have, "namespace %q, prefix %q", namespace, prefix)
+		}
+	}
+	for _, key := range []string{
+		"", "fairlock", "fairlock:{", "fairlock:{}:lock", "fairlock:{a}", "fairlock:{a}:", "fairlock:{a}lock", "fairlock:{a:lock",
+		"fairlock:{%41}:lock", "fairlock:{%7b}:lock", "fairlock:{a{b}:lock", "fairlock:{a}b}:lock", "fairlock:{a}:sem:lock",
+		"fairlock:{a}:lock:x", "fairlock:{a}:permits", "fairlock:notify:a", "xfairlock:{a}:lock",
+	} {
+		id, ok := ParseKey("fairlock", key)
+		require.False(t, ok, "%q is taken for %v", key, id)
+	}
+	_, err := ParseKind("\x1b")
+	require.EqualError(t, err, `kind "\x1b" is unknown: want mutex, semaphore or rw`)
+}
+
+// inBubble runs a test in simulated time, on a server in memory.
+func inBubble(t *testing.T, test func(t *testing.T, m *fairlocktest.Server, s *Server, link *fairlocktest.Link)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := fairlocktest.NewServer(t)
+		link := m.Link()
+		s := On(link.Redis(), "fairlock")
+		defer s.Close()
+		test(t, m, s, link)
+	})
+}
+
+func ids(locks []Lock) (ids []ID) {
+	for _, l := range locks {
+		ids = append(ids, l.ID)
+	}
+	return ids
+}
+
+// What a State has is tested where it is made. A lock that cannot be read does not hide the others.
+func TestServer_Read(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *Server, _ *fairlocktest.Link) {
+		m.Mutex("x").HoldAs("a")
+		m.Mutex("x").CrashQueued("b", time.Minute)
+		m.Mutex("x").CrashQueued("b", time.Minute)
+		m.Semaphore("x", 5).HoldPermitsAs("a", 2)
+		require.NoError(t, m.Miniredis.Set(lua.RWMutexKeys("fairlock", "x").Holders, "theirs"))
+		require.NoError(t, m.Miniredis.Set(lua.MutexKeys("fairlock", "other").Number, "2 0 0 0"))
+		wanted := IDs([]string{"x", "free", "other"}, Kinds...)
+		locks, err := s.Read(t.Context(), 1, wanted...)
+		require.NoError(t, err)
+		require.Equal(t, wanted, ids(locks))
+		mutex, sem, rw, other := locks[0], locks[1], locks[2], locks[6]
+		require.Equal(t, []any{"a", 2, 1}, []any{mutex.Holder.Client, mutex.Waiting, len(mutex.Waiters)}, "the limit")
+		require.Equal(t, []int{2, 5}, []int{sem.Used, sem.Permits})
+		require.ErrorContains(t, rw.Err, "rw:holders")
+		var layout *token.LayoutError
+		require.ErrorAs(t, other.Err, &layout)
+		for i, l := range locks {
+			require.Equal(t, i < 3 || i == 6, l.InUse(), l.ID)
+		}
+		require.Equal(t, "mutex x", mutex.String())
+
+		elsewhere := On(s.Redis, "elsewhere")
+		defer elsewhere.Close()
+		locks, err = elsewhere.Read(t.Context(), Most, wanted...)
+		require.NoError(t, err)
+		require.Equal(t, wanted, ids(locks))
+		require.False(t, slices.ContainsFunc(locks, Lock.InUse))
+	})
+}
+
+// Scripts are sent so that Redis refuses to have them write, where it can and the user may.
+func TestServer_ReadsOnly(t *testing.T) {
+	t.Parallel()
+	old := redistest.Start(t, "--rename-command", "EVALSHA_RO", "", "--rename-command", "EVAL_RO", "") // as before version 7
+	for server, verbs := range map[*redistest.Server][]string{
+		redistest.Start(t): {"evalsha_ro", "eval_ro"}, old: {"evalsha", "eval"},
+	} {
+		s := On(server.Client(), "fairlock")
+		t.Cleanup(s.Close)
+		for range 2 {
+			locks, err := s.Read(t.Context(), 1, ID{Mutex, "x"})
+			require.NoError(t, err)
+			require.NoError(t, locks[0].Err)
+		}
+		stats := redistest.Info(t, server.Client(), "commandstats", "cmdstat_"+verbs[0])
+		require.Contains(t, stats, "calls=2,")
+		require.Contains(t, redistest.Info(t, server.Client(), "commandstats", "cmdstat_"+verbs[1]), "calls=1,")
+	}
+}
+
+// All locks in use are found, in order, and no command keeps the server busy.
+func TestServer_Find(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client()
+	s := On(rdb, "ns[*]")
+	t.Cleanup(s.Close)
+	const holder = "a:1.00000010000.aaaaaaaaaaaaaaaaaaaaaA"
+	var keys []any
+	for i := range 3000 { // of others, and what is left of locks
+		keys = append(keys, fmt.Sprint("user:", i), "", lua.MutexKeys(s.Namespace, fmt.Sprint("old:", i)).Number, i+1)
+	}
+	for _, name := range names {
+		keys = append(keys, lua.MutexKeys(s.Namespace, name).Lock, holder, lua.MutexKeys("ns*", name).Lock, holder)
+	}
+	require.NoError(t, rdb.MSet(t.Context(), keys...).Err())
+	for key, score := range map[string]int64{
+		lua.RWMutexKeys(s.Namespace, "waited for").Queue: time.Now().UnixMicro(), lua.SemaphoreKeys(s.Namespace, "expired").Permits: 1,
+	} {
+		require.NoError(t, rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(score), Member: holder}).Err())
+	}
+	locks, err := s.Find(t.Context(), Want{})
+	require.NoError(t, err)
+	want := append(IDs(names, Mutex), ID{RW, "waited for"})
+	slices.SortFunc(want, ID.Compare)
+	require.Equal(t, want, ids(locks))
+	for _, l := range locks {
+		require.Nil(t, l.Waiters)
+		require.Equal(t, l.Name == "waited for", !l.Held && l.Waiting == 1)
+	}
+	prefixed, err := s.Find(t.Context(), Want{Prefix: "%", Kinds: []Kind{Mutex, Semaphore}})
+	require.NoError(t, err)
+	require.Equal(t, IDs([]string{"%25", "%257b", "%7B"}, Mutex), ids(prefixed))
+	require.NotContains(t, rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_keys", "that takes as long as there are keys")
+}
+
+// go-redis goes on: it would wait for a day.
+func TestServer_EndOfCtxEndsACall(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *fairlocktest.Server, s *Server, link *fairlocktest.Link) {
+		enough := errors.New("enough")
+		for _, call := range []func(context.Context) error{
+			func(ctx context.Context) error { _, err := s.Read(ctx, Most, IDs(names, Mutex)...); return err },
+			func(ctx context.Context) error { _, err := s.Find(ctx, Want{}); return err },
+		} {
+			require.NoError(t, call(t.Context()))
+			link.Hang()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			began := time.Now()
+			time.AfterFunc(50*time.Millisecond, func() { cancel(enough) })
+			require.ErrorIs(t, call(ctx), enough)
+			require.Equal(t, 50*time.Millisecond, time.Since(began))
+			link.Mend()
+		}
+	})
+}
+
+// A server that is away is asked for one lock, or some, and not for all.
+func TestServer_Away(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *fairlocktest.Server, s *Server, link *fairlocktest.Link) {
+		link.Cut()
+		locks, err := s.Read(t.Context(), 1, slices.Repeat(IDs(names, Mutex), 100)...)
+		require.ErrorContains(t, err, "refused")
+		require.Empty(t, locks)
+		require.NotErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestPlain(t *testing.T) {
+	for text, want := range map[string]string{
+		"a*{}%日本語": "a*{}%日本語", "": `""`, "a b": `"a b"`, "\u202e\x9b": `"\u202e\x9b"`, `\"`: `"\\\""`, "\u009b31m": `"\u009b31m"`,
+	} {
+		require.Equal(t, want, Plain(text))
+	}
+}
+
+// What Redis 6.2 and what Redis 7 says about an error in a script.
+func TestMessage(t *testing.T) {
+	hash := strings.Repeat("0123456789abcdef", 3)[:40]
+	for text, want := range map[string]string{
+		"fairlock: a\nb\x1b\u202e":                              `a; b\x1b\u202e`,
+		"WRONGTYPE x script: " + hash + ", on @user_script:12.": "WRONGTYPE x",
+		"ERR Error running script (call to f_" + hash + "): @user_script:1: @user_script: 1: -READONLY x":             "ERR READONLY x",
+		"ERR user_script:3: the number is damaged script: " + hash + ", on @user_script:3.":                           "ERR the number is damaged",
+		"keys \"n:{x}:*\": ERR ACL failure in script: x script: " + hash + ", on @user_script:1. (call('GET', lock))": "keys \"n:{x}:*\": ERR ACL failure in script: x (call('GET', lock))",
+	} {
+		require.Equal(t, want, Message(errors.New(text)))
+	}
+}

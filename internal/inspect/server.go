@@ -1,0 +1,251 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// Lock is a lock at one moment.
+type Lock struct {
+	ID
+	fairlock.State
+	Err error // why it cannot be read, a key of something else for example; the State is zero then
+}
+
+// InUse reports whether somebody holds the lock or waits for it, it is quarantined, or nobody knows.
+func (l Lock) InUse() bool { return l.Held || l.Waiting > 0 || l.Quarantine > 0 || l.Err != nil }
+
+// Server is a Redis, or a cluster of them, and a namespace there. It is safe for concurrent use.
+type Server struct {
+	Redis     redis.UniversalClient
+	Namespace string
+	scripts   *readOnly
+}
+
+// On returns the Server of a client. The caller calls Close, before it closes the client.
+func On(rdb redis.UniversalClient, namespace string) *Server {
+	return &Server{rdb, namespace, &readOnly{Dispatcher: dispatch.New(rdb, clock.System{})}}
+}
+
+// Close waits for the calls that are under way.
+func (s *Server) Close() { s.scripts.Close() }
+
+// readOnly sends scripts so that Redis lets them read only. A server before Redis 7 cannot, a user may lack the right, and
+// miniredis takes TIME for a command that writes.
+type readOnly struct {
+	*dispatch.Dispatcher
+	lacking atomic.Bool
+}
+
+// EvalSha sends EVALSHA_RO, or EVALSHA.
+func (r *readOnly) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return r.either(r.EvalShaRO, r.Dispatcher.EvalSha)(ctx, sha, keys, args...)
+}
+
+// Eval sends EVAL_RO, or EVAL.
+func (r *readOnly) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return r.either(r.EvalRO, r.Dispatcher.Eval)(ctx, script, keys, args...)
+}
+
+type eval func(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+
+func (r *readOnly) either(ro, rw eval) eval {
+	return func(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+		if !r.lacking.Load() {
+			cmd := ro(ctx, script, keys, args...)
+			if err := cmd.Err(); err == nil || !noReadOnly.MatchString(err.Error()) {
+				return cmd
+			}
+			r.lacking.Store(true)
+		}
+		return rw(ctx, script, keys, args...)
+	}
+}
+
+var noReadOnly = regexp.MustCompile(`(?i)eval(sha)?_ro|in read-only scripts`)
+
+const (
+	// Most is how many holders and how many waiters of one lock are listed at most; more would keep Redis for too long.
+	Most = fairlock.MaxInspected
+	// atOnce is how many locks are read at once. They may come in one pipeline, which Redis does not interrupt.
+	atOnce = 32
+)
+
+// Read reads these locks, and lists at most limit holders and limit waiters of each. The error says that the server, or one of
+// a cluster, did not reply or cannot run scripts now; the locks that could be read are returned all the same.
+func (s *Server) Read(ctx context.Context, limit int, ids ...ID) (read []Lock, err error) {
+	_, cluster := s.Redis.(*redis.ClusterClient)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	locks, turn := make([]Lock, len(ids)), make(chan struct{}, atOnce)
+	var tasks sync.WaitGroup
+	for i, id := range ids {
+		turn <- struct{}{}
+		tasks.Go(func() {
+			state, err := fairlock.Inspect(ctx, id.In(s.scripts, s.Namespace), limit)
+			state.Waiters = append([]fairlock.Waiter{}, state.Waiters...) // not nil
+			locks[i] = Lock{id, state, err}
+			if away(err) && !cluster {
+				stop(err) // the others would not be read either
+			}
+			<-turn
+		})
+	}
+	tasks.Wait()
+	for _, l := range locks {
+		if away(l.Err) {
+			err = l.Err
+		} else {
+			read = append(read, l)
+		}
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	return read, err
+}
+
+// away reports that an error is not about one lock.
+func away(err error) bool { return err != nil && lua.OriginOf(err) != lua.Verdict }
+
+// Refused reports that the server has replied, with an error.
+func Refused(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+// Await returns what f returns, or ctx's cause as soon as ctx ends: go-redis does not interrupt a call.
+func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := f()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+// Hello returns what a server tells every user about itself: its role and mode, for example. What is no Redis of version 6 or
+// later tells nothing.
+func Hello(ctx context.Context, rdb *redis.Client) (map[string]string, error) {
+	reply, err := Await(ctx, func() (any, error) { return rdb.Do(ctx, "HELLO").Result() })
+	fields := map[string]string{}
+	switch reply := reply.(type) {
+	case map[any]any:
+		for k, v := range reply {
+			fields[fmt.Sprint(k)] = fmt.Sprint(v)
+		}
+	case []any: // the same in the old protocol
+		for i := 0; i+1 < len(reply); i += 2 {
+			fields[fmt.Sprint(reply[i])] = fmt.Sprint(reply[i+1])
+		}
+	}
+	if Refused(err) {
+		err = nil
+	}
+	return fields, err
+}
+
+const (
+	// Listed is how many holders of each lock Find lists.
+	Listed = 10
+	// step is how many keys one SCAN looks at: about half a millisecond of the server's time.
+	step = 500
+)
+
+// Want says which locks are wanted. The zero Want wants all.
+type Want struct {
+	Prefix string // how their names begin
+	Kinds  []Kind // nil: all
+}
+
+// search is a Find under way.
+type search struct {
+	*Server
+	want Want
+
+	mu    sync.Mutex
+	seen  map[ID]bool // guarded by mu
+	found []Lock      // guarded by mu
+}
+
+// Find finds the locks in use that are wanted, on every master of a cluster, and returns them in the order of their names: each
+// with up to Listed holders and no waiters. A lock that is in use from beginning to end is found, unless its slot moves
+// meanwhile. The error says what could not be read; what could is returned all the same.
+func (s *Server) Find(ctx context.Context, want Want) ([]Lock, error) {
+	f := &search{Server: s, want: want, seen: map[ID]bool{}}
+	var err error
+	switch rdb := s.Redis.(type) {
+	case *redis.ClusterClient:
+		_, err = Await(ctx, func() (struct{}, error) { return struct{}{}, rdb.ForEachMaster(ctx, f.scan) })
+	case *redis.Client:
+		err = f.scan(ctx, rdb)
+	default:
+		err = fmt.Errorf("locks cannot be searched with a %T", rdb)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found := slices.Clone(f.found) // after the end of ctx, a search may still add to it
+	slices.SortFunc(found, func(a, b Lock) int { return a.Compare(b.ID) })
+	return found, err
+}
+
+// scan goes through the keys of one server, and reads the locks that they are of: one step after the other.
+func (f *search) scan(ctx context.Context, rdb *redis.Client) error {
+	for cursor := uint64(0); ; {
+		keys, err := Await(ctx, func() (keys []string, err error) {
+			keys, cursor, err = rdb.Scan(ctx, cursor, pattern(f.Namespace, f.want.Prefix), step).Result()
+			return keys, err
+		})
+		if err != nil {
+			return err
+		}
+		locks, err := f.Read(ctx, Listed, f.fresh(keys)...)
+		f.mu.Lock()
+		for _, l := range locks {
+			if l.InUse() { // its waiter may have left meanwhile, or its lease have ended
+				l.Waiters = nil
+				f.found = append(f.found, l)
+			}
+		}
+		f.mu.Unlock()
+		if err != nil || cursor == 0 {
+			return err
+		}
+	}
+}
+
+// fresh returns the wanted locks that were not seen before.
+func (f *search) fresh(keys []string) (ids []ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, text := range keys {
+		key, ours := ParseKey(f.Namespace, text)
+		if ours && key.inUse() && !f.seen[key.ID] && (f.want.Kinds == nil || slices.Contains(f.want.Kinds, key.Kind)) {
+			f.seen[key.ID] = true
+			ids = append(ids, key.ID)
+		}
+	}
+	return ids
+}
