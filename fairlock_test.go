@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,6 +49,7 @@ type server struct {
 	t         *testing.T
 	namespace string
 	rdb       func() *redis.Client // makes a client of its own
+	root      *redis.Client        // may do what the others may not; nil: they may do everything
 }
 
 // each runs a test on the server in memory, in a bubble, and on the redis-server that all tests share, in a namespace of
@@ -59,12 +61,12 @@ func each(t *testing.T, test func(t *testing.T, s *server)) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			memory := fairlocktest.NewServer(t)
-			test(t, &server{t, "fairlock", func() *redis.Client { return memory.Link().Redis() }})
+			test(t, &server{t: t, namespace: "fairlock", rdb: func() *redis.Client { return memory.Link().Redis() }})
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		test(t, &server{t, fmt.Sprint("test-", namespaces.Add(1)), redistest.Shared(t).Client})
+		test(t, &server{t: t, namespace: fmt.Sprint("test-", namespaces.Add(1)), rdb: redistest.Shared(t).Client})
 	})
 }
 
@@ -323,34 +325,40 @@ func queued(t *testing.T, l inspectable, n int) {
 // journal records what Trace tells of the lock x.
 type journal struct {
 	mu     sync.Mutex
-	events map[string]int         // guarded by mu: how often each came, of which kind of lock
+	events map[string]int         // guarded by mu: how often each came: "mutex Queued"
 	grants []fairlock.GrantedInfo // guarded by mu
 	queued []fairlock.QueuedInfo  // guarded by mu
 }
 
 func (j *journal) trace() *fairlock.Trace {
-	note := func(name string, e fairlock.Event, more func()) {
-		if e.Name == "x" {
-			j.look(func() {
-				j.events[e.Kind+" "+name]++
-				more()
-			})
+	var trace fairlock.Trace
+	callbacks := reflect.ValueOf(&trace).Elem()
+	for i := range callbacks.NumField() {
+		callbacks.Field(i).Set(reflect.MakeFunc(callbacks.Field(i).Type(), func(in []reflect.Value) []reflect.Value {
+			j.note(callbacks.Type().Field(i).Name, in[0])
+			return nil
+		}))
+	}
+	return &trace
+}
+
+func (j *journal) note(name string, info reflect.Value) {
+	of, ok := reflect.TypeAssert[fairlock.Event](info)
+	if field := info.FieldByName("Event"); field.IsValid() {
+		of, ok = reflect.TypeAssert[fairlock.Event](field)
+	}
+	if !ok || of.Name != "x" {
+		return
+	}
+	j.look(func() {
+		j.events[of.Kind+" "+name]++
+		switch i := info.Interface().(type) {
+		case fairlock.QueuedInfo:
+			j.queued = append(j.queued, i)
+		case fairlock.GrantedInfo:
+			j.grants = append(j.grants, i)
 		}
-	}
-	nothing := func() {}
-	return &fairlock.Trace{
-		Queued: func(i fairlock.QueuedInfo) {
-			note("queued", i.Event, func() { j.queued = append(j.queued, i) })
-		},
-		Granted: func(i fairlock.GrantedInfo) {
-			note("granted", i.Event, func() { j.grants = append(j.grants, i) })
-		},
-		Renewed:          func(i fairlock.RenewedInfo) { note("renewed", i.Event, nothing) },
-		Lost:             func(i fairlock.LostInfo) { note("lost", i.Event, nothing) },
-		Released:         func(i fairlock.ReleasedInfo) { note("released", i.Event, nothing) },
-		Left:             func(i fairlock.LeftInfo) { note("left", i.Event, nothing) },
-		NotificationLost: func(i fairlock.Event) { note("notification lost", i, nothing) },
-	}
+	})
 }
 
 // look calls f while nothing is recorded.
@@ -438,7 +446,7 @@ func TestLock_ExclusionAndOrder(t *testing.T) {
 		assert.Equal(t, capacity[l.kind], most.Load())
 		assert.False(t, state(t, l).Held)
 		require.Len(t, j.grants, clients*perClient*rounds)
-		assert.Zero(t, j.events[l.kind+" lost"])
+		assert.Zero(t, j.events[l.kind+" Lost"])
 		slices.SortFunc(j.grants, func(a, b fairlock.GrantedInfo) int { return int(a.Fence) - int(b.Fence) })
 		var fence, ticket uint64
 		for i, g := range j.grants {
@@ -467,7 +475,8 @@ func (l lockUnderTest) picture(s fairlock.State, names map[token.Token]string) s
 }
 
 // step is a step of a scenario, and the picture after it. "+3": the next client (a, b, …) asks for 3; "-a": a releases;
-// "!c": c stops waiting; "?1": a try for 1 is refused.
+// "!c": c stops waiting; "?1": a try for 1 is refused, and
+// changes nothing.
 type step struct{ do, want string }
 
 // play plays a scenario. The clients send no heartbeat meanwhile. What a release admits is admitted when it returns, and
@@ -476,6 +485,7 @@ func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, step
 	var all []*acquisition
 	var journals []*journal
 	var seen []lockUnderTest
+	rdb := cmp.Or(s.root, s.rdb())
 	for range 2 {
 		cfg := lasting
 		cfg.Namespace = s.namespace
@@ -506,10 +516,13 @@ func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, step
 			who().cancel()
 			<-who().done
 			require.ErrorIs(t, who().err, context.Canceled)
+			require.Regexp(t, `^fairlock: r?(lock|acquire) "x": context canceled$`, who().err.Error())
 			ended[who()] = true
 			until(t, func() bool { return l.picture(state(t, l), names) == step.want })
 		case '?':
+			before := s.contents(rdb)
 			require.ErrorIs(t, refused(t, seen[i%2].try(what)), fairlock.ErrBusy)
+			require.Equal(t, before, s.contents(rdb), "a refused try has changed something")
 		}
 		require.Equal(t, step.want, l.picture(state(t, l), names), "step %d: %s", i, step.do)
 		held, waits, _ := strings.Cut(step.want, "|")
@@ -540,87 +553,70 @@ func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, step
 	}
 }
 
-// Scenarios of all kinds, step by step.
+// scenarios are those of all kinds, step by step.
+var scenarios = []struct {
+	name  string
+	of    func(*fairlock.Client) lockUnderTest
+	steps []step
+}{
+	{"a mutex is granted in the order of arrival", locks[0], []step{
+		{"+1", "a1 |"}, {"?1", "a1 |"}, {"+1", "a1 | b1"}, {"+1", "a1 | b1 c1"}, {"-a", "b1 | c1"},
+		{"+1", "b1 | c1 d1"}, {"+1", "b1 | c1 d1 e1"}, {"?1", "b1 | c1 d1 e1"}, {"-b", "c1 | d1 e1"}, {"!d", "c1 | e1"},
+		{"-c", "e1 |"}, {"+1", "e1 | f1"}, {"!f", "e1 |"}, {"-e", "|"}, {"+1", "g1 |"},
+	}},
+	{"a request for one permit does not pass one for three", locks[1], []step{
+		{"+2", "a2 |"}, {"+2", "a2 b2 |"}, {"+3", "a2 b2 | c3"}, {"+1", "a2 b2 | c3 d1"}, {"?1", "a2 b2 | c3 d1"},
+		{"-a", "b2 c3 | d1"}, {"+1", "b2 c3 | d1 e1"}, {"-b", "c3 d1 e1 |"}, {"-c", "d1 e1 |"},
+	}},
+	{"one release admits exactly those that fit", locks[1], []step{
+		{"+5", "a5 |"}, {"+1", "a5 | b1"}, {"+2", "a5 | b1 c2"}, {"+2", "a5 | b1 c2 d2"}, {"+1", "a5 | b1 c2 d2 e1"},
+		{"-a", "b1 c2 d2 | e1"}, {"-d", "b1 c2 e1 |"}, {"?2", "b1 c2 e1 |"}, {"+1", "b1 c2 e1 f1 |"},
+	}},
+	{"permits are kept for the head", locks[1], []step{
+		{"+1", "a1 |"}, {"+1", "a1 b1 |"}, {"+1", "a1 b1 c1 |"}, {"+5", "a1 b1 c1 | d5"}, {"+1", "a1 b1 c1 | d5 e1"},
+		{"-b", "a1 c1 | d5 e1"}, {"-a", "c1 | d5 e1"}, {"?1", "c1 | d5 e1"}, {"-c", "d5 | e1"}, {"-d", "e1 |"},
+	}},
+	{"a head that stops waiting admits those behind it", locks[1], []step{
+		{"+3", "a3 |"}, {"+1", "a3 b1 |"}, {"+3", "a3 b1 | c3"}, {"+1", "a3 b1 | c3 d1"}, {"+4", "a3 b1 | c3 d1 e4"},
+		{"+1", "a3 b1 | c3 d1 e4 f1"}, {"!c", "a3 b1 d1 | e4 f1"}, {"-b", "a3 d1 | e4 f1"}, {"!e", "a3 d1 f1 |"},
+	}},
+	{"a waiter behind the head that stops waiting admits nobody", locks[1], []step{
+		{"+3", "a3 |"}, {"+3", "a3 | b3"}, {"+5", "a3 | b3 c5"}, {"+1", "a3 | b3 c5 d1"}, {"!c", "a3 | b3 d1"},
+		{"-a", "b3 d1 |"},
+	}},
+	{"a reader does not pass a writer", locks[2], []step{
+		{"+r", "ar |"}, {"+r", "ar br |"}, {"+w", "ar br | cw"}, {"+r", "ar br | cw dr"}, {"?r", "ar br | cw dr"},
+		{"-b", "ar | cw dr"}, {"+r", "ar | cw dr er"}, {"-a", "cw | dr er"}, {"?r", "cw | dr er"}, {"-c", "dr er |"},
+		{"?w", "dr er |"}, {"+r", "dr er fr |"},
+	}},
+	{"adjacent readers get in together", locks[2], []step{
+		{"+w", "aw |"}, {"+r", "aw | br"}, {"+r", "aw | br cr"}, {"+w", "aw | br cr dw"}, {"+w", "aw | br cr dw ew"},
+		{"+r", "aw | br cr dw ew fr"}, {"-a", "br cr | dw ew fr"}, {"-c", "br | dw ew fr"}, {"-b", "dw | ew fr"},
+		{"-d", "ew | fr"}, {"-e", "fr |"},
+	}},
+	{"a writer that stops waiting admits the readers behind it", locks[2], []step{
+		{"+r", "ar |"}, {"+w", "ar | bw"}, {"+r", "ar | bw cr"}, {"+r", "ar | bw cr dr"}, {"+w", "ar | bw cr dr ew"},
+		{"+r", "ar | bw cr dr ew fr"}, {"!b", "ar cr dr | ew fr"}, {"!e", "ar cr dr fr |"},
+	}},
+}
+
+// Every scenario, on both servers.
 //
 //fairlock:promise Order
 //fairlock:promise Only the head
 //fairlock:promise No overtaking by the holder: a holder that unlocks and locks again goes behind every waiter
 //fairlock:promise No overtaking by TryLock: ErrBusy while anybody holds or waits; nothing is left in Redis
+//fairlock:fault ctx ends
 //fairlock:promise A handoff is prompt
 //fairlock:promise Order among permits: a waiter for three is not passed by one for a single permit that would fit; a release admits exactly those that now fit, in one call, and notifies them at once
 //fairlock:promise Readers and writers: readers at the head get in together and send nothing more; a writer is alone; no request passes an earlier one, and none starves
 func TestLock_FIFO(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name  string
-		of    func(*fairlock.Client) lockUnderTest
-		steps []step
-	}{
-		{"a mutex is granted in the order of arrival", locks[0], []step{
-			{"+1", "a1 |"}, {"?1", "a1 |"}, {"+1", "a1 | b1"}, {"+1", "a1 | b1 c1"}, {"-a", "b1 | c1"},
-			{"+1", "b1 | c1 d1"}, {"+1", "b1 | c1 d1 e1"}, {"?1", "b1 | c1 d1 e1"}, {"-b", "c1 | d1 e1"}, {"!d", "c1 | e1"},
-			{"-c", "e1 |"}, {"+1", "e1 | f1"}, {"!f", "e1 |"}, {"-e", "|"}, {"+1", "g1 |"},
-		}},
-		{"a request for one permit does not pass one for three", locks[1], []step{
-			{"+2", "a2 |"}, {"+2", "a2 b2 |"}, {"+3", "a2 b2 | c3"}, {"+1", "a2 b2 | c3 d1"}, {"?1", "a2 b2 | c3 d1"},
-			{"-a", "b2 c3 | d1"}, {"+1", "b2 c3 | d1 e1"}, {"-b", "c3 d1 e1 |"}, {"-c", "d1 e1 |"},
-		}},
-		{"one release admits exactly those that fit", locks[1], []step{
-			{"+5", "a5 |"}, {"+1", "a5 | b1"}, {"+2", "a5 | b1 c2"}, {"+2", "a5 | b1 c2 d2"}, {"+1", "a5 | b1 c2 d2 e1"},
-			{"-a", "b1 c2 d2 | e1"}, {"-d", "b1 c2 e1 |"}, {"?2", "b1 c2 e1 |"}, {"+1", "b1 c2 e1 f1 |"},
-		}},
-		{"permits are kept for the head", locks[1], []step{
-			{"+1", "a1 |"}, {"+1", "a1 b1 |"}, {"+1", "a1 b1 c1 |"}, {"+5", "a1 b1 c1 | d5"}, {"+1", "a1 b1 c1 | d5 e1"},
-			{"-b", "a1 c1 | d5 e1"}, {"-a", "c1 | d5 e1"}, {"?1", "c1 | d5 e1"}, {"-c", "d5 | e1"}, {"-d", "e1 |"},
-		}},
-		{"a head that stops waiting admits those behind it", locks[1], []step{
-			{"+3", "a3 |"}, {"+1", "a3 b1 |"}, {"+3", "a3 b1 | c3"}, {"+1", "a3 b1 | c3 d1"}, {"+4", "a3 b1 | c3 d1 e4"},
-			{"+1", "a3 b1 | c3 d1 e4 f1"}, {"!c", "a3 b1 d1 | e4 f1"}, {"-b", "a3 d1 | e4 f1"}, {"!e", "a3 d1 f1 |"},
-		}},
-		{"a waiter behind the head that stops waiting admits nobody", locks[1], []step{
-			{"+3", "a3 |"}, {"+3", "a3 | b3"}, {"+5", "a3 | b3 c5"}, {"+1", "a3 | b3 c5 d1"}, {"!c", "a3 | b3 d1"},
-			{"-a", "b3 d1 |"},
-		}},
-		{"a reader does not pass a writer", locks[2], []step{
-			{"+r", "ar |"}, {"+r", "ar br |"}, {"+w", "ar br | cw"}, {"+r", "ar br | cw dr"}, {"?r", "ar br | cw dr"},
-			{"-b", "ar | cw dr"}, {"+r", "ar | cw dr er"}, {"-a", "cw | dr er"}, {"?r", "cw | dr er"}, {"-c", "dr er |"},
-			{"?w", "dr er |"}, {"+r", "dr er fr |"},
-		}},
-		{"adjacent readers get in together", locks[2], []step{
-			{"+w", "aw |"}, {"+r", "aw | br"}, {"+r", "aw | br cr"}, {"+w", "aw | br cr dw"}, {"+w", "aw | br cr dw ew"},
-			{"+r", "aw | br cr dw ew fr"}, {"-a", "br cr | dw ew fr"}, {"-c", "br | dw ew fr"}, {"-b", "dw | ew fr"},
-			{"-d", "ew | fr"}, {"-e", "fr |"},
-		}},
-		{"a writer that stops waiting admits the readers behind it", locks[2], []step{
-			{"+r", "ar |"}, {"+w", "ar | bw"}, {"+r", "ar | bw cr"}, {"+r", "ar | bw cr dr"}, {"+w", "ar | bw cr dr ew"},
-			{"+r", "ar | bw cr dr ew fr"}, {"!b", "ar cr dr | ew fr"}, {"!e", "ar cr dr fr |"},
-		}},
-	} {
+	for _, c := range scenarios {
 		t.Run(c.name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *server) { play(t, s, c.of, c.steps) })
 		})
 	}
-}
-
-// A try that is refused changes nothing in Redis, though its share would fit.
-//
-//fairlock:promise No overtaking by TryLock
-func TestTryLock_LeavesNoTrace(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-		l, rdb := of(s.client(lasting)), s.rdb()
-		held := hold(t, l.try(l.one))
-		busy := func(share string) {
-			before := s.contents(rdb)
-			require.ErrorIs(t, refused(t, l.try(share)), fairlock.ErrBusy)
-			assert.Equal(t, before, s.contents(rdb))
-		}
-		busy(l.all)
-		waiter := join(t, l, l.acquire(l.all))
-		busy(l.one)
-		busy(l.all)
-		unlock(t, held)
-		unlock(t, waiter.granted(t))
-	})
 }
 
 // Do runs its function only under the lock, and releases it however the function ends.
@@ -681,18 +677,19 @@ func TestUnlock_CanBeCalledAgain(t *testing.T) {
 // MaxWaiters counts waiters, not permits.
 //
 //fairlock:promise MaxWaiters: one more is refused with ErrQueueFull
-func TestMaxWaiters_RefusesOneMore(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-		l := of(s.client(fairlock.Config{MaxWaiters: 2}))
-		lease := hold(t, l.acquire(l.all))
-		waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.all))}
-		require.ErrorIs(t, refused(t, l.acquire(l.one)), fairlock.ErrQueueFull)
-		waiters = append(waiters, join(t, l, l.bounded(3).acquire(l.one)))
-		unlock(t, lease)
-		for _, q := range waiters {
-			unlock(t, q.granted(t))
-		}
-	})
+func TestMaxWaiters_RefusesOneMore(t *testing.T) { eachKind(t, refuseOneMore) }
+
+func refuseOneMore(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+	t.Helper()
+	l := of(s.client(fairlock.Config{MaxWaiters: 2}))
+	lease := hold(t, l.acquire(l.all))
+	waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.all))}
+	require.ErrorIs(t, refused(t, l.acquire(l.one)), fairlock.ErrQueueFull)
+	waiters = append(waiters, join(t, l, l.bounded(3).acquire(l.one)))
+	unlock(t, lease)
+	for _, q := range waiters {
+		unlock(t, q.granted(t))
+	}
 }
 
 // Another client goes on with a lease by its token, and the first one finds out when it is released there.
@@ -733,34 +730,35 @@ func TestResume(t *testing.T) {
 // A force-release takes the lock from every holder, and hands it to those that wait.
 //
 //fairlock:promise Force-release: the next waiter has the lock, the fence rises, the old holder finds out
-func TestForceRelease(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-		l, operator := of(s.client(fairlock.Config{})), of(s.client(fairlock.Config{}))
-		held, err := operator.ForceRelease(t.Context())
-		require.NoError(t, err)
-		assert.False(t, held)
-		leases := []*fairlock.Lease{hold(t, l.acquire(l.one))}
-		if l.kind != "mutex" {
-			leases = append(leases, hold(t, l.acquire(l.one)))
+func TestForceRelease(t *testing.T) { eachKind(t, forceRelease) }
+
+func forceRelease(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
+	t.Helper()
+	l, operator := of(s.client(fairlock.Config{})), of(s.client(fairlock.Config{}))
+	held, err := operator.ForceRelease(t.Context())
+	require.NoError(t, err)
+	assert.False(t, held)
+	leases := []*fairlock.Lease{hold(t, l.acquire(l.one))}
+	if l.kind != "mutex" {
+		leases = append(leases, hold(t, l.acquire(l.one)))
+	}
+	waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.one))}
+	held, err = operator.ForceRelease(t.Context())
+	require.NoError(t, err)
+	assert.True(t, held)
+	next := waiters[0].granted(t)
+	assert.True(t, waiters[1].pending())
+	for i, lease := range leases {
+		assert.Greater(t, next.Fence(), lease.Fence())
+		if i == 0 {
+			require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
+			require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
 		}
-		waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.one))}
-		held, err = operator.ForceRelease(t.Context())
-		require.NoError(t, err)
-		assert.True(t, held)
-		next := waiters[0].granted(t)
-		assert.True(t, waiters[1].pending())
-		for i, lease := range leases {
-			assert.Greater(t, next.Fence(), lease.Fence())
-			if i == 0 {
-				require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
-				require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
-			}
-			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
-		}
-		require.NoError(t, next.Renew(t.Context()))
-		unlock(t, next)
-		unlock(t, waiters[1].granted(t))
-	})
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
+	}
+	require.NoError(t, next.Renew(t.Context()))
+	unlock(t, next)
+	unlock(t, waiters[1].granted(t))
 }
 
 // Inspect shows the holders and the waiters, in order, and how much they have or want.
@@ -838,7 +836,7 @@ func TestTrace(t *testing.T) {
 		l := of(c)
 		first := hold(t, l.acquire(l.all))
 		gone := join(t, l, l.acquire(l.all))
-		until(t, func() bool { return j.count(l.kind+" queued") == 1 })
+		until(t, func() bool { return j.count(l.kind+" Queued") == 1 })
 		gone.cancel()
 		<-gone.done
 		queued(t, l, 0)
@@ -852,10 +850,10 @@ func TestTrace(t *testing.T) {
 		require.NoError(t, c.Close())
 
 		want := map[string]int{}
-		for name, n := range map[string]int{"queued": 2, "granted": 2, "renewed": 1, "released": 1, "left": 1, "lost": 1} {
+		for name, n := range map[string]int{"Queued": 2, "Granted": 2, "Renewed": 1, "Released": 1, "Left": 1, "Lost": 1} {
 			want[l.kind+" "+name] = n
 		}
-		delete(j.events, l.kind+" notification lost") // on a busy machine it may come late; package fairlock has its exact times
+		delete(j.events, l.kind+" NotificationLost") // on a busy machine it may come late; package fairlock has its exact times
 		assert.Equal(t, want, j.events)
 		assert.Zero(t, j.grants[0].Ticket)
 		assert.Equal(t, j.queued[1].Ticket, j.grants[1].Ticket)
@@ -970,24 +968,6 @@ func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
 		assert.Equal(t, fairlock.MaxPermits, state(t, most).Used)
 		unlock(t, almost)
 		unlock(t, last)
-	})
-}
-
-// A waiter whose ctx is cancelled is out of the queue.
-//
-//fairlock:fault ctx ends
-func TestLock_Cancelled(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-		l := of(s.client(lasting))
-		lease := hold(t, l.acquire(l.all))
-		gone, stays := join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.one))
-		gone.cancel()
-		<-gone.done
-		require.ErrorIs(t, gone.err, context.Canceled)
-		assert.True(t, strings.HasPrefix(gone.err.Error(), "fairlock: ") && strings.HasSuffix(gone.err.Error(), ` "x": context canceled`), gone.err)
-		queued(t, l, 1)
-		unlock(t, lease)
-		unlock(t, stays.granted(t))
 	})
 }
 

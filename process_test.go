@@ -97,7 +97,7 @@ func (c *child) signal(sig os.Signal) {
 //fairlock:fault Waiters crash, a hundred in a row
 func TestProcess_Killed(t *testing.T) {
 	t.Parallel()
-	s := &server{t, "killed", redistest.Shared(t).Client}
+	s := &server{t: t, namespace: "killed", rdb: redistest.Shared(t).Client}
 	m, rdb := s.client(fairlock.Config{}).Mutex("x"), s.rdb()
 	holder := startChild(t, redistest.Shared(t), s.namespace, 3*time.Second, fairlock.MinWaiterTTL)
 	require.Equal(t, "locked", holder.line())
@@ -123,7 +123,7 @@ func TestProcess_Killed(t *testing.T) {
 //fairlock:fault A holder is stopped (SIGSTOP) beyond its lease
 func TestProcess_Stopped(t *testing.T) {
 	t.Parallel()
-	s := &server{t, "stopped", redistest.Shared(t).Client}
+	s := &server{t: t, namespace: "stopped", rdb: redistest.Shared(t).Client}
 	m := s.client(fairlock.Config{}).Mutex("x")
 	holder := startChild(t, redistest.Shared(t), s.namespace, 500*time.Millisecond, fairlock.MinWaiterTTL)
 	require.Equal(t, "locked", holder.line())

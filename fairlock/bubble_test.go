@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -252,7 +253,7 @@ type journal struct {
 	all []traced // guarded by mu
 }
 
-// traced is one callback.
+// traced is one callback, by the name of its field in Trace, or "subscribed" or "subscription broke".
 type traced struct {
 	name string
 	info any
@@ -260,21 +261,21 @@ type traced struct {
 }
 
 func (j *journal) trace() *fairlock.Trace {
-	return &fairlock.Trace{
-		Queued:           func(i fairlock.QueuedInfo) { j.add("queued", i) },
-		Granted:          func(i fairlock.GrantedInfo) { j.add("granted", i) },
-		Renewed:          func(i fairlock.RenewedInfo) { j.add("renewed", i) },
-		Lost:             func(i fairlock.LostInfo) { j.add("lost", i) },
-		Released:         func(i fairlock.ReleasedInfo) { j.add("released", i) },
-		Left:             func(i fairlock.LeftInfo) { j.add("left", i) },
-		NotificationLost: func(i fairlock.Event) { j.add("notification lost", i) },
-		Subscription: func(i fairlock.SubscriptionInfo) {
-			j.add(map[bool]string{true: "subscribed", false: "subscription broke"}[i.Err == nil], i)
-		},
+	var trace fairlock.Trace
+	callbacks := reflect.ValueOf(&trace).Elem()
+	for i := range callbacks.NumField() {
+		callbacks.Field(i).Set(reflect.MakeFunc(callbacks.Field(i).Type(), func(in []reflect.Value) []reflect.Value {
+			j.add(callbacks.Type().Field(i).Name, in[0].Interface())
+			return nil
+		}))
 	}
+	return &trace
 }
 
 func (j *journal) add(name string, info any) {
+	if s, ok := info.(fairlock.SubscriptionInfo); ok {
+		name = map[bool]string{true: "subscribed", false: "subscription broke"}[s.Err == nil]
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.all = append(j.all, traced{name, info, time.Now()})

@@ -155,15 +155,15 @@ func (c *Client) withTimeout(parent context.Context, d time.Duration) (context.C
 func (c *Client) longestTTL(l *lock) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	longest := l.ttl
+	longest := l.cfg.TTL
 	for lease := range c.leases {
 		if lease.lock.redis.Key() == l.redis.Key() {
-			longest = max(longest, lease.lock.ttl)
+			longest = max(longest, lease.lock.cfg.TTL)
 		}
 	}
 	for _, w := range c.waiters {
 		if w.lock.redis.Key() == l.redis.Key() {
-			longest = max(longest, w.lock.ttl)
+			longest = max(longest, w.lock.cfg.TTL)
 		}
 	}
 	return longest

@@ -1,8 +1,11 @@
 package fairlock_test
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,11 +101,29 @@ func TestConfig_FenceTTL(t *testing.T) {
 	})
 }
 
-// inspectable has the methods that all locks have in common.
-type inspectable interface {
-	Inspect(ctx context.Context) (fairlock.State, error)
-	Resume(ctx context.Context, t token.Token) (*fairlock.Lease, error)
-	ForceRelease(ctx context.Context) (bool, error)
+// requests calls the methods that get a ctx, with n for each number, and returns the errors. Without a list, it calls all.
+func requests(t *testing.T, lock any, n int, methods ...string) map[string]error {
+	t.Helper()
+	some, err := token.New("c", time.Minute)
+	require.NoError(t, err)
+	never := func(context.Context) error { t.Error("ran"); return nil }
+	args := map[reflect.Type]any{reflect.TypeFor[int](): n, reflect.TypeFor[token.Token](): some, reflect.TypeOf(never): never}
+	errs := map[string]error{}
+	l := reflect.ValueOf(lock)
+	for i := range l.NumMethod() {
+		in := []reflect.Value{reflect.ValueOf(t.Context())}
+		method, name := l.Method(i), l.Type().Method(i).Name
+		if method.Type().In(0) != reflect.TypeFor[context.Context]() || methods != nil && !slices.Contains(methods, name) {
+			continue
+		}
+		for i := 1; i < method.Type().NumIn(); i++ {
+			in = append(in, reflect.ValueOf(args[method.Type().In(i)]))
+		}
+		out := method.Call(in)
+		errs[name], _ = reflect.TypeAssert[error](out[len(out)-1])
+	}
+	require.GreaterOrEqual(t, len(errs), cmp.Or(len(methods), 6))
+	return errs
 }
 
 // Every method refuses bad input with an error that names the field.
@@ -112,72 +133,49 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 	c, err := fairlock.New(silent{t: t}, fairlock.Config{})
 	require.NoError(t, err)
 	defer c.Close()
-	ctx := t.Context()
-	never := func(context.Context) error { t.Error("ran"); return nil }
-	check := func(name, op string, err error) {
+	check := func(field string, lock any, n int, methods ...string) {
 		t.Helper()
-		field, _, _ := strings.Cut(name, ",")
-		var e *fairlock.FieldError
-		require.ErrorAs(t, err, &e, "%s: %s", name, op)
-		require.ErrorIs(t, err, fairlock.ErrInvalid)
-		assert.Equal(t, field, e.Field)
-		var wrapped *fairlock.Error
-		require.ErrorAs(t, err, &wrapped)
-	}
-	some, err := token.New("c", time.Minute)
-	require.NoError(t, err)
-	for name, l := range map[string]struct {
-		fairlock.Mutex
-		fairlock.Semaphore
-		fairlock.RWMutex
-	}{
-		"lock, the zero value": {},
-		"name":                 {c.Mutex(""), c.Semaphore("", 1), c.RWMutex(strings.Repeat("x", fairlock.MaxName+1))},
-		"TTL, zero":            {c.Mutex("x").WithTTL(0), c.Semaphore("x", 1).WithTTL(0), c.RWMutex("x").WithTTL(0)},
-		"TTL, over a year": {
-			c.Mutex("x").WithTTL(9000 * time.Hour), c.Semaphore("x", 1).WithTTL(9000 * time.Hour),
-			c.RWMutex("x").WithTTL(9000 * time.Hour),
-		},
-		"MaxWaiters": {
-			c.Mutex("x").WithMaxWaiters(-1), c.Semaphore("x", 1).WithMaxWaiters(-1), c.RWMutex("x").WithMaxWaiters(-1),
-		},
-	} {
-		m, s, rw := l.Mutex, l.Semaphore, l.RWMutex
-		for op, a := range map[string]acquire{
-			"Mutex.Lock": m.Lock, "Mutex.TryLock": m.TryLock, "RWMutex.Lock": rw.Lock, "RWMutex.TryLock": rw.TryLock,
-			"RLock": rw.RLock, "TryRLock": rw.TryRLock,
-			"Acquire":    func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, 1) },
-			"TryAcquire": func(ctx context.Context) (*fairlock.Lease, error) { return s.TryAcquire(ctx, 1) },
-		} {
-			_, err := a(ctx)
-			check(name, op, err)
+		for method, err := range requests(t, lock, n, methods...) {
+			var e *fairlock.FieldError
+			require.ErrorAs(t, err, &e, "%T.%s: %s", lock, method, field)
+			require.ErrorIs(t, err, fairlock.ErrInvalid)
+			assert.Equal(t, field, e.Field)
+			var wrapped *fairlock.Error
+			require.ErrorAs(t, err, &wrapped)
 		}
-		check(name, "Mutex.Do", m.Do(ctx, never))
-		check(name, "Semaphore.Do", s.Do(ctx, 1, never))
-		check(name, "RWMutex.Do", rw.Do(ctx, never))
-		check(name, "RDo", rw.RDo(ctx, never))
-		for kind, l := range map[string]inspectable{"Mutex": m, "Semaphore": s, "RWMutex": rw} {
-			_, err = l.Inspect(ctx)
-			check(name, kind+".Inspect", err)
-			_, err = l.ForceRelease(ctx)
-			check(name, kind+".ForceRelease", err)
-			require.NotPanics(t, func() { _, err = l.Resume(ctx, some) }, "%s: %s.Resume", name, kind)
-			check(name, kind+".Resume", err)
+	}
+	bad := map[reflect.Type][]any{ // for whatever setting
+		reflect.TypeFor[time.Duration](): {time.Duration(0), -time.Second, fairlock.MaxTTL + 1},
+		reflect.TypeFor[int]():           {-1},
+	}
+	for _, lock := range []any{c.Mutex("x"), c.Semaphore("x", 1), c.RWMutex("x")} {
+		check("lock", reflect.Zero(reflect.TypeOf(lock)).Interface(), 1)
+		settings := 0
+		for i := range reflect.TypeOf(lock).NumMethod() {
+			setting, ok := strings.CutPrefix(reflect.TypeOf(lock).Method(i).Name, "With")
+			if !ok {
+				continue
+			}
+			settings++
+			with := reflect.ValueOf(lock).Method(i)
+			require.NotEmpty(t, bad[with.Type().In(0)], setting)
+			for _, value := range bad[with.Type().In(0)] {
+				changed := with.Call([]reflect.Value{reflect.ValueOf(value)})[0].Interface()
+				check(setting, changed, 1)
+			}
+		}
+		assert.GreaterOrEqual(t, settings, 2)
+	}
+	for _, name := range []string{"", strings.Repeat("x", fairlock.MaxName+1)} {
+		for _, lock := range []any{c.Mutex(name), c.Semaphore(name, 1), c.RWMutex(name)} {
+			check("name", lock, 1)
 		}
 	}
 	for _, permits := range []int{0, -1, math.MinInt, fairlock.MaxPermits + 1, math.MaxInt} {
-		_, err := c.Semaphore("x", permits).Acquire(ctx, 1)
-		check("permits", "Acquire", err)
-		_, err = c.Semaphore("x", permits).Inspect(ctx)
-		check("permits", "Inspect", err)
+		check("permits", c.Semaphore("x", permits), 1)
 	}
 	for _, n := range []int{0, -1, math.MinInt, 6, fairlock.MaxPermits, math.MaxInt} {
-		s := c.Semaphore("x", 5)
-		_, err := s.Acquire(ctx, n)
-		check("n", "Acquire", err)
-		_, err = s.TryAcquire(ctx, n)
-		check("n", "TryAcquire", err)
-		check("n", "Do", s.Do(ctx, n, never))
+		check("n", c.Semaphore("x", 5), n, "Acquire", "TryAcquire", "Do")
 	}
 }
 

@@ -24,8 +24,8 @@ type kind struct {
 	lock     fairlocktest.Lock
 }
 
-// locks are the locks named x.
-func locks(s *fairlocktest.Server, c *fairlocktest.Client) map[string]kind {
+// locksOfThree are the locks named x; the semaphore has three permits.
+func locksOfThree(s *fairlocktest.Server, c *fairlocktest.Client) map[string]kind {
 	sem, rw := c.Semaphore("x", 3), c.RWMutex("x")
 	return map[string]kind{
 		"mutex":     {c.Mutex("x").Lock, c.Mutex("x").Lock, s.Mutex("x")},
@@ -40,7 +40,7 @@ func bubbleForShared(t *testing.T, test func(t *testing.T, s *fairlocktest.Serve
 	for _, name := range []string{"semaphore", "rwmutex"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				test(t, s, func(c *fairlocktest.Client) kind { return locks(s, c)[name] })
+				test(t, s, func(c *fairlocktest.Client) kind { return locksOfThree(s, c)[name] })
 			})
 		})
 	}
@@ -255,7 +255,7 @@ func TestDataLoss_QuarantinesTheLock(t *testing.T) {
 				b := s.Client(fairlock.Config{Name: "b", TTL: ttl})
 				listen(t, a)
 				listen(t, b)
-				la, lb, start := locks(s, a)[name], locks(s, b)[name], time.Now()
+				la, lb, start := locksOfThree(s, a)[name], locksOfThree(s, b)[name], time.Now()
 				leases := []*fairlock.Lease{hold(t, la.one)}
 				if name != "mutex" {
 					leases = append(leases, hold(t, lb.one))

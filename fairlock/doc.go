@@ -53,7 +53,8 @@
 //     does not end with the ctx of its Lock.
 //   - A queued waiter survives lost connections, failovers and restarts of Redis for as long as its ctx lasts, and keeps
 //     its ticket. Lock fails if its first request cannot reach Redis (once go-redis has given up on it), and for errors
-//     that a retry cannot cure: missing rights, a key that is not ours, a server out of memory.
+//     that a retry cannot cure: missing rights, a key that is not ours ([lua.ErrNumber], if it is that of the lock's numbers),
+//     a server out of memory.
 //   - The end of a lease shows in Done, in its [Lease.Context], and in Err: [ErrUnlocked], [ErrClosed], or
 //     [ErrLost] with the reason: [ErrExpired], [ErrTaken] or [ErrUnreachable]. Work under a lease should watch one of
 //     them. A loss is also logged, to [log/slog.Default] unless [Config] says otherwise.

@@ -62,7 +62,7 @@ func newLease(
 ) (*Lease, error) {
 	now := l.client.clock.Now()
 	lease := &Lease{
-		lock: l, token: t, weight: weight, fence: fence, began: now, deadline: trustedUntil(sent, given, l.ttl),
+		lock: l, token: t, weight: weight, fence: fence, began: now, deadline: trustedUntil(sent, given, l.cfg.TTL),
 		unlocking: make(chan struct{}, 1),
 	}
 	if !now.Before(lease.deadline) {
@@ -163,8 +163,8 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.client.clo
 // extends a lock that was released.
 func (l *Lease) renew(ctx context.Context) error {
 	sent := l.lock.client.clock.Now()
-	reply, err := l.lock.redis.Renew(ctx, l.token, l.lock.ttl, l.fence)
-	until := trustedUntil(sent, l.lock.ttl, l.lock.ttl)
+	reply, err := l.lock.redis.Renew(ctx, l.token, l.lock.cfg.TTL, l.fence)
+	until := trustedUntil(sent, l.lock.cfg.TTL, l.lock.cfg.TTL)
 	switch {
 	case err != nil:
 		l.renewalFailed(until, err)
@@ -250,8 +250,8 @@ func nextRenewal(now, deadline time.Time, ttl time.Duration) time.Time {
 // planRenewal sets when the next renewal is due, should the one that is sent now fail. The caller holds mu.
 func (l *Lease) planRenewal(now time.Time) {
 	l.renewAt = l.deadline
-	if !l.lock.client.cfg.NoRenewal {
-		l.renewAt = nextRenewal(now, l.deadline, l.lock.ttl)
+	if !l.lock.cfg.NoRenewal {
+		l.renewAt = nextRenewal(now, l.deadline, l.lock.cfg.TTL)
 	}
 }
 

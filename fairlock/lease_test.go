@@ -45,10 +45,10 @@ func TestLease_EndsOneSafetyMarginBeforeItsTTL(t *testing.T) {
 
 		pass(time.Until(lease.Deadline()) - 1)
 		require.NoError(t, lease.Err())
-		assert.Empty(t, j.of("lost"))
+		assert.Empty(t, j.of("Lost"))
 		pass(1)
 		require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
-		assert.Equal(t, lease.Deadline().Sub(begun), traceOf[fairlock.LostInfo](t, &j, "lost").Held)
+		assert.Equal(t, lease.Deadline().Sub(begun), traceOf[fairlock.LostInfo](t, &j, "Lost").Held)
 		<-lease.Done()
 
 		pass(time.Until(sent.Add(delay+ttl)) - 1)
@@ -103,8 +103,8 @@ func TestLease_RenewalIsTriedUntilTheDeadline(t *testing.T) {
 		s.Miniredis.SetError("")
 		require.NoError(t, lease.Err())
 		pass(1)
-		require.Len(t, j.of("renewed"), len(due))
-		for i, tried := range j.of("renewed") {
+		require.Len(t, j.of("Renewed"), len(due))
+		for i, tried := range j.of("Renewed") {
 			assert.Equal(t, due[i], tried.at)
 			assert.Equal(t, i < len(due)-1, tried.info.(fairlock.RenewedInfo).Err != nil)
 		}

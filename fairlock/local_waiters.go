@@ -13,7 +13,7 @@ import (
 
 // localWaiters are the waiters of one lock in one client. One heartbeat serves many of them.
 type localWaiters struct {
-	lock         *lock // of the first acquisition; WaiterTTL is one for a client
+	lock         *lock // of the first acquisition; one heartbeat extends all by its WaiterTTL, which is one for a client
 	acquisitions int   // guarded by Client.mu: that are under way
 
 	mu     sync.Mutex
@@ -61,7 +61,7 @@ func (c *Client) leaveLocal(w *waiter) {
 func (n *localWaiters) add(w *waiter, ticket lua.Ticket, sent time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.minTTL = min(n.minTTL, w.lock.ttl)
+	n.minTTL = min(n.minTTL, w.lock.cfg.TTL)
 	added := localWaiter{w, ticket, sent}
 	at, found := n.find(added)
 	if !found {
@@ -97,7 +97,7 @@ func (n *localWaiters) remove(w *waiter) {
 	n.queued = slices.DeleteFunc(n.queued, func(other localWaiter) bool { return other.waiter == w })
 	n.minTTL = MaxTTL
 	for _, other := range n.queued {
-		n.minTTL = min(n.minTTL, other.lock.ttl)
+		n.minTTL = min(n.minTTL, other.lock.cfg.TTL)
 	}
 	if len(n.queued) == 0 && n.timer != nil {
 		n.timer.Stop()
@@ -119,7 +119,7 @@ func (n *localWaiters) due() (due []localWaiter) {
 	now := n.lock.client.clock.Now()
 	all := n.allAreDue(now)
 	for i, w := range n.queued {
-		if all || i == 0 || !now.Add(n.interval()/2).Before(w.heard.Add(min(n.lock.waiterTTL, w.lock.ttl)/3)) {
+		if all || i == 0 || !now.Add(n.interval()/2).Before(w.heard.Add(min(w.lock.cfg.WaiterTTL, w.lock.cfg.TTL)/3)) {
 			due = append(due, w)
 		}
 	}
@@ -183,7 +183,7 @@ func (n *localWaiters) heartbeatOf(ctx context.Context, waiters []localWaiter) {
 		tokens[i] = w.token
 	}
 	sent := c.clock.Now()
-	reply, err := n.lock.redis.Heartbeat(ctx, n.lock.waiterTTL, tokens)
+	reply, err := n.lock.redis.Heartbeat(ctx, n.lock.cfg.WaiterTTL, tokens)
 	if err != nil {
 		c.log.Warn("heartbeat failed; the next one follows", "lock", n.lock.name, "waiters", len(waiters), "err", orEnded(ctx, err))
 		return

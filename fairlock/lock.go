@@ -3,7 +3,6 @@ package fairlock
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
@@ -17,42 +16,22 @@ const (
 )
 
 // lock is a lock as one client uses it: its name, its keys in Redis, its settings. It is immutable. Mutex, Semaphore and
-// RWMutex point to one; in their zero values it is nil.
+// RWMutex have a pointer to one, nil in their zero values. What all of them can do is in kinds.go.
 type lock struct {
-	client     *Client
-	kind       string
-	name       string
-	redis      lua.Lock
-	ttl        time.Duration
-	waiterTTL  time.Duration
-	maxWaiters int
-	invalid    error // what is wrong with the settings; returned before anything is sent
+	client   *Client
+	cfg      *Config // the client's, or a copy of it with other settings; WaiterTTL is the client's, see localWaiters
+	kind     string
+	name     string
+	redis    lua.Lock
+	invalid  error // what is wrong with the name or the number of permits; returned before anything is sent
+	settings error // what is wrong with cfg
 }
 
 func (c *Client) lock(kind, name string, redis lua.Lock, invalid error) *lock {
 	return &lock{
-		client: c, kind: kind, name: name, redis: redis.WithFenceTTL(c.cfg.FenceTTL), ttl: c.cfg.TTL, waiterTTL: c.cfg.WaiterTTL,
-		maxWaiters: c.cfg.MaxWaiters, invalid: errors.Join(checkName(name), invalid),
+		client: c, cfg: &c.cfg, kind: kind, name: name, redis: redis.WithFenceTTL(c.cfg.FenceTTL),
+		invalid: errors.Join(checkName(name), invalid),
 	}
-}
-
-// with returns a copy with another setting. err is what is wrong with it.
-func (l *lock) with(err error, set func(*lock)) *lock {
-	if l == nil {
-		return nil
-	}
-	changed := *l
-	changed.invalid = errors.Join(l.invalid, err)
-	set(&changed)
-	return &changed
-}
-
-func (l *lock) withTTL(d time.Duration) *lock {
-	return l.with(checkDuration("TTL", d, MinTTL), func(l *lock) { l.ttl = d })
-}
-
-func (l *lock) withMaxWaiters(n int) *lock {
-	return l.with(checkMaxWaiters(n), func(l *lock) { l.maxWaiters = n })
 }
 
 // check returns why nothing is to be sent. refused is a reason that the method has found: bad input, say.
@@ -60,7 +39,7 @@ func (l *lock) check(ctx context.Context, refused error) error {
 	if l == nil {
 		return &FieldError{"lock", "must be made by a Client; the zero value is none"}
 	}
-	if err := errors.Join(l.invalid, refused); err != nil {
+	if err := errors.Join(l.invalid, l.settings, refused); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -88,7 +67,7 @@ func (l *lock) event(t token.Token, weight int) Event {
 // acquire waits for the lock, or only tries.
 func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, input error) (*Lease, error) {
 	return request(ctx, l, op, input, func(ctx context.Context) (*Lease, error) {
-		t, err := token.New(l.client.cfg.Name, l.ttl)
+		t, err := token.New(l.client.cfg.Name, l.cfg.TTL)
 		if err != nil {
 			return nil, err
 		}
@@ -140,9 +119,9 @@ func request[T any](ctx context.Context, l *lock, op string, refused error, run 
 func (l *lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
 	input := require(!t.IsZero(), "token", "must not be the zero Token")
 	return request(ctx, l, "resume", input, func(ctx context.Context) (*Lease, error) {
-		l := l.withTTL(min(l.ttl, t.TTL()))
+		l := l.with(func(c *Config) { c.TTL = min(c.TTL, t.TTL()) })
 		sent := l.client.clock.Now()
-		reply, err := l.redis.Renew(ctx, t, l.ttl, 0)
+		reply, err := l.redis.Renew(ctx, t, l.cfg.TTL, 0)
 		if err == nil && !reply.Held {
 			err = lost(ErrTaken)
 		}
@@ -153,7 +132,7 @@ func (l *lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
 		if l.kind == mutex {
 			weight = 1
 		}
-		return newLease(l, t, weight, reply.Fence, sent, l.ttl)
+		return newLease(l, t, weight, reply.Fence, sent, l.cfg.TTL)
 	})
 }
 
@@ -161,7 +140,7 @@ func (l *lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
 func (l *lock) giveBack(t token.Token, fence uint64) {
 	c := l.client
 	c.background(func() {
-		ctx, cancel := c.withTimeout(c.leaves, l.ttl)
+		ctx, cancel := c.withTimeout(c.leaves, l.cfg.TTL)
 		defer cancel()
 		err := c.retry(ctx, func() error {
 			h, err := l.redis.Release(ctx, t, fence)
@@ -179,7 +158,7 @@ func (l *lock) giveBack(t token.Token, fence uint64) {
 func (l *lock) noteLoss(t token.Token, fence uint64) {
 	c := l.client
 	c.background(func() {
-		ctx, cancel := c.withTimeout(c.leaves, l.ttl)
+		ctx, cancel := c.withTimeout(c.leaves, l.cfg.TTL)
 		defer cancel()
 		_ = l.redis.ReportLoss(ctx, t, fence, c.longestTTL(l)) // or else they learn of it at their next renewals
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -98,7 +97,7 @@ func TestLock_LostReplyChangesNothing(t *testing.T) {
 					var j journal
 					client := clientWith(t, s, fairlock.Config{Name: "client", Trace: j.trace()}, options)
 					listen(t, client)
-					l, acquire := locks(s, client)[name].lock, locks(s, client)[name].all
+					l, acquire := locksOfThree(s, client)[name].lock, locksOfThree(s, client)[name].all
 					drop := client.Link.DropReply
 
 					held := l.HoldAs("holder")
@@ -136,35 +135,13 @@ func TestLock_LostReplyChangesNothing(t *testing.T) {
 						assert.Equal(t, lease.Fence(), l.State().Fence)
 						unlock(t, lease)
 					}
-					assert.Empty(t, j.of("lost"))
+					assert.Empty(t, j.of("Lost"))
 					l.AssertFree()
 					s.AssertNothingLeft()
 				})
 			})
 		}
 	}
-}
-
-// A key of ours that has another type is named, and stays as it is.
-//
-//fairlock:fault A key belongs to another application: an error that names it; it is untouched
-func TestLock_ForeignKey(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		for key, acquire := range map[string]acquire{
-			"fairlock:{x}:queue":       client.Mutex("x").Lock,
-			"fairlock:{x}:sem:holders": permits(client.Semaphore("x", 3), 1),
-			"fairlock:{x}:rw:permits":  client.RWMutex("x").RLock,
-		} {
-			require.NoError(t, s.Miniredis.Set(key, "theirs"))
-			_, err := acquire(t.Context())
-			require.ErrorContains(t, err, strconv.Quote(key))
-			require.ErrorContains(t, err, "WRONGTYPE")
-			s.Miniredis.CheckGet(t, key, "theirs")
-			s.Miniredis.Del(key)
-			unlock(t, hold(t, acquire))
-		}
-	})
 }
 
 // Tickets of one microsecond differ, so a ticket can be later than the clock. The waiter's age is 0 then.

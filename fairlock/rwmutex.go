@@ -2,10 +2,8 @@ package fairlock
 
 import (
 	"context"
-	"time"
 
 	"github.com/fairlock/fairlock-go/lua"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // RWMutex is a lock that either one writer holds or any number of readers. All wait in one queue: adjacent readers are
@@ -19,14 +17,6 @@ type RWMutex struct{ lock *lock }
 func (c *Client) RWMutex(name string) RWMutex {
 	return RWMutex{c.lock(rwMutex, name, lua.RWMutex(c.dispatch, c.cfg.Namespace, name), nil)}
 }
-
-// WithTTL returns the same lock, whose leases last d. The bounds are those of Config.TTL; methods of the returned value
-// return an error for a d that is out of bounds.
-func (m RWMutex) WithTTL(d time.Duration) RWMutex { return RWMutex{m.lock.withTTL(d)} }
-
-// WithMaxWaiters returns the same lock with another bound on its queue: Lock and RLock of the returned value return
-// ErrQueueFull if n others wait. 0 means any number.
-func (m RWMutex) WithMaxWaiters(n int) RWMutex { return RWMutex{m.lock.withMaxWaiters(n)} }
 
 // Lock waits in order until the lock is granted for writing, that is, without other holders. It is otherwise as
 // Mutex.Lock.
@@ -60,20 +50,4 @@ func (m RWMutex) Do(ctx context.Context, f func(ctx context.Context) error) erro
 // RDo runs f while it holds the lock for reading, as Mutex.Do does.
 func (m RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) error {
 	return m.lock.do(ctx, "rdo", 1, nil, f)
-}
-
-// Resume continues a lease that was begun elsewhere, for reading or writing, as Mutex.Resume does.
-func (m RWMutex) Resume(ctx context.Context, t token.Token) (*Lease, error) {
-	return m.lock.resume(ctx, t)
-}
-
-// Inspect returns the holders and the waiters, and which of them write, at one moment. It changes nothing. ctx bounds it.
-func (m RWMutex) Inspect(ctx context.Context) (State, error) {
-	return m.lock.inspect(ctx)
-}
-
-// ForceRelease takes the lock from the writer or from all readers and hands it to those that wait, as
-// Mutex.ForceRelease does.
-func (m RWMutex) ForceRelease(ctx context.Context) (bool, error) {
-	return m.lock.forceRelease(ctx)
 }

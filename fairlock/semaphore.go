@@ -2,10 +2,8 @@ package fairlock
 
 import (
 	"context"
-	"time"
 
 	"github.com/fairlock/fairlock-go/lua"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // MaxPermits is the most permits a Semaphore can have.
@@ -33,16 +31,6 @@ func (c *Client) Semaphore(name string, permits int) Semaphore {
 	return Semaphore{c.lock(semaphore, name, redis, invalid), permits}
 }
 
-// WithTTL returns the same semaphore, whose leases last d. The bounds are those of Config.TTL; methods of the returned
-// value return an error for a d that is out of bounds.
-func (s Semaphore) WithTTL(d time.Duration) Semaphore { return Semaphore{s.lock.withTTL(d), s.permits} }
-
-// WithMaxWaiters returns the same semaphore with another bound on its queue: Acquire of the returned value returns
-// ErrQueueFull if n others wait. 0 means any number.
-func (s Semaphore) WithMaxWaiters(n int) Semaphore {
-	return Semaphore{s.lock.withMaxWaiters(n), s.permits}
-}
-
 // Acquire waits in order until n permits are granted, from 1 to as many as there are, and returns the lease on all of
 // them. They are granted and released together. It is otherwise as Mutex.Lock. Errors: as there, and *CapacityError.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
@@ -58,24 +46,6 @@ func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 // Do runs f while it holds n permits, as Mutex.Do does with a lock.
 func (s Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context) error) error {
 	return s.lock.do(ctx, "do", n, s.check(n), f)
-}
-
-// Resume continues a lease that was begun elsewhere, as Mutex.Resume does. Resume, Inspect and ForceRelease do not
-// depend on the number of permits.
-func (s Semaphore) Resume(ctx context.Context, t token.Token) (*Lease, error) {
-	return s.lock.resume(ctx, t)
-}
-
-// Inspect returns the holders and the waiters with their numbers of permits, at one moment. It changes nothing. ctx
-// bounds it.
-func (s Semaphore) Inspect(ctx context.Context) (State, error) {
-	return s.lock.inspect(ctx)
-}
-
-// ForceRelease takes the permits from all holders and hands them to those that wait, as Mutex.ForceRelease does with a
-// lock. (To take those of one holder, Resume its lease with the token that Inspect returns, and Unlock it.)
-func (s Semaphore) ForceRelease(ctx context.Context) (bool, error) {
-	return s.lock.forceRelease(ctx)
 }
 
 // check returns what is wrong with a requested number of permits.

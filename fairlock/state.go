@@ -53,7 +53,7 @@ type Waiter struct {
 	Token  token.Token
 	Ticket uint64        // µs of Redis's clock, strictly increasing over the waiters of a lock
 	Age    time.Duration // since it was queued
-	TTL    time.Duration // after which it expires without a heartbeat; negative: it is dropped when it is at the head
+	TTL    time.Duration // after which it expires without a heartbeat; negative: it is dropped by a sweep, or at the head
 	Weight int           // number of permits that it waits for: 1, but for semaphores
 	Writer bool          // it waits to write, under an RWMutex
 }

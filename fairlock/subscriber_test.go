@@ -36,7 +36,7 @@ func TestSubscriber_ReplacedAfterALostNotification(t *testing.T) {
 				client.Link.DropNotifications()
 				unlock(t, held)
 				lease := next.granted(t)
-				require.Len(t, j.of("notification lost"), 1)
+				require.Len(t, j.of("NotificationLost"), 1)
 				client.Link.Mend()
 				pass(time.Second)
 				assert.Len(t, j.of("subscription broke"), replaced)

@@ -75,41 +75,37 @@ func TestUnlock_ReturnsAVerdictAtOnce(t *testing.T) {
 //
 //fairlock:fault Unlock cannot reach Redis: it tries until the lease would have ended, then returns an error that is not ErrLost; an error that no retry cures is returned at once, and Unlock may be called again
 func TestUnlock_EndsWithTheLease(t *testing.T) {
-	for reason, fail := range map[string]func(*fairlocktest.Server, *fairlocktest.Link){
-		"READONLY":             func(s *fairlocktest.Server, _ *fairlocktest.Link) { s.Miniredis.SetError("READONLY for ever") },
-		"redis is unreachable": func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Hang() },
-		"connection refused":   func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Cut() },
+	for name, c := range map[string]struct {
+		fail   func(*testing.T, *fairlocktest.Server, *fairlocktest.Client)
+		reason string
+	}{
+		"refused": {func(_ *testing.T, s *fairlocktest.Server, _ *fairlocktest.Client) {
+			s.Miniredis.SetError("READONLY for ever")
+		}, "READONLY"},
+		"unreachable": {func(_ *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client) { c.Link.Hang() }, "redis is unreachable"},
+		"cut":         {func(_ *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client) { c.Link.Cut() }, "connection refused"},
+		"no connection is left": {func(t *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client) {
+			conn := c.Redis.Conn() // takes the only one
+			require.NoError(t, conn.Ping(t.Context()).Err())
+			t.Cleanup(func() { _ = conn.Close() })
+		}, "redis is unreachable"},
 	} {
-		t.Run(reason, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := clientWith(t, s, fairlock.Config{}, sendOnce)
+				client := clientWith(t, s, fairlock.Config{NoRenewal: true}, func(o *redis.Options) {
+					sendOnce(o)
+					o.PoolSize, o.PoolTimeout = 1, time.Hour
+				})
 				lease := hold(t, client.Mutex("x").Lock)
-				fail(s, client.Link)
+				c.fail(t, s, client)
 				err := lease.Unlock(t.Context())
 				assert.Equal(t, lease.Deadline(), time.Now())
-				require.ErrorContains(t, err, reason)
+				require.ErrorContains(t, err, c.reason)
 				require.NotErrorIs(t, err, fairlock.ErrLost)
 				require.ErrorIs(t, lease.Err(), fairlock.ErrUnlocked)
 			})
 		})
 	}
-}
-
-// Also if go-redis has no connection left.
-//
-//fairlock:fault Unlock cannot reach Redis
-func TestUnlock_EndsWithTheLeaseWithoutAConnection(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := clientWith(t, s, fairlock.Config{NoRenewal: true}, func(o *redis.Options) {
-			o.PoolSize, o.PoolTimeout = 1, time.Hour
-		})
-		lease := hold(t, client.Mutex("x").Lock)
-		conn := client.Redis.Conn() // takes the only one
-		require.NoError(t, conn.Ping(t.Context()).Err())
-		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrUnreachable)
-		assert.Equal(t, lease.Deadline(), time.Now())
-		require.NoError(t, conn.Close())
-	})
 }
 
 // Unlock retries until the network is back. Several calls at once return the same, also if the lock was taken by force.
@@ -145,7 +141,7 @@ func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 		for range 10 {
 			require.ErrorIs(t, <-errs, fairlock.ErrTaken)
 		}
-		assert.Len(t, j.of("lost"), 1)
+		assert.Len(t, j.of("Lost"), 1)
 	})
 }
 
@@ -172,8 +168,8 @@ func TestUnlock_LostReplyIsNoLoss(t *testing.T) {
 					unlock(t, lease)
 					owner := next.granted(t)
 					assert.Equal(t, start, next.at)
-					assert.Len(t, j.of("released"), 1)
-					assert.Empty(t, j.of("lost"))
+					assert.Len(t, j.of("Released"), 1)
+					assert.Empty(t, j.of("Lost"))
 					assert.Equal(t, owner.Fence(), s.Mutex("x").State().Fence, "a second step of the fence")
 					require.NoError(t, owner.Renew(t.Context()))
 					unlock(t, owner)

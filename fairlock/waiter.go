@@ -143,7 +143,7 @@ func (w *waiter) ask(ctx context.Context) {
 	w.stopTimer()
 	subscriptions := w.client.subscriber.subscriptions()
 	request := lua.Request{
-		Token: w.token, WaiterTTL: w.lock.waiterTTL, MaxWaiters: w.lock.maxWaiters, Ticket: w.ticket,
+		Token: w.token, WaiterTTL: w.lock.cfg.WaiterTTL, MaxWaiters: w.lock.cfg.MaxWaiters, Ticket: w.ticket,
 		Try: w.try, Weight: w.weight,
 	}
 	if w.ticket != 0 {
@@ -168,7 +168,7 @@ func (w *waiter) ask(ctx context.Context) {
 		if reply.More {
 			w.client.serveQueue(w.lock)
 		}
-		w.grant(lua.Grant{Token: w.token, Fence: reply.Fence, Given: w.lock.ttl}, w.askedAt, false)
+		w.grant(lua.Grant{Token: w.token, Fence: reply.Fence, Given: w.lock.cfg.TTL}, w.askedAt, false)
 	case lua.Queued:
 		w.startWaiting(reply, subscriptions)
 	case lua.Busy:
@@ -185,7 +185,7 @@ func (w *waiter) ask(ctx context.Context) {
 // quarantine is for how long the lock should be granted to nobody if Redis has lost the ticket: no lease that this client knows
 // of lasts longer. It is 0 if Redis may have forgotten the queue because nobody sent heartbeats.
 func (w *waiter) quarantine() time.Duration {
-	if elapsed(w.foundQueuedAt, w.client.clock.Now()) > w.lock.waiterTTL+ticketKept {
+	if elapsed(w.foundQueuedAt, w.client.clock.Now()) > w.lock.cfg.WaiterTTL+ticketKept {
 		return 0
 	}
 	return max(w.holderTTL, w.client.longestTTL(w.lock))
@@ -282,7 +282,7 @@ func (w *waiter) wait(ctx context.Context) {
 		return // an earlier grant, which it has lost
 	}
 	w.state = asking
-	if !w.client.cfg.NoRenewal && !w.asksAlways && w.suffices(grant) {
+	if !w.lock.cfg.NoRenewal && !w.asksAlways && w.suffices(grant) {
 		w.grant(grant, w.foundQueuedAt, true)
 	}
 }
@@ -290,8 +290,8 @@ func (w *waiter) wait(ctx context.Context) {
 // suffices reports whether a grant can be used without asking Redis. The lease began after the latest request that found
 // the waiter queued was sent, so it is trusted from then on. TTL/6 must be left of it, for a renewal.
 func (w *waiter) suffices(g lua.Grant) bool {
-	left := g.Given - safetyMargin(w.lock.ttl) - elapsed(w.foundQueuedAt, w.client.clock.Now())
-	return left >= w.lock.ttl/6
+	left := g.Given - safetyMargin(w.lock.cfg.TTL) - elapsed(w.foundQueuedAt, w.client.clock.Now())
+	return left >= w.lock.cfg.TTL/6
 }
 
 func (w *waiter) notificationLost() {
@@ -356,7 +356,7 @@ func (w *waiter) sendLeave() {
 	if w.abandoned != nil {
 		<-w.abandoned.Over // it must not arrive after the leave, which has its whole time then
 	}
-	ctx, cancel := c.withTimeout(c.leaves, l.ttl+l.waiterTTL+queueKept)
+	ctx, cancel := c.withTimeout(c.leaves, l.cfg.TTL+l.cfg.WaiterTTL+queueKept)
 	defer cancel()
 	err := c.retry(ctx, func() error {
 		h, err := l.redis.Leave(ctx, w.token, w.ambiguous)

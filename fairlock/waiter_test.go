@@ -47,7 +47,7 @@ func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 				}
 				assert.Equal(t, want, next.granted(t).Deadline())
 				assert.Equal(t, released, next.at)
-				grants := j.of("granted")
+				grants := j.of("Granted")
 				assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
 			})
 		})
@@ -139,7 +139,7 @@ func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
 			q.granted(t)
 			assert.Equal(t, interval+10*time.Millisecond, q.at.Sub(start))
 		}
-		assert.Len(t, j.of("notification lost"), 3)
+		assert.Len(t, j.of("NotificationLost"), 3)
 		assert.True(t, writer.pending())
 		client.Link.Mend()
 		for _, q := range readers {
@@ -166,7 +166,7 @@ func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
 				unlock(t, held)
 				client.Link.Mend() // the heartbeat's reply is not delayed
 				next.granted(t)
-				assert.Len(t, j.of("notification lost"), lost)
+				assert.Len(t, j.of("NotificationLost"), lost)
 			})
 		})
 	}
@@ -217,7 +217,7 @@ func TestWaiter_DroppedComesBackToItsPosition(t *testing.T) {
 		client.Link.Mend()
 		pass(interval)
 		x.AssertQueue("cut", "other")
-		queued := j.of("queued")
+		queued := j.of("Queued")
 		require.Len(t, queued, 2)
 		assert.Equal(t, queued[0].info.(fairlock.QueuedInfo).Ticket, queued[1].info.(fairlock.QueuedInfo).Ticket)
 
@@ -289,7 +289,7 @@ func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 				clock.Resume()
 				synctest.Wait()
 				lease := first.granted(t)
-				grants := j.of("granted")
+				grants := j.of("Granted")
 				assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
 				assert.Equal(t, fence, lease.Fence())
 				assert.Equal(t, fence, s.Mutex("x").State().Fence, "it was granted twice")

@@ -149,12 +149,12 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 				if c.crowd != 0 {
 					m.crowd(n, c.crowd)
 				}
-				for verb := range requests(lua.Lock{}, crowd) {
+				for verb, s := range samples {
 					for _, key := range m.keys {
 						m.do(t, "COPY", key, verb+key)
 					}
 					lock := k.open(instrumented{m.rdb, counted}, verb+m.namespace, k.capacity)
-					require.NoError(t, requests(lock, crowd)[verb](), verb)
+					require.NoError(t, s.send(lock, crowd), verb)
 					n, err := m.rdb.Get(ctx, lock.Key()+":cost").Int()
 					require.NoError(t, err)
 					cost[verb] = append(cost[verb], n)
@@ -174,7 +174,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 // BenchmarkLongQueue measures each request to a mutex with 100,000 waiters, and what a waiter costs in Redis.
 func BenchmarkLongQueue(b *testing.B) {
 	crowd := waiting(lua.MaxHeartbeat)
-	for verb := range requests(lua.Lock{}, crowd) {
+	for verb, sample := range samples {
 		b.Run(verb, func(b *testing.B) {
 			s := real(b)
 			m := newMachine(b, s, mutex)
@@ -188,9 +188,9 @@ func BenchmarkLongQueue(b *testing.B) {
 			before := memory()
 			m.crowd(100_000, time.Hour)
 			waiter := (memory() - before) / 100_000
-			request := requests(mutex.open(s.rdb, s.namespace, 1), crowd)[verb]
+			lock := mutex.open(s.rdb, s.namespace, 1)
 			for b.Loop() {
-				require.NoError(b, request())
+				require.NoError(b, sample.send(lock, crowd))
 			}
 			b.ReportMetric(waiter, "B/waiter")
 		})

@@ -65,16 +65,15 @@ func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
 // send calls the method of a verb, with the tokens c:1 to c:3.
-func send(l lua.Lock, v lua.Verb) error {
-	_, err := v.Call(ctx, l, []token.Token{numbered("c", ttl, 1), numbered("c", ttl, 2), numbered("c", ttl, 3)})
-	return err
+func send(l lua.Lock, v verb) error {
+	return last(v.call(l, []token.Token{numbered("c", ttl, 1), numbered("c", ttl, 2), numbered("c", ttl, 3)}))
 }
 
 // sendAll calls each verb's method with a server that gives this answer.
 func sendAll(answer any) map[string]error {
 	all := map[string]error{}
-	for _, v := range lua.Verbs {
-		all[v.Name] = send(lua.Mutex(&fake{answer: answer}, "ns", "name"), v)
+	for _, v := range verbs {
+		all[v.name] = send(lua.Mutex(&fake{answer: answer}, "ns", "name"), v)
 	}
 	return all
 }

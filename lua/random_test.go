@@ -12,124 +12,112 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// random are random steps. Whoever has left or released asks no more, as a client does; only a request that went astray
-// arrives later, and only of a token that has a tombstone.
-func (m *machine) random(t *rapid.T) map[string]func(*rapid.T) {
-	leases := []time.Duration{time.Second, 61 * time.Millisecond, ttl}
-	waits := []time.Duration{waiterTTL, 500 * time.Millisecond, 10 * time.Millisecond}
-	sizes := []int{m.capacity}
-	if m.capacity == 3 {
-		sizes = []int{3, 1, 2, 5}
+// random draws what random steps do. Whoever has left or released asks no more, as a client does; only a request that went
+// astray arrives later, and only of a token that has a tombstone.
+type random struct {
+	*machine
+
+	t                        *rapid.T
+	leases, waitings, around []time.Duration // around an event, in µs
+	sizes                    []int
+	size                     int
+}
+
+func newRandom(t *rapid.T, m *machine) *random {
+	r := &random{
+		machine: m, t: t, sizes: []int{m.capacity},
+		leases:   []time.Duration{time.Second, 61 * time.Millisecond, ttl},
+		waitings: []time.Duration{waiterTTL, 500 * time.Millisecond, 10 * time.Millisecond},
+		around:   []time.Duration{0, 1, -1, -1000, -1001, -999, 1000, 1001},
 	}
-	around := []time.Duration{0, 1, -1, -1000, -1001, -999, 1000, 1001} // an event, in µs
 	if m.mini == nil {
-		leases, waits = []time.Duration{ttl, 5 * ttl}, []time.Duration{waiterTTL, 2 * ttl}
-		around = []time.Duration{5 * time.Minute / 1000, -5 * time.Minute / 1000}
+		r.leases, r.waitings = []time.Duration{ttl, 5 * ttl}, []time.Duration{waiterTTL, 2 * ttl}
+		r.around = []time.Duration{5 * time.Minute / 1000, -5 * time.Minute / 1000}
 	}
-	size := sizes[0]
-	lease := func() time.Duration { return rapid.SampledFrom(leases).Draw(t, "ttl") }
-	wait := func() time.Duration { return rapid.SampledFrom(waits).Draw(t, "waiter TTL") }
-	anyone := func() *party {
-		if len(m.parties) == 0 {
-			t.Skip("nobody is there")
-		}
-		last := m.parties[max(len(m.parties)-10, 0):]
-		return last[rapid.IntRange(0, len(last)-1).Draw(t, "who")]
+	if m.capacity == 3 {
+		r.sizes = []int{3, 1, 2, 5}
 	}
-	tombstone := func(p *party) bool { return m.model.Tombstones[p.token.Text()] > m.clock }
-	join := func(try bool) func(*rapid.T) {
-		return func(t *rapid.T) {
-			p := m.party(fmt.Sprint("p", len(m.parties)))
-			weights := []int{1, size}
-			for w := 2; w < min(size, 6); w++ {
-				weights = append(weights, w)
-			}
-			p.capacity, p.weight, p.try = size, rapid.SampledFrom(weights).Draw(t, "weight"), try
-			m.acquire(p, request{lease(), wait(), rapid.SampledFrom([]int{0, 0, 1, 2, 4}).Draw(t, "max"), try, false})
-		}
+	r.size = r.sizes[0]
+	return r
+}
+
+func (r *random) lease() time.Duration { return rapid.SampledFrom(r.leases).Draw(r.t, "ttl") }
+func (r *random) wait() time.Duration  { return rapid.SampledFrom(r.waitings).Draw(r.t, "waiter TTL") }
+
+func (r *random) anyone() *party {
+	if len(r.parties) == 0 {
+		r.t.Skip("nobody is there")
 	}
-	again := func(t *rapid.T) {
-		p := anyone()
-		if p.left && !tombstone(p) {
-			t.Skip("it asks no more")
-		}
-		m.acquire(p, request{0, wait(), 0, p.try, !p.try && rapid.Bool().Draw(t, "with its ticket")})
+	last := r.parties[max(len(r.parties)-10, 0):]
+	return last[rapid.IntRange(0, len(last)-1).Draw(r.t, "who")]
+}
+
+func (r *random) join(try bool) {
+	p := r.party(fmt.Sprint("p", len(r.parties)))
+	weights := []int{1, r.size}
+	for w := 2; w < min(r.size, 6); w++ {
+		weights = append(weights, w)
 	}
-	pass := func(pass func(time.Duration)) func(t *rapid.T) {
-		return func(t *rapid.T) {
-			events := append(m.events(), m.clock)
-			to := events[rapid.IntRange(0, len(events)-1).Draw(t, "event")]
-			to = max(to+int64(rapid.SampledFrom(around).Draw(t, "off")), m.clock+1)
-			near := func(at int64) bool { return max(at-to, to-at) < m.slack+m.slack/2 }
-			if m.mini == nil && (to < m.clock+m.slack || slices.ContainsFunc(events, near)) {
-				t.Skip("too close to an event")
-			}
-			pass(time.Duration(to-m.clock) * time.Microsecond)
-		}
+	p.capacity, p.weight, p.try = r.size, rapid.SampledFrom(weights).Draw(r.t, "weight"), try
+	r.acquire(p, request{r.lease(), r.wait(), rapid.SampledFrom([]int{0, 0, 1, 2, 4}).Draw(r.t, "max"), try, false})
+}
+
+func (r *random) again() {
+	p := r.anyone()
+	if p.left && r.model.Tombstones[p.token.Text()] <= r.clock {
+		r.t.Skip("it asks no more")
 	}
-	return map[string]func(*rapid.T){
-		"join": join(false), "join too": join(false), "try": join(true),
-		"again": again, "once more": again,
-		"pass": pass(m.after), "pass on": pass(m.after), "stall": pass(m.stall),
-		"release": func(*rapid.T) {
-			p := anyone()
-			if m.waits(p) {
-				t.Skip("only a holder releases")
-			}
-			p.left = true
-			m.release(p)
-		},
-		"renew":    func(*rapid.T) { m.renew(anyone(), lease()) },
-		"inspect":  func(*rapid.T) { m.inspect(rapid.SampledFrom([]int{100, 2, 1}).Draw(t, "limit")) },
-		"new size": func(*rapid.T) { size = rapid.SampledFrom(sizes).Draw(t, "size") },
-		"leave": func(t *rapid.T) {
-			p := anyone()
-			p.left = true
-			m.leave(p, rapid.Bool().Draw(t, "tombstone"))
-		},
-		"heartbeat": func(t *rapid.T) {
-			var who []*party
-			for _, p := range m.parties[max(len(m.parties)-8, 0):] {
-				if rapid.Bool().Draw(t, "beats") {
-					who = append(who, p)
-				}
-			}
-			m.heartbeat(wait(), who...)
-		},
-		"force release": func(t *rapid.T) {
-			late := uint64(rapid.IntRange(0, 1).Draw(t, "late"))
-			m.forceRelease(max(m.model.Last, late) - late)
-		},
+	r.acquire(p, request{0, r.wait(), 0, p.try, !p.try && rapid.Bool().Draw(r.t, "with its ticket")})
+}
+
+func (r *random) pass(pass func(time.Duration)) {
+	events := append(r.events(), r.clock)
+	to := events[rapid.IntRange(0, len(events)-1).Draw(r.t, "event")]
+	to = max(to+int64(rapid.SampledFrom(r.around).Draw(r.t, "off")), r.clock+1)
+	near := func(at int64) bool { return max(at-to, to-at) < r.slack+r.slack/2 }
+	if r.mini == nil && (to < r.clock+r.slack || slices.ContainsFunc(events, near)) {
+		r.t.Skip("too close to an event")
+	}
+	pass(time.Duration(to-r.clock) * time.Microsecond)
+}
+
+// steps are those of the verbs, and others.
+func (r *random) steps() map[string]func(*rapid.T) {
+	all := map[string]func(*rapid.T){
+		"pass": func(*rapid.T) { r.pass(r.after) }, "pass on": func(*rapid.T) { r.pass(r.after) },
+		"stall":    func(*rapid.T) { r.pass(r.stall) },
+		"new size": func(t *rapid.T) { r.size = rapid.SampledFrom(r.sizes).Draw(t, "size") },
 		"lose": func(t *rapid.T) {
 			if rapid.IntRange(0, 3).Draw(t, "really") != 0 {
 				t.Skip("not so often")
 			}
-			m.lose()
-			m.after(2 * time.Minute) // no ticket of before is given again
+			r.lose()
+			r.after(2 * time.Minute) // no ticket of before is given again
 		},
 		"evict": func(t *rapid.T) {
-			keys := slices.Sorted(maps.Keys(m.contents().Left))
+			keys := slices.Sorted(maps.Keys(r.contents().Left))
 			keys = slices.DeleteFunc(keys, func(key string) bool { // the model knows one loss at a time
-				return key == "lock" || key == "number" && m.keys["lock"] == "" || m.model.Last == 0 || m.model.Lost || m.model.Damaged
+				return key == "lock" || key == "number" && r.keys["lock"] == "" || r.model.Last == 0 || r.model.Lost || r.model.Damaged
 			})
 			if len(keys) == 0 || rapid.IntRange(0, 3).Draw(t, "really") != 0 {
 				t.Skip("not so often")
 			}
-			m.evict(rapid.SampledFrom(keys).Draw(t, "key"))
-			m.after(2 * time.Minute) // no ticket of before is given again
-		},
-		"report": func(*rapid.T) {
-			if p := anyone(); !m.holds(p) && p.fence > 0 {
-				m.report(p)
-			}
+			r.evict(rapid.SampledFrom(keys).Draw(t, "key"))
+			r.after(2 * time.Minute) // no ticket of before is given again
 		},
 		"": func(t *rapid.T) {
-			m.once = rapid.Bool().Draw(t, "the next step is sent once")
-			if len(m.model.Waiters) > 0 && !m.more && m.admitted && m.model.QuarantineLeft() == 0 {
-				require.Greater(t, m.model.Waiters[0].Weight, m.model.Free(), "the head fits")
+			r.once = rapid.Bool().Draw(t, "the next step is sent once")
+			if len(r.model.Waiters) > 0 && !r.more && r.admitted && r.model.QuarantineLeft() == 0 {
+				require.Greater(t, r.model.Waiters[0].Weight, r.model.Free(), "the head fits")
 			}
 		},
 	}
+	for _, v := range verbs {
+		for name, step := range v.random {
+			all[name] = func(*rapid.T) { step(r) }
+		}
+	}
+	return all
 }
 
 // events are the moments to come at which something ends, in order.
@@ -159,7 +147,7 @@ func TestModel_RandomSteps(t *testing.T) {
 				s := start(t)
 				rapid.Check(t, func(t *rapid.T) {
 					m := newMachine(t, s, k)
-					t.Repeat(m.random(t))
+					t.Repeat(newRandom(t, m).steps())
 					require.Empty(t, m.notifications(t), "more notifications than grants")
 				})
 			})

@@ -15,21 +15,13 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// A scenario is a list of steps, in lines or separated by semicolons. After an arrow stands what a step gives. A machine does them to the lock, twice each, and to the model.
+// A scenario is a list of steps, in lines or separated by semicolons. After an arrow stands what a step gives. A machine does
+// them to the lock, twice each, and to the model. The steps that send a verb are in the table of verbs; the others are:
 //
-//	acquire a b*2 x/c    parties; b wants 2 permits, c is of client x; of 5: capacity; ttl 5m, wait 5m: durations;
-//	                     max 4: waiters; try: does not queue; ticket: with the one that it has
-//	  -> granted, queued 1, busy, full 4, capacity 5; if the test wants it, "by a" and "retry 45m"
-//	release a; leave a tombstone; force seen a    a's fence; without seen the last one
-//	  -> released grants b c, grants b(45m): for how long, nothing
-//	renew a ttl 5m       -> renewed, lost; release or renew a seen b: with the fence of b
-//	report a             tells of the lease that a has lost; quarantine -> how much is left of it
-//	heartbeat a b        -> queued, holding, granted, gone; retry 45m: of the first of them
-//	inspect 10           -> the holders | the waiters, at most 10 of each
 //	after 5m; stall 5m   time passes, with the queue's clock or without
 //	clock -5m            the server's clock steps
-//	lose; evict number    all data are lost; one key is
-//	raise 5m             the last fence is of a clock that was so far ahead; or a number
+//	lose; evict number   all data are lost; one key is
+//	raise 5m; raise 7    the last number becomes one of a clock that is so far ahead; or that number
 //	set lock x           a key is somebody else's
 //	full; full no        the server has no memory left, or has
 //	  -> OOM, NOPERM, …: why it was refused
@@ -94,7 +86,8 @@ func (m *machine) run(steps string) {
 // options are what a step says after its verb.
 type options struct {
 	who       []*party
-	number    int // -1: none
+	p         *party // the first of them
+	number    int    // -1: none
 	duration  time.Duration
 	tombstone bool
 	seen      *party
@@ -139,67 +132,25 @@ func (m *machine) options(words []string) options {
 			}
 		}
 	}
+	if len(o.who) > 0 {
+		o.p = o.who[0]
+	}
 	return o
 }
 
+// fence is that of the party that the step says, or of its own.
+func (o options) fence() uint64 { return cmp.Or(o.seen, o.p).fence }
+
 // step does a step, and returns what it gives in words. What only some scenarios look at is there if they want it.
-func (m *machine) step(verb string, words []string, want string) string {
+func (m *machine) step(word string, words []string, want string) string {
 	m.t.Helper()
 	o := m.options(words)
-	var p *party
-	if len(o.who) > 0 {
-		p = o.who[0]
+	for _, v := range verbs {
+		if step := v.steps[word]; step != nil {
+			return step(m, o, want)
+		}
 	}
-	switch verb {
-	case "acquire":
-		var all []string
-		wants := strings.Split(want, ",")
-		for i, p := range o.who {
-			all = append(all, m.reply(m.acquire(p, o.request), wants[min(i, len(wants)-1)]))
-		}
-		return strings.Join(all, ", ")
-	case "release":
-		defer m.withFenceOf(p, o.seen)()
-		return m.became(m.release(p), want)
-	case "leave":
-		return m.became(m.leave(p, o.tombstone), want)
-	case "force":
-		seen := max(m.contents().last(), m.model.LastNumber())
-		if o.seen != nil {
-			seen = o.seen.fence
-		}
-		return m.became(m.forceRelease(seen), want)
-	case "renew":
-		defer m.withFenceOf(p, o.seen)()
-		return map[bool]string{true: "renewed", false: "lost"}[m.renew(p, cmp.Or(o.ttl, ttl))]
-	case "heartbeat":
-		r := m.heartbeat(cmp.Or(o.wait, waiterTTL), o.who...)
-		names := map[lua.WaiterState]string{
-			lua.NotQueued: "gone", lua.StillQueued: "queued", lua.Holding: "holding", lua.NowGranted: "granted",
-		}
-		var all []string
-		for _, state := range r.States {
-			all = append(all, names[state])
-		}
-		return strings.TrimSpace(strings.Join(all, ", ") + retry(r.RetryAfter, want))
-	case "report":
-		m.report(p)
-	case "quarantine":
-		return roughly(m.inspect(0).Quarantine)
-	case "inspect":
-		if o.number < 0 {
-			o.number = 100
-		}
-		var words []string
-		s := m.inspect(o.number)
-		for _, h := range s.Holders {
-			words = append(words, m.nameOf(h.Token, h.Weight))
-		}
-		words = append(words, "|")
-		for _, w := range s.Waiters {
-			words = append(words, m.nameOf(w.Token, w.Weight))
-		}
-		return strings.Join(words, " ")
+	switch word {
 	case "set":
 		m.foreign, m.blind = true, true
 		m.do(m.t, "SET", m.keys[words[0]], words[1])
@@ -220,12 +171,12 @@ func (m *machine) step(verb string, words []string, want string) string {
 		}
 		m.raise(uint64(to))
 	case "drop":
-		m.drop(p)
+		m.drop(o.p)
 	case "forge":
-		p.ticket = uint64(m.clock + o.duration.Microseconds())
+		o.p.ticket = uint64(m.clock + o.duration.Microseconds())
 	case "crowd", "hoard":
 		left := map[bool]time.Duration{true: -time.Second, false: time.Hour}[o.word == "expired"]
-		map[string]func(int, time.Duration){"crowd": m.crowd, "hoard": m.hoard}[verb](o.number, left)
+		map[string]func(int, time.Duration){"crowd": m.crowd, "hoard": m.hoard}[word](o.number, left)
 	case "keys":
 		return strings.Join(slices.Sorted(maps.Keys(m.contents().Left)), " ")
 	case "recorded":
@@ -242,20 +193,11 @@ func (m *machine) step(verb string, words []string, want string) string {
 	case "fence":
 		return m.fromNow(m.contents().last())
 	case "ticket":
-		return m.fromNow(p.ticket)
+		return m.fromNow(o.p.ticket)
 	default:
-		require.FailNow(m.t, "no such step: "+verb)
+		require.FailNow(m.t, "no such step: "+word)
 	}
 	return ""
-}
-
-// withFenceOf has p use the fence of another, until the function is called that it returns.
-func (m *machine) withFenceOf(p, seen *party) func() {
-	own := p.fence
-	if seen != nil {
-		p.fence = seen.fence
-	}
-	return func() { p.fence = own }
 }
 
 func (m *machine) fromNow(n uint64) string {

@@ -29,19 +29,24 @@ func newScript(text string) script {
 	return script{text: text, hash: hex.EncodeToString(sum[:])}
 }
 
-// verbs are the names of all verbs: every script in the folder but number, quick_number and queue, which are parts of verbs, and types,
-// which is no verb of a lock.
+// verbs are the names of all verbs: every script in the folder but number, quick_number and queue, which are parts of
+// verbs, and types, which is no verb of a lock.
 //
 // To add a verb:
-//  1. scripts/<verb>.lua; its header names KEYS, ARGV and the replies, and its first line binds the arguments
+//  1. scripts/<verb>.lua. Its header names KEYS, up to the last that it uses, ARGV and the replies, and its first line binds
+//     the arguments. force_release.lua is a short one. A function of number.lua or queue.lua says which keys it needs
 //  2. a method of Lock in lua.go that sends these arguments, and a function that reads the reply (reply.go has those of
 //     the others)
-//  3. a line in the table Verbs in export_test.go, from which tests are derived, also one that runs the verb twice; its
-//     result in plausible (reply_test.go), its request in requests (server_test.go)
-//  4. the model's method (internal/model), its step in machine_test.go and random_test.go, scenarios of what it does, and
-//     a mutant of each rule (internal/mutants)
-//  5. a row in the table of verbs in docs/protocol.md, and a line in the CHANGELOG
-//  6. the commands that no script used before, in the ACL line in docs/operating.md
+//  3. the model's method (internal/model)
+//  4. a row in the table of verbs in verbs_test.go, below it the step that compares the reply with the model's, and a test
+//     of what the verb does, as scenarios (scenario_test.go has the words of the other steps)
+//  5. a mutant of each rule (internal/mutants/mutants.txt)
+//  6. a row in the table of verbs in docs/protocol.md
+//  7. if clients get it, a method in fairlock/lock.go, one of each kind in kinds.go, its test in fairlock_test.go, and a line
+//     in the CHANGELOG
+//
+// A command that no script used before goes into the ACL line in docs/operating.md, and into that of fairlock doctor: tests
+// compare them with the scripts.
 var verbs = slices.DeleteFunc(fileNames("scripts"), func(name string) bool {
 	return name == "number" || name == "quick_number" || name == "queue" || name == "types"
 })

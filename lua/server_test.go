@@ -33,32 +33,6 @@ func waiting(n int) (all []token.Token) {
 	return all
 }
 
-// requests are all that can be asked of a lock: by its holder, by the second waiter, or by a stranger.
-func requests(lock lua.Lock, waiters []token.Token) map[string]func() error {
-	acquire := func(r lua.Request) func() error {
-		return func() error {
-			r.Weight = 1
-			_, err := lock.Acquire(ctx, r)
-			return err
-		}
-	}
-	return map[string]func() error{
-		"join":          acquire(lua.Request{Token: stranger, WaiterTTL: waiterTTL}),
-		"return":        acquire(lua.Request{Token: stranger, WaiterTTL: waiterTTL, Ticket: 1e15 + 1}),
-		"again":         acquire(lua.Request{Token: second, WaiterTTL: waiterTTL}),
-		"try":           acquire(lua.Request{Token: stranger, Try: true}),
-		"bounded":       acquire(lua.Request{Token: stranger, WaiterTTL: waiterTTL, MaxWaiters: 1}),
-		"extend":        acquire(lua.Request{Token: holder, WaiterTTL: waiterTTL}),
-		"renew":         func() error { _, err := lock.Renew(ctx, holder, ttl/2, 0); return err },
-		"heartbeat":     func() error { _, err := lock.Heartbeat(ctx, waiterTTL, waiters); return err },
-		"release":       func() error { _, err := lock.Release(ctx, holder, holderFence); return err },
-		"leave":         func() error { _, err := lock.Leave(ctx, second, true); return err },
-		"holder leaves": func() error { _, err := lock.Leave(ctx, holder, true); return err },
-		"inspect":       func() error { _, err := lock.Inspect(ctx, 1000); return err },
-		"force release": func() error { _, err := lock.ForceRelease(ctx, 1<<53); return err },
-	}
-}
-
 // contend makes a lock with a holder of all permits and two waiters.
 func (m *machine) contend() {
 	m.t.Helper()
@@ -66,6 +40,24 @@ func (m *machine) contend() {
 	for _, who := range []token.Token{holder, first, second} {
 		_, err := m.any().Acquire(ctx, lua.Request{Token: who, WaiterTTL: waiterTTL, Weight: m.capacity})
 		require.NoError(m.t, err)
+	}
+}
+
+// The locks to which requests are sent.
+const idle, contended = "idle", "contended"
+
+// eachSample sends each sample to an idle lock and to one that contend has made, in which change has changed something.
+func (m *machine) eachSample(change func(), check func(lock, name string, s sample, before, after contents, err error)) {
+	m.t.Helper()
+	m.blind = true
+	for name, s := range samples {
+		for lock, setup := range map[string]func(){idle: m.lose, contended: m.contend} {
+			setup()
+			change()
+			before := m.contents()
+			err := s.send(m.any(), waiting(2))
+			check(lock, name, s, before, m.contents(), err)
+		}
 	}
 }
 
@@ -132,28 +124,21 @@ func TestErrors_ForeignValue(t *testing.T) {
 func TestErrors_Number(t *testing.T) {
 	for _, k := range []kind{mutex, semaphore(3)} {
 		m := newMachine(t, real(t), k)
-		m.blind = true
 		for text, layout := range map[string]string{
 			"2 anything": "2", "1 9006099743113217 1700000000000 0000000000000000": "", "1 x": "", "1 -000000000000001 1700000000000 0000000000000000": "",
 		} {
-			for name, request := range requests(m.any(), []token.Token{first, second}) {
-				for contended, setup := range map[bool]func(){false: m.lose, true: m.contend} {
-					setup()
-					m.do(t, "SET", m.keys["number"], text, "PX", day.Milliseconds())
-					before := m.contents()
-					err := request()
-					if slices.Contains([]string{"renew", "release", "leave", "holder leaves", "force release"}, name) || contended && name == "extend" {
-						continue // they need no number, and release all the same
-					}
-					var other *token.LayoutError
-					require.Equal(t, layout != "", errors.As(err, &other), "%s: %v", name, err)
-					require.True(t, other != nil && other.Layout == layout || errors.Is(err, lua.ErrNumber), "%s: %v", name, err)
-					require.ErrorContains(t, err, m.keys["number"])
-					after := m.contents()
-					before.Left, after.Left = nil, nil
-					require.Equal(t, before, after, "%s: %q", name, text)
+			set := func() { m.do(t, "SET", m.keys["number"], text, "PX", day.Milliseconds()) }
+			m.eachSample(set, func(lock, name string, s sample, before, after contents, err error) {
+				if slices.Contains(s.unnumbered, lock) {
+					return
 				}
-			}
+				var other *token.LayoutError
+				require.Equal(t, layout != "", errors.As(err, &other), "%s: %v", name, err)
+				require.True(t, other != nil && other.Layout == layout || errors.Is(err, lua.ErrNumber), "%s: %v", name, err)
+				require.ErrorContains(t, err, m.keys["number"])
+				before.Left, after.Left = nil, nil
+				require.Equal(t, before, after, "%s: %q", name, text)
+			})
 		}
 		m.contend()
 		_, err := m.any().Acquire(ctx, lua.Request{Token: stranger, WaiterTTL: waiterTTL, Weight: 1, Ticket: holderFence + 1<<45 + 100})
@@ -171,23 +156,23 @@ func TestLoad_EveryScriptCompiles(t *testing.T) {
 func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 	for _, k := range []kind{mutex, semaphore(3)} {
 		m := private(t, k)
-		calls := func(v lua.Verb) int {
+		calls := func(v verb) int {
 			f := &fake{Scripter: m.rdb}
-			require.NoError(t, send(k.open(f, m.namespace, k.capacity), v), v.Name)
+			require.NoError(t, send(k.open(f, m.namespace, k.capacity), v), v.name)
 			return len(f.calls)
 		}
-		for _, v := range lua.Verbs {
+		for _, v := range verbs {
 			m.lose()
 			m.do(t, "SCRIPT", "FLUSH")
-			assert.Equal(t, []int{2, 1}, []int{calls(v), calls(v)}, "%s: by its hash and its text; by its hash", v.Name)
+			assert.Equal(t, []int{2, 1}, []int{calls(v), calls(v)}, "%s: by its hash and its text; by its hash", v.name)
 		}
 		m.do(t, "SCRIPT", "FLUSH")
 		h, err := m.any().Release(ctx, stranger, 1)
 		require.NoError(t, err)
 		assert.False(t, h.Ambiguous)
 		require.NoError(t, lua.Load(ctx, m.rdb))
-		for _, v := range lua.Verbs {
-			assert.Equal(t, 1, calls(v), "%s is loaded", v.Name)
+		for _, v := range verbs {
+			assert.Equal(t, 1, calls(v), "%s is loaded", v.name)
 		}
 	}
 }
@@ -196,7 +181,7 @@ func TestOriginOf_ReadOnlyReplica(t *testing.T) {
 	m := private(t, mutex)
 	m.do(t, "REPLICAOF", "127.0.0.1", "1")
 	t.Cleanup(func() { m.do(t, "REPLICAOF", "NO", "ONE") })
-	err := requests(m.any(), nil)["join"]()
+	err := samples["join"].send(m.any(), nil)
 	require.Error(t, err)
 	assert.Equal(t, lua.Unavailable, lua.OriginOf(err), "%v", err)
 }
@@ -248,38 +233,29 @@ func TestReply_Lost(t *testing.T) {
 func TestErrors_ForeignKeyIsNamed(t *testing.T) {
 	test := func(t *testing.T, m *machine) {
 		t.Helper()
-		m.blind = true
-		for name, request := range requests(m.any(), []token.Token{first, second}) {
-			for lock, setup := range map[string]func(){"idle": m.lose, "contended": m.contend} {
-				for end, key := range m.keys {
-					about := name + ", " + lock + ", " + end
-					setup()
-					m.do(t, "DEL", key)
-					m.do(t, "RPUSH", key, "somebody's")
-					m.do(t, "PEXPIRE", key, day.Milliseconds())
-					before := m.contents()
-					err := request()
-					after := m.contents()
-					assert.Equal(t, []any{"somebody's"}, m.do(t, "LRANGE", key, 0, -1), about)
-					assert.Greater(t, after.Left[end], day/2, about)
-					isHolder := end == "lock" || end == "permits" || end == "holders"
-					switch name {
-					case "release", "holder leaves":
-						if !isHolder && lock == "contended" {
-							assert.NotContains(t, after.Lock, holder.Text(), about)
-							assert.NotContains(t, after.Permits, holder.Text(), about)
-						}
-					case "leave", "force release":
-					default:
-						before.Heartbeats, after.Heartbeats, before.Left, after.Left = nil, nil, nil, nil // expiries do not count
-						assert.True(t, err == nil || assert.ObjectsAreEqual(before, after), about)
-					}
-					if err != nil {
-						require.ErrorContains(t, err, `key "`+key+`" is not ours`, about)
-					}
-					require.True(t, err != nil || name != "join", "%s: no error", about)
-				}
+		for end, key := range m.keys {
+			set := func() {
+				m.do(t, "DEL", key)
+				m.do(t, "RPUSH", key, "somebody's")
+				m.do(t, "PEXPIRE", key, day.Milliseconds())
 			}
+			m.eachSample(set, func(lock, name string, s sample, before, after contents, err error) {
+				about := name + ", " + lock + ", " + end
+				assert.Equal(t, []any{"somebody's"}, m.do(t, "LRANGE", key, 0, -1), about)
+				assert.Greater(t, after.Left[end], day/2, about)
+				isHolder := end == "lock" || end == "permits" || end == "holders"
+				if s.ends.IsZero() {
+					before.Heartbeats, after.Heartbeats, before.Left, after.Left = nil, nil, nil, nil // expiries do not count
+					assert.True(t, err == nil || assert.ObjectsAreEqual(before, after), about)
+				} else if !isHolder {
+					assert.NotContains(t, after.Lock, s.ends.Text(), about)
+					assert.NotContains(t, after.Permits, s.ends.Text(), about)
+				}
+				if err != nil {
+					require.ErrorContains(t, err, `key "`+key+`" is not ours`, about)
+				}
+				require.True(t, err != nil || name != "join", "%s: no error", about)
+			})
 		}
 	}
 	for _, k := range []kind{mutex, semaphore(3)} {

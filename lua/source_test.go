@@ -59,8 +59,8 @@ func sources(t *testing.T) map[string]source {
 
 // verbNames are the names in the table of verbs.
 func verbNames() (names []string) {
-	for _, v := range lua.Verbs {
-		names = append(names, v.Name)
+	for _, v := range verbs {
+		names = append(names, v.name)
 	}
 	return names
 }
@@ -111,13 +111,13 @@ func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 	all := sources(t)
 	for _, k := range []kind{mutex, semaphore(15)} {
-		for _, v := range lua.Verbs {
+		for _, v := range verbs {
 			f := &fake{answer: errors.New("enough")}
 			lock := k.open(f, "ns", 16)
 			require.ErrorContains(t, send(lock, v), "enough")
 			var want []string
 			number := 11
-			for _, name := range all[v.Name].args {
+			for _, name := range all[v.name].args {
 				switch {
 				case name == "fence_ttl":
 					want = append(want, "600000")
@@ -130,9 +130,9 @@ func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 					number++
 				}
 			}
-			named := len(all[v.Name].keys) - 1 + map[bool]int{true: 1, false: 2}[k.name == mutex.name] // store is one, or two
+			named := len(all[v.name].keys) - 1 + map[bool]int{true: 1, false: 2}[k.name == mutex.name] // store is one, or two
 			keys := lock.Keys()[:named]
-			assert.Equal(t, []call{{keys, want}}, f.calls, v.Name)
+			assert.Equal(t, []call{{keys, want}}, f.calls, v.name)
 		}
 	}
 	f := &fake{answer: errors.New("enough")}

@@ -46,7 +46,8 @@ local function read_number()
   end
 end
 
--- next_number returns the next number, and its text. write_number records it.
+-- next_number returns the next number, and its text. write_number records it. After find_number (queue.lua), or
+-- read_number if the verb has no key queue.
 local function next_number()
   if last < now then
     last, last_text = now, now_text

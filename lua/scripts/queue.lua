@@ -45,7 +45,7 @@ local function keep_number(ms)
 end
 
 -- find_number reads the number, or makes it of what is there, if it was lost: none is given again. A script calls it
--- before it uses last.
+-- before it uses last. It needs the key queue and the store.
 local function find_number()
   if last then return end
   read_number()

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each mutant changes one place, which is still there.
+func TestMutants_ReplaceOneText(t *testing.T) {
+	all, err := parse(list)
+	require.NoError(t, err)
+	require.Len(t, all, strings.Count(list, "\n== "))
+	for _, m := range all {
+		text, err := os.ReadFile("../../" + m.file)
+		require.NoError(t, err, m.name)
+		assert.Equal(t, 1, strings.Count(string(text), m.old), "%s: occurrences in %s of %q", m.name, m.file, m.old)
+		assert.NotEqual(t, m.old, m.new, m.name)
+	}
+}
