@@ -1,668 +1,449 @@
 /*
  * The mutex of docs/protocol.md, for spin. README.md says what is in here and what is not; ./check runs it.
  *
- *   -DN=3          clients, 2 to 4; each makes one acquisition after the other, with a new token each time, without end
- *   -DFAULTS=2     how many faults there may be in a run; without it any number, and progress is not checked
- *   -DMUTANT_x     one thing is left out or spoiled
+ *   -DN=3          clients, 2 to 4. Each makes one acquisition after the other, with a new token each time, without end
+ *   -DFAULTS=2     the number of faults in a run; ANY: then progress is not checked
+ *   -DSTALLS=true  Redis can stall, and its clock can step
+ *   -DLOSS=true    Redis can lose its data
+ *   -DMUTANT=X     one rule is left out or spoiled; NONE
  *   -DTRACE        to read a counterexample: clients keep their numbers
  *
- * Time goes in ticks. All times are relative: counters that a tick takes up or down.
+ * Time goes in ticks of a second. All times are relative: counters that a tick takes up or down.
  */
 
-#ifndef N
-#define N 3
-#endif
-#ifndef TTL
-#define TTL 3        // of a lease
-#endif
-#ifndef PATIENCE
-#define PATIENCE 2   // WaiterTTL
-#endif
-#ifdef MUTANT_NO_MARGIN
-#define MARGIN 0
-#else
-#define MARGIN 1     // by how much a lease ends earlier at its holder's than in Redis
-#endif
-#ifdef MUTANT_SLOW_CLOCK
-#define DRIFT 2
-#else
-#define DRIFT 1      // by how much a client's clock may be late in the course of a lease: the margin just suffices
-#endif
-#ifndef BOUND
-#define BOUND TTL    // ticks: within so many somebody gets in, if somebody waits and nothing fails
-#endif
+#define ANY 255
 
+#define TTL 2
+#define WAITER_TTL (MUTANT == SHORT_WAITER_TTL -> 2 : 3)
+#define QUARANTINE (MUTANT == SHORT_QUARANTINE -> 1 : 3)
+#define SECOND (MUTANT == SERVER_TIME -> 3 : 1) // by how much one update advances the queue's clock at most
+#define MARGIN (MUTANT == NO_MARGIN -> 0 : 1)   // the safety margin
+#define DRIFT 1 // by how much a client's clock is late at the end of each lease: the margin just suffices
+#define BOUND (LOSS -> 6 : 3) // within so many ticks a waiter is granted a free lock, if nothing fails
+
+#define WHEN(condition, action) if :: condition -> action :: else fi
+#define NEVER(claim, condition) claim = condition; assert(!claim)
 #ifdef TRACE
-#define SEEN(what)
+#define hidden
+#define SEEN(what) skip
 #else
 #define printf(...) skip
 #define SEEN(what) c_code { static int once; if (!once) { once = 1; puts("seen: " #what); } }
+c_code {
+  static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(struct Client)); }
+}
 #endif
 
 mtype = {
   none,
-  away, waiting, trying, holding, gone,                // where a client is
-  join, ask, try, beat, renew, release, leave,         // questions; join: the first one, which brings no ticket
-  granted, queued, busy, ask_again, renewed, lost,     // answers
-  answered, repeated, swallowed, failed, doubled, hung, arrived, vanished, unheard // fates of a question or a wake-up
+  idle, waiting, holding, ended,                        // states of a client
+  acquire, reacquire, heartbeat, renew, release, leave, // requests; reacquire: an acquire that brings a ticket
+  granted, queued, not_queued, renewed, lost            // replies
 }
 
+mtype = { NONE, NO_MARGIN, FROM_REPLY, NO_LAST, RELEASE_ANY, TOKEN_ONLY, NO_NX, LIFO, BARGING,
+  SAME_NUMBER, NO_SERVED, NO_TOMBSTONE, SHORT_WAITER_TTL, SERVER_TIME, NO_DROP, HANDOFF_FOR_TTL,
+  HEARTBEAT_HIDES_GRANT, NO_EXPIRY, SHORT_QUARANTINE } // mutants
+
 typedef Client {
-  mtype at = away;
-  unsigned clock : 3;   // waiting: ticks since it sent the question that last found it queued; holding: ticks to go
-  unsigned ticket : 4;  // that it was told; 0: none
-  unsigned floor : 2;   // the fence when it was last found queued
+  mtype at = idle;
+  mtype msg = none;     // its request, later the reply
+  mtype delayed = none; // a request that may still reach Redis, though the client waits for its reply no longer
+  unsigned clock : 2;   // waiting: ticks since the latest request was sent that found it queued; holding: trusted ticks
+  unsigned sent : 2;    // ticks since the request was sent
+  unsigned ticket : 5;  // that it knows; 0: none
+  unsigned known : 5;   // waiting: the last number when it was found queued
+  unsigned fence : 5;   // of its lease
+  unsigned rticket : 5; // in the reply; 0: none
+  unsigned number : 5;  // in the reply: a fence; if queued, the last number
 
-  mtype msg = none;     // its question to Redis, later the answer
-  unsigned sent : 3;    // ticks since the question was sent
-  unsigned rticket : 4; // in the answer
-  unsigned rfence : 2;  // in the answer
+  unsigned given : 2;   // in the notification that is under way: the length of the lease; 0: none is
+  unsigned nfence : 5;  // in the notification
 
-  mtype stray = none;   // a question that hangs somewhere: nobody waits for its answer, and it may still arrive
+  unsigned place : 5;   // in Redis: its ticket in queue; 0: it is not queued
+  unsigned alive : 2;   // in Redis: what is left of its WaiterTTL, by the queue's clock
+  bool owns;            // in Redis: its token is in lock
 
-  unsigned given : 3;   // by the wake-up that is under way, in ticks; 0: none is
-  unsigned wfence : 2;  // in the wake-up
-
-  bool owns;            // Redis: its token is in lock
-  unsigned place : 4;   // Redis: its ticket in queue; 0: it is not in there
-  unsigned alive : 3    // Redis: ticks of patience left
+  bool cut              // for two_holders: a step or a loss ended its lease in Redis early
 }
 
 Client C[N];
-unsigned left : 3;      // Redis: ticks to go of lock; 0: nobody has it
-unsigned fence : 2 = 2; // Redis
+unsigned left : 2;       // in Redis: ticks left of lock; 0: it does not exist
+unsigned lfence : 5;     // in Redis: the fence in lock
+unsigned last : 5;       // in Redis: the last number
+unsigned served : 5;     // in Redis: the highest ticket that was granted or dropped
+unsigned since : 2;      // in Redis: ticks since the queue's clock was updated, at most SECOND
+unsigned quarantine : 2; // in Redis: what is left of it, by the queue's clock
 
-#ifdef FAULTS
-byte faults = FAULTS;
-byte stall;             // ticks for which somebody has waited, nobody has got in, and nothing has failed
+byte faults = FAULTS;    // that can still happen
+byte waited;             // ticks for which a client has waited, none has held the lock, and nothing has failed
 #define may_fail (faults > 0)
-#define fault faults--; stall = 0
-#define calm stall = 0
-#else
-#define may_fail true
-#define fault skip
-#define calm skip
-#endif
+#define fault faults = faults - (FAULTS != ANY); waited = 0
 
-hidden byte c, i, j, h, n;
-hidden int key_i, key_j;
-hidden mtype what, reply, fate;
-hidden byte two_holders, two_owners, overtaken, fence_not_raised, stuck;
+hidden byte c, i, j, h, n, ticks, number, rank[32];
+hidden int used;
+hidden mtype what, reply;
+hidden byte two_holders, two_owners, overtaken, number_reused, dropped_alive, false_quarantine, wrong_fence, stuck;
 
 #define MIN(x, y) (x < y -> x : y)
 #define MAX(x, y) (x > y -> x : y)
 #define NOBODY N
-#define is_question(m) (m == join || m == ask || m == try || m == beat || m == renew || m == release || m == leave)
-#define in_line(i) (C[i].place > 0)
+#define is_acquire(m) (m == acquire || m == reacquire)
+#define is_request(m) (is_acquire(m) || m == heartbeat || m == renew || m == release || m == leave)
+#define in_queue(i) (C[i].place > 0)
+#define expired(i) (C[i].alive <= since)
+#define quarantined (quarantine > since)
 
 /* ---- Redis (lua/scripts). What stands here is always part of one step: a script is atomic. ---- */
 
-#ifdef MUTANT_SAME_FENCE
-#define next_fence fence
-#else
-#define next_fence fence + 1
-#endif
-
-/* grant in mutex/store.lua. */
-inline grant(who, ticks) {
-  overtaken = 0;
-  for (i : 0 .. N-1) {
-    if
-    :: i != who && in_line(i) && C[i].alive > 0 && (!in_line(who) || C[i].place < C[who].place) -> overtaken = 1
-    :: else
-    fi
-  }
-  assert(!overtaken);
-  fence_not_raised = next_fence <= fence;
-  assert(!fence_not_raised);
-  fence = next_fence;
-  printf("redis    grants the lock to client %d for %d\n", who, ticks);
-  C[who].owns = true;
-  left = ticks;
-  C[who].place = 0;
-  C[who].alive = 0
+/* next_number in number.lua. */
+inline next_number() {
+  n = last + (MUTANT != SAME_NUMBER);
+  NEVER(number_reused, n <= last);
+  last = n
 }
 
-#ifdef MUTANT_LIFO
-#define before(i, h) (C[i].place > C[h].place)
-#else
-#ifdef MUTANT_ANY
-#define before(i, h) true
-#else
-#define before(i, h) (C[i].place < C[h].place)
-#endif
-#endif
+/* update_clock in queue.lua. */
+inline update_clock() {
+  for (i : 0 .. N-1) { C[i].alive = MAX(C[i].alive, since) - since }
+  quarantine = MAX(quarantine, since) - since; since = 0
+}
 
-/* admit in queue.lua. One can hold a mutex, so there is at most one grant. */
+/* begin_quarantine in queue.lua. */
+inline begin_quarantine() {
+  NEVER(false_quarantine, !LOSS);
+  next_number();
+  served = last; quarantine = QUARANTINE; SEEN(quarantined);
+  h = 0; // exclusion is claimed again from now on, if the lock was not granted since the loss
+  for (i : 0 .. N-1) { h = h + C[i].cut }
+  for (i : 0 .. N-1) { C[i].cut = C[i].cut && (left > 0 || h > 1) }
+}
+
+#define raise_served(to) served = (MUTANT == NO_SERVED -> served : MAX(served, to))
+
+/* grant in mutex/store.lua, and what the queue does with it. */
+inline grant(who, length) {
+  n = 0;
+  for (i : 0 .. N-1) { n = n + (i != who && in_queue(i) && !expired(i) && (!in_queue(who) || C[i].place < C[who].place)) }
+  NEVER(overtaken, n > 0);
+  raise_served(C[who].place); next_number();
+  lfence = last; left = length;
+  C[who].owns = true; C[who].place = 0;
+  C[who].cut = C[who].cut && (C[who].at == holding || C[who].msg == granted); // it still trusts the earlier lease
+  printf("redis    grants the lock to client %d for %d, with fence %d\n", who, length, lfence)
+}
+
+#define before(i, h) (MUTANT == LIFO -> C[i].place > C[h].place : C[i].place < C[h].place)
+
+/* admit in queue.lua. Then h is the head, if it was not granted the lock. One waiter is granted it, at most. */
 inline admit(asker) {
   do
   :: left > 0 -> break
   :: else ->
     h = NOBODY;
-    for (i : 0 .. N-1) {
-      if
-      :: in_line(i) && (h == NOBODY || before(i, h)) -> h = i
-      :: else
-      fi
-    }
+    for (i : 0 .. N-1) { h = (in_queue(i) && (h == NOBODY || before(i, h)) -> i : h) }
     if
-    :: h == NOBODY -> break
+    :: h == NOBODY || quarantined -> break
+    :: !(h == NOBODY || quarantined) && (h == asker || !expired(h)) ->
+      ticks = (h == asker || MUTANT == HANDOFF_FOR_TTL -> TTL : MIN(C[h].alive - since, TTL));
+      grant(h, ticks);
+      WHEN(h != asker && C[h].at == waiting, C[h].given = ticks; C[h].nfence = lfence); // an earlier notification is lost
+      WHEN(h != asker && C[h].at == ended, SEEN(granted_to_nobody))
     :: else ->
-      if
-      :: h == asker -> grant(h, TTL)
-      :: h != asker && C[h].alive > 0 ->
-#ifdef MUTANT_TTL_TO_THE_DEAD
-        n = TTL;
-#else
-        n = MIN(C[h].alive, TTL);
-#endif
-        grant(h, n);
-        if
-        :: C[h].at == waiting -> C[h].given = n; C[h].wfence = fence // in place of an older one, which is lost
-        :: else -> SEEN(granted_to_nobody)
-        fi
-      :: else ->
-#ifdef MUTANT_NO_DROP
-        break
-#else
-        printf("redis    drops client %d\n", h);
-        C[h].place = 0;
-        SEEN(dropped)
-#endif
-      fi
+      WHEN(MUTANT == NO_DROP, break);
+      NEVER(dropped_alive, FAULTS != ANY && FAULTS - faults <= 1 && C[h].at == waiting);
+      printf("redis    drops client %d\n", h);
+      raise_served(C[h].place); C[h].place = 0; SEEN(dropped)
     fi
   od
 }
 
-/* acquire.lua and what follows it; try is one with patience 0. */
-inline acquire() {
-  n = (what == ask -> C[c].ticket : 0);
+/* acquire.lua. */
+inline do_acquire() {
   if
-  :: C[c].owns ->
-    left = MAX(left, TTL);
-    reply = granted;
-    SEEN(owner_asks)
+  :: C[c].owns -> left = TTL; SEEN(holder_acquires)
   :: else ->
-#ifdef MUTANT_NO_NX
-    if
-    :: !in_line(0) && !in_line(1) && !in_line(N-1) -> grant(c, TTL)
-    :: else
-    fi;
-#endif
-    if
-    :: n > 0 && !in_line(c) && left == 0 ->
-      C[c].place = n;
-      C[c].alive = PATIENCE;
-      SEEN(returned)
-    :: else
-    fi;
-#ifdef MUTANT_BARGING
-    if
-    :: left == 0 -> grant(c, TTL)
-    :: else
-    fi;
-#endif
+    update_clock();
+    j = (what == reacquire -> C[c].ticket : 0);
+    n = j > served && !in_queue(c);
+    last = MAX(last, j);
+    WHEN(n, begin_quarantine());
+    number = last;
+    WHEN(j > 0 && !in_queue(c) && left == 0, C[c].place = j; C[c].alive = WAITER_TTL; SEEN(returned));
+    WHEN(MUTANT == BARGING && left == 0 || MUTANT == NO_NX && !in_queue(0) && !in_queue(1) && !in_queue(N-1),
+      grant(c, TTL));
     admit(c);
+    WHEN(left == 0 && h == NOBODY && !quarantined, grant(c, TTL));
     if
-    :: C[c].owns -> reply = granted
-    :: !C[c].owns && left == 0 && h == NOBODY -> // the queue is empty
-      grant(c, TTL);
-      reply = granted
-    :: !C[c].owns && (left > 0 || h != NOBODY) && what == try ->
-      reply = busy
+    :: C[c].owns
     :: else ->
-      n = (what == ask -> C[c].ticket : 0);
-      if
-      :: !in_line(c) && n == 0 ->
-        for (i : 0 .. N-1) { n = MAX(n, C[i].place); n = MAX(n, C[i].ticket); n = MAX(n, C[i].rticket) }
-        C[c].place = n + 1
-      :: !in_line(c) && n > 0 ->
-        C[c].place = n
-      :: else
-      fi;
-      C[c].alive = PATIENCE;
-      reply = queued
+      WHEN(!in_queue(c) && j == 0, next_number(); j = last);
+      WHEN(!in_queue(c), C[c].place = j);
+      C[c].alive = WAITER_TTL
     fi
-  fi
+  fi;
+  number = (C[c].owns -> lfence : number);
+  reply = (C[c].owns -> granted : queued)
 }
+
+#define is_lease(c) (C[c].owns && (C[c].fence == lfence || MUTANT == TOKEN_ONLY))
+
+inline expire() { for (i : 0 .. N-1) { C[i].owns = C[i].owns && left > 0 } }
 
 /* Any script, for the client c. */
 inline script() {
-  reply = none;
+  reply = none; number = 0;
   if
-  :: what == join || what == ask || what == try -> acquire()
-  :: what == beat ->
-    if
-    :: in_line(c) ->
-      C[c].alive = PATIENCE;
-      reply = queued
-#ifdef MUTANT_NO_NEWS
-    :: C[c].owns -> reply = queued
-#endif
-    :: else ->
-      reply = ask_again; // it was granted the lock, or it is gone
-      SEEN(beat_finds_it_out)
-    fi;
+  :: is_acquire(what) -> do_acquire()
+  :: what == heartbeat ->
+    update_clock(); number = last;
+    reply = (in_queue(c) -> queued : not_queued); // not_queued also: it was granted the lock
+    C[c].alive = WAITER_TTL;
     admit(NOBODY);
-    if
-#ifndef MUTANT_NO_NEWS
-    :: C[c].owns -> reply = ask_again; SEEN(beat_finds_grant)
-#endif
-    :: else
-    fi
+    WHEN(C[c].owns, reply = (MUTANT == HEARTBEAT_HIDES_GRANT -> queued : not_queued); SEEN(heartbeat_finds_grant))
   :: what == renew ->
-    if
-    :: C[c].owns ->
-      left = MAX(left, TTL);
-      reply = renewed
-    :: else ->
-      reply = lost
-    fi
+    number = (C[c].owns -> lfence : 0);
+    reply = (is_lease(c) -> renewed : lost);
+    WHEN(is_lease(c), left = TTL)
   :: what == release || what == leave ->
     if
-    :: C[c].owns ->
-      C[c].owns = false;
-      left = 0
-    :: else ->
-      if
-      :: left > 0 && fate == arrived -> SEEN(stray_denied)
-      :: left > 0 && fate != arrived && what == release -> SEEN(release_denied)
-      :: else
-      fi;
-#ifdef MUTANT_NO_OWNER_CHECK
-      for (i : 0 .. N-1) { C[i].owns = false }
-      left = 0
-#endif
+    :: is_lease(c) || C[c].owns && what == leave || MUTANT == RELEASE_ANY -> left = 0; expire()
+    :: else -> SEEN(release_denied)
     fi;
-    if
-    :: what == leave -> C[c].place = 0
-    :: else
-    fi;
+    C[c].place = (what == leave -> 0 : C[c].place);
+    WHEN(what == leave && is_acquire(C[c].delayed) && MUTANT != NO_TOMBSTONE,
+      C[c].delayed = none; SEEN(tombstone)); // it will be refused
     admit(NOBODY)
-  :: else
   fi;
-  printf("redis    answers to client %d: %e\n", c, reply);
-  C[c].rticket = C[c].place;
-  C[c].rfence = fence
+  printf("redis    %e of client %d: %e\n", what, c, reply)
 }
 
 /* ---- After every step ---- */
 
-#define SWAP(f) n = C[i].f; C[i].f = C[j].f; C[j].f = n
-#define KEY1(i) (((((C[i].at * 32 + C[i].msg) * 32 + C[i].stray) * 8 + C[i].clock) * 8 + C[i].sent) * 8 + C[i].alive)
-#define KEY2(i) (((((((C[i].place * 16 + C[i].ticket) * 16 + C[i].rticket) * 4 + C[i].rfence) * 4 + C[i].wfence) \
-  * 4 + C[i].floor) * 8 + C[i].given) * 2 + C[i].owns)
+/* If last is the highest number, later ones are compared with it alone. Of the others, tickets are compared with tickets,
+   and fences with fences of the same token: so here all fences are above all tickets. */
+inline forget_order_of_fences() {
+  for (i : 0 .. N-1) {
+    C[i].known = 0;
+    C[i].fence = (C[i].fence > 0 -> 30 : 0);
+    C[i].number = 30 * (C[i].msg != queued -> C[i].number > 0 : C[i].given > 0 && C[i].nfence <= C[i].number);
+    C[i].nfence = (C[i].given == 0 -> 0 : (C[i].owns && C[i].nfence == lfence -> 30 : 29))
+  }
+  lfence = (left > 0 -> 30 : 0); last = 31
+}
 
-/* Checks what must hold in every state, and brings the state into a form in which states that differ in nothing that
-   matters are one: what nobody will look at is 0, numbers keep their order but not their size, clients are sorted. */
-inline settle() {
-  h = 0;
+#define EACH_NUMBER(i, f) f(C[i].ticket); f(C[i].known); f(C[i].fence); f(C[i].rticket); f(C[i].number); f(C[i].nfence); \
+  f(C[i].place)
+#define MARK(x) used = used | (1 << (x))
+#define RANK(x) x = rank[x]
+#define HIGHEST(x) n = MAX(n, x)
+
+/* Checks what must hold in every state. Then brings the state into a form in which states that differ in nothing that
+   matters are one: what is not used any more is 0, numbers keep their order but not their size, clients are sorted. */
+inline normalize() {
+  h = 0; n = 0;
+  for (i : 0 .. N-1) { h = h + (C[i].at == holding && !C[i].cut); n = n + C[i].owns }
+  NEVER(two_holders, h > 1);
+  NEVER(two_owners, n > 1);
+
   n = 0;
   for (i : 0 .. N-1) {
-    h = h + (C[i].at == holding);
-    n = n + C[i].owns
+    WHEN(C[i].at == ended && C[i].msg == leave && !in_queue(i) && !is_acquire(C[i].delayed),
+      C[i].msg = release; C[i].fence = lfence);
+    C[i].fence = (C[i].owns && C[i].fence == lfence -> C[i].fence : 0);
+    WHEN(C[i].fence == 0 && (C[i].delayed == renew || C[i].delayed == release), C[i].delayed = none);
+    WHEN(C[i].at == ended && !C[i].owns && !in_queue(i) && C[i].delayed == leave, C[i].delayed = none);
+    WHEN(C[i].at == ended && !C[i].owns && !in_queue(i) && C[i].delayed == none && C[i].msg == none, C[i].at = idle);
+    WHEN(C[i].given > 0 && C[i].nfence <= C[i].known, C[i].given = 0; SEEN(notification_of_an_earlier_grant));
+    WHEN(C[i].at != waiting, C[i].given = 0; C[i].known = 0; C[i].clock = (C[i].at == holding -> C[i].clock : 0);
+      C[i].ticket = (C[i].delayed == reacquire -> C[i].ticket : 0));
+    C[i].cut = C[i].cut && (C[i].at == holding || C[i].msg == granted || C[i].given > 0);
+    WHEN(C[i].at == ended || C[i].msg == none || C[i].msg == not_queued || C[i].msg == lost, C[i].sent = 0);
+    WHEN(C[i].msg != queued && (!C[i].owns || C[i].number != lfence), C[i].number = 0);
+    WHEN(C[i].msg != queued, C[i].rticket = 0); WHEN(C[i].given == 0, C[i].nfence = 0);
+    WHEN(!in_queue(i) || expired(i), C[i].alive = 0);
+    WHEN(C[i].place < C[i].ticket && C[i].ticket <= served, n = MAX(n, C[i].ticket));
+    WHEN(C[i].place < C[i].rticket && C[i].rticket <= served, n = MAX(n, C[i].rticket))
   }
-  two_holders = h > 1;
-  two_owners = n > 1;
-  assert(!two_holders);
-  assert(!two_owners);
+  served = n; // no lower ticket can be brought
+  lfence = (left > 0 -> lfence : 0);
+  n = quarantine;
+  for (i : 0 .. N-1) { n = n + C[i].place }
+  since = (n > 0 -> since : 0);
 
-  for (i : 0 .. N-1) {
-    if
-    :: C[i].at == gone && !C[i].owns && !in_line(i) && C[i].stray == none && C[i].msg == none -> C[i].at = away
-    :: C[i].at == gone && C[i].msg == leave && !in_line(i) && C[i].stray == none -> C[i].msg = release
-    :: else
-    fi;
-    if
-    :: C[i].at == waiting
-    :: else ->
-      C[i].given = 0;
-      if
-      :: C[i].at != holding -> C[i].clock = 0
-      :: else
-      fi;
-      if
-      :: C[i].stray != ask -> C[i].ticket = 0
-      :: else
-      fi
-    fi;
-    if
-    :: C[i].at == gone || C[i].msg == none || C[i].msg == busy || C[i].msg == ask_again || C[i].msg == lost ->
-      C[i].sent = 0
-    :: C[i].at != gone && (C[i].msg == beat || C[i].msg == queued) ->
-      C[i].sent = MIN(C[i].sent, PATIENCE)
-    :: else
-    fi;
-    if
-    :: C[i].msg != queued ->
-      C[i].rticket = 0;
-      C[i].rfence = 0
-    :: else
-    fi;
-    if
-    :: !in_line(i) -> C[i].alive = 0
-    :: else
-    fi;
-
-    // A client compares its fences with that of the wake-up under way; those to come are above all of them.
-    if
-    :: C[i].given == 0 ->
-      C[i].wfence = 0;
-      C[i].floor = 0;
-      C[i].rfence = 0
-    :: else ->
-      C[i].floor = (C[i].wfence > C[i].floor -> 0 : 2);
-      C[i].rfence = (C[i].wfence > C[i].rfence -> 0 : 2);
-      C[i].wfence = 1
-    fi
-  }
-  fence = 2;
-
-  // Tickets: no gaps.
-  for (n : 1 .. 3*N) {
-    j = 255; // the lowest of those that are left
-    for (i : 0 .. N-1) {
-      if :: C[i].place >= n -> j = MIN(j, C[i].place) :: else fi;
-      if :: C[i].ticket >= n -> j = MIN(j, C[i].ticket) :: else fi;
-      if :: C[i].rticket >= n -> j = MIN(j, C[i].rticket) :: else fi
-    }
-    if
-    :: j == 255 -> break
-    :: j == n
-    :: else ->
-      for (i : 0 .. N-1) {
-        if :: C[i].place == j -> C[i].place = n :: else fi;
-        if :: C[i].ticket == j -> C[i].ticket = n :: else fi;
-        if :: C[i].rticket == j -> C[i].rticket = n :: else fi
-      }
-    fi
-  }
+  n = MAX(served, lfence);
+  for (i : 0 .. N-1) { EACH_NUMBER(i, HIGHEST) }
+  WHEN(n <= last, forget_order_of_fences());
+  used = 0;
+  MARK(lfence); MARK(last); MARK(served);
+  for (i : 0 .. N-1) { EACH_NUMBER(i, MARK) }
+  n = 0;
+  for (i : 1 .. 31) { n = n + ((used >> i) & 1); rank[i] = n }
+  RANK(lfence); RANK(last); RANK(served);
+  for (i : 0 .. N-1) { EACH_NUMBER(i, RANK) }
 #ifndef TRACE
-  for (i : 0 .. N-2) {
-    for (j : i+1 .. N-1) {
-      key_i = KEY1(i);
-      key_j = KEY1(j);
-      if
-      :: key_i == key_j ->
-        key_i = KEY2(i);
-        key_j = KEY2(j)
-      :: else
-      fi;
-      if
-      :: key_i > key_j ->
-        SWAP(at); SWAP(clock); SWAP(ticket); SWAP(floor); SWAP(msg); SWAP(sent); SWAP(rticket); SWAP(rfence);
-        SWAP(stray); SWAP(given); SWAP(wfence); SWAP(owns); SWAP(place); SWAP(alive)
-      :: else
-      fi
-    }
-  }
+  c_code { qsort(now.C, N, sizeof(struct Client), by_bytes); };
 #endif
-  i = 0; j = 0; h = 0; n = 0; c = 0
+  c = 0; i = 0; j = 0; h = 0; n = 0
 }
 
 /* ---- A client (fairlock) ---- */
 
-#define asks(q) C[c].msg = q; C[c].sent = 0; printf("client %d sends %e\n", c, C[c].msg)
+#define sends(q) C[c].msg = q; C[c].sent = 0; printf("client %d sends %e\n", c, C[c].msg)
 
-/* believed: what is left of a lease of so many ticks that began after a question was sent so many ticks ago. */
-#define believed(ticks, ago, late) (ticks - MARGIN - ago + late)
+#define reacquires() sends((C[c].ticket > 0 -> reacquire : acquire))
 
-#ifdef MUTANT_FROM_REPLY
-#define since_sent 0
-#else
-#define since_sent C[c].sent
-#endif
-#ifdef MUTANT_FULL_TTL
-#define given_to(c) TTL
-#else
-#define given_to(c) C[c].given
-#endif
+/* trustedUntil: what is left of a lease of so many ticks that began after a request was sent so many ticks ago. */
+#define trusted(length, ago) (MAX(length - MARGIN + DRIFT, ago) - ago)
 
-/* It hears of a grant (wait, sleep, suffices). */
-inline hears(late) {
-  printf("client %d hears of the grant, its clock being late by %d\n", c, late);
-  if
-  :: C[c].wfence <= C[c].floor ->
-    C[c].given = 0;
-    SEEN(wakeup_of_an_earlier_grant)
-  :: C[c].wfence > C[c].floor && believed(given_to(c), C[c].clock, late) > 0 ->
-    C[c].at = holding;
-    C[c].clock = believed(given_to(c), C[c].clock, late);
-    printf("client %d holds the lock, for %d\n", c, C[c].clock);
-    C[c].msg = none; // a beat
-    calm;
-    SEEN(handed_over)
-  :: else ->
-    C[c].given = 0;
-    SEEN(handed_over_too_late);
-    if
-    :: C[c].msg == none -> asks(ask)
-    :: else
-    fi
-  fi
+inline holds(with) {
+  C[c].at = holding; C[c].clock = ticks; C[c].fence = with;
+  C[c].msg = none; // a heartbeat in flight does not matter any more
+  waited = 0;
+  printf("client %d holds the lock, for %d\n", c, C[c].clock)
 }
 
-/* It is granted what it asked for (granted, newLease). */
-inline takes(late) {
-  printf("client %d reads that it was granted, its clock being late by %d\n", c, late);
-  if
-  :: believed(TTL, since_sent, late) > 0 ->
-    C[c].at = holding;
-    C[c].clock = believed(TTL, since_sent, late);
-    printf("client %d holds the lock, for %d\n", c, C[c].clock);
-    C[c].msg = none;
-    calm;
-    SEEN(granted)
-  :: else ->
-    SEEN(granted_too_late);
-    if
-    :: C[c].at == trying ->
-      ends(leave)
-    :: else ->
-      asks((C[c].ticket > 0 -> ask : join))
-    fi
-  fi
-}
-
-/* It is told that it is in the queue (queued, confirm). */
-inline is_queued() {
-  C[c].ticket = C[c].rticket;
-  C[c].clock = C[c].sent;
-#ifndef MUTANT_NO_FLOOR
-  C[c].floor = MAX(C[c].floor, C[c].rfence);
-#endif
-  C[c].msg = none;
-  printf("client %d reads that it is queued\n", c)
-}
-
-/* Its lease is renewed (extended). */
-inline extends(late) {
-  printf("client %d reads that its lease is renewed, its clock being late by %d\n", c, late);
-  if
-  :: believed(TTL, C[c].sent, late) > C[c].clock -> C[c].clock = believed(TTL, C[c].sent, late)
-  :: else
-  fi;
-  if
-  :: C[c].sent > 0 -> SEEN(renewed_late)
-  :: else -> SEEN(renewed)
-  fi;
-  C[c].msg = none
-}
-
-/* It is done with this acquisition, and sends that, or nothing. */
-inline ends(q) {
-  C[c].at = gone;
-  C[c].msg = q;
+/* Its acquisition ends with a last request, or with none. */
+inline ends(with) {
+  C[c].at = ended; C[c].msg = with;
   printf("client %d ends; it sends: %e\n", c, C[c].msg)
 }
 
-/* What it has sent and no longer waits for may still arrive. */
-inline abandons() {
-  if
-  :: C[c].stray == none && is_question(C[c].msg) && C[c].msg != beat -> C[c].stray = C[c].msg
-  :: else
-  fi
-}
+#define unlocks() ends((is_acquire(C[c].delayed) -> leave : release))
 
-#define is_free(me) (C[me].msg == none || C[me].msg == beat || C[me].msg == ask_again)
+/* It waits no longer for a request that may still arrive. */
+inline abandons() { WHEN(C[c].delayed == none && is_request(C[c].msg) && C[c].msg != heartbeat, C[c].delayed = C[c].msg) }
+
+/* It gets an error (failed, renewalFailed). */
+inline reads_error() { if :: C[c].at == waiting && C[c].ticket == 0 -> ends(leave) :: else -> C[c].msg = none fi }
+
+#define is_free(me) (C[me].msg == none || C[me].msg == heartbeat || C[me].msg == not_queued)
+#define can_hang(me) (C[me].delayed == none && is_request(C[me].msg) && C[me].msg != heartbeat && may_fail)
 
 proctype client(byte me) {
   do
   :: atomic {
     if
-    :: d_step { C[me].at == away -> c = me; C[c].at = waiting; asks(join) }
-    :: d_step { C[me].at == away -> c = me; C[c].at = trying; asks(try) }
+    :: d_step { C[me].at == idle -> c = me; C[c].at = waiting; sends(acquire) }
 
-    // Waiting: it beats or asks once between two ticks, and asks whenever it is told to.
-    :: d_step { C[me].at == waiting && C[me].msg == none && C[me].clock > 0 -> c = me; asks(beat) }
-    :: d_step { C[me].at == waiting && C[me].msg == none && C[me].clock > 0 -> c = me; asks(ask) }
-    :: d_step { C[me].msg == ask_again -> c = me; asks(ask) }
-    :: d_step { C[me].msg == queued -> c = me; is_queued() }
-    :: d_step { C[me].msg == granted -> c = me; takes(0) }
-    :: d_step { C[me].msg == granted -> c = me; takes(DRIFT) }
-    :: d_step { C[me].given > 0 && is_free(me) -> c = me; hears(0) }
-    :: d_step { C[me].given > 0 && is_free(me) -> c = me; hears(DRIFT) }
-    :: d_step { C[me].msg == busy -> c = me; SEEN(busy); ends(none) }
+    // Waiting: it sends a heartbeat or a reacquire once between two ticks, and a reacquire whenever a reply demands it.
+    :: d_step { C[me].at == waiting && C[me].msg == none && C[me].clock > 0 -> c = me; sends(heartbeat) }
+    :: d_step { C[me].at == waiting && C[me].msg == none && C[me].clock > 0 -> c = me; reacquires() }
+    :: d_step { C[me].msg == not_queued -> c = me; reacquires() }
+    :: d_step { C[me].msg == queued -> c = me; // startWaiting, foundQueued
+      printf("client %d reads that it is queued\n", c);
+      C[c].ticket = (C[c].rticket > 0 -> C[c].rticket : C[c].ticket);
+      C[c].clock = C[c].sent;
+      C[c].known = (MUTANT == NO_LAST -> 0 : MAX(C[c].known, C[c].number));
+      C[c].cut = C[c].cut && C[c].nfence > C[c].known; C[c].msg = none }
+    :: d_step { C[me].msg == granted -> c = me; // granted, newLease
+      ticks = trusted(TTL, (MUTANT == FROM_REPLY -> 0 : C[c].sent));
+      if
+      :: ticks > 0 -> holds(C[c].number); SEEN(granted)
+      :: else -> SEEN(granted_too_late); reacquires()
+      fi }
+    :: d_step { C[me].given > 0 && is_free(me) -> c = me; // wait, suffices. See also normalize
+      ticks = trusted(C[c].given, C[c].clock);
+      C[c].given = 0;
+      if
+      :: ticks > 0 -> holds(C[c].nfence); SEEN(handoff)
+      :: else -> SEEN(handoff_not_trusted); WHEN(C[c].msg == none, reacquires())
+      fi }
 
-    // Its ctx ends: it leaves once its question is answered, or will not be.
-    :: d_step { C[me].at == waiting && !is_question(C[me].msg) -> c = me; ends(leave) }
-    :: d_step { C[me].at == waiting && is_question(C[me].msg) && may_fail -> c = me; fault; abandons(); ends(leave) }
+    // Its ctx ends: it leaves when its request was answered, or will not be.
+    :: d_step { C[me].at == waiting && !is_request(C[me].msg) -> c = me; ends(leave) }
+    :: d_step { C[me].at == waiting && is_request(C[me].msg) && may_fail -> c = me; fault; abandons(); ends(leave) }
 
-    // Holding: it renews if that can make it longer, and unlocks when it likes, also while it renews.
-    :: d_step { C[me].at == holding && C[me].msg == none && C[me].clock < TTL - MARGIN + DRIFT -> c = me; asks(renew) }
-    :: d_step { C[me].msg == renewed -> c = me; extends(0) }
-    :: d_step { C[me].msg == renewed -> c = me; extends(DRIFT) }
-    :: d_step { C[me].msg == lost -> c = me; SEEN(renewal_denied); ends(none) }
-    :: d_step { C[me].at == holding && C[me].msg != renew -> c = me; ends(release) }
-    :: d_step { C[me].at == holding && C[me].msg == renew && may_fail -> c = me; fault; abandons(); ends(release) }
+    // Holding: it renews, and unlocks at any time, also while it renews. It gives back a later lease of its token.
+    :: d_step { C[me].at == holding && C[me].msg == none && C[me].clock < TTL -> c = me; sends(renew) }
+    :: d_step { C[me].msg == renewed -> c = me; // extend
+      printf("client %d reads that its lease is renewed\n", c);
+      NEVER(wrong_fence, C[c].number != C[c].fence);
+      C[c].clock = MAX(C[c].clock, trusted(TTL, C[c].sent)); C[c].msg = none; SEEN(renewed) }
+    :: d_step { C[me].msg == lost -> c = me; SEEN(renewal_denied); C[c].fence = C[c].number;
+      ends((C[c].fence > 0 -> release : none)) }
+    :: d_step { C[me].at == holding && C[me].msg != renew -> c = me; unlocks() }
+    :: d_step { C[me].at == holding && C[me].msg == renew && may_fail -> c = me; fault; abandons(); unlocks() }
 
     // It crashes.
-    :: d_step { (C[me].at == waiting || C[me].at == trying || C[me].at == holding) && may_fail -> c = me;
-      fault; abandons(); ends(none) }
+    :: d_step { (C[me].at == waiting || C[me].at == holding) && may_fail -> c = me; fault; abandons(); ends(none) }
+
+    // The network, and go-redis. A request is executed; or it or its reply is lost, and the client gets an error.
+    :: d_step { is_request(C[me].msg) -> c = me; what = C[c].msg; script(); C[c].msg = reply; C[c].number = number;
+      C[c].rticket = (is_acquire(what) -> C[c].place : 0) }
+    :: d_step { C[me].msg != none && may_fail -> c = me; fault; printf("network  fails client %d\n", c); reads_error() }
+
+    // It hangs, and is sent again over another connection, or the client gives up. It arrives at any time, or never.
+    :: d_step { can_hang(me) -> c = me; fault; printf("network  %e of client %d hangs; it is sent again\n", C[c].msg, c);
+      C[c].delayed = C[c].msg }
+    :: d_step { can_hang(me) -> c = me; fault; printf("network  %e of client %d hangs\n", C[c].msg, c);
+      C[c].delayed = C[c].msg; reads_error() }
+    :: d_step { C[me].delayed != none -> c = me; what = C[c].delayed; C[c].delayed = none; script(); waited = 0;
+      SEEN(delayed_request_arrives) }
+    :: d_step { C[me].delayed != none -> C[me].delayed = none }
+    :: d_step { C[me].given > 0 && may_fail -> fault; printf("network  loses a notification\n"); C[me].given = 0;
+      SEEN(notification_lost) }
     fi;
-    d_step { settle() }
+    d_step { normalize() }
   }
   od
 }
 
-/* ---- What lies between: questions, answers and wake-ups are late, lost, or doubled ---- */
+/* ---- Time, and faults of the server ---- */
 
-/* No answer (wait, giveUp): who has no ticket gives up, and who only tries; others ask again when it is time. */
-inline errs() {
-  if
-  :: C[c].at == trying || C[c].at == waiting && C[c].ticket == 0 ->
-    C[c].at = gone;
-    C[c].msg = leave
-  :: else ->
-    C[c].msg = none
-  fi
-}
-
-#define can_hang(c) (C[c].stray == none && is_question(C[c].msg) && C[c].msg != beat && may_fail)
-
-proctype network(byte me) {
-  do
-  :: atomic {
-    if
-    :: is_question(C[me].msg) -> fate = answered
-    :: is_question(C[me].msg) && may_fail -> fate = repeated  // the answer is lost, and go-redis sends it once more
-    :: is_question(C[me].msg) && may_fail -> fate = swallowed // it is carried out, and the answer is lost
-    :: C[me].msg != none && may_fail -> fate = failed         // it is lost, or its answer is
-    :: can_hang(me) -> fate = doubled                         // it hangs, and is sent again over another connection
-    :: can_hang(me) -> fate = hung                            // it hangs, and the client waits no longer
-    :: C[me].stray != none -> fate = arrived
-    :: C[me].stray != none -> fate = vanished
-    :: C[me].given > 0 && may_fail -> fate = unheard          // the wake-up
-    fi;
-    d_step {
-      c = me;
-      what = (fate == arrived || fate == vanished -> C[c].stray : C[c].msg);
-      printf("network  %e of client %d: %e\n", what, c, fate);
-      if
-      :: fate == answered -> script(); C[c].msg = reply
-      :: fate == repeated -> script(); fault; SEEN(repeated)
-      :: fate == swallowed -> script(); fault; errs()
-      :: fate == failed -> fault; errs()
-      :: fate == doubled -> C[c].stray = what; fault
-      :: fate == hung -> C[c].stray = what; fault; errs()
-      :: fate == arrived -> C[c].stray = none; script(); calm; SEEN(stray_arrives)
-      :: fate == vanished -> C[c].stray = none
-      :: fate == unheard -> C[c].given = 0; fault; SEEN(wakeup_lost)
-      fi
-    };
-    d_step { settle() }
-  }
-  od
-}
-
-/* ---- Time ---- */
-
-/* A tick is a fault for a client whose message it finds under way, or whom Redis has not called queued since the last
-   tick though it waits. With faults to spare, or without a bound on them, everything may be late by any time. */
+/* A tick is a fault of each client that has a request, a reply or a notification under way, or that waits and was not
+   found queued since the last tick. With faults to spare, everything may be late by any time. */
 #define late(i) (C[i].msg != none || C[i].given > 0 || C[i].at == waiting && C[i].clock > 0)
+#define all_late (late(0) + late(1) + (N > 2 -> late(2 % N) : 0) + (N > 3 -> late(3 % N) : 0))
 
-proctype time() {
+inline tick() {
+  for (i : 0 .. N-1) {
+    C[i].sent = MIN(C[i].sent + 1, TTL);
+    if
+    :: C[i].at == holding ->
+      C[i].clock--;
+      WHEN(C[i].clock == 0, C[i].at = ended; C[i].msg = none; SEEN(expired_at_the_holder))
+    :: C[i].at == waiting && C[i].ticket > 0 -> C[i].clock = MIN(C[i].clock + 1, TTL)
+    :: else
+    fi
+  }
+  left = (MUTANT == NO_EXPIRY -> left : MAX(left, 1) - 1); expire();
+  since = MIN(since + 1, SECOND);
+  printf("time     a tick; %d left in Redis\n", left)
+}
+
+proctype server() {
   do
   :: d_step {
-#ifdef FAULTS
-    late(0) + late(1) + (N > 2 -> late(2 % N) : 0) + (N > 3 -> late(3 % N) : 0) <= faults ->
-    n = late(0) + late(1) + (N > 2 -> late(2 % N) : 0) + (N > 3 -> late(3 % N) : 0);
-    faults = faults - n;
-    stall = (n > 0 -> 0 : stall + 1);
-#endif
-    n = 0; // who waits
-    h = 0; // who holds
-    for (i : 0 .. N-1) {
-      if
-      :: C[i].msg != none && C[i].sent < TTL -> C[i].sent++
-      :: else
-      fi;
-      if
-      :: C[i].at == holding ->
-        C[i].clock--;
-        if
-        :: C[i].clock == 0 -> C[i].at = gone; C[i].msg = none; printf("client %d finds its lease over\n", i);
-          SEEN(expired_at_the_holder)
-        :: else -> h++
-        fi
-      :: C[i].at == waiting && C[i].ticket > 0 ->
-        C[i].clock = MIN(C[i].clock + 1, PATIENCE);
-        n++
-      :: else
-      fi;
-      if
-      :: C[i].alive > 0 -> C[i].alive--
-      :: else
-      fi;
-#ifndef MUTANT_NO_EXPIRY
-      if
-      :: C[i].owns && left == 1 -> C[i].owns = false; SEEN(expired_in_redis)
-      :: else
-      fi
-#endif
-    }
-#ifndef MUTANT_NO_EXPIRY
-    left = MAX(left, 1) - 1;
-#endif
-    printf("time     a tick; %d to go in Redis\n", left);
-#ifdef FAULTS
-    stall = (n == 0 || h > 0 -> 0 : stall);
-    stuck = stall > BOUND;
-    assert(!stuck);
-#endif
-    settle()
+    all_late <= faults ->
+    waited = (all_late > 0 || FAULTS == ANY -> 0 : waited + 1);
+    faults = (FAULTS == ANY -> ANY : faults - all_late);
+    tick();
+    n = 0; h = 0;
+    for (i : 0 .. N-1) { n = n + (C[i].at == waiting && C[i].ticket > 0); h = h + (C[i].at == holding) }
+    waited = (n == 0 || h > 0 -> 0 : waited);
+    NEVER(stuck, waited > BOUND);
+    normalize()
   }
+
+  // Redis stalls for TTL or more, and then goes on with what has arrived.
+  :: d_step { STALLS && may_fail -> fault; printf("redis    stalls\n"); tick(); tick(); normalize() }
+
+  // The server's clock steps forward, by TTL or more.
+  :: d_step { STALLS && may_fail && quarantine == 0 -> fault; printf("redis    its clock steps\n");
+    for (i : 0 .. N-1) { C[i].cut = C[i].cut || C[i].owns }
+    left = 0; expire(); since = SECOND; SEEN(step); normalize() }
+
+  // Redis loses its data. If n is 1, its clock is behind, and numbers are given again.
+  :: atomic { LOSS && may_fail -> if :: n = 0 :: n = 1 fi;
+    d_step {
+      fault; printf("redis    loses its data\n");
+      for (i : 0 .. N-1) {
+        C[i].cut = C[i].owns || C[i].at == holding || C[i].msg == granted || C[i].given > 0;
+        C[i].place = 0
+      }
+      left = 0; expire(); served = 0; since = 0; quarantine = 0; last = (n == 1 -> 0 : last); normalize() } }
   od
 }
 
-init {
-  atomic {
-    c = 0;
-    do
-    :: c < N -> run client(c); run network(c); c++
-    :: else -> break
-    od;
-    run time();
-    c = 0
-  }
-}
+init { atomic { for (i : 0 .. N-1) { run client(i) } run server(); i = 0 } }
