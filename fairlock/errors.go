@@ -107,9 +107,9 @@ func ended(ctx context.Context) error {
 	}
 }
 
-// orEnded returns err, or how ctx ended if that is why Redis has not replied.
+// orEnded returns err, or how ctx ended if that is why Redis has not replied. A loss, whose reason may be that, stays one.
 func orEnded(ctx context.Context, err error) error {
-	if err != nil && lua.OriginOf(err) == lua.NoReply && ctx.Err() != nil {
+	if ctx.Err() != nil && lua.OriginOf(err) == lua.NoReply && !errors.Is(err, ErrLost) {
 		return ended(ctx)
 	}
 	return err

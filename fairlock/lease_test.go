@@ -383,6 +383,18 @@ func TestRenew_OlderFailureIsForgotten(t *testing.T) {
 	})
 }
 
+// If ctx ends as the lease does, the error is the loss: the caller must not go on as its holder.
+func TestRenew_CtxEndsWithTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{NoRenewal: true})
+		lease := hold(t, client.Mutex("x").Lock)
+		client.Link.Hang()
+		ctx, cancel := context.WithDeadline(t.Context(), lease.Deadline())
+		defer cancel()
+		require.ErrorIs(t, lease.Renew(ctx), fairlock.ErrLost)
+	})
+}
+
 // An acquire that arrives late was granted the lock again, when the lease of the same token had ended.
 //
 //fairlock:fault An acquire is sent again, and arrives after its lease has ended: the lease that nobody uses is released at the next renewal
