@@ -20,7 +20,7 @@ export GOWORK :=
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The fault runs of chaos skip themselves; the test of what observes them does not.
 test: tools ## install what is missing; every test with -race
