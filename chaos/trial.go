@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package chaos runs processes that lock, use and unlock mutexes on a real redis-server while things go wrong at random,
 // and checks the history that they record. See README.md.
 package chaos

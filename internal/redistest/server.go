@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package redistest starts private redis-servers for tests, and links to them that fail on demand. A test that needs
 // redis-server fails, and is not skipped, where it is not installed.
 package redistest
