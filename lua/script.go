@@ -36,7 +36,7 @@ func newScript(text string) script {
 //  1. scripts/<verb>.lua. Its header names KEYS, up to the last that it uses, ARGV and the replies, and its first line binds
 //     the arguments. force_release.lua is a short one. A function of number.lua or queue.lua says which keys it needs
 //  2. a method of Lock in lua.go that sends these arguments, and a function that reads the reply (reply.go has those of
-//     the others)
+//     the others). If the script raises an error of its own, explain.go has its meaning
 //  3. the model's method (internal/model)
 //  4. a row in the table of verbs in verbs_test.go, below it the step that compares the reply with the model's, and a test
 //     of what the verb does, as scenarios (scenario_test.go has the words of the other steps)
