@@ -34,7 +34,8 @@ type Server struct {
 	scripts   *readOnly
 }
 
-// On returns the Server of a client. The caller calls Close, before it closes the client.
+// On returns the Server of a client. A process that goes on without it calls Close, before it closes the client: a call whose
+// ctx has ended may still be under way.
 func On(rdb redis.UniversalClient, namespace string) *Server {
 	return &Server{rdb, namespace, &readOnly{Dispatcher: dispatch.New(rdb, clock.System{})}}
 }
