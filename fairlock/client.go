@@ -27,11 +27,11 @@ type Redis interface {
 
 // Client makes locks on one Redis. A process needs one; it is safe for concurrent use. From its first contention on it
 // keeps one Pub/Sub connection.
-//
-// Lock order: Lease.mu before Client.mu, localWaiters.mu before waiter.mu; those inside the dispatcher, the Clock and a context come last. No other two
-// mutexes are held together, and none during I/O, a channel operation that blocks, or a callback. (Lease.unlocking, a
-// channel, is held while a release is sent.)
 type Client struct {
+	// Lock order: Lease.mu before Client.mu, localWaiters.mu before waiter.mu; those inside the dispatcher, the Clock and a
+	// context come last. No other two mutexes are held together, and none during I/O, a channel operation that blocks, or a
+	// callback. (Lease.unlocking, a channel, is held while a release is sent.)
+
 	cfg      Config
 	rdb      Redis
 	clock    Clock
@@ -56,7 +56,7 @@ type Client struct {
 
 // New returns a Client on rdb. It does no I/O. The error, an ErrInvalid, names everything that is wrong with rdb and cfg.
 //
-// Hooks of rdb see every request once. One that is alone carries the values of its caller's ctx. On a *redis.Client,
+// Hooks of rdb see every request once. A request sent alone carries the values of its caller's ctx. On a *redis.Client,
 // requests that coincide go in one pipeline, which cannot carry them. Hooks run in goroutines of the Client: a panic in
 // one ends the process, and the caller cannot recover it.
 //
@@ -92,10 +92,11 @@ func checkRedis(rdb Redis) error {
 // Name returns the client's id: the configured one or the default.
 func (c *Client) Name() string { return c.cfg.Name }
 
-// Close ends the Client: waiters return ErrClosed and leave their queues, leases end with ErrClosed (their locks stay
-// held in Redis until their TTL ends; unlock first what others should get sooner). A release that is in flight goes on. It
-// returns when every goroutine and request of the Client has ended; a Redis that does not answer delays that by
-// go-redis's own timeouts. A further call has no effect. It must not be called from a Trace callback.
+// Close ends the Client. Calls that wait return ErrClosed, and their waiters leave the queues. Leases end with ErrClosed;
+// their locks stay held in Redis until their TTL ends, so call Unlock before Close if another client should get a lock
+// sooner. A release that is in flight goes on. Close returns when every goroutine and request of the Client has ended; a
+// Redis that does not answer delays that by go-redis's own timeouts. A further call has no effect. Close must not be
+// called from a Trace callback.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true

@@ -55,19 +55,19 @@ type Config struct {
 	// spaces.
 	Name string
 
-	// TTL is the length of a lease. A lease is renewed when a third of it has passed, for as long as it is held. After
-	// a crash of the holder, the others wait for what is left of it. Default 10 s, from 10 ms to a year.
+	// TTL is the length of a lease. A lease is renewed after about a third of TTL, for as long as it is held. After a
+	// crash of the holder, the others wait for what is left of the lease. Default 10 s, from 10 ms to a year.
 	TTL time.Duration
 
 	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. A crashed waiter at the head of the queue
-	// delays the others by up to so much. It should be at least 3 s, five round trips and the longest pause of a client
+	// delays the others by up to WaiterTTL. It should be at least 3 s, five round trips and the longest pause of a client
 	// together. Default 6 s, from 3 s to a year.
 	WaiterTTL time.Duration
 
 	// FenceTTL is how long Redis keeps the numbers of a lock, of which fences are made, after its last lease and its last
-	// waiter have ended. Fences are not less than the time of Redis's clock, so they rise also from a lock that was
+	// waiter have ended. Fences are not less than the time of Redis's clock, so they rise even after the numbers were
 	// forgotten, unless that clock has stepped back meanwhile: FenceTTL should be longer than any such step. Each lock that
-	// was used takes about 200 bytes for so long. Default 10 min, from 10 s to a year.
+	// was used takes about 200 bytes for that time. Default 10 min, from 10 s to a year.
 	FenceTTL time.Duration
 
 	// MaxWaiters is how many may wait for one lock; a further one gets ErrQueueFull. 0 means any number.

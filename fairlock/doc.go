@@ -3,32 +3,34 @@
 //
 // A [Client] makes locks on one Redis. A [Mutex] is a name; it has no state of its own. [Mutex.Lock] waits for the lock
 // and returns a [Lease], which is one holding: it is renewed in the background, it ends once and for one reason, and
-// [Lease.Unlock] hands the lock to the next waiter. [Mutex.Do] does all of that around a function. Prefer it.
+// [Lease.Unlock] hands the lock to the next waiter. [Mutex.Do] does all of that around a function. Use it unless the lock
+// must be held beyond one function.
 //
-// A [Semaphore] has as many holders as it has permits, an [RWMutex] one writer or any number of readers. What is said
-// here of a lock and its holder is true of them and each of their holders, which have a lease each.
+// A [Semaphore] has as many holders as it has permits, an [RWMutex] one writer or any number of readers. What is said of
+// a lock and its holder is true of them, and each of their holders has a lease.
 //
 // # Promises
 //
 //   - Exclusion. While a lease is held ([Lease.Err] is nil), no other client holds the lock (of a semaphore, no more than
-//     its permits; of an RWMutex, nobody beside a writer), as long as Redis keeps its data and nobody takes the lock by
-//     force ([Mutex.ForceRelease]).
+//     its permits; of an RWMutex, nobody beside a writer), as long as Redis keeps its data, its clock does not step
+//     forward beyond the end of the lease, and nobody takes the lock by force ([Mutex.ForceRelease]).
 //   - Order. Waiters are granted the lock in the order in which Redis received their first requests. A holder that unlocks
 //     and locks again queues behind all waiters. [Mutex.TryLock] fails while others wait. A request for one permit never
 //     passes one for three, and no reader passes a writer. Lost messages, a restart of Redis that keeps its data, a
-//     stall, and a step of its clock do not change the order. Several within a third of WaiterTTL can.
+//     stall, and a step of its clock do not change the order. Several stalls or steps within WaiterTTL/3 can; so can a
+//     step forward by more than 10 min, after which Redis has forgotten the queue.
 //   - Fences. Every grant has a number greater than those of all earlier grants of the lock, see [Lease.Fence]; also
 //     after Redis has lost its data, unless its clock has stepped back.
 //   - Early notice. A lease ends here before it can end in Redis, even if Redis hangs: [Lease.Done] closes first, then
-//     another client may be granted the lock.
+//     another client may be granted the lock. After a step forward of the server's clock beyond the end of the lease,
+//     Done closes only at the next renewal.
 //   - Bounded cost of a crash. Of a holder, what is left of its TTL; of waiters, however many, one WaiterTTL.
 //   - Nothing stays behind. Every key expires by itself. Only the last number is kept, for FenceTTL.
 //
 // The package cannot promise what Redis does not. Replication is asynchronous: after a failover to a replica that
 // missed the last writes, or a restart that lost them (appendonly no, the default), two clients can hold the lock at
-// once. Redis must not evict the keys (maxmemory-policy noeviction). A step forward of the server's clock ends leases
-// early. And no lock protects a resource from a holder that was paused between its last look at the lease and its write.
-// Only a resource that checks fences is safe from that.
+// once. Redis must not evict the keys (maxmemory-policy noeviction). And no lock protects a resource from a holder that
+// was paused between its last look at the lease and its write. Only a resource that checks fences is safe from that.
 //
 // # Concurrency
 //
@@ -53,23 +55,23 @@
 //     does not end with the ctx of its Lock.
 //   - A queued waiter survives lost connections, failovers and restarts of Redis for as long as its ctx lasts, and keeps
 //     its ticket. Lock fails if its first request cannot reach Redis (once go-redis has given up on it), and for errors
-//     that a retry cannot cure: missing rights, a key that is not ours ([lua.ErrNumber], if it is that of the lock's numbers),
-//     a server out of memory.
+//     that a retry cannot cure: missing rights, a key that another program has written ([lua.ErrNumber], if it is that
+//     of the lock's numbers), a server out of memory.
 //   - The end of a lease shows in Done, in its [Lease.Context], and in Err: [ErrUnlocked], [ErrClosed], or
 //     [ErrLost] with the reason: [ErrExpired], [ErrTaken] or [ErrUnreachable]. Work under a lease should watch one of
 //     them. A loss is also logged, to [log/slog.Default] unless [Config] says otherwise.
-//   - Unlock works after its ctx has ended, and retries until the lease would have ended. Nil means released; ErrLost,
-//     that another client may have the lock already; any other error, that Redis has not released it as far as is known:
-//     call Unlock again, or let the TTL end the lease.
+//   - Unlock works after its ctx has ended, and retries until the lease would have ended. Nil means that the lock is
+//     released, ErrLost that another client may have it already. After any other error the lock may still be held: call
+//     Unlock again, or let the TTL end the lease.
 //   - Bad input is an [ErrInvalid] that names the field and its bounds. Nothing has been sent then.
 //
 // # Time
 //
 // Times in Redis are the server's; a lease here is measured by this process's monotonic clock, from just before the
 // request was sent that granted or renewed it. Clocks of different machines are never compared. A lease of a given TTL
-// is trusted for TTL minus a safety margin of TTL/100 + 2 ms, and renewed each time a third of that has passed, so that
+// is trusted for TTL minus a safety margin of TTL/100 + 2 ms. It is renewed after about a third of TTL, so that at least
 // two renewals may fail.
 //
-// A holder that is paused for longer than that finds its lease ended as soon as it looks. [Config] says what TTL and
-// WaiterTTL cost. Tests control the time: they run in a testing/synctest bubble, or with a [Clock] of their own.
+// A holder that is paused beyond its lease finds it ended as soon as it looks. [Config] says what TTL and WaiterTTL cost.
+// Tests control the time: they run in a testing/synctest bubble, or with a [Clock] of their own.
 package fairlock

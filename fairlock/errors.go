@@ -10,19 +10,19 @@ import (
 
 // The errors to branch on, with errors.Is. Methods return them inside an *Error.
 var (
-	// ErrBusy is TryLock's: the lock is held, or others wait for it. A *HeldError names a holder.
+	// ErrBusy means that TryLock, TryRLock or TryAcquire did not get the lock, because it is held or others wait for it. A
+	// *HeldError names a holder.
 	ErrBusy = errors.New("lock is busy")
-	// ErrQueueFull is Lock's: MaxWaiters others wait already.
+	// ErrQueueFull means that a call did not wait for the lock, because MaxWaiters others wait already.
 	ErrQueueFull = errors.New("queue is full")
 	// ErrLost means that a lease has ended and its holder did not end it. It comes with ErrExpired, ErrTaken or
 	// ErrUnreachable.
 	ErrLost = errors.New("lock is lost")
 	// ErrUnlocked is a lease's Err after Unlock, unless the lease had ended before.
 	ErrUnlocked = errors.New("lock is unlocked")
-	// ErrClosed means that the Client was closed. Together with an error of ctx it is the cause of ctx: another Client was
-	// closed.
+	// ErrClosed means that the Client was closed. With an error of ctx, it is that ctx's cause: another Client was closed.
 	ErrClosed = errors.New("client is closed")
-	// ErrInvalid is every error about bad input; a *FieldError says which. Nothing has been sent.
+	// ErrInvalid means that an input is out of its bounds; a *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")
 )
 
@@ -64,8 +64,8 @@ func (e *HeldError) Error() string { return fmt.Sprintf("%v (held by %s)", e.Err
 // Unwrap returns ErrBusy or the error of ctx.
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// CapacityError means that a semaphore is in use with another number of permits. That number holds until nobody holds
-// or waits.
+// CapacityError means that a semaphore is in use with another number of permits, which is fixed while anybody holds or
+// waits.
 type CapacityError struct {
 	Want int // requested
 	Have int // in use

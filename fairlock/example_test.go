@@ -30,7 +30,7 @@ func Example() {
 	}
 }
 
-// newClient stands for a client of your Redis. The server is in memory, and ends with it.
+// newClient returns a client of a server in memory, where a program uses its Redis. stop closes both.
 func newClient(cfg fairlock.Config) (client *fairlock.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -106,7 +106,7 @@ func ExampleMutex_TryLock() {
 	// somebody is at it: fairlock: trylock "nightly report": lock is busy (held by web-1)
 }
 
-// ledger is a resource that checks fences: it remembers the highest, and refuses who comes with a lower one.
+// ledger is a resource that checks fences: it remembers the highest, and refuses a write with a lower one.
 type ledger struct {
 	fence uint64
 	lines []string
@@ -121,7 +121,8 @@ func (l *ledger) Write(fence uint64, line string) error {
 	return nil
 }
 
-// A holder that was paused, or robbed, may not know yet that its lease is over. The resource does.
+// A holder that was paused, or whose lock was force-released, may not know yet that its lease has ended. The resource
+// refuses its write.
 func ExampleLease_Fence() {
 	ctx := context.Background()
 	client, stop := newClient(fairlock.Config{Name: "web-1"})
@@ -133,7 +134,7 @@ func ExampleLease_Fence() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := billing.ForceRelease(ctx); err != nil { // an operator was in a hurry
+	if _, err := billing.ForceRelease(ctx); err != nil { // as an operator does
 		log.Fatal(err)
 	}
 	current, err := billing.Lock(ctx)
@@ -148,7 +149,7 @@ func ExampleLease_Fence() {
 	// old: refused: a later holder has written already
 }
 
-// A lease ends early if the lock is lost. Its Context tells the work, and why.
+// A lease ends early if the lock is lost. Its Context ends then, and its cause says why.
 func ExampleLease_Context() {
 	ctx := context.Background()
 	client, stop := newClient(fairlock.Config{Name: "web-1"})
@@ -163,7 +164,7 @@ func ExampleLease_Context() {
 	if _, err := client.Mutex("billing").ForceRelease(ctx); err != nil {
 		log.Fatal(err)
 	}
-	_ = lease.Renew(ctx) // finds out now; the renewal in the background would do so before long
+	_ = lease.Renew(ctx) // finds the loss now; the next renewal in the background would find it, too
 
 	<-work.Done()
 	fmt.Println(context.Cause(work))
@@ -173,7 +174,7 @@ func ExampleLease_Context() {
 	// lost: true
 }
 
-// One process takes the lock and another goes on with it, for example a web server and its worker.
+// One process takes the lock and another continues the lease, for example a web server and its worker.
 func ExampleMutex_Resume() {
 	ctx := context.Background()
 	client, stop := newClient(fairlock.Config{Name: "server"})
@@ -237,8 +238,8 @@ func Example_kinds() {
 	// <nil>
 }
 
-// A permit is a share of something: here of 16 GB of memory. Who needs much is served in its turn, too, because nobody
-// who needs little passes it.
+// A permit is a share of something: here of 16 GB of memory. A request for many permits is granted in its turn, because
+// no later request for fewer permits passes it.
 func ExampleSemaphore_Acquire() {
 	ctx := context.Background()
 	client, stop := newClient(fairlock.Config{Name: "worker-1"})

@@ -89,14 +89,14 @@ func (s Semaphore) Inspect(ctx context.Context) (State, error) { return s.lock.i
 func (m RWMutex) Inspect(ctx context.Context) (State, error) { return m.lock.inspect(ctx) }
 
 // ForceRelease takes the lock from its holder, hands it to the first waiter, and reports whether the lock was held. The
-// holder trusts its lease until its next renewal; a resource that checks fences refuses it as soon as it has seen a later
-// holder's. For operators. ctx bounds it.
+// holder trusts its lease until its next renewal; a resource that checks fences refuses it as soon as it has seen the
+// fence of a later holder. It is for operators. ctx bounds it.
 func (m Mutex) ForceRelease(ctx context.Context) (bool, error) { return m.lock.forceRelease(ctx) }
 
-// ForceRelease takes the permits from all holders and hands them to those that wait, as Mutex.ForceRelease does with a
-// lock. To take those of one holder, Resume its lease with the token that Inspect returns, and Unlock it.
+// ForceRelease takes the permits from all holders and hands them to the waiters, as Mutex.ForceRelease does with a lock.
+// To take the permits of one holder, Resume its lease with the token that Inspect returns, and Unlock it.
 func (s Semaphore) ForceRelease(ctx context.Context) (bool, error) { return s.lock.forceRelease(ctx) }
 
-// ForceRelease takes the lock from the writer or from all readers and hands it to those that wait, as
-// Mutex.ForceRelease does.
+// ForceRelease takes the lock from the writer or from all readers and hands it to the waiters, as Mutex.ForceRelease
+// does.
 func (m RWMutex) ForceRelease(ctx context.Context) (bool, error) { return m.lock.forceRelease(ctx) }

@@ -132,17 +132,18 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 
 type leaseKey struct{}
 
-// LeaseFromContext returns the lease that a ctx belongs to, such as that of Do's f: for its fence, or its token. Of
-// several, one Do within another, it is the innermost. Outside a lock it is nil, and its Fence is 0, which a resource that
-// checks fences refuses.
+// LeaseFromContext returns the lease that a ctx belongs to, such as that of Do's f: for its fence, or its token. With one
+// Do inside another, it is the inner one's. Outside a lock it is nil, and its Fence is 0, which a resource that checks
+// fences refuses.
 func LeaseFromContext(ctx context.Context) *Lease {
 	l, _ := ctx.Value(leaseKey{}).(*Lease)
 	return l
 }
 
 // Renew extends the lease to its TTL from now, for example before a step that matters. Nil means that the lock is held
-// until the new Deadline. ErrLost and ErrUnlocked mean that it is not held. After any other error, for which Redis could
-// not be asked, the lease lasts until its Deadline as before. ctx bounds Renew, and so does the lease.
+// until the new Deadline. ErrLost and ErrUnlocked mean that it is not held. After any other error, such as one of ctx, the
+// lease lasts until its Deadline as before, unless its Client was closed. Renew returns when ctx or the lease ends. If ctx
+// ends while Renew waits for Redis, that counts as a failed renewal: it is logged, and Trace.Renewed is called.
 func (l *Lease) Renew(ctx context.Context) error {
 	_, err := request(ctx, l.lock, "renew", l.Err(), func(ctx context.Context) (none struct{}, err error) {
 		ctx, cancel := l.lock.client.withTimeout(ctx, l.left())
@@ -346,13 +347,13 @@ func (l *Lease) event() Event { return l.lock.event(l.token, l.weight) }
 // Unlock ends the lease and releases the lock, which hands it to the first waiter. The lease ends for its holder when
 // Unlock is called.
 //
-// Nil means that the lock is released; also that it was before, by an earlier call or by one whose reply was lost.
-// ErrLost means that this lease held it no longer; a later holder keeps it. ErrClosed means that the Client was closed
-// before, or that Redis had not replied when it was: the lock may stay held until its TTL ends. After any other error the
-// lock may stay held, for no longer than its TTL, and Unlock can be called again.
+// Nil means that the lock is released, perhaps by an earlier call or one whose reply was lost. ErrLost means that this
+// lease held it no longer; a later holder keeps it. ErrClosed means that the Client was closed before Redis replied: the
+// lock may stay held until its TTL ends. After any other error the lock may stay held, for no longer than its TTL, and
+// Unlock can be called again.
 //
-// Once a reply was lost, Unlock cannot always tell a lock that it has released from one that was lost. It returns nil
-// then; but ErrLost if Redis has refused the same request meanwhile, for a failover, say.
+// After a lost reply, Unlock cannot always tell a released lock from a lost one, and returns nil; or ErrLost, if Redis
+// refused the same request meanwhile (failover).
 //
 // ctx carries values only: Unlock works after ctx has ended. If Redis cannot be reached, or cannot release the lock now,
 // Unlock tries until the lease would have ended.

@@ -23,8 +23,8 @@ func (c *Client) Mutex(name string) Mutex {
 //
 // The order is the order of arrival at Redis. A waiter in the queue survives lost connections and restarts of Redis. A
 // first request that cannot reach Redis is an error once go-redis has given up on it (some seconds by default).
-// Errors: ctx's (in a *HeldError, if a holder is known at its deadline), ErrQueueFull, ErrClosed, ErrInvalid, or
-// Redis's own. After an error the caller does not hold the lock.
+// Errors: that of ctx (in a *HeldError, if a holder is known at its deadline), ErrQueueFull, ErrClosed, ErrInvalid, or one
+// of Redis. After an error the caller does not hold the lock.
 func (m Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", 1, false, nil)
 }

@@ -18,12 +18,12 @@ type Semaphore struct {
 	permits int
 }
 
-// Semaphore returns the semaphore with that name, any 1 to MaxName bytes, and so many permits, 1 to MaxPermits. It
+// Semaphore returns the semaphore with that name, any 1 to MaxName bytes, and that number of permits, 1 to MaxPermits. It
 // has nothing in common with a Mutex or an RWMutex of that name. It does no I/O. The Semaphore's methods return an error
 // for input that is out of bounds.
 //
 // The number of permits is fixed while anybody holds or waits: a request with another one gets a *CapacityError. After
-// that, the number of the next request holds.
+// that, the next request fixes it.
 func (c *Client) Semaphore(name string, permits int) Semaphore {
 	invalid := require(permits >= 1 && int64(permits) <= MaxPermits, "permits",
 		"%d, must be from 1 to %d", permits, int64(MaxPermits))

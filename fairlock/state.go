@@ -18,7 +18,7 @@ type State struct {
 	Held bool      // somebody holds it
 
 	// Quarantine is for how long Redis still grants the lock to nobody, because it had lost data, and an earlier holder may not
-	// have noticed yet. It passes while somebody uses the lock, waits or tries: at most a second with each request.
+	// have noticed yet. It counts down only with heartbeats and with requests for the lock, at most a second with each.
 	Quarantine time.Duration
 
 	Holder  Holder   // the first of Holders; a mutex has no other. Zero unless held
@@ -32,17 +32,17 @@ type State struct {
 
 // Holder holds a lock.
 type Holder struct {
-	Client string      // its Name, or the key's whole content if that is not ours
-	Token  token.Token // zero if the key's content is not ours
+	Client string      // its Name, or the key's whole content if another program has written that
+	Token  token.Token // zero if another program has written the key
 	Fence  uint64
 	Age    time.Duration // since the grant, by its fence; 0 if the server's clock has stepped back since
-	TTL    time.Duration // what is left of its lease; negative if the key does not expire, which is never our doing
+	TTL    time.Duration // what is left of its lease; negative if the key has no expiry, which only another program can cause
 	Weight int           // number of permits: 1, but for semaphores
 	Writer bool          // it writes, under an RWMutex
 
 	// Renewed is how long ago its lease was renewed, or granted if it was not renewed since; negative: not known. A holder
-	// that is alive and reaches Redis renews it each third of Token.TTL, unless its Config has NoRenewal. Missed is how many
-	// renewals should have followed.
+	// that is alive and reaches Redis renews it after about a third of Token.TTL, unless its Config has NoRenewal. Missed is
+	// how many renewals should have followed.
 	Renewed time.Duration
 	Missed  int
 }
@@ -58,8 +58,8 @@ type Waiter struct {
 	Writer bool          // it waits to write, under an RWMutex
 }
 
-// Inspect reads a lock without a Client, and lists at most limit of its holders and of its waiters: for those that look at
-// many locks. ctx bounds it. The error is Redis's, or ctx's.
+// Inspect reads a lock without a Client, for a program that looks at many locks. It lists at most limit holders and at
+// most limit waiters. ctx bounds it. The error is one of Redis or of ctx.
 func Inspect(ctx context.Context, l lua.Lock, limit int) (State, error) {
 	snap, err := l.Inspect(ctx, limit)
 	if err != nil {

@@ -13,7 +13,8 @@ type Trace struct {
 	Queued func(QueuedInfo)
 	// Granted is called when a lease begins.
 	Granted func(GrantedInfo)
-	// Renewed is called after each renewal. If it failed (Err), another follows until the lease's deadline.
+	// Renewed is called after each renewal, also after one by Lease.Renew. If it failed (Err is not nil, also because the
+	// ctx of Lease.Renew ended), another follows until the lease's deadline, unless Config.NoRenewal is set.
 	Renewed func(RenewedInfo)
 	// Lost is called when a lease ends that its holder did not end.
 	Lost func(LostInfo)

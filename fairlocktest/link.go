@@ -193,10 +193,10 @@ func (f *failed) Close() error                     { return nil }
 // A connection is there unused if the request that it was made for ended before the dial did.
 func (f *failed) SyscallConn() (syscall.RawConn, error) { return nil, f.err }
 
-// Network is net.Addr's.
+// Network returns "memory". With Network and String, a Link is the local net.Addr of its connections.
 func (l *Link) Network() string { return "memory" }
 
-// String is the client's name.
+// String returns the client's name.
 func (l *Link) String() string { return l.name }
 
 func (l *Link) set(f func()) {

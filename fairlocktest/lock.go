@@ -116,9 +116,10 @@ func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 	return t
 }
 
-// CrashQueued leaves a waiter in the queue as a client does that crashes just after it was queued: it sends no heartbeat,
-// and expires after waiterTTL, by the time that passes while others wait. It leaves the queue when it is in their way. It fails the test if the lock is free, because a request is granted the
-// lock then.
+// CrashQueued leaves a waiter in the queue as a client does that crashes just after it was queued. The waiter sends no
+// heartbeat, and expires after waiterTTL, which passes only while others wait. It is then dropped by a sweep, or when the
+// lock is free and it is the head. CrashQueued fails the test if the lock is free, because a request is granted the lock
+// then.
 func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 	l.server.tb.Helper()
 	t, outcome := l.request(client, fairlock.DefaultTTL, lua.Request{WaiterTTL: waiterTTL})

@@ -17,8 +17,8 @@ import (
 // World is what the function of an Explore works with: a server, and clients that have faults. Its methods are safe for
 // concurrent use.
 type World struct {
-	// Server is the server. Its locks, as in Server.Mutex, have no faults. A Link that f makes itself has only those of
-	// the server.
+	// Server is the server. Faults of links do not affect its Locks, such as Server.Mutex returns. A Link that f makes
+	// itself has only the server's faults.
 	Server *Server
 
 	t     *testing.T
@@ -66,8 +66,8 @@ func newWorld(t *testing.T, cfg ExploreConfig, seed int) *World {
 // does not crash.
 //
 // A client that is paused sends and receives nothing, and its timers stand still. The code that uses it goes on, though in
-// a process that is paused it would stand still as well: a ctx of a lease does not end meanwhile, only Lease.Err and
-// Lease.Done notice.
+// a process that is paused it would stand still as well. Meanwhile a ctx of a lease does not end; only Lease.Err and
+// Lease.Done show that the lease has ended.
 func (w *World) Client(cfg fairlock.Config) *Client {
 	w.t.Helper()
 	local := w.Server.LocalClock()
