@@ -973,7 +973,7 @@ func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
 
 // After locks, waiters, a cancel and a force-release, only the last number is left in Redis, for FenceTTL.
 //
-//fairlock:promise Nothing stays: eleven minutes after the last WaiterTTL has ended, or once the lock was locked with nobody waiting, only its last number is left, for FenceTTL, and tombstones for eleven minutes
+//fairlock:promise Nothing stays: eleven minutes after the last WaiterTTL has ended, or once somebody has locked and unlocked the lock and nobody waits, only its last number is left, for FenceTTL, and tombstones for eleven minutes
 func TestLock_NothingStays(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
 		l, rdb := of(s.client(fairlock.Config{})), s.rdb()

@@ -245,7 +245,7 @@ func TestCrash_HeadThatWantsMoreThanIsFree(t *testing.T) {
 // Redis has lost its data: the first waiter that asks has the lock quarantined for one TTL. Until then every holder has
 // been told, and every waiter is back at its old position.
 //
-//fairlock:fault Redis loses its data, and a waiter asks first: the lock is quarantined for one TTL, then goes on in the old order; the old holder was told before
+//fairlock:fault Redis loses its data, and a waiter requests the lock first: it is quarantined for the longest TTL that the client knows, then goes on in the old order; the old holder was told before
 func TestDataLoss_QuarantinesTheLock(t *testing.T) {
 	for _, name := range []string{"mutex", "semaphore", "rwmutex"} {
 		t.Run(name, func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestCrash_StateShowsTheWaiter(t *testing.T) {
 // Redis has lost its data, and nobody waits. The holder that learns of it first has the lock quarantined until the others must
 // have learned of it, too.
 //
-//fairlock:fault Redis loses its data, and nobody waits: the first holder that renews finds out, and has the lock quarantined for one TTL
+//fairlock:fault Redis loses its data, and nobody waits: the first holder that renews finds out, and has the lock quarantined in the same way
 func TestDataLoss_HolderReportsIt(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const ttl = 10 * time.Second

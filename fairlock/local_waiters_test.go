@@ -15,7 +15,7 @@ import (
 
 // The waiters of one client send one heartbeat together, each second. It keeps their tickets.
 //
-//fairlock:promise Waiting is cheap: a heartbeat a second for up to 250 waiters of a client; leases cost timers, not goroutines
+//fairlock:promise Waiting is cheap: a heartbeat a second and lock for up to 250 waiters of a client; leases cost timers, not goroutines
 func TestHeartbeat_OneForAllWaitersOfAClient(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
@@ -86,7 +86,7 @@ func TestHeartbeat_Interval(t *testing.T) {
 
 // When a heartbeat finds that a waiter is not queued, another one asks of all at once: Redis may have lost its data.
 //
-//fairlock:fault Redis loses its data, and a waiter asks first
+//fairlock:fault Redis loses its data, and a waiter requests the lock first
 func TestHeartbeat_OfAllAfterALoss(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{WaiterTTL: time.Minute})

@@ -148,7 +148,7 @@ func (l *lock) giveBack(t token.Token, fence uint64) {
 			return err
 		})
 		if err != nil {
-			c.log.Warn("lease that nobody uses not released; it expires", "lock", l.name, "token", t, "err", err)
+			c.log.Warn("unused lease was not released; it expires", "lock", l.name, "token", t, "err", err)
 		}
 	})
 }

@@ -111,7 +111,7 @@ func (s *subscriber) cameUp() {
 func (s *subscriber) received(message string) {
 	grant, err := lua.ParseNotification(message)
 	if err != nil {
-		s.client.log.Warn("message on the notification channel is none", "channel", s.channel, "err", err)
+		s.client.log.Warn("unknown message on the notification channel", "channel", s.channel, "err", err)
 		return
 	}
 	s.client.notify(grant)

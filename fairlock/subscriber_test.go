@@ -82,7 +82,7 @@ func TestSubscriber_ForeignMessage(t *testing.T) {
 		synctest.Wait()
 		assert.True(t, q.pending())
 		require.Len(t, log.lines, 1)
-		assert.Contains(t, log.lines[0], "message on the notification channel is none")
+		assert.Contains(t, log.lines[0], "unknown message on the notification channel")
 	})
 }
 

@@ -563,7 +563,7 @@ func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 // A notification of before a loss of data, which comes when its waiter has been queued anew, begins no lease: its fence is
 // above the last number that the waiter knows, because the server's clock has stepped back.
 //
-//fairlock:fault Redis loses its data, and a waiter asks first
+//fairlock:fault Redis loses its data, and a waiter requests the lock first
 func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})

@@ -78,7 +78,7 @@ var frozen = []struct {
 // A change of what is frozen is found when two releases of the scripts share a lock; another release that changes nothing of
 // it is not.
 //
-//fairlock:promise Two releases share a lock: a change of what another release relies on is found before it is released
+//fairlock:promise Two versions share a lock: a change of what an earlier version relies on is found by a test
 func TestLayout_ChangeIsFound(t *testing.T) {
 	const steps = `
 		acquire a ttl 10m; acquire b c d wait 20m; heartbeat b c d wait 20m; stall 5s; heartbeat c d wait 20m; renew a ttl 10m

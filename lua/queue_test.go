@@ -64,7 +64,7 @@ func TestTicket_OrderOfArrival(t *testing.T) {
 // A ticket that is not queued, and neither was granted the lock nor dropped, shows that Redis has lost its data; so does the
 // fence of a lost lease if no number so high is known. A client may still hold the lock.
 //
-//fairlock:fault Redis loses its data, and a waiter asks first
+//fairlock:fault Redis loses its data, and a waiter requests the lock first
 func TestQuarantine_AfterLossOfData(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"the old order", `
@@ -153,7 +153,7 @@ func eachAdmitting(steps ...scenario) (all []scenario) {
 // The head is granted a vacant lock by whatever script runs next, and no other waiter is. Only an expired head is dropped,
 // and only then. TestModel_RandomSteps compares what each request gets with the model.
 //
-//fairlock:promise Only the head: is granted; it is dropped only if it has expired and the lock is vacant
+//fairlock:promise Only the head: is granted; at the head, a waiter is dropped only if it has expired and the lock is vacant
 func TestAdmission_OnlyTheHead(t *testing.T) {
 	scenarios(t, oneHolder, eachAdmitting(
 		scenario{"in order", `
