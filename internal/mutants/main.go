@@ -48,9 +48,6 @@ var tiers = []tier{
 // search is the simulation for a minute: what of the protocol it finds.
 var search = tier{"search", ".", []string{"-run", "TestFor", "./internal/sim", "-sim-for", "1m"}}
 
-// texts is a test that passes with every mutant: Redis compiles all scripts.
-var texts = tier{"texts", ".", []string{"-run", "TestLoad", "./lua"}}
-
 // limit is how long one tier may take for one mutant: a test that hangs has noticed it.
 const limit = 90 * time.Second
 
@@ -130,11 +127,6 @@ func (m mutant) try() (string, error) {
 	defer remove()
 	if out, err := exec.Command("go", "build", "-overlay", overlay, "./...").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("does not compile: %s", out)
-	}
-	if filepath.Ext(m.file) == ".lua" {
-		if test, found := texts.finds(overlay); found {
-			return "", fmt.Errorf("%s: Redis does not compile a script", test)
-		}
 	}
 	for _, t := range tiers {
 		began := time.Now()

@@ -2,14 +2,16 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	luaparse "github.com/yuin/gopher-lua/parse"
 )
 
-// Each mutant changes one place, which is still there.
+// Each mutant changes one place, which is still there. A script that did not compile would be found by any test.
 func TestMutants_ReplaceOneText(t *testing.T) {
 	all, err := parse(list)
 	require.NoError(t, err)
@@ -19,5 +21,9 @@ func TestMutants_ReplaceOneText(t *testing.T) {
 		require.NoError(t, err, m.name)
 		assert.Equal(t, 1, strings.Count(string(text), m.old), "%s: occurrences in %s of %q", m.name, m.file, m.old)
 		assert.NotEqual(t, m.old, m.new, m.name)
+		if filepath.Ext(m.file) == ".lua" {
+			_, err := luaparse.Parse(strings.NewReader(strings.Replace(string(text), m.old, m.new, 1)), m.file)
+			assert.NoError(t, err, m.name)
+		}
 	}
 }
