@@ -32,14 +32,15 @@ func newScript(text string) script {
 // verbs are the names of all verbs: every script in the folder but number, quick_number and queue, which are parts of
 // verbs, and types, which is no verb of a lock.
 //
-// To add a verb:
+// To add a verb, these files are enough; what else is tested of every verb is derived from the row in verbs_test.go:
 //  1. scripts/<verb>.lua. Its header names KEYS, up to the last that it uses, ARGV and the replies, and its first line binds
-//     the arguments. force_release.lua is a short one. A function of number.lua or queue.lua says which keys it needs
+//     the arguments. force_release.lua is a short one. It may call the functions of number.lua and queue.lua, which say what
+//     they do and which keys they need, and those that the header of mutex/store.lua lists for all kinds of locks
 //  2. a method of Lock in lua.go that sends these arguments, and a function that reads the reply (reply.go has those of
-//     the others). If the script raises an error of its own, explain.go has its meaning
-//  3. the model's method (internal/model)
-//  4. a row in the table of verbs in verbs_test.go, below it the step that compares the reply with the model's, and a test
-//     of what the verb does, as scenarios (scenario_test.go has the words of the other steps)
+//     the others). For an error that only this script raises, a line in explain.go and one in refusals (machine_test.go)
+//  3. the model's method (internal/model/model.go)
+//  4. a row in the table of verbs in verbs_test.go, below it the step that compares the reply with the model's, and scenarios
+//     of what the verb does in queue_test.go; scenario_test.go has the words of the other steps
 //  5. a mutant of each rule (internal/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
 //  7. if clients get it, a method in fairlock/lock.go, one of each kind in kinds.go, its test in fairlock_test.go, and a line
