@@ -35,11 +35,11 @@ type tier struct {
 	args      []string
 }
 
-// tiers, cheapest first.
+// tiers, cheapest first for a mutant of a script. Others begin with unit.
 var tiers = []tier{
+	{"scripts", ".", []string{"./lua"}},
 	{"unit", ".", []string{"./fairlock", "./internal/dispatch", "./token"}},
 	{"sim", ".", []string{"-run", "TestSim$|TestSim_EachFault", "./internal/sim"}},
-	{"scripts", ".", []string{"./lua"}},
 	{"conformance", ".", []string{"."}},
 	{"kit", ".", []string{"./fairlocktest"}},
 	{"command", "cmd/fairlock", []string{"./..."}},
@@ -128,13 +128,20 @@ func (m mutant) try() (string, error) {
 	if out, err := exec.Command("go", "build", "-overlay", overlay, "./...").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("does not compile: %s", out)
 	}
-	for _, t := range tiers {
+	for _, t := range m.tiers() {
 		began := time.Now()
 		if test, found := t.finds(overlay); found {
 			return fmt.Sprintf("%s | %s | %.0f", t.name, test, time.Since(began).Seconds()), nil
 		}
 	}
 	return "nothing | | ", errors.New("no test has noticed it")
+}
+
+func (m mutant) tiers() []tier {
+	if len(tiers) > 1 && filepath.Ext(m.file) != ".lua" {
+		return slices.Concat(tiers[1:2], tiers[:1], tiers[2:])
+	}
+	return tiers
 }
 
 // overlay writes the broken file and the description of it that go build wants.
