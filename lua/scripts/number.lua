@@ -8,6 +8,8 @@
 -- A number is not less than the time, so that numbers also rise after a loss of data. It is higher than the last one, so
 -- that they also rise when the clock stands still or steps back. The key outlives the lock, its holders and its queue by
 -- fence_ttl.
+--
+-- A script that changes it calls find_number (queue.lua), then next_number or raise_number (queue.lua), then write_number.
 
 -- µs; exact below 2^53. A number that is given to redis.call or returned to the caller is written in full, but Lua's ..
 -- and tostring round it to 14 digits, and the time has 16. So each has a text beside it.
