@@ -327,15 +327,18 @@ func anys(texts []string) (all []any) {
 	return all
 }
 
-// refusals are what an error of the server says, besides the keys.
-var refusals = regexp.MustCompile(`OOM|NOPERM|can't run this command|the number is damaged|the number has layout`)
+// endOfText is where the text of a script's error ends: of Redis, and in memory.
+var endOfText = regexp.MustCompile(` script: | stack traceback`)
+
+// refusals are what an error of the server or of a script says, besides the keys.
+var refusals = regexp.MustCompile(`OOM|NOPERM|can't run this command|the \w+ (is|has) [a-z ]*[a-z]`)
 
 // do does a step: to the lock, to the model and, unless it has reached a bound, to the lock again.
 func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
 	m.t.Helper()
 	got, err := call()
 	if err != nil {
-		m.refusal = refusals.FindString(err.Error())
+		m.refusal = refusals.FindString(endOfText.Split(err.Error(), 2)[0])
 		require.NotEmpty(m.t, m.refusal, "%v", err)
 		require.True(m.t, m.foreign || strings.Contains(err.Error(), m.namespace+":{name}:"), "%v", err)
 		if c := m.contents(); m.model.Last < c.last() { // a number is given once, also to a request that is refused then

@@ -37,8 +37,7 @@ func newScript(text string) script {
 //     the arguments. force_release.lua is a short one. It may call the functions of number.lua and queue.lua, which say what
 //     they do and which keys they need, and those that the header of mutex/store.lua lists for all kinds of locks
 //  2. a method of Lock in lua.go that sends these arguments, and a function that reads the reply (reply.go has those of
-//     the others). Prefer checks of input in the method: an error that only this script raises needs errors.go,
-//     explain.go and, in machine_test.go, refusals
+//     the others). Prefer checks of input in the method; explain (errors.go) says what an error of a script means
 //  3. the model's method (internal/model/model.go)
 //  4. a row in the table of verbs in verbs_test.go, below it the step that compares the reply with the model's, and scenarios
 //     of what the verb does in queue_test.go; scenario_test.go has the words of the other steps
