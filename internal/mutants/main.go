@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command mutants breaks the code in each of the ways that mutants.txt lists, one at a time, and prints which tests notice.
 // It fails if a mutant is not found by any test. Nothing is changed in the tree: the Go command compiles a broken copy of
 // one file in its place (-overlay).
@@ -20,6 +22,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -174,7 +177,7 @@ var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // finds runs the tests of a tier, and returns the first that failed.
 func (t tier) finds(overlay string) (test string, found bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Minute) // after the test's own, which names it
+	ctx, cancel := context.WithTimeout(context.Background(), limit+10*time.Second) // after the test's own, which names it
 	defer cancel()
 	args := []string{"test", "-count=1", "-failfast", "-timeout", limit.String()}
 	if overlay != "" {
@@ -182,6 +185,8 @@ func (t tier) finds(overlay string) (test string, found bool) {
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, t.args...)...)
 	cmd.Dir = t.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the tests, too
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if err == nil {
