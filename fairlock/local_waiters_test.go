@@ -15,7 +15,7 @@ import (
 
 // The waiters of one client send one heartbeat together, each second. It keeps their tickets.
 //
-//fairlock:promise Waiting is cheap: a heartbeat a second and lock for up to 250 waiters of a client; leases cost timers, not goroutines
+//fairlock:promise Waiting is cheap: one heartbeat per lock each second, for up to 250 waiters of a client; leases cost timers, not goroutines
 func TestHeartbeat_OneForAllWaitersOfAClient(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
