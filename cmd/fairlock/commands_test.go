@@ -299,7 +299,9 @@ func TestDemo(t *testing.T) {
 			assert.Regexp(t, `(?m)^ +[0-9.]+s  \w+ demo-\w+: .*; holders: client-\d\.\d .*; waiters: client-\d`, shown)
 			assert.Regexp(t, `(?m)^ +[0-9.]+s  client-\d was killed while it held the lock$`, shown)
 			assert.Regexp(t, `(?m)^  client-\d  killed while 2 of its workers waited; no grant for [0-9.]+m?s then$`, shown)
-			assert.Regexp(t, `(?m)^  handoff   p50 [0-9.]+[µm]?s  p99 `, shown)
+			if kind == "mutex" { // others may have had something free at each request
+				assert.Regexp(t, `(?m)^  handoff   p50 [0-9.]+[µm]?s  p99 `, shown)
+			}
 			lock := regexp.MustCompile(`demo-\w+`).FindString(shown)
 			assert.Empty(t, f.server.Client().Keys(t.Context(), "*"+lock+"*").Val(), "nothing is left")
 		})
