@@ -1,6 +1,7 @@
 package fairlock_test
 
 import (
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
@@ -49,6 +50,7 @@ func TestPackages_ImportOneWay(t *testing.T) {
 	list, err := exec.Command("go", "list", "-f",
 		`{{if .GoFiles}}{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{end}}`, "./...").Output()
 	require.NoError(t, err)
+	missing := maps.Clone(mayImport)
 	for line := range strings.Lines(string(list)) {
 		imports := strings.Fields(line)
 		if len(imports) == 0 {
@@ -56,11 +58,11 @@ func TestPackages_ImportOneWay(t *testing.T) {
 		}
 		allowed, known := mayImport[imports[0]]
 		assert.Truef(t, known, "%s has no line in mayImport", imports[0])
-		delete(mayImport, imports[0])
+		delete(missing, imports[0])
 		for _, path := range imports[1:] {
 			std := !strings.Contains(strings.SplitN(path, "/", 2)[0], ".")
 			assert.Truef(t, std || slices.Contains(allowed, path), "%s must not import %s", imports[0], path)
 		}
 	}
-	assert.Empty(t, mayImport, "there are no such packages")
+	assert.Empty(t, missing, "there are no such packages")
 }

@@ -479,7 +479,7 @@ func (l lockUnderTest) picture(s fairlock.State, names map[token.Token]string) s
 // changes nothing.
 type step struct{ do, want string }
 
-// play plays a scenario. The clients send no heartbeat meanwhile. What a release admits is admitted when it returns, and
+// play plays a scenario. The clients' clock stands still, so they send no heartbeat. What a release admits is admitted when it returns, and
 // every waiter is notified of its grant, and needs no further request.
 func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, steps []step) {
 	var all []*acquisition
@@ -488,7 +488,7 @@ func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, step
 	rdb := cmp.Or(s.root, s.rdb())
 	for range 2 {
 		cfg := lasting
-		cfg.Namespace = s.namespace
+		cfg.Namespace, cfg.Clock = s.namespace, fairlocktest.NewClock(t)
 		c, j := listening(t, s.rdb(), cfg)
 		journals, seen = append(journals, j), append(seen, of(c))
 	}
