@@ -377,8 +377,15 @@ func (j *journal) count(event string) (n int) {
 	return n
 }
 
-// lasting is for tests of what a request brings about: a heartbeat, a renewal or an expiry comes when they have ended.
+// lasting is for tests of what a request brings about: no lease ends meanwhile, and no waiter expires.
 var lasting = fairlock.Config{TTL: 5 * time.Minute, WaiterTTL: 5 * time.Minute}
+
+// timeless is as lasting, but the client sends no heartbeat either: its clock stands still.
+func timeless(t *testing.T) fairlock.Config {
+	cfg := lasting
+	cfg.Clock = fairlocktest.NewClock(t)
+	return cfg
+}
 
 // listening returns a client whose subscription is up, and what it traces from then on.
 func listening(t *testing.T, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock.Client, *journal) {
@@ -479,7 +486,7 @@ func (l lockUnderTest) picture(s fairlock.State, names map[token.Token]string) s
 // changes nothing.
 type step struct{ do, want string }
 
-// play plays a scenario. The clients' clock stands still, so they send no heartbeat. What a release admits is admitted when it returns, and
+// play plays a scenario. The clients send no heartbeat meanwhile. What a release admits is admitted when it returns, and
 // every waiter is notified of its grant, and needs no further request.
 func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, steps []step) {
 	var all []*acquisition
@@ -487,8 +494,8 @@ func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, step
 	var seen []lockUnderTest
 	rdb := cmp.Or(s.root, s.rdb())
 	for range 2 {
-		cfg := lasting
-		cfg.Namespace, cfg.Clock = s.namespace, fairlocktest.NewClock(t)
+		cfg := timeless(t)
+		cfg.Namespace = s.namespace
 		c, j := listening(t, s.rdb(), cfg)
 		journals, seen = append(journals, j), append(seen, of(c))
 	}
@@ -934,7 +941,7 @@ func TestHeldError_NamesAHolder(t *testing.T) {
 //fairlock:promise Capacity: another number is refused while anybody holds or waits, and nothing changes; it is accepted when nobody is there
 func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
-		c, rdb, ctx := s.client(lasting), s.rdb(), t.Context()
+		c, rdb, ctx := s.client(timeless(t)), s.rdb(), t.Context()
 		sem, other := c.Semaphore("x", 5), c.Semaphore("x", 7)
 		l := semaphore(sem)
 		first, all := hold(t, l.acquire("3")), join(t, l, l.acquire("5"))
