@@ -22,7 +22,7 @@ import (
 
 // Hooks of the user's client, and so its instrumentation, see every request once. One that is alone has its caller's ctx.
 //
-//fairlock:promise Requests are the user's client's: its hooks see every request once; a pair over a long link takes two commands and no further connection
+//fairlock:promise All requests are sent by the user's client: its hooks see every request once; a pair over a long link takes two commands and no further connection
 func TestClient_HooksSeeEveryRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const pairs = 30
@@ -58,7 +58,7 @@ func TestClient_HooksSeeEveryRequest(t *testing.T) {
 
 // Over a long way, after a rest, a pair takes two commands and no further connection.
 //
-//fairlock:promise Requests are the user's client's
+//fairlock:promise All requests are sent by the user's client
 func TestClient_LongRoundTrip(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const rtt = 200 * time.Millisecond
