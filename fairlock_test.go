@@ -938,7 +938,7 @@ func TestHeldError_NamesAHolder(t *testing.T) {
 
 // A semaphore's number of permits stands while anybody holds or waits. It can be as great as can be.
 //
-//fairlock:promise Capacity: another number is refused while anybody holds or waits, and nothing changes; it is accepted when nobody is there
+//fairlock:promise Capacity: another number of permits is refused while anybody holds or waits, and nothing changes; it is accepted when nobody is there
 func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		c, rdb, ctx := s.client(timeless(t)), s.rdb(), t.Context()
