@@ -18,7 +18,7 @@ import (
 // A handoff is used without a further request while a sixth of TTL is left of the time that it is trusted for. That is
 // counted from when the request was sent that found the waiter queued.
 //
-//fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; the waiter asks Redis again unless the grant is safe
+//fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; a waiter with too little trusted time asks Redis again
 func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 	for name, c := range map[string]struct {
 		ttl, waiterTTL, wait time.Duration
