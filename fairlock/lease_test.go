@@ -397,7 +397,7 @@ func TestRenew_CtxEndsWithTheLease(t *testing.T) {
 
 // An acquire that arrives late was granted the lock again, when the lease of the same token had ended.
 //
-//fairlock:fault An acquire is sent again, and arrives after its lease has ended: the next renewal of the first lease releases the second
+//fairlock:fault An acquire is sent again, and arrives after Redis has ended its lease: the holder's next renewal releases the new lease
 func TestRenew_GivesALaterLeaseBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client, x := s.Client(fairlock.Config{}), s.Mutex("x")

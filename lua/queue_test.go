@@ -321,7 +321,7 @@ func TestPermits_NothingIsLeft(t *testing.T) {
 // A key is lost. If it is one that says what is held, all leases end, and the lock is quarantined for the longest TTL: each
 // holder learns of it at its next renewal.
 //
-//fairlock:fault A key of permits is evicted: none is granted until all holders must have noticed, and none is lost for good
+//fairlock:fault A key of permits is evicted: none is granted until all holders have surely noticed, and none is lost for good
 func TestEviction_GrantsNothingTwice(t *testing.T) {
 	held := eachAdmitting(scenario{"held", `
 		acquire a b*2 ttl 90m; acquire d*3; evict KEY; ADMIT; renew a -> lost; renew b -> lost; acquire c try -> busy by quarantine
