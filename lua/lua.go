@@ -5,6 +5,7 @@ package lua
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -122,6 +123,25 @@ func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 	return reply, err
 }
 
+func readReply(r *reader) (reply Reply) {
+	switch outcome := r.text(); outcome {
+	case "granted":
+		reply.Outcome, reply.Fence, reply.More = Granted, r.positive(), r.more()
+	case "queued":
+		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
+		reply.Fence, reply.RetryAfter, reply.Holder = r.number(), r.duration(), r.text()
+	case "busy":
+		reply.Outcome, reply.More, reply.Holder = Busy, r.more(), r.text()
+	case "full":
+		reply.Outcome, reply.Position = Full, r.count(1)
+	case "capacity":
+		reply.Outcome, reply.Capacity = CapacityDiffers, int(r.positive())
+	default:
+		r.unknown(outcome)
+	}
+	return reply
+}
+
 // ReportLoss tells the lock of a lease that it does not know any more. If no fence so high was given, as far as Redis knows,
 // data were lost: nobody is granted the lock for as long as quarantine says. Nothing is requested.
 func (l Lock) ReportLoss(ctx context.Context, t token.Token, fence uint64, quarantine time.Duration) error {
@@ -170,6 +190,19 @@ func (l Lock) handoff(ctx context.Context, verb, first string, args ...any) (Han
 	return h, err
 }
 
+func readHandoff(r *reader) (h Handoff) {
+	h.Released = r.count(0) == 1
+	h.More = r.more()
+	for r.err == nil && len(r.rest) > 0 {
+		h.Grants = append(h.Grants, readGrant(r))
+	}
+	return h
+}
+
+func readGrant(r *reader) Grant {
+	return Grant{Token: r.token(), Fence: r.positive(), Given: r.given()}
+}
+
 // Renewal is the reply to a renewal.
 type Renewal struct {
 	Held  bool
@@ -180,6 +213,18 @@ type Renewal struct {
 // not know.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (Renewal, error) {
 	return call(ctx, l, "renew", readRenewal, t.Text(), milliseconds(ttl), fence)
+}
+
+func readRenewal(r *reader) Renewal {
+	switch outcome := r.text(); outcome {
+	case "renewed":
+		return Renewal{true, r.positive()}
+	case "lost":
+		return Renewal{false, r.number()}
+	default:
+		r.unknown(outcome)
+		return Renewal{}
+	}
 }
 
 // MaxHeartbeat is how many waiters one heartbeat takes. More would block Redis for too long.
@@ -212,6 +257,29 @@ func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []t
 		args = append(args, t.Text())
 	}
 	return call(ctx, l, "heartbeat", readHeartbeat(len(tokens)), args...)
+}
+
+var waiterStates = map[string]WaiterState{
+	"not_queued": NotQueued, "queued": StillQueued, "holding": Holding, "granted": NowGranted,
+}
+
+// readHeartbeat reads the reply to a heartbeat of n tokens.
+func readHeartbeat(n int) func(*reader) HeartbeatReply {
+	return func(r *reader) HeartbeatReply {
+		reply := HeartbeatReply{Fence: r.number(), RetryAfter: r.duration()}
+		for _, item := range r.list() {
+			word, _ := item.(string)
+			state, ok := waiterStates[word]
+			if !ok {
+				r.unknown(fmt.Sprint(item))
+			}
+			reply.States = append(reply.States, state)
+		}
+		if r.err == nil && len(reply.States) != n {
+			r.err = fmt.Errorf("%d states for %d tokens", len(reply.States), n)
+		}
+		return reply
+	}
 }
 
 // Admit grants the lock to waiters that can have it. It reports whether the script reached a bound before it had served
@@ -258,6 +326,21 @@ const Quarantined = "nobody:quarantined"
 // Inspect reads the lock and at most limit of its holders and of its waiters.
 func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {
 	return call(ctx, l, "inspect", readSnapshot, limit)
+}
+
+func readSnapshot(r *reader) Snapshot {
+	return Snapshot{
+		Now:      r.moment(),
+		Fence:    r.number(),
+		Used:     r.count(0),
+		Capacity: r.count(0),
+		Holders:  each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration(), r.count(0)} }),
+		Waiting:  r.count(0),
+		Waiters: each(r, func(r *reader) Waiter {
+			return Waiter{r.text(), Ticket(r.number()), r.moment(), r.count(1)}
+		}),
+		Quarantine: r.duration(),
+	}
 }
 
 // milliseconds rounds up: no duration becomes shorter on the wire, or 0.

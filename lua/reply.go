@@ -145,42 +145,10 @@ func each[T any](r *reader, read func(*reader) T) []T {
 	return all
 }
 
-func readReply(r *reader) (reply Reply) {
-	switch outcome := r.text(); outcome {
-	case "granted":
-		reply.Outcome, reply.Fence, reply.More = Granted, r.positive(), r.more()
-	case "queued":
-		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
-		reply.Fence, reply.RetryAfter, reply.Holder = r.number(), r.duration(), r.text()
-	case "busy":
-		reply.Outcome, reply.More, reply.Holder = Busy, r.more(), r.text()
-	case "full":
-		reply.Outcome, reply.Position = Full, r.count(1)
-	case "capacity":
-		reply.Outcome, reply.Capacity = CapacityDiffers, int(r.positive())
-	default:
-		r.unknown(outcome)
-	}
-	return reply
-}
-
 func (r *reader) unknown(word string) {
 	if r.err == nil {
 		r.err = fmt.Errorf("unknown word %q", word)
 	}
-}
-
-func readHandoff(r *reader) (h Handoff) {
-	h.Released = r.count(0) == 1
-	h.More = r.more()
-	for r.err == nil && len(r.rest) > 0 {
-		h.Grants = append(h.Grants, readGrant(r))
-	}
-	return h
-}
-
-func readGrant(r *reader) Grant {
-	return Grant{Token: r.token(), Fence: r.positive(), Given: r.given()}
 }
 
 // ParseNotification reads a message on a notification channel: token, fence and milliseconds, separated by spaces.
@@ -193,54 +161,4 @@ func ParseNotification(message string) (Grant, error) {
 		return Grant{}, fmt.Errorf("%w: %w", ErrReply, err)
 	}
 	return decode([]any{text, number, ms}, readGrant)
-}
-
-func readRenewal(r *reader) Renewal {
-	switch outcome := r.text(); outcome {
-	case "renewed":
-		return Renewal{true, r.positive()}
-	case "lost":
-		return Renewal{false, r.number()}
-	default:
-		r.unknown(outcome)
-		return Renewal{}
-	}
-}
-
-var waiterStates = map[string]WaiterState{
-	"not_queued": NotQueued, "queued": StillQueued, "holding": Holding, "granted": NowGranted,
-}
-
-// readHeartbeat reads the reply to a heartbeat of n tokens.
-func readHeartbeat(n int) func(*reader) HeartbeatReply {
-	return func(r *reader) HeartbeatReply {
-		reply := HeartbeatReply{Fence: r.number(), RetryAfter: r.duration()}
-		for _, item := range r.list() {
-			word, _ := item.(string)
-			state, ok := waiterStates[word]
-			if !ok {
-				r.unknown(fmt.Sprint(item))
-			}
-			reply.States = append(reply.States, state)
-		}
-		if r.err == nil && len(reply.States) != n {
-			r.err = fmt.Errorf("%d states for %d tokens", len(reply.States), n)
-		}
-		return reply
-	}
-}
-
-func readSnapshot(r *reader) Snapshot {
-	return Snapshot{
-		Now:      r.moment(),
-		Fence:    r.number(),
-		Used:     r.count(0),
-		Capacity: r.count(0),
-		Holders:  each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration(), r.count(0)} }),
-		Waiting:  r.count(0),
-		Waiters: each(r, func(r *reader) Waiter {
-			return Waiter{r.text(), Ticket(r.number()), r.moment(), r.count(1)}
-		}),
-		Quarantine: r.duration(),
-	}
 }

@@ -59,12 +59,7 @@ func others(good []any) (wrong, odd []any) {
 			}
 		}
 	}
-	isGood := func(reply any) bool { // fewer grants, for example, are no error
-		return slices.ContainsFunc(verbs, func(v verb) bool {
-			return slices.ContainsFunc(v.replies, func(good []any) bool { return reflect.DeepEqual(reply, any(good)) })
-		})
-	}
-	return slices.DeleteFunc(wrong, isGood), odd
+	return wrong, odd
 }
 
 func TestReply_OfAnotherFormIsAnError(t *testing.T) {
@@ -75,6 +70,9 @@ func TestReply_OfAnotherFormIsAnError(t *testing.T) {
 			require.NoError(t, try(v, good), "%s: %v", v.name, good)
 			wrong, _ := others(good)
 			for _, bad := range append(wrong, nil, "OK", int64(1), true, 1.5, map[any]any{"a": "b"}) {
+				if slices.ContainsFunc(v.replies, func(good list) bool { return reflect.DeepEqual(bad, any(good)) }) {
+					continue // fewer grants, for example, are no error
+				}
 				assert.ErrorIs(t, try(v, bad), lua.ErrReply, "%s: %#v", v.name, bad)
 			}
 		}

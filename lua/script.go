@@ -36,11 +36,12 @@ func newScript(text string) script {
 //  1. scripts/<verb>.lua. Its header names KEYS, up to the last that it uses, ARGV and the replies, and its first line binds
 //     the arguments. force_release.lua is a short one. It may call the functions of number.lua and queue.lua, which say what
 //     they do and which keys they need, and those that the header of mutex/store.lua lists for all kinds of locks
-//  2. a method of Lock in lua.go that sends these arguments, and a function that reads the reply (reply.go has those of
-//     the others). Prefer checks of input in the method; explain (errors.go) says what an error of a script means
+//  2. in lua.go, a method of Lock that sends these arguments, and a function that reads the reply. Prefer checks of input in
+//     the method: its error names the lock's first key. explain (errors.go) says what an error of a script means
 //  3. the model's method (internal/model/model.go)
 //  4. a row in the table of verbs in verbs_test.go, below it the step that compares the reply with the model's, and scenarios
-//     of what the verb does in queue_test.go; scenario_test.go has the words of the other steps
+//     of what the verb does in queue_test.go, whose words the comment at scenario (scenario_test.go) explains. They show no
+//     promise to users, so they need no directive
 //  5. a mutant of each rule (internal/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
 //  7. if clients get it, a method in fairlock/lock.go, one of each kind in kinds.go, its test in fairlock_test.go, and a line

@@ -61,7 +61,7 @@ local function next_number()
 end
 
 -- write_number records the last number, for as long as a key that lasts for another ms, and fence_ttl. It does not
--- shorten its life.
+-- shorten its life: 0 ms, if the script has no key last longer.
 local function write_number(ms)
   local px = ms + fence_ttl
   local keeps = others and ends >= math.floor(now / 1000) + px
