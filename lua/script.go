@@ -32,16 +32,18 @@ func newScript(text string) script {
 // verbs are the names of all verbs: every script in the folder but number, quick_number and queue, which are parts of
 // verbs, and types, which is no verb of a lock.
 //
-// To add a verb, these files are enough; what else is tested of every verb is derived from the row in verbs_test.go:
+// To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
+// all that belongs to a short verb: git grep -i -A9 'force.\?release' lua internal/model internal/mutants docs/protocol.md
 //  1. scripts/<verb>.lua. Its header names KEYS, up to the last that it uses, ARGV and the replies, and its first line binds
-//     the arguments. force_release.lua is a short one. It may call the functions of number.lua and queue.lua, which say what
-//     they do and which keys they need, and those that the header of mutex/store.lua lists for all kinds of locks
+//     the arguments. It may call the functions of number.lua and queue.lua, which say what they do and which keys they
+//     need, and those that the header of mutex/store.lua lists for all kinds of locks
 //  2. in lua.go, a method of Lock that sends these arguments, and a function that reads the reply. Prefer checks of input in
-//     the method: its error names the lock's first key. explain (errors.go) says what an error of a script means
+//     the method; its error names the lock's first key. The error of a script says "the … is …"; explain (errors.go) gives
+//     some of them a type
 //  3. the model's method (internal/model/model.go)
-//  4. a row in the table of verbs in verbs_test.go, below it the step that compares the reply with the model's, and scenarios
-//     of what the verb does in queue_test.go, whose words the comment at scenario (scenario_test.go) explains. They show no
-//     promise to users, so they need no directive
+//  4. a row in the table of verbs in verbs_test.go; below it, the step that compares the reply with the model's; scenarios of
+//     what the verb does in queue_test.go, in the words that scenario_test.go explains. They need no directive, because they
+//     show no promise to users. A random step may raise the number by less than a minute
 //  5. a mutant of each rule (internal/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
 //  7. if clients get it, a method in fairlock/lock.go, one of each kind in kinds.go, its test in fairlock_test.go, and a line

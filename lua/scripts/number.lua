@@ -9,7 +9,8 @@
 -- that they also rise when the clock stands still or steps back. The key outlives the lock, its holders and its queue by
 -- fence_ttl.
 --
--- A script that changes it calls find_number (queue.lua), then next_number or raise_number (queue.lua), then write_number.
+-- A script that changes it calls find_number (queue.lua), then next_number or raise_number (queue.lua), then write_number. A
+-- number from a client is checked before: it may be at most 2^45 µs (407 days) above the time and the last number.
 
 -- µs; exact below 2^53. A number that is given to redis.call or returned to the caller is written in full, but Lua's ..
 -- and tostring round it to 14 digits, and the time has 16. So each has a text beside it.
