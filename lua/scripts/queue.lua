@@ -5,7 +5,8 @@
 --                   by the queue's clock; how many permits it asks for, if not one. The field clock is
 --                   "<clock> <at> <pass> <cursor> <quarantine>", 16 digits each, and what a later version adds: the queue's
 --                   clock; the server's when that was updated; the queue's when the last pass of sweeps began; the ticket
---                   behind which the pass goes on, 0 if it has ended; until when the lock is quarantined, by the queue's clock
+--                   behind which the pass goes on, 0 if it has ended; until when the lock is quarantined, by the queue's clock. So
+--                   long a value keeps Redis from storing a small hash as a list, which it would search
 -- tombstones  zset  the last 14 characters of a token that has left -> until when it is refused, by the server's clock
 --
 -- The queue's clock (µs) advances with the server's, but by at most a second at each update: so a single step or stall
