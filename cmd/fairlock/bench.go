@@ -28,7 +28,7 @@ func benchCommand(c *connection) *cobra.Command {
 				return withCode(exitUsage, err)
 			}
 			progress := newProgress(cmd.ErrOrStderr())
-			result, err := bench.Run(cmd.Context(), cfg, c.open, c.prefix(), progress.show)
+			result, err := bench.Run(cmd.Context(), cfg, c.openPrimary, c.prefix(), progress.show)
 			progress.clear()
 			switch out := cmd.OutOrStdout(); {
 			case result.Workloads == nil:

@@ -3,12 +3,15 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -153,18 +156,31 @@ func killGroup(group int) error {
 	return err
 }
 
-// emptied waits until nothing is left of a group, and reports whether that was so in time. No event tells; and what is
-// dead counts until its parent, init perhaps, has taken note.
+// emptied waits until nothing of a group lives, and reports whether that was so in time. No event tells.
 func emptied(group int, within time.Duration) bool {
-	for until := time.Now().Add(within); group > 1; time.Sleep(2 * time.Millisecond) {
-		if syscall.Kill(-group, 0) == syscall.ESRCH {
-			break
-		}
+	for until := time.Now().Add(within); group > 1 && alive(group); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
 			return false
 		}
 	}
 	return true
+}
+
+// alive reports whether a group has a process that lives. One that is dead is there until its parent has taken note, which in a
+// container may be never; only Linux tells that it is dead (proc(5)).
+func alive(group int) bool {
+	if syscall.Kill(-group, 0) == syscall.ESRCH {
+		return false
+	}
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // it may be gone by now
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && !strings.Contains("ZX", fields[0]) {
+			return true
+		}
+	}
+	return len(files) == 0
 }
 
 // codeOf is the exit code that a shell shows for CMD's end.

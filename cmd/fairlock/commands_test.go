@@ -174,7 +174,7 @@ func TestRelease(t *testing.T) {
 	for _, c := range []struct {
 		words   string
 		holders int
-	}{{"z", 1}, {"z --kind mutex", 0}, {"z --kind rw", 1}, {"z --kind semaphore", 3}} {
+	}{{"z", 1}, {"z --kind rw", 1}, {"z --kind semaphore", 3}, {"z --kind mutex", 0}} {
 		got := decode[struct {
 			Released      bool
 			Before, After seen
@@ -447,7 +447,7 @@ func TestConnection_RedisIsAwayOrRefuses(t *testing.T) {
 		"wrong password":     {strings.Replace(plain, "://", "://:secretive@", 1), "WRONGPASS", ""},
 		"not a cluster":      {whole(plain) + "?cluster=true", "cluster", ""},
 		"no such database":   {whole(plain) + "/99", "DB", ""},
-		"a replica":          {replica, "READONLY", ""},
+		"a replica":          {replica, "is a replica: name the primary", ""},
 		"no rights to keys":  {login(t, f.server, f.namespace, "~other:* +@all"), "NOPERM", ""},
 		"no rights to lists": {login(t, f.server, f.namespace+"-list", "~* +@all -scan"), "'scan'", "list"},
 	} {

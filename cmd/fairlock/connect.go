@@ -68,8 +68,56 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	err = ping(ctx, rdb)
 	answered()
 	if err != nil {
-		_ = rdb.Close()
-		return nil, fmt.Errorf("redis at %s: %w%s", target.where(), err, target.otherProtocol(ctx, err))
+		go func() { _ = rdb.Close() }() // with a Sentinel that hangs, it waits for that
+		err = fmt.Errorf("redis at %s: %w", target.where(), err)
+		if other := target.otherProtocol(ctx, err); other != nil {
+			err = fmt.Errorf("%w; %w", err, other)
+		}
+		return nil, err
+	}
+	return rdb, nil
+}
+
+// roleOf reports whether a server is a replica. One that no lock can be on is an error.
+func (t target) roleOf(ctx context.Context, rdb redis.UniversalClient) (replica bool, err error) {
+	plain, ok := rdb.(*redis.Client)
+	if !ok {
+		return false, nil
+	}
+	hello, err := inspect.Hello(ctx, plain)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("redis at %s: %w", t.where(), err)
+	case hello["mode"] == "sentinel":
+		return false, usage("%s is a Sentinel: --redis needs the name of the master, master_name=… (see help connection)", t.where())
+	case hello["mode"] == "cluster":
+		return false, usage("this server is one of a cluster, and has only a part of the locks; --redis needs its URL as that of a " +
+			"cluster (see help connection)")
+	}
+	return hello["role"] == "replica", nil
+}
+
+func errReplica(t target) error {
+	return withCode(exitUnreachable, fmt.Errorf("%s is a replica: name the primary", t.where()))
+}
+
+// openPrimary returns a client, as open, of a server that can grant locks.
+func (c *connection) openPrimary(ctx context.Context) (redis.UniversalClient, error) {
+	rdb, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	target, err := c.target()
+	replica := false
+	if err == nil {
+		replica, err = target.roleOf(ctx, rdb)
+	}
+	if replica {
+		err = errReplica(target)
+	}
+	if err != nil {
+		go func() { _ = rdb.Close() }()
+		return nil, err
 	}
 	return rdb, nil
 }
@@ -84,10 +132,13 @@ func (c *connection) locks(rdb redis.UniversalClient, cfg fairlock.Config) (*fai
 	return fairlock.New(rdb, cfg)
 }
 
-// ping asks once. That the user has no right to PING is an answer, too. Of a cluster, the first master that answers
-// suffices: the others may not be needed.
+// ping asks until the server answers, for as long as ctx says, or else connecting. That the user has no right to PING is an
+// answer, too. Of a cluster, the first master that answers suffices: the others may not be needed.
 func ping(parent context.Context, rdb redis.UniversalClient) error {
-	ctx, cancel := context.WithTimeoutCause(parent, connecting, fmt.Errorf("no answer within %v", connecting))
+	ctx, cancel := parent, func() {}
+	if _, limited := parent.Deadline(); !limited {
+		ctx, cancel = context.WithTimeoutCause(parent, connecting, fmt.Errorf("no answer within %v", connecting))
+	}
 	defer cancel()
 	ctx, answered := context.WithCancelCause(ctx)
 	defer answered(nil)
@@ -100,11 +151,19 @@ func ping(parent context.Context, rdb redis.UniversalClient) error {
 		}
 		return err
 	}
-	_, err := inspect.Await(ctx, func() (struct{}, error) {
-		if cluster, ok := rdb.(*redis.ClusterClient); ok {
-			return struct{}{}, cluster.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error { return one(ctx, m) })
+	ask := func() error { return one(ctx, rdb) }
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		ask = func() error {
+			return cluster.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error { return one(ctx, m) })
 		}
-		return struct{}{}, one(ctx, rdb)
+	}
+	_, err := inspect.Await(ctx, func() (struct{}, error) {
+		for {
+			err := ask()
+			if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() || ctx.Err() != nil {
+				return struct{}{}, err
+			}
+		}
 	})
 	switch cause := context.Cause(ctx); {
 	case cause == errAnswered, err == nil: //nolint:errorlint // the cause itself
@@ -261,39 +320,55 @@ func parsed[O any, C redis.UniversalClient](parse func(string) (O, error), clien
 	return client(o), nil
 }
 
-// where is the server's address.
+// where is the server's address, and the number of the database if that is not 0.
 func (t target) where() string {
+	address, db := t.url.Host, strings.Trim(t.url.Path, "/")
 	if t.url.Scheme == "unix" {
-		return t.url.Path
+		address, db = t.url.Path, ""
 	}
-	return t.url.Host
+	if db = cmp.Or(t.url.Query().Get("db"), db, "0"); db != "0" {
+		address += ", database " + db
+	}
+	return address
 }
 
-// otherProtocol says, if that may be why a server does not answer, that its port speaks TLS and the URL does not, or the reverse.
-func (t target) otherProtocol(ctx context.Context, err error) string {
-	if inspect.Refused(err) || t.url.Scheme == "unix" || ctx.Err() != nil {
-		return ""
+// What may be why a server does not answer.
+var (
+	errTLS   = errors.New("that port speaks TLS: begin the URL with rediss://")
+	errNoTLS = errors.New("that port does not speak TLS: begin the URL with redis://")
+)
+
+// otherProtocol is one of these errors, or nil. If ctx has ended, it does not take long.
+func (t target) otherProtocol(ctx context.Context, err error) error {
+	limit := probing
+	if ctx.Err() != nil {
+		limit = soon
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	if inspect.Refused(err) || t.url.Scheme == "unix" {
+		return nil
 	}
 	host, port := cmp.Or(t.url.Hostname(), "localhost"), cmp.Or(t.url.Port(), "6379")
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort(host, port), probing)
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(probing))
+	_ = conn.SetDeadline(time.Now().Add(limit))
 	if t.url.Scheme == "redis" {
 		err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
 		if _, alert := errors.AsType[tls.AlertError](err); err == nil || alert {
-			return "; that port speaks TLS: begin the URL with rediss://"
+			return errTLS
 		}
-		return ""
+		return nil
 	}
 	reply := make([]byte, 1)
 	_, _ = conn.Write([]byte("PING\r\n"))
 	if _, err := conn.Read(reply); err == nil && (reply[0] == '+' || reply[0] == '-') {
-		return "; that port does not speak TLS: begin the URL with redis://"
+		return errNoTLS
 	}
-	return ""
+	return nil
 }
 
 // withoutPassword moves a URL that may have a password from the arguments to the environment, and reports whether there

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"os/signal"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/demo"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
 func demoCommand(c *connection) *cobra.Command {
@@ -41,11 +41,14 @@ func demoCommand(c *connection) *cobra.Command {
 				cfg.Where = "at " + target.where()
 			}
 			cfg.Env = append(os.Environ(), envRedis+"="+target.url.String())
-			l, out := looker{connection: c}, cmd.OutOrStdout()
-			cfg.Live = !plain && isTerminal(out)
-			return l.with(cmd.Context(), out, func(ctx context.Context) error {
-				return demo.Run(ctx, cfg, l.Server, keyboard(cmd.InOrStdin()), out)
-			})
+			out := cmd.OutOrStdout()
+			cfg.Live = !plain && display(out)
+			rdb, err := c.openPrimary(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { _ = rdb.Close() }()
+			return demo.Run(cmd.Context(), cfg, inspect.On(rdb, c.prefix()), keyboard(cmd.InOrStdin()), out)
 		},
 	}
 	typeFlags(cmd, &cfg.Type)

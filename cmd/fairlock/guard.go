@@ -199,16 +199,18 @@ func (w *ward) leave(last order) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), t.TTL()) // then the lease has ended by itself
+	defer cancel()
 	c := connection{redis: w.Redis, namespace: w.Namespace}
-	rdb, err := c.open(context.Background())
+	rdb, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = rdb.Close() }()
 	lock := w.ID.In(rdb, w.Namespace)
-	h, err := lock.Release(context.Background(), t, w.Fence)
+	h, err := lock.Release(ctx, t, w.Fence)
 	for more := h.More; more && err == nil; {
-		more, err = lock.Admit(context.Background())
+		more, err = lock.Admit(ctx)
 	}
 	return err
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
@@ -25,8 +24,10 @@ type looker struct {
 	kind    string
 	kinds   []inspect.Kind // that kind, or all
 	json    bool
-	replica bool   // may be looked at
-	name    string // of the server, for a header
+	replica bool                        // may be looked at
+	writes  bool                        // so it may not
+	name    string                      // of the server, for a header
+	role    func(context.Context) error // an error if the server is not to be looked at (any more)
 	out     io.Writer
 }
 
@@ -34,7 +35,9 @@ type looker struct {
 func (l *looker) flags(cmd *cobra.Command, kinds string) {
 	kindFlag(cmd, &l.kind, "mutex, semaphore or rw (default "+kinds+")")
 	cmd.Flags().BoolVar(&l.json, "json", false, "for scripts")
-	cmd.Flags().BoolVar(&l.replica, "allow-replica", false, "look at a replica, too, which may be behind")
+	if !l.writes {
+		cmd.Flags().BoolVar(&l.replica, "allow-replica", false, "look at a replica, too, which may be behind")
+	}
 }
 
 func kindFlag(cmd *cobra.Command, kind *string, text string) {
@@ -68,19 +71,20 @@ func (l *looker) with(ctx context.Context, out io.Writer, f func(context.Context
 	}
 	defer func() { _ = rdb.Close() }()
 	l.Server, l.kinds, l.name, l.out = inspect.On(rdb, l.prefix()), kinds, target.where(), out
-	if plain, ok := rdb.(*redis.Client); ok {
-		hello, err := inspect.Hello(ctx, plain)
+	l.role = func(ctx context.Context) error {
+		replica, err := target.roleOf(ctx, rdb)
 		switch {
-		case err != nil:
-			return err
-		case hello["mode"] == "cluster":
-			return usage("this server is one of a cluster, and has only a part of the locks; --redis needs its URL as that of a " +
-				"cluster (see help connection)")
-		case hello["role"] == "replica" && !l.replica:
-			return withCode(exitUnreachable, fmt.Errorf("%s is a replica, and may be behind: name the primary, or say --allow-replica", l.name))
-		case hello["role"] == "replica":
-			l.name += " (a replica, which may be behind)"
+		case replica && l.writes:
+			err = errReplica(target)
+		case replica && !l.replica:
+			err = withCode(exitUnreachable, fmt.Errorf("%s is a replica, and may be behind: name the primary, or say --allow-replica", target.where()))
+		case replica:
+			l.name = target.where() + " (a replica, which may be behind)"
 		}
+		return err
+	}
+	if err := l.role(ctx); err != nil {
+		return err
 	}
 	return f(ctx)
 }
@@ -184,8 +188,8 @@ func watchCommand(c *connection) *cobra.Command {
 				return usage("--prefix goes without a NAME")
 			}
 			return l.with(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) error {
-				w.Server, w.Want.Kinds, w.IDs = l.Server, l.kinds, inspect.IDs(names, l.kinds...)
-				if !plain && !l.json && isTerminal(l.out) && os.Getenv("TERM") != "dumb" {
+				w.Server, w.Want.Kinds, w.IDs, w.Role = l.Server, l.kinds, inspect.IDs(names, l.kinds...), l.role
+				if !plain && !l.json && display(l.out) {
 					live := view.Live{Watch: w, Paint: view.Paint{Colours: colours(l.out)}}
 					live.Title = func(seen time.Time) string { return "fairlock watch  " + live.Header(l.name, l.Namespace, seen) }
 					return live.Show(ctx, keyboard(cmd.InOrStdin()), l.out)
@@ -232,7 +236,11 @@ func (l *looker) follow(ctx context.Context, w view.Watch, errs io.Writer) (brok
 		for _, lock := range changes.Of(g) {
 			switch {
 			case !l.json:
-				write(lock.At.Local().Format("2006-01-02T15:04:05.000Z07:00") + "  " + view.Line(lock))
+				at := lock.At
+				if at.IsZero() { // it could not be read
+					at = time.Now()
+				}
+				write(at.Local().Format("2006-01-02T15:04:05.000Z07:00") + "  " + view.Line(lock))
 			case lock.Kind != "": // else there is nothing of that name
 				write(view.JSON(lock))
 			}

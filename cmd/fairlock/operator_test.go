@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -103,6 +104,10 @@ func TestRelease_OneHolderOfTheRightKind(t *testing.T) {
 	c := f.client("api")
 	one, two := f.hold(permits(c.Semaphore("x", 4))), f.hold(permits(c.Semaphore("x", 4)))
 	refused(t, f.call("release", "x", "--force", "--yes"), exitUsage, "mutex x is not held, semaphore x is: say --kind semaphore")
+	refused(t, f.call("release", "x", "--kind", "rw", "--force", "--yes"), exitUsage, "rw x is not held, semaphore x is: say --kind semaphore")
+	refused(t, f.call("release", "free", "--force", "--yes", "--fence", "5"), exitFailure, "mutex free has no holder with fence 5")
+	refused(t, f.run("x --kind semaphore --permits 4 --try", "true").wait(), exitBusy, " and 1 other\n")
+	refused(t, f.run("x --kind semaphore --permits 3", "true").wait(), exitFailure, "x has 4 permits, not 3: --permits must be the same for all who use it")
 	words := []string{"release", "x", "--kind", "semaphore", "--force", "--yes", "--fence"}
 	refused(t, f.call(append(words, "1")...), exitFailure, "semaphore x has no holder with fence 1")
 	shown := f.done(append(words, fmt.Sprint(two.Fence()))...)
@@ -124,14 +129,42 @@ func TestConnection_WrongServer(t *testing.T) {
 		return strings.Contains(replica.Client().Info(t.Context(), "keyspace").Val(), "db0:")
 	})
 	on := f.at("unix://" + replica.Addr())
-	for _, words := range []string{"status x", "list", "watch x --plain", "release x --force --yes"} {
-		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+" is a replica, and may be behind")
+	for _, words := range []string{"status x", "list", "watch x --plain"} {
+		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+" is a replica, and may be behind: name the primary, or say --allow-replica")
 	}
+	for _, words := range []string{"release x --force --yes", "run x --try -- true", "bench", "demo --redis " + on.url} {
+		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+" is a replica: name the primary\n")
+	}
+	watch := p.at("redis://" + primary.Addr()).command()
+	watch.Path, watch.Args = "/bin/sh", []string{"sh", "-c", "exec " + program + " watch x --plain 2>&1"}
+	watched := p.start(watch)
+	watched.expect("holders: web-1")
+	require.NoError(t, primary.Client().Do(t.Context(), "REPLICAOF", host, fmt.Sprint(redistest.FreePort(t))).Err())
+	watched.expect(primary.Addr() + " is a replica, and may be behind")
 	for _, words := range []string{"status x", "list"} {
 		shown := on.done(append(strings.Fields(words), "--allow-replica")...)
 		require.Regexp(t, `^\S+ \(a replica, which may be behind\), namespace `+f.namespace+`, `, shown)
 		require.Contains(t, shown, "web-1")
 	}
+
+	config, sentinel := filepath.Join(t.TempDir(), "sentinel.conf"), fmt.Sprint(redistest.FreePort(t))
+	require.NoError(t, os.WriteFile(config, []byte("port "+sentinel+"\nsentinel monitor main "+host+" "+port+" 1\n"), 0o600))
+	server := exec.Command("redis-server", config, "--sentinel")
+	require.NoError(t, server.Start())
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	f.until("the Sentinel answers", func() bool {
+		conn, err := net.Dial("tcp", "localhost:"+sentinel)
+		return err == nil && conn.Close() == nil
+	})
+	for _, words := range []string{"status x", "run x -- true"} {
+		refused(t, f.at("redis://localhost:"+sentinel).call(strings.Fields(words)...), exitUsage, "localhost:"+sentinel+" is a Sentinel")
+	}
+	require.NoError(t, server.Process.Signal(syscall.SIGSTOP))
+	hung := f.at("redis://localhost:" + sentinel + "?master_name=main")
+	began := time.Now()
+	refused(t, hung.run("x --wait 300ms", "true").wait(), exitTimeout, "timed out after 300ms waiting for x: Redis has not answered")
+	assert.Less(t, time.Since(began), 4*time.Second, "closing the client takes 5 s")
+	require.Contains(t, f.at("unix://"+f.server.Addr()+"?db=1").done("list"), f.server.Addr()+", database 1, namespace ")
 
 	// A fairlock within CMD does not fall back to localhost.
 	inner := []string{"run", "x", "--", program, "run", "y", "--", "echo", "in"}
@@ -162,6 +195,9 @@ func TestConnection_TLS(t *testing.T) {
 	} {
 		refused(t, f.at(url).call("list"), exitUnreachable, why)
 		assert.Contains(t, f.at(url).call("doctor").out, why)
+		if strings.HasPrefix(url, "rediss:") { // no answer; the other closes the connection
+			refused(t, f.at(url).run("x --wait 1s", "true").wait(), exitTimeout, "timed out after 1s waiting for x: "+strings.TrimPrefix(why, "; "))
+		}
 	}
 }
 
@@ -173,7 +209,8 @@ func TestRun_WaitsNoLongerThanItMay(t *testing.T) {
 	linked, link := f.linked()
 	link.Hang()
 	linked = linked.at(linked.url + "?read_timeout=1h&dial_timeout=1h")
-	refused(t, linked.run("x --wait 300ms", "true").wait(), exitTimeout, "timed out after 300ms waiting for x: Redis does not answer")
+	refused(t, linked.run("x --wait 300ms", "true").wait(), exitTimeout, "timed out after 300ms waiting for x: Redis has not answered")
+	refused(t, linked.run("x --wait 5500ms", "true").wait(), exitTimeout, "timed out after 5.5s waiting for x: Redis has not answered")
 	link.Mend()
 	r := linked.run("x --wait 3s", "true")
 	f.queued(m, 1)

@@ -28,7 +28,7 @@ type releaser struct {
 }
 
 func releaseCommand(c *connection) *cobra.Command {
-	r := releaser{looker: looker{connection: c}}
+	r := releaser{looker: looker{connection: c, writes: true}}
 	cmd := &cobra.Command{
 		Use:               "release NAME --force",
 		Short:             "Take a lock from whoever holds it",
@@ -49,7 +49,6 @@ func releaseCommand(c *connection) *cobra.Command {
 		},
 	}
 	r.flags(cmd, "mutex")
-	_ = cmd.Flags().MarkHidden("allow-replica") // it can be looked at, and no more
 	f := cmd.Flags()
 	f.BoolVar(&r.force, "force", false, "take it from whoever holds it")
 	f.BoolVar(&r.yes, "yes", false, "do not ask")
@@ -59,11 +58,11 @@ func releaseCommand(c *connection) *cobra.Command {
 
 func (r *releaser) run(ctx context.Context) error {
 	r.id.Kind = r.kinds[0]
-	before, err := r.look(ctx, r.kinds...)
+	before, err := r.look(ctx, slices.Concat(r.kinds[:1], inspect.Kinds)...)
 	if err != nil {
 		return err
 	}
-	if !before.Held && before.Quarantine == 0 {
+	if !before.Held && before.Quarantine == 0 && r.fence == 0 {
 		return r.report(false, before, before)
 	}
 	if r.fence > 0 { // only that one is of interest

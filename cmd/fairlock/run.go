@@ -171,11 +171,11 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 		waiting, cancel = context.WithTimeout(ctx, r.wait)
 	}
 	defer cancel()
-	rdb, err := c.open(waiting)
+	rdb, err := c.openPrimary(waiting)
 	if err != nil {
 		return r.refusal(waiting, err, nil)
 	}
-	defer func() { _ = rdb.Close() }()
+	defer func() { _ = within(soon, rdb.Close) }()
 	client, err := c.locks(rdb, fairlock.Config{Name: r.client(), TTL: r.ttl, Trace: &fairlock.Trace{Renewed: r.renewed}})
 	if err != nil {
 		return err
@@ -254,7 +254,12 @@ func (r *runner) environment(c *connection) ([]string, error) {
 
 // refusal says why the lock was not granted; and who holds it, if Redis tells that at once, or as it last told.
 func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) error {
-	name, holder := inspect.Plain(r.name), ": Redis does not answer"
+	name, holder := inspect.Plain(r.name), ": Redis has not answered"
+	for _, reason := range []error{errTLS, errNoTLS} {
+		if errors.Is(err, reason) {
+			holder = ": " + reason.Error()
+		}
+	}
 	if s != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
@@ -262,12 +267,15 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 		if held, ok := errors.AsType[*fairlock.HeldError](err); ok {
 			holder = ", held by " + held.Holder
 		}
-		if all, err := s.Read(ctx, 1, r.id()); err == nil {
+		if all, err := s.Read(ctx, inspect.Most, r.id()); err == nil && all[0].Err == nil {
 			holder = standing(all[0])
 		}
 	}
 	_, moved := redis.IsMovedError(err)
+	other, ok := errors.AsType[*fairlock.CapacityError](err)
 	switch {
+	case ok:
+		return fmt.Errorf("%s has %s, not %d: --permits must be the same for all who use it", name, inspect.Count(other.Have, "permit"), other.Want)
 	case errors.Is(err, context.DeadlineExceeded) && waiting.Err() != nil:
 		return withCode(exitTimeout, fmt.Errorf("timed out after %v waiting for %s%s", r.wait, name, holder))
 	case errors.Is(err, fairlock.ErrBusy):
@@ -352,10 +360,14 @@ func (r *runner) showWait(ctx context.Context, s *inspect.Server, client string)
 // standing says who holds a lock, and for how long.
 func standing(l inspect.Lock) string {
 	switch n := len(l.Holders); {
+	case n == 0 && l.Quarantine > 0:
+		return ", nobody is granted it for " + view.Span(l.Quarantine) + ", because Redis had lost data"
 	case n == 0 && l.Waiting > 0:
 		return ", for which others wait"
-	case n == 0 || l.Holder.Token.IsZero():
+	case n == 0:
 		return ""
+	case l.Holder.Token.IsZero():
+		return ", held by a key that is not fairlock's"
 	case n == 1:
 		return fmt.Sprintf(", held by %s for %s", l.Holder.Client, view.Span(l.Holder.Age))
 	default:

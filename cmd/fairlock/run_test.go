@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,7 +99,7 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 		"x --try --kind semaphore --permits 3 --take 2": {code: exitBusy, errs: "x is busy, held by "},
 		"x --try --kind rw":                             {code: exitBusy, errs: "x is busy, held by "},
 		"x --wait 500ms":                                {code: exitTimeout, errs: "timed out after 500ms waiting for x, held by "},
-		"x --kind semaphore --permits 2":                {code: exitFailure, errs: "with 3 permits"},
+		"x --kind semaphore --permits 2":                {code: exitFailure, errs: "has 3 permits, not 2"},
 		"y --wait 500ms --kind rw":                      {code: exitTimeout, errs: "timed out after 500ms waiting for y, held by "},
 		"x --try --kind semaphore --permits 3":          {},
 		"x --try --kind rw --read":                      {},
@@ -427,4 +428,20 @@ func TestGuard_ReadsLate(t *testing.T) {
 		g.until(time.Now().Add(time.Hour), 2)
 	}
 	require.EqualError(t, <-ended, "signal: killed")
+}
+
+// Whoever is dead counts as gone, also if its parent never takes note.
+func TestChild_DeadProcessIsNotAlive(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells")
+	}
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	require.True(t, alive(cmd.Process.Pid))
+	require.NoError(t, killGroup(cmd.Process.Pid))
+	require.True(t, emptied(cmd.Process.Pid, 10*time.Second))
+	require.NoError(t, syscall.Kill(-cmd.Process.Pid, 0), "it is still there")
+	_ = cmd.Wait()
+	require.False(t, alive(cmd.Process.Pid))
 }

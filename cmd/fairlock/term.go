@@ -17,9 +17,12 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// display reports whether w is a terminal on which lines can be overwritten.
+func display(w any) bool { return os.Getenv("TERM") != "dumb" && isTerminal(w) }
+
 // colours reports whether w should get colours: it is a terminal and NO_COLOR is empty or not set.
 func colours(w io.Writer) bool {
-	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(w)
+	return os.Getenv("NO_COLOR") == "" && display(w)
 }
 
 // width is that of the terminal; 0 if it is none, or not known.
@@ -47,7 +50,7 @@ type progress struct {
 
 // newProgress begins a second. The caller calls clear.
 func newProgress(out io.Writer) *progress {
-	p := &progress{out: out, on: isTerminal(out), width: width, from: time.Now().Add(time.Second)}
+	p := &progress{out: out, on: display(out), width: width, from: time.Now().Add(time.Second)}
 	if p.on {
 		p.tty = openTTY()
 	}

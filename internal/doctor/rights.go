@@ -56,7 +56,8 @@ func RightsIn(namespace string, before7 bool) []Rights {
 
 // patterns are the rules for a namespace's keys and channels. A rule has no spaces: any character stands for one.
 func patterns(namespace string) (keys, channels string) {
-	glob := strings.Join(strings.FieldsFunc(inspect.Glob(namespace), unicode.IsSpace), "?")
+	special := func(r rune) bool { return unicode.IsSpace(r) || r == '"' || r == '\'' } // for ACL, and for redis-cli
+	glob := strings.Join(strings.FieldsFunc(inspect.Glob(namespace), special), "?")
 	return "~" + glob + ":*", "&" + glob + ":notify:*"
 }
 

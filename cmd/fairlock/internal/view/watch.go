@@ -28,9 +28,10 @@ const (
 // Watch looks at locks again and again.
 type Watch struct {
 	Server *inspect.Server
-	IDs    []inspect.ID  // these locks; nil: all in use that are wanted, as they come and go
-	Want   inspect.Want  // which, if IDs is nil
-	Every  time.Duration // between two looks
+	IDs    []inspect.ID                // these locks; nil: all in use that are wanted, as they come and go
+	Want   inspect.Want                // which, if IDs is nil
+	Every  time.Duration               // between two looks
+	Role   func(context.Context) error // an error if the server is not to be looked at any more; nil: none is
 }
 
 // Glance is what one look has seen.
@@ -75,6 +76,11 @@ func (w Watch) looks(ctx context.Context) func() Glance {
 	var fault error        // of the last search
 	var searchAt time.Time // a search takes a tenth of Redis's time at most
 	return func() Glance {
+		if w.Role != nil {
+			if err := w.Role(ctx); err != nil {
+				return Glance{Err: err}
+			}
+		}
 		if began := time.Now(); w.IDs == nil && !began.Before(searchAt) {
 			var found []inspect.Lock
 			found, fault = w.Server.Find(ctx, w.Want)
