@@ -90,7 +90,7 @@ func (l Lock) explain(ctx context.Context, s script, err error) error {
 		return fmt.Errorf("one of the keys %q is not ours: %w", l.keys, err)
 	case otherLayout.MatchString(err.Error()):
 		return &token.LayoutError{What: fmt.Sprintf("key %q", l.keys[0]), Layout: otherLayout.FindStringSubmatch(err.Error())[1]}
-	case contains(err, "the number is damaged"), contains(err, "the ticket is too far ahead"):
+	case contains(err, "the number is damaged"), contains(err, "the number is too far ahead"):
 		return fmt.Errorf("%w: key %q: %w", ErrNumber, l.keys[0], err)
 	case refusedInScript.MatchString(err.Error()):
 		return fmt.Errorf("keys %q: %w%s", strings.TrimSuffix(l.keys[0], l.kind.keys[0].name)+"*", err, s.lineOf(reply))

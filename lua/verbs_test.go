@@ -42,7 +42,7 @@ type verb struct {
 type sample struct {
 	send       func(l lua.Lock, waiters []token.Token) error
 	ends       token.Token // whose lease or ticket it ends, also if it fails then; zero: a request that fails changes nothing
-	unnumbered []string    // the locks for which it needs no number
+	unnumbered []string    // the locks (idle, contended) on which it works even if their number is damaged
 }
 
 // anyText stands where every text is as good as another, someToken where a token has to be.

@@ -19,7 +19,7 @@ local ttl = ttl_of(token)
 -- The request was sent before its token left, and arrives after.
 if tonumber(call('ZSCORE', tombstones, member(token)) or 0) > now then return { 'busy', 'blocked', '' } end
 find_number()
-if ticket > math.max(now, last) + 35184372088832 then error('the ticket is too far ahead') end -- 2^45 µs: 407 days
+check_number(ticket)
 
 -- Every fence that was given is below the last number.
 if ticket > 0 and waiter_ttl == 0 then

@@ -10,7 +10,7 @@
 -- fence_ttl.
 --
 -- A script that changes it calls find_number (queue.lua), then next_number or raise_number (queue.lua), then write_number. A
--- number from a client is checked before: it may be at most 2^45 µs (407 days) above the time and the last number.
+-- number from a client is checked before.
 
 -- µs; exact below 2^53. A number that is given to redis.call or returned to the caller is written in full, but Lua's ..
 -- and tostring round it to 14 digits, and the time has 16. So each has a text beside it.
@@ -59,6 +59,12 @@ local function next_number()
     last_text = string.format('%.0f', last)
   end
   return last, last_text
+end
+
+-- check_number raises an error if a number from a client is more than 2^45 µs (407 days) above the time and the last number.
+-- After find_number.
+local function check_number(n)
+  if n > math.max(now, last) + 35184372088832 then error('the number is too far ahead') end
 end
 
 -- write_number records the last number, for as long as a key that lasts for another ms, and fence_ttl. It does not
