@@ -68,7 +68,7 @@ local function check_number(n)
 end
 
 -- write_number records the last number, for as long as a key that lasts for another ms, and fence_ttl. It does not
--- shorten its life: 0 ms, if the script has no key last longer.
+-- shorten its life: 0 ms, if the script has no key last longer. (A number ahead of the time is forgotten then, too.)
 local function write_number(ms)
   local px = ms + fence_ttl
   local keeps = others and ends >= math.floor(now / 1000) + px

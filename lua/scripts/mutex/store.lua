@@ -3,7 +3,7 @@
 -- Contract. permits/store.lua provides the same. The functions marked * use what free() has read: a script calls free()
 -- before them.
 --   fence_of(token)         the fence of the token's lease; nil if it does not hold the lock, or its lease has expired
---   holder()                the token of a holder, of permits the one whose lease ends last; false if there is none
+--   holder()                the token of a holder, of permits the one whose lease ends last, which may be over; false if there is none
 --   free()                  number of free permits. It first removes expired holders, at most 1000 in one script; and all
 --                           holders, if a part of their records was lost
 --   expired_remain()        * whether free() has left expired holders
