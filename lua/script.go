@@ -35,8 +35,8 @@ func newScript(text string) script {
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
 // all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/model internal/mutants docs/protocol.md
 //  1. scripts/<verb>.lua. Its header names KEYS, up to the last that it uses, ARGV and the replies, and its first line binds
-//     the arguments by these names, as they come. It may call the functions of number.lua and queue.lua, which say what they do and which keys they
-//     need, and those that the header of mutex/store.lua lists for all kinds of locks
+//     the arguments by these names, as they come. It may call the functions of number.lua and queue.lua, which say what
+//     they do and which keys they need, and those that the header of mutex/store.lua lists for all kinds of locks
 //  2. in lua.go, a method of Lock that sends these arguments, and a function that reads the reply. Prefer checks of input in
 //     the method; its error names the lock's first key. The error of a script says "the … is …"; explain (errors.go) gives
 //     some of them a type
