@@ -65,17 +65,35 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	answered := patiently("connecting to " + target.where())
+	reason := make(chan error, 1)
+	probe := func() { reason <- target.otherProtocol() }
+	later := time.AfterFunc(probing/2, probe)
 	err = ping(ctx, rdb)
 	answered()
-	if err != nil {
-		go func() { _ = rdb.Close() }() // with a Sentinel that hangs, it waits for that
-		err = fmt.Errorf("redis at %s: %w", target.where(), err)
-		if other := target.otherProtocol(ctx, err); other != nil {
-			err = fmt.Errorf("%w; %w", err, other)
-		}
+	if !later.Stop() || err == nil {
+		probe = func() {}
+	}
+	if err == nil {
+		return rdb, nil
+	}
+	go func() { _ = rdb.Close() }() // with a Sentinel that hangs, it waits for that
+	err = fmt.Errorf("redis at %s: %w", target.where(), err)
+	if inspect.Refused(err) {
 		return nil, err
 	}
-	return rdb, nil
+	go probe()
+	limit := 2 * probing
+	if ctx.Err() != nil {
+		limit = soon
+	}
+	select {
+	case other := <-reason:
+		if other != nil {
+			err = fmt.Errorf("%w; %w", err, other)
+		}
+	case <-time.After(limit):
+	}
+	return nil, err
 }
 
 // roleOf reports whether a server is a replica. One that no lock can be on is an error.
@@ -338,24 +356,20 @@ var (
 	errNoTLS = errors.New("that port does not speak TLS: begin the URL with redis://")
 )
 
-// otherProtocol is one of these errors, or nil. If ctx has ended, it does not take long.
-func (t target) otherProtocol(ctx context.Context, err error) error {
-	limit := probing
-	if ctx.Err() != nil {
-		limit = soon
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-	defer cancel()
-	if inspect.Refused(err) || t.url.Scheme == "unix" {
+// otherProtocol is one of these errors, or nil.
+func (t target) otherProtocol() error {
+	if t.url.Scheme == "unix" {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), probing)
+	defer cancel()
 	host, port := cmp.Or(t.url.Hostname(), "localhost"), cmp.Or(t.url.Port(), "6379")
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(limit))
+	_ = conn.SetDeadline(time.Now().Add(probing))
 	if t.url.Scheme == "redis" {
 		err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
 		if _, alert := errors.AsType[tls.AlertError](err); err == nil || alert {
