@@ -108,6 +108,8 @@ func TestRelease_OneHolderOfTheRightKind(t *testing.T) {
 	refused(t, f.call("release", "free", "--force", "--yes", "--fence", "5"), exitFailure, "mutex free has no holder with fence 5")
 	refused(t, f.run("x --kind semaphore --permits 4 --try", "true").wait(), exitBusy, " and 1 other\n")
 	refused(t, f.run("x --kind semaphore --permits 3", "true").wait(), exitFailure, "x has 4 permits, not 3: --permits must be the same for all who use it")
+	require.NoError(t, f.server.Client().Set(t.Context(), f.namespace+":{other}:lock", "x", time.Minute).Err())
+	refused(t, f.run("other --try", "true").wait(), exitBusy, "other is busy, held by a key that is not fairlock's\n")
 	words := []string{"release", "x", "--kind", "semaphore", "--force", "--yes", "--fence"}
 	refused(t, f.call(append(words, "1")...), exitFailure, "semaphore x has no holder with fence 1")
 	shown := f.done(append(words, fmt.Sprint(two.Fence()))...)
@@ -280,7 +282,7 @@ func TestDoctor_Rights(t *testing.T) {
 	require.Len(t, e.Rights, 3)
 	f.hold(permits(c.Semaphore("lost", 2))) // one of its two keys is lost: the other is searched by HSCAN
 	require.NoError(t, rdb.Del(t.Context(), lua.SemaphoreKeys(f.namespace, "lost").Permits).Err())
-	refused(t, user["fairlock"].run("lost --kind semaphore --permits 2 --wait 300ms", "true").wait(), exitTimeout, "timed out")
+	refused(t, user["fairlock"].run("lost --kind semaphore --permits 2 --wait 300ms", "true").wait(), exitTimeout, "timed out after 300ms waiting for lost, nobody is granted it for ")
 	require.Contains(t, user["fairlock-look"].done("status", "lost"), "quarantined")
 
 	// Without SCAN, watch says so once.

@@ -267,6 +267,9 @@ func TestTerminal_WatchNarrowAndFrozen(t *testing.T) {
 	cmd.Path = "/bin/sh"
 	dumb := f.onTerminal(cmd)
 	require.NotContains(t, dumb.expect("mutex billing:customer:0002: held, nobody waits; holders: web-1"), "\x1b")
+	cmd = f.command("-c", "TERM=dumb exec "+program+" run billing:customer:0001 --wait 1500ms -- true")
+	cmd.Path = "/bin/sh"
+	require.NotContains(t, f.onTerminal(cmd).wait().out, "\x1b", "nor while it waits")
 }
 
 func TestTerminal_Demo(t *testing.T) {
