@@ -176,7 +176,7 @@ func alive(group int) bool {
 	for _, file := range files {
 		text, _ := os.ReadFile(file) // it may be gone by now
 		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && !strings.Contains("ZX", fields[0]) {
+		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
 			return true
 		}
 	}
