@@ -51,7 +51,7 @@ func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config, chang
 	link := s.Link()
 	options := redis.Options{
 		Addr: "127.0.0.1:6379", Dialer: link.Redis().Options().Dialer, // as link.Redis has it
-		MinRetryBackoff: 1, MaxRetryBackoff: 1, PoolSize: 1000,
+		MinRetryBackoff: retryPause, MaxRetryBackoff: retryPause, PoolSize: 1000,
 	}
 	change(&options)
 	rdb := redis.NewClient(&options)
@@ -68,8 +68,8 @@ func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config, chang
 	return &fairlocktest.Client{Client: c, Redis: rdb, Link: link}
 }
 
-// retries is more than go-redis's retries take: 1 ns each.
-const retries = time.Microsecond
+// retryPause is how long go-redis waits before it resends a request, as link.Redis has it.
+const retryPause = time.Nanosecond
 
 // sendOnce has go-redis send nothing a second time, and wait for a reply for as long as it takes.
 func sendOnce(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, -1 }

@@ -369,7 +369,7 @@ func TestWaiter_FirstRequestFails(t *testing.T) {
 		client.Link.Cut()
 		_, err := client.Mutex("x").Lock(t.Context())
 		require.ErrorContains(t, err, "connection refused")
-		assert.LessOrEqual(t, time.Since(start), 25*time.Millisecond+retries)
+		assert.LessOrEqual(t, time.Since(start), 25*time.Millisecond+15*retryPause)
 		client.Link.Mend()
 		unlock(t, hold(t, client.Mutex("x").Lock))
 		pass(ttl)

@@ -15,10 +15,10 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// crowd puts n waiters q0, q1, … into the queue, without requests. They expire after d, or have expired.
-func (m *machine) crowd(n int, d time.Duration) {
+// addWaiters puts n waiters q0, q1, … into the queue, without requests. They expire after d, or have expired.
+func (m *machine) addWaiters(n int, d time.Duration) {
 	m.t.Helper()
-	m.begin("a crowd of %d", n)
+	m.begin("%d waiters", n)
 	until := max(time.Hour+d, 0).Microseconds()
 	for chunk := range slices.Chunk(slices.Collect(seq(n)), 1000) {
 		queue, heartbeats := []any{"ZADD", m.keys["queue"]}, []any{"HSET", m.keys["heartbeats"]}
@@ -54,11 +54,11 @@ func seq(n int) func(func(int) bool) {
 	}
 }
 
-// hoard has n parties h0, h1, … hold one permit each, without requests. Their leases end after d, or have ended. The model
+// addHolders has n parties h0, h1, … hold one permit each, without requests. Their leases end after d, or have ended. The model
 // knows no bound of the expired leases that one call takes back.
-func (m *machine) hoard(n int, d time.Duration) {
+func (m *machine) addHolders(n int, d time.Duration) {
 	m.t.Helper()
-	m.begin("a hoard of %d", n)
+	m.begin("%d holders", n)
 	m.blind, m.once = true, true
 	for chunk := range slices.Chunk(slices.Collect(seq(n)), 1000) {
 		permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "capacity", m.capacity, "fence", holderFence + n}
@@ -82,30 +82,30 @@ func (m *machine) hoard(n int, d time.Duration) {
 // did not suffice, it says so: the caller continues.
 func TestBounds_OfOneCall(t *testing.T) {
 	scenarios(t, []kind{mutex}, eachAdmitting(scenario{"expired waiters", onRedis + `
-		acquire a ttl 10m; crowd 1500 expired; acquire b wait 3h; after 11m; ADMIT; inspect 1; ADMIT
+		acquire a ttl 10m; waiters 1500 expired; acquire b wait 3h; after 11m; ADMIT; inspect 1; ADMIT
 		inspect 0; force seen z; inspect 1 -> b |`})...)
 	scenarios(t, []kind{mutex},
 		scenario{"expired waiters, and a request", onRedis + `
-			crowd 3500 expired; acquire z -> queued 2501 by nobody retry 0s; heartbeat z -> queued retry 0s
+			waiters 3500 expired; acquire z -> queued 2501 by nobody retry 0s; heartbeat z -> queued retry 0s
 			acquire z -> queued 501 by nobody retry 0s; acquire z -> granted`})
 	scenarios(t, []kind{rwMutex},
 		scenario{"readers", onRedis + `
-			acquire W; crowd 300; release W; count -> 128 | 172; acquire z -> queued 45 retry 0s
+			acquire W; waiters 300; release W; count -> 128 | 172; acquire z -> queued 45 retry 0s
 			count -> 256 | 45; acquire z -> granted; count -> 301 | 0`},
 		scenario{"readers, without a request", onRedis + `
-			acquire W; crowd 300; release W; release W; count -> 256 | 44; heartbeat; count -> 300 | 0`})
+			acquire W; waiters 300; release W; release W; count -> 256 | 44; heartbeat; count -> 300 | 0`})
 	scenarios(t, []kind{semaphore(2501)},
 		scenario{"expired leases, and a waiter", onRedis + `
-			acquire a; hoard 2500 expired; acquire b*2500 -> queued 1; count -> 1501 | 1
+			acquire a; holders 2500 expired; acquire b*2500 -> queued 1; count -> 1501 | 1
 			heartbeat b -> queued retry 0s; count -> 501 | 1; heartbeat b -> granted; release b
 			release a -> released; keys -> heartbeats number`},
 		scenario{"expired leases, and only a try", onRedis + `
-			hoard 2500 expired; inspect -> |; acquire z*2501 try -> busy more; acquire z*2501 try -> busy more
+			holders 2500 expired; inspect -> |; acquire z*2501 try -> busy more; acquire z*2501 try -> busy more
 			acquire z*2501 try -> granted`},
 		scenario{"expired leases, and a release", onRedis + `
-			acquire a; hoard 2500 expired; acquire b*2500 -> queued 1; release y -> more; release y -> grants b`},
+			acquire a; holders 2500 expired; acquire b*2500 -> queued 1; release y -> more; release y -> grants b`},
 		scenario{"an expired lease, and its token", onRedis + `
-			hoard 1500 expired; acquire h1499*3 -> granted; acquire z*2498 try -> granted; acquire y try -> busy`})
+			holders 1500 expired; acquire h1499*3 -> granted; acquire z*2498 try -> granted; acquire y try -> busy`})
 }
 
 // The cost of a script are its commands and the values that it sends and receives.
@@ -121,11 +121,11 @@ var counted = instrument(`local cost = #ARGV
 //
 //fairlock:promise A long queue is cheap: no script runs more commands, or reads more values, with 8,000 waiters than with 3,000, alive or expired; how long that takes is what BenchmarkLongQueue measures
 func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
-	crowd := waiting(lua.MaxHeartbeat)
+	listed := waiting(lua.MaxHeartbeat)
 	for _, c := range []struct {
-		name         string
-		kind         kind
-		hoard, crowd time.Duration // when leases and waiters end; 0: there are none
+		name             string
+		kind             kind
+		holders, waiters time.Duration // when leases and waiters end; 0: there are none
 	}{
 		{"waiters", mutex, 0, time.Hour},
 		{"expired waiters", mutex, 0, -time.Second},
@@ -143,18 +143,18 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 				}
 				m := newMachine(t, real(t), k)
 				m.blind = true
-				if c.hoard != 0 {
-					m.hoard(n, c.hoard)
+				if c.holders != 0 {
+					m.addHolders(n, c.holders)
 				}
-				if c.crowd != 0 {
-					m.crowd(n, c.crowd)
+				if c.waiters != 0 {
+					m.addWaiters(n, c.waiters)
 				}
 				for verb, s := range samples {
 					for _, key := range m.keys {
 						m.do(t, "COPY", key, verb+key)
 					}
 					lock := k.open(instrumented{m.rdb, counted}, verb+m.namespace, k.capacity)
-					require.NoError(t, s.send(lock, crowd), verb)
+					require.NoError(t, s.send(lock, listed), verb)
 					n, err := m.rdb.Get(ctx, lock.Key()+":cost").Int()
 					require.NoError(t, err)
 					cost[verb] = append(cost[verb], n)
@@ -162,7 +162,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 			}
 			for verb, c1 := range cost {
 				t.Logf("%-14s %6d %6d", verb, c1[0], c1[1])
-				if verb == "force release" && c.hoard != 0 {
+				if verb == "force release" && c.holders != 0 {
 					c1[0] += 8000 - 3000
 				}
 				assert.Equal(t, c1[0], c1[1], verb)
@@ -173,7 +173,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 
 // BenchmarkLongQueue measures each request to a mutex with 100,000 waiters, and what a waiter costs in Redis.
 func BenchmarkLongQueue(b *testing.B) {
-	crowd := waiting(lua.MaxHeartbeat)
+	listed := waiting(lua.MaxHeartbeat)
 	for verb, sample := range samples {
 		b.Run(verb, func(b *testing.B) {
 			s := real(b)
@@ -186,11 +186,11 @@ func BenchmarkLongQueue(b *testing.B) {
 				return float64(n)
 			}
 			before := memory()
-			m.crowd(100_000, time.Hour)
+			m.addWaiters(100_000, time.Hour)
 			waiter := (memory() - before) / 100_000
 			lock := mutex.open(s.rdb, s.namespace, 1)
 			for b.Loop() {
-				require.NoError(b, sample.send(lock, crowd))
+				require.NoError(b, sample.send(lock, listed))
 			}
 			b.ReportMetric(waiter, "B/waiter")
 		})

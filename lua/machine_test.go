@@ -519,7 +519,7 @@ func (m *machine) near(want, got int64, what string) {
 //	full; full no        the server has no memory left, or has
 //	  -> OOM, NOPERM, …: why it was refused
 //	drop a               a waiter is dropped, though it has not expired; forge a 5m: it has a ticket of then
-//	crowd 9; hoard 9     waiters, and holders of one permit each, appear; expired: they have expired
+//	waiters 9; holders 9 so many are added, holders of one permit each; expired: they have expired
 //	keys; recorded       -> those that exist; whose weights are recorded
 //	count                -> how many hold | how many wait
 //	fence; ticket a      -> now, now+1: µs of the server's time
@@ -662,9 +662,9 @@ func (m *machine) step(word string, words []string, want string) string {
 		m.drop(o.p)
 	case "forge":
 		o.p.ticket = uint64(m.clock + o.duration.Microseconds())
-	case "crowd", "hoard":
+	case "waiters", "holders":
 		left := map[bool]time.Duration{true: -time.Second, false: time.Hour}[o.word == "expired"]
-		map[string]func(int, time.Duration){"crowd": m.crowd, "hoard": m.hoard}[word](o.number, left)
+		map[string]func(int, time.Duration){"waiters": m.addWaiters, "holders": m.addHolders}[word](o.number, left)
 	case "keys":
 		return strings.Join(slices.Sorted(maps.Keys(m.contents().Left)), " ")
 	case "recorded":

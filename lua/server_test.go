@@ -15,7 +15,7 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// held and queued are the tokens of a hoard and of a crowd. They differ in their last 14 characters, as heartbeats need.
+// held and queued are the tokens of addHolders and of addWaiters. They differ in their last 14 characters, as heartbeats need.
 func held(i int) token.Token   { return numbered("h", ttl/2, 1_000_000+i) }
 func queued(i int) token.Token { return numbered("q", ttl/2, 2_000_000+i) }
 

@@ -166,8 +166,8 @@ func emptied(group int, within time.Duration) bool {
 	return true
 }
 
-// alive reports whether a group has a process that lives. One that is dead is there until its parent has taken note, which in a
-// container may be never; only Linux tells that it is dead (proc(5)).
+// alive reports whether a process of a group runs. One that has ended stays in the group until its parent waits for it, which
+// in a container may be never. Only Linux shows that it has ended (proc(5)).
 func alive(group int) bool {
 	if syscall.Kill(-group, 0) == syscall.ESRCH {
 		return false

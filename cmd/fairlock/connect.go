@@ -66,13 +66,10 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	answered := patiently("connecting to " + target.where())
 	reason := make(chan error, 1)
-	probe := func() { reason <- target.otherProtocol() }
-	later := time.AfterFunc(probing/2, probe)
+	probe := time.AfterFunc(probing/2, func() { reason <- target.otherProtocol() })
 	err = ping(ctx, rdb)
 	answered()
-	if !later.Stop() || err == nil {
-		probe = func() {}
-	}
+	early := probe.Stop()
 	if err == nil {
 		return rdb, nil
 	}
@@ -81,7 +78,9 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	if inspect.Refused(err) {
 		return nil, err
 	}
-	go probe()
+	if early {
+		probe.Reset(0)
+	}
 	limit := 2 * probing
 	if ctx.Err() != nil {
 		limit = soon
@@ -150,7 +149,7 @@ func (c *connection) locks(rdb redis.UniversalClient, cfg fairlock.Config) (*fai
 	return fairlock.New(rdb, cfg)
 }
 
-// ping asks until the server answers, for as long as ctx says, or else connecting. That the user has no right to PING is an
+// ping sends requests until the server replies, for as long as ctx says, or else connecting. That the user has no right to PING is an
 // answer, too. Of a cluster, the first master that answers suffices: the others may not be needed.
 func ping(parent context.Context, rdb redis.UniversalClient) error {
 	ctx, cancel := parent, func() {}
@@ -169,15 +168,15 @@ func ping(parent context.Context, rdb redis.UniversalClient) error {
 		}
 		return err
 	}
-	ask := func() error { return one(ctx, rdb) }
+	try := func() error { return one(ctx, rdb) }
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		ask = func() error {
+		try = func() error {
 			return cluster.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error { return one(ctx, m) })
 		}
 	}
 	_, err := inspect.Await(ctx, func() (struct{}, error) {
 		for {
-			err := ask()
+			err := try()
 			if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() || ctx.Err() != nil {
 				return struct{}{}, err
 			}

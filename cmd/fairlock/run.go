@@ -38,9 +38,9 @@ const (
 
 // A Redis that hangs is not waited for: tickets and leases end by themselves.
 const (
-	soon      = 50 * time.Millisecond // for it to hear that a wait has timed out, and to say who holds the lock
-	leaving   = time.Second           // for it to hear that we do not wait any more
-	releasing = 3 * time.Second       // for it to take the lock back
+	soon      = 50 * time.Millisecond // to leave the queue when a wait has timed out, and to read who holds the lock
+	leaving   = time.Second           // to leave the queue
+	releasing = 3 * time.Second       // to release the lock
 )
 
 // maxLabel is how long a label may be, so that process and host have room in a client's name.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -428,20 +427,4 @@ func TestGuard_ReadsLate(t *testing.T) {
 		g.until(time.Now().Add(time.Hour), 2)
 	}
 	require.EqualError(t, <-ended, "signal: killed")
-}
-
-// Whoever is dead counts as gone, also if its parent never takes note.
-func TestChild_DeadProcessIsNotAlive(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells")
-	}
-	cmd := exec.Command("sleep", "60")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	require.NoError(t, cmd.Start())
-	require.True(t, alive(cmd.Process.Pid))
-	require.NoError(t, killGroup(cmd.Process.Pid))
-	require.True(t, emptied(cmd.Process.Pid, 10*time.Second))
-	require.NoError(t, syscall.Kill(-cmd.Process.Pid, 0), "it is still there")
-	_ = cmd.Wait()
-	require.False(t, alive(cmd.Process.Pid))
 }

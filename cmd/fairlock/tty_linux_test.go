@@ -320,3 +320,16 @@ func TestLook_OutputCannotBeWritten(t *testing.T) {
 		refused(t, f.start(cmd).wait(), exitFailure, "no space left")
 	}
 }
+
+// A process that has ended does not run, even if its parent never waits for it.
+func TestChild_EndedProcessIsNotAlive(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	require.True(t, alive(cmd.Process.Pid))
+	require.NoError(t, killGroup(cmd.Process.Pid))
+	require.True(t, emptied(cmd.Process.Pid, 10*time.Second))
+	require.NoError(t, syscall.Kill(-cmd.Process.Pid, 0), "it is still there")
+	_ = cmd.Wait()
+	require.False(t, alive(cmd.Process.Pid))
+}
