@@ -125,13 +125,13 @@ func (c *Client) enter() error {
 	return nil
 }
 
-// begin begins a task whose ctx also ends when life does, which is c.life or c.leaves. The caller calls end.
-func (c *Client) begin(parent, life context.Context) (ctx context.Context, end func(), err error) {
+// begin begins a task whose ctx also ends when the client is closed. The caller calls end.
+func (c *Client) begin(parent context.Context) (ctx context.Context, end func(), err error) {
 	if err := c.enter(); err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
+	stop := context.AfterFunc(c.life, func() { cancel(context.Cause(c.life)) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
@@ -150,6 +150,20 @@ func (c *Client) withTimeout(parent context.Context, d time.Duration) (context.C
 		timer.Stop()
 		cancel(nil)
 	}
+}
+
+// withValues is a ctx with the values of another one.
+type withValues struct {
+	context.Context
+	values context.Context
+}
+
+// Value returns what either of them has.
+func (c withValues) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
 }
 
 // longestTTL is the largest TTL of this client's leases and waiters of a lock, and of the acquisition that asks.

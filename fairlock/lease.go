@@ -389,15 +389,15 @@ func (l *Lease) release(ctx context.Context) (settled bool, err error) {
 		return false, l.verdict
 	}
 	c := l.lock.client
-	ctx, end, err := c.begin(context.WithoutCancel(ctx), c.leaves)
-	if err != nil {
+	if err := c.enter(); err != nil {
 		return false, err
 	}
-	defer end()
-	if l.left() <= 0 {
+	defer c.tasks.Done()
+	left := l.left()
+	if left <= 0 {
 		return false, lost(ErrExpired)
 	}
-	ctx, cancel := c.withTimeout(ctx, l.left())
+	ctx, cancel := c.withTimeout(withValues{c.leaves, ctx}, left)
 	defer cancel()
 	var h lua.Handoff
 	err = c.retry(ctx, func() (err error) {

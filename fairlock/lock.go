@@ -107,7 +107,7 @@ func request[T any](ctx context.Context, l *lock, op string, refused error, run 
 	if err := l.check(ctx, refused); err != nil {
 		return none, l.wrap(op, err)
 	}
-	ctx, end, err := l.client.begin(ctx, l.client.life)
+	ctx, end, err := l.client.begin(ctx)
 	if err != nil {
 		return none, l.wrap(op, err)
 	}

@@ -160,9 +160,6 @@ func (w *waiter) ask(ctx context.Context) {
 	}
 	w.pause = backoff{}
 	w.holder = reply.Holder
-	if t, _ := parse(reply.Holder); !t.IsZero() {
-		w.holderTTL = t.TTL()
-	}
 	switch reply.Outcome {
 	case lua.Granted:
 		if reply.More {
@@ -218,6 +215,9 @@ func (w *waiter) failed(ctx context.Context, err error) {
 func (w *waiter) startWaiting(reply lua.Reply, subscriptions uint64) {
 	wasQueued := w.ticket != 0 && !w.dropped
 	w.state, w.ticket = waiting, reply.Ticket
+	if t, _ := parse(reply.Holder); !t.IsZero() {
+		w.holderTTL = t.TTL()
+	}
 	w.foundQueued(w.askedAt, reply.Fence)
 	if reply.RetryAfter >= 0 {
 		w.postAfter(reply.RetryAfter, event{kind: askNow})

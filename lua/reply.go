@@ -28,12 +28,16 @@ func decode[T any](reply []any, read func(*reader) T) (T, error) {
 }
 
 // fieldsOf are the fields of a reply that is one text, which costs Redis less than a list.
-func fieldsOf(text string) (fields []any) {
-	for field := range strings.FieldsSeq(text) {
-		if n, err := strconv.ParseInt(field, 10, 64); err == nil {
-			fields = append(fields, n)
-		} else {
-			fields = append(fields, field)
+func fieldsOf(text string) []any {
+	words := strings.Fields(text)
+	fields := make([]any, len(words))
+	for i, word := range words {
+		fields[i] = word
+		if word[0] > '9' { // no number; ParseInt would allocate an error
+			continue
+		}
+		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
+			fields[i] = n
 		}
 	}
 	return fields

@@ -27,12 +27,16 @@ func (t *sentText) MarshalBinary() ([]byte, error) {
 // than one was written, or there is no reply that can be relied on. The count alone does not tell: a request may be
 // written after the method that sends it has returned, unless its error has a method Sent that says it will not.
 func (t *sentText) ambiguous(err error) bool {
+	written := t.count.Load()
+	if err == nil {
+		return written > 1
+	}
 	var unsent interface{ Sent() bool }
 	var reply redis.Error
-	switch written := t.count.Load(); {
+	switch {
 	case errors.As(err, &unsent) && !unsent.Sent():
 		return written > 0
-	case err == nil || errors.As(err, &reply) && !errors.Is(err, ErrReply):
+	case errors.As(err, &reply) && !errors.Is(err, ErrReply):
 		return written > 1
 	default:
 		return true

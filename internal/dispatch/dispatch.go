@@ -12,6 +12,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -192,11 +193,17 @@ func (d *Dispatcher) take() *batch {
 			return nil
 		}
 	}
-	n := min(len(d.waiting), d.maxBatch)
-	b := &batch{slices.Clone(d.waiting[:n]), now}
-	d.waiting = slices.Delete(d.waiting, 0, n)
+	b := &batch{since: now}
+	d.fill(b)
 	d.inFlight = append(d.inFlight, b)
 	return b
+}
+
+// fill adds to a batch what is waiting. The caller holds mu.
+func (d *Dispatcher) fill(b *batch) {
+	n := min(len(d.waiting), d.maxBatch-len(b.requests))
+	b.requests = append(b.requests, d.waiting[:n]...)
+	d.waiting = slices.Delete(d.waiting, 0, n)
 }
 
 // check starts another sender in the place of one that is overdue.
@@ -227,6 +234,10 @@ func (d *Dispatcher) run(b *batch) {
 		}
 	}()
 	for b != nil {
+		runtime.Gosched() // a reply has made many callers ready: their next commands go into the same pipeline
+		d.mu.Lock()
+		d.fill(b)
+		d.mu.Unlock()
 		d.send(b.requests)
 		b = d.next(b)
 	}
