@@ -16,9 +16,9 @@ waiter_ttl, max_waiters, ticket, if_lost, weight =
   tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket), tonumber(if_lost), tonumber(weight or 1)
 local ttl = ttl_of(token)
 
+find_number()
 -- The request was sent before its token left, and arrives after.
 if tonumber(call('ZSCORE', tombstones, member(token)) or 0) > now then return { 'busy', 'blocked', '' } end
-find_number()
 check_number(ticket)
 
 -- Every fence that was given is below the last number.

@@ -29,9 +29,10 @@ local function read_clock()
   now = tonumber(now_text)
 end
 
--- read_number reads the number, once. Without one, last is 0.
+-- read_number reads the clock and the number, once. Without one, last is 0.
 local function read_number()
   if last then return end
+  read_clock()
   local text = call('GET', number)
   if not text then
     last, last_text, ends, served, served_text = 0, '0000000000000000', 0, 0, '0000000000000000'

@@ -27,7 +27,6 @@
 --   remove_records()        * deletes what is recorded, if nothing is held. Call it only if the queue is empty
 --   usage(limit)            used permits, capacity, and at most limit holders {token, fence, ms left, weight}
 
-read_clock()
 local owner, owner_fence = call('GET', lock), 0
 if owner then
   local token, fence = string.match(owner, '^(.*) (%d+)$')
