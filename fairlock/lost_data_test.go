@@ -47,6 +47,26 @@ func TestLease_SuspendedMachineQuarantinesNothing(t *testing.T) {
 	})
 }
 
+// The machine of a waiter sleeps for less than what the lease has left when it is notified: the lease is trusted for less.
+func TestWaiter_SuspendedMachineTrustsNotificationForLess(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		c := sleeper{s.LocalClock()}
+		asleep, other := s.Client(fairlock.Config{Clock: c}), s.Client(fairlock.Config{})
+		listen(t, asleep)
+		first := hold(t, other.Mutex("x").Lock)
+		q := begin(t.Context(), asleep.Mutex("x").Lock)
+		asleep.Link.Hang()
+		c.SetRate(0)
+		unlock(t, first)
+		ends := time.Now().Add(fairlock.DefaultWaiterTTL)
+		pass(fairlock.DefaultWaiterTTL / 2)
+		asleep.Link.Mend()
+		c.SetRate(1)
+		left := q.granted(t).Deadline().Sub(c.Now())
+		assert.Less(t, left, time.Until(ends), "it is trusted for longer than Redis lets it last")
+	})
+}
+
 // The machine of a waiter sleeps while it is notified: the old notification is not trusted.
 func TestWaiter_SuspendedMachineTrustsNoOldNotification(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {

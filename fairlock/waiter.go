@@ -282,16 +282,17 @@ func (w *waiter) wait(ctx context.Context) {
 		return // an earlier grant, which it has lost
 	}
 	w.state = asking
-	if !w.lock.cfg.NoRenewal && !w.asksAlways && w.suffices(grant) {
-		w.grant(grant, w.foundQueuedAt, true)
+	now := w.client.clock.Now()
+	since := elapsed(w.foundQueuedAt, now)
+	if !w.lock.cfg.NoRenewal && !w.asksAlways && w.suffices(grant, since) {
+		w.grant(grant, now.Add(-since), true)
 	}
 }
 
 // suffices reports whether a grant can be used without asking Redis. The lease began after the latest request that found
 // the waiter queued was sent, so it is trusted from then on. TTL/6 must be left of it, for a renewal.
-func (w *waiter) suffices(g lua.Grant) bool {
-	left := g.Given - safetyMargin(w.lock.cfg.TTL) - elapsed(w.foundQueuedAt, w.client.clock.Now())
-	return left >= w.lock.cfg.TTL/6
+func (w *waiter) suffices(g lua.Grant, since time.Duration) bool {
+	return g.Given-safetyMargin(w.lock.cfg.TTL)-since >= w.lock.cfg.TTL/6
 }
 
 func (w *waiter) notificationLost() {
