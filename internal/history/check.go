@@ -11,15 +11,18 @@ import (
 const (
 	stall = int64(time.Second)
 	grain = int64(time.Microsecond)
+
+	dataLost = "Redis may have lost its data in between"
 )
 
 type checker struct {
 	Run
 	*Report
 	processes map[int]*process
-	locks     []*lock        // in the order of their first events
-	weights   map[string]int // by token
-	missed    bool           // something was missed in the server so far
+	locks     []*lock                  // in the order of their first events
+	weights   map[string]int           // by token
+	lasts     map[string][]ServerEvent // by token
+	missed    bool                     // something was missed in the server so far
 }
 
 // process is what was done to one process.
@@ -43,7 +46,7 @@ type lock struct {
 func Check(events []Event, run Run) *Report {
 	events = slices.SortedStableFunc(slices.Values(events), func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	c := &checker{Run: run, Report: &Report{Excused: map[string]int{}}}
-	c.processes, c.weights = map[int]*process{}, map[string]int{}
+	c.processes, c.weights, c.lasts = map[int]*process{}, map[string]int{}, map[string][]ServerEvent{}
 	c.gather(events)
 	c.replay()
 	for _, l := range c.locks {
@@ -103,7 +106,7 @@ func (c *checker) lock(name string) *lock {
 	if i := slices.IndexFunc(c.locks, func(l *lock) bool { return l.name == name }); i >= 0 {
 		return c.locks[i]
 	}
-	l := &lock{name: name, capacity: max(1, c.Capacity[name]), seen: &seen{tickets: map[string]uint64{}, had: map[claim]bool{}}}
+	l := &lock{name: name, capacity: max(1, c.Capacity[name]), seen: &seen{tickets: map[string]uint64{}, had: map[string][]uint64{}}}
 	l.seen.forget()
 	c.locks = append(c.locks, l)
 	return l
@@ -116,14 +119,11 @@ func (c *checker) process(number int) *process {
 	}
 	p := &process{number: number, kill: Span{From: never, To: never}}
 	c.processes[number] = p
-	for _, kill := range c.Kills {
-		if kill.Process == number {
-			p.kill = kill
-		}
+	if i := slices.IndexFunc(c.Kills, func(s Span) bool { return s.Process == number }); i >= 0 {
+		p.kill = c.Kills[i]
 	}
-	all := slices.Concat(c.Pauses, c.Unreachable)
-	slices.SortFunc(all, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
-	for _, s := range all {
+	all := slices.Values(slices.Concat(c.Pauses, c.Unreachable))
+	for _, s := range slices.SortedFunc(all, func(a, b Span) int { return cmp.Compare(a.From, b.From) }) {
 		if s.Process != number && s.Process != All {
 			continue
 		}

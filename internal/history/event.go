@@ -60,6 +60,7 @@ const (
 	Owns    ServerOp = "owns"    // Token was granted the lock
 	Leaves  ServerOp = "leaves"  // Token left the queue by its own request
 	Drops   ServerOp = "drops"   // Token was removed from the queue as expired; Until: the queue's clock then
+	Lasts   ServerOp = "lasts"   // the lease of Token lasts until Until, in ns as Event.At, unless more follows
 	Ends    ServerOp = "ends"    // Token no longer holds the lock
 	Deletes ServerOp = "deletes" // the data of Lock, or of all locks if it is empty, were lost
 	Misses  ServerOp = "misses"  // what follows is incomplete: the observer missed something
@@ -73,10 +74,10 @@ type ServerEvent struct {
 	Token  string   `json:"token,omitempty"`
 	Ticket uint64   `json:"ticket,omitempty"`
 	Until  int64    `json:"until,omitempty"`
+	Seen   int64    `json:"seen,omitempty"` // when it happened, in ns as Event.At; 0 if that is not known
 }
 
-// All is the Process of a Span that concerns every process.
-const All = -1
+const All = -1 // the Process of a Span that concerns every process
 
 // Span is a time in which something was done to a process. Times are those of Event.At.
 type Span struct {
@@ -103,7 +104,6 @@ type Run struct {
 	Pauses      []Span // From when the process was seen to stand still, To just before it went on
 	Unreachable []Span // a process could not reach Redis, or Redis it, from at the earliest From to at the latest To
 	Losses      []Loss
-	ClockBack   bool // Redis's clock was stepped back in the run, or may have been
-
-	Server []ServerEvent // nil if nobody observed the server
+	ClockBack   bool          // Redis's clock was stepped back in the run, or may have been
+	Server      []ServerEvent // nil if nobody observed the server
 }

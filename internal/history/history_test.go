@@ -25,7 +25,7 @@ func token(client any) string { return fmt.Sprintf("p:%022v", client) }
 // parse reads a history of the lock x, of lines that end with "\n" or ";":
 //
 //	<ms> <client> <op> [key=value]…                          until (ms), fence, ticket, weight, worker, lock, token, err
-//	server <µs> <op> [<token or client> [<ticket or until> [<lock>]]]  seen in the server
+//	server <µs> <op> [<token or client> [<ticket or until> [<lock>]]]  seen in the server; lasts: ms, and so is its until
 //	kill|pause|cut <client> <from> <to>                      -1: all clients
 //	loss <from> <to> [<lock>]                                of data
 //	ttl <TTL> <WaiterTTL>                                    5000 ms each if it is missing
@@ -60,6 +60,8 @@ func parse(t *testing.T, text string) (events []history.Event, run history.Run) 
 		case "server":
 			e := history.ServerEvent{At: int64(number(1)), Op: history.ServerOp(words[2]), Lock: cmp.Or(words[5], "x"), Token: words[3]}
 			switch n := number(4); e.Op {
+			case history.Lasts:
+				e.Until, e.Seen = at(n), at(number(1))
 			case history.Misses:
 				e.Lock = ""
 			case history.Keeps, history.Drops:
@@ -338,6 +340,19 @@ func TestCheck_Use(t *testing.T) {
 }
 
 //fairlock:promise The checker notices
+func TestCheck_TrustedForTooLong(t *testing.T) {
+	check(t, seen(first+"10 1 renewed until=1010; server 0 owns 1", []example{
+		{"for no longer than Redis lets it last", "", "0 lasts 1 1000; 9 lasts 1 1010"},
+		{"a renewal that Redis did not make", "use", "0 lasts 1 1000"},
+		{"a renewal that Redis made for less", "use", "0 lasts 1 1000; 9 lasts 1 1009"},
+		{"a renewal that Redis made later", "use", "0 lasts 1 1000; 11 lasts 1 1010"},
+		{"a grant for less, and a renewal", "use", "0 lasts 1 999; 9 lasts 1 1010"},
+		{"of another token", "", "0 lasts 2 999"},
+		{"its end was missed", "| server: something was missed", "0 lasts 1 999; 1 misses"},
+	}))
+}
+
+//fairlock:promise The checker notices
 func TestCheck_Fences(t *testing.T) {
 	const released = first + "49 1 unlock; 51 1 released; "
 	const lower = released + "52 2 request; 53 2 granted fence=9 until=1050"
@@ -415,6 +430,9 @@ const resent = `
 //fairlock:promise The checker notices
 func TestCheck_Order(t *testing.T) {
 	const seen = "; server 20000 owns 3; server 20000 ends 3; server 41000 owns 2"
+	const unheard = "; server 1000 owns 1; server 10000 joins 2 10000; server 20000 joins 3 20000; server 400000 ends 1" +
+		"; server 400000 owns 2; server 500000 ends 2; server 501000 owns 3; server 510000 joins 2 10000; server 511000 ends 3" +
+		"; server 511000 owns 2"
 	check(t, []example{
 		{"in order", "", changed(t, passed+thenGranted, "2 queued ticket=10000", "2 queued ticket=30000",
 			"granted ticket=10000", "granted ticket=30000", "20 3", "5 3", "21 3", "6 3")},
@@ -433,10 +451,9 @@ func TestCheck_Order(t *testing.T) {
 			resent + "server 9000 joins 3 9000; server 10000 joins 2 10000" + seen},
 		{"passed by one that had a higher ticket and did not know it", "order server",
 			resent + "server 10000 joins 2 10000; server 11000 joins 3 11000" + seen},
-		{"passed after a grant that it did not hear of", "| did not hear of that in time", passed + thenGranted +
-			"; server 1000 owns 1; server 10000 joins 2 10000; server 20000 joins 3 20000; server 400000 ends 1" +
-			"; server 400000 owns 2; server 500000 ends 2; server 501000 owns 3; server 510000 joins 2 10000; server 511000 ends 3" +
-			"; server 511000 owns 2"},
+		{"passed after a grant that it did not hear of, by one that did not hear of an earlier one", "| did not hear of that in time",
+			passed + thenGranted + "; server 500 owns 3; server 600 ends 3" + unheard},
+		{"passed after a grant that it did not hear of", "| did not hear of that in time", passed + thenGranted + unheard},
 		{"passed by one that knew its ticket and took long", "order", changed(t, passed+thenGranted, "20 3 request", "5 3 request")},
 		{"granted in the microsecond in which the other one came", "",
 			strings.Replace(resent, "fence=20000", "fence=10000", 1)},

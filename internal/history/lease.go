@@ -38,11 +38,16 @@ func (c *checker) exclusion(l *lock) {
 	}
 }
 
-// use: a lock is used only until the last Until, before Unlock and before Lost. At of Used is read before Err is, so a
-// pause between the two changes nothing.
+// use: a lock is used only until the last Until, before Unlock and before Lost. (At of Used is read before Err.) No Until is
+// later than each end that Redis had given the lease by then, if those were seen.
 func (c *checker) use(a *acquisition) {
 	end := min(a.until+grain, a.time(Unlock), a.time(Lost))
 	for _, e := range a.events {
+		lasts := c.lasts[a.token]
+		if trusts := e.Op == Granted || e.Op == Renewed; trusts && lasts != nil && !c.missed &&
+			!slices.ContainsFunc(lasts, func(s ServerEvent) bool { return s.Seen <= e.At && e.Until <= s.Until+grain }) {
+			c.violate(Use, []*Event{e}, "%v trusts its lease for longer than Redis lets it last", a)
+		}
 		if e.Op == Used && e.At > end {
 			c.violate(Use, []*Event{a.granted, a.first[Lost], a.first[Unlock], e}, "%v used it after its end at %s", a, seconds(end))
 		}

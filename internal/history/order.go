@@ -87,9 +87,8 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 		return "the ticket may have expired"
 	}
 	switch {
-	case c.lost(l, since, latest) != nil, a.losses < b.losses: // a was requested before a loss, and perhaps granted it later
-		return dataLost
-	case c.ClockBack && c.lost(l, b.request.At, b.time(Queued)) != nil: // b may have got a lower ticket after that
+	case c.lost(l, since, latest) != nil, a.losses < b.losses, // a was requested before a loss, and perhaps granted it later
+		c.ClockBack && c.lost(l, b.request.At, b.time(Queued)) != nil: // b may have got a lower ticket after that
 		return dataLost
 	case l.seen.before(b.token, a.token):
 		return "the waiter was granted it before, and did not hear of that in time"

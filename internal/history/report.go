@@ -17,7 +17,7 @@ const (
 	Form      Rule = "form"      // the record of an acquisition has a possible form
 	Alive     Rule = "alive"     // a killed or paused process records nothing
 	Exclusion Rule = "exclusion" // the weights of leases that are trusted at the same time never exceed the capacity
-	Use       Rule = "use"       // a lock is used only while its lease is trusted
+	Use       Rule = "use"       // a lock is used only while its lease is trusted, and that no longer than Redis lets it last
 	Fences    Rule = "fences"    // they are distinct, and rise in the order of the grants
 	Tickets   Rule = "tickets"   // they are unique, kept for life, and rise in the order of arrival
 	Order     Rule = "order"     // no grant passes an earlier waiter that still waits
@@ -39,8 +39,6 @@ type Report struct {
 	Violations []Violation
 	Excused    map[string]int // what was not held to a rule, "<rule>: <why>"
 }
-
-const dataLost = "Redis may have lost its data in between"
 
 // violate adds a violation. Events that are nil are left out.
 func (r *Report) violate(rule Rule, events []*Event, format string, args ...any) {

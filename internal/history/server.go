@@ -7,17 +7,12 @@ import (
 
 // seen is what was seen in the server of one lock.
 type seen struct {
-	tickets map[string]uint64 // token → its last ticket
-	had     map[claim]bool    // also those before: it comes back with the one that its client knows
-	keeps   map[string]int64  // the end of a token → until when it keeps its ticket, by the queue's clock
-	holders map[string]int    // token → weight
-	waiting []string          // by ticket
-	grants  []string          // tokens
-}
-
-type claim struct {
-	token  string
-	ticket uint64
+	tickets map[string]uint64   // token → its last ticket
+	had     map[string][]uint64 // also those before: it comes back with the one that its client knows
+	keeps   map[string]int64    // the end of a token → until when it keeps its ticket, by the queue's clock
+	holders map[string]int      // token → weight
+	waiting []string            // by ticket
+	grants  []string            // tokens
 }
 
 // forget forgets holders and waiters. Waiters that come back bring their tickets.
@@ -32,10 +27,10 @@ func (s *seen) leave(token string) int {
 	return i
 }
 
-// before reports whether the first grant to a token was seen before the first one to another.
+// before reports whether the first grant to a token was seen before the last one to another.
 func (s *seen) before(token, other string) bool {
-	i, j := slices.Index(s.grants, token), slices.Index(s.grants, other)
-	return i >= 0 && i < j
+	i := slices.Index(s.grants, token)
+	return i >= 0 && slices.Contains(s.grants[i:], other)
 }
 
 // short is what the server stores of a token with the time until which it keeps its ticket.
@@ -69,13 +64,13 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		if _, holds := s.holders[e.Token]; holds {
 			wrong("joined the queue while it holds the lock")
 		}
-		ticket, own := s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}]
+		ticket, own := s.tickets[e.Token], slices.Contains(s.had[e.Token], e.Ticket)
 		if waited := s.leave(e.Token) >= 0; waited && ticket != e.Ticket {
 			wrong("got ticket %d in place of %d", e.Ticket, ticket)
 		} else if n := len(s.waiting); n > 0 && !own && !c.missed && e.Ticket <= s.tickets[s.waiting[n-1]] {
 			wrong("joined with ticket %d before %s", e.Ticket, s.waiting[n-1])
 		}
-		s.tickets[e.Token], s.had[claim{e.Token, e.Ticket}] = e.Ticket, true
+		s.tickets[e.Token], s.had[e.Token] = e.Ticket, append(s.had[e.Token], e.Ticket)
 		// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by name.
 		i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e ServerEvent) int {
 			return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))
@@ -108,6 +103,8 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		if s.leave(e.Token) >= 0 && e.Until < until {
 			wrong("was dropped at %d µs of the queue's clock and keeps its ticket until %d", e.Until, until)
 		}
+	case Lasts:
+		c.lasts[e.Token] = append(c.lasts[e.Token], e)
 	case Ends:
 		delete(s.holders, e.Token)
 	case Deletes:
