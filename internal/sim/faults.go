@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -48,8 +49,18 @@ var faults = []*fault{
 	}},
 	{"late", func(w *world, random *rand.Rand) {
 		p, request, reply := w.any(random), upTo(random, 2*waiterTTL), upTo(random, 2*waiterTTL)
-		w.unreachable(p, time.Millisecond, "delays what is sent now by %v and %v", request, reply)
+		w.unreachable(p, upTo(random, longestHold), "delays what is sent now by %v and %v", request, reply)
+		w.away(p.number, request+reply)
 		p.client.Link.Delay(request, reply)
+	}},
+	{"requests run twice", func(w *world, random *rand.Rand) {
+		p, late := w.any(random), ttl+upTo(random, ttl)
+		for range w.cfg.Workers {
+			p.client.Link.DropReply()
+		}
+		w.unreachable(p, late*3/2, "sends requests twice, %v apart, and their first replies are lost", late)
+		w.away(p.number, 3*late)
+		p.client.Link.Delay(late, late+upTo(random, ttl)) // notifications of grants to the first copies come after the second
 	}},
 	{"link hangs", func(w *world, random *rand.Rand) {
 		p := w.any(random)
@@ -72,7 +83,23 @@ var faults = []*fault{
 		w.unreachable(p, length, "stands still")
 		p.client.Link.Hang()
 		p.clock.Pause()
+		p.mu.Lock()
+		p.paused = true
+		p.mu.Unlock()
 		w.after(length, p.clock.Resume)
+	}},
+	{"machine suspended", func(w *world, random *rand.Rand) {
+		for _, p := range w.live() {
+			if w.holds(p) {
+				continue // it would trust its leases for too long (docs/promises.md)
+			}
+			length := upTo(random, longestFault)
+			w.unreachable(p, length, "is suspended, and its monotonic clock stands still")
+			p.client.Link.Hang()
+			p.clock.SetRate(0)
+			w.after(length, func() { p.clock.SetRate(p.rate) })
+			return
+		}
 	}},
 	{"process crashes", func(w *world, random *rand.Rand) {
 		p := w.any(random)
@@ -235,6 +262,16 @@ func (w *world) excuse() {
 
 func (w *world) loss(lock string, from, to int64) {
 	w.update(func(r *history.Run) { r.Losses = append(r.Losses, history.Loss{Lock: lock, From: from, To: to}) })
+}
+
+// holds reports whether a process holds a lock, or may be granted one by a request that it has sent.
+func (w *world) holds(p *process) bool {
+	w.mu.Lock()
+	away := slices.ContainsFunc(w.run.Unreachable, func(s history.Span) bool {
+		return (s.Process == p.number || s.Process == history.All) && s.From <= w.now() && w.now() <= s.To
+	})
+	w.mu.Unlock()
+	return away || p.leases.Load() > 0 || w.observer.holds(fmt.Sprintf("c%d:", p.number))
 }
 
 // mend ends the faults of a process's link, unless it has crashed.

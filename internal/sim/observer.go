@@ -23,32 +23,45 @@ type observer struct {
 	mu     sync.Mutex
 	locks  []*observed           // guarded by mu
 	events []history.ServerEvent // guarded by mu
-	at     []int64               // guarded by mu: when each was seen, as Event.At
-	args   string                // guarded by mu: those of the last script
+	verbs  map[string]string     // by the text of a script
+	last   script                // guarded by mu: what changes until the next look was done by it
+	revive bool                  // guarded by mu: what is found next was restored
 	frozen time.Time             // guarded by mu: the server's time, if it stands still
 	thaw   time.Time             // guarded by mu: until when it does
 	back   time.Duration         // guarded by mu: by how much its clock has stepped back and stood still, in all
+
+	departed map[string]bool // guarded by mu: tokens that have left
+	revived  map[string]bool // guarded by mu: tokens that were restored after they may have left
+	suspects []suspect       // guarded by mu
+}
+
+// script is a call of a script.
+type script struct {
+	verb string   // empty if it is not known, or the script may not have run
+	args []string // its keys and arguments
+	text string   // of args
+	at   int64    // as Event.At
+	time int64    // of the server, in µs
 }
 
 // observed is what was last seen of a lock.
 type observed struct {
-	name    string
-	keys    lua.PermitKeys // of a mutex without Holders; Permits is its Lock
-	mutex   bool
-	tickets map[string]uint64
-	until   map[string]int64  // token → when it expires, by the queue's clock
-	clock   int64             // of the queue, when it was recorded
-	at      int64             // and when that was
-	seen    int64             // when all this was seen
-	owners  map[string]string // token → its record of permits, which has the fence
-	left    map[string]uint64 // tickets of those that are no longer queued
+	name  string
+	keys  lua.PermitKeys    // Permits of a mutex is its Lock, and Holders is empty
+	left  map[string]uint64 // tickets of those that are no longer queued
+	heard map[string]int64  // when the latest script named a token that is queued, as Event.At
+
+	state
 }
 
 // observe begins to observe the server of a world.
 func observe(w *world) *observer {
-	o := &observer{world: w}
+	o := &observer{world: w, verbs: map[string]string{}, departed: map[string]bool{}, revived: map[string]bool{}}
+	for hash, text := range lua.Texts() {
+		o.verbs[text], o.verbs[w.other.texts[text]] = lua.VerbOf(hash), lua.VerbOf(hash)
+	}
 	for _, t := range targets {
-		l := &observed{name: t.name, left: map[string]uint64{}}
+		l := &observed{name: t.name, left: map[string]uint64{}, heard: map[string]int64{}}
 		switch t.name {
 		case "semaphore":
 			l.keys = lua.SemaphoreKeys(lua.DefaultNamespace, t.name)
@@ -56,7 +69,7 @@ func observe(w *world) *observer {
 			l.keys = lua.RWMutexKeys(lua.DefaultNamespace, t.name)
 		default:
 			keys := lua.MutexKeys(lua.DefaultNamespace, t.name)
-			l.keys, l.mutex = lua.PermitKeys{Queue: keys.Queue, Heartbeats: keys.Heartbeats, Permits: keys.Lock}, true
+			l.keys = lua.PermitKeys{Number: keys.Number, Queue: keys.Queue, Heartbeats: keys.Heartbeats, Permits: keys.Lock}
 		}
 		o.locks = append(o.locks, l)
 	}
@@ -66,7 +79,7 @@ func observe(w *world) *observer {
 
 // stop ends it.
 func (o *observer) stop() {
-	o.look("")
+	o.look()
 	o.world.server.Miniredis.Server().SetPreHook(nil)
 }
 
@@ -74,7 +87,11 @@ func (o *observer) stop() {
 func (o *observer) before(_ *server.Peer, command string, args ...string) bool {
 	if command == "EVALSHA" || command == "EVAL" {
 		o.hold()
-		o.look(strings.Join(args, " "))
+		o.look()
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.last = script{verb: o.verbs[args[0]], args: args[2:], text: strings.Join(args[2:], " "), at: o.world.now()}
+		o.last.time = o.world.server.Now().UnixMicro()
 	}
 	return false
 }
@@ -128,38 +145,57 @@ func (o *observer) step(by time.Duration) {
 	o.world.server.StepClock(by)
 }
 
-// look records what has changed since it was called last, in any lock, because keys expire. args are those of the script
-// that follows.
-func (o *observer) look(args string) {
+// look records what has changed since it was called last, in any lock, because keys expire.
+func (o *observer) look() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.compareAll()
-	o.args = args
 }
 
-// compareAll records what has changed in any lock. The caller holds mu.
+// compareAll records what has changed in any lock, by the last script or because keys have expired. The caller holds mu.
 func (o *observer) compareAll() {
 	for _, l := range o.locks {
 		o.compare(l)
 	}
+	o.last, o.revive = script{}, false
 }
 
 // replace records that f deletes or replaces the server's data.
 func (o *observer) replace(f func()) {
-	o.look("")
+	o.world.server.StepClock(0) // what is due expires
+	o.look()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f()
 	o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Deletes})
 	for _, l := range o.locks {
 		maps.Copy(l.left, l.tickets)
-		l.tickets, l.until, l.owners = nil, nil, nil
+		l.tickets, l.until, l.owners, l.ends = nil, nil, nil, nil
 	}
+	o.revive = true
+	clear(o.departed)
+}
+
+// holds reports whether a token that begins like that holds a lock.
+func (o *observer) holds(prefix string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.locks, func(l *observed) bool {
+		for token := range l.owners {
+			if strings.HasPrefix(token, prefix) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 func (o *observer) record(e history.ServerEvent) {
+	e.Seen = o.world.now()
+	if e.Op == history.Lasts && o.last.at > 0 {
+		e.Seen = o.last.at // the reply may have arrived since
+	}
 	o.events = append(o.events, e)
-	o.at = append(o.at, o.world.now())
 }
 
 func (o *observer) compare(l *observed) {
@@ -168,27 +204,28 @@ func (o *observer) compare(l *observed) {
 	record := func(op history.ServerOp, token string, ticket uint64, until int64) {
 		o.record(history.ServerEvent{At: now, Op: op, Lock: l.name, Token: token, Ticket: ticket, Until: until})
 	}
-	tickets, until, owners := map[string]uint64{}, map[string]int64{}, map[string]string{}
+	tickets, until, owners, ends := map[string]uint64{}, map[string]int64{}, map[string]string{}, map[string]int64{}
 	if queue, err := m.SortedSet(l.keys.Queue); err == nil {
 		for token, ticket := range queue {
 			tickets[token] = uint64(ticket)
 		}
 	}
 	latest := l.clock + min(max(now-l.at, 0), int64(time.Second/time.Microsecond)) // that the last script can have found
-	clock := strings.Fields(m.HGet(l.keys.Heartbeats, "clock") + " 0 0")
+	clock := strings.Fields(m.HGet(l.keys.Heartbeats, "clock") + " 0 0 0 0 0")
 	recorded, at := number(clock[0]), number(clock[1])
 	latest = max(latest, recorded)
 	for token := range tickets {
 		until[token] = number(m.HGet(l.keys.Heartbeats, token[max(0, len(token)-14):]))
 	}
-	if l.mutex {
+	if l.keys.Holders == "" {
 		if owner, err := m.Get(l.keys.Permits); err == nil {
 			owner, fence, _ := strings.Cut(owner, " ")
-			owners[owner] = fence
+			owners[owner], ends[owner] = fence, o.world.now()+int64(m.TTL(l.keys.Permits))
 		}
 	} else if permits, err := m.SortedSet(l.keys.Permits); err == nil {
-		for token := range permits { // also those that have expired: no other holds them until a script removes them
+		for token, end := range permits { // also those that have expired: no other holds them until a script removes them
 			owners[token] = cmp.Or(m.HGet(l.keys.Holders, token), l.owners[token]) // that key may expire first
+			ends[token] = o.world.now() + int64(end)*1000 - o.world.server.Now().UnixNano()
 		}
 	}
 	for _, token := range slices.Sorted(maps.Keys(l.owners)) {
@@ -206,13 +243,15 @@ func (o *observer) compare(l *observed) {
 		if _, ok := tickets[token]; !ok && !owns {
 			left := (l.until[token] - latest) / 1000 * 1000 // a lease is of whole milliseconds
 			switch {
-			case strings.Contains(o.args, token) || !m.Exists(l.keys.Heartbeats): // all has expired
+			case strings.Contains(o.last.text, token) || !m.Exists(l.keys.Heartbeats): // all has expired
 				record(history.Leaves, token, 0, 0)
 			case left > 0 && left <= now-l.seen: // it was granted what was left of its WaiterTTL, and that has ended
 				record(history.Owns, token, 0, 0)
+				record(history.Lasts, token, 0, o.world.now()+(l.seen+left-now)*1000)
 				record(history.Ends, token, 0, 0)
 			default:
 				record(history.Drops, token, 0, latest)
+				o.suspect(token, o.world.now(), "dropped from the queue", 1)
 			}
 			l.left[token] = l.tickets[token]
 		}
@@ -229,6 +268,11 @@ func (o *observer) compare(l *observed) {
 			l.left[token] = ticket // it comes back if it does not hear of this
 		}
 	}
+	for _, token := range granted {
+		if ends[token] != l.ends[token] {
+			record(history.Lasts, token, 0, ends[token])
+		}
+	}
 	for _, token := range slices.SortedFunc(maps.Keys(tickets), byTicket(tickets)) {
 		if l.tickets[token] != tickets[token] {
 			record(history.Joins, token, tickets[token], 0)
@@ -237,7 +281,9 @@ func (o *observer) compare(l *observed) {
 			record(history.Keeps, token, 0, until[token])
 		}
 	}
-	l.tickets, l.until, l.owners, l.clock, l.at, l.seen = tickets, until, owners, recorded, at, now
+	next := state{tickets: tickets, until: until, owners: owners, ends: ends, clock: recorded, at: at, quarantine: number(clock[4]), seen: now}
+	o.checkScript(l, next, latest)
+	l.state = next
 }
 
 // order is the latest ticket of a token, or more than any.

@@ -8,7 +8,9 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
@@ -16,7 +18,11 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-const longestHold = 30 * time.Millisecond
+const (
+	longestHold = 30 * time.Millisecond
+	grace       = 25 * time.Millisecond // that a Lock takes at most after its deadline
+	fenceTTL    = 20 * time.Minute      // not the default
+)
 
 // target is a lock that workers contend for.
 type target struct {
@@ -40,8 +46,11 @@ type process struct {
 	number int
 	slot   int
 	client *fairlocktest.Client
-	clock  *fairlocktest.LocalClock
+	clock  machineClock
 	rate   float64 // of clock
+
+	noRenewal bool
+	leases    atomic.Int32 // that its workers hold
 
 	workers sync.WaitGroup
 	end     chan struct{} // closed when workers are to end
@@ -51,10 +60,29 @@ type process struct {
 
 	mu      sync.Mutex
 	crashed bool  // guarded by mu
+	paused  bool  // guarded by mu: it is or was
 	endedAt int64 // when it crashed, or began to close its client
 	ended   bool  // guarded by mu: end is closed
 	calls   int   // guarded by mu: so far
 	closed  sync.Once
+}
+
+// machineClock is the clock of a machine that can be suspended: at a rate of 0 its monotonic clock and its timers stand
+// still, and its wall clock goes on.
+type machineClock struct{ *fairlocktest.LocalClock }
+
+// Now makes the monotonic reading, because in a bubble no time has one.
+func (c machineClock) Now() (t time.Time) {
+	monotonic, wall := c.LocalClock.Now(), time.Now()
+	fields := (*struct {
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	})(unsafe.Pointer(&t))
+	since1885 := wall.Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	fields.wall = 1<<63 | uint64(since1885)<<30 | uint64(wall.Nanosecond())
+	fields.ext = monotonic.Sub(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds()
+	return t
 }
 
 // call is one acquisition.
@@ -66,8 +94,20 @@ type call struct {
 	weight  int
 
 	// Of the worker's goroutine.
-	token  string
-	ticket uint64
+	token   string
+	ticket  uint64
+	handoff bool // it was granted the lock by a notification
+}
+
+// fail notes a violation, unless the process has crashed or was paused.
+func (c *call) fail(format string, args ...any) {
+	p := c.process
+	p.mu.Lock()
+	excused := p.crashed || p.paused
+	p.mu.Unlock()
+	if !excused {
+		p.world.fail("client %d worker %d call %d: at %v, %s", p.number, c.worker, c.number, time.Duration(p.world.now()), fmt.Sprintf(format, args...))
+	}
 }
 
 func (c *call) record(e history.Event) {
@@ -102,7 +142,7 @@ func (p *process) trace() *fairlock.Trace {
 				return // resumed
 			}
 			c := current()
-			c.token = i.Token.Text()
+			c.token, c.handoff = i.Token.Text(), i.Handoff
 			p.byToken.Store(c.token, c)
 		},
 		Left: func(i fairlock.LeftInfo) { // also one that was queued, and never heard of it
@@ -174,10 +214,11 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	c := p.newCall(worker, t.name, weight)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	request := history.Event{Op: history.Request}
+	request, deadline := history.Event{Op: history.Request}, time.Time{}
 	if random.IntN(5) == 0 {
 		patience := upTo(random, 2*waiterTTL)
-		request.Until = p.until(p.clock.Now().Add(patience))
+		deadline = p.clock.Now().Add(patience)
+		request.Until = p.until(deadline)
 		timer := p.clock.AfterFunc(patience, cancel)
 		defer timer.Stop()
 	}
@@ -189,12 +230,20 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	lease, err := p.lock(ctx, t, weight, try)
 	if err != nil {
 		c.record(history.Event{Op: history.Failed, Err: err.Error()})
+		if !deadline.IsZero() && p.clock.Now().After(deadline.Add(grace+grain)) {
+			c.fail("Lock has returned %v after its deadline", p.clock.Now().Sub(deadline))
+		}
 		return
 	}
 	c.token = lease.Token().Text()
 	c.record(history.Event{
 		Op: history.Granted, Fence: lease.Fence(), Ticket: c.ticket, Until: p.until(lease.Deadline()),
 	})
+	if left := lease.Deadline().Sub(p.clock.Now()); c.handoff && left < ttl/6 {
+		c.fail("a handoff is used for the last %v", left)
+	}
+	p.leases.Add(1)
+	defer p.leases.Add(-1)
 	p.use(c, lease, random)
 }
 
@@ -238,6 +287,9 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 		c.record(history.Event{Op: history.Used})
 		p.pause(hold / 3)
 	}
+	if random.IntN(5) == 0 {
+		_ = lease.Renew(context.Background()) // it ends with the lease
+	}
 	if random.IntN(20) == 0 && lease.Err() == nil {
 		again := p.resume(c, lease, random)
 		defer lease.Unlock(context.Background()) //nolint:errcheck // it only ends its renewal
@@ -255,6 +307,9 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 			return
 		}
 		c.record(history.Event{Op: history.Ambiguous, Err: err.Error()})
+		if left := lease.Deadline().Sub(p.clock.Now()); left > 0 && !errors.Is(err, fairlock.ErrClosed) {
+			c.fail("Unlock has given up %v before the lease ends", left)
+		}
 	}
 }
 

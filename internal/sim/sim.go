@@ -17,7 +17,6 @@ import (
 	"hash/fnv"
 	"io"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -56,8 +55,6 @@ type Result struct {
 	Faults []Fault
 	Length time.Duration // of simulated time
 	Errs   []error       // violations, of liveness as well
-
-	serverAt []int64 // when each of Run.Server was seen, as Event.At
 }
 
 // Fault is one fault that occurred.
@@ -127,7 +124,7 @@ func (w *world) safety() {
 			break
 		}
 		w.server.StepClock(0) // so that keys expire that are due
-		w.observer.look("")   // before the fault changes what is in the server
+		w.observer.look()     // before the fault changes what is in the server
 		w.chosen[random.IntN(len(w.chosen))].occur(w, random)
 	}
 	time.Sleep(time.Until(w.start.Add(w.cfg.For)))
@@ -170,68 +167,6 @@ func (w *world) liveness() {
 	}
 }
 
-// checkTickets checks that no ticket was given twice, but one that was forgotten with lost data.
-func (w *world) checkTickets() {
-	type ticket struct {
-		lock   string
-		number uint64
-	}
-	owners, queued, forgotten := map[ticket]string{}, map[string]bool{}, map[string]bool{}
-	for _, e := range w.observer.events {
-		switch e.Op {
-		case history.Deletes:
-			maps.Copy(forgotten, queued)
-		case history.Joins:
-			t := ticket{e.Lock, e.Ticket}
-			if owner, ok := owners[t]; ok && owner != e.Token && !forgotten[owner] && !forgotten[e.Token] {
-				w.errs = append(w.errs, fmt.Errorf("tickets: %s got ticket %d of %s, which %s had before", e.Token, e.Ticket, e.Lock, owner))
-			}
-			owners[t], queued[e.Token] = e.Token, true
-		}
-	}
-}
-
-// checkDrops checks that waiters that could reach the server were never dropped from the queue. (A replica that lags may
-// bring back waiters that wait no longer; several steps of the clock or stalls, one soon after another, add up.)
-func (w *world) checkDrops() {
-	over := map[string]int64{}
-	for _, e := range w.events {
-		if e.Op == history.Granted || e.Op == history.Failed {
-			over[e.Token] = e.At
-		}
-	}
-	for i, e := range w.observer.events {
-		at := w.observer.at[i]
-		if waits := over[e.Token] == 0 || over[e.Token] > at; e.Op != history.Drops || !waits || w.excused(e.Token, at) {
-			continue
-		}
-		w.errs = append(w.errs, fmt.Errorf("order: at %v %s was dropped from the queue of %s, and its process could reach the server",
-			time.Duration(at), e.Token, e.Lock))
-	}
-}
-
-// excused reports whether the process of a token had ended, or could not reach the server, at some time.
-func (w *world) excused(token string, at int64) bool {
-	var number int
-	if _, err := fmt.Sscanf(token, "c%d:", &number); err != nil {
-		return false
-	}
-	p := w.processes[number]
-	if p.endedAt > 0 && p.endedAt <= at {
-		return true
-	}
-	jumps := 0
-	for _, s := range w.jumps {
-		if s.From <= at && at <= s.To {
-			jumps++
-		}
-	}
-	return jumps > 1 || slices.ContainsFunc(w.excuses, func(s history.Span) bool { return s.From <= at && at <= s.To }) ||
-		slices.ContainsFunc(w.run.Unreachable, func(s history.Span) bool {
-			return s.Process == number && s.From <= at && at <= s.To
-		})
-}
-
 func (w *world) isEnding() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,9 +182,9 @@ func (w *world) fail(format string, args ...any) {
 func (w *world) result() *Result {
 	w.observer.stop()
 	w.run.Server = w.observer.events
-	w.checkDrops()
 	w.checkTickets()
-	r := &Result{Config: w.cfg, Events: w.events, Run: w.run, Faults: w.faults, Length: time.Since(w.start), serverAt: w.observer.at}
+	w.checkSuspects()
+	r := &Result{Config: w.cfg, Events: w.events, Run: w.run, Faults: w.faults, Length: time.Since(w.start)}
 	r.Report = history.Check(r.Events, r.Run)
 	if err := r.Report.Err(); err != nil {
 		w.errs = append(w.errs, err)
@@ -297,10 +232,11 @@ func (w *world) launch(slot int) {
 	w.mu.Unlock()
 	random := w.random(fmt.Sprint("process ", p.number))
 	p.rate = 1 - random.Float64()*0.0099 // slower than Redis's clock by less than 1 %, which the safety margin allows for
-	p.clock = w.server.LocalClock()
+	p.clock = machineClock{w.server.LocalClock()}
 	p.clock.SetRate(p.rate)
+	p.noRenewal = random.IntN(8) == 0
 	p.client = w.server.Client(fairlock.Config{
-		Name: fmt.Sprint("c", p.number), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock, NoRenewal: random.IntN(8) == 0,
+		Name: fmt.Sprint("c", p.number), TTL: ttl, WaiterTTL: waiterTTL, FenceTTL: fenceTTL, Clock: p.clock, NoRenewal: p.noRenewal,
 		Trace: p.trace(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if slot%2 == 1 {

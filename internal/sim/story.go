@@ -16,8 +16,8 @@ func tell(r *Result) string {
 	for _, f := range r.Faults {
 		notes = append(notes, history.Note{At: int64(f.At), Text: "FAULT   " + f.Text})
 	}
-	for i, e := range r.Run.Server {
-		notes = append(notes, history.Note{At: r.serverAt[i], Text: fmt.Sprintf("server  %+v", e)})
+	for _, e := range r.Run.Server {
+		notes = append(notes, history.Note{At: e.Seen, Text: fmt.Sprintf("server  %+v", e)})
 	}
 	out.WriteString(history.Story(r.Events, notes))
 	for _, err := range r.Errs {
