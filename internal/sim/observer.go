@@ -23,7 +23,9 @@ type observer struct {
 	mu     sync.Mutex
 	locks  []*observed           // guarded by mu
 	events []history.ServerEvent // guarded by mu
-	verbs  map[string]string     // by the text of a script
+	verbs  map[string]string     // by the hash of a script
+	hashes map[string]string     // by the text of a script
+	loaded map[string]bool       // guarded by mu: hashes of the scripts that Redis knows
 	last   script                // guarded by mu: what changes until the next look was done by it
 	revive bool                  // guarded by mu: what is found next was restored
 	frozen time.Time             // guarded by mu: the server's time, if it stands still
@@ -56,9 +58,14 @@ type observed struct {
 
 // observe begins to observe the server of a world.
 func observe(w *world) *observer {
-	o := &observer{world: w, verbs: map[string]string{}, departed: map[string]bool{}, revived: map[string]bool{}}
+	o := &observer{
+		world: w, verbs: map[string]string{}, hashes: map[string]string{}, loaded: map[string]bool{},
+		departed: map[string]bool{}, revived: map[string]bool{},
+	}
 	for hash, text := range lua.Texts() {
-		o.verbs[text], o.verbs[w.other.texts[text]] = lua.VerbOf(hash), lua.VerbOf(hash)
+		other := w.other.hashes[hash]
+		o.hashes[text], o.hashes[w.other.texts[text]] = hash, other
+		o.verbs[hash], o.verbs[other] = lua.VerbOf(hash), lua.VerbOf(hash)
 	}
 	for _, t := range targets {
 		l := &observed{name: t.name, left: map[string]uint64{}, heard: map[string]int64{}}
@@ -85,13 +92,25 @@ func (o *observer) stop() {
 
 // before is called before each command of a client, and before each of a script.
 func (o *observer) before(_ *server.Peer, command string, args ...string) bool {
-	if command == "EVALSHA" || command == "EVAL" {
-		o.hold()
-		o.look()
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.last = script{verb: o.verbs[args[0]], args: args[2:], text: strings.Join(args[2:], " "), at: o.world.now()}
-		o.last.time = o.world.server.Now().UnixMicro()
+	if command != "EVALSHA" && command != "EVAL" && command != "SCRIPT" {
+		return false
+	}
+	o.hold()
+	o.look()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if command == "SCRIPT" { // FLUSH
+		clear(o.loaded)
+		return false
+	}
+	o.last = script{args: args[2:], text: strings.Join(args[2:], " "), at: o.world.now(), time: o.world.server.Now().UnixMicro()}
+	hash := args[0]
+	if command == "EVAL" {
+		hash = o.hashes[args[0]]
+		o.loaded[hash] = true
+	}
+	if o.loaded[hash] {
+		o.last.verb = o.verbs[hash]
 	}
 	return false
 }

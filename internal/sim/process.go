@@ -51,6 +51,7 @@ type process struct {
 
 	noRenewal bool
 	leases    atomic.Int32 // that its workers hold
+	twice     atomic.Int64 // after how long its next acquire runs again; 0: not at all
 
 	workers sync.WaitGroup
 	end     chan struct{} // closed when workers are to end
@@ -59,11 +60,12 @@ type process struct {
 	byToken     sync.Map // token → *call
 
 	mu      sync.Mutex
-	crashed bool  // guarded by mu
-	paused  bool  // guarded by mu: it is or was
-	endedAt int64 // when it crashed, or began to close its client
-	ended   bool  // guarded by mu: end is closed
-	calls   int   // guarded by mu: so far
+	crashed bool      // guarded by mu
+	paused  bool      // guarded by mu: it is or was
+	awake   time.Time // guarded by mu: until when it is suspended
+	endedAt int64     // when it crashed, or began to close its client
+	ended   bool      // guarded by mu: end is closed
+	calls   int       // guarded by mu: so far
 	closed  sync.Once
 }
 

@@ -239,6 +239,7 @@ func (w *world) launch(slot int) {
 		Name: fmt.Sprint("c", p.number), TTL: ttl, WaiterTTL: waiterTTL, FenceTTL: fenceTTL, Clock: p.clock, NoRenewal: p.noRenewal,
 		Trace: p.trace(), Logger: slog.New(slog.DiscardHandler),
 	})
+	p.client.Redis.AddHook(twice{p})
 	if slot%2 == 1 {
 		p.client.Redis.AddHook(w.other)
 	}

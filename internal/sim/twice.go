@@ -1,0 +1,47 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// twice is a hook of a process's Redis client. If the process is told to, it sends an acquire again after a while, as
+// go-redis does when the reply was lost. What the server sends meanwhile, such as notifications, arrives later still.
+type twice struct{ p *process }
+
+func (h twice) send(cmds []redis.Cmder, next func() error) error {
+	err := next()
+	if !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool {
+		return cmd.Name() == "evalsha" && lua.VerbOf(cmd.Args()[1].(string)) == "acquire"
+	}) {
+		return err
+	}
+	late := time.Duration(h.p.twice.Swap(0))
+	if late == 0 || h.p.world.isEnding() {
+		return err
+	}
+	h.p.world.away(h.p.number, 2*late+ttl)
+	h.p.client.Link.Delay(0, late+ttl)
+	h.p.pause(late)
+	h.p.mend()
+	return next()
+}
+
+func (h twice) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return h.send([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+	}
+}
+
+func (h twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h.send(cmds, func() error { return next(ctx, cmds) })
+	}
+}
