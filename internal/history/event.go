@@ -60,7 +60,7 @@ const (
 	Owns    ServerOp = "owns"    // Token was granted the lock
 	Leaves  ServerOp = "leaves"  // Token left the queue by its own request
 	Drops   ServerOp = "drops"   // Token was removed from the queue as expired; Until: the queue's clock then
-	Lasts   ServerOp = "lasts"   // the lease of Token lasts until Until, in ns as Event.At, unless more follows
+	Lasts   ServerOp = "lasts"   // the lease of Token with the fence Ticket lasts until Until, in ns as Event.At
 	Ends    ServerOp = "ends"    // Token no longer holds the lock
 	Deletes ServerOp = "deletes" // the data of Lock, or of all locks if it is empty, were lost
 	Misses  ServerOp = "misses"  // what follows is incomplete: the observer missed something

@@ -25,7 +25,7 @@ func token(client any) string { return fmt.Sprintf("p:%022v", client) }
 // parse reads a history of the lock x, of lines that end with "\n" or ";":
 //
 //	<ms> <client> <op> [key=value]…                          until (ms), fence, ticket, weight, worker, lock, token, err
-//	server <µs> <op> [<token or client> [<ticket or until> [<lock>]]]  seen in the server; lasts: ms, and so is its until
+//	server <µs> <op> [<token or client> [<ticket or until> [<lock>]]]  seen in the server; lasts: ms, until in ms, and after the lock a fence, 10
 //	kill|pause|cut <client> <from> <to>                      -1: all clients
 //	loss <from> <to> [<lock>]                                of data
 //	ttl <TTL> <WaiterTTL>                                    5000 ms each if it is missing
@@ -61,7 +61,7 @@ func parse(t *testing.T, text string) (events []history.Event, run history.Run) 
 			e := history.ServerEvent{At: int64(number(1)), Op: history.ServerOp(words[2]), Lock: cmp.Or(words[5], "x"), Token: words[3]}
 			switch n := number(4); e.Op {
 			case history.Lasts:
-				e.Until, e.Seen = at(n), at(number(1))
+				e.Until, e.Seen, e.Ticket = at(n), at(number(1)), uint64(cmp.Or(number(6), 10))
 			case history.Misses:
 				e.Lock = ""
 			case history.Keeps, history.Drops:
@@ -348,6 +348,7 @@ func TestCheck_TrustedForTooLong(t *testing.T) {
 		{"a renewal that Redis made later", "use", "0 lasts 1 1000; 11 lasts 1 1010"},
 		{"a grant for less, and a renewal", "use", "0 lasts 1 999; 9 lasts 1 1010"},
 		{"of another token", "", "0 lasts 2 999"},
+		{"an earlier grant to the token", "use", "0 lasts 1 1000 x 9; 9 lasts 1 1010 x 9"},
 		{"its end was missed", "| server: something was missed", "0 lasts 1 999; 1 misses"},
 	}))
 }

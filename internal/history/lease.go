@@ -39,13 +39,14 @@ func (c *checker) exclusion(l *lock) {
 }
 
 // use: a lock is used only until the last Until, before Unlock and before Lost. (At of Used is read before Err.) No Until is
-// later than each end that Redis had given the lease by then, if those were seen.
+// later than each end that Redis had given the lease, or a grant that of this fence, by then, if those were seen.
 func (c *checker) use(a *acquisition) {
 	end := min(a.until+grain, a.time(Unlock), a.time(Lost))
 	for _, e := range a.events {
-		lasts := c.lasts[a.token]
-		if trusts := e.Op == Granted || e.Op == Renewed; trusts && lasts != nil && !c.missed &&
-			!slices.ContainsFunc(lasts, func(s ServerEvent) bool { return s.Seen <= e.At && e.Until <= s.Until+grain }) {
+		given := func(s ServerEvent) bool {
+			return s.Seen <= e.At && e.Until <= s.Until+grain && (s.Ticket == e.Fence || e.Op == Renewed)
+		}
+		if lasts := c.lasts[a.token]; (e.Op == Granted || e.Op == Renewed) && lasts != nil && !c.missed && !slices.ContainsFunc(lasts, given) {
 			c.violate(Use, []*Event{e}, "%v trusts its lease for longer than Redis lets it last", a)
 		}
 		if e.Op == Used && e.At > end {

@@ -289,7 +289,7 @@ func (o *observer) compare(l *observed) {
 	}
 	for _, token := range granted {
 		if ends[token] != l.ends[token] {
-			record(history.Lasts, token, 0, ends[token])
+			record(history.Lasts, token, fenceOf(owners[token]), ends[token])
 		}
 	}
 	for _, token := range slices.SortedFunc(maps.Keys(tickets), byTicket(tickets)) {
@@ -313,6 +313,9 @@ func (l *observed) order(token string) uint64 {
 func byTicket(tickets map[string]uint64) func(a, b string) int {
 	return func(a, b string) int { return cmp.Or(cmp.Compare(tickets[a], tickets[b]), cmp.Compare(a, b)) }
 }
+
+// fenceOf is the fence in a record of permits, its last number.
+func fenceOf(record string) uint64 { return uint64(number(record[strings.LastIndex(record, " ")+1:])) }
 
 // number is the first number in a text, 0 if there is none.
 func number(text string) int64 {

@@ -42,16 +42,16 @@ func (o *observer) checkScript(l *observed, now state, latest int64) {
 
 	// A lease ends when it is over, by a request of its token, or by a force-release whose caller has seen its fence.
 	for token, record := range l.owners {
-		fence := record[strings.LastIndex(record, " ")+1:]
+		fence := fenceOf(record)
 		switch has, owns := now.owners[token]; {
 		case owns && has == record:
 		case concerned && s.verb == "leave" && slices.Contains(s.args, token):
-		case concerned && s.verb == "release" && slices.Contains(s.args, token) && s.args[len(s.args)-1] == fence:
-		case concerned && s.verb == "force_release" && number(fence) <= number(s.args[len(s.args)-1]):
+		case concerned && s.verb == "release" && slices.Contains(s.args, token) && number(s.args[len(s.args)-1]) == int64(fence):
+		case concerned && s.verb == "force_release" && int64(fence) <= number(s.args[len(s.args)-1]):
 		case l.ends[token] <= w.now():
 			o.suspect(token, w.now(), leaseEnded, 0)
 		case concerned:
-			wrong("%s ended the lease of %s with fence %s: %v", s.verb, token, fence, s.args)
+			wrong("%s ended the lease of %s with fence %d: %v", s.verb, token, fence, s.args)
 		}
 	}
 

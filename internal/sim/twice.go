@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -10,15 +11,13 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// twice is a hook of a process's Redis client. If the process is told to, it sends an acquire again after a while, as
+// twice is a hook of a process's Redis client. If the process is told to, it sends an acquire that has queued a waiter again after a while, as
 // go-redis does when the reply was lost. What the server sends meanwhile, such as notifications, arrives later still.
 type twice struct{ p *process }
 
 func (h twice) send(cmds []redis.Cmder, next func() error) error {
 	err := next()
-	if !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool {
-		return cmd.Name() == "evalsha" && lua.VerbOf(cmd.Args()[1].(string)) == "acquire"
-	}) {
+	if !slices.ContainsFunc(cmds, hasQueued) {
 		return err
 	}
 	late := time.Duration(h.p.twice.Swap(0))
@@ -26,10 +25,20 @@ func (h twice) send(cmds []redis.Cmder, next func() error) error {
 		return err
 	}
 	h.p.world.away(h.p.number, 2*late+ttl)
-	h.p.client.Link.Delay(0, late+ttl)
+	h.p.client.Link.Delay(0, late+2*ttl/5) // the next heartbeat is earlier
 	h.p.pause(late)
 	h.p.mend()
 	return next()
+}
+
+// hasQueued reports whether a command is the first acquire of a waiter, and has queued it.
+func hasQueued(cmd redis.Cmder) bool {
+	args := cmd.Args()
+	if cmd.Name() != "evalsha" || lua.VerbOf(args[1].(string)) != "acquire" || fmt.Sprint(args[3+args[2].(int)+4]) != "0" {
+		return false // or it has a ticket
+	}
+	reply, err := cmd.(*redis.Cmd).Slice()
+	return err == nil && len(reply) > 0 && reply[0] == "queued"
 }
 
 func (h twice) DialHook(next redis.DialHook) redis.DialHook { return next }
