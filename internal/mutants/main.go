@@ -48,9 +48,9 @@ var tiers = []tier{
 	{"command", "cmd/fairlock", []string{"./..."}},
 }
 
-// search is the simulation for a minute. It finds most mutants that break order, fences or progress, within 20 s. It does not find
-// those that only cost time after a crash or a lost message, or that weaken the best effort after lost data; nor yet, as an
-// overlap of two leases is rare, each that has a client trust a lease for too long.
+// search is the simulation for a minute. It finds most mutants that break order, fences, progress, or what a client may trust,
+// most within 20 s. It does not find those that only weaken the best effort after lost data, that need a key to be lost alone, or
+// that cost less than a heartbeat's time.
 var search = tier{"search", ".", []string{"-run", "TestFor", "./internal/sim", "-sim-for", "1m"}}
 
 // limit is how long one tier may take for one mutant: a test that hangs has noticed it.
