@@ -3,37 +3,19 @@ package fairlock_test
 import (
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/sim"
 )
-
-// sleeper is the clock of a machine that can be suspended: at a rate of 0 its monotonic clock and its timers stand still, and the
-// wall clock goes on. In a bubble no time has a monotonic reading, so it makes one.
-type sleeper struct{ *fairlocktest.LocalClock }
-
-func (s sleeper) Now() time.Time {
-	awake, wall := s.LocalClock.Now(), time.Now() // neither has a monotonic reading in a bubble
-	t := time.Time{}
-	fields := (*struct {
-		wall uint64
-		ext  int64
-		loc  *time.Location
-	})(unsafe.Pointer(&t))
-	since1885 := wall.Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
-	fields.wall = 1<<63 | uint64(since1885)<<30 | uint64(wall.Nanosecond())
-	fields.ext = awake.Sub(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds()
-	return t
-}
 
 // The machine of the holder sleeps beyond the lease and FenceTTL: the idle lock is not quarantined.
 func TestLease_SuspendedMachineQuarantinesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		c := sleeper{s.LocalClock()}
+		c := sim.MachineClock{LocalClock: s.LocalClock()}
 		start := c.Now()
 		lease := hold(t, s.Client(fairlock.Config{Clock: c}).Mutex("x").Lock)
 		c.SetRate(0)
@@ -50,7 +32,7 @@ func TestLease_SuspendedMachineQuarantinesNothing(t *testing.T) {
 // The machine of a waiter sleeps for less than what the lease has left when it is notified: the lease is trusted for less.
 func TestWaiter_SuspendedMachineTrustsNotificationForLess(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		c := sleeper{s.LocalClock()}
+		c := sim.MachineClock{LocalClock: s.LocalClock()}
 		asleep, other := s.Client(fairlock.Config{Clock: c}), s.Client(fairlock.Config{})
 		listen(t, asleep)
 		first := hold(t, other.Mutex("x").Lock)
@@ -70,7 +52,7 @@ func TestWaiter_SuspendedMachineTrustsNotificationForLess(t *testing.T) {
 // The machine of a waiter sleeps while it is notified: the old notification is not trusted.
 func TestWaiter_SuspendedMachineTrustsNoOldNotification(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		c := sleeper{s.LocalClock()}
+		c := sim.MachineClock{LocalClock: s.LocalClock()}
 		asleep, other := s.Client(fairlock.Config{Clock: c}), s.Client(fairlock.Config{})
 		listen(t, asleep)
 		first := hold(t, other.Mutex("x").Lock)

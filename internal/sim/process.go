@@ -46,7 +46,7 @@ type process struct {
 	number int
 	slot   int
 	client *fairlocktest.Client
-	clock  machineClock
+	clock  MachineClock
 	rate   float64 // of clock
 
 	noRenewal bool
@@ -69,12 +69,12 @@ type process struct {
 	closed  sync.Once
 }
 
-// machineClock is the clock of a machine that can be suspended: at a rate of 0 its monotonic clock and its timers stand
-// still, and its wall clock goes on.
-type machineClock struct{ *fairlocktest.LocalClock }
+// MachineClock is the clock of a machine that can be suspended, for a bubble: at a rate of 0 its monotonic clock and its
+// timers stand still, and its wall clock goes on.
+type MachineClock struct{ *fairlocktest.LocalClock }
 
 // Now makes the monotonic reading, because in a bubble no time has one.
-func (c machineClock) Now() (t time.Time) {
+func (c MachineClock) Now() (t time.Time) {
 	monotonic, wall := c.LocalClock.Now(), time.Now()
 	fields := (*struct {
 		wall uint64

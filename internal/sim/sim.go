@@ -232,7 +232,7 @@ func (w *world) launch(slot int) {
 	w.mu.Unlock()
 	random := w.random(fmt.Sprint("process ", p.number))
 	p.rate = 1 - random.Float64()*0.0099 // slower than Redis's clock by less than 1 %, which the safety margin allows for
-	p.clock = machineClock{w.server.LocalClock()}
+	p.clock = MachineClock{w.server.LocalClock()}
 	p.clock.SetRate(p.rate)
 	p.noRenewal = random.IntN(8) == 0
 	p.client = w.server.Client(fairlock.Config{
