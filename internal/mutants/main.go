@@ -49,8 +49,8 @@ var tiers = []tier{
 }
 
 // search is the simulation for a minute. It finds most mutants that break order, fences, progress, or what a client may trust,
-// most within 20 s. It does not find those that only weaken the best effort after lost data, that need a key to be lost alone, or
-// that cost less than a heartbeat's time.
+// most within 20 s. It does not find those that only weaken the best effort after lost data, that need a key to be lost alone or a
+// request to arrive long after its caller has left, or that cost less than the time between two heartbeats.
 var search = tier{"search", ".", []string{"-run", "TestFor", "./internal/sim", "-sim-for", "1m"}}
 
 // limit is how long one tier may take for one mutant: a test that hangs has noticed it.
