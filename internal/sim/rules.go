@@ -79,7 +79,7 @@ func (o *observer) checkScript(l *observed, now state, latest int64) {
 		}
 	}
 
-	// The server hears of each waiter.
+	// A request or a heartbeat names each waiter at least once in a TTL.
 	for token := range now.tickets {
 		if o.revive {
 			o.revived[token] = true

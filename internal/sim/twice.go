@@ -11,8 +11,9 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// twice is a hook of a process's Redis client. If the process is told to, it sends an acquire that has queued a waiter again after a while, as
-// go-redis does when the reply was lost. What the server sends meanwhile, such as notifications, arrives later still.
+// twice is a hook of a process's Redis client. If p.twice is set, it sends an acquire that has queued a waiter again after
+// that time, as go-redis does when the reply was lost. What the server sends meanwhile, such as notifications, arrives later
+// still.
 type twice struct{ p *process }
 
 func (h twice) send(cmds []redis.Cmder, next func() error) error {
