@@ -301,7 +301,7 @@ func (o *observer) compare(l *observed) {
 		}
 	}
 	next := state{tickets: tickets, until: until, owners: owners, ends: ends, clock: recorded, at: at, quarantine: number(clock[4]), seen: now}
-	o.checkScript(l, next, latest)
+	o.check(l, next, latest)
 	l.state = next
 }
 

@@ -32,97 +32,144 @@ type state struct {
 	ends       map[string]int64  // token → when its lease ends, as Event.At
 }
 
-// checkScript checks what the last script has changed of a lock. The caller holds mu.
-func (o *observer) checkScript(l *observed, now state, latest int64) {
-	w, s := o.world, o.last
-	concerned := s.verb != "" && slices.Contains(s.args, l.keys.Permits)
-	wrong := func(format string, args ...any) {
-		w.fail("server: at %v, lock %q: %s", time.Duration(s.at), l.name, fmt.Sprintf(format, args...))
-	}
+// change is what the last script has changed of a lock, or time.
+type change struct {
+	*observer
+	script
+	lock   *observed // before
+	now    state     // after
+	latest int64     // that the queue's clock can have been
+	known  bool      // the script is one of this lock, and has run
+}
 
-	// A lease ends when it is over, by a request of its token, or by a force-release whose caller has seen its fence.
-	for token, record := range l.owners {
-		fence := fenceOf(record)
-		switch has, owns := now.owners[token]; {
+// rules are what holds of each change.
+var rules = []func(*change){
+	(*change).endsLeases, (*change).leaves, (*change).handsOff, (*change).names, (*change).keepsNumber, (*change).advancesClock,
+	(*change).cutsLeases,
+}
+
+// check checks a change of a lock. The caller holds mu.
+func (o *observer) check(l *observed, now state, latest int64) {
+	c := &change{o, o.last, l, now, latest, o.last.verb != "" && slices.Contains(o.last.args, l.keys.Permits)}
+	for _, rule := range rules {
+		rule(c)
+	}
+}
+
+func (c *change) wrong(format string, args ...any) {
+	c.world.fail("server: at %v, lock %q: %s", time.Duration(c.at), c.lock.name, fmt.Sprintf(format, args...))
+}
+
+// lastArg is the last argument of the script.
+func (c *change) lastArg() string { return c.args[len(c.args)-1] }
+
+// endsLeases: a lease ends when it is over, by a request of its token, or by a force-release whose caller has seen its fence.
+func (c *change) endsLeases() {
+	for token, record := range c.lock.owners {
+		fence := int64(fenceOf(record))
+		switch has, owns := c.now.owners[token]; {
 		case owns && has == record:
-		case concerned && s.verb == "leave" && slices.Contains(s.args, token):
-		case concerned && s.verb == "release" && slices.Contains(s.args, token) && number(s.args[len(s.args)-1]) == int64(fence):
-		case concerned && s.verb == "force_release" && int64(fence) <= number(s.args[len(s.args)-1]):
-		case l.ends[token] <= w.now():
-			o.suspect(token, w.now(), leaseEnded, 0)
-		case concerned:
-			wrong("%s ended the lease of %s with fence %d: %v", s.verb, token, fence, s.args)
+		case c.known && c.verb == "leave" && slices.Contains(c.args, token):
+		case c.known && c.verb == "release" && slices.Contains(c.args, token) && number(c.lastArg()) == fence:
+		case c.known && c.verb == "force_release" && fence <= number(c.lastArg()):
+		case c.lock.ends[token] <= c.world.now():
+			c.suspect(token, c.world.now(), leaseEnded, 0)
+		case c.known:
+			c.wrong("%s ended the lease of %s with fence %d: %v", c.verb, token, fence, c.args)
 		}
 	}
+}
 
-	// A token that has left does not come back.
-	if concerned && s.verb == "leave" {
-		o.departed[s.args[len(s.args)-2]] = true
+// leaves: a token that has left does not come back.
+func (c *change) leaves() {
+	if c.known && c.verb == "leave" {
+		c.departed[c.args[len(c.args)-2]] = true
 	}
-	for token := range o.departed {
-		if _, owns := now.owners[token]; owns || now.tickets[token] > 0 {
-			wrong("%s has left and is there", token)
-			delete(o.departed, token)
+	for token := range c.departed {
+		if _, owns := c.now.owners[token]; owns || c.now.tickets[token] > 0 {
+			c.wrong("%s has left and is there", token)
+			delete(c.departed, token)
 		}
 	}
+}
 
-	// A waiter is granted the lock for what is left of its WaiterTTL, at most for its TTL.
-	for token, end := range now.ends {
-		if o.revive {
-			o.revived[token] = true
+// handsOff: a waiter is granted the lock for what is left of its WaiterTTL, at most for its TTL.
+func (c *change) handsOff() {
+	for token, end := range c.now.ends {
+		if c.revive {
+			c.revived[token] = true
 		}
-		if _, owned := l.owners[token]; owned || l.tickets[token] == 0 || strings.Contains(s.text, token) {
+		if _, owned := c.lock.owners[token]; owned || c.lock.tickets[token] == 0 || strings.Contains(c.text, token) {
 			continue
 		}
-		if left := time.Duration(end - w.now()); left > ttl+grain || left > time.Duration(l.until[token]-latest)*time.Microsecond+grain {
-			wrong("%s, which expires in %v, was granted the lock for %v", token, time.Duration(l.until[token]-latest)*time.Microsecond, left)
+		left, expires := time.Duration(end-c.world.now()), time.Duration(c.lock.until[token]-c.latest)*time.Microsecond
+		if left > min(ttl, expires)+grain {
+			c.wrong("%s, which expires in %v, was granted the lock for %v", token, expires, left)
 		}
 	}
+}
 
-	// A request or a heartbeat names each waiter at least once in a TTL.
-	for token := range now.tickets {
-		if o.revive {
-			o.revived[token] = true
+// names: a request or a heartbeat names each waiter at least once in a TTL.
+func (c *change) names() {
+	for token := range c.now.tickets {
+		if c.revive {
+			c.revived[token] = true
 		}
-		if s.at > 0 && (strings.Contains(s.text, token) || l.heard[token] == 0) {
-			l.heard[token] = s.at
+		if c.at > 0 && (strings.Contains(c.text, token) || c.lock.heard[token] == 0) {
+			c.lock.heard[token] = c.at
 		}
-		if w.now()-l.heard[token] > int64(ttl) {
-			o.suspect(token, w.now(), "no heartbeat for a waiter since "+time.Duration(l.heard[token]).String(), 0)
+		if c.world.now()-c.lock.heard[token] > int64(ttl) {
+			c.suspect(token, c.world.now(), "no heartbeat for a waiter since "+time.Duration(c.lock.heard[token]).String(), 0)
 		}
 	}
-	if !concerned {
+}
+
+// keepsNumber: the number outlasts the lock and its queue by FenceTTL.
+func (c *change) keepsNumber() {
+	if !c.known {
 		return
 	}
-
-	// The number outlasts the lock and its queue by FenceTTL.
-	m := w.server.Miniredis
-	kept := m.TTL(l.keys.Number)
-	longest := m.TTL(l.keys.Queue)
-	for _, end := range now.ends {
-		longest = max(longest, time.Duration(end-w.now()))
+	m := c.world.server.Miniredis
+	kept, longest := m.TTL(c.lock.keys.Number), m.TTL(c.lock.keys.Queue)
+	for _, end := range c.now.ends {
+		longest = max(longest, time.Duration(end-c.world.now()))
 	}
 	if longest > 0 && kept < longest+fenceTTL-time.Millisecond { // Redis's times are of whole milliseconds
-		wrong("the number is kept for %v, and the lock for %v", kept, longest)
+		c.wrong("the number is kept for %v, and the lock for %v", kept, longest)
 	}
-	if s.verb != "heartbeat" && s.verb != "acquire" || len(l.tickets) == 0 || len(now.tickets) == 0 {
+}
+
+// readsClock reports whether the script has found waiters and the queue's clock, and has left waiters.
+func (c *change) readsClock() bool {
+	return c.known && (c.verb == "heartbeat" || c.verb == "acquire") && len(c.lock.tickets) > 0 && len(c.now.tickets) > 0
+}
+
+// advancesClock: the queue's clock advances as the server's does, by at most a second at once, and not back.
+func (c *change) advancesClock() {
+	if !c.readsClock() {
 		return
 	}
-
-	// The queue's clock advances as the server's does, by at most a second at once, and not back.
-	if advance := min(max(now.at-l.at, 0), int64(time.Second/time.Microsecond)); l.at > 0 && now.at != l.at && now.clock != l.clock+advance {
-		wrong("the queue's clock has advanced from %d to %d in %d µs", l.clock, now.clock, now.at-l.at)
+	before, now := c.lock.state, c.now
+	advance := min(max(now.at-before.at, 0), int64(time.Second/time.Microsecond))
+	if before.at > 0 && now.at != before.at && now.clock != before.clock+advance {
+		c.wrong("the queue's clock has advanced from %d to %d in %d µs", before.clock, now.clock, now.at-before.at)
 	}
-	if s.verb == "heartbeat" && (now.at < s.time-20000 || now.at > s.time) {
-		wrong("the queue's clock was recorded at %d, and it is %d", now.at, s.time)
+	if c.verb == "heartbeat" && (now.at < c.time-20000 || now.at > c.time) {
+		c.wrong("the queue's clock was recorded at %d, and it is %d", now.at, c.time)
 	}
+}
 
-	// While the first waiter sends requests, no lease lasts for more than its TTL, unless the lock is quarantined.
-	if first := slices.SortedFunc(maps.Keys(now.tickets), byTicket(now.tickets))[0]; strings.Contains(s.text, first) && now.quarantine <= now.clock {
-		for token, end := range now.ends {
-			if time.Duration(end-s.at) > ttl+grain {
-				wrong("the lease of %s lasts for %v", token, time.Duration(end-s.at))
-			}
+// cutsLeases: while the first waiter sends requests, no lease lasts for more than its TTL, unless the lock is quarantined.
+func (c *change) cutsLeases() {
+	if !c.readsClock() || c.now.quarantine > c.now.clock {
+		return
+	}
+	if first := slices.SortedFunc(maps.Keys(c.now.tickets), byTicket(c.now.tickets))[0]; !strings.Contains(c.text, first) {
+		return
+	}
+	for token, end := range c.now.ends {
+		if left := time.Duration(end - c.at); left > ttl+grain {
+			c.wrong("the lease of %s lasts for %v", token, left)
 		}
 	}
 }
