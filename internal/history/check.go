@@ -66,8 +66,7 @@ func Check(events []Event, run Run) *Report {
 
 // gather sorts events by acquisition and lock, and checks the form of each record. What has no request is left out.
 //
-// Alive: a process records nothing after it was seen to be dead, nor while it was seen to stand still. If this is broken,
-// the run or its clock is wrong, and no other rule means anything.
+// Alive: a dead or paused process records nothing. Else the run or its clock is wrong, and no other rule means anything.
 func (c *checker) gather(events []Event) {
 	type id struct{ process, call int }
 	byID := map[id]*acquisition{}

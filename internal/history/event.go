@@ -77,7 +77,8 @@ type ServerEvent struct {
 	Seen   int64    `json:"seen,omitempty"` // when it happened, in ns as Event.At; 0 if that is not known
 }
 
-const All = -1 // the Process of a Span that concerns every process
+// All is the Process of a Span that concerns every process.
+const All = -1
 
 // Span is a time in which something was done to a process. Times are those of Event.At.
 type Span struct {
