@@ -52,7 +52,8 @@ var tiers = []tier{
 	{"command", "cmd/fairlock", []string{"./..."}},
 }
 
-// search is the simulation for a minute. It finds most mutants within 20 s; mutants.txt says why it does not find the others.
+// search is the simulation for a minute. It finds half of the mutants, most within 20 s; mutants.txt says why it does not
+// find the others.
 var search = tier{"search", ".", []string{"-run", "TestFor", "./internal/sim", "-sim-for", "1m"}}
 
 // limit is how long one tier may take for one mutant: a test that hangs has noticed it.
@@ -113,8 +114,8 @@ func run(pattern string) error {
 	return errors.Join(errs...)
 }
 
-// parse reads the list: blocks of a name after "== ", a line with the file, perhaps one with notBySearch after "not by search: ",
-// and old and new text between lines of "<<<", "---" and ">>>".
+// parse reads the list: blocks of a name after "== ", a line with the file, perhaps one with notBySearch after
+// "not by search: ", and old and new text between lines of "<<<", "---" and ">>>".
 func parse(text string) (all []mutant, err error) {
 	for _, block := range strings.Split(text, "\n== ")[1:] {
 		head, rest, ok := strings.Cut(block, "\n<<<\n")
