@@ -168,7 +168,7 @@ func (c *change) cutsLeases() {
 		return
 	}
 	for token, end := range c.now.ends {
-		if left := time.Duration(end - c.at); left > ttl+grain {
+		if left := time.Duration(end - c.at); left >= ttl+time.Millisecond { // PTTL is in whole milliseconds
 			c.wrong("the lease of %s lasts for %v", token, left)
 		}
 	}
