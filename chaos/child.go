@@ -41,9 +41,9 @@ const (
 
 // report is what a process tells.
 type report struct {
-	Event             string // quiet, ended, or paused: it stood still
-	From, To          int64  // paused: ns, as in an Event
-	Handoffs, Unheard int64  // ended: handoffs that were used without a request, and notifications that were lost
+	Event                       string // quiet, ended, or paused: it stood still
+	From, To                    int64  // paused: ns, as in an Event
+	Handoffs, NotificationsLost int64  // ended: handoffs that were used without a request, and notifications that were lost
 }
 
 // stillness is from when on a process, or redis-server, counts as having stood still.
@@ -96,7 +96,7 @@ func runChild(cfg childConfig) {
 	go w.obey(tell)
 	w.run()
 	_ = rdb.Close()
-	tell(report{Event: "ended", Handoffs: w.handoffs.Load(), Unheard: w.unheard.Load()})
+	tell(report{Event: "ended", Handoffs: w.handoffs.Load(), NotificationsLost: w.notificationsLost.Load()})
 }
 
 type silent struct{}

@@ -192,7 +192,7 @@ func (t *trial) reported(number int, r report) {
 		t.counts["a process stood still by itself"]++
 	case "ended":
 		t.counts["handoffs used without a request"] += int(r.Handoffs)
-		t.counts["notifications lost"] += int(r.Unheard)
+		t.counts["notifications lost"] += int(r.NotificationsLost)
 	}
 }
 

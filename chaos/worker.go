@@ -39,16 +39,16 @@ type workersConfig struct {
 
 // workers lock, use and unlock mutexes, and record what happens.
 type workers struct {
-	cfg      workersConfig
-	write    func(history.Event)
-	complain func(format string, args ...any) // of what the library must not do
-	clock    slowClock
-	client   *fairlock.Client
-	calls    atomic.Int64
-	paused   atomic.Int64  // ns: when this process last stood still
-	handoffs atomic.Int64  // grants that were handed over and used without a request
-	unheard  atomic.Int64  // notifications that were lost
-	ending   chan struct{} // closed when they are to end
+	cfg               workersConfig
+	write             func(history.Event)
+	complain          func(format string, args ...any) // of what the library must not do
+	clock             slowClock
+	client            *fairlock.Client
+	calls             atomic.Int64
+	paused            atomic.Int64  // ns: when this process last stood still
+	handoffs          atomic.Int64  // grants that were handed over and used without a request
+	notificationsLost atomic.Int64  // notifications that were lost
+	ending            chan struct{} // closed when they are to end
 
 	byGoroutine sync.Map // uint64 to *call, of those in Lock
 	byToken     sync.Map // token.Token to *call, of those that hold a lock
@@ -178,7 +178,7 @@ func (w *workers) trace() *fairlock.Trace {
 				w.handoffs.Add(1)
 			}
 		},
-		NotificationLost: func(fairlock.Event) { w.unheard.Add(1) },
+		NotificationLost: func(fairlock.Event) { w.notificationsLost.Add(1) },
 		Renewed: func(i fairlock.RenewedInfo) {
 			if c, ok := w.byToken.Load(i.Token); ok && i.Err == nil {
 				w.record(c.(*call), history.Event{Op: history.Renewed, Until: w.until(i.Deadline)}) // the call does not change any more

@@ -152,13 +152,13 @@ func (c *Client) withTimeout(parent context.Context, d time.Duration) (context.C
 	}
 }
 
-// withValues is a ctx with the values of another one.
+// withValues is a ctx with the values of another one, which does not end it.
 type withValues struct {
 	context.Context
 	values context.Context
 }
 
-// Value returns what either of them has.
+// Value looks at the first ctx first: package context finds by a value what ends it.
 func (c withValues) Value(key any) any {
 	if v := c.Context.Value(key); v != nil {
 		return v

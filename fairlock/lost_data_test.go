@@ -29,22 +29,32 @@ func TestLease_SuspendedMachineQuarantinesNothing(t *testing.T) {
 	})
 }
 
+// suspendWaiter has a waiter granted the lock while its machine is suspended. wake ends that.
+func suspendWaiter(t *testing.T, s *fairlocktest.Server) (q *acquisition, other *fairlocktest.Client, wake func() time.Time) {
+	t.Helper()
+	c := sim.MachineClock{LocalClock: s.LocalClock()}
+	asleep, other := s.Client(fairlock.Config{Clock: c}), s.Client(fairlock.Config{})
+	listen(t, asleep)
+	first := hold(t, other.Mutex("x").Lock)
+	q = begin(t.Context(), asleep.Mutex("x").Lock)
+	asleep.Link.Hang()
+	c.SetRate(0)
+	unlock(t, first)
+	return q, other, func() time.Time {
+		asleep.Link.Mend()
+		c.SetRate(1)
+		return c.Now()
+	}
+}
+
 // The machine of a waiter sleeps for less than what the lease has left when it is notified: the lease is trusted for less.
 func TestWaiter_SuspendedMachineTrustsNotificationForLess(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		c := sim.MachineClock{LocalClock: s.LocalClock()}
-		asleep, other := s.Client(fairlock.Config{Clock: c}), s.Client(fairlock.Config{})
-		listen(t, asleep)
-		first := hold(t, other.Mutex("x").Lock)
-		q := begin(t.Context(), asleep.Mutex("x").Lock)
-		asleep.Link.Hang()
-		c.SetRate(0)
-		unlock(t, first)
+		q, _, wake := suspendWaiter(t, s)
 		ends := time.Now().Add(fairlock.DefaultWaiterTTL)
 		pass(fairlock.DefaultWaiterTTL / 2)
-		asleep.Link.Mend()
-		c.SetRate(1)
-		left := q.granted(t).Deadline().Sub(c.Now())
+		now := wake()
+		left := q.granted(t).Deadline().Sub(now)
 		assert.Less(t, left, time.Until(ends), "it is trusted for longer than Redis lets it last")
 	})
 }
@@ -52,18 +62,10 @@ func TestWaiter_SuspendedMachineTrustsNotificationForLess(t *testing.T) {
 // The machine of a waiter sleeps while it is notified: the old notification is not trusted.
 func TestWaiter_SuspendedMachineTrustsNoOldNotification(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		c := sim.MachineClock{LocalClock: s.LocalClock()}
-		asleep, other := s.Client(fairlock.Config{Clock: c}), s.Client(fairlock.Config{})
-		listen(t, asleep)
-		first := hold(t, other.Mutex("x").Lock)
-		q := begin(t.Context(), asleep.Mutex("x").Lock)
-		asleep.Link.Hang()
-		c.SetRate(0)
-		unlock(t, first)
+		q, other, wake := suspendWaiter(t, s)
 		pass(time.Minute)
 		second := hold(t, other.Mutex("x").Lock)
-		asleep.Link.Mend()
-		c.SetRate(1)
+		wake()
 		pass(10 * time.Millisecond)
 		require.NoError(t, second.Err())
 		assert.True(t, q.pending(), "two hold the lock")

@@ -83,7 +83,7 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	limit := 2 * probing
 	if ctx.Err() != nil {
-		limit = soon
+		limit = shortLimit
 	}
 	select {
 	case other := <-reason:

@@ -38,9 +38,9 @@ const (
 
 // A Redis that hangs is not waited for: tickets and leases end by themselves.
 const (
-	soon      = 50 * time.Millisecond // to leave the queue when a wait has timed out, and to read who holds the lock
-	leaving   = time.Second           // to leave the queue
-	releasing = 3 * time.Second       // to release the lock
+	shortLimit = 50 * time.Millisecond // to leave the queue when a wait has timed out, and to read the holder
+	leaving    = time.Second           // to leave the queue
+	releasing  = 3 * time.Second       // to release the lock
 )
 
 // maxLabel is how long a label may be, so that process and host have room in a client's name.
@@ -175,13 +175,13 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	if err != nil {
 		return r.refusal(waiting, err, nil)
 	}
-	defer func() { _ = within(soon, rdb.Close) }()
+	defer func() { _ = within(shortLimit, rdb.Close) }()
 	client, err := c.locks(rdb, fairlock.Config{Name: r.client(), TTL: r.ttl, Trace: &fairlock.Trace{Renewed: r.renewed}})
 	if err != nil {
 		return err
 	}
-	patience := leaving
-	defer func() { _ = within(patience, client.Close) }() // leaves the queue, too; else its ticket expires
+	closeLimit := leaving
+	defer func() { _ = within(closeLimit, client.Close) }() // leaves the queue, too; else its ticket expires
 	server := inspect.On(rdb, c.prefix())
 	stop := r.showWait(waiting, server, client.Name())
 	weight := r.take // 1 unless it is a semaphore
@@ -191,7 +191,7 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	lease, err := r.Acquire(waiting, client, r.name, weight, r.try)
 	stop()
 	if err != nil {
-		patience = min(patience, soon)
+		closeLimit = min(closeLimit, shortLimit)
 		return r.refusal(waiting, err, server)
 	}
 	cancel()
@@ -261,7 +261,7 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 		}
 	}
 	if s != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		ctx, cancel := context.WithTimeout(context.Background(), shortLimit)
 		defer cancel()
 		holder = ""
 		if held, ok := errors.AsType[*fairlock.HeldError](err); ok {

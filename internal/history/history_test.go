@@ -431,7 +431,7 @@ const resent = `
 //fairlock:promise The checker notices
 func TestCheck_Order(t *testing.T) {
 	const seen = "; server 20000 owns 3; server 20000 ends 3; server 41000 owns 2"
-	const unheard = "; server 1000 owns 1; server 10000 joins 2 10000; server 20000 joins 3 20000; server 400000 ends 1" +
+	const notificationLate = "; server 1000 owns 1; server 10000 joins 2 10000; server 20000 joins 3 20000; server 400000 ends 1" +
 		"; server 400000 owns 2; server 500000 ends 2; server 501000 owns 3; server 510000 joins 2 10000; server 511000 ends 3" +
 		"; server 511000 owns 2"
 	check(t, []example{
@@ -452,9 +452,9 @@ func TestCheck_Order(t *testing.T) {
 			resent + "server 9000 joins 3 9000; server 10000 joins 2 10000" + seen},
 		{"passed by one that had a higher ticket and did not know it", "order server",
 			resent + "server 10000 joins 2 10000; server 11000 joins 3 11000" + seen},
-		{"passed after a grant that it did not hear of, by one that did not hear of an earlier one", "| did not hear of that in time",
-			passed + thenGranted + "; server 500 owns 3; server 600 ends 3" + unheard},
-		{"passed after a grant that it did not hear of", "| did not hear of that in time", passed + thenGranted + unheard},
+		{"passed after a grant whose notification was late, by one with an earlier such grant", "| the notification was late",
+			passed + thenGranted + "; server 500 owns 3; server 600 ends 3" + notificationLate},
+		{"passed after a grant whose notification was late", "| the notification was late", passed + thenGranted + notificationLate},
 		{"passed by one that knew its ticket and took long", "order", changed(t, passed+thenGranted, "20 3 request", "5 3 request")},
 		{"granted in the microsecond in which the other one came", "",
 			strings.Replace(resent, "fence=20000", "fence=10000", 1)},

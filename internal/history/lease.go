@@ -38,8 +38,8 @@ func (c *checker) exclusion(l *lock) {
 	}
 }
 
-// use: a lock is used only until the last Until, before Unlock and before Lost. (At of Used is read before Err.) No Until is
-// later than each end that Redis had given the lease, or a grant that of this fence, by then, if those were seen.
+// use: a lock is used only until the last Until, before Unlock and before Lost. (At of Used is read before Err.) Redis had let
+// the lease last until then when it was granted, with that fence, or renewed; unless nobody observed the server.
 func (c *checker) use(a *acquisition) {
 	end := min(a.until+grain, a.time(Unlock), a.time(Lost))
 	for _, e := range a.events {

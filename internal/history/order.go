@@ -91,7 +91,7 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 		c.ClockBack && c.lost(l, b.request.At, b.time(Queued)) != nil: // b may have got a lower ticket after that
 		return dataLost
 	case l.seen.before(b.token, a.token):
-		return "the waiter was granted it before, and did not hear of that in time"
+		return "the waiter was granted it before, and the notification was late"
 	case a.ticket == 0 && min(b.time(Queued), b.time(Granted)) >= a.request.At && a.granted.At-a.request.At > prompt:
 		return "the one that was granted it may have had a ticket"
 	case b.granted == nil && max(a.beside, a.weight)+b.weight <= l.capacity:

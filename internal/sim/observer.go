@@ -51,7 +51,7 @@ type observed struct {
 	name  string
 	keys  lua.PermitKeys    // Permits of a mutex is its Lock, and Holders is empty
 	left  map[string]uint64 // tickets of those that are no longer queued
-	heard map[string]int64  // when the latest script named a token that is queued, as Event.At
+	named map[string]int64  // when the latest script named a token that is queued, as Event.At
 
 	state
 }
@@ -68,7 +68,7 @@ func observe(w *world) *observer {
 		o.verbs[hash], o.verbs[other] = lua.VerbOf(hash), lua.VerbOf(hash)
 	}
 	for _, t := range targets {
-		l := &observed{name: t.name, left: map[string]uint64{}, heard: map[string]int64{}}
+		l := &observed{name: t.name, left: map[string]uint64{}, named: map[string]int64{}}
 		switch t.name {
 		case "semaphore":
 			l.keys = lua.SemaphoreKeys(lua.DefaultNamespace, t.name)
@@ -284,7 +284,7 @@ func (o *observer) compare(l *observed) {
 		}
 		record(history.Owns, token, 0, 0)
 		if ticket := l.tickets[token]; ticket > 0 {
-			l.left[token] = ticket // it comes back if it does not hear of this
+			l.left[token] = ticket // it comes back if no notification of this arrives
 		}
 	}
 	for _, token := range granted {

@@ -147,7 +147,7 @@ func (p *process) trace() *fairlock.Trace {
 			c.token, c.handoff = i.Token.Text(), i.Handoff
 			p.byToken.Store(c.token, c)
 		},
-		Left: func(i fairlock.LeftInfo) { // also one that was queued, and never heard of it
+		Left: func(i fairlock.LeftInfo) { // also one that was queued, and got no reply
 			current().token = i.Token.Text()
 		},
 		Renewed: func(i fairlock.RenewedInfo) {
@@ -218,10 +218,10 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	defer cancel()
 	request, deadline := history.Event{Op: history.Request}, time.Time{}
 	if random.IntN(5) == 0 {
-		patience := upTo(random, 2*waiterTTL)
-		deadline = p.clock.Now().Add(patience)
+		timeout := upTo(random, 2*waiterTTL)
+		deadline = p.clock.Now().Add(timeout)
 		request.Until = p.until(deadline)
-		timer := p.clock.AfterFunc(patience, cancel)
+		timer := p.clock.AfterFunc(timeout, cancel)
 		defer timer.Stop()
 	}
 	try := random.IntN(10) == 0

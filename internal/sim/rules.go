@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -44,13 +45,20 @@ type change struct {
 
 // rules are what holds of each change.
 var rules = []func(*change){
-	(*change).endsLeases, (*change).leaves, (*change).handsOff, (*change).names, (*change).keepsNumber, (*change).advancesClock,
+	(*change).endsLeases, (*change).leaves, (*change).handsOff, (*change).namesWaiters, (*change).keepsNumber, (*change).advancesClock,
 	(*change).cutsLeases,
 }
 
 // check checks a change of a lock. The caller holds mu.
 func (o *observer) check(l *observed, now state, latest int64) {
 	c := &change{o, o.last, l, now, latest, o.last.verb != "" && slices.Contains(o.last.args, l.keys.Permits)}
+	if o.revive {
+		for _, tokens := range []iter.Seq[string]{maps.Keys(now.ends), maps.Keys(now.tickets)} {
+			for token := range tokens {
+				o.revived[token] = true
+			}
+		}
+	}
 	for _, rule := range rules {
 		rule(c)
 	}
@@ -96,9 +104,6 @@ func (c *change) leaves() {
 // handsOff: a waiter is granted the lock for what is left of its WaiterTTL, at most for its TTL.
 func (c *change) handsOff() {
 	for token, end := range c.now.ends {
-		if c.revive {
-			c.revived[token] = true
-		}
 		if _, owned := c.lock.owners[token]; owned || c.lock.tickets[token] == 0 || strings.Contains(c.text, token) {
 			continue
 		}
@@ -109,17 +114,14 @@ func (c *change) handsOff() {
 	}
 }
 
-// names: a request or a heartbeat names each waiter at least once in a TTL.
-func (c *change) names() {
+// namesWaiters: a request or a heartbeat names each waiter at least once in a TTL.
+func (c *change) namesWaiters() {
 	for token := range c.now.tickets {
-		if c.revive {
-			c.revived[token] = true
+		if c.at > 0 && (strings.Contains(c.text, token) || c.lock.named[token] == 0) {
+			c.lock.named[token] = c.at
 		}
-		if c.at > 0 && (strings.Contains(c.text, token) || c.lock.heard[token] == 0) {
-			c.lock.heard[token] = c.at
-		}
-		if c.world.now()-c.lock.heard[token] > int64(ttl) {
-			c.suspect(token, c.world.now(), "no heartbeat for a waiter since "+time.Duration(c.lock.heard[token]).String(), 0)
+		if c.world.now()-c.lock.named[token] > int64(ttl) {
+			c.suspect(token, c.world.now(), "no heartbeat for a waiter since "+time.Duration(c.lock.named[token]).String(), 0)
 		}
 	}
 }
