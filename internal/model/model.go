@@ -13,7 +13,7 @@ const (
 	Millisecond  = 1000
 	Second       = 1000 * Millisecond
 	minute       = 60 * Second
-	FenceTTL     = 10 * minute // of all callers
+	FenceTTL     = 10 * minute // of callers, unless Lock.FenceTTL says otherwise
 	TombstoneTTL = 11 * minute
 )
 
@@ -42,6 +42,7 @@ type Lock struct {
 	Tombstones  map[string]int64 // tokens that have left, and until when they are refused
 	Last        uint64           // the last number that is recorded, of tickets and fences; 0: none is
 	NumberUntil int64            // when that is forgotten
+	FenceTTL    int64            // of the next caller; 0: FenceTTL
 	Clock       int64            // of the queue, as it is recorded. It advances by at most a second at each update
 	ClockAt     int64            // when that was
 	Pass        int64            // by Clock, when the last pass of sweeps began
@@ -482,7 +483,7 @@ func (l *Lock) record(until int64) {
 
 func (l *Lock) keepNumber(until int64) {
 	if l.Last != 0 {
-		l.NumberUntil = max(l.NumberUntil, until+FenceTTL)
+		l.NumberUntil = max(l.NumberUntil, until+cmp.Or(l.FenceTTL, FenceTTL))
 	}
 }
 
@@ -507,10 +508,9 @@ func (l *Lock) join(now int64, w Waiter, waiterTTL int64) {
 		l.Waiters[at].Expires = w.Expires
 		return
 	}
-	at := 0
-	for at < len(l.Waiters) && l.Waiters[at].Ticket < w.Ticket {
-		at++
-	}
+	at, _ := slices.BinarySearchFunc(l.Waiters, w, func(a, b Waiter) int { // two with one ticket: by name, as in Redis
+		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Token, b.Token))
+	})
 	l.Waiters = slices.Insert(l.Waiters, at, w)
 }
 

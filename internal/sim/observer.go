@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,11 +11,12 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/model"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
 // observer sees every change of the locks' data in the server, in the order in which the scripts make them: it compares
-// the data before each script with the data before the previous one.
+// the data before and after each script.
 type observer struct {
 	world *world
 
@@ -25,8 +25,7 @@ type observer struct {
 	events []history.ServerEvent // guarded by mu
 	verbs  map[string]string     // by the hash of a script
 	hashes map[string]string     // by the text of a script
-	loaded map[string]bool       // guarded by mu: hashes of the scripts that Redis knows
-	last   script                // guarded by mu: what changes until the next look was done by it
+	last   script                // guarded by mu: what changes until the next look is done by it
 	revive bool                  // guarded by mu: what is found next was restored
 	frozen time.Time             // guarded by mu: the server's time, if it stands still
 	thaw   time.Time             // guarded by mu: until when it does
@@ -37,15 +36,6 @@ type observer struct {
 	suspects []suspect       // guarded by mu
 }
 
-// script is a call of a script.
-type script struct {
-	verb string   // empty if it is not known, or the script may not have run
-	args []string // its keys and arguments
-	text string   // of args
-	at   int64    // as Event.At
-	time int64    // of the server, in µs
-}
-
 // observed is what was last seen of a lock.
 type observed struct {
 	name  string
@@ -53,15 +43,13 @@ type observed struct {
 	left  map[string]uint64 // tickets of those that are no longer queued
 	named map[string]int64  // when the latest script named a token that is queued, as Event.At
 
-	state
+	contents
+	ends map[string]int64 // token → when its lease ends, as Event.At
 }
 
 // observe begins to observe the server of a world.
 func observe(w *world) *observer {
-	o := &observer{
-		world: w, verbs: map[string]string{}, hashes: map[string]string{}, loaded: map[string]bool{},
-		departed: map[string]bool{}, revived: map[string]bool{},
-	}
+	o := &observer{world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, revived: map[string]bool{}}
 	for hash, text := range lua.Texts() {
 		other := w.other.hashes[hash]
 		o.hashes[text], o.hashes[w.other.texts[text]] = hash, other
@@ -76,7 +64,9 @@ func observe(w *world) *observer {
 			l.keys = lua.RWMutexKeys(lua.DefaultNamespace, t.name)
 		default:
 			keys := lua.MutexKeys(lua.DefaultNamespace, t.name)
-			l.keys = lua.PermitKeys{Number: keys.Number, Queue: keys.Queue, Heartbeats: keys.Heartbeats, Permits: keys.Lock}
+			l.keys = lua.PermitKeys{
+				Number: keys.Number, Queue: keys.Queue, Heartbeats: keys.Heartbeats, Permits: keys.Lock, Tombstones: keys.Tombstones,
+			}
 		}
 		o.locks = append(o.locks, l)
 	}
@@ -90,27 +80,32 @@ func (o *observer) stop() {
 	o.world.server.Miniredis.Server().SetPreHook(nil)
 }
 
-// before is called before each command of a client, and before each of a script.
-func (o *observer) before(_ *server.Peer, command string, args ...string) bool {
-	if command != "EVALSHA" && command != "EVAL" && command != "SCRIPT" {
+// byObserver is the name of the client that sends a script for another one.
+const byObserver = "observer"
+
+// before is called before each command of a client, and before each of a script. It runs a script itself.
+func (o *observer) before(peer *server.Peer, command string, args ...string) bool {
+	if command == "PUBLISH" { // of a script
+		o.last.sent = append(o.last.sent, args...)
+		return false
+	}
+	if command != "EVALSHA" && command != "EVAL" || peer.ClientName == byObserver {
 		return false
 	}
 	o.hold()
 	o.look()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if command == "SCRIPT" { // FLUSH
-		clear(o.loaded)
-		return false
-	}
-	o.last = script{args: args[2:], text: strings.Join(args[2:], " "), at: o.world.now(), time: o.world.server.Now().UnixMicro()}
 	hash := args[0]
 	if command == "EVAL" {
-		hash = o.hashes[args[0]]
-		o.loaded[hash] = true
+		hash = o.hashes[hash]
 	}
-	if o.loaded[hash] {
-		o.last.verb = o.verbs[hash]
+	n, _ := strconv.Atoi(args[1])
+	for _, l := range o.locks {
+		if verb := o.verbs[hash]; verb != "" && args[2] == l.keys.Number {
+			o.run(peer, l, script{verb: verb, args: args[2+n:], text: strings.Join(args[2+n:], " ")}, append([]string{command}, args...))
+			return true
+		}
 	}
 	return false
 }
@@ -188,8 +183,8 @@ func (o *observer) replace(f func()) {
 	f()
 	o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Deletes})
 	for _, l := range o.locks {
-		maps.Copy(l.left, l.tickets)
-		l.tickets, l.until, l.owners, l.ends = nil, nil, nil, nil
+		l.noteLeft()
+		l.contents, l.ends = contents{}, nil
 	}
 	o.revive = true
 	clear(o.departed)
@@ -200,126 +195,95 @@ func (o *observer) holds(prefix string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.ContainsFunc(o.locks, func(l *observed) bool {
-		for token := range l.owners {
-			if strings.HasPrefix(token, prefix) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(l.Holders, func(h model.Holder) bool { return strings.HasPrefix(h.Token, prefix) })
 	})
 }
 
 func (o *observer) record(e history.ServerEvent) {
 	e.Seen = o.world.now()
-	if e.Op == history.Lasts && o.last.at > 0 {
-		e.Seen = o.last.at // the reply may have arrived since
-	}
 	o.events = append(o.events, e)
 }
 
+// compare records what has changed in a lock. The caller holds mu.
 func (o *observer) compare(l *observed) {
-	m := o.world.server.Miniredis
-	now := o.world.server.Now().UnixMicro()
+	now := o.world.server.Now()
 	record := func(op history.ServerOp, token string, ticket uint64, until int64) {
-		o.record(history.ServerEvent{At: now, Op: op, Lock: l.name, Token: token, Ticket: ticket, Until: until})
+		o.record(history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: token, Ticket: ticket, Until: until})
 	}
-	tickets, until, owners, ends := map[string]uint64{}, map[string]int64{}, map[string]string{}, map[string]int64{}
-	if queue, err := m.SortedSet(l.keys.Queue); err == nil {
-		for token, ticket := range queue {
-			tickets[token] = uint64(ticket)
+	next, ends := o.load(l), map[string]int64{}
+	for _, h := range next.Holders { // also those that have expired: no other holds them until a script removes them
+		ends[h.Token] = o.world.now() + h.Expires*1000 - now.UnixNano()
+	}
+	for _, h := range l.Holders {
+		if same := next.holder(h.Token); same == nil || same.Fence != h.Fence { // a lease that had ended, and another one
+			record(history.Ends, h.Token, 0, 0)
 		}
 	}
-	latest := l.clock + min(max(now-l.at, 0), int64(time.Second/time.Microsecond)) // that the last script can have found
-	clock := strings.Fields(m.HGet(l.keys.Heartbeats, "clock") + " 0 0 0 0 0")
-	recorded, at := number(clock[0]), number(clock[1])
-	latest = max(latest, recorded)
-	for token := range tickets {
-		until[token] = number(m.HGet(l.keys.Heartbeats, token[max(0, len(token)-14):]))
-	}
-	if l.keys.Holders == "" {
-		if owner, err := m.Get(l.keys.Permits); err == nil {
-			owner, fence, _ := strings.Cut(owner, " ")
-			owners[owner], ends[owner] = fence, o.world.now()+int64(m.TTL(l.keys.Permits))
-		}
-	} else if permits, err := m.SortedSet(l.keys.Permits); err == nil {
-		for token, end := range permits { // also those that have expired: no other holds them until a script removes them
-			owners[token] = cmp.Or(m.HGet(l.keys.Holders, token), l.owners[token]) // that key may expire first
-			ends[token] = o.world.now() + int64(end)*1000 - o.world.server.Now().UnixNano()
-		}
-	}
-	for _, token := range slices.Sorted(maps.Keys(l.owners)) {
-		if has, ok := owners[token]; !ok || has != l.owners[token] { // a lease that had ended, and another one
-			record(history.Ends, token, 0, 0)
+	// The queue's clock that the last script can have found.
+	latest := max(next.Clock, l.Clock+min(max(now.UnixMicro()-l.ClockAt, 0), model.Second))
+	for _, w := range l.Waiters {
+		if next.waiter(w.Token) == nil && next.holder(w.Token) == nil {
+			if strings.Contains(o.last.text, w.Token) || len(next.Waiters) == 0 && next.QueueUntil == 0 && o.last.verb == "" { // all has expired
+				record(history.Leaves, w.Token, 0, 0)
+			} else {
+				record(history.Drops, w.Token, 0, latest)
+				o.suspect(w.Token, o.world.now(), "dropped from the queue", 1)
+			}
 		}
 	}
 	// By ticket: several are granted in one script in the order of the queue, also one that comes back in this script,
 	// then one that was never queued.
-	granted := slices.SortedFunc(maps.Keys(owners), func(a, b string) int {
-		return cmp.Or(cmp.Compare(l.order(a), l.order(b)), cmp.Compare(a, b))
+	granted := slices.SortedFunc(slices.Values(next.Holders), func(a, b model.Holder) int {
+		return cmp.Or(cmp.Compare(l.order(a.Token), l.order(b.Token)), cmp.Compare(a.Token, b.Token))
 	})
-	for _, token := range slices.SortedFunc(maps.Keys(l.tickets), byTicket(l.tickets)) {
-		_, owns := owners[token]
-		if _, ok := tickets[token]; !ok && !owns {
-			left := (l.until[token] - latest) / 1000 * 1000 // a lease is of whole milliseconds
-			switch {
-			case strings.Contains(o.last.text, token) || !m.Exists(l.keys.Heartbeats): // all has expired
-				record(history.Leaves, token, 0, 0)
-			case left > 0 && left <= now-l.seen: // it was granted what was left of its WaiterTTL, and that has ended
-				record(history.Owns, token, 0, 0)
-				record(history.Lasts, token, 0, o.world.now()+(l.seen+left-now)*1000)
-				record(history.Ends, token, 0, 0)
-			default:
-				record(history.Drops, token, 0, latest)
-				o.suspect(token, o.world.now(), "dropped from the queue", 1)
-			}
-			l.left[token] = l.tickets[token]
-		}
-	}
-	for _, token := range granted {
-		if had, ok := l.owners[token]; ok && had == owners[token] {
+	for _, h := range granted {
+		if had := l.holder(h.Token); had != nil && had.Fence == h.Fence {
 			continue
 		}
-		if _, queued := l.tickets[token]; !queued && l.left[token] > 0 {
-			record(history.Joins, token, l.left[token], 0) // it came back in the script that granted it the lock
+		if l.waiter(h.Token) == nil && l.left[h.Token] > 0 {
+			record(history.Joins, h.Token, l.left[h.Token], 0) // it came back in the script that granted it the lock
 		}
-		record(history.Owns, token, 0, 0)
-		if ticket := l.tickets[token]; ticket > 0 {
-			l.left[token] = ticket // it comes back if no notification of this arrives
+		record(history.Owns, h.Token, 0, 0)
+	}
+	for _, h := range granted {
+		if ends[h.Token] != l.ends[h.Token] {
+			record(history.Lasts, h.Token, h.Fence, ends[h.Token])
 		}
 	}
-	for _, token := range granted {
-		if ends[token] != l.ends[token] {
-			record(history.Lasts, token, fenceOf(owners[token]), ends[token])
+	for _, w := range next.Waiters {
+		had := l.waiter(w.Token)
+		if had == nil || had.Ticket != w.Ticket {
+			record(history.Joins, w.Token, w.Ticket, 0)
+		}
+		if had == nil || had.Expires != w.Expires {
+			record(history.Keeps, w.Token, 0, w.Expires)
 		}
 	}
-	for _, token := range slices.SortedFunc(maps.Keys(tickets), byTicket(tickets)) {
-		if l.tickets[token] != tickets[token] {
-			record(history.Joins, token, tickets[token], 0)
-		}
-		if until[token] != l.until[token] {
-			record(history.Keeps, token, 0, until[token])
-		}
+	o.check(l, next)
+	l.noteLeft() // they come back if no notification of a grant arrives
+	l.contents, l.ends = next, ends
+}
+
+// noteLeft notes the tickets of those that are queued: they are known when these are queued no longer.
+func (l *observed) noteLeft() {
+	for _, w := range l.Waiters {
+		l.left[w.Token] = w.Ticket
 	}
-	next := state{tickets: tickets, until: until, owners: owners, ends: ends, clock: recorded, at: at, quarantine: number(clock[4]), seen: now}
-	o.check(l, next, latest)
-	l.state = next
 }
 
 // order is the latest ticket of a token, or more than any.
 func (l *observed) order(token string) uint64 {
-	return cmp.Or(l.tickets[token], l.left[token], 1<<63)
+	if w := l.waiter(token); w != nil {
+		return w.Ticket
+	}
+	return cmp.Or(l.left[token], 1<<63)
 }
 
-func byTicket(tickets map[string]uint64) func(a, b string) int {
-	return func(a, b string) int { return cmp.Or(cmp.Compare(tickets[a], tickets[b]), cmp.Compare(a, b)) }
-}
-
-// fenceOf is the fence in a record of permits, its last number.
-func fenceOf(record string) uint64 { return uint64(number(record[strings.LastIndex(record, " ")+1:])) }
-
-// number is the first number in a text, 0 if there is none.
-func number(text string) int64 {
-	first, _, _ := strings.Cut(text, " ")
-	n, _ := strconv.ParseInt(first, 10, 64)
+// numbers are those in a text, as far as they are some; there are at least five.
+func numbers(text string) (n []int64) {
+	for field := range strings.FieldsSeq(text + " 0 0 0 0 0") {
+		i, _ := strconv.ParseInt(field, 10, 64)
+		n = append(n, i)
+	}
 	return n
 }
