@@ -10,6 +10,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // Bounds of what faults do.
@@ -77,14 +79,7 @@ var faults = []*fault{
 		w.after(length, p.mend)
 	}},
 	{"process paused", func(w *world, random *rand.Rand) {
-		p, length := w.any(random), upTo(random, longestFault)
-		w.unreachable(p, length, "stands still")
-		p.client.Link.Hang()
-		p.clock.Pause()
-		p.mu.Lock()
-		p.paused = true
-		p.mu.Unlock()
-		w.after(length, p.clock.Resume)
+		w.any(random).pauseFor(upTo(random, longestFault))
 	}},
 	{"machine suspended", func(w *world, random *rand.Rand) {
 		for _, p := range w.live() {
@@ -94,7 +89,7 @@ var faults = []*fault{
 			length := upTo(random, longestFault)
 			w.unreachable(p, length, "is suspended, and its monotonic clock stands still")
 			p.mu.Lock()
-			p.awake = time.Now().Add(length)
+			p.sleepUntil(time.Now().Add(length))
 			p.mu.Unlock()
 			p.client.Link.Hang()
 			p.clock.SetRate(0)
@@ -135,8 +130,47 @@ var faults = []*fault{
 	}},
 	{"data lost", func(w *world, _ *rand.Rand) {
 		w.occurred("all data are lost")
-		w.observer.replace(w.server.LoseData)
+		w.observer.replace(w.server.LoseData, w.observer.locks...)
 		w.loss("", w.now(), w.now())
+	}},
+	{"key lost", func(w *world, random *rand.Rand) {
+		l := w.observer.locks[random.IntN(len(targets))]
+		all := []string{l.keys.Permits, l.keys.Queue, l.keys.Heartbeats, l.keys.Tombstones, l.keys.Holders}
+		if l.keys.Holders == "" { // else the model does not know the highest fence of those that hold no longer
+			all[len(all)-1] = l.keys.Number
+		}
+		key := all[random.IntN(len(all))]
+		w.occurred("the key %s is lost", key)
+		w.observer.replace(func() { w.server.Miniredis.Del(key) }, l)
+		w.loss(l.name, w.now(), w.now())
+	}},
+	{"no right to publish", func(w *world, random *rand.Rand) {
+		length := upTo(random, longestFault)
+		w.occurred("for %v, scripts may not publish", length)
+		w.observer.mute.Add(1)
+		w.after(length, func() { w.observer.mute.Add(-1) })
+	}},
+	{"stray requests", func(w *world, random *rand.Rand) {
+		t := targets[random.IntN(len(targets))]
+		holder, fence := w.observer.holder(t.name)
+		w.occurred("late and bogus requests arrive for %s, one of them extends the lease of %s", t.name, holder.Text())
+		w.after(0, func() { w.stray(t, holder, fence) })
+	}},
+	{"a minute passes", func(w *world, _ *rand.Rand) {
+		w.occurred("the queues' clocks advance by a minute, and all that goes by them")
+		w.observer.advanceClocks(time.Minute)
+	}},
+	{"all are away", func(w *world, random *rand.Rand) {
+		length := 12*time.Minute + upTo(random, time.Second)
+		for _, p := range w.live() {
+			p.pauseFor(length) // longer than the queues are kept
+		}
+		w.cfg.For += length
+		time.Sleep(length) // without other faults
+	}},
+	{"a later version", func(w *world, _ *rand.Rand) {
+		w.occurred("a later version adds to the numbers")
+		w.observer.addToNumbers()
 	}},
 	{"failover", func(w *world, random *rand.Rand) {
 		lag := upTo(random, ttl)
@@ -144,7 +178,7 @@ var faults = []*fault{
 		w.occurred("a replica that lags takes over after %v", lag)
 		w.after(lag, func() {
 			w.server.Stop()
-			w.observer.replace(func() { restore(w.server, saved) })
+			w.observer.replace(func() { restore(w.server, saved) }, w.observer.locks...)
 			w.excuse()
 			time.Sleep(time.Millisecond) // all that connect again at once find no server
 			w.loss("", from, w.now())
@@ -265,6 +299,44 @@ func (w *world) loss(lock string, from, to int64) {
 	w.update(func(r *history.Run) { r.Losses = append(r.Losses, history.Loss{Lock: lock, From: from, To: to}) })
 }
 
+// pauseFor has a process stand still.
+func (p *process) pauseFor(length time.Duration) {
+	p.world.unreachable(p, length, "stands still")
+	p.client.Link.Hang()
+	p.clock.Pause()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = true
+	p.sleepUntil(time.Now().Add(length))
+	p.world.after(length, func() {
+		if p.isAwake() {
+			p.clock.Resume()
+		}
+	})
+}
+
+// stray sends requests that may change nothing, except that the first may extend a lease by as much as its token says:
+// such of an earlier lease of the same token, a force-release that has seen nothing, and a bogus ticket.
+func (w *world) stray(t target, holder token.Token, fence uint64) {
+	l := lua.Mutex(w.admin, lua.DefaultNamespace, t.name)
+	switch t.name {
+	case "semaphore":
+		l = lua.Semaphore(w.admin, lua.DefaultNamespace, t.name, t.capacity)
+	case "rwmutex":
+		l = lua.RWMutex(w.admin, lua.DefaultNamespace, t.name)
+	}
+	l = l.WithFenceTTL(fenceTTL)
+	ctx := context.Background()
+	if fence > 0 {
+		_, _ = l.Renew(ctx, holder, longTTL, 0)
+		_, _ = l.Renew(ctx, holder, ttl, fence-1)
+		_, _ = l.Release(ctx, holder, fence-1)
+	}
+	_, _ = l.ForceRelease(ctx, 1)
+	bogus, _ := token.New("stray", ttl)
+	_, _ = l.Acquire(ctx, lua.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52, Weight: 1})
+}
+
 // holds reports whether a process holds a lock, or may be granted one by a request that it has sent.
 func (w *world) holds(p *process) bool {
 	w.mu.Lock()
@@ -275,13 +347,27 @@ func (w *world) holds(p *process) bool {
 	return away || p.leases.Load() > 0 || w.observer.holds(fmt.Sprintf("c%d:", p.number))
 }
 
-// mend ends the faults of a process's link, unless it has crashed or is suspended.
+// mend ends the faults of a process's link, unless it has crashed, or is suspended or paused.
 func (p *process) mend() {
+	awake := p.isAwake()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.crashed && !time.Now().Before(p.awake) {
+	if !p.crashed && awake {
 		p.client.Link.Mend()
 	}
+}
+
+// sleepUntil notes until when the process is suspended or paused. The caller holds mu.
+func (p *process) sleepUntil(t time.Time) {
+	if t.After(p.awake) {
+		p.awake = t
+	}
+}
+
+func (p *process) isAwake() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !time.Now().Before(p.awake)
 }
 
 // saved are the server's data at one moment.

@@ -2,10 +2,12 @@ package sim
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
@@ -13,6 +15,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/model"
 	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // observer sees every change of the locks' data in the server, in the order in which the scripts make them: it compares
@@ -31,6 +34,8 @@ type observer struct {
 	thaw   time.Time             // guarded by mu: until when it does
 	back   time.Duration         // guarded by mu: by how much its clock has stepped back and stood still, in all
 
+	mute atomic.Int32 // scripts may not publish
+
 	departed map[string]bool // guarded by mu: tokens that have left
 	revived  map[string]bool // guarded by mu: tokens that were restored after they may have left
 	suspects []suspect       // guarded by mu
@@ -45,6 +50,7 @@ type observed struct {
 
 	contents
 	ends map[string]int64 // token → when its lease ends, as Event.At
+	lost bool             // data of it were lost
 }
 
 // observe begins to observe the server of a world.
@@ -87,6 +93,10 @@ const byObserver = "observer"
 func (o *observer) before(peer *server.Peer, command string, args ...string) bool {
 	if command == "PUBLISH" { // of a script
 		o.last.sent = append(o.last.sent, args...)
+		if o.mute.Load() > 0 {
+			peer.WriteError("NOPERM No permissions to access a channel")
+			return true
+		}
 		return false
 	}
 	if command != "EVALSHA" && command != "EVAL" || peer.ClientName == byObserver {
@@ -171,23 +181,68 @@ func (o *observer) compareAll() {
 	for _, l := range o.locks {
 		o.compare(l)
 	}
-	o.last, o.revive = script{}, false
+	o.last = script{}
 }
 
-// replace records that f deletes or replaces the server's data.
-func (o *observer) replace(f func()) {
+// replace records that f deletes or replaces what some locks have in the server.
+func (o *observer) replace(f func(), locks ...*observed) {
 	o.world.server.StepClock(0) // what is due expires
 	o.look()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f()
-	o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Deletes})
-	for _, l := range o.locks {
-		l.noteLeft()
-		l.contents, l.ends = contents{}, nil
-	}
-	o.revive = true
 	clear(o.departed)
+	o.revive = true
+	for _, l := range locks {
+		o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Deletes, Lock: l.name})
+		l.contents, l.ends, l.lost = contents{}, nil, true
+		o.compare(l)
+	}
+	o.revive = false
+}
+
+// advanceClocks has the queues' clocks advance, and all that goes by them, but the last sweep.
+func (o *observer) advanceClocks(by time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, l := range o.locks {
+		db := o.world.server.Miniredis.DB(0)
+		fields, _ := db.HKeys(l.keys.Heartbeats)
+		for _, field := range fields {
+			words := strings.Fields(db.HGet(l.keys.Heartbeats, field))
+			for _, i := range map[bool][]int{true: {0, 4}, false: {0}}[field == "clock"] {
+				words[i] = fmt.Sprintf("%016d", numbers(words[i])[0]+by.Microseconds())
+			}
+			db.HSet(l.keys.Heartbeats, field, strings.Join(words, " "))
+		}
+	}
+}
+
+// addToNumbers adds to what the numbers of all locks say.
+func (o *observer) addToNumbers() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, l := range o.locks {
+		db := o.world.server.Miniredis.DB(0)
+		if text, err := db.Get(l.keys.Number); err == nil {
+			left := db.TTL(l.keys.Number)
+			_ = db.Set(l.keys.Number, text+" more")
+			db.SetTTL(l.keys.Number, left)
+		}
+	}
+}
+
+// holder is a holder of a lock, and its fence; 0 if there is none.
+func (o *observer) holder(lock string) (t token.Token, fence uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, l := range o.locks {
+		if l.name == lock && len(l.Holders) > 0 {
+			t, _ = token.Parse(l.Holders[0].Token)
+			return t, l.Holders[0].Fence
+		}
+	}
+	return t, 0
 }
 
 // holds reports whether a token that begins like that holds a lock.

@@ -21,7 +21,8 @@ import (
 const (
 	longestHold = 30 * time.Millisecond
 	grace       = 25 * time.Millisecond // that a Lock takes at most after its deadline
-	fenceTTL    = 20 * time.Minute      // not the default
+	fenceTTL    = 20 * time.Minute      // of some clients; others have less
+	longTTL     = 5 * time.Second       // of some leases: longer than the shortest quarantine
 )
 
 // target is a lock that workers contend for.
@@ -62,7 +63,7 @@ type process struct {
 	mu      sync.Mutex
 	crashed bool      // guarded by mu
 	paused  bool      // guarded by mu: it is or was
-	awake   time.Time // guarded by mu: until when it is suspended
+	awake   time.Time // guarded by mu: until when it is suspended or paused
 	endedAt int64     // when it crashed, or began to close its client
 	ended   bool      // guarded by mu: end is closed
 	calls   int       // guarded by mu: so far
@@ -94,6 +95,7 @@ type call struct {
 	number  int
 	lock    string
 	weight  int
+	long    bool // its lease has longTTL; its renewals are not recorded: the checker knows one TTL
 
 	// Of the worker's goroutine.
 	token   string
@@ -151,7 +153,7 @@ func (p *process) trace() *fairlock.Trace {
 			current().token = i.Token.Text()
 		},
 		Renewed: func(i fairlock.RenewedInfo) {
-			if c, ok := p.byToken.Load(i.Token.Text()); ok && i.Err == nil {
+			if c, ok := p.byToken.Load(i.Token.Text()); ok && i.Err == nil && !c.(*call).long {
 				c := c.(*call)
 				c.record(history.Event{Op: history.Renewed, Token: i.Token.Text(), Until: p.until(i.Deadline)})
 			}
@@ -229,7 +231,11 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	p.byGoroutine.Store(id, c)
 	defer p.byGoroutine.Delete(id)
 	c.record(request)
-	lease, err := p.lock(ctx, t, weight, try)
+	if t.name == "semaphore" && weight < t.capacity && random.IntN(100) == 0 {
+		t.capacity-- // refused while anyone holds or waits
+	}
+	c.long = try && random.IntN(2) == 0
+	lease, err := p.lock(ctx, t, weight, try, c.long)
 	if err != nil {
 		c.record(history.Event{Op: history.Failed, Err: err.Error()})
 		if !deadline.IsZero() && p.clock.Now().After(deadline.Add(grace+grain)) {
@@ -249,15 +255,20 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	p.use(c, lease, random)
 }
 
-func (p *process) lock(ctx context.Context, t target, weight int, try bool) (*fairlock.Lease, error) {
+func (p *process) lock(ctx context.Context, t target, weight int, try, long bool) (*fairlock.Lease, error) {
+	length := ttl
+	if long {
+		length = longTTL
+	}
 	switch t.name {
 	case "semaphore":
+		s := p.client.Semaphore(t.name, t.capacity).WithTTL(length)
 		if try {
-			return p.client.Semaphore(t.name, t.capacity).TryAcquire(ctx, weight)
+			return s.TryAcquire(ctx, weight)
 		}
-		return p.client.Semaphore(t.name, t.capacity).Acquire(ctx, weight)
+		return s.Acquire(ctx, weight)
 	case "rwmutex":
-		switch m := p.client.RWMutex(t.name); {
+		switch m := p.client.RWMutex(t.name).WithTTL(length); {
 		case weight > 1 && try:
 			return m.TryLock(ctx)
 		case weight > 1:
@@ -268,10 +279,11 @@ func (p *process) lock(ctx context.Context, t target, weight int, try bool) (*fa
 			return m.RLock(ctx)
 		}
 	default:
+		m := p.client.Mutex(t.name).WithTTL(length)
 		if try {
-			return p.client.Mutex(t.name).TryLock(ctx)
+			return m.TryLock(ctx)
 		}
-		return p.client.Mutex(t.name).Lock(ctx)
+		return m.Lock(ctx)
 	}
 }
 
@@ -292,7 +304,7 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	if random.IntN(5) == 0 {
 		_ = lease.Renew(context.Background()) // it ends with the lease
 	}
-	if random.IntN(20) == 0 && lease.Err() == nil {
+	if random.IntN(20) == 0 && lease.Err() == nil && !c.long {
 		again := p.resume(c, lease, random)
 		defer lease.Unlock(context.Background()) //nolint:errcheck // it only ends its renewal
 		lease = again

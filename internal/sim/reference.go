@@ -228,6 +228,9 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	if !slices.Equal(sent, s.sent) {
 		differ("notifications", sent, s.sent)
 	}
+	if want.First == 0 && before.First != 0 && !l.lost {
+		wrong = append(wrong, "the lock is quarantined, and no data were lost")
+	}
 	if len(wrong) > 0 {
 		before.Tombstones, got.Tombstones, want.Tombstones = nil, nil, nil // they may be many
 		o.world.fail("server: at %v, lock %q, at %d: after %s %v: %s\nreply %q\nbefore: %+v\nafter:  %+v\nmodel:  %+v", time.Duration(o.world.now()), l.name,

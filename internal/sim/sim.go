@@ -118,9 +118,9 @@ func Run(t *testing.T, cfg Config) *Result {
 func (w *world) safety() {
 	random := w.random("faults")
 	between := time.Duration(random.IntN(400)+50) * time.Millisecond // on average, in this run
-	for end := w.start.Add(w.cfg.For); ; {
+	for {
 		time.Sleep(exponential(random, between))
-		if !time.Now().Before(end) || len(w.chosen) == 0 {
+		if !time.Now().Before(w.start.Add(w.cfg.For)) || len(w.chosen) == 0 {
 			break
 		}
 		w.server.StepClock(0) // so that keys expire that are due
@@ -133,7 +133,7 @@ func (w *world) safety() {
 // grantedWithin is how long a waiter may take to be granted its lock once all faults have ended: the leases and the
 // waiters that crashed expire, and each of the others holds the lock for a while.
 func (w *world) grantedWithin() time.Duration {
-	return 3*ttl + 3*waiterTTL + time.Duration(w.cfg.Clients*w.cfg.Workers)*5*longestHold + longestStep
+	return 2*ttl + longTTL + 3*waiterTTL + time.Duration(w.cfg.Clients*w.cfg.Workers)*5*longestHold + longestStep
 }
 
 // liveness ends all faults and waits until all workers have been granted what they wait for, and have ended.
@@ -236,7 +236,8 @@ func (w *world) launch(slot int) {
 	p.clock.SetRate(p.rate)
 	p.noRenewal = random.IntN(8) == 0
 	p.client = w.server.Client(fairlock.Config{
-		Name: fmt.Sprint("c", p.number), TTL: ttl, WaiterTTL: waiterTTL, FenceTTL: fenceTTL, Clock: p.clock, NoRenewal: p.noRenewal,
+		Name: fmt.Sprint("c", p.number), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock, NoRenewal: p.noRenewal,
+		FenceTTL: fenceTTL - time.Duration(random.IntN(2))*5*time.Minute, MaxWaiters: max(0, random.IntN(12)-8),
 		Trace: p.trace(), Logger: slog.New(slog.DiscardHandler),
 	})
 	p.client.Redis.AddHook(twice{p})
