@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -75,6 +74,7 @@ var faults = []*fault{
 	{"notifications lost", func(w *world, random *rand.Rand) {
 		p, length := w.any(random), upTo(random, longestFault)
 		p.client.Link.DropNotifications()
+		w.observer.subscribe(p.name(), never)
 		w.occurred("process %d receives no notifications for %v", p.number, length)
 		w.after(length, p.mend)
 	}},
@@ -165,7 +165,7 @@ var faults = []*fault{
 		for _, p := range w.live() {
 			p.pauseFor(length) // longer than the queues are kept
 		}
-		w.cfg.For += length
+		w.asleep += length
 		time.Sleep(length) // without other faults
 	}},
 	{"a later version", func(w *world, _ *rand.Rand) {
@@ -344,7 +344,7 @@ func (w *world) holds(p *process) bool {
 		return (s.Process == p.number || s.Process == history.All) && s.From <= w.now() && w.now() <= s.To
 	})
 	w.mu.Unlock()
-	return away || p.leases.Load() > 0 || w.observer.holds(fmt.Sprintf("c%d:", p.number))
+	return away || p.leases.Load() > 0 || w.observer.holds(p.name()+":")
 }
 
 // mend ends the faults of a process's link, unless it has crashed, or is suspended or paused.
@@ -354,6 +354,7 @@ func (p *process) mend() {
 	defer p.mu.Unlock()
 	if !p.crashed && awake {
 		p.client.Link.Mend()
+		p.world.observer.subscribe(p.name(), 0)
 	}
 }
 

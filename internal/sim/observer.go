@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,9 @@ type observer struct {
 	departed map[string]bool // guarded by mu: tokens that have left
 	revived  map[string]bool // guarded by mu: tokens that were restored after they may have left
 	suspects []suspect       // guarded by mu
+
+	subscribed map[string]int64 // guarded by mu: by client: when its latest subscription came up, as Event.At
+	owed       map[string]int64 // guarded by mu: tokens whose loss is to be reported, since when
 }
 
 // observed is what was last seen of a lock.
@@ -55,7 +59,10 @@ type observed struct {
 
 // observe begins to observe the server of a world.
 func observe(w *world) *observer {
-	o := &observer{world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, revived: map[string]bool{}}
+	o := &observer{
+		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, revived: map[string]bool{},
+		subscribed: map[string]int64{}, owed: map[string]int64{},
+	}
 	for hash, text := range lua.Texts() {
 		other := w.other.hashes[hash]
 		o.hashes[text], o.hashes[w.other.texts[text]] = hash, other
@@ -99,6 +106,9 @@ func (o *observer) before(peer *server.Peer, command string, args ...string) boo
 		}
 		return false
 	}
+	if command == "SUBSCRIBE" {
+		o.subscribe(args[0][strings.LastIndexByte(args[0], ':')+1:], o.world.now())
+	}
 	if command != "EVALSHA" && command != "EVAL" || peer.ClientName == byObserver {
 		return false
 	}
@@ -118,6 +128,18 @@ func (o *observer) before(peer *server.Peer, command string, args ...string) boo
 		}
 	}
 	return false
+}
+
+// never stands for when the subscription of a client comes up that receives nothing.
+const never = int64(math.MaxInt64)
+
+// subscribe notes when a subscription has come up; never, until 0 ends that.
+func (o *observer) subscribe(client string, at int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if had := o.subscribed[client]; at == never || at == 0 && had == never || at > 0 && had != never {
+		o.subscribed[client] = at
+	}
 }
 
 // freeze lets the server's clock stand still for a while.

@@ -70,6 +70,8 @@ type process struct {
 	closed  sync.Once
 }
 
+func (p *process) name() string { return fmt.Sprint("c", p.number) }
+
 // MachineClock is the clock of a machine that can be suspended, for a bubble: at a rate of 0 its monotonic clock and its
 // timers stand still, and its wall clock goes on.
 type MachineClock struct{ *fairlocktest.LocalClock }
@@ -152,6 +154,14 @@ func (p *process) trace() *fairlock.Trace {
 		Left: func(i fairlock.LeftInfo) { // also one that was queued, and got no reply
 			current().token = i.Token.Text()
 		},
+		Lost: func(i fairlock.LostInfo) {
+			if errors.Is(i.Err, fairlock.ErrTaken) {
+				o := p.world.observer
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				o.owed[i.Token.Text()] = p.world.now()
+			}
+		},
 		Renewed: func(i fairlock.RenewedInfo) {
 			if c, ok := p.byToken.Load(i.Token.Text()); ok && i.Err == nil && !c.(*call).long {
 				c := c.(*call)
@@ -221,6 +231,9 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	request, deadline := history.Event{Op: history.Request}, time.Time{}
 	if random.IntN(5) == 0 {
 		timeout := upTo(random, 2*waiterTTL)
+		if random.IntN(2) == 0 {
+			timeout = upTo(random, 10*time.Millisecond) // perhaps while a request is in flight
+		}
 		deadline = p.clock.Now().Add(timeout)
 		request.Until = p.until(deadline)
 		timer := p.clock.AfterFunc(timeout, cancel)
@@ -299,7 +312,7 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 			break
 		}
 		c.record(history.Event{Op: history.Used})
-		p.pause(hold / 3)
+		p.waitOn(c, lease, hold/3)
 	}
 	if random.IntN(5) == 0 {
 		_ = lease.Renew(context.Background()) // it ends with the lease
@@ -367,6 +380,19 @@ func (p *process) pause(d time.Duration) {
 	over := make(chan struct{})
 	p.clock.AfterFunc(d, func() { close(over) })
 	<-over
+}
+
+// waitOn sleeps as pause does, or until the lease ends.
+func (p *process) waitOn(c *call, lease *fairlock.Lease, d time.Duration) {
+	over := make(chan struct{})
+	defer p.clock.AfterFunc(d, func() { close(over) }).Stop()
+	select {
+	case <-over:
+	case <-lease.Done():
+		if late := p.clock.Now().Sub(lease.Deadline()); late > grain {
+			c.fail("a lease has ended %v after its deadline", late)
+		}
+	}
 }
 
 // finish has the workers end after what they do now.

@@ -33,22 +33,32 @@ func (o *observer) check(l *observed, next contents) {
 	}
 	for _, h := range l.Holders {
 		same := next.holder(h.Token)
-		if (same == nil || same.Fence != h.Fence) && l.ends[h.Token] <= now && !strings.Contains(o.last.text, h.Token) {
+		if (same == nil || same.Fence != h.Fence) && l.ends[h.Token] <= now && !strings.Contains(o.last.text, h.Token) &&
+			h.TTL <= ttl.Microseconds() { // a longer one may outlast what excuses it
 			o.suspect(h.Token, now, leaseEnded, 0)
 		}
 	}
-	// A request or a heartbeat names each waiter at least once in a TTL.
+	// A request or a heartbeat names each waiter at least once in a TTL, and at once when the subscription has come up.
 	for _, w := range next.Waiters {
-		if o.last.verb != "" && (strings.Contains(o.last.text, w.Token) || l.named[w.Token] == 0) {
+		client, _, _ := strings.Cut(w.Token, ":")
+		named, subscribed := l.named[w.Token], o.subscribed[client]
+		if named > 0 && (now-named > int64(ttl) || subscribed > named && subscribed < now-int64(atOnce)) {
+			o.suspect(w.Token, now, "no heartbeat for a waiter since "+time.Duration(named).String(), 0)
+		}
+		if o.last.verb != "" && (strings.Contains(o.last.text, w.Token) || named == 0) {
 			l.named[w.Token] = now
 		}
-		if now-l.named[w.Token] > int64(ttl) {
-			o.suspect(w.Token, now, "no heartbeat for a waiter since "+time.Duration(l.named[w.Token]).String(), 0)
-		}
 	}
-	// A token that has left does not come back.
-	if o.last.verb == "leave" {
-		o.departed[o.last.args[1]] = true
+	// A token that has left or released does not come back.
+	switch o.last.verb {
+	case "leave", "release":
+		if token := o.last.args[1]; o.last.verb == "leave" || next.holder(token) == nil && next.waiter(token) == nil {
+			o.departed[token] = true
+		}
+	case "acquire":
+		if token := o.last.args[1]; o.departed[token] && numbers(o.last.args[2])[0] > 0 {
+			o.suspect(token, now, "it requests the lock after it has left", 0)
+		}
 	}
 	for token := range o.departed {
 		if next.holder(token) != nil || next.waiter(token) != nil {
@@ -56,10 +66,20 @@ func (o *observer) check(l *observed, next contents) {
 			delete(o.departed, token)
 		}
 	}
+	// A client that was told that its lease is lost reports that, or releases a later lease of the token.
+	for token, since := range o.owed {
+		if (o.last.verb == "acquire" || o.last.verb == "release") && o.last.args[1] == token {
+			delete(o.owed, token)
+		} else if now-since > int64(atOnce) {
+			o.suspect(token, since, "its loss is not reported", 0)
+			delete(o.owed, token)
+		}
+	}
 }
 
 const (
-	grain      = time.Microsecond // that of package history
+	grain      = time.Microsecond       // that of package history
+	atOnce     = 100 * time.Millisecond // several round trips
 	leaseEnded = "the lease ended by itself"
 )
 

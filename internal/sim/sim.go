@@ -70,6 +70,7 @@ type world struct {
 	start  time.Time
 	chosen []*fault // the kinds of faults of this run
 	tasks  sync.WaitGroup
+	asleep time.Duration // by how much the safety phase is longer, because all processes stood still
 
 	observer *observer
 	admin    *redis.Client // of an operator whose link has no faults
@@ -120,14 +121,14 @@ func (w *world) safety() {
 	between := time.Duration(random.IntN(400)+50) * time.Millisecond // on average, in this run
 	for {
 		time.Sleep(exponential(random, between))
-		if !time.Now().Before(w.start.Add(w.cfg.For)) || len(w.chosen) == 0 {
+		if !time.Now().Before(w.start.Add(w.cfg.For+w.asleep)) || len(w.chosen) == 0 {
 			break
 		}
 		w.server.StepClock(0) // so that keys expire that are due
 		w.observer.look()     // before the fault changes what is in the server
 		w.chosen[random.IntN(len(w.chosen))].occur(w, random)
 	}
-	time.Sleep(time.Until(w.start.Add(w.cfg.For)))
+	time.Sleep(time.Until(w.start.Add(w.cfg.For + w.asleep)))
 }
 
 // grantedWithin is how long a waiter may take to be granted its lock once all faults have ended: the leases and the
@@ -236,7 +237,7 @@ func (w *world) launch(slot int) {
 	p.clock.SetRate(p.rate)
 	p.noRenewal = random.IntN(8) == 0
 	p.client = w.server.Client(fairlock.Config{
-		Name: fmt.Sprint("c", p.number), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock, NoRenewal: p.noRenewal,
+		Name: p.name(), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock, NoRenewal: p.noRenewal,
 		FenceTTL: fenceTTL - time.Duration(random.IntN(2))*5*time.Minute, MaxWaiters: max(0, random.IntN(12)-8),
 		Trace: p.trace(), Logger: slog.New(slog.DiscardHandler),
 	})
