@@ -138,7 +138,9 @@ func (o *observer) loadHolders(l *observed, c *contents, until func(string) int6
 		c.Holders = append(c.Holders, model.Holder{Token: token, Weight: int(n[0]), Fence: uint64(n[1]), TTL: ttlOf(token), Expires: int64(ends)})
 		used, last = used+int(n[0]), max(last, int64(ends))
 	}
-	slices.SortFunc(c.Holders, func(a, b model.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
+	slices.SortFunc(c.Holders, func(a, b model.Holder) int {
+		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Token, b.Token))
+	})
 	kept := min(until(l.keys.Permits), until(l.keys.Holders))
 	if recorded := numbers(db.HGet(l.keys.Holders, "used"))[0]; len(permits) > 0 && !c.Lost && recorded != int64(used) {
 		wrong("%d permits are said to be used, and %d are", recorded, used)
