@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,15 +19,23 @@ type suspect struct {
 	jumps int // of the server's clock that are no excuse
 }
 
+// tokens are those of holders and waiters.
+func (c *contents) tokens() (all []string) {
+	for _, h := range c.Holders {
+		all = append(all, h.Token)
+	}
+	for _, w := range c.Waiters {
+		all = append(all, w.Token)
+	}
+	return all
+}
+
 // check checks what has changed in a lock since it was last seen, beside what the reference says. The caller holds mu.
 func (o *observer) check(l *observed, next contents) {
 	now := o.world.now()
 	if o.revive {
-		for _, h := range next.Holders {
-			o.revived[h.Token] = true
-		}
-		for _, w := range next.Waiters {
-			o.revived[w.Token] = true
+		for _, token := range next.tokens() {
+			o.revived[token] = true
 		}
 	}
 	for _, h := range l.Holders {
@@ -60,8 +67,8 @@ func (o *observer) check(l *observed, next contents) {
 			o.suspect(token, now, "it requests the lock after it has left", 0)
 		}
 	}
-	for token := range o.departed {
-		if next.holder(token) != nil || next.waiter(token) != nil {
+	for _, token := range next.tokens() {
+		if o.departed[token] {
 			o.world.fail("server: at %v, lock %q: %s has left and is there", time.Duration(now), l.name, token)
 			delete(o.departed, token)
 		}
@@ -97,27 +104,6 @@ func (w *world) checkSuspects() {
 		if !w.excused(s) {
 			w.errs = append(w.errs, fmt.Errorf("reachable: at %v, %s: %s, and its process could reach the server",
 				time.Duration(s.at), s.token, s.text))
-		}
-	}
-}
-
-// checkTickets checks that no ticket was given twice, but one that was forgotten with lost data.
-func (w *world) checkTickets() {
-	type ticket struct {
-		lock   string
-		number uint64
-	}
-	owners, queued, forgotten := map[ticket]string{}, map[string]bool{}, map[string]bool{}
-	for _, e := range w.observer.events {
-		switch e.Op {
-		case history.Deletes:
-			maps.Copy(forgotten, queued)
-		case history.Joins:
-			t := ticket{e.Lock, e.Ticket}
-			if owner, ok := owners[t]; ok && owner != e.Token && !forgotten[owner] && !forgotten[e.Token] {
-				w.errs = append(w.errs, fmt.Errorf("tickets: %s got ticket %d of %s, which %s had before", e.Token, e.Ticket, e.Lock, owner))
-			}
-			owners[t], queued[e.Token] = e.Token, true
 		}
 	}
 }

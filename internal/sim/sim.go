@@ -183,7 +183,6 @@ func (w *world) fail(format string, args ...any) {
 func (w *world) result() *Result {
 	w.observer.stop()
 	w.run.Server = w.observer.events
-	w.checkTickets()
 	w.checkSuspects()
 	r := &Result{Config: w.cfg, Events: w.events, Run: w.run, Faults: w.faults, Length: time.Since(w.start)}
 	r.Report = history.Check(r.Events, r.Run)
