@@ -52,7 +52,7 @@ var tiers = []tier{
 	{"command", "cmd/fairlock", []string{"./..."}},
 }
 
-// search is the simulation for a minute. It finds half of the mutants, most within 20 s; mutants.txt says why it does not
+// search is the simulation for a minute. It finds nine of ten mutants, most within 5 s; mutants.txt says why it does not
 // find the others.
 var search = tier{"search", ".", []string{"-run", "TestFor", "./internal/sim", "-sim-for", "1m"}}
 

@@ -128,10 +128,13 @@ var faults = []*fault{
 		w.occurred("the scripts are flushed")
 		w.after(0, func() { _ = w.admin.ScriptFlush(context.Background()).Err() })
 	}},
-	{"data lost", func(w *world, _ *rand.Rand) {
+	{"data lost", func(w *world, random *rand.Rand) {
 		w.occurred("all data are lost")
 		w.observer.replace(w.server.LoseData, w.observer.locks...)
 		w.loss("", w.now(), w.now())
+		for _, t := range targets {
+			w.after(upTo(random, 2*ttl), func() { w.stray(t) })
+		}
 	}},
 	{"key lost", func(w *world, random *rand.Rand) {
 		l := w.observer.locks[random.IntN(len(targets))]
@@ -152,9 +155,8 @@ var faults = []*fault{
 	}},
 	{"stray requests", func(w *world, random *rand.Rand) {
 		t := targets[random.IntN(len(targets))]
-		holder, fence := w.observer.holder(t.name)
-		w.occurred("late and bogus requests arrive for %s, one of them extends the lease of %s", t.name, holder.Text())
-		w.after(0, func() { w.stray(t, holder, fence) })
+		w.occurred("late and bogus requests arrive for %s", t.name)
+		w.after(0, func() { w.stray(t) })
 	}},
 	{"a minute passes", func(w *world, _ *rand.Rand) {
 		w.occurred("the queues' clocks advance by a minute, and all that goes by them")
@@ -316,9 +318,10 @@ func (p *process) pauseFor(length time.Duration) {
 	})
 }
 
-// stray sends requests that may change nothing, except that the first may extend a lease by as much as its token says:
-// such of an earlier lease of the same token, a force-release that has seen nothing, and a bogus ticket.
-func (w *world) stray(t target, holder token.Token, fence uint64) {
+// stray sends requests that may change nothing, except that the first may extend a lease by as much as its token says, and
+// the last may lengthen a quarantine: such of an earlier lease of the same token, a force-release that has seen nothing, a
+// bogus ticket, one of a token that has left, and the report of a lease that has ended.
+func (w *world) stray(t target) {
 	l := lua.Mutex(w.admin, lua.DefaultNamespace, t.name)
 	switch t.name {
 	case "semaphore":
@@ -328,14 +331,22 @@ func (w *world) stray(t target, holder token.Token, fence uint64) {
 	}
 	l = l.WithFenceTTL(fenceTTL)
 	ctx := context.Background()
-	if fence > 0 {
+	bogus, _ := token.New("stray", ttl)
+	seen, gone := w.observer.known(t.name)
+	if len(seen.Holders) > 0 {
+		holder, _ := token.Parse(seen.Holders[0].Token)
 		_, _ = l.Renew(ctx, holder, longTTL, 0)
-		_, _ = l.Renew(ctx, holder, ttl, fence-1)
-		_, _ = l.Release(ctx, holder, fence-1)
+		_, _ = l.Renew(ctx, holder, ttl, seen.Holders[0].Fence-1)
+		_, _ = l.Release(ctx, holder, seen.Holders[0].Fence-1)
 	}
 	_, _ = l.ForceRelease(ctx, 1)
-	bogus, _ := token.New("stray", ttl)
 	_, _ = l.Acquire(ctx, lua.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52, Weight: 1})
+	if !gone.IsZero() {
+		_, _ = l.Acquire(ctx, lua.Request{Token: gone, WaiterTTL: waiterTTL, Weight: 1})
+	}
+	if seen.Last > 0 {
+		_ = l.ReportLoss(ctx, bogus, 1, longTTL)
+	}
 }
 
 // holds reports whether a process holds a lock, or may be granted one by a request that it has sent.

@@ -55,6 +55,7 @@ type observed struct {
 	contents
 	ends map[string]int64 // token → when its lease ends, as Event.At
 	lost bool             // data of it were lost
+	gone string           // the token that has left last
 }
 
 // observe begins to observe the server of a world.
@@ -254,17 +255,20 @@ func (o *observer) addToNumbers() {
 	}
 }
 
-// holder is a holder of a lock, and its fence; 0 if there is none.
-func (o *observer) holder(lock string) (t token.Token, fence uint64) {
+// known is what is known of a lock, and a token that has a tombstone. From now on, nothing is expected of its client.
+func (o *observer) known(lock string) (c contents, gone token.Token) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, l := range o.locks {
-		if l.name == lock && len(l.Holders) > 0 {
-			t, _ = token.Parse(l.Holders[0].Token)
-			return t, l.Holders[0].Fence
+		if l.name == lock {
+			if l.Tombstones[short(l.gone)] > o.world.server.Now().Add(ttl).UnixMicro() {
+				gone, _ = token.Parse(l.gone)
+				o.revived[l.gone] = true
+			}
+			return l.contents, gone
 		}
 	}
-	return t, 0
+	return c, gone
 }
 
 // holds reports whether a token that begins like that holds a lock.
@@ -329,6 +333,9 @@ func (o *observer) compare(l *observed) {
 	}
 	for _, w := range next.Waiters {
 		had := l.waiter(w.Token)
+		if had != nil && had.Ticket != w.Ticket { // a key was lost, and it came back before it knew its ticket
+			record(history.Leaves, w.Token, 0, 0)
+		}
 		if had == nil || had.Ticket != w.Ticket {
 			record(history.Joins, w.Token, w.Ticket, 0)
 		}

@@ -59,8 +59,9 @@ func (o *observer) check(l *observed, next contents) {
 	// A token that has left or released does not come back.
 	switch o.last.verb {
 	case "leave", "release":
-		if token := o.last.args[1]; o.last.verb == "leave" || next.holder(token) == nil && next.waiter(token) == nil {
-			o.departed[token] = true
+		token, h := o.last.args[1], l.holder(o.last.args[1])
+		if o.last.verb == "leave" || h != nil && h.Fence == uint64(numbers(o.last.args[2])[0]) && next.holder(token) == nil {
+			o.departed[token], l.gone = true, token
 		}
 	case "acquire":
 		if token := o.last.args[1]; o.departed[token] && numbers(o.last.args[2])[0] > 0 {
