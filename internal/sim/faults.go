@@ -139,7 +139,7 @@ var faults = []*fault{
 	{"key lost", func(w *world, random *rand.Rand) {
 		l := w.observer.locks[random.IntN(len(targets))]
 		all := []string{l.keys.Permits, l.keys.Queue, l.keys.Heartbeats, l.keys.Tombstones, l.keys.Holders}
-		if l.keys.Holders == "" { // else the model does not know the highest fence of those that hold no longer
+		if l.keys.Holders == "" { // of permits the model does not know the highest fence, if its holder is gone
 			all[len(all)-1] = l.keys.Number
 		}
 		key := all[random.IntN(len(all))]
@@ -163,13 +163,13 @@ var faults = []*fault{
 		w.observer.advanceClocks(time.Minute)
 	}},
 	{"all are away", func(w *world, random *rand.Rand) {
-		const longest = 12*time.Minute + time.Second // the queues are not kept for so long
+		const longest = 12*time.Minute + time.Second // longer than the queues are kept
 		for _, p := range w.live() {
-			p.client.Link.Break() // no request arrives as late as that
+			p.client.Link.Break() // so that no request arrives 12 min late
 			p.pauseFor(longest - upTo(random, time.Second))
 		}
 		w.asleep += longest
-		time.Sleep(longest) // without other faults
+		time.Sleep(longest) // no other fault occurs
 	}},
 	{"a later version", func(w *world, _ *rand.Rand) {
 		w.occurred("a later version adds to the numbers")
@@ -318,9 +318,8 @@ func (p *process) pauseFor(length time.Duration) {
 	})
 }
 
-// stray sends requests that may change nothing, except that the first may extend a lease by as much as its token says, and
-// the last may lengthen a quarantine: such of an earlier lease of the same token, a force-release that has seen nothing, a
-// bogus ticket, one of a token that has left, and the report of a lease that has ended.
+// stray sends requests that arrive late or are bogus. The first may extend a lease, by as much as its token says. The last
+// reports a lease that has ended long ago, and may lengthen a quarantine. The others may change nothing.
 func (w *world) stray(t target) {
 	l := lua.Mutex(w.admin, lua.DefaultNamespace, t.name)
 	switch t.name {

@@ -94,10 +94,11 @@ func (o *observer) stop() {
 	o.world.server.Miniredis.Server().SetPreHook(nil)
 }
 
-// byObserver is the name of the client that sends a script for another one.
+// byObserver is the name of the peer for which the observer runs a script.
 const byObserver = "observer"
 
-// before is called before each command of a client, and before each of a script. It runs a script itself.
+// before is called before each command of a client, and before each of a script. It runs scripts itself, to see the data
+// before and after.
 func (o *observer) before(peer *server.Peer, command string, args ...string) bool {
 	if command == "PUBLISH" { // of a script
 		o.last.sent = append(o.last.sent, args...)
@@ -131,10 +132,10 @@ func (o *observer) before(peer *server.Peer, command string, args ...string) boo
 	return false
 }
 
-// never stands for when the subscription of a client comes up that receives nothing.
+// never stands for the subscription of a client that receives no notifications.
 const never = int64(math.MaxInt64)
 
-// subscribe notes when a subscription has come up; never, until 0 ends that.
+// subscribe notes when a subscription has come up. After never, it has not, until 0 is given.
 func (o *observer) subscribe(client string, at int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -224,7 +225,7 @@ func (o *observer) replace(f func(), locks ...*observed) {
 	o.revive = false
 }
 
-// advanceClocks has the queues' clocks advance, and all that goes by them, but the last sweep.
+// advanceClocks has the queues' clocks advance, and all that goes by them, except the time of the last sweep.
 func (o *observer) advanceClocks(by time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -241,7 +242,7 @@ func (o *observer) advanceClocks(by time.Duration) {
 	}
 }
 
-// addToNumbers adds to what the numbers of all locks say.
+// addToNumbers adds text to the numbers of all locks, as a later version may.
 func (o *observer) addToNumbers() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -255,7 +256,7 @@ func (o *observer) addToNumbers() {
 	}
 }
 
-// known is what is known of a lock, and a token that has a tombstone. From now on, nothing is expected of its client.
+// known returns the contents of a lock, and a token that has a tombstone. No rule applies to that token from now on.
 func (o *observer) known(lock string) (c contents, gone token.Token) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -304,7 +305,8 @@ func (o *observer) compare(l *observed) {
 	latest := max(next.Clock, l.Clock+min(max(now.UnixMicro()-l.ClockAt, 0), model.Second))
 	for _, w := range l.Waiters {
 		if next.waiter(w.Token) == nil && next.holder(w.Token) == nil {
-			if strings.Contains(o.last.text, w.Token) || len(next.Waiters) == 0 && next.QueueUntil == 0 && o.last.verb == "" { // all has expired
+			expired := len(next.Waiters) == 0 && o.last.verb == "" // the queue as a whole
+			if strings.Contains(o.last.text, w.Token) || expired {
 				record(history.Leaves, w.Token, 0, 0)
 			} else {
 				record(history.Drops, w.Token, 0, latest)
@@ -333,7 +335,7 @@ func (o *observer) compare(l *observed) {
 	}
 	for _, w := range next.Waiters {
 		had := l.waiter(w.Token)
-		if had != nil && had.Ticket != w.Ticket { // a key was lost, and it came back before it knew its ticket
+		if had != nil && had.Ticket != w.Ticket { // the queue was removed, and it came back without a ticket
 			record(history.Leaves, w.Token, 0, 0)
 		}
 		if had == nil || had.Ticket != w.Ticket {

@@ -22,7 +22,7 @@ const (
 	longestHold = 30 * time.Millisecond
 	grace       = 25 * time.Millisecond // that a Lock takes at most after its deadline
 	fenceTTL    = 20 * time.Minute      // of some clients; others have less
-	longTTL     = 5 * time.Second       // of some leases: longer than the shortest quarantine
+	longTTL     = 5 * time.Second       // of some leases; the shortest quarantine lasts 3 s
 )
 
 // target is a lock that workers contend for.
@@ -97,7 +97,7 @@ type call struct {
 	number  int
 	lock    string
 	weight  int
-	long    bool // its lease has longTTL; its renewals are not recorded: the checker knows one TTL
+	long    bool // its lease has longTTL; renewals are not recorded, because the checker knows one TTL only
 
 	// Of the worker's goroutine.
 	token   string
@@ -245,7 +245,7 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	defer p.byGoroutine.Delete(id)
 	c.record(request)
 	if t.name == "semaphore" && weight < t.capacity && random.IntN(100) == 0 {
-		t.capacity-- // refused while anyone holds or waits
+		t.capacity-- // refused while others hold or wait
 	}
 	c.long = try && random.IntN(2) == 0
 	lease, err := p.lock(ctx, t, weight, try, c.long)

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// The reference for scripts: before each script the data of its lock are loaded into the model (package model), which
-// then does the same as the script. What the script leaves must be what the model has.
+// The reference for scripts is package model. Before each script, the data of its lock are loaded into the model, which
+// then does the same. What the script leaves must be what the model has.
 
 // script is a call of a script, with its arguments. The zero script stands for time that passes.
 type script struct {
@@ -30,7 +30,7 @@ type script struct {
 type contents struct {
 	model.Lock          // with holders whose leases have ended, until a script removes them
 	others     string   // what a later version has added to the number
-	wrong      []string // what must not be, whatever was there before
+	wrong      []string // what is wrong with these data, whatever was there before
 }
 
 // holder is the token's lease, waiter what the queue has of it; nil if there is none.
@@ -143,7 +143,8 @@ func (o *observer) loadHolders(l *observed, c *contents, until func(string) int6
 	}
 }
 
-// do does to the model what a script does to the lock. A ticket that is too far ahead is refused.
+// do does to the model what a script does to the lock. The scripts refuse a ticket that is too far ahead; the model does
+// not know that.
 func (s script) do(l *model.Lock, now int64) {
 	n := make([]int64, len(s.args))
 	for i, arg := range s.args {
@@ -234,7 +235,7 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	}
 }
 
-// diff tells how a lock differs from the model after a script.
+// diff calls differ for each difference between a lock and the model.
 func diff(mutex bool, want, got *model.Lock, differ func(what string, want, got any)) {
 	equal := func(what string, want, got any) {
 		if want != got {
@@ -281,7 +282,7 @@ func diff(mutex bool, want, got *model.Lock, differ func(what string, want, got 
 		equal("the queue's clock", clock{want.Clock, want.ClockAt, want.Pass, want.Cursor}, clock{got.Clock, got.ClockAt, got.Pass, got.Cursor})
 		between("when the queue expires", want.QueueUntil, got.QueueUntil, 0, model.KeptAtMost-model.KeptAtLeast)
 	}
-	for token, until := range want.Tombstones { // they last for longer than a run
+	for token, until := range want.Tombstones {
 		equal("the tombstone of "+token, until, got.Tombstones[short(token)])
 	}
 	equal("the number of tombstones", len(want.Tombstones), len(got.Tombstones))

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/history"
 )
 
-// The rules that only the simulation checks, because it knows what each script changes in the server's data, and when.
+// The rules for clients that only the simulation checks, because it knows when each script runs, and what it changes.
 
 // suspect is a violation, unless the process of the token could not reach the server.
 type suspect struct {
@@ -30,7 +30,7 @@ func (c *contents) tokens() (all []string) {
 	return all
 }
 
-// check checks what has changed in a lock since it was last seen, beside what the reference says. The caller holds mu.
+// check checks what the clients of a lock do, whenever it is looked at. The caller holds mu.
 func (o *observer) check(l *observed, next contents) {
 	now := o.world.now()
 	if o.revive {

@@ -1,5 +1,9 @@
 // Package sim runs many clients of locks in simulated time, from one seed: the server in memory, the links, the clocks,
-// the crashes and all other faults. The history of the run is checked by package history.
+// the crashes and all other faults.
+//
+// After each script of a lock, the lock's data in the server are compared with package model, which does the same. So a
+// script that breaks the protocol is found as soon as a run exercises it, also after lost data. The history of the run,
+// which is what clients have seen, is checked by package history. A few rules for clients are in rules.go.
 //
 // A run has two phases. In the safety phase faults occur. Which kinds of faults a run has, and how often, is drawn from
 // the seed. In the liveness phase every fault has ended, and every waiter must be granted its lock within a bound. Then
@@ -31,7 +35,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/history"
 )
 
-// All clients of a run have these TTLs.
+// All clients of a run have these TTLs. A few of their leases have longTTL.
 const (
 	ttl       = time.Second
 	waiterTTL = fairlock.MinWaiterTTL
@@ -70,7 +74,7 @@ type world struct {
 	start  time.Time
 	chosen []*fault // the kinds of faults of this run
 	tasks  sync.WaitGroup
-	asleep time.Duration // by how much the safety phase is longer, because all processes stood still
+	asleep time.Duration // how long all processes stood still; the safety phase is longer by that
 
 	observer *observer
 	admin    *redis.Client // of an operator whose link has no faults
