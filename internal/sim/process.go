@@ -21,8 +21,11 @@ import (
 const (
 	longestHold = 30 * time.Millisecond
 	grace       = 25 * time.Millisecond // that a Lock takes at most after its deadline
-	fenceTTL    = 20 * time.Minute      // of some clients; others have less
-	longTTL     = 5 * time.Second       // of some leases; the shortest quarantine lasts 3 s
+
+	fenceTTL      = 20 * time.Minute // of some clients; not the default
+	otherFenceTTL = 15 * time.Minute // of others
+
+	longTTL = 5 * time.Second // of some leases; the shortest quarantine lasts 3 s
 )
 
 // target is a lock that workers contend for.

@@ -225,6 +225,9 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	if !slices.Equal(sent, s.sent) {
 		differ("notifications", sent, s.sent)
 	}
+	if told := time.Duration(numbers(s.args[0])[0]) * time.Millisecond; told != fenceTTL && told != otherFenceTTL {
+		wrong = append(wrong, "no client has that FenceTTL")
+	}
 	if want.First == 0 && before.First != 0 && !l.lost {
 		wrong = append(wrong, "the lock is quarantined, and no data were lost")
 	}

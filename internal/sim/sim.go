@@ -241,7 +241,7 @@ func (w *world) launch(slot int) {
 	p.noRenewal = random.IntN(8) == 0
 	p.client = w.server.Client(fairlock.Config{
 		Name: p.name(), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock, NoRenewal: p.noRenewal,
-		FenceTTL: fenceTTL - time.Duration(random.IntN(2))*5*time.Minute, MaxWaiters: max(0, random.IntN(12)-8),
+		FenceTTL: []time.Duration{fenceTTL, otherFenceTTL}[random.IntN(2)], MaxWaiters: max(0, random.IntN(12)-8),
 		Trace: p.trace(), Logger: slog.New(slog.DiscardHandler),
 	})
 	p.client.Redis.AddHook(twice{p})
