@@ -193,17 +193,11 @@ func (d *Dispatcher) take() *batch {
 			return nil
 		}
 	}
-	b := &batch{since: now}
-	d.fill(b)
+	n := min(len(d.waiting), d.maxBatch)
+	b := &batch{slices.Clone(d.waiting[:n]), now}
+	d.waiting = slices.Delete(d.waiting, 0, n)
 	d.inFlight = append(d.inFlight, b)
 	return b
-}
-
-// fill adds to a batch what is waiting. The caller holds mu.
-func (d *Dispatcher) fill(b *batch) {
-	n := min(len(d.waiting), d.maxBatch-len(b.requests))
-	b.requests = append(b.requests, d.waiting[:n]...)
-	d.waiting = slices.Delete(d.waiting, 0, n)
 }
 
 // check starts another sender in the place of one that is overdue.
@@ -234,11 +228,10 @@ func (d *Dispatcher) run(b *batch) {
 		}
 	}()
 	for b != nil {
-		runtime.Gosched() // a reply has made many callers ready: their next commands go into the same pipeline
-		d.mu.Lock()
-		d.fill(b)
-		d.mu.Unlock()
 		d.send(b.requests)
+		if len(b.requests) > 1 {
+			runtime.Gosched() // its callers are ready: their next commands go into one pipeline, too
+		}
 		b = d.next(b)
 	}
 }
