@@ -144,7 +144,7 @@ func (m *machine) checkQueue(c contents) {
 		from, by := m.model.Forgets()
 		m.lasts(c, "queue", from, by)
 		m.lasts(c, "heartbeats", from, m.longest)
-		if m.keys["holders"] != "" && !m.evicted { // else the next request brings the capacity
+		if m.keys["holders"] != "" && !m.holdersMayEnd() { // else the next request brings the capacity
 			m.lasts(c, "holders", from-100*model.Millisecond, m.longest)
 		}
 	}
@@ -160,6 +160,12 @@ func (m *machine) checkQueue(c contents) {
 	if latest > 0 {
 		m.lasts(c, "tombstones", latest, latest)
 	}
+}
+
+// holdersMayEnd reports whether the record of the capacity may be gone before the queue is: it expires a little earlier.
+func (m *machine) holdersMayEnd() bool {
+	from, _ := m.model.Forgets()
+	return m.evicted || m.clock >= from-100*model.Millisecond
 }
 
 // checkHolders compares the holders, and that the sums are right and the records last long enough.
@@ -205,7 +211,7 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 	if len(c.Holders) > 0 {
 		delete(c.Holders, "fence")
 	}
-	if m.evicted && number(c.Holders["capacity"]) == 0 && len(m.model.Holders) == 0 {
+	if m.keys["holders"] != "" && m.holdersMayEnd() && number(c.Holders["capacity"]) == 0 && len(m.model.Holders) == 0 {
 		m.model.Capacity = 0 // it has expired before the queue
 	}
 	if m.model.InUse() && m.keys["holders"] != "" {

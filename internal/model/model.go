@@ -624,6 +624,9 @@ func (l *Lock) retryAfter(now int64, at int, queue QueueState) int64 {
 	}
 	until := now
 	if l.Free() == 0 || at == 0 && !l.quarantined() {
+		if len(l.Holders) == 0 && l.Capacity > 0 {
+			return -1 // it wants more than there is
+		}
 		for i, h := range l.Holders { // after a step back of the clock
 			if h.TTL > 0 {
 				l.Holders[i].Expires = min(h.Expires, now+h.TTL)
