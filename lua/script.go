@@ -69,12 +69,12 @@ func fileNames(folder string) (names []string) {
 	return names
 }
 
-// source builds the script of a verb for one kind of lock. A verb that can return early for an idle lock does so in a
+// source builds the script of a verb for one kind of lock. A verb that can return early in common cases does so in a
 // part of its own, before the other functions are built.
 func source(kind, verb string) string {
 	parts := []string{kind + "/keys", "number", kind + "/store", "queue", verb}
-	if slices.Contains(fileNames("scripts/"+kind), "idle_"+verb) {
-		parts = slices.Insert(parts, 1, "quick_number", kind+"/idle_"+verb)
+	if slices.Contains(fileNames("scripts/"+kind), "common_"+verb) {
+		parts = slices.Insert(parts, 1, "quick_number", kind+"/common_"+verb)
 	}
 	return withoutUnused(join(parts...))
 }

@@ -66,14 +66,14 @@ func verbNames() (names []string) {
 }
 
 // The table of verbs, the files and the headers name the same verbs. A verb's first line binds its arguments to the names
-// in its header, and the part of a verb for an idle lock binds some of them to the same names.
+// in its header, and the part of a verb for common cases binds some of them to the same names.
 func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
-	all, idle := sources(t), 0
+	all, common := sources(t), 0
 	assert.ElementsMatch(t, verbNames(), lua.ScriptNames())
 	for name, s := range all {
 		first, rest, _ := strings.Cut(s.code, "\n")
-		if verb, ok := strings.CutPrefix(path.Base(name), "idle_"); ok {
-			idle++
+		if verb, ok := strings.CutPrefix(path.Base(name), "common_"); ok {
+			common++
 			m := bindArgs.FindStringSubmatch(first)
 			require.NotNil(t, m, "first line of %s.lua", name)
 			for i, bound := range strings.Split(m[1], ", ") {
@@ -103,7 +103,7 @@ func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 		assert.Equal(t, more != "", strings.Contains(rest, "ARGV"), name)
 		assert.Contains(t, rest, more, name)
 	}
-	assert.Equal(t, 4, idle)
+	assert.Equal(t, 4, common)
 }
 
 // The methods send what the headers name, in that order: the table's arguments are tokens, and numbers from 11 on.

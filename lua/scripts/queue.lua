@@ -16,8 +16,9 @@
 -- idempotent for its token, is bounded, and reads everything that can have a wrong type before it writes. The first
 -- write of a script is the one that a server without memory refuses: Redis lets a script finish that has written.
 --
--- Redis builds every function anew in every call, which costs as much as a small command. So idle_acquire.lua and
--- idle_release.lua return before the functions of the store and the queue are built.
+-- Redis builds every function anew in every call, which costs as much as a small command. So common_acquire.lua and
+-- common_release.lua return before the functions of the store and the queue are built. They repeat what they need of these
+-- rules: a change here may be one there.
 --
 -- A waiter that is not expired is never dropped: it leaves the queue by a grant or by its own leave. The only exception
 -- is the loss of a key (drop_all): then all waiters have to request again, and keep their tickets.
