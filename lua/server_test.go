@@ -79,9 +79,9 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 			acquire x; acquire r; lose; full; acquire a -> OOM; acquire a try -> OOM; acquire a max 1 -> OOM
 			acquire r ticket -> OOM; keys ->; full no; acquire a b c d; full; acquire e -> OOM; acquire b -> OOM
 			acquire r ticket -> OOM; heartbeat b c -> queued, queued; renew a -> renewed; acquire a -> granted
-			inspect -> a | b c d; release a -> released grants b; evict number; renew b -> renewed
-			force -> released grants c; leave c tombstone -> released grants d; release d -> released
-			full no`)
+			inspect -> a | b c d; full no; after 1s; full; release a -> released grants b
+			evict number; renew b -> renewed; force -> released grants c; leave c tombstone -> released grants d
+			release d -> released; full no`)
 	}
 }
 
