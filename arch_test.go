@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	module + "/internal/history":   {module + "/fairlock"},
 	module + "/internal/sim": {
 		module + "/fairlock", module + "/fairlocktest", module + "/lua", module + "/token", module + "/internal/history",
-		"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2/server",
+		module + "/internal/model", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2/server",
 	},
 	// For the command, and for pages that show the same.
 	module + "/internal/inspect": {
