@@ -30,6 +30,7 @@ var faults = []*fault{
 	{"request lost", func(w *world, random *rand.Rand) {
 		p := w.any(random)
 		p.client.Link.DropRequest()
+		p.dropped.Store(true)
 		w.occurred("the next request of process %d is lost", p.number)
 	}},
 	{"reply lost", func(w *world, random *rand.Rand) {
@@ -40,6 +41,7 @@ var faults = []*fault{
 	{"connections break", func(w *world, random *rand.Rand) {
 		p := w.any(random)
 		p.client.Link.Break()
+		p.dropped.Store(true)
 		w.occurred("the connections of process %d break", p.number)
 	}},
 	{"link slow", func(w *world, random *rand.Rand) {

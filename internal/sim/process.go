@@ -56,6 +56,7 @@ type process struct {
 	noRenewal bool
 	leases    atomic.Int32 // that its workers hold
 	twice     atomic.Int64 // after how long its next acquire runs again; 0: not at all
+	dropped   atomic.Bool  // a request of it may have been lost
 
 	workers sync.WaitGroup
 	end     chan struct{} // closed when workers are to end
@@ -101,6 +102,7 @@ type call struct {
 	lock    string
 	weight  int
 	long    bool // its lease has longTTL; renewals are not recorded, because the checker knows one TTL only
+	lease   atomic.Pointer[fairlock.Lease]
 
 	// Of the worker's goroutine.
 	token   string
@@ -158,7 +160,13 @@ func (p *process) trace() *fairlock.Trace {
 			current().token = i.Token.Text()
 		},
 		Lost: func(i fairlock.LostInfo) {
-			if errors.Is(i.Err, fairlock.ErrTaken) {
+			// A lease that has ended by the wall clock is not reported.
+			c, ok := p.byToken.Load(i.Token.Text())
+			if !ok {
+				return
+			}
+			lease := c.(*call).lease.Load()
+			if lease != nil && errors.Is(i.Err, fairlock.ErrTaken) && p.clock.Now().Round(0).Before(lease.Deadline().Round(0)) {
 				o := p.world.observer
 				o.mu.Lock()
 				defer o.mu.Unlock()
@@ -260,6 +268,7 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 		return
 	}
 	c.token = lease.Token().Text()
+	c.lease.Store(lease)
 	c.record(history.Event{
 		Op: history.Granted, Fence: lease.Fence(), Ticket: c.ticket, Until: p.until(lease.Deadline()),
 	})

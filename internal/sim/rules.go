@@ -79,16 +79,17 @@ func (o *observer) check(l *observed, next contents) {
 		if (o.last.verb == "acquire" || o.last.verb == "release") && o.last.args[1] == token {
 			delete(o.owed, token)
 		} else if now-since > int64(atOnce) {
-			o.suspect(token, since, "its loss is not reported", 0)
+			o.suspect(token, since+int64(atOnce), notReported, 0) // its process may have become unreachable since
 			delete(o.owed, token)
 		}
 	}
 }
 
 const (
-	grain      = time.Microsecond       // that of package history
-	atOnce     = 100 * time.Millisecond // several round trips
-	leaseEnded = "the lease ended by itself"
+	grain       = time.Microsecond       // that of package history
+	atOnce      = 100 * time.Millisecond // several round trips
+	leaseEnded  = "the lease ended by itself"
+	notReported = "its loss is not reported"
 )
 
 func (o *observer) suspect(token string, at int64, text string, jumps int) {
@@ -118,6 +119,9 @@ func (w *world) excused(s suspect) bool {
 	p := w.processes[number]
 	// If the server's clock has stood still or stepped back, a lease ends long after its client has lost it.
 	if p.endedAt > 0 && p.endedAt <= s.at || s.text == leaseEnded && (p.noRenewal || w.run.ClockBack) {
+		return true
+	}
+	if s.text == notReported && p.dropped.Load() { // a report is sent once
 		return true
 	}
 	in := func(span history.Span) bool { return span.From <= s.at && s.at <= span.To }
