@@ -11,19 +11,19 @@ find_number()
 free() -- it reads what can have a wrong type
 call('ZREM', queue, '') -- it takes no memory, so a full server lets the script go on
 update_clock()
-local before, states, index = last, {}, {}
+local before, states = last, {}
 if #ARGV > 2 then
   local members, beats = {}, {}
   for i = 3, #ARGV do members[i - 2] = member(ARGV[i]) end
   local ends = text_of(clock + waiter_ttl * 1000)
   for i, record in ipairs(call('HMGET', heartbeats, unpack(members))) do
-    local token = ARGV[i + 2]
     if record then
-      states[i], index[token] = 'queued', i
+      states[i] = 'queued'
       beats[#beats + 1] = members[i]
-      beats[#beats + 1] = ends .. (string.match(record, ' .*') or '')
+      local weight = string.find(record, ' ', 1, true)
+      beats[#beats + 1] = weight and ends .. string.sub(record, weight) or ends
     else
-      states[i] = fence_of(token) and 'holding' or 'not_queued'
+      states[i] = fence_of(ARGV[i + 2]) and 'holding' or 'not_queued'
     end
   end
   if #beats > 0 then
@@ -34,9 +34,10 @@ end
 
 local grants = {}
 local state, after = admit(nil, grants), -1
-for i = 1, #grants, 3 do
-  local at = index[grants[i]]
-  if at then states[at] = 'granted' end
+for g = 1, #grants, 3 do
+  for i = 3, #ARGV do
+    if ARGV[i] == grants[g] then states[i - 2] = 'granted' end
+  end
 end
 sweep()
 if state == 'more' then
