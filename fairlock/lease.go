@@ -174,8 +174,8 @@ func (l *Lease) renew(ctx context.Context) error {
 		trusted := l.lose(ErrTaken)
 		if reply.Fence != 0 { // an acquire that was sent again, or late, was granted the lock for nobody
 			l.lock.giveBack(l.token, reply.Fence)
-		} else if trusted && !l.overByWallTime() {
-			l.lock.noteLoss(l.token, l.fence)
+		} else if trusted {
+			l.noteLoss()
 		}
 	default:
 		l.extend(until)
@@ -186,9 +186,12 @@ func (l *Lease) renew(ctx context.Context) error {
 	return err
 }
 
-// overByWallTime reports whether the lease has ended by the wall clock, which goes on while a machine is suspended.
-func (l *Lease) overByWallTime() bool {
-	return !l.lock.client.clock.Now().Round(0).Before(l.Deadline().Round(0))
+// noteLoss tells Redis that the lease was lost, unless it has ended by the wall clock, which goes on while a machine is
+// suspended.
+func (l *Lease) noteLoss() {
+	if l.lock.client.clock.Now().Round(0).Before(l.Deadline().Round(0)) {
+		l.lock.noteLoss(l.token, l.fence)
+	}
 }
 
 // renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. until is what the lease would
@@ -373,6 +376,7 @@ func (l *Lease) unlock(ctx context.Context) error {
 	case !settled:
 	case err != nil:
 		l.reportLoss(err)
+		l.noteLoss()
 	default:
 		held := l.lock.client.clock.Now().Sub(l.began)
 		call(l.lock.client.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: held})
@@ -417,7 +421,6 @@ func (l *Lease) release(ctx context.Context) (settled bool, err error) {
 	c.handoff(l.lock, h)
 	if !h.Released && !l.sent {
 		l.verdict = lost(ErrTaken)
-		l.lock.noteLoss(l.token, l.fence)
 	}
 	return true, l.verdict
 }

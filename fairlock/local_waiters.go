@@ -206,21 +206,24 @@ var found = map[lua.WaiterState]eventKind{
 	lua.StillQueued: stillQueued, lua.NotQueued: notQueued, lua.Holding: holding, lua.NowGranted: askNow,
 }
 
-// hear tells waiters what a heartbeat found. It reports whether one that lists all has to follow: if one waiter has missed
-// something, Redis may have lost its data, or the subscription other notifications.
+// hear tells waiters what a heartbeat found. It reports whether one that lists all has to follow: if a waiter has missed
+// something that is queued here, Redis may have lost its data, or the subscription other notifications.
 func (n *localWaiters) hear(waiters []localWaiter, reply lua.HeartbeatReply, sent time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, w := range waiters {
 		state := reply.States[i]
 		w.post(event{kind: found[state], sent: sent, fence: reply.Fence})
-		missed := state == lua.NotQueued || state == lua.Holding
-		n.missed = n.missed || missed && len(n.queued) > len(waiters)
-		if at, ok := n.find(w); ok && state == lua.StillQueued && sent.After(n.queued[at].heard) {
+		at, ok := n.find(w)
+		if !ok {
+			continue
+		}
+		if state == lua.StillQueued && sent.After(n.queued[at].heard) {
 			n.queued[at].heard = sent
 		}
+		n.missed = n.missed || state == lua.NotQueued || state == lua.Holding
 	}
-	return len(n.queued) > len(waiters) && n.allAreDue(n.lock.client.clock.Now())
+	return n.allAreDue(n.lock.client.clock.Now())
 }
 
 // noteMissed has the next heartbeat list all waiters, unless one has done so less than missedPause ago.

@@ -23,6 +23,9 @@ func (t *sentText) MarshalBinary() ([]byte, error) {
 	return []byte(t.text), nil
 }
 
+// String returns the text, for a hook or a log that prints the command.
+func (t *sentText) String() string { return t.text }
+
 // ambiguous reports whether a copy of the request may have run without the caller's knowledge, or may still run: more
 // than one was written, or there is no reply that can be relied on. The count alone does not tell: a request may be
 // written after the method that sends it has returned, unless its error has a method Sent that says it will not.

@@ -5,6 +5,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -262,6 +263,7 @@ func (l *Lock) Leave(now int64, token string, tombstone bool) Handoff {
 		if l.Tombstones == nil {
 			l.Tombstones = map[string]int64{}
 		}
+		maps.DeleteFunc(l.Tombstones, func(_ string, until int64) bool { return until <= now })
 		l.Tombstones[token] = now + TombstoneTTL
 	}
 	return l.handOff(now, l.remove(token))

@@ -52,8 +52,7 @@ var tiers = []tier{
 	{"command", "cmd/fairlock", []string{"./..."}},
 }
 
-// search is the simulation for a minute. It finds nine of ten mutants, most within 5 s; mutants.txt says why it does not
-// find the others.
+// search is the simulation for a minute. It finds most mutants within 10 s; mutants.txt says why it does not find the others.
 var search = tier{"search", ".", []string{"-run", "TestFor", "./internal/sim", "-sim-for", "1m"}}
 
 // limit is how long one tier may take for one mutant: a test that hangs has noticed it.

@@ -30,7 +30,6 @@ var faults = []*fault{
 	{"request lost", func(w *world, random *rand.Rand) {
 		p := w.any(random)
 		p.client.Link.DropRequest()
-		p.dropped.Store(true)
 		w.occurred("the next request of process %d is lost", p.number)
 	}},
 	{"reply lost", func(w *world, random *rand.Rand) {
@@ -41,7 +40,6 @@ var faults = []*fault{
 	{"connections break", func(w *world, random *rand.Rand) {
 		p := w.any(random)
 		p.client.Link.Break()
-		p.dropped.Store(true)
 		w.occurred("the connections of process %d break", p.number)
 	}},
 	{"link slow", func(w *world, random *rand.Rand) {
@@ -60,8 +58,15 @@ var faults = []*fault{
 		for _, p := range w.live() {
 			late := ttl + upTo(random, ttl)
 			w.occurred("the next acquire of process %d runs again after %v, and notifications come after that", p.number, late)
-			p.twice.Store(int64(late))
+			p.talk.twice.Store(int64(late))
 		}
+	}},
+	{"requests hang", func(w *world, random *rand.Rand) {
+		// Each on a connection of its own: what is sent after them does not wait for them.
+		p := w.any(random)
+		w.occurred("what process %d sends within a millisecond takes %v", p.number, longestFault)
+		p.talk.hangs.Store(int64(longestFault))
+		w.after(time.Millisecond, func() { p.talk.hangs.Store(0) })
 	}},
 	{"link hangs", func(w *world, random *rand.Rand) {
 		p := w.any(random)
@@ -99,12 +104,31 @@ var faults = []*fault{
 			return
 		}
 	}},
+	{"machine suspended that holds a lock", func(w *world, random *rand.Rand) {
+		// It trusts its leases for too long (docs/promises.md). So it has crashed, as far as the history goes.
+		for _, p := range w.live() {
+			if p.leases.Load() == 0 || p.longLeases.Load() > 0 || p.noRenewal {
+				continue
+			}
+			length := ttl + upTo(random, ttl) // its leases are over then
+			w.occurred("process %d is suspended for %v while it holds a lock, and ends %v later", p.number, length, ttl)
+			w.killed(p)
+			w.launch(p.slot)
+			p.client.Link.Hang()
+			p.clock.SetRate(0)
+			w.after(length, func() {
+				p.clock.SetRate(p.rate)
+				p.client.Link.Mend()
+				time.Sleep(ttl)
+				p.crash()
+			})
+			return
+		}
+	}},
 	{"process crashes", func(w *world, random *rand.Rand) {
 		p := w.any(random)
 		w.occurred("process %d crashes", p.number)
-		w.update(func(r *history.Run) {
-			r.Kills = append(r.Kills, history.Span{Process: p.number, From: w.now(), To: w.now()})
-		})
+		w.killed(p)
 		p.crash()
 		w.launch(p.slot)
 	}},
@@ -131,12 +155,22 @@ var faults = []*fault{
 		w.after(0, func() { _ = w.admin.ScriptFlush(context.Background()).Err() })
 	}},
 	{"data lost", func(w *world, random *rand.Rand) {
-		w.occurred("all data are lost")
-		w.observer.replace(w.server.LoseData, w.observer.locks...)
-		w.loss("", w.now(), w.now())
+		w.loseData()
 		for _, t := range targets {
 			w.after(upTo(random, 2*ttl), func() { w.stray(t) })
 		}
+	}},
+	{"data lost, then a stall", func(w *world, random *rand.Rand) {
+		w.loseData()
+		time.Sleep(upTo(random, ttl)) // until waiters are back, and the locks are quarantined
+		w.standStill(ttl+upTo(random, ttl), random)
+	}},
+	{"data lost while the clock stands still", func(w *world, random *rand.Rand) {
+		length := upTo(random, longestFault)
+		w.freeze(length)
+		w.loseData()
+		time.Sleep(upTo(random, longestHold)) // numbers are given
+		w.loseData()                          // and given again
 	}},
 	{"key lost", func(w *world, random *rand.Rand) {
 		l := w.observer.locks[random.IntN(len(targets))]
@@ -154,6 +188,17 @@ var faults = []*fault{
 		w.occurred("for %v, scripts may not publish", length)
 		w.observer.mute.Add(1)
 		w.after(length, func() { w.observer.mute.Add(-1) })
+	}},
+	{"server full", func(w *world, random *rand.Rand) {
+		length := upTo(random, longestFault)
+		w.occurred("for %v, the server has no memory left", length)
+		w.observer.full.Add(1)
+		w.after(length, func() { w.observer.full.Add(-1) })
+	}},
+	{"granted anew", func(w *world, _ *rand.Rand) {
+		for _, t := range targets {
+			w.after(0, func() { w.grantAnew(t) })
+		}
 	}},
 	{"stray requests", func(w *world, random *rand.Rand) {
 		t := targets[random.IntN(len(targets))]
@@ -197,12 +242,7 @@ var faults = []*fault{
 		w.after(length, w.server.Start)
 	}},
 	{"server stands still", func(w *world, random *rand.Rand) {
-		length := upTo(random, longestFault)
-		w.serverAway(length, "stands still")
-		for _, p := range w.live() {
-			p.client.Link.Hang()
-			w.after(length+upTo(random, time.Millisecond), p.mend)
-		}
+		w.standStill(upTo(random, longestFault), random)
 	}},
 	{"clock steps back", func(w *world, random *rand.Rand) {
 		by := upTo(random, ttl/2)
@@ -211,10 +251,7 @@ var faults = []*fault{
 		w.observer.step(-by)
 	}},
 	{"clock stands still", func(w *world, random *rand.Rand) {
-		length := upTo(random, longestFault)
-		w.occurred("for %v, the server's clock stands still", length)
-		w.update(func(r *history.Run) { r.ClockBack = true })
-		w.observer.freeze(length)
+		w.freeze(upTo(random, longestFault))
 	}},
 	{"clock steps forward", func(w *world, random *rand.Rand) {
 		by := upTo(random, longestStep)
@@ -278,6 +315,36 @@ func (w *world) away(process int, length time.Duration) {
 	})
 }
 
+// killed notes that nothing of what a process does is recorded any more.
+func (w *world) killed(p *process) {
+	w.update(func(r *history.Run) {
+		r.Kills = append(r.Kills, history.Span{Process: p.number, From: w.now(), To: w.now()})
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crashed, p.endedAt = true, w.now()
+}
+
+func (w *world) loseData() {
+	w.occurred("all data are lost")
+	w.observer.replace(w.server.LoseData, w.observer.locks...)
+	w.loss("", w.now(), w.now())
+}
+
+func (w *world) standStill(length time.Duration, random *rand.Rand) {
+	w.serverAway(length, "stands still")
+	for _, p := range w.live() {
+		p.client.Link.Hang()
+		w.after(length+upTo(random, time.Millisecond), p.mend)
+	}
+}
+
+func (w *world) freeze(length time.Duration) {
+	w.occurred("for %v, the server's clock stands still", length)
+	w.update(func(r *history.Run) { r.ClockBack = true })
+	w.observer.freeze(length)
+}
+
 // serverAway is away for the whole server.
 func (w *world) serverAway(length time.Duration, what string) {
 	w.occurred("for %v, the server %s", length, what)
@@ -323,15 +390,7 @@ func (p *process) pauseFor(length time.Duration) {
 // stray sends requests that arrive late or are bogus. The first may extend a lease, by as much as its token says. The last
 // reports a lease that has ended long ago, and may lengthen a quarantine. The others may change nothing.
 func (w *world) stray(t target) {
-	l := lua.Mutex(w.admin, lua.DefaultNamespace, t.name)
-	switch t.name {
-	case "semaphore":
-		l = lua.Semaphore(w.admin, lua.DefaultNamespace, t.name, t.capacity)
-	case "rwmutex":
-		l = lua.RWMutex(w.admin, lua.DefaultNamespace, t.name)
-	}
-	l = l.WithFenceTTL(fenceTTL)
-	ctx := context.Background()
+	l, ctx := w.lock(t), context.Background()
 	bogus, _ := token.New("stray", ttl)
 	seen, gone := w.observer.known(t.name)
 	if len(seen.Holders) > 0 {
@@ -348,6 +407,35 @@ func (w *world) stray(t target) {
 	if seen.Last > 0 {
 		_ = l.ReportLoss(ctx, bogus, 1, longTTL)
 	}
+}
+
+// lock is a lock as an operator has it.
+func (w *world) lock(t target) lua.Lock {
+	l := lua.Mutex(w.admin, lua.DefaultNamespace, t.name)
+	switch t.name {
+	case "semaphore":
+		l = lua.Semaphore(w.admin, lua.DefaultNamespace, t.name, t.capacity)
+	case "rwmutex":
+		l = lua.RWMutex(w.admin, lua.DefaultNamespace, t.name)
+	}
+	return l.WithFenceTTL(fenceTTL)
+}
+
+// grantAnew takes a lock from its holders, and grants it to one of them again, as an acquire does that arrives late. Nothing
+// happens if others wait.
+func (w *world) grantAnew(t target) {
+	seen, _ := w.observer.known(t.name)
+	if len(seen.Holders) == 0 || len(seen.Waiters) > 0 {
+		return
+	}
+	w.occurred("%s is released by force, and granted to its holder again", t.name)
+	l, ctx, from := w.lock(t), context.Background(), w.now()
+	h := seen.Holders[0]
+	holder, _ := token.Parse(h.Token)
+	w.observer.ignore(h.Token) // its client may have released it, or may not renew it
+	_, _ = l.ForceRelease(ctx, seen.Last)
+	_, _ = l.Acquire(ctx, lua.Request{Token: holder, Try: true, Weight: h.Weight})
+	w.loss(t.name, from, w.now())
 }
 
 // holds reports whether a process holds a lock, or may be granted one by a request that it has sent.

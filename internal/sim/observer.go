@@ -36,13 +36,13 @@ type observer struct {
 	back   time.Duration         // guarded by mu: by how much its clock has stepped back and stood still, in all
 
 	mute atomic.Int32 // scripts may not publish
+	full atomic.Int32 // the server has no memory left
 
 	departed map[string]bool // guarded by mu: tokens that have left
 	revived  map[string]bool // guarded by mu: tokens that were restored after they may have left
 	suspects []suspect       // guarded by mu
 
 	subscribed map[string]int64 // guarded by mu: by client: when its latest subscription came up, as Event.At
-	owed       map[string]int64 // guarded by mu: tokens whose loss is to be reported, since when
 }
 
 // observed is what was last seen of a lock.
@@ -62,7 +62,7 @@ type observed struct {
 func observe(w *world) *observer {
 	o := &observer{
 		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, revived: map[string]bool{},
-		subscribed: map[string]int64{}, owed: map[string]int64{},
+		subscribed: map[string]int64{},
 	}
 	for hash, text := range lua.Texts() {
 		other := w.other.hashes[hash]
@@ -108,6 +108,15 @@ func (o *observer) before(peer *server.Peer, command string, args ...string) boo
 		}
 		return false
 	}
+	if effect, ok := writes[command]; ok && o.last.verb != "" { // of a script
+		if o.full.Load() > 0 && effect == takesMemory && !o.last.wrote {
+			o.last.refused = true
+			peer.WriteError("OOM command not allowed when used memory > 'maxmemory'.")
+			return true
+		}
+		o.last.wrote = true
+		return false
+	}
 	if command == "SUBSCRIBE" {
 		o.subscribe(args[0][strings.LastIndexByte(args[0], ':')+1:], o.world.now())
 	}
@@ -131,6 +140,21 @@ func (o *observer) before(peer *server.Peer, command string, args ...string) boo
 	}
 	return false
 }
+
+// writes are the commands of scripts that write. A full server refuses those that take memory, unless the script has
+// written.
+var writes = map[string]effect{
+	"SET": takesMemory, "HSET": takesMemory, "HINCRBY": takesMemory, "ZADD": takesMemory,
+	"DEL": takesNone, "UNLINK": takesNone, "ZREM": takesNone, "ZREMRANGEBYSCORE": takesNone, "HDEL": takesNone,
+	"PEXPIRE": takesNone,
+}
+
+type effect int
+
+const (
+	takesNone effect = iota
+	takesMemory
+)
 
 // never stands for the subscription of a client that receives no notifications.
 const never = int64(math.MaxInt64)
@@ -254,6 +278,13 @@ func (o *observer) addToNumbers() {
 			db.SetTTL(l.keys.Number, left)
 		}
 	}
+}
+
+// ignore has the rules for clients not apply to a token from now on.
+func (o *observer) ignore(token string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.revived[token] = true
 }
 
 // known returns the contents of a lock, and a token that has a tombstone. No rule applies to that token from now on.

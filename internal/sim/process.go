@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,13 +51,13 @@ type process struct {
 	number int
 	slot   int
 	client *fairlocktest.Client
+	talk   *conversation
 	clock  MachineClock
 	rate   float64 // of clock
 
-	noRenewal bool
-	leases    atomic.Int32 // that its workers hold
-	twice     atomic.Int64 // after how long its next acquire runs again; 0: not at all
-	dropped   atomic.Bool  // a request of it may have been lost
+	noRenewal  bool
+	leases     atomic.Int32 // that its workers hold
+	longLeases atomic.Int32 // of them, those with longTTL
 
 	workers sync.WaitGroup
 	end     chan struct{} // closed when workers are to end
@@ -68,7 +69,7 @@ type process struct {
 	crashed bool      // guarded by mu
 	paused  bool      // guarded by mu: it is or was
 	awake   time.Time // guarded by mu: until when it is suspended or paused
-	endedAt int64     // when it crashed, or began to close its client
+	endedAt int64     // guarded by mu: when it crashed, or began to close its client
 	ended   bool      // guarded by mu: end is closed
 	calls   int       // guarded by mu: so far
 	closed  sync.Once
@@ -155,9 +156,14 @@ func (p *process) trace() *fairlock.Trace {
 			c := current()
 			c.token, c.handoff = i.Token.Text(), i.Handoff
 			p.byToken.Store(c.token, c)
+			if p.talk.ended(c.token); c.handoff && p.talk.hasReturned(c.token) {
+				c.fail("a notification is trusted, and its waiter may have been queued anew since")
+			}
 		},
 		Left: func(i fairlock.LeftInfo) { // also one that was queued, and got no reply
-			current().token = i.Token.Text()
+			c := current()
+			c.token = i.Token.Text()
+			p.talk.ended(c.token)
 		},
 		Lost: func(i fairlock.LostInfo) {
 			// A lease that has ended by the wall clock is not reported.
@@ -167,10 +173,7 @@ func (p *process) trace() *fairlock.Trace {
 			}
 			lease := c.(*call).lease.Load()
 			if lease != nil && errors.Is(i.Err, fairlock.ErrTaken) && p.clock.Now().Round(0).Before(lease.Deadline().Round(0)) {
-				o := p.world.observer
-				o.mu.Lock()
-				defer o.mu.Unlock()
-				o.owed[i.Token.Text()] = p.world.now()
+				p.talk.lost(i.Token.Text())
 			}
 		},
 		Renewed: func(i fairlock.RenewedInfo) {
@@ -258,7 +261,7 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	if t.name == "semaphore" && weight < t.capacity && random.IntN(100) == 0 {
 		t.capacity-- // refused while others hold or wait
 	}
-	c.long = try && random.IntN(2) == 0
+	c.long = random.IntN(map[bool]int{true: 2, false: 8}[try]) == 0
 	lease, err := p.lock(ctx, t, weight, try, c.long)
 	if err != nil {
 		c.record(history.Event{Op: history.Failed, Err: err.Error()})
@@ -277,6 +280,10 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	}
 	p.leases.Add(1)
 	defer p.leases.Add(-1)
+	if c.long {
+		p.longLeases.Add(1)
+		defer p.longLeases.Add(-1)
+	}
 	p.use(c, lease, random)
 }
 
@@ -434,9 +441,6 @@ func (p *process) waitUntil(deadline time.Time, report func(string)) {
 
 // crash ends the process without a goodbye: its connections break, its timers stop.
 func (p *process) crash() {
-	p.mu.Lock()
-	p.crashed = true
-	p.mu.Unlock()
 	p.client.Link.Cut()
 	p.finish()
 	p.close()
@@ -445,7 +449,9 @@ func (p *process) crash() {
 // close closes the client and waits for its workers.
 func (p *process) close() {
 	p.closed.Do(func() {
-		p.endedAt = p.world.now()
+		p.mu.Lock()
+		p.endedAt = cmp.Or(p.endedAt, p.world.now())
+		p.mu.Unlock()
 		_ = p.client.Close()
 		p.workers.Wait()
 	})

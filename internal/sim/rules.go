@@ -45,11 +45,12 @@ func (o *observer) check(l *observed, next contents) {
 			o.suspect(h.Token, now, leaseEnded, 0)
 		}
 	}
-	// A request or a heartbeat names each waiter at least once in a TTL, and at once when the subscription has come up.
+	// A request or a heartbeat names each waiter at least once in its TTL or WaiterTTL, and at once when the subscription has
+	// come up.
 	for _, w := range next.Waiters {
 		client, _, _ := strings.Cut(w.Token, ":")
 		named, subscribed := l.named[w.Token], o.subscribed[client]
-		if named > 0 && (now-named > int64(ttl) || subscribed > named && subscribed < now-int64(atOnce)) {
+		if named > 0 && (now-named > min(w.TTL*1000, int64(waiterTTL)) || subscribed > named && subscribed < now-int64(atOnce)) {
 			o.suspect(w.Token, now, "no heartbeat for a waiter since "+time.Duration(named).String(), 0)
 		}
 		if o.last.verb != "" && (strings.Contains(o.last.text, w.Token) || named == 0) {
@@ -74,22 +75,12 @@ func (o *observer) check(l *observed, next contents) {
 			delete(o.departed, token)
 		}
 	}
-	// A client that was told that its lease is lost reports that, or releases a later lease of the token.
-	for token, since := range o.owed {
-		if (o.last.verb == "acquire" || o.last.verb == "release") && o.last.args[1] == token {
-			delete(o.owed, token)
-		} else if now-since > int64(atOnce) {
-			o.suspect(token, since+int64(atOnce), notReported, 0) // its process may have become unreachable since
-			delete(o.owed, token)
-		}
-	}
 }
 
 const (
-	grain       = time.Microsecond       // that of package history
-	atOnce      = 100 * time.Millisecond // several round trips
-	leaseEnded  = "the lease ended by itself"
-	notReported = "its loss is not reported"
+	grain      = time.Microsecond       // that of package history
+	atOnce     = 100 * time.Millisecond // several round trips
+	leaseEnded = "the lease ended by itself"
 )
 
 func (o *observer) suspect(token string, at int64, text string, jumps int) {
@@ -102,7 +93,11 @@ func (o *observer) suspect(token string, at int64, text string, jumps int) {
 // that lags may bring back waiters that wait no longer, and leases; several steps of the clock or stalls, one soon after
 // another, add up.)
 func (w *world) checkSuspects() {
-	for _, s := range w.observer.suspects {
+	suspects := w.observer.suspects
+	for _, p := range w.processes {
+		suspects = append(suspects, p.talk.suspects()...)
+	}
+	for _, s := range suspects {
 		if !w.excused(s) {
 			w.errs = append(w.errs, fmt.Errorf("reachable: at %v, %s: %s, and its process could reach the server",
 				time.Duration(s.at), s.token, s.text))
@@ -119,9 +114,6 @@ func (w *world) excused(s suspect) bool {
 	p := w.processes[number]
 	// If the server's clock has stood still or stepped back, a lease ends long after its client has lost it.
 	if p.endedAt > 0 && p.endedAt <= s.at || s.text == leaseEnded && (p.noRenewal || w.run.ClockBack) {
-		return true
-	}
-	if s.text == notReported && p.dropped.Load() { // a report is sent once
 		return true
 	}
 	in := func(span history.Span) bool { return span.From <= s.at && s.at <= span.To }

@@ -244,7 +244,8 @@ func (w *world) launch(slot int) {
 		FenceTTL: []time.Duration{fenceTTL, otherFenceTTL}[random.IntN(2)], MaxWaiters: max(0, random.IntN(12)-8),
 		Trace: p.trace(), Logger: slog.New(slog.DiscardHandler),
 	})
-	p.client.Redis.AddHook(twice{p})
+	p.talk = newConversation(p)
+	p.client.Redis.AddHook(p.talk)
 	if slot%2 == 1 {
 		p.client.Redis.AddHook(w.other)
 	}

@@ -1,0 +1,259 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// conversation is what a process sends and what it is told, as its Redis client sees it: the rules for clients that go by
+// that are here. It also lets requests hang, or run twice.
+type conversation struct {
+	process *process
+
+	twice atomic.Int64 // after how long its next acquire runs again; 0: not at all
+	hangs atomic.Int64 // for how long each request hangs that is sent now; 0: not at all
+
+	mu        sync.Mutex
+	told      map[string]int64     // guarded by mu: by token: the TTL of the latest holder that a reply to its waiter named, ms
+	returned  map[string]bool      // guarded by mu: tokens that were sent with a ticket
+	waiting   map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
+	missed    map[string]time.Time // guarded by mu: by the lock's first key: when a reply last said that it may have lost data
+	over      map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
+	expected  map[string]expected  // guarded by mu: by token
+	misplaced []suspect            // guarded by mu
+}
+
+// waiting is a waiter that is queued.
+type waiting struct {
+	key   string // the lock's first
+	since time.Time
+}
+
+// expected is a request that a client has to send at once because of what it was told.
+type expected struct {
+	since int64 // as Event.At
+	verbs string
+	what  string // what is wrong if it does not
+}
+
+func newConversation(p *process) *conversation {
+	return &conversation{
+		process: p, told: map[string]int64{}, returned: map[string]bool{}, waiting: map[string]waiting{},
+		missed: map[string]time.Time{}, expected: map[string]expected{}, over: map[string]bool{},
+	}
+}
+
+// exchange is a request of a verb, and its reply, by words: what a nested reply has follows what is before it.
+type exchange struct {
+	verb  string
+	key   string // the lock's first
+	args  []string
+	reply []string
+}
+
+// request reads a command.
+func (c *conversation) request(cmd redis.Cmder) (e exchange) {
+	args := cmd.Args()
+	o := c.process.world.observer
+	switch cmd.Name() {
+	case "evalsha":
+		e.verb = o.verbs[args[1].(string)]
+	case "eval":
+		e.verb = o.verbs[o.hashes[args[1].(string)]]
+	}
+	if e.verb != "" {
+		e.key = fmt.Sprint(args[3])
+		e.args = words(args[3+args[2].(int):])
+	}
+	return e
+}
+
+func words(values []any) (all []string) {
+	for _, v := range values {
+		if nested, ok := v.([]any); ok {
+			all = append(all, words(nested)...)
+			continue
+		}
+		all = append(all, strings.Fields(fmt.Sprint(v)+" ")...)
+	}
+	return all
+}
+
+// expect notes that a token has to be named at once by a request of one of these verbs. The caller holds mu.
+func (c *conversation) expect(token, verbs, what string) {
+	c.expected[token] = expected{c.process.world.now(), verbs, what}
+}
+
+// lost notes that a lease is lost that is trusted: that has to be reported, or a later lease of its token given back.
+func (c *conversation) lost(token string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.expected[token]; !ok {
+		c.expect(token, "acquire release", "its loss is not reported")
+	}
+}
+
+// ended notes that a waiter was granted the lock, or has left.
+func (c *conversation) ended(token string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, token)
+	delete(c.expected, token)
+	c.over[token] = true
+}
+
+// hasReturned reports whether a token was sent with a ticket.
+func (c *conversation) hasReturned(token string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.returned[token]
+}
+
+// sent applies the rules to a request.
+func (c *conversation) sent(e exchange) {
+	p := c.process
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for token, x := range c.expected {
+		late := p.world.now()-x.since > int64(atOnce)
+		if !late && strings.Contains(x.verbs, e.verb) && slices.Contains(e.args, token) || late {
+			if late { // its process may have become unreachable since
+				c.misplaced = append(c.misplaced, suspect{token, x.since + int64(atOnce), x.what, 0})
+			}
+			delete(c.expected, token)
+		}
+	}
+	if e.verb != "acquire" || e.args[4] == "0" {
+		return
+	}
+	token, waits, lost := e.args[1], e.args[2] != "0", numbers(e.args[5])[0]
+	if waits {
+		c.returned[token] = true
+		if lost > 0 && lost < c.told[token] {
+			p.world.fail("client: at %v, %s asks for a quarantine of %d ms, and was told of a lease of %d ms", time.Duration(p.world.now()), token, lost, c.told[token])
+		}
+		return
+	}
+	if made, ok := p.byToken.Load(token); ok {
+		if lease := made.(*call).lease.Load(); lease != nil && p.clock.Now().Round(0).After(lease.Deadline().Round(0).Add(atOnce)) {
+			p.world.fail("client: at %v, %s reports the loss of a lease that is over by the wall clock", time.Duration(p.world.now()), token)
+		}
+	}
+}
+
+// answered notes what a process was told.
+func (c *conversation) answered(e exchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	switch {
+	case e.verb == "acquire" && len(e.reply) > 5 && e.reply[0] == "queued":
+		if _, ok := c.waiting[e.args[1]]; !ok && !c.over[e.args[1]] {
+			c.waiting[e.args[1]] = waiting{e.key, now}
+		}
+		if ttl := ttlOf(e.reply[5]) / 1000; ttl > 0 {
+			c.told[e.args[1]] = ttl
+		}
+		if strings.Contains(e.reply[5], "quarantined") {
+			c.missed[e.key] = now
+		}
+	case e.verb == "renew" && e.reply[0] == "lost" && e.reply[1] != "0":
+		c.expect(e.args[1], "release", "a later lease of its token is not given back")
+	case e.verb == "heartbeat" && e.reply[0] != "error":
+		missed := false
+		for i, state := range e.reply[2:] {
+			_, ok := c.waiting[e.args[2+i]]
+			missed = missed || ok && (state == "not_queued" || state == "holding")
+		}
+		if !missed {
+			return
+		}
+		if last, ok := c.missed[e.key]; !ok || now.Sub(last) > 2*waiterTTL {
+			for token, w := range c.waiting {
+				if w.key == e.key && now.Sub(w.since) > time.Millisecond && !slices.Contains(e.args, token) {
+					c.expect(token, "heartbeat acquire leave", "no heartbeat of it follows, though data may have been lost")
+				}
+			}
+		}
+		c.missed[e.key] = now
+	}
+}
+
+// suspects returns what was not sent in time.
+func (c *conversation) suspects() []suspect {
+	c.sent(exchange{}) // what is late
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.misplaced
+}
+
+func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
+	requests := make([]exchange, len(cmds))
+	for i, cmd := range cmds {
+		requests[i] = c.request(cmd)
+		if requests[i].verb != "" {
+			c.sent(requests[i])
+		}
+	}
+	if d := time.Duration(c.hangs.Load()); d > 0 && requests[0].verb != "" {
+		c.process.pause(d)
+	}
+	err := next()
+	for i, cmd := range cmds {
+		if r := requests[i]; r.verb == "acquire" && r.args[4] == "0" && replyOf(cmd)[0] == "queued" { // the first of its waiter
+			err = c.again(next, err)
+			break
+		}
+	}
+	for i, cmd := range cmds {
+		if requests[i].verb != "" {
+			requests[i].reply = replyOf(cmd)
+			c.answered(requests[i])
+		}
+	}
+	return err
+}
+
+func replyOf(cmd redis.Cmder) []string {
+	reply := cmd.(*redis.Cmd).Val()
+	if cmd.Err() != nil || reply == nil {
+		return []string{"error"}
+	}
+	return words([]any{reply})
+}
+
+// again sends an acquire that has queued a waiter again after a while, as go-redis does when the reply was lost. What the
+// server sends meanwhile, such as notifications, arrives later still.
+func (c *conversation) again(next func() error, err error) error {
+	p := c.process
+	late := time.Duration(c.twice.Swap(0))
+	if late == 0 || p.world.isEnding() {
+		return err
+	}
+	p.world.away(p.number, 2*late+ttl)
+	p.client.Link.Delay(0, late+2*ttl/5) // the next heartbeat is earlier
+	p.pause(late)
+	p.mend()
+	return next()
+}
+
+func (c *conversation) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *conversation) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return c.send([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+	}
+}
+
+func (c *conversation) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return c.send(cmds, func() error { return next(ctx, cmds) })
+	}
+}
