@@ -20,14 +20,14 @@ type conversation struct {
 	twice atomic.Int64 // after how long its next acquire runs again; 0: not at all
 	hangs atomic.Int64 // for how long each request hangs that is sent now; 0: not at all
 
-	mu        sync.Mutex
-	told      map[string]int64     // guarded by mu: by token: the TTL of the latest holder that a reply to its waiter named, ms
-	returned  map[string]bool      // guarded by mu: tokens that were sent with a ticket
-	waiting   map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
-	missed    map[string]time.Time // guarded by mu: by the lock's first key: when a reply last said that it may have lost data
-	over      map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
-	expected  map[string]expected  // guarded by mu: by token
-	misplaced []suspect            // guarded by mu
+	mu       sync.Mutex
+	told     map[string]int64     // guarded by mu: by token: the TTL of the latest holder that a reply to its waiter named, ms
+	returned map[string]bool      // guarded by mu: tokens that were sent with a ticket
+	waiting  map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
+	missed   map[string]time.Time // guarded by mu: by the lock's first key: when a reply last said that it may have lost data
+	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
+	expected map[string]expected  // guarded by mu: by token
+	overdue  []suspect            // guarded by mu: what was not sent in time
 }
 
 // waiting is a waiter that is queued.
@@ -125,7 +125,7 @@ func (c *conversation) sent(e exchange) {
 		late := p.world.now()-x.since > int64(atOnce)
 		if !late && strings.Contains(x.verbs, e.verb) && slices.Contains(e.args, token) || late {
 			if late { // its process may have become unreachable since
-				c.misplaced = append(c.misplaced, suspect{token, x.since + int64(atOnce), x.what, 0})
+				c.overdue = append(c.overdue, suspect{token, x.since + int64(atOnce), x.what, 0})
 			}
 			delete(c.expected, token)
 		}
@@ -191,7 +191,7 @@ func (c *conversation) suspects() []suspect {
 	c.sent(exchange{}) // what is late
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.misplaced
+	return c.overdue
 }
 
 func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
