@@ -30,7 +30,8 @@ func newScript(text string) script {
 }
 
 // verbs are the names of all verbs: every script in the folder but number, quick_number and queue, which are parts of
-// verbs, and types, which is no verb of a lock.
+// verbs, and types, which is no verb of a lock. Beside a kind's store, common_<verb>.lua is the part of a verb for common
+// cases: a change of the rules may be one there, too.
 //
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
 // all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/model internal/mutants docs/protocol.md

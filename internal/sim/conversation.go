@@ -123,10 +123,10 @@ func (c *conversation) sent(e exchange) {
 	defer c.mu.Unlock()
 	for token, x := range c.expected {
 		late := p.world.now()-x.since > int64(atOnce)
-		if !late && strings.Contains(x.verbs, e.verb) && slices.Contains(e.args, token) || late {
-			if late { // its process may have become unreachable since
-				c.overdue = append(c.overdue, suspect{token, x.since + int64(atOnce), x.what, 0})
-			}
+		if late { // its process may have become unreachable since
+			c.overdue = append(c.overdue, suspect{token, x.since + int64(atOnce), x.what, 0})
+		}
+		if late || strings.Contains(x.verbs, e.verb) && slices.Contains(e.args, token) {
 			delete(c.expected, token)
 		}
 	}
