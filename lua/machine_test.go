@@ -270,8 +270,9 @@ func (m *machine) begin(format string, args ...any) {
 	m.t.Helper()
 	m.t.Logf("%d: "+format, append([]any{m.clock}, args...)...)
 	m.more, m.admitted = false, false
-	if m.clock > m.model.NumberUntil-model.Millisecond && m.rdb.Exists(ctx, m.keys["number"]).Val() == 0 {
-		m.model.Last, m.model.NumberUntil, m.model.Served, m.model.First = 0, 0, 0, 0 // a number lasts for whole milliseconds
+	if until := m.model.NumberUntil; until > 0 && m.clock >= until && m.rdb.Exists(ctx, m.keys["number"]).Val() == 1 {
+		require.Less(m.t, m.clock, until+model.Millisecond, "Redis forgets the number by then")
+		m.model.NumberUntil = m.clock + 1
 	}
 	if m.rdb.Exists(ctx, m.keys["heartbeats"]).Val() == 0 {
 		m.model.Quarantine = 0 // forgotten with the queue's clock
@@ -343,7 +344,7 @@ func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
 		require.NotEmpty(m.t, m.refusal, "%v", err)
 		require.True(m.t, m.foreign || strings.Contains(err.Error(), m.namespace+":{name}:"), "%v", err)
 		if c := m.contents(); m.model.Last < c.last() { // a number is given once, also to a request that is refused then
-			m.model.Last, m.model.NumberUntil = c.last(), m.clock+c.Left["number"].Microseconds()
+			m.model.Last, m.model.NumberUntil = c.last(), fields(c.Number)[2]*model.Millisecond
 		}
 	} else if !m.blind {
 		compare(got)
@@ -480,7 +481,7 @@ func (m *machine) setNumber(to uint64) {
 	m.t.Helper()
 	text := numberText(to, m.clock/1000+day.Milliseconds(), m.model.Served, m.model.First)
 	m.do(m.t, "SET", m.keys["number"], text, "PX", day.Milliseconds())
-	m.model.Last, m.model.NumberUntil = to, m.clock+day.Microseconds()
+	m.model.Last, m.model.NumberUntil = to, (m.clock/model.Millisecond+day.Milliseconds())*model.Millisecond
 }
 
 // numberText is the text of a number that expires then.

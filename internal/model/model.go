@@ -178,7 +178,7 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	}
 	if h := l.holder(r.Token); h != nil {
 		l.extend(now, h, r.TTL)
-		l.record(h.Expires)
+		l.record(now, r.TTL)
 		return Reply{Outcome: Granted, Fence: h.Fence}
 	}
 	l.free()
@@ -310,7 +310,7 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 		} else if at := l.index(t); at >= 0 {
 			state = StillQueued
 			l.Waiters[at].Expires = l.clock + waiterTTL
-			l.keepQueue(now, now+waiterTTL)
+			l.keepQueue(now, waiterTTL)
 		}
 		reply.States = append(reply.States, state)
 	}
@@ -348,11 +348,11 @@ func (l *Lock) quarantined() bool { return l.Quarantine > l.clock }
 func (l *Lock) quarantine(now, d int64) {
 	d = max(d, 3*Second)
 	l.Served = l.nextNumber(now)
-	l.record(now + d + KeptAtMost)
+	l.record(now, d+KeptAtMost)
 	l.First = 0
 	l.Quarantine = max(l.Quarantine, l.clock+d)
 	l.Clock, l.ClockAt = l.clock, now
-	l.keepQueue(now, now)
+	l.keepQueue(now, 0)
 }
 
 // lengthenQuarantine has a quarantine last for d since it began.
@@ -360,7 +360,7 @@ func (l *Lock) lengthenQuarantine(now, d int64) {
 	if ends := l.clock - max(now-int64(l.Served), 0) + d; l.quarantined() && ends > l.Quarantine {
 		l.Quarantine = ends
 		l.Clock, l.ClockAt = l.clock, now
-		l.keepQueue(now, now)
+		l.keepQueue(now, 0)
 	}
 }
 
@@ -378,7 +378,7 @@ func (l *Lock) free() {
 // repair removes all waiters if one of the queue's keys was lost: they come back with their tickets.
 func (l *Lock) repair(now int64) {
 	if l.Damaged {
-		l.keepQueue(now, now)
+		l.keepQueue(now, 0)
 		l.Forget()
 		l.Clock, l.ClockAt = l.clock, now
 	}
@@ -457,7 +457,7 @@ func (l *Lock) handOff(now int64, released bool) Handoff {
 
 func (l *Lock) grant(now int64, token string, weight int, ttl, given int64) uint64 {
 	fence := l.nextNumber(now)
-	l.record(now + given)
+	l.record(now, given)
 	l.Holders = append(l.Holders, Holder{token, weight, fence, ttl, now + given})
 	return fence
 }
@@ -465,7 +465,7 @@ func (l *Lock) grant(now int64, token string, weight int, ttl, given int64) uint
 // extend has a lease last for ttl from now, and the number longer.
 func (l *Lock) extend(now int64, h *Holder, ttl int64) {
 	h.Expires = now + ttl
-	l.keepNumber(h.Expires)
+	l.keepNumber(now, ttl)
 }
 
 // nextNumber returns the next number.
@@ -474,26 +474,29 @@ func (l *Lock) nextNumber(now int64) uint64 {
 	return l.last
 }
 
-// record records the number, for longer than what lasts until then.
-func (l *Lock) record(until int64) {
+// record records the number, for longer than what lasts for d from now.
+func (l *Lock) record(now, d int64) {
 	if l.Last == 0 {
 		l.First = l.last
 	}
 	l.Last = l.last
-	l.keepNumber(until)
+	l.keepNumber(now, d)
 }
 
-func (l *Lock) keepNumber(until int64) {
+// keepNumber keeps the number, if there is one, for longer than what lasts for d from now. Scripts do so in whole
+// milliseconds.
+func (l *Lock) keepNumber(now, d int64) {
 	if l.Last != 0 {
+		until := (now/Millisecond + d/Millisecond) * Millisecond
 		l.NumberUntil = max(l.NumberUntil, until+cmp.Or(l.FenceTTL, FenceTTL))
 	}
 }
 
-// keepQueue keeps the queue for longer than a waiter that expires then, and than the quarantine.
-func (l *Lock) keepQueue(now, until int64) {
-	until = max(until, now+l.Quarantine-l.clock)
-	l.QueueUntil = max(l.QueueUntil, until+KeptAtLeast)
-	l.record(until + KeptAtMost)
+// keepQueue keeps the queue for longer than a waiter that expires d from now, and than the quarantine.
+func (l *Lock) keepQueue(now, d int64) {
+	d = max(d, l.Quarantine-l.clock)
+	l.QueueUntil = max(l.QueueUntil, now+d+KeptAtLeast)
+	l.record(now, d+KeptAtMost)
 }
 
 // join puts a waiter into the queue, or keeps the ticket it has.
@@ -501,8 +504,8 @@ func (l *Lock) join(now int64, w Waiter, waiterTTL int64) {
 	if len(l.Waiters) == 0 {
 		l.QueueUntil = 0
 	}
-	l.record(now + waiterTTL + KeptAtMost)
-	l.keepQueue(now, now+waiterTTL)
+	l.record(now, waiterTTL+KeptAtMost)
+	l.keepQueue(now, waiterTTL)
 	if l.waiting == 0 {
 		l.Clock, l.ClockAt = l.clock, now
 	}
@@ -518,7 +521,7 @@ func (l *Lock) join(now int64, w Waiter, waiterTTL int64) {
 
 func (l *Lock) drop(now int64, at int) {
 	l.Served = max(l.Served, l.Waiters[at].Ticket)
-	l.record(now + KeptAtMost)
+	l.record(now, KeptAtMost)
 	l.dequeue(at)
 }
 

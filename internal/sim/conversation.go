@@ -22,7 +22,8 @@ type conversation struct {
 
 	mu       sync.Mutex
 	told     map[string]int64     // guarded by mu: by token: the TTL of the latest holder that a reply to its waiter named, ms
-	returned map[string]bool      // guarded by mu: tokens that were sent with a ticket
+	returned map[string]bool      // guarded by mu: tokens of waiters that were sent with a ticket
+	reported map[string]bool      // guarded by mu: tokens whose loss was reported
 	waiting  map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
 	missed   map[string]time.Time // guarded by mu: by the lock's first key: when a reply last said that it may have lost data
 	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
@@ -45,8 +46,8 @@ type expected struct {
 
 func newConversation(p *process) *conversation {
 	return &conversation{
-		process: p, told: map[string]int64{}, returned: map[string]bool{}, waiting: map[string]waiting{},
-		missed: map[string]time.Time{}, expected: map[string]expected{}, over: map[string]bool{},
+		process: p, told: map[string]int64{}, returned: map[string]bool{}, reported: map[string]bool{},
+		waiting: map[string]waiting{}, missed: map[string]time.Time{}, over: map[string]bool{}, expected: map[string]expected{},
 	}
 }
 
@@ -109,7 +110,7 @@ func (c *conversation) ended(token string) {
 	c.over[token] = true
 }
 
-// hasReturned reports whether a token was sent with a ticket.
+// hasReturned reports whether a token's waiter was sent with a ticket.
 func (c *conversation) hasReturned(token string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,11 +142,12 @@ func (c *conversation) sent(e exchange) {
 		}
 		return
 	}
-	if made, ok := p.byToken.Load(token); ok {
+	if made, ok := p.byToken.Load(token); ok && !c.reported[token] { // a report without a reply is sent again, later
 		if lease := made.(*call).lease.Load(); lease != nil && p.clock.Now().Round(0).After(lease.Deadline().Round(0).Add(atOnce)) {
 			p.world.fail("client: at %v, %s reports the loss of a lease that is over by the wall clock", time.Duration(p.world.now()), token)
 		}
 	}
+	c.reported[token] = true
 }
 
 // answered notes what a process was told.
