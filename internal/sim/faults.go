@@ -93,14 +93,8 @@ var faults = []*fault{
 			if w.holds(p) {
 				continue // it would trust its leases for too long (docs/promises.md)
 			}
-			length := upTo(random, longestFault)
-			w.unreachable(p, length, "is suspended, and its monotonic clock stands still")
-			p.mu.Lock()
-			p.sleepUntil(time.Now().Add(length))
-			p.mu.Unlock()
-			p.client.Link.Hang()
 			p.clock.SetRate(0)
-			w.after(length, func() { p.clock.SetRate(p.rate) })
+			p.halt(upTo(random, longestFault), "is suspended, and its monotonic clock stands still")
 			return
 		}
 	}},
@@ -186,8 +180,8 @@ var faults = []*fault{
 	{"no right to publish", func(w *world, random *rand.Rand) {
 		length := upTo(random, longestFault)
 		w.occurred("for %v, scripts may not publish", length)
-		w.observer.mute.Add(1)
-		w.after(length, func() { w.observer.mute.Add(-1) })
+		w.observer.noPublish.Add(1)
+		w.after(length, func() { w.observer.noPublish.Add(-1) })
 	}},
 	{"server full", func(w *world, random *rand.Rand) {
 		length := upTo(random, longestFault)
@@ -373,18 +367,35 @@ func (w *world) loss(lock string, from, to int64) {
 
 // pauseFor has a process stand still.
 func (p *process) pauseFor(length time.Duration) {
-	p.world.unreachable(p, length, "stands still")
-	p.client.Link.Hang()
 	p.clock.Pause()
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.paused = true
-	p.sleepUntil(time.Now().Add(length))
+	p.mu.Unlock()
+	p.halt(length, "stands still")
+}
+
+// halt has a process send and receive nothing for a while. Its clock, which the caller has stopped, goes on when the last
+// of several such faults is over.
+func (p *process) halt(length time.Duration, what string) {
+	p.world.unreachable(p, length, what)
+	p.client.Link.Hang()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if until := time.Now().Add(length); until.After(p.haltedUntil) {
+		p.haltedUntil = until
+	}
 	p.world.after(length, func() {
-		if p.isAwake() {
+		if !p.isHalted() {
 			p.clock.Resume()
+			p.clock.SetRate(p.rate)
 		}
 	})
+}
+
+func (p *process) isHalted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Now().Before(p.haltedUntil)
 }
 
 // stray sends requests that arrive late or are bogus. The first may extend a lease, by as much as its token says. The last
@@ -392,7 +403,7 @@ func (p *process) pauseFor(length time.Duration) {
 func (w *world) stray(t target) {
 	l, ctx := w.lock(t), context.Background()
 	bogus, _ := token.New("stray", ttl)
-	seen, gone := w.observer.known(t.name)
+	seen, left := w.observer.known(t.name)
 	if len(seen.Holders) > 0 {
 		holder, _ := token.Parse(seen.Holders[0].Token)
 		_, _ = l.Renew(ctx, holder, longTTL, 0)
@@ -401,8 +412,8 @@ func (w *world) stray(t target) {
 	}
 	_, _ = l.ForceRelease(ctx, 1)
 	_, _ = l.Acquire(ctx, lua.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52, Weight: 1})
-	if !gone.IsZero() {
-		_, _ = l.Acquire(ctx, lua.Request{Token: gone, WaiterTTL: waiterTTL, Weight: 1})
+	if !left.IsZero() {
+		_, _ = l.Acquire(ctx, lua.Request{Token: left, WaiterTTL: waiterTTL, Weight: 1})
 	}
 	if seen.Last > 0 {
 		_ = l.ReportLoss(ctx, bogus, 1, longTTL)
@@ -450,26 +461,13 @@ func (w *world) holds(p *process) bool {
 
 // mend ends the faults of a process's link, unless it has crashed, or is suspended or paused.
 func (p *process) mend() {
-	awake := p.isAwake()
+	halted := p.isHalted()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.crashed && awake {
+	if !p.crashed && !halted {
 		p.client.Link.Mend()
 		p.world.observer.subscribe(p.name(), 0)
 	}
-}
-
-// sleepUntil notes until when the process is suspended or paused. The caller holds mu.
-func (p *process) sleepUntil(t time.Time) {
-	if t.After(p.awake) {
-		p.awake = t
-	}
-}
-
-func (p *process) isAwake() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !time.Now().Before(p.awake)
 }
 
 // saved are the server's data at one moment.

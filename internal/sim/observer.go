@@ -24,22 +24,22 @@ import (
 type observer struct {
 	world *world
 
-	mu     sync.Mutex
-	locks  []*observed           // guarded by mu
-	events []history.ServerEvent // guarded by mu
-	verbs  map[string]string     // by the hash of a script
-	hashes map[string]string     // by the text of a script
-	last   script                // guarded by mu: what changes until the next look is done by it
-	revive bool                  // guarded by mu: what is found next was restored
-	frozen time.Time             // guarded by mu: the server's time, if it stands still
-	thaw   time.Time             // guarded by mu: until when it does
-	back   time.Duration         // guarded by mu: by how much its clock has stepped back and stood still, in all
+	mu        sync.Mutex
+	locks     []*observed           // guarded by mu
+	events    []history.ServerEvent // guarded by mu
+	verbs     map[string]string     // by the hash of a script
+	hashes    map[string]string     // by the text of a script
+	last      script                // guarded by mu: what changes until the next look is done by it
+	restoring bool                  // guarded by mu: what is found next was restored
+	frozen    time.Time             // guarded by mu: the server's time, if it stands still
+	thaw      time.Time             // guarded by mu: until when it does
+	back      time.Duration         // guarded by mu: by how much its clock has stepped back and stood still, in all
 
-	mute atomic.Int32 // scripts may not publish
-	full atomic.Int32 // the server has no memory left
+	noPublish atomic.Int32 // scripts may not publish
+	full      atomic.Int32 // the server has no memory left
 
 	departed map[string]bool // guarded by mu: tokens that have left
-	revived  map[string]bool // guarded by mu: tokens that were restored after they may have left
+	restored map[string]bool // guarded by mu: tokens that were restored after they may have left
 	suspects []suspect       // guarded by mu
 
 	subscribed map[string]int64 // guarded by mu: by client: when its latest subscription came up, as Event.At
@@ -53,15 +53,15 @@ type observed struct {
 	named map[string]int64  // when the latest script named a token that is queued, as Event.At
 
 	contents
-	ends map[string]int64 // token → when its lease ends, as Event.At
-	lost bool             // data of it were lost
-	gone string           // the token that has left last
+	ends     map[string]int64 // token → when its lease ends, as Event.At
+	lost     bool             // data of it were lost
+	lastLeft string           // the token that has left last
 }
 
 // observe begins to observe the server of a world.
 func observe(w *world) *observer {
 	o := &observer{
-		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, revived: map[string]bool{},
+		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, restored: map[string]bool{},
 		subscribed: map[string]int64{},
 	}
 	for hash, text := range lua.Texts() {
@@ -102,7 +102,7 @@ const byObserver = "observer"
 func (o *observer) before(peer *server.Peer, command string, args ...string) bool {
 	if command == "PUBLISH" { // of a script
 		o.last.sent = append(o.last.sent, args...)
-		if o.mute.Load() > 0 {
+		if o.noPublish.Load() > 0 {
 			peer.WriteError("NOPERM No permissions to access a channel")
 			return true
 		}
@@ -240,13 +240,13 @@ func (o *observer) replace(f func(), locks ...*observed) {
 	defer o.mu.Unlock()
 	f()
 	clear(o.departed)
-	o.revive = true
+	o.restoring = true
 	for _, l := range locks {
 		o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Deletes, Lock: l.name})
 		l.contents, l.ends, l.lost = contents{}, nil, true
 		o.compare(l)
 	}
-	o.revive = false
+	o.restoring = false
 }
 
 // advanceClocks has the queues' clocks advance, and all that goes by them, except the time of the last sweep.
@@ -284,23 +284,23 @@ func (o *observer) addToNumbers() {
 func (o *observer) ignore(token string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.revived[token] = true
+	o.restored[token] = true
 }
 
 // known returns the contents of a lock, and a token that has a tombstone. No rule applies to that token from now on.
-func (o *observer) known(lock string) (c contents, gone token.Token) {
+func (o *observer) known(lock string) (c contents, left token.Token) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, l := range o.locks {
 		if l.name == lock {
-			if l.Tombstones[short(l.gone)] > o.world.server.Now().Add(ttl).UnixMicro() {
-				gone, _ = token.Parse(l.gone)
-				o.revived[l.gone] = true
+			if l.Tombstones[short(l.lastLeft)] > o.world.server.Now().Add(ttl).UnixMicro() {
+				left, _ = token.Parse(l.lastLeft)
+				o.restored[l.lastLeft] = true
 			}
-			return l.contents, gone
+			return l.contents, left
 		}
 	}
-	return c, gone
+	return c, left
 }
 
 // holds reports whether a token that begins like that holds a lock.

@@ -65,14 +65,14 @@ type process struct {
 	byGoroutine sync.Map // goroutine → *call: calls of Lock
 	byToken     sync.Map // token → *call
 
-	mu      sync.Mutex
-	crashed bool      // guarded by mu
-	paused  bool      // guarded by mu: it is or was
-	awake   time.Time // guarded by mu: until when it is suspended or paused
-	endedAt int64     // guarded by mu: when it crashed, or began to close its client
-	ended   bool      // guarded by mu: end is closed
-	calls   int       // guarded by mu: so far
-	closed  sync.Once
+	mu          sync.Mutex
+	crashed     bool      // guarded by mu
+	paused      bool      // guarded by mu: it is or was
+	haltedUntil time.Time // guarded by mu: until when it is suspended or paused
+	endedAt     int64     // guarded by mu: when it crashed, or began to close its client
+	ended       bool      // guarded by mu: end is closed
+	calls       int       // guarded by mu: so far
+	closed      sync.Once
 }
 
 func (p *process) name() string { return fmt.Sprint("c", p.number) }

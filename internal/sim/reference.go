@@ -33,6 +33,7 @@ type script struct {
 type contents struct {
 	model.Lock          // with holders whose leases have ended, until a script removes them
 	others     string   // what a later version has added to the number
+	members    []string // of waiters, in the queue, in the heartbeats, or in both
 	wrong      []string // what is wrong with these data, whatever was there before
 }
 
@@ -82,7 +83,15 @@ func (o *observer) load(l *observed) (c contents) {
 	queue, _ := db.SortedSet(l.keys.Queue)
 	fields, _ := db.HKeys(l.keys.Heartbeats)
 	c.Damaged = len(queue)+len(fields) > 0 && len(fields) != len(queue)+1
+	for _, field := range fields {
+		if field != "clock" {
+			c.members = append(c.members, field)
+		}
+	}
 	for token, ticket := range queue {
+		if !slices.Contains(c.members, short(token)) {
+			c.members = append(c.members, short(token))
+		}
 		beat := numbers(db.HGet(l.keys.Heartbeats, short(token)))
 		c.Waiters = append(c.Waiters, model.Waiter{
 			Token: token, Weight: max(int(beat[1]), 1), Ticket: uint64(ticket), TTL: ttlOf(token), Expires: beat[0],
@@ -224,8 +233,8 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	differ := func(what string, want, got any) {
 		wrong = append(wrong, fmt.Sprintf("%s: %+v, and the model has %+v", what, got, want))
 	}
-	if s.verb == "leave" && !got.Damaged {
-		want.Damaged = false // it has removed the part of its waiter that was left
+	if s.verb == "leave" && slices.Equal(before.members, []string{short(s.args[1])}) {
+		want.Damaged = false // it has removed the part of its waiter that was left, and there was no other
 	}
 	diff(l.keys.Holders == "", &want, &got.Lock, differ)
 	if others := before.others; got.others != others && (before.Last > 0 || got.others != "") {

@@ -33,9 +33,9 @@ func (c *contents) tokens() (all []string) {
 // check checks what the clients of a lock do, whenever it is looked at. The caller holds mu.
 func (o *observer) check(l *observed, next contents) {
 	now := o.world.now()
-	if o.revive {
+	if o.restoring {
 		for _, token := range next.tokens() {
-			o.revived[token] = true
+			o.restored[token] = true
 		}
 	}
 	for _, h := range l.Holders {
@@ -62,7 +62,7 @@ func (o *observer) check(l *observed, next contents) {
 	case "leave", "release":
 		token, h := o.last.args[1], l.holder(o.last.args[1])
 		if o.last.verb == "leave" || h != nil && h.Fence == uint64(numbers(o.last.args[2])[0]) && next.holder(token) == nil {
-			o.departed[token], l.gone = true, token
+			o.departed[token], l.lastLeft = true, token
 		}
 	case "acquire":
 		if token := o.last.args[1]; o.departed[token] && numbers(o.last.args[2])[0] > 0 {
@@ -84,7 +84,7 @@ const (
 )
 
 func (o *observer) suspect(token string, at int64, text string, jumps int) {
-	if !o.revived[token] {
+	if !o.restored[token] {
 		o.suspects = append(o.suspects, suspect{token, at, text, jumps})
 	}
 }
