@@ -329,8 +329,8 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 	return reply
 }
 
-// updateClock records the queue's clock, if anybody waits or the lock is quarantined. Without an update that is closer than 20 ms, the next one gives
-// the same sum.
+// updateClock records the queue's clock, if anybody waits or the lock is quarantined. Without an update that is closer
+// than 20 ms, the next one gives the same sum.
 func (l *Lock) updateClock(now int64) {
 	l.repair(now)
 	l.waiting = len(l.Waiters)
@@ -405,9 +405,9 @@ func (l *Lock) sweep(now, every int64) {
 	l.Clock, l.ClockAt = l.clock, now
 }
 
-// admit is the only rule of admission. While permits are free and the lock is not quarantined, the head of the queue is dropped if it has expired; it is
-// granted what it asks for if so much is free, for what is left until it expires, at most its TTL; otherwise it blocks
-// all behind it. The asker is the waiter whose request this is: it is not expired.
+// admit is the only rule of admission. While permits are free and the lock is not quarantined, the head of the queue is
+// dropped if it has expired; it is granted what it asks for if so much is free, for what is left until it expires, at
+// most its TTL; otherwise it blocks all behind it. The asker is the waiter whose request this is: it is not expired.
 func (l *Lock) admit(now int64, asker string) (grants []Grant, queue QueueState) {
 	if l.free(); l.lostTTL > 0 {
 		l.quarantine(now, l.lostTTL)

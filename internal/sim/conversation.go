@@ -138,13 +138,15 @@ func (c *conversation) sent(e exchange) {
 	if waits {
 		c.returned[token] = true
 		if lost > 0 && lost < c.told[token] {
-			p.world.fail("client: at %v, %s asks for a quarantine of %d ms, and was told of a lease of %d ms", time.Duration(p.world.now()), token, lost, c.told[token])
+			p.world.fail("client: at %v, %s asks for a quarantine of %d ms, and was told of a lease of %d ms",
+				time.Duration(p.world.now()), token, lost, c.told[token])
 		}
 		return
 	}
 	if made, ok := p.byToken.Load(token); ok && !c.reported[token] { // a report without a reply is sent again, later
 		if lease := made.(*call).lease.Load(); lease != nil && p.clock.Now().Round(0).After(lease.Deadline().Round(0).Add(atOnce)) {
-			p.world.fail("client: at %v, %s reports the loss of a lease that is over by the wall clock", time.Duration(p.world.now()), token)
+			p.world.fail("client: at %v, %s reports the loss of a lease that is over by the wall clock",
+				time.Duration(p.world.now()), token)
 		}
 	}
 	c.reported[token] = true

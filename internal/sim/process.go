@@ -118,7 +118,8 @@ func (c *call) fail(format string, args ...any) {
 	excused := p.crashed || p.paused
 	p.mu.Unlock()
 	if !excused {
-		p.world.fail("client %d worker %d call %d: at %v, %s", p.number, c.worker, c.number, time.Duration(p.world.now()), fmt.Sprintf(format, args...))
+		p.world.fail("client %d worker %d call %d: at %v, %s",
+			p.number, c.worker, c.number, time.Duration(p.world.now()), fmt.Sprintf(format, args...))
 	}
 }
 

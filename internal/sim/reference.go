@@ -124,7 +124,9 @@ func (o *observer) loadHolders(l *observed, c *contents, until func(string) int6
 		c.Capacity = 1
 		if text, err := db.Get(l.keys.Permits); err == nil {
 			token, fence, _ := strings.Cut(text, " ")
-			c.Holders = []model.Holder{{Token: token, Weight: 1, Fence: uint64(numbers(fence)[0]), TTL: ttlOf(token), Expires: until(l.keys.Permits)}}
+			c.Holders = []model.Holder{{
+				Token: token, Weight: 1, Fence: uint64(numbers(fence)[0]), TTL: ttlOf(token), Expires: until(l.keys.Permits),
+			}}
 		}
 		return
 	}
@@ -145,7 +147,9 @@ func (o *observer) loadHolders(l *observed, c *contents, until func(string) int6
 				n[1] = int64(had.Fence)
 			}
 		}
-		c.Holders = append(c.Holders, model.Holder{Token: token, Weight: int(n[0]), Fence: uint64(n[1]), TTL: ttlOf(token), Expires: int64(ends)})
+		c.Holders = append(c.Holders, model.Holder{
+			Token: token, Weight: int(n[0]), Fence: uint64(n[1]), TTL: ttlOf(token), Expires: int64(ends),
+		})
 		used, last = used+int(n[0]), max(last, int64(ends))
 	}
 	slices.SortFunc(c.Holders, func(a, b model.Holder) int {
@@ -243,7 +247,8 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	var sent []string
 	for _, g := range want.Notified {
 		client, _, _ := strings.Cut(g.Token, ":")
-		sent = append(sent, lua.NotificationChannel(lua.DefaultNamespace, client), fmt.Sprintf("%s %d %d", g.Token, g.Fence, g.Given/model.Millisecond))
+		sent = append(sent, lua.NotificationChannel(lua.DefaultNamespace, client),
+			fmt.Sprintf("%s %d %d", g.Token, g.Fence, g.Given/model.Millisecond))
 	}
 	if !slices.Equal(sent, s.sent) {
 		differ("notifications", sent, s.sent)
@@ -256,8 +261,9 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	}
 	if len(wrong) > 0 {
 		before.Tombstones, got.Tombstones, want.Tombstones = nil, nil, nil // they may be many
-		o.world.fail("server: at %v, lock %q, at %d: after %s %v: %s\nreply %q\nbefore: %+v\nafter:  %+v\nmodel:  %+v", time.Duration(o.world.now()), l.name,
-			now, s.verb, s.args, strings.Join(wrong, "; "), reply.String(), before.Lock, got.Lock, want)
+		o.world.fail("server: at %v, lock %q, at %d: after %s %v: %s\nreply %q\nbefore: %+v\nafter:  %+v\nmodel:  %+v",
+			time.Duration(o.world.now()), l.name, now, s.verb, s.args, strings.Join(wrong, "; "), reply.String(),
+			before.Lock, got.Lock, want)
 	}
 }
 
@@ -315,7 +321,8 @@ func diff(mutex bool, want, got *model.Lock, differ func(what string, want, got 
 			clock, at, pass int64
 			cursor          uint64
 		}
-		equal("the queue's clock", clock{want.Clock, want.ClockAt, want.Pass, want.Cursor}, clock{got.Clock, got.ClockAt, got.Pass, got.Cursor})
+		equal("the queue's clock", clock{want.Clock, want.ClockAt, want.Pass, want.Cursor},
+			clock{got.Clock, got.ClockAt, got.Pass, got.Cursor})
 		between("when the queue expires", want.QueueUntil, got.QueueUntil, 0, model.KeptAtMost-model.KeptAtLeast)
 	}
 	for token, until := range want.Tombstones {

@@ -7,8 +7,8 @@ if call('EXISTS', queue) == 0 then
   return call('GET', lock) == lease and call('DEL', lock) == 1 and '1 empty' or '0 empty'
 end
 
--- The head has not expired, and the lock is not quarantined: it is handed off, as in admit (queue.lua). Whatever is wrong
--- with the other keys, what was released stays released.
+-- The head has not expired, and the lock is not quarantined: it is handed off, as in admit (queue.lua). Whatever is
+-- wrong with the other keys, what was released stays released.
 if call('GET', lock) == lease then
   local first = redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')
   local head, ticket = first[1] or '', tonumber(first[2] or nil)
