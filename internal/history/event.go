@@ -42,6 +42,8 @@ type Event struct {
 	Ticket  uint64 `json:"ticket,omitempty"`
 	Until   int64  `json:"until,omitempty"` // ns as At: the end of the trusted time
 	Err     string `json:"err,omitempty"`
+
+	TTL time.Duration `json:"ttl,omitempty"` // of Request: of the lease, if it is not that of the run
 }
 
 // String shows everything but the time.
@@ -97,7 +99,7 @@ type Loss struct {
 
 // Run is what has to be known of a run beside its events. It excuses what a fault explains, so it must be exact.
 type Run struct {
-	TTL       time.Duration  `json:"ttl"`        // of all clients
+	TTL       time.Duration  `json:"ttl"`        // of all clients; of a request that says another, not less
 	WaiterTTL time.Duration  `json:"waiter_ttl"` // of all clients
 	Capacity  map[string]int `json:"capacity"`   // of a lock by name; 1 if it is missing
 

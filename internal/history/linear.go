@@ -39,7 +39,7 @@ func (c *checker) linear(l *lock) {
 			if e.Op != Renewed || c.lost(l, a.request.At, e.At) != nil { // a replica may have given it back what it had lost
 				continue
 			}
-			from, to := max(now, e.Until-int64(c.TTL)), min(e.At, a.time(Released))
+			from, to := max(now, e.Until-int64(cmp.Or(a.request.TTL, c.TTL))), min(e.At, a.time(Released))
 			if from > to {
 				c.violate(Linear, []*Event{a.granted, e, a.first[Released]}, "%v was renewed not before %s", a, seconds(from))
 			}

@@ -102,7 +102,7 @@ type call struct {
 	number  int
 	lock    string
 	weight  int
-	long    bool // its lease has longTTL; renewals are not recorded, because the checker knows one TTL only
+	long    bool // its lease has longTTL
 	lease   atomic.Pointer[fairlock.Lease]
 
 	// Of the worker's goroutine.
@@ -178,7 +178,7 @@ func (p *process) trace() *fairlock.Trace {
 			}
 		},
 		Renewed: func(i fairlock.RenewedInfo) {
-			if c, ok := p.byToken.Load(i.Token.Text()); ok && i.Err == nil && !c.(*call).long {
+			if c, ok := p.byToken.Load(i.Token.Text()); ok && i.Err == nil {
 				c := c.(*call)
 				c.record(history.Event{Op: history.Renewed, Token: i.Token.Text(), Until: p.until(i.Deadline)})
 			}
@@ -258,11 +258,13 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	id := goroutine()
 	p.byGoroutine.Store(id, c)
 	defer p.byGoroutine.Delete(id)
+	if c.long = random.IntN(map[bool]int{true: 2, false: 8}[try]) == 0; c.long {
+		request.TTL = longTTL
+	}
 	c.record(request)
 	if t.name == "semaphore" && weight < t.capacity && random.IntN(100) == 0 {
 		t.capacity-- // refused while others hold or wait
 	}
-	c.long = random.IntN(map[bool]int{true: 2, false: 8}[try]) == 0
 	lease, err := p.lock(ctx, t, weight, try, c.long)
 	if err != nil {
 		c.record(history.Event{Op: history.Failed, Err: err.Error()})
