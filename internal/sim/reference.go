@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -163,9 +164,10 @@ func (o *observer) loadHolders(l *observed, c *contents, until func(string) int6
 	}
 }
 
-// do does to the model what a script does to the lock. The scripts refuse a ticket that is too far ahead; the model does
-// not know that.
-func (s script) do(l *model.Lock, now int64) {
+// do does to the model what a script does to the lock, and returns the reply: its words, without empty ones, and after how
+// many µs another request can help, where the words have retryAfter. The scripts refuse a ticket that is too far ahead; the
+// model does not know that.
+func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 	n := make([]int64, len(s.args))
 	for i, arg := range s.args {
 		n[i] = numbers(arg)[0]
@@ -187,19 +189,91 @@ func (s script) do(l *model.Lock, now int64) {
 			r.Weight, r.Capacity = int(n[6]), int(n[7])
 		}
 		if r.Ticket <= max(l.LastNumber(), uint64(now))+1<<45 {
-			l.Acquire(now, r)
+			return wordsOfAcquire(l.Acquire(now, r))
 		}
 	case "release":
-		l.Release(now, s.args[1], uint64(n[2]))
+		return wordsOfHandoff(l.Release(now, s.args[1], uint64(n[2]))), 0
 	case "leave":
-		l.Leave(now, s.args[1], n[2] == 1)
+		return wordsOfHandoff(l.Leave(now, s.args[1], n[2] == 1)), 0
 	case "force_release":
-		l.ForceRelease(now, uint64(n[1]))
+		return wordsOfHandoff(l.ForceRelease(now, uint64(n[1]))), 0
 	case "renew":
-		l.Renew(now, s.args[1], n[2]*ms, uint64(n[3]))
+		fence, held := l.Renew(now, s.args[1], n[2]*ms, uint64(n[3]))
+		return words([]any{map[bool]string{true: "renewed", false: "lost"}[held], fence}), 0
 	case "heartbeat":
-		l.Heartbeat(now, n[1]*ms, s.args[2:])
+		r := l.Heartbeat(now, n[1]*ms, s.args[2:])
+		reply = words([]any{r.Last, retryAfter})
+		for _, state := range r.States {
+			reply = append(reply, strings.ReplaceAll(string(state), " ", "_"))
+		}
+		return reply, r.RetryAfter
 	}
+	return nil, 0
+}
+
+const retryAfter = "retry_after"
+
+func wordsOfAcquire(r model.Reply) (reply []string, retry int64) {
+	state := cmp.Or(r.Queue, model.Blocked)
+	switch r.Outcome {
+	case model.Granted:
+		return words([]any{r.Outcome, r.Fence, state}), 0
+	case model.Queued:
+		return words([]any{r.Outcome, r.Ticket, r.Position, r.Fence, retryAfter, r.Holder}), r.RetryAfter
+	case model.Full:
+		return words([]any{r.Outcome, r.Position}), 0
+	case model.CapacityDiffers:
+		return words([]any{r.Outcome, r.Capacity}), 0
+	default:
+		return words([]any{r.Outcome, state, r.Holder}), 0
+	}
+}
+
+func wordsOfHandoff(h model.Handoff) []string {
+	reply := []any{map[bool]int{true: 1}[h.Released], h.Queue}
+	for _, g := range h.Grants {
+		reply = append(reply, g.Token, g.Fence, g.Given/model.Millisecond)
+	}
+	return words(reply)
+}
+
+// sameReply compares a reply, as it is sent, with that of the model.
+func sameReply(sent string, want []string, retry int64) bool {
+	var got []string
+	lines := strings.Split(sent, "\r\n")
+	for i := 0; i < len(lines); i++ {
+		switch {
+		case strings.HasPrefix(lines[i], "-"):
+			return true // an error: of a full server, or of a user without rights
+		case strings.HasPrefix(lines[i], "$") && i+1 < len(lines):
+			i++
+			got = append(got, strings.Fields(lines[i])...)
+		case strings.HasPrefix(lines[i], ":"):
+			got = append(got, lines[i][1:])
+		}
+	}
+	if len(want) == 0 {
+		return true
+	}
+	for i := range min(len(want), len(got)) {
+		if want[i] != retryAfter {
+			if n, err := strconv.ParseUint(got[i], 10, 64); err == nil {
+				got[i] = strconv.FormatUint(n, 10) // some have 16 digits
+			}
+			continue
+		}
+		// Whole milliseconds, and one more, so that what has to expire has. (load rounds up what is left, to a µs.)
+		at := numbers(got[i])[0] * model.Millisecond
+		if retry < 0 && at < 0 || retry == 0 && at == 0 || at >= retry && at <= retry+2*model.Millisecond {
+			got[i] = retryAfter
+		}
+	}
+	for _, reply := range [][]string{want, got} { // to a client both say that another call is not needed
+		if i := slices.Index(reply, string(model.Empty)); i >= 0 {
+			reply[i] = string(model.Blocked)
+		}
+	}
+	return slices.Equal(want, got)
 }
 
 // run runs a script in the server, and compares what it leaves with what the model has. The caller holds mu.
@@ -226,10 +300,12 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	}
 	want, got := before.Lock, l.contents
 	want.Holders, want.Waiters, want.Tombstones = slices.Clone(want.Holders), slices.Clone(want.Waiters), maps.Clone(want.Tombstones)
+	var told []string
+	var retry int64
 	if s.refused && before.mayRefuse(s) {
 		want.Advance(now)
 	} else {
-		s.do(&want, now)
+		told, retry = s.do(&want, now)
 	}
 	got.Holders, got.Tombstones = slices.Clone(got.Holders), maps.Clone(got.Tombstones)
 	got.Advance(now)
@@ -241,6 +317,9 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 		want.Damaged = false // it has removed the part of its waiter that was left, and there was no other
 	}
 	diff(l.keys.Holders == "", &want, &got.Lock, differ)
+	if !sameReply(reply.String(), told, retry) {
+		differ("the reply", fmt.Sprintf("%s, after %d µs", told, retry), reply.String())
+	}
 	if others := before.others; got.others != others && (before.Last > 0 || got.others != "") {
 		differ("the end of the number", others, got.others)
 	}
@@ -272,7 +351,9 @@ func (c *contents) mayRefuse(s script) bool {
 	switch s.verb {
 	case "acquire":
 		return true
-	case "release", "leave":
+	case "release":
+		return c.holder(s.args[1]) == nil
+	case "leave":
 		return c.holder(s.args[1]) == nil && c.waiter(s.args[1]) == nil
 	default:
 		return s.verb == "force_release" && len(c.Holders) == 0

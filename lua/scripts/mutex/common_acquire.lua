@@ -12,29 +12,43 @@ if there == 0 and ticket == '0' then
   end
 end
 
--- Another one holds it, two or more wait, and there is no tombstone: the waiter joins the end of the queue.
-if there == 3 and ticket == '0' and waiter_ttl ~= '0' then
-  local member, waiting = string.sub(token, -14), call('ZCARD', queue)
-  local owner, found = call('GET', lock), call('HMGET', heartbeats, 'clock', member)
-  local holder, record = string.match(owner or '', '^(.*) %d+$'), found[1] or ''
-  if holder and holder ~= token and waiting > 1 and #record >= 84 and not found[2]
-    and call('HLEN', heartbeats) == waiting + 1 and (max_waiters == '0' or waiting < max_waiters + 0)
+-- Another one holds it, nobody waits (there is no queue) or two or more do, and there is no tombstone: the waiter joins the
+-- end of the queue.
+if (there == 2 or there == 3) and ticket == '0' and waiter_ttl ~= '0' then
+  local KEPT, KEPT_AT_MOST = 600000, 660000 -- as in queue.lua
+  local member, waiting, stored = string.sub(token, -14), call('ZCARD', queue), call('MGET', lock, number)
+  local found, holder = call('HMGET', heartbeats, 'clock', member), string.match(stored[1] or '', '^(.*) %d+$')
+  local record = found[1] or ''
+  if holder and holder ~= token and #record >= 84 and not found[2]
     and string.sub(record, 69, 84) <= string.sub(record, 1, 16) -- not quarantined
-    and call('PTTL', queue) >= waiter_ttl + 600000 then -- KEPT
+    and (max_waiters == '0' or waiting < max_waiters + 0) then
     local since = now - tonumber(string.sub(record, 18, 33))
     local clock = tonumber(string.sub(record, 1, 16)) + math.min(math.max(since, 0), 1000000)
-    local swept = string.sub(record, 52, 67) == '0000000000000000' and clock - tonumber(string.sub(record, 35, 50)) < 60000000
-    local last = swept and quick_number(call('GET', number) or '', now, waiter_ttl + 660000) -- KEPT_AT_MOST
+    local expires, last, after = string.format('%.0f', clock + waiter_ttl * 1000), nil, -1
+    if waiting > 1 and string.sub(record, 52, 67) == '0000000000000000' -- no sweep is due
+      and clock - tonumber(string.sub(record, 35, 50)) < 60000000 and call('PTTL', queue) >= waiter_ttl + KEPT then
+      last = quick_number(stored[2] or '', now, waiter_ttl + KEPT_AT_MOST)
+    elseif there == 2 and call('HLEN', heartbeats) == 1 then
+      after = call('PTTL', lock) + 1
+      if after <= (tonumber(string.sub(holder, -34, -24)) or 0) + 1 then -- the clock has not stepped back
+        last = quick_number(stored[2] or '', now, waiter_ttl + KEPT_AT_MOST)
+      end
+    end
     if last then
       call('ZADD', queue, now, token)
-      local expires = string.format('%.0f', clock + waiter_ttl * 1000)
-      if since < 0 or since > 20000 then -- WRITTEN_AGAIN
+      if there == 2 then
+        local text = string.format('%016.0f ', clock)
+        record = text .. string.sub('0' .. now, -16) .. ' ' .. text .. '0000000000000000' .. string.sub(record, 68)
+        call('HSET', heartbeats, 'clock', record, member, expires)
+        call('PEXPIRE', queue, waiter_ttl + KEPT_AT_MOST)
+        call('PEXPIRE', heartbeats, waiter_ttl + KEPT_AT_MOST)
+      elseif since < 0 or since > 20000 then -- WRITTEN_AGAIN
         record = string.format('%016.0f ', clock) .. string.sub('0' .. now, -16) .. string.sub(record, 34)
         call('HSET', heartbeats, 'clock', record, member, expires)
       else
         call('HSET', heartbeats, member, expires)
       end
-      return 'queued ' .. now .. ' ' .. waiting + 1 .. ' ' .. last .. ' -1 ' .. holder
+      return 'queued ' .. now .. ' ' .. waiting + 1 .. ' ' .. last .. ' ' .. after .. ' ' .. holder
     end
   end
 end
