@@ -235,14 +235,14 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	l.join(now, waiter, r.WaiterTTL)
 	l.sweep(now, minute)
 	at := l.index(r.Token)
-	reply := Reply{
-		Outcome: Queued, Fence: before, Ticket: l.Waiters[at].Ticket, Position: at + 1, Holder: l.named(),
-		Queue: queue, RetryAfter: -1,
-	}
+	after := int64(-1)
 	if queue == More || at <= 1 {
-		reply.RetryAfter = l.retryAfter(now, at, queue)
+		after = l.retryAfter(now, at, queue)
 	}
-	return reply
+	return Reply{
+		Outcome: Queued, Fence: before, Ticket: l.Waiters[at].Ticket, Position: at + 1, Holder: l.named(),
+		Queue: queue, RetryAfter: after,
+	}
 }
 
 // Release ends the token's lease, if it has that fence.

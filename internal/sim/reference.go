@@ -262,9 +262,10 @@ func sameReply(sent string, want []string, retry int64) bool {
 			}
 			continue
 		}
-		// Whole milliseconds, and one more, so that what has to expire has. (load rounds up what is left, to a µs.)
+		// Whole milliseconds, and one more, so that what has to expire has. In the model the time is rounded down to a µs,
+		// and the end of a mutex's lease up.
 		at := numbers(got[i])[0] * model.Millisecond
-		if retry < 0 && at < 0 || retry == 0 && at == 0 || at >= retry && at <= retry+2*model.Millisecond {
+		if retry < 0 && at < 0 || retry == 0 && at == 0 || at > retry-2 && at <= retry+2*model.Millisecond {
 			got[i] = retryAfter
 		}
 	}
