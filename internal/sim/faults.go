@@ -202,6 +202,7 @@ var faults = []*fault{
 	{"a minute passes", func(w *world, _ *rand.Rand) {
 		w.occurred("the queues' clocks advance by a minute, and all that goes by them")
 		w.observer.advanceClocks(time.Minute)
+		w.visit()
 	}},
 	{"all are away", func(w *world, random *rand.Rand) {
 		const longest = 12*time.Minute + time.Second // longer than the queues are kept
@@ -243,6 +244,7 @@ var faults = []*fault{
 		w.occurred("the server's clock steps back by %v", by)
 		w.update(func(r *history.Run) { r.ClockBack = true })
 		w.observer.step(-by)
+		w.visit()
 	}},
 	{"clock stands still", func(w *world, random *rand.Rand) {
 		w.freeze(upTo(random, longestFault))
@@ -430,6 +432,19 @@ func (w *world) lock(t target) lua.Lock {
 		l = lua.RWMutex(w.admin, lua.DefaultNamespace, t.name)
 	}
 	return l.WithFenceTTL(fenceTTL)
+}
+
+// visit has a new waiter, with a long TTL, request each lock, and leave at once.
+func (w *world) visit() {
+	for _, t := range targets {
+		w.after(0, func() {
+			l, ctx := w.lock(t), context.Background()
+			visitor, _ := token.New("visitor", ttl)
+			w.observer.ignore(visitor.Text())
+			_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: visitorTTL, Weight: 1})
+			_, _ = l.Leave(ctx, visitor, true)
+		})
+	}
 }
 
 // grantAnew takes a lock from its holders, and grants it to one of them again, as an acquire does that arrives late. Nothing

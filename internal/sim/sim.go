@@ -39,6 +39,9 @@ import (
 const (
 	ttl       = time.Second
 	waiterTTL = fairlock.MinWaiterTTL
+
+	// So long that a queue that is kept for waiters with waiterTTL has to be kept for longer.
+	visitorTTL = waiterTTL + 62*time.Second
 )
 
 // Config says what to run. The zero value of a field other than Seed stands for its default.
@@ -163,8 +166,8 @@ func (w *world) liveness() {
 	for _, p := range all {
 		p.close()
 	}
-	time.Sleep(waiterTTL + 11*time.Minute + w.observer.back + 2*time.Second) // until what is kept of queues is over
-	w.server.StepClock(0)                                                    // so that keys expire that are due
+	time.Sleep(visitorTTL + 11*time.Minute + w.observer.back + 2*time.Second) // until what is kept of queues is over
+	w.server.StepClock(0)                                                     // so that keys expire that are due
 	for _, key := range w.server.Miniredis.Keys() {
 		if !strings.HasSuffix(key, ":number") {
 			w.fail("liveness: %s is left in Redis", key)
