@@ -45,6 +45,18 @@ func bubbleAlone(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) 
 	synctest.Test(t, func(t *testing.T) { test(t, fairlocktest.NewServer(t)) })
 }
 
+// bubbles runs a test for each case, in a bubble of its own.
+func bubbles[K comparable, C any](
+	t *testing.T, cases map[K]C, test func(t *testing.T, s *fairlocktest.Server, name K, c C),
+) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(fmt.Sprint(name), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) { test(t, s, name, c) })
+		})
+	}
+}
+
 // clientWith returns a client whose go-redis has other options.
 func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config, change func(*redis.Options)) *fairlocktest.Client {
 	t.Helper()

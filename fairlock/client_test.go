@@ -178,36 +178,33 @@ type wrapped struct{ fairlock.Redis }
 //
 //fairlock:fault Close, Redis hangs: it takes one go-redis timeout, not one for each waiter
 func TestClient_CloseWithoutRedis(t *testing.T) {
-	for name, c := range map[string]struct {
+	type example struct {
 		fault func(*fairlocktest.Link)
 		takes time.Duration
-	}{
+	}
+	bubbles(t, map[string]example{
 		// A request waits for another connection for 50 ms, and that one for the reply to HELLO.
 		"Redis hangs":     {func(l *fairlocktest.Link) { l.Delay(0, time.Hour) }, 50*time.Millisecond + 2*time.Second},
 		"the link is cut": {func(l *fairlocktest.Link) { l.Cut() }, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				plain := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = time.Second, -1 })
-				client, err := fairlock.New(wrapped{plain.Redis}, fairlock.Config{Logger: slog.New(slog.DiscardHandler)})
-				require.NoError(t, err)
-				s.Mutex("x").HoldAs("holder")
-				var queue []*acquisition
-				for range 150 { // more than are in flight at once
-					queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
-				}
-				c.fault(plain.Link)
-				start := time.Now()
-				require.NoError(t, client.Close())
-				assert.LessOrEqual(t, time.Since(start), c.takes)
-				for _, q := range queue {
-					<-q.done
-					require.ErrorIs(t, q.err, fairlock.ErrClosed)
-					assert.LessOrEqual(t, q.at.Sub(start), 25*time.Millisecond)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
+		plain := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = time.Second, -1 })
+		client, err := fairlock.New(wrapped{plain.Redis}, fairlock.Config{Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		s.Mutex("x").HoldAs("holder")
+		var queue []*acquisition
+		for range 150 { // more than are in flight at once
+			queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
+		}
+		c.fault(plain.Link)
+		start := time.Now()
+		require.NoError(t, client.Close())
+		assert.LessOrEqual(t, time.Since(start), c.takes)
+		for _, q := range queue {
+			<-q.done
+			require.ErrorIs(t, q.err, fairlock.ErrClosed)
+			assert.LessOrEqual(t, q.at.Sub(start), 25*time.Millisecond)
+		}
+	})
 }
 
 // What Redis replies when it refuses a connection reaches all callers whose requests should have gone over it.

@@ -97,28 +97,26 @@ func TestCrash_NewcomerDoesNotOvertakeASlowWaiter(t *testing.T) {
 //fairlock:fault Waiters crash, a hundred in a row: one WaiterTTL in all, and at most one interval between heartbeats
 func TestCrash_RowOfWaitersCostsOneWaiterTTL(t *testing.T) {
 	const waiterTTL = 3500 * time.Millisecond // half an interval after a heartbeat
-	for name, release := range map[string]time.Duration{"expired at the release": waiterTTL, "granted at the release": time.Second} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{})
-				listen(t, client)
-				x, start := s.Mutex("x"), time.Now()
-				held := x.HoldAs("holder")
-				for range 100 {
-					x.CrashQueued("crashed", waiterTTL)
-				}
-				survivor := begin(t.Context(), client.Mutex("x").Lock)
-				pass(release)
-				unlock(t, held)
-				survivor.granted(t)
-				want := waiterTTL
-				if release < waiterTTL {
-					want += interval / 2 // until the next heartbeat: the survivor is not told when they expire
-				}
-				assert.Equal(t, want, survivor.at.Sub(start))
-			})
-		})
-	}
+	bubbles(t, map[string]time.Duration{
+		"expired at the release": waiterTTL, "granted at the release": time.Second,
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, release time.Duration) {
+		client := s.Client(fairlock.Config{})
+		listen(t, client)
+		x, start := s.Mutex("x"), time.Now()
+		held := x.HoldAs("holder")
+		for range 100 {
+			x.CrashQueued("crashed", waiterTTL)
+		}
+		survivor := begin(t.Context(), client.Mutex("x").Lock)
+		pass(release)
+		unlock(t, held)
+		survivor.granted(t)
+		want := waiterTTL
+		if release < waiterTTL {
+			want += interval / 2 // until the next heartbeat: the survivor is not told when they expire
+		}
+		assert.Equal(t, want, survivor.at.Sub(start))
+	})
 }
 
 // Many holders have crashed, and nobody waits: TryLock gets in at once after their leases, though one call of the
@@ -344,40 +342,35 @@ func TestForceRelease_QuarantinesNothing(t *testing.T) {
 // The quarantine lasts for the longest TTL that the waiter knows of: its own, that of another waiter of its client, that of the
 // holder.
 func TestDataLoss_QuarantineForTheLongestTTL(t *testing.T) {
-	for name, c := range map[string]struct{ own, other, holder time.Duration }{
+	type example struct{ own, other, holder time.Duration }
+	bubbles(t, map[string]example{
 		"own": {20 * time.Second, 10 * time.Second, 10 * time.Second}, "another waiter": {10 * time.Second, 20 * time.Second, 10 * time.Second},
 		"holder": {10 * time.Second, 10 * time.Second, 20 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{})
-				hold(t, s.Client(fairlock.Config{TTL: c.holder, NoRenewal: true}).Mutex("x").Lock)
-				begin(t.Context(), client.Mutex("x").WithTTL(c.own).Lock)
-				begin(t.Context(), client.Mutex("x").WithTTL(c.other).Lock)
-				s.LoseData()
-				pass(interval)
-				assert.Equal(t, 20*time.Second, s.Mutex("x").State().Quarantine)
-			})
-		})
-	}
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
+		client := s.Client(fairlock.Config{})
+		hold(t, s.Client(fairlock.Config{TTL: c.holder, NoRenewal: true}).Mutex("x").Lock)
+		begin(t.Context(), client.Mutex("x").WithTTL(c.own).Lock)
+		begin(t.Context(), client.Mutex("x").WithTTL(c.other).Lock)
+		s.LoseData()
+		pass(interval)
+		assert.Equal(t, 20*time.Second, s.Mutex("x").State().Quarantine)
+	})
 }
 
 // Redis forgets a queue for which nobody sends heartbeats. A waiter that was away for so long takes that for no loss of data.
 func TestWaiter_AwayForLongQuarantinesNothing(t *testing.T) {
-	for away, quarantined := range map[time.Duration]bool{8 * time.Minute: true, 550 * time.Second: false} {
-		t.Run(away.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{})
-				s.Mutex("x").CrashHolding("holder", 10*time.Second)
-				q := begin(t.Context(), client.Mutex("x").Lock)
-				client.Link.Cut()
-				s.LoseData()
-				pass(away)
-				client.Link.Mend()
-				pass(2 * time.Second)
-				assert.Equal(t, quarantined, s.Mutex("x").State().Quarantine > 0)
-				q.granted(t)
-			})
-		})
-	}
+	bubbles(t, map[time.Duration]bool{
+		8 * time.Minute: true, 550 * time.Second: false,
+	}, func(t *testing.T, s *fairlocktest.Server, away time.Duration, quarantined bool) {
+		client := s.Client(fairlock.Config{})
+		s.Mutex("x").CrashHolding("holder", 10*time.Second)
+		q := begin(t.Context(), client.Mutex("x").Lock)
+		client.Link.Cut()
+		s.LoseData()
+		pass(away)
+		client.Link.Mend()
+		pass(2 * time.Second)
+		assert.Equal(t, quarantined, s.Mutex("x").State().Quarantine > 0)
+		q.granted(t)
+	})
 }

@@ -123,34 +123,30 @@ func TestLease_RenewalIsTriedUntilTheDeadline(t *testing.T) {
 //
 //fairlock:fault Redis hangs, crashes, or is cut off from a holder: Done closes before the TTL ends in Redis; ErrLost
 func TestLease_LostBeforeTheTTLEndsInRedis(t *testing.T) {
-	for name, fail := range map[string]func(*fairlocktest.Server, *fairlocktest.Link){
+	bubbles(t, map[string]func(*fairlocktest.Server, *fairlocktest.Link){
 		"Redis hangs":       func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Hang() },
 		"the link is cut":   func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Cut() },
 		"Redis crashes":     func(s *fairlocktest.Server, _ *fairlocktest.Link) { s.Stop() },
 		"replies are late":  func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Delay(0, ttl) },
 		"requests are late": func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Delay(ttl, 0) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{})
-				lease := hold(t, client.Mutex("x").Lock)
-				pass(ttl / 2) // once renewed
-				deadline := lease.Deadline()
-				fail(s, client.Link)
-				<-lease.Done()
-				assert.Equal(t, deadline, time.Now())
-				require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
-				require.ErrorIs(t, lease.Err(), fairlock.ErrUnreachable)
-				s.Mutex("x").AssertHeldBy(client.Name())
-				require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
-				assert.Equal(t, deadline, time.Now(), "Unlock of a lost lease sends nothing")
-				if name != "replies are late" && name != "requests are late" {
-					pass(safetyMargin(ttl))
-					s.Mutex("x").AssertFree()
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, s *fairlocktest.Server, name string, fail func(*fairlocktest.Server, *fairlocktest.Link)) {
+		client := s.Client(fairlock.Config{})
+		lease := hold(t, client.Mutex("x").Lock)
+		pass(ttl / 2) // once renewed
+		deadline := lease.Deadline()
+		fail(s, client.Link)
+		<-lease.Done()
+		assert.Equal(t, deadline, time.Now())
+		require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
+		require.ErrorIs(t, lease.Err(), fairlock.ErrUnreachable)
+		s.Mutex("x").AssertHeldBy(client.Name())
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+		assert.Equal(t, deadline, time.Now(), "Unlock of a lost lease sends nothing")
+		if name != "replies are late" && name != "requests are late" {
+			pass(safetyMargin(ttl))
+			s.Mutex("x").AssertFree()
+		}
+	})
 }
 
 // A lock that was taken away is lost at the next renewal, or when Unlock finds it. Whatever is in its place stays.
@@ -158,36 +154,32 @@ func TestLease_LostBeforeTheTTLEndsInRedis(t *testing.T) {
 //fairlock:fault The lock is deleted or taken by force: ErrLost at the next renewal, and at Unlock
 func TestLease_TakenIsLostAtTheNextRenewal(t *testing.T) {
 	const key = "fairlock:{x}:lock"
-	for name, take := range map[string]func(*fairlocktest.Server){
+	bubbles(t, map[string]func(*fairlocktest.Server){
 		"deleted":        func(s *fairlocktest.Server) { s.Miniredis.Del(key) },
 		"overwritten":    func(s *fairlocktest.Server) { _ = s.Miniredis.Set(key, "something else") },
 		"force-released": func(s *fairlocktest.Server) { s.Mutex("x").TakeAs("taker") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{})
-				x, start := client.Mutex("x"), time.Now()
-				lease := hold(t, x.Lock)
-				take(s)
-				<-lease.Done()
-				assert.Equal(t, (ttl-safetyMargin(ttl))/3, time.Since(start))
-				require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
-				require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
-				require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
-				require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, take func(*fairlocktest.Server)) {
+		client := s.Client(fairlock.Config{})
+		x, start := client.Mutex("x"), time.Now()
+		lease := hold(t, x.Lock)
+		take(s)
+		<-lease.Done()
+		assert.Equal(t, (ttl-safetyMargin(ttl))/3, time.Since(start))
+		require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
+		require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
+		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
 
-				s.Mutex("x").ForceRelease()
-				lease = hold(t, x.Lock)
-				take(s)
-				before, _ := s.Miniredis.Get(key)
-				for range 2 { // the second call returns the same
-					require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
-				}
-				after, _ := s.Miniredis.Get(key)
-				assert.Equal(t, before, after)
-			})
-		})
-	}
+		s.Mutex("x").ForceRelease()
+		lease = hold(t, x.Lock)
+		take(s)
+		before, _ := s.Miniredis.Get(key)
+		for range 2 { // the second call returns the same
+			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
+		}
+		after, _ := s.Miniredis.Get(key)
+		assert.Equal(t, before, after)
+	})
 }
 
 // A process that was paused for longer than its lease finds it over when it looks, before any timer fires. Its Unlock

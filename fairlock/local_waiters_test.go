@@ -52,36 +52,33 @@ func TestHeartbeat_OneForAllWaitersOfAClient(t *testing.T) {
 // The interval is a second, or a third of the smallest TTL of the waiters if that is shorter: the lease of a waiter whose
 // notification is lost lasts no longer. A heartbeat lists the client's first waiter, and those whose time has come.
 func TestHeartbeat_Interval(t *testing.T) {
-	for name, c := range map[string]struct {
+	type example struct {
 		ttls []time.Duration // of the waiters
 		want time.Duration
 		size []int // waiters in each heartbeat
-	}{
+	}
+	bubbles(t, map[string]example{
 		"a second":         {[]time.Duration{time.Minute, time.Minute, time.Minute}, time.Second, []int{1, 3, 1, 3, 1, 3}},
 		"TTL":              {[]time.Duration{time.Second}, 333 * time.Millisecond, []int{1, 1, 1, 1, 1, 1}},
 		"the smallest TTL": {[]time.Duration{time.Minute, 1500 * time.Millisecond, time.Minute}, time.Second / 2, []int{2, 2, 2, 3, 2, 2}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{})
-				sent := record(client)
-				listen(t, client)
-				s.Mutex("x").HoldAs("holder")
-				for _, ttl := range c.ttls {
-					begin(t.Context(), client.Mutex("x").WithTTL(ttl).Lock)
-				}
-				sent.reset()
-				start := time.Now()
-				pass(6*c.want + 10*time.Millisecond)
-				var want []time.Duration
-				for i := range c.size {
-					want = append(want, time.Duration(i+1)*c.want)
-				}
-				assert.InDeltaSlice(t, want, sent.times("heartbeat", start), float64(3*time.Millisecond))
-				assert.Equal(t, c.size, sent.waiters())
-			})
-		})
-	}
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
+		client := s.Client(fairlock.Config{})
+		sent := record(client)
+		listen(t, client)
+		s.Mutex("x").HoldAs("holder")
+		for _, ttl := range c.ttls {
+			begin(t.Context(), client.Mutex("x").WithTTL(ttl).Lock)
+		}
+		sent.reset()
+		start := time.Now()
+		pass(6*c.want + 10*time.Millisecond)
+		var want []time.Duration
+		for i := range c.size {
+			want = append(want, time.Duration(i+1)*c.want)
+		}
+		assert.InDeltaSlice(t, want, sent.times("heartbeat", start), float64(3*time.Millisecond))
+		assert.Equal(t, c.size, sent.waiters())
+	})
 }
 
 // When a heartbeat finds that a waiter is not queued, another one asks of all at once: Redis may have lost its data.

@@ -25,28 +25,25 @@ import (
 func TestDo_ReportsALossOnce(t *testing.T) {
 	const lost = `fairlock: do "x": lock is lost: no longer the owner`
 	ended := func(ctx context.Context) { <-ctx.Done() }
-	for name, c := range map[string]struct {
+	type example struct {
 		f    func(ctx context.Context) error
 		want string
-	}{
+	}
+	bubbles(t, map[string]example{
 		"f returns nil":            {func(ctx context.Context) error { ended(ctx); return nil }, lost},
 		"f returns the cause":      {func(ctx context.Context) error { ended(ctx); return context.Cause(ctx) }, lost},
 		"f returns its own error":  {func(ctx context.Context) error { ended(ctx); return errors.New("mine") }, "mine\n" + lost},
 		"f returns ctx's error":    {func(ctx context.Context) error { ended(ctx); return ctx.Err() }, "context canceled\n" + lost},
 		"f does not wait, no loss": {func(context.Context) error { return errors.New("mine") }, "mine"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				m := s.Client(fairlock.Config{}).Mutex("x")
-				err := m.Do(t.Context(), func(ctx context.Context) error {
-					time.AfterFunc(time.Second, func() { _, _ = m.ForceRelease(context.WithoutCancel(ctx)) })
-					return c.f(ctx)
-				})
-				require.EqualError(t, err, c.want)
-				pass(2 * time.Second)
-			})
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
+		m := s.Client(fairlock.Config{}).Mutex("x")
+		err := m.Do(t.Context(), func(ctx context.Context) error {
+			time.AfterFunc(time.Second, func() { _, _ = m.ForceRelease(context.WithoutCancel(ctx)) })
+			return c.f(ctx)
 		})
-	}
+		require.EqualError(t, err, c.want)
+		pass(2 * time.Second)
+	})
 	t.Run("the lock is not granted", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 			client := s.Client(fairlock.Config{})

@@ -22,36 +22,34 @@ import (
 //
 //fairlock:fault A notification is lost
 func TestSubscriber_ReplacedAfterALostNotification(t *testing.T) {
-	for up, replaced := range map[time.Duration]int{time.Second: 0, time.Second + time.Millisecond: 1} {
-		t.Run(up.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				var j journal
-				client := s.Client(fairlock.Config{TTL: 300 * time.Millisecond, Trace: j.trace()})
-				listen(t, client)
-				found := up - 110*time.Millisecond // the heartbeat finds the grant after 100 ms, and 10 ms later it is lost
-				pass(found)
-				x := client.Mutex("x")
-				held := s.Mutex("x").HoldAs("holder")
-				next := begin(t.Context(), x.Lock)
-				client.Link.DropNotifications()
-				unlock(t, held)
-				lease := next.granted(t)
-				require.Len(t, j.of("NotificationLost"), 1)
-				client.Link.Mend()
-				pass(time.Second)
-				assert.Len(t, j.of("subscription broke"), replaced)
-				assert.Len(t, j.of("subscribed"), 1+replaced)
+	bubbles(t, map[time.Duration]int{
+		time.Second: 0, time.Second + time.Millisecond: 1,
+	}, func(t *testing.T, s *fairlocktest.Server, up time.Duration, replaced int) {
+		var j journal
+		client := s.Client(fairlock.Config{TTL: 300 * time.Millisecond, Trace: j.trace()})
+		listen(t, client)
+		found := up - 110*time.Millisecond // the heartbeat finds the grant after 100 ms, and 10 ms later it is lost
+		pass(found)
+		x := client.Mutex("x")
+		held := s.Mutex("x").HoldAs("holder")
+		next := begin(t.Context(), x.Lock)
+		client.Link.DropNotifications()
+		unlock(t, held)
+		lease := next.granted(t)
+		require.Len(t, j.of("NotificationLost"), 1)
+		client.Link.Mend()
+		pass(time.Second)
+		assert.Len(t, j.of("subscription broke"), replaced)
+		assert.Len(t, j.of("subscribed"), 1+replaced)
 
-				next = begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
-				last := begin(t.Context(), x.Lock)
-				unlock(t, lease)
-				start := time.Now()
-				unlock(t, next.granted(t))
-				last.granted(t)
-				assert.Equal(t, start, last.at)
-			})
-		})
-	}
+		next = begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
+		last := begin(t.Context(), x.Lock)
+		unlock(t, lease)
+		start := time.Now()
+		unlock(t, next.granted(t))
+		last.granted(t)
+		assert.Equal(t, start, last.at)
+	})
 }
 
 // A client subscribes at its first contention, and once for all its locks.

@@ -75,10 +75,11 @@ func TestUnlock_ReturnsAVerdictAtOnce(t *testing.T) {
 //
 //fairlock:fault Unlock cannot reach Redis: it tries until the lease would have ended, then returns an error that is not ErrLost; an error that no retry cures is returned at once, and Unlock may be called again
 func TestUnlock_EndsWithTheLease(t *testing.T) {
-	for name, c := range map[string]struct {
+	type example struct {
 		fail   func(*testing.T, *fairlocktest.Server, *fairlocktest.Client)
 		reason string
-	}{
+	}
+	bubbles(t, map[string]example{
 		"refused": {func(_ *testing.T, s *fairlocktest.Server, _ *fairlocktest.Client) {
 			s.Miniredis.SetError("READONLY for ever")
 		}, "READONLY"},
@@ -89,23 +90,19 @@ func TestUnlock_EndsWithTheLease(t *testing.T) {
 			require.NoError(t, conn.Ping(t.Context()).Err())
 			t.Cleanup(func() { _ = conn.Close() })
 		}, "redis is unreachable"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := clientWith(t, s, fairlock.Config{NoRenewal: true}, func(o *redis.Options) {
-					sendOnce(o)
-					o.PoolSize, o.PoolTimeout = 1, time.Hour
-				})
-				lease := hold(t, client.Mutex("x").Lock)
-				c.fail(t, s, client)
-				err := lease.Unlock(t.Context())
-				assert.Equal(t, lease.Deadline(), time.Now())
-				require.ErrorContains(t, err, c.reason)
-				require.NotErrorIs(t, err, fairlock.ErrLost)
-				require.ErrorIs(t, lease.Err(), fairlock.ErrUnlocked)
-			})
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
+		client := clientWith(t, s, fairlock.Config{NoRenewal: true}, func(o *redis.Options) {
+			sendOnce(o)
+			o.PoolSize, o.PoolTimeout = 1, time.Hour
 		})
-	}
+		lease := hold(t, client.Mutex("x").Lock)
+		c.fail(t, s, client)
+		err := lease.Unlock(t.Context())
+		assert.Equal(t, lease.Deadline(), time.Now())
+		require.ErrorContains(t, err, c.reason)
+		require.NotErrorIs(t, err, fairlock.ErrLost)
+		require.ErrorIs(t, lease.Err(), fairlock.ErrUnlocked)
+	})
 }
 
 // Unlock retries until the network is back. Several calls at once return the same, also if the lock was taken by force.
@@ -271,31 +268,28 @@ func TestClose_LetsAReleaseFinish(t *testing.T) {
 // If Redis refuses the release, or does not answer, Close ends Unlock: at once between two attempts, else when go-redis
 // gives up on the one that is under way.
 func TestClose_EndsAnUnlockThatFails(t *testing.T) {
-	for name, c := range map[string]struct {
+	type example struct {
 		reply error
 		takes time.Duration
 		ends  time.Duration // after Unlock was called
-	}{
+	}
+	bubbles(t, map[string]example{
 		"refused":   {refusal(readOnly), 0, 3 * time.Second},
 		"no answer": {io.EOF, 9 * time.Second, 9 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{TTL: time.Hour})
-				lease := hold(t, client.Mutex("x").Lock)
-				record(client).after = func(cmd redis.Cmder) {
-					time.Sleep(c.takes)
-					cmd.SetErr(c.reply)
-				}
-				start := time.Now()
-				time.AfterFunc(3*time.Second, func() { assert.NoError(t, client.Close()) })
-				err := lease.Unlock(t.Context())
-				require.ErrorIs(t, err, fairlock.ErrClosed)
-				require.ErrorIs(t, err, c.reply)
-				assert.Equal(t, c.ends, time.Since(start))
-			})
-		})
-	}
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
+		client := s.Client(fairlock.Config{TTL: time.Hour})
+		lease := hold(t, client.Mutex("x").Lock)
+		record(client).after = func(cmd redis.Cmder) {
+			time.Sleep(c.takes)
+			cmd.SetErr(c.reply)
+		}
+		start := time.Now()
+		time.AfterFunc(3*time.Second, func() { assert.NoError(t, client.Close()) })
+		err := lease.Unlock(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrClosed)
+		require.ErrorIs(t, err, c.reply)
+		assert.Equal(t, c.ends, time.Since(start))
+	})
 }
 
 // No callback is called while the lease is locked: it may call Unlock.

@@ -20,38 +20,35 @@ import (
 //
 //fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; a waiter with too little trusted time asks Redis again
 func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
-	for name, c := range map[string]struct {
+	type example struct {
 		ttl, waiterTTL, wait time.Duration
 		noRenewal            bool
 		used                 bool
-	}{
+	}
+	bubbles(t, map[string]example{
 		"at once":                          {ttl: ttl, waiterTTL: 6 * time.Second, used: true},
 		"just before the next heartbeat":   {ttl: ttl, waiterTTL: 6 * time.Second, wait: 999 * time.Millisecond, used: true},
 		"a sixth of TTL is left":           {ttl: 20 * time.Second, waiterTTL: 4 * time.Second, wait: 232 * time.Millisecond, used: true},
 		"less than a sixth of TTL is left": {ttl: 20 * time.Second, waiterTTL: 4 * time.Second, wait: 233 * time.Millisecond},
 		"without renewal":                  {ttl: ttl, waiterTTL: 6 * time.Second, noRenewal: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				var j journal
-				client := s.Client(fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL, NoRenewal: c.noRenewal, Trace: j.trace()})
-				listen(t, client)
-				first := s.Mutex("x").HoldAs("holder")
-				next, asked := begin(t.Context(), client.Mutex("x").Lock), time.Now()
-				pass(c.wait)
-				released := time.Now()
-				unlock(t, first)
-				want := released.Add(c.ttl - safetyMargin(c.ttl))
-				if c.used {
-					want = asked.Add(c.waiterTTL - c.wait - safetyMargin(c.ttl))
-				}
-				assert.Equal(t, want, next.granted(t).Deadline())
-				assert.Equal(t, released, next.at)
-				grants := j.of("Granted")
-				assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
-			})
-		})
-	}
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
+		var j journal
+		client := s.Client(fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL, NoRenewal: c.noRenewal, Trace: j.trace()})
+		listen(t, client)
+		first := s.Mutex("x").HoldAs("holder")
+		next, asked := begin(t.Context(), client.Mutex("x").Lock), time.Now()
+		pass(c.wait)
+		released := time.Now()
+		unlock(t, first)
+		want := released.Add(c.ttl - safetyMargin(c.ttl))
+		if c.used {
+			want = asked.Add(c.waiterTTL - c.wait - safetyMargin(c.ttl))
+		}
+		assert.Equal(t, want, next.granted(t).Deadline())
+		assert.Equal(t, released, next.at)
+		grants := j.of("Granted")
+		assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
+	})
 }
 
 // A release by a waiter's own client needs no notification.
@@ -153,23 +150,21 @@ func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
 //
 //fairlock:fault A notification is lost
 func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
-	for delay, lost := range map[time.Duration]int{9 * time.Millisecond: 0, 11 * time.Millisecond: 1} {
-		t.Run(delay.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				var j journal
-				client := s.Client(fairlock.Config{Trace: j.trace()})
-				listen(t, client)
-				held := s.Mutex("x").HoldAs("holder")
-				next := begin(t.Context(), client.Mutex("x").Lock)
-				pass(interval - 1)
-				client.Link.Delay(0, delay)
-				unlock(t, held)
-				client.Link.Mend() // the heartbeat's reply is not delayed
-				next.granted(t)
-				assert.Len(t, j.of("NotificationLost"), lost)
-			})
-		})
-	}
+	bubbles(t, map[time.Duration]int{
+		9 * time.Millisecond: 0, 11 * time.Millisecond: 1,
+	}, func(t *testing.T, s *fairlocktest.Server, delay time.Duration, lost int) {
+		var j journal
+		client := s.Client(fairlock.Config{Trace: j.trace()})
+		listen(t, client)
+		held := s.Mutex("x").HoldAs("holder")
+		next := begin(t.Context(), client.Mutex("x").Lock)
+		pass(interval - 1)
+		client.Link.Delay(0, delay)
+		unlock(t, held)
+		client.Link.Mend() // the heartbeat's reply is not delayed
+		next.granted(t)
+		assert.Len(t, j.of("NotificationLost"), lost)
+	})
 }
 
 // A notification of an earlier grant does not begin a lease: its fence is not above the last one that the waiter knows.
@@ -263,42 +258,39 @@ func TestWaiter_PausedBeyondItsGrant(t *testing.T) {
 //fairlock:fault A waiter is stopped while the lock is handed to it
 func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 	const waiterTTL = fairlock.DefaultWaiterTTL
-	for name, c := range map[string]struct {
+	type example struct {
 		pause time.Duration
 		used  bool
-	}{
+	}
+	bubbles(t, map[string]example{
 		"it uses what is left": {waiterTTL - ttl/6 - safetyMargin(ttl) - time.Millisecond, true},
 		"it asks for more":     {waiterTTL - time.Millisecond, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				var j journal
-				clock := s.LocalClock()
-				paused := s.Client(fairlock.Config{Name: "paused", Clock: clock, Trace: j.trace()})
-				listen(t, paused)
-				held := s.Mutex("x").HoldAs("holder")
-				first := begin(t.Context(), paused.Mutex("x").Lock)
-				second := begin(t.Context(), s.Client(fairlock.Config{Name: "other"}).Mutex("x").Lock)
-				clock.Pause()
-				paused.Link.Hang()
-				unlock(t, held)
-				fence := s.Mutex("x").State().Fence
-				pass(c.pause)
-				paused.Link.Mend()
-				synctest.Wait()
-				clock.Resume()
-				synctest.Wait()
-				lease := first.granted(t)
-				grants := j.of("Granted")
-				assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
-				assert.Equal(t, fence, lease.Fence())
-				assert.Equal(t, fence, s.Mutex("x").State().Fence, "it was granted twice")
-				assert.True(t, second.pending())
-				unlock(t, lease)
-				second.granted(t)
-			})
-		})
-	}
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
+		var j journal
+		clock := s.LocalClock()
+		paused := s.Client(fairlock.Config{Name: "paused", Clock: clock, Trace: j.trace()})
+		listen(t, paused)
+		held := s.Mutex("x").HoldAs("holder")
+		first := begin(t.Context(), paused.Mutex("x").Lock)
+		second := begin(t.Context(), s.Client(fairlock.Config{Name: "other"}).Mutex("x").Lock)
+		clock.Pause()
+		paused.Link.Hang()
+		unlock(t, held)
+		fence := s.Mutex("x").State().Fence
+		pass(c.pause)
+		paused.Link.Mend()
+		synctest.Wait()
+		clock.Resume()
+		synctest.Wait()
+		lease := first.granted(t)
+		grants := j.of("Granted")
+		assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
+		assert.Equal(t, fence, lease.Fence())
+		assert.Equal(t, fence, s.Mutex("x").State().Fence, "it was granted twice")
+		assert.True(t, second.pending())
+		unlock(t, lease)
+		second.granted(t)
+	})
 }
 
 // Whatever happens to the connections and to the server, a queued waiter gets no error, and the order holds.
@@ -307,7 +299,7 @@ func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 	type clients = [2]*fairlocktest.Client
 	flush := func(t *testing.T, c clients) { require.NoError(t, c[0].Redis.ScriptFlush(t.Context()).Err()) }
-	for name, fault := range map[string]func(t *testing.T, s *fairlocktest.Server, c clients){
+	bubbles(t, map[string]func(t *testing.T, s *fairlocktest.Server, c clients){
 		"CLIENT KILL":  func(_ *testing.T, _ *fairlocktest.Server, c clients) { c[0].Link.Break(); c[1].Link.Break() },
 		"SCRIPT FLUSH": func(t *testing.T, _ *fairlocktest.Server, c clients) { flush(t, c) },
 		"pause": func(_ *testing.T, _ *fairlocktest.Server, c clients) {
@@ -335,29 +327,25 @@ func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 			pass(time.Second)
 			s.Start()
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				cfg := fairlock.Config{WaiterTTL: time.Minute}
-				c := clients{s.Client(cfg), s.Client(cfg)}
-				lease := hold(t, c[0].Mutex("x").Lock)
-				var queue []*acquisition
-				for i := range 5 {
-					queue = append(queue, begin(t.Context(), c[i%2].Mutex("x").Lock))
-				}
-				fault(t, s, c)
-				_ = lease.Unlock(t.Context()) // ErrLost, if it took long or there are no data
-				for i, q := range queue {
-					lease := q.granted(t)
-					synctest.Wait()
-					for _, later := range queue[i+1:] {
-						assert.True(t, later.pending(), "the order changed")
-					}
-					unlock(t, lease)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, fault func(t *testing.T, s *fairlocktest.Server, c clients)) {
+		cfg := fairlock.Config{WaiterTTL: time.Minute}
+		c := clients{s.Client(cfg), s.Client(cfg)}
+		lease := hold(t, c[0].Mutex("x").Lock)
+		var queue []*acquisition
+		for i := range 5 {
+			queue = append(queue, begin(t.Context(), c[i%2].Mutex("x").Lock))
+		}
+		fault(t, s, c)
+		_ = lease.Unlock(t.Context()) // ErrLost, if it took long or there are no data
+		for i, q := range queue {
+			lease := q.granted(t)
+			synctest.Wait()
+			for _, later := range queue[i+1:] {
+				assert.True(t, later.pending(), "the order changed")
+			}
+			unlock(t, lease)
+		}
+	})
 }
 
 // A first request that cannot reach Redis is an error at once. Nothing is left of it.
@@ -386,11 +374,12 @@ func TestWaiter_ContextEndsWhileRedisHangs(t *testing.T) {
 	hang := func(l *fairlocktest.Link) { l.Hang() }
 	try := func(m fairlock.Mutex) acquire { return m.TryLock }
 	wait := func(m fairlock.Mutex) acquire { return m.Lock }
-	for name, c := range map[string]struct {
+	type example struct {
 		held, queued, cold bool // the lock, the waiter, its connections
 		acquire            func(fairlock.Mutex) acquire
 		fault              func(*fairlocktest.Link)
-	}{
+	}
+	bubbles(t, map[string]example{
 		"the lock is free":     {acquire: wait, fault: hang},
 		"the lock is held":     {held: true, acquire: wait, fault: hang},
 		"it is queued":         {held: true, queued: true, acquire: wait, fault: hang},
@@ -399,41 +388,37 @@ func TestWaiter_ContextEndsWhileRedisHangs(t *testing.T) {
 		"connecting is slow":   {cold: true, acquire: wait, fault: func(l *fairlocktest.Link) { l.Delay(30*time.Millisecond, 30*time.Millisecond) }},
 		"the request is stuck": {acquire: wait, fault: func(l *fairlocktest.Link) { l.Delay(4*time.Second, 0) }},
 		"the reply is stuck":   {acquire: wait, fault: func(l *fairlocktest.Link) { l.Delay(0, 4*time.Second) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{})
-				if !c.cold {
-					unlock(t, hold(t, client.Mutex("warm").Lock))
-				}
-				var held *fairlock.Lease
-				if c.held {
-					held = s.Mutex("x").HoldAs("holder")
-				}
-				if !c.queued {
-					c.fault(client.Link)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				q := begin(ctx, c.acquire(client.Mutex("x")))
-				if c.queued {
-					c.fault(client.Link)
-				}
-				pass(5 * time.Millisecond)
-				cancel()
-				ended := time.Now()
-				<-q.done
-				require.ErrorIs(t, q.err, context.Canceled)
-				assert.Equal(t, 25*time.Millisecond, q.at.Sub(ended))
-				client.Link.Mend()
-				if c.held {
-					s.Mutex("x").AssertHeldBy("holder")
-					unlock(t, held)
-				}
-				pass(4 * time.Second) // when what was stuck has arrived
-				s.AssertNothingLeft()
-			})
-		})
-	}
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
+		client := s.Client(fairlock.Config{})
+		if !c.cold {
+			unlock(t, hold(t, client.Mutex("warm").Lock))
+		}
+		var held *fairlock.Lease
+		if c.held {
+			held = s.Mutex("x").HoldAs("holder")
+		}
+		if !c.queued {
+			c.fault(client.Link)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		q := begin(ctx, c.acquire(client.Mutex("x")))
+		if c.queued {
+			c.fault(client.Link)
+		}
+		pass(5 * time.Millisecond)
+		cancel()
+		ended := time.Now()
+		<-q.done
+		require.ErrorIs(t, q.err, context.Canceled)
+		assert.Equal(t, 25*time.Millisecond, q.at.Sub(ended))
+		client.Link.Mend()
+		if c.held {
+			s.Mutex("x").AssertHeldBy("holder")
+			unlock(t, held)
+		}
+		pass(4 * time.Second) // when what was stuck has arrived
+		s.AssertNothingLeft()
+	})
 }
 
 // A request that arrives when its waiter has left is refused. Redis refuses the token for one WaiterTTL, and at least for
@@ -445,7 +430,8 @@ func TestWaiter_LateRequestIsRefused(t *testing.T) {
 		timeout   = 200 * time.Millisecond // then go-redis sends the request again
 		tombstone = 11 * time.Minute
 	)
-	for name, leave := range map[string]func(t *testing.T, s *fairlocktest.Server, x fairlock.Mutex){
+	type leaves = func(t *testing.T, s *fairlocktest.Server, x fairlock.Mutex)
+	bubbles(t, map[string]leaves{
 		"granted by a second request, and released": func(t *testing.T, _ *fairlocktest.Server, x fairlock.Mutex) {
 			unlock(t, hold(t, x.Lock))
 		},
@@ -462,21 +448,17 @@ func TestWaiter_LateRequestIsRefused(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			pass(timeout)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ReadTimeout = timeout })
-				unlock(t, hold(t, client.Mutex("warm").Lock))
-				start, late := time.Now(), timeout+tombstone-time.Millisecond
-				client.Link.Delay(late, 0)
-				time.AfterFunc(1, client.Link.Mend) // only the first request is late
-				leave(t, s, client.Mutex("x"))
-				s.Mutex("x").AssertFree()
-				pass(time.Until(start.Add(late)))
-				s.AssertNothingLeft()
-			})
-		})
-	}
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, leave leaves) {
+		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ReadTimeout = timeout })
+		unlock(t, hold(t, client.Mutex("warm").Lock))
+		start, late := time.Now(), timeout+tombstone-time.Millisecond
+		client.Link.Delay(late, 0)
+		time.AfterFunc(1, client.Link.Mend) // only the first request is late
+		leave(t, s, client.Mutex("x"))
+		s.Mutex("x").AssertFree()
+		pass(time.Until(start.Add(late)))
+		s.AssertNothingLeft()
+	})
 }
 
 // The request to leave is sent when the request that its waiter has abandoned has ended: it must not arrive first, with
