@@ -1,7 +1,6 @@
 package fairlock_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,28 +17,12 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
-// Each benchmark has a baseline that is measured in the same run. docs/benchmarks.md explains them.
-
-// benchKinds are the ways to acquire a lock, a mutex first.
-var benchKinds = []struct {
-	name    string
-	acquire func(c *fairlock.Client, name string) (*fairlock.Lease, error)
-}{
-	{"mutex", func(c *fairlock.Client, name string) (*fairlock.Lease, error) {
-		return c.Mutex(name).Lock(context.Background())
-	}},
-	{"semaphore", func(c *fairlock.Client, name string) (*fairlock.Lease, error) {
-		return c.Semaphore(name, 5).Acquire(context.Background(), 1)
-	}},
-	{"read", func(c *fairlock.Client, name string) (*fairlock.Lease, error) {
-		return c.RWMutex(name).RLock(context.Background())
-	}},
-	{"write", func(c *fairlock.Client, name string) (*fairlock.Lease, error) {
-		return c.RWMutex(name).Lock(context.Background())
-	}},
-}
+// Each benchmark has a baseline that is measured in the same run. docs/benchmarks.md explains them. BenchmarkCapacity has the
+// pairs of Lock and Unlock, and the handoffs; fairlock bench measures how long these take.
 
 const (
 	contenders   = 64
@@ -103,86 +86,6 @@ func pairOf(ctx context.Context, c *fairlock.Client, name string) error {
 	return lease.Unlock(ctx)
 }
 
-// BenchmarkUncontended locks and unlocks, each time a name of its own: by one goroutine, and by 64 over 8 clients.
-func BenchmarkUncontended(b *testing.B) {
-	server := redistest.StartTCP(b)
-	all, rdbs := clients(b, server, nil), make([]*redis.Client, benchClients)
-	for i := range rdbs {
-		rdbs[i] = server.Client()
-	}
-	for _, goroutines := range []int{1, contenders} {
-		b.Run(fmt.Sprint("floor/", goroutines), func(b *testing.B) {
-			contend(b, goroutines, func(i, call int) error {
-				name := b.Name() + strconv.Itoa(call)
-				return barePair(b.Context(), rdbs[i%benchClients], name, "token:"+name)
-			})
-		})
-		b.Run(fmt.Sprint("fairlock/", goroutines), func(b *testing.B) {
-			contend(b, goroutines, func(i, call int) error {
-				return pairOf(b.Context(), all[i%benchClients], b.Name()+strconv.Itoa(call))
-			})
-		})
-	}
-}
-
-// BenchmarkKindsUncontended is the rate of each kind relative to the mutex, in turn, so that what disturbs one disturbs
-// all.
-func BenchmarkKindsUncontended(b *testing.B) {
-	c := newClient(b, redistest.StartTCP(b).Client(), fairlock.Config{})
-	took := make([]time.Duration, len(benchKinds))
-	for i := range b.N {
-		for k, kind := range benchKinds {
-			start := time.Now()
-			lease, err := kind.acquire(c, strconv.Itoa(i))
-			check(b, err)
-			check(b, lease.Unlock(b.Context()))
-			took[k] += time.Since(start)
-		}
-	}
-	for k, kind := range benchKinds[1:] {
-		b.ReportMetric(float64(took[0])/float64(took[k+1]), kind.name+"/mutex")
-	}
-}
-
-// BenchmarkHandoff has 64 contenders over 8 clients lock and unlock one name without a pause. The floor passes a message
-// from client to client: one PUBLISH each, the least that a handoff costs.
-func BenchmarkHandoff(b *testing.B) {
-	server := redistest.StartTCP(b)
-	b.Run("floor", func(b *testing.B) { relay(b, server, b.N) })
-	for _, kind := range benchKinds[:2] {
-		b.Run(kind.name, func(b *testing.B) {
-			var mu sync.Mutex
-			var grants []fairlock.GrantedInfo
-			all := clients(b, server, &fairlock.Trace{Granted: func(g fairlock.GrantedInfo) {
-				mu.Lock()
-				defer mu.Unlock()
-				grants = append(grants, g)
-			}})
-			observer := server.Client()
-			before := commands(b, observer)
-			var unlocked time.Time // guarded by mu
-			waits := make([]time.Duration, 0, b.N)
-			b.ResetTimer()
-			contend(b, contenders, func(i, _ int) error {
-				lease, err := kind.acquire(all[i%benchClients], "x")
-				if err != nil {
-					return err
-				}
-				mu.Lock()
-				waits = append(waits, time.Since(unlocked))
-				unlocked = time.Now()
-				mu.Unlock()
-				return lease.Unlock(context.Background())
-			})
-			b.StopTimer()
-			b.ReportMetric(float64(commands(b, observer)-before)/float64(b.N), "commands/op")
-			slices.Sort(waits)
-			b.ReportMetric(float64(waits[len(waits)/2].Microseconds()), "p50-µs") // of a mutex: from Unlock to the next one
-			b.ReportMetric(float64(outOfOrder(grants)), "out-of-order")
-		})
-	}
-}
-
 // relay passes a message from client to client, n times.
 func relay(b *testing.B, server *redistest.Server, n int) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -213,19 +116,6 @@ func relay(b *testing.B, server *redistest.Server, n int) {
 	b.ResetTimer()
 	check(b, server.Client().Publish(ctx, channel(0), "").Err())
 	<-done
-}
-
-// outOfOrder counts the grants of waiters that were overtaken.
-func outOfOrder(grants []fairlock.GrantedInfo) int {
-	slices.SortFunc(grants, func(a, b fairlock.GrantedInfo) int { return cmp.Compare(a.Fence, b.Fence) })
-	n, last := 0, uint64(0)
-	for _, g := range grants {
-		if g.Ticket != 0 && g.Ticket < last {
-			n++
-		}
-		last = max(last, g.Ticket)
-	}
-	return n
 }
 
 // calls is how often a command was sent to the server.
@@ -418,4 +308,141 @@ func BenchmarkLeaseMemory(b *testing.B) {
 		b.ReportMetric(float64(runtime.NumGoroutine()-goroutines), "goroutines")
 		runtime.KeepAlive(leases)
 	})
+}
+
+// usage is what a server has used since it was started.
+type usage struct{ memory, cpu, received, sent, commands float64 }
+
+func usageOf(b *testing.B, rdb *redis.Client) usage {
+	b.Helper()
+	info, err := rdb.Info(b.Context()).Result()
+	check(b, err)
+	field := func(name string) float64 {
+		_, rest, found := strings.Cut(info, "\n"+name+":")
+		value, _, _ := strings.Cut(rest, "\r")
+		n, err := strconv.ParseFloat(value, 64)
+		if !found || err != nil {
+			b.Fatalf("INFO has no %s: %v", name, err)
+		}
+		return n
+	}
+	return usage{
+		memory:   field("used_memory") - field("mem_clients_normal"),
+		cpu:      1e6 * (field("used_cpu_sys") + field("used_cpu_user")),
+		received: field("total_net_input_bytes"), sent: field("total_net_output_bytes"),
+		commands: float64(commands(b, rdb)),
+	}
+}
+
+// BenchmarkCapacity measures what each operation costs the server. docs/capacity.md has the figures.
+func BenchmarkCapacity(b *testing.B) {
+	server := redistest.Start(b, "--appendonly", "no")
+	observer := server.Client()
+	name := func(i int) string { return fmt.Sprintf("account-%08d", i) }
+	begin := func(b *testing.B) []*fairlock.Client {
+		b.Helper()
+		check(b, observer.FlushAll(b.Context()).Err())
+		return clients(b, server, nil)
+	}
+	// measure reports what b.N calls of f by so many goroutines cost.
+	measure := func(b *testing.B, goroutines int, f func(goroutine, call int) error) {
+		b.Helper()
+		before := usageOf(b, observer)
+		b.ResetTimer()
+		contend(b, goroutines, f)
+		b.StopTimer()
+		after, n := usageOf(b, observer), float64(b.N)
+		b.ReportMetric((after.cpu-before.cpu)/n, "server-µs/op")
+		b.ReportMetric((after.commands-before.commands)/n, "scripts/op")
+		b.ReportMetric((after.received-before.received)/n, "received-B/op")
+		b.ReportMetric((after.sent-before.sent)/n, "sent-B/op")
+		b.ReportMetric((after.memory-before.memory)/n, "kept-B/op")
+	}
+	for _, goroutines := range []int{1, contenders} {
+		b.Run(fmt.Sprint("floor/", goroutines), func(b *testing.B) {
+			rdbs := make([]*redis.Client, benchClients)
+			for i := range rdbs {
+				rdbs[i] = server.Client()
+			}
+			measure(b, goroutines, func(i, call int) error {
+				return barePair(b.Context(), rdbs[i%benchClients], name(call), "token:"+name(call))
+			})
+		})
+		b.Run(fmt.Sprint("pair/", goroutines), func(b *testing.B) {
+			all := begin(b)
+			measure(b, goroutines, func(i, call int) error {
+				return pairOf(b.Context(), all[i%benchClients], name(call))
+			})
+		})
+	}
+	b.Run("lock", func(b *testing.B) {
+		all := begin(b)
+		measure(b, contenders, func(i, call int) error {
+			_, err := all[i%benchClients].Mutex(name(call)).WithTTL(time.Hour).Lock(context.Background())
+			return err
+		})
+	})
+	b.Run("renewal", func(b *testing.B) {
+		leases := make([]*fairlock.Lease, 1000)
+		for i, c := 0, begin(b)[0]; i < len(leases); i++ {
+			var err error
+			leases[i], err = c.Mutex(name(i)).Lock(context.Background())
+			check(b, err)
+		}
+		measure(b, contenders, func(_, call int) error { return leases[call%len(leases)].Renew(context.Background()) })
+	})
+	for _, kind := range []struct {
+		name, share string
+		of          func(*fairlock.Client) lockUnderTest
+	}{{"mutex", "1", locks[0]}, {"semaphore", "1", locks[1]}, {"read", "r", locks[2]}, {"write", "w", locks[2]}} {
+		b.Run("handoff/"+kind.name, func(b *testing.B) {
+			all := begin(b)
+			measure(b, contenders, func(i, _ int) error {
+				lease, err := kind.of(all[i%benchClients]).acquire(kind.share)(b.Context())
+				if err == nil {
+					err = lease.Unlock(b.Context())
+				}
+				return err
+			})
+		})
+	}
+
+	// The tokens are as long as those of a client with the default name on a host with one of 16 characters.
+	tokens := func(n int) []token.Token {
+		ts := make([]token.Token, n)
+		for i := range ts {
+			var err error
+			ts[i], err = token.New("billing-7d4f9c6b-1-abcdef", fairlock.DefaultTTL)
+			check(b, err)
+		}
+		return ts
+	}
+	queue := lua.Mutex(observer, "fairlock", "x")
+	held, err := token.New("billing-7d4f9c6b-1-abcdef", time.Hour)
+	check(b, err)
+	wait := func(t token.Token) error {
+		_, err := queue.Acquire(context.Background(), lua.Request{Token: t, WaiterTTL: time.Hour})
+		return err
+	}
+	b.Run("waiter", func(b *testing.B) {
+		begin(b)
+		all := tokens(b.N)
+		check(b, wait(held))
+		measure(b, contenders, func(_, call int) error { return wait(all[call-1]) })
+	})
+	const queued = 20_000
+	for _, h := range []struct{ from, listed int }{{0, 1}, {queued / 2, 1}, {queued / 2, 25}, {queued / 2, lua.MaxHeartbeat}} {
+		b.Run(fmt.Sprintf("heartbeat/%d waiters behind %d", h.listed, h.from), func(b *testing.B) {
+			begin(b)
+			all := tokens(queued)
+			check(b, wait(held))
+			for _, t := range all {
+				check(b, wait(t))
+			}
+			measure(b, 1, func(int, int) error {
+				_, err := queue.Heartbeat(context.Background(), time.Hour, all[h.from:h.from+h.listed])
+				return err
+			})
+		})
+	}
 }

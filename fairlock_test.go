@@ -33,9 +33,6 @@ import (
 // time, and a redis-server. What needs faults or exact instants is shown in package fairlock.
 
 func TestMain(m *testing.M) {
-	if runChild() {
-		return
-	}
 	flag.Parse()
 	_ = flag.Set("test.parallel", "16") // the tests on a redis-server wait most of the time
 	os.Exit(redistest.Main(m))

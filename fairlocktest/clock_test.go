@@ -23,7 +23,7 @@ func TestClock_AdvanceCallsInOrder(t *testing.T) {
 		time.Sleep(time.Millisecond) // the clock stands still meanwhile
 		at = append(at, clock.Now().Sub(start))
 	}
-	clock.AfterFunc(3*time.Second, note)
+	last := clock.AfterFunc(3*time.Second, note)
 	clock.AfterFunc(time.Second, func() {
 		note()
 		clock.AfterFunc(time.Second, note)
@@ -35,6 +35,7 @@ func TestClock_AdvanceCallsInOrder(t *testing.T) {
 	assert.Equal(t, []time.Duration{time.Second, 2 * time.Second}, at)
 	clock.Advance(2500 * time.Millisecond)
 	assert.Len(t, at, 3)
+	assert.False(t, last.Stop())
 	assert.Equal(t, start.Add(5*time.Second), clock.Now())
 	clock.AfterFunc(0, note)
 	clock.Advance(0)

@@ -228,6 +228,9 @@ func (p processes) alive() bool {
 
 // However the lease is lost, no process of CMD is alive when the next client is granted the lock. The system has the
 // safety margin for that, 102 ms of a TTL of 10 s.
+//
+//fairlock:fault A holder crashes
+//fairlock:fault A holder is stopped (SIGSTOP) beyond its lease
 func TestRun_CMDIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
 	const (
 		stubborn = `trap '' TERM; sleep 600 & echo up; wait`

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Fake is a clock that stands still until Advance or Jump.
+// Fake is a clock that stands still until Next.
 type Fake struct {
 	mu     sync.Mutex
 	now    time.Time    // guarded by mu
@@ -23,30 +23,13 @@ func (c *Fake) Now() time.Time {
 	return c.now
 }
 
-// AfterFunc calls f once the clock has advanced by d. If d is not positive, the next Advance calls f.
+// AfterFunc has Next return f once it has set the clock to d from now. If d is not positive, it is due at once.
 func (c *Fake) AfterFunc(d time.Duration, f func()) Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := &fakeTimer{clock: c, at: c.now.Add(d), call: f}
 	c.timers = append(c.timers, t)
 	return t
-}
-
-// Advance advances the clock. Timers that become due fire in order, each at its own time, in the caller's goroutine. It
-// returns when their functions have returned.
-func (c *Fake) Advance(d time.Duration) {
-	end := c.Now().Add(d)
-	for call := c.Next(end); call != nil; call = c.Next(end) {
-		call()
-	}
-}
-
-// Jump advances the clock, and no timer fires: those that become due fire at the next Advance, as in a process that is
-// paused.
-func (c *Fake) Jump(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
 }
 
 // Next removes the earliest timer that is due until end, sets the clock to its time and returns its function. If there
@@ -80,13 +63,6 @@ func (c *Fake) remove(t *fakeTimer) bool {
 		c.timers = slices.Delete(c.timers, i, i+1)
 	}
 	return i >= 0
-}
-
-// Pending returns the number of timers that have not fired.
-func (c *Fake) Pending() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.timers)
 }
 
 type fakeTimer struct {
