@@ -214,15 +214,9 @@ func TestServer_RestartWithPersistence(t *testing.T) {
 func as(t *testing.T, rules []string) *server {
 	t.Helper()
 	own := redistest.Start(t)
-	args := []any{"acl", "setuser", "billing", "reset", "on", ">password"}
-	for _, rule := range rules {
-		args = append(args, rule)
-	}
-	require.NoError(t, own.Client().Do(t.Context(), args...).Err())
+	user := own.User("billing", rules...)
 	return &server{t: t, namespace: "fairlock", root: own.Client(), rdb: func() *redis.Client {
-		o := own.Options()
-		o.Username, o.Password = "billing", "password"
-		rdb := redis.NewClient(o)
+		rdb := redis.NewClient(user)
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
 	}}

@@ -14,8 +14,9 @@ import (
 // fake passes requests on to a server, or replies itself, and records what was sent.
 type fake struct {
 	lua.Scripter
-	answer any // if there is no server: a reply or an error
-	calls  []call
+	answer  any  // if there is no server: a reply or an error
+	unknown bool // whether requests were written
+	calls   []call
 }
 
 type call struct{ keys, args []string } // as they travel
@@ -46,7 +47,7 @@ func (f *fake) Eval(ctx context.Context, script string, keys []string, args ...a
 func (f *fake) record(cmd *redis.Cmd, keys []string, args []any) *redis.Cmd {
 	c := call{keys: keys}
 	for _, a := range args {
-		if m, ok := a.(encoding.BinaryMarshaler); ok && f.Scripter == nil { // which counts
+		if m, ok := a.(encoding.BinaryMarshaler); ok && f.Scripter == nil && !f.unknown { // which counts
 			text, _ := m.MarshalBinary()
 			a = string(text)
 		}

@@ -316,17 +316,8 @@ func (m *machine) any() lua.Lock { return m.open(m.user, m.namespace, m.capacity
 // as has a new user with these rights send the steps.
 func (m *machine) as(t testing.TB, rules []string) {
 	t.Helper()
-	m.do(t, append([]any{"ACL", "SETUSER", m.namespace, "reset", "on", ">secret"}, anys(rules)...)...)
-	o := *m.rdb.Options()
-	o.Username, o.Password = m.namespace, "secret"
-	m.user, m.mute = instrumented{client(t, &o), timed()}, slices.Contains(rules, "resetchannels")
-}
-
-func anys(texts []string) (all []any) {
-	for _, text := range texts {
-		all = append(all, text)
-	}
-	return all
+	user := client(t, shared.started.User(m.namespace, rules...))
+	m.user, m.mute = instrumented{user, timed()}, slices.Contains(rules, "resetchannels")
 }
 
 // endOfText is where the text of a script's error ends: of Redis, and in memory.
@@ -434,7 +425,7 @@ func (m *machine) stall(d time.Duration) {
 func (m *machine) lose() {
 	m.t.Helper()
 	m.begin("data lost")
-	m.do(m.t, append([]any{"DEL"}, anys(slices.Collect(maps.Values(m.keys)))...)...)
+	require.NoError(m.t, m.rdb.Del(ctx, slices.Collect(maps.Values(m.keys))...).Err())
 	m.model = model.Lock{}
 }
 

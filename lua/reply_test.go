@@ -161,6 +161,67 @@ func TestReply_AmbiguousWithoutAReply(t *testing.T) {
 	}
 }
 
+// fail sends requests that all fail with that error, and returns what comes of them.
+func fail(t *testing.T, err error) (lua.Reply, lua.Handoff, error) {
+	t.Helper()
+	lock := lua.Semaphore(&fake{answer: err, unknown: true}, "ns", "name", 1)
+	reply, acquireErr := lock.Acquire(ctx, lua.Request{Token: stranger, Weight: 1})
+	handoff, releaseErr := lock.Release(ctx, stranger, 1)
+	require.ErrorIs(t, acquireErr, err)
+	require.ErrorIs(t, releaseErr, err)
+	return reply, handoff, acquireErr
+}
+
+// An error that a script has raised leaves what the script had written before. A refusal of its first write, or of the
+// request, leaves nothing.
+func TestAborted(t *testing.T) {
+	for text, want := range map[string]bool{
+		"ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3.": true,
+		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: Unknown Redis command":          true,
+		"ERR user_script:3: the fence is not a number script: 0123, on @user_script:3.":                           true,
+		"ERR Error compiling script (new function): <string>:3: WRONGTYPE x":                                      true, // miniredis
+		"READONLY You can't write against a read only replica. script: 0123, on @user_script:3.":                  false,
+		"NOPERM User u has no permissions to run the 'evalsha' command":                                           false,
+		"OOM command not allowed when used memory > 'maxmemory'.":                                                 false,
+	} {
+		_, handoff, err := fail(t, refusal(text))
+		assert.Equal(t, want, lua.Aborted(err), text)
+		assert.Equal(t, want, handoff.Ambiguous, "the lock may be released: %s", text)
+		_, _, err = fail(t, errors.New(text))
+		assert.False(t, lua.Aborted(err), "no error of Redis: %s", text)
+	}
+	assert.False(t, lua.Aborted(nil))
+}
+
+// unsent is the error of a request that was not sent, or of one that was.
+type unsent bool
+
+func (unsent) Error() string { return "ctx ended" }
+func (u unsent) Sent() bool  { return !bool(u) }
+
+// What was not sent is not ambiguous.
+func TestReply_AmbiguousUnlessNotSent(t *testing.T) {
+	for _, sent := range []bool{false, true} {
+		reply, handoff, err := fail(t, unsent(!sent))
+		assert.Equal(t, sent, reply.Ambiguous)
+		assert.Equal(t, sent, handoff.Ambiguous)
+		assert.Equal(t, lua.NoReply, lua.OriginOf(err))
+	}
+}
+
+// Words of a host's name, say, do not make an error one of Redis.
+func TestErrors_OnlyThoseOfRedisAreExplained(t *testing.T) {
+	const text = "lookup NOPERM-OOM-WRONGTYPE.example: no such host"
+	_, _, err := fail(t, &net.OpError{Op: "dial", Err: errors.New(text)})
+	require.EqualError(t, err, "dial: "+text)
+	_, _, err = fail(t, refusal("OOM x"))
+	require.EqualError(t, err, `keys "ns:{name}:sem:*": OOM x`)
+	const denied = "ERR ACL failure in script: User u has no permissions to run the 'zadd' command" // Redis 7.4, Valkey
+	_, _, err = fail(t, refusal(denied+" script: 0123, on @user_script:1."))
+	require.ErrorContains(t, err, `keys "ns:{name}:sem:*": `+denied)
+	require.ErrorContains(t, err, " (local ", "the line of the script")
+}
+
 // fromJSON is a reply as text, so that a small change of it is a small change of the reply. {"ERR": …} is an error.
 func fromJSON(text string) any {
 	d := json.NewDecoder(strings.NewReader(text))

@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -105,6 +106,27 @@ func TestErrors_MissingRights(t *testing.T) {
 		}
 		m.as(t, strings.Fields(rules))
 		m.run(steps)
+	}
+}
+
+// Redis says in which line a command is refused, and the error quotes it: so it names the command. What the script had
+// written before, leave removes: no key is left without an expiry.
+//
+//fairlock:fault The user lacks rights
+func TestErrors_NameTheRefusedCommand(t *testing.T) {
+	s := redistest.Start(t)
+	for missing, command := range map[string]string{"pexpire": "call('PEXPIRE', holders,", "zadd": "call('ZADD', permits,"} {
+		lock := lua.Semaphore(client(t, s.User("u", "~*", "&*", "+@all", "-"+missing)), "ns", missing, 2)
+		who, err := token.New("c", ttl)
+		require.NoError(t, err)
+		_, err = lock.Acquire(t.Context(), lua.Request{Token: who, Weight: 1})
+		require.ErrorContains(t, err, command)
+		require.ErrorContains(t, err, fmt.Sprintf("ns:{%s}:sem:*", missing))
+		assert.True(t, lua.Aborted(err), err)
+		_, err = lock.Leave(t.Context(), who, false)
+		require.NoError(t, err)
+		left := s.Client().Keys(t.Context(), "*{"+missing+"}*").Val()
+		assert.Subset(t, []string{"ns:{" + missing + "}:sem:number", "ns:{" + missing + "}:sem:heartbeats"}, left)
 	}
 }
 

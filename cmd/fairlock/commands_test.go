@@ -423,12 +423,8 @@ func rules(r doctor.Rights) string { return strings.Join(strings.Fields(r.ACL)[7
 // login gives a user rights on a server, and returns the URL by which it connects.
 func login(t *testing.T, s *redistest.Server, name, rules string) (url string) {
 	t.Helper()
-	args := []any{"acl", "setuser", name, "reset", "resetchannels", "on", ">secret"}
-	for rule := range strings.FieldsSeq(rules) {
-		args = append(args, rule)
-	}
-	require.NoError(t, s.Client().Do(t.Context(), args...).Err())
-	return strings.Replace(s.Network(), "tcp", "redis", 1) + "://" + name + ":secret@" + s.Addr()
+	user := s.User(name, append([]string{"resetchannels"}, strings.Fields(rules)...)...)
+	return strings.Replace(s.Network(), "tcp", "redis", 1) + "://" + name + ":" + user.Password + "@" + s.Addr()
 }
 
 func TestConnection_RedisIsAwayOrRefuses(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlocktest"
@@ -20,14 +21,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // connections break here
+	logging.Disable() // connections break here
 	m.Run()
 }
-
-// silent keeps go-redis from writing.
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // names are such that somebody could take them for something else.
 var names = []string{

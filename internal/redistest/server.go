@@ -119,6 +119,24 @@ func (s *Server) Client() *redis.Client {
 	return rdb
 }
 
+// User gives a user these rights, and returns the options of its clients. Its password is "secret".
+func (s *Server) User(name string, rules ...string) *redis.Options {
+	s.tb.Helper()
+	args := []any{"acl", "setuser", name, "reset", "on", ">secret"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	o := s.Options()
+	rdb := redis.NewClient(o)
+	defer func() { _ = rdb.Close() }()
+	if err := rdb.Do(context.Background(), args...).Err(); err != nil {
+		s.tb.Fatal(err)
+	}
+	o = s.Options()
+	o.Username, o.Password = name, "secret"
+	return o
+}
+
 // Addr is the socket's path or the host and port.
 func (s *Server) Addr() string { return s.addr }
 
