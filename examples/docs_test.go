@@ -18,6 +18,8 @@ import (
 	"github.com/bep/goat"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
 // guides are the documents whose code is built here.
@@ -93,6 +95,73 @@ func complete(t *testing.T, imports map[string]string, at, text string) string {
 	fmt.Fprintf(&header, "//line %s\n", at)
 	require.Empty(t, file.Imports, "%s: imports are added by this test", at)
 	return header.String() + text
+}
+
+// The first Go text of the README is a program that runs, and the first example of package fairlock. The other stands word for
+// word in an example.
+func TestTheCodeOfTheReadmeRuns(t *testing.T) {
+	readme := read(t, "../README.md")
+	blocks := goBlock.FindAllStringSubmatch(readme, -1)
+	require.Len(t, blocks, 2)
+	program, kinds := blocks[0][1], blocks[1][1]
+
+	for line := range strings.Lines(kinds) {
+		assert.Contains(t, body(t, read(t, "../fairlock/example_test.go"), "Example_kinds"), line)
+	}
+	assert.Equal(t, body(t, read(t, "../fairlock/example_test.go"), "Example"), body(t, program, "main"))
+	assert.LessOrEqual(t, strings.Count(body(t, program, "main"), "\n"), 15, "the first program must stay short")
+
+	want := regexp.MustCompile(`fmt\.Println\("(.*)"\)`).FindStringSubmatch(program)[1]
+	assert.Equal(t, want+"\n", run(t, program))
+}
+
+// Every Go text of docs/testing.md stands word for word in an example.
+func TestTheCodeOfTheTestingPageIsTested(t *testing.T) {
+	blocks := goBlock.FindAllStringSubmatch(read(t, "../docs/testing.md"), -1)
+	require.Len(t, blocks, 4)
+	for _, block := range blocks {
+		assert.Contains(t, read(t, "../fairlocktest/example_test.go"), block[1])
+	}
+}
+
+// docs/instrumentation.md explains every line that the library logs, and no other.
+func TestEveryLineThatIsLoggedIsExplained(t *testing.T) {
+	files, err := filepath.Glob("../fairlock/*.go")
+	require.NoError(t, err)
+	var logged []string
+	for _, file := range files {
+		for _, m := range regexp.MustCompile(`\.log\.(Debug|Info|Warn|Error)(?:Context)?\((?:ctx, )?"(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
+			logged = append(logged, strings.ToUpper(m[1])+" "+m[2])
+		}
+	}
+	var explained []string
+	for _, m := range regexp.MustCompile("(?m)^\\| ([A-Z]+) \\| `(.*?)` \\|").FindAllStringSubmatch(read(t, "../docs/instrumentation.md"), -1) {
+		explained = append(explained, m[1]+" "+m[2])
+	}
+	assert.ElementsMatch(t, logged, explained)
+}
+
+// body returns a function from its name to its end.
+func body(t *testing.T, source, name string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(source, "\nfunc "+name+"() {\n")
+	require.True(t, found, "no func %s", name)
+	text, _, found := strings.Cut(rest, "\n}\n")
+	require.True(t, found, "func %s does not end", name)
+	return text + "\n}\n"
+}
+
+// run runs a program in this module, on a server of its own, and returns what it prints.
+func run(t *testing.T, program string) string {
+	t.Helper()
+	const addr = "localhost:6379"
+	require.Contains(t, program, addr)
+	file := filepath.Join(t.TempDir(), "main.go")
+	program = strings.Replace(program, addr, redistest.StartTCP(t).Addr(), 1)
+	write(t, file, program)
+	out, err := exec.CommandContext(t.Context(), "go", "run", file).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return string(out)
 }
 
 var (
