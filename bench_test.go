@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,11 +29,11 @@ const (
 )
 
 // clients returns as many clients as contend.
-func clients(b *testing.B, server *redistest.Server, trace *fairlock.Trace) []*fairlock.Client {
+func clients(b *testing.B, server *redistest.Server) []*fairlock.Client {
 	b.Helper()
 	all := make([]*fairlock.Client, benchClients)
 	for i := range all {
-		all[i] = newClient(b, server.Client(), fairlock.Config{Trace: trace})
+		all[i] = newClient(b, server.Client(), fairlock.Config{})
 	}
 	return all
 }
@@ -86,188 +85,6 @@ func pairOf(ctx context.Context, c *fairlock.Client, name string) error {
 	return lease.Unlock(ctx)
 }
 
-// relay passes a message from client to client, n times.
-func relay(b *testing.B, server *redistest.Server, n int) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	channel := func(i int) string { return "relay" + strconv.Itoa(i%benchClients) }
-	var left atomic.Int64
-	left.Store(int64(n))
-	done := make(chan struct{})
-	for i := range benchClients {
-		rdb := server.Client()
-		sub := rdb.Subscribe(ctx, channel(i))
-		_, err := sub.Receive(ctx)
-		check(b, err)
-		defer func() { _ = sub.Close() }()
-		go func() {
-			for {
-				if _, err := sub.ReceiveMessage(ctx); err != nil {
-					return
-				}
-				if left.Add(-1) <= 0 {
-					close(done)
-					return
-				}
-				_ = rdb.Publish(ctx, channel(i+1), "").Err()
-			}
-		}()
-	}
-	b.ResetTimer()
-	check(b, server.Client().Publish(ctx, channel(0), "").Err())
-	<-done
-}
-
-// calls is how often a command was sent to the server.
-func calls(tb testing.TB, rdb *redis.Client, command string) int {
-	tb.Helper()
-	info, err := rdb.Info(context.Background(), "commandstats").Result()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
-	digits, _, _ := strings.Cut(rest, ",")
-	n, _ := strconv.Atoi(digits) // 0: it is not there
-	return n
-}
-
-// commands is how many commands were sent to the server, but for those that observe it. Those of scripts do not count.
-func commands(tb testing.TB, rdb *redis.Client) int {
-	tb.Helper()
-	return calls(tb, rdb, "evalsha") + calls(tb, rdb, "eval") + calls(tb, rdb, "subscribe") + calls(tb, rdb, "hello")
-}
-
-// BenchmarkReaders measures, for 1,000 readers over 8 clients behind a writer, the time from its Unlock until the last of
-// them is in. The baseline passes a message on, a thousand times.
-func BenchmarkReaders(b *testing.B) {
-	const readers = 1000
-	server := redistest.StartTCP(b)
-	b.Run("messages", func(b *testing.B) { relay(b, server, b.N*readers) })
-	b.Run("fairlock", func(b *testing.B) {
-		all, observer := clients(b, server, nil), server.Client()
-		var took []time.Duration
-		sent := 0
-		for range b.N {
-			before := commands(b, observer)
-			m := all[0].RWMutex("x")
-			write, err := m.Lock(b.Context())
-			check(b, err)
-			var in, out sync.WaitGroup
-			in.Add(readers)
-			for i := range readers {
-				out.Go(func() {
-					lease, err := all[i%benchClients].RWMutex("x").RLock(b.Context())
-					in.Done()
-					if err == nil {
-						in.Wait() // all read at once
-						err = lease.Unlock(b.Context())
-					}
-					if err != nil {
-						b.Error(err)
-					}
-				})
-			}
-			for waiting := 0; waiting < readers; time.Sleep(5 * time.Millisecond) { // no event tells of it
-				s, err := m.Inspect(b.Context())
-				check(b, err)
-				waiting = s.Waiting
-				sent-- // this is the benchmark's own
-			}
-			start := time.Now()
-			check(b, write.Unlock(b.Context()))
-			in.Wait()
-			took = append(took, time.Since(start))
-			out.Wait()
-			sent += commands(b, observer) - before
-		}
-		slices.Sort(took)
-		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
-		b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "max-ms")
-		b.ReportMetric(float64(sent)/float64(b.N)/readers, "commands/reader")
-	})
-}
-
-// BenchmarkIdleWaiters has 100 waiters over 8 clients behind one holder. The baseline polls every 50 ms.
-func BenchmarkIdleWaiters(b *testing.B) {
-	const waiters, window = 100, 4 * time.Second
-	server := redistest.StartTCP(b)
-	observer := server.Client()
-	connections := func() int {
-		n, _ := strconv.Atoi(redistest.Info(b, observer, "clients", "connected_clients"))
-		return n
-	}
-	measure := func(b *testing.B, command string, wait func(ctx context.Context, client int)) {
-		ctx, cancel := context.WithCancel(b.Context())
-		var wg sync.WaitGroup
-		connected := connections()
-		for i := range waiters {
-			wg.Go(func() { wait(ctx, i%benchClients) })
-		}
-		time.Sleep(time.Second) // until all are queued, and idle
-		before := calls(b, observer, command)
-		time.Sleep(window) // what is measured
-		b.ReportMetric(float64(calls(b, observer, command)-before)/window.Seconds(), "commands/s")
-		b.ReportMetric(float64(connections()-connected)/benchClients, "connections/client")
-		cancel()
-		wg.Wait()
-	}
-	b.Run("polling", func(b *testing.B) {
-		rdbs := make([]*redis.Client, benchClients)
-		for i := range rdbs {
-			rdbs[i] = server.Client()
-		}
-		check(b, observer.Set(b.Context(), "taken", 1, 0).Err())
-		measure(b, "set", func(ctx context.Context, i int) {
-			for ctx.Err() == nil {
-				_ = rdbs[i].SetNX(ctx, "taken", 1, time.Second).Err()
-				time.Sleep(50 * time.Millisecond) // between two polls
-			}
-		})
-	})
-	b.Run("fairlock", func(b *testing.B) {
-		all := clients(b, server, nil)
-		lease, err := newClient(b, server.Client(), fairlock.Config{}).Mutex("x").Lock(b.Context())
-		check(b, err)
-		measure(b, "evalsha", func(ctx context.Context, i int) { _, _ = all[i].Mutex("x").Lock(ctx) })
-		check(b, lease.Unlock(b.Context()))
-	})
-}
-
-// BenchmarkCrashedHolder measures how long after the end of a crashed holder's TTL the next one gets in. The baseline is
-// the expiry itself: a bare key, looked at every millisecond.
-func BenchmarkCrashedHolder(b *testing.B) {
-	const ttl = 200 * time.Millisecond
-	server := redistest.StartTCP(b)
-	measure := func(b *testing.B, crash, next func()) {
-		var late []time.Duration
-		for range b.N {
-			crash()
-			end := time.Now().Add(ttl)
-			next()
-			late = append(late, time.Since(end))
-		}
-		slices.Sort(late)
-		b.ReportMetric(float64(late[len(late)/2].Microseconds())/1000, "p50-late-ms")
-		b.ReportMetric(float64(late[len(late)-1].Microseconds())/1000, "max-late-ms")
-	}
-	b.Run("expiry", func(b *testing.B) {
-		rdb := server.Client()
-		measure(b, func() { check(b, rdb.Set(b.Context(), "k", 1, ttl).Err()) }, func() {
-			for rdb.Exists(b.Context(), "k").Val() == 1 {
-				time.Sleep(time.Millisecond) // no event tells of it
-			}
-		})
-	})
-	b.Run("fairlock", func(b *testing.B) {
-		crashing := newClient(b, server.Client(), fairlock.Config{TTL: ttl, NoRenewal: true}).Mutex("x")
-		next := newClient(b, server.Client(), fairlock.Config{})
-		measure(b, func() {
-			_, err := crashing.Lock(b.Context())
-			check(b, err)
-		}, func() { check(b, pairOf(b.Context(), next, "x")) })
-	})
-}
-
 // BenchmarkLeaseMemory measures what a held lease costs in this process, beside a bare timer, and how many goroutines
 // 10,000 of them need.
 func BenchmarkLeaseMemory(b *testing.B) {
@@ -315,22 +132,26 @@ type usage struct{ memory, cpu, received, sent, commands float64 }
 
 func usageOf(b *testing.B, rdb *redis.Client) usage {
 	b.Helper()
-	info, err := rdb.Info(b.Context()).Result()
+	info, err := rdb.Info(b.Context(), "all").Result()
 	check(b, err)
-	field := func(name string) float64 {
-		_, rest, found := strings.Cut(info, "\n"+name+":")
-		value, _, _ := strings.Cut(rest, "\r")
-		n, err := strconv.ParseFloat(value, 64)
-		if !found || err != nil {
-			b.Fatalf("INFO has no %s: %v", name, err)
-		}
+	number := func(before, after string) float64 { // 0: it is not there
+		_, rest, _ := strings.Cut(info, "\n"+before)
+		value, _, _ := strings.Cut(rest, after)
+		n, _ := strconv.ParseFloat(value, 64)
 		return n
 	}
+	field := func(name string) float64 {
+		if !strings.Contains(info, "\n"+name+":") {
+			b.Fatal("INFO has no " + name)
+		}
+		return number(name+":", "\r")
+	}
+	calls := func(command string) float64 { return number("cmdstat_"+command+":calls=", ",") } // those of scripts do not count
 	return usage{
 		memory:   field("used_memory") - field("mem_clients_normal"),
 		cpu:      1e6 * (field("used_cpu_sys") + field("used_cpu_user")),
 		received: field("total_net_input_bytes"), sent: field("total_net_output_bytes"),
-		commands: float64(commands(b, rdb)),
+		commands: calls("evalsha") + calls("eval") + calls("subscribe") + calls("hello"),
 	}
 }
 
@@ -342,7 +163,7 @@ func BenchmarkCapacity(b *testing.B) {
 	begin := func(b *testing.B) []*fairlock.Client {
 		b.Helper()
 		check(b, observer.FlushAll(b.Context()).Err())
-		return clients(b, server, nil)
+		return clients(b, server)
 	}
 	// measure reports what b.N calls of f by so many goroutines cost.
 	measure := func(b *testing.B, goroutines int, f func(goroutine, call int) error) {

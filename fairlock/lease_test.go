@@ -217,42 +217,6 @@ func TestLease_OverAfterAPause(t *testing.T) {
 	})
 }
 
-// Of several holders, each is told of its own end, and its permits come back once, at the end of its lease in Redis.
-//
-//fairlock:promise Every holder has its own lease
-//fairlock:fault A holder of permits crashes
-func TestLease_PermitsEndWithTheirOwnLease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		sem, state := s.Client(fairlock.Config{NoRenewal: true}).Semaphore("x", 3), s.Semaphore("x", 3)
-		first := hold(t, permits(sem, 2))
-		pass(4 * time.Second)
-		second := hold(t, permits(sem, 1))
-
-		pass(ttl - safetyMargin(ttl) - 4*time.Second - 1)
-		require.NoError(t, first.Err())
-		pass(1)
-		require.ErrorIs(t, first.Err(), fairlock.ErrExpired)
-		require.NoError(t, second.Err())
-		pass(safetyMargin(ttl) - time.Microsecond)
-		assert.Equal(t, 3, state.State().Used)
-		_, err := sem.TryAcquire(t.Context(), 1)
-		require.ErrorIs(t, err, fairlock.ErrBusy)
-		pass(time.Microsecond)
-		assert.Equal(t, 1, state.State().Used)
-
-		third, err := sem.TryAcquire(t.Context(), 2)
-		require.NoError(t, err)
-		_, err = sem.TryAcquire(t.Context(), 1)
-		require.ErrorIs(t, err, fairlock.ErrBusy, "permits came back twice")
-		require.ErrorIs(t, first.Unlock(t.Context()), fairlock.ErrLost)
-		assert.Equal(t, 3, state.State().Used)
-		require.NoError(t, second.Renew(t.Context()))
-		require.NoError(t, third.Renew(t.Context()))
-		pass(ttl)
-		assert.Zero(t, state.State().Used)
-	})
-}
-
 // A lease that Redis has ended early, because its clock stepped forward, is lost at the next renewal.
 //
 //fairlock:fault The server's clock steps forward: the holder is told at its next renewal

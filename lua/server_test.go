@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -220,33 +219,6 @@ func TestFence_RisesAfterARestartWithoutData(t *testing.T) {
 	configured.started.Kill()
 	configured.started.Run()
 	assert.Greater(t, fence(), before)
-}
-
-// go-redis sends a request again whose reply was lost. The second reply says that the first may have worked.
-//
-//fairlock:fault The reply to a script is lost
-func TestReply_Lost(t *testing.T) {
-	t.Parallel()
-	s := real(t)
-	link := redistest.NewLink(t, shared.started)
-	lock := lua.Mutex(client(t, &redis.Options{Network: "unix", Addr: link.Addr()}), s.namespace, "name")
-	require.NoError(t, lua.Load(ctx, s.rdb))
-	link.LoseReplies(1)
-	r, err := lock.Acquire(ctx, lua.Request{Token: holder})
-	require.NoError(t, err)
-	last, _ := s.do(t, "GET", lua.MutexKeys(s.namespace, "name").Number).(string)
-	assert.Equal(t, lua.Reply{Outcome: lua.Granted, Fence: contents{Number: last}.last(), Ambiguous: true}, r)
-	_, err = lock.Acquire(ctx, lua.Request{Token: first, WaiterTTL: waiterTTL})
-	require.NoError(t, err)
-	link.LoseReplies(1)
-	h, err := lock.Release(ctx, holder, r.Fence)
-	require.NoError(t, err)
-	assert.Equal(t, lua.Handoff{Ambiguous: true}, h, "the first one has handed it off")
-	assert.Len(t, s.notifications(t), 1)
-	assert.Equal(t, 2, link.Lost())
-	h, err = lock.Leave(ctx, first, false)
-	require.NoError(t, err)
-	assert.Equal(t, lua.Handoff{Released: true}, h, "each request counts its own copies")
 }
 
 // A key of another type is named, it is untouched, and nothing else changes; but what was released stays released.

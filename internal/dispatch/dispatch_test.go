@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -287,35 +286,6 @@ func TestDispatcher_CloseWhileSendersAreReplaced(t *testing.T) {
 		time.AfterFunc(time.Minute, func() { close(second) })
 		d.Close()
 		callers.Wait()
-	})
-}
-
-// Over a link on which everything takes 200 ms, commands one after the other use one sender, and many at once as many
-// as the bound allows.
-func TestDispatcher_LongRoundTrips(t *testing.T) {
-	const rtt = 200 * time.Millisecond
-	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
-		s.delay = func(string) <-chan struct{} { return after(rtt) }
-		start := time.Now()
-		for range 10 {
-			require.NoError(t, send(t.Context(), d, "x"))
-			time.Sleep(time.Minute)
-		}
-		assert.Equal(t, 10*(rtt+time.Minute), time.Since(start))
-		assert.Equal(t, 1, s.most)
-		var callers sync.WaitGroup
-		var done atomic.Int32
-		for range 500 {
-			callers.Go(func() {
-				if assert.NoError(t, send(t.Context(), d, "y")) {
-					done.Add(1)
-				}
-			})
-			time.Sleep(time.Millisecond)
-		}
-		callers.Wait()
-		assert.LessOrEqual(t, s.most, bound)
-		assert.Equal(t, int32(500), done.Load())
 	})
 }
 
