@@ -1,6 +1,8 @@
 package lua_test
 
 import (
+	"context"
+	"encoding"
 	"flag"
 	"fmt"
 	"os"
@@ -11,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // One redis-server serves all tests of this package, each in a namespace of its own, and another one those that configure
@@ -60,4 +64,79 @@ func client(t testing.TB, o *redis.Options) *redis.Client {
 	rdb := redis.NewClient(o)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
+}
+
+// fake passes requests on to a server, or replies itself, and records what was sent.
+type fake struct {
+	lua.Scripter
+	answer  any  // if there is no server: a reply or an error
+	unknown bool // whether requests were written
+	calls   []call
+}
+
+type call struct{ keys, args []string } // as they travel
+
+func (f *fake) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	switch answer := f.answer.(type) {
+	case error:
+		cmd.SetErr(answer)
+	case nil:
+		cmd.SetErr(redis.Nil)
+	default:
+		cmd.SetVal(answer)
+	}
+	if f.Scripter != nil {
+		cmd = f.Scripter.EvalSha(ctx, sha, keys, args...)
+	}
+	return f.record(cmd, keys, args)
+}
+
+func (f *fake) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	if f.Scripter == nil {
+		return f.EvalSha(ctx, "", keys, args...)
+	}
+	return f.record(f.Scripter.Eval(ctx, script, keys, args...), keys, args)
+}
+
+func (f *fake) record(cmd *redis.Cmd, keys []string, args []any) *redis.Cmd {
+	c := call{keys: keys}
+	for _, a := range args {
+		if m, ok := a.(encoding.BinaryMarshaler); ok && f.Scripter == nil && !f.unknown { // which counts
+			text, _ := m.MarshalBinary()
+			a = string(text)
+		}
+		c.args = append(c.args, fmt.Sprint(a))
+	}
+	f.calls = append(f.calls, c)
+	return cmd
+}
+
+func hashOf(script string) string { return redis.NewScript(script).Hash() }
+
+// refusal is an error that the server sends.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+// send calls the method of a verb, with the tokens c:1 to c:3.
+func send(l lua.Lock, v verb) error {
+	return last(v.call(l, []token.Token{numbered("c", ttl, 1), numbered("c", ttl, 2), numbered("c", ttl, 3)}))
+}
+
+// sendAll calls each verb's method with a server that gives this answer.
+func sendAll(answer any) map[string]error {
+	all := map[string]error{}
+	for _, v := range verbs {
+		all[v.name] = send(lua.Mutex(&fake{answer: answer}, "ns", "name"), v)
+	}
+	return all
+}
+
+func texts(tokens ...token.Token) (all []string) {
+	for _, t := range tokens {
+		all = append(all, t.Text())
+	}
+	return all
 }
