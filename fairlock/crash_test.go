@@ -291,16 +291,6 @@ func TestDataLoss_QuarantinesTheLock(t *testing.T) {
 	}
 }
 
-// A waiter that has crashed is not shown as one that lives, also while nobody else asks.
-func TestCrash_StateShowsTheWaiter(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		s.Mutex("x").HoldAs("holder")
-		s.Mutex("x").CrashQueued("crashed", 6*time.Second)
-		pass(time.Minute)
-		assert.Equal(t, -54*time.Second, s.Mutex("x").State().Waiters[0].TTL)
-	})
-}
-
 // Redis has lost its data, and nobody waits. The holder that learns of it first has the lock quarantined until the others must
 // have learned of it, too.
 //

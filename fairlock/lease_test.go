@@ -155,12 +155,14 @@ func TestLease_LostBeforeTheTTLEndsInRedis(t *testing.T) {
 // A lock that was taken away is lost at the next renewal, or when Unlock finds it. Whatever is in its place stays.
 //
 //fairlock:fault The lock is deleted or taken by force: ErrLost at the next renewal, and at Unlock
+//fairlock:fault The server's clock steps forward: the holder is told at its next renewal
 func TestLease_TakenIsLostAtTheNextRenewal(t *testing.T) {
 	const key = "fairlock:{x}:lock"
 	bubbles(t, map[string]func(*fairlocktest.Server){
 		"deleted":        func(s *fairlocktest.Server) { s.Miniredis.Del(key) },
 		"overwritten":    func(s *fairlocktest.Server) { _ = s.Miniredis.Set(key, "something else") },
 		"force-released": func(s *fairlocktest.Server) { s.Mutex("x").TakeAs("taker") },
+		"expired by a step of the server's clock": func(s *fairlocktest.Server) { s.StepClock(ttl) },
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, take func(*fairlocktest.Server)) {
 		client := s.Client(fairlock.Config{})
 		x, start := client.Mutex("x"), time.Now()
@@ -217,21 +219,6 @@ func TestLease_OverAfterAPause(t *testing.T) {
 		require.NoError(t, owner.Err())
 		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
 		s.Mutex("x").AssertHeldBy(other.Name())
-	})
-}
-
-// A lease that Redis has ended early, because its clock stepped forward, is lost at the next renewal.
-//
-//fairlock:fault The server's clock steps forward: the holder is told at its next renewal
-func TestLease_ServerClockStepsForward(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		start := time.Now()
-		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
-		s.StepClock(ttl)
-		s.Mutex("x").AssertFree()
-		<-lease.Done()
-		assert.Equal(t, (ttl-safetyMargin(ttl))/3, time.Since(start))
-		require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
 	})
 }
 

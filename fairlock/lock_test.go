@@ -141,8 +141,9 @@ func TestLock_LostReplyChangesNothing(t *testing.T) {
 	}
 }
 
-// Tickets of one microsecond differ, so a ticket can be later than the clock. The waiter's age is 0 then.
-func TestInspect_AgeIsNotNegative(t *testing.T) {
+// Tickets of one microsecond differ, so a ticket can be later than the clock. The waiter's age is 0 then. The TTL of one that has
+// crashed is negative in the end.
+func TestInspect_Waiters(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		s.Mutex("x").HoldAs("holder")
 		for range 3 {
@@ -153,6 +154,8 @@ func TestInspect_AgeIsNotNegative(t *testing.T) {
 		}
 		pass(time.Second)
 		assert.Equal(t, time.Second, s.Mutex("x").State().Waiters[0].Age.Round(time.Millisecond))
+		pass(time.Minute)
+		assert.Equal(t, ttl-61*time.Second, s.Mutex("x").State().Waiters[0].TTL, "it is not shown as one that lives")
 	})
 }
 

@@ -522,30 +522,6 @@ func TestConnection_Cluster(t *testing.T) {
 // kindWords are the words of run for each kind of lock.
 var kindWords = []string{"x", "x --kind semaphore --permits 2", "x --kind rw --read"}
 
-// A holder that has lost its Redis is seen to have missed renewals, long before its lease ends.
-func TestStatus_TellsWhetherTheHolderIsAlive(t *testing.T) {
-	f := newFixture(t)
-	linked, link := f.linked()
-	for _, words := range kindWords {
-		linked.run(words+" --ttl 1m --label worker", "echo up; cat").expect("up\n")
-	}
-	shown := f.done("status", "x")
-	require.Equal(t, 3, strings.Count(shown, "ago, every 20s"), shown)
-	short := linked.run("y --ttl 8s --label worker", "echo up; cat")
-	short.expect("up\n")
-	link.Cut()
-	f.until("a renewal is missed", func() bool { return strings.Contains(f.done("status", "y"), "s, 1 missed  ") })
-	f.until("another one", func() bool { return strings.Contains(f.done("list"), "s, 2 missed  ") })
-	type holder struct {
-		Missed  int `json:"renewals_missed"`
-		Renewed int `json:"renewed_ms"`
-		TTL     int `json:"ttl_ms"`
-	}
-	h := decode[[]struct{ Holders []holder }](t, f.done("status", "y", "--json"))[0].Holders[0]
-	assert.GreaterOrEqual(t, h.Missed, 2)
-	assert.Equal(t, []any{8000, true}, []any{h.TTL, h.Renewed > 8000/3})
-}
-
 // The lock of a fairlock that was killed is not left for the rest of its TTL, an hour: the guard gives it back, once CMD is dead.
 // It has the password, which stands neither in its arguments nor in its environment.
 func TestRun_GuardGivesTheLockBack(t *testing.T) {

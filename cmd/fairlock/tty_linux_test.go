@@ -212,20 +212,20 @@ func TestTerminal_Release(t *testing.T) {
 	require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
 }
 
+// ends are the ways to end a display that fills the terminal.
+var ends = map[string]func(terminal){
+	"q":       func(s terminal) { s.enter("q") },
+	"^C":      func(s terminal) { s.enter(ctrlC) },
+	"SIGTERM": func(s terminal) { s.signal(syscall.SIGTERM) },
+}
+
 func TestTerminal_Watch(t *testing.T) {
 	const entersScreen, leavesScreen = "\x1b[?1049h", "\x1b[?1049l"
 	const lineByLine = unix.ICANON | unix.ECHO | unix.ISIG // how a shell's terminal reads: whole lines, and ^C is a signal
-	for name, c := range map[string]struct {
-		words string
-		end   func(terminal)
-	}{
-		"q":       {"", func(s terminal) { s.enter("q") }},
-		"^C":      {" x", func(s terminal) { s.enter(ctrlC) }},
-		"SIGTERM": {" x", func(s terminal) { s.signal(syscall.SIGTERM) }},
-	} {
+	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			on := f.onTerminal(f.command(strings.Fields("watch --interval 100ms" + c.words)...))
+			on := f.onTerminal(f.command(strings.Fields("watch --interval 100ms" + map[string]string{"^C": " x"}[name])...))
 			mode := func() uint32 {
 				mode, err := unix.IoctlGetTermios(on.fd, unix.TCGETS)
 				require.NoError(t, err)
@@ -240,7 +240,7 @@ func TestTerminal_Watch(t *testing.T) {
 			on.expect("batch-7")
 			require.NoError(t, unix.IoctlSetWinsize(on.fd, unix.TIOCSWINSZ, &unix.Winsize{Col: 20, Row: 5}))
 			require.NotContains(t, on.expect("…"), leavesScreen)
-			c.end(on)
+			end(on)
 			on.expect(leavesScreen)
 			require.Zero(t, on.wait().code)
 			require.EqualValues(t, lineByLine, mode(), "the terminal is as it was")
@@ -274,11 +274,7 @@ func TestTerminal_WatchNarrowAndFrozen(t *testing.T) {
 
 func TestTerminal_Demo(t *testing.T) {
 	f := newFixture(t)
-	for name, end := range map[string]func(terminal){
-		"q":       func(s terminal) { s.enter("q") },
-		"^C":      func(s terminal) { s.enter(ctrlC) },
-		"SIGTERM": func(s terminal) { s.signal(syscall.SIGTERM) },
-	} {
+	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			on := f.in(t).onTerminal(f.command("demo", "--duration", "10m"))
 			on.talk("\x1b[?1049h", "fairlock demo   mutex · 4 clients × 4 workers · Redis in memory", "mutex demo-", " waiting", "client-")
