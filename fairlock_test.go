@@ -222,11 +222,6 @@ func (l lockUnderTest) share(weight int, writer bool) string {
 	}
 }
 
-// key is one of the lock's keys.
-func (l lockUnderTest) key(s *server, name string) string {
-	return s.namespace + ":{x}:" + map[string]string{"mutex": "", "semaphore": "sem:", "rwmutex": "rw:"}[l.kind] + name
-}
-
 // eachKind is each, for every kind of lock.
 func eachKind(t *testing.T, test func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest)) {
 	t.Helper()
@@ -972,27 +967,5 @@ func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
 		assert.Equal(t, fairlock.MaxPermits, state(t, most).Used)
 		unlock(t, almost)
 		unlock(t, last)
-	})
-}
-
-// After locks, waiters, a cancel and a force-release, only the last number is left in Redis, for FenceTTL.
-//
-//fairlock:promise Nothing stays: eleven minutes after the last WaiterTTL has ended, or once somebody has locked and unlocked the lock and nobody waits, only its last number is left, for FenceTTL, and tombstones for eleven minutes
-func TestLock_NothingStays(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
-		l, rdb := of(s.client(fairlock.Config{})), s.rdb()
-		lease := hold(t, l.acquire(l.all))
-		gone, next := join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.one))
-		gone.cancel()
-		<-gone.done
-		unlock(t, lease)
-		unlock(t, next.granted(t))
-		hold(t, l.acquire(l.one))
-		_, err := l.ForceRelease(t.Context())
-		require.NoError(t, err)
-		tombstones := l.key(s, "tombstones") // there if the cancel has met a request
-		assert.Equal(t, []string{l.key(s, "number")}, slices.DeleteFunc(s.keys(rdb), func(key string) bool { return key == tombstones }))
-		assert.LessOrEqual(t, rdb.PTTL(t.Context(), tombstones).Val(), 11*time.Minute)
-		assert.LessOrEqual(t, rdb.PTTL(t.Context(), l.key(s, "number")).Val(), 22*time.Minute)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/doctor"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
 )
@@ -222,15 +222,8 @@ func as(t *testing.T, rules []string) *server {
 	}}
 }
 
-// aclLine returns the rules of the ACL line in docs/operating.md.
-func aclLine(t *testing.T) []string {
-	t.Helper()
-	text, err := os.ReadFile("docs/operating.md")
-	require.NoError(t, err)
-	line := regexp.MustCompile(`(?m)^ACL SETUSER fairlock reset resetchannels on >password (.*)$`).FindSubmatch(text)
-	require.NotNil(t, line)
-	return strings.Fields(string(line[1]))
-}
+// aclLine returns the rules of the ACL line in docs/operating.md, which a test of package doctor compares with this.
+func aclLine() []string { return strings.Fields(doctor.RightsIn("fairlock", false)[0].ACL)[7:] }
 
 // The ACL line has the commands that the scripts use, and no others.
 func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
@@ -241,7 +234,7 @@ func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
 		}
 	}
 	given := map[string]bool{}
-	for _, rule := range aclLine(t) {
+	for _, rule := range aclLine() {
 		if command, ok := strings.CutPrefix(rule, "+"); ok {
 			given[command] = true
 		}
@@ -254,7 +247,7 @@ func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
 //fairlock:fault The user lacks rights
 func TestACLLine_Suffices(t *testing.T) {
 	t.Parallel()
-	s := as(t, aclLine(t))
+	s := as(t, aclLine())
 	for _, c := range scenarios {
 		play(t, s, c.of, c.steps)
 	}

@@ -72,21 +72,6 @@ func TestLock_WaitsEndAtExpiry(t *testing.T) {
 	})
 }
 
-func TestLock_TakenLeaseIsLostAtRenewal(t *testing.T) {
-	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
-		x := server.Mutex("x")
-		for _, take := range []func(){x.Expire, x.ForceRelease, func() { x.TakeAs("taker") }} {
-			lease := lock(t, client)
-			take()
-			require.NoError(t, lease.Err())
-			assert.NotEqual(t, "client-1", x.State().Holder.Client)
-			<-lease.Done()
-			require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
-		}
-		x.AssertHeldBy("taker")
-	})
-}
-
 func TestLock_KindsAndNamespaces(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		api := server.Semaphore("api", 5)

@@ -269,31 +269,6 @@ func TestBench_Measures(t *testing.T) {
 	assert.Contains(t, f.done("bench", "--contenders", "2", "--clients", "2", "--duration", "100ms"), "handoffs of one lock among 2")
 }
 
-func TestBench_Interrupted(t *testing.T) {
-	f := newFixture(t)
-	s := redistest.Start(t)
-	rdb := s.Client()
-	f = f.at("unix://" + s.Addr())
-	keys := func(suffix string) bool { return len(rdb.Keys(t.Context(), f.namespace+":*"+suffix).Val()) > 0 }
-	calls := func(command string) (n int) {
-		_, stats, _ := strings.Cut(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_"+command+":calls=")
-		_, _ = fmt.Sscan(strings.ReplaceAll(stats, ",", " "), &n)
-		return n
-	}
-	r := f.start(f.command("bench", "--json", "--contenders", "2", "--clients", "2", "--duration", "20s"))
-	f.until("it has warmed up", func() bool { return calls("publish") > 0 })
-	f.until("round 1 measures the floor", func() bool { return keys(":floor") })
-	sets := calls("set")
-	f.until("it has measured it once", func() bool { return calls("set") > sets+1 })
-	r.signal(os.Interrupt)
-	got := r.wait()
-	require.Equal(t, result{out: got.out}, got)
-	m := decode[bench.Result](t, got.out)
-	assert.True(t, m.Interrupted)
-	assert.Positive(t, m.Workloads[0].Floor.Ops)
-	assert.False(t, keys(""), "nothing is left")
-}
-
 // In memory, on a cluster, and two demos at once on a server. A TTL and a WaiterTTL of seconds outlast pauses of the machine: a client
 // that pauses for longer is passed by others, rightly, and the checker cannot know why.
 func TestDemo(t *testing.T) {
