@@ -2,7 +2,6 @@ package fairlock_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"testing"
 	"testing/synctest"
@@ -482,41 +481,6 @@ func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 		}
 		assert.Len(t, j.of("Lost"), 1)
 	})
-}
-
-// If the reply to a release is lost, Unlock asks again, and finds that it does not hold the lock: it released it itself.
-// Then another client has the lock, and keeps it.
-//
-//fairlock:fault The reply to a release is lost, and another client has the lock meanwhile: released; the lock of the other client is untouched
-func TestUnlock_LostReplyIsNoLoss(t *testing.T) {
-	for name, options := range map[string]func(*redis.Options){
-		"go-redis sends it again":    func(*redis.Options) {},
-		"the library sends it again": sendOnce,
-	} {
-		for _, lost := range []int{1, 5} {
-			t.Run(fmt.Sprint(name, ", lost replies: ", lost), func(t *testing.T) {
-				bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-					var j journal
-					client := clientWith(t, s, fairlock.Config{Trace: j.trace()}, options)
-					lease := hold(t, client.Mutex("x").Lock)
-					next := begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
-					for range lost {
-						client.Link.DropReply()
-					}
-					start := time.Now()
-					unlock(t, lease)
-					owner := next.granted(t)
-					assert.Equal(t, start, next.at)
-					assert.Len(t, j.of("Released"), 1)
-					assert.Empty(t, j.of("Lost"))
-					assert.Equal(t, owner.Fence(), s.Mutex("x").State().Fence, "a second step of the fence")
-					require.NoError(t, owner.Renew(t.Context()))
-					unlock(t, owner)
-					s.AssertNothingLeft()
-				})
-			})
-		}
-	}
 }
 
 // On a machine whose clock stood still, a holder trusts a lease that is over, and sends its release. That one changes

@@ -86,14 +86,16 @@ func TestForceRelease_LostReplyTakesFromOneHolder(t *testing.T) {
 // and the fence makes one step for each grant.
 //
 //fairlock:fault The reply to a script is lost: it takes effect once: no false loss, no lock that nobody holds, one step of the fence
+//fairlock:fault The reply to a release is lost, and another client has the lock meanwhile: released; the lock of the other client is untouched
 func TestLock_LostReplyChangesNothing(t *testing.T) {
 	for resent, options := range map[string]func(*redis.Options){"by go-redis": func(*redis.Options) {}, "by the library": sendOnce} {
-		for _, name := range []string{"mutex", "semaphore", "rwmutex"} {
+		for name, lost := range map[string]int{"mutex": 1, "semaphore": 5, "rwmutex": 5} { // replies to one release
 			t.Run(fmt.Sprint(name, ", sent again ", resent), func(t *testing.T) {
 				bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 					var j journal
 					client := clientWith(t, s, fairlock.Config{Name: "client", Trace: j.trace()}, options)
 					listen(t, client)
+					released := len(j.of("Released"))
 					l, acquire := locksOfThree(s, client)[name].lock, locksOfThree(s, client)[name].all
 					drop := client.Link.DropReply
 
@@ -112,8 +114,18 @@ func TestLock_LostReplyChangesNothing(t *testing.T) {
 					drop() // of a renewal
 					pass(ttl)
 					require.NoError(t, lease.Err())
-					drop() // of a release
+					next := begin(t.Context(), locksOfThree(s, s.Client(fairlock.Config{Name: "next"}))[name].all)
+					for range lost { // of a release
+						drop()
+					}
+					start := time.Now()
 					unlock(t, lease)
+					owner := next.granted(t)
+					assert.Equal(t, start, next.at)
+					assert.Len(t, j.of("Released"), released+1)
+					assert.Equal(t, owner.Fence(), l.State().Fence, "a second step of the fence")
+					require.NoError(t, owner.Renew(t.Context()))
+					unlock(t, owner)
 					l.AssertFree()
 
 					held = l.HoldAs("holder")
