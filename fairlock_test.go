@@ -403,7 +403,7 @@ func listening(t *testing.T, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock
 //fairlock:promise Order
 func TestLock_ExclusionAndOrder(t *testing.T) {
 	capacity := map[string]int64{"mutex": 1, "semaphore": 5, "rwmutex": 1 << 30}
-	weights := map[string]int64{"r": 1, "w": 1 << 30}
+	weights := map[string]int64{"r": 1, "w": 1 << 30, "1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
 	shares := map[string][]string{"mutex": {"1"}, "semaphore": {"1", "2", "3", "4", "5"}, "rwmutex": {"r", "r", "r", "w"}}
 	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
 		const clients, perClient, rounds = 4, 6, 3
@@ -412,32 +412,25 @@ func TestLock_ExclusionAndOrder(t *testing.T) {
 		var j journal
 		var used, most atomic.Int64
 		var wg sync.WaitGroup
-		for i := range clients * perClient {
-			if i%perClient == 0 {
-				c := s.client(fairlock.Config{Trace: j.trace(), TTL: lasting.TTL, WaiterTTL: lasting.WaiterTTL})
-				for g := range perClient {
-					l := of(c)
-					wg.Go(func() {
-						for round := range rounds {
-							share := shares[l.kind][(i+g+round)%len(shares[l.kind])]
-							weight, ok := weights[share]
-							if !ok {
-								weight, _ = strconv.ParseInt(share, 10, 64)
-							}
-							lease, err := l.acquire(share)(ctx)
-							if !assert.NoError(t, err) {
-								return
-							}
-							now := used.Add(weight)
-							assert.LessOrEqual(t, now, capacity[l.kind], "more is held than there is")
-							for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
-							}
-							time.Sleep(time.Millisecond) // the work
-							used.Add(-weight)
-							assert.NoError(t, lease.Unlock(t.Context()))
+		for i := range clients {
+			l := of(s.client(fairlock.Config{Trace: j.trace(), TTL: lasting.TTL, WaiterTTL: lasting.WaiterTTL}))
+			for g := range perClient {
+				wg.Go(func() {
+					for round := range rounds {
+						share := shares[l.kind][(i*perClient+g+round)%len(shares[l.kind])]
+						lease, err := l.acquire(share)(ctx)
+						if !assert.NoError(t, err) {
+							return
 						}
-					})
-				}
+						now := used.Add(weights[share])
+						assert.LessOrEqual(t, now, capacity[l.kind], "more is held than there is")
+						for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+						}
+						time.Sleep(time.Millisecond) // the work
+						used.Add(-weights[share])
+						assert.NoError(t, lease.Unlock(t.Context()))
+					}
+				})
 			}
 		}
 		wg.Wait()

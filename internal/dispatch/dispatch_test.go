@@ -25,12 +25,12 @@ type server struct {
 	delay func(key string) <-chan struct{} // closed when the command ends; nil: at once
 
 	mu       sync.Mutex
-	batches  [][]string // guarded by mu: keys, as they were sent
-	inFlight int        // guarded by mu
-	most     int        // guarded by mu: in flight at once
-	slow     int        // guarded by mu: in flight, of those whose first key is "slow"
-	mostSlow int        // guarded by mu
+	batches  [][]string     // guarded by mu: keys, as they were sent
+	inFlight map[string]int // guarded by mu: by the first key of a batch; "": all
+	most     map[string]int // guarded by mu: in flight at once
 }
+
+func newServer() *server { return &server{inFlight: map[string]int{}, most: map[string]int{}} }
 
 func (s *server) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -47,16 +47,7 @@ func (s *server) run(cmds ...redis.Cmder) error {
 	for _, cmd := range cmds {
 		keys = append(keys, fmt.Sprint(cmd.Args()[3]))
 	}
-	s.mu.Lock()
-	s.batches = append(s.batches, keys)
-	s.inFlight++
-	s.most = max(s.most, s.inFlight)
-	slow := keys[0] == "slow"
-	if slow {
-		s.slow++
-		s.mostSlow = max(s.mostSlow, s.slow)
-	}
-	s.mu.Unlock()
+	s.count(1, keys)
 	var delays []<-chan struct{}
 	for _, key := range keys {
 		if s.delay != nil {
@@ -68,16 +59,24 @@ func (s *server) run(cmds ...redis.Cmder) error {
 			<-over
 		}
 	}
-	s.mu.Lock()
-	s.inFlight--
-	if slow {
-		s.slow--
-	}
-	s.mu.Unlock()
+	s.count(-1, keys)
 	for i, cmd := range cmds {
 		cmd.(*redis.Cmd).SetVal(keys[i])
 	}
 	return nil
+}
+
+// count notes that a batch has been sent, or has come back.
+func (s *server) count(n int, keys []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n > 0 {
+		s.batches = append(s.batches, keys)
+	}
+	for _, key := range []string{"", keys[0]} {
+		s.inFlight[key] += n
+		s.most[key] = max(s.most[key], s.inFlight[key])
+	}
 }
 
 func (s *server) sent() (keys []string) {
@@ -115,7 +114,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *server, d *dispatch.Dispatc
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := &server{}
+				s := newServer()
 				d := dispatch.New(kind.wrap(client(t, s)), clock.System{})
 				defer d.Close()
 				test(t, s, d, kind.bound)
@@ -213,7 +212,7 @@ func TestDispatcher_ReplacesAnOverdueSender(t *testing.T) {
 		assert.NotContains(t, s.sent(), "goes late")
 		close(over)
 		callers.Wait()
-		assert.Equal(t, bound, s.most)
+		assert.Equal(t, bound, s.most[""])
 	})
 }
 
@@ -255,7 +254,7 @@ func TestDispatcher_OverdueSendersStopWhenReplaced(t *testing.T) {
 		}
 		close(over)
 		callers.Wait()
-		assert.LessOrEqual(t, s.mostSlow, prompt)
+		assert.LessOrEqual(t, s.most["slow"], prompt)
 	})
 }
 
@@ -378,7 +377,7 @@ func TestDispatcher_CloseSendsWhatIsQueued(t *testing.T) {
 }
 
 // exiting is a hook that ends its goroutine, as testing.T.FailNow does, if a command has the key "exit".
-type exiting struct{ server }
+type exiting struct{ *server }
 
 func (e *exiting) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { return e.run(ctx, cmd) }
@@ -402,7 +401,7 @@ func TestDispatcher_HookThatEndsItsGoroutine(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := dispatch.New(kind.wrap(client(t, &exiting{})), clock.System{})
+				d := dispatch.New(kind.wrap(client(t, &exiting{newServer()})), clock.System{})
 				defer d.Close()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
