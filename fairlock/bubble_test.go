@@ -164,6 +164,17 @@ func listen(t *testing.T, c *fairlocktest.Client) {
 	unlock(t, second.granted(t))
 }
 
+// listening returns a client whose subscription is up, what it sends, and what it traces.
+func listening(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config) (*fairlocktest.Client, *recorder, *journal) {
+	t.Helper()
+	var j journal
+	cfg.Trace = j.trace()
+	client := s.Client(cfg)
+	sent := record(client)
+	listen(t, client)
+	return client, sent, &j
+}
+
 // permits is Semaphore.Acquire for n permits.
 func permits(s fairlock.Semaphore, n int) acquire {
 	return func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, n) }

@@ -168,30 +168,6 @@ func TestCrash_ManyReadersBehindAWriter(t *testing.T) {
 	})
 }
 
-// The share of a holder that has crashed comes back once, when its lease ends, and not before.
-//
-//fairlock:fault A holder of permits crashes: they come back once, at the end of its lease, and not before; its late release gives nothing back
-func TestCrash_ShareComesBackOnce(t *testing.T) {
-	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
-		crashing, client := s.Client(fairlock.Config{Name: "crashing", TTL: 3500 * time.Millisecond}), s.Client(fairlock.Config{Name: "client"})
-		listen(t, client)
-		l, start := of(client), time.Now()
-		hold(t, of(crashing).one)
-		well := hold(t, l.one)
-		crashing.Crash()
-		all, behind := begin(t.Context(), l.all), begin(t.Context(), l.one)
-		unlock(t, well)
-		l.lock.AssertHeldBy("crashing")
-		lease := all.granted(t)
-		assert.Equal(t, 3500*time.Millisecond+later, all.at.Sub(start))
-		l.lock.AssertHeldBy("client")
-		assert.True(t, behind.pending())
-		unlock(t, lease)
-		unlock(t, behind.granted(t))
-		l.lock.AssertFree()
-	})
-}
-
 // One of several holders is cut off: it is told of its loss before its share comes back in Redis, and the others go on.
 //
 //fairlock:promise Every holder has its own lease

@@ -22,9 +22,7 @@ import (
 //fairlock:promise Waiting is cheap: one heartbeat per lock each second, for up to 250 waiters of a client; leases cost timers, not goroutines
 func TestHeartbeat_OneForAllWaitersOfAClient(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		sent := record(client)
-		listen(t, client)
+		client, sent, _ := listening(t, s, fairlock.Config{})
 		held := s.Mutex("x").HoldAs("holder")
 		var queue []*acquisition
 		for range 30 {
@@ -66,9 +64,7 @@ func TestHeartbeat_Interval(t *testing.T) {
 		"TTL":              {[]time.Duration{time.Second}, 333 * time.Millisecond, []int{1, 1, 1, 1, 1, 1}},
 		"the smallest TTL": {[]time.Duration{time.Minute, 1500 * time.Millisecond, time.Minute}, time.Second / 2, []int{2, 2, 2, 3, 2, 2}},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
-		client := s.Client(fairlock.Config{})
-		sent := record(client)
-		listen(t, client)
+		client, sent, _ := listening(t, s, fairlock.Config{})
 		s.Mutex("x").HoldAs("holder")
 		for _, ttl := range c.ttls {
 			begin(t.Context(), client.Mutex("x").WithTTL(ttl).Lock)
@@ -90,9 +86,7 @@ func TestHeartbeat_Interval(t *testing.T) {
 //fairlock:fault Redis loses its data, and a waiter requests the lock first
 func TestHeartbeat_OfAllAfterALoss(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{WaiterTTL: time.Minute})
-		sent := record(client)
-		listen(t, client)
+		client, sent, _ := listening(t, s, fairlock.Config{WaiterTTL: time.Minute})
 		s.Mutex("x").HoldAs("holder")
 		for range 5 {
 			begin(t.Context(), client.Mutex("x").Lock)
@@ -131,9 +125,7 @@ func TestHeartbeat_TimesOut(t *testing.T) {
 //fairlock:fault A notification is lost
 func TestHeartbeat_WhenTheSubscriptionIsBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var j journal
-		client := s.Client(fairlock.Config{Trace: j.trace()})
-		listen(t, client)
+		client, _, j := listening(t, s, fairlock.Config{})
 		held := s.Mutex("x").HoldAs("holder")
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		start := time.Now()
@@ -191,9 +183,7 @@ func TestHeartbeat_OfTwoWithOneTicket(t *testing.T) {
 // A waiter whose TTL is shorter than a round trip costs the others nothing, also when it is gone.
 func TestHeartbeat_TTLBelowTheRoundTrip(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		sent := record(client)
-		listen(t, client)
+		client, sent, _ := listening(t, s, fairlock.Config{})
 		s.Mutex("x").HoldAs("holder")
 		for range 300 {
 			begin(t.Context(), client.Mutex("x").Lock)
@@ -222,9 +212,7 @@ func TestSubscriber_ReplacedAfterALostNotification(t *testing.T) {
 	bubbles(t, map[time.Duration]int{
 		time.Second: 0, time.Second + time.Millisecond: 1,
 	}, func(t *testing.T, s *fairlocktest.Server, up time.Duration, replaced int) {
-		var j journal
-		client := s.Client(fairlock.Config{TTL: 300 * time.Millisecond, Trace: j.trace()})
-		listen(t, client)
+		client, _, j := listening(t, s, fairlock.Config{TTL: 300 * time.Millisecond})
 		found := up - 110*time.Millisecond // the heartbeat finds the grant after 100 ms, and 10 ms later it is lost
 		pass(found)
 		x := client.Mutex("x")

@@ -32,9 +32,7 @@ func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 		"less than a sixth of TTL is left": {ttl: 20 * time.Second, waiterTTL: 4 * time.Second, wait: 233 * time.Millisecond},
 		"without renewal":                  {ttl: ttl, waiterTTL: 6 * time.Second, noRenewal: true},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
-		var j journal
-		client := s.Client(fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL, NoRenewal: c.noRenewal, Trace: j.trace()})
-		listen(t, client)
+		client, _, j := listening(t, s, fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL, NoRenewal: c.noRenewal})
 		first := s.Mutex("x").HoldAs("holder")
 		next, asked := begin(t.Context(), client.Mutex("x").Lock), time.Now()
 		pass(c.wait)
@@ -72,9 +70,7 @@ func TestWaiter_HandoffWithinAClient(t *testing.T) {
 //fairlock:promise Readers and writers
 func TestWaiter_AdmittedReadersSendNothingMore(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		sent := record(client)
-		listen(t, client)
+		client, sent, _ := listening(t, s, fairlock.Config{})
 		writer, start := s.RWMutex("x").HoldAs("writer"), time.Now()
 		var readers []*acquisition
 		for range 140 {
@@ -122,9 +118,7 @@ func TestWaiter_GrantBeforeTheSubscription(t *testing.T) {
 //fairlock:fault A notification is lost: the next waiter, or all who were admitted, are in within one heartbeat; the order holds; the subscription is replaced
 func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var j journal
-		client := s.Client(fairlock.Config{Trace: j.trace()})
-		listen(t, client)
+		client, _, j := listening(t, s, fairlock.Config{})
 		client.Link.DropNotifications()
 		x := client.RWMutex("x")
 		held, start := s.RWMutex("x").HoldAs("holder"), time.Now()
@@ -153,9 +147,7 @@ func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
 	bubbles(t, map[time.Duration]int{
 		9 * time.Millisecond: 0, 11 * time.Millisecond: 1,
 	}, func(t *testing.T, s *fairlocktest.Server, delay time.Duration, lost int) {
-		var j journal
-		client := s.Client(fairlock.Config{Trace: j.trace()})
-		listen(t, client)
+		client, _, j := listening(t, s, fairlock.Config{})
 		held := s.Mutex("x").HoldAs("holder")
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		pass(interval - 1)
@@ -170,9 +162,7 @@ func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
 // A notification of an earlier grant does not begin a lease: its fence is not above the last one that the waiter knows.
 func TestWaiter_IgnoresAnOldNotification(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		sent := record(client)
-		listen(t, client)
+		client, sent, _ := listening(t, s, fairlock.Config{})
 		held := s.Mutex("x").HoldAs("holder")
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		notify := func(fence uint64) {
@@ -187,40 +177,6 @@ func TestWaiter_IgnoresAnOldNotification(t *testing.T) {
 		s.Mutex("x").AssertHeldBy("holder")
 		unlock(t, held)
 		next.granted(t)
-	})
-}
-
-// A waiter that is cut off when its turn comes is dropped. Once it is back it asks with its ticket, and waits at the
-// position that it had.
-//
-//fairlock:fault A waiter is cut off when its turn comes: it is passed over, and comes back at its old position
-func TestWaiter_DroppedComesBackToItsPosition(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var j journal
-		client, other := s.Client(fairlock.Config{Name: "cut", Trace: j.trace()}), s.Client(fairlock.Config{Name: "other"})
-		x := s.Mutex("x")
-		held := x.HoldAs("holder")
-		cut := begin(t.Context(), client.Mutex("x").Lock)
-		second, third := begin(t.Context(), other.Mutex("x").Lock), begin(t.Context(), other.Mutex("x").Lock)
-		client.Link.Cut()
-		pass(fairlock.DefaultWaiterTTL)
-		x.AssertQueue("cut", "other", "other")
-		unlock(t, held)
-		x.AssertHeldBy("other")
-		x.AssertQueue("other")
-		assert.True(t, cut.pending(), "an error, though its ctx has time: %v", cut.err)
-		client.Link.Mend()
-		pass(interval)
-		x.AssertQueue("cut", "other")
-		queued := j.of("Queued")
-		require.Len(t, queued, 2)
-		assert.Equal(t, queued[0].info.(fairlock.QueuedInfo).Ticket, queued[1].info.(fairlock.QueuedInfo).Ticket)
-
-		unlock(t, second.granted(t))
-		lease := cut.granted(t)
-		assert.True(t, third.pending())
-		unlock(t, lease)
-		unlock(t, third.granted(t))
 	})
 }
 

@@ -138,6 +138,9 @@ func (m *machine) events() (at []int64) {
 	return slices.Compact(at)
 }
 
+// Random steps change what the model says, and nothing else: a refused try, for example, changes nothing.
+//
+//fairlock:promise No overtaking by TryLock
 func TestModel_RandomSteps(t *testing.T) {
 	t.Parallel()
 	for _, k := range []kind{mutex, semaphore(3), rwMutex} {
