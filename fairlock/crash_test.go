@@ -68,30 +68,6 @@ func TestCrash_HolderCostsTheRestOfItsTTL(t *testing.T) {
 	})
 }
 
-// A request that finds the lock free, because its holder's TTL has ended, does not overtake a waiter that has not asked
-// yet: it hands the lock to that one.
-//
-//fairlock:fault A holder crashes
-func TestCrash_NewcomerDoesNotOvertakeASlowWaiter(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		x := s.Mutex("x")
-		x.CrashHolding("crashed", 5*time.Second)
-		slow, newcomer := s.Client(fairlock.Config{Name: "slow"}), s.Client(fairlock.Config{Name: "newcomer"})
-		first := begin(t.Context(), slow.Mutex("x").Lock)
-		pass(4 * time.Second)
-		slow.Link.Hang()
-		pass(time.Second)
-		x.AssertQueue("slow")
-		second := begin(t.Context(), newcomer.Mutex("x").Lock)
-		x.AssertHeldBy("slow")
-		x.AssertQueue("newcomer")
-		assert.True(t, first.pending())
-		slow.Link.Mend()
-		unlock(t, first.granted(t))
-		unlock(t, second.granted(t))
-	})
-}
-
 // A row of waiters that have crashed costs one WaiterTTL in all, also if the first of them has just been granted the
 // lock.
 //
@@ -291,18 +267,6 @@ func TestDataLoss_HolderReportsIt(t *testing.T) {
 		assert.Equal(t, found+time.Second, time.Since(start))
 		assert.Greater(t, q.granted(t).Fence(), second.Fence())
 		assert.Equal(t, found+ttl, q.at.Sub(start))
-	})
-}
-
-// A lease that was taken by force is no loss of data.
-func TestForceRelease_QuarantinesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
-		_, err := s.Client(fairlock.Config{}).Mutex("x").ForceRelease(t.Context())
-		require.NoError(t, err)
-		<-lease.Done()
-		pass(time.Second)
-		assert.Zero(t, s.Mutex("x").State().Quarantine)
 	})
 }
 

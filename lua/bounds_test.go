@@ -2,7 +2,6 @@ package lua_test
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -20,23 +19,21 @@ func (m *machine) addWaiters(n int, d time.Duration) {
 	m.t.Helper()
 	m.begin("%d waiters", n)
 	until := max(time.Hour+d, 0).Microseconds()
-	for chunk := range slices.Chunk(slices.Collect(seq(n)), 1000) {
-		queue, heartbeats := []any{"ZADD", m.keys["queue"]}, []any{"HSET", m.keys["heartbeats"]}
-		for _, i := range chunk {
-			p := &party{name: fmt.Sprint("q", i), token: queued(i), weight: m.weight, capacity: m.capacity}
-			ticket := m.clock + int64(i)
-			queue = append(queue, ticket, p.token.Text())
-			heartbeats = append(heartbeats, short(p.token.Text()), until)
-			if !m.blind {
-				m.model.Waiters = append(m.model.Waiters, model.Waiter{
-					Token: p.token.Text(), Weight: p.weight, Ticket: uint64(ticket), TTL: p.token.TTL().Microseconds(), Expires: until,
-				})
-				m.parties = append(m.parties, p)
-			}
+	queue, heartbeats := []any{"ZADD", m.keys["queue"]}, []any{"HSET", m.keys["heartbeats"]}
+	for i := range n {
+		p := &party{name: fmt.Sprint("q", i), token: queued(i), weight: m.weight, capacity: m.capacity}
+		ticket := m.clock + int64(i)
+		queue = append(queue, ticket, p.token.Text())
+		heartbeats = append(heartbeats, short(p.token.Text()), until)
+		if !m.blind {
+			m.model.Waiters = append(m.model.Waiters, model.Waiter{
+				Token: p.token.Text(), Weight: p.weight, Ticket: uint64(ticket), TTL: p.token.TTL().Microseconds(), Expires: until,
+			})
+			m.parties = append(m.parties, p)
 		}
-		m.do(m.t, queue...)
-		m.do(m.t, heartbeats...)
 	}
+	m.do(m.t, queue...)
+	m.do(m.t, heartbeats...)
 	m.setNumber(uint64(m.clock + int64(n)))
 	m.model.Capacity, m.model.QueueUntil = m.capacity, m.clock+time.Hour.Microseconds()
 	m.model.Clock, m.model.ClockAt, m.model.Pass = time.Hour.Microseconds(), m.clock, time.Hour.Microseconds()
@@ -47,29 +44,19 @@ func (m *machine) addWaiters(n int, d time.Duration) {
 	}
 }
 
-func seq(n int) func(func(int) bool) {
-	return func(yield func(int) bool) {
-		for i := 0; i < n && yield(i); i++ {
-		}
-	}
-}
-
 // addHolders has n parties h0, h1, … hold one permit each, without requests. Their leases end after d, or have ended. The model
 // knows no bound of the expired leases that one call takes back.
 func (m *machine) addHolders(n int, d time.Duration) {
 	m.t.Helper()
 	m.begin("%d holders", n)
 	m.blind, m.once = true, true
-	for chunk := range slices.Chunk(slices.Collect(seq(n)), 1000) {
-		permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "capacity", m.capacity, "fence", holderFence + n}
-		for _, i := range chunk {
-			who := held(i)
-			permits = append(permits, m.clock+d.Microseconds()+int64(i), who.Text())
-			holders = append(holders, who.Text(), "1 "+strconv.Itoa(holderFence+i))
-		}
-		m.do(m.t, permits...)
-		m.do(m.t, holders...)
+	permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "capacity", m.capacity, "fence", holderFence + n}
+	for i := range n {
+		permits = append(permits, m.clock+d.Microseconds()+int64(i), held(i).Text())
+		holders = append(holders, held(i).Text(), "1 "+strconv.Itoa(holderFence+i))
 	}
+	m.do(m.t, permits...)
+	m.do(m.t, holders...)
 	m.parties = append(m.parties, &party{name: "h" + strconv.Itoa(n-1), token: held(n - 1), weight: 1, capacity: m.capacity})
 	m.do(m.t, "HINCRBY", m.keys["holders"], "used", n)
 	m.setNumber(holderFence + uint64(n))

@@ -153,6 +153,7 @@ func eachAdmitting(steps ...scenario) (all []scenario) {
 // The head is granted a vacant lock by whatever script runs next, and no other waiter is. Only an expired head is dropped,
 // and only then. TestModel_RandomSteps compares what each request gets with the model.
 //
+//fairlock:fault A holder crashes
 //fairlock:promise Only the head: is granted; a head is dropped only if it has expired, when permits are free or in a sweep
 func TestAdmission_OnlyTheHead(t *testing.T) {
 	scenarios(t, oneHolder, eachAdmitting(

@@ -20,9 +20,12 @@ import (
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 )
 
-// server stands for Redis and the way to it. It is a hook that sends nothing: a command takes as long as delay says.
+// server stands for Redis and the way to it. It is a hook that sends nothing.
 type server struct {
-	delay func(key string) <-chan struct{} // closed when the command ends; nil: at once
+	hang  map[string]chan struct{} // by the key of commands: closed when they end. Others end after pause.
+	pause time.Duration
+
+	callers sync.WaitGroup // of begin
 
 	mu       sync.Mutex
 	batches  [][]string     // guarded by mu: keys, as they were sent
@@ -30,7 +33,10 @@ type server struct {
 	most     map[string]int // guarded by mu: in flight at once
 }
 
-func newServer() *server { return &server{inFlight: map[string]int{}, most: map[string]int{}} }
+func newServer() *server {
+	hang := map[string]chan struct{}{"hangs": make(chan struct{}), "hangs, too": make(chan struct{})}
+	return &server{hang: hang, inFlight: map[string]int{}, most: map[string]int{}}
+}
 
 func (s *server) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -48,17 +54,12 @@ func (s *server) run(cmds ...redis.Cmder) error {
 		keys = append(keys, fmt.Sprint(cmd.Args()[3]))
 	}
 	s.count(1, keys)
-	var delays []<-chan struct{}
 	for _, key := range keys {
-		if s.delay != nil {
-			delays = append(delays, s.delay(key))
-		}
-	}
-	for _, over := range delays {
-		if over != nil {
+		if over := s.hang[key]; over != nil {
 			<-over
 		}
 	}
+	time.Sleep(s.pause)
 	s.count(-1, keys)
 	for i, cmd := range cmds {
 		cmd.(*redis.Cmd).SetVal(keys[i])
@@ -131,12 +132,11 @@ func send(ctx context.Context, d *dispatch.Dispatcher, key string) error {
 // wrap the cause of the ctx.
 func TestDispatcher_AbandonsACommandWhenItsContextEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
-		over, cause := make(chan struct{}), errors.New("enough")
-		s.delay = func(string) <-chan struct{} { return over }
+		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(cause) })
 		start := time.Now()
-		err := send(ctx, d, "x")
+		err := send(ctx, d, "hangs")
 		require.Equal(t, time.Second, time.Since(start))
 		require.NotErrorIs(t, err, cause)
 		var abandoned *dispatch.AbandonedError
@@ -148,7 +148,7 @@ func TestDispatcher_AbandonsACommandWhenItsContextEnds(t *testing.T) {
 			t.Fatal("the command is still in flight")
 		default:
 		}
-		close(over)
+		close(s.hang["hangs"])
 		<-abandoned.Over
 	})
 }
@@ -156,12 +156,7 @@ func TestDispatcher_AbandonsACommandWhenItsContextEnds(t *testing.T) {
 // A command whose ctx ends before a sender has taken it is never sent.
 func TestDispatcher_DoesNotSendWhatNobodyWaitsFor(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
-		over := make(chan struct{})
-		s.delay = func(string) <-chan struct{} { return over }
-		for i := range bound { // one after the other, each in a sender of its own
-			go func() { assert.NoError(t, send(t.Context(), d, fmt.Sprint(i))) }()
-			time.Sleep(60 * time.Millisecond)
-		}
+		s.begin(t, d, "hangs", bound, 60*time.Millisecond) // one after the other, each in a sender of its own
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		start := time.Now()
@@ -171,7 +166,7 @@ func TestDispatcher_DoesNotSendWhatNobodyWaitsFor(t *testing.T) {
 		require.ErrorAs(t, err, &abandoned)
 		assert.False(t, abandoned.Sent())
 		<-abandoned.Over
-		close(over)
+		close(s.hang["hangs"])
 		synctest.Wait()
 		assert.Len(t, s.sent(), bound)
 		assert.NotContains(t, s.sent(), "late")
@@ -184,76 +179,44 @@ func TestDispatcher_DoesNotSendWhatNobodyWaitsFor(t *testing.T) {
 // included.
 func TestDispatcher_ReplacesAnOverdueSender(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
-		over := make(chan struct{})
-		s.delay = hanging(over)
-		var callers sync.WaitGroup
-		hang := func() {
-			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "hangs")) })
-			synctest.Wait()
-		}
-		prompt := bound - 16
-		for range prompt { // all senders at once
-			hang()
-		}
+		s.begin(t, d, "hangs", bound-16, 0) // all senders at once
 		for range 16 - 1 {
 			start := time.Now()
 			require.NoError(t, send(t.Context(), d, "goes"))
 			assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
 			time.Sleep(100 * time.Millisecond)
-			hang()
+			s.begin(t, d, "hangs", 1, 0)
 		}
-		for range 2 * bound {
-			hang()
-		}
-		for range 1000 {
-			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "goes late")) })
-		}
+		s.begin(t, d, "hangs", 2*bound, 0)
+		s.begin(t, d, "goes late", 1000, 0)
 		time.Sleep(time.Hour)
 		assert.NotContains(t, s.sent(), "goes late")
-		close(over)
-		callers.Wait()
+		close(s.hang["hangs"])
+		s.callers.Wait()
 		assert.Equal(t, bound, s.most[""])
 	})
 }
 
-// hanging has commands with the key "hangs" wait for over.
-func hanging(over <-chan struct{}) func(string) <-chan struct{} {
-	return func(key string) <-chan struct{} {
-		if key == "hangs" {
-			return over
-		}
-		return nil
+// begin sends n commands with a key, one after the other: each is under way, or queued, and has been for so long before the next.
+func (s *server) begin(t *testing.T, d *dispatch.Dispatcher, key string, n int, pause time.Duration) {
+	t.Helper()
+	for range n {
+		s.callers.Go(func() { assert.NoError(t, send(t.Context(), d, key)) })
+		time.Sleep(pause)
+		synctest.Wait()
 	}
-}
-
-// after returns a channel that is closed after d.
-func after(d time.Duration) <-chan struct{} {
-	over := make(chan struct{})
-	time.AfterFunc(d, func() { close(over) })
-	return over
 }
 
 // An overdue sender whose command comes back at last does not add to those that took its place.
 func TestDispatcher_OverdueSendersStopWhenReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
-		over := make(chan struct{})
-		s.delay = func(key string) <-chan struct{} {
-			if key == "hangs" {
-				return over
-			}
-			return after(time.Millisecond)
-		}
-		var callers sync.WaitGroup
+		s.pause = time.Millisecond
 		prompt := bound - 16
-		for range prompt {
-			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "hangs")) })
-		}
+		s.begin(t, d, "hangs", prompt, 0)
 		time.Sleep(60 * time.Millisecond)
-		for range 2000 {
-			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "slow")) })
-		}
-		close(over)
-		callers.Wait()
+		s.begin(t, d, "slow", 2000, 0)
+		close(s.hang["hangs"])
+		s.callers.Wait()
 		assert.LessOrEqual(t, s.most["slow"], prompt)
 	})
 }
@@ -261,56 +224,34 @@ func TestDispatcher_OverdueSendersStopWhenReplaced(t *testing.T) {
 // Close finds an idle sender while commands are queued and another sender is about to be overdue.
 func TestDispatcher_CloseWhileSendersAreReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
-		first, second := make(chan struct{}), make(chan struct{})
-		s.delay = func(key string) <-chan struct{} {
-			return map[string]chan struct{}{"first": first, "second": second}[key]
-		}
-		var callers sync.WaitGroup
-		begin := func(key string, n int) {
-			for range n {
-				callers.Go(func() { assert.NoError(t, send(t.Context(), d, key)) })
-				synctest.Wait()
-			}
-		}
 		prompt := min(bound-16, 16)
-		begin("first", bound-16)
+		s.begin(t, d, "hangs", bound-16, 0)
 		time.Sleep(60 * time.Millisecond)
-		begin("second", prompt)
+		s.begin(t, d, "hangs, too", prompt, 0)
 		if prompt < bound-16 { // the rest of those that may be sent at once
-			begin("second", bound-16-prompt)
+			s.begin(t, d, "hangs, too", bound-16-prompt, 0)
 		}
-		begin("queued", 10)
-		close(first) // their senders have been replaced, and are idle
+		s.begin(t, d, "queued", 10, 0)
+		close(s.hang["hangs"]) // their senders have been replaced, and are idle
 		synctest.Wait()
-		time.AfterFunc(time.Minute, func() { close(second) })
+		time.AfterFunc(time.Minute, func() { close(s.hang["hangs, too"]) })
 		d.Close()
-		callers.Wait()
+		s.callers.Wait()
 	})
 }
 
 // On a plain client, commands that coincide go in one pipeline, in their order; on others each goes alone.
 func TestDispatcher_PipelinesWhatCoincides(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
-		over := make(chan struct{})
-		s.delay = func(key string) <-chan struct{} {
-			if key == "first" {
-				return over
-			}
-			return nil
-		}
-		var callers sync.WaitGroup
-		for range bound - 16 { // all senders are busy
-			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "first")) })
-			synctest.Wait()
-		}
+		s.begin(t, d, "hangs", bound-16, 0) // all senders are busy
 		var want []string
 		for i := range 600 {
 			want = append(want, fmt.Sprint(i))
-			callers.Go(func() { assert.Equal(t, want[i], d.EvalSha(t.Context(), "sha", want[i:i+1]).Val()) })
+			s.callers.Go(func() { assert.Equal(t, want[i], d.EvalSha(t.Context(), "sha", want[i:i+1]).Val()) })
 			synctest.Wait()
 		}
-		close(over)
-		callers.Wait()
+		close(s.hang["hangs"])
+		s.callers.Wait()
 		var got, sizes []string
 		for _, batch := range s.batches[bound-16:] {
 			got = append(got, batch...)
@@ -340,38 +281,27 @@ func atoi(t *testing.T, s string) (n int) {
 // Close waits for what is in flight, also if its caller has gone. Then nothing is sent any more.
 func TestDispatcher_CloseWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
-		over := make(chan struct{})
-		s.delay = func(string) <-chan struct{} { return over }
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.Error(t, send(ctx, d, "x"))
-		time.AfterFunc(time.Minute, func() { close(over) })
+		require.Error(t, send(ctx, d, "hangs"))
+		time.AfterFunc(time.Minute, func() { close(s.hang["hangs"]) })
 		start := time.Now()
 		d.Close()
 		assert.Equal(t, time.Minute, time.Since(start))
 		d.Close()
 		require.ErrorIs(t, send(t.Context(), d, "y"), dispatch.ErrClosed)
-		assert.Equal(t, []string{"x"}, s.sent())
+		assert.Equal(t, []string{"hangs"}, s.sent())
 	})
 }
 
 // What is queued when Close is called is sent, or withdrawn by its caller.
 func TestDispatcher_CloseSendsWhatIsQueued(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
-		over := make(chan struct{})
-		s.delay = hanging(over)
-		var callers sync.WaitGroup
-		for range bound {
-			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "hangs")) })
-			time.Sleep(60 * time.Millisecond)
-		}
-		for range 10 {
-			callers.Go(func() { assert.NoError(t, send(t.Context(), d, "queued")) })
-		}
-		synctest.Wait()
-		time.AfterFunc(time.Minute, func() { close(over) })
+		s.begin(t, d, "hangs", bound, 60*time.Millisecond)
+		s.begin(t, d, "queued", 10, 0)
+		time.AfterFunc(time.Minute, func() { close(s.hang["hangs"]) })
 		d.Close()
-		callers.Wait()
+		s.callers.Wait()
 		assert.Len(t, s.sent(), bound+10)
 	})
 }
