@@ -21,24 +21,27 @@ const later = time.Millisecond
 
 // kind is a lock of some kind, as a client and as the test see it.
 type kind struct {
-	one, all acquire // a share that leaves room for others, and one that does not
+	one, all acquire // a share that leaves room for others, unless it is a mutex, and one that does not
 	lock     fairlocktest.Lock
+	several  bool // can hold it
 }
 
 // locksOfThree are the locks named x; the semaphore has three permits.
 func locksOfThree(s *fairlocktest.Server, c *fairlocktest.Client) map[string]kind {
 	sem, rw := c.Semaphore("x", 3), c.RWMutex("x")
 	return map[string]kind{
-		"mutex":     {c.Mutex("x").Lock, c.Mutex("x").Lock, s.Mutex("x")},
-		"semaphore": {permits(sem, 1), permits(sem, 3), s.Semaphore("x", 3)},
-		"rwmutex":   {rw.RLock, rw.Lock, s.RWMutex("x")},
+		"mutex":     {c.Mutex("x").Lock, c.Mutex("x").Lock, s.Mutex("x"), false},
+		"semaphore": {permits(sem, 1), permits(sem, 3), s.Semaphore("x", 3), true},
+		"rwmutex":   {rw.RLock, rw.Lock, s.RWMutex("x"), true},
 	}
 }
 
-// bubbleForShared runs a test for each kind of lock that can have several holders.
-func bubbleForShared(t *testing.T, test func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind)) {
+// bubbleForKinds runs a test for some kinds of locks. of is the lock of a client.
+func bubbleForKinds(
+	t *testing.T, kinds []string, test func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind),
+) {
 	t.Helper()
-	for _, name := range []string{"semaphore", "rwmutex"} {
+	for _, name := range kinds {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 				test(t, s, func(c *fairlocktest.Client) kind { return locksOfThree(s, c)[name] })
@@ -46,6 +49,9 @@ func bubbleForShared(t *testing.T, test func(t *testing.T, s *fairlocktest.Serve
 		})
 	}
 }
+
+// shared are the kinds of locks that can have several holders.
+var shared = []string{"semaphore", "rwmutex"}
 
 // The waiter behind a holder that has crashed has the lock as soon as the holder's TTL has ended, and asks once for it.
 //
@@ -148,7 +154,7 @@ func TestCrash_ManyReadersBehindAWriter(t *testing.T) {
 //
 //fairlock:promise Every holder has its own lease
 func TestCrash_OneHolderIsCutOff(t *testing.T) {
-	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
+	bubbleForKinds(t, shared, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
 		cut, client := s.Client(fairlock.Config{Name: "cut"}), s.Client(fairlock.Config{Name: "client"})
 		l := of(client)
 		first, lost, second := hold(t, l.one), hold(t, of(cut).one), hold(t, l.one)
@@ -173,7 +179,7 @@ func TestCrash_OneHolderIsCutOff(t *testing.T) {
 //
 //fairlock:fault The head of the queue has expired and wants more than is free: one WaiterTTL, then those behind it that fit get in, though nothing is released
 func TestCrash_HeadThatWantsMoreThanIsFree(t *testing.T) {
-	bubbleForShared(t, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
+	bubbleForKinds(t, shared, func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
 		const waiterTTL = 3500 * time.Millisecond // no heartbeat meets its end
 		crashing := clientWith(t, s, fairlock.Config{WaiterTTL: waiterTTL}, sendOnce)
 		l, other := of(s.Client(fairlock.Config{})), of(s.Client(fairlock.Config{}))
@@ -198,49 +204,45 @@ func TestCrash_HeadThatWantsMoreThanIsFree(t *testing.T) {
 //
 //fairlock:fault Redis loses its data, and a waiter requests the lock first: it is quarantined for the longest TTL that the client knows, then goes on in the old order; the old holder was told before
 func TestDataLoss_QuarantinesTheLock(t *testing.T) {
-	for _, name := range []string{"mutex", "semaphore", "rwmutex"} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				const ttl = 10500 * time.Millisecond // no heartbeat meets the end of the quarantine
-				a := s.Client(fairlock.Config{Name: "a", TTL: ttl})
-				b := s.Client(fairlock.Config{Name: "b", TTL: ttl})
-				listen(t, a)
-				listen(t, b)
-				la, lb, start := locksOfThree(s, a)[name], locksOfThree(s, b)[name], time.Now()
-				leases := []*fairlock.Lease{hold(t, la.one)}
-				if name != "mutex" {
-					leases = append(leases, hold(t, lb.one))
-				}
-				queue := []*acquisition{
-					begin(t.Context(), lb.all), begin(t.Context(), la.one), begin(t.Context(), lb.one), begin(t.Context(), la.all),
-				}
-				s.LoseData()
-				pass(interval - 1)
-				la.lock.AssertFree()
-				pass(1) // the heartbeats
-				assert.Equal(t, ttl, la.lock.State().Quarantine)
-				la.lock.AssertQueue("b", "a", "b", "a")
-				for _, lease := range leases {
-					<-lease.Done()
-					assert.Equal(t, (ttl-safetyMargin(ttl))/3, time.Since(start))
-					require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
-				}
+	bubbleForKinds(t, append(shared, "mutex"), func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
+		const ttl = 10500 * time.Millisecond // no heartbeat meets the end of the quarantine
+		a := s.Client(fairlock.Config{Name: "a", TTL: ttl})
+		b := s.Client(fairlock.Config{Name: "b", TTL: ttl})
+		listen(t, a)
+		listen(t, b)
+		la, lb, start := of(a), of(b), time.Now()
+		leases := []*fairlock.Lease{hold(t, la.one)}
+		if la.several {
+			leases = append(leases, hold(t, lb.one))
+		}
+		queue := []*acquisition{
+			begin(t.Context(), lb.all), begin(t.Context(), la.one), begin(t.Context(), lb.one), begin(t.Context(), la.all),
+		}
+		s.LoseData()
+		pass(interval - 1)
+		la.lock.AssertFree()
+		pass(1) // the heartbeats
+		assert.Equal(t, ttl, la.lock.State().Quarantine)
+		la.lock.AssertQueue("b", "a", "b", "a")
+		for _, lease := range leases {
+			<-lease.Done()
+			assert.Equal(t, (ttl-safetyMargin(ttl))/3, time.Since(start))
+			require.ErrorIs(t, lease.Err(), fairlock.ErrTaken)
+		}
 
-				first := queue[0].granted(t)
-				assert.Equal(t, interval+ttl+later, queue[0].at.Sub(start))
-				fence := leases[len(leases)-1].Fence()
-				assert.Greater(t, first.Fence(), fence)
-				for i, q := range queue {
-					lease := q.granted(t)
-					assert.Greater(t, lease.Fence(), fence, "the order changed")
-					fence = lease.Fence()
-					synctest.Wait()
-					assert.True(t, i == 3 || queue[3].pending())
-					unlock(t, lease)
-				}
-			})
-		})
-	}
+		first := queue[0].granted(t)
+		assert.Equal(t, interval+ttl+later, queue[0].at.Sub(start))
+		fence := leases[len(leases)-1].Fence()
+		assert.Greater(t, first.Fence(), fence)
+		for i, q := range queue {
+			lease := q.granted(t)
+			assert.Greater(t, lease.Fence(), fence, "the order changed")
+			fence = lease.Fence()
+			synctest.Wait()
+			assert.True(t, i == 3 || queue[3].pending())
+			unlock(t, lease)
+		}
+	})
 }
 
 // Redis has lost its data, and nobody waits. The holder that learns of it first has the lock quarantined until the others must

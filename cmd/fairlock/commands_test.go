@@ -494,9 +494,6 @@ func TestConnection_Cluster(t *testing.T) {
 
 // What an operator asks at three in the morning, question by question.
 
-// kindWords are the words of run for each kind of lock.
-var kindWords = []string{"x", "x --kind semaphore --permits 2", "x --kind rw --read"}
-
 // The lock of a fairlock that was killed is not left for the rest of its TTL, an hour: the guard gives it back, once CMD is dead.
 // It has the password, which stands neither in its arguments nor in its environment.
 func TestRun_GuardGivesTheLockBack(t *testing.T) {
@@ -504,7 +501,7 @@ func TestRun_GuardGivesTheLockBack(t *testing.T) {
 	c := f.client("")
 	url := login(t, f.server, f.namespace, "~* &* +@all")
 	for words, next := range map[string]func(context.Context) (*fairlock.Lease, error){
-		kindWords[0]: c.Mutex("x").Lock, kindWords[1]: permits(c.Semaphore("x", 2)), kindWords[2]: c.RWMutex("x").Lock,
+		"x": c.Mutex("x").Lock, "x --kind semaphore --permits 2": permits(c.Semaphore("x", 2)), "x --kind rw --read": c.RWMutex("x").Lock,
 	} {
 		t.Run(words, func(t *testing.T) {
 			f := f.in(t).at(url)
@@ -682,9 +679,6 @@ func TestDoctor_Rights(t *testing.T) {
 		}
 		require.NoError(t, rdb.Do(t.Context(), args...).Err(), r.ACL)
 		user[words[2]] = f.at("unix://" + words[2] + ":password@" + f.server.Addr())
-	}
-	for _, words := range kindWords {
-		require.Equal(t, "in\n", user["fairlock"].done(append(append([]string{"run"}, strings.Fields(words)...), "--", "echo", "in")...))
 	}
 	look := func(u fixture, name, says string) {
 		t.Helper()
