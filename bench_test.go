@@ -146,7 +146,7 @@ func usageOf(b *testing.B, rdb *redis.Client) usage {
 		}
 		return number(name+":", "\r")
 	}
-	calls := func(command string) float64 { return number("cmdstat_"+command+":calls=", ",") } // those of scripts do not count
+	calls := func(command string) float64 { return number("cmdstat_"+command+":calls=", ",") } // not by scripts
 	return usage{
 		memory:   field("used_memory") - field("mem_clients_normal"),
 		cpu:      1e6 * (field("used_cpu_sys") + field("used_cpu_user")),

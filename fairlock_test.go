@@ -429,8 +429,8 @@ func (l lockUnderTest) picture(s fairlock.State, names map[token.Token]string) s
 }
 
 // step is a step of a scenario, and the picture after it. "+3": the next client (a, b, …) asks for 3; "-a": a releases;
-// "!c": c stops waiting; "?1": a try for 1 is refused. (The tests of package lua compare with the model what that changes:
-// nothing.)
+// "!c": c stops waiting; "?1": a try for 1 is refused. That it changes nothing is shown
+// in package lua.
 type step struct{ do, want string }
 
 // play plays a scenario. The clients send no heartbeat meanwhile. What a release admits is admitted when it returns, and

@@ -153,8 +153,8 @@ func TestLock_LostReplyChangesNothing(t *testing.T) {
 	}
 }
 
-// Tickets of one microsecond differ, so a ticket can be later than the clock. The waiter's age is 0 then. The TTL of one that has
-// crashed is negative in the end.
+// Tickets of one microsecond differ, so a ticket can be later than the clock. The waiter's age is 0 then. The TTL of one
+// that has crashed is negative in the end.
 func TestInspect_Waiters(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		s.Mutex("x").HoldAs("holder")

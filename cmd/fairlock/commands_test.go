@@ -501,7 +501,8 @@ func TestRun_GuardGivesTheLockBack(t *testing.T) {
 	c := f.client("")
 	url := login(t, f.server, f.namespace, "~* &* +@all")
 	for words, next := range map[string]func(context.Context) (*fairlock.Lease, error){
-		"x": c.Mutex("x").Lock, "x --kind semaphore --permits 2": permits(c.Semaphore("x", 2)), "x --kind rw --read": c.RWMutex("x").Lock,
+		"x": c.Mutex("x").Lock, "x --kind semaphore --permits 2": permits(c.Semaphore("x", 2)),
+		"x --kind rw --read": c.RWMutex("x").Lock,
 	} {
 		t.Run(words, func(t *testing.T) {
 			f := f.in(t).at(url)

@@ -197,7 +197,7 @@ func TestDispatcher_ReplacesAnOverdueSender(t *testing.T) {
 	})
 }
 
-// begin sends n commands with a key, one after the other: each is under way, or queued, and has been for so long before the next.
+// begin sends n commands with a key, with pauses. Each is under way, or queued, before the next.
 func (s *server) begin(t *testing.T, d *dispatch.Dispatcher, key string, n int, pause time.Duration) {
 	t.Helper()
 	for range n {
