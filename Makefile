@@ -69,7 +69,7 @@ promises: ## write docs/promises.md from the doc comments of the tests
 
 CHAOS_TIME ?= 10m
 chaos: tools ## processes, links, servers and clocks fail at random for CHAOS_TIME, and the history is judged
-	cd chaos && CHAOS_TIME=$(CHAOS_TIME) go test -race -count=1 -timeout 0 -v -run '^TestChaos$$' .
+	cd chaos && CHAOS_TIME=$(CHAOS_TIME) go test -race -count=1 -timeout 0 -v -run '^Test(Chaos|Order)$$' .
 
 model: ## check the model of the protocol in docs/model, exhaustively
 	@.ci/tools spin gcc

@@ -238,51 +238,6 @@ func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 	})
 }
 
-// Waiters of four clients are granted the lock in order, though the server's clock steps, or Redis stalls or is away for
-// as long as their tickets last.
-//
-//fairlock:promise Order
-func TestLock_OrderThroughStallsAndSteps(t *testing.T) {
-	type disturbs = func(s *fairlocktest.Server, clients []*fairlocktest.Client)
-	bubbles(t, map[string]disturbs{
-		"the clock steps by 10 s": func(s *fairlocktest.Server, _ []*fairlocktest.Client) { s.StepClock(10 * time.Second) },
-		"restart": func(s *fairlocktest.Server, _ []*fairlocktest.Client) {
-			s.Stop()
-			pass(fairlock.MinWaiterTTL)
-			s.Start()
-		},
-		"ten stalls": func(_ *fairlocktest.Server, clients []*fairlocktest.Client) {
-			for i := range 10 {
-				pass(interval) // a heartbeat of each client
-				for _, c := range clients {
-					c.Link.Hang()
-				}
-				pass(time.Second/2 + time.Duration(i)*833*time.Millisecond) // 0.5 to 8 s
-				for _, c := range clients {
-					time.AfterFunc(1, c.Link.Mend) // after the last stall, the release comes first
-				}
-			}
-		},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, disturb disturbs) {
-		var clients []*fairlocktest.Client
-		var queue []*acquisition
-		held := hold(t, s.Client(fairlock.Config{TTL: time.Hour}).Mutex("x").Lock)
-		for i := range 80 {
-			if i < 4 {
-				clients = append(clients, s.Client(fairlock.Config{WaiterTTL: fairlock.MinWaiterTTL}))
-				pass(interval / 4) // the clients' heartbeats are apart
-			}
-			queue = append(queue, begin(t.Context(), clients[i%4].Mutex("x").Lock))
-		}
-		disturb(s, clients)
-		for _, next := range queue {
-			unlock(t, held)
-			held = next.granted(t)
-		}
-		unlock(t, held)
-	})
-}
-
 // The time of the request to leave begins when the abandoned acquire has ended, which can be after TTL and WaiterTTL.
 //
 //fairlock:fault Redis hangs for longer than TTL and WaiterTTL, and ctx ends: the lock is free as soon as Redis answers
