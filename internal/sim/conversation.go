@@ -24,6 +24,7 @@ type conversation struct {
 	told     map[string]int64     // guarded by mu: by token: the TTL of the latest holder that a reply to its waiter named, ms
 	returned map[string]bool      // guarded by mu: tokens of waiters that were sent with a ticket
 	reported map[string]bool      // guarded by mu: tokens whose loss was reported
+	learned  map[string]time.Time // guarded by mu: by token: when a reply last said that it does not hold the lock, by its clock
 	waiting  map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
 	missed   map[string]time.Time // guarded by mu: by the lock's first key: when a reply last said that it may have lost data
 	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
@@ -46,7 +47,7 @@ type expected struct {
 
 func newConversation(p *process) *conversation {
 	return &conversation{
-		process: p, told: map[string]int64{}, returned: map[string]bool{}, reported: map[string]bool{},
+		process: p, told: map[string]int64{}, returned: map[string]bool{}, reported: map[string]bool{}, learned: map[string]time.Time{},
 		waiting: map[string]waiting{}, missed: map[string]time.Time{}, over: map[string]bool{}, expected: map[string]expected{},
 	}
 }
@@ -144,8 +145,8 @@ func (c *conversation) sent(e exchange) {
 		return
 	}
 	if made, ok := p.byToken.Load(token); ok && !c.reported[token] { // a report without a reply is sent again, later
-		if lease := made.(*call).lease.Load(); lease != nil && p.clock.Now().Round(0).After(lease.Deadline().Round(0).Add(atOnce)) {
-			p.world.fail("client: at %v, %s reports the loss of a lease that is over by the wall clock",
+		if lease := made.(*call).lease.Load(); lease != nil && c.learned[token].Round(0).After(lease.Deadline().Round(0)) {
+			p.world.fail("client: at %v, %s reports the loss of a lease that was over by the wall clock",
 				time.Duration(p.world.now()), token)
 		}
 	}
@@ -156,6 +157,9 @@ func (c *conversation) sent(e exchange) {
 func (c *conversation) answered(e exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if e.verb == "renew" && e.reply[0] == "lost" || e.verb == "release" && e.reply[0] == "0" {
+		c.learned[e.args[1]] = c.process.clock.Now()
+	}
 	now := time.Now()
 	switch {
 	case e.verb == "acquire" && len(e.reply) > 5 && e.reply[0] == "queued":
