@@ -14,7 +14,10 @@ func replace(steps, word, by string) string { return strings.ReplaceAll(steps, w
 //fairlock:fault The server's clock steps back by an hour: a crashed holder keeps the lock for no more than its TTL from the next heartbeat on
 func TestLease_CutAfterAStepBackOfTheClock(t *testing.T) {
 	scenarios(t, oneHolder, scenario{"of the holder", `
-		acquire a ttl 10m; acquire b wait 30h; clock -5h; heartbeat b wait 30h -> queued; after 11m; acquire b -> granted`})
+		acquire a ttl 10m; acquire b wait 30h; clock -5h; heartbeat b wait 30h -> queued; after 11m; acquire b -> granted`},
+		scenario{"of one behind whom nobody waited", `
+			acquire z; acquire a ttl 10m; release z -> released grants a; after 5m; renew a; clock -1m
+			acquire b -> queued 1 by a retry 10m`})
 	scenarios(t, []kind{semaphore(30)}, scenario{"of thirty", inMemory + `
 		acquire a b c d e f g h i j k l m n ttl 10m; acquire o ttl 9h; acquire p*16 wait 30h; clock -5h
 		heartbeat p wait 30h -> queued; after 11m; heartbeat p -> granted; renew o -> renewed; inspect -> p*16 o |`})

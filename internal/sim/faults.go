@@ -199,10 +199,10 @@ var faults = []*fault{
 		w.occurred("late and bogus requests arrive for %s", t.name)
 		w.after(0, func() { w.stray(t) })
 	}},
-	{"a minute passes", func(w *world, _ *rand.Rand) {
+	{"a minute passes", func(w *world, random *rand.Rand) {
 		w.occurred("the queues' clocks advance by a minute, and all that goes by them")
 		w.observer.advanceClocks(time.Minute)
-		w.visit()
+		w.visit(random)
 	}},
 	{"all are away", func(w *world, random *rand.Rand) {
 		const longest = 12*time.Minute + time.Second // longer than the queues are kept
@@ -244,7 +244,7 @@ var faults = []*fault{
 		w.occurred("the server's clock steps back by %v", by)
 		w.update(func(r *history.Run) { r.ClockBack = true })
 		w.observer.step(-by)
-		w.visit()
+		w.visit(random)
 	}},
 	{"clock stands still", func(w *world, random *rand.Rand) {
 		w.freeze(upTo(random, longestFault))
@@ -434,14 +434,15 @@ func (w *world) lock(t target) lua.Lock {
 	return l.WithFenceTTL(fenceTTL)
 }
 
-// visit has a new waiter, with a long TTL, request each lock, and leave at once.
-func (w *world) visit() {
+// visit has a new waiter, perhaps with a long TTL, request each lock, and leave at once.
+func (w *world) visit(random *rand.Rand) {
+	length := []time.Duration{waiterTTL, visitorTTL}[random.IntN(2)]
 	for _, t := range targets {
 		w.after(0, func() {
 			l, ctx := w.lock(t), context.Background()
 			visitor, _ := token.New("visitor", ttl)
 			w.observer.ignore(visitor.Text())
-			_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: visitorTTL, Weight: 1})
+			_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: length, Weight: 1})
 			_, _ = l.Leave(ctx, visitor, true)
 		})
 	}

@@ -49,7 +49,7 @@ type Config struct {
 	Seed    uint64
 	For     time.Duration // the safety phase; default 5 s
 	Clients int           // default 8
-	Workers int           // of each client; default 3
+	Workers int           // of each client; default 3, and 1 for every fourth seed: then few wait at a time
 	Faults  []string      // the kinds of faults; default: drawn from the seed
 }
 
@@ -105,7 +105,7 @@ func Run(t *testing.T, cfg Config) *Result {
 		cfg.Clients = 8
 	}
 	if cfg.Workers == 0 {
-		cfg.Workers = 3
+		cfg.Workers = map[bool]int{true: 1, false: 3}[cfg.Seed%4 == 0]
 	}
 	seedTokens(t, cfg.Seed)
 	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now()}
