@@ -57,7 +57,10 @@ var shared = []string{"semaphore", "rwmutex"}
 //
 //fairlock:fault A holder crashes: the next one is in when the rest of its TTL has passed, and not before
 func TestCrash_HolderCostsTheRestOfItsTTL(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+	bubbles(t, map[string]time.Duration{
+		"no heartbeat meets the end":       time.Second / 2,
+		"the end comes before a heartbeat": ttl - 100*time.Millisecond,
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, before time.Duration) {
 		crashing, client := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
 		sent := record(client)
 		listen(t, client)
@@ -65,7 +68,7 @@ func TestCrash_HolderCostsTheRestOfItsTTL(t *testing.T) {
 		end := time.Now().Add(ttl)
 		crashing.Crash()
 		require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
-		pass(time.Second / 2) // no heartbeat meets the end
+		pass(before)
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		sent.reset()
 		assert.Greater(t, next.granted(t).Fence(), lease.Fence())

@@ -147,13 +147,14 @@ func (w *waiter) ask(ctx context.Context) {
 		Try: w.try, Weight: w.weight,
 	}
 	if w.ticket != 0 {
-		request.MaxWaiters = 0 // it was let in before
 		request.Quarantine = w.quarantine()
 		w.asksAlways = true
 	}
 	w.askedAt = w.client.clock.Now()
 	reply, err := w.lock.redis.Acquire(ctx, request)
-	w.ambiguous = w.ambiguous || reply.Ambiguous
+	if reply.Ambiguous { // it may have been queued twice
+		w.ambiguous, w.asksAlways = true, true
+	}
 	if err != nil {
 		w.failed(ctx, err)
 		return

@@ -22,7 +22,7 @@ type conversation struct {
 
 	mu       sync.Mutex
 	told     map[string]int64     // guarded by mu: by token: the TTL of the latest holder that a reply to its waiter named, ms
-	returned map[string]bool      // guarded by mu: tokens of waiters that were sent with a ticket
+	returned map[string]bool      // guarded by mu: tokens of waiters that were sent with a ticket, or twice
 	reported map[string]bool      // guarded by mu: tokens whose loss was reported
 	learned  map[string]time.Time // guarded by mu: by token: when a reply last said that it does not hold the lock, by its clock
 	waiting  map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
@@ -111,7 +111,7 @@ func (c *conversation) ended(token string) {
 	c.over[token] = true
 }
 
-// hasReturned reports whether a token's waiter was sent with a ticket.
+// hasReturned reports whether a token's waiter was sent with a ticket, or twice.
 func (c *conversation) hasReturned(token string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,7 +221,7 @@ func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
 	err := next()
 	for i, cmd := range cmds {
 		if r := requests[i]; r.verb == "acquire" && r.args[4] == "0" && replyOf(cmd)[0] == "queued" { // the first of its waiter
-			err = c.again(next, err)
+			err = c.again(requests, next, err)
 			break
 		}
 	}
@@ -244,7 +244,7 @@ func replyOf(cmd redis.Cmder) []string {
 
 // again sends an acquire that has queued a waiter again after a while, as go-redis does when the reply was lost. What the
 // server sends meanwhile, such as notifications, arrives later still.
-func (c *conversation) again(next func() error, err error) error {
+func (c *conversation) again(requests []exchange, next func() error, err error) error {
 	p := c.process
 	late := time.Duration(c.twice.Swap(0))
 	if late == 0 || p.world.isEnding() {
@@ -254,6 +254,13 @@ func (c *conversation) again(next func() error, err error) error {
 	p.client.Link.Delay(0, late+2*ttl/5) // the next heartbeat is earlier
 	p.pause(late)
 	p.mend()
+	c.mu.Lock()
+	for _, r := range requests {
+		if r.verb == "acquire" {
+			c.returned[r.args[1]] = true
+		}
+	}
+	c.mu.Unlock()
 	return next()
 }
 
