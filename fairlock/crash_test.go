@@ -105,12 +105,12 @@ func TestCrash_RowOfWaitersCostsOneWaiterTTL(t *testing.T) {
 	})
 }
 
-// Many holders have crashed, and nobody waits: TryLock gets in at once after their leases, though one call of the
-// script takes back a thousand leases at most.
+// Many holders have crashed, and nobody waits: TryLock gets in at once after their leases, or after ForceRelease, though
+// one call of the script takes back a thousand leases at most.
 //
 //fairlock:fault Many holders crash: TryLock gets in at once after their leases, however many they were
 func TestCrash_ManyHolders(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+	bubbles(t, map[string]bool{"crashed": false, "force-released": true}, func(t *testing.T, s *fairlocktest.Server, _ string, force bool) {
 		client := s.Client(fairlock.Config{})
 		first, keys := hold(t, client.RWMutex("x").RLock), lua.RWMutexKeys(lua.DefaultNamespace, "x")
 		for range 1000 { // as the script records them
@@ -124,8 +124,13 @@ func TestCrash_ManyHolders(t *testing.T) {
 		require.NoError(t, err)
 		client.Crash()
 		assert.Equal(t, 1001, s.RWMutex("x").State().Used)
-		pass(ttl)
-		require.True(t, s.Miniredis.Exists(keys.Permits))
+		if force {
+			_, err = s.Client(fairlock.Config{}).RWMutex("x").ForceRelease(t.Context())
+			require.NoError(t, err)
+		} else {
+			pass(ttl)
+			require.True(t, s.Miniredis.Exists(keys.Permits))
+		}
 		unlock(t, hold(t, s.Client(fairlock.Config{}).RWMutex("x").TryLock))
 	})
 }

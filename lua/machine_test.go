@@ -110,7 +110,7 @@ func (i instrumented) EvalSha(ctx context.Context, sha string, keys []string, ar
 }
 
 func (i instrumented) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	if s := i.scripts[hashOf(script)]; s != nil {
+	if s := i.scripts[redis.NewScript(script).Hash()]; s != nil {
 		return s.Eval(ctx, i.Client, keys, args...)
 	}
 	return i.Client.Eval(ctx, script, keys, args...)
@@ -119,11 +119,9 @@ func (i instrumented) Eval(ctx context.Context, script string, keys []string, ar
 // instrument makes each script a function in Lua, before which a function call takes the place of redis.call.
 func instrument(call, then string) map[string]*redis.Script {
 	all := map[string]*redis.Script{}
-	for _, scripts := range lua.Scripts() {
-		for _, text := range scripts {
-			all[hashOf(text)] = redis.NewScript("local real = redis.call\n" + call +
-				"\nlocal redis = setmetatable({ call = call }, { __index = redis })\nlocal function script() " + text + " end\n" + then)
-		}
+	for hash, text := range lua.Texts() {
+		all[hash] = redis.NewScript("local real = redis.call\n" + call +
+			"\nlocal redis = setmetatable({ call = call }, { __index = redis })\nlocal function script() " + text + " end\n" + then)
 	}
 	return all
 }

@@ -112,8 +112,6 @@ func (f *fake) record(cmd *redis.Cmd, keys []string, args []any) *redis.Cmd {
 	return cmd
 }
 
-func hashOf(script string) string { return redis.NewScript(script).Hash() }
-
 // refusal is an error that the server sends.
 type refusal string
 

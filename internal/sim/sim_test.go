@@ -122,8 +122,7 @@ func TestFor(t *testing.T) {
 	var simulated time.Duration
 	var grants int
 	seed := max(1, *seedFlag)
-	began := time.Now()
-	first := seed
+	began, first := time.Now(), seed
 	for ; time.Since(began) < *forFlag && !t.Failed(); seed += *stride {
 		r := run(t, config(seed))
 		simulated += r.Length
