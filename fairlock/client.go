@@ -193,7 +193,7 @@ func (c *Client) retry(ctx context.Context, f func() error) error {
 		err := f()
 		reason := orEnded(ctx, err) // not of the sleep that follows
 		switch {
-		case err == nil || lua.OriginOf(err) == lua.Verdict:
+		case err == nil || lua.OriginOf(err) == lua.Permanent:
 			return err
 		case c.sleep(ctx, pause.next(c.share)):
 		case c.life.Err() == nil:

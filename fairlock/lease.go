@@ -35,10 +35,10 @@ type Lease struct {
 	failure  error     // guarded by mu: of the latest renewal, if it has not succeeded
 	timer    Timer     // guarded by mu: calls tick when the next action is due
 
-	unlocking chan struct{} // holds a value while a release is under way, which owns what follows
-	sent      bool          // a release may have reached Redis without its reply coming back
-	released  bool          // Redis has replied to a release
-	verdict   error         // what it said
+	unlocking  chan struct{} // holds a value while a release is under way, which owns what follows
+	sent       bool          // a release may have reached Redis without its reply coming back
+	released   bool          // Redis has replied to a release
+	releaseErr error         // what it said
 }
 
 // safetyMargin is the part of TTL that is not relied on: for clocks that run at a different speed, for Redis's rounding
@@ -371,9 +371,9 @@ func (l *Lease) unlock(ctx context.Context) error {
 			return cause
 		}
 	}
-	settled, err := l.release(ctx)
+	replied, err := l.release(ctx)
 	switch {
-	case !settled:
+	case !replied:
 	case err != nil:
 		l.reportLoss(err)
 		l.noteLoss()
@@ -384,13 +384,13 @@ func (l *Lease) unlock(ctx context.Context) error {
 	return err
 }
 
-// release sends the release until Redis replies, or the lease would have ended. Settled means that Redis has replied now,
+// release sends the release until Redis replies, or the lease would have ended. replied means that Redis has replied now,
 // not to an earlier Unlock. No callback is called here: it may call Unlock.
-func (l *Lease) release(ctx context.Context) (settled bool, err error) {
+func (l *Lease) release(ctx context.Context) (replied bool, err error) {
 	l.unlocking <- struct{}{} // an earlier Unlock is bounded
 	defer func() { <-l.unlocking }()
 	if l.released {
-		return false, l.verdict
+		return false, l.releaseErr
 	}
 	c := l.lock.client
 	if err := c.enter(); err != nil {
@@ -420,7 +420,7 @@ func (l *Lease) release(ctx context.Context) (settled bool, err error) {
 	l.released = true
 	c.handoff(l.lock, h)
 	if !h.Released && !l.sent {
-		l.verdict = lost(ErrTaken)
+		l.releaseErr = lost(ErrTaken)
 	}
-	return true, l.verdict
+	return true, l.releaseErr
 }

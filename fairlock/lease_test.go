@@ -398,7 +398,7 @@ func TestUnlock_RetriesWhatRedisRefusesForAWhile(t *testing.T) {
 // What no retry cures is returned at once, and Unlock can be called again.
 //
 //fairlock:fault Redis refuses writes for a while when a lock is released (READONLY, LOADING, NOREPLICAS, …)
-func TestUnlock_ReturnsAVerdictAtOnce(t *testing.T) {
+func TestUnlock_ReturnsAPermanentErrorAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		lease, start := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock), time.Now()
 		s.Miniredis.SetError("NOPERM this user has no permissions to run the 'evalsha' command")

@@ -197,7 +197,7 @@ func elapsed(from, to time.Time) time.Duration {
 // failed handles the error of an acquire: a waiter that was queued before asks again if that can help.
 func (w *waiter) failed(ctx context.Context, err error) {
 	switch {
-	case lua.OriginOf(err) == lua.Verdict:
+	case lua.OriginOf(err) == lua.Permanent:
 		w.quit(err)
 	case ctx.Err() != nil:
 		errors.As(err, &w.abandoned)

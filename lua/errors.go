@@ -25,7 +25,7 @@ type Origin int
 
 // The origins of errors.
 const (
-	Verdict     Origin = iota // the same request fails again; also every error that is not of a request
+	Permanent   Origin = iota // the same request fails again; also every error that is not of a request
 	NoReply                   // the client has no reply from the server: the connection failed, or ctx ended
 	Unavailable               // the server replied that it cannot run the script now
 )
@@ -36,14 +36,14 @@ func OriginOf(err error) Origin {
 	if errors.As(err, &e) {
 		return e.origin
 	}
-	return Verdict
+	return Permanent
 }
 
 // Aborted reports whether a script raised the error. What the script had written before stays: the lock may be granted,
 // or the waiter queued. An error that is Unavailable was raised by the first write.
 func Aborted(err error) bool {
 	var reply redis.Error
-	return errors.As(err, &reply) && OriginOf(err) == Verdict && inScript.MatchString(reply.Error())
+	return errors.As(err, &reply) && OriginOf(err) == Permanent && inScript.MatchString(reply.Error())
 }
 
 // inScript finds an error that a script raised, and its line there. Miniredis says that it could not compile the script.

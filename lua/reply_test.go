@@ -113,7 +113,7 @@ func TestOriginOf(t *testing.T) {
 			in62("-NOREPLICAS Not enough good replicas to write."),
 			refusal("ERR Error running script (call to f_0): @user_script:12: " + readonly),
 		},
-		lua.Verdict: {
+		lua.Permanent: {
 			redis.ErrClosed, fmt.Errorf("wrapped: %w", redis.ErrClosed), redis.Nil, refusal("ERR unknown command"),
 			refusal("NOPERM no rights"), refusal("NOAUTH Authentication required."), refusal("WRONGTYPE x"), in62("WRONGTYPE x"),
 			in7("WRONGTYPE x"), in62("-OOM command not allowed"), refusal("OOM x"), in62("-MISCONF x"),
@@ -128,12 +128,12 @@ func TestOriginOf(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, lua.Verdict, lua.OriginOf(nil))
-	assert.Equal(t, lua.Verdict, lua.OriginOf(io.EOF), "it is not of a request")
+	assert.Equal(t, lua.Permanent, lua.OriginOf(nil))
+	assert.Equal(t, lua.Permanent, lua.OriginOf(io.EOF), "it is not of a request")
 	for _, reply := range []any{"OK", nil, []any{"granted"}} {
 		for verb, err := range sendAll(reply) {
 			require.ErrorIs(t, err, lua.ErrReply, verb)
-			assert.Equal(t, lua.Verdict, lua.OriginOf(err), "it comes again")
+			assert.Equal(t, lua.Permanent, lua.OriginOf(err), "it comes again")
 		}
 	}
 }

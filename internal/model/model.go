@@ -407,7 +407,7 @@ func (l *Lock) sweep(now, every int64) {
 
 // admit is the only rule of admission. While permits are free and the lock is not quarantined, the head of the queue is
 // dropped if it has expired; it is granted what it asks for if so much is free, for what is left until it expires, at
-// most its TTL; otherwise it blocks all behind it. The asker is the waiter whose request this is: it is not expired.
+// most its TTL; otherwise it blocks all behind it. The asker is the waiter that sends this request: it is not expired.
 func (l *Lock) admit(now int64, asker string) (grants []Grant, queue QueueState) {
 	if l.free(); l.lostTTL > 0 {
 		l.quarantine(now, l.lostTTL)
