@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/fairlock/fairlock-go/internal/history"
 )
@@ -52,7 +52,7 @@ const stillness = 100 * time.Millisecond
 // Child runs a process of workers, if this process was started as one, and reports whether it was.
 func Child() bool {
 	text, is := os.LookupEnv(childEnv)
-	redis.SetLogger(silent{}) // it reports every connection that fails
+	logging.Disable() // connections break here
 	if is {
 		var cfg childConfig
 		if err := json.Unmarshal([]byte(text), &cfg); err != nil {
@@ -98,10 +98,6 @@ func runChild(cfg childConfig) {
 	_ = rdb.Close()
 	tell(report{Event: "ended", Handoffs: w.handoffs.Load(), NotificationsLost: w.notificationsLost.Load()})
 }
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // obey carries out orders. When the parent has ended, or has no more to say, it ends the process.
 func (w *workers) obey(tell func(report)) {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -25,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // connections break here
+	redistest.Silence() // connections break here
 	m.Run()
 }
 

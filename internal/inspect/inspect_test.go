@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlocktest"
@@ -21,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // connections break here
+	redistest.Silence() // connections break here
 	m.Run()
 }
 

@@ -21,6 +21,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// Silence keeps go-redis from reporting each connection that fails.
+func Silence() { redis.SetLogger(silent{}) }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
 // Server is a redis-server for one test, on a Unix socket or a free port. It is killed with the test process.
 type Server struct {
 	tb      testing.TB
