@@ -33,7 +33,7 @@ var list string
 type mutant struct {
 	name, file, old, new string
 
-	notBySearch string // why a minute of simulation does not find it, if it does not
+	faults string // that a minute of simulation needs to find it; "": any
 }
 
 // tier is a set of tests.
@@ -52,7 +52,7 @@ var tiers = []tier{
 	{"command", "cmd/fairlock", []string{"./..."}},
 }
 
-// search is the simulation for a minute. It finds most mutants within 10 s; mutants.txt says why it does not find the others.
+// search is the simulation for a minute. It finds most mutants within 10 s.
 var search = tier{"search", ".", []string{"-run", "TestFor", "./internal/sim", "-sim-for", "1m"}}
 
 // limit is how long one tier may take for one mutant: a test that hangs has noticed it.
@@ -97,10 +97,6 @@ func run(pattern string) error {
 			continue
 		}
 		tried++
-		if len(tiers) == 1 && tiers[0].name == search.name && m.notBySearch != "" {
-			fmt.Printf("| %s | not tried: %s | | |\n", m.name, m.notBySearch)
-			continue
-		}
 		found, err := m.try()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
@@ -113,19 +109,19 @@ func run(pattern string) error {
 	return errors.Join(errs...)
 }
 
-// parse reads the list: blocks of a name after "== ", a line with the file, perhaps one with notBySearch after
-// "not by search: ", and old and new text between lines of "<<<", "---" and ">>>".
+// parse reads the list: blocks of a name after "== ", a line with the file, perhaps one with faults after
+// "faults: ", and old and new text between lines of "<<<", "---" and ">>>".
 func parse(text string) (all []mutant, err error) {
 	for _, block := range strings.Split(text, "\n== ")[1:] {
 		head, rest, ok := strings.Cut(block, "\n<<<\n")
 		name, file, ok1 := strings.Cut(head, "\n")
-		file, why, _ := strings.Cut(file, "\nnot by search: ")
+		file, faults, _ := strings.Cut(file, "\nfaults: ")
 		before, after, ok2 := strings.Cut(rest, "\n---\n")
 		after, _, ok3 := strings.Cut("\n"+after, "\n>>>")
 		if !ok || !ok1 || !ok2 || !ok3 {
 			return nil, fmt.Errorf("mutants.txt: %q is malformed", name)
 		}
-		all = append(all, mutant{name, strings.TrimSpace(file), before, strings.TrimPrefix(after, "\n"), why})
+		all = append(all, mutant{name, strings.TrimSpace(file), before, strings.TrimPrefix(after, "\n"), faults})
 	}
 	return all, nil
 }
@@ -143,6 +139,9 @@ func (m mutant) try() (string, error) {
 		}
 	}
 	for _, t := range m.tiers() {
+		if t.name == search.name && m.faults != "" {
+			t.args = append(slices.Clone(t.args), "-sim-faults", m.faults)
+		}
 		began := time.Now()
 		if test, found := t.finds(overlay); found {
 			return fmt.Sprintf("%s | %s | %.0f", t.name, test, time.Since(began).Seconds()), nil

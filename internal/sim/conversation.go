@@ -36,6 +36,7 @@ type conversation struct {
 type waiting struct {
 	key   string // the lock's first
 	since time.Time
+	asks  int64 // as Event.At: when it has to request the lock again, because that can help; 0: not known
 }
 
 // expected is a request that a client has to send at once because of what it was told.
@@ -102,6 +103,17 @@ func (c *conversation) lost(token string) {
 	}
 }
 
+// asksAfter notes after how many ms a waiter was told that another request can help; negative: it is not known. The caller
+// holds mu.
+func (c *conversation) asksAfter(token, told string) {
+	w, waits := c.waiting[token]
+	after := numbers(told)[0]
+	if waits && after >= 0 {
+		w.asks = c.process.world.now() + int64(float64(after)*float64(time.Millisecond)/c.process.rate)
+		c.waiting[token] = w
+	}
+}
+
 // ended notes that a waiter was granted the lock, or has left.
 func (c *conversation) ended(token string) {
 	c.mu.Lock()
@@ -130,6 +142,16 @@ func (c *conversation) sent(e exchange) {
 		}
 		if late || strings.Contains(x.verbs, e.verb) && slices.Contains(e.args, token) {
 			delete(c.expected, token)
+		}
+	}
+	for token, w := range c.waiting {
+		late := w.asks > 0 && p.world.now()-w.asks > int64(atOnce)
+		if late {
+			c.overdue = append(c.overdue, suspect{token, w.asks + int64(atOnce), "it does not request the lock when that can help", 0})
+		}
+		if late || e.verb == "acquire" && token == e.args[1] {
+			w.asks = 0
+			c.waiting[token] = w
 		}
 	}
 	if e.verb != "acquire" || e.args[4] == "0" {
@@ -164,8 +186,9 @@ func (c *conversation) answered(e exchange) {
 	switch {
 	case e.verb == "acquire" && len(e.reply) > 5 && e.reply[0] == "queued":
 		if _, ok := c.waiting[e.args[1]]; !ok && !c.over[e.args[1]] {
-			c.waiting[e.args[1]] = waiting{e.key, now}
+			c.waiting[e.args[1]] = waiting{key: e.key, since: now}
 		}
+		c.asksAfter(e.args[1], e.reply[4])
 		if ttl := ttlOf(e.reply[5]) / 1000; ttl > 0 {
 			c.told[e.args[1]] = ttl
 		}
@@ -176,6 +199,9 @@ func (c *conversation) answered(e exchange) {
 		c.expect(e.args[1], "release", "a later lease of its token is not given back")
 	case e.verb == "heartbeat" && e.reply[0] != "error":
 		missed := false
+		if first := slices.Index(e.reply, "queued"); first >= 0 {
+			c.asksAfter(e.args[first], e.reply[1])
+		}
 		for i, state := range e.reply[2:] {
 			_, ok := c.waiting[e.args[2+i]]
 			missed = missed || ok && (state == "not_queued" || state == "holding")

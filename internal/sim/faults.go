@@ -163,8 +163,8 @@ var faults = []*fault{
 		length := upTo(random, longestFault)
 		w.freeze(length)
 		w.loseData()
-		time.Sleep(upTo(random, longestHold)) // numbers are given
-		w.loseData()                          // and given again
+		time.Sleep(upTo(random, ttl/2)) // numbers are given
+		w.loseData()                    // and given again
 	}},
 	{"key lost", func(w *world, random *rand.Rand) {
 		l := w.observer.locks[random.IntN(len(targets))]
@@ -245,6 +245,11 @@ var faults = []*fault{
 		w.update(func(r *history.Run) { r.ClockBack = true })
 		w.observer.step(-by)
 		w.visit(random)
+	}},
+	{"clock steps back after a renewal", func(w *world, _ *rand.Rand) {
+		for _, t := range targets {
+			w.after(0, func() { w.stepBackAfterRenewal(t) })
+		}
 	}},
 	{"clock stands still", func(w *world, random *rand.Rand) {
 		w.freeze(upTo(random, longestFault))
@@ -446,6 +451,26 @@ func (w *world) visit(random *rand.Rand) {
 			_, _ = l.Leave(ctx, visitor, true)
 		})
 	}
+}
+
+// stepBackAfterRenewal has the server's clock step back when the only holder of a lock has just renewed, but not to before the
+// lock's last number, and a first waiter come then. Nothing happens if others wait.
+func (w *world) stepBackAfterRenewal(t target) {
+	l, ctx := w.lock(t), context.Background()
+	seen, _ := w.observer.known(t.name)
+	by := w.server.Now().Sub(time.UnixMicro(int64(seen.Last))) / 2
+	if len(seen.Holders) != 1 || len(seen.Waiters) > 0 || by < 3*time.Millisecond {
+		return
+	}
+	holder, _ := token.Parse(seen.Holders[0].Token)
+	visitor, _ := token.New("visitor", ttl)
+	w.observer.ignore(visitor.Text())
+	_, _ = l.Renew(ctx, holder, longTTL, 0)
+	w.occurred("the server's clock steps back by %v", by)
+	w.update(func(r *history.Run) { r.ClockBack = true })
+	w.observer.step(-by)
+	_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: waiterTTL, Weight: 1})
+	_, _ = l.Leave(ctx, visitor, false)
 }
 
 // grantAnew takes a lock from its holders, and grants it to one of them again, as an acquire does that arrives late. Nothing

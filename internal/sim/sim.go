@@ -48,8 +48,8 @@ const (
 type Config struct {
 	Seed    uint64
 	For     time.Duration // the safety phase; default 5 s
-	Clients int           // default 8
-	Workers int           // of each client; default 3, and 1 for every fourth seed: then few wait at a time
+	Clients int           // default 8, and 2 for every fourth seed: then many wait in one client
+	Workers int           // of each client; default 24 of all, and 1 for every fourth seed: then few wait at a time
 	Faults  []string      // the kinds of faults; default: drawn from the seed
 }
 
@@ -102,10 +102,10 @@ func Run(t *testing.T, cfg Config) *Result {
 		cfg.For = 5 * time.Second
 	}
 	if cfg.Clients == 0 {
-		cfg.Clients = 8
+		cfg.Clients = map[bool]int{true: 2, false: 8}[cfg.Seed%4 == 2]
 	}
 	if cfg.Workers == 0 {
-		cfg.Workers = map[bool]int{true: 1, false: 3}[cfg.Seed%4 == 0]
+		cfg.Workers = map[bool]int{true: 1, false: 24 / cfg.Clients}[cfg.Seed%4 == 0]
 	}
 	seedTokens(t, cfg.Seed)
 	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now()}
