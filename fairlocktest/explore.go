@@ -51,14 +51,17 @@ func (cfg ExploreConfig) withDefaults() ExploreConfig {
 
 // Explore runs f once for each seed, in a subtest and a testing/synctest bubble of its own. Faults are injected while f
 // runs. f makes its clients with World.Client, lets its code work, calls World.Heal, and asserts what must hold after
-// any faults. Explore stops at the first seed whose run fails. It logs the faults of that run, and how to repeat it:
+// any faults. Explore stops at the first seed whose run fails. It logs the faults and the leases of that run, and how to repeat
+// it:
 //
 //	--- FAIL: TestDeposits/seed=4
-//	    fairlocktest: seed 4 failed. The faults, in simulated time:
-//	             2.014s  client-2: its connections hang, for 11.52s
+//	    fairlocktest: seed 4 failed. The faults and the leases, in simulated time:
+//	             8.002s      client-2 is granted mutex account:42, fence 1764000008002113
 //	             9.377s  mutex account:42: it is released by force
+//	             9.378s      client-1 is granted mutex account:42, fence 1764000009377420
+//	            10.003s      client-2 learns that it has lost mutex account:42, fence 1764000008002113
 //	            41.020s  all faults have ended
-//	    To repeat it: go test -run '^TestDeposits$/^seed=4$'
+//	    To repeat it, in the directory of the test: go test -count=1 -run '^TestDeposits$/^seed=4$'
 //
 // The seed determines which kinds of fault a run has, how often each comes, when, on which client, and for how long. The
 // same seed, configuration and clients give the same faults at the same times. What happens in between may differ: Go
@@ -114,7 +117,7 @@ func command(name string, seed, seeds int) string {
 	for i, part := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
 	}
-	c := "go test -run '" + strings.Join(parts, "/") + "'"
+	c := "go test -count=1 -run '" + strings.Join(parts, "/") + "'"
 	if seed > seeds {
 		c = fmt.Sprintf("%s=%d %s", seedsVariable, seed, c)
 	}

@@ -86,7 +86,7 @@ func explored(t *testing.T, run string, env ...string) string {
 	return string(out)
 }
 
-var report = regexp.MustCompile(`seed \d+ failed\. The faults, in simulated time:\n(?:\s+\d+\.\d{3}s  .*\n)*\s*To repeat it: (.*)go test -run '(\S+)'`)
+var report = regexp.MustCompile(`seed \d+ failed\. The faults and the leases, in simulated time:\n(?:\s+\d+\.\d{3}s  .*\n)*\s*To repeat it, in the directory of the test: (.*)go test -count=1 -run '(\S+)'`)
 
 // Explore finds each bug in the example with one of 20 seeds. The command that it prints finds it again.
 //
@@ -99,8 +99,11 @@ func TestExplore_FindsBugs(t *testing.T) {
 		assert.Regexp(t, `(?s)Not equal.*?TestExplored/`+name+`/seed=\d+\n.*?seed \d+ failed`, out)
 	}
 	require.Len(t, report.FindAllString(out, -1), len(bugs), out)
+	for _, what := range []string{"is granted", "learns that it has lost", "releases"} {
+		assert.Regexp(t, `s      client-\d `+what+` mutex account:42, fence \d+\n`, out)
+	}
 	// A seed does not decide the order of the workers' steps at the same instant, on which it depends whether the other bug shows.
-	repeat := regexp.MustCompile(`go test -run '(\S+reads_unfenced\S+)'`).FindStringSubmatch(out)
+	repeat := regexp.MustCompile(`-run '(\S+reads_unfenced\S+)'`).FindStringSubmatch(out)
 	require.NotNil(t, repeat, out)
 	assert.Contains(t, explored(t, repeat[1]), repeat[1])
 }
@@ -148,7 +151,7 @@ func TestExplore_SameSeedSameFaults(t *testing.T) {
 				}()
 			}
 			time.Sleep(20 * time.Second)
-			runs[i] = append(runs[i], fairlocktest.History(w))
+			runs[i] = append(runs[i], w.Faults())
 		})
 	}
 	assert.Equal(t, runs[0], runs[1])

@@ -1,6 +1,8 @@
 package fairlocktest
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -18,11 +20,11 @@ func Inject(w *World, kind Faults, lasts time.Duration, target int) {
 	w.begin(fault{kind: kind, target: target, lasts: lasts, step: time.Second, delays: [2]time.Duration{time.Second, time.Second}})
 }
 
-// History returns what has happened.
-func History(w *World) []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.history
+// Faults returns the faults that have occurred, and not what has become of leases.
+func (w *World) Faults() []string {
+	w.noting.Lock()
+	defer w.noting.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.history), func(note string) bool { return strings.Contains(note, "s      ") })
 }
 
 // Schedule returns the kinds of fault of a seed, and whether Redis's clock steps back.

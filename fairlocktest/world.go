@@ -35,7 +35,9 @@ type World struct {
 	locks   []Lock     // guarded by mu: those that have been used
 	down    int        // guarded by mu: how many faults under way stop the server
 	lasting []*lasting // guarded by mu: faults under way
-	history []string   // guarded by mu: what has happened
+
+	noting  sync.Mutex // may be taken while mu is held
+	history []string   // guarded by noting: what has happened
 }
 
 // lasting is a fault under way.
@@ -74,6 +76,7 @@ func (w *World) Client(cfg fairlock.Config) *Client {
 	if cfg.Clock == nil {
 		cfg.Clock = local
 	}
+	cfg.Trace = w.trace(cfg.Trace)
 	w.mu.Lock() // so that the order of the clients is that of their names
 	defer w.mu.Unlock()
 	v := &victim{Client: w.Server.Client(cfg), local: local}
@@ -85,6 +88,36 @@ func (w *World) Client(cfg fairlock.Config) *Client {
 	v.Link.Jitter(50*time.Microsecond, rng) // so that no two packets arrive at the same instant
 	v.apply()
 	return v.Client
+}
+
+// trace returns a Trace that notes when leases begin and end, and calls the user's.
+func (w *World) trace(user *fairlock.Trace) *fairlock.Trace {
+	if user == nil {
+		user = &fairlock.Trace{}
+	}
+	t := *user
+	note := func(e fairlock.Event, fence uint64, what string) {
+		w.record("    %s %s %s %s, fence %d", e.Token.Client(), what, e.Kind, e.Name, fence)
+	}
+	t.Granted = func(i fairlock.GrantedInfo) {
+		note(i.Event, i.Fence, "is granted")
+		if user.Granted != nil {
+			user.Granted(i)
+		}
+	}
+	t.Lost = func(i fairlock.LostInfo) {
+		note(i.Event, i.Fence, "learns that it has lost")
+		if user.Lost != nil {
+			user.Lost(i)
+		}
+	}
+	t.Released = func(i fairlock.ReleasedInfo) {
+		note(i.Event, i.Fence, "releases")
+		if user.Released != nil {
+			user.Released(i)
+		}
+	}
+	return &t
 }
 
 // Heal ends all faults, and no further ones come. Faults end by themselves after ExploreConfig.Duration, and when f
@@ -162,8 +195,10 @@ func (w *World) sleep(until time.Duration) bool {
 // since returns how long the run has lasted.
 func (w *World) since() time.Duration { return w.Server.clock.Now().Sub(w.start) }
 
-// record notes what has happened. The caller holds mu.
+// record notes what has happened.
 func (w *World) record(format string, args ...any) {
+	w.noting.Lock()
+	defer w.noting.Unlock()
 	w.history = append(w.history, fmt.Sprintf("%10.3fs  %s", w.since().Seconds(), fmt.Sprintf(format, args...)))
 }
 
@@ -195,8 +230,8 @@ func (w *World) living() (living []*victim) {
 
 // story tells a person what has happened in a run that failed.
 func (w *World) story() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return fmt.Sprintf("fairlocktest: seed %d failed. The faults, in simulated time:\n%s\nTo repeat it: %s",
+	w.noting.Lock()
+	defer w.noting.Unlock()
+	return fmt.Sprintf("fairlocktest: seed %d failed. The faults and the leases, in simulated time:\n%s\nTo repeat it, in the directory of the test: %s",
 		w.seed, strings.Join(w.history, "\n"), command(w.t.Name(), w.seed, w.cfg.Seeds))
 }

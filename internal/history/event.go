@@ -46,10 +46,20 @@ type Event struct {
 	TTL time.Duration `json:"ttl,omitempty"` // of Request: of the lease, if it is not that of the run
 }
 
-// String shows everything but the time.
+// String shows everything that is known but the time.
 func (e Event) String() string {
-	return fmt.Sprintf("client %d worker %d call %d  %-9s  %s  weight %d  ticket %d  fence %d  until %s  token %s  %s",
-		e.Process, e.Worker, e.Call, e.Op, e.Lock, e.Weight, e.Ticket, e.Fence, seconds(e.Until), e.Token, e.Err)
+	return fmt.Sprintf("client %d worker %d call %d  %-9s  %s", e.Process, e.Worker, e.Call, e.Op, e.Lock) +
+		Details("weight", e.Weight, "ticket", e.Ticket, "fence", e.Fence, "until", seconds(e.Until), "token", e.Token, "error", e.Err)
+}
+
+// Details lists names and values, without those that are 0 or empty.
+func Details(pairs ...any) (text string) {
+	for i := 0; i < len(pairs); i += 2 {
+		if v := fmt.Sprint(pairs[i+1]); v != "" && v != "0" && v != seconds(0) {
+			text += fmt.Sprintf("  %s %s", pairs[i], v)
+		}
+	}
+	return text
 }
 
 // ServerOp is what a ServerEvent records.

@@ -668,9 +668,9 @@ func TestStory(t *testing.T) {
 		{At: 1e9, Process: 1, Call: 7, Op: history.Granted, Lock: "x", Token: "t", Fence: 10, Ticket: 5, Until: 3e9, Err: "none"},
 	}
 	assert.Equal(t, `
-     1.000000s  client 1 worker 0 call 7  granted    x  weight 0  ticket 5  fence 10  until 3.000000s  token t  none
+     1.000000s  client 1 worker 0 call 7  granted    x  ticket 5  fence 10  until 3.000000s  token t  error none
      1.500000s  a fault
-     2.000000s  client 2 worker 0 call 0  request    x  weight 3  ticket 0  fence 0  until 0.000000s  token   
+     2.000000s  client 2 worker 0 call 0  request    x  weight 3
 `, "\n"+history.Story(events, []history.Note{{At: 1.5e9, Text: "a fault"}}))
 }
 

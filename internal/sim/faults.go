@@ -30,17 +30,17 @@ var faults = []*fault{
 	{"request lost", func(w *world, random *rand.Rand) {
 		p := w.any(random)
 		p.client.Link.DropRequest()
-		w.occurred("the next request of process %d is lost", p.number)
+		w.occurred("the next request of client %d is lost", p.number)
 	}},
 	{"reply lost", func(w *world, random *rand.Rand) {
 		p := w.any(random)
 		p.client.Link.DropReply()
-		w.occurred("the next reply to process %d is lost", p.number)
+		w.occurred("the next reply to client %d is lost", p.number)
 	}},
 	{"connections break", func(w *world, random *rand.Rand) {
 		p := w.any(random)
 		p.client.Link.Break()
-		w.occurred("the connections of process %d break", p.number)
+		w.occurred("the connections of client %d break", p.number)
 	}},
 	{"link slow", func(w *world, random *rand.Rand) {
 		p, request, reply := w.any(random), upTo(random, ttl/2), upTo(random, ttl/2)
@@ -57,14 +57,14 @@ var faults = []*fault{
 	{"requests run twice", func(w *world, random *rand.Rand) {
 		for _, p := range w.live() {
 			late := ttl + upTo(random, ttl)
-			w.occurred("the next acquire of process %d runs again after %v, and notifications come after that", p.number, late)
+			w.occurred("the next acquire of client %d runs again after %v, and notifications come after that", p.number, late)
 			p.talk.twice.Store(int64(late))
 		}
 	}},
 	{"requests hang", func(w *world, random *rand.Rand) {
 		// Each on a connection of its own: what is sent after them does not wait for them.
 		p := w.any(random)
-		w.occurred("what process %d sends within a millisecond takes %v", p.number, longestFault)
+		w.occurred("what client %d sends within a millisecond takes %v", p.number, longestFault)
 		p.talk.hangs.Store(int64(longestFault))
 		w.after(time.Millisecond, func() { p.talk.hangs.Store(0) })
 	}},
@@ -82,7 +82,7 @@ var faults = []*fault{
 		p, length := w.any(random), upTo(random, longestFault)
 		p.client.Link.DropNotifications()
 		w.observer.subscribe(p.name(), never)
-		w.occurred("process %d receives no notifications for %v", p.number, length)
+		w.occurred("client %d receives no notifications for %v", p.number, length)
 		w.after(length, p.mend)
 	}},
 	{"process paused", func(w *world, random *rand.Rand) {
@@ -105,7 +105,7 @@ var faults = []*fault{
 				continue
 			}
 			length := ttl + upTo(random, ttl) // its leases are over then
-			w.occurred("process %d is suspended for %v while it holds a lock, and ends %v later", p.number, length, ttl)
+			w.occurred("client %d is suspended for %v while it holds a lock, and ends %v later", p.number, length, ttl)
 			w.killed(p)
 			w.launch(p.slot)
 			p.client.Link.Hang()
@@ -121,21 +121,21 @@ var faults = []*fault{
 	}},
 	{"process crashes", func(w *world, random *rand.Rand) {
 		p := w.any(random)
-		w.occurred("process %d crashes", p.number)
+		w.occurred("client %d crashes", p.number)
 		w.killed(p)
 		p.crash()
 		w.launch(p.slot)
 	}},
 	{"client closed", func(w *world, random *rand.Rand) {
 		p := w.any(random)
-		w.occurred("process %d closes its client", p.number)
+		w.occurred("client %d closes its client", p.number)
 		p.finish()
 		p.close()
 		w.launch(p.slot)
 	}},
 	{"forced release", func(w *world, random *rand.Rand) {
 		p, t := w.any(random), targets[random.IntN(len(targets))]
-		w.occurred("process %d releases %s by force", p.number, t.name)
+		w.occurred("client %d releases %s by force", p.number, t.name)
 		w.after(0, func() {
 			from := w.now()
 			ctx, cancel := context.WithTimeout(context.Background(), longestFault)
@@ -154,7 +154,7 @@ var faults = []*fault{
 			w.after(upTo(random, 2*ttl), func() { w.stray(t) })
 		}
 	}},
-	{"data lost, then a stall", func(w *world, random *rand.Rand) {
+	{"data lost and then a stall", func(w *world, random *rand.Rand) {
 		w.loseData()
 		time.Sleep(upTo(random, ttl)) // until waiters are back, and the locks are quarantined
 		w.standStill(ttl+upTo(random, ttl), random)
@@ -302,7 +302,7 @@ func (w *world) after(d time.Duration, f func()) {
 
 // unreachable notes that a process cannot reach the server, or the server it, for a while, and mends its link then.
 func (w *world) unreachable(p *process, length time.Duration, format string, args ...any) {
-	w.occurred("for %v, process %d "+format, append([]any{length, p.number}, args...)...)
+	w.occurred("for %v, client %d "+format, append([]any{length, p.number}, args...)...)
 	w.away(p.number, length)
 	w.after(length, p.mend)
 }

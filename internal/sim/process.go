@@ -439,7 +439,7 @@ func (p *process) waitUntil(deadline time.Time, report func(string)) {
 		return
 	case <-time.After(time.Until(deadline)):
 	}
-	report(fmt.Sprintf("a worker of process %d has not ended %v after the last fault", p.number, p.world.grantedWithin()))
+	report(fmt.Sprintf("a worker of client %d has not ended %v after the last fault", p.number, p.world.grantedWithin()))
 }
 
 // crash ends the process without a goodbye: its connections break, its timers stop.

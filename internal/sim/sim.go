@@ -50,7 +50,7 @@ type Config struct {
 	For     time.Duration // the safety phase; default 5 s
 	Clients int           // default 8, and 2 for every fourth seed: then many wait in one client
 	Workers int           // of each client; default 24 of all, and 1 for every fourth seed: then few wait at a time
-	Faults  []string      // the kinds of faults; default: drawn from the seed
+	Faults  []string      // the kinds of faults; default: drawn from the seed. In a Result those that were
 }
 
 // Result is what a run has shown.
@@ -113,6 +113,10 @@ func Run(t *testing.T, cfg Config) *Result {
 	w.admin, w.other = w.server.Link().Redis(), newRelease()
 	w.observer = observe(w)
 	w.chosen = w.choose()
+	w.cfg.Faults = nil
+	for _, f := range w.chosen {
+		w.cfg.Faults = append(w.cfg.Faults, f.name)
+	}
 	w.current = make([]*process, cfg.Clients)
 	for slot := range cfg.Clients {
 		w.launch(slot)
@@ -125,7 +129,7 @@ func Run(t *testing.T, cfg Config) *Result {
 // safety lets faults occur for the length of the phase, and ends them all.
 func (w *world) safety() {
 	random := w.random("faults")
-	between := time.Duration(random.IntN(400)+50) * time.Millisecond // on average, in this run
+	between := min(time.Duration(random.IntN(400)+50)*time.Millisecond, w.cfg.For/4) // on average, in this run
 	for {
 		time.Sleep(exponential(random, between))
 		if !time.Now().Before(w.start.Add(w.cfg.For+w.asleep)) || len(w.chosen) == 0 {
