@@ -238,8 +238,8 @@ func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
 	}
 	if d := time.Duration(c.hangs.Load()); d > 0 && requests[0].verb != "" {
 		for _, r := range requests {
-			if r.verb == "release" {
-				c.process.world.observer.ignore(r.args[1]) // the lease may end before it arrives
+			if r.verb == "release" || r.verb == "leave" {
+				c.process.world.observer.ignore(r.args[1]) // a lease may end before it arrives
 			}
 		}
 		c.process.pause(d)

@@ -69,9 +69,11 @@ var faults = []*fault{
 		w.after(time.Millisecond, func() { p.talk.hangs.Store(0) })
 	}},
 	{"link hangs", func(w *world, random *rand.Rand) {
-		p := w.any(random)
-		w.unreachable(p, upTo(random, longestFault), "has a link that hangs")
+		p, length := w.any(random), upTo(random, longestFault)
+		w.unreachable(p, length, "has a link that hangs")
 		p.client.Link.Hang()
+		p.busy.Store(true)
+		w.after(length, func() { p.busy.Store(false) })
 	}},
 	{"link cut", func(w *world, random *rand.Rand) {
 		p := w.any(random)
@@ -439,7 +441,8 @@ func (w *world) lock(t target) lua.Lock {
 	return l.WithFenceTTL(fenceTTL)
 }
 
-// visit has a new waiter, perhaps with a long TTL, request each lock, and leave at once.
+// visit has a new waiter, perhaps with a long TTL, request each lock, and leave at once. It leaves no tombstone, with which no
+// acquire would be a common case any more.
 func (w *world) visit(random *rand.Rand) {
 	length := []time.Duration{waiterTTL, visitorTTL}[random.IntN(2)]
 	for _, t := range targets {
@@ -448,7 +451,7 @@ func (w *world) visit(random *rand.Rand) {
 			visitor, _ := token.New("visitor", ttl)
 			w.observer.ignore(visitor.Text())
 			_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: length, Weight: 1})
-			_, _ = l.Leave(ctx, visitor, true)
+			_, _ = l.Leave(ctx, visitor, false)
 		})
 	}
 }

@@ -56,6 +56,7 @@ type process struct {
 	rate   float64 // of clock
 
 	noRenewal  bool
+	busy       atomic.Bool  // its workers hold what they hold until their leases end
 	leases     atomic.Int32 // that its workers hold
 	longLeases atomic.Int32 // of them, those with longTTL
 
@@ -335,6 +336,9 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 		}
 		c.record(history.Event{Op: history.Used})
 		p.waitOn(c, lease, hold/3)
+	}
+	if p.busy.Load() && !c.long {
+		p.waitOn(c, lease, 2*ttl)
 	}
 	if random.IntN(5) == 0 {
 		_ = lease.Renew(context.Background()) // it ends with the lease

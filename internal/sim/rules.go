@@ -57,6 +57,9 @@ func (o *observer) check(l *observed, next contents) {
 			l.named[w.Token] = now
 		}
 	}
+	for _, h := range next.Holders { // it may lose the lock and be queued again
+		delete(l.named, h.Token)
+	}
 	// A token that has left or released does not come back.
 	switch o.last.verb {
 	case "leave", "release":
