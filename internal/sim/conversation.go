@@ -36,7 +36,7 @@ type conversation struct {
 type waiting struct {
 	key   string // the lock's first
 	since time.Time
-	asks  int64 // as Event.At: when it has to request the lock again, because that can help; 0: not known
+	asks  time.Time // by the process's clock: when it has to request the lock again, because that can help; 0: not known
 }
 
 // expected is a request that a client has to send at once because of what it was told.
@@ -109,7 +109,7 @@ func (c *conversation) asksAfter(token, told string) {
 	w, waits := c.waiting[token]
 	after := numbers(told)[0]
 	if waits && after >= 0 {
-		w.asks = c.process.world.now() + int64(float64(after)*float64(time.Millisecond)/c.process.rate)
+		w.asks = c.process.clock.Now().Add(time.Duration(after) * time.Millisecond)
 		c.waiting[token] = w
 	}
 }
@@ -145,12 +145,13 @@ func (c *conversation) sent(e exchange) {
 		}
 	}
 	for token, w := range c.waiting {
-		late := w.asks > 0 && p.world.now()-w.asks > int64(atOnce)
+		latest := w.asks.Add(atOnce)
+		late := !w.asks.IsZero() && p.clock.Now().After(latest)
 		if late {
-			c.overdue = append(c.overdue, suspect{token, w.asks + int64(atOnce), "it does not request the lock when that can help", 0})
+			c.overdue = append(c.overdue, suspect{token, p.until(latest), "it does not request the lock when that can help", 0})
 		}
 		if late || e.verb == "acquire" && token == e.args[1] {
-			w.asks = 0
+			w.asks = time.Time{}
 			c.waiting[token] = w
 		}
 	}
@@ -238,8 +239,11 @@ func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
 	}
 	if d := time.Duration(c.hangs.Load()); d > 0 && requests[0].verb != "" {
 		for _, r := range requests {
-			if r.verb == "release" || r.verb == "leave" {
-				c.process.world.observer.ignore(r.args[1]) // a lease may end before it arrives
+			if r.verb == "acquire" || r.verb == "renew" {
+				continue
+			}
+			for _, arg := range r.args { // a lease may end, and a heartbeat be missed, before it arrives
+				c.process.world.observer.ignore(arg)
 			}
 		}
 		c.process.pause(d)
