@@ -328,6 +328,34 @@ func TestRenew_OlderFailureIsForgotten(t *testing.T) {
 	})
 }
 
+// The reply to an earlier renewal that comes late does not shorten the lease.
+func TestRenew_LateReplyOfAnEarlierOne(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{NoRenewal: true})
+		lease := hold(t, client.Mutex("x").Lock)
+		client.Link.Delay(0, 2*time.Second)
+		go func() { assert.NoError(t, lease.Renew(t.Context())) }()
+		time.Sleep(time.Second)
+		client.Link.Delay(0, 0)
+		require.NoError(t, lease.Renew(t.Context()))
+		deadline := lease.Deadline()
+		pass(2 * time.Second)
+		assert.Equal(t, deadline, lease.Deadline())
+	})
+}
+
+// A lease that a client with a longer TTL resumes is trusted for no longer than its token says.
+func TestResume_TrustsTheTTLOfTheToken(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		const short = time.Second
+		lease := hold(t, s.Client(fairlock.Config{NoRenewal: true}).Mutex("x").WithTTL(short).Lock)
+		pass(short / 2)
+		resumed, err := s.Client(fairlock.Config{NoRenewal: true}).Mutex("x").Resume(t.Context(), lease.Token())
+		require.NoError(t, err)
+		assert.Equal(t, time.Now().Add(short-safetyMargin(short)), resumed.Deadline())
+	})
+}
+
 // If ctx ends as the lease does, the error is the loss: the caller must not go on as its holder.
 func TestRenew_CtxEndsWithTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {

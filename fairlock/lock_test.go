@@ -44,6 +44,16 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 		require.EqualError(t, err, c.want)
 		pass(2 * time.Second)
 	})
+	t.Run("it is lost before f begins", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+			slow := &fairlock.Trace{Granted: func(fairlock.GrantedInfo) { time.Sleep(fairlock.DefaultTTL) }}
+			err := s.Client(fairlock.Config{NoRenewal: true, Trace: slow}).Mutex("x").Do(t.Context(), func(context.Context) error {
+				t.Error("f runs without the lock")
+				return nil
+			})
+			require.ErrorIs(t, err, fairlock.ErrLost)
+		})
+	})
 	t.Run("the lock is not granted", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 			client := s.Client(fairlock.Config{})
@@ -261,6 +271,23 @@ func TestLock_LeavesAfterALongHang(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A waiter leaves as soon as Redis can be reached, for as long as Redis may keep its ticket.
+func TestLock_LeavesWhenRedisIsBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		s.Mutex("x").CrashHolding("holder", time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		begin(ctx, client.Mutex("x").Lock)
+		client.Link.Cut()
+		cancel()
+		pass(10 * time.Minute)
+		require.True(t, s.Miniredis.Exists(lua.MutexKeys(lua.DefaultNamespace, "x").Queue))
+		client.Link.Mend()
+		pass(time.Second) // the longest back-off
+		assert.False(t, s.Miniredis.Exists(lua.MutexKeys(lua.DefaultNamespace, "x").Queue))
+	})
 }
 
 // An acquire that was never sent needs no request to leave.

@@ -247,6 +247,14 @@ func TestLink_BreakAndHang(t *testing.T) {
 		client.Link.Mend()
 		synctest.Wait()
 		assert.True(t, server.Miniredis.Exists("n"), "data was lost")
+
+		client.Link.DropRequest()
+		client.Link.DropReply()
+		client.Link.Delay(time.Second, time.Second)
+		client.Link.Mend()
+		start = time.Now()
+		require.NoError(t, client.Redis.Incr(t.Context(), "n").Err())
+		assert.Equal(t, []any{"2", time.Duration(0)}, []any{client.Redis.Get(t.Context(), "n").Val(), time.Since(start)})
 	})
 }
 

@@ -82,6 +82,7 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 			inspect -> a | b c d; full no; after 1s; full; release a -> released grants b
 			evict number; renew b -> renewed; force -> released grants c; leave c tombstone -> released grants d
 			release d -> released; full no`)
+		m.run("acquire h i ttl 1m; lose; acquire i ticket -> queued 1; full; force -> released grants i; full no")
 	}
 }
 
@@ -95,7 +96,7 @@ func TestErrors_MissingRights(t *testing.T) {
 		"~* &* +@all -zadd":            "acquire a -> granted\nacquire b -> can't run this command\nkeys -> lock number",
 		"~* &* +@all -zadd (a waiter)": "acquire b -> can't run this command\nrelease c -> nothing\nrelease a -> released grants b",
 		// Nobody is notified, and nobody is refused.
-		"~* resetchannels +@all": `acquire a b c d; release a; leave b; force; inspect -> d |; leave d
+		"~* resetchannels +@all": `acquire a b c d; after 1s; release a -> released grants b; leave b; force; inspect -> d |; leave d
 			acquire a b c; after 40m; heartbeat b c; after 21m; heartbeat c -> queued; inspect -> b | c`,
 	} {
 		m := newMachine(t, real(t), mutex)

@@ -412,17 +412,28 @@ func TestGuard_IsReplacedIfItIsKilled(t *testing.T) {
 
 func TestGuard_ReadsLate(t *testing.T) {
 	t.Parallel()
-	in, to, err := os.Pipe()
-	require.NoError(t, err)
-	defer func() { _ = in.Close(); _ = to.Close() }()
-	cmd := sleeper(t)
-	g := &guard{to: to}
-	g.tell(order{Ward: &ward{}})
-	g.tell(order{Group: cmd.Process.Pid, Left: time.Hour, Sent: time.Now().Add(-time.Hour)})
-	require.NoError(t, watchOver(in))
-	require.EqualError(t, cmd.Wait(), "signal: killed")
+	pipe := func() (in, to *os.File) {
+		in, to, err := os.Pipe()
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = in.Close(); _ = to.Close() })
+		return in, to
+	}
+	for _, o := range []order{
+		{Left: time.Hour, Sent: time.Now().Add(-time.Hour)},
+		{Left: time.Millisecond, Sent: time.Now().Add(time.Hour)}, // the clock has been set back
+	} {
+		cmd := sleeper(t)
+		in, to := pipe()
+		g := &guard{to: to}
+		g.tell(order{Ward: &ward{}})
+		o.Group = cmd.Process.Pid
+		g.tell(o)
+		require.NoError(t, watchOver(in))
+		require.EqualError(t, cmd.Wait(), "signal: killed")
+	}
 
-	g = &guard{cmd: sleeper(t), to: to} // which does not read at all
+	_, to := pipe()
+	g := &guard{cmd: sleeper(t), to: to} // which does not read at all
 	ended := make(chan error, 1)
 	go func() { ended <- g.cmd.Wait() }()
 	for i := 0; len(ended) == 0; i++ {

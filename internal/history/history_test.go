@@ -605,6 +605,8 @@ func TestCheck_Linear(t *testing.T) {
 		{"granted after an ambiguous Unlock", "", first + "49 1 unlock; 60 1 ambiguous" + second},
 		{"granted before an ambiguous Unlock", "linear",
 			first + "30 1 lost err=closed; 51 1 unlock; 60 1 ambiguous err=closed" + second},
+		{"granted before the end of a lease that was not held at Unlock", "linear",
+			first + "900 1 unlock; 2 2 request; 950 2 granted fence=20 until=1900; 1100 1 not_held err=taken"},
 		{"granted between two attempts to unlock", "",
 			first + "48 1 unlock; 55 1 ambiguous; 56 1 unlock; 57 1 released" + second},
 		{"a Lock that failed", "",
