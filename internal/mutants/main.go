@@ -195,7 +195,7 @@ var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 func (t tier) finds(overlay string) (test string, found bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit+10*time.Second) // after the test's own, which names it
 	defer cancel()
-	args := []string{"test", "-count=1", "-failfast", "-timeout", limit.String()}
+	args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String()}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
