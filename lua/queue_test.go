@@ -245,6 +245,7 @@ func TestExpiry_OnlyTheFenceIsLeft(t *testing.T) {
 			acquire a b c; evict queue; heartbeat b c -> gone, gone; acquire c ticket -> queued 1
 			acquire b ticket -> queued 1; evict queue; release a -> released; acquire d -> queued 1 by quarantine
 			acquire b ticket -> queued 1`},
+		scenario{"tombstones end one by one", "leave a tombstone; after 6m; leave b tombstone; after 6m; leave c tombstone; acquire b -> busy"},
 		scenario{"tombstones are lost", `
 			acquire a; leave b tombstone; acquire b -> busy; evict tombstones; acquire b -> queued 1`},
 	)
