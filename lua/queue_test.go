@@ -383,3 +383,16 @@ func TestTexts_KeepWhatALaterVersionAdds(t *testing.T) {
 		require.Greater(t, m.contents().Number[19:32], ends)
 	}
 }
+
+// What is not a common case, though it looks like one, is left to the general part of a script. The clock has advanced each
+// time: else it would be anyway.
+func TestCommonCases_LeaveTheRest(t *testing.T) {
+	scenarios(t, oneHolder,
+		scenario{"a handoff while the lock is quarantined", `
+			acquire x r; lose; after 1s; acquire a b; acquire r ticket -> queued 1; after 1s; release a -> released`},
+		scenario{"an acquire of a waiter that is queued", "acquire a b c d; after 1s; acquire d -> queued 3"},
+		scenario{"an acquire when a sweep is due", `
+			acquire a ttl 1h; acquire b c d wait 1h; ` + strings.Repeat("after 1s; heartbeat b; ", 59) + "after 1s; acquire e -> queued 4"},
+		scenario{"an acquire when the queue is lost", "acquire a b c; after 1s; evict queue; acquire d -> queued 1"},
+	)
+}
