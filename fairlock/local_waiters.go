@@ -213,7 +213,7 @@ func (n *localWaiters) hear(waiters []localWaiter, reply lua.HeartbeatReply, sen
 	defer n.mu.Unlock()
 	for i, w := range waiters {
 		state := reply.States[i]
-		w.post(event{kind: found[state], sent: sent, fence: reply.Fence})
+		w.post(event{kind: found[state], sent: sent})
 		at, ok := n.find(w)
 		if !ok {
 			continue

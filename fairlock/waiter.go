@@ -45,7 +45,6 @@ type waiter struct {
 	asksAlways    bool          // it has asked again, and perhaps was queued anew: an old notification may still come
 	askedAt       time.Time     // when the latest acquire was sent
 	foundQueuedAt time.Time     // when the latest request was sent that found it queued
-	fence         uint64        // the lock's last fence at that time; a later grant has a higher one
 	holder        string        // token of a holder, in the latest reply
 	holderTTL     time.Duration // of the latest holder that a reply named
 	pause         backoff
@@ -70,7 +69,6 @@ type event struct {
 	kind  eventKind
 	grant lua.Grant     // notified
 	sent  time.Time     // when the heartbeat was sent that found it
-	fence uint64        // stillQueued: the lock's last fence
 	after time.Duration // askLater: after which another request can help
 }
 
@@ -219,7 +217,7 @@ func (w *waiter) startWaiting(reply lua.Reply, subscriptions uint64) {
 	if t, _ := parse(reply.Holder); !t.IsZero() {
 		w.holderTTL = t.TTL()
 	}
-	w.foundQueued(w.askedAt, reply.Fence)
+	w.foundQueued(w.askedAt)
 	if reply.RetryAfter >= 0 {
 		w.postAfter(reply.RetryAfter, event{kind: askNow})
 	}
@@ -235,11 +233,10 @@ func (w *waiter) startWaiting(reply lua.Reply, subscriptions uint64) {
 	}
 }
 
-func (w *waiter) foundQueued(sent time.Time, fence uint64) {
+func (w *waiter) foundQueued(sent time.Time) {
 	if sent.After(w.foundQueuedAt) {
 		w.foundQueuedAt = sent
 	}
-	w.fence = max(w.fence, fence)
 	w.dropped = false
 }
 
@@ -259,7 +256,7 @@ func (w *waiter) wait(ctx context.Context) {
 				grant = e.grant
 			}
 		case stillQueued:
-			w.foundQueued(e.sent, e.fence)
+			w.foundQueued(e.sent)
 		case notQueued:
 			if e.sent.After(w.askedAt) { // else its latest acquire has queued it again
 				w.dropped, w.state = true, asking
@@ -269,7 +266,7 @@ func (w *waiter) wait(ctx context.Context) {
 				w.postAfter(notificationDelay, event{kind: notificationLost})
 			}
 		case notificationLost:
-			if grant.Fence <= w.fence {
+			if grant.Fence == 0 {
 				w.notificationLost()
 				w.state = asking
 			}
@@ -279,8 +276,8 @@ func (w *waiter) wait(ctx context.Context) {
 			w.state = asking
 		}
 	}
-	if grant.Fence <= w.fence {
-		return // an earlier grant, which it has lost
+	if grant.Fence == 0 {
+		return
 	}
 	w.state = asking
 	now := w.client.clock.Now()

@@ -2,7 +2,6 @@ package fairlock_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,27 +155,6 @@ func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
 		client.Link.Mend() // the heartbeat's reply is not delayed
 		next.granted(t)
 		assert.Len(t, j.of("NotificationLost"), lost)
-	})
-}
-
-// A notification of an earlier grant does not begin a lease: its fence is not above the last one that the waiter knows.
-func TestWaiter_IgnoresAnOldNotification(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client, sent, _ := listening(t, s, fairlock.Config{})
-		held := s.Mutex("x").HoldAs("holder")
-		next := begin(t.Context(), client.Mutex("x").Lock)
-		notify := func(fence uint64) {
-			message := fmt.Sprintf("%s %d %d", s.Mutex("x").State().Waiters[0].Token.Text(), fence, ttl.Milliseconds())
-			require.Equal(t, 1, s.Miniredis.Publish("fairlock:notify:"+client.Name(), message))
-			synctest.Wait()
-		}
-		sent.reset()
-		notify(held.Fence())
-		require.True(t, next.pending(), "two clients hold the lock")
-		assert.Empty(t, sent.requests())
-		s.Mutex("x").AssertHeldBy("holder")
-		unlock(t, held)
-		next.granted(t)
 	})
 }
 
@@ -498,8 +476,7 @@ func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 	})
 }
 
-// A notification of before a loss of data, which comes when its waiter has been queued anew, begins no lease: its fence is
-// above the last number that the waiter knows, because the server's clock has stepped back.
+// A notification of before a loss of data, which comes when its waiter has been queued anew, begins no lease.
 //
 //fairlock:fault Redis loses its data, and a waiter requests the lock first
 func TestWaiter_OldNotificationAfterALoss(t *testing.T) {

@@ -97,7 +97,7 @@ const (
 // Reply answers a Request.
 type Reply struct {
 	Outcome    Outcome
-	Fence      uint64        // Granted: of this grant. Queued: the last number before this request: a later grant has a higher one
+	Fence      uint64        // Granted: of this grant
 	Ticket     Ticket        // Queued
 	Position   int           // Queued: 1 is the head. Full: how many wait
 	Capacity   int           // CapacityDiffers: the one in use
@@ -129,7 +129,7 @@ func readReply(r *reader) (reply Reply) {
 		reply.Outcome, reply.Fence, reply.More = Granted, r.positive(), r.more()
 	case "queued":
 		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
-		reply.Fence, reply.RetryAfter, reply.Holder = r.number(), r.duration(), r.text()
+		reply.RetryAfter, reply.Holder = r.duration(), r.text()
 	case "busy":
 		reply.Outcome, reply.More, reply.Holder = Busy, r.more(), r.text()
 	case "full":
@@ -243,7 +243,6 @@ const (
 
 // HeartbeatReply answers a heartbeat.
 type HeartbeatReply struct {
-	Fence      uint64        // the last number before the heartbeat: a later grant has a higher one
 	RetryAfter time.Duration // after which a request of the first waiter that is queued can help; negative: unknown
 	States     []WaiterState // one for each token
 }
@@ -266,7 +265,7 @@ var waiterStates = map[string]WaiterState{
 // readHeartbeat reads the reply to a heartbeat of n tokens.
 func readHeartbeat(n int) func(*reader) HeartbeatReply {
 	return func(r *reader) HeartbeatReply {
-		reply := HeartbeatReply{Fence: r.number(), RetryAfter: r.duration()}
+		reply := HeartbeatReply{RetryAfter: r.duration()}
 		for _, item := range r.list() {
 			word, _ := item.(string)
 			state, ok := waiterStates[word]

@@ -72,7 +72,7 @@ var verbs = []verb{
 			})
 		},
 		replies: []list{
-			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"busy", anyText, anyText},
+			{"granted", large, anyText}, {"queued", large, one, int64(-1), anyText}, {"busy", anyText, anyText},
 			{"full", one}, {"capacity", large},
 		},
 		samples: map[string]sample{
@@ -198,7 +198,7 @@ var verbs = []verb{
 		name: "heartbeat",
 		call: func(l lua.Lock, t tokens) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
 		replies: []list{
-			{large, int64(-1), list{"queued", "holding", "not_queued"}}, {large, one, list{"granted", "queued", "queued"}},
+			{int64(-1), list{"queued", "holding", "not_queued"}}, {one, list{"granted", "queued", "queued"}},
 		},
 		samples: map[string]sample{
 			"heartbeat": {send: func(l lua.Lock, waiters tokens) error { return last(l.Heartbeat(ctx, waiterTTL, waiters)) }},
@@ -323,7 +323,7 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 	var first lua.Reply
 	return do(m, func() (lua.Reply, error) { return m.lock(p).Acquire(ctx, ask) }, func(got lua.Reply) {
 		m.admitted = !m.holds(p) && m.model.Tombstones[same.Token] <= m.clock
-		isNew := !m.waits(p) && !r.ticket
+		isNew, before := !m.waits(p) && !r.ticket, m.model.LastNumber()
 		want := m.model.Acquire(m.clock, same)
 		m.more = want.Queue == model.More
 		first = lua.Reply{
@@ -337,14 +337,10 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 		case model.Queued:
 			p.ticket = uint64(got.Ticket)
 			m.helps(want.RetryAfter, got.RetryAfter)
-			require.True(m.t, !isNew || p.ticket > got.Fence, "a new ticket is above the last fence")
+			require.True(m.t, !isNew || p.ticket > before, "a new ticket is above the last number")
 		}
 	}, func(second lua.Reply) {
 		first.More, second.More = false, false
-		if first.Outcome == lua.Queued { // the number before the second request is the ticket that the first has given
-			m.model.Advance(m.clock)
-			first.Fence = m.model.LastNumber()
-		}
 		second.RetryAfter = m.again(first.RetryAfter, second.RetryAfter)
 		require.Equal(m.t, first, second, "the second reply")
 	})
@@ -446,7 +442,7 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 	var first lua.HeartbeatReply
 	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, wait, tokens) }, func(got lua.HeartbeatReply) {
 		want := m.model.Heartbeat(m.clock, wait.Microseconds(), texts)
-		first = lua.HeartbeatReply{Fence: want.Last, RetryAfter: got.RetryAfter}
+		first = lua.HeartbeatReply{RetryAfter: got.RetryAfter}
 		m.more, m.admitted = want.RetryAfter == 0, true
 		for _, state := range want.States {
 			first.States = append(first.States, waiterStates[state])
@@ -454,8 +450,7 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 		require.Equal(m.t, first, got)
 		m.helps(want.RetryAfter, got.RetryAfter)
 	}, func(second lua.HeartbeatReply) {
-		m.model.Advance(m.clock)
-		first.States, first.Fence = slices.Clone(first.States), m.model.LastNumber()
+		first.States = slices.Clone(first.States)
 		for i, state := range first.States {
 			if state == lua.NowGranted {
 				first.States[i] = lua.Holding

@@ -41,7 +41,7 @@ mtype = {
   granted, queued, not_queued, renewed, lost            // replies
 }
 
-mtype = { NONE, NO_MARGIN, FROM_REPLY, NO_LAST, RELEASE_ANY, TOKEN_ONLY, NO_NX, LIFO, BARGING,
+mtype = { NONE, NO_MARGIN, FROM_REPLY, TRUSTS_ALWAYS, RELEASE_ANY, TOKEN_ONLY, NO_NX, LIFO, BARGING,
   SAME_NUMBER, NO_SERVED, NO_TOMBSTONE, SHORT_WAITER_TTL, SERVER_TIME, NO_DROP, HANDOFF_FOR_TTL,
   HEARTBEAT_HIDES_GRANT, NO_EXPIRY, SHORT_QUARANTINE } // mutants
 
@@ -52,10 +52,10 @@ typedef Client {
   unsigned clock : 2;   // waiting: ticks since the latest request was sent that found it queued; holding: trusted ticks
   unsigned sent : 2;    // ticks since the request was sent
   unsigned ticket : 5;  // that it knows; 0: none
-  unsigned known : 5;   // waiting: the last number when it was found queued
+  bool again;           // waiting: it has sent several acquires, so it asks before it trusts a notification
   unsigned fence : 5;   // of its lease
   unsigned rticket : 5; // in the reply; 0: none
-  unsigned number : 5;  // in the reply: a fence; if queued, the last number
+  unsigned number : 5;  // in the reply: a fence
 
   unsigned given : 2;   // in the notification that is under way: the length of the lease; 0: none is
   unsigned nfence : 5;  // in the notification
@@ -168,7 +168,6 @@ inline do_acquire() {
     n = j > served && !in_queue(c);
     last = MAX(last, j);
     WHEN(n, begin_quarantine());
-    number = last;
     WHEN(j > 0 && !in_queue(c) && left == 0, C[c].place = j; C[c].alive = WAITER_TTL; SEEN(returned));
     WHEN(MUTANT == BARGING && left == 0 || MUTANT == NO_NX && !in_queue(0) && !in_queue(1) && !in_queue(N-1),
       grant(c, TTL));
@@ -182,7 +181,7 @@ inline do_acquire() {
       C[c].alive = WAITER_TTL
     fi
   fi;
-  number = (C[c].owns -> lfence : number);
+  number = (C[c].owns -> lfence : 0);
   reply = (C[c].owns -> granted : queued)
 }
 
@@ -196,7 +195,7 @@ inline script() {
   if
   :: is_acquire(what) -> do_acquire()
   :: what == heartbeat ->
-    update_clock(); number = last;
+    update_clock();
     reply = (in_queue(c) -> queued : not_queued); // not_queued also: it was granted the lock
     C[c].alive = WAITER_TTL;
     admit(NOBODY);
@@ -224,15 +223,14 @@ inline script() {
    and fences with fences of the same token: so here all fences are above all tickets. */
 inline forget_order_of_fences() {
   for (i : 0 .. N-1) {
-    C[i].known = 0;
     C[i].fence = (C[i].fence > 0 -> 30 : 0);
-    C[i].number = 30 * (C[i].msg != queued -> C[i].number > 0 : C[i].given > 0 && C[i].nfence <= C[i].number);
-    C[i].nfence = (C[i].given == 0 -> 0 : (C[i].owns && C[i].nfence == lfence -> 30 : 29))
+    C[i].number = (C[i].number > 0 -> 30 : 0);
+    C[i].nfence = (C[i].given == 0 || C[i].again -> 0 : (C[i].owns && C[i].nfence == lfence -> 30 : 29))
   }
   lfence = (left > 0 -> 30 : 0); last = 31
 }
 
-#define EACH_NUMBER(i, f) f(C[i].ticket); f(C[i].known); f(C[i].fence); f(C[i].rticket); f(C[i].number); f(C[i].nfence); \
+#define EACH_NUMBER(i, f) f(C[i].ticket); f(C[i].fence); f(C[i].rticket); f(C[i].number); f(C[i].nfence); \
   f(C[i].place)
 #define MARK(x) used = used | (1 << (x))
 #define RANK(x) x = rank[x]
@@ -254,12 +252,12 @@ inline normalize() {
     WHEN(C[i].fence == 0 && (C[i].delayed == renew || C[i].delayed == release), C[i].delayed = none);
     WHEN(C[i].at == ended && !C[i].owns && !in_queue(i) && C[i].delayed == leave, C[i].delayed = none);
     WHEN(C[i].at == ended && !C[i].owns && !in_queue(i) && C[i].delayed == none && C[i].msg == none, C[i].at = idle);
-    WHEN(C[i].given > 0 && C[i].nfence <= C[i].known, C[i].given = 0; SEEN(notification_of_an_earlier_grant));
-    WHEN(C[i].at != waiting, C[i].given = 0; C[i].known = 0; C[i].clock = (C[i].at == holding -> C[i].clock : 0);
+    WHEN(C[i].at != waiting, C[i].given = 0; C[i].again = false; C[i].clock = (C[i].at == holding -> C[i].clock : 0);
       C[i].ticket = (C[i].delayed == reacquire -> C[i].ticket : 0));
-    C[i].cut = C[i].cut && (C[i].at == holding || C[i].msg == granted || C[i].given > 0);
+    WHEN(C[i].again && C[i].given > 0, C[i].given = 1; C[i].nfence = 0);
+    C[i].cut = C[i].cut && (C[i].at == holding || C[i].msg == granted || C[i].given > 0 && !C[i].again);
     WHEN(C[i].at == ended || C[i].msg == none || C[i].msg == not_queued || C[i].msg == lost, C[i].sent = 0);
-    WHEN(C[i].msg != queued && (!C[i].owns || C[i].number != lfence), C[i].number = 0);
+    WHEN(C[i].msg == queued || !C[i].owns || C[i].number != lfence, C[i].number = 0);
     WHEN(C[i].msg != queued, C[i].rticket = 0); WHEN(C[i].given == 0, C[i].nfence = 0);
     WHEN(!in_queue(i) || expired(i), C[i].alive = 0);
     WHEN(C[i].place < C[i].ticket && C[i].ticket <= served, n = MAX(n, C[i].ticket));
@@ -291,7 +289,7 @@ inline normalize() {
 
 #define sends(q) C[c].msg = q; C[c].sent = 0; printf("client %d sends %e\n", c, C[c].msg)
 
-#define reacquires() sends((C[c].ticket > 0 -> reacquire : acquire))
+#define reacquires() sends((C[c].ticket > 0 -> reacquire : acquire)); C[c].again = (MUTANT != TRUSTS_ALWAYS)
 
 /* trustedUntil: what is left of a lease of so many ticks that began after a request was sent so many ticks ago. */
 #define trusted(length, ago) (MAX(length - MARGIN + DRIFT, ago) - ago)
@@ -333,9 +331,7 @@ proctype client(byte me) {
     :: d_step { C[me].msg == queued -> c = me; // startWaiting, foundQueued
       printf("client %d reads that it is queued\n", c);
       C[c].ticket = (C[c].rticket > 0 -> C[c].rticket : C[c].ticket);
-      C[c].clock = C[c].sent;
-      C[c].known = (MUTANT == NO_LAST -> 0 : MAX(C[c].known, C[c].number));
-      C[c].cut = C[c].cut && C[c].nfence > C[c].known; C[c].msg = none }
+      C[c].clock = C[c].sent; C[c].msg = none }
     :: d_step { C[me].msg == granted -> c = me; // granted, newLease
       ticks = trusted(TTL, (MUTANT == FROM_REPLY -> 0 : C[c].sent));
       if
@@ -343,7 +339,7 @@ proctype client(byte me) {
       :: else -> SEEN(granted_too_late); reacquires()
       fi }
     :: d_step { C[me].given > 0 && is_free(me) -> c = me; // wait, suffices. See also normalize
-      ticks = trusted(C[c].given, C[c].clock);
+      ticks = (C[c].again -> 0 : trusted(C[c].given, C[c].clock));
       C[c].given = 0;
       if
       :: ticks > 0 -> holds(C[c].nfence); SEEN(handoff)
@@ -375,7 +371,7 @@ proctype client(byte me) {
 
     // It hangs, and is sent again over another connection, or the client gives up. It arrives at any time, or never.
     :: d_step { can_hang(me) -> c = me; fault; printf("network  %e of client %d hangs; it is sent again\n", C[c].msg, c);
-      C[c].delayed = C[c].msg }
+      C[c].delayed = C[c].msg; C[c].again = C[c].again || C[c].at == waiting && MUTANT != TRUSTS_ALWAYS }
     :: d_step { can_hang(me) -> c = me; fault; printf("network  %e of client %d hangs\n", C[c].msg, c);
       C[c].delayed = C[c].msg; reads_error() }
     :: d_step { C[me].delayed != none -> c = me; what = C[c].delayed; C[c].delayed = none; script(); waited = 0;

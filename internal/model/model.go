@@ -129,7 +129,7 @@ type Request struct {
 // Reply answers a Request.
 type Reply struct {
 	Outcome  Outcome
-	Fence    uint64 // Granted: of this grant; Queued: the last number before
+	Fence    uint64 // Granted: of this grant
 	Ticket   uint64 // Queued
 	Position int    // Queued: 1 is the head; Full: number of waiters
 	Capacity int    // CapacityDiffers: the one in use
@@ -142,7 +142,6 @@ type Reply struct {
 
 // HeartbeatReply answers a heartbeat.
 type HeartbeatReply struct {
-	Last       uint64 // the last number before
 	States     []WaiterState
 	RetryAfter int64 // after which a request of the first waiter that is queued can help; negative if none is
 }
@@ -196,7 +195,6 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 			l.Capacity = recorded
 		}
 	}
-	before := l.last
 	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL, Expires: l.clock + r.WaiterTTL}
 	if r.Ticket > 0 {
 		l.last = max(l.last, r.Ticket)
@@ -207,7 +205,6 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 				l.lengthenQuarantine(now, r.Quarantine)
 			}
 		}
-		before = l.last
 		if l.index(r.Token) < 0 && l.Free() > 0 {
 			l.join(now, waiter, r.WaiterTTL) // a waiter that returns is in its old place before others are admitted
 		}
@@ -240,7 +237,7 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		after = l.retryAfter(now, at, queue)
 	}
 	return Reply{
-		Outcome: Queued, Fence: before, Ticket: l.Waiters[at].Ticket, Position: at + 1, Holder: l.named(),
+		Outcome: Queued, Ticket: l.Waiters[at].Ticket, Position: at + 1, Holder: l.named(),
 		Queue: queue, RetryAfter: after,
 	}
 }
@@ -302,7 +299,7 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 	l.Advance(now)
 	l.free()
 	l.updateClock(now)
-	reply := HeartbeatReply{Last: l.last, RetryAfter: -1}
+	reply := HeartbeatReply{RetryAfter: -1}
 	for _, t := range tokens {
 		state := NotQueued
 		if l.holder(t) != nil {

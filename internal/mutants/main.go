@@ -33,8 +33,7 @@ var list string
 type mutant struct {
 	name, file, old, new string
 
-	faults    string // with which a minute of simulation finds it; "": any
-	redundant string // why no simulation can find it: what it leaves out is ensured by another rule, too
+	faults string // with which a minute of simulation finds it; "": any
 }
 
 // tier is a set of tests.
@@ -98,10 +97,6 @@ func run(pattern string) error {
 			continue
 		}
 		tried++
-		if len(tiers) == 1 && tiers[0].name == search.name && m.redundant != "" {
-			fmt.Printf("| %s | not tried: %s | | |\n", m.name, m.redundant)
-			continue
-		}
 		found, err := m.try()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
@@ -115,19 +110,18 @@ func run(pattern string) error {
 }
 
 // parse reads the list: blocks of a name after "== ", a line with the file, perhaps one with faults after
-// "faults: " or one with redundant after "redundant: ", and old and new text between lines of "<<<", "---" and ">>>".
+// "faults: ", and old and new text between lines of "<<<", "---" and ">>>".
 func parse(text string) (all []mutant, err error) {
 	for _, block := range strings.Split(text, "\n== ")[1:] {
 		head, rest, ok := strings.Cut(block, "\n<<<\n")
 		name, file, ok1 := strings.Cut(head, "\n")
-		file, redundant, _ := strings.Cut(file, "\nredundant: ")
 		file, faults, _ := strings.Cut(file, "\nfaults: ")
 		before, after, ok2 := strings.Cut(rest, "\n---\n")
 		after, _, ok3 := strings.Cut("\n"+after, "\n>>>")
 		if !ok || !ok1 || !ok2 || !ok3 {
 			return nil, fmt.Errorf("mutants.txt: %q is malformed", name)
 		}
-		all = append(all, mutant{name, strings.TrimSpace(file), before, strings.TrimPrefix(after, "\n"), faults, redundant})
+		all = append(all, mutant{name, strings.TrimSpace(file), before, strings.TrimPrefix(after, "\n"), faults})
 	}
 	return all, nil
 }

@@ -185,15 +185,15 @@ func (c *conversation) answered(e exchange) {
 	}
 	now := time.Now()
 	switch {
-	case e.verb == "acquire" && len(e.reply) > 5 && e.reply[0] == "queued":
+	case e.verb == "acquire" && len(e.reply) > 4 && e.reply[0] == "queued":
 		if _, ok := c.waiting[e.args[1]]; !ok && !c.over[e.args[1]] {
 			c.waiting[e.args[1]] = waiting{key: e.key, since: now}
 		}
-		c.asksAfter(e.args[1], e.reply[4])
-		if ttl := ttlOf(e.reply[5]) / 1000; ttl > 0 {
+		c.asksAfter(e.args[1], e.reply[3])
+		if ttl := ttlOf(e.reply[4]) / 1000; ttl > 0 {
 			c.told[e.args[1]] = ttl
 		}
-		if strings.Contains(e.reply[5], "quarantined") {
+		if strings.Contains(e.reply[4], "quarantined") {
 			c.missed[e.key] = now
 		}
 	case e.verb == "renew" && e.reply[0] == "lost" && e.reply[1] != "0":
@@ -201,9 +201,9 @@ func (c *conversation) answered(e exchange) {
 	case e.verb == "heartbeat" && e.reply[0] != "error":
 		missed := false
 		if first := slices.Index(e.reply, "queued"); first >= 0 {
-			c.asksAfter(e.args[first], e.reply[1])
+			c.asksAfter(e.args[first+1], e.reply[0])
 		}
-		for i, state := range e.reply[2:] {
+		for i, state := range e.reply[1:] {
 			_, ok := c.waiting[e.args[2+i]]
 			missed = missed || ok && (state == "not_queued" || state == "holding")
 		}

@@ -201,7 +201,7 @@ func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 		return words([]any{map[bool]string{true: "renewed", false: "lost"}[held], fence}), 0
 	case "heartbeat":
 		r := l.Heartbeat(now, n[1]*ms, s.args[2:])
-		reply = words([]any{r.Last, retryAfter})
+		reply = []string{retryAfter}
 		for _, state := range r.States {
 			reply = append(reply, strings.ReplaceAll(string(state), " ", "_"))
 		}

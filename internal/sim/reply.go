@@ -18,7 +18,7 @@ func wordsOfAcquire(r model.Reply) (reply []string, retry int64) {
 	case model.Granted:
 		return words([]any{r.Outcome, r.Fence, state}), 0
 	case model.Queued:
-		return words([]any{r.Outcome, r.Ticket, r.Position, r.Fence, retryAfter, r.Holder}), r.RetryAfter
+		return words([]any{r.Outcome, r.Ticket, r.Position, retryAfter, r.Holder}), r.RetryAfter
 	case model.Full:
 		return words([]any{r.Outcome, r.Position}), 0
 	case model.CapacityDiffers:

@@ -6,8 +6,8 @@
 --       weight, capacity: of permits, a mutex has neither. A ticket without waiter_ttl is the fence of a lease that was
 --       lost: nothing is requested
 -- reply granted fence state     state: of the queue afterwards, as in the reply of release
---     | queued ticket position last retry_after holder     last: the last number before this request; retry_after: ms
---       until another request can help, -1 unknown; holder: token of a holder, '' if there is none
+--     | queued ticket position retry_after holder     retry_after: ms until another request can help, -1 unknown;
+--       holder: token of a holder, '' if there is none
 --     | busy state holder
 --     | full waiters
 --     | capacity have     the lock is in use with another capacity
@@ -61,7 +61,6 @@ if lost then
 elseif returns then
   lengthen_quarantine(if_lost)
 end
-local before = last
 
 local function named_holder() return holder() or quarantined() and 'nobody:quarantined' or '' end
 
@@ -117,4 +116,4 @@ if state == 'more' then
 elseif ahead <= 1 then
   after = retry_after(ahead)
 end
-return { 'queued', place, ahead + 1, before, after, named_holder() }
+return { 'queued', place, ahead + 1, after, named_holder() }

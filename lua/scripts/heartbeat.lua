@@ -2,16 +2,16 @@
 -- KEYS  number store queue heartbeats
 -- ARGV  fence_ttl waiter_ttl token...
 --       waiter_ttl: ms; token: of waiters, in the order of their tickets
--- reply last retry_after states   last: the last number before; retry_after: ms until a request of the first
---       waiter that is queued can help, -1 unknown; states: one for each token: queued, holding (granted before this
---       heartbeat), granted (by this heartbeat) or not_queued (request again, with the ticket)
+-- reply retry_after states   retry_after: ms until a request of the first waiter that is queued can help, -1 unknown;
+--       states: one for each token: queued, holding (granted before this heartbeat), granted (by this heartbeat) or
+--       not_queued (request again, with the ticket)
 local waiter_ttl = ARGV[2]
 waiter_ttl = tonumber(waiter_ttl)
 find_number()
 free() -- it reads what can have a wrong type
 call('ZREM', queue, '') -- it takes no memory, so a full server lets the script go on
 update_clock()
-local before, states = last, {}
+local states = {}
 if #ARGV > 2 then
   local members, beats = {}, {}
   for i = 3, #ARGV do members[i - 2] = member(ARGV[i]) end
@@ -50,4 +50,4 @@ else
     end
   end
 end
-return { before, after, states }
+return { after, states }

@@ -2,13 +2,13 @@
 
 -- quick_number records now as the next number, for ms, in the place of text. In a handoff it records the head's ticket as
 -- served if it is higher, and deletes the lock before: a full server refuses the first command that writes if it takes
--- memory. It returns the last number before; or nothing, and writes nothing, if the number is not below the time, or looks
--- strange: number.lua knows all cases. All are texts; those of one length compare as their numbers do.
+-- memory. It returns false, and writes nothing, if the last number is not below the time, or looks strange: number.lua knows
+-- all cases. All are texts; those of one length compare as their numbers do.
 local function quick_number(text, now, ms, ticket, lock)
   local recorded = string.sub('0' .. now, -16)
   local last, px = '1 ' .. recorded, ms + fence_ttl
   text = text or '1 0000000000000000 0000000000000 0000000000000000 ' .. recorded
-  if string.sub(text, 1, 2) ~= '1 ' or #text < 66 or text < '1 0' or text >= last then return end
+  if string.sub(text, 1, 2) ~= '1 ' or #text < 66 or text < '1 0' or text >= last then return false end
   local ends, others = string.sub('0' .. string.sub(last, 3, 15) + px, -13), string.sub(text, 33)
   if ticket then
     if string.sub(text, 34, 49) < ticket then others = ' ' .. ticket .. string.sub(text, 50) end
@@ -19,5 +19,5 @@ local function quick_number(text, now, ms, ticket, lock)
   else
     call('SET', number, last .. string.sub(text, 19, 32) .. others, 'KEEPTTL')
   end
-  return string.sub(text, 3, 18)
+  return true
 end

@@ -24,17 +24,17 @@ if (there == 2 or there == 3) and ticket == '0' and waiter_ttl ~= '0' then
     and (max_waiters == '0' or waiting < max_waiters + 0) then
     local since = now - tonumber(string.sub(record, 18, 33))
     local clock = tonumber(string.sub(record, 1, 16)) + math.min(math.max(since, 0), 1000000)
-    local expires, last, after = string.format('%.0f', clock + waiter_ttl * 1000), nil, -1
+    local expires, joins, after = string.format('%.0f', clock + waiter_ttl * 1000), false, -1
     if waiting > 1 and string.sub(record, 52, 67) == '0000000000000000' -- no sweep is due
       and clock - tonumber(string.sub(record, 35, 50)) < 60000000 and call('PTTL', queue) >= waiter_ttl + KEPT then
-      last = quick_number(stored[2] or '', now, waiter_ttl + KEPT_AT_MOST)
+      joins = quick_number(stored[2] or '', now, waiter_ttl + KEPT_AT_MOST)
     elseif there == 2 and call('HLEN', heartbeats) == 1 then
       after = call('PTTL', lock) + 1
       if after <= (tonumber(string.sub(holder, -34, -24)) or 0) + 1 then -- the clock has not stepped back
-        last = quick_number(stored[2] or '', now, waiter_ttl + KEPT_AT_MOST)
+        joins = quick_number(stored[2] or '', now, waiter_ttl + KEPT_AT_MOST)
       end
     end
-    if last then
+    if joins then
       call('ZADD', queue, now, token)
       if there == 2 then
         local text = string.format('%016.0f ', clock)
@@ -48,7 +48,7 @@ if (there == 2 or there == 3) and ticket == '0' and waiter_ttl ~= '0' then
       else
         call('HSET', heartbeats, member, expires)
       end
-      return 'queued ' .. now .. ' ' .. waiting + 1 .. ' ' .. last .. ' ' .. after .. ' ' .. holder
+      return 'queued ' .. now .. ' ' .. waiting + 1 .. ' ' .. after .. ' ' .. holder
     end
   end
 end
