@@ -20,6 +20,8 @@ type conversation struct {
 	twice atomic.Int64 // after how long its next acquire runs again; 0: not at all
 	hangs atomic.Int64 // for how long each request hangs that is sent now; 0: not at all
 
+	renewalHangs atomic.Int64 // for how long the next renewal hangs
+
 	mu       sync.Mutex
 	told     map[string]int64     // guarded by mu: by token: the TTL of the latest holder that a reply to its waiter named, ms
 	returned map[string]bool      // guarded by mu: tokens of waiters that were sent with a ticket, or twice
@@ -30,6 +32,7 @@ type conversation struct {
 	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
 	expected map[string]expected  // guarded by mu: by token
 	overdue  []suspect            // guarded by mu: what was not sent in time
+	leaving  map[string]time.Time // guarded by mu: by token: since when a waiter leaves that was queued, by its clock
 }
 
 // waiting is a waiter that is queued.
@@ -49,7 +52,7 @@ type expected struct {
 func newConversation(p *process) *conversation {
 	return &conversation{
 		process: p, told: map[string]int64{}, returned: map[string]bool{}, reported: map[string]bool{}, learned: map[string]time.Time{},
-		waiting: map[string]waiting{}, missed: map[string]time.Time{}, over: map[string]bool{}, expected: map[string]expected{},
+		leaving: map[string]time.Time{}, waiting: map[string]waiting{}, missed: map[string]time.Time{}, over: map[string]bool{}, expected: map[string]expected{},
 	}
 }
 
@@ -123,6 +126,26 @@ func (c *conversation) ended(token string) {
 	c.over[token] = true
 }
 
+// leaves notes that a waiter has to leave, if it is queued.
+func (c *conversation) leaves(token string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, queued := c.waiting[token]; queued {
+		c.leaving[token] = c.process.clock.Now()
+	}
+}
+
+// checkLeft fails if a waiter has returned, and Redis was not told, though it may know of it.
+func (c *conversation) checkLeft() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for token, since := range c.leaving {
+		if c.process.clock.Now().Sub(since) < 11*time.Minute {
+			c.process.world.fail("client: %s has given up leaving", token)
+		}
+	}
+}
+
 // hasReturned reports whether a token's waiter was sent with a ticket, or twice.
 func (c *conversation) hasReturned(token string) bool {
 	c.mu.Lock()
@@ -183,6 +206,9 @@ func (c *conversation) answered(e exchange) {
 	if e.verb == "renew" && e.reply[0] == "lost" || e.verb == "release" && e.reply[0] == "0" {
 		c.learned[e.args[1]] = c.process.clock.Now()
 	}
+	if e.verb == "leave" && e.reply[0] != "error" {
+		delete(c.leaving, e.args[1])
+	}
 	now := time.Now()
 	switch {
 	case e.verb == "acquire" && len(e.reply) > 4 && e.reply[0] == "queued":
@@ -237,7 +263,11 @@ func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
 			c.sent(requests[i])
 		}
 	}
-	if d := time.Duration(c.hangs.Load()); d > 0 && requests[0].verb != "" {
+	d := time.Duration(c.hangs.Load())
+	if slices.ContainsFunc(requests, func(r exchange) bool { return r.verb == "renew" }) {
+		d = max(d, time.Duration(c.renewalHangs.Swap(0)))
+	}
+	if d > 0 && requests[0].verb != "" {
 		for _, r := range requests {
 			if r.verb == "acquire" || r.verb == "renew" {
 				continue

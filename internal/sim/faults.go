@@ -68,6 +68,13 @@ var faults = []*fault{
 		p.talk.hangs.Store(int64(longestFault))
 		w.after(time.Millisecond, func() { p.talk.hangs.Store(0) })
 	}},
+	{"a renewal hangs", func(w *world, random *rand.Rand) {
+		p, late := w.any(random), ttl/2+upTo(random, ttl)
+		w.occurred("the next renewal of client %d takes %v, and its holders go on for longer than their TTL", p.number, late)
+		p.talk.renewalHangs.Store(int64(late))
+		p.busy.Store(true)
+		w.after(2*ttl, func() { p.busy.Store(false) })
+	}},
 	{"link hangs", func(w *world, random *rand.Rand) {
 		p, length := w.any(random), upTo(random, longestFault)
 		w.unreachable(p, length, "has a link that hangs")
@@ -76,8 +83,11 @@ var faults = []*fault{
 		w.after(length, func() { p.busy.Store(false) })
 	}},
 	{"link cut", func(w *world, random *rand.Rand) {
-		p := w.any(random)
-		w.unreachable(p, upTo(random, longestFault), "is cut off")
+		p, length := w.any(random), upTo(random, longestFault)
+		if random.IntN(3) == 0 {
+			length += ttl + waiterTTL // what a waiter that leaves meanwhile has left in Redis is over
+		}
+		w.unreachable(p, length, "is cut off")
 		p.client.Link.Cut()
 	}},
 	{"notifications lost", func(w *world, random *rand.Rand) {
@@ -142,7 +152,7 @@ var faults = []*fault{
 			from := w.now()
 			ctx, cancel := context.WithTimeout(context.Background(), longestFault)
 			defer cancel()
-			_, _ = p.named(t.name).ForceRelease(ctx)
+			_, _ = p.named(t.name, ttl).ForceRelease(ctx)
 			w.loss(t.name, from, w.now()+int64(latest)) // a request that got no reply may still arrive
 		})
 	}},
@@ -160,6 +170,17 @@ var faults = []*fault{
 		w.loseData()
 		time.Sleep(upTo(random, ttl)) // until waiters are back, and the locks are quarantined
 		w.standStill(ttl+upTo(random, ttl), random)
+	}},
+	{"data lost and then a quarantine ended on a full server", func(w *world, random *rand.Rand) {
+		w.loseData()
+		time.Sleep(upTo(random, ttl)) // until waiters are back, and the locks are quarantined
+		w.observer.full.Add(1)
+		defer w.observer.full.Add(-1)
+		for _, t := range targets {
+			from := w.now()
+			_, _ = w.lock(t).ForceRelease(context.Background(), 1<<53)
+			w.loss(t.name, from, w.now())
+		}
 	}},
 	{"data lost while the clock stands still", func(w *world, random *rand.Rand) {
 		length := upTo(random, longestFault)

@@ -249,12 +249,16 @@ func (o *observer) replace(f func(), locks ...*observed) {
 	o.restoring = false
 }
 
-// advanceClocks has the queues' clocks advance, and all that goes by them, except the time of the last sweep.
+// advanceClocks has the queues' clocks advance, and all that goes by them, except the time of the last sweep. Where there are
+// tombstones, one is over.
 func (o *observer) advanceClocks(by time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, l := range o.locks {
 		db := o.world.server.Miniredis.DB(0)
+		if db.Exists(l.keys.Tombstones) {
+			_, _ = db.ZAdd(l.keys.Tombstones, 1, "tombstone-over") // as long as others
+		}
 		fields, _ := db.HKeys(l.keys.Heartbeats)
 		for _, field := range fields {
 			words := strings.Fields(db.HGet(l.keys.Heartbeats, field))
@@ -333,7 +337,7 @@ func (o *observer) compare(l *observed) {
 		}
 	}
 	// The queue's clock that the last script can have found.
-	latest := max(next.Clock, l.Clock+min(max(now.UnixMicro()-l.ClockAt, 0), model.Second))
+	latest := max(next.Clock, l.clockAt(now.UnixMicro()))
 	for _, w := range l.Waiters {
 		if next.waiter(w.Token) == nil && next.holder(w.Token) == nil {
 			expired := len(next.Waiters) == 0 && o.last.verb == "" // the queue as a whole

@@ -105,6 +105,8 @@ type call struct {
 	weight  int
 	long    bool // its lease has longTTL
 	lease   atomic.Pointer[fairlock.Lease]
+	renewed atomic.Pointer[time.Time] // the deadline after its latest renewal, by any of its leases
+	resumed atomic.Bool               // it has several leases
 
 	// Of the worker's goroutine.
 	token   string
@@ -165,6 +167,7 @@ func (p *process) trace() *fairlock.Trace {
 		Left: func(i fairlock.LeftInfo) { // also one that was queued, and got no reply
 			c := current()
 			c.token = i.Token.Text()
+			p.talk.leaves(c.token)
 			p.talk.ended(c.token)
 		},
 		Lost: func(i fairlock.LostInfo) {
@@ -182,6 +185,9 @@ func (p *process) trace() *fairlock.Trace {
 			if c, ok := p.byToken.Load(i.Token.Text()); ok && i.Err == nil {
 				c := c.(*call)
 				c.record(history.Event{Op: history.Renewed, Token: i.Token.Text(), Until: p.until(i.Deadline)})
+				if earlier := c.renewed.Swap(&i.Deadline); earlier != nil && i.Deadline.Before(*earlier) && !c.resumed.Load() {
+					c.fail("a renewal has shortened the lease by %v", earlier.Sub(i.Deadline))
+				}
 			}
 		},
 	}
@@ -372,12 +378,16 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) *fai
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer p.clock.AfterFunc(ttl, cancel).Stop()
-	again, err := p.named(c.lock).Resume(ctx, lease.Token())
+	c.resumed.Store(true)
+	again, err := p.named(c.lock, []time.Duration{ttl, longTTL}[random.IntN(2)]).Resume(ctx, lease.Token())
 	if err != nil {
 		return lease
 	}
 	c.record(history.Event{Op: history.Renewed, Until: p.until(again.Deadline())})
 	p.pause(upTo(random, longestHold))
+	if p.busy.Load() {
+		p.waitOn(c, again, 2*ttl)
+	}
 	if again.Err() == nil {
 		c.record(history.Event{Op: history.Used})
 	}
@@ -390,14 +400,14 @@ type anyLock interface {
 	ForceRelease(ctx context.Context) (bool, error)
 }
 
-func (p *process) named(lock string) anyLock {
+func (p *process) named(lock string, ttl time.Duration) anyLock {
 	switch lock {
 	case "semaphore":
-		return p.client.Semaphore(lock, capacities()[lock])
+		return p.client.Semaphore(lock, capacities()[lock]).WithTTL(ttl)
 	case "rwmutex":
-		return p.client.RWMutex(lock)
+		return p.client.RWMutex(lock).WithTTL(ttl)
 	default:
-		return p.client.Mutex(lock)
+		return p.client.Mutex(lock).WithTTL(ttl)
 	}
 }
 

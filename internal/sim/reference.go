@@ -46,6 +46,9 @@ func (c *contents) waiter(token string) *model.Waiter {
 	return find(c.Waiters, func(w model.Waiter) bool { return w.Token == token })
 }
 
+// clockAt is the queue's clock that a script finds.
+func (c *contents) clockAt(now int64) int64 { return c.Clock + min(max(now-c.ClockAt, 0), model.Second) }
+
 func find[T any](all []T, is func(T) bool) *T {
 	if i := slices.IndexFunc(all, is); i >= 0 {
 		return &all[i]
@@ -236,7 +239,7 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	want.Holders, want.Waiters, want.Tombstones = slices.Clone(want.Holders), slices.Clone(want.Waiters), maps.Clone(want.Tombstones)
 	var told []string
 	var retry int64
-	if s.refused && before.mayRefuse(s) {
+	if s.refused && before.mayRefuse(s, now) {
 		want.Advance(now)
 	} else {
 		told, retry = s.do(&want, now)
@@ -281,7 +284,7 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 }
 
 // mayRefuse reports whether a full server may refuse a script: an acquire, or one that has only to admit waiters.
-func (c *contents) mayRefuse(s script) bool {
+func (c *contents) mayRefuse(s script, now int64) bool {
 	switch s.verb {
 	case "acquire":
 		return true
@@ -290,7 +293,7 @@ func (c *contents) mayRefuse(s script) bool {
 	case "leave":
 		return c.holder(s.args[1]) == nil && c.waiter(s.args[1]) == nil
 	default:
-		return s.verb == "force_release" && len(c.Holders) == 0
+		return s.verb == "force_release" && len(c.Holders) == 0 && (c.Quarantine <= c.clockAt(now) || uint64(numbers(s.args[1])[0]) < c.Served)
 	}
 }
 

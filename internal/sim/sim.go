@@ -164,6 +164,10 @@ func (w *world) liveness() {
 	for _, p := range current {
 		p.waitUntil(deadline, func(text string) { w.fail("liveness: %s", text) })
 	}
+	time.Sleep(2 * time.Second) // until what failed was sent again
+	for _, p := range current {
+		p.talk.checkLeft()
+	}
 	w.mu.Lock()
 	all := slices.Clone(w.processes)
 	w.mu.Unlock()
