@@ -47,7 +47,9 @@ func (c *contents) waiter(token string) *model.Waiter {
 }
 
 // clockAt is the queue's clock that a script finds.
-func (c *contents) clockAt(now int64) int64 { return c.Clock + min(max(now-c.ClockAt, 0), model.Second) }
+func (c *contents) clockAt(now int64) int64 {
+	return c.Clock + min(max(now-c.ClockAt, 0), model.Second)
+}
 
 func find[T any](all []T, is func(T) bool) *T {
 	if i := slices.IndexFunc(all, is); i >= 0 {
