@@ -134,8 +134,34 @@ func TestHeartbeat_WhenTheSubscriptionIsBack(t *testing.T) {
 		next.granted(t)
 		require.Len(t, j.of("subscription broke"), 1)
 		up := j.of("subscribed")[1].at
-		assert.Less(t, up.Sub(start), 20*time.Millisecond, "the first back-off")
 		assert.Equal(t, up.Add(10*time.Millisecond+retryPause), next.at, "the heartbeat's connection was broken, too")
+		for i := range 3 {
+			assert.Less(t, j.of("subscribed")[1+i].at.Sub(start), 20*time.Millisecond, "the first back-off")
+			pass(interval)
+			start = time.Now()
+			client.Link.Break()
+			pass(interval)
+		}
+	})
+}
+
+// A heartbeat that grants the lock to all whom it lists, and to as many others as one call may, has another call go on.
+func TestHeartbeat_GoesOnForOthers(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		x := s.RWMutex("x")
+		x.CrashHolding("writer", 3*interval/2)
+		client, others := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
+		for range 2 { // they are told when the lease ends, and are cut off then
+			begin(t.Context(), others.RWMutex("x").RLock)
+		}
+		third := begin(t.Context(), client.RWMutex("x").RLock)
+		for range 200 {
+			begin(t.Context(), others.RWMutex("x").RLock)
+		}
+		others.Link.Cut()
+		third.granted(t)
+		synctest.Wait()
+		assert.Len(t, x.State().Holders, 203)
 	})
 }
 

@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -473,6 +474,34 @@ func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 			<-q.done
 			require.ErrorIs(t, q.err, context.Canceled)
 		}
+	})
+}
+
+// A waiter whose requests fail waits longer from one to the next, and begins anew when one has succeeded.
+func TestWaiter_BackOff(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		var fails atomic.Int64
+		sent := record(client)
+		sent.before = func(_ int, cmd redis.Cmder) error {
+			if verbOf(cmd) == "acquire" && fails.Add(-1) >= 0 {
+				return refusal(readOnly)
+			}
+			return nil
+		}
+		s.Mutex("x").HoldAs("holder")
+		q, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
+		for range 2 {
+			sent.reset()
+			fails.Store(5)
+			s.LoseData()
+			pass(3 * interval)
+			at := sent.times("acquire", start)
+			require.Len(t, at, 6)
+			assert.LessOrEqual(t, at[1]-at[0], 20*time.Millisecond)
+			assert.GreaterOrEqual(t, at[5]-at[4], 160*time.Millisecond)
+		}
+		q.granted(t)
 	})
 }
 

@@ -36,7 +36,8 @@ var list string
 type mutant struct {
 	name, file, old, new string
 
-	// faults with which a minute of simulation finds it. "": any; "none": it breaks no rule of the protocol, so none finds it.
+	// faults with which a minute of simulation finds it. "": any; "none": no simulation does, because it breaks no rule of the
+	// protocol, or shows only with what no simulation has: keys of others, hundreds of waiters.
 	faults string
 }
 

@@ -388,9 +388,10 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) *fai
 	if p.busy.Load() {
 		p.waitOn(c, again, 2*ttl)
 	}
-	if again.Err() == nil {
-		c.record(history.Event{Op: history.Used})
+	if again.Err() != nil { // the other may last for longer
+		return lease
 	}
+	c.record(history.Event{Op: history.Used})
 	return again
 }
 
