@@ -2,9 +2,9 @@ package lua
 
 import (
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // DefaultNamespace is the key prefix of a client that sets none.
@@ -62,7 +62,7 @@ func NotificationChannel(namespace, client string) string { return namespace + "
 // kind is a kind of lock: its keys in the order of KEYS, and its scripts by verb.
 type kind struct {
 	keys    []key
-	scripts map[string]script
+	scripts map[string]func() script // each is built when it is first used
 }
 
 // key is the end of a key's name, and its type in Redis.
@@ -81,14 +81,16 @@ const (
 )
 
 func newKind(name string, keys any) kind {
-	k := kind{scripts: map[string]script{}}
+	k := kind{scripts: map[string]func() script{}}
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(keys)) {
 		k.keys = append(k.keys, key{strings.ToLower(field.Name), field.Tag.Get("redis")})
 	}
 	for _, verb := range verbs {
-		s := newScript(source(name, verb))
-		s.keys = k.keys[:k.count(verb)]
-		k.scripts[verb] = s
+		k.scripts[verb] = sync.OnceValue(func() script {
+			s := newScript(source(name, verb))
+			s.keys = k.keys[:k.count(verb)]
+			return s
+		})
 	}
 	return k
 }
@@ -96,11 +98,13 @@ func newKind(name string, keys any) kind {
 // count is how many of the keys a verb needs: its header names them, and store stands for those of the store. A script runs
 // only if all its keys are on one node, so a verb that is to work while a cluster moves them needs but those that exist.
 func (k kind) count(verb string) int {
-	header := regexp.MustCompile(`(?m)^-- KEYS .*?(\w+)$`).FindStringSubmatch(file(verb))
-	if header[1] == "store" {
+	_, header, _ := strings.Cut(file(verb), "-- KEYS ")
+	names, _, _ := strings.Cut(header, "\n")
+	last := names[strings.LastIndexByte(names, ' ')+1:]
+	if last == "store" {
 		return k.index("queue")
 	}
-	return k.index(header[1]) + 1
+	return k.index(last) + 1
 }
 
 func (k kind) index(name string) int {

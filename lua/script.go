@@ -10,7 +10,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -90,7 +89,7 @@ func withoutUnused(text string) string {
 	keep := func(part ...string) {
 		kept = append(kept, part...)
 		for _, line := range part {
-			for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) }) {
+			for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
 				words[word] = true
 			}
 		}
@@ -144,7 +143,7 @@ func allScripts() []script {
 	all := []script{typesScript}
 	for _, k := range kinds {
 		for _, verb := range verbs {
-			all = append(all, k.scripts[verb])
+			all = append(all, k.scripts[verb]())
 		}
 	}
 	return all
@@ -164,7 +163,7 @@ func Texts() map[string]string {
 func VerbOf(hash string) string {
 	for _, k := range kinds {
 		for verb, s := range k.scripts {
-			if s.hash == hash {
+			if s().hash == hash {
 				return verb
 			}
 		}
@@ -185,7 +184,7 @@ func Load(ctx context.Context, rdb redis.Scripter) error {
 // call runs the script of a verb and reads its reply.
 func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
 	var none T
-	s := l.kind.scripts[verb]
+	s := l.kind.scripts[verb]()
 	cmd := run(ctx, l.rdb, s, l.keys[:len(s.keys)], append([]any{milliseconds(l.fenceTTL)}, args...)...)
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return none, l.explain(ctx, s, withOrigin(err))

@@ -528,7 +528,7 @@ func TestRun_Label(t *testing.T) {
 	require.Regexp(t, `\n  \w+/sh-\d+@`+host, f.done("status", "y"), "user, command, process, host")
 	const age = ` for \d+(\.\d)?m?s\n$`
 	for words, want := range map[string]string{
-		"x --try": "^fairlock: x is busy, held by " + name + age, "x --wait 200ms": "^fairlock: timed out after 200ms waiting for x, held by " + name + age,
+		"x --try": "^fairlock: x is busy, held by " + name + age, "x --wait 3s": "^fairlock: timed out after 3s waiting for x, held by " + name + age,
 	} {
 		require.Regexp(t, want, f.run(words, "true").wait().errs)
 	}
@@ -716,7 +716,7 @@ func TestDoctor_Rights(t *testing.T) {
 	require.Len(t, e.Rights, 3)
 	f.hold(permits(c.Semaphore("lost", 2))) // one of its two keys is lost: the other is searched by HSCAN
 	require.NoError(t, rdb.Del(t.Context(), lua.SemaphoreKeys(f.namespace, "lost").Permits).Err())
-	refused(t, user["fairlock"].run("lost --kind semaphore --permits 2 --wait 300ms", "true").wait(), exitTimeout, "timed out after 300ms waiting for lost, nobody is granted it for ")
+	refused(t, user["fairlock"].run("lost --kind semaphore --permits 2 --wait 3s", "true").wait(), exitTimeout, "timed out after 3s waiting for lost, nobody is granted it for ")
 	require.Contains(t, user["fairlock-look"].done("status", "lost"), "quarantined")
 
 	// Without SCAN, watch says so once.
