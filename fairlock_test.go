@@ -557,7 +557,7 @@ var scenarios = []struct {
 //fairlock:promise Only the head
 //fairlock:promise No overtaking by the holder: a holder that unlocks and locks again goes behind every waiter
 //fairlock:promise No overtaking by TryLock: ErrBusy while anybody holds or waits; nothing is left in Redis
-//fairlock:fault ctx ends
+//fairlock:fault ctx ends: the waiter is out of the queue, and no grant is swallowed
 //fairlock:promise A handoff is prompt
 //fairlock:promise Order among permits: a waiter for three is not passed by one for a single permit that would fit; a release admits exactly those that now fit, in one call, and notifies them at once
 //fairlock:promise Readers and writers: readers at the head get in together and send nothing more; a writer is alone; no request passes an earlier one, and none starves

@@ -511,37 +511,6 @@ func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 	})
 }
 
-// On a machine whose clock stood still, a holder trusts a lease that is over, and sends its release. That one changes
-// nothing.
-//
-//fairlock:fault A holder is stopped (SIGSTOP) beyond its lease
-//fairlock:fault A holder of permits crashes
-func TestUnlock_LateSparesTheNextOwner(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		clock := s.LocalClock()
-		client, other := s.Client(fairlock.Config{Clock: clock}), s.Client(fairlock.Config{})
-		x, sem := client.Mutex("x"), client.Semaphore("s", 3)
-		late := []*fairlock.Lease{hold(t, x.Lock), hold(t, permits(sem, 1)), hold(t, permits(sem, 1))}
-		clock.SetRate(0)
-		next := begin(t.Context(), other.Mutex("x").Lock)
-		heir := begin(t.Context(), permits(other.Semaphore("s", 3), 3))
-		owner, all := next.granted(t), heir.granted(t)
-		behind := begin(t.Context(), permits(other.Semaphore("s", 3), 1))
-		for _, lease := range late {
-			require.NoError(t, lease.Err())
-			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
-		}
-		synctest.Wait()
-		assert.True(t, behind.pending(), "permits came back twice")
-		assert.Equal(t, 3, s.Semaphore("s", 3).State().Used)
-		require.NoError(t, owner.Renew(t.Context()))
-		require.NoError(t, all.Renew(t.Context()))
-		unlock(t, owner)
-		unlock(t, all)
-		unlock(t, behind.granted(t))
-	})
-}
-
 // go-redis resends what a replica refuses. No copy has released the lock then: if another client has it meanwhile, it was
 // lost.
 //

@@ -132,7 +132,6 @@ func TestHeartbeat_WhenTheSubscriptionIsBack(t *testing.T) {
 		client.Link.Break()
 		unlock(t, held)
 		next.granted(t)
-		require.Len(t, j.of("subscription broke"), 1)
 		up := j.of("subscribed")[1].at
 		assert.Equal(t, up.Add(10*time.Millisecond+retryPause), next.at, "the heartbeat's connection was broken, too")
 		for i := range 3 {
@@ -162,30 +161,6 @@ func TestHeartbeat_GoesOnForOthers(t *testing.T) {
 		third.granted(t)
 		synctest.Wait()
 		assert.Len(t, x.State().Holders, 203)
-	})
-}
-
-// Waiters of one lock with different TTLs come and go while heartbeats are sent: nothing is shared unguarded (-race).
-func TestLocalWaiters_DifferentTTLs(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		held := s.Mutex("x").HoldAs("holder")
-		client := s.Client(fairlock.Config{})
-		done := make(chan error)
-		for i := range 30 {
-			go func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+50)*10*time.Millisecond)
-				defer cancel()
-				time.Sleep(time.Duration(i) * 7 * time.Millisecond)
-				_, err := client.Mutex("x").WithTTL(time.Duration(100-i) * 20 * time.Millisecond).Lock(ctx)
-				done <- err
-			}()
-		}
-		for range 30 {
-			require.ErrorIs(t, <-done, context.DeadlineExceeded)
-		}
-		synctest.Wait()
-		s.Mutex("x").AssertQueue()
-		unlock(t, held)
 	})
 }
 

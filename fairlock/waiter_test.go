@@ -417,39 +417,6 @@ func TestWaiter_LeavesAfterItsAbandonedRequest(t *testing.T) {
 	})
 }
 
-// A cancel that meets a handoff, whenever it does, leaves the lock to its caller or to the next one.
-//
-//fairlock:fault ctx ends: the waiter is out of the queue, and no grant is swallowed
-func TestWaiter_CancelNeverSwallowsAGrant(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		listen(t, client)
-		const delay = 5 * time.Millisecond
-		client.Link.Delay(delay, delay)
-		granted := 0
-		for i := range 24 {
-			held := s.Mutex("x").HoldAs("holder")
-			ctx, cancel := context.WithCancel(t.Context())
-			q := begin(ctx, client.Mutex("x").Lock)
-			pass(2 * delay)
-			time.AfterFunc(time.Duration(i)*time.Millisecond, cancel)
-			time.AfterFunc(2*delay, func() { _ = held.Unlock(t.Context()) })
-			<-q.done
-			if q.err == nil {
-				granted++
-				unlock(t, q.lease)
-			} else {
-				require.ErrorIs(t, q.err, context.Canceled)
-			}
-			pass(4 * delay)
-			s.Mutex("x").AssertFree()
-			cancel()
-		}
-		assert.Positive(t, granted)
-		assert.Less(t, granted, 24)
-	})
-}
-
 // A waiter asks again after an error that passes, so it is ctx's error that its caller gets if ctx ends just then.
 func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
