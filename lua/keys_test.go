@@ -49,7 +49,7 @@ func TestKeys_OfTheStructsAreThoseOfTheLock(t *testing.T) {
 //fairlock:promise Names
 //fairlock:promise Kinds
 func TestKeys_InOneSlotOfACluster(t *testing.T) {
-	rdb := redistest.Start(t, "--cluster-enabled", "yes").Client()
+	rdb := redistest.StartTCP(t, "--cluster-enabled", "yes").Client() // on a socket, its bus would have a fixed port
 	owners := map[string]string{}
 	for _, name := range nasty {
 		slot := rdb.ClusterKeySlot(ctx, lua.MutexKeys("ns", name).Queue).Val()
