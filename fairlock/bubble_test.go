@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -337,6 +338,9 @@ func lockOf(cmd redis.Cmder) string {
 	return name
 }
 
+// errSentAgain, set by recorder.after, has a request sent again, as go-redis does when a reply was lost.
+var errSentAgain = errors.New("sent again")
+
 // refusal is an error that Redis has replied.
 type refusal string
 
@@ -363,7 +367,10 @@ func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		err := next(ctx, cmd)
 		if r.after != nil && cmd.Name() == "evalsha" {
 			r.after(cmd)
-			err = cmd.Err()
+			if err = cmd.Err(); err == errSentAgain { //nolint:errorlint // it is that value
+				cmd.SetErr(nil)
+				err = next(ctx, cmd)
+			}
 		}
 		return err
 	}

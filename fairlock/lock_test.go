@@ -383,23 +383,3 @@ func TestClose_EndsNothingOfAnotherClient(t *testing.T) {
 		unlock(t, held)
 	})
 }
-
-// The key of the numbers was lost: they are made again of the holders' fences.
-//
-//fairlock:fault The key of the numbers is lost: ForceRelease takes the lock from all holders all the same; the next fence is above theirs
-func TestForceRelease_AfterTheNumberWasLost(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		semaphore := s.Client(fairlock.Config{NoRenewal: true}).Semaphore("x", 2)
-		first, second := hold(t, permits(semaphore, 1)), hold(t, permits(semaphore, 1))
-		s.StepClock(-time.Second)
-		s.Miniredis.Del("fairlock:{x}:sem:number")
-		assert.Equal(t, second.Fence(), s.Semaphore("x", 2).State().Fence)
-		waiter := begin(t.Context(), permits(semaphore, 2))
-		taken, err := semaphore.ForceRelease(t.Context())
-		require.NoError(t, err)
-		assert.True(t, taken)
-		assert.Greater(t, waiter.granted(t).Fence(), second.Fence())
-		require.ErrorIs(t, first.Renew(t.Context()), fairlock.ErrTaken)
-		require.ErrorIs(t, second.Renew(t.Context()), fairlock.ErrTaken)
-	})
-}

@@ -472,6 +472,33 @@ func TestWaiter_BackOff(t *testing.T) {
 	})
 }
 
+// An acquire that has queued a waiter is sent again when the lock was granted to it, and Redis has lost that: it queues the
+// waiter anew, and the notification of the grant, which comes then, begins no lease.
+//
+//fairlock:fault Redis loses its data, and a waiter requests the lock first
+func TestWaiter_OldNotificationAfterARequestThatRanTwice(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client, sent, _ := listening(t, s, fairlock.Config{})
+		held := s.Mutex("x").HoldAs("holder")
+		var other *fairlock.Lease
+		sent.after = func(cmd redis.Cmder) {
+			if verbOf(cmd) == "acquire" && other == nil {
+				client.Link.Delay(0, interval/4)
+				assert.NoError(t, held.Unlock(t.Context()))
+				client.Link.Mend()
+				s.LoseData()
+				other = s.Mutex("x").HoldAs("other")
+				cmd.SetErr(errSentAgain)
+			}
+		}
+		q := begin(t.Context(), client.Mutex("x").Lock)
+		pass(interval / 2)
+		require.True(t, q.pending(), "by a grant that is lost")
+		unlock(t, other)
+		q.granted(t)
+	})
+}
+
 // A notification of before a loss of data, which comes when its waiter has been queued anew, begins no lease.
 //
 //fairlock:fault Redis loses its data, and a waiter requests the lock first

@@ -134,10 +134,7 @@ func TestErrors_ForeignValue(t *testing.T) {
 	scenarios(t, []kind{mutex},
 		scenario{"an owner", `
 			set lock a-stranger; inspect -> a-stranger |; acquire b -> queued 1 by a-stranger retry never
-			heartbeat b -> queued retry never; force -> released grants b`},
-		scenario{"a number", `
-			set number somebody's; acquire a -> the number is damaged; acquire a -> the number is damaged    # it is left alone
-			keys -> number`})
+			heartbeat b -> queued retry never; force -> released grants b`})
 }
 
 // A number of another version, a damaged one, or a ticket that cannot be ours: the error says so, and nothing is written.
@@ -206,20 +203,6 @@ func TestOriginOf_ReadOnlyReplica(t *testing.T) {
 	err := samples["join"].send(m.any(), nil)
 	require.Error(t, err)
 	assert.Equal(t, lua.Unavailable, lua.OriginOf(err), "%v", err)
-}
-
-//fairlock:promise Fences
-func TestFence_RisesAfterARestartWithoutData(t *testing.T) {
-	s := newReal(t, &configured)
-	fence := func() uint64 {
-		r, err := lua.Mutex(s.rdb, s.namespace, "name").Acquire(ctx, lua.Request{Token: holder})
-		require.NoError(t, err)
-		return r.Fence
-	}
-	before := fence()
-	configured.started.Kill()
-	configured.started.Run()
-	assert.Greater(t, fence(), before)
 }
 
 // A key of another type is named, it is untouched, and nothing else changes; but what was released stays released.
