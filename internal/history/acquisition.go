@@ -61,19 +61,12 @@ func (a *acquisition) add(e *Event) string {
 	case e.Lock != a.lock.name, e.Worker != a.worker, e.Token != "" && a.token != "" && e.Token != a.token:
 		return "is of another lock, worker or token"
 	}
-	if e.Token != "" {
-		a.token = e.Token
-	}
-	if a.ticket == 0 {
-		a.ticket = e.Ticket
-	}
+	a.token, a.ticket = cmp.Or(a.token, e.Token), cmp.Or(a.ticket, e.Ticket)
 	if e.Op != Queued && e.Op != Renewed && e.Op != Used && e.Op != Lost {
 		a.state = e.Op
 	}
 	a.events = append(a.events, e)
-	if a.first[e.Op] == nil {
-		a.first[e.Op] = e
-	}
+	a.first[e.Op] = cmp.Or(a.first[e.Op], e)
 	if l := a.lock; e.Op == Request {
 		l.all = append(l.all, a)
 		a.after = l.highest

@@ -74,19 +74,15 @@ func (c *checker) order(l *lock) {
 
 // excuseFor returns why b may have let a pass.
 func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
-	latest := a.latest()
-	if latest >= b.waits {
-		return "the waiter may have given up or been killed"
-	}
 	// In a silence of less than a third of kept one heartbeat is missed at most. The ticket outlasts the first half of a
 	// longer one, and one WaiterTTL after it, or after a loss of data, the waiter is back.
-	since := max(b.request.At, a.earliest-int64(c.WaiterTTL))
-	if slices.ContainsFunc(b.process.silences, func(s Span) bool {
-		return s.To-s.From >= c.kept()/3 && s.To >= since && s.From+c.kept()/2 <= latest
-	}) {
-		return "the ticket may have expired"
-	}
+	latest, since := a.latest(), max(b.request.At, a.earliest-int64(c.WaiterTTL))
+	silent := func(s Span) bool { return s.To-s.From >= c.kept()/3 && s.To >= since && s.From+c.kept()/2 <= latest }
 	switch {
+	case latest >= b.waits:
+		return "the waiter may have given up or been killed"
+	case slices.ContainsFunc(b.process.silences, silent):
+		return "the ticket may have expired"
 	case c.lost(l, since, latest) != nil, a.losses < b.losses, // a was requested before a loss, and perhaps granted it later
 		c.ClockBack && c.lost(l, b.request.At, b.time(Queued)) != nil: // b may have got a lower ticket after that
 		return dataLost
