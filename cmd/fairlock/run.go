@@ -38,9 +38,10 @@ const (
 
 // A Redis that hangs is not waited for: tickets and leases end by themselves.
 const (
-	shortLimit = 50 * time.Millisecond // to leave the queue when a wait has timed out, and to read the holder
-	leaving    = time.Second           // to leave the queue
-	releasing  = 3 * time.Second       // to release the lock
+	shortLimit = 50 * time.Millisecond  // to leave the queue when a wait has timed out
+	reading    = 500 * time.Millisecond // to read the holder then
+	leaving    = time.Second            // to leave the queue
+	releasing  = 3 * time.Second        // to release the lock
 )
 
 // maxLabel is how long a label may be, so that process and host have room in a client's name.
@@ -261,7 +262,7 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 		}
 	}
 	if s != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), shortLimit)
+		ctx, cancel := context.WithTimeout(context.Background(), reading)
 		defer cancel()
 		holder = ""
 		if held, ok := errors.AsType[*fairlock.HeldError](err); ok {
