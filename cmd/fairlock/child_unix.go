@@ -128,10 +128,12 @@ func (c *child) wait() {
 	}
 }
 
-// forward passes a signal on: to all of CMD's group, but for those that mean what a program makes of them.
+// forward passes a signal on: to all of CMD's group, but for those that mean what a program makes of them. With a terminal,
+// suspended lets CMD go on; to say so again, somewhat later, would undo a ^Z that came in between.
 func (c *child) forward(s os.Signal) {
-	switch s := s.(syscall.Signal); s {
-	case syscall.SIGUSR1, syscall.SIGUSR2:
+	switch s := s.(syscall.Signal); {
+	case s == syscall.SIGCONT && c.tty != nil:
+	case s == syscall.SIGUSR1, s == syscall.SIGUSR2:
 		_ = syscall.Kill(c.pid, s)
 	default:
 		_ = syscall.Kill(-c.pid, s)
