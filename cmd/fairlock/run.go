@@ -38,9 +38,9 @@ const (
 
 // A Redis that hangs is not waited for: tickets and leases end by themselves.
 const (
-	shortLimit = 50 * time.Millisecond  // to leave the queue when a wait has timed out
-	reading    = 500 * time.Millisecond // to read the holder then
-	leaving    = time.Second            // to leave the queue
+	shortLimit = 50 * time.Millisecond  // to close connections, and to ask once more why a server is out of reach
+	reading    = 500 * time.Millisecond // to read the holder when a wait has timed out
+	leaving    = 500 * time.Millisecond // to leave the queue
 	releasing  = 3 * time.Second        // to release the lock
 )
 
@@ -181,8 +181,7 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	if err != nil {
 		return err
 	}
-	closeLimit := leaving
-	defer func() { _ = within(closeLimit, client.Close) }() // leaves the queue, too; else its ticket expires
+	defer func() { _ = within(leaving, client.Close) }() // leaves the queue, too; else its ticket expires
 	server := inspect.On(rdb, c.prefix())
 	stop := r.showWait(waiting, server, client.Name())
 	weight := r.take // 1 unless it is a semaphore
@@ -192,7 +191,6 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	lease, err := r.Acquire(waiting, client, r.name, weight, r.try)
 	stop()
 	if err != nil {
-		closeLimit = min(closeLimit, shortLimit)
 		return r.refusal(waiting, err, server)
 	}
 	cancel()
