@@ -203,7 +203,7 @@ func (f *search) finding() Finding {
 // exercising is how long the exercise of a lock may take.
 const exercising = 10 * time.Second
 
-// locks has one client hold a lock, another wait for it, and the first release it.
+// locks has one client hold a lock, another wait for it, and the first release it, twice.
 func (s *server) locks(parent context.Context) (Finding, error) {
 	if s.name == "" {
 		return is(Unchecked, "no lock lives here: it has no slots"), nil
@@ -243,29 +243,36 @@ func (s *server) exercise(parent context.Context) (notified bool, err error) {
 	defer holder.Close()
 	waiter, _ := fairlock.New(s.all, cfg)
 	defer waiter.Close()
-	held, err := holder.Mutex(s.name).Lock(ctx)
-	if err != nil {
+	handOver := func() error {
+		held, err := holder.Mutex(s.name).Lock(ctx)
+		if err != nil {
+			return err
+		}
+		<-granted
+		err = held.Renew(ctx)
+		next := make(chan error, 1)
+		go func() { // ends with ctx
+			lease, err := waiter.Mutex(s.name).Lock(ctx)
+			if err == nil {
+				err = lease.Unlock(ctx)
+			}
+			next <- err
+		}()
+		select {
+		case <-queued:
+		case failed := <-next:
+			next <- failed
+		}
+		return errors.Join(err, held.Unlock(ctx), <-next)
+	}
+	if err := handOver(); err != nil {
 		return false, err
 	}
 	<-granted
-	err = held.Renew(ctx)
-	next := make(chan error, 1)
-	go func() { // ends with ctx
-		lease, err := waiter.Mutex(s.name).Lock(ctx)
-		if err == nil {
-			err = lease.Unlock(ctx)
-		}
-		next <- err
-	}()
-	select {
-	case <-queued:
-		select { // its subscription has come up, or failed
-		case <-up:
-		case <-time.After(confirming):
-		}
-	case failed := <-next:
-		next <- failed
+	select { // the subscription of the waiter's client has come up, or failed; before, a waiter does not rely on it
+	case <-up:
+	case <-time.After(confirming):
 	}
-	err = errors.Join(err, held.Unlock(ctx), <-next)
+	err = handOver()
 	return err == nil && <-granted, err
 }
