@@ -180,15 +180,18 @@ func (w *worker) turn(ctx context.Context) {
 		weight = w.Capacity()
 	}
 	w.record(history.Event{Op: history.Request, Weight: weight})
-	lease, err := w.Acquire(ctx, w.client, w.Lock, weight, false)
+	longest := w.longestWait() // if all wait when Redis goes, no call fails
+	waiting, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not granted the lock within %v", longest))
+	lease, err := w.Acquire(waiting, w.client, w.Lock, weight, false)
+	cancel()
 	if err != nil {
 		w.record(history.Event{Op: history.Failed, Err: err.Error()})
 		return
 	}
 	w.token = lease.Token().Text() // all that it is good for is to disturb a demo
 	w.record(history.Event{Op: history.Granted, Fence: lease.Fence(), Ticket: w.ticket, Until: lease.Deadline().UnixNano()})
-	held, cancel := lease.Context(ctx)
-	defer cancel()
+	held, release := lease.Context(ctx)
+	defer release()
 	if at := time.Now(); keep && lease.Err() == nil {
 		w.record(history.Event{At: at.UnixNano(), Op: history.Used})
 	}

@@ -52,6 +52,11 @@ func (c Config) Check() error {
 // death holds it for what is left of WaiterTTL.
 func (c Config) crashCosts() time.Duration { return max(c.TTL, c.WaiterTTL) }
 
+// longestWait is for how long a worker waits at most, if Redis is there.
+func (c Config) longestWait() time.Duration {
+	return 10*time.Second + 2*c.crashCosts() + 10*time.Duration(c.Clients*c.Workers)*c.Hold
+}
+
 // crash is the death of a client.
 type crash struct {
 	history.Span
@@ -101,7 +106,7 @@ func Run(ctx context.Context, cfg Config, server *inspect.Server, in io.Reader, 
 
 // run plays and shows everything. When it returns, all processes have ended.
 func (d *demo) run(user context.Context, server *inspect.Server, in io.Reader) error {
-	limit := time.Minute + d.Duration + 2*d.crashCosts() + 10*time.Duration(d.Clients*d.Workers)*d.Hold
+	limit := time.Minute + d.Duration + d.longestWait()
 	ctx, cancel := context.WithTimeoutCause(user, limit, fmt.Errorf("not done within %v", limit))
 	defer cancel()
 	ctx, d.quit = context.WithCancelCause(ctx)
