@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -303,7 +304,7 @@ func TestWaiter_AwayForLongQuarantinesNothing(t *testing.T) {
 	bubbles(t, map[time.Duration]bool{
 		8 * time.Minute: true, 550 * time.Second: false,
 	}, func(t *testing.T, s *fairlocktest.Server, away time.Duration, quarantined bool) {
-		client := s.Client(fairlock.Config{})
+		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.MaxRetries = -1 })
 		s.Mutex("x").CrashHolding("holder", 10*time.Second)
 		q := begin(t.Context(), client.Mutex("x").Lock)
 		client.Link.Cut()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 // The waiters of one client send one heartbeat together, each second. It keeps their tickets.
@@ -184,24 +185,25 @@ func TestHeartbeat_OfTwoWithOneTicket(t *testing.T) {
 // A waiter whose TTL is shorter than a round trip costs the others nothing, also when it is gone.
 func TestHeartbeat_TTLBelowTheRoundTrip(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client, sent, _ := listening(t, s, fairlock.Config{})
+		const others = lua.MaxHeartbeat + 10 // a second request has the rest
+		client, sent, _ := listening(t, s, fairlock.Config{WaiterTTL: fairlock.MinWaiterTTL})
 		s.Mutex("x").HoldAs("holder")
-		for range 300 {
+		for range others {
 			begin(t.Context(), client.Mutex("x").Lock)
 		}
-		client.Link.Delay(10*time.Millisecond, 10*time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		client.Link.Delay(50*time.Millisecond, 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), fairlock.MinWaiterTTL+interval)
 		defer cancel()
-		begin(ctx, client.Mutex("x").WithTTL(fairlock.MinTTL).Lock)
-		pass(8 * time.Second)
-		for _, w := range s.Mutex("x").State().Waiters[:300] {
+		begin(ctx, client.Mutex("x").WithTTL(60*time.Millisecond).Lock)
+		pass(fairlock.MinWaiterTTL + interval)
+		for _, w := range s.Mutex("x").State().Waiters[:others] {
 			require.Positive(t, w.TTL)
 		}
 		pass(interval / 2) // it has left
 		sent.reset()
 		start := time.Now()
-		pass(10 * interval)
-		require.LessOrEqual(t, len(sent.times("heartbeat", start)), 20, "one a second, in one or two requests")
+		pass(3 * interval)
+		require.LessOrEqual(t, len(sent.times("heartbeat", start)), 6, "one a second, in one or two requests")
 	})
 }
 

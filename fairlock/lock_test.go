@@ -276,7 +276,7 @@ func TestLock_LeavesAfterALongHang(t *testing.T) {
 // A waiter leaves as soon as Redis can be reached, for as long as Redis may keep its ticket.
 func TestLock_LeavesWhenRedisIsBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
+		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.MaxRetries = -1 })
 		s.Mutex("x").CrashHolding("holder", time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())
 		begin(ctx, client.Mutex("x").Lock)

@@ -513,7 +513,6 @@ func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
 		unlock(t, held) // the notification is on its way
 		client.Link.Mend()
 		s.LoseData()
-		s.StepClock(-time.Hour)
 		pass(interval / 2)
 		s.Mutex("x").AssertQueue("client-1")
 		pass(interval)
