@@ -181,7 +181,7 @@ func noDepositIsLost(t *testing.T, w *fairlocktest.World, deposit func(context.C
 }
 
 func TestNoDepositIsLost(t *testing.T) {
-	fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 10}, func(t *testing.T, w *fairlocktest.World) {
+	fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 5}, func(t *testing.T, w *fairlocktest.World) {
 		noDepositIsLost(t, w, deposit)
 	})
 }

@@ -130,7 +130,7 @@ func TestExplore_Reports(t *testing.T) {
 func TestExplore_OverlapFaults(t *testing.T) {
 	t.Parallel()
 	faults := fairlocktest.AllFaults &^ fairlocktest.OverlapFaults
-	fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 5, Faults: faults}, func(t *testing.T, w *fairlocktest.World) {
+	fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 3, Faults: faults}, func(t *testing.T, w *fairlocktest.World) {
 		noDepositIsLost(t, w, checksCtx)
 	})
 }
