@@ -64,6 +64,11 @@ func runTests(m *testing.M) int {
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=10")
 	}
 	logging.Disable()
+	for _, v := range os.Environ() { // the tester's settings
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "FAIRLOCK_") || name == "NO_COLOR" {
+			_ = os.Unsetenv(name)
+		}
+	}
 	must := func(err error) {
 		if err != nil {
 			panic(err)
@@ -81,8 +86,8 @@ func runTests(m *testing.M) int {
 	must(err)
 	program = filepath.Join(files, "fairlock")
 	must(exec.Command("cp", tests, program).Run())
-	os.Args[0] = program                 // what the code under test starts here, too
-	must(flag.Set("test.parallel", "8")) // they wait, for leases to end and for processes
+	os.Args[0] = program                  // what the code under test starts here, too
+	must(flag.Set("test.parallel", "10")) // they wait, for leases to end and for processes
 	return redistest.Main(m)
 }
 
@@ -100,8 +105,11 @@ func newFixture(t *testing.T) fixture {
 	t.Helper()
 	t.Parallel()
 	s := redistest.Shared(t)
-	return fixture{t: t, server: s, namespace: fmt.Sprint("test-", namespaces.Add(1)), url: "unix://" + s.Addr(), dir: t.TempDir()}
+	return fixture{t: t, server: s, url: "unix://" + s.Addr(), dir: t.TempDir()}.apart()
 }
+
+// apart is the fixture for commands in another namespace.
+func (f fixture) apart() fixture { f.namespace = fmt.Sprint("test-", namespaces.Add(1)); return f }
 
 // at is the fixture for commands that name their server so.
 func (f fixture) at(url string) fixture { f.url = url; return f }
@@ -109,13 +117,21 @@ func (f fixture) at(url string) fixture { f.url = url; return f }
 // with is the fixture for commands with further variables in their environment.
 func (f fixture) with(vars ...string) fixture { f.env = slices.Concat(f.env, vars); return f }
 
-// in is the fixture for a subtest.
-func (f fixture) in(t *testing.T) fixture {
-	t.Helper()
-	t.Parallel()
-	f.t = t
-	f.dir = t.TempDir()
-	return f
+// together runs a subtest for each case, all at once. (With t.Parallel, they would run after all other tests, and most of
+// them wait for leases to end.)
+func together[K comparable, C any](f fixture, cases map[K]C, test func(t *testing.T, f fixture, name K, c C)) {
+	f.t.Helper()
+	var all sync.WaitGroup
+	for name, c := range cases {
+		all.Go(func() {
+			f.t.Run(fmt.Sprint(name), func(t *testing.T) {
+				f := f
+				f.t, f.dir = t, t.TempDir()
+				test(t, f, name, c)
+			})
+		})
+	}
+	all.Wait()
 }
 
 // linked is the fixture for commands that reach the server over a link that can fail.
@@ -181,18 +197,15 @@ func (f fixture) queued(l lock, n int) {
 // until waits for what no event tells.
 func (f fixture) until(what string, cond func() bool) {
 	f.t.Helper()
-	for end := time.Now().Add(limit); !cond(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(limit); !cond(); time.Sleep(10 * time.Millisecond) {
 		require.True(f.t, time.Now().Before(end), what)
 	}
 }
 
-// command is the command with these arguments, without the tester's terminal and settings.
+// command is the command with these arguments, without the tester's terminal.
 func (f fixture) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "FAIRLOCK_") || strings.HasPrefix(v, "NO_COLOR=")
-	})
-	cmd.Env = append(cmd.Env, "D="+f.dir, envNamespace+"="+f.namespace)
+	cmd.Env = append(os.Environ(), "D="+f.dir, envNamespace+"="+f.namespace)
 	if f.url != "" {
 		cmd.Env = append(cmd.Env, envRedis+"="+f.url)
 	}
@@ -201,10 +214,21 @@ func (f fixture) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// call runs the command to its end.
+// call runs the command to its end, in this process: with -race, to start another takes far longer than what it does. The
+// variables of the fixture's environment, and CMD's input and output, need another, as start has it.
 func (f fixture) call(args ...string) result {
 	f.t.Helper()
-	return f.start(f.command(args...)).wait()
+	require.Empty(f.t, f.env)
+	var out, errs strings.Builder
+	ours := []string{"--redis=" + f.url, "--namespace=" + f.namespace} // what args say comes later, and counts
+	code := run(slices.Concat(ours, args), strings.NewReader(""), &out, &errs)
+	return result{code, out.String(), errs.String()}
+}
+
+// attempt runs fairlock run with these words, which is not granted the lock, or not the server, and so starts no CMD.
+func (f fixture) attempt(words string) result {
+	f.t.Helper()
+	return f.call(slices.Concat([]string{"run"}, strings.Fields(words), []string{"--", "true"})...)
 }
 
 // run starts fairlock run with these words and a shell script as CMD.
@@ -310,25 +334,12 @@ func (r *running) signal(s os.Signal) {
 	require.NoError(r.t, r.cmd.Process.Signal(s))
 }
 
-// shown is what the command writes to stdout that needs no server, in this process.
-func shown(t *testing.T, args ...string) string {
-	t.Helper()
-	var out strings.Builder
-	cmd := root(new(bool))
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	cmd.SetErr(io.Discard)
-	require.NoError(t, cmd.Execute(), args)
-	return out.String()
-}
-
 func TestHelp(t *testing.T) {
 	f := newFixture(t)
 	all := f.done()
 	require.Equal(t, all, f.done("--help"))
-	require.Equal(t, f.done("help", "run"), shown(t, "run", "--help"))
 	for _, cmd := range root(new(bool)).Commands() {
-		help := shown(t, "help", cmd.Name())
+		help := f.done("help", cmd.Name())
 		assert.Contains(t, help, strings.TrimSpace(cmd.Long))
 		for line := range strings.Lines(help) {
 			assert.LessOrEqual(t, len([]rune(line)), 160, "wider than a wide terminal: %s", line)
@@ -338,15 +349,15 @@ func TestHelp(t *testing.T) {
 			assert.NotContains(t, all, cmd.Name()+" ")
 		case !cmd.IsAdditionalHelpTopicCommand() && cmd.Name() != "help":
 			assert.Contains(t, help, "Examples:\n  fairlock "+cmd.Name())
-			assert.Equal(t, help, shown(t, cmd.Name(), "--help"))
+			assert.Equal(t, help, f.done(cmd.Name(), "--help"))
 			assert.Contains(t, all, cmd.Short)
 		}
 	}
-	codes := shown(t, "help", "exit-codes")
+	codes := f.done("help", "exit-codes")
 	for _, code := range []int{0, exitFailure, exitUsage, exitUnreachable, exitBusy, exitLost, exitTimeout, exitCannotRun, exitNotFound} {
 		assert.Regexp(t, fmt.Sprintf(`(?m)^    %d  +\w`, code), codes)
 	}
-	variables := shown(t, "help", "environment")
+	variables := f.done("help", "environment")
 	for _, name := range []string{envRedis, envPassword, envNamespace, envName, envFence, envToken} {
 		assert.Contains(t, variables, "    "+name+" ")
 	}
@@ -354,7 +365,7 @@ func TestHelp(t *testing.T) {
 
 func TestHelp_ManualPages(t *testing.T) {
 	f := newFixture(t).with("SOURCE_DATE_EPOCH=86400")
-	require.Equal(t, result{}, f.call("man", f.dir))
+	require.Equal(t, result{}, f.start(f.command("man", f.dir)).wait())
 	for _, cmd := range append(root(new(bool)).Commands(), root(new(bool))) {
 		if !cmd.Hidden && cmd.Name() != "help" {
 			page, err := os.ReadFile(filepath.Join(f.dir, strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"))
@@ -364,28 +375,25 @@ func TestHelp_ManualPages(t *testing.T) {
 			assert.Equal(t, cmd.Name() == "exit-codes", strings.Contains(string(page), ".EX\n0        done\n"), "a table stays one")
 		}
 	}
-	refused(t, f.call("man", "/no/such/dir"), exitFailure, "no such file")
 	f = f.with("SOURCE_DATE_EPOCH=x")
-	refused(t, f.call("man", f.dir), exitFailure, "SOURCE_DATE_EPOCH")
+	refused(t, f.start(f.command("man", f.dir)).wait(), exitFailure, "SOURCE_DATE_EPOCH")
+	f.env = nil
+	refused(t, f.call("man", "/no/such/dir"), exitFailure, "no such file")
 }
 
 func TestHelp_Completion(t *testing.T) {
+	f := newFixture(t)
 	for _, shell := range []string{"zsh", "fish", "powershell"} {
-		require.Contains(t, shown(t, "completion", shell), "fairlock")
+		require.Contains(t, f.done("completion", shell), "fairlock")
 	}
 	check := exec.Command("bash", "-n")
-	check.Stdin = strings.NewReader(newFixture(t).done("completion", "bash"))
+	check.Stdin = strings.NewReader(f.done("completion", "bash"))
 	require.NoError(t, check.Run())
 	for typed, want := range map[string]string{
-		"st":                "status",
-		"run --kind ":       "semaphore",
-		"release x --kind ": "rw",
-		"help completion z": "zsh",
-		"run x --pass":      "--pass-redis",
-		"status --namespac": "--namespace",
-		"completion ":       "fish",
+		"st": "status", "run --kind ": "semaphore", "release x --kind ": "rw", "help completion z": "zsh",
+		"run x --pass": "--pass-redis", "status --password-f": "--password-file", "completion ": "fish",
 	} {
-		have := shown(t, append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(typed, " ")...)...)
+		have := f.call(append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(typed, " ")...)...).out
 		require.Contains(t, strings.Fields(have), want, typed)
 	}
 }
@@ -419,7 +427,7 @@ func TestUsage_OfTheProgram(t *testing.T) {
 	refused(t, f.call("run", "", "--", "true"), exitUsage, "1 to 1024 bytes")
 	refused(t, f.call("--\x1b[31mcolour"), exitUsage, `\x1b[31mcolour`)
 	for _, inner := range []string{"demo-client", guardName, cmdName} {
-		r := f.call(inner)
+		r := f.start(f.command(inner)).wait()
 		require.Equal(t, exitFailure, r.code)
 		require.Regexp(t, `^fairlock: .*started by [^\n]+\n$`, r.errs)
 	}

@@ -42,28 +42,26 @@ func TestRun_ExitCodeAndFilesAreThoseOfCMD(t *testing.T) {
 func TestRun_TellsCMDWhatItHolds(t *testing.T) {
 	f := newFixture(t)
 	c := f.client("")
-	for words, want := range map[string]struct {
+	type told struct {
 		lock            lock
 		weight, permits int
 		writer          bool
-	}{
+	}
+	together(f, map[string]told{
 		"a{b}": {c.Mutex("a{b}"), 1, 1, false},
 		"a --kind semaphore --permits 3 --take 2": {c.Semaphore("a", 3), 2, 3, false},
 		"a --kind rw":        {c.RWMutex("a"), 1, 0, true},
 		"b --kind rw --read": {c.RWMutex("b"), 1, 0, false},
-	} {
-		t.Run(words, func(t *testing.T) {
-			f := f.in(t)
-			r := f.run(words, `echo "$FAIRLOCK_NAME $FAIRLOCK_FENCE $FAIRLOCK_TOKEN"; read end; exit 7`)
-			told := r.expect("\n")
-			s := f.state(want.lock)
-			require.Len(t, s.Holders, 1)
-			h := s.Holders[0]
-			assert.Equal(t, fmt.Sprint(strings.Fields(words)[0], " ", s.Fence, " ", h.Token.Text()), told)
-			assert.Equal(t, []any{want.weight, want.permits, want.writer}, []any{h.Weight, s.Permits, h.Writer})
-			require.Equal(t, result{code: 7}, r.wait())
-		})
-	}
+	}, func(t *testing.T, f fixture, words string, want told) {
+		r := f.run(words, `echo "$FAIRLOCK_NAME $FAIRLOCK_FENCE $FAIRLOCK_TOKEN"; read end; exit 7`)
+		told := r.expect("\n")
+		s := f.state(want.lock)
+		require.Len(t, s.Holders, 1)
+		h := s.Holders[0]
+		assert.Equal(t, fmt.Sprint(strings.Fields(words)[0], " ", s.Fence, " ", h.Token.Text()), told)
+		assert.Equal(t, []any{want.weight, want.permits, want.writer}, []any{h.Weight, s.Permits, h.Writer})
+		require.Equal(t, result{code: 7}, r.wait())
+	})
 }
 
 // A handoff is for WaiterTTL, 6 s, at most. CMD has its grace of 6 s all the same: the lease is renewed before it starts.
@@ -93,7 +91,7 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 	f.hold(c.RWMutex("x").RLock)
 	f.hold(c.RWMutex("y").RLock) // beside a writer that waits for x, no reader would get in
 	f.hold(permits(c.Semaphore("x", 3)))
-	for words, want := range map[string]result{
+	together(f, map[string]result{
 		"x --try": {code: exitBusy, errs: "x is busy, held by "},
 		"x --try --kind semaphore --permits 3 --take 2": {code: exitBusy, errs: "x is busy, held by "},
 		"x --try --kind rw":                             {code: exitBusy, errs: "x is busy, held by "},
@@ -103,16 +101,13 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 		"x --try --kind semaphore --permits 3":          {},
 		"x --try --kind rw --read":                      {},
 		"x --try --namespace other":                     {},
-	} {
-		t.Run(words, func(t *testing.T) {
-			f := f.in(t)
-			if r := f.run(words, "true").wait(); want.code == 0 {
-				require.Equal(t, want, r)
-			} else {
-				refused(t, r, want.code, want.errs)
-			}
-		})
-	}
+	}, func(t *testing.T, f fixture, words string, want result) {
+		if want.code == 0 {
+			require.Equal(t, want, f.run(words, "true").wait())
+		} else {
+			refused(t, f.attempt(words), want.code, want.errs)
+		}
+	})
 	// A pipe that nobody reads does not change the exit code.
 	reader, closed, err := os.Pipe()
 	require.NoError(t, err)
@@ -141,27 +136,22 @@ func TestRun_RenewsTheLease(t *testing.T) {
 
 // It leaves the queue; but if Redis hangs, it does not wait for that. go-redis would wait for an hour.
 func TestRun_SignalWhileItWaits(t *testing.T) {
-	for _, c := range []struct {
-		signal syscall.Signal
-		hang   bool
-	}{
-		{syscall.SIGINT, false}, {syscall.SIGTERM, false}, {syscall.SIGHUP, false}, {syscall.SIGQUIT, false}, {syscall.SIGTERM, true},
-	} {
-		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			f := newFixture(t)
-			m := f.client("").Mutex("x")
-			f.hold(m.Lock)
-			f, link := f.linked()
-			r := f.at(f.url+"?read_timeout=1h").run("x", "true")
-			f.queued(m, 1)
-			if c.hang {
-				link.Hang()
-			}
-			r.signal(c.signal)
-			require.Equal(t, result{code: exitSignal + int(c.signal)}, r.wait())
-			require.Equal(t, c.hang, f.state(m).Waiting == 1)
-		})
-	}
+	together(newFixture(t), map[syscall.Signal]bool{
+		syscall.SIGINT: false, syscall.SIGTERM: false, syscall.SIGHUP: false, syscall.SIGQUIT: true,
+	}, func(t *testing.T, f fixture, signal syscall.Signal, hang bool) {
+		f = f.apart()
+		m := f.client("").Mutex("x")
+		f.hold(m.Lock)
+		f, link := f.linked()
+		r := f.at(f.url+"?read_timeout=1h").run("x", "true")
+		f.queued(m, 1)
+		if hang {
+			link.Hang()
+		}
+		r.signal(signal)
+		require.Equal(t, result{code: exitSignal + int(signal)}, r.wait())
+		require.Equal(t, hang, f.state(m).Waiting == 1)
+	})
 }
 
 // A signal to end is for all processes that CMD has started; SIGUSR1 and SIGUSR2 mean what CMD makes of them. The shells
@@ -239,51 +229,50 @@ func TestRun_CMDIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
 	)
 	cut := func(l *redistest.Link, _ *running) { l.Cut() }
 	hang := func(l *redistest.Link, _ *running) { l.Hang() }
-	for name, c := range map[string]struct {
+	type example struct {
 		words, script string
 		fault         func(*redistest.Link, *running)
 		killed        bool // fairlock is
 		out           string
-	}{
+	}
+	together(newFixture(t), map[string]example{
 		"connections break":            {"", stubborn, cut, false, ""},
 		"Redis hangs, no grace":        {"--grace 0", stubborn, hang, false, ""},
 		"CMD ends, its child does not": {"--grace 200ms", child, cut, false, ""},
 		"a child needs the grace":      {"--grace 1s", tidy, cut, false, "tidied\n"},
 		"fairlock is killed":           {"", stubborn, func(_ *redistest.Link, r *running) { r.signal(syscall.SIGKILL) }, true, ""},
 		"fairlock is stopped":          {"", stubborn, func(_ *redistest.Link, r *running) { r.signal(syscall.SIGSTOP) }, false, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			next := f.client("").Mutex("x")
-			f, link := f.linked()
-			ps := f.processes()
-			r := f.run("x --ttl 10s "+c.words, "exec 3>$D/processes; "+c.script)
-			r.expect("up\n")
-			require.True(t, ps.alive())
-			c.fault(link, r)
-			f.hold(next.Lock)
-			require.False(t, ps.alive(), "CMD is alive when another client has the lock")
-			_ = r.cmd.Process.Signal(syscall.SIGCONT)
-			got := r.wait()
-			require.Equal(t, c.out, got.out)
-			if c.killed {
-				require.Negative(t, got.code)
-				return
-			}
-			require.Equal(t, exitLost, got.code)
-			// If fairlock is not woken in time, it finds that the lease is over, and that the guard has killed CMD.
-			require.Regexp(t, `^fairlock: x( could not be renewed: .*; CMD was stopped before the lease ended|`+
-				`: lock is lost: .*; CMD was stopped)\n$`, got.errs)
-		})
-	}
+	}, func(t *testing.T, f fixture, _ string, c example) {
+		f = f.apart()
+		next := f.client("").Mutex("x")
+		f, link := f.linked()
+		ps := f.processes()
+		r := f.run("x --ttl 10s "+c.words, "exec 3>$D/processes; "+c.script)
+		r.expect("up\n")
+		require.True(t, ps.alive())
+		c.fault(link, r)
+		f.hold(next.Lock)
+		require.False(t, ps.alive(), "CMD is alive when another client has the lock")
+		_ = r.cmd.Process.Signal(syscall.SIGCONT)
+		got := r.wait()
+		require.Equal(t, c.out, got.out)
+		if c.killed {
+			require.Negative(t, got.code)
+			return
+		}
+		require.Equal(t, exitLost, got.code)
+		// If fairlock is not woken in time, it finds that the lease is over, and that the guard has killed CMD.
+		require.Regexp(t, `^fairlock: x( could not be renewed: .*; CMD was stopped before the lease ended|`+
+			`: lock is lost: .*; CMD was stopped)\n$`, got.errs)
+	})
 }
 
 func TestRun_LockIsTakenByForce(t *testing.T) {
 	f := newFixture(t)
 	ps := f.processes()
-	r := f.run("x --ttl 1500ms", "exec 3>$D/processes; trap '' TERM; sleep 600 & echo up; wait")
+	r := f.run("x --ttl 5s", "exec 3>$D/processes; trap '' TERM; sleep 600 & echo up; wait")
 	ended := f.run("y --ttl 1m", "echo up; cat")
-	stopped := f.run("z --ttl 1500ms", "trap 'echo tidied; exit' TERM; echo up; kill -STOP $$; sleep 600 & wait")
+	stopped := f.run("z --ttl 5s", "trap 'echo tidied; exit' TERM; echo up; kill -STOP $$; sleep 600 & wait")
 	r.expect("up\n")
 	ended.expect("up\n")
 	stopped.expect("up\n")
@@ -321,18 +310,20 @@ func TestRun_CMDCannotBeRun(t *testing.T) {
 	nowhere := f.at("unix:///no/such/socket") // it is told before anything is sent
 	file := func(name string) string { return filepath.Join(files, name) }
 	for _, c := range []struct {
-		fixture
 		cmd, why string
 		code     int
 	}{
-		{nowhere, "no-such-program", "not found", exitNotFound},
-		{nowhere, "/no/such/program", "not found", exitNotFound},
-		{nowhere, file("plain"), "permission denied", exitCannotRun},
-		{nowhere, files, "is a directory", exitCannotRun},
-		{f, file("binary"), "exec format error", exitCannotRun}, // which the system finds only when it starts it
-		{f, file("script"), "no such file", exitNotFound},
+		{"no-such-program", "not found", exitNotFound},
+		{"/no/such/program", "not found", exitNotFound},
+		{file("plain"), "permission denied", exitCannotRun},
+		{files, "is a directory", exitCannotRun},
 	} {
-		refused(t, c.call("run", "x", "--", c.cmd), c.code, "CMD "+c.cmd+": "+c.why)
+		refused(t, nowhere.call("run", "x", "--", c.cmd), c.code, "CMD "+c.cmd+": "+c.why)
+	}
+	for name, r := range map[string]result{ // which the system finds only when it starts it
+		"binary": {code: exitCannotRun, errs: "exec format error"}, "script": {code: exitNotFound, errs: "no such file"},
+	} {
+		refused(t, f.start(f.command("run", "x", "--", file(name))).wait(), r.code, "CMD "+file(name)+": "+r.errs)
 	}
 }
 

@@ -81,10 +81,11 @@ func (s terminal) talk(lines ...string) {
 
 func TestTerminal_IsCMDs(t *testing.T) {
 	f := newFixture(t)
-	for name, c := range map[string]struct {
+	type session struct {
 		script string // of an interactive shell if it is empty
 		talk   []string
-	}{
+	}
+	together(f, map[string]session{
 		"CMD reads and writes": {
 			`$FL run $D -- sh -c 'set -- $(ps -o pgid=,tpgid= -p $$); echo begun in $(($1 == $2)); read l; echo got $l; exit 5'; echo code $?`,
 			[]string{"begun in 1", ">one\n", "got one", "code 5"}, // begun in the group of the foreground
@@ -106,40 +107,34 @@ func TestTerminal_IsCMDs(t *testing.T) {
 			">two\n", "got-two", ">" + ctrlZ, "Stopped", ">echo $((41 + 2))\n", "43\r\n", ">fg\n",
 			">three\n", "got-three", ">" + ctrlD, ">echo co\"de\" $?\n", "code 0", ">exit\n",
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := f.in(t)
-			args := []string{"-c", c.script}
-			if c.script == "" {
-				args = []string{"-i"}
-			}
-			sh := f.shell(args...)
-			sh.talk(c.talk...)
-			require.Zero(t, sh.wait().code)
-		})
-	}
+	}, func(t *testing.T, f fixture, _ string, c session) {
+		args := []string{"-c", c.script}
+		if c.script == "" {
+			args = []string{"-i"}
+		}
+		sh := f.shell(args...)
+		sh.talk(c.talk...)
+		require.Zero(t, sh.wait().code)
+	})
 }
 
 // Whether CMD has the terminal or not, ^C reaches it once, and ends the script, too.
 func TestTerminal_Interrupt(t *testing.T) {
 	f := newFixture(t)
 	const script = `-- sh -c 'trap "echo got >&2; trap - INT; kill -INT \$\$" INT; echo ready >&2; while :; do sleep 0.02; done'`
-	for name, words := range map[string]string{"CMD has the terminal": "1 " + script, "CMD does not": "2 " + script + " | cat"} {
-		t.Run(name, func(t *testing.T) {
-			sh := f.in(t).shell("-c", "$FL run "+words+"; echo after")
-			sh.talk("ready\r\n", ">"+ctrlC)
-			r := sh.wait()
-			require.Negative(t, r.code, "the shell dies of SIGINT, too")
-			require.Equal(t, "got", strings.TrimSpace(strings.TrimPrefix(r.out, "^C")))
-		})
-	}
-	t.Run("while it connects to a Redis that hangs", func(t *testing.T) {
-		f, link := f.in(t).linked()
-		link.Hang()
-		on := f.onTerminal(f.command("status", "x"))
-		on.talk("connecting to "+link.Addr()+" …", ">"+ctrlC, "\r\x1b[K")
-		require.NotContains(t, on.wait().out, "no answer")
+	ways := map[string]string{"CMD has the terminal": "1 " + script, "CMD does not": "2 " + script + " | cat"}
+	together(f, ways, func(t *testing.T, f fixture, _, words string) {
+		sh := f.shell("-c", "$FL run "+words+"; echo after")
+		sh.talk("ready\r\n", ">"+ctrlC)
+		r := sh.wait()
+		require.Negative(t, r.code, "the shell dies of SIGINT, too")
+		require.Equal(t, "got", strings.TrimSpace(strings.TrimPrefix(r.out, "^C")))
 	})
+	f, link := f.linked()
+	link.Hang()
+	on := f.onTerminal(f.command("status", "x"))
+	on.talk("connecting to "+link.Addr()+" …", ">"+ctrlC, "\r\x1b[K")
+	require.NotContains(t, on.wait().out, "no answer")
 }
 
 // A job that is stopped for longer than its lease lasts is ended.
@@ -152,6 +147,23 @@ func TestTerminal_StoppedForTooLong(t *testing.T) {
 	require.False(t, ps.alive())
 	sh.talk(">fg\n", "fairlock: x: lock is lost: ", "; CMD was stopped\r\n", ">echo co\"de\" $?\n", "code 76", ">exit\n")
 	sh.wait()
+}
+
+// With a terminal, CMD may have been stopped once more since suspended has continued it.
+func TestChild_SIGCONTIsPassedOnWithoutATerminal(t *testing.T) {
+	pid := sleeper(t).Process.Pid
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	var s status
+	_, err := syscall.Wait4(pid, &s, syscall.WUNTRACED, nil)
+	require.NoError(t, err)
+	(&child{pid: pid, tty: &tty{}}).forward(syscall.SIGCONT)
+	changed, err := syscall.Wait4(pid, &s, syscall.WCONTINUED|syscall.WNOHANG, nil)
+	require.NoError(t, err)
+	require.Zero(t, changed, "it is stopped")
+	(&child{pid: pid}).forward(syscall.SIGCONT)
+	_, err = syscall.Wait4(pid, &s, syscall.WCONTINUED, nil)
+	require.NoError(t, err)
+	require.True(t, s.Continued())
 }
 
 // In the background, a job does not show that it waits, and is stopped when it wants to read.
@@ -221,30 +233,28 @@ var ends = map[string]func(terminal){
 func TestTerminal_Watch(t *testing.T) {
 	const entersScreen, leavesScreen = "\x1b[?1049h", "\x1b[?1049l"
 	const lineByLine = unix.ICANON | unix.ECHO | unix.ISIG // how a shell's terminal reads: whole lines, and ^C is a signal
-	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			on := f.onTerminal(f.command(strings.Fields("watch --interval 100ms" + map[string]string{"^C": " x"}[name])...))
-			mode := func() uint32 {
-				mode, err := unix.IoctlGetTermios(on.fd, unix.TCGETS)
-				require.NoError(t, err)
-				return mode.Lflag & lineByLine
-			}
-			on.talk(entersScreen, "q ends it")
-			lease := f.hold(f.client("web-1").Mutex("x").Lock)
-			require.Regexp(t, colour, on.expect("web-1"))
-			require.Zero(t, mode(), "keys are read as they come")
-			require.NoError(t, lease.Unlock(t.Context()))
-			f.hold(f.client("batch-7").Mutex("x").Lock)
-			on.expect("batch-7")
-			require.NoError(t, unix.IoctlSetWinsize(on.fd, unix.TIOCSWINSZ, &unix.Winsize{Col: 20, Row: 5}))
-			require.NotContains(t, on.expect("…"), leavesScreen)
-			end(on)
-			on.expect(leavesScreen)
-			require.Zero(t, on.wait().code)
-			require.EqualValues(t, lineByLine, mode(), "the terminal is as it was")
-		})
-	}
+	together(newFixture(t), ends, func(t *testing.T, f fixture, name string, end func(terminal)) {
+		f = f.apart()
+		on := f.onTerminal(f.command(strings.Fields("watch --interval 100ms" + map[string]string{"^C": " x"}[name])...))
+		mode := func() uint32 {
+			mode, err := unix.IoctlGetTermios(on.fd, unix.TCGETS)
+			require.NoError(t, err)
+			return mode.Lflag & lineByLine
+		}
+		on.talk(entersScreen, "q ends it")
+		lease := f.hold(f.client("web-1").Mutex("x").Lock)
+		require.Regexp(t, colour, on.expect("web-1"))
+		require.Zero(t, mode(), "keys are read as they come")
+		require.NoError(t, lease.Unlock(t.Context()))
+		f.hold(f.client("batch-7").Mutex("x").Lock)
+		on.expect("batch-7")
+		require.NoError(t, unix.IoctlSetWinsize(on.fd, unix.TIOCSWINSZ, &unix.Winsize{Col: 20, Row: 5}))
+		require.NotContains(t, on.expect("…"), leavesScreen)
+		end(on)
+		on.expect(leavesScreen)
+		require.Zero(t, on.wait().code)
+		require.EqualValues(t, lineByLine, mode(), "the terminal is as it was")
+	})
 }
 
 // In 40 columns, names that share a prefix are told apart. As soon as Redis hangs, the values are called old.
@@ -273,15 +283,13 @@ func TestTerminal_WatchNarrowAndFrozen(t *testing.T) {
 
 func TestTerminal_Demo(t *testing.T) {
 	f := newFixture(t)
-	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			on := f.in(t).onTerminal(f.command("demo", "--duration", "10m"))
-			on.talk("\x1b[?1049h", "fairlock demo   mutex · 4 clients × 4 workers · Redis in memory", "mutex demo-", " waiting", "client-")
-			end(on)
-			on.talk("\x1b[?1049l", "  handoff ", "ok", "strict FIFO")
-			require.Zero(t, on.wait().code)
-		})
-	}
+	together(f, map[string]bool{"q": true, "SIGTERM": true}, func(t *testing.T, f fixture, name string, _ bool) {
+		on := f.onTerminal(f.command("demo", "--duration", "10m", "--hold", "50ms"))
+		on.talk("\x1b[?1049h", "fairlock demo   mutex · 4 clients × 4 workers · Redis in memory", "mutex demo-", " waiting", "client-")
+		ends[name](on)
+		on.talk("\x1b[?1049l", "  handoff ", "ok", "strict FIFO")
+		require.Zero(t, on.wait().code)
+	})
 }
 
 func TestTerminal_Colours(t *testing.T) {
