@@ -375,8 +375,7 @@ func TestHelp_ManualPages(t *testing.T) {
 			assert.Equal(t, cmd.Name() == "exit-codes", strings.Contains(string(page), ".EX\n0        done\n"), "a table stays one")
 		}
 	}
-	f = f.with("SOURCE_DATE_EPOCH=x")
-	refused(t, f.start(f.command("man", f.dir)).wait(), exitFailure, "SOURCE_DATE_EPOCH")
+	refused(t, f.start(f.with("SOURCE_DATE_EPOCH=x").command("man", f.dir)).wait(), exitFailure, "SOURCE_DATE_EPOCH")
 	f.env = nil
 	refused(t, f.call("man", "/no/such/dir"), exitFailure, "no such file")
 }

@@ -136,10 +136,10 @@ func TestRun_RenewsTheLease(t *testing.T) {
 
 // It leaves the queue; but if Redis hangs, it does not wait for that. go-redis would wait for an hour.
 func TestRun_SignalWhileItWaits(t *testing.T) {
-	together(newFixture(t), map[syscall.Signal]bool{
-		syscall.SIGINT: false, syscall.SIGTERM: false, syscall.SIGHUP: false, syscall.SIGQUIT: true,
-	}, func(t *testing.T, f fixture, signal syscall.Signal, hang bool) {
-		f = f.apart()
+	together(newFixture(t), map[string]bool{
+		"SIGINT": false, "SIGTERM": false, "SIGHUP": false, "SIGQUIT": false, "SIGTERM while Redis hangs": true,
+	}, func(t *testing.T, f fixture, name string, hang bool) {
+		f, signal := f.apart(), unix.SignalNum(strings.Fields(name)[0])
 		m := f.client("").Mutex("x")
 		f.hold(m.Lock)
 		f, link := f.linked()
