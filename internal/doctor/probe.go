@@ -230,10 +230,16 @@ func (s *server) locks(parent context.Context) (Finding, error) {
 func (s *server) exercise(parent context.Context) (notified bool, err error) {
 	ctx, cancel := context.WithTimeout(parent, exercising)
 	defer cancel()
+	tell := func(c chan struct{}) { // without waiting: a subscription may fail again and again
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
 	queued, up, granted := make(chan struct{}, 9), make(chan struct{}, 9), make(chan bool, 9)
 	cfg := fairlock.Config{Namespace: s.Namespace, Logger: slog.New(slog.DiscardHandler), Trace: &fairlock.Trace{
-		Queued:       func(fairlock.QueuedInfo) { queued <- struct{}{} },
-		Subscription: func(fairlock.SubscriptionInfo) { up <- struct{}{} },
+		Queued:       func(fairlock.QueuedInfo) { tell(queued) },
+		Subscription: func(fairlock.SubscriptionInfo) { tell(up) },
 		Granted:      func(i fairlock.GrantedInfo) { granted <- i.Handoff },
 	}}
 	holder, err := fairlock.New(s.all, cfg)
