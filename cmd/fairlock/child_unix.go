@@ -129,7 +129,7 @@ func (c *child) wait() {
 }
 
 // forward passes a signal on: to all of CMD's group, but for those that mean what a program makes of them. With a terminal,
-// suspended lets CMD go on; to say so again, somewhat later, would undo a ^Z that came in between.
+// suspended continues CMD: a second SIGCONT, somewhat later, would undo a ^Z that came in between.
 func (c *child) forward(s os.Signal) {
 	switch s := s.(syscall.Signal); {
 	case s == syscall.SIGCONT && c.tty != nil:

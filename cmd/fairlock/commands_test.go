@@ -51,7 +51,7 @@ type seen struct {
 
 // header begins what status and list write: where it was read, and when, with a zone.
 func (f fixture) header() string {
-	return fmt.Sprintf(`%s, namespace %s, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+\n`, regexp.QuoteMeta(f.server.Addr()), f.namespace)
+	return fmt.Sprintf(`%s, namespace %s, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n`, regexp.QuoteMeta(f.server.Addr()), f.namespace)
 }
 
 // What else status, list and their JSON show is in internal/view.
@@ -68,7 +68,7 @@ func TestLook_LocksInUse(t *testing.T) {
 	f.hold(c.Mutex("x*").Lock)
 	require.NoError(t, f.hold(c.Mutex("a").Lock).Unlock(t.Context()))
 
-	require.Regexp(t, `(?s)^`+f.header()+`\nmutex x: held, 2 waiting\n.*s ago, every 20m0s  .*(Z|[+-]\d\d:\d\d)\n.*\n  1. web-2:....…  .*\n  2. web-3:....…  [^\n]*\n\n`+
+	require.Regexp(t, `(?s)^`+f.header()+`\nmutex x: held, 2 waiting\n.*s ago, every 20m0s  .*Z\n.*\n  1. web-2:....…  .*\n  2. web-3:....…  [^\n]*\n\n`+
 		`semaphore x: 2 of 5 permits held, nobody waits\n`, f.done("status", "x"))
 	require.Contains(t, f.done("status", "x", "--kind", "semaphore"), "\n\nsemaphore x: 2 of")
 	text := f.done("status", "x", "--json")
@@ -123,7 +123,7 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	cmd := f.command()
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec "$0" watch x y --interval 100ms 2>&1`, program}
 	lines := f.start(cmd)
-	line := func() (text string) { // but for those that tell that Redis takes its time
+	line := func() (text string) { // the next that does not say that Redis has yet to answer
 		for text = lines.expect("\n"); text == "fairlock: no answer yet; trying on"; text = lines.expect("\n") {
 		}
 		return text
@@ -231,7 +231,8 @@ func (f fixture) examine(code int, result doctor.Result, checks ...string) docto
 	report := decode[doctor.Report](f.t, r.out)
 	var have []string
 	for _, c := range report.Checks {
-		if c.Result == result && c.Check != "latency" { // which depends on how busy this machine is
+		busy := c.Check == "latency" && c.Result == doctor.Warning // this machine may be: that counts as OK
+		if !busy && c.Result == result || busy && result == doctor.OK {
 			have = append(have, c.Check)
 		}
 	}
@@ -243,7 +244,7 @@ func TestDoctor_ExitCodes(t *testing.T) {
 	f := newFixture(t)
 	start := func(args ...string) fixture { return f.at("unix://" + redistest.Start(t, args...).Addr()) }
 	well := start("--appendonly", "yes", "--slowlog-log-slower-than", "-1")
-	e := well.examine(0, doctor.OK, slices.DeleteFunc(doctor.Checks(), func(c string) bool { return c == "latency" })...)
+	e := well.examine(0, doctor.OK, doctor.Checks()...)
 	acl := doctor.RightsIn(f.namespace, false)
 	assert.Equal(t, []any{f.namespace, acl, well.url}, []any{e.Namespace, e.Rights, "unix://" + e.Checks[0].Server})
 	shown := well.done("doctor")
@@ -693,9 +694,7 @@ func TestDoctor_Rights(t *testing.T) {
 		lease := f.hold(acquire)
 		next := make(chan error, 1)
 		go func() { _, err := acquire(t.Context()); next <- err }()
-		f.queued([]interface {
-			Inspect(context.Context) (fairlock.State, error)
-		}{c.Mutex("a"), c.Semaphore("b", 2), c.RWMutex("c")}[i], 1)
+		f.queued([]lock{c.Mutex("a"), c.Semaphore("b", 2), c.RWMutex("c")}[i], 1)
 		for _, name := range []string{"fairlock-look", "old-look"} {
 			look(user[name], string(rune('a'+i)), "web-1")
 			r := user[name].call("release", string(rune('a'+i)), "--kind", kind, "--force", "--yes")

@@ -64,6 +64,7 @@ func runTests(m *testing.M) int {
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=10")
 	}
 	logging.Disable()
+	time.Local = time.UTC
 	for _, v := range os.Environ() { // the tester's settings
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "FAIRLOCK_") || name == "NO_COLOR" {
 			_ = os.Unsetenv(name)

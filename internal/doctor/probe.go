@@ -203,7 +203,7 @@ func (f *search) finding() Finding {
 // exercising is how long the exercise of a lock may take.
 const exercising = 10 * time.Second
 
-// locks has one client hold a lock, another wait for it, and the first release it, twice.
+// locks has one client hold a lock, another wait for it, and the first release it, twice over.
 func (s *server) locks(parent context.Context) (Finding, error) {
 	if s.name == "" {
 		return is(Unchecked, "no lock lives here: it has no slots"), nil
@@ -249,7 +249,7 @@ func (s *server) exercise(parent context.Context) (notified bool, err error) {
 	defer holder.Close()
 	waiter, _ := fairlock.New(s.all, cfg)
 	defer waiter.Close()
-	handOver := func() error {
+	handOff := func() error {
 		held, err := holder.Mutex(s.name).Lock(ctx)
 		if err != nil {
 			return err
@@ -271,7 +271,7 @@ func (s *server) exercise(parent context.Context) (notified bool, err error) {
 		}
 		return errors.Join(err, held.Unlock(ctx), <-next)
 	}
-	if err := handOver(); err != nil {
+	if err := handOff(); err != nil {
 		return false, err
 	}
 	<-granted
@@ -279,6 +279,6 @@ func (s *server) exercise(parent context.Context) (notified bool, err error) {
 	case <-up:
 	case <-time.After(confirming):
 	}
-	err = handOver()
+	err = handOff()
 	return err == nil && <-granted, err
 }
