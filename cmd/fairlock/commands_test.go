@@ -88,7 +88,7 @@ $`, f.done("list"))
 	text = f.done("list", "--json", "--prefix", "x*", "--kind", "mutex")
 	require.NotContains(t, text, "waiters")
 	require.Equal(t, "x*", decode[[]seen](t, text)[0].Name)
-	require.Equal(t, "[]\n", f.done("list", "--namespace", "other", "--json"))
+	require.Equal(t, "[]\n", f.done("list", "--namespace", f.apart().namespace, "--json"))
 
 	require.NoError(t, share.Unlock(t.Context()))
 	require.Len(t, decode[[]seen](t, f.done("status", "x", "--json")), 1, "those in use")

@@ -100,7 +100,7 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 		"y --wait 3s --kind rw":                         {code: exitTimeout, errs: "timed out after 3s waiting for y, held by "},
 		"x --try --kind semaphore --permits 3":          {},
 		"x --try --kind rw --read":                      {},
-		"x --try --namespace other":                     {},
+		"x --try --namespace " + f.apart().namespace:    {},
 	}, func(t *testing.T, f fixture, words string, want result) {
 		if want.code == 0 {
 			require.Equal(t, want, f.run(words, "true").wait())
