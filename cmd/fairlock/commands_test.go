@@ -280,7 +280,7 @@ func TestBench_Measures(t *testing.T) {
 // On a cluster, and two demos at once on a server. A TTL and a WaiterTTL of seconds outlast pauses of the machine: a client
 // that pauses for longer is passed by others, rightly, and the checker cannot know why.
 func TestDemo(t *testing.T) {
-	f := newFixture(t)
+	f := sleepingFixture(t)
 	cluster := "--redis redis://" + redistest.StartCluster(t, 2).Masters[0].Addr() + "?cluster=true"
 	all := map[string]string{"mutex": "--redis " + f.url, "rw": "--redis " + f.url, "semaphore --permits 2": cluster}
 	together(f, all, func(t *testing.T, f fixture, kind, words string) {
@@ -302,7 +302,7 @@ func TestDemo(t *testing.T) {
 
 // What was recorded until then is checked.
 func TestDemo_EndsEarly(t *testing.T) {
-	f := newFixture(t)
+	f := sleepingFixture(t)
 	s := redistest.Start(t)
 	type example struct {
 		end  func(r *running)
@@ -480,18 +480,24 @@ func TestConnection_Cluster(t *testing.T) {
 	refused(t, one.call("list"), exitUsage, why)
 	require.Equal(t, 0, runs[there].wait().code)
 
-	second.Pause() // it is not asked for the locks of the other one
-	require.Equal(t, result{}, f.run(here+" --kind rw", "true").wait())
-	second.Continue()
 	second.Kill()
-	r := f.call("list")
-	require.Equal(t, exitUnreachable, r.code)
-	require.Regexp(t, `^fairlock: [^\n]+\n$`, r.errs)
-	require.Contains(t, r.out, "\n"+here+" ", "what the other one has")
-	e = f.examine(exitFailure, doctor.Problem, "reachable")
-	require.True(t, slices.ContainsFunc(e.Checks, func(f doctor.Finding) bool {
-		return f.Result == doctor.Problem && f.Server == second.Addr()
-	}))
+	together(f, map[string]func(fixture){
+		"list": func(f fixture) {
+			r := f.call("list")
+			require.Equal(f.t, exitUnreachable, r.code)
+			require.Regexp(f.t, `^fairlock: [^\n]+\n$`, r.errs)
+			require.Contains(f.t, r.out, "\n"+here+" ", "what the other one has")
+		},
+		"doctor": func(f fixture) {
+			e := f.examine(exitFailure, doctor.Problem, "reachable")
+			require.True(f.t, slices.ContainsFunc(e.Checks, func(f doctor.Finding) bool {
+				return f.Result == doctor.Problem && f.Server == second.Addr()
+			}))
+		},
+		"run": func(f fixture) { // the other one is not asked for it
+			require.Equal(f.t, result{}, f.run(here+" --kind rw", "true").wait())
+		},
+	}, func(_ *testing.T, f fixture, _ string, test func(fixture)) { test(f) })
 	require.Equal(t, 0, runs[here].wait().code)
 }
 
@@ -516,7 +522,7 @@ func TestRun_GuardGivesTheLockBack(t *testing.T) {
 }
 
 func TestRun_Label(t *testing.T) {
-	f := newFixture(t)
+	f := sleepingFixture(t)
 	r := f.run("x --label deploy", "echo up; cat")
 	r.expect("up\n")
 	f.run("y", "echo up; cat").expect("up\n")
@@ -624,39 +630,47 @@ func TestConnection_TLS(t *testing.T) {
 	redistest.Start(t, "--tls-port", port, "--tls-cert-file", file, "--tls-key-file", file, "--tls-auth-clients", "no")
 	plain := redistest.StartTCP(t)
 	require.Equal(t, result{out: "in\n"}, f.at("rediss://localhost:"+port+"?skip_verify=true").run("x", "echo in").wait())
-	for url, why := range map[string]string{
-		"redis://localhost:" + port: "; that port speaks TLS: begin the URL with rediss://",
-		"rediss://" + plain.Addr():  "; that port does not speak TLS: begin the URL with redis://",
-	} {
-		refused(t, f.at(url).call("list"), exitUnreachable, why)
-		assert.Contains(t, f.at(url).call("doctor").out, why)
-		if strings.HasPrefix(url, "rediss:") { // no answer; the other closes the connection
-			refused(t, f.at(url).attempt("x --wait 1s"), exitTimeout, "timed out after 1s waiting for x: "+strings.TrimPrefix(why, "; "))
-		}
-	}
+	noTLS, tls := f.at("redis://localhost:"+port), f.at("rediss://"+plain.Addr())
+	const speaks, speaksNot = "that port speaks TLS: begin the URL with rediss://", "that port does not speak TLS: begin the URL with redis://"
+	together(f, map[string]func(*testing.T){
+		"list":            func(t *testing.T) { refused(t, noTLS.call("list"), exitUnreachable, "; "+speaks) },
+		"doctor":          func(t *testing.T) { assert.Contains(t, noTLS.call("doctor").out, "; "+speaks) },
+		"list with TLS":   func(t *testing.T) { refused(t, tls.call("list"), exitUnreachable, "; "+speaksNot) },
+		"doctor with TLS": func(t *testing.T) { assert.Contains(t, tls.call("doctor").out, "; "+speaksNot) },
+		"run with TLS": func(t *testing.T) { // no answer; the other closes the connection
+			refused(t, tls.attempt("x --wait 1s"), exitTimeout, "timed out after 1s waiting for x: "+speaksNot)
+		},
+	}, func(t *testing.T, _ fixture, _ string, test func(*testing.T)) { test(t) })
 }
 
 // However Redis hangs, --wait is kept: go-redis would wait for an hour.
 func TestRun_WaitsNoLongerThanItMay(t *testing.T) {
-	f := newFixture(t)
+	f := sleepingFixture(t)
 	m := f.client("web-1").Mutex("x")
 	f.hold(m.Lock)
-	linked, link := f.linked()
-	link.Hang()
-	linked = linked.at(linked.url + "?read_timeout=1h&dial_timeout=1h")
-	refused(t, linked.attempt("x --wait 300ms"), exitTimeout, "timed out after 300ms waiting for x: Redis has not answered")
-	refused(t, linked.attempt("x --wait 5500ms"), exitTimeout, "timed out after 5.5s waiting for x: Redis has not answered")
-	link.Mend()
-	r := linked.run("x --wait 3s", "true")
-	f.queued(m, 1)
-	last := f.state(m).Waiters[0].TTL
-	f.until("it knows that it is queued: a heartbeat has come", func() bool {
-		was := last
-		last = f.state(m).Waiters[0].TTL
-		return last > was
-	})
-	link.Hang()
-	refused(t, r.wait(), exitTimeout, "timed out after 3s waiting for x, held by web-1\n")
+	unanswered := func(wait string) func(fixture, *redistest.Link) {
+		return func(f fixture, link *redistest.Link) {
+			link.Hang()
+			f = f.at(f.url + "?read_timeout=1h&dial_timeout=1h")
+			refused(f.t, f.attempt("x --wait "+wait), exitTimeout, "timed out after "+wait+" waiting for x: Redis has not answered")
+		}
+	}
+	together(f, map[string]func(fixture, *redistest.Link){
+		"a moment":              unanswered("300ms"),
+		"for longer than usual": unanswered("5.5s"),
+		"queued": func(f fixture, link *redistest.Link) {
+			r := f.at(f.url+"?read_timeout=1h&dial_timeout=1h").run("x --wait 6s", "true")
+			f.queued(m, 1)
+			last := f.state(m).Waiters[0].TTL
+			f.until("it knows that it is queued: a heartbeat has come", func() bool {
+				was := last
+				last = f.state(m).Waiters[0].TTL
+				return last > was
+			})
+			link.Hang()
+			refused(f.t, r.wait(), exitTimeout, "timed out after 6s waiting for x, held by web-1\n")
+		},
+	}, func(_ *testing.T, f fixture, _ string, test func(fixture, *redistest.Link)) { test(f.linked()) })
 }
 
 // Each of the three lines makes a user that can do what it says. (A server of version 6.2 has all channels open by default, and

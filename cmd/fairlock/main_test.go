@@ -87,8 +87,8 @@ func runTests(m *testing.M) int {
 	must(err)
 	program = filepath.Join(files, "fairlock")
 	must(exec.Command("cp", tests, program).Run())
-	os.Args[0] = program                  // what the code under test starts here, too
-	must(flag.Set("test.parallel", "10")) // they wait, for leases to end and for processes
+	os.Args[0] = program                   // what the code under test starts here, too
+	must(flag.Set("test.parallel", "100")) // places bounds them
 	return redistest.Main(m)
 }
 
@@ -102,7 +102,20 @@ type fixture struct {
 	dir       string   // $D of scripts
 }
 
+// places has one for each test that may run at once beside those that sleep.
+var places = make(chan struct{}, 5)
+
 func newFixture(t *testing.T) fixture {
+	t.Helper()
+	f := sleepingFixture(t)
+	places <- struct{}{}
+	t.Cleanup(func() { <-places })
+	return f
+}
+
+// sleepingFixture is the fixture of a test that sleeps most of the time, until a lease ends. It begins at once: begun as the
+// last one, it would sleep alone.
+func sleepingFixture(t *testing.T) fixture {
 	t.Helper()
 	t.Parallel()
 	s := redistest.Shared(t)

@@ -235,7 +235,7 @@ func TestRun_CMDIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
 		killed        bool // fairlock is
 		out           string
 	}
-	together(newFixture(t), map[string]example{
+	together(sleepingFixture(t), map[string]example{
 		"connections break":            {"", stubborn, cut, false, ""},
 		"Redis hangs, no grace":        {"--grace 0", stubborn, hang, false, ""},
 		"CMD ends, its child does not": {"--grace 200ms", child, cut, false, ""},

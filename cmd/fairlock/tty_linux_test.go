@@ -139,7 +139,7 @@ func TestTerminal_Interrupt(t *testing.T) {
 
 // A job that is stopped for longer than its lease lasts is ended.
 func TestTerminal_StoppedForTooLong(t *testing.T) {
-	f := newFixture(t)
+	f := sleepingFixture(t)
 	ps := f.processes()
 	sh := f.shell("-i")
 	sh.talk(">$FL run x --ttl 10s -- sh -c 'exec 3>$D/processes; echo be\"gun\"; exec sleep 600'\n", "begun\r\n", ">"+ctrlZ, "Stopped")
