@@ -22,6 +22,9 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# With -race, each program sleeps a second before it exits, unless it is told otherwise.
+test oldest: export GORACE ?= atexit_sleep_ms=100
+
 # The fault runs of chaos skip themselves; the test of what observes them does not.
 test: tools ## install what is missing; every test with -race
 	$(call each,go test -race -count=1 -timeout $(timeout) ./...)
