@@ -304,21 +304,16 @@ func TestDemo(t *testing.T) {
 func TestDemo_EndsEarly(t *testing.T) {
 	f := sleepingFixture(t)
 	s := redistest.Start(t)
-	type example struct {
-		end  func(r *running)
-		code int
-		want string
-	}
-	together(f, map[string]example{
-		"--kind semaphore":           {func(r *running) { r.signal(os.Interrupt) }, 0, "ok  strict FIFO"}, // in memory
-		"--redis unix://" + s.Addr(): {func(*running) { s.Kill() }, exitFailure, "UNFINISHED  until then strict FIFO"},
-	}, func(t *testing.T, f fixture, words string, c example) {
+	together(f, map[string]func(*running) (int, string){
+		"--kind semaphore":           func(r *running) (int, string) { r.signal(os.Interrupt); return 0, "ok  strict FIFO" }, // in memory
+		"--redis unix://" + s.Addr(): func(*running) (int, string) { s.Kill(); return exitFailure, "UNFINISHED  until then strict FIFO" },
+	}, func(t *testing.T, f fixture, words string, end func(*running) (int, string)) {
 		r := f.start(f.command(strings.Fields("demo --clients 3 --workers 2 --hold 50ms --duration 10m --ttl 3s " + words)...))
 		r.expect(" waiting; ")
-		c.end(r)
+		code, shown := end(r)
 		got := r.wait()
-		assert.Equal(t, c.code, got.code, got.errs)
-		assert.Contains(t, got.out, "\n"+c.want)
+		assert.Equal(t, code, got.code, got.errs)
+		assert.Contains(t, got.out, "\n"+shown)
 	})
 }
 
@@ -452,10 +447,8 @@ func TestConnection_Cluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, 2)
 	first, second := cluster.Masters[0], cluster.Masters[1]
 	node := "redis://" + first.Addr()
-	f = f.at(node + "?cluster=true")
-	one := f.at(node)
+	f, one := f.at(node+"?cluster=true"), f.at(node)
 	const here, there = "b", "a" // their slots are 3300 and 15495
-
 	e := f.examine(0, doctor.Problem)
 	require.Len(t, e.Checks, 2*len(doctor.Checks()))
 	login(t, first, "somebody", rules(e.Rights[0]))
@@ -464,13 +457,9 @@ func TestConnection_Cluster(t *testing.T) {
 	limited.examine(0, doctor.Problem) // the line of rights suffices
 	require.Contains(t, one.call("doctor").out, "problem    cluster")
 
-	runs := map[string]*running{
-		here:  f.at(node+"?addr="+second.Addr()).run(here, "echo up; cat"),
-		there: limited.run(there, "echo up; cat"),
-	}
-	for _, r := range runs {
-		r.expect("up\n")
-	}
+	onFirst, onSecond := f.at(node+"?addr="+second.Addr()).run(here, "echo up; cat"), limited.run(there, "echo up; cat")
+	onFirst.expect("up\n")
+	onSecond.expect("up\n")
 	listed := decode[[]seen](t, f.done("list", "--json"))
 	require.Equal(t, []string{"a", "b"}, []string{listed[0].Name, listed[1].Name})
 	require.Contains(t, f.done("status", there), "held")
@@ -478,27 +467,17 @@ func TestConnection_Cluster(t *testing.T) {
 	refused(t, one.call("status", here), exitUsage, why)
 	refused(t, one.call("run", there, "--", "true"), exitUsage, why)
 	refused(t, one.call("list"), exitUsage, why)
-	require.Equal(t, 0, runs[there].wait().code)
+	require.Equal(t, 0, onSecond.wait().code)
 
 	second.Kill()
-	together(f, map[string]func(fixture){
-		"list": func(f fixture) {
-			r := f.call("list")
-			require.Equal(f.t, exitUnreachable, r.code)
-			require.Regexp(f.t, `^fairlock: [^\n]+\n$`, r.errs)
-			require.Contains(f.t, r.out, "\n"+here+" ", "what the other one has")
-		},
-		"doctor": func(f fixture) {
-			e := f.examine(exitFailure, doctor.Problem, "reachable")
-			require.True(f.t, slices.ContainsFunc(e.Checks, func(f doctor.Finding) bool {
-				return f.Result == doctor.Problem && f.Server == second.Addr()
-			}))
-		},
-		"run": func(f fixture) { // the other one is not asked for it
-			require.Equal(f.t, result{}, f.run(here+" --kind rw", "true").wait())
-		},
-	}, func(_ *testing.T, f fixture, _ string, test func(fixture)) { test(f) })
-	require.Equal(t, 0, runs[here].wait().code)
+	require.Equal(t, result{}, f.run(here+" --kind rw", "true").wait(), "the other one is not asked for it")
+	r := f.call("list")
+	require.Equal(t, exitUnreachable, r.code)
+	require.Regexp(t, `^fairlock: [^\n]+\n$`, r.errs)
+	require.Contains(t, r.out, "\n"+here+" ", "what the other one has")
+	e = f.examine(exitFailure, doctor.Problem, "reachable")
+	require.True(t, slices.ContainsFunc(e.Checks, func(f doctor.Finding) bool { return f.Result == doctor.Problem && f.Server == second.Addr() }))
+	require.Equal(t, 0, onFirst.wait().code)
 }
 
 // The lock of a fairlock that was killed is not left for the rest of its TTL, an hour: the guard gives it back, once CMD is dead.
@@ -637,7 +616,7 @@ func TestConnection_TLS(t *testing.T) {
 		"doctor":          func(t *testing.T) { assert.Contains(t, noTLS.call("doctor").out, "; "+speaks) },
 		"list with TLS":   func(t *testing.T) { refused(t, tls.call("list"), exitUnreachable, "; "+speaksNot) },
 		"doctor with TLS": func(t *testing.T) { assert.Contains(t, tls.call("doctor").out, "; "+speaksNot) },
-		"run with TLS": func(t *testing.T) { // no answer; the other closes the connection
+		"run with TLS": func(t *testing.T) {
 			refused(t, tls.attempt("x --wait 1s"), exitTimeout, "timed out after 1s waiting for x: "+speaksNot)
 		},
 	}, func(t *testing.T, _ fixture, _ string, test func(*testing.T)) { test(t) })
@@ -648,29 +627,25 @@ func TestRun_WaitsNoLongerThanItMay(t *testing.T) {
 	f := sleepingFixture(t)
 	m := f.client("web-1").Mutex("x")
 	f.hold(m.Lock)
-	unanswered := func(wait string) func(fixture, *redistest.Link) {
-		return func(f fixture, link *redistest.Link) {
+	together(f, map[string]bool{"300ms": false, "5.5s": false, "6s": true}, func(t *testing.T, f fixture, wait string, queued bool) {
+		f, link := f.linked()
+		f = f.at(f.url + "?read_timeout=1h&dial_timeout=1h")
+		if !queued {
 			link.Hang()
-			f = f.at(f.url + "?read_timeout=1h&dial_timeout=1h")
-			refused(f.t, f.attempt("x --wait "+wait), exitTimeout, "timed out after "+wait+" waiting for x: Redis has not answered")
+			refused(t, f.attempt("x --wait "+wait), exitTimeout, "timed out after "+wait+" waiting for x: Redis has not answered")
+			return
 		}
-	}
-	together(f, map[string]func(fixture, *redistest.Link){
-		"a moment":              unanswered("300ms"),
-		"for longer than usual": unanswered("5.5s"),
-		"queued": func(f fixture, link *redistest.Link) {
-			r := f.at(f.url+"?read_timeout=1h&dial_timeout=1h").run("x --wait 6s", "true")
-			f.queued(m, 1)
-			last := f.state(m).Waiters[0].TTL
-			f.until("it knows that it is queued: a heartbeat has come", func() bool {
-				was := last
-				last = f.state(m).Waiters[0].TTL
-				return last > was
-			})
-			link.Hang()
-			refused(f.t, r.wait(), exitTimeout, "timed out after 6s waiting for x, held by web-1\n")
-		},
-	}, func(_ *testing.T, f fixture, _ string, test func(fixture, *redistest.Link)) { test(f.linked()) })
+		r := f.run("x --wait "+wait, "true")
+		f.queued(m, 1)
+		last := f.state(m).Waiters[0].TTL
+		f.until("it knows that it is queued: a heartbeat has come", func() bool {
+			was := last
+			last = f.state(m).Waiters[0].TTL
+			return last > was
+		})
+		link.Hang()
+		refused(t, r.wait(), exitTimeout, "timed out after "+wait+" waiting for x, held by web-1\n")
+	})
 }
 
 // Each of the three lines makes a user that can do what it says. (A server of version 6.2 has all channels open by default, and

@@ -80,12 +80,11 @@ func (s terminal) talk(lines ...string) {
 }
 
 func TestTerminal_IsCMDs(t *testing.T) {
-	f := newFixture(t)
 	type session struct {
 		script string // of an interactive shell if it is empty
 		talk   []string
 	}
-	together(f, map[string]session{
+	together(newFixture(t), map[string]session{
 		"CMD reads and writes": {
 			`$FL run $D -- sh -c 'set -- $(ps -o pgid=,tpgid= -p $$); echo begun in $(($1 == $2)); read l; echo got $l; exit 5'; echo code $?`,
 			[]string{"begun in 1", ">one\n", "got one", "code 5"}, // begun in the group of the foreground
@@ -282,8 +281,7 @@ func TestTerminal_WatchNarrowAndFrozen(t *testing.T) {
 }
 
 func TestTerminal_Demo(t *testing.T) {
-	f := newFixture(t)
-	together(f, map[string]bool{"q": true, "SIGTERM": true}, func(t *testing.T, f fixture, name string, _ bool) {
+	together(newFixture(t), map[string]bool{"q": true, "SIGTERM": true}, func(t *testing.T, f fixture, name string, _ bool) {
 		on := f.onTerminal(f.command("demo", "--duration", "10m", "--hold", "50ms"))
 		on.talk("\x1b[?1049h", "fairlock demo   mutex · 4 clients × 4 workers · Redis in memory", "mutex demo-", " waiting", "client-")
 		ends[name](on)
