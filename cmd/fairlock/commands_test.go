@@ -501,7 +501,7 @@ func TestRun_GuardGivesTheLockBack(t *testing.T) {
 }
 
 func TestRun_Label(t *testing.T) {
-	f := sleepingFixture(t)
+	f := newFixture(t)
 	r := f.run("x --label deploy", "echo up; cat")
 	r.expect("up\n")
 	f.run("y", "echo up; cat").expect("up\n")
