@@ -616,7 +616,7 @@ func TestConnection_TLS(t *testing.T) {
 		"doctor":          func(t *testing.T) { assert.Contains(t, noTLS.call("doctor").out, "; "+speaks) },
 		"list with TLS":   func(t *testing.T) { refused(t, tls.call("list"), exitUnreachable, "; "+speaksNot) },
 		"doctor with TLS": func(t *testing.T) { assert.Contains(t, tls.call("doctor").out, "; "+speaksNot) },
-		"run with TLS": func(t *testing.T) {
+		"run with TLS": func(t *testing.T) { // no answer; without TLS the server closes the connection
 			refused(t, tls.attempt("x --wait 1s"), exitTimeout, "timed out after 1s waiting for x: "+speaksNot)
 		},
 	}, func(t *testing.T, _ fixture, _ string, test func(*testing.T)) { test(t) })
