@@ -299,6 +299,26 @@ func TestDataLoss_QuarantineForTheLongestTTL(t *testing.T) {
 	})
 }
 
+// A waiter learns of its grant late, because the reply to its acquire is slow. Another waiter of the same client, with a shorter
+// TTL, finds before that Redis has lost its data. It has the lock quarantined until the first one's lease has ended.
+func TestDataLoss_QuarantineForALeaseNotYetKnown(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client, _, _ := listening(t, s, fairlock.Config{TTL: 300 * time.Millisecond})
+		held := hold(t, client.Mutex("x").Lock)
+		client.Link.Delay(0, 2*interval)
+		slow := begin(t.Context(), client.Mutex("x").WithTTL(ttl).Lock)
+		client.Link.Mend()
+		next := begin(t.Context(), client.Mutex("x").Lock)
+		unlock(t, held)
+		s.LoseData()
+		lease := slow.granted(t)
+		require.True(t, next.pending())
+		<-lease.Done()
+		require.True(t, next.pending())
+		next.granted(t)
+	})
+}
+
 // Redis forgets a queue for which nobody sends heartbeats. A waiter that was away for so long takes that for no loss of data.
 func TestWaiter_AwayForLongQuarantinesNothing(t *testing.T) {
 	bubbles(t, map[time.Duration]bool{

@@ -182,6 +182,23 @@ func TestHeartbeat_OfTwoWithOneTicket(t *testing.T) {
 	})
 }
 
+// The reply to a heartbeat comes when the waiter that it did not find is queued anew: nothing is requested once more.
+func TestHeartbeat_OldReplyAfterALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client, sent, j := listening(t, s, fairlock.Config{})
+		s.Mutex("x").HoldAs("holder")
+		q := begin(t.Context(), client.Mutex("x").Lock)
+		client.Link.Delay(0, 3*interval/2)
+		s.LoseData()
+		pass(interval)
+		client.Link.Mend()
+		pass(interval) // another heartbeat, and the first one's reply
+		assert.Len(t, sent.times("acquire", time.Now()), 2+2)
+		assert.Len(t, j.of("Queued"), 1+2, "once for each time")
+		assert.True(t, q.pending())
+	})
+}
+
 // A waiter whose TTL is shorter than a round trip costs the others nothing, also when it is gone.
 func TestHeartbeat_TTLBelowTheRoundTrip(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {

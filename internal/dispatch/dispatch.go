@@ -69,7 +69,7 @@ type Dispatcher struct {
 	waiting  []*request  // guarded by mu: not yet taken by a sender
 	inFlight []*batch    // guarded by mu: one for each sender at work, the oldest first
 	idle     int         // guarded by mu: senders that wait for work
-	timer    clock.Timer // guarded by mu: calls start when a batch is overdue, while requests wait for that; may be nil
+	timer    clock.Timer // guarded by mu: calls check when a batch is overdue, while requests wait for that; may be nil
 }
 
 // batch is what a sender sends at once.

@@ -180,7 +180,13 @@ func TestDispatcher_DoesNotSendWhatNobodyWaitsFor(t *testing.T) {
 func TestDispatcher_ReplacesAnOverdueSender(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		s.begin(t, d, "hangs", bound-16, 0) // all senders at once
-		for range 16 - 1 {
+		batch := map[int]int{2 + 16: 256, 32 + 16: 1}[bound] // as many as go at once
+		s.begin(t, d, "hangs", batch, 0) // it is sent when two of them are overdue
+		s.begin(t, d, "goes behind it", 1, 0)
+		time.Sleep(50 * time.Millisecond)
+		synctest.Wait()
+		assert.Contains(t, s.sent(), "goes behind it")
+		for range 16 - 2 {
 			start := time.Now()
 			require.NoError(t, send(t.Context(), d, "goes"))
 			assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
