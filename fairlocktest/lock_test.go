@@ -258,6 +258,24 @@ func TestLink_BreakAndHang(t *testing.T) {
 	})
 }
 
+func TestLink_DropNotifications(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *fairlocktest.Server, client *fairlocktest.Client) {
+		ctx := t.Context()
+		for _, sub := range []*redis.PubSub{client.Redis.Subscribe(ctx, "news"), client.Redis.PSubscribe(ctx, "new*")} {
+			_, err := sub.Receive(ctx)
+			require.NoError(t, err)
+			for _, drop := range []bool{true, false} {
+				if client.Link.Mend(); drop {
+					client.Link.DropNotifications()
+				}
+				require.NoError(t, client.Redis.Publish(ctx, "news", "").Err())
+				_, err = sub.ReceiveTimeout(ctx, time.Second)
+				assert.Equal(t, drop, err != nil)
+			}
+		}
+	})
+}
+
 // Scripts are loaded, so the first release is one request. It arrives although its client has been closed.
 func TestServer_ScriptsAreLoaded(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
@@ -429,7 +447,11 @@ func TestServer_StepClock(t *testing.T) {
 	bubble(t, func(t *testing.T, server *fairlocktest.Server, client *fairlocktest.Client) {
 		x := server.Mutex("x")
 		x.CrashHolding("crashed", 10*time.Second)
+		other := server.Miniredis.DB(7)
+		require.NoError(t, other.Set("key", "value"))
+		other.SetTTL("key", 10*time.Second)
 		server.StepClock(-time.Hour)
+		assert.Equal(t, time.Hour+10*time.Second, other.TTL("key"))
 		assert.Equal(t, time.Now().Add(-time.Hour).UnixMicro(), client.Redis.Time(t.Context()).Val().UnixMicro())
 		time.Sleep(time.Minute)
 		assert.Equal(t, time.Hour-50*time.Second, x.State().Holder.TTL, "a key expires when Redis's clock says so")
