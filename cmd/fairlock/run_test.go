@@ -24,7 +24,7 @@ import (
 
 func TestRun_ExitCodeAndFilesAreThoseOfCMD(t *testing.T) {
 	f := newFixture(t)
-	cmd := f.command("run", "x", "--", "sh", "-c", "cat; cat <&3 >&2; exit 255")
+	cmd := f.command("run", "x", "--", "sh", "-c", "cat; cat <&3 >&2; for n in 4 5 6 7 8 9; do [ ! -e /dev/fd/$n ] || echo $n; done; exit 255")
 	cmd.Stdin = strings.NewReader("one\x00two")
 	extra, err := os.Open(filepath.Join(files, "plain"))
 	require.NoError(t, err)
