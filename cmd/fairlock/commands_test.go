@@ -4,14 +4,11 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -596,14 +593,12 @@ func TestConnection_WrongServer(t *testing.T) {
 func TestConnection_TLS(t *testing.T) {
 	f := newFixture(t)
 	dir, port := t.TempDir(), fmt.Sprint(redistest.FreePort(t))
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	web := httptest.NewTLSServer(nil) // for its certificate
+	web.Close()
+	cert := web.TLS.Certificates[0]
+	private, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
 	require.NoError(t, err)
-	cert := x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}}
-	der, err := x509.CreateCertificate(rand.Reader, &cert, &cert, key.Public(), key)
-	require.NoError(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
+	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
 	file := filepath.Join(dir, "both.pem")
 	require.NoError(t, os.WriteFile(file, both, 0o600))
 	redistest.Start(t, "--tls-port", port, "--tls-cert-file", file, "--tls-key-file", file, "--tls-auth-clients", "no")
