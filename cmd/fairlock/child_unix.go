@@ -227,8 +227,8 @@ func (t *tty) owner() int {
 // foreground reports whether that is our own.
 func (t *tty) foreground() bool { return t.owner() == syscall.Getpgrp() }
 
-// give gives the terminal to a group. Who does not have it would be stopped for that, if SIGTTOU were not ignored; from
-// then on it is, so CMD must have been started before.
+// give gives the terminal to a group. A group that does not have it would be stopped for that, so SIGTTOU
+// is ignored from then on, and CMD must have been started before.
 func (t *tty) give(group int) {
 	signal.Ignore(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, group)

@@ -105,8 +105,8 @@ func (g *guard) until(t time.Time, group int) {
 	g.tell(order{Group: group, Left: time.Until(t), Sent: time.Now()})
 }
 
-// struck reports whether the guard has killed the group, though the lease may have been renewed since: who is stopped
-// and goes on between the two has lost CMD and not the lock.
+// struck reports whether the guard has killed the group, though the lease may have been renewed since: a process
+// that is stopped, and goes on between the two, has lost CMD and not the lock.
 func (g *guard) struck() bool { return g.late || !g.limit.IsZero() && time.Now().After(g.limit) }
 
 // tell sends an order. If nobody hears it, the guard has done its work. One that has been stopped, by whomever, and reads

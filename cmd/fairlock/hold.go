@@ -113,7 +113,7 @@ func (r *runner) end(c *child, lease *fairlock.Lease, signals <-chan os.Signal) 
 		}
 	}
 	refused := killGroup(c.pid)
-	if refused != nil && emptied(c.pid, undying) { // some systems refuse to kill who is dead
+	if refused != nil && emptied(c.pid, undying) { // some systems refuse to kill a group that has ended
 		refused = nil
 	}
 	r.undead = refused != nil || !ended && !c.await(signals, undying)

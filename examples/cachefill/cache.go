@@ -17,7 +17,7 @@ type Cache struct {
 	lasts time.Duration // how long an entry lasts
 }
 
-// Get returns the entry of a key. If there is none it computes it, or waits for who does.
+// Get returns the entry of a key. If there is none it computes it, or waits until another caller has.
 func (c *Cache) Get(
 	ctx context.Context, key string, compute func(ctx context.Context) (string, error),
 ) (string, error) {

@@ -65,7 +65,7 @@ func (w *worker) do(ctx context.Context, text string) error {
 		return w.move(ctx, text, failed)
 	}
 	begun, finished := false, false
-	// It waits here for other jobs of this user. Who is in line first is served first.
+	// It waits here for other jobs of this user. They run in the order in which they came.
 	err := w.locks.Mutex("user:"+j.User).Do(ctx, func(ctx context.Context) (err error) {
 		begun = true
 		err = w.handle(ctx, j)

@@ -68,7 +68,7 @@ type process struct {
 
 	mu          sync.Mutex
 	crashed     bool      // guarded by mu
-	paused      bool      // guarded by mu: it is or was
+	paused      bool      // guarded by mu: at some time so far
 	haltedUntil time.Time // guarded by mu: until when it is suspended or paused
 	endedAt     int64     // guarded by mu: when it crashed, or began to close its client
 	ended       bool      // guarded by mu: end is closed
@@ -101,6 +101,7 @@ type call struct {
 	process *process
 	worker  int
 	number  int
+	began   time.Time
 	lock    string
 	weight  int
 	long    bool // its lease has longTTL
@@ -114,11 +115,11 @@ type call struct {
 	handoff bool // it was granted the lock by a notification
 }
 
-// fail notes a violation, unless the process has crashed or was paused.
+// fail notes a violation, unless the process has crashed, or was paused during the call.
 func (c *call) fail(format string, args ...any) {
 	p := c.process
 	p.mu.Lock()
-	excused := p.crashed || p.paused
+	excused := p.crashed || p.paused && p.haltedUntil.After(c.began)
 	p.mu.Unlock()
 	if !excused {
 		p.world.fail("client %d worker %d call %d: at %v, %s",
@@ -234,7 +235,7 @@ func (p *process) newCall(worker int, lock string, weight int) *call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++
-	return &call{process: p, worker: worker, number: p.calls, lock: lock, weight: weight}
+	return &call{process: p, worker: worker, number: p.calls, began: time.Now(), lock: lock, weight: weight}
 }
 
 // acquire acquires a lock, uses it, and releases it.
