@@ -175,7 +175,7 @@ func (l *Lease) renew(ctx context.Context) error {
 		if reply.Fence != 0 { // an acquire that was sent again, or late, was granted the lock for nobody
 			l.lock.giveBack(l.token, reply.Fence)
 		} else if trusted {
-			l.noteLoss()
+			l.reportLoss()
 		}
 	default:
 		l.extend(until)
@@ -186,11 +186,11 @@ func (l *Lease) renew(ctx context.Context) error {
 	return err
 }
 
-// noteLoss tells Redis that the lease was lost, unless it has ended by the wall clock, which goes on while a machine is
+// reportLoss tells Redis that the lease was lost, unless it has ended by the wall clock, which goes on while a machine is
 // suspended.
-func (l *Lease) noteLoss() {
+func (l *Lease) reportLoss() {
 	if l.lock.client.clock.Now().Round(0).Before(l.Deadline().Round(0)) {
-		l.lock.noteLoss(l.token, l.fence)
+		l.lock.reportLoss(l.token, l.fence)
 	}
 }
 
@@ -319,7 +319,7 @@ func (l *Lease) lose(reason error) bool {
 	cause := lost(reason)
 	first := l.finish(cause)
 	if first {
-		l.reportLoss(cause)
+		l.announceLoss(cause)
 	}
 	return first
 }
@@ -338,7 +338,7 @@ func (l *Lease) finish(cause error) bool {
 	return true
 }
 
-func (l *Lease) reportLoss(cause error) {
+func (l *Lease) announceLoss(cause error) {
 	c := l.lock.client
 	held := c.clock.Now().Sub(l.began)
 	c.log.Warn("lock lost", "lock", l.lock.name, "token", l.token, "fence", l.fence, "held", held, "err", cause)
@@ -375,8 +375,8 @@ func (l *Lease) unlock(ctx context.Context) error {
 	switch {
 	case !replied:
 	case err != nil:
-		l.reportLoss(err)
-		l.noteLoss()
+		l.announceLoss(err)
+		l.reportLoss()
 	default:
 		held := l.lock.client.clock.Now().Sub(l.began)
 		call(l.lock.client.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: held})

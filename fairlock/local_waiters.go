@@ -28,8 +28,8 @@ type localWaiters struct {
 // localWaiter is a waiter in the queue.
 type localWaiter struct {
 	*waiter
-	ticket lua.Ticket
-	heard  time.Time // when the latest request was sent that found it queued
+	ticket  lua.Ticket
+	foundAt time.Time // when the latest request was sent that found it queued
 }
 
 // joinLocal registers a waiter, and finds or makes its localWaiters.
@@ -67,7 +67,7 @@ func (n *localWaiters) add(w *waiter, ticket lua.Ticket, sent time.Time) {
 	if !found {
 		n.queued = slices.Insert(n.queued, at, added)
 	}
-	n.queued[at].heard = sent
+	n.queued[at].foundAt = sent
 	if n.timer == nil || n.next.Sub(w.client.clock.Now()) > n.interval() {
 		n.setTimer()
 	}
@@ -113,13 +113,13 @@ func (n *localWaiters) interval() time.Duration { return min(time.Second, n.minT
 const missedPause = 3 * time.Second
 
 // due returns the waiters that the next heartbeat lists: the first, which may be the head of the queue, and each that would
-// otherwise be heard of later than a third of its WaiterTTL, or of its TTL, after the last time. If one has missed something, it
-// lists all. The caller holds mu.
+// otherwise be found queued later than a third of its WaiterTTL, or of its TTL, after the last time. If one has missed
+// something, the heartbeat lists all. The caller holds mu.
 func (n *localWaiters) due() (due []localWaiter) {
 	now := n.lock.client.clock.Now()
 	all := n.allAreDue(now)
 	for i, w := range n.queued {
-		if all || i == 0 || !now.Add(n.interval()/2).Before(w.heard.Add(min(w.lock.cfg.WaiterTTL, w.lock.cfg.TTL)/3)) {
+		if all || i == 0 || !now.Add(n.interval()/2).Before(w.foundAt.Add(min(w.lock.cfg.WaiterTTL, w.lock.cfg.TTL)/3)) {
 			due = append(due, w)
 		}
 	}
@@ -188,7 +188,7 @@ func (n *localWaiters) heartbeatOf(ctx context.Context, waiters []localWaiter) {
 		c.log.Warn("heartbeat failed; the next one follows", "lock", n.lock.name, "waiters", len(waiters), "err", orEnded(ctx, err))
 		return
 	}
-	if n.hear(waiters, reply, sent) {
+	if n.postFound(waiters, reply, sent) {
 		c.background(n.heartbeatOfAll)
 	}
 	first := slices.Index(reply.States, lua.StillQueued)
@@ -206,9 +206,9 @@ var found = map[lua.WaiterState]eventKind{
 	lua.StillQueued: stillQueued, lua.NotQueued: notQueued, lua.Holding: holding, lua.NowGranted: askNow,
 }
 
-// hear tells waiters what a heartbeat found. It reports whether one that lists all has to follow: if a waiter has missed
+// postFound posts to waiters what a heartbeat found. It reports whether one that lists all has to follow: if a waiter has missed
 // something that is queued here, Redis may have lost its data, or the subscription other notifications.
-func (n *localWaiters) hear(waiters []localWaiter, reply lua.HeartbeatReply, sent time.Time) bool {
+func (n *localWaiters) postFound(waiters []localWaiter, reply lua.HeartbeatReply, sent time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, w := range waiters {
@@ -218,8 +218,8 @@ func (n *localWaiters) hear(waiters []localWaiter, reply lua.HeartbeatReply, sen
 		if !ok {
 			continue
 		}
-		if state == lua.StillQueued && sent.After(n.queued[at].heard) {
-			n.queued[at].heard = sent
+		if state == lua.StillQueued && sent.After(n.queued[at].foundAt) {
+			n.queued[at].foundAt = sent
 		}
 		n.missed = n.missed || state == lua.NotQueued || state == lua.Holding
 	}

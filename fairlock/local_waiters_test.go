@@ -192,7 +192,7 @@ func TestHeartbeat_OldReplyAfterALoss(t *testing.T) {
 		s.LoseData()
 		pass(interval)
 		client.Link.Mend()
-		pass(interval) // another heartbeat, and the first one's reply
+		pass(2 * interval) // another heartbeat, and then the reply to the first
 		assert.Len(t, sent.times("acquire", time.Now()), 2+2)
 		assert.Len(t, j.of("Queued"), 1+2, "once for each time")
 		assert.True(t, q.pending())

@@ -153,9 +153,9 @@ func (l *lock) giveBack(t token.Token, fence uint64) {
 	})
 }
 
-// noteLoss tells Redis of a lease that was lost while it was trusted. If Redis has lost its data, it grants the lock to nobody
+// reportLoss reports to Redis a lease that was lost while it was trusted. If Redis has lost its data, it grants the lock to nobody
 // until other holders must have learned of that, too.
-func (l *lock) noteLoss(t token.Token, fence uint64) {
+func (l *lock) reportLoss(t token.Token, fence uint64) {
 	c := l.client
 	c.background(func() {
 		ctx, cancel := c.withTimeout(c.leaves, l.cfg.TTL)

@@ -172,7 +172,7 @@ func (w *World) disturbClient(f fault, v *victim) {
 	case ConnectionHang:
 		w.during(f, name+": its connections hang", counted(&v.hung))
 	case NotificationLoss:
-		w.during(f, name+": its notifications are lost", counted(&v.deaf))
+		w.during(f, name+": its notifications are lost", counted(&v.lossy))
 	case ClientPause:
 		w.during(f, name+": it is paused", counted(&v.paused))
 	case Latency:
@@ -203,7 +203,7 @@ type victim struct {
 	local  *LocalClock
 	delays [2]time.Duration // of the link: of a request, of a reply
 
-	cut, hung, paused, deaf int // how many faults of that kind are under way
+	cut, hung, paused, lossy int // how many faults of that kind are under way
 }
 
 // apply has the link and the clock do what the faults under way demand.
@@ -212,7 +212,7 @@ func (v *victim) apply() {
 	l.set(func() {
 		l.cut = v.cut > 0 || v.crashed.Load()
 		l.hung = v.hung > 0 || v.paused > 0
-		l.dropNotifications = v.deaf > 0
+		l.dropNotifications = v.lossy > 0
 		l.requestDelay, l.replyDelay = v.delays[0], v.delays[1]
 		if l.cut {
 			l.breakAll()

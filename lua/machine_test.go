@@ -39,7 +39,7 @@ type server struct {
 	rdb       *redis.Client
 	mini      *miniredis.Miniredis // nil: redis-server
 	namespace string
-	heard     <-chan *redis.Message // notifications to all clients
+	notified  <-chan *redis.Message // notifications to all clients
 }
 
 func real(t testing.TB) *server {
@@ -70,7 +70,7 @@ func newServer(t testing.TB, s *server, o *redis.Options) *server {
 	t.Cleanup(func() { _ = sub.Close() })
 	_, err := sub.Receive(ctx)
 	require.NoError(t, err)
-	s.heard = sub.Channel(redis.WithChannelSize(1000), redis.WithChannelHealthCheckInterval(0))
+	s.notified = sub.Channel(redis.WithChannelSize(1000), redis.WithChannelHealthCheckInterval(0))
 	return s
 }
 
@@ -84,7 +84,7 @@ func (s *server) do(t require.TestingT, args ...any) any {
 // notifications returns those that came since the last call, in order. It sends one more to know where they end.
 func (s *server) notifications(t require.TestingT) (all []lua.Grant) {
 	s.do(t, "PUBLISH", lua.NotificationChannel(s.namespace, "test"), "end")
-	for m := range s.heard {
+	for m := range s.notified {
 		if m.Payload == "end" {
 			break
 		}

@@ -179,9 +179,9 @@ func TestDispatcher_DoesNotSendWhatNobodyWaitsFor(t *testing.T) {
 // included.
 func TestDispatcher_ReplacesAnOverdueSender(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
-		s.begin(t, d, "hangs", bound-16, 0) // all senders at once
+		s.begin(t, d, "hangs", bound-16, 0)                  // all senders at once
 		batch := map[int]int{2 + 16: 256, 32 + 16: 1}[bound] // as many as go at once
-		s.begin(t, d, "hangs", batch, 0) // it is sent when two of them are overdue
+		s.begin(t, d, "hangs", batch, 0)                     // it is sent when two of them are overdue
 		s.begin(t, d, "goes behind it", 1, 0)
 		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()

@@ -99,7 +99,7 @@ func (c *checker) conclude(a *acquisition) {
 	if a.state == Released { // it held the lock until then, whatever it knew
 		a.end, a.freed = unlock, unlock
 	}
-	if loss := c.lost(a.lock, a.request.At, a.time(Released)); loss != nil {
+	if loss := c.firstLoss(a.lock, a.request.At, a.time(Released)); loss != nil {
 		a.freed = min(a.freed, max(loss.From, a.request.At))
 	}
 }
@@ -137,7 +137,7 @@ func (a *acquisition) waitsUntil() int64 {
 		return deadline
 	}
 	at := end - stall
-	for _, s := range slices.Backward(a.process.silences) {
+	for _, s := range slices.Backward(a.process.absences) {
 		if s.To >= at && s.From < end {
 			at = min(at, s.From-stall)
 		}

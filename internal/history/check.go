@@ -28,7 +28,7 @@ type checker struct {
 type process struct {
 	number   int
 	kill     Span
-	silences []Span // when it was paused or could not reach Redis, in order; two without a heartbeat in between are one
+	absences []Span // when it was paused or could not reach Redis, in order; two without a heartbeat in between are one
 }
 
 // lock is what is known of one lock.
@@ -54,7 +54,7 @@ func Check(events []Event, run Run) *Report {
 			c.use(a)
 			c.results(a)
 		}
-		c.linear(l)
+		c.linear(l) // it moves earliest, which order uses, and freed
 		c.tickets(l)
 		c.order(l)
 	}
@@ -66,7 +66,7 @@ func Check(events []Event, run Run) *Report {
 
 // gather sorts events by acquisition and lock, and checks the form of each record. What has no request is left out.
 //
-// Alive: a dead or paused process records nothing. Else the run or its clock is wrong, and no other rule means anything.
+// Alive: a killed or paused process records nothing. Else the run or its clock is wrong, and no other rule means anything.
 func (c *checker) gather(events []Event) {
 	type id struct{ process, call int }
 	byID := map[id]*acquisition{}
@@ -80,7 +80,7 @@ func (c *checker) gather(events []Event) {
 		if a.process.kill.To < e.At || slices.ContainsFunc(c.Pauses, func(s Span) bool {
 			return s.Process == e.Process && s.From < e.At && e.At < s.To
 		}) {
-			c.violate(Alive, []*Event{e}, "%v was dead or paused", a)
+			c.violate(Alive, []*Event{e}, "%v was killed or paused", a)
 		}
 		if wrong := a.add(e); wrong != "" {
 			c.violate(Form, []*Event{e}, "%v: %q %s", a, e.Op, wrong)
@@ -125,10 +125,10 @@ func (c *checker) process(number int) *process {
 		if s.Process != number && s.Process != All {
 			continue
 		}
-		if n := len(p.silences) - 1; n >= 0 && s.From-p.silences[n].To < c.kept()/3 {
-			p.silences[n].To = max(p.silences[n].To, s.To)
+		if n := len(p.absences) - 1; n >= 0 && s.From-p.absences[n].To < c.kept()/3 {
+			p.absences[n].To = max(p.absences[n].To, s.To)
 		} else {
-			p.silences = append(p.silences, s)
+			p.absences = append(p.absences, s)
 		}
 	}
 	return p
@@ -136,8 +136,8 @@ func (c *checker) process(number int) *process {
 
 func (s Loss) concerns(l *lock) bool { return s.Lock == "" || s.Lock == l.name }
 
-// lost returns the first loss of a lock's data that may have happened in a span of time, or nil.
-func (c *checker) lost(l *lock, from, to int64) (first *Loss) {
+// firstLoss returns the first loss of a lock's data that may have happened in a span of time, or nil.
+func (c *checker) firstLoss(l *lock, from, to int64) (first *Loss) {
 	for i := range c.Losses {
 		if s := &c.Losses[i]; s.concerns(l) && s.From <= to && s.To >= from && (first == nil || s.From < first.From) {
 			first = s

@@ -545,7 +545,7 @@ func TestCheck_Server(t *testing.T) {
 		{"dropped, unknown until when it keeps its ticket", "", "2 joins b 2; 4999 drops b 4999"},
 		{"kept by the end of its token", "server",
 			"2 joins client:123456789012345678 2; 2 keeps 56789012345678 6000; 4999 drops client:123456789012345678 4999"},
-		{"back in its place", "", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 2; 6 owns b; 7 ends b; 7 owns c"},
+		{"back by its ticket", "", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 2; 6 owns b; 7 ends b; 7 owns c"},
 		{"back, and passed", "server", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 2; 7 owns c"},
 		{"joins with another ticket", "server", "2 joins b 2; 3 joins c 3; 4 joins b 4; 6 owns c"},
 		{"comes back with another ticket", "server", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 1; 6 owns b"},

@@ -21,7 +21,7 @@ func (c *checker) exclusion(l *lock) {
 		b.beside = b.weight
 		for _, a := range holders {
 			b.beside += a.weight
-			if c.lost(l, min(a.request.At, b.request.At), max(a.latest(), b.latest())) != nil {
+			if c.firstLoss(l, min(a.request.At, b.request.At), max(a.latest(), b.latest())) != nil {
 				continue
 			}
 			if sum += a.weight; a.until <= b.granted.At { // Unlock has returned nil when its trusted time was over
@@ -66,7 +66,7 @@ func (c *checker) results(a *acquisition) {
 		}
 		switch {
 		case e.Op != Lost && e.Op != NotHeld, byClose(e), e.At >= until-grain:
-		case byRedis(e) && c.lost(a.lock, a.request.At, e.At) != nil:
+		case byRedis(e) && c.firstLoss(a.lock, a.request.At, e.At) != nil:
 			c.excuse(Results, dataLost)
 		default:
 			c.violate(Results, []*Event{a.granted, e}, "%v was told that its lease is over, which lasts until %s", a, seconds(until))

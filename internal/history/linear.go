@@ -18,7 +18,7 @@ func (c *checker) linear(l *lock) {
 	var last *acquisition
 	var holders []*acquisition // by when they free it
 	for _, a := range l.grants {
-		if c.ClockBack && c.lost(l, a.request.At, a.latest()) != nil {
+		if c.ClockBack && c.firstLoss(l, a.request.At, a.latest()) != nil {
 			continue // its fence may be from before or after the loss
 		}
 		now = max(now, a.request.At)
@@ -36,7 +36,7 @@ func (c *checker) linear(l *lock) {
 		}
 		last, a.earliest, a.freed = a, now, max(now, a.freed)
 		for _, e := range a.events {
-			if e.Op != Renewed || c.lost(l, a.request.At, e.At) != nil { // a replica may have given it back what it had lost
+			if e.Op != Renewed || c.firstLoss(l, a.request.At, e.At) != nil { // a replica may have given it back what it had lost
 				continue
 			}
 			from, to := max(now, e.Until-int64(cmp.Or(a.request.TTL, c.TTL))), min(e.At, a.time(Released))

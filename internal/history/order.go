@@ -27,12 +27,12 @@ func (c *checker) tickets(l *lock) {
 		b := byTicket[a.ticket]
 		byTicket[a.ticket] = a
 		switch {
-		case b != nil && c.lost(l, min(b.request.At, a.request.At), max(b.first[Queued].At, queued.At)) != nil:
+		case b != nil && c.firstLoss(l, min(b.request.At, a.request.At), max(b.first[Queued].At, queued.At)) != nil:
 			c.excuse(Tickets, dataLost)
 		case b != nil:
 			c.violate(Tickets, []*Event{b.first[Queued], queued}, "%v and %v have one ticket", b, a)
 		case a.after == nil || a.after.ticket < a.ticket:
-		case c.lost(l, a.after.request.At, queued.At) != nil:
+		case c.firstLoss(l, a.after.request.At, queued.At) != nil:
 			c.excuse(Tickets, dataLost)
 		default:
 			c.violate(Tickets, []*Event{a.after.first[Queued], a.request, queued},
@@ -74,24 +74,24 @@ func (c *checker) order(l *lock) {
 
 // excuseFor returns why b may have let a pass.
 func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
-	// In a silence of less than a third of kept one heartbeat is missed at most. The ticket outlasts the first half of a
+	// In an absence of less than a third of kept one heartbeat is missed at most. The ticket outlasts the first half of a
 	// longer one, and one WaiterTTL after it, or after a loss of data, the waiter is back.
 	latest, since := a.latest(), max(b.request.At, a.earliest-int64(c.WaiterTTL))
-	silent := func(s Span) bool { return s.To-s.From >= c.kept()/3 && s.To >= since && s.From+c.kept()/2 <= latest }
+	absent := func(s Span) bool { return s.To-s.From >= c.kept()/3 && s.To >= since && s.From+c.kept()/2 <= latest }
 	switch {
 	case latest >= b.waits:
 		return "the waiter may have given up or been killed"
-	case slices.ContainsFunc(b.process.silences, silent):
+	case slices.ContainsFunc(b.process.absences, absent):
 		return "the ticket may have expired"
-	case c.lost(l, since, latest) != nil, a.losses < b.losses, // a was requested before a loss, and perhaps granted it later
-		c.ClockBack && c.lost(l, b.request.At, b.time(Queued)) != nil: // b may have got a lower ticket after that
+	case c.firstLoss(l, since, latest) != nil, a.losses < b.losses, // a was requested before a loss, and perhaps granted it later
+		c.ClockBack && c.firstLoss(l, b.request.At, b.time(Queued)) != nil: // b may have got a lower ticket after that
 		return dataLost
 	case l.seen.before(b.token, a.token):
 		return "the waiter was granted it before, and the notification was late"
 	case a.ticket == 0 && min(b.time(Queued), b.time(Granted)) >= a.request.At && a.granted.At-a.request.At > prompt:
 		return "the one that was granted it may have had a ticket"
 	case b.granted == nil && max(a.beside, a.weight)+b.weight <= l.capacity:
-		return "the waiter may have been granted it before, and have left before it heard of that"
+		return "the waiter may have been granted it before, and have left before it learned of that"
 	}
 	return ""
 }

@@ -142,7 +142,7 @@ func (c *checker) agree(l *lock, s *seen) {
 			c.violate(Server, []*Event{a.granted}, "%v was granted it, and that was not seen", a)
 			continue
 		case last == nil || number[a.token] > number[last.token]:
-		case c.lost(l, min(last.request.At, a.request.At), never) != nil:
+		case c.firstLoss(l, min(last.request.At, a.request.At), never) != nil:
 			c.excuse(Server, dataLost) // perhaps that last had left, which then was granted the lock again
 		default:
 			c.violate(Server, []*Event{last.granted, a.granted}, "%v was seen to be granted it before %v", a, last)

@@ -206,7 +206,7 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 			}
 		}
 		if l.index(r.Token) < 0 && l.Free() > 0 {
-			l.join(now, waiter, r.WaiterTTL) // a waiter that returns is in its old place before others are admitted
+			l.join(now, waiter, r.WaiterTTL) // a waiter that returns is queued by its old ticket before others are admitted
 		}
 	}
 	_, queue := l.admit(now, r.Token)
@@ -404,8 +404,8 @@ func (l *Lock) sweep(now, every int64) {
 
 // admit is the only rule of admission. While permits are free and the lock is not quarantined, the head of the queue is
 // dropped if it has expired; it is granted what it asks for if so much is free, for what is left until it expires, at
-// most its TTL; otherwise it blocks all behind it. The asker is the waiter that sends this request: it is not expired.
-func (l *Lock) admit(now int64, asker string) (grants []Grant, queue QueueState) {
+// most its TTL; otherwise it blocks all behind it. The requester is the waiter that sends this request: it is not expired.
+func (l *Lock) admit(now int64, requester string) (grants []Grant, queue QueueState) {
 	if l.free(); l.lostTTL > 0 {
 		l.quarantine(now, l.lostTTL)
 	}
@@ -424,7 +424,7 @@ func (l *Lock) admit(now int64, asker string) (grants []Grant, queue QueueState)
 		}
 		head := l.Waiters[0]
 		left := (head.Expires - l.clock) / Millisecond * Millisecond
-		if head.Token == asker {
+		if head.Token == requester {
 			left = head.TTL
 		}
 		switch {
@@ -438,7 +438,7 @@ func (l *Lock) admit(now int64, asker string) (grants []Grant, queue QueueState)
 			given := min(left, head.TTL)
 			l.Served = max(l.Served, head.Ticket)
 			grants = append(grants, Grant{head.Token, l.grant(now, head.Token, head.Weight, head.TTL, given), given})
-			if head.Token != asker {
+			if head.Token != requester {
 				l.Notified = append(l.Notified, grants[len(grants)-1])
 			}
 		}

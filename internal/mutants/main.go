@@ -45,20 +45,34 @@ type mutant struct {
 type tier struct {
 	name, dir string
 	args      []string
+	sound     func() error // whether they pass without a mutant; that run also compiles what does not change
 }
 
 // tiers, cheapest first for a mutant of a script. Others begin with unit.
 var tiers = []tier{
-	{"scripts", ".", []string{"./lua"}},
-	{"unit", ".", []string{"./fairlock", "./internal/dispatch", "./token"}},
-	{"sim", ".", []string{"-run", "TestSim$|TestSim_EachFault", "./internal/sim"}},
-	{"conformance", ".", []string{"."}},
-	{"kit", ".", []string{"./fairlocktest"}},
-	{"command", "cmd/fairlock", []string{"./..."}},
+	newTier("scripts", ".", "./lua"),
+	newTier("unit", ".", "./fairlock", "./internal/dispatch", "./token"),
+	newTier("sim", ".", "-run", "TestSim$|TestSim_EachFault", "./internal/sim"),
+	newTier("conformance", ".", "."),
+	newTier("kit", ".", "./fairlocktest"),
+	newTier("command", "cmd/fairlock", "./..."),
 }
 
 // search is the simulation for a minute. It finds most mutants within 10 s.
-var search = tier{"search", ".", []string{"-run", "TestFor", "./internal/sim", "-sim-for", "1m"}}
+var search = newTier("search", ".", "-run", "TestFor", "./internal/sim", "-sim-for", "1m")
+
+var errUnsound = errors.New("fails without a mutant")
+
+func newTier(name, dir string, args ...string) tier {
+	t := tier{name: name, dir: dir, args: args}
+	t.sound = sync.OnceValue(func() error {
+		if test, out := t.finds(""); test != "" {
+			return fmt.Errorf("tier %s: %s %w:\n%s", name, test, errUnsound, out)
+		}
+		return nil
+	})
+	return t
+}
 
 // limit is how long one tier may take for one mutant: a test that hangs has noticed it.
 const limit = 90 * time.Second
@@ -89,11 +103,6 @@ func run(pattern string) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range tiers { // also compiles what does not change
-		if test, found := t.finds(""); found {
-			return fmt.Errorf("%s fails without a mutant", test)
-		}
-	}
 	all = slices.DeleteFunc(all, func(m mutant) bool {
 		return !match.MatchString(m.name) || m.faults == "none" && tiers[0].name == search.name
 	})
@@ -117,6 +126,9 @@ func run(pattern string) error {
 				}
 				fmt.Printf("| %s | %s |\n", all[i].name, found)
 				mu.Unlock()
+				if errors.Is(err, errUnsound) {
+					return
+				}
 			}
 		})
 	}
@@ -157,8 +169,11 @@ func (m mutant) try() (string, error) {
 		if t.name == search.name && m.faults != "" {
 			t.args = append(slices.Clone(t.args), "-sim-faults", m.faults)
 		}
+		if err := t.sound(); err != nil {
+			return "", err
+		}
 		began := time.Now()
-		if test, found := t.finds(overlay); found {
+		if test, _ := t.finds(overlay); test != "" {
 			return fmt.Sprintf("%s | %s | %.0f", t.name, test, time.Since(began).Seconds()), nil
 		}
 	}
@@ -200,8 +215,8 @@ func (m mutant) overlay() (name string, remove func(), err error) {
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// finds runs the tests of a tier, and returns the first that failed.
-func (t tier) finds(overlay string) (test string, found bool) {
+// finds runs the tests of a tier, and returns the first that failed, or "", and what they printed.
+func (t tier) finds(overlay string) (test string, out []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit+10*time.Second) // after the test's own, which names it
 	defer cancel()
 	args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String()}
@@ -215,10 +230,10 @@ func (t tier) finds(overlay string) (test string, found bool) {
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		return "", false
+		return "", out
 	}
 	if match := failed.FindSubmatch(out); match != nil {
-		return string(match[1]), true
+		return string(match[1]), out
 	}
-	return "a test that hangs or panics", true
+	return "a test that hangs or panics", out
 }

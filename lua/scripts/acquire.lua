@@ -51,9 +51,9 @@ end
 if have then return { 'capacity', have } end
 
 -- 0: the token is not queued. tonumber rejects a score that miniredis writes as 1e+15.
-local place = tonumber(call('ZSCORE', queue, token) or nil) or 0
+local queued_as = tonumber(call('ZSCORE', queue, token) or nil) or 0
 
-local returns = ticket > 0 and if_lost > 0 and place == 0
+local returns = ticket > 0 and if_lost > 0 and queued_as == 0
 local lost = returns and was_lost(ticket)
 raise_number(ticket)
 if lost then
@@ -77,10 +77,10 @@ local function join(with_ticket)
   keep_queue(waiter_ttl)
 end
 
--- A waiter that returns is in its old place before others are admitted.
-if ticket > 0 and place == 0 and free() > 0 then
-  place = ticket
-  join(place)
+-- A waiter that returns is queued by its old ticket before others are admitted.
+if ticket > 0 and queued_as == 0 and free() > 0 then
+  queued_as = ticket
+  join(queued_as)
 end
 
 local state, given = admit(token)
@@ -97,15 +97,15 @@ if given then
 end
 if waiter_ttl == 0 then return { 'busy', state, named_holder() } end
 
-if place == 0 then
+if queued_as == 0 then
   if max_waiters > 0 and ticket == 0 and call('ZCARD', queue) >= max_waiters then
     sweep(1000000)
     local waiters = call('ZCARD', queue)
     if waiters >= max_waiters then return { 'full', waiters } end
   end
-  place = ticket > 0 and ticket or next_number()
+  queued_as = ticket > 0 and ticket or next_number()
 end
-join(place)
+join(queued_as)
 sweep()
 
 -- Only the first two are told when to retry. Others are notified, or told by a heartbeat.
@@ -116,4 +116,4 @@ if state == 'more' then
 elseif ahead <= 1 then
   after = retry_after(ahead)
 end
-return { 'queued', place, ahead + 1, after, named_holder() }
+return { 'queued', queued_as, ahead + 1, after, named_holder() }

@@ -178,14 +178,14 @@ local function sweep(every_us)
   call('HSET', heartbeats, 'clock', clock_text())
 end
 
--- admit(asker, grants) is the only rule of admission. While permits are free and the lock is not quarantined, it drops
+-- admit(requester, grants) is the only rule of admission. While permits are free and the lock is not quarantined, it drops
 -- the head if it has expired; else it grants the head the lock, if enough is free for it, for what is left until it
--- expires, at most its own TTL; else it stops. The asker is the waiter whose request this is: it is not expired. Others
+-- expires, at most its own TTL; else it stops. The requester is the waiter whose request this is: it is not expired. Others
 -- are notified, and token, fence and ms of each are appended to grants, if the caller wants them. A caller without
 -- rights to the channel must not see an error for a lock that it has in fact released: then the waiter learns of the
 -- grant from its heartbeat. Returns what is left of the queue (empty; blocked: no permits are free, or too few for the
--- head; more: a bound was reached, call again), and the fence if the asker was granted the lock.
-local function admit(asker, grants)
+-- head; more: a bound was reached, call again), and the fence if the requester was granted the lock.
+local function admit(requester, grants)
   local MAX_DROPPED, MAX_ADMITTED = 1000, 128
   local own, dropped, admitted = nil, 0, 0
   find_number()
@@ -205,7 +205,7 @@ local function admit(asker, grants)
     end
     local ends, weight = heartbeat_of(found[2])
     local ms = ttl_of(head)
-    if head ~= asker then ms = math.min(ms, math.floor((ends - clock) / 1000)) end
+    if head ~= requester then ms = math.min(ms, math.floor((ends - clock) / 1000)) end
     if ms <= 0 then
       dropped = dropped + 1
       drop(head, ticket)
@@ -214,7 +214,7 @@ local function admit(asker, grants)
       local given, text = grant(head, ms, weight)
       admitted = admitted + 1
       remove_waiter(head)
-      if head == asker then
+      if head == requester then
         own = given
       else
         if grants then
