@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -285,34 +284,21 @@ type journal struct {
 }
 
 func (j *journal) trace() *fairlock.Trace {
-	var trace fairlock.Trace
-	callbacks := reflect.ValueOf(&trace).Elem()
-	for i := range callbacks.NumField() {
-		callbacks.Field(i).Set(reflect.MakeFunc(callbacks.Field(i).Type(), func(in []reflect.Value) []reflect.Value {
-			j.note(callbacks.Type().Field(i).Name, in[0])
-			return nil
-		}))
-	}
-	return &trace
-}
-
-func (j *journal) note(name string, info reflect.Value) {
-	of, ok := reflect.TypeAssert[fairlock.Event](info)
-	if field := info.FieldByName("Event"); field.IsValid() {
-		of, ok = reflect.TypeAssert[fairlock.Event](field)
-	}
-	if !ok || of.Name != "x" {
-		return
-	}
-	j.look(func() {
-		j.events[of.Kind+" "+name]++
-		switch i := info.Interface().(type) {
-		case fairlock.QueuedInfo:
-			j.queued = append(j.queued, i)
-		case fairlock.GrantedInfo:
-			j.grants = append(j.grants, i)
+	note := func(e fairlock.Event, name string, also func()) {
+		if e.Name == "x" {
+			j.look(func() { j.events[e.Kind+" "+name]++; also() })
 		}
-	})
+	}
+	nothing := func() {}
+	return &fairlock.Trace{
+		Queued:           func(i fairlock.QueuedInfo) { note(i.Event, "Queued", func() { j.queued = append(j.queued, i) }) },
+		Granted:          func(i fairlock.GrantedInfo) { note(i.Event, "Granted", func() { j.grants = append(j.grants, i) }) },
+		Renewed:          func(i fairlock.RenewedInfo) { note(i.Event, "Renewed", nothing) },
+		Lost:             func(i fairlock.LostInfo) { note(i.Event, "Lost", nothing) },
+		Released:         func(i fairlock.ReleasedInfo) { note(i.Event, "Released", nothing) },
+		Left:             func(i fairlock.LeftInfo) { note(i.Event, "Left", nothing) },
+		NotificationLost: func(e fairlock.Event) { note(e, "NotificationLost", nothing) },
+	}
 }
 
 // look calls f while nothing is recorded.

@@ -281,18 +281,14 @@ func TestDataLoss_HolderReportsIt(t *testing.T) {
 	})
 }
 
-// The quarantine lasts for the longest TTL that the waiter knows of: its own, that of another waiter of its client, that of the
-// holder.
+// The quarantine lasts for the longest TTL that the waiter knows of: its own, or that of the holder.
 func TestDataLoss_QuarantineForTheLongestTTL(t *testing.T) {
-	type example struct{ own, other, holder time.Duration }
-	bubbles(t, map[string]example{
-		"own": {20 * time.Second, 10 * time.Second, 10 * time.Second}, "another waiter": {10 * time.Second, 20 * time.Second, 10 * time.Second},
-		"holder": {10 * time.Second, 10 * time.Second, 20 * time.Second},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
+	bubbles(t, map[string][2]time.Duration{
+		"own": {20 * time.Second, 10 * time.Second}, "of the holder": {10 * time.Second, 20 * time.Second},
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, ttl [2]time.Duration) {
 		client := s.Client(fairlock.Config{})
-		hold(t, s.Client(fairlock.Config{TTL: c.holder, NoRenewal: true}).Mutex("x").Lock)
-		begin(t.Context(), client.Mutex("x").WithTTL(c.own).Lock)
-		begin(t.Context(), client.Mutex("x").WithTTL(c.other).Lock)
+		hold(t, s.Client(fairlock.Config{TTL: ttl[1], NoRenewal: true}).Mutex("x").Lock)
+		begin(t.Context(), client.Mutex("x").WithTTL(ttl[0]).Lock)
 		s.LoseData()
 		pass(interval)
 		assert.Equal(t, 20*time.Second, s.Mutex("x").State().Quarantine)

@@ -252,25 +252,23 @@ func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 //
 //fairlock:fault Redis hangs for longer than TTL and WaiterTTL, and ctx ends: the lock is free as soon as Redis answers
 func TestLock_LeavesAfterALongHang(t *testing.T) {
-	for _, ttl := range []time.Duration{fairlock.MinWaiterTTL, 10 * time.Second} {
-		t.Run(ttl.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{TTL: ttl, WaiterTTL: min(ttl, fairlock.DefaultWaiterTTL)})
-				unlock(t, hold(t, client.Mutex("x").Lock))
-				client.Link.Hang()
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				defer cancel()
-				start := time.Now()
-				_, err := client.Mutex("x").Lock(ctx)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Equal(t, 125*time.Millisecond, time.Since(start))
-				time.Sleep(ttl + 500*time.Millisecond)
-				client.Link.Mend()
-				time.Sleep(time.Second) // the longest back-off
-				s.Mutex("x").AssertFree()
-			})
-		})
-	}
+	bubbles(t, map[time.Duration]time.Duration{
+		fairlock.MinWaiterTTL: fairlock.MinWaiterTTL, 10 * time.Second: fairlock.DefaultWaiterTTL,
+	}, func(t *testing.T, s *fairlocktest.Server, ttl, waiterTTL time.Duration) {
+		client := s.Client(fairlock.Config{TTL: ttl, WaiterTTL: waiterTTL})
+		unlock(t, hold(t, client.Mutex("x").Lock))
+		client.Link.Hang()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := client.Mutex("x").Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 125*time.Millisecond, time.Since(start))
+		time.Sleep(ttl + 500*time.Millisecond)
+		client.Link.Mend()
+		time.Sleep(time.Second) // the longest back-off
+		s.Mutex("x").AssertFree()
+	})
 }
 
 // A waiter leaves as soon as Redis can be reached, for as long as Redis may keep its ticket.
@@ -323,37 +321,33 @@ func TestLock_LeavesNothingThatWasNotSent(t *testing.T) {
 //
 //fairlock:fault ctx ends with an error of Redis as its cause: as any other end of ctx; the lock is not held afterwards
 func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {
-	for _, cause := range []error{
-		refusal("WRONGTYPE of another command"), refusal("NOSCRIPT of another script"), refusal("READONLY of another server"),
-		redis.Nil, redis.ErrClosed, errors.New("plain"),
-	} {
-		t.Run(cause.Error(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{})
-				sent := record(client)
-				client.Link.Hang()
-				ends := func() context.Context {
-					ctx, cancel := context.WithCancelCause(t.Context())
-					time.AfterFunc(time.Second, func() { cancel(cause) })
-					return ctx
-				}
-				_, err := client.Mutex("x").Inspect(ends())
-				require.ErrorIs(t, err, context.Canceled, cause)
-				require.ErrorIs(t, err, cause)
-				_, err = client.Mutex("x").Lock(ends())
-				require.ErrorIs(t, err, context.Canceled, cause)
-				require.ErrorIs(t, err, cause)
-				client.Link.Mend()
-				synctest.Wait()
-				s.AssertNothingLeft()
-				var verbs []string
-				for _, r := range sent.requests() {
-					verbs = append(verbs, r.verb)
-				}
-				assert.Equal(t, []string{"inspect", "acquire", "leave"}, verbs)
-			})
-		})
-	}
+	bubbles(t, map[string]error{
+		"of another command": refusal("WRONGTYPE x"), "of another script": refusal("NOSCRIPT x"), "of another server": refusal("READONLY x"),
+		"nil": redis.Nil, "closed": redis.ErrClosed, "plain": errors.New("x"),
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, cause error) {
+		client := s.Client(fairlock.Config{})
+		sent := record(client)
+		client.Link.Hang()
+		ends := func() context.Context {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			return ctx
+		}
+		_, err := client.Mutex("x").Inspect(ends())
+		require.ErrorIs(t, err, context.Canceled, cause)
+		require.ErrorIs(t, err, cause)
+		_, err = client.Mutex("x").Lock(ends())
+		require.ErrorIs(t, err, context.Canceled, cause)
+		require.ErrorIs(t, err, cause)
+		client.Link.Mend()
+		synctest.Wait()
+		s.AssertNothingLeft()
+		var verbs []string
+		for _, r := range sent.requests() {
+			verbs = append(verbs, r.verb)
+		}
+		assert.Equal(t, []string{"inspect", "acquire", "leave"}, verbs)
+	})
 }
 
 // A cause that wraps the error of ctx is returned, and not that error in its place.
