@@ -389,38 +389,32 @@ func TestRenew_GivesALaterLeaseBack(t *testing.T) {
 //
 //fairlock:fault Redis refuses writes for a while when a lock is released (READONLY, LOADING, NOREPLICAS, …): Unlock retries with back-off, and the next waiter has the lock as soon as Redis accepts it
 func TestUnlock_RetriesWhatRedisRefusesForAWhile(t *testing.T) {
-	for _, refusal := range []string{
-		readOnly,
-		"LOADING Redis is loading the dataset in memory",
-		"NOREPLICAS Not enough good replicas to write.",
-		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-		"ERR Error running script (call to f_0): @user_script:12: @user_script: 12: -READONLY You can't write against a read only replica.",
-	} {
-		t.Run(refusal[:12], func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				client := s.Client(fairlock.Config{})
-				sent := record(client)
-				lease := hold(t, client.Mutex("x").Lock)
-				next := begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
-				sent.reset()
-				accepts := time.Now().Add(150 * time.Millisecond)
-				s.Miniredis.SetError(refusal)
-				time.AfterFunc(time.Until(accepts), func() { s.Miniredis.SetError("") })
-				unlock(t, lease)
-				next.granted(t)
-				all := sent.requests()
-				assert.Equal(t, all[len(all)-1].at, next.at)
-				for i, r := range all {
-					assert.Equal(t, i < len(all)-1, r.at.Before(accepts))
-					if i > 0 { // 20 ms, doubled each time, less up to a half
-						longest := 10 * time.Millisecond << i
-						assert.LessOrEqual(t, r.at.Sub(all[i-1].at), longest)
-						assert.Greater(t, r.at.Sub(all[i-1].at), longest/2)
-					}
-				}
-			})
-		})
-	}
+	bubbles(t, map[string]string{
+		"read-only": readOnly, "loading": "LOADING Redis is loading the dataset in memory", "no replicas": "NOREPLICAS Not enough good replicas to write.",
+		"no master":             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+		"read-only in a script": "ERR Error running script (call to f_0): @user_script:12: @user_script: 12: -" + readOnly,
+	}, func(t *testing.T, s *fairlocktest.Server, _, refusal string) {
+		client := s.Client(fairlock.Config{})
+		sent := record(client)
+		lease := hold(t, client.Mutex("x").Lock)
+		next := begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
+		sent.reset()
+		accepts := time.Now().Add(150 * time.Millisecond)
+		s.Miniredis.SetError(refusal)
+		time.AfterFunc(time.Until(accepts), func() { s.Miniredis.SetError("") })
+		unlock(t, lease)
+		next.granted(t)
+		all := sent.requests()
+		assert.Equal(t, all[len(all)-1].at, next.at)
+		for i, r := range all {
+			assert.Equal(t, i < len(all)-1, r.at.Before(accepts))
+			if i > 0 { // 20 ms, doubled each time, less up to a half
+				longest := 10 * time.Millisecond << i
+				assert.LessOrEqual(t, r.at.Sub(all[i-1].at), longest)
+				assert.Greater(t, r.at.Sub(all[i-1].at), longest/2)
+			}
+		}
+	})
 }
 
 // What no retry cures is returned at once, and Unlock can be called again.

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -44,13 +45,12 @@ type server struct {
 
 func real(t testing.TB) *server {
 	t.Helper()
-	return newReal(t, &shared)
+	return newReal(t, redistest.Shared(t))
 }
 
-func newReal(t testing.TB, s *redisServer) *server {
+func newReal(t testing.TB, s *redistest.Server) *server {
 	t.Helper()
-	started, namespace := s.get(t)
-	return newServer(t, &server{namespace: namespace}, started.Options())
+	return newServer(t, &server{namespace: fmt.Sprint("ns", namespaces.Add(1))}, s.Options())
 }
 
 func memory(t testing.TB) *server {
@@ -314,7 +314,7 @@ func (m *machine) any() lua.Lock { return m.open(m.user, m.namespace, m.capacity
 // as has a new user with these rights send the steps.
 func (m *machine) as(t testing.TB, rules []string) {
 	t.Helper()
-	user := client(t, shared.started.User(m.namespace, rules...))
+	user := client(t, redistest.Shared(t).User(m.namespace, rules...))
 	m.user, m.mute = instrumented{user, timed()}, slices.Contains(rules, "resetchannels")
 }
 

@@ -61,10 +61,10 @@ func (m *machine) eachSample(change func(), check func(lock, name string, s samp
 	}
 }
 
-// private returns a machine on the server that tests may configure.
+// private returns a machine on a server of its own.
 func private(t *testing.T, k kind) *machine {
 	t.Helper()
-	return newMachine(t, newReal(t, &configured), k)
+	return newMachine(t, newReal(t, redistest.Start(t)), k)
 }
 
 // A server without memory refuses what has to store something, and nothing of it is left. What is held can be kept, and is
@@ -74,7 +74,6 @@ func private(t *testing.T, k kind) *machine {
 func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 	for _, k := range oneHolder {
 		m := private(t, k)
-		t.Cleanup(func() { m.do(t, "CONFIG", "SET", "maxmemory", 0) })
 		m.run(`
 			acquire x; acquire r; lose; full; acquire a -> OOM; acquire a try -> OOM; acquire a max 1 -> OOM
 			acquire r ticket -> OOM; keys ->; full no; acquire a b c d; full; acquire e -> OOM; acquire b -> OOM
@@ -167,8 +166,7 @@ func TestErrors_Number(t *testing.T) {
 }
 
 func TestLoad_EveryScriptCompiles(t *testing.T) {
-	started, _ := shared.get(t)
-	require.NoError(t, lua.Load(t.Context(), client(t, started.Options())))
+	require.NoError(t, lua.Load(t.Context(), redistest.Shared(t).Client()))
 }
 
 // A script that Redis does not have was not run: the request is sent again with its text, and is not ambiguous.
@@ -199,7 +197,6 @@ func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 func TestOriginOf_ReadOnlyReplica(t *testing.T) {
 	m := private(t, mutex)
 	m.do(t, "REPLICAOF", "127.0.0.1", "1")
-	t.Cleanup(func() { m.do(t, "REPLICAOF", "NO", "ONE") })
 	err := samples["join"].send(m.any(), nil)
 	require.Error(t, err)
 	assert.Equal(t, lua.Unavailable, lua.OriginOf(err), "%v", err)
