@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
@@ -27,23 +28,6 @@ const (
 	contenders   = 64
 	benchClients = 8
 )
-
-// clients returns as many clients as contend.
-func clients(b *testing.B, server *redistest.Server) []*fairlock.Client {
-	b.Helper()
-	all := make([]*fairlock.Client, benchClients)
-	for i := range all {
-		all[i] = newClient(b, server.Client(), fairlock.Config{})
-	}
-	return all
-}
-
-func check(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
 
 // contend has b.N calls of f made by so many goroutines.
 func contend(b *testing.B, goroutines int, f func(goroutine, call int) error) {
@@ -113,13 +97,13 @@ func BenchmarkLeaseMemory(b *testing.B) {
 		for i := range names {
 			names[i] = fmt.Sprintf("account-%06d", i)
 		}
-		check(b, pairOf(b.Context(), c, "warm"))
+		require.NoError(b, pairOf(b.Context(), c, "warm"))
 		before, goroutines := heap(), runtime.NumGoroutine()
 		leases := make([]*fairlock.Lease, n)
 		for i := range leases {
 			var err error
 			leases[i], err = c.Mutex(names[i]).Lock(b.Context())
-			check(b, err)
+			require.NoError(b, err)
 		}
 		b.ReportMetric((heap()-before)/n, "B/lease")
 		b.ReportMetric(float64(runtime.NumGoroutine()-goroutines), "goroutines")
@@ -133,7 +117,7 @@ type usage struct{ memory, cpu, received, sent, commands float64 }
 func usageOf(b *testing.B, rdb *redis.Client) usage {
 	b.Helper()
 	info, err := rdb.Info(b.Context(), "all").Result()
-	check(b, err)
+	require.NoError(b, err)
 	number := func(before, after string) float64 { // 0: it is not there
 		_, rest, _ := strings.Cut(info, "\n"+before)
 		value, _, _ := strings.Cut(rest, after)
@@ -162,8 +146,12 @@ func BenchmarkCapacity(b *testing.B) {
 	name := func(i int) string { return fmt.Sprintf("account-%08d", i) }
 	begin := func(b *testing.B) []*fairlock.Client {
 		b.Helper()
-		check(b, observer.FlushAll(b.Context()).Err())
-		return clients(b, server)
+		require.NoError(b, observer.FlushAll(b.Context()).Err())
+		all := make([]*fairlock.Client, benchClients)
+		for i := range all {
+			all[i] = newClient(b, server.Client(), fairlock.Config{})
+		}
+		return all
 	}
 	// measure reports what b.N calls of f by so many goroutines cost.
 	measure := func(b *testing.B, goroutines int, f func(goroutine, call int) error) {
@@ -208,7 +196,7 @@ func BenchmarkCapacity(b *testing.B) {
 		for i, c := 0, begin(b)[0]; i < len(leases); i++ {
 			var err error
 			leases[i], err = c.Mutex(name(i)).Lock(context.Background())
-			check(b, err)
+			require.NoError(b, err)
 		}
 		measure(b, contenders, func(_, call int) error { return leases[call%len(leases)].Renew(context.Background()) })
 	})
@@ -234,13 +222,13 @@ func BenchmarkCapacity(b *testing.B) {
 		for i := range ts {
 			var err error
 			ts[i], err = token.New("billing-7d4f9c6b-1-abcdef", fairlock.DefaultTTL)
-			check(b, err)
+			require.NoError(b, err)
 		}
 		return ts
 	}
 	queue := lua.Mutex(observer, "fairlock", "x")
 	held, err := token.New("billing-7d4f9c6b-1-abcdef", time.Hour)
-	check(b, err)
+	require.NoError(b, err)
 	wait := func(t token.Token) error {
 		_, err := queue.Acquire(context.Background(), lua.Request{Token: t, WaiterTTL: time.Hour})
 		return err
@@ -248,7 +236,7 @@ func BenchmarkCapacity(b *testing.B) {
 	b.Run("waiter", func(b *testing.B) {
 		begin(b)
 		all := tokens(b.N)
-		check(b, wait(held))
+		require.NoError(b, wait(held))
 		measure(b, contenders, func(_, call int) error { return wait(all[call-1]) })
 	})
 	const queued = 20_000
@@ -256,9 +244,9 @@ func BenchmarkCapacity(b *testing.B) {
 		b.Run(fmt.Sprintf("heartbeat/%d waiters behind %d", h.listed, h.from), func(b *testing.B) {
 			begin(b)
 			all := tokens(queued)
-			check(b, wait(held))
+			require.NoError(b, wait(held))
 			for _, t := range all {
-				check(b, wait(t))
+				require.NoError(b, wait(t))
 			}
 			measure(b, 1, func(int, int) error {
 				_, err := queue.Heartbeat(context.Background(), time.Hour, all[h.from:h.from+h.listed])

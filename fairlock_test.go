@@ -196,20 +196,15 @@ func eachKind(t *testing.T, test func(t *testing.T, s *server, of func(*fairlock
 
 func hold(t testing.TB, a acquire) *fairlock.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hang)
-	defer cancel()
-	lease, err := a(ctx)
-	require.NoError(t, err)
-	return lease
+	return begin(t, a).granted(t)
 }
 
 // refused calls an acquire that is to fail, and returns its error.
 func refused(t testing.TB, a acquire) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hang)
-	defer cancel()
-	_, err := a(ctx)
-	return err
+	q := begin(t, a)
+	<-q.done
+	return q.err
 }
 
 func unlock(t testing.TB, l *fairlock.Lease) {
@@ -225,7 +220,7 @@ type acquisition struct {
 	err    error
 }
 
-func begin(t *testing.T, a acquire) *acquisition {
+func begin(t testing.TB, a acquire) *acquisition {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	t.Cleanup(cancel)

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
+	"hash/crc32"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -228,9 +227,7 @@ func (b *backoff) next(share float64) time.Duration {
 
 // backoffShare differs from client to client, so that those that lost Redis together do not come back together.
 func backoffShare(name string) float64 {
-	hash := fnv.New32a()
-	_, _ = io.WriteString(hash, name)
-	return float64(hash.Sum32()) / (2 << 32)
+	return float64(crc32.ChecksumIEEE([]byte(name))) / (2 << 32)
 }
 
 // keep registers a lease, so that Close can end it.

@@ -120,6 +120,7 @@ func TestClient_LeasesNeedNoGoroutines(t *testing.T) {
 			unlock(t, lease)
 		}
 		s.AssertNothingLeft()
+		assert.Zero(t, client.Registered())
 	})
 }
 

@@ -288,6 +288,9 @@ func TestDataLoss_QuarantineForTheLongestTTL(t *testing.T) {
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, ttl [2]time.Duration) {
 		client := s.Client(fairlock.Config{})
 		hold(t, s.Client(fairlock.Config{TTL: ttl[1], NoRenewal: true}).Mutex("x").Lock)
+		for range 2 { // another lock's lease and waiter do not count
+			begin(t.Context(), client.Mutex("y").WithTTL(time.Hour).Lock)
+		}
 		begin(t.Context(), client.Mutex("x").WithTTL(ttl[0]).Lock)
 		s.LoseData()
 		pass(interval)

@@ -2,9 +2,7 @@ package fairlock_test
 
 import (
 	"context"
-	"log/slog"
 	"net"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -289,44 +287,29 @@ func TestSubscriber_ForeignMessage(t *testing.T) {
 	})
 }
 
-// lossy is a connection on which SUBSCRIBE is lost, and which shows no error.
-type lossy struct {
-	net.Conn
-	lose func() bool
-}
-
-func (c *lossy) Write(p []byte) (int, error) {
-	if strings.Contains(strings.ToLower(string(p)), "\r\nsubscribe\r\n") && c.lose() {
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
-}
-
 // Close returns also while a subscription is made over a connection that hangs.
 //
 //fairlock:promise Close
 func TestSubscription_CloseWhileItConnects(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		holder, link := s.Client(fairlock.Config{}), s.Link()
 		hangs := false
-		rdb := redis.NewClient(&redis.Options{
-			Addr: "127.0.0.1:6379", Protocol: 2, MaxRetries: -1, ReadTimeout: time.Second,
-			Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				conn, err := link.Dial(ctx)
+		var client *fairlocktest.Client
+		client = clientWith(t, s, fairlock.Config{}, func(o *redis.Options) {
+			dial := o.Dialer
+			o.MaxRetries, o.ReadTimeout = -1, time.Second
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := dial(ctx, network, addr)
 				if hangs {
-					link.Hang()
+					client.Link.Hang()
 				}
 				return conn, err
-			},
+			}
 		})
-		defer func() { _ = rdb.Close() }()
-		client, err := fairlock.New(rdb, fairlock.Config{Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
-		lease := hold(t, holder.Mutex("x").Lock)
+		lease := s.Mutex("x").HoldAs("holder")
 		begin(t.Context(), client.Mutex("x").Lock)
 		pass(time.Second)
 		hangs = true
-		link.Break()
+		client.Link.Break()
 		pass(100 * time.Millisecond)
 		require.NoError(t, client.Close())
 		unlock(t, lease)
@@ -338,43 +321,27 @@ func TestSubscription_CloseWhileItConnects(t *testing.T) {
 //fairlock:fault The connection of a subscription dies before Redis has confirmed it: replaced after 5 s; heartbeats find the grants meanwhile
 func TestSubscription_ThatIsNeverConfirmed(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		holder, link := s.Client(fairlock.Config{}), s.Link()
-		subscriptions := 0
-		rdb := redis.NewClient(&redis.Options{
-			Addr: "127.0.0.1:6379", Protocol: 2, PoolSize: 100,
-			Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				conn, err := link.Dial(ctx)
-				return &lossy{conn, func() bool { subscriptions++; return subscriptions == 1 }}, err
-			},
-		})
-		defer func() { _ = rdb.Close() }()
-		var broke []time.Duration
-		start := time.Now()
-		client, err := fairlock.New(rdb, fairlock.Config{Logger: slog.New(slog.DiscardHandler), Trace: &fairlock.Trace{
-			Subscription: func(i fairlock.SubscriptionInfo) {
-				if i.Err != nil {
-					broke = append(broke, time.Since(start))
-				}
-			},
-		}})
-		require.NoError(t, err)
-		defer func() { _ = client.Close() }()
+		var j journal
+		client, holder := s.Client(fairlock.Config{Trace: j.trace()}), s.Client(fairlock.Config{})
 		late := func() time.Duration { // from the release to the grant
 			lease := hold(t, holder.Mutex("x").Lock)
-			var released time.Time
-			time.AfterFunc(100*time.Millisecond, func() {
-				released = time.Now()
-				assert.NoError(t, lease.Unlock(context.Background()))
-			})
-			lease = hold(t, client.Mutex("x").Lock)
-			defer func() { unlock(t, lease) }()
-			return time.Since(released)
+			next := begin(t.Context(), client.Mutex("x").Lock)
+			pass(100 * time.Millisecond)
+			released := time.Now()
+			unlock(t, lease)
+			unlock(t, next.granted(t))
+			return next.at.Sub(released)
 		}
+		client.Link.DropNotifications() // the confirmation, too
+		start := time.Now()
 		assert.Equal(t, 910*time.Millisecond, late(), "the heartbeat after a second, and 10 ms for the notification")
-		time.Sleep(10 * time.Second)
+		client.Link.Mend()
+		pass(10 * time.Second)
 		assert.Zero(t, late())
-		assert.Equal(t, []time.Duration{5 * time.Second}, broke)
-		assert.Equal(t, 2, subscriptions)
+		broke := j.of("subscription broke")
+		require.Len(t, broke, 1)
+		assert.Equal(t, 5*time.Second, broke[0].at.Sub(start))
+		assert.Len(t, j.of("subscribed"), 1)
 	})
 }
 

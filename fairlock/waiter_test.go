@@ -49,7 +49,7 @@ func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 	})
 }
 
-// A release by a waiter's own client needs no notification.
+// A release by a waiter's own client, or the leave of another waiter, needs no notification.
 //
 //fairlock:promise A handoff is prompt
 func TestWaiter_HandoffWithinAClient(t *testing.T) {
@@ -60,6 +60,14 @@ func TestWaiter_HandoffWithinAClient(t *testing.T) {
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		start := time.Now()
 		unlock(t, first)
+		next.granted(t)
+		assert.Equal(t, start, next.at)
+
+		s.Semaphore("s", 3).HoldAs("holder")
+		ctx, cancel := context.WithCancel(t.Context())
+		begin(ctx, permits(client.Semaphore("s", 3), 3))
+		next = begin(t.Context(), permits(client.Semaphore("s", 3), 1))
+		cancel()
 		next.granted(t)
 		assert.Equal(t, start, next.at)
 	})

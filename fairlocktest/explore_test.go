@@ -293,6 +293,7 @@ func TestWorld_Heal(t *testing.T) {
 		_, err := ping(client)
 		require.Error(t, err, "the longer one of two goes on")
 		w.Heal()
+		assert.Equal(t, int64(1), client.Redis.Incr(t.Context(), "n").Val(), "a reply was lost, and go-redis has sent it again")
 		fairlocktest.Inject(w, fairlocktest.ServerDown, time.Hour, 0)
 		for range 2 {
 			took, err := ping(client)

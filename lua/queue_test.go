@@ -19,8 +19,8 @@ func TestLease_CutAfterAStepBackOfTheClock(t *testing.T) {
 			acquire z; acquire a ttl 10m; release z -> released grants a; after 5m; renew a; clock -1m
 			acquire b -> queued 1 by a retry 10m`})
 	scenarios(t, []kind{semaphore(30)}, scenario{"of thirty", inMemory + `
-		acquire a b c d e f g h i j k l m n ttl 10m; acquire o ttl 9h; acquire p*16 wait 30h; clock -5h
-		heartbeat p wait 30h -> queued; after 11m; heartbeat p -> granted; renew o -> renewed; inspect -> p*16 o |`})
+		acquire a b c d e f g ttl 10m; acquire o q r s t u v w x ttl 9h; acquire p*16 wait 30h; clock -5h
+		heartbeat p wait 30h -> queued; after 11m; heartbeat p -> granted; renew o -> renewed; inspect -> p*16 o q r s t u v w x |`})
 }
 
 // A request of an earlier lease does not touch a later one of the same token.

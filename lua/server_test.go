@@ -61,19 +61,13 @@ func (m *machine) eachSample(change func(), check func(lock, name string, s samp
 	}
 }
 
-// private returns a machine on a server of its own.
-func private(t *testing.T, k kind) *machine {
-	t.Helper()
-	return newMachine(t, newReal(t, redistest.Start(t)), k)
-}
-
 // A server without memory refuses what has to store something, and nothing of it is left. What is held can be kept, and is
 // handed off.
 //
 //fairlock:fault The server is full (OOM): an error; no lock is held by nobody; a holder goes on
 func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 	for _, k := range oneHolder {
-		m := private(t, k)
+		m := newMachine(t, newReal(t, redistest.Start(t)), k)
 		m.run(`
 			acquire x; acquire r; lose; full; acquire a -> OOM; acquire a try -> OOM; acquire a max 1 -> OOM
 			acquire r ticket -> OOM; keys ->; full no; acquire a b c d; full; acquire e -> OOM; acquire b -> OOM
@@ -81,7 +75,7 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 			inspect -> a | b c d; full no; after 1s; full; release a -> released grants b
 			evict number; renew b -> renewed; force -> released grants c; leave c tombstone -> released grants d
 			release d -> released; full no`)
-		m.run("acquire h i ttl 1m; lose; acquire i ticket -> queued 1; full; force -> released grants i; full no")
+		m.run("acquire z; after 1s; full; renew z -> renewed; full no; release z; acquire h i ttl 1m; lose; acquire i ticket -> queued 1; full; force -> released grants i; full no")
 	}
 }
 
@@ -172,7 +166,7 @@ func TestLoad_EveryScriptCompiles(t *testing.T) {
 // A script that Redis does not have was not run: the request is sent again with its text, and is not ambiguous.
 func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 	for _, k := range []kind{mutex, semaphore(3)} {
-		m := private(t, k)
+		m := newMachine(t, newReal(t, redistest.Start(t)), k)
 		calls := func(v verb) int {
 			f := &fake{Scripter: m.rdb}
 			require.NoError(t, send(k.open(f, m.namespace, k.capacity), v), v.name)
@@ -195,7 +189,7 @@ func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 }
 
 func TestOriginOf_ReadOnlyReplica(t *testing.T) {
-	m := private(t, mutex)
+	m := newMachine(t, newReal(t, redistest.Start(t)), mutex)
 	m.do(t, "REPLICAOF", "127.0.0.1", "1")
 	err := samples["join"].send(m.any(), nil)
 	require.Error(t, err)

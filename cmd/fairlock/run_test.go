@@ -283,6 +283,18 @@ func TestRun_LockIsTakenByForce(t *testing.T) {
 	refused(t, ended.wait(), exitLost, "y: lock is lost: no longer the owner; CMD ended with code 0\n")
 	refused(t, r.wait(), exitLost, "x: lock is lost: no longer the owner; CMD was stopped\n")
 	require.False(t, ps.alive())
+
+	lease := f.hold(f.client("").Mutex("w").Lock)
+	f.done("release", "w", "--force", "--yes")
+	require.Error(t, lease.Renew(t.Context()))
+	up := filepath.Join(f.dir, "up")
+	c, err := startChild("/bin/sh", []string{"sh", "-c", `trap '' TERM; >"$0"; while :; do sleep 1; done`, up}, os.Environ())
+	require.NoError(t, err)
+	c.begin()
+	f.until("CMD is up", func() bool { _, err := os.Stat(up); return err == nil })
+	began := time.Now()
+	require.ErrorContains(t, (&runner{name: "w", grace: time.Minute}).end(c, lease, nil), "CMD was stopped")
+	require.Less(t, time.Since(began), time.Minute, "another may hold the lock already")
 }
 
 func TestRun_RedisHangsWhenCMDEnds(t *testing.T) {
@@ -425,6 +437,16 @@ func TestGuard_ReadsLate(t *testing.T) {
 		g.tell(o)
 		require.NoError(t, watchOver(in))
 		require.EqualError(t, cmd.Wait(), "signal: killed")
+	}
+
+	for range 10 { // the time of one order is over when the next one can be read
+		in, to := pipe()
+		g, held := &guard{to: to}, fmt.Sprintf("c:1.%011d.%021dA", time.Hour.Milliseconds(), 0)
+		g.tell(order{Ward: &ward{Redis: "no URL", Token: held}})
+		g.tell(order{})
+		g.tell(order{Left: time.Hour, Sent: time.Now()})
+		require.NoError(t, to.Close())
+		require.ErrorContains(t, watchOver(in), "redis URL", "it gives the lock back, and has not given up")
 	}
 
 	_, to := pipe()

@@ -179,6 +179,10 @@ func TestDispatcher_DoesNotSendWhatNobodyWaitsFor(t *testing.T) {
 // included.
 func TestDispatcher_ReplacesAnOverdueSender(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+		s.begin(t, d, "hangs, too", bound-16, 0)
+		require.NoError(t, send(t.Context(), d, "goes"))
+		close(s.hang["hangs, too"])
+		s.callers.Wait()
 		s.begin(t, d, "hangs", bound-16, 0)                  // all senders at once
 		batch := map[int]int{2 + 16: 256, 32 + 16: 1}[bound] // as many as go at once
 		s.begin(t, d, "hangs", batch, 0)                     // it is sent when two of them are overdue

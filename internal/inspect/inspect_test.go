@@ -139,6 +139,8 @@ func TestServer_Read(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, wanted, ids(locks))
 		require.False(t, slices.ContainsFunc(locks, Lock.InUse))
+		locks[0].Quarantine = 1
+		require.True(t, locks[0].InUse())
 	})
 }
 

@@ -199,7 +199,9 @@ func TestChanges(t *testing.T) {
 		{glance(two, never, other), []inspect.Lock{two}, "another waiter"},
 		{glance(free, never, other), []inspect.Lock{free}, "it was shown before"},
 		{away, nil, ""},
-		{glance(two, never, other), []inspect.Lock{two}, "the others are as they were before"},
+		{Glance{Locks: []inspect.Lock{two}, Err: away.Err}, []inspect.Lock{two}, "one server of several is away"},
+		{Glance{Locks: []inspect.Lock{two}, Err: away.Err}, nil, "it was shown before"},
+		{glance(two, never, other), nil, "the others are as they were before"},
 		{glance(other), nil, "this one is not looked at any more"},
 		{glance(free, other), nil, "it is free and new"},
 	} {
