@@ -186,7 +186,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	return err
 }
 
-// reportLoss tells Redis that the lease was lost, unless it has ended by the wall clock, which goes on while a machine is
+// reportLoss reports to Redis that the lease was lost, unless it has ended by the wall clock, which goes on while a machine is
 // suspended.
 func (l *Lease) reportLoss() {
 	if l.lock.client.clock.Now().Round(0).Before(l.Deadline().Round(0)) {
@@ -338,6 +338,7 @@ func (l *Lease) finish(cause error) bool {
 	return true
 }
 
+// announceLoss tells the user: by the log and by Trace.
 func (l *Lease) announceLoss(cause error) {
 	c := l.lock.client
 	held := c.clock.Now().Sub(l.began)

@@ -206,8 +206,8 @@ var found = map[lua.WaiterState]eventKind{
 	lua.StillQueued: stillQueued, lua.NotQueued: notQueued, lua.Holding: holding, lua.NowGranted: askNow,
 }
 
-// postFound posts to waiters what a heartbeat found. It reports whether one that lists all has to follow: if a waiter has missed
-// something that is queued here, Redis may have lost its data, or the subscription other notifications.
+// postFound posts to waiters what a heartbeat found. It reports whether one that lists all has to follow: if a waiter has
+// missed something that is queued here, Redis may have lost its data, or the subscription other notifications.
 func (n *localWaiters) postFound(waiters []localWaiter, reply lua.HeartbeatReply, sent time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

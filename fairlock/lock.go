@@ -153,8 +153,8 @@ func (l *lock) giveBack(t token.Token, fence uint64) {
 	})
 }
 
-// reportLoss reports to Redis a lease that was lost while it was trusted. If Redis has lost its data, it grants the lock to nobody
-// until other holders must have learned of that, too.
+// reportLoss reports to Redis a lease that was lost while it was trusted. If Redis has lost its data, it grants the lock to
+// nobody until other holders must have learned of that, too.
 func (l *lock) reportLoss(t token.Token, fence uint64) {
 	c := l.client
 	c.background(func() {
