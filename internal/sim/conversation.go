@@ -269,10 +269,12 @@ func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
 	}
 	if d > 0 && requests[0].verb != "" {
 		for _, r := range requests {
-			if r.verb == "acquire" || r.verb == "renew" {
+			if r.verb == "renew" || r.verb == "acquire" && r.args[4] == "0" {
 				continue
 			}
-			for _, arg := range r.args { // a lease may end, and a heartbeat be missed, before it arrives
+			// A lease may end, and a heartbeat be missed, before it arrives. Of data that were lost, a waiter with a ticket is
+			// queued when its acquire arrives.
+			for _, arg := range r.args {
 				c.process.world.observer.ignore(arg)
 			}
 		}
