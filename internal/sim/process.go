@@ -385,7 +385,7 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) *fai
 		return lease
 	}
 	c.record(history.Event{Op: history.Renewed, Until: p.until(again.Deadline())})
-	p.pause(upTo(random, longestHold))
+	p.waitOn(c, again, upTo(random, longestHold))
 	if p.busy.Load() {
 		p.waitOn(c, again, 2*ttl)
 	}
