@@ -140,7 +140,7 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 
 	link.Cut()
 	require.Regexp(t, `^fairlock: [^\n]+$`, lines.expect("; trying on\n"))
-	time.Sleep(time.Second / 2) // it looks on, and does not say that again
+	time.Sleep(time.Second / 2) // it looks again, of which nothing tells, and does not repeat that
 	require.NoError(t, lease.Unlock(t.Context()))
 	link.Mend()
 	require.Regexp(t, `mutex x: held, nobody waits; holders: web-1 \(fence \d+\)$`, line())

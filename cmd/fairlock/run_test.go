@@ -288,13 +288,12 @@ func TestRun_LockIsTakenByForce(t *testing.T) {
 	f.done("release", "w", "--force", "--yes")
 	require.Error(t, lease.Renew(t.Context()))
 	up := filepath.Join(f.dir, "up")
-	c, err := startChild("/bin/sh", []string{"sh", "-c", `trap '' TERM; >"$0"; while :; do sleep 1; done`, up}, os.Environ())
+	c, err := startChild("/bin/sh", []string{"sh", "-c", `trap '' TERM; >"$0"; exec sleep 600`, up}, os.Environ())
 	require.NoError(t, err)
 	c.begin()
 	f.until("CMD is up", func() bool { _, err := os.Stat(up); return err == nil })
-	began := time.Now()
-	require.ErrorContains(t, (&runner{name: "w", grace: time.Minute}).end(c, lease, nil), "CMD was stopped")
-	require.Less(t, time.Since(began), time.Minute, "another may hold the lock already")
+	err = (&runner{name: "w", grace: time.Hour}).end(c, lease, nil) // does not take that long: another may hold the lock already
+	require.ErrorContains(t, err, "CMD was stopped")
 }
 
 func TestRun_RedisHangsWhenCMDEnds(t *testing.T) {

@@ -136,8 +136,7 @@ func run(pattern string) error {
 	return errors.Join(errs...)
 }
 
-// parse reads the list: blocks of a name after "== ", a line with the file, perhaps one with faults after
-// "faults: ", and old and new text between lines of "<<<", "---" and ">>>".
+// parse reads the list. Its first lines describe the form.
 func parse(text string) (all []mutant, err error) {
 	for _, block := range strings.Split(text, "\n== ")[1:] {
 		head, rest, ok := strings.Cut(block, "\n<<<\n")

@@ -272,8 +272,8 @@ func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
 			if r.verb == "renew" || r.verb == "acquire" && r.args[4] == "0" {
 				continue
 			}
-			// A lease may end, and a heartbeat be missed, before it arrives. Of data that were lost, a waiter with a ticket is
-			// queued when its acquire arrives.
+			// A lease may end, and a heartbeat be missed, before it arrives. After a loss of data, a waiter with a ticket is
+			// not queued until its acquire arrives.
 			for _, arg := range r.args {
 				c.process.world.observer.ignore(arg)
 			}

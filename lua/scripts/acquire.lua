@@ -50,7 +50,7 @@ if have then
 end
 if have then return { 'capacity', have } end
 
--- 0: the token is not queued. tonumber rejects a score that miniredis writes as 1e+15.
+-- The ticket with which the token is queued; 0: it is not. tonumber rejects a score that miniredis writes as 1e+15.
 local queued_as = tonumber(call('ZSCORE', queue, token) or nil) or 0
 
 local returns = ticket > 0 and if_lost > 0 and queued_as == 0
