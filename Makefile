@@ -3,7 +3,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet format lint mod oldest fmt bench sim mutants chaos model fuzz demo promises tools
+.PHONY: help test check vet format lint mod oldest fmt bench sim mutants chaos fuzz demo promises tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
 each = @set -euo pipefail; failed=0; for dir in $$(go list -m -f '{{.Dir}}'); do \
@@ -73,10 +73,6 @@ promises: ## write docs/promises.md from the doc comments of the tests
 CHAOS_TIME ?= 10m
 chaos: tools ## processes, links, servers and clocks fail at random for CHAOS_TIME, and the history is judged
 	cd chaos && CHAOS_TIME=$(CHAOS_TIME) go test -race -count=1 -timeout 0 -v -run '^Test(Chaos|Order)$$' .
-
-model: ## check the model of the protocol in docs/model, exhaustively
-	@.ci/tools spin gcc
-	docs/model/check
 
 FUZZTIME ?= 1m
 fuzz: ## every fuzz target for FUZZTIME
