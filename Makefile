@@ -57,22 +57,22 @@ bench: tools ## what it costs, beside a baseline measured in the same run
 
 SIM_TIME ?= 10m
 sim: ## simulate seed after seed for SIM_TIME, in a process for each processor; print the grants that were checked
-	@set -euo pipefail; binary=$$(mktemp); trap 'kill $$(jobs -p) 2>/dev/null || :; rm -f "$$binary"' EXIT; go test -c -o "$$binary" ./internal/sim; \
+	@set -euo pipefail; binary=$$(mktemp); trap 'kill $$(jobs -p) 2>/dev/null || :; rm -f "$$binary"' EXIT; go test -c -o "$$binary" ./lab/sim; \
 		first=$$(( $$(date +%s) * 1000 )); pids=(); \
 		for (( i = 0; i < $$(nproc); i++ )); do \
 			"$$binary" -test.run '^TestFor$$' -test.timeout 0 -seed $$(( first + i )) -sim-stride $$(nproc) -sim-for $(SIM_TIME) & \
 			pids+=($$!); done; \
 		failed=0; for pid in "$${pids[@]}"; do wait "$$pid" || failed=1; done; exit $$failed
 
-mutants: tools ## break the code in each way of internal/mutants, and say which tests notice
-	go run ./internal/mutants
+mutants: tools ## break the code in each way of lab/mutants, and say which tests notice
+	go run ./lab/mutants
 
 promises: ## write docs/promises.md from the doc comments of the tests
-	go test ./internal/promises -count=1 -write
+	go test ./lab/promises -count=1 -write
 
 CHAOS_TIME ?= 10m
 chaos: tools ## processes, links, servers and clocks fail at random for CHAOS_TIME, and the history is judged
-	cd chaos && CHAOS_TIME=$(CHAOS_TIME) go test -race -count=1 -timeout 0 -v -run '^Test(Chaos|Order)$$' .
+	cd lab/chaos && CHAOS_TIME=$(CHAOS_TIME) go test -race -count=1 -timeout 0 -v -run '^Test(Chaos|Order)$$' .
 
 FUZZTIME ?= 1m
 fuzz: ## every fuzz target for FUZZTIME

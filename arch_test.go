@@ -14,7 +14,7 @@ import (
 const module = "github.com/fairlock/fairlock-go"
 
 // mayImport has what each package may import besides the standard library. No package imports upward, and the library
-// depends on go-redis and uuid only.
+// depends on go-redis and uuid only. The lab is another module, which imports these packages; none of them imports it.
 var mayImport = map[string][]string{
 	module + "/token":             {"github.com/google/uuid"},
 	module + "/lua":               {module + "/token", "github.com/redis/go-redis/v9"},
@@ -31,18 +31,12 @@ var mayImport = map[string][]string{
 	},
 	module + "/internal/redistest": {"github.com/redis/go-redis/v9"},
 	module + "/internal/model":     {},
-	module + "/internal/history":   {module + "/fairlock"},
-	module + "/internal/sim": {
-		module + "/fairlock", module + "/fairlocktest", module + "/lua", module + "/token", module + "/internal/history",
-		module + "/internal/model", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2/server",
-	},
+	module + "/internal/machine":   {module + "/fairlocktest"},
 	// For the command, and for pages that show the same.
 	module + "/internal/inspect": {
 		module + "/fairlock", module + "/lua", module + "/internal/clock", module + "/internal/dispatch", "github.com/redis/go-redis/v9",
 	},
-	module + "/internal/doctor":   {module + "/fairlock", module + "/token", module + "/internal/inspect", "github.com/redis/go-redis/v9"},
-	module + "/internal/mutants":  {},
-	module + "/internal/promises": {},
+	module + "/internal/doctor": {module + "/fairlock", module + "/token", module + "/internal/inspect", "github.com/redis/go-redis/v9"},
 }
 
 // Tests do not count. A directory of tests only is no package.

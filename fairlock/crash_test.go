@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/sim"
+	"github.com/fairlock/fairlock-go/internal/machine"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -339,7 +339,7 @@ func TestWaiter_AwayForLongQuarantinesNothing(t *testing.T) {
 // The machine of the holder sleeps beyond the lease and FenceTTL: the idle lock is not quarantined.
 func TestLease_SuspendedMachineQuarantinesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		c := sim.MachineClock{LocalClock: s.LocalClock()}
+		c := machine.Clock{LocalClock: s.LocalClock()}
 		start := c.Now()
 		lease := hold(t, s.Client(fairlock.Config{Clock: c}).Mutex("x").Lock)
 		c.SetRate(0)
@@ -356,7 +356,7 @@ func TestLease_SuspendedMachineQuarantinesNothing(t *testing.T) {
 // suspendWaiter has a waiter granted the lock while its machine is suspended. wake ends that.
 func suspendWaiter(t *testing.T, s *fairlocktest.Server) (q *acquisition, other *fairlocktest.Client, wake func() time.Time) {
 	t.Helper()
-	c := sim.MachineClock{LocalClock: s.LocalClock()}
+	c := machine.Clock{LocalClock: s.LocalClock()}
 	asleep, other := s.Client(fairlock.Config{Clock: c}), s.Client(fairlock.Config{})
 	listen(t, asleep)
 	first := hold(t, other.Mutex("x").Lock)

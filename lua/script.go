@@ -33,7 +33,7 @@ func newScript(text string) script {
 // cases: a change of the rules may be one there, too.
 //
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
-// all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/model internal/mutants docs/protocol.md
+// all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/model lab/mutants docs/protocol.md
 //  1. scripts/<verb>.lua. Its header names KEYS, up to the last that it uses, ARGV and the replies, and its first line binds
 //     the arguments by these names, as they come. It may call the functions of number.lua and queue.lua, which say what
 //     they do and which keys they need, and those that the header of mutex/store.lua lists for all kinds of locks
@@ -44,7 +44,7 @@ func newScript(text string) script {
 //  4. a row in the table of verbs in verbs_test.go; below it, the step that compares the reply with the model's; scenarios of
 //     what the verb does in queue_test.go, in the words that machine_test.go explains. They need no directive, because they
 //     show no promise to users. A random step may raise the number by less than a minute
-//  5. a mutant of each rule (internal/mutants/mutants.txt)
+//  5. a mutant of each rule (lab/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
 //  7. if clients get it, a method in fairlock/lock.go, one of each kind in kinds.go, its test in fairlock_test.go, and a line
 //     in the CHANGELOG

@@ -9,6 +9,7 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/charmbracelet/x/ansi v0.11.8
 	github.com/fairlock/fairlock-go v0.0.0
+	github.com/fairlock/fairlock-go/lab v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
@@ -42,4 +43,7 @@ require (
 )
 
 // Until the library's first tag.
-replace github.com/fairlock/fairlock-go => ../..
+replace (
+	github.com/fairlock/fairlock-go => ../..
+	github.com/fairlock/fairlock-go/lab => ../../lab
+)

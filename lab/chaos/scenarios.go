@@ -5,7 +5,7 @@ package chaos
 import (
 	"time"
 
-	"github.com/fairlock/fairlock-go/chaos/internal/proxy"
+	"github.com/fairlock/fairlock-go/lab/chaos/internal/proxy"
 )
 
 const (

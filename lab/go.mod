@@ -1,13 +1,14 @@
-module github.com/fairlock/fairlock-go/chaos
+module github.com/fairlock/fairlock-go/lab
 
 go 1.26.0
 
-replace github.com/fairlock/fairlock-go => ..
-
 require (
+	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/fairlock/fairlock-go v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
+	github.com/yuin/gopher-lua v1.1.1
 	golang.org/x/sys v0.49.0
 )
 
@@ -17,3 +18,6 @@ require (
 	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 )
+
+// Until the library's first tag.
+replace github.com/fairlock/fairlock-go => ..

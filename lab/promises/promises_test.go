@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/promises"
+	"github.com/fairlock/fairlock-go/lab/promises"
 )
 
 var write = flag.Bool("write", false, "write docs/promises.md")
 
-// docs/promises.md is what the tests say: go test ./internal/promises -write.
+// docs/promises.md is what the tests say: go test ./lab/promises -write.
 func TestGenerate_DocumentIsUpToDate(t *testing.T) {
 	const name = "../../docs/promises.md"
 	want, err := promises.Generate(os.DirFS("../.."))
@@ -24,7 +24,7 @@ func TestGenerate_DocumentIsUpToDate(t *testing.T) {
 	}
 	have, err := os.ReadFile(name)
 	require.NoError(t, err)
-	assert.Equal(t, string(want), string(have), "run: go test ./internal/promises -write")
+	assert.Equal(t, string(want), string(have), "run: go test ./lab/promises -write")
 }
 
 func TestGenerate(t *testing.T) {

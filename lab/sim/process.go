@@ -11,11 +11,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/machine"
+	"github.com/fairlock/fairlock-go/lab/history"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -52,7 +52,7 @@ type process struct {
 	slot   int
 	client *fairlocktest.Client
 	talk   *conversation
-	clock  MachineClock
+	clock  machine.Clock
 	rate   float64 // of clock
 
 	noRenewal  bool
@@ -77,24 +77,6 @@ type process struct {
 }
 
 func (p *process) name() string { return fmt.Sprint("c", p.number) }
-
-// MachineClock is the clock of a machine that can be suspended, for a bubble: at a rate of 0 its monotonic clock and its
-// timers stand still, and its wall clock goes on.
-type MachineClock struct{ *fairlocktest.LocalClock }
-
-// Now makes the monotonic reading, because in a bubble no time has one.
-func (c MachineClock) Now() (t time.Time) {
-	monotonic, wall := c.LocalClock.Now(), time.Now()
-	fields := (*struct {
-		wall uint64
-		ext  int64
-		loc  *time.Location
-	})(unsafe.Pointer(&t))
-	since1885 := wall.Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
-	fields.wall = 1<<63 | uint64(since1885)<<30 | uint64(wall.Nanosecond())
-	fields.ext = monotonic.Sub(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds()
-	return t
-}
 
 // call is one acquisition.
 type call struct {

@@ -4,8 +4,8 @@
 // It fails if a mutant is not found by any test. Nothing is changed in the tree: the Go command compiles a broken copy of
 // one file in its place (-overlay).
 //
-//	go run ./internal/mutants                          # cheapest tier first, each mutant until a test fails
-//	go run ./internal/mutants -run fence -tier sim     # some mutants, by one tier only
+//	go run ./lab/mutants                          # cheapest tier first, each mutant until a test fails
+//	go run ./lab/mutants -run fence -tier sim     # some mutants, by one tier only
 package main
 
 import (
@@ -52,14 +52,14 @@ type tier struct {
 var tiers = []tier{
 	newTier("scripts", ".", "./lua"),
 	newTier("unit", ".", "./fairlock", "./internal/dispatch", "./token"),
-	newTier("sim", ".", "-run", "TestSim$|TestSim_EachFault", "./internal/sim"),
+	newTier("sim", ".", "-run", "TestSim$|TestSim_EachFault", "./lab/sim"),
 	newTier("conformance", ".", "."),
 	newTier("kit", ".", "./fairlocktest"),
 	newTier("command", "cmd/fairlock", "./..."),
 }
 
 // search is the simulation for a minute. It finds most mutants within 10 s.
-var search = newTier("search", ".", "-run", "TestFor", "./internal/sim", "-sim-for", "1m")
+var search = newTier("search", ".", "-run", "TestFor", "./lab/sim", "-sim-for", "1m")
 
 var errUnsound = errors.New("fails without a mutant")
 

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	lua "github.com/yuin/gopher-lua"
 
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/lab/history"
 )
 
 var (
@@ -98,13 +98,13 @@ func TestSim(t *testing.T) {
 		r := run(t, Config{Seed: seed, For: shortFor})
 		grants += r.Report.Grants
 		for _, err := range r.Errs {
-			t.Errorf("seed %d (go test ./internal/sim -seed %[1]d -sim-phase %v): %v", seed, shortFor, err)
+			t.Errorf("seed %d (go test ./lab/sim -seed %[1]d -sim-phase %v): %v", seed, shortFor, err)
 		}
 	}
 	require.Greater(t, grants, 100*len(seeds))
 }
 
-// One seed, with its story: go test ./internal/sim -seed 4711 -v.
+// One seed, with its story: go test ./lab/sim -seed 4711 -v.
 func TestSeed(t *testing.T) {
 	if *seedFlag == 0 || *forFlag != 0 {
 		t.Skip("no -seed")
@@ -144,7 +144,7 @@ func save(t *testing.T, r *Result) {
 	require.NoError(t, os.MkdirAll(*failedDir, 0o755))
 	name := filepath.Join(*failedDir, fmt.Sprintf("%d.txt", r.Config.Seed))
 	require.NoError(t, os.WriteFile(name, []byte(tell(r)), 0o644))
-	t.Errorf("seed %d (go test ./internal/sim -v -seed %[1]d -sim-phase %v), story in %s: %v", r.Config.Seed, r.Config.For, name, r.Errs[0])
+	t.Errorf("seed %d (go test ./lab/sim -v -seed %[1]d -sim-phase %v), story in %s: %v", r.Config.Seed, r.Config.For, name, r.Errs[0])
 }
 
 // The same seed gives the same history. A client has one worker here, and no seed has a pause: of several that become ready at
@@ -163,18 +163,12 @@ func TestSim_Repeats(t *testing.T) {
 	}
 }
 
-// canonical returns events in an order that does not depend on which of two goroutines recorded first at one instant,
-// without the tokens if those are random.
+// canonical returns events in an order that does not depend on which of two goroutines recorded first at one instant.
 func canonical(events []history.Event) []history.Event {
 	all := slices.Clone(events)
 	slices.SortStableFunc(all, func(a, b history.Event) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Process, b.Process), cmp.Compare(a.Call, b.Call))
 	})
-	for i := range all {
-		if !tokensRepeat {
-			all[i].Token = ""
-		}
-	}
 	return all
 }
 

@@ -13,7 +13,7 @@
 // with nanoseconds of its own, so that no two arrive at one instant, and the process has one processor (GOMAXPROCS=1).
 // One thing is left to Go: which of several goroutines of one client goes first that a Close or the end of a context
 // makes ready together. So a seed with several workers in a client may differ from there on. Tokens are drawn from the
-// seed, too; before Go 1.26 they differ from run to run, and nothing depends on them.
+// seed, too.
 package sim
 
 import (
@@ -26,13 +26,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/cryptotest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/machine"
+	"github.com/fairlock/fairlock-go/lab/history"
 )
 
 // All clients of a run have these TTLs. A few of their leases have longTTL.
@@ -107,7 +109,7 @@ func Run(t *testing.T, cfg Config) *Result {
 	if cfg.Workers == 0 {
 		cfg.Workers = map[bool]int{true: 1, false: 24 / cfg.Clients}[cfg.Seed%4 == 0]
 	}
-	seedTokens(t, cfg.Seed)
+	cryptotest.SetGlobalRandom(t, cfg.Seed) // of which tokens are made
 	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now()}
 	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: capacities()}
 	w.admin, w.other = w.server.Link().Redis(), newRelease()
@@ -247,7 +249,7 @@ func (w *world) launch(slot int) {
 	w.mu.Unlock()
 	random := w.random(fmt.Sprint("process ", p.number))
 	p.rate = 1 - random.Float64()*0.0099 // slower than Redis's clock by less than 1 %, which the safety margin allows for
-	p.clock = MachineClock{w.server.LocalClock()}
+	p.clock = machine.Clock{LocalClock: w.server.LocalClock()}
 	p.clock.SetRate(p.rate)
 	p.noRenewal = random.IntN(8) == 0
 	p.client = w.server.Client(fairlock.Config{
