@@ -3,7 +3,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet format lint mod oldest fmt bench sim mutants chaos fuzz demo promises tools
+.PHONY: help test check vet cross format lint mod oldest fmt bench sim mutants chaos fuzz demo promises tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
 each = @set -euo pipefail; failed=0; for dir in $$(go list -m -f '{{.Dir}}'); do \
@@ -29,11 +29,16 @@ test oldest: export GORACE ?= atexit_sleep_ms=100
 test: tools ## install what is missing; every test with -race
 	$(call each,go test -race -count=1 -timeout $(timeout) ./...)
 
-check: tools vet format lint mod ## vet, format, lint, and the modules' sums; without the tests
+check: tools vet cross format lint mod ## vet, also for other systems, format, lint, the modules' sums; without the tests
 
 # With -race, vet and the linter look at what the tests are built of, and what they compile is not compiled again.
 vet: ## go vet
 	$(call each,go vet -race ./...)
+
+# One pass finds what does not build on Windows, and constants that overflow an int of 32 bits. Without cgo, it needs no C
+# compiler for Windows.
+cross: ## go vet for Windows with 32 bits
+	$(call each,CGO_ENABLED=0 GOOS=windows GOARCH=386 go vet ./...)
 
 format: ## fail if gofmt would change something
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "not gofmt'ed (make fmt does it):"; echo "$$files"; exit 1; } >&2

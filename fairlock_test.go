@@ -715,11 +715,10 @@ func TestInspect(t *testing.T) {
 				}
 				st = state(t, l)
 				assert.True(t, st.Held)
-				assert.Zero(t, st.Quarantine)
 				assert.Equal(t, []int{c.used, c.permits, len(c.wait)}, []int{st.Used, st.Permits, st.Waiting})
 				require.Len(t, st.Holders, len(c.hold))
 				require.Len(t, st.Waiters, len(c.wait))
-				assert.Equal(t, st.Waiters[len(c.wait)-1].Ticket, st.Fence, "the last number")
+				assert.GreaterOrEqual(t, st.Fence, st.Waiters[len(c.wait)-1].Ticket, "the last number")
 				assert.Equal(t, st.Holders[0], st.Holder)
 				for _, h := range st.Holders {
 					i := slices.IndexFunc(leases, func(l *fairlock.Lease) bool { return l.Token() == h.Token })

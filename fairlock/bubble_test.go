@@ -230,10 +230,17 @@ func (r *recorder) times(verb string, start time.Time) (all []time.Duration) {
 func (r *recorder) waiters() (all []int) {
 	for _, q := range r.requests() {
 		if q.verb == "heartbeat" {
-			all = append(all, q.args-9) // command, hash, number of keys, 4 keys, FenceTTL, WaiterTTL
+			all = append(all, q.args-10) // command, hash, number of keys, 4 keys, FenceTTL, WaiterTTL, capacity
 		}
 	}
 	return all
+}
+
+// setAfter sets after when requests are sent already.
+func (r *recorder) setAfter(f func(cmd redis.Cmder)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.after = f
 }
 
 // reset forgets what has been sent.
@@ -347,7 +354,10 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
-const readOnly = "READONLY You can't write against a read only replica."
+const (
+	readOnly = "READONLY You can't write against a read only replica."
+	misconf  = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."
+)
 
 func (r *recorder) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -365,11 +375,16 @@ func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		err := next(ctx, cmd)
-		if r.after != nil && cmd.Name() == "evalsha" {
-			r.after(cmd)
-			if err = cmd.Err(); err == errSentAgain { //nolint:errorlint // it is that value
+		r.mu.Lock()
+		after := r.after
+		r.mu.Unlock()
+		if after != nil && cmd.Name() == "evalsha" {
+			after(cmd)
+			if cmd.Err() == errSentAgain { //nolint:errorlint // it is that value
 				cmd.SetErr(nil)
 				err = next(ctx, cmd)
+			} else if cmd.Err() != nil { // it is not set yet if the connection failed
+				err = cmd.Err()
 			}
 		}
 		return err

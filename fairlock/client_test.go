@@ -246,3 +246,40 @@ func TestClient_LogsALoss(t *testing.T) {
 		}
 	})
 }
+
+// With ContextTimeoutEnabled, requests that are alone are sent on their callers' goroutines. They end in time all the same if
+// Redis hangs.
+//
+//fairlock:fault ctx ends, Redis hangs
+func TestClient_ContextTimeoutEnabled(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := clientWith(t, s, fairlock.Config{NoRenewal: true}, func(o *redis.Options) {
+			sendOnce(o)
+			o.ContextTimeoutEnabled = true
+		})
+		x := client.Mutex("x")
+		unlock(t, hold(t, x.Lock))
+		goroutines := make(map[string]bool)
+		record(client).before = func(int, redis.Cmder) error {
+			var stack [1 << 14]byte
+			goroutines[strings.Fields(string(stack[:runtime.Stack(stack[:], false)]))[1]] = true
+			return nil
+		}
+		lease, err := x.Lock(context.Background())
+		require.NoError(t, err)
+		unlock(t, lease)
+		lease = hold(t, x.Lock)
+		assert.Len(t, goroutines, 1)
+
+		client.Link.Hang()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		end := time.Now().Add(time.Second)
+		_, err = client.Mutex("y").Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.LessOrEqual(t, time.Since(end), 100*time.Millisecond)
+		err = lease.Unlock(t.Context())
+		require.ErrorContains(t, err, "redis is unreachable")
+		assert.LessOrEqual(t, time.Since(lease.Deadline()), 100*time.Millisecond)
+	})
+}

@@ -29,24 +29,10 @@ const (
 	MaxNamespace     = 256          // bytes
 )
 
-// Clock is the library's only source of time. The default is the system's. A test may use one of package fairlocktest, or
-// its own: a type with the methods
-//
-//	Now() time.Time
-//	AfterFunc(d time.Duration, f func()) fairlock.Timer
-//
-// Now never runs backwards. AfterFunc calls f once d has passed, and holds no lock then: f may block, and may use the
-// Clock. Both are safe for concurrent use.
-type Clock = clock.Clock
-
-// Timer is one pending call of Clock.AfterFunc. Its one method, Stop() bool, prevents the call and reports whether it
-// was in time to do so.
-type Timer = clock.Timer
-
 // Config has the settings of a Client. The zero value is ready to use.
 type Config struct {
-	// Namespace is the prefix of all keys: locks in two namespaces have nothing in common. It contains no braces, which
-	// would move the keys' hash tag. Default "fairlock".
+	// Namespace is the prefix of all keys. Locks in two namespaces have nothing in common. It must not contain braces,
+	// which would move the keys' hash tag. Default "fairlock".
 	Namespace string
 
 	// Name is this client's readable id. Every token begins with it, so that a person in redis-cli sees the holder and
@@ -64,31 +50,32 @@ type Config struct {
 	// together. Default 6 s, from 3 s to a year.
 	WaiterTTL time.Duration
 
-	// FenceTTL is how long Redis keeps the numbers of a lock, of which fences are made, after its last lease and its last
-	// waiter have ended. Fences are not less than the time of Redis's clock, so they rise even after the numbers were
-	// forgotten, unless that clock has stepped back meanwhile: FenceTTL should be longer than any such step. Each lock that
-	// was used takes about 200 bytes for that time. Default 10 min, from 10 s to a year.
+	// FenceTTL is how long Redis keeps the last number of a lock after its last lease and its last waiter have ended. A
+	// fence is at least the time of Redis's clock, so fences rise even after the number has expired, unless that clock has
+	// stepped back meanwhile. FenceTTL should be longer than any such step. A lock that was used takes about 200 bytes of
+	// Redis's memory for that time. Default 10 min, from 10 s to a year.
 	FenceTTL time.Duration
 
-	// MaxWaiters is how many may wait for one lock; a further one gets ErrQueueFull. 0 means any number.
+	// MaxWaiters is how many may wait for one lock. A further call of Lock returns ErrQueueFull. 0 means any number.
 	MaxWaiters int
 
-	// NoRenewal leaves renewing to Lease.Renew: a lease ends after its TTL, even if its holder is alive.
+	// NoRenewal turns renewals in the background off. A lease ends after its TTL then, unless its holder calls
+	// Lease.Renew.
 	NoRenewal bool
 
-	// Logger gets what an operator should know: leases lost, notifications lost, Redis out of reach. Default:
-	// slog.Default(). slog.New(slog.DiscardHandler) is silent.
+	// Logger gets what an operator should know: lost leases, lost notifications, failures to reach Redis. Default
+	// slog.Default(). slog.New(slog.DiscardHandler) logs nothing.
 	Logger *slog.Logger
 
-	// Trace has callbacks for events. Default: none.
+	// Trace has callbacks for events. The default has none.
 	Trace *Trace
 
-	// Clock is the time of everything here: leases, heartbeats, retries, timeouts. (go-redis's own timeouts go by the
-	// system's clock.) Default: the system's.
+	// Clock measures leases, and sets off heartbeats, retries and timeouts. go-redis's own timeouts go by the system's
+	// clock. The default is the system's clock.
 	Clock Clock
 }
 
-// withDefaults sets what is zero.
+// withDefaults returns a copy in which each zero field has its default.
 func (c Config) withDefaults() Config {
 	c.Namespace = cmp.Or(c.Namespace, lua.DefaultNamespace)
 	c.Name = cmp.Or(c.Name, defaultName())
@@ -103,7 +90,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check returns everything that is wrong with a configuration that has its defaults.
+// check returns an error that names every field that is out of its bounds. The defaults are set already.
 func (c Config) check() error {
 	return errors.Join(
 		checkNamespace(c.Namespace),
@@ -115,7 +102,7 @@ func (c Config) check() error {
 	)
 }
 
-// require returns a *FieldError unless ok. The text is what is wrong with the field, and its bounds.
+// require returns nil if ok. Otherwise it returns a *FieldError, whose text says what is wrong with the field, and its bounds.
 func require(ok bool, field, format string, args ...any) error {
 	if ok {
 		return nil
@@ -147,7 +134,7 @@ func checkName(name string) error {
 	return require(name != "" && len(name) <= MaxName, "name", "%d bytes, must be from 1 to %d", len(name), MaxName)
 }
 
-// defaultName is the host, the process and a few random bits: two clients of one process differ.
+// defaultName returns the names of host and process, and a few random bits, so that two clients of one process differ.
 func defaultName() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

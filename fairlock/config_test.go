@@ -94,10 +94,10 @@ func TestConfig_FenceTTL(t *testing.T) {
 	})
 }
 
-// requests calls the methods that get a ctx, with n for each number, and returns the errors. Without a list, it calls all.
-func requests(t *testing.T, lock any, n int, methods ...string) map[string]error {
+// callAll calls the methods that get a ctx, with n for each number, and returns the errors. Without a list, it calls all.
+func callAll(t *testing.T, lock any, n int, methods ...string) map[string]error {
 	t.Helper()
-	some, err := token.New("c", time.Minute)
+	some, err := token.New("c", time.Minute, 1)
 	require.NoError(t, err)
 	never := func(context.Context) error { t.Error("ran"); return nil }
 	args := map[reflect.Type]any{reflect.TypeFor[int](): n, reflect.TypeFor[token.Token](): some, reflect.TypeOf(never): never}
@@ -128,7 +128,7 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 	defer c.Close()
 	check := func(field string, lock any, n int, methods ...string) {
 		t.Helper()
-		for method, err := range requests(t, lock, n, methods...) {
+		for method, err := range callAll(t, lock, n, methods...) {
 			var e *fairlock.FieldError
 			require.ErrorAs(t, err, &e, "%T.%s: %s", lock, method, field)
 			require.ErrorIs(t, err, fairlock.ErrInvalid)

@@ -20,7 +20,8 @@
 //     stall, and a step of its clock do not change the order. Several stalls or steps within WaiterTTL/3 can; so can a
 //     step forward by more than 10 min, after which Redis has forgotten the queue.
 //   - Fences. Every grant has a number greater than those of all earlier grants of the lock, see [Lease.Fence]; also
-//     after Redis has lost its data, unless its clock has stepped back.
+//     after Redis has lost its data, unless its clock has stepped back, or that of a new primary is behind the old one's by
+//     more than the failover took.
 //   - Early notice. A lease ends here before it can end in Redis, even if Redis hangs: [Lease.Done] closes first, then
 //     another client may be granted the lock. After a step forward of the server's clock beyond the end of the lease,
 //     Done closes only at the next renewal.
@@ -29,7 +30,7 @@
 //
 // The package cannot promise what Redis does not. Replication is asynchronous: after a failover to a replica that
 // missed the last writes, or a restart that lost them (appendonly no, the default), two clients can hold the lock at
-// once. Redis must not evict the keys (maxmemory-policy noeviction). And no lock protects a resource from a holder that
+// once, until the first one's next renewal, a third of TTL later at most. Fences tell them apart. Redis must not evict the keys (maxmemory-policy noeviction). And no lock protects a resource from a holder that
 // was paused between its last look at the lease and its write. Only a resource that checks fences is safe from that.
 //
 // # Concurrency
@@ -38,8 +39,9 @@
 // to one call of Lock, not to a goroutine: any goroutine may unlock it. Locks are not reentrant: locking twice deadlocks
 // until ctx ends.
 //
-// Waiters wait in their callers' goroutines, and timers renew leases. A few goroutines of the Client send its requests:
-// on a *redis.Client, requests that coincide share a pipeline. From its first contention on, a client has
+// Waiters wait in their callers' goroutines, and timers renew leases. A request that is alone is sent on its caller's
+// goroutine, if nothing but Redis has to end it early (see [New]). A few goroutines of the Client send the others: on a
+// *redis.Client, requests that coincide share a pipeline. From its first contention on, a client has
 // one Pub/Sub connection, and sends heartbeats for its goroutines that wait, one per lock and second. [Client.Close] waits
 // for every goroutine that the client has started; close it before the Redis client.
 //

@@ -8,64 +8,65 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// The errors to branch on, with errors.Is. Methods return them inside an *Error.
+// Errors to branch on with errors.Is. Methods return them inside an *Error.
 var (
 	// ErrBusy means that TryLock, TryRLock or TryAcquire did not get the lock, because it is held or others wait for it. A
 	// *HeldError names a holder.
 	ErrBusy = errors.New("lock is busy")
-	// ErrQueueFull means that a call did not wait for the lock, because MaxWaiters others wait already.
+	// ErrQueueFull means that a call did not join the queue, because MaxWaiters others wait already.
 	ErrQueueFull = errors.New("queue is full")
-	// ErrLost means that a lease has ended and its holder did not end it. It comes with ErrExpired, ErrTaken or
+	// ErrLost means that a lease has ended without its holder's doing. It comes with ErrExpired, ErrTaken or
 	// ErrUnreachable.
 	ErrLost = errors.New("lock is lost")
 	// ErrUnlocked is a lease's Err after Unlock, unless the lease had ended before.
 	ErrUnlocked = errors.New("lock is unlocked")
-	// ErrClosed means that the Client was closed. With an error of ctx, it is that ctx's cause: another Client was closed.
+	// ErrClosed means that the Client was closed. If it comes with an error of ctx, it is the cause of that ctx, and
+	// another Client was closed.
 	ErrClosed = errors.New("client is closed")
 	// ErrInvalid means that an input is out of its bounds; a *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")
 )
 
-// Why a lease is lost.
+// Reasons for which a lease is lost. They come with ErrLost.
 var (
-	// ErrExpired: it was not renewed in time, because renewal is off or this process was paused.
+	// ErrExpired means that it was not renewed in time, because renewal is off or this process was paused.
 	ErrExpired = errors.New("lease expired")
-	// ErrTaken: in Redis, another owner has the lock now, or none: it was force-released, deleted or evicted, or Redis
-	// lost its data.
+	// ErrTaken means that the lease does not hold the lock in Redis any more. The lock was force-released, its key was
+	// deleted or evicted, or Redis lost its data.
 	ErrTaken = errors.New("no longer the owner")
-	// ErrUnreachable: no renewal reached Redis until the lease ended. It comes with the last error.
+	// ErrUnreachable means that no renewal reached Redis until the lease ended. It comes with the last error.
 	ErrUnreachable = errors.New("redis is unreachable")
 )
 
-// Error is what went wrong with one lock.
+// Error is the error of an operation on one lock.
 type Error struct {
 	Op   string // the operation: "lock", "unlock", "do", …
-	Name string // of the lock
+	Name string // the lock's name
 	Err  error
 }
 
-// Error names the operation and the lock, by the first 64 characters of its name.
+// Error names the operation and the lock. It shortens the lock's name to 64 characters.
 func (e *Error) Error() string {
 	return fmt.Sprintf("fairlock: %s %.64q: %v", e.Op, e.Name, e.Err)
 }
 
-// Unwrap returns the error that is wrapped.
+// Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// HeldError is an ErrBusy, or the context.DeadlineExceeded of a Lock that waited, and names a holder of the lock.
+// HeldError wraps an ErrBusy, or the context.DeadlineExceeded of a Lock that waited, and names a holder of the lock.
 type HeldError struct {
-	Holder string // the Name of its client, as of the latest reply of Redis
+	Holder string // the Name of the holder's client, from Redis's latest reply
 	Err    error
 }
 
-// Error names the holder.
+// Error adds the holder's name to the error.
 func (e *HeldError) Error() string { return fmt.Sprintf("%v (held by %s)", e.Err, e.Holder) }
 
 // Unwrap returns ErrBusy or the error of ctx.
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// CapacityError means that a semaphore is in use with another number of permits, which is fixed while anybody holds or
-// waits.
+// CapacityError means that a semaphore is in use with another number of permits. The number is fixed while anybody holds
+// permits or waits for them.
 type CapacityError struct {
 	Want int // requested
 	Have int // in use
@@ -76,7 +77,7 @@ func (e *CapacityError) Error() string {
 	return fmt.Sprintf("semaphore is in use with %d permits, not with %d", e.Have, e.Want)
 }
 
-// FieldError says which input is out of its bounds. It is an ErrInvalid.
+// FieldError says which input is out of its bounds. errors.Is reports it as an ErrInvalid.
 type FieldError struct {
 	Field string // "TTL", "name", …
 	Bound string // what is wrong, and the bounds
@@ -88,12 +89,12 @@ func (e *FieldError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Fie
 // Is reports whether target is ErrInvalid.
 func (e *FieldError) Is(target error) bool { return target == ErrInvalid }
 
-// stopped is the cause with which the Client itself ends a ctx, and the error that its methods return then. It tells that
-// from a cause of the caller's, which may be ErrClosed, too: of another Client.
+// stopped is the cause with which the Client itself ends a ctx, and the error that its methods return then. A cause that
+// the caller has set may be an ErrClosed too, of another Client, but it is not a stopped.
 type stopped struct{ error }
 
-// ended returns how ctx ended: what the Client has stopped it with, else context.Canceled or context.DeadlineExceeded,
-// with the cause if that is another error.
+// ended returns the error for a ctx that has ended. If the Client has stopped it, that is the Client's error. Otherwise it
+// is context.Canceled or context.DeadlineExceeded, with the cause if that is another error.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	var own stopped
@@ -107,7 +108,7 @@ func ended(ctx context.Context) error {
 	}
 }
 
-// orEnded returns err, or how ctx ended if that is why Redis has not replied. A loss, whose reason may be that, stays one.
+// orEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. It returns an ErrLost as it is.
 func orEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil && lua.OriginOf(err) == lua.NoReply && !errors.Is(err, ErrLost) {
 		return ended(ctx)

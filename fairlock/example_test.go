@@ -16,7 +16,7 @@ import (
 
 // The program of the README. The others below run on a server in memory, so that they need nothing.
 func Example() {
-	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
 	client, err := fairlock.New(rdb, fairlock.Config{})
 	if err != nil {
 		log.Fatal(err)
@@ -238,7 +238,7 @@ func Example_kinds() {
 	// <nil>
 }
 
-// A permit is a share of something: here of 16 GB of memory. A request for many permits is granted in its turn, because
+// Here a permit stands for one of 16 GB of memory. A request for many permits is granted in its turn, because
 // no later request for fewer permits passes it.
 func ExampleSemaphore_Acquire() {
 	ctx := context.Background()

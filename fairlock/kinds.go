@@ -7,15 +7,16 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// What all kinds of locks can do: a method of lock, and one of each kind with its own documentation.
+// This file has what all kinds of locks can do. Each is a method of lock, and one of each kind with its own documentation.
 
-// with returns a copy with a setting of its own.
+// with returns a copy of the lock in which set has changed a setting.
 //
 // To add a setting that a lock can have of its own:
 //  1. if it is new, a field of Config, with its default and its bounds (config.go)
 //  2. With<Setting> of Mutex, Semaphore and RWMutex, below
-//  3. what depends on it reads it from lock.cfg, not from Client.cfg; FenceTTL is passed on in Client.lock. The waiters of one
-//     lock in one client share their heartbeats, for which WaiterTTL is one for a client (localWaiters.lock)
+//  3. what depends on it reads it from lock.cfg, not from Client.cfg; FenceTTL is passed on in
+//     Client.newLock. The waiters of one lock in one client share their heartbeats, so WaiterTTL is the same for all locks
+//     of a client (queue.lock)
 //  4. a test of what it does; TestConfig_BadInputSendsNothing finds its method and checks its bounds
 //  5. the table of limits in docs/concepts.md, and a line in the CHANGELOG
 func (l *lock) with(set func(*Config)) *lock {
@@ -35,7 +36,7 @@ func (l *lock) withMaxWaiters(n int) *lock    { return l.with(func(c *Config) { 
 // return an error for a d that is out of bounds.
 func (m Mutex) WithTTL(d time.Duration) Mutex { return Mutex{m.lock.withTTL(d)} }
 
-// WithMaxWaiters returns the same lock with another bound on its queue: Lock of the returned value returns ErrQueueFull
+// WithMaxWaiters returns the same lock with another bound on its queue. Lock of the returned value returns ErrQueueFull
 // if n others wait. 0 means any number.
 func (m Mutex) WithMaxWaiters(n int) Mutex { return Mutex{m.lock.withMaxWaiters(n)} }
 
@@ -43,7 +44,7 @@ func (m Mutex) WithMaxWaiters(n int) Mutex { return Mutex{m.lock.withMaxWaiters(
 // value return an error for a d that is out of bounds.
 func (s Semaphore) WithTTL(d time.Duration) Semaphore { return Semaphore{s.lock.withTTL(d), s.permits} }
 
-// WithMaxWaiters returns the same semaphore with another bound on its queue: Acquire of the returned value returns
+// WithMaxWaiters returns the same semaphore with another bound on its queue. Acquire of the returned value returns
 // ErrQueueFull if n others wait. 0 means any number.
 func (s Semaphore) WithMaxWaiters(n int) Semaphore {
 	return Semaphore{s.lock.withMaxWaiters(n), s.permits}
@@ -53,16 +54,17 @@ func (s Semaphore) WithMaxWaiters(n int) Semaphore {
 // return an error for a d that is out of bounds.
 func (m RWMutex) WithTTL(d time.Duration) RWMutex { return RWMutex{m.lock.withTTL(d)} }
 
-// WithMaxWaiters returns the same lock with another bound on its queue: Lock and RLock of the returned value return
+// WithMaxWaiters returns the same lock with another bound on its queue. Lock and RLock of the returned value return
 // ErrQueueFull if n others wait. 0 means any number.
 func (m RWMutex) WithMaxWaiters(n int) RWMutex { return RWMutex{m.lock.withMaxWaiters(n)} }
 
-// Resume continues a lease that was begun elsewhere, perhaps in another process, and whose token was passed on: it
-// renews it for this lock's TTL, and returns a lease like any other. ErrLost means that the token does not hold the
-// lock. ctx bounds it.
+// Resume continues a lease that was begun elsewhere, perhaps in another process, and returns it like any other lease. It
+// renews the lease at once, for this lock's TTL or the one in its token, whichever is shorter. ErrLost means that the
+// token does not hold the lock. ctx bounds the request.
 //
-// Pass on Lease.Token().Text() and read it with token.Parse. Do not go on using the lease where it began; there it is
-// renewed until it is lost or its client is closed. After one of the two is unlocked, the other finds ErrLost.
+// Pass on Lease.Token().Text() and read it with token.Parse. Do not go on using the lease where it began, and close that
+// client. Until then, it is renewed there. If it is lost there because renewals got no reply, it is released there, and lost
+// here, too. After one of the two is unlocked, the other finds ErrLost.
 func (m Mutex) Resume(ctx context.Context, t token.Token) (*Lease, error) {
 	return m.lock.resume(ctx, t)
 }
@@ -78,19 +80,20 @@ func (m RWMutex) Resume(ctx context.Context, t token.Token) (*Lease, error) {
 	return m.lock.resume(ctx, t)
 }
 
-// Inspect returns the holder and the waiters of the lock at one moment. It changes nothing. ctx bounds it.
+// Inspect returns the holder and the waiters of the lock at one moment. It changes nothing. ctx bounds the request.
 func (m Mutex) Inspect(ctx context.Context) (State, error) { return m.lock.inspect(ctx) }
 
 // Inspect returns the holders and the waiters with their numbers of permits, at one moment. It changes nothing. ctx
-// bounds it.
+// bounds the request.
 func (s Semaphore) Inspect(ctx context.Context) (State, error) { return s.lock.inspect(ctx) }
 
-// Inspect returns the holders and the waiters, and which of them write, at one moment. It changes nothing. ctx bounds it.
+// Inspect returns the holders and the waiters, and which of them write, at one moment. It changes nothing. ctx bounds the
+// request.
 func (m RWMutex) Inspect(ctx context.Context) (State, error) { return m.lock.inspect(ctx) }
 
-// ForceRelease takes the lock from its holder, hands it to the first waiter, and reports whether the lock was held. The
-// holder trusts its lease until its next renewal; a resource that checks fences refuses it as soon as it has seen the
-// fence of a later holder. It is for operators. ctx bounds it.
+// ForceRelease takes the lock from its holder, hands it to the first waiter, and reports whether the lock was held. It is
+// for operators. The holder trusts its lease until its next renewal. A resource that checks fences refuses that holder as
+// soon as it has seen the fence of a later one. ctx bounds the requests.
 func (m Mutex) ForceRelease(ctx context.Context) (bool, error) { return m.lock.forceRelease(ctx) }
 
 // ForceRelease takes the permits from all holders and hands them to the waiters, as Mutex.ForceRelease does with a lock.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -15,11 +16,14 @@ const (
 	rwMutex   = "rwmutex"
 )
 
-// lock is a lock as one client uses it: its name, its keys in Redis, its settings. It is immutable. Mutex, Semaphore and
-// RWMutex have a pointer to one, nil in their zero values. What all of them can do is in kinds.go.
+// lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex, Semaphore
+// and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do is in kinds.go.
 type lock struct {
-	client   *Client
-	cfg      *Config // the client's, or a copy of it with other settings; WaiterTTL is the client's, see localWaiters
+	rt         *runtime
+	queues     *queues
+	subscriber *subscriber
+
+	cfg      *Config // the client's, or a copy of it with other settings; WaiterTTL is the client's, see queue
 	kind     string
 	name     string
 	redis    lua.Lock
@@ -27,14 +31,7 @@ type lock struct {
 	settings error // what is wrong with cfg
 }
 
-func (c *Client) lock(kind, name string, redis lua.Lock, invalid error) *lock {
-	return &lock{
-		client: c, cfg: &c.cfg, kind: kind, name: name, redis: redis.WithFenceTTL(c.cfg.FenceTTL),
-		invalid: errors.Join(checkName(name), invalid),
-	}
-}
-
-// check returns why nothing is to be sent. refused is a reason that the method has found: bad input, say.
+// check returns an error if nothing is to be sent. refused is one that the method has found, such as bad input.
 func (l *lock) check(ctx context.Context, refused error) error {
 	if l == nil {
 		return &FieldError{"lock", "must be made by a Client; the zero value is none"}
@@ -60,24 +57,24 @@ func (l *lock) wrap(op string, err error) error {
 	return &Error{Op: op, Name: name, Err: err}
 }
 
-func (l *lock) event(t token.Token, weight int) Event {
-	return Event{Name: l.name, Kind: l.kind, Weight: weight, Token: t}
+func (l *lock) event(t token.Token) Event {
+	return Event{Name: l.name, Kind: l.kind, Weight: t.Weight(), Token: t}
 }
 
-// acquire waits for the lock, or only tries.
+// acquire waits for the lock, or only tries to get it.
 func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, input error) (*Lease, error) {
-	return request(ctx, l, op, input, func(ctx context.Context) (*Lease, error) {
-		t, err := token.New(l.client.cfg.Name, l.cfg.TTL)
+	return perform(ctx, l, op, input, func(ctx context.Context, t task) (*Lease, error) {
+		tok, err := token.New(l.cfg.Name, l.cfg.TTL, weight)
 		if err != nil {
 			return nil, err
 		}
-		w := newWaiter(l, t, weight, try)
+		w := newWaiter(l, t, tok, try)
 		defer w.close()
 		return w.run(ctx)
 	})
 }
 
-// do runs f under a lease. A loss of the lock stands in the result once.
+// do runs f under a lease. Its error tells a loss of the lock once, also if f has returned it.
 func (l *lock) do(ctx context.Context, op string, weight int, input error, f func(context.Context) error) (err error) {
 	lease, err := l.acquire(ctx, op, weight, false, input)
 	if err != nil {
@@ -101,79 +98,80 @@ func (l *lock) do(ctx context.Context, op string, weight int, input error, f fun
 	return f(inner)
 }
 
-// request runs an operation, unless it is refused. Its ctx ends with the caller's, or when the client is closed.
-func request[T any](ctx context.Context, l *lock, op string, refused error, run func(context.Context) (T, error)) (T, error) {
+// perform runs an operation as a task, unless it is refused. Its ctx ends with the caller's, or when the client is closed.
+func perform[T any](
+	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task) (T, error),
+) (T, error) {
 	var none T
 	if err := l.check(ctx, refused); err != nil {
 		return none, l.wrap(op, err)
 	}
-	ctx, end, err := l.client.begin(ctx)
+	t, err := l.rt.begin()
 	if err != nil {
 		return none, l.wrap(op, err)
 	}
-	defer end()
-	v, err := run(ctx)
+	defer t.end()
+	never := ctx.Done() == nil
+	ctx, cancel := l.rt.untilClosed(ctx)
+	defer cancel()
+	if never { // nothing but Redis has to end the call
+		ctx = dispatch.Blocking(ctx)
+	}
+	v, err := run(ctx, t)
 	return v, l.wrap(op, orEnded(ctx, err))
 }
 
-func (l *lock) resume(ctx context.Context, t token.Token) (*Lease, error) {
-	input := require(!t.IsZero(), "token", "must not be the zero Token")
-	return request(ctx, l, "resume", input, func(ctx context.Context) (*Lease, error) {
-		l := l.with(func(c *Config) { c.TTL = min(c.TTL, t.TTL()) })
-		sent := l.client.clock.Now()
-		reply, err := l.redis.Renew(ctx, t, l.cfg.TTL, 0)
+func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
+	input := require(!tok.IsZero(), "token", "must not be the zero Token")
+	return perform(ctx, l, "resume", input, func(ctx context.Context, _ task) (*Lease, error) {
+		l := l.with(func(c *Config) { c.TTL = min(c.TTL, tok.TTL()) })
+		sent := l.rt.clock.Now()
+		reply, err := l.redis.Renew(ctx, tok, l.cfg.TTL, 0)
 		if err == nil && !reply.Held {
 			err = lost(ErrTaken)
 		}
 		if err != nil {
 			return nil, err
 		}
-		weight := 0 // not known
-		if l.kind == mutex {
-			weight = 1
-		}
-		return newLease(l, t, weight, reply.Fence, sent, l.cfg.TTL)
+		return newLease(l, lua.Grant{Token: tok, Fence: reply.Fence, Given: l.cfg.TTL}, sent, false, false)
 	})
 }
 
-// giveBack releases a lease of which no Lease knows.
-func (l *lock) giveBack(t token.Token, fence uint64) {
-	c := l.client
-	c.background(func() {
-		ctx, cancel := c.withTimeout(c.leaves, l.cfg.TTL)
+// release ends the lease of a token with that fence. If an acquire of the token may still arrive, Redis refuses it from
+// then on.
+func (l *lock) release(ctx context.Context, tok token.Token, fence uint64, ambiguous bool) (lua.Handoff, error) {
+	if ambiguous {
+		return l.redis.Leave(ctx, lua.Leaving{Token: tok, Tombstone: true})
+	}
+	return l.redis.Release(ctx, tok, fence)
+}
+
+// giveBack releases a lease that nobody uses, in the background.
+func (l *lock) giveBack(t task, tok token.Token, fence uint64, ambiguous bool) {
+	t.goes(func(t task) {
+		ctx, cancel := l.rt.withTimeout(l.rt.leaves, l.cfg.TTL)
 		defer cancel()
-		err := c.retry(ctx, func() error {
-			h, err := l.redis.Release(ctx, t, fence)
-			c.handoff(l, h)
+		err := l.rt.retry(ctx, func() error {
+			h, err := l.release(ctx, tok, fence, ambiguous)
+			l.queues.handoff(t, l, h)
 			return err
 		})
 		if err != nil {
-			c.log.Warn("unused lease was not released; it expires", "lock", l.name, "token", t, "err", err)
+			l.rt.log.Warn("unused lease was not released; it expires", "lock", l.name, "token", tok, "err", err)
 		}
-	})
-}
-
-// reportLoss reports to Redis a lease that was lost while it was trusted. If Redis has lost its data, it grants the lock to
-// nobody until other holders must have learned of that, too.
-func (l *lock) reportLoss(t token.Token, fence uint64) {
-	c := l.client
-	c.background(func() {
-		ctx, cancel := c.withTimeout(c.leaves, l.cfg.TTL)
-		defer cancel()
-		_ = l.redis.ReportLoss(ctx, t, fence, c.longestTTL(l)) // or else they learn of it at their next renewals
 	})
 }
 
 func (l *lock) inspect(ctx context.Context) (State, error) {
-	return request(ctx, l, "inspect", nil, func(ctx context.Context) (State, error) {
+	return perform(ctx, l, "inspect", nil, func(ctx context.Context, _ task) (State, error) {
 		return Inspect(ctx, l.redis, MaxInspected)
 	})
 }
 
-// forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock has
+// forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock may have
 // another holder when the request is sent again.
 func (l *lock) forceRelease(ctx context.Context) (bool, error) {
-	return request(ctx, l, "force-release", nil, func(ctx context.Context) (bool, error) {
+	return perform(ctx, l, "force-release", nil, func(ctx context.Context, t task) (bool, error) {
 		before, err := l.redis.Inspect(ctx, 0)
 		if err != nil {
 			return false, err
@@ -184,12 +182,12 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 			if err != nil {
 				return taken, err
 			}
-			taken = taken || h.Released || h.Ambiguous && (before.Used > 0 || before.Quarantine > 0)
+			taken = taken || h.Released || h.Ambiguous && before.Used > 0
 			more = h.Released && h.More
-			l.client.handoff(l, h)
+			l.queues.handoff(t, l, h)
 		}
 		if taken {
-			l.client.log.InfoContext(ctx, "lock released by force", "lock", l.name)
+			l.rt.log.InfoContext(ctx, "lock released by force", "lock", l.name)
 		}
 		return taken, nil
 	})

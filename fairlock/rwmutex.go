@@ -6,38 +6,38 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// RWMutex is a lock that either one writer holds or any number of readers. All wait in one queue: adjacent readers are
-// granted the lock together, no reader passes a writer that came before it, and no writer passes a reader. It is a value
-// without state of its own: copies, and RWMutexes of the same name from other clients, are the same lock. It is safe
-// for concurrent use.
+// RWMutex is a lock that either one writer holds or any number of readers. All wait in one queue. Adjacent readers are
+// granted the lock together, no reader passes a writer that came before it, and no writer passes a reader. An RWMutex is a
+// value without state of its own. Copies, and RWMutexes of the same name from other clients, are the same lock. It is
+// safe for concurrent use.
 type RWMutex struct{ lock *lock }
 
 // RWMutex returns the read-write lock with that name, any 1 to MaxName bytes. It has nothing in common with a Mutex or
 // a Semaphore of that name. It does no I/O. The RWMutex's methods return an error for a name that is out of bounds.
 func (c *Client) RWMutex(name string) RWMutex {
-	return RWMutex{c.lock(rwMutex, name, lua.RWMutex(c.dispatch, c.cfg.Namespace, name), nil)}
+	return RWMutex{c.newLock(rwMutex, name, lua.RWMutex(c.dispatch, c.cfg.Namespace, name), nil)}
 }
 
-// Lock waits in order until the lock is granted for writing, that is, without other holders. It is otherwise as
+// Lock waits in order until the lock is granted for writing, that is, without other holders. It is otherwise like
 // Mutex.Lock.
 func (m RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", lua.WriterWeight, false, nil)
 }
 
-// RLock waits in order until the lock is granted for reading, together with other readers. It is otherwise as
-// Mutex.Lock. Read locks are not reentrant: a second one deadlocks until ctx ends, if a writer has queued in between.
+// RLock waits in order until the lock is granted for reading, together with other readers. It is otherwise like
+// Mutex.Lock. Read locks are not reentrant. A second one deadlocks until ctx ends, if a writer has queued in between.
 func (m RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "rlock", 1, false, nil)
 }
 
 // TryLock returns the lease for writing if the lock is free and nobody waits for it, and ErrBusy otherwise. It never
-// overtakes a waiter, and never joins the queue. ctx bounds it. Errors: as Mutex.TryLock.
+// overtakes a waiter, and never joins the queue. It is otherwise like Mutex.TryLock.
 func (m RWMutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "trylock", lua.WriterWeight, true, nil)
 }
 
 // TryRLock returns the lease for reading if no writer holds the lock and nobody waits for it, and ErrBusy otherwise.
-// It never overtakes a waiter, and never joins the queue. ctx bounds it. Errors: as Mutex.TryLock.
+// It never overtakes a waiter, and never joins the queue. It is otherwise like Mutex.TryLock.
 func (m RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "tryrlock", 1, true, nil)
 }

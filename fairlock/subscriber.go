@@ -2,8 +2,6 @@ package fairlock
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +11,11 @@ import (
 )
 
 // subscriber is the one subscription of a client. It receives the notifications that tell which of its waiters were
-// granted a lock. A heartbeat finds the grants of notifications that are lost.
+// granted a lock. If one is lost, a heartbeat finds the grant.
 type subscriber struct {
-	client  *Client
+	rt      *runtime
+	rdb     Redis
+	queues  *queues
 	channel string
 	once    sync.Once // starts run
 
@@ -33,43 +33,43 @@ func (s *subscriber) subscriptions() uint64 {
 }
 
 // start subscribes, if this is the client's first contention, and returns the same as subscriptions.
-func (s *subscriber) start() uint64 {
-	s.once.Do(func() { s.client.background(s.run) })
+func (s *subscriber) start(t task) uint64 {
+	s.once.Do(func() { t.goes(s.run) })
 	return s.subscriptions()
 }
 
 // run subscribes, again and again, until the client is closed.
-func (s *subscriber) run() {
-	c := s.client
-	share := backoffShare(s.channel) // requests that fail at the same moment have another
+func (s *subscriber) run(t task) {
+	rt := s.rt
+	jitter := jitter(s.channel) // requests that fail at the same moment have another
 	var pause backoff
-	for c.life.Err() == nil {
+	for rt.life.Err() == nil {
 		before := s.subscriptions()
-		err := s.receive(c.life)
-		if c.life.Err() != nil {
+		err := s.receive(rt.life, t)
+		if rt.life.Err() != nil {
 			return
 		}
 		if s.subscriptions() != before {
 			pause = backoff{}
 		}
-		c.log.Warn("subscription broke; heartbeats replace notifications meanwhile", "err", err)
-		call(c.trace.Subscription, SubscriptionInfo{Err: err})
-		c.sleep(c.life, pause.next(share))
+		rt.log.Warn("subscription broke; heartbeats replace notifications meanwhile", "err", err)
+		call(rt.trace.Subscription, SubscriptionInfo{Err: err})
+		rt.sleep(rt.life, pause.next(jitter))
 	}
 }
 
 // confirmation is how long Redis has to confirm a subscription: a connection may die before.
 const confirmation = 5 * time.Second
 
-// receive subscribes and receives until the connection breaks. go-redis would subscribe again by itself, but without
-// telling how long the subscription was down.
-func (s *subscriber) receive(ctx context.Context) error {
+// receive subscribes and receives until the connection breaks. go-redis would subscribe again by itself, but would not
+// tell that the subscription was down.
+func (s *subscriber) receive(ctx context.Context, t task) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.mu.Lock()
 	s.cancel, s.up = cancel, time.Time{}
 	s.mu.Unlock()
-	pubsub := s.client.rdb.Subscribe(ctx)
+	pubsub := s.rdb.Subscribe(ctx)
 	defer func() { _ = pubsub.Close() }()
 	if err := pubsub.Subscribe(ctx, s.channel); err != nil {
 		return err
@@ -86,45 +86,40 @@ func (s *subscriber) receive(ctx context.Context) error {
 		}
 		switch m := message.(type) {
 		case *redis.Subscription:
-			s.cameUp()
+			s.cameUp(t)
 		case *redis.Message:
 			s.received(m.Payload)
 		}
 	}
 }
 
-// cameUp has a heartbeat look for what was missed before.
-func (s *subscriber) cameUp() {
-	c := s.client
+// cameUp has heartbeats look for what was missed before.
+func (s *subscriber) cameUp(t task) {
 	s.mu.Lock()
-	s.up = c.clock.Now()
+	s.up = s.rt.clock.Now()
 	s.count++
 	s.mu.Unlock()
-	call(c.trace.Subscription, SubscriptionInfo{})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, key := range slices.Sorted(maps.Keys(c.locals)) { // in a fixed order, so that a simulation repeats
-		c.background(c.locals[key].heartbeatOfAll)
-	}
+	call(s.rt.trace.Subscription, SubscriptionInfo{})
+	s.queues.catchUp(t)
 }
 
 func (s *subscriber) received(message string) {
 	grant, err := lua.ParseNotification(message)
 	if err != nil {
-		s.client.log.Warn("unknown message on the notification channel", "channel", s.channel, "err", err)
+		s.rt.log.Warn("unknown message on the notification channel", "channel", s.channel, "err", err)
 		return
 	}
-	s.client.notify(grant)
+	s.queues.notify(grant)
 }
 
 // settled is how long a subscription must have been up before a lost notification is taken for its fault.
 const settled = time.Second
 
-// replace ends a subscription that lost a notification: a half-open connection shows no error for minutes.
+// replace ends a subscription that has lost a notification: a half-open connection shows no error for minutes.
 func (s *subscriber) replace() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up.IsZero() && s.client.clock.Now().Sub(s.up) > settled {
+	if !s.up.IsZero() && s.rt.clock.Now().Sub(s.up) > settled {
 		s.cancel()
 	}
 }

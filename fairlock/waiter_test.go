@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,10 +16,10 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// A handoff is used without a further request while a sixth of TTL is left of the time that it is trusted for. That is
-// counted from when the request was sent that found the waiter queued.
+// A handoff is used without a further request while a sixth of the smaller of TTL and WaiterTTL is left of the time that it
+// is trusted for. That is counted from when the request was sent that found the waiter queued.
 //
-//fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; a waiter with too little trusted time asks Redis again
+//fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; a waiter with too little trusted time sends acquire
 func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 	type example struct {
 		ttl, waiterTTL, wait time.Duration
@@ -26,11 +27,11 @@ func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 		used                 bool
 	}
 	bubbles(t, map[string]example{
-		"at once":                          {ttl: ttl, waiterTTL: 6 * time.Second, used: true},
-		"just before the next heartbeat":   {ttl: ttl, waiterTTL: 6 * time.Second, wait: 999 * time.Millisecond, used: true},
-		"a sixth of TTL is left":           {ttl: 20 * time.Second, waiterTTL: 4 * time.Second, wait: 232 * time.Millisecond, used: true},
-		"less than a sixth of TTL is left": {ttl: 20 * time.Second, waiterTTL: 4 * time.Second, wait: 233 * time.Millisecond},
-		"without renewal":                  {ttl: ttl, waiterTTL: 6 * time.Second, noRenewal: true},
+		"at once":                                {ttl: ttl, waiterTTL: 6 * time.Second, used: true},
+		"just before the next heartbeat":         {ttl: ttl, waiterTTL: 6 * time.Second, wait: 999 * time.Millisecond, used: true},
+		"a sixth of WaiterTTL is left":           {ttl: 90 * time.Second, waiterTTL: 3 * time.Second, wait: 799 * time.Millisecond, used: true},
+		"less than a sixth of WaiterTTL is left": {ttl: 90 * time.Second, waiterTTL: 3 * time.Second, wait: 800 * time.Millisecond},
+		"without renewal":                        {ttl: ttl, waiterTTL: 6 * time.Second, noRenewal: true},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
 		client, _, j := listening(t, s, fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL, NoRenewal: c.noRenewal})
 		first := s.Mutex("x").HoldAs("holder")
@@ -99,7 +100,7 @@ func TestWaiter_AdmittedReadersSendNothingMore(t *testing.T) {
 // The subscription comes up while the reply "queued" is on its way, and the grant was before that: the waiter finds it
 // as soon as the reply arrives, not at the next heartbeat.
 //
-//fairlock:fault The lock is granted before the client's subscription has come up: found as soon as the reply to its request arrives: the waiter asks again
+//fairlock:fault The lock is granted before the client's subscription has come up: found as soon as the reply to its request arrives: the waiter sends acquire again
 func TestWaiter_GrantBeforeTheSubscription(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const delay = time.Second
@@ -120,8 +121,9 @@ func TestWaiter_GrantBeforeTheSubscription(t *testing.T) {
 	})
 }
 
-// A waiter whose notification is lost finds its grant at the next heartbeat, and 10 ms later, because the notification
-// might still come, it asks.
+// A waiter whose notification is lost finds its grant at its next heartbeat, and sends acquire 10 ms later, because the
+// notification might still come. The first waiter of a client has a heartbeat each second, the others at least each third of
+// WaiterTTL.
 //
 //fairlock:fault A notification is lost: the next waiter, or all who were admitted, are in within one heartbeat; the order holds; the subscription is replaced
 func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
@@ -134,9 +136,9 @@ func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
 		writer := begin(t.Context(), x.Lock)
 		unlock(t, held)
 		assert.True(t, readers[0].pending())
-		for _, q := range readers {
+		for i, q := range readers {
 			q.granted(t)
-			assert.Equal(t, interval+10*time.Millisecond, q.at.Sub(start))
+			assert.Equal(t, time.Duration(min(i, 1)+1)*interval+10*time.Millisecond, q.at.Sub(start))
 		}
 		assert.Len(t, j.of("NotificationLost"), 3)
 		assert.True(t, writer.pending())
@@ -207,7 +209,7 @@ func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 	}
 	bubbles(t, map[string]example{
 		"it uses what is left": {waiterTTL - ttl/6 - safetyMargin(ttl) - time.Millisecond, true},
-		"it asks for more":     {waiterTTL - time.Millisecond, false},
+		"it sends acquire":     {waiterTTL - time.Millisecond, false},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
 		var j journal
 		clock := s.LocalClock()
@@ -219,7 +221,7 @@ func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 		clock.Pause()
 		paused.Link.Hang()
 		unlock(t, held)
-		fence := s.Mutex("x").State().Fence
+		fence := s.Mutex("x").State().Holder.Fence
 		pass(c.pause)
 		paused.Link.Mend()
 		synctest.Wait()
@@ -229,14 +231,15 @@ func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 		grants := j.of("Granted")
 		assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
 		assert.Equal(t, fence, lease.Fence())
-		assert.Equal(t, fence, s.Mutex("x").State().Fence, "it was granted twice")
+		assert.Equal(t, fence, s.Mutex("x").State().Holder.Fence, "it was granted twice")
 		assert.True(t, second.pending())
 		unlock(t, lease)
 		second.granted(t)
 	})
 }
 
-// Whatever happens to the connections and to the server, a queued waiter gets no error, and the order holds.
+// Whatever happens to the connections and to the server, a queued waiter gets no error, and the order holds unless data are
+// lost.
 //
 //fairlock:fault CLIENT KILL, SCRIPT FLUSH, a pause, a restart with or without persistence: no error for a waiter whose ctx has time
 func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
@@ -270,7 +273,7 @@ func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 			pass(time.Second)
 			s.Start()
 		},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, fault func(t *testing.T, s *fairlocktest.Server, c clients)) {
+	}, func(t *testing.T, s *fairlocktest.Server, name string, fault func(t *testing.T, s *fairlocktest.Server, c clients)) {
 		cfg := fairlock.Config{WaiterTTL: time.Minute}
 		c := clients{s.Client(cfg), s.Client(cfg)}
 		lease := hold(t, c[0].Mutex("x").Lock)
@@ -280,6 +283,19 @@ func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 		}
 		fault(t, s, c)
 		_ = lease.Unlock(t.Context()) // ErrLost, if it took long or there are no data
+		if name == "restart without persistence" {
+			for _, q := range queue {
+				go func() {
+					<-q.done
+					assert.NoError(t, q.lease.Unlock(t.Context()))
+				}()
+			}
+			for _, q := range queue {
+				q.granted(t)
+			}
+			synctest.Wait()
+			return
+		}
 		for i, q := range queue {
 			lease := q.granted(t)
 			synctest.Wait()
@@ -425,7 +441,7 @@ func TestWaiter_LeavesAfterItsAbandonedRequest(t *testing.T) {
 	})
 }
 
-// A waiter asks again after an error that passes, so it is ctx's error that its caller gets if ctx ends just then.
+// A waiter sends acquire again after an error that passes, so it is ctx's error that its caller gets if ctx ends just then.
 func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
@@ -464,18 +480,20 @@ func TestWaiter_BackOff(t *testing.T) {
 			}
 			return nil
 		}
-		s.Mutex("x").HoldAs("holder")
+		held := s.Mutex("x").HoldAs("holder")
 		q, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
 		for range 2 {
 			sent.reset()
 			fails.Store(5)
 			s.LoseData()
+			held = s.Mutex("x").HoldAs("holder")
 			pass(3 * interval)
 			at := sent.times("acquire", start)
 			require.Len(t, at, 6)
 			assert.LessOrEqual(t, at[1]-at[0], 20*time.Millisecond)
 			assert.GreaterOrEqual(t, at[5]-at[4], 160*time.Millisecond)
 		}
+		unlock(t, held)
 		q.granted(t)
 	})
 }
@@ -483,22 +501,23 @@ func TestWaiter_BackOff(t *testing.T) {
 // An acquire that has queued a waiter is sent again when the lock was granted to it, and Redis has lost that: it queues the
 // waiter anew, and the notification of the grant, which comes then, begins no lease.
 //
-//fairlock:fault Redis loses its data, and a waiter requests the lock first
+//fairlock:fault Redis loses its data
 func TestWaiter_OldNotificationAfterARequestThatRanTwice(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client, sent, _ := listening(t, s, fairlock.Config{})
 		held := s.Mutex("x").HoldAs("holder")
 		var other *fairlock.Lease
-		sent.after = func(cmd redis.Cmder) {
+		sent.setAfter(func(cmd redis.Cmder) {
 			if verbOf(cmd) == "acquire" && other == nil {
 				client.Link.Delay(0, interval/4)
 				assert.NoError(t, held.Unlock(t.Context()))
 				client.Link.Mend()
 				s.LoseData()
+				time.Sleep(time.Millisecond) // else the numbers are given again
 				other = s.Mutex("x").HoldAs("other")
 				cmd.SetErr(errSentAgain)
 			}
-		}
+		})
 		q := begin(t.Context(), client.Mutex("x").Lock)
 		pass(interval / 2)
 		require.True(t, q.pending(), "by a grant that is lost")
@@ -507,13 +526,13 @@ func TestWaiter_OldNotificationAfterARequestThatRanTwice(t *testing.T) {
 	})
 }
 
-// A notification of before a loss of data, which comes when its waiter has been queued anew, begins no lease.
+// A notification of before a loss of data, which comes when its waiter has been queued anew, begins no lease: its fence is not
+// above the last number of the reply that has queued it. The waiter sends acquire.
 //
-//fairlock:fault Redis loses its data, and a waiter requests the lock first
+//fairlock:fault Redis loses its data
 func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		listen(t, client)
+		client, sent, _ := listening(t, s, fairlock.Config{})
 		held := s.Mutex("x").HoldAs("holder")
 		q := begin(t.Context(), client.Mutex("x").Lock)
 		pass(interval / 2)
@@ -521,11 +540,79 @@ func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
 		unlock(t, held) // the notification is on its way
 		client.Link.Mend()
 		s.LoseData()
+		other := s.Mutex("x").HoldAs("other")
 		pass(interval / 2)
-		s.Mutex("x").AssertQueue("client-1")
+		s.Mutex("x").AssertQueue(client.Name())
+		sent.reset()
 		pass(interval)
 		assert.True(t, q.pending(), "by a grant that is lost")
+		assert.Len(t, sent.times("acquire", time.Now()), 1)
+		unlock(t, other)
 		q.granted(t)
-		s.Mutex("x").AssertHeldBy("client-1")
+		s.Mutex("x").AssertHeldBy(client.Name())
+	})
+}
+
+// Waiters of one client that leave together are removed by few requests, and each returns within 25 ms, whatever happens to
+// these.
+//
+//fairlock:fault ctx ends, Redis hangs
+func TestWaiter_LeaveTogether(t *testing.T) {
+	const waiters = 600
+	bubbles(t, map[string]bool{"Redis answers": false, "Redis hangs": true}, func(t *testing.T, s *fairlocktest.Server, _ string, hangs bool) {
+		client := s.Client(fairlock.Config{})
+		sent := record(client)
+		held := s.Mutex("x").HoldAs("holder")
+		ctx, cancel := context.WithCancel(t.Context())
+		var left sync.WaitGroup
+		var late atomic.Int64 // the last one, counted from the end of ctx
+		var ended time.Time
+		for range waiters {
+			left.Go(func() {
+				_, err := client.Mutex("x").Lock(ctx)
+				assert.ErrorIs(t, err, context.Canceled)
+				late.Store(int64(time.Since(ended)))
+			})
+		}
+		synctest.Wait()
+		require.Equal(t, waiters, s.Mutex("x").State().Waiting)
+		sent.reset()
+		if ended = time.Now(); hangs {
+			client.Link.Hang()
+		}
+		cancel()
+		left.Wait()
+		assert.Equal(t, hangs, late.Load() > 0)
+		assert.LessOrEqual(t, time.Duration(late.Load()), 25*time.Millisecond)
+		client.Link.Mend()
+		pass(time.Second)
+		assert.Zero(t, s.Mutex("x").State().Waiting)
+		assert.LessOrEqual(t, len(sent.times("leave", ended)), waiters/20)
+		unlock(t, held)
+	})
+}
+
+// A queued waiter sends acquire again when the server cannot save its data for a while.
+//
+//fairlock:fault Redis cannot save its data (MISCONF): a waiter keeps its ticket, and Unlock releases the lock as soon as Redis accepts writes
+func TestWaiter_KeepsItsTicketWhileRedisCannotSave(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client, sent, _ := listening(t, s, fairlock.Config{})
+		held := s.Mutex("x").HoldAs("holder")
+		q := begin(t.Context(), client.Mutex("x").Lock)
+		ticket := s.Mutex("x").State().Waiters[0].Ticket
+		s.Miniredis.Del("fairlock:{x}:queue") // the next heartbeat finds that it is not queued
+		var once sync.Once
+		sent.setAfter(func(cmd redis.Cmder) {
+			if verbOf(cmd) == "heartbeat" {
+				once.Do(func() { s.Miniredis.SetError(misconf) })
+			}
+		})
+		time.AfterFunc(2*time.Second, func() { s.Miniredis.SetError("") })
+		pass(3 * interval)
+		require.True(t, q.pending(), q.err)
+		require.Equal(t, ticket, s.Mutex("x").State().Waiters[0].Ticket)
+		unlock(t, held)
+		q.granted(t)
 	})
 }

@@ -16,7 +16,7 @@ import (
 // is not needed. A Clock does not know what other goroutines are doing, so the test waits for their effects itself:
 //
 //	clock.Advance(11 * time.Second)         // the lease of the holder expires
-//	server.Mutex("x").WaitHeldBy("waiter")  // the waiter asks Redis, and is granted the lock
+//	server.Mutex("x").WaitHeldBy("waiter")  // the waiter sends acquire, and is granted the lock
 //
 // Timers of package time do not follow a Clock, and neither does a ctx with a deadline.
 type Clock struct {

@@ -117,9 +117,8 @@ func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 }
 
 // CrashQueued leaves a waiter in the queue as a client does that crashes just after it was queued. The waiter sends no
-// heartbeat, and expires after waiterTTL, which passes only while others wait. It is then dropped by a sweep, or when the
-// lock is free and it is the head. CrashQueued fails the test if the lock is free, because a request is granted the lock
-// then.
+// heartbeat, and expires after waiterTTL, which passes only while others wait. The next request for the lock
+// drops it then. CrashQueued fails the test if the lock is free, because a request is granted the lock then.
 func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 	l.server.tb.Helper()
 	t, outcome := l.request(client, fairlock.DefaultTTL, lua.Request{WaiterTTL: waiterTTL})
@@ -140,15 +139,15 @@ func (l Lock) request(client string, ttl time.Duration, r lua.Request) (token.To
 		s.tb.Fatalf("fairlocktest: as %s: WaiterTTL must be at least 1 ms, and permits at least 1", client)
 	}
 	var err error
-	if r.Token, err = token.New(client, ttl); err != nil {
-		s.tb.Fatalf("fairlocktest: %v", err)
-	}
-	redis := lua.Mutex(s.inspector().Redis, l.namespace, l.name)
-	switch r.Weight = 1; l.kind {
+	redis, weight := lua.Mutex(s.inspector().Redis, l.namespace, l.name), 1
+	switch l.kind {
 	case semaphore:
 		redis = lua.Semaphore(s.inspector().Redis, l.namespace, l.name, l.permits)
 	case rwMutex:
-		redis, r.Weight = lua.RWMutex(s.inspector().Redis, l.namespace, l.name), lua.WriterWeight
+		redis, weight = lua.RWMutex(s.inspector().Redis, l.namespace, l.name), lua.WriterWeight
+	}
+	if r.Token, err = token.New(client, ttl, weight); err != nil {
+		s.tb.Fatalf("fairlocktest: %v", err)
 	}
 	reply, err := redis.Acquire(context.Background(), r)
 	if err != nil {

@@ -71,11 +71,11 @@ func withOrigin(err error) error {
 	return err
 }
 
-// temporary are the errors of a server that starts, fails over, waits for its replicas or is busy. MISCONF is not among
-// them: it lasts until the server's disk is repaired. Redis 6.2 and KeyDB wrap what a command replied to a script:
+// temporary are the errors of a server that starts, fails over, waits for its replicas, is busy, or cannot save its data to
+// disk now (MISCONF). Redis 6.2 and KeyDB wrap what a command replied to a script:
 // "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -READONLY …".
 var temporary = regexp.MustCompile(`^(ERR )?(Error running script .*@user_script: ?\d+: -?)?` +
-	`((LOADING|READONLY|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|BUSY|MOVED|ASK) |max number of clients)`)
+	`((LOADING|READONLY|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|BUSY|MISCONF|MOVED|ASK) |max number of clients)`)
 
 // explain adds to an error of the server what is needed to find its cause: Redis says that a key has the wrong type, but
 // not which key, and that a command is not allowed, but not which command.

@@ -1,9 +1,18 @@
 package lua
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // ScriptNames lists the verbs that have a script.
-func ScriptNames() []string { return slices.Clone(verbs) }
+func ScriptNames() []string { return slices.Sorted(maps.Keys(verbs)) }
 
 // Keys returns the keys of a lock in the order of KEYS.
 func (l Lock) Keys() []string { return l.keys }
+
+// KeysOf returns those that a verb declares.
+func (l Lock) KeysOf(verb string) []string {
+	s := l.kind.scripts[verb]()
+	return l.keys[s.from:s.to]
+}

@@ -17,7 +17,7 @@ type Keys struct {
 	Number     string `redis:"string"`
 	Lock       string `redis:"string"`
 	Queue      string `redis:"zset"`
-	Heartbeats string `redis:"hash"`
+	Heartbeats string `redis:"zset"`
 	Tombstones string `redis:"zset"`
 }
 
@@ -27,7 +27,7 @@ type PermitKeys struct {
 	Permits    string `redis:"zset"`
 	Holders    string `redis:"hash"`
 	Queue      string `redis:"zset"`
-	Heartbeats string `redis:"hash"`
+	Heartbeats string `redis:"zset"`
 	Tombstones string `redis:"zset"`
 }
 
@@ -59,8 +59,9 @@ func fill[T any](names []string) (keys T) {
 // derive it from a key and a token (queue.lua).
 func NotificationChannel(namespace, client string) string { return namespace + ":notify:" + client }
 
-// kind is a kind of lock: its keys in the order of KEYS, and its scripts by verb.
+// kind is a kind of lock: the folder of its store, its keys in the order of KEYS, and its scripts by verb.
 type kind struct {
+	name    string
 	keys    []key
 	scripts map[string]func() script // each is built when it is first used
 }
@@ -81,33 +82,21 @@ const (
 )
 
 func newKind(name string, keys any) kind {
-	k := kind{scripts: map[string]func() script{}}
+	k := kind{name: name, scripts: map[string]func() script{}}
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(keys)) {
 		k.keys = append(k.keys, key{strings.ToLower(field.Name), field.Tag.Get("redis")})
 	}
-	for _, verb := range verbs {
-		k.scripts[verb] = sync.OnceValue(func() script {
-			s := newScript(source(name, verb))
-			s.keys = k.keys[:k.count(verb)]
-			return s
-		})
+	for verb := range verbs {
+		k.scripts[verb] = sync.OnceValue(func() script { return k.build(verb) })
 	}
 	return k
 }
 
-// count is how many of the keys a verb needs: its header names them, and store stands for those of the store. A script runs
-// only if all its keys are on one node, so a verb that is to work while a cluster moves them needs but those that exist.
-func (k kind) count(verb string) int {
-	_, header, _ := strings.Cut(file(verb), "-- KEYS ")
-	names, _, _ := strings.Cut(header, "\n")
-	last := names[strings.LastIndexByte(names, ' ')+1:]
-	if last == "store" {
-		return k.index("queue")
-	}
-	return k.index(last) + 1
-}
-
+// index returns where a key stands; that of store is the first of the store's keys, which follow the number.
 func (k kind) index(name string) int {
+	if name == "store" {
+		return 1
+	}
 	return slices.IndexFunc(k.keys, func(key key) bool { return key.name == name })
 }
 

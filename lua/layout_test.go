@@ -57,22 +57,16 @@ var frozen = []struct {
 	old, new string
 	kind     kind
 }{
-	{"the next number", "last = last + 1", "last = last + 2", mutex},
-	{"text of the number", "string.sub('0' .. last_text, -16)", "string.sub('00' .. last_text, -17)", mutex},
-	{"served", "' ' .. served_text", "' ' .. '0000000000000000'", mutex},
-	{"the first number", "' ' .. first_text", "' ' .. '0000000000000000'", mutex},
-	{"text of the lock", "call('SET', lock, token .. ' ' .. text,", "call('SET', lock, text .. ' ' .. token,", mutex},
-	{"notification", "head .. ' ' .. text .. ' ' .. ms", "head .. ' ' .. ms .. ' ' .. text", mutex},
-	{"fields of heartbeats", "string.sub(token, -14)", "string.sub(token, -13)", mutex},
-	{"text of the clock", "clock, at, pass, cursor, quarantine)", "at, clock, pass, cursor, quarantine)", mutex},
-	{"the second of the queue's clock", "math.max(since, 0), 1000000)", "math.max(since, 0), 2000000)", mutex},
-	{"when the head is dropped", "if ms <= 0 then\n      dropped", "if ms <= 60000 then\n      dropped", mutex},
-	{"quarantine", "if quarantined() then break end", "", mutex},
-	{"tombstones", "call('ZSCORE', tombstones, member(token))", "call('ZSCORE', tombstones, token)", mutex},
-	{"life of the queue", "KEPT, KEPT_AT_MOST = 600000, 660000", "KEPT, KEPT_AT_MOST = 300000, 360000", mutex},
-	{"cutting of leases", "if ttl > 0 and tonumber(found[i + 1]) > latest then", "if false then", semaphore(1)},
-	{"records of holders", "string.format('%.0f ', weight) .. text", "text .. string.format(' %.0f', weight)", semaphore(1)},
-	{"loss of permits", "    remove_lost()\n", "\n", semaphore(1)},
+	{"the next number", "last = math.max(now, last + 1)", "last = math.max(now, last + 2)", mutex},
+	{"text of the number", "text_of(last) .. ' ' .. text_of(clock)", "text_of(clock) .. ' ' .. text_of(last)", mutex},
+	{"text of the lock", "call('SET', lock, token .. ' ' .. given,", "call('SET', lock, given .. ' ' .. token,", mutex},
+	{"notification", "head .. ' ' .. fence .. ' ' .. ms", "head .. ' ' .. ms .. ' ' .. fence", mutex},
+	{"the second of the queue's clock", "math.max(now - at, 0), 1000000)", "math.max(now - at, 0), 2000000)", mutex},
+	{"when a waiter is dropped", "text_of(clock + 999), 'LIMIT'", "text_of(clock + 60000000), 'LIMIT'", mutex},
+	{"tombstones", "call('ZSCORE', tombstones, token)", "call('ZSCORE', tombstones, string.sub(token, -14))", mutex},
+	{"life of the queue", "KEPT = 660000", "KEPT = 360000", mutex},
+	{"records of holders", "'fence', given, token, given)", "'fence', given, token, '1 ' .. given)", semaphore(1)},
+	{"loss of permits", "fields == tokens + 3", "fields >= tokens", semaphore(1)},
 }
 
 // A change of what is frozen is found when two releases of the scripts share a lock; another release that changes nothing of
@@ -85,7 +79,7 @@ func TestLayout_ChangeIsFound(t *testing.T) {
 		acquire e; stall 19m; heartbeat c d e; acquire b; leave e tombstone; acquire e -> busy; release a; after 16m; heartbeat b c d
 		after 4m59s; heartbeat c; after 20s; heartbeat c d; force; force; force; force
 		acquire f ttl 10m -> granted; acquire g i wait 1h; clock -1m; heartbeat g i wait 1h
-		after 11m; heartbeat g; lose; acquire i ticket -> queued 1; acquire g ticket -> queued 1; acquire h try -> busy; stall 2m
+		after 11m; heartbeat g; lose; acquire i ticket; acquire g ticket; acquire h try -> busy; stall 2m
 		acquire h try -> busy; after 40m; heartbeat g i; after 21m; heartbeat g i; release g; release i; acquire j k ttl 10m; release j
 		release k; acquire l ttl 10m; acquire m wait 630s; after 601s; acquire n try; heartbeat m; release m`
 	const permits = steps + "; acquire o p q; evict permits; release p; acquire r try -> busy; heartbeat q"

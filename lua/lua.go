@@ -1,6 +1,9 @@
 // Package lua holds the scripts that are the lock, and one typed method for each. It is the only place that knows the
 // order of KEYS and ARGV and the shape of a reply. Every method may be called twice for the same purpose: the second
 // call finds what the first has done.
+//
+// It is internal to this module, except for ErrNumber, Load and VerbOf: use package fairlock. Everything else here may
+// change in any version.
 package lua
 
 import (
@@ -73,13 +76,11 @@ type Ticket uint64
 
 // Request asks for the lock.
 type Request struct {
-	Token      token.Token   // it says how long the lease is
+	Token      token.Token   // it says how long the lease is, and how many permits are requested
 	WaiterTTL  time.Duration // how long the waiter keeps its ticket without a heartbeat
 	MaxWaiters int           // the request is refused if so many others wait; 0: any number
 	Ticket     Ticket        // the waiter's, if it has one
-	Quarantine time.Duration // for how long nobody is granted the lock if the ticket shows that Redis has lost data; 0: it does not
 	Try        bool          // do not queue
-	Weight     int           // number of permits; without effect for a mutex
 }
 
 // Outcome says what became of a Request.
@@ -100,10 +101,11 @@ type Reply struct {
 	Fence      uint64        // Granted: of this grant
 	Ticket     Ticket        // Queued
 	Position   int           // Queued: 1 is the head. Full: how many wait
+	Last       uint64        // Queued: the lock's last number; every grant after this reply has a higher fence
 	Capacity   int           // CapacityDiffers: the one in use
 	Holder     string        // Busy, Queued: the token of a holder; "" if nobody holds the lock
 	More       bool          // Granted, Busy: the script reached a bound before it had served the queue; see Admit
-	RetryAfter time.Duration // Queued: after which another request can help; negative: unknown
+	RetryAfter time.Duration // Queued: after which another request can help; negative: only a notification can
 	Ambiguous  bool          // a copy of the request may still reach Redis; set whatever the error
 }
 
@@ -114,9 +116,9 @@ func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 		waiterTTL = 0
 	}
 	t := &sentText{text: r.Token.Text()}
-	args := []any{t, waiterTTL, r.MaxWaiters, uint64(r.Ticket), milliseconds(r.Quarantine)}
+	args := []any{t, waiterTTL, r.MaxWaiters, uint64(r.Ticket)}
 	if l.capacity > 0 {
-		args = append(args, r.Weight, l.capacity)
+		args = append(args, l.capacity)
 	}
 	reply, err := call(ctx, l, "acquire", readReply, args...)
 	reply.Ambiguous = t.ambiguous(err)
@@ -129,9 +131,9 @@ func readReply(r *reader) (reply Reply) {
 		reply.Outcome, reply.Fence, reply.More = Granted, r.positive(), r.more()
 	case "queued":
 		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
-		reply.RetryAfter, reply.Holder = r.duration(), r.text()
+		reply.Last, reply.RetryAfter, reply.Holder = r.positive(), r.duration(), r.optional()
 	case "busy":
-		reply.Outcome, reply.More, reply.Holder = Busy, r.more(), r.text()
+		reply.Outcome, reply.More, reply.Holder = Busy, r.more(), r.optional()
 	case "full":
 		reply.Outcome, reply.Position = Full, r.count(1)
 	case "capacity":
@@ -140,13 +142,6 @@ func readReply(r *reader) (reply Reply) {
 		r.unknown(outcome)
 	}
 	return reply
-}
-
-// ReportLoss tells the lock of a lease that it does not know any more. If no fence so high was given, as far as Redis knows,
-// data were lost: nobody is granted the lock for as long as quarantine says. Nothing is requested.
-func (l Lock) ReportLoss(ctx context.Context, t token.Token, fence uint64, quarantine time.Duration) error {
-	_, err := l.Acquire(ctx, Request{Token: t, Ticket: Ticket(fence), Try: true, Quarantine: quarantine})
-	return err
 }
 
 // Grant is a lock that was handed to a waiter.
@@ -169,10 +164,24 @@ func (l Lock) Release(ctx context.Context, t token.Token, fence uint64) (Handoff
 	return l.handoff(ctx, "release", t.Text(), fence)
 }
 
-// Leave removes a waiter from the queue, and releases the lock if the token holds it. With a tombstone, Redis refuses the
-// token from then on, for 11 minutes, so that a delayed request cannot acquire the lock for nobody.
-func (l Lock) Leave(ctx context.Context, t token.Token, tombstone bool) (Handoff, error) {
-	return l.handoff(ctx, "leave", t.Text(), map[bool]int{true: 1}[tombstone])
+// Leaving is a waiter that leaves the queue. With a Tombstone, Redis refuses the token from then on, for 11 minutes, so that a
+// delayed request cannot acquire the lock for nobody.
+type Leaving struct {
+	Token     token.Token
+	Tombstone bool
+}
+
+// Leave removes waiters from the queue, at most MaxHeartbeat, and ends the leases of those that hold the lock.
+func (l Lock) Leave(ctx context.Context, leaving ...Leaving) (Handoff, error) {
+	var refused, others []any
+	for _, w := range leaving {
+		if w.Tombstone {
+			refused = append(refused, w.Token.Text())
+		} else {
+			others = append(others, w.Token.Text())
+		}
+	}
+	return l.handoff(ctx, "leave", strconv.Itoa(len(refused)), append(refused, others...)...)
 }
 
 // ForceRelease takes the lock from every holder whose fence is not above seen, and hands it to the next waiter. The
@@ -235,42 +244,42 @@ type WaiterState int
 
 // The states.
 const (
-	NotQueued   WaiterState = iota // not in the queue
-	StillQueued                    // in the queue
-	Holding                        // it was granted the lock before this heartbeat
-	NowGranted                     // it was granted the lock by this heartbeat
+	NotQueued   WaiterState = iota // it is not in the queue, and does not hold the lock
+	StillQueued                    // it is in the queue
+	Holding                        // it holds the lock
 )
 
 // HeartbeatReply answers a heartbeat.
 type HeartbeatReply struct {
-	RetryAfter time.Duration // after which a request of the first waiter that is queued can help; negative: unknown
+	Last       uint64        // the lock's last number; every grant after this reply has a higher fence
+	RetryAfter time.Duration // after which another request can help, if one of the tokens is the head; negative: only a notification can
 	States     []WaiterState // one for each token
 }
 
 // Heartbeat keeps the tickets of a client's waiters, at most MaxHeartbeat, and tells their states. The tokens are in the
 // order of their tickets.
 func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token) (HeartbeatReply, error) {
-	args := make([]any, 1, 1+len(tokens))
-	args[0] = milliseconds(waiterTTL)
+	args := make([]any, 2, 2+len(tokens))
+	args[0], args[1] = milliseconds(waiterTTL), 0
+	if len(tokens) > 0 {
+		args[1] = l.capacity
+	}
 	for _, t := range tokens {
 		args = append(args, t.Text())
 	}
 	return call(ctx, l, "heartbeat", readHeartbeat(len(tokens)), args...)
 }
 
-var waiterStates = map[string]WaiterState{
-	"not_queued": NotQueued, "queued": StillQueued, "holding": Holding, "granted": NowGranted,
-}
+var waiterStates = map[rune]WaiterState{'n': NotQueued, 'q': StillQueued, 'h': Holding}
 
 // readHeartbeat reads the reply to a heartbeat of n tokens.
 func readHeartbeat(n int) func(*reader) HeartbeatReply {
 	return func(r *reader) HeartbeatReply {
-		reply := HeartbeatReply{RetryAfter: r.duration()}
-		for _, item := range r.list() {
-			word, _ := item.(string)
-			state, ok := waiterStates[word]
+		reply := HeartbeatReply{Last: r.number(), RetryAfter: r.duration()}
+		for _, letter := range r.optional() {
+			state, ok := waiterStates[letter]
 			if !ok {
-				r.unknown(fmt.Sprint(item))
+				r.unknown(string(letter))
 			}
 			reply.States = append(reply.States, state)
 		}
@@ -297,18 +306,13 @@ type Snapshot struct {
 	Holders  []Holder  // some of them
 	Waiting  int       // number of all waiters
 	Waiters  []Waiter  // the first of them, in order
-
-	// What is left of the time in which nobody is granted the lock because Redis had lost data, if somebody asks at least once a
-	// second; 0: it is not quarantined.
-	Quarantine time.Duration
 }
 
 // Holder holds a lock. Token is the text in Redis; it does not parse as a token if the key was written by something else.
 type Holder struct {
-	Token  string
-	Fence  uint64
-	Left   time.Duration // of its lease; negative: it has no end
-	Weight int
+	Token string
+	Fence uint64
+	Left  time.Duration // of its lease; negative: it has no end
 }
 
 // Waiter is queued for a lock.
@@ -316,11 +320,7 @@ type Waiter struct {
 	Token   string
 	Ticket  Ticket
 	Expires time.Time // when it expires without a heartbeat, at the earliest, by the server's clock
-	Weight  int
 }
-
-// Quarantined stands for the holder's token in a Reply if nobody holds the lock because it is quarantined.
-const Quarantined = "nobody:quarantined"
 
 // Inspect reads the lock and at most limit of its holders and of its waiters.
 func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {
@@ -333,12 +333,11 @@ func readSnapshot(r *reader) Snapshot {
 		Fence:    r.number(),
 		Used:     r.count(0),
 		Capacity: r.count(0),
-		Holders:  each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration(), r.count(0)} }),
+		Holders:  each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration()} }),
 		Waiting:  r.count(0),
 		Waiters: each(r, func(r *reader) Waiter {
-			return Waiter{r.text(), Ticket(r.number()), r.moment(), r.count(1)}
+			return Waiter{r.text(), Ticket(r.number()), r.moment()}
 		}),
-		Quarantine: r.duration(),
 	}
 }
 

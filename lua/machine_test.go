@@ -238,7 +238,8 @@ func (m *machine) party(name string) *party {
 	if i := slices.IndexFunc(m.parties, func(p *party) bool { return p.name == short }); i >= 0 {
 		return m.parties[i]
 	}
-	p := &party{name: short, token: numbered(client, ttl, len(m.parties)+1), weight: m.usual(short), capacity: m.capacity}
+	p := &party{name: short, weight: m.usual(short), capacity: m.capacity}
+	p.token = numbered(client, ttl, p.weight, len(m.parties)+1)
 	m.parties = append(m.parties, p)
 	return p
 }
@@ -252,16 +253,13 @@ func (m *machine) usual(name string) int {
 }
 
 // numbered returns a token that is the same in every run.
-func numbered(client string, ttl time.Duration, n int) token.Token {
-	t, err := token.Parse(fmt.Sprintf("%s:1.%011d.%021dA", client, ttl.Milliseconds(), n))
+func numbered(client string, ttl time.Duration, weight, n int) token.Token {
+	t, err := token.Parse(fmt.Sprintf("%s:1.%011d.%010d.0.%021dA", client, ttl.Milliseconds(), weight, n))
 	if err != nil {
 		panic(err)
 	}
 	return t
 }
-
-// short is a token's member in heartbeats and tombstones.
-func short(text string) string { return text[max(len(text)-14, 0):] }
 
 // begin begins every step: it says what is done, and brings the model to the present.
 func (m *machine) begin(format string, args ...any) {
@@ -272,29 +270,26 @@ func (m *machine) begin(format string, args ...any) {
 		require.Less(m.t, m.clock, until+model.Millisecond, "Redis forgets the number by then")
 		m.model.NumberUntil = m.clock + 1
 	}
-	if m.rdb.Exists(ctx, m.keys["heartbeats"]).Val() == 0 {
-		m.model.Quarantine = 0 // forgotten with the queue's clock
-	}
 	if m.model.Lost && m.rdb.Exists(ctx, m.keys["permits"], m.keys["holders"]).Val() == 0 {
-		m.model.Holders, m.model.Lost, m.model.LostTTL = nil, false, 0
+		m.model.Holders, m.model.Lost = nil, false
 	}
-	if m.rdb.Exists(ctx, m.keys["queue"]).Val() == 0 && m.rdb.HLen(ctx, m.keys["heartbeats"]).Val() <= 1 {
-		m.model.Damaged = false // both are gone
-	}
+	m.readHighest()
 	m.model.Advance(m.clock)
-	if from, by := m.model.Forgets(); !m.blind && len(m.model.Waiters) > 0 && m.clock >= from {
-		if m.rdb.Exists(ctx, m.keys["queue"]).Val() == 1 {
-			require.LessOrEqual(m.t, m.clock, by, "Redis forgets the queue by then")
-			return
-		}
+	if until := m.model.QueueUntil; !m.blind && len(m.model.Waiters) > 0 && m.rdb.Exists(ctx, m.keys["queue"]).Val() == 0 {
+		require.GreaterOrEqual(m.t, m.clock, until-m.slack, "Redis keeps the queue until then")
 		m.forget()
 	}
+}
+
+// readHighest tells the model which fence is recorded with permits.
+func (m *machine) readHighest() {
+	m.model.Highest = number(m.rdb.HGet(ctx, m.keys["holders"], "fence").Val())
 }
 
 // forget has the model forget the queue.
 func (m *machine) forget() {
 	for _, w := range m.model.Waiters {
-		m.forgotten[w.Token], m.forgotten[short(w.Token)] = true, true
+		m.forgotten[w.Token] = true
 	}
 	m.model.Forget()
 }
@@ -333,7 +328,7 @@ func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
 		require.NotEmpty(m.t, m.refusal, "%v", err)
 		require.True(m.t, m.foreign || strings.Contains(err.Error(), m.namespace+":{name}:"), "%v", err)
 		if c := m.contents(); m.model.Last < c.last() { // a number is given once, also to a request that is refused then
-			m.model.Last, m.model.NumberUntil = c.last(), fields(c.Number)[2]*model.Millisecond
+			m.model.Last, m.model.NumberUntil = c.last(), m.clock+c.Left["number"].Microseconds()
 		}
 	} else if !m.blind {
 		compare(got)
@@ -342,10 +337,12 @@ func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
 	if m.once || m.more || err != nil {
 		return got
 	}
+	m.readHighest()
 	second, err := call()
 	require.NoError(m.t, err)
 	if !m.blind {
 		again(second)
+		compare(second)
 	}
 	after := m.check()
 	first.Left, after.Left = nil, nil
@@ -355,7 +352,7 @@ func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
 
 // lasting notes how long keys may last after a step that gives a lease, and one that lets a waiter wait.
 func (m *machine) lasting(ttl, wait time.Duration) {
-	m.longest = max(m.longest, m.clock+(ttl+950*time.Millisecond).Microseconds(), m.clock+wait.Microseconds()+model.KeptAtMost)
+	m.longest = max(m.longest, m.clock+(ttl+950*time.Millisecond).Microseconds(), m.clock+wait.Microseconds()+model.Kept)
 }
 
 // again replaces a duration that depends on redis-server's own clock.
@@ -385,12 +382,11 @@ func (m *machine) helps(want int64, got time.Duration) {
 // after lets time pass in which clients keep the queue's clock up to date.
 func (m *machine) after(d time.Duration) {
 	m.t.Helper()
-	if text, err := m.rdb.HGet(ctx, m.keys["heartbeats"], "clock").Result(); err == nil {
+	if text, err := m.rdb.Get(ctx, m.keys["number"]).Result(); err == nil {
 		n := fields(text)
-		n[0], n[1] = n[0]+d.Microseconds(), n[1]+d.Microseconds()
-		m.do(m.t, "HSET", m.keys["heartbeats"], "clock", fmt.Sprintf("%016d %016d %016d %016d %016d", n[0], n[1], n[2], n[3], n[4]))
+		m.do(m.t, "SET", m.keys["number"], fmt.Sprint("1 ", n[1], " ", n[2]+d.Microseconds(), " ", n[3]+d.Microseconds()), "KEEPTTL")
+		m.model.Clock, m.model.ClockAt = m.model.Clock+d.Microseconds(), m.model.ClockAt+d.Microseconds()
 	}
-	m.model.Clock, m.model.ClockAt = m.model.Clock+d.Microseconds(), m.model.ClockAt+d.Microseconds()
 	m.stall(d)
 }
 
@@ -424,7 +420,9 @@ func (m *machine) lose() {
 	m.t.Helper()
 	m.begin("data lost")
 	require.NoError(m.t, m.rdb.Del(ctx, slices.Collect(maps.Values(m.keys))...).Err())
-	m.model = model.Lock{}
+	if m.model = (model.Lock{}); m.name == mutex.name {
+		m.model.Capacity = 1
+	}
 }
 
 // evict loses one key.
@@ -435,21 +433,15 @@ func (m *machine) evict(key string) {
 	require.Equal(m.t, int64(1), m.do(m.t, "DEL", m.keys[key]))
 	switch key {
 	case "number":
-		m.model.Last, m.model.NumberUntil, m.model.Served, m.model.First = 0, 0, 0, 0
+		m.model.Last, m.model.NumberUntil = 0, 0
 	case "queue":
 		m.forget()
-		m.model.Damaged = true
 	case "heartbeats":
-		m.model.Damaged, m.model.Quarantine = true, 0
+		m.model.Untime()
 	case "tombstones":
 		m.model.Tombstones = nil
 	case "permits":
 		m.model.Lost, m.evicted = true, true
-		for text := range c.Holders { // also those that have expired
-			if t, err := token.Parse(text); err == nil {
-				m.model.LostTTL = max(m.model.LostTTL, t.TTL().Microseconds())
-			}
-		}
 	case "holders":
 		m.model.Lost, m.evicted = len(c.Permits) > 0, true
 		m.model.Capacity = 0
@@ -468,24 +460,16 @@ func (m *machine) raise(to uint64) {
 
 func (m *machine) setNumber(to uint64) {
 	m.t.Helper()
-	text := numberText(to, m.clock/1000+day.Milliseconds(), m.model.Served, m.model.First)
-	m.do(m.t, "SET", m.keys["number"], text, "PX", day.Milliseconds())
-	m.model.Last, m.model.NumberUntil = to, (m.clock/model.Millisecond+day.Milliseconds())*model.Millisecond
-}
-
-// numberText is the text of a number that expires then.
-func numberText(last uint64, ends int64, served, first uint64) string {
-	return fmt.Sprintf("1 %016d %013d %016d %016d", last, ends, served, first)
+	m.do(m.t, "SET", m.keys["number"], fmt.Sprint("1 ", to, " ", m.model.Clock, " ", m.model.ClockAt), "PX", day.Milliseconds())
+	m.model.Last, m.model.NumberUntil = to, m.clock+day.Microseconds()
 }
 
 // drop drops a waiter that has not expired.
 func (m *machine) drop(p *party) {
 	m.t.Helper()
 	m.begin("%s is dropped", p.name)
-	m.model.Served = max(m.model.Served, p.ticket)
-	m.setNumber(m.model.Last)
 	m.do(m.t, "ZREM", m.keys["queue"], p.token.Text())
-	m.do(m.t, "HDEL", m.keys["heartbeats"], short(p.token.Text()))
+	m.do(m.t, "ZREM", m.keys["heartbeats"], p.token.Text())
 	m.model.Waiters = slices.DeleteFunc(m.model.Waiters, func(w model.Waiter) bool { return w.Token == p.token.Text() })
 	if len(m.model.Waiters) == 0 {
 		m.model.Forget()
@@ -508,9 +492,10 @@ func (m *machine) near(want, got int64, what string) {
 //	set lock x           a key is somebody else's
 //	full; full no        the server has no memory left, or has
 //	  -> OOM, NOPERM, …: why it was refused
+//	once                 what follows is sent once
 //	drop a               a waiter is dropped, though it has not expired; forge a 5m: it has a ticket of then
 //	waiters 9; holders 9 so many are added, holders of one permit each; expired: they have expired
-//	keys; recorded       -> those that exist; whose weights are recorded
+//	keys; recorded       -> those that exist; whose fences are recorded
 //	count                -> how many hold | how many wait
 //	fence; ticket a      -> now, now+1: µs of the server's time
 //
@@ -648,6 +633,8 @@ func (m *machine) step(word string, words []string, want string) string {
 			to = m.clock + o.duration.Microseconds()
 		}
 		m.raise(uint64(to))
+	case "once":
+		m.once = true
 	case "drop":
 		m.drop(o.p)
 	case "forge":
@@ -660,7 +647,7 @@ func (m *machine) step(word string, words []string, want string) string {
 	case "recorded":
 		c, found := m.contents(), []string(nil)
 		for _, p := range m.parties {
-			if c.Holders[p.token.Text()] != "" || strings.Contains(c.Heartbeats[short(p.token.Text())], " ") {
+			if c.Holders[p.token.Text()] != "" {
 				found = append(found, p.name)
 			}
 		}
@@ -745,5 +732,5 @@ func (m *machine) nameOf(text string, weight int) string {
 			return p.name + "*" + strconv.Itoa(weight)
 		}
 	}
-	return cmp.Or(map[string]string{lua.Quarantined: "quarantine", "": "nobody"}[text], text)
+	return cmp.Or(map[string]string{"": "nobody"}[text], text)
 }

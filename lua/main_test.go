@@ -90,7 +90,7 @@ func (refusal) RedisError()     {}
 
 // send calls the method of a verb, with the tokens c:1 to c:3.
 func send(l lua.Lock, v verb) error {
-	return last(v.call(l, []token.Token{numbered("c", ttl, 1), numbered("c", ttl, 2), numbered("c", ttl, 3)}))
+	return last(v.call(l, []token.Token{numbered("c", ttl, 1, 1), numbered("c", ttl, 1, 2), numbered("c", ttl, 1, 3)}))
 }
 
 // sendAll calls each verb's method with a server that gives this answer.

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // contents is all that a lock has in Redis.
@@ -22,21 +23,22 @@ type contents struct {
 	Lock, Number        string
 	Queue               []redis.Z
 	Tombstones, Permits map[string]float64
-	Heartbeats, Holders map[string]string
+	Heartbeats          map[string]float64
+	Holders             map[string]string
 	Left                map[string]time.Duration // of each key; -1: it lasts for ever
 }
 
 func (m *machine) contents() contents {
 	m.t.Helper()
 	var number, lock *redis.StringCmd
-	var queue, tombstones, permits *redis.ZSliceCmd
-	var holders, heartbeats *redis.MapStringStringCmd
+	var queue, tombstones, permits, heartbeats *redis.ZSliceCmd
+	var holders *redis.MapStringStringCmd
 	left := map[string]*redis.DurationCmd{}
 	_, err := m.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		number, lock = p.Get(ctx, m.keys["number"]), p.Get(ctx, m.keys["lock"])
 		queue, tombstones = p.ZRangeWithScores(ctx, m.keys["queue"], 0, -1), p.ZRangeWithScores(ctx, m.keys["tombstones"], 0, -1)
 		permits = p.ZRangeWithScores(ctx, m.keys["permits"], 0, -1)
-		holders, heartbeats = p.HGetAll(ctx, m.keys["holders"]), p.HGetAll(ctx, m.keys["heartbeats"])
+		holders, heartbeats = p.HGetAll(ctx, m.keys["holders"]), p.ZRangeWithScores(ctx, m.keys["heartbeats"], 0, -1)
 		for name, key := range m.keys {
 			left[name] = p.PTTL(ctx, key)
 		}
@@ -53,7 +55,7 @@ func (m *machine) contents() contents {
 		return found
 	}
 	c := contents{
-		lock.Val(), number.Val(), queue.Val(), scores(tombstones.Val()), scores(permits.Val()), heartbeats.Val(), holders.Val(),
+		lock.Val(), number.Val(), queue.Val(), scores(tombstones.Val()), scores(permits.Val()), scores(heartbeats.Val()), holders.Val(),
 		map[string]time.Duration{},
 	}
 	for name, d := range left {
@@ -79,16 +81,9 @@ func (m *machine) check() contents {
 	}
 	m.model.Notified = nil
 	require.Equal(m.t, m.model.Last, c.last(), "the last number")
-	n := fields(c.Number)
-	require.Equal(m.t, m.model.Served, uint64(n[3]), "the highest ticket that was served")
-	require.Equal(m.t, m.model.First, uint64(n[4]), "the first number")
 	if m.model.Last != 0 {
-		if ends := n[2] * model.Millisecond; ends > m.clock {
-			require.Equal(m.t, m.model.NumberUntil, ends, "when the number says that it expires")
-		}
 		m.lasts(c, "number", m.model.NumberUntil, m.model.NumberUntil)
 	}
-	m.longest = max(m.longest, m.clock+m.model.Quarantine-m.model.Clock+model.KeptAtMost)
 	held := m.checkHolders(c)
 	m.checkQueue(c)
 	for _, w := range m.model.Waiters {
@@ -124,39 +119,35 @@ func (m *machine) lasts(c contents, key string, least, most int64) {
 func (m *machine) checkQueue(c contents) {
 	m.t.Helper()
 	var want []redis.Z
-	members, tickets, tombstones, latest := map[string]bool{"clock": true}, map[uint64]bool{}, map[string]bool{}, int64(0)
-	clock := fields(c.Heartbeats["clock"])
+	members, tickets, tombstones, latest := map[string]bool{}, map[uint64]bool{}, map[string]bool{}, int64(0)
+	n := fields(c.Number)
 	for _, w := range m.model.Waiters {
 		want = append(want, redis.Z{Score: float64(w.Ticket), Member: w.Token})
-		members[short(w.Token)], tickets[w.Ticket] = true, true
-		if m.model.Damaged {
-			continue
+		members[w.Token], tickets[w.Ticket] = true, true
+		if ends, ok := c.Heartbeats[w.Token]; c.Number != "" && (ok || w.Expires != model.Untimed) {
+			require.Equal(m.t, w.Expires, int64(ends), "when %s expires", w.Token)
 		}
-		ends, weight, _ := strings.Cut(c.Heartbeats[short(w.Token)], " ")
-		require.Equal(m.t, w.Expires-m.model.Clock, int64(number(ends))-clock[0], "when %s expires", w.Token)
-		require.Equal(m.t, uint64(w.Weight), max(number(weight), 1), "what %s asks for", w.Token)
 	}
 	require.Equal(m.t, append([]redis.Z{}, want...), c.Queue)
-	if quarantine := max(m.model.Quarantine-m.model.Clock, 0); quarantine > 0 || len(want) > 0 && !m.model.Damaged {
-		require.Equal(m.t, quarantine, max(clock[4]-clock[0], 0), "the quarantine")
-	}
 	require.Len(m.t, tickets, len(want), "tickets are distinct")
 	for name := range c.Heartbeats {
 		require.True(m.t, members[name] || m.forgotten[name], "%s does not wait", name)
 	}
-	if len(want) > 0 && !m.model.Damaged {
-		require.Equal(m.t, []int64{m.model.ClockAt, m.model.Clock - m.model.Pass, int64(m.model.Cursor)},
-			[]int64{clock[1], clock[0] - clock[2], clock[3]}, "the queue's clock")
-		from, by := m.model.Forgets()
-		m.lasts(c, "queue", from, by)
-		m.lasts(c, "heartbeats", from, m.longest)
+	if len(want) > 0 && c.Number != "" {
+		require.Equal(m.t, []int64{m.model.Clock, m.model.ClockAt}, n[2:4], "the queue's clock")
+	}
+	if len(want) > 0 {
+		m.lasts(c, "queue", m.model.QueueUntil, m.model.QueueUntil)
+		if len(c.Heartbeats) > 0 {
+			m.lasts(c, "heartbeats", m.model.QueueUntil, m.longest)
+		}
 		if m.keys["holders"] != "" && !m.holdersMayEnd() { // else the next request brings the capacity
-			m.lasts(c, "holders", from-100*model.Millisecond, m.longest)
+			m.lasts(c, "holders", m.model.QueueUntil, m.longest+model.Second)
 		}
 	}
 	for name, until := range m.model.Tombstones {
-		if tombstones[short(name)] = true; until > m.clock {
-			require.Equal(m.t, until, int64(c.Tombstones[short(name)]), "the tombstone of %s", name)
+		if tombstones[name] = true; until > m.clock {
+			require.Equal(m.t, until, int64(c.Tombstones[name]), "the tombstone of %s", name)
 			latest = max(latest, until)
 		}
 	}
@@ -168,11 +159,8 @@ func (m *machine) checkQueue(c contents) {
 	}
 }
 
-// holdersMayEnd reports whether the record of the capacity may be gone before the queue is: it expires a little earlier.
-func (m *machine) holdersMayEnd() bool {
-	from, _ := m.model.Forgets()
-	return m.evicted || m.clock >= from-100*model.Millisecond
-}
+// holdersMayEnd reports whether the record of the capacity may be gone before the queue is.
+func (m *machine) holdersMayEnd() bool { return m.evicted || m.clock >= m.model.QueueUntil }
 
 // checkHolders compares the holders, and that the sums are right and the records last long enough.
 func (m *machine) checkHolders(c contents) map[string]uint64 {
@@ -184,19 +172,19 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 	for _, h := range m.model.Holders {
 		want[h.Token] = uint64(h.Weight)
 		last = max(last, h.Expires)
-		m.longest = max(m.longest, h.Expires+950*model.Millisecond)
+		m.longest = max(m.longest, h.Expires+model.Second)
 		if m.keys["lock"] == "" {
 			require.Equal(m.t, h.Expires, int64(c.Permits[h.Token]), "when the lease of %s ends", h.Token)
-			require.Equal(m.t, fmt.Sprint(h.Weight, " ", h.Fence), c.Holders[h.Token])
+			require.Equal(m.t, fmt.Sprint(h.Fence), c.Holders[h.Token])
 		} else {
 			require.Equal(m.t, fmt.Sprint(h.Token, " ", h.Fence), c.Lock)
 		}
 	}
 	require.GreaterOrEqual(m.t, m.model.Free(), 0, "no more than there are")
 	for name, ends := range c.Permits {
-		recorded += number(c.Holders[name])
+		recorded += weightOf(name)
 		if int64(ends) > m.clock {
-			held[name] = number(c.Holders[name])
+			held[name] = weightOf(name)
 		}
 	}
 	if owner, _, ours := strings.Cut(c.Lock, " "); ours {
@@ -211,8 +199,8 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 	case m.keys["lock"] != "":
 		m.lasts(c, "lock", last, last)
 	default:
-		m.lasts(c, "permits", last+400_000, m.longest)
-		m.lasts(c, "holders", last+400_000, m.longest)
+		m.lasts(c, "permits", last+model.Second, m.longest+model.Second)
+		m.lasts(c, "holders", last+model.Second, m.longest+model.Second)
 	}
 	if len(c.Holders) > 0 {
 		delete(c.Holders, "fence")
@@ -224,6 +212,12 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 		require.Equal(m.t, uint64(m.model.Capacity), number(c.Holders["capacity"]), "capacity")
 	}
 	return held
+}
+
+// weightOf is the weight in a token.
+func weightOf(text string) uint64 {
+	t, _ := token.Parse(text)
+	return uint64(t.Weight())
 }
 
 // random draws what random steps do. Whoever has left or released asks no more, as a client does; only a request that went
@@ -311,7 +305,7 @@ func (r *random) steps() map[string]func(*rapid.T) {
 		"evict": func(t *rapid.T) {
 			keys := slices.Sorted(maps.Keys(r.contents().Left))
 			keys = slices.DeleteFunc(keys, func(key string) bool { // the model knows one loss at a time
-				return key == "lock" || key == "number" && r.keys["lock"] == "" || r.model.Last == 0 || r.model.Lost || r.model.Damaged
+				return key == "lock" || r.model.Last == 0 || r.model.Lost
 			})
 			if len(keys) == 0 || rapid.IntRange(0, 3).Draw(t, "really") != 0 {
 				t.Skip("not so often")
@@ -321,7 +315,7 @@ func (r *random) steps() map[string]func(*rapid.T) {
 		},
 		"": func(t *rapid.T) {
 			r.once = rapid.Bool().Draw(t, "the next step is sent once")
-			if len(r.model.Waiters) > 0 && !r.more && r.admitted && r.model.QuarantineLeft() == 0 {
+			if len(r.model.Waiters) > 0 && !r.more && r.admitted {
 				require.Greater(t, r.model.Waiters[0].Weight, r.model.Free(), "the head fits")
 			}
 		},
@@ -336,8 +330,7 @@ func (r *random) steps() map[string]func(*rapid.T) {
 
 // events are the moments to come at which something ends, in order.
 func (m *machine) events() (at []int64) {
-	from, by := m.model.Forgets()
-	at = append(at, from, (from+by)/2, by, m.model.NumberUntil)
+	at = append(at, m.model.QueueUntil, m.model.NumberUntil)
 	for _, h := range m.model.Holders {
 		at = append(at, h.Expires)
 	}

@@ -62,6 +62,14 @@ func next[T any](r *reader) (v T) {
 func (r *reader) text() string { return next[string](r) }
 func (r *reader) list() []any  { return next[[]any](r) }
 
+// optional reads a text at the end of a reply, or "" if there is none.
+func (r *reader) optional() string {
+	if r.err == nil && len(r.rest) == 0 {
+		return ""
+	}
+	return r.text()
+}
+
 // count reads a number of things, which is no less than least.
 func (r *reader) count(least int) int {
 	n := next[int64](r)

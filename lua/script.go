@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ var files embed.FS
 // script is the text of a script, the hash by which Redis knows it, and the keys that it needs.
 type script struct {
 	text, hash string
-	keys       []key
+	from, to   int // of the lock's keys
 }
 
 func newScript(text string) script {
@@ -28,15 +29,15 @@ func newScript(text string) script {
 	return script{text: text, hash: hex.EncodeToString(sum[:])}
 }
 
-// verbs are the names of all verbs: every script in the folder but number, quick_number and queue, which are parts of
-// verbs, and types, which is no verb of a lock. Beside a kind's store, common_<verb>.lua is the part of a verb for common
-// cases: a change of the rules may be one there, too.
+// verbs are the operations on a lock, each a file of scripts, with the first and the last of the keys that it declares; store
+// stands for those of the kind's store. A script runs only if all its keys are on one node, so a verb that is to work while
+// a cluster moves them declares but those that exist.
 //
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
-// all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/model lab/mutants docs/protocol.md
-//  1. scripts/<verb>.lua. Its header names KEYS, up to the last that it uses, ARGV and the replies, and its first line binds
-//     the arguments by these names, as they come. It may call the functions of number.lua and queue.lua, which say what
-//     they do and which keys they need, and those that the header of mutex/store.lua lists for all kinds of locks
+// all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/model lab docs/protocol.md
+//  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments by
+//     these names, as they come. It may call the functions of facts.lua, number.lua and queue.lua, and those that the header
+//     of mutex/store.lua lists for all kinds of locks
 //  2. in lua.go, a method of Lock that sends these arguments, and a function that reads the reply. Prefer checks of input in
 //     the method; its error names the lock's first key. The error of a script says "the … is …"; explain (errors.go) gives
 //     some of them a type
@@ -51,9 +52,15 @@ func newScript(text string) script {
 //
 // A command that no script used before goes into the ACL line in docs/operating.md, and into that of fairlock doctor: tests
 // compare them with the scripts.
-var verbs = slices.DeleteFunc(fileNames("scripts"), func(name string) bool {
-	return name == "number" || name == "quick_number" || name == "queue" || name == "types"
-})
+var verbs = map[string]struct{ first, last string }{
+	"acquire":       {"number", "tombstones"},
+	"release":       {"number", "heartbeats"},
+	"leave":         {"number", "tombstones"},
+	"force_release": {"number", "heartbeats"},
+	"renew":         {"store", "store"},
+	"heartbeat":     {"number", "heartbeats"},
+	"inspect":       {"number", "heartbeats"},
+}
 
 // fileNames lists the scripts in a folder.
 func fileNames(folder string) (names []string) {
@@ -69,14 +76,28 @@ func fileNames(folder string) (names []string) {
 	return names
 }
 
-// source builds the script of a verb for one kind of lock. A verb that can return early in common cases does so in a
-// part of its own, before the other functions are built.
-func source(kind, verb string) string {
-	parts := []string{kind + "/keys", "number", kind + "/store", "queue", verb}
-	if slices.Contains(fileNames("scripts/"+kind), "common_"+verb) {
-		parts = slices.Insert(parts, 1, "quick_number", kind+"/common_"+verb)
+// build builds the script of a verb. An idle lock is acquired and released in a part of its own, before all other
+// functions are built: that repeats a part of the rules, and costs half as much.
+func (k kind) build(verb string) script {
+	from, to := k.index(verbs[verb].first), k.index(verbs[verb].last)+1
+	if verbs[verb].last == "store" {
+		to = k.index("queue")
 	}
-	return withoutUnused(join(parts...))
+	parts := []string{"facts"}
+	for _, part := range []string{"held", "early_" + verb, "store"} {
+		if slices.Contains(fileNames("scripts/"+k.name), part) {
+			parts = append(parts, k.name+"/"+part)
+		}
+	}
+	parts = append(parts, "number", "queue", verb)
+	names := make([]string, to-from)
+	for i, key := range k.keys[from:to] {
+		names[i] = key.name
+	}
+	s := newScript(withoutUnused(fmt.Sprintf(
+		"local call, fence_ttl = redis.call, tonumber(ARGV[1])\nlocal %s = unpack(KEYS)\n", strings.Join(names, ", ")) + join(parts...)))
+	s.from, s.to = from, to
+	return s
 }
 
 // withoutUnused leaves out functions that a verb does not use: Redis builds every function anew in every call. It goes
@@ -142,7 +163,7 @@ var typesScript = newScript(join("types"))
 func allScripts() []script {
 	all := []script{typesScript}
 	for _, k := range kinds {
-		for _, verb := range verbs {
+		for _, verb := range slices.Sorted(maps.Keys(verbs)) {
 			all = append(all, k.scripts[verb]())
 		}
 	}
@@ -185,7 +206,7 @@ func Load(ctx context.Context, rdb redis.Scripter) error {
 func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
 	var none T
 	s := l.kind.scripts[verb]()
-	cmd := run(ctx, l.rdb, s, l.keys[:len(s.keys)], append([]any{milliseconds(l.fenceTTL)}, args...)...)
+	cmd := run(ctx, l.rdb, s, l.keys[s.from:s.to], append([]any{milliseconds(l.fenceTTL)}, args...)...)
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return none, l.explain(ctx, s, withOrigin(err))
 	}

@@ -48,7 +48,7 @@ type sample struct {
 // anyText stands where every text is as good as another, someToken where a token has to be.
 const (
 	anyText   = "any text"
-	someToken = "c:1.00000010000.000000000000000000001A"
+	someToken = "c:1.00000010000.0000000001.0.000000000000000000001A"
 
 	ms    = time.Millisecond
 	one   = int64(1)                     // a count, or a duration
@@ -68,11 +68,11 @@ var verbs = []verb{
 		name: "acquire",
 		call: func(l lua.Lock, t tokens) (any, error) {
 			return l.Acquire(ctx, lua.Request{
-				Token: t[0], WaiterTTL: 11 * ms, MaxWaiters: 12, Ticket: 13, Quarantine: 14 * ms, Weight: 15,
+				Token: t[0], WaiterTTL: 11 * ms, MaxWaiters: 12, Ticket: 13,
 			})
 		},
 		replies: []list{
-			{"granted", large, anyText}, {"queued", large, one, int64(-1), anyText}, {"busy", anyText, anyText},
+			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large, int64(-1)}, {"busy", anyText, anyText}, {"busy", anyText},
 			{"full", one}, {"capacity", large},
 		},
 		samples: map[string]sample{
@@ -86,7 +86,6 @@ var verbs = []verb{
 		// acquire a b*2 x/c    parties; b wants 2 permits, c is of client x; of 5: capacity; ttl 5m, wait 5m: durations;
 		//                      max 4: waiters; try: does not queue; ticket: with the one that it has
 		//   -> granted, queued 1, busy, full 4, capacity 5; if the test wants it, "by a" and "retry 45m"
-		// report a             tells of the lease that a has lost
 		steps: map[string]func(m *machine, o options, want string) string{
 			"acquire": func(m *machine, o options, want string) string {
 				var all []string
@@ -96,18 +95,12 @@ var verbs = []verb{
 				}
 				return strings.Join(all, ", ")
 			},
-			"report": func(m *machine, o options, _ string) string { m.report(o.p); return "" },
 		},
 		random: map[string]func(*random){
 			"join":     func(r *random) { r.join(false) },
 			"join too": func(r *random) { r.join(false) },
 			"try":      func(r *random) { r.join(true) },
 			"again":    (*random).again, "once more": (*random).again,
-			"report": func(r *random) {
-				if p := r.anyone(); !r.holds(p) && p.fence > 0 {
-					r.report(p)
-				}
-			},
 		},
 	},
 	{
@@ -134,12 +127,18 @@ var verbs = []verb{
 		},
 	},
 	{
-		name:    "leave",
-		call:    func(l lua.Lock, t tokens) (any, error) { return l.Leave(ctx, t[0], true) },
+		name: "leave",
+		call: func(l lua.Lock, t tokens) (any, error) {
+			return l.Leave(ctx, lua.Leaving{Token: t[0], Tombstone: true}, lua.Leaving{Token: t[1]}, lua.Leaving{Token: t[2]})
+		},
 		replies: handoffs,
 		samples: map[string]sample{
-			"leave":         {func(l lua.Lock, _ tokens) error { return last(l.Leave(ctx, second, true)) }, second, anyLock},
-			"holder leaves": {func(l lua.Lock, _ tokens) error { return last(l.Leave(ctx, holder, true)) }, holder, anyLock},
+			"leave": {func(l lua.Lock, _ tokens) error {
+				return last(l.Leave(ctx, lua.Leaving{Token: second, Tombstone: true}))
+			}, second, anyLock},
+			"holder leaves": {func(l lua.Lock, _ tokens) error {
+				return last(l.Leave(ctx, lua.Leaving{Token: holder, Tombstone: true}))
+			}, holder, anyLock},
 		},
 		// leave a tombstone    -> as release
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -198,17 +197,17 @@ var verbs = []verb{
 		name: "heartbeat",
 		call: func(l lua.Lock, t tokens) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
 		replies: []list{
-			{int64(-1), list{"queued", "holding", "not_queued"}}, {one, list{"granted", "queued", "queued"}},
+			{large, int64(-1), "qhn"},
 		},
 		samples: map[string]sample{
 			"heartbeat": {send: func(l lua.Lock, waiters tokens) error { return last(l.Heartbeat(ctx, waiterTTL, waiters)) }},
 		},
-		// heartbeat a b        -> queued, holding, granted, gone; retry 45m: of the first of them
+		// heartbeat a b        -> queued, holding, gone; retry 45m: of the head
 		steps: map[string]func(m *machine, o options, want string) string{
 			"heartbeat": func(m *machine, o options, want string) string {
 				r := m.heartbeat(cmp.Or(o.wait, waiterTTL), o.who...)
 				names := map[lua.WaiterState]string{
-					lua.NotQueued: "gone", lua.StillQueued: "queued", lua.Holding: "holding", lua.NowGranted: "granted",
+					lua.NotQueued: "gone", lua.StillQueued: "queued", lua.Holding: "holding",
 				}
 				var all []string
 				for _, state := range r.States {
@@ -233,14 +232,13 @@ var verbs = []verb{
 		name: "inspect",
 		call: func(l lua.Lock, _ tokens) (any, error) { return l.Inspect(ctx, 11) },
 		replies: []list{{
-			large, large, one, one, list{list{anyText, large, one, one}},
-			one, list{list{anyText, large, large, one}, list{anyText, large, large, one}}, one,
+			large, large, one, one, list{list{anyText, large, one}},
+			one, list{list{anyText, large, large}, list{anyText, large, large}},
 		}},
 		samples: map[string]sample{
 			"inspect": {send: func(l lua.Lock, _ tokens) error { return last(l.Inspect(ctx, 1000)) }},
 		},
 		// inspect 10           -> the holders | the waiters, at most 10 of each
-		// quarantine           -> how much is left of it
 		steps: map[string]func(m *machine, o options, want string) string{
 			"inspect": func(m *machine, o options, _ string) string {
 				if o.number < 0 {
@@ -249,15 +247,14 @@ var verbs = []verb{
 				var words []string
 				s := m.inspect(o.number)
 				for _, h := range s.Holders {
-					words = append(words, m.nameOf(h.Token, h.Weight))
+					words = append(words, m.nameOf(h.Token, int(weightOf(h.Token))))
 				}
 				words = append(words, "|")
 				for _, w := range s.Waiters {
-					words = append(words, m.nameOf(w.Token, w.Weight))
+					words = append(words, m.nameOf(w.Token, int(weightOf(w.Token))))
 				}
 				return strings.Join(words, " ")
 			},
-			"quarantine": func(m *machine, _ options, _ string) string { return roughly(m.inspect(0).Quarantine) },
 		},
 		random: map[string]func(*random){
 			"inspect": func(r *random) { r.inspect(rapid.SampledFrom([]int{100, 2, 1}).Draw(r.t, "limit")) },
@@ -280,7 +277,6 @@ var samples = func() map[string]sample {
 
 // acquires requests one permit.
 func acquires(r lua.Request, unnumbered ...string) sample {
-	r.Weight = 1
 	send := func(l lua.Lock, _ tokens) error { return last(l.Acquire(ctx, r)) }
 	return sample{send: send, unnumbered: unnumbered}
 }
@@ -302,20 +298,20 @@ var outcomes = map[model.Outcome]lua.Outcome{
 func (m *machine) acquire(p *party, r request) lua.Reply {
 	m.t.Helper()
 	m.begin("%s acquires %d of %d: %+v", p.name, p.weight, p.capacity, r)
-	if r.ttl > 0 && r.ttl != p.token.TTL() {
-		require.False(m.t, p.asked, "the TTL of %s is that of its first request", p.name)
-		p.token = numbered(p.token.Client(), r.ttl, slices.Index(m.parties, p)+1)
+	if to := cmp.Or(r.ttl, p.token.TTL()); to != p.token.TTL() || p.weight != p.token.Weight() {
+		require.False(m.t, p.asked, "the TTL and the weight of %s are those of its first request", p.name)
+		p.token = numbered(p.token.Client(), to, p.weight, slices.Index(m.parties, p)+1)
 	}
 	p.asked = true
 	r.wait = cmp.Or(r.wait, waiterTTL)
-	m.lasting(p.token.TTL(), max(r.wait, p.token.TTL())) // or a quarantine
-	ask := lua.Request{Token: p.token, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try, Weight: p.weight}
+	m.lasting(p.token.TTL(), r.wait)
+	ask := lua.Request{Token: p.token, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try}
 	if r.ticket {
-		ask.Ticket, ask.Quarantine = lua.Ticket(p.ticket), p.token.TTL()
+		ask.Ticket = lua.Ticket(p.ticket)
 	}
 	same := model.Request{
 		Token: p.token.Text(), TTL: p.token.TTL().Microseconds(), WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max,
-		Weight: p.weight, Capacity: p.capacity, Ticket: uint64(ask.Ticket), Quarantine: ask.Quarantine.Microseconds(),
+		Weight: p.weight, Capacity: p.capacity, Ticket: uint64(ask.Ticket),
 	}
 	if r.try {
 		same.WaiterTTL = 0
@@ -325,10 +321,10 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 		m.admitted = !m.holds(p) && m.model.Tombstones[same.Token] <= m.clock
 		isNew, before := !m.waits(p) && !r.ticket, m.model.LastNumber()
 		want := m.model.Acquire(m.clock, same)
-		m.more = want.Queue == model.More
+		m.more, m.admitted = want.Queue == model.More, m.admitted && want.Outcome != model.CapacityDiffers
 		first = lua.Reply{
 			Outcome: outcomes[want.Outcome], Position: want.Position, Capacity: want.Capacity, Holder: want.Holder,
-			More: m.more && want.Outcome != model.Queued, Fence: want.Fence, Ticket: lua.Ticket(want.Ticket), RetryAfter: got.RetryAfter,
+			More: m.more && want.Outcome != model.Queued, Fence: want.Fence, Ticket: lua.Ticket(want.Ticket), Last: want.Last, RetryAfter: got.RetryAfter,
 		}
 		require.Equal(m.t, first, got)
 		switch want.Outcome {
@@ -341,29 +337,17 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 		}
 	}, func(second lua.Reply) {
 		first.More, second.More = false, false
-		second.RetryAfter = m.again(first.RetryAfter, second.RetryAfter)
+		require.GreaterOrEqual(m.t, second.Last, first.Last)
+		second.RetryAfter, second.Last = m.again(first.RetryAfter, second.RetryAfter), first.Last
 		require.Equal(m.t, first, second, "the second reply")
 	})
-}
-
-// report tells the lock of the party's lease, that it has lost.
-func (m *machine) report(p *party) {
-	m.t.Helper()
-	m.begin("%s reports %d", p.name, p.fence)
-	call := func() (lua.Reply, error) {
-		return lua.Reply{}, m.lock(p).ReportLoss(ctx, p.token, p.fence, p.token.TTL())
-	}
-	do(m, call, func(lua.Reply) {
-		m.model.Acquire(m.clock, model.Request{Token: p.token.Text(), Ticket: p.fence, Quarantine: p.token.TTL().Microseconds()})
-	}, func(lua.Reply) {})
 }
 
 func (m *machine) release(p *party, fence uint64) lua.Handoff {
 	m.t.Helper()
 	m.begin("%s releases", p.name)
 	if m.blind { // its grants were not compared
-		_, recorded, _ := strings.Cut(m.contents().Holders[p.token.Text()], " ")
-		fence = number(recorded)
+		fence = number(m.contents().Holders[p.token.Text()])
 	}
 	return m.handoff(func() (lua.Handoff, error) { return m.lock(p).Release(ctx, p.token, fence) },
 		func() model.Handoff { return m.model.Release(m.clock, p.token.Text(), fence) })
@@ -372,9 +356,12 @@ func (m *machine) release(p *party, fence uint64) lua.Handoff {
 func (m *machine) leave(p *party, tombstone bool) lua.Handoff {
 	m.t.Helper()
 	m.begin("%s leaves, tombstone %v", p.name, tombstone)
-	h := m.handoff(func() (lua.Handoff, error) { return m.lock(p).Leave(ctx, p.token, tombstone) }, func() model.Handoff {
-		return m.model.Leave(m.clock, p.token.Text(), tombstone)
-	})
+	h := m.handoff(func() (lua.Handoff, error) {
+		return m.lock(p).Leave(ctx, lua.Leaving{Token: p.token, Tombstone: tombstone})
+	},
+		func() model.Handoff {
+			return m.model.Leave(m.clock, []string{p.token.Text()}, map[bool]int{true: 1}[tombstone])
+		})
 	for name, at := range m.contents().Tombstones {
 		require.True(m.t, !tombstone || int64(at) > m.clock, "the tombstone of %s is over", name)
 	}
@@ -428,7 +415,7 @@ func (m *machine) renew(p *party, ttl time.Duration, fence uint64) bool {
 }
 
 var waiterStates = map[model.WaiterState]lua.WaiterState{
-	model.NotQueued: lua.NotQueued, model.StillQueued: lua.StillQueued, model.Holding: lua.Holding, model.NowGranted: lua.NowGranted,
+	model.NotQueued: lua.NotQueued, model.StillQueued: lua.StillQueued, model.Holding: lua.Holding,
 }
 
 func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatReply {
@@ -441,8 +428,8 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 	m.lasting(0, wait)
 	var first lua.HeartbeatReply
 	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, wait, tokens) }, func(got lua.HeartbeatReply) {
-		want := m.model.Heartbeat(m.clock, wait.Microseconds(), texts)
-		first = lua.HeartbeatReply{RetryAfter: got.RetryAfter}
+		want := m.model.Heartbeat(m.clock, wait.Microseconds(), m.capacity, texts)
+		first = lua.HeartbeatReply{RetryAfter: got.RetryAfter, Last: want.Last}
 		m.more, m.admitted = want.RetryAfter == 0, true
 		for _, state := range want.States {
 			first.States = append(first.States, waiterStates[state])
@@ -450,12 +437,7 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 		require.Equal(m.t, first, got)
 		m.helps(want.RetryAfter, got.RetryAfter)
 	}, func(second lua.HeartbeatReply) {
-		first.States = slices.Clone(first.States)
-		for i, state := range first.States {
-			if state == lua.NowGranted {
-				first.States[i] = lua.Holding
-			}
-		}
+		second.Last = first.Last
 		second.RetryAfter = m.again(first.RetryAfter, second.RetryAfter)
 		require.Equal(m.t, first, second, "the second reply")
 	})
@@ -465,22 +447,22 @@ func (m *machine) inspect(limit int) lua.Snapshot {
 	m.t.Helper()
 	m.begin("inspect %d", limit)
 	return do(m, func() (lua.Snapshot, error) { return m.any().Inspect(ctx, limit) }, func(got lua.Snapshot) {
-		if m.model.Lost || m.model.Damaged {
+		if m.model.Lost {
 			return // nothing is repaired
 		}
 		want := lua.Snapshot{
 			Now: time.UnixMicro(m.clock), Fence: m.model.LastNumber(), Used: m.model.Used(), Capacity: got.Capacity,
-			Waiting: len(m.model.Waiters), Quarantine: time.Duration(m.model.QuarantineLeft()+999) / 1000 * time.Millisecond,
+			Waiting: len(m.model.Waiters),
 		}
 		require.True(m.t, !m.model.InUse() || got.Capacity == m.model.Capacity, "capacity %d", got.Capacity)
 		for i, h := range m.model.FirstToExpire(limit) {
 			left := got.Holders[min(i, len(got.Holders)-1)].Left
 			m.near(h.Expires-m.clock, left.Microseconds(), "what is left to "+h.Token)
-			want.Holders = append(want.Holders, lua.Holder{Token: h.Token, Fence: h.Fence, Left: left, Weight: h.Weight})
+			want.Holders = append(want.Holders, lua.Holder{Token: h.Token, Fence: h.Fence, Left: left})
 		}
 		for _, w := range m.model.Waiters[:min(limit, len(m.model.Waiters))] {
 			want.Waiters = append(want.Waiters, lua.Waiter{
-				Token: w.Token, Ticket: lua.Ticket(w.Ticket), Expires: time.UnixMicro(m.model.Expires(m.clock, w)), Weight: w.Weight,
+				Token: w.Token, Ticket: lua.Ticket(w.Ticket), Expires: time.UnixMicro(m.model.Expires(m.clock, w)),
 			})
 		}
 		require.Equal(m.t, want, got)

@@ -2,10 +2,11 @@
 //
 // The text of a token is
 //
-//	<client>:<layout>.<TTL>.<random>
+//	<client>:<layout>.<TTL>.<weight>.<flags>.<random>
 //
-// the client's id; the layout of what stands in Redis, 1; the length of the lease in ms, 11 digits; and 128 random bits
-// in base64url. What follows the last colon begins with the layout in every version.
+// the client's id; the layout of what stands in Redis, 1; the length of the lease in ms, 11 digits; the number of permits
+// that it asks for, 10 digits; a digit for flags; and 128 random bits in base64url. What follows the last colon begins
+// with the layout in every version.
 //
 // In Redis, tokens are the waiters in the queue and the holder of the lock. Any process that has the text of a token
 // can release its lock. So fmt and log/slog print a token redacted; Text returns all of it. (If a struct is printed
@@ -20,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +34,7 @@ const (
 	MaxClient = 128                   // bytes of the client's id
 	MinTTL    = 10 * time.Millisecond // of a lease
 	MaxTTL    = 365 * 24 * time.Hour
+	MaxWeight = 1 << 30 // permits
 )
 
 // Layout is what this version writes to Redis and understands there.
@@ -59,21 +62,22 @@ const (
 	randomBytes = 16
 	randomLen   = 22 // in base64url
 	ttlLen      = 11
-	bodyLen     = len(Layout) + 1 + ttlLen + 1 + randomLen // of what follows the colon
+	weightLen   = 10
+	factsLen    = len("1.") + ttlLen + len(".") + weightLen + len(".0.") // of what stands before the random part
+	bodyLen     = factsLen + randomLen                                   // of what follows the colon
 )
 
 // Token is the random identity of one acquisition. Tokens are comparable with ==, for map keys and tests. Use Equal if
 // one of the two comes from an untrusted source. The zero Token is no token.
 type Token struct{ text string }
 
-// New returns a new token of the given client, for leases of that length, rounded up to milliseconds: with 128 random
-// bits. (A version-4 UUID has only 122.) The error says that the client id is invalid, that ttl is out of bounds, or that
-// the system's source of randomness failed.
-func New(client string, ttl time.Duration) (Token, error) {
-	if err := CheckClient(client); err != nil {
-		return Token{}, err
-	}
-	if err := checkTTL(ttl); err != nil {
+// New returns a new token of the given client, for a lease of that length, rounded up to milliseconds, and that number of
+// permits. It has 128 random bits. (A version-4 UUID has only 122.) The error says that the client id is invalid, that ttl
+// or weight is out of bounds, or that the system's source of randomness failed.
+//
+// New is internal to this module: Lock makes the tokens.
+func New(client string, ttl time.Duration, weight int) (Token, error) {
+	if err := errors.Join(CheckClient(client), checkTTL(ttl), checkWeight(int64(weight))); err != nil {
 		return Token{}, err
 	}
 	var id uuid.UUID
@@ -81,12 +85,19 @@ func New(client string, ttl time.Duration) (Token, error) {
 		return Token{}, fmt.Errorf("token: %w", err)
 	}
 	ms := (ttl + time.Millisecond - 1).Milliseconds()
-	return Token{fmt.Sprintf("%s:%s.%0*d.%s", client, Layout, ttlLen, ms, encoding.EncodeToString(id[:]))}, nil
+	return Token{fmt.Sprintf("%s:%s.%0*d.%0*d.0.%s", client, Layout, ttlLen, ms, weightLen, weight, encoding.EncodeToString(id[:]))}, nil
 }
 
 func checkTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return fmt.Errorf("%w: TTL %v, want %v to %v", ErrMalformed, ttl, MinTTL, MaxTTL)
+	}
+	return nil
+}
+
+func checkWeight(weight int64) error {
+	if weight < 1 || weight > MaxWeight {
+		return fmt.Errorf("%w: %d permits, want 1 to %d", ErrMalformed, weight, int64(MaxWeight))
 	}
 	return nil
 }
@@ -106,10 +117,11 @@ func Parse(text string) (Token, error) {
 		return Token{}, &LayoutError{"token", layout}
 	}
 	t := Token{text}
-	if len(body) != bodyLen || body[len(Layout)] != '.' || body[bodyLen-randomLen-1] != '.' || !isNumber(t.ttl()) {
-		return Token{}, fmt.Errorf("%w: want layout, TTL and random part after the client id, %d characters", ErrMalformed, bodyLen)
+	if len(body) != bodyLen || !facts.MatchString(body[:factsLen]) {
+		return Token{}, fmt.Errorf("%w: want layout, TTL, weight, flags and random part after the client id, %d characters",
+			ErrMalformed, bodyLen)
 	}
-	if err := checkTTL(t.TTL()); err != nil {
+	if err := errors.Join(checkTTL(t.TTL()), checkWeight(t.fact(weightAt, weightLen))); err != nil {
 		return Token{}, err
 	}
 	// The decoder skips line ends, so the length of its result must be checked.
@@ -118,6 +130,8 @@ func Parse(text string) (Token, error) {
 	}
 	return t, nil
 }
+
+var facts = regexp.MustCompile(`^1\.\d{11}\.\d{10}\.\d\.$`)
 
 func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
@@ -149,14 +163,29 @@ func (t Token) TTL() time.Duration {
 	if t.IsZero() {
 		return 0
 	}
-	ms, _ := strconv.ParseInt(t.ttl(), 10, 64) // Parse and New have checked it
-	return time.Duration(ms) * time.Millisecond
+	return time.Duration(t.fact(ttlAt, ttlLen)) * time.Millisecond
 }
 
-// ttl is the text of the TTL.
-func (t Token) ttl() string {
-	end := len(t.text) - randomLen - 1
-	return t.text[end-ttlLen : end]
+// Weight returns how many permits the acquisition asks for: 1 of a mutex and of a reader, 1 << 30 of a writer; of the zero
+// Token 0.
+func (t Token) Weight() int {
+	if t.IsZero() {
+		return 0
+	}
+	return int(t.fact(weightAt, weightLen))
+}
+
+// Where the facts begin, counted from the end of the text.
+const (
+	ttlAt    = bodyLen - len("1.")
+	weightAt = ttlAt - ttlLen - len(".")
+)
+
+// fact returns the number of so many digits that begins there. Parse and New have checked it.
+func (t Token) fact(at, digits int) int64 {
+	begin := len(t.text) - at
+	n, _ := strconv.ParseInt(t.text[begin:begin+digits], 10, 64)
+	return n
 }
 
 // random is the text of the random part.

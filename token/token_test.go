@@ -23,7 +23,7 @@ func TestNewPutsTheClientInFrontAnd128RandomBitsBehind(t *testing.T) {
 	seen := map[token.Token]bool{}
 	ones := make([]int, 128)
 	for range n {
-		tok, err := token.New("host-1-ab", time.Minute)
+		tok, err := token.New("host-1-ab", time.Minute, 1)
 		require.NoError(t, err)
 		require.Equal(t, "host-1-ab", tok.Client())
 		require.False(t, seen[tok], "a token came twice")
@@ -48,7 +48,7 @@ func randomBytes(t *testing.T, tok token.Token) []byte {
 
 // FuzzParse and FuzzNew have how other tokens are printed.
 func TestToken_Zero(t *testing.T) {
-	tok, err := token.New("client", time.Minute)
+	tok, err := token.New("client", time.Minute, 1)
 	require.NoError(t, err)
 	assert.Equal(t, "(no token)", token.Token{}.String())
 	assert.True(t, token.Token{}.IsZero())
@@ -60,15 +60,20 @@ func TestTTL_IsRoundedUpAndBounded(t *testing.T) {
 	for ttl, want := range map[time.Duration]time.Duration{
 		token.MinTTL: token.MinTTL, token.MaxTTL: token.MaxTTL, time.Second + 1: time.Second + time.Millisecond,
 	} {
-		tok, err := token.New("c", ttl)
+		tok, err := token.New("c", ttl, 1)
 		require.NoError(t, err)
 		assert.Equal(t, want, tok.TTL())
 	}
 	for _, ttl := range []time.Duration{0, -time.Second, token.MinTTL - 1, token.MaxTTL + 1} {
-		_, err := token.New("c", ttl)
+		_, err := token.New("c", ttl, 1)
 		require.ErrorIs(t, err, token.ErrMalformed, "%v", ttl)
 	}
+	for _, weight := range []int{0, -1, token.MaxWeight + 1} {
+		_, err := token.New("c", time.Second, weight)
+		require.ErrorIs(t, err, token.ErrMalformed, "%v", weight)
+	}
 	assert.Zero(t, token.Token{}.TTL())
+	assert.Zero(t, token.Token{}.Weight())
 }
 
 func TestParse_AnotherLayout(t *testing.T) {
@@ -81,7 +86,7 @@ func TestParse_AnotherLayout(t *testing.T) {
 
 // What New writes. Of the 128 bits in base64url the last character has only 2.
 var (
-	wellFormed = regexp.MustCompile(`\A[!-~]{1,128}:1\.(\d{11})\.[A-Za-z0-9_-]{21}[AQgw]\z`)
+	wellFormed = regexp.MustCompile(`\A[!-~]{1,128}:1\.(\d{11})\.(\d{10})\.\d\.[A-Za-z0-9_-]{21}[AQgw]\z`)
 	newer      = regexp.MustCompile(`\A[!-~]{1,128}:(0|[02-9]\d*|1\d+)\.[^:]*\z`)
 	goodClient = regexp.MustCompile(`\A[!-~]{1,128}\z`)
 )
@@ -90,13 +95,15 @@ var (
 const secretLen = 18
 
 func FuzzParse(f *testing.F) {
-	random := "1.00000010000.x-7_AZaz09-_x-7_AZaz0w"
+	random := "1.00000010000.0000000001.0.x-7_AZaz09-_x-7_AZaz0w"
 	as := strings.Repeat("A", 22)
 	for _, text := range []string{
 		"a:" + random, "with:colons::" + random, strings.Repeat("c", token.MaxClient) + ":" + random, "a:" + random + "\n",
-		random, ":" + random, "", ":", "client:", "nobody:quarantined", "c:1.00000010000." + as, "c:1.00000010000." + as[1:] + "B",
-		"c:1.00000010000." + as[2:] + "==", "c:1.00000010000." + as[2:] + "\r\n", "c:1.00000000009." + as, "c:1.00000000010." + as,
-		"c:1.31536000000." + as, "c:1.31536000001." + as, "c:1.0000001000x." + as, "c:1.-0000010000." + as, "c:2." + as, "c:11.x",
+		random, ":" + random, "", ":", "client:", "nobody:quarantined", "c:1.00000010000.0000000001.0." + as, "c:1.00000010000.0000000001.0." + as[1:] + "B",
+		"c:1.00000010000.0000000001.0." + as[2:] + "==", "c:1.00000010000.0000000001.0." + as[2:] + "\r\n", "c:1.00000000009.0000000001.0." + as, "c:1.00000000010.0000000001.0." + as,
+		"c:1.31536000000.0000000001.0." + as, "c:1.31536000001.0000000001.0." + as, "c:1.0000001000x.0000000001.0." + as, "c:1.-0000010000.0000000001.0." + as, "c:2." + as, "c:11.x",
+		"c:1.00000010000.0000000000.0." + as, "c:1.00000010000.1073741824.0." + as, "c:1.00000010000.1073741825.0." + as,
+		"c:1.00000010000.000000000x.0." + as, "c:1.00000010000.0000000001.9." + as, "c:1.00000010000.0000000001.a." + as,
 		"c:" + as, "ü:" + random, "a b:" + random, "a\x00:" + random,
 	} {
 		f.Add(text)
@@ -104,7 +111,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		tok, err := token.Parse(text)
 		parts := wellFormed.FindStringSubmatch(text)
-		good := parts != nil && parts[1] >= "00000000010" && parts[1] <= "31536000000"
+		good := parts != nil && parts[1] >= "00000000010" && parts[1] <= "31536000000" && parts[2] >= "0000000001" && parts[2] <= "1073741824"
 		require.Equal(t, good, err == nil, "%q: %v", text, err)
 		if err != nil {
 			var other *token.LayoutError
@@ -120,6 +127,7 @@ func FuzzParse(f *testing.F) {
 		require.Len(t, randomBytes(t, tok), 16)
 		require.True(t, strings.HasPrefix(text, tok.Client()+":1."))
 		require.Equal(t, parts[1], fmt.Sprintf("%011d", tok.TTL().Milliseconds()))
+		require.Equal(t, parts[2], fmt.Sprintf("%010d", tok.Weight()))
 		again, err := token.Parse(text)
 		require.NoError(t, err)
 		require.True(t, tok == again && tok.Equal(again))
@@ -192,7 +200,7 @@ func FuzzNew(f *testing.F) {
 	f.Fuzz(func(t *testing.T, client string) {
 		good := goodClient.MatchString(client)
 		require.Equal(t, good, token.CheckClient(client) == nil, "%q", client)
-		tok, err := token.New(client, 10*time.Second)
+		tok, err := token.New(client, 10*time.Second, 3)
 		require.Equal(t, good, err == nil, "%q: %v", client, err)
 		if err != nil {
 			require.ErrorIs(t, err, token.ErrMalformed)
@@ -204,6 +212,6 @@ func FuzzNew(f *testing.F) {
 		back, err := token.Parse(tok.Text())
 		require.NoError(t, err)
 		require.Equal(t, tok, back)
-		require.Equal(t, client+":"+strings.TrimPrefix(tok.Text(), client+":1.00000010000.")[:22-secretLen]+"…", tok.String())
+		require.Equal(t, client+":"+strings.TrimPrefix(tok.Text(), client+":1.00000010000.0000000003.0.")[:22-secretLen]+"…", tok.String())
 	})
 }

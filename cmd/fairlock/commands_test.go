@@ -30,6 +30,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // seen is a lock as a script reads it; all its fields are in internal/view.
@@ -248,7 +249,8 @@ func TestDoctor_ExitCodes(t *testing.T) {
 	shown := well.done("doctor")
 	slow := inspect.Count(strings.Count(shown, "\n  warning    latency "), "warning")
 	assert.Contains(t, shown, "\n0 problems, "+slow+", 0 unchecked\n")
-	assert.Contains(t, shown, "  layout         this version has layout 1; no lock was used lately\n")
+	assert.Contains(t, shown, "  layout         this version has layout "+token.Layout+"; no lock was used lately\n")
+	assert.Contains(t, shown, "\nIn programs, set ContextTimeoutEnabled ")
 	assert.Contains(t, shown, "\n"+acl[2].ACL+"\n")
 	assert.NotContains(t, shown, "\x1b")
 	assert.Equal(t, "[]\n", well.done("list", "--json"), "nothing is left")
@@ -394,8 +396,9 @@ func TestConnection_URLs(t *testing.T) {
 		require.Equal(t, want, target.plain())
 		rdb, err := target.client()
 		require.NoError(t, err, url)
-		_, cluster := rdb.(*redis.ClusterClient)
-		require.Equal(t, strings.Contains(url, "cluster") || strings.Contains(url, "addr"), cluster)
+		plain, single := rdb.(*redis.Client)
+		require.Equal(t, strings.Contains(url, "cluster") || strings.Contains(url, "addr"), !single)
+		require.True(t, !single || plain.Options().ContextTimeoutEnabled)
 		require.NoError(t, rdb.Close())
 	}
 }
@@ -696,10 +699,15 @@ func TestDoctor_Rights(t *testing.T) {
 	require.Contains(t, user["fairlock"].done("status", "a"), "free", "who may lock may look")
 	e := user["fairlock"].examine(0, doctor.Problem)
 	require.Len(t, e.Rights, 3)
-	f.hold(permits(c.Semaphore("lost", 2))) // one of its two keys is lost: the other is searched by HSCAN
+	const lost = "lost --kind semaphore --permits 2 --take 2 --ttl 3s" // loses one of its keys, and begins anew
+	held := user["fairlock"].run(lost, "echo held; read line")
+	held.expect("held")
 	require.NoError(t, rdb.Del(t.Context(), lua.SemaphoreKeys(f.namespace, "lost").Permits).Err())
-	refused(t, user["fairlock"].attempt("lost --kind semaphore --permits 2 --wait 3s"), exitTimeout, "timed out after 3s waiting for lost, nobody is granted it for ")
-	require.Contains(t, user["fairlock-look"].done("status", "lost"), "quarantined")
+	again := user["fairlock"].run(lost, "echo held again; read line || true")
+	again.expect("held again")
+	require.Equal(t, exitLost, held.wait().code)
+	require.Contains(t, user["fairlock-look"].done("status", "lost"), "2 of 2 permits held")
+	require.Equal(t, 0, again.wait().code)
 
 	// Without SCAN, watch says so once.
 	require.NoError(t, rdb.Do(t.Context(), "acl", "setuser", "fairlock-look", "-scan").Err())

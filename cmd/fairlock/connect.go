@@ -38,6 +38,8 @@ const (
 	connecting = 5 * time.Second
 	// probing is how long it may take to find out whether a port speaks TLS.
 	probing = time.Second
+	// shortLimit is how long it may take to close connections, and to find out more about an error when ctx has ended.
+	shortLimit = 50 * time.Millisecond
 )
 
 // connection is how to reach Redis, and which part of it to use: persistent flags of the root command.
@@ -310,15 +312,23 @@ func (t target) plain() string {
 	return u.String()
 }
 
-// client returns a client; nothing is sent yet.
+// client returns a client; nothing is sent yet. It obeys the deadline of a ctx, as fairlock doctor recommends, except on a
+// Cluster: there each request of a new client may take 5 s while a node hangs, because go-redis then gives up its search
+// for the list of commands, and begins it again with the next request. A command sends too few requests to gain from it.
 func (t target) client() (rdb redis.UniversalClient, err error) {
 	switch raw := t.plain(); t.kind {
 	case sentinel:
-		rdb, err = parsed(redis.ParseFailoverURL, redis.NewFailoverClient, raw)
+		rdb, err = parsed(redis.ParseFailoverURL, raw, func(o *redis.FailoverOptions) *redis.Client {
+			o.ContextTimeoutEnabled = true
+			return redis.NewFailoverClient(o)
+		})
 	case cluster:
-		rdb, err = parsed(redis.ParseClusterURL, redis.NewClusterClient, raw)
+		rdb, err = parsed(redis.ParseClusterURL, raw, redis.NewClusterClient)
 	default:
-		rdb, err = parsed(redis.ParseURL, redis.NewClient, raw)
+		rdb, err = parsed(redis.ParseURL, raw, func(o *redis.Options) *redis.Client {
+			o.ContextTimeoutEnabled = true
+			return redis.NewClient(o)
+		})
 	}
 	switch {
 	case err == nil:
@@ -329,7 +339,7 @@ func (t target) client() (rdb redis.UniversalClient, err error) {
 	return nil, usage("redis URL: %s", strings.TrimPrefix(err.Error(), "redis: "))
 }
 
-func parsed[O any, C redis.UniversalClient](parse func(string) (O, error), client func(O) C, raw string) (rdb redis.UniversalClient, err error) {
+func parsed[O any, C redis.UniversalClient](parse func(string) (O, error), raw string, client func(O) C) (rdb redis.UniversalClient, err error) {
 	o, err := parse(raw)
 	if err != nil {
 		return nil, err

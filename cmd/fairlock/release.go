@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -62,7 +61,7 @@ func (r *releaser) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !before.Held && before.Quarantine == 0 && r.fence == 0 {
+	if !before.Held && r.fence == 0 {
 		return r.report(false, before, before)
 	}
 	if r.fence > 0 { // only that one is of interest
@@ -110,7 +109,7 @@ func (r *releaser) ask(ctx context.Context, l inspect.Lock) error {
 	for _, line := range view.Block(view.Paint{Colours: colours(r.errs), Width: width(r.errs)}, l, inspect.Most) {
 		_, _ = fmt.Fprintln(r.errs, line)
 	}
-	_, _ = fmt.Fprintf(r.errs, "Take %s from %s? [y/N] ", r.id, holders(l))
+	_, _ = fmt.Fprintf(r.errs, "Take %s from %s? [y/N] ", r.id, view.Holders(l))
 	answer, err := inspect.Await(ctx, func() (string, error) { return bufio.NewReader(r.in).ReadString('\n') })
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
@@ -148,22 +147,17 @@ func (r *releaser) take(ctx context.Context, l inspect.Lock) (taken bool, err er
 func (r *releaser) report(released bool, before, after inspect.Lock) error {
 	now := "nobody has it now"
 	if len(after.Holders) > 0 {
-		now = "now held by " + holders(after)
+		now = "now held by " + view.Holders(after)
 	}
-	text := fmt.Sprintf("%s was taken from %s; %s; its last number is %d", r.id, holders(before), now, after.Fence)
+	text := fmt.Sprintf("%s was taken from %s; %s; its last number is %d", r.id, view.Holders(before), now, after.Fence)
 	switch {
 	case r.json:
 		text = fmt.Sprintf(`{"released":%t,"before":%s,"after":%s}`, released, view.JSON(before), view.JSON(after))
-	case !before.Held && before.Quarantine == 0:
+	case !before.Held:
 		text = fmt.Sprintf("%s is not held; nothing was done", r.id)
 	case !released:
 		text = fmt.Sprintf("%s was given back meanwhile; nothing was done; %s", r.id, now)
 	}
 	_, err := fmt.Fprintln(r.out, text)
 	return err
-}
-
-// holders names those who hold a lock.
-func holders(l inspect.Lock) string {
-	return cmp.Or(view.Holders(l), "nobody (it is quarantined, because Redis had lost data)")
 }

@@ -38,10 +38,9 @@ const (
 
 // A Redis that hangs is not waited for: tickets and leases end by themselves.
 const (
-	shortLimit = 50 * time.Millisecond  // to close connections, and to ask once more why a server is out of reach
-	reading    = 500 * time.Millisecond // to read the holder when a wait has timed out
-	leaving    = 500 * time.Millisecond // to leave the queue
-	releasing  = 3 * time.Second        // to release the lock
+	reading   = 500 * time.Millisecond // to read the holder when a wait has timed out
+	leaving   = 500 * time.Millisecond // to leave the queue
+	releasing = 3 * time.Second        // to release the lock
 )
 
 // maxLabel is how long a label may be, so that process and host have room in a client's name.
@@ -359,8 +358,6 @@ func (r *runner) showWait(ctx context.Context, s *inspect.Server, client string)
 // standing says who holds a lock, and for how long.
 func standing(l inspect.Lock) string {
 	switch n := len(l.Holders); {
-	case n == 0 && l.Quarantine > 0:
-		return ", nobody is granted it for " + view.Span(l.Quarantine) + ", because Redis had lost data"
 	case n == 0 && l.Waiting > 0:
 		return ", for which others wait"
 	case n == 0:

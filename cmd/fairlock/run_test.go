@@ -440,7 +440,7 @@ func TestGuard_ReadsLate(t *testing.T) {
 
 	for range 10 { // the time of one order is over when the next one can be read
 		in, to := pipe()
-		g, held := &guard{to: to}, fmt.Sprintf("c:1.%011d.%021dA", time.Hour.Milliseconds(), 0)
+		g, held := &guard{to: to}, fmt.Sprintf("c:1.%011d.0000000001.0.%021dA", time.Hour.Milliseconds(), 0)
 		g.tell(order{Ward: &ward{Redis: "no URL", Token: held}})
 		g.tell(order{})
 		g.tell(order{Left: time.Hour, Sent: time.Now()})

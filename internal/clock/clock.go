@@ -1,21 +1,17 @@
-// Package clock is the library's only source of time, so that a test can control it.
+// Package clock is the source of time of the library's packages below fairlock. Its types are those of fairlock.Clock and
+// fairlock.Timer, which it cannot import.
 package clock
 
 import "time"
 
-// Clock is a source of time and of timers. Now must carry a monotonic reading or otherwise never run backwards: leases
-// are measured by it. Implementations are safe for concurrent use.
+// Clock has the methods of fairlock.Clock.
 type Clock interface {
 	Now() time.Time
-	// AfterFunc calls f once d has passed. f may block and may use the clock.
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
-// Timer is one pending call of AfterFunc.
-type Timer interface {
-	// Stop prevents the call and reports whether it was in time to do so. It does not wait for a call under way.
-	Stop() bool
-}
+// Timer is the same type as fairlock.Timer: an alias, so that a method that returns the one returns the other.
+type Timer = interface{ Stop() bool }
 
 // System is the operating system's clock. Its readings are monotonic.
 type System struct{}

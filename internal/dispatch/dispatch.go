@@ -1,15 +1,18 @@
 // Package dispatch is the library's only way to Redis.
 //
-// go-redis does not interrupt a command when its ctx ends. So the goroutines of a Dispatcher, its senders, send the
-// commands, and a caller returns as soon as its ctx ends. The command that it abandons goes on, and still counts as in
-// flight.
+// go-redis does not interrupt a command when its ctx is cancelled. So the goroutines of a Dispatcher, its senders, send
+// the commands, and a caller returns as soon as its ctx ends. The command that it abandons goes on, and still counts as
+// in flight. A command that is alone is sent on its caller's goroutine, if the caller may be blocked (see inline.go).
 //
 // Commands that are waiting when a sender is ready go into one pipeline, on a plain *redis.Client. Other clients have
 // servers that should not wait for each other: there each command is sent alone. The user's client and its hooks see
 // every command once, alone with its caller's ctx, or in a pipeline, which cannot carry the ctx of each of its commands.
+//
+// A panic in a hook reaches the caller if the command is sent on its goroutine. On a sender it ends the process.
 package dispatch
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"runtime"
@@ -58,36 +61,55 @@ type Dispatcher struct {
 	rdb        redis.Scripter
 	plain      *redis.Client // rdb, if it pipelines; else nil
 	clock      clock.Clock
-	maxSenders int // that are not overdue
-	maxBatch   int // commands that one sends at once
+	deadlines  bool // a command ends at the deadline of its ctx
+	maxSenders int  // that are not overdue
+	maxBatch   int  // commands that one sends at once
 
-	work    chan *batch // to idle senders; holds one for each
-	senders sync.WaitGroup
+	work    chan *batch    // to idle senders; holds one for each
+	senders sync.WaitGroup // and inline commands
 
 	mu       sync.Mutex
 	closed   bool        // guarded by mu
-	waiting  []*request  // guarded by mu: not yet taken by a sender
-	inFlight []*batch    // guarded by mu: one for each sender at work, the oldest first
+	waiting  *list.List  // guarded by mu: of *request, not yet taken by a sender; a list, so that each can leave at once
+	inFlight []*batch    // guarded by mu: one for each sender at work, and for each inline command, the oldest first
+	answers  bool        // guarded by mu: Redis has replied to what was last in flight
 	idle     int         // guarded by mu: senders that wait for work
 	timer    clock.Timer // guarded by mu: calls check when a batch is overdue, while requests wait for that; may be nil
 }
 
-// batch is what a sender sends at once.
+// batch is what a sender sends at once, or an inline command.
 type batch struct {
-	requests []*request
+	requests []*request // none for an inline command
 	since    time.Time
 }
 
-// request is one command.
+// command is a script with its arguments, and the method that sends it.
+type command struct {
+	method func(r redis.Scripter, ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+	ctx    context.Context
+	script string
+	keys   []string
+	args   []any
+}
+
+func (c *command) send(r redis.Scripter) *redis.Cmd {
+	return c.method(r, c.ctx, c.script, c.keys, c.args...)
+}
+
+// request is a command for a sender.
 type request struct {
-	send func(redis.Scripter) *redis.Cmd
-	cmd  *redis.Cmd // the outcome, once over is closed; nil if its sender has ended
-	over chan struct{}
+	command
+
+	element *list.Element // in waiting, and nil when a sender has taken it; guarded by the Dispatcher's mu
+	cmd     *redis.Cmd    // the outcome, once over is closed; nil if its sender has ended
+	over    chan struct{}
 }
 
 // New returns a Dispatcher on rdb. It starts no goroutine before the first command.
 func New(rdb redis.Scripter, c clock.Clock) *Dispatcher {
-	d := &Dispatcher{rdb: rdb, clock: c, maxSenders: maxSingles, maxBatch: 1}
+	d := &Dispatcher{
+		rdb: rdb, clock: c, deadlines: obeysDeadlines(rdb, c), maxSenders: maxSingles, maxBatch: 1, waiting: list.New(),
+	}
 	if plain, ok := rdb.(*redis.Client); ok {
 		d.plain, d.maxSenders, d.maxBatch = plain, maxPipelines, maxPipelined
 	}
@@ -111,39 +133,45 @@ func (d *Dispatcher) Close() {
 	}
 }
 
-// EvalSha sends EVALSHA and returns when Redis has replied, or with an *AbandonedError when ctx has ended.
+// EvalSha sends EVALSHA and returns when Redis has replied, or with an *AbandonedError when ctx has ended. An inline
+// command (see Blocking) returns when go-redis does, and is never abandoned.
 func (d *Dispatcher) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return d.do(ctx, func(r redis.Scripter) *redis.Cmd { return r.EvalSha(ctx, sha, keys, args...) })
+	return d.do(command{redis.Scripter.EvalSha, ctx, sha, keys, args})
 }
 
 // Eval sends EVAL, as EvalSha does EVALSHA.
 func (d *Dispatcher) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return d.do(ctx, func(r redis.Scripter) *redis.Cmd { return r.Eval(ctx, script, keys, args...) })
+	return d.do(command{redis.Scripter.Eval, ctx, script, keys, args})
 }
 
 // EvalShaRO sends EVALSHA_RO, as EvalSha does EVALSHA.
 func (d *Dispatcher) EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return d.do(ctx, func(r redis.Scripter) *redis.Cmd { return r.EvalShaRO(ctx, sha, keys, args...) })
+	return d.do(command{redis.Scripter.EvalShaRO, ctx, sha, keys, args})
 }
 
 // EvalRO sends EVAL_RO, as EvalSha does EVALSHA.
 func (d *Dispatcher) EvalRO(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return d.do(ctx, func(r redis.Scripter) *redis.Cmd { return r.EvalRO(ctx, script, keys, args...) })
+	return d.do(command{redis.Scripter.EvalRO, ctx, script, keys, args})
 }
 
-func (d *Dispatcher) do(ctx context.Context, send func(redis.Scripter) *redis.Cmd) *redis.Cmd {
-	r := &request{send: send, over: make(chan struct{})}
+func (d *Dispatcher) do(c command) *redis.Cmd {
+	if d.mayBlock(c.ctx) {
+		if b := d.alone(); b != nil {
+			return d.inline(c, b)
+		}
+	}
+	r := &request{command: c, over: make(chan struct{})}
 	if !d.add(r) {
-		return failed(ctx, ErrClosed)
+		return failed(c.ctx, ErrClosed)
 	}
 	select {
 	case <-r.over:
 		if r.cmd == nil {
-			return failed(ctx, errEnded)
+			return failed(c.ctx, errEnded)
 		}
 		return r.cmd
-	case <-ctx.Done():
-		return failed(ctx, &AbandonedError{r.over, !d.withdraw(r)})
+	case <-c.ctx.Done():
+		return failed(c.ctx, &AbandonedError{r.over, !d.withdraw(r)})
 	}
 }
 
@@ -159,7 +187,7 @@ func (d *Dispatcher) add(r *request) bool {
 	if d.closed {
 		return false
 	}
-	d.waiting = append(d.waiting, r)
+	r.element = d.waiting.PushBack(r)
 	if b := d.take(); b != nil {
 		d.start(b)
 	}
@@ -170,17 +198,17 @@ func (d *Dispatcher) add(r *request) bool {
 func (d *Dispatcher) withdraw(r *request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i := slices.Index(d.waiting, r)
-	if i >= 0 {
-		d.waiting = slices.Delete(d.waiting, i, i+1)
-		close(r.over)
+	if r.element == nil {
+		return false
 	}
-	return i >= 0
+	d.waiting.Remove(r.element)
+	close(r.over)
+	return true
 }
 
 // take returns the next batch; nil if nothing waits, or the bounds do not allow it. The caller holds mu, and sends it.
 func (d *Dispatcher) take() *batch {
-	if len(d.waiting) == 0 || len(d.inFlight) >= d.maxSenders+maxOverdue {
+	if d.waiting.Len() == 0 || len(d.inFlight) >= d.maxSenders+maxOverdue {
 		return nil
 	}
 	now := d.clock.Now()
@@ -193,9 +221,12 @@ func (d *Dispatcher) take() *batch {
 			return nil
 		}
 	}
-	n := min(len(d.waiting), d.maxBatch)
-	b := &batch{slices.Clone(d.waiting[:n]), now}
-	d.waiting = slices.Delete(d.waiting, 0, n)
+	b := &batch{make([]*request, min(d.waiting.Len(), d.maxBatch)), now}
+	for i := range b.requests {
+		r := d.waiting.Remove(d.waiting.Front()).(*request)
+		r.element = nil
+		b.requests[i] = r
+	}
 	d.inFlight = append(d.inFlight, b)
 	return b
 }
@@ -238,9 +269,9 @@ func (d *Dispatcher) run(b *batch) {
 
 // next returns what a sender is to send after b, and waits for it. It returns nil if enough senders are idle.
 func (d *Dispatcher) next(b *batch) *batch {
+	answers := answered(b.requests[len(b.requests)-1].cmd)
 	d.mu.Lock()
-	i := slices.Index(d.inFlight, b)
-	d.inFlight = slices.Delete(d.inFlight, i, i+1)
+	d.ended(b, answers)
 	b = d.take()
 	idle := b == nil && !d.closed && d.idle < d.maxSenders
 	if idle {
@@ -251,6 +282,19 @@ func (d *Dispatcher) next(b *batch) *batch {
 		b = <-d.work
 	}
 	return b
+}
+
+// ended removes what is not in flight any more. The caller holds mu.
+func (d *Dispatcher) ended(b *batch, answers bool) {
+	i := slices.Index(d.inFlight, b)
+	d.inFlight = slices.Delete(d.inFlight, i, i+1)
+	d.answers = answers
+}
+
+// answered reports whether Redis has replied.
+func answered(cmd *redis.Cmd) bool {
+	var reply redis.Error
+	return cmd != nil && (cmd.Err() == nil || errors.As(cmd.Err(), &reply))
 }
 
 func (d *Dispatcher) send(batch []*request) {

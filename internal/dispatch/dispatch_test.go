@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -22,45 +23,79 @@ import (
 
 // server stands for Redis and the way to it. It is a hook that sends nothing.
 type server struct {
-	hang  map[string]chan struct{} // by the key of commands: closed when they end. Others end after pause.
+	hang  map[string]chan struct{}                   // by the key of commands: closed when they end. Others end after pause.
+	fault map[string]func(ctx context.Context) error // by the key of commands: called instead
 	pause time.Duration
 
 	callers sync.WaitGroup // of begin
 
 	mu       sync.Mutex
 	batches  [][]string     // guarded by mu: keys, as they were sent
+	inline   []string       // guarded by mu: keys of what was sent on its caller's goroutine
+	values   []any          // guarded by mu: of valueKey, of what was sent alone
 	inFlight map[string]int // guarded by mu: by the first key of a batch; "": all
 	most     map[string]int // guarded by mu: in flight at once
 }
 
 func newServer() *server {
 	hang := map[string]chan struct{}{"hangs": make(chan struct{}), "hangs, too": make(chan struct{})}
-	return &server{hang: hang, inFlight: map[string]int{}, most: map[string]int{}}
+	fault := map[string]func(context.Context) error{}
+	return &server{hang: hang, fault: fault, inFlight: map[string]int{}, most: map[string]int{}}
 }
 
 func (s *server) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *server) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error { return s.run(cmd) }
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		s.note(ctx, fmt.Sprint(cmd.Args()[3]))
+		return s.run(ctx, cmd)
+	}
 }
 
 func (s *server) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(_ context.Context, cmds []redis.Cmder) error { return s.run(cmds...) }
+	return func(ctx context.Context, cmds []redis.Cmder) error { return s.run(ctx, cmds...) }
 }
 
-func (s *server) run(cmds ...redis.Cmder) error {
+type valueKey struct{}
+
+// note notes what was sent alone.
+func (s *server) note(ctx context.Context, key string) {
+	stack := make([]uintptr, 100)
+	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack)])
+	inline := false
+	for more := true; more && !inline; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		inline = strings.HasSuffix(frame.Function, "dispatch_test.send")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.values = append(s.values, ctx.Value(valueKey{}))
+	if inline {
+		s.inline = append(s.inline, key)
+	}
+}
+
+func (s *server) run(ctx context.Context, cmds ...redis.Cmder) error {
 	var keys []string
 	for _, cmd := range cmds {
 		keys = append(keys, fmt.Sprint(cmd.Args()[3]))
 	}
 	s.count(1, keys)
+	defer s.count(-1, keys)
+	for i, key := range keys {
+		if fault := s.fault[key]; fault != nil {
+			err := fault(ctx)
+			cmds[i].SetErr(err)
+			return err
+		}
+	}
 	for _, key := range keys {
 		if over := s.hang[key]; over != nil {
 			<-over
 		}
 	}
 	time.Sleep(s.pause)
-	s.count(-1, keys)
 	for i, cmd := range cmds {
 		cmd.(*redis.Cmd).SetVal(keys[i])
 	}
@@ -250,6 +285,26 @@ func TestDispatcher_CloseWhileSendersAreReplaced(t *testing.T) {
 	})
 }
 
+// Many commands whose ctx ends at once leave nothing behind that a later one would wait for.
+func TestDispatcher_MassWithdrawal(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+		s.begin(t, d, "hangs", bound, 60*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 10_000 {
+			s.callers.Go(func() { assert.Error(t, send(ctx, d, "withdrawn")) })
+		}
+		synctest.Wait()
+		s.begin(t, d, "later", 1, 0)
+		assert.Equal(t, 10_001, d.Waiting())
+		cancel()
+		synctest.Wait()
+		assert.Equal(t, 1, d.Waiting())
+		close(s.hang["hangs"])
+		s.callers.Wait()
+		assert.Equal(t, []string{"later"}, s.sent()[bound:])
+	})
+}
+
 // On a plain client, commands that coincide go in one pipeline, in their order; on others each goes alone.
 func TestDispatcher_PipelinesWhatCoincides(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
@@ -316,32 +371,14 @@ func TestDispatcher_CloseSendsWhatIsQueued(t *testing.T) {
 	})
 }
 
-// exiting is a hook that ends its goroutine, as testing.T.FailNow does, if a command has the key "exit".
-type exiting struct{ *server }
-
-func (e *exiting) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { return e.run(ctx, cmd) }
-}
-
-func (e *exiting) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { return e.run(ctx, cmds...) }
-}
-
-func (e *exiting) run(ctx context.Context, cmds ...redis.Cmder) error {
-	for _, cmd := range cmds {
-		if cmd.Args()[3] == "exit" {
-			runtime.Goexit()
-		}
-	}
-	return e.server.run(cmds...)
-}
-
 // A hook that ends its goroutine leaves no caller waiting, and no sender fewer.
 func TestDispatcher_HookThatEndsItsGoroutine(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := dispatch.New(kind.wrap(client(t, &exiting{newServer()})), clock.System{})
+				s := newServer()
+				s.fault["exit"] = func(context.Context) error { runtime.Goexit(); return nil } // as testing.T.FailNow does
+				d := dispatch.New(kind.wrap(client(t, s)), clock.System{})
 				defer d.Close()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()

@@ -93,7 +93,7 @@ func version(f facts) Finding {
 	case major == 0:
 		return f.untold()
 	case major < 6 || major == 6 && minor < 2:
-		return is(Problem, "Redis %d.%d; SET … GET, which every grant needs, came with 6.2", major, minor)
+		return is(Problem, "Redis %d.%d; the scripts need commands that came with 6.2", major, minor)
 	}
 	return is(OK, "Redis %d.%d", major, minor)
 }
@@ -159,8 +159,7 @@ func persistence(f facts) Finding {
 	case on == "":
 		return f.untold()
 	case !strings.ContainsAny(on, "y1"): // yes, 1
-		return is(Warning, "appendonly is no: after a restart, waiters lose their tickets, and a newcomer can get a lock whose holder "+
-			"does not know yet that it has lost it")
+		return is(Warning, "appendonly is no: after a restart, each lock begins anew, and two can hold it until the first one's next renewal")
 	case fsync == "no":
 		return is(Warning, "appendfsync is no: a crash of the machine may lose the grants of half a minute")
 	default:

@@ -14,9 +14,9 @@ import (
 // commands are those that locks need, each with arguments that change nothing: KEY is a key that does not exist. Redis looks at
 // a user's rights before it looks at the arguments.
 const commands = `
-eval return 1 KEY; evalsha 0000 1 KEY; time; exists KEY; get KEY; mget KEY; set KEY x xx px 1; del KEY; type KEY; pttl KEY; pexpire KEY 1;
-zadd KEY xx 0 x; zrem KEY x; unlink KEY; zrange KEY 0 0; zrank KEY x; zscore KEY x; zcard KEY; zcount KEY 0 0;
-zrangebyscore KEY 0 0; zremrangebyscore KEY 0 0; hget KEY x; hmget KEY x; hset KEY x 1 x; hdel KEY x; hlen KEY; hscan KEY 0;
+eval return 1 KEY; evalsha 0000 1 KEY; time; exists KEY; get KEY; set KEY x xx px 1; del KEY; type KEY; pttl KEY; pexpire KEY 1;
+zadd KEY xx 0 x; zrem KEY x; unlink KEY; zrange KEY 0 0; zrank KEY x; zscore KEY x; zmscore KEY x; zcard KEY; zcount KEY 0 0;
+zrangebyscore KEY 0 0; hget KEY x; hmget KEY x; hset KEY x 1 x; hdel KEY x; hlen KEY;
 hincrby KEY x x; publish CHANNEL x; subscribe CHANNEL`
 
 // spare are those without which locks work, if less well.
@@ -32,8 +32,8 @@ type Rights struct {
 // scripts to reading; but without the right to a command that writes, a script cannot write either.
 func RightsIn(namespace string, before7 bool) []Rights {
 	const (
-		reads  = " +time +get +type +pttl +zrange +zcard +zcount +zrangebyscore +hget +hmget +scan"
-		writes = " +eval +evalsha +exists +set +del +pexpire +zadd +zrem +zscore +hset +hdel +hlen +hscan +hincrby +unlink +publish"
+		reads  = " +time +get +type +pttl +zrange +zscore +zcard +zcount +zrangebyscore +hget +hmget +scan"
+		writes = " +eval +evalsha +exists +set +del +pexpire +zadd +zrem +hset +hdel +hlen +hincrby +unlink +publish"
 	)
 	keys, channels := patterns(namespace)
 	look := "%R" + keys + " +eval_ro +evalsha_ro" + reads

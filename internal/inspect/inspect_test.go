@@ -117,7 +117,7 @@ func TestServer_Read(t *testing.T) {
 		m.Mutex("x").CrashQueued("b", time.Minute)
 		m.Semaphore("x", 5).HoldPermitsAs("a", 2)
 		require.NoError(t, m.Miniredis.Set(lua.RWMutexKeys("fairlock", "x").Holders, "theirs"))
-		require.NoError(t, m.Miniredis.Set(lua.MutexKeys("fairlock", "other").Number, "2 0 0 0"))
+		require.NoError(t, m.Miniredis.Set(lua.MutexKeys("fairlock", "other").Number, "999 0 0 0"))
 		wanted := IDs([]string{"x", "free", "other"}, Kinds...)
 		locks, err := s.Read(t.Context(), 1, wanted...)
 		require.NoError(t, err)
@@ -139,8 +139,6 @@ func TestServer_Read(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, wanted, ids(locks))
 		require.False(t, slices.ContainsFunc(locks, Lock.InUse))
-		locks[0].Quarantine = 1
-		require.True(t, locks[0].InUse())
 	})
 }
 
@@ -170,7 +168,7 @@ func TestServer_Find(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	s := On(rdb, "ns[*]")
 	t.Cleanup(s.Close)
-	const holder = "a:1.00000010000.aaaaaaaaaaaaaaaaaaaaaA"
+	const holder = "a:1.00000010000.0000000001.0.aaaaaaaaaaaaaaaaaaaaaA"
 	var keys []any
 	for i := range 3000 { // of others, and what is left of locks
 		keys = append(keys, fmt.Sprint("user:", i), "", lua.MutexKeys(s.Namespace, fmt.Sprint("old:", i)).Number, i+1)

@@ -24,8 +24,8 @@ type Lock struct {
 	Err error // why it cannot be read, a key of something else for example; the State is zero then
 }
 
-// InUse reports whether somebody holds the lock or waits for it, it is quarantined, or nobody knows.
-func (l Lock) InUse() bool { return l.Held || l.Waiting > 0 || l.Quarantine > 0 || l.Err != nil }
+// InUse reports whether somebody holds the lock or waits for it, or whether it could not be read.
+func (l Lock) InUse() bool { return l.Held || l.Waiting > 0 || l.Err != nil }
 
 // Server is a Redis, or a cluster of them, and a namespace there. It is safe for concurrent use.
 type Server struct {

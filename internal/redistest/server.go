@@ -1,5 +1,3 @@
-//go:build unix
-
 // Package redistest starts private redis-servers for tests, and links to them that fail on demand. A test that needs
 // redis-server fails, and is not skipped, where it is not installed.
 package redistest
@@ -88,8 +86,7 @@ func (s *Server) Run() {
 	}
 	cmd := exec.Command(path, s.args...)
 	cmd.Stdout, cmd.Stderr = io.Discard, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that a terminal's ^C reaches only the tests
-	dieWithParent(cmd.SysProcAttr)
+	cmd.SysProcAttr = attributes()
 	if err := cmd.Start(); err != nil {
 		s.tb.Fatal(err)
 	}
@@ -164,7 +161,7 @@ func (s *Server) stop(sig syscall.Signal) {
 	if cmd == nil {
 		return
 	}
-	_ = cmd.Process.Signal(syscall.SIGCONT)
+	_ = cmd.Process.Signal(sigContinue)
 	_ = cmd.Process.Signal(sig)
 	_ = cmd.Wait()
 }
@@ -177,10 +174,10 @@ func (s *Server) Running() bool {
 }
 
 // Pause suspends the process: the system accepts connections and data for it, and it does not reply.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+func (s *Server) Pause() { s.signal(sigStop) }
 
 // Continue ends a Pause.
-func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
+func (s *Server) Continue() { s.signal(sigContinue) }
 
 func (s *Server) signal(sig syscall.Signal) {
 	s.tb.Helper()

@@ -69,27 +69,27 @@ func TestChaos(t *testing.T) {
 
 // TestMonitor runs scripts that break a mutex, and expects the monitor, or the rule Server of the history, to notice.
 func TestMonitor(t *testing.T) {
-	const grant, release = "redis.call('SET', KEYS[5], ARGV[2] .. ' 7', 'PX', 60000) ", "redis.call('DEL', KEYS[5]) "
+	const grant, release = "redis.call('SET', KEYS[2], ARGV[2] .. ' 7', 'PX', 60000) ", "redis.call('DEL', KEYS[2]) "
 	type script struct{ token, text string }
 	holds := script{"a", grant}
 	for name, x := range map[string]struct {
 		scripts []script
 		want    string
 	}{
-		"right":                     {[]script{holds, {"b", "redis.call('HSET', KEYS[3], 'b', '9000000000000000') redis.call('ZADD', KEYS[2], 5, 'b') "}, {"a", release + "redis.call('SET', KEYS[5], 'b 8', 'PX', 60000) "}}, ""},
+		"right":                     {[]script{holds, {"b", "redis.call('ZADD', KEYS[4], '9000000000000000', 'b') redis.call('ZADD', KEYS[3], 5, 'b') "}, {"a", release + "redis.call('SET', KEYS[2], 'b 8', 'PX', 60000) "}}, ""},
 		"grants what is held":       {[]script{holds, {"b", grant}}, "b was granted the lock; 2 of 1 are held then"},
-		"queues its holder":         {[]script{holds, {"b", "redis.call('ZADD', KEYS[2], 5, 'a') "}}, "a joined the queue while it holds the lock"},
-		"drops a waiter":            {[]script{{"a", "redis.call('HSET', KEYS[3], 'a', '9000000000000000') redis.call('ZADD', KEYS[2], 5, 'a') "}, {"b", "redis.call('ZREM', KEYS[2], 'a') "}}, "a was dropped at"},
+		"queues its holder":         {[]script{holds, {"b", "redis.call('ZADD', KEYS[3], 5, 'a') "}}, "a joined the queue while it holds the lock"},
+		"drops a waiter":            {[]script{{"a", "redis.call('ZADD', KEYS[4], '9000000000000000', 'a') redis.call('ZADD', KEYS[3], 5, 'a') "}, {"b", "redis.call('ZREM', KEYS[3], 'a') "}}, "a was dropped at"},
 		"releases what others hold": {[]script{holds, {"b", release}}, "b releases the lock, which a holds"},
-		"renews what others hold":   {[]script{holds, {"b", "redis.call('PEXPIRE', KEYS[5], 70000) "}}, "b renews the lock, which a holds"},
+		"renews what others hold":   {[]script{holds, {"b", "redis.call('PEXPIRE', KEYS[2], 70000) "}}, "b renews the lock, which a holds"},
 		"grants to one that left":   {[]script{holds, {"a", release}, holds}, "a is granted the lock, which it has released"},
-		"queues one that left":      {[]script{holds, {"a", release}, {"a", "redis.call('ZADD', KEYS[2], 5, 'a') "}}, "a has released the lock and joins"},
+		"queues one that left":      {[]script{holds, {"a", release}, {"a", "redis.call('ZADD', KEYS[3], 5, 'a') "}}, "a has released the lock and joins"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
 			m, err := monitor.Start(server.Network(), server.Addr(), time.Minute, func() int64 { return 1 })
 			require.NoError(t, err)
-			keys := []string{"f:{x}:number", "f:{x}:queue", "f:{x}:heartbeats", "f:{x}:tombstones", "f:{x}:lock"}
+			keys := []string{"f:{x}:number", "f:{x}:lock", "f:{x}:queue", "f:{x}:heartbeats", "f:{x}:tombstones"}
 			for _, s := range x.scripts {
 				require.NoError(t, server.Client().Eval(t.Context(), s.text+"return 1", keys, 600_000, s.token).Err())
 			}

@@ -34,14 +34,12 @@ type childConfig struct {
 type order string
 
 const (
-	quiesce order = "quiesce" // begin no acquisitions; report "quiet" when Redis knows of all that have begun
-	proceed order = "proceed" // begin them again
-	finish  order = "finish"  // hold nothing any longer, begin nothing, and end
+	finish order = "finish" // hold nothing any longer, begin nothing, and end
 )
 
 // report is what a process tells.
 type report struct {
-	Event                       string // quiet, ended, or paused: it stood still
+	Event                       string // ended, or paused: it stood still
 	From, To                    int64  // paused: ns, as in an Event
 	Handoffs, NotificationsLost int64  // ended: handoffs that were used without a request, and notifications that were lost
 }
@@ -93,25 +91,16 @@ func runChild(cfg childConfig) {
 		fmt.Fprintf(os.Stderr, format+"\n", args...)
 	})
 	go w.watch(tell)
-	go w.obey(tell)
+	go w.obey()
 	w.run()
 	_ = rdb.Close()
 	tell(report{Event: "ended", Handoffs: w.handoffs.Load(), NotificationsLost: w.notificationsLost.Load()})
 }
 
 // obey carries out orders. When the parent has ended, or has no more to say, it ends the process.
-func (w *workers) obey(tell func(report)) {
+func (w *workers) obey() {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		switch order(lines.Text()) {
-		case quiesce:
-			w.setQuiet(true)
-			go func() {
-				if w.awaitQuiet() {
-					tell(report{Event: "quiet"})
-				}
-			}()
-		case proceed:
-			w.setQuiet(false)
 		case finish:
 			w.end()
 		default:

@@ -13,7 +13,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/proxy"
 	"github.com/fairlock/fairlock-go/lab/history"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // Faults of processes.
@@ -230,50 +229,6 @@ func (t *trial) lose(since int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.run.Losses = append(t.run.Losses, history.Loss{From: since, To: now()})
-}
-
-// loseEverythingQuietly does the same while no new request comes. Then exclusion, order and fences hold: a lock with
-// waiters is quarantined for one TTL, and the others are not requested for so long.
-func loseEverythingQuietly(t *trial, d dice) error {
-	for _, s := range t.slots {
-		s.mu.Lock() // nothing else is done to the processes
-		defer s.mu.Unlock()
-	}
-	defer func() {
-		for _, s := range t.slots {
-			s.process.order(proceed)
-		}
-	}()
-	for _, s := range t.slots {
-		select {
-		case <-s.process.quiet: // of an earlier time, when another one was not
-		default:
-		}
-		s.process.order(quiesce)
-	}
-	for _, s := range t.slots {
-		if !closedWithin(s.process.quiet, ttl+waiterTTL) {
-			t.count("the workers were not quiet, so redis-server was not emptied")
-			return nil
-		}
-	}
-	t.sleep(200 * ms) // requests that were abandoned have arrived, or never do
-	for _, name := range t.locks {
-		n, err := t.rdb.ZCard(context.Background(), lua.MutexKeys(lua.DefaultNamespace, name).Queue).Result()
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			t.count("lock with waiters when redis-server came back empty")
-		}
-	}
-	from := now()
-	err := t.restart("redis-server empty, no new requests", d, t.server.Kill, nil)
-	time.Sleep(ttl + ttl/10) // in full, also at the end
-	t.mu.Lock()
-	t.quietLosses = append(t.quietLosses, history.Loss{From: from, To: now()})
-	t.mu.Unlock()
-	return err
 }
 
 // loseLastSecond kills redis-server, which comes back without what it has written in the last second or less, as after

@@ -25,7 +25,6 @@ type process struct {
 	in     io.WriteCloser
 	stderr bytes.Buffer  // to be read when over is closed
 	over   chan struct{} // closed when it has ended and all its reports were read
-	quiet  chan struct{} // receives each report that it is quiet; has room for one
 	ended  chan struct{} // closed when all its workers have ended
 }
 
@@ -37,7 +36,7 @@ func startProcess(tb testing.TB, cfg childConfig, onReport func(report)) (*proce
 		return nil, err
 	}
 	p := &process{
-		cfg: cfg, over: make(chan struct{}), quiet: make(chan struct{}, 1), ended: make(chan struct{}), cmd: exec.Command(os.Args[0]),
+		cfg: cfg, over: make(chan struct{}), ended: make(chan struct{}), cmd: exec.Command(os.Args[0]),
 	}
 	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "LD_PRELOAD=") // it is meant for the server
@@ -68,13 +67,7 @@ func (p *process) read(out io.Reader, onReport func(report)) {
 			continue // half a line of one that was killed
 		}
 		onReport(r)
-		switch r.Event {
-		case "quiet":
-			select {
-			case p.quiet <- struct{}{}:
-			default:
-			}
-		case "ended":
+		if r.Event == "ended" {
 			close(p.ended)
 		}
 	}

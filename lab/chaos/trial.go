@@ -55,14 +55,13 @@ type trial struct {
 	over    context.Context // ends when nothing more is to go wrong
 	serving sync.Mutex      // held while something is done to the server
 
-	mu          sync.Mutex
-	run         history.Run    // guarded by mu
-	quietLosses []history.Loss // guarded by mu: while no new request came
-	counts      map[string]int // guarded by mu: what has happened
-	stood       time.Duration  // guarded by mu: for how long redis-server stood still in all
-	all         []*process     // guarded by mu: their numbers are their places
-	steps       []clockStep    // guarded by mu
-	log         []history.Note // guarded by mu: what was done
+	mu     sync.Mutex
+	run    history.Run    // guarded by mu
+	counts map[string]int // guarded by mu: what has happened
+	stood  time.Duration  // guarded by mu: for how long redis-server stood still in all
+	all    []*process     // guarded by mu: their numbers are their places
+	steps  []clockStep    // guarded by mu
+	log    []history.Note // guarded by mu: what was done
 }
 
 // slot is a place for a process, with a network of its own. If the process is killed, another one takes its place.

@@ -52,11 +52,6 @@ type workers struct {
 
 	byGoroutine sync.Map // uint64 to *call, of those in Lock
 	byToken     sync.Map // token.Token to *call, of those that hold a lock
-
-	mu      sync.Mutex
-	change  *sync.Cond // on mu
-	quiet   bool       // guarded by mu: no new acquisition begins
-	unknown int        // guarded by mu: acquisitions of which Redis may not know yet
 }
 
 // call is one acquisition. Its fields belong to the worker's goroutine.
@@ -64,12 +59,10 @@ type call struct {
 	id, worker  int
 	lock, token string
 	ticket      uint64
-	counted     bool // in unknown
 }
 
 func newWorkers(cfg workersConfig, rdb *redis.Client, write func(history.Event), complain func(string, ...any)) *workers {
 	w := &workers{cfg: cfg, write: write, complain: complain, ending: make(chan struct{}), clock: slowClock{time.Now(), cfg.Slow}}
-	w.change = sync.NewCond(&w.mu)
 	config := fairlock.Config{
 		TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, NoRenewal: cfg.NoRenewal, Trace: w.trace(),
 		Logger: slog.New(slog.DiscardHandler), // faults are the rule
@@ -95,57 +88,7 @@ func (w *workers) run() {
 }
 
 // end lets them hold nothing any longer, begin nothing, and end.
-func (w *workers) end() {
-	close(w.ending)
-	w.setQuiet(false)
-}
-
-// setQuiet lets them begin no new acquisitions, or begin again.
-func (w *workers) setQuiet(on bool) {
-	w.mu.Lock()
-	w.quiet = on
-	w.mu.Unlock()
-	w.change.Broadcast()
-}
-
-// awaitQuiet waits, while they are to be quiet, until Redis knows of all acquisitions that have begun, and reports
-// whether they still are to be quiet.
-func (w *workers) awaitQuiet() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for w.quiet && w.unknown > 0 {
-		w.change.Wait()
-	}
-	return w.quiet
-}
-
-// begin waits until a new acquisition may begin, and reports whether it may.
-func (w *workers) begin(c *call) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for w.quiet {
-		w.change.Wait()
-	}
-	select {
-	case <-w.ending:
-		return false
-	default:
-		w.unknown++
-		c.counted = true
-		return true
-	}
-}
-
-// begun notes that Redis knows of an acquisition, or that it is over.
-func (w *workers) begun(c *call) {
-	if c.counted {
-		w.mu.Lock()
-		w.unknown--
-		c.counted = false
-		w.mu.Unlock()
-		w.change.Broadcast()
-	}
-}
+func (w *workers) end() { close(w.ending) }
 
 func (w *workers) record(c *call, e history.Event) {
 	e.Process, e.Worker, e.Call, e.Lock, e.Token = w.cfg.Process, c.worker, c.id, c.lock, c.token
@@ -170,7 +113,6 @@ func (w *workers) trace() *fairlock.Trace {
 		Queued: func(i fairlock.QueuedInfo) {
 			c := caller(i.Token, i.Ticket)
 			w.record(c, history.Event{Op: history.Queued, Ticket: i.Ticket})
-			w.begun(c)
 		},
 		Granted: func(i fairlock.GrantedInfo) {
 			w.byToken.Store(i.Token, caller(i.Token, i.Ticket))
@@ -208,18 +150,23 @@ func (w *workers) sleep(d time.Duration) {
 	}
 }
 
+func (w *workers) isEnding() bool {
+	select {
+	case <-w.ending:
+		return true
+	default:
+		return false
+	}
+}
+
 func (w *workers) work(worker int) {
 	d := newDice(w.cfg.Seed, fmt.Sprintf("worker %d of %d", worker, w.cfg.Process))
 	me := goroutine()
-	for {
+	for !w.isEnding() {
 		c := &call{id: int(w.calls.Add(1)), worker: worker, lock: w.cfg.Locks[d.IntN(len(w.cfg.Locks))]}
-		if !w.begin(c) {
-			return
-		}
 		w.byGoroutine.Store(me, c)
 		lease := w.lock(c, d)
 		w.byGoroutine.Delete(me)
-		w.begun(c)
 		if lease == nil {
 			w.sleep(d.upTo(20 * time.Millisecond))
 			continue

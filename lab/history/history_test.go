@@ -543,8 +543,6 @@ func TestCheck_Server(t *testing.T) {
 		{"the head was dropped before", "server", "2 joins b 2; 2 keeps b 6000; 3 joins c 3; 4999 drops b 4999; 5001 owns c"},
 		{"dropped before its last heartbeat expired", "server", "2 joins b 2; 2 keeps b 6000; 3 keeps b 7000; 5500 drops b 5500"},
 		{"dropped, unknown until when it keeps its ticket", "", "2 joins b 2; 4999 drops b 4999"},
-		{"kept by the end of its token", "server",
-			"2 joins client:123456789012345678 2; 2 keeps 56789012345678 6000; 4999 drops client:123456789012345678 4999"},
 		{"back by its ticket", "", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 2; 6 owns b; 7 ends b; 7 owns c"},
 		{"back, and passed", "server", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 2; 7 owns c"},
 		{"joins with another ticket", "server", "2 joins b 2; 3 joins c 3; 4 joins b 4; 6 owns c"},

@@ -9,7 +9,7 @@ import (
 type seen struct {
 	tickets map[string]uint64   // token → its last ticket
 	had     map[string][]uint64 // also those before: it comes back with the one that its client knows
-	keeps   map[string]int64    // the end of a token → until when it keeps its ticket, by the queue's clock
+	keeps   map[string]int64    // token → until when it keeps its ticket, by the queue's clock
 	holders map[string]int      // token → weight
 	waiting []string            // by ticket
 	grants  []string            // tokens
@@ -32,9 +32,6 @@ func (s *seen) before(token, other string) bool {
 	i := slices.Index(s.grants, token)
 	return i >= 0 && slices.Contains(s.grants[i:], other)
 }
-
-// short is what the server stores of a token with the time until which it keeps its ticket.
-func short(token string) string { return token[max(0, len(token)-14):] }
 
 // replay checks what was seen in the server, in its own order. A token joins with a ticket above all in the queue, or comes
 // back with its own, and not while it holds the lock. The lock is granted to the head of the queue, or to another token
@@ -77,7 +74,7 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		})
 		s.waiting = slices.Insert(s.waiting, i, e.Token)
 	case Keeps:
-		s.keeps[short(e.Token)] = e.Until
+		s.keeps[e.Token] = e.Until
 	case Owns:
 		s.holders[e.Token] = c.weights[e.Token]
 		if l.capacity == 1 {
@@ -99,7 +96,7 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 	case Leaves:
 		s.leave(e.Token)
 	case Drops:
-		until := s.keeps[short(e.Token)] - 1000 // Redis drops it if less than a millisecond is left
+		until := s.keeps[e.Token] - 1000 // Redis drops it if less than a millisecond is left
 		if s.leave(e.Token) >= 0 && e.Until < until {
 			wrong("was dropped at %d µs of the queue's clock and keeps its ticket until %d", e.Until, until)
 		}

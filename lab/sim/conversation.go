@@ -23,45 +23,47 @@ type conversation struct {
 	renewalHangs atomic.Int64 // for how long the next renewal hangs
 
 	mu       sync.Mutex
-	told     map[string]int64     // guarded by mu: by token: the TTL of the latest holder that a reply to its waiter named, ms
-	returned map[string]bool      // guarded by mu: tokens of waiters that were sent with a ticket, or twice
-	reported map[string]bool      // guarded by mu: tokens whose loss was reported
-	learned  map[string]time.Time // guarded by mu: by token: when a reply last said that it does not hold the lock, by its clock
 	waiting  map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
-	missed   map[string]time.Time // guarded by mu: by the lock's first key: when a reply last said that it may have lost data
+	latest   map[string]queuedAt  // guarded by mu: by token: the latest request that found it queued
 	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
 	expected map[string]expected  // guarded by mu: by token
 	overdue  []suspect            // guarded by mu: what was not sent in time
 	leaving  map[string]time.Time // guarded by mu: by token: since when a waiter leaves that was queued, by its clock
+	unsure   map[string]int       // guarded by mu: by token: renewals without a reply
+	kept     map[string]time.Time // guarded by mu: by token: until when its holder keeps a lost lease to stop, by its clock
+}
+
+// queuedAt is a request that found a waiter queued: when it was sent, and the lock's last number then.
+type queuedAt struct {
+	sent int64 // as Event.At
+	last uint64
 }
 
 // waiting is a waiter that is queued.
 type waiting struct {
-	key   string // the lock's first
-	since time.Time
-	asks  time.Time // by the process's clock: when it has to request the lock again, because that can help; 0: not known
+	asks time.Time // by the process's clock: when it has to request the lock again, because that can help; 0: not known
 }
 
-// expected is a request that a client has to send at once because of what it was told.
+// expected is a request that a client has to send because of what happened.
 type expected struct {
-	since int64 // as Event.At
+	by    int64 // as Event.At
 	verbs string
 	what  string // what is wrong if it does not
 }
 
 func newConversation(p *process) *conversation {
 	return &conversation{
-		process: p, told: map[string]int64{}, returned: map[string]bool{}, reported: map[string]bool{}, learned: map[string]time.Time{},
-		leaving: map[string]time.Time{}, waiting: map[string]waiting{}, missed: map[string]time.Time{}, over: map[string]bool{}, expected: map[string]expected{},
+		process: p, waiting: map[string]waiting{}, latest: map[string]queuedAt{},
+		over: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{}, kept: map[string]time.Time{}, unsure: map[string]int{},
 	}
 }
 
 // exchange is a request of a verb, and its reply, by words: what a nested reply has follows what is before it.
 type exchange struct {
 	verb  string
-	key   string // the lock's first
 	args  []string
 	reply []string
+	sent  int64 // as Event.At
 }
 
 // request reads a command.
@@ -75,7 +77,6 @@ func (c *conversation) request(cmd redis.Cmder) (e exchange) {
 		e.verb = o.verbs[o.hashes[args[1].(string)]]
 	}
 	if e.verb != "" {
-		e.key = fmt.Sprint(args[3])
 		e.args = words(args[3+args[2].(int):])
 	}
 	return e
@@ -92,18 +93,34 @@ func words(values []any) (all []string) {
 	return all
 }
 
-// expect notes that a token has to be named at once by a request of one of these verbs. The caller holds mu.
-func (c *conversation) expect(token, verbs, what string) {
-	c.expected[token] = expected{c.process.world.now(), verbs, what}
+// expect notes that a token has to be named by a request of one of these verbs, at once or after a while. The caller holds mu.
+func (c *conversation) expect(token string, after time.Duration, verbs, what string) {
+	c.expected[token] = expected{c.process.world.now() + int64(after+atOnce), verbs, what}
 }
 
-// lost notes that a lease is lost that is trusted: that has to be reported, or a later lease of its token given back.
-func (c *conversation) lost(token string) {
+// lost notes that a lease was lost here, at its deadline. If a renewal of it may still arrive, a release or leave is sent when
+// its safety margin is over, and not before.
+func (c *conversation) lost(token string, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.expected[token]; !ok {
-		c.expect(token, "acquire release", "its loss is not reported")
+	c.kept[token] = until
+	if c.unsure[token] > 0 {
+		c.expect(token, time.Duration(max(c.process.until(until)-c.process.world.now(), 0)), "release leave", "a lease that was lost here is not given back")
 	}
+}
+
+// unlocks notes that the holder of a lease calls Unlock.
+func (c *conversation) unlocks(token string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.kept, token)
+}
+
+// trusts reports whether a fence is above the last number that the latest request found that found its waiter queued.
+func (c *conversation) trusts(token string, fence uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fence > c.latest[token].last
 }
 
 // asksAfter notes after how many ms a waiter was told that another request can help; negative: it is not known. The caller
@@ -146,25 +163,27 @@ func (c *conversation) checkLeft() {
 	}
 }
 
-// hasReturned reports whether a token's waiter was sent with a ticket, or twice.
-func (c *conversation) hasReturned(token string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.returned[token]
-}
-
 // sent applies the rules to a request.
 func (c *conversation) sent(e exchange) {
 	p := c.process
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if e.verb == "renew" {
+		c.unsure[e.args[1]]++
+	}
 	for token, x := range c.expected {
-		late := p.world.now()-x.since > int64(atOnce)
+		late := p.world.now() > x.by
 		if late { // its process may have become unreachable since
-			c.overdue = append(c.overdue, suspect{token, x.since + int64(atOnce), x.what, 0})
+			c.overdue = append(c.overdue, suspect{token, x.by, x.what, 0})
 		}
 		if late || strings.Contains(x.verbs, e.verb) && slices.Contains(e.args, token) {
 			delete(c.expected, token)
+		}
+	}
+	for token, until := range c.kept {
+		if p.clock.Now().Before(until.Add(-grain)) && (e.verb == "release" || e.verb == "leave") && slices.Contains(e.args, token) {
+			p.world.fail("client: at %v, %s is given back %v before its safety margin is over", time.Duration(p.world.now()), token,
+				until.Sub(p.clock.Now()))
 		}
 	}
 	for token, w := range c.waiting {
@@ -178,72 +197,48 @@ func (c *conversation) sent(e exchange) {
 			c.waiting[token] = w
 		}
 	}
-	if e.verb != "acquire" || e.args[4] == "0" {
-		return
-	}
-	token, waits, lost := e.args[1], e.args[2] != "0", numbers(e.args[5])[0]
-	if waits {
-		c.returned[token] = true
-		if lost > 0 && lost < c.told[token] {
-			p.world.fail("client: at %v, %s asks for a quarantine of %d ms, and was told of a lease of %d ms",
-				time.Duration(p.world.now()), token, lost, c.told[token])
-		}
-		return
-	}
-	if made, ok := p.byToken.Load(token); ok && !c.reported[token] { // a report without a reply is sent again, later
-		if lease := made.(*call).lease.Load(); lease != nil && c.learned[token].Round(0).After(lease.Deadline().Round(0)) {
-			p.world.fail("client: at %v, %s reports the loss of a lease that was over by the wall clock",
-				time.Duration(p.world.now()), token)
-		}
-	}
-	c.reported[token] = true
 }
 
 // answered notes what a process was told.
 func (c *conversation) answered(e exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e.verb == "renew" && e.reply[0] == "lost" || e.verb == "release" && e.reply[0] == "0" {
-		c.learned[e.args[1]] = c.process.clock.Now()
+	if len(e.reply) == 0 || e.reply[0] == "error" {
+		return
 	}
-	if e.verb == "leave" && e.reply[0] != "error" {
-		delete(c.leaving, e.args[1])
+	if e.verb == "renew" {
+		c.unsure[e.args[1]]--
 	}
-	now := time.Now()
 	switch {
-	case e.verb == "acquire" && len(e.reply) > 4 && e.reply[0] == "queued":
-		if _, ok := c.waiting[e.args[1]]; !ok && !c.over[e.args[1]] {
-			c.waiting[e.args[1]] = waiting{key: e.key, since: now}
+	case e.verb == "leave":
+		for _, token := range e.args[2:] {
+			delete(c.leaving, token)
 		}
-		c.asksAfter(e.args[1], e.reply[3])
-		if ttl := ttlOf(e.reply[4]) / 1000; ttl > 0 {
-			c.told[e.args[1]] = ttl
+	case e.verb == "acquire" && e.reply[0] == "queued":
+		token := e.args[1]
+		if _, ok := c.waiting[token]; !ok && !c.over[token] {
+			c.waiting[token] = waiting{}
 		}
-		if strings.Contains(e.reply[4], "quarantined") {
-			c.missed[e.key] = now
-		}
+		c.found(token, e, e.reply[3])
+		c.asksAfter(token, e.reply[4])
 	case e.verb == "renew" && e.reply[0] == "lost" && e.reply[1] != "0":
-		c.expect(e.args[1], "release", "a later lease of its token is not given back")
-	case e.verb == "heartbeat" && e.reply[0] != "error":
-		missed := false
-		if first := slices.Index(e.reply, "queued"); first >= 0 {
-			c.asksAfter(e.args[first+1], e.reply[0])
+		c.expect(e.args[1], 0, "release leave", "a later lease of its token is not given back")
+	case e.verb == "heartbeat" && len(e.reply) > 2:
+		if first := strings.Index(e.reply[2], "q"); first >= 0 {
+			c.asksAfter(e.args[3+first], e.reply[1])
 		}
-		for i, state := range e.reply[1:] {
-			_, ok := c.waiting[e.args[2+i]]
-			missed = missed || ok && (state == "not_queued" || state == "holding")
-		}
-		if !missed {
-			return
-		}
-		if last, ok := c.missed[e.key]; !ok || now.Sub(last) > 2*waiterTTL {
-			for token, w := range c.waiting {
-				if w.key == e.key && now.Sub(w.since) > time.Millisecond && !slices.Contains(e.args, token) {
-					c.expect(token, "heartbeat acquire leave", "no heartbeat of it follows, though data may have been lost")
-				}
+		for i, state := range e.reply[2] {
+			if state == 'q' {
+				c.found(e.args[3+i], e, e.reply[0])
 			}
 		}
-		c.missed[e.key] = now
+	}
+}
+
+// found notes that a request found a waiter queued. The caller holds mu.
+func (c *conversation) found(token string, e exchange, last string) {
+	if c.latest[token].sent <= e.sent {
+		c.latest[token] = queuedAt{e.sent, uint64(numbers(last)[0])}
 	}
 }
 
@@ -259,6 +254,7 @@ func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
 	requests := make([]exchange, len(cmds))
 	for i, cmd := range cmds {
 		requests[i] = c.request(cmd)
+		requests[i].sent = c.process.world.now()
 		if requests[i].verb != "" {
 			c.sent(requests[i])
 		}
@@ -283,7 +279,7 @@ func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
 	err := next()
 	for i, cmd := range cmds {
 		if r := requests[i]; r.verb == "acquire" && r.args[4] == "0" && replyOf(cmd)[0] == "queued" { // the first of its waiter
-			err = c.again(requests, next, err)
+			err = c.again(next, err)
 			break
 		}
 	}
@@ -306,7 +302,7 @@ func replyOf(cmd redis.Cmder) []string {
 
 // again sends an acquire that has queued a waiter again after a while, as go-redis does when the reply was lost. What the
 // server sends meanwhile, such as notifications, arrives later still.
-func (c *conversation) again(requests []exchange, next func() error, err error) error {
+func (c *conversation) again(next func() error, err error) error {
 	p := c.process
 	late := time.Duration(c.twice.Swap(0))
 	if late == 0 || p.world.isEnding() {
@@ -316,13 +312,6 @@ func (c *conversation) again(requests []exchange, next func() error, err error) 
 	p.client.Link.Delay(0, late+2*ttl/5) // the next heartbeat is earlier
 	p.pause(late)
 	p.mend()
-	c.mu.Lock()
-	for _, r := range requests {
-		if r.verb == "acquire" {
-			c.returned[r.args[1]] = true
-		}
-	}
-	c.mu.Unlock()
 	return next()
 }
 

@@ -168,19 +168,8 @@ var faults = []*fault{
 	}},
 	{"data lost and then a stall", func(w *world, random *rand.Rand) {
 		w.loseData()
-		time.Sleep(upTo(random, ttl)) // until waiters are back, and the locks are quarantined
+		time.Sleep(upTo(random, ttl)) // until waiters are back
 		w.standStill(ttl+upTo(random, ttl), random)
-	}},
-	{"data lost and then a quarantine ended on a full server", func(w *world, random *rand.Rand) {
-		w.loseData()
-		time.Sleep(upTo(random, ttl)) // until waiters are back, and the locks are quarantined
-		w.observer.full.Add(1)
-		defer w.observer.full.Add(-1)
-		for _, t := range targets {
-			from := w.now()
-			_, _ = w.lock(t).ForceRelease(context.Background(), 1<<53)
-			w.loss(t.name, from, w.now())
-		}
 	}},
 	{"data lost while the clock stands still", func(w *world, random *rand.Rand) {
 		length := upTo(random, longestFault)
@@ -191,9 +180,9 @@ var faults = []*fault{
 	}},
 	{"key lost", func(w *world, random *rand.Rand) {
 		l := w.observer.locks[random.IntN(len(targets))]
-		all := []string{l.keys.Permits, l.keys.Queue, l.keys.Heartbeats, l.keys.Tombstones, l.keys.Holders}
-		if l.keys.Holders == "" { // of permits the model does not know the highest fence, if its holder is gone
-			all[len(all)-1] = l.keys.Number
+		all := []string{l.keys.Number, l.keys.Permits, l.keys.Queue, l.keys.Heartbeats, l.keys.Tombstones}
+		if l.keys.Holders != "" {
+			all = append(all, l.keys.Holders)
 		}
 		key := all[random.IntN(len(all))]
 		w.occurred("the key %s is lost", key)
@@ -222,9 +211,9 @@ var faults = []*fault{
 		w.occurred("late and bogus requests arrive for %s", t.name)
 		w.after(0, func() { w.stray(t) })
 	}},
-	{"a minute passes", func(w *world, random *rand.Rand) {
-		w.occurred("the queues' clocks advance by a minute, and all that goes by them")
-		w.observer.advanceClocks(time.Minute)
+	{"tombstones expire", func(w *world, random *rand.Rand) {
+		w.occurred("a tombstone of each lock is over")
+		w.observer.expireTombstones()
 		w.visit(random)
 	}},
 	{"all are away", func(w *world, random *rand.Rand) {
@@ -235,10 +224,6 @@ var faults = []*fault{
 		}
 		w.asleep += longest
 		time.Sleep(longest) // no other fault occurs
-	}},
-	{"a later version", func(w *world, _ *rand.Rand) {
-		w.occurred("a later version adds to the numbers")
-		w.observer.addToNumbers()
 	}},
 	{"failover", func(w *world, random *rand.Rand) {
 		lag := upTo(random, ttl)
@@ -268,11 +253,6 @@ var faults = []*fault{
 		w.update(func(r *history.Run) { r.ClockBack = true })
 		w.observer.step(-by)
 		w.visit(random)
-	}},
-	{"clock steps back after a renewal", func(w *world, _ *rand.Rand) {
-		for _, t := range targets {
-			w.after(0, func() { w.stepBackAfterRenewal(t) })
-		}
 	}},
 	{"clock stands still", func(w *world, random *rand.Rand) {
 		w.freeze(upTo(random, longestFault))
@@ -428,11 +408,11 @@ func (p *process) isHalted() bool {
 	return time.Now().Before(p.haltedUntil)
 }
 
-// stray sends requests that arrive late or are bogus. The first may extend a lease, by as much as its token says. The last
-// reports a lease that has ended long ago, and may lengthen a quarantine. The others may change nothing.
+// stray sends requests that arrive late or are bogus. The first may extend a lease, by as much as its token says. The others
+// may change nothing.
 func (w *world) stray(t target) {
 	l, ctx := w.lock(t), context.Background()
-	bogus, _ := token.New("stray", ttl)
+	bogus, _ := token.New("stray", ttl, 1)
 	seen, left := w.observer.known(t.name)
 	if len(seen.Holders) > 0 {
 		holder, _ := token.Parse(seen.Holders[0].Token)
@@ -441,12 +421,9 @@ func (w *world) stray(t target) {
 		_, _ = l.Release(ctx, holder, seen.Holders[0].Fence-1)
 	}
 	_, _ = l.ForceRelease(ctx, 1)
-	_, _ = l.Acquire(ctx, lua.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52, Weight: 1})
+	_, _ = l.Acquire(ctx, lua.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52})
 	if !left.IsZero() {
-		_, _ = l.Acquire(ctx, lua.Request{Token: left, WaiterTTL: waiterTTL, Weight: 1})
-	}
-	if seen.Last > 0 {
-		_ = l.ReportLoss(ctx, bogus, 1, longTTL)
+		_, _ = l.Acquire(ctx, lua.Request{Token: left, WaiterTTL: waiterTTL})
 	}
 }
 
@@ -469,32 +446,12 @@ func (w *world) visit(random *rand.Rand) {
 	for _, t := range targets {
 		w.after(0, func() {
 			l, ctx := w.lock(t), context.Background()
-			visitor, _ := token.New("visitor", ttl)
+			visitor, _ := token.New("visitor", ttl, 1)
 			w.observer.ignore(visitor.Text())
-			_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: length, Weight: 1})
-			_, _ = l.Leave(ctx, visitor, false)
+			_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: length})
+			_, _ = l.Leave(ctx, lua.Leaving{Token: visitor})
 		})
 	}
-}
-
-// stepBackAfterRenewal has the server's clock step back when the only holder of a lock has just renewed, but not to before the
-// lock's last number, and a first waiter come then. Nothing happens if others wait.
-func (w *world) stepBackAfterRenewal(t target) {
-	l, ctx := w.lock(t), context.Background()
-	seen, _ := w.observer.known(t.name)
-	by := w.server.Now().Sub(time.UnixMicro(int64(seen.Last))) / 2
-	if len(seen.Holders) != 1 || len(seen.Waiters) > 0 || by < 3*time.Millisecond {
-		return
-	}
-	holder, _ := token.Parse(seen.Holders[0].Token)
-	visitor, _ := token.New("visitor", ttl)
-	w.observer.ignore(visitor.Text())
-	_, _ = l.Renew(ctx, holder, longTTL, 0)
-	w.occurred("the server's clock steps back by %v", by)
-	w.update(func(r *history.Run) { r.ClockBack = true })
-	w.observer.step(-by)
-	_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: waiterTTL, Weight: 1})
-	_, _ = l.Leave(ctx, visitor, false)
 }
 
 // grantAnew takes a lock from its holders, and grants it to one of them again, as an acquire does that arrives late. Nothing
@@ -510,7 +467,7 @@ func (w *world) grantAnew(t target) {
 	holder, _ := token.Parse(h.Token)
 	w.observer.ignore(h.Token) // its client may have released it, or may not renew it
 	_, _ = l.ForceRelease(ctx, seen.Last)
-	_, _ = l.Acquire(ctx, lua.Request{Token: holder, Try: true, Weight: h.Weight})
+	_, _ = l.Acquire(ctx, lua.Request{Token: holder, Try: true})
 	w.loss(t.name, from, w.now())
 }
 

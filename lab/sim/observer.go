@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -48,13 +47,11 @@ type observer struct {
 // observed is what was last seen of a lock.
 type observed struct {
 	name  string
-	keys  lua.PermitKeys    // Permits of a mutex is its Lock, and Holders is empty
-	left  map[string]uint64 // tickets of those that are no longer queued
-	named map[string]int64  // when the latest script named a token that is queued, as Event.At
+	keys  lua.PermitKeys   // Permits of a mutex is its Lock, and Holders is empty
+	named map[string]int64 // when the latest script named a token that is queued, as Event.At
 
 	contents
 	ends     map[string]int64 // token → when its lease ends, as Event.At
-	lost     bool             // data of it were lost
 	lastLeft string           // the token that has left last
 }
 
@@ -70,7 +67,7 @@ func observe(w *world) *observer {
 		o.verbs[hash], o.verbs[other] = lua.VerbOf(hash), lua.VerbOf(hash)
 	}
 	for _, t := range targets {
-		l := &observed{name: t.name, left: map[string]uint64{}, named: map[string]int64{}}
+		l := &observed{name: t.name, named: map[string]int64{}}
 		switch t.name {
 		case "semaphore":
 			l.keys = lua.SemaphoreKeys(lua.DefaultNamespace, t.name)
@@ -133,7 +130,7 @@ func (o *observer) before(peer *server.Peer, command string, args ...string) boo
 	}
 	n, _ := strconv.Atoi(args[1])
 	for _, l := range o.locks {
-		if verb := o.verbs[hash]; verb != "" && args[2] == l.keys.Number {
+		if verb := o.verbs[hash]; verb != "" && lockOf(args[2]) == lockOf(l.keys.Number) {
 			o.run(peer, l, script{verb: verb, args: args[2+n:], text: strings.Join(args[2+n:], " ")}, append([]string{command}, args...))
 			return true
 		}
@@ -141,12 +138,17 @@ func (o *observer) before(peer *server.Peer, command string, args ...string) boo
 	return false
 }
 
+// lockOf is what all keys of a lock begin with, and those of no other.
+func lockOf(key string) string {
+	lock, _, _ := strings.Cut(key, "}")
+	return lock
+}
+
 // writes are the commands of scripts that write. A full server refuses those that take memory, unless the script has
 // written.
 var writes = map[string]effect{
 	"SET": takesMemory, "HSET": takesMemory, "HINCRBY": takesMemory, "ZADD": takesMemory,
-	"DEL": takesNone, "UNLINK": takesNone, "ZREM": takesNone, "ZREMRANGEBYSCORE": takesNone, "HDEL": takesNone,
-	"PEXPIRE": takesNone,
+	"DEL": takesNone, "UNLINK": takesNone, "ZREM": takesNone, "HDEL": takesNone, "PEXPIRE": takesNone,
 }
 
 type effect int
@@ -243,43 +245,20 @@ func (o *observer) replace(f func(), locks ...*observed) {
 	o.restoring = true
 	for _, l := range locks {
 		o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Deletes, Lock: l.name})
-		l.contents, l.ends, l.lost = contents{}, nil, true
+		l.contents, l.ends = contents{}, nil
 		o.compare(l)
 	}
 	o.restoring = false
 }
 
-// advanceClocks has the queues' clocks advance, and all that goes by them, except the time of the last sweep. Where there are
-// tombstones, one is over.
-func (o *observer) advanceClocks(by time.Duration) {
+// expireTombstones has every lock that has tombstones have one that is over.
+func (o *observer) expireTombstones() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, l := range o.locks {
 		db := o.world.server.Miniredis.DB(0)
 		if db.Exists(l.keys.Tombstones) {
-			_, _ = db.ZAdd(l.keys.Tombstones, 1, "tombstone-over") // as long as others
-		}
-		fields, _ := db.HKeys(l.keys.Heartbeats)
-		for _, field := range fields {
-			words := strings.Fields(db.HGet(l.keys.Heartbeats, field))
-			for _, i := range map[bool][]int{true: {0, 4}, false: {0}}[field == "clock"] {
-				words[i] = fmt.Sprintf("%016d", numbers(words[i])[0]+by.Microseconds())
-			}
-			db.HSet(l.keys.Heartbeats, field, strings.Join(words, " "))
-		}
-	}
-}
-
-// addToNumbers adds text to the numbers of all locks, as a later version may.
-func (o *observer) addToNumbers() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, l := range o.locks {
-		db := o.world.server.Miniredis.DB(0)
-		if text, err := db.Get(l.keys.Number); err == nil {
-			left := db.TTL(l.keys.Number)
-			_ = db.Set(l.keys.Number, text+" more")
-			db.SetTTL(l.keys.Number, left)
+			_, _ = db.ZAdd(l.keys.Tombstones, 1, "over")
 		}
 	}
 }
@@ -297,7 +276,7 @@ func (o *observer) known(lock string) (c contents, left token.Token) {
 	defer o.mu.Unlock()
 	for _, l := range o.locks {
 		if l.name == lock {
-			if l.Tombstones[short(l.lastLeft)] > o.world.server.Now().Add(ttl).UnixMicro() {
+			if l.Tombstones[l.lastLeft] > o.world.server.Now().Add(ttl).UnixMicro() {
 				left, _ = token.Parse(l.lastLeft)
 				o.restored[l.lastLeft] = true
 			}
@@ -349,17 +328,15 @@ func (o *observer) compare(l *observed) {
 			}
 		}
 	}
-	// By ticket: several are granted in one script in the order of the queue, also one that comes back in this script,
-	// then one that was never queued.
-	granted := slices.SortedFunc(slices.Values(next.Holders), func(a, b model.Holder) int {
-		return cmp.Or(cmp.Compare(l.order(a.Token), l.order(b.Token)), cmp.Compare(a.Token, b.Token))
+	granted := slices.SortedFunc(slices.Values(next.Holders), func(a, b model.Holder) int { // several in one script
+		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Token, b.Token))
 	})
 	for _, h := range granted {
 		if had := l.holder(h.Token); had != nil && had.Fence == h.Fence {
 			continue
 		}
-		if l.waiter(h.Token) == nil && l.left[h.Token] > 0 {
-			record(history.Joins, h.Token, l.left[h.Token], 0) // it came back in the script that granted it the lock
+		if ticket := o.last.brings(h.Token); ticket > 0 && l.waiter(h.Token) == nil {
+			record(history.Joins, h.Token, ticket, 0) // it came back in the script that granted it the lock
 		}
 		record(history.Owns, h.Token, 0, 0)
 	}
@@ -377,27 +354,11 @@ func (o *observer) compare(l *observed) {
 			record(history.Joins, w.Token, w.Ticket, 0)
 		}
 		if had == nil || had.Expires != w.Expires {
-			record(history.Keeps, w.Token, 0, w.Expires)
+			record(history.Keeps, w.Token, 0, max(w.Expires, 0))
 		}
 	}
 	o.check(l, next)
-	l.noteLeft() // they come back if no notification of a grant arrives
 	l.contents, l.ends = next, ends
-}
-
-// noteLeft notes the tickets of those that are queued: they are known when these are queued no longer.
-func (l *observed) noteLeft() {
-	for _, w := range l.Waiters {
-		l.left[w.Token] = w.Ticket
-	}
-}
-
-// order is the latest ticket of a token, or more than any.
-func (l *observed) order(token string) uint64 {
-	if w := l.waiter(token); w != nil {
-		return w.Ticket
-	}
-	return cmp.Or(l.left[token], 1<<63)
 }
 
 // numbers are those in a text, as far as they are some; there are at least five.

@@ -26,7 +26,7 @@ const (
 	fenceTTL      = 20 * time.Minute // of some clients; not the default
 	otherFenceTTL = 15 * time.Minute // of others
 
-	longTTL = 5 * time.Second // of some leases; the shortest quarantine lasts 3 s
+	longTTL = 5 * time.Second // of some leases
 )
 
 // target is a lock that workers contend for.
@@ -91,10 +91,21 @@ type call struct {
 	renewed atomic.Pointer[time.Time] // the deadline after its latest renewal, by any of its leases
 	resumed atomic.Bool               // it has several leases
 
+	unlocking atomic.Bool // its holder has called Unlock
+
 	// Of the worker's goroutine.
 	token   string
 	ticket  uint64
 	handoff bool // it was granted the lock by a notification
+}
+
+// margin is the part of its TTL that is not relied on.
+func (c *call) margin() time.Duration {
+	length := ttl
+	if c.long {
+		length = longTTL
+	}
+	return length/100 + 2*time.Millisecond
 }
 
 // fail notes a violation, unless the process has crashed, or was paused during the call.
@@ -143,8 +154,8 @@ func (p *process) trace() *fairlock.Trace {
 			c := current()
 			c.token, c.handoff = i.Token.Text(), i.Handoff
 			p.byToken.Store(c.token, c)
-			if p.talk.ended(c.token); c.handoff && p.talk.hasReturned(c.token) {
-				c.fail("a notification is trusted, and its waiter may have been queued anew since")
+			if p.talk.ended(c.token); c.handoff && !p.talk.trusts(c.token, i.Fence) {
+				c.fail("a notification is trusted, and its fence %d is not above the last number that its waiter knows", i.Fence)
 			}
 		},
 		Left: func(i fairlock.LeftInfo) { // also one that was queued, and got no reply
@@ -154,14 +165,12 @@ func (p *process) trace() *fairlock.Trace {
 			p.talk.ended(c.token)
 		},
 		Lost: func(i fairlock.LostInfo) {
-			// A lease that has ended by the wall clock is not reported.
-			c, ok := p.byToken.Load(i.Token.Text())
-			if !ok {
-				return
-			}
-			lease := c.(*call).lease.Load()
-			if lease != nil && errors.Is(i.Err, fairlock.ErrTaken) && p.clock.Now().Round(0).Before(lease.Deadline().Round(0)) {
-				p.talk.lost(i.Token.Text())
+			// Redis has not said so, so it may still hold the lock for nobody.
+			if made, ok := p.byToken.Load(i.Token.Text()); ok && !errors.Is(i.Err, fairlock.ErrTaken) {
+				c := made.(*call)
+				if lease := c.lease.Load(); lease != nil && !c.resumed.Load() && !c.unlocking.Load() {
+					p.talk.lost(i.Token.Text(), lease.Deadline().Add(c.margin()))
+				}
 			}
 		},
 		Renewed: func(i fairlock.RenewedInfo) {
@@ -339,6 +348,8 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	}
 	for range 3 {
 		c.record(history.Event{Op: history.Unlock})
+		c.unlocking.Store(true)
+		p.talk.unlocks(c.token)
 		err := lease.Unlock(context.Background())
 		switch {
 		case err == nil:

@@ -29,11 +29,17 @@ type script struct {
 	refused bool // a full server has refused a command of it
 }
 
+// brings is the ticket that an acquire of a token brings; 0 if it brings none, or the script is another one.
+func (s script) brings(token string) uint64 {
+	if s.verb != "acquire" || s.args[1] != token {
+		return 0
+	}
+	return uint64(numbers(s.args[4])[0])
+}
+
 // contents is what a lock has in the server.
 type contents struct {
 	model.Lock          // with holders whose leases have ended, until a script removes them
-	others     string   // what a later version has added to the number
-	members    []string // of waiters, in the queue, in the heartbeats, or in both
 	wrong      []string // what is wrong with these data, whatever was there before
 }
 
@@ -48,6 +54,9 @@ func (c *contents) waiter(token string) *model.Waiter {
 
 // clockAt is the queue's clock that a script finds.
 func (c *contents) clockAt(now int64) int64 {
+	if c.Last == 0 {
+		return now
+	}
 	return c.Clock + min(max(now-c.ClockAt, 0), model.Second)
 }
 
@@ -72,52 +81,38 @@ func (o *observer) load(l *observed) (c contents) {
 		}
 		return (clock.UnixNano() + int64(left) + 999) / 1000
 	}
-	if text, err := db.Get(l.keys.Number); err == nil && len(text) >= 66 {
+	if text, err := db.Get(l.keys.Number); err == nil {
 		n := numbers(text)
-		c.Last, c.Served, c.First, c.others = uint64(n[1]), uint64(n[3]), uint64(n[4]), text[66:]
-		expires := until(l.keys.Number)
-		if c.NumberUntil = n[2] * model.Millisecond; c.NumberUntil <= clock.UnixMicro() {
-			c.NumberUntil = expires // it is still there
-		}
-		if off := expires - c.NumberUntil; off < 0 || off > 1001 { // Redis counts whole milliseconds, and miniredis nanoseconds
-			wrong("the number expires at %d, and says %d", expires, n[2])
-		}
+		c.Last, c.Clock, c.ClockAt, c.NumberUntil = uint64(n[1]), n[2], n[3], until(l.keys.Number)
 	}
 	o.loadHolders(l, &c, until, wrong)
 
 	queue, _ := db.SortedSet(l.keys.Queue)
-	fields, _ := db.HKeys(l.keys.Heartbeats)
-	c.Damaged = len(queue)+len(fields) > 0 && len(fields) != len(queue)+1
-	for _, field := range fields {
-		if field != "clock" {
-			c.members = append(c.members, field)
-		}
-	}
+	heartbeats, _ := db.SortedSet(l.keys.Heartbeats)
 	for token, ticket := range queue {
-		if !slices.Contains(c.members, short(token)) {
-			c.members = append(c.members, short(token))
+		w := model.Waiter{Token: token, Weight: weightOf(token), Ticket: uint64(ticket), TTL: ttlOf(token), Expires: model.Untimed}
+		if expires, ok := heartbeats[token]; ok {
+			w.Expires = int64(expires)
 		}
-		beat := numbers(db.HGet(l.keys.Heartbeats, short(token)))
-		c.Waiters = append(c.Waiters, model.Waiter{
-			Token: token, Weight: max(int(beat[1]), 1), Ticket: uint64(ticket), TTL: ttlOf(token), Expires: beat[0],
-		})
+		c.Waiters = append(c.Waiters, w)
 	}
 	slices.SortFunc(c.Waiters, func(a, b model.Waiter) int {
 		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Token, b.Token))
 	})
-	n := numbers(db.HGet(l.keys.Heartbeats, "clock"))
-	c.Clock, c.ClockAt, c.Pass, c.Cursor, c.Quarantine = n[0], cmp.Or(n[1], clock.UnixMicro()), n[2], uint64(n[3]), n[4]
-	if heartbeats := until(l.keys.Heartbeats); len(queue) > 0 {
-		if c.QueueUntil = until(l.keys.Queue); heartbeats < c.QueueUntil && !c.Damaged {
+	if expires := until(l.keys.Heartbeats); len(queue) > 0 {
+		if c.QueueUntil = until(l.keys.Queue); len(heartbeats) > 0 && expires < c.QueueUntil {
 			wrong("the heartbeats expire before the queue")
 		}
 	}
 
 	tombstones, _ := db.SortedSet(l.keys.Tombstones)
 	c.Tombstones = map[string]int64{}
-	until(l.keys.Tombstones)
-	for name, at := range tombstones {
-		c.Tombstones[name] = int64(at)
+	expires := until(l.keys.Tombstones)
+	for token, at := range tombstones {
+		c.Tombstones[token] = int64(at)
+		if expires < int64(at) && o.back == 0 { // else later ones are over sooner, by a clock that has stepped back
+			wrong("the tombstones expire before that of %s", token)
+		}
 	}
 	return c
 }
@@ -137,33 +132,29 @@ func (o *observer) loadHolders(l *observed, c *contents, until func(string) int6
 	}
 	permits, _ := db.SortedSet(l.keys.Permits)
 	fields, _ := db.HKeys(l.keys.Holders)
-	c.Lost = len(permits)+len(fields) > 0 && len(fields) != len(permits)+3
-	for _, field := range fields {
-		if ttl := ttlOf(field); len(permits) == 0 {
-			c.LostTTL = max(c.LostTTL, ttl)
-		}
+	field := func(name string) int64 { return numbers(db.HGet(l.keys.Holders, name))[0] }
+	kept := min(until(l.keys.Permits), until(l.keys.Holders))
+	c.Capacity, c.Highest = int(field("capacity")), uint64(field("fence"))
+	if c.Lost = len(permits)+len(fields) > 0 && len(fields) != len(permits)+3; c.Lost {
+		return // nobody holds anything
 	}
-	c.Capacity = int(numbers(db.HGet(l.keys.Holders, "capacity"))[0])
-	used, last := 0, int64(0)
+	used, last := int64(0), int64(0)
 	for token, ends := range permits {
-		n := numbers(db.HGet(l.keys.Holders, token))
-		if c.Lost {
-			if had := l.holder(token); had != nil {
-				n[1] = int64(had.Fence)
-			}
+		h := model.Holder{
+			Token: token, Weight: weightOf(token), Fence: uint64(field(token)), TTL: ttlOf(token), Expires: int64(ends),
 		}
-		c.Holders = append(c.Holders, model.Holder{
-			Token: token, Weight: int(n[0]), Fence: uint64(n[1]), TTL: ttlOf(token), Expires: int64(ends),
-		})
-		used, last = used+int(n[0]), max(last, int64(ends))
+		if c.Holders = append(c.Holders, h); h.Fence == 0 || h.Fence > c.Highest {
+			wrong("%s has fence %d, and the highest is said to be %d", token, h.Fence, c.Highest)
+		}
+		used, last = used+int64(h.Weight), max(last, h.Expires)
 	}
 	slices.SortFunc(c.Holders, func(a, b model.Holder) int {
 		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Token, b.Token))
 	})
-	kept := min(until(l.keys.Permits), until(l.keys.Holders))
-	if recorded := numbers(db.HGet(l.keys.Holders, "used"))[0]; len(permits) > 0 && !c.Lost && recorded != int64(used) {
+	if recorded := field("used"); recorded != used {
 		wrong("%d permits are said to be used, and %d are", recorded, used)
-	} else if len(permits) > 0 && !c.Lost && kept < last+399*model.Millisecond { // Redis counts whole milliseconds
+	}
+	if len(permits) > 0 && kept < last+999*model.Millisecond { // Redis counts whole milliseconds
 		wrong("the holders expire at %d, and the last lease ends at %d", kept, last)
 	}
 }
@@ -179,18 +170,14 @@ func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 	const ms = model.Millisecond
 	l.FenceTTL = n[0] * ms
 	l.Advance(now)
-	if token := s.args[1]; l.Tombstones[short(token)] > 0 { // the model knows them by the whole token
-		l.Tombstones[token] = l.Tombstones[short(token)]
-		delete(l.Tombstones, short(token))
-	}
 	switch s.verb {
 	case "acquire":
 		r := model.Request{
-			Token: s.args[1], Weight: 1, Capacity: 1, TTL: ttlOf(s.args[1]), WaiterTTL: n[2] * ms, MaxWaiters: int(n[3]),
-			Ticket: uint64(n[4]), Quarantine: n[5] * ms,
+			Token: s.args[1], Weight: weightOf(s.args[1]), Capacity: 1, TTL: ttlOf(s.args[1]), WaiterTTL: n[2] * ms,
+			MaxWaiters: int(n[3]), Ticket: uint64(n[4]),
 		}
-		if len(n) > 6 {
-			r.Weight, r.Capacity = int(n[6]), int(n[7])
+		if len(n) > 5 {
+			r.Capacity = int(n[5])
 		}
 		if r.Ticket <= max(l.LastNumber(), uint64(now))+1<<45 {
 			return wordsOfAcquire(l.Acquire(now, r))
@@ -198,19 +185,14 @@ func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 	case "release":
 		return wordsOfHandoff(l.Release(now, s.args[1], uint64(n[2]))), 0
 	case "leave":
-		return wordsOfHandoff(l.Leave(now, s.args[1], n[2] == 1)), 0
+		return wordsOfHandoff(l.Leave(now, s.args[2:], int(n[1]))), 0
 	case "force_release":
 		return wordsOfHandoff(l.ForceRelease(now, uint64(n[1]))), 0
 	case "renew":
 		fence, held := l.Renew(now, s.args[1], n[2]*ms, uint64(n[3]))
 		return words([]any{map[bool]string{true: "renewed", false: "lost"}[held], fence}), 0
 	case "heartbeat":
-		r := l.Heartbeat(now, n[1]*ms, s.args[2:])
-		reply = []string{retryAfter}
-		for _, state := range r.States {
-			reply = append(reply, strings.ReplaceAll(string(state), " ", "_"))
-		}
-		return reply, r.RetryAfter
+		return wordsOfHeartbeat(l.Heartbeat(now, n[1]*ms, int(n[2]), s.args[3:]))
 	}
 	return nil, 0
 }
@@ -252,15 +234,12 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	differ := func(what string, want, got any) {
 		wrong = append(wrong, fmt.Sprintf("%s: %+v, and the model has %+v", what, got, want))
 	}
-	if s.verb == "leave" && slices.Equal(before.members, []string{short(s.args[1])}) {
-		want.Damaged = false // it has removed the part of its waiter that was left, and there was no other
+	if got.Capacity == 0 && before.Lost && len(want.Holders) == 0 {
+		want.Capacity = 0 // the next request brings it
 	}
-	diff(l.keys.Holders == "", &want, &got.Lock, differ)
+	diff(&want, &got.Lock, differ)
 	if !sameReply(reply.String(), told, retry) {
 		differ("the reply", fmt.Sprintf("%s, after %d µs", told, retry), reply.String())
-	}
-	if others := before.others; got.others != others && (before.Last > 0 || got.others != "") {
-		differ("the end of the number", others, got.others)
 	}
 	var sent []string
 	for _, g := range want.Notified {
@@ -274,9 +253,6 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	if told := time.Duration(numbers(s.args[0])[0]) * time.Millisecond; told != fenceTTL && told != otherFenceTTL {
 		wrong = append(wrong, "no client has that FenceTTL")
 	}
-	if want.First == 0 && before.First != 0 && !l.lost {
-		wrong = append(wrong, "the lock is quarantined, and no data were lost")
-	}
 	if len(wrong) > 0 {
 		before.Tombstones, got.Tombstones, want.Tombstones = nil, nil, nil // they may be many
 		o.world.fail("server: at %v, lock %q, at %d: after %s %v: %s\nreply %q\nbefore: %+v\nafter:  %+v\nmodel:  %+v",
@@ -285,79 +261,82 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	}
 }
 
-// mayRefuse reports whether a full server may refuse a script: an acquire, or one that has only to admit waiters.
+// mayRefuse reports whether a full server may refuse a script: the acquire of a newcomer, or one that ends no lease and has
+// only to admit waiters.
 func (c *contents) mayRefuse(s script, now int64) bool {
+	ends := func(is func(model.Holder) bool) bool {
+		return slices.ContainsFunc(c.Holders, func(h model.Holder) bool { return h.Expires > now && is(h) })
+	}
 	switch s.verb {
 	case "acquire":
-		return true
+		return !ends(func(h model.Holder) bool { return h.Token == s.args[1] }) && (c.waiter(s.args[1]) == nil || s.args[2] == "0")
 	case "release":
-		return c.holder(s.args[1]) == nil
-	case "leave":
-		return c.holder(s.args[1]) == nil && c.waiter(s.args[1]) == nil
+		return !ends(func(h model.Holder) bool { return h.Token == s.args[1] && fmt.Sprint(h.Fence) == s.args[2] })
+	case "force_release":
+		return !ends(func(h model.Holder) bool { return h.Fence <= uint64(numbers(s.args[1])[0]) })
 	default:
-		return s.verb == "force_release" && len(c.Holders) == 0 && (c.Quarantine <= c.clockAt(now) || uint64(numbers(s.args[1])[0]) < c.Served)
+		return false
 	}
 }
 
 // diff calls differ for each difference between a lock and the model.
-func diff(mutex bool, want, got *model.Lock, differ func(what string, want, got any)) {
+func diff(want, got *model.Lock, differ func(what string, want, got any)) {
 	equal := func(what string, want, got any) {
 		if want != got {
 			differ(what, want, got)
 		}
 	}
-	// between: Redis counts whole milliseconds, and miniredis nanoseconds.
-	between := func(what string, want, got, less, more int64) {
-		if got < want-less || got > want+more+1 {
+	// expires compares when a key expires: miniredis counts nanoseconds.
+	expires := func(what string, want, got int64) {
+		if got < want || got > want+1 {
 			differ(what, want, got)
 		}
 	}
 	equal("the last number", want.Last, got.Last)
-	equal("the highest ticket that was served", want.Served, got.Served)
-	equal("the first number", want.First, got.First)
-	equal("when the number expires", want.NumberUntil, got.NumberUntil)
+	expires("when the number expires", want.NumberUntil, got.NumberUntil)
 	equal("records lost", want.Lost, got.Lost)
 	if len(want.Holders) != len(got.Holders) {
 		differ("holders", want.Holders, got.Holders)
-	} else if !want.Lost {
+	} else {
 		for i, h := range want.Holders {
-			if mutex { // PTTL is in whole milliseconds
-				between("the end of a lease", h.Expires, got.Holders[i].Expires, 0, model.Millisecond)
-				h.Expires = got.Holders[i].Expires
-			}
+			expires("the end of a lease", h.Expires, got.Holders[i].Expires)
+			h.Expires = got.Holders[i].Expires
 			equal("a holder", h, got.Holders[i])
 		}
 	}
 	if want.InUse() {
 		equal("the capacity", want.Capacity, got.Capacity)
 	}
-	equal("heartbeats or queue lost", want.Damaged, got.Damaged)
 	if !slices.Equal(want.Waiters, got.Waiters) {
 		differ("waiters", want.Waiters, got.Waiters)
 	}
-	equal("the quarantine", want.QuarantineLeft(), got.QuarantineLeft())
-	if len(want.Waiters) > 0 && !want.Damaged {
-		type clock struct {
-			clock, at, pass int64
-			cursor          uint64
+	if len(want.Waiters) > 0 {
+		if want.Last > 0 {
+			equal("the queue's clock", [2]int64{want.Clock, want.ClockAt}, [2]int64{got.Clock, got.ClockAt})
 		}
-		equal("the queue's clock", clock{want.Clock, want.ClockAt, want.Pass, want.Cursor},
-			clock{got.Clock, got.ClockAt, got.Pass, got.Cursor})
-		between("when the queue expires", want.QueueUntil, got.QueueUntil, 0, model.KeptAtMost-model.KeptAtLeast)
+		expires("when the queue expires", want.QueueUntil, got.QueueUntil)
 	}
 	for token, until := range want.Tombstones {
-		equal("the tombstone of "+token, until, got.Tombstones[short(token)])
+		equal("the tombstone of "+token, until, got.Tombstones[token])
 	}
 	equal("the number of tombstones", len(want.Tombstones), len(got.Tombstones))
 }
 
-// short is what the server stores of a token with heartbeats and tombstones.
-func short(token string) string { return token[max(0, len(token)-14):] }
+// Where the facts in a token begin and end, counted from its end.
+const (
+	ttlBegins, ttlEnds       = 47, 36
+	weightBegins, weightEnds = 35, 25
+)
 
 // ttlOf is the TTL in a token, in µs; 0 if it is none.
-func ttlOf(token string) int64 {
-	if len(token) < 34 {
+func ttlOf(token string) int64 { return fact(token, ttlBegins, ttlEnds) * model.Millisecond }
+
+// weightOf is the number of permits in a token; 0 if it is none.
+func weightOf(token string) int { return int(fact(token, weightBegins, weightEnds)) }
+
+func fact(token string, begins, ends int) int64 {
+	if len(token) < begins {
 		return 0
 	}
-	return numbers(token[len(token)-34 : len(token)-23])[0] * model.Millisecond
+	return numbers(token[len(token)-begins : len(token)-ends])[0]
 }

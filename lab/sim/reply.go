@@ -3,7 +3,6 @@ package sim
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/fairlock/fairlock-go/internal/model"
@@ -18,7 +17,7 @@ func wordsOfAcquire(r model.Reply) (reply []string, retry int64) {
 	case model.Granted:
 		return words([]any{r.Outcome, r.Fence, state}), 0
 	case model.Queued:
-		return words([]any{r.Outcome, r.Ticket, r.Position, retryAfter, r.Holder}), r.RetryAfter
+		return words([]any{r.Outcome, r.Ticket, r.Position, r.Last, retryAfter, r.Holder}), r.RetryAfter
 	case model.Full:
 		return words([]any{r.Outcome, r.Position}), 0
 	case model.CapacityDiffers:
@@ -26,6 +25,15 @@ func wordsOfAcquire(r model.Reply) (reply []string, retry int64) {
 	default:
 		return words([]any{r.Outcome, state, r.Holder}), 0
 	}
+}
+
+func wordsOfHeartbeat(r model.HeartbeatReply) (reply []string, retry int64) {
+	letters := map[model.WaiterState]string{model.NotQueued: "n", model.StillQueued: "q", model.Holding: "h"}
+	var states strings.Builder
+	for _, state := range r.States {
+		states.WriteString(letters[state])
+	}
+	return words([]any{r.Last, retryAfter, states.String()}), r.RetryAfter
 }
 
 func wordsOfHandoff(h model.Handoff) []string {
@@ -54,9 +62,6 @@ func sameReply(sent string, want []string, retry int64) bool {
 	}
 	for i := range min(len(want), len(got)) {
 		if want[i] != retryAfter {
-			if n, err := strconv.ParseUint(got[i], 10, 64); err == nil {
-				got[i] = strconv.FormatUint(n, 10) // some have 16 digits
-			}
 			continue
 		}
 		// Whole milliseconds, and one more, so that what has to expire has. In the model the time is rounded down to a µs,

@@ -62,10 +62,16 @@ func (o *observer) check(l *observed, next contents) {
 	}
 	// A token that has left or released does not come back.
 	switch o.last.verb {
-	case "leave", "release":
+	case "leave":
+		for i, token := range o.last.args[2:] {
+			if o.departed[token] = true; i < int(numbers(o.last.args[1])[0]) {
+				l.lastLeft = token // with a tombstone
+			}
+		}
+	case "release":
 		token, h := o.last.args[1], l.holder(o.last.args[1])
-		if o.last.verb == "leave" || h != nil && h.Fence == uint64(numbers(o.last.args[2])[0]) && next.holder(token) == nil {
-			o.departed[token], l.lastLeft = true, token
+		if h != nil && h.Fence == uint64(numbers(o.last.args[2])[0]) && next.holder(token) == nil {
+			o.departed[token] = true
 		}
 	case "acquire":
 		if token := o.last.args[1]; o.departed[token] && numbers(o.last.args[2])[0] > 0 {

@@ -1,119 +1,91 @@
 -- acquire: requests the lock, and joins the queue unless told not to.
--- KEYS  number store queue heartbeats tombstones
--- ARGV  fence_ttl token waiter_ttl max_waiters ticket if_lost weight capacity
---       waiter_ttl: ms, 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it has
---       none; if_lost: ms for which the lock is quarantined if the ticket shows that data were lost, 0: it does not;
---       weight, capacity: of permits, a mutex has neither. A ticket without waiter_ttl is the fence of a lease that was
---       lost: nothing is requested
+-- ARGV  fence_ttl token waiter_ttl max_waiters ticket capacity
+--       waiter_ttl: ms, 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it has none; capacity:
+--       of permits, a mutex has none
 -- reply granted fence state     state: of the queue afterwards, as in the reply of release
---     | queued ticket position retry_after holder     retry_after: ms until another request can help, -1 unknown;
---       holder: token of a holder, '' if there is none
+--     | queued ticket position last retry_after holder    last: the last number, after everything in this script;
+--       retry_after: for the head, ms until another request can help, else -1; holder: token of a holder, or nothing
 --     | busy state holder
 --     | full waiters
 --     | capacity have     the lock is in use with another capacity
-local token, waiter_ttl, max_waiters, ticket, if_lost, weight, capacity = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-waiter_ttl, max_waiters, ticket, if_lost, weight =
-  tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket), tonumber(if_lost), tonumber(weight or 1)
+local token, waiter_ttl, max_waiters, ticket, capacity = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+waiter_ttl, max_waiters, ticket, capacity = tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket), tonumber(capacity)
 local ttl = ttl_of(token)
 
-find_number()
+read_number(ticket)
 -- The request was sent before its token left, and arrives after.
-if tonumber(call('ZSCORE', tombstones, member(token)) or 0) > now then return { 'busy', 'blocked', '' } end
-check_number(ticket)
-
--- Every fence that was given is below the last number.
-if ticket > 0 and waiter_ttl == 0 then
-  if ticket > last then
-    raise_number(ticket)
-    begin_quarantine(if_lost)
-  else
-    read_clock_of_queue()
-    lengthen_quarantine(if_lost)
-  end
-  return { 'busy', 'blocked', '' }
-end
+if tonumber(call('ZSCORE', tombstones, token) or 0) > now then return 'busy blocked' end
 
 -- The reply to an earlier request was lost, or the notification of a grant.
-local held = fence_of(token)
-if held then
-  extend_lease(token, ttl)
-  return { 'granted', held, 'blocked' }
+local held_by = fence_of(token)
+if held_by then
+  extend(token, ttl)
+  return 'granted ' .. held_by .. ' blocked'
 end
 
--- A capacity stands until the last holder and waiter is gone; those that have expired can be removed.
-free() -- it reads what can have a wrong type, before update_clock writes
-update_clock()
-local have = capacity_conflict(token, capacity)
-if have then
-  admit()
-  have = capacity_conflict(token, capacity)
-end
-if have then return { 'capacity', have } end
+local queued_as = tonumber(call('ZSCORE', queue, token) or nil)
+call('ZCARD', heartbeats) -- it fails if the key is not ours, before anything is written
+open(capacity)
 
--- The ticket with which the token is queued; 0: it is not. tonumber rejects a score that miniredis writes as 1e+15.
-local queued_as = tonumber(call('ZSCORE', queue, token) or nil) or 0
-
-local returns = ticket > 0 and if_lost > 0 and queued_as == 0
-local lost = returns and was_lost(ticket)
-raise_number(ticket)
-if lost then
-  begin_quarantine(if_lost)
-elseif returns then
-  lengthen_quarantine(if_lost)
-end
-
-local function named_holder() return holder() or quarantined() and 'nobody:quarantined' or '' end
-
-local function join(with_ticket)
-  record_capacity()
-  write_number(waiter_ttl + KEPT_AT_MOST)
-  call('ZADD', queue, with_ticket, token)
-  local record = text_of(clock + waiter_ttl * 1000) .. (weight > 1 and ' ' .. weight or '')
-  if waiting > 0 then
-    call('HSET', heartbeats, member(token), record)
-  else
-    call('HSET', heartbeats, 'clock', clock_text(), member(token), record)
+local function join(as)
+  local empty = call('EXISTS', queue) == 0
+  if queued_as then call('PEXPIRE', queue, waiter_ttl + KEPT) end -- on a full server the rest passes
+  call('ZADD', queue, text_of(as), token)
+  if empty then
+    clock = now
+    call('UNLINK', heartbeats)
   end
-  keep_queue(waiter_ttl)
+  call('ZADD', heartbeats, text_of(clock + waiter_ttl * 1000), token)
+  call('PEXPIRE', queue, waiter_ttl + KEPT)
+  call('PEXPIRE', heartbeats, waiter_ttl + KEPT)
+  if capacity then
+    record_capacity()
+    keep(waiter_ttl + KEPT)
+  end
+  queued_as = as
 end
 
--- A waiter that returns is queued by its old ticket before others are admitted.
-if ticket > 0 and queued_as == 0 and free() > 0 then
-  queued_as = ticket
-  join(queued_as)
+-- A capacity stands until the last holder and waiter is gone. A token that is queued has the one in force.
+if capacity and total ~= capacity and not queued_as then
+  drop_expired()
+  if used > 0 or call('EXISTS', queue) == 1 then
+    local expired = call('ZCOUNT', heartbeats, '-inf', text_of(clock + 999)) > 0
+    if more_expired or expired then return 'busy more ' end
+    return 'capacity ' .. string.format('%.0f', total)
+  end
+  total, free = capacity, capacity - used
 end
 
+-- A waiter that returns is queued by its ticket before others are dropped and admitted.
+if waiter_ttl > 0 and (queued_as or ticket > 0) then
+  join(ticket > 0 and queued_as and math.min(ticket, queued_as) or queued_as or ticket)
+end
+drop_expired()
 local state, given = admit(token)
-if not given and state == 'empty' and not quarantined() then
-  if weight <= free() then
-    given = grant(token, ttl, weight)
-  elseif expired_remain() then
+if state == 'empty' and not given then
+  if weight_of(token) <= free then
+    given = grant(token, ttl, 0)
+  elseif more_expired then
     state = 'more'
   end
 end
-if given then
-  if waiting == 0 then call('UNLINK', heartbeats) end
-  return { 'granted', given, state }
+if given then return 'granted ' .. given .. ' ' .. state end
+if waiter_ttl == 0 then
+  if call('EXISTS', queue) == 1 then write_number(KEPT) end
+  return 'busy ' .. state .. ' ' .. holder()
 end
-if waiter_ttl == 0 then return { 'busy', state, named_holder() } end
 
-if queued_as == 0 then
-  if max_waiters > 0 and ticket == 0 and call('ZCARD', queue) >= max_waiters then
-    sweep(1000000)
-    local waiters = call('ZCARD', queue)
-    if waiters >= max_waiters then return { 'full', waiters } end
+local ahead = 0
+if not queued_as then
+  ahead = call('ZCARD', queue)
+  if max_waiters > 0 and ahead >= max_waiters then
+    write_number(waiter_ttl + KEPT)
+    return 'full ' .. ahead
   end
-  queued_as = ticket > 0 and ticket or next_number()
+  join(next_number())
+else
+  ahead = call('ZRANK', queue, token)
 end
-join(queued_as)
-sweep()
-
--- Only the first two are told when to retry. Others are notified, or told by a heartbeat.
-local ahead = call('ZRANK', queue, token)
-local after = -1
-if state == 'more' then
-  after = 0
-elseif ahead <= 1 then
-  after = retry_after(ahead)
-end
-return { 'queued', queued_as, ahead + 1, after, named_holder() }
+write_number(waiter_ttl + KEPT)
+local after = state == 'more' and 0 or ahead == 0 and next_end() or -1
+return 'queued ' .. text_of(queued_as) .. ' ' .. ahead + 1 .. ' ' .. text_of(last) .. ' ' .. after .. ' ' .. holder()

@@ -1,53 +1,58 @@
 -- heartbeat: keeps the tickets of one client's waiters, and tells what became of each.
--- KEYS  number store queue heartbeats
--- ARGV  fence_ttl waiter_ttl token...
---       waiter_ttl: ms; token: of waiters, in the order of their tickets
--- reply retry_after states   retry_after: ms until a request of the first waiter that is queued can help, -1 unknown;
---       states: one for each token: queued, holding (granted before this heartbeat), granted (by this heartbeat) or
---       not_queued (request again, with the ticket)
-local waiter_ttl = ARGV[2]
-waiter_ttl = tonumber(waiter_ttl)
-find_number()
-free() -- it reads what can have a wrong type
-call('ZREM', queue, '') -- it takes no memory, so a full server lets the script go on
-update_clock()
-local states = {}
-if #ARGV > 2 then
-  local members, beats = {}, {}
-  for i = 3, #ARGV do members[i - 2] = member(ARGV[i]) end
-  local ends = text_of(clock + waiter_ttl * 1000)
-  for i, record in ipairs(call('HMGET', heartbeats, unpack(members))) do
-    if record then
-      states[i] = 'queued'
-      beats[#beats + 1] = members[i]
-      local weight = string.find(record, ' ', 1, true)
-      beats[#beats + 1] = weight and ends .. string.sub(record, weight) or ends
-    else
-      states[i] = fence_of(ARGV[i + 2]) and 'holding' or 'not_queued'
+-- ARGV  fence_ttl waiter_ttl capacity token...
+--       waiter_ttl: ms; capacity: of permits, 0 for a mutex, or if the caller has no waiter; token: of waiters, in the
+--       order of their tickets
+-- reply last retry_after states
+--       last: the last number, after everything in this script; retry_after: 0 if a bound was reached; ms until another
+--       request can help if one of the tokens is the head, else -1; states: a letter for each token: q queued, h holds
+--       the lock, n neither (request again, with the ticket)
+local waiter_ttl, capacity = ARGV[2], ARGV[3]
+waiter_ttl, capacity = tonumber(waiter_ttl), tonumber(capacity)
+local FIRST, tokens, states, beats = 4, #ARGV - 3, {}, {}
+
+read_number(0)
+local waiting = call('ZCARD', queue)
+call('ZCARD', heartbeats) -- it fails if the key is not ours, before anything is written
+-- A first write that takes no memory: a full server lets the rest pass.
+if waiting > 0 and tokens > 0 then call('PEXPIRE', queue, waiter_ttl + KEPT) else call('ZREM', queue, '') end
+open(capacity > 0 and capacity or nil)
+
+local ends = text_of(clock + waiter_ttl * 1000)
+for i = 1, tokens do
+  states[i] = waiting > 0 and 'q' or 'n'
+  beats[2 * i - 1], beats[2 * i] = ends, ARGV[FIRST + i - 1]
+end
+if waiting > 0 and tokens > 0 then
+  if call('ZADD', heartbeats, 'XX', 'CH', unpack(beats)) < tokens then
+    for i, ticket in ipairs(call('ZMSCORE', queue, unpack(ARGV, FIRST))) do
+      if ticket then call('ZADD', heartbeats, ends, ARGV[FIRST + i - 1]) else states[i] = 'n' end
     end
   end
-  if #beats > 0 then
-    keep_queue(waiter_ttl)
-    call('HSET', heartbeats, unpack(beats))
+  call('PEXPIRE', heartbeats, waiter_ttl + KEPT)
+  if capacity > 0 then
+    record_capacity()
+    keep(waiter_ttl + KEPT)
   end
 end
 
-local grants = {}
-local state, after = admit(nil, grants), -1
-for g = 1, #grants, 3 do
-  for i = 3, #ARGV do
-    if ARGV[i] == grants[g] then states[i - 2] = 'granted' end
-  end
+drop_expired()
+local state = admit()
+
+-- The time of the head was lost, so perhaps of others: those that are alive send heartbeats, the others expire together.
+local head = call('ZRANGE', queue, 0, 0)[1]
+if tokens > 0 and head and not call('ZSCORE', heartbeats, head) then
+  local untimed = {}
+  for i, token in ipairs(call('ZRANGE', queue, 0, 749)) do untimed[2 * i - 1], untimed[2 * i] = ends, token end
+  call('ZADD', heartbeats, 'NX', unpack(untimed))
+  call('PEXPIRE', heartbeats, waiter_ttl + KEPT)
 end
-sweep()
-if state == 'more' then
-  after = 0
-else
-  for i, found in ipairs(states) do
-    if found == 'queued' then
-      after = retry_after(call('ZRANK', queue, ARGV[i + 2]))
-      break
-    end
-  end
+
+if waiting > 0 then write_number(waiter_ttl + KEPT) end
+local first
+for i = 1, tokens do
+  local token = ARGV[FIRST + i - 1]
+  if (handed ~= '' or states[i] == 'n') and fence_of(token) then states[i] = 'h' end
+  if states[i] == 'q' and not first then first = token end
 end
-return { after, states }
+local after = state == 'more' and 0 or first and first == head and next_end() or -1
+return text_of(last) .. ' ' .. after .. ' ' .. table.concat(states)

@@ -1,25 +1,19 @@
 -- inspect: reads the holders and the waiters. It writes nothing.
--- KEYS  number store queue heartbeats
 -- ARGV  fence_ttl limit
 --       limit: the most holders and the most waiters to list
--- reply now last used capacity holders waiting waiters quarantine   now: µs of server time; last: the last number, 0 if none is
---       known; used: the holders' weights; capacity: 0 if none is set; holders: {token fence ms-left weight} each;
---       waiting: number of all waiters; waiters: {token ticket expiry weight} each, in order, expiry in µs of server time;
---       quarantine: ms that are left of it, 0 if the lock is not quarantined
+-- reply now last used capacity holders waiting waiters   now: µs of server time; last: the last number, 0 if none is
+--       known; used: the holders' weights; capacity: 0 if none is set; holders: {token fence ms-left} each; waiting: number
+--       of all waiters; waiters: {token ticket expiry} each, in order, expiry in µs of server time
 local limit = ARGV[2]
 limit = tonumber(limit)
-find_number()
-read_clock_of_queue()
-local left = math.max(math.ceil((quarantine - clock) / 1000), 0)
-clock = clock + math.max(since - 1000000, 0) -- if nobody has asked for long, no heartbeat has come either
+read_number(0)
+local at = tonumber(string.match(call('GET', number) or '', '(%d+)$') or now)
+local behind = math.max(now - at - 1000000, 0) -- if nobody has asked for long, no heartbeat has come either
 
-local waiters = {}
-if limit > 0 then
-  local found = call('ZRANGE', queue, 0, limit - 1, 'WITHSCORES')
-  for i = 1, #found, 2 do
-    local ends, weight = heartbeat_of(call('HGET', heartbeats, member(found[i])))
-    waiters[#waiters + 1] = { found[i], tonumber(found[i + 1]), now + ends - clock, weight }
-  end
+local waiters, found = {}, limit > 0 and call('ZRANGE', queue, 0, limit - 1, 'WITHSCORES') or {}
+for i = 1, #found, 2 do
+  local ends = not lost and call('ZSCORE', heartbeats, found[i]) or clock + 3000000
+  waiters[#waiters + 1] = { found[i], tonumber(found[i + 1]), now + ends - clock - behind }
 end
 local used, capacity, holders = usage(limit)
-return { now, last, used, capacity, holders, call('ZCARD', queue), waiters, left }
+return { now, last, used, capacity, holders, call('ZCARD', queue), waiters }

@@ -1,16 +1,21 @@
--- leave: removes a waiter from the queue; if the token holds the lock, releases it.
--- KEYS  number store queue heartbeats tombstones
--- ARGV  fence_ttl token tombstone
---       tombstone: 1 if the token is refused from now on, else 0
--- reply released state grants...   as release
-local token, tombstone = ARGV[2], ARGV[3]
+-- leave: removes waiters from the queue; ends the leases of those that hold the lock, and hands it off.
+-- ARGV  fence_ttl refused token...
+--       refused: how many of the tokens, from the first on, get a tombstone
+-- reply released state grants...   as release; released: 1 if one of them held the lock
+local refused = ARGV[2]
+refused = tonumber(refused)
 
-local released = release_holders(remove_holder, token)
-pcall(remove_waiter, token) -- whatever is wrong with the queue, what was released stays released
-if tombstone == '1' then
-  local TOMBSTONE_TTL = 660000 -- ms
-  call('ZREMRANGEBYSCORE', tombstones, 0, now) -- those that are over
-  call('ZADD', tombstones, now + TOMBSTONE_TTL * 1000, member(token))
-  call('PEXPIRE', tombstones, TOMBSTONE_TTL)
+-- Whatever is wrong with the queue, what is released stays released.
+local released = false
+for i = 3, #ARGV do released = end_lease(ARGV[i]) or released end
+redis.pcall('ZREM', queue, unpack(ARGV, 3))
+redis.pcall('ZREM', heartbeats, unpack(ARGV, 3))
+local reply = hand_off(released)
+if refused > 0 then
+  local untils, over = {}, call('ZRANGEBYSCORE', tombstones, '-inf', now_text, 'LIMIT', 0, 500)
+  if #over > 0 then call('ZREM', tombstones, unpack(over)) end
+  for i = 1, refused do untils[2 * i - 1], untils[2 * i] = text_of(now + KEPT * 1000), ARGV[i + 2] end
+  call('ZADD', tombstones, unpack(untils))
+  call('PEXPIRE', tombstones, KEPT)
 end
-return hand_off(released)
+return reply

@@ -106,8 +106,6 @@ func use(p Paint, l inspect.Lock) string {
 	switch {
 	case l.Err != nil:
 		return p.in(bad, "unreadable")
-	case !l.Held && l.Quarantine > 0:
-		return p.in(bad, "quarantined")
 	case l.Kind == inspect.Semaphore && l.Permits > 0:
 		return fmt.Sprintf("%d/%d", l.Used, l.Permits)
 	case !l.Held:
@@ -130,16 +128,13 @@ func summary(p Paint, l inspect.Lock) string {
 		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit"))
 	case l.Held && l.Kind == inspect.RW:
 		text = "held by " + strings.Replace(text, "writer", "a writer", 1)
-	case l.Held, l.Quarantine > 0:
+	case l.Held:
 	case l.Waiting > 0:
 		text += ", granted at the next request of any waiter"
 	case l.Fence > 0:
 		return text + fmt.Sprintf(", last number %d", l.Fence)
 	default:
 		return text + ", not used lately"
-	}
-	if l.Quarantine > 0 {
-		text += ", granted to nobody because Redis had lost data"
 	}
 	if l.Waiting == 0 {
 		return text + ", nobody waits"
@@ -196,10 +191,7 @@ func share(l inspect.Lock, weight int, writer bool) string {
 // Block shows one lock: how it stands, and below that at most so many of its holders and so many of its waiters.
 func Block(p Paint, l inspect.Lock, most int) []string {
 	title := p.in(strong, l.String()) + ": " + summary(p, l)
-	switch {
-	case l.Quarantine > 0:
-		title += ", for another " + Span(l.Quarantine)
-	case !l.Held && l.Fence > 0 && l.Waiting == 0:
+	if !l.Held && l.Fence > 0 && l.Waiting == 0 {
 		title += ", given " + Span(max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)) + " ago"
 	}
 	what := map[inspect.Kind]string{inspect.Semaphore: "PERMITS", inspect.RW: "TO"}[l.Kind]

@@ -191,7 +191,7 @@ type lock struct {
 }
 
 func newReader(waiterTTL time.Duration, now func() int64) *reader {
-	kept := (waiterTTL + 10*time.Minute).Microseconds()
+	kept := (waiterTTL + 11*time.Minute).Microseconds()
 	return &reader{now: now, kept: kept, marked: make(chan struct{}, 1), locks: map[string]*lock{}}
 }
 
@@ -263,6 +263,14 @@ func (r *reader) line(text string) {
 	}
 	r.end(at, name, l)
 	switch what {
+	case "number":
+		if args[0] == "SET" { // "<layout> <last> <clock> <at>"
+			_, times, _ := strings.Cut(args[2], " ")
+			_, times, _ = strings.Cut(times, " ")
+			clock, set, _ := strings.Cut(times, " ")
+			l.clock, _ = strconv.ParseInt(clock, 10, 64)
+			l.clockAt, _ = strconv.ParseInt(set, 10, 64)
+		}
 	case "queue":
 		r.queue(at, name, l, args)
 	case "heartbeats":
@@ -337,13 +345,16 @@ func (r *reader) script(command string) {
 	}
 }
 
-// caller is the token of the script's caller.
+// caller is the token of the script's caller, if it is one's.
 func (r *reader) caller() string {
 	if len(r.argv) < 2 {
 		return ""
 	}
 	return r.argv[1] // after fence_ttl
 }
+
+// names reports whether the script's caller names a token: its own, or that of a waiter that leaves or sends a heartbeat.
+func (r *reader) names(token string) bool { return slices.Contains(r.argv, token) }
 
 func (r *reader) queue(at int64, name string, l *lock, args []string) {
 	switch args[0] {
@@ -353,24 +364,13 @@ func (r *reader) queue(at int64, name string, l *lock, args []string) {
 		if l.gone[token] {
 			r.fault(at, name, "%s has released the lock and joins the queue", token)
 		}
-		anew := !l.waiting[token] && token == r.caller() && len(r.argv) > 4 && r.argv[4] == "0"
+		anew := !l.waiting[token] && r.names(token) && len(r.argv) > 4 && r.argv[4] == "0"
 		l.waiting[token], l.kept = true, at
 		r.note(history.ServerEvent{At: at, Op: history.Joins, Lock: name, Token: token, Ticket: ticket})
 		r.Seen[len(r.Seen)-1].anew = anew
 	case "ZREM":
-		token := args[2]
-		if !l.waiting[token] {
-			return // it was not in the queue, or was granted the lock
-		}
-		delete(l.waiting, token)
-		if token == r.caller() {
-			r.note(history.ServerEvent{At: at, Op: history.Leaves, Lock: name, Token: token})
-		} else {
-			clock := l.clock + min(max(at-l.clockAt, 0), int64(time.Second/time.Microsecond)) // as the script sees it, at most
-			r.note(history.ServerEvent{At: at, Op: history.Drops, Lock: name, Token: token, Until: clock})
-		}
-		if len(l.waiting) == 0 {
-			l.until = 0
+		for _, token := range args[2:] {
+			r.remove(at, name, l, token)
 		}
 	case "PEXPIRE":
 		ms, _ := strconv.ParseInt(args[2], 10, 64)
@@ -380,24 +380,35 @@ func (r *reader) queue(at int64, name string, l *lock, args []string) {
 	}
 }
 
-// heartbeats notes until when waiters keep their tickets, and the queue's clock.
+// remove notes that a waiter is removed from the queue, unless it was granted the lock, or was not there.
+func (r *reader) remove(at int64, name string, l *lock, token string) {
+	if !l.waiting[token] {
+		return
+	}
+	if delete(l.waiting, token); len(l.waiting) == 0 {
+		l.until = 0
+	}
+	if r.names(token) {
+		r.note(history.ServerEvent{At: at, Op: history.Leaves, Lock: name, Token: token})
+		return
+	}
+	clock := l.clock + min(max(at-l.clockAt, 0), int64(time.Second/time.Microsecond)) // as the script sees it, at most
+	r.note(history.ServerEvent{At: at, Op: history.Drops, Lock: name, Token: token, Until: clock})
+}
+
+// heartbeats notes until when waiters keep their tickets.
 func (r *reader) heartbeats(at int64, name string, l *lock, args []string) {
-	switch args[0] {
-	case "HSET":
-		for i := 2; i+1 < len(args); i += 2 {
-			first, rest, _ := strings.Cut(args[i+1], " ")
-			number, _ := strconv.ParseInt(first, 10, 64)
-			if args[i] == "clock" {
-				second, _, _ := strings.Cut(rest, " ")
-				l.clock = number
-				l.clockAt, _ = strconv.ParseInt(second, 10, 64)
-				continue
-			}
-			l.kept = at
-			r.note(history.ServerEvent{At: at, Op: history.Keeps, Lock: name, Token: args[i], Until: number})
-		}
-	case "UNLINK":
-		l.clock, l.clockAt = 0, at
+	first := 2 // of the first score
+	for first < len(args) && (args[first] == "XX" || args[first] == "CH") {
+		first++
+	}
+	if args[0] != "ZADD" || first < len(args) && args[first] == "NX" { // those whose times were lost: they are not compared
+		return
+	}
+	for i := first; i+1 < len(args); i += 2 {
+		until, _ := strconv.ParseInt(args[i], 10, 64)
+		l.kept = at
+		r.note(history.ServerEvent{At: at, Op: history.Keeps, Lock: name, Token: args[i+1], Until: until})
 	}
 }
 
@@ -417,18 +428,14 @@ func (r *reader) owner(at int64, name string, l *lock, args []string) {
 		}
 		r.note(history.ServerEvent{At: at, Op: history.Owns, Lock: name, Token: token})
 	case "DEL":
-		if l.holder != "" && l.holder != r.caller() {
+		if l.holder != "" && !r.names(l.holder) {
 			r.fault(at, name, "%s releases the lock, which %s holds", r.caller(), l.holder)
 		}
 		l.gone[l.holder] = true
 		l.ends = 0
 		r.end(at, name, l)
 	case "PEXPIRE":
-		if ends := r.began + ms*1000; l.holder != "" && l.holder != r.caller() && ends < l.ends {
-			l.ends = ends // after a step back of the clock
-			break
-		}
-		if l.holder != "" && l.holder != r.caller() {
+		if l.holder != "" && !r.names(l.holder) {
 			r.fault(at, name, "%s renews the lock, which %s holds", r.caller(), l.holder)
 		}
 		l.ends = r.began + ms*1000

@@ -80,26 +80,6 @@ func TestHeartbeat_Interval(t *testing.T) {
 	})
 }
 
-// When a heartbeat finds that a waiter is not queued, another one asks of all at once: Redis may have lost its data.
-//
-//fairlock:fault Redis loses its data, and a waiter requests the lock first
-func TestHeartbeat_OfAllAfterALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client, sent, _ := listening(t, s, fairlock.Config{WaiterTTL: time.Minute})
-		s.Mutex("x").HoldAs("holder")
-		for range 5 {
-			begin(t.Context(), client.Mutex("x").Lock)
-		}
-		sent.reset()
-		s.LoseData()
-		start := time.Now()
-		pass(3 * interval)
-		assert.Equal(t, []time.Duration{interval, interval, 2 * interval, 3 * interval}, sent.times("heartbeat", start))
-		assert.Equal(t, []int{1, 5, 1, 1}, sent.waiters())
-		require.Len(t, s.Mutex("x").State().Waiters, 5)
-	})
-}
-
 // A heartbeat waits for its reply until the third one after it is due, so no more than three are under way.
 func TestHeartbeat_TimesOut(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
@@ -173,7 +153,7 @@ func TestHeartbeat_OfTwoWithOneTicket(t *testing.T) {
 			begin(t.Context(), client.Mutex("x").Lock)
 			begin(t.Context(), client.Mutex("x").Lock) // behind the first two: it is not told when to ask again
 		}
-		pass(2 * time.Minute) // a sweep
+		pass(2 * time.Minute)
 		waiters := x.State().Waiters
 		require.Len(t, waiters, 4)
 		require.Equal(t, waiters[2].Ticket, waiters[3].Ticket)
@@ -188,6 +168,7 @@ func TestHeartbeat_OldReplyAfterALoss(t *testing.T) {
 		q := begin(t.Context(), client.Mutex("x").Lock)
 		client.Link.Delay(0, 3*interval/2)
 		s.LoseData()
+		s.Mutex("x").HoldAs("holder")
 		pass(interval)
 		client.Link.Mend()
 		pass(2 * interval) // another heartbeat, and then the reply to the first

@@ -1,0 +1,104 @@
+package fairlock
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// queues has the waiters of a client, by lock.
+type queues struct {
+	rt *runtime
+
+	mu      sync.Mutex
+	byLock  map[string]*queue            // guarded by mu; by the lock's key
+	byToken map[token.Token]*localWaiter // guarded by mu; those that a grant can be for
+}
+
+// localWaiter is a waiter as its queue sees it.
+type localWaiter struct {
+	inbox
+
+	token token.Token
+	ttl   time.Duration
+	queue *queue
+
+	ticket  lua.Ticket // 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
+	foundAt time.Time  // guarded by queue.mu: when the latest request was sent that found it queued
+}
+
+func newQueues(rt *runtime) *queues {
+	return &queues{rt: rt, byLock: map[string]*queue{}, byToken: map[token.Token]*localWaiter{}}
+}
+
+// join registers a waiter before its first request, because its grant may arrive before the reply. The caller calls
+// leave.
+func (qs *queues) join(l *lock, t token.Token) *localWaiter {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	key := l.redis.Key()
+	q := qs.byLock[key]
+	if q == nil {
+		q = &queue{queues: qs, lock: l, queued: map[*localWaiter]struct{}{}, minTTL: MaxTTL}
+		qs.byLock[key] = q
+	}
+	q.acquisitions++
+	w := &localWaiter{inbox: newInbox(), token: t, ttl: l.cfg.TTL, queue: q}
+	qs.byToken[t] = w
+	return w
+}
+
+// leave ends what join began: nothing more is told to the waiter.
+func (qs *queues) leave(w *localWaiter) {
+	w.queue.remove(w)
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	delete(qs.byToken, w.token)
+	if w.queue.acquisitions--; w.queue.acquisitions == 0 {
+		delete(qs.byLock, w.queue.lock.redis.Key())
+	}
+}
+
+// notify tells waiters of this client that they were granted the lock. Those of other clients are notified by Redis. A
+// grant to a waiter that has left was or will be released by its request to leave.
+func (qs *queues) notify(grants ...lua.Grant) {
+	for _, g := range grants {
+		qs.mu.Lock()
+		w := qs.byToken[g.Token]
+		qs.mu.Unlock()
+		if w != nil {
+			w.post(event{kind: notified, grant: g})
+		}
+	}
+}
+
+// handoff handles the reply to a release: it notifies the waiters of this client, and serves the rest of the queue if
+// the script reached a bound.
+func (qs *queues) handoff(t task, l *lock, h lua.Handoff) {
+	qs.notify(h.Grants...)
+	if h.More {
+		qs.serve(t, l)
+	}
+}
+
+// serve goes on where a script reached a bound.
+func (qs *queues) serve(t task, l *lock) {
+	t.goes(func(task) {
+		for more := true; more; {
+			more, _ = l.redis.Admit(qs.rt.life) // after an error the heartbeats of the waiters go on
+		}
+	})
+}
+
+// catchUp sends heartbeats that tell all waiters what they may have missed.
+func (qs *queues) catchUp(t task) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(qs.byLock)) { // in a fixed order, so that a simulation repeats
+		t.goes(qs.byLock[key].heartbeatOfAll)
+	}
+}

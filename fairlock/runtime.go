@@ -1,0 +1,181 @@
+package fairlock
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// runtime is what the parts of a Client share: its time, its log, and when it ends.
+type runtime struct {
+	clock  Clock
+	log    *slog.Logger
+	trace  *Trace
+	jitter float64 // of back-offs
+
+	life       context.Context // ends when Close is called
+	end        context.CancelCauseFunc
+	leaves     context.Context // of releases and requests to leave; after Close it ends when Redis does not answer one of them
+	stopLeaves context.CancelCauseFunc
+
+	tasks sync.WaitGroup // grows under mu, or from inside a task
+
+	mu     sync.Mutex
+	closed bool                // guarded by mu
+	leases map[*Lease]struct{} // guarded by mu; those that have not ended, or that will be released because they were lost
+}
+
+func newRuntime(cfg *Config) *runtime {
+	rt := &runtime{
+		clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, jitter: jitter(cfg.Name), leases: map[*Lease]struct{}{},
+	}
+	rt.life, rt.end = context.WithCancelCause(context.Background())
+	rt.leaves, rt.stopLeaves = context.WithCancelCause(context.Background())
+	return rt
+}
+
+// close ends the leases, lets no further task begin, and waits for those under way.
+func (rt *runtime) close() {
+	rt.mu.Lock()
+	rt.closed = true
+	leases := rt.leases
+	rt.leases = map[*Lease]struct{}{}
+	rt.mu.Unlock()
+
+	rt.end(stopped{ErrClosed})
+	for l := range leases {
+		l.close()
+	}
+	rt.tasks.Wait()
+}
+
+// task is work that Close waits for: an operation, the call of a timer, a goroutine. Nothing but a task starts a
+// goroutine, so no goroutine starts when Close has returned.
+type task struct{ rt *runtime }
+
+// begin begins a task, unless the client is closed. The caller calls end, and does not use the task after that.
+func (rt *runtime) begin() (task, error) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.closed {
+		return task{}, ErrClosed
+	}
+	rt.tasks.Add(1)
+	return task{rt}, nil
+}
+
+func (t task) end() { t.rt.tasks.Done() }
+
+// goes runs f in a goroutine, as a task of its own, which may outlast t.
+func (t task) goes(f func(task)) { t.rt.tasks.Go(func() { f(t) }) }
+
+// keep registers a lease, so that Close can end it.
+func (rt *runtime) keep(l *Lease) error {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.closed {
+		return ErrClosed
+	}
+	rt.leases[l] = struct{}{}
+	return nil
+}
+
+func (rt *runtime) drop(l *Lease) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	delete(rt.leases, l)
+}
+
+// untilClosed returns a copy of parent that also ends when the client is closed. The caller calls cancel.
+func (rt *runtime) untilClosed(parent context.Context) (ctx context.Context, cancel func()) {
+	ctx, end := context.WithCancelCause(parent)
+	stop := context.AfterFunc(rt.life, func() { end(context.Cause(rt.life)) })
+	return ctx, func() {
+		stop()
+		end(nil)
+	}
+}
+
+// withTimeout is context.WithTimeout by the client's clock. What does not finish in time ends with an ErrUnreachable. By the
+// system's clock, ctx has a deadline, so that a request can be sent without another goroutine (see package dispatch).
+func (rt *runtime) withTimeout(parent context.Context, d time.Duration) (ctx context.Context, cancel func()) {
+	late := stopped{fmt.Errorf("%w: no answer within %v", ErrUnreachable, d)}
+	if _, ok := rt.clock.(clock.System); ok {
+		return context.WithTimeoutCause(parent, d, late) //nolint:forbidigo // it is the client's clock
+	}
+	ctx, end := context.WithCancelCause(parent)
+	timer := rt.clock.AfterFunc(d, func() { end(late) })
+	return ctx, func() {
+		timer.Stop()
+		end(nil)
+	}
+}
+
+// withValues is a ctx that also has the values of another one, which does not end it.
+type withValues struct {
+	context.Context
+	values context.Context
+}
+
+// Value looks at the first ctx first: package context finds by a value what ends it.
+func (c withValues) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
+}
+
+// retry calls f, which releases a lock or removes a waiter, until it succeeds, fails in a way that another attempt cannot
+// cure, or ctx ends. If the client is closed, an attempt that is under way goes on, and no other follows. If Redis does
+// not answer that attempt, all that are under way end.
+func (rt *runtime) retry(ctx context.Context, f func() error) error {
+	var pause backoff
+	for {
+		err := f()
+		reason := orEnded(ctx, err) // not of the sleep that follows
+		switch {
+		case err == nil || lua.OriginOf(err) == lua.Permanent:
+			return err
+		case rt.sleep(ctx, pause.next(rt.jitter)):
+		case rt.life.Err() == nil:
+			return reason
+		default:
+			if lua.OriginOf(err) == lua.NoReply {
+				rt.stopLeaves(context.Cause(rt.life))
+			}
+			return fmt.Errorf("%w: %w", ErrClosed, err)
+		}
+	}
+}
+
+// sleep reports false if ctx or the client ends first.
+func (rt *runtime) sleep(ctx context.Context, d time.Duration) bool {
+	timer, cancel := rt.withTimeout(ctx, d)
+	defer cancel()
+	select {
+	case <-timer.Done():
+	case <-rt.life.Done():
+	}
+	return ctx.Err() == nil && rt.life.Err() == nil
+}
+
+// backoff is the pause between attempts: 20 ms, doubled each time up to 1 s.
+type backoff struct{ d time.Duration }
+
+// next returns the next pause, shortened by the jitter.
+func (b *backoff) next(jitter float64) time.Duration {
+	b.d = min(max(2*b.d, 20*time.Millisecond), time.Second)
+	return b.d - time.Duration(jitter*float64(b.d))
+}
+
+// jitter returns by which part of itself a pause is shortened, from 0 to 1/2. It differs from client to client, so that
+// those that lost Redis together do not come back together.
+func jitter(name string) float64 {
+	return float64(crc32.ChecksumIEEE([]byte(name))) / (2 << 32)
+}

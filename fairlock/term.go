@@ -1,0 +1,77 @@
+package fairlock
+
+import "time"
+
+// term says until when a lease is trusted, and when it is renewed. It is a value: its methods return another one.
+type term struct {
+	ttl      time.Duration // length of the lease after a renewal
+	renews   bool          // it is renewed in the background
+	deadline time.Time     // the lease is trusted until then
+	renewAt  time.Time     // the next renewal is due then; the deadline, if none is
+}
+
+// safetyMargin is the part of TTL that is not relied on: for clocks that run at a different speed, for Redis's rounding
+// to milliseconds, and for the time between the end of the lease and its holder's noticing.
+func safetyMargin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+// trustedUntil returns when to stop trusting a lease. Redis gave it for that duration, after a request was sent then.
+func trustedUntil(sent time.Time, given, ttl time.Duration) time.Time {
+	return sent.Add(given - safetyMargin(ttl))
+}
+
+// suffices reports whether a grant can be used without another request, since long after the request was sent from which
+// it is trusted. A sixth of the smaller of TTL and WaiterTTL must be left for a renewal.
+func suffices(given, since, ttl, waiterTTL time.Duration) bool {
+	return given-safetyMargin(ttl)-since >= min(ttl, waiterTTL)/6
+}
+
+// elapsed returns the time between two readings of a Clock. If the machine was suspended, its monotonic clock may have
+// stood still, so the wall clock counts if it shows more.
+func elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
+
+// planned sets the next renewal: when a third of what is left has passed, so that two renewals may fail, and not sooner
+// than a thirtieth of TTL from now.
+func (t term) planned(now time.Time) term {
+	t.renewAt = t.deadline
+	if t.renews {
+		t.renewAt = now.Add(max(t.deadline.Sub(now)/3, t.ttl/30))
+	}
+	return t
+}
+
+// maxFirst is how long after a handoff the first renewal is due at the latest.
+const maxFirst = 500 * time.Millisecond
+
+// afterHandoff sets the first renewal of a lease that began with a handoff. What is left of it may be much less than TTL, and
+// an outage that a lease of TTL survives would end it. Work that takes less than maxFirst costs no renewal.
+func (t term) afterHandoff(now time.Time) term {
+	if t.renews {
+		t.renewAt = now.Add(min(maxFirst, t.deadline.Sub(now)/3))
+	}
+	return t
+}
+
+// action is what is due of a lease.
+type action int
+
+const (
+	nothing action = iota
+	renewal
+	expiry
+)
+
+// due returns what is due now. If that is nothing, at is when something will be.
+func (t term) due(now time.Time) (what action, at time.Time) {
+	switch {
+	case !now.Before(t.deadline):
+		return expiry, now
+	case !now.Before(t.renewAt):
+		return renewal, now
+	case t.renewAt.Before(t.deadline):
+		return nothing, t.renewAt
+	default:
+		return nothing, t.deadline
+	}
+}

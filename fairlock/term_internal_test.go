@@ -1,0 +1,63 @@
+package fairlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A renewal is due when a third of what is left has passed, and at least a thirtieth of TTL after the last one.
+func TestTerm_Planned(t *testing.T) {
+	const ttl = 6 * time.Second
+	now := time.Now()
+	for left, want := range map[time.Duration]time.Duration{ttl: ttl / 3, ttl / 10: ttl / 30, ttl / 60: ttl / 30} {
+		assert.Equal(t, now.Add(want), term{ttl: ttl, renews: true, deadline: now.Add(left)}.planned(now).renewAt, left)
+	}
+	assert.Equal(t, now.Add(ttl), term{ttl: ttl, deadline: now.Add(ttl)}.planned(now).renewAt, "it is not renewed")
+}
+
+// The first renewal after a handoff is due half a second after it, or when a third of what is left has passed, if that is
+// sooner.
+func TestTerm_AfterHandoff(t *testing.T) {
+	now := time.Now()
+	for left, want := range map[time.Duration]time.Duration{
+		6 * time.Second: 500 * time.Millisecond, 1500 * time.Millisecond: 500 * time.Millisecond, 600 * time.Millisecond: 200 * time.Millisecond,
+	} {
+		lease := term{ttl: 10 * time.Second, renews: true, deadline: now.Add(left)}.planned(now).afterHandoff(now)
+		assert.Equal(t, now.Add(want), lease.renewAt, left)
+	}
+	lease := term{ttl: time.Minute, deadline: now.Add(time.Minute)}.planned(now).afterHandoff(now)
+	assert.Equal(t, now.Add(time.Minute), lease.renewAt, "it is not renewed")
+}
+
+// Something is due exactly when its time has come: first the renewal, then the end.
+func TestTerm_Due(t *testing.T) {
+	type due struct {
+		what action
+		at   time.Duration
+	}
+	begin := time.Now()
+	at := begin.Add
+	lease := term{deadline: at(9), renewAt: at(3)}
+	for now, want := range map[time.Duration]due{
+		0: {nothing, 3}, 2: {nothing, 3}, 3: {renewal, 3}, 8: {renewal, 8}, 9: {expiry, 9}, 10: {expiry, 10},
+	} {
+		what, when := lease.due(at(now))
+		assert.Equal(t, want, due{what, when.Sub(begin)}, now)
+	}
+	what, when := term{deadline: at(9), renewAt: at(12)}.due(at(0))
+	assert.Equal(t, due{nothing, 9}, due{what, when.Sub(begin)}, "the end comes before the next renewal")
+}
+
+// A grant is used without another request while a sixth of the smaller of TTL and WaiterTTL is left of its trusted time.
+func TestTerm_Suffices(t *testing.T) {
+	const ttl, given = 12 * time.Second, 6 * time.Second // the safety margin is 122 ms
+	for waiterTTL, left := range map[time.Duration]time.Duration{6 * time.Second: time.Second, time.Minute: 2 * time.Second} {
+		since := given - 122*time.Millisecond - left
+		assert.True(t, suffices(given, since, ttl, waiterTTL))
+		assert.False(t, suffices(given, since+1, ttl, waiterTTL))
+	}
+	now := time.Now()
+	assert.Equal(t, now.Add(given-122*time.Millisecond), trustedUntil(now, given, ttl))
+}

@@ -1,0 +1,344 @@
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+)
+
+// warm sends a first command, after which Redis is known to answer.
+func warm(t *testing.T, d *dispatch.Dispatcher) {
+	t.Helper()
+	require.NoError(t, send(dispatch.Blocking(t.Context()), d, "first"))
+	synctest.Wait() // its sender is idle
+}
+
+// beginBlocking sends a command whose caller may be blocked, and returns when it is under way.
+func (s *server) beginBlocking(t *testing.T, d *dispatch.Dispatcher, key string) {
+	t.Helper()
+	s.callers.Go(func() { assert.NoError(t, send(dispatch.Blocking(t.Context()), d, key)) })
+	synctest.Wait()
+	require.Contains(t, s.inline, key)
+}
+
+// A command is sent on its caller's goroutine if its ctx is Blocking, or if it has a deadline and the client obeys
+// deadlines.
+func TestInline_IfTheCallerMayBeBlocked(t *testing.T) {
+	clients := map[string]struct {
+		make   func(obeys bool) redis.UniversalClient
+		wrap   func(redis.Scripter) redis.Scripter
+		clock  clock.Clock
+		cannot bool
+	}{
+		"plain": {make: func(obeys bool) redis.UniversalClient {
+			return redis.NewClient(&redis.Options{ContextTimeoutEnabled: obeys})
+		}},
+		"Sentinel": {make: func(obeys bool) redis.UniversalClient {
+			return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", ContextTimeoutEnabled: obeys})
+		}},
+		"cluster": {make: func(obeys bool) redis.UniversalClient {
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: obeys})
+		}},
+		"of the user's own type": {cannot: true, wrap: func(r redis.Scripter) redis.Scripter { return struct{ redis.Scripter }{r} },
+			make: func(obeys bool) redis.UniversalClient {
+				return redis.NewClient(&redis.Options{ContextTimeoutEnabled: obeys})
+			}},
+		"with another clock": {cannot: true, clock: clock.NewFake(time.Now()), make: func(obeys bool) redis.UniversalClient {
+			return redis.NewClient(&redis.Options{ContextTimeoutEnabled: obeys})
+		}},
+	}
+	for name, c := range clients {
+		for _, obeys := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				rdb := c.make(obeys)
+				defer rdb.Close() //nolint:errcheck // nothing was dialled
+				s := newServer()
+				rdb.AddHook(s)
+				scripter, clk := redis.Scripter(rdb), c.clock
+				if c.wrap != nil {
+					scripter = c.wrap(rdb)
+				}
+				if clk == nil {
+					clk = clock.System{}
+				}
+				d := dispatch.New(scripter, clk)
+				defer d.Close()
+				never := context.Background()
+				cancellable, cancel := context.WithCancel(never)
+				defer cancel()
+				deadline, cancel := context.WithTimeout(never, time.Hour)
+				defer cancel()
+				derived, cancel := context.WithCancel(dispatch.Blocking(never))
+				defer cancel()
+
+				var want []string
+				for _, command := range []struct {
+					key    string
+					ctx    context.Context
+					inline bool
+				}{
+					{"first", dispatch.Blocking(never), false}, // it may have to dial
+					{"never ends", dispatch.Blocking(never), true},
+					{"not Blocking", never, false},
+					{"cancellable", cancellable, false},
+					{"derived", derived, false},
+					{"Blocking, with a deadline", dispatch.Blocking(deadline), true},
+					{"deadline", deadline, obeys && !c.cannot},
+				} {
+					d.Idle()
+					require.NoError(t, send(command.ctx, d, command.key))
+					if command.inline {
+						want = append(want, command.key)
+					}
+				}
+				assert.Equal(t, want, s.inline)
+			})
+		}
+	}
+}
+
+// A command that is alone carries the values of its caller's ctx, for a span's parent, inline or not.
+func TestInline_HooksSeeTheCallersContext(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		warm(t, d)
+		ctx := context.WithValue(t.Context(), valueKey{}, "span")
+		require.NoError(t, send(dispatch.Blocking(ctx), d, "inline"))
+		require.NoError(t, send(ctx, d, "not inline"))
+		assert.Equal(t, []any{nil, "span", "span"}, s.values)
+		assert.Equal(t, []string{"inline"}, s.inline)
+	})
+}
+
+// Close waits for an inline command. Then none is sent any more.
+func TestInline_CloseWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		warm(t, d)
+		s.beginBlocking(t, d, "hangs")
+		time.AfterFunc(time.Minute, func() { close(s.hang["hangs"]) })
+		start := time.Now()
+		d.Close()
+		assert.Equal(t, time.Minute, time.Since(start))
+		s.callers.Wait()
+		require.ErrorIs(t, send(dispatch.Blocking(t.Context()), d, "y"), dispatch.ErrClosed)
+		assert.NotContains(t, s.sent(), "y")
+	})
+}
+
+// An inline command that hangs holds up no other: one that comes meanwhile goes to a sender, at once, and those that
+// come when each sender is busy need not wait for longer than 50 ms.
+func TestInline_HangingHoldsUpNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+		warm(t, d)
+		s.beginBlocking(t, d, "hangs")
+		start := time.Now()
+		require.NoError(t, send(dispatch.Blocking(t.Context()), d, "goes"))
+		assert.Zero(t, time.Since(start))
+		s.begin(t, d, "hangs", bound-16-1, 0) // with it, all senders
+		require.NoError(t, send(t.Context(), d, "goes late"))
+		assert.Equal(t, 50*time.Millisecond, time.Since(start))
+		s.begin(t, d, "hangs", 2*bound, 60*time.Millisecond)
+		assert.Equal(t, []string{"hangs"}, s.inline)
+		assert.Equal(t, bound, s.most[""])
+		close(s.hang["hangs"])
+		s.callers.Wait()
+	})
+}
+
+// What waits when an inline command ends goes to a sender, and the caller of that command returns.
+func TestInline_WhatWaitsIsSentAfterIt(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+		warm(t, d)
+		s.beginBlocking(t, d, "hangs")
+		s.begin(t, d, "hangs, too", bound-16-1, 0) // with it, all senders
+		s.begin(t, d, "waits", 10, 0)
+		assert.NotContains(t, s.sent(), "waits")
+		close(s.hang["hangs"])
+		synctest.Wait()
+		sizes := map[int]int{2 + 16: 10, 32 + 16: 1} // of what goes at once
+		assert.Len(t, s.batches[len(s.batches)-1], sizes[bound])
+		assert.Equal(t, 10, len(s.sent())-1-1-(bound-16-1))
+		close(s.hang["hangs, too"])
+		s.callers.Wait()
+	})
+}
+
+// A hook that panics, or ends its goroutine, does so on the caller's goroutine. Nothing stays in flight, and what waits is
+// sent.
+func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("hook") }, "exit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
+				warm(t, d)
+				s.fault["ends"] = func(context.Context) error {
+					<-s.hang["hangs"]
+					end()
+					return nil
+				}
+				over := make(chan any, 1)
+				s.callers.Go(func() {
+					defer func() { over <- recover() }()
+					_ = send(dispatch.Blocking(t.Context()), d, "ends")
+					assert.Fail(t, "it goes on")
+				})
+				synctest.Wait()
+				s.begin(t, d, "hangs, too", bound-16-1, 0)
+				s.begin(t, d, "waits", 1, 0)
+				close(s.hang["hangs"])
+				synctest.Wait()
+				if name == "panic" {
+					assert.Equal(t, "hook", <-over)
+				}
+				assert.Contains(t, s.sent(), "waits")
+				close(s.hang["hangs, too"])
+				s.callers.Wait()
+				synctest.Wait()
+				assert.Zero(t, d.Waiting())
+				require.NoError(t, send(dispatch.Blocking(t.Context()), d, "goes"))
+				assert.Equal(t, []string{"ends", "goes"}, s.inline)
+			})
+		})
+	}
+}
+
+// After a command without a reply, the next one has a sender, which can be left when ctx ends.
+func TestInline_NotWhileRedisDoesNotAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		warm(t, d)
+		s.fault["no reply"] = func(context.Context) error { return errors.New("connection reset") }
+		s.fault["error"] = func(context.Context) error { return redis.Nil } // any that Redis has replied
+		ctx := dispatch.Blocking(t.Context())
+		require.Error(t, send(ctx, d, "no reply"))
+		require.Error(t, send(ctx, d, "no reply"))
+		require.NoError(t, send(ctx, d, "goes"))
+		synctest.Wait()
+		require.Error(t, send(ctx, d, "error"))
+		require.NoError(t, send(ctx, d, "goes, too"))
+		s.fault["exit"] = func(context.Context) error { runtime.Goexit(); return nil }
+		s.callers.Go(func() { _ = send(ctx, d, "exit") })
+		s.callers.Wait()
+		require.NoError(t, send(ctx, d, "goes"))
+		assert.Equal(t, []string{"no reply", "error", "goes, too", "exit"}, s.inline)
+	})
+}
+
+// lateContext has a deadline a moment before it ends, as a connection may notice it.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// When the deadline ends an inline command, ctx has ended when the caller returns, so that it finds the reason there, and
+// nothing is in flight. A ctx that does not end at its deadline delays its caller by 50 ms at most; a reply or
+// another error is not delayed.
+func TestInline_EndsAtTheDeadline(t *testing.T) {
+	t.Parallel()
+	obey := func(t *testing.T, test func(*testing.T, *server, *dispatch.Dispatcher)) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer()
+			s.fault["no reply"] = func(context.Context) error { return errors.New("connection reset") }
+			s.fault["late"] = func(ctx context.Context) error { // as go-redis does
+				deadline, _ := ctx.Deadline()
+				time.Sleep(time.Until(deadline))
+				return os.ErrDeadlineExceeded
+			}
+			rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true})
+			rdb.AddHook(s)
+			defer rdb.Close()
+			d := dispatch.New(rdb, clock.System{})
+			warm(t, d)
+			test(t, s, d)
+			start := time.Now()
+			d.Close()
+			assert.Zero(t, time.Since(start), "nothing is in flight")
+		})
+	}
+	t.Run("ctx ends a moment later", func(t *testing.T) {
+		obey(t, func(t *testing.T, s *server, d *dispatch.Dispatcher) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second+time.Millisecond)
+			defer cancel()
+			err := send(lateContext{ctx, time.Now().Add(time.Second)}, d, "late")
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.Error(t, ctx.Err())
+			var reply redis.Error
+			require.NotErrorAs(t, err, &reply, "package lua looks for that")
+			assert.Equal(t, []string{"late"}, s.inline)
+		})
+	})
+	t.Run("ctx does not end", func(t *testing.T) {
+		obey(t, func(t *testing.T, _ *server, d *dispatch.Dispatcher) {
+			start := time.Now()
+			err := send(lateContext{context.Background(), start.Add(time.Second)}, d, "late")
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			assert.Equal(t, time.Second+50*time.Millisecond, time.Since(start))
+		})
+	})
+	t.Run("a reply that is late", func(t *testing.T) {
+		obey(t, func(t *testing.T, s *server, d *dispatch.Dispatcher) {
+			s.pause = 2 * time.Second
+			start := time.Now()
+			require.NoError(t, send(lateContext{context.Background(), start.Add(time.Second)}, d, "goes"))
+			assert.Equal(t, 2*time.Second, time.Since(start))
+		})
+	})
+	t.Run("another error", func(t *testing.T) {
+		obey(t, func(t *testing.T, s *server, d *dispatch.Dispatcher) {
+			start := time.Now()
+			require.Error(t, send(lateContext{context.Background(), start.Add(time.Second)}, d, "no reply"))
+			assert.Zero(t, time.Since(start))
+			assert.Equal(t, []string{"no reply"}, s.inline)
+		})
+	})
+}
+
+// go-redis does obey deadlines: while it waits for a reply, for a connection of its pool, or to connect.
+func TestInline_GoRedisObeysDeadlines(t *testing.T) {
+	t.Parallel()
+	link := redistest.NewLink(t, redistest.Start(t))
+	rdb := redis.NewClient(&redis.Options{
+		Network: "unix", Addr: link.Addr(), ContextTimeoutEnabled: true, PoolSize: 1,
+		ReadTimeout: time.Minute, PoolTimeout: time.Minute, DialTimeout: time.Minute,
+	})
+	defer rdb.Close()
+	for _, test := range []string{"reply", "pool", "connection"} {
+		link.Mend()
+		d := dispatch.New(rdb, clock.System{})
+		require.NoError(t, d.Eval(t.Context(), "return 1", []string{"first"}).Err(), test)
+		d.Idle()
+		conn := rdb.Conn()
+		switch test {
+		case "pool":
+			require.NoError(t, conn.Ping(t.Context()).Err()) // it has the only connection
+		case "connection":
+			link.Cut() // the connection is closed; a new one gets no answer
+			link.Mend()
+		}
+		link.Hang()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		start := time.Now()
+		err := d.Eval(ctx, "return 1", []string{"late"}).Err()
+		assert.Less(t, time.Since(start), 20*time.Second, test)
+		require.Error(t, err, test)
+		require.Error(t, ctx.Err(), test)
+		var abandoned *dispatch.AbandonedError
+		require.NotErrorAs(t, err, &abandoned, "it was inline")
+		cancel()
+		link.Mend()
+		require.NoError(t, conn.Close())
+		d.Close()
+	}
+}

@@ -1,0 +1,1 @@
+local held = call('GET', lock) -- "<token> <fence>"; false if nobody holds it

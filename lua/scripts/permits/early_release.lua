@@ -1,0 +1,8 @@
+-- The only holder releases, and nobody waits.
+if call('HGET', holders, ARGV[2]) == ARGV[3] and call('HLEN', holders) == 4 and call('EXISTS', queue) == 0 then
+  read_time()
+  if tonumber(call('ZSCORE', permits, ARGV[2]) or 0) > now then
+    call('DEL', permits, holders)
+    return '1 empty'
+  end
+end
