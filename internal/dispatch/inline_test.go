@@ -221,6 +221,7 @@ func TestInline_NotWhileRedisDoesNotAnswer(t *testing.T) {
 		ctx := dispatch.Blocking(t.Context())
 		require.Error(t, send(ctx, d, "no reply"))
 		require.Error(t, send(ctx, d, "no reply"))
+		synctest.Wait() // the sender has noted it, before another one notes the next reply
 		require.NoError(t, send(ctx, d, "goes"))
 		synctest.Wait()
 		require.Error(t, send(ctx, d, "error"))
