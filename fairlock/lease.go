@@ -31,7 +31,8 @@ type Lease struct {
 	mu      sync.Mutex
 	term    term  // guarded by mu
 	failure error // guarded by mu: the error of the latest renewal; nil if it has succeeded
-	unsure  int   // guarded by mu: number of renewals without a reply; each may still arrive
+	pending int   // guarded by mu: number of renewals that are in flight
+	unsure  bool  // guarded by mu: a renewal had no reply, and none that was sent later had one; it may still arrive
 	timer   Timer // guarded by mu: calls tick when the next action is due
 	late    Timer // guarded by mu: calls releaseLost; nil if that is not due
 
@@ -156,12 +157,10 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.rt.clock.N
 // renew sends one renewal. A reply that comes after Unlock changes nothing: the script compares the token, so no renewal
 // extends a lock that was released.
 func (l *Lease) renew(ctx context.Context, t task) error {
-	l.renewing(1)
+	l.renewalSent()
 	sent := l.lock.rt.clock.Now()
 	reply, err := l.lock.redis.Renew(ctx, l.token, l.lock.cfg.TTL, l.fence)
-	if err == nil {
-		l.renewing(-1)
-	}
+	l.renewalEnded(err)
 	until := trustedUntil(sent, l.lock.cfg.TTL, l.lock.cfg.TTL)
 	switch {
 	case err != nil:
@@ -169,7 +168,7 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 	case !reply.Held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
-		if reply.Fence != 0 { // an acquire that was sent again, or late, was granted the lock for nobody
+		if reply.Fence != 0 || l.ambiguous { // an acquire that was sent again, or late, has the lock for nobody, or may get it
 			l.lock.giveBack(t, l.token, reply.Fence, l.ambiguous)
 		}
 	default:
@@ -181,11 +180,20 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 	return err
 }
 
-// renewing counts a renewal without a reply.
-func (l *Lease) renewing(n int) {
+// renewalSent and renewalEnded keep account of renewals that may arrive in Redis after the lease has ended here.
+func (l *Lease) renewalSent() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unsure += n
+	l.pending++
+}
+
+func (l *Lease) renewalEnded(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending--
+	if err == nil || lua.OriginOf(err) == lua.NoReply {
+		l.unsure = err != nil
+	}
 }
 
 // renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. until is what the lease would
@@ -278,7 +286,7 @@ func (l *Lease) expire() {
 func (l *Lease) releaseLater() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unsure == 0 && !l.ambiguous || l.lock.rt.keep(l) != nil {
+	if l.pending == 0 && !l.unsure && !l.ambiguous || l.lock.rt.keep(l) != nil {
 		return
 	}
 	over := l.term.deadline.Add(safetyMargin(l.term.ttl))

@@ -153,6 +153,11 @@ func (q *queue) heartbeatOf(ctx context.Context, t task, waiters []*localWaiter)
 	reply, err := q.lock.redis.Heartbeat(ctx, q.lock.cfg.WaiterTTL, tokens)
 	if err != nil {
 		rt.log.Warn("heartbeat failed; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", orEnded(ctx, err))
+		if ctx.Err() == nil && lua.OriginOf(err) == lua.Permanent { // their own requests fail in the same way, and say so
+			for _, w := range waiters {
+				w.post(event{kind: acquireNow})
+			}
+		}
 		return
 	}
 	q.postFound(waiters, reply, sent)

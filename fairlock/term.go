@@ -32,11 +32,11 @@ func elapsed(from, to time.Time) time.Duration {
 }
 
 // planned sets the next renewal: when a third of what is left has passed, so that two renewals may fail, and not sooner
-// than a thirtieth of TTL from now.
+// than a thirtieth of TTL, or a third of a second, from now.
 func (t term) planned(now time.Time) term {
 	t.renewAt = t.deadline
 	if t.renews {
-		t.renewAt = now.Add(max(t.deadline.Sub(now)/3, t.ttl/30))
+		t.renewAt = now.Add(max(t.deadline.Sub(now)/3, min(t.ttl/30, time.Second/3)))
 	}
 	return t
 }

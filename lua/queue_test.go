@@ -155,6 +155,9 @@ func TestNumber_IsMadeOfTheFenceAndTheTickets(t *testing.T) {
 		scenario{"in use", `
 			acquire a b; after 30m; renew a -> renewed; release a -> released grants b; evict number
 			renew b -> renewed; acquire a -> queued 1; release b -> released grants a`},
+		scenario{"ahead of the clock, and nobody waits", inMemory + `
+			raise 1h; acquire a; evict number; release a; acquire b; fence -> now+3600000002; acquire c; evict number; leave c
+			release b; acquire d; fence -> now+3600000004`},
 		scenario{"ahead of the clock", inMemory + `
 			raise 1h; acquire a b; evict number; renew a -> renewed; release a -> released grants b; fence -> now+3600000003
 			evict number; acquire c -> queued 1; fence -> now+3600000004`},
@@ -255,6 +258,9 @@ func TestCapacity_StandsWhileTheLockIsInUse(t *testing.T) {
 			acquire a*4 ttl 10m; acquire b*3 c*2 wait 90m; after 11m; acquire y of 9 -> capacity 4
 			release z -> grants b; inspect -> b*3 | c*2; after 61m; acquire y try of 9 -> capacity 4; release z -> grants c; inspect -> c*2 |; release c
 			acquire x*9 of 9 -> granted`},
+		scenario{"a waiter that has crashed", inMemory + `
+			acquire a*4 ttl 2s; acquire b*4 wait 3s -> queued 1; stall 1s
+			` + strings.Repeat("stall 1s; acquire y try of 9; ", 3) + `stall 1s; acquire y of 9 -> granted`},
 		scenario{"until the last lease has ended", inMemory + `
 			acquire a*3 ttl 10m; acquire b ttl 20m; after 19m59.999999s; acquire y*9 of 9 -> capacity 4
 			after 1µs; acquire y*9 of 9 -> granted`},

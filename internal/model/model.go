@@ -164,6 +164,9 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	queued := l.index(r.Token) >= 0
 	if l.Capacity != r.Capacity && !queued {
 		if l.dropExpired(); l.InUse() {
+			if len(l.Waiters) > 0 {
+				l.record(now, Kept)
+			}
 			if slices.ContainsFunc(l.Waiters, l.expired) {
 				return Reply{Outcome: Busy, Queue: More}
 			}
@@ -367,12 +370,17 @@ func (l *Lock) admit(now int64, requester string) QueueState {
 func (l *Lock) handOff(now int64, released bool) Handoff {
 	l.open(0)
 	if !released && l.Free() <= 0 {
+		if l.Last == 0 && l.last > 0 {
+			l.record(now, Kept)
+		}
 		return Handoff{Queue: Blocked}
 	}
 	l.dropExpired()
 	queue := l.admit(now, "")
 	if queue != Empty && len(l.Notified) == 0 {
 		l.record(now, Kept)
+	} else if queue == Empty && l.Last == 0 && l.last > 0 {
+		l.record(now, 0)
 	}
 	return Handoff{released, l.Notified, queue}
 }

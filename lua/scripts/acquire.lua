@@ -49,6 +49,7 @@ end
 if capacity and total ~= capacity and not queued_as then
   drop_expired()
   if used > 0 or call('EXISTS', queue) == 1 then
+    if call('EXISTS', queue) == 1 then write_number(KEPT) end -- its clock goes on
     local expired = call('ZCOUNT', heartbeats, '-inf', text_of(clock + 999)) > 0
     if more_expired or expired then return 'busy more ' end
     return 'capacity ' .. string.format('%.0f', total)

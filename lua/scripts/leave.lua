@@ -7,6 +7,7 @@ refused = tonumber(refused)
 
 -- Whatever is wrong with the queue, what is released stays released.
 local released = false
+pcall(read_number, 0) -- what leaves counts if the number was lost
 for i = 3, #ARGV do released = end_lease(ARGV[i]) or released end
 redis.pcall('ZREM', queue, unpack(ARGV, 3))
 redis.pcall('ZREM', heartbeats, unpack(ARGV, 3))

@@ -8,13 +8,16 @@
 -- one step or stall of the server does not expire waiters that send heartbeats.
 
 local last, clock
+local missing = false -- whether there is no number
 local lost = false -- whether a queue was found without a number: its times go by another clock
 
--- read_number reads the number, and brings the queue's clock forward. Without a number, last is the highest number that
+-- read_number reads the number, and brings the queue's clock forward, once. Without a number, last is the highest number that
 -- the holders and the queue have. A ticket that the request brings (0: none) raises last. It writes nothing.
 local function read_number(ticket)
+  if last then return end
   read_time()
   local stored = call('GET', number)
+  missing = not stored
   if stored then
     local recorded, at
     recorded, clock, at = string.match(stored, '^1 (%d+) (%d+) (%d+)$')

@@ -13,7 +13,7 @@ local handed = '' -- ' <token> <fence> <ms>' of each waiter that this script has
 -- open prepares what admission needs, after read_number. capacity: that a request brings
 local function open(capacity)
   count(capacity)
-  if lost then call('UNLINK', heartbeats) end
+  if lost and call('ZCARD', heartbeats) > 0 then call('UNLINK', heartbeats) end -- ZCARD fails if the key is not ours
 end
 
 -- drop_expired drops waiters that have expired, wherever they stand, at most a hundred.
@@ -70,11 +70,15 @@ local function hand_off(released)
   local ok, state = pcall(function()
     read_number(0)
     open()
-    if free <= 0 and not released then return more_expired and 'more' or 'blocked' end
+    if free <= 0 and not released then
+      if missing and last > 0 then write_number(KEPT) end
+      return more_expired and 'more' or 'blocked'
+    end
     drop_expired()
     local state = admit()
     if state == 'empty' then
       clear()
+      if missing and last > 0 then write_number(0) end
     elseif handed == '' then
       write_number(KEPT)
     end
