@@ -78,7 +78,7 @@ local function hand_off(released)
     local state = admit()
     if state == 'empty' then
       clear()
-      if missing and last > 0 then write_number(0) end
+      if missing and last > 0 and handed == '' then write_number(0) end
     elseif handed == '' then
       write_number(KEPT)
     end
