@@ -113,3 +113,40 @@ func TestWaiters_LearnOfAForeignKey(t *testing.T) {
 		}
 	})
 }
+
+// A client is away for 5 s of its WaiterTTL of 6 s, and is handed the lock meanwhile: it keeps its turn.
+func TestWaiter_AwayForLessThanItsWaiterTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		held := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
+		b := clientWith(t, s, fairlock.Config{Name: "b", WaiterTTL: 6 * time.Second}, func(*redis.Options) {})
+		next := begin(t.Context(), b.Mutex("x").Lock)
+		last := begin(t.Context(), s.Client(fairlock.Config{Name: "c"}).Mutex("x").Lock)
+		pass(2 * time.Second)
+		b.Link.Cut()
+		unlock(t, held)
+		pass(5 * time.Second)
+		b.Link.Mend()
+		lease := next.granted(t)
+		require.True(t, last.pending())
+		unlock(t, lease)
+		last.granted(t)
+	})
+}
+
+// 500 waiters of a killed process are queued before a living one, and then the key with their times, or the one with the
+// queue's clock, is lost: they expire together, and the living one holds the lock within 10 s.
+func TestWaiters_KilledAndTheirTimesLost(t *testing.T) {
+	bubbles(t, map[string]string{"heartbeats": "heartbeats", "number": "number"},
+		func(t *testing.T, s *fairlocktest.Server, _, key string) {
+			held := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
+			for range 500 {
+				s.Mutex("x").CrashQueued("dead", 6*time.Second)
+			}
+			living := begin(t.Context(), s.Client(fairlock.Config{WaiterTTL: 6 * time.Second}).Mutex("x").Lock)
+			require.True(t, s.Miniredis.Del("fairlock:{x}:"+key))
+			at := time.Now()
+			unlock(t, held)
+			living.granted(t)
+			assert.LessOrEqual(t, living.at.Sub(at), 10*time.Second)
+		})
+}
