@@ -32,6 +32,7 @@ type Lease struct {
 	term    term  // guarded by mu
 	failure error // guarded by mu: the error of the latest renewal; nil if it has succeeded
 	pending int   // guarded by mu: number of renewals that are in flight
+	resumed bool  // guarded by mu: another Lease of this client has the token
 	unsure  bool  // guarded by mu: a renewal had no reply, and none that was sent later had one; it may still arrive
 	timer   Timer // guarded by mu: calls tick when the next action is due
 	late    Timer // guarded by mu: calls releaseLost; nil if that is not due
@@ -286,11 +287,21 @@ func (l *Lease) expire() {
 func (l *Lease) releaseLater() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.pending == 0 && !l.unsure && !l.ambiguous || l.lock.rt.keep(l) != nil {
+	if l.resumed || l.pending == 0 && !l.unsure && !l.ambiguous || l.lock.rt.keep(l) != nil {
 		return
 	}
 	over := l.term.deadline.Add(safetyMargin(l.term.ttl))
 	l.late = l.lock.rt.clock.AfterFunc(over.Sub(l.lock.rt.clock.Now()), l.releaseLost)
+}
+
+// wasResumed notes that another Lease of this client has the token: this one must not release it any more.
+func (l *Lease) wasResumed() {
+	if l.stopLate() {
+		l.lock.rt.drop(l)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.resumed = true
 }
 
 // releaseLost releases the lease in the background, if that is due, without waiting for the timer.

@@ -125,6 +125,9 @@ func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 	input := require(!tok.IsZero(), "token", "must not be the zero Token")
 	return perform(ctx, l, "resume", input, func(ctx context.Context, _ task) (*Lease, error) {
 		l := l.with(func(c *Config) { c.TTL = min(c.TTL, tok.TTL()) })
+		for _, begun := range l.rt.leasesOf(tok) {
+			begun.wasResumed()
+		}
 		sent := l.rt.clock.Now()
 		reply, err := l.redis.Renew(ctx, tok, l.cfg.TTL, 0)
 		if err == nil && !reply.Held {
