@@ -28,14 +28,14 @@ type Lease struct {
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
 
-	mu      sync.Mutex
-	term    term  // guarded by mu
-	failure error // guarded by mu: the error of the latest renewal; nil if it has succeeded
-	pending int   // guarded by mu: number of renewals that are in flight
-	resumed bool  // guarded by mu: another Lease of this client has the token
-	unsure  bool  // guarded by mu: a renewal had no reply, and none that was sent later had one; it may still arrive
-	timer   Timer // guarded by mu: calls tick when the next action is due
-	late    Timer // guarded by mu: calls releaseLost; nil if that is not due
+	mu               sync.Mutex
+	term             term  // guarded by mu
+	failure          error // guarded by mu: the error of the latest renewal; nil if it has succeeded
+	pending          int   // guarded by mu: number of renewals that are in flight
+	resumed          bool  // guarded by mu: another Lease of this client has the token
+	ambiguousRenewal bool  // guarded by mu: the latest renewal that ended had no reply, and may still arrive
+	timer            Timer // guarded by mu: calls tick when the next action is due
+	late             Timer // guarded by mu: calls releaseLost; nil if that is not due
 
 	unlocking        chan struct{} // holds a value while a release is under way, which owns what follows
 	ambiguousRelease bool          // a release may have reached Redis without its reply coming back
@@ -193,7 +193,7 @@ func (l *Lease) renewalEnded(err error) {
 	defer l.mu.Unlock()
 	l.pending--
 	if err == nil || lua.OriginOf(err) == lua.NoReply {
-		l.unsure = err != nil
+		l.ambiguousRenewal = err != nil
 	}
 }
 
@@ -287,7 +287,7 @@ func (l *Lease) expire() {
 func (l *Lease) releaseLater() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.resumed || l.pending == 0 && !l.unsure && !l.ambiguous || l.lock.rt.keep(l) != nil {
+	if l.resumed || l.pending == 0 && !l.ambiguousRenewal && !l.ambiguous || l.lock.rt.keep(l) != nil {
 		return
 	}
 	over := l.term.deadline.Add(safetyMargin(l.term.ttl))

@@ -22,15 +22,15 @@ type conversation struct {
 
 	renewalHangs atomic.Int64 // for how long the next renewal hangs
 
-	mu       sync.Mutex
-	waiting  map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
-	latest   map[string]queuedAt  // guarded by mu: by token: the latest request that found it queued
-	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
-	expected map[string]expected  // guarded by mu: by token
-	overdue  []suspect            // guarded by mu: what was not sent in time
-	leaving  map[string]time.Time // guarded by mu: by token: since when a waiter leaves that was queued, by its clock
-	unsure   map[string]int       // guarded by mu: by token: renewals without a reply
-	kept     map[string]time.Time // guarded by mu: by token: until when its holder keeps a lost lease to stop, by its clock
+	mu         sync.Mutex
+	waiting    map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
+	latest     map[string]queuedAt  // guarded by mu: by token: the latest request that found it queued
+	over       map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
+	expected   map[string]expected  // guarded by mu: by token
+	overdue    []suspect            // guarded by mu: what was not sent in time
+	leaving    map[string]time.Time // guarded by mu: by token: since when a waiter leaves that was queued, by its clock
+	unanswered map[string]int       // guarded by mu: by token: renewals without a reply
+	kept       map[string]time.Time // guarded by mu: by token: until when its holder keeps a lost lease to stop, by its clock
 }
 
 // queuedAt is a request that found a waiter queued: when it was sent, and the lock's last number then.
@@ -54,7 +54,7 @@ type expected struct {
 func newConversation(p *process) *conversation {
 	return &conversation{
 		process: p, waiting: map[string]waiting{}, latest: map[string]queuedAt{},
-		over: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{}, kept: map[string]time.Time{}, unsure: map[string]int{},
+		over: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{}, kept: map[string]time.Time{}, unanswered: map[string]int{},
 	}
 }
 
@@ -104,7 +104,7 @@ func (c *conversation) lost(token string, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.kept[token] = until
-	if c.unsure[token] > 0 {
+	if c.unanswered[token] > 0 {
 		c.expect(token, time.Duration(max(c.process.until(until)-c.process.world.now(), 0)), "release leave", "a lease that was lost here is not given back")
 	}
 }
@@ -169,7 +169,7 @@ func (c *conversation) sent(e exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.verb == "renew" {
-		c.unsure[e.args[1]]++
+		c.unanswered[e.args[1]]++
 	}
 	for token, x := range c.expected {
 		late := p.world.now() > x.by
@@ -207,7 +207,7 @@ func (c *conversation) answered(e exchange) {
 		return
 	}
 	if e.verb == "renew" {
-		c.unsure[e.args[1]]--
+		c.unanswered[e.args[1]]--
 	}
 	switch {
 	case e.verb == "leave":
