@@ -618,7 +618,7 @@ func refuseOneMore(t *testing.T, s *server, of func(*fairlock.Client) lockUnderT
 
 // Another client goes on with a lease by its token, and the first one finds out when it is released there.
 //
-//fairlock:promise Resume: a lease goes on in another process; not with a token that does not hold it
+//fairlock:promise Resume: a lease goes on in another process, with a new fence, and is lost where it was; not with a token that does not hold it
 //fairlock:promise Every holder has its own lease: token, fence, renewal, loss, Resume
 func TestResume(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
@@ -634,14 +634,17 @@ func TestResume(t *testing.T) {
 		require.NoError(t, err)
 		resumed, err := other.Resume(t.Context(), parsed)
 		require.NoError(t, err)
-		assert.Equal(t, lease.Fence(), resumed.Fence())
-		assert.Equal(t, lease.Token(), resumed.Token())
-		require.NoError(t, lease.Renew(t.Context()))
-		unlock(t, resumed)
-		_, err = other.Resume(t.Context(), parsed)
-		require.ErrorIs(t, err, fairlock.ErrLost)
+		assert.Greater(t, resumed.Fence(), lease.Fence())
+		assert.Equal(t, lease.Token().Resumed(), resumed.Token())
 		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
 		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+		require.NoError(t, resumed.Renew(t.Context()))
+		again, err := l.Resume(t.Context(), parsed)
+		require.NoError(t, err)
+		require.ErrorIs(t, resumed.Unlock(t.Context()), fairlock.ErrTaken)
+		unlock(t, again)
+		_, err = other.Resume(t.Context(), parsed)
+		require.ErrorIs(t, err, fairlock.ErrLost)
 		_, err = other.Resume(t.Context(), token.Token{})
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
 		for _, lease := range leases[1:] { // the other holder goes on

@@ -193,10 +193,10 @@ func ExampleMutex_Resume() {
 	if err != nil {
 		log.Fatal(err) // an ErrLost if the worker came too late
 	}
-	fmt.Println("the same grant:", lease.Fence() == begun.Fence())
+	fmt.Println("a higher fence:", lease.Fence() > begun.Fence())
 	fmt.Println("unlocked:", lease.Unlock(ctx) == nil)
 	// Output:
-	// the same grant: true
+	// a higher fence: true
 	// unlocked: true
 }
 

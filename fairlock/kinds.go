@@ -58,13 +58,14 @@ func (m RWMutex) WithTTL(d time.Duration) RWMutex { return RWMutex{m.lock.withTT
 // ErrQueueFull if n others wait. 0 means any number.
 func (m RWMutex) WithMaxWaiters(n int) RWMutex { return RWMutex{m.lock.withMaxWaiters(n)} }
 
-// Resume continues a lease that was begun elsewhere, perhaps in another process, and returns it like any other lease. It
-// renews the lease at once, for this lock's TTL or the one in its token, whichever is shorter. ErrLost means that the
-// token does not hold the lock. ctx bounds the request.
+// Resume takes over a lease that was begun elsewhere, perhaps in another process, and returns it like any other lease. It
+// renews the lease at once, for this lock's TTL or the one in its token, whichever is shorter, and gives it a new fence.
+// ErrLost means that the token does not hold the lock. ctx bounds the two requests. After another error the lease may have
+// been taken over all the same, and Resume can be called again.
 //
-// Pass on Lease.Token().Text() and read it with token.Parse. Do not go on using the lease where it began, and close that
-// client. Until then, it is renewed there. If it is lost there because renewals got no reply, it is released there, and lost
-// here, too. After one of the two is unlocked, the other finds ErrLost.
+// Pass on Lease.Token().Text() and read it with token.Parse. A token can be resumed as often as you like; the last one to do so
+// has the lease. Stop using it where it was before: there it ends with ErrLost at its next renewal, at most a third of TTL
+// later, and a resource that has seen the new fence refuses it at once.
 func (m Mutex) Resume(ctx context.Context, t token.Token) (*Lease, error) {
 	return m.lock.resume(ctx, t)
 }

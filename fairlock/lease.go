@@ -28,14 +28,11 @@ type Lease struct {
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
 
-	mu               sync.Mutex
-	term             term  // guarded by mu
-	failure          error // guarded by mu: the error of the latest renewal; nil if it has succeeded
-	pending          int   // guarded by mu: number of renewals that are in flight
-	resumed          bool  // guarded by mu: another Lease of this client has the token
-	ambiguousRenewal bool  // guarded by mu: the latest renewal that ended had no reply, and may still arrive
-	timer            Timer // guarded by mu: calls tick when the next action is due
-	late             Timer // guarded by mu: calls releaseLost; nil if that is not due
+	mu      sync.Mutex
+	term    term  // guarded by mu
+	failure error // guarded by mu: the error of the latest renewal; nil if it has succeeded
+	timer   Timer // guarded by mu: calls tick when the next action is due
+	late    Timer // guarded by mu: calls releaseLost; nil if that is not due
 
 	unlocking        chan struct{} // holds a value while a release is under way, which owns what follows
 	ambiguousRelease bool          // a release may have reached Redis without its reply coming back
@@ -77,7 +74,7 @@ func newLease(l *lock, g lua.Grant, sent time.Time, handoff, ambiguous bool) (*L
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.lock.name }
 
-// Token returns the acquisition's token, with which another process can Resume the lease.
+// Token returns the lease's token, with which another process can Resume the lease.
 func (l *Lease) Token() token.Token { return l.token }
 
 // Fence returns the number of this grant. It is greater than that of every earlier grant of this lock, and below 2^53. A
@@ -158,10 +155,8 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.rt.clock.N
 // renew sends one renewal. A reply that comes after Unlock changes nothing: the script compares the token, so no renewal
 // extends a lock that was released.
 func (l *Lease) renew(ctx context.Context, t task) error {
-	l.renewalSent()
 	sent := l.lock.rt.clock.Now()
 	reply, err := l.lock.redis.Renew(ctx, l.token, l.lock.cfg.TTL, l.fence)
-	l.renewalEnded(err)
 	until := trustedUntil(sent, l.lock.cfg.TTL, l.lock.cfg.TTL)
 	switch {
 	case err != nil:
@@ -169,8 +164,8 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 	case !reply.Held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
-		if reply.Fence != 0 || l.ambiguous { // an acquire that was sent again, or late, has the lock for nobody, or may get it
-			l.lock.giveBack(t, l.token, reply.Fence, l.ambiguous)
+		if reply.Later != 0 && !l.resumed() || l.ambiguous { // a later grant of the token has the lock for nobody, or one may come
+			l.lock.giveBack(t, l.token, reply.Later, l.ambiguous)
 		}
 	default:
 		l.extend(until)
@@ -181,21 +176,8 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 	return err
 }
 
-// renewalSent and renewalEnded keep account of renewals that may arrive in Redis after the lease has ended here.
-func (l *Lease) renewalSent() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pending++
-}
-
-func (l *Lease) renewalEnded(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pending--
-	if err == nil || lua.OriginOf(err) == lua.NoReply {
-		l.ambiguousRenewal = err != nil
-	}
-}
+// resumed reports whether the lease was resumed, here or later by another process. The token of such a lease is never queued.
+func (l *Lease) resumed() bool { return l.token == l.token.Resumed() }
 
 // renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. until is what the lease would
 // have been extended to.
@@ -282,26 +264,15 @@ func (l *Lease) expire() {
 }
 
 // releaseLater has a lease that has expired here released when its safety margin is over: until then its holder may not
-// have stopped. Without that, a renewal or an acquire that arrives late would keep the lock for nobody, for a whole TTL. If
-// none can arrive, nothing is sent: the lease ends by itself, or another process has resumed it.
+// have stopped. Without that, a renewal or an acquire that arrives late would keep the lock for nobody, for a whole TTL.
 func (l *Lease) releaseLater() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.resumed || l.pending == 0 && !l.ambiguousRenewal && !l.ambiguous || l.lock.rt.keep(l) != nil {
+	if l.lock.rt.keep(l) != nil {
 		return
 	}
 	over := l.term.deadline.Add(safetyMargin(l.term.ttl))
 	l.late = l.lock.rt.clock.AfterFunc(over.Sub(l.lock.rt.clock.Now()), l.releaseLost)
-}
-
-// wasResumed notes that another Lease of this client has the token: this one must not release it any more.
-func (l *Lease) wasResumed() {
-	if l.stopLate() {
-		l.lock.rt.drop(l)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.resumed = true
 }
 
 // releaseLost releases the lease in the background, if that is due, without waiting for the timer.
@@ -381,8 +352,8 @@ func (l *Lease) event() Event { return l.lock.event(l.token) }
 // refused the same request meanwhile, as it does during a failover.
 //
 // Only the values of ctx count. Unlock works after ctx has ended. If Redis cannot be reached, or cannot release the lock
-// now, Unlock tries until the lease would have ended. After that, and after a loss, the lock is released in the background if
-// a request may still arrive that would keep it.
+// now, Unlock tries until the lease would have ended. After that, and after the lease has expired here, it is released in the
+// background, because a request may still arrive that would keep it.
 func (l *Lease) Unlock(ctx context.Context) error {
 	return l.lock.wrap("unlock", l.unlock(ctx))
 }

@@ -432,6 +432,29 @@ func TestResume_TrustsTheTTLOfTheToken(t *testing.T) {
 	})
 }
 
+// The client that had a lease cannot reach Redis when another process resumes it. Its renewal and the release of the lost lease
+// arrive later.
+//
+//fairlock:promise Late requests of a resumed lease: what the process sends late that had the lease before changes nothing
+func TestResume_WhatArrivesLateChangesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		first := s.Client(fairlock.Config{})
+		recorder := record(first)
+		lease := hold(t, first.Mutex("x").Lock)
+		first.Link.Hang()
+		pass(ttl / 2) // a renewal was sent
+		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Token())
+		require.NoError(t, err)
+		<-lease.Done()
+		first.Link.Mend()
+		pass(ttl)
+		assert.NotEmpty(t, recorder.times("release", time.Now()))
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+		require.NoError(t, resumed.Renew(t.Context()))
+		unlock(t, resumed)
+	})
+}
+
 // If ctx ends as the lease does, the error is the loss: the caller must not go on as its holder.
 func TestRenew_CtxEndsWithTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {

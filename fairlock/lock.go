@@ -125,18 +125,19 @@ func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 	input := require(!tok.IsZero(), "token", "must not be the zero Token")
 	return perform(ctx, l, "resume", input, func(ctx context.Context, _ task) (*Lease, error) {
 		l := l.with(func(c *Config) { c.TTL = min(c.TTL, tok.TTL()) })
-		for _, begun := range l.rt.leasesOf(tok) {
-			begun.wasResumed()
+		before, err := l.redis.Inspect(ctx, 0)
+		if err != nil {
+			return nil, err
 		}
 		sent := l.rt.clock.Now()
-		reply, err := l.redis.Renew(ctx, tok, l.cfg.TTL, 0)
-		if err == nil && !reply.Held {
+		fence, err := l.redis.Resume(ctx, tok, l.cfg.TTL, before.Fence)
+		if err == nil && fence == 0 {
 			err = lost(ErrTaken)
 		}
 		if err != nil {
 			return nil, err
 		}
-		return newLease(l, lua.Grant{Token: tok, Fence: reply.Fence, Given: l.cfg.TTL}, sent, false, false)
+		return newLease(l, lua.Grant{Token: tok.Resumed(), Fence: fence, Given: l.cfg.TTL}, sent, false, false)
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/lua"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // runtime is what the parts of a Client share: its time, its log, and when it ends.
@@ -85,18 +84,6 @@ func (rt *runtime) keep(l *Lease) error {
 	}
 	rt.leases[l] = struct{}{}
 	return nil
-}
-
-// leasesOf returns the leases of a token.
-func (rt *runtime) leasesOf(t token.Token) (all []*Lease) {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	for l := range rt.leases {
-		if l.token == t {
-			all = append(all, l)
-		}
-	}
-	return all
 }
 
 func (rt *runtime) drop(l *Lease) {

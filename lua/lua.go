@@ -215,11 +215,10 @@ func readGrant(r *reader) Grant {
 // Renewal is the reply to a renewal.
 type Renewal struct {
 	Held  bool
-	Fence uint64 // Held: of the lease. Else of a later lease of the same token, for which nobody may be there; 0: there is none
+	Later uint64 // else: the fence of a later lease of the same token; 0: there is none
 }
 
-// Renew has a lease last for ttl from now, but for no longer than its token says. A fence of 0 is one that the caller does
-// not know.
+// Renew has a lease last for ttl from now, but for no longer than its token says.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (Renewal, error) {
 	return call(ctx, l, "renew", readRenewal, t.Text(), milliseconds(ttl), fence)
 }
@@ -227,13 +226,31 @@ func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence
 func readRenewal(r *reader) Renewal {
 	switch outcome := r.text(); outcome {
 	case "renewed":
-		return Renewal{true, r.positive()}
+		return Renewal{Held: true}
 	case "lost":
-		return Renewal{false, r.number()}
+		return Renewal{Later: r.number()}
 	default:
 		r.unknown(outcome)
 		return Renewal{}
 	}
+}
+
+// Resume takes over a lease by its token, for ttl, but for no longer than its token says. From then on it has the token
+// Resumed and the fence that Resume returns; 0: the token does not hold the lock. seen is the last number of a Snapshot from
+// before: a resumed lease with a higher fence is the one that an earlier copy of this request took over.
+func (l Lock) Resume(ctx context.Context, t token.Token, ttl time.Duration, seen uint64) (fence uint64, err error) {
+	return call(ctx, l, "resume", readResumed, t.Text(), milliseconds(ttl), seen)
+}
+
+func readResumed(r *reader) uint64 {
+	switch outcome := r.text(); outcome {
+	case "resumed":
+		return r.positive()
+	case "lost":
+	default:
+		r.unknown(outcome)
+	}
+	return 0
 }
 
 // MaxHeartbeat is how many waiters one heartbeat takes. More would block Redis for too long.

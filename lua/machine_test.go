@@ -172,7 +172,7 @@ type checker interface {
 // party is one acquisition. Whenever it asks, it asks for the same.
 type party struct {
 	name             string
-	token            token.Token
+	token, original  token.Token // original: before the lease was resumed
 	weight, capacity int
 	ticket, fence    uint64 // the last that it was told
 	asked            bool
@@ -240,6 +240,7 @@ func (m *machine) party(name string) *party {
 	}
 	p := &party{name: short, weight: m.usual(short), capacity: m.capacity}
 	p.token = numbered(client, ttl, p.weight, len(m.parties)+1)
+	p.original = p.token
 	m.parties = append(m.parties, p)
 	return p
 }

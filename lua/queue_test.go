@@ -14,6 +14,30 @@ func TestLease_OnlyTheFenceTellsItFromALaterOne(t *testing.T) {
 		acquire b; release a seen z -> nothing; inspect -> a | b; leave a -> released grants b`})
 }
 
+// Whoever resumes a lease has it alone: what its process or an earlier one sends, also late, does not touch it. Resume works as
+// often as the token is there, and what is sent again changes nothing.
+//
+//fairlock:fault A renewal, a release or an acquire of a lease arrives late, after another process has resumed the lease: nothing changes
+func TestResume_OnlyTheLastHasTheLease(t *testing.T) {
+	scenarios(t, oneHolder,
+		scenario{"late requests of before", `
+			acquire a z; resume a -> resumed; inspect -> a | z
+			original a; renew a seen z -> lost; release a seen z -> nothing; acquire a try -> busy; leave a tombstone -> nothing
+			resume a -> resumed; renew a -> renewed; release a -> released grants z
+			original a; resume a -> lost; acquire a try -> busy`},
+		scenario{"again and again", `
+			acquire a b; resume a -> resumed; original a; resume a ttl 30m -> resumed; resume a -> resumed; renew a -> renewed
+			force -> released grants b; resume a -> lost; original a; resume a -> lost`},
+		scenario{"the number is lost", `acquire a b; evict number; resume a -> resumed; release a -> released grants b; evict number
+			resume b -> resumed; release b -> released; acquire c -> granted`})
+	scenarios(t, []kind{semaphore(3)},
+		scenario{"among others", `
+			acquire a*2 b; acquire c*2; resume a -> resumed; inspect -> b a*2 | c*2; release b -> released
+			original a; release a -> nothing; resume a ttl 10m -> resumed; release a -> released grants c`},
+		scenario{"others have expired", `acquire a b ttl 30m; renew a ttl 5m; after 10m; resume a -> lost; resume b -> resumed; inspect -> b |`},
+		scenario{"a key is lost", `acquire a; acquire b; evict permits; resume a -> lost; acquire c*3 -> granted`})
+}
+
 // A waiter has its ticket for life, and tickets follow the order of arrival. In memory many arrive in one microsecond.
 //
 //fairlock:promise Order: waiters are granted the lock by ticket; tickets are given in the order of arrival, many in one microsecond too

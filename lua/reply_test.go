@@ -315,7 +315,7 @@ func plausible(t *testing.T, v reflect.Value, tokens int) {
 	case lua.HeartbeatReply:
 		assert.Len(t, x.States, tokens)
 	case lua.Renewal:
-		assert.True(t, !x.Held || x.Fence > 0)
+		assert.True(t, !x.Held || x.Later == 0)
 	case lua.Reply:
 		switch x.Outcome {
 		case lua.Granted:

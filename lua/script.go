@@ -58,6 +58,7 @@ var verbs = map[string]struct{ first, last string }{
 	"leave":         {"number", "tombstones"},
 	"force_release": {"number", "heartbeats"},
 	"renew":         {"store", "store"},
+	"resume":        {"number", "heartbeats"},
 	"heartbeat":     {"number", "heartbeats"},
 	"inspect":       {"number", "heartbeats"},
 }

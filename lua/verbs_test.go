@@ -179,9 +179,9 @@ var verbs = []verb{
 	{
 		name:    "renew",
 		call:    func(l lua.Lock, t tokens) (any, error) { return l.Renew(ctx, t[0], 11*ms, 12) },
-		replies: []list{{"renewed", large}, {"lost", int64(0)}, {"lost", large}},
+		replies: []list{{"renewed"}, {"lost", int64(0)}, {"lost", large}},
 		samples: map[string]sample{
-			"renew": {send: func(l lua.Lock, _ tokens) error { return last(l.Renew(ctx, holder, ttl/2, 0)) }, unnumbered: anyLock},
+			"renew": {send: func(l lua.Lock, _ tokens) error { return last(l.Renew(ctx, holder, ttl/2, holderFence)) }, unnumbered: anyLock},
 		},
 		// renew a ttl 5m       seen b: with the fence of b -> renewed, lost
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -191,6 +191,32 @@ var verbs = []verb{
 		},
 		random: map[string]func(*random){
 			"renew": func(r *random) { p := r.anyone(); r.renew(p, r.lease(), p.fence) },
+		},
+	},
+	{
+		name:    "resume",
+		call:    func(l lua.Lock, t tokens) (any, error) { return l.Resume(ctx, t[0], 11*ms, 12) },
+		replies: []list{{"resumed", large}, {"lost"}},
+		samples: map[string]sample{
+			"resume": {send: func(l lua.Lock, _ tokens) error { return last(l.Resume(ctx, holder, ttl/2, holderFence)) }},
+		},
+		// resume a ttl 5m      by its token, after which it has the token of a resumed lease -> resumed, lost
+		// original a           from now on a has the token that it had before
+		steps: map[string]func(m *machine, o options, want string) string{
+			"resume": func(m *machine, o options, _ string) string {
+				return map[bool]string{true: "resumed", false: "lost"}[m.resume(o.p, cmp.Or(o.ttl, ttl), m.model.LastNumber())]
+			},
+			"original": func(_ *machine, o options, _ string) string {
+				o.p.token = o.p.original
+				return ""
+			},
+		},
+		random: map[string]func(*random){
+			"resume": func(r *random) {
+				p := r.anyone()
+				late := uint64(rapid.IntRange(0, 1).Draw(r.t, "late"))
+				p.left = r.resume(p, r.lease(), max(r.model.Last, late)-late) || p.left // it asks no more
+			},
 		},
 	},
 	{
@@ -301,6 +327,7 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 	if to := cmp.Or(r.ttl, p.token.TTL()); to != p.token.TTL() || p.weight != p.token.Weight() {
 		require.False(m.t, p.asked, "the TTL and the weight of %s are those of its first request", p.name)
 		p.token = numbered(p.token.Client(), to, p.weight, slices.Index(m.parties, p)+1)
+		p.original = p.token
 	}
 	p.asked = true
 	r.wait = cmp.Or(r.wait, waiterTTL)
@@ -409,9 +436,22 @@ func (m *machine) renew(p *party, ttl time.Duration, fence uint64) bool {
 	m.lasting(ttl, 0)
 	var want lua.Renewal
 	return do(m, func() (lua.Renewal, error) { return m.lock(p).Renew(ctx, p.token, ttl, fence) }, func(got lua.Renewal) {
-		want.Fence, want.Held = m.model.Renew(m.clock, p.token.Text(), ttl.Microseconds(), fence)
+		want.Held, want.Later = m.model.Renew(m.clock, p.token.Text(), ttl.Microseconds(), fence)
 		require.Equal(m.t, want, got)
 	}, func(second lua.Renewal) { require.Equal(m.t, want, second) }).Held
+}
+
+func (m *machine) resume(p *party, ttl time.Duration, seen uint64) bool {
+	m.t.Helper()
+	m.begin("%s is resumed for %v", p.name, ttl)
+	m.lasting(ttl, 0)
+	before, resumed := p.token, p.token.Resumed()
+	return do(m, func() (uint64, error) { return m.any().Resume(ctx, before, ttl, seen) }, func(got uint64) {
+		require.Equal(m.t, m.model.Resume(m.clock, before.Text(), resumed.Text(), ttl.Microseconds(), seen), got)
+		if got > 0 {
+			p.token, p.fence = resumed, got
+		}
+	}, func(uint64) {}) > 0
 }
 
 var waiterStates = map[model.WaiterState]lua.WaiterState{

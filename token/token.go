@@ -5,7 +5,7 @@
 //	<client>:<layout>.<TTL>.<weight>.<flags>.<random>
 //
 // the client's id; the layout of what stands in Redis, 1; the length of the lease in ms, 11 digits; the number of permits
-// that it asks for, 10 digits; a digit for flags; and 128 random bits in base64url. What follows the last colon begins
+// that it asks for, 10 digits; a digit of flags, 4 if the lease was resumed, else 0; and 128 random bits in base64url. What follows the last colon begins
 // with the layout in every version.
 //
 // In Redis, tokens are the waiters in the queue and the holder of the lock. Any process that has the text of a token
@@ -179,6 +179,7 @@ func (t Token) Weight() int {
 const (
 	ttlAt    = bodyLen - len("1.")
 	weightAt = ttlAt - ttlLen - len(".")
+	flagsAt  = weightAt - weightLen - len(".")
 )
 
 // fact returns the number of so many digits that begins there. Parse and New have checked it.
@@ -186,6 +187,15 @@ func (t Token) fact(at, digits int) int64 {
 	begin := len(t.text) - at
 	n, _ := strconv.ParseInt(t.text[begin:begin+digits], 10, 64)
 	return n
+}
+
+// Resumed returns the token as Redis has it once the lease was resumed by this token, as often as that was.
+func (t Token) Resumed() Token {
+	if t.IsZero() {
+		return t
+	}
+	at := len(t.text) - flagsAt
+	return Token{t.text[:at] + "4" + t.text[at+1:]}
 }
 
 // random is the text of the random part.

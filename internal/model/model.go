@@ -244,19 +244,41 @@ func (l *Lock) ForceRelease(now int64, seen uint64) Handoff {
 	return l.handOff(now, lost || len(l.Holders) < before)
 }
 
-// Renew has a lease last for ttl from now, at most for the TTL in its token. It returns its fence, 0 if the token does not
-// hold the lock; and whether it is the lease with the fence that the caller knows, or the caller knows none.
-func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) (has uint64, held bool) {
+// Renew has a lease with that fence last for ttl from now, at most for the TTL in its token. Or it returns the fence of a later
+// lease of the token, 0 if there is none.
+func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) (held bool, later uint64) {
 	l.Advance(now)
 	h := l.holder(token)
 	if h == nil {
-		return 0, false
+		return false, 0
 	}
-	if fence != 0 && fence != h.Fence {
-		return h.Fence, false
+	if fence != h.Fence {
+		return false, h.Fence
 	}
 	h.Expires = now + min(ttl, h.TTL)
-	return h.Fence, true
+	return true, 0
+}
+
+// Resume gives a lease that token, or resumed, has to resumed, with a new fence, for ttl from now, at most for the TTL in its
+// token. If resumed has one whose fence is above seen, that is extended. It returns the fence, or 0 if neither holds the lock.
+func (l *Lock) Resume(now int64, token, resumed string, ttl int64, seen uint64) uint64 {
+	l.Advance(now)
+	l.open(0)
+	h := cmp.Or(l.holder(resumed), l.holder(token))
+	if h == nil {
+		return 0
+	}
+	if h.Token == resumed && h.Fence > seen {
+		h.Expires = now + min(ttl, h.TTL)
+		return h.Fence
+	}
+	kept := int64(0)
+	if len(l.Waiters) > 0 {
+		kept = Kept
+	}
+	had := *h
+	l.remove(had.Token)
+	return l.grant(now, resumed, had.Weight, had.TTL, min(ttl, had.TTL), kept)
 }
 
 // Heartbeat keeps the tickets of waiters, and tells their states. The capacity is the one that the waiters asked with.

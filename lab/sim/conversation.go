@@ -29,7 +29,6 @@ type conversation struct {
 	expected   map[string]expected  // guarded by mu: by token
 	overdue    []suspect            // guarded by mu: what was not sent in time
 	leaving    map[string]time.Time // guarded by mu: by token: since when a waiter leaves that was queued, by its clock
-	unanswered map[string]int       // guarded by mu: by token: renewals without a reply
 	kept       map[string]time.Time // guarded by mu: by token: until when its holder keeps a lost lease to stop, by its clock
 }
 
@@ -54,7 +53,7 @@ type expected struct {
 func newConversation(p *process) *conversation {
 	return &conversation{
 		process: p, waiting: map[string]waiting{}, latest: map[string]queuedAt{},
-		over: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{}, kept: map[string]time.Time{}, unanswered: map[string]int{},
+		over: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{}, kept: map[string]time.Time{},
 	}
 }
 
@@ -98,15 +97,13 @@ func (c *conversation) expect(token string, after time.Duration, verbs, what str
 	c.expected[token] = expected{c.process.world.now() + int64(after+atOnce), verbs, what}
 }
 
-// lost notes that a lease was lost here, at its deadline. If a renewal of it may still arrive, a release or leave is sent when
-// its safety margin is over, and not before.
+// lost notes that a lease was lost here, at its deadline. A release or leave is sent when its safety margin is over, and not
+// before: a renewal of it may still arrive.
 func (c *conversation) lost(token string, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.kept[token] = until
-	if c.unanswered[token] > 0 {
-		c.expect(token, time.Duration(max(c.process.until(until)-c.process.world.now(), 0)), "release leave", "a lease that was lost here is not given back")
-	}
+	c.expect(token, time.Duration(max(c.process.until(until)-c.process.world.now(), 0)), "release leave", "a lease that was lost here is not given back")
 }
 
 // unlocks notes that the holder of a lease calls Unlock.
@@ -168,9 +165,6 @@ func (c *conversation) sent(e exchange) {
 	p := c.process
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e.verb == "renew" {
-		c.unanswered[e.args[1]]++
-	}
 	for token, x := range c.expected {
 		late := p.world.now() > x.by
 		if late { // its process may have become unreachable since
@@ -206,9 +200,6 @@ func (c *conversation) answered(e exchange) {
 	if len(e.reply) == 0 || e.reply[0] == "error" {
 		return
 	}
-	if e.verb == "renew" {
-		c.unanswered[e.args[1]]--
-	}
 	switch {
 	case e.verb == "leave":
 		for _, token := range e.args[2:] {
@@ -221,7 +212,7 @@ func (c *conversation) answered(e exchange) {
 		}
 		c.found(token, e, e.reply[3])
 		c.asksAfter(token, e.reply[4])
-	case e.verb == "renew" && e.reply[0] == "lost" && e.reply[1] != "0":
+	case e.verb == "renew" && e.reply[0] == "lost" && e.reply[1] != "0" && e.args[1] == original(e.args[1]):
 		c.expect(e.args[1], 0, "release leave", "a later lease of its token is not given back")
 	case e.verb == "heartbeat" && len(e.reply) > 2:
 		if first := strings.Index(e.reply[2], "q"); first >= 0 {

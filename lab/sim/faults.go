@@ -416,7 +416,7 @@ func (w *world) stray(t target) {
 	seen, left := w.observer.known(t.name)
 	if len(seen.Holders) > 0 {
 		holder, _ := token.Parse(seen.Holders[0].Token)
-		_, _ = l.Renew(ctx, holder, longTTL, 0)
+		_, _ = l.Renew(ctx, holder, longTTL, seen.Holders[0].Fence)
 		_, _ = l.Renew(ctx, holder, ttl, seen.Holders[0].Fence-1)
 		_, _ = l.Release(ctx, holder, seen.Holders[0].Fence-1)
 	}

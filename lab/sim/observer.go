@@ -267,7 +267,7 @@ func (o *observer) expireTombstones() {
 func (o *observer) ignore(token string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.restored[token] = true
+	o.restored[original(token)] = true
 }
 
 // known returns the contents of a lock, and a token that has a tombstone. No rule applies to that token from now on.
@@ -278,7 +278,7 @@ func (o *observer) known(lock string) (c contents, left token.Token) {
 		if l.name == lock {
 			if l.Tombstones[l.lastLeft] > o.world.server.Now().Add(ttl).UnixMicro() {
 				left, _ = token.Parse(l.lastLeft)
-				o.restored[l.lastLeft] = true
+				o.restored[original(l.lastLeft)] = true
 			}
 			return l.contents, left
 		}
@@ -304,14 +304,14 @@ func (o *observer) record(e history.ServerEvent) {
 func (o *observer) compare(l *observed) {
 	now := o.world.server.Now()
 	record := func(op history.ServerOp, token string, ticket uint64, until int64) {
-		o.record(history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: token, Ticket: ticket, Until: until})
+		o.record(history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: original(token), Ticket: ticket, Until: until})
 	}
 	next, ends := o.load(l), map[string]int64{}
 	for _, h := range next.Holders { // also those that have expired: no other holds them until a script removes them
 		ends[h.Token] = o.world.now() + h.Expires*1000 - now.UnixNano()
 	}
 	for _, h := range l.Holders {
-		if same := next.holder(h.Token); same == nil || same.Fence != h.Fence { // a lease that had ended, and another one
+		if o.successor(h, &next) == nil { // perhaps a lease that had ended, and another one
 			record(history.Ends, h.Token, 0, 0)
 		}
 	}
@@ -332,7 +332,7 @@ func (o *observer) compare(l *observed) {
 		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Token, b.Token))
 	})
 	for _, h := range granted {
-		if had := l.holder(h.Token); had != nil && had.Fence == h.Fence {
+		if o.successor(h, &l.contents) != nil {
 			continue
 		}
 		if ticket := o.last.brings(h.Token); ticket > 0 && l.waiter(h.Token) == nil {
@@ -359,6 +359,13 @@ func (o *observer) compare(l *observed) {
 	}
 	o.check(l, next)
 	l.contents, l.ends = next, ends
+}
+
+// successor returns the same lease in other contents: one that is resumed gets another token and another fence.
+func (o *observer) successor(h model.Holder, in *contents) *model.Holder {
+	return find(in.Holders, func(other model.Holder) bool {
+		return original(other.Token) == original(h.Token) && (other.Fence == h.Fence || o.last.verb == "resume")
+	})
 }
 
 // numbers are those in a text, as far as they are some; there are at least five.

@@ -168,7 +168,7 @@ func (p *process) trace() *fairlock.Trace {
 			// Redis has not said so, so it may still hold the lock for nobody.
 			if made, ok := p.byToken.Load(i.Token.Text()); ok && !errors.Is(i.Err, fairlock.ErrTaken) {
 				c := made.(*call)
-				if lease := c.lease.Load(); lease != nil && !c.resumed.Load() && !c.unlocking.Load() {
+				if lease := c.lease.Load(); lease != nil && lease.Token() == i.Token && !c.unlocking.Load() {
 					p.talk.lost(i.Token.Text(), lease.Deadline().Add(c.margin()))
 				}
 			}
@@ -176,7 +176,7 @@ func (p *process) trace() *fairlock.Trace {
 		Renewed: func(i fairlock.RenewedInfo) {
 			if c, ok := p.byToken.Load(i.Token.Text()); ok && i.Err == nil {
 				c := c.(*call)
-				c.record(history.Event{Op: history.Renewed, Token: i.Token.Text(), Until: p.until(i.Deadline)})
+				c.record(history.Event{Op: history.Renewed, Token: original(i.Token.Text()), Until: p.until(i.Deadline)})
 				if earlier := c.renewed.Swap(&i.Deadline); earlier != nil && i.Deadline.Before(*earlier) && !c.resumed.Load() {
 					c.fail("a renewal has shortened the lease by %v", earlier.Sub(i.Deadline))
 				}
@@ -349,7 +349,7 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	for range 3 {
 		c.record(history.Event{Op: history.Unlock})
 		c.unlocking.Store(true)
-		p.talk.unlocks(c.token)
+		p.talk.unlocks(lease.Token().Text())
 		err := lease.Unlock(context.Background())
 		switch {
 		case err == nil:
@@ -377,15 +377,15 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) *fai
 	if err != nil {
 		return lease
 	}
+	p.byToken.Store(again.Token().Text(), c)
 	c.record(history.Event{Op: history.Renewed, Until: p.until(again.Deadline())})
 	p.waitOn(c, again, upTo(random, longestHold))
 	if p.busy.Load() {
 		p.waitOn(c, again, 2*ttl)
 	}
-	if again.Err() != nil { // the other may last for longer
-		return lease
+	if again.Err() == nil {
+		c.record(history.Event{Op: history.Used})
 	}
-	c.record(history.Event{Op: history.Used})
 	return again
 }
 

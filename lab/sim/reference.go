@@ -189,8 +189,15 @@ func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 	case "force_release":
 		return wordsOfHandoff(l.ForceRelease(now, uint64(n[1]))), 0
 	case "renew":
-		fence, held := l.Renew(now, s.args[1], n[2]*ms, uint64(n[3]))
-		return words([]any{map[bool]string{true: "renewed", false: "lost"}[held], fence}), 0
+		if held, later := l.Renew(now, s.args[1], n[2]*ms, uint64(n[3])); !held {
+			return words([]any{"lost", later}), 0
+		}
+		return []string{"renewed"}, 0
+	case "resume":
+		if fence := l.Resume(now, s.args[1], flagged(s.args[1], "4"), n[2]*ms, uint64(n[3])); fence > 0 {
+			return words([]any{"resumed", fence}), 0
+		}
+		return []string{"lost"}, 0
 	case "heartbeat":
 		return wordsOfHeartbeat(l.Heartbeat(now, n[1]*ms, int(n[2]), s.args[3:]))
 	}
@@ -333,6 +340,16 @@ func ttlOf(token string) int64 { return fact(token, ttlBegins, ttlEnds) * model.
 
 // weightOf is the number of permits in a token; 0 if it is none.
 func weightOf(token string) int { return int(fact(token, weightBegins, weightEnds)) }
+
+// flagged is the token with that flag. A lease that is resumed has the flag 4; the original token, that of the acquisition, has 0.
+func flagged(token, flag string) string {
+	if len(token) < weightEnds {
+		return token
+	}
+	return token[:len(token)-weightEnds+1] + flag + token[len(token)-weightEnds+2:]
+}
+
+func original(token string) string { return flagged(token, "0") }
 
 func fact(token string, begins, ends int) int64 {
 	if len(token) < begins {

@@ -35,7 +35,7 @@ func (o *observer) check(l *observed, next contents) {
 	now := o.world.now()
 	if o.restoring {
 		for _, token := range next.tokens() {
-			o.restored[token] = true
+			o.restored[original(token)] = true
 		}
 	}
 	for _, h := range l.Holders {
@@ -93,7 +93,7 @@ const (
 )
 
 func (o *observer) suspect(token string, at int64, text string, jumps int) {
-	if !o.restored[token] {
+	if !o.restored[original(token)] {
 		o.suspects = append(o.suspects, suspect{token, at, text, jumps})
 	}
 }

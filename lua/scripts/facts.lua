@@ -7,6 +7,9 @@ local now, now_text -- the server's time in µs; exact below 2^53
 local function ttl_of(token) return tonumber(string.sub(token, -47, -37)) or 0 end
 local function weight_of(token) return tonumber(string.sub(token, -35, -26)) or 0 end
 
+-- flagged returns the token with that flag.
+local function flagged(token, flag) return string.sub(token, 1, -25) .. flag .. string.sub(token, -23) end
+
 -- read_time reads the server's clock, once.
 local function read_time()
   if now then return end
