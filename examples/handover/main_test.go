@@ -35,7 +35,7 @@ func TestRun_TwoProcessesShareOneLease(t *testing.T) {
 	said := regexp.MustCompile(`process (\d+) has begun, fence (\d+)\nprocess (\d+) goes on, fence (\d+)\n`).FindStringSubmatch(string(out))
 	require.NotNil(t, said, "%s", out)
 	assert.NotEqual(t, said[1], said[3])
-	assert.Equal(t, said[2], said[4])
+	assert.Greater(t, said[4], said[2], "the fence") // both have 16 digits
 	assert.Equal(t, []string{"fairlock:{import}:number"}, server.Client().Keys(t.Context(), "*").Val(), "the lock is given back")
 }
 
