@@ -3,7 +3,10 @@ package fairlock_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -149,4 +152,174 @@ func TestWaiters_KilledAndTheirTimesLost(t *testing.T) {
 			living.granted(t)
 			assert.LessOrEqual(t, living.at.Sub(at), 10*time.Second)
 		})
+}
+
+// replica is a replica of the server with mutex x, which has what the server had when it was made. Its method takes over.
+func replica(t *testing.T, s *fairlocktest.Server) (takeOver func()) {
+	t.Helper()
+	s.StepClock(0) // TTLs are those of now
+	m, at := s.Miniredis, s.Now()
+	texts, sets, left := map[string]string{}, map[string]map[string]float64{}, map[string]time.Duration{}
+	for _, key := range m.Keys() {
+		if left[key] = m.TTL(key); m.Type(key) == "string" {
+			texts[key], _ = m.Get(key)
+		} else {
+			set, err := m.SortedSet(key)
+			require.NoError(t, err)
+			sets[key] = maps.Clone(set) // of the server's own
+		}
+	}
+	return func() {
+		s.Stop()
+		s.LoseData()
+		s.StepClock(0)
+		for key, text := range texts {
+			require.NoError(t, m.Set(key, text))
+		}
+		for key, set := range sets {
+			for member, score := range set {
+				_, err := m.ZAdd(key, score, member)
+				require.NoError(t, err)
+			}
+		}
+		for key, d := range left {
+			m.SetTTL(key, d-s.Now().Sub(at))
+		}
+		s.Start()
+	}
+}
+
+// A planned failover loses the last release: what is left of that lease passes, and then the waiters are served in their
+// order, also one that was handed the lock by the lost release.
+//
+//fairlock:fault Failover to a replica that missed a release: the next waiter is in when what was left of that lease has passed
+func TestFailover_ForgottenRelease(t *testing.T) {
+	bubbles(t, map[string]bool{"nobody waited": false, "it was handed to a waiter": true},
+		func(t *testing.T, s *fairlocktest.Server, _ string, waits bool) {
+			a, b, c := s.Client(fairlock.Config{}), s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
+			for _, client := range []*fairlocktest.Client{a, b, c} {
+				listen(t, client)
+			}
+			held := hold(t, a.Mutex("x").Lock)
+			end := time.Now().Add(ttl)
+			var queue []*acquisition
+			join := func() {
+				for _, client := range []*fairlocktest.Client{b, c} {
+					queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
+					pass(time.Millisecond) // it connects again
+				}
+			}
+			pass(300 * time.Millisecond) // no heartbeat meets the end
+			if waits {
+				join()
+			}
+			pass(2200 * time.Millisecond)
+			takeOver := replica(t, s)
+			unlock(t, held)
+			takeOver()
+			if !waits {
+				join()
+			} else {
+				forgotten := queue[0].granted(t)
+				<-forgotten.Done()
+				require.ErrorIs(t, forgotten.Err(), fairlock.ErrTaken)
+				queue = queue[1:]
+			}
+			for _, q := range queue {
+				next := q.granted(t)
+				assert.GreaterOrEqual(t, q.at, end)
+				assert.LessOrEqual(t, q.at, end.Add(later))
+				unlock(t, next)
+			}
+		})
+}
+
+// A process is in a crash loop: fifty times a second it joins the queue, and dies. The queue has no more of its waiters than joined
+// within one WaiterTTL, positions are right, and the living waiter before them is granted the lock at once.
+//
+//fairlock:fault A process is in a crash loop and joins each time: the queue stays as long as what joins in one WaiterTTL; a living head has its turn at once
+func TestWaiters_CrashLoop(t *testing.T) {
+	const waiterTTL, pause = 6 * time.Second, time.Second / 50
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var j journal
+		x, living := s.Mutex("x"), s.Client(fairlock.Config{Name: "living", Trace: j.trace()})
+		listen(t, living)
+		held := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
+		head := begin(t.Context(), living.Mutex("x").Lock)
+		for i := range int(time.Minute / pause) {
+			pass(pause)
+			x.CrashQueued("crashed", waiterTTL)
+			if i%50 == 0 {
+				st := x.State()
+				require.LessOrEqual(t, st.Waiting, 1+int(waiterTTL/pause))
+				require.Equal(t, "living", st.Waiters[0].Client)
+			}
+		}
+		last := begin(t.Context(), living.Mutex("x").Lock)
+		joined := j.of("Queued")
+		assert.Equal(t, 2+int(waiterTTL/pause), joined[len(joined)-1].info.(fairlock.QueuedInfo).Position)
+		at := time.Now()
+		unlock(t, held)
+		lease := head.granted(t)
+		assert.Equal(t, at, head.at)
+		unlock(t, lease)
+		last.granted(t)
+		assert.LessOrEqual(t, last.at.Sub(at), waiterTTL+interval)
+	})
+}
+
+// With a FenceTTL that is shorter than what a queue is kept for, the number lasts longer than the queue all the same. Eleven minutes after
+// the last waiter has expired, nothing but the number is left, and FenceTTL later nothing.
+//
+//fairlock:promise Nothing stays
+func TestExpiry_ShortFenceTTL(t *testing.T) {
+	const fenceTTL, waiterTTL, kept = 10 * time.Second, 30 * time.Second, 11 * time.Minute
+	for end, test := range map[string]struct {
+		ends func(t *testing.T, holder *fairlock.Lease, waiter *acquisition, cancel func(), clients []*fairlocktest.Client)
+		left []string // until eleven minutes after the waiter has expired
+	}{
+		"all crash": {func(_ *testing.T, _ *fairlock.Lease, _ *acquisition, _ func(), clients []*fairlocktest.Client) {
+			for _, c := range clients {
+				c.Crash()
+			}
+		}, []string{"number", "queue"}},
+		"the waiter gives up": {func(t *testing.T, holder *fairlock.Lease, _ *acquisition, cancel func(), _ []*fairlocktest.Client) {
+			cancel()
+			synctest.Wait()
+			unlock(t, holder)
+		}, []string{"number"}},
+		"all unlock": {func(t *testing.T, holder *fairlock.Lease, waiter *acquisition, _ func(), _ []*fairlocktest.Client) {
+			unlock(t, holder)
+			unlock(t, waiter.granted(t))
+		}, nil},
+	} {
+		t.Run(end, func(t *testing.T) {
+			bubbleForKinds(t, []string{"mutex", "semaphore", "rwmutex"},
+				func(t *testing.T, s *fairlocktest.Server, of func(*fairlocktest.Client) kind) {
+					cfg := fairlock.Config{FenceTTL: fenceTTL, WaiterTTL: waiterTTL}
+					clients := []*fairlocktest.Client{s.Client(cfg), s.Client(cfg)}
+					holder := hold(t, of(clients[0]).all)
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					waiter := begin(ctx, of(clients[1]).all)
+					pass(time.Minute)
+					test.ends(t, holder, waiter, cancel, clients)
+					synctest.Wait()
+					left := func() (all []string) {
+						s.StepClock(0) // keys expire
+						for _, key := range s.Miniredis.Keys() {
+							all = append(all, key[strings.LastIndexByte(key, ':')+1:])
+						}
+						return all
+					}
+					const heartbeat = 10 * time.Second // the last one was sent within that
+					pass(waiterTTL + kept - heartbeat)
+					assert.Subset(t, left(), test.left)
+					pass(heartbeat)
+					assert.Subset(t, []string{"number"}, left())
+					pass(fenceTTL)
+					assert.Empty(t, left())
+				})
+		})
+	}
 }

@@ -181,14 +181,15 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 			return false, err
 		}
 		taken := false
-		for more := true; more; {
-			h, err := l.redis.ForceRelease(ctx, before.Fence)
-			if err != nil {
+		for h := (lua.Handoff{}); ; {
+			if h, err = l.redis.ForceRelease(ctx, before.Fence, h.Next); err != nil {
 				return taken, err
 			}
 			taken = taken || h.Released || h.Ambiguous && before.Used > 0
-			more = h.Released && h.More
 			l.queues.handoff(t, l, h)
+			if h.Next == 0 {
+				break
+			}
 		}
 		if taken {
 			l.rt.log.InfoContext(ctx, "lock released by force", "lock", l.name)

@@ -3,6 +3,7 @@ package lua_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,16 +94,51 @@ func TestBounds_OfOneCall(t *testing.T) {
 			holders 700 expired; acquire h699 -> granted; acquire z*1200 try -> granted; acquire y try -> busy`})
 }
 
+// Force-release looks at some of many holders in one call. It ends all leases up to the fence that its caller has seen and no
+// others, though all holders renew between two calls, and others come.
+func TestBounds_ForceReleaseGoesOn(t *testing.T) {
+	const n = 3000
+	m := newMachine(t, real(t), semaphore(2*n))
+	m.addHolders(n, time.Hour)
+	lock, seen, later := m.any(), uint64(holderFence+n/2-1), 0
+	for h := (lua.Handoff{}); ; later++ {
+		var err error
+		h, err = lock.ForceRelease(ctx, seen, h.Next)
+		require.NoError(t, err)
+		if h.Next == 0 {
+			break
+		}
+		renewed := []any{"ZADD", m.keys["permits"]}
+		for token := range m.contents().Permits { // in any order
+			renewed = append(renewed, m.clock+ttl.Microseconds()+int64(len(renewed)), token)
+		}
+		m.do(t, renewed...)
+		require.Equal(t, "granted", m.reply(m.acquire(m.party(fmt.Sprint("late", later)), request{}), ""))
+	}
+	assert.Greater(t, later, 3)
+	c := m.contents()
+	assert.Len(t, c.Permits, n/2+later)
+	assert.Equal(t, fmt.Sprint(n/2+later), c.Holders["used"])
+	for token, fence := range c.Holders {
+		require.True(t, !strings.Contains(token, ":") || number(fence) > seen, "%s is there with %s", token, fence)
+	}
+}
+
 // The cost of a script are its commands and the values that it sends and receives.
 var counted = instrument(`local cost = #ARGV
+	local function values(reply)
+		local n = type(reply) == 'table' and 0 or 1
+		for _, value in ipairs(n == 0 and reply or {}) do n = n + values(value) end
+		return n
+	end
 	local function call(...)
 		local reply = real(...)
-		cost = cost + 1 + select('#', ...) + (type(reply) == 'table' and #reply or 1)
+		cost = cost + 1 + select('#', ...) + values(reply)
 		return reply
 	end`, "local reply = script(); real('SET', string.match(KEYS[1], '^(.-):{') .. ':cost', cost); return reply")
 
-// What a script does is the same for 3,000 waiters or holders as for 8,000. One exception: inspect sums up the
-// holders that have expired or the others, whichever are fewer.
+// What a script does is the same for 3,000 waiters or holders as for 8,000, but for a few holders more or less than HSCAN is
+// asked for. One exception: inspect sums up the holders that have expired or the others, whichever are fewer.
 //
 //fairlock:promise A long queue is cheap: no script runs more commands, or reads more values, with 8,000 waiters than with 3,000, alive or expired; how long that takes is what BenchmarkLongQueue measures
 func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
@@ -147,7 +183,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 			}
 			for verb, c1 := range cost {
 				t.Logf("%-14s %6d %6d", verb, c1[0], c1[1])
-				assert.Equal(t, c1[0], c1[1], verb)
+				assert.InEpsilon(t, c1[0], c1[1], 0.01, verb)
 			}
 		})
 	}

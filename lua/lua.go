@@ -157,11 +157,12 @@ type Handoff struct {
 	Grants    []Grant // the waiters that hold it now
 	More      bool    // the script reached a bound before it had served the queue; see Admit
 	Ambiguous bool    // a copy of the request may have released the lock already; set whatever the error
+	Next      uint64  // of ForceRelease: where the next call goes on; 0: there are no more holders
 }
 
 // Release releases the lock, if the token holds it by the lease with that fence, and hands it to the next waiter.
 func (l Lock) Release(ctx context.Context, t token.Token, fence uint64) (Handoff, error) {
-	return l.handoff(ctx, "release", t.Text(), fence)
+	return l.handoff(ctx, "release", readHandoff, t.Text(), fence)
 }
 
 // Leaving is a waiter that leaves the queue. With a Tombstone, Redis refuses the token from then on, for 11 minutes, so that a
@@ -181,20 +182,20 @@ func (l Lock) Leave(ctx context.Context, leaving ...Leaving) (Handoff, error) {
 			others = append(others, w.Token.Text())
 		}
 	}
-	return l.handoff(ctx, "leave", strconv.Itoa(len(refused)), append(refused, others...)...)
+	return l.handoff(ctx, "leave", readHandoff, strconv.Itoa(len(refused)), append(refused, others...)...)
 }
 
-// ForceRelease takes the lock from every holder whose fence is not above seen, and hands it to the next waiter. The
-// bound keeps a request that is sent again, or arrives late, from taking the lock from a later holder. If the reply has
-// Released and More, call it again.
-func (l Lock) ForceRelease(ctx context.Context, seen uint64) (Handoff, error) {
-	return l.handoff(ctx, "force_release", strconv.FormatUint(seen, 10))
+// ForceRelease takes the lock from holders whose fence is not above seen, and hands it to the next waiter. The bound keeps a
+// request that is sent again, or arrives late, from taking the lock from a later holder. One call looks at some of the
+// holders: the first from 0, each other from the Next of the one before, until that is 0.
+func (l Lock) ForceRelease(ctx context.Context, seen, from uint64) (Handoff, error) {
+	return l.handoff(ctx, "force_release", readForced, strconv.FormatUint(seen, 10), from)
 }
 
 // handoff runs a script that can release the lock, and counts how often its first argument is sent.
-func (l Lock) handoff(ctx context.Context, verb, first string, args ...any) (Handoff, error) {
+func (l Lock) handoff(ctx context.Context, verb string, read func(*reader) Handoff, first string, args ...any) (Handoff, error) {
 	sent := &sentText{text: first}
-	h, err := call(ctx, l, verb, readHandoff, append([]any{sent}, args...)...)
+	h, err := call(ctx, l, verb, read, append([]any{sent}, args...)...)
 	h.Ambiguous = sent.ambiguous(err) || Aborted(err)
 	return h, err
 }
@@ -205,6 +206,13 @@ func readHandoff(r *reader) (h Handoff) {
 	for r.err == nil && len(r.rest) > 0 {
 		h.Grants = append(h.Grants, readGrant(r))
 	}
+	return h
+}
+
+func readForced(r *reader) Handoff {
+	next := r.number()
+	h := readHandoff(r)
+	h.Next = next
 	return h
 }
 

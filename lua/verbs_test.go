@@ -154,10 +154,11 @@ var verbs = []verb{
 	},
 	{
 		name:    "force_release",
-		call:    func(l lua.Lock, _ tokens) (any, error) { return l.ForceRelease(ctx, 11) },
-		replies: handoffs,
+		call:    func(l lua.Lock, _ tokens) (any, error) { return l.ForceRelease(ctx, 11, 12) },
+		replies: []list{{large, one, anyText}, {large, one, anyText, someToken, large, one}},
 		samples: map[string]sample{
-			"force release": {func(l lua.Lock, _ tokens) error { return last(l.ForceRelease(ctx, 1<<53)) }, holder, anyLock},
+			"force release": {func(l lua.Lock, _ tokens) error { return last(l.ForceRelease(ctx, 1<<53, 0)) }, holder, anyLock},
+			"late release":  {send: func(l lua.Lock, _ tokens) error { return last(l.ForceRelease(ctx, 1, 0)) }, unnumbered: anyLock},
 		},
 		// force seen a         with a's fence; without seen with the last one -> as release
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -399,7 +400,7 @@ func (m *machine) leave(p *party, tombstone bool) lua.Handoff {
 func (m *machine) forceRelease(seen uint64) lua.Handoff {
 	m.t.Helper()
 	m.begin("force release, seen %d", seen)
-	return m.handoff(func() (lua.Handoff, error) { return m.any().ForceRelease(ctx, seen) },
+	return m.handoff(func() (lua.Handoff, error) { return m.any().ForceRelease(ctx, seen, 0) },
 		func() model.Handoff { return m.model.ForceRelease(m.clock, seen) })
 }
 

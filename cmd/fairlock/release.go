@@ -122,18 +122,17 @@ func (r *releaser) ask(ctx context.Context, l inspect.Lock) error {
 }
 
 // take takes the lock from those who held it when it was looked at, and reports whether anybody still did. One call
-// takes from so many and serves so many; the rest is for the next.
+// looks at so many holders and serves so many waiters; the rest is for the next.
 func (r *releaser) take(ctx context.Context, l inspect.Lock) (taken bool, err error) {
 	lock := r.id.In(r.Redis, r.Namespace)
-	for {
-		var h lua.Handoff
+	for h := (lua.Handoff{}); ; {
 		if r.fence > 0 {
 			h, err = lock.Release(ctx, l.Holders[0].Token, r.fence)
 		} else {
-			h, err = lock.ForceRelease(ctx, l.Fence)
+			h, err = lock.ForceRelease(ctx, l.Fence, h.Next)
 		}
 		taken = taken || h.Released
-		if err == nil && h.Released && h.More && r.fence == 0 {
+		if err == nil && h.Next > 0 {
 			continue
 		}
 		for more := h.More; more && err == nil; {

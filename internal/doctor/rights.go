@@ -16,7 +16,7 @@ import (
 const commands = `
 eval return 1 KEY; evalsha 0000 1 KEY; time; exists KEY; get KEY; set KEY x xx px 1; del KEY; type KEY; pttl KEY; pexpire KEY 1;
 zadd KEY xx 0 x; zrem KEY x; unlink KEY; zrange KEY 0 0; zrank KEY x; zscore KEY x; zmscore KEY x; zcard KEY; zcount KEY 0 0;
-zrangebyscore KEY 0 0; hget KEY x; hmget KEY x; hset KEY x 1 x; hdel KEY x; hlen KEY;
+zrangebyscore KEY 0 0; hget KEY x; hmget KEY x; hset KEY x 1 x; hdel KEY x; hlen KEY; hscan KEY 0;
 hincrby KEY x x; publish CHANNEL x; subscribe CHANNEL`
 
 // spare are those without which locks work, if less well.
@@ -33,7 +33,7 @@ type Rights struct {
 func RightsIn(namespace string, before7 bool) []Rights {
 	const (
 		reads  = " +time +get +type +pttl +zrange +zscore +zcard +zcount +zrangebyscore +hget +hmget +scan"
-		writes = " +eval +evalsha +exists +set +del +pexpire +zadd +zrem +hset +hdel +hlen +hincrby +unlink +publish"
+		writes = " +eval +evalsha +exists +set +del +pexpire +zadd +zrem +hset +hdel +hlen +hscan +zmscore +hincrby +unlink +publish"
 	)
 	keys, channels := patterns(namespace)
 	look := "%R" + keys + " +eval_ro +evalsha_ro" + reads

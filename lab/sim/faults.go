@@ -420,7 +420,7 @@ func (w *world) stray(t target) {
 		_, _ = l.Renew(ctx, holder, ttl, seen.Holders[0].Fence-1)
 		_, _ = l.Release(ctx, holder, seen.Holders[0].Fence-1)
 	}
-	_, _ = l.ForceRelease(ctx, 1)
+	_, _ = l.ForceRelease(ctx, 1, 0)
 	_, _ = l.Acquire(ctx, lua.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52})
 	if !left.IsZero() {
 		_, _ = l.Acquire(ctx, lua.Request{Token: left, WaiterTTL: waiterTTL})
@@ -466,7 +466,7 @@ func (w *world) grantAnew(t target) {
 	h := seen.Holders[0]
 	holder, _ := token.Parse(h.Token)
 	w.observer.ignore(h.Token) // its client may have released it, or may not renew it
-	_, _ = l.ForceRelease(ctx, seen.Last)
+	_, _ = l.ForceRelease(ctx, seen.Last, 0)
 	_, _ = l.Acquire(ctx, lua.Request{Token: holder, Try: true})
 	w.loss(t.name, from, w.now())
 }

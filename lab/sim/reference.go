@@ -187,7 +187,7 @@ func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 	case "leave":
 		return wordsOfHandoff(l.Leave(now, s.args[2:], int(n[1]))), 0
 	case "force_release":
-		return wordsOfHandoff(l.ForceRelease(now, uint64(n[1]))), 0
+		return append([]string{"0"}, wordsOfHandoff(l.ForceRelease(now, uint64(n[1])))...), 0 // all holders at once
 	case "renew":
 		if held, later := l.Renew(now, s.args[1], n[2]*ms, uint64(n[3])); !held {
 			return words([]any{"lost", later}), 0

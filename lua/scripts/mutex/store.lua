@@ -14,8 +14,10 @@
 --   extend(token, ms)    has a holder's lease last for ms from now. Its first write takes no memory
 --   end_lease(token, fence)
 --                        ends the token's lease, if it has that fence; nil: any. Returns whether it did
---   end_leases(seen)     ends the leases whose fences are not above seen. Returns whether there was one, and whether there
---                        may be more, because it ends a bounded number
+--   end_leases(seen, from)
+--                        ends the leases whose fences are not above seen, of a bounded number of holders. Returns whether
+--                        there was one, and from where to go on; '0': that was the last. from: '0', or what the call before
+--                        has returned
 --   next_end()           ms after which a lease has ended; -1 if none will
 --   keep(ms)             keeps what is recorded of holders for another ms
 --   clear()              deletes what is recorded, if nothing is held. The queue is empty
@@ -47,7 +49,7 @@ end
 
 local function end_lease(token, given) return owner == token and (not given or given == fence) and delete() end
 
-local function end_leases(seen) return held and highest <= seen and delete(), false end
+local function end_leases(seen) return held and highest <= seen and delete(), '0' end
 
 local function next_end()
   local left = call('PTTL', lock)

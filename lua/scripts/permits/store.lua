@@ -7,7 +7,8 @@
 -- Both have the same holders, and expire together, not before the last lease and the queue. mutex/store.lua has the
 -- contract.
 
-local EXPIRED = 500 -- holders that one script removes
+local EXPIRED = 500 -- holders that one script removes because they have expired
+local LISTED = 200 -- holders that one script looks at, to remove them, and perhaps to admit waiters, too
 local free, total, used, highest
 local more_expired = false
 
@@ -96,19 +97,21 @@ local function end_lease(token, given)
   return true
 end
 
-local function end_leases(seen)
-  if not has_all() then return true, false end -- count ends all
+-- It goes on where an earlier call has stopped: Redis returns every holder that is there all the while. In the order of
+-- permits, a renewal would move some past that place.
+local function end_leases(seen, from)
+  if not has_all() then return true, '0' end -- count ends all
   read_time()
-  local found, from, some = {}, 0, nil
-  repeat
-    some = call('ZRANGEBYSCORE', permits, '(' .. now_text, '+inf', 'LIMIT', from, EXPIRED)
-    for i, fence in ipairs(#some > 0 and call('HMGET', holders, unpack(some)) or {}) do
-      if tonumber(fence or 0) <= seen then found[#found + 1] = some[i] end
-    end
-    from = from + EXPIRED
-  until #found >= EXPIRED or #some < EXPIRED
+  local cursor, some = unpack(call('HSCAN', holders, from, 'MATCH', '*:*', 'COUNT', LISTED)) -- tokens have a colon
+  local found, released = {}, false
+  for i = 1, #some, 2 do
+    if tonumber(some[i + 1]) <= seen then found[#found + 1] = some[i] end
+  end
+  for _, ends in ipairs(#found > 0 and call('ZMSCORE', permits, unpack(found)) or {}) do
+    released = released or tonumber(ends or 0) > now
+  end
   remove_holders(found)
-  return #found > 0, #found >= EXPIRED
+  return released, cursor
 end
 
 local function next_end()
