@@ -54,7 +54,8 @@
 // does not hold the lock, and the waiter leaves the queue as soon as Redis answers.
 //
 //   - ctx bounds waiting and nothing else. When it ends, Lock returns within 100 ms, also if Redis hangs. A lease
-//     does not end with the ctx of its Lock.
+//     does not end with the ctx of its Lock. [Mutex.WithMaxWait] bounds waiting too, with an error of its own,
+//     [ErrWaitTimeout]; with Do, ctx also bounds the function.
 //   - A queued waiter survives lost connections, failovers and restarts of Redis for as long as its ctx lasts, and keeps
 //     its ticket. Lock fails if its first request cannot reach Redis (once go-redis has given up on it), and for errors
 //     that a retry cannot cure: missing rights, a key that another program has written ([lua.ErrNumber], if it is that

@@ -15,6 +15,9 @@ var (
 	ErrBusy = errors.New("lock is busy")
 	// ErrQueueFull means that a call did not join the queue, because MaxWaiters others wait already.
 	ErrQueueFull = errors.New("queue is full")
+	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says. A *HeldError names a holder, if one is
+	// known. Otherwise it comes with the last error of Redis, if there was one. It is no context.DeadlineExceeded.
+	ErrWaitTimeout = errors.New("wait timed out")
 	// ErrLost means that a lease has ended without its holder's doing. It comes with ErrExpired, ErrTaken or
 	// ErrUnreachable.
 	ErrLost = errors.New("lock is lost")
@@ -53,7 +56,8 @@ func (e *Error) Error() string {
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// HeldError wraps an ErrBusy, or the context.DeadlineExceeded of a Lock that waited, and names a holder of the lock.
+// HeldError wraps an ErrBusy, or the ErrWaitTimeout or context.DeadlineExceeded of a Lock that waited, and names a holder of
+// the lock.
 type HeldError struct {
 	Holder string // the Name of the holder's client, from Redis's latest reply
 	Err    error
@@ -62,7 +66,7 @@ type HeldError struct {
 // Error adds the holder's name to the error.
 func (e *HeldError) Error() string { return fmt.Sprintf("%v (held by %s)", e.Err, e.Holder) }
 
-// Unwrap returns ErrBusy or the error of ctx.
+// Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx.
 func (e *HeldError) Unwrap() error { return e.Err }
 
 // CapacityError means that a semaphore is in use with another number of permits. The number is fixed while anybody holds
@@ -108,9 +112,10 @@ func ended(ctx context.Context) error {
 	}
 }
 
-// orEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. It returns an ErrLost as it is.
+// orEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. It returns an ErrLost or an
+// ErrWaitTimeout as it is: they come with an error of Redis.
 func orEnded(ctx context.Context, err error) error {
-	if ctx.Err() != nil && lua.OriginOf(err) == lua.NoReply && !errors.Is(err, ErrLost) {
+	if ctx.Err() != nil && lua.OriginOf(err) == lua.NoReply && !errors.Is(err, ErrLost) && !errors.Is(err, ErrWaitTimeout) {
 		return ended(ctx)
 	}
 	return err

@@ -12,7 +12,8 @@ import (
 // with returns a copy of the lock in which set has changed a setting.
 //
 // To add a setting that a lock can have of its own:
-//  1. if it is new, a field of Config, with its default and its bounds (config.go)
+//  1. if it is new, a field of Config, with its default and its bounds (config.go); or one of lock, if it makes no sense for
+//     all locks of a client (withMaxWait)
 //  2. With<Setting> of Mutex, Semaphore and RWMutex, below
 //  3. what depends on it reads it from lock.cfg, not from Client.cfg; FenceTTL is passed on in
 //     Client.newLock. The waiters of one lock in one client share their heartbeats, so WaiterTTL is the same for all locks
@@ -32,6 +33,17 @@ func (l *lock) with(set func(*Config)) *lock {
 func (l *lock) withTTL(d time.Duration) *lock { return l.with(func(c *Config) { c.TTL = d }) }
 func (l *lock) withMaxWaiters(n int) *lock    { return l.with(func(c *Config) { c.MaxWaiters = n }) }
 
+// withMaxWait changes a setting that no Client has.
+func (l *lock) withMaxWait(d time.Duration) *lock {
+	if l == nil {
+		return nil
+	}
+	changed := *l
+	changed.maxWait = d
+	changed.badWait = require(d > 0 && d <= MaxTTL, "MaxWait", "%v, must be above 0, and at most %v (a year)", d, MaxTTL)
+	return &changed
+}
+
 // WithTTL returns the same lock, whose leases last d. The bounds are those of Config.TTL; methods of the returned value
 // return an error for a d that is out of bounds.
 func (m Mutex) WithTTL(d time.Duration) Mutex { return Mutex{m.lock.withTTL(d)} }
@@ -39,6 +51,13 @@ func (m Mutex) WithTTL(d time.Duration) Mutex { return Mutex{m.lock.withTTL(d)} 
 // WithMaxWaiters returns the same lock with another bound on its queue. Lock of the returned value returns ErrQueueFull
 // if n others wait. 0 means any number.
 func (m Mutex) WithMaxWaiters(n int) Mutex { return Mutex{m.lock.withMaxWaiters(n)} }
+
+// WithMaxWait returns the same lock, for which Lock and Do wait for d at most, the first request included. ctx bounds the
+// wait as well: whichever ends first gives the error. After d that is ErrWaitTimeout, in a *HeldError if a holder is known,
+// and otherwise with the last error of Redis. What else happens then is as if ctx had ended (see Mutex.Lock). It bounds
+// neither the lease nor the function of Do, and has no effect on Try… and Resume. d is above 0, and at most a year; methods
+// of the returned value return an error for another d.
+func (m Mutex) WithMaxWait(d time.Duration) Mutex { return Mutex{m.lock.withMaxWait(d)} }
 
 // WithTTL returns the same semaphore, whose leases last d. The bounds are those of Config.TTL; methods of the returned
 // value return an error for a d that is out of bounds.
@@ -50,6 +69,11 @@ func (s Semaphore) WithMaxWaiters(n int) Semaphore {
 	return Semaphore{s.lock.withMaxWaiters(n), s.permits}
 }
 
+// WithMaxWait returns the same semaphore, for which Acquire and Do wait for d at most, as Mutex.WithMaxWait does for a lock.
+func (s Semaphore) WithMaxWait(d time.Duration) Semaphore {
+	return Semaphore{s.lock.withMaxWait(d), s.permits}
+}
+
 // WithTTL returns the same lock, whose leases last d. The bounds are those of Config.TTL; methods of the returned value
 // return an error for a d that is out of bounds.
 func (m RWMutex) WithTTL(d time.Duration) RWMutex { return RWMutex{m.lock.withTTL(d)} }
@@ -57,6 +81,9 @@ func (m RWMutex) WithTTL(d time.Duration) RWMutex { return RWMutex{m.lock.withTT
 // WithMaxWaiters returns the same lock with another bound on its queue. Lock and RLock of the returned value return
 // ErrQueueFull if n others wait. 0 means any number.
 func (m RWMutex) WithMaxWaiters(n int) RWMutex { return RWMutex{m.lock.withMaxWaiters(n)} }
+
+// WithMaxWait returns the same lock, for which Lock, RLock, Do and RDo wait for d at most, as Mutex.WithMaxWait does.
+func (m RWMutex) WithMaxWait(d time.Duration) RWMutex { return RWMutex{m.lock.withMaxWait(d)} }
 
 // Resume takes over a lease that was begun elsewhere, perhaps in another process, and returns it like any other lease. It
 // renews the lease at once, for this lock's TTL or the one in its token, whichever is shorter, and gives it a new fence.

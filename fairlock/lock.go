@@ -3,6 +3,7 @@ package fairlock
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/lua"
@@ -27,8 +28,10 @@ type lock struct {
 	kind     string
 	name     string
 	redis    lua.Lock
-	invalid  error // what is wrong with the name or the number of permits; returned before anything is sent
-	settings error // what is wrong with cfg
+	maxWait  time.Duration // bounds waiting; 0: nothing but ctx does
+	invalid  error         // what is wrong with the name or the number of permits; returned before anything is sent
+	settings error         // what is wrong with cfg
+	badWait  error         // what is wrong with maxWait
 }
 
 // check returns an error if nothing is to be sent. refused is one that the method has found, such as bad input.
@@ -36,7 +39,7 @@ func (l *lock) check(ctx context.Context, refused error) error {
 	if l == nil {
 		return &FieldError{"lock", "must be made by a Client; the zero value is none"}
 	}
-	if err := errors.Join(l.invalid, l.settings, refused); err != nil {
+	if err := errors.Join(l.invalid, l.settings, l.badWait, refused); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -67,6 +70,11 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 		tok, err := token.New(l.cfg.Name, l.cfg.TTL, weight)
 		if err != nil {
 			return nil, err
+		}
+		if l.maxWait > 0 && !try {
+			var cancel func()
+			ctx, cancel = l.rt.withTimeoutCause(ctx, l.maxWait, stopped{ErrWaitTimeout})
+			defer cancel()
 		}
 		w := newWaiter(l, t, tok, try)
 		defer w.close()

@@ -26,7 +26,8 @@ func (c *Client) Mutex(name string) Mutex {
 // default.
 //
 // Lock returns the error of ctx, ErrQueueFull, ErrClosed, ErrInvalid, or an error of Redis. If a holder is known when
-// ctx's deadline passes, its error is in a *HeldError. After an error the caller does not hold the lock.
+// ctx's deadline passes, its error is in a *HeldError. After an error the caller does not hold the lock. WithMaxWait bounds
+// the wait without a ctx.
 func (m Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", 1, false, nil)
 }

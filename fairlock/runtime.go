@@ -102,10 +102,14 @@ func (rt *runtime) untilClosed(parent context.Context) (ctx context.Context, can
 	}
 }
 
-// withTimeout is context.WithTimeout by the client's clock. What does not finish in time ends with an ErrUnreachable. By the
-// system's clock, ctx has a deadline, so that a request can be sent without another goroutine (see package dispatch).
+// withTimeout is context.WithTimeout by the client's clock. What does not finish in time ends with an ErrUnreachable.
 func (rt *runtime) withTimeout(parent context.Context, d time.Duration) (ctx context.Context, cancel func()) {
-	late := stopped{fmt.Errorf("%w: no answer within %v", ErrUnreachable, d)}
+	return rt.withTimeoutCause(parent, d, stopped{fmt.Errorf("%w: no answer within %v", ErrUnreachable, d)})
+}
+
+// withTimeoutCause is context.WithTimeoutCause by the client's clock. By the system's clock, ctx has a deadline, so that a
+// request can be sent without another goroutine (see package dispatch).
+func (rt *runtime) withTimeoutCause(parent context.Context, d time.Duration, late stopped) (ctx context.Context, cancel func()) {
 	if _, ok := rt.clock.(clock.System); ok {
 		return context.WithTimeoutCause(parent, d, late) //nolint:forbidigo // it is the client's clock
 	}

@@ -3,6 +3,7 @@ package fairlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
@@ -43,6 +44,7 @@ type waiter struct {
 	acquireSent time.Time   // when the latest acquire was sent
 	found       queuedSince // by the latest request that found it queued
 	holder      string      // token of a holder, in the latest reply
+	failure     error       // why the latest acquire had no reply, or Redis refused it; nil if it had one
 	pause       backoff
 	timer       Timer // posts an event; may be nil
 }
@@ -114,7 +116,7 @@ func (w *waiter) acquire(ctx context.Context) {
 		w.failed(ctx, err)
 		return
 	}
-	w.pause = backoff{}
+	w.pause, w.failure = backoff{}, nil
 	w.holder = reply.Holder
 	switch reply.Outcome {
 	case lua.Granted:
@@ -137,11 +139,13 @@ func (w *waiter) acquire(ctx context.Context) {
 
 // failed handles the error of an acquire: a waiter that was queued before sends acquire again if that can help.
 func (w *waiter) failed(ctx context.Context, err error) {
+	if !errors.As(err, &w.abandoned) || w.failure == nil {
+		w.failure = err
+	}
 	switch {
 	case lua.OriginOf(err) == lua.Permanent:
 		w.quit(err)
 	case ctx.Err() != nil:
-		errors.As(err, &w.abandoned)
 		w.quit(ended(ctx))
 	case w.ticket != 0:
 		w.rt.log.DebugContext(ctx, "waiter will send acquire again", "lock", w.lock.name, "token", w.token, "err", err)
@@ -255,8 +259,15 @@ func (w *waiter) grant(g lua.Grant, sent time.Time, handoff bool) {
 func (w *waiter) quit(err error) {
 	w.state, w.err = left, err
 	t, client := parse(w.holder)
-	if !t.IsZero() && (errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)) {
+	timedOut := errors.Is(err, ErrWaitTimeout)
+	switch {
+	case !t.IsZero() && (timedOut || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)):
 		w.err = &HeldError{Holder: client, Err: err}
+	case timedOut && w.failure != nil:
+		w.err = fmt.Errorf("%w: %w", err, w.failure)
+		if errors.Is(w.failure, context.DeadlineExceeded) { // go-redis and package net return it for timeouts of their own
+			w.err = fmt.Errorf("%w: %v", err, w.failure) //nolint:errorlint // ErrWaitTimeout is none
+		}
 	}
 }
 
