@@ -182,7 +182,8 @@ func TestInspect_Waiters(t *testing.T) {
 }
 
 // Inspect shows whether a holder is alive, long before its lease ends: by the renewals that should have followed. Each is due
-// when a third of what was left has passed. A lease that was handed over begins shorter than its TTL.
+// when a third of what was left has passed. A lease that was handed over begins shorter than its TTL, and is to be renewed half
+// a second later.
 //
 //fairlock:promise Inspect and Trace
 func TestInspect_RenewalsOfAHolder(t *testing.T) {
@@ -201,6 +202,20 @@ func TestInspect_RenewalsOfAHolder(t *testing.T) {
 		h = holder(s.RWMutex("x"))
 		assert.Less(t, h.TTL, ttl*2/3)
 		assert.Equal(t, []any{h.Age, 0}, []any{h.Renewed, h.Missed}, "it was granted the lock just now")
+
+		handed := s.Mutex("handed")
+		lease = hold(t, c.Mutex("handed").Lock)
+		handed.CrashQueued("gone", 6*time.Second)
+		unlock(t, lease)
+		began := time.Now()
+		for _, c := range []struct {
+			after  time.Duration
+			missed int
+		}{{0, 0}, {600 * time.Millisecond, 0}, {800 * time.Millisecond, 1}, {2400 * time.Millisecond, 1}, {2600 * time.Millisecond, 2}} {
+			pass(time.Until(began.Add(c.after)))
+			h := holder(handed)
+			assert.Equal(t, []any{c.after, c.missed, 6*time.Second - c.after}, []any{h.Renewed.Round(time.Millisecond), h.Missed, h.TTL})
+		}
 
 		for _, l := range []fairlocktest.Lock{s.Mutex("y"), s.Semaphore("y", 3)} {
 			l.CrashHolding("gone", ttl)

@@ -38,7 +38,8 @@ type Holder struct {
 
 	// Renewed is how long ago its lease was renewed, or granted if it has not been renewed yet. It is negative if that is
 	// not known. A holder that is alive and reaches Redis renews after about a third of Token.TTL, unless its Config has
-	// NoRenewal. Missed is how many renewals should have followed.
+	// NoRenewal. After a handoff its lease may be shorter, and it renews half a second later; TTL + Renewed is less than
+	// Token.TTL until then. Missed is how many renewals should have followed.
 	Renewed time.Duration
 	Missed  int
 }
@@ -99,19 +100,28 @@ func age(number uint64, now time.Time) time.Duration {
 }
 
 // renewals returns how long ago a lease was renewed, and how many renewals should have followed. Each is due when a third
-// of what was left then has passed. A renewal that is late by less than the least time between two is not counted.
+// of what was left then has passed; after a handoff, the first is due within maxFirst. A renewal is not counted before it is
+// late by a thirtieth of the time that the lease lasts.
 func renewals(h Holder) (ago time.Duration, missed int) {
 	ttl := h.Token.TTL()
 	if h.Token.IsZero() || h.TTL < 0 || h.TTL > ttl {
 		return -1, 0
 	}
 	ago = ttl - h.TTL
-	if h.Fence > 0 && h.Age < ago { // it was handed over, for less than its TTL
+	handoff := h.Fence > 0 && h.Age < ago-ttl/30 // for less than its TTL; the two are not read at the same moment
+	if handoff {
 		ago = h.Age
 	}
-	lasted := float64(h.TTL + ago)
-	left := min((float64(h.TTL)+float64(ttl)/30)/lasted, 1)
-	return ago, int(math.Log(left) / math.Log(2.0/3))
+	lasted := h.TTL + ago
+	first := lasted / 3
+	if handoff {
+		first = min(first, maxFirst)
+	}
+	left, then := h.TTL+lasted/30, lasted-first
+	if left >= then {
+		return ago, 0
+	}
+	return ago, 1 + int(math.Log(float64(left)/float64(then))/math.Log(2.0/3))
 }
 
 // meaning returns the number of permits that a user sees for a token, and whether it is a writer's. It is 1 if the token is

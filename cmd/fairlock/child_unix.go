@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,6 +27,43 @@ var forwarded = []os.Signal{
 
 // status is how CMD ended.
 type status = syscall.WaitStatus
+
+// children are the processes that this one has started: somebody waits for each.
+type children struct {
+	mu      sync.Mutex
+	waiting map[int]<-chan struct{} // guarded by mu; closed when the process has been waited for
+}
+
+// started are the children of this process.
+var started = children{waiting: map[int]<-chan struct{}{}}
+
+// start starts a process, and has wait wait for it. The channel is closed after that.
+func (c *children) start(cmd *exec.Cmd, wait func(pid int)) (waited <-chan struct{}, err error) {
+	c.mu.Lock() // until it is known as ours
+	defer c.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	pid, done := cmd.Process.Pid, make(chan struct{})
+	c.waiting[pid] = done
+	go func() {
+		wait(pid)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.waiting[pid] == done { // else the number has been given to another child already
+			delete(c.waiting, pid)
+		}
+		close(done)
+	}()
+	return done, nil
+}
+
+// waited is closed when a child of ours has been waited for; nil if we have not started it.
+func (c *children) waited(pid int) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting[pid]
+}
 
 // child is CMD and what it starts: a process group of its own, so that all of it can be stopped.
 type child struct {
@@ -66,13 +104,12 @@ func startChild(path string, argv, env []string) (*child, error) {
 		Path: self, Args: slices.Concat([]string{os.Args[0], cmdName, strconv.Itoa(fd), path}, argv), Env: env,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, SysProcAttr: attr,
 	}
-	if err := cmd.Start(); err != nil {
+	if _, err := started.start(cmd, c.wait); err != nil {
 		c.tty.close()
 		return nil, errors.Join(err, gate.Close())
 	}
 	c.pid = cmd.Process.Pid
 	_ = cmd.Process.Release() // os.Process.Wait does not tell of stops
-	go c.wait()
 	return c, nil
 }
 
@@ -107,10 +144,10 @@ func becomeCMD() {
 }
 
 // wait tells of CMD's stops and of its end.
-func (c *child) wait() {
+func (c *child) wait(pid int) {
 	for {
 		var s status
-		_, err := syscall.Wait4(c.pid, &s, syscall.WUNTRACED, nil)
+		_, err := syscall.Wait4(pid, &s, syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
 		case err == nil && s.Stopped():

@@ -29,7 +29,7 @@ type guard struct {
 	ward  ward
 	limit time.Time // until when it lets the group live
 	late  bool      // that had passed when a later one was to be told: the group is dead
-	ended chan struct{}
+	ended <-chan struct{}
 }
 
 const guardName = "run-guard"
@@ -65,14 +65,11 @@ func startGuard(w ward) (*guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &guard{cmd: cmd, to: to, ward: w, ended: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
+	ended, err := started.start(cmd, func(int) { _ = cmd.Wait() })
+	if err != nil {
 		return nil, err
 	}
-	go func() {
-		defer close(g.ended)
-		_ = cmd.Wait()
-	}()
+	g := &guard{cmd: cmd, to: to, ward: w, ended: ended}
 	g.tell(order{Ward: &w})
 	return g, nil
 }

@@ -69,7 +69,10 @@ func root(begun *bool) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRun:  func(*cobra.Command, []string) { *begun = true },
 		DisableAutoGenTag: true,
+		Version:           version(),
 	}
+	cmd.SetVersionTemplate("{{.Version}}")
+	cmd.Flags().Bool("version", false, "show which fairlock this is") // without the shorthand -v, which cobra would add
 	c.flags(cmd.PersistentFlags())
 	for _, group := range []struct {
 		id, title string
@@ -86,7 +89,7 @@ func root(begun *bool) *cobra.Command {
 		cmd.AddCommand(group.cmds...)
 	}
 	cmd.AddCommand(topics()...)
-	cmd.AddCommand(manCommand(), childCommand(&c), guardCommand())
+	cmd.AddCommand(manCommand(), versionCommand(), childCommand(&c), guardCommand())
 	for _, c := range append(cmd.Commands(), cmd) {
 		c.Long, c.Example = help(c.Name())
 	}

@@ -14,6 +14,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +32,7 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // limit bounds every wait, so that a test that fails ends. No test passes because something took less.
@@ -375,6 +378,21 @@ func TestHelp(t *testing.T) {
 	for _, name := range []string{envRedis, envPassword, envNamespace, envName, envFence, envToken} {
 		assert.Contains(t, variables, "    "+name+" ")
 	}
+}
+
+func TestVersion(t *testing.T) {
+	f := newFixture(t)
+	text := f.done("version")
+	assert.Contains(t, text, "\nbuilt by  "+runtime.Version()+" for ")
+	assert.Contains(t, text, "\nlayout    "+token.Layout+"\n")
+	assert.Equal(t, text, f.done("--version"))
+	built := debug.BuildInfo{
+		GoVersion: "go1.2.3", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}},
+	}
+	assert.Regexp(t, `^fairlock  v1\.2\.3\nrevision  abc\nbuilt by  go1\.2\.3 for `, versionOf(&built))
+	built.Settings = append(built.Settings, debug.BuildSetting{Key: "vcs.modified", Value: "true"})
+	assert.Contains(t, versionOf(&built), "\nrevision  abc, with changes that are not committed\n")
+	assert.Regexp(t, `^fairlock  \(devel\)\nrevision  unknown\n`, versionOf(&debug.BuildInfo{}))
 }
 
 func TestHelp_ManualPages(t *testing.T) {

@@ -85,6 +85,7 @@ func runCommand(c *connection) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // that nobody reads our words is not CMD's end
+			reapOrphans()
 			r.Kind, r.name, r.argv = inspect.Kind(cmp.Or(kind, string(inspect.Mutex))), args[0], args[1:]
 			if err := r.check(cmd.Flags().Changed); err != nil {
 				return err

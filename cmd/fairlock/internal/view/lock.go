@@ -78,6 +78,8 @@ func holding(p Paint, h fairlock.Holder) []string {
 		renewed = unknown
 	case h.Missed > 0:
 		renewed = p.in(bad, fmt.Sprintf("not for %s, %d missed", Span(h.Renewed), h.Missed))
+	case h.TTL+h.Renewed < h.Token.TTL(): // it was handed over, for less than its TTL, and is not renewed yet
+		renewed = "renews at once"
 	}
 	return []string{name(h.Token), ago(h.Age, h.Fence), left, renewed}
 }

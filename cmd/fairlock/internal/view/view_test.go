@@ -105,6 +105,10 @@ func TestLock_Texts(t *testing.T) {
 		sample(inspect.Mutex, strings.Repeat("日", 9), 1, 0),
 		sample(inspect.Mutex, "\x1b[31m\xff", 1, 0),
 		{ID: inspect.ID{Kind: inspect.Mutex, Name: "foreign"}, Err: errors.New(`key "n:{foreign}:lock" is not ours: WRONGTYPE`)},
+		change(sample(inspect.Mutex, "handed over", 1, 0), func(l *inspect.Lock) { // for 5.7 s, of 10
+			l.Holders[0].Age, l.Holders[0].Renewed, l.Holders[0].TTL = 200*time.Millisecond, 200*time.Millisecond, 5500*time.Millisecond
+			l.Holder = l.Holders[0]
+		}),
 	}
 	var b strings.Builder
 	for _, l := range all {

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// As the first process of a container, fairlock waits for orphans, and CMD's exit code is not lost.
+func TestRun_ReapsOrphansAsTheFirstProcess(t *testing.T) {
+	f := newFixture(t)
+	args := []string{"-r", "-p", "-f", "--kill-child", "--mount-proc"}
+	if out, err := exec.Command("unshare", append(args, "true")...).CombinedOutput(); err != nil {
+		t.Skipf("this system does not let us start the first process of a container: %v: %s", err, out)
+	}
+	const orphans = `for i in 1 2 3 4 5 6 7 8 9; do p=$(sh -c 'true & echo $!'); while [ -e /proc/$p ]; do sleep 0.01; done; done; exit 7`
+	cmd := f.command()
+	path, err := exec.LookPath("unshare")
+	require.NoError(t, err)
+	cmd.Path, cmd.Args = path, append(append([]string{"unshare"}, args...), program, "run", "x", "--", "sh", "-c", orphans)
+	require.Equal(t, result{code: 7}, f.start(cmd).wait())
+}
+
+// reap leaves a child that this process has started to its waiter, however late that comes to it. The test runs in a process
+// of its own: reap would take the children of other tests.
+func TestChildren_ReapLeavesOurs(t *testing.T) {
+	const alone = "TEST_ALONE"
+	if os.Getenv(alone) == "" {
+		t.Parallel()
+		tests, err := os.Executable()
+		require.NoError(t, err)
+		cmd := exec.Command(tests, "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		zombie := func(cmd *exec.Cmd) int {
+			require.NoError(t, unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil))
+			return cmd.Process.Pid
+		}
+		c := children{waiting: map[int]<-chan struct{}{}}
+		ours, late := exec.Command("sh", "-c", "exit 7"), make(chan struct{})
+		_, err := c.start(ours, func(int) { <-late; _ = ours.Wait() })
+		require.NoError(t, err)
+		zombie(ours)
+		other := exec.Command("true")
+		require.NoError(t, other.Start())
+		orphan := zombie(other)
+
+		reaped := make(chan struct{})
+		go func() { defer close(reaped); c.reap() }()
+		synctest.Wait() // reap has ended, or waits for the waiter
+		close(late)
+		<-reaped
+		require.NotNil(t, ours.ProcessState, "its status was lost")
+		require.Equal(t, 7, ours.ProcessState.ExitCode())
+		_, err = unix.Wait4(orphan, nil, 0, nil)
+		require.ErrorIs(t, err, unix.ECHILD, "it was reaped")
+		require.Empty(t, c.waiting)
+	})
+}
