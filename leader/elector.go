@@ -1,0 +1,161 @@
+package leader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// ErrRunning means that Run was called while another Run of the same Elector had not returned.
+var ErrRunning = errors.New("leader: another Run of this Elector has not returned")
+
+// retryAfter is the pause after a campaign that has failed.
+const retryAfter = time.Second
+
+// Options has the settings of an Elector. The zero value is ready to use.
+type Options struct {
+	// Elected is called when this process begins to lead. ctx is that of Run's function, which is called when Elected has
+	// returned, unless the leadership has ended by then. The lease has the fence. May be nil.
+	Elected func(ctx context.Context, lease *fairlock.Lease)
+
+	// Resigned is called once after each Elected, when Run's function has returned and before the lock is released: the
+	// next leader waits for it. err says why the leadership has ended: an ErrLost or ErrClosed of package fairlock, the
+	// cause of Run's ctx, or the error of Run's function. It is nil if that function has returned nil or has panicked. May
+	// be nil.
+	Resigned func(err error)
+
+	// Logger gets errors that Run does not return. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Elector is a candidate for the leadership, in one process. It is safe for concurrent use.
+type Elector struct {
+	mutex    fairlock.Mutex
+	elected  func(context.Context, *fairlock.Lease)
+	resigned func(error)
+	log      *slog.Logger
+
+	running atomic.Bool
+	lease   atomic.Pointer[fairlock.Lease] // nil unless a term is under way
+}
+
+// New returns an Elector whose leader is the holder of m. It does no I/O. If m is invalid, Run and Leader return an
+// ErrInvalid.
+func New(m fairlock.Mutex, o Options) *Elector {
+	e := &Elector{mutex: m, elected: o.Elected, resigned: o.Resigned, log: cmp.Or(o.Logger, slog.Default())}
+	if e.elected == nil {
+		e.elected = func(context.Context, *fairlock.Lease) {}
+	}
+	if e.resigned == nil {
+		e.resigned = func(error) {}
+	}
+	return e
+}
+
+// Run campaigns until this process leads, and calls f, in the same goroutine. The ctx of f ends when the leadership or ctx
+// does, and f should return then: Run waits for it. fairlock.LeaseFromContext finds the lease in it, for its fence. If the
+// leadership is lost, Run logs f's error and campaigns again, behind those who wait already.
+//
+// If f returns while this process leads, Run resigns and returns f's error. If ctx ends, Run resigns once f has returned,
+// and returns context.Cause(ctx). To resign is to release the lock: the next candidate leads at once. If that fails, Run
+// returns the error too, joined, as Mutex.Do does. If f panics, Run resigns, and the panic goes on.
+//
+// A campaign that fails because Redis cannot be reached, or with ErrQueueFull, is logged if it is the first to fail, and
+// repeated after 1 s of package time's clock. Run returns the other errors of Mutex.Lock, such as ErrInvalid, ErrClosed, or
+// that of a user who lacks rights; this process does not lead then. It returns ErrRunning if another Run has not returned.
+// Run may be called again when it has returned.
+func (e *Elector) Run(ctx context.Context, f func(ctx context.Context) error) error {
+	if !e.running.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer e.running.Store(false)
+	for {
+		lease, err := e.campaign(ctx)
+		if err != nil {
+			return err
+		}
+		if done, err := e.lead(ctx, lease, f); done {
+			return err
+		}
+	}
+}
+
+// campaign waits until the lock is granted, ctx ends, or Lock returns an error that a further attempt cannot cure.
+func (e *Elector) campaign(ctx context.Context) (*fairlock.Lease, error) {
+	for failed := false; ; failed = true {
+		lease, err := e.mutex.Lock(ctx)
+		switch {
+		case err == nil:
+			return lease, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case lua.OriginOf(err) == lua.Permanent && !errors.Is(err, fairlock.ErrQueueFull):
+			return nil, err
+		case !failed:
+			e.log.WarnContext(ctx, "campaign failed; others follow", "err", err)
+		}
+		select {
+		case <-time.After(retryAfter): //nolint:forbidigo // a Mutex does not tell its client's Clock
+		case <-ctx.Done():
+		}
+	}
+}
+
+// lead runs one term: it runs f under the lease, and resigns. It reports false if the leadership was lost.
+func (e *Elector) lead(ctx context.Context, lease *fairlock.Lease, f func(context.Context) error) (done bool, err error) {
+	defer func() { // also after a panic; the last step, because the next leader may begin now
+		if failed := lease.Unlock(ctx); done && failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}()
+	term, cancel := lease.Context(ctx)
+	var why error
+	e.lease.Store(lease)
+	defer func() {
+		e.lease.Store(nil)
+		cancel()
+		e.resigned(why)
+	}()
+
+	e.elected(term, lease)
+	if lease.Err() == nil && ctx.Err() == nil { // Elected may have taken its time
+		err = f(term)
+	}
+	if why = cmp.Or(lease.Err(), context.Cause(ctx)); why == nil {
+		why = err
+		return true, err
+	}
+	cancel()
+	if err != nil && !errors.Is(err, why) && !errors.Is(err, term.Err()) { // else it only says that its ctx has ended
+		e.log.WarnContext(ctx, "the leader's function failed after its leadership had ended", "lock", lease.Name(), "err", err)
+	}
+	return ctx.Err() != nil, context.Cause(ctx)
+}
+
+// Lease returns the lease under which this process leads, or nil if it does not lead. It does no I/O. It looks at the clock,
+// so a process that was paused finds at once that its leadership has ended. Do not call Unlock of the lease: another
+// process would lead while f still runs. To resign, have f return.
+func (e *Elector) Lease() *fairlock.Lease {
+	if l := e.lease.Load(); l != nil && l.Err() == nil {
+		return l
+	}
+	return nil
+}
+
+// Leader returns who leads, and since when by Redis's clock, also to a process that does not campaign. name is the
+// Config.Name of the leader's client. It may be an address, such as 10.0.0.3:8080, to which the others send what only the
+// leader does. It is "" if nobody leads. A leader that has crashed is named until its TTL ends. The answer may be out of date
+// when it arrives. ctx bounds the request. The errors are those of Mutex.Inspect.
+func (e *Elector) Leader(ctx context.Context) (name string, since time.Time, err error) {
+	s, err := e.mutex.Inspect(ctx)
+	if err != nil || !s.Held {
+		return "", time.Time{}, err
+	}
+	return s.Holder.Client, s.At.Add(-s.Holder.Age), nil
+}
