@@ -169,9 +169,7 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 	case !reply.Held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
-		if reply.Fence != 0 || l.ambiguous { // an acquire that was sent again, or late, has the lock for nobody, or may get it
-			l.lock.giveBack(t, l.token, reply.Fence, l.ambiguous)
-		}
+		l.leaveBehind(t)
 	default:
 		l.extend(until)
 	}
@@ -180,6 +178,10 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 	}
 	return err
 }
+
+// leaveBehind has Redis forget the token of a lease that it does not know: after a failover that lost the grant, the token is in the
+// queue again, and would be granted the lock for nobody. So would an acquire that was sent again, or late.
+func (l *Lease) leaveBehind(t task) { l.lock.giveBack(t, l.token, 0, l.ambiguous) }
 
 // renewalSent and renewalEnded keep account of renewals that may arrive in Redis after the lease has ended here.
 func (l *Lease) renewalSent() {
@@ -442,6 +444,9 @@ func (l *Lease) release(ctx context.Context) (replied bool, err error) {
 	}
 	l.released = true
 	l.lock.queues.handoff(t, l.lock, h)
+	if !h.Released {
+		l.leaveBehind(t)
+	}
 	if !h.Released && !l.ambiguousRelease {
 		l.releaseErr = lost(ErrTaken)
 	}
