@@ -108,6 +108,7 @@ func TestBounds_ForceReleaseGoesOn(t *testing.T) {
 		if h.Next == 0 {
 			break
 		}
+		require.Less(t, later, n, "it ends")
 		renewed := []any{"ZADD", m.keys["permits"]}
 		for token := range m.contents().Permits { // in any order
 			renewed = append(renewed, m.clock+ttl.Microseconds()+int64(len(renewed)), token)
