@@ -688,6 +688,21 @@ func forceRelease(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTe
 	unlock(t, waiters[1].granted(t))
 }
 
+// One script looks at some of many holders: ForceRelease goes on until all have lost the lock. (In memory, one script looks at all.)
+//
+//fairlock:promise Force-release
+func TestForceRelease_ManyHolders(t *testing.T) {
+	t.Parallel()
+	s := &server{t: t, namespace: fmt.Sprint("test-", namespaces.Add(1)), rdb: redistest.Shared(t).Client}
+	x := s.client(fairlock.Config{TTL: time.Minute}).RWMutex("x")
+	for range 1000 { // more than Redis keeps in one list, which one script would see
+		hold(t, x.RLock)
+	}
+	_, err := x.ForceRelease(t.Context())
+	require.NoError(t, err)
+	unlock(t, hold(t, x.TryLock))
+}
+
 // Inspect shows the holders and the waiters, in order, and how much they have or want.
 //
 //fairlock:promise Inspect and Trace: the holders and the waiters, in order; the life of a lock, event by event

@@ -194,44 +194,50 @@ func replica(t *testing.T, s *fairlocktest.Server) (takeOver func()) {
 //
 //fairlock:fault Failover to a replica that missed a release: the next waiter is in when what was left of that lease has passed
 func TestFailover_ForgottenRelease(t *testing.T) {
-	bubbles(t, map[string]bool{"nobody waited": false, "it was handed to a waiter": true},
-		func(t *testing.T, s *fairlocktest.Server, _ string, waits bool) {
-			a, b, c := s.Client(fairlock.Config{}), s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
-			for _, client := range []*fairlocktest.Client{a, b, c} {
-				listen(t, client)
+	type lease = *fairlock.Lease
+	bubbles(t, map[string]func(*testing.T, lease){
+		"nobody waited": nil,
+		"it was handed to a waiter that renews": func(t *testing.T, forgotten lease) {
+			<-forgotten.Done()
+			require.ErrorIs(t, forgotten.Err(), fairlock.ErrTaken)
+		},
+		"it was handed to a waiter that unlocks": unlock,
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, ends func(*testing.T, lease)) {
+		cfg := fairlock.Config{WaiterTTL: 30 * time.Second}
+		a, b, c := s.Client(cfg), s.Client(cfg), s.Client(cfg)
+		for _, client := range []*fairlocktest.Client{a, b, c} {
+			listen(t, client)
+		}
+		held := hold(t, a.Mutex("x").Lock)
+		end := time.Now().Add(ttl)
+		var queue []*acquisition
+		join := func() {
+			for _, client := range []*fairlocktest.Client{b, c} {
+				queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
+				pass(time.Millisecond) // it connects again
 			}
-			held := hold(t, a.Mutex("x").Lock)
-			end := time.Now().Add(ttl)
-			var queue []*acquisition
-			join := func() {
-				for _, client := range []*fairlocktest.Client{b, c} {
-					queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
-					pass(time.Millisecond) // it connects again
-				}
-			}
-			pass(300 * time.Millisecond) // no heartbeat meets the end
-			if waits {
-				join()
-			}
-			pass(2200 * time.Millisecond)
-			takeOver := replica(t, s)
-			unlock(t, held)
-			takeOver()
-			if !waits {
-				join()
-			} else {
-				forgotten := queue[0].granted(t)
-				<-forgotten.Done()
-				require.ErrorIs(t, forgotten.Err(), fairlock.ErrTaken)
-				queue = queue[1:]
-			}
-			for _, q := range queue {
-				next := q.granted(t)
-				assert.GreaterOrEqual(t, q.at, end)
-				assert.LessOrEqual(t, q.at, end.Add(later))
-				unlock(t, next)
-			}
-		})
+		}
+		pass(300 * time.Millisecond) // no heartbeat meets the end
+		if ends != nil {
+			join()
+		}
+		pass(2200 * time.Millisecond)
+		takeOver := replica(t, s)
+		unlock(t, held)
+		takeOver()
+		if ends == nil {
+			join()
+		} else {
+			ends(t, queue[0].granted(t))
+			queue = queue[1:]
+		}
+		for _, q := range queue {
+			next := q.granted(t)
+			assert.GreaterOrEqual(t, q.at, end)
+			assert.LessOrEqual(t, q.at, end.Add(later))
+			unlock(t, next)
+		}
+	})
 }
 
 // A process is in a crash loop: fifty times a second it joins the queue, and dies. The queue has no more of its waiters than joined

@@ -106,7 +106,7 @@ func TestCrash_RowOfWaitersCostsOneWaiterTTL(t *testing.T) {
 }
 
 // Many holders have crashed, and nobody waits: TryLock gets in at once after their leases, or after ForceRelease, though
-// one call of the script takes back a thousand leases at most.
+// one call of the script takes back some of the leases only.
 //
 //fairlock:fault Many holders crash: TryLock gets in at once after their leases, however many they were
 func TestCrash_ManyHolders(t *testing.T) {

@@ -164,9 +164,7 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 	case !reply.Held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
-		if reply.Later != 0 && !l.resumed() || l.ambiguous { // a later grant of the token has the lock for nobody, or one may come
-			l.lock.giveBack(t, l.token, reply.Later, l.ambiguous)
-		}
+		l.leaveBehind(t)
 	default:
 		l.extend(until)
 	}
@@ -176,8 +174,14 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 	return err
 }
 
-// resumed reports whether the lease was resumed, here or later by another process. The token of such a lease is never queued.
-func (l *Lease) resumed() bool { return l.token == l.token.Resumed() }
+// leaveBehind has Redis forget the token of a lease that it does not know: after a failover that lost the grant, the token is in the
+// queue again, and would be granted the lock for nobody. So would an acquire that was sent again, or late. If the lease was resumed,
+// by this client or another one, its token now is that of the last one to do so, and was never queued.
+func (l *Lease) leaveBehind(t task) {
+	if l.token != l.token.Resumed() {
+		l.lock.giveBack(t, l.token, 0, l.ambiguous)
+	}
+}
 
 // renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. until is what the lease would
 // have been extended to.
@@ -413,6 +417,9 @@ func (l *Lease) release(ctx context.Context) (replied bool, err error) {
 	}
 	l.released = true
 	l.lock.queues.handoff(t, l.lock, h)
+	if !h.Released {
+		l.leaveBehind(t)
+	}
 	if !h.Released && !l.ambiguousRelease {
 		l.releaseErr = lost(ErrTaken)
 	}

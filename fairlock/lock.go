@@ -149,11 +149,11 @@ func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 	})
 }
 
-// release ends the lease of a token with that fence. If an acquire of the token may still arrive, Redis refuses it from
-// then on.
+// release ends the lease of a token with that fence; without a fence, whatever the token has. If an acquire of the token
+// may still arrive, Redis refuses it from then on.
 func (l *lock) release(ctx context.Context, tok token.Token, fence uint64, ambiguous bool) (lua.Handoff, error) {
-	if ambiguous {
-		return l.redis.Leave(ctx, lua.Leaving{Token: tok, Tombstone: true})
+	if ambiguous || fence == 0 {
+		return l.redis.Leave(ctx, lua.Leaving{Token: tok, Tombstone: ambiguous})
 	}
 	return l.redis.Release(ctx, tok, fence)
 }

@@ -100,7 +100,7 @@ func TestBounds_ForceReleaseGoesOn(t *testing.T) {
 	const n = 3000
 	m := newMachine(t, real(t), semaphore(2*n))
 	m.addHolders(n, time.Hour)
-	lock, seen, later := m.any(), uint64(holderFence+n/2-1), 0
+	lock, seen, later := m.any(), holderFence+n/2-1, 0
 	for h := (lua.Handoff{}); ; later++ {
 		var err error
 		h, err = lock.ForceRelease(ctx, seen, h.Next)
@@ -108,6 +108,7 @@ func TestBounds_ForceReleaseGoesOn(t *testing.T) {
 		if h.Next == 0 {
 			break
 		}
+		require.Less(t, later, n, "it ends")
 		renewed := []any{"ZADD", m.keys["permits"]}
 		for token := range m.contents().Permits { // in any order
 			renewed = append(renewed, m.clock+ttl.Microseconds()+int64(len(renewed)), token)
