@@ -24,6 +24,7 @@ var mayImport = map[string][]string{
 		module + "/token", module + "/lua", module + "/internal/clock", module + "/internal/dispatch",
 		"github.com/redis/go-redis/v9",
 	},
+	module + "/leader": {module + "/fairlock", module + "/lua"},
 	// For tests; no package above may import them. Users import fairlocktest.
 	module + "/fairlocktest": {
 		module + "/fairlock", module + "/lua", module + "/token", module + "/internal/clock", "github.com/redis/go-redis/v9",

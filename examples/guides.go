@@ -27,5 +27,6 @@ import (
 
 	_ "github.com/fairlock/fairlock-go/fairlock"
 	_ "github.com/fairlock/fairlock-go/fairlocktest"
+	_ "github.com/fairlock/fairlock-go/leader"
 	_ "github.com/fairlock/fairlock-go/token"
 )

@@ -24,10 +24,10 @@ type Options struct {
 	// returned, unless the leadership has ended by then. The lease has the fence. May be nil.
 	Elected func(ctx context.Context, lease *fairlock.Lease)
 
-	// Resigned is called once after each Elected, when Run's function has returned and before the lock is released: the
-	// next leader waits for it. err says why the leadership has ended: an ErrLost or ErrClosed of package fairlock, the
-	// cause of Run's ctx, or the error of Run's function. It is nil if that function has returned nil or has panicked. May
-	// be nil.
+	// Resigned is called once after each Elected, when Run's function has returned and before the lock is released: unless
+	// the leadership was lost, the next leader waits for it. err says why the leadership has ended: an ErrLost or ErrClosed
+	// of package fairlock, the cause of Run's ctx, or the error of Run's function. It is nil if that function has returned
+	// nil or has panicked. May be nil.
 	Resigned func(err error)
 
 	// Logger gets errors that Run does not return. Default slog.Default().

@@ -160,7 +160,7 @@ func TestRun_ResignedBeforeTheNextLeads(t *testing.T) {
 			assert.False(t, next.elected.Before(p.resigned))
 			assert.WithinDuration(t, p.resigned, next.elected, handover)
 			next.cancel(errStop)
-			<-next.ended
+			require.Equal(t, errStop, <-next.ended)
 		}
 	})
 }
@@ -452,12 +452,12 @@ func TestLeader(t *testing.T) {
 		assert.Nil(t, two.Lease())
 		assert.Nil(t, observer.Lease())
 		one.cancel(errStop)
-		<-one.ended
+		require.Equal(t, errStop, <-one.ended)
 		pass(time.Minute)
 		asserts("[fd00::1]:8080", two.elected)
 		assert.Nil(t, one.Lease())
 		two.cancel(errStop)
-		<-two.ended
+		require.Equal(t, errStop, <-two.ended)
 		asserts("", time.Time{})
 
 		s.Stop()

@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/leader"
 )
 
 func main() {
@@ -55,36 +56,21 @@ func run(ctx context.Context, url, name string, ttl, step time.Duration, out io.
 	}
 	defer client.Close() // before rdb: the last deferred runs first
 
-	for ctx.Err() == nil {
-		err := campaign(ctx, client.Mutex("leader"), func(lease *fairlock.Lease) error {
-			says.Print("leads ", lease.Fence())
-			err := lead(ctx, lease, step, func() { says.Print("step ", lease.Fence()) })
-			says.Print("leads no more ", lease.Fence())
-			return err
-		})
-		if err != nil && !errors.Is(err, fairlock.ErrLost) && ctx.Err() == nil {
-			// Deposed is no error: back into the line, behind the others. Everything else may pass.
-			fmt.Fprintln(os.Stderr, "leader:", err)
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-			}
-		}
+	elector := leader.New(client.Mutex("leader"), leader.Options{
+		Elected: func(_ context.Context, lease *fairlock.Lease) { says.Print("leads ", lease.Fence()) },
+	})
+	err = elector.Run(ctx, func(ctx context.Context) error {
+		lease := fairlock.LeaseFromContext(ctx)
+		defer says.Print("leads no more ", lease.Fence())
+		return lead(ctx, lease, step, func() { says.Print("step ", lease.Fence()) })
+	})
+	if errors.Is(err, context.Cause(ctx)) { // told to go
+		return nil
 	}
-	return nil
+	return err
 }
 
-// campaign waits until it is this worker's turn, and leads until lead returns.
-func campaign(ctx context.Context, m fairlock.Mutex, lead func(*fairlock.Lease) error) (err error) {
-	lease, err := m.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, lease.Unlock(ctx)) }() // the next one leads at once, also when ctx has ended
-	return lead(lease)
-}
-
-// lead does one step after the other until ctx ends or this worker is the leader no more.
+// lead does one step after the other until this worker leads no more.
 func lead(ctx context.Context, lease *fairlock.Lease, every time.Duration, step func()) error {
 	for next := time.Tick(every); ctx.Err() == nil; {
 		// Look right before each step: a process that was stopped finds its lease over at once. Should it be stopped
@@ -95,9 +81,8 @@ func lead(ctx context.Context, lease *fairlock.Lease, every time.Duration, step 
 		step()
 		select {
 		case <-next:
-		case <-lease.Done():
 		case <-ctx.Done():
 		}
 	}
-	return nil
+	return ctx.Err()
 }

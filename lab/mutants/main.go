@@ -51,7 +51,7 @@ type tier struct {
 // tiers, cheapest first for a mutant of a script. Others begin with unit.
 var tiers = []tier{
 	newTier("scripts", ".", "./lua"),
-	newTier("unit", ".", "./fairlock", "./internal/dispatch", "./token"),
+	newTier("unit", ".", "./fairlock", "./internal/dispatch", "./token", "./leader"),
 	newTier("sim", ".", "-run", "TestSim$|TestSim_EachFault", "./lab/sim"),
 	newTier("conformance", ".", "."),
 	newTier("kit", ".", "./fairlocktest"),
