@@ -156,19 +156,19 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.rt.clock.N
 // extends a lock that was released.
 func (l *Lease) renew(ctx context.Context, t task) error {
 	sent := l.lock.rt.clock.Now()
-	reply, err := l.lock.redis.Renew(ctx, l.token, l.lock.cfg.TTL, l.fence)
+	held, err := l.lock.redis.Renew(ctx, l.token, l.lock.cfg.TTL, l.fence)
 	until := trustedUntil(sent, l.lock.cfg.TTL, l.lock.cfg.TTL)
 	switch {
 	case err != nil:
 		l.renewalFailed(until, err)
-	case !reply.Held:
+	case !held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
 		l.leaveBehind(t)
 	default:
 		l.extend(until)
 	}
-	if l.life.Err() == nil || reply.Held {
+	if l.life.Err() == nil || held {
 		call(l.lock.rt.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
 	}
 	return err

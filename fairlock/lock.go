@@ -153,9 +153,9 @@ func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 // may still arrive, Redis refuses it from then on.
 func (l *lock) release(ctx context.Context, tok token.Token, fence uint64, ambiguous bool) (lua.Handoff, error) {
 	if ambiguous || fence == 0 {
-		return l.redis.Leave(ctx, lua.Leaving{Token: tok, Tombstone: ambiguous})
+		return l.redis.Leave(ctx, 0, lua.Leaving{Token: tok, Tombstone: ambiguous})
 	}
-	return l.redis.Release(ctx, tok, fence)
+	return l.redis.Release(ctx, tok, fence, 0)
 }
 
 // giveBack releases a lease that nobody uses, in the background.

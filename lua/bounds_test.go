@@ -50,7 +50,7 @@ func (m *machine) addHolders(n int, d time.Duration) {
 	m.t.Helper()
 	m.begin("%d holders", n)
 	m.blind, m.once = true, true
-	permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "capacity", m.capacity, "fence", holderFence + uint64(n)}
+	permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "capacity", m.capacity, "fence", holderFence + uint64(n), "released", 0}
 	for i := range n {
 		permits = append(permits, m.clock+d.Microseconds()+int64(i), held(i).Text())
 		holders = append(holders, held(i).Text(), fmt.Sprint(holderFence+uint64(i)))

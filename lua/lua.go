@@ -160,9 +160,10 @@ type Handoff struct {
 	Next      uint64  // of ForceRelease: where the next call goes on; 0: there are no more holders
 }
 
-// Release releases the lock, if the token holds it by the lease with that fence, and hands it to the next waiter.
-func (l Lock) Release(ctx context.Context, t token.Token, fence uint64) (Handoff, error) {
-	return l.handoff(ctx, "release", readHandoff, t.Text(), fence)
+// Release releases the lock, if the token holds it by the lease with that fence, and hands it to the next waiter. If kept is
+// above 0, the lock stays taken for so long, for nobody: that is how a lease of a minimum length ends early.
+func (l Lock) Release(ctx context.Context, t token.Token, fence uint64, kept time.Duration) (Handoff, error) {
+	return l.handoff(ctx, "release", readHandoff, t.Text(), fence, max(0, milliseconds(kept)))
 }
 
 // Leaving is a waiter that leaves the queue. With a Tombstone, Redis refuses the token from then on, for 11 minutes, so that a
@@ -172,8 +173,9 @@ type Leaving struct {
 	Tombstone bool
 }
 
-// Leave removes waiters from the queue, at most MaxHeartbeat, and ends the leases of those that hold the lock.
-func (l Lock) Leave(ctx context.Context, leaving ...Leaving) (Handoff, error) {
+// Leave removes waiters from the queue, at most MaxHeartbeat, and ends the leases of those that hold the lock. kept is as for
+// Release.
+func (l Lock) Leave(ctx context.Context, kept time.Duration, leaving ...Leaving) (Handoff, error) {
 	var refused, others []any
 	for _, w := range leaving {
 		if w.Tombstone {
@@ -182,7 +184,8 @@ func (l Lock) Leave(ctx context.Context, leaving ...Leaving) (Handoff, error) {
 			others = append(others, w.Token.Text())
 		}
 	}
-	return l.handoff(ctx, "leave", readHandoff, strconv.Itoa(len(refused)), append(refused, others...)...)
+	args := append([]any{len(refused)}, append(refused, others...)...)
+	return l.handoff(ctx, "leave", readHandoff, strconv.FormatInt(max(0, milliseconds(kept)), 10), args...)
 }
 
 // ForceRelease takes the lock from holders whose fence is not above seen, and hands it to the next waiter. The bound keeps a
@@ -220,27 +223,21 @@ func readGrant(r *reader) Grant {
 	return Grant{Token: r.token(), Fence: r.positive(), Given: r.given()}
 }
 
-// Renewal is the reply to a renewal.
-type Renewal struct {
-	Held  bool
-	Later uint64 // else: the fence of a later lease of the same token; 0: there is none
+// Renew has the lease with that fence last for ttl from now, but for no longer than its token says. It returns false if there is
+// no such lease.
+func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error) {
+	return call(ctx, l, "renew", readRenewed, t.Text(), milliseconds(ttl), fence)
 }
 
-// Renew has a lease last for ttl from now, but for no longer than its token says.
-func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (Renewal, error) {
-	return call(ctx, l, "renew", readRenewal, t.Text(), milliseconds(ttl), fence)
-}
-
-func readRenewal(r *reader) Renewal {
+func readRenewed(r *reader) bool {
 	switch outcome := r.text(); outcome {
 	case "renewed":
-		return Renewal{Held: true}
+		return true
 	case "lost":
-		return Renewal{Later: r.number()}
 	default:
 		r.unknown(outcome)
-		return Renewal{}
 	}
+	return false
 }
 
 // Resume takes over a lease by its token, for ttl, but for no longer than its token says. From then on it has the token

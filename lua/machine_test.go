@@ -560,6 +560,7 @@ type options struct {
 	duration  time.Duration
 	tombstone bool
 	seen      *party
+	kept      time.Duration
 	word      string
 	request
 }
@@ -578,6 +579,8 @@ func (m *machine) options(words []string) options {
 			o.ttl = duration
 		case "wait":
 			o.wait = duration
+		case "kept":
+			o.kept = duration
 		case "max":
 			o.max = number
 		case "seen":
@@ -726,6 +729,10 @@ func roughly(d time.Duration) string {
 
 // nameOf is the party with a token, and its weight if that is not what it asks for when it does not say.
 func (m *machine) nameOf(text string, weight int) string {
+	if original := model.Flagged(text, "0"); text != original && text == model.Flagged(text, model.Released) {
+		name, heavy, _ := strings.Cut(m.nameOf(original, weight), "*")
+		return strings.TrimSuffix(name+".2*"+heavy, "*")
+	}
 	for _, p := range m.parties {
 		if p.token.Text() == text && (weight == 0 || weight == m.usual(p.name)) {
 			return p.name

@@ -38,6 +38,24 @@ func TestResume_OnlyTheLastHasTheLease(t *testing.T) {
 		scenario{"a key is lost", `acquire a; acquire b; evict permits; resume a -> lost; acquire c*3 -> granted`})
 }
 
+// A lock that is released early stays taken for its minimum, whatever is sent with the token.
+func TestKept_StaysTaken(t *testing.T) {
+	scenarios(t, oneHolder,
+		scenario{"for all", `
+			acquire a b; release a kept 30m -> released; acquire c try -> busy; inspect -> a.2 | b
+			renew a -> lost; release a -> nothing; leave a -> nothing; resume a -> lost; after 29m; acquire b -> queued 1
+			after 2m; acquire b -> granted; release b -> released`},
+		scenario{"a tombstone", `acquire a b; leave a tombstone kept 30m -> released; acquire a try -> busy; after 31m; heartbeat b -> holding; release b`},
+		scenario{"force", `acquire a b; release a kept 30m; force -> released grants b`},
+		scenario{"the head is told", `
+			acquire a b c d; release a kept 30m; leave b; drop c; leave d; acquire e; after 31m; acquire e -> granted; release e kept 0s -> released`})
+	scenarios(t, []kind{semaphore(3)},
+		scenario{"of permits", `
+			acquire a*2 b; acquire c d; release a kept 30m -> released; inspect -> a.2*2 b | c d; release b -> released grants c; release c kept 10m -> released
+			after 11m; acquire d -> granted; acquire e*2 -> queued 1; after 20m; acquire e -> granted; release e -> released; release d`},
+		scenario{"a key is lost", `acquire a b; release a kept 30m; evict permits; acquire c*3 -> granted`})
+}
+
 // A waiter has its ticket for life, and tickets follow the order of arrival. In memory many arrive in one microsecond.
 //
 //fairlock:promise Order: waiters are granted the lock by ticket; tickets are given in the order of arrival, many in one microsecond too

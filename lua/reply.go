@@ -163,7 +163,8 @@ func (r *reader) unknown(word string) {
 	}
 }
 
-// ParseNotification reads a message on a notification channel: token, fence and milliseconds, separated by spaces.
+// ParseNotification reads a message on a notification channel: token, fence and milliseconds, separated by spaces. If the fence
+// is 0, nothing was granted: the token is the head of the queue, and after Given another request can help.
 func ParseNotification(message string) (Grant, error) {
 	text, rest, _ := strings.Cut(message, " ")
 	fence, given, _ := strings.Cut(rest, " ")
@@ -172,5 +173,7 @@ func ParseNotification(message string) (Grant, error) {
 	if err := errors.Join(err, err2); err != nil {
 		return Grant{}, fmt.Errorf("%w: %w", ErrReply, err)
 	}
-	return decode([]any{text, number, ms}, readGrant)
+	return decode([]any{text, number, ms}, func(r *reader) Grant {
+		return Grant{Token: r.token(), Fence: r.number(), Given: r.given()}
+	})
 }

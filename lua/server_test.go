@@ -119,7 +119,7 @@ func TestErrors_NameTheRefusedCommand(t *testing.T) {
 		require.ErrorContains(t, err, command)
 		require.ErrorContains(t, err, fmt.Sprintf("ns:{%s}:sem:*", missing))
 		assert.True(t, lua.Aborted(err), err)
-		_, err = lock.Leave(t.Context(), lua.Leaving{Token: who})
+		_, err = lock.Leave(t.Context(), 0, lua.Leaving{Token: who})
 		require.NoError(t, err)
 		left := s.Client().Keys(t.Context(), "*{"+missing+"}*").Val()
 		assert.Subset(t, []string{"ns:{" + missing + "}:sem:number", "ns:{" + missing + "}:sem:heartbeats"}, left)
@@ -181,7 +181,7 @@ func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 			assert.Equal(t, []int{2, 1}, []int{calls(v), calls(v)}, "%s: by its hash and its text; by its hash", v.name)
 		}
 		m.do(t, "SCRIPT", "FLUSH")
-		h, err := m.any().Release(ctx, stranger, 1)
+		h, err := m.any().Release(ctx, stranger, 1, 0)
 		require.NoError(t, err)
 		assert.False(t, h.Ambiguous)
 		require.NoError(t, lua.Load(ctx, m.rdb))

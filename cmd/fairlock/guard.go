@@ -205,7 +205,7 @@ func (w *ward) leave(last order) error {
 	}
 	defer func() { _ = rdb.Close() }()
 	lock := w.ID.In(rdb, w.Namespace)
-	h, err := lock.Release(ctx, t, w.Fence)
+	h, err := lock.Release(ctx, t, w.Fence, 0)
 	for more := h.More; more && err == nil; {
 		more, err = lock.Admit(ctx)
 	}

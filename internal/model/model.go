@@ -42,21 +42,39 @@ type Lock struct {
 	QueueUntil  int64            // until when the queue is kept
 	Highest     uint64           // the highest fence that is recorded with permits, also of a lease that has ended; 0 of a mutex
 	Lost        bool             // permits or their holders were lost: the next call that can grant removes all holders
-	Notified    []Grant          // what the last call has granted to waiters that did not call
+	Notified    []Grant          // what the last call has granted to waiters that did not call, in order; or told, see told
 
 	// As the call sees it:
 	last  uint64
 	clock int64
 	anew  bool // there was a queue, and no number: its times count no more
+
+	changed bool // another waiter may be the head than before the call, or something else blocks it
+}
+
+// The flags of a token: of a lease that was resumed, and of one that was released and is kept.
+const (
+	Resumed  = "4"
+	Released = "2"
+)
+
+// Flagged returns the token with that flag, which is followed by a dot and 22 random characters. The original has the flag 0.
+func Flagged(token, flag string) string {
+	at := len(token) - 24
+	if at < 0 {
+		return token
+	}
+	return token[:at] + flag + token[at+1:]
 }
 
 // Holder is a lease.
 type Holder struct {
-	Token   string
-	Weight  int
-	Fence   uint64
-	TTL     int64 // that its token says
-	Expires int64 // the lease has ended from this moment on
+	Token    string
+	Weight   int
+	Fence    uint64
+	TTL      int64 // that its token says
+	Expires  int64 // the lease has ended from this moment on
+	Released bool  // its holder has released it, and it is kept until then
 }
 
 // Waiter is a waiter in the queue.
@@ -138,7 +156,7 @@ type HeartbeatReply struct {
 // Grant is a lock that was handed to a waiter.
 type Grant struct {
 	Token string
-	Fence uint64
+	Fence uint64 // 0: nothing was granted to the head; after Given, another request can help
 	Given int64
 }
 
@@ -208,23 +226,36 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	}
 }
 
-// Release ends the token's lease, if it has that fence.
-func (l *Lock) Release(now int64, token string, fence uint64) Handoff {
+// Release ends the token's lease, if it has that fence. If kept is above 0, the permits stay taken for so long.
+func (l *Lock) Release(now int64, token string, fence uint64, kept int64) Handoff {
 	l.Advance(now)
 	h := l.holder(token)
-	return l.handOff(now, h != nil && h.Fence == fence && l.remove(token))
+	return l.handOff(now, h != nil && h.Fence == fence && l.endLease(now, token, kept))
+}
+
+// endLease ends the token's lease, and reports whether it had one. If kept is above 0, the permits stay taken for so long.
+func (l *Lock) endLease(now int64, token string, kept int64) bool {
+	h := l.holder(token)
+	switch {
+	case h == nil:
+		return false
+	case kept <= 0:
+		return l.remove(token)
+	}
+	h.Token, h.Expires, h.Released = Flagged(token, Released), now+kept, true
+	return true
 }
 
 // Leave removes waiters, and ends the leases of those that were granted the lock. The first of the tokens, so many as there are
-// tombstones, are refused from now on.
-func (l *Lock) Leave(now int64, tokens []string, tombstones int) Handoff {
+// tombstones, are refused from now on. kept is as for Release.
+func (l *Lock) Leave(now, kept int64, tokens []string, tombstones int) Handoff {
 	l.Advance(now)
 	released := false
 	for _, token := range tokens {
 		if at := l.index(token); at >= 0 {
 			l.dequeue(at)
 		}
-		released = l.remove(token) || released
+		released = l.endLease(now, token, kept) || released
 	}
 	for _, token := range tokens[:tombstones] {
 		if l.Tombstones == nil {
@@ -244,25 +275,22 @@ func (l *Lock) ForceRelease(now int64, seen uint64) Handoff {
 	return l.handOff(now, lost || len(l.Holders) < before)
 }
 
-// Renew has a lease with that fence last for ttl from now, at most for the TTL in its token. Or it returns the fence of a later
-// lease of the token, 0 if there is none.
-func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) (held bool, later uint64) {
+// Renew has the lease with that fence last for ttl from now, at most for the TTL in its token. It returns false if there is none.
+func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) bool {
 	l.Advance(now)
 	h := l.holder(token)
-	if h == nil {
-		return false, 0
-	}
-	if fence != h.Fence {
-		return false, h.Fence
+	if h == nil || h.Fence != fence {
+		return false
 	}
 	h.Expires = now + min(ttl, h.TTL)
-	return true, 0
+	return true
 }
 
-// Resume gives a lease that token, or resumed, has to resumed, with a new fence, for ttl from now, at most for the TTL in its
-// token. If resumed has one whose fence is above seen, that is extended. It returns the fence, or 0 if neither holds the lock.
-func (l *Lock) Resume(now int64, token, resumed string, ttl int64, seen uint64) uint64 {
+// Resume gives the lease of a token, resumed before or not, to the token with the flag Resumed and a new fence, for ttl from now,
+// at most for the TTL in its token. A resumed lease with a fence above seen is extended. It returns the fence; 0: there is none.
+func (l *Lock) Resume(now int64, token string, ttl int64, seen uint64) uint64 {
 	l.Advance(now)
+	resumed := Flagged(token, Resumed)
 	l.open(0)
 	h := cmp.Or(l.holder(resumed), l.holder(token))
 	if h == nil {
@@ -352,6 +380,7 @@ func (l *Lock) dropExpired() {
 	})
 	for _, w := range expired[:min(len(expired), MaxDropped)] {
 		l.dequeue(l.index(w.Token))
+		l.changed = true
 	}
 }
 
@@ -374,7 +403,7 @@ func (l *Lock) admit(now int64, requester string) QueueState {
 			return More
 		}
 		if head.Weight > l.Free() {
-			return Blocked
+			break
 		}
 		if len(l.Waiters) > 1 {
 			kept = Kept
@@ -385,32 +414,45 @@ func (l *Lock) admit(now int64, requester string) QueueState {
 			l.Notified = append(l.Notified, Grant{head.Token, fence, given})
 		}
 		l.dequeue(0)
+		l.changed = true
 	}
+	l.tellHead(now, requester)
 	return Blocked
+}
+
+// tellHead tells the head after how long another request can help, if that may be when a lease ends that nobody will release.
+func (l *Lock) tellHead(now int64, requester string) {
+	released := slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Released })
+	if l.changed && released && len(l.Waiters) > 0 && l.Waiters[0].Token != requester {
+		l.Notified = append(l.Notified, Grant{Token: l.Waiters[0].Token, Given: l.retryAfter(now, true, Blocked)})
+	}
 }
 
 func (l *Lock) handOff(now int64, released bool) Handoff {
 	l.open(0)
+	l.changed = true
 	if !released && l.Free() <= 0 {
 		if l.Last == 0 && l.last > 0 {
 			l.record(now, Kept)
 		}
+		l.tellHead(now, "")
 		return Handoff{Queue: Blocked}
 	}
 	l.dropExpired()
 	queue := l.admit(now, "")
-	if queue != Empty && len(l.Notified) == 0 {
+	grants := slices.DeleteFunc(slices.Clone(l.Notified), func(g Grant) bool { return g.Fence == 0 })
+	if queue != Empty && len(grants) == 0 {
 		l.record(now, Kept)
 	} else if queue == Empty && l.Last == 0 && l.last > 0 {
 		l.record(now, 0)
 	}
-	return Handoff{released, l.Notified, queue}
+	return Handoff{released, grants, queue}
 }
 
 func (l *Lock) grant(now int64, token string, weight int, ttl, given, kept int64) uint64 {
 	fence := l.nextNumber(now)
 	l.record(now, given+kept)
-	l.Holders = append(l.Holders, Holder{token, weight, fence, ttl, now + given})
+	l.Holders = append(l.Holders, Holder{Token: token, Weight: weight, Fence: fence, TTL: ttl, Expires: now + given})
 	return fence
 }
 
@@ -463,7 +505,7 @@ func (l *Lock) remove(token string) bool {
 
 // Advance brings the lock to the time now: leases end, and an old number is forgotten. Every call begins with it.
 func (l *Lock) Advance(now int64) {
-	l.Notified = nil
+	l.Notified, l.changed = nil, false
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Expires <= now })
 	if l.NumberUntil <= now {
 		l.Last, l.NumberUntil = 0, 0

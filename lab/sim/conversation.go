@@ -22,14 +22,14 @@ type conversation struct {
 
 	renewalHangs atomic.Int64 // for how long the next renewal hangs
 
-	mu         sync.Mutex
-	waiting    map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
-	latest     map[string]queuedAt  // guarded by mu: by token: the latest request that found it queued
-	over       map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
-	expected   map[string]expected  // guarded by mu: by token
-	overdue    []suspect            // guarded by mu: what was not sent in time
-	leaving    map[string]time.Time // guarded by mu: by token: since when a waiter leaves that was queued, by its clock
-	kept       map[string]time.Time // guarded by mu: by token: until when its holder keeps a lost lease to stop, by its clock
+	mu       sync.Mutex
+	waiting  map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
+	latest   map[string]queuedAt  // guarded by mu: by token: the latest request that found it queued
+	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
+	expected map[string]expected  // guarded by mu: by token
+	overdue  []suspect            // guarded by mu: what was not sent in time
+	leaving  map[string]time.Time // guarded by mu: by token: since when a waiter leaves that was queued, by its clock
+	kept     map[string]time.Time // guarded by mu: by token: until when its holder keeps a lost lease to stop, by its clock
 }
 
 // queuedAt is a request that found a waiter queued: when it was sent, and the lock's last number then.
@@ -202,7 +202,7 @@ func (c *conversation) answered(e exchange) {
 	}
 	switch {
 	case e.verb == "leave":
-		for _, token := range e.args[2:] {
+		for _, token := range e.args[3:] {
 			delete(c.leaving, token)
 		}
 	case e.verb == "acquire" && e.reply[0] == "queued":
@@ -212,8 +212,8 @@ func (c *conversation) answered(e exchange) {
 		}
 		c.found(token, e, e.reply[3])
 		c.asksAfter(token, e.reply[4])
-	case e.verb == "renew" && e.reply[0] == "lost" && e.reply[1] != "0" && e.args[1] == original(e.args[1]):
-		c.expect(e.args[1], 0, "release leave", "a later lease of its token is not given back")
+	case e.verb == "renew" && e.reply[0] == "lost" && e.args[1] == original(e.args[1]):
+		c.expect(e.args[1], 0, "release leave", "a token that Redis does not know does not leave")
 	case e.verb == "heartbeat" && len(e.reply) > 2:
 		if first := strings.Index(e.reply[2], "q"); first >= 0 {
 			c.asksAfter(e.args[3+first], e.reply[1])

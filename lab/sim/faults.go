@@ -418,7 +418,7 @@ func (w *world) stray(t target) {
 		holder, _ := token.Parse(seen.Holders[0].Token)
 		_, _ = l.Renew(ctx, holder, longTTL, seen.Holders[0].Fence)
 		_, _ = l.Renew(ctx, holder, ttl, seen.Holders[0].Fence-1)
-		_, _ = l.Release(ctx, holder, seen.Holders[0].Fence-1)
+		_, _ = l.Release(ctx, holder, seen.Holders[0].Fence-1, 0)
 	}
 	_, _ = l.ForceRelease(ctx, 1, 0)
 	_, _ = l.Acquire(ctx, lua.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52})
@@ -449,7 +449,7 @@ func (w *world) visit(random *rand.Rand) {
 			visitor, _ := token.New("visitor", ttl, 1)
 			w.observer.ignore(visitor.Text())
 			_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: length})
-			_, _ = l.Leave(ctx, lua.Leaving{Token: visitor})
+			_, _ = l.Leave(ctx, 0, lua.Leaving{Token: visitor})
 		})
 	}
 }

@@ -125,7 +125,7 @@ func (o *observer) loadHolders(l *observed, c *contents, until func(string) int6
 		if text, err := db.Get(l.keys.Permits); err == nil {
 			token, fence, _ := strings.Cut(text, " ")
 			c.Holders = []model.Holder{{
-				Token: token, Weight: 1, Fence: uint64(numbers(fence)[0]), TTL: ttlOf(token), Expires: until(l.keys.Permits),
+				Token: token, Weight: 1, Fence: uint64(numbers(fence)[0]), TTL: ttlOf(token), Expires: until(l.keys.Permits), Released: isReleased(token),
 			}}
 		}
 		return
@@ -135,13 +135,13 @@ func (o *observer) loadHolders(l *observed, c *contents, until func(string) int6
 	field := func(name string) int64 { return numbers(db.HGet(l.keys.Holders, name))[0] }
 	kept := min(until(l.keys.Permits), until(l.keys.Holders))
 	c.Capacity, c.Highest = int(field("capacity")), uint64(field("fence"))
-	if c.Lost = len(permits)+len(fields) > 0 && len(fields) != len(permits)+3; c.Lost {
+	if c.Lost = len(permits)+len(fields) > 0 && len(fields) != len(permits)+4; c.Lost {
 		return // nobody holds anything
 	}
 	used, last := int64(0), int64(0)
 	for token, ends := range permits {
 		h := model.Holder{
-			Token: token, Weight: weightOf(token), Fence: uint64(field(token)), TTL: ttlOf(token), Expires: int64(ends),
+			Token: token, Weight: weightOf(token), Fence: uint64(field(token)), TTL: ttlOf(token), Expires: int64(ends), Released: isReleased(token),
 		}
 		if c.Holders = append(c.Holders, h); h.Fence == 0 || h.Fence > c.Highest {
 			wrong("%s has fence %d, and the highest is said to be %d", token, h.Fence, c.Highest)
@@ -183,18 +183,15 @@ func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 			return wordsOfAcquire(l.Acquire(now, r))
 		}
 	case "release":
-		return wordsOfHandoff(l.Release(now, s.args[1], uint64(n[2]))), 0
+		return wordsOfHandoff(l.Release(now, s.args[1], uint64(n[2]), n[3]*ms)), 0
 	case "leave":
-		return wordsOfHandoff(l.Leave(now, s.args[2:], int(n[1]))), 0
+		return wordsOfHandoff(l.Leave(now, n[1]*ms, s.args[3:], int(n[2]))), 0
 	case "force_release":
 		return append([]string{"0"}, wordsOfHandoff(l.ForceRelease(now, uint64(n[1])))...), 0 // all holders at once
 	case "renew":
-		if held, later := l.Renew(now, s.args[1], n[2]*ms, uint64(n[3])); !held {
-			return words([]any{"lost", later}), 0
-		}
-		return []string{"renewed"}, 0
+		return []string{map[bool]string{true: "renewed", false: "lost"}[l.Renew(now, s.args[1], n[2]*ms, uint64(n[3]))]}, 0
 	case "resume":
-		if fence := l.Resume(now, s.args[1], flagged(s.args[1], "4"), n[2]*ms, uint64(n[3])); fence > 0 {
+		if fence := l.Resume(now, s.args[1], n[2]*ms, uint64(n[3])); fence > 0 {
 			return words([]any{"resumed", fence}), 0
 		}
 		return []string{"lost"}, 0
@@ -249,10 +246,16 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 		differ("the reply", fmt.Sprintf("%s, after %d µs", told, retry), reply.String())
 	}
 	var sent []string
-	for _, g := range want.Notified {
+	for i, g := range want.Notified {
+		given := g.Given / model.Millisecond
+		if at := 2*i + 1; g.Fence == 0 && at < len(s.sent) {
+			if said := numbers(s.sent[at][strings.IndexByte(s.sent[at], ' ')+1:])[1]; given <= said && said <= given+2 {
+				given = said // when the head can ask, rounded up
+			}
+		}
 		client, _, _ := strings.Cut(g.Token, ":")
 		sent = append(sent, lua.NotificationChannel(lua.DefaultNamespace, client),
-			fmt.Sprintf("%s %d %d", g.Token, g.Fence, g.Given/model.Millisecond))
+			fmt.Sprintf("%s %d %d", g.Token, g.Fence, given))
 	}
 	if !slices.Equal(sent, s.sent) {
 		differ("notifications", sent, s.sent)
@@ -341,15 +344,13 @@ func ttlOf(token string) int64 { return fact(token, ttlBegins, ttlEnds) * model.
 // weightOf is the number of permits in a token; 0 if it is none.
 func weightOf(token string) int { return int(fact(token, weightBegins, weightEnds)) }
 
-// flagged is the token with that flag. A lease that is resumed has the flag 4; the original token, that of the acquisition, has 0.
-func flagged(token, flag string) string {
-	if len(token) < weightEnds {
-		return token
-	}
-	return token[:len(token)-weightEnds+1] + flag + token[len(token)-weightEnds+2:]
-}
+// original is the token of the acquisition.
+func original(token string) string { return model.Flagged(token, "0") }
 
-func original(token string) string { return flagged(token, "0") }
+// isReleased reports whether the lease was released, and is kept.
+func isReleased(token string) bool {
+	return token != original(token) && token == model.Flagged(token, model.Released)
+}
 
 func fact(token string, begins, ends int) int64 {
 	if len(token) < begins {

@@ -41,7 +41,7 @@ func (o *observer) check(l *observed, next contents) {
 	for _, h := range l.Holders {
 		same := next.holder(h.Token)
 		if (same == nil || same.Fence != h.Fence) && l.ends[h.Token] <= now && !strings.Contains(o.last.text, h.Token) &&
-			h.TTL <= ttl.Microseconds() { // a longer one may outlast what excuses it
+			!h.Released && h.TTL <= ttl.Microseconds() { // a longer one may outlast what excuses it
 			o.suspect(h.Token, now, leaseEnded, 0)
 		}
 	}
@@ -63,8 +63,8 @@ func (o *observer) check(l *observed, next contents) {
 	// A token that has left or released does not come back.
 	switch o.last.verb {
 	case "leave":
-		for i, token := range o.last.args[2:] {
-			if o.departed[token] = true; i < int(numbers(o.last.args[1])[0]) {
+		for i, token := range o.last.args[3:] {
+			if o.departed[token] = true; i < int(numbers(o.last.args[2])[0]) {
 				l.lastLeft = token // with a tombstone
 			}
 		}

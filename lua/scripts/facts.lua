@@ -10,6 +10,10 @@ local function weight_of(token) return tonumber(string.sub(token, -35, -26)) or 
 -- flagged returns the token with that flag.
 local function flagged(token, flag) return string.sub(token, 1, -25) .. flag .. string.sub(token, -23) end
 
+-- A lease with a minimum hold that was released before that was over: nobody has its token.
+local RELEASED = '2'
+local function is_released(token) return string.sub(token, -24, -24) == RELEASED end
+
 -- read_time reads the server's clock, once.
 local function read_time()
   if now then return end

@@ -1,21 +1,23 @@
 -- leave: removes waiters from the queue; ends the leases of those that hold the lock, and hands it off.
--- ARGV  fence_ttl refused token...
---       refused: how many of the tokens, from the first on, get a tombstone
+-- ARGV  fence_ttl kept refused token...
+--       kept: ms for which the lock stays taken, 0 if it is free at once; refused: how many of the tokens, from the first on,
+--       get a tombstone
 -- reply released state grants...   as release; released: 1 if one of them held the lock
-local refused = ARGV[2]
-refused = tonumber(refused)
+local kept, refused = ARGV[2], ARGV[3]
+kept, refused = tonumber(kept), tonumber(refused)
+local FIRST = 4
 
 -- Whatever is wrong with the queue, what is released stays released.
 local released = false
 pcall(read_number, 0) -- what leaves counts if the number was lost
-for i = 3, #ARGV do released = end_lease(ARGV[i]) or released end
-redis.pcall('ZREM', queue, unpack(ARGV, 3))
-redis.pcall('ZREM', heartbeats, unpack(ARGV, 3))
+for i = FIRST, #ARGV do released = end_lease(ARGV[i], nil, kept) or released end
+redis.pcall('ZREM', queue, unpack(ARGV, FIRST))
+redis.pcall('ZREM', heartbeats, unpack(ARGV, FIRST))
 local reply = hand_off(released)
 if refused > 0 then
   local untils, over = {}, call('ZRANGEBYSCORE', tombstones, '-inf', now_text, 'LIMIT', 0, 500)
   if #over > 0 then call('ZREM', tombstones, unpack(over)) end
-  for i = 1, refused do untils[2 * i - 1], untils[2 * i] = text_of(now + KEPT * 1000), ARGV[i + 2] end
+  for i = 1, refused do untils[2 * i - 1], untils[2 * i] = text_of(now + KEPT * 1000), ARGV[i + FIRST - 1] end
   call('ZADD', tombstones, unpack(untils))
   call('PEXPIRE', tombstones, KEPT)
 end

@@ -9,6 +9,7 @@
 -- write of a script is the one that a full server refuses: Redis lets a script finish that has written.
 
 local handed = '' -- ' <token> <fence> <ms>' of each waiter that this script has handed the lock
+local changed = false -- whether another waiter may be the head, or the head may be blocked by something else, than before
 
 -- open prepares what admission needs, after read_number. capacity: that a request brings
 local function open(capacity)
@@ -22,6 +23,18 @@ local function drop_expired()
   if #expired == 0 then return end
   call('ZREM', queue, unpack(expired))
   call('ZREM', heartbeats, unpack(expired))
+  changed = true
+end
+
+-- notify sends a waiter a message. A user without rights to the channel must not see an error for a lock that was released.
+local function notify(token, text)
+  redis.pcall('PUBLISH', string.match(queue, '^(.-):{') .. ':notify:' .. string.sub(token, 1, -51), text)
+end
+
+-- tell_head tells the head, if nobody will release what it waits for, after how long another request can help.
+local function tell_head(requester)
+  local head = changed and any_released() and call('ZRANGE', queue, 0, 0)[1]
+  if head and head ~= requester then notify(head, head .. ' 0 ' .. next_end()) end
 end
 
 local function grant(token, ms, kept)
@@ -33,9 +46,8 @@ end
 
 -- admit is the only rule of admission. While permits are free, it grants the head of the queue the lock if enough is free
 -- for it, for what is left until it expires, at most for its TTL; else it stops. The requester is the waiter that sends this
--- request: it has not expired. Others are notified. A user without rights to the channel must not see an error for a
--- lock that was released. Returns what is left of the queue (empty; blocked: too little is free for the head; more: a bound
--- was reached, and another request goes on), and the fence if the requester was granted the lock.
+-- request: it has not expired. Others are notified. Returns what is left of the queue (empty; blocked: too little is free for
+-- the head; more: a bound was reached, and another request goes on), and the fence if the requester was granted the lock.
 local function admit(requester)
   local admitted, own = 0, nil
   while free > 0 do
@@ -51,15 +63,16 @@ local function admit(requester)
     local fence = grant(head, ms, second and KEPT or 0)
     call('ZREM', queue, head)
     call('ZREM', heartbeats, head)
-    admitted = admitted + 1
+    admitted, changed = admitted + 1, true
     if head == requester then
       own = fence
     else
       local text = head .. ' ' .. fence .. ' ' .. ms
-      redis.pcall('PUBLISH', string.match(queue, '^(.-):{') .. ':notify:' .. string.sub(head, 1, -51), text)
+      notify(head, text)
       handed = handed .. ' ' .. text
     end
   end
+  tell_head(requester)
   return more_expired and 'more' or 'blocked', own
 end
 
@@ -70,8 +83,10 @@ local function hand_off(released)
   local ok, state = pcall(function()
     read_number(0)
     open()
+    changed = true
     if free <= 0 and not released then
       if missing and last > 0 then write_number(KEPT) end
+      tell_head()
       return more_expired and 'more' or 'blocked'
     end
     drop_expired()

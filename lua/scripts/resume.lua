@@ -14,6 +14,6 @@ if fence and tonumber(fence) > tonumber(seen) then
   extend(resumed, ttl)
   return 'resumed ' .. fence
 end
-if not end_lease(fence and resumed or token) then return 'lost' end
+if not end_lease(fence and resumed or token, nil, 0) then return 'lost' end
 count()
 return 'resumed ' .. grant(resumed, ttl, call('EXISTS', queue) * KEPT)

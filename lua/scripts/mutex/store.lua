@@ -12,13 +12,15 @@
 --   highest_fence()      of all holders; 0 if there is none
 --   put(token, fence, ms) makes the token a holder
 --   extend(token, ms)    has a holder's lease last for ms from now. Its first write takes no memory
---   end_lease(token, fence)
---                        ends the token's lease, if it has that fence; nil: any. Returns whether it did
+--   end_lease(token, fence, kept)
+--                        ends the token's lease, if it has that fence; nil: any. Returns whether it did. If kept is above 0, the
+--                        lock stays taken for so many ms, under the token with the flag RELEASED. The first write takes no memory
 --   end_leases(seen, from)
 --                        ends the leases whose fences are not above seen, of a bounded number of holders. Returns whether
 --                        there was one, and from where to go on; '0': that was the last. from: '0', or what the call before
 --                        has returned
 --   next_end()           ms after which a lease has ended; -1 if none will
+--   any_released()       whether a lease was released that is kept
 --   keep(ms)             keeps what is recorded of holders for another ms
 --   clear()              deletes what is recorded, if nothing is held. The queue is empty
 --   usage(limit)         used permits, capacity, and at most limit holders {token, fence, ms left}
@@ -47,7 +49,16 @@ local function delete()
   return true
 end
 
-local function end_lease(token, given) return owner == token and (not given or given == fence) and delete() end
+local function end_lease(token, given, kept)
+  if owner ~= token or given and given ~= fence then return false end
+  if kept <= 0 then return delete() end
+  call('PEXPIRE', lock, kept)
+  owner = flagged(token, RELEASED)
+  call('SET', lock, owner .. ' ' .. fence, 'PX', kept)
+  return true
+end
+
+local function any_released() return owner and is_released(owner) end
 
 local function end_leases(seen) return held and highest <= seen and delete(), '0' end
 

@@ -3,7 +3,7 @@ if ARGV[5] == '0' and call('EXISTS', permits, holders, queue, tombstones) == 0 t
   local ttl, weight = ttl_of(ARGV[2]), string.format('%.0f', weight_of(ARGV[2]))
   local fence = idle_fence(ttl)
   if fence then
-    call('HSET', holders, 'capacity', ARGV[6], 'used', weight, 'fence', fence, ARGV[2], fence)
+    call('HSET', holders, 'capacity', ARGV[6], 'used', weight, 'fence', fence, 'released', '0', ARGV[2], fence)
     call('ZADD', permits, text_of(now + ttl * 1000), ARGV[2])
     call('PEXPIRE', permits, ttl + 1000)
     call('PEXPIRE', holders, ttl + 1000)

@@ -2,21 +2,22 @@
 -- permits as its callers say; a read-write lock has 2^30, of which a reader takes one and a writer all.
 --
 -- permits  zset  token -> when the lease ends, in µs of server time
--- holders  hash  token -> fence; capacity; used: the sum of the holders' weights; fence: the highest
+-- holders  hash  token -> fence; capacity; used: the sum of the holders' weights; fence: the highest; released: the number of
+--                holders that were released and are kept
 --
 -- Both have the same holders, and expire together, not before the last lease and the queue. mutex/store.lua has the
 -- contract.
 
 local EXPIRED = 500 -- holders that one script removes because they have expired
 local LISTED = 200 -- holders that one script looks at, to remove them, and perhaps to admit waiters, too
-local free, total, used, highest
+local free, total, used, highest, released
 local more_expired = false
 
 -- has_all reports whether both keys have the same holders. If not, one of them was lost, and nobody knows what is held: both are
 -- removed, and each holder learns of it at its next renewal.
 local function has_all()
   local tokens, fields = call('ZCARD', permits), call('HLEN', holders)
-  return fields == tokens + 3 or tokens + fields == 0
+  return fields == tokens + 4 or tokens + fields == 0
 end
 
 local function holder() return call('ZRANGE', permits, -1, -1)[1] or '' end
@@ -26,11 +27,15 @@ local function highest_fence() return tonumber(call('HGET', holders, 'fence') or
 -- remove_holders ends these leases. It takes no memory.
 local function remove_holders(tokens)
   if #tokens == 0 then return end
-  local weight = 0
-  for _, token in ipairs(tokens) do weight = weight + weight_of(token) end
+  local weight, kept = 0, 0
+  for _, token in ipairs(tokens) do
+    weight = weight + weight_of(token)
+    if is_released(token) then kept = kept + 1 end
+  end
   call('ZREM', permits, unpack(tokens))
   if call('HDEL', holders, unpack(tokens)) > 0 then -- else that key was lost
     call('HINCRBY', holders, 'used', string.format('%.0f', -weight))
+    if kept > 0 then call('HINCRBY', holders, 'released', -kept) end
   end
 end
 
@@ -44,7 +49,7 @@ local function fence_of(token)
 end
 
 local function record_capacity()
-  call('HSET', holders, 'capacity', string.format('%.0f', total), 'used', string.format('%.0f', used), 'fence', highest)
+  call('HSET', holders, 'capacity', string.format('%.0f', total), 'used', string.format('%.0f', used), 'fence', highest, 'released', released)
 end
 
 local function count(capacity)
@@ -54,8 +59,9 @@ local function count(capacity)
     remove_holders(expired)
     more_expired = #expired == EXPIRED
   end
-  local known = call('HMGET', holders, 'capacity', 'used', 'fence')
+  local known = call('HMGET', holders, 'capacity', 'used', 'fence', 'released')
   total, used, highest = tonumber(known[1] or capacity or 0), tonumber(whole and known[2] or 0), known[3] or '0'
+  released = whole and known[4] or '0'
   free = total - used
   if whole then return end
   call('UNLINK', permits, holders)
@@ -80,7 +86,7 @@ end
 local function put(token, given, ms)
   used, highest = used + weight_of(token), given
   free = total - used
-  call('HSET', holders, 'capacity', string.format('%.0f', total), 'used', string.format('%.0f', used), 'fence', given, token, given)
+  call('HSET', holders, 'capacity', string.format('%.0f', total), 'used', string.format('%.0f', used), 'fence', given, 'released', released, token, given)
   call('ZADD', permits, text_of(now + ms * 1000), token)
   keep(ms + 1000)
 end
@@ -90,12 +96,24 @@ local function extend(token, ms)
   call('ZADD', permits, 'XX', text_of(now + ms * 1000), token)
 end
 
-local function end_lease(token, given)
+local function end_lease(token, given, kept)
   local has = fence_of(token)
   if not has or given and given ~= has then return false end
-  remove_holders({ token })
+  if kept <= 0 then
+    remove_holders({ token })
+    return true
+  end
+  local kept_as = flagged(token, RELEASED)
+  keep(kept + 1000)
+  call('ZADD', permits, text_of(now + kept * 1000), kept_as)
+  call('ZREM', permits, token)
+  call('HSET', holders, kept_as, has)
+  call('HDEL', holders, token)
+  call('HINCRBY', holders, 'released', 1)
   return true
 end
+
+local function any_released() return released ~= '0' end
 
 -- It goes on where an earlier call has stopped: Redis returns every holder that is there all the while. In the order of
 -- permits, a renewal would move some past that place.
@@ -103,15 +121,15 @@ local function end_leases(seen, from)
   if not has_all() then return true, '0' end -- count ends all
   read_time()
   local cursor, some = unpack(call('HSCAN', holders, from, 'MATCH', '*:*', 'COUNT', LISTED)) -- tokens have a colon
-  local found, released = {}, false
+  local found, any = {}, false
   for i = 1, #some, 2 do
     if tonumber(some[i + 1]) <= seen then found[#found + 1] = some[i] end
   end
   for _, ends in ipairs(#found > 0 and call('ZMSCORE', permits, unpack(found)) or {}) do
-    released = released or tonumber(ends or 0) > now
+    any = any or tonumber(ends or 0) > now
   end
   remove_holders(found)
-  return released, cursor
+  return any, cursor
 end
 
 local function next_end()
