@@ -10,7 +10,7 @@ import (
 
 // Errors to branch on with errors.Is. Methods return them inside an *Error.
 var (
-	// ErrBusy means that TryLock, TryRLock or TryAcquire did not get the lock, because it is held or others wait for it. A
+	// ErrBusy means that a method whose name begins with Try did not get the lock, because it is held or others wait for it. A
 	// *HeldError names a holder.
 	ErrBusy = errors.New("lock is busy")
 	// ErrQueueFull means that a call did not join the queue, because MaxWaiters others wait already.
@@ -43,7 +43,7 @@ var (
 
 // Error is the error of an operation on one lock.
 type Error struct {
-	Op   string // the operation: "lock", "unlock", "do", …
+	Op   string // the operation, by its method's name: "lock", "unlock", "do", "trydo", …
 	Name string // the lock's name
 	Err  error
 }

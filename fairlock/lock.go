@@ -83,8 +83,10 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 }
 
 // do runs f under a lease. Its error tells a loss of the lock once, also if f has returned it.
-func (l *lock) do(ctx context.Context, op string, weight int, input error, f func(context.Context) error) (err error) {
-	lease, err := l.acquire(ctx, op, weight, false, input)
+func (l *lock) do(
+	ctx context.Context, op string, weight int, try bool, input error, f func(context.Context) error,
+) (err error) {
+	lease, err := l.acquire(ctx, op, weight, try, input)
 	if err != nil {
 		return err
 	}

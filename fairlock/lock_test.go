@@ -65,6 +65,49 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 	})
 }
 
+// TryDo calls f only if the lock is free and nobody waits, and never waits. Its own ErrBusy differs from that of a lock that f
+// has tried.
+//
+//fairlock:promise Do
+func TestTryDo(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{Name: "client"})
+		m, sem, rw := client.Mutex("x"), client.Semaphore("x", 5), client.RWMutex("x")
+		for _, c := range []struct {
+			op   string
+			lock fairlocktest.Lock
+			try  func(context.Context, func(context.Context) error) error
+		}{
+			{"trydo", s.Mutex("x"), m.TryDo}, {"trydo", s.RWMutex("x"), rw.TryDo}, {"tryrdo", s.RWMutex("x"), rw.TryRDo},
+			{"trydo", s.Semaphore("x", 5), func(ctx context.Context, f func(context.Context) error) error { return sem.TryDo(ctx, 5, f) }},
+		} {
+			held := c.lock.HoldAs("web-3")
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			err := c.try(ctx, func(context.Context) error { t.Error("f was called"); return nil })
+			cancel()
+			require.EqualError(t, err, `fairlock: `+c.op+` "x": lock is busy (held by web-3)`)
+			require.ErrorIs(t, err, fairlock.ErrBusy)
+			var failed *fairlock.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, []string{c.op, "x"}, []string{failed.Op, failed.Name})
+			assert.Equal(t, start, time.Now())
+			c.lock.AssertQueue()
+			unlock(t, held)
+
+			other := s.Mutex("y").HoldAs("web-3")
+			err = c.try(t.Context(), func(ctx context.Context) error {
+				c.lock.AssertHeldBy("client")
+				assert.Equal(t, c.lock.State().Fence, fairlock.LeaseFromContext(ctx).Fence())
+				return client.Mutex("y").TryDo(ctx, func(context.Context) error { return nil })
+			})
+			require.EqualError(t, err, `fairlock: trydo "y": lock is busy (held by web-3)`)
+			c.lock.AssertFree()
+			unlock(t, other)
+		}
+	})
+}
+
 // If the reply to a force-release is lost, it is sent again. By then the next waiter has the lock, and keeps it.
 //
 //fairlock:promise Force-release

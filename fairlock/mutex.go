@@ -47,5 +47,12 @@ func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // Do returns f's error, joined with an error of the lock: ErrLost, for example, if the lock was lost while f ran. Check for
 // ErrLost first, because f's own error may only say that its ctx has ended.
 func (m Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
-	return m.lock.do(ctx, "do", 1, nil, f)
+	return m.lock.do(ctx, "do", 1, false, nil, f)
+}
+
+// TryDo runs f while it holds the lock, as Do does, if TryLock gets the lock. Otherwise it does not call f, and returns the
+// error of TryLock. An ErrBusy of TryDo itself is an *Error with Op "trydo" and this lock's name: f may have returned an
+// ErrBusy of another lock.
+func (m Mutex) TryDo(ctx context.Context, f func(ctx context.Context) error) error {
+	return m.lock.do(ctx, "trydo", 1, true, nil, f)
 }

@@ -44,10 +44,21 @@ func (m RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 
 // Do runs f while it holds the lock for writing, as Mutex.Do does.
 func (m RWMutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
-	return m.lock.do(ctx, "do", lua.WriterWeight, nil, f)
+	return m.lock.do(ctx, "do", lua.WriterWeight, false, nil, f)
 }
 
 // RDo runs f while it holds the lock for reading, as Mutex.Do does.
 func (m RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) error {
-	return m.lock.do(ctx, "rdo", 1, nil, f)
+	return m.lock.do(ctx, "rdo", 1, false, nil, f)
+}
+
+// TryDo runs f while it holds the lock for writing, if TryLock gets it, as Mutex.TryDo does.
+func (m RWMutex) TryDo(ctx context.Context, f func(ctx context.Context) error) error {
+	return m.lock.do(ctx, "trydo", lua.WriterWeight, true, nil, f)
+}
+
+// TryRDo runs f while it holds the lock for reading, if TryRLock gets it, as Mutex.TryDo does. Its own ErrBusy has the Op
+// "tryrdo".
+func (m RWMutex) TryRDo(ctx context.Context, f func(ctx context.Context) error) error {
+	return m.lock.do(ctx, "tryrdo", 1, true, nil, f)
 }

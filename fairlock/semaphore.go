@@ -46,7 +46,12 @@ func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 
 // Do runs f while it holds n permits, as Mutex.Do does with a lock.
 func (s Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return s.lock.do(ctx, "do", n, s.check(n), f)
+	return s.lock.do(ctx, "do", n, false, s.check(n), f)
+}
+
+// TryDo runs f while it holds n permits, if TryAcquire gets them, as Mutex.TryDo does with a lock.
+func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context) error) error {
+	return s.lock.do(ctx, "trydo", n, true, s.check(n), f)
 }
 
 // check returns an error unless n permits can be requested.
