@@ -18,6 +18,9 @@ var (
 	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says. A *HeldError names a holder, if one is
 	// known. Otherwise it comes with the last error of Redis, if there was one. It is no context.DeadlineExceeded.
 	ErrWaitTimeout = errors.New("wait timed out")
+	// ErrReentrant means that a call was refused because its ctx carries a lease of the same lock, for which it would wait. The
+	// ctx is that of a function that Do calls, or comes from Lease.Context. Nothing has been sent.
+	ErrReentrant = errors.New("ctx carries a lease of this lock, which the call would wait for")
 	// ErrLost means that a lease has ended without its holder's doing. It comes with ErrExpired, ErrTaken or
 	// ErrUnreachable.
 	ErrLost = errors.New("lock is lost")

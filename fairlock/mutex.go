@@ -28,6 +28,10 @@ func (c *Client) Mutex(name string) Mutex {
 // Lock returns the error of ctx, ErrQueueFull, ErrClosed, ErrInvalid, or an error of Redis. If a holder is known when
 // ctx's deadline passes, its error is in a *HeldError. After an error the caller does not hold the lock. WithMaxWait bounds
 // the wait without a ctx.
+//
+// If ctx carries a lease of the same lock of the same Client that has not ended, Lock returns ErrReentrant at once, because it
+// would wait for itself: the ctx of the function of Do carries one, and so do contexts made of it, also by
+// context.WithoutCancel. Work that shall wait for the end of the lease needs a ctx from outside. TryLock returns ErrBusy then.
 func (m Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", 1, false, nil)
 }

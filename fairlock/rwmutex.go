@@ -19,13 +19,14 @@ func (c *Client) RWMutex(name string) RWMutex {
 }
 
 // Lock waits in order until the lock is granted for writing, that is, without other holders. It is otherwise like
-// Mutex.Lock.
+// Mutex.Lock. It returns ErrReentrant also if ctx carries a lease for reading.
 func (m RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", lua.WriterWeight, false, nil)
 }
 
 // RLock waits in order until the lock is granted for reading, together with other readers. It is otherwise like
-// Mutex.Lock. Read locks are not reentrant. A second one deadlocks until ctx ends, if a writer has queued in between.
+// Mutex.Lock. ErrReentrant is for a ctx that carries a lease for writing: a reader may read again. But it should not: if a
+// writer has queued in between, the second RLock waits behind it until ctx ends, and the writer waits for the first.
 func (m RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "rlock", 1, false, nil)
 }

@@ -33,7 +33,8 @@ func (c *Client) Semaphore(name string, permits int) Semaphore {
 }
 
 // Acquire waits in order until n permits are granted, from 1 to as many as there are, and returns the lease on all of
-// them. They are granted and released together. Acquire is otherwise like Mutex.Lock. It can also return a *CapacityError.
+// them. They are granted and released together. Acquire is otherwise like Mutex.Lock. It can also return a *CapacityError, and
+// never ErrReentrant: a holder may acquire more permits. Two that do so can wait for each other until ctx ends.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.acquire(ctx, "acquire", n, false, s.check(n))
 }
