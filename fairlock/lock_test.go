@@ -482,7 +482,9 @@ func TestLock_Reentrant(t *testing.T) {
 							if call.try {
 								want = fairlock.ErrBusy
 							}
-							err := call.call(ctx)
+							short, cancel := context.WithTimeout(ctx, time.Second)
+							err := call.call(short)
+							cancel()
 							require.ErrorIs(t, err, want, "%s in %s", call.name, c.name)
 							assert.Equal(t, call.try, errors.As(err, new(*fairlock.HeldError)))
 							assert.Empty(t, sent.requests())
