@@ -168,7 +168,7 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 		check("permits", c.Semaphore("x", permits), 1)
 	}
 	for _, n := range []int{0, -1, math.MinInt, 6, fairlock.MaxPermits, math.MaxInt} {
-		check("n", c.Semaphore("x", 5), n, "Acquire", "TryAcquire", "Do")
+		check("n", c.Semaphore("x", 5), n, "Acquire", "TryAcquire", "Do", "TryDo")
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Errors to branch on with errors.Is. Methods return them inside an *Error.
 var (
-	// ErrBusy means that TryLock, TryRLock or TryAcquire did not get the lock, because it is held or others wait for it. A
+	// ErrBusy means that a method whose name begins with Try did not get the lock, because it is held or others wait for it. A
 	// *HeldError names a holder.
 	ErrBusy = errors.New("lock is busy")
 	// ErrQueueFull means that a call did not join the queue, because MaxWaiters others wait already.
@@ -18,6 +18,9 @@ var (
 	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says. A *HeldError names a holder, if one is
 	// known. Otherwise it comes with the last error of Redis, if there was one. It is no context.DeadlineExceeded.
 	ErrWaitTimeout = errors.New("wait timed out")
+	// ErrReentrant means that a call was refused because its ctx carries a lease of the same lock, for which it would wait. The
+	// ctx is that of a function that Do calls, or comes from Lease.Context. Nothing has been sent.
+	ErrReentrant = errors.New("ctx carries a lease of this lock, which the call would wait for")
 	// ErrLost means that a lease has ended without its holder's doing. It comes with ErrExpired, ErrTaken or
 	// ErrUnreachable.
 	ErrLost = errors.New("lock is lost")
@@ -43,7 +46,7 @@ var (
 
 // Error is the error of an operation on one lock.
 type Error struct {
-	Op   string // the operation: "lock", "unlock", "do", …
+	Op   string // the operation, by its method's name: "lock", "unlock", "do", "trydo", …
 	Name string // the lock's name
 	Err  error
 }

@@ -111,7 +111,7 @@ func (l *Lease) Err() error {
 // Context returns a copy of parent that also ends when the lease does. context.Cause tells why, and LeaseFromContext finds
 // the lease in it. The caller must call cancel when it is done with it.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.WithValue(parent, leaseKey{}, l))
+	ctx, cancel := context.WithCancelCause(&leaseContext{parent, l})
 	if err := l.Err(); err != nil {
 		cancel(err)
 	}
@@ -122,14 +122,37 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 	}
 }
 
+// leaseContext is a ctx that carries a lease. Those that the ctx inside carries are found by carried.
+type leaseContext struct {
+	context.Context
+
+	lease *Lease
+}
+
 type leaseKey struct{}
+
+// Value returns c itself for a leaseKey.
+func (c *leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// carried returns the innermost of the leases that ctx carries, with the ctx that carries the others; nil if there is none.
+func carried(ctx context.Context) *leaseContext {
+	c, _ := ctx.Value(leaseKey{}).(*leaseContext)
+	return c
+}
 
 // LeaseFromContext returns the lease of a ctx that Do has passed to its function, or that Lease.Context has returned. With
 // one Do inside another, it returns the lease of the inner one. Outside a lock it returns nil, whose Fence is 0, and a
 // resource that checks fences refuses that.
 func LeaseFromContext(ctx context.Context) *Lease {
-	l, _ := ctx.Value(leaseKey{}).(*Lease)
-	return l
+	if c := carried(ctx); c != nil {
+		return c.lease
+	}
+	return nil
 }
 
 // Renew extends the lease to its TTL from now, for example before a step that matters. Nil means that the lock is held

@@ -67,6 +67,12 @@ func (l *lock) event(t token.Token) Event {
 // acquire waits for the lock, or only tries to get it.
 func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, input error) (*Lease, error) {
 	return perform(ctx, l, op, input, func(ctx context.Context, t task) (*Lease, error) {
+		if held := l.heldBy(ctx, weight); held != nil {
+			if try {
+				return nil, &HeldError{Holder: held.token.Client(), Err: ErrBusy}
+			}
+			return nil, ErrReentrant
+		}
 		tok, err := token.New(l.cfg.Name, l.cfg.TTL, weight)
 		if err != nil {
 			return nil, err
@@ -82,9 +88,27 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 	})
 }
 
+// heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait; nil if
+// there is none.
+func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
+	if l.kind == semaphore {
+		return nil
+	}
+	for c := carried(ctx); c != nil; c = carried(c.Context) {
+		held := c.lease
+		readers := l.kind == rwMutex && weight == 1 && held.token.Weight() == 1
+		if held.lock.rt == l.rt && held.lock.kind == l.kind && held.lock.name == l.name && !readers && held.Err() == nil {
+			return held
+		}
+	}
+	return nil
+}
+
 // do runs f under a lease. Its error tells a loss of the lock once, also if f has returned it.
-func (l *lock) do(ctx context.Context, op string, weight int, input error, f func(context.Context) error) (err error) {
-	lease, err := l.acquire(ctx, op, weight, false, input)
+func (l *lock) do(
+	ctx context.Context, op string, weight int, try bool, input error, f func(context.Context) error,
+) (err error) {
+	lease, err := l.acquire(ctx, op, weight, try, input)
 	if err != nil {
 		return err
 	}

@@ -65,6 +65,49 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 	})
 }
 
+// TryDo calls f only if the lock is free and nobody waits, and never waits. Its own ErrBusy differs from that of a lock that f
+// has tried.
+//
+//fairlock:promise Do
+func TestTryDo(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{Name: "client"})
+		m, sem, rw := client.Mutex("x"), client.Semaphore("x", 5), client.RWMutex("x")
+		for _, c := range []struct {
+			op   string
+			lock fairlocktest.Lock
+			try  func(context.Context, func(context.Context) error) error
+		}{
+			{"trydo", s.Mutex("x"), m.TryDo}, {"trydo", s.RWMutex("x"), rw.TryDo}, {"tryrdo", s.RWMutex("x"), rw.TryRDo},
+			{"trydo", s.Semaphore("x", 5), func(ctx context.Context, f func(context.Context) error) error { return sem.TryDo(ctx, 5, f) }},
+		} {
+			held := c.lock.HoldAs("web-3")
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			err := c.try(ctx, func(context.Context) error { t.Error("f was called"); return nil })
+			cancel()
+			require.EqualError(t, err, `fairlock: `+c.op+` "x": lock is busy (held by web-3)`)
+			require.ErrorIs(t, err, fairlock.ErrBusy)
+			var failed *fairlock.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, []string{c.op, "x"}, []string{failed.Op, failed.Name})
+			assert.Equal(t, start, time.Now())
+			c.lock.AssertQueue()
+			unlock(t, held)
+
+			other := s.Mutex("y").HoldAs("web-3")
+			err = c.try(t.Context(), func(ctx context.Context) error {
+				c.lock.AssertHeldBy("client")
+				assert.Equal(t, c.lock.State().Fence, fairlock.LeaseFromContext(ctx).Fence())
+				return client.Mutex("y").TryDo(ctx, func(context.Context) error { return nil })
+			})
+			require.EqualError(t, err, `fairlock: trydo "y": lock is busy (held by web-3)`)
+			c.lock.AssertFree()
+			unlock(t, other)
+		}
+	})
+}
+
 // If the reply to a force-release is lost, it is sent again. By then the next waiter has the lock, and keeps it.
 //
 //fairlock:promise Force-release
@@ -390,5 +433,100 @@ func TestClose_EndsNothingOfAnotherClient(t *testing.T) {
 		require.EqualError(t, err, `fairlock: lock "y": context canceled: client is closed`)
 		require.ErrorIs(t, err, context.Canceled)
 		unlock(t, held)
+	})
+}
+
+// A call that would wait for a lease that its ctx carries is refused at once, and sends nothing. It does not matter how many
+// leases the ctx carries, and which was acquired last.
+//
+//fairlock:promise Nested locking: a call whose ctx carries a lease for which it would wait gets ErrReentrant, or ErrBusy if it is a Try…; nothing is sent. Others are not refused
+func TestLock_Reentrant(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{Name: "client"})
+		sent := record(client)
+		m, rw, sem := client.Mutex("x"), client.RWMutex("x"), client.Semaphore("x", 5)
+		nothing := func(context.Context) error { return nil }
+		// within calls f with a ctx that carries leases of all the locks, in this order.
+		var within func(ctx context.Context, locks []acquire, f func(ctx context.Context, leases []*fairlock.Lease))
+		within = func(ctx context.Context, locks []acquire, f func(context.Context, []*fairlock.Lease)) {
+			if len(locks) == 0 {
+				f(ctx, nil)
+				return
+			}
+			lease := hold(t, locks[0])
+			inner, cancel := lease.Context(ctx)
+			defer cancel()
+			within(inner, locks[1:], func(ctx context.Context, leases []*fairlock.Lease) { f(ctx, append(leases, lease)) })
+			unlock(t, lease)
+		}
+		others := []acquire{client.Mutex("y").Lock, client.RWMutex("y").RLock, permits(sem, 1)}
+		type call struct {
+			name string
+			try  bool
+			call func(context.Context) error
+		}
+		of := func(a acquire) func(context.Context) error {
+			return func(ctx context.Context) error { _, err := a(ctx); return err }
+		}
+		read := []call{
+			{"RLock", false, of(rw.RLock)}, {"RDo", false, func(ctx context.Context) error { return rw.RDo(ctx, nothing) }},
+			{"TryRLock", true, of(rw.TryRLock)}, {"TryRDo", true, func(ctx context.Context) error { return rw.TryRDo(ctx, nothing) }},
+		}
+		write := []call{
+			{"Lock", false, of(rw.Lock)}, {"Do", false, func(ctx context.Context) error { return rw.Do(ctx, nothing) }},
+			{"TryLock", true, of(rw.TryLock)}, {"TryDo", true, func(ctx context.Context) error { return rw.TryDo(ctx, nothing) }},
+		}
+		for _, c := range []struct {
+			name    string
+			outer   acquire
+			refused []call
+		}{
+			{"mutex", m.WithTTL(ttl / 2).Lock, []call{
+				{"Lock", false, of(m.Lock)}, {"Do", false, func(ctx context.Context) error { return m.Do(ctx, nothing) }},
+				{"TryLock", true, of(m.TryLock)}, {"TryDo", true, func(ctx context.Context) error { return m.TryDo(ctx, nothing) }},
+			}},
+			{"reader", rw.RLock, write},
+			{"writer", rw.Lock, append(read, write...)},
+		} {
+			for _, locks := range [][]acquire{{c.outer}, append(others[:3:3], c.outer), append([]acquire{c.outer}, others...)} {
+				within(t.Context(), locks, func(ctx context.Context, leases []*fairlock.Lease) {
+					for _, ctx := range []context.Context{ctx, context.WithoutCancel(ctx)} {
+						for _, call := range c.refused {
+							sent.reset()
+							start, want := time.Now(), fairlock.ErrReentrant
+							if call.try {
+								want = fairlock.ErrBusy
+							}
+							short, cancel := context.WithTimeout(ctx, time.Second)
+							err := call.call(short)
+							cancel()
+							require.ErrorIs(t, err, want, "%s in %s", call.name, c.name)
+							assert.Equal(t, call.try, errors.As(err, new(*fairlock.HeldError)))
+							assert.Empty(t, sent.requests())
+							assert.Equal(t, start, time.Now())
+						}
+					}
+					// A lease that has ended is no reason.
+					for _, l := range leases {
+						unlock(t, l)
+					}
+					again := hold(t, func(context.Context) (*fairlock.Lease, error) { return c.outer(context.WithoutCancel(ctx)) })
+					unlock(t, again)
+				})
+			}
+		}
+
+		within(t.Context(), []acquire{m.Lock, rw.RLock, permits(sem, 2)}, func(ctx context.Context, _ []*fairlock.Lease) {
+			for _, a := range []acquire{rw.RLock, rw.TryRLock, permits(sem, 2), client.Mutex("z").Lock, client.RWMutex("z").Lock} {
+				lease, err := a(ctx)
+				require.NoError(t, err)
+				unlock(t, lease)
+			}
+			// A client does not know the leases of another one.
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			_, err := s.Client(fairlock.Config{}).Mutex("x").Lock(short)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		})
 	})
 }

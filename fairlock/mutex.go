@@ -28,6 +28,10 @@ func (c *Client) Mutex(name string) Mutex {
 // Lock returns the error of ctx, ErrQueueFull, ErrClosed, ErrInvalid, or an error of Redis. If a holder is known when
 // ctx's deadline passes, its error is in a *HeldError. After an error the caller does not hold the lock. WithMaxWait bounds
 // the wait without a ctx.
+//
+// If ctx carries a lease of the same lock of the same Client that has not ended, Lock returns ErrReentrant at once, because it
+// would wait for itself: the ctx of the function of Do carries one, and so do contexts made of it, also by
+// context.WithoutCancel. Work that shall wait for the end of the lease needs a ctx from outside. TryLock returns ErrBusy then.
 func (m Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", 1, false, nil)
 }
@@ -47,5 +51,12 @@ func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // Do returns f's error, joined with an error of the lock: ErrLost, for example, if the lock was lost while f ran. Check for
 // ErrLost first, because f's own error may only say that its ctx has ended.
 func (m Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
-	return m.lock.do(ctx, "do", 1, nil, f)
+	return m.lock.do(ctx, "do", 1, false, nil, f)
+}
+
+// TryDo runs f while it holds the lock, as Do does, if TryLock gets the lock. Otherwise it does not call f, and returns the
+// error of TryLock. An ErrBusy of TryDo itself is an *Error with Op "trydo" and this lock's name: f may have returned an
+// ErrBusy of another lock.
+func (m Mutex) TryDo(ctx context.Context, f func(ctx context.Context) error) error {
+	return m.lock.do(ctx, "trydo", 1, true, nil, f)
 }

@@ -19,13 +19,14 @@ func (c *Client) RWMutex(name string) RWMutex {
 }
 
 // Lock waits in order until the lock is granted for writing, that is, without other holders. It is otherwise like
-// Mutex.Lock.
+// Mutex.Lock. It returns ErrReentrant also if ctx carries a lease for reading.
 func (m RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", lua.WriterWeight, false, nil)
 }
 
 // RLock waits in order until the lock is granted for reading, together with other readers. It is otherwise like
-// Mutex.Lock. Read locks are not reentrant. A second one deadlocks until ctx ends, if a writer has queued in between.
+// Mutex.Lock. ErrReentrant is for a ctx that carries a lease for writing: a reader may read again. But it should not: if a
+// writer has queued in between, the second RLock waits behind it until ctx ends, and the writer waits for the first.
 func (m RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "rlock", 1, false, nil)
 }
@@ -44,10 +45,21 @@ func (m RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 
 // Do runs f while it holds the lock for writing, as Mutex.Do does.
 func (m RWMutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
-	return m.lock.do(ctx, "do", lua.WriterWeight, nil, f)
+	return m.lock.do(ctx, "do", lua.WriterWeight, false, nil, f)
 }
 
 // RDo runs f while it holds the lock for reading, as Mutex.Do does.
 func (m RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) error {
-	return m.lock.do(ctx, "rdo", 1, nil, f)
+	return m.lock.do(ctx, "rdo", 1, false, nil, f)
+}
+
+// TryDo runs f while it holds the lock for writing, if TryLock gets it, as Mutex.TryDo does.
+func (m RWMutex) TryDo(ctx context.Context, f func(ctx context.Context) error) error {
+	return m.lock.do(ctx, "trydo", lua.WriterWeight, true, nil, f)
+}
+
+// TryRDo runs f while it holds the lock for reading, if TryRLock gets it, as Mutex.TryDo does. Its own ErrBusy has the Op
+// "tryrdo".
+func (m RWMutex) TryRDo(ctx context.Context, f func(ctx context.Context) error) error {
+	return m.lock.do(ctx, "tryrdo", 1, true, nil, f)
 }

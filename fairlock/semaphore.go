@@ -33,7 +33,8 @@ func (c *Client) Semaphore(name string, permits int) Semaphore {
 }
 
 // Acquire waits in order until n permits are granted, from 1 to as many as there are, and returns the lease on all of
-// them. They are granted and released together. Acquire is otherwise like Mutex.Lock. It can also return a *CapacityError.
+// them. They are granted and released together. Acquire is otherwise like Mutex.Lock. It can also return a *CapacityError, and
+// never ErrReentrant: a holder may acquire more permits. Two that do so can wait for each other until ctx ends.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.acquire(ctx, "acquire", n, false, s.check(n))
 }
@@ -46,7 +47,12 @@ func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 
 // Do runs f while it holds n permits, as Mutex.Do does with a lock.
 func (s Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return s.lock.do(ctx, "do", n, s.check(n), f)
+	return s.lock.do(ctx, "do", n, false, s.check(n), f)
+}
+
+// TryDo runs f while it holds n permits, if TryAcquire gets them, as Mutex.TryDo does with a lock.
+func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context) error) error {
+	return s.lock.do(ctx, "trydo", n, true, s.check(n), f)
 }
 
 // check returns an error unless n permits can be requested.
