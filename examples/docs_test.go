@@ -23,7 +23,7 @@ import (
 )
 
 // guides are the documents whose code is built here.
-var guides = []string{"concepts.md", "recipes.md", "migrating.md", "instrumentation.md"}
+var guides = []string{"concepts.md", "recipes.md", "migrating.md", "instrumentation.md", "lost-after-write.md"}
 
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 

@@ -666,6 +666,10 @@ func TestDoctor_Rights(t *testing.T) {
 		require.NoError(t, rdb.Do(t.Context(), args...).Err(), r.ACL)
 		user[words[2]] = f.at("unix://" + words[2] + ":password@" + f.server.Addr())
 	}
+	for name, purpose := range map[string]string{"fairlock": "use", "fairlock-look": "look", "fairlock-operate": "operate"} {
+		require.Contains(t, user[name].done("doctor", "--for", purpose), "\n0 problems, ")
+	}
+	require.Equal(t, exitFailure, user["fairlock-look"].call("doctor", "--for", "operate").code)
 	look := func(u fixture, name, says string) {
 		t.Helper()
 		require.Contains(t, u.done("status", name), says)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -16,13 +17,17 @@ import (
 
 func doctorCommand(c *connection) *cobra.Command {
 	var asJSON bool
+	var purpose string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check a server for what locks need",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(doctor.Purposes, doctor.Purpose(purpose)) {
+				return usage("--for %s is unknown: want use, look or operate", inspect.Plain(purpose))
+			}
 			progress := newProgress(cmd.ErrOrStderr())
-			report, err := c.doctor(cmd.Context(), progress.show)
+			report, err := c.doctor(cmd.Context(), doctor.Purpose(purpose), progress.show)
 			progress.clear()
 			var werr error
 			switch out := cmd.OutOrStdout(); {
@@ -43,17 +48,20 @@ func doctorCommand(c *connection) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().StringVar(&purpose, "for", string(doctor.Use), "what the user is for: use, look or operate")
+	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions( // fails only if there is no such flag
+		[]string{string(doctor.Use), string(doctor.Look), string(doctor.Operate)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // doctor checks the server. With a report on one that is out of reach comes the error.
-func (c *connection) doctor(ctx context.Context, show func(string)) (doctor.Report, error) {
+func (c *connection) doctor(ctx context.Context, purpose doctor.Purpose, show func(string)) (doctor.Report, error) {
 	target, err := c.target()
 	if err != nil {
 		return doctor.Report{}, err
 	}
 	o := doctor.Options{
-		Namespace: c.prefix(), Address: target.where(),
+		Namespace: c.prefix(), Address: target.where(), For: purpose,
 		Progress: func(server, check string) { show("checking " + server + ": " + check) },
 	}
 	rdb, err := c.open(ctx)

@@ -81,7 +81,7 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 	for i, rule := range least() {
 		rules := least()
 		rules = append(rules[:i], rules[i+1:]...)
-		f, err := (&server{Options: Options{Namespace: "fairlock"}, rdb: login(t, s, rules...), name: "x"}).rights(t.Context())
+		f, err := (&server{Options: Options{Namespace: "fairlock", For: Use}, rdb: login(t, s, rules...), name: "x"}).rights(t.Context())
 		require.NoError(t, err)
 		if rule == "+cluster|slots" {
 			assert.Equal(t, OK, f.Result)
@@ -95,6 +95,31 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 	assert.Equal(t, "the user lacks +eval +evalsha", found(r, "rights").Found)
 	assert.Contains(t, found(r, "locks").Found, "NOPERM")
 	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
+	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
+}
+
+// So do the lines for operators, who are asked for no more; and each right of theirs that is missing is named.
+func TestRun_ForOperators(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for i, purpose := range Purposes[1:] {
+		o := Options{Namespace: "fairlock", For: purpose, Progress: func(string, string) {}}
+		rules := strings.Fields(RightsIn("fairlock", false)[i+1].ACL)[7:]
+		r := Run(t.Context(), login(t, s, rules...), o)
+		assert.Empty(t, append(with(r, Problem), with(r, Warning)...), purpose)
+		assert.Equal(t, OK, found(r, "rights").Result)
+		assert.Equal(t, is(Unchecked, "an operator need not lock").Found, found(r, "locks").Found)
+		for i, rule := range rules {
+			lacking := slices.Concat(rules[:i], rules[i+1:])
+			f, err := (&server{Options: o, rdb: login(t, s, lacking...), name: "x"}).rights(t.Context())
+			require.NoError(t, err)
+			if rule == "+cluster|slots" {
+				assert.Equal(t, OK, f.Result)
+				continue
+			}
+			assert.Equal(t, "the user lacks "+rule, f.Found, purpose)
+		}
+	}
 	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
 }
 
@@ -148,7 +173,7 @@ func TestLocks_WithoutNotifications(t *testing.T) {
 		m := fairlocktest.NewServer(t)
 		link := m.Link()
 		link.DropNotifications()
-		s := &server{Options: Options{Namespace: "fairlock"}, all: link.Redis(), name: "x"}
+		s := &server{Options: Options{Namespace: "fairlock", For: Use}, all: link.Redis(), name: "x"}
 		f, err := s.locks(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, Warning, f.Result, f.Found)

@@ -11,13 +11,29 @@ import (
 	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
-// commands are those that locks need, each with arguments that change nothing: KEY is a key that does not exist. Redis looks at
-// a user's rights before it looks at the arguments.
-const commands = `
+// uses are the commands that locks need, and others those that only operators need: each with arguments that change nothing.
+// KEY is a key that does not exist. Redis looks at a user's rights before it looks at the arguments.
+const (
+	uses = `
 eval return 1 KEY; evalsha 0000 1 KEY; time; exists KEY; get KEY; set KEY x xx px 1; del KEY; type KEY; pttl KEY; pexpire KEY 1;
 zadd KEY xx 0 x; zrem KEY x; unlink KEY; zrange KEY 0 0; zrank KEY x; zscore KEY x; zmscore KEY x; zcard KEY; zcount KEY 0 0;
 zrangebyscore KEY 0 0; hget KEY x; hmget KEY x; hset KEY x 1 x; hdel KEY x; hlen KEY; hscan KEY 0;
 hincrby KEY x x; publish CHANNEL x; subscribe CHANNEL`
+	others = `eval_ro return 1 KEY; evalsha_ro 0000 1 KEY; scan 0 match KEY count 1`
+)
+
+// Purpose is what a user of Redis is for.
+type Purpose string
+
+// The purposes.
+const (
+	Use     Purpose = "use"     // programs that lock
+	Look    Purpose = "look"    // operators who look at locks
+	Operate Purpose = "operate" // and may take one by force
+)
+
+// Purposes are all of them, in the order of RightsIn.
+var Purposes = []Purpose{Use, Look, Operate}
 
 // spare are those without which locks work, if less well.
 var spare = []string{"+type", "+publish", "+subscribe"}
@@ -28,30 +44,49 @@ type Rights struct {
 	ACL string `json:"acl"`
 }
 
-// RightsIn are the least rights for what is done with locks in the namespace. A server before Redis 7 cannot restrict keys or
-// scripts to reading; but without the right to a command that writes, a script cannot write either.
-func RightsIn(namespace string, before7 bool) []Rights {
+// RightsIn are the least rights for what is done with locks in the namespace, one for each of Purposes.
+func RightsIn(namespace string, before7 bool) (all []Rights) {
+	texts := map[Purpose]string{Use: "use locks", Look: "look (status, list, watch)", Operate: "operate (look and release)"}
+	users := map[Purpose]string{Use: "fairlock", Look: "fairlock-look", Operate: "fairlock-operate"}
+	for _, purpose := range Purposes {
+		needs := needsOf(purpose, namespace, before7)
+		rules := slices.DeleteFunc([]string{needs.keys, needs.channels}, func(rule string) bool { return rule == "" })
+		for _, command := range needs.commands {
+			rules = append(rules, "+"+command)
+		}
+		all = append(all, Rights{texts[purpose], // go-redis asks a cluster for its slots
+			"ACL SETUSER " + users[purpose] + " reset resetchannels on >password " + strings.Join(rules, " ") + " +cluster|slots"})
+	}
+	return all
+}
+
+// needs are rights, without the signs that ACL has before commands.
+type needs struct {
+	keys, channels string // rules; channels is empty if none are needed
+	commands       []string
+}
+
+// needsOf are those for a purpose. A server before Redis 7 cannot restrict keys or scripts to reading; but without the right
+// to a command that writes, a script cannot write either.
+func needsOf(purpose Purpose, namespace string, before7 bool) needs {
 	const (
-		reads  = " +time +get +type +pttl +zrange +zscore +zcard +zcount +zrangebyscore +hget +hmget +scan"
-		writes = " +eval +evalsha +exists +set +del +pexpire +zadd +zrem +hset +hdel +hlen +hscan +zmscore +hincrby +unlink +publish"
+		reads  = "time get type pttl zrange zscore zcard zcount zrangebyscore hget hmget scan"
+		writes = "eval evalsha exists set del pexpire zadd zrem hset hdel hlen hscan zmscore hincrby unlink publish "
 	)
 	keys, channels := patterns(namespace)
-	look := "%R" + keys + " +eval_ro +evalsha_ro" + reads
-	if before7 {
-		look = keys + " +eval +evalsha" + reads
+	switch {
+	case purpose == Look && before7:
+		return needs{keys, "", strings.Fields("eval evalsha " + reads)}
+	case purpose == Look:
+		return needs{"%R" + keys, "", strings.Fields("eval_ro evalsha_ro " + reads)}
+	case purpose == Operate:
+		return needs{keys, channels, strings.Fields(writes + reads)}
 	}
-	use := []string{keys, channels}
-	for command := range strings.SplitSeq(commands, ";") {
-		use = append(use, "+"+strings.Fields(command)[0])
+	n := needs{keys, channels, nil}
+	for use := range strings.SplitSeq(uses, ";") {
+		n.commands = append(n.commands, strings.Fields(use)[0])
 	}
-	acl := func(user, rules string) string { // go-redis asks a cluster for its slots
-		return "ACL SETUSER " + user + " reset resetchannels on >password " + rules + " +cluster|slots"
-	}
-	return []Rights{
-		{"use locks", acl("fairlock", strings.Join(use, " "))},
-		{"look (status, list, watch)", acl("fairlock-look", look)},
-		{"operate (look and release)", acl("fairlock-operate", keys+" "+channels+writes+reads)},
-	}
+	return n
 }
 
 // patterns are the rules for a namespace's keys and channels. A rule has no spaces: any character stands for one.
@@ -64,16 +99,20 @@ func patterns(namespace string) (keys, channels string) {
 // confirming is how long the server may take to confirm a subscription.
 const confirming = 3500 * time.Millisecond
 
-// rights tries every command that locks need.
+// rights tries every command that the user needs.
 func (s *server) rights(ctx context.Context) (Finding, error) {
-	keys, channels := patterns(s.Namespace)
+	major, _ := s.facts.version()
+	needs := needsOf(s.For, s.Namespace, major == 6)
 	var lacks []string
-	v := is(OK, "the user may do all that locks need")
-	for command := range strings.SplitSeq(commands, ";") {
+	v := is(OK, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: "status, list and watch", Operate: "status and release"}[s.For])
+	for attempt := range strings.SplitSeq(uses+";"+others, ";") {
 		var args []any
-		for word := range strings.FieldsSeq(command) {
+		for word := range strings.FieldsSeq(attempt) {
 			word = strings.Replace(word, "KEY", s.Namespace+":{"+s.name+"}:rights", 1)
 			args = append(args, strings.Replace(word, "CHANNEL", s.Namespace+":notify:"+s.name, 1))
+		}
+		if !slices.Contains(needs.commands, args[0].(string)) {
+			continue
 		}
 		err := s.try(ctx, args)
 		if err != nil && !inspect.Refused(err) {
@@ -84,15 +123,15 @@ func (s *server) rights(ctx context.Context) (Finding, error) {
 		case err == nil || !strings.HasPrefix(err.Error(), "NOPERM"):
 			continue // allowed
 		case strings.Contains(access, "channel"):
-			rule = channels
+			rule = needs.channels
 		case strings.Contains(access, "key"):
-			rule = keys
+			rule = needs.keys
 		}
 		if slices.Contains(lacks, rule) {
 			continue
 		}
 		lacks = append(lacks, rule)
-		if v.Result != Problem && (rule == channels || slices.Contains(spare, rule)) {
+		if v.Result != Problem && (rule == needs.channels || slices.Contains(spare, rule)) {
 			v.Result = Warning // locks work without it, less well
 		} else {
 			v.Result = Problem

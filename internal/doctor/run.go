@@ -17,7 +17,8 @@ import (
 // Options are what Run needs to know.
 type Options struct {
 	Namespace string
-	Address   string // of the server, as it was given
+	Address   string  // of the server, as it was given
+	For       Purpose // of the user; Use if empty
 	Progress  func(server, check string)
 }
 
@@ -29,7 +30,7 @@ var checks = []check{
 	{"version", told(version), "upgrade to Redis 6.2 or later"},
 	{"role", told(role), "connect to the primary, or by Sentinel; see help connection"},
 	{"cluster", (*server).cluster, "name it as a cluster in the URL, see help connection; else look at CLUSTER INFO and CLUSTER NODES"},
-	{"rights", (*server).rights, "give these to the user by ACL SETUSER; what is needed in all stands below"},
+	{"rights", (*server).rights, "give these to the user by ACL SETUSER; what is needed in all stands below; of an operator's user, say --for look or --for operate"},
 	{"locks", (*server).locks, "see what the other checks say"},
 	{"eviction", told(eviction), "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf"},
 	{"memory", told(memory), "raise maxmemory, or find out what fills it: a full server refuses locks (OOM)"},
@@ -49,9 +50,10 @@ func Checks() (names []string) {
 	return names
 }
 
-// Run checks the server, or every master of a cluster, one after the other. If ctx ends, the rest is unchecked. It
-// locks two locks of its own; nothing else is written, and nothing stays.
+// Run checks the server, or every master of a cluster, one after the other. If ctx ends, the rest is unchecked. For a user who
+// is to use locks, it locks two of its own; nothing else is written, and nothing stays.
 func Run(ctx context.Context, rdb redis.UniversalClient, o Options) Report {
+	o.For = cmp.Or(o.For, Use)
 	r := Report{Namespace: o.Namespace, Checks: []Finding{}}
 	before7 := false
 	for _, s := range servers(ctx, rdb, o, &r) {
