@@ -114,7 +114,7 @@ func (l *Lease) Err() error {
 // Context returns a copy of parent that also ends when the lease does. context.Cause tells why, and LeaseFromContext finds
 // the lease in it. The caller must call cancel when it is done with it.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.WithValue(parent, leaseKey{}, l))
+	ctx, cancel := context.WithCancelCause(&leaseContext{parent, l})
 	if err := l.Err(); err != nil {
 		cancel(err)
 	}
@@ -125,14 +125,14 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 	}
 }
 
-type leaseKey struct{}
-
 // LeaseFromContext returns the lease of a ctx that Do has passed to its function, or that Lease.Context has returned. With
 // one Do inside another, it returns the lease of the inner one. Outside a lock it returns nil, whose Fence is 0, and a
 // resource that checks fences refuses that.
 func LeaseFromContext(ctx context.Context) *Lease {
-	l, _ := ctx.Value(leaseKey{}).(*Lease)
-	return l
+	for l := range leasesIn(ctx) {
+		return l
+	}
+	return nil
 }
 
 // Renew extends the lease to its TTL from now, for example before a step that matters. Nil means that the lock is held
@@ -140,7 +140,7 @@ func LeaseFromContext(ctx context.Context) *Lease {
 // lease lasts until its Deadline as before, unless its Client was closed. Renew returns when ctx or the lease ends. If ctx
 // ends while Renew waits for Redis, the renewal has failed. That is logged, and Trace.Renewed is called.
 func (l *Lease) Renew(ctx context.Context) error {
-	_, err := perform(ctx, l.lock, "renew", l.Err(), func(ctx context.Context, t task) (none struct{}, err error) {
+	_, err := performUntilClosed(ctx, l.lock, "renew", l.Err(), func(ctx context.Context, t task) (none struct{}, err error) {
 		ctx, cancel := l.lock.rt.withTimeout(ctx, l.left())
 		defer cancel()
 		err = orEnded(ctx, l.renew(ctx, t))
@@ -276,7 +276,13 @@ func (l *Lease) expire() {
 		reason = fmt.Errorf("%w: %w", ErrUnreachable, l.failure)
 	}
 	l.mu.Unlock()
-	if what == expiry && l.lose(reason) {
+	if what != expiry {
+		return
+	}
+	if t, err := l.lock.rt.begin(); err == nil { // so that Shutdown sees what follows the lease's end
+		defer t.end()
+	}
+	if l.lose(reason) {
 		l.releaseLater()
 	}
 }
@@ -388,6 +394,10 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 func (l *Lease) unlock(ctx context.Context) error {
+	t, closed := l.lock.rt.begin() // before the lease ends, so that Shutdown sees one or the other
+	if closed == nil {
+		defer t.end()
+	}
 	l.expire()
 	if !l.finish(ErrUnlocked) {
 		if cause := context.Cause(l.life); cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps
@@ -395,7 +405,7 @@ func (l *Lease) unlock(ctx context.Context) error {
 			return cause
 		}
 	}
-	replied, err := l.release(ctx)
+	replied, err := l.release(ctx, t, closed)
 	switch {
 	case !replied:
 	case err != nil:
@@ -409,18 +419,16 @@ func (l *Lease) unlock(ctx context.Context) error {
 
 // release sends the release until Redis replies, or the lease would have ended. replied means that Redis has replied now,
 // not to an earlier Unlock. No callback is called here: it may call Unlock.
-func (l *Lease) release(ctx context.Context) (replied bool, err error) {
+func (l *Lease) release(ctx context.Context, t task, closed error) (replied bool, err error) {
 	l.unlocking <- struct{}{} // an earlier Unlock is bounded
 	defer func() { <-l.unlocking }()
 	if l.released {
 		return false, l.releaseErr
 	}
-	rt := l.lock.rt
-	t, err := rt.begin()
-	if err != nil {
-		return false, err
+	if closed != nil {
+		return false, closed
 	}
-	defer t.end()
+	rt := l.lock.rt
 	left := l.left()
 	if left <= 0 {
 		return false, lost(ErrExpired)

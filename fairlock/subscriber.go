@@ -34,7 +34,7 @@ func (s *subscriber) subscriptions() uint64 {
 
 // start subscribes, if this is the client's first contention, and returns the same as subscriptions.
 func (s *subscriber) start(t task) uint64 {
-	s.once.Do(func() { t.goes(s.run) })
+	s.once.Do(func() { t.stays(s.run) })
 	return s.subscriptions()
 }
 
