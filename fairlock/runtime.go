@@ -138,12 +138,18 @@ func (rt *runtime) drop(l *Lease) {
 
 // untilClosed returns a copy of parent that also ends when the client is closed. The caller calls cancel.
 func (rt *runtime) untilClosed(parent context.Context) (ctx context.Context, cancel func(), _ error) {
+	ctx, cancel = joined(parent, rt.life)
+	return ctx, cancel, nil
+}
+
+// joined returns a copy of parent that also ends when other does. The caller calls cancel.
+func joined(parent, other context.Context) (ctx context.Context, cancel func()) {
 	ctx, end := context.WithCancelCause(parent)
-	stop := context.AfterFunc(rt.life, func() { end(context.Cause(rt.life)) })
+	stop := context.AfterFunc(other, func() { end(context.Cause(other)) })
 	return ctx, func() {
 		stop()
 		end(nil)
-	}, nil
+	}
 }
 
 // withTimeout is context.WithTimeout by the client's clock. What does not finish in time ends with an ErrUnreachable. By the
