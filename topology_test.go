@@ -271,3 +271,24 @@ func TestACL_WithoutTheChannel(t *testing.T) {
 	unlock(t, lease)
 	unlock(t, next.granted(t))
 }
+
+// Ping fails on a primary that has become a replica, and for a user who lacks rights. With those of the ACL line it succeeds.
+//
+//fairlock:promise Ping
+func TestClient_PingIsRefused(t *testing.T) {
+	t.Parallel()
+	s := as(t, aclLine())
+	c := s.client(fairlock.Config{})
+	require.NoError(t, c.Ping(t.Context()))
+	require.NoError(t, s.root.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
+	require.ErrorContains(t, c.Ping(t.Context()), "READONLY")
+	require.NoError(t, s.root.Do(t.Context(), "replicaof", "no", "one").Err())
+	require.NoError(t, c.Ping(t.Context()))
+	for _, lacking := range []string{"-evalsha", "-del", "resetkeys"} {
+		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", lacking).Err())
+		err := c.Ping(t.Context())
+		require.ErrorContains(t, err, `key "fairlock:{ping}:absent"`, lacking)
+		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", "+evalsha", "+del", "~fairlock:*").Err())
+	}
+	require.NoError(t, c.Ping(t.Context()))
+}

@@ -75,7 +75,7 @@ func (c *Client) Name() string { return c.cfg.Name }
 
 // Close ends the Client. Calls that wait return ErrClosed, and their waiters leave the queues. Leases end with ErrClosed;
 // their locks stay held in Redis until their TTL ends, so call Unlock before Close if another client should get a lock
-// sooner. A release that is in flight goes on. Close returns when every goroutine and request of the Client has ended; a
+// sooner, or call Shutdown, which waits for that. A release that is in flight goes on. Close returns when every goroutine and request of the Client has ended; a
 // Redis that does not answer delays that by go-redis's own timeouts. A further call has no effect. Close must not be
 // called from a Trace callback.
 func (c *Client) Close() error {

@@ -26,7 +26,7 @@ var (
 	ErrLost = errors.New("lock is lost")
 	// ErrUnlocked is a lease's Err after Unlock, unless the lease had ended before.
 	ErrUnlocked = errors.New("lock is unlocked")
-	// ErrClosed means that the Client was closed. If it comes with an error of ctx, it is the cause of that ctx, and
+	// ErrClosed means that the Client was closed, or that Shutdown was called. If it comes with an error of ctx, it is the cause of that ctx, and
 	// another Client was closed.
 	ErrClosed = errors.New("client is closed")
 	// ErrInvalid means that an input is out of its bounds; a *FieldError says which. Nothing has been sent.

@@ -122,35 +122,12 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 	}
 }
 
-// leaseContext is a ctx that carries a lease. Those that the ctx inside carries are found by carried.
-type leaseContext struct {
-	context.Context
-
-	lease *Lease
-}
-
-type leaseKey struct{}
-
-// Value returns c itself for a leaseKey.
-func (c *leaseContext) Value(key any) any {
-	if key == (leaseKey{}) {
-		return c
-	}
-	return c.Context.Value(key)
-}
-
-// carried returns the innermost of the leases that ctx carries, with the ctx that carries the others; nil if there is none.
-func carried(ctx context.Context) *leaseContext {
-	c, _ := ctx.Value(leaseKey{}).(*leaseContext)
-	return c
-}
-
 // LeaseFromContext returns the lease of a ctx that Do has passed to its function, or that Lease.Context has returned. With
 // one Do inside another, it returns the lease of the inner one. Outside a lock it returns nil, whose Fence is 0, and a
 // resource that checks fences refuses that.
 func LeaseFromContext(ctx context.Context) *Lease {
-	if c := carried(ctx); c != nil {
-		return c.lease
+	for l := range leasesIn(ctx) {
+		return l
 	}
 	return nil
 }
@@ -160,7 +137,7 @@ func LeaseFromContext(ctx context.Context) *Lease {
 // lease lasts until its Deadline as before, unless its Client was closed. Renew returns when ctx or the lease ends. If ctx
 // ends while Renew waits for Redis, the renewal has failed. That is logged, and Trace.Renewed is called.
 func (l *Lease) Renew(ctx context.Context) error {
-	_, err := perform(ctx, l.lock, "renew", l.Err(), func(ctx context.Context, t task) (none struct{}, err error) {
+	_, err := performUntilClosed(ctx, l.lock, "renew", l.Err(), func(ctx context.Context, t task) (none struct{}, err error) {
 		ctx, cancel := l.lock.rt.withTimeout(ctx, l.left())
 		defer cancel()
 		err = orEnded(ctx, l.renew(ctx, t))
@@ -285,7 +262,13 @@ func (l *Lease) expire() {
 		reason = fmt.Errorf("%w: %w", ErrUnreachable, l.failure)
 	}
 	l.mu.Unlock()
-	if what == expiry && l.lose(reason) {
+	if what != expiry {
+		return
+	}
+	if t, err := l.lock.rt.begin(); err == nil { // so that Shutdown sees what follows the lease's end
+		defer t.end()
+	}
+	if l.lose(reason) {
 		l.releaseLater()
 	}
 }
@@ -386,6 +369,10 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 func (l *Lease) unlock(ctx context.Context) error {
+	t, closed := l.lock.rt.begin() // before the lease ends, so that Shutdown sees one or the other
+	if closed == nil {
+		defer t.end()
+	}
 	l.expire()
 	if !l.finish(ErrUnlocked) {
 		if cause := context.Cause(l.life); cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps
@@ -393,7 +380,7 @@ func (l *Lease) unlock(ctx context.Context) error {
 			return cause
 		}
 	}
-	replied, err := l.release(ctx)
+	replied, err := l.release(ctx, t, closed)
 	switch {
 	case !replied:
 	case err != nil:
@@ -407,18 +394,16 @@ func (l *Lease) unlock(ctx context.Context) error {
 
 // release sends the release until Redis replies, or the lease would have ended. replied means that Redis has replied now,
 // not to an earlier Unlock. No callback is called here: it may call Unlock.
-func (l *Lease) release(ctx context.Context) (replied bool, err error) {
+func (l *Lease) release(ctx context.Context, t task, closed error) (replied bool, err error) {
 	l.unlocking <- struct{}{} // an earlier Unlock is bounded
 	defer func() { <-l.unlocking }()
 	if l.released {
 		return false, l.releaseErr
 	}
-	rt := l.lock.rt
-	t, err := rt.begin()
-	if err != nil {
-		return false, err
+	if closed != nil {
+		return false, closed
 	}
-	defer t.end()
+	rt := l.lock.rt
 	left := l.left()
 	if left <= 0 {
 		return false, lost(ErrExpired)

@@ -94,8 +94,7 @@ func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
 	if l.kind == semaphore {
 		return nil
 	}
-	for c := carried(ctx); c != nil; c = carried(c.Context) {
-		held := c.lease
+	for held := range leasesIn(ctx) {
 		readers := l.kind == rwMutex && weight == 1 && held.token.Weight() == 1
 		if held.lock.rt == l.rt && held.lock.kind == l.kind && held.lock.name == l.name && !readers && held.Err() == nil {
 			return held
@@ -130,9 +129,24 @@ func (l *lock) do(
 	return f(inner)
 }
 
-// perform runs an operation as a task, unless it is refused. Its ctx ends with the caller's, or when the client is closed.
+// perform runs an operation that begins a lease as a task, unless it is refused. Its ctx ends with the caller's, or when
+// the client is closed, or by Shutdown.
 func perform[T any](
 	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task) (T, error),
+) (T, error) {
+	return performUntil(ctx, l, op, refused, (*runtime).untilShutdown, run)
+}
+
+// performUntilClosed is perform for an operation that Shutdown lets go on.
+func performUntilClosed[T any](
+	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task) (T, error),
+) (T, error) {
+	return performUntil(ctx, l, op, refused, (*runtime).untilClosed, run)
+}
+
+func performUntil[T any](
+	ctx context.Context, l *lock, op string, refused error,
+	until func(*runtime, context.Context) (context.Context, func(), error), run func(context.Context, task) (T, error),
 ) (T, error) {
 	var none T
 	if err := l.check(ctx, refused); err != nil {
@@ -144,7 +158,10 @@ func perform[T any](
 	}
 	defer t.end()
 	never := ctx.Done() == nil
-	ctx, cancel := l.rt.untilClosed(ctx)
+	ctx, cancel, err := until(l.rt, ctx)
+	if err != nil {
+		return none, l.wrap(op, err)
+	}
 	defer cancel()
 	if never { // nothing but Redis has to end the call
 		ctx = dispatch.Blocking(ctx)
@@ -199,7 +216,7 @@ func (l *lock) giveBack(t task, tok token.Token, fence uint64, ambiguous bool) {
 }
 
 func (l *lock) inspect(ctx context.Context) (State, error) {
-	return perform(ctx, l, "inspect", nil, func(ctx context.Context, _ task) (State, error) {
+	return performUntilClosed(ctx, l, "inspect", nil, func(ctx context.Context, _ task) (State, error) {
 		return Inspect(ctx, l.redis, MaxInspected)
 	})
 }
@@ -207,7 +224,7 @@ func (l *lock) inspect(ctx context.Context) (State, error) {
 // forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock may have
 // another holder when the request is sent again.
 func (l *lock) forceRelease(ctx context.Context) (bool, error) {
-	return perform(ctx, l, "force-release", nil, func(ctx context.Context, t task) (bool, error) {
+	return performUntilClosed(ctx, l, "force-release", nil, func(ctx context.Context, t task) (bool, error) {
 		before, err := l.redis.Inspect(ctx, 0)
 		if err != nil {
 			return false, err

@@ -21,6 +21,9 @@ type runtime struct {
 
 	life       context.Context // ends when Close is called
 	end        context.CancelCauseFunc
+	open       context.Context // ends when Shutdown or Close is called
+	refuse     context.CancelCauseFunc
+	drained    chan struct{}   // closed when Shutdown has closed the client for further tasks
 	leaves     context.Context // of releases and requests to leave; after Close it ends when Redis does not answer one of them
 	stopLeaves context.CancelCauseFunc
 
@@ -28,20 +31,29 @@ type runtime struct {
 
 	mu     sync.Mutex
 	closed bool                // guarded by mu
+	busy   int                 // guarded by mu: number of tasks, but for those that last until the client is closed
 	leases map[*Lease]struct{} // guarded by mu; those that have not ended, or that will be released because they were lost
 }
 
 func newRuntime(cfg *Config) *runtime {
 	rt := &runtime{
 		clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, jitter: jitter(cfg.Name), leases: map[*Lease]struct{}{},
+		drained: make(chan struct{}),
 	}
 	rt.life, rt.end = context.WithCancelCause(context.Background())
+	rt.open, rt.refuse = context.WithCancelCause(rt.life)
 	rt.leaves, rt.stopLeaves = context.WithCancelCause(context.Background())
 	return rt
 }
 
 // close ends the leases, lets no further task begin, and waits for those under way.
 func (rt *runtime) close() {
+	rt.endLeases()
+	rt.tasks.Wait()
+}
+
+// endLeases ends the leases, lets no further task begin, and stops those under way.
+func (rt *runtime) endLeases() {
 	rt.mu.Lock()
 	rt.closed = true
 	leases := rt.leases
@@ -52,7 +64,6 @@ func (rt *runtime) close() {
 	for l := range leases {
 		l.close()
 	}
-	rt.tasks.Wait()
 }
 
 // task is work that Close waits for: an operation, the call of a timer, a goroutine. Nothing but a task starts a
@@ -67,13 +78,32 @@ func (rt *runtime) begin() (task, error) {
 		return task{}, ErrClosed
 	}
 	rt.tasks.Add(1)
+	rt.busy++
 	return task{rt}, nil
 }
 
-func (t task) end() { t.rt.tasks.Done() }
+func (t task) end() {
+	t.rt.mu.Lock()
+	t.rt.busy--
+	t.rt.settle()
+	t.rt.mu.Unlock()
+	t.rt.tasks.Done()
+}
 
 // goes runs f in a goroutine, as a task of its own, which may outlast t.
-func (t task) goes(f func(task)) { t.rt.tasks.Go(func() { f(t) }) }
+func (t task) goes(f func(task)) {
+	t.rt.mu.Lock()
+	t.rt.busy++
+	t.rt.mu.Unlock()
+	t.rt.tasks.Add(1)
+	go func() {
+		defer t.end()
+		f(t)
+	}()
+}
+
+// stays is goes for an f that returns only when the client is closed. Shutdown does not wait for it.
+func (t task) stays(f func(task)) { t.rt.tasks.Go(func() { f(t) }) }
 
 // keep registers a lease, so that Close can end it.
 func (rt *runtime) keep(l *Lease) error {
@@ -90,12 +120,19 @@ func (rt *runtime) drop(l *Lease) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	delete(rt.leases, l)
+	rt.settle()
 }
 
 // untilClosed returns a copy of parent that also ends when the client is closed. The caller calls cancel.
-func (rt *runtime) untilClosed(parent context.Context) (ctx context.Context, cancel func()) {
+func (rt *runtime) untilClosed(parent context.Context) (ctx context.Context, cancel func(), _ error) {
+	ctx, cancel = joined(parent, rt.life)
+	return ctx, cancel, nil
+}
+
+// joined returns a copy of parent that also ends when other does. The caller calls cancel.
+func joined(parent, other context.Context) (ctx context.Context, cancel func()) {
 	ctx, end := context.WithCancelCause(parent)
-	stop := context.AfterFunc(rt.life, func() { end(context.Cause(rt.life)) })
+	stop := context.AfterFunc(other, func() { end(context.Cause(other)) })
 	return ctx, func() {
 		stop()
 		end(nil)

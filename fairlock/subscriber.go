@@ -19,10 +19,12 @@ type subscriber struct {
 	channel string
 	once    sync.Once // starts run
 
-	mu     sync.Mutex
-	cancel context.CancelFunc // guarded by mu: ends the latest subscription
-	up     time.Time          // guarded by mu: when that one came up; zero before
-	count  uint64             // guarded by mu: how often a subscription came up
+	mu        sync.Mutex
+	cancel    context.CancelFunc // guarded by mu: ends the latest subscription
+	up        time.Time          // guarded by mu: when that one came up; zero before
+	count     uint64             // guarded by mu: how often a subscription came up
+	downSince time.Time          // guarded by mu: zero while it is up, and before the first contention
+	reason    error              // guarded by mu: why the latest attempt failed; nil while none has
 }
 
 // subscriptions returns how often the subscription has come up.
@@ -34,7 +36,7 @@ func (s *subscriber) subscriptions() uint64 {
 
 // start subscribes, if this is the client's first contention, and returns the same as subscriptions.
 func (s *subscriber) start(t task) uint64 {
-	s.once.Do(func() { t.goes(s.run) })
+	s.once.Do(func() { t.stays(s.run) })
 	return s.subscriptions()
 }
 
@@ -43,6 +45,7 @@ func (s *subscriber) run(t task) {
 	rt := s.rt
 	jitter := jitter(s.channel) // requests that fail at the same moment have another
 	var pause backoff
+	s.wentDown(nil)
 	for rt.life.Err() == nil {
 		before := s.subscriptions()
 		err := s.receive(rt.life, t)
@@ -52,6 +55,7 @@ func (s *subscriber) run(t task) {
 		if s.subscriptions() != before {
 			pause = backoff{}
 		}
+		s.wentDown(err)
 		rt.log.Warn("subscription broke; heartbeats replace notifications meanwhile", "err", err)
 		call(rt.trace.Subscription, SubscriptionInfo{Err: err})
 		rt.sleep(rt.life, pause.next(jitter))
@@ -93,10 +97,19 @@ func (s *subscriber) receive(ctx context.Context, t task) error {
 	}
 }
 
+// wentDown notes that the subscription is down, and why.
+func (s *subscriber) wentDown(reason error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reason = reason; s.downSince.IsZero() {
+		s.downSince = s.rt.clock.Now()
+	}
+}
+
 // cameUp has heartbeats look for what was missed before.
 func (s *subscriber) cameUp(t task) {
 	s.mu.Lock()
-	s.up = s.rt.clock.Now()
+	s.up, s.downSince, s.reason = s.rt.clock.Now(), time.Time{}, nil
 	s.count++
 	s.mu.Unlock()
 	call(s.rt.trace.Subscription, SubscriptionInfo{})

@@ -160,9 +160,9 @@ func file(name string) string {
 
 var typesScript = newScript(join("types"))
 
-// allScripts are the scripts of all verbs for all kinds of locks.
+// allScripts are the scripts of all verbs for all kinds of locks, and those that are no verb.
 func allScripts() []script {
-	all := []script{typesScript}
+	all := []script{typesScript, pingScript}
 	for _, k := range kinds {
 		for _, verb := range slices.Sorted(maps.Keys(verbs)) {
 			all = append(all, k.scripts[verb]())

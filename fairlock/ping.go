@@ -1,0 +1,67 @@
+package fairlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// maxSubscriptionDown is for how long the subscription may be down until Ping returns an error: for most of the time after a
+// connection has broken, it is being made again.
+const maxSubscriptionDown = 5 * time.Second
+
+// Ping reports whether locks can be used now, for a readiness probe. It runs a script that deletes a key of the namespace
+// that does not exist. So it fails if Redis cannot be reached, loads its data, or is a replica (READONLY), and if the user
+// lacks the rights to scripts or to the keys. It changes nothing, and no lock delays it. On a Cluster it asks one master.
+//
+// Ping also fails if the subscription for notifications has been down for 5 s. A client has one from its first contention on.
+// Until then, and without one, locks work, but waiters learn of their grants later. From the call of Shutdown or Close on,
+// Ping returns ErrClosed. ctx bounds the request: give it a deadline, as a Redis that hangs delays Ping by go-redis's own
+// timeouts.
+func (c *Client) Ping(ctx context.Context) error {
+	if err := c.ping(ctx); err != nil {
+		return fmt.Errorf("fairlock: ping: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) ping(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	t, err := c.rt.begin()
+	if err != nil {
+		return err
+	}
+	defer t.end()
+	ctx, cancel := joined(ctx, c.rt.open)
+	defer cancel()
+	if c.rt.open.Err() != nil { // cancelling ctx may take a moment
+		return ErrClosed
+	}
+	if err := lua.Ping(ctx, c.dispatch, c.cfg.Namespace); err != nil {
+		return orEnded(ctx, err)
+	}
+	return c.subscriber.check()
+}
+
+// check returns an error if the subscription has been down for too long.
+func (s *subscriber) check() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.downSince.IsZero() {
+		return nil
+	}
+	down := s.rt.clock.Now().Sub(s.downSince)
+	if down < maxSubscriptionDown {
+		return nil
+	}
+	reason := s.reason
+	if reason == nil {
+		reason = errors.New("no confirmation")
+	}
+	return fmt.Errorf("the subscription for notifications has been down for %v: %w", down.Round(time.Millisecond), reason)
+}

@@ -1,0 +1,112 @@
+package fairlock
+
+import (
+	"context"
+	"fmt"
+)
+
+// Shutdown lets the work under the client's locks end, and closes the client then. From the call on, Lock, Try…, Do and
+// Resume return ErrClosed, and calls that wait leave their queues and return it. A call goes on if its ctx carries a lease
+// of this client that is held, as that of Do's function or of Lease.Context does: the holder of one lock may take another
+// that it needs. Renewals, Renew, Unlock, Inspect and ForceRelease go on.
+//
+// Shutdown returns nil when all leases have ended, Redis has acknowledged every release and every waiter's request to
+// leave, and the client is closed, as by Close. If ctx ends first, the leases end with ErrClosed, as by Close, and Shutdown
+// returns the error of ctx within 100 ms; what is in flight ends in the background, and Close waits for it. If Close is
+// called meanwhile, Shutdown returns ErrClosed. Further calls wait for the same end.
+//
+// A lease that nobody unlocks keeps Shutdown waiting until ctx ends. Shutdown must not be called from the function of Do,
+// or from a Trace callback, for which it would wait.
+func (c *Client) Shutdown(ctx context.Context) error {
+	if err := c.shutdown(ctx); err != nil {
+		return fmt.Errorf("fairlock: shutdown: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) shutdown(ctx context.Context) error {
+	rt := c.rt
+	rt.drain()
+	var result error
+	select {
+	case <-rt.drained:
+	case <-rt.life.Done():
+		result = ErrClosed
+		if isClosed(rt.drained) { // another Shutdown was faster
+			result = nil
+		}
+	case <-ctx.Done():
+		rt.endLeases()
+		result = ended(ctx)
+	}
+	closed := make(chan struct{})
+	go func() { // Close joins what is in flight, which ctx does not
+		defer close(closed)
+		_ = c.Close()
+	}()
+	select {
+	case <-closed:
+		return result
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// drain lets no further acquisition begin, but for the holder of a lease, and has those that wait leave.
+func (rt *runtime) drain() {
+	rt.refuse(stopped{ErrClosed})
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.settle()
+}
+
+// settle closes the client for further tasks once Shutdown has been called, no lease is left, and no task is under way that
+// could begin one. The caller holds mu.
+func (rt *runtime) settle() {
+	if rt.busy == 0 && len(rt.leases) == 0 && !rt.closed && rt.open.Err() != nil {
+		rt.closed = true
+		close(rt.drained)
+	}
+}
+
+// untilShutdown is untilClosed for an acquisition, whose ctx also ends when Shutdown is called, or later, when parent carries
+// no lease any more that is held.
+func (rt *runtime) untilShutdown(parent context.Context) (ctx context.Context, cancel func(), err error) {
+	if rt.open.Err() != nil && rt.heldIn(parent) == nil {
+		return nil, nil, ErrClosed
+	}
+	ctx, end := context.WithCancelCause(parent)
+	stop := context.AfterFunc(rt.open, func() { rt.endUnlessHeld(parent, end) })
+	return ctx, func() {
+		stop()
+		end(nil)
+	}, nil
+}
+
+// endUnlessHeld calls end once no lease that ctx carries is held, as after Close.
+func (rt *runtime) endUnlessHeld(ctx context.Context, end context.CancelCauseFunc) {
+	if l := rt.heldIn(ctx); l != nil {
+		context.AfterFunc(l.life, func() { rt.endUnlessHeld(ctx, end) })
+		return
+	}
+	end(context.Cause(rt.open))
+}
+
+// heldIn returns a lease of this client that ctx carries and that is held; nil if there is none.
+func (rt *runtime) heldIn(ctx context.Context) *Lease {
+	for l := range leasesIn(ctx) {
+		if l.lock.rt == rt && l.Err() == nil {
+			return l
+		}
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package fairlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+)
+
+// shutdown calls Shutdown, and returns when it has returned or waits.
+func shutdown(ctx context.Context, c *fairlocktest.Client) *acquisition {
+	return begin(ctx, func(ctx context.Context) (*fairlock.Lease, error) { return nil, c.Shutdown(ctx) })
+}
+
+// Of a lock with a holder and a hundred waiters, Shutdown returns the waiters at once. The holder may take a second lock, for
+// which it waits, and Shutdown returns when it has unlocked both. Nothing is left in Redis, and no goroutine, also if Redis
+// is down for some seconds meanwhile.
+//
+//fairlock:promise Shutdown: waiters return ErrClosed at once, holders finish, and may take a further lock under the ctx of their lease; nothing is left in Redis, and no goroutine
+//fairlock:fault Redis is down during Shutdown: it returns when Redis is back and everything is released
+func TestClient_Shutdown(t *testing.T) {
+	for name, down := range map[string]time.Duration{"calm": 0, "a failover": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+				s.Mutex("a").AssertFree()
+				other := s.Mutex("b").HoldAs("other")
+				goroutines := goleak.IgnoreCurrent()
+				client := s.Client(fairlock.Config{})
+				a, b := client.Mutex("a"), client.Mutex("b")
+				proceed := make(chan struct{})
+				work := begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) {
+					return nil, a.Do(ctx, func(ctx context.Context) error {
+						<-proceed
+						return b.Do(ctx, func(context.Context) error { return nil })
+					})
+				})
+				var queue []*acquisition
+				for range 100 {
+					queue = append(queue, begin(t.Context(), a.Lock))
+				}
+				start := time.Now()
+				end := shutdown(t.Context(), client)
+				for _, q := range queue {
+					<-q.done
+					require.ErrorIs(t, q.err, fairlock.ErrClosed)
+					require.Equal(t, start, q.at)
+				}
+				s.Mutex("a").AssertQueue()
+				for _, refused := range []acquire{a.Lock, a.TryLock, permits(client.Semaphore("s", 1), 1), func(ctx context.Context) (*fairlock.Lease, error) {
+					return a.Resume(ctx, s.Mutex("a").State().Holders[0].Token)
+				}} {
+					_, err := refused(t.Context())
+					require.ErrorIs(t, err, fairlock.ErrClosed)
+				}
+				_, err := a.Inspect(t.Context())
+				require.NoError(t, err)
+
+				close(proceed)
+				pass(ttl) // the lease is renewed
+				s.Mutex("b").AssertQueue(client.Name())
+				if down > 0 {
+					s.Stop()
+					pass(down)
+					s.Start()
+				}
+				assert.True(t, work.pending() && end.pending())
+				start = time.Now()
+				require.NoError(t, other.Unlock(t.Context()))
+				<-work.done
+				require.NoError(t, work.err)
+				<-end.done
+				require.NoError(t, end.err)
+				assert.LessOrEqual(t, end.at.Sub(start), time.Second+down/2)
+				require.NoError(t, client.Shutdown(t.Context()))
+				s.AssertNothingLeft()
+				require.NoError(t, client.Redis.Close())
+				synctest.Wait()
+				goleak.VerifyNone(t, goroutines)
+			})
+		})
+	}
+}
+
+// A release that Redis has not acknowledged when Shutdown is called is sent until Redis does, and Shutdown waits for that.
+//
+//fairlock:promise Shutdown
+func TestClient_ShutdownWaitsForReleases(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		lease := hold(t, client.Mutex("x").Lock)
+		ctx, cancel := context.WithCancel(t.Context())
+		waiter := begin(ctx, client.Mutex("x").Lock)
+		s.Stop()
+		release := begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) { return nil, lease.Unlock(ctx) })
+		cancel()
+		<-waiter.done // it returns although its request to leave is not acknowledged
+		end := shutdown(t.Context(), client)
+		pass(ttl / 2)
+		assert.True(t, release.pending() && end.pending())
+		s.Start()
+		<-end.done
+		require.NoError(t, end.err)
+		s.AssertNothingLeft()
+	})
+}
+
+// A waiter goes on for as long as a lease that its ctx carries is held, also if an inner one has ended. Leases of another
+// client do not count.
+//
+//fairlock:promise Shutdown
+func TestClient_ShutdownEndsWaitersWithoutALease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client, other := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
+		for _, name := range []string{"x", "y"} {
+			s.Mutex(name).HoldAs("holder")
+		}
+		under := func(ctx context.Context, l *fairlock.Lease) context.Context {
+			ctx, cancel := l.Context(ctx)
+			t.Cleanup(cancel)
+			return context.WithoutCancel(ctx)
+		}
+		outer, inner := hold(t, client.Mutex("outer").Lock), hold(t, client.Mutex("inner").Lock)
+		foreign := hold(t, other.Mutex("foreign").Lock)
+		both := under(under(under(t.Context(), outer), inner), foreign)
+		waits := begin(both, client.Mutex("x").Lock)
+		leaves := begin(under(t.Context(), foreign), client.Mutex("y").Lock)
+		end := shutdown(t.Context(), client)
+		<-leaves.done
+		require.ErrorIs(t, leaves.err, fairlock.ErrClosed)
+		unlock(t, inner)
+		_, err := client.Mutex("y").TryLock(both)
+		require.ErrorIs(t, err, fairlock.ErrBusy)
+		assert.True(t, waits.pending())
+		unlock(t, outer)
+		<-waits.done
+		require.ErrorIs(t, waits.err, fairlock.ErrClosed)
+		<-end.done
+		require.NoError(t, end.err)
+		s.Mutex("x").AssertQueue()
+	})
+}
+
+// When ctx of Shutdown ends, leases end with ErrClosed, and Shutdown returns the error of ctx within 100 ms, also if Redis
+// hangs. Other calls of Shutdown find that the client was closed, as after Close.
+//
+//fairlock:fault ctx of Shutdown ends, or Close is called meanwhile: leases end with ErrClosed; Shutdown returns within 100 ms, also if Redis hangs
+func TestClient_ShutdownIsCutShort(t *testing.T) {
+	for name, hangs := range map[string]bool{"calm": false, "Redis hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				client := s.Client(fairlock.Config{})
+				lease := hold(t, client.Mutex("x").Lock)
+				waiter := begin(t.Context(), client.Mutex("x").Lock)
+				if hangs {
+					client.Link.Hang()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+				defer cancel()
+				start := time.Now()
+				first, second := shutdown(ctx, client), shutdown(t.Context(), client)
+				<-waiter.done
+				assert.True(t, first.pending() && second.pending())
+				<-first.done
+				require.ErrorIs(t, first.err, context.DeadlineExceeded)
+				assert.LessOrEqual(t, first.at.Sub(start), 4*time.Second+100*time.Millisecond)
+				require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
+				client.Link.Mend()
+				<-second.done
+				require.ErrorIs(t, second.err, fairlock.ErrClosed)
+			})
+		})
+	}
+	t.Run("Close", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+			client := s.Client(fairlock.Config{})
+			hold(t, client.Mutex("x").Lock)
+			end := shutdown(t.Context(), client)
+			require.NoError(t, client.Close())
+			<-end.done
+			require.ErrorIs(t, end.err, fairlock.ErrClosed)
+			require.ErrorIs(t, client.Shutdown(t.Context()), fairlock.ErrClosed)
+		})
+	})
+}
