@@ -635,7 +635,7 @@ func TestResume(t *testing.T) {
 		resumed, err := other.Resume(t.Context(), parsed)
 		require.NoError(t, err)
 		assert.Greater(t, resumed.Fence(), lease.Fence())
-		assert.Equal(t, lease.Token().Resumed(), resumed.Token())
+		assert.Equal(t, lease.Token().With(token.Resumed), resumed.Token())
 		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
 		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
 		require.NoError(t, resumed.Renew(t.Context()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fairlock/fairlock-go/lua"
 )
@@ -63,11 +64,24 @@ func (e *Error) Unwrap() error { return e.Err }
 // the lock.
 type HeldError struct {
 	Holder string // the Name of the holder's client, from Redis's latest reply
-	Err    error
+	// Released means that the holder has released the lock, which is taken until its minimum hold is over (see WithMinHold). Free is
+	// after how long that was when a try asked; of a Lock that has timed out it is 0.
+	Released bool
+	Free     time.Duration
+	Err      error
 }
 
 // Error adds the holder's name to the error.
-func (e *HeldError) Error() string { return fmt.Sprintf("%v (held by %s)", e.Err, e.Holder) }
+func (e *HeldError) Error() string {
+	switch {
+	case !e.Released:
+		return fmt.Sprintf("%v (held by %s)", e.Err, e.Holder)
+	case e.Free == 0:
+		return fmt.Sprintf("%v (released by %s)", e.Err, e.Holder)
+	default:
+		return fmt.Sprintf("%v (released by %s, free in %v)", e.Err, e.Holder, e.Free.Round(10*time.Millisecond))
+	}
+}
 
 // Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx.
 func (e *HeldError) Unwrap() error { return e.Err }

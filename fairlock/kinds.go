@@ -44,6 +44,17 @@ func (l *lock) withMaxWait(d time.Duration) *lock {
 	return &changed
 }
 
+// withMinHold changes a setting that no Client has.
+func (l *lock) withMinHold(d time.Duration) *lock {
+	if l == nil {
+		return nil
+	}
+	changed := *l
+	changed.minHold = d
+	changed.badHold = require(d > 0 && d <= MaxTTL, "MinHold", "%v, must be above 0, and at most %v (a year)", d, MaxTTL)
+	return &changed
+}
+
 // WithTTL returns the same lock, whose leases last d. The bounds are those of Config.TTL; methods of the returned value
 // return an error for a d that is out of bounds.
 func (m Mutex) WithTTL(d time.Duration) Mutex { return Mutex{m.lock.withTTL(d)} }
@@ -59,6 +70,16 @@ func (m Mutex) WithMaxWaiters(n int) Mutex { return Mutex{m.lock.withMaxWaiters(
 // of the returned value return an error for another d.
 func (m Mutex) WithMaxWait(d time.Duration) Mutex { return Mutex{m.lock.withMaxWait(d)} }
 
+// WithMinHold returns the same lock, which stays taken until d after each grant, whatever its holder does: if Unlock is called
+// earlier, Unlock returns at once, and the next holder is granted the lock when d is over. So a job that several machines try
+// to do with TryDo is done at most once in d. If its holder crashes, the lock is free when d is over, and TTL after the latest
+// renewal. An error or a panic of the function of Do does not shorten it; ForceRelease does.
+//
+// d counts from the grant, by the holder's clock; for a lease that Resume has taken over, from Resume. Let d, and what is left
+// of the period in which something is to happen once, be longer than the clocks of your machines are apart. d is above 0, and
+// at most a year; methods of the returned value return an error for another d.
+func (m Mutex) WithMinHold(d time.Duration) Mutex { return Mutex{m.lock.withMinHold(d)} }
+
 // WithTTL returns the same semaphore, whose leases last d. The bounds are those of Config.TTL; methods of the returned
 // value return an error for a d that is out of bounds.
 func (s Semaphore) WithTTL(d time.Duration) Semaphore { return Semaphore{s.lock.withTTL(d), s.permits} }
@@ -72,6 +93,12 @@ func (s Semaphore) WithMaxWaiters(n int) Semaphore {
 // WithMaxWait returns the same semaphore, for which Acquire and Do wait for d at most, as Mutex.WithMaxWait does for a lock.
 func (s Semaphore) WithMaxWait(d time.Duration) Semaphore {
 	return Semaphore{s.lock.withMaxWait(d), s.permits}
+}
+
+// WithMinHold returns the same semaphore, whose permits stay taken until d after each grant, as Mutex.WithMinHold does with a
+// lock. With five permits and a minute, five holders start in a minute, first come, first served.
+func (s Semaphore) WithMinHold(d time.Duration) Semaphore {
+	return Semaphore{s.lock.withMinHold(d), s.permits}
 }
 
 // WithTTL returns the same lock, whose leases last d. The bounds are those of Config.TTL; methods of the returned value

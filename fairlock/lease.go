@@ -24,6 +24,7 @@ type Lease struct {
 	fence     uint64
 	ambiguous bool // an acquire of the token may still reach Redis
 	began     time.Time
+	kept      time.Time // the lock stays taken until then; zero if it has no minimum hold
 
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
@@ -49,11 +50,14 @@ func lost(reason error) error { return fmt.Errorf("%w: %w", ErrLost, reason) }
 // newLease begins a lease that Redis gave after a request was sent then, by a handoff or a reply. It is ambiguous if an
 // acquire of its token may still arrive. The error is ErrExpired if it has ended already, or ErrClosed.
 func newLease(l *lock, g lua.Grant, sent time.Time, handoff, ambiguous bool) (*Lease, error) {
-	now, ttl := l.rt.clock.Now(), l.cfg.TTL
+	now := l.rt.clock.Now()
 	lease := &Lease{
 		lock: l, token: g.Token, fence: g.Fence, ambiguous: ambiguous, began: now,
-		term:      term{ttl: ttl, renews: !l.cfg.NoRenewal, deadline: trustedUntil(sent, g.Given, ttl)}.planned(now),
+		term:      term{ttl: l.cfg.TTL, renews: !l.cfg.NoRenewal}.given(sent, g.Given).planned(now),
 		unlocking: make(chan struct{}, 1),
+	}
+	if l.minHold > 0 {
+		lease.kept = now.Add(l.minHold)
 	}
 	if handoff {
 		lease.term = lease.term.afterHandoff(now)
@@ -156,17 +160,18 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.rt.clock.N
 // extends a lock that was released.
 func (l *Lease) renew(ctx context.Context, t task) error {
 	sent := l.lock.rt.clock.Now()
-	held, err := l.lock.redis.Renew(ctx, l.token, l.lock.cfg.TTL, l.fence)
-	until := trustedUntil(sent, l.lock.cfg.TTL, l.lock.cfg.TTL)
+	asked := min(max(l.lock.cfg.TTL, l.kept.Sub(sent)), l.token.TTL())
+	held, err := l.lock.redis.Renew(ctx, l.token, asked, l.fence)
+	renewed := term{ttl: l.lock.cfg.TTL, renews: !l.lock.cfg.NoRenewal}.given(sent, asked)
 	switch {
 	case err != nil:
-		l.renewalFailed(until, err)
+		l.renewalFailed(renewed, err)
 	case !held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
 		l.leaveBehind(t)
 	default:
-		l.extend(until)
+		l.extend(renewed)
 	}
 	if l.life.Err() == nil || held {
 		call(l.lock.rt.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
@@ -178,17 +183,17 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 // queue again, and would be granted the lock for nobody. So would an acquire that was sent again, or late. If the lease was resumed,
 // by this client or another one, its token now is that of the last one to do so, and was never queued.
 func (l *Lease) leaveBehind(t task) {
-	if l.token != l.token.Resumed() {
-		l.lock.giveBack(t, l.token, 0, l.ambiguous)
+	if l.token.Flags()&token.Resumed == 0 {
+		l.lock.giveBack(t, ending{token: l.token, ambiguous: l.ambiguous})
 	}
 }
 
-// renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. until is what the lease would
-// have been extended to.
-func (l *Lease) renewalFailed(until time.Time, err error) {
+// renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. renewed is what the lease would
+// have become.
+func (l *Lease) renewalFailed(renewed term, err error) {
 	l.mu.Lock()
 	over := l.life.Err() != nil
-	if !until.Before(l.term.deadline) {
+	if !renewed.deadline.Before(l.term.deadline) {
 		l.failure = err
 	}
 	l.mu.Unlock()
@@ -198,16 +203,15 @@ func (l *Lease) renewalFailed(until time.Time, err error) {
 	}
 }
 
-// extend trusts the lease until then, unless it is trusted for longer.
-func (l *Lease) extend(until time.Time) {
+// extend trusts the lease as renewed, unless it is trusted for longer.
+func (l *Lease) extend(renewed term) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.life.Err() != nil || !until.After(l.term.deadline) {
+	if l.life.Err() != nil || !renewed.deadline.After(l.term.deadline) {
 		return
 	}
 	now := l.lock.rt.clock.Now()
-	l.term.deadline, l.failure = until, nil
-	l.term = l.term.planned(now)
+	l.term, l.failure = renewed.planned(now), nil
 	l.setTimer(now)
 }
 
@@ -281,8 +285,7 @@ func (l *Lease) releaseLater() {
 	if l.lock.rt.keep(l) != nil {
 		return
 	}
-	over := l.term.deadline.Add(safetyMargin(l.term.ttl))
-	l.late = l.lock.rt.clock.AfterFunc(over.Sub(l.lock.rt.clock.Now()), l.releaseLost)
+	l.late = l.lock.rt.clock.AfterFunc(l.term.ends.Sub(l.lock.rt.clock.Now()), l.releaseLost)
 }
 
 // releaseLost releases the lease in the background, if that is due, without waiting for the timer.
@@ -294,7 +297,7 @@ func (l *Lease) releaseLost() {
 	defer t.end()
 	if l.stopLate() {
 		l.lock.rt.drop(l)
-		l.lock.giveBack(t, l.token, l.fence, l.ambiguous)
+		l.lock.giveBack(t, l.ending())
 	}
 }
 
@@ -309,6 +312,8 @@ func (l *Lease) stopLate() bool {
 	l.late = nil
 	return true
 }
+
+func (l *Lease) ending() ending { return ending{l.token, l.fence, l.ambiguous, l.kept} }
 
 // close ends the lease because its Client is closed.
 func (l *Lease) close() {
@@ -362,7 +367,7 @@ func (l *Lease) event() Event { return l.lock.event(l.token) }
 // refused the same request meanwhile, as it does during a failover.
 //
 // Only the values of ctx count. Unlock works after ctx has ended. If Redis cannot be reached, or cannot release the lock
-// now, Unlock tries until the lease would have ended. After that, and after the lease has expired here, it is released in the
+// now, Unlock tries until the lease would have ended, and for TTL at most. After that, and after the lease has expired here, it is released in the
 // background, because a request may still arrive that would keep it.
 func (l *Lease) Unlock(ctx context.Context) error {
 	return l.lock.wrap("unlock", l.unlock(ctx))
@@ -408,18 +413,18 @@ func (l *Lease) release(ctx context.Context, t task, closed error) (replied bool
 	if left <= 0 {
 		return false, lost(ErrExpired)
 	}
-	ctx, cancel := rt.withTimeout(withValues{rt.leaves, ctx}, left)
+	ctx, cancel := rt.withTimeout(withValues{rt.leaves, ctx}, min(left, l.lock.cfg.TTL))
 	defer cancel()
 	var h lua.Handoff
 	err = rt.retry(ctx, func() (err error) {
-		h, err = l.lock.release(ctx, l.token, l.fence, l.ambiguous)
+		h, err = l.lock.release(ctx, l.ending())
 		// go-redis resends by itself what Redis refuses for a while: then no copy has released the lock.
 		l.ambiguousRelease = l.ambiguousRelease || h.Ambiguous && lua.OriginOf(err) != lua.Unavailable
 		return err
 	})
 	if err != nil {
 		if l.left() <= 0 { // else another Unlock can follow
-			l.lock.giveBack(t, l.token, l.fence, l.ambiguous)
+			l.lock.giveBack(t, l.ending())
 		}
 		return false, err
 	}

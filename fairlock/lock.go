@@ -29,9 +29,11 @@ type lock struct {
 	name     string
 	redis    lua.Lock
 	maxWait  time.Duration // bounds waiting; 0: nothing but ctx does
+	minHold  time.Duration // the lock stays taken until so long after each grant; 0: until it is released
 	invalid  error         // what is wrong with the name or the number of permits; returned before anything is sent
 	settings error         // what is wrong with cfg
 	badWait  error         // what is wrong with maxWait
+	badHold  error         // and with minHold
 }
 
 // check returns an error if nothing is to be sent. refused is one that the method has found, such as bad input.
@@ -39,7 +41,7 @@ func (l *lock) check(ctx context.Context, refused error) error {
 	if l == nil {
 		return &FieldError{"lock", "must be made by a Client; the zero value is none"}
 	}
-	if err := errors.Join(l.invalid, l.settings, l.badWait, refused); err != nil {
+	if err := errors.Join(l.invalid, l.settings, l.badWait, l.badHold, refused); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -73,7 +75,7 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 			}
 			return nil, ErrReentrant
 		}
-		tok, err := token.New(l.cfg.Name, l.cfg.TTL, weight)
+		tok, err := l.newToken(weight)
 		if err != nil {
 			return nil, err
 		}
@@ -86,6 +88,15 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 		defer w.close()
 		return w.run(ctx)
 	})
+}
+
+// newToken returns a token whose lease can last for TTL, and for the minimum hold.
+func (l *lock) newToken(weight int) (token.Token, error) {
+	tok, err := token.New(l.cfg.Name, max(l.cfg.TTL, l.minHold), weight)
+	if l.minHold > l.cfg.TTL {
+		tok = tok.With(token.MinHold)
+	}
+	return tok, err
 }
 
 // heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait; nil if
@@ -179,38 +190,47 @@ func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 			return nil, err
 		}
 		sent := l.rt.clock.Now()
-		fence, err := l.redis.Resume(ctx, tok, l.cfg.TTL, before.Fence)
+		given := min(max(l.cfg.TTL, l.minHold), tok.TTL())
+		fence, err := l.redis.Resume(ctx, tok, given, before.Fence)
 		if err == nil && fence == 0 {
 			err = lost(ErrTaken)
 		}
 		if err != nil {
 			return nil, err
 		}
-		return newLease(l, lua.Grant{Token: tok.Resumed(), Fence: fence, Given: l.cfg.TTL}, sent, false, false)
+		return newLease(l, lua.Grant{Token: tok.With(token.Resumed), Fence: fence, Given: given}, sent, false, false)
 	})
 }
 
-// release ends the lease of a token with that fence; without a fence, whatever the token has. If an acquire of the token
-// may still arrive, Redis refuses it from then on.
-func (l *lock) release(ctx context.Context, tok token.Token, fence uint64, ambiguous bool) (lua.Handoff, error) {
-	if ambiguous || fence == 0 {
-		return l.redis.Leave(ctx, 0, lua.Leaving{Token: tok, Tombstone: ambiguous})
+// ending is the end of a lease in Redis.
+type ending struct {
+	token     token.Token
+	fence     uint64    // of the lease; 0: whatever the token has
+	ambiguous bool      // an acquire of the token may still arrive: Redis refuses it from then on
+	kept      time.Time // until then the lock stays taken
+}
+
+// release ends a lease.
+func (l *lock) release(ctx context.Context, e ending) (lua.Handoff, error) {
+	kept := e.kept.Sub(l.rt.clock.Now())
+	if e.ambiguous || e.fence == 0 {
+		return l.redis.Leave(ctx, kept, lua.Leaving{Token: e.token, Tombstone: e.ambiguous})
 	}
-	return l.redis.Release(ctx, tok, fence, 0)
+	return l.redis.Release(ctx, e.token, e.fence, kept)
 }
 
 // giveBack releases a lease that nobody uses, in the background.
-func (l *lock) giveBack(t task, tok token.Token, fence uint64, ambiguous bool) {
+func (l *lock) giveBack(t task, e ending) {
 	t.goes(func(t task) {
-		ctx, cancel := l.rt.withTimeout(l.rt.leaves, l.cfg.TTL)
+		ctx, cancel := l.rt.withTimeout(l.rt.leaves, e.token.TTL())
 		defer cancel()
 		err := l.rt.retry(ctx, func() error {
-			h, err := l.release(ctx, tok, fence, ambiguous)
+			h, err := l.release(ctx, e)
 			l.queues.handoff(t, l, h)
 			return err
 		})
 		if err != nil {
-			l.rt.log.Warn("unused lease was not released; it expires", "lock", l.name, "token", tok, "err", err)
+			l.rt.log.Warn("unused lease was not released; it expires", "lock", l.name, "token", e.token, "err", err)
 		}
 	})
 }

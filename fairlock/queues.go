@@ -63,14 +63,18 @@ func (qs *queues) leave(w *localWaiter) {
 	}
 }
 
-// notify tells waiters of this client that they were granted the lock. Those of other clients are notified by Redis. A
-// grant to a waiter that has left was or will be released by its request to leave.
+// notify tells waiters of this client that they were granted the lock, or, with fence 0, after how long they can be. Those of
+// other clients are notified by Redis. A grant to a waiter that has left was or will be released by its request to leave.
 func (qs *queues) notify(grants ...lua.Grant) {
 	for _, g := range grants {
 		qs.mu.Lock()
 		w := qs.byToken[g.Token]
 		qs.mu.Unlock()
-		if w != nil {
+		switch {
+		case w == nil:
+		case g.Fence == 0:
+			w.post(event{kind: acquireLater, after: g.Given})
+		default:
 			w.post(event{kind: notified, grant: g})
 		}
 	}

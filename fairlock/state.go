@@ -36,8 +36,11 @@ type Holder struct {
 	Weight int           // number of permits that it holds; 1 except for semaphores
 	Writer bool          // it holds an RWMutex for writing
 
+	// Released means that it has released the lock, which is taken for another TTL: its minimum hold is not over (see WithMinHold).
+	Released bool
+
 	// Renewed is how long ago its lease was renewed, or granted if it has not been renewed yet. It is negative if that is
-	// not known. A holder that is alive and reaches Redis renews after about a third of Token.TTL, unless its Config has
+	// not known, as while a minimum hold lasts for longer than TTL. A holder that is alive and reaches Redis renews after about a third of Token.TTL, unless its Config has
 	// NoRenewal. After a handoff its lease may be shorter, and it renews half a second later; TTL + Renewed is less than
 	// Token.TTL until then. Missed is how many renewals should have followed.
 	Renewed time.Duration
@@ -68,6 +71,7 @@ func Inspect(ctx context.Context, l lua.Lock, limit int) (State, error) {
 		holder := Holder{Fence: h.Fence, Age: age(h.Fence, snap.Now), TTL: h.Left}
 		holder.Token, holder.Client = parse(h.Token)
 		holder.Weight, holder.Writer = meaning(l, holder.Token)
+		holder.Released = holder.Token.Flags()&token.Released != 0
 		holder.Renewed, holder.Missed = renewals(holder)
 		s.Holders = append(s.Holders, holder)
 	}
@@ -104,7 +108,7 @@ func age(number uint64, now time.Time) time.Duration {
 // late by a thirtieth of the time that the lease lasts.
 func renewals(h Holder) (ago time.Duration, missed int) {
 	ttl := h.Token.TTL()
-	if h.Token.IsZero() || h.TTL < 0 || h.TTL > ttl {
+	if h.Token.IsZero() || h.TTL < 0 || h.TTL > ttl || h.Token.Flags()&(token.MinHold|token.Released) != 0 {
 		return -1, 0
 	}
 	ago = ttl - h.TTL

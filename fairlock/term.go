@@ -4,9 +4,10 @@ import "time"
 
 // term says until when a lease is trusted, and when it is renewed. It is a value: its methods return another one.
 type term struct {
-	ttl      time.Duration // length of the lease after a renewal
+	ttl      time.Duration // which a renewal asks for, if no minimum hold lasts for longer
 	renews   bool          // it is renewed in the background
 	deadline time.Time     // the lease is trusted until then
+	ends     time.Time     // in Redis, not before
 	renewAt  time.Time     // the next renewal is due then; the deadline, if none is
 }
 
@@ -14,15 +15,17 @@ type term struct {
 // to milliseconds, and for the time between the end of the lease and its holder's noticing.
 func safetyMargin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// trustedUntil returns when to stop trusting a lease. Redis gave it for that duration, after a request was sent then.
-func trustedUntil(sent time.Time, given, ttl time.Duration) time.Time {
-	return sent.Add(given - safetyMargin(ttl))
+// given sets for how long the lease is trusted. Redis gave it for d, after a request was sent then.
+func (t term) given(sent time.Time, d time.Duration) term {
+	t.ends = sent.Add(d)
+	t.deadline = t.ends.Add(-safetyMargin(max(d, t.ttl)))
+	return t
 }
 
 // suffices reports whether a grant can be used without another request, since long after the request was sent from which
 // it is trusted. A sixth of the smaller of TTL and WaiterTTL must be left for a renewal.
 func suffices(given, since, ttl, waiterTTL time.Duration) bool {
-	return given-safetyMargin(ttl)-since >= min(ttl, waiterTTL)/6
+	return given-safetyMargin(max(given, ttl))-since >= min(ttl, waiterTTL)/6
 }
 
 // elapsed returns the time between two readings of a Clock. If the machine was suspended, its monotonic clock may have
@@ -31,12 +34,12 @@ func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// planned sets the next renewal: when a third of what is left has passed, so that two renewals may fail, and not sooner
-// than a thirtieth of TTL, or a third of a second, from now.
+// planned sets the next renewal: when a third of what is left has passed, or of TTL if a minimum hold lasts for longer, so that
+// two renewals may fail; and not sooner than a thirtieth of TTL, or a third of a second, from now.
 func (t term) planned(now time.Time) term {
 	t.renewAt = t.deadline
 	if t.renews {
-		t.renewAt = now.Add(max(t.deadline.Sub(now)/3, min(t.ttl/30, time.Second/3)))
+		t.renewAt = now.Add(max(min(t.deadline.Sub(now), t.ttl)/3, min(t.ttl/30, time.Second/3)))
 	}
 	return t
 }

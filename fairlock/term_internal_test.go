@@ -59,5 +59,5 @@ func TestTerm_Suffices(t *testing.T) {
 		assert.False(t, suffices(given, since+1, ttl, waiterTTL))
 	}
 	now := time.Now()
-	assert.Equal(t, now.Add(given-122*time.Millisecond), trustedUntil(now, given, ttl))
+	assert.Equal(t, now.Add(given-122*time.Millisecond), term{ttl: ttl}.given(now, given).deadline)
 }

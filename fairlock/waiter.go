@@ -40,11 +40,12 @@ type waiter struct {
 	ambiguous bool                     // a copy of an acquire may still reach Redis, or Redis has granted the lock and no lease began
 	abandoned *dispatch.AbandonedError // the acquire that was in flight when ctx ended
 
-	dropped     bool        // a heartbeat found that it is not queued any more
-	acquireSent time.Time   // when the latest acquire was sent
-	found       queuedSince // by the latest request that found it queued
-	holder      string      // token of a holder, in the latest reply
-	failure     error       // why the latest acquire had no reply, or Redis refused it; nil if it had one
+	dropped     bool          // a heartbeat found that it is not queued any more
+	acquireSent time.Time     // when the latest acquire was sent
+	found       queuedSince   // by the latest request that found it queued
+	holder      string        // token of a holder, in the latest reply
+	free        time.Duration // of a try: after which another request can help, if that holder was released
+	failure     error         // why the latest acquire had no reply, or Redis refused it; nil if it had one
 	pause       backoff
 	timer       Timer // posts an event; may be nil
 }
@@ -123,10 +124,11 @@ func (w *waiter) acquire(ctx context.Context) {
 		if reply.More {
 			w.lock.queues.serve(w.task, w.lock)
 		}
-		w.grant(lua.Grant{Token: w.token, Fence: reply.Fence, Given: w.lock.cfg.TTL}, w.acquireSent, false)
+		w.grant(lua.Grant{Token: w.token, Fence: reply.Fence, Given: w.token.TTL()}, w.acquireSent, false)
 	case lua.Queued:
 		w.startWaiting(reply, subscriptions)
 	case lua.Busy:
+		w.free = reply.RetryAfter
 		if !reply.More { // else the lock may be free: the script dropped as many expired waiters as it may
 			w.quit(ErrBusy)
 		}
@@ -262,7 +264,7 @@ func (w *waiter) quit(err error) {
 	timedOut := errors.Is(err, ErrWaitTimeout)
 	switch {
 	case !t.IsZero() && (timedOut || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)):
-		w.err = &HeldError{Holder: client, Err: err}
+		w.err = &HeldError{Holder: client, Released: t.Flags()&token.Released != 0, Free: w.free, Err: err}
 	case timedOut && w.failure != nil:
 		w.err = fmt.Errorf("%w: %w", err, w.failure)
 		if errors.Is(w.failure, context.DeadlineExceeded) { // go-redis and package net return it for timeouts of their own

@@ -105,7 +105,7 @@ type Reply struct {
 	Capacity   int           // CapacityDiffers: the one in use
 	Holder     string        // Busy, Queued: the token of a holder; "" if nobody holds the lock
 	More       bool          // Granted, Busy: the script reached a bound before it had served the queue; see Admit
-	RetryAfter time.Duration // Queued: after which another request can help; negative: only a notification can
+	RetryAfter time.Duration // Queued: after which another request can help; negative: only a notification can. Busy: the same, if the holder was released
 	Ambiguous  bool          // a copy of the request may still reach Redis; set whatever the error
 }
 
@@ -134,6 +134,9 @@ func readReply(r *reader) (reply Reply) {
 		reply.Last, reply.RetryAfter, reply.Holder = r.positive(), r.duration(), r.optional()
 	case "busy":
 		reply.Outcome, reply.More, reply.Holder = Busy, r.more(), r.optional()
+		if len(r.rest) > 0 {
+			reply.RetryAfter = r.duration()
+		}
 	case "full":
 		reply.Outcome, reply.Position = Full, r.count(1)
 	case "capacity":

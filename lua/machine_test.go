@@ -729,8 +729,8 @@ func roughly(d time.Duration) string {
 
 // nameOf is the party with a token, and its weight if that is not what it asks for when it does not say.
 func (m *machine) nameOf(text string, weight int) string {
-	if original := model.Flagged(text, "0"); text != original && text == model.Flagged(text, model.Released) {
-		name, heavy, _ := strings.Cut(m.nameOf(original, weight), "*")
+	if t, _ := token.Parse(text); t.Flags()&token.Released != 0 {
+		name, heavy, _ := strings.Cut(m.nameOf(strings.Replace(text, ".2.", ".0.", 1), weight), "*")
 		return strings.TrimSuffix(name+".2*"+heavy, "*")
 	}
 	for _, p := range m.parties {

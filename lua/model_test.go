@@ -219,7 +219,7 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 		delete(c.Holders, "fence")
 		kept := 0
 		for name := range c.Permits {
-			if name == model.Flagged(name, model.Released) {
+			if t, _ := token.Parse(name); t.Flags()&token.Released != 0 {
 				kept++
 			}
 		}

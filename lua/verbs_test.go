@@ -72,7 +72,7 @@ var verbs = []verb{
 			})
 		},
 		replies: []list{
-			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large, int64(-1)}, {"busy", anyText, anyText}, {"busy", anyText},
+			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large, int64(-1)}, {"busy", anyText, anyText}, {"busy", anyText}, {"busy", anyText, anyText, one},
 			{"full", one}, {"capacity", large},
 		},
 		samples: map[string]sample{
@@ -361,6 +361,11 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 		}
 		require.Equal(m.t, first, got)
 		switch want.Outcome {
+		case model.Busy:
+			if want.RetryAfter > 0 && !m.more {
+				m.helps(want.RetryAfter, got.RetryAfter)
+			}
+			require.Equal(m.t, want.RetryAfter > 0, got.RetryAfter > 0)
 		case model.Granted:
 			p.fence = got.Fence
 		case model.Queued:
@@ -449,7 +454,7 @@ func (m *machine) resume(p *party, ttl time.Duration, seen uint64) bool {
 	m.t.Helper()
 	m.begin("%s is resumed for %v", p.name, ttl)
 	m.lasting(ttl, 0)
-	before, resumed := p.token, p.token.Resumed()
+	before, resumed := p.token, p.token.With(token.Resumed)
 	return do(m, func() (uint64, error) { return m.any().Resume(ctx, before, ttl, seen) }, func(got uint64) {
 		require.Equal(m.t, m.model.Resume(m.clock, before.Text(), ttl.Microseconds(), seen), got)
 		if got > 0 {

@@ -5,7 +5,7 @@
 //	<client>:<layout>.<TTL>.<weight>.<flags>.<random>
 //
 // the client's id; the layout of what stands in Redis, 1; the length of the lease in ms, 11 digits; the number of permits
-// that it asks for, 10 digits; a digit of flags, 4 if the lease was resumed, else 0; and 128 random bits in base64url. What follows the last colon begins
+// that it asks for, 10 digits; the flags, a hexadecimal digit; and 128 random bits in base64url. What follows the last colon begins
 // with the layout in every version.
 //
 // In Redis, tokens are the waiters in the queue and the holder of the lock. Any process that has the text of a token
@@ -131,7 +131,7 @@ func Parse(text string) (Token, error) {
 	return t, nil
 }
 
-var facts = regexp.MustCompile(`^1\.\d{11}\.\d{10}\.\d\.$`)
+var facts = regexp.MustCompile(`^1\.\d{11}\.\d{10}\.[0-9a-f]\.$`)
 
 func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
@@ -189,13 +189,32 @@ func (t Token) fact(at, digits int) int64 {
 	return n
 }
 
-// Resumed returns the token as Redis has it once the lease was resumed by this token, as often as that was.
-func (t Token) Resumed() Token {
+// Flags say what Redis and other clients have to know of a lease.
+type Flags int
+
+// The flags.
+const (
+	Released Flags = 2 // it was released, and keeps the lock taken until its minimum hold is over: nobody has this token
+	Resumed  Flags = 4 // another process has taken it over, by the token without this flag or with it
+	MinHold  Flags = 8 // it has a minimum hold above its TTL, so TTL is not what a renewal asks for
+)
+
+// Flags returns those of a token; of the zero Token none.
+func (t Token) Flags() Flags {
+	if t.IsZero() {
+		return 0
+	}
+	flags, _ := strconv.ParseUint(t.text[len(t.text)-flagsAt:len(t.text)-flagsAt+1], 16, 4)
+	return Flags(flags)
+}
+
+// With returns the token with further flags.
+func (t Token) With(flags Flags) Token {
 	if t.IsZero() {
 		return t
 	}
 	at := len(t.text) - flagsAt
-	return Token{t.text[:at] + "4" + t.text[at+1:]}
+	return Token{t.text[:at] + strconv.FormatInt(int64(t.Flags()|flags), 16) + t.text[at+1:]}
 }
 
 // random is the text of the random part.

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // All times are µs of the server's clock.
@@ -52,19 +54,13 @@ type Lock struct {
 	changed bool // another waiter may be the head than before the call, or something else blocks it
 }
 
-// The flags of a token: of a lease that was resumed, and of one that was released and is kept.
-const (
-	Resumed  = "4"
-	Released = "2"
-)
-
-// Flagged returns the token with that flag, which is followed by a dot and 22 random characters. The original has the flag 0.
-func Flagged(token, flag string) string {
-	at := len(token) - 24
-	if at < 0 {
-		return token
+// Flagged returns the token with further flags; a text that is no token as it is.
+func Flagged(text string, flags token.Flags) string {
+	t, err := token.Parse(text)
+	if err != nil {
+		return text
 	}
-	return token[:at] + flag + token[at+1:]
+	return t.With(flags).Text()
 }
 
 // Holder is a lease.
@@ -142,7 +138,8 @@ type Reply struct {
 	Holder   string // Busy, Queued: the holder whose lease ends last; "" if there is none
 	Queue    QueueState
 
-	// Queued: after which another request can help; negative: it is not the head, or none will.
+	// Queued: after which another request can help; negative: it is not the head, or none will. Busy: the same, if Holder was
+	// released; else 0.
 	RetryAfter int64
 }
 
@@ -208,7 +205,11 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		if len(l.Waiters) > 0 {
 			l.record(now, Kept)
 		}
-		return Reply{Outcome: Busy, Holder: l.named(), Queue: queue}
+		reply := Reply{Outcome: Busy, Holder: l.named(), Queue: queue}
+		if h := l.holder(reply.Holder); h != nil && h.Released {
+			reply.RetryAfter = l.retryAfter(now, true, Blocked)
+		}
+		return reply
 	}
 	if l.index(r.Token) < 0 {
 		if r.MaxWaiters > 0 && len(l.Waiters) >= r.MaxWaiters {
@@ -234,15 +235,15 @@ func (l *Lock) Release(now int64, token string, fence uint64, kept int64) Handof
 }
 
 // endLease ends the token's lease, and reports whether it had one. If kept is above 0, the permits stay taken for so long.
-func (l *Lock) endLease(now int64, token string, kept int64) bool {
-	h := l.holder(token)
+func (l *Lock) endLease(now int64, text string, kept int64) bool {
+	h := l.holder(text)
 	switch {
 	case h == nil:
 		return false
 	case kept <= 0:
-		return l.remove(token)
+		return l.remove(text)
 	}
-	h.Token, h.Expires, h.Released = Flagged(token, Released), now+kept, true
+	h.Token, h.Expires, h.Released = Flagged(text, token.Released), now+kept, true
 	return true
 }
 
@@ -288,11 +289,11 @@ func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) bool {
 
 // Resume gives the lease of a token, resumed before or not, to the token with the flag Resumed and a new fence, for ttl from now,
 // at most for the TTL in its token. A resumed lease with a fence above seen is extended. It returns the fence; 0: there is none.
-func (l *Lock) Resume(now int64, token string, ttl int64, seen uint64) uint64 {
+func (l *Lock) Resume(now int64, text string, ttl int64, seen uint64) uint64 {
 	l.Advance(now)
-	resumed := Flagged(token, Resumed)
+	resumed := Flagged(text, token.Resumed)
 	l.open(0)
-	h := cmp.Or(l.holder(resumed), l.holder(token))
+	h := cmp.Or(l.holder(resumed), l.holder(text))
 	if h == nil {
 		return 0
 	}

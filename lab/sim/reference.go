@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/model"
 	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // The reference for scripts is package model. Before each script, the data of its lock are loaded into the model, which
@@ -344,12 +345,18 @@ func ttlOf(token string) int64 { return fact(token, ttlBegins, ttlEnds) * model.
 // weightOf is the number of permits in a token; 0 if it is none.
 func weightOf(token string) int { return int(fact(token, weightBegins, weightEnds)) }
 
-// original is the token of the acquisition.
-func original(token string) string { return model.Flagged(token, "0") }
+// original is the token of the acquisition: without the flags that a lease gets.
+func original(token string) string {
+	if len(token) < weightEnds {
+		return token
+	}
+	return token[:len(token)-weightEnds+1] + "0" + token[len(token)-weightEnds+2:]
+}
 
 // isReleased reports whether the lease was released, and is kept.
-func isReleased(token string) bool {
-	return token != original(token) && token == model.Flagged(token, model.Released)
+func isReleased(text string) bool {
+	t, err := token.Parse(text)
+	return err == nil && t.Flags()&token.Released != 0
 }
 
 func fact(token string, begins, ends int) int64 {

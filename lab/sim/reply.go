@@ -23,7 +23,11 @@ func wordsOfAcquire(r model.Reply) (reply []string, retry int64) {
 	case model.CapacityDiffers:
 		return words([]any{r.Outcome, r.Capacity}), 0
 	default:
-		return words([]any{r.Outcome, state, r.Holder}), 0
+		reply := []any{r.Outcome, state, r.Holder}
+		if r.RetryAfter > 0 {
+			reply = append(reply, retryAfter)
+		}
+		return words(reply), r.RetryAfter
 	}
 }
 

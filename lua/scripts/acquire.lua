@@ -5,7 +5,7 @@
 -- reply granted fence state     state: of the queue afterwards, as in the reply of release
 --     | queued ticket position last retry_after holder    last: the last number, after everything in this script;
 --       retry_after: for the head, ms until another request can help, else -1; holder: token of a holder, or nothing
---     | busy state holder
+--     | busy state holder free    free: ms after which another request can help, if that holder was released
 --     | full waiters
 --     | capacity have     the lock is in use with another capacity
 local token, waiter_ttl, max_waiters, ticket, capacity = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -73,7 +73,8 @@ end
 if given then return 'granted ' .. given .. ' ' .. state end
 if waiter_ttl == 0 then
   if call('EXISTS', queue) == 1 then write_number(KEPT) end
-  return 'busy ' .. state .. ' ' .. holder()
+  local by = holder()
+  return 'busy ' .. state .. ' ' .. by .. (has_flag(by, RELEASED) and ' ' .. next_end() or '')
 end
 
 local ahead = 0

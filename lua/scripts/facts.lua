@@ -7,12 +7,16 @@ local now, now_text -- the server's time in µs; exact below 2^53
 local function ttl_of(token) return tonumber(string.sub(token, -47, -37)) or 0 end
 local function weight_of(token) return tonumber(string.sub(token, -35, -26)) or 0 end
 
--- flagged returns the token with that flag.
-local function flagged(token, flag) return string.sub(token, 1, -25) .. flag .. string.sub(token, -23) end
+-- Flags of a token; RELEASED: the lease was released before its minimum hold was over, and nobody has its token.
+local RELEASED, RESUMED = 2, 4
+local function has_flag(token, flag) return (tonumber(string.sub(token, -24, -24), 16) or 0) % (2 * flag) >= flag end
 
--- A lease with a minimum hold that was released before that was over: nobody has its token.
-local RELEASED = '2'
-local function is_released(token) return string.sub(token, -24, -24) == RELEASED end
+-- flagged returns the token with a further flag.
+local function flagged(token, flag)
+  if has_flag(token, flag) then return token end
+  local flags = string.format('%x', tonumber(string.sub(token, -24, -24), 16) + flag)
+  return string.sub(token, 1, -25) .. flags .. string.sub(token, -23)
+end
 
 -- read_time reads the server's clock, once.
 local function read_time()

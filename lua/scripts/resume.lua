@@ -5,7 +5,7 @@
 -- reply resumed fence
 --     | lost
 local token, ttl, seen = ARGV[2], ARGV[3], ARGV[4]
-local resumed = flagged(token, '4')
+local resumed = flagged(token, RESUMED)
 ttl = math.min(tonumber(ttl), ttl_of(token))
 read_number(0)
 open()

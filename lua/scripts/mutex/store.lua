@@ -58,7 +58,7 @@ local function end_lease(token, given, kept)
   return true
 end
 
-local function any_released() return owner and is_released(owner) end
+local function any_released() return owner and has_flag(owner, RELEASED) end
 
 local function end_leases(seen) return held and highest <= seen and delete(), '0' end
 

@@ -30,7 +30,7 @@ local function remove_holders(tokens)
   local weight, kept = 0, 0
   for _, token in ipairs(tokens) do
     weight = weight + weight_of(token)
-    if is_released(token) then kept = kept + 1 end
+    if has_flag(token, RELEASED) then kept = kept + 1 end
   end
   call('ZREM', permits, unpack(tokens))
   if call('HDEL', holders, unpack(tokens)) > 0 then -- else that key was lost
