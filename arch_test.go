@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 		"github.com/alicebob/miniredis/v2",
 	},
 	module + "/internal/redistest": {"github.com/redis/go-redis/v9"},
-	module + "/internal/model":     {},
+	module + "/internal/model":     {module + "/token"},
 	module + "/internal/machine":   {module + "/fairlocktest"},
 	// For the command, and for pages that show the same.
 	module + "/internal/inspect": {

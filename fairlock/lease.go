@@ -20,6 +20,7 @@ import (
 // Outside a lock, LeaseFromContext returns a nil *Lease. Its Fence is 0.
 type Lease struct {
 	lock      *lock
+	caller    context.Context // of the acquisition, for Trace
 	token     token.Token
 	fence     uint64
 	ambiguous bool // an acquire of the token may still reach Redis
@@ -30,6 +31,7 @@ type Lease struct {
 	end  context.CancelCauseFunc
 
 	mu      sync.Mutex
+	told    bool  // guarded by mu: Trace.Granted has returned
 	term    term  // guarded by mu
 	failure error // guarded by mu: the error of the latest renewal; nil if it has succeeded
 	timer   Timer // guarded by mu: calls tick when the next action is due
@@ -49,10 +51,11 @@ func lost(reason error) error { return fmt.Errorf("%w: %w", ErrLost, reason) }
 
 // newLease begins a lease that Redis gave after a request was sent then, by a handoff or a reply. It is ambiguous if an
 // acquire of its token may still arrive. The error is ErrExpired if it has ended already, or ErrClosed.
-func newLease(l *lock, g lua.Grant, sent time.Time, handoff, ambiguous bool) (*Lease, error) {
+// The caller calls granted.
+func newLease(caller context.Context, l *lock, g lua.Grant, sent time.Time, handoff, ambiguous bool) (*Lease, error) {
 	now := l.rt.clock.Now()
 	lease := &Lease{
-		lock: l, token: g.Token, fence: g.Fence, ambiguous: ambiguous, began: now,
+		lock: l, caller: caller, token: g.Token, fence: g.Fence, ambiguous: ambiguous, began: now,
 		term:      term{ttl: l.cfg.TTL, renews: !l.cfg.NoRenewal}.given(sent, g.Given).planned(now),
 		unlocking: make(chan struct{}, 1),
 	}
@@ -73,6 +76,18 @@ func newLease(l *lock, g lua.Grant, sent time.Time, handoff, ambiguous bool) (*L
 	}
 	lease.setTimer(now)
 	return lease, nil
+}
+
+// granted calls Trace.Granted, and then the callback for the end of the lease, if it has ended meanwhile.
+func (l *Lease) granted(info GrantedInfo) {
+	call(l.lock.rt.trace.Granted, info)
+	l.mu.Lock()
+	l.told = true
+	over := l.life.Err() != nil
+	l.mu.Unlock()
+	if over {
+		l.announceEnd(context.Cause(l.life))
+	}
 }
 
 // Name returns the lock's name.
@@ -323,15 +338,11 @@ func (l *Lease) close() {
 
 // lose ends the lease without its holder's doing, and reports whether it has: the lease may have ended before.
 func (l *Lease) lose(reason error) bool {
-	cause := lost(reason)
-	first := l.finish(cause)
-	if first {
-		l.announceLoss(cause)
-	}
-	return first
+	return l.finish(lost(reason))
 }
 
-// finish ends the lease with that cause, and reports whether it has: the lease may have ended before.
+// finish ends the lease with that cause, and reports whether it has: the lease may have ended before. It announces the end,
+// unless the cause is ErrUnlocked: then the caller does, when it knows what became of the lock.
 func (l *Lease) finish(cause error) bool {
 	l.mu.Lock()
 	if l.life.Err() != nil {
@@ -340,20 +351,31 @@ func (l *Lease) finish(cause error) bool {
 	}
 	l.end(cause)
 	l.timer.Stop()
+	told := l.told
 	l.mu.Unlock()
 	l.lock.rt.drop(l)
+	if told && cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps
+		l.announceEnd(cause)
+	}
 	return true
 }
 
-// announceLoss logs the loss, and calls Trace.Lost.
-func (l *Lease) announceLoss(cause error) {
-	rt := l.lock.rt
-	held := rt.clock.Now().Sub(l.began)
-	rt.log.Warn("lock lost", "lock", l.lock.name, "token", l.token, "fence", l.fence, "held", held, "err", cause)
-	call(rt.trace.Lost, LostInfo{Event: l.event(), Fence: l.fence, Held: held, Err: cause})
+// announceEnd logs a loss, and calls the callback of Trace for the end of the lease: because of a cause other than ErrUnlocked,
+// or after the first Unlock, which has returned err.
+func (l *Lease) announceEnd(err error) {
+	rt, held := l.lock.rt, l.lock.rt.clock.Now().Sub(l.began)
+	switch {
+	case errors.Is(err, ErrLost):
+		rt.log.Warn("lock lost", "lock", l.lock.name, "token", l.token, "fence", l.fence, "held", held, "err", err)
+		call(rt.trace.Lost, LostInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
+	case context.Cause(l.life) == ErrUnlocked: //nolint:errorlint // the cause itself, not what it wraps
+		call(rt.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
+	default:
+		call(rt.trace.Closed, ClosedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
+	}
 }
 
-func (l *Lease) event() Event { return l.lock.event(l.token) }
+func (l *Lease) event() Event { return l.lock.event(l.caller, l.token) }
 
 // Unlock ends the lease and releases the lock, which hands it to the first waiter. The lease ends for its holder when
 // Unlock is called.
@@ -379,44 +401,40 @@ func (l *Lease) unlock(ctx context.Context) error {
 		defer t.end()
 	}
 	l.expire()
-	if !l.finish(ErrUnlocked) {
+	first := l.finish(ErrUnlocked)
+	if !first {
 		if cause := context.Cause(l.life); cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps
 			l.releaseLost() // its holder has stopped
 			return cause
 		}
 	}
-	replied, err := l.release(ctx, t, closed)
-	switch {
-	case !replied:
-	case err != nil:
-		l.announceLoss(err)
-	default:
-		held := l.lock.rt.clock.Now().Sub(l.began)
-		call(l.lock.rt.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: held})
+	err := l.release(ctx, t, closed)
+	if first {
+		l.announceEnd(err)
 	}
 	return err
 }
 
-// release sends the release until Redis replies, or the lease would have ended. replied means that Redis has replied now,
-// not to an earlier Unlock. No callback is called here: it may call Unlock.
-func (l *Lease) release(ctx context.Context, t task, closed error) (replied bool, err error) {
+// release sends the release until Redis replies, or the lease would have ended. No callback is called here: it may call
+// Unlock.
+func (l *Lease) release(ctx context.Context, t task, closed error) error {
 	l.unlocking <- struct{}{} // an earlier Unlock is bounded
 	defer func() { <-l.unlocking }()
 	if l.released {
-		return false, l.releaseErr
+		return l.releaseErr
 	}
 	if closed != nil {
-		return false, closed
+		return closed
 	}
 	rt := l.lock.rt
 	left := l.left()
 	if left <= 0 {
-		return false, lost(ErrExpired)
+		return lost(ErrExpired)
 	}
 	ctx, cancel := rt.withTimeout(withValues{rt.leaves, ctx}, min(left, l.lock.cfg.TTL))
 	defer cancel()
 	var h lua.Handoff
-	err = rt.retry(ctx, func() (err error) {
+	err := rt.retry(ctx, func() (err error) {
 		h, err = l.lock.release(ctx, l.ending())
 		// go-redis resends by itself what Redis refuses for a while: then no copy has released the lock.
 		l.ambiguousRelease = l.ambiguousRelease || h.Ambiguous && lua.OriginOf(err) != lua.Unavailable
@@ -426,7 +444,7 @@ func (l *Lease) release(ctx context.Context, t task, closed error) (replied bool
 		if l.left() <= 0 { // else another Unlock can follow
 			l.lock.giveBack(t, l.ending())
 		}
-		return false, err
+		return err
 	}
 	l.released = true
 	l.lock.queues.handoff(t, l.lock, h)
@@ -436,5 +454,5 @@ func (l *Lease) release(ctx context.Context, t task, closed error) (replied bool
 	if !h.Released && !l.ambiguousRelease {
 		l.releaseErr = lost(ErrTaken)
 	}
-	return true, l.releaseErr
+	return l.releaseErr
 }

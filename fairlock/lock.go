@@ -62,12 +62,14 @@ func (l *lock) wrap(op string, err error) error {
 	return &Error{Op: op, Name: name, Err: err}
 }
 
-func (l *lock) event(t token.Token) Event {
-	return Event{Name: l.name, Kind: l.kind, Weight: t.Weight(), Token: t}
+// event returns the Event of an acquisition with a token, by a caller with that ctx.
+func (l *lock) event(ctx context.Context, t token.Token) Event {
+	return Event{Ctx: ctx, Name: l.name, Kind: l.kind, Weight: t.Weight(), Token: t}
 }
 
 // acquire waits for the lock, or only tries to get it.
 func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, input error) (*Lease, error) {
+	caller := ctx
 	return perform(ctx, l, op, input, func(ctx context.Context, t task) (*Lease, error) {
 		if held := l.heldBy(ctx, weight); held != nil {
 			if try {
@@ -84,7 +86,7 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 			ctx, cancel = l.rt.withTimeoutCause(ctx, l.maxWait, stopped{ErrWaitTimeout})
 			defer cancel()
 		}
-		w := newWaiter(l, t, tok, try)
+		w := newWaiter(caller, l, t, tok, try)
 		defer w.close()
 		return w.run(ctx)
 	})
@@ -183,7 +185,8 @@ func performUntil[T any](
 
 func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 	input := require(!tok.IsZero(), "token", "must not be the zero Token")
-	return perform(ctx, l, "resume", input, func(ctx context.Context, _ task) (*Lease, error) {
+	caller := ctx
+	return perform(ctx, l, "resume", input, l.tracedResume(caller, tok, func(ctx context.Context, _ task) (*Lease, error) {
 		l := l.with(func(c *Config) { c.TTL = min(c.TTL, tok.TTL()) })
 		before, err := l.redis.Inspect(ctx, 0)
 		if err != nil {
@@ -198,8 +201,26 @@ func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newLease(l, lua.Grant{Token: tok.With(token.Resumed), Fence: fence, Given: given}, sent, false, false)
-	})
+		return newLease(caller, l, lua.Grant{Token: tok.With(token.Resumed), Fence: fence, Given: given}, sent, false, false)
+	}))
+}
+
+// tracedResume is resume with its Granted or Left.
+func (l *lock) tracedResume(
+	caller context.Context, tok token.Token, resume func(context.Context, task) (*Lease, error),
+) func(context.Context, task) (*Lease, error) {
+	return func(ctx context.Context, t task) (*Lease, error) {
+		began := l.rt.clock.Now()
+		lease, err := resume(ctx, t)
+		if err != nil {
+			waited := l.rt.clock.Now().Sub(began)
+			err = orEnded(ctx, err)
+			call(l.rt.trace.Left, LeftInfo{Event: l.event(caller, tok), Wait: waited, Err: err, Resumed: true})
+			return nil, err
+		}
+		lease.granted(GrantedInfo{Event: lease.event(), Fence: lease.fence, Wait: lease.began.Sub(began), Resumed: true})
+		return lease, nil
+	}
 }
 
 // ending is the end of a lease in Redis.

@@ -1,6 +1,7 @@
 package fairlock
 
 import (
+	"context"
 	"time"
 
 	"github.com/fairlock/fairlock-go/token"
@@ -8,19 +9,27 @@ import (
 
 // Trace is a set of callbacks. Each may be nil. A callback runs in the goroutine in which the event occurs and delays it,
 // so it should be quick. Several goroutines may call one at once. A callback must not call the Client's Close.
+//
+// The events balance, so that gauges can be made of them. An acquisition is a call of Lock, Try…, Do or Resume. One that is
+// refused before anything could be sent (bad input, a ctx that has ended, a closed Client, ErrReentrant) gives none. Each
+// other one gives exactly one of Granted and Left, with one Queued before it if it has joined the queue. After each Granted
+// comes exactly one of Released, Lost and Closed, and never before it. Only a hook of the Redis client that panics breaks that.
 type Trace struct {
-	// Queued is called when an acquisition joins the queue, and again if it was dropped and came back with its ticket.
+	// Queued is called when an acquisition joins the queue. It is not called again if the waiter is dropped and comes back.
 	Queued func(QueuedInfo)
-	// Granted is called when a lease begins.
+	// Granted is called when a lease begins, also by Resume.
 	Granted func(GrantedInfo)
 	// Renewed is called after each renewal, also after one by Lease.Renew. If Err is not nil, the renewal has failed, or the
 	// ctx of Lease.Renew has ended. Others follow until the lease's deadline, unless Config.NoRenewal is set.
 	Renewed func(RenewedInfo)
-	// Lost is called when a lease ends without its holder's doing.
+	// Lost is called when a lease ends without its holder's doing, or when the Unlock that ends it finds that it is lost.
 	Lost func(LostInfo)
-	// Released is called when Unlock has released a lock.
+	// Released is called when the Unlock that ends a lease has its outcome. If Err is not nil, the lock may be held until the
+	// end of its TTL, unless another Unlock releases it.
 	Released func(ReleasedInfo)
-	// Left is called when a waiter leaves without the lock. Err says why.
+	// Closed is called when a lease ends because the Client is closed. Its lock is not released.
+	Closed func(ClosedInfo)
+	// Left is called when an acquisition ends without a lease, also for a Try… that finds the lock busy. Err says why.
 	Left func(LeftInfo)
 	// NotificationLost is called when a heartbeat finds that a waiter was granted the lock and was not notified.
 	NotificationLost func(Event)
@@ -30,6 +39,8 @@ type Trace struct {
 
 // Event is part of every callback about one acquisition.
 type Event struct {
+	// Ctx is the caller's ctx of the acquisition, for the values in it, such as a span. It may have ended.
+	Ctx  context.Context
 	Name string // the lock's name
 	Kind string // "mutex", "semaphore" or "rwmutex"
 	// Weight is a number of permits. It is 1 for a mutex and for a reader, and 1 << 30 for a writer.
@@ -51,6 +62,8 @@ type GrantedInfo struct {
 	Ticket  uint64        // the waiter's ticket; 0 if it was never queued
 	Wait    time.Duration // since Lock was called
 	Handoff bool          // a release handed the lock over, and the waiter needed no further request
+	Queued  bool          // Queued was called for it
+	Resumed bool          // by Resume: another lease with this token began before
 }
 
 // RenewedInfo is about one renewal.
@@ -73,18 +86,63 @@ type ReleasedInfo struct {
 	Event
 	Fence uint64
 	Held  time.Duration
+	Err   error // of Unlock; no ErrLost
 }
 
-// LeftInfo is about a waiter that left without the lock.
+// ClosedInfo is about a lease that has ended without its lock being released.
+type ClosedInfo struct {
+	Event
+	Fence uint64
+	Held  time.Duration
+	Err   error // ErrClosed
+}
+
+// LeftInfo is about an acquisition that has ended without a lease.
 type LeftInfo struct {
 	Event
-	Wait time.Duration
-	Err  error
+	Wait    time.Duration
+	Err     error
+	Queued  bool // Queued was called for it
+	Resumed bool // it was a Resume
 }
 
 // SubscriptionInfo is about the subscription for notifications.
 type SubscriptionInfo struct {
 	Err error // why it has broken; nil if it has come up
+}
+
+// JoinTraces returns a Trace that calls the callbacks of a, and then those of b. Either may be nil.
+func JoinTraces(a, b *Trace) *Trace {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	return &Trace{
+		Queued:           join(a.Queued, b.Queued),
+		Granted:          join(a.Granted, b.Granted),
+		Renewed:          join(a.Renewed, b.Renewed),
+		Lost:             join(a.Lost, b.Lost),
+		Released:         join(a.Released, b.Released),
+		Closed:           join(a.Closed, b.Closed),
+		Left:             join(a.Left, b.Left),
+		NotificationLost: join(a.NotificationLost, b.NotificationLost),
+		Subscription:     join(a.Subscription, b.Subscription),
+	}
+}
+
+func join[T any](f, g func(T)) func(T) {
+	if f == nil {
+		return g
+	}
+	if g == nil {
+		return f
+	}
+	return func(info T) {
+		f(info)
+		g(info)
+	}
 }
 
 // call calls a callback, if there is one.

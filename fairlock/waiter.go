@@ -28,11 +28,12 @@ import (
 type waiter struct {
 	*localWaiter
 
-	rt    *runtime
-	task  task // of the operation
-	lock  *lock
-	try   bool
-	began time.Time
+	rt     *runtime
+	task   task            // of the operation
+	caller context.Context // of the operation, for Trace
+	lock   *lock
+	try    bool
+	began  time.Time
 
 	state     waiterState
 	lease     *Lease                   // set when it is granted
@@ -71,8 +72,10 @@ const (
 const notificationDelay = 10 * time.Millisecond
 
 // newWaiter returns a waiter that receives events from now on. The caller calls close.
-func newWaiter(l *lock, t task, tok token.Token, try bool) *waiter {
-	return &waiter{localWaiter: l.queues.join(l, tok), rt: l.rt, task: t, lock: l, try: try, began: l.rt.clock.Now()}
+func newWaiter(caller context.Context, l *lock, t task, tok token.Token, try bool) *waiter {
+	return &waiter{
+		localWaiter: l.queues.join(l, tok), rt: l.rt, task: t, caller: caller, lock: l, try: try, began: l.rt.clock.Now(),
+	}
 }
 
 func (w *waiter) close() {
@@ -90,17 +93,15 @@ func (w *waiter) run(ctx context.Context) (*Lease, error) {
 		case granted:
 			return w.lease, nil
 		case left:
-			if !w.try {
-				waited := w.rt.clock.Now().Sub(w.began)
-				call(w.rt.trace.Left, LeftInfo{Event: w.event(), Wait: waited, Err: w.err})
-			}
+			waited := w.rt.clock.Now().Sub(w.began)
+			call(w.rt.trace.Left, LeftInfo{Event: w.event(), Wait: waited, Err: w.err, Queued: w.ticket != 0})
 			w.leave()
 			return nil, w.err
 		}
 	}
 }
 
-func (w *waiter) event() Event { return w.lock.event(w.token) }
+func (w *waiter) event() Event { return w.lock.event(w.caller, w.token) }
 
 // acquire sends acquire, and handles the reply.
 func (w *waiter) acquire(ctx context.Context) {
@@ -161,13 +162,12 @@ func (w *waiter) failed(ctx context.Context, err error) {
 // startWaiting handles the reply that it is queued. subscriptions is how often the subscription had come up before the
 // request was sent.
 func (w *waiter) startWaiting(reply lua.Reply, subscriptions uint64) {
-	wasQueued := w.ticket != 0 && !w.dropped
 	w.state = waiting
 	w.foundQueued(w.acquireSent, reply.Last)
 	if reply.RetryAfter >= 0 {
 		w.postAfter(reply.RetryAfter, event{kind: acquireNow})
 	}
-	if !wasQueued {
+	if w.ticket == 0 {
 		call(w.rt.trace.Queued, QueuedInfo{Event: w.event(), Position: reply.Position, Ticket: uint64(reply.Ticket)})
 	}
 	w.queue.add(w.localWaiter, reply.Ticket, w.acquireSent)
@@ -240,15 +240,16 @@ func (w *waiter) notificationLost() {
 // grant begins the lease. If it has ended already, because this process was paused, the waiter sends
 // acquire again.
 func (w *waiter) grant(g lua.Grant, sent time.Time, handoff bool) {
-	lease, err := newLease(w.lock, g, sent, handoff, w.ambiguous)
+	lease, err := newLease(w.caller, w.lock, g, sent, handoff, w.ambiguous)
 	if err != nil {
 		w.ambiguous = true // in Redis it holds the lock
 	}
 	switch {
 	case err == nil:
 		w.state, w.lease = granted, lease
-		call(w.rt.trace.Granted, GrantedInfo{
+		lease.granted(GrantedInfo{
 			Event: w.event(), Fence: g.Fence, Ticket: uint64(w.ticket), Wait: lease.began.Sub(w.began), Handoff: handoff,
+			Queued: w.ticket != 0,
 		})
 	case errors.Is(err, ErrExpired) && !w.try:
 		w.state = acquiring

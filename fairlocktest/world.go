@@ -92,32 +92,18 @@ func (w *World) Client(cfg fairlock.Config) *Client {
 
 // trace returns a Trace that notes when leases begin and end, and calls the user's.
 func (w *World) trace(user *fairlock.Trace) *fairlock.Trace {
-	if user == nil {
-		user = &fairlock.Trace{}
-	}
-	t := *user
 	note := func(e fairlock.Event, fence uint64, what string) {
 		w.record("    %s %s %s %s, fence %d", e.Token.Client(), what, e.Kind, e.Name, fence)
 	}
-	t.Granted = func(i fairlock.GrantedInfo) {
-		note(i.Event, i.Fence, "is granted")
-		if user.Granted != nil {
-			user.Granted(i)
-		}
-	}
-	t.Lost = func(i fairlock.LostInfo) {
-		note(i.Event, i.Fence, "learns that it has lost")
-		if user.Lost != nil {
-			user.Lost(i)
-		}
-	}
-	t.Released = func(i fairlock.ReleasedInfo) {
-		note(i.Event, i.Fence, "releases")
-		if user.Released != nil {
-			user.Released(i)
-		}
-	}
-	return &t
+	return fairlock.JoinTraces(&fairlock.Trace{
+		Granted: func(i fairlock.GrantedInfo) {
+			note(i.Event, i.Fence, map[bool]string{false: "is granted", true: "resumes"}[i.Resumed])
+		},
+		Lost: func(i fairlock.LostInfo) { note(i.Event, i.Fence, "learns that it has lost") },
+		Released: func(i fairlock.ReleasedInfo) {
+			note(i.Event, i.Fence, map[bool]string{false: "does not know whether it has released", true: "releases"}[i.Err == nil])
+		},
+	}, user)
 }
 
 // Heal ends all faults, and no further ones come. Faults end by themselves after ExploreConfig.Duration, and when f

@@ -58,6 +58,8 @@ func (a *acquisition) add(e *Event) string {
 		return "is incomplete"
 	case !slices.Contains(follows[e.Op], a.state):
 		return fmt.Sprintf("cannot follow on %q", a.state)
+	case e.Op == Queued && a.first[Queued] != nil:
+		return "comes twice"
 	case e.Lock != a.lock.name, e.Worker != a.worker, e.Token != "" && a.token != "" && e.Token != a.token:
 		return "is of another lock, worker or token"
 	}

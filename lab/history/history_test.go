@@ -217,7 +217,7 @@ func TestCheck_Form(t *testing.T) {
 		examples = append(examples, example{name, "form", text + other})
 	}
 	check(t, append(examples, example{"everything that is possible", "", `
-		0 1 request; 1 1 queued ticket=5; 2 1 renewed until=1000; 2 1 queued ticket=5
+		0 1 request; 1 1 queued ticket=5; 2 1 renewed until=1000
 		3 1 granted ticket=5 fence=10 until=1000; 4 1 used; 5 1 renewed until=1100; 6 1 unlock; 7 1 ambiguous
 		8 1 unlock; 9 1 released; 10 1 renewed until=1100`}))
 }
@@ -510,11 +510,11 @@ func TestCheck_Tickets(t *testing.T) {
 	const one = first + "10 2 request; 11 2 queued ticket=10000 \n"
 	const lower = one + "12 3 request; 13 3 queued ticket=9999"
 	check(t, []example{
-		{"kept", "", one + "12 2 queued ticket=10000; 1001 2 granted ticket=10000 fence=20 until=2000"},
-		{"another one after it came back", "tickets", one + "12 2 queued ticket=10001"},
-		{"another one after it came back, after a step back of the clock", "tickets",
-			one + "12 2 queued ticket=10001; clockback"},
+		{"kept", "", one + "1001 2 granted ticket=10000 fence=20 until=2000"},
+		{"queued twice", "form", one + "12 2 queued ticket=10000"},
 		{"another one when it is granted it", "tickets", one + "1001 2 granted ticket=10001 fence=20 until=2000"},
+		{"another one when it is granted it, after a step back of the clock", "tickets",
+			one + "1001 2 granted ticket=10001 fence=20 until=2000; clockback"},
 		{"none when it is granted it", "tickets", one + "1001 2 granted fence=20 until=2000"},
 		{"one for two", "tickets", one + "10 3 request; 11 3 queued ticket=10000"},
 		{"lower, requested just before", "", one + "10.9 3 request; 13 3 queued ticket=9999"},

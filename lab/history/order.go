@@ -20,7 +20,7 @@ func (c *checker) tickets(l *lock) {
 			continue
 		}
 		for _, e := range a.events {
-			if (e.Op == Queued || e.Op == Granted) && e.Ticket != a.ticket {
+			if e.Op == Granted && e.Ticket != a.ticket {
 				c.violate(Tickets, []*Event{queued, e}, "%v got another ticket", a)
 			}
 		}

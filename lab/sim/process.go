@@ -52,6 +52,7 @@ type process struct {
 	slot   int
 	client *fairlocktest.Client
 	talk   *conversation
+	leased *balance
 	clock  machine.Clock
 	rate   float64 // of clock
 
@@ -97,6 +98,7 @@ type call struct {
 	token   string
 	ticket  uint64
 	handoff bool // it was granted the lock by a notification
+	traced  outcome
 }
 
 // margin is the part of its TTL that is not relied on.
@@ -135,6 +137,14 @@ func (c *call) record(e history.Event) {
 	p.world.record(e)
 }
 
+// ended notes that Granted or Left was called, and what it says.
+func (c *call) ended(queued bool) {
+	c.traced.ended++
+	if queued != (c.traced.queued > 0) {
+		c.process.world.fail("trace: a call has %d Queued, and its end says %v", c.traced.queued, queued)
+	}
+}
+
 // trace records what Lock does not return.
 func (p *process) trace() *fairlock.Trace {
 	current := func() *call {
@@ -145,21 +155,27 @@ func (p *process) trace() *fairlock.Trace {
 		Queued: func(i fairlock.QueuedInfo) {
 			c := current()
 			c.token, c.ticket = i.Token.Text(), i.Ticket
+			c.traced.queued++
 			c.record(history.Event{Op: history.Queued, Ticket: i.Ticket})
 		},
 		Granted: func(i fairlock.GrantedInfo) {
-			if i.Weight == 0 {
-				return // resumed
+			if i.Resumed {
+				return
 			}
 			c := current()
-			c.token, c.handoff = i.Token.Text(), i.Handoff
+			c.token, c.ticket, c.handoff = i.Token.Text(), i.Ticket, i.Handoff
+			c.ended(i.Queued)
 			p.byToken.Store(c.token, c)
 			if p.talk.ended(c.token); c.handoff && !p.talk.trusts(c.token, i.Fence) {
 				c.fail("a notification is trusted, and its fence %d is not above the last number that its waiter knows", i.Fence)
 			}
 		},
 		Left: func(i fairlock.LeftInfo) { // also one that was queued, and got no reply
+			if i.Resumed {
+				return
+			}
 			c := current()
+			c.ended(i.Queued)
 			c.token = i.Token.Text()
 			p.talk.leaves(c.token)
 			p.talk.ended(c.token)
@@ -265,6 +281,7 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 		t.capacity-- // refused while others hold or wait
 	}
 	lease, err := p.lock(ctx, t, weight, try, c.long)
+	c.traced.check(p.world, err)
 	if err != nil {
 		c.record(history.Event{Op: history.Failed, Err: err.Error()})
 		if !deadline.IsZero() && p.clock.Now().After(deadline.Add(grace+grain)) {

@@ -175,6 +175,7 @@ func (w *world) liveness() {
 	w.mu.Unlock()
 	for _, p := range all {
 		p.close()
+		p.leased.check()
 	}
 	time.Sleep(visitorTTL + 11*time.Minute + w.observer.back + 2*time.Second) // until what is kept of queues is over
 	w.server.StepClock(0)                                                     // so that keys expire that are due
@@ -244,7 +245,7 @@ func (w *world) update(f func(*history.Run)) {
 // launch starts a new client, with its workers, in a slot.
 func (w *world) launch(slot int) {
 	w.mu.Lock()
-	p := &process{world: w, number: len(w.processes), slot: slot, end: make(chan struct{})}
+	p := &process{world: w, number: len(w.processes), slot: slot, end: make(chan struct{}), leased: newBalance(w)}
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
 	random := w.random(fmt.Sprint("process ", p.number))
@@ -255,7 +256,7 @@ func (w *world) launch(slot int) {
 	p.client = w.server.Client(fairlock.Config{
 		Name: p.name(), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock, NoRenewal: p.noRenewal,
 		FenceTTL: []time.Duration{fenceTTL, otherFenceTTL}[random.IntN(2)], MaxWaiters: max(0, random.IntN(12)-8),
-		Trace: p.trace(), Logger: slog.New(slog.DiscardHandler),
+		Trace: fairlock.JoinTraces(p.leased.trace(), p.trace()), Logger: slog.New(slog.DiscardHandler),
 	})
 	p.talk = newConversation(p)
 	p.client.Redis.AddHook(p.talk)

@@ -88,6 +88,7 @@ const shortFor = 700 * time.Millisecond
 // same, every waiter is granted its lock once the faults have ended, and nothing is left.
 //
 //fairlock:promise Simulation: many clients under random faults, by seed: exclusion, order, fences, replies, progress, and nothing left
+//fairlock:promise Trace balances
 //fairlock:fault ctx ends
 func TestSim(t *testing.T) {
 	if *seedFlag != 0 || *forFlag != 0 {
