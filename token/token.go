@@ -189,14 +189,26 @@ func (t Token) fact(at, digits int) int64 {
 	return n
 }
 
-// Resumed returns the token as Redis has it once the lease was resumed by this token, as often as that was.
-func (t Token) Resumed() Token {
+// The flags are bits in one digit. Redis knows another one, 2, of a lease that was released and is kept.
+const (
+	wanted  = 1
+	resumed = 4
+)
+
+// flagged returns the token with these flags and no others, but for wanted, which it keeps.
+func (t Token) flagged(flags int64) Token {
 	if t.IsZero() {
 		return t
 	}
 	at := len(t.text) - flagsAt
-	return Token{t.text[:at] + "4" + t.text[at+1:]}
+	return Token{t.text[:at] + strconv.FormatInt(flags|t.fact(flagsAt, 1)&wanted, 10) + t.text[at+1:]}
 }
+
+// Resumed returns the token as Redis has it once the lease was resumed by this token, as often as that was.
+func (t Token) Resumed() Token { return t.flagged(resumed) }
+
+// Wanted returns the token with which Redis is asked for the lock if its holder wants to know that somebody waits.
+func (t Token) Wanted() Token { return t.flagged(wanted) }
 
 // random is the text of the random part.
 func (t Token) random() string { return t.text[len(t.text)-randomLen:] }

@@ -52,11 +52,26 @@ type Lock struct {
 	changed bool // another waiter may be the head than before the call, or something else blocks it
 }
 
-// The flags of a token: of a lease that was resumed, and of one that was released and is kept.
+// The flags of a token are bits in one digit, which is a Released alone if the lease was released and is kept.
 const (
-	Resumed  = "4"
-	Released = "2"
+	Wanted        = "1" // its holder wants to know that somebody waits
+	Released      = "2"
+	Resumed       = "4"
+	ResumedWanted = "5"
 )
+
+// wantsToKnow reports whether the holder with that token is told that somebody waits.
+func wantsToKnow(token string) bool {
+	return token != "" && (token == Flagged(token, Wanted) || token == Flagged(token, ResumedWanted))
+}
+
+// ResumedAs returns the token that a lease has once it was resumed by this token.
+func ResumedAs(token string) string {
+	if wantsToKnow(token) {
+		return Flagged(token, ResumedWanted)
+	}
+	return Flagged(token, Resumed)
+}
 
 // Flagged returns the token with that flag, which is followed by a dot and 22 random characters. The original has the flag 0.
 func Flagged(token, flag string) string {
@@ -150,13 +165,14 @@ type Reply struct {
 type HeartbeatReply struct {
 	States     []WaiterState
 	Last       uint64
+	Waiting    bool  // somebody waits
 	RetryAfter int64 // after which another request can help, if one of the tokens is the head; else negative
 }
 
 // Grant is a lock that was handed to a waiter.
 type Grant struct {
 	Token string
-	Fence uint64 // 0: nothing was granted to the head; after Given, another request can help
+	Fence uint64 // 0: nothing was granted. After Given another request can help the head; 0: it holds the lock, and somebody waits
 	Given int64
 }
 
@@ -192,9 +208,9 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		}
 		l.Capacity = r.Capacity
 	}
-	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL}
+	waiter, first := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL}, false
 	if r.WaiterTTL > 0 && (queued || r.Ticket > 0) {
-		l.join(now, waiter, r.WaiterTTL)
+		first = l.join(now, waiter, r.WaiterTTL)
 	}
 	l.dropExpired()
 	queue := l.admit(now, r.Token)
@@ -216,9 +232,12 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 			return Reply{Outcome: Full, Position: len(l.Waiters)}
 		}
 		waiter.Ticket = l.nextNumber(now)
-		l.join(now, waiter, r.WaiterTTL)
+		first = l.join(now, waiter, r.WaiterTTL)
 	}
 	l.record(now, r.WaiterTTL+Kept)
+	if first {
+		l.tellWanted(l.named())
+	}
 	at := l.index(r.Token)
 	return Reply{
 		Outcome: Queued, Ticket: l.Waiters[at].Ticket, Position: at + 1, Last: l.last, Holder: l.named(),
@@ -286,11 +305,11 @@ func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) bool {
 	return true
 }
 
-// Resume gives the lease of a token, resumed before or not, to the token with the flag Resumed and a new fence, for ttl from now,
+// Resume gives the lease of a token, resumed before or not, to the token that it is ResumedAs, with a new fence, for ttl from now,
 // at most for the TTL in its token. A resumed lease with a fence above seen is extended. It returns the fence; 0: there is none.
 func (l *Lock) Resume(now int64, token string, ttl int64, seen uint64) uint64 {
 	l.Advance(now)
-	resumed := Flagged(token, Resumed)
+	resumed := ResumedAs(token)
 	l.open(0)
 	h := cmp.Or(l.holder(resumed), l.holder(token))
 	if h == nil {
@@ -337,7 +356,7 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, capacity int, tokens []string) He
 	if waiting {
 		l.record(now, waiterTTL+Kept)
 	}
-	reply := HeartbeatReply{RetryAfter: -1, Last: l.last}
+	reply := HeartbeatReply{RetryAfter: -1, Last: l.last, Waiting: len(l.Waiters) > 0}
 	for _, t := range tokens {
 		state := NotQueued
 		if l.holder(t) != nil {
@@ -410,6 +429,9 @@ func (l *Lock) admit(now int64, requester string) QueueState {
 		}
 		given := min(left, head.TTL)
 		fence := l.grant(now, head.Token, head.Weight, head.TTL, given, kept)
+		if len(l.Waiters) > 1 {
+			l.tellWanted(head.Token)
+		}
 		if head.Token != requester {
 			l.Notified = append(l.Notified, Grant{head.Token, fence, given})
 		}
@@ -418,6 +440,13 @@ func (l *Lock) admit(now int64, requester string) QueueState {
 	}
 	l.tellHead(now, requester)
 	return Blocked
+}
+
+// tellWanted tells a holder, if it wants to know it, that somebody waits.
+func (l *Lock) tellWanted(holder string) {
+	if wantsToKnow(holder) {
+		l.Notified = append(l.Notified, Grant{Token: holder})
+	}
 }
 
 // tellHead tells the head after how long another request can help, if that may be when a lease ends that nobody will release.
@@ -469,15 +498,17 @@ func (l *Lock) record(now, d int64) {
 	l.NumberUntil = now + d + cmp.Or(l.FenceTTL, FenceTTL)
 }
 
-// join puts a waiter into the queue with its ticket; one that is queued keeps the lower of two tickets.
-func (l *Lock) join(now int64, w Waiter, waiterTTL int64) {
+// join puts a waiter into the queue with its ticket; one that is queued keeps the lower of two tickets. It
+// reports whether nobody was queued.
+func (l *Lock) join(now int64, w Waiter, waiterTTL int64) (first bool) {
+	first = len(l.Waiters) == 0
 	if at := l.index(w.Token); at >= 0 {
 		had := l.Waiters[at].Ticket
 		if w.Ticket == 0 || had < w.Ticket {
 			w.Ticket = had
 		}
 		l.Waiters = slices.Delete(l.Waiters, at, at+1)
-	} else if len(l.Waiters) == 0 {
+	} else if first {
 		l.clock = now
 	}
 	w.Expires, l.QueueUntil = l.clock+waiterTTL, now+waiterTTL+Kept
@@ -485,6 +516,7 @@ func (l *Lock) join(now int64, w Waiter, waiterTTL int64) {
 		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Token, b.Token))
 	})
 	l.Waiters = slices.Insert(l.Waiters, at, w)
+	return first
 }
 
 func (l *Lock) dequeue(at int) {

@@ -10,6 +10,14 @@ local function weight_of(token) return tonumber(string.sub(token, -35, -26)) or 
 -- flagged returns the token with that flag.
 local function flagged(token, flag) return string.sub(token, 1, -25) .. flag .. string.sub(token, -23) end
 
+-- The flags of a token are bits in one digit: 1, its holder wants to know that somebody waits; 4, the lease was resumed. A lease
+-- that was released and is kept has RELEASED alone.
+local function wants_to_know(token)
+  local flags = string.sub(token, -24, -24)
+  return flags == '1' or flags == '5'
+end
+local function resumed_as(token) return flagged(token, wants_to_know(token) and '5' or '4') end
+
 -- A lease with a minimum hold that was released before that was over: nobody has its token.
 local RELEASED = '2'
 local function is_released(token) return string.sub(token, -24, -24) == RELEASED end
