@@ -24,6 +24,7 @@ type Lease struct {
 	fence     uint64
 	ambiguous bool // an acquire of the token may still reach Redis
 	began     time.Time
+	wanted    chan struct{} // closed once somebody waits; nil unless the lock is one of WithWanted
 
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
@@ -54,6 +55,9 @@ func newLease(l *lock, g lua.Grant, sent time.Time, handoff, ambiguous bool) (*L
 		lock: l, token: g.Token, fence: g.Fence, ambiguous: ambiguous, began: now,
 		term:      term{ttl: ttl, renews: !l.cfg.NoRenewal, deadline: trustedUntil(sent, g.Given, ttl)}.planned(now),
 		unlocking: make(chan struct{}, 1),
+	}
+	if l.wanted {
+		lease.wanted = l.queues.watched(g.Token)
 	}
 	if handoff {
 		lease.term = lease.term.afterHandoff(now)
@@ -167,6 +171,7 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 		l.leaveBehind(t)
 	default:
 		l.extend(until)
+		l.askIfWanted(t)
 	}
 	if l.life.Err() == nil || held {
 		call(l.lock.rt.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
@@ -336,6 +341,9 @@ func (l *Lease) finish(cause error) bool {
 	l.end(cause)
 	l.timer.Stop()
 	l.mu.Unlock()
+	if l.wanted != nil {
+		l.lock.queues.unwatch(l.token, l.wanted)
+	}
 	l.lock.rt.drop(l)
 	return true
 }

@@ -28,6 +28,7 @@ type lock struct {
 	kind     string
 	name     string
 	redis    lua.Lock
+	wanted   bool          // its leases know when somebody waits
 	maxWait  time.Duration // bounds waiting; 0: nothing but ctx does
 	invalid  error         // what is wrong with the name or the number of permits; returned before anything is sent
 	settings error         // what is wrong with cfg
@@ -82,9 +83,14 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 			ctx, cancel = l.rt.withTimeoutCause(ctx, l.maxWait, stopped{ErrWaitTimeout})
 			defer cancel()
 		}
-		w := newWaiter(l, t, tok, try)
-		defer w.close()
-		return w.run(ctx)
+		if l.wanted {
+			tok = tok.Wanted()
+		}
+		return l.watch(t, tok, func() (*Lease, error) {
+			w := newWaiter(l, t, tok, try)
+			defer w.close()
+			return w.run(ctx)
+		})
 	})
 }
 
@@ -172,21 +178,27 @@ func performUntil[T any](
 
 func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 	input := require(!tok.IsZero(), "token", "must not be the zero Token")
-	return perform(ctx, l, "resume", input, func(ctx context.Context, _ task) (*Lease, error) {
+	return perform(ctx, l, "resume", input, func(ctx context.Context, t task) (*Lease, error) {
 		l := l.with(func(c *Config) { c.TTL = min(c.TTL, tok.TTL()) })
-		before, err := l.redis.Inspect(ctx, 0)
-		if err != nil {
-			return nil, err
-		}
-		sent := l.rt.clock.Now()
-		fence, err := l.redis.Resume(ctx, tok, l.cfg.TTL, before.Fence)
-		if err == nil && fence == 0 {
-			err = lost(ErrTaken)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return newLease(l, lua.Grant{Token: tok.Resumed(), Fence: fence, Given: l.cfg.TTL}, sent, false, false)
+		return l.watch(t, tok.Resumed(), func() (*Lease, error) {
+			before, err := l.redis.Inspect(ctx, 0)
+			if err != nil {
+				return nil, err
+			}
+			sent := l.rt.clock.Now()
+			fence, err := l.redis.Resume(ctx, tok, l.cfg.TTL, before.Fence)
+			if err == nil && fence == 0 {
+				err = lost(ErrTaken)
+			}
+			if err != nil {
+				return nil, err
+			}
+			lease, err := newLease(l, lua.Grant{Token: tok.Resumed(), Fence: fence, Given: l.cfg.TTL}, sent, false, false)
+			if err == nil && before.Waiting > 0 {
+				l.queues.tell(lease.wanted)
+			}
+			return lease, err
+		})
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -47,11 +46,11 @@ func (l *lock) watch(t task, tok token.Token, begin func() (*Lease, error)) (*Le
 	if !l.wanted {
 		return begin()
 	}
-	l.queues.watch(tok)
+	wanted := l.queues.watch(tok)
 	subscriptions := l.subscriber.subscriptions()
 	lease, err := begin()
 	if err != nil {
-		l.queues.unwatch(tok)
+		l.queues.unwatch(tok, wanted)
 		return nil, err
 	}
 	if l.subscriber.start(t) != subscriptions {
@@ -67,17 +66,14 @@ func (l *Lease) askIfWanted(t task) {
 	}
 	t.goes(func(t task) {
 		reply, err := l.lock.redis.Heartbeat(l.life, 0, nil)
-		switch {
-		case err != nil:
-			if l.life.Err() == nil {
-				l.lock.rt.log.Warn("a holder could not ask whether somebody waits; it asks again after its next renewal",
-					"lock", l.lock.name, "token", l.token, "err", err)
-			}
-			return
-		case reply.Waiting:
-			l.lock.queues.tellWanted(l.token)
+		if err != nil && l.life.Err() == nil {
+			l.lock.rt.log.Warn("could not find out whether somebody waits; another attempt follows the next renewal",
+				"lock", l.lock.name, "token", l.token, "err", err)
 		}
-		if reply.RetryAfter == 0 {
+		if reply.Waiting {
+			l.lock.queues.tell(l.wanted)
+		}
+		if err == nil && reply.RetryAfter == 0 {
 			l.lock.queues.serve(t, l.lock)
 		}
 	})
@@ -95,16 +91,22 @@ func (qs *queues) askIfWanted(t task) {
 	}
 }
 
-func (qs *queues) watch(t token.Token) {
+// watch returns a channel that is closed when a message tells the holder with that token that somebody waits.
+func (qs *queues) watch(t token.Token) chan struct{} {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	qs.wanted[t] = make(chan struct{})
+	wanted := make(chan struct{})
+	qs.wanted[t] = wanted
+	return wanted
 }
 
-func (qs *queues) unwatch(t token.Token) {
+// unwatch ends watch, unless the token is watched anew: two leases that were resumed one after the other have one token.
+func (qs *queues) unwatch(t token.Token, wanted chan struct{}) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	delete(qs.wanted, t)
+	if qs.wanted[t] == wanted {
+		delete(qs.wanted, t)
+	}
 }
 
 // watched returns the channel of a token; nil if it is not watched.
@@ -114,11 +116,11 @@ func (qs *queues) watched(t token.Token) chan struct{} {
 	return qs.wanted[t]
 }
 
-// tellWanted closes the channel of a token, if it is watched.
-func (qs *queues) tellWanted(t token.Token) {
+// tell closes a channel of watch, once; nil is none.
+func (qs *queues) tell(wanted chan struct{}) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if c := qs.wanted[t]; c != nil && !isClosed(c) {
-		close(c)
+	if wanted != nil && !isClosed(wanted) {
+		close(wanted)
 	}
 }
