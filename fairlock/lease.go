@@ -25,7 +25,8 @@ type Lease struct {
 	fence     uint64
 	ambiguous bool // an acquire of the token may still reach Redis
 	began     time.Time
-	kept      time.Time // the lock stays taken until then; zero if it has no minimum hold
+	kept      time.Time     // the lock stays taken until then; zero if it has no minimum hold
+	wanted    chan struct{} // closed once somebody waits; nil unless the lock is one of WithWanted
 
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
@@ -61,6 +62,9 @@ func newLease(caller context.Context, l *lock, g lua.Grant, sent time.Time, hand
 	}
 	if l.minHold > 0 {
 		lease.kept = now.Add(l.minHold)
+	}
+	if l.wanted {
+		lease.wanted = l.queues.watched(g.Token)
 	}
 	if handoff {
 		lease.term = lease.term.afterHandoff(now)
@@ -187,6 +191,7 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 		l.leaveBehind(t)
 	default:
 		l.extend(renewed)
+		l.askIfWanted(t)
 	}
 	if l.life.Err() == nil || held {
 		call(l.lock.rt.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
@@ -353,6 +358,9 @@ func (l *Lease) finish(cause error) bool {
 	l.timer.Stop()
 	told := l.told
 	l.mu.Unlock()
+	if l.wanted != nil {
+		l.lock.queues.unwatch(l.token, l.wanted)
+	}
 	l.lock.rt.drop(l)
 	if told && cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps
 		l.announceEnd(cause)

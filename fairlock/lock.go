@@ -28,6 +28,7 @@ type lock struct {
 	kind     string
 	name     string
 	redis    lua.Lock
+	wanted   bool          // its leases know when somebody waits
 	maxWait  time.Duration // bounds waiting; 0: nothing but ctx does
 	minHold  time.Duration // the lock stays taken until so long after each grant; 0: until it is released
 	invalid  error         // what is wrong with the name or the number of permits; returned before anything is sent
@@ -86,9 +87,14 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 			ctx, cancel = l.rt.withTimeoutCause(ctx, l.maxWait, stopped{ErrWaitTimeout})
 			defer cancel()
 		}
-		w := newWaiter(caller, l, t, tok, try)
-		defer w.close()
-		return w.run(ctx)
+		if l.wanted {
+			tok = tok.With(token.Wanted)
+		}
+		return l.watch(t, tok, func() (*Lease, error) {
+			w := newWaiter(caller, l, t, tok, try)
+			defer w.close()
+			return w.run(ctx)
+		})
 	})
 }
 
@@ -186,22 +192,28 @@ func performUntil[T any](
 func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 	input := require(!tok.IsZero(), "token", "must not be the zero Token")
 	caller := ctx
-	return perform(ctx, l, "resume", input, l.tracedResume(caller, tok, func(ctx context.Context, _ task) (*Lease, error) {
-		l := l.with(func(c *Config) { c.TTL = min(c.TTL, tok.TTL()) })
-		before, err := l.redis.Inspect(ctx, 0)
-		if err != nil {
-			return nil, err
-		}
-		sent := l.rt.clock.Now()
-		given := min(max(l.cfg.TTL, l.minHold), tok.TTL())
-		fence, err := l.redis.Resume(ctx, tok, given, before.Fence)
-		if err == nil && fence == 0 {
-			err = lost(ErrTaken)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return newLease(caller, l, lua.Grant{Token: tok.With(token.Resumed), Fence: fence, Given: given}, sent, false, false)
+	return perform(ctx, l, "resume", input, l.tracedResume(caller, tok, func(ctx context.Context, t task) (*Lease, error) {
+		l, resumed := l.with(func(c *Config) { c.TTL = min(c.TTL, tok.TTL()) }), tok.With(token.Resumed)
+		return l.watch(t, resumed, func() (*Lease, error) {
+			before, err := l.redis.Inspect(ctx, 0)
+			if err != nil {
+				return nil, err
+			}
+			sent := l.rt.clock.Now()
+			given := min(max(l.cfg.TTL, l.minHold), tok.TTL())
+			fence, err := l.redis.Resume(ctx, tok, given, before.Fence)
+			if err == nil && fence == 0 {
+				err = lost(ErrTaken)
+			}
+			if err != nil {
+				return nil, err
+			}
+			lease, err := newLease(caller, l, lua.Grant{Token: resumed, Fence: fence, Given: given}, sent, false, false)
+			if err == nil && before.Waiting > 0 {
+				l.queues.tell(lease.wanted)
+			}
+			return lease, err
+		})
 	}))
 }
 

@@ -106,7 +106,7 @@ func (s *subscriber) wentDown(reason error) {
 	}
 }
 
-// cameUp has heartbeats look for what was missed before.
+// cameUp has heartbeats look for what was missed before, by waiters and by leases that know when they are wanted.
 func (s *subscriber) cameUp(t task) {
 	s.mu.Lock()
 	s.up, s.downSince, s.reason = s.rt.clock.Now(), time.Time{}, nil
@@ -114,12 +114,17 @@ func (s *subscriber) cameUp(t task) {
 	s.mu.Unlock()
 	call(s.rt.trace.Subscription, SubscriptionInfo{})
 	s.queues.catchUp(t)
+	s.queues.askIfWanted(t)
 }
 
 func (s *subscriber) received(message string) {
 	grant, err := lua.ParseNotification(message)
 	if err != nil {
 		s.rt.log.Warn("unknown message on the notification channel", "channel", s.channel, "err", err)
+		return
+	}
+	if grant.Wanted() {
+		s.queues.tell(s.queues.watched(grant.Token))
 		return
 	}
 	s.queues.notify(grant)

@@ -154,6 +154,9 @@ type Grant struct {
 	Given time.Duration // length of the lease
 }
 
+// Wanted reports whether this is no grant: the token holds the lock, or is granted it next, and somebody waits.
+func (g Grant) Wanted() bool { return g.Fence == 0 && g.Given == 0 }
+
 // Handoff is the reply to a release: what became of the lock.
 type Handoff struct {
 	Released  bool    // the token held the lock until now
@@ -278,6 +281,7 @@ const (
 type HeartbeatReply struct {
 	Last       uint64        // the lock's last number; every grant after this reply has a higher fence
 	RetryAfter time.Duration // after which another request can help, if one of the tokens is the head; negative: only a notification can
+	Waiting    bool          // somebody waits
 	States     []WaiterState // one for each token
 }
 
@@ -300,7 +304,7 @@ var waiterStates = map[rune]WaiterState{'n': NotQueued, 'q': StillQueued, 'h': H
 // readHeartbeat reads the reply to a heartbeat of n tokens.
 func readHeartbeat(n int) func(*reader) HeartbeatReply {
 	return func(r *reader) HeartbeatReply {
-		reply := HeartbeatReply{Last: r.number(), RetryAfter: r.duration()}
+		reply := HeartbeatReply{Last: r.number(), RetryAfter: r.duration(), Waiting: r.count(0) > 0}
 		for _, letter := range r.optional() {
 			state, ok := waiterStates[letter]
 			if !ok {

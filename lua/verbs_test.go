@@ -84,7 +84,8 @@ var verbs = []verb{
 			"extend":  acquires(lua.Request{Token: holder, WaiterTTL: waiterTTL}, contended),
 		},
 		// acquire a b*2 x/c    parties; b wants 2 permits, c is of client x; of 5: capacity; ttl 5m, wait 5m: durations;
-		//                      max 4: waiters; try: does not queue; ticket: with the one that it has
+		//                      max 4: waiters; try: does not queue; ticket: with the one that it has; wanted: wants to know
+		//                      that somebody waits
 		//   -> granted, queued 1, busy, full 4, capacity 5; if the test wants it, "by a" and "retry 45m"
 		steps: map[string]func(m *machine, o options, want string) string{
 			"acquire": func(m *machine, o options, want string) string {
@@ -229,7 +230,7 @@ var verbs = []verb{
 		name: "heartbeat",
 		call: func(l lua.Lock, t tokens) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
 		replies: []list{
-			{large, int64(-1), "qhn"},
+			{large, int64(-1), one, "qhn"},
 		},
 		samples: map[string]sample{
 			"heartbeat": {send: func(l lua.Lock, waiters tokens) error { return last(l.Heartbeat(ctx, waiterTTL, waiters)) }},
@@ -320,6 +321,7 @@ type request struct {
 	ttl, wait   time.Duration
 	max         int
 	try, ticket bool
+	wanted      bool
 }
 
 var outcomes = map[model.Outcome]lua.Outcome{
@@ -333,6 +335,11 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 	if to := cmp.Or(r.ttl, p.token.TTL()); to != p.token.TTL() || p.weight != p.token.Weight() {
 		require.False(m.t, p.asked, "the TTL and the weight of %s are those of its first request", p.name)
 		p.token = numbered(p.token.Client(), to, p.weight, slices.Index(m.parties, p)+1)
+		p.original = p.token
+	}
+	if r.wanted && p.token != p.token.With(token.Wanted) {
+		require.False(m.t, p.asked, "what %s wants to know is that of its first request", p.name)
+		p.token = p.token.With(token.Wanted)
 		p.original = p.token
 	}
 	p.asked = true
@@ -478,7 +485,7 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 	var first lua.HeartbeatReply
 	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, wait, tokens) }, func(got lua.HeartbeatReply) {
 		want := m.model.Heartbeat(m.clock, wait.Microseconds(), m.capacity, texts)
-		first = lua.HeartbeatReply{RetryAfter: got.RetryAfter, Last: want.Last}
+		first = lua.HeartbeatReply{RetryAfter: got.RetryAfter, Last: want.Last, Waiting: want.Waiting}
 		m.more, m.admitted = want.RetryAfter == 0, true
 		for _, state := range want.States {
 			first.States = append(first.States, waiterStates[state])

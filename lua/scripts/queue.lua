@@ -26,9 +26,14 @@ local function drop_expired()
   changed = true
 end
 
--- notify sends a waiter a message. A user without rights to the channel must not see an error for a lock that was released.
+-- notify sends the client of a waiter or a holder a message. A user without rights to the channel must not see an error for a lock that was released.
 local function notify(token, text)
   redis.pcall('PUBLISH', string.match(queue, '^(.-):{') .. ':notify:' .. string.sub(token, 1, -51), text)
+end
+
+-- tell_wanted tells a holder, if it wants to know it, that somebody waits.
+local function tell_wanted(token)
+  if wants_to_know(token) then notify(token, token .. ' 0 0') end
 end
 
 -- tell_head tells the head, if nobody will release what it waits for, after how long another request can help.
@@ -64,6 +69,7 @@ local function admit(requester)
     call('ZREM', queue, head)
     call('ZREM', heartbeats, head)
     admitted, changed = admitted + 1, true
+    if second then tell_wanted(head) end -- before the grant: its lease begins with it
     if head == requester then
       own = fence
     else

@@ -1,4 +1,4 @@
--- resume: takes over a lease for a process that knows its token. The token gets a flag, and the lease a new fence, so that no
+-- resume: takes over a lease for a process that knows its token. The token gets the flag 4, and the lease a new fence, so that no
 -- request of the process that had the lease renews or releases it from then on.
 -- ARGV  fence_ttl token ttl seen
 --       ttl: ms; seen: the last number before; a resumed lease with a higher fence was resumed by this request
