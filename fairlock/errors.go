@@ -26,6 +26,8 @@ var (
 	ErrLost = errors.New("lock is lost")
 	// ErrUnlocked is a lease's Err after Unlock, unless the lease had ended before.
 	ErrUnlocked = errors.New("lock is unlocked")
+	// ErrDetached is a lease's Err after Detach, unless the lease had ended before.
+	ErrDetached = errors.New("lease is detached")
 	// ErrClosed means that the Client was closed. If it comes with an error of ctx, it is the cause of that ctx, and
 	// another Client was closed.
 	ErrClosed = errors.New("client is closed")
