@@ -61,7 +61,7 @@
 //     its ticket. Lock fails if its first request cannot reach Redis (once go-redis has given up on it), and for errors
 //     that a retry cannot cure: missing rights, a key that another program has written ([lua.ErrNumber], if it is that
 //     of the lock's numbers), a server out of memory.
-//   - The end of a lease shows in Done, in its [Lease.Context], and in Err: [ErrUnlocked], [ErrClosed], or
+//   - The end of a lease shows in Done, in its [Lease.Context], and in Err: [ErrUnlocked], [ErrDetached], [ErrClosed], or
 //     [ErrLost] with the reason: [ErrExpired], [ErrTaken] or [ErrUnreachable]. Work under a lease should watch one of
 //     them. A loss is also logged, to [log/slog.Default] unless [Config] says otherwise.
 //   - Unlock works after its ctx has ended, and retries until the lease would have ended. Nil means that the lock is

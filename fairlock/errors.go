@@ -27,8 +27,10 @@ var (
 	ErrLost = errors.New("lock is lost")
 	// ErrUnlocked is a lease's Err after Unlock, unless the lease had ended before.
 	ErrUnlocked = errors.New("lock is unlocked")
-	// ErrClosed means that the Client was closed, or that Shutdown was called. If it comes with an error of ctx, it is the cause of that ctx, and
-	// another Client was closed.
+	// ErrDetached is a lease's Err after Detach, unless the lease had ended before.
+	ErrDetached = errors.New("lease is detached")
+	// ErrClosed means that the Client was closed, or that Shutdown was called. If it comes with an error of ctx, it is the
+	// cause of that ctx, and another Client was closed.
 	ErrClosed = errors.New("client is closed")
 	// ErrInvalid means that an input is out of its bounds; a *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Lease is one holding of a lock. It ends once, and for one reason: its holder calls Unlock, it is lost, or the Client is
-// closed. Until then it is renewed in the background, unless Config.NoRenewal is set. It is safe for concurrent use.
+// Lease is one holding of a lock. It ends once, and for one reason: its holder calls Unlock or Detach, it is lost, or the
+// Client is closed. Until then it is renewed in the background, unless Config.NoRenewal is set. It is safe for concurrent use.
 //
 // A lease ends here somewhat earlier than in Redis, because its time is counted from before the request was sent, less a
 // safety margin. So Done closes before another client can get the lock, whether Redis answers or not.
@@ -97,7 +97,7 @@ func (l *Lease) granted(info GrantedInfo) {
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.lock.name }
 
-// Token returns the lease's token, with which another process can Resume the lease.
+// Token returns the lease's token, with which another process can Resume the lease (see Detach).
 func (l *Lease) Token() token.Token { return l.token }
 
 // Fence returns the number of this grant. It is greater than that of every earlier grant of this lock, and below 2^53. A
@@ -125,7 +125,7 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.life.Done()
 }
 
-// Err returns nil while the lock is held. Then it returns ErrUnlocked, ErrLost with its reason, or ErrClosed.
+// Err returns nil while the lock is held. Then it returns ErrUnlocked, ErrLost with its reason, ErrDetached, or ErrClosed.
 func (l *Lease) Err() error {
 	l.expire()
 	return context.Cause(l.life)
@@ -385,13 +385,29 @@ func (l *Lease) announceEnd(err error) {
 
 func (l *Lease) event() Event { return l.lock.event(l.caller, l.token) }
 
+// Detach ends the lease here without releasing the lock, for a process that continues it with its Token, by Resume. It does no
+// I/O, and nothing more is sent for the lease, also if Unlock is called. In Redis the lock stays held until its TTL ends: the
+// other process should resume it before Deadline, and may do so before Detach is called.
+//
+// Nil means that the lease was held until Detach was called, now or before. Otherwise the error is Err, and the lease had ended
+// already. Done is closed, and Trace.Closed is called. If the function of Do calls Detach, its ctx ends, and Do does not release
+// the lock, which is no error.
+func (l *Lease) Detach() error {
+	l.expire()
+	l.finish(ErrDetached)
+	if cause := context.Cause(l.life); cause != ErrDetached { //nolint:errorlint // the cause itself, not what it wraps
+		return l.lock.wrap("detach", cause)
+	}
+	return nil
+}
+
 // Unlock ends the lease and releases the lock, which hands it to the first waiter. The lease ends for its holder when
 // Unlock is called.
 //
 // Nil means that the lock is released, perhaps by an earlier call or by one whose reply was lost. ErrLost means that this
 // lease did not hold it any more. A later holder keeps the lock. ErrClosed means that the Client was closed before Redis
-// replied. The lock may stay held until its TTL ends. After any other error the lock may stay held, for no longer than its
-// TTL, and Unlock can be called again.
+// replied. The lock may stay held until its TTL ends. ErrDetached means that nothing was sent. After any other error the lock
+// may stay held, for no longer than its TTL, and Unlock can be called again.
 //
 // If a reply was lost, Unlock cannot always tell a released lock from a lost one. It returns nil then, or ErrLost if Redis
 // refused the same request meanwhile, as it does during a failover.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
@@ -718,5 +719,107 @@ func TestTrace_CallbacksMayUnlock(t *testing.T) {
 		}
 		assert.Equal(t, 1, lost)
 		assert.Equal(t, 1, released)
+	})
+}
+
+// Detach ends the lease here, and leaves the lock held for a client that resumes it. Nothing is sent for it any more.
+//
+//fairlock:promise Detach: the lease ends here, its lock stays held for whom resumes it, and nothing more is sent
+func TestLease_Detach(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var j journal
+		client := s.Client(fairlock.Config{Trace: j.trace()})
+		sent := record(client)
+		lease := hold(t, client.Mutex("x").Lock)
+		ctx, cancel := lease.Context(t.Context())
+		defer cancel()
+		pass(ttl / 6)
+		sent.reset()
+		require.NoError(t, lease.Detach())
+		<-lease.Done()
+		<-ctx.Done()
+		require.ErrorIs(t, lease.Err(), fairlock.ErrDetached)
+		require.ErrorIs(t, context.Cause(ctx), fairlock.ErrDetached)
+		pass(ttl / 6)
+		s.Mutex("x").AssertHeldBy(client.Name())
+		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Token())
+		require.NoError(t, err)
+		pass(2 * ttl)
+		require.NoError(t, lease.Detach())
+		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrDetached)
+		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrDetached)
+		require.NoError(t, client.Close())
+		assert.Empty(t, sent.requests())
+		require.NoError(t, resumed.Renew(t.Context()))
+		assert.Len(t, j.of("Granted"), 1)
+		closed := j.of("Closed")
+		require.Len(t, closed, 1)
+		require.ErrorIs(t, closed[0].info.(fairlock.ClosedInfo).Err, fairlock.ErrDetached)
+		assert.Equal(t, ttl/6, closed[0].info.(fairlock.ClosedInfo).Held)
+		unlock(t, resumed)
+	})
+}
+
+// A renewal that is under way when Detach is called brings about no release, whatever becomes of it.
+//
+//fairlock:promise Detach
+func TestLease_DetachDuringARenewal(t *testing.T) {
+	bubbles(t, map[string]bool{"it has no reply": false, "it does not hold the lock": true},
+		func(t *testing.T, s *fairlocktest.Server, _ string, taken bool) {
+			client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ReadTimeout = -1 })
+			client.Link.DropReply() // so that a copy of the acquire may still arrive
+			lease := hold(t, client.Mutex("x").Lock)
+			sent := record(client)
+			client.Link.Delay(interval, interval)
+			if !taken {
+				client.Link.Hang()
+			}
+			renewed := make(chan error)
+			go func() { renewed <- lease.Renew(t.Context()) }()
+			synctest.Wait()
+			require.NoError(t, lease.Detach())
+			if taken {
+				s.Mutex("x").ForceRelease()
+			}
+			require.ErrorIs(t, <-renewed, fairlock.ErrDetached)
+			pass(2 * ttl)
+			client.Link.Mend()
+			pass(2 * ttl)
+			for _, r := range sent.requests() {
+				assert.Equal(t, "renew", r.verb)
+			}
+		})
+}
+
+// Detach says if the lease had ended before. In the function of Do it is no error.
+func TestLease_DetachTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{NoRenewal: true})
+		m := client.Mutex("x")
+		lease := hold(t, m.Lock)
+		unlock(t, lease)
+		require.ErrorIs(t, lease.Detach(), fairlock.ErrUnlocked)
+
+		lease = hold(t, m.Lock)
+		pass(ttl)
+		require.EqualError(t, lease.Detach(), `fairlock: detach "x": lock is lost: lease expired`)
+		clock := s.LocalClock()
+		lease = hold(t, s.Client(fairlock.Config{Clock: clock}).Mutex("x").Lock)
+		clock.Pause()
+		pass(ttl)
+		require.ErrorIs(t, lease.Detach(), fairlock.ErrExpired)
+		clock.Resume()
+
+		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
+			require.NoError(t, fairlock.LeaseFromContext(ctx).Detach())
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), fairlock.ErrDetached)
+			return nil
+		}))
+		s.Mutex("x").AssertHeldBy(client.Name())
+
+		lease = hold(t, client.Mutex("y").Lock)
+		require.NoError(t, client.Close())
+		require.ErrorIs(t, lease.Detach(), fairlock.ErrClosed)
 	})
 }

@@ -135,7 +135,7 @@ func (l *lock) do(
 		cancel()
 		lost := lease.unlock(ctx)
 		switch {
-		case lost == nil:
+		case lost == nil, errors.Is(lost, ErrDetached): // by f
 		case errors.Is(err, lost):
 			err = l.wrap(op, err)
 		default:

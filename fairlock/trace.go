@@ -27,7 +27,7 @@ type Trace struct {
 	// Released is called when the Unlock that ends a lease has its outcome. If Err is not nil, the lock may be held until the
 	// end of its TTL, unless another Unlock releases it.
 	Released func(ReleasedInfo)
-	// Closed is called when a lease ends because the Client is closed. Its lock is not released.
+	// Closed is called when a lease ends because the Client is closed, or by Detach. Its lock is not released.
 	Closed func(ClosedInfo)
 	// Left is called when an acquisition ends without a lease, also for a Try… that finds the lock busy. Err says why.
 	Left func(LeftInfo)
@@ -94,7 +94,7 @@ type ClosedInfo struct {
 	Event
 	Fence uint64
 	Held  time.Duration
-	Err   error // ErrClosed
+	Err   error // ErrClosed or ErrDetached
 }
 
 // LeftInfo is about an acquisition that has ended without a lease.
