@@ -92,7 +92,7 @@ const (
 	Queued
 	Busy
 	Full
-	CapacityDiffers // the lock is in use with another capacity
+	CapacityDiffers // more permits are requested than there are, or the lock is in use with another capacity
 )
 
 // Reply answers a Request.
@@ -102,7 +102,7 @@ type Reply struct {
 	Ticket     Ticket        // Queued
 	Position   int           // Queued: 1 is the head. Full: how many wait
 	Last       uint64        // Queued: the lock's last number; every grant after this reply has a higher fence
-	Capacity   int           // CapacityDiffers: the one in use
+	Capacity   int           // CapacityDiffers: the one in force
 	Holder     string        // Busy, Queued: the token of a holder; "" if nobody holds the lock
 	More       bool          // Granted, Busy: the script reached a bound before it had served the queue; see Admit
 	RetryAfter time.Duration // Queued: after which another request can help; negative: only a notification can
@@ -261,6 +261,13 @@ func readResumed(r *reader) uint64 {
 	return 0
 }
 
+// Resize sets the number of permits of a semaphore for all its users, whatever number they bring, until it is 0: then it has
+// again as many as they bring. It grants the lock to waiters that can have it then, and drops those at the head that want
+// more than there are. Sent again, it does the same.
+func (l Lock) Resize(ctx context.Context, permits int) (Handoff, error) {
+	return l.handoff(ctx, "resize", readHandoff, strconv.Itoa(permits))
+}
+
 // MaxHeartbeat is how many waiters one heartbeat takes. More would block Redis for too long.
 const MaxHeartbeat = 250
 
@@ -327,7 +334,7 @@ type Snapshot struct {
 	Now      time.Time // by the server's clock
 	Fence    uint64    // the last number, no lower than any fence; 0 if none is known
 	Used     int       // the weights of all holders; of a mutex 0 or 1
-	Capacity int       // 0 if none is set
+	Capacity int       // that is in force; 0 if none is set
 	Holders  []Holder  // some of them
 	Waiting  int       // number of all waiters
 	Waiters  []Waiter  // the first of them, in order

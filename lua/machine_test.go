@@ -200,6 +200,7 @@ type machine struct {
 	more      bool            // the step has reached a bound
 	admitted  bool            // the step has admitted whom it could
 	refusal   string          // why the step was refused
+	used      int             // after the step before
 	once      bool
 	blind     bool // the model does not know what was lost, or put there
 	foreign   bool // a key is not ours
@@ -443,6 +444,8 @@ func (m *machine) evict(key string) {
 		m.model.Tombstones = nil
 	case "permits":
 		m.model.Lost, m.evicted = true, true
+	case "resized":
+		m.model.Resized = 0
 	case "holders":
 		m.model.Lost, m.evicted = len(c.Permits) > 0, true
 		m.model.Capacity = 0

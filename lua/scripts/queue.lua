@@ -8,6 +8,7 @@
 -- idempotent for its token, and bounded, and reads all keys that can have a wrong type before it writes. The first
 -- write of a script is the one that a full server refuses: Redis lets a script finish that has written.
 
+local too_heavy = 0 -- heads that this script has dropped because they want more permits than there are
 local handed = '' -- ' <token> <fence> <ms>' of each waiter that this script has handed the lock
 
 -- open prepares what admission needs, after read_number. capacity: that a request brings
@@ -31,6 +32,18 @@ local function grant(token, ms, kept)
   return fence
 end
 
+-- heads returns the first two waiters. Before that it drops heads that want more permits than there are, at most a hundred:
+-- they would block all behind them.
+local function heads()
+  while true do
+    local head, second = unpack(call('ZRANGE', queue, 0, 1))
+    if not head or weight_of(head) <= total or too_heavy == 100 then return head, second end
+    call('ZREM', queue, head)
+    call('ZREM', heartbeats, head)
+    too_heavy = too_heavy + 1
+  end
+end
+
 -- admit is the only rule of admission. While permits are free, it grants the head of the queue the lock if enough is free
 -- for it, for what is left until it expires, at most for its TTL; else it stops. The requester is the waiter that sends this
 -- request: it has not expired. Others are notified. A user without rights to the channel must not see an error for a
@@ -39,7 +52,7 @@ end
 local function admit(requester)
   local admitted, own = 0, nil
   while free > 0 do
-    local head, second = unpack(call('ZRANGE', queue, 0, 1))
+    local head, second = heads()
     if not head then return 'empty', own end
     local ms = ttl_of(head)
     if head ~= requester then
@@ -60,7 +73,8 @@ local function admit(requester)
       handed = handed .. ' ' .. text
     end
   end
-  return more_expired and 'more' or 'blocked', own
+  if fixed and free <= 0 then heads() end -- a head that wants too much learns it though nothing is free
+  return (more_expired or too_heavy == 100) and 'more' or 'blocked', own
 end
 
 -- hand_off(released) admits waiters after a release, and returns the reply. Whatever is wrong with the queue, what was
@@ -70,7 +84,7 @@ local function hand_off(released)
   local ok, state = pcall(function()
     read_number(0)
     open()
-    if free <= 0 and not released then
+    if free <= 0 and not released and not fixed then
       if missing and last > 0 then write_number(KEPT) end
       return more_expired and 'more' or 'blocked'
     end
