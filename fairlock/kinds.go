@@ -61,17 +61,17 @@ func (m Mutex) WithMaxWait(d time.Duration) Mutex { return Mutex{m.lock.withMaxW
 
 // WithTTL returns the same semaphore, whose leases last d. The bounds are those of Config.TTL; methods of the returned
 // value return an error for a d that is out of bounds.
-func (s Semaphore) WithTTL(d time.Duration) Semaphore { return Semaphore{s.lock.withTTL(d), s.permits} }
+func (s Semaphore) WithTTL(d time.Duration) Semaphore { return Semaphore{s.lock.withTTL(d)} }
 
 // WithMaxWaiters returns the same semaphore with another bound on its queue. Acquire of the returned value returns
 // ErrQueueFull if n others wait. 0 means any number.
 func (s Semaphore) WithMaxWaiters(n int) Semaphore {
-	return Semaphore{s.lock.withMaxWaiters(n), s.permits}
+	return Semaphore{s.lock.withMaxWaiters(n)}
 }
 
 // WithMaxWait returns the same semaphore, for which Acquire and Do wait for d at most, as Mutex.WithMaxWait does for a lock.
 func (s Semaphore) WithMaxWait(d time.Duration) Semaphore {
-	return Semaphore{s.lock.withMaxWait(d), s.permits}
+	return Semaphore{s.lock.withMaxWait(d)}
 }
 
 // WithTTL returns the same lock, whose leases last d. The bounds are those of Config.TTL; methods of the returned value

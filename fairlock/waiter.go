@@ -133,7 +133,11 @@ func (w *waiter) acquire(ctx context.Context) {
 	case lua.Full:
 		w.quit(ErrQueueFull)
 	case lua.CapacityDiffers:
-		w.quit(&CapacityError{Want: w.lock.redis.Capacity(), Have: reply.Capacity})
+		want := w.lock.redis.Capacity() // another number than the one in use
+		if w.token.Weight() > reply.Capacity {
+			want = w.token.Weight()
+		}
+		w.quit(&CapacityError{Want: want, Have: reply.Capacity})
 	}
 }
 
