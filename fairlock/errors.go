@@ -73,7 +73,7 @@ func (e *HeldError) Unwrap() error { return e.Err }
 // number of permits than its client brings. The number is fixed while anybody holds permits or waits for them, and after
 // Semaphore.Resize.
 type CapacityError struct {
-	Want int // that the request wants, if that is more than Have; else the number that its client brings
+	Want int // requested, or the number that the client brings
 	Have int // in force
 }
 

@@ -133,11 +133,7 @@ func (w *waiter) acquire(ctx context.Context) {
 	case lua.Full:
 		w.quit(ErrQueueFull)
 	case lua.CapacityDiffers:
-		want := w.lock.redis.Capacity() // another number than the one in use
-		if w.token.Weight() > reply.Capacity {
-			want = w.token.Weight()
-		}
-		w.quit(&CapacityError{Want: want, Have: reply.Capacity})
+		w.quit(&CapacityError{Want: reply.Wanted, Have: reply.Capacity})
 	}
 }
 

@@ -61,9 +61,6 @@ func RWMutex(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), WriterWeight, DefaultFenceTTL, true}
 }
 
-// Capacity is the number of permits; 0: it is a mutex.
-func (l Lock) Capacity() int { return l.capacity }
-
 // ReadWrite reports whether it is a read-write lock: a weight is a reader's or a writer's then.
 func (l Lock) ReadWrite() bool { return l.rw }
 
@@ -103,6 +100,7 @@ type Reply struct {
 	Position   int           // Queued: 1 is the head. Full: how many wait
 	Last       uint64        // Queued: the lock's last number; every grant after this reply has a higher fence
 	Capacity   int           // CapacityDiffers: the one in force
+	Wanted     int           // CapacityDiffers: instead of it
 	Holder     string        // Busy, Queued: the token of a holder; "" if nobody holds the lock
 	More       bool          // Granted, Busy: the script reached a bound before it had served the queue; see Admit
 	RetryAfter time.Duration // Queued: after which another request can help; negative: only a notification can
@@ -137,7 +135,7 @@ func readReply(r *reader) (reply Reply) {
 	case "full":
 		reply.Outcome, reply.Position = Full, r.count(1)
 	case "capacity":
-		reply.Outcome, reply.Capacity = CapacityDiffers, int(r.positive())
+		reply.Outcome, reply.Capacity, reply.Wanted = CapacityDiffers, int(r.positive()), int(r.positive())
 	default:
 		r.unknown(outcome)
 	}

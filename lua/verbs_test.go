@@ -73,7 +73,7 @@ var verbs = []verb{
 		},
 		replies: []list{
 			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large, int64(-1)}, {"busy", anyText, anyText}, {"busy", anyText},
-			{"full", one}, {"capacity", large},
+			{"full", one}, {"capacity", large, large},
 		},
 		samples: map[string]sample{
 			"join":    acquires(lua.Request{Token: stranger, WaiterTTL: waiterTTL}),
@@ -377,7 +377,7 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 		want := m.model.Acquire(m.clock, same)
 		m.more, m.admitted = want.Queue == model.More, m.admitted && want.Outcome != model.CapacityDiffers
 		first = lua.Reply{
-			Outcome: outcomes[want.Outcome], Position: want.Position, Capacity: want.Capacity, Holder: want.Holder,
+			Outcome: outcomes[want.Outcome], Position: want.Position, Capacity: want.Capacity, Wanted: want.Wanted, Holder: want.Holder,
 			More: m.more && want.Outcome != model.Queued, Fence: want.Fence, Ticket: lua.Ticket(want.Ticket), Last: want.Last, RetryAfter: got.RetryAfter,
 		}
 		require.Equal(m.t, first, got)

@@ -124,6 +124,7 @@ type Reply struct {
 	Position int    // Queued: 1 is the head; Full: number of waiters
 	Last     uint64 // Queued: the last number
 	Capacity int    // CapacityDiffers: the one in force
+	Wanted   int    // CapacityDiffers: instead of it
 	Holder   string // Busy, Queued: the holder whose lease ends last; "" if there is none
 	Queue    QueueState
 
@@ -186,12 +187,12 @@ func (l *Lock) serve(now int64, r Request) Reply {
 			if slices.ContainsFunc(l.Waiters, l.expired) {
 				return Reply{Outcome: Busy, Queue: More}
 			}
-			return Reply{Outcome: CapacityDiffers, Capacity: l.Capacity}
+			return Reply{Outcome: CapacityDiffers, Capacity: l.Capacity, Wanted: r.Capacity}
 		}
 		l.Capacity = r.Capacity
 	}
 	if r.Weight > l.InForce() && !queued {
-		return l.refuse(now)
+		return l.refuse(now, r.Weight)
 	}
 	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL}
 	if r.WaiterTTL > 0 && (queued || r.Ticket > 0) {
@@ -200,7 +201,7 @@ func (l *Lock) serve(now int64, r Request) Reply {
 	l.dropExpired()
 	queue := l.admit(now, r.Token)
 	if r.Weight > l.InForce() && l.index(r.Token) < 0 {
-		return l.refuse(now)
+		return l.refuse(now, r.Weight)
 	}
 	if queue == Empty && l.holder(r.Token) == nil && r.Weight <= l.Free() {
 		l.grant(now, r.Token, r.Weight, r.TTL, r.TTL, 0)
@@ -231,11 +232,11 @@ func (l *Lock) serve(now int64, r Request) Reply {
 }
 
 // refuse refuses a request for more permits than there are.
-func (l *Lock) refuse(now int64) Reply {
+func (l *Lock) refuse(now int64, wanted int) Reply {
 	if len(l.Waiters) > 0 {
 		l.record(now, Kept)
 	}
-	return Reply{Outcome: CapacityDiffers, Capacity: l.InForce()}
+	return Reply{Outcome: CapacityDiffers, Capacity: l.InForce(), Wanted: wanted}
 }
 
 // Release ends the token's lease, if it has that fence.
