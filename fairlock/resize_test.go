@@ -132,7 +132,7 @@ func TestResize_RollingDeploy(t *testing.T) {
 
 // Growing admits at once, in order, who fits, and needs no request of a waiter.
 //
-//fairlock:promise Resize: growing admits those that fit, in order, in its one request
+//fairlock:promise Growing a semaphore: admits those that fit, in order, in its one request
 func TestResize_GrowingAdmitsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		operator, client := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
@@ -160,7 +160,7 @@ func TestResize_GrowingAdmitsAtOnce(t *testing.T) {
 // All permits are held for an hour. A first waiter that wants more than there are now has its error within a heartbeat, and
 // those behind it keep their places.
 //
-//fairlock:promise Resize: a waiter that wants more than there are gets a CapacityError, when it is the first, by its next heartbeat; those behind it keep their places
+//fairlock:promise Shrinking a semaphore: holders finish; the first waiter, if it wants more than there are, gets a CapacityError by its next heartbeat, and those behind it keep their places
 func TestResize_ShrinkingRefusesTheFirstWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client, other := s.Client(fairlock.Config{TTL: time.Hour}), s.Client(fairlock.Config{Name: "other"})
@@ -198,7 +198,7 @@ func TestResize_ShrinkingRefusesTheFirstWaiter(t *testing.T) {
 
 // Once it is reset, or Redis has lost the number, the numbers that clients bring count again.
 //
-//fairlock:promise Resize: ends with ResetSize, or with a loss of its key
+//fairlock:promise A resized number: counts until ResetSize, or until Redis loses it
 func TestResize_Ends(t *testing.T) {
 	bubbles(t, map[string]func(*testing.T, *fairlocktest.Server, fairlock.Semaphore){
 		"reset": func(t *testing.T, _ *fairlocktest.Server, sem fairlock.Semaphore) {
