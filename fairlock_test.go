@@ -865,6 +865,29 @@ func TestHeldError_NamesAHolder(t *testing.T) {
 	})
 }
 
+// A semaphore that was resized has that number of permits for all clients, until it is reset.
+//
+//fairlock:promise Resize
+func TestSemaphore_Resize(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		c, ctx := s.client(timeless(t)), t.Context()
+		five, six := c.Semaphore("x", 5), c.Semaphore("x", 6)
+		require.NoError(t, five.Resize(ctx, 3))
+		assert.Equal(t, 3, state(t, six).Permits)
+		var e *fairlock.CapacityError
+		_, err := six.Acquire(ctx, 4)
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, fairlock.CapacityError{Want: 4, Have: 3}, *e)
+		first, next := hold(t, semaphore(five).acquire("3")), join(t, five, semaphore(six).acquire("2"))
+		require.NoError(t, six.Resize(ctx, 5))
+		unlock(t, next.granted(t))
+		require.NoError(t, six.ResetSize(ctx))
+		assert.Equal(t, 6, state(t, five).Permits, "that was brought last")
+		unlock(t, first)
+		assert.Zero(t, state(t, five).Permits)
+	})
+}
+
 // A semaphore's number of permits stands while anybody holds or waits. It can be as great as can be.
 //
 //fairlock:promise Capacity: another number of permits is refused while anybody holds or waits, and nothing changes; it is accepted when nobody is there
@@ -881,7 +904,7 @@ func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
 			var e *fairlock.CapacityError
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, fairlock.CapacityError{Want: 7, Have: 5}, *e)
-			require.ErrorContains(t, err, "5 permits, not with 7")
+			require.ErrorContains(t, err, "5 permits, not 7")
 		}
 		resumed, err := other.Resume(ctx, first.Token()) // it does not depend on the number
 		require.NoError(t, err)
@@ -892,6 +915,11 @@ func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
 		assert.Equal(t, 7, state(t, sem).Permits)
 		unlock(t, lease)
 
+		more := c.Semaphore("x", 5)
+		_, err = more.Acquire(ctx, 6)
+		var e *fairlock.CapacityError
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, fairlock.CapacityError{Want: 6, Have: 5}, *e)
 		most := c.Semaphore("x", fairlock.MaxPermits)
 		almost, err := most.Acquire(ctx, fairlock.MaxPermits-1)
 		require.NoError(t, err)

@@ -169,8 +169,9 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 	}
 	for _, permits := range []int{0, -1, math.MinInt, fairlock.MaxPermits + 1, math.MaxInt} {
 		check("permits", c.Semaphore("x", permits), 1)
+		check("permits", c.Semaphore("x", 1), permits, "Resize")
 	}
-	for _, n := range []int{0, -1, math.MinInt, 6, fairlock.MaxPermits, math.MaxInt} {
+	for _, n := range []int{0, -1, math.MinInt, fairlock.MaxPermits + 1, math.MaxInt} {
 		check("n", c.Semaphore("x", 5), n, "Acquire", "TryAcquire", "Do", "TryDo")
 	}
 }

@@ -88,16 +88,17 @@ func (e *HeldError) Error() string {
 // Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx.
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// CapacityError means that a semaphore is in use with another number of permits. The number is fixed while anybody holds
-// permits or waits for them.
+// CapacityError means that a request wants more permits than a semaphore has; or that the semaphore is in use with another
+// number of permits than its client brings. The number is fixed while anybody holds permits or waits for them, and after
+// Semaphore.Resize.
 type CapacityError struct {
-	Want int // requested
-	Have int // in use
+	Want int // requested, or the number that the client brings
+	Have int // in force
 }
 
 // Error names both numbers.
 func (e *CapacityError) Error() string {
-	return fmt.Sprintf("semaphore is in use with %d permits, not with %d", e.Have, e.Want)
+	return fmt.Sprintf("semaphore has %d permits, not %d", e.Have, e.Want)
 }
 
 // FieldError says which input is out of its bounds. errors.Is reports it as an ErrInvalid.

@@ -82,23 +82,23 @@ func (m Mutex) WithMinHold(d time.Duration) Mutex { return Mutex{m.lock.withMinH
 
 // WithTTL returns the same semaphore, whose leases last d. The bounds are those of Config.TTL; methods of the returned
 // value return an error for a d that is out of bounds.
-func (s Semaphore) WithTTL(d time.Duration) Semaphore { return Semaphore{s.lock.withTTL(d), s.permits} }
+func (s Semaphore) WithTTL(d time.Duration) Semaphore { return Semaphore{s.lock.withTTL(d)} }
 
 // WithMaxWaiters returns the same semaphore with another bound on its queue. Acquire of the returned value returns
 // ErrQueueFull if n others wait. 0 means any number.
 func (s Semaphore) WithMaxWaiters(n int) Semaphore {
-	return Semaphore{s.lock.withMaxWaiters(n), s.permits}
+	return Semaphore{s.lock.withMaxWaiters(n)}
 }
 
 // WithMaxWait returns the same semaphore, for which Acquire and Do wait for d at most, as Mutex.WithMaxWait does for a lock.
 func (s Semaphore) WithMaxWait(d time.Duration) Semaphore {
-	return Semaphore{s.lock.withMaxWait(d), s.permits}
+	return Semaphore{s.lock.withMaxWait(d)}
 }
 
 // WithMinHold returns the same semaphore, whose permits stay taken until d after each grant, as Mutex.WithMinHold does with a
 // lock. With five permits and a minute, five holders start in a minute, first come, first served.
 func (s Semaphore) WithMinHold(d time.Duration) Semaphore {
-	return Semaphore{s.lock.withMinHold(d), s.permits}
+	return Semaphore{s.lock.withMinHold(d)}
 }
 
 // WithTTL returns the same lock, whose leases last d. The bounds are those of Config.TTL; methods of the returned value

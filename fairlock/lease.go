@@ -203,7 +203,7 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 // queue again, and would be granted the lock for nobody. So would an acquire that was sent again, or late. If the lease was resumed,
 // by this client or another one, its token now is that of the last one to do so, and was never queued.
 func (l *Lease) leaveBehind(t task) {
-	if l.token.Flags()&token.Resumed == 0 {
+	if l.token.Flags()&token.Resumed == 0 && context.Cause(l.life) != ErrDetached { //nolint:errorlint // the cause itself, not what it wraps
 		l.lock.giveBack(t, ending{token: l.token, ambiguous: l.ambiguous})
 	}
 }

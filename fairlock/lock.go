@@ -274,6 +274,19 @@ func (l *lock) inspect(ctx context.Context) (State, error) {
 	})
 }
 
+// resize sets the number of permits for all clients; 0: the one that they bring counts again.
+func (l *lock) resize(ctx context.Context, op string, permits int, input error) error {
+	_, err := perform(ctx, l, op, input, func(ctx context.Context, t task) (lua.Handoff, error) {
+		h, err := l.redis.Resize(ctx, permits)
+		l.queues.handoff(t, l, h)
+		if err == nil {
+			l.rt.log.InfoContext(ctx, "semaphore resized", "lock", l.name, "permits", permits)
+		}
+		return h, err
+	})
+	return err
+}
+
 // forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock may have
 // another holder when the request is sent again.
 func (l *lock) forceRelease(ctx context.Context) (bool, error) {

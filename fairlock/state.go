@@ -20,7 +20,7 @@ type State struct {
 	Holder  Holder   // the first of Holders, zero if there is none; a mutex has no other
 	Holders []Holder // the first MaxInspected of them, ordered by the end of their leases
 	Used    int      // permits that are held; an RWMutex has one for each reader, or one for a writer
-	Permits int      // number of permits of a semaphore that is in use; 1 for a mutex, 0 for others
+	Permits int      // number of permits of a semaphore that is in use or was resized; 1 for a mutex, 0 for others
 	Fence   uint64   // the lock's last number; no fence is higher. 0 if none is kept any more
 	Waiting int      // number of waiters
 	Waiters []Waiter // the first MaxInspected of them, in order

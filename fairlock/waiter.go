@@ -136,7 +136,7 @@ func (w *waiter) acquire(ctx context.Context) {
 	case lua.Full:
 		w.quit(ErrQueueFull)
 	case lua.CapacityDiffers:
-		w.quit(&CapacityError{Want: w.lock.redis.Capacity(), Have: reply.Capacity})
+		w.quit(&CapacityError{Want: reply.Wanted, Have: reply.Capacity})
 	}
 }
 

@@ -227,7 +227,8 @@ func (l Lock) read() fairlock.State {
 	if err != nil {
 		l.server.tb.Fatalf("fairlocktest: inspect: %v", err)
 	}
-	if l.kind == semaphore && st.Permits != 0 && st.Permits != l.permits {
+	resized := lua.SemaphoreKeys(l.namespace, l.name).Resized // else it counts, whatever number the test brings
+	if l.kind == semaphore && st.Permits != 0 && st.Permits != l.permits && !l.server.Miniredis.Exists(resized) {
 		l.server.tb.Fatalf("fairlocktest: %s is in use with %d permits, not %d", l.name, st.Permits, l.permits)
 	}
 	return st

@@ -171,7 +171,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 				if c.waiters != 0 {
 					m.addWaiters(n, c.waiters)
 				}
-				for verb, s := range samples {
+				for verb, s := range samplesOf(m.any()) {
 					for _, key := range m.keys {
 						m.do(t, "COPY", key, verb+key)
 					}
@@ -193,7 +193,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 // BenchmarkLongQueue measures each request to a mutex with 100,000 waiters, and what a waiter costs in Redis.
 func BenchmarkLongQueue(b *testing.B) {
 	listed := waiting(lua.MaxHeartbeat)
-	for verb, sample := range samples {
+	for verb, sample := range samplesOf(openMutex(nil, "", 0)) {
 		b.Run(verb, func(b *testing.B) {
 			s := real(b)
 			m := newMachine(b, s, mutex)

@@ -8,6 +8,9 @@ import (
 // ScriptNames lists the verbs that have a script.
 func ScriptNames() []string { return slices.Sorted(maps.Keys(verbs)) }
 
+// Has reports whether this kind of lock has the verb.
+func (l Lock) Has(verb string) bool { return l.kind.scripts[verb] != nil }
+
 // Keys returns the keys of a lock in the order of KEYS.
 func (l Lock) Keys() []string { return l.keys }
 

@@ -27,6 +27,7 @@ type PermitKeys struct {
 	Permits    string `redis:"zset"`
 	Holders    string `redis:"hash"`
 	Queue      string `redis:"zset"`
+	Resized    string `redis:"string"` // the only key that does not expire; of a semaphore alone
 	Heartbeats string `redis:"zset"`
 	Tombstones string `redis:"zset"`
 }
@@ -87,7 +88,9 @@ func newKind(name string, keys any) kind {
 		k.keys = append(k.keys, key{strings.ToLower(field.Name), field.Tag.Get("redis")})
 	}
 	for verb := range verbs {
-		k.scripts[verb] = sync.OnceValue(func() script { return k.build(verb) })
+		if k.file(verb) != "" {
+			k.scripts[verb] = sync.OnceValue(func() script { return k.build(verb) })
+		}
 	}
 	return k
 }

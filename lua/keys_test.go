@@ -38,8 +38,8 @@ func TestKeys_OfTheStructsAreThoseOfTheLock(t *testing.T) {
 	assert.Equal(t, lua.Keys{Number: p + "number", Queue: p + "queue", Heartbeats: p + "heartbeats", Tombstones: p + "tombstones", Lock: p + "lock"}, lua.MutexKeys("ns", "a{"))
 	for kind, fields := range map[string]lua.PermitKeys{"semaphore": lua.SemaphoreKeys("ns", "a{"), "rwmutex": lua.RWMutexKeys("ns", "a{")} {
 		p := p + map[string]string{"semaphore": "sem:", "rwmutex": "rw:"}[kind]
-		assert.Equal(t, []string{p + "number", p + "permits", p + "holders", p + "queue", p + "heartbeats", p + "tombstones"}, keys[kind])
-		assert.Equal(t, []string{fields.Number, fields.Permits, fields.Holders, fields.Queue, fields.Heartbeats, fields.Tombstones}, keys[kind])
+		assert.Equal(t, []string{p + "number", p + "permits", p + "holders", p + "queue", p + "resized", p + "heartbeats", p + "tombstones"}, keys[kind])
+		assert.Equal(t, []string{fields.Number, fields.Permits, fields.Holders, fields.Queue, fields.Resized, fields.Heartbeats, fields.Tombstones}, keys[kind])
 	}
 }
 

@@ -61,9 +61,6 @@ func RWMutex(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), WriterWeight, DefaultFenceTTL, true}
 }
 
-// Capacity is the number of permits; 0: it is a mutex.
-func (l Lock) Capacity() int { return l.capacity }
-
 // ReadWrite reports whether it is a read-write lock: a weight is a reader's or a writer's then.
 func (l Lock) ReadWrite() bool { return l.rw }
 
@@ -92,7 +89,7 @@ const (
 	Queued
 	Busy
 	Full
-	CapacityDiffers // the lock is in use with another capacity
+	CapacityDiffers // more permits are requested than there are, or the lock is in use with another capacity
 )
 
 // Reply answers a Request.
@@ -102,7 +99,8 @@ type Reply struct {
 	Ticket     Ticket        // Queued
 	Position   int           // Queued: 1 is the head. Full: how many wait
 	Last       uint64        // Queued: the lock's last number; every grant after this reply has a higher fence
-	Capacity   int           // CapacityDiffers: the one in use
+	Capacity   int           // CapacityDiffers: the one in force
+	Wanted     int           // CapacityDiffers: instead of it
 	Holder     string        // Busy, Queued: the token of a holder; "" if nobody holds the lock
 	More       bool          // Granted, Busy: the script reached a bound before it had served the queue; see Admit
 	RetryAfter time.Duration // Queued: after which another request can help; negative: only a notification can. Busy: the same, if the holder was released
@@ -140,7 +138,7 @@ func readReply(r *reader) (reply Reply) {
 	case "full":
 		reply.Outcome, reply.Position = Full, r.count(1)
 	case "capacity":
-		reply.Outcome, reply.Capacity = CapacityDiffers, int(r.positive())
+		reply.Outcome, reply.Capacity, reply.Wanted = CapacityDiffers, int(r.positive()), int(r.positive())
 	default:
 		r.unknown(outcome)
 	}
@@ -264,6 +262,13 @@ func readResumed(r *reader) uint64 {
 	return 0
 }
 
+// Resize sets the number of permits of a semaphore for all its users, whatever number they bring, until it is 0: then it has
+// again as many as they bring. It grants the lock to waiters that can have it then, and drops those at the head that want
+// more than there are. Sent again, it does the same.
+func (l Lock) Resize(ctx context.Context, permits int) (Handoff, error) {
+	return l.handoff(ctx, "resize", readHandoff, strconv.Itoa(permits))
+}
+
 // MaxHeartbeat is how many waiters one heartbeat takes. More would block Redis for too long.
 const MaxHeartbeat = 250
 
@@ -331,7 +336,7 @@ type Snapshot struct {
 	Now      time.Time // by the server's clock
 	Fence    uint64    // the last number, no lower than any fence; 0 if none is known
 	Used     int       // the weights of all holders; of a mutex 0 or 1
-	Capacity int       // 0 if none is set
+	Capacity int       // that is in force; 0 if none is set
 	Holders  []Holder  // some of them
 	Waiting  int       // number of all waiters
 	Waiters  []Waiter  // the first of them, in order

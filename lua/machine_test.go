@@ -201,6 +201,7 @@ type machine struct {
 	admitted  bool            // the step has admitted whom it could
 	told      []string        // holders that were told that somebody waits
 	refusal   string          // why the step was refused
+	used      int             // after the step before
 	once      bool
 	blind     bool // the model does not know what was lost, or put there
 	foreign   bool // a key is not ours
@@ -444,6 +445,8 @@ func (m *machine) evict(key string) {
 		m.model.Tombstones = nil
 	case "permits":
 		m.model.Lost, m.evicted = true, true
+	case "resized":
+		m.model.Resized = 0
 	case "holders":
 		m.model.Lost, m.evicted = len(c.Permits) > 0, true
 		m.model.Capacity = 0

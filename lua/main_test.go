@@ -97,7 +97,7 @@ func send(l lua.Lock, v verb) error {
 func sendAll(answer any) map[string]error {
 	all := map[string]error{}
 	for _, v := range verbs {
-		all[v.name] = send(lua.Mutex(&fake{answer: answer}, "ns", "name"), v)
+		all[v.name] = send(lua.Semaphore(&fake{answer: answer}, "ns", "name", 1), v)
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -327,6 +328,42 @@ func TestCapacity_StandsWhileTheLockIsInUse(t *testing.T) {
 		scenario{"until the last lease has ended", inMemory + `
 			acquire a*3 ttl 10m; acquire b ttl 20m; after 19m59.999999s; acquire y*9 of 9 -> capacity 4
 			after 1µs; acquire y*9 of 9 -> granted`},
+	)
+}
+
+// A resized number counts for all, whatever number they bring, until it is removed or its key is lost.
+func TestResize_CountsForAll(t *testing.T) {
+	var heavy strings.Builder
+	for i := range 150 {
+		fmt.Fprintf(&heavy, " h%d*5", i)
+	}
+	scenarios(t, []kind{semaphore(5)},
+		scenario{"grows and shrinks", `
+			acquire a*5 b*2 c d*3 ttl 5h; resize 8 -> grants b c; acquire e try of 6 -> busy; acquire f*9 of 9 -> capacity 8
+			resize 2 -> nothing; release a -> released; acquire g of 6 -> queued 1; inspect -> c b*2 | g; release b -> released grants g
+			release c; resize 5 -> nothing; acquire h*4 of 6 -> granted; acquire i of 7 -> queued 1; release g -> released grants i
+			keys -> holders number permits resized`},
+		scenario{"grows by less than the head wants", "acquire a*4 b*5 c; resize 8 -> nothing; resize 9 -> grants b; resize 10 -> grants c"},
+		scenario{"heads that want more are dropped, and none behind them", `
+			acquire a*5 ttl 10h; acquire b*4 c d*3 e f*5; resize 2 -> nothing; inspect -> a*5 | c d*3 e f*5
+			heartbeat b c d -> gone, queued, queued; acquire b ticket -> capacity 2; acquire d ticket -> queued 2; acquire f*5 try -> busy
+			leave c; heartbeat d e -> gone, queued; inspect -> a*5 | e f*5; release a -> released grants e; inspect -> e |`},
+		scenario{"one that was dropped comes back", "acquire a*5 b*4 c; resize 3; inspect -> a*5 | c; resize 5; acquire b ticket -> queued 1"},
+		scenario{"the head that asks wants more", `
+			resize 8; acquire a*5 ttl 10m; acquire b*7 c; resize 0; acquire b -> queued 1; after 11m; acquire b -> capacity 5; inspect -> c |`},
+		scenario{"more heads than one script drops", onRedis + `
+			acquire a*5; acquire` + heavy.String() + ` c; resize 2 -> more; count -> 1 | 51; heartbeat c -> queued; count -> 1 | 1`},
+		scenario{"while it is idle", `
+			resize 2; keys -> resized; inspect -> |; acquire a*3 -> capacity 2; acquire b*2 of 9 -> granted; release b; keys -> number resized
+			acquire c*2 -> granted; resize 0 -> nothing; acquire d*3 -> granted; acquire e of 6 -> capacity 5; keys -> holders number permits`},
+		scenario{"after a reset the last number that was brought counts", `
+			resize 5; acquire a b of 6; acquire c*4 of 6 -> queued 1; resize 0 -> grants c; acquire d -> capacity 6; acquire d of 6 -> queued 1`},
+		scenario{"heads that want more after a reset", `
+			resize 8; acquire a*5; acquire b*7 c -> queued 1, queued 2; resize 0 -> nothing; release a -> released grants c; heartbeat b -> gone
+			acquire b ticket -> capacity 5`},
+		scenario{"the key is lost", "acquire a*5 b*3; resize 8 -> grants b; acquire c; evict resized; acquire d of 8 -> capacity 5; release a -> released grants c"},
+		scenario{"holders are lost", "resize 3; acquire a*3 of 3; acquire b*2; evict holders; release a -> grants b; acquire c -> granted; resize 0; acquire d -> granted"},
+		scenario{"the key is foreign", "set resized x; acquire a; resize 3; keys -> holders number permits resized"},
 	)
 }
 

@@ -63,7 +63,7 @@ func others(good []any) (wrong, odd []any) {
 }
 
 func TestReply_OfAnotherFormIsAnError(t *testing.T) {
-	try := func(v verb, answer any) error { return send(lua.Mutex(&fake{answer: answer}, "ns", "name"), v) }
+	try := func(v verb, answer any) error { return send(lua.Semaphore(&fake{answer: answer}, "ns", "name", 1), v) }
 	for _, v := range verbs {
 		require.NotEmpty(t, v.replies, v.name)
 		for _, good := range v.replies {
@@ -147,7 +147,7 @@ func TestReply_AmbiguousWithoutAReply(t *testing.T) {
 		{[]any{"granted", int64(1), "empty"}, false}, {[]any{int64(1), "empty"}, false},
 	} {
 		for _, v := range verbs {
-			result, err := v.call(lua.Mutex(&fake{answer: c.answer}, "ns", "name"), waiting(3))
+			result, err := v.call(lua.Semaphore(&fake{answer: c.answer}, "ns", "name", 1), waiting(3))
 			if errors.Is(err, lua.ErrReply) != (c.answer == nil || c.answer == "OK") {
 				continue // a good reply, but to another verb
 			}
@@ -273,7 +273,7 @@ func FuzzReply(f *testing.F) {
 		tokens := waiting(3 + int(n%4))
 		reply := fromJSON(text)
 		for _, l := range []lua.Lock{lua.Mutex(&fake{answer: reply}, "ns", "name"), lua.Semaphore(&fake{answer: reply}, "ns", "name", 5)} {
-			for _, v := range verbs {
+			for _, v := range verbsOf(l) {
 				result, err := v.call(l, tokens)
 				refused, isError := reply.(error)
 				switch {

@@ -33,6 +33,8 @@ func newScript(text string) script {
 // stands for those of the kind's store. A script runs only if all its keys are on one node, so a verb that is to work while
 // a cluster moves them declares but those that exist.
 //
+// A verb of permits alone has its file in the folder of their store.
+//
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
 // all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/model lab docs/protocol.md
 //  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments by
@@ -61,6 +63,7 @@ var verbs = map[string]struct{ first, last string }{
 	"resume":        {"number", "heartbeats"},
 	"heartbeat":     {"number", "heartbeats"},
 	"inspect":       {"number", "heartbeats"},
+	"resize":        {"number", "heartbeats"},
 }
 
 // fileNames lists the scripts in a folder.
@@ -77,6 +80,16 @@ func fileNames(folder string) (names []string) {
 	return names
 }
 
+// file returns the name of a verb's file; "" if this kind of lock does not have the verb.
+func (k kind) file(verb string) string {
+	for _, folder := range []string{"", k.name + "/"} {
+		if slices.Contains(fileNames(path.Join("scripts", folder)), verb) {
+			return folder + verb
+		}
+	}
+	return ""
+}
+
 // build builds the script of a verb. An idle lock is acquired and released in a part of its own, before all other
 // functions are built: that repeats a part of the rules, and costs half as much.
 func (k kind) build(verb string) script {
@@ -90,7 +103,7 @@ func (k kind) build(verb string) script {
 			parts = append(parts, k.name+"/"+part)
 		}
 	}
-	parts = append(parts, "number", "queue", verb)
+	parts = append(parts, "number", "queue", k.file(verb))
 	names := make([]string, to-from)
 	for i, key := range k.keys[from:to] {
 		names[i] = key.name
@@ -164,7 +177,7 @@ var typesScript = newScript(join("types"))
 func allScripts() []script {
 	all := []script{typesScript, pingScript}
 	for _, k := range kinds {
-		for _, verb := range slices.Sorted(maps.Keys(verbs)) {
+		for _, verb := range slices.Sorted(maps.Keys(k.scripts)) {
 			all = append(all, k.scripts[verb]())
 		}
 	}

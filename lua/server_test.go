@@ -50,7 +50,7 @@ const idle, contended = "idle", "contended"
 func (m *machine) eachSample(change func(), check func(lock, name string, s sample, before, after contents, err error)) {
 	m.t.Helper()
 	m.blind = true
-	for name, s := range samples {
+	for name, s := range samplesOf(m.any()) {
 		for lock, setup := range map[string]func(){idle: m.lose, contended: m.contend} {
 			setup()
 			change()
@@ -79,6 +79,9 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 		m.run(`
 			acquire i j k; after 40m; full; heartbeat j k -> queued, queued; renew i -> renewed; full no; after 40m; full
 			heartbeat j k -> queued, queued; acquire k -> queued 2; renew i -> renewed; inspect -> i | j k; full no`)
+		if m.any().Has("resize") {
+			m.run("lose; acquire l m; full; resize 2147483648 -> OOM; inspect -> l | m; resize 0 -> nothing; full no; inspect -> l | m; lose")
+		}
 	}
 }
 
@@ -175,7 +178,7 @@ func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 			require.NoError(t, send(k.open(f, m.namespace, k.capacity), v), v.name)
 			return len(f.calls)
 		}
-		for _, v := range verbs {
+		for _, v := range verbsOf(m.any()) {
 			m.lose()
 			m.do(t, "SCRIPT", "FLUSH")
 			assert.Equal(t, []int{2, 1}, []int{calls(v), calls(v)}, "%s: by its hash and its text; by its hash", v.name)
@@ -185,7 +188,7 @@ func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 		require.NoError(t, err)
 		assert.False(t, h.Ambiguous)
 		require.NoError(t, lua.Load(ctx, m.rdb))
-		for _, v := range verbs {
+		for _, v := range verbsOf(m.any()) {
 			assert.Equal(t, 1, calls(v), "%s is loaded", v.name)
 		}
 	}
@@ -194,7 +197,7 @@ func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 func TestOriginOf_ReadOnlyReplica(t *testing.T) {
 	m := newMachine(t, newReal(t, redistest.Start(t)), mutex)
 	m.do(t, "REPLICAOF", "127.0.0.1", "1")
-	err := samples["join"].send(m.any(), nil)
+	err := samplesOf(m.any())["join"].send(m.any(), nil)
 	require.Error(t, err)
 	assert.Equal(t, lua.Unavailable, lua.OriginOf(err), "%v", err)
 }

@@ -73,7 +73,7 @@ var verbs = []verb{
 		},
 		replies: []list{
 			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large, int64(-1)}, {"busy", anyText, anyText}, {"busy", anyText}, {"busy", anyText, anyText, one},
-			{"full", one}, {"capacity", large},
+			{"full", one}, {"capacity", large, large},
 		},
 		samples: map[string]sample{
 			"join":    acquires(lua.Request{Token: stranger, WaiterTTL: waiterTTL}),
@@ -293,20 +293,46 @@ var verbs = []verb{
 			"inspect": func(r *random) { r.inspect(rapid.SampledFrom([]int{100, 2, 1}).Draw(r.t, "limit")) },
 		},
 	},
+	{
+		name:    "resize",
+		call:    func(l lua.Lock, _ tokens) (any, error) { return l.Resize(ctx, 11) },
+		replies: handoffs,
+		samples: map[string]sample{
+			"resize": {send: func(l lua.Lock, _ tokens) error { return last(l.Resize(ctx, 1)) }},
+			"reset":  {send: func(l lua.Lock, _ tokens) error { return last(l.Resize(ctx, 0)) }},
+		},
+		// resize 5; resize 0   for all; as many as each brings -> as release
+		steps: map[string]func(m *machine, o options, want string) string{
+			"resize": func(m *machine, o options, want string) string { return m.became(m.resize(o.number), want) },
+		},
+		random: map[string]func(*random){
+			"resize": func(r *random) {
+				if len(r.sizes) == 1 {
+					r.t.Skip("a read-write lock is not resized")
+				}
+				r.resize(rapid.SampledFrom([]int{0, 1, 2, 3, 6}).Draw(r.t, "to"))
+			},
+		},
+	},
 }
 
 var handoffs = []list{
 	{one, anyText}, {one, anyText, someToken, large, one}, {one, anyText, someToken, large, one, someToken, large, one},
 }
 
-// samples are those of all verbs.
-var samples = func() map[string]sample {
+// verbsOf are the verbs of a lock; a mutex has fewer.
+func verbsOf(l lua.Lock) []verb {
+	return slices.DeleteFunc(slices.Clone(verbs), func(v verb) bool { return !l.Has(v.name) })
+}
+
+// samplesOf are those of its verbs.
+func samplesOf(l lua.Lock) map[string]sample {
 	all := map[string]sample{}
-	for _, v := range verbs {
+	for _, v := range verbsOf(l) {
 		maps.Copy(all, v.samples)
 	}
 	return all
-}()
+}
 
 // acquires requests one permit.
 func acquires(r lua.Request, unnumbered ...string) sample {
@@ -363,7 +389,7 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 		want := m.model.Acquire(m.clock, same)
 		m.more, m.admitted = want.Queue == model.More, m.admitted && want.Outcome != model.CapacityDiffers
 		first = lua.Reply{
-			Outcome: outcomes[want.Outcome], Position: want.Position, Capacity: want.Capacity, Holder: want.Holder,
+			Outcome: outcomes[want.Outcome], Position: want.Position, Capacity: want.Capacity, Wanted: want.Wanted, Holder: want.Holder,
 			More: m.more && want.Outcome != model.Queued, Fence: want.Fence, Ticket: lua.Ticket(want.Ticket), Last: want.Last, RetryAfter: got.RetryAfter,
 		}
 		require.Equal(m.t, first, got)
@@ -419,6 +445,13 @@ func (m *machine) forceRelease(seen uint64) lua.Handoff {
 	m.begin("force release, seen %d", seen)
 	return m.handoff(func() (lua.Handoff, error) { return m.any().ForceRelease(ctx, seen, 0) },
 		func() model.Handoff { return m.model.ForceRelease(m.clock, seen) })
+}
+
+func (m *machine) resize(permits int) lua.Handoff {
+	m.t.Helper()
+	m.begin("resize to %d", permits)
+	return m.handoff(func() (lua.Handoff, error) { return m.any().Resize(ctx, permits) },
+		func() model.Handoff { return m.model.Resize(m.clock, permits) })
 }
 
 func (m *machine) handoff(call func() (lua.Handoff, error), same func() model.Handoff) lua.Handoff {
@@ -510,7 +543,7 @@ func (m *machine) inspect(limit int) lua.Snapshot {
 			Now: time.UnixMicro(m.clock), Fence: m.model.LastNumber(), Used: m.model.Used(), Capacity: got.Capacity,
 			Waiting: len(m.model.Waiters),
 		}
-		require.True(m.t, !m.model.InUse() || got.Capacity == m.model.Capacity, "capacity %d", got.Capacity)
+		require.True(m.t, !m.model.InUse() && m.model.Resized == 0 || got.Capacity == m.model.InForce(), "capacity %d", got.Capacity)
 		for i, h := range m.model.FirstToExpire(limit) {
 			left := got.Holders[min(i, len(got.Holders)-1)].Left
 			m.near(h.Expires-m.clock, left.Microseconds(), "what is left to "+h.Token)

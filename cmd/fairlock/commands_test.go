@@ -152,6 +152,31 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	require.Zero(t, objects.wait().code)
 }
 
+func TestResize(t *testing.T) {
+	f := newFixture(t)
+	require.Equal(t, "semaphore x has 2 permits from now on; 0 held, 0 waiting\n", f.done("resize", "x", "--permits", "2"))
+	require.Contains(t, f.done("status", "x", "--kind", "semaphore"), "semaphore x: 0/2")
+	sem := f.client("host").Semaphore("x", 5)
+	held := f.hold(permits(sem))
+	granted := make(chan *fairlock.Lease, 1)
+	go func() {
+		lease, _ := sem.Acquire(t.Context(), 1)
+		granted <- lease
+	}()
+	f.queued(sem, 1)
+	refused(t, f.call("run", "x", "--kind", "semaphore", "--permits", "9", "--take", "3", "--", "true"), exitFailure, "x has 2 permits, --take wants 3")
+	require.Equal(t, "semaphore x has 3 permits from now on; 3 held, 0 waiting\n", f.done("resize", "x", "--permits", "3"))
+	got := decode[seen](t, f.done("resize", "x", "--permits", "1", "--json"))
+	require.Len(t, got.Holders, 2)
+	for _, lease := range []*fairlock.Lease{held, <-granted} {
+		require.NoError(t, lease.Unlock(t.Context()))
+	}
+	require.Equal(t, "semaphore x has as many permits as each user brings from now on; 0 held, 0 waiting\n", f.done("resize", "x", "--reset"))
+	key := lua.SemaphoreKeys(f.namespace, "x").Resized
+	require.NoError(t, f.server.Client().LPush(t.Context(), key, "a list").Err())
+	refused(t, f.call("resize", "x", "--reset"), exitUnreachable, key)
+}
+
 func TestRelease(t *testing.T) {
 	f := newFixture(t)
 	m, next := f.client("first").Mutex("x y"), f.client("second").Mutex("x y")

@@ -78,7 +78,7 @@ func root(begun *bool) *cobra.Command {
 		id, title string
 		cmds      []*cobra.Command
 	}{
-		{"use", "Use locks:", []*cobra.Command{runCommand(&c), releaseCommand(&c)}},
+		{"use", "Use locks:", []*cobra.Command{runCommand(&c), releaseCommand(&c), resizeCommand(&c)}},
 		{"look", "Look at locks:", []*cobra.Command{statusCommand(&c), listCommand(&c), watchCommand(&c)}},
 		{"server", "Look at the server:", []*cobra.Command{doctorCommand(&c), benchCommand(&c), demoCommand(&c)}},
 	} {

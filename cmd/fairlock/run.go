@@ -273,6 +273,8 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 	_, moved := redis.IsMovedError(err)
 	other, ok := errors.AsType[*fairlock.CapacityError](err)
 	switch {
+	case ok && other.Want == r.take:
+		return fmt.Errorf("%s has %s, --take wants %d", name, inspect.Count(other.Have, "permit"), r.take)
 	case ok:
 		return fmt.Errorf("%s has %s, not %d: --permits must be the same for all who use it", name, inspect.Count(other.Have, "permit"), other.Want)
 	case errors.Is(err, context.DeadlineExceeded) && waiting.Err() != nil:

@@ -28,11 +28,13 @@ const (
 	MaxAdmitted = 128 // waiters
 	MaxExpired  = 500 // holders, that are removed
 	MaxUntimed  = 750 // waiters that get a time because theirs was lost
+	MaxTooHeavy = 100 // heads that want more permits than there are, that are dropped
 )
 
 // Lock is the whole state of a lock. The zero Lock is idle, and is what a loss of data leaves.
 type Lock struct {
-	Capacity    int              // of permits; it stands while anyone holds or waits
+	Capacity    int              // of permits, that callers bring; it stands while anyone holds or waits
+	Resized     int              // the number of permits that counts instead; 0: none does
 	Holders     []Holder         // in the order of their grants
 	Waiters     []Waiter         // in the order of their tickets
 	Tombstones  map[string]int64 // tokens that have left, and until when they are refused
@@ -50,6 +52,7 @@ type Lock struct {
 	last  uint64
 	clock int64
 	anew  bool // there was a queue, and no number: its times count no more
+	heavy int  // heads that it has dropped because they want more permits than there are
 
 	changed bool // another waiter may be the head than before the call, or something else blocks it
 }
@@ -140,7 +143,8 @@ type Reply struct {
 	Ticket   uint64 // Queued
 	Position int    // Queued: 1 is the head; Full: number of waiters
 	Last     uint64 // Queued: the last number
-	Capacity int    // CapacityDiffers: the one in use
+	Capacity int    // CapacityDiffers: the one in force
+	Wanted   int    // CapacityDiffers: instead of it
 	Holder   string // Busy, Queued: the holder whose lease ends last; "" if there is none
 	Queue    QueueState
 
@@ -182,9 +186,22 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		h.Expires = now + r.TTL
 		return Reply{Outcome: Granted, Fence: h.Fence, Queue: Blocked}
 	}
+	had := l.Capacity
 	l.open(r.Capacity)
+	if l.Resized > 0 {
+		l.Capacity = r.Capacity
+	}
+	reply := l.serve(now, r)
+	if reply.Outcome != Granted && reply.Outcome != Queued && len(l.Notified) == 0 {
+		l.Capacity = had // nothing has recorded another
+	}
+	return reply
+}
+
+// serve does a Request of a token that does not hold the lock.
+func (l *Lock) serve(now int64, r Request) Reply {
 	queued := l.index(r.Token) >= 0
-	if l.Capacity != r.Capacity && !queued {
+	if l.Capacity != r.Capacity && l.Resized == 0 && !queued {
 		if l.dropExpired(); l.InUse() {
 			if len(l.Waiters) > 0 {
 				l.record(now, Kept)
@@ -192,9 +209,12 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 			if slices.ContainsFunc(l.Waiters, l.expired) {
 				return Reply{Outcome: Busy, Queue: More}
 			}
-			return Reply{Outcome: CapacityDiffers, Capacity: l.Capacity}
+			return Reply{Outcome: CapacityDiffers, Capacity: l.Capacity, Wanted: r.Capacity}
 		}
 		l.Capacity = r.Capacity
+	}
+	if r.Weight > l.InForce() && !queued {
+		return l.refuse(now, r.Weight)
 	}
 	waiter, first := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL}, false
 	if r.WaiterTTL > 0 && (queued || r.Ticket > 0) {
@@ -202,6 +222,9 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	}
 	l.dropExpired()
 	queue := l.admit(now, r.Token)
+	if r.Weight > l.InForce() && l.index(r.Token) < 0 {
+		return l.refuse(now, r.Weight)
+	}
 	if queue == Empty && l.holder(r.Token) == nil && r.Weight <= l.Free() {
 		l.grant(now, r.Token, r.Weight, r.TTL, r.TTL, 0)
 	}
@@ -235,6 +258,14 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 		Outcome: Queued, Ticket: l.Waiters[at].Ticket, Position: at + 1, Last: l.last, Holder: l.named(),
 		Queue: queue, RetryAfter: l.retryAfter(now, at == 0, queue),
 	}
+}
+
+// refuse refuses a request for more permits than there are.
+func (l *Lock) refuse(now int64, wanted int) Reply {
+	if len(l.Waiters) > 0 {
+		l.record(now, Kept)
+	}
+	return Reply{Outcome: CapacityDiffers, Capacity: l.InForce(), Wanted: wanted}
 }
 
 // Release ends the token's lease, if it has that fence. If kept is above 0, the permits stay taken for so long.
@@ -286,6 +317,13 @@ func (l *Lock) ForceRelease(now int64, seen uint64) Handoff {
 	return l.handOff(now, lost || len(l.Holders) < before)
 }
 
+// Resize sets the number of permits for all callers; 0: there are again as many as they bring.
+func (l *Lock) Resize(now int64, permits int) Handoff {
+	l.Advance(now)
+	l.Resized = permits
+	return l.handOff(now, false)
+}
+
 // Renew has the lease with that fence last for ttl from now, at most for the TTL in its token. It returns false if there is none.
 func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) bool {
 	l.Advance(now)
@@ -326,9 +364,13 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, capacity int, tokens []string) He
 	if len(tokens) == 0 {
 		capacity = 0
 	}
+	had := l.Capacity
 	l.open(capacity)
 	waiting := len(l.Waiters) > 0
 	if waiting && len(tokens) > 0 {
+		if l.Resized > 0 {
+			l.Capacity = capacity
+		}
 		l.QueueUntil = now + waiterTTL + Kept
 		for _, t := range tokens {
 			if at := l.index(t); at >= 0 {
@@ -347,6 +389,8 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, capacity int, tokens []string) He
 	}
 	if waiting {
 		l.record(now, waiterTTL+Kept)
+	} else {
+		l.Capacity = had // nothing has recorded another
 	}
 	reply := HeartbeatReply{RetryAfter: -1, Last: l.last, Waiting: len(l.Waiters) > 0}
 	for _, t := range tokens {
@@ -395,12 +439,21 @@ func (l *Lock) dropExpired() {
 	}
 }
 
+// dropTooHeavy drops heads that want more permits than there are: they would block all behind them.
+func (l *Lock) dropTooHeavy() {
+	for len(l.Waiters) > 0 && l.Waiters[0].Weight > l.InForce() && l.heavy < MaxTooHeavy {
+		l.dequeue(0)
+		l.heavy++
+		l.changed = true
+	}
+}
+
 // admit is the only rule of admission. While permits are free, the head of the queue is granted what it asks for if so much
 // is free, for what is left until it expires, at most its TTL; otherwise it blocks all behind it. The requester is the
 // waiter that sends this request: it is not expired.
 func (l *Lock) admit(now int64, requester string) QueueState {
 	for admitted := 0; l.Free() > 0; admitted++ {
-		if len(l.Waiters) == 0 {
+		if l.dropTooHeavy(); len(l.Waiters) == 0 {
 			return Empty
 		}
 		head, kept := l.Waiters[0], int64(0)
@@ -430,7 +483,13 @@ func (l *Lock) admit(now int64, requester string) QueueState {
 		l.dequeue(0)
 		l.changed = true
 	}
+	if l.Resized > 0 && l.Free() <= 0 {
+		l.dropTooHeavy()
+	}
 	l.tellHead(now, requester)
+	if l.heavy == MaxTooHeavy {
+		return More
+	}
 	return Blocked
 }
 
@@ -452,7 +511,7 @@ func (l *Lock) tellHead(now int64, requester string) {
 func (l *Lock) handOff(now int64, released bool) Handoff {
 	l.open(0)
 	l.changed = true
-	if !released && l.Free() <= 0 {
+	if !released && l.Free() <= 0 && l.Resized == 0 {
 		if l.Last == 0 && l.last > 0 {
 			l.record(now, Kept)
 		}
@@ -529,7 +588,7 @@ func (l *Lock) remove(token string) bool {
 
 // Advance brings the lock to the time now: leases end, and an old number is forgotten. Every call begins with it.
 func (l *Lock) Advance(now int64) {
-	l.Notified, l.changed = nil, false
+	l.Notified, l.changed, l.heavy = nil, false, 0
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Expires <= now })
 	if l.NumberUntil <= now {
 		l.Last, l.NumberUntil = 0, 0
@@ -569,8 +628,11 @@ func (l *Lock) Used() (sum int) {
 	return sum
 }
 
-// Free is the number of permits that are not held.
-func (l *Lock) Free() int { return l.Capacity - l.Used() }
+// InForce is the number of permits that counts.
+func (l *Lock) InForce() int { return cmp.Or(l.Resized, l.Capacity) }
+
+// Free is the number of permits that are not held; below 0 if the number in force was lowered since.
+func (l *Lock) Free() int { return l.InForce() - l.Used() }
 
 func (l *Lock) holder(token string) *Holder {
 	at := slices.IndexFunc(l.Holders, func(h Holder) bool { return h.Token == token })

@@ -85,6 +85,13 @@ func (c *checker) conclude(a *acquisition) {
 	c.weights[a.token] = a.weight
 	if a.waits = never; a.granted == nil {
 		a.waits = a.waitsUntil()
+	}
+	for s := range a.lock.sizesIn(a.request.At, a.waits) {
+		if s.permits < a.weight { // it is dropped when it is the head
+			a.waits = min(a.waits, max(s.at, a.request.At))
+		}
+	}
+	if a.granted == nil {
 		return
 	}
 	a.earliest, a.until = a.request.At, a.trustedUntil(never)

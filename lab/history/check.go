@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 )
@@ -35,10 +36,43 @@ type process struct {
 type lock struct {
 	name     string
 	capacity int
+	sizes    []size         // where the number of permits has changed
 	all      []*acquisition // in the order of their requests
 	highest  *acquisition   // of those that know their ticket so far
 	grants   []*acquisition // by fence; if the server's clock was stepped back, those between two losses of data
 	seen     *seen          // what was seen in the server
+}
+
+// size is a number of permits that a lock has from a moment on.
+type size struct {
+	at      int64
+	permits int
+}
+
+// most is the highest number of permits at any moment of a span.
+func (l *lock) most(from, to int64) int {
+	n := 0
+	for s := range l.sizesIn(from, to) {
+		n = max(n, s.permits)
+	}
+	return n
+}
+
+// sizesIn are the numbers of permits in a span: the first is from the beginning of the span or before.
+func (l *lock) sizesIn(from, to int64) iter.Seq[size] {
+	return func(yield func(size) bool) {
+		now := size{permits: l.capacity}
+		for _, next := range l.sizes {
+			if next.at > to {
+				break
+			}
+			if next.at >= from && !yield(now) {
+				return
+			}
+			now = next
+		}
+		yield(now)
+	}
 }
 
 // Check checks the history of a run against all rules. Each lock is checked alone. The events need not be sorted.
@@ -46,6 +80,12 @@ func Check(events []Event, run Run) *Report {
 	events = slices.SortedStableFunc(slices.Values(events), func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	c := &checker{Run: run, Report: &Report{Excused: map[string]int{}}}
 	c.processes, c.weights, c.lasts = map[int]*process{}, map[string]int{}, map[string][]ServerEvent{}
+	for _, e := range c.Server {
+		if e.Op == Resizes {
+			l := c.lock(e.Lock)
+			l.sizes = append(l.sizes, size{e.Seen, int(e.Ticket)})
+		}
+	}
 	c.gather(events)
 	c.replay()
 	for _, l := range c.locks {

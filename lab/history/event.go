@@ -73,6 +73,7 @@ const (
 	Drops   ServerOp = "drops"   // Token was removed from the queue as expired; Until: the queue's clock then
 	Lasts   ServerOp = "lasts"   // the lease of Token with the fence Ticket lasts until Until, in ns as Event.At
 	Ends    ServerOp = "ends"    // Token no longer holds the lock
+	Resizes ServerOp = "resizes" // Lock has Ticket permits from then on; before, as many as the Run says
 	Deletes ServerOp = "deletes" // the data of Lock, or of all locks if it is empty, were lost
 	Misses  ServerOp = "misses"  // what follows is incomplete: the observer missed something
 )

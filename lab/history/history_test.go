@@ -64,6 +64,8 @@ func parse(t *testing.T, text string) (events []history.Event, run history.Run) 
 			switch n := number(4); e.Op {
 			case history.Lasts:
 				e.Until, e.Seen, e.Ticket = at(n), at(number(1)), uint64(cmp.Or(number(6), 10))
+			case history.Resizes:
+				e.Seen, e.Ticket = at(number(1)), uint64(n)
 			case history.Misses:
 				e.Lock = ""
 			case history.Keeps, history.Drops:
@@ -563,9 +565,17 @@ func TestCheck_Server(t *testing.T) {
 	}))
 	const text = "0 1 request weight=2; 1 1 granted fence=1000 until=890; 2 2 request weight=3; 3 2 granted fence=2000 until=890"
 	const owns = "; server 1 owns 1; server 2 owns 2"
+	const wants = `permits 4; 0 1 request; 1 1 granted fence=1000 until=890; 2 2 request weight=3; 3 2 queued ticket=2000; 4 3 request
+		5 3 queued ticket=4000; 10 3 granted fence=9000 ticket=4000 until=890; server 1 owns 1; server 2 joins 2 2000
+		server 4 joins 3 4000; server 7 leaves 2; server 9 owns 3; `
 	check(t, []example{
 		{"permits", "", text + owns + "; permits 5"},
 		{"too few permits", "server exclusion linear", text + owns + "; permits 4"},
+		{"resized to fewer before", "server exclusion linear", text + "; server 1 resizes - 4" + owns + "; permits 5"},
+		{"resized to more meanwhile", "", text + "; server 1 owns 1; server 2 resizes - 5; server 2 owns 2; permits 4"},
+		{"resized to fewer afterwards", "", text + owns + "; server 3 resizes - 2; permits 5"},
+		{"a waiter that wants more than there are is passed", "| wanted more permits", wants + "server 8 resizes - 2"},
+		{"a waiter that wants as many as there are is passed", "order", wants + "server 8 resizes - 3"},
 	})
 }
 

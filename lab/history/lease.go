@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// exclusion: the weights of all that hold the lock at one moment never exceed its capacity.
+// exclusion: when the lock is granted, the weights of all that hold it never exceed the number of permits that it has.
 //
 // An acquisition is known to hold the lock from Granted, which is recorded after Lock has returned, to the first of:
 // Unlock, which is recorded before the call; Lost; the kill of its process; the last recorded Until. A pause changes
@@ -29,9 +29,9 @@ func (c *checker) exclusion(l *lock) {
 			}
 			events = append(events, a.granted, a.first[Released])
 		}
-		if sum > l.capacity {
-			c.violate(rule, events, "%d of %d are held when %v is granted it", sum, l.capacity, b)
-		} else if b.beside > l.capacity {
+		if most := l.most(b.request.At, b.granted.At); sum > most {
+			c.violate(rule, events, "%d of %d are held when %v is granted it", sum, most, b)
+		} else if b.beside > most {
 			c.excuse(Exclusion, dataLost)
 		}
 		holders = append(holders, b)

@@ -14,7 +14,7 @@ import (
 // possible earlier. A Lock that failed may have been granted the lock for a while. It is left out: if there is an order
 // with it, there is one without it.
 func (c *checker) linear(l *lock) {
-	now, free := int64(0), l.capacity
+	now, used := int64(0), 0
 	var last *acquisition
 	var holders []*acquisition // by when they free it
 	for _, a := range l.grants {
@@ -26,13 +26,13 @@ func (c *checker) linear(l *lock) {
 			c.violate(Fences, []*Event{a.granted, last.granted}, "%v was granted it before %v, or has the same fence", a, last)
 			now = min(now, a.latest())
 		}
-		for free < a.weight && len(holders) > 0 {
+		for used+a.weight > l.most(now, a.latest()) && len(holders) > 0 {
 			b := holders[0]
 			if b.freed > a.latest() {
 				c.violate(Linear, []*Event{b.granted, a.granted}, "%v was granted it while %v held it until %s", a, b, seconds(b.freed))
 				break
 			}
-			now, free, holders = max(now, b.freed), free+b.weight, holders[1:]
+			now, used, holders = max(now, b.freed), used-b.weight, holders[1:]
 		}
 		last, a.earliest, a.freed = a, now, max(now, a.freed)
 		for _, e := range a.events {
@@ -46,6 +46,6 @@ func (c *checker) linear(l *lock) {
 			a.freed = max(a.freed, from)
 		}
 		i, _ := slices.BinarySearchFunc(holders, a, func(a, b *acquisition) int { return cmp.Compare(a.freed, b.freed) })
-		free, holders = free-a.weight, slices.Insert(holders, i, a)
+		used, holders = used+a.weight, slices.Insert(holders, i, a)
 	}
 }

@@ -80,7 +80,7 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 	absent := func(s Span) bool { return s.To-s.From >= c.kept()/3 && s.To >= since && s.From+c.kept()/2 <= latest }
 	switch {
 	case latest >= b.waits:
-		return "the waiter may have given up or been killed"
+		return "the waiter may have given up or been killed, or wanted more permits than there were"
 	case slices.ContainsFunc(b.process.absences, absent):
 		return "the ticket may have expired"
 	case c.firstLoss(l, since, latest) != nil, a.losses < b.losses, // a was requested before a loss, and perhaps granted it later
@@ -90,7 +90,7 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 		return "the waiter was granted it before, and the notification was late"
 	case a.ticket == 0 && min(b.time(Queued), b.time(Granted)) >= a.request.At && a.granted.At-a.request.At > prompt:
 		return "the one that was granted it may have had a ticket"
-	case b.granted == nil && max(a.beside, a.weight)+b.weight <= l.capacity:
+	case b.granted == nil && max(a.beside, a.weight)+b.weight <= l.most(b.request.At, latest):
 		return "the waiter may have been granted it before, and have left before it learned of that"
 	}
 	return ""

@@ -12,6 +12,7 @@ type seen struct {
 	keeps   map[string]int64    // token → until when it keeps its ticket, by the queue's clock
 	holders map[string]int      // token → weight
 	waiting []string            // by ticket
+	permits int                 // how many there are; 0: as many as the Run says, so far
 	grants  []string            // tokens
 }
 
@@ -35,7 +36,7 @@ func (s *seen) before(token, other string) bool {
 
 // replay checks what was seen in the server, in its own order. A token joins with a ticket above all in the queue, or comes
 // back with its own, and not while it holds the lock. The lock is granted to the head of the queue, or to another token
-// while the queue is empty. The weights of all holders never exceed the capacity. A waiter is dropped only after the time
+// while the queue is empty. When it is, the weights of all holders never exceed the number of permits. A waiter is dropped only after the time
 // until which it keeps its ticket. After Misses, only what is seen from then on is known of who holds and who waits.
 func (c *checker) replay() {
 	for _, e := range c.Server {
@@ -84,8 +85,8 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		for _, weight := range s.holders {
 			used += weight
 		}
-		if used > l.capacity {
-			wrong("was granted the lock; %d of %d are held then", used, l.capacity)
+		if used > cmp.Or(s.permits, l.capacity) {
+			wrong("was granted the lock; %d of %d are held then", used, cmp.Or(s.permits, l.capacity))
 		}
 		s.grants = append(s.grants, e.Token)
 		if position := s.leave(e.Token); position > 0 {
@@ -104,6 +105,8 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		c.lasts[e.Token] = append(c.lasts[e.Token], e)
 	case Ends:
 		delete(s.holders, e.Token)
+	case Resizes:
+		s.permits = int(e.Ticket)
 	case Deletes:
 		s.forget()
 	case Misses:

@@ -182,7 +182,7 @@ var faults = []*fault{
 		l := w.observer.locks[random.IntN(len(targets))]
 		all := []string{l.keys.Number, l.keys.Permits, l.keys.Queue, l.keys.Heartbeats, l.keys.Tombstones}
 		if l.keys.Holders != "" {
-			all = append(all, l.keys.Holders)
+			all = append(all, l.keys.Holders, l.keys.Resized)
 		}
 		key := all[random.IntN(len(all))]
 		w.occurred("the key %s is lost", key)
@@ -263,6 +263,11 @@ var faults = []*fault{
 		w.observer.step(by)
 		w.loss("", w.now(), w.now())
 		w.jump(0)
+	}},
+	{"semaphore resized", func(w *world, random *rand.Rand) {
+		permits := random.IntN(8)
+		w.occurred("the semaphore is resized to %d", permits)
+		w.after(0, func() { w.resize(permits) })
 	}},
 }
 
@@ -437,6 +442,15 @@ func (w *world) lock(t target) lua.Lock {
 		l = lua.RWMutex(w.admin, lua.DefaultNamespace, t.name)
 	}
 	return l.WithFenceTTL(fenceTTL)
+}
+
+// resize sets the number of permits of the semaphore for all clients; 0: it is again the one that they bring.
+func (w *world) resize(permits int) {
+	for _, t := range targets {
+		if t.name == "semaphore" {
+			_, _ = w.lock(t).Resize(context.Background(), permits)
+		}
+	}
 }
 
 // visit has a new waiter, perhaps with a long TTL, request each lock, and leave at once. It leaves no tombstone, with which no

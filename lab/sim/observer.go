@@ -53,6 +53,7 @@ type observed struct {
 	contents
 	ends     map[string]int64 // token → when its lease ends, as Event.At
 	lastLeft string           // the token that has left last
+	permits  int              // the number that was in force last
 }
 
 // observe begins to observe the server of a world.
@@ -310,6 +311,10 @@ func (o *observer) compare(l *observed) {
 	for _, h := range next.Holders { // also those that have expired: no other holds them until a script removes them
 		ends[h.Token] = o.world.now() + h.Expires*1000 - now.UnixNano()
 	}
+	if n := next.InForce(); n != 0 && n != l.permits { // of an idle lock it is known if it was resized
+		l.permits = n
+		record(history.Resizes, "", uint64(n), 0)
+	}
 	for _, h := range l.Holders {
 		if o.successor(h, &next) == nil { // perhaps a lease that had ended, and another one
 			record(history.Ends, h.Token, 0, 0)
@@ -320,7 +325,8 @@ func (o *observer) compare(l *observed) {
 	for _, w := range l.Waiters {
 		if next.waiter(w.Token) == nil && next.holder(w.Token) == nil {
 			expired := len(next.Waiters) == 0 && o.last.verb == "" // the queue as a whole
-			if strings.Contains(o.last.text, w.Token) || expired {
+			tooHeavy := o.last.verb != "" && next.InForce() > 0 && w.Weight > next.InForce()
+			if strings.Contains(o.last.text, w.Token) || expired || tooHeavy {
 				record(history.Leaves, w.Token, 0, 0)
 			} else {
 				record(history.Drops, w.Token, 0, latest)

@@ -131,6 +131,11 @@ func (o *observer) loadHolders(l *observed, c *contents, until func(string) int6
 		}
 		return
 	}
+	if text, err := db.Get(l.keys.Resized); err == nil {
+		if c.Resized = int(numbers(text)[0]); db.TTL(l.keys.Resized) != 0 {
+			wrong("the number of permits expires")
+		}
+	}
 	permits, _ := db.SortedSet(l.keys.Permits)
 	fields, _ := db.HKeys(l.keys.Holders)
 	field := func(name string) int64 { return numbers(db.HGet(l.keys.Holders, name))[0] }
@@ -196,6 +201,8 @@ func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 			return words([]any{"resumed", fence}), 0
 		}
 		return []string{"lost"}, 0
+	case "resize":
+		return wordsOfHandoff(l.Resize(now, int(n[1]))), 0
 	case "heartbeat":
 		return wordsOfHeartbeat(l.Heartbeat(now, n[1]*ms, int(n[2]), s.args[3:]))
 	}
@@ -285,6 +292,8 @@ func (c *contents) mayRefuse(s script, now int64) bool {
 		return !ends(func(h model.Holder) bool { return h.Token == s.args[1] && fmt.Sprint(h.Fence) == s.args[2] })
 	case "force_release":
 		return !ends(func(h model.Holder) bool { return h.Fence <= uint64(numbers(s.args[1])[0]) })
+	case "resize":
+		return s.args[1] != "0"
 	default:
 		return false
 	}
@@ -306,6 +315,7 @@ func diff(want, got *model.Lock, differ func(what string, want, got any)) {
 	equal("the last number", want.Last, got.Last)
 	expires("when the number expires", want.NumberUntil, got.NumberUntil)
 	equal("records lost", want.Lost, got.Lost)
+	equal("the number of permits for all", want.Resized, got.Resized)
 	if len(want.Holders) != len(got.Holders) {
 		differ("holders", want.Holders, got.Holders)
 	} else {

@@ -21,7 +21,7 @@ func wordsOfAcquire(r model.Reply) (reply []string, retry int64) {
 	case model.Full:
 		return words([]any{r.Outcome, r.Position}), 0
 	case model.CapacityDiffers:
-		return words([]any{r.Outcome, r.Capacity}), 0
+		return words([]any{r.Outcome, r.Capacity, r.Wanted}), 0
 	default:
 		reply := []any{r.Outcome, state, r.Holder}
 		if r.RetryAfter > 0 {

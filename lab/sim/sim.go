@@ -156,6 +156,7 @@ func (w *world) liveness() {
 	w.ending = true
 	w.mu.Unlock()
 	w.tasks.Wait() // for faults, each of which ends itself
+	w.resize(0)
 	w.mu.Lock()
 	current := slices.Clone(w.current)
 	w.mu.Unlock()

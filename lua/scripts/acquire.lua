@@ -7,7 +7,8 @@
 --       retry_after: for the head, ms until another request can help, else -1; holder: token of a holder, or nothing
 --     | busy state holder free    free: ms after which another request can help, if that holder was released
 --     | full waiters
---     | capacity have     the lock is in use with another capacity
+--     | capacity have want    want: the permits that are requested, more than there are; or the capacity, another than the one in
+--       use
 local token, waiter_ttl, max_waiters, ticket, capacity = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 waiter_ttl, max_waiters, ticket, capacity = tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket), tonumber(capacity)
 local ttl = ttl_of(token)
@@ -46,17 +47,21 @@ local function join(as)
   queued_as = as
 end
 
--- A capacity stands until the last holder and waiter is gone. A token that is queued has the one in force.
-if capacity and total ~= capacity and not queued_as then
+local function refuse(want)
+  if call('EXISTS', queue) == 1 then write_number(KEPT) end -- its clock goes on
+  return string.format('capacity %.0f %.0f', total, want)
+end
+
+-- A capacity that was not resized stands until the last holder and waiter is gone. A token that is queued has the one in force.
+if capacity and total ~= capacity and not fixed and not queued_as then
   drop_expired()
   if used > 0 or call('EXISTS', queue) == 1 then
-    if call('EXISTS', queue) == 1 then write_number(KEPT) end -- its clock goes on
-    local expired = call('ZCOUNT', heartbeats, '-inf', text_of(clock + 999)) > 0
-    if more_expired or expired then return 'busy more ' end
-    return 'capacity ' .. string.format('%.0f', total)
+    local refusal, expired = refuse(capacity), call('ZCOUNT', heartbeats, '-inf', text_of(clock + 999)) > 0
+    return (more_expired or expired) and 'busy more ' or refusal
   end
-  total, free = capacity, capacity - used
+  brought, total, free = capacity, capacity, capacity - used
 end
+if capacity and weight_of(token) > total and not queued_as then return refuse(weight_of(token)) end
 
 -- A waiter that returns is queued by its ticket before others are dropped and admitted.
 if waiter_ttl > 0 and (queued_as or ticket > 0) then
@@ -64,6 +69,7 @@ if waiter_ttl > 0 and (queued_as or ticket > 0) then
 end
 drop_expired()
 local state, given = admit(token)
+if capacity and weight_of(token) > total and not call('ZSCORE', queue, token) then return refuse(weight_of(token)) end -- it was the head
 if state == 'empty' and not given then
   if weight_of(token) <= free then
     given = grant(token, ttl, 0)

@@ -52,6 +52,7 @@ local first
 for i = 1, tokens do
   local token = ARGV[FIRST + i - 1]
   if (handed ~= '' or states[i] == 'n') and fence_of(token) then states[i] = 'h' end
+  if too_heavy > 0 and weight_of(token) > total and not call('ZSCORE', queue, token) then states[i] = 'n' end
   if states[i] == 'q' and not first then first = token end
 end
 local after = state == 'more' and 0 or first and first == head and next_end() or -1

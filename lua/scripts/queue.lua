@@ -8,6 +8,7 @@
 -- idempotent for its token, and bounded, and reads all keys that can have a wrong type before it writes. The first
 -- write of a script is the one that a full server refuses: Redis lets a script finish that has written.
 
+local too_heavy = 0 -- heads that this script has dropped because they want more permits than there are
 local handed = '' -- ' <token> <fence> <ms>' of each waiter that this script has handed the lock
 local changed = false -- whether another waiter may be the head, or the head may be blocked by something else, than before
 
@@ -49,6 +50,18 @@ local function grant(token, ms, kept)
   return fence
 end
 
+-- heads returns the first two waiters. Before that it drops heads that want more permits than there are, at most a hundred:
+-- they would block all behind them.
+local function heads()
+  while true do
+    local head, second = unpack(call('ZRANGE', queue, 0, 1))
+    if not head or weight_of(head) <= total or too_heavy == 100 then return head, second end
+    call('ZREM', queue, head)
+    call('ZREM', heartbeats, head)
+    too_heavy, changed = too_heavy + 1, true
+  end
+end
+
 -- admit is the only rule of admission. While permits are free, it grants the head of the queue the lock if enough is free
 -- for it, for what is left until it expires, at most for its TTL; else it stops. The requester is the waiter that sends this
 -- request: it has not expired. Others are notified. Returns what is left of the queue (empty; blocked: too little is free for
@@ -56,7 +69,7 @@ end
 local function admit(requester)
   local admitted, own = 0, nil
   while free > 0 do
-    local head, second = unpack(call('ZRANGE', queue, 0, 1))
+    local head, second = heads()
     if not head then return 'empty', own end
     local ms = ttl_of(head)
     if head ~= requester then
@@ -78,8 +91,9 @@ local function admit(requester)
       handed = handed .. ' ' .. text
     end
   end
+  if fixed and free <= 0 then heads() end -- a head that wants too much learns it though nothing is free
   tell_head(requester)
-  return more_expired and 'more' or 'blocked', own
+  return (more_expired or too_heavy == 100) and 'more' or 'blocked', own
 end
 
 -- hand_off(released) admits waiters after a release, and returns the reply. Whatever is wrong with the queue, what was
@@ -90,7 +104,7 @@ local function hand_off(released)
     read_number(0)
     open()
     changed = true
-    if free <= 0 and not released then
+    if free <= 0 and not released and not fixed then
       if missing and last > 0 then write_number(KEPT) end
       tell_head()
       return more_expired and 'more' or 'blocked'

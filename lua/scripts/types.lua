@@ -1,5 +1,5 @@
 -- types: the type of each key, to name the one that is not ours. It is no verb of a lock, and built alone.
--- KEYS  number store queue heartbeats tombstones
+-- KEYS  all of a lock
 -- ARGV
 -- reply type...   one for each key, none if there is no such key
 local types = {}

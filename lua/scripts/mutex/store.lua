@@ -3,7 +3,8 @@
 -- lock  string  "<token> <fence>" of the holder; it exists while the lock is held, and expires with the lease
 --
 -- Contract. permits/store.lua provides the same.
---   free                 the number of free permits, once count() has been called
+--   free, total          the number of free permits, and of all that are in force, once count() has been called
+--   fixed                whether that number was resized
 --   more_expired         whether count() has left expired holders, because it removes a bounded number
 --   count(capacity)      removes expired holders, and all of them if a part of their records was lost. capacity: that a
 --                        request brings, of permits; nil: none. After read_number
@@ -26,7 +27,7 @@
 --   usage(limit)         used permits, capacity, and at most limit holders {token, fence, ms left}
 
 local owner, fence = string.match(held or '', '^(.*) (%d+)$')
-local free = held and 0 or 1
+local free, total, fixed = held and 0 or 1, 1, false
 local more_expired = false
 local highest = tonumber(fence or 0) -- it counts also when its lease has ended
 

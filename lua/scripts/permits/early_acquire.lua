@@ -1,6 +1,7 @@
--- Nobody holds permits or waits, and no token has a tombstone.
-if ARGV[5] == '0' and call('EXISTS', permits, holders, queue, tombstones) == 0 then
-  local ttl, weight = ttl_of(ARGV[2]), string.format('%.0f', weight_of(ARGV[2]))
+-- Nobody holds permits or waits, no token has a tombstone, the number of permits was not resized, and it suffices.
+local asked = weight_of(ARGV[2])
+if ARGV[5] == '0' and asked <= tonumber(ARGV[6]) and call('EXISTS', permits, holders, queue, tombstones, resized) == 0 then
+  local ttl, weight = ttl_of(ARGV[2]), string.format('%.0f', asked)
   local fence = idle_fence(ttl)
   if fence then
     call('HSET', holders, 'capacity', ARGV[6], 'used', weight, 'fence', fence, 'released', '0', ARGV[2], fence)

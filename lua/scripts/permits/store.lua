@@ -1,16 +1,18 @@
 -- The store of permits: any number of holders, whose weights make up at most the capacity. A semaphore has as many
--- permits as its callers say; a read-write lock has 2^30, of which a reader takes one and a writer all.
+-- permits as its callers say, unless it was resized; a read-write lock has 2^30, of which a reader takes one and a writer all.
 --
 -- permits  zset  token -> when the lease ends, in µs of server time
--- holders  hash  token -> fence; capacity; used: the sum of the holders' weights; fence: the highest; released: the number of
---                holders that were released and are kept
+-- holders  hash  token -> fence; capacity: that callers bring; used: the sum of the holders' weights; fence: the highest;
+--                released: the number of holders that were released and are kept
+-- resized  string  the number of permits, whatever callers bring; no such key: as many as they bring. It does not expire
 --
--- Both have the same holders, and expire together, not before the last lease and the queue. mutex/store.lua has the
--- contract.
+-- Permits and holders have the same holders, and expire together, not before the last lease and the queue. mutex/store.lua
+-- has the contract.
 
 local EXPIRED = 500 -- holders that one script removes because they have expired
 local LISTED = 200 -- holders that one script looks at, to remove them, and perhaps to admit waiters, too
 local free, total, used, highest, released
+local brought, fixed -- the capacity that callers bring, and the one that counts instead if the lock was resized
 local more_expired = false
 
 -- has_all reports whether both keys have the same holders. If not, one of them was lost, and nobody knows what is held: both are
@@ -48,11 +50,15 @@ local function fence_of(token)
   remove_holders({ token })
 end
 
+-- resized_to returns the number of permits that a resize has set; nil: none has.
+local function resized_to() return tonumber(call('GET', resized) or nil) end
+
 local function record_capacity()
-  call('HSET', holders, 'capacity', string.format('%.0f', total), 'used', string.format('%.0f', used), 'fence', highest, 'released', released)
+  call('HSET', holders, 'capacity', string.format('%.0f', brought), 'used', string.format('%.0f', used), 'fence', highest, 'released', released)
 end
 
 local function count(capacity)
+  fixed = resized_to()
   local whole = has_all()
   if whole then
     local expired = call('ZRANGEBYSCORE', permits, '-inf', now_text, 'LIMIT', 0, EXPIRED)
@@ -60,16 +66,19 @@ local function count(capacity)
     more_expired = #expired == EXPIRED
   end
   local known = call('HMGET', holders, 'capacity', 'used', 'fence', 'released')
-  total, used, highest = tonumber(known[1] or capacity or 0), tonumber(whole and known[2] or 0), known[3] or '0'
+  brought, used, highest = tonumber(known[1] or 0), tonumber(whole and known[2] or 0), known[3] or '0'
   released = whole and known[4] or '0'
-  free = total - used
-  if whole then return end
-  call('UNLINK', permits, holders)
-  local left = call('PTTL', queue)
-  if known[1] and left > 0 then -- it stands for those that wait
-    record_capacity()
-    call('PEXPIRE', holders, left)
+  if not whole then
+    call('UNLINK', permits, holders)
+    local left = call('PTTL', queue)
+    if known[1] and left > 0 then -- it stands for those that wait
+      record_capacity()
+      call('PEXPIRE', holders, left)
+    end
   end
+  if capacity and (fixed or brought == 0) then brought = capacity end
+  total = fixed or brought
+  free = total - used
 end
 
 -- keep has both keys last for another ms at least, and equally long. Its first write takes no memory. Redis rounds down what
@@ -86,7 +95,7 @@ end
 local function put(token, given, ms)
   used, highest = used + weight_of(token), given
   free = total - used
-  call('HSET', holders, 'capacity', string.format('%.0f', total), 'used', string.format('%.0f', used), 'fence', given, 'released', released, token, given)
+  call('HSET', holders, 'capacity', string.format('%.0f', brought), 'used', string.format('%.0f', used), 'fence', given, 'released', released, token, given)
   call('ZADD', permits, text_of(now + ms * 1000), token)
   keep(ms + 1000)
 end
@@ -157,5 +166,5 @@ local function usage(limit)
     local left = math.ceil((found[i + 1] - now) / 1000)
     list[#list + 1] = { found[i], tonumber(call('HGET', holders, found[i]) or 0), left }
   end
-  return sum, tonumber(known[1] or 0), list
+  return sum, resized_to() or tonumber(known[1] or 0), list
 end

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
+	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/inspect"
+)
+
+func resizeCommand(c *connection) *cobra.Command {
+	l := looker{connection: c, writes: true, kind: string(inspect.Semaphore)}
+	var permits int
+	var reset bool
+	cmd := &cobra.Command{
+		Use:               "resize NAME --permits N | --reset",
+		Short:             "Change the number of permits of a semaphore",
+		Args:              oneName,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			given := cmd.Flags().Changed("permits")
+			switch {
+			case given && reset:
+				return usage("--permits sets a number, --reset removes it: say one of them")
+			case !given && !reset:
+				return usage("say --permits N, or --reset for as many as each user brings")
+			case given:
+				if err := locks.Within("--permits", permits, 1, fairlock.MaxPermits); err != nil {
+					return withCode(exitUsage, err)
+				}
+			}
+			return l.with(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) error {
+				return l.resize(ctx, inspect.ID{Kind: inspect.Semaphore, Name: names[0]}, permits)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&permits, "permits", 0, "how many there are from now on, whatever number a user brings")
+	f.BoolVar(&reset, "reset", false, "there are again as many as each user brings")
+	f.BoolVar(&l.json, "json", false, "for scripts")
+	return cmd
+}
+
+// resize sets the number of permits, and says who has some then. 0: as many as each user brings.
+func (l *looker) resize(ctx context.Context, id inspect.ID, permits int) error {
+	lock := id.In(l.Redis, l.Namespace)
+	h, err := lock.Resize(ctx, permits)
+	for more := h.More; more && err == nil; {
+		more, err = lock.Admit(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	all, err := l.Read(ctx, inspect.Most, id)
+	if err == nil {
+		err = all[0].Err
+	}
+	if err != nil {
+		return fmt.Errorf("%s is resized; who has it now could not be read: %w", id, err)
+	}
+	now := "as many permits as each user brings"
+	if permits > 0 {
+		now = inspect.Count(permits, "permit")
+	}
+	text := fmt.Sprintf("%s has %s from now on; %d held, %d waiting", id, now, all[0].Used, all[0].Waiting)
+	if l.json {
+		text = view.JSON(all[0])
+	}
+	_, err = fmt.Fprintln(l.out, text)
+	return err
+}

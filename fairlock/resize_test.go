@@ -1,0 +1,229 @@
+package fairlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// load is what workers of many clients do with a semaphore.
+type load struct {
+	mu   sync.Mutex
+	errs []error // guarded by mu: of Acquire
+	wg   sync.WaitGroup
+}
+
+// works has a worker acquire 1 to most permits again and again, until ctx ends.
+func (l *load) works(ctx context.Context, s fairlock.Semaphore, most int) {
+	l.wg.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			lease, err := s.Acquire(ctx, 1+i%most)
+			if err != nil {
+				if ctx.Err() == nil {
+					l.mu.Lock()
+					l.errs = append(l.errs, err)
+					l.mu.Unlock()
+				}
+				return
+			}
+			time.Sleep(time.Duration(10+i%5) * 10 * time.Millisecond)
+			_ = lease.Unlock(ctx)
+		}
+	})
+}
+
+// watch lets time pass, and checks that no permit is granted while as many are held as there are, or more: *used were held
+// before. It returns the most that were.
+func watch(t *testing.T, s *fairlocktest.Server, d time.Duration, permits int, used *int) (most int) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+		st := s.Semaphore("x", permits).State()
+		require.LessOrEqual(t, st.Used, max(permits, *used), "at %v", st.At)
+		*used, most = st.Used, max(most, st.Used)
+	}
+	return most
+}
+
+// A semaphore is resized under load, with clients that bring different numbers and some that crash: no more permits are held
+// than there are, or were before.
+//
+//fairlock:promise Resize: from then on the number counts for every client, whatever number it brings; no more are held than there are, but for holders from before there were fewer
+func TestResize_UnderLoad(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		const ttl = time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		operator := s.Client(fairlock.Config{}).Semaphore("x", 1)
+		require.NoError(t, operator.Resize(ctx, 5))
+		var l load
+		var clients []*fairlocktest.Client
+		for i := range 8 {
+			c := s.Client(fairlock.Config{Name: fmt.Sprint("c", i), TTL: ttl})
+			clients = append(clients, c)
+			for range 2 {
+				l.works(ctx, c.Semaphore("x", 5+i%2), 2)
+			}
+		}
+		used := 0
+		for i, permits := range []int{5, 8, 2, 5} {
+			require.NoError(t, operator.Resize(ctx, permits))
+			go clients[i].Crash()
+			watch(t, s, ttl+200*time.Millisecond, permits, &used)
+			assert.Equal(t, permits, watch(t, s, 2*time.Second, permits, &used), "all are used again")
+			assert.Equal(t, permits, s.Semaphore("x", 1).State().Permits)
+		}
+		cancel()
+		l.wg.Wait()
+		for _, err := range l.errs {
+			require.ErrorIs(t, err, fairlock.ErrClosed) // of those that have crashed
+		}
+	})
+}
+
+// A rolling deploy of a service that brings 6 permits, not 5: resized to 5 before and to 6 after, nobody gets a CapacityError,
+// and never more than 6 are held.
+//
+//fairlock:promise Rolling deploy: of another number of permits, between two Resize: no CapacityError, and never the sum of both
+func TestResize_RollingDeploy(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var l load
+		var stop []context.CancelFunc
+		start := func(permits int) {
+			c := s.Client(fairlock.Config{})
+			ctx, cancel := context.WithCancel(t.Context())
+			for range 4 {
+				l.works(ctx, c.Semaphore("x", permits), 1)
+			}
+			stop = append(stop, cancel)
+		}
+		for range 4 {
+			start(5)
+		}
+		used := 0
+		assert.Equal(t, 5, watch(t, s, time.Second/2, 5, &used))
+		operator := s.Client(fairlock.Config{}).Semaphore("x", 1)
+		require.NoError(t, operator.Resize(t.Context(), 5))
+		for i := range 4 {
+			start(6)
+			assert.Equal(t, 5, watch(t, s, time.Second/2, 5, &used))
+			stop[i]()
+		}
+		require.NoError(t, operator.Resize(t.Context(), 6))
+		assert.Equal(t, 6, watch(t, s, time.Second/2, 6, &used))
+		require.NoError(t, operator.ResetSize(t.Context()))
+		assert.Equal(t, 6, watch(t, s, time.Second/2, 6, &used), "all bring 6")
+		for _, stop := range stop {
+			stop()
+		}
+		l.wg.Wait()
+		require.Empty(t, l.errs)
+	})
+}
+
+// Growing admits at once, in order, who fits, and needs no request of a waiter.
+//
+//fairlock:promise Growing a semaphore: admits those that fit, in order, in its one request
+func TestResize_GrowingAdmitsAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		operator, client := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
+		sent, asked := record(operator), record(client)
+		sem := client.Semaphore("x", 5)
+		hold(t, permits(sem, 5))
+		two, three, one := begin(t.Context(), permits(sem, 2)), begin(t.Context(), permits(sem, 3)), begin(t.Context(), permits(sem, 1))
+		pass(1500 * time.Millisecond)
+		sent.reset()
+		asked.reset()
+		require.NoError(t, operator.Semaphore("x", 1).Resize(t.Context(), 8))
+		synctest.Wait()
+		two.granted(t)
+		require.True(t, three.pending())
+		require.True(t, one.pending(), "nobody overtakes")
+		require.Len(t, sent.requests(), 1)
+		require.Empty(t, asked.requests())
+		require.NoError(t, operator.Semaphore("x", 1).Resize(t.Context(), 11))
+		synctest.Wait()
+		three.granted(t)
+		one.granted(t)
+	})
+}
+
+// All permits are held for an hour. A first waiter that wants more than there are now has its error within a heartbeat, and
+// those behind it keep their places.
+//
+//fairlock:promise Shrinking a semaphore: holders finish; the first waiter, if it wants more than there are, gets a CapacityError by its next heartbeat, and those behind it keep their places
+func TestResize_ShrinkingRefusesTheFirstWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client, other := s.Client(fairlock.Config{TTL: time.Hour}), s.Client(fairlock.Config{Name: "other"})
+		sem := client.Semaphore("x", 5)
+		first, one := hold(t, permits(sem, 4)), hold(t, permits(sem, 1))
+		four := begin(t.Context(), permits(sem, 4))
+		behind := begin(t.Context(), permits(other.Semaphore("x", 5), 2))
+		three := begin(t.Context(), permits(other.Semaphore("x", 5), 3))
+		last := begin(t.Context(), permits(client.Semaphore("x", 5), 1))
+		pass(1300 * time.Millisecond)
+		require.NoError(t, other.Semaphore("x", 9).Resize(t.Context(), 2))
+		pass(interval)
+		require.False(t, four.pending())
+		var e *fairlock.CapacityError
+		require.ErrorAs(t, four.err, &e)
+		assert.Equal(t, fairlock.CapacityError{Want: 4, Have: 2}, *e)
+		require.True(t, behind.pending() && three.pending() && last.pending())
+		s.Semaphore("x", 5).AssertQueue("other", "other", client.Name())
+		for _, n := range []int{3, fairlock.MaxPermits} {
+			_, err := sem.TryAcquire(t.Context(), n)
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, fairlock.CapacityError{Want: n, Have: 2}, *e)
+		}
+		unlock(t, first)
+		require.True(t, behind.pending())
+		unlock(t, one)
+		unlock(t, behind.granted(t))
+		pass(interval)
+		require.False(t, three.pending())
+		require.ErrorAs(t, three.err, &e)
+		unlock(t, last.granted(t))
+		assert.Equal(t, 2, s.Semaphore("x", 5).State().Permits, "also when it is idle")
+	})
+}
+
+// Once it is reset, or Redis has lost the number, the numbers that clients bring count again.
+//
+//fairlock:promise A resized number: counts until ResetSize, or until Redis loses it
+func TestResize_Ends(t *testing.T) {
+	bubbles(t, map[string]func(*testing.T, *fairlocktest.Server, fairlock.Semaphore){
+		"reset": func(t *testing.T, _ *fairlocktest.Server, sem fairlock.Semaphore) {
+			require.NoError(t, sem.ResetSize(t.Context()))
+			require.NoError(t, sem.ResetSize(t.Context()), "there is nothing to reset")
+		},
+		"its key is lost": func(t *testing.T, s *fairlocktest.Server, _ fairlock.Semaphore) {
+			require.True(t, s.Miniredis.Del(lua.SemaphoreKeys(lua.DefaultNamespace, "x").Resized))
+		},
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Server, fairlock.Semaphore)) {
+		c := s.Client(fairlock.Config{})
+		five, six := c.Semaphore("x", 5), c.Semaphore("x", 6)
+		require.NoError(t, five.Resize(t.Context(), 3))
+		pass(24 * time.Hour)
+		held := hold(t, permits(five, 2))
+		next := begin(t.Context(), permits(six, 2)) // its number was brought last
+		end(t, s, five)
+		pass(interval)
+		unlock(t, next.granted(t))
+		var e *fairlock.CapacityError
+		_, err := five.Acquire(t.Context(), 1)
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, fairlock.CapacityError{Want: 5, Have: 6}, *e)
+		unlock(t, held)
+		assert.Zero(t, s.Semaphore("x", 5).State().Permits)
+		unlock(t, hold(t, permits(five, 5)))
+	})
+}
