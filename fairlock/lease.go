@@ -29,13 +29,15 @@ type Lease struct {
 	end  context.CancelCauseFunc
 
 	mu               sync.Mutex
-	term             term  // guarded by mu
-	failure          error // guarded by mu: the error of the latest renewal; nil if it has succeeded
-	pending          int   // guarded by mu: number of renewals that are in flight
-	resumed          bool  // guarded by mu: another Lease of this client has the token
-	ambiguousRenewal bool  // guarded by mu: the latest renewal that ended had no reply, and may still arrive
-	timer            Timer // guarded by mu: calls tick when the next action is due
-	late             Timer // guarded by mu: calls releaseLost; nil if that is not due
+	term             term      // guarded by mu
+	failure          error     // guarded by mu: the error of the latest renewal; nil if it has succeeded
+	tried            time.Time // guarded by mu: when the first renewal was sent since the latest that succeeded; zero if none was
+	lastSixth        time.Time // guarded by mu: when the last sixth of the term began
+	pending          int       // guarded by mu: number of renewals that are in flight
+	resumed          bool      // guarded by mu: another Lease of this client has the token
+	ambiguousRenewal bool      // guarded by mu: the latest renewal that ended had no reply, and may still arrive
+	timer            Timer     // guarded by mu: calls tick when the next action is due
+	late             Timer     // guarded by mu: calls releaseLost; nil if that is not due
 
 	unlocking        chan struct{} // holds a value while a release is under way, which owns what follows
 	ambiguousRelease bool          // a release may have reached Redis without its reply coming back
@@ -64,6 +66,7 @@ func newLease(l *lock, g lua.Grant, sent time.Time, handoff, ambiguous bool) (*L
 	if !now.Before(lease.term.deadline) {
 		return nil, lost(ErrExpired)
 	}
+	lease.lastSixth = lease.term.lastSixth(now)
 	lease.life, lease.end = context.WithCancelCause(context.Background())
 	lease.mu.Lock() // Close may find it as soon as it is kept
 	defer lease.mu.Unlock()
@@ -138,7 +141,7 @@ func LeaseFromContext(ctx context.Context) *Lease {
 // Renew extends the lease to its TTL from now, for example before a step that matters. Nil means that the lock is held
 // until the new Deadline. ErrLost and ErrUnlocked mean that it is not held. After any other error, such as one of ctx, the
 // lease lasts until its Deadline as before, unless its Client was closed. Renew returns when ctx or the lease ends. If ctx
-// ends while Renew waits for Redis, the renewal has failed. That is logged, and Trace.Renewed is called.
+// ends while Renew waits for Redis, the renewal has failed, and Trace.Renewed is called.
 func (l *Lease) Renew(ctx context.Context) error {
 	_, err := performUntilClosed(ctx, l.lock, "renew", l.Err(), func(ctx context.Context, t task) (none struct{}, err error) {
 		ctx, cancel := l.lock.rt.withTimeout(ctx, l.left())
@@ -158,14 +161,17 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.rt.clock.N
 // renew sends one renewal. A reply that comes after Unlock changes nothing: the script compares the token, so no renewal
 // extends a lock that was released.
 func (l *Lease) renew(ctx context.Context, t task) error {
-	l.renewalSent()
 	sent := l.lock.rt.clock.Now()
+	l.renewalSent(sent)
 	reply, err := l.lock.redis.Renew(ctx, l.token, l.lock.cfg.TTL, l.fence)
 	l.renewalEnded(err)
+	if err == nil {
+		l.lock.rt.outage.succeeded(l)
+	}
 	until := trustedUntil(sent, l.lock.cfg.TTL, l.lock.cfg.TTL)
 	switch {
 	case err != nil:
-		l.renewalFailed(until, err)
+		l.renewalFailed(ctx, until, err)
 	case !reply.Held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
@@ -182,10 +188,18 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 }
 
 // renewalSent and renewalEnded keep account of renewals that may arrive in Redis after the lease has ended here.
-func (l *Lease) renewalSent() {
+func (l *Lease) renewalSent(now time.Time) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	begins := l.noReply(now)
 	l.pending++
+	if l.tried.IsZero() {
+		l.tried, l.failure = now, errNoReply
+	}
+	failure := l.failure
+	l.mu.Unlock()
+	if begins {
+		l.lock.rt.outage.begun("renewal", l.lock.name, failure)
+	}
 }
 
 func (l *Lease) renewalEnded(err error) {
@@ -199,18 +213,40 @@ func (l *Lease) renewalEnded(err error) {
 
 // renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. until is what the lease would
 // have been extended to.
-func (l *Lease) renewalFailed(until time.Time, err error) {
+func (l *Lease) renewalFailed(ctx context.Context, until time.Time, err error) {
+	rt := l.lock.rt
+	err = rt.named(err)
+	refused := lua.OriginOf(err) == lua.Permanent
 	l.mu.Lock()
-	over := l.life.Err() != nil
-	if !until.Before(l.term.deadline) {
+	latest := !until.Before(l.term.deadline)
+	if latest {
 		l.failure = err
 	}
+	held := l.life.Err() == nil
+	// A ctx of Renew that has ended says nothing about Redis.
+	begins := held && latest && !refused && ctx.Err() == nil && rt.outage.failed(l)
 	l.mu.Unlock()
-	if !over {
-		l.lock.rt.log.Warn("renewal failed; another follows until the lease ends",
+	switch {
+	case begins:
+		rt.outage.begun("renewal", l.lock.name, err)
+	case held && refused:
+		rt.log.Warn("Redis refuses a renewal; another follows until the lease ends",
 			"lock", l.lock.name, "token", l.token, "err", err)
 	}
 }
+
+// noReply looks at the renewals that were sent before, when another is sent: two without a reply are an outage. It reports whether
+// one begins with that. The caller holds mu, and logs it.
+func (l *Lease) noReply(now time.Time) (begins bool) {
+	if !errors.Is(l.failure, errNoReply) {
+		return false
+	}
+	l.failure = l.lock.rt.named(errNoReply)
+	return l.pending > 1 && now.Sub(l.tried) >= longest && l.lock.rt.outage.failed(l)
+}
+
+// longest is how long a reply may take until its lack is taken for an outage: a TTL may be shorter than a round trip.
+const longest = time.Second
 
 // extend trusts the lease until then, unless it is trusted for longer.
 func (l *Lease) extend(until time.Time) {
@@ -220,8 +256,9 @@ func (l *Lease) extend(until time.Time) {
 		return
 	}
 	now := l.lock.rt.clock.Now()
-	l.term.deadline, l.failure = until, nil
+	l.term.deadline, l.failure, l.tried = until, nil, time.Time{}
 	l.term = l.term.planned(now)
+	l.lastSixth = l.term.lastSixth(now)
 	l.setTimer(now)
 }
 
@@ -250,9 +287,6 @@ func (l *Lease) tick() {
 	what, _ := l.term.due(now)
 	if what == renewal {
 		l.term = l.term.planned(now) // should the one that is sent now fail
-		if l.failure == nil {
-			l.failure = errNoReply
-		}
 	}
 	if what != expiry {
 		l.setTimer(now)
@@ -270,9 +304,12 @@ func (l *Lease) tick() {
 // expire ends the lease if its deadline has passed, without waiting for the timer.
 func (l *Lease) expire() {
 	l.mu.Lock()
-	what, _ := l.term.due(l.lock.rt.clock.Now())
+	now := l.lock.rt.clock.Now()
+	what, _ := l.term.due(now)
 	reason := ErrExpired
-	if l.failure != nil {
+	// A process that has no CPU sends its renewals late, and finds the end late.
+	early, prompt := !l.tried.After(l.lastSixth), now.Sub(l.term.deadline) <= safetyMargin(l.term.ttl)
+	if l.failure != nil && early && prompt {
 		reason = fmt.Errorf("%w: %w", ErrUnreachable, l.failure)
 	}
 	l.mu.Unlock()
@@ -360,6 +397,7 @@ func (l *Lease) finish(cause error) bool {
 	}
 	l.end(cause)
 	l.timer.Stop()
+	l.lock.rt.outage.forget(l)
 	l.mu.Unlock()
 	l.lock.rt.drop(l)
 	return true
