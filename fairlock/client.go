@@ -21,15 +21,15 @@ type Redis interface {
 // Client makes locks on one Redis. A process needs one; it is safe for concurrent use. From its first contention on it
 // keeps one Pub/Sub connection.
 type Client struct {
-	// Lock order: Lease.mu before runtime.mu, and queue.mu before inbox.mu. Those inside the dispatcher, the Clock and a
-	// context come last. No other two mutexes are held together, and none during I/O, a channel operation that blocks, or
+	// Lock order: Lease.mu before runtime.mu, and queue.mu before inbox.mu. outage.mu, and those inside the dispatcher, the
+	// pool of connections, the Clock and a context come last. No other two mutexes are held together, and none during I/O, a channel operation that blocks, or
 	// a callback. (Lease.unlocking, a channel, is held while a release is sent.)
 
 	cfg        Config
 	rt         *runtime
 	queues     *queues
 	subscriber *subscriber
-	dispatch   *dispatch.Dispatcher
+	dispatch   watched
 }
 
 // New returns a Client that makes locks on rdb. It does no I/O. The error is an ErrInvalid, which names everything that is
@@ -51,12 +51,13 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	rt := newRuntime(&cfg)
+	rt.pool, _ = rdb.(*redis.Client)
 	queues := newQueues(rt)
 	channel := lua.NotificationChannel(cfg.Namespace, cfg.Name)
 	return &Client{
 		cfg: cfg, rt: rt, queues: queues,
 		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, channel: channel},
-		dispatch:   dispatch.New(rdb, cfg.Clock),
+		dispatch:   watched{dispatch.New(rdb, cfg.Clock), rt.outage},
 	}, nil
 }
 

@@ -63,7 +63,7 @@ type Config struct {
 	// Lease.Renew.
 	NoRenewal bool
 
-	// Logger gets what an operator should know: lost leases, lost notifications, failures to reach Redis. Default
+	// Logger gets what an operator should know: lost leases, lost notifications, the begin and the end of an outage. Default
 	// slog.Default(). slog.New(slog.DiscardHandler) logs nothing.
 	Logger *slog.Logger
 

@@ -38,12 +38,14 @@ var (
 
 // Reasons for which a lease is lost. They come with ErrLost.
 var (
-	// ErrExpired means that it was not renewed in time, because renewal is off or this process was paused.
+	// ErrExpired means that it was not renewed in time, because renewal is off, or because this process was paused or had no
+	// CPU: it sent its renewals too late, or found the end of the lease too late, to say that Redis did not reply.
 	ErrExpired = errors.New("lease expired")
 	// ErrTaken means that the lease does not hold the lock in Redis any more. The lock was force-released, its key was
 	// deleted or evicted, or Redis lost its data.
 	ErrTaken = errors.New("no longer the owner")
-	// ErrUnreachable means that no renewal reached Redis until the lease ended. It comes with the last error.
+	// ErrUnreachable means that renewals which were sent in time failed or had no reply until the lease ended. It comes with the
+	// last error, which names a connection pool that is full.
 	ErrUnreachable = errors.New("redis is unreachable")
 )
 

@@ -31,12 +31,15 @@ type Lease struct {
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
 
-	mu      sync.Mutex
-	told    bool  // guarded by mu: Trace.Granted has returned
-	term    term  // guarded by mu
-	failure error // guarded by mu: the error of the latest renewal; nil if it has succeeded
-	timer   Timer // guarded by mu: calls tick when the next action is due
-	late    Timer // guarded by mu: calls releaseLost; nil if that is not due
+	mu        sync.Mutex
+	told      bool      // guarded by mu: Trace.Granted has returned
+	term      term      // guarded by mu
+	failure   error     // guarded by mu: the error of the latest renewal; nil if it has succeeded
+	tried     time.Time // guarded by mu: when the first renewal was sent since the latest that succeeded; zero if none was
+	lastSixth time.Time // guarded by mu: when the last sixth of the term began
+	pending   int       // guarded by mu: number of renewals that are in flight
+	timer     Timer     // guarded by mu: calls tick when the next action is due
+	late      Timer     // guarded by mu: calls releaseLost; nil if that is not due
 
 	unlocking        chan struct{} // holds a value while a release is under way, which owns what follows
 	ambiguousRelease bool          // a release may have reached Redis without its reply coming back
@@ -72,6 +75,7 @@ func newLease(caller context.Context, l *lock, g lua.Grant, sent time.Time, hand
 	if !now.Before(lease.term.deadline) {
 		return nil, lost(ErrExpired)
 	}
+	lease.lastSixth = lease.term.lastSixth(now)
 	lease.life, lease.end = context.WithCancelCause(context.Background())
 	lease.mu.Lock() // Close may find it as soon as it is kept
 	defer lease.mu.Unlock()
@@ -158,7 +162,7 @@ func LeaseFromContext(ctx context.Context) *Lease {
 // Renew extends the lease to its TTL from now, for example before a step that matters. Nil means that the lock is held
 // until the new Deadline. ErrLost and ErrUnlocked mean that it is not held. After any other error, such as one of ctx, the
 // lease lasts until its Deadline as before, unless its Client was closed. Renew returns when ctx or the lease ends. If ctx
-// ends while Renew waits for Redis, the renewal has failed. That is logged, and Trace.Renewed is called.
+// ends while Renew waits for Redis, the renewal has failed, and Trace.Renewed is called.
 func (l *Lease) Renew(ctx context.Context) error {
 	_, err := performUntilClosed(ctx, l.lock, "renew", l.Err(), func(ctx context.Context, t task) (none struct{}, err error) {
 		ctx, cancel := l.lock.rt.withTimeout(ctx, l.left())
@@ -180,11 +184,16 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.rt.clock.N
 func (l *Lease) renew(ctx context.Context, t task) error {
 	sent := l.lock.rt.clock.Now()
 	asked := min(max(l.lock.cfg.TTL, l.kept.Sub(sent)), l.token.TTL())
+	l.renewalSent(sent)
 	held, err := l.lock.redis.Renew(ctx, l.token, asked, l.fence)
+	l.renewalEnded()
+	if err == nil {
+		l.lock.rt.outage.succeeded(l)
+	}
 	renewed := term{ttl: l.lock.cfg.TTL, renews: !l.lock.cfg.NoRenewal}.given(sent, asked)
 	switch {
 	case err != nil:
-		l.renewalFailed(renewed, err)
+		l.renewalFailed(ctx, renewed, err)
 	case !held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
@@ -208,20 +217,63 @@ func (l *Lease) leaveBehind(t task) {
 	}
 }
 
+// renewalSent and renewalEnded keep account of renewals that have no reply.
+func (l *Lease) renewalSent(now time.Time) {
+	l.mu.Lock()
+	begins := l.noReply(now)
+	l.pending++
+	if l.tried.IsZero() {
+		l.tried, l.failure = now, errNoReply
+	}
+	failure := l.failure
+	l.mu.Unlock()
+	if begins {
+		l.lock.rt.outage.begun("renewal", l.lock.name, failure)
+	}
+}
+
+func (l *Lease) renewalEnded() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending--
+}
+
 // renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. renewed is what the lease would
 // have become.
-func (l *Lease) renewalFailed(renewed term, err error) {
+func (l *Lease) renewalFailed(ctx context.Context, renewed term, err error) {
+	rt := l.lock.rt
+	err = rt.named(err)
+	refused := lua.OriginOf(err) == lua.Permanent
 	l.mu.Lock()
-	over := l.life.Err() != nil
-	if !renewed.deadline.Before(l.term.deadline) {
+	latest := !renewed.deadline.Before(l.term.deadline)
+	if latest {
 		l.failure = err
 	}
+	held := l.life.Err() == nil
+	// A ctx of Renew that has ended says nothing about Redis.
+	begins := held && latest && !refused && ctx.Err() == nil && rt.outage.failed(l)
 	l.mu.Unlock()
-	if !over {
-		l.lock.rt.log.Warn("renewal failed; another follows until the lease ends",
+	switch {
+	case begins:
+		rt.outage.begun("renewal", l.lock.name, err)
+	case held && refused:
+		rt.log.Warn("Redis refuses a renewal; another follows until the lease ends",
 			"lock", l.lock.name, "token", l.token, "err", err)
 	}
 }
+
+// noReply looks at the renewals that were sent before, when another is sent: two without a reply are an outage. It reports whether
+// one begins with that. The caller holds mu, and logs it.
+func (l *Lease) noReply(now time.Time) (begins bool) {
+	if !errors.Is(l.failure, errNoReply) {
+		return false
+	}
+	l.failure = l.lock.rt.named(errNoReply)
+	return l.pending > 1 && now.Sub(l.tried) >= longest && l.lock.rt.outage.failed(l)
+}
+
+// longest is how long a reply may take until its lack is taken for an outage: a TTL may be shorter than a round trip.
+const longest = time.Second
 
 // extend trusts the lease as renewed, unless it is trusted for longer.
 func (l *Lease) extend(renewed term) {
@@ -231,7 +283,8 @@ func (l *Lease) extend(renewed term) {
 		return
 	}
 	now := l.lock.rt.clock.Now()
-	l.term, l.failure = renewed.planned(now), nil
+	l.term, l.failure, l.tried = renewed.planned(now), nil, time.Time{}
+	l.lastSixth = l.term.lastSixth(now)
 	l.setTimer(now)
 }
 
@@ -260,9 +313,6 @@ func (l *Lease) tick() {
 	what, _ := l.term.due(now)
 	if what == renewal {
 		l.term = l.term.planned(now) // should the one that is sent now fail
-		if l.failure == nil {
-			l.failure = errNoReply
-		}
 	}
 	if what != expiry {
 		l.setTimer(now)
@@ -280,9 +330,12 @@ func (l *Lease) tick() {
 // expire ends the lease if its deadline has passed, without waiting for the timer.
 func (l *Lease) expire() {
 	l.mu.Lock()
-	what, _ := l.term.due(l.lock.rt.clock.Now())
+	now := l.lock.rt.clock.Now()
+	what, _ := l.term.due(now)
 	reason := ErrExpired
-	if l.failure != nil {
+	// A process that has no CPU sends its renewals late, and finds the end late.
+	early, prompt := !l.tried.After(l.lastSixth), now.Sub(l.term.deadline) <= safetyMargin(l.term.ttl)
+	if l.failure != nil && early && prompt {
 		reason = fmt.Errorf("%w: %w", ErrUnreachable, l.failure)
 	}
 	l.mu.Unlock()
@@ -357,6 +410,7 @@ func (l *Lease) finish(cause error) bool {
 	l.end(cause)
 	l.timer.Stop()
 	told := l.told
+	l.lock.rt.outage.forget(l)
 	l.mu.Unlock()
 	if l.wanted != nil {
 		l.lock.queues.unwatch(l.token, l.wanted)

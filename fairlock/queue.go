@@ -24,6 +24,8 @@ type queue struct {
 	timer  Timer                     // guarded by mu: calls tick at next; nil while nobody is queued
 	next   time.Time                 // guarded by mu
 
+	answered time.Time // guarded by mu: when the latest heartbeat was sent that has a reply
+
 	leaver leaver
 }
 
@@ -48,6 +50,7 @@ func (q *queue) remove(w *localWaiter) {
 	if len(q.queued) == 0 && q.timer != nil {
 		q.timer.Stop()
 		q.timer, q.minTTL = nil, MaxTTL
+		q.queues.rt.outage.forget(q)
 	}
 }
 
@@ -152,14 +155,10 @@ func (q *queue) heartbeatOf(ctx context.Context, t task, waiters []*localWaiter)
 	sent := rt.clock.Now()
 	reply, err := q.lock.redis.Heartbeat(ctx, q.lock.cfg.WaiterTTL, tokens)
 	if err != nil {
-		rt.log.Warn("heartbeat failed; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", orEnded(ctx, err))
-		if ctx.Err() == nil && lua.OriginOf(err) == lua.Permanent { // their own requests fail in the same way, and say so
-			for _, w := range waiters {
-				w.post(event{kind: acquireNow})
-			}
-		}
+		q.heartbeatFailed(ctx, waiters, sent, err)
 		return
 	}
+	rt.outage.succeeded(q)
 	q.postFound(waiters, reply, sent)
 	first := slices.Index(reply.States, lua.StillQueued)
 	switch {
@@ -168,6 +167,28 @@ func (q *queue) heartbeatOf(ctx context.Context, t task, waiters []*localWaiter)
 		waiters[first].post(event{kind: acquireLater, after: reply.RetryAfter})
 	default:
 		q.queues.serve(t, q.lock)
+	}
+}
+
+func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, sent time.Time, err error) {
+	rt := q.queues.rt
+	switch {
+	case rt.life.Err() != nil:
+	case lua.OriginOf(err) != lua.Permanent:
+		err = rt.named(orEnded(ctx, err))
+		q.mu.Lock()
+		latest := len(q.queued) > 0 && sent.After(q.answered) // else it sends no more, or one that was sent later has a reply
+		begins := latest && rt.outage.failed(q)
+		q.mu.Unlock()
+		if begins {
+			rt.outage.begun("heartbeat", q.lock.name, err)
+		}
+		rt.log.Debug("heartbeat failed; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", err)
+	default: // their own requests fail in the same way, and say so
+		rt.log.Warn("Redis refuses a heartbeat; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", err)
+		for _, w := range waiters {
+			w.post(event{kind: acquireNow})
+		}
 	}
 }
 
@@ -180,6 +201,9 @@ var found = map[lua.WaiterState]eventKind{
 func (q *queue) postFound(waiters []*localWaiter, reply lua.HeartbeatReply, sent time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if sent.After(q.answered) {
+		q.answered = sent
+	}
 	for i, w := range waiters {
 		state := reply.States[i]
 		w.post(event{kind: found[state], sent: sent, last: reply.Last})

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/lua"
 )
@@ -18,6 +20,8 @@ type runtime struct {
 	log    *slog.Logger
 	trace  *Trace
 	jitter float64 // of back-offs
+	outage *outage
+	pool   *redis.Client // the client's, if it is one; else nil
 
 	life       context.Context // ends when Close is called
 	end        context.CancelCauseFunc
@@ -39,6 +43,7 @@ func newRuntime(cfg *Config) *runtime {
 	rt := &runtime{
 		clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, jitter: jitter(cfg.Name), leases: map[*Lease]struct{}{},
 		drained: make(chan struct{}),
+		outage:  &outage{clock: cfg.Clock, log: cfg.Logger, failing: map[any]struct{}{}},
 	}
 	rt.life, rt.end = context.WithCancelCause(context.Background())
 	rt.open, rt.refuse = context.WithCancelCause(rt.life)

@@ -2,6 +2,7 @@ package fairlock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -45,6 +46,7 @@ func (s *subscriber) run(t task) {
 	rt := s.rt
 	jitter := jitter(s.channel) // requests that fail at the same moment have another
 	var pause backoff
+	refused := false // and logged
 	s.wentDown(nil)
 	for rt.life.Err() == nil {
 		before := s.subscriptions()
@@ -52,11 +54,24 @@ func (s *subscriber) run(t task) {
 		if rt.life.Err() != nil {
 			return
 		}
-		if s.subscriptions() != before {
-			pause = backoff{}
-		}
 		s.wentDown(err)
-		rt.log.Warn("subscription broke; heartbeats replace notifications meanwhile", "err", err)
+		var reply redis.Error
+		switch {
+		case s.subscriptions() != before: // it was up
+			pause, refused = backoff{}, false
+			rt.log.Debug("subscription broke; it is made again", "err", err)
+		case !errors.As(err, &reply):
+			if rt.outage.failed(s) {
+				rt.outage.begun("subscription", "", rt.named(err))
+			}
+		default:
+			rt.outage.forget(s) // Redis replies
+			if refused {
+				break
+			}
+			refused = true
+			rt.log.Warn("Redis refuses the subscription; heartbeats replace notifications", "channel", s.channel, "err", err)
+		}
 		call(rt.trace.Subscription, SubscriptionInfo{Err: err})
 		rt.sleep(rt.life, pause.next(jitter))
 	}
@@ -112,6 +127,7 @@ func (s *subscriber) cameUp(t task) {
 	s.up, s.downSince, s.reason = s.rt.clock.Now(), time.Time{}, nil
 	s.count++
 	s.mu.Unlock()
+	s.rt.outage.succeeded(s)
 	call(s.rt.trace.Subscription, SubscriptionInfo{})
 	s.queues.catchUp(t)
 	s.queues.askIfWanted(t)

@@ -154,6 +154,17 @@ func (d *Dispatcher) EvalRO(ctx context.Context, script string, keys []string, a
 	return d.do(command{redis.Scripter.EvalRO, ctx, script, keys, args})
 }
 
+// Requests returns how many commands have not ended: those that wait, and those in flight.
+func (d *Dispatcher) Requests() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.waiting.Len()
+	for _, b := range d.inFlight {
+		n += max(len(b.requests), 1) // an inline command has none
+	}
+	return n
+}
+
 func (d *Dispatcher) do(c command) *redis.Cmd {
 	if d.mayBlock(c.ctx) {
 		if b := d.alone(); b != nil {

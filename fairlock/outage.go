@@ -1,0 +1,124 @@
+package fairlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/dispatch"
+)
+
+// outage is a time in which Redis does not serve what the client sends by itself: renewals, heartbeats, its subscription. It
+// begins when one of them fails, and is over when a request has succeeded and the latest one of each sender has not failed:
+// on a Cluster, one master may be away while the others reply. Each end is logged once.
+type outage struct {
+	clock Clock
+	log   *slog.Logger
+
+	underWay atomic.Bool // since is not zero; so that a request costs no mutex
+
+	mu      sync.Mutex
+	since   time.Time        // guarded by mu; zero if there is none
+	failing map[any]struct{} // guarded by mu: senders whose latest request has failed: leases, queues, the subscriber
+}
+
+// failed notes the failure of a sender, and reports whether an outage begins with it. The caller logs that by begun, when it
+// holds no mutex.
+func (o *outage) failed(sender any) (begins bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failing[sender] = struct{}{}
+	if !o.since.IsZero() {
+		return false
+	}
+	o.since = o.clock.Now()
+	o.underWay.Store(true)
+	return true
+}
+
+func (o *outage) begun(request, lock string, err error) {
+	o.log.Warn("outage begins: Redis does not serve this client", "request", request, "lock", lock, "err", err)
+}
+
+// forget has a sender that sends no more count no more.
+func (o *outage) forget(sender any) {
+	if !o.underWay.Load() {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.failing, sender)
+}
+
+// succeeded notes that a request of a sender has succeeded; nil: of one that does not count. The caller holds no mutex.
+func (o *outage) succeeded(sender any) {
+	if !o.underWay.Load() {
+		return
+	}
+	o.mu.Lock()
+	delete(o.failing, sender)
+	since := o.since
+	over := !since.IsZero() && len(o.failing) == 0
+	if over {
+		o.since = time.Time{}
+		o.underWay.Store(false)
+	}
+	o.mu.Unlock()
+	if over {
+		o.log.Info("outage is over: Redis serves this client again", "lasted", o.clock.Now().Sub(since))
+	}
+}
+
+// began returns since when there is an outage; zero if there is none.
+func (o *outage) began() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.since
+}
+
+// watched is the dispatcher, whose requests end an outage when they succeed.
+type watched struct {
+	*dispatch.Dispatcher
+	outage *outage
+}
+
+// EvalSha is the dispatcher's.
+func (w watched) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return w.seen(w.Dispatcher.EvalSha(ctx, sha, keys, args...))
+}
+
+// Eval is the dispatcher's.
+func (w watched) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return w.seen(w.Dispatcher.Eval(ctx, script, keys, args...))
+}
+
+func (w watched) seen(cmd *redis.Cmd) *redis.Cmd {
+	if cmd.Err() == nil {
+		w.outage.succeeded(nil)
+	}
+	return cmd
+}
+
+// errPoolFull means that a request found no connection: all of the pool are in use.
+var errPoolFull = errors.New("the connection pool of the Redis client is full")
+
+// named names a full connection pool in the error of a request. One that has no reply yet may be waiting for a connection:
+// go-redis says so only after its PoolTimeout, and tries again.
+func (rt *runtime) named(err error) error {
+	full := strings.Contains(err.Error(), "connection pool timeout") // go-redis 9.7 does not export its error
+	if errors.Is(err, errNoReply) && rt.pool != nil {
+		stats := rt.pool.PoolStats()
+		full = stats.IdleConns == 0 && int(stats.TotalConns) >= rt.pool.Options().PoolSize
+	}
+	if full {
+		return fmt.Errorf("%w: %w", errPoolFull, err)
+	}
+	return err
+}
