@@ -214,11 +214,11 @@ func (c *conversation) answered(e exchange) {
 		c.asksAfter(token, e.reply[4])
 	case e.verb == "renew" && e.reply[0] == "lost" && e.args[1] == original(e.args[1]):
 		c.expect(e.args[1], 0, "release leave", "a token that Redis does not know does not leave")
-	case e.verb == "heartbeat" && len(e.reply) > 2:
-		if first := strings.Index(e.reply[2], "q"); first >= 0 {
+	case e.verb == "heartbeat" && len(e.reply) > 3:
+		if first := strings.Index(e.reply[3], "q"); first >= 0 {
 			c.asksAfter(e.args[3+first], e.reply[1])
 		}
-		for i, state := range e.reply[2] {
+		for i, state := range e.reply[3] {
 			if state == 'q' {
 				c.found(e.args[3+i], e, e.reply[0])
 			}
