@@ -45,11 +45,16 @@ func TestWanted_TheFirstWaiterHasQueued(t *testing.T) {
 		pass(time.Minute)
 		require.False(t, isWanted(lease))
 
-		waiter := begin(t.Context(), y.Lock)
+		ctx, cancel := context.WithCancel(t.Context())
+		first := begin(ctx, y.Lock)
 		pass(delay - 1)
 		require.False(t, isWanted(lease))
 		pass(1)
 		require.True(t, isWanted(lease))
+		cancel()
+		<-first.done
+		waiter := begin(t.Context(), y.Lock) // of whom another message tells
+		pass(delay)
 		a.Link.Mend()
 		unlock(t, lease)
 		again := begin(t.Context(), x.Lock)
