@@ -66,29 +66,24 @@ func TestWanted_TheFirstWaiterHasQueued(t *testing.T) {
 	})
 }
 
-// A waiter that is granted the lock while others wait finds the channel closed, in a handoff by another client when Lock returns.
+// A waiter that is granted the lock while others wait knows it at once.
 func TestWanted_AtTheGrant(t *testing.T) {
 	bubbles(t, map[string]bool{"by another client": false, "by the same client": true}, func(t *testing.T, s *fairlocktest.Server, _ string, same bool) {
 		client := s.Client(fairlock.Config{TTL: time.Hour})
 		lease := hold(t, client.Mutex("x").Lock)
-		var atOnce [3]bool
 		var queue []*acquisition
-		for i := range atOnce {
+		for range 3 {
 			if !same {
 				client = s.Client(fairlock.Config{TTL: time.Hour})
 			}
-			m := client.Mutex("x").WithWanted()
-			queue = append(queue, begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) {
-				lease, err := m.Lock(ctx)
-				atOnce[i] = isWanted(lease)
-				return lease, err
-			}))
+			queue = append(queue, begin(t.Context(), client.Mutex("x").WithWanted().Lock))
 		}
 		for i, q := range queue {
+			granted := time.Now()
 			unlock(t, lease)
 			lease = q.granted(t)
-			assert.Equal(t, isWanted(lease), i < 2)
-			assert.True(t, same || atOnce[i] == isWanted(lease))
+			assert.Equal(t, i < 2, isWanted(lease))
+			assert.Equal(t, granted, time.Now())
 		}
 	})
 }
@@ -211,7 +206,7 @@ func TestWanted_Costs(t *testing.T) {
 		waiter := begin(t.Context(), b.Mutex("x").Lock)
 		renewals, heartbeats, others = count()
 		assert.Equal(t, []int{3, 0, 0}, []int{renewals, heartbeats, others})
-		assert.Equal(t, isWanted(lease), with)
+		assert.Equal(t, with, isWanted(lease))
 		_, err := x.TryLock(t.Context())
 		require.ErrorIs(t, err, fairlock.ErrBusy)
 		assert.Equal(t, each, fairlock.Watched(a.Client))
