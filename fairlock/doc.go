@@ -41,10 +41,10 @@
 //
 // Waiters wait in their callers' goroutines, and timers renew leases. A request that is alone is sent on its caller's
 // goroutine, if nothing but Redis has to end it early (see [New]). A few goroutines of the Client send the others: on a
-// *redis.Client, requests that coincide share a pipeline. From its first contention on, a client has
-// one Pub/Sub connection, and sends heartbeats for its goroutines that wait, one per lock and second. [Client.Close] waits
-// for every goroutine that the client has started; close it before the Redis client. [Client.Shutdown] lets holders finish
-// first.
+// *redis.Client, requests that coincide share a pipeline. From its first contention, or its first
+// lease of [Mutex.WithWanted], on, a client has one Pub/Sub connection. It sends heartbeats for its goroutines that wait, one
+// per lock and second. [Client.Close] waits for every goroutine that the client has started; close it before the Redis
+// client. [Client.Shutdown] lets holders finish first.
 //
 // [Trace] callbacks run where the event occurs: they should be quick, and must not close the client.
 //

@@ -24,7 +24,7 @@ type subscriber struct {
 	cancel    context.CancelFunc // guarded by mu: ends the latest subscription
 	up        time.Time          // guarded by mu: when that one came up; zero before
 	count     uint64             // guarded by mu: how often a subscription came up
-	downSince time.Time          // guarded by mu: zero while it is up, and before the first contention
+	downSince time.Time          // guarded by mu: zero while it is up, and before start
 	reason    error              // guarded by mu: why the latest attempt failed; nil while none has
 }
 
@@ -35,7 +35,7 @@ func (s *subscriber) subscriptions() uint64 {
 	return s.count
 }
 
-// start subscribes, if this is the client's first contention, and returns the same as subscriptions.
+// start subscribes, if this is the client's first contention or first lease that knows when it is wanted, and returns the same as subscriptions.
 func (s *subscriber) start(t task) uint64 {
 	s.once.Do(func() { t.stays(s.run) })
 	return s.subscriptions()
