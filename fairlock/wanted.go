@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -66,8 +67,8 @@ func (l *Lease) askIfWanted(t task) {
 	}
 	t.goes(func(t task) {
 		reply, err := l.lock.redis.Heartbeat(l.life, 0, nil)
-		if err != nil && l.life.Err() == nil {
-			l.lock.rt.log.Warn("could not find out whether somebody waits; another attempt follows the next renewal",
+		if err != nil && l.life.Err() == nil && lua.OriginOf(err) == lua.Permanent { // else renewals fail too
+			l.lock.rt.log.Warn("Redis does not tell whether somebody waits; another request follows the next renewal",
 				"lock", l.lock.name, "token", l.token, "err", err)
 		}
 		if reply.Waiting {

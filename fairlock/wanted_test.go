@@ -82,7 +82,7 @@ func TestWanted_AtTheGrant(t *testing.T) {
 			granted := time.Now()
 			unlock(t, lease)
 			lease = q.granted(t)
-			assert.Equal(t, i < 2, isWanted(lease))
+			assert.Equal(t, isWanted(lease), i < 2)
 			assert.Equal(t, granted, time.Now())
 		}
 	})
@@ -206,7 +206,7 @@ func TestWanted_Costs(t *testing.T) {
 		waiter := begin(t.Context(), b.Mutex("x").Lock)
 		renewals, heartbeats, others = count()
 		assert.Equal(t, []int{3, 0, 0}, []int{renewals, heartbeats, others})
-		assert.Equal(t, with, isWanted(lease))
+		assert.Equal(t, isWanted(lease), with)
 		_, err := x.TryLock(t.Context())
 		require.ErrorIs(t, err, fairlock.ErrBusy)
 		assert.Equal(t, each, fairlock.Watched(a.Client))
