@@ -77,6 +77,10 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 			release d -> released; full no`)
 		m.run("acquire z; after 1s; full; renew z -> renewed; full no; release z")
 		m.run(`
+			acquire s t; full; release s kept 30m -> released; resume t -> lost; full no; acquire u try -> busy by s.2 retry 30m; inspect -> s.2 | t
+			after 31m; acquire t -> granted; full; resume t -> resumed; leave t tombstone kept 30m -> released; full no
+			acquire u try -> busy; force -> released`)
+		m.run(`
 			acquire i j k; after 40m; full; heartbeat j k -> queued, queued; renew i -> renewed; full no; after 40m; full
 			heartbeat j k -> queued, queued; acquire k -> queued 2; renew i -> renewed; inspect -> i | j k; full no`)
 		if m.any().Has("resize") {
