@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tus/tusd/v2/pkg/handler"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+)
+
+// Locker is a handler.Locker of tusd: one request at a time works on an upload, whatever replica it has reached. Requests
+// wait in order. A request for which another one waits is told to stop, so a client that has lost its connection can go
+// on at once, and not only when its old connection times out.
+type Locker struct {
+	Client *fairlock.Client
+}
+
+// NewLock returns the lock of one upload, for one request.
+func (l Locker) NewLock(id string) (handler.Lock, error) {
+	return &lock{mutex: l.Client.Mutex("upload:" + id).WithWanted()}, nil
+}
+
+type lock struct {
+	mutex fairlock.Mutex
+	lease *fairlock.Lease // once Lock has succeeded
+}
+
+// Lock waits until no other request works on the upload. ctx bounds the waiting, and not the lease.
+func (l *lock) Lock(ctx context.Context, requestRelease func()) error {
+	lease, err := l.mutex.Lock(ctx)
+	switch {
+	case errors.Is(err, fairlock.ErrClosed):
+		return handler.ErrServerShutdown
+	case ctx.Err() != nil && err != nil:
+		return handler.ErrLockTimeout
+	case err != nil:
+		return err
+	}
+	l.lease = lease
+	go stopInTime(lease, requestRelease)
+	return nil
+}
+
+// Unlock releases the lock. If Redis cannot be reached, the lock is free again when its TTL ends.
+func (l *lock) Unlock() error {
+	return l.lease.Unlock(context.Background())
+}
+
+// settle is longer than the store needs to open an upload. Until then tusd does not end a request that it is told to
+// stop: it only notes that it was told.
+const settle = 200 * time.Millisecond
+
+// stopInTime calls requestRelease when another request waits, or when the lease is lost: then another replica can be
+// granted the lock soon. requestRelease ends the body of the request; tusd stores what it has received, and unlocks.
+func stopInTime(lease *fairlock.Lease, requestRelease func()) {
+	time.Sleep(settle)
+	select {
+	case <-lease.Wanted():
+	case <-lease.Done():
+	}
+	if !errors.Is(lease.Err(), fairlock.ErrUnlocked) { // the request has ended otherwise
+		requestRelease()
+	}
+}
