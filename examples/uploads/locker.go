@@ -11,8 +11,8 @@ import (
 )
 
 // Locker is a handler.Locker of tusd: one request at a time works on an upload, whatever replica it has reached. Requests
-// wait in order. A request for which another one waits is told to stop, so a client that has lost its connection can go
-// on at once, and not only when its old connection times out.
+// wait in order. A request is told to stop when another one waits, so a client whose connection has broken can go on at
+// once, and not only when the old connection times out.
 type Locker struct {
 	Client *fairlock.Client
 }
@@ -33,7 +33,7 @@ func (l *lock) Lock(ctx context.Context, requestRelease func()) error {
 	switch {
 	case errors.Is(err, fairlock.ErrClosed):
 		return handler.ErrServerShutdown
-	case ctx.Err() != nil && err != nil:
+	case err != nil && ctx.Err() != nil:
 		return handler.ErrLockTimeout
 	case err != nil:
 		return err
@@ -48,19 +48,20 @@ func (l *lock) Unlock() error {
 	return l.lease.Unlock(context.Background())
 }
 
-// settle is longer than the store needs to open an upload. Until then tusd does not end a request that it is told to
-// stop: it only notes that it was told.
+// settle must be longer than the store needs to open an upload. Until then tusd (v2.9.1) ignores requestRelease for good:
+// it ends the body of a request, and there is none yet.
 const settle = 200 * time.Millisecond
 
-// stopInTime calls requestRelease when another request waits, or when the lease is lost: then another replica can be
-// granted the lock soon. requestRelease ends the body of the request; tusd stores what it has received, and unlocks.
+// stopInTime calls requestRelease when another request waits. tusd ends the body of its request then, stores what it has
+// received, and unlocks. When the lease is lost, the request must end as well, because another replica may soon be
+// granted the lock.
 func stopInTime(lease *fairlock.Lease, requestRelease func()) {
 	time.Sleep(settle)
 	select {
 	case <-lease.Wanted():
 	case <-lease.Done():
 	}
-	if !errors.Is(lease.Err(), fairlock.ErrUnlocked) { // the request has ended otherwise
+	if !errors.Is(lease.Err(), fairlock.ErrUnlocked) { // or else the request has ended
 		requestRelease()
 	}
 }

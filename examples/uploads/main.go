@@ -1,8 +1,8 @@
-// Command uploads receives files by the tus protocol, of which a client can resume an upload after its connection broke,
-// on any of several replicas. They share a folder, and lock an upload while a request works on it.
+// Command uploads receives files by the tus protocol: a client whose connection breaks goes on with its upload later, at
+// any of several replicas. They share a folder, and a request locks the upload that it works on.
 //
-//	go run ./uploads -addr localhost:1080 -folder uploads.d
-//	go run ./uploads -addr localhost:1081 -folder uploads.d
+//	go run ./uploads -addr localhost:1080
+//	go run ./uploads -addr localhost:1081
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -27,7 +28,7 @@ import (
 
 func main() {
 	addr := flag.String("addr", "localhost:1080", "where this replica listens")
-	folder := flag.String("folder", "uploads.d", "where all replicas store the uploads")
+	folder := flag.String("folder", filepath.Join(os.TempDir(), "fairlock-uploads"), "where all replicas store the uploads")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	url := cmp.Or(os.Getenv("FAIRLOCK_REDIS"), "redis://localhost:6379")
@@ -83,8 +84,8 @@ func run(ctx context.Context, url string, listener net.Listener, folder string) 
 	return errors.Join(client.Shutdown(grace), server.Shutdown(grace))
 }
 
-// ttl is for how long a client cannot go on after the replica that served it has crashed. It is less than tusd's
-// AcquireLockTimeout, so that its next request waits for that long.
+// ttl is how long an upload stays locked at most after the replica that received it has crashed. tusd's AcquireLockTimeout
+// is longer, so the client's next request waits for that long.
 const ttl = 5 * time.Second
 
 // newHandler returns tusd's handler for a store, below /files/, with locks by client.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log"
 	"net"
@@ -17,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/tus/tusd/v2/pkg/filestore"
@@ -291,26 +289,12 @@ func TestLocker(t *testing.T) {
 		one.Link.Cut()
 		<-told
 		held.AssertHeldBy("client-1") // nobody else can be granted the lock before
+		_, _, err = take(one, time.Minute)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, handler.ErrLockTimeout, "tusd logs that Redis cannot be reached")
 
 		two.Close()
 		_, _, err = take(two, time.Second)
 		require.ErrorIs(t, err, handler.ErrServerShutdown)
 	})
 }
-
-// An error of Redis reaches tusd, which logs it.
-func TestLocker_RedisFails(t *testing.T) {
-	t.Parallel()
-	rdb := redis.NewClient(&redis.Options{MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errNoRoute
-	}})
-	t.Cleanup(func() { _ = rdb.Close() })
-	client, err := fairlock.New(rdb, fairlock.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { client.Close() })
-	lock, err := Locker{client}.NewLock("id")
-	require.NoError(t, err)
-	require.ErrorIs(t, lock.Lock(t.Context(), nil), errNoRoute)
-}
-
-var errNoRoute = errors.New("no route")
