@@ -12,7 +12,8 @@ import (
 
 // Locker is a handler.Locker of tusd: one request at a time works on an upload, whatever replica it has reached. Requests
 // wait in order. A request is told to stop when another one waits, so a client whose connection has broken can go on at
-// once, and not only when the old connection times out.
+// once, and not only when the old connection times out. A process that was paused for longer than the TTL may still write
+// what it had read before.
 type Locker struct {
 	Client *fairlock.Client
 }
@@ -48,8 +49,8 @@ func (l *lock) Unlock() error {
 	return l.lease.Unlock(context.Background())
 }
 
-// settle must be longer than the store needs to open an upload. Until then tusd (v2.9.1) ignores requestRelease for good:
-// it ends the body of a request, and there is none yet.
+// settle must be longer than the store needs to open an upload. A call of requestRelease before that is lost: tusd v2.9.1
+// ends the body that the request reads, if it reads one already, and looks only once.
 const settle = 200 * time.Millisecond
 
 // stopInTime calls requestRelease when another request waits. tusd ends the body of its request then, stores what it has
