@@ -4,10 +4,16 @@
 // A [Client] makes locks on one Redis. A [Mutex] is a name; it has no state of its own. [Mutex.Lock] waits for the lock
 // and returns a [Lease], which is one holding: it is renewed in the background, it ends once and for one reason, and
 // [Lease.Unlock] hands the lock to the next waiter. [Mutex.Do] does all of that around a function. Use it unless the lock
-// must be held beyond one function.
+// must be held beyond one function. [Mutex.TryDo] and [Mutex.TryLock] do not wait.
 //
 // A [Semaphore] has as many holders as it has permits, an [RWMutex] one writer or any number of readers. What is said of
 // a lock and its holder is true of them, and each of their holders has a lease.
+//
+// A method that begins with With returns the same lock with another setting. [Mutex.WithMaxWait] bounds waiting alone.
+// [Mutex.WithMinHold] keeps the lock taken for some time after each grant: so a job is done at most once in that time, and
+// [Semaphore.WithMinHold] limits a rate. [Mutex.WithWanted] is for holders that stop early if somebody waits.
+// [Semaphore.Resize] sets the number of permits for all clients. [Client.Ping], [Client.Stats] and [Client.Shutdown] serve
+// the program around the locks, and package leader elects one leader of many processes.
 //
 // # Promises
 //
@@ -25,13 +31,16 @@
 //   - Early notice. A lease ends here before it can end in Redis, even if Redis hangs: [Lease.Done] closes first, then
 //     another client may be granted the lock. After a step forward of the server's clock beyond the end of the lease,
 //     Done closes only at the next renewal.
-//   - Bounded cost of a crash. Of a holder, what is left of its TTL; of waiters, however many, one WaiterTTL.
-//   - Nothing stays behind. Every key expires by itself. Only the last number is kept, for FenceTTL.
+//   - Bounded cost of a crash. Of a holder, what is left of its TTL, or of its minimum hold if that is longer; of waiters,
+//     however many, one WaiterTTL.
+//   - Nothing stays behind. Every key expires by itself. Only the last number is kept, for FenceTTL, and the number of permits
+//     that Semaphore.Resize has set.
 //
 // The package cannot promise what Redis does not. Replication is asynchronous: after a failover to a replica that
 // missed the last writes, or a restart that lost them (appendonly no, the default), two clients can hold the lock at
-// once, until the first one's next renewal, a third of TTL later at most. Fences tell them apart. Redis must not evict the keys (maxmemory-policy noeviction). And no lock protects a resource from a holder that
-// was paused between its last look at the lease and its write. Only a resource that checks fences is safe from that.
+// once, until the first one's next renewal, a third of TTL later at most. Fences tell them apart. Redis must not evict the
+// keys (maxmemory-policy noeviction). And no lock protects a resource from a holder that was paused between its last look
+// at the lease and its write. Only a resource that checks fences is safe from that.
 //
 // # Concurrency
 //

@@ -40,8 +40,8 @@ type Holder struct {
 	Released bool
 
 	// Renewed is how long ago its lease was renewed, or granted if it has not been renewed yet. It is negative if that is
-	// not known, as while a minimum hold lasts for longer than TTL. A holder that is alive and reaches Redis renews after about a third of Token.TTL, unless its Config has
-	// NoRenewal. After a handoff its lease may be shorter, and it renews half a second later; TTL + Renewed is less than
+	// not known: of a holder that has released the lock, and of one with a minimum hold above its TTL. A holder that is alive
+	// and reaches Redis renews after about a third of Token.TTL, unless its Config has NoRenewal. After a handoff its lease may be shorter, and it renews half a second later; TTL + Renewed is less than
 	// Token.TTL until then. Missed is how many renewals should have followed.
 	Renewed time.Duration
 	Missed  int

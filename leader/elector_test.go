@@ -349,6 +349,10 @@ func TestRun_CampaignsAgain(t *testing.T) {
 		s.Mutex("x").CrashQueued("waiter", time.Hour)
 		return s.Mutex("x").ForceRelease
 	}
+	held := func(s *fairlocktest.Server) (end func()) {
+		s.Mutex("x").CrashHolding("other", time.Hour)
+		return s.Mutex("x").ForceRelease
+	}
 	away := func(s *fairlocktest.Server) (end func()) {
 		s.Stop()
 		return s.Start
@@ -360,14 +364,19 @@ func TestRun_CampaignsAgain(t *testing.T) {
 		}
 	}
 	for name, fault := range map[string]func(*fairlocktest.Server) (end func()){
-		"the queue is full": full, "Redis is away": away, "Redis loads its data": refuses("LOADING Redis is loading the dataset in memory"),
+		"the queue is full": full, "others lead for longer than it waits": held, "Redis is away": away,
+		"Redis loads its data": refuses("LOADING Redis is loading the dataset in memory"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 				var log bytes.Buffer
 				attempts := 0
 				client := s.Client(fairlock.Config{Trace: &fairlock.Trace{Left: func(fairlock.LeftInfo) { attempts++ }}})
-				e := leader.New(client.Mutex("x").WithMaxWaiters(1), leader.Options{
+				m := client.Mutex("x").WithMaxWaiters(1)
+				if name == "others lead for longer than it waits" {
+					m = client.Mutex("x").WithMaxWait(time.Millisecond)
+				}
+				e := leader.New(m, leader.Options{
 					Logger: slog.New(slog.NewTextHandler(&log, nil)),
 				})
 				run := func() (stopped chan error, cancel context.CancelCauseFunc) {
@@ -463,6 +472,25 @@ func TestLeader(t *testing.T) {
 		s.Stop()
 		_, _, err := observer.Leader(t.Context())
 		require.Error(t, err)
+	})
+}
+
+// A leader that has resigned is not named any more, though the lock stays taken until its minimum hold is over.
+func TestLeader_MinHold(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		e := leader.New(s.Client(fairlock.Config{Name: "one"}).Mutex("x").WithMinHold(time.Minute), leader.Options{})
+		asserts := func(want string) {
+			t.Helper()
+			name, since, err := e.Leader(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, []any{want, want == ""}, []any{name, since.IsZero()})
+		}
+		require.Equal(t, errWork, e.Run(t.Context(), func(context.Context) error {
+			asserts("one")
+			return errWork
+		}))
+		require.True(t, s.Mutex("x").State().Held)
+		asserts("")
 	})
 }
 

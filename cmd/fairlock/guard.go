@@ -41,6 +41,8 @@ type ward struct {
 	ID        inspect.ID
 	Token     string
 	Fence     uint64
+	TTL       time.Duration // that its renewals ask for; the token has a minimum hold, if that is longer
+	Kept      time.Time     // the lock stays taken until then; zero if there is no minimum hold
 }
 
 // order is what the guard is told, again and again. It knows when that was, for it may come to read it late.
@@ -160,8 +162,7 @@ func watchOver(in io.Reader) error {
 			orders <- o
 		}
 	}()
-	held, _ := token.Parse(first.Ward.Token)
-	slack := held.TTL() / 80 // a guard that was not run for long reads first what it was told meanwhile
+	slack := first.Ward.TTL / 80 // a guard that was not run for long reads first what it was told meanwhile
 	last, late, end := order{}, false, time.NewTimer(0)
 	end.Stop()
 	for {
@@ -205,7 +206,8 @@ func (w *ward) leave(last order) error {
 	}
 	defer func() { _ = rdb.Close() }()
 	lock := w.ID.In(rdb, w.Namespace)
-	h, err := lock.Release(ctx, t, w.Fence, 0)
+	kept := min(time.Until(w.Kept), t.TTL()) // a clock that has been set back keeps it no longer
+	h, err := lock.Release(ctx, t, w.Fence, kept)
 	for more := h.More; more && err == nil; {
 		more, err = lock.Admit(ctx)
 	}

@@ -58,6 +58,7 @@ type runner struct {
 	ttl, grace  time.Duration
 	wait        time.Duration // 0: for as long as it takes
 
+	kept    time.Time             // the lock stays taken until then; zero without --min-hold
 	paused  bool                  // fairlock itself had been stopped for long when it last looked
 	undead  bool                  // CMD was to be stopped and is still there
 	failure atomic.Pointer[error] // of the last renewal; nil if it went well
@@ -102,6 +103,7 @@ func runCommand(c *connection) *cobra.Command {
 	f.BoolVar(&r.try, "try", false, "do not wait: exit with 75 if somebody holds the lock or waits for it")
 	f.DurationVar(&r.wait, "wait", 0, "wait no longer than that, then exit with 124 (default: as long as it takes)")
 	f.BoolVar(&r.verbose, "verbose", false, "say once that CMD waits, even if stderr is no terminal")
+	f.DurationVar(&r.MinHold, "min-hold", 0, "the lock stays taken for that long from its grant on, also if CMD ends earlier")
 	f.DurationVar(&r.ttl, "ttl", fairlock.DefaultTTL, "for how long the lock stays taken if this machine dies")
 	f.DurationVar(&r.grace, "grace", 0, "how long CMD may take to end if the lock is being lost, up to half of --ttl (default a quarter)")
 	f.BoolVar(&r.passRedis, "pass-redis", false, "let CMD see the server's URL, with the password, in FAIRLOCK_REDIS")
@@ -134,6 +136,9 @@ func (r *runner) check(given func(string) bool) error {
 			"--label is %s, must be at most %d printable ASCII characters without spaces", inspect.Plain(r.label), maxLabel),
 		wrong(r.try && given("wait"), "--try does not wait: leave out --wait"),
 		wrong(given("wait") && r.wait <= 0, "--wait is %v, must be above 0 (--try does not wait)", r.wait),
+		wrong(given("min-hold") && r.Kind == inspect.RW, "--min-hold goes with a mutex or a semaphore"),
+		wrong(given("min-hold") && r.MinHold <= 0, "--min-hold is %v, must be above 0", r.MinHold),
+		locks.Within("--min-hold", r.MinHold, 0, fairlock.MaxTTL),
 		locks.Within("--ttl", r.ttl, minTTL, fairlock.MaxTTL),
 		locks.Within("--grace", r.grace, 0, r.ttl/2),
 	))
@@ -194,6 +199,9 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 		return r.refusal(waiting, err, server)
 	}
 	cancel()
+	if r.MinHold > 0 {
+		r.kept = time.Now().Add(r.MinHold)
+	}
 	code, err := r.hold(ctx, c, lease, path, env)
 	return r.settle(lease, code, err)
 }
@@ -263,7 +271,10 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 		ctx, cancel := context.WithTimeout(context.Background(), reading)
 		defer cancel()
 		holder = ""
-		if held, ok := errors.AsType[*fairlock.HeldError](err); ok {
+		switch held, ok := errors.AsType[*fairlock.HeldError](err); {
+		case ok && held.Released:
+			holder = released(held.Holder, held.Free)
+		case ok:
 			holder = ", held by " + held.Holder
 		}
 		if all, err := s.Read(ctx, inspect.Most, r.id()); err == nil && all[0].Err == nil {
@@ -360,6 +371,10 @@ func (r *runner) showWait(ctx context.Context, s *inspect.Server, client string)
 
 // standing says who holds a lock, and for how long.
 func standing(l inspect.Lock) string {
+	others := ""
+	if n := len(l.Holders); n > 1 {
+		others = " and " + inspect.Count(n-1, "other")
+	}
 	switch n := len(l.Holders); {
 	case n == 0 && l.Waiting > 0:
 		return ", for which others wait"
@@ -367,9 +382,18 @@ func standing(l inspect.Lock) string {
 		return ""
 	case l.Holder.Token.IsZero():
 		return ", held by a key that is not fairlock's"
-	case n == 1:
-		return fmt.Sprintf(", held by %s for %s", l.Holder.Client, view.Span(l.Holder.Age))
+	case l.Holder.Released:
+		return released(l.Holder.Client, l.Holder.TTL) + others
 	default:
-		return fmt.Sprintf(", held by %s for %s and %s", l.Holder.Client, view.Span(l.Holder.Age), inspect.Count(n-1, "other"))
+		return fmt.Sprintf(", held by %s for %s", l.Holder.Client, view.Span(l.Holder.Age)) + others
 	}
+}
+
+// released says who has released a lock that stays taken, and after how long it is free, if that is known.
+func released(client string, free time.Duration) string {
+	text := ", released by " + client
+	if free > 0 {
+		text += ", free in " + view.Span(free)
+	}
+	return text
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
@@ -116,6 +117,34 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 	cmd := f.command("run", "x", "--try", "--", "true")
 	cmd.Stderr = closed
 	require.Equal(t, exitBusy, f.start(cmd).wait().code)
+}
+
+// The lock stays taken after CMD has ended, and after fairlock was killed: the guard gives it back so.
+func TestRun_MinHold(t *testing.T) {
+	f := newFixture(t)
+	c := f.client("")
+	for _, words := range []string{"x", "x --kind semaphore --permits 1"} {
+		require.Equal(t, result{}, f.run(words+" --min-hold 1h --ttl 5s --label one", "true").wait())
+		r := f.attempt(words + " --min-hold 1h --try")
+		require.Regexp(t, `^fairlock: x is busy, released by one-\d+@[^ ]+, free in 59m\d+s\n$`, r.errs)
+		require.Equal(t, exitBusy, r.code)
+		refused(t, f.attempt(words+" --wait 1s"), exitTimeout, "timed out after 1s waiting for x, released by one-")
+	}
+	require.Regexp(t, `mutex x: released by one[^\n]+\n[^\n]+\n  one\S+ +- +- +released, free in 59m`, f.done("status", "x"))
+	require.Contains(t, f.done("release", "x", "--force", "--yes"), ", released); nobody has it now")
+	shown := f.done("release", "x", "--kind", "semaphore", "--fence", fmt.Sprint(f.state(c.Semaphore("x", 1)).Holder.Fence), "--force", "--yes")
+	require.Contains(t, shown, ", released); nobody has it now")
+
+	began := time.Now()
+	require.Equal(t, result{}, f.run("y --min-hold 2s", "true").wait())
+	require.Equal(t, result{}, f.run("y --min-hold 2s", "true").wait())
+	require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
+
+	r := f.run("z --min-hold 1h --ttl 1m", "echo up; exec sleep 600")
+	r.expect("up\n")
+	r.signal(syscall.SIGKILL)
+	f.until("the guard gives the lock back", func() bool { return f.state(c.Mutex("z")).Holder.Released })
+	require.Greater(t, f.state(c.Mutex("z")).Holder.TTL, 59*time.Minute)
 }
 
 func TestRun_RenewsTheLease(t *testing.T) {
@@ -424,6 +453,10 @@ func TestGuard_ReadsLate(t *testing.T) {
 		t.Cleanup(func() { _ = in.Close(); _ = to.Close() })
 		return in, to
 	}
+	token := func(ttl time.Duration) string {
+		return fmt.Sprintf("c:1.%011d.0000000001.8.%021dA", ttl.Milliseconds(), 0)
+	}
+	aYear := token(fairlock.MaxTTL) // of a minimum hold: it is not waited for
 	for _, o := range []order{
 		{Left: time.Hour, Sent: time.Now().Add(-time.Hour)},
 		{Left: time.Millisecond, Sent: time.Now().Add(time.Hour)}, // the clock has been set back
@@ -431,7 +464,7 @@ func TestGuard_ReadsLate(t *testing.T) {
 		cmd := sleeper(t)
 		in, to := pipe()
 		g := &guard{to: to}
-		g.tell(order{Ward: &ward{}})
+		g.tell(order{Ward: &ward{Token: aYear, TTL: 100 * time.Millisecond}})
 		o.Group = cmd.Process.Pid
 		g.tell(o)
 		require.NoError(t, watchOver(in))
@@ -440,8 +473,8 @@ func TestGuard_ReadsLate(t *testing.T) {
 
 	for range 10 { // the time of one order is over when the next one can be read
 		in, to := pipe()
-		g, held := &guard{to: to}, fmt.Sprintf("c:1.%011d.0000000001.0.%021dA", time.Hour.Milliseconds(), 0)
-		g.tell(order{Ward: &ward{Redis: "no URL", Token: held}})
+		g := &guard{to: to}
+		g.tell(order{Ward: &ward{Redis: "no URL", Token: token(time.Hour), TTL: time.Hour}})
 		g.tell(order{})
 		g.tell(order{Left: time.Hour, Sent: time.Now()})
 		require.NoError(t, to.Close())

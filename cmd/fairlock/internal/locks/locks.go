@@ -15,6 +15,8 @@ import (
 type Type struct {
 	Kind    inspect.Kind `json:"kind"`
 	Permits int          `json:"permits,omitempty"` // of a semaphore; without effect for the others
+
+	MinHold time.Duration `json:"-"` // the lock stays taken until so long after each grant; 0: until it is released. Not of a rw lock
 }
 
 // Check returns what is wrong with a Type.
@@ -57,6 +59,9 @@ func (t Type) Capacity() int {
 // one to read. ctx bounds the wait.
 func (t Type) Acquire(ctx context.Context, c *fairlock.Client, name string, weight int, try bool) (*fairlock.Lease, error) {
 	m, s, rw := c.Mutex(name), c.Semaphore(name, t.Permits), c.RWMutex(name)
+	if t.MinHold > 0 {
+		m, s = m.WithMinHold(t.MinHold), s.WithMinHold(t.MinHold)
+	}
 	wait, now := m.Lock, m.TryLock
 	switch {
 	case t.Kind == inspect.Semaphore && try:

@@ -53,6 +53,7 @@ func JSON(l inspect.Lock) string {
 		holders = append(holders, whose(h.Token, h.Weight, h.Writer, h.Fence, object{
 			"fence": known(h.Fence), "held_ms": h.Age.Milliseconds(), "lease_left_ms": ms(h.TTL),
 			"ttl_ms": known(h.Token.TTL().Milliseconds()), "renewed_ms": ms(h.Renewed), "renewals_missed": h.Missed,
+			"released": h.Released,
 		}))
 	}
 	for _, w := range l.Waiters {

@@ -68,8 +68,12 @@ func name(t token.Token) string {
 	return t.String()
 }
 
-// holding says who a holder is, since when, for how long, and whether it is alive.
+// holding says who a holder is, since when, for how long, and whether it is alive; or that it has released the lock, and when
+// that is free.
 func holding(p Paint, h fairlock.Holder) []string {
+	if h.Released {
+		return []string{name(h.Token), "-", "-", "released, free in " + Span(h.TTL)}
+	}
 	left, renewed := Span(h.TTL), fmt.Sprintf("%s ago, every %s", Span(h.Renewed), Span(h.Token.TTL()/3))
 	switch {
 	case h.TTL < 0:
@@ -112,6 +116,8 @@ func use(p Paint, l inspect.Lock) string {
 		return fmt.Sprintf("%d/%d", l.Used, l.Permits)
 	case !l.Held:
 		return p.in(good, "free")
+	case l.Kind == inspect.Mutex && l.Holder.Released:
+		return "released"
 	case l.Kind == inspect.RW && l.Holder.Writer:
 		return "writer"
 	case l.Kind == inspect.RW:
@@ -130,6 +136,8 @@ func summary(p Paint, l inspect.Lock) string {
 		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit"))
 	case l.Held && l.Kind == inspect.RW:
 		text = "held by " + strings.Replace(text, "writer", "a writer", 1)
+	case l.Held && l.Holder.Released:
+		text += " by " + l.Holder.Token.Client()
 	case l.Held:
 	case l.Waiting > 0:
 		text += ", granted at the next request of any waiter"
@@ -164,7 +172,8 @@ func Line(l inspect.Lock) string {
 func Holders(l inspect.Lock) string {
 	names := make([]string, 0, len(l.Holders))
 	for _, h := range l.Holders {
-		names = append(names, fmt.Sprintf("%s%s (fence %d)", cmp.Or(h.Token.Client(), stranger), share(l, h.Weight, h.Writer), h.Fence))
+		names = append(names, fmt.Sprintf("%s%s (fence %d%s)", cmp.Or(h.Token.Client(), stranger), share(l, h.Weight, h.Writer), h.Fence,
+			map[bool]string{true: ", released"}[h.Released]))
 	}
 	return some(names, len(names)+unlisted(l))
 }

@@ -81,6 +81,12 @@ func sample(kind inspect.Kind, name string, holders, waiters int) inspect.Lock {
 	return l
 }
 
+// released is a holder that has released its lock, which is free in 3 s.
+func released(h fairlock.Holder) fairlock.Holder {
+	h.Token, h.Released, h.TTL, h.Renewed, h.Missed = h.Token.With(token.Released), true, 3*time.Second, -1, 0
+	return h
+}
+
 func text(lines []string) string { return strings.Join(lines, "\n") + "\n" }
 
 // Each lock as status, watch and --json show it, and all of them as list does. The fields of the JSON are a promise to
@@ -107,6 +113,15 @@ func TestLock_Texts(t *testing.T) {
 		{ID: inspect.ID{Kind: inspect.Mutex, Name: "foreign"}, Err: errors.New(`key "n:{foreign}:lock" is not ours: WRONGTYPE`)},
 		change(sample(inspect.Mutex, "handed over", 1, 0), func(l *inspect.Lock) { // for 5.7 s, of 10
 			l.Holders[0].Age, l.Holders[0].Renewed, l.Holders[0].TTL = 200*time.Millisecond, 200*time.Millisecond, 5500*time.Millisecond
+			l.Holder = l.Holders[0]
+		}),
+		change(sample(inspect.Mutex, "released", 1, 1), func(l *inspect.Lock) { // for another 3 s
+			l.Holders[0] = released(l.Holders[0])
+			l.Holder = l.Holders[0]
+		}),
+		change(sample(inspect.Semaphore, "some released", 3, 0), func(l *inspect.Lock) { l.Holders[1] = released(l.Holders[1]) }),
+		change(sample(inspect.Mutex, "minimum hold", 1, 0), func(l *inspect.Lock) { // above its TTL: nobody knows whether it is renewed
+			l.Holders[0].Token, l.Holders[0].Renewed = l.Holders[0].Token.With(token.MinHold), -1
 			l.Holder = l.Holders[0]
 		}),
 	}
@@ -189,6 +204,9 @@ func TestChanges(t *testing.T) {
 	var c Changes
 	one, two := sample(inspect.Mutex, "x", 1, 1), sample(inspect.Mutex, "x", 1, 2)
 	free, other, never := sample(inspect.Mutex, "x", 0, 0), sample(inspect.RW, "y", 1, 0), inspect.Lock{ID: inspect.ID{Kind: inspect.RW, Name: "x"}}
+	kept := two
+	kept.Holder = released(two.Holder)
+	kept.Holders = []fairlock.Holder{kept.Holder}
 	away := Glance{Err: errors.New("away")}
 	glance := func(all ...inspect.Lock) Glance { return Glance{Locks: all} }
 	for _, step := range []struct {
@@ -200,6 +218,7 @@ func TestChanges(t *testing.T) {
 		{glance(one, never, other), []inspect.Lock{one, other}, "at first, all that are worth it"},
 		{glance(one, never, other), nil, "nothing has changed"},
 		{glance(two, never, other), []inspect.Lock{two}, "another waiter"},
+		{glance(kept, never, other), []inspect.Lock{kept}, "its holder has released it"},
 		{glance(free, never, other), []inspect.Lock{free}, "it was shown before"},
 		{away, nil, ""},
 		{Glance{Locks: []inspect.Lock{two}, Err: away.Err}, []inspect.Lock{two}, "one server of several is away"},
