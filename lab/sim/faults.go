@@ -413,14 +413,14 @@ func (p *process) isHalted() bool {
 	return time.Now().Before(p.haltedUntil)
 }
 
-// stray sends requests that arrive late or are bogus. The first may extend a lease, by as much as its token says. The others
-// may change nothing.
+// stray sends requests that arrive late or are bogus. The first may extend a lease that was not released, by as much as its token
+// says. The others may change nothing.
 func (w *world) stray(t target) {
 	l, ctx := w.lock(t), context.Background()
 	bogus, _ := token.New("stray", ttl, 1)
 	seen, left := w.observer.known(t.name)
 	if len(seen.Holders) > 0 {
-		holder, _ := token.Parse(seen.Holders[0].Token)
+		holder, _ := token.Parse(without(seen.Holders[0].Token, token.Released)) // nobody has the one with that flag
 		_, _ = l.Renew(ctx, holder, longTTL, seen.Holders[0].Fence)
 		_, _ = l.Renew(ctx, holder, ttl, seen.Holders[0].Fence-1)
 		_, _ = l.Release(ctx, holder, seen.Holders[0].Fence-1, 0)
@@ -472,7 +472,7 @@ func (w *world) visit(random *rand.Rand) {
 // happens if others wait.
 func (w *world) grantAnew(t target) {
 	seen, _ := w.observer.known(t.name)
-	if len(seen.Holders) == 0 || len(seen.Waiters) > 0 {
+	if len(seen.Holders) == 0 || len(seen.Waiters) > 0 || seen.Holders[0].Released {
 		return
 	}
 	w.occurred("%s is released by force, and granted to its holder again", t.name)

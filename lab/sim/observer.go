@@ -42,6 +42,10 @@ type observer struct {
 	suspects []suspect       // guarded by mu
 
 	subscribed map[string]int64 // guarded by mu: by client: when its latest subscription came up, as Event.At
+
+	minimums map[string]*minimum // guarded by mu: by token, of leases with a minimum hold
+	grants   map[string]int64    // guarded by mu: by token: when it was granted the lock, as Event.At
+	untold   map[string]bool     // guarded by mu: tokens of waiters and holders that a message may not have reached
 }
 
 // observed is what was last seen of a lock.
@@ -54,13 +58,18 @@ type observed struct {
 	ends     map[string]int64 // token → when its lease ends, as Event.At
 	lastLeft string           // the token that has left last
 	permits  int              // the number that was in force last
+
+	last      model.Holder // whose lease has ended last, by itself or by a script
+	headSince int64        // when the first waiter became that, as Event.At
+	waiting   int64        // since when somebody waits, as Event.At; 0: nobody does
+	waited    int64        // when somebody was seen to wait last, as Event.At
 }
 
 // observe begins to observe the server of a world.
 func observe(w *world) *observer {
 	o := &observer{
 		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, restored: map[string]bool{},
-		subscribed: map[string]int64{},
+		subscribed: map[string]int64{}, minimums: map[string]*minimum{}, grants: map[string]int64{}, untold: map[string]bool{},
 	}
 	for hash, text := range lua.Texts() {
 		other := w.other.hashes[hash]
@@ -100,6 +109,7 @@ const byObserver = "observer"
 func (o *observer) before(peer *server.Peer, command string, args ...string) bool {
 	if command == "PUBLISH" { // of a script
 		o.last.sent = append(o.last.sent, args...)
+		o.published(args[1])
 		if o.noPublish.Load() > 0 {
 			peer.WriteError("NOPERM No permissions to access a channel")
 			return true
@@ -168,6 +178,11 @@ func (o *observer) subscribe(client string, at int64) {
 	defer o.mu.Unlock()
 	if had := o.subscribed[client]; at == never || at == 0 && had == never || at > 0 && had != never {
 		o.subscribed[client] = at
+	}
+	for _, l := range o.locks {
+		for _, token := range l.tokens() {
+			o.untold[token] = o.untold[token] || at == never && strings.HasPrefix(token, client+":") // by a message that is under way
+		}
 	}
 }
 
@@ -318,6 +333,7 @@ func (o *observer) compare(l *observed) {
 	for _, h := range l.Holders {
 		if o.successor(h, &next) == nil { // perhaps a lease that had ended, and another one
 			record(history.Ends, h.Token, 0, 0)
+			o.ended(l, h, now.UnixMicro())
 		}
 	}
 	// The queue's clock that the last script can have found.
@@ -345,10 +361,14 @@ func (o *observer) compare(l *observed) {
 			record(history.Joins, h.Token, ticket, 0) // it came back in the script that granted it the lock
 		}
 		record(history.Owns, h.Token, 0, 0)
+		o.grants[original(h.Token)] = o.world.now()
 	}
 	for _, h := range granted {
 		if ends[h.Token] != l.ends[h.Token] {
 			record(history.Lasts, h.Token, h.Fence, ends[h.Token])
+			if had := o.successor(h, &l.contents); had != nil {
+				o.lasts(*had, h, ends[h.Token])
+			}
 		}
 	}
 	for _, w := range next.Waiters {

@@ -87,10 +87,14 @@ type call struct {
 	began   time.Time
 	lock    string
 	weight  int
-	long    bool // its lease has longTTL
+	long    bool          // its lease has longTTL
+	length  time.Duration // its TTL
+	minHold time.Duration // 0: it has none
+	wanted  bool          // its lease knows when somebody waits
 	lease   atomic.Pointer[fairlock.Lease]
 	renewed atomic.Pointer[time.Time] // the deadline after its latest renewal, by any of its leases
 	resumed atomic.Bool               // it has several leases
+	other   atomic.Pointer[process]   // which has its lease now; nil if that is its own
 
 	unlocking atomic.Bool // its holder has called Unlock
 
@@ -102,20 +106,18 @@ type call struct {
 }
 
 // margin is the part of its TTL that is not relied on.
-func (c *call) margin() time.Duration {
-	length := ttl
-	if c.long {
-		length = longTTL
-	}
-	return length/100 + 2*time.Millisecond
-}
+func (c *call) margin() time.Duration { return c.length/100 + 2*time.Millisecond }
 
-// fail notes a violation, unless the process has crashed, or was paused during the call.
+// fail notes a violation, unless a process of the call has crashed, or was paused during the call.
 func (c *call) fail(format string, args ...any) {
-	p := c.process
-	p.mu.Lock()
-	excused := p.crashed || p.paused && p.haltedUntil.After(c.began)
-	p.mu.Unlock()
+	p, excused := c.process, false
+	for _, q := range []*process{p, c.other.Load()} {
+		if q != nil {
+			q.mu.Lock()
+			excused = excused || q.crashed || q.paused && q.haltedUntil.After(c.began)
+			q.mu.Unlock()
+		}
+	}
 	if !excused {
 		p.world.fail("client %d worker %d call %d: at %v, %s",
 			p.number, c.worker, c.number, time.Duration(p.world.now()), fmt.Sprintf(format, args...))
@@ -131,9 +133,7 @@ func (c *call) record(e history.Event) {
 		return
 	}
 	e.Process, e.Worker, e.Call, e.Lock, e.Weight = p.number, c.worker, c.number, c.lock, c.weight
-	if e.Token == "" {
-		e.Token = c.token
-	}
+	e.Token = original(cmp.Or(e.Token, c.token))
 	p.world.record(e)
 }
 
@@ -166,6 +166,9 @@ func (p *process) trace() *fairlock.Trace {
 			c.token, c.ticket, c.handoff = i.Token.Text(), i.Ticket, i.Handoff
 			c.ended(i.Queued)
 			p.byToken.Store(c.token, c)
+			if c.minHold > 0 {
+				p.world.observer.begins(c.token, c.minHold, i.Fence, c.handoff)
+			}
 			if p.talk.ended(c.token); c.handoff && !p.talk.trusts(c.token, i.Fence) {
 				c.fail("a notification is trusted, and its fence %d is not above the last number that its waiter knows", i.Fence)
 			}
@@ -192,7 +195,7 @@ func (p *process) trace() *fairlock.Trace {
 		Renewed: func(i fairlock.RenewedInfo) {
 			if c, ok := p.byToken.Load(i.Token.Text()); ok && i.Err == nil {
 				c := c.(*call)
-				c.record(history.Event{Op: history.Renewed, Token: original(i.Token.Text()), Until: p.until(i.Deadline)})
+				c.record(history.Event{Op: history.Renewed, Token: i.Token.Text(), Until: p.until(i.Deadline)})
 				if earlier := c.renewed.Swap(&i.Deadline); earlier != nil && i.Deadline.Before(*earlier) && !c.resumed.Load() {
 					c.fail("a renewal has shortened the lease by %v", earlier.Sub(i.Deadline))
 				}
@@ -273,14 +276,20 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	id := goroutine()
 	p.byGoroutine.Store(id, c)
 	defer p.byGoroutine.Delete(id)
+	c.length = ttl
 	if c.long = random.IntN(map[bool]int{true: 2, false: 8}[try]) == 0; c.long {
-		request.TTL = longTTL
+		c.length = longTTL
 	}
+	c.wanted = random.IntN(4) == 0
+	if random.IntN(20) == 0 && !p.world.isEnding() && t.name != "rwmutex" {
+		c.minHold = upTo(random, []time.Duration{ttl / 10, ttl / 5, longestMinHold}[random.IntN(3)])
+	}
+	request.TTL = max(c.length, c.minHold) // which its lease can last
 	c.record(request)
 	if t.name == "semaphore" && weight < t.capacity && random.IntN(100) == 0 {
 		t.capacity-- // refused while others hold or wait
 	}
-	lease, err := p.lock(ctx, t, weight, try, c.long)
+	lease, err := p.lock(ctx, t, c, try)
 	c.traced.check(p.world, err)
 	if err != nil {
 		c.record(history.Event{Op: history.Failed, Err: err.Error()})
@@ -297,32 +306,37 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	if left := lease.Deadline().Sub(p.clock.Now()); c.handoff && left < ttl/6 {
 		c.fail("a handoff is used for the last %v", left)
 	}
-	p.leases.Add(1)
-	defer p.leases.Add(-1)
-	if c.long {
-		p.longLeases.Add(1)
-		defer p.longLeases.Add(-1)
-	}
+	defer p.holds(c.long || c.minHold > ttl)()
 	p.use(c, lease, random)
 }
 
-func (p *process) lock(ctx context.Context, t target, weight int, try, long bool) (*fairlock.Lease, error) {
-	length := ttl
-	if long {
-		length = longTTL
+// holds notes that a worker holds a lease, perhaps for longer than ttl, until what it returns is called.
+func (p *process) holds(long bool) (over func()) {
+	n := map[bool]int32{true: 1}[long]
+	p.leases.Add(1)
+	p.longLeases.Add(n)
+	return func() {
+		p.leases.Add(-1)
+		p.longLeases.Add(-n)
 	}
+}
+
+func (p *process) lock(ctx context.Context, t target, c *call, try bool) (*fairlock.Lease, error) {
 	switch t.name {
 	case "semaphore":
-		s := p.client.Semaphore(t.name, t.capacity).WithTTL(length)
-		if try {
-			return s.TryAcquire(ctx, weight)
+		s := p.client.Semaphore(t.name, t.capacity).WithTTL(c.length)
+		if c.minHold > 0 {
+			s = s.WithMinHold(c.minHold)
 		}
-		return s.Acquire(ctx, weight)
+		if try {
+			return s.TryAcquire(ctx, c.weight)
+		}
+		return s.Acquire(ctx, c.weight)
 	case "rwmutex":
-		switch m := p.client.RWMutex(t.name).WithTTL(length); {
-		case weight > 1 && try:
+		switch m := p.client.RWMutex(t.name).WithTTL(c.length); {
+		case c.weight > 1 && try:
 			return m.TryLock(ctx)
-		case weight > 1:
+		case c.weight > 1:
 			return m.Lock(ctx)
 		case try:
 			return m.TryRLock(ctx)
@@ -330,7 +344,7 @@ func (p *process) lock(ctx context.Context, t target, weight int, try, long bool
 			return m.RLock(ctx)
 		}
 	default:
-		m := p.client.Mutex(t.name).WithTTL(length)
+		m := p.mutex(c, c.length)
 		if try {
 			return m.TryLock(ctx)
 		}
@@ -338,9 +352,21 @@ func (p *process) lock(ctx context.Context, t target, weight int, try, long bool
 	}
 }
 
+// mutex is the mutex of a call.
+func (p *process) mutex(c *call, length time.Duration) fairlock.Mutex {
+	m := p.client.Mutex(c.lock).WithTTL(length)
+	if c.minHold > 0 {
+		m = m.WithMinHold(c.minHold)
+	}
+	if c.wanted {
+		m = m.WithWanted()
+	}
+	return m
+}
+
 // use holds the lock for a while, in rare cases for longer than its TTL, and releases it.
 func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
-	hold := upTo(random, longestHold)
+	hold, since := upTo(random, longestHold), p.world.now()
 	if random.IntN(50) == 0 && !p.world.isEnding() {
 		hold = upTo(random, 2*ttl)
 	}
@@ -351,6 +377,7 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 		}
 		c.record(history.Event{Op: history.Used})
 		p.waitOn(c, lease, hold/3)
+		p.checkWanted(c, lease, c.length, since)
 	}
 	if p.busy.Load() && !c.long {
 		p.waitOn(c, lease, 2*ttl)
@@ -359,9 +386,10 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 		_ = lease.Renew(context.Background()) // it ends with the lease
 	}
 	if random.IntN(20) == 0 && lease.Err() == nil && !c.long {
-		again := p.resume(c, lease, random)
+		again, q, over := p.resume(c, lease, random)
+		defer over()
 		defer lease.Unlock(context.Background()) //nolint:errcheck // it only ends its renewal
-		lease = again
+		lease, p = again, q
 	}
 	for range 3 {
 		c.record(history.Event{Op: history.Unlock})
@@ -377,33 +405,70 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 			return
 		}
 		c.record(history.Event{Op: history.Ambiguous, Err: err.Error()})
+		if errors.Is(err, fairlock.ErrDetached) { // and could not be resumed
+			return
+		}
 		if left := lease.Deadline().Sub(p.clock.Now()); left > 0 && !errors.Is(err, fairlock.ErrClosed) {
 			c.fail("Unlock has given up %v before the lease ends", left)
 		}
 	}
 }
 
-// resume resumes the lease from its token, as another process would, uses it, and returns the lease to unlock. It is the
-// same acquisition: it is trusted until the later of the two deadlines.
-func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) *fairlock.Lease {
+// resume resumes the lease from its token, as another process would, or in another process, uses it, and returns the lease to
+// unlock, and the process that has it until over is called. It is the same acquisition: it is trusted until the later of the two
+// deadlines. The minimum hold goes on only if the one that resumes has one.
+func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (again *fairlock.Lease, q *process, over func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer p.clock.AfterFunc(ttl, cancel).Stop()
 	c.resumed.Store(true)
-	again, err := p.named(c.lock, []time.Duration{ttl, longTTL}[random.IntN(2)]).Resume(ctx, lease.Token())
+	q, over = p, func() {}
+	if random.IntN(2) == 0 {
+		q = p.world.any(random)
+	}
+	if q != p {
+		c.other.Store(q)
+		over = q.holds(true)                          // when its machine is suspended, it would trust the lease for too long
+		p.world.observer.ignore(lease.Token().Text()) // its client is the other one
+		p.talk.detaches(lease.Token().Text())
+		_ = lease.Detach() // it may have been lost meanwhile
+	}
+	if random.IntN(2) == 0 {
+		c.minHold = 0
+	}
+	p.world.observer.minimumEnds(lease.Token().Text()) // a new one begins, or none
+	length := []time.Duration{ttl, longTTL}[random.IntN(2)]
+	again, err := q.resumes(c, length).Resume(ctx, lease.Token())
 	if err != nil {
-		return lease
+		return lease, p, over
 	}
-	p.byToken.Store(again.Token().Text(), c)
-	c.record(history.Event{Op: history.Renewed, Until: p.until(again.Deadline())})
-	p.waitOn(c, again, upTo(random, longestHold))
+	if c.minHold > 0 {
+		p.world.observer.begins(again.Token().Text(), c.minHold, again.Fence(), false)
+	}
+	q.byToken.Store(again.Token().Text(), c)
+	c.record(history.Event{Op: history.Renewed, Until: q.until(again.Deadline())})
+	since, length := p.world.now(), min(length, again.Token().TTL())
+	q.waitOn(c, again, upTo(random, longestHold))
 	if p.busy.Load() {
-		p.waitOn(c, again, 2*ttl)
+		q.waitOn(c, again, 2*ttl)
 	}
+	q.checkWanted(c, again, length, since)
 	if again.Err() == nil {
 		c.record(history.Event{Op: history.Used})
 	}
-	return again
+	return again, q, over
+}
+
+// resumes is the lock of a call, for Resume with that TTL.
+func (p *process) resumes(c *call, ttl time.Duration) anyLock {
+	switch {
+	case c.lock == "semaphore" && c.minHold > 0:
+		return p.client.Semaphore(c.lock, capacities()[c.lock]).WithTTL(ttl).WithMinHold(c.minHold)
+	case c.lock == "semaphore", c.lock == "rwmutex":
+		return p.named(c.lock, ttl)
+	default:
+		return p.mutex(c, ttl)
+	}
 }
 
 // anyLock is what all kinds of locks have.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -356,11 +357,16 @@ func ttlOf(token string) int64 { return fact(token, ttlBegins, ttlEnds) * model.
 func weightOf(token string) int { return int(fact(token, weightBegins, weightEnds)) }
 
 // original is the token of the acquisition: without the flags that a lease gets.
-func original(token string) string {
-	if len(token) < weightEnds {
-		return token
+func original(token string) string { return without(token, 0xf) }
+
+// without returns a token without some flags.
+func without(text string, flags token.Flags) string {
+	at := len(text) - weightEnds + 1
+	if at <= 0 {
+		return text
 	}
-	return token[:len(token)-weightEnds+1] + "0" + token[len(token)-weightEnds+2:]
+	has, _ := strconv.ParseUint(text[at:at+1], 16, 4)
+	return text[:at] + strconv.FormatUint(has&^uint64(flags), 16) + text[at+1:]
 }
 
 // isReleased reports whether the lease was released, and is kept.

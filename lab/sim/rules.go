@@ -33,6 +33,8 @@ func (c *contents) tokens() (all []string) {
 // check checks what the clients of a lock do, whenever it is looked at. The caller holds mu.
 func (o *observer) check(l *observed, next contents) {
 	now := o.world.now()
+	o.checkHead(l)
+	o.noteWaiters(l, next)
 	if o.restoring {
 		for _, token := range next.tokens() {
 			o.restored[original(token)] = true
@@ -116,11 +118,10 @@ func (w *world) checkSuspects() {
 
 // excused reports whether the process of a token had ended, or could not reach the server, at some time.
 func (w *world) excused(s suspect) bool {
-	var number int
-	if _, err := fmt.Sscanf(s.token, "c%d:", &number); err != nil {
+	p := w.processOf(s.token)
+	if p == nil {
 		return false
 	}
-	p := w.processes[number]
 	// If the server's clock has stood still or stepped back, a lease ends long after its client has lost it.
 	if p.endedAt > 0 && p.endedAt <= s.at || s.text == leaseEnded && (p.noRenewal || w.run.ClockBack) {
 		return true
@@ -133,5 +134,16 @@ func (w *world) excused(s suspect) bool {
 		}
 	}
 	return jumps > s.jumps || slices.ContainsFunc(w.excuses, in) ||
-		slices.ContainsFunc(w.run.Unreachable, func(span history.Span) bool { return span.Process == number && in(span) })
+		slices.ContainsFunc(w.run.Unreachable, func(span history.Span) bool { return span.Process == p.number && in(span) })
+}
+
+// processOf returns the process that has made a token; nil if it is another program's.
+func (w *world) processOf(token string) *process {
+	var number int
+	if _, err := fmt.Sscanf(token, "c%d:", &number); err != nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.processes[number]
 }

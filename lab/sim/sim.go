@@ -147,7 +147,7 @@ func (w *world) safety() {
 // grantedWithin is how long a waiter may take to be granted its lock once all faults have ended: the leases and the
 // waiters that crashed expire, and each of the others holds the lock for a while.
 func (w *world) grantedWithin() time.Duration {
-	return 2*ttl + longTTL + 3*waiterTTL + time.Duration(w.cfg.Clients*w.cfg.Workers)*5*longestHold + longestStep
+	return 2*ttl + longTTL + 3*waiterTTL + time.Duration(w.cfg.Clients*w.cfg.Workers)*(5*longestHold+longestMinHold) + longestStep
 }
 
 // liveness ends all faults and waits until all workers have been granted what they wait for, and have ended.

@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"strings"
+	"time"
+
+	"github.com/fairlock/fairlock-go/internal/model"
+)
+
+// The rules for minimum holds: the lock stays taken until d after the grant, whatever its holder does, and is free then. A waiter
+// that can be granted it then sends a request at once.
+
+const longestMinHold = 3 * ttl
+
+// minimum is the minimum hold of a lease.
+type minimum struct {
+	d       time.Duration
+	fence   uint64 // when Redis granted it, in µs
+	learned int64  // when its client did, as Event.At
+	known   bool   // Redis knows d: the lease did not begin with a handoff, or was renewed or released since
+}
+
+// begins notes that a client has learned of a lease with a minimum hold.
+func (o *observer) begins(token string, d time.Duration, fence uint64, handoff bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.minimums[original(token)] = &minimum{d, fence, o.world.now(), !handoff}
+}
+
+// minimumEnds notes that a lease has none any more.
+func (o *observer) minimumEnds(token string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.minimums, original(token))
+}
+
+// minimum returns that of a lease; nil if there is none.
+func (o *observer) minimum(h model.Holder) *minimum {
+	if m := o.minimums[original(h.Token)]; m != nil && m.fence == h.Fence {
+		return m
+	}
+	return nil
+}
+
+// ended checks that a lease has not ended before its minimum hold. Those of a clock that was stepped back are not checked: Redis
+// and clients then disagree on how much is left. now is in µs of the server.
+func (o *observer) ended(l *observed, h model.Holder, now int64) {
+	l.last = h
+	m := o.minimum(h)
+	if m == nil || !m.known || o.last.verb == "force_release" || o.back > 0 {
+		return
+	}
+	if early := int64(m.fence) + m.d.Microseconds() - now; early > model.Millisecond {
+		o.world.fail("server: at %v, lock %q: %s is free %d µs before the end of its minimum of %v",
+			time.Duration(o.world.now()), l.name, h.Token, early, m.d)
+	}
+}
+
+// lasts checks until when a released lease is kept. until is as Event.At.
+func (o *observer) lasts(had, h model.Holder, until int64) {
+	m := o.minimum(h)
+	if m == nil {
+		return
+	}
+	m.known = true
+	if latest := m.learned + int64(m.d+m.d/50+atOnce); h.Released && !had.Released && until > latest { // clocks are slower by 1 %
+		o.suspect(h.Token, o.world.now(), "it was released, and its minimum was over at "+time.Duration(latest).String(), 0)
+	}
+}
+
+// checkHead checks that the head of the queue is not left waiting when a lease has ended that was released before.
+func (o *observer) checkHead(l *observed) {
+	if len(l.Waiters) == 0 || l.Lost {
+		return
+	}
+	head, free, last, now := l.Waiters[0], l.InForce(), l.last, o.world.server.Now().UnixMicro()
+	for _, h := range l.Holders {
+		if h.Expires > now {
+			free -= h.Weight
+		} else if h.Expires > last.Expires {
+			last = h
+		}
+	}
+	if !last.Released || last.Expires > now || head.Weight > free {
+		return
+	}
+	client, _, _ := strings.Cut(head.Token, ":")
+	since, within := max(o.world.now()-(now-last.Expires)*1000, l.headSince, o.subscribed[client]), atOnce
+	if o.untold[head.Token] { // a heartbeat tells it
+		since, within = max(o.world.now()-(now-last.Expires)*1000, l.headSince), atOnce+time.Second
+	}
+	if late := time.Duration(o.world.now() - since); late > within {
+		o.suspect(head.Token, o.world.now(), "it waits "+late.String()+" after a minimum hold has ended", 0)
+	}
+}
+
+// published notes a message of a script, and whether it is lost. The caller holds mu.
+func (o *observer) published(message string) {
+	token, rest, _ := strings.Cut(message, " ")
+	client, _, _ := strings.Cut(token, ":")
+	if o.noPublish.Load() > 0 || o.subscribed[client] == never {
+		o.untold[token] = true
+	} else if p := o.world.processOf(token); p != nil && strings.HasPrefix(rest, "0 ") {
+		p.talk.message(token)
+	}
+}
