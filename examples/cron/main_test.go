@@ -146,5 +146,10 @@ func TestSchedule_Failures(t *testing.T) {
 		r.Start()
 		did, _ = r.during(3 * time.Minute)
 		assert.Equal(t, minutes(10, 12), did, "a replica is cut off from Redis in the eleventh")
+
+		r.clients[1].Link.Mend()
+		r.clients[0].Link.Cut() // the replica that has done the twelfth, whose clock is the last
+		did, _ = r.during(time.Minute)
+		assert.Equal(t, minutes(13, 13), did, "the lock is free before the minute begins by any clock")
 	})
 }
