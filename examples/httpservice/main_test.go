@@ -1,0 +1,284 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+)
+
+// asProgram has the test binary be the program.
+const asProgram = "FAIRLOCK_EXAMPLE_HTTPSERVICE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// world is what the replicas have in common.
+type world struct {
+	t      *testing.T
+	server *redistest.Server
+	locks  *fairlock.Client // of an operator
+	ledger string
+	bank   string
+	asked  chan question // each time that the bank is asked
+}
+
+// question is one that the bank is asked. It approves once the channel approved is closed.
+type question struct {
+	key      string
+	approved chan struct{}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, server: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db"), asked: make(chan question)}
+	bank := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_ = r.ParseForm() // only when the body is read is it noticed that the service is gone
+		q := question{r.Header.Get("Idempotency-Key"), make(chan struct{})}
+		select {
+		case w.asked <- q:
+		case <-r.Context().Done():
+		}
+		select {
+		case <-q.approved:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(bank.Close)
+	w.bank = bank.URL
+	var err error
+	w.locks, err = fairlock.New(w.server.Client(), fairlock.Config{Name: "operator"})
+	require.NoError(t, err)
+	t.Cleanup(func() { w.locks.Close() })
+	return w
+}
+
+// question returns the next one that the bank is asked.
+func (w *world) question(key string) question {
+	w.t.Helper()
+	select {
+	case q := <-w.asked:
+		require.Equal(w.t, key, q.key)
+		return q
+	case <-time.After(time.Minute):
+		require.Fail(w.t, "the bank is not asked")
+		return question{}
+	}
+}
+
+func (w *world) lock(account string) fairlock.State {
+	w.t.Helper()
+	state, err := w.locks.Mutex("account:" + account).Inspect(w.t.Context())
+	require.NoError(w.t, err)
+	return state
+}
+
+// queued waits until that many requests are queued for an account.
+func (w *world) queued(account string, n int) {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); w.lock(account).Waiting != n; time.Sleep(time.Millisecond) {
+		require.True(w.t, time.Now().Before(deadline))
+	}
+}
+
+// free fails the test unless nobody is at an account.
+func (w *world) free(account string) {
+	w.t.Helper()
+	state := w.lock(account)
+	assert.False(w.t, state.Held)
+	assert.Zero(w.t, state.Waiting)
+}
+
+// replica is a process of the service.
+type replica struct {
+	*exec.Cmd
+	t   *testing.T
+	url string
+}
+
+func (w *world) start(redisAddr string, flags ...string) replica {
+	w.t.Helper()
+	cmd := exec.CommandContext(w.t.Context(), os.Args[0],
+		append([]string{"-addr", "127.0.0.1:0", "-ledger", w.ledger, "-bank", w.bank, "-grace", "1m"}, flags...)...)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "FAIRLOCK_REDIS=unix://"+redisAddr)
+	cmd.Stderr = w.t.Output()
+	out, err := cmd.StdoutPipe()
+	require.NoError(w.t, err)
+	require.NoError(w.t, cmd.Start())
+	w.t.Cleanup(func() { _ = cmd.Wait() }) // killed by the end of the test's ctx, unless the test has ended it
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(w.t, err)
+	url, found := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	require.True(w.t, found, line)
+	return replica{cmd, w.t, url}
+}
+
+// answer is what a request is answered.
+type answer struct {
+	status int
+	body   string
+	retry  string // the header Retry-After
+}
+
+func paid(body string) answer { return answer{http.StatusOK, body + "\n", ""} }
+
+var (
+	conflict    = answer{http.StatusConflict, "conflict\n", ""}
+	unavailable = answer{http.StatusServiceUnavailable, "service unavailable\n", "1"}
+)
+
+// pay sends a payment of 10, with more form values if there are any.
+func (r replica) pay(account, key string, form ...string) <-chan answer {
+	values := url.Values{"amount": {"10"}}
+	for i := 0; i < len(form); i += 2 {
+		values.Set(form[i], form[i+1])
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		answers <- r.send(http.MethodPost, "/accounts/"+account+"/payments", key, values)
+	}()
+	return answers
+}
+
+func (r replica) send(method, path, key string, form url.Values) (a answer) {
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, r.url+path, strings.NewReader(form.Encode()))
+	if !assert.NoError(r.t, err) {
+		return a
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Idempotency-Key", key)
+	resp, err := http.DefaultClient.Do(req)
+	if !assert.NoError(r.t, err) {
+		return a
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	assert.NoError(r.t, err)
+	return answer{resp.StatusCode, string(body), resp.Header.Get("Retry-After")}
+}
+
+// ready returns the status of /readyz.
+func (r replica) ready() int { return r.send(http.MethodGet, "/readyz", "", nil).status }
+
+func TestService_Answers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	// No lease is renewed while the test runs, so a replica does not learn that it has lost one before it writes.
+	patient := w.start(w.server.Addr(), "-ttl", "1h", "-max-wait", "1h")
+	impatient := w.start(w.server.Addr(), "-ttl", "1h", "-max-wait", "1ns")
+
+	// A key pays once, by whichever replica.
+	first := patient.pay("ann", "1")
+	q := w.question("ann/1")
+	assert.Equal(t, conflict, <-patient.pay("ann", "2", "wait", "no"), "another one is at it")
+	assert.Equal(t, unavailable, <-impatient.pay("ann", "2"), "it has waited for too long")
+	again := patient.pay("ann", "1")
+	w.queued("ann", 1)
+	close(q.approved)
+	assert.Equal(t, paid(`{"balance":90}`), <-first)
+	assert.Equal(t, paid(`{"balance":90}`), <-again)
+	assert.Equal(t, paid(`{"balance":90}`), <-impatient.pay("ann", "1", "wait", "no"))
+
+	// What can never be done.
+	assert.Equal(t, http.StatusUnprocessableEntity, (<-patient.pay("ann", "1", "amount", "20")).status)
+	assert.Equal(t, http.StatusUnprocessableEntity, (<-patient.pay("ann", "2", "amount", "91")).status)
+	assert.Equal(t, http.StatusNotFound, (<-patient.pay("eve", "2")).status)
+	assert.Equal(t, http.StatusBadRequest, (<-patient.pay("ann", "")).status)
+	assert.Equal(t, http.StatusBadRequest, (<-patient.pay("ann", "2", "amount", "-1")).status)
+
+	// The lock is lost, and the next one has looked at the balance: the first one writes nothing.
+	late := patient.pay("ann", "3")
+	q = w.question("ann/3")
+	next := patient.pay("ann", "4")
+	w.queued("ann", 1)
+	held, err := w.locks.Mutex("account:ann").ForceRelease(t.Context())
+	require.NoError(t, err)
+	require.True(t, held)
+	second := w.question("ann/4")
+	close(q.approved)
+	assert.Equal(t, conflict, <-late)
+	close(second.approved)
+	assert.Equal(t, paid(`{"balance":80}`), <-next)
+
+	// The lock is lost, and nobody has come: it is paid.
+	alone := patient.pay("ann", "5")
+	q = w.question("ann/5")
+	_, err = w.locks.Mutex("account:ann").ForceRelease(t.Context())
+	require.NoError(t, err)
+	close(q.approved)
+	assert.Equal(t, paid(`{"balance":70}`), <-alone)
+}
+
+// When Redis cannot be reached, a request that is under way loses its lock and stops. It writes nothing, and is repeated.
+func TestService_RedisIsUnreachable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	link := redistest.NewLink(t, w.server)
+	r := w.start(link.Addr(), "-ttl", "2s", "-max-wait", "1h")
+	assert.Equal(t, http.StatusOK, r.ready())
+
+	stopped := r.pay("ann", "1")
+	w.question("ann/1")
+	link.Cut()
+	assert.Equal(t, http.StatusServiceUnavailable, r.ready())
+	assert.Equal(t, unavailable, <-r.pay("bob", "1"))
+	assert.Equal(t, unavailable, <-stopped, "before the bank has approved")
+
+	link.Mend()
+	again := r.pay("ann", "1")
+	close(w.question("ann/1").approved)
+	assert.Equal(t, paid(`{"balance":90}`), <-again)
+	assert.Equal(t, http.StatusOK, r.ready())
+}
+
+// On SIGTERM, requests that are queued are answered at once, those that hold a lock finish, and nothing stays in Redis.
+func TestService_DrainsOnSIGTERM(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start(w.server.Addr(), "-ttl", "1h", "-max-wait", "1h")
+	ann := r.pay("ann", "1")
+	annAtTheBank := w.question("ann/1")
+	bob := r.pay("bob", "1")
+	bobAtTheBank := w.question("bob/1")
+	queued := []<-chan answer{r.pay("ann", "2"), r.pay("ann", "3"), r.pay("bob", "2")}
+	w.queued("ann", 2)
+	w.queued("bob", 1)
+
+	require.NoError(t, r.Process.Signal(syscall.SIGTERM))
+	for _, answers := range queued {
+		assert.Equal(t, unavailable, <-answers)
+	}
+	assert.Equal(t, http.StatusServiceUnavailable, r.ready())
+	assert.Equal(t, unavailable, <-r.pay("ann", "4"))
+	close(annAtTheBank.approved)
+	assert.Equal(t, paid(`{"balance":90}`), <-ann)
+	close(bobAtTheBank.approved)
+	assert.Equal(t, paid(`{"balance":90}`), <-bob)
+	require.NoError(t, r.Wait())
+	w.free("ann")
+	w.free("bob")
+}
