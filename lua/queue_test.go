@@ -272,7 +272,7 @@ func TestFence_Rises(t *testing.T) {
 // What a lock has in Redis lasts as long as it is needed, and not much longer: a machine checks each key's expiry after
 // every step.
 //
-//fairlock:promise Nothing stays: eleven minutes after the last WaiterTTL has ended, or once somebody has locked and unlocked the lock and nobody waits, only its last number is left, for FenceTTL, and tombstones for eleven minutes
+//fairlock:promise Nothing stays: eleven minutes after the last WaiterTTL has ended, or once somebody has locked and unlocked the lock and nobody waits, only its last number is left, for FenceTTL, tombstones for eleven minutes, and the number of permits of a semaphore that was resized
 func TestExpiry_OnlyTheFenceIsLeft(t *testing.T) {
 	const abandoned = `
 		acquire a b c d; after 44m; leave z tombstone; after 10m30s; keys -> KEYS; after 10m; keys -> number

@@ -727,6 +727,10 @@ func TestDoctor_Rights(t *testing.T) {
 		user["fairlock-operate"].done("release", name, "--kind", kind, "--force", "--yes", "--fence", fmt.Sprint(last))
 	}
 	require.Contains(t, user["fairlock"].done("status", "a"), "free", "who may lock may look")
+	for _, name := range []string{"fairlock", "fairlock-operate"} {
+		user[name].done("resize", "b", "--permits", "3")
+		user[name].done("resize", "b", "--reset")
+	}
 	e := user["fairlock"].examine(0, doctor.Problem)
 	require.Len(t, e.Rights, 3)
 	const lost = "lost --kind semaphore --permits 2 --take 2 --ttl 3s" // loses one of its keys, and begins anew

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // conversation is what a process sends and what it is told, as its Redis client sees it: the rules for clients that go by
@@ -26,6 +28,7 @@ type conversation struct {
 	waiting  map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
 	latest   map[string]queuedAt  // guarded by mu: by token: the latest request that found it queued
 	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
+	detached map[string]bool      // guarded by mu: tokens of leases that continue elsewhere
 	expected map[string]expected  // guarded by mu: by token
 	overdue  []suspect            // guarded by mu: what was not sent in time
 	leaving  map[string]time.Time // guarded by mu: by token: since when a waiter leaves that was queued, by its clock
@@ -41,6 +44,7 @@ type queuedAt struct {
 // waiting is a waiter that is queued.
 type waiting struct {
 	asks time.Time // by the process's clock: when it has to request the lock again, because that can help; 0: not known
+	told int64     // when a script has sent it a message that says when, as Event.At; observer.checkHead checks what follows
 }
 
 // expected is a request that a client has to send because of what happened.
@@ -53,7 +57,7 @@ type expected struct {
 func newConversation(p *process) *conversation {
 	return &conversation{
 		process: p, waiting: map[string]waiting{}, latest: map[string]queuedAt{},
-		over: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{}, kept: map[string]time.Time{},
+		over: map[string]bool{}, detached: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{}, kept: map[string]time.Time{},
 	}
 }
 
@@ -113,6 +117,14 @@ func (c *conversation) unlocks(token string) {
 	delete(c.kept, token)
 }
 
+// detaches notes that a lease ends here, and continues elsewhere.
+func (c *conversation) detaches(token string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.detached[token] = true
+	delete(c.expected, token)
+}
+
 // trusts reports whether a fence is above the last number that the latest request found that found its waiter queued.
 func (c *conversation) trusts(token string, fence uint64) bool {
 	c.mu.Lock()
@@ -120,12 +132,21 @@ func (c *conversation) trusts(token string, fence uint64) bool {
 	return fence > c.latest[token].last
 }
 
-// asksAfter notes after how many ms a waiter was told that another request can help; negative: it is not known. The caller
-// holds mu.
-func (c *conversation) asksAfter(token, told string) {
+// message notes that a script sends a waiter a message that says after how long another request can help.
+func (c *conversation) message(token string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, waits := c.waiting[token]; waits {
+		c.waiting[token] = waiting{told: c.process.world.now()}
+	}
+}
+
+// asksAfter notes after how many ms a waiter was told, by the reply to a request, that another request can help; negative: it is
+// not known. The caller holds mu.
+func (c *conversation) asksAfter(token, told string, e exchange) {
 	w, waits := c.waiting[token]
 	after := numbers(told)[0]
-	if waits && after >= 0 {
+	if waits && after >= 0 && e.sent > w.told {
 		w.asks = c.process.clock.Now().Add(time.Duration(after) * time.Millisecond)
 		c.waiting[token] = w
 	}
@@ -211,12 +232,12 @@ func (c *conversation) answered(e exchange) {
 			c.waiting[token] = waiting{}
 		}
 		c.found(token, e, e.reply[3])
-		c.asksAfter(token, e.reply[4])
-	case e.verb == "renew" && e.reply[0] == "lost" && e.args[1] == original(e.args[1]):
+		c.asksAfter(token, e.reply[4], e)
+	case e.verb == "renew" && e.reply[0] == "lost" && e.args[1] == without(e.args[1], token.Resumed) && !c.detached[e.args[1]]:
 		c.expect(e.args[1], 0, "release leave", "a token that Redis does not know does not leave")
 	case e.verb == "heartbeat" && len(e.reply) > 3:
 		if first := strings.Index(e.reply[3], "q"); first >= 0 {
-			c.asksAfter(e.args[3+first], e.reply[1])
+			c.asksAfter(e.args[3+first], e.reply[1], e)
 		}
 		for i, state := range e.reply[3] {
 			if state == 'q' {
