@@ -157,6 +157,26 @@ func TestResize_GrowingAdmitsAtOnce(t *testing.T) {
 	})
 }
 
+// Growing admits all who fit, also more than one script does.
+func TestResize_GrowingAdmitsMany(t *testing.T) {
+	const n = 200
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{TTL: time.Hour})
+		sem := client.Semaphore("x", 1)
+		hold(t, permits(sem, 1))
+		var waiters []*acquisition
+		for range n {
+			waiters = append(waiters, begin(t.Context(), permits(sem, 1)))
+		}
+		at := time.Now()
+		require.NoError(t, s.Client(fairlock.Config{}).Semaphore("x", 1).Resize(t.Context(), n+1))
+		for _, w := range waiters {
+			w.granted(t)
+			require.Equal(t, at, w.at)
+		}
+	})
+}
+
 // All permits are held for an hour. A first waiter that wants more than there are now has its error within a heartbeat, and
 // those behind it keep their places.
 //

@@ -318,6 +318,7 @@ func TestPermits_GrantedInOrder(t *testing.T) {
 //fairlock:promise Capacity
 func TestCapacity_StandsWhileTheLockIsInUse(t *testing.T) {
 	scenarios(t, []kind{semaphore(4)},
+		scenario{"more than there are", "acquire a*5 -> capacity 4; keys ->; acquire b; acquire a*5 -> capacity 4; acquire a*5 try -> capacity 4; inspect -> b |"},
 		scenario{"only waiters are left", `
 			acquire a*4 ttl 10m; acquire b*3 c*2 wait 90m; after 11m; acquire y of 9 -> capacity 4
 			release z -> grants b; inspect -> b*3 | c*2; after 61m; acquire y try of 9 -> capacity 4; release z -> grants c; inspect -> c*2 |; release c
@@ -353,6 +354,11 @@ func TestResize_CountsForAll(t *testing.T) {
 			resize 8; acquire a*5 ttl 10m; acquire b*7 c; resize 0; acquire b -> queued 1; after 11m; acquire b -> capacity 5; inspect -> c |`},
 		scenario{"more heads than one script drops", onRedis + `
 			acquire a*5; acquire` + heavy.String() + ` c; resize 2 -> more; count -> 1 | 51; heartbeat c -> queued; count -> 1 | 1`},
+		scenario{"the head sends a heartbeat, and wants more", `
+			resize 8; acquire a*5 ttl 10m; acquire b*7 c; resize 0; heartbeat b -> queued; after 11m; heartbeat b c -> gone, holding`},
+		scenario{"one that wants more comes back behind others", `
+			acquire a*5 b c*3; evict queue; resize 2; acquire b ticket -> queued 1; acquire c ticket -> queued 2; leave b
+			heartbeat c -> gone; acquire c ticket -> capacity 2`},
 		scenario{"while it is idle", `
 			resize 2; keys -> resized; inspect -> |; acquire a*3 -> capacity 2; acquire b*2 of 9 -> granted; release b; keys -> number resized
 			acquire c*2 -> granted; resize 0 -> nothing; acquire d*3 -> granted; acquire e of 6 -> capacity 5; keys -> holders number permits`},

@@ -191,8 +191,9 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	if l.Resized > 0 {
 		l.Capacity = r.Capacity
 	}
+	joins := r.WaiterTTL > 0 && (l.index(r.Token) >= 0 || r.Ticket > 0) // perhaps to be dropped as the head
 	reply := l.serve(now, r)
-	if reply.Outcome != Granted && reply.Outcome != Queued && len(l.Notified) == 0 {
+	if !joins && reply.Outcome != Granted && reply.Outcome != Queued && len(l.Notified) == 0 {
 		l.Capacity = had // nothing has recorded another
 	}
 	return reply
@@ -212,9 +213,6 @@ func (l *Lock) serve(now int64, r Request) Reply {
 			return Reply{Outcome: CapacityDiffers, Capacity: l.Capacity, Wanted: r.Capacity}
 		}
 		l.Capacity = r.Capacity
-	}
-	if r.Weight > l.InForce() && !queued {
-		return l.refuse(now, r.Weight)
 	}
 	waiter, first := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL}, false
 	if r.WaiterTTL > 0 && (queued || r.Ticket > 0) {

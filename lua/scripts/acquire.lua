@@ -61,7 +61,6 @@ if capacity and total ~= capacity and not fixed and not queued_as then
   end
   brought, total, free = capacity, capacity, capacity - used
 end
-if capacity and weight_of(token) > total and not queued_as then return refuse(weight_of(token)) end
 
 -- A waiter that returns is queued by its ticket before others are dropped and admitted.
 if waiter_ttl > 0 and (queued_as or ticket > 0) then
@@ -69,7 +68,7 @@ if waiter_ttl > 0 and (queued_as or ticket > 0) then
 end
 drop_expired()
 local state, given = admit(token)
-if capacity and weight_of(token) > total and not call('ZSCORE', queue, token) then return refuse(weight_of(token)) end -- it was the head
+if capacity and weight_of(token) > total and not call('ZSCORE', queue, token) then return refuse(weight_of(token)) end -- new, or dropped
 if state == 'empty' and not given then
   if weight_of(token) <= free then
     given = grant(token, ttl, 0)
