@@ -66,6 +66,10 @@ func TestResize_UnderLoad(t *testing.T) {
 		operator := s.Client(fairlock.Config{}).Semaphore("x", 1)
 		require.NoError(t, operator.Resize(ctx, 5))
 		var l load
+		defer func() { // also when it fails
+			cancel()
+			l.wg.Wait()
+		}()
 		var clients []*fairlocktest.Client
 		for i := range 8 {
 			c := s.Client(fairlock.Config{Name: fmt.Sprint("c", i), TTL: ttl})
@@ -98,6 +102,13 @@ func TestResize_RollingDeploy(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var l load
 		var stop []context.CancelFunc
+		end := func() {
+			for _, stop := range stop {
+				stop()
+			}
+			l.wg.Wait()
+		}
+		defer end() // also when it fails
 		start := func(permits int) {
 			c := s.Client(fairlock.Config{})
 			ctx, cancel := context.WithCancel(t.Context())
@@ -122,10 +133,7 @@ func TestResize_RollingDeploy(t *testing.T) {
 		assert.Equal(t, 6, watch(t, s, time.Second/2, 6, &used))
 		require.NoError(t, operator.ResetSize(t.Context()))
 		assert.Equal(t, 6, watch(t, s, time.Second/2, 6, &used), "all bring 6")
-		for _, stop := range stop {
-			stop()
-		}
-		l.wg.Wait()
+		end()
 		require.Empty(t, l.errs)
 	})
 }
