@@ -80,6 +80,7 @@ func TestRun(t *testing.T) {
 	require.NoError(t, two.Process.Signal(syscall.SIGKILL))
 	third := three.until("leads ")
 	assert.Greater(t, third, second)
+	three.until("step ") // told to go before, it would not have begun
 	require.NoError(t, three.Process.Signal(syscall.SIGTERM))
 	assert.Greater(t, one.until("leads "), third) // at once
 	three.until("leads no more ")
