@@ -22,6 +22,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -86,7 +87,7 @@ func run(ctx context.Context, cfg config, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "listening on http://%s\n", listener.Addr())
+	log.New(out, "", 0).Print("listening on http://", listener.Addr())
 
 	s := &service{locks: locks, ledger: book, bank: bank(cfg.bank), maxWait: cfg.maxWait}
 	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}

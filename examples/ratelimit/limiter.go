@@ -12,13 +12,14 @@ import (
 type limiter struct{ permits fairlock.Semaphore }
 
 func newLimiter(client *fairlock.Client, name string, perSecond int) limiter {
-	// The TTL only counts if a process crashes, or cannot give a permit back: then the permit is away for up to so long.
+	// The TTL counts only if a process crashes, or cannot give a permit back: then the permit comes free 2 s after its grant. So
+	// the limit holds even then, unless the process has learned of the grant a second late.
 	return limiter{client.Semaphore(name, perSecond).WithTTL(2 * time.Second).WithMinHold(time.Second)}
 }
 
 // do waits in line for a permit and calls f. The permit is given back while f runs, and comes free when the second is over: so
-// it is the starts that are limited, and a call may take longer than a second. The second begins when this process has
-// learned of its grant. So no delay of the network, however long, brings two starts closer together.
+// only the starts are limited, and a call may take longer than a second. The second begins when this process has learned of
+// its grant, so slow replies of Redis bring no two starts closer together.
 //
 // ctx bounds the wait. An error of do is one of f, or f was not called.
 func (l limiter) do(ctx context.Context, f func(context.Context) error) error {
@@ -31,6 +32,6 @@ func (l limiter) do(ctx context.Context, f func(context.Context) error) error {
 		defer close(released)
 		_ = lease.Unlock(ctx) // after an error, the permit comes free when its TTL ends: later, and never earlier
 	}()
-	defer func() { <-released }()
+	defer func() { <-released }() // the caller may close the client then
 	return f(ctx)
 }
