@@ -331,7 +331,8 @@ func (s *Server) ends(until time.Time, left time.Duration) time.Time {
 	return earliest(until, s.clock.Now().Add(left+time.Millisecond))
 }
 
-// AssertFree fails the test unless the lock is free and its queue is empty.
+// AssertFree fails the test unless the lock is free and its queue is empty. A lock that was released is not free until its
+// minimum hold is over; Expire ends that, too.
 func (l Lock) AssertFree() {
 	l.server.tb.Helper()
 	if st := l.State(); st.Held || st.Waiting > 0 {
@@ -340,7 +341,8 @@ func (l Lock) AssertFree() {
 }
 
 // AssertHeldBy fails the test unless exactly these clients hold the lock, in any order. A client with two leases is
-// named twice.
+// named twice. A client that has released the lock holds it until its minimum hold is over; State().Holder.Released tells
+// the two apart.
 func (l Lock) AssertHeldBy(clients ...string) {
 	l.server.tb.Helper()
 	if !same(holders(l.State()), clients) {
@@ -356,8 +358,9 @@ func (l Lock) AssertQueue(clients ...string) {
 	}
 }
 
-// AssertNothingLeft fails the test if any lock of the server is held or has waiters. (Its last number stays for FenceTTL,
-// and other keys of a lock may stay for some seconds.)
+// AssertNothingLeft fails the test if any lock of the server is held or has waiters, also if it was released and its minimum hold
+// is not over. (Its last number stays for FenceTTL, a number of permits that Resize has set stays until ResetSize, and other keys
+// of a lock may stay for some seconds.)
 func (s *Server) AssertNothingLeft() {
 	s.tb.Helper()
 	s.settle()
@@ -381,10 +384,16 @@ func (s *Server) AssertNothingLeft() {
 					tokens = append(tokens, text)
 				}
 			}
+			slices.Sort(tokens)
 		}
 		var clients []string
 		for _, text := range tokens {
-			if t, err := token.Parse(text); err == nil { // else it is not a key of a lock, and only named like one
+			t, err := token.Parse(text)
+			switch {
+			case err != nil: // it is not a key of a lock, and only named like one
+			case t.Flags()&token.Released != 0:
+				clients = append(clients, t.Client()+" (released, its minimum hold is not over)")
+			default:
 				clients = append(clients, t.Client())
 			}
 		}
@@ -404,7 +413,23 @@ func (l Lock) describe() string {
 	if l.namespace != lua.DefaultNamespace {
 		name += " in " + l.namespace
 	}
-	return fmt.Sprintf("%s is held by %s, and %s", name, list(holders(st)), queue(st))
+	return fmt.Sprintf("%s is %s, and %s", name, held(st), queue(st))
+}
+
+// held tells who holds the lock, and who has released it while its minimum hold lasts.
+func held(st fairlock.State) string {
+	var parts, names []string
+	for _, h := range st.Holders {
+		if h.Released {
+			parts = append(parts, fmt.Sprintf("released by %s, free in %v", h.Client, h.TTL.Round(10*time.Millisecond)))
+		} else {
+			names = append(names, h.Client)
+		}
+	}
+	if len(names) > 0 || len(parts) == 0 {
+		parts = slices.Insert(parts, 0, "held by "+list(names))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func queue(st fairlock.State) string {

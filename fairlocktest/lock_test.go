@@ -182,6 +182,33 @@ func TestLock_Failures(t *testing.T) {
 	})
 }
 
+// A lock that was released and is kept for its minimum hold: failures say so, and Expire ends it.
+func TestLock_MinHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{TB: t}
+		s := fairlocktest.NewServer(r)
+		client := s.Client(fairlock.Config{Name: "job"})
+		job, api := s.Mutex("job"), s.Semaphore("api", 3)
+		lease, err := client.Mutex("job").WithMinHold(5 * time.Second).Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Unlock(t.Context()))
+		require.NoError(t, client.Semaphore("api", 3).WithMinHold(5*time.Second).Do(t.Context(), 1, func(context.Context) error { return nil }))
+		api.HoldAs("a")
+		time.Sleep(2 * time.Second)
+		job.AssertHeldBy("job")
+		assert.Equal(t, "want the lock free; mutex job is released by job, free in 3s, and has no waiters", r.failure(job.AssertFree))
+		assert.Equal(t, "want the lock free; semaphore api is held by a, released by job, free in 3s, and has no waiters", r.failure(api.AssertFree))
+		assert.Equal(t, "left behind in fairlock:{api}:sem:permits: a, job (released, its minimum hold is not over)\n"+
+			"left behind in fairlock:{job}:lock: job (released, its minimum hold is not over)", r.failure(s.AssertNothingLeft))
+		job.Expire()
+		job.AssertFree()
+		start := time.Now()
+		api.WaitHeldBy("a")
+		assert.InDelta(t, 3*time.Second, time.Since(start), float64(10*time.Millisecond))
+		assert.Empty(t, r.failure(func() {}))
+	})
+}
+
 func TestServer_OtherBubbleFails(t *testing.T) {
 	r := &recorder{TB: t}
 	server := fairlocktest.NewServer(r)

@@ -111,7 +111,8 @@ func (w *World) trace(user *fairlock.Trace) *fairlock.Trace {
 // it was stepped to, and data in transit arrive with the delay that they had.
 //
 // After Heal, f asserts that its code makes progress. A lock may still be held or queued for by crashed clients: it takes
-// up to TTL + WaiterTTL until the next one is granted the lock, and longer by how far Redis's clock has stepped back.
+// up to TTL + WaiterTTL until the next one is granted the lock, and longer by how far Redis's clock has stepped back. A minimum
+// hold that is longer than TTL counts in its place.
 func (w *World) Heal() {
 	w.heal()
 	w.tasks.Wait()

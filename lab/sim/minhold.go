@@ -25,6 +25,23 @@ func (o *observer) begins(token string, d time.Duration, fence uint64, handoff b
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.minimums[original(token)] = &minimum{d, fence, o.world.now(), !handoff}
+	for _, l := range o.locks {
+		if h := l.holder(token); h != nil {
+			o.outlasts(*h)
+		}
+	}
+}
+
+// outlasts checks that a lease lasts until the end of its minimum, should its holder crash now. Those of a clock that was stepped
+// back are not checked: Redis and clients then disagree on how much is left. The caller holds mu.
+func (o *observer) outlasts(h model.Holder) {
+	m := o.minimum(h)
+	if m == nil || !m.known || o.back > 0 {
+		return
+	}
+	if short := int64(m.fence) + m.d.Microseconds() - h.Expires; short > model.Millisecond {
+		o.world.fail("server: at %v, the lease of %s ends %d µs before its minimum of %v", time.Duration(o.world.now()), h.Token, short, m.d)
+	}
 }
 
 // minimumEnds notes that a lease has none any more.
@@ -42,8 +59,7 @@ func (o *observer) minimum(h model.Holder) *minimum {
 	return nil
 }
 
-// ended checks that a lease has not ended before its minimum hold. Those of a clock that was stepped back are not checked: Redis
-// and clients then disagree on how much is left. now is in µs of the server.
+// ended checks that a lease has not ended before its minimum hold. now is in µs of the server.
 func (o *observer) ended(l *observed, h model.Holder, now int64) {
 	l.last = h
 	m := o.minimum(h)
@@ -56,13 +72,14 @@ func (o *observer) ended(l *observed, h model.Holder, now int64) {
 	}
 }
 
-// lasts checks until when a released lease is kept. until is as Event.At.
+// lasts checks until when a lease is kept that was renewed or released. until is as Event.At.
 func (o *observer) lasts(had, h model.Holder, until int64) {
 	m := o.minimum(h)
 	if m == nil {
 		return
 	}
 	m.known = true
+	o.outlasts(h)
 	if latest := m.learned + int64(m.d+m.d/50+atOnce); h.Released && !had.Released && until > latest { // clocks are slower by 1 %
 		o.suspect(h.Token, o.world.now(), "it was released, and its minimum was over at "+time.Duration(latest).String(), 0)
 	}

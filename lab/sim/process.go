@@ -367,7 +367,7 @@ func (p *process) mutex(c *call, length time.Duration) fairlock.Mutex {
 // use holds the lock for a while, in rare cases for longer than its TTL, and releases it.
 func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	hold, since := upTo(random, longestHold), p.world.now()
-	if random.IntN(50) == 0 && !p.world.isEnding() {
+	if (random.IntN(50) == 0 || c.minHold > 0 && random.IntN(3) == 0) && !p.world.isEnding() {
 		hold = upTo(random, 2*ttl)
 	}
 	for range 3 {
