@@ -57,7 +57,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	return &Client{
 		cfg: cfg, rt: rt, queues: queues,
 		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, channel: channel},
-		dispatch:   watched{dispatch.New(rdb, cfg.Clock), rt.outage},
+		dispatch:   watched{dispatch.New(rdb, cfg.Clock), rt},
 	}, nil
 }
 
