@@ -235,7 +235,6 @@ func (w *waiter) wait(ctx context.Context) {
 func (w *waiter) notificationLost() {
 	w.rt.log.Warn("notification lost; a heartbeat found the grant", "lock", w.lock.name, "token", w.token)
 	call(w.rt.trace.NotificationLost, w.event())
-	w.lock.subscriber.replace()
 }
 
 // grant begins the lease. If it has ended already, because this process was paused, the waiter sends

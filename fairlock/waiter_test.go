@@ -519,7 +519,7 @@ func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
 		held := s.Mutex("x").HoldAs("holder")
 		q := begin(t.Context(), client.Mutex("x").Lock)
 		pass(interval / 2)
-		client.Link.Delay(0, interval)
+		client.Link.Delay(0, 3*interval/4)
 		unlock(t, held) // the notification is on its way
 		client.Link.Mend()
 		s.LoseData()
