@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
@@ -45,7 +46,9 @@ var (
 	// deleted or evicted, or Redis lost its data.
 	ErrTaken = errors.New("no longer the owner")
 	// ErrUnreachable means that renewals which were sent in time failed or had no reply until the lease ended. It comes with the
-	// last error, which names a connection pool that is full.
+	// last error, which names a connection pool that is full. It is also the error, without ErrLost, of a call that gave up
+	// because Redis did not serve it for too long: Try…, Inspect, ForceRelease, Resume and Resize after 3 s, a Lock that no server
+	// has ever answered after 10 s, Unlock when the lease would have ended. Its text says for how long it was tried.
 	ErrUnreachable = errors.New("redis is unreachable")
 )
 
@@ -134,11 +137,42 @@ func ended(ctx context.Context) error {
 	}
 }
 
-// orEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. It returns an ErrLost or an
-// ErrWaitTimeout as it is: they come with an error of Redis.
+// orEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. It returns an ErrLost or a
+// triedError as it is: they come with an error of Redis.
 func orEnded(ctx context.Context, err error) error {
-	if ctx.Err() != nil && lua.OriginOf(err) == lua.NoReply && !errors.Is(err, ErrLost) && !errors.Is(err, ErrWaitTimeout) {
+	var tried *triedError
+	if ctx.Err() != nil && lua.OriginOf(err) == lua.NoReply && !errors.Is(err, ErrLost) && !errors.As(err, &tried) {
 		return ended(ctx)
 	}
 	return err
+}
+
+// triedError is the error of a call that has ended while Redis did not serve it.
+type triedError struct {
+	err     error         // why the call has ended
+	failure error         // of the request
+	lasted  time.Duration // for how long it was tried
+}
+
+// Error says why the call has ended, for how long it was tried, and what the request failed with.
+func (e *triedError) Error() string {
+	return fmt.Sprintf("%v: tried for %v: %v", e.err, e.lasted.Round(time.Millisecond), e.failure)
+}
+
+// Unwrap hides a context.DeadlineExceeded of a connection: go-redis and package net return it for timeouts of their own.
+func (e *triedError) Unwrap() []error {
+	if errors.Is(e.failure, context.DeadlineExceeded) {
+		return []error{e.err}
+	}
+	return []error{e.err, e.failure}
+}
+
+// latest returns which of two failures, one after the other, to report: one that has no reply because ctx has ended says
+// less than an earlier one. before may be nil.
+func latest(before, failure error) error {
+	var abandoned *dispatch.AbandonedError
+	if before != nil && errors.As(failure, &abandoned) {
+		return before
+	}
+	return failure
 }

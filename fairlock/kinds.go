@@ -114,8 +114,9 @@ func (m RWMutex) WithMaxWait(d time.Duration) RWMutex { return RWMutex{m.lock.wi
 
 // Resume takes over a lease that was begun elsewhere, perhaps in another process, and returns it like any other lease. It
 // renews the lease at once, for this lock's TTL or the one in its token, whichever is shorter, and gives it a new fence.
-// ErrLost means that the token does not hold the lock. ctx bounds the two requests. After another error the lease may have
-// been taken over all the same, and Resume can be called again.
+// ErrLost means that the token does not hold the lock. ctx bounds the two requests. While Redis does not serve them, they are
+// sent again, for 3 s at most; after that the error is ErrUnreachable. After another error than ErrLost the lease may have been
+// taken over all the same, and Resume can be called again.
 //
 // Pass on Lease.Token().Text() and read it with token.Parse. A token can be resumed as often as you like; the last one to do so
 // has the lease. Stop using it where it was before: there it ends with ErrLost at its next renewal, at most a third of TTL
@@ -135,20 +136,22 @@ func (m RWMutex) Resume(ctx context.Context, t token.Token) (*Lease, error) {
 	return m.lock.resume(ctx, t)
 }
 
-// Inspect returns the holder and the waiters of the lock at one moment. It changes nothing. ctx bounds the request.
+// Inspect returns the holder and the waiters of the lock at one moment. It changes nothing. It never waits for the lock, but
+// for Redis: while ctx lasts, and for 3 s at most. After that the error is ErrUnreachable.
 func (m Mutex) Inspect(ctx context.Context) (State, error) { return m.lock.inspect(ctx) }
 
-// Inspect returns the holders and the waiters with their numbers of permits, at one moment. It changes nothing. ctx
-// bounds the request.
+// Inspect returns the holders and the waiters with their numbers of permits, at one moment. It changes nothing. ctx and
+// errors are as those of Mutex.Inspect.
 func (s Semaphore) Inspect(ctx context.Context) (State, error) { return s.lock.inspect(ctx) }
 
-// Inspect returns the holders and the waiters, and which of them write, at one moment. It changes nothing. ctx bounds the
-// request.
+// Inspect returns the holders and the waiters, and which of them write, at one moment. It changes nothing. ctx and errors
+// are as those of Mutex.Inspect.
 func (m RWMutex) Inspect(ctx context.Context) (State, error) { return m.lock.inspect(ctx) }
 
 // ForceRelease takes the lock from its holder, hands it to the first waiter, and reports whether the lock was held. It is
 // for operators. The holder trusts its lease until its next renewal. A resource that checks fences refuses that holder as
-// soon as it has seen the fence of a later one. ctx bounds the requests.
+// soon as it has seen the fence of a later one. ctx bounds the requests. Each is sent again while Redis does not serve it, for 3 s
+// at most; after that the error is ErrUnreachable.
 func (m Mutex) ForceRelease(ctx context.Context) (bool, error) { return m.lock.forceRelease(ctx) }
 
 // ForceRelease takes the permits from all holders and hands them to the waiters, as Mutex.ForceRelease does with a lock.

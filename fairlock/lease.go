@@ -161,13 +161,16 @@ func LeaseFromContext(ctx context.Context) *Lease {
 
 // Renew extends the lease to its TTL from now, for example before a step that matters. Nil means that the lock is held
 // until the new Deadline. ErrLost and ErrUnlocked mean that it is not held. After any other error, such as one of ctx, the
-// lease lasts until its Deadline as before, unless its Client was closed. Renew returns when ctx or the lease ends. If ctx
-// ends while Renew waits for Redis, the renewal has failed, and Trace.Renewed is called.
+// lease lasts until its Deadline as before, unless its Client was closed. While Redis does not serve it, Renew tries again
+// until ctx or the lease ends. Trace.Renewed is called for each attempt, also for one that ctx has ended.
 func (l *Lease) Renew(ctx context.Context) error {
 	_, err := performUntilClosed(ctx, l.lock, "renew", l.Err(), func(ctx context.Context, t task) (none struct{}, err error) {
-		ctx, cancel := l.lock.rt.withTimeout(ctx, l.left())
+		rt := l.lock.rt
+		ctx, cancel := joined(ctx, l.life)
 		defer cancel()
-		err = orEnded(ctx, l.renew(ctx, t))
+		ctx, cancel = rt.withTimeoutCause(ctx, l.left(), stopped{ErrUnreachable})
+		defer cancel()
+		err = rt.attempt(ctx, func() error { return l.renew(ctx, t) })
 		if cause := l.Err(); cause != nil {
 			return none, cause
 		}
@@ -467,8 +470,8 @@ func (l *Lease) Detach() error {
 // refused the same request meanwhile, as it does during a failover.
 //
 // Only the values of ctx count. Unlock works after ctx has ended. If Redis cannot be reached, or cannot release the lock
-// now, Unlock tries until the lease would have ended, and for TTL at most. After that, and after the lease has expired here, it is released in the
-// background, because a request may still arrive that would keep it.
+// now, Unlock tries until the lease would have ended, and for TTL at most. Then it returns ErrUnreachable. After that, and
+// after the lease has expired here, it is released in the background, because a request may still arrive that would keep it.
 func (l *Lease) Unlock(ctx context.Context) error {
 	return l.lock.wrap("unlock", l.unlock(ctx))
 }
@@ -509,7 +512,7 @@ func (l *Lease) release(ctx context.Context, t task, closed error) error {
 	if left <= 0 {
 		return lost(ErrExpired)
 	}
-	ctx, cancel := rt.withTimeout(withValues{rt.leaves, ctx}, min(left, l.lock.cfg.TTL))
+	ctx, cancel := rt.withTimeoutCause(withValues{rt.leaves, ctx}, min(left, l.lock.cfg.TTL), stopped{ErrUnreachable})
 	defer cancel()
 	var h lua.Handoff
 	err := rt.retry(ctx, func() (err error) {

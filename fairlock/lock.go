@@ -82,8 +82,13 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 		if err != nil {
 			return nil, err
 		}
+		limited := l.rt.limitedBySilence
+		if try {
+			limited = l.rt.limited
+		}
+		ctx, cancel := limited(ctx)
+		defer cancel()
 		if l.maxWait > 0 && !try {
-			var cancel func()
 			ctx, cancel = l.rt.withTimeoutCause(ctx, l.maxWait, stopped{ErrWaitTimeout})
 			defer cancel()
 		}
@@ -194,14 +199,21 @@ func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 	caller := ctx
 	return perform(ctx, l, "resume", input, l.tracedResume(caller, tok, func(ctx context.Context, t task) (*Lease, error) {
 		l, resumed := l.with(func(c *Config) { c.TTL = min(c.TTL, tok.TTL()) }), tok.With(token.Resumed)
+		ctx, cancel := l.rt.limited(ctx)
+		defer cancel()
 		return l.watch(t, resumed, func() (*Lease, error) {
-			before, err := l.redis.Inspect(ctx, 0)
+			before, err := l.snapshot(ctx)
 			if err != nil {
 				return nil, err
 			}
-			sent := l.rt.clock.Now()
 			given := min(max(l.cfg.TTL, l.minHold), tok.TTL())
-			fence, err := l.redis.Resume(ctx, tok, given, before.Fence)
+			var sent time.Time
+			var fence uint64
+			err = l.rt.attempt(ctx, func() (err error) {
+				sent = l.rt.clock.Now()
+				fence, err = l.redis.Resume(ctx, tok, given, before.Fence)
+				return err
+			})
 			if err == nil && fence == 0 {
 				err = lost(ErrTaken)
 			}
@@ -269,16 +281,36 @@ func (l *lock) giveBack(t task, e ending) {
 }
 
 func (l *lock) inspect(ctx context.Context) (State, error) {
-	return performUntilClosed(ctx, l, "inspect", nil, func(ctx context.Context, _ task) (State, error) {
-		return Inspect(ctx, l.redis, MaxInspected)
+	return performUntilClosed(ctx, l, "inspect", nil, func(ctx context.Context, _ task) (s State, err error) {
+		ctx, cancel := l.rt.limited(ctx)
+		defer cancel()
+		err = l.rt.attempt(ctx, func() (err error) {
+			s, err = Inspect(ctx, l.redis, MaxInspected)
+			return err
+		})
+		return s, err
 	})
+}
+
+// snapshot reads the lock, without its holders and waiters. It tries for as long as ctx lasts.
+func (l *lock) snapshot(ctx context.Context) (s lua.Snapshot, err error) {
+	err = l.rt.attempt(ctx, func() (err error) {
+		s, err = l.redis.Inspect(ctx, 0)
+		return err
+	})
+	return s, err
 }
 
 // resize sets the number of permits for all clients; 0: the one that they bring counts again.
 func (l *lock) resize(ctx context.Context, op string, permits int, input error) error {
-	_, err := perform(ctx, l, op, input, func(ctx context.Context, t task) (lua.Handoff, error) {
-		h, err := l.redis.Resize(ctx, permits)
-		l.queues.handoff(t, l, h)
+	_, err := perform(ctx, l, op, input, func(ctx context.Context, t task) (h lua.Handoff, err error) {
+		ctx, cancel := l.rt.limited(ctx)
+		defer cancel()
+		err = l.rt.attempt(ctx, func() (err error) {
+			h, err = l.redis.Resize(ctx, permits)
+			l.queues.handoff(t, l, h)
+			return err
+		})
 		if err == nil {
 			l.rt.log.InfoContext(ctx, "semaphore resized", "lock", l.name, "permits", permits)
 		}
@@ -291,18 +323,21 @@ func (l *lock) resize(ctx context.Context, op string, permits int, input error) 
 // another holder when the request is sent again.
 func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 	return performUntilClosed(ctx, l, "force-release", nil, func(ctx context.Context, t task) (bool, error) {
-		before, err := l.redis.Inspect(ctx, 0)
+		limited, cancel := l.rt.limited(ctx)
+		defer cancel()
+		before, err := l.snapshot(limited)
 		if err != nil {
 			return false, err
 		}
 		taken := false
-		for h := (lua.Handoff{}); ; {
-			if h, err = l.redis.ForceRelease(ctx, before.Fence, h.Next); err != nil {
+		for next := uint64(0); ; {
+			h, err := l.forceReleaseSome(ctx, before.Fence, next)
+			if err != nil {
 				return taken, err
 			}
 			taken = taken || h.Released || h.Ambiguous && before.Used > 0
 			l.queues.handoff(t, l, h)
-			if h.Next == 0 {
+			if next = h.Next; next == 0 {
 				break
 			}
 		}
@@ -311,4 +346,18 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 		}
 		return taken, nil
 	})
+}
+
+// forceReleaseSome sends one request of forceRelease.
+func (l *lock) forceReleaseSome(ctx context.Context, seen, from uint64) (h lua.Handoff, err error) {
+	ctx, cancel := l.rt.limited(ctx)
+	defer cancel()
+	ambiguous := false // also if an earlier attempt had no reply
+	err = l.rt.attempt(ctx, func() (err error) {
+		h, err = l.redis.ForceRelease(ctx, seen, from)
+		ambiguous = ambiguous || h.Ambiguous
+		return err
+	})
+	h.Ambiguous = ambiguous
+	return h, err
 }

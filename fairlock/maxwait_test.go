@@ -87,7 +87,7 @@ func TestWithMaxWait_WithoutRedis(t *testing.T) {
 			require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
 			require.NotErrorIs(t, err, context.DeadlineExceeded)
 			why := map[bool]string{true: "context deadline exceeded", false: "ctx ended before Redis replied"}[inline]
-			require.EqualError(t, err, `fairlock: lock "x": wait timed out: `+why)
+			require.EqualError(t, err, fmt.Sprintf(`fairlock: lock "x": wait timed out: tried for %v: %s`, maxWait, why))
 			client.Link.Mend()
 			pass(time.Minute - time.Since(start) + maxWait)
 			s.Mutex("x").AssertFree()
@@ -103,7 +103,7 @@ func TestWithMaxWait_WithoutRedis(t *testing.T) {
 			sent.setAfter(func(redis.Cmder) { s.Miniredis.SetError(readOnly) })
 			<-q.done
 			require.ErrorIs(t, q.err, fairlock.ErrWaitTimeout)
-			require.EqualError(t, q.err, `fairlock: lock "x": wait timed out: `+readOnly)
+			require.EqualError(t, q.err, `fairlock: lock "x": wait timed out: tried for 5s: `+readOnly)
 			var reply redis.Error
 			require.ErrorAs(t, q.err, &reply)
 		})
@@ -132,7 +132,7 @@ func TestWithMaxWait_BoundsNothingElse(t *testing.T) {
 			"resume": func(m fairlock.Mutex) error { _, err := m.Resume(t.Context(), lease.Token()); return err },
 			"try":    func(m fairlock.Mutex) error { _, err := m.TryLock(t.Context()); return err },
 		} {
-			client.Link.Delay(maxWait, maxWait/2)
+			client.Link.Delay(maxWait/2, maxWait/2+time.Millisecond)
 			err := call(m)
 			client.Link.Mend()
 			require.NotErrorIs(t, err, fairlock.ErrWaitTimeout, name)

@@ -21,9 +21,10 @@ func (c *Client) Mutex(name string) Mutex {
 // leaves the queue then, or as soon as Redis answers. If Redis answers none of its requests to leave, it expires after its
 // WaiterTTL, or after its TTL if it was granted the lock meanwhile.
 //
-// The order is the order of arrival at Redis. A waiter in the queue survives lost connections and restarts of Redis. If
-// the first request cannot reach Redis, Lock returns an error once go-redis has given up on it, after some seconds by
-// default.
+// The order is the order of arrival at Redis. While Redis does not serve the client, because connections fail, or because a
+// server answers that it cannot run the request now (READONLY, LOADING, …), Lock goes on for as long as ctx lasts, its first
+// request included; a waiter in the queue keeps its ticket. Only if no server has ever answered the client, Lock gives up
+// after 10 s with ErrUnreachable: the address may be wrong.
 //
 // Lock returns the error of ctx, ErrQueueFull, ErrClosed, ErrInvalid, or an error of Redis. If a holder is known when
 // ctx's deadline passes, its error is in a *HeldError. After an error the caller does not hold the lock. WithMaxWait bounds
@@ -38,8 +39,10 @@ func (m Mutex) Lock(ctx context.Context) (*Lease, error) {
 
 // TryLock returns the lease if the lock is free and nobody waits for it. Otherwise it returns ErrBusy, in a *HeldError if
 // the lock is held. It never overtakes a waiter, and never joins the queue. ErrBusy says nothing about the next moment: if
-// several machines try to do a job once, record under the lock that it is done. ctx bounds the request. TryLock returns
-// the other errors of Lock too, and ErrLost if the lock was granted, but the reply came when the lease had ended.
+// several machines try to do a job once, record under the lock that it is done. TryLock never waits for the lock, but for
+// Redis: while ctx lasts, and for 3 s at most, it tries again if Redis does not serve it, and returns ErrUnreachable after
+// that. TryLock returns the other errors of Lock too, and ErrLost if the lock was granted, but the reply came when the lease
+// had ended.
 func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "trylock", 1, true, nil)
 }

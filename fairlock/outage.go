@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 // outage is a time in which Redis does not serve what the client sends by itself: renewals, heartbeats, its subscription. It
@@ -83,10 +84,10 @@ func (o *outage) began() time.Time {
 	return o.since
 }
 
-// watched is the dispatcher, whose requests end an outage when they succeed.
+// watched is the dispatcher, whose replies tell that a server answers, and end an outage.
 type watched struct {
 	*dispatch.Dispatcher
-	outage *outage
+	rt *runtime
 }
 
 // EvalSha is the dispatcher's.
@@ -99,9 +100,31 @@ func (w watched) Eval(ctx context.Context, script string, keys []string, args ..
 	return w.seen(w.Dispatcher.Eval(ctx, script, keys, args...))
 }
 
+// EvalShaRO is the dispatcher's.
+func (w watched) EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return w.seen(w.Dispatcher.EvalShaRO(ctx, sha, keys, args...))
+}
+
+// EvalRO is the dispatcher's.
+func (w watched) EvalRO(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return w.seen(w.Dispatcher.EvalRO(ctx, script, keys, args...))
+}
+
 func (w watched) seen(cmd *redis.Cmd) *redis.Cmd {
-	if cmd.Err() == nil {
-		w.outage.succeeded(nil)
+	err := cmd.Err()
+	var reply redis.Error
+	if err != nil && !errors.As(err, &reply) {
+		return cmd
+	}
+	if !w.rt.answered.Load() {
+		w.rt.answered.Store(true)
+	}
+	switch {
+	case err == nil:
+		w.rt.outage.succeeded(nil)
+	case w.rt.pool != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")):
+		cmd = redis.NewCmd(context.Background()) // the dispatcher still reads the other one
+		cmd.SetErr(fmt.Errorf("%w: %w", lua.ErrCluster, err))
 	}
 	return cmd
 }

@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -209,36 +211,81 @@ func TestHeartbeat_TTLBelowTheRoundTrip(t *testing.T) {
 	})
 }
 
-// A subscription that has been up for more than a second is replaced when it loses a notification: it may be half open.
-// The next notification arrives.
+// One heartbeat a second checks the subscription, however many locks the client waits for. It is replaced if the message does
+// not arrive until 300 ms after the reply, and the next notification arrives.
 //
 //fairlock:fault A notification is lost
-func TestSubscriber_ReplacedAfterALostNotification(t *testing.T) {
-	bubbles(t, map[time.Duration]int{
-		time.Second: 0, time.Second + time.Millisecond: 1,
-	}, func(t *testing.T, s *fairlocktest.Server, up time.Duration, replaced int) {
-		client, _, j := listening(t, s, fairlock.Config{TTL: 300 * time.Millisecond})
-		found := up - 110*time.Millisecond // the heartbeat finds the grant after 100 ms, and 10 ms later it is lost
-		pass(found)
-		x := client.Mutex("x")
-		held := s.Mutex("x").HoldAs("holder")
-		next := begin(t.Context(), x.Lock)
-		client.Link.DropNotifications()
-		unlock(t, held)
-		lease := next.granted(t)
-		require.Len(t, j.of("NotificationLost"), 1)
-		client.Link.Mend()
-		pass(time.Second)
-		assert.Len(t, j.of("subscription broke"), replaced)
-		assert.Len(t, j.of("subscribed"), 1+replaced)
+//fairlock:fault A subscription brings no messages any more, and its connection does not break: replaced 1.3 s later at most, while the client waits for a lock
+func TestSubscriber_IsChecked(t *testing.T) {
+	const late = 300 * time.Millisecond
+	bubbles(t, map[time.Duration]int{late - 1: 0, late + 1: 1}, func(t *testing.T, s *fairlocktest.Server, delay time.Duration, replaced int) {
+		client, _, j := listening(t, s, fairlock.Config{Name: "checked"})
+		var held *fairlock.Lease
+		var queue []*acquisition
+		for i := range 5 {
+			held = s.Mutex(fmt.Sprint(i)).HoldAs("holder")
+			queue = append(queue, begin(t.Context(), client.Mutex(fmt.Sprint(i)).Lock))
+			pass(interval / 10)
+		}
+		checks := 0
+		publishing(s, func(channel, message string) bool {
+			if message == "check" {
+				checks++
+			}
+			return true
+		})
+		pass(10 * interval)
+		assert.Equal(t, 10, checks)
+		require.Empty(t, j.of("subscription broke"))
 
-		next = begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
-		last := begin(t.Context(), x.Lock)
-		unlock(t, lease)
+		now := time.Now()
+		publishing(s, func(channel, message string) bool {
+			time.AfterFunc(delay, func() { s.Miniredis.Publish(channel, message) })
+			return false
+		})
+		pass(interval + late)
+		publishing(s, nil)
+		pass(10 * interval)
+		require.Len(t, j.of("subscription broke"), replaced)
+		for _, broke := range j.of("subscription broke") {
+			require.ErrorContains(t, broke.info.(fairlock.SubscriptionInfo).Err, "did not bring a message that was published")
+			assert.LessOrEqual(t, broke.at.Sub(now), interval+late)
+		}
 		start := time.Now()
+		unlock(t, held)
+		unlock(t, queue[4].granted(t))
+		assert.Equal(t, start, queue[4].at)
+	})
+}
+
+// publishing has each PUBLISH of a script go through f, which may refuse it; nil: none does.
+func publishing(s *fairlocktest.Server, f func(channel, message string) bool) {
+	s.Miniredis.Server().SetPreHook(func(peer *server.Peer, command string, args ...string) bool {
+		if command != "PUBLISH" || f == nil || f(args[0], args[1]) {
+			return false
+		}
+		peer.WriteError("NOPERM this user has no permissions to run the 'publish' command")
+		return true
+	})
+}
+
+// A subscription that never brings a message, as of a user who may not publish, is replaced again and again, and logged once.
+//
+//fairlock:fault The user lacks rights
+func TestSubscriber_BringsNoMessages(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var log logged
+		client := s.Client(fairlock.Config{Logger: log.logger()})
+		publishing(s, func(string, string) bool { return false })
+		held := s.Mutex("x").HoldAs("holder")
+		next := begin(t.Context(), client.Mutex("x").Lock)
+		pass(time.Minute)
+		require.Len(t, log.lines, 1)
+		assert.Contains(t, log.lines[0], "the subscription brings no messages; heartbeats replace notifications")
+		start := time.Now()
+		unlock(t, held)
 		unlock(t, next.granted(t))
-		last.granted(t)
-		assert.Equal(t, start, last.at)
+		assert.LessOrEqual(t, next.at.Sub(start), 2*interval)
 	})
 }
 

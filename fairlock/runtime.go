@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,6 +31,8 @@ type runtime struct {
 	drained    chan struct{}   // closed when Shutdown has closed the client for further tasks
 	leaves     context.Context // of releases and requests to leave; after Close it ends when Redis does not answer one of them
 	stopLeaves context.CancelCauseFunc
+
+	answered atomic.Bool // a server has answered a request of the client
 
 	tasks sync.WaitGroup // grows under mu, or from inside a task
 
@@ -177,27 +180,72 @@ func (c withValues) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// retry calls f, which releases a lock or removes a waiter, until it succeeds, fails in a way that another attempt cannot
-// cure, or ctx ends. If the client is closed, an attempt that is under way goes on, and no other follows. If Redis does
-// not answer that attempt, all that are under way end.
-func (rt *runtime) retry(ctx context.Context, f func() error) error {
-	var pause backoff
-	for {
+// Limits of calls that Redis does not serve. They are the library's own: go-redis reports the same outage after 0.1 to 36.5 s,
+// by its version and by the kind of its client.
+const (
+	requestLimit = 3 * time.Second  // of calls that wait for Redis, but never for the lock
+	silenceLimit = 10 * time.Second // of calls that wait for the lock, while no server has answered the client: the address may be wrong
+)
+
+// limited returns a copy of ctx for a call that waits for Redis, but never for the lock. The caller calls cancel.
+func (rt *runtime) limited(ctx context.Context) (_ context.Context, cancel func()) {
+	return rt.withTimeoutCause(ctx, requestLimit, stopped{ErrUnreachable})
+}
+
+// limitedBySilence returns a copy of parent for a call that waits for the lock: it also ends after some time if no server has
+// answered the client until then. The caller calls cancel.
+func (rt *runtime) limitedBySilence(parent context.Context) (ctx context.Context, cancel func()) {
+	if rt.answered.Load() {
+		return parent, func() {}
+	}
+	ctx, end := context.WithCancelCause(parent)
+	timer := rt.clock.AfterFunc(silenceLimit, func() {
+		if !rt.answered.Load() {
+			end(stopped{ErrUnreachable})
+		}
+	})
+	return ctx, func() {
+		timer.Stop()
+		end(nil)
+	}
+}
+
+// attempt calls f, which sends a request, until it succeeds, fails in a way that another attempt cannot cure, or ctx or the
+// client ends. In the last case the error is a triedError.
+func (rt *runtime) attempt(ctx context.Context, f func() error) error {
+	var failure error
+	began := rt.clock.Now()
+	for pause := (backoff{}); ; {
 		err := f()
-		reason := orEnded(ctx, err) // not of the sleep that follows
-		switch {
-		case err == nil || lua.OriginOf(err) == lua.Permanent:
+		if err == nil || lua.OriginOf(err) == lua.Permanent {
 			return err
-		case rt.sleep(ctx, pause.next(rt.jitter)):
-		case rt.life.Err() == nil:
-			return reason
-		default:
-			if lua.OriginOf(err) == lua.NoReply {
-				rt.stopLeaves(context.Cause(rt.life))
+		}
+		failure = latest(failure, err)
+		if !rt.sleep(ctx, pause.next(rt.jitter)) {
+			reason := ErrClosed
+			if ctx.Err() != nil {
+				reason = ended(ctx)
 			}
-			return fmt.Errorf("%w: %w", ErrClosed, err)
+			return &triedError{reason, failure, rt.clock.Now().Sub(began)}
 		}
 	}
+}
+
+// retry is attempt for an f that releases a lock or removes a waiter. If the client is closed, an attempt that is under way
+// goes on, and no other follows. If Redis does not answer that attempt, all that are under way end.
+func (rt *runtime) retry(ctx context.Context, f func() error) error {
+	var last error
+	err := rt.attempt(ctx, func() error {
+		last = f()
+		return last
+	})
+	if err == nil || lua.OriginOf(last) == lua.Permanent || rt.life.Err() == nil {
+		return err
+	}
+	if lua.OriginOf(last) == lua.NoReply {
+		rt.stopLeaves(context.Cause(rt.life))
+	}
+	return fmt.Errorf("%w: %w", ErrClosed, last)
 }
 
 // sleep reports false if ctx or the client ends first.

@@ -62,8 +62,9 @@ func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context)
 // wants more than there are. A waiter that does learns of it when it is the first of the queue, by its next heartbeat, and
 // those behind it go on. Nobody else loses its place.
 //
-// ctx bounds the request. On a Redis without free memory the number stays as it was. After an error without a reply of Redis
-// the number may have been set, or be set later; Resize can be called again.
+// ctx bounds the request, which is sent again while Redis does not serve it, for 3 s at most; after that the error is
+// ErrUnreachable. On a Redis without free memory the number stays as it was. After an error without a reply of Redis the number
+// may have been set, or be set later; Resize can be called again.
 func (s Semaphore) Resize(ctx context.Context, permits int) error {
 	return s.lock.resize(ctx, "resize", permits, checkPermits(permits))
 }

@@ -9,23 +9,26 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // subscriber is the one subscription of a client. It receives the notifications that tell which of its waiters were
-// granted a lock. If one is lost, a heartbeat finds the grant.
+// granted a lock. If one is lost, a heartbeat finds the grant. Once a second, a heartbeat checks the subscription.
 type subscriber struct {
 	rt      *runtime
 	rdb     Redis
 	queues  *queues
+	client  string // its name
 	channel string
 	once    sync.Once // starts run
 
 	mu        sync.Mutex
-	cancel    context.CancelFunc // guarded by mu: ends the latest subscription
-	up        time.Time          // guarded by mu: when that one came up; zero before
-	count     uint64             // guarded by mu: how often a subscription came up
-	downSince time.Time          // guarded by mu: zero while it is up, and before start
-	reason    error              // guarded by mu: why the latest attempt failed; nil while none has
+	cancel    context.CancelCauseFunc // guarded by mu: ends the latest subscription
+	count     uint64                  // guarded by mu: how often a subscription came up
+	downSince time.Time               // guarded by mu: zero while it is up, and before start
+	reason    error                   // guarded by mu: why the latest attempt failed; nil while none has
+	heard     time.Time               // guarded by mu: when the latest subscription brought its latest message; zero if it has brought none
+	checked   time.Time               // guarded by mu: when the latest heartbeat was sent that checks the subscription
 }
 
 // subscriptions returns how often the subscription has come up.
@@ -46,7 +49,7 @@ func (s *subscriber) run(t task) {
 	rt := s.rt
 	jitter := jitter(s.channel) // requests that fail at the same moment have another
 	var pause backoff
-	refused := false // and logged
+	refused, silent := false, false // and logged
 	s.wentDown(nil)
 	for rt.life.Err() == nil {
 		before := s.subscriptions()
@@ -54,11 +57,17 @@ func (s *subscriber) run(t task) {
 		if rt.life.Err() != nil {
 			return
 		}
-		s.wentDown(err)
+		brought := s.wentDown(err)
 		var reply redis.Error
 		switch {
+		case errors.Is(err, errSilent) && !brought:
+			refused = false
+			if !silent {
+				silent = true
+				rt.log.Warn("the subscription brings no messages; heartbeats replace notifications", "channel", s.channel)
+			}
 		case s.subscriptions() != before: // it was up
-			pause, refused = backoff{}, false
+			pause, refused, silent = backoff{}, false, false
 			rt.log.Debug("subscription broke; it is made again", "err", err)
 		case !errors.As(err, &reply):
 			if rt.outage.failed(s) {
@@ -83,10 +92,10 @@ const confirmation = 5 * time.Second
 // receive subscribes and receives until the connection breaks. go-redis would subscribe again by itself, but would not
 // tell that the subscription was down.
 func (s *subscriber) receive(ctx context.Context, t task) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	s.mu.Lock()
-	s.cancel, s.up = cancel, time.Time{}
+	s.cancel, s.heard = cancel, time.Time{}
 	s.mu.Unlock()
 	pubsub := s.rdb.Subscribe(ctx)
 	defer func() { _ = pubsub.Close() }()
@@ -100,6 +109,9 @@ func (s *subscriber) receive(ctx context.Context, t task) error {
 	end()
 	for timeout := confirmation; ; timeout = 0 { // 0: none
 		message, err := pubsub.ReceiveTimeout(over, timeout)
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
 		if err != nil {
 			return err
 		}
@@ -112,19 +124,20 @@ func (s *subscriber) receive(ctx context.Context, t task) error {
 	}
 }
 
-// wentDown notes that the subscription is down, and why.
-func (s *subscriber) wentDown(reason error) {
+// wentDown notes that the subscription is down, and why. It reports whether it has brought a message.
+func (s *subscriber) wentDown(reason error) (brought bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reason = reason; s.downSince.IsZero() {
 		s.downSince = s.rt.clock.Now()
 	}
+	return !s.heard.IsZero()
 }
 
 // cameUp has heartbeats look for what was missed before, by waiters and by leases that know when they are wanted.
 func (s *subscriber) cameUp(t task) {
 	s.mu.Lock()
-	s.up, s.downSince, s.reason = s.rt.clock.Now(), time.Time{}, nil
+	s.downSince, s.reason = time.Time{}, nil
 	s.count++
 	s.mu.Unlock()
 	s.rt.outage.succeeded(s)
@@ -134,6 +147,12 @@ func (s *subscriber) cameUp(t task) {
 }
 
 func (s *subscriber) received(message string) {
+	s.mu.Lock()
+	s.heard = s.rt.clock.Now()
+	s.mu.Unlock()
+	if message == lua.Check {
+		return
+	}
 	grant, err := lua.ParseNotification(message)
 	if err != nil {
 		s.rt.log.Warn("unknown message on the notification channel", "channel", s.channel, "err", err)
@@ -146,14 +165,42 @@ func (s *subscriber) received(message string) {
 	s.queues.notify(grant)
 }
 
-// settled is how long a subscription must have been up before a lost notification is taken for its fault.
-const settled = time.Second
+const (
+	// checkInterval is how long after a check the next heartbeat is another one. Heartbeats are a second apart, not exactly.
+	checkInterval = 900 * time.Millisecond
+	// checkDelay is how long after the reply to a check its message may still arrive, on another connection.
+	checkDelay = 300 * time.Millisecond
+)
 
-// replace ends a subscription that has lost a notification: a half-open connection shows no error for minutes.
-func (s *subscriber) replace() {
+// errSilent means that a subscription has not brought the message of a check.
+var errSilent = errors.New("the subscription did not bring a message that was published")
+
+// heartbeat sends a heartbeat for a lock. One a second has its script also publish a message to this client's own channel. A
+// subscription that does not bring it is replaced: a half-open connection shows no error for minutes, and after a planned
+// failover the subscription may be on the old master, which nobody publishes on.
+func (s *subscriber) heartbeat(
+	ctx context.Context, l lua.Lock, waiterTTL time.Duration, tokens []token.Token,
+) (lua.HeartbeatReply, error) {
+	sent := s.rt.clock.Now()
+	s.mu.Lock()
+	count, client := s.count, ""
+	up := count > 0 && s.downSince.IsZero()
+	if up && sent.Sub(s.checked) >= checkInterval {
+		s.checked, client = sent, s.client
+	}
+	s.mu.Unlock()
+	reply, err := l.Heartbeat(ctx, waiterTTL, tokens, client)
+	if err == nil && client != "" {
+		s.rt.clock.AfterFunc(checkDelay, func() { s.replaceIfSilent(count, sent) })
+	}
+	return reply, err
+}
+
+// replaceIfSilent ends a subscription, by its count, if it has not brought a message since then.
+func (s *subscriber) replaceIfSilent(count uint64, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up.IsZero() && s.rt.clock.Now().Sub(s.up) > settled {
-		s.cancel()
+	if s.count == count && s.downSince.IsZero() && s.heard.Before(since) {
+		s.cancel(errSilent)
 	}
 }

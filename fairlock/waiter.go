@@ -3,7 +3,6 @@ package fairlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
@@ -14,7 +13,7 @@ import (
 // waiter is one acquisition, until its lease begins or it leaves:
 //
 //	              queued
-//	┌───────────┐ ───────────────────────────────────▶ ┌─────────┐
+//	┌───────────┐ ─── or Redis cannot serve it now ──▶ ┌─────────┐
 //	│ acquiring │                                      │ waiting │
 //	└───────────┘ ◀─────────────────────────────────── └─────────┘
 //	  │       │     another acquire can help, or          │    │
@@ -47,6 +46,7 @@ type waiter struct {
 	holder      string        // token of a holder, in the latest reply
 	free        time.Duration // of a try: after which another request can help, if that holder was released
 	failure     error         // why the latest acquire had no reply, or Redis refused it; nil if it had one
+	failing     time.Time     // when the first acquire was sent of those that have failed since the latest that did not
 	pause       backoff
 	timer       Timer // posts an event; may be nil
 }
@@ -62,7 +62,7 @@ type waiterState int
 
 const (
 	acquiring waiterState = iota // it sends acquire
-	waiting                      // it is queued, and waits for events
+	waiting                      // it is queued, or Redis cannot serve it now, and it waits for events
 	granted
 	left
 )
@@ -140,23 +140,24 @@ func (w *waiter) acquire(ctx context.Context) {
 	}
 }
 
-// failed handles the error of an acquire: a waiter that was queued before sends acquire again if that can help.
+// failed handles the error of an acquire: the waiter sends acquire again if that can help.
 func (w *waiter) failed(ctx context.Context, err error) {
-	if !errors.As(err, &w.abandoned) || w.failure == nil {
-		w.failure = err
-	}
-	switch {
-	case lua.OriginOf(err) == lua.Permanent:
+	errors.As(err, &w.abandoned)
+	if lua.OriginOf(err) == lua.Permanent {
 		w.quit(err)
-	case ctx.Err() != nil:
-		w.quit(ended(ctx))
-	case w.ticket != 0:
-		w.rt.log.DebugContext(ctx, "waiter will send acquire again", "lock", w.lock.name, "token", w.token, "err", err)
-		w.state = waiting
-		w.postAfter(w.pause.next(w.rt.jitter), event{kind: acquireNow})
-	default:
-		w.quit(err)
+		return
 	}
+	if w.failure == nil {
+		w.failing = w.acquireSent
+	}
+	w.failure = latest(w.failure, err)
+	if ctx.Err() != nil {
+		w.quitEnded(ctx)
+		return
+	}
+	w.rt.log.DebugContext(ctx, "waiter will send acquire again", "lock", w.lock.name, "token", w.token, "err", err)
+	w.state = waiting
+	w.postAfter(w.pause.next(w.rt.jitter), event{kind: acquireNow})
 }
 
 // startWaiting handles the reply that it is queued. subscriptions is how often the subscription had come up before the
@@ -188,7 +189,7 @@ func (w *waiter) wait(ctx context.Context) {
 	select {
 	case <-w.signal:
 	case <-ctx.Done():
-		w.quit(ended(ctx))
+		w.quitEnded(ctx)
 		return
 	}
 	var grant lua.Grant // the latest
@@ -234,7 +235,6 @@ func (w *waiter) wait(ctx context.Context) {
 func (w *waiter) notificationLost() {
 	w.rt.log.Warn("notification lost; a heartbeat found the grant", "lock", w.lock.name, "token", w.token)
 	call(w.rt.trace.NotificationLost, w.event())
-	w.lock.subscriber.replace()
 }
 
 // grant begins the lease. If it has ended already, because this process was paused, the waiter sends
@@ -262,15 +262,17 @@ func (w *waiter) grant(g lua.Grant, sent time.Time, handoff bool) {
 func (w *waiter) quit(err error) {
 	w.state, w.err = left, err
 	t, client := parse(w.holder)
-	timedOut := errors.Is(err, ErrWaitTimeout)
-	switch {
-	case !t.IsZero() && (timedOut || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)):
+	if !t.IsZero() && (errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)) {
 		w.err = &HeldError{Holder: client, Released: t.Flags()&token.Released != 0, Free: w.free, Err: err}
-	case timedOut && w.failure != nil:
-		w.err = fmt.Errorf("%w: %w", err, w.failure)
-		if errors.Is(w.failure, context.DeadlineExceeded) { // go-redis and package net return it for timeouts of their own
-			w.err = fmt.Errorf("%w: %v", err, w.failure) //nolint:errorlint // ErrWaitTimeout is none
-		}
+	}
+}
+
+// quitEnded is quit because ctx has ended. If no holder is known, the error says what Redis failed with.
+func (w *waiter) quitEnded(ctx context.Context) {
+	w.quit(ended(ctx))
+	var held *HeldError
+	if w.failure != nil && !errors.As(w.err, &held) {
+		w.err = &triedError{w.err, w.failure, w.rt.clock.Now().Sub(w.failing)}
 	}
 }
 

@@ -66,8 +66,9 @@ func New(m fairlock.Mutex, o Options) *Elector {
 // and returns context.Cause(ctx). To resign is to release the lock: the next candidate leads at once. If that fails, Run
 // returns the error too, joined, as Mutex.Do does. If f panics, Run resigns, and the panic goes on.
 //
-// A campaign that fails because Redis cannot be reached, or with ErrQueueFull or ErrWaitTimeout, is logged if it is the first
-// to fail, and repeated after 1 s of package time's clock. Run returns the other errors of Mutex.Lock, such as ErrInvalid, ErrClosed, or
+// A campaign waits through an outage of Redis. One that fails because no server has ever answered, or with ErrQueueFull or
+// ErrWaitTimeout, is logged if it is the first to fail, and repeated after 1 s of package time's clock. Run returns the other
+// errors of Mutex.Lock, such as ErrInvalid, ErrClosed, or
 // that of a user who lacks rights; this process does not lead then. It returns ErrRunning if another Run has not returned.
 // Run may be called again when it has returned.
 func (e *Elector) Run(ctx context.Context, f func(ctx context.Context) error) error {
@@ -95,7 +96,8 @@ func (e *Elector) campaign(ctx context.Context) (*fairlock.Lease, error) {
 			return lease, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case lua.OriginOf(err) == lua.Permanent && !errors.Is(err, fairlock.ErrQueueFull) && !errors.Is(err, fairlock.ErrWaitTimeout):
+		case lua.OriginOf(err) == lua.Permanent && !errors.Is(err, fairlock.ErrQueueFull) &&
+			!errors.Is(err, fairlock.ErrWaitTimeout) && !errors.Is(err, fairlock.ErrUnreachable):
 			return nil, err
 		case !failed:
 			e.log.WarnContext(ctx, "campaign failed; others follow", "err", err)

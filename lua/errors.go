@@ -20,6 +20,9 @@ var ErrReply = errors.New("unexpected reply")
 // holds the lock and nobody waits, delete the key. Or a ticket is more than 407 days ahead. Nothing was written.
 var ErrNumber = errors.New("bad number")
 
+// ErrCluster is to be wrapped by whom sends requests around a MOVED or an ASK that its client does not follow: these come again.
+var ErrCluster = errors.New("the server is a node of a Redis Cluster, which needs a redis.ClusterClient")
+
 // Origin says where an error of a request comes from, and so whether the same request can succeed later.
 type Origin int
 
@@ -61,6 +64,7 @@ func (e *requestError) Unwrap() error { return e.error }
 func withOrigin(err error) error {
 	var reply redis.Error
 	switch {
+	case errors.Is(err, ErrCluster):
 	case errors.As(err, &reply):
 		if temporary.MatchString(reply.Error()) {
 			return &requestError{err, Unavailable}
