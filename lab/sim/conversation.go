@@ -80,7 +80,9 @@ func (c *conversation) request(cmd redis.Cmder) (e exchange) {
 		e.verb = o.verbs[o.hashes[args[1].(string)]]
 	}
 	if e.verb != "" {
-		e.args = words(args[3+args[2].(int):])
+		for _, arg := range args[3+args[2].(int):] {
+			e.args = append(e.args, fmt.Sprint(arg)) // one may be empty
+		}
 	}
 	return e
 }
