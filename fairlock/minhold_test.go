@@ -137,14 +137,14 @@ func TestMinHold_StaysTaken(t *testing.T) {
 		},
 		"killed after half of the minimum": func(t *testing.T, h holder) {
 			pass(d / 2)
-			require.NoError(t, h.Lease.Err())
+			require.NoError(t, h.Err())
 			h.Crash()
 		},
 		"the reply to the release is lost": func(t *testing.T, h holder) {
 			h.Link.DropReply()
 			require.NoError(t, h.Unlock(t.Context()))
 		},
-		"the client is closed": func(_ *testing.T, h holder) { h.Client.Close() },
+		"the client is closed": func(_ *testing.T, h holder) { h.Close() },
 		"resumed after the release": func(t *testing.T, h holder) {
 			require.NoError(t, h.Unlock(t.Context()))
 			_, err := h.s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), h.Token())

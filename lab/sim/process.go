@@ -394,6 +394,7 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	for range 3 {
 		c.record(history.Event{Op: history.Unlock})
 		c.unlocking.Store(true)
+		began := p.clock.Now()
 		p.talk.unlocks(lease.Token().Text())
 		err := lease.Unlock(context.Background())
 		switch {
@@ -408,7 +409,8 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 		if errors.Is(err, fairlock.ErrDetached) { // and could not be resumed
 			return
 		}
-		if left := lease.Deadline().Sub(p.clock.Now()); left > 0 && !errors.Is(err, fairlock.ErrClosed) {
+		now := p.clock.Now()
+		if left := lease.Deadline().Sub(now); left > 0 && now.Sub(began) < c.length-grain && !errors.Is(err, fairlock.ErrClosed) {
 			c.fail("Unlock has given up %v before the lease ends", left)
 		}
 	}
