@@ -385,7 +385,7 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	if random.IntN(5) == 0 {
 		_ = lease.Renew(context.Background()) // it ends with the lease
 	}
-	if random.IntN(20) == 0 && lease.Err() == nil && !c.long {
+	if random.IntN(map[bool]int{true: 4, false: 20}[c.minHold > 0]) == 0 && lease.Err() == nil && !c.long {
 		again, q, over := p.resume(c, lease, random)
 		defer over()
 		defer lease.Unlock(context.Background()) //nolint:errcheck // it only ends its renewal
