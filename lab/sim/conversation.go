@@ -28,7 +28,7 @@ type conversation struct {
 	waiting  map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
 	latest   map[string]queuedAt  // guarded by mu: by token: the latest request that found it queued
 	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
-	detached map[string]bool      // guarded by mu: tokens of leases that continue elsewhere
+	done     map[string]bool      // guarded by mu: tokens of leases that were unlocked or detached: a renewal may be under way
 	expected map[string]expected  // guarded by mu: by token
 	overdue  []suspect            // guarded by mu: what was not sent in time
 	leaving  map[string]time.Time // guarded by mu: by token: since when a waiter leaves that was queued, by its clock
@@ -57,7 +57,7 @@ type expected struct {
 func newConversation(p *process) *conversation {
 	return &conversation{
 		process: p, waiting: map[string]waiting{}, latest: map[string]queuedAt{},
-		over: map[string]bool{}, detached: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{}, kept: map[string]time.Time{},
+		over: map[string]bool{}, done: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{}, kept: map[string]time.Time{},
 	}
 }
 
@@ -117,13 +117,14 @@ func (c *conversation) unlocks(token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.kept, token)
+	c.done[token] = true
 }
 
 // detaches notes that a lease ends here, and continues elsewhere.
 func (c *conversation) detaches(token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.detached[token] = true
+	c.done[token] = true
 	delete(c.expected, token)
 }
 
@@ -235,7 +236,7 @@ func (c *conversation) answered(e exchange) {
 		}
 		c.found(token, e, e.reply[3])
 		c.asksAfter(token, e.reply[4], e)
-	case e.verb == "renew" && e.reply[0] == "lost" && e.args[1] == without(e.args[1], token.Resumed) && !c.detached[e.args[1]]:
+	case e.verb == "renew" && e.reply[0] == "lost" && e.args[1] == without(e.args[1], token.Resumed) && !c.done[e.args[1]]:
 		c.expect(e.args[1], 0, "release leave", "a token that Redis does not know does not leave")
 	case e.verb == "heartbeat" && len(e.reply) > 3:
 		if first := strings.Index(e.reply[3], "q"); first >= 0 {

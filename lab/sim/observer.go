@@ -44,7 +44,7 @@ type observer struct {
 	subscribed map[string]int64 // guarded by mu: by client: when its latest subscription came up, as Event.At
 
 	minimums map[string]*minimum // guarded by mu: by token, of leases with a minimum hold
-	grants   map[string]int64    // guarded by mu: by token: when it was granted the lock, as Event.At
+	grants   map[string]int64    // guarded by mu: by token: when it was first granted the lock, as Event.At
 	untold   map[string]bool     // guarded by mu: tokens of waiters and holders that a message may not have reached
 }
 
@@ -361,7 +361,7 @@ func (o *observer) compare(l *observed) {
 			record(history.Joins, h.Token, ticket, 0) // it came back in the script that granted it the lock
 		}
 		record(history.Owns, h.Token, 0, 0)
-		o.grants[original(h.Token)] = o.world.now()
+		o.grants[original(h.Token)] = cmp.Or(o.grants[original(h.Token)], o.world.now())
 	}
 	for _, h := range granted {
 		if ends[h.Token] != l.ends[h.Token] {

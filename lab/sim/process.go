@@ -385,7 +385,7 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	if random.IntN(5) == 0 {
 		_ = lease.Renew(context.Background()) // it ends with the lease
 	}
-	if random.IntN(20) == 0 && lease.Err() == nil && !c.long {
+	if random.IntN(map[bool]int{true: 4, false: 20}[c.minHold > 0]) == 0 && lease.Err() == nil && !c.long {
 		again, q, over := p.resume(c, lease, random)
 		defer over()
 		defer lease.Unlock(context.Background()) //nolint:errcheck // it only ends its renewal
@@ -394,6 +394,7 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	for range 3 {
 		c.record(history.Event{Op: history.Unlock})
 		c.unlocking.Store(true)
+		began := p.clock.Now()
 		p.talk.unlocks(lease.Token().Text())
 		err := lease.Unlock(context.Background())
 		switch {
@@ -408,7 +409,8 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 		if errors.Is(err, fairlock.ErrDetached) { // and could not be resumed
 			return
 		}
-		if left := lease.Deadline().Sub(p.clock.Now()); left > 0 && !errors.Is(err, fairlock.ErrClosed) {
+		now := p.clock.Now()
+		if left := lease.Deadline().Sub(now); left > 0 && now.Sub(began) < c.length-grain && !errors.Is(err, fairlock.ErrClosed) {
 			c.fail("Unlock has given up %v before the lease ends", left)
 		}
 	}
