@@ -1,0 +1,118 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// masterName is what the sentinels call the primary.
+const masterName = "primary"
+
+// Sentinels are three sentinels that watch a primary with replicas. They take it for dead after a second.
+type Sentinels struct {
+	Servers []*Server // the first is the primary at the start
+	tb      testing.TB
+	addrs   []string
+	rdb     *redis.SentinelClient // of the first
+}
+
+// StartSentinels starts a primary, that many replicas, and the sentinels, and waits until each of these knows all others.
+func StartSentinels(tb testing.TB, replicas int) *Sentinels {
+	tb.Helper()
+	s := &Sentinels{Servers: []*Server{StartTCP(tb, "--repl-diskless-sync-delay", "0")}, tb: tb}
+	host, port, err := net.SplitHostPort(s.Servers[0].Addr())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for range replicas {
+		s.Servers = append(s.Servers, StartTCP(tb, "--repl-diskless-sync-delay", "0", "--replicaof", host, port))
+	}
+	s.Replicated()
+	var clients []*redis.SentinelClient
+	for range 3 {
+		own, dir := FreePort(tb), tempDir(tb)
+		file := filepath.Join(dir, "sentinel.conf")
+		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile log\nsentinel monitor %[3]s %[4]s %[5]s 2\n"+
+			"sentinel down-after-milliseconds %[3]s 1000\nsentinel failover-timeout %[3]s 10000\n", own, dir, masterName, host, port)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+		sentinel := &Server{tb: tb, network: "tcp", addr: local(own), args: []string{file, "--sentinel"}, log: filepath.Join(dir, "log")}
+		tb.Cleanup(sentinel.Kill)
+		sentinel.Run()
+		s.addrs = append(s.addrs, sentinel.Addr())
+		rdb := redis.NewSentinelClient(sentinel.Options())
+		tb.Cleanup(func() { _ = rdb.Close() })
+		clients = append(clients, rdb)
+	}
+	s.rdb = clients[0]
+	for _, rdb := range clients {
+		s.await("the sentinels", func() bool {
+			known, err := rdb.Master(context.Background(), masterName).Result()
+			return err == nil && known["num-slaves"] == fmt.Sprint(replicas) && known["num-other-sentinels"] == "2"
+		})
+	}
+	return s
+}
+
+// Replicated waits until the replicas have everything that the first server has.
+func (s *Sentinels) Replicated() {
+	s.tb.Helper()
+	rdb := redis.NewClient(s.Servers[0].Options())
+	defer func() { _ = rdb.Close() }()
+	s.await("the replicas", func() bool {
+		err := rdb.Set(context.Background(), "replicated", "", time.Second).Err() // WAIT waits for what its connection has written
+		n, waited := rdb.Wait(context.Background(), len(s.Servers)-1, 100*time.Millisecond).Result()
+		return err == nil && waited == nil && int(n) == len(s.Servers)-1
+	})
+}
+
+func (s *Sentinels) await(what string, ready func() bool) {
+	s.tb.Helper()
+	for until := time.Now().Add(30 * time.Second); !ready(); time.Sleep(20 * time.Millisecond) { // no event says so
+		if time.Now().After(until) {
+			s.tb.Fatalf("%s did not become ready", what)
+		}
+	}
+}
+
+// Options returns the options of a client that follows the sentinels.
+func (s *Sentinels) Options() *redis.FailoverOptions {
+	return &redis.FailoverOptions{MasterName: masterName, SentinelAddrs: s.addrs}
+}
+
+// Client returns a client that follows the sentinels, closed when the test ends.
+func (s *Sentinels) Client() *redis.Client {
+	rdb := redis.NewFailoverClient(s.Options())
+	s.tb.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// FailOver has the sentinels promote a replica, as planned maintenance does. The primary goes on.
+func (s *Sentinels) FailOver() {
+	s.tb.Helper()
+	if err := s.rdb.Failover(context.Background(), masterName).Err(); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+// Primary is the server that the sentinels name; nil if that is none of Servers.
+func (s *Sentinels) Primary() *Server {
+	addr, err := s.rdb.GetMasterAddrByName(context.Background(), masterName).Result()
+	if err != nil || len(addr) != 2 {
+		return nil
+	}
+	for _, server := range s.Servers {
+		if server.Addr() == net.JoinHostPort(addr[0], addr[1]) {
+			return server
+		}
+	}
+	return nil
+}
