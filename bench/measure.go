@@ -181,7 +181,7 @@ func (w *window) measure(
 	defer cancel()
 	go func() { observed <- w.watch(watching, &f) }()
 	// The workload goes on for longer than the window, so that it is the same to its end.
-	length := w.ramp + w.cell.slice + time.Second
+	length := w.ramp + w.cell.slice + w.cell.slice/4
 	if w.over != nil {
 		length = time.Minute // over ends it
 	}
