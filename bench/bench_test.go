@@ -57,6 +57,7 @@ func TestCell_EveryPeerInEveryWorkload(t *testing.T) {
 	contended, waiting := setting{Workload: handoff, Contenders: 8}, setting{Workload: idle, Contenders: waiters}
 	r := cells(t, peers, 200*time.Millisecond, free, setting{Workload: parallel, Contenders: many}, contended, waiting,
 		setting{Workload: crash})
+	require.Empty(t, r.Missing)
 	require.Len(t, r.Cells, 5*len(peers)-2)
 	for _, m := range r.Cells {
 		switch m.Workload {
@@ -101,6 +102,7 @@ func TestPeers_Send(t *testing.T) {
 	for _, p := range onRedis {
 		byScripts, byClients := monitored(t, l.redis.addr, func() {
 			require.NoError(t, l.cell(t.Context(), setting{Workload: handoff, Contenders: 4}, p, 1))
+			require.Empty(t, l.Missing)
 		})
 		for _, name := range p.sends {
 			assert.NotContains(t, byScripts, name, p.name)
@@ -134,7 +136,7 @@ func monitored(t *testing.T, addr string, work func()) (byScripts, byClients map
 			from, line, found := strings.Cut(line, `] "`)
 			name, _, _ := strings.Cut(strings.ToLower(line), `"`)
 			switch {
-			case found && name == "end-of-work":
+			case found && name == "echo":
 				return
 			case found && strings.HasSuffix(from, " lua"):
 				byScripts[name] = true
@@ -147,7 +149,7 @@ func monitored(t *testing.T, addr string, work func()) (byScripts, byClients map
 	end, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer func() { _ = end.Close() }()
-	_, err = io.WriteString(end, "PING\r\nEND-OF-WORK\r\n")
+	_, err = io.WriteString(end, "ECHO end\r\n")
 	require.NoError(t, err)
 	<-done
 	return byScripts, byClients
@@ -187,13 +189,13 @@ func TestResults_RatesAreOfOneRound(t *testing.T) {
 
 func TestPicture(t *testing.T) {
 	p := panel{title: "a < b", xs: []float64{2, 8, 32}, xNames: []string{"2", "8", "32"}, series: []series{
-		{"one", 1, []float64{1, 10, 100}}, {"two", 2, []float64{3, math.NaN(), 100}}, {"none", 3, []float64{math.NaN(), math.NaN(), math.NaN()}},
+		{"one", 1, []float64{1, 10, 100}}, {"two", 2, []float64{3, math.NaN(), 100}}, {"nothing", 3, []float64{math.NaN(), math.NaN(), math.NaN()}},
 	}}
 	svg := picture("a picture", p)
 	require.NoError(t, xml.Unmarshal([]byte(svg), new(struct{})))
 	assert.Contains(t, svg, `points="46.0,274.0 171.0,159.0 296.0,44.0"`, "both axes are logarithmic")
 	assert.Contains(t, svg, `points="46.0,219.1 296.0,44.0"`, "what is missing is left out")
-	assert.NotContains(t, svg, "none")
+	assert.NotContains(t, svg, "nothing")
 	assert.Equal(t, []float64{37, 51}, p.labels(scale{1, 100, 274, 44})[:2], "names do not cover each other")
 	for _, c := range []struct {
 		low, high float64

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/fairlock/fairlock-go/internal/workload"
 )
 
 // plan says what is measured.
@@ -228,8 +231,12 @@ func (l *lab) cell(ctx context.Context, s setting, p peer, round int) error {
 		return err
 	}
 	f, err := c.measure(ctx, s)
-	if err != nil {
-		return fmt.Errorf("%s, %s: %w", s.Workload, p.name, err)
+	if ctx.Err() != nil || errors.Is(err, workload.ErrNotExcluded) {
+		return fmt.Errorf("%s, %s: %w", s.Workload, p.name, cmp.Or(ctx.Err(), err))
+	}
+	if err != nil { // the page says so, and has the other rounds
+		l.Missing = append(l.Missing, fmt.Sprintf("%s of %s, with a round trip of %v, in round %d: %v", s.Workload, p.name, s.RTT, round, err))
+		return nil
 	}
 	l.Cells = append(l.Cells, measured{s, p.name, round, f})
 	return nil

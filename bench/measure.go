@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,6 @@ const (
 	// In the workload crash: leases are short, and so many locks are left behind.
 	crashTTL   = 2 * time.Second
 	crashLocks = 8
-	// A Lock of a free name that takes longer has stalled.
-	stallsAfter = 3 * time.Second
 )
 
 // figures are what one cell has measured. A workload has some of them.
@@ -34,7 +33,7 @@ type figures struct {
 	ServerCPU float64 `json:"server_cpu_us,omitempty"` // for each pair or grant
 	// SameAgain is the share of grants that went to the goroutine that had just released the lock.
 	SameAgain float64 `json:"same_again,omitempty"`
-	Stalled   bool    `json:"stalled,omitempty"` // a Lock of a free name did not return
+	Stalled   int     `json:"stalled,omitempty"` // goroutines that wanted free locks, and got none in the whole window
 	// BeyondTTL is when the next one got the lock of a holder that has crashed, after the end of its TTL.
 	BeyondTTL float64 `json:"beyond_ttl_ms,omitempty"`
 }
@@ -78,7 +77,7 @@ func (c *cell) own(ctx context.Context, i int) (func(context.Context) error, err
 
 // warmUp has all goroutines hold a lock at the same time, so that connections, scripts and leases are there.
 func (c *cell) warmUp(ctx context.Context, goroutines int) {
-	ctx, cancel := context.WithTimeout(ctx, stallsAfter)
+	ctx, cancel := context.WithTimeout(ctx, crashTTL)
 	defer cancel()
 	var locked, all sync.WaitGroup
 	locked.Add(goroutines)
@@ -102,10 +101,22 @@ func (c *cell) pairs(ctx context.Context, goroutines int) (figures, error) {
 	}
 	defer c.close()
 	c.warmUp(ctx, goroutines)
-	w := window{cell: c, ramp: c.slice / 4}
-	f, err := w.measure(ctx, goroutines, stallsAfter, workload.Pairs(c.own))
-	if errors.Is(err, context.DeadlineExceeded) {
-		f.Stalled, err = true, nil
+	var count atomic.Int64
+	moved := make([]atomic.Bool, goroutines)
+	w := window{cell: c, ramp: c.slice / 4, count: func() (int64, int64) { return count.Load(), 0 }}
+	pair := workload.Pairs(c.own)
+	f, err := w.measure(ctx, goroutines, func(ctx context.Context, i int) (time.Duration, error) {
+		took, err := pair(ctx, i)
+		if err == nil {
+			count.Add(1)
+			moved[i].Store(moved[i].Load() || w.open.Load())
+		}
+		return took, err
+	})
+	for i := range moved {
+		if !moved[i].Load() {
+			f.Stalled++
+		}
 	}
 	return f, err
 }
@@ -117,16 +128,12 @@ func (c *cell) handoffs(ctx context.Context, goroutines int, rtt time.Duration) 
 	}
 	defer c.close()
 	c.warmUp(ctx, goroutines)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var held atomic.Bool
 	var last, grants, again atomic.Int64 // the holder; all grants; those to the last holder
 	last.Store(-1)
-	// All contenders are in the queue when measuring begins. When it ends, those that still wait are told so.
-	w := window{cell: c, ramp: 300*time.Millisecond + 20*rtt, over: cancel, count: func() (int64, int64) {
-		return grants.Load(), again.Load()
-	}}
-	f, err := w.measure(ctx, goroutines, 0, workload.Handoffs(func(ctx context.Context, i int) (func(context.Context) error, error) {
+	// All contenders are in the queue when measuring begins.
+	w := window{cell: c, ramp: 300*time.Millisecond + 20*rtt, count: func() (int64, int64) { return grants.Load(), again.Load() }}
+	return w.measure(ctx, goroutines, workload.Handoffs(func(ctx context.Context, i int) (func(context.Context) error, error) {
 		unlock, err := c.session(i).lock(ctx, c.prefix)
 		if err != nil {
 			return nil, err
@@ -143,62 +150,47 @@ func (c *cell) handoffs(ctx context.Context, goroutines int, rtt time.Duration) 
 			return unlock(ctx)
 		}, nil
 	}))
-	if w.ended.Load() && !errors.Is(err, workload.ErrNotExcluded) {
-		err = nil // that is the end
-	}
-	return f, err
 }
 
-// window is the time in which a workload is measured: after a ramp, for one slice.
+// window is the time in which a workload is measured: after a ramp, for one slice. The workload goes on until the window
+// is closed. What is under way then is cancelled.
 type window struct {
 	cell  *cell
 	ramp  time.Duration
-	over  func()                // is called when the window is over
-	count func() (int64, int64) // the grants, and those to the last holder; nil: of pairs
+	count func() (grants, again int64) // until now; again are those to the last holder
 	open  atomic.Bool
 	ended atomic.Bool
 }
 
-func (w *window) measure(
-	ctx context.Context, goroutines int, grace time.Duration, op workload.Operation,
-) (figures, error) {
-	var us []float64
-	var pairs atomic.Int64
-	record := func(latency time.Duration) {
-		if w.open.Load() {
-			pairs.Add(1)
-			if latency != workload.Unknown {
-				us = append(us, float64(latency.Nanoseconds())/1e3)
-			}
-		}
-	}
-	if w.count == nil {
-		w.count = func() (int64, int64) { return pairs.Load(), 0 }
-	}
+// tooLong ends a workload that does not end.
+const tooLong = time.Minute
+
+func (w *window) measure(ctx context.Context, goroutines int, op workload.Operation) (figures, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var f figures
 	observed := make(chan error, 1)
-	watching, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() { observed <- w.watch(watching, &f) }()
-	// The workload goes on for longer than the window, so that it is the same to its end.
-	length := w.ramp + w.cell.slice + w.cell.slice/4
-	if w.over != nil {
-		length = time.Minute // over ends it
-	}
-	err := workload.Measure(ctx, goroutines, length, grace, op, record)
+	go func() {
+		defer cancel()
+		observed <- w.watch(ctx, &f)
+	}()
+	var us []float64
+	err := workload.Measure(ctx, goroutines, tooLong, 0, op, func(latency time.Duration) {
+		if w.open.Load() && latency != workload.Unknown {
+			us = append(us, float64(latency.Nanoseconds())/1e3)
+		}
+	})
 	cancel()
 	watched := <-observed
+	if !w.ended.Load() || errors.Is(err, workload.ErrNotExcluded) {
+		return figures{}, cmp.Or(err, watched)
+	}
 	slices.Sort(us)
+	f.PerSecond = float64(len(us)) / w.cell.slice.Seconds()
 	if len(us) > 0 {
 		f.P50, f.P99 = us[len(us)/2], us[len(us)*99/100]
 	}
-	if watched == nil {
-		f.PerSecond = float64(len(us)) / w.cell.slice.Seconds()
-	}
-	if err == nil || w.ended.Load() {
-		return f, errors.Join(watched, err)
-	}
-	return f, err
+	return f, watched
 }
 
 // watch opens the window and closes it, and sees what the server does meanwhile.
@@ -223,9 +215,6 @@ func (w *window) watch(ctx context.Context, f *figures) error {
 		f.SameAgain = float64(againAfter-again) / n
 	}
 	w.ended.Store(true)
-	if w.over != nil {
-		w.over()
-	}
 	return err
 }
 

@@ -139,8 +139,8 @@ func milliseconds(d time.Duration) string {
 func (d document) Stalls() (all []string) {
 	for _, p := range d.Peers {
 		if n := d.stalled(p.Name); n > 0 {
-			all = append(all, fmt.Sprintf("In %d cells, a `Lock` of %s on a free name had not returned %s after the end.",
-				n, p.Name, words(stallsAfter)))
+			all = append(all, fmt.Sprintf("In %d measurements, a `Lock` of %s on a free name did not return within the %s that they lasted.",
+				n, p.Name, words(d.Slice)))
 		}
 	}
 	return all

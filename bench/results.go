@@ -103,10 +103,10 @@ func (r *results) beyondTTL(s setting, peer string) (float64, bool) {
 	return r.median(s, peer, func(m measured) (float64, bool) { return m.BeyondTTL, true })
 }
 
-// stalled counts the cells in which a Lock of a free name did not return.
+// stalled counts the cells in which a Lock of a free name did not return in time.
 func (r *results) stalled(peer string) (n int) {
 	for _, m := range r.Cells {
-		if m.Peer == peer && m.Stalled {
+		if m.Peer == peer && m.Stalled > 0 {
 			n++
 		}
 	}
