@@ -3,7 +3,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet cross format lint mod oldest fmt bench sim mutants chaos fuzz demo promises tools
+.PHONY: help test check vet cross format lint mod oldest fmt bench benchmarks matrix sim mutants chaos fuzz demo promises tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
 each = @set -euo pipefail; failed=0; for dir in $$(go list -m -f '{{.Dir}}'); do \
@@ -20,7 +20,7 @@ export GOWORK :=
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # With -race, each program sleeps a second before it exits, unless it is told otherwise.
 test oldest: export GORACE ?= atexit_sleep_ms=100
@@ -59,6 +59,12 @@ fmt: $(linter) ## format
 
 bench: tools ## what it costs, beside a baseline measured in the same run
 	go test -run '^$$' -bench . -timeout $(timeout) . ./lua
+
+benchmarks: tools ## measure the library beside others for half an hour; write docs/benchmarks.md and its pictures
+	go run ./bench -write .
+
+matrix: ## run conformance, scripts and command on SERVERS="path/to/redis-server …"; write docs/compatibility.md
+	go run ./lab/matrix $(SERVERS)
 
 SIM_TIME ?= 10m
 sim: ## simulate seed after seed for SIM_TIME, in a process for each processor; print the grants that were checked

@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"maps"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -38,6 +39,8 @@ var mayImport = map[string][]string{
 		module + "/fairlock", module + "/lua", module + "/internal/clock", module + "/internal/dispatch", "github.com/redis/go-redis/v9",
 	},
 	module + "/internal/doctor": {module + "/fairlock", module + "/token", module + "/internal/inspect", "github.com/redis/go-redis/v9"},
+	// For the command, and for bench, which is another module.
+	module + "/internal/workload": {},
 }
 
 // Tests do not count. A directory of tests only is no package.
@@ -60,4 +63,15 @@ func TestPackages_ImportOneWay(t *testing.T) {
 		}
 	}
 	assert.Empty(t, missing, "there are no such packages")
+}
+
+// bench compares with other libraries. Nobody who uses this one or its command gets them.
+func TestPackages_DoNotNeedBench(t *testing.T) {
+	for _, file := range []string{"go.mod", "cmd/fairlock/go.mod"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, path := range []string{module + "/bench", "go.etcd.io/", "google.golang.org/grpc"} {
+			assert.NotContains(t, string(text), path, file)
+		}
+	}
 }

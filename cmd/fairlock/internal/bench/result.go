@@ -4,15 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/workload"
 )
 
 // Result is what was measured.
@@ -51,17 +49,12 @@ type Side struct {
 
 	name       string
 	goroutines int
-	f          operation
+	f          workload.Operation
 	latency    *hdrhistogram.Histogram // in ns
 	rate       float64                 // in the last slice
 }
 
-// operation is what each goroutine of a side does again and again. It returns how long that took, or unknown.
-type operation func(ctx context.Context, goroutine int) (time.Duration, error)
-
-const unknown = time.Duration(-1)
-
-func newSide(name string, goroutines int, f operation) Side {
+func newSide(name string, goroutines int, f workload.Operation) Side {
 	return Side{name: name, goroutines: goroutines, f: f, latency: hdrhistogram.New(1, int64(time.Hour), 3)}
 }
 
@@ -87,30 +80,11 @@ const stalled = fairlock.DefaultTTL + fairlock.DefaultWaiterTTL
 
 // measure runs a side for one slice. An operation counts if it ends within the slice. The end of ctx ends the slice.
 func (s *Side) measure(ctx context.Context, length time.Duration) error {
-	runtime.GC() // the garbage of the other side does not count here
-	limited, cancel := context.WithTimeout(ctx, length+stalled)
-	defer cancel()
-	all, work := errgroup.WithContext(limited)
-	var mu sync.Mutex
 	before, start := s.Ops, time.Now()
-	for i := range s.goroutines {
-		all.Go(func() error {
-			for work.Err() == nil && time.Since(start) < length {
-				took, err := s.f(work, i)
-				if err != nil {
-					return err
-				}
-				if time.Since(start) < length {
-					mu.Lock()
-					s.Ops++
-					_ = s.latency.RecordValue(int64(min(took, time.Hour))) // it refuses what is unknown
-					mu.Unlock()
-				}
-			}
-			return nil
-		})
-	}
-	err := all.Wait()
+	err := workload.Measure(ctx, s.goroutines, length, stalled, s.f, func(took time.Duration) {
+		s.Ops++
+		_ = s.latency.RecordValue(int64(min(took, time.Hour))) // it refuses what is unknown
+	})
 	seconds := min(length, time.Since(start)).Seconds()
 	s.Seconds += seconds
 	s.rate, s.PerSecond = float64(s.Ops-before)/seconds, float64(s.Ops)/s.Seconds

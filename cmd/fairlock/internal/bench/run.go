@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,6 +16,7 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/workload"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
@@ -48,7 +48,7 @@ func Run(
 	ctx context.Context, cfg Config, connect func(context.Context) (redis.UniversalClient, error), namespace string,
 	progress func(string),
 ) (r Result, err error) {
-	s := &stage{Config: cfg, namespace: namespace, run: "bench-" + rand.Text()[:12], began: time.Now()}
+	s := &stage{Config: cfg, namespace: namespace, run: "bench-" + rand.Text()[:12]}
 	for i := range cfg.Clients {
 		progress(fmt.Sprintf("connecting, client %d of %d", i+1, cfg.Clients))
 		rdb, err := connect(ctx)
@@ -104,8 +104,6 @@ type stage struct {
 	run       string         // part of every name of this run
 	last      int            // the client that has received the relay's message
 	tasks     sync.WaitGroup // requests of the relay
-	began     time.Time
-	released  atomic.Int64 // when the last holder of the contended lock began to release it, in ns since began
 }
 
 func (s *stage) workloads() []Workload {
@@ -113,11 +111,11 @@ func (s *stage) workloads() []Workload {
 	n := s.Contenders
 	return []Workload{
 		{Name: "pairs-in-turn", title: "lock and unlock of free locks, one after the other",
-			Fairlock: newSide("fairlock", 1, s.pair), Floor: newSide(bare, 1, s.floorPair)},
+			Fairlock: newSide("fairlock", 1, workload.Pairs(s.free)), Floor: newSide(bare, 1, workload.Pairs(s.bare))},
 		{Name: "pairs-at-once", title: fmt.Sprintf("lock and unlock of free locks, %d at once", n),
-			Fairlock: newSide("fairlock", n, s.pair), Floor: newSide(bare, n, s.floorPair)},
+			Fairlock: newSide("fairlock", n, workload.Pairs(s.free)), Floor: newSide(bare, n, workload.Pairs(s.bare))},
 		{Name: "handoffs", title: fmt.Sprintf("handoffs of one lock among %d", n),
-			Fairlock: newSide("fairlock", n, s.handoff), Floor: newSide("PUBLISH, delivery", 1, s.relay)},
+			Fairlock: newSide("fairlock", n, workload.Handoffs(s.contended)), Floor: newSide("PUBLISH, delivery", 1, s.relay)},
 	}
 }
 
@@ -137,46 +135,33 @@ func (s *stage) weight(write bool) int {
 	return 1
 }
 
-// pair locks and unlocks the i-th goroutine's own lock.
-func (s *stage) pair(ctx context.Context, i int) (time.Duration, error) {
-	began := time.Now()
-	lease, err := s.Acquire(ctx, s.client(i).locks, s.private(i), s.weight(true), false)
-	if err == nil {
-		err = lease.Unlock(ctx)
+// free locks the i-th goroutine's own lock.
+func (s *stage) free(ctx context.Context, i int) (func(context.Context) error, error) {
+	return s.lock(ctx, i, s.private(i), s.weight(true))
+}
+
+// contended locks the lock of all contenders; of a read-write lock, one in four writes.
+func (s *stage) contended(ctx context.Context, i int) (func(context.Context) error, error) {
+	return s.lock(ctx, i, s.run, s.weight(i%4 == 0))
+}
+
+func (s *stage) lock(ctx context.Context, i int, name string, weight int) (func(context.Context) error, error) {
+	lease, err := s.Acquire(ctx, s.client(i).locks, name, weight, false)
+	if err != nil {
+		return nil, err
 	}
-	return time.Since(began), err
+	return lease.Unlock, nil
 }
 
 // compareAndDelete releases a lock that is one key with a token.
 var compareAndDelete = redis.NewScript(
 	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
-// floorPair is the least that a lock with a token can cost: two round trips.
-func (s *stage) floorPair(ctx context.Context, i int) (time.Duration, error) {
+// bare is the least that a lock with a token can cost: two round trips.
+func (s *stage) bare(ctx context.Context, i int) (func(context.Context) error, error) {
 	rdb, key, token := s.client(i).redis, s.floorKey(i), "token-"+strconv.Itoa(i)
-	began := time.Now()
-	err := rdb.Do(ctx, "set", key, token, "nx", "px", 10_000).Err()
-	if err == nil {
-		err = compareAndDelete.Run(ctx, rdb, []string{key}, token).Err()
-	}
-	return time.Since(began), err
-}
-
-// handoff locks and unlocks the lock of all contenders; of a read-write lock, one in four writes. Its latency is the
-// time from the last release before the grant, if the waiter had asked by then.
-func (s *stage) handoff(ctx context.Context, i int) (time.Duration, error) {
-	asked := time.Since(s.began)
-	lease, err := s.Acquire(ctx, s.client(i).locks, s.run, s.weight(i%4 == 0), false)
-	if err != nil {
-		return 0, err
-	}
-	granted := time.Since(s.began)
-	released := time.Duration(s.released.Swap(int64(granted)))
-	latency := granted - released
-	if released < asked {
-		latency = unknown
-	}
-	return latency, lease.Unlock(ctx)
+	unlock := func(ctx context.Context) error { return compareAndDelete.Run(ctx, rdb, []string{key}, token).Err() }
+	return unlock, rdb.Do(ctx, "set", key, token, "nx", "px", 10_000).Err()
 }
 
 // channel is one that a user with the rights to notifications may use.

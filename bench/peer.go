@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// peer is a lock library, set up as its documentation says.
+type peer struct {
+	name     string
+	module   string
+	settings string
+	onEtcd   bool
+	// sends has the Redis commands that its clients send, and that no script of its runs: those are in INFO, too.
+	sends []string
+	// free says that it does not wait for a lock that another one holds.
+	free bool
+	open func(addr string, ttl time.Duration) (session, error)
+}
+
+// session stands for a process: one client with connections of its own. Many goroutines use it.
+type session interface {
+	lock(ctx context.Context, name string) (unlock func(context.Context) error, err error)
+	close()
+}
+
+// peers in the order in which the page has them. The first is the floor, the second this library.
+var peers = []peer{barePair, ours, redsyncPeer, redislockPeer, rueidislockPeer, etcdPeer}
+
+// newRedis returns a client of go-redis, set up as fairlock's README says. All peers that use go-redis get the same.
+func newRedis(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+)
+
+var etcdPeer = peer{
+	name: "etcd", module: "go.etcd.io/etcd/client/v3", onEtcd: true,
+	settings: "`concurrency.Mutex`, one client for each process; one node, which does not wait for its disk (`UnsafeNoFsync`); " +
+		"messages of gRPC count as commands",
+	open: func(addr string, ttl time.Duration) (session, error) {
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+		return &etcdSession{client: c, ttl: ttl}, err
+	},
+}
+
+// etcdSession has leases that nobody uses, for the next ones that lock: two mutexes of one lease have the same owner, so
+// that each goroutine that locks needs a lease of its own.
+type etcdSession struct {
+	client *clientv3.Client
+	ttl    time.Duration
+
+	mu   sync.Mutex
+	idle []*concurrency.Session // guarded by mu
+}
+
+func (s *etcdSession) lease() (*concurrency.Session, error) {
+	s.mu.Lock()
+	if n := len(s.idle); n > 0 {
+		defer s.mu.Unlock()
+		lease := s.idle[n-1]
+		s.idle = s.idle[:n-1]
+		return lease, nil
+	}
+	s.mu.Unlock()
+	return concurrency.NewSession(s.client, concurrency.WithTTL(int(s.ttl/time.Second)))
+}
+
+func (s *etcdSession) putBack(lease *concurrency.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = append(s.idle, lease)
+}
+
+func (s *etcdSession) lock(ctx context.Context, name string) (func(context.Context) error, error) {
+	lease, err := s.lease()
+	if err != nil {
+		return nil, err
+	}
+	m := concurrency.NewMutex(lease, name)
+	if err := m.Lock(ctx); err != nil {
+		s.putBack(lease)
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		defer s.putBack(lease)
+		return m.Unlock(ctx)
+	}, nil
+}
+
+func (s *etcdSession) close() {
+	var all sync.WaitGroup
+	for _, lease := range s.idle {
+		all.Go(func() { _ = lease.Close() })
+	}
+	all.Wait()
+	_ = s.client.Close()
+}
