@@ -37,7 +37,8 @@ var mayImport = map[string][]string{
 	module + "/internal/inspect": {
 		module + "/fairlock", module + "/lua", module + "/internal/clock", module + "/internal/dispatch", "github.com/redis/go-redis/v9",
 	},
-	module + "/internal/doctor": {module + "/fairlock", module + "/token", module + "/internal/inspect", "github.com/redis/go-redis/v9"},
+	module + "/internal/history": {module + "/fairlock"}, // also for the lab
+	module + "/internal/doctor":  {module + "/fairlock", module + "/token", module + "/internal/inspect", "github.com/redis/go-redis/v9"},
 }
 
 // Tests do not count. A directory of tests only is no package.

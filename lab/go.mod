@@ -19,5 +19,5 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 )
 
-// Until the library's first tag.
+// Here the library is the one of this repository. A release requires a version instead: RELEASING.md.
 replace github.com/fairlock/fairlock-go => ..
