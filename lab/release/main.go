@@ -17,19 +17,18 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	version := flag.String("version", "", "the `version` to publish, such as v0.1.0")
 	onlyPin := flag.Bool("pin", false, "change the go.mod files of this tree, and nothing else")
 	flag.Parse()
-	if err := run(ctx, *version, *onlyPin); err != nil {
+	if err := run(*version, *onlyPin); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
-		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, version string, onlyPin bool) error {
+func run(version string, onlyPin bool) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	if semver.Canonical(version) != version || semver.Build(version) != "" || version == "" {
 		return fmt.Errorf("-version %q is not one like v0.1.0", version)
 	}
