@@ -3,7 +3,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet cross format lint mod oldest fmt bench benchmarks matrix sim mutants chaos fuzz demo promises tools
+.PHONY: help test check vet cross format lint mod oldest fmt bench benchmarks matrix sim mutants chaos fuzz demo promises release-check release-pin tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
 each = @set -euo pipefail; failed=0; for dir in $$(go list -m -f '{{.Dir}}'); do \
@@ -20,7 +20,7 @@ export GOWORK :=
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # With -race, each program sleeps a second before it exits, unless it is told otherwise.
 test oldest: export GORACE ?= atexit_sleep_ms=100
@@ -90,6 +90,14 @@ fuzz: ## every fuzz target for FUZZTIME
 	@set -euo pipefail; for dir in token lua; do \
 		for target in $$(cd $$dir && go test -list '^Fuzz' . | grep '^Fuzz'); do \
 			(set -x; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s ./$$dir); done; done
+
+# The version that CHANGELOG.md prepares.
+VERSION ?= v$(shell sed -n 's/^## \[\([0-9][^]]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
+release-check: ## publish VERSION of each module into a folder, and use it from there as a user would
+	go run ./lab/release -version $(VERSION)
+
+release-pin: ## change go.mod of each module as its tag of VERSION has it (RELEASING.md)
+	go run ./lab/release -version $(VERSION) -pin
 
 demo: ## see it work: several clients, one lock, two crashes
 	go run ./cmd/fairlock demo

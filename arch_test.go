@@ -38,7 +38,8 @@ var mayImport = map[string][]string{
 	module + "/internal/inspect": {
 		module + "/fairlock", module + "/lua", module + "/internal/clock", module + "/internal/dispatch", "github.com/redis/go-redis/v9",
 	},
-	module + "/internal/doctor": {module + "/fairlock", module + "/token", module + "/internal/inspect", "github.com/redis/go-redis/v9"},
+	module + "/internal/history": {module + "/fairlock"}, // also for the lab
+	module + "/internal/doctor":  {module + "/fairlock", module + "/token", module + "/internal/inspect", "github.com/redis/go-redis/v9"},
 	// For the command, and for bench, which is another module.
 	module + "/internal/workload": {},
 }

@@ -97,13 +97,15 @@ func complete(t *testing.T, imports map[string]string, at, text string) string {
 	return header.String() + text
 }
 
-// The first Go text of the README is a program that runs, and the first example of package fairlock. The other stands word for
+// The first Go text of the README is a program that runs, and the first example of package fairlock. The others stand word for
 // word in an example.
 func TestTheCodeOfTheReadmeRuns(t *testing.T) {
 	readme := read(t, "../README.md")
 	blocks := goBlock.FindAllStringSubmatch(readme, -1)
-	require.Len(t, blocks, 2)
-	program, kinds := blocks[0][1], blocks[1][1]
+	require.Len(t, blocks, 3)
+	program, explore, kinds := blocks[0][1], blocks[1][1], blocks[2][1]
+
+	assert.Contains(t, read(t, "../fairlocktest/example_test.go"), explore)
 
 	for line := range strings.Lines(kinds) {
 		assert.Contains(t, body(t, read(t, "../fairlock/example_test.go"), "Example_kinds"), line)

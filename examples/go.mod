@@ -42,5 +42,5 @@ require (
 	modernc.org/memory v1.11.0 // indirect
 )
 
-// Until the library's first tag.
+// Here the library is the one of this repository. A release requires a version instead: RELEASING.md.
 replace github.com/fairlock/fairlock-go => ..

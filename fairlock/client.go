@@ -43,6 +43,10 @@ type Client struct {
 // alone needs no other goroutine, which saves half of its time on a fast network. In return, such a request notices a ctx
 // that is cancelled before its deadline only when Redis replies, after the ReadTimeout of rdb, or at the deadline.
 //
+// The Client uses the connections of rdb, as everything else does that uses rdb. A command that blocks, such as BLPOP, keeps
+// one for as long as it blocks. If such commands keep all connections of the pool, no lease is renewed, and leases are lost.
+// Give locks a client of their own, or a PoolSize of at least two more than the commands that block at a time.
+//
 // New refuses a *redis.Ring, because its clients may disagree about the shard of a lock, and each shard would have a
 // holder.
 func New(rdb Redis, cfg Config) (*Client, error) {

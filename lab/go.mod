@@ -9,6 +9,7 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 	github.com/yuin/gopher-lua v1.1.1
+	golang.org/x/mod v0.42.0
 	golang.org/x/sys v0.49.0
 )
 
@@ -19,5 +20,5 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 )
 
-// Until the library's first tag.
+// Here the library is the one of this repository. A release requires a version instead: RELEASING.md.
 replace github.com/fairlock/fairlock-go => ..

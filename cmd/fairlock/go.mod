@@ -9,7 +9,6 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/charmbracelet/x/ansi v0.11.8
 	github.com/fairlock/fairlock-go v0.0.0
-	github.com/fairlock/fairlock-go/lab v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
@@ -42,8 +41,5 @@ require (
 	golang.org/x/sync v0.22.0 // indirect
 )
 
-// Until the library's first tag.
-replace (
-	github.com/fairlock/fairlock-go => ../..
-	github.com/fairlock/fairlock-go/lab => ../../lab
-)
+// Here the library is the one of this repository. A release requires a version instead: RELEASING.md.
+replace github.com/fairlock/fairlock-go => ../..

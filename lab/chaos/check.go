@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
-	"github.com/fairlock/fairlock-go/lab/history"
 )
 
 // check checks the history. A run in which too little has happened has shown nothing, which is a failure.

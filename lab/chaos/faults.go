@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/proxy"
-	"github.com/fairlock/fairlock-go/lab/history"
 )
 
 // Faults of processes.

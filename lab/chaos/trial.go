@@ -22,11 +22,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/proxy"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/skew"
-	"github.com/fairlock/fairlock-go/lab/history"
 	"github.com/fairlock/fairlock-go/lua"
 )
 

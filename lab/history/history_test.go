@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/lab/history"
+	"github.com/fairlock/fairlock-go/internal/history"
 )
 
 // at is a time of a history, in ms.

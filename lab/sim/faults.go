@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/lab/history"
+	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )

@@ -12,8 +12,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 
+	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/model"
-	"github.com/fairlock/fairlock-go/lab/history"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )

@@ -14,8 +14,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/machine"
-	"github.com/fairlock/fairlock-go/lab/history"
 	"github.com/fairlock/fairlock-go/token"
 )
 

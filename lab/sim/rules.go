@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/lab/history"
+	"github.com/fairlock/fairlock-go/internal/history"
 )
 
 // The rules for clients that only the simulation checks, because it knows when each script runs, and what it changes.

@@ -33,8 +33,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/machine"
-	"github.com/fairlock/fairlock-go/lab/history"
 )
 
 // All clients of a run have these TTLs. A few of their leases have longTTL.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlock/fairlock-go/lab/history"
+	"github.com/fairlock/fairlock-go/internal/history"
 )
 
 // Monitor observes a server, also again when it was down.

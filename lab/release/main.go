@@ -1,0 +1,48 @@
+// Command release says whether a version of this repository's modules can be published, and makes the commit that the
+// modules besides the library are tagged at: RELEASING.md.
+//
+//	release -version v0.1.0        tries the version in a copy of the tree
+//	release -version v0.1.0 -pin   changes the go.mod of each module in this tree as its tag has it
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+
+	"golang.org/x/mod/semver"
+)
+
+func main() {
+	version := flag.String("version", "", "the `version` to publish, such as v0.1.0")
+	onlyPin := flag.Bool("pin", false, "change the go.mod files of this tree, and nothing else")
+	flag.Parse()
+	if err := run(*version, *onlyPin); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run(version string, onlyPin bool) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if semver.Canonical(version) != version || semver.Build(version) != "" || version == "" {
+		return fmt.Errorf("-version %q is not one like v0.1.0", version)
+	}
+	tree, err := output(ctx, ".", "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		return err
+	}
+	tree = strings.TrimSpace(tree)
+	if onlyPin {
+		modules, err := published(tree)
+		if err != nil {
+			return err
+		}
+		return pin(modules, version)
+	}
+	return check(ctx, tree, version)
+}
