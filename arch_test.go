@@ -38,6 +38,9 @@ var mayImport = map[string][]string{
 		module + "/fairlock", module + "/lua", module + "/internal/clock", module + "/internal/dispatch", "github.com/redis/go-redis/v9",
 	},
 	module + "/internal/doctor": {module + "/fairlock", module + "/token", module + "/internal/inspect", "github.com/redis/go-redis/v9"},
+	module + "/ui": {
+		module + "/fairlock", module + "/lua", module + "/internal/inspect", module + "/internal/doctor", "github.com/redis/go-redis/v9",
+	},
 }
 
 // Tests do not count. A directory of tests only is no package.

@@ -23,7 +23,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/lua"
@@ -368,8 +367,8 @@ func standing(l inspect.Lock) string {
 	case l.Holder.Token.IsZero():
 		return ", held by a key that is not fairlock's"
 	case n == 1:
-		return fmt.Sprintf(", held by %s for %s", l.Holder.Client, view.Span(l.Holder.Age))
+		return fmt.Sprintf(", held by %s for %s", l.Holder.Client, inspect.Span(l.Holder.Age))
 	default:
-		return fmt.Sprintf(", held by %s for %s and %s", l.Holder.Client, view.Span(l.Holder.Age), inspect.Count(n-1, "other"))
+		return fmt.Sprintf(", held by %s for %s and %s", l.Holder.Client, inspect.Span(l.Holder.Age), inspect.Count(n-1, "other"))
 	}
 }
