@@ -44,7 +44,6 @@ type site struct {
 // visit runs a test with a page.
 func visit(t *testing.T, o ui.Options, test func(t *testing.T, s *site)) {
 	t.Helper()
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := fairlocktest.NewServer(t)
 		link := m.Link()
@@ -138,6 +137,7 @@ func links(page, to string) (targets []string) {
 
 // The lock with the oldest wait is first. The filter is in the address.
 func TestHandler_List(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
 		require.Contains(t, text(s.get("/")), "No lock is in use")
 		s.redis.Mutex("calm").HoldAs("web-1")
@@ -175,6 +175,7 @@ func TestHandler_List(t *testing.T) {
 
 // 450 locks make three pages.
 func TestHandler_ListIsBounded(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
 		for i := range 450 {
 			s.redis.Mutex(fmt.Sprintf("<%03d>", i)).HoldAs("web")
@@ -198,6 +199,7 @@ func TestHandler_ListIsBounded(t *testing.T) {
 
 // What the page of a lock says of it.
 func TestHandler_Lock(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
 		const target = "/lock?kind=%s&name=%s"
 		shows := func(kind, name string, want ...string) {
@@ -267,6 +269,7 @@ var names = []string{
 
 // Every name leads to its own lock, from the list to its end, also under another path and behind a ServeMux.
 func TestHandler_Names(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
 		for _, name := range names {
 			s.redis.Mutex(name).HoldAs("web")
@@ -322,6 +325,7 @@ func template(text string) string {
 // No response has a token, or what another program has written; it tells a browser to load nothing from elsewhere; and it has
 // nothing inline.
 func TestHandler_Responses(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
 		secrets := []string{"hunter2"}
 		for _, name := range []string{"a", "b"} {
@@ -368,6 +372,7 @@ func TestHandler_Responses(t *testing.T) {
 
 // Without its slash, the links of the first page would lead beside it.
 func TestHandler_Slash(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
 		s.Handler = http.StripPrefix("/team/locks", s.Handler)
 		w := s.send(http.MethodGet, "/team/locks?q=x", "")
@@ -378,6 +383,7 @@ func TestHandler_Slash(t *testing.T) {
 
 // Only who may, by the name and from the holder that was shown, can take a lock.
 func TestHandler_Release(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
 		api := s.redis.Semaphore("a b", 3)
 		first, second := api.HoldAs("web-1"), api.HoldAs("web-2")
@@ -438,6 +444,7 @@ func TestHandler_Release(t *testing.T) {
 
 // Unless it is enabled, there is no trace of it.
 func TestHandler_ReadsOnly(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
 		lease := s.redis.Mutex("m").HoldAs("web")
 		require.NotContains(t, strings.ToLower(s.get("/lock?kind=mutex&name=m")), "release")
@@ -451,6 +458,7 @@ func TestHandler_ReadsOnly(t *testing.T) {
 
 // However many look, Redis is searched every 5 s at most, and each lock is read every 400 ms at most.
 func TestHandler_OneSnapshotForAll(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
 		s.redis.Mutex("m").HoldAs("web")
 		s.get("/server") // what the doctor asks is not counted
@@ -474,6 +482,7 @@ func TestHandler_OneSnapshotForAll(t *testing.T) {
 
 // A search that takes 3 s is repeated 147 s later, and meanwhile its age is shown.
 func TestHandler_SearchesTwoPercentOfTheTime(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
 		s.get("/")
 		time.Sleep(time.Minute)
@@ -491,6 +500,7 @@ func TestHandler_SearchesTwoPercentOfTheTime(t *testing.T) {
 
 // Until the first search is over, the page comes again without JavaScript, too.
 func TestHandler_FirstSearch(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
 		s.link.Delay(time.Second, 0)
 		w := s.send(http.MethodGet, "/", "")
@@ -501,7 +511,7 @@ func TestHandler_FirstSearch(t *testing.T) {
 	})
 }
 
-// Pages answer, and say how old is what they show. The goroutines of many requests end.
+// Pages answer, and say how old is what they show. The goroutines of many requests end. (It counts them, so it runs alone.)
 func TestHandler_HangingRedis(t *testing.T) {
 	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
 		lease := s.redis.Mutex("m").HoldAs("web-1")
@@ -553,6 +563,7 @@ func TestHandler_HangingRedis(t *testing.T) {
 
 // A Redis that refuses connections is shown as such, and what is wrong with the settings is an error.
 func TestHandler_Errors(t *testing.T) {
+	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
 		s.link.Cut()
 		for _, target := range []string{"/", "/lock?kind=mutex&name=m"} {
