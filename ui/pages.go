@@ -48,6 +48,14 @@ type freshness struct {
 	Search bool          // it is from a search, which takes its time
 }
 
+// Ago is how old it is, in words.
+func (f freshness) Ago() string {
+	if f.Age < time.Second {
+		return "just now"
+	}
+	return inspect.Span(f.Age) + " ago"
+}
+
 // Level is how bad that is: good, warn or bad.
 func (f freshness) Level() string {
 	switch {
@@ -117,7 +125,8 @@ type listPage struct {
 	Silent   int // whose first holder has missed renewals
 	Longest  time.Duration
 	Next     int // where the next page begins; 0: this is the last
-	Problems int // of the server
+	Checked  bool // the server was
+	Problems int
 	Warnings int
 }
 
@@ -154,8 +163,9 @@ func (h *Handler) serveLocks(w http.ResponseWriter, r *http.Request) {
 	if end := p.Filter.From + len(p.Rows); end < p.Shown && len(p.Rows) > 0 {
 		p.Next = end
 	}
-	report := h.checks.peek(struct{}{}).value
-	p.Problems, p.Warnings = report.Count(doctor.Problem), report.Count(doctor.Warning)
+	checked := h.checks.peek(struct{}{})
+	report := checked.value
+	p.Checked, p.Problems, p.Warnings = !checked.at.IsZero(), report.Count(doctor.Problem), report.Count(doctor.Warning)
 	if g.at.IsZero() {
 		w.Header().Set("Refresh", "1") // also without JavaScript
 	}

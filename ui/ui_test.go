@@ -159,7 +159,7 @@ func TestHandler_List(t *testing.T) {
 		}, links(page, "lock"))
 		shown := text(page)
 		for _, want := range []string{
-			"0s ago · complete", "in use 6 waited for 2 oldest wait 16s", "old mutex held web-5 16s", "3 of 5",
+			"just now · complete", "in use 6 waited for 2 oldest wait 16s", "old mutex held web-5 16s", "3 of 5",
 			"report rw 2 readers web-3 and 1 more", "foreign semaphore unreadable",
 		} {
 			require.Contains(t, shown, want)
@@ -545,7 +545,7 @@ func TestHandler_HangingRedis(t *testing.T) {
 
 		began := time.Now()
 		shown := text(s.get("/lock?kind=mutex&name=m"))
-		require.Zero(t, time.Since(began), "Redis has not answered for long")
+		require.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
 		require.Contains(t, shown, "2m")
 		require.Regexp(t, `Redis has not answered for \d+|Incomplete or old`, shown)
 		require.Contains(t, shown, "web-1")
