@@ -128,7 +128,10 @@ func verdictOf(l inspect.Lock) verdict {
 	if len(l.Waiters) > 0 {
 		first = l.Waiters[0]
 	}
-	queue := fmt.Sprintf("%s, the first for %s.", waits(l.Waiting), ago(first.Age, first.Ticket))
+	queue := fmt.Sprintf("%d wait, the first for %s.", l.Waiting, ago(first.Age, first.Ticket))
+	if l.Waiting == 1 {
+		queue = fmt.Sprintf("One waits, for %s.", ago(first.Age, first.Ticket))
+	}
 	switch free := l.Permits - l.Used; {
 	case first.TTL < 0:
 		queue += " The first has expired; it is dropped at the next request for this lock."
@@ -142,13 +145,6 @@ func verdictOf(l inspect.Lock) verdict {
 	}
 	v.Text += " " + queue
 	return v
-}
-
-func waits(n int) string {
-	if n == 1 {
-		return "One waits"
-	}
-	return fmt.Sprintf("%d wait", n)
 }
 
 func ofHolders(l inspect.Lock) verdict {
@@ -183,11 +179,10 @@ func ofHolders(l inspect.Lock) verdict {
 	case n == 1:
 		return verdict{"busy", "Held by " + name + ", whose process lives: it renews its lease."}
 	}
-	what := inspect.Count(len(l.Holders)+unlisted(l), "holder")
+	text, level := fmt.Sprintf("Held by %s.", inspect.Count(l.Used, "reader")), "busy"
 	if l.Kind == inspect.Semaphore {
-		what = fmt.Sprintf("%d of %s", l.Used, inspect.Count(l.Permits, "permit"))
+		text = fmt.Sprintf("%d of %s held.", l.Used, inspect.Count(l.Permits, "permit"))
 	}
-	text, level := "Held: "+what+".", "busy"
 	if released > 0 {
 		text += fmt.Sprintf(" %s released before the minimum hold was over.", amount(released, len(l.Holders)))
 	}
