@@ -3,7 +3,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet cross format lint mod oldest fmt bench sim mutants chaos fuzz demo promises tools
+.PHONY: help test check vet cross format lint mod oldest fmt bench sim mutants chaos fuzz demo promises test-ui screenshot tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
 each = @set -euo pipefail; failed=0; for dir in $$(go list -m -f '{{.Dir}}'); do \
@@ -20,7 +20,7 @@ export GOWORK :=
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # With -race, each program sleeps a second before it exits, unless it is told otherwise.
 test oldest: export GORACE ?= atexit_sleep_ms=100
@@ -84,6 +84,17 @@ fuzz: ## every fuzz target for FUZZTIME
 	@set -euo pipefail; for dir in token lua; do \
 		for target in $$(cd $$dir && go test -list '^Fuzz' . | grep '^Fuzz'); do \
 			(set -x; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s ./$$dir); done; done
+
+# A browser that is there already is as good.
+browser = $(if $(shell command -v chromium chromium-browser google-chrome google-chrome-stable),,chromium)
+
+test-ui: ## the page of package ui in a headless Chromium, which is installed if there is no such browser
+	@.ci/tools $(browser)
+	cd lab && PAGE_TEST=1 go test -race -count=1 -timeout $(timeout) ./page
+
+screenshot: ## write the picture of the page, docs/pictures/ui.png
+	@.ci/tools $(browser)
+	cd lab && PAGE_TEST=1 go test -count=1 -run '^TestPicture$$' ./page -picture $(CURDIR)/docs/pictures/ui.png
 
 demo: ## see it work: several clients, one lock, two crashes
 	go run ./cmd/fairlock demo

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -60,8 +61,8 @@ type site struct {
 	ctx       context.Context
 }
 
-// visit opens a browser on a page of its own namespace. Without PAGE_TEST, nothing is opened.
-func visit(t *testing.T) *site {
+// visit opens a browser on the page of a namespace. Without PAGE_TEST, nothing is opened.
+func visit(t *testing.T, namespace string) *site {
 	t.Helper()
 	if os.Getenv("PAGE_TEST") == "" {
 		t.Skip("PAGE_TEST is not set: make test-ui sets it")
@@ -74,7 +75,15 @@ func visit(t *testing.T) *site {
 	}
 	require.NotEmpty(t, program, "install one of these: %v", browsers)
 
-	s := &site{t: t, rdb: redistest.Shared(t).Client(), namespace: t.Name()}
+	server := redistest.Shared(t)
+	s := &site{t: t, namespace: namespace}
+	s.rdb = redis.NewClient(&redis.Options{
+		Addr: "redis.example.com:6379", ContextTimeoutEnabled: true, // which is what the page shows
+		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, server.Network(), server.Addr())
+		},
+	})
+	t.Cleanup(func() { s.rdb.Close() })
 	h, err := ui.NewHandler(s.rdb, ui.Options{Namespace: s.namespace, AllowForceRelease: true})
 	require.NoError(t, err)
 	mux := http.NewServeMux()
@@ -207,7 +216,7 @@ var names = []string{
 // Every name leads from the list to its lock, and can be typed to take it, also without JavaScript. The browser has nothing to
 // complain about.
 func TestPage_Names(t *testing.T) {
-	s := visit(t)
+	s := visit(t, t.Name())
 	leases := map[string]*fairlock.Lease{}
 	for _, name := range names {
 		leases[name] = s.hold(name, "web")
@@ -241,7 +250,7 @@ func literal(text string) string {
 
 // A change shows within a second. What has the focus keeps it.
 func TestPage_Refreshes(t *testing.T) {
-	s := visit(t)
+	s := visit(t, t.Name())
 	lease := s.hold("m", "web-1")
 	s.queue("m", "web-2")
 	s.open("lock?kind=mutex&name=m")
@@ -263,7 +272,7 @@ func TestPage_Refreshes(t *testing.T) {
 
 // Who cannot reach the page's server is told so, and no more once it is back.
 func TestPage_TellsThatItIsLost(t *testing.T) {
-	s := visit(t)
+	s := visit(t, t.Name())
 	s.hold("m", "web-1")
 	handler := s.server.Config.Handler
 	var mu sync.Mutex
@@ -289,7 +298,7 @@ func TestPage_TellsThatItIsLost(t *testing.T) {
 
 // A form of another site takes no lock.
 func TestPage_OtherSite(t *testing.T) {
-	s := visit(t)
+	s := visit(t, t.Name())
 	lease := s.hold("m", "web-1")
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -339,7 +348,7 @@ func (s *site) scene() {
 
 // Nothing is wider than the screen, of a telephone or a desk; with -screens, there are pictures of it.
 func TestPage_Screens(t *testing.T) {
-	s := visit(t)
+	s := visit(t, t.Name())
 	s.scene()
 	s.hold(strings.Repeat("tenant/0123456789abcdef.", 42)+"0123456789abcdef", strings.Repeat("a-very-long-client-name-", 5))
 	for i := range 150 {
@@ -396,9 +405,11 @@ func TestPicture(t *testing.T) {
 	if *picture == "" {
 		t.Skip("make screenshot writes it")
 	}
-	s := visit(t)
+	s := visit(t, "shop")
 	s.scene()
 	s.size(1200, 400)
+	s.open("server")
+	s.await("layout")
 	s.open("")
 	s.shoot(*picture)
 }
