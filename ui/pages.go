@@ -124,7 +124,7 @@ type listPage struct {
 	Waited   int // for which somebody waits
 	Silent   int // whose first holder has missed renewals
 	Longest  time.Duration
-	Next     int // where the next page begins; 0: this is the last
+	Next     int  // where the next page begins; 0: this is the last
 	Checked  bool // the server was
 	Problems int
 	Warnings int

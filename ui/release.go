@@ -113,10 +113,11 @@ func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t take
 	if err != nil {
 		return t, err
 	}
-	holds := false
-	if t.from, holds = holderOf(read[0], fence); !holds {
+	holder, holds := holderOf(read[0], fence)
+	if !holds {
 		return t, errOther
 	}
+	t.from = holder
 	lock := id.In(h.rdb, h.options.Namespace)
 	var handoff lua.Handoff
 	if t.from.Token.IsZero() {

@@ -52,7 +52,7 @@ func visit(t *testing.T, o ui.Options, test func(t *testing.T, s *site)) {
 		rdb.AddHook(seen)
 		h, err := ui.NewHandler(rdb, o)
 		require.NoError(t, err)
-		defer h.Close()
+		defer func() { require.NoError(t, h.Close()) }()
 		test(t, &site{t, m, link, seen, h})
 	})
 }
