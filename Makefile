@@ -3,7 +3,8 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet cross format lint mod oldest fmt bench benchmarks matrix sim mutants chaos fuzz demo promises release-check release-pin tools
+.PHONY: help test check vet cross format lint mod oldest fmt bench benchmarks matrix sim mutants chaos fuzz demo promises release-check release-pin \
+	test-ui screenshot tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
 each = @set -euo pipefail; failed=0; for dir in $$(go list -m -f '{{.Dir}}'); do \
@@ -98,6 +99,17 @@ release-check: ## publish VERSION of each module into a folder, and use it from 
 
 release-pin: ## change go.mod of each module as its tag of VERSION has it (RELEASING.md)
 	go run ./lab/release -version $(VERSION) -pin
+
+# A browser that is there already is as good.
+browser = $(if $(shell command -v chromium chromium-browser google-chrome google-chrome-stable),,chromium)
+
+test-ui: ## the page of package ui in a headless Chromium, which is installed if there is no such browser
+	@.ci/tools $(browser)
+	cd lab && PAGE_TEST=1 go test -race -count=1 -timeout $(timeout) ./page
+
+screenshot: ## write the picture of the page, docs/pictures/ui.png
+	@.ci/tools $(browser)
+	cd lab && PAGE_TEST=1 go test -count=1 -run '^TestPicture$$' ./page -picture $(CURDIR)/docs/pictures/ui.png
 
 demo: ## see it work: several clients, one lock, two crashes
 	go run ./cmd/fairlock demo

@@ -42,6 +42,9 @@ var mayImport = map[string][]string{
 	module + "/internal/doctor":  {module + "/fairlock", module + "/token", module + "/internal/inspect", "github.com/redis/go-redis/v9"},
 	// For the command, and for bench, which is another module.
 	module + "/internal/workload": {},
+	module + "/ui": {
+		module + "/fairlock", module + "/lua", module + "/internal/inspect", module + "/internal/doctor", "github.com/redis/go-redis/v9",
+	},
 }
 
 // Tests do not count. A directory of tests only is no package.

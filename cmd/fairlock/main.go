@@ -79,7 +79,7 @@ func root(begun *bool) *cobra.Command {
 		cmds      []*cobra.Command
 	}{
 		{"use", "Use locks:", []*cobra.Command{runCommand(&c), releaseCommand(&c), resizeCommand(&c)}},
-		{"look", "Look at locks:", []*cobra.Command{statusCommand(&c), listCommand(&c), watchCommand(&c)}},
+		{"look", "Look at locks:", []*cobra.Command{statusCommand(&c), listCommand(&c), watchCommand(&c), uiCommand(&c)}},
 		{"server", "Look at the server:", []*cobra.Command{doctorCommand(&c), benchCommand(&c), demoCommand(&c)}},
 	} {
 		cmd.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

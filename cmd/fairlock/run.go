@@ -23,7 +23,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
-	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/lua"
@@ -385,7 +384,7 @@ func standing(l inspect.Lock) string {
 	case l.Holder.Released:
 		return released(l.Holder.Client, l.Holder.TTL) + others
 	default:
-		return fmt.Sprintf(", held by %s for %s", l.Holder.Client, view.Span(l.Holder.Age)) + others
+		return fmt.Sprintf(", held by %s for %s", l.Holder.Client, inspect.Span(l.Holder.Age)) + others
 	}
 }
 
@@ -393,7 +392,7 @@ func standing(l inspect.Lock) string {
 func released(client string, free time.Duration) string {
 	text := ", released by " + client
 	if free > 0 {
-		text += ", free in " + view.Span(free)
+		text += ", free in " + inspect.Span(free)
 	}
 	return text
 }

@@ -75,7 +75,7 @@ func (s *server) slow(ctx context.Context) (Finding, error) {
 
 // Bounds of the search. Each step is short for the server.
 const (
-	scanStep   = 1000
+	scanStep   = 500 // two commands for each key of a lock follow, in one pipeline
 	scanWindow = 30 * time.Second
 )
 

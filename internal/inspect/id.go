@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/fairlock/fairlock-go/lua"
@@ -153,6 +154,20 @@ func Message(err error) string {
 
 var inScript = regexp.MustCompile(
 	` script: [0-9a-f]{40}, on @user_script:\d+\.?|Error running script \(call to f_[0-9a-f]{40}\): |@?user_script: ?\d+: -?`)
+
+// Span is a duration in a few characters, rounded down.
+func Span(d time.Duration) string {
+	switch {
+	case d >= time.Hour:
+		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+	case d >= time.Minute:
+		return d.Truncate(time.Second).String()
+	case d >= time.Second:
+		return d.Truncate(100 * time.Millisecond).String()
+	default:
+		return d.Truncate(time.Millisecond).String()
+	}
+}
 
 // Count is a number of things; English has an s for all of ours.
 func Count(n int, thing string) string {

@@ -249,3 +249,12 @@ func TestMessage(t *testing.T) {
 		require.Equal(t, want, Message(errors.New(text)))
 	}
 }
+
+func TestSpan(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 999999 * time.Microsecond: "999ms", time.Second: "1s", 59999 * time.Millisecond: "59.9s", time.Minute: "1m0s",
+		3599 * time.Second: "59m59s", 3*time.Hour + 5*time.Minute + 59*time.Second: "3h5m", 49 * time.Hour: "49h0m",
+	} {
+		require.Equal(t, want, Span(d))
+	}
+}

@@ -72,16 +72,16 @@ func name(t token.Token) string {
 // that is free.
 func holding(p Paint, h fairlock.Holder) []string {
 	if h.Released {
-		return []string{name(h.Token), "-", "-", "released, free in " + Span(h.TTL)}
+		return []string{name(h.Token), "-", "-", "released, free in " + inspect.Span(h.TTL)}
 	}
-	left, renewed := Span(h.TTL), fmt.Sprintf("%s ago, every %s", Span(h.Renewed), Span(h.Token.TTL()/3))
+	left, renewed := inspect.Span(h.TTL), fmt.Sprintf("%s ago, every %s", inspect.Span(h.Renewed), inspect.Span(h.Token.TTL()/3))
 	switch {
 	case h.TTL < 0:
 		left, renewed = "never ends", unknown
 	case h.Renewed < 0:
 		renewed = unknown
 	case h.Missed > 0:
-		renewed = p.in(bad, fmt.Sprintf("not for %s, %d missed", Span(h.Renewed), h.Missed))
+		renewed = p.in(bad, fmt.Sprintf("not for %s, %d missed", inspect.Span(h.Renewed), h.Missed))
 	case h.TTL+h.Renewed < h.Token.TTL(): // it was handed over, for less than its TTL, and is not renewed yet
 		renewed = "renews at once"
 	}
@@ -95,7 +95,7 @@ func ago(age time.Duration, number uint64) string {
 	if number == 0 {
 		return unknown
 	}
-	return Span(age)
+	return inspect.Span(age)
 }
 
 // unlisted is how many holders are not listed; of a semaphore, how many permits they have at most.
@@ -203,7 +203,7 @@ func share(l inspect.Lock, weight int, writer bool) string {
 func Block(p Paint, l inspect.Lock, most int) []string {
 	title := p.in(strong, l.String()) + ": " + summary(p, l)
 	if !l.Held && l.Fence > 0 && l.Waiting == 0 {
-		title += ", given " + Span(max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)) + " ago"
+		title += ", given " + inspect.Span(max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)) + " ago"
 	}
 	what := map[inspect.Kind]string{inspect.Semaphore: "PERMITS", inspect.RW: "TO"}[l.Kind]
 	had := func(weight int, writer bool) string {
@@ -222,9 +222,9 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 	}
 	waiters := columns{{head: "WAITER", least: 12}, {head: what, rank: 2}, {head: "WAITS FOR", rank: 3}, {head: "STATE", rank: 1}}
 	for i, w := range l.Waiters[:min(most, len(l.Waiters))] {
-		state := "expires in " + Span(w.TTL)
+		state := "expires in " + inspect.Span(w.TTL)
 		if w.TTL <= 0 {
-			state = p.in(bad, "expired "+Span(-w.TTL)+" ago")
+			state = p.in(bad, "expired "+inspect.Span(-w.TTL)+" ago")
 		}
 		waiters.add(fmt.Sprintf("%d. %s", i+1, name(w.Token)), had(w.Weight, w.Writer), ago(w.Age, w.Ticket), state)
 	}

@@ -139,7 +139,7 @@ func (s screen) draw() string {
 	if s.err != nil {
 		text := inspect.Message(s.err)
 		if !s.at.IsZero() {
-			text = "values " + Span(s.now.Sub(s.at)) + " old: " + text
+			text = "values " + inspect.Span(s.now.Sub(s.at)) + " old: " + text
 		}
 		last = s.in(bad, text)
 	}

@@ -136,17 +136,3 @@ func (p Paint) Fold(text string, indent int) string {
 	text = ansi.Hardwrap(text, p.Width-indent, true) // the other puts a separator behind a full line
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
 }
-
-// Span is a duration in a few characters, rounded down.
-func Span(d time.Duration) string {
-	switch {
-	case d >= time.Hour:
-		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
-	case d >= time.Minute:
-		return d.Truncate(time.Second).String()
-	case d >= time.Second:
-		return d.Truncate(100 * time.Millisecond).String()
-	default:
-		return d.Truncate(time.Millisecond).String()
-	}
-}

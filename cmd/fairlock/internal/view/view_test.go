@@ -177,15 +177,6 @@ func TestTable_Fits(t *testing.T) {
 	}
 }
 
-func TestSpan(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", 999999 * time.Microsecond: "999ms", time.Second: "1s", 59999 * time.Millisecond: "59.9s", time.Minute: "1m0s",
-		3599 * time.Second: "59m59s", 3*time.Hour + 5*time.Minute + 59*time.Second: "3h5m", 49 * time.Hour: "49h0m",
-	} {
-		require.Equal(t, want, Span(d))
-	}
-}
-
 // Of each name, the locks in use are shown, and if there are none the one that was used last.
 func TestWorth(t *testing.T) {
 	used, free := sample(inspect.Mutex, "x", 1, 0), sample(inspect.Semaphore, "x", 0, 0)

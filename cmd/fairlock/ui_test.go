@@ -1,0 +1,56 @@
+//go:build unix
+
+package main
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/internal/doctor"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+)
+
+// The page needs the rights of a user who looks, and no more. It answers to the names that it has.
+func TestUI(t *testing.T) {
+	f := newFixture(t)
+	f.server = redistest.StartTCP(t)
+	f.url = "redis://" + f.server.Addr()
+	lease := f.hold(f.client("web-1").Mutex("x").Lock)
+	look := f.at(login(t, f.server, "looks", rules(doctor.RightsIn(f.namespace, false)[1])))
+	page := look.start(look.command("ui", "--addr", "127.0.0.1:0", "--host", "locks.internal"))
+	url := strings.TrimPrefix(page.expect("\n"), "serving the locks of "+f.server.Addr()+", namespace "+f.namespace+", at ")
+	get := func(path, host string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
+		require.NoError(t, err)
+		r.Host = host
+		reply, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer func() { _ = reply.Body.Close() }()
+		body, err := io.ReadAll(reply.Body)
+		require.NoError(t, err)
+		return reply.StatusCode, string(body)
+	}
+	for _, host := range []string{"", "localhost", "LOCALHOST:7380", "192.0.2.1:80", "[::1]:80", "locks.internal"} {
+		code, body := get("", host)
+		require.Equal(t, http.StatusOK, code, host)
+		require.Contains(t, body, "web-1")
+		require.Contains(t, body, "complete")
+	}
+	for _, host := range []string{"evil.example", "localhost.evil.example:80", "127.0.0.1.evil.example", "x"} {
+		code, body := get("lock?kind=mutex&name=x", host)
+		require.Equal(t, http.StatusMisdirectedRequest, code, host)
+		require.NotContains(t, body, "web-1")
+	}
+	_, body := get("lock?kind=mutex&name=x", "")
+	require.Contains(t, body, "Held by web-1")
+	f.until("the server is checked", func() bool { _, body = get("server", ""); return strings.Contains(body, "the user may do all") })
+	require.NoError(t, lease.Unlock(t.Context()))
+	page.signal(syscall.SIGTERM)
+	require.Equal(t, result{}, page.wait())
+	refused(t, look.call("ui", "--addr", "192.0.2.1:80"), exitFailure, "--addr: listen")
+}

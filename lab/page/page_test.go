@@ -1,0 +1,415 @@
+// Package page_test looks at the page of package ui in a headless Chromium.
+package page_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/ui"
+)
+
+var (
+	picture = flag.String("picture", "", "write a picture of the page to this file")
+	screens = flag.String("screens", "", "write pictures of all pages to this directory")
+)
+
+// browsers are the names of programs that can show the page.
+var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell", "chrome"}
+
+// limit bounds what the browser does, so that a test that fails ends.
+const limit = time.Minute
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	redistest.Silence()
+	os.Exit(redistest.Main(m))
+}
+
+// site is a page, mounted under a path, with locks.
+type site struct {
+	t         *testing.T
+	rdb       *redis.Client
+	namespace string
+	url       string
+	server    *httptest.Server
+	mu        sync.Mutex
+	faults    []string // guarded by mu: what the browser complains about
+	ctx       context.Context
+}
+
+// visit opens a browser on the page of a namespace. Without PAGE_TEST, nothing is opened.
+func visit(t *testing.T, namespace string) *site {
+	t.Helper()
+	if os.Getenv("PAGE_TEST") == "" {
+		t.Skip("PAGE_TEST is not set: make test-ui sets it")
+	}
+	program := ""
+	for _, name := range browsers {
+		if path, err := exec.LookPath(name); err == nil && program == "" {
+			program = path
+		}
+	}
+	require.NotEmpty(t, program, "install one of these: %v", browsers)
+
+	server := redistest.Shared(t)
+	s := &site{t: t, namespace: namespace}
+	s.rdb = redis.NewClient(&redis.Options{
+		Addr: "redis.example.com:6379", ContextTimeoutEnabled: true, // which is what the page shows
+		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, server.Network(), server.Addr())
+		},
+	})
+	t.Cleanup(func() { s.rdb.Close() })
+	h, err := ui.NewHandler(s.rdb, ui.Options{Namespace: s.namespace, AllowForceRelease: true})
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/team/locks/", http.StripPrefix("/team/locks", h))
+	s.server = httptest.NewServer(mux)
+	s.url = s.server.URL + "/team/locks/"
+
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(program), chromedp.NoSandbox,
+		chromedp.Flag("no-proxy-server", true))
+	ctx, stop := chromedp.NewExecAllocator(t.Context(), options...)
+	ctx, closeTab := chromedp.NewContext(ctx)
+	s.ctx = ctx
+	t.Cleanup(func() {
+		closeTab()
+		stop()
+		s.server.Close()
+		require.NoError(t, h.Close())
+	})
+	require.NoError(t, chromedp.Listen(ctx, func(event any) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch e := event.(type) {
+		case *log.EventEntryAdded:
+			s.faults = append(s.faults, e.Entry.Text+" "+e.Entry.URL)
+		case *runtime.EventExceptionThrown:
+			s.faults = append(s.faults, e.ExceptionDetails.Text)
+		case *runtime.EventConsoleAPICalled:
+			s.faults = append(s.faults, fmt.Sprint(e.Type))
+		}
+	}))
+	call(s, log.Enable, cdp.Empty{})
+	return s
+}
+
+func (s *site) do(steps ...chromedp.Action[chromedp.Void]) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.ctx, limit)
+	defer cancel()
+	require.NoError(s.t, chromedp.Do(ctx, steps...))
+}
+
+// call sends a command of the protocol.
+func call[P, R any](s *site, command cdp.Command[P, R], params P) {
+	s.t.Helper()
+	_, err := chromedp.Call(s.ctx, command, params)
+	require.NoError(s.t, err)
+}
+
+// look returns what an action does.
+func look[T any](s *site, action chromedp.Action[T]) T {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.ctx, limit)
+	defer cancel()
+	v, err := chromedp.Run(ctx, action)
+	require.NoError(s.t, err)
+	return v
+}
+
+// open shows a page.
+func (s *site) open(link string) {
+	s.t.Helper()
+	s.do(chromedp.Navigate(s.url + link))
+}
+
+// eval returns the value of an expression in the page.
+func eval[T any](s *site, expression string) T {
+	s.t.Helper()
+	return look(s, chromedp.Evaluate[T](expression))
+}
+
+func (s *site) text() string { return eval[string](s, "document.querySelector('main').innerText") }
+
+// await waits until the page says something, and returns how long that took.
+func (s *site) await(what string) time.Duration {
+	s.t.Helper()
+	began := time.Now()
+	for !strings.Contains(s.text(), what) {
+		require.Less(s.t, time.Since(began), limit, "no %q in\n%s", what, s.text())
+		time.Sleep(20 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// complaints are what the browser has complained about until now: what the policy forbids, exceptions, responses with errors.
+func (s *site) complaints() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	faults := s.faults
+	s.faults = nil
+	return faults
+}
+
+// client is a fairlock client of that name. It ends with the test.
+func (s *site) client(name string, change ...func(*fairlock.Config)) *fairlock.Client {
+	cfg := fairlock.Config{Namespace: s.namespace, Name: name, Logger: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&cfg)
+	}
+	c, err := fairlock.New(s.rdb, cfg)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// hold has a client of that name hold a mutex.
+func (s *site) hold(lock, client string) *fairlock.Lease {
+	s.t.Helper()
+	lease, err := s.client(client).Mutex(lock).Lock(s.t.Context())
+	require.NoError(s.t, err)
+	return lease
+}
+
+// queue has a client wait for a mutex, until the end of the test.
+func (s *site) queue(lock, client string) {
+	s.t.Helper()
+	queued := make(chan struct{})
+	c := s.client(client, func(c *fairlock.Config) {
+		c.Trace = &fairlock.Trace{Queued: func(fairlock.QueuedInfo) { close(queued) }}
+	})
+	go func() { _, _ = c.Mutex(lock).Lock(s.t.Context()) }()
+	<-queued
+}
+
+// names have HTML, quotes, slashes, dots, control characters, other bytes, and 1 KiB.
+var names = []string{
+	`<script>alert(1)</script><img src=x onerror=alert(1)>`, `"'` + "`", `a//b`, `../../etc`, `.`, `a&b=c;d#e?f%41+g`,
+	"\x00\x1b[31m\r\n", "\xff\xfe", `</textarea><b>`, "a b", "\u202egnp.exe", "日本語", strings.Repeat("x", 1024),
+}
+
+// Every name leads from the list to its lock, and can be typed to take it, also without JavaScript. The browser has nothing to
+// complain about.
+func TestPage_Names(t *testing.T) {
+	s := visit(t, t.Name())
+	leases := map[string]*fairlock.Lease{}
+	for _, name := range names {
+		leases[name] = s.hold(name, "web")
+	}
+	for i, name := range names {
+		call(s, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: i%2 == 1})
+		s.open("")
+		link := fmt.Sprintf(`//main//a[bdi=%s]`, literal(shown(name)))
+		s.do(chromedp.Click(link), chromedp.WaitVisible(chromedp.CSS("h1 .name")))
+		require.Equal(t, shown(name), look(s, chromedp.TextContent(chromedp.CSS("h1 .name"))))
+		s.do(chromedp.Click(chromedp.CSS("a.danger")), chromedp.SendKeys(chromedp.CSS("textarea"), shown(name)),
+			chromedp.Click(chromedp.CSS("button.danger")), chromedp.WaitVisible(`//h1[.="Released"]`))
+		require.ErrorIs(t, leases[name].Renew(t.Context()), fairlock.ErrLost)
+	}
+	require.Empty(t, s.complaints())
+}
+
+// shown is a name as the page shows it.
+func shown(name string) string {
+	quoted := fmt.Sprintf("%q", name)
+	if quoted == `"`+name+`"` && !strings.Contains(name, " ") {
+		return name
+	}
+	return quoted
+}
+
+// literal is a text in XPath, which has no escapes.
+func literal(text string) string {
+	return `concat("` + strings.ReplaceAll(text, `"`, `",'"',"`) + `","")`
+}
+
+// A change shows within a second. What has the focus keeps it.
+func TestPage_Refreshes(t *testing.T) {
+	s := visit(t, t.Name())
+	lease := s.hold("m", "web-1")
+	s.queue("m", "web-2")
+	s.open("lock?kind=mutex&name=m")
+	s.await("Held by web-1")
+	s.do(chromedp.Focus(chromedp.CSS("a.danger")))
+	for range 3 {
+		time.Sleep(1100 * time.Millisecond)
+		require.Equal(t, "Force-release…", eval[string](s, "document.activeElement.textContent"))
+	}
+	require.NoError(t, lease.Unlock(t.Context()))
+	require.Less(t, s.await("Held by web-2"), time.Second)
+	s.open("server")
+	s.await("reachable")
+	s.do(chromedp.Click(chromedp.CSS("summary")))
+	time.Sleep(6 * time.Second)
+	require.True(t, eval[bool](s, "document.querySelector('details').open"))
+	require.Empty(t, s.complaints())
+}
+
+// Who cannot reach the page's server is told so, and no more once it is back.
+func TestPage_TellsThatItIsLost(t *testing.T) {
+	s := visit(t, t.Name())
+	s.hold("m", "web-1")
+	handler := s.server.Config.Handler
+	var mu sync.Mutex
+	broken := false
+	s.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if broken {
+			http.Error(w, "bad gateway", http.StatusBadGateway)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+	set := func(b bool) { mu.Lock(); broken = b; mu.Unlock() }
+	s.open("lock?kind=mutex&name=m")
+	require.NotContains(t, s.text(), "gets no answer")
+	set(true)
+	s.await("This page gets no answer")
+	require.Contains(t, s.text(), "web-1", "what was known stays")
+	set(false)
+	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "gets no answer") }, 10*time.Second, 50*time.Millisecond)
+}
+
+// A form of another site takes no lock.
+func TestPage_OtherSite(t *testing.T) {
+	s := visit(t, t.Name())
+	lease := s.hold("m", "web-1")
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprintf(w, `<form method="post" action="%srelease?kind=mutex&amp;name=m&amp;fence=%d"><input name="typed" value="m"><button>x</button></form>`,
+			s.url, lease.Fence())
+	}))
+	defer other.Close()
+	s.do(chromedp.Navigate(other.URL), chromedp.Click(chromedp.CSS("button")), chromedp.WaitVisible(chromedp.CSS("main")))
+	require.Contains(t, s.text(), "comes from another site")
+	require.NoError(t, lease.Renew(t.Context()))
+}
+
+// scene has locks as one finds them in the night.
+func (s *site) scene() {
+	hold := func(lock, client string, change ...func(*fairlock.Config)) {
+		_, err := s.client(client, change...).Mutex(lock).Lock(s.t.Context())
+		require.NoError(s.t, err)
+	}
+	dead := func(c *fairlock.Config) { c.NoRenewal, c.TTL = true, 30*time.Second }
+	hold("billing:account-4711", "billing-7d9f-2-kx2Q", dead)
+	for i := range 4 {
+		s.queue("billing:account-4711", fmt.Sprintf("billing-7d9f-%d-a%db", i+3, i))
+	}
+	for i := range 2 {
+		_, err := s.client(fmt.Sprintf("render-%d", i+1)).Semaphore("fragile-api", 5).Acquire(s.t.Context(), 2)
+		require.NoError(s.t, err)
+	}
+	for i := range 3 {
+		c := s.client(fmt.Sprintf("render-%d", i+3))
+		go func() { _, _ = c.Semaphore("fragile-api", 5).Acquire(s.t.Context(), i+2) }()
+		time.Sleep(100 * time.Millisecond)
+	}
+	for i := range 2 {
+		_, err := s.client(fmt.Sprintf("report-%d", i+1)).RWMutex("reports/2026 Q4").RLock(s.t.Context())
+		require.NoError(s.t, err)
+	}
+	c := s.client("nightly-close")
+	go func() { _, _ = c.RWMutex("reports/2026 Q4").Lock(s.t.Context()) }()
+	lease, err := s.client("cron-1").Mutex("hourly-mail").WithMinHold(time.Hour).Lock(s.t.Context())
+	require.NoError(s.t, err)
+	require.NoError(s.t, lease.Unlock(s.t.Context()))
+	hold("leader", "scheduler-0")
+	hold("migrate", "deploy-20261125")
+	hold("search-index", "indexer-eu-west-1b-0")
+	time.Sleep(14 * time.Second)
+}
+
+// Nothing is wider than the screen, of a telephone or a desk; with -screens, there are pictures of it.
+func TestPage_Screens(t *testing.T) {
+	s := visit(t, t.Name())
+	s.scene()
+	s.hold(strings.Repeat("tenant/0123456789abcdef.", 42)+"0123456789abcdef", strings.Repeat("a-very-long-client-name-", 5))
+	for i := range 150 {
+		if i < 3 || *screens == "" {
+			s.queue("leader", fmt.Sprintf("scheduler-%d", i+1))
+		}
+	}
+	s.open("")
+	links := eval[[]string](s, `[...document.querySelectorAll('th a')].map(a => a.getAttribute('href'))`)
+	pages := map[string]string{"list": "", "server": "server", "nowhere": "nowhere", "filtered": "?q=zzz"}
+	for i, link := range links {
+		pages[fmt.Sprint("lock", i)] = link
+	}
+	s.open(links[0])
+	pages["release"] = eval[string](s, `document.querySelector('a.danger').getAttribute('href')`)
+	for name, link := range pages {
+		for _, width := range []int64{360, 1440} {
+			for _, scheme := range []string{"light", "dark"} {
+				s.size(width, 900)
+				call(s, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+					Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+				})
+				s.open(link)
+				require.LessOrEqual(t, eval[int64](s, "document.documentElement.scrollWidth"), width, link)
+				if *screens != "" {
+					s.shoot(filepath.Join(*screens, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)))
+				}
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Empty(t, slices.DeleteFunc(s.faults, func(f string) bool { return strings.Contains(f, "nowhere") }))
+}
+
+// size sets that of the screen; a narrow one is a telephone's.
+func (s *site) size(width, height int64) {
+	s.t.Helper()
+	call(s, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500,
+	})
+}
+
+// shoot writes a picture of the whole page.
+func (s *site) shoot(file string) {
+	s.t.Helper()
+	image := look(s, chromedp.FullScreenshot(100))
+	require.True(s.t, bytes.HasPrefix(image, []byte("\x89PNG")))
+	require.NoError(s.t, os.WriteFile(file, image, 0o600))
+}
+
+// TestPicture writes the picture of the README.
+func TestPicture(t *testing.T) {
+	if *picture == "" {
+		t.Skip("make screenshot writes it")
+	}
+	s := visit(t, "shop")
+	s.scene()
+	s.size(1200, 400)
+	s.open("server")
+	s.await("layout")
+	s.open("")
+	s.shoot(*picture)
+}

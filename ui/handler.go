@@ -1,0 +1,243 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/doctor"
+	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// Options are settings of the page. The zero value is valid.
+type Options struct {
+	// Namespace is the one of the locks, as in fairlock.Config. Default "fairlock".
+	Namespace string
+
+	// AllowForceRelease lets everybody who can send requests to the page take a lock from its holder. The user of Redis needs the
+	// rights for it then. Without it, nothing can be changed.
+	AllowForceRelease bool
+}
+
+// Handler serves the page. It is an http.Handler, and safe for concurrent use.
+type Handler struct {
+	rdb       redis.UniversalClient
+	server    *inspect.Server
+	options   Options
+	where     string // the server's address
+	templates *template.Template
+	origins   *http.CrossOriginProtection
+
+	stop   context.CancelFunc
+	search *lane[struct{}, search]
+	locks  *lane[inspect.ID, inspect.Lock]
+	checks *lane[struct{}, doctor.Report]
+	acting chan struct{} // holds one while a lock is being taken by force
+}
+
+// NewHandler returns a Handler for the locks on rdb, a *redis.Client, also of Sentinel, or a *redis.ClusterClient. It does no
+// I/O. The error is a fairlock.ErrInvalid, which names everything that is wrong with rdb and o.
+//
+// The user of Redis needs the rights that docs/operating.md lists for those who look, or with AllowForceRelease for those who
+// operate.
+func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
+	locks, err := fairlock.New(rdb, fairlock.Config{Namespace: o.Namespace}) // it knows what is wrong with them
+	if err != nil {
+		return nil, err
+	}
+	_ = locks.Close()
+	if o.Namespace == "" {
+		o.Namespace = lua.DefaultNamespace
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	h := &Handler{
+		rdb: rdb, server: inspect.On(rdb, o.Namespace), options: o, where: address(rdb), templates: templates(),
+		origins: http.NewCrossOriginProtection(), stop: stop, acting: make(chan struct{}, 1),
+	}
+	h.search = newLane(ctx, h.find, seldom(5*time.Second))
+	h.locks = newLane(ctx, h.inspect, func(time.Duration, error) time.Duration { return 400 * time.Millisecond })
+	h.checks = newLane(ctx, h.check, seldom(time.Minute))
+	return h, nil
+}
+
+// Close ends the Handler, whose pages show from then on what was read before. It returns when the requests that are under way
+// have ended; a Redis that does not reply delays that by go-redis's own timeouts. Call it before rdb is closed.
+func (h *Handler) Close() error {
+	h.stop()
+	h.search.close()
+	h.locks.close()
+	h.checks.close()
+	h.server.Close()
+	h.acting <- struct{}{} // once the last one has ended
+	<-h.acting
+	return nil
+}
+
+// seldom is how long something rests that takes Redis's time: at least so long, and so that it is read for at most 2 % of the
+// time. A read that has failed is tried again after 5 s.
+func seldom(least time.Duration) func(time.Duration, error) time.Duration {
+	return func(took time.Duration, err error) time.Duration {
+		if err != nil {
+			return 5 * time.Second
+		}
+		return max(least, 49*took)
+	}
+}
+
+// address says which server it is.
+func address(rdb redis.UniversalClient) string {
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		o := rdb.Options()
+		if o.DB != 0 {
+			return fmt.Sprintf("%s, database %d", o.Addr, o.DB)
+		}
+		return o.Addr
+	case *redis.ClusterClient:
+		return strings.Join(rdb.Options().Addrs, ", ")
+	default:
+		return fmt.Sprintf("%T", rdb)
+	}
+}
+
+// find finds all locks, with the first holder and the first waiter of each. If Redis stops replying, what was found by then is
+// the value, unless that is nothing.
+func (h *Handler) find(ctx context.Context, _ struct{}) (search, error) {
+	found, err := h.server.Find(ctx, inspect.Want{Limit: 1})
+	if len(found) == 0 && err != nil {
+		return search{}, err
+	}
+	return byWait(found, err), nil
+}
+
+// listed is how many holders and how many waiters of a lock are shown. More would keep Redis for over half a millisecond.
+const listed = 100
+
+func (h *Handler) inspect(ctx context.Context, id inspect.ID) (inspect.Lock, error) {
+	read, err := h.server.Read(ctx, listed, id)
+	if err != nil {
+		return inspect.Lock{}, err
+	}
+	return read[0], nil
+}
+
+// check lets the doctor look: it locks nothing.
+func (h *Handler) check(ctx context.Context, _ struct{}) (doctor.Report, error) {
+	purpose := doctor.Look
+	if h.options.AllowForceRelease {
+		purpose = doctor.Operate
+	}
+	return doctor.Run(ctx, h.rdb, doctor.Options{
+		Namespace: h.options.Namespace, Address: h.where, For: purpose, Progress: func(string, string) {},
+	}), context.Cause(ctx)
+}
+
+//go:embed pages.tmpl assets
+var files embed.FS
+
+func templates() *template.Template {
+	return template.Must(template.New("").Funcs(words).ParseFS(files, "pages.tmpl"))
+}
+
+// policy lets a browser load what this package serves, and nothing else.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
+	"base-uri 'none'; frame-ancestors 'none'"
+
+// ServeHTTP serves the page. What the request's path begins with is removed before, see http.StripPrefix.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for name, value := range map[string]string{
+		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+	} {
+		w.Header().Set(name, value)
+	}
+	if err := h.origins.Check(r); err != nil {
+		h.fail(w, http.StatusForbidden, "This request comes from another site, and was refused.")
+		return
+	}
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	serve, known := map[string]func(http.ResponseWriter, *http.Request){
+		"": h.serveLocks, "lock": h.serveLock, "server": h.serveServer,
+		"style.css": serveAsset, "page.js": serveAsset, "icon.svg": serveAsset,
+	}[name]
+	methods := []string{http.MethodGet, http.MethodHead}
+	if name == "release" && h.options.AllowForceRelease {
+		serve, known, methods = h.serveRelease, true, append(methods, http.MethodPost)
+	}
+	asked, _, _ := strings.Cut(r.RequestURI, "?")
+	switch {
+	case !known:
+		h.fail(w, http.StatusNotFound, "There is no such page.")
+	case !slices.Contains(methods, r.Method):
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+		h.fail(w, http.StatusMethodNotAllowed, "This page cannot be used so.")
+	case r.URL.Path == "" && !strings.HasSuffix(asked, "/"): // else the links would lead beside the page
+		w.Header().Set("Location", path.Base(asked)+"/")
+		w.WriteHeader(http.StatusMovedPermanently)
+	default:
+		serve(w, r)
+	}
+}
+
+// serveAsset serves a file. Its content is its version.
+func serveAsset(w http.ResponseWriter, r *http.Request) {
+	name := path.Base(r.URL.Path)
+	content, _ := fs.ReadFile(files, "assets/"+name) // the caller knows that it is there
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(content)))
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
+}
+
+// page is what all pages have.
+type page struct {
+	Title, Heading   string
+	Where, Namespace string
+	Tab              string // which is shown: locks or server; "" none
+	Refresh          int    // ms after which the page shows what is new; 0: never
+	Now              time.Time
+	CanRelease       bool
+	Body             any
+}
+
+// render writes a page by the template of that name.
+func (h *Handler) render(w http.ResponseWriter, status int, name string, p page) {
+	p.Where, p.Namespace, p.Now, p.CanRelease = h.where, h.options.Namespace, time.Now(), h.options.AllowForceRelease
+	var b bytes.Buffer
+	if err := h.templates.ExecuteTemplate(&b, name, p); err != nil {
+		http.Error(w, "the page cannot be made: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = b.WriteTo(w) // nobody is left to tell
+}
+
+// fail writes a page that says what is wrong.
+func (h *Handler) fail(w http.ResponseWriter, status int, text string) {
+	h.render(w, status, "failure", page{Title: http.StatusText(status), Heading: http.StatusText(status), Body: text})
+}
+
+// idOf reads which lock a request is about.
+func idOf(r *http.Request) (inspect.ID, error) {
+	q := r.URL.Query()
+	kind, err := inspect.ParseKind(q.Get("kind"))
+	name := q.Get("name")
+	if err == nil && (name == "" || len(name) > fairlock.MaxName) {
+		err = errors.New("the name of a lock has 1 to 1024 bytes")
+	}
+	return inspect.ID{Kind: kind, Name: name}, err
+}

@@ -1,0 +1,157 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// releasePage asks whether a lock is to be taken from a holder, or says that it was.
+type releasePage struct {
+	ID       inspect.ID
+	Fence    uint64
+	Lock     inspect.Lock
+	Holder   fairlock.Holder // from whom
+	Mistyped bool            // what was typed is not the name
+	Verdict  verdict         // once it was taken: how the lock stands now
+}
+
+// serveRelease shows the form, and takes the lock when it is sent.
+func (h *Handler) serveRelease(w http.ResponseWriter, r *http.Request) {
+	id, err := idOf(r)
+	fence, notNumber := strconv.ParseUint(r.URL.Query().Get("fence"), 10, 64)
+	if err = errors.Join(err, notNumber); err != nil {
+		h.fail(w, http.StatusBadRequest, "Which holder of which lock is meant? "+inspect.Message(err)+".")
+		return
+	}
+	p := releasePage{ID: id, Fence: fence}
+	if r.Method == http.MethodPost {
+		r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
+		if strings.TrimSpace(r.PostFormValue("typed")) == inspect.Plain(id.Name) {
+			h.release(w, r, p)
+			return
+		}
+		p.Mistyped = true
+	}
+	g := h.locks.look(r.Context(), id)
+	if g.at.IsZero() {
+		h.fail(w, http.StatusServiceUnavailable, "Redis does not answer, so who holds the lock is not known.")
+		return
+	}
+	p.Lock = g.value
+	holder, holds := holderOf(p.Lock, fence)
+	if p.Holder = holder; !holds {
+		h.failRelease(w, p, errOther)
+		return
+	}
+	status := http.StatusOK
+	if p.Mistyped {
+		status = http.StatusUnprocessableEntity
+	}
+	h.render(w, status, "release", page{Title: "Force-release " + id.String(), Heading: "Force-release " + inspect.Plain(id.Name), Body: p})
+}
+
+// holderOf finds the holder with a fence.
+func holderOf(l inspect.Lock, fence uint64) (fairlock.Holder, bool) {
+	for _, holder := range l.Holders {
+		if holder.Fence == fence && mayTake(l, holder) {
+			return holder, true
+		}
+	}
+	return fairlock.Holder{}, false
+}
+
+// Why a lock was not taken.
+var (
+	errOther = errors.New("the lease with this fence is over")
+	errBusy  = errors.New("another lock is being taken")
+)
+
+// acts is how long it may take to take a lock from its holder.
+const acts = 5 * time.Second
+
+// release takes the lock, and says who has it then.
+func (h *Handler) release(w http.ResponseWriter, r *http.Request, p releasePage) {
+	ctx, cancel := context.WithTimeoutCause(r.Context(), acts, fmt.Errorf("no reply within %v", acts))
+	defer cancel()
+	select {
+	case h.acting <- struct{}{}:
+	default:
+		h.failRelease(w, p, errBusy)
+		return
+	}
+	taken, err := inspect.Await(ctx, func() (taken, error) {
+		defer func() { <-h.acting }()
+		return h.take(ctx, p.ID, p.Fence)
+	})
+	if err != nil {
+		h.failRelease(w, p, err)
+		return
+	}
+	p.Holder, p.Lock, p.Verdict = taken.from, taken.after, verdictOf(taken.after)
+	h.render(w, http.StatusOK, "released", page{Title: "Released: " + p.ID.String(), Heading: "Released: " + inspect.Plain(p.ID.Name), Body: p})
+}
+
+// taken is what became of a lock that was taken by force.
+type taken struct {
+	from  fairlock.Holder
+	after inspect.Lock
+}
+
+// take takes a lock from the holder with this fence; errOther: no such holder has it now, and nothing was changed. Redis
+// compares the fence as it releases the lock, so it cannot be taken from a later holder.
+func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t taken, err error) {
+	read, err := h.server.Read(ctx, inspect.Most, id)
+	if err != nil {
+		return t, err
+	}
+	holder, holds := holderOf(read[0], fence)
+	if !holds {
+		return t, errOther
+	}
+	t.from = holder
+	lock := id.In(h.rdb, h.options.Namespace)
+	var handoff lua.Handoff
+	if t.from.Token.IsZero() {
+		handoff, err = lock.ForceRelease(ctx, fence, 0)
+	} else {
+		handoff, err = lock.Release(ctx, t.from.Token, fence, 0)
+	}
+	if err == nil && !handoff.Released && !handoff.Ambiguous {
+		err = errOther
+	}
+	for more := handoff.More; more && err == nil; {
+		more, err = lock.Admit(ctx)
+	}
+	if err != nil {
+		return t, err
+	}
+	if read, err = h.server.Read(ctx, listed, id); err != nil {
+		t.after = inspect.Lock{ID: id, Err: err}
+		return t, nil //nolint:nilerr // it was taken; the page says why it does not say more
+	}
+	t.after = read[0]
+	return t, nil
+}
+
+func (h *Handler) failRelease(w http.ResponseWriter, p releasePage, err error) {
+	status, text := http.StatusBadGateway, "Redis has not confirmed it: "+inspect.Message(err)+". Whether the lock was taken is not known. "+
+		"Look at it before you try again."
+	switch {
+	case errors.Is(err, errOther):
+		status, text = http.StatusConflict, fmt.Sprintf("Nothing was changed: the lease with fence %d is over, or is not known here. "+
+			"Look who holds the lock now.", p.Fence)
+	case errors.Is(err, errBusy):
+		status, text = http.StatusServiceUnavailable, "Nothing was changed: another lock is being taken. Try again in a moment."
+	}
+	p.Verdict = verdict{"bad", text}
+	h.render(w, status, "not-released", page{Title: http.StatusText(status), Heading: "Not released: " + inspect.Plain(p.ID.Name), Body: p})
+}

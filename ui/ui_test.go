@@ -1,0 +1,578 @@
+package ui_test
+
+import (
+	"context"
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/ui"
+)
+
+func TestMain(m *testing.M) {
+	redistest.Silence() // connections break here
+	m.Run()
+}
+
+// site is a page under test, in simulated time.
+type site struct {
+	t       *testing.T
+	redis   *fairlocktest.Server
+	link    *fairlocktest.Link
+	traffic *traffic
+	http.Handler
+}
+
+// visit runs a test with a page.
+func visit(t *testing.T, o ui.Options, test func(t *testing.T, s *site)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := fairlocktest.NewServer(t)
+		link := m.Link()
+		rdb := link.Redis()
+		seen := &traffic{}
+		rdb.AddHook(seen)
+		h, err := ui.NewHandler(rdb, o)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, h.Close()) }()
+		test(t, &site{t, m, link, seen, h})
+	})
+}
+
+// traffic is what was sent to Redis.
+type traffic struct {
+	searches, inspections, largest atomic.Int64
+	steps                          sync.Map // the numbers of keys that one SCAN is to look at
+}
+
+func (*traffic) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		s.see(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (s *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			s.see(cmd)
+		}
+		if strings.HasPrefix(cmds[0].Name(), "eval") { // else it is the doctor's
+			for n := int64(len(cmds)); ; {
+				if was := s.largest.Load(); n <= was || s.largest.CompareAndSwap(was, n) {
+					break
+				}
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (s *traffic) see(cmd redis.Cmder) {
+	switch args := cmd.Args(); {
+	case cmd.Name() == "scan" && strings.HasSuffix(fmt.Sprint(args[3]), "[kes]"): // else it is the doctor's
+		if fmt.Sprint(args[1]) == "0" {
+			s.searches.Add(1)
+		}
+		s.steps.Store(fmt.Sprint(args[5]), true)
+	case strings.HasPrefix(cmd.Name(), "eval"):
+		s.inspections.Add(1)
+	}
+}
+
+// send sends a request as a browser does.
+func (s *site) send(method, target, body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(s.t.Context(), method, target, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w
+}
+
+// get returns the text of a page.
+func (s *site) get(target string) string {
+	w := s.send(http.MethodGet, target, "")
+	require.Equal(s.t, http.StatusOK, w.Code, w.Body)
+	return w.Body.String()
+}
+
+var tags = regexp.MustCompile(`(?s)<[^>]*>|\s+`)
+
+// text is what a page shows, in one line.
+func text(page string) string {
+	_, page, _ = strings.Cut(page, "<main")
+	return strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(page, " "))), " ")
+}
+
+// links are those of a page that lead to a page of that name.
+func links(page, to string) (targets []string) {
+	for _, m := range regexp.MustCompile(`href="(`+to+`\?[^"]*)"`).FindAllStringSubmatch(page, -1) {
+		targets = append(targets, html.UnescapeString(m[1]))
+	}
+	return targets
+}
+
+// The lock with the oldest wait is first. The filter is in the address.
+func TestHandler_List(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		require.Contains(t, text(s.get("/")), "No lock is in use")
+		s.redis.Mutex("calm").HoldAs("web-1")
+		s.redis.Semaphore("api", 5).HoldPermitsAs("web-2", 3)
+		s.redis.RWMutex("report").ReadAs("web-3")
+		s.redis.RWMutex("report").ReadAs("web-4")
+		s.redis.Mutex("old").HoldAs("web-5")
+		s.redis.Mutex("old").CrashQueued("w", time.Hour)
+		time.Sleep(10 * time.Second)
+		s.redis.Mutex("new").HoldAs("web-6")
+		s.redis.Mutex("new").CrashQueued("w", time.Hour)
+		require.NoError(t, s.redis.Miniredis.Set(lua.SemaphoreKeys("fairlock", "foreign").Permits, "x"))
+		time.Sleep(6*time.Second + 10*time.Millisecond)
+
+		page := s.get("/")
+		require.Equal(t, []string{
+			"lock?kind=semaphore&name=foreign", "lock?kind=mutex&name=old", "lock?kind=mutex&name=new",
+			"lock?kind=semaphore&name=api", "lock?kind=mutex&name=calm", "lock?kind=rw&name=report",
+		}, links(page, "lock"))
+		shown := text(page)
+		for _, want := range []string{
+			"just now · complete", "in use 6 waited for 2 oldest wait 16s", "old mutex held web-5 16s", "3 of 5",
+			"report rw 2 readers web-3 and 1 more", "foreign semaphore unreadable",
+		} {
+			require.Contains(t, shown, want)
+		}
+		for query, want := range map[string]int{
+			"q=OLD": 1, "q=web-": 5, "kind=rw": 1, "waiting=1": 2, "q=nothing": 0, "kind=mutex&waiting=1&q=new": 1, "from=4": 2, "from=99": 0,
+			"kind=%00&from=-1": 6,
+		} {
+			require.Len(t, links(s.get("/?"+query), "lock"), want, query)
+		}
+	})
+}
+
+// 450 locks make three pages.
+func TestHandler_ListIsBounded(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		for i := range 450 {
+			s.redis.Mutex(fmt.Sprintf("<%03d>", i)).HoldAs("web")
+		}
+		page, seen := s.get("/?q=%3C&kind=mutex"), map[string]bool{}
+		for range 2 {
+			locks, next := links(page, "lock"), links(page, `\./`)
+			require.Len(t, locks, 200)
+			for _, l := range locks {
+				seen[l] = true
+			}
+			page = s.get(strings.TrimPrefix(next[len(next)-1], "."))
+		}
+		require.Len(t, links(page, "lock"), 50)
+		require.Len(t, seen, 400)
+		require.NotContains(t, page, ">the next<")
+		require.LessOrEqual(t, s.traffic.largest.Load(), int64(16), "inspections in one pipeline")
+		s.traffic.steps.Range(func(n, _ any) bool { return assert.Equal(t, "500", n) })
+	})
+}
+
+// What the page of a lock says of it.
+func TestHandler_Lock(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		const target = "/lock?kind=%s&name=%s"
+		shows := func(kind, name string, want ...string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			shown := text(s.get(fmt.Sprintf(target, kind, name)))
+			for _, w := range want {
+				require.Contains(t, shown, w)
+			}
+		}
+		shows("mutex", "x", "Free, and not used lately.")
+		lease := s.redis.Mutex("x").HoldAs("web-1")
+		shows("mutex", "x", "Held by web-1, whose process lives: it renews its lease.", fmt.Sprint("last number ", lease.Fence()),
+			"1s, since Jan 1, 00:00:01 UTC", "1s ago, every 3.3s", "9s of 10s")
+		s.redis.Mutex("x").CrashQueued("web-2", 3*time.Second)
+		s.redis.Mutex("x").CrashQueued("web-3", time.Minute)
+		shows("mutex", "x", "2 wait, the first for 1s.", "1 web-2 1s expires in 2s without one", "2 web-3 ")
+		time.Sleep(3 * time.Second)
+		shows("mutex", "x", "The first has expired; it is dropped at the next request", "1 web-2 5s expired 2s ago")
+
+		require.NoError(t, lease.Unlock(t.Context()))
+		shows("mutex", "y", "Free, and not used lately.")
+		s.redis.Mutex("crashed").CrashHolding("web-4", 10*time.Second)
+		time.Sleep(8 * time.Second)
+		shows("mutex", "crashed", "web-4 has missed", "it has crashed, hangs, or cannot reach Redis. Its lease ends in 1s; then the lock passes on.")
+
+		client := s.redis.Client(fairlock.Config{Name: "cron-1"})
+		held, err := client.Mutex("hourly").WithMinHold(time.Minute).Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, held.Unlock(t.Context()))
+		shows("mutex", "hourly", "Released by cron-1, free in 59s: its minimum hold lasts until then.", "released, free in 59s")
+
+		s.redis.Semaphore("api", 5).HoldPermitsAs("web-5", 3)
+		s.redis.Semaphore("api", 5).HoldPermitsAs("web-6", 1)
+		go func() { // until the end of the test
+			if lease, err := client.Semaphore("api", 5).Acquire(t.Context(), 2); err == nil {
+				_ = lease.Unlock(context.WithoutCancel(t.Context()))
+			}
+		}()
+		shows("semaphore", "api", "4 of 5 permits held. One waits, for ", "The first wants 2 permits, and 1 is free", "web-5 3 permits", "cron-1 2 permits")
+		require.NoError(t, client.Semaphore("api", 5).Resize(t.Context(), 4))
+		shows("semaphore", "api", "4 of 4 permits held.")
+
+		s.redis.RWMutex("report").ReadAs("web-7")
+		s.redis.RWMutex("report").ReadAs("web-8")
+		go func() {
+			if lease, err := client.RWMutex("report").Lock(t.Context()); err == nil {
+				_ = lease.Unlock(context.WithoutCancel(t.Context()))
+			}
+		}()
+		shows("rw", "report", "Held by 2 readers.", "The first is a writer, for whom the readers have to finish", "web-7 read", "cron-1 write")
+		require.NoError(t, s.redis.Miniredis.Set(lua.MutexKeys("fairlock", "theirs").Lock, "a secret"))
+		shows("mutex", "theirs", "Held for ever by (not fairlock's)")
+
+		for _, bad := range []string{"", "?kind=mutex", "?kind=x&name=y", "?kind=mutex&name=" + strings.Repeat("x", 1025)} {
+			require.Equal(t, http.StatusBadRequest, s.send(http.MethodGet, "/lock"+bad, "").Code, bad)
+		}
+		client.Crash()
+	})
+}
+
+// names have HTML, quotes, slashes, dots, control characters, other bytes, and 1 KiB.
+var names = []string{
+	`<script>alert(1)</script>`, `"'` + "`", `a//b`, `../../etc`, `.`, `a&b=c;d#e?f%41+g`, "\x00\x1b[31m\r\n", "\xff\xfe", `</textarea><b>`,
+	"{{.}}", `javascript:alert(1)`, "a b", "\u202egnp.exe", "日本語", strings.Repeat("ä<", 341) + "!",
+}
+
+// Every name leads to its own lock, from the list to its end, also under another path and behind a ServeMux.
+func TestHandler_Names(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
+		for _, name := range names {
+			s.redis.Mutex(name).HoldAs("web")
+		}
+		s.redis.Mutex("other").HoldAs("web")
+		mux := http.NewServeMux()
+		mux.Handle("/team/locks/", http.StripPrefix("/team/locks", s.Handler))
+		s.Handler = mux
+		base, _ := url.Parse("/team/locks/")
+		at := func(link string) string {
+			u, err := base.Parse(link)
+			require.NoError(t, err)
+			return u.String()
+		}
+		page := s.get(base.Path)
+		require.NotContains(t, page, "<script>")
+		require.NotContains(t, page, "<b>alert")
+		var have []string
+		for _, link := range links(page, "lock") {
+			u, err := url.Parse(link)
+			require.NoError(t, err)
+			name := u.Query().Get("name")
+			have = append(have, name)
+			lock := s.get(at(link))
+			shown := fmt.Sprintf(`<bdi class="name[^"]*">%s</bdi>`, regexp.QuoteMeta(template(typed(name))))
+			require.Regexp(t, shown, lock)
+			require.NotContains(t, lock, "<script>")
+			form := s.get(at(links(lock, "release")[0]))
+			require.NotContains(t, form, "</textarea><b>")
+			action := html.UnescapeString(regexp.MustCompile(`action="(release[^"]*)"`).FindStringSubmatch(form)[1])
+			w := s.send(http.MethodPost, at(action), url.Values{"typed": {typed(name)}}.Encode())
+			require.Equal(t, http.StatusOK, w.Code, w.Body)
+			s.redis.Mutex(name).AssertFree()
+		}
+		require.ElementsMatch(t, append(names, "other"), have)
+	})
+}
+
+// typed is what the page wants for a name: as it is, or quoted.
+func typed(name string) string {
+	quoted := fmt.Sprintf("%q", name)
+	if quoted == `"`+name+`"` && !strings.Contains(name, " ") {
+		return name
+	}
+	return quoted
+}
+
+// template is a text in HTML, as html/template has it.
+func template(text string) string {
+	return strings.ReplaceAll(html.EscapeString(text), "+", "&#43;")
+}
+
+// No response has a token, or what another program has written; it tells a browser to load nothing from elsewhere; and it has
+// nothing inline.
+func TestHandler_Responses(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
+		secrets := []string{"hunter2"}
+		for _, name := range []string{"a", "b"} {
+			token := s.redis.Mutex(name).HoldAs("web").Token().Text()
+			secrets = append(secrets, token, token[len(token)-22:])
+			token = s.redis.Mutex(name).CrashQueued("next", time.Minute).Text()
+			secrets = append(secrets, token, token[len(token)-22:])
+		}
+		require.NoError(t, s.redis.Miniredis.Set(lua.MutexKeys("fairlock", "theirs").Lock, "hunter2"))
+		require.NoError(t, s.redis.Miniredis.Set(lua.MutexKeys("fairlock", "broken").Queue, "hunter2"))
+		lock := s.get("/lock?kind=mutex&name=a")
+		time.Sleep(time.Second)
+		pages := []*httptest.ResponseRecorder{}
+		for _, target := range append([]string{
+			"/", "/server", "/lock?kind=mutex&name=a", "/lock?kind=mutex&name=theirs", "/lock?kind=mutex&name=broken", "/nowhere", "/lock",
+		}, links(lock, "release")...) {
+			pages = append(pages, s.send(http.MethodGet, "/"+strings.TrimPrefix(target, "/"), ""))
+		}
+		pages = append(pages, s.send(http.MethodPost, "/"+links(lock, "release")[0], "typed=a"), s.send(http.MethodPut, "/", ""))
+		inline := regexp.MustCompile(`(?i)<script>|<style|\sstyle=|\son\w+=|javascript:|https?://`)
+		for _, w := range pages {
+			for _, secret := range secrets {
+				require.NotContains(t, w.Body.String(), secret)
+				require.NotContains(t, fmt.Sprint(w.Header()), secret)
+			}
+			require.NotRegexp(t, inline, w.Body.String())
+			csp := w.Header().Get("Content-Security-Policy")
+			require.Contains(t, csp, "default-src 'none'")
+			require.NotContains(t, csp, "unsafe")
+			require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		}
+		for name, kind := range map[string]string{"style.css": "text/css", "page.js": "javascript", "icon.svg": "image/svg+xml"} {
+			w := s.send(http.MethodGet, "/"+name, "")
+			require.Contains(t, w.Header().Get("Content-Type"), kind)
+			w = s.send(http.MethodGet, "/"+name, "", "If-None-Match", w.Header().Get("ETag"))
+			require.Equal(t, http.StatusNotModified, w.Code)
+		}
+		for target, code := range map[string]int{"/nowhere": 404, "/style.css/": 404, "/assets/style.css": 404, "/pages.tmpl": 404} {
+			require.Equal(t, code, s.send(http.MethodGet, target, "").Code, target)
+		}
+		require.Equal(t, http.StatusMethodNotAllowed, s.send(http.MethodPost, "/", "").Code)
+	})
+}
+
+// Without its slash, the links of the first page would lead beside it.
+func TestHandler_Slash(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.Handler = http.StripPrefix("/team/locks", s.Handler)
+		w := s.send(http.MethodGet, "/team/locks?q=x", "")
+		require.Equal(t, []any{http.StatusMovedPermanently, "locks/"}, []any{w.Code, w.Header().Get("Location")})
+		s.get("/team/locks/")
+	})
+}
+
+// Only who may, by the name and from the holder that was shown, can take a lock.
+func TestHandler_Release(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
+		api := s.redis.Semaphore("a b", 3)
+		first, second := api.HoldAs("web-1"), api.HoldAs("web-2")
+		target := fmt.Sprintf("/release?kind=semaphore&name=a+b&fence=%d", first.Fence())
+		right := url.Values{"typed": {` "a b"` + "\r\n"}}.Encode()
+		require.Contains(t, links(s.get("/lock?kind=semaphore&name=a+b"), "release"), strings.ReplaceAll(target, "+", "%20")[1:])
+
+		for _, refused := range []struct {
+			code                 int
+			target, body, header string
+		}{
+			{http.StatusForbidden, target, right, "cross-site"},
+			{http.StatusForbidden, target, right, "same-site"},
+			{http.StatusUnprocessableEntity, target, "", ""},
+			{http.StatusUnprocessableEntity, target, "typed=a+b", ""},
+			{http.StatusConflict, target + "1", right, ""},
+			{http.StatusConflict, strings.ReplaceAll(target, "semaphore", "mutex"), right, ""},
+			{http.StatusBadRequest, target + "x", right, ""},
+			{http.StatusBadRequest, "/release?kind=semaphore&name=a+b", right, ""},
+		} {
+			w := s.send(http.MethodPost, refused.target, refused.body, "Sec-Fetch-Site", refused.header)
+			require.Equal(t, refused.code, w.Code, w.Body)
+			api.AssertHeldBy("web-1", "web-2")
+		}
+		w := s.send(http.MethodPost, target, right, "Sec-Fetch-Site", "same-origin")
+		require.Equal(t, http.StatusOK, w.Code, w.Body)
+		require.Contains(t, text(w.Body.String()), "was taken from web-1")
+		api.AssertHeldBy("web-2")
+		require.ErrorIs(t, first.Renew(t.Context()), fairlock.ErrLost)
+		require.NoError(t, second.Renew(t.Context()))
+		require.Equal(t, http.StatusConflict, s.send(http.MethodPost, target, right).Code, "once")
+		api.AssertHeldBy("web-2")
+
+		// The next holder has another fence, also if it is the same client.
+		m := s.redis.Mutex("m")
+		form := fmt.Sprintf("/release?kind=mutex&name=m&fence=%d", m.HoldAs("web-3").Fence())
+		m.TakeAs("web-3")
+		require.Equal(t, http.StatusConflict, s.send(http.MethodPost, form, "typed=m").Code)
+		m.AssertHeldBy("web-3")
+
+		// A waiter has the lock at once, and what is released or foreign can be taken.
+		m.CrashQueued("web-4", time.Minute)
+		form = "/" + links(s.get("/lock?kind=mutex&name=m"), "release")[0]
+		require.Contains(t, text(s.send(http.MethodPost, form, "typed=m").Body.String()), "Now: Held by web-4")
+		client := s.redis.Client(fairlock.Config{Name: "cron"})
+		lease, err := client.Mutex("hourly").WithMinHold(time.Hour).Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Unlock(t.Context()))
+		require.NoError(t, s.redis.Miniredis.Set(lua.MutexKeys("fairlock", "theirs").Lock, "hunter2"))
+		for _, name := range []string{"hourly", "theirs"} {
+			form = "/" + links(s.get("/lock?kind=mutex&name="+name), "release")[0]
+			s.get(form)
+			require.Equal(t, http.StatusOK, s.send(http.MethodPost, form, "typed="+name).Code)
+			s.redis.Mutex(name).AssertFree()
+		}
+	})
+}
+
+// Unless it is enabled, there is no trace of it.
+func TestHandler_ReadsOnly(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		lease := s.redis.Mutex("m").HoldAs("web")
+		require.NotContains(t, strings.ToLower(s.get("/lock?kind=mutex&name=m")), "release")
+		target := fmt.Sprintf("/release?kind=mutex&name=m&fence=%d", lease.Fence())
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			require.Equal(t, http.StatusNotFound, s.send(method, target, "typed=m").Code)
+		}
+		s.redis.Mutex("m").AssertHeldBy("web")
+	})
+}
+
+// However many look, Redis is searched every 5 s at most, and each lock is read every 400 ms at most.
+func TestHandler_OneSnapshotForAll(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.redis.Mutex("m").HoldAs("web")
+		s.get("/server") // what the doctor asks is not counted
+		for i := range 100 {
+			s.get("/")
+			s.get("/?q=m")
+			require.EqualValues(t, 1+i/50, s.traffic.searches.Load(), "after %d s/10", i)
+			time.Sleep(100 * time.Millisecond)
+		}
+		s.traffic.inspections.Store(0)
+		for range 40 {
+			s.get("/lock?kind=mutex&name=m")
+			s.get("/lock?kind=mutex&name=m")
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.EqualValues(t, 10, s.traffic.inspections.Load())
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 10, s.traffic.inspections.Load(), "nobody looks")
+	})
+}
+
+// A search that takes 3 s is repeated 147 s later, and meanwhile its age is shown.
+func TestHandler_SearchesTwoPercentOfTheTime(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.get("/")
+		time.Sleep(time.Minute)
+		s.link.Delay(1500*time.Millisecond, 1500*time.Millisecond)
+		began := time.Now()
+		require.Contains(t, text(s.get("/")), "1m0s ago · complete. A new search has taken 500ms so far.")
+		require.Equal(t, 500*time.Millisecond, time.Since(began))
+		for s.traffic.searches.Load() < 3 {
+			time.Sleep(100 * time.Millisecond)
+			s.get("/")
+		}
+		require.InDelta(t, 150, time.Since(began).Seconds(), 0.7)
+	})
+}
+
+// Until the first search is over, the page comes again without JavaScript, too.
+func TestHandler_FirstSearch(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.link.Delay(time.Second, 0)
+		w := s.send(http.MethodGet, "/", "")
+		require.Contains(t, text(w.Body.String()), "Nothing was read yet. A new search has taken 500ms so far.")
+		require.Equal(t, "1", w.Header().Get("Refresh"))
+		time.Sleep(20 * time.Second)
+		require.Contains(t, text(s.get("/")), "No lock is in use")
+	})
+}
+
+// Pages answer, and say how old is what they show. The goroutines of many requests end. (It counts them, so it runs alone.)
+func TestHandler_HangingRedis(t *testing.T) {
+	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
+		lease := s.redis.Mutex("m").HoldAs("web-1")
+		targets := []string{"/", "/lock?kind=mutex&name=m", "/server"}
+		for _, target := range targets {
+			s.get(target)
+		}
+		time.Sleep(2 * time.Minute)
+		s.redis.Mutex("m").TakeAs("web-2")
+		s.link.Hang()
+		before := runtime.NumGoroutine()
+		var all sync.WaitGroup
+		for i := range 1000 {
+			target := append(targets, fmt.Sprint("/lock?kind=mutex&name=", i))[i%4]
+			all.Go(func() {
+				began := time.Now()
+				assert.Equal(t, http.StatusOK, s.send(http.MethodGet, target, "").Code)
+				assert.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
+			})
+		}
+		all.Wait()
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+20)
+		form := fmt.Sprintf("/release?kind=mutex&name=m&fence=%d", lease.Fence())
+		for range 100 {
+			all.Go(func() { s.send(http.MethodPost, form, "typed=m") })
+		}
+		all.Wait()
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+20)
+
+		began := time.Now()
+		shown := text(s.get("/lock?kind=mutex&name=m"))
+		require.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
+		require.Contains(t, shown, "2m")
+		require.Regexp(t, `Redis has not answered for \d+|Incomplete or old`, shown)
+		require.Contains(t, shown, "web-1")
+		require.Contains(t, text(s.get("/")), "web-1")
+
+		s.link.Mend()
+		time.Sleep(20 * time.Second)
+		for _, target := range targets[:2] {
+			shown := text(s.get(target))
+			require.Contains(t, shown, "complete")
+			require.Contains(t, shown, "web-2")
+		}
+	})
+}
+
+// A Redis that refuses connections is shown as such, and what is wrong with the settings is an error.
+func TestHandler_Errors(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.link.Cut()
+		for _, target := range []string{"/", "/lock?kind=mutex&name=m"} {
+			require.Contains(t, text(s.get(target)), "Redis cannot be read:", target)
+		}
+		require.Contains(t, text(s.get("/server")), "reachable problem")
+		_, err := ui.NewHandler(s.link.Redis(), ui.Options{Namespace: "{a}"})
+		require.ErrorIs(t, err, fairlock.ErrInvalid)
+		_, err = ui.NewHandler(nil, ui.Options{})
+		require.ErrorIs(t, err, fairlock.ErrInvalid)
+	})
+}
