@@ -75,7 +75,8 @@ func (m Mutex) WithMaxWait(d time.Duration) Mutex { return Mutex{m.lock.withMaxW
 // to do with TryDo is done at most once in d. If its holder crashes, the lock is free when d is over, and TTL after the latest
 // renewal. An error or a panic of the function of Do does not shorten it; ForceRelease does.
 //
-// d counts from the grant, by the holder's clock; for a lease that Resume has taken over, from Resume. Let d, and what is left
+// d counts from the grant, by the holder's clock; for a lease that Resume has taken over, from Resume, if its token has as long a
+// minimum. Let d, and what is left
 // of the period in which something is to happen once, be longer than the clocks of your machines are apart. d is above 0, and
 // at most a year; methods of the returned value return an error for another d.
 func (m Mutex) WithMinHold(d time.Duration) Mutex { return Mutex{m.lock.withMinHold(d)} }
@@ -119,7 +120,7 @@ func (m RWMutex) WithMaxWait(d time.Duration) RWMutex { return RWMutex{m.lock.wi
 // taken over all the same, and Resume can be called again.
 //
 // Pass on Lease.Token().Text() and read it with token.Parse. A token can be resumed as often as you like; the last one to do so
-// has the lease. Stop using it where it was before: there it ends with ErrLost at its next renewal, at most a third of TTL
+// has the lease. Of two that do so at once, one gets ErrLost. Stop using it where it was before: there it ends with ErrLost at its next renewal, at most a third of TTL
 // later, and a resource that has seen the new fence refuses it at once.
 func (m Mutex) Resume(ctx context.Context, t token.Token) (*Lease, error) {
 	return m.lock.resume(ctx, t)

@@ -416,7 +416,7 @@ func (l *Lease) finish(cause error) bool {
 	l.lock.rt.outage.forget(l)
 	l.mu.Unlock()
 	if l.wanted != nil {
-		l.lock.queues.unwatch(l.token, l.wanted)
+		l.lock.queues.unwatch(l.token)
 	}
 	l.lock.rt.drop(l)
 	if told && cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps

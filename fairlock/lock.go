@@ -3,6 +3,7 @@ package fairlock
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
@@ -208,20 +209,21 @@ func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 			}
 			given := min(max(l.cfg.TTL, l.minHold), tok.TTL())
 			var sent time.Time
-			var fence uint64
+			var reply lua.Resumed
+			id := rand.Uint64N(lua.Copies)
 			err = l.rt.attempt(ctx, func() (err error) {
 				sent = l.rt.clock.Now()
-				fence, err = l.redis.Resume(ctx, tok, given, before.Fence)
+				reply, err = l.redis.Resume(ctx, tok, given, before.Fence, id)
 				return err
 			})
-			if err == nil && fence == 0 {
+			if err == nil && reply.Fence == 0 {
 				err = lost(ErrTaken)
 			}
 			if err != nil {
 				return nil, err
 			}
-			lease, err := newLease(caller, l, lua.Grant{Token: resumed, Fence: fence, Given: given}, sent, false, false)
-			if err == nil && before.Waiting > 0 {
+			lease, err := newLease(caller, l, lua.Grant{Token: resumed, Fence: reply.Fence, Given: given}, sent, false, false)
+			if err == nil && reply.Waiting {
 				l.queues.tell(lease.wanted)
 			}
 			return lease, err

@@ -47,11 +47,11 @@ func (l *lock) watch(t task, tok token.Token, begin func() (*Lease, error)) (*Le
 	if !l.wanted {
 		return begin()
 	}
-	wanted := l.queues.watch(tok)
+	l.queues.watch(tok)
 	subscriptions := l.subscriber.subscriptions()
 	lease, err := begin()
 	if err != nil {
-		l.queues.unwatch(tok, wanted)
+		l.queues.unwatch(tok)
 		return nil, err
 	}
 	if l.subscriber.start(t) != subscriptions {
@@ -92,20 +92,32 @@ func (qs *queues) askIfWanted(t task) {
 	}
 }
 
-// watch returns a channel that is closed when a message tells the holder with that token that somebody waits.
+// watch is a channel that is closed when a message tells the holder with a token that somebody waits. Two calls of Resume by one
+// token share it.
+type watch struct {
+	wanted chan struct{}
+	users  int
+}
+
+// watch returns the channel of a token. The caller calls unwatch.
 func (qs *queues) watch(t token.Token) chan struct{} {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	wanted := make(chan struct{})
-	qs.wanted[t] = wanted
-	return wanted
+	w := qs.wanted[t]
+	if w == nil {
+		w = &watch{wanted: make(chan struct{})}
+		qs.wanted[t] = w
+	}
+	w.users++
+	return w.wanted
 }
 
-// unwatch ends watch, unless the token is watched anew: two leases that were resumed one after the other have one token.
-func (qs *queues) unwatch(t token.Token, wanted chan struct{}) {
+// unwatch ends watch.
+func (qs *queues) unwatch(t token.Token) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if qs.wanted[t] == wanted {
+	w := qs.wanted[t]
+	if w.users--; w.users == 0 {
 		delete(qs.wanted, t)
 	}
 }
@@ -114,7 +126,10 @@ func (qs *queues) unwatch(t token.Token, wanted chan struct{}) {
 func (qs *queues) watched(t token.Token) chan struct{} {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	return qs.wanted[t]
+	if w := qs.wanted[t]; w != nil {
+		return w.wanted
+	}
+	return nil
 }
 
 // tell closes a channel of watch, once; nil is none.

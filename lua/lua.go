@@ -244,22 +244,32 @@ func readRenewed(r *reader) bool {
 	return false
 }
 
-// Resume takes over a lease by its token, for ttl, but for no longer than its token says. From then on it has the token
-// Resumed and the fence that Resume returns; 0: the token does not hold the lock. seen is the last number of a Snapshot from
-// before: a resumed lease with a higher fence is the one that an earlier copy of this request took over.
-func (l Lock) Resume(ctx context.Context, t token.Token, ttl time.Duration, seen uint64) (fence uint64, err error) {
-	return call(ctx, l, "resume", readResumed, t.Text(), milliseconds(ttl), seen)
+// Copies is how many values tell requests to Resume apart.
+const Copies = 1 << 20
+
+// Resumed is the reply to Resume.
+type Resumed struct {
+	Fence   uint64 // of the lease; 0: the token does not hold the lock, or somebody else has resumed the lease since
+	Waiting bool   // somebody waits for the lock
 }
 
-func readResumed(r *reader) uint64 {
+// Resume takes over a lease by its token, for ttl, but for no longer than its token says. From then on the lease has the token
+// with the flag Resumed, and another fence. seen is the last number of a Snapshot from before, and id a random number below
+// Copies: by these a copy of the request finds what another copy has done, and changes nothing if somebody else has resumed the
+// lease since.
+func (l Lock) Resume(ctx context.Context, t token.Token, ttl time.Duration, seen, id uint64) (Resumed, error) {
+	return call(ctx, l, "resume", readResumed, t.Text(), milliseconds(ttl), seen, id)
+}
+
+func readResumed(r *reader) (reply Resumed) {
 	switch outcome := r.text(); outcome {
 	case "resumed":
-		return r.positive()
+		reply = Resumed{r.positive(), r.count(0) > 0}
 	case "lost":
 	default:
 		r.unknown(outcome)
 	}
-	return 0
+	return reply
 }
 
 // Resize sets the number of permits of a semaphore for all its users, whatever number they bring, until it is 0: then it has

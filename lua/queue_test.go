@@ -26,6 +26,12 @@ func TestResume_OnlyTheLastHasTheLease(t *testing.T) {
 			original a; renew a seen z -> lost; release a seen z -> nothing; acquire a try -> busy; leave a tombstone -> nothing
 			resume a -> resumed; renew a -> renewed; release a -> released grants z
 			original a; resume a -> lost; acquire a try -> busy`},
+		scenario{"two at once", `
+			acquire z; release z; acquire a; resume a -> resumed; original a; resume a seen z 8 -> lost; resume a seen z -> resumed
+			renew a -> renewed; release a -> released`},
+		scenario{"an acquire that arrives after all", `
+			acquire a; resume a -> resumed; release a -> released; original a; acquire a -> busy; inspect -> |`},
+		scenario{"what was released", `acquire a; release a kept 30m -> released; inspect -> a.2 |; original a; resume a -> lost; inspect -> a.2 |`},
 		scenario{"again and again", `
 			acquire a b; resume a -> resumed; original a; resume a ttl 30m -> resumed; resume a -> resumed; renew a -> renewed
 			force -> released grants b; resume a -> lost; original a; resume a -> lost`},

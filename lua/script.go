@@ -60,7 +60,7 @@ var verbs = map[string]struct{ first, last string }{
 	"leave":         {"number", "tombstones"},
 	"force_release": {"number", "heartbeats"},
 	"renew":         {"store", "store"},
-	"resume":        {"number", "heartbeats"},
+	"resume":        {"number", "tombstones"},
 	"heartbeat":     {"number", "heartbeats"},
 	"inspect":       {"number", "heartbeats"},
 	"resize":        {"number", "heartbeats"},

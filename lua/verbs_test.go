@@ -202,16 +202,21 @@ var verbs = []verb{
 	},
 	{
 		name:    "resume",
-		call:    func(l lua.Lock, t tokens) (any, error) { return l.Resume(ctx, t[0], 11*ms, 12) },
-		replies: []list{{"resumed", large}, {"lost"}},
+		call:    func(l lua.Lock, t tokens) (any, error) { return l.Resume(ctx, t[0], 11*ms, 12, 13) },
+		replies: []list{{"resumed", large, one}, {"lost"}},
 		samples: map[string]sample{
-			"resume": {send: func(l lua.Lock, _ tokens) error { return last(l.Resume(ctx, holder, ttl/2, holderFence)) }},
+			"resume": {send: func(l lua.Lock, _ tokens) error { return last(l.Resume(ctx, holder, ttl/2, holderFence, 7)) }},
 		},
-		// resume a ttl 5m      by its token, after which it has the token of a resumed lease -> resumed, lost
+		// resume a ttl 5m 8    by its token, after which it has the token of a resumed lease; seen z: as if the last number were
+		//                      still the fence of z; 8: that request; without it 7 -> resumed, lost
 		// original a           from now on a has the token that it had before
 		steps: map[string]func(m *machine, o options, want string) string{
 			"resume": func(m *machine, o options, _ string) string {
-				return map[bool]string{true: "resumed", false: "lost"}[m.resume(o.p, cmp.Or(o.ttl, ttl), m.model.LastNumber())]
+				seen := m.model.LastNumber()
+				if o.seen != nil {
+					seen = o.seen.fence
+				}
+				return map[bool]string{true: "resumed", false: "lost"}[m.resume(o.p, cmp.Or(o.ttl, ttl), seen, uint64(max(o.number, 7)))]
 			},
 			"original": func(_ *machine, o options, _ string) string {
 				o.p.token = o.p.original
@@ -222,7 +227,7 @@ var verbs = []verb{
 			"resume": func(r *random) {
 				p := r.anyone()
 				late := uint64(rapid.IntRange(0, 1).Draw(r.t, "late"))
-				p.left = r.resume(p, r.lease(), max(r.model.Last, late)-late) || p.left // it asks no more
+				p.left = r.resume(p, r.lease(), max(r.model.Last, late)-late, rapid.Uint64Range(7, 8).Draw(r.t, "id")) || p.left // it asks no more
 			},
 		},
 	},
@@ -490,17 +495,18 @@ func (m *machine) renew(p *party, ttl time.Duration, fence uint64) bool {
 	}, func(bool) {})
 }
 
-func (m *machine) resume(p *party, ttl time.Duration, seen uint64) bool {
+func (m *machine) resume(p *party, ttl time.Duration, seen, id uint64) bool {
 	m.t.Helper()
 	m.begin("%s is resumed for %v", p.name, ttl)
 	m.lasting(ttl, 0)
 	before, resumed := p.token, p.token.With(token.Resumed)
-	return do(m, func() (uint64, error) { return m.any().Resume(ctx, before, ttl, seen) }, func(got uint64) {
-		require.Equal(m.t, m.model.Resume(m.clock, before.Text(), ttl.Microseconds(), seen), got)
-		if got > 0 {
-			p.token, p.fence = resumed, got
+	return do(m, func() (lua.Resumed, error) { return m.any().Resume(ctx, before, ttl, seen, id) }, func(got lua.Resumed) {
+		require.Equal(m.t, m.model.Resume(m.clock, before.Text(), ttl.Microseconds(), seen, id), got.Fence)
+		require.Equal(m.t, got.Fence > 0 && len(m.model.Waiters) > 0, got.Waiting)
+		if got.Fence > 0 {
+			p.token, p.fence = resumed, got.Fence
 		}
-	}, func(uint64) {}) > 0
+	}, func(lua.Resumed) {}).Fence > 0
 }
 
 var waiterStates = map[model.WaiterState]lua.WaiterState{

@@ -218,6 +218,15 @@ func (t Token) With(flags Flags) Token {
 	return Token{t.text[:at] + strconv.FormatInt(int64(t.Flags()|flags), 16) + t.text[at+1:]}
 }
 
+// Without returns the token without these flags.
+func (t Token) Without(flags Flags) Token {
+	if t.IsZero() {
+		return t
+	}
+	at := len(t.text) - flagsAt
+	return Token{t.text[:at] + strconv.FormatInt(int64(t.Flags()&^flags), 16) + t.text[at+1:]}
+}
+
 // random is the text of the random part.
 func (t Token) random() string { return t.text[len(t.text)-randomLen:] }
 

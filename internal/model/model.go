@@ -298,13 +298,18 @@ func (l *Lock) Leave(now, kept int64, tokens []string, tombstones int) Handoff {
 		released = l.endLease(now, token, kept) || released
 	}
 	for _, token := range tokens[:tombstones] {
-		if l.Tombstones == nil {
-			l.Tombstones = map[string]int64{}
-		}
-		maps.DeleteFunc(l.Tombstones, func(_ string, until int64) bool { return until <= now })
-		l.Tombstones[token] = now + TombstoneTTL
+		l.setTombstone(now, token)
 	}
 	return l.handOff(now, released)
+}
+
+// setTombstone has the token refused from now on.
+func (l *Lock) setTombstone(now int64, token string) {
+	if l.Tombstones == nil {
+		l.Tombstones = map[string]int64{}
+	}
+	maps.DeleteFunc(l.Tombstones, func(_ string, until int64) bool { return until <= now })
+	l.Tombstones[token] = now + TombstoneTTL
 }
 
 // ForceRelease ends all leases whose fence is not above the one that the caller has seen.
@@ -333,17 +338,27 @@ func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) bool {
 	return true
 }
 
+// resumes is by what a copy of a request to resume a lease knows what another copy has done: the rest of the fence by that.
+const resumes = 1 << 20
+
 // Resume gives the lease of a token, resumed before or not, to the token with the flag Resumed and a new fence, for ttl from now,
-// at most for the TTL in its token. A resumed lease with a fence above seen is extended. It returns the fence; 0: there is none.
-func (l *Lock) Resume(now int64, text string, ttl int64, seen uint64) uint64 {
+// at most for the TTL in its token. A resumed lease with a fence above seen is extended if a copy of this request has resumed it.
+// It returns the fence; 0: there is none, or somebody else has resumed the lease.
+func (l *Lock) Resume(now int64, text string, ttl int64, seen, copied uint64) uint64 {
 	l.Advance(now)
+	t, _ := token.Parse(text)
+	if t.Flags()&token.Released != 0 {
+		return 0
+	}
 	resumed := Flagged(text, token.Resumed)
 	l.open(0)
 	h := cmp.Or(l.holder(resumed), l.holder(text))
-	if h == nil {
+	switch {
+	case h == nil:
 		return 0
-	}
-	if h.Token == resumed && h.Fence > seen {
+	case h.Token == resumed && h.Fence > seen && h.Fence%resumes != copied:
+		return 0
+	case h.Token == resumed && h.Fence > seen:
 		h.Expires = now + min(ttl, h.TTL)
 		return h.Fence
 	}
@@ -353,6 +368,9 @@ func (l *Lock) Resume(now int64, text string, ttl int64, seen uint64) uint64 {
 	}
 	had := *h
 	l.remove(had.Token)
+	next := max(uint64(now), l.last+1)
+	l.last = next + (copied+resumes-next%resumes)%resumes - 1
+	l.setTombstone(now, t.Without(token.Resumed).Text())
 	return l.grant(now, resumed, had.Weight, had.TTL, min(ttl, had.TTL), kept)
 }
 
@@ -437,6 +455,13 @@ func (l *Lock) dropExpired() {
 	}
 }
 
+// dropHeads is dropTooHeavy if nothing is free because the lock was resized, or that was ended.
+func (l *Lock) dropHeads() {
+	if free := l.Free(); free < 0 && l.InForce() > 0 || free == 0 && l.Resized > 0 {
+		l.dropTooHeavy()
+	}
+}
+
 // dropTooHeavy drops heads that want more permits than there are: they would block all behind them.
 func (l *Lock) dropTooHeavy() {
 	for len(l.Waiters) > 0 && l.Waiters[0].Weight > l.InForce() && l.heavy < MaxTooHeavy {
@@ -481,9 +506,7 @@ func (l *Lock) admit(now int64, requester string) QueueState {
 		l.dequeue(0)
 		l.changed = true
 	}
-	if l.Resized > 0 && l.Free() <= 0 {
-		l.dropTooHeavy()
-	}
+	l.dropHeads()
 	l.tellHead(now, requester)
 	if l.heavy == MaxTooHeavy {
 		return More
@@ -513,7 +536,11 @@ func (l *Lock) handOff(now int64, released bool) Handoff {
 		if l.Last == 0 && l.last > 0 {
 			l.record(now, Kept)
 		}
+		l.dropHeads()
 		l.tellHead(now, "")
+		if l.heavy == MaxTooHeavy {
+			return Handoff{Queue: More}
+		}
 		return Handoff{Queue: Blocked}
 	}
 	l.dropExpired()

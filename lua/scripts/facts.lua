@@ -18,6 +18,13 @@ local function flagged(token, flag)
   return string.sub(token, 1, -25) .. flags .. string.sub(token, -23)
 end
 
+-- without returns the token without a flag.
+local function without(token, flag)
+  if not has_flag(token, flag) then return token end
+  local flags = string.format('%x', tonumber(string.sub(token, -24, -24), 16) - flag)
+  return string.sub(token, 1, -25) .. flags .. string.sub(token, -23)
+end
+
 -- wants_to_know reports whether the holder with that token is told that somebody waits.
 local function wants_to_know(token) return has_flag(token, WANTED) and not has_flag(token, RELEASED) end
 

@@ -14,11 +14,5 @@ for i = FIRST, #ARGV do released = end_lease(ARGV[i], nil, kept) or released end
 redis.pcall('ZREM', queue, unpack(ARGV, FIRST))
 redis.pcall('ZREM', heartbeats, unpack(ARGV, FIRST))
 local reply = hand_off(released)
-if refused > 0 then
-  local untils, over = {}, call('ZRANGEBYSCORE', tombstones, '-inf', now_text, 'LIMIT', 0, 500)
-  if #over > 0 then call('ZREM', tombstones, unpack(over)) end
-  for i = 1, refused do untils[2 * i - 1], untils[2 * i] = text_of(now + KEPT * 1000), ARGV[i + FIRST - 1] end
-  call('ZADD', tombstones, unpack(untils))
-  call('PEXPIRE', tombstones, KEPT)
-end
+if refused > 0 then refuse({ unpack(ARGV, FIRST, FIRST + refused - 1) }) end
 return reply

@@ -65,6 +65,12 @@ local function heads()
   end
 end
 
+-- drop_heads lets a head that wants too much learn it though nothing is free: the lock was resized, or that was ended, so that more
+-- is held than there is.
+local function drop_heads()
+  if free < 0 and total > 0 or free == 0 and fixed then heads() end
+end
+
 -- admit is the only rule of admission. While permits are free, it grants the head of the queue the lock if enough is free
 -- for it, for what is left until it expires, at most for its TTL; else it stops. The requester is the waiter that sends this
 -- request: it has not expired. Others are notified. Returns what is left of the queue (empty; blocked: too little is free for
@@ -94,9 +100,18 @@ local function admit(requester)
       handed = handed .. ' ' .. text
     end
   end
-  if fixed and free <= 0 then heads() end -- a head that wants too much learns it though nothing is free
+  drop_heads()
   tell_head(requester)
   return (more_expired or too_heavy == 100) and 'more' or 'blocked', own
+end
+
+-- refuse sets a tombstone for each of these tokens: an acquire that brings one is refused from then on.
+local function refuse(tokens)
+  local untils, over = {}, call('ZRANGEBYSCORE', tombstones, '-inf', now_text, 'LIMIT', 0, 500)
+  if #over > 0 then call('ZREM', tombstones, unpack(over)) end
+  for i, token in ipairs(tokens) do untils[2 * i - 1], untils[2 * i] = text_of(now + KEPT * 1000), token end
+  call('ZADD', tombstones, unpack(untils))
+  call('PEXPIRE', tombstones, KEPT)
 end
 
 -- hand_off(released) admits waiters after a release, and returns the reply. Whatever is wrong with the queue, what was
@@ -109,8 +124,9 @@ local function hand_off(released)
     changed = true
     if free <= 0 and not released and not fixed then
       if missing and last > 0 then write_number(KEPT) end
+      drop_heads()
       tell_head()
-      return more_expired and 'more' or 'blocked'
+      return (more_expired or too_heavy == 100) and 'more' or 'blocked'
     end
     drop_expired()
     local state = admit()
