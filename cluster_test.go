@@ -20,7 +20,6 @@ import (
 //fairlock:fault A master of a cluster stays dead: the Redis client reads once a second which master has its slots, so its locks go on after the election
 func TestCluster_MasterStaysDead(t *testing.T) {
 	t.Parallel()
-	redistest.Silence()
 	cluster := redistest.StartCluster(t, 3, "--cluster-node-timeout", "1000")
 	replica := cluster.AddReplica(0, "--cluster-node-timeout", "1000")
 	rdb := cluster.Client()
@@ -62,7 +61,6 @@ func TestCluster_MasterStaysDead(t *testing.T) {
 //fairlock:fault A slot of a cluster moves: no call fails while its ctx or its lease lasts, nothing is lost, and the order is kept
 func TestCluster_SlotMoves(t *testing.T) {
 	t.Parallel()
-	redistest.Silence()
 	cluster := redistest.StartCluster(t, 2)
 	clients := []*fairlock.Client{}
 	for range 3 {
