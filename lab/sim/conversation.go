@@ -215,12 +215,13 @@ func (c *conversation) answered(e exchange) {
 	case e.verb == "renew" && e.reply[0] == "lost" && e.args[1] == original(e.args[1]):
 		c.expect(e.args[1], 0, "release leave", "a token that Redis does not know does not leave")
 	case e.verb == "heartbeat" && len(e.reply) > 2:
+		listed := e.args[len(e.args)-len(e.reply[2]):]
 		if first := strings.Index(e.reply[2], "q"); first >= 0 {
-			c.asksAfter(e.args[4+first], e.reply[1])
+			c.asksAfter(listed[first], e.reply[1])
 		}
 		for i, state := range e.reply[2] {
 			if state == 'q' {
-				c.found(e.args[4+i], e, e.reply[0])
+				c.found(listed[i], e, e.reply[0])
 			}
 		}
 	}
