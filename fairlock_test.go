@@ -34,6 +34,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "16") // the tests on a redis-server wait most of the time
+	redistest.Silence()                 // of servers that tests kill
 	os.Exit(redistest.Main(m))
 }
 

@@ -27,7 +27,6 @@ func contendedThroughSentinels(
 	t *testing.T, s *redistest.Sentinels, trace *fairlock.Trace,
 ) (clients []*fairlock.Client, all []contended) {
 	t.Helper()
-	redistest.Silence()
 	for range 3 {
 		clients = append(clients, newClient(t, s.Client(), fairlock.Config{Trace: trace}))
 	}

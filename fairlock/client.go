@@ -47,6 +47,10 @@ type Client struct {
 // one for as long as it blocks. If such commands keep all connections of the pool, no lease is renewed, and leases are lost.
 // Give locks a client of their own, or a PoolSize of at least two more than the commands that block at a time.
 //
+// If rdb has a method ReloadState(context.Context), as a *redis.ClusterClient does, the Client calls it at most once a second
+// while a request has been in flight for over 500 ms, or when one has ended without a reply: so that the locks of a master that
+// is dead go on once another one has taken its slots.
+//
 // New refuses a *redis.Ring, because its clients may disagree about the shard of a lock, and each shard would have a
 // holder.
 func New(rdb Redis, cfg Config) (*Client, error) {
@@ -61,7 +65,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	return &Client{
 		cfg: cfg, rt: rt, queues: queues,
 		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, client: cfg.Name, channel: channel},
-		dispatch:   watched{dispatch.New(rdb, cfg.Clock), rt},
+		dispatch:   watched{dispatch.New(rdb, cfg.Clock), rt, newReloader(rt, rdb)},
 	}, nil
 }
 

@@ -162,10 +162,16 @@ func (e *triedError) Error() string {
 // Unwrap hides a context.DeadlineExceeded of a connection: go-redis and package net return it for timeouts of their own.
 func (e *triedError) Unwrap() []error {
 	if errors.Is(e.failure, context.DeadlineExceeded) {
-		return []error{e.err}
+		return []error{e.err, typed{e.failure}}
 	}
 	return []error{e.err, e.failure}
 }
+
+// typed is an error whose types errors.As finds, and whose values errors.Is does not.
+type typed struct{ error }
+
+// As reports whether the error, or one that it wraps, has the type of target.
+func (t typed) As(target any) bool { return errors.As(t.error, target) }
 
 // latest returns which of two failures, one after the other, to report: one that has no reply because ctx has ended says
 // less than an earlier one. before may be nil.

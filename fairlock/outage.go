@@ -87,35 +87,44 @@ func (o *outage) began() time.Time {
 // watched is the dispatcher, whose replies tell that a server answers, and end an outage.
 type watched struct {
 	*dispatch.Dispatcher
-	rt *runtime
+	rt       *runtime
+	reloader *reloader
 }
 
 // EvalSha is the dispatcher's.
 func (w watched) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return w.seen(w.Dispatcher.EvalSha(ctx, sha, keys, args...))
+	return w.do(ctx, w.Dispatcher.EvalSha, sha, keys, args)
 }
 
 // Eval is the dispatcher's.
 func (w watched) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return w.seen(w.Dispatcher.Eval(ctx, script, keys, args...))
+	return w.do(ctx, w.Dispatcher.Eval, script, keys, args)
 }
 
 // EvalShaRO is the dispatcher's.
 func (w watched) EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return w.seen(w.Dispatcher.EvalShaRO(ctx, sha, keys, args...))
+	return w.do(ctx, w.Dispatcher.EvalShaRO, sha, keys, args)
 }
 
 // EvalRO is the dispatcher's.
 func (w watched) EvalRO(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return w.seen(w.Dispatcher.EvalRO(ctx, script, keys, args...))
+	return w.do(ctx, w.Dispatcher.EvalRO, script, keys, args)
 }
 
-func (w watched) seen(cmd *redis.Cmd) *redis.Cmd {
+// eval is a method of the dispatcher.
+type eval = func(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+
+func (w watched) do(ctx context.Context, method eval, script string, keys []string, args []any) *redis.Cmd {
+	ended := w.reloader.begin()
+	cmd := method(ctx, script, keys, args...)
 	err := cmd.Err()
 	var reply redis.Error
 	if err != nil && !errors.As(err, &reply) {
+		var abandoned *dispatch.AbandonedError
+		ended(!errors.As(err, &abandoned))
 		return cmd
 	}
+	ended(false)
 	if !w.rt.answered.Load() {
 		w.rt.answered.Store(true)
 	}

@@ -2,8 +2,6 @@ package fairlock_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 // What Redis does while it does not serve a client.
@@ -229,8 +228,28 @@ func TestUnserved_NoDeadlineOfTheCaller(t *testing.T) {
 		for _, call := range []acquire{client.Mutex("x").TryLock, client.Mutex("x").Lock} {
 			_, err := call(t.Context())
 			require.ErrorIs(t, err, fairlock.ErrUnreachable)
-			assert.False(t, errors.Is(err, context.DeadlineExceeded), fmt.Sprint(err))
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			assert.Equal(t, lua.NoReply, lua.OriginOf(err), "a further call may succeed")
 		}
 		synctest.Wait()
+	})
+}
+
+// ForceRelease reports that it took the lock also if the reply was lost and the next attempt finds it free.
+func TestUnserved_ForceReleaseThatLostItsReply(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		s.Mutex("x").HoldAs("holder")
+		client := s.Client(fairlock.Config{})
+		lost := 0
+		record(client).after = func(cmd redis.Cmder) {
+			if verbOf(cmd) == "force_release" && lost == 0 {
+				lost++
+				cmd.SetErr(errCut)
+			}
+		}
+		taken, err := client.Mutex("x").ForceRelease(t.Context())
+		require.NoError(t, err)
+		assert.True(t, taken)
+		assert.Equal(t, 1, lost)
 	})
 }

@@ -96,8 +96,7 @@ func (e *Elector) campaign(ctx context.Context) (*fairlock.Lease, error) {
 			return lease, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case lua.OriginOf(err) == lua.Permanent && !errors.Is(err, fairlock.ErrQueueFull) &&
-			!errors.Is(err, fairlock.ErrWaitTimeout) && !errors.Is(err, fairlock.ErrUnreachable):
+		case lua.OriginOf(err) == lua.Permanent && !errors.Is(err, fairlock.ErrQueueFull) && !errors.Is(err, fairlock.ErrWaitTimeout):
 			return nil, err
 		case !failed:
 			e.log.WarnContext(ctx, "campaign failed; others follow", "err", err)

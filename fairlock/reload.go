@@ -1,0 +1,78 @@
+package fairlock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// reloadable is a Redis client that knows which master has which slots, and can read that anew: a *redis.ClusterClient. It does
+// so in the background.
+type reloadable interface{ ReloadState(ctx context.Context) }
+
+const (
+	// slow is for how long a request may be in flight until its master may be dead.
+	slow = 500 * time.Millisecond
+	// reloadInterval is how long after one reload another may follow.
+	reloadInterval = time.Second
+)
+
+// reloader has the Redis client read anew which master has which slots, while requests fail or hang. By itself, go-redis does so
+// only after a reply, or with its next request after 10 s, and until then goes on calling a master that is dead.
+type reloader struct {
+	rdb   reloadable // nil: there is nothing to reload
+	clock Clock
+	life  context.Context // of the client
+
+	mu sync.Mutex
+	at time.Time // guarded by mu: of the latest reload
+}
+
+func newReloader(rt *runtime, rdb Redis) *reloader {
+	cluster, _ := rdb.(reloadable)
+	return &reloader{rdb: cluster, clock: rt.clock, life: rt.life}
+}
+
+// begin notes that a request is sent. The caller calls end when it has ended.
+func (r *reloader) begin() (end func(noReply bool)) {
+	if r.rdb == nil {
+		return func(bool) {}
+	}
+	var mu sync.Mutex
+	var timer Timer // guarded by mu; nil when the request has ended
+	var tick func()
+	tick = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if timer != nil {
+			r.reload()
+			timer = r.clock.AfterFunc(reloadInterval, tick)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	timer = r.clock.AfterFunc(slow, tick)
+	return func(noReply bool) {
+		mu.Lock()
+		timer.Stop()
+		timer = nil
+		mu.Unlock()
+		if noReply {
+			r.reload()
+		}
+	}
+}
+
+// reload reloads, unless that was done less than a second ago.
+func (r *reloader) reload() {
+	now := r.clock.Now()
+	r.mu.Lock()
+	due := r.at.IsZero() || now.Sub(r.at) >= reloadInterval
+	if due {
+		r.at = now
+	}
+	r.mu.Unlock()
+	if due && r.life.Err() == nil {
+		r.rdb.ReloadState(r.life)
+	}
+}

@@ -1,0 +1,103 @@
+package fairlock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+)
+
+// reloading is a client that notes when it is to read anew which master has which slots.
+type reloading struct {
+	*redis.Client
+
+	mu  sync.Mutex
+	all []time.Time // guarded by mu
+}
+
+func (r *reloading) ReloadState(context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, time.Now())
+}
+
+// since returns when that was, counted from start.
+func (r *reloading) since(start time.Time) (all []time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, at := range r.all {
+		all = append(all, at.Sub(start))
+	}
+	return all
+}
+
+// The state of a Cluster is read anew once a second while a request hangs for longer than 500 ms, or fails without a reply; not
+// while requests have replies, also that of a server that cannot serve them.
+//
+//fairlock:fault A master of a cluster stays dead: the Redis client reads once a second which master has its slots, so its locks go on after the election
+func TestReload(t *testing.T) {
+	const half = 500 * time.Millisecond
+	bubbles(t, map[string]struct {
+		fault func(*fairlocktest.Server, *fairlocktest.Link)
+		want  []time.Duration // in 2.9 s
+	}{
+		"replies":      {func(*fairlocktest.Server, *fairlocktest.Link) {}, nil},
+		"slow replies": {func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Delay(half/2, half/2-1) }, nil},
+		"refuses": {func(s *fairlocktest.Server, _ *fairlocktest.Link) {
+			s.Miniredis.SetError("CLUSTERDOWN Hash slot not served")
+		}, nil},
+		"hangs": {func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Hang() }, []time.Duration{half, 3 * half, 5 * half}},
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c struct {
+		fault func(*fairlocktest.Server, *fairlocktest.Link)
+		want  []time.Duration
+	},
+	) {
+		link := s.Link()
+		rdb := &reloading{Client: link.Redis()}
+		client, err := fairlock.New(rdb, fairlock.Config{})
+		require.NoError(t, err)
+		defer client.Close()
+		defer link.Mend()
+		_, err = client.Mutex("x").Inspect(t.Context())
+		require.NoError(t, err)
+		c.fault(s, link)
+		defer s.Miniredis.SetError("")
+		ctx, cancel := context.WithTimeout(t.Context(), 2900*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		for ctx.Err() == nil {
+			if _, err := client.Mutex("x").Inspect(ctx); err == nil {
+				time.Sleep(half)
+			}
+		}
+		assert.Equal(t, c.want, rdb.since(start))
+	})
+	t.Run("refused connections", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+			link := s.Link()
+			rdb := &reloading{Client: link.Redis()}
+			client, err := fairlock.New(rdb, fairlock.Config{})
+			require.NoError(t, err)
+			defer client.Close()
+			link.Cut()
+			start := time.Now()
+			for range 3 {
+				go func() { _, _ = client.Mutex("x").Lock(t.Context()) }()
+			}
+			pass(9 * time.Second)
+			all := rdb.since(start)
+			require.GreaterOrEqual(t, len(all), 5)
+			for i := range all[1:] {
+				assert.GreaterOrEqual(t, all[i+1]-all[i], time.Second)
+			}
+			assert.Less(t, all[0], 10*time.Millisecond)
+		})
+	})
+}
