@@ -61,7 +61,7 @@ fmt: $(linter) ## format
 bench: tools ## what it costs, beside a baseline measured in the same run
 	go test -run '^$$' -bench . -timeout $(timeout) . ./lua
 
-benchmarks: tools ## measure the library beside others for half an hour; write docs/benchmarks.md and its pictures
+benchmarks: tools ## measure the library beside others, for ten minutes; write docs/benchmarks.md and its pictures
 	go run ./bench -write .
 
 matrix: ## run conformance, scripts and command on SERVERS="path/to/redis-server …"; write docs/compatibility.md

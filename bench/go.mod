@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/bsm/redislock v0.9.4
+	github.com/fairlock/fairlock-go v0.0.0
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1
@@ -20,7 +21,6 @@ require (
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
-	github.com/fairlock/fairlock-go v0.0.0
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/golang-jwt/jwt/v5 v5.3.1 // indirect
@@ -75,4 +75,5 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
+// Until the library's first tag.
 replace github.com/fairlock/fairlock-go => ..

@@ -12,7 +12,7 @@ import (
 var rueidislockPeer = peer{
 	name: "rueidislock", module: "github.com/redis/rueidis",
 	settings: "`KeyMajority` 1 and `NoLoopTracking`, both as its README says for one Redis; leases are renewed",
-	sends:    []string{"eval", "evalsha", "client"},
+	sends:    []string{"eval", "evalsha"},
 	open: func(addr string, ttl time.Duration) (session, error) {
 		locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
 			ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyMajority: 1, NoLoopTracking: true, KeyValidity: ttl,

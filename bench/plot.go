@@ -27,7 +27,7 @@ type series struct {
 
 const (
 	plotWidth, plotHeight = 250, 230 // of what lies between the axes
-	left, right, top      = 46, 104, 44
+	left, right, top      = 56, 94, 44
 	bottom                = 46
 	panelWidth            = left + plotWidth + right
 	panelHeight           = top + plotHeight + bottom
@@ -75,7 +75,7 @@ func (s scale) at(v float64) float64 {
 	return s.from + (math.Log(v)-math.Log(s.low))/(math.Log(s.high)-math.Log(s.low))*(s.to-s.from)
 }
 
-// around returns steps of 1, 2, 5, 10 … that enclose all values.
+// around returns steps of 1, 2, 5, 10 … that enclose all values; only 1, 10, 100 … if there were too many.
 func around(series []series) (steps []float64) {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, s := range series {
@@ -88,8 +88,18 @@ func around(series []series) (steps []float64) {
 	if low > high {
 		low, high = 1, 1
 	}
+	for _, digits := range [][]float64{{1, 2, 5}, {1}} {
+		if steps = enclosing(low, high, digits); len(steps) < 10 {
+			break
+		}
+	}
+	return steps
+}
+
+// enclosing returns these digits times powers of ten, from the last one up to low to the first one from high.
+func enclosing(low, high float64, digits []float64) (steps []float64) {
 	for exponent := math.Floor(math.Log10(low)); ; exponent++ {
-		for _, digit := range []float64{1, 2, 5} {
+		for _, digit := range digits {
 			step := digit * math.Pow(10, exponent)
 			if step <= low {
 				steps = steps[:0]

@@ -319,8 +319,11 @@ func (m *machine) as(t testing.TB, rules []string) {
 // endOfText is where the text of a script's error ends: of Redis, and in memory.
 var endOfText = regexp.MustCompile(` script: | stack traceback`)
 
+// denied says that the user lacks a right that a script needs.
+const denied = "can't run this command"
+
 // refusals are what an error of the server or of a script says, besides the keys.
-var refusals = regexp.MustCompile(`OOM|NOPERM|can't run this command|the \w+ (is|has) [a-z ]*[a-z]`)
+var refusals = regexp.MustCompile(`OOM|NOPERM|` + denied + `|ACL failure in|the \w+ (is|has) [a-z ]*[a-z]`)
 
 // do does a step: to the lock, to the model and, unless it has reached a bound, to the lock again.
 func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
@@ -328,6 +331,9 @@ func do[T any](m *machine, call func() (T, error), compare, again func(T)) T {
 	got, err := call()
 	if err != nil {
 		m.refusal = refusals.FindString(endOfText.Split(err.Error(), 2)[0])
+		if m.refusal == "ACL failure in" { // a script: Redis 7.4 and Valkey
+			m.refusal = denied
+		}
 		require.NotEmpty(m.t, m.refusal, "%v", err)
 		require.True(m.t, m.foreign || strings.Contains(err.Error(), m.namespace+":{name}:"), "%v", err)
 		if c := m.contents(); m.model.Last < c.last() { // a number is given once, also to a request that is refused then

@@ -102,16 +102,18 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 func TestRun_ForOperators(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
+	told, err := gather(t.Context(), s.Client())
+	require.NoError(t, err)
 	for i, purpose := range Purposes[1:] {
 		o := Options{Namespace: "fairlock", For: purpose, Progress: func(string, string) {}}
-		rules := strings.Fields(RightsIn("fairlock", false)[i+1].ACL)[7:]
+		rules := strings.Fields(RightsIn("fairlock", s.Before7())[i+1].ACL)[7:]
 		r := Run(t.Context(), login(t, s, rules...), o)
 		assert.Empty(t, append(with(r, Problem), with(r, Warning)...), purpose)
 		assert.Equal(t, OK, found(r, "rights").Result)
 		assert.Equal(t, is(Unchecked, "an operator need not lock").Found, found(r, "locks").Found)
 		for i, rule := range rules {
 			lacking := slices.Concat(rules[:i], rules[i+1:])
-			f, err := (&server{Options: o, rdb: login(t, s, lacking...), name: "x"}).rights(t.Context())
+			f, err := (&server{Options: o, rdb: login(t, s, lacking...), facts: told, name: "x"}).rights(t.Context())
 			require.NoError(t, err)
 			if rule == "+cluster|slots" {
 				assert.Equal(t, OK, f.Result)
@@ -129,11 +131,11 @@ func TestRun_Refusals(t *testing.T) {
 	rdb := s.Client()
 	r := examine(t.Context(), rdb, quiet)
 	assert.Equal(t, []string{"locks"}, with(r, Problem))
-	assert.Contains(t, found(r, "locks").Found, "unknown command 'evalsha'")
+	assert.Regexp(t, "unknown command .evalsha.", found(r, "locks").Found)
 	assert.Empty(t, with(r, Unchecked), "INFO tells the rest")
 	assert.Equal(t, "0", redistest.Info(t, rdb, "persistence", "rdb_changes_since_last_save"), "nothing was written, not even for a moment")
 
-	r = examine(t.Context(), redistest.Start(t, "--replicaof", "127.0.0.1 1").Client(), quiet)
+	r = examine(t.Context(), redistest.Start(t, "--replicaof", "127.0.0.1", "1").Client(), quiet)
 	assert.Equal(t, []string{"role", "locks"}, with(r, Problem), "and not rights: a replica refuses for another reason")
 	assert.Contains(t, found(r, "role").Found, "127.0.0.1:1")
 	assert.Contains(t, found(r, "locks").Found, "READONLY")
@@ -308,7 +310,11 @@ func TestFacts_AreJudged(t *testing.T) {
 
 func TestSlowLog(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Start(t, "--enable-debug-command", "yes").Client()
+	own := redistest.Start(t)
+	if !own.Before7() { // DEBUG must be allowed
+		own = redistest.Start(t, "--enable-debug-command", "yes")
+	}
+	rdb := own.Client()
 	s := &server{rdb: rdb}
 	f, err := s.slow(t.Context())
 	require.NoError(t, err)

@@ -179,7 +179,7 @@ func (s *server) reachable(ctx context.Context) (v Finding, err error) {
 
 func (s *server) cluster(ctx context.Context) (Finding, error) {
 	_, aware := s.all.(*redis.ClusterClient)
-	switch mode := cmp.Or(s.facts.told["mode"], s.facts.told["redis_mode"]); {
+	switch mode := cmp.Or(s.facts.told["mode"], s.facts.told["redis_mode"], s.facts.told["server_mode"]); {
 	case mode == "":
 		return s.facts.untold(), nil
 	case mode != "cluster":

@@ -145,10 +145,15 @@ func TestServer_Read(t *testing.T) {
 // Scripts are sent so that Redis refuses to have them write, where it can and the user may.
 func TestServer_ReadsOnly(t *testing.T) {
 	t.Parallel()
-	old := redistest.Start(t, "--rename-command", "EVALSHA_RO", "", "--rename-command", "EVAL_RO", "") // as before version 7
-	for server, verbs := range map[*redistest.Server][]string{
-		redistest.Start(t): {"evalsha_ro", "eval_ro"}, old: {"evalsha", "eval"},
-	} {
+	servers := map[*redistest.Server][]string{}
+	if s := redistest.Start(t); s.Before7() {
+		servers[s] = []string{"evalsha", "eval"}
+	} else {
+		servers[s] = []string{"evalsha_ro", "eval_ro"}
+		old := redistest.Start(t, "--rename-command", "EVALSHA_RO", "", "--rename-command", "EVAL_RO", "")
+		servers[old] = []string{"evalsha", "eval"}
+	}
+	for server, verbs := range servers {
 		s := On(server.Client(), "fairlock")
 		t.Cleanup(s.Close)
 		for range 2 {

@@ -126,7 +126,7 @@ func (s *Server) Client() *redis.Client {
 // User gives a user these rights, and returns the options of its clients. Its password is "secret".
 func (s *Server) User(name string, rules ...string) *redis.Options {
 	s.tb.Helper()
-	args := []any{"acl", "setuser", name, "reset", "on", ">secret"}
+	args := []any{"acl", "setuser", name, "reset", "resetchannels", "on", ">secret"} // 6.2 gives all channels
 	for _, rule := range rules {
 		args = append(args, rule)
 	}
@@ -139,6 +139,18 @@ func (s *Server) User(name string, rules ...string) *redis.Options {
 	o = s.Options()
 	o.Username, o.Password = name, "secret"
 	return o
+}
+
+// Before7 says whether the server is older than Redis 7, which has EVAL_RO, and rules for keys that are only read.
+func (s *Server) Before7() bool {
+	s.tb.Helper()
+	rdb := redis.NewClient(s.Options())
+	defer func() { _ = rdb.Close() }()
+	info, err := rdb.InfoMap(context.Background(), "server").Result()
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return info["Server"]["redis_version"] < "7" // of two digits is none
 }
 
 // Addr is the socket's path or the host and port.

@@ -90,10 +90,10 @@ func (s *Side) measure(ctx context.Context, length time.Duration) error {
 	s.rate, s.PerSecond = float64(s.Ops-before)/seconds, float64(s.Ops)/s.Seconds
 	us := func(percentile float64) float64 { return float64(s.latency.ValueAtPercentile(percentile)) / 1e3 }
 	s.P50, s.P90, s.P99, s.Max = us(50), us(90), us(99), us(100)
-	if err == nil || ctx.Err() != nil {
-		return nil
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: %w", s.name, err)
 	}
-	return fmt.Errorf("%s: %w", s.name, err)
+	return nil // the end of ctx is none
 }
 
 // String is a table.
