@@ -73,7 +73,7 @@ func (l *looker) serve(ctx context.Context, addr string, page http.Handler) erro
 	if server.Shutdown(ending) != nil {
 		_ = server.Close()
 	}
-	<-served
+	_ = <-served // http.ErrServerClosed
 	return nil
 }
 
