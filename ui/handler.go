@@ -60,12 +60,16 @@ func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 		return nil, err
 	}
 	_ = locks.Close()
+	where, known := address(rdb)
+	if !known {
+		return nil, &fairlock.FieldError{Field: "rdb", Bound: fmt.Sprintf("is a %T, must be a *redis.Client or a *redis.ClusterClient", rdb)}
+	}
 	if o.Namespace == "" {
 		o.Namespace = lua.DefaultNamespace
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	h := &Handler{
-		rdb: rdb, server: inspect.On(rdb, o.Namespace), options: o, where: address(rdb), templates: templates(),
+		rdb: rdb, server: inspect.On(rdb, o.Namespace), options: o, where: where, templates: templates(),
 		origins: http.NewCrossOriginProtection(), stop: stop, acting: make(chan struct{}, 1),
 	}
 	h.search = newLane(ctx, h.find, seldom(5*time.Second))
@@ -98,19 +102,19 @@ func seldom(least time.Duration) func(time.Duration, error) time.Duration {
 	}
 }
 
-// address says which server it is.
-func address(rdb redis.UniversalClient) string {
+// address says which server it is; false: one that cannot be searched.
+func address(rdb redis.UniversalClient) (string, bool) {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
 		o := rdb.Options()
 		if o.DB != 0 {
-			return fmt.Sprintf("%s, database %d", o.Addr, o.DB)
+			return fmt.Sprintf("%s, database %d", o.Addr, o.DB), true
 		}
-		return o.Addr
+		return o.Addr, true
 	case *redis.ClusterClient:
-		return strings.Join(rdb.Options().Addrs, ", ")
+		return strings.Join(rdb.Options().Addrs, ", "), true
 	default:
-		return fmt.Sprintf("%T", rdb)
+		return "", false
 	}
 }
 

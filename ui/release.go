@@ -80,7 +80,8 @@ const acts = 5 * time.Second
 
 // release takes the lock, and says who has it then.
 func (h *Handler) release(w http.ResponseWriter, r *http.Request, p releasePage) {
-	ctx, cancel := context.WithTimeoutCause(r.Context(), acts, fmt.Errorf("no reply within %v", acts))
+	// Who closes the page meanwhile has it taken all the same.
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(r.Context()), acts, fmt.Errorf("no reply within %v", acts))
 	defer cancel()
 	select {
 	case h.acting <- struct{}{}:

@@ -561,6 +561,21 @@ func TestHandler_HangingRedis(t *testing.T) {
 	})
 }
 
+// Of all locks that were ever looked at, some are remembered. One that was forgotten is read again.
+func TestHandler_ForgetsLocks(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		for i := range 300 {
+			s.get(fmt.Sprint("/lock?kind=mutex&name=", i))
+		}
+		for _, name := range []string{"0", "299"} {
+			s.redis.Mutex(name).HoldAs("web-1")
+			time.Sleep(time.Second)
+			require.Contains(t, text(s.get("/lock?kind=mutex&name="+name)), "Held by web-1")
+		}
+	})
+}
+
 // A Redis that refuses connections is shown as such, and what is wrong with the settings is an error.
 func TestHandler_Errors(t *testing.T) {
 	t.Parallel()
@@ -572,7 +587,9 @@ func TestHandler_Errors(t *testing.T) {
 		require.Contains(t, text(s.get("/server")), "reachable problem")
 		_, err := ui.NewHandler(s.link.Redis(), ui.Options{Namespace: "{a}"})
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
-		_, err = ui.NewHandler(nil, ui.Options{})
-		require.ErrorIs(t, err, fairlock.ErrInvalid)
+		for _, rdb := range []redis.UniversalClient{nil, (*redis.Client)(nil), struct{ redis.UniversalClient }{s.link.Redis()}} {
+			_, err = ui.NewHandler(rdb, ui.Options{})
+			require.ErrorIs(t, err, fairlock.ErrInvalid)
+		}
 	})
 }

@@ -73,8 +73,10 @@ func (l *looker) serve(ctx context.Context, addr string, page http.Handler) erro
 	if server.Shutdown(ending) != nil {
 		_ = server.Close()
 	}
-	<-served
-	return nil
+	if err = <-served; errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
 }
 
 // onlyAs serves requests that name the server as one of these, as localhost or by an IP address. Another site could have its own
