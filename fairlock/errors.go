@@ -93,17 +93,24 @@ func (e *HeldError) Error() string {
 // Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx.
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// CapacityError means that a request wants more permits than a semaphore has; or that the semaphore is in use with another
-// number of permits than its client brings. The number is fixed while anybody holds permits or waits for them, and after
-// Semaphore.Resize.
+// CapacityError means that the semaphore is in use with another number of permits than the request's Semaphore has, or else
+// that the request is for more permits than there are. The number is fixed while anybody holds permits or waits for them, and
+// by Semaphore.Resize: after that only a request for more fails.
 type CapacityError struct {
-	Want int // requested, or the number that the client brings
-	Have int // in force
+	Want int // the number of permits of the request's Semaphore, or of those that were requested
+	Have int // how many the semaphore has now
 }
 
 // Error names both numbers.
 func (e *CapacityError) Error() string {
-	return fmt.Sprintf("semaphore has %d permits, not %d", e.Have, e.Want)
+	switch {
+	case e.Want < e.Have: // so it is no request for more
+		return fmt.Sprintf("semaphore has %d permits, not %d", e.Have, e.Want)
+	case e.Have == 1:
+		return fmt.Sprintf("semaphore has 1 permit, %d are wanted", e.Want)
+	default:
+		return fmt.Sprintf("semaphore has %d permits, %d are wanted", e.Have, e.Want)
+	}
 }
 
 // FieldError says which input is out of its bounds. errors.Is reports it as an ErrInvalid.

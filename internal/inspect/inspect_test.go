@@ -40,7 +40,7 @@ func keysOf(namespace, name string) (all []string, signs map[string]ID) {
 	return all, map[string]ID{
 		m.Queue: {Mutex, name}, m.Lock: {Mutex, name}, s.Queue: {Semaphore, name}, s.Permits: {Semaphore, name},
 		s.Resized: {Semaphore, name},
-		rw.Queue: {RW, name}, rw.Permits: {RW, name},
+		rw.Queue:  {RW, name}, rw.Permits: {RW, name},
 	}
 }
 
