@@ -905,7 +905,7 @@ func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
 			var e *fairlock.CapacityError
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, fairlock.CapacityError{Want: 7, Have: 5}, *e)
-			require.ErrorContains(t, err, "5 permits, not 7")
+			require.ErrorContains(t, err, ": semaphore has 5 permits, 7 are wanted")
 		}
 		resumed, err := other.Resume(ctx, first.Token()) // it does not depend on the number
 		require.NoError(t, err)

@@ -45,8 +45,9 @@
 // # Concurrency
 //
 // Everything here is safe for concurrent use. A Mutex may be copied and made anew as often as needed. A lease belongs
-// to one call of Lock, not to a goroutine: any goroutine may unlock it. Locks are not reentrant. A call whose ctx carries a
-// lease of the same lock returns [ErrReentrant] at once; with another ctx, locking twice deadlocks until ctx ends.
+// to one call of Lock, not to a goroutine: any goroutine may unlock it. Locks are not reentrant. A call of a
+// Mutex or an RWMutex whose ctx carries a lease of it, held through the same Client, returns [ErrReentrant] at once. With
+// another ctx, through another Client, or if the permits of a Semaphore do not suffice, locking twice deadlocks until ctx ends.
 //
 // Waiters wait in their callers' goroutines, and timers renew leases. A request that is alone is sent on its caller's
 // goroutine, if nothing but Redis has to end it early (see [New]). A few goroutines of the Client send the others: on a

@@ -12,16 +12,18 @@ import (
 
 // Errors to branch on with errors.Is. Methods return them inside an *Error.
 var (
-	// ErrBusy means that a method whose name begins with Try did not get the lock, because it is held or others wait for it. A
-	// *HeldError names a holder.
+	// ErrBusy means that a method whose name begins with Try did not get the lock, because it is held or others wait for
+	// it. A *HeldError names a holder.
 	ErrBusy = errors.New("lock is busy")
 	// ErrQueueFull means that a call did not join the queue, because MaxWaiters others wait already.
 	ErrQueueFull = errors.New("queue is full")
 	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says. A *HeldError names a holder, if one is
 	// known. Otherwise it comes with the last error of Redis, if there was one. It is no context.DeadlineExceeded.
 	ErrWaitTimeout = errors.New("wait timed out")
-	// ErrReentrant means that a call was refused because its ctx carries a lease of the same lock, for which it would wait. The
-	// ctx is that of a function that Do calls, or comes from Lease.Context. Nothing has been sent.
+	// ErrReentrant means that a call was refused because its ctx carries a lease of the same Mutex or RWMutex, held through
+	// the same Client, for which it would wait. The ctx is that of a function that Do calls, or comes from Lease.Context.
+	// Nothing has been sent. A call of a Semaphore, through another Client, or with a ctx from elsewhere is not refused: it
+	// waits.
 	ErrReentrant = errors.New("ctx carries a lease of this lock, which the call would wait for")
 	// ErrLost means that a lease has ended without its holder's doing. It comes with ErrExpired, ErrTaken or
 	// ErrUnreachable.
@@ -39,16 +41,17 @@ var (
 
 // Reasons for which a lease is lost. They come with ErrLost.
 var (
-	// ErrExpired means that it was not renewed in time, because renewal is off, or because this process was paused or had no
-	// CPU: it sent its renewals too late, or found the end of the lease too late, to say that Redis did not reply.
+	// ErrExpired means that it was not renewed in time, because renewal is off, or because this process was paused or had
+	// no CPU: it sent its renewals too late, or found the end of the lease too late, to say that Redis did not reply.
 	ErrExpired = errors.New("lease expired")
 	// ErrTaken means that the lease does not hold the lock in Redis any more. The lock was force-released, its key was
 	// deleted or evicted, or Redis lost its data.
 	ErrTaken = errors.New("no longer the owner")
-	// ErrUnreachable means that renewals which were sent in time failed or had no reply until the lease ended. It comes with the
-	// last error, which names a connection pool that is full. It is also the error, without ErrLost, of a call that gave up
-	// because Redis did not serve it for too long: Try…, Inspect, ForceRelease, Resume and Resize after 3 s, a Lock that no server
-	// has ever answered after 10 s, Unlock when the lease would have ended. Its text says for how long it was tried.
+	// ErrUnreachable means that renewals which were sent in time failed or had no reply until the lease ended. It comes
+	// with the last error, which names a connection pool that is full. It is also the error, without ErrLost, of a call
+	// that gave up because Redis did not serve it for too long: Try…, Inspect, ForceRelease, Resume and Resize after 3 s, a
+	// Lock that no server has ever answered after 10 s, Unlock when the lease would have ended. Its text says for how long
+	// it was tried.
 	ErrUnreachable = errors.New("redis is unreachable")
 )
 
@@ -67,12 +70,14 @@ func (e *Error) Error() string {
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// HeldError wraps an ErrBusy, or the ErrWaitTimeout or context.DeadlineExceeded of a Lock that waited, and names a holder of
-// the lock.
+// HeldError wraps an ErrBusy, or the ErrWaitTimeout or context.DeadlineExceeded of a Lock that waited, and names a
+// holder of the lock.
 type HeldError struct {
-	Holder string // the Name of the holder's client, from Redis's latest reply
-	// Released means that the holder has released the lock, which is taken until its minimum hold is over (see WithMinHold). Free is
-	// after how long that was when a try asked; of a Lock that has timed out it is 0.
+	// Holder is the Name of the holder's client, from Redis's latest reply. It is the client whose call of Lock, Try… or Do
+	// was granted the lock: Resume does not change it, because the name is part of the token.
+	Holder string
+	// Released means that the holder has released the lock, which is taken until its minimum hold is over (see
+	// WithMinHold). Free is after how long that was when a try asked; of a Lock that has timed out it is 0.
 	Released bool
 	Free     time.Duration
 	Err      error
@@ -93,17 +98,24 @@ func (e *HeldError) Error() string {
 // Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx.
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// CapacityError means that a request wants more permits than a semaphore has; or that the semaphore is in use with another
-// number of permits than its client brings. The number is fixed while anybody holds permits or waits for them, and after
-// Semaphore.Resize.
+// CapacityError means that the semaphore is in use with another number of permits than the request's Semaphore has, or
+// else that the request is for more permits than there are. The number is fixed while anybody holds permits or waits for
+// them, and by Semaphore.Resize: after that only a request for more fails.
 type CapacityError struct {
-	Want int // requested, or the number that the client brings
-	Have int // in force
+	Want int // the number of permits of the request's Semaphore, or of those that were requested
+	Have int // how many the semaphore has now
 }
 
 // Error names both numbers.
 func (e *CapacityError) Error() string {
-	return fmt.Sprintf("semaphore has %d permits, not %d", e.Have, e.Want)
+	switch {
+	case e.Want < e.Have: // so it is no request for more
+		return fmt.Sprintf("semaphore has %d permits, not %d", e.Have, e.Want)
+	case e.Have == 1:
+		return fmt.Sprintf("semaphore has 1 permit, %d are wanted", e.Want)
+	default:
+		return fmt.Sprintf("semaphore has %d permits, %d are wanted", e.Have, e.Want)
+	}
 }
 
 // FieldError says which input is out of its bounds. errors.Is reports it as an ErrInvalid.
@@ -122,8 +134,8 @@ func (e *FieldError) Is(target error) bool { return target == ErrInvalid }
 // the caller has set may be an ErrClosed too, of another Client, but it is not a stopped.
 type stopped struct{ error }
 
-// ended returns the error for a ctx that has ended. If the Client has stopped it, that is the Client's error. Otherwise it
-// is context.Canceled or context.DeadlineExceeded, with the cause if that is another error.
+// ended returns the error for a ctx that has ended. If the Client has stopped it, that is the Client's error. Otherwise
+// it is context.Canceled or context.DeadlineExceeded, with the cause if that is another error.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	var own stopped

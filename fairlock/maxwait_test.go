@@ -86,7 +86,7 @@ func TestWithMaxWait_WithoutRedis(t *testing.T) {
 			assert.LessOrEqual(t, time.Since(start), maxWait+25*time.Millisecond)
 			require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
 			require.NotErrorIs(t, err, context.DeadlineExceeded)
-			why := map[bool]string{true: "context deadline exceeded", false: "ctx ended before Redis replied"}[inline]
+			why := map[bool]string{true: "context deadline exceeded", false: "Redis did not reply"}[inline]
 			require.EqualError(t, err, fmt.Sprintf(`fairlock: lock "x": wait timed out: tried for %v: %s`, maxWait, why))
 			client.Link.Mend()
 			pass(time.Minute - time.Since(start) + maxWait)

@@ -250,8 +250,11 @@ func TestResize_Ends(t *testing.T) {
 		_, err := five.Acquire(t.Context(), 1)
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, fairlock.CapacityError{Want: 5, Have: 6}, *e)
+		require.EqualError(t, e, "semaphore has 6 permits, not 5")
 		unlock(t, held)
 		assert.Zero(t, s.Semaphore("x", 5).State().Permits)
 		unlock(t, hold(t, permits(five, 5)))
+		_, err = c.Semaphore("x", 1).Acquire(t.Context(), 2)
+		require.EqualError(t, err, `fairlock: acquire "x": semaphore has 1 permit, 2 are wanted`)
 	})
 }

@@ -3,6 +3,7 @@ package fairlock
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Shutdown lets the work under the client's locks end, and closes the client then. From the call on, Lock, Try…, Do and
@@ -12,10 +13,11 @@ import (
 //
 // Shutdown returns nil when all leases have ended, Redis has acknowledged every release and every waiter's request to
 // leave, and the client is closed, as by Close. If ctx ends first, the leases end with ErrClosed, as by Close, and Shutdown
-// returns the error of ctx within 100 ms; what is in flight ends in the background, and Close waits for it. If Close is
+// returns the error of ctx within 100 ms, whose text says how many leases were held, and the name of one lock; what is in flight ends in the background, and Close waits for it. If Close is
 // called meanwhile, Shutdown returns ErrClosed. Further calls wait for the same end.
 //
-// A lease that nobody unlocks keeps Shutdown waiting until ctx ends. Shutdown must not be called from the function of Do,
+// A lease that nobody unlocks keeps Shutdown waiting until ctx ends. So a function that runs for as long as its ctx, such as
+// that of package leader, needs a ctx that ends when Shutdown is called, at SIGTERM for example. Shutdown must not be called from the function of Do,
 // or from a Trace callback, for which it would wait.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if err := c.shutdown(ctx); err != nil {
@@ -36,8 +38,8 @@ func (c *Client) shutdown(ctx context.Context) error {
 			result = nil
 		}
 	case <-ctx.Done():
+		result = rt.unfinished(ended(ctx))
 		rt.endLeases()
-		result = ended(ctx)
 	}
 	closed := make(chan struct{})
 	go func() { // Close joins what is in flight, which ctx does not
@@ -46,9 +48,31 @@ func (c *Client) shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-closed:
-		return result
 	case <-ctx.Done():
-		return ended(ctx)
+		if result == nil {
+			result = ended(ctx)
+		}
+	}
+	return result
+}
+
+// unfinished adds to err how many leases are still held, and names the lock of one.
+func (rt *runtime) unfinished(err error) error {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	var names []string
+	for l := range rt.leases {
+		if l.life.Err() == nil { // else it will be released because it was lost
+			names = append(names, l.lock.name)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return err
+	case 1:
+		return fmt.Errorf("%w: 1 lease is still held, of %.64q", err, names[0])
+	default:
+		return fmt.Errorf("%w: %d leases are still held, one of %.64q", err, len(names), slices.Min(names))
 	}
 }
 

@@ -157,6 +157,11 @@ func TestClient_ShutdownIsCutShort(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 				client := s.Client(fairlock.Config{})
 				lease := hold(t, client.Mutex("x").Lock)
+				says := "fairlock: shutdown: context deadline exceeded: 1 lease is still held, of \"x\""
+				if hangs {
+					hold(t, client.Mutex("w").Lock)
+					says = "fairlock: shutdown: context deadline exceeded: 2 leases are still held, one of \"w\""
+				}
 				waiter := begin(t.Context(), client.Mutex("x").Lock)
 				if hangs {
 					client.Link.Hang()
@@ -169,6 +174,7 @@ func TestClient_ShutdownIsCutShort(t *testing.T) {
 				assert.True(t, first.pending() && second.pending())
 				<-first.done
 				require.ErrorIs(t, first.err, context.DeadlineExceeded)
+				require.EqualError(t, first.err, says)
 				assert.LessOrEqual(t, first.at.Sub(start), 4*time.Second+100*time.Millisecond)
 				require.ErrorIs(t, lease.Err(), fairlock.ErrClosed)
 				client.Link.Mend()

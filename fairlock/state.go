@@ -28,7 +28,7 @@ type State struct {
 
 // Holder holds a lock.
 type Holder struct {
-	Client string      // the Name of its client, or the key's whole content if another program has written it
+	Client string      // as HeldError.Holder, or the key's whole content if another program has written it
 	Token  token.Token // zero if another program has written the key
 	Fence  uint64
 	Age    time.Duration // time since the grant; 0 if the server's clock has stepped back since
@@ -41,8 +41,9 @@ type Holder struct {
 
 	// Renewed is how long ago its lease was renewed, or granted if it has not been renewed yet. It is negative if that is
 	// not known: of a holder that has released the lock, and of one with a minimum hold above its TTL. A holder that is alive
-	// and reaches Redis renews after about a third of Token.TTL, unless its Config has NoRenewal. After a handoff its lease may be shorter, and it renews half a second later; TTL + Renewed is less than
-	// Token.TTL until then. Missed is how many renewals should have followed.
+	// and reaches Redis renews after about a third of Token.TTL, unless its Config has NoRenewal. After a handoff its lease may
+	// be shorter, and it renews half a second later; TTL + Renewed is less than Token.TTL until then. Missed is how many
+	// renewals should have followed.
 	Renewed time.Duration
 	Missed  int
 }

@@ -16,5 +16,7 @@
 //     TTL has passed after the leader has crashed.
 //   - One function at a time in a process. A process whose function still runs under a lost leadership does not campaign.
 //
-// Use one Elector for each lock and process.
+// Use one Elector for each lock and process. The ctx of Run should be the one that ends when the process is to stop, at
+// SIGTERM for example: then the leader resigns at once, and fairlock.Client.Shutdown need not wait. Shutdown alone does not end
+// a leadership, and waits for it until its own ctx ends.
 package leader

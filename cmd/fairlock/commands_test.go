@@ -154,8 +154,13 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 
 func TestResize(t *testing.T) {
 	f := newFixture(t)
-	require.Equal(t, "semaphore x has 2 permits from now on; 0 held, 0 waiting\n", f.done("resize", "x", "--permits", "2"))
-	require.Contains(t, f.done("status", "x", "--kind", "semaphore"), "semaphore x: 0/2")
+	require.Equal(t, "semaphore x has 2 permits from now on; nobody has used it lately: if the name is wrong, --reset ends that\n",
+		f.done("resize", "x", "--permits", "2"))
+	for _, args := range [][]string{{"status", "x"}, {"status", "x", "--kind", "semaphore"}} {
+		require.Regexp(t, "^"+f.header()+"\nsemaphore x: 0/2, set by resize, nobody uses it\n$", f.done(args...))
+	}
+	require.Regexp(t, `\nx +semaphore +0/2 +- +- +- +- +0\n$`, f.done("list"))
+	require.Equal(t, "[]\n", f.done("status", "x", "--json"), "those in use")
 	sem := f.client("host").Semaphore("x", 5)
 	held := f.hold(permits(sem))
 	granted := make(chan *fairlock.Lease, 1)
@@ -171,7 +176,10 @@ func TestResize(t *testing.T) {
 	for _, lease := range []*fairlock.Lease{held, <-granted} {
 		require.NoError(t, lease.Unlock(t.Context()))
 	}
-	require.Equal(t, "semaphore x has as many permits as each user brings from now on; 0 held, 0 waiting\n", f.done("resize", "x", "--reset"))
+	require.Equal(t, "semaphore x has as many permits as each user brings from now on; nobody uses it now\n", f.done("resize", "x", "--reset"))
+	require.Equal(t, "semaphore x has 2 permits from now on; nobody uses it now\n", f.done("resize", "x", "--permits", "2"))
+	f.done("resize", "x", "--reset")
+	require.Contains(t, f.done("list"), "no locks in use")
 	key := lua.SemaphoreKeys(f.namespace, "x").Resized
 	require.NoError(t, f.server.Client().LPush(t.Context(), key, "a list").Err())
 	refused(t, f.call("resize", "x", "--reset"), exitUnreachable, key)

@@ -66,7 +66,15 @@ func (l *looker) resize(ctx context.Context, id inspect.ID, permits int) error {
 	if permits > 0 {
 		now = inspect.Count(permits, "permit")
 	}
-	text := fmt.Sprintf("%s has %s from now on; %d held, %d waiting", id, now, all[0].Used, all[0].Waiting)
+	text := fmt.Sprintf("%s has %s from now on; ", id, now)
+	switch {
+	case all[0].InUse():
+		text += fmt.Sprintf("%d held, %d waiting", all[0].Used, all[0].Waiting)
+	case all[0].Fence > 0 || permits == 0:
+		text += "nobody uses it now"
+	default:
+		text += "nobody has used it lately: if the name is wrong, --reset ends that"
+	}
 	if l.json {
 		text = view.JSON(all[0])
 	}

@@ -43,7 +43,8 @@ var ErrClosed = errors.New("dispatcher is closed")
 // errEnded is the error of a command whose sender has ended: a hook of the user's client has called runtime.Goexit.
 var errEnded = errors.New("a hook of the Redis client has ended the goroutine")
 
-// AbandonedError is the error of a command whose ctx ended before Redis had replied. It does not wrap the cause of that
+// AbandonedError is the error of a command whose ctx ended before Redis had replied. Its text does not speak of ctx: the
+// caller of a lock may not know that one, which ends with MaxWait, for example. It does not wrap the cause of that
 // ctx, which may be any error: also what Redis has replied to another command.
 type AbandonedError struct {
 	Over <-chan struct{} // closed when the command has ended; until then Redis may still execute it
@@ -51,7 +52,7 @@ type AbandonedError struct {
 }
 
 // Error says that there is no reply.
-func (e *AbandonedError) Error() string { return "ctx ended before Redis replied" }
+func (e *AbandonedError) Error() string { return "Redis did not reply" }
 
 // Sent is false if the command was not sent, and will not be.
 func (e *AbandonedError) Sent() bool { return e.sent }

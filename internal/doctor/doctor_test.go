@@ -212,7 +212,9 @@ func TestKeys(t *testing.T) {
 		{"\x1b[2J", "lpush n:{x}:lock 1", Problem, `\x1b[2J`},
 		{"a[1]*", "lpush n:{x}:lock 1; lpush a1b:{y}:lock 1", Problem, `"a[1]*:{x}:lock" is a list`},
 		{"lock", "set n:{x}:lock 1", Problem, "for ever"},
-		{"number", "set n:{x}:number 1", Warning, "1 key never expire: "},
+		{"number", "set n:{x}:number 1", Warning, `1 key never expires: "number:{x}:number"`},
+		{"numbers", "set n:{x}:number 1; set n:{y}:number 1", Warning, "2 keys never expire: "},
+		{"resized", "set n:{x}:sem:resized 4", OK, "1 key of locks"},
 		{"one", "zadd n:{x}:queue 0 0" + expires, OK, "1 key of locks"},
 		{"strange", "lpush n:queue 1; lpush n:{x}:something 1; lpush ns:{x}:queue 1; lpush n:{x}:sem:lock 1", OK, "0 keys of locks"},
 	} {

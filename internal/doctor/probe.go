@@ -83,7 +83,7 @@ const (
 type search struct {
 	seen    int            // keys of locks
 	foreign []string       // of another type: each call for that lock fails
-	eternal []string       // that never expire: a mutex whose lock is among them stays held for ever
+	eternal []string       // that should expire and never do: a mutex whose lock is among them stays held for ever
 	layouts map[string]int // how many numbers have which
 }
 
@@ -130,7 +130,7 @@ func (f *search) look(ctx context.Context, rdb *redis.Client, namespace string, 
 		case has != key.Type:
 			f.foreign = append(f.foreign, fmt.Sprintf("%q is a %s", text, has))
 			continue
-		case ttls[i].Val() == -1:
+		case ttls[i].Val() == -1 && key.Part != "resized": // which is kept until it is reset
 			f.eternal = append(f.eternal, fmt.Sprintf("%q", text))
 		}
 		if key.Part == "number" {
@@ -195,7 +195,8 @@ func (f *search) finding() Finding {
 	case slices.ContainsFunc(f.eternal, func(key string) bool { return strings.HasSuffix(key, `}:lock"`) }):
 		return is(Problem, "held for ever, by nobody (fairlock release --force helps): %s", some(f.eternal))
 	case len(f.eternal) > 0:
-		return is(Warning, "%s never expire: %s", inspect.Count(len(f.eternal), "key"), some(f.eternal))
+		verb := map[bool]string{true: "expires", false: "expire"}[len(f.eternal) == 1]
+		return is(Warning, "%s never %s: %s", inspect.Count(len(f.eternal), "key"), verb, some(f.eternal))
 	}
 	return is(OK, "%s of locks, of the right types, and they expire", inspect.Count(f.seen, "key"))
 }

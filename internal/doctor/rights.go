@@ -29,7 +29,7 @@ type Purpose string
 const (
 	Use     Purpose = "use"     // programs that lock
 	Look    Purpose = "look"    // operators who look at locks
-	Operate Purpose = "operate" // and may take one by force
+	Operate Purpose = "operate" // and may take one by force, or resize a semaphore
 )
 
 // Purposes are all of them, in the order of RightsIn.
@@ -46,7 +46,7 @@ type Rights struct {
 
 // RightsIn are the least rights for what is done with locks in the namespace, one for each of Purposes.
 func RightsIn(namespace string, before7 bool) (all []Rights) {
-	texts := map[Purpose]string{Use: "use locks", Look: "look (status, list, watch, ui)", Operate: "operate (look and release)"}
+	texts := map[Purpose]string{Use: "use locks", Look: "look (status, list, watch, ui)", Operate: "operate (look, release and resize)"}
 	users := map[Purpose]string{Use: "fairlock", Look: "fairlock-look", Operate: "fairlock-operate"}
 	for _, purpose := range Purposes {
 		needs := needsOf(purpose, namespace, before7)
@@ -104,7 +104,7 @@ func (s *server) rights(ctx context.Context) (Finding, error) {
 	major, _ := s.facts.version()
 	needs := needsOf(s.For, s.Namespace, major == 6)
 	var lacks []string
-	v := is(OK, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: "status, list, watch and ui", Operate: "status and release"}[s.For])
+	v := is(OK, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: "status, list, watch and ui", Operate: "status, release and resize"}[s.For])
 	for attempt := range strings.SplitSeq(uses+";"+others, ";") {
 		var args []any
 		for word := range strings.FieldsSeq(attempt) {

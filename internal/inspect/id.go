@@ -112,19 +112,22 @@ func ParseKey(namespace, text string) (Key, bool) {
 	return Key{}, false
 }
 
-// inUse reports whether there is such a key only while somebody holds the lock or waits for it.
-func (k Key) inUse() bool { return k.Part == "lock" || k.Part == "queue" || k.Part == "permits" }
+// sought reports whether there is such a key only while somebody holds the lock or waits for it, or while a semaphore is
+// resized.
+func (k Key) sought() bool {
+	return k.Part == "lock" || k.Part == "queue" || k.Part == "permits" || k.Part == "resized" && k.Kind == Semaphore
+}
 
 // Glob is a pattern of Redis that matches the text and nothing else.
 func Glob(text string) string { return glob.Replace(text) }
 
 var glob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// pattern matches the keys of locks in use whose names begin with prefix: lock, queue and permits. Numbers outlive a lock, so
+// pattern matches the sought keys of locks whose names begin with prefix: lock, queue, permits and resized. Numbers outlive a lock, so
 // there may be many, and the server leaves them out; three letters of a key's end suffice for that.
 func pattern(namespace, prefix string) string {
 	start, _ := strings.CutSuffix(lua.MutexKeys(namespace, prefix).Queue, "}:queue")
-	return Glob(start) + "*}:*[oei][cut][kes]"
+	return Glob(start) + "*}:*[oeiz][cuet][kesd]"
 }
 
 // Plain is a text as it can stand in a line: as it is, or quoted as in Go if it is not valid UTF-8 or has anything that

@@ -30,16 +30,17 @@ var names = []string{
 	"\x1b[31mred", "\xff\xfe", "a b", "\n", "a:{b}:rw:permits", "]", "^-", "%257b",
 }
 
-// keysOf are all keys of all locks of a name, and those of them that show that a lock is in use.
+// keysOf are all keys of all locks of a name, and those of them that show that a lock is in use or resized.
 func keysOf(namespace, name string) (all []string, signs map[string]ID) {
 	m, s, rw := lua.MutexKeys(namespace, name), lua.SemaphoreKeys(namespace, name), lua.RWMutexKeys(namespace, name)
 	all = []string{
-		m.Queue, m.Heartbeats, m.Tombstones, m.Number, m.Lock, s.Queue, s.Heartbeats, s.Tombstones, s.Number, s.Permits, s.Holders,
+		m.Queue, m.Heartbeats, m.Tombstones, m.Number, m.Lock, s.Queue, s.Heartbeats, s.Tombstones, s.Number, s.Permits, s.Holders, s.Resized,
 		rw.Queue, rw.Heartbeats, rw.Tombstones, rw.Number, rw.Permits, rw.Holders,
 	}
 	return all, map[string]ID{
 		m.Queue: {Mutex, name}, m.Lock: {Mutex, name}, s.Queue: {Semaphore, name}, s.Permits: {Semaphore, name},
-		rw.Queue: {RW, name}, rw.Permits: {RW, name},
+		s.Resized: {Semaphore, name},
+		rw.Queue:  {RW, name}, rw.Permits: {RW, name},
 	}
 }
 
@@ -57,7 +58,7 @@ func TestID_KeysAndPatterns(t *testing.T) {
 				keys = append(keys, key, "")
 				parsed, ok := ParseKey(namespace, key)
 				want, sign := some[key]
-				require.Equal(t, []bool{slices.Contains(all, key), sign}, []bool{ok, parsed.inUse()}, key)
+				require.Equal(t, []bool{slices.Contains(all, key), sign}, []bool{ok, parsed.sought()}, key)
 				if sign {
 					require.Equal(t, want, parsed.ID)
 					signs[key] = want
@@ -187,14 +188,16 @@ func TestServer_Find(t *testing.T) {
 	} {
 		require.NoError(t, rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(score), Member: holder}).Err())
 	}
+	require.NoError(t, rdb.Set(t.Context(), lua.SemaphoreKeys(s.Namespace, "resized").Resized, 4, 0).Err())
 	locks, err := s.Find(t.Context(), Want{})
 	require.NoError(t, err)
-	want := append(IDs(names, Mutex), ID{RW, "waited for"})
+	want := append(IDs(names, Mutex), ID{RW, "waited for"}, ID{Semaphore, "resized"})
 	slices.SortFunc(want, ID.Compare)
 	require.Equal(t, want, ids(locks))
 	for _, l := range locks {
 		require.Nil(t, l.Waiters)
 		require.Equal(t, l.Name == "waited for", !l.Held && l.Waiting == 1)
+		require.Equal(t, l.Name == "resized", l.Idle() && l.Permits == 4)
 	}
 	prefixed, err := s.Find(t.Context(), Want{Prefix: "%", Kinds: []Kind{Mutex, Semaphore}})
 	require.NoError(t, err)

@@ -28,6 +28,9 @@ type Lock struct {
 // InUse reports whether somebody holds the lock or waits for it, or whether it could not be read.
 func (l Lock) InUse() bool { return l.Held || l.Waiting > 0 || l.Err != nil }
 
+// Idle reports whether nobody uses the lock, and its number of permits is kept because a resize has set it.
+func (l Lock) Idle() bool { return l.Kind == Semaphore && l.Permits > 0 && !l.InUse() }
+
 // Server is a Redis, or a cluster of them, and a namespace there. It is safe for concurrent use.
 type Server struct {
 	Redis     redis.UniversalClient
@@ -194,8 +197,9 @@ type search struct {
 	found []Lock      // guarded by mu
 }
 
-// Find finds the locks in use that are wanted, on every master of a cluster, and returns them in the order of their names: each
-// with up to Listed holders and no waiters, or as want says. A lock that is in use from beginning to end is found, unless its slot moves
+// Find finds the locks that are wanted, on every master of a cluster: those in use, and semaphores that were resized. It returns
+// them in the order of their names, each with up to Listed holders and no waiters, or as want says. A lock that is in use from
+// beginning to end is found, unless its slot moves
 // meanwhile. The error says what could not be read; what could is returned all the same.
 func (s *Server) Find(ctx context.Context, want Want) ([]Lock, error) {
 	f := &search{Server: s, want: want, seen: map[ID]bool{}}
@@ -228,7 +232,7 @@ func (f *search) scan(ctx context.Context, rdb *redis.Client) error {
 		locks, err := f.Read(ctx, cmp.Or(f.want.Limit, Listed), f.fresh(keys)...)
 		f.mu.Lock()
 		for _, l := range locks {
-			if l.InUse() { // its waiter may have left meanwhile, or its lease have ended
+			if l.InUse() || l.Idle() { // its waiter may have left meanwhile, or its lease have ended
 				if f.want.Limit == 0 {
 					l.Waiters = nil
 				}
@@ -248,7 +252,7 @@ func (f *search) fresh(keys []string) (ids []ID) {
 	defer f.mu.Unlock()
 	for _, text := range keys {
 		key, ours := ParseKey(f.Namespace, text)
-		if ours && key.inUse() && !f.seen[key.ID] && (f.want.Kinds == nil || slices.Contains(f.want.Kinds, key.Kind)) {
+		if ours && key.sought() && !f.seen[key.ID] && (f.want.Kinds == nil || slices.Contains(f.want.Kinds, key.Kind)) {
 			f.seen[key.ID] = true
 			ids = append(ids, key.ID)
 		}

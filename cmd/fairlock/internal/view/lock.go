@@ -18,15 +18,15 @@ func InUse(all []inspect.Lock) []inspect.Lock {
 	return slices.DeleteFunc(slices.Clone(all), func(l inspect.Lock) bool { return !l.InUse() })
 }
 
-// Worth are those of the locks that are worth showing: of each name those in use, and if none is, the one that was used
-// last. If several kinds were looked at and none was used lately, a Lock without a kind stands for the name.
+// Worth are those of the locks that are worth showing: of each name those in use and a resized semaphore, and if there is
+// none, the one that was used last. If several kinds were looked at and none was used lately, a Lock without a kind stands for the name.
 func Worth(all []inspect.Lock) (worth []inspect.Lock) {
 	for len(all) > 0 {
 		n := 1
 		for n < len(all) && all[n].Name == all[0].Name {
 			n++
 		}
-		used := InUse(all[:n])
+		used := slices.DeleteFunc(slices.Clone(all[:n]), func(l inspect.Lock) bool { return !l.InUse() && !l.Idle() })
 		if len(used) == 0 {
 			used = []inspect.Lock{slices.MaxFunc(all[:n], func(a, b inspect.Lock) int { return cmp.Compare(a.Fence, b.Fence) })}
 			if used[0].Fence == 0 && n > 1 {
@@ -139,6 +139,8 @@ func summary(p Paint, l inspect.Lock) string {
 	case l.Held && l.Holder.Released:
 		text += " by " + l.Holder.Token.Client()
 	case l.Held:
+	case l.Idle():
+		return text + ", set by resize, nobody uses it"
 	case l.Waiting > 0:
 		text += ", granted at the next request of any waiter"
 	case l.Fence > 0:

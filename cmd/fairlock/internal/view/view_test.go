@@ -119,6 +119,7 @@ func TestLock_Texts(t *testing.T) {
 			l.Holders[0] = released(l.Holders[0])
 			l.Holder = l.Holders[0]
 		}),
+		sample(inspect.Semaphore, "resized", 0, 0),
 		change(sample(inspect.Semaphore, "some released", 3, 0), func(l *inspect.Lock) { l.Holders[1] = released(l.Holders[1]) }),
 		change(sample(inspect.Mutex, "minimum hold", 1, 0), func(l *inspect.Lock) { // above its TTL: nobody knows whether it is renewed
 			l.Holders[0].Token, l.Holders[0].Renewed = l.Holders[0].Token.With(token.MinHold), -1
