@@ -178,15 +178,17 @@ func TestTable_Fits(t *testing.T) {
 	}
 }
 
-// Of each name, the locks in use are shown, and if there are none the one that was used last.
+// Of each name, the locks in use and a resized semaphore are shown, and if there are none the one that was used last.
 func TestWorth(t *testing.T) {
-	used, free := sample(inspect.Mutex, "x", 1, 0), sample(inspect.Semaphore, "x", 0, 0)
+	used, free, resized := sample(inspect.Mutex, "x", 1, 0), sample(inspect.Semaphore, "x", 0, 0), sample(inspect.Semaphore, "x", 0, 0)
+	free.Permits = 0
 	never, unused := inspect.Lock{ID: inspect.ID{Kind: inspect.RW, Name: "x"}}, inspect.Lock{ID: inspect.ID{Name: "x"}}
 	other, faulty := sample(inspect.Mutex, "b", 0, 0), inspect.Lock{ID: never.ID, Err: errors.New("no")}
 	for _, c := range []struct{ all, want []inspect.Lock }{
 		{nil, nil}, {[]inspect.Lock{used, free, never}, []inspect.Lock{used}}, {[]inspect.Lock{never, free}, []inspect.Lock{free}},
 		{[]inspect.Lock{never}, []inspect.Lock{never}}, {[]inspect.Lock{never, never}, []inspect.Lock{unused}},
 		{[]inspect.Lock{other, used, free, used}, []inspect.Lock{other, used, used}}, {[]inspect.Lock{free, faulty}, []inspect.Lock{faulty}},
+		{[]inspect.Lock{used, resized, never}, []inspect.Lock{used, resized}}, {[]inspect.Lock{resized, never}, []inspect.Lock{resized}},
 	} {
 		require.Equal(t, c.want, Worth(c.all))
 	}
