@@ -2,8 +2,9 @@ package fairlock
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
@@ -210,10 +211,11 @@ func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 			given := min(max(l.cfg.TTL, l.minHold), tok.TTL())
 			var sent time.Time
 			var reply lua.Resumed
-			id := rand.Uint64N(lua.Copies)
+			var id [8]byte
+			_, _ = rand.Read(id[:]) // it never fails
 			err = l.rt.attempt(ctx, func() (err error) {
 				sent = l.rt.clock.Now()
-				reply, err = l.redis.Resume(ctx, tok, given, before.Fence, id)
+				reply, err = l.redis.Resume(ctx, tok, given, before.Fence, binary.LittleEndian.Uint64(id[:])%lua.Copies)
 				return err
 			})
 			if err == nil && reply.Fence == 0 {

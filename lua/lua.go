@@ -245,7 +245,7 @@ func readRenewed(r *reader) bool {
 }
 
 // Copies is how many values tell requests to Resume apart.
-const Copies = 1 << 20
+const Copies = 1 << 16
 
 // Resumed is the reply to Resume.
 type Resumed struct {

@@ -339,7 +339,7 @@ func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) bool {
 }
 
 // resumes is by what a copy of a request to resume a lease knows what another copy has done: the rest of the fence by that.
-const resumes = 1 << 20
+const resumes = 1 << 16
 
 // Resume gives the lease of a token, resumed before or not, to the token with the flag Resumed and a new fence, for ttl from now,
 // at most for the TTL in its token. A resumed lease with a fence above seen is extended if a copy of this request has resumed it.

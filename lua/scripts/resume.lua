@@ -1,12 +1,12 @@
 -- resume: takes over a lease for a process that knows its token. The token gets the flag 4, and the lease a new fence, so that no
 -- request of the process that had the lease renews or releases it from then on, or acquires anything.
 -- ARGV  fence_ttl token ttl seen copy
---       ttl: ms; seen: the last number before; copy: below 2^20, the rest of the new fence by 2^20: by that a copy of the request
+--       ttl: ms; seen: the last number before; copy: below 2^16, the rest of the new fence by 2^16: by that a copy of the request
 --       knows what another copy has done
 -- reply resumed fence waiting    waiting: 1 if somebody waits, else 0
 --     | lost     the token does not hold the lock, or somebody else has resumed the lease since
 local token, ttl, seen, copy = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local resumed, RANGE = flagged(token, RESUMED), 1048576
+local resumed, RANGE = flagged(token, RESUMED), 65536
 ttl, seen, copy = math.min(tonumber(ttl), ttl_of(token)), tonumber(seen), tonumber(copy)
 if has_flag(token, RELEASED) then return 'lost' end
 read_number(0)
