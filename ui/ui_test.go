@@ -90,7 +90,7 @@ func (s *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 func (s *traffic) see(cmd redis.Cmder) {
 	switch args := cmd.Args(); {
-	case cmd.Name() == "scan" && strings.HasSuffix(fmt.Sprint(args[3]), "[kes]"): // else it is the doctor's
+	case cmd.Name() == "scan" && strings.HasSuffix(fmt.Sprint(args[3]), "[kesd]"): // else it is the doctor's
 		if fmt.Sprint(args[1]) == "0" {
 			s.searches.Add(1)
 		}
