@@ -117,7 +117,7 @@ func (m RWMutex) WithMaxWait(d time.Duration) RWMutex { return RWMutex{m.lock.wi
 // renews the lease at once, for this lock's TTL or the one in its token, whichever is shorter, and gives it a new fence.
 // ErrLost means that the token does not hold the lock. ctx bounds the two requests. While Redis does not serve them, they are
 // sent again, for 3 s at most; after that the error is ErrUnreachable. After another error than ErrLost the lease may have been
-// taken over all the same, and Resume can be called again.
+// taken over all the same, also later, when the request arrives; Resume can be called again.
 //
 // Pass on Lease.Token().Text() and read it with token.Parse. A token can be resumed as often as you like; the last one to do so
 // has the lease. Of two that do so at once, one gets ErrLost. Stop using it where it was before: there it ends with ErrLost at its next renewal, at most a third of TTL

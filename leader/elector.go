@@ -140,7 +140,7 @@ func (e *Elector) lead(ctx context.Context, lease *fairlock.Lease, f func(contex
 }
 
 // Lease returns the lease under which this process leads, or nil if it does not lead. It does no I/O. It looks at the clock,
-// so a process that was paused finds at once that its leadership has ended. Do not call Unlock of the lease: another
+// so a process that was paused finds at once that its leadership has ended. Do not call Unlock or Detach of the lease: another
 // process would lead while f still runs. To resign, have f return.
 func (e *Elector) Lease() *fairlock.Lease {
 	if l := e.lease.Load(); l != nil && l.Err() == nil {
