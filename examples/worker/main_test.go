@@ -107,9 +107,10 @@ func TestWorker(t *testing.T) {
 		assert.Equal(t, []string{`{"id":4,"user":"ann"}`, `{"id":3,"user":"ann"}`}, left(waiting))
 		server.Mutex("user:ann").AssertFree()
 
-		// If the lease is lost in the middle of a job, another worker does the job, when the first one has stopped.
+		// If the lease is lost in the middle of a job, the worker takes it up again when Redis is back. If it is told to stop
+		// before, another worker does the job.
 		began = time.Now()
-		link, _ := start(t, server, rdb, func(ctx context.Context, j job) error {
+		link, stop := start(t, server, rdb, func(ctx context.Context, j job) error {
 			<-ctx.Done()
 			ended(j)
 			return nil // not even a job that claims to be done is believed
@@ -118,6 +119,7 @@ func TestWorker(t *testing.T) {
 		link.Cut()
 		time.Sleep(3 * time.Second)
 		assert.Equal(t, []string{"2s ann3"}, sofar())
+		stop()
 		_, stop = start(t, server, rdb, func(_ context.Context, j job) error { ended(j); return nil })
 		time.Sleep(time.Second)
 		stop()
