@@ -238,7 +238,7 @@ func TestService_RedisIsUnreachable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	link := redistest.NewLink(t, w.server)
-	r := w.start(link.Addr(), "-ttl", "2s", "-max-wait", "1h")
+	r := w.start(link.Addr(), "-ttl", "2s", "-max-wait", "2s")
 	assert.Equal(t, http.StatusOK, r.ready())
 
 	stopped := r.pay("ann", "1")
