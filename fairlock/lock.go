@@ -3,7 +3,6 @@ package fairlock
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"time"
 
@@ -211,11 +210,10 @@ func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 			given := min(max(l.cfg.TTL, l.minHold), tok.TTL())
 			var sent time.Time
 			var reply lua.Resumed
-			var id [8]byte
-			_, _ = rand.Read(id[:]) // it never fails
+			id := rand.Text()
 			err = l.rt.attempt(ctx, func() (err error) {
 				sent = l.rt.clock.Now()
-				reply, err = l.redis.Resume(ctx, tok, given, before.Fence, binary.LittleEndian.Uint64(id[:])%lua.Copies)
+				reply, err = l.redis.Resume(ctx, tok, given, before.Fence, id)
 				return err
 			})
 			if err == nil && reply.Fence == 0 {

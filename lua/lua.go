@@ -244,9 +244,6 @@ func readRenewed(r *reader) bool {
 	return false
 }
 
-// Copies is how many values tell requests to Resume apart.
-const Copies = 1 << 16
-
 // Resumed is the reply to Resume.
 type Resumed struct {
 	Fence   uint64 // of the lease; 0: the token does not hold the lock, or somebody else has resumed the lease since
@@ -254,10 +251,9 @@ type Resumed struct {
 }
 
 // Resume takes over a lease by its token, for ttl, but for no longer than its token says. From then on the lease has the token
-// with the flag Resumed, and another fence. seen is the last number of a Snapshot from before, and id a random number below
-// Copies: by these a copy of the request finds what another copy has done, and changes nothing if somebody else has resumed the
-// lease since.
-func (l Lock) Resume(ctx context.Context, t token.Token, ttl time.Duration, seen, id uint64) (Resumed, error) {
+// with the flag Resumed, and another fence. seen is the last number of a Snapshot from before, and id a random text: by these a
+// copy of the request finds what another copy has done, and changes nothing if somebody else has resumed the lease since.
+func (l Lock) Resume(ctx context.Context, t token.Token, ttl time.Duration, seen uint64, id string) (Resumed, error) {
 	return call(ctx, l, "resume", readResumed, t.Text(), milliseconds(ttl), seen, id)
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -202,10 +203,10 @@ var verbs = []verb{
 	},
 	{
 		name:    "resume",
-		call:    func(l lua.Lock, t tokens) (any, error) { return l.Resume(ctx, t[0], 11*ms, 12, 13) },
+		call:    func(l lua.Lock, t tokens) (any, error) { return l.Resume(ctx, t[0], 11*ms, 12, "13") },
 		replies: []list{{"resumed", large, one}, {"lost"}},
 		samples: map[string]sample{
-			"resume": {send: func(l lua.Lock, _ tokens) error { return last(l.Resume(ctx, holder, ttl/2, holderFence, 7)) }},
+			"resume": {send: func(l lua.Lock, _ tokens) error { return last(l.Resume(ctx, holder, ttl/2, holderFence, "7")) }},
 		},
 		// resume a ttl 5m 8    by its token, after which it has the token of a resumed lease; seen z: as if the last number were
 		//                      still the fence of z; 8: that request; without it 7 -> resumed, lost
@@ -216,7 +217,7 @@ var verbs = []verb{
 				if o.seen != nil {
 					seen = o.seen.fence
 				}
-				return map[bool]string{true: "resumed", false: "lost"}[m.resume(o.p, cmp.Or(o.ttl, ttl), seen, uint64(max(o.number, 7)))]
+				return map[bool]string{true: "resumed", false: "lost"}[m.resume(o.p, cmp.Or(o.ttl, ttl), seen, strconv.Itoa(max(o.number, 7)))]
 			},
 			"original": func(_ *machine, o options, _ string) string {
 				o.p.token = o.p.original
@@ -227,7 +228,7 @@ var verbs = []verb{
 			"resume": func(r *random) {
 				p := r.anyone()
 				late := uint64(rapid.IntRange(0, 1).Draw(r.t, "late"))
-				p.left = r.resume(p, r.lease(), max(r.model.Last, late)-late, rapid.Uint64Range(7, 8).Draw(r.t, "id")) || p.left // it asks no more
+				p.left = r.resume(p, r.lease(), max(r.model.Last, late)-late, rapid.SampledFrom([]string{"7", "8"}).Draw(r.t, "id")) || p.left // it asks no more
 			},
 		},
 	},
@@ -495,7 +496,7 @@ func (m *machine) renew(p *party, ttl time.Duration, fence uint64) bool {
 	}, func(bool) {})
 }
 
-func (m *machine) resume(p *party, ttl time.Duration, seen, id uint64) bool {
+func (m *machine) resume(p *party, ttl time.Duration, seen uint64, id string) bool {
 	m.t.Helper()
 	m.begin("%s is resumed for %v", p.name, ttl)
 	m.lasting(ttl, 0)

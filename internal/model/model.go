@@ -5,6 +5,7 @@ package model
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -338,13 +339,10 @@ func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) bool {
 	return true
 }
 
-// resumes is by what a copy of a request to resume a lease knows what another copy has done: the rest of the fence by that.
-const resumes = 1 << 16
-
 // Resume gives the lease of a token, resumed before or not, to the token with the flag Resumed and a new fence, for ttl from now,
-// at most for the TTL in its token. A resumed lease with a fence above seen is extended if a copy of this request has resumed it.
+// at most for the TTL in its token. A resumed lease with a fence above seen is extended if a request with this id has resumed it.
 // It returns the fence; 0: there is none, or somebody else has resumed the lease.
-func (l *Lock) Resume(now int64, text string, ttl int64, seen, copied uint64) uint64 {
+func (l *Lock) Resume(now int64, text string, ttl int64, seen uint64, id string) uint64 {
 	l.Advance(now)
 	t, _ := token.Parse(text)
 	if t.Flags()&token.Released != 0 {
@@ -356,9 +354,10 @@ func (l *Lock) Resume(now int64, text string, ttl int64, seen, copied uint64) ui
 	switch {
 	case h == nil:
 		return 0
-	case h.Token == resumed && h.Fence > seen && h.Fence%resumes != copied:
-		return 0
 	case h.Token == resumed && h.Fence > seen:
+		if l.Tombstones[fmt.Sprint(id, " ", h.Fence)] <= now {
+			return 0
+		}
 		h.Expires = now + min(ttl, h.TTL)
 		return h.Fence
 	}
@@ -368,10 +367,10 @@ func (l *Lock) Resume(now int64, text string, ttl int64, seen, copied uint64) ui
 	}
 	had := *h
 	l.remove(had.Token)
-	next := max(uint64(now), l.last+1)
-	l.last = next + (copied+resumes-next%resumes)%resumes - 1
+	fence := l.grant(now, resumed, had.Weight, had.TTL, min(ttl, had.TTL), kept)
 	l.setTombstone(now, t.Without(token.Resumed).Text())
-	return l.grant(now, resumed, had.Weight, had.TTL, min(ttl, had.TTL), kept)
+	l.setTombstone(now, fmt.Sprint(id, " ", fence))
+	return fence
 }
 
 // Heartbeat keeps the tickets of waiters, and tells their states. The capacity is the one that the waiters asked with.

@@ -15,17 +15,16 @@ const longestMinHold = 3 * ttl
 // minimum is the minimum hold of a lease.
 type minimum struct {
 	d       time.Duration
-	fence   uint64
-	granted int64 // when Redis granted it, in µs of the server
-	learned int64 // when its client did, as Event.At
-	known   bool  // Redis knows d: the lease did not begin with a handoff, or was renewed or released since
+	fence   uint64 // when Redis granted it, in µs
+	learned int64  // when its client did, as Event.At
+	known   bool   // Redis knows d: the lease did not begin with a handoff, or was renewed or released since
 }
 
 // begins notes that a client has learned of a lease with a minimum hold.
 func (o *observer) begins(token string, d time.Duration, fence uint64, handoff bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.minimums[original(token)] = &minimum{d, fence, o.granted[token], o.world.now(), !handoff}
+	o.minimums[original(token)] = &minimum{d, fence, o.world.now(), !handoff}
 	for _, l := range o.locks {
 		if h := l.holder(token); h != nil {
 			o.outlasts(*h)
@@ -40,7 +39,7 @@ func (o *observer) outlasts(h model.Holder) {
 	if m == nil || !m.known || o.back > 0 {
 		return
 	}
-	if short := m.granted + m.d.Microseconds() - h.Expires; short > model.Millisecond {
+	if short := int64(m.fence) + m.d.Microseconds() - h.Expires; short > model.Millisecond {
 		o.world.fail("server: at %v, the lease of %s ends %d µs before its minimum of %v", time.Duration(o.world.now()), h.Token, short, m.d)
 	}
 }
@@ -67,7 +66,7 @@ func (o *observer) ended(l *observed, h model.Holder, now int64) {
 	if m == nil || !m.known || o.last.verb == "force_release" || o.back > 0 {
 		return
 	}
-	if early := m.granted + m.d.Microseconds() - now; early > model.Millisecond {
+	if early := int64(m.fence) + m.d.Microseconds() - now; early > model.Millisecond {
 		o.world.fail("server: at %v, lock %q: %s is free %d µs before the end of its minimum of %v",
 			time.Duration(o.world.now()), l.name, h.Token, early, m.d)
 	}

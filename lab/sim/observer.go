@@ -45,7 +45,6 @@ type observer struct {
 
 	minimums map[string]*minimum // guarded by mu: by token, of leases with a minimum hold
 	grants   map[string]int64    // guarded by mu: by token: when it was first granted the lock, as Event.At
-	granted  map[string]int64    // guarded by mu: by token: when its lease began, or was resumed, in µs of the server
 	untold   map[string]bool     // guarded by mu: tokens of waiters and holders that a message may not have reached
 }
 
@@ -70,7 +69,7 @@ type observed struct {
 func observe(w *world) *observer {
 	o := &observer{
 		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, restored: map[string]bool{},
-		subscribed: map[string]int64{}, minimums: map[string]*minimum{}, grants: map[string]int64{}, granted: map[string]int64{}, untold: map[string]bool{},
+		subscribed: map[string]int64{}, minimums: map[string]*minimum{}, grants: map[string]int64{}, untold: map[string]bool{},
 	}
 	for hash, text := range lua.Texts() {
 		other := w.other.hashes[hash]
@@ -355,9 +354,6 @@ func (o *observer) compare(l *observed) {
 		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Token, b.Token))
 	})
 	for _, h := range granted {
-		if had := l.holder(h.Token); had == nil || had.Fence != h.Fence {
-			o.granted[h.Token] = now.UnixMicro()
-		}
 		if o.successor(h, &l.contents) != nil {
 			continue
 		}

@@ -14,5 +14,5 @@ for i = FIRST, #ARGV do released = end_lease(ARGV[i], nil, kept) or released end
 redis.pcall('ZREM', queue, unpack(ARGV, FIRST))
 redis.pcall('ZREM', heartbeats, unpack(ARGV, FIRST))
 local reply = hand_off(released)
-if refused > 0 then refuse({ unpack(ARGV, FIRST, FIRST + refused - 1) }) end
+if refused > 0 then set_tombstones({ unpack(ARGV, FIRST, FIRST + refused - 1) }) end
 return reply

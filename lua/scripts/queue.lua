@@ -2,7 +2,8 @@
 --
 -- queue       zset  token -> ticket
 -- heartbeats  zset  token -> when the waiter expires without a heartbeat, by the queue's clock (number.lua)
--- tombstones  zset  token that has left -> until when it is refused, by the server's clock
+-- tombstones  zset  token that has left -> until when it is refused, by the server's clock; '<id> <fence>' of what a request to
+--                   resume a lease has done -> until when that is known
 --
 -- A script may run twice for one request, and Redis rolls nothing back when a later command fails. So each script is
 -- idempotent for its token, and bounded, and reads all keys that can have a wrong type before it writes. The first
@@ -105,8 +106,8 @@ local function admit(requester)
   return (more_expired or too_heavy == 100) and 'more' or 'blocked', own
 end
 
--- refuse sets a tombstone for each of these tokens: an acquire that brings one is refused from then on.
-local function refuse(tokens)
+-- set_tombstones sets a tombstone for each of these tokens: an acquire that brings one is refused from then on.
+local function set_tombstones(tokens)
   local untils, over = {}, call('ZRANGEBYSCORE', tombstones, '-inf', now_text, 'LIMIT', 0, 500)
   if #over > 0 then call('ZREM', tombstones, unpack(over)) end
   for i, token in ipairs(tokens) do untils[2 * i - 1], untils[2 * i] = text_of(now + KEPT * 1000), token end
