@@ -36,12 +36,13 @@ func TestCluster_MasterStaysDead(t *testing.T) {
 	b := newClient(t, cluster.Client(), fairlock.Config{}).Mutex(name)
 	held := hold(t, a.Lock)
 	next := join(t, b, b.Lock)
-	until(t, func() bool {
-		n, err := cluster.Masters[0].Client().DBSize(t.Context()).Result()
-		m, err2 := replica.Client().DBSize(t.Context()).Result()
-		return err == nil && err2 == nil && n == m && n > 0
-	})
-	time.Sleep(100 * time.Millisecond) // the replica has the last write, too
+	offset := func(s *redistest.Server, of string) (n int64) {
+		_, _ = fmt.Sscan(redistest.Info(t, s.Client(), "replication", of), &n)
+		return n
+	}
+	written := offset(cluster.Masters[0], "master_repl_offset")
+	require.Positive(t, written)
+	until(t, func() bool { return offset(replica, "slave_repl_offset") >= written })
 	cluster.Masters[0].Kill()
 	killed := time.Now()
 	released := make(chan error, 1)
@@ -84,7 +85,7 @@ func TestCluster_SlotMoves(t *testing.T) {
 					if !assert.NoError(t, err, l.kind) {
 						return
 					}
-					time.Sleep(20 * time.Millisecond)
+					time.Sleep(20 * time.Millisecond) // so that others queue
 					assert.NoError(t, lease.Renew(t.Context()), l.kind)
 					assert.NoError(t, lease.Unlock(t.Context()), l.kind)
 					calls.Add(3)
@@ -92,9 +93,10 @@ func TestCluster_SlotMoves(t *testing.T) {
 			})
 		}
 	}
-	time.Sleep(200 * time.Millisecond)
+	open := func() { time.Sleep(2 * time.Second) } // requests meet the slot in this state
+	until(t, func() bool { return calls.Load() > 0 })
 	for range 2 { // there, and back
-		cluster.Move("{x}", from, to, func() { time.Sleep(2 * time.Second) }, func() { time.Sleep(2 * time.Second) })
+		cluster.Move("{x}", from, to, open, open)
 		from, to = to, from
 		moved, before := time.Now(), calls.Load()
 		until(t, func() bool { return calls.Load() > before+30 })

@@ -21,13 +21,21 @@ import (
 //  4. a test of what it does; TestConfig_BadInputSendsNothing finds its method and checks its bounds
 //  5. the table of limits in docs/concepts.md, and a line in the CHANGELOG
 func (l *lock) with(set func(*Config)) *lock {
+	return l.copied(func(c *lock) {
+		cfg := *l.cfg
+		set(&cfg)
+		c.cfg, c.settings = &cfg, cfg.check()
+	})
+}
+
+// copied returns a copy of the lock that change has changed.
+func (l *lock) copied(change func(*lock)) *lock {
 	if l == nil {
 		return nil
 	}
-	changed, cfg := *l, *l.cfg
-	set(&cfg)
-	changed.cfg, changed.settings = &cfg, cfg.check()
-	return &changed
+	c := *l
+	change(&c)
+	return &c
 }
 
 func (l *lock) withTTL(d time.Duration) *lock { return l.with(func(c *Config) { c.TTL = d }) }
@@ -35,24 +43,16 @@ func (l *lock) withMaxWaiters(n int) *lock    { return l.with(func(c *Config) { 
 
 // withMaxWait changes a setting that no Client has.
 func (l *lock) withMaxWait(d time.Duration) *lock {
-	if l == nil {
-		return nil
-	}
-	changed := *l
-	changed.maxWait = d
-	changed.badWait = require(d > 0 && d <= MaxTTL, "MaxWait", "%v, must be above 0, and at most %v (a year)", d, MaxTTL)
-	return &changed
+	return l.copied(func(c *lock) { c.maxWait, c.badWait = d, checkYear("MaxWait", d) })
 }
 
 // withMinHold changes a setting that no Client has.
 func (l *lock) withMinHold(d time.Duration) *lock {
-	if l == nil {
-		return nil
-	}
-	changed := *l
-	changed.minHold = d
-	changed.badHold = require(d > 0 && d <= MaxTTL, "MinHold", "%v, must be above 0, and at most %v (a year)", d, MaxTTL)
-	return &changed
+	return l.copied(func(c *lock) { c.minHold, c.badHold = d, checkYear("MinHold", d) })
+}
+
+func checkYear(field string, d time.Duration) error {
+	return require(d > 0 && d <= MaxTTL, field, "%v, must be above 0, and at most %v (a year)", d, MaxTTL)
 }
 
 // WithTTL returns the same lock, whose leases last d. The bounds are those of Config.TTL; methods of the returned value

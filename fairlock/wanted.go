@@ -14,14 +14,7 @@ import (
 // another small request. To Redis and to others it is the same lock.
 func (m Mutex) WithWanted() Mutex { return Mutex{m.lock.withWanted()} }
 
-func (l *lock) withWanted() *lock {
-	if l == nil {
-		return nil
-	}
-	changed := *l
-	changed.wanted = true
-	return &changed
-}
+func (l *lock) withWanted() *lock { return l.copied(func(c *lock) { c.wanted = true }) }
 
 // Wanted returns a channel that is closed once somebody waits for the lock: at the grant, if somebody waits then, or else
 // when the first waiter has queued, as soon as a message from Redis arrives. It is for a holder that can stop early, between
