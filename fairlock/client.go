@@ -22,8 +22,8 @@ type Redis interface {
 // first lease of WithWanted, on it keeps one Pub/Sub connection.
 type Client struct {
 	// Lock order: Lease.mu before runtime.mu, and queue.mu before inbox.mu. outage.mu, and those inside the dispatcher, the
-	// pool of connections, the Clock and a context come last. No other two mutexes are held together, and none during I/O, a channel operation that blocks, or
-	// a callback. (Lease.unlocking, a channel, is held while a release is sent.)
+	// pool of connections, the Clock and a context come last. No other two mutexes are held together, and none during I/O,
+	// a channel operation that blocks, or a callback. (Lease.unlocking, a channel, is held while a release is sent.)
 
 	cfg        Config
 	rt         *runtime
@@ -84,9 +84,9 @@ func (c *Client) Name() string { return c.cfg.Name }
 
 // Close ends the Client. Calls that wait return ErrClosed, and their waiters leave the queues. Leases end with ErrClosed;
 // their locks stay held in Redis until their TTL ends, so call Unlock before Close if another client should get a lock
-// sooner, or call Shutdown, which waits for that. A release that is in flight goes on. Close returns when every goroutine and request of the Client has ended; a
-// Redis that does not answer delays that by go-redis's own timeouts. A further call has no effect. Close must not be
-// called from a Trace callback.
+// sooner, or call Shutdown, which waits for that. A release that is in flight goes on. Close returns when every goroutine
+// and request of the Client has ended; a Redis that does not answer delays that by go-redis's own timeouts. A further call
+// has no effect. Close must not be called from a Trace callback.
 func (c *Client) Close() error {
 	c.rt.close()
 	c.dispatch.Close()

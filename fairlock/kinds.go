@@ -75,10 +75,9 @@ func (m Mutex) WithMaxWait(d time.Duration) Mutex { return Mutex{m.lock.withMaxW
 // to do with TryDo is done at most once in d. If its holder crashes, the lock is free when d is over, and TTL after the latest
 // renewal. An error or a panic of the function of Do does not shorten it; ForceRelease does.
 //
-// d counts from the grant, by the holder's clock; for a lease that Resume has taken over, from Resume, if its token has as long a
-// minimum. Let d, and what is left
-// of the period in which something is to happen once, be longer than the clocks of your machines are apart. d is above 0, and
-// at most a year; methods of the returned value return an error for another d.
+// d counts from the grant, by the holder's clock; for a lease that Resume has taken over, from Resume, if its token has as long
+// a minimum. Let d, and what is left of the period in which something is to happen once, be longer than the clocks of your
+// machines are apart. d is above 0, and at most a year; methods of the returned value return an error for another d.
 func (m Mutex) WithMinHold(d time.Duration) Mutex { return Mutex{m.lock.withMinHold(d)} }
 
 // WithTTL returns the same semaphore, whose leases last d. The bounds are those of Config.TTL; methods of the returned
@@ -119,9 +118,9 @@ func (m RWMutex) WithMaxWait(d time.Duration) RWMutex { return RWMutex{m.lock.wi
 // sent again, for 3 s at most; after that the error is ErrUnreachable. After another error than ErrLost the lease may have been
 // taken over all the same, also later, when the request arrives; Resume can be called again.
 //
-// Pass on Lease.Token().Text() and read it with token.Parse. A token can be resumed as often as you like; the last one to do so
-// has the lease. Of two that do so at once, one gets ErrLost. Stop using it where it was before: there it ends with ErrLost at its next renewal, at most a third of TTL
-// later, and a resource that has seen the new fence refuses it at once.
+// Pass on Lease.Token().Text() and read it with token.Parse. A token can be resumed as often as you like; the last one to
+// do so has the lease. Of two that do so at once, one gets ErrLost. Stop using it where it was before: there it ends with
+// ErrLost at its next renewal, at most a third of TTL later, and a resource that has seen the new fence refuses it at once.
 //
 // The minimum hold and Lease.Wanted are as this lock says (WithMinHold, WithWanted), and not as where the lease began. The
 // token stays the same, so others see the holder by the Name of the client where the lease began: in HeldError, Inspect and

@@ -337,7 +337,7 @@ func (l *Lease) expire() {
 	what, _ := l.term.due(now)
 	reason := ErrExpired
 	// A process that has no CPU sends its renewals late, and finds the end late.
-	early, prompt := !l.tried.After(l.lastSixth), now.Sub(l.term.deadline) <= safetyMargin(l.term.ttl)
+	early, prompt := !l.tried.After(l.lastSixth), !now.After(l.term.ends)
 	if l.failure != nil && early && prompt {
 		reason = fmt.Errorf("%w: %w", ErrUnreachable, l.failure)
 	}

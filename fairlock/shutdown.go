@@ -13,12 +13,13 @@ import (
 //
 // Shutdown returns nil when all leases have ended, Redis has acknowledged every release and every waiter's request to
 // leave, and the client is closed, as by Close. If ctx ends first, the leases end with ErrClosed, as by Close, and Shutdown
-// returns the error of ctx within 100 ms, whose text says how many leases were held, and the name of one lock; what is in flight ends in the background, and Close waits for it. If Close is
-// called meanwhile, Shutdown returns ErrClosed. Further calls wait for the same end.
+// returns the error of ctx within 100 ms, whose text says how many leases were held, and the name of one lock; what is in
+// flight ends in the background, and Close waits for it. If Close is called meanwhile, Shutdown returns ErrClosed. Further
+// calls wait for the same end.
 //
-// A lease that nobody unlocks keeps Shutdown waiting until ctx ends. So a function that runs for as long as its ctx, such as
-// that of package leader, needs a ctx that ends when Shutdown is called, at SIGTERM for example. Shutdown must not be called from the function of Do,
-// or from a Trace callback, for which it would wait.
+// A lease that nobody unlocks keeps Shutdown waiting until ctx ends. So a function that runs for as long as its ctx, such
+// as that of package leader, needs a ctx that ends when Shutdown is called, at SIGTERM for example. Shutdown must not be
+// called from the function of Do, or from a Trace callback, for which it would wait.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if err := c.shutdown(ctx); err != nil {
 		return fmt.Errorf("fairlock: shutdown: %w", err)

@@ -38,7 +38,8 @@ func (s *subscriber) subscriptions() uint64 {
 	return s.count
 }
 
-// start subscribes, if this is the client's first contention or first lease that knows when it is wanted, and returns the same as subscriptions.
+// start subscribes, if this is the client's first contention or first lease that knows when it is wanted, and returns the
+// same as subscriptions.
 func (s *subscriber) start(t task) uint64 {
 	s.once.Do(func() { t.stays(s.run) })
 	return s.subscriptions()

@@ -166,8 +166,9 @@ func (r *reader) unknown(word string) {
 // Check is the message that a heartbeat has published to a client's channel if the client checks its subscription.
 const Check = "check"
 
-// ParseNotification reads another message on a notification channel: token, fence and milliseconds, separated by spaces. If the fence
-// is 0, nothing was granted: the token is the head of the queue, and after Given another request can help, or Wanted says more.
+// ParseNotification reads another message on a notification channel: token, fence and milliseconds, separated by spaces. If
+// the fence is 0, nothing was granted: the token is the head of the queue, and after Given another request can help, or
+// Wanted says more.
 func ParseNotification(message string) (Grant, error) {
 	text, rest, _ := strings.Cut(message, " ")
 	fence, given, _ := strings.Cut(rest, " ")
