@@ -147,7 +147,7 @@ func TestLoss_OneKey(t *testing.T) {
 			acquire a b c; evict queue; heartbeat b c -> gone, gone; acquire c ticket -> queued 1; acquire b ticket -> queued 1
 			evict queue; release a -> released; acquire d -> granted; acquire b ticket -> queued 1`},
 		scenario{"the queue, and another waiter joins first", `
-			acquire a b c; evict queue; acquire d -> queued 1; heartbeat b c -> gone, gone; heartbeat d -> queued`},
+			acquire a b c; evict queue; acquire d -> queued 1; after 1m; heartbeat b c -> gone, gone; heartbeat d -> queued`},
 		scenario{"heartbeats", `
 			acquire a b c d wait 1h; evict heartbeats; heartbeat d wait 50m -> queued; after 45m; heartbeat b d wait 50m
 			after 6m; heartbeat d wait 50m -> queued; inspect -> a | b d`},
