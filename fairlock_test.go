@@ -791,6 +791,7 @@ func TestTrace(t *testing.T) {
 		delete(j.events, l.kind+" NotificationLost") // on a busy machine it may come late; package fairlock has its exact times
 		assert.Equal(t, want, j.events)
 		assert.Zero(t, j.grants[0].Ticket)
+		assert.Equal(t, s.namespace, j.grants[0].Namespace)
 		assert.Equal(t, j.queued[1].Ticket, j.grants[1].Ticket)
 		assert.Equal(t, lease.Fence(), j.grants[1].Fence)
 		assert.Equal(t, lease.Token(), j.grants[1].Token)

@@ -40,9 +40,10 @@ type Trace struct {
 // Event is part of every callback about one acquisition.
 type Event struct {
 	// Ctx is the caller's ctx of the acquisition, for the values in it, such as a span. It may have ended.
-	Ctx  context.Context
-	Name string // the lock's name
-	Kind string // "mutex", "semaphore" or "rwmutex"
+	Ctx       context.Context
+	Namespace string // Config.Namespace
+	Name      string // the lock's name
+	Kind      string // "mutex", "semaphore" or "rwmutex"
 	// Weight is a number of permits. It is 1 for a mutex and for a reader, and 1 << 30 for a writer.
 	Weight int
 	Token  token.Token

@@ -1,0 +1,56 @@
+package fairlock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// errorTypes are the types of errors that ErrorType knows by their values. An error can be several of them: the first counts.
+// So a lease that is lost is "unreachable", whatever error of Redis comes with it, and a caller whose ctx was canceled
+// because another Client was closed is "canceled".
+var errorTypes = []struct {
+	err  error
+	name string
+}{
+	{ErrInvalid, "invalid"},
+	{ErrReentrant, "reentrant"},
+	{ErrBusy, "busy"},
+	{ErrQueueFull, "queue_full"},
+	{ErrWaitTimeout, "wait_timeout"},
+	{ErrExpired, "expired"},
+	{ErrTaken, "taken"},
+	{ErrUnreachable, "unreachable"},
+	{context.DeadlineExceeded, "deadline_exceeded"},
+	{context.Canceled, "canceled"},
+	{ErrClosed, "closed"},
+	{ErrDetached, "detached"},
+	{ErrUnlocked, "unlocked"},
+}
+
+// ErrorType returns a short name of what err, an error of this package, means. It is one of few, so it can be a label of a
+// metric: "invalid", "reentrant", "busy", "queue_full", "wait_timeout", "expired", "taken", "unreachable",
+// "deadline_exceeded", "canceled", "closed", "detached", "unlocked", "capacity" for a [*CapacityError], "refused" for any
+// other error with which Redis replied, "_OTHER" for everything else, and "" for nil. "_OTHER" is what OpenTelemetry's
+// semantic conventions want as error.type for an error without a name.
+func ErrorType(err error) string {
+	if err == nil {
+		return ""
+	}
+	for _, t := range errorTypes {
+		if errors.Is(err, t.err) {
+			return t.name
+		}
+	}
+	var capacity *CapacityError
+	var reply redis.Error
+	switch {
+	case errors.As(err, &capacity):
+		return "capacity"
+	case errors.As(err, &reply):
+		return "refused"
+	default:
+		return "_OTHER"
+	}
+}
