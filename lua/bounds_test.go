@@ -65,7 +65,7 @@ func (m *machine) addHolders(n int, d time.Duration) {
 	}
 }
 
-// One call drops at most 100 expired waiters, grants the lock to at most 128, and takes back at most 500 leases. If that
+// One call drops at most 100 expired waiters, grants the lock to at most 64, and takes back at most 500 leases. If that
 // did not suffice, it says so: the caller continues.
 func TestBounds_OfOneCall(t *testing.T) {
 	scenarios(t, []kind{mutex}, eachAdmitting(scenario{"expired waiters", onRedis + `
@@ -76,10 +76,10 @@ func TestBounds_OfOneCall(t *testing.T) {
 			acquire z -> granted`})
 	scenarios(t, []kind{rwMutex},
 		scenario{"readers", onRedis + `
-			acquire W; waiters 300; release W; count -> 128 | 172; acquire z -> queued 45 retry 0s
-			count -> 256 | 45; acquire z -> granted; count -> 301 | 0`},
+			acquire W; waiters 150; release W; count -> 64 | 86; acquire z -> queued 23 retry 0s
+			count -> 128 | 23; acquire z -> granted; count -> 151 | 0`},
 		scenario{"readers, without a request", onRedis + `
-			acquire W; waiters 300; release W; release W; count -> 256 | 44; heartbeat; count -> 300 | 0`})
+			acquire W; waiters 150; release W; release W; count -> 128 | 22; heartbeat; count -> 150 | 0`})
 	scenarios(t, []kind{semaphore(1201)},
 		scenario{"expired leases, and a waiter", onRedis + `
 			acquire a; holders 1200 expired; acquire b*1200 -> queued 1; count -> 701 | 1

@@ -234,7 +234,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// One call of a script grants to 128 at most, and looks at about 200 holders. The waiters' next heartbeat comes after 20 minutes.
+// One call of a script grants to 64 at most, and looks at about 200 holders. The waiters' next heartbeat comes after 20 minutes.
 func TestRelease_ServesTheWholeQueue(t *testing.T) {
 	f := newFixture(t)
 	c := f.client("a-host-with-a-long-name") // Redis does not keep the holders in one list, which one script would see

@@ -86,7 +86,7 @@ local function admit(requester)
       local ends = call('ZSCORE', heartbeats, head) -- none: the key was lost
       ms = math.min(ms, ends and math.floor((ends - clock) / 1000) or 3000)
     end
-    if ms < 1 or admitted == 128 then return 'more', own end
+    if ms < 1 or admitted == 64 then return 'more', own end
     if weight_of(head) > free then break end
     local fence = grant(head, ms, second and KEPT or 0)
     call('ZREM', queue, head)
