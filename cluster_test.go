@@ -36,13 +36,7 @@ func TestCluster_MasterStaysDead(t *testing.T) {
 	b := newClient(t, cluster.Client(), fairlock.Config{}).Mutex(name)
 	held := hold(t, a.Lock)
 	next := join(t, b, b.Lock)
-	offset := func(s *redistest.Server, of string) (n int64) {
-		_, _ = fmt.Sscan(redistest.Info(t, s.Client(), "replication", of), &n)
-		return n
-	}
-	written := offset(cluster.Masters[0], "master_repl_offset")
-	require.Positive(t, written)
-	until(t, func() bool { return offset(replica, "slave_repl_offset") >= written })
+	cluster.Masters[0].Replicated(replica)
 	cluster.Masters[0].Kill()
 	killed := time.Now()
 	released := make(chan error, 1)

@@ -137,11 +137,7 @@ func (p *pair) mutex(cfg fairlock.Config) fairlock.Mutex {
 // replicated waits until the replica has everything.
 func (p *pair) replicated() {
 	p.t.Helper()
-	rdb := p.primary.Client()
-	until(p.t, func() bool {
-		n, err := rdb.Wait(p.t.Context(), 1, 100*time.Millisecond).Result()
-		return err == nil && n == 1
-	})
+	p.primary.Replicated(p.replica)
 }
 
 // promote has the replica miss what comes from now on.

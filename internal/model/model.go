@@ -26,7 +26,7 @@ const (
 // The bounds of one call.
 const (
 	MaxDropped  = 100 // expired waiters
-	MaxAdmitted = 64 // waiters
+	MaxAdmitted = 64  // waiters
 	MaxExpired  = 500 // holders, that are removed
 	MaxUntimed  = 750 // waiters that get a time because theirs was lost
 	MaxTooHeavy = 100 // heads that want more permits than there are, that are dropped

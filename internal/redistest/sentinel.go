@@ -65,13 +65,7 @@ func StartSentinels(tb testing.TB, replicas int) *Sentinels {
 // Replicated waits until the replicas have everything that the first server has.
 func (s *Sentinels) Replicated() {
 	s.tb.Helper()
-	rdb := redis.NewClient(s.Servers[0].Options())
-	defer func() { _ = rdb.Close() }()
-	s.await("the replicas", func() bool {
-		err := rdb.Set(context.Background(), "replicated", "", time.Second).Err() // WAIT waits for what its connection has written
-		n, waited := rdb.Wait(context.Background(), len(s.Servers)-1, 100*time.Millisecond).Result()
-		return err == nil && waited == nil && int(n) == len(s.Servers)-1
-	})
+	s.Servers[0].Replicated(s.Servers[1:]...)
 }
 
 func (s *Sentinels) await(what string, ready func() bool) {

@@ -203,6 +203,33 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
+// Replicated waits until each replica has what the server has written so far. It compares offsets: WAIT knows only what its own
+// connection has written, and a node of a cluster may refuse a write of ours.
+func (s *Server) Replicated(replicas ...*Server) {
+	s.tb.Helper()
+	field := func(of *Server, name string) string {
+		rdb := redis.NewClient(of.Options())
+		defer func() { _ = rdb.Close() }()
+		return Info(s.tb, rdb, "replication", name)
+	}
+	offset := func(of *Server, name string) int64 {
+		n, err := strconv.ParseInt(field(of, name), 10, 64)
+		if err != nil {
+			s.tb.Fatal(err)
+		}
+		return n
+	}
+	written := offset(s, "master_repl_offset")
+	for _, r := range replicas {
+		for until := time.Now().Add(30 * time.Second); field(r, "master_link_status") != "up" || offset(r, "slave_repl_offset") < written; {
+			if time.Now().After(until) {
+				s.tb.Fatalf("the replica %s has not caught up", r.Addr())
+			}
+			time.Sleep(10 * time.Millisecond) // no event says so
+		}
+	}
+}
+
 // Info returns one field of INFO.
 func Info(tb testing.TB, rdb redis.Cmdable, section, field string) string {
 	tb.Helper()
