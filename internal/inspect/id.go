@@ -156,7 +156,7 @@ func Message(err error) string {
 }
 
 var inScript = regexp.MustCompile(
-	` script: [0-9a-f]{40}, on @user_script:\d+\.?|Error running script \(call to f_[0-9a-f]{40}\): |@?user_script: ?\d+: -?`)
+	` script: ([0-9a-f]{40}, )?on @user_script:\d+\.?|Error running script \(call to f_[0-9a-f]{40}\): |@?user_script: ?\d+: -?`)
 
 // Span is a duration in a few characters, rounded down.
 func Span(d time.Duration) string {

@@ -248,8 +248,9 @@ func TestPlain(t *testing.T) {
 func TestMessage(t *testing.T) {
 	hash := strings.Repeat("0123456789abcdef", 3)[:40]
 	for text, want := range map[string]string{
-		"fairlock: a\nb\x1b\u202e":                              `a; b\x1b\u202e`,
-		"WRONGTYPE x script: " + hash + ", on @user_script:12.": "WRONGTYPE x",
+		"fairlock: a\nb\x1b\u202e":                                                                                    `a; b\x1b\u202e`,
+		"WRONGTYPE x script: " + hash + ", on @user_script:12.":                                                       "WRONGTYPE x",
+		"WRONGTYPE x script: on @user_script:61.":                                                                     "WRONGTYPE x",
 		"ERR Error running script (call to f_" + hash + "): @user_script:1: @user_script: 1: -READONLY x":             "ERR READONLY x",
 		"ERR user_script:3: the number is damaged script: " + hash + ", on @user_script:3.":                           "ERR the number is damaged",
 		"keys \"n:{x}:*\": ERR ACL failure in script: x script: " + hash + ", on @user_script:1. (call('GET', lock))": "keys \"n:{x}:*\": ERR ACL failure in script: x (call('GET', lock))",
