@@ -127,10 +127,13 @@ func TestRun_ForOperators(t *testing.T) {
 
 func TestRun_Refusals(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "CONFIG", "", "--rename-command", "HELLO", "")
+	s := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "ZCOUNT", "", // by a service that others run
+		"--rename-command", "CONFIG", "", "--rename-command", "HELLO", "")
 	rdb := s.Client()
 	r := examine(t.Context(), rdb, quiet)
-	assert.Equal(t, []string{"locks"}, with(r, Problem))
+	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
+	assert.Regexp(t, `^the server refuses evalsha \(ERR unknown command .*\), zcount \(ERR unknown command .*\)$`, found(r, "rights").Found)
+	assert.Contains(t, found(r, "rights").Advice, "service")
 	assert.Regexp(t, "unknown command .evalsha.", found(r, "locks").Found)
 	assert.Empty(t, with(r, Unchecked), "INFO tells the rest")
 	assert.Equal(t, "0", redistest.Info(t, rdb, "persistence", "rdb_changes_since_last_save"), "nothing was written, not even for a moment")

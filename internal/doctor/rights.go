@@ -2,11 +2,15 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/inspect"
 )
@@ -99,11 +103,14 @@ func patterns(namespace string) (keys, channels string) {
 // confirming is how long the server may take to confirm a subscription.
 const confirming = 3500 * time.Millisecond
 
-// rights tries every command that the user needs.
+// known are the replies of a server that knows the commands above, and lets the user call them.
+var known = regexp.MustCompile(`^(NOSCRIPT|READONLY|MISCONF|OOM|NOREPLICAS|ERR (hash )?value is not an integer|ERR wrong number of arguments)`)
+
+// rights tries every command that the user needs. A service that others run may not have one.
 func (s *server) rights(ctx context.Context) (Finding, error) {
 	major, _ := s.facts.version()
 	needs := needsOf(s.For, s.Namespace, major == 6)
-	var lacks []string
+	var lacks, refused []string
 	v := is(OK, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: "status, list, watch and ui", Operate: "status, release and resize"}[s.For])
 	for attempt := range strings.SplitSeq(uses+";"+others, ";") {
 		var args []any
@@ -118,27 +125,33 @@ func (s *server) rights(ctx context.Context) (Finding, error) {
 		if err != nil && !inspect.Refused(err) {
 			return v, err
 		}
+		if err == nil || errors.Is(err, redis.Nil) || known.MatchString(err.Error()) {
+			continue
+		}
 		rule := "+" + args[0].(string)
-		switch _, access, _ := strings.Cut(fmt.Sprint(err), "access "); {
-		case err == nil || !strings.HasPrefix(err.Error(), "NOPERM"):
-			continue // allowed
+		switch _, access, _ := strings.Cut(err.Error(), "access "); {
+		case !strings.HasPrefix(err.Error(), "NOPERM"):
+			refused = append(refused, fmt.Sprintf("%s (%s)", args[0], inspect.Message(err)))
 		case strings.Contains(access, "channel"):
 			rule = needs.channels
 		case strings.Contains(access, "key"):
 			rule = needs.keys
 		}
-		if slices.Contains(lacks, rule) {
-			continue
-		}
-		lacks = append(lacks, rule)
 		if v.Result != Problem && (rule == needs.channels || slices.Contains(spare, rule)) {
 			v.Result = Warning // locks work without it, less well
 		} else {
 			v.Result = Problem
 		}
+		if len(refused) == 0 && !slices.Contains(lacks, rule) {
+			lacks = append(lacks, rule)
+		}
 	}
 	if len(lacks) > 0 {
 		v.Found = "the user lacks " + strings.Join(lacks, " ")
+	}
+	if len(refused) > 0 {
+		v.Found = "the server refuses " + strings.Join(refused, ", ")
+		v.Advice = "if it is a service that others run, look in its documentation for how to have these commands"
 	}
 	return v, nil
 }

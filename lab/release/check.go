@@ -35,11 +35,10 @@ func check(ctx context.Context, tree, version string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(c.dir)) }()
-	dir := filepath.Join(c.dir, "tree")
-	if err := copyTree(ctx, tree, dir); err != nil {
+	if err := copyTree(ctx, tree, c.tree()); err != nil {
 		return err
 	}
-	modules, err := published(dir)
+	modules, err := published(c.tree())
 	if err != nil {
 		return err
 	}
@@ -128,6 +127,8 @@ func (c *checker) setEnv(ctx context.Context, root string) error {
 	return nil
 }
 
+func (c *checker) tree() string { return filepath.Join(c.dir, "tree") }
+
 func (c *checker) proxy() string { return filepath.Join(c.dir, "proxy") }
 
 // publish packs a module, as a proxy would from its tag, into the folder that stands for one.
@@ -160,7 +161,7 @@ func (c *checker) publish(ctx context.Context, m module) error {
 // use installs a command and calls it, or has a new module import a library.
 func (c *checker) use(ctx context.Context, m module) error {
 	if strings.HasPrefix(m.tag, "cmd/") {
-		return c.install(ctx, m)
+		return errors.Join(c.install(ctx, m), c.binaries(ctx, m))
 	}
 	return c.consume(ctx, m)
 }
@@ -174,6 +175,20 @@ func (c *checker) install(ctx context.Context, m module) error {
 	if err == nil && !strings.Contains(says, c.version) {
 		err = fmt.Errorf("%s version does not say %s, but: %s", path.Base(command), c.version, says)
 	}
+	return err
+}
+
+// binaries builds what is attached to a release, as the workflow does it: in a clone at the command's tag.
+func (c *checker) binaries(ctx context.Context, m module) error {
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"commit", "-q", "-m", "release"}, {"tag", m.tag + c.version}} {
+		args = append([]string{"-c", "user.name=release", "-c", "user.email=release@example.com"}, args...)
+		if _, err := output(ctx, c.tree(), "git", args...); err != nil {
+			return err
+		}
+	}
+	build := exec.CommandContext(ctx, "bash", ".ci/binaries", c.version)
+	build.Env = c.env
+	_, err := outputOf(build, c.tree())
 	return err
 }
 
