@@ -21,7 +21,7 @@ func TestUI(t *testing.T) {
 	f.server = redistest.StartTCP(t)
 	f.url = "redis://" + f.server.Addr()
 	lease := f.hold(f.client("web-1").Mutex("x").Lock)
-	look := f.at(login(t, f.server, "looks", rules(doctor.RightsIn(f.namespace, false)[1])))
+	look := f.at(login(t, f.server, "looks", rules(doctor.RightsIn(f.namespace, f.server.Before7())[1])))
 	page := look.start(look.command("ui", "--addr", "127.0.0.1:0", "--host", "locks.internal"))
 	url := strings.TrimPrefix(page.expect("\n"), "serving the locks of "+f.server.Addr()+", namespace "+f.namespace+", at ")
 	get := func(path, host string) (int, string) {
