@@ -91,7 +91,7 @@ func (o *observer) values(t *testing.T) (all []string) {
 		text := strings.TrimPrefix(name, "fairlock.")
 		for _, a := range set.ToSlice() {
 			if a.Key != "fairlock.kind" && a.Key != "fairlock.namespace" {
-				text += fmt.Sprintf(" %s=%s", strings.TrimPrefix(string(a.Key), "fairlock."), a.Value.Emit())
+				text += fmt.Sprintf(" %s=%v", strings.TrimPrefix(string(a.Key), "fairlock."), a.Value.AsInterface())
 			}
 		}
 		all = append(all, text+": "+fmt.Sprintf(format, value...))

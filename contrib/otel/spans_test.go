@@ -3,6 +3,7 @@ package otelfairlock_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -114,9 +115,7 @@ func TestSpans(t *testing.T) {
 			"fairlock.namespace": "fairlock", "fairlock.lock": "x", "fairlock.name": "x's group",
 			"fairlock.fence": int64(lease.Fence()), "fairlock.token": lease.Token().String(),
 		}
-		for key, value := range c.want {
-			want[key] = value
-		}
+		maps.Copy(want, c.want)
 		assert.Equal(t, want, attributes(hold))
 		want["fairlock.queued"], want["fairlock.handoff"], want["fairlock.resumed"] = true, true, false
 		assert.Equal(t, want, attributes(wait))
@@ -124,6 +123,13 @@ func TestSpans(t *testing.T) {
 			assert.Contains(t, string(readme), "`"+string(key)+"`")
 		}
 	})
+}
+
+// late has the replies to the client come late by d. The connection is there already.
+func (w world) late(t *testing.T, d time.Duration) {
+	t.Helper()
+	require.NoError(t, w.client.Mutex("before").Do(t.Context(), func(context.Context) error { return nil }))
+	w.client.Link.Delay(0, d)
 }
 
 // What fails has the status of an error, with its type. A busy try and a Detach are answers. A lock that was free has no span
@@ -144,11 +150,11 @@ func TestSpans_Outcomes(t *testing.T) {
 			require.NoError(t, w.m.Do(ctx, func(context.Context) error { time.Sleep(second); return nil }))
 		}, []string{"fairlock.hold 0s-1s"}},
 		"free, barely slow": {func(t *testing.T, ctx context.Context, w world) {
-			w.client.Link.Delay(0, 10*time.Millisecond)
+			w.late(t, 10*time.Millisecond)
 			lock(t, ctx, w)
 		}, []string{"fairlock.wait 0s-10ms"}},
 		"free, barely fast": {func(t *testing.T, ctx context.Context, w world) {
-			w.client.Link.Delay(0, 10*time.Millisecond-1)
+			w.late(t, 10*time.Millisecond-1)
 			lock(t, ctx, w)
 		}, nil},
 		"busy": {func(t *testing.T, ctx context.Context, w world) {
