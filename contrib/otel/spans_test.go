@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,10 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric/noop"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	otelfairlock "github.com/fairlock/fairlock-go/contrib/otel"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
@@ -145,6 +148,15 @@ func TestSpans_Outcomes(t *testing.T) {
 		require.NoError(t, err)
 		return lease
 	}
+	contend := func(t *testing.T, ctx context.Context, w world) { // a wait that fails, and one that succeeds
+		t.Helper()
+		other := w.lock.HoldAs("other")
+		done := w.waiting(ctx)
+		_, err := w.m.WithMaxWait(second).Lock(ctx)
+		require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
+		require.NoError(t, other.Unlock(ctx))
+		require.NoError(t, <-done)
+	}
 	bubbles(t, map[string]outcome{
 		"free": {func(t *testing.T, ctx context.Context, w world) {
 			require.NoError(t, w.m.Do(ctx, func(context.Context) error { time.Sleep(second); return nil }))
@@ -197,16 +209,9 @@ func TestSpans_Outcomes(t *testing.T) {
 			"fairlock.hold 0s-0s", "fairlock.wait 0s-0s Error: lock is lost: no longer the owner (taken)",
 		}},
 		"the caller is not sampled": {func(t *testing.T, ctx context.Context, w world) {
-			caller := trace.SpanContextFromContext(ctx).WithTraceFlags(0)
-			w.lock.HoldAs("other")
-			_, err := w.m.WithMaxWait(second).Lock(trace.ContextWithSpanContext(ctx, caller))
-			require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
+			contend(t, trace.ContextWithSpanContext(ctx, trace.SpanContextFromContext(ctx).WithTraceFlags(0)), w)
 		}, nil},
-		"the caller has no span": {func(t *testing.T, _ context.Context, w world) {
-			w.lock.HoldAs("other")
-			_, err := w.m.WithMaxWait(second).Lock(t.Context())
-			require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
-		}, nil},
+		"the caller has no span": {func(t *testing.T, _ context.Context, w world) { contend(t, t.Context(), w) }, nil},
 		"the caller is another process": {func(t *testing.T, ctx context.Context, w world) {
 			ctx = trace.ContextWithRemoteSpanContext(t.Context(), trace.SpanContextFromContext(ctx))
 			require.NoError(t, w.m.Do(ctx, func(context.Context) error { return nil }))
@@ -290,4 +295,28 @@ func TestTrace_AllocatesNothing(t *testing.T) {
 			o.trace.Released(fairlock.ReleasedInfo{Event: e, Held: time.Second})
 		}))
 	}
+}
+
+// A lease that has ended leaves nothing behind, also if its wait had a span.
+func TestSpans_KeepNothing(t *testing.T) {
+	tracers := sdktrace.NewTracerProvider() // it drops its spans
+	locks, err := otelfairlock.New(otelfairlock.Config{MeterProvider: noop.NewMeterProvider(), TracerProvider: tracers})
+	require.NoError(t, err)
+	ctx, _ := tracers.Tracer("caller").Start(t.Context(), "caller")
+	e := fairlock.Event{Ctx: ctx, Namespace: "fairlock", Name: "x", Kind: "mutex", Weight: 1}
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := heap()
+	const leases = 20_000
+	for fence := range uint64(leases) {
+		locks.Granted(fairlock.GrantedInfo{Event: e, Fence: fence, Queued: true})
+		locks.Released(fairlock.ReleasedInfo{Event: e, Fence: fence})
+	}
+	assert.Less(t, heap()-before, leases*16, "bytes: less than a span's ids need")
+	runtime.KeepAlive(locks)
 }
