@@ -51,9 +51,10 @@ lint: $(linter) ## golangci-lint, as .golangci.yml says
 mod:
 	$(call each,GOWORK=off go mod tidy -diff)
 
-oldest: tools ## the library's tests with the oldest Go and go-redis that its go.mod allows
-	GOWORK=off GOTOOLCHAIN=go$$(awk '$$1 == "go" { print $$2 }' go.mod) \
-		go test -race -count=1 -timeout $(timeout) ./...
+oldest: tools ## the tests of the library and of contrib with the oldest Go and the oldest modules that their go.mod allows
+	@set -euo pipefail; failed=0; for dir in . contrib/*; do (cd $$dir; set -x; \
+		GOWORK=off GOTOOLCHAIN=go$$(awk '$$1 == "go" { print $$2 }' go.mod) \
+		go test -race -count=1 -timeout $(timeout) ./...) || failed=1; done; exit $$failed
 
 fmt: $(linter) ## format
 	$(call each,"$(linter)" fmt ./...)
