@@ -80,7 +80,7 @@ func NewLockCollector(rdb redis.Scripter, cfg LockConfig) (*LockCollector, error
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}
-	if err := cfg.check(); err != nil {
+	if err := errors.Join(require(rdb != nil, "rdb", "must not be nil"), cfg.check()); err != nil {
 		return nil, err
 	}
 	namespace := prometheus.Labels{labelNamespace: cfg.Namespace}
@@ -115,13 +115,14 @@ func NewLockCollector(rdb redis.Scripter, cfg LockConfig) (*LockCollector, error
 	return c, nil
 }
 
-func (cfg LockConfig) check() error {
-	require := func(ok bool, field, bound string) error {
-		if ok {
-			return nil
-		}
-		return &fairlock.FieldError{Field: field, Bound: bound}
+func require(ok bool, field, bound string) error {
+	if ok {
+		return nil
 	}
+	return &fairlock.FieldError{Field: field, Bound: bound}
+}
+
+func (cfg LockConfig) check() error {
 	errs := []error{
 		require(len(cfg.Namespace) <= fairlock.MaxNamespace && !strings.ContainsAny(cfg.Namespace, "{}") &&
 			utf8.ValidString(cfg.Namespace), "Namespace",

@@ -110,7 +110,7 @@ func TestMetrics_CountsEachEventOnce(t *testing.T) {
 			assert.Equal(w.t, map[string]float64{"waiters mutex": 1}, values(w.t, w.client.metrics))
 			require.NoError(w.t, held.Unlock(w.t.Context()))
 			require.NoError(w.t, <-done)
-		}, map[string]float64{"wait_duration_seconds mutex handoff": 1, "hold_duration_seconds mutex": 1}},
+		}, map[string]float64{"wait_duration_seconds handoff mutex": 1, "hold_duration_seconds mutex": 1}},
 		"busy": {func(w world) {
 			w.s.Mutex("x").HoldAs("holder")
 			_, err := w.m.TryLock(w.t.Context())
@@ -389,59 +389,77 @@ func TestMetrics_NewLabelsAtOnce(t *testing.T) {
 	assert.Equal(t, want, values(t, metrics))
 }
 
-// After random faults, once everything rests, the gauges of the living clients add up to what Inspect says, and in the end
-// they are 0.
+// After random faults, once everything rests, the gauges of each living client are what Inspect says, and in the end they are 0.
 func TestMetrics_GaugesAfterFaults(t *testing.T) {
 	t.Parallel()
-	fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 40}, func(t *testing.T, w *fairlocktest.World) {
-		var clients []client
-		for range 4 {
-			clients = append(clients, counted(w.Client, promfairlock.Config{}))
-		}
+	const clients, workersOfEach = 3, 4
+	cfg := fairlocktest.ExploreConfig{Seeds: 20, Duration: 20 * time.Second, MaxOutage: 10 * time.Second}
+	fairlocktest.Explore(t, cfg, func(t *testing.T, w *fairlocktest.World) {
+		var all []client
+		var workers sync.WaitGroup
 		working, stopWork := context.WithCancel(t.Context())    // ends with the faults
 		waiting, stopWaiting := context.WithCancel(t.Context()) // ends after the rest
-		var workers sync.WaitGroup
-		for i := range 20 {
-			random, c := rand.New(rand.NewPCG(uint64(i), 0)), clients[i%len(clients)]
-			workers.Go(func() { work(working, waiting, random, c) })
+		defer stopWork()
+		defer stopWaiting()
+		for i := range clients {
+			c := counted(w.Client, promfairlock.Config{})
+			all = append(all, c)
+			for j := range workersOfEach {
+				random := rand.New(rand.NewPCG(uint64(i), uint64(j)))
+				workers.Go(func() { work(working, waiting, random, c) })
+			}
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(cfg.Duration)
 		w.Heal()
 		stopWork()
-		time.Sleep(10 * time.Minute) // lost leases and crashed waiters expire
+		time.Sleep(cfg.MaxOutage + fairlock.DefaultTTL + fairlock.DefaultWaiterTTL) // lost leases and crashed waiters expire
 		synctest.Wait()
 
 		want, have := map[string]float64{}, map[string]float64{}
-		for kind, l := range map[string]fairlocktest.Lock{
-			"mutex": w.Server.Mutex("x"), "semaphore": w.Server.Semaphore("x", 3), "rwmutex": w.Server.RWMutex("x"),
-		} {
-			s := l.State()
-			want["leases "+kind], want["waiters "+kind] = float64(len(s.Holders)), float64(len(s.Waiters))
-		}
-		for _, c := range clients {
-			for name, value := range values(t, c.metrics) {
-				if strings.HasPrefix(name, "leases") || strings.HasPrefix(name, "waiters") {
-					have[name] += value
+		for _, c := range all {
+			if errors.Is(c.Ping(t.Context()), fairlock.ErrClosed) {
+				assert.Empty(t, gauges(t, c), "of a client that has crashed")
+				continue
+			}
+			for kind, l := range map[string]fairlocktest.Lock{
+				"mutex": w.Server.Mutex("x"), "semaphore": w.Server.Semaphore("x", 3), "rwmutex": w.Server.RWMutex("x"),
+			} {
+				s := l.State()
+				for _, h := range s.Holders {
+					if h.Client == c.Name() {
+						want[c.Name()+" leases "+kind]++
+					}
+				}
+				for _, w := range s.Waiters {
+					if w.Client == c.Name() {
+						want[c.Name()+" waiters "+kind]++
+					}
 				}
 			}
+			for name, value := range gauges(t, c) {
+				have[c.Name()+" "+name] = value
+			}
 		}
-		maps.DeleteFunc(want, func(_ string, n float64) bool { return n == 0 })
 		assert.NotEmpty(t, want)
 		assert.Equal(t, want, have)
 
 		stopWaiting()
 		workers.Wait()
 		synctest.Wait()
-		for _, c := range clients {
-			assert.Empty(t, slices.Collect(func(yield func(string) bool) {
-				for name := range values(t, c.metrics) {
-					if strings.HasPrefix(name, "leases") || strings.HasPrefix(name, "waiters") {
-						yield(name)
-					}
-				}
-			}))
+		for _, c := range all {
+			assert.Empty(t, gauges(t, c))
 		}
 	})
+}
+
+// gauges returns those of a client that are not 0.
+func gauges(t *testing.T, c client) map[string]float64 {
+	t.Helper()
+	all := values(t, c.metrics)
+	maps.DeleteFunc(all, func(name string, _ float64) bool {
+		return !strings.HasPrefix(name, "leases ") && !strings.HasPrefix(name, "waiters ")
+	})
+	return all
 }
 
 // work acquires locks until working ends, and keeps the last one, or waits for it, until waiting does.
