@@ -462,38 +462,30 @@ func gauges(t *testing.T, c client) map[string]float64 {
 	return all
 }
 
-// work acquires locks until working ends, and keeps the last one, or waits for it, until waiting does.
+// work acquires locks until working ends, and then one more, which it keeps or waits for until waiting ends.
 func work(working, waiting context.Context, random *rand.Rand, c client) {
 	m, s, rw := c.Mutex("x"), c.Semaphore("x", 3), c.RWMutex("x")
-	ways := []func(context.Context) (*fairlock.Lease, error){
-		m.Lock, m.TryLock, m.WithMaxWaiters(2).Lock, m.WithMaxWait(time.Second).Lock, rw.Lock, rw.RLock, rw.TryRLock,
-		func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, 1+random.IntN(3)) },
+	permits := func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, 1+random.IntN(3)) }
+	blocking := []func(context.Context) (*fairlock.Lease, error){m.Lock, rw.Lock, rw.RLock, permits}
+	all := append([]func(context.Context) (*fairlock.Lease, error){
+		m.TryLock, m.WithMaxWaiters(2).Lock, m.WithMaxWait(time.Second).Lock, rw.TryRLock,
 		func(ctx context.Context) (*fairlock.Lease, error) { return s.TryAcquire(ctx, 1) },
-	}
+	}, blocking...)
 	for working.Err() == nil {
-		ctx, cancel := waiting, context.CancelFunc(func() {})
-		if random.IntN(3) == 0 {
-			ctx, cancel = context.WithTimeout(waiting, time.Duration(random.IntN(2000))*time.Millisecond)
-		}
-		lease, err := ways[random.IntN(len(ways))](ctx)
+		ctx, cancel := context.WithTimeout(waiting, time.Duration(random.IntN(5000))*time.Millisecond)
+		lease, err := all[random.IntN(len(all))](ctx)
 		cancel()
-		if errors.Is(err, fairlock.ErrClosed) {
-			return
+		time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond)
+		switch {
+		case err != nil:
+		case random.IntN(10) == 0:
+			_ = lease.Detach() // its lock expires
+		default:
+			_ = lease.Unlock(waiting) // a fault may have ended it
 		}
-		pause := time.After(time.Duration(random.IntN(3000)) * time.Millisecond)
-		select {
-		case <-pause:
-		case <-working.Done():
-		}
-		if err != nil {
-			continue
-		}
-		if working.Err() != nil {
-			<-waiting.Done()
-		} else if random.IntN(10) == 0 {
-			_ = lease.Detach() // it expires
-			continue
-		}
-		_ = lease.Unlock(waiting) // a fault may have ended it
+	}
+	if lease, err := blocking[random.IntN(len(blocking))](waiting); err == nil {
+		<-waiting.Done()
+		_ = lease.Unlock(waiting)
 	}
 }
