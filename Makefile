@@ -51,9 +51,10 @@ lint: $(linter) ## golangci-lint, as .golangci.yml says
 mod:
 	$(call each,GOWORK=off go mod tidy -diff)
 
-oldest: tools ## the library's tests with the oldest Go and go-redis that its go.mod allows
-	GOWORK=off GOTOOLCHAIN=go$$(awk '$$1 == "go" { print $$2 }' go.mod) \
-		go test -race -count=1 -timeout $(timeout) ./...
+oldest: tools ## the library's tests, and those of contrib, with the oldest Go and libraries that their go.mod allow
+	@set -euo pipefail; for dir in . contrib/*; do \
+		(set -x; cd "$$dir"; GOWORK=off GOTOOLCHAIN=go$$(awk '$$1 == "go" { print $$2 }' go.mod) \
+			go test -race -count=1 -timeout $(timeout) ./...); done
 
 fmt: $(linter) ## format
 	$(call each,"$(linter)" fmt ./...)

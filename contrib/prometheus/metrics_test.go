@@ -312,8 +312,6 @@ func TestMetrics_LossesBeginAtZero(t *testing.T) {
 	})
 }
 
-type traceID struct{} // key of a value in a caller's ctx
-
 // Each value has the exemplar of its caller's ctx, unless client_golang would panic for the values.
 func TestMetrics_Exemplar(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
