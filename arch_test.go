@@ -1,10 +1,16 @@
 package fairlock_test
 
 import (
+	"encoding/json"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,4 +84,54 @@ func TestPackages_DoNotNeedBench(t *testing.T) {
 			assert.NotContains(t, string(text), path, file)
 		}
 	}
+}
+
+// A module of contrib has versions of its own, and its users may have it with a later version of this one: it knows the public
+// packages alone. Tests do not count. The files are parsed, because the oldest Go of this module may be too old to list others.
+func TestContrib_ImportsPublicPackages(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir("contrib", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range file.Imports {
+			name, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			found++
+			internal := strings.HasPrefix(name, module+"/") && slices.Contains(strings.Split(name, "/"), "internal")
+			assert.Falsef(t, internal, "%s imports %s", path, name)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	assert.NotZero(t, found)
+}
+
+// What this module requires, its users get. Prometheus, OpenTelemetry and others are for the modules of contrib.
+func TestModule_Requires(t *testing.T) {
+	text, err := exec.Command("go", "mod", "edit", "-json").Output()
+	require.NoError(t, err)
+	var file struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &file))
+	var paths []string
+	for _, r := range file.Require {
+		if !r.Indirect {
+			paths = append(paths, r.Path)
+		}
+	}
+	assert.ElementsMatch(t, []string{
+		"github.com/google/uuid", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2", // the last for fairlocktest
+		"github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", // for tests alone
+	}, paths)
 }

@@ -60,7 +60,8 @@ type Waiter struct {
 }
 
 // Inspect reads a lock without a Client, for a program that looks at many locks. It lists at most limit holders and at
-// most limit waiters. ctx bounds the request. Inspect returns the errors of Redis and of ctx as they are.
+// most limit waiters; the numbers of all are in Used and Waiting. lua.Mutex, lua.Semaphore, with any number of permits, and
+// lua.RWMutex make the lock. ctx bounds the request. Inspect returns the errors of Redis and of ctx as they are.
 func Inspect(ctx context.Context, l lua.Lock, limit int) (State, error) {
 	snap, err := l.Inspect(ctx, limit)
 	if err != nil {
