@@ -1,0 +1,116 @@
+package otelfairlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	otelfairlock "github.com/fairlock/fairlock-go/contrib/otel"
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+)
+
+// The tests run in bubbles of testing/synctest, on a server in memory. There, time passes only while every goroutine waits, so
+// durations are exact.
+
+// bubbles runs a test for each case, in a bubble of its own.
+func bubbles[C any](t *testing.T, cases map[string]C, test func(t *testing.T, s *fairlocktest.Server, c C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) { test(t, s, c) })
+		})
+	}
+}
+
+func bubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, fairlocktest.NewServer(t)) })
+}
+
+// pass lets time pass, and returns when everything has happened that happens until then.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// observer has what a Trace makes.
+type observer struct {
+	reader *metric.ManualReader
+	spans  *tracetest.SpanRecorder
+	tracer trace.Tracer // of the caller's spans
+	trace  *fairlock.Trace
+}
+
+// observe makes a Trace.
+func observe(t *testing.T, name func(string) string) *observer {
+	t.Helper()
+	o := &observer{reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(o.spans))
+	o.tracer = tracers.Tracer("caller")
+	var err error
+	o.trace, err = otelfairlock.New(otelfairlock.Config{
+		MeterProvider: metric.NewMeterProvider(metric.WithReader(o.reader)), TracerProvider: tracers, Name: name,
+	})
+	require.NoError(t, err)
+	return o
+}
+
+// metrics returns all that the reader has, by instrument.
+func (o *observer) metrics(t *testing.T) map[string]metricdata.Metrics {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, o.reader.Collect(context.Background(), &all)) // t's ctx has ended when the last one is read
+	byName := map[string]metricdata.Metrics{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			byName[m.Name] = m
+		}
+	}
+	return byName
+}
+
+// values returns each value with its attributes, such as "wait.duration handoff=false error.type=busy: 1 in 2s", in
+// alphabetical order. Kind and namespace, which TestMetrics_Attributes checks, are left out.
+func (o *observer) values(t *testing.T) (all []string) {
+	t.Helper()
+	add := func(name string, set attribute.Set, format string, value ...any) {
+		text := strings.TrimPrefix(name, "fairlock.")
+		for _, a := range set.ToSlice() {
+			if a.Key != "fairlock.kind" && a.Key != "fairlock.namespace" {
+				text += fmt.Sprintf(" %s=%s", strings.TrimPrefix(string(a.Key), "fairlock."), a.Value.Emit())
+			}
+		}
+		all = append(all, text+": "+fmt.Sprintf(format, value...))
+	}
+	for name, m := range o.metrics(t) {
+		switch data := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, p := range data.DataPoints {
+				add(name, p.Attributes, "%d", p.Value)
+			}
+		case metricdata.Histogram[float64]:
+			for _, p := range data.DataPoints {
+				sum := time.Duration(p.Sum * float64(time.Second)).Round(time.Microsecond)
+				add(name, p.Attributes, "%d in %v", p.Count, sum)
+			}
+		default:
+			t.Fatalf("%s is a %T", name, data)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,113 @@
+package otelfairlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// The attributes that only spans have: on a metric, each of their values would be a series.
+const (
+	lockKey    = attribute.Key("fairlock.lock")
+	tokenKey   = attribute.Key("fairlock.token")
+	fenceKey   = attribute.Key("fairlock.fence")
+	permitsKey = attribute.Key("fairlock.permits")
+	writeKey   = attribute.Key("fairlock.write")
+	queuedKey  = attribute.Key("fairlock.queued")
+	resumedKey = attribute.Key("fairlock.resumed")
+)
+
+// slow is from when on a wait has a span although the lock was free: Redis or the network took so long.
+const slow = 10 * time.Millisecond
+
+// spans makes spans of events.
+type spans struct {
+	tracer trace.Tracer
+	group  func(string) string
+
+	mu    sync.Mutex
+	waits map[lease]trace.SpanContext // guarded by mu: the spans of waits, for the links of the leases that are held now
+}
+
+// lease is one lease. Resume may begin a second one with the same token, but not with the same fence.
+type lease struct {
+	token token.Token
+	fence uint64
+}
+
+func (s *spans) trace() *fairlock.Trace {
+	return &fairlock.Trace{
+		Granted: s.granted,
+		Left: func(i fairlock.LeftInfo) {
+			if sampled(i.Ctx) {
+				s.made(i.Event, "fairlock.wait", i.Wait, i.Err, nil,
+					handoffKey.Bool(false), queuedKey.Bool(i.Queued), resumedKey.Bool(i.Resumed))
+			}
+		},
+		Lost:     func(i fairlock.LostInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
+		Released: func(i fairlock.ReleasedInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
+		Closed:   func(i fairlock.ClosedInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
+	}
+}
+
+func (s *spans) granted(i fairlock.GrantedInfo) {
+	if !sampled(i.Ctx) || !i.Queued && i.Wait < slow {
+		return
+	}
+	wait := s.made(i.Event, "fairlock.wait", i.Wait, nil, nil, fenceKey.Int64(int64(i.Fence)),
+		handoffKey.Bool(i.Handoff), queuedKey.Bool(i.Queued), resumedKey.Bool(i.Resumed))
+	if !wait.IsSampled() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits[lease{i.Token, i.Fence}] = wait
+}
+
+func (s *spans) held(e fairlock.Event, fence uint64, held time.Duration, err error) {
+	if !sampled(e.Ctx) {
+		return
+	}
+	s.mu.Lock()
+	wait, waited := s.waits[lease{e.Token, fence}]
+	delete(s.waits, lease{e.Token, fence})
+	s.mu.Unlock()
+	var links []trace.Link
+	if waited {
+		links = []trace.Link{{SpanContext: wait}}
+	}
+	s.made(e, "fairlock.hold", held, err, links, fenceKey.Int64(int64(fence)))
+}
+
+// made makes the span of what has ended just now.
+func (s *spans) made(
+	e fairlock.Event, name string, lasted time.Duration, err error, links []trace.Link, more ...attribute.KeyValue,
+) trace.SpanContext {
+	of := series{namespace: e.Namespace, kind: e.Kind, name: s.group(e.Name), errorType: fairlock.ErrorType(err)}
+	all := append(of.attributes(), lockKey.String(valid(e.Name)), tokenKey.String(e.Token.String())) // the token is redacted
+	switch e.Kind {
+	case "semaphore":
+		all = append(all, permitsKey.Int(e.Weight))
+	case "rwmutex":
+		all = append(all, writeKey.Bool(e.Weight > 1))
+	}
+	now := time.Now() //nolint:forbidigo // as the SDK does; a Clock of the caller's would put the span beside those of others
+	_, span := s.tracer.Start(e.Ctx, name, trace.WithTimestamp(now.Add(-lasted)), trace.WithLinks(links...),
+		trace.WithAttributes(append(all, more...)...))
+	if err != nil && !errors.Is(err, fairlock.ErrBusy) && !errors.Is(err, fairlock.ErrDetached) { // these two are answers
+		span.SetStatus(codes.Error, valid(err.Error()))
+	}
+	span.End(trace.WithTimestamp(now))
+	return span.SpanContext()
+}
+
+// sampled reports whether the caller's span is sampled. It may be in another process, and it may have ended.
+func sampled(ctx context.Context) bool { return trace.SpanContextFromContext(ctx).IsSampled() }
