@@ -1,0 +1,207 @@
+package promfairlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// DefaultTimeout is how long a LockCollector's scrape waits for Redis, unless LockConfig says otherwise.
+const DefaultTimeout = 2 * time.Second
+
+// atOnce is how many locks are read at once, over all scrapes. Each takes a connection, and those that hold locks need
+// some of them, too: a pool has 10 for each processor.
+const atOnce = 8
+
+// LockConfig says which locks a LockCollector reads.
+type LockConfig struct {
+	// Namespace is that of the locks, as in fairlock.Config. Default "fairlock".
+	Namespace string
+
+	// Mutexes, Semaphores and RWMutexes are the names of the locks. Each is the label fairlock_name of its metrics, so it must
+	// be UTF-8. A name that occurs twice counts once.
+	Mutexes, Semaphores, RWMutexes []string
+
+	// Timeout is how long a scrape waits for Redis. It should be well below the scrape_timeout of Prometheus, which is 10 s by
+	// default: a scrape that takes longer is lost, with everything in it. Default 2 s.
+	Timeout time.Duration
+}
+
+// LockCollector is a prometheus.Collector that reads some locks from Redis at each scrape. What it exports is about all
+// processes, so every process that has one exports the same: take the maximum by fairlock_name, not the sum.
+//
+// It reads with the public Inspect of the library, which changes nothing: eight locks at once at most, each by a script of its
+// own, of which Redis runs other commands between any two. A scrape of 1,000 locks takes less than 50 ms of Redis.
+//
+// A lock that cannot be read is missing in that scrape, and fairlock_lock_inspection_failures_total counts it. An invalid
+// metric would tell the reason, but then promhttp answers the scrape with an error by default, and all other metrics of the
+// process would be lost just when Redis fails. If Redis hangs, a scrape ends after LockConfig.Timeout. What go-redis is doing
+// then ends by its own timeouts; it is eight requests at most, however many scrapes follow.
+type LockCollector struct {
+	locks   []lock
+	timeout time.Duration
+	slots   chan struct{} // one for each lock that is being read
+
+	waiters, oldestWait, permitsUsed, permits *prometheus.Desc
+	failures                                  prometheus.Counter
+}
+
+// lock is one to be read.
+type lock struct {
+	kind, name string
+	redis      lua.Lock
+}
+
+// reading is what was read of a lock.
+type reading struct {
+	lock
+	fairlock.State
+	err error
+}
+
+// NewLockCollector returns a Collector of the locks of cfg on rdb, which can be the client on which the locks are made, or any
+// other of the same Redis. It does no I/O. Register the Collector once, and close rdb after the last scrape. Collectors of
+// different namespaces can be registered together. The error is a fairlock.ErrInvalid, which names everything that is wrong
+// with cfg.
+func NewLockCollector(rdb redis.Scripter, cfg LockConfig) (*LockCollector, error) {
+	if cfg.Namespace == "" {
+		cfg.Namespace = lua.DefaultNamespace
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if err := errors.Join(require(rdb != nil, "rdb", "must not be nil"), cfg.check()); err != nil {
+		return nil, err
+	}
+	namespace := prometheus.Labels{labelNamespace: cfg.Namespace}
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{labelKind, labelName}, namespace)
+	}
+	c := &LockCollector{
+		timeout: cfg.Timeout,
+		slots:   make(chan struct{}, atOnce),
+		waiters: desc("fairlock_lock_waiters",
+			"Waiters in the queue of the lock. One that has crashed counts until it is dropped."),
+		oldestWait: desc("fairlock_lock_oldest_wait_seconds",
+			"For how long the first waiter in the queue has waited. 0 if nobody waits, or if it has crashed."),
+		permitsUsed: desc("fairlock_lock_permits_used",
+			"Permits that are held. Of a mutex 0 or 1, of a read-write lock the readers, or 1 for a writer."),
+		permits: desc("fairlock_lock_permits",
+			"Permits of the lock: 1 of a mutex. Absent for a read-write lock, and for a semaphore that is not in use."),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name:        "fairlock_lock_inspection_failures_total",
+			Help:        "Locks that a scrape could not read, because Redis did not reply in time, or replied with an error.",
+			ConstLabels: namespace,
+		}),
+	}
+	add := func(kind string, names []string, in func(name string) lua.Lock) {
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+			c.locks = append(c.locks, lock{kind, name, in(name)})
+		}
+	}
+	add("mutex", cfg.Mutexes, func(name string) lua.Lock { return lua.Mutex(rdb, cfg.Namespace, name) })
+	add("semaphore", cfg.Semaphores, func(name string) lua.Lock { return lua.Semaphore(rdb, cfg.Namespace, name, 1) })
+	add("rwmutex", cfg.RWMutexes, func(name string) lua.Lock { return lua.RWMutex(rdb, cfg.Namespace, name) })
+	return c, nil
+}
+
+func require(ok bool, field, bound string) error {
+	if ok {
+		return nil
+	}
+	return &fairlock.FieldError{Field: field, Bound: bound}
+}
+
+func (cfg LockConfig) check() error {
+	errs := []error{
+		require(len(cfg.Namespace) <= fairlock.MaxNamespace && !strings.ContainsAny(cfg.Namespace, "{}") &&
+			utf8.ValidString(cfg.Namespace), "Namespace",
+			fmt.Sprintf("%q is not UTF-8 of at most %d bytes without braces", cfg.Namespace, fairlock.MaxNamespace)),
+		require(cfg.Timeout > 0, "Timeout", fmt.Sprintf("%v is not above 0", cfg.Timeout)),
+	}
+	for _, list := range []struct {
+		field string
+		names []string
+	}{{"Mutexes", cfg.Mutexes}, {"Semaphores", cfg.Semaphores}, {"RWMutexes", cfg.RWMutexes}} {
+		for _, name := range list.names {
+			errs = append(errs, require(0 < len(name) && len(name) <= fairlock.MaxName && utf8.ValidString(name), list.field,
+				fmt.Sprintf("%.64q is not a name: UTF-8 of 1 to %d bytes", name, fairlock.MaxName)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Describe implements prometheus.Collector.
+func (c *LockCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.waiters, c.oldestWait, c.permitsUsed, c.permits} {
+		ch <- d
+	}
+	c.failures.Describe(ch)
+}
+
+// Collect implements prometheus.Collector. It reads the locks, and returns after LockConfig.Timeout at the latest.
+func (c *LockCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeout) //nolint:forbidigo // Prometheus waits in the system's time
+	defer cancel()
+	readings := c.read(ctx)
+	for range c.locks {
+		select {
+		case r := <-readings:
+			if r.err == nil {
+				c.export(ch, r)
+			} else {
+				c.failures.Inc()
+			}
+		case <-ctx.Done(): // also of locks whose turn has not come
+			c.failures.Inc()
+		}
+	}
+	c.failures.Collect(ch)
+}
+
+// read reads the locks until ctx ends. go-redis does not interrupt a request when its ctx ends, so whoever waits for the
+// readings does not wait for the goroutines.
+func (c *LockCollector) read(ctx context.Context) <-chan reading {
+	readings := make(chan reading, len(c.locks)) // so that no goroutine blocks
+	go func() {
+		for _, l := range c.locks {
+			select {
+			case c.slots <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			go func() {
+				defer func() { <-c.slots }()
+				state, err := fairlock.Inspect(ctx, l.redis, 1)
+				readings <- reading{l, state, err}
+			}()
+		}
+	}()
+	return readings
+}
+
+func (c *LockCollector) export(ch chan<- prometheus.Metric, r reading) {
+	gauge := func(d *prometheus.Desc, value float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, r.kind, r.name)
+	}
+	gauge(c.waiters, float64(r.Waiting))
+	var oldest time.Duration
+	if len(r.Waiters) > 0 && r.Waiters[0].TTL > 0 { // those behind it are alive only if it is dropped at once
+		oldest = r.Waiters[0].Age
+	}
+	gauge(c.oldestWait, oldest.Seconds())
+	gauge(c.permitsUsed, float64(r.Used))
+	if r.Permits > 0 {
+		gauge(c.permits, float64(r.Permits))
+	}
+}

@@ -1,0 +1,186 @@
+package promfairlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	promfairlock "github.com/fairlock/fairlock-go/contrib/prometheus"
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+)
+
+// locks returns a LockCollector over a link of its own.
+func locks(t *testing.T, s *fairlocktest.Server, cfg promfairlock.LockConfig) (*promfairlock.LockCollector, *fairlocktest.Client) {
+	t.Helper()
+	client := s.Client(fairlock.Config{})
+	c, err := promfairlock.NewLockCollector(client.Redis, cfg)
+	require.NoError(t, err)
+	return c, client
+}
+
+// Each value is what Inspect says, of any number of processes.
+func TestLockCollector_State(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		for range 3 {
+			s.RWMutex("x").ReadAs("reader")
+		}
+		s.Semaphore("x", 5).HoldPermitsAs("holder", 4)
+		s.Mutex("x").HoldAs("holder")
+		other := s.Client(fairlock.Config{})
+		var waiters sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 2 {
+			time.Sleep(time.Second)
+			waiters.Go(func() {
+				_, err := other.Mutex("x").Lock(ctx)
+				assert.ErrorIs(t, err, context.Canceled)
+			})
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		names := []string{"x", "free", "x"}
+		c, _ := locks(t, s, promfairlock.LockConfig{Mutexes: names, Semaphores: names, RWMutexes: names})
+		assert.Equal(t, map[string]float64{
+			"lock_waiters mutex x": 2, "lock_oldest_wait_seconds mutex x": 61, "lock_permits_used mutex x": 1,
+			"lock_permits mutex x": 1, "lock_permits mutex free": 1,
+			"lock_permits_used semaphore x": 4, "lock_permits semaphore x": 5, "lock_permits_used rwmutex x": 3,
+		}, values(t, c))
+		cancel()
+		waiters.Wait()
+	})
+}
+
+// A waiter that has crashed is at the head for as long as nobody else comes. It does not wait.
+func TestLockCollector_CrashedWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		s.Mutex("x").HoldAs("holder")
+		s.Mutex("x").CrashQueued("waiter", fairlock.DefaultWaiterTTL)
+		c, _ := locks(t, s, promfairlock.LockConfig{Mutexes: []string{"x"}})
+		time.Sleep(time.Second)
+		assert.InDelta(t, 1, values(t, c)["lock_oldest_wait_seconds mutex x"], 0.001)
+		time.Sleep(time.Minute)
+		assert.Equal(t, map[string]float64{
+			"lock_waiters mutex x": 1, "lock_permits_used mutex x": 1, "lock_permits mutex x": 1,
+		}, values(t, c))
+	})
+}
+
+// atOnce is a hook that counts requests under way.
+type atOnce struct{ now, most atomic.Int64 }
+
+func (a *atOnce) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *atOnce) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		now := a.now.Add(1)
+		defer a.now.Add(-1)
+		for most := a.most.Load(); now > most && !a.most.CompareAndSwap(most, now); most = a.most.Load() {
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (a *atOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// A Redis that hangs keeps a scrape for Timeout, and eight requests, however many scrapes and locks there are. The scrape has
+// everything else. When Redis is back, so are the locks.
+func TestLockCollector_RedisHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		names := strings.Split(strings.Repeat("x", 50)+"abcdefghijklmnopqrstuvwyz", "")
+		c, client := locks(t, s, promfairlock.LockConfig{Mutexes: names, Timeout: time.Second})
+		requests := &atOnce{}
+		client.Redis.AddHook(requests)
+		other := prometheus.NewGauge(prometheus.GaugeOpts{Name: "other", Help: "Of something else."})
+		other.Set(1)
+
+		client.Link.Hang()
+		var scrapes sync.WaitGroup
+		for range 3 {
+			scrapes.Go(func() {
+				for range 2 {
+					began := time.Now()
+					c.Collect(make(chan prometheus.Metric, 1000))
+					assert.Equal(t, time.Second, time.Since(began))
+				}
+			})
+		}
+		scrapes.Wait()
+		began := time.Now()
+		assert.Equal(t, map[string]float64{"other": 1, "lock_inspection_failures_total": (6 + 2) * 26}, values(t, c, other),
+			"values scrapes twice")
+		assert.Equal(t, 2*time.Second, time.Since(began))
+		assert.EqualValues(t, 8, requests.most.Load())
+
+		client.Link.Mend()
+		time.Sleep(time.Minute)
+		assert.EqualValues(t, 1, values(t, c)["lock_permits mutex a"])
+		assert.Zero(t, requests.now.Load())
+	})
+}
+
+// A lock that cannot be read is missing, and counted; the others are there.
+func TestLockCollector_BadKey(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		s.Miniredis.HSet("fairlock:{bad}:queue", "of", "something else")
+		c, _ := locks(t, s, promfairlock.LockConfig{Mutexes: []string{"bad", "good"}})
+		for i := range 2 {
+			assert.Equal(t, map[string]float64{
+				"lock_permits mutex good": 1, "lock_inspection_failures_total": float64(2*i + 2),
+			}, values(t, c))
+		}
+	})
+}
+
+// Locks of two namespaces have collectors of their own. Of the same namespace, one collector has all.
+func TestLockCollector_Namespaces(t *testing.T) {
+	registry, rdb := prometheus.NewRegistry(), redis.NewClient(&redis.Options{})
+	t.Cleanup(func() { rdb.Close() })
+	register := func(namespace, name string) error {
+		c, err := promfairlock.NewLockCollector(rdb, promfairlock.LockConfig{Namespace: namespace, Mutexes: []string{name}})
+		require.NoError(t, err)
+		return registry.Register(c)
+	}
+	require.NoError(t, register("a", "x"))
+	require.NoError(t, register("b", "x"))
+	var already prometheus.AlreadyRegisteredError
+	require.ErrorAs(t, register("a", "y"), &already)
+}
+
+// Each bad input is named, and nothing is sent: the address answers nobody.
+func TestNewLockCollector_BadInput(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{})
+	t.Cleanup(func() { rdb.Close() })
+	for field, cfg := range map[string]promfairlock.LockConfig{
+		"Namespace":  {Namespace: "{"},
+		"Timeout":    {Timeout: -1},
+		"Mutexes":    {Mutexes: []string{"a", ""}},
+		"Semaphores": {Semaphores: []string{"\xff"}},
+		"RWMutexes":  {RWMutexes: []string{strings.Repeat("x", fairlock.MaxName+1)}},
+	} {
+		_, err := promfairlock.NewLockCollector(rdb, cfg)
+		require.ErrorIs(t, err, fairlock.ErrInvalid)
+		var bad *fairlock.FieldError
+		require.True(t, errors.As(err, &bad))
+		assert.Equal(t, field, bad.Field)
+	}
+	_, err := promfairlock.NewLockCollector(nil, promfairlock.LockConfig{})
+	require.ErrorIs(t, err, fairlock.ErrInvalid)
+	_, err = promfairlock.NewLockCollector(rdb, promfairlock.LockConfig{
+		Namespace: strings.Repeat("x", fairlock.MaxNamespace), RWMutexes: []string{strings.Repeat("x", fairlock.MaxName)},
+	})
+	require.NoError(t, err)
+}
