@@ -6,6 +6,7 @@ require (
 	github.com/bep/goat v0.5.0
 	github.com/fairlock/fairlock-go v0.0.0
 	github.com/fairlock/fairlock-go/contrib/otel v0.0.0
+	github.com/fairlock/fairlock-go/contrib/prometheus v0.0.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/redis/go-redis/extra/redisotel/v9 v9.23.0
 	github.com/redis/go-redis/v9 v9.23.0
@@ -59,3 +60,5 @@ require (
 replace github.com/fairlock/fairlock-go => ..
 
 replace github.com/fairlock/fairlock-go/contrib/otel => ../contrib/otel
+
+replace github.com/fairlock/fairlock-go/contrib/prometheus => ../contrib/prometheus
