@@ -21,12 +21,16 @@ import (
 	_ "testing/synctest"
 	_ "time"
 
+	_ "github.com/prometheus/client_golang/prometheus"
 	_ "github.com/redis/go-redis/extra/redisotel/v9"
 	_ "github.com/redis/go-redis/v9"
 	_ "github.com/stretchr/testify/require"
 
+	_ "github.com/fairlock/fairlock-go/contrib/otel"
+	_ "github.com/fairlock/fairlock-go/contrib/prometheus"
 	_ "github.com/fairlock/fairlock-go/fairlock"
 	_ "github.com/fairlock/fairlock-go/fairlocktest"
 	_ "github.com/fairlock/fairlock-go/leader"
 	_ "github.com/fairlock/fairlock-go/token"
+	_ "github.com/fairlock/fairlock-go/ui"
 )
