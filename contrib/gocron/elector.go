@@ -1,0 +1,40 @@
+package gocronfairlock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/fairlock/fairlock-go/leader"
+)
+
+// ErrNotLeader means that another process leads, or none.
+var ErrNotLeader = errors.New("gocronfairlock: this process does not lead")
+
+var _ gocron.Elector = (*Elector)(nil)
+
+// Elector is a gocron.Elector, for gocron.WithDistributedElector: the scheduler runs jobs while its process leads. It is safe
+// for concurrent use.
+type Elector struct {
+	elector *leader.Elector
+}
+
+// NewElector returns an Elector for the scheduler of a process that campaigns with e. The caller runs e.Run, with a function
+// that returns when its ctx ends. The process does not lead before, and it leads no more when Run has returned. NewElector
+// does no I/O.
+//
+// When the process is to end, that function should call the scheduler's Shutdown, which waits for running jobs, before it
+// returns. Then the next leader begins after them.
+func NewElector(e *leader.Elector) *Elector { return &Elector{e} }
+
+// IsLeader returns nil if this process leads, and ErrNotLeader otherwise: gocron skips the run then. It does no I/O. It looks at
+// the clock, so a process that was paused, or cannot reach Redis, does not begin a job after its leadership has ended.
+//
+// gocron does not end a job that runs when the leadership is lost.
+func (e *Elector) IsLeader(context.Context) error {
+	if e.elector.Lease() == nil {
+		return ErrNotLeader
+	}
+	return nil
+}
