@@ -20,12 +20,11 @@ type Elector struct {
 	elector *leader.Elector
 }
 
-// NewElector returns an Elector for the scheduler of a process that campaigns with e. The caller runs e.Run, with a function
-// that returns when its ctx ends. The process does not lead before, and it leads no more when Run has returned. NewElector
-// does no I/O.
+// NewElector returns an Elector for the scheduler of a process that campaigns with e. The caller calls e.Run, with a function
+// that waits until its ctx ends: the process leads while that function runs. NewElector does no I/O.
 //
-// When the process is to end, that function should call the scheduler's Shutdown, which waits for running jobs, before it
-// returns. Then the next leader begins after them.
+// To stop, call the scheduler's Shutdown first, which waits for running jobs. Then end the ctx of Run, so that another process
+// leads after these jobs have ended.
 func NewElector(e *leader.Elector) *Elector { return &Elector{e} }
 
 // IsLeader returns nil if this process leads, and ErrNotLeader otherwise: gocron skips the run then. It does no I/O. It looks at

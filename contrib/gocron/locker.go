@@ -33,7 +33,9 @@ func NewLocker(client *fairlock.Client, minHold time.Duration) (*Locker, error) 
 		return nil, &fairlock.FieldError{Field: "client", Bound: "nil"}
 	}
 	if minHold <= 0 || minHold > fairlock.MaxTTL {
-		return nil, &fairlock.FieldError{Field: "MinHold", Bound: fmt.Sprintf("%v, must be above 0 and at most %v", minHold, fairlock.MaxTTL)}
+		return nil, &fairlock.FieldError{
+			Field: "MinHold", Bound: fmt.Sprintf("%v, must be above 0, and at most %v (a year)", minHold, fairlock.MaxTTL),
+		}
 	}
 	return &Locker{client, minHold}, nil
 }

@@ -2,7 +2,6 @@ package gocronfairlock_test
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,13 +17,22 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// The tests run in bubbles of testing/synctest, on a server in memory: time passes only while every goroutine waits. The
-// bubble's time begins at midnight.
+// The tests run in bubbles of testing/synctest, on a server in memory: time passes only while every goroutine waits.
 
-const oneWay = 5 * time.Millisecond // how long a request or a reply takes
+const (
+	oneWay   = 5 * time.Millisecond   // how long a request or a reply takes
+	spread   = 600 * time.Millisecond // how far the clocks of the three replicas are apart
+	workTime = 100 * time.Millisecond // how long the job takes
+)
 
-// spread is how far the clocks of the replicas are apart.
-const spread = 600 * time.Millisecond
+var midnight = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when the time of a bubble begins
+
+// bubble runs a test in a bubble, beside others.
+func bubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, fairlocktest.NewServer(t)) })
+}
 
 // cluster is the replicas of a program that have the same job, and what they do.
 type cluster struct {
@@ -32,7 +40,7 @@ type cluster struct {
 
 	t     *testing.T
 	cfg   fairlock.Config // of each replica's client
-	job   func(*replica) gocron.JobDefinition
+	job   gocron.JobDefinition
 	work  func(ctx context.Context, r *replica) error
 	share func(r *replica, do task) (task, []gocron.SchedulerOption) // how the replicas share the job
 
@@ -88,7 +96,7 @@ func (c *cluster) start(fast time.Duration) *replica {
 		defer c.mu.Unlock()
 		c.errs = append(c.errs, err)
 	}
-	_, err = r.NewJob(c.job(r), gocron.NewTask(do), gocron.WithName("report"),
+	_, err = r.NewJob(c.job, gocron.NewTask(do), gocron.WithName("report"),
 		gocron.WithEventListeners(gocron.AfterLockError(failed), gocron.AfterJobRunsWithError(failed)))
 	require.NoError(c.t, err)
 	r.Start()
@@ -128,43 +136,60 @@ func (c *cluster) lastRun() run {
 	return c.runs[len(c.runs)-1]
 }
 
-// hour has three replicas work for an hour. Every five minutes the one that has run the job last is killed: in turn while it
-// runs the job, and afterwards. Another one with the same clock is started half a minute later.
-func (c *cluster) hour() (runs []run, deaths int) {
+// live has three replicas work. After each time of life, the one that begins the job next is killed: in turn while it runs the job,
+// and afterwards. Another one with the same clock is started half a minute later.
+func (c *cluster) live(life time.Duration, deaths int) []run {
 	c.t.Helper()
 	for _, fast := range []time.Duration{0, spread / 2, spread} {
 		c.start(fast)
+		time.Sleep(1100 * time.Millisecond)
 	}
-	for end := time.Now().Add(time.Hour); time.Now().Before(end); deaths++ {
-		time.Sleep(4*time.Minute + 30*time.Second)
+	for i := range deaths {
+		time.Sleep(life)
 		before := c.lastRun()
 		for c.lastRun() == before {
 			time.Sleep(10 * time.Millisecond)
 		}
 		victim := c.lastRun().by
-		if deaths%2 == 1 {
-			c.waitUnlocked()
+		if i%2 == 1 {
+			time.Sleep(workTime)
 		}
 		victim.kill()
 		time.Sleep(30 * time.Second)
 		c.start(victim.clock.fast)
 	}
-	runs, _ = c.took()
-	for _, r := range runs {
-		assert.NotNil(c.t, r.by)
-	}
-	return runs, deaths
+	runs, _ := c.took()
+	return runs
 }
 
-// waitUnlocked waits until the latest run of the job has ended.
-func (c *cluster) waitUnlocked() {
-	c.Mutex("report").WaitFor("its release", func(s fairlock.State) bool { return !s.Held || s.Holder.Released })
+// worked is the job of live: it takes workTime, or ends with its process.
+func worked(_ context.Context, r *replica) error {
+	select {
+	case <-time.After(workTime):
+	case <-r.dead:
+	}
+	return nil
 }
 
-// begun returns when each run has begun.
-func begun(runs []run) (at []time.Time) {
+// ticks fails the test if a tick has two runs, or the first one has none. It returns the ticks between the first and the latest
+// one that have no run.
+func (c *cluster) ticks(runs []run, period time.Duration) (missed []time.Time) {
+	c.t.Helper()
+	next := midnight.Add(period)
+	require.Equal(c.t, next, runs[0].tick())
 	for _, r := range runs {
-		at = append(at, r.at)
+		require.False(c.t, r.tick().Before(next), "%v by %s comes after the run before %v", r.tick(), r.by.Name(), next)
+		for ; next.Before(r.tick()); next = next.Add(period) {
+			missed = append(missed, next)
+		}
+		next = next.Add(period)
 	}
-	return slices.Clip(at)
+	assert.Less(c.t, time.Since(next), period)
+	return missed
+}
+
+// assertEachTickOnce fails the test unless each tick has one run.
+func (c *cluster) assertEachTickOnce(runs []run, period time.Duration) {
+	c.t.Helper()
+	assert.Empty(c.t, c.ticks(runs, period))
 }
