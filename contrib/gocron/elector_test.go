@@ -41,7 +41,7 @@ func TestElector_LeaderRunsAll(t *testing.T) {
 		const deaths = 8
 		c := &cluster{
 			Server: s, t: t, cfg: fairlock.Config{TTL: 5 * time.Second},
-			job: gocron.CronJob("*/2 * * * * *", true), work: worked, share: electors,
+			job: cron("*/2 * * * * *"), work: worked, share: electors,
 		}
 		runs := c.live(time.Minute, deaths)
 		missed := c.ticks(runs, 2*time.Second)
@@ -90,7 +90,7 @@ func TestElector_IsLeader(t *testing.T) {
 func TestElector_SwitchesLockersOff(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		c := &cluster{
-			Server: s, t: t, job: gocron.CronJob("*/10 * * * * *", true), work: worked,
+			Server: s, t: t, job: cron("*/10 * * * * *"), work: worked,
 			share: func(r *replica, do task) (task, []gocron.SchedulerOption) {
 				_, elector := electors(r, do)
 				_, locker := lockers(time.Second)(r, do)

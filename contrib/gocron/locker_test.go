@@ -35,7 +35,7 @@ func TestLocker_EachTickOnce(t *testing.T) {
 		const period = 10 * time.Second
 		c := &cluster{
 			Server: s, t: t, cfg: fairlock.Config{TTL: 5 * time.Second},
-			job: gocron.CronJob("*/10 * * * * *", true), work: worked, share: lockers(5 * time.Second),
+			job: cron("*/10 * * * * *"), work: worked, share: lockers(5 * time.Second),
 		}
 		c.assertEachTickOnce(c.live(4*time.Minute+30*time.Second, 12), period) // an hour
 	})
@@ -47,7 +47,7 @@ func TestLocker_ShortPeriod(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		c := &cluster{
 			Server: s, t: t, cfg: fairlock.Config{TTL: time.Second},
-			job: gocron.CronJob("* * * * * *", true), work: worked, share: lockers(900 * time.Millisecond),
+			job: cron("* * * * * *"), work: worked, share: lockers(900 * time.Millisecond),
 		}
 		missed := c.ticks(c.live(time.Minute, 8), time.Second)
 		for i := range missed[1:] {
@@ -63,7 +63,7 @@ func TestLocker_Intervals(t *testing.T) {
 		const period, minHold = 10 * time.Second, 9 * time.Second
 		c := &cluster{
 			Server: s, t: t, cfg: fairlock.Config{TTL: 5 * time.Second},
-			job: gocron.DurationJob(period), work: worked, share: lockers(minHold),
+			job: func() gocron.JobDefinition { return gocron.DurationJob(period) }, work: worked, share: lockers(minHold),
 		}
 		runs := c.live(time.Minute, 8)
 		for i := range runs[1:] {
@@ -81,7 +81,7 @@ func TestLocker_RedisIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fairlocktest.NewServer(t)
 		c := &cluster{
-			Server: s, t: t, job: gocron.CronJob("*/10 * * * * *", true), work: worked, share: lockers(5 * time.Second),
+			Server: s, t: t, job: cron("*/10 * * * * *"), work: worked, share: lockers(5 * time.Second),
 		}
 		c.start(0)
 		c.start(spread)

@@ -2,6 +2,7 @@ package gocronfairlock_test
 
 import (
 	"context"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
 	"github.com/jonboulle/clockwork"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -27,6 +29,15 @@ const (
 
 var midnight = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when the time of a bubble begins
 
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // it writes to the standard error when a connection breaks
+	os.Exit(m.Run())
+}
+
 // bubble runs a test in a bubble, beside others.
 func bubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
 	t.Helper()
@@ -40,13 +51,18 @@ type cluster struct {
 
 	t     *testing.T
 	cfg   fairlock.Config // of each replica's client
-	job   gocron.JobDefinition
+	job   func() gocron.JobDefinition
 	work  func(ctx context.Context, r *replica) error
 	share func(r *replica, do task) (task, []gocron.SchedulerOption) // how the replicas share the job
 
 	mu   sync.Mutex
 	runs []run   // guarded by mu
 	errs []error // guarded by mu: what gocron's listeners were called with
+}
+
+// cron returns a job whose crontab has seconds. Each scheduler needs a definition of its own.
+func cron(tab string) func() gocron.JobDefinition {
+	return func() gocron.JobDefinition { return gocron.CronJob(tab, true) }
 }
 
 type task = func(context.Context) error
@@ -96,7 +112,7 @@ func (c *cluster) start(fast time.Duration) *replica {
 		defer c.mu.Unlock()
 		c.errs = append(c.errs, err)
 	}
-	_, err = r.NewJob(c.job, gocron.NewTask(do), gocron.WithName("report"),
+	_, err = r.NewJob(c.job(), gocron.NewTask(do), gocron.WithName("report"),
 		gocron.WithEventListeners(gocron.AfterLockError(failed), gocron.AfterJobRunsWithError(failed)))
 	require.NoError(c.t, err)
 	r.Start()

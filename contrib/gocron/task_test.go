@@ -28,7 +28,7 @@ func TestTask_EachTickOnce(t *testing.T) {
 		const period = 10 * time.Second
 		c := &cluster{
 			Server: s, t: t, cfg: fairlock.Config{TTL: 5 * time.Second},
-			job: gocron.CronJob("*/10 * * * * *", true), work: worked, share: tasks(5 * time.Second),
+			job: cron("*/10 * * * * *"), work: worked, share: tasks(5 * time.Second),
 		}
 		c.assertEachTickOnce(c.live(time.Minute, 8), period)
 	})
@@ -49,7 +49,7 @@ func TestTask_LostLease(t *testing.T) {
 				var first, ended time.Time
 				cluster := &cluster{
 					Server: s, t: t, cfg: fairlock.Config{TTL: 5 * time.Second}, share: c.share,
-					job: gocron.CronJob("*/10 * * * * *", true),
+					job: cron("*/10 * * * * *"),
 					work: func(ctx context.Context, r *replica) error {
 						if !first.IsZero() {
 							return nil
