@@ -75,7 +75,7 @@ func TestLocker_Intervals(t *testing.T) {
 }
 
 // gocron skips a run when Redis is away. The error is logged, because gocron drops it if a job has no listener. That another
-// replica has the lock is no news.
+// replica has the lock, or that gocron shuts down, is no news.
 func TestLocker_RedisIsAway(t *testing.T) {
 	logged := captureLog(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -90,6 +90,12 @@ func TestLocker_RedisIsAway(t *testing.T) {
 		require.Len(t, runs, 1)
 		require.Len(t, errs, 1)
 		require.ErrorIs(t, errs[0], fairlock.ErrBusy)
+		locker, err := gocronfairlock.NewLocker(s.Client(fairlock.Config{}).Client, time.Second)
+		require.NoError(t, err)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel() // as gocron's Shutdown does
+		_, err = locker.Lock(ended, "other")
+		require.ErrorIs(t, err, context.Canceled)
 		assert.Empty(t, logged.String())
 
 		s.Stop()
