@@ -14,8 +14,8 @@ var ErrNotLeader = errors.New("gocronfairlock: this process does not lead")
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// Elector is a gocron.Elector, for gocron.WithDistributedElector: the scheduler runs jobs while its process leads. It is safe
-// for concurrent use.
+// Elector is a gocron.Elector, for gocron.WithDistributedElector: the scheduler runs jobs while its process leads. When the
+// leader changes, a job that is due at that time may be skipped, or run by both. It is safe for concurrent use.
 type Elector struct {
 	elector *leader.Elector
 }

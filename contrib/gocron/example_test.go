@@ -36,6 +36,13 @@ func newClient() (client *fairlock.Client, stop func()) {
 	}
 }
 
+var done = make(chan bool) // gets a value after each run
+
+func writeReport(ctx context.Context) error {
+	fmt.Println("writes the report")
+	return ctx.Err()
+}
+
 // A job each hour. The lock stays taken for half an hour, so replicas whose clocks are slower do not run it again.
 func ExampleTask() {
 	client, stop := newClient()
@@ -45,15 +52,13 @@ func ExampleTask() {
 		log.Fatal(err)
 	}
 
-	done := make(chan bool)
-	report := gocronfairlock.Task(client.Mutex("report").WithMinHold(30*time.Minute), func(ctx context.Context) error {
-		fmt.Println("writes the report") // ctx ends if the lock is lost
-		close(done)
-		return ctx.Err()
-	})
-	job, err := scheduler.NewJob(gocron.CronJob("0 * * * *", false), gocron.NewTask(report), gocron.WithEventListeners(
+	listeners := gocron.WithEventListeners(
+		gocron.AfterJobRuns(func(uuid.UUID, string) { done <- true }),
 		gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { log.Print("report: ", err) }),
-	))
+	)
+	m := client.Mutex("report").WithMinHold(30 * time.Minute)
+	task := gocronfairlock.Task(m, writeReport) // the ctx of writeReport ends if the lock is lost
+	job, err := scheduler.NewJob(gocron.CronJob("0 * * * *", false), gocron.NewTask(task), listeners)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -78,22 +83,21 @@ func ExampleNewLocker() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	listeners := gocron.WithEventListeners(
+		gocron.AfterJobRuns(func(uuid.UUID, string) { done <- true }),
+		gocron.AfterLockError(func(_ uuid.UUID, name string, err error) {
+			if errors.Is(err, fairlock.ErrBusy) { // another replica runs it, or has run it
+				fmt.Println("not again:", name)
+			}
+			done <- true
+		}),
+	)
 	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 	if err != nil {
 		log.Fatal(err)
 	}
-	ran := make(chan string)
-	job, err := scheduler.NewJob(gocron.CronJob("0 * * * *", false), gocron.NewTask(func() { fmt.Println("writes the report") }),
-		gocron.WithName("report"), gocron.WithEventListeners(
-			gocron.AfterJobRuns(func(uuid.UUID, string) { ran <- "done" }),
-			gocron.AfterLockError(func(_ uuid.UUID, name string, err error) {
-				if errors.Is(err, fairlock.ErrBusy) {
-					ran <- "another replica runs it, or has run it"
-					return
-				}
-				log.Printf("%s was skipped: %v", name, err)
-			}),
-		))
+	job, err := scheduler.NewJob(
+		gocron.CronJob("0 * * * *", false), gocron.NewTask(writeReport), gocron.WithName("report"), listeners)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -103,53 +107,40 @@ func ExampleNewLocker() {
 		if err := job.RunNow(); err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(<-ran)
+		<-done
 	}
 	if err := scheduler.Shutdown(); err != nil {
 		log.Fatal(err)
 	}
 	// Output:
 	// writes the report
-	// done
-	// another replica runs it, or has run it
+	// not again: report
 }
 
-// One replica runs all jobs. Another one goes on when it stops.
+// One replica runs all jobs. When it stops, another one goes on after its jobs have ended.
 func ExampleNewElector() {
 	client, stop := newClient()
 	defer stop()
 
 	elected := make(chan bool)
-	elector := leader.New(client.Mutex("scheduler"), leader.Options{
-		Elected: func(context.Context, *fairlock.Lease) { close(elected) },
-	})
+	options := leader.Options{Elected: func(context.Context, *fairlock.Lease) { close(elected) }}
+	elector := leader.New(client.Mutex("scheduler"), options)
 	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(gocronfairlock.NewElector(elector)))
 	if err != nil {
 		log.Fatal(err)
 	}
-	done := make(chan bool)
-	job, err := scheduler.NewJob(gocron.CronJob("0 * * * *", false), gocron.NewTask(func(ctx context.Context) error {
-		lease := elector.Lease()
-		if lease == nil {
-			return gocronfairlock.ErrNotLeader // since this run began
-		}
-		ctx, cancel := lease.Context(ctx) // gocron does not end a job whose leadership is lost: this ctx does
-		defer cancel()
-		fmt.Println("writes the report")
-		close(done)
-		return ctx.Err()
-	}))
+	listeners := gocron.WithEventListeners(gocron.AfterJobRuns(func(uuid.UUID, string) { done <- true }))
+	job, err := scheduler.NewJob(gocron.CronJob("0 * * * *", false), gocron.NewTask(writeReport), listeners)
 	if err != nil {
 		log.Fatal(err)
 	}
 	scheduler.Start()
-
 	ctx, resign := context.WithCancel(context.Background())
-	resigned := make(chan error)
+	ended := make(chan error)
 	go func() {
-		resigned <- elector.Run(ctx, func(ctx context.Context) error {
-			<-ctx.Done() // leads until then
-			return ctx.Err()
+		ended <- elector.Run(ctx, func(ctx context.Context) error {
+			<-ctx.Done() // this process leads until then
+			return context.Cause(ctx)
 		})
 	}()
 
@@ -158,9 +149,9 @@ func ExampleNewElector() {
 		log.Fatal(err)
 	}
 	<-done
-	err = scheduler.Shutdown() // the running jobs end, and then another replica leads
+	err = scheduler.Shutdown() // waits for the jobs
 	resign()
-	fmt.Println(<-resigned, err)
+	fmt.Println(<-ended, err)
 	// Output:
 	// writes the report
 	// context canceled <nil>

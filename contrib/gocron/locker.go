@@ -44,7 +44,7 @@ func NewLocker(client *fairlock.Client, minHold time.Duration) (*Locker, error) 
 var closure = regexp.MustCompile(`\.func\d+(\.\d+)*$`)
 
 // Lock is called by gocron, with the job's ctx and name. It does not wait for the lock: if another replica has it, the error is
-// a fairlock.ErrBusy, and gocron skips this run. After any other error, too. While Redis cannot be reached, Lock tries for 3 s.
+// a fairlock.ErrBusy, and gocron skips this run, as it does after any other error. While Redis cannot be reached, Lock tries for 3 s.
 //
 // A name that ends in .func1, or another number, is refused with a fairlock.ErrInvalid, and nothing is sent. gocron calls a job so
 // if it has no gocron.WithName and its function is a closure. All jobs that are made at the same place of the source would share one

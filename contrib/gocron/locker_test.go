@@ -30,6 +30,8 @@ func lockers(minHold time.Duration) func(*replica, task) (task, []gocron.Schedul
 
 // The minimum hold is longer than the clocks are apart, and shorter than the period less that. TTL and the job together are
 // shorter than the period.
+//
+//fairlock:promise Jobs of gocron: of replicas that share a job by a Locker or a Task, one runs it each time, though their clocks differ, and also when replicas die; the ctx of a Task ends before another replica runs the job
 func TestLocker_EachTickOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const period = 10 * time.Second

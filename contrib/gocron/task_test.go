@@ -23,6 +23,7 @@ func tasks(minHold time.Duration) func(*replica, task) (task, []gocron.Scheduler
 	}
 }
 
+//fairlock:promise Jobs of gocron
 func TestTask_EachTickOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const period = 10 * time.Second
@@ -36,6 +37,8 @@ func TestTask_EachTickOnce(t *testing.T) {
 
 // The replica that runs the job cannot reach Redis any more. The ctx of a Task ends before another replica runs the job. That of
 // a job under a Locker or an Elector does not.
+//
+//fairlock:promise Jobs of gocron
 func TestTask_LostLease(t *testing.T) {
 	for name, c := range map[string]struct {
 		share func(*replica, task) (task, []gocron.SchedulerOption)
