@@ -1,0 +1,76 @@
+package gocronfairlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+)
+
+var _ gocron.Locker = (*Locker)(nil)
+
+// Locker is a gocron.Locker, for gocron.WithDistributedLocker or gocron.WithDistributedJobLocker. gocron calls it before and
+// after each run of a job. It is safe for concurrent use.
+type Locker struct {
+	client  *fairlock.Client
+	minHold time.Duration
+}
+
+// NewLocker returns a Locker that locks the Mutex of client whose name is that of the job, until the job ends, and for
+// minHold at least. That is as fairlock.Mutex.WithMinHold says, above 0 and at most a year. It should be longer than the
+// replicas' clocks are apart, and shorter than the time between two runs less that. NewLocker does no I/O. The error is a
+// fairlock.ErrInvalid, which says what is wrong with client or minHold.
+//
+// Close the client after the scheduler's Shutdown has returned.
+func NewLocker(client *fairlock.Client, minHold time.Duration) (*Locker, error) {
+	if client == nil {
+		return nil, &fairlock.FieldError{Field: "client", Bound: "nil"}
+	}
+	if minHold <= 0 || minHold > fairlock.MaxTTL {
+		return nil, &fairlock.FieldError{
+			Field: "MinHold", Bound: fmt.Sprintf("%v, must be above 0, and at most %v (a year)", minHold, fairlock.MaxTTL),
+		}
+	}
+	return &Locker{client, minHold}, nil
+}
+
+// closure matches the names that the compiler gives to functions without a name, also inside others.
+var closure = regexp.MustCompile(`\.func\d+(\.\d+)*$`)
+
+// Lock is called by gocron, with the job's ctx and name. It does not wait for the lock: if another replica has it, the error is
+// a fairlock.ErrBusy, and gocron skips this run, as it does after any other error. While Redis cannot be reached, Lock tries for 3 s.
+//
+// A name that ends in .func1, or another number, is refused with a fairlock.ErrInvalid, and nothing is sent. gocron calls a job so
+// if it has no gocron.WithName and its function is a closure. All jobs that are made at the same place of the source would share one
+// lock, and the number changes with the source.
+//
+// gocron passes the error to the listener gocron.AfterLockError, and drops it if the job has none. So Lock logs it to
+// slog.Default, unless it is an ErrBusy or ctx has ended.
+//
+// If the lease is lost, gocron does not end the job: Task does. fairlock.Config.Logger gets the loss.
+func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
+	lease, err := l.tryLock(ctx, name)
+	if err == nil {
+		return lease, nil
+	}
+	if !errors.Is(err, fairlock.ErrBusy) && ctx.Err() == nil {
+		slog.Default().ErrorContext(ctx, "job skipped", "job", name, "err", err)
+	}
+	return nil, err
+}
+
+func (l *Locker) tryLock(ctx context.Context, name string) (*fairlock.Lease, error) {
+	if closure.MatchString(name) {
+		return nil, &fairlock.FieldError{
+			Field: "name of a job",
+			Bound: fmt.Sprintf("%q is gocron's default for a closure, and other jobs may share it: use gocron.WithName", name),
+		}
+	}
+	return l.client.Mutex(name).WithMinHold(l.minHold).TryLock(ctx)
+}
