@@ -23,12 +23,13 @@ type Elector struct {
 // NewElector returns an Elector for the scheduler of a process that campaigns with e. The caller calls e.Run, with a function
 // that waits until its ctx ends: the process leads while that function runs. NewElector does no I/O.
 //
-// To stop, call the scheduler's Shutdown first, which waits for running jobs. Then end the ctx of Run, so that another process
-// leads after these jobs have ended.
+// To stop, call the scheduler's Shutdown first, which waits for running jobs. Then end the ctx of Run, so that another
+// process leads after these jobs have ended.
 func NewElector(e *leader.Elector) *Elector { return &Elector{e} }
 
-// IsLeader returns nil if this process leads, and ErrNotLeader otherwise: gocron skips the run then. It does no I/O. It looks at
-// the clock, so a process that was paused, or cannot reach Redis, does not begin a job after its leadership has ended.
+// IsLeader returns nil if this process leads, and ErrNotLeader otherwise: gocron skips the run then. It does no I/O. It
+// looks at the clock, so a process that was paused, or cannot reach Redis, does not begin a job after its leadership has
+// ended.
 //
 // gocron does not end a job that runs when the leadership is lost.
 func (e *Elector) IsLeader(context.Context) error {

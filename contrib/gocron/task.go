@@ -10,13 +10,13 @@ import (
 // Task returns a function for gocron.NewTask. It runs f while it holds m, as m.TryDo does. If another replica holds m, it
 // returns nil, and f is not called.
 //
-// Give m a minimum hold (see fairlock.Mutex.WithMinHold). Without one, a replica whose clock is slower runs the job again if the
-// first one has finished it by then.
+// Give m a minimum hold (see fairlock.Mutex.WithMinHold). Without one, a replica whose clock is slower runs the job again if
+// the first one has finished it by then.
 //
-// The ctx of f ends when the lock is lost, and when gocron ends the job's ctx. fairlock.LeaseFromContext finds the lease in it,
-// for its fence. Every other error of TryDo is returned, and gocron passes it to the listener gocron.AfterJobRunsWithError: that
-// of f, joined with a fairlock.ErrLost if the lock was lost while f ran; or that of Redis, if f was not called because Redis could
-// not be reached.
+// The ctx of f ends when the lock is lost, and when gocron ends the job's ctx. fairlock.LeaseFromContext finds the lease in
+// it, for its fence. Every other error of TryDo is returned, and gocron passes it to the listener
+// gocron.AfterJobRunsWithError: that of f, joined with a fairlock.ErrLost if the lock was lost while f ran; or that of
+// Redis, if f was not called because Redis could not be reached.
 //
 // Do not use a Locker with the same job. If m has the job's name, both would take the same lock, and f would never run.
 func Task(m fairlock.Mutex, f func(ctx context.Context) error) func(ctx context.Context) error {
