@@ -31,8 +31,6 @@ type metrics struct {
 type series struct {
 	namespace, kind, name string
 	errorType             string // "": none
-	wait                  bool   // it has the attribute for handoff
-	handoff               bool
 }
 
 // options are the attributes of a series, as instruments want them. They are made once: to make them costs more than to
@@ -40,6 +38,7 @@ type series struct {
 type options struct {
 	add    []metric.AddOption
 	record []metric.RecordOption
+	wait   [2][]metric.RecordOption // of a wait: without a handoff, and with one
 }
 
 func newMetrics(meter metric.Meter, group func(string) string) (*metrics, error) {
@@ -67,72 +66,72 @@ func newMetrics(meter metric.Meter, group func(string) string) (*metrics, error)
 func (m *metrics) trace() *fairlock.Trace {
 	return &fairlock.Trace{
 		Queued: func(i fairlock.QueuedInfo) {
-			m.waiters.Add(i.Ctx, 1, m.of(i.Event).add...)
+			m.waiters.Add(i.Ctx, 1, m.of(i.Event, nil).add...)
 		},
 		Granted: func(i fairlock.GrantedInfo) {
-			m.waited(i.Event, i.Wait, i.Queued, i.Handoff, nil)
-			m.leases.Add(i.Ctx, 1, m.of(i.Event).add...)
+			o, handoff := m.of(i.Event, nil), 0
+			if i.Handoff {
+				handoff = 1
+			}
+			if i.Queued {
+				m.waiters.Add(i.Ctx, -1, o.add...)
+			}
+			m.wait.Record(i.Ctx, i.Wait.Seconds(), o.wait[handoff]...)
+			m.leases.Add(i.Ctx, 1, o.add...)
 		},
 		Left: func(i fairlock.LeftInfo) {
-			m.waited(i.Event, i.Wait, i.Queued, false, i.Err)
+			if i.Queued {
+				m.waiters.Add(i.Ctx, -1, m.of(i.Event, nil).add...)
+			}
+			m.wait.Record(i.Ctx, i.Wait.Seconds(), m.of(i.Event, i.Err).wait[0]...)
 		},
 		Renewed: func(i fairlock.RenewedInfo) {
-			m.renewals.Add(i.Ctx, 1, m.failed(i.Event, i.Err).add...)
+			m.renewals.Add(i.Ctx, 1, m.of(i.Event, i.Err).add...)
 		},
 		Lost: func(i fairlock.LostInfo) {
-			m.held(i.Event, i.Held, i.Err)
-			m.losses.Add(i.Ctx, 1, m.failed(i.Event, i.Err).add...)
+			m.ended(i.Event, i.Held, i.Err)
+			m.losses.Add(i.Ctx, 1, m.of(i.Event, i.Err).add...)
 		},
-		Released: func(i fairlock.ReleasedInfo) { m.held(i.Event, i.Held, i.Err) },
-		Closed:   func(i fairlock.ClosedInfo) { m.held(i.Event, i.Held, i.Err) },
+		Released: func(i fairlock.ReleasedInfo) { m.ended(i.Event, i.Held, i.Err) },
+		Closed:   func(i fairlock.ClosedInfo) { m.ended(i.Event, i.Held, i.Err) },
 		NotificationLost: func(e fairlock.Event) {
-			m.lostNotifications.Add(e.Ctx, 1, m.of(e).add...)
+			m.lostNotifications.Add(e.Ctx, 1, m.of(e, nil).add...)
 		},
 	}
 }
 
-// waited records the end of an acquisition.
-func (m *metrics) waited(e fairlock.Event, wait time.Duration, queued, handoff bool, err error) {
-	if queued {
-		m.waiters.Add(e.Ctx, -1, m.of(e).add...)
+// ended records the end of a lease.
+func (m *metrics) ended(e fairlock.Event, held time.Duration, err error) {
+	o := m.of(e, nil)
+	m.leases.Add(e.Ctx, -1, o.add...)
+	if err != nil {
+		o = m.of(e, err)
 	}
-	s := m.series(e)
-	s.wait, s.handoff, s.errorType = true, handoff, fairlock.ErrorType(err)
-	m.wait.Record(e.Ctx, wait.Seconds(), m.optionsOf(s).record...)
+	m.hold.Record(e.Ctx, held.Seconds(), o.record...)
 }
 
-// held records the end of a lease.
-func (m *metrics) held(e fairlock.Event, held time.Duration, err error) {
-	m.leases.Add(e.Ctx, -1, m.of(e).add...)
-	m.hold.Record(e.Ctx, held.Seconds(), m.failed(e, err).record...)
-}
-
-// of returns the options of an event.
-func (m *metrics) of(e fairlock.Event) *options { return m.optionsOf(m.series(e)) }
-
-// failed returns those of an event with an error, if it has one.
-func (m *metrics) failed(e fairlock.Event, err error) *options {
-	s := m.series(e)
-	s.errorType = fairlock.ErrorType(err)
-	return m.optionsOf(s)
-}
-
-func (m *metrics) series(e fairlock.Event) series {
-	return series{namespace: e.Namespace, kind: e.Kind, name: m.group(e.Name)}
-}
-
-func (m *metrics) optionsOf(s series) *options {
+// of returns the options of an event with an error, if it has one.
+func (m *metrics) of(e fairlock.Event, err error) *options {
+	s := series{namespace: e.Namespace, kind: e.Kind, name: m.group(e.Name), errorType: fairlock.ErrorType(err)}
 	m.mu.RLock()
 	o := m.options[s]
 	m.mu.RUnlock()
-	if o != nil {
-		return o
+	if o == nil {
+		o = s.options()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.options[s] = o
 	}
-	set := metric.WithAttributeSet(attribute.NewSet(s.attributes()...))
-	o = &options{add: []metric.AddOption{set}, record: []metric.RecordOption{set}}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.options[s] = o
+	return o
+}
+
+func (s series) options() *options {
+	set := metric.WithAttributeSet(attribute.NewSet(s.attributes()...)) // which sorts its arguments in place
+	o := &options{add: []metric.AddOption{set}, record: []metric.RecordOption{set}}
+	for i := range o.wait {
+		set := attribute.NewSet(append(s.attributes(), handoffKey.Bool(i == 1))...)
+		o.wait[i] = []metric.RecordOption{metric.WithAttributeSet(set)}
+	}
 	return o
 }
 
@@ -142,9 +141,6 @@ func (s series) attributes() []attribute.KeyValue {
 	all = append(all, kindKey.String(s.kind), namespaceKey.String(valid(s.namespace)))
 	if s.name != "" {
 		all = append(all, nameKey.String(valid(s.name)))
-	}
-	if s.wait {
-		all = append(all, handoffKey.Bool(s.handoff))
 	}
 	if s.errorType != "" {
 		all = append(all, errorTypeKey.String(s.errorType))

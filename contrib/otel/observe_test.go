@@ -88,6 +88,7 @@ func (o *observer) metrics(t *testing.T) map[string]metricdata.Metrics {
 func (o *observer) values(t *testing.T) (all []string) {
 	t.Helper()
 	add := func(name string, set attribute.Set, format string, value ...any) {
+		require.True(t, set.HasValue("fairlock.kind") && set.HasValue("fairlock.namespace"))
 		text := strings.TrimPrefix(name, "fairlock.")
 		for _, a := range set.ToSlice() {
 			if a.Key != "fairlock.kind" && a.Key != "fairlock.namespace" {
