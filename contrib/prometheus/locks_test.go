@@ -55,6 +55,11 @@ func TestLockCollector_State(t *testing.T) {
 			"lock_permits mutex x": 1, "lock_permits mutex free": 1,
 			"lock_permits_used semaphore x": 4, "lock_permits semaphore x": 5, "lock_permits_used rwmutex x": 3,
 		}, values(t, c))
+		for _, f := range gather(t, c) {
+			if f.GetName() == "fairlock_lock_permits" {
+				assert.Len(t, f.GetMetric(), 3, "of two mutexes and a semaphore: it is not known of the others")
+			}
+		}
 		cancel()
 		waiters.Wait()
 	})

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -59,8 +58,7 @@ type Metrics struct {
 	waiters, leases                     *prometheus.GaugeVec
 	losses, renewals, lostNotifications *prometheus.CounterVec
 
-	known atomic.Pointer[map[labels]*series] // never changed, but replaced
-	mu    sync.Mutex                         // held to replace it
+	known atomic.Pointer[map[labels]*series] // what was looked up; never changed, but replaced
 }
 
 // labels are those that every metric has.
@@ -233,20 +231,19 @@ func (m *Metrics) of(e *fairlock.Event) *series {
 	if m.cfg.Name != nil {
 		l.name = m.cfg.Name(e.Name)
 	}
-	if s := (*m.known.Load())[l]; s != nil {
-		return s
+	known := *m.known.Load()
+	s := known[l]
+	if s == nil {
+		s = m.lookUp(l)
+		next := maps.Clone(known)
+		next[l] = s
+		m.known.Store(&next) // if another goroutine does so at once, one of the two is looked up again
 	}
-	return m.add(l)
+	return s
 }
 
-// add makes the series of new labels.
-func (m *Metrics) add(l labels) *series {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	known := *m.known.Load()
-	if s := known[l]; s != nil {
-		return s
-	}
+// lookUp returns the series of some labels. They are the same each time.
+func (m *Metrics) lookUp(l labels) *series {
 	values := prometheus.Labels{labelKind: l.kind, labelNamespace: printable(l.namespace)}
 	if m.cfg.Name != nil {
 		values[labelName] = printable(l.name)
@@ -267,9 +264,6 @@ func (m *Metrics) add(l labels) *series {
 	for _, t := range lossTypes {
 		s.losses.WithLabelValues(t)
 	}
-	next := maps.Clone(known)
-	next[l] = s
-	m.known.Store(&next)
 	return s
 }
 

@@ -344,11 +344,11 @@ func TestMetrics_Exemplar(t *testing.T) {
 			s.Mutex("x").ForceRelease()
 			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
 		}
-		for _, none := range []any{nil, "\xff", strings.Repeat("é", prometheus.ExemplarMaxRunes)} {
+		id := strings.Repeat("é", prometheus.ExemplarMaxRunes-len("trace_id"))
+		for _, none := range []any{nil, "\xff", id + "é"} {
 			lose(context.WithValue(t.Context(), traceID{}, none))
 		}
 		assert.Empty(t, exemplars())
-		id := strings.Repeat("é", prometheus.ExemplarMaxRunes-len("trace_id"))
 		lose(context.WithValue(t.Context(), traceID{}, id))
 		assert.Equal(t, []string{
 			"fairlock_hold_duration_seconds " + id, "fairlock_lease_losses_total " + id, "fairlock_lease_renewals_total " + id,
