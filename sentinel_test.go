@@ -2,6 +2,8 @@ package fairlock_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -52,8 +54,16 @@ func switched(t *testing.T, s *redistest.Sentinels, old *redistest.Server) (time
 	return time.Now(), now
 }
 
-// slack is for a busy machine. The aim is half a second, and go-redis dials once per second after many failures.
-const slack = 2 * time.Second
+const (
+	// redials is how long go-redis may go without an attempt to connect: when as many as its PoolSize have failed, it tries one a
+	// second, and all requests fail at once meanwhile. With four requests in flight and the default PoolSize for two processors,
+	// 9.7.3 comes to that after 0.2 s, 9.23 after 2 s.
+	redials = time.Second
+	// pause is the longest of this library's own.
+	pause = 250 * time.Millisecond
+	// slack is for a busy machine.
+	slack = time.Second
+)
 
 // The primary is killed: nobody's call fails, also not one that begins meanwhile, the holder holds on, and the lock goes through
 // the queue in order, soon after the sentinels name the new primary.
@@ -89,22 +99,80 @@ func TestSentinel_PrimaryIsKilled(t *testing.T) {
 		unlock(t, held)
 		unlock(t, c.third.granted(t))
 	}
-	assert.Less(t, time.Since(named), 500*time.Millisecond+slack)
+	assert.Less(t, time.Since(named), redials+pause+slack)
+}
+
+// passed is a mutex that its holder releases in a planned failover, and whose next holder passes it on when the sentinels name
+// the new primary.
+type passed struct {
+	held        *fairlock.Lease
+	next, third *acquisition
+
+	due time.Time // when the third grant is due
+	at  time.Time // of the third grant
+}
+
+// release releases a lease on the mutex. If the failover may lose that, the third grant is due when the lease would have ended.
+func (p *passed) release(t *testing.T, l *fairlock.Lease, mayBeLost bool) {
+	t.Helper()
+	if ends := l.Deadline(); mayBeLost && ends.After(p.due) {
+		p.due = ends
+	}
+	lostIfAtAll(t, l.Unlock(t.Context()))
+}
+
+// passes has three clients contend for some mutexes.
+func passes(t *testing.T, clients []*fairlock.Client) (all []*passed) {
+	t.Helper()
+	for i := range 8 {
+		name := fmt.Sprint("passed ", i)
+		p := &passed{held: hold(t, clients[0].Mutex(name).Lock)}
+		p.next = join(t, clients[1].Mutex(name), clients[1].Mutex(name).Lock)
+		p.third = join(t, clients[2].Mutex(name), func(ctx context.Context) (*fairlock.Lease, error) {
+			defer func() { p.at = time.Now() }()
+			return clients[2].Mutex(name).Lock(ctx)
+		})
+		all = append(all, p)
+	}
+	return all
 }
 
 // A planned failover: nobody's call fails, the next grant follows within 3 s, or when the lease has ended whose release it has
-// lost, and 3 s after it each client is woken by messages again.
+// lost, and 3 s after the command each client is woken by messages again.
 //
-//fairlock:fault A planned failover of Sentinel: no call fails while its ctx lasts, and 3 s later each client that waits is woken by messages again
+// The first sentinel leads the failover. Measured: the other two publish after 1.1 to 1.3 s that the new primary is in charge,
+// the first after 2.1 to 2.4 s, and until then a client that listens to it uses the old primary. The subscriptions are there after
+// 1.2 to 2.3 s with go-redis 9.7.3, which closes them, and after 2.0 to 3.4 s with 9.23, where a check finds them silent.
+//
+//fairlock:fault A planned failover of Sentinel: no call fails while its ctx lasts; the next grant follows within 3 s, or when the lease has ended whose release was lost; about 3 s after the command each client that waits is woken by messages again
 func TestSentinel_PlannedFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinels(t, 2)
 	var lostNotifications atomic.Int64
-	clients, all := contendedThroughSentinels(t, s, &fairlock.Trace{NotificationLost: func(fairlock.Event) { lostNotifications.Add(1) }})
+	clients, all := contendedThroughSentinels(t, s, &fairlock.Trace{NotificationLost: func(e fairlock.Event) {
+		if e.Name == "x" {
+			lostNotifications.Add(1)
+		}
+	}})
+	mutexes := passes(t, clients)
+	s.Replicated()
 	s.FailOver()
 	began := time.Now()
+	var passing sync.WaitGroup
+	switches := make(chan struct{})
+	for i, p := range mutexes {
+		passing.Go(func() {
+			time.Sleep(time.Duration(i) * 300 * time.Millisecond) // until all clients use the new primary
+			p.release(t, p.held, true)
+			<-switches
+			if <-p.next.done; assert.NoError(t, p.next.err) {
+				p.release(t, p.next.lease, time.Since(began) < 3*time.Second)
+			}
+		})
+	}
 	named, primary := switched(t, s, s.Servers[0])
 	first := begin(t, clients[0].Mutex("first").Lock)
+	close(switches)
 	rdb := primary.Client()
 	until(t, func() bool { // clients that wait: the second and the third
 		for _, c := range clients[1:] {
@@ -116,11 +184,9 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 		}
 		return true
 	})
-	t.Logf("the sentinels named the new primary after %v; all subscriptions are there %v later", named.Sub(began), time.Since(named))
-	assert.Less(t, time.Since(named), 3*time.Second)
-	if err := first.granted(t).Unlock(t.Context()); err != nil { // the old primary had granted it
-		require.ErrorIs(t, err, fairlock.ErrLost)
-	}
+	t.Logf("the sentinels named the new primary after %v; all subscriptions were there after %v", named.Sub(began), time.Since(began))
+	assert.Less(t, time.Since(began), 3*time.Second+slack)
+	lostIfAtAll(t, first.granted(t).Unlock(t.Context()))
 	for _, c := range all {
 		ctx, cancel := context.WithTimeout(t.Context(), fairlock.DefaultTTL)
 		require.NoError(t, c.held.Renew(ctx))
@@ -133,5 +199,19 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 		assert.True(t, c.third.pending())
 		unlock(t, held)
 		unlock(t, c.third.granted(t))
+	}
+	passing.Wait()
+	for i, p := range mutexes {
+		lostIfAtAll(t, p.third.granted(t).Unlock(t.Context()))
+		t.Logf("mutex %d: granted %v after the sentinels named the new primary, %v after the end of a lost lease", i, p.at.Sub(named), p.at.Sub(p.due))
+		assert.Less(t, min(p.at.Sub(named)-3*time.Second, p.at.Sub(p.due)), slack)
+	}
+}
+
+// lostIfAtAll fails the test if an error is not that of a lease which the old primary had granted.
+func lostIfAtAll(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		assert.ErrorIs(t, err, fairlock.ErrLost)
 	}
 }

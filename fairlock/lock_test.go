@@ -324,7 +324,7 @@ func TestLock_LeavesAfterALongHang(t *testing.T) {
 		assert.Equal(t, 125*time.Millisecond, time.Since(start))
 		time.Sleep(ttl + 500*time.Millisecond)
 		client.Link.Mend()
-		time.Sleep(time.Second) // the longest back-off
+		time.Sleep(250 * time.Millisecond) // the longest back-off
 		s.Mutex("x").AssertFree()
 	})
 }
@@ -341,7 +341,7 @@ func TestLock_LeavesWhenRedisIsBack(t *testing.T) {
 		pass(10 * time.Minute)
 		require.True(t, s.Miniredis.Exists(lua.MutexKeys(lua.DefaultNamespace, "x").Queue))
 		client.Link.Mend()
-		pass(time.Second) // the longest back-off
+		pass(250 * time.Millisecond) // the longest back-off
 		assert.False(t, s.Miniredis.Exists(lua.MutexKeys(lua.DefaultNamespace, "x").Queue))
 	})
 }

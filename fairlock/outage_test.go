@@ -136,17 +136,19 @@ func TestOutage_NoneWhileOthersSucceed(t *testing.T) {
 	})
 }
 
-// A subscription that Redis refuses is logged once. It is no outage.
+// A subscription that Redis refuses is requested again once a second, and logged once. It is no outage.
 func TestOutage_SubscriptionIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var log logged
+		var j journal
 		rdb := s.Link().Redis()
-		client, err := fairlock.New(refusing{rdb}, fairlock.Config{Logger: log.logger()})
+		client, err := fairlock.New(refusing{rdb}, fairlock.Config{Logger: log.logger(), Trace: j.trace()})
 		require.NoError(t, err)
 		defer client.Close()
 		listen(t, &fairlocktest.Client{Client: client})
 		pass(time.Minute)
 		require.Len(t, log.lines, 1)
+		assert.Len(t, j.of("subscription broke"), 1+60)
 		assert.Contains(t, log.lines[0], "Redis refuses the subscription; heartbeats replace notifications")
 		assert.Zero(t, client.Stats().OutageSince)
 		s.Stop()

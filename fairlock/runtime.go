@@ -259,12 +259,15 @@ func (rt *runtime) sleep(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil && rt.life.Err() == nil
 }
 
-// backoff is the pause between attempts: 20 ms, doubled each time up to 1 s.
+// longestPause is how much later than go-redis, at the most, a back-off lets a call notice that Redis is back.
+const longestPause = 250 * time.Millisecond
+
+// backoff is the pause between attempts: 20 ms, doubled each time up to the longest.
 type backoff struct{ d time.Duration }
 
 // next returns the next pause, shortened by the jitter.
 func (b *backoff) next(jitter float64) time.Duration {
-	b.d = min(max(2*b.d, 20*time.Millisecond), time.Second)
+	b.d = min(max(2*b.d, 20*time.Millisecond), longestPause)
 	return b.d - time.Duration(jitter*float64(b.d))
 }
 

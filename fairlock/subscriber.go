@@ -58,7 +58,7 @@ func (s *subscriber) run(t task) {
 		if rt.life.Err() != nil {
 			return
 		}
-		brought := s.wentDown(err)
+		brought, next := s.wentDown(err), pause.next(jitter)
 		var reply redis.Error
 		switch {
 		case errors.Is(err, errSilent) && !brought:
@@ -69,12 +69,14 @@ func (s *subscriber) run(t task) {
 			}
 		case s.subscriptions() != before: // it was up
 			pause, refused, silent = backoff{}, false, false
+			next = pause.next(jitter)
 			rt.log.Debug("subscription broke; it is made again", "err", err)
 		case !errors.As(err, &reply):
 			if rt.outage.failed(s) {
 				rt.outage.begun("subscription", "", rt.named(err))
 			}
 		default:
+			next = refusedPause
 			rt.outage.forget(s) // Redis replies
 			if refused {
 				break
@@ -83,9 +85,13 @@ func (s *subscriber) run(t task) {
 			rt.log.Warn("Redis refuses the subscription; heartbeats replace notifications", "channel", s.channel, "err", err)
 		}
 		call(rt.trace.Subscription, SubscriptionInfo{Err: err})
-		rt.sleep(rt.life, pause.next(jitter))
+		rt.sleep(rt.life, next)
 	}
 }
+
+// refusedPause is the pause after Redis has refused a subscription: each attempt is a new connection, and rights that are
+// missing are rarely given within a second.
+const refusedPause = time.Second
 
 // confirmation is how long Redis has to confirm a subscription: a connection may die before.
 const confirmation = 5 * time.Second

@@ -451,10 +451,11 @@ func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 	})
 }
 
-// A waiter whose requests fail waits longer from one to the next, and begins anew when one has succeeded.
+// A waiter whose requests fail waits longer from one to the next, up to a quarter of a second, and begins anew when one has
+// succeeded. The name of the client says by which part, at most half, its pauses are shorter.
 func TestWaiter_BackOff(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
+	bubbles(t, map[string]float64{"client-3674": 1, "client-4961": 0.5}, func(t *testing.T, s *fairlocktest.Server, name string, part float64) {
+		client := s.Client(fairlock.Config{Name: name})
 		var fails atomic.Int64
 		sent := record(client)
 		sent.before = func(_ int, cmd redis.Cmder) error {
@@ -467,14 +468,15 @@ func TestWaiter_BackOff(t *testing.T) {
 		q, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
 		for range 2 {
 			sent.reset()
-			fails.Store(5)
+			fails.Store(6)
 			s.LoseData()
 			held = s.Mutex("x").HoldAs("holder")
 			pass(3 * interval)
 			at := sent.times("acquire", start)
-			require.Len(t, at, 6)
-			assert.LessOrEqual(t, at[1]-at[0], 20*time.Millisecond)
-			assert.GreaterOrEqual(t, at[5]-at[4], 160*time.Millisecond)
+			require.Len(t, at, 7)
+			for i, ms := range []float64{20, 40, 80, 160, 250, 250} {
+				assert.InDelta(t, part*ms, float64(at[i+1]-at[i])/float64(time.Millisecond), 0.1)
+			}
 		}
 		unlock(t, held)
 		q.granted(t)

@@ -157,7 +157,7 @@ func TestWanted_TheSubscriptionComesUp(t *testing.T) {
 			pass(10 * time.Second)
 			require.False(t, isWanted(lease))
 			c.Link.Mend()
-			pass(time.Second) // the back-off
+			pass(250 * time.Millisecond) // the longest back-off
 			return lease
 		},
 		"before the reply": func(t *testing.T, c *fairlocktest.Client, join func()) *fairlock.Lease {

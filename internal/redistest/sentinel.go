@@ -20,7 +20,7 @@ type Sentinels struct {
 	Servers []*Server // the first is the primary at the start
 	tb      testing.TB
 	addrs   []string
-	rdb     *redis.SentinelClient // of the first
+	rdbs    []*redis.SentinelClient
 }
 
 // StartSentinels starts a primary, that many replicas, and the sentinels, and waits until each of these knows all others.
@@ -35,7 +35,6 @@ func StartSentinels(tb testing.TB, replicas int) *Sentinels {
 		s.Servers = append(s.Servers, StartTCP(tb, "--repl-diskless-sync-delay", "0", "--replicaof", host, port))
 	}
 	s.Replicated()
-	var clients []*redis.SentinelClient
 	for range 3 {
 		own, dir := FreePort(tb), tempDir(tb)
 		file := filepath.Join(dir, "sentinel.conf")
@@ -50,10 +49,9 @@ func StartSentinels(tb testing.TB, replicas int) *Sentinels {
 		s.addrs = append(s.addrs, sentinel.Addr())
 		rdb := redis.NewSentinelClient(sentinel.Options())
 		tb.Cleanup(func() { _ = rdb.Close() })
-		clients = append(clients, rdb)
+		s.rdbs = append(s.rdbs, rdb)
 	}
-	s.rdb = clients[0]
-	for _, rdb := range clients {
+	for _, rdb := range s.rdbs {
 		s.await("the sentinels", func() bool {
 			known, err := rdb.Master(context.Background(), masterName).Result()
 			return err == nil && known["num-slaves"] == fmt.Sprint(replicas) && known["num-other-sentinels"] == "2"
@@ -92,19 +90,27 @@ func (s *Sentinels) Client() *redis.Client {
 // FailOver has the sentinels promote a replica, as planned maintenance does. The primary goes on.
 func (s *Sentinels) FailOver() {
 	s.tb.Helper()
-	if err := s.rdb.Failover(context.Background(), masterName).Err(); err != nil {
+	if err := s.rdbs[0].Failover(context.Background(), masterName).Err(); err != nil {
 		s.tb.Fatal(err)
 	}
 }
 
-// Primary is the server that the sentinels name; nil if that is none of Servers.
+// Primary is the server that all sentinels name; nil if that is none of Servers, or they do not agree: a client asks one of them.
 func (s *Sentinels) Primary() *Server {
-	addr, err := s.rdb.GetMasterAddrByName(context.Background(), masterName).Result()
-	if err != nil || len(addr) != 2 {
-		return nil
+	var named string
+	for _, rdb := range s.rdbs {
+		addr, err := rdb.GetMasterAddrByName(context.Background(), masterName).Result()
+		if err != nil || len(addr) != 2 {
+			return nil
+		}
+		one := net.JoinHostPort(addr[0], addr[1])
+		if named != "" && one != named {
+			return nil
+		}
+		named = one
 	}
 	for _, server := range s.Servers {
-		if server.Addr() == net.JoinHostPort(addr[0], addr[1]) {
+		if server.Addr() == named {
 			return server
 		}
 	}
