@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 // errorTypes are the types of errors that ErrorType knows by their values. An error can be several of them: the first counts.
@@ -32,8 +34,8 @@ var errorTypes = []struct {
 // ErrorType returns a short name of what err, an error of this package, means. It is one of few, so it can be a label of a
 // metric: "invalid", "reentrant", "busy", "queue_full", "wait_timeout", "expired", "taken", "unreachable",
 // "deadline_exceeded", "canceled", "closed", "detached", "unlocked", "capacity" for a [*CapacityError], "refused" for any
-// other error with which Redis replied, "_OTHER" for everything else, and "" for nil. "_OTHER" is what OpenTelemetry's
-// semantic conventions want as error.type for an error without a name.
+// other error with which Redis replied and that a later request does not cure, "_OTHER" for everything else, and "" for nil.
+// OpenTelemetry's semantic conventions want "_OTHER" as error.type of an error without a name.
 func ErrorType(err error) string {
 	if err == nil {
 		return ""
@@ -42,6 +44,9 @@ func ErrorType(err error) string {
 		if errors.Is(err, t.err) {
 			return t.name
 		}
+	}
+	if lua.OriginOf(err) != lua.Permanent { // of one request, as of a renewal, which others follow
+		return "unreachable"
 	}
 	var capacity *CapacityError
 	var reply redis.Error

@@ -19,8 +19,9 @@ type Trace struct {
 	Queued func(QueuedInfo)
 	// Granted is called when a lease begins, also by Resume.
 	Granted func(GrantedInfo)
-	// Renewed is called after each renewal, also after one by Lease.Renew. If Err is not nil, the renewal has failed, or the
-	// ctx of Lease.Renew has ended. Others follow until the lease's deadline, unless Config.NoRenewal is set.
+	// Renewed is called after each renewal, also after one by Lease.Renew, unless that finds the lease lost: then Lost is called.
+	// If Err is not nil, the renewal has failed, or the ctx of Lease.Renew has ended. Others follow until the lease's deadline,
+	// unless Config.NoRenewal is set.
 	Renewed func(RenewedInfo)
 	// Lost is called when a lease ends without its holder's doing, or when the Unlock that ends it finds that it is lost.
 	Lost func(LostInfo)
