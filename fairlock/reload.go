@@ -45,8 +45,7 @@ func (r *reloader) begin() (end func(noReply bool)) {
 		mu.Lock()
 		defer mu.Unlock()
 		if timer != nil {
-			r.reload()
-			timer = r.clock.AfterFunc(reloadInterval, tick)
+			timer = r.clock.AfterFunc(r.reload(), tick)
 		}
 	}
 	mu.Lock()
@@ -63,16 +62,18 @@ func (r *reloader) begin() (end func(noReply bool)) {
 	}
 }
 
-// reload reloads, unless that was done less than a second ago.
-func (r *reloader) reload() {
+// reload reloads, unless that was done less than a second ago. It returns after how long another reload may follow.
+func (r *reloader) reload() time.Duration {
 	now := r.clock.Now()
 	r.mu.Lock()
-	due := r.at.IsZero() || now.Sub(r.at) >= reloadInterval
-	if due {
-		r.at = now
+	if since := now.Sub(r.at); !r.at.IsZero() && since < reloadInterval {
+		r.mu.Unlock()
+		return reloadInterval - since
 	}
+	r.at = now
 	r.mu.Unlock()
-	if due && r.life.Err() == nil {
+	if r.life.Err() == nil {
 		r.rdb.ReloadState(r.life)
 	}
+	return reloadInterval
 }

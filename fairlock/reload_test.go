@@ -44,21 +44,21 @@ func (r *reloading) since(start time.Time) (all []time.Duration) {
 //fairlock:fault A master of a cluster stays dead: the Redis client reads once a second which master has its slots, so its locks go on after the election
 func TestReload(t *testing.T) {
 	const half = 500 * time.Millisecond
-	bubbles(t, map[string]struct {
-		fault func(*fairlocktest.Server, *fairlocktest.Link)
-		want  []time.Duration // in 2.9 s
-	}{
-		"replies":      {func(*fairlocktest.Server, *fairlocktest.Link) {}, nil},
-		"slow replies": {func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Delay(half/2, half/2-1) }, nil},
+	type example struct {
+		fault   func(*fairlocktest.Server, *fairlocktest.Link)
+		request time.Duration   // for how long each lasts at most
+		want    []time.Duration // in 2.9 s
+	}
+	hangs := func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Hang() }
+	bubbles(t, map[string]example{
+		"replies":      {func(*fairlocktest.Server, *fairlocktest.Link) {}, ttl, nil},
+		"slow replies": {func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Delay(half/2, half/2-1) }, ttl, nil},
 		"refuses": {func(s *fairlocktest.Server, _ *fairlocktest.Link) {
 			s.Miniredis.SetError("CLUSTERDOWN Hash slot not served")
-		}, nil},
-		"hangs": {func(_ *fairlocktest.Server, l *fairlocktest.Link) { l.Hang() }, []time.Duration{half, 3 * half, 5 * half}},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, c struct {
-		fault func(*fairlocktest.Server, *fairlocktest.Link)
-		want  []time.Duration
-	},
-	) {
+		}, ttl, nil},
+		"hangs":                       {hangs, ttl, []time.Duration{half, 3 * half, 5 * half}},
+		"hangs, and another is begun": {hangs, 3*half + 200*time.Millisecond, []time.Duration{half, 3 * half, 5 * half}},
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
 		link := s.Link()
 		rdb := &reloading{Client: link.Redis()}
 		client, err := fairlock.New(rdb, fairlock.Config{})
@@ -73,9 +73,11 @@ func TestReload(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		for ctx.Err() == nil {
-			if _, err := client.Mutex("x").Inspect(ctx); err == nil {
+			request, cancel := context.WithTimeout(ctx, c.request)
+			if _, err := client.Mutex("x").Inspect(request); err == nil {
 				time.Sleep(half)
 			}
+			cancel()
 		}
 		assert.Equal(t, c.want, rdb.since(start))
 	})
