@@ -24,7 +24,8 @@ type Locker struct {
 
 // NewLocker returns a Locker that locks the Mutex of client whose name is that of the job, until the job ends, and for
 // minHold at least. That is as fairlock.Mutex.WithMinHold says, above 0 and at most a year. It should be longer than the
-// replicas' clocks are apart, and shorter than the time between two runs less that. NewLocker does no I/O. The error is a
+// replicas' clocks are apart, and by 3 s more if Redis may fail to reply for so long, because Lock goes on trying. It should be
+// shorter than the time between two runs less what the clocks are apart. NewLocker does no I/O. The error is a
 // fairlock.ErrInvalid, which says what is wrong with client or minHold.
 //
 // Close the client after the scheduler's Shutdown has returned.
@@ -40,16 +41,17 @@ func NewLocker(client *fairlock.Client, minHold time.Duration) (*Locker, error) 
 	return &Locker{client, minHold}, nil
 }
 
-// closure matches the names that the compiler gives to functions without a name, also inside others.
-var closure = regexp.MustCompile(`\.func\d+(\.\d+)*$`)
+// closure matches the names that the compiler gives to functions without a name. One in another closure has a number alone, after
+// the names of the functions that are inlined there: main.main.func1.2, main.main.func1.makeReport.2.
+var closure = regexp.MustCompile(`\.func\d+((\..+)?\.\d+)?$`)
 
 // Lock is called by gocron, with the job's ctx and name. It does not wait for the lock: if another replica has it, the error
 // is a fairlock.ErrBusy, and gocron skips this run, as it does after any other error. While Redis cannot be reached, Lock
 // tries for 3 s.
 //
-// A name that ends in .func1, or another number, is refused with a fairlock.ErrInvalid, and nothing is sent. gocron calls a
-// job so if it has no gocron.WithName and its function is a closure. All jobs that are made at the same place of the source
-// would share one lock, and the number changes with the source.
+// A name that the compiler gives to a closure, such as main.main.func1 or main.main.func1.makeReport.2, is refused with a
+// fairlock.ErrInvalid, and nothing is sent. gocron calls a job so if it has no gocron.WithName and its function is a closure.
+// All jobs that are made at the same place of the source would share one lock, and the number changes with the source.
 //
 // gocron passes the error to the listener gocron.AfterLockError, and drops it if the job has none. So Lock logs it to
 // slog.Default, unless it is an ErrBusy or ctx has ended.

@@ -164,7 +164,8 @@ func TestLocker_Names(t *testing.T) {
 		for name, ok := range map[string]bool{
 			"report": true, "main.report": true, "main.(*service).report-fm": true, "func1": true, "main.func1x": true,
 			"main.main.func1": false, "main.main.func12.3.1": false, "main.main.makeReport.func6": false,
-			"main.makeReport[...].func1": false,
+			"main.makeReport[...].func1": false, "main.main.func4.makeReport.1": false, "main.main.func4.(*service).report.2": false,
+			"main.main.func1.makeReport": true, "report.2": true,
 		} {
 			_, err := locker.Lock(t.Context(), name)
 			assert.Equal(t, ok, err == nil, "%s: %v", name, err)

@@ -35,6 +35,26 @@ func TestTask_EachTickOnce(t *testing.T) {
 	})
 }
 
+// A replica that gets no reply from Redis goes on trying, for 3 s. After that the lock is still taken if the minimum hold is
+// longer than the spread and that.
+func TestTask_LateReply(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		const period = 10 * time.Second
+		c := &cluster{
+			Server: s, t: t, job: cron("*/10 * * * * *"), work: worked, share: tasks(spread + 3*time.Second + 2*oneWay),
+		}
+		c.start(spread)
+		late := c.start(0)
+		time.Sleep(time.Until(midnight.Add(2*period - time.Millisecond)))
+		late.Link.Hang()
+		time.Sleep(3*time.Second - oneWay)
+		late.Link.Mend()
+		time.Sleep(2 * period)
+		runs, _ := c.took()
+		c.assertEachTickOnce(runs, period)
+	})
+}
+
 // The replica that runs the job cannot reach Redis any more. The ctx of a Task ends before another replica runs the job.
 // That of a job under a Locker or an Elector does not.
 //

@@ -182,6 +182,7 @@ func TestAlertRules(t *testing.T) {
 		names[r.Alert] = true
 		assert.NotEmpty(t, r.Labels["severity"], r.Alert)
 		_, result := checkExpr(t, all, r.Expr)
+		assert.NotRegexp(t, `[^\]] offset`, r.Expr, "%s: a value at one time is not there if a scrape failed then", r.Alert)
 		for _, a := range []string{"summary", "description", "runbook_url"} {
 			require.NotEmpty(t, r.Annotations[a], "%s: %s", r.Alert, a)
 			for _, label := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(r.Annotations[a], -1) {
