@@ -827,3 +827,23 @@ func TestLease_DetachTooLate(t *testing.T) {
 		require.ErrorIs(t, lease.Detach(), fairlock.ErrClosed)
 	})
 }
+
+// A call of Do whose function has run can be told from one that never called it, though Redis is away in both.
+func TestDo_SaysThatTheReleaseFailed(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		m := client.Mutex("x")
+		f := func(context.Context) error {
+			client.Link.Hang()
+			return nil
+		}
+		for _, op := range []string{"unlock", "trydo"} {
+			var e *fairlock.Error
+			err := m.TryDo(t.Context(), f)
+			require.ErrorIs(t, err, fairlock.ErrUnreachable)
+			require.NotErrorIs(t, err, fairlock.ErrLost)
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, op, e.Op)
+		}
+	})
+}

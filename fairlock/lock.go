@@ -144,8 +144,10 @@ func (l *lock) do(
 		case lost == nil, errors.Is(lost, ErrDetached): // by f
 		case errors.Is(err, lost):
 			err = l.wrap(op, err)
-		default:
+		case errors.Is(lost, ErrLost):
 			err = errors.Join(err, l.wrap(op, lost))
+		default: // f has returned, and the lock may stay held
+			err = errors.Join(err, l.wrap("unlock", lost))
 		}
 	}()
 	if err := lease.Err(); err != nil {
@@ -277,7 +279,7 @@ func (l *lock) giveBack(t task, e ending) {
 			return err
 		})
 		if err != nil {
-			l.rt.log.Warn("unused lease was not released; it expires", "lock", l.name, "token", e.token, "err", err)
+			l.rt.log.Warn("lease was not released; it expires", "lock", l.name, "token", e.token, "err", err)
 		}
 	})
 }

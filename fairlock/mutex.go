@@ -52,7 +52,8 @@ func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // lease in it, for its fence.
 //
 // Do returns f's error, joined with an error of the lock: ErrLost, for example, if the lock was lost while f ran. Check for
-// ErrLost first, because f's own error may only say that its ctx has ended.
+// ErrLost first, because f's own error may only say that its ctx has ended. An *Error whose Op is "unlock" says that f has
+// returned, and that its lock may stay held for the rest of its TTL, because Redis did not serve the release.
 func (m Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	return m.lock.do(ctx, "do", 1, false, nil, f)
 }

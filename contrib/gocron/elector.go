@@ -24,8 +24,13 @@ type Elector struct {
 // that waits until its ctx ends: the process leads while that function runs. NewElector does no I/O.
 //
 // To stop, call the scheduler's Shutdown first, which waits for running jobs. Then end the ctx of Run, so that another
-// process leads after these jobs have ended.
-func NewElector(e *leader.Elector) *Elector { return &Elector{e} }
+// process leads after these jobs have ended. NewElector panics if e is nil.
+func NewElector(e *leader.Elector) *Elector {
+	if e == nil {
+		panic("gocronfairlock: NewElector of a nil Elector")
+	}
+	return &Elector{e}
+}
 
 // IsLeader returns nil if this process leads, and ErrNotLeader otherwise: gocron skips the run then. It does no I/O. It
 // looks at the clock, so a process that was paused, or cannot reach Redis, does not begin a job after its leadership has

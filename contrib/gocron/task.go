@@ -15,11 +15,17 @@ import (
 //
 // The ctx of f ends when the lock is lost, and when gocron ends the job's ctx. fairlock.LeaseFromContext finds the lease in
 // it, for its fence. Every other error of TryDo is returned, and gocron passes it to the listener
-// gocron.AfterJobRunsWithError: that of f, joined with a fairlock.ErrLost if the lock was lost while f ran; or that of
-// Redis, if f was not called because Redis could not be reached.
+// gocron.AfterJobRunsWithError: that of f, joined with a fairlock.ErrLost if the lock was lost while f ran, or with an
+// *fairlock.Error whose Op is "unlock" if Redis did not serve the release after f; or that of Redis, with Op "trydo", if f was not
+// called because Redis could not be reached for 3 s.
+//
+// Task panics if f is nil. Bad input to m's methods, such as a minimum hold of 0, is a fairlock.ErrInvalid at each run.
 //
 // Do not use a Locker with the same job. If m has the job's name, both would take the same lock, and f would never run.
 func Task(m fairlock.Mutex, f func(ctx context.Context) error) func(ctx context.Context) error {
+	if f == nil {
+		panic("gocronfairlock: Task of a nil function")
+	}
 	return func(ctx context.Context) error {
 		began := false
 		err := m.TryDo(ctx, func(ctx context.Context) error {

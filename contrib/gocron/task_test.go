@@ -138,3 +138,9 @@ func TestTask_Errors(t *testing.T) {
 		require.ErrorIs(t, gocronfairlock.Task(m, never)(t.Context()), fairlock.ErrClosed)
 	})
 }
+
+func TestNil(t *testing.T) {
+	t.Parallel()
+	assert.Panics(t, func() { gocronfairlock.Task(fairlock.Mutex{}, nil) })
+	assert.Panics(t, func() { gocronfairlock.NewElector(nil) })
+}
