@@ -288,3 +288,28 @@ func TestClient_PingIsRefused(t *testing.T) {
 	}
 	require.NoError(t, c.Ping(t.Context()))
 }
+
+// A server that has as many clients as it may refuses the connections of a first Lock, which waits until there is room. go-redis
+// does not report what the server says then: it takes that for a server without HELLO, goes on, and finds the connection closed.
+//
+//fairlock:fault The server has as many clients as it may (maxclients): Lock waits, and goes on when there is room
+func TestServer_MaxClients(t *testing.T) {
+	t.Parallel()
+	const most = 3
+	s := redistest.Start(t, "--maxclients", fmt.Sprint(most))
+	var others []*redis.Conn
+	for range most {
+		others = append(others, s.Client().Conn())
+		require.NoError(t, others[len(others)-1].Ping(t.Context()).Err())
+	}
+	m := newClient(t, s.Client(), fairlock.Config{}).Mutex("x")
+	first := begin(t, m.Lock)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := m.Lock(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "tried for 1")
+	assert.True(t, first.pending())
+	require.NoError(t, others[0].ConfigSet(t.Context(), "maxclients", "100").Err())
+	unlock(t, first.granted(t))
+}

@@ -171,6 +171,45 @@ func TestUnserved_TriesGiveUp(t *testing.T) {
 	})
 }
 
+// The error of a call that gives up names the latest failure that says something: not that a request was in flight when it gave up,
+// if an earlier one was refused.
+func TestUnserved_NamesTheFailure(t *testing.T) {
+	const loading = "LOADING Redis is loading the dataset in memory"
+	bubbles(t, map[string][]string{ // replies to the requests, of which the last hangs
+		"Redis did not reply": {}, "LOADING": {loading}, "READONLY": {loading, readOnly},
+	}, func(t *testing.T, s *fairlocktest.Server, want string, replies []string) {
+		for kind, call := range map[string]func(*fairlocktest.Client) acquire{
+			"a call that waits for the lock": func(c *fairlocktest.Client) acquire { return c.Mutex("x").Lock },
+			"one that waits for Redis": func(c *fairlocktest.Client) acquire {
+				return func(ctx context.Context) (*fairlock.Lease, error) {
+					_, err := c.Mutex("x").Inspect(ctx)
+					return nil, err
+				}
+			},
+		} {
+			client, over := s.Client(fairlock.Config{}), make(chan struct{})
+			sent := 0
+			record(client).before = func(_ int, cmd redis.Cmder) error {
+				if verbOf(cmd) == "leave" {
+					return nil
+				}
+				if sent++; sent <= len(replies) {
+					return refusal(replies[sent-1])
+				}
+				<-over
+				return errCut
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := call(client)(ctx)
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded, kind)
+			require.ErrorContains(t, err, "tried for 1s: "+want, kind)
+			close(over)
+			synctest.Wait()
+		}
+	})
+}
+
 // A MOVED that reaches a client of one server is returned at once, and so is the end of the Redis client: they come again.
 //
 //fairlock:fault The Redis client is one of a single server, and the server is a node of a Cluster; or the Redis client is closed: an error at once

@@ -69,6 +69,8 @@ func withOrigin(err error) error {
 		if temporary.MatchString(reply.Error()) {
 			return &requestError{err, Unavailable}
 		}
+	// redis.ErrClosed tells of the user's own Close: if a ClusterClient has removed the node that a request was under way to, it
+	// sends the request to another one.
 	case !errors.Is(err, redis.ErrClosed):
 		return &requestError{err, NoReply}
 	}

@@ -78,13 +78,18 @@ func (c *Cluster) settle() {
 	}
 }
 
-// Client returns a client of the cluster, closed when the test ends.
-func (c *Cluster) Client() *redis.ClusterClient {
+// Options returns the options of a client of the cluster.
+func (c *Cluster) Options() *redis.ClusterOptions {
 	addrs := make([]string, len(c.Masters))
 	for i, m := range c.Masters {
 		addrs[i] = m.Addr()
 	}
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	return &redis.ClusterOptions{Addrs: addrs}
+}
+
+// Client returns a client of the cluster, closed when the test ends.
+func (c *Cluster) Client() *redis.ClusterClient {
+	rdb := redis.NewClusterClient(c.Options())
 	c.tb.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }
