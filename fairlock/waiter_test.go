@@ -244,8 +244,9 @@ func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 //
 //fairlock:fault Redis is away just after a grant whose notification is lost: the waiter has the lock if Redis is back within what is left of its WaiterTTL, which is at least half, and within TTL; if not, the next one passes it
 func TestWaiter_OutageAfterItsGrant(t *testing.T) {
-	const given = fairlock.DefaultWaiterTTL - interval/2 // the release comes so long after a heartbeat
-	bubbles(t, map[time.Duration][]int{ // outage → the order of grants
+	// The release comes half an interval after a heartbeat.
+	const given = fairlock.DefaultWaiterTTL - interval/2
+	bubbles(t, map[time.Duration][]int{ // the order of grants after outages
 		given - interval: {0, 1, 2}, // the first heartbeat afterwards finds the grant
 		given:            {1, 0, 2},
 	}, func(t *testing.T, s *fairlocktest.Server, outage time.Duration, order []int) {
