@@ -24,7 +24,8 @@
 //     and locks again queues behind all waiters. [Mutex.TryLock] fails while others wait. A request for one permit never
 //     passes one for three, and no reader passes a writer. Lost messages, a restart of Redis that keeps its data, a
 //     stall, and a step of its clock do not change the order. Several stalls or steps within WaiterTTL/3 can; so can a
-//     step forward by more than 10 min, after which Redis has forgotten the queue.
+//     step forward by more than 10 min, after which Redis has forgotten the queue. An outage of more than WaiterTTL/2, or
+//     TTL, can cost one waiter its turn: one that was granted the lock just before, and has not heard of it.
 //   - Fences. Every grant has a number greater than those of all earlier grants of the lock, see [Lease.Fence]; also
 //     after Redis has lost its data, unless its clock has stepped back, or that of a new primary is behind the old one's by
 //     more than the failover took.

@@ -238,6 +238,42 @@ func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 	})
 }
 
+// Redis goes away just after it has granted a waiter the lock, and the notification is lost. If it is back while that grant
+// lasts, the waiter has the lock by it. If not, those that are granted the lock before the waiter is back pass it, and nobody
+// else's position changes.
+//
+//fairlock:fault Redis is away just after a grant whose notification is lost: the waiter has the lock if Redis is back within what is left of its WaiterTTL, which is at least half, and within TTL; if not, the next one passes it
+func TestWaiter_OutageAfterItsGrant(t *testing.T) {
+	// The release comes half an interval after a heartbeat.
+	const given = fairlock.DefaultWaiterTTL - interval/2
+	bubbles(t, map[time.Duration][]int{ // the order of grants after outages
+		given - interval: {0, 1, 2}, // the first heartbeat afterwards finds the grant
+		given:            {1, 0, 2},
+	}, func(t *testing.T, s *fairlocktest.Server, outage time.Duration, order []int) {
+		held := s.Mutex("x").HoldAs("holder")
+		var queue []*acquisition
+		for range 3 {
+			client := s.Client(fairlock.Config{})
+			queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
+			client.Link.DropNotifications()
+			defer client.Link.Mend()
+		}
+		pass(interval + interval/2)
+		unlock(t, held)
+		s.Stop()
+		pass(outage)
+		s.Start()
+		for i, next := range order {
+			lease := queue[next].granted(t)
+			synctest.Wait()
+			for _, later := range order[i+1:] {
+				assert.True(t, queue[later].pending())
+			}
+			unlock(t, lease)
+		}
+	})
+}
+
 // Whatever happens to the connections and to the server, a queued waiter gets no error, and the order holds unless data are
 // lost.
 //

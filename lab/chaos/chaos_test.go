@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // shortForm is about how long all scenarios take once.
-const shortForm = 80 * time.Second
+const shortForm = 160 * time.Second
 
 // TestChaos runs every scenario, for about as long as CHAOS_TIME says in all, with the seed CHAOS_SEED or a random one.
 //
@@ -43,7 +43,9 @@ const shortForm = 80 * time.Second
 //fairlock:promise Fences
 //fairlock:promise Unlock
 //fairlock:promise Nothing stays
-//fairlock:fault Faults at random: processes, links, redis-server and its clock fail at random for as long as one likes; exclusion, order, fences, results and one linear order of all operations hold, only documented errors are returned, and in the end every lock can be taken within a TTL or WaiterTTL and a second
+//fairlock:fault The primary is killed, and Sentinel promotes a replica
+//fairlock:fault A slot of a cluster moves
+//fairlock:fault Faults at random: processes, links, redis-server and its clock fail at random for as long as one likes, primaries fail over and slots move; exclusion, order, fences, results and one linear order of all operations hold, only documented errors are returned, and in the end every lock can be taken within a TTL or WaiterTTL and a second
 func TestChaos(t *testing.T) {
 	text := os.Getenv("CHAOS_TIME")
 	if text == "" {

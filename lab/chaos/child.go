@@ -26,8 +26,9 @@ const childEnv = "FAIRLOCK_CHAOS_WORKER"
 type childConfig struct {
 	workersConfig
 
-	Network, Addr string // of the server
-	Logs          string // directory
+	Addrs  []string // of the servers, as in redis.UniversalOptions
+	Master string   // as there
+	Logs   string   // directory
 }
 
 // order is what a process is told.
@@ -76,11 +77,11 @@ func runChild(cfg childConfig) {
 		defer out.Unlock()
 		_, _ = os.Stdout.Write(append(text, '\n'))
 	}
-	options := &redis.Options{Network: cfg.Network, Addr: cfg.Addr}
+	options := &redis.UniversalOptions{Addrs: cfg.Addrs, MasterName: cfg.Master}
 	if !cfg.Calm {
-		options.DialTimeout, options.ReadTimeout, options.WriteTimeout = cfg.TTL/2, cfg.TTL/2, cfg.TTL/2
+		options.DialTimeout, options.ReadTimeout, options.WriteTimeout = ttl/2, ttl/2, ttl/2
 	}
-	rdb := redis.NewClient(options)
+	rdb := redis.NewUniversalClient(options)
 	w := newWorkers(cfg.workersConfig, rdb, func(e history.Event) {
 		if err := writeEvent(log, e); err != nil {
 			panic(err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/proxy"
 )
 
@@ -224,11 +225,16 @@ func loseEverything(t *trial, d dice) error {
 	return err
 }
 
-// lose notes that Redis may have lost data since then.
-func (t *trial) lose(since int64) {
+// lose notes that Redis may have lost data since then: those of some locks, or of all if none is named.
+func (t *trial) lose(since int64, locks ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.run.Losses = append(t.run.Losses, history.Loss{From: since, To: now()})
+	if len(locks) == 0 {
+		locks = []string{""}
+	}
+	for _, name := range locks {
+		t.run.Losses = append(t.run.Losses, history.Loss{Lock: name, From: since, To: now()})
+	}
 }
 
 // loseLastSecond kills redis-server, which comes back without what it has written in the last second or less, as after
@@ -262,6 +268,82 @@ func (t *trial) appendOnlyFile() (name string, size int64, err error) {
 		return "", 0, err
 	}
 	return all[0], info.Size(), nil
+}
+
+// Failovers, and slots that move.
+
+// killPrimary kills a primary whose replica takes over, and which comes back as a replica. Every second one, about, has accepted
+// no more writes since its replicas had all: nothing is lost then.
+func killPrimary(t *trial, d dice) error {
+	t.serving.Lock()
+	defer t.serving.Unlock()
+	old, err := t.primary()
+	if err != nil {
+		return err
+	}
+	from, what := now(), "primary killed"
+	if d.IntN(2) == 0 {
+		what = "primary killed, its replicas have everything"
+		if err := t.freeze(old); err != nil {
+			return err
+		}
+	}
+	old.Kill()
+	t.count("failovers")
+	if err := t.succession(old); err != nil {
+		return err
+	}
+	if what == "primary killed" {
+		t.lose(from, t.losable...)
+	}
+	t.unreachable(from, now()+int64(probing))
+	t.happened(what, from)
+	t.sleep(d.upTo(t.run.TTL / 3)) // its locks go on without it
+	old.Run()
+	_, err = t.primary()
+	return err
+}
+
+// failOver has the sentinels promote a replica. The old primary goes on, for clients that do not know yet, until the sentinels
+// make it a replica, which takes them about 10 s. What it has written meanwhile is lost.
+func failOver(t *trial, _ dice) error {
+	t.serving.Lock()
+	defer t.serving.Unlock()
+	old, err := t.primary()
+	if err != nil {
+		return err
+	}
+	from := now()
+	if err := await("the failover", func() bool { return t.sentinels[0].Failover(context.Background(), t.master).Err() == nil }); err != nil {
+		return err
+	}
+	if err := t.succession(old); err != nil {
+		return err
+	}
+	t.unreachable(from, now()+int64(probing))
+	_, err = t.primary()
+	t.lose(from)
+	t.happened("planned failover", from)
+	return err
+}
+
+// moveSlot moves the slot of a lock to another master, and back. It is open for some seconds. Only one moves at a time: two masters
+// that send each other keys wait for each other.
+func moveSlot(t *trial, d dice) error {
+	name := t.locks[d.IntN(len(t.locks))]
+	home, away := t.homes[name], t.servers[d.IntN(len(t.servers))]
+	if away == home {
+		return nil
+	}
+	open := func() { t.sleep(d.upTo(2 * sec)) }
+	move := func(from, to *redistest.Server) {
+		began := now()
+		t.cluster.Move("{"+name+"}", from, to, open, open)
+		t.happened("slot moved", began)
+	}
+	move(home, away)
+	move(away, home)
+	return nil
 }
 
 // Faults of the server's clock.

@@ -19,10 +19,13 @@ type Scenario struct {
 	duration time.Duration  // of the faults in the short form
 	faults   []fault        // each is caused again and again
 	least    map[string]int // what must happen at least in the short form: the faults go on until then
+	topology topology       // nil: one server
 	args     []string       // of redis-server
+	ttl      time.Duration  // TTL and WaiterTTL of all clients, which outlast what goes wrong; 0: shorter ones
 	net      *proxy.Faults  // of every process, always; nil: no proxies
 	skewed   bool           // the server's clock can be stepped
 	lossy    bool           // Redis may take a lease away
+	split    bool           // two primaries may grant a lock at once
 	calm     bool           // Redis and the way to it work
 	notified bool           // notifications are not lost
 	finish   bool           // in the end the workers finish; otherwise their processes are killed
@@ -42,6 +45,12 @@ var lossy = proxy.Faults{Requests: 0.05, Replies: 0.05, Late: 0.02, Delay: waite
 // durable Redis has written to disk what it has answered. (With everysec it may have put that off when it is killed: what
 // it loses is taken from it, so that it is known.)
 var durable = []string{"--appendonly", "yes", "--auto-aof-rewrite-percentage", "0", "--appendfsync", "always"}
+
+// inCluster is a cluster that elects a replica in place of a master after a second.
+var inCluster = []string{"--cluster-node-timeout", "1000"}
+
+// outlasting is for leases and tickets that outlast a failover, or the time for which a slot is open.
+const outlasting = 15 * sec
 
 // Scenarios are all of them.
 var Scenarios = []Scenario{
@@ -121,6 +130,28 @@ var Scenarios = []Scenario{
 		Name: "clock stepped", duration: 5 * sec, finish: true, skewed: true, lossy: true, notified: true,
 		faults: []fault{{"step the clock", 200 * ms, 1500 * ms, step}},
 		least:  map[string]int{"clock stepped back": 1, "clock stepped forward": 1, "events: granted": 50},
+	},
+	{
+		Name: "Sentinel, primary killed", duration: 20 * sec, finish: true, lossy: true, topology: threeSentinels, ttl: outlasting,
+		faults: []fault{{"kill the primary", sec, 4 * sec, killPrimary}},
+		least:  map[string]int{"failovers": 1, "events: granted": 50},
+	},
+	{
+		Name: "Sentinel, planned failover", duration: 15 * sec, finish: true, lossy: true, split: true, topology: threeSentinels,
+		ttl:    outlasting,
+		faults: []fault{{"fail over", sec, 4 * sec, failOver}},
+		least:  map[string]int{"planned failover": 1, "events: granted": 50},
+	},
+	{
+		Name: "Cluster, master killed", duration: 20 * sec, finish: true, lossy: true, topology: threeMastersAndReplica, args: inCluster,
+		ttl:    outlasting,
+		faults: []fault{{"kill the master", sec, 4 * sec, killPrimary}},
+		least:  map[string]int{"failovers": 1, "events: granted": 50},
+	},
+	{
+		Name: "Cluster, slots move", duration: 8 * sec, finish: true, topology: threeMasters, ttl: outlasting,
+		faults: []fault{{"move a slot", ms, 500 * ms, moveSlot}},
+		least:  map[string]int{"slot moved": 2, "events: granted": 50},
 	},
 	{
 		Name: "everything", duration: 8 * sec, net: &lossy, skewed: true, lossy: true, args: durable,

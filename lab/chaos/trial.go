@@ -5,6 +5,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ import (
 )
 
 const (
-	ttl       = 1200 * ms // of all clients
+	ttl       = 1200 * ms // of all clients, unless the scenario says otherwise
 	waiterTTL = fairlock.MinWaiterTTL
 
 	processes = 6
@@ -39,18 +40,26 @@ const (
 	lockCount = 6
 )
 
-// trial is one run of a scenario: a server, processes of workers, and the faults.
+// trial is one run of a scenario: its servers, processes of workers, and the faults.
 type trial struct {
-	t        *testing.T
-	scenario Scenario
-	seed     uint64
-	dir      string // of the logs
-	locks    []string
-	server   *redistest.Server
-	rdb      *redis.Client // without faults
-	clock    *skew.Clock   // the server's; nil if the scenario is not skewed
-	slots    []*slot
-	monitor  *monitor.Monitor
+	t         *testing.T
+	scenario  Scenario
+	seed      uint64
+	dir       string // of the logs
+	locks     []string
+	servers   []*redistest.Server
+	server    *redistest.Server            // the only one; nil if there are several
+	cluster   *redistest.Cluster           // nil if it is none
+	homes     map[string]*redistest.Server // by lock: its master in the cluster
+	replicas  []replicated                 // a primary and its replicas
+	sentinels []*redis.SentinelClient      // that watch them
+	losable   []string                     // locks whose data a failover may lose; nil: all
+	addrs     []string                     // by which clients reach the servers, as in redis.UniversalOptions
+	master    string                       // as there: what the sentinels call the primary
+	rdb       redis.UniversalClient        // without faults
+	clock     *skew.Clock                  // the server's; nil if the scenario is not skewed
+	slots     []*slot
+	monitor   *monitor.Monitor // of the only server
 
 	over    context.Context // ends when nothing more is to go wrong
 	serving sync.Mutex      // held while something is done to the server
@@ -88,7 +97,9 @@ func (s Scenario) Test(t *testing.T, seed uint64, scale float64) {
 	w := newTrial(t, s, seed)
 	ctx, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
-	watching.Go(func() { w.watch(ctx) })
+	for _, s := range w.servers {
+		watching.Go(func() { w.watch(ctx, s.Client()) })
+	}
 	w.causeFaults(scale)
 	w.end()
 	w.testProgress()
@@ -98,11 +109,11 @@ func (s Scenario) Test(t *testing.T, seed uint64, scale float64) {
 	w.check(scale)
 }
 
-// newTrial starts a server and the processes.
+// newTrial starts the servers and the processes.
 func newTrial(t *testing.T, s Scenario, seed uint64) *trial {
 	t.Helper()
 	w := &trial{t: t, scenario: s, seed: seed, counts: map[string]int{}, dir: logDir(t, s.Name, seed)}
-	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, ClockBack: s.skewed}
+	w.run = history.Run{TTL: cmp.Or(s.ttl, ttl), WaiterTTL: cmp.Or(s.ttl, waiterTTL), ClockBack: s.skewed || s.split}
 	for i := range lockCount {
 		w.locks = append(w.locks, fmt.Sprintf("lock%d", i))
 	}
@@ -115,15 +126,16 @@ func newTrial(t *testing.T, s Scenario, seed uint64) *trial {
 			t.Setenv(name, value)
 		}
 	}
-	w.server = redistest.Start(t, s.args...)
-	w.rdb = w.server.Client()
-	var err error
-	w.monitor, err = monitor.Start(w.server.Network(), w.server.Addr(), waiterTTL, now)
-	require.NoError(t, err)
-	t.Cleanup(func() { w.monitor.Close() })
+	if s.topology == nil {
+		s.topology = oneServer
+	}
+	s.topology(w)
+	w.rdb = redis.NewUniversalClient(&redis.UniversalOptions{Addrs: w.addrs, MasterName: w.master})
+	t.Cleanup(func() { _ = w.rdb.Close() })
 	for i := range processes {
 		slot := &slot{id: i}
 		if s.net != nil {
+			var err error
 			slot.proxy, err = proxy.New(w.server.Network(), w.server.Addr())
 			require.NoError(t, err)
 			slot.proxy.Set(*s.net)
@@ -160,16 +172,16 @@ func (t *trial) start(s *slot) error {
 	defer t.mu.Unlock()
 	cfg := childConfig{
 		workersConfig: workersConfig{
-			Process: len(t.all), Workers: workersIn, Locks: t.locks, TTL: ttl, WaiterTTL: waiterTTL,
-			Calm: t.scenario.calm, Lossy: t.scenario.lossy, Seed: t.seed, NoRenewal: s.id == 1,
+			Process: len(t.all), Workers: workersIn, Locks: t.locks, TTL: t.run.TTL, WaiterTTL: t.run.WaiterTTL,
+			Calm: t.scenario.calm, Lossy: t.scenario.lossy, Outlast: t.scenario.ttl > 0, Seed: t.seed, NoRenewal: s.id == 1,
 		},
-		Network: t.server.Network(), Addr: t.server.Addr(), Logs: t.dir,
+		Addrs: t.addrs, Master: t.master, Logs: t.dir,
 	}
 	if s.id < 2 {
 		cfg.Slow = 10 // as slow as it may be
 	}
 	if s.proxy != nil {
-		cfg.Network, cfg.Addr = "unix", s.proxy.Addr()
+		cfg.Addrs = []string{s.proxy.Addr()}
 	}
 	p, err := startProcess(t.t, cfg, func(r report) { t.reported(cfg.Process, r) })
 	if err != nil {
@@ -263,11 +275,11 @@ func (t *trial) causeFaults(scale float64) {
 	}
 }
 
-// watch notes when redis-server stood still by itself, as happens on a busy machine, until ctx ends.
-func (t *trial) watch(ctx context.Context) {
+// watch notes when a redis-server stood still by itself, as happens on a busy machine, until ctx ends.
+func (t *trial) watch(ctx context.Context, rdb *redis.Client) {
 	for last := now(); ctx.Err() == nil; {
 		time.Sleep(stillness / 4)
-		err := t.rdb.Ping(ctx).Err() // it may be down
+		err := rdb.Ping(ctx).Err() // it may be down
 		at := now()
 		if err == nil && at-last > int64(stillness) {
 			t.unreachable(last, at)
@@ -295,7 +307,7 @@ func (t *trial) stopwatch() func() time.Duration {
 func (t *trial) stepped() time.Duration {
 	var sum time.Duration
 	for _, s := range slices.Backward(t.steps) {
-		if time.Since(s.at) > ttl+waiterTTL+sum+sec {
+		if time.Since(s.at) > t.run.TTL+t.run.WaiterTTL+sum+sec {
 			break
 		}
 		sum += max(0, -s.by)
@@ -311,7 +323,7 @@ func (t *trial) end() {
 		for _, s := range t.slots {
 			s.process.order(finish)
 		}
-		within := ttl + waiterTTL + t.stepped() + 3*sec
+		within := t.run.TTL + t.run.WaiterTTL + t.stepped() + 3*sec
 		deadline := time.Now().Add(within)
 		for _, s := range t.slots {
 			if !closedWithin(s.process.ended, time.Until(deadline)) {
@@ -330,10 +342,12 @@ func (t *trial) end() {
 // testProgress tests that every lock can be taken, though those that held it or waited for it may be dead.
 func (t *trial) testProgress() {
 	t.t.Helper()
-	client, err := fairlock.New(t.rdb, fairlock.Config{TTL: ttl, WaiterTTL: waiterTTL, Logger: slog.New(slog.DiscardHandler)})
+	client, err := fairlock.New(t.rdb, fairlock.Config{
+		TTL: t.run.TTL, WaiterTTL: t.run.WaiterTTL, Logger: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t.t, err)
 	defer client.Close()
-	within := max(ttl, waiterTTL) + t.stepped() + sec
+	within := max(t.run.TTL, t.run.WaiterTTL) + t.stepped() + sec
 	if t.scenario.net != nil {
 		within += t.scenario.net.Delay // a renewal of a dead holder may come so late
 	}
@@ -365,11 +379,19 @@ func (t *trial) testNothingLeft() {
 		keys := lua.MutexKeys(lua.DefaultNamespace, name)
 		stay[keys.Number], stay[keys.Heartbeats], stay[keys.Tombstones] = true, true, true
 	}
-	within := ttl + waiterTTL + t.stepped() + sec
+	within := t.run.TTL + t.run.WaiterTTL + t.stepped() + sec
+	clients := make([]*redis.Client, len(t.servers))
+	for i, s := range t.servers {
+		clients[i] = s.Client()
+	}
 	var left []string
 	for since := t.stopwatch(); since() < within; time.Sleep(20 * ms) { // keys expire
-		all, err := t.rdb.Keys(context.Background(), "*").Result()
-		require.NoError(t.t, err)
+		var all []string
+		for _, rdb := range clients {
+			keys, err := rdb.Keys(context.Background(), "*").Result()
+			require.NoError(t.t, err)
+			all = append(all, keys...)
+		}
 		if left = slices.DeleteFunc(all, func(key string) bool { return stay[key] }); len(left) == 0 {
 			return
 		}

@@ -7,17 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/history"
@@ -34,6 +29,7 @@ type workersConfig struct {
 	NoRenewal      bool // their leases end after a TTL
 	Calm           bool // Redis and the way to it work
 	Lossy          bool // Redis may take a lease away: it loses data, or its clock steps forward
+	Outlast        bool // leases outlast what goes wrong
 	Seed           uint64
 }
 
@@ -59,9 +55,10 @@ type call struct {
 	id, worker  int
 	lock, token string
 	ticket      uint64
+	granted     int64
 }
 
-func newWorkers(cfg workersConfig, rdb *redis.Client, write func(history.Event), complain func(string, ...any)) *workers {
+func newWorkers(cfg workersConfig, rdb fairlock.Redis, write func(history.Event), complain func(string, ...any)) *workers {
 	w := &workers{cfg: cfg, write: write, complain: complain, ending: make(chan struct{}), clock: slowClock{time.Now(), cfg.Slow}}
 	config := fairlock.Config{
 		TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, NoRenewal: cfg.NoRenewal, Trace: w.trace(),
@@ -171,7 +168,10 @@ func (w *workers) work(worker int) {
 			w.sleep(d.upTo(20 * time.Millisecond))
 			continue
 		}
-		w.hold(c, lease, w.holdTime(d))
+		if d.IntN(50) == 0 {
+			w.renew(c, lease)
+		}
+		w.hold(c, lease, holdTime(d))
 		w.unlock(c, lease)
 		w.byToken.Delete(lease.Token())
 		w.sleep(d.upTo(5 * time.Millisecond))
@@ -180,12 +180,12 @@ func (w *workers) work(worker int) {
 
 // holdTime is how long a lock is held: mostly short, sometimes until it was renewed, and sometimes for longer than a
 // lease lasts, so that faults meet holders and waiters.
-func (w *workers) holdTime(d dice) time.Duration {
+func holdTime(d dice) time.Duration {
 	switch n := d.IntN(100); {
 	case n < 1:
-		return 2 * w.cfg.TTL
+		return 2 * ttl
 	case n < 4:
-		return w.cfg.TTL/3 + d.upTo(w.cfg.TTL/3)
+		return ttl/3 + d.upTo(ttl/3)
 	default:
 		return d.upTo(2 * time.Millisecond)
 	}
@@ -193,14 +193,14 @@ func (w *workers) holdTime(d dice) time.Duration {
 
 // lock locks, in some calls with TryLock, in some with a deadline. It returns nil after an error.
 func (w *workers) lock(c *call, d dice) *fairlock.Lease {
-	ctx, method := context.Background(), w.client.Mutex(c.lock).Lock
+	ctx, method, try := context.Background(), w.client.Mutex(c.lock).Lock, false
 	switch n := d.IntN(20); {
 	case n < 2:
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d.between(time.Millisecond, w.cfg.TTL))
 		defer cancel()
 	case n < 3:
-		method = w.client.Mutex(c.lock).TryLock
+		method, try = w.client.Mutex(c.lock).TryLock, true
 	}
 	e := history.Event{At: now(), Op: history.Request}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -211,11 +211,19 @@ func (w *workers) lock(c *call, d dice) *fairlock.Lease {
 	at := now()
 	if err != nil {
 		w.record(c, history.Event{At: at, Op: history.Failed, Err: err.Error()})
-		w.checkLockError(ctx, c, e.At, err)
+		w.checkLockError(ctx, c, try, e.At, err)
 		return nil
 	}
+	c.granted = at
 	w.record(c, history.Event{At: at, Op: history.Granted, Fence: lease.Fence(), Ticket: c.ticket, Until: w.until(lease.Deadline())})
 	return lease
+}
+
+// renew renews a lease, which fails only if the lease is over.
+func (w *workers) renew(c *call, lease *fairlock.Lease) {
+	if err := lease.Renew(context.Background()); err != nil && lease.Err() == nil {
+		w.complain("%s: Renew: an error though the lease has time: %v", c.lock, err)
+	}
 }
 
 // hold is in the critical section for a time, or until the lease ends. It checks the more often the nearer that is.
@@ -248,6 +256,7 @@ func (w *workers) hold(c *call, lease *fairlock.Lease, d time.Duration) {
 }
 
 func (w *workers) unlock(c *call, lease *fairlock.Lease) {
+	deadline := lease.Deadline()
 	w.record(c, history.Event{Op: history.Unlock})
 	e := history.Event{Op: history.Released}
 	switch err := lease.Unlock(context.Background()); {
@@ -257,48 +266,47 @@ func (w *workers) unlock(c *call, lease *fairlock.Lease) {
 		w.checkLoss(c, err)
 	default:
 		e.Op, e.Err = history.Ambiguous, err.Error()
-		if !network(err) && !errors.Is(err, fairlock.ErrUnreachable) {
-			w.complain("%s: Unlock: %v", c.lock, err)
+		if !errors.Is(err, fairlock.ErrUnreachable) || w.clock.Now().Before(deadline) {
+			w.complain("%s: Unlock: an error though the lease has time: %v", c.lock, err)
 		}
+		w.checkLoss(c, err)
 	}
 	w.record(c, e)
 }
 
 // checkLockError complains of an error that the documentation of Lock does not mention.
-func (w *workers) checkLockError(ctx context.Context, c *call, requested int64, err error) {
+func (w *workers) checkLockError(ctx context.Context, c *call, try bool, requested int64, err error) {
 	late := time.Duration(0)
 	if end, ok := ctx.Deadline(); ok {
 		late = time.Since(end)
 	}
-	stoodStill := func() bool { // since the request: that may not be known at once
-		time.Sleep(stillness)
-		return w.paused.Load() >= requested
-	}
+	stoodStill := func() bool { return w.stoodStill(requested) }
 	switch {
 	case late > time.Second && !stoodStill():
 		w.complain("%s: Lock returned %v after its ctx had ended: %v", c.lock, late, err)
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, fairlock.ErrBusy):
-	case errors.Is(err, fairlock.ErrExpired): // of TryLock, if the answer came too late
-	case c.ticket != 0:
-		w.complain("%s: Lock: an error reached a waiter whose ctx has time: %v", c.lock, err)
-	case !network(err), w.cfg.Calm && !stoodStill():
-		w.complain("%s: Lock: %v", c.lock, err)
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+	case !try:
+		w.complain("%s: Lock: an error though its ctx has time: %v", c.lock, err)
+	case errors.Is(err, fairlock.ErrBusy), errors.Is(err, fairlock.ErrExpired): // the answer came too late
+	case !errors.Is(err, fairlock.ErrUnreachable), w.cfg.Calm && !stoodStill(): // it tries for some seconds only
+		w.complain("%s: TryLock: %v", c.lock, err)
 	}
 }
 
-// checkLoss complains if a lease was taken away that nothing can have taken.
+// checkLoss complains if a lease was taken away that nothing can have taken, or has ended by itself that outlasts what goes wrong.
 func (w *workers) checkLoss(c *call, err error) {
-	if errors.Is(err, fairlock.ErrTaken) && !w.cfg.Lossy {
+	switch taken := errors.Is(err, fairlock.ErrTaken); {
+	case taken && !w.cfg.Lossy:
 		w.complain("%s: a trusted lease was taken: %s: %v", c.lock, c.token, err)
+	case !taken && w.cfg.Outlast && !w.stoodStill(c.granted):
+		w.complain("%s: a lease has ended that outlasts what goes wrong: %s: %v", c.lock, c.token, err)
 	}
 }
 
-// network reports whether an error is one of the network, or of a server that starts.
-func network(err error) bool {
-	var timeout net.Error
-	return errors.As(err, &timeout) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, redis.ErrPoolTimeout) || redis.HasErrorPrefix(err, "LOADING")
+// stoodStill reports whether this process stood still since then, which may not be known at once.
+func (w *workers) stoodStill(since int64) bool {
+	time.Sleep(stillness)
+	return w.paused.Load() >= since
 }
 
 // slowClock is the system's, slower by so many thousandths.
