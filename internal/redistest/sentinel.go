@@ -36,10 +36,12 @@ func StartSentinels(tb testing.TB, replicas int) *Sentinels {
 	}
 	s.Replicated()
 	for range 3 {
+		// Failovers may follow each other after twice the timeout. If a server counted as down after a second, which may pass until
+		// the sentinels have dialled the one that they have just promoted, they would sometimes promote another.
 		own, dir := FreePort(tb), tempDir(tb)
 		file := filepath.Join(dir, "sentinel.conf")
 		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile log\nsentinel monitor %[3]s %[4]s %[5]s 2\n"+
-			"sentinel down-after-milliseconds %[3]s 1000\nsentinel failover-timeout %[3]s 10000\n", own, dir, masterName, host, port)
+			"sentinel down-after-milliseconds %[3]s 2000\nsentinel failover-timeout %[3]s 3000\n", own, dir, masterName, host, port)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)
 		}

@@ -43,10 +43,6 @@ func (t *trial) replicate(servers ...*redistest.Server) {
 	}
 }
 
-// inSentinel are settings of the sentinels. Failovers may follow each other after twice the timeout. With a second until a server
-// is down, which may pass until they have dialled the one that they have just promoted, they sometimes promote another.
-var inSentinel = map[string]string{"failover-timeout": "3000", "down-after-milliseconds": "2000"}
-
 // threeSentinels watch a primary and two replicas.
 func threeSentinels(t *trial) {
 	s := redistest.StartSentinels(t.t, 2)
@@ -54,9 +50,6 @@ func threeSentinels(t *trial) {
 	for _, addr := range t.addrs {
 		rdb := redis.NewSentinelClient(&redis.Options{Addr: addr})
 		t.t.Cleanup(func() { _ = rdb.Close() })
-		for name, value := range inSentinel {
-			require.NoError(t.t, rdb.Set(t.t.Context(), t.master, name, value).Err())
-		}
 		t.sentinels = append(t.sentinels, rdb)
 	}
 	t.servers = s.Servers
