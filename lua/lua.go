@@ -3,7 +3,7 @@
 // call finds what the first has done.
 //
 // It is internal to this module, except for ErrNumber, Load and VerbOf, and for Mutex, Semaphore and RWMutex, which make
-// the Lock that fairlock.Inspect reads: use package fairlock. Everything else here may change in any version.
+// the Lock that fairlock.Inspect reads, also by ReadOnly: use package fairlock. Everything else here may change in any version.
 package lua
 
 import (

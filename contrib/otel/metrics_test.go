@@ -164,7 +164,7 @@ func TestMetrics_CountOnce(t *testing.T) {
 			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrUnreachable)
 		}, []string{
 			"hold.duration error.type=unreachable: 1 in 9.898s", "lease.losses error.type=unreachable: 1",
-			"lease.renewals error.type=_OTHER: 8", "leases: 0", "wait.duration handoff=false: 1 in 0s",
+			"lease.renewals error.type=unreachable: 8", "leases: 0", "wait.duration handoff=false: 1 in 0s",
 		}},
 		"found lost by Unlock": {func(t *testing.T, w world) {
 			lease := w.held(t)

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/lua"
@@ -35,6 +35,10 @@ type LockConfig struct {
 	// Timeout is how long a scrape waits for Redis. It should be well below the scrape_timeout of Prometheus, which is 10 s by
 	// default: a scrape that takes longer is lost, with everything in it. Default 2 s.
 	Timeout time.Duration
+
+	// Logger gets a warning with the reason when a scrape cannot read a lock and the one before could read all. Default
+	// slog.Default(). slog.New(slog.DiscardHandler) logs nothing.
+	Logger *slog.Logger
 }
 
 // LockCollector is a prometheus.Collector that reads some locks from Redis at each scrape. What it exports is about all
@@ -43,14 +47,20 @@ type LockConfig struct {
 // It reads with the public Inspect of the library, which changes nothing: eight locks at once at most, each by a script of its
 // own, of which Redis runs other commands between any two. A scrape of 1,000 locks takes less than 50 ms of Redis.
 //
-// A lock that cannot be read is missing in that scrape, and fairlock_lock_inspection_failures_total counts it. An invalid
+// Its user of Redis needs the rights that docs/operating.md lists for those who look; those of a program that locks suffice,
+// too. Scripts are sent so that Redis lets them read only, where it can.
+//
+// A lock that cannot be read is missing in that scrape, and fairlock_lock_inspection_failures_total counts it. A log line has
+// the reason when that begins, and when it begins again after a scrape that has read all locks. An invalid
 // metric would tell the reason, but then promhttp answers the scrape with an error by default, and all other metrics of the
 // process would be lost just when Redis fails. If Redis hangs, a scrape ends after LockConfig.Timeout. What go-redis is doing
 // then ends by its own timeouts; it is eight requests at most, however many scrapes follow.
 type LockCollector struct {
 	locks   []lock
 	timeout time.Duration
+	log     *slog.Logger
 	slots   chan struct{} // one for each lock that is being read
+	failing atomic.Bool   // the latest scrape could not read all locks
 
 	waiters, oldestWait, permitsUsed, permits *prometheus.Desc
 	failures                                  prometheus.Counter
@@ -72,23 +82,32 @@ type reading struct {
 // NewLockCollector returns a Collector of the locks of cfg on rdb, which can be the client on which the locks are made, or any
 // other of the same Redis. It does no I/O. Register the Collector once, and close rdb after the last scrape. Collectors of
 // different namespaces can be registered together. The error is a fairlock.ErrInvalid, which names everything that is wrong
-// with cfg.
-func NewLockCollector(rdb redis.Scripter, cfg LockConfig) (*LockCollector, error) {
+// with rdb and cfg.
+func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error) {
 	if cfg.Namespace == "" {
 		cfg.Namespace = lua.DefaultNamespace
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}
-	if err := errors.Join(require(rdb != nil, "rdb", "must not be nil"), cfg.check()); err != nil {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	client, err := fairlock.New(rdb, fairlock.Config{Namespace: cfg.Namespace}) // it knows what is wrong with them
+	if err == nil {
+		_ = client.Close()
+	}
+	if err := errors.Join(err, cfg.check()); err != nil {
 		return nil, err
 	}
+	scripts := lua.ReadOnly(rdb)
 	namespace := prometheus.Labels{labelNamespace: cfg.Namespace}
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{labelKind, labelName}, namespace)
 	}
 	c := &LockCollector{
 		timeout: cfg.Timeout,
+		log:     cfg.Logger.With("namespace", cfg.Namespace),
 		slots:   make(chan struct{}, atOnce),
 		waiters: desc("fairlock_lock_waiters",
 			"Waiters in the queue of the lock. One that has crashed counts until it is dropped."),
@@ -109,9 +128,9 @@ func NewLockCollector(rdb redis.Scripter, cfg LockConfig) (*LockCollector, error
 			c.locks = append(c.locks, lock{kind, name, in(name)})
 		}
 	}
-	add("mutex", cfg.Mutexes, func(name string) lua.Lock { return lua.Mutex(rdb, cfg.Namespace, name) })
-	add("semaphore", cfg.Semaphores, func(name string) lua.Lock { return lua.Semaphore(rdb, cfg.Namespace, name, 1) })
-	add("rwmutex", cfg.RWMutexes, func(name string) lua.Lock { return lua.RWMutex(rdb, cfg.Namespace, name) })
+	add("mutex", cfg.Mutexes, func(name string) lua.Lock { return lua.Mutex(scripts, cfg.Namespace, name) })
+	add("semaphore", cfg.Semaphores, func(name string) lua.Lock { return lua.Semaphore(scripts, cfg.Namespace, name, 1) })
+	add("rwmutex", cfg.RWMutexes, func(name string) lua.Lock { return lua.RWMutex(scripts, cfg.Namespace, name) })
 	return c, nil
 }
 
@@ -124,9 +143,7 @@ func require(ok bool, field, bound string) error {
 
 func (cfg LockConfig) check() error {
 	errs := []error{
-		require(len(cfg.Namespace) <= fairlock.MaxNamespace && !strings.ContainsAny(cfg.Namespace, "{}") &&
-			utf8.ValidString(cfg.Namespace), "Namespace",
-			fmt.Sprintf("%q is not UTF-8 of at most %d bytes without braces", cfg.Namespace, fairlock.MaxNamespace)),
+		require(utf8.ValidString(cfg.Namespace), "Namespace", fmt.Sprintf("%.64q is not UTF-8", cfg.Namespace)),
 		require(cfg.Timeout > 0, "Timeout", fmt.Sprintf("%v is not above 0", cfg.Timeout)),
 	}
 	for _, list := range []struct {
@@ -154,17 +171,26 @@ func (c *LockCollector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout) //nolint:forbidigo // Prometheus waits in the system's time
 	defer cancel()
 	readings := c.read(ctx)
+	var reason error // of the first failure
 	for range c.locks {
+		var err error
 		select {
 		case r := <-readings:
 			if r.err == nil {
 				c.export(ch, r)
-			} else {
-				c.failures.Inc()
+				continue
 			}
+			err = r.err
 		case <-ctx.Done(): // also of locks whose turn has not come
-			c.failures.Inc()
+			err = fmt.Errorf("no reply within %v", c.timeout)
 		}
+		c.failures.Inc()
+		if reason == nil {
+			reason = err
+		}
+	}
+	if before := c.failing.Swap(reason != nil); reason != nil && !before {
+		c.log.Warn("locks cannot be read; those that fail have no metrics", "err", reason)
 	}
 	c.failures.Collect(ch)
 }

@@ -2,6 +2,7 @@ package promfairlock_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -148,6 +149,33 @@ func TestLockCollector_BadKey(t *testing.T) {
 	})
 }
 
+// A line says why locks cannot be read, once until a scrape has read all of them again.
+func TestLockCollector_SaysWhyItFails(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var log strings.Builder
+		c, client := locks(t, s, promfairlock.LockConfig{
+			Namespace: "n", Mutexes: []string{"a", "b"}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		scrape := func() string {
+			log.Reset()
+			c.Collect(make(chan prometheus.Metric, 100))
+			return log.String()
+		}
+		for range 2 {
+			s.Miniredis.SetError("NOPERM no such right")
+			line := scrape()
+			assert.Equal(t, 1, strings.Count(line, "\n"), line)
+			assert.Regexp(t, `level=WARN msg="locks cannot be read; .*" namespace=n err="keys \\"n:{[ab]}:\*\\": NOPERM no such right"`, line)
+			assert.Empty(t, scrape())
+			s.Miniredis.SetError("")
+			assert.Empty(t, scrape())
+		}
+		client.Link.Hang()
+		assert.Contains(t, scrape(), `err="no reply within 2s"`)
+		client.Link.Mend()
+	})
+}
+
 // Locks of two namespaces have collectors of their own. Of the same namespace, one collector has all.
 func TestLockCollector_Namespaces(t *testing.T) {
 	registry, rdb := prometheus.NewRegistry(), redis.NewClient(&redis.Options{})
@@ -181,9 +209,13 @@ func TestNewLockCollector_BadInput(t *testing.T) {
 		require.ErrorAs(t, err, &bad)
 		assert.Equal(t, field, bad.Field)
 	}
-	_, err := promfairlock.NewLockCollector(nil, promfairlock.LockConfig{})
-	require.ErrorIs(t, err, fairlock.ErrInvalid)
-	_, err = promfairlock.NewLockCollector(rdb, promfairlock.LockConfig{
+	for _, bad := range []fairlock.Redis{nil, (*redis.Client)(nil), redis.NewRing(&redis.RingOptions{})} {
+		_, err := promfairlock.NewLockCollector(bad, promfairlock.LockConfig{})
+		var field *fairlock.FieldError
+		require.ErrorAs(t, err, &field)
+		assert.Equal(t, "rdb", field.Field)
+	}
+	_, err := promfairlock.NewLockCollector(rdb, promfairlock.LockConfig{
 		Namespace: strings.Repeat("x", fairlock.MaxNamespace), RWMutexes: []string{strings.Repeat("x", fairlock.MaxName)},
 	})
 	require.NoError(t, err)

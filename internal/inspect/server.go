@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,51 +33,19 @@ func (l Lock) Idle() bool { return l.Kind == Semaphore && l.Permits > 0 && !l.In
 type Server struct {
 	Redis     redis.UniversalClient
 	Namespace string
-	scripts   *readOnly
+	sender    *dispatch.Dispatcher
+	scripts   lua.Scripter // by the sender, read-only where that is possible
 }
 
 // On returns the Server of a client. A process that goes on without it calls Close, before it closes the client: a call whose
 // ctx has ended may still be under way.
 func On(rdb redis.UniversalClient, namespace string) *Server {
-	return &Server{rdb, namespace, &readOnly{Dispatcher: dispatch.New(rdb, clock.System{})}}
+	sender := dispatch.New(rdb, clock.System{})
+	return &Server{rdb, namespace, sender, lua.ReadOnly(sender)}
 }
 
 // Close waits for the calls that are under way.
-func (s *Server) Close() { s.scripts.Close() }
-
-// readOnly sends scripts so that Redis lets them read only. A server before Redis 7 cannot, a user may lack the right, and
-// miniredis takes TIME for a command that writes.
-type readOnly struct {
-	*dispatch.Dispatcher
-	lacking atomic.Bool
-}
-
-// EvalSha sends EVALSHA_RO, or EVALSHA.
-func (r *readOnly) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return r.either(r.EvalShaRO, r.Dispatcher.EvalSha)(ctx, sha, keys, args...)
-}
-
-// Eval sends EVAL_RO, or EVAL.
-func (r *readOnly) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return r.either(r.EvalRO, r.Dispatcher.Eval)(ctx, script, keys, args...)
-}
-
-type eval func(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
-
-func (r *readOnly) either(ro, rw eval) eval {
-	return func(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-		if !r.lacking.Load() {
-			cmd := ro(ctx, script, keys, args...)
-			if err := cmd.Err(); err == nil || !noReadOnly.MatchString(err.Error()) {
-				return cmd
-			}
-			r.lacking.Store(true)
-		}
-		return rw(ctx, script, keys, args...)
-	}
-}
-
-var noReadOnly = regexp.MustCompile(`(?i)eval(sha)?_ro|in read-only scripts`)
+func (s *Server) Close() { s.sender.Close() }
 
 const (
 	// Most is how many holders and how many waiters of one lock are listed at most; more would keep Redis for too long.
