@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,7 +28,7 @@ type lane[K comparable, V any] struct {
 	mu      sync.Mutex
 	closed  bool               // guarded by mu
 	known   map[K]*entry[K, V] // guarded by mu; at most maxKnown
-	queue   []*entry[K, V]     // guarded by mu: to be read
+	queue   []*entry[K, V]     // guarded by mu: to be read; all of them known
 	running bool               // guarded by mu
 	began   time.Time          // guarded by mu: when the read under way began; zero if none is
 }
@@ -45,7 +46,6 @@ type entry[K comparable, V any] struct {
 	glance[V]
 
 	key    K
-	gone   bool          // it is not known any more
 	next   time.Time     // it is not read again before
 	looked time.Time     // when somebody looked at it last
 	wanted chan struct{} // closed when it has been read again; nil if nobody wants that
@@ -130,8 +130,8 @@ func (l *lane[K, V]) makeRoom() {
 			oldest = e
 		}
 	}
-	oldest.gone = true
 	delete(l.known, oldest.key)
+	l.queue = slices.DeleteFunc(l.queue, func(e *entry[K, V]) bool { return e == oldest })
 }
 
 // run reads what is wanted, until nothing is.
@@ -151,16 +151,13 @@ func (l *lane[K, V]) run() {
 func (l *lane[K, V]) next() *entry[K, V] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.queue) > 0 && !l.closed {
-		e := l.queue[0]
-		l.queue = l.queue[1:]
-		if !e.gone {
-			l.began = time.Now()
-			return e
-		}
+	if len(l.queue) == 0 || l.closed {
+		l.running = false
+		return nil
 	}
-	l.running = false
-	return nil
+	e := l.queue[0]
+	l.queue, l.began = l.queue[1:], time.Now()
+	return e
 }
 
 // keep keeps what was read. After an error, the value from before stays.

@@ -194,6 +194,9 @@ func (h *Handler) serveLock(w http.ResponseWriter, r *http.Request) {
 	p := lockPage{ID: id, Known: !g.at.IsZero(), Lock: g.value, Fresh: freshnessOf(g)}
 	if p.Known {
 		p.Verdict = verdictOf(p.Lock)
+		if p.Fresh.Level() == "bad" { // the lease may be over by now
+			p.Verdict.Text = "As it was " + p.Fresh.Ago() + ": " + p.Verdict.Text
+		}
 	}
 	h.render(w, http.StatusOK, "lock", page{Title: id.String(), Heading: inspect.Plain(id.Name), Refresh: 500, Body: p})
 }

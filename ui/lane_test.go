@@ -1,0 +1,33 @@
+package ui
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// While Redis hangs, what is to be read is no more than what is known, however many locks are asked for.
+func TestLane_QueueIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, replies := context.WithCancel(t.Context())
+		l := newLane(ctx, func(ctx context.Context, key int) (int, error) {
+			<-ctx.Done()
+			return key, nil
+		}, func(time.Duration, error) time.Duration { return time.Hour })
+		defer l.close()
+		for key := range 10 * maxKnown {
+			l.peek(key)
+		}
+		synctest.Wait()
+		l.mu.Lock()
+		require.LessOrEqual(t, len(l.queue), maxKnown)
+		l.mu.Unlock()
+		replies()
+		time.Sleep(time.Minute)
+		require.Equal(t, 10*maxKnown-1, l.peek(10*maxKnown-1).value)
+	})
+}
