@@ -137,7 +137,9 @@ func TestService(t *testing.T) {
 			names["link"]++
 		}
 	}
-	assert.Equal(t, map[string]int{"fairlock.wait": 1, "fairlock.hold": 2, "link": 1}, names, "the first one did not wait")
+	waits := names["fairlock.wait"]
+	assert.Positive(t, waits, "the second one waited; the first one, if Redis took long")
+	assert.Equal(t, map[string]int{"fairlock.wait": waits, "fairlock.hold": 2, "link": waits}, names)
 }
 
 func TestRun_NeedsAPassword(t *testing.T) {
