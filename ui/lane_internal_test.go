@@ -19,13 +19,15 @@ func TestLane_QueueIsBounded(t *testing.T) {
 			return key, nil
 		}, func(time.Duration, error) time.Duration { return time.Hour })
 		defer l.close()
+		defer replies()
 		for key := range 10 * maxKnown {
 			l.peek(key)
 		}
 		synctest.Wait()
 		l.mu.Lock()
-		require.LessOrEqual(t, len(l.queue), maxKnown)
+		queued := len(l.queue)
 		l.mu.Unlock()
+		require.LessOrEqual(t, queued, maxKnown)
 		replies()
 		time.Sleep(time.Minute)
 		require.Equal(t, 10*maxKnown-1, l.peek(10*maxKnown-1).value)
