@@ -50,7 +50,8 @@ type Config struct {
 
 // Metrics are the metrics of all locks of the clients whose Trace it is. It is a prometheus.Collector: register it once. If
 // an equal one is registered already, Register returns a prometheus.AlreadyRegisteredError, whose ExistingCollector is a
-// *Metrics to use instead.
+// *Metrics to use instead. Two are equal if both have a Config.Name or none has: functions cannot be compared, so the existing
+// one may group names, and make exemplars, in another way.
 type Metrics struct {
 	cfg Config
 

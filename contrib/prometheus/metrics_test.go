@@ -275,6 +275,17 @@ func TestMetrics_AlreadyRegistered(t *testing.T) {
 	var already prometheus.AlreadyRegisteredError
 	require.ErrorAs(t, registry.Register(promfairlock.New(promfairlock.Config{})), &already)
 	assert.Same(t, first, already.ExistingCollector)
+
+	named := func(name string) *promfairlock.Metrics {
+		return promfairlock.New(promfairlock.Config{Name: func(string) string { return name }})
+	}
+	err := registry.Register(named("f"))
+	require.Error(t, err)
+	require.NotErrorAs(t, err, &already, "it has another label")
+	registry, first = prometheus.NewRegistry(), named("f")
+	require.NoError(t, registry.Register(first))
+	require.ErrorAs(t, registry.Register(named("g")), &already)
+	assert.Same(t, first, already.ExistingCollector, "functions are not compared")
 }
 
 // Name groups locks. What it returns need not be UTF-8, as a lock's name need not be.
