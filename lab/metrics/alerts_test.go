@@ -121,7 +121,7 @@ func TestAlertRules_Counters(t *testing.T) {
 			for _, alert := range slices.Sorted(maps.Keys(counted)) {
 				var series []string
 				for i, points := range test.series {
-					series = append(series, fmt.Sprintf(`%s,fairlock_kind="mutex",instance="%d"} %s`, counted[alert], i, points))
+					series = append(series, fmt.Sprintf(`%s,fairlock_kind="mutex",instance="%d",otel_scope_name="otelfairlock"} %s`, counted[alert], i, points))
 				}
 				assert.Equal(t, test.want, firing(t, exprs[alert], series), alert)
 			}
