@@ -62,7 +62,7 @@ func firing(t *testing.T, expr string, series []string) (minutes []int) {
 		return &set
 	}
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute})
-	defer engine.Close()
+	defer func() { require.NoError(t, engine.Close()) }()
 	from := &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: chosen}}
 	query, err := engine.NewRangeQuery(t.Context(), from, nil, expr, time.Unix(0, 0), time.Unix(2*3600, 0), time.Minute)
 	require.NoError(t, err)
