@@ -2,10 +2,9 @@ package promfairlock
 
 import (
 	"context"
-	"maps"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -34,8 +33,9 @@ var lossTypes = []string{
 
 // Config has the settings of New. The zero value is ready to use.
 type Config struct {
-	// Name returns the label fairlock_name of a lock, by the lock's name. Each result is a set of series of its own, so there
-	// should be few: "account" for all of "account:42", for example. An empty result is no label. Name is called at each
+	// Name returns the label fairlock_name of a lock, by the lock's name. There should be fewer than 100 or so results:
+	// "account" for all of "account:42", for example. Each is at least 55 series for Prometheus, and 10 kB in this process for as
+	// long as the Metrics live. An empty result is no label. Name is called at each
 	// event, from several goroutines at once. It must be quick, and return the same for the same lock each time, or the gauges
 	// do not come back to 0. By default the metrics do not have the label.
 	Name func(lock string) string
@@ -50,7 +50,8 @@ type Config struct {
 
 // Metrics are the metrics of all locks of the clients whose Trace it is. It is a prometheus.Collector: register it once. If
 // an equal one is registered already, Register returns a prometheus.AlreadyRegisteredError, whose ExistingCollector is a
-// *Metrics to use instead.
+// *Metrics to use instead. Two are equal if both have a Config.Name or none has: functions cannot be compared, so the existing
+// one may group names, and make exemplars, in another way.
 type Metrics struct {
 	cfg Config
 
@@ -58,7 +59,8 @@ type Metrics struct {
 	waiters, leases                     *prometheus.GaugeVec
 	losses, renewals, lostNotifications *prometheus.CounterVec
 
-	known atomic.Pointer[map[labels]*series] // what was looked up; never changed, but replaced
+	mu    sync.RWMutex
+	known map[labels]*series // guarded by mu; what was looked up
 }
 
 // labels are those that every metric has.
@@ -99,7 +101,8 @@ func New(cfg Config) *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, with(names...))
 	}
 	m := &Metrics{
-		cfg: cfg,
+		cfg:   cfg,
+		known: map[labels]*series{},
 		waitDuration: histogram("fairlock_wait_duration_seconds",
 			"Duration of acquisitions, from the call until the lock was granted, or until the call ended without it.",
 			labelError, labelHandoff),
@@ -111,7 +114,6 @@ func New(cfg Config) *Metrics {
 		renewals:          counter("fairlock_lease_renewals_total", "Renewals of leases, those that failed included.", labelError),
 		lostNotifications: counter("fairlock_notification_losses_total", "Grants of which a heartbeat told, and no notification."),
 	}
-	m.known.Store(&map[labels]*series{})
 	return m
 }
 
@@ -231,13 +233,14 @@ func (m *Metrics) of(e *fairlock.Event) *series {
 	if m.cfg.Name != nil {
 		l.name = m.cfg.Name(e.Name)
 	}
-	known := *m.known.Load()
-	s := known[l]
+	m.mu.RLock()
+	s := m.known[l]
+	m.mu.RUnlock()
 	if s == nil {
-		s = m.lookUp(l)
-		next := maps.Clone(known)
-		next[l] = s
-		m.known.Store(&next) // if another goroutine does so at once, one of the two is looked up again
+		s = m.lookUp(l) // if another goroutine does so at once, that is the same
+		m.mu.Lock()
+		m.known[l] = s
+		m.mu.Unlock()
 	}
 	return s
 }

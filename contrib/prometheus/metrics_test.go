@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -274,6 +275,17 @@ func TestMetrics_AlreadyRegistered(t *testing.T) {
 	var already prometheus.AlreadyRegisteredError
 	require.ErrorAs(t, registry.Register(promfairlock.New(promfairlock.Config{})), &already)
 	assert.Same(t, first, already.ExistingCollector)
+
+	named := func(name string) *promfairlock.Metrics {
+		return promfairlock.New(promfairlock.Config{Name: func(string) string { return name }})
+	}
+	err := registry.Register(named("f"))
+	require.Error(t, err)
+	require.NotErrorAs(t, err, &already, "it has another label")
+	registry, first = prometheus.NewRegistry(), named("f")
+	require.NoError(t, registry.Register(first))
+	require.ErrorAs(t, registry.Register(named("g")), &already)
+	assert.Same(t, first, already.ExistingCollector, "functions are not compared")
 }
 
 // Name groups locks. What it returns need not be UTF-8, as a lock's name need not be.
@@ -366,6 +378,22 @@ func TestMetrics_NoAllocation(t *testing.T) {
 		trace.Renewed(fairlock.RenewedInfo{Event: e})
 		trace.Released(fairlock.ReleasedInfo{Event: e})
 	}))
+}
+
+// The first use of a name costs the same, however many there are.
+func TestMetrics_ManyNames(t *testing.T) {
+	trace := promfairlock.New(promfairlock.Config{Name: func(lock string) string { return lock }}).Trace()
+	used := func(from, to int) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := from; i < to; i++ {
+			trace.Queued(fairlock.QueuedInfo{Event: fairlock.Event{Namespace: "fairlock", Name: fmt.Sprint(i), Kind: "mutex"}})
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	first := used(0, 2000)
+	assert.Less(t, used(2000, 4000), 2*first)
 }
 
 // Goroutines that meet new labels at once count in the same series.

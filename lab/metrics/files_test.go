@@ -3,7 +3,6 @@ package metrics_test
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -167,6 +166,7 @@ func TestAlertRules(t *testing.T) {
 			Name  string
 			Rules []struct {
 				Alert, Expr, For    string
+				KeepFiringFor       string `yaml:"keep_firing_for"`
 				Labels, Annotations map[string]string
 			}
 		}
@@ -176,10 +176,10 @@ func TestAlertRules(t *testing.T) {
 	require.NoError(t, decoder.Decode(&file))
 	require.Len(t, file.Groups, 1)
 	all := exported(t)
-	names := map[string]bool{}
+	pending := map[string]string{} // for how long
 	for _, r := range file.Groups[0].Rules {
-		assert.False(t, names[r.Alert], "there are two rules %s", r.Alert)
-		names[r.Alert] = true
+		assert.NotContains(t, pending, r.Alert, "there are two rules")
+		pending[r.Alert] = r.For
 		assert.NotEmpty(t, r.Labels["severity"], r.Alert)
 		_, result := checkExpr(t, all, r.Expr)
 		assert.NotRegexp(t, `[^\]] offset`, r.Expr, "%s: a value at one time is not there if a scrape failed then", r.Alert)
@@ -194,10 +194,10 @@ func TestAlertRules(t *testing.T) {
 	}
 	guide, err := os.ReadFile("../../docs/instrumentation.md")
 	require.NoError(t, err)
-	var explained []string // there, by expressions that are shorter
-	for _, row := range regexp.MustCompile("(?m)^\\| (Fairlock\\w+) \\| `(.*?)` \\|").FindAllStringSubmatch(string(guide), -1) {
-		explained = append(explained, row[1])
+	explained := map[string]string{} // there, by expressions that are shorter
+	for _, row := range regexp.MustCompile("(?m)^\\| (Fairlock\\w+) \\| `(.*?)`(?: for (\\w+))? \\|").FindAllStringSubmatch(string(guide), -1) {
+		explained[row[1]] = row[3]
 		checkExpr(t, all, strings.ReplaceAll(row[2], `\|`, "|"))
 	}
-	assert.ElementsMatch(t, slices.Collect(maps.Keys(names)), explained)
+	assert.Equal(t, pending, explained)
 }

@@ -4,6 +4,9 @@ package metrics_test
 import (
 	"context"
 	"maps"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -117,7 +121,7 @@ func everything(t *testing.T, s *fairlocktest.Server, client *fairlocktest.Clien
 }
 
 // run returns what both modules export of the same events.
-func run(t *testing.T, name func(string) string) (ours, otels map[string]family) {
+func run(t *testing.T, name func(string) string, options ...otelprometheus.Option) (ours, otels map[string]family) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
@@ -125,7 +129,7 @@ func run(t *testing.T, name func(string) string) (ours, otels map[string]family)
 		require.NoError(t, registry.Register(metrics))
 
 		theirs := prometheus.NewRegistry()
-		exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(theirs), otelprometheus.WithoutScopeInfo())
+		exporter, err := otelprometheus.New(append(options, otelprometheus.WithRegisterer(theirs))...)
 		require.NoError(t, err)
 		trace, err := otelfairlock.New(otelfairlock.Config{
 			MeterProvider: metric.NewMeterProvider(metric.WithReader(exporter)), Name: name,
@@ -151,13 +155,55 @@ func TestNames_AreThoseOfOpenTelemetry(t *testing.T) {
 	}
 	for name, config := range map[string]func(string) string{"without names": nil, "with names": group} {
 		t.Run(name, func(t *testing.T) {
-			ours, otels := run(t, config)
+			ours, otels := run(t, config, otelprometheus.WithoutScopeInfo())
 			require.Len(t, ours, 7)
 			for name, f := range ours {
 				assert.NotEmpty(t, f.series, name)
 				assert.Equal(t, otels[name], f, name)
 			}
 			assert.Equal(t, slices.Sorted(maps.Keys(ours)), slices.Sorted(maps.Keys(otels)))
+		})
+	}
+}
+
+// By default, the exporter adds the labels of the instrumentation scope, and no others.
+func TestNames_OfTheScope(t *testing.T) {
+	ours, otels := run(t, nil)
+	scope := regexp.MustCompile(`otel_scope_\w+=\S+ ?`)
+	for name, f := range ours {
+		var labels []string
+		for l := range otels[name].series {
+			without := strings.TrimSpace(scope.ReplaceAllString(l, ""))
+			assert.NotEqual(t, l, without)
+			labels = append(labels, without)
+		}
+		assert.ElementsMatch(t, slices.Collect(maps.Keys(f.series)), labels, name)
+	}
+}
+
+// Both in one registry make a scrape fail as a whole, once there was a lock.
+func TestNames_NotBothInOneRegistry(t *testing.T) {
+	for name, options := range map[string][]otelprometheus.Option{
+		"with scope": nil, "without scope": {otelprometheus.WithoutScopeInfo()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				registry, metrics := prometheus.NewRegistry(), promfairlock.New(promfairlock.Config{})
+				require.NoError(t, registry.Register(metrics))
+				exporter, err := otelprometheus.New(append(options, otelprometheus.WithRegisterer(registry))...)
+				require.NoError(t, err)
+				trace, err := otelfairlock.New(otelfairlock.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(exporter))})
+				require.NoError(t, err)
+				client := fairlocktest.NewServer(t).Client(fairlock.Config{Trace: fairlock.JoinTraces(metrics.Trace(), trace)})
+				scrape := func() int {
+					w := httptest.NewRecorder()
+					promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+					return w.Code
+				}
+				assert.Equal(t, http.StatusOK, scrape())
+				require.NoError(t, client.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }))
+				assert.Equal(t, http.StatusInternalServerError, scrape())
+			})
 		})
 	}
 }
