@@ -30,9 +30,10 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 
 	// Name returns the attribute fairlock.name for the name of a lock; "" leaves the attribute out, and so does a nil Name.
-	// Each result is a time series of each instrument, which is kept in memory until the process ends; the SDK may merge what is
-	// over its limit, 2000 for each instrument by default. So Name must group names: "account" for "account:42". It must return the same result for the same name, or gauges do not come back to 0. It is
-	// called for each event, from several goroutines at once, so it must be quick.
+	// Each result is a time series of each instrument, which is kept in memory until the process ends; the SDK may merge
+	// what is over its limit, 2000 for each instrument by default. So Name must group names: "account" for "account:42". It
+	// must return the same result for the same name, or gauges do not come back to 0. It is called for each event, from
+	// several goroutines at once, so it must be quick.
 	Name func(lock string) string
 }
 
