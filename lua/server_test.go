@@ -89,6 +89,28 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 	}
 }
 
+// A server that refuses writes for a while says so, and not that a request is done which changes something later.
+//
+//fairlock:fault Redis refuses writes for a while when a waiter leaves (READONLY, NOREPLICAS, …): the waiter is out of the queue as soon as Redis accepts it
+func TestRefusedWrites_AreAnErrorOrChangeNothing(t *testing.T) {
+	for _, k := range oneHolder {
+		m := newMachine(t, newReal(t, redistest.Start(t)), k)
+		accept := func() { m.do(t, "CONFIG", "SET", "min-replicas-to-write", 0) }
+		refuse := func() { m.do(t, "CONFIG", "SET", "min-replicas-to-write", 1) }
+		m.eachSample(refuse, func(lock, name string, s sample, before, after contents, err error) {
+			accept()
+			if err != nil {
+				require.Equal(t, lua.Unavailable, lua.OriginOf(err), "%s, %s: %v", lock, name, err)
+			} else if name != "inspect" {
+				require.NoError(t, s.send(m.any(), waiting(2)))
+				after = m.contents()
+			}
+			before.Left, after.Left = nil, nil
+			require.Equal(t, before, after, "%s, %s", lock, name)
+		})
+	}
+}
+
 //fairlock:fault The user lacks rights
 func TestErrors_MissingRights(t *testing.T) {
 	t.Parallel()
