@@ -3,6 +3,7 @@ package lua_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -93,10 +94,15 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 //
 //fairlock:fault Redis refuses writes for a while when a waiter leaves (READONLY, NOREPLICAS, …): the waiter is out of the queue as soon as Redis accepts it
 func TestRefusedWrites_AreAnErrorOrChangeNothing(t *testing.T) {
+	primary, err := net.Listen("tcp", "127.0.0.1:0") // which never replies
+	require.NoError(t, err)
+	defer func() { _ = primary.Close() }()
+	host, port, err := net.SplitHostPort(primary.Addr().String())
+	require.NoError(t, err)
 	for _, k := range oneHolder {
 		m := newMachine(t, newReal(t, redistest.Start(t)), k)
-		accept := func() { m.do(t, "CONFIG", "SET", "min-replicas-to-write", 0) }
-		refuse := func() { m.do(t, "CONFIG", "SET", "min-replicas-to-write", 1) }
+		accept := func() { m.do(t, "REPLICAOF", "NO", "ONE") }
+		refuse := func() { m.do(t, "REPLICAOF", host, port) }
 		m.eachSample(refuse, func(lock, name string, s sample, before, after contents, err error) {
 			accept()
 			if err != nil {
