@@ -151,7 +151,7 @@ func (w *waiter) failed(ctx context.Context, err error) {
 	if w.failure == nil {
 		w.failing = w.acquireSent
 	}
-	w.failure = latest(w.failure, err)
+	w.failure = latest(ctx, w.failure, err)
 	if ctx.Err() != nil {
 		w.quitEnded(ctx)
 		return
