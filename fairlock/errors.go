@@ -187,9 +187,10 @@ func (t typed) As(target any) bool { return errors.As(t.error, target) }
 
 // latest returns which of two failures, one after the other, to report: one that has no reply because ctx has ended says
 // less than an earlier one. before may be nil.
-func latest(before, failure error) error {
+func latest(ctx context.Context, before, failure error) error {
 	var abandoned *dispatch.AbandonedError
-	if before != nil && errors.As(failure, &abandoned) {
+	cut := errors.As(failure, &abandoned) || ctx.Err() != nil && errors.Is(failure, ctx.Err()) // by go-redis, of an inline command
+	if before != nil && cut {
 		return before
 	}
 	return failure

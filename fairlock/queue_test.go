@@ -286,6 +286,7 @@ func TestSubscriber_BringsNoMessages(t *testing.T) {
 		unlock(t, held)
 		unlock(t, next.granted(t))
 		assert.LessOrEqual(t, next.at.Sub(start), 2*interval)
+		assert.Len(t, log.lines, 1, "a lost notification is no news")
 	})
 }
 

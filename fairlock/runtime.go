@@ -220,7 +220,7 @@ func (rt *runtime) attempt(ctx context.Context, f func() error) error {
 		if err == nil || lua.OriginOf(err) == lua.Permanent {
 			return err
 		}
-		failure = latest(failure, err)
+		failure = latest(ctx, failure, err)
 		if !rt.sleep(ctx, pause.next(rt.jitter)) {
 			reason := ErrClosed
 			if ctx.Err() != nil {

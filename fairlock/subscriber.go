@@ -38,6 +38,13 @@ func (s *subscriber) subscriptions() uint64 {
 	return s.count
 }
 
+// brings reports whether the subscription is up and has brought a message.
+func (s *subscriber) brings() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.downSince.IsZero() && !s.heard.IsZero()
+}
+
 // start subscribes, if this is the client's first contention or first lease that knows when it is wanted, and returns the
 // same as subscriptions.
 func (s *subscriber) start(t task) uint64 {

@@ -210,6 +210,27 @@ func TestUnserved_NamesTheFailure(t *testing.T) {
 	})
 }
 
+// A request that is sent on its caller's goroutine returns go-redis's error when ctx has ended: no more than that ctx has.
+func TestUnserved_NamesTheFailureBeforeAnInlineRequest(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+		unlock(t, hold(t, client.Mutex("x").Lock))
+		start := time.Now()
+		record(client).before = func(n int, _ redis.Cmder) error {
+			if n == 0 {
+				return refusal(readOnly)
+			}
+			time.Sleep(time.Until(start.Add(time.Second)))
+			return context.DeadlineExceeded
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := client.Mutex("x").Inspect(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "tried for 1s: READONLY")
+	})
+}
+
 // A MOVED that reaches a client of one server is returned at once, and so is the end of the Redis client: they come again.
 //
 //fairlock:fault The Redis client is one of a single server, and the server is a node of a Cluster; or the Redis client is closed: an error at once

@@ -3,6 +3,7 @@ package fairlock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
@@ -150,7 +151,7 @@ func (w *waiter) failed(ctx context.Context, err error) {
 	if w.failure == nil {
 		w.failing = w.acquireSent
 	}
-	w.failure = latest(w.failure, err)
+	w.failure = latest(ctx, w.failure, err)
 	if ctx.Err() != nil {
 		w.quitEnded(ctx)
 		return
@@ -232,8 +233,13 @@ func (w *waiter) wait(ctx context.Context) {
 	}
 }
 
+// notificationLost warns, unless it is known that the subscription brings no messages: then each grant would be a line.
 func (w *waiter) notificationLost() {
-	w.rt.log.Warn("notification lost; a heartbeat found the grant", "lock", w.lock.name, "token", w.token)
+	level := slog.LevelDebug
+	if w.lock.subscriber.brings() {
+		level = slog.LevelWarn
+	}
+	w.rt.log.Log(context.Background(), level, "notification lost; a heartbeat found the grant", "lock", w.lock.name, "token", w.token)
 	call(w.rt.trace.NotificationLost, w.event())
 }
 

@@ -157,7 +157,8 @@ func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
 	bubbles(t, map[time.Duration]int{
 		9 * time.Millisecond: 0, 11 * time.Millisecond: 1,
 	}, func(t *testing.T, s *fairlocktest.Server, delay time.Duration, lost int) {
-		client, _, j := listening(t, s, fairlock.Config{})
+		var log logged
+		client, _, j := listening(t, s, fairlock.Config{Logger: log.logger()})
 		held := s.Mutex("x").HoldAs("holder")
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		pass(interval - 1)
@@ -166,6 +167,7 @@ func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
 		client.Link.Mend() // the heartbeat's reply is not delayed
 		next.granted(t)
 		assert.Len(t, j.of("NotificationLost"), lost)
+		assert.Len(t, log.lines, lost)
 	})
 }
 

@@ -3,6 +3,7 @@ package lua_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -86,6 +87,33 @@ func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 		if m.any().Has("resize") {
 			m.run("lose; acquire l m; full; resize 2147483648 -> OOM; inspect -> l | m; resize 0 -> nothing; full no; inspect -> l | m; lose")
 		}
+	}
+}
+
+// A server that refuses writes for a while says so, and not that a request is done which changes something later.
+//
+//fairlock:fault Redis refuses writes for a while when a waiter leaves (READONLY, NOREPLICAS, …): the waiter is out of the queue as soon as Redis accepts it
+func TestRefusedWrites_AreAnErrorOrChangeNothing(t *testing.T) {
+	primary, err := net.Listen("tcp", "127.0.0.1:0") // which never replies
+	require.NoError(t, err)
+	defer func() { _ = primary.Close() }()
+	host, port, err := net.SplitHostPort(primary.Addr().String())
+	require.NoError(t, err)
+	for _, k := range oneHolder {
+		m := newMachine(t, newReal(t, redistest.Start(t)), k)
+		accept := func() { m.do(t, "REPLICAOF", "NO", "ONE") }
+		refuse := func() { m.do(t, "REPLICAOF", host, port) }
+		m.eachSample(refuse, func(lock, name string, s sample, before, after contents, err error) {
+			accept()
+			if err != nil {
+				require.Equal(t, lua.Unavailable, lua.OriginOf(err), "%s, %s: %v", lock, name, err)
+			} else if name != "inspect" {
+				require.NoError(t, s.send(m.any(), waiting(2)))
+				after = m.contents()
+			}
+			before.Left, after.Left = nil, nil
+			require.Equal(t, before, after, "%s, %s", lock, name)
+		})
 	}
 }
 

@@ -141,6 +141,9 @@ var verbs = []verb{
 			"leave": {func(l lua.Lock, _ tokens) error {
 				return last(l.Leave(ctx, 0, lua.Leaving{Token: second, Tombstone: true}))
 			}, second, anyLock},
+			"waiter leaves": {func(l lua.Lock, _ tokens) error {
+				return last(l.Leave(ctx, 0, lua.Leaving{Token: second}))
+			}, second, anyLock},
 			"holder leaves": {func(l lua.Lock, _ tokens) error {
 				return last(l.Leave(ctx, ttl/2, lua.Leaving{Token: holder, Tombstone: true}))
 			}, holder, anyLock},

@@ -11,8 +11,11 @@ local FIRST = 4
 local released = false
 pcall(read_number, 0) -- what leaves counts if the number was lost
 for i = FIRST, #ARGV do released = end_lease(ARGV[i], nil, kept) or released end
-redis.pcall('ZREM', queue, unpack(ARGV, FIRST))
+local removed = redis.pcall('ZREM', queue, unpack(ARGV, FIRST))
 redis.pcall('ZREM', heartbeats, unpack(ARGV, FIRST))
 local reply = hand_off(released)
 if refused > 0 then set_tombstones({ unpack(ARGV, FIRST, FIRST + refused - 1) }) end
+-- A server that refuses writes for a while has removed nothing: it says so again, and the client tries again.
+local refusal = not released and type(removed) == 'table' and not string.find(removed.err, 'WRONGTYPE')
+if refusal then call('ZREM', queue, unpack(ARGV, FIRST)) end
 return reply
