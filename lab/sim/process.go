@@ -388,7 +388,10 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	if random.IntN(map[bool]int{true: 4, false: 20}[c.minHold > 0]) == 0 && lease.Err() == nil && !c.long {
 		again, q, over := p.resume(c, lease, random)
 		defer over()
-		defer lease.Unlock(context.Background()) //nolint:errcheck // it only ends its renewal
+		defer func(p *process, lease *fairlock.Lease) {
+			p.talk.unlocks(lease.Token().Text())   // it may have been lost before
+			_ = lease.Unlock(context.Background()) // it only ends its renewal
+		}(p, lease)
 		lease, p = again, q
 	}
 	for range 3 {

@@ -13,13 +13,11 @@ import (
 // noteWaiters notes since when somebody waits, and who is the first. The caller holds mu.
 func (o *observer) noteWaiters(l *observed, next contents) {
 	now := o.world.now()
-	if len(l.Waiters)+len(next.Waiters) > 0 {
-		l.waited = now
-	}
 	if len(next.Waiters) == 0 {
 		l.waiting = 0
 		return
 	}
+	l.waited = now
 	if l.waiting == 0 {
 		l.waiting = now
 	}
@@ -40,7 +38,7 @@ func (p *process) checkWanted(c *call, lease *fairlock.Lease, length time.Durati
 	granted := o.grants[original(c.token)]
 	select {
 	case <-lease.Wanted():
-		if len(l.Waiters) == 0 && l.waited <= granted { // it may have waited itself until then
+		if l.waited < granted { // a waiter of before was there when the lock was granted, too
 			c.fail("a lease is wanted that was granted at %v, and nobody has waited since %v", time.Duration(granted), time.Duration(l.waited))
 		}
 	default:
