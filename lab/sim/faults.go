@@ -113,7 +113,7 @@ var faults = []*fault{
 	{"machine suspended that holds a lock", func(w *world, random *rand.Rand) {
 		// It trusts its leases for too long (docs/promises.md). So it has crashed, as far as the history goes.
 		for _, p := range w.live() {
-			if p.leases.Load() == 0 || p.longLeases.Load() > 0 || p.noRenewal {
+			if p.leases.Load() == 0 || p.longLeases.Load() > 0 || p.noRenewal || p.lent.Load() > 0 {
 				continue
 			}
 			length := ttl + upTo(random, ttl) // its leases are over then
@@ -133,6 +133,9 @@ var faults = []*fault{
 	}},
 	{"process crashes", func(w *world, random *rand.Rand) {
 		p := w.any(random)
+		if p.lent.Load() > 0 {
+			return
+		}
 		w.occurred("client %d crashes", p.number)
 		w.killed(p)
 		p.crash()
@@ -267,7 +270,7 @@ var faults = []*fault{
 	{"semaphore resized", func(w *world, random *rand.Rand) {
 		permits := random.IntN(8)
 		w.occurred("the semaphore is resized to %d", permits)
-		w.after(0, func() { w.resize(permits) })
+		w.after(0, func() { _ = w.resize(permits) }) // a failover may have broken the connection
 	}},
 }
 
@@ -445,12 +448,10 @@ func (w *world) lock(t target) lua.Lock {
 }
 
 // resize sets the number of permits of the semaphore for all clients; 0: it is again the one that they bring.
-func (w *world) resize(permits int) {
-	for _, t := range targets {
-		if t.name == "semaphore" {
-			_, _ = w.lock(t).Resize(context.Background(), permits)
-		}
-	}
+func (w *world) resize(permits int) error {
+	i := slices.IndexFunc(targets, func(t target) bool { return t.name == "semaphore" })
+	_, err := w.lock(targets[i]).Resize(context.Background(), permits)
+	return err
 }
 
 // visit has a new waiter, perhaps with a long TTL, request each lock, and leave at once. It leaves no tombstone, with which no

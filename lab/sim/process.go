@@ -60,6 +60,7 @@ type process struct {
 	busy       atomic.Bool  // its workers hold what they hold until their leases end
 	leases     atomic.Int32 // that its workers hold
 	longLeases atomic.Int32 // of them, those with longTTL
+	lent       atomic.Int32 // leases that another process has resumed: the history would not know how they end if this one crashed
 
 	workers sync.WaitGroup
 	end     chan struct{} // closed when workers are to end
@@ -433,7 +434,12 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (aga
 	}
 	if q != p {
 		c.other.Store(q)
-		over = q.holds(true)                          // when its machine is suspended, it would trust the lease for too long
+		ends := q.holds(true) // when its machine is suspended, it would trust the lease for too long
+		p.lent.Add(1)
+		over = func() {
+			ends()
+			p.lent.Add(-1)
+		}
 		p.world.observer.ignore(lease.Token().Text()) // its client is the other one
 		p.talk.detaches(lease.Token().Text())
 		_ = lease.Detach() // it may have been lost meanwhile

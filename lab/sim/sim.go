@@ -156,7 +156,8 @@ func (w *world) liveness() {
 	w.ending = true
 	w.mu.Unlock()
 	w.tasks.Wait() // for faults, each of which ends itself
-	w.resize(0)
+	for w.resize(0) != nil {
+	}
 	w.mu.Lock()
 	current := slices.Clone(w.current)
 	w.mu.Unlock()
