@@ -91,7 +91,7 @@ func (b *leaveBatch) send(t task, l *lock) {
 		l.queues.handoff(t, l, h)
 		return err
 	})
-	if err != nil {
+	if err != nil && t.rt.answered.Load() { // otherwise nobody knows of a waiter in a queue: the address may be wrong
 		t.rt.log.Warn("waiters could not leave; their tickets expire", "lock", l.name, "token", b.waiters[0].Token,
 			"waiters", len(b.waiters), "err", err)
 	}

@@ -313,3 +313,16 @@ func TestUnserved_ForceReleaseThatLostItsReply(t *testing.T) {
 		assert.Equal(t, 1, lost)
 	})
 }
+
+// The error of a call says that Redis cannot be reached. If no server has ever replied, no waiter is known to be in a queue.
+func TestUnserved_WrongAddressIsNotLogged(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var log logged
+		client := s.Client(fairlock.Config{Logger: log.logger()})
+		client.Link.Cut()
+		_, err := client.Mutex("x").Lock(t.Context())
+		require.ErrorIs(t, err, fairlock.ErrUnreachable)
+		require.NoError(t, client.Close())
+		assert.Empty(t, log.lines)
+	})
+}
