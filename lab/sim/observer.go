@@ -326,9 +326,16 @@ func (o *observer) compare(l *observed) {
 	for _, h := range next.Holders { // also those that have expired: no other holds them until a script removes them
 		ends[h.Token] = o.world.now() + h.Expires*1000 - now.UnixNano()
 	}
-	if n := next.InForce(); n != 0 && n != l.permits { // of an idle lock it is known if it was resized
-		l.permits = n
-		record(history.Resizes, "", uint64(n), 0)
+	resized := func(n int) {
+		if n != 0 && n != l.permits { // of an idle lock it is known if it was resized
+			l.permits = n
+			record(history.Resizes, "", uint64(n), 0)
+		}
+	}
+	if o.restoring { // perhaps it had been resized while more permits were held
+		resized(max(next.InForce(), next.Used()))
+	} else {
+		resized(next.InForce())
 	}
 	for _, h := range l.Holders {
 		if o.successor(h, &next) == nil { // perhaps a lease that had ended, and another one
@@ -363,6 +370,7 @@ func (o *observer) compare(l *observed) {
 		record(history.Owns, h.Token, 0, 0)
 		o.grants[original(h.Token)] = cmp.Or(o.grants[original(h.Token)], o.world.now())
 	}
+	resized(next.InForce())
 	for _, h := range granted {
 		if ends[h.Token] != l.ends[h.Token] {
 			record(history.Lasts, h.Token, h.Fence, ends[h.Token])
