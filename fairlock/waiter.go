@@ -3,7 +3,6 @@ package fairlock
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
@@ -235,11 +234,11 @@ func (w *waiter) wait(ctx context.Context) {
 
 // notificationLost warns, unless it is known that the subscription brings no messages: then each grant would be a line.
 func (w *waiter) notificationLost() {
-	level := slog.LevelDebug
 	if w.lock.subscriber.brings() {
-		level = slog.LevelWarn
+		w.rt.log.Warn("notification lost; a heartbeat found the grant", "lock", w.lock.name, "token", w.token)
+	} else {
+		w.rt.log.Debug("a heartbeat found the grant, as it does while the subscription brings nothing", "lock", w.lock.name, "token", w.token)
 	}
-	w.rt.log.Log(context.Background(), level, "notification lost; a heartbeat found the grant", "lock", w.lock.name, "token", w.token)
 	call(w.rt.trace.NotificationLost, w.event())
 }
 
