@@ -9,8 +9,8 @@ type Stats struct {
 	Requests int // to Redis that have not ended, including those that wait to be sent
 
 	// OutageSince is when a renewal, a heartbeat or the subscription failed, and since then one of them, or the first request
-	// after them, has not succeeded. It is zero if there is no outage, or if nothing has been sent that would show it. On a client that sends
-	// nothing more, it stays: Client.Ping, for example, finds out.
+	// after them, has not succeeded. It is zero if there is no outage, or if nothing has been sent that would show it. On a
+	// client that sends nothing more, it stays: Client.Ping, for example, finds out.
 	OutageSince time.Time
 }
 
