@@ -63,7 +63,8 @@ func masterFails(t *testing.T, fault func(*redistest.Server), readTimeout time.D
 		}
 	}
 	a := newClient(t, rdb, fairlock.Config{TTL: time.Minute}).Mutex(name)
-	b := newClient(t, client(), fairlock.Config{}).Mutex(name)
+	// What is left of WaiterTTL is the length of the lease that a handoff begins, and Unlock tries for no longer.
+	b := newClient(t, client(), fairlock.Config{TTL: time.Minute, WaiterTTL: time.Minute}).Mutex(name)
 	held := hold(t, a.Lock)
 	next := join(t, b, b.Lock)
 	cluster.Masters[0].Replicated(replica)
