@@ -144,7 +144,9 @@ func (c *checker) lock(name string) *lock {
 	if i := slices.IndexFunc(c.locks, func(l *lock) bool { return l.name == name }); i >= 0 {
 		return c.locks[i]
 	}
-	l := &lock{name: name, capacity: max(1, c.Capacity[name]), seen: &seen{tickets: map[string]uint64{}, had: map[string][]uint64{}}}
+	l := &lock{name: name, capacity: max(1, c.Capacity[name]), seen: &seen{
+		tickets: map[string]uint64{}, members: map[string]string{}, had: map[string][]uint64{},
+	}}
 	l.seen.forget()
 	c.locks = append(c.locks, l)
 	return l

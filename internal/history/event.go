@@ -84,6 +84,7 @@ type ServerEvent struct {
 	Op     ServerOp `json:"op"`
 	Lock   string   `json:"lock,omitempty"`
 	Token  string   `json:"token,omitempty"`
+	Member string   `json:"member,omitempty"` // of Joins: the token as it stands in the queue, with its flags, if that is another text
 	Ticket uint64   `json:"ticket,omitempty"`
 	Until  int64    `json:"until,omitempty"`
 	Seen   int64    `json:"seen,omitempty"` // when it happened, in ns as Event.At; 0 if that is not known

@@ -8,6 +8,7 @@ import (
 // seen is what was seen in the server of one lock.
 type seen struct {
 	tickets map[string]uint64   // token → its last ticket
+	members map[string]string   // token → its text in the queue
 	had     map[string][]uint64 // also those before: it comes back with the one that its client knows
 	keeps   map[string]int64    // token → until when it keeps its ticket, by the queue's clock
 	holders map[string]int      // token → weight
@@ -70,9 +71,10 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		}
 		s.tickets[e.Token], s.had[e.Token] = e.Ticket, append(s.had[e.Token], e.Ticket)
 		// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by the token,
-		// with its flags, of which the history does not know.
+		// as it stands in the queue.
+		s.members[e.Token] = cmp.Or(e.Member, e.Token)
 		i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e ServerEvent) int {
-			return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))
+			return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(s.members[token], s.members[e.Token]))
 		})
 		s.waiting = slices.Insert(s.waiting, i, e.Token)
 	case Keeps:
@@ -90,7 +92,7 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 			wrong("was granted the lock; %d of %d are held then", used, cmp.Or(s.permits, l.capacity))
 		}
 		s.grants = append(s.grants, e.Token)
-		if position := s.leave(e.Token); position > 0 && s.tickets[s.waiting[position-1]] < s.tickets[e.Token] {
+		if position := s.leave(e.Token); position > 0 {
 			wrong("was granted the lock and was not the head of the queue, with %d before it", position)
 		} else if position < 0 && len(s.waiting) > 0 && !c.missed {
 			wrong("was granted the lock before %s, the head of the queue", s.waiting[0])

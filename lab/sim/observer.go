@@ -320,7 +320,11 @@ func (o *observer) record(e history.ServerEvent) {
 func (o *observer) compare(l *observed) {
 	now := o.world.server.Now()
 	record := func(op history.ServerOp, token string, ticket uint64, until int64) {
-		o.record(history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: original(token), Ticket: ticket, Until: until})
+		e := history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: original(token), Ticket: ticket, Until: until}
+		if op == history.Joins {
+			e.Member = token
+		}
+		o.record(e)
 	}
 	next, ends := o.load(l), map[string]int64{}
 	for _, h := range next.Holders { // also those that have expired: no other holds them until a script removes them
