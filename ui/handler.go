@@ -43,9 +43,9 @@ type Handler struct {
 	origins   *http.CrossOriginProtection
 
 	stop   context.CancelFunc
-	search *lane[struct{}, search]
-	locks  *lane[inspect.ID, inspect.Lock]
-	checks *lane[struct{}, doctor.Report]
+	search *cache[struct{}, search]
+	locks  *cache[inspect.ID, inspect.Lock]
+	checks *cache[struct{}, doctor.Report]
 	acting chan struct{} // holds one while a lock is being taken by force
 }
 
@@ -72,9 +72,9 @@ func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 		rdb: rdb, server: inspect.On(rdb, o.Namespace), options: o, where: where, templates: templates(),
 		origins: http.NewCrossOriginProtection(), stop: stop, acting: make(chan struct{}, 1),
 	}
-	h.search = newLane(ctx, h.find, seldom(5*time.Second))
-	h.locks = newLane(ctx, h.inspect, func(time.Duration, error) time.Duration { return 400 * time.Millisecond })
-	h.checks = newLane(ctx, h.check, seldom(time.Minute))
+	h.search = newCache(ctx, h.find, seldom(5*time.Second))
+	h.locks = newCache(ctx, h.inspect, func(time.Duration, error) time.Duration { return 400 * time.Millisecond })
+	h.checks = newCache(ctx, h.check, seldom(time.Minute))
 	return h, nil
 }
 

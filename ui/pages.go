@@ -41,11 +41,11 @@ func longest(l inspect.Lock) time.Duration {
 
 // freshness says how old is what a page shows, and what is missing.
 type freshness struct {
-	At     time.Time     // zero: nothing was read yet
-	Age    time.Duration // now
-	Silent time.Duration // for how long Redis has not replied; 0: it has
-	Err    string        // why it could not be read again, or not all of it
-	Search bool          // it is from a search, which takes its time
+	At      time.Time     // zero: nothing was read yet
+	Age     time.Duration // now
+	Pending time.Duration // for how long Redis has not replied; 0: it has
+	Err     string        // why it could not be read again, or not all of it
+	Search  bool          // it is from a search, which takes its time
 }
 
 // Ago is how old it is, in words.
@@ -59,16 +59,16 @@ func (f freshness) Ago() string {
 // Level is how bad that is: good, warn or bad.
 func (f freshness) Level() string {
 	switch {
-	case f.Err != "" || f.Silent > 0 && !f.Search:
+	case f.Err != "" || f.Pending > 0 && !f.Search:
 		return "bad"
-	case f.Silent > 3*time.Second:
+	case f.Pending > 3*time.Second:
 		return "warn"
 	}
 	return "good"
 }
 
-func freshnessOf[V any](g glance[V]) freshness {
-	f := freshness{At: g.at, Silent: g.silent}
+func freshnessOf[V any](g cached[V]) freshness {
+	f := freshness{At: g.at, Pending: g.pending}
 	if !g.at.IsZero() {
 		f.Age = time.Since(g.at)
 	}
@@ -122,7 +122,7 @@ type listPage struct {
 	All      int // locks in use
 	Shown    int // that the filter shows, on all pages
 	Waited   int // for which somebody waits
-	Silent   int // whose first holder has missed renewals
+	Late     int // whose first holder has missed renewals
 	Longest  time.Duration
 	Next     int  // where the next page begins; 0: this is the last
 	Checked  bool // the server was
@@ -139,7 +139,7 @@ type row struct {
 }
 
 func (h *Handler) serveLocks(w http.ResponseWriter, r *http.Request) {
-	g := h.search.look(r.Context(), struct{}{})
+	g := h.search.get(r.Context(), struct{}{})
 	p := listPage{Filter: filterOf(r.URL.Query()), Kinds: inspect.Kinds, Fresh: freshnessOf(g), All: len(g.value.locks)}
 	p.Fresh.Search = true
 	if g.value.err != nil {
@@ -151,7 +151,7 @@ func (h *Handler) serveLocks(w http.ResponseWriter, r *http.Request) {
 			p.Waited++
 		}
 		if l.Holder.Missed > 0 {
-			p.Silent++
+			p.Late++
 		}
 		if !p.Filter.shows(l) {
 			continue
@@ -190,7 +190,7 @@ func (h *Handler) serveLock(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, http.StatusBadRequest, "Which lock is meant? "+err.Error()+".")
 		return
 	}
-	g := h.locks.look(r.Context(), id)
+	g := h.locks.get(r.Context(), id)
 	p := lockPage{ID: id, Known: !g.at.IsZero(), Lock: g.value, Fresh: freshnessOf(g)}
 	if p.Known {
 		p.Verdict = verdictOf(p.Lock)
@@ -212,7 +212,7 @@ type serverPage struct {
 }
 
 func (h *Handler) serveServer(w http.ResponseWriter, r *http.Request) {
-	g := h.checks.look(r.Context(), struct{}{})
+	g := h.checks.get(r.Context(), struct{}{})
 	p := serverPage{Report: g.value, Fresh: freshnessOf(g), Problems: g.value.Count(doctor.Problem),
 		Warnings: g.value.Count(doctor.Warning), Unchecked: g.value.Count(doctor.Unchecked), Rights: g.value.Rights}
 	p.Fresh.Search = true

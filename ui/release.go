@@ -41,7 +41,7 @@ func (h *Handler) serveRelease(w http.ResponseWriter, r *http.Request) {
 		}
 		p.Mistyped = true
 	}
-	g := h.locks.look(r.Context(), id)
+	g := h.locks.get(r.Context(), id)
 	if g.at.IsZero() {
 		h.fail(w, http.StatusServiceUnavailable, "Redis does not answer, so who holds the lock is not known.")
 		return

@@ -148,10 +148,10 @@ func verdictOf(l inspect.Lock) verdict {
 }
 
 func ofHolders(l inspect.Lock) verdict {
-	silent, released := 0, 0
+	late, released := 0, 0
 	for _, h := range l.Holders {
 		if h.Missed > 0 {
-			silent++
+			late++
 		}
 		if h.Released {
 			released++
@@ -173,7 +173,7 @@ func ofHolders(l inspect.Lock) verdict {
 		return verdict{"warn", "Held by a key that fairlock has not written, for another " + inspect.Span(h.TTL) + "."}
 	case n == 1 && h.Released:
 		return verdict{"busy", "Released by " + name + ", free in " + inspect.Span(h.TTL) + ": its minimum hold lasts until then."}
-	case n == 1 && silent == 1:
+	case n == 1 && late == 1:
 		return verdict{"bad", fmt.Sprintf("%s has missed %s: it has crashed, hangs, or cannot reach Redis. Its lease ends in %s; "+
 			"then the lock passes on.", name, inspect.Count(h.Missed, "renewal"), inspect.Span(h.TTL))}
 	case n == 1:
@@ -186,8 +186,8 @@ func ofHolders(l inspect.Lock) verdict {
 	if released > 0 {
 		text += fmt.Sprintf(" %s released before the minimum hold was over.", amount(released, len(l.Holders)))
 	}
-	if silent > 0 {
-		level, text = "bad", text+fmt.Sprintf(" %s missed renewals: crashed, hanging, or cut off from Redis.", amount(silent, len(l.Holders)))
+	if late > 0 {
+		level, text = "bad", text+fmt.Sprintf(" %s missed renewals: crashed, hanging, or cut off from Redis.", amount(late, len(l.Holders)))
 	}
 	return verdict{level, text}
 }

@@ -31,8 +31,8 @@ func gauge(t *testing.T, all []*observer, name string) map[string]int {
 	return sums
 }
 
-// crowd has processes that use three locks in all ways, each with a client and an observer of its own.
-type crowd struct {
+// processes use three locks in all ways, each with a client and an observer of its own.
+type processes struct {
 	w *fairlocktest.World
 
 	mu  sync.Mutex
@@ -40,7 +40,7 @@ type crowd struct {
 }
 
 // start makes a client, for a process that starts.
-func (c *crowd) start(t *testing.T) *fairlocktest.Client {
+func (c *processes) start(t *testing.T) *fairlocktest.Client {
 	t.Helper()
 	o := observe(t, func(lock string) string { return lock })
 	c.mu.Lock()
@@ -97,7 +97,7 @@ func use(ctx context.Context, client *fairlocktest.Client, random *rand.Rand) er
 func TestMetrics_Faults(t *testing.T) {
 	cfg := fairlocktest.ExploreConfig{Seeds: 6, Duration: 30 * time.Second, MaxOutage: 15 * time.Second}
 	fairlocktest.Explore(t, cfg, func(t *testing.T, w *fairlocktest.World) {
-		c := &crowd{w: w}
+		c := &processes{w: w}
 		var mu sync.Mutex
 		var living []*fairlocktest.Client
 		var processes sync.WaitGroup

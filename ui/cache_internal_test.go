@@ -10,11 +10,11 @@ import (
 )
 
 // While Redis hangs, what is to be read is no more than what is known, however many locks are asked for.
-func TestLane_QueueIsBounded(t *testing.T) {
+func TestCache_QueueIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, replies := context.WithCancel(t.Context())
-		l := newLane(ctx, func(ctx context.Context, key int) (int, error) {
+		l := newCache(ctx, func(ctx context.Context, key int) (int, error) {
 			<-ctx.Done()
 			return key, nil
 		}, func(time.Duration, error) time.Duration { return time.Hour })

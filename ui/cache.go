@@ -1,0 +1,182 @@
+package ui
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxWait is how long a page waits for Redis.
+	maxWait = 500 * time.Millisecond
+	// pause is the least time between two reads. A read of one lock takes half a millisecond of Redis's time at most.
+	pause = 20 * time.Millisecond
+	// maxKnown is how many values a cache keeps.
+	maxKnown = 256
+)
+
+// cache reads values from Redis, one after the other, for all who look at them. Nothing is read that nobody looks at. Its only
+// goroutine runs while there is something to read, so a Redis that does not reply holds one goroutine.
+type cache[K comparable, V any] struct {
+	read func(context.Context, K) (V, error)
+	rest func(took time.Duration, err error) time.Duration // how long a value is not read again after such a read
+	ctx  context.Context                                   // of the reads; ended before close
+
+	task sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool               // guarded by mu
+	known   map[K]*entry[K, V] // guarded by mu; at most maxKnown
+	queue   []*entry[K, V]     // guarded by mu: to be read; all of them known
+	running bool               // guarded by mu
+	began   time.Time          // guarded by mu: when the read under way began; zero if none is
+}
+
+// cached is what a cache knows of a value.
+type cached[V any] struct {
+	value   V
+	at      time.Time     // when it was read; zero: never
+	err     error         // why it could not be read again since
+	pending time.Duration // for how long a read is under way, if that is longer than maxWait
+}
+
+// entry is a value of a cache, guarded by its mu.
+type entry[K comparable, V any] struct {
+	cached[V]
+
+	key    K
+	next   time.Time     // it is not read again before
+	looked time.Time     // when somebody looked at it last
+	wanted chan struct{} // closed when it has been read again; nil if nobody wants that
+}
+
+func newCache[K comparable, V any](
+	ctx context.Context, read func(context.Context, K) (V, error), rest func(took time.Duration, err error) time.Duration,
+) *cache[K, V] {
+	return &cache[K, V]{read: read, rest: rest, ctx: ctx, known: map[K]*entry[K, V]{}}
+}
+
+// get returns what is known of a value. If it may be read again, get waits for that, until maxWait or ctx ends.
+func (c *cache[K, V]) get(ctx context.Context, key K) cached[V] {
+	e, read, wait := c.want(key)
+	if read != nil && wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-read:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return c.seen(e)
+}
+
+// peek returns what is known of a value, as get does, but does not wait.
+func (c *cache[K, V]) peek(key K) cached[V] {
+	e, _, _ := c.want(key)
+	return c.seen(e)
+}
+
+func (c *cache[K, V]) seen(e *entry[K, V]) cached[V] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := e.cached
+	if since := time.Since(c.began); !c.began.IsZero() && since >= maxWait && e.wanted != nil {
+		g.pending = since
+	}
+	return g
+}
+
+// want has a value read, unless it was lately. read is closed then; it is not worth while to wait for that for longer than wait.
+func (c *cache[K, V]) want(key K) (e *entry[K, V], read <-chan struct{}, wait time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	e = c.known[key]
+	if e == nil {
+		c.makeRoom()
+		e = &entry[K, V]{key: key}
+		c.known[key] = e
+	}
+	e.looked = now
+	if e.wanted == nil && (now.Before(e.next) || c.closed) {
+		return e, nil, 0
+	}
+	if e.wanted == nil {
+		e.wanted = make(chan struct{})
+		c.queue = append(c.queue, e)
+	}
+	if !c.running {
+		c.running = true
+		c.task.Go(c.run)
+	}
+	wait = maxWait
+	if !c.began.IsZero() {
+		wait -= now.Sub(c.began)
+	}
+	return e, e.wanted, wait
+}
+
+// makeRoom forgets the value at which nobody has looked for longest. If it was to be read, it is not read any more. The
+// caller holds mu.
+func (c *cache[K, V]) makeRoom() {
+	if len(c.known) < maxKnown {
+		return
+	}
+	var oldest *entry[K, V]
+	for _, e := range c.known {
+		if oldest == nil || e.looked.Before(oldest.looked) {
+			oldest = e
+		}
+	}
+	delete(c.known, oldest.key)
+	c.queue = slices.DeleteFunc(c.queue, func(e *entry[K, V]) bool { return e == oldest })
+}
+
+// run reads what is wanted, until nothing is.
+func (c *cache[K, V]) run() {
+	for e := c.next(); e != nil; e = c.next() {
+		began := time.Now()
+		value, err := c.read(c.ctx, e.key)
+		c.keep(e, value, err, began)
+		select {
+		case <-time.After(pause):
+		case <-c.ctx.Done():
+		}
+	}
+}
+
+// next returns what is to be read next; nil if nothing is.
+func (c *cache[K, V]) next() *entry[K, V] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) == 0 || c.closed {
+		c.running = false
+		return nil
+	}
+	e := c.queue[0]
+	c.queue, c.began = c.queue[1:], time.Now()
+	return e
+}
+
+// keep keeps what was read. After an error, the value from before stays.
+func (c *cache[K, V]) keep(e *entry[K, V], value V, err error, began time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if e.err = err; err == nil {
+		e.value, e.at = value, began
+	}
+	e.next = now.Add(c.rest(now.Sub(began), err))
+	close(e.wanted)
+	e.wanted, c.began = nil, time.Time{}
+}
+
+// close waits for the read under way. Nothing is read from then on.
+func (c *cache[K, V]) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.task.Wait()
+}
