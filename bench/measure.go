@@ -292,10 +292,12 @@ func (c *cell) crash(ctx context.Context) (figures, error) {
 			}
 			unlock, err := c.session(i).lock(ctx, name)
 			beyond[i] = float64((time.Since(since[i]) - crashTTL).Microseconds()) / 1e3
-			if err == nil {
-				err = unlock(ctx)
-			}
-			errs[i] = err
+			switch {
+			case err == nil:
+				errs[i] = unlock(ctx)
+			case ctx.Err() == nil:
+				errs[i] = err
+			} // else nobody has told the waiter that the lock is free: it has waited for so long at least
 		})
 	}
 	_ = holder.Process.Kill() // before a renewal is due
