@@ -36,6 +36,11 @@ func (f fixture) onTerminal(cmd *exec.Cmd) terminal {
 	require.NoError(f.t, err)
 	require.NoError(f.t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	require.NoError(f.t, unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: 80, Row: 24}))
+	// On ^C, Linux sends the signal, and then throws away what is not read yet: also what a program writes at once.
+	mode, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	require.NoError(f.t, err)
+	mode.Lflag |= unix.NOFLSH
+	require.NoError(f.t, unix.IoctlSetTermios(fd, unix.TCSETS, mode))
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	require.NoError(f.t, err)
 	screen, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
