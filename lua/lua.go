@@ -28,7 +28,6 @@ type Lock struct {
 	rdb      Scripter
 	kind     *kind
 	keys     []string
-	capacity int // of permits; 0: a mutex
 	fenceTTL time.Duration
 	rw       bool
 }
@@ -45,20 +44,21 @@ func (l Lock) WithFenceTTL(d time.Duration) Lock {
 
 // Mutex returns the mutex with that name.
 func Mutex(rdb Scripter, namespace, name string) Lock {
-	return Lock{rdb, &mutex, mutex.keyNames(namespace, name, ""), 0, DefaultFenceTTL, false}
+	return Lock{rdb, &mutex, mutex.keyNames(namespace, name, ""), DefaultFenceTTL, false}
 }
 
-// Semaphore returns the semaphore with that name and number of permits.
-func Semaphore(rdb Scripter, namespace, name string, capacity int) Lock {
-	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), capacity, DefaultFenceTTL, false}
+// Semaphore returns the semaphore with that name. The token of a request says how many permits it has.
+func Semaphore(rdb Scripter, namespace, name string) Lock {
+	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), DefaultFenceTTL, false}
 }
 
-// WriterWeight is how many permits a read-write lock has. A writer needs all of them, a reader one.
+// WriterWeight is how many permits a read-write lock has, as the token of each request says. A writer needs all of them, a reader
+// one.
 const WriterWeight = 1 << 30
 
 // RWMutex returns the read-write lock with that name.
 func RWMutex(rdb Scripter, namespace, name string) Lock {
-	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), WriterWeight, DefaultFenceTTL, true}
+	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), DefaultFenceTTL, true}
 }
 
 // ReadWrite reports whether it is a read-write lock: a weight is a reader's or a writer's then.
@@ -89,7 +89,7 @@ const (
 	Queued
 	Busy
 	Full
-	CapacityDiffers // more permits are requested than there are, or the lock is in use with another capacity
+	Resized // more permits are requested than a resize has set
 )
 
 // Reply answers a Request.
@@ -99,11 +99,10 @@ type Reply struct {
 	Ticket     Ticket        // Queued
 	Position   int           // Queued: 1 is the head. Full: how many wait
 	Last       uint64        // Queued: the lock's last number; every grant after this reply has a higher fence
-	Capacity   int           // CapacityDiffers: the one in force
-	Wanted     int           // CapacityDiffers: instead of it
+	Permits    int           // Resized: the number that was set
 	Holder     string        // Busy, Queued: the token of a holder; "" if nobody holds the lock
 	More       bool          // Granted, Busy: the script reached a bound before it had served the queue; see Admit
-	RetryAfter time.Duration // Queued: after which another request can help; negative: only a notification can. Busy: the same, if the holder was released
+	RetryAfter time.Duration // Queued: after which another request can help; negative: only a notification can. Busy: the same, if nobody releases
 	Ambiguous  bool          // a copy of the request may still reach Redis; set whatever the error
 }
 
@@ -114,11 +113,7 @@ func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 		waiterTTL = 0
 	}
 	t := &sentText{text: r.Token.Text()}
-	args := []any{t, waiterTTL, r.MaxWaiters, uint64(r.Ticket)}
-	if l.capacity > 0 {
-		args = append(args, l.capacity)
-	}
-	reply, err := call(ctx, l, "acquire", readReply, args...)
+	reply, err := call(ctx, l, "acquire", readReply, t, waiterTTL, r.MaxWaiters, uint64(r.Ticket))
 	reply.Ambiguous = t.ambiguous(err)
 	return reply, err
 }
@@ -131,14 +126,11 @@ func readReply(r *reader) (reply Reply) {
 		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
 		reply.Last, reply.RetryAfter, reply.Holder = r.positive(), r.duration(), r.optional()
 	case "busy":
-		reply.Outcome, reply.More, reply.Holder = Busy, r.more(), r.optional()
-		if len(r.rest) > 0 {
-			reply.RetryAfter = r.duration()
-		}
+		reply.Outcome, reply.More, reply.RetryAfter, reply.Holder = Busy, r.more(), r.duration(), r.optional()
 	case "full":
 		reply.Outcome, reply.Position = Full, r.count(1)
-	case "capacity":
-		reply.Outcome, reply.Capacity, reply.Wanted = CapacityDiffers, int(r.positive()), int(r.positive())
+	case "resized":
+		reply.Outcome, reply.Permits = Resized, r.count(1)
 	default:
 		r.unknown(outcome)
 	}
@@ -152,9 +144,6 @@ type Grant struct {
 	Given time.Duration // length of the lease
 }
 
-// Wanted reports whether this is no grant: the token holds the lock, or is granted it next, and somebody waits.
-func (g Grant) Wanted() bool { return g.Fence == 0 && g.Given == 0 }
-
 // Handoff is the reply to a release: what became of the lock.
 type Handoff struct {
 	Released  bool    // the token held the lock until now
@@ -164,10 +153,19 @@ type Handoff struct {
 	Next      uint64  // of ForceRelease: where the next call goes on; 0: there are no more holders
 }
 
-// Release releases the lock, if the token holds it by the lease with that fence, and hands it to the next waiter. If kept is
-// above 0, the lock stays taken for so long, for nobody: that is how a lease of a minimum length ends early.
-func (l Lock) Release(ctx context.Context, t token.Token, fence uint64, kept time.Duration) (Handoff, error) {
-	return l.handoff(ctx, "release", readHandoff, t.Text(), fence, max(0, milliseconds(kept)))
+// Rest is what is left of a minimum hold when its lease is released: for so long the lock stays taken, by another token. The zero
+// Rest is none.
+type Rest struct {
+	Left time.Duration // none if it is not above 0
+	By   token.Token   // of the same weight as the lease's token
+}
+
+func (r Rest) milliseconds() int64 { return max(0, milliseconds(r.Left)) }
+
+// Release releases the lock, if the token holds it by the lease with that fence, and hands it to the next waiter, or passes it to
+// the token of the rest. Sent again with the same Rest, it finds what it has done.
+func (l Lock) Release(ctx context.Context, t token.Token, fence uint64, rest Rest) (Handoff, error) {
+	return l.handoff(ctx, "release", readHandoff, t.Text(), fence, rest.milliseconds(), rest.By.Text())
 }
 
 // Leaving is a waiter that leaves the queue. With a Tombstone, Redis refuses the token from then on, for 11 minutes, so that a
@@ -177,9 +175,9 @@ type Leaving struct {
 	Tombstone bool
 }
 
-// Leave removes waiters from the queue, at most MaxHeartbeat, and ends the leases of those that hold the lock. kept is as for
-// Release.
-func (l Lock) Leave(ctx context.Context, kept time.Duration, leaving ...Leaving) (Handoff, error) {
+// Leave removes waiters from the queue, at most MaxHeartbeat, and ends the leases of those that hold the lock. With a rest, it takes
+// one.
+func (l Lock) Leave(ctx context.Context, rest Rest, leaving ...Leaving) (Handoff, error) {
 	var refused, others []any
 	for _, w := range leaving {
 		if w.Tombstone {
@@ -188,8 +186,8 @@ func (l Lock) Leave(ctx context.Context, kept time.Duration, leaving ...Leaving)
 			others = append(others, w.Token.Text())
 		}
 	}
-	args := append([]any{len(refused)}, append(refused, others...)...)
-	return l.handoff(ctx, "leave", readHandoff, strconv.FormatInt(max(0, milliseconds(kept)), 10), args...)
+	args := append([]any{rest.By.Text(), len(refused)}, append(refused, others...)...)
+	return l.handoff(ctx, "leave", readHandoff, strconv.FormatInt(rest.milliseconds(), 10), args...)
 }
 
 // ForceRelease takes the lock from holders whose fence is not above seen, and hands it to the next waiter. The bound keeps a
@@ -244,32 +242,28 @@ func readRenewed(r *reader) bool {
 	return false
 }
 
-// Resumed is the reply to Resume.
-type Resumed struct {
-	Fence   uint64 // of the lease; 0: the token does not hold the lock, or somebody else has resumed the lease since
-	Waiting bool   // somebody waits for the lock
+// Resume has another token hold the lock in place of this one, if this one holds it by the lease with that fence, for ttl from now.
+// It returns the fence of the new lease; 0: there is no such lease, or the other token has left. Sent again, it finds what it has
+// done. The other token has the same weight.
+func (l Lock) Resume(ctx context.Context, t token.Token, fence uint64, ttl time.Duration, by token.Token) (resumed uint64, ambiguous bool, _ error) {
+	sent := &sentText{text: t.Text()}
+	resumed, err := call(ctx, l, "resume", readResumed, sent, fence, milliseconds(ttl), by.Text())
+	return resumed, sent.ambiguous(err), err
 }
 
-// Resume takes over a lease by its token, for ttl, but for no longer than its token says. From then on the lease has the token
-// with the flag Resumed, and another fence. seen is the last number of a Snapshot from before, and id a random text: by these a
-// copy of the request finds what another copy has done, and changes nothing if somebody else has resumed the lease since.
-func (l Lock) Resume(ctx context.Context, t token.Token, ttl time.Duration, seen uint64, id string) (Resumed, error) {
-	return call(ctx, l, "resume", readResumed, t.Text(), milliseconds(ttl), seen, id)
-}
-
-func readResumed(r *reader) (reply Resumed) {
+func readResumed(r *reader) uint64 {
 	switch outcome := r.text(); outcome {
 	case "resumed":
-		reply = Resumed{r.positive(), r.count(0) > 0}
+		return r.positive()
 	case "lost":
 	default:
 		r.unknown(outcome)
 	}
-	return reply
+	return 0
 }
 
-// Resize sets the number of permits of a semaphore for all its users, whatever number they bring, until it is 0: then it has
-// again as many as they bring. It grants the lock to waiters that can have it then, and drops those at the head that want
+// Resize sets the number of permits of a semaphore for all its users, whatever number their tokens say, until it is 0: then it
+// has again as many as they say. It grants the lock to waiters that can have it then, and drops those at the head that want
 // more than there are. Sent again, it does the same.
 func (l Lock) Resize(ctx context.Context, permits int) (Handoff, error) {
 	return l.handoff(ctx, "resize", readHandoff, strconv.Itoa(permits))
@@ -292,18 +286,14 @@ const (
 type HeartbeatReply struct {
 	Last       uint64        // the lock's last number; every grant after this reply has a higher fence
 	RetryAfter time.Duration // after which another request can help, if one of the tokens is the head; negative: only a notification can
-	Waiting    bool          // somebody waits
 	States     []WaiterState // one for each token
 }
 
 // Heartbeat keeps the tickets of a client's waiters, at most MaxHeartbeat, and tells their states. The tokens are in the
-// order of their tickets. If check is the name of a client, Redis publishes Check to its channel.
-func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token, check string) (HeartbeatReply, error) {
-	args := make([]any, 3, 3+len(tokens))
-	args[0], args[1], args[2] = milliseconds(waiterTTL), 0, check
-	if len(tokens) > 0 {
-		args[1] = l.capacity
-	}
+// order of their tickets.
+func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token) (HeartbeatReply, error) {
+	args := make([]any, 1, 1+len(tokens))
+	args[0] = milliseconds(waiterTTL)
 	for _, t := range tokens {
 		args = append(args, t.Text())
 	}
@@ -315,7 +305,7 @@ var waiterStates = map[rune]WaiterState{'n': NotQueued, 'q': StillQueued, 'h': H
 // readHeartbeat reads the reply to a heartbeat of n tokens.
 func readHeartbeat(n int) func(*reader) HeartbeatReply {
 	return func(r *reader) HeartbeatReply {
-		reply := HeartbeatReply{Last: r.number(), RetryAfter: r.duration(), Waiting: r.count(0) > 0}
+		reply := HeartbeatReply{Last: r.number(), RetryAfter: r.duration()}
 		for _, letter := range r.optional() {
 			state, ok := waiterStates[letter]
 			if !ok {
@@ -333,19 +323,19 @@ func readHeartbeat(n int) func(*reader) HeartbeatReply {
 // Admit grants the lock to waiters that can have it. It reports whether the script reached a bound before it had served
 // the queue: then call it again.
 func (l Lock) Admit(ctx context.Context) (more bool, err error) {
-	reply, err := l.Heartbeat(ctx, 0, nil, "")
+	reply, err := l.Heartbeat(ctx, 0, nil)
 	return err == nil && reply.RetryAfter == 0, err
 }
 
 // Snapshot is a lock at one moment.
 type Snapshot struct {
-	Now      time.Time // by the server's clock
-	Fence    uint64    // the last number, no lower than any fence; 0 if none is known
-	Used     int       // the weights of all holders; of a mutex 0 or 1
-	Capacity int       // that is in force; 0 if none is set
-	Holders  []Holder  // some of them
-	Waiting  int       // number of all waiters
-	Waiters  []Waiter  // the first of them, in order
+	Now     time.Time // by the server's clock
+	Fence   uint64    // the last number, no lower than any fence; 0 if none is known
+	Used    int       // the weights of all holders; of a mutex 0 or 1
+	Resized int       // the number of permits that a resize has set; 0: none has
+	Holders []Holder  // some of them
+	Waiting int       // number of all waiters
+	Waiters []Waiter  // the first of them, in order
 }
 
 // Holder holds a lock. Token is the text in Redis; it does not parse as a token if the key was written by something else.
@@ -369,12 +359,12 @@ func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {
 
 func readSnapshot(r *reader) Snapshot {
 	return Snapshot{
-		Now:      r.moment(),
-		Fence:    r.number(),
-		Used:     r.count(0),
-		Capacity: r.count(0),
-		Holders:  each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration()} }),
-		Waiting:  r.count(0),
+		Now:     r.moment(),
+		Fence:   r.number(),
+		Used:    r.count(0),
+		Resized: r.count(0),
+		Holders: each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration()} }),
+		Waiting: r.count(0),
 		Waiters: each(r, func(r *reader) Waiter {
 			return Waiter{r.text(), Ticket(r.number()), r.moment()}
 		}),

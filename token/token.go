@@ -2,11 +2,12 @@
 //
 // The text of a token is
 //
-//	<client>:<layout>.<TTL>.<weight>.<flags>.<random>
+//	<client>:<layout>.<facts><TTL><flags><random>
 //
-// the client's id; the layout of what stands in Redis, 1; the length of the lease in ms, 11 digits; the number of permits
-// that it asks for, 10 digits; the flags, a hexadecimal digit; and 128 random bits in base64url. What follows the last colon begins
-// with the layout in every version.
+// the client's id; the layout of what stands in Redis, 2; the length of the lease in ms, 7 digits of base 36; the flags, one
+// such digit; and 128 random bits in base64url, 22 characters. The facts of a semaphore or a read-write lock are the number of
+// permits that it asks for, and the number that there are for it, 6 digits of base 36 each; those of a mutex are none. Each fact
+// has its place from the end, so that scripts find it. What follows the last colon begins with the layout in every version.
 //
 // In Redis, tokens are the waiters in the queue and the holder of the lock. Any process that has the text of a token
 // can release its lock. So fmt and log/slog print a token redacted; Text returns all of it. (If a struct is printed
@@ -21,7 +22,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +38,7 @@ const (
 )
 
 // Layout is what this version writes to Redis and understands there.
-const Layout = "1"
+const Layout = "2"
 
 // ErrMalformed is what Parse and New wrap when their input cannot be part of a token.
 var ErrMalformed = errors.New("malformed token")
@@ -58,48 +58,71 @@ func (e *LayoutError) Error() string {
 // waiter.
 var encoding = base64.RawURLEncoding.Strict()
 
+// What follows the layout has these lengths, from the end.
 const (
 	randomBytes = 16
-	randomLen   = 22 // in base64url
-	ttlLen      = 11
-	weightLen   = 10
-	factsLen    = len("1.") + ttlLen + len(".") + weightLen + len(".0.") // of what stands before the random part
-	bodyLen     = factsLen + randomLen                                   // of what follows the colon
+	randomLen   = 22
+	flagsLen    = 1
+	ttlLen      = 7
+	permitsLen  = 6 // also of the weight
+	mutexLen    = ttlLen + flagsLen + randomLen
+	permitLen   = 2*permitsLen + mutexLen
 )
 
 // Token is the random identity of one acquisition. Tokens are comparable with ==, for map keys and tests. Use Equal if
 // one of the two comes from an untrusted source. The zero Token is no token.
 type Token struct{ text string }
 
-// New returns a new token of the given client, for a lease of that length, rounded up to milliseconds, and that number of
-// permits. It has 128 random bits. (A version-4 UUID has only 122.) The error says that the client id is invalid, that ttl
-// or weight is out of bounds, or that the system's source of randomness failed.
+// Terms are what a token says besides its client.
+type Terms struct {
+	TTL     time.Duration // of the lease, without a renewal; New rounds it up to milliseconds
+	Weight  int           // permits that it asks for
+	Permits int           // that there are for it, unless the semaphore was resized; 0: it is a mutex, and Weight is 1
+	Flags   Flags
+}
+
+// New returns a new token of the given client. It has 128 random bits. (A version-4 UUID has only 122.) The error says that the
+// client id is invalid, that one of the terms is out of bounds, or that the system's source of randomness failed.
 //
 // New is internal to this module: Lock makes the tokens.
-func New(client string, ttl time.Duration, weight int) (Token, error) {
-	if err := errors.Join(CheckClient(client), checkTTL(ttl), checkWeight(int64(weight))); err != nil {
+func New(client string, terms Terms) (Token, error) {
+	terms.TTL = (terms.TTL + time.Millisecond - 1).Truncate(time.Millisecond)
+	if err := errors.Join(CheckClient(client), terms.check()); err != nil {
 		return Token{}, err
 	}
 	var id uuid.UUID
 	if _, err := io.ReadFull(rand.Reader, id[:]); err != nil {
 		return Token{}, fmt.Errorf("token: %w", err)
 	}
-	ms := (ttl + time.Millisecond - 1).Milliseconds()
-	return Token{fmt.Sprintf("%s:%s.%0*d.%0*d.0.%s", client, Layout, ttlLen, ms, weightLen, weight, encoding.EncodeToString(id[:]))}, nil
+	facts := ""
+	if terms.Permits > 0 {
+		facts = digits(int64(terms.Weight), permitsLen) + digits(int64(terms.Permits), permitsLen)
+	}
+	return Token{client + ":" + Layout + "." + facts + digits(terms.TTL.Milliseconds(), ttlLen) +
+		digits(int64(terms.Flags), flagsLen) + encoding.EncodeToString(id[:])}, nil
 }
 
-func checkTTL(ttl time.Duration) error {
-	if ttl < MinTTL || ttl > MaxTTL {
-		return fmt.Errorf("%w: TTL %v, want %v to %v", ErrMalformed, ttl, MinTTL, MaxTTL)
-	}
-	return nil
+// digits writes a number in base 36.
+func digits(n int64, length int) string {
+	text := strconv.FormatInt(n, 36)
+	return strings.Repeat("0", length-len(text)) + text
 }
 
-func checkWeight(weight int64) error {
-	if weight < 1 || weight > MaxWeight {
-		return fmt.Errorf("%w: %d permits, want 1 to %d", ErrMalformed, weight, int64(MaxWeight))
+func (t Terms) check() error {
+	switch {
+	case t.TTL < MinTTL || t.TTL > MaxTTL:
+		return fmt.Errorf("%w: TTL %v, want %v to %v", ErrMalformed, t.TTL, MinTTL, MaxTTL)
+	case t.Permits == 0 && t.Weight != 1:
+		return fmt.Errorf("%w: %d permits of a mutex", ErrMalformed, t.Weight)
+	case t.Permits < 0 || t.Permits > MaxWeight:
+		return fmt.Errorf("%w: a lock of %d permits, want 1 to %d", ErrMalformed, t.Permits, int64(MaxWeight))
+	case t.Permits > 0 && (t.Weight < 1 || t.Weight > MaxWeight):
+		return fmt.Errorf("%w: %d permits, want 1 to %d", ErrMalformed, t.Weight, int64(MaxWeight))
+	case t.Flags < 0 || t.Flags >= 36:
+		return fmt.Errorf("%w: flags %d", ErrMalformed, t.Flags)
+	default:
+		return nil
 	}
-	return nil
 }
 
 // Parse returns the token whose Text is text. Any other text is an error: ErrMalformed, or for a token of another layout
@@ -107,31 +130,33 @@ func checkWeight(weight int64) error {
 func Parse(text string) (Token, error) {
 	colon := strings.LastIndexByte(text, ':')
 	if colon < 0 {
-		return Token{}, fmt.Errorf("%w: want a client id, a colon, a layout, a TTL and a random part", ErrMalformed)
+		return Token{}, fmt.Errorf("%w: want a client id, a colon, a layout, facts and a random part", ErrMalformed)
 	}
 	if err := CheckClient(text[:colon]); err != nil {
 		return Token{}, err
 	}
-	body := text[colon+1:]
-	if layout, _, ok := strings.Cut(body, "."); ok && layout != Layout && isNumber(layout) {
+	layout, body, ok := strings.Cut(text[colon+1:], ".")
+	if ok && layout != Layout && isNumber(layout) {
 		return Token{}, &LayoutError{"token", layout}
 	}
-	t := Token{text}
-	if len(body) != bodyLen || !facts.MatchString(body[:factsLen]) {
-		return Token{}, fmt.Errorf("%w: want layout, TTL, weight, flags and random part after the client id, %d characters",
-			ErrMalformed, bodyLen)
+	facts := len(body) - randomLen
+	if !ok || layout != Layout || len(body) != mutexLen && len(body) != permitLen || strings.Trim(body[:facts], "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
+		return Token{}, fmt.Errorf("%w: want layout, facts and random part after the client id, %d or %d characters",
+			ErrMalformed, len("2.")+mutexLen, len("2.")+permitLen)
 	}
-	if err := errors.Join(checkTTL(t.TTL()), checkWeight(t.fact(weightAt, weightLen))); err != nil {
+	t := Token{text}
+	if len(body) == permitLen && t.Permits() == 0 {
+		return Token{}, fmt.Errorf("%w: a lock of 0 permits", ErrMalformed)
+	}
+	if err := (Terms{t.TTL(), t.Weight(), t.Permits(), t.Flags()}).check(); err != nil {
 		return Token{}, err
 	}
 	// The decoder skips line ends, so the length of its result must be checked.
-	if bits, err := encoding.DecodeString(body[bodyLen-randomLen:]); err != nil || len(bits) != randomBytes {
+	if bits, err := encoding.DecodeString(body[facts:]); err != nil || len(bits) != randomBytes {
 		return Token{}, fmt.Errorf("%w: the random part is not base64url", ErrMalformed)
 	}
 	return t, nil
 }
-
-var facts = regexp.MustCompile(`^1\.\d{11}\.\d{10}\.[0-9a-f]\.$`)
 
 func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
@@ -152,80 +177,57 @@ func CheckClient(client string) error {
 
 // Client returns the readable id of the client that made the acquisition.
 func (t Token) Client() string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.text[:len(t.text)-bodyLen-1]
+	return t.text[:max(strings.LastIndexByte(t.text, ':'), 0)]
 }
 
 // TTL returns how long the lease lasts without a renewal; of the zero Token 0. It is a whole number of milliseconds.
 func (t Token) TTL() time.Duration {
-	if t.IsZero() {
-		return 0
-	}
-	return time.Duration(t.fact(ttlAt, ttlLen)) * time.Millisecond
+	return time.Duration(t.fact(mutexLen, ttlLen)) * time.Millisecond
 }
 
 // Weight returns how many permits the acquisition asks for: 1 of a mutex and of a reader, 1 << 30 of a writer; of the zero
 // Token 0.
 func (t Token) Weight() int {
+	if t.isMutex() {
+		return 1
+	}
+	return int(t.fact(permitLen, permitsLen))
+}
+
+// Permits returns how many permits the acquisition's semaphore has, unless it was resized. It is 1 << 30 of a read-write lock,
+// and 0 of a mutex and of the zero Token.
+func (t Token) Permits() int {
+	if t.isMutex() {
+		return 0
+	}
+	return int(t.fact(permitLen-permitsLen, permitsLen))
+}
+
+func (t Token) isMutex() bool {
+	return len(t.text)-strings.LastIndexByte(t.text, ':') == len(":2.")+mutexLen
+}
+
+// fact returns the number of so many digits that begins there, counted from the end of the text. Parse and New have checked it.
+func (t Token) fact(at, digits int) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return int(t.fact(weightAt, weightLen))
-}
-
-// Where the facts begin, counted from the end of the text.
-const (
-	ttlAt    = bodyLen - len("1.")
-	weightAt = ttlAt - ttlLen - len(".")
-	flagsAt  = weightAt - weightLen - len(".")
-)
-
-// fact returns the number of so many digits that begins there. Parse and New have checked it.
-func (t Token) fact(at, digits int) int64 {
 	begin := len(t.text) - at
-	n, _ := strconv.ParseInt(t.text[begin:begin+digits], 10, 64)
+	n, _ := strconv.ParseInt(t.text[begin:begin+digits], 36, 64)
 	return n
 }
 
-// Flags say what Redis and other clients have to know of a lease.
+// Flags say what other clients should know of a lease. Redis does not read them.
 type Flags int
 
 // The flags.
 const (
-	Wanted   Flags = 1 // its holder wants to know that somebody waits
-	Released Flags = 2 // it was released, and keeps the lock taken until its minimum hold is over: nobody has this token
-	Resumed  Flags = 4 // another process has taken it over, by the token without this flag or with it
-	MinHold  Flags = 8 // it has a minimum hold above its TTL, so TTL is not what a renewal asks for
+	Released Flags = 1 << iota // the lock stays taken for the rest of a minimum hold, by nobody
+	MinHold                    // the minimum hold is above the TTL of renewals, so Token.TTL is not what a renewal asks for
 )
 
 // Flags returns those of a token; of the zero Token none.
-func (t Token) Flags() Flags {
-	if t.IsZero() {
-		return 0
-	}
-	flags, _ := strconv.ParseUint(t.text[len(t.text)-flagsAt:len(t.text)-flagsAt+1], 16, 4)
-	return Flags(flags)
-}
-
-// With returns the token with further flags.
-func (t Token) With(flags Flags) Token {
-	if t.IsZero() {
-		return t
-	}
-	at := len(t.text) - flagsAt
-	return Token{t.text[:at] + strconv.FormatInt(int64(t.Flags()|flags), 16) + t.text[at+1:]}
-}
-
-// Without returns the token without these flags.
-func (t Token) Without(flags Flags) Token {
-	if t.IsZero() {
-		return t
-	}
-	at := len(t.text) - flagsAt
-	return Token{t.text[:at] + strconv.FormatInt(int64(t.Flags()&^flags), 16) + t.text[at+1:]}
-}
+func (t Token) Flags() Flags { return Flags(t.fact(flagsLen+randomLen, flagsLen)) }
 
 // random is the text of the random part.
 func (t Token) random() string { return t.text[len(t.text)-randomLen:] }

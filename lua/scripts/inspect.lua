@@ -1,9 +1,10 @@
 -- inspect: reads the holders and the waiters. It writes nothing.
 -- ARGV  fence_ttl limit
 --       limit: the most holders and the most waiters to list
--- reply now last used capacity holders waiting waiters   now: µs of server time; last: the last number, 0 if none is
---       known; used: the holders' weights; capacity: 0 if none is set; holders: {token fence ms-left} each; waiting: number
---       of all waiters; waiters: {token ticket expiry} each, in order, expiry in µs of server time
+-- reply now last used resized holders waiting waiters   now: µs of server time; last: the last number, 0 if none is
+--       known; used: the holders' weights; resized: the number of permits that a resize has set, 0 if none has; holders:
+--       {token fence ms-left} each; waiting: number of all waiters; waiters: {token ticket expiry} each, in order, expiry in µs of
+--       server time
 local limit = ARGV[2]
 limit = tonumber(limit)
 read_number(0)
@@ -12,8 +13,8 @@ local behind = math.max(now - at - 1000000, 0) -- if nobody has asked for long, 
 
 local waiters, found = {}, limit > 0 and call('ZRANGE', queue, 0, limit - 1, 'WITHSCORES') or {}
 for i = 1, #found, 2 do
-  local ends = not lost and call('ZSCORE', heartbeats, found[i]) or clock + 3000000
+  local ends = call('ZSCORE', heartbeats, found[i]) or clock -- lost: the next request forgets the queue
   waiters[#waiters + 1] = { found[i], tonumber(found[i + 1]), now + ends - clock - behind }
 end
-local used, capacity, holders = usage(limit)
-return { now, last, used, capacity, holders, call('ZCARD', queue), waiters }
+local used, size, holders = usage(limit)
+return { now, last, used, size, holders, call('ZCARD', queue), waiters }

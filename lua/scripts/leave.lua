@@ -1,16 +1,15 @@
 -- leave: removes waiters from the queue; ends the leases of those that hold the lock, and hands it off.
--- ARGV  fence_ttl kept refused token...
---       kept: ms for which the lock stays taken, 0 if it is free at once; refused: how many of the tokens, from the first on,
---       get a tombstone
+-- ARGV  fence_ttl kept by refused token...
+--       kept, by: as for release; refused: how many of the tokens, from the first on, get a tombstone
 -- reply released state grants...   as release; released: 1 if one of them held the lock
-local kept, refused = ARGV[2], ARGV[3]
+local kept, by, refused = ARGV[2], ARGV[3], ARGV[4]
 kept, refused = tonumber(kept), tonumber(refused)
-local FIRST = 4
+local FIRST = 5
 
 -- Whatever is wrong with the queue, what is released stays released.
 local released = false
 pcall(read_number, 0) -- what leaves counts if the number was lost
-for i = FIRST, #ARGV do released = end_lease(ARGV[i], nil, kept) or released end
+for i = FIRST, #ARGV do released = release(ARGV[i], nil, kept, by) or released end
 local removed = redis.pcall('ZREM', queue, unpack(ARGV, FIRST))
 redis.pcall('ZREM', heartbeats, unpack(ARGV, FIRST))
 local reply = hand_off(released)

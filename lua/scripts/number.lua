@@ -9,7 +9,6 @@
 
 local last, clock
 local missing = false -- whether there is no number
-local lost = false -- whether a queue was found without a number: its times go by another clock
 
 -- read_number reads the number, and brings the queue's clock forward, once. Without a number, last is the highest number that
 -- the holders and the queue have. A ticket that the request brings (0: none) raises last. It writes nothing.
@@ -20,19 +19,18 @@ local function read_number(ticket)
   missing = not stored
   if stored then
     local recorded, at
-    recorded, clock, at = string.match(stored, '^1 (%d+) (%d+) (%d+)$')
+    recorded, clock, at = string.match(stored, '^2 (%d+) (%d+) (%d+)$')
     last = tonumber(recorded)
     if not last or last > 9006099743113216 then -- 2^53 - 2^40
       local layout = string.match(stored, '^(%d+) ')
-      error(layout and layout ~= '1' and 'the number has layout ' .. layout or 'the number is damaged')
+      error(layout and layout ~= '2' and 'the number has layout ' .. layout or 'the number is damaged')
     end
     clock = clock + math.min(math.max(now - at, 0), 1000000)
   else
     local tail = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-    lost = tail and true
-    last, clock = math.max(tonumber(tail or 0), highest_fence()), now
+    last, clock = math.max(tonumber(tail or 0), highest_fence()), 0
   end
-  if ticket > math.max(now, last) + 35184372088832 then error('the number is too far ahead') end -- 2^45
+  if ticket > last and ticket > now + 35184372088832 then error('the number is too far ahead') end -- 2^45
   last = math.max(last, ticket)
 end
 
@@ -42,8 +40,10 @@ local function next_number()
   return last
 end
 
--- write_number records the last number and the queue's clock, for ms and FenceTTL.
+-- write_number records the last number and the queue's clock, for ms and FenceTTL, and until the server's clock has reached the
+-- number: a clock that has stepped back would give lower ones.
 local function write_number(ms)
-  last = math.max(last, now)
-  call('SET', number, '1 ' .. text_of(last) .. ' ' .. text_of(clock) .. ' ' .. now_text, 'PX', ms + fence_ttl)
+  last, missing = math.max(last, now), false
+  ms = math.max(ms + fence_ttl, math.ceil((last - now) / 1000))
+  call('SET', number, '2 ' .. text_of(last) .. ' ' .. text_of(clock) .. ' ' .. now_text, 'PX', ms)
 end

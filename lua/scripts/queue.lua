@@ -2,21 +2,27 @@
 --
 -- queue       zset  token -> ticket
 -- heartbeats  zset  token -> when the waiter expires without a heartbeat, by the queue's clock (number.lua)
--- tombstones  zset  token that has left -> until when it is refused, by the server's clock; '<id> <fence>' of what a request to
---                   resume a lease has done -> until when that is known
+-- tombstones  zset  token that has left, or whose lease was taken over -> until when it is refused, by the server's clock
 --
 -- A script may run twice for one request, and Redis rolls nothing back when a later command fails. So each script is
 -- idempotent for its token, and bounded, and reads all keys that can have a wrong type before it writes. The first
 -- write of a script is the one that a full server refuses: Redis lets a script finish that has written.
 
+local waiting -- how many are queued, once open() was called
 local too_heavy = 0 -- heads that this script has dropped because they want more permits than there are
 local handed = '' -- ' <token> <fence> <ms>' of each waiter that this script has handed the lock
-local changed = false -- whether another waiter may be the head, or the head may be blocked by something else, than before
+local changed = false -- whether another waiter may be the head, or a lease may end sooner, than before
 
--- open prepares what admission needs, after read_number. capacity: that a request brings
-local function open(capacity)
-  count(capacity)
-  if lost and call('ZCARD', heartbeats) > 0 then call('UNLINK', heartbeats) end -- ZCARD fails if the key is not ours
+-- open prepares what admission needs, after read_number. A queue of which a key was lost is forgotten: its waiters come back with
+-- their tickets.
+local function open()
+  waiting = call('ZCARD', queue)
+  local whole = call('ZCARD', heartbeats) == waiting and not (missing and waiting > 0)
+  count()
+  if whole then return end
+  call('UNLINK', queue, heartbeats)
+  waiting = 0
+  write_number(KEPT)
 end
 
 -- drop_expired drops waiters that have expired, wherever they stand, at most a hundred.
@@ -28,23 +34,20 @@ local function drop_expired()
   changed = true
 end
 
--- publish sends a client a message. A user without rights to the channel must not see an error for a lock that was released.
-local function publish(client, text)
-  redis.pcall('PUBLISH', string.match(queue, '^(.-):{') .. ':notify:' .. client, text)
+-- notify sends the client of a waiter a message. A user without rights to the channel must not see an error for a lock that was
+-- released.
+local function notify(token, text)
+  local client = string.match(token, '^(.*):')
+  redis.pcall('PUBLISH', string.match(queue, '^(.-):{') .. ':notify:' .. client, token .. ' ' .. text)
 end
 
--- notify sends the client of a waiter or a holder a message.
-local function notify(token, text) publish(string.sub(token, 1, -51), text) end
-
--- tell_wanted tells a holder, if it wants to know it, that somebody waits.
-local function tell_wanted(token)
-  if wants_to_know(token) then notify(token, token .. ' 0 0') end
-end
-
--- tell_head tells the head, if nobody will release what it waits for, after how long another request can help.
+-- tell_head tells the head after how long another request can help, if a lease ends soon: perhaps nobody will release it. The
+-- requester learns it from its reply. Heartbeats tell of later ends.
 local function tell_head(requester)
-  local head = changed and any_released() and call('ZRANGE', queue, 0, 0)[1]
-  if head and head ~= requester then notify(head, head .. ' 0 ' .. next_end()) end
+  local head = changed and call('ZRANGE', queue, 0, 0)[1]
+  if not head or head == requester then return end
+  local ms = next_end()
+  if ms >= 0 and ms <= 1500 then notify(head, '0 ' .. ms) end
 end
 
 local function grant(token, ms, kept)
@@ -54,55 +57,65 @@ local function grant(token, ms, kept)
   return fence
 end
 
+-- take_over has another token hold the lock in place of this one, for ms. Returns the fence of the new lease.
+local function take_over(token, by, ms)
+  extend(token, ms) -- a full server lets the rest pass
+  local fence = text_of(next_number())
+  write_number(ms + KEPT)
+  pass(token, by, fence, ms)
+  return fence
+end
+
+-- release ends the token's lease, if it has that fence; nil: any. If kept is above 0, the lock stays taken for so many ms, by
+-- another token. Returns whether it did, now or before.
+local function release(token, given, kept, by)
+  local has = fence_of(token)
+  if not has or given and given ~= has then return by ~= '' and fence_of(by) ~= nil end
+  if kept <= 0 then return remove(token) end
+  read_number(0)
+  take_over(token, by, kept)
+  return true
+end
+
 -- heads returns the first two waiters. Before that it drops heads that want more permits than there are, at most a hundred:
 -- they would block all behind them.
 local function heads()
   while true do
     local head, second = unpack(call('ZRANGE', queue, 0, 1))
-    if not head or weight_of(head) <= total or too_heavy == 100 then return head, second end
+    if not head or not too_large(head) or too_heavy == 100 then return head, second end
     call('ZREM', queue, head)
     call('ZREM', heartbeats, head)
     too_heavy, changed = too_heavy + 1, true
   end
 end
 
--- drop_heads lets a head that wants too much learn it though nothing is free: the lock was resized, or that was ended, so that more
--- is held than there is.
-local function drop_heads()
-  if free < 0 and total > 0 or free == 0 and fixed then heads() end
-end
-
--- admit is the only rule of admission. While permits are free, it grants the head of the queue the lock if enough is free
--- for it, for what is left until it expires, at most for its TTL; else it stops. The requester is the waiter that sends this
--- request: it has not expired. Others are notified. Returns what is left of the queue (empty; blocked: too little is free for
--- the head; more: a bound was reached, and another request goes on), and the fence if the requester was granted the lock.
+-- admit is the only rule of admission. It grants the head of the queue the lock if so much is free as the head wants, for what is
+-- left until it expires, at most for its TTL; else it stops. The requester is the waiter that sends this request: it has not
+-- expired. Others are notified. Returns what is left of the queue (empty; blocked: too little is free for the head; more: a
+-- bound was reached, and another request goes on), and the fence if the requester was granted the lock.
 local function admit(requester)
   local admitted, own = 0, nil
-  while free > 0 do
+  while not full() do
     local head, second = heads()
     if not head then return 'empty', own end
     local ms = ttl_of(head)
     if head ~= requester then
-      local ends = call('ZSCORE', heartbeats, head) -- none: the key was lost
-      ms = math.min(ms, ends and math.floor((ends - clock) / 1000) or 3000)
+      ms = math.min(ms, math.floor((call('ZSCORE', heartbeats, head) - clock) / 1000))
     end
     if ms < 1 or admitted == 64 then return 'more', own end
-    if weight_of(head) > free then break end
+    if not fits(head) then break end
     local fence = grant(head, ms, second and KEPT or 0)
     call('ZREM', queue, head)
     call('ZREM', heartbeats, head)
     admitted, changed = admitted + 1, true
-    if second then tell_wanted(head) end -- before the grant: its lease begins with it
     if head == requester then
       own = fence
     else
-      local text = head .. ' ' .. fence .. ' ' .. ms
+      local text = fence .. ' ' .. ms
       notify(head, text)
-      handed = handed .. ' ' .. text
+      handed = handed .. ' ' .. head .. ' ' .. text
     end
   end
-  drop_heads()
-  tell_head(requester)
   return (more_expired or too_heavy == 100) and 'more' or 'blocked', own
 end
 
@@ -115,28 +128,21 @@ local function set_tombstones(tokens)
   call('PEXPIRE', tombstones, KEPT)
 end
 
+-- has_tombstone reports whether the token is refused.
+local function has_tombstone(token) return tonumber(call('ZSCORE', tombstones, token) or 0) > now end
+
 -- hand_off(released) admits waiters after a release, and returns the reply. Whatever is wrong with the queue, what was
 -- released stays released.
 local function hand_off(released)
-  read_time()
   local ok, state = pcall(function()
     read_number(0)
     open()
     changed = true
-    if free <= 0 and not released and not fixed then
-      if missing and last > 0 then write_number(KEPT) end
-      drop_heads()
-      tell_head()
-      return (more_expired or too_heavy == 100) and 'more' or 'blocked'
-    end
     drop_expired()
     local state = admit()
-    if state == 'empty' then
-      clear()
-      if missing and last > 0 and handed == '' then write_number(0) end
-    elseif handed == '' then
-      write_number(KEPT)
-    end
+    if state == 'empty' then clear() end
+    if handed == '' and waiting > 0 then write_number(KEPT) elseif missing and last > 0 then write_number(0) end
+    if state ~= 'empty' then tell_head() end
     return state
   end)
   return (released and '1 ' or '0 ') .. (ok and state or 'blocked') .. handed

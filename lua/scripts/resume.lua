@@ -1,25 +1,17 @@
--- resume: takes over a lease for a process that knows its token. The token gets the flag 4, and the lease a new fence, so that no
--- request of the process that had the lease renews or releases it from then on, or acquires anything.
--- ARGV  fence_ttl token ttl seen id
---       ttl: ms; seen: the last number before; id: random text of the request. With the fence that it gets, it is kept with the
---       tombstones: so a copy of the request finds what another copy has done
--- reply resumed fence waiting    waiting: 1 if somebody waits, else 0
---     | lost     the token does not hold the lock, or somebody else has resumed the lease since
-local token, ttl, seen, id = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local resumed = flagged(token, RESUMED)
-ttl = math.min(tonumber(ttl), ttl_of(token))
-if has_flag(token, RELEASED) then return 'lost' end
+-- resume: has another token hold the lock in place of this one, with another fence, unless that was done already.
+-- ARGV  fence_ttl token fence ttl by
+--       fence: of the lease; ttl: ms; by: the other token, of the same weight
+-- reply resumed fence
+--     | lost     no such lease, or the other token has left
+local token, fence, ttl, by = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 read_number(0)
-call('ZCARD', tombstones) -- it fails if the key is not ours, before anything is written
+if has_tombstone(by) then return 'lost' end
 open()
-local waiting, fence = call('EXISTS', queue), fence_of(resumed)
-if fence and tonumber(fence) > tonumber(seen) then
-  if not call('ZSCORE', tombstones, id .. ' ' .. fence) then return 'lost' end
-  extend(resumed, ttl)
-  return 'resumed ' .. fence .. ' ' .. waiting
+local resumed = fence_of(by)
+if resumed then
+  extend(by, tonumber(ttl))
+elseif fence_of(token) == fence and weight_of(token) == weight_of(by) then
+  resumed = take_over(token, by, tonumber(ttl))
+  set_tombstones({ token })
 end
-if not end_lease(fence and resumed or token, nil, 0) then return 'lost' end
-count()
-fence = grant(resumed, ttl, waiting * KEPT)
-set_tombstones({ without(token, RESUMED), id .. ' ' .. fence })
-return 'resumed ' .. fence .. ' ' .. waiting
+return resumed and 'resumed ' .. resumed or 'lost'

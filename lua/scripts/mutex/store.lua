@@ -1,35 +1,40 @@
--- The store of a mutex: at most one holder, and one permit.
+-- The store of a mutex: at most one holder.
 --
 -- lock  string  "<token> <fence>" of the holder; it exists while the lock is held, and expires with the lease
 --
 -- Contract. permits/store.lua provides the same.
---   free, total          the number of free permits, and of all that are in force, once count() has been called
---   fixed                whether that number was resized
+--   count()              removes expired holders, and all of them if a part of their records was lost. After read_number
 --   more_expired         whether count() has left expired holders, because it removes a bounded number
---   count(capacity)      removes expired holders, and all of them if a part of their records was lost. capacity: that a
---                        request brings, of permits; nil: none. After read_number
+--   weight_of(token)     how many permits it asks for
+--   full()               whether no token fits, whatever it asks for
+--   fits(token)          whether so much is free as the token asks for
+--   resized_to           the number of permits that a resize has set, after count(); nil: none has
+--   too_large(token)     whether it asks for more permits than that
 --   fence_of(token)      the text of the fence of the token's lease; nil if it holds no lease
 --   holder()             the token of a holder, of permits the one whose lease ends last; '' if there is none
 --   highest_fence()      of all holders; 0 if there is none
 --   put(token, fence, ms) makes the token a holder
---   extend(token, ms)    has a holder's lease last for ms from now. Its first write takes no memory
---   end_lease(token, fence, kept)
---                        ends the token's lease, if it has that fence; nil: any. Returns whether it did. If kept is above 0, the
---                        lock stays taken for so many ms, under the token with the flag RELEASED. The first write takes no memory
+--   extend(token, ms)    has a holder's lease last for ms from now. It takes no memory
+--   pass(token, by, fence, ms)
+--                        makes another token the holder in place of this one
+--   remove(token)        ends a holder's lease. It takes no memory
 --   end_leases(seen, from)
 --                        ends the leases whose fences are not above seen, of a bounded number of holders. Returns whether
 --                        there was one, and from where to go on; '0': that was the last. from: '0', or what the call before
 --                        has returned
 --   next_end()           ms after which a lease has ended; -1 if none will
---   any_released()       whether a lease was released that is kept
---   keep(ms)             keeps what is recorded of holders for another ms
---   clear()              deletes what is recorded, if nothing is held. The queue is empty
---   usage(limit)         used permits, capacity, and at most limit holders {token, fence, ms left}
+--   clear()              deletes what is recorded, if nothing is held
+--   usage(limit)         used permits, the number that a resize has set or 0, and at most limit holders {token, fence, ms left}
 
 local owner, fence = string.match(held or '', '^(.*) (%d+)$')
-local free, total, fixed = held and 0 or 1, 1, false
 local more_expired = false
 local highest = tonumber(fence or 0) -- it counts also when its lease has ended
+
+local function weight_of() return 1 end
+
+local function full() return held end
+
+local function fits() return not held end
 
 local function fence_of(token) return owner == token and fence or nil end
 
@@ -39,29 +44,23 @@ local function highest_fence() return highest end
 
 local function put(token, given, ms)
   call('SET', lock, token .. ' ' .. given, 'NX', 'PX', ms)
-  owner, fence, free = token, given, 0
+  held, owner, fence = true, token, given
 end
 
 local function extend(_, ms) call('PEXPIRE', lock, ms) end
 
-local function delete()
+local function pass(_, by, given, ms)
+  call('SET', lock, by .. ' ' .. given, 'PX', ms)
+  owner, fence = by, given
+end
+
+local function remove()
   call('DEL', lock)
-  owner, fence, free = nil, nil, 1
+  held, owner, fence = nil, nil, nil
   return true
 end
 
-local function end_lease(token, given, kept)
-  if owner ~= token or given and given ~= fence then return false end
-  if kept <= 0 then return delete() end
-  call('PEXPIRE', lock, kept)
-  owner = flagged(token, RELEASED)
-  call('SET', lock, owner .. ' ' .. fence, 'PX', kept)
-  return true
-end
-
-local function any_released() return owner and has_flag(owner, RELEASED) end
-
-local function end_leases(seen) return held and highest <= seen and delete(), '0' end
+local function end_leases(seen) return held and highest <= seen and remove(), '0' end
 
 local function next_end()
   local left = call('PTTL', lock)
@@ -69,9 +68,9 @@ local function next_end()
 end
 
 local function usage(limit)
-  if not held then return 0, 1, {} end
-  return 1, 1, limit > 0 and { { owner or held, tonumber(fence or 0), call('PTTL', lock) } } or {}
+  if not held then return 0, 0, {} end
+  return 1, 0, limit > 0 and { { owner or held, tonumber(fence or 0), call('PTTL', lock) } } or {}
 end
 
 local function nothing() end
-local count, keep, clear = nothing, nothing, nothing
+local count, clear, too_large, resized_to = nothing, nothing, nothing, nil

@@ -1,9 +1,9 @@
--- resize: sets the number of permits for all callers, whatever number they bring, or removes it; hands off.
+-- resize: sets the number of permits for all callers, whatever number their tokens say, or removes it; hands off.
 -- ARGV  fence_ttl size
---       size: the number of permits; 0: again as many as callers bring
+--       size: the number of permits; 0: again as many as tokens say
 -- reply released state grants...   as release; released is 0
 local size = ARGV[2]
 read_number(0)
-resized_to() -- it fails if the key is not ours, before anything is written
+read_resized() -- it fails if the key is not ours, before anything is written
 if size == '0' then call('DEL', resized) else call('SET', resized, size) end
 return hand_off(false)

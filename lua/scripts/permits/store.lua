@@ -1,43 +1,44 @@
--- The store of permits: any number of holders, whose weights make up at most the capacity. A semaphore has as many
--- permits as its callers say, unless it was resized; a read-write lock has 2^30, of which a reader takes one and a writer all.
+-- The store of permits: any number of holders. A token says how many permits it asks for, and how many there are for it, unless the
+-- lock was resized; a read-write lock has 2^30, of which a reader takes one and a writer all.
 --
--- permits  zset  token -> when the lease ends, in µs of server time
--- holders  hash  token -> fence; capacity: that callers bring; used: the sum of the holders' weights; fence: the highest;
---                released: the number of holders that were released and are kept
--- resized  string  the number of permits, whatever callers bring; no such key: as many as they bring. It does not expire
+-- permits  zset    token -> when the lease ends, in µs of server time
+-- holders  hash    token -> fence; used: the sum of the holders' weights; fence: the highest
+-- resized  string  the number of permits, whatever tokens say; no such key: as many as they say. It does not expire
 --
--- Permits and holders have the same holders, and expire together, not before the last lease and the queue. mutex/store.lua
--- has the contract.
+-- Permits and holders have the same holders, and expire together, not before the last lease. mutex/store.lua has the contract.
 
 local EXPIRED = 500 -- holders that one script removes because they have expired
 local LISTED = 200 -- holders that one script looks at, to remove them, and perhaps to admit waiters, too
-local free, total, used, highest, released
-local brought, fixed -- the capacity that callers bring, and the one that counts instead if the lock was resized
+local used
+local resized_to -- the number of permits that a resize has set; nil: none has
 local more_expired = false
+
+local function weight_of(token) return tonumber(string.sub(token, -42, -37), 36) or 0 end
+
+local function full() return false end
+
+local function fits(token) return used + weight_of(token) <= (resized_to or tonumber(string.sub(token, -36, -31), 36) or 0) end
+
+local function too_large(token) return resized_to and weight_of(token) > resized_to end
 
 -- has_all reports whether both keys have the same holders. If not, one of them was lost, and nobody knows what is held: both are
 -- removed, and each holder learns of it at its next renewal.
 local function has_all()
   local tokens, fields = call('ZCARD', permits), call('HLEN', holders)
-  return fields == tokens + 4 or tokens + fields == 0
+  return fields == tokens + 2 or tokens + fields == 0
 end
 
 local function holder() return call('ZRANGE', permits, -1, -1)[1] or '' end
 
 local function highest_fence() return tonumber(call('HGET', holders, 'fence') or 0) end
 
--- remove_holders ends these leases. It takes no memory.
 local function remove_holders(tokens)
   if #tokens == 0 then return end
-  local weight, kept = 0, 0
-  for _, token in ipairs(tokens) do
-    weight = weight + weight_of(token)
-    if has_flag(token, RELEASED) then kept = kept + 1 end
-  end
+  local weight = 0
+  for _, token in ipairs(tokens) do weight = weight + weight_of(token) end
   call('ZREM', permits, unpack(tokens))
   if call('HDEL', holders, unpack(tokens)) > 0 then -- else that key was lost
     call('HINCRBY', holders, 'used', string.format('%.0f', -weight))
-    if kept > 0 then call('HINCRBY', holders, 'released', -kept) end
   end
 end
 
@@ -50,35 +51,15 @@ local function fence_of(token)
   remove_holders({ token })
 end
 
--- resized_to returns the number of permits that a resize has set; nil: none has.
-local function resized_to() return tonumber(call('GET', resized) or nil) end
+local function read_resized() resized_to = tonumber(call('GET', resized) or nil) end
 
-local function record_capacity()
-  call('HSET', holders, 'capacity', string.format('%.0f', brought), 'used', string.format('%.0f', used), 'fence', highest, 'released', released)
-end
-
-local function count(capacity)
-  fixed = resized_to()
-  local whole = has_all()
-  if whole then
-    local expired = call('ZRANGEBYSCORE', permits, '-inf', now_text, 'LIMIT', 0, EXPIRED)
-    remove_holders(expired)
-    more_expired = #expired == EXPIRED
-  end
-  local known = call('HMGET', holders, 'capacity', 'used', 'fence', 'released')
-  brought, used, highest = tonumber(known[1] or 0), tonumber(whole and known[2] or 0), known[3] or '0'
-  released = whole and known[4] or '0'
-  if not whole then
-    call('UNLINK', permits, holders)
-    local left = call('PTTL', queue)
-    if known[1] and left > 0 then -- it stands for those that wait
-      record_capacity()
-      call('PEXPIRE', holders, left)
-    end
-  end
-  if capacity and (fixed or brought == 0) then brought = capacity end
-  total = fixed or brought
-  free = total - used
+local function count()
+  read_resized()
+  if not has_all() then call('UNLINK', permits, holders) end
+  local expired = call('ZRANGEBYSCORE', permits, '-inf', now_text, 'LIMIT', 0, EXPIRED)
+  remove_holders(expired)
+  more_expired = #expired == EXPIRED
+  used = tonumber(call('HGET', holders, 'used') or 0)
 end
 
 -- keep has both keys last for another ms at least, and equally long. Its first write takes no memory. Redis rounds down what
@@ -93,9 +74,8 @@ local function keep(ms)
 end
 
 local function put(token, given, ms)
-  used, highest = used + weight_of(token), given
-  free = total - used
-  call('HSET', holders, 'capacity', string.format('%.0f', brought), 'used', string.format('%.0f', used), 'fence', given, 'released', released, token, given)
+  used = used + weight_of(token)
+  call('HSET', holders, 'used', string.format('%.0f', used), 'fence', given, token, given)
   call('ZADD', permits, text_of(now + ms * 1000), token)
   keep(ms + 1000)
 end
@@ -105,24 +85,17 @@ local function extend(token, ms)
   call('ZADD', permits, 'XX', text_of(now + ms * 1000), token)
 end
 
-local function end_lease(token, given, kept)
-  local has = fence_of(token)
-  if not has or given and given ~= has then return false end
-  if kept <= 0 then
-    remove_holders({ token })
-    return true
-  end
-  local kept_as = flagged(token, RELEASED)
-  keep(kept + 1000)
-  call('ZADD', permits, text_of(now + kept * 1000), kept_as)
+local function pass(token, by, given, ms)
+  call('ZADD', permits, text_of(now + ms * 1000), by)
   call('ZREM', permits, token)
-  call('HSET', holders, kept_as, has)
+  call('HSET', holders, 'fence', given, by, given)
   call('HDEL', holders, token)
-  call('HINCRBY', holders, 'released', 1)
-  return true
 end
 
-local function any_released() return released ~= '0' end
+local function remove(token)
+  remove_holders({ token })
+  return true
+end
 
 -- It goes on where an earlier call has stopped: Redis returns every holder that is there all the while. In the order of
 -- permits, a renewal would move some past that place.
@@ -152,7 +125,7 @@ end
 
 -- Expired holders are still in used. Either they or the others are summed up, whichever are fewer.
 local function usage(limit)
-  local after_now, known = '(' .. now_text, call('HMGET', holders, 'capacity', 'used')
+  local after_now = '(' .. now_text
   local ended = call('ZCOUNT', permits, '-inf', now_text) * 2 <= call('ZCARD', permits)
   local from, sum, some = 0, 0, nil
   repeat
@@ -160,11 +133,12 @@ local function usage(limit)
     for _, token in ipairs(some) do sum = sum + weight_of(token) end
     from = from + #some
   until #some < 1000
-  if ended then sum = math.max(tonumber(known[2] or 0) - sum, 0) end
+  if ended then sum = math.max(tonumber(call('HGET', holders, 'used') or 0) - sum, 0) end
   local list, found = {}, call('ZRANGEBYSCORE', permits, after_now, '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
   for i = 1, #found, 2 do
     local left = math.ceil((found[i + 1] - now) / 1000)
     list[#list + 1] = { found[i], tonumber(call('HGET', holders, found[i]) or 0), left }
   end
-  return sum, resized_to() or tonumber(known[1] or 0), list
+  read_resized()
+  return sum, resized_to or 0, list
 end
