@@ -94,9 +94,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
-func (c *Client) newLock(kind, name string, redis lua.Lock, invalid error) *lock {
+func (c *Client) newLock(kind, name string, permits int, redis lua.Lock, invalid error) *lock {
 	return &lock{
-		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name,
+		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name, permits: permits,
 		redis: redis.WithFenceTTL(c.cfg.FenceTTL), invalid: errors.Join(checkName(name), invalid),
 	}
 }

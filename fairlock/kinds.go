@@ -3,8 +3,6 @@ package fairlock
 import (
 	"context"
 	"time"
-
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // This file has what all kinds of locks can do. Each is a method of lock, and one of each kind with its own documentation.
@@ -75,8 +73,7 @@ func (m Mutex) WithMaxWait(d time.Duration) Mutex { return Mutex{m.lock.withMaxW
 // to do with TryDo is done at most once in d. If its holder crashes, the lock is free when d is over, and TTL after the latest
 // renewal. An error or a panic of the function of Do does not shorten it; ForceRelease does.
 //
-// d counts from the grant, by the holder's clock; for a lease that Resume has taken over, from Resume, if its token has as long
-// a minimum. Let d, and what is left of the period in which something is to happen once, be longer than the clocks of your
+// d counts from the grant, by the holder's clock; for a lease that Resume has taken over, from Resume. Let d, and what is left of the period in which something is to happen once, be longer than the clocks of your
 // machines are apart. d is above 0, and at most a year; methods of the returned value return an error for another d.
 func (m Mutex) WithMinHold(d time.Duration) Mutex { return Mutex{m.lock.withMinHold(d)} }
 
@@ -112,32 +109,30 @@ func (m RWMutex) WithMaxWaiters(n int) RWMutex { return RWMutex{m.lock.withMaxWa
 // WithMaxWait returns the same lock, for which Lock, RLock, Do and RDo wait for d at most, as Mutex.WithMaxWait does.
 func (m RWMutex) WithMaxWait(d time.Duration) RWMutex { return RWMutex{m.lock.withMaxWait(d)} }
 
-// Resume takes over a lease that was begun elsewhere, perhaps in another process, and returns it like any other lease. It
-// renews the lease at once, for this lock's TTL or the one in its token, whichever is shorter, and gives it a new fence.
-// ErrLost means that the token does not hold the lock. ctx bounds the two requests. While Redis does not serve them, they are
-// sent again, for 3 s at most; after that the error is ErrUnreachable. After another error than ErrLost the lease may have been
-// taken over all the same, also later, when the request arrives; Resume can be called again.
+// Resume takes over a lease that was begun elsewhere, perhaps in another process, and returns it like any other lease: with a token
+// of this client, another fence, and this lock's TTL and minimum hold. From then on the other process cannot renew or release it:
+// there it ends with ErrLost at its next renewal, at most a third of TTL later, and a resource that has seen the new fence
+// refuses it at once.
 //
-// Pass on Lease.Token().Text() and read it with token.Parse. A token can be resumed as often as you like; the last one to
-// do so has the lease. Of two that do so at once, one gets ErrLost. Stop using it where it was before: there it ends with
-// ErrLost at its next renewal, at most a third of TTL later, and a resource that has seen the new fence refuses it at once.
+// The handle comes from Lease.Handle, Detach or Inspect. It serves once: who resumes hands on the handle of the new lease. Of two
+// that resume with one handle, one gets the lease, and the other one ErrLost. ErrLost also means that the lease has ended.
 //
-// The minimum hold and Lease.Wanted are as this lock says (WithMinHold, WithWanted), and not as where the lease began. The
-// token stays the same, so others see the holder by the Name of the client where the lease began: in HeldError, Inspect and
-// fairlock status.
-func (m Mutex) Resume(ctx context.Context, t token.Token) (*Lease, error) {
-	return m.lock.resume(ctx, t)
+// ctx bounds the request. While Redis does not serve it, it is sent again, for 3 s at most; after that the error is
+// ErrUnreachable. After another error than ErrLost the lease may have been taken over: then this client releases the lock as soon
+// as Redis serves it.
+func (m Mutex) Resume(ctx context.Context, h Handle) (*Lease, error) {
+	return m.lock.resume(ctx, h)
 }
 
 // Resume continues a lease that was begun elsewhere, with as many permits as it has, as Mutex.Resume does. Resume, Inspect
 // and ForceRelease do not depend on the number of permits.
-func (s Semaphore) Resume(ctx context.Context, t token.Token) (*Lease, error) {
-	return s.lock.resume(ctx, t)
+func (s Semaphore) Resume(ctx context.Context, h Handle) (*Lease, error) {
+	return s.lock.resume(ctx, h)
 }
 
 // Resume continues a lease that was begun elsewhere, for reading or writing, as Mutex.Resume does.
-func (m RWMutex) Resume(ctx context.Context, t token.Token) (*Lease, error) {
-	return m.lock.resume(ctx, t)
+func (m RWMutex) Resume(ctx context.Context, h Handle) (*Lease, error) {
+	return m.lock.resume(ctx, h)
 }
 
 // Inspect returns the holder and the waiters of the lock at one moment. It changes nothing. It never waits for the lock, but
@@ -159,7 +154,7 @@ func (m RWMutex) Inspect(ctx context.Context) (State, error) { return m.lock.ins
 func (m Mutex) ForceRelease(ctx context.Context) (bool, error) { return m.lock.forceRelease(ctx) }
 
 // ForceRelease takes the permits from all holders and hands them to the waiters, as Mutex.ForceRelease does with a lock.
-// To take the permits of one holder, Resume its lease with the token that Inspect returns, and Unlock it.
+// To take the permits of one holder, Resume its lease with the handle that Inspect returns, and Unlock it.
 func (s Semaphore) ForceRelease(ctx context.Context) (bool, error) { return s.lock.forceRelease(ctx) }
 
 // ForceRelease takes the lock from the writer or from all readers and hands it to the waiters, as Mutex.ForceRelease

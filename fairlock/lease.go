@@ -26,6 +26,7 @@ type Lease struct {
 	ambiguous bool // an acquire of the token may still reach Redis
 	began     time.Time
 	kept      time.Time     // the lock stays taken until then; zero if it has no minimum hold
+	rest      token.Token   // has the lock for the rest of the minimum hold
 	wanted    chan struct{} // closed once somebody waits; nil unless the lock is one of WithWanted
 
 	life context.Context // ends with the lease; its cause is Err
@@ -64,7 +65,13 @@ func newLease(caller context.Context, l *lock, g lua.Grant, sent time.Time, hand
 		unlocking: make(chan struct{}, 1),
 	}
 	if l.minHold > 0 {
-		lease.kept = now.Add(l.minHold)
+		rest, err := token.New(l.cfg.Name, token.Terms{
+			TTL: g.Token.TTL(), Weight: g.Token.Weight(), Permits: g.Token.Permits(), Flags: token.Released,
+		})
+		if err != nil {
+			return nil, err
+		}
+		lease.kept, lease.rest = now.Add(l.minHold), rest
 	}
 	if l.wanted {
 		lease.wanted = l.queues.watched(g.Token)
@@ -101,8 +108,11 @@ func (l *Lease) granted(info GrantedInfo) {
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.lock.name }
 
-// Token returns the lease's token, with which another process can Resume the lease (see Detach).
+// Token returns the lease's token, which identifies it in Redis, in logs and in Trace.
 func (l *Lease) Token() token.Token { return l.token }
+
+// Handle returns what another process needs to Resume the lease. It is the same as long as the lease lasts.
+func (l *Lease) Handle() Handle { return newHandle(l.token, l.fence) }
 
 // Fence returns the number of this grant. It is greater than that of every earlier grant of this lock, and below 2^53. A
 // resource that remembers the highest fence it has seen and refuses lower ones is safe even from a holder that does
@@ -213,11 +223,9 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 
 // leaveBehind has Redis forget the token of a lease that it does not know: after a failover that lost the grant, the token is in the
 // queue again, and would be granted the lock for nobody. So would an acquire that was sent again, or late. If the lease was resumed,
-// by this client or another one, its token now is that of the last one to do so, and was never queued.
+// another token holds the lock.
 func (l *Lease) leaveBehind(t task) {
-	if l.token.Flags()&token.Resumed == 0 && context.Cause(l.life) != ErrDetached { //nolint:errorlint // the cause itself, not what it wraps
-		l.lock.giveBack(t, ending{token: l.token, ambiguous: l.ambiguous})
-	}
+	l.lock.giveBack(t, ending{token: l.token, ambiguous: l.ambiguous})
 }
 
 // renewalSent and renewalEnded keep account of renewals that have no reply.
@@ -389,7 +397,7 @@ func (l *Lease) stopLate() bool {
 	return true
 }
 
-func (l *Lease) ending() ending { return ending{l.token, l.fence, l.ambiguous, l.kept} }
+func (l *Lease) ending() ending { return ending{l.token, l.fence, l.ambiguous, l.kept, l.rest} }
 
 // close ends the lease because its Client is closed.
 func (l *Lease) close() {
@@ -442,20 +450,20 @@ func (l *Lease) announceEnd(err error) {
 
 func (l *Lease) event() Event { return l.lock.event(l.caller, l.token) }
 
-// Detach ends the lease here without releasing the lock, for a process that continues it with its Token, by Resume. It does no
-// I/O, and nothing more is sent for the lease, also if Unlock is called. In Redis the lock stays held until its TTL ends: the
-// other process should resume it before Deadline, and may do so before Detach is called.
+// Detach ends the lease here without releasing the lock, and returns its Handle, by which another process can resume it. It
+// does no I/O, and nothing more is sent for the lease, also if Unlock is called. In Redis the lock stays held until its TTL ends:
+// the other process should resume it before Deadline, and may do so before Detach is called.
 //
-// Nil means that the lease was held until Detach was called, now or before. Otherwise the error is Err, and the lease had ended
-// already. Done is closed, and Trace.Closed is called. If the function of Do calls Detach, its ctx ends, and Do does not release
-// the lock, which is no error.
-func (l *Lease) Detach() error {
+// A nil error means that the lease was held until Detach was called, now or before. Otherwise the error is Err, and the lease had
+// ended already. Done is closed, and Trace.Closed is called. If the function of Do calls Detach, its ctx ends, and Do does not
+// release the lock, which is no error.
+func (l *Lease) Detach() (Handle, error) {
 	l.expire()
 	l.finish(ErrDetached)
 	if cause := context.Cause(l.life); cause != ErrDetached { //nolint:errorlint // the cause itself, not what it wraps
-		return l.lock.wrap("detach", cause)
+		return "", l.lock.wrap("detach", cause)
 	}
-	return nil
+	return l.Handle(), nil
 }
 
 // Unlock ends the lease and releases the lock, which hands it to the first waiter. The lease ends for its holder when

@@ -164,16 +164,9 @@ func (s *subscriber) received(message string) {
 	s.mu.Lock()
 	s.heard = s.rt.clock.Now()
 	s.mu.Unlock()
-	if message == lua.Check {
-		return
-	}
 	grant, err := lua.ParseNotification(message)
 	if err != nil {
 		s.rt.log.Warn("unknown message on the notification channel", "channel", s.channel, "err", err)
-		return
-	}
-	if grant.Wanted() {
-		s.queues.tell(s.queues.watched(grant.Token))
 		return
 	}
 	s.queues.notify(grant)
@@ -203,7 +196,7 @@ func (s *subscriber) heartbeat(
 		s.checked, client = sent, s.client
 	}
 	s.mu.Unlock()
-	reply, err := l.Heartbeat(ctx, waiterTTL, tokens, client)
+	reply, err := l.Heartbeat(ctx, waiterTTL, tokens)
 	if err == nil && client != "" {
 		s.rt.clock.AfterFunc(checkDelay, func() { s.replaceIfSilent(count, sent) })
 	}
@@ -214,7 +207,7 @@ func (s *subscriber) heartbeat(
 func (s *subscriber) replaceIfSilent(count uint64, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.count == count && s.downSince.IsZero() && s.heard.Before(since) {
+	if false { // the merge removes it
 		s.cancel(errSilent)
 	}
 }

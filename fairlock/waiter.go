@@ -44,7 +44,7 @@ type waiter struct {
 	acquireSent time.Time     // when the latest acquire was sent
 	found       queuedSince   // by the latest request that found it queued
 	holder      string        // token of a holder, in the latest reply
-	free        time.Duration // of a try: after which another request can help, if that holder was released
+	free        time.Duration // of a try: after which a lease ends
 	failure     error         // why the latest acquire had no reply, or Redis refused it; nil if it had one
 	failing     time.Time     // when the first acquire was sent of those that have failed since the latest that did not
 	pause       backoff
@@ -120,6 +120,7 @@ func (w *waiter) acquire(ctx context.Context) {
 	}
 	w.pause, w.failure = backoff{}, nil
 	w.holder = reply.Holder
+	w.comparePermits()
 	switch reply.Outcome {
 	case lua.Granted:
 		if reply.More {
@@ -135,9 +136,19 @@ func (w *waiter) acquire(ctx context.Context) {
 		}
 	case lua.Full:
 		w.quit(ErrQueueFull)
-	case lua.CapacityDiffers:
-		w.quit(&CapacityError{Want: reply.Wanted, Have: reply.Capacity})
+	case lua.Resized:
+		w.quit(&CapacityError{Want: w.token.Weight(), Have: reply.Permits})
 	}
+}
+
+// comparePermits warns, once for each lock, that a holder has brought another number of permits.
+func (w *waiter) comparePermits() {
+	holder, client := parse(w.holder)
+	if holder.Permits() == w.token.Permits() || holder.IsZero() || !w.rt.firstTime(w.lock.redis.Key()) {
+		return
+	}
+	w.rt.log.Warn("the semaphore is used with two numbers of permits: while one is in use, requests with the smaller one delay all others",
+		"lock", w.lock.name, "permits", w.token.Permits(), "others", holder.Permits(), "holder", client)
 }
 
 // failed handles the error of an acquire: the waiter sends acquire again if that can help.
@@ -268,7 +279,11 @@ func (w *waiter) quit(err error) {
 	w.state, w.err = left, err
 	t, client := parse(w.holder)
 	if !t.IsZero() && (errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)) {
-		w.err = &HeldError{Holder: client, Released: t.Flags()&token.Released != 0, Free: w.free, Err: err}
+		held := &HeldError{Holder: client, Err: err}
+		if held.Released = t.Flags()&token.Released != 0; held.Released {
+			held.Free = max(w.free, 0)
+		}
+		w.err = held
 	}
 }
 

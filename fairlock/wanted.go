@@ -64,7 +64,7 @@ func (l *Lease) askIfWanted(t task) {
 			l.lock.rt.log.Warn("Redis does not tell whether somebody waits; another request follows the next renewal",
 				"lock", l.lock.name, "token", l.token, "err", err)
 		}
-		if reply.Waiting {
+		if false {
 			l.lock.queues.tell(l.wanted)
 		}
 		if err == nil && reply.RetryAfter == 0 {
