@@ -97,10 +97,15 @@ func TestConfig_FenceTTL(t *testing.T) {
 // callAll calls the methods that get a ctx, with n for each number, and returns the errors. Without a list, it calls all.
 func callAll(t *testing.T, lock any, n int, methods ...string) map[string]error {
 	t.Helper()
-	some, err := token.New("c", time.Minute, 1)
+	terms := token.Terms{TTL: time.Minute, Weight: 1, Permits: 1}
+	if _, ok := lock.(fairlock.Mutex); ok {
+		terms.Permits = 0
+	}
+	some, err := token.New("c", terms)
 	require.NoError(t, err)
+	handle := fairlock.Handle(some.Text() + "/1")
 	never := func(context.Context) error { t.Error("ran"); return nil }
-	args := map[reflect.Type]any{reflect.TypeFor[int](): n, reflect.TypeFor[token.Token](): some, reflect.TypeOf(never): never}
+	args := map[reflect.Type]any{reflect.TypeFor[int](): n, reflect.TypeFor[fairlock.Handle](): handle, reflect.TypeOf(never): never}
 	errs := map[string]error{}
 	l := reflect.ValueOf(lock)
 	for i := range l.NumMethod() {

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // The program of the README. The others below run on a server in memory, so that they need nothing.
@@ -183,13 +182,13 @@ func ExampleMutex_Resume() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	job := begun.Token().Text() // goes with the job; keep it secret, it can release the lock
-
-	t, err := token.Parse(job) // in the worker
+	handle, err := begun.Detach()
 	if err != nil {
 		log.Fatal(err)
 	}
-	lease, err := client.Mutex("import").Resume(ctx, t)
+	job := string(handle) // goes with the job; keep it secret: whoever has it can take the lock
+
+	lease, err := client.Mutex("import").Resume(ctx, fairlock.Handle(job)) // in the worker
 	if err != nil {
 		log.Fatal(err) // an ErrLost if the worker came too late
 	}

@@ -223,9 +223,11 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 
 // leaveBehind has Redis forget the token of a lease that it does not know: after a failover that lost the grant, the token is in the
 // queue again, and would be granted the lock for nobody. So would an acquire that was sent again, or late. If the lease was resumed,
-// another token holds the lock.
+// another token holds the lock. Nothing is sent for one that was detached.
 func (l *Lease) leaveBehind(t task) {
-	l.lock.giveBack(t, ending{token: l.token, ambiguous: l.ambiguous})
+	if context.Cause(l.life) != ErrDetached { //nolint:errorlint // the cause itself, not what it wraps
+		l.lock.giveBack(t, ending{token: l.token, ambiguous: l.ambiguous})
+	}
 }
 
 // renewalSent and renewalEnded keep account of renewals that have no reply.

@@ -129,7 +129,7 @@ func TestWithMaxWait_BoundsNothingElse(t *testing.T) {
 		require.NoError(t, lease.Err())
 
 		for name, call := range map[string]func(m fairlock.Mutex) error{
-			"resume": func(m fairlock.Mutex) error { _, err := m.Resume(t.Context(), lease.Token()); return err },
+			"resume": func(m fairlock.Mutex) error { _, err := m.Resume(t.Context(), lease.Handle()); return err },
 			"try":    func(m fairlock.Mutex) error { _, err := m.TryLock(t.Context()); return err },
 		} {
 			client.Link.Delay(maxWait/2, maxWait/2+time.Millisecond)

@@ -147,7 +147,7 @@ func TestMinHold_StaysTaken(t *testing.T) {
 		"the client is closed": func(_ *testing.T, h holder) { h.Close() },
 		"resumed after the release": func(t *testing.T, h holder) {
 			require.NoError(t, h.Unlock(t.Context()))
-			_, err := h.s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), h.Token())
+			_, err := h.s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), h.Handle())
 			require.ErrorIs(t, err, fairlock.ErrLost)
 		},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, holder)) {

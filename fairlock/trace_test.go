@@ -16,7 +16,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // life returns what Trace has told of acquisitions and leases, as "Granted queued" or "Left lock is busy". It checks that each
@@ -180,10 +179,10 @@ func TestTrace_Balances(t *testing.T) {
 		}, []string{"Granted", "Queued", "Closed (client is closed)", "Left queued (client is closed)"}},
 		"resumed": {func(t *testing.T, w world) {
 			held := w.s.Mutex("x").HoldAs("holder")
-			lease, err := w.m.Resume(w.ctx, held.Token())
+			lease, err := w.m.Resume(w.ctx, held.Handle())
 			require.NoError(t, err)
 			unlock(t, lease)
-			_, err = w.m.Resume(w.ctx, held.Token())
+			_, err = w.m.Resume(w.ctx, held.Handle())
 			require.ErrorIs(t, err, fairlock.ErrTaken)
 		}, []string{"Granted resumed", "Released", "Left resumed (no longer the owner)"}},
 		"refused": {func(t *testing.T, w world) {
@@ -191,7 +190,7 @@ func TestTrace_Balances(t *testing.T) {
 			cancel()
 			type lock = func(fairlock.Mutex, context.Context) (*fairlock.Lease, error)
 			resume := func(m fairlock.Mutex, ctx context.Context) (*fairlock.Lease, error) {
-				return m.Resume(ctx, token.Token{})
+				return m.Resume(ctx, "")
 			}
 			for _, l := range []lock{fairlock.Mutex.Lock, fairlock.Mutex.TryLock, resume} {
 				_, err := l(w.m.WithTTL(0), w.ctx)

@@ -49,6 +49,7 @@ type waiter struct {
 	failing     time.Time     // when the first acquire was sent of those that have failed since the latest that did not
 	pause       backoff
 	timer       Timer // posts an event; may be nil
+	timerAt     time.Time
 }
 
 // queuedSince is what a reply says that found a waiter queued: a grant with a fence above last was given after that, and
@@ -226,7 +227,9 @@ func (w *waiter) wait(ctx context.Context) {
 				w.state = acquiring
 			}
 		case acquireLater:
-			w.postAfter(e.after, event{kind: acquireNow})
+			if now := w.rt.clock.Now(); !w.timerAt.After(now) || now.Add(e.after).Before(w.timerAt) { // a sooner end may be known
+				w.postAfter(e.after, event{kind: acquireNow})
+			}
 		case acquireNow:
 			w.state = acquiring
 		}
@@ -324,11 +327,12 @@ func (w *waiter) leave() {
 // postAfter posts an event after d, instead of the one that was to be posted before.
 func (w *waiter) postAfter(d time.Duration, e event) {
 	w.stopTimer()
-	w.timer = w.rt.clock.AfterFunc(d, func() { w.post(e) })
+	w.timer, w.timerAt = w.rt.clock.AfterFunc(d, func() { w.post(e) }), w.rt.clock.Now().Add(d)
 }
 
 func (w *waiter) stopTimer() {
 	if w.timer != nil {
 		w.timer.Stop()
+		w.timerAt = time.Time{}
 	}
 }
