@@ -297,10 +297,10 @@ type HeartbeatReply struct {
 }
 
 // Heartbeat keeps the tickets of a client's waiters, at most MaxHeartbeat, and tells their states. The tokens are in the
-// order of their tickets. If check is the name of a client, Redis publishes Check to its channel.
-func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token, check string) (HeartbeatReply, error) {
-	args := make([]any, 3, 3+len(tokens))
-	args[0], args[1], args[2] = milliseconds(waiterTTL), 0, check
+// order of their tickets.
+func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token) (HeartbeatReply, error) {
+	args := make([]any, 2, 2+len(tokens))
+	args[0], args[1] = milliseconds(waiterTTL), 0
 	if len(tokens) > 0 {
 		args[1] = l.capacity
 	}
@@ -333,7 +333,7 @@ func readHeartbeat(n int) func(*reader) HeartbeatReply {
 // Admit grants the lock to waiters that can have it. It reports whether the script reached a bound before it had served
 // the queue: then call it again.
 func (l Lock) Admit(ctx context.Context) (more bool, err error) {
-	reply, err := l.Heartbeat(ctx, 0, nil, "")
+	reply, err := l.Heartbeat(ctx, 0, nil)
 	return err == nil && reply.RetryAfter == 0, err
 }
 

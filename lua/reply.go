@@ -163,10 +163,7 @@ func (r *reader) unknown(word string) {
 	}
 }
 
-// Check is the message that a heartbeat has published to a client's channel if the client checks its subscription.
-const Check = "check"
-
-// ParseNotification reads another message on a notification channel: token, fence and milliseconds, separated by spaces. If
+// ParseNotification reads a message on a notification channel: token, fence and milliseconds, separated by spaces. If
 // the fence is 0, nothing was granted: the token is the head of the queue, and after Given another request can help, or
 // Wanted says more.
 func ParseNotification(message string) (Grant, error) {

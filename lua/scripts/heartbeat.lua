@@ -1,14 +1,14 @@
 -- heartbeat: keeps the tickets of one client's waiters, and tells what became of each.
--- ARGV  fence_ttl waiter_ttl capacity client token...
---       waiter_ttl: ms; capacity: of permits, 0 for a mutex, or if the caller has no waiter; client: whose channel gets a
---       message, by which it checks its subscription, or nothing; token: of waiters, in the order of their tickets
+-- ARGV  fence_ttl waiter_ttl capacity token...
+--       waiter_ttl: ms; capacity: of permits, 0 for a mutex, or if the caller has no waiter; token: of waiters, in the order
+--       of their tickets
 -- reply last retry_after waiting states
 --       last: the last number, after everything in this script; retry_after: 0 if a bound was reached; ms until another
 --       request can help if one of the tokens is the head, else -1; waiting: 1 if somebody waits, else 0; states: a letter
 --       for each token: q queued, h holds the lock, n neither (request again, with the ticket)
-local waiter_ttl, capacity, client = ARGV[2], ARGV[3], ARGV[4]
+local waiter_ttl, capacity = ARGV[2], ARGV[3]
 waiter_ttl, capacity = tonumber(waiter_ttl), tonumber(capacity)
-local FIRST, tokens, states, beats = 5, #ARGV - 4, {}, {}
+local FIRST, tokens, states, beats = 4, #ARGV - 3, {}, {}
 
 read_number(0)
 local waiting = call('ZCARD', queue)
@@ -47,7 +47,6 @@ if tokens > 0 and head and not call('ZSCORE', heartbeats, head) then
   call('PEXPIRE', heartbeats, waiter_ttl + KEPT)
 end
 
-if client ~= '' then publish(client, 'check') end
 if waiting > 0 then write_number(waiter_ttl + KEPT) end
 local first
 for i = 1, tokens do

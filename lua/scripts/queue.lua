@@ -28,13 +28,11 @@ local function drop_expired()
   changed = true
 end
 
--- publish sends a client a message. A user without rights to the channel must not see an error for a lock that was released.
-local function publish(client, text)
-  redis.pcall('PUBLISH', string.match(queue, '^(.-):{') .. ':notify:' .. client, text)
+-- notify sends the client of a waiter or a holder a message. A user without rights to the channel must not see an error for a
+-- lock that was released.
+local function notify(token, text)
+  redis.pcall('PUBLISH', string.match(queue, '^(.-):{') .. ':notify:' .. string.sub(token, 1, -51), text)
 end
-
--- notify sends the client of a waiter or a holder a message.
-local function notify(token, text) publish(string.sub(token, 1, -51), text) end
 
 -- tell_wanted tells a holder, if it wants to know it, that somebody waits.
 local function tell_wanted(token)
