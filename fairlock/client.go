@@ -64,7 +64,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	channel := lua.NotificationChannel(cfg.Namespace, cfg.Name)
 	return &Client{
 		cfg: cfg, rt: rt, queues: queues,
-		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, client: cfg.Name, channel: channel},
+		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, channel: channel},
 		dispatch:   watched{dispatch.New(rdb, cfg.Clock), rt, newReloader(rt, rdb)},
 	}, nil
 }

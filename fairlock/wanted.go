@@ -59,7 +59,7 @@ func (l *Lease) askIfWanted(t task) {
 		return
 	}
 	t.goes(func(t task) {
-		reply, err := l.lock.subscriber.heartbeat(l.life, l.lock.redis, 0, nil)
+		reply, err := l.lock.redis.Heartbeat(l.life, 0, nil)
 		if err != nil && l.life.Err() == nil && lua.OriginOf(err) == lua.Permanent { // else renewals fail too
 			l.lock.rt.log.Warn("Redis does not tell whether somebody waits; another request follows the next renewal",
 				"lock", l.lock.name, "token", l.token, "err", err)

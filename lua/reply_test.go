@@ -78,7 +78,7 @@ func TestReply_OfAnotherFormIsAnError(t *testing.T) {
 		}
 	}
 	for _, bad := range []any{"", "q", "qqq", "qx", nil, one} {
-		_, err := lua.Mutex(&fake{answer: list{large, one, one, bad}}, "ns", "name").Heartbeat(ctx, waiterTTL, waiting(2), "")
+		_, err := lua.Mutex(&fake{answer: list{large, one, one, bad}}, "ns", "name").Heartbeat(ctx, waiterTTL, waiting(2))
 		assert.ErrorIs(t, err, lua.ErrReply, "%v", bad)
 	}
 }

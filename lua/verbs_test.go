@@ -237,12 +237,12 @@ var verbs = []verb{
 	},
 	{
 		name: "heartbeat",
-		call: func(l lua.Lock, t tokens) (any, error) { return l.Heartbeat(ctx, 11*ms, t, "12") },
+		call: func(l lua.Lock, t tokens) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
 		replies: []list{
 			{large, int64(-1), one, "qhn"},
 		},
 		samples: map[string]sample{
-			"heartbeat": {send: func(l lua.Lock, waiters tokens) error { return last(l.Heartbeat(ctx, waiterTTL, waiters, "client")) }},
+			"heartbeat": {send: func(l lua.Lock, waiters tokens) error { return last(l.Heartbeat(ctx, waiterTTL, waiters)) }},
 		},
 		// heartbeat a b        -> queued, holding, gone; retry 45m: of the head
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -526,7 +526,7 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 	m.begin("heartbeat of %v, waiter TTL %v", texts, wait)
 	m.lasting(0, wait)
 	var first lua.HeartbeatReply
-	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, wait, tokens, "") }, func(got lua.HeartbeatReply) {
+	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, wait, tokens) }, func(got lua.HeartbeatReply) {
 		want := m.model.Heartbeat(m.clock, wait.Microseconds(), m.capacity, texts)
 		first = lua.HeartbeatReply{RetryAfter: got.RetryAfter, Last: want.Last, Waiting: want.Waiting}
 		m.more, m.admitted = want.RetryAfter == 0, true

@@ -240,11 +240,11 @@ func (c *conversation) answered(e exchange) {
 		c.expect(e.args[1], 0, "release leave", "a token that Redis does not know does not leave")
 	case e.verb == "heartbeat" && len(e.reply) > 3:
 		if first := strings.Index(e.reply[3], "q"); first >= 0 {
-			c.asksAfter(e.args[4+first], e.reply[1], e)
+			c.asksAfter(e.args[3+first], e.reply[1], e)
 		}
 		for i, state := range e.reply[3] {
 			if state == 'q' {
-				c.found(e.args[4+i], e, e.reply[0])
+				c.found(e.args[3+i], e, e.reply[0])
 			}
 		}
 	}
