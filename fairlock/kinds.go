@@ -122,9 +122,8 @@ func (m RWMutex) WithMaxWait(d time.Duration) RWMutex { return RWMutex{m.lock.wi
 // do so has the lease. Of two that do so at once, one gets ErrLost. Stop using it where it was before: there it ends with
 // ErrLost at its next renewal, at most a third of TTL later, and a resource that has seen the new fence refuses it at once.
 //
-// The minimum hold and Lease.Wanted are as this lock says (WithMinHold, WithWanted), and not as where the lease began. The
-// token stays the same, so others see the holder by the Name of the client where the lease began: in HeldError, Inspect and
-// fairlock status.
+// The minimum hold is as this lock says (WithMinHold), and not as where the lease began. The token stays the same, so others
+// see the holder by the Name of the client where the lease began: in HeldError, Inspect and fairlock status.
 func (m Mutex) Resume(ctx context.Context, t token.Token) (*Lease, error) {
 	return m.lock.resume(ctx, t)
 }

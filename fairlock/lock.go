@@ -29,7 +29,6 @@ type lock struct {
 	kind     string
 	name     string
 	redis    lua.Lock
-	wanted   bool          // its leases know when somebody waits
 	maxWait  time.Duration // bounds waiting; 0: nothing but ctx does
 	minHold  time.Duration // the lock stays taken until so long after each grant; 0: until it is released
 	invalid  error         // what is wrong with the name or the number of permits; returned before anything is sent
@@ -93,14 +92,9 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 			ctx, cancel = l.rt.withTimeoutCause(ctx, l.maxWait, stopped{ErrWaitTimeout})
 			defer cancel()
 		}
-		if l.wanted {
-			tok = tok.With(token.Wanted)
-		}
-		return l.watch(t, tok, func() (*Lease, error) {
-			w := newWaiter(caller, l, t, tok, try)
-			defer w.close()
-			return w.run(ctx)
-		})
+		w := newWaiter(caller, l, t, tok, try)
+		defer w.close()
+		return w.run(ctx)
 	})
 }
 
@@ -200,46 +194,40 @@ func performUntil[T any](
 func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
 	input := require(!tok.IsZero(), "token", "must not be the zero Token")
 	caller := ctx
-	return perform(ctx, l, "resume", input, l.tracedResume(caller, tok, func(ctx context.Context, t task) (*Lease, error) {
+	return perform(ctx, l, "resume", input, l.tracedResume(caller, tok, func(ctx context.Context) (*Lease, error) {
 		l, resumed := l.with(func(c *Config) { c.TTL = min(c.TTL, tok.TTL()) }), tok.With(token.Resumed)
 		ctx, cancel := l.rt.limited(ctx)
 		defer cancel()
-		return l.watch(t, resumed, func() (*Lease, error) {
-			before, err := l.snapshot(ctx)
-			if err != nil {
-				return nil, err
-			}
-			given := min(max(l.cfg.TTL, l.minHold), tok.TTL())
-			var sent time.Time
-			var reply lua.Resumed
-			id := rand.Text()
-			err = l.rt.attempt(ctx, func() (err error) {
-				sent = l.rt.clock.Now()
-				reply, err = l.redis.Resume(ctx, tok, given, before.Fence, id)
-				return err
-			})
-			if err == nil && reply.Fence == 0 {
-				err = lost(ErrTaken)
-			}
-			if err != nil {
-				return nil, err
-			}
-			lease, err := newLease(caller, l, lua.Grant{Token: resumed, Fence: reply.Fence, Given: given}, sent, false, false)
-			if err == nil && reply.Waiting {
-				l.queues.tell(lease.wanted)
-			}
-			return lease, err
+		before, err := l.snapshot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		given := min(max(l.cfg.TTL, l.minHold), tok.TTL())
+		var sent time.Time
+		var fence uint64
+		id := rand.Text()
+		err = l.rt.attempt(ctx, func() (err error) {
+			sent = l.rt.clock.Now()
+			fence, err = l.redis.Resume(ctx, tok, given, before.Fence, id)
+			return err
 		})
+		if err == nil && fence == 0 {
+			err = lost(ErrTaken)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return newLease(caller, l, lua.Grant{Token: resumed, Fence: fence, Given: given}, sent, false, false)
 	}))
 }
 
 // tracedResume is resume with its Granted or Left.
 func (l *lock) tracedResume(
-	caller context.Context, tok token.Token, resume func(context.Context, task) (*Lease, error),
+	caller context.Context, tok token.Token, resume func(context.Context) (*Lease, error),
 ) func(context.Context, task) (*Lease, error) {
-	return func(ctx context.Context, t task) (*Lease, error) {
+	return func(ctx context.Context, _ task) (*Lease, error) {
 		began := l.rt.clock.Now()
-		lease, err := resume(ctx, t)
+		lease, err := resume(ctx)
 		if err != nil {
 			waited := l.rt.clock.Now().Sub(began)
 			err = orEnded(ctx, err)

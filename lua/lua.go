@@ -152,9 +152,6 @@ type Grant struct {
 	Given time.Duration // length of the lease
 }
 
-// Wanted reports whether this is no grant: the token holds the lock, or is granted it next, and somebody waits.
-func (g Grant) Wanted() bool { return g.Fence == 0 && g.Given == 0 }
-
 // Handoff is the reply to a release: what became of the lock.
 type Handoff struct {
 	Released  bool    // the token held the lock until now
@@ -244,28 +241,23 @@ func readRenewed(r *reader) bool {
 	return false
 }
 
-// Resumed is the reply to Resume.
-type Resumed struct {
-	Fence   uint64 // of the lease; 0: the token does not hold the lock, or somebody else has resumed the lease since
-	Waiting bool   // somebody waits for the lock
-}
-
 // Resume takes over a lease by its token, for ttl, but for no longer than its token says. From then on the lease has the token
 // with the flag Resumed, and another fence. seen is the last number of a Snapshot from before, and id a random text: by these a
-// copy of the request finds what another copy has done, and changes nothing if somebody else has resumed the lease since.
-func (l Lock) Resume(ctx context.Context, t token.Token, ttl time.Duration, seen uint64, id string) (Resumed, error) {
+// copy of the request finds what another copy has done, and changes nothing if somebody else has resumed the lease since. It returns
+// the fence of the lease; 0: the token does not hold the lock, or somebody else has resumed the lease.
+func (l Lock) Resume(ctx context.Context, t token.Token, ttl time.Duration, seen uint64, id string) (uint64, error) {
 	return call(ctx, l, "resume", readResumed, t.Text(), milliseconds(ttl), seen, id)
 }
 
-func readResumed(r *reader) (reply Resumed) {
+func readResumed(r *reader) uint64 {
 	switch outcome := r.text(); outcome {
 	case "resumed":
-		reply = Resumed{r.positive(), r.count(0) > 0}
+		return r.positive()
 	case "lost":
 	default:
 		r.unknown(outcome)
 	}
-	return reply
+	return 0
 }
 
 // Resize sets the number of permits of a semaphore for all its users, whatever number they bring, until it is 0: then it has
@@ -292,7 +284,6 @@ const (
 type HeartbeatReply struct {
 	Last       uint64        // the lock's last number; every grant after this reply has a higher fence
 	RetryAfter time.Duration // after which another request can help, if one of the tokens is the head; negative: only a notification can
-	Waiting    bool          // somebody waits
 	States     []WaiterState // one for each token
 }
 
@@ -315,7 +306,7 @@ var waiterStates = map[rune]WaiterState{'n': NotQueued, 'q': StillQueued, 'h': H
 // readHeartbeat reads the reply to a heartbeat of n tokens.
 func readHeartbeat(n int) func(*reader) HeartbeatReply {
 	return func(r *reader) HeartbeatReply {
-		reply := HeartbeatReply{Last: r.number(), RetryAfter: r.duration(), Waiting: r.count(0) > 0}
+		reply := HeartbeatReply{Last: r.number(), RetryAfter: r.duration()}
 		for _, letter := range r.optional() {
 			state, ok := waiterStates[letter]
 			if !ok {

@@ -167,8 +167,7 @@ func (r *reader) unknown(word string) {
 const Check = "check"
 
 // ParseNotification reads another message on a notification channel: token, fence and milliseconds, separated by spaces. If
-// the fence is 0, nothing was granted: the token is the head of the queue, and after Given another request can help, or
-// Wanted says more.
+// the fence is 0, nothing was granted: the token is the head of the queue, and after Given another request can help.
 func ParseNotification(message string) (Grant, error) {
 	text, rest, _ := strings.Cut(message, " ")
 	fence, given, _ := strings.Cut(rest, " ")
@@ -178,9 +177,6 @@ func ParseNotification(message string) (Grant, error) {
 		return Grant{}, fmt.Errorf("%w: %w", ErrReply, err)
 	}
 	return decode([]any{text, number, ms}, func(r *reader) Grant {
-		if number == 0 && ms == 0 {
-			return Grant{Token: r.token()}
-		}
 		return Grant{Token: r.token(), Fence: r.number(), Given: r.given()}
 	})
 }

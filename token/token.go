@@ -194,7 +194,6 @@ type Flags int
 
 // The flags.
 const (
-	Wanted   Flags = 1 // its holder wants to know that somebody waits
 	Released Flags = 2 // it was released, and keeps the lock taken until its minimum hold is over: nobody has this token
 	Resumed  Flags = 4 // another process has taken it over, by the token without this flag or with it
 	MinHold  Flags = 8 // it has a minimum hold above its TTL, so TTL is not what a renewal asks for

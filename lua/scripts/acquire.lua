@@ -28,9 +28,8 @@ local queued_as = tonumber(call('ZSCORE', queue, token) or nil)
 call('ZCARD', heartbeats) -- it fails if the key is not ours, before anything is written
 open(capacity)
 
-local empty -- whether nobody else was queued when it joined
 local function join(as)
-  empty = call('EXISTS', queue) == 0
+  local empty = call('EXISTS', queue) == 0
   if queued_as then call('PEXPIRE', queue, waiter_ttl + KEPT) end -- on a full server the rest passes
   call('ZADD', queue, text_of(as), token)
   if empty then
@@ -95,6 +94,5 @@ else
   ahead = call('ZRANK', queue, token)
 end
 write_number(waiter_ttl + KEPT)
-local after, by = state == 'more' and 0 or ahead == 0 and next_end() or -1, holder()
-if empty then tell_wanted(by) end
-return 'queued ' .. text_of(queued_as) .. ' ' .. ahead + 1 .. ' ' .. text_of(last) .. ' ' .. after .. ' ' .. by
+local after = state == 'more' and 0 or ahead == 0 and next_end() or -1
+return 'queued ' .. text_of(queued_as) .. ' ' .. ahead + 1 .. ' ' .. text_of(last) .. ' ' .. after .. ' ' .. holder()

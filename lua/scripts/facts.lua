@@ -8,7 +8,7 @@ local function ttl_of(token) return tonumber(string.sub(token, -47, -37)) or 0 e
 local function weight_of(token) return tonumber(string.sub(token, -35, -26)) or 0 end
 
 -- Flags of a token; RELEASED: the lease was released before its minimum hold was over, and nobody has its token.
-local WANTED, RELEASED, RESUMED = 1, 2, 4
+local RELEASED, RESUMED = 2, 4
 local function has_flag(token, flag) return (tonumber(string.sub(token, -24, -24), 16) or 0) % (2 * flag) >= flag end
 
 -- flagged returns the token with a further flag.
@@ -24,9 +24,6 @@ local function without(token, flag)
   local flags = string.format('%x', tonumber(string.sub(token, -24, -24), 16) - flag)
   return string.sub(token, 1, -25) .. flags .. string.sub(token, -23)
 end
-
--- wants_to_know reports whether the holder with that token is told that somebody waits.
-local function wants_to_know(token) return has_flag(token, WANTED) and not has_flag(token, RELEASED) end
 
 -- read_time reads the server's clock, once.
 local function read_time()

@@ -2,10 +2,10 @@
 -- ARGV  fence_ttl waiter_ttl capacity client token...
 --       waiter_ttl: ms; capacity: of permits, 0 for a mutex, or if the caller has no waiter; client: whose channel gets a
 --       message, by which it checks its subscription, or nothing; token: of waiters, in the order of their tickets
--- reply last retry_after waiting states
+-- reply last retry_after states
 --       last: the last number, after everything in this script; retry_after: 0 if a bound was reached; ms until another
---       request can help if one of the tokens is the head, else -1; waiting: 1 if somebody waits, else 0; states: a letter
---       for each token: q queued, h holds the lock, n neither (request again, with the ticket)
+--       request can help if one of the tokens is the head, else -1; states: a letter for each token: q queued, h holds the
+--       lock, n neither (request again, with the ticket)
 local waiter_ttl, capacity, client = ARGV[2], ARGV[3], ARGV[4]
 waiter_ttl, capacity = tonumber(waiter_ttl), tonumber(capacity)
 local FIRST, tokens, states, beats = 5, #ARGV - 4, {}, {}
@@ -57,4 +57,4 @@ for i = 1, tokens do
   if states[i] == 'q' and not first then first = token end
 end
 local after = state == 'more' and 0 or first and first == head and next_end() or -1
-return text_of(last) .. ' ' .. after .. (head and ' 1 ' or ' 0 ') .. table.concat(states)
+return text_of(last) .. ' ' .. after .. ' ' .. table.concat(states)

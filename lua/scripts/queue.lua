@@ -33,13 +33,8 @@ local function publish(client, text)
   redis.pcall('PUBLISH', string.match(queue, '^(.-):{') .. ':notify:' .. client, text)
 end
 
--- notify sends the client of a waiter or a holder a message.
+-- notify sends the client of a waiter a message.
 local function notify(token, text) publish(string.sub(token, 1, -51), text) end
-
--- tell_wanted tells a holder, if it wants to know it, that somebody waits.
-local function tell_wanted(token)
-  if wants_to_know(token) then notify(token, token .. ' 0 0') end
-end
 
 -- tell_head tells the head, if nobody will release what it waits for, after how long another request can help.
 local function tell_head(requester)
@@ -92,7 +87,6 @@ local function admit(requester)
     call('ZREM', queue, head)
     call('ZREM', heartbeats, head)
     admitted, changed = admitted + 1, true
-    if second then tell_wanted(head) end -- before the grant: its lease begins with it
     if head == requester then
       own = fence
     else
