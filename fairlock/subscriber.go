@@ -42,8 +42,7 @@ func (s *subscriber) brings() bool {
 	return s.downSince.IsZero() && !s.heard.IsZero()
 }
 
-// start subscribes, if this is the client's first contention or first lease that knows when it is wanted, and returns the
-// same as subscriptions.
+// start subscribes, if this is the client's first contention, and returns the same as subscriptions.
 func (s *subscriber) start(t task) uint64 {
 	s.once.Do(func() { t.stays(s.run) })
 	return s.subscriptions()
@@ -139,7 +138,7 @@ func (s *subscriber) wentDown(reason error) {
 	}
 }
 
-// cameUp has heartbeats look for what was missed before, by waiters and by leases that know when they are wanted.
+// cameUp has heartbeats look for what waiters have missed before.
 func (s *subscriber) cameUp(t task) {
 	s.mu.Lock()
 	s.downSince, s.reason = time.Time{}, nil
@@ -148,7 +147,6 @@ func (s *subscriber) cameUp(t task) {
 	s.rt.outage.succeeded(s)
 	call(s.rt.trace.Subscription, SubscriptionInfo{})
 	s.queues.catchUp(t)
-	s.queues.askIfWanted(t)
 }
 
 func (s *subscriber) received(message string) {

@@ -199,7 +199,7 @@ func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 		return []string{map[bool]string{true: "renewed", false: "lost"}[l.Renew(now, s.args[1], n[2]*ms, uint64(n[3]))]}, 0
 	case "resume":
 		if fence := l.Resume(now, s.args[1], n[2]*ms, uint64(n[3]), s.args[4]); fence > 0 {
-			return words([]any{"resumed", fence, map[bool]int{true: 1}[len(l.Waiters) > 0]}), 0
+			return words([]any{"resumed", fence}), 0
 		}
 		return []string{"lost"}, 0
 	case "resize":
