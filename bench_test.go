@@ -249,7 +249,7 @@ func BenchmarkCapacity(b *testing.B) {
 				require.NoError(b, wait(t))
 			}
 			measure(b, 1, func(int, int) error {
-				_, err := queue.Heartbeat(context.Background(), time.Hour, all[h.from:h.from+h.listed], "")
+				_, err := queue.Heartbeat(context.Background(), time.Hour, all[h.from:h.from+h.listed])
 				return err
 			})
 		})

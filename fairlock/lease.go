@@ -25,9 +25,8 @@ type Lease struct {
 	fence     uint64
 	ambiguous bool // an acquire of the token may still reach Redis
 	began     time.Time
-	kept      time.Time     // the lock stays taken until then; zero if it has no minimum hold
-	rest      token.Token   // has the lock for the rest of the minimum hold
-	wanted    chan struct{} // closed once somebody waits; nil unless the lock is one of WithWanted
+	kept      time.Time   // the lock stays taken until then; zero if it has no minimum hold
+	rest      token.Token // has the lock for the rest of the minimum hold
 
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
@@ -41,6 +40,9 @@ type Lease struct {
 	pending   int       // guarded by mu: number of renewals that are in flight
 	timer     Timer     // guarded by mu: calls tick when the next action is due
 	late      Timer     // guarded by mu: calls releaseLost; nil if that is not due
+
+	wanted chan struct{} // guarded by mu: closed once somebody waits; nil until Wanted is called
+	looks  Timer         // guarded by mu: begins the next look; nil before the first one
 
 	unlocking        chan struct{} // holds a value while a release is under way, which owns what follows
 	ambiguousRelease bool          // a release may have reached Redis without its reply coming back
@@ -72,9 +74,6 @@ func newLease(caller context.Context, l *lock, g lua.Grant, sent time.Time, hand
 			return nil, err
 		}
 		lease.kept, lease.rest = now.Add(l.minHold), rest
-	}
-	if l.wanted {
-		lease.wanted = l.queues.watched(g.Token)
 	}
 	if handoff {
 		lease.term = lease.term.afterHandoff(now)
@@ -213,7 +212,6 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 		l.leaveBehind(t)
 	default:
 		l.extend(renewed)
-		l.askIfWanted(t)
 	}
 	if l.life.Err() == nil || held {
 		call(l.lock.rt.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
@@ -422,12 +420,12 @@ func (l *Lease) finish(cause error) bool {
 	}
 	l.end(cause)
 	l.timer.Stop()
+	if l.looks != nil {
+		l.looks.Stop()
+	}
 	told := l.told
 	l.lock.rt.outage.forget(l)
 	l.mu.Unlock()
-	if l.wanted != nil {
-		l.lock.queues.unwatch(l.token)
-	}
 	l.lock.rt.drop(l)
 	if told && cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps
 		l.announceEnd(cause)

@@ -30,7 +30,6 @@ type lock struct {
 	name     string
 	permits  int // of a semaphore or a read-write lock, that its tokens say; 0: a mutex
 	redis    lua.Lock
-	wanted   bool          // its leases know when somebody waits
 	maxWait  time.Duration // bounds waiting; 0: nothing but ctx does
 	minHold  time.Duration // the lock stays taken until so long after each grant; 0: until it is released
 	invalid  error         // what is wrong with the name or the number of permits; returned before anything is sent
@@ -94,11 +93,9 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 			ctx, cancel = l.rt.withTimeoutCause(ctx, l.maxWait, stopped{ErrWaitTimeout})
 			defer cancel()
 		}
-		return l.watch(t, tok, func() (*Lease, error) {
-			w := newWaiter(caller, l, t, tok, try)
-			defer w.close()
-			return w.run(ctx)
-		})
+		w := newWaiter(caller, l, t, tok, try)
+		defer w.close()
+		return w.run(ctx)
 	})
 }
 

@@ -199,7 +199,6 @@ type machine struct {
 	forgotten map[string]bool // waiters that were forgotten with their queue
 	more      bool            // the step has reached a bound
 	admitted  bool            // the step has admitted whom it could
-	told      []string        // holders that were told that somebody waits
 	refusal   string          // why the step was refused
 	used      int             // after the step before
 	once      bool
@@ -508,7 +507,6 @@ func (m *machine) near(want, got int64, what string) {
 //	waiters 9; holders 9 so many are added, holders of one permit each; expired: they have expired
 //	keys; recorded       -> those that exist; whose fences are recorded
 //	count                -> how many hold | how many wait
-//	told                 -> holders that were told that somebody waits, since the last time
 //	fence; ticket a      -> now, now+1: µs of the server's time
 //
 // In a rwmutex, a capital letter is a writer.
@@ -604,8 +602,7 @@ func (m *machine) options(words []string) options {
 				o.number = number
 			} else if duration, err := time.ParseDuration(word); err == nil {
 				o.duration = duration
-			} else if word == "try" || word == "ticket" || word == "tombstone" || word == "wanted" {
-				o.wanted = o.wanted || word == "wanted"
+			} else if word == "try" || word == "ticket" || word == "tombstone" {
 				o.try, o.ticket, o.tombstone = o.try || word == "try", o.ticket || word == "ticket", o.tombstone || word == "tombstone"
 			} else if o.word = word; len(word) == 1 || strings.ContainsAny(word, "*/0123456789") {
 				name, weight, heavy := strings.Cut(word, "*")
@@ -671,10 +668,6 @@ func (m *machine) step(word string, words []string, want string) string {
 	case "count":
 		c := m.contents()
 		return fmt.Sprintf("%d | %d", len(c.Permits), len(c.Queue))
-	case "told":
-		told := m.told
-		m.told = nil
-		return strings.Join(told, " ")
 	case "fence":
 		return m.fromNow(m.contents().last())
 	case "ticket":

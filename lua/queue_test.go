@@ -63,27 +63,6 @@ func TestKept_StaysTaken(t *testing.T) {
 		scenario{"a key is lost", `acquire a b; release a kept 30m; evict permits; acquire c*3 -> granted`})
 }
 
-// A holder that wants to know it is told that somebody waits: by the first waiter that queues, or before the grant if others wait
-// behind it. A try tells nothing, and nobody else is told.
-func TestWanted_TheFirstWaiterTells(t *testing.T) {
-	scenarios(t, oneHolder,
-		scenario{"after the grant", `
-			acquire a wanted; acquire z try -> busy; told ->; acquire b -> queued 1; told -> a; acquire c; told ->; leave b; leave c
-			acquire d -> queued 1; told -> a; release a -> released grants d; acquire e f; told ->`},
-		scenario{"at the grant", `
-			acquire a; acquire b wanted; acquire c wanted; told ->; release a -> released grants b; told -> b; release b -> released grants c
-			told ->; acquire d; told -> c`},
-		scenario{"at the grant, by its own request", `
-			acquire a ttl 1h; acquire b wanted wait 2h; acquire c wait 2h; after 61m; acquire b -> granted; told -> b`},
-		scenario{"a waiter that returns", `acquire a wanted; forge b -1s; acquire b ticket -> queued 1; told -> a`},
-		scenario{"the lock is free", `acquire a wanted; forge b -1s; release a; acquire b ticket wanted -> granted; told ->`},
-		scenario{"resumed", `
-			acquire a wanted; resume a -> resumed; acquire b; told -> a; resume a -> resumed; leave b; acquire c; told -> a
-			release a -> released grants c`},
-		scenario{"released and kept", `acquire a wanted; release a kept 30m; acquire b; told ->`},
-		scenario{"a full queue", `acquire a wanted; acquire b; told -> a; acquire c max 1 -> full 1; told ->`})
-}
-
 // A waiter has its ticket for life, and tickets follow the order of arrival. In memory many arrive in one microsecond.
 //
 //fairlock:promise Order: waiters are granted the lock by ticket; tickets are given in the order of arrival, many in one microsecond too

@@ -85,8 +85,7 @@ var verbs = []verb{
 			"extend":  acquires(lua.Request{Token: holder, WaiterTTL: waiterTTL}, contended),
 		},
 		// acquire a b*2 x/c    parties; b wants 2 permits, c is of client x; of 5: capacity; ttl 5m, wait 5m: durations;
-		//                      max 4: waiters; try: does not queue; ticket: with the one that it has; wanted: wants to know
-		//                      that somebody waits
+		//                      max 4: waiters; try: does not queue; ticket: with the one that it has
 		//   -> granted, queued 1, busy, full 4, capacity 5; if the test wants it, "by a" and "retry 45m"
 		steps: map[string]func(m *machine, o options, want string) string{
 			"acquire": func(m *machine, o options, want string) string {
@@ -207,7 +206,7 @@ var verbs = []verb{
 	{
 		name:    "resume",
 		call:    func(l lua.Lock, t tokens) (any, error) { return l.Resume(ctx, t[0], 11*ms, 12, "13") },
-		replies: []list{{"resumed", large, one}, {"lost"}},
+		replies: []list{{"resumed", large}, {"lost"}},
 		samples: map[string]sample{
 			"resume": {send: func(l lua.Lock, _ tokens) error { return last(l.Resume(ctx, holder, ttl/2, holderFence, "7")) }},
 		},
@@ -237,12 +236,12 @@ var verbs = []verb{
 	},
 	{
 		name: "heartbeat",
-		call: func(l lua.Lock, t tokens) (any, error) { return l.Heartbeat(ctx, 11*ms, t, "12") },
+		call: func(l lua.Lock, t tokens) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
 		replies: []list{
-			{large, int64(-1), one, "qhn"},
+			{large, int64(-1), "qhn"},
 		},
 		samples: map[string]sample{
-			"heartbeat": {send: func(l lua.Lock, waiters tokens) error { return last(l.Heartbeat(ctx, waiterTTL, waiters, "client")) }},
+			"heartbeat": {send: func(l lua.Lock, waiters tokens) error { return last(l.Heartbeat(ctx, waiterTTL, waiters)) }},
 		},
 		// heartbeat a b        -> queued, holding, gone; retry 45m: of the head
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -356,7 +355,6 @@ type request struct {
 	ttl, wait   time.Duration
 	max         int
 	try, ticket bool
-	wanted      bool
 }
 
 var outcomes = map[model.Outcome]lua.Outcome{
@@ -370,11 +368,6 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 	if to := cmp.Or(r.ttl, p.token.TTL()); to != p.token.TTL() || p.weight != p.token.Weight() {
 		require.False(m.t, p.asked, "the TTL and the weight of %s are those of its first request", p.name)
 		p.token = numbered(p.token.Client(), to, p.weight, slices.Index(m.parties, p)+1)
-		p.original = p.token
-	}
-	if r.wanted && p.token != p.token.With(token.Wanted) {
-		require.False(m.t, p.asked, "what %s wants to know is that of its first request", p.name)
-		p.token = p.token.With(token.Wanted)
 		p.original = p.token
 	}
 	p.asked = true
@@ -504,13 +497,12 @@ func (m *machine) resume(p *party, ttl time.Duration, seen uint64, id string) bo
 	m.begin("%s is resumed for %v", p.name, ttl)
 	m.lasting(ttl, 0)
 	before, resumed := p.token, p.token.With(token.Resumed)
-	return do(m, func() (lua.Resumed, error) { return m.any().Resume(ctx, before, ttl, seen, id) }, func(got lua.Resumed) {
-		require.Equal(m.t, m.model.Resume(m.clock, before.Text(), ttl.Microseconds(), seen, id), got.Fence)
-		require.Equal(m.t, got.Fence > 0 && len(m.model.Waiters) > 0, got.Waiting)
-		if got.Fence > 0 {
-			p.token, p.fence = resumed, got.Fence
+	return do(m, func() (uint64, error) { return m.any().Resume(ctx, before, ttl, seen, id) }, func(got uint64) {
+		require.Equal(m.t, m.model.Resume(m.clock, before.Text(), ttl.Microseconds(), seen, id), got)
+		if got > 0 {
+			p.token, p.fence = resumed, got
 		}
-	}, func(lua.Resumed) {}).Fence > 0
+	}, func(uint64) {}) > 0
 }
 
 var waiterStates = map[model.WaiterState]lua.WaiterState{
@@ -526,9 +518,9 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 	m.begin("heartbeat of %v, waiter TTL %v", texts, wait)
 	m.lasting(0, wait)
 	var first lua.HeartbeatReply
-	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, wait, tokens, "") }, func(got lua.HeartbeatReply) {
+	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, wait, tokens) }, func(got lua.HeartbeatReply) {
 		want := m.model.Heartbeat(m.clock, wait.Microseconds(), m.capacity, texts)
-		first = lua.HeartbeatReply{RetryAfter: got.RetryAfter, Last: want.Last, Waiting: want.Waiting}
+		first = lua.HeartbeatReply{RetryAfter: got.RetryAfter, Last: want.Last}
 		m.more, m.admitted = want.RetryAfter == 0, true
 		for _, state := range want.States {
 			first.States = append(first.States, waiterStates[state])

@@ -20,7 +20,7 @@ type Locker struct {
 
 // NewLock returns the lock of one upload, for one request.
 func (l Locker) NewLock(id string) (handler.Lock, error) {
-	return &lock{mutex: l.Client.Mutex("upload:" + id).WithWanted()}, nil
+	return &lock{mutex: l.Client.Mutex("upload:" + id)}, nil
 }
 
 type lock struct {

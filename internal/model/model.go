@@ -58,12 +58,6 @@ type Lock struct {
 	changed bool // another waiter may be the head than before the call, or something else blocks it
 }
 
-// wantsToKnow reports whether the holder with that token is told that somebody waits.
-func wantsToKnow(text string) bool {
-	t, err := token.Parse(text)
-	return err == nil && t.Flags()&(token.Wanted|token.Released) == token.Wanted
-}
-
 // Flagged returns the token with further flags; a text that is no token as it is.
 func Flagged(text string, flags token.Flags) string {
 	t, err := token.Parse(text)
@@ -158,14 +152,13 @@ type Reply struct {
 type HeartbeatReply struct {
 	States     []WaiterState
 	Last       uint64
-	Waiting    bool  // somebody waits
 	RetryAfter int64 // after which another request can help, if one of the tokens is the head; else negative
 }
 
 // Grant is a lock that was handed to a waiter.
 type Grant struct {
 	Token string
-	Fence uint64 // 0: nothing was granted. After Given another request can help the head; 0: it holds the lock, and somebody waits
+	Fence uint64 // 0: nothing was granted. After Given another request can help the head
 	Given int64
 }
 
@@ -215,9 +208,9 @@ func (l *Lock) serve(now int64, r Request) Reply {
 		}
 		l.Capacity = r.Capacity
 	}
-	waiter, first := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL}, false
+	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL}
 	if r.WaiterTTL > 0 && (queued || r.Ticket > 0) {
-		first = l.join(now, waiter, r.WaiterTTL)
+		l.join(now, waiter, r.WaiterTTL)
 	}
 	l.dropExpired()
 	queue := l.admit(now, r.Token)
@@ -246,12 +239,9 @@ func (l *Lock) serve(now int64, r Request) Reply {
 			return Reply{Outcome: Full, Position: len(l.Waiters)}
 		}
 		waiter.Ticket = l.nextNumber(now)
-		first = l.join(now, waiter, r.WaiterTTL)
+		l.join(now, waiter, r.WaiterTTL)
 	}
 	l.record(now, r.WaiterTTL+Kept)
-	if first {
-		l.tellWanted(l.named())
-	}
 	at := l.index(r.Token)
 	return Reply{
 		Outcome: Queued, Ticket: l.Waiters[at].Ticket, Position: at + 1, Last: l.last, Holder: l.named(),
@@ -407,7 +397,7 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, capacity int, tokens []string) He
 	} else {
 		l.Capacity = had // nothing has recorded another
 	}
-	reply := HeartbeatReply{RetryAfter: -1, Last: l.last, Waiting: len(l.Waiters) > 0}
+	reply := HeartbeatReply{RetryAfter: -1, Last: l.last}
 	for _, t := range tokens {
 		state := NotQueued
 		if l.holder(t) != nil {
@@ -496,9 +486,6 @@ func (l *Lock) admit(now int64, requester string) QueueState {
 		}
 		given := min(left, head.TTL)
 		fence := l.grant(now, head.Token, head.Weight, head.TTL, given, kept)
-		if len(l.Waiters) > 1 {
-			l.tellWanted(head.Token)
-		}
 		if head.Token != requester {
 			l.Notified = append(l.Notified, Grant{head.Token, fence, given})
 		}
@@ -511,13 +498,6 @@ func (l *Lock) admit(now int64, requester string) QueueState {
 		return More
 	}
 	return Blocked
-}
-
-// tellWanted tells a holder, if it wants to know it, that somebody waits.
-func (l *Lock) tellWanted(holder string) {
-	if wantsToKnow(holder) {
-		l.Notified = append(l.Notified, Grant{Token: holder})
-	}
 }
 
 // tellHead tells the head after how long another request can help, if that may be when a lease ends that nobody will release.
@@ -573,17 +553,15 @@ func (l *Lock) record(now, d int64) {
 	l.NumberUntil = now + d + cmp.Or(l.FenceTTL, FenceTTL)
 }
 
-// join puts a waiter into the queue with its ticket; one that is queued keeps the lower of two tickets. It
-// reports whether nobody was queued.
-func (l *Lock) join(now int64, w Waiter, waiterTTL int64) (first bool) {
-	first = len(l.Waiters) == 0
+// join puts a waiter into the queue with its ticket; one that is queued keeps the lower of two tickets.
+func (l *Lock) join(now int64, w Waiter, waiterTTL int64) {
 	if at := l.index(w.Token); at >= 0 {
 		had := l.Waiters[at].Ticket
 		if w.Ticket == 0 || had < w.Ticket {
 			w.Ticket = had
 		}
 		l.Waiters = slices.Delete(l.Waiters, at, at+1)
-	} else if first {
+	} else if len(l.Waiters) == 0 {
 		l.clock = now
 	}
 	w.Expires, l.QueueUntil = l.clock+waiterTTL, now+waiterTTL+Kept
@@ -591,7 +569,6 @@ func (l *Lock) join(now int64, w Waiter, waiterTTL int64) (first bool) {
 		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Token, b.Token))
 	})
 	l.Waiters = slices.Insert(l.Waiters, at, w)
-	return first
 }
 
 func (l *Lock) dequeue(at int) {

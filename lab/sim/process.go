@@ -91,7 +91,6 @@ type call struct {
 	long    bool          // its lease has longTTL
 	length  time.Duration // its TTL
 	minHold time.Duration // 0: it has none
-	wanted  bool          // its lease knows when somebody waits
 	lease   atomic.Pointer[fairlock.Lease]
 	renewed atomic.Pointer[time.Time] // the deadline after its latest renewal, by any of its leases
 	resumed atomic.Bool               // it has several leases
@@ -281,7 +280,6 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	if c.long = random.IntN(map[bool]int{true: 2, false: 8}[try]) == 0; c.long {
 		c.length = longTTL
 	}
-	c.wanted = random.IntN(4) == 0
 	if random.IntN(20) == 0 && !p.world.isEnding() && t.name != "rwmutex" {
 		c.minHold = upTo(random, []time.Duration{ttl / 10, ttl / 5, longestMinHold}[random.IntN(3)])
 	}
@@ -359,15 +357,12 @@ func (p *process) mutex(c *call, length time.Duration) fairlock.Mutex {
 	if c.minHold > 0 {
 		m = m.WithMinHold(c.minHold)
 	}
-	if c.wanted {
-		m = m.WithWanted()
-	}
 	return m
 }
 
 // use holds the lock for a while, in rare cases for longer than its TTL, and releases it.
 func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
-	hold, since := upTo(random, longestHold), p.world.now()
+	hold := upTo(random, longestHold)
 	if (random.IntN(50) == 0 || c.minHold > 0 && random.IntN(3) == 0) && !p.world.isEnding() {
 		hold = upTo(random, 2*ttl)
 	}
@@ -378,7 +373,6 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 		}
 		c.record(history.Event{Op: history.Used})
 		p.waitOn(c, lease, hold/3)
-		p.checkWanted(c, lease, c.length, since)
 	}
 	if p.busy.Load() && !c.long {
 		p.waitOn(c, lease, 2*ttl)
@@ -458,12 +452,10 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (aga
 	}
 	q.byToken.Store(again.Token().Text(), c)
 	c.record(history.Event{Op: history.Renewed, Until: q.until(again.Deadline())})
-	since, length := p.world.now(), min(length, again.Token().TTL())
 	q.waitOn(c, again, upTo(random, longestHold))
 	if p.busy.Load() {
 		q.waitOn(c, again, 2*ttl)
 	}
-	q.checkWanted(c, again, length, since)
 	if again.Err() == nil {
 		c.record(history.Event{Op: history.Used})
 	}
