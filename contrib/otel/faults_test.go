@@ -84,10 +84,11 @@ func use(ctx context.Context, client *fairlocktest.Client, random *rand.Rand) er
 	time.Sleep(time.Duration(random.IntN(6_000)) * time.Millisecond)
 	switch random.IntN(4) {
 	case 0:
-		_, err = resume(ctx, lease.Token())
+		_, err = resume(ctx, lease.Handle())
 		return err // the first lease finds out, or not; the second is held until its client ends, or to the end of the test
 	case 1:
-		return lease.Detach()
+		_, err = lease.Detach()
+		return err
 	default:
 		return lease.Unlock(ctx)
 	}

@@ -129,8 +129,9 @@ func TestMetrics_CountOnce(t *testing.T) {
 			require.ErrorIs(t, err, fairlock.ErrQueueFull)
 		}, []string{"wait.duration error.type=queue_full handoff=false: 1 in 0s"}},
 		"capacity": {func(t *testing.T, w world) {
-			w.s.Semaphore("x", 2).HoldAs("other")
-			_, err := w.client.Semaphore("x", 3).TryAcquire(t.Context(), 1)
+			x := w.client.Semaphore("x", 2)
+			require.NoError(t, x.Resize(t.Context(), 1))
+			_, err := x.TryAcquire(t.Context(), 2)
 			require.Error(t, err)
 		}, []string{"wait.duration error.type=capacity handoff=false: 1 in 0s"}},
 		"capacity, while it waits": {func(t *testing.T, w world) {
@@ -191,21 +192,23 @@ func TestMetrics_CountOnce(t *testing.T) {
 		}, []string{"wait.duration error.type=refused handoff=false: 1 in 0s"}},
 		"resumed": {func(t *testing.T, w world) {
 			other := w.lock.HoldAs("other")
-			lease, err := w.m.Resume(t.Context(), other.Token())
+			lease, err := w.m.Resume(t.Context(), other.Handle())
 			require.NoError(t, err)
-			require.NoError(t, other.Detach())
+			_, err = other.Detach()
+			require.NoError(t, err)
 			require.NoError(t, lease.Unlock(t.Context()))
 		}, []string{"hold.duration: 1 in 0s", "leases: 0", "wait.duration handoff=false: 1 in 0s"}},
 		"resumed too late": {func(t *testing.T, w world) {
 			other := w.lock.HoldAs("other")
 			require.NoError(t, other.Unlock(t.Context()))
-			_, err := w.m.Resume(t.Context(), other.Token())
+			_, err := w.m.Resume(t.Context(), other.Handle())
 			require.ErrorIs(t, err, fairlock.ErrTaken)
 		}, []string{"wait.duration error.type=taken handoff=false: 1 in 0s"}},
 		"detached": {func(t *testing.T, w world) {
 			lease := w.held(t)
 			pass(second)
-			require.NoError(t, lease.Detach())
+			_, err := lease.Detach()
+			require.NoError(t, err)
 			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrDetached)
 		}, []string{
 			"hold.duration error.type=detached: 1 in 1s", "leases: 0", "wait.duration handoff=false: 1 in 0s",

@@ -124,7 +124,9 @@ func TestMetrics_CountsEachEventOnce(t *testing.T) {
 			require.ErrorIs(w.t, err, fairlock.ErrQueueFull)
 		}, map[string]float64{"wait_duration_seconds queue_full mutex": 1}},
 		"capacity": {func(w world) {
-			_, err := w.client.Semaphore("x", 5).Acquire(w.t.Context(), 6)
+			x := w.client.Semaphore("x", 5)
+			require.NoError(w.t, x.Resize(w.t.Context(), 4))
+			_, err := x.Acquire(w.t.Context(), 5)
 			var capacity *fairlock.CapacityError
 			require.ErrorAs(w.t, err, &capacity)
 		}, map[string]float64{"wait_duration_seconds capacity semaphore": 1}},
@@ -189,16 +191,17 @@ func TestMetrics_CountsEachEventOnce(t *testing.T) {
 		}, map[string]float64{"wait_duration_seconds mutex": 1, "hold_duration_seconds refused mutex": 1}},
 		"Resume": {func(w world) {
 			held := w.s.Mutex("x").HoldAs("holder")
-			lease, err := w.m.Resume(w.t.Context(), held.Token())
+			lease, err := w.m.Resume(w.t.Context(), held.Handle())
 			require.NoError(w.t, err)
 			require.NoError(w.t, lease.Unlock(w.t.Context()))
-			_, err = w.m.Resume(w.t.Context(), held.Token())
+			_, err = w.m.Resume(w.t.Context(), held.Handle())
 			require.ErrorIs(w.t, err, fairlock.ErrTaken)
 		}, map[string]float64{
 			"wait_duration_seconds mutex": 1, "hold_duration_seconds mutex": 1, "wait_duration_seconds taken mutex": 1,
 		}},
 		"Detach": {func(w world) {
-			require.NoError(w.t, lock(w).Detach())
+			_, err := lock(w).Detach()
+			require.NoError(w.t, err)
 		}, map[string]float64{"wait_duration_seconds mutex": 1, "hold_duration_seconds detached mutex": 1}},
 		"Close": {func(w world) {
 			lock(w)
@@ -505,7 +508,7 @@ func work(working, waiting context.Context, random *rand.Rand, c client) {
 		switch {
 		case err != nil:
 		case random.IntN(10) == 0:
-			_ = lease.Detach() // its lock expires
+			_, _ = lease.Detach() // its lock expires
 		default:
 			_ = lease.Unlock(waiting) // a fault may have ended it
 		}
