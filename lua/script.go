@@ -47,7 +47,7 @@ func newScript(text string) script {
 //  4. a row in the table of verbs in verbs_test.go; below it, the step that compares the reply with the model's; scenarios of
 //     what the verb does in queue_test.go, in the words that machine_test.go explains. They need no directive, because they
 //     show no promise to users. A random step may raise the number by less than a minute
-//  5. a mutant of each rule (lab/mutants/mutants.txt)
+//  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
 //  7. if clients get it, a method in fairlock/lock.go, one of each kind in kinds.go, its test in fairlock_test.go, and a line
 //     in the CHANGELOG

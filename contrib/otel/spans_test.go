@@ -128,6 +128,14 @@ func TestSpans(t *testing.T) {
 	})
 }
 
+// world is where a lock is used.
+type world struct {
+	s      *fairlocktest.Server
+	client *fairlocktest.Client // whose Trace is read
+	m      fairlock.Mutex       // of client; w.lock is the same
+	lock   fairlocktest.Lock
+}
+
 // late has the replies to the client come late by d. The connection is there already.
 func (w world) late(t *testing.T, d time.Duration) {
 	t.Helper()
@@ -151,7 +159,9 @@ func TestSpans_Outcomes(t *testing.T) {
 	contend := func(t *testing.T, ctx context.Context, w world) { // a wait that fails, and one that succeeds
 		t.Helper()
 		other := w.lock.HoldAs("other")
-		done := w.waiting(ctx)
+		done := make(chan error, 1)
+		go func() { done <- w.m.Do(ctx, func(context.Context) error { return nil }) }()
+		synctest.Wait()
 		_, err := w.m.WithMaxWait(second).Lock(ctx)
 		require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
 		require.NoError(t, other.Unlock(ctx))
@@ -190,7 +200,7 @@ func TestSpans_Outcomes(t *testing.T) {
 		}, []string{"fairlock.hold 0s-1s Error: lock is lost: no longer the owner (taken)"}},
 		"Unlock fails": {func(t *testing.T, ctx context.Context, w world) {
 			lease := lock(t, ctx, w)
-			w.client.Redis.AddHook(&refuses{refusal("ERR no \xff")}) // OTLP would refuse a batch with this byte
+			w.s.Miniredis.SetError("ERR no \xff") // OTLP would refuse a batch with this byte
 			require.ErrorContains(t, lease.Unlock(ctx), "ERR no")
 		}, []string{"fairlock.hold 0s-0s Error: ERR no \uFFFD (refused)"}},
 		"closed": {func(t *testing.T, ctx context.Context, w world) {
