@@ -428,7 +428,7 @@ func TestRenew_LateReplyOfAnEarlierOne(t *testing.T) {
 // A lease that was resumed has the TTL of the lock that resumed it.
 func TestResume_HasItsOwnTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").WithTTL(time.Second).Lock)
+		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x", fairlock.WithTTL(time.Second)).Lock)
 		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Handle())
 		require.NoError(t, err)
 		assert.Equal(t, time.Now().Add(ttl-safetyMargin(ttl)), resumed.Deadline())
