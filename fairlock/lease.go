@@ -433,19 +433,14 @@ func (l *Lease) finish(cause error) bool {
 	return true
 }
 
-// announceEnd logs a loss, and calls the callback of Trace for the end of the lease: because of a cause other than ErrUnlocked,
-// or after the first Unlock, which has returned err.
+// announceEnd logs a loss, and tells Trace why the lease has ended: for its cause, or if that is ErrUnlocked, with what the Unlock
+// has returned.
 func (l *Lease) announceEnd(err error) {
 	rt, held := l.lock.rt, l.lock.rt.clock.Now().Sub(l.began)
-	switch {
-	case errors.Is(err, ErrLost):
+	if errors.Is(err, ErrLost) {
 		rt.log.Warn("lock lost", "lock", l.lock.name, "token", l.token, "fence", l.fence, "held", held, "err", err)
-		call(rt.trace.Lost, LostInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
-	case context.Cause(l.life) == ErrUnlocked: //nolint:errorlint // the cause itself, not what it wraps
-		call(rt.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
-	default:
-		call(rt.trace.Closed, ClosedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
 	}
+	call(rt.trace.Ended, EndedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
 }
 
 func (l *Lease) event() Event { return l.lock.event(l.caller, l.token) }
@@ -455,7 +450,7 @@ func (l *Lease) event() Event { return l.lock.event(l.caller, l.token) }
 // the other process should resume it before Deadline, and may do so before Detach is called.
 //
 // A nil error means that the lease was held until Detach was called, now or before. Otherwise the error is Err, and the lease had
-// ended already. Done is closed, and Trace.Closed is called. If the function of Do calls Detach, its ctx ends, and Do does not
+// ended already. Done is closed, and Trace.Ended is called. If the function of Do calls Detach, its ctx ends, and Do does not
 // release the lock, which is no error.
 func (l *Lease) Detach() (Handle, error) {
 	l.expire()

@@ -169,7 +169,7 @@ func TestMinHold_StaysTaken(t *testing.T) {
 // ForceRelease frees a lock that was released and is kept, and others see who released it.
 func TestMinHold_OthersSeeThatItWasReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		m := s.Client(fairlock.Config{Name: "job"}).Mutex("x", fairlock.WithMinHold(5 * time.Second))
+		m := s.Client(fairlock.Config{Name: "job"}).Mutex("x", fairlock.WithMinHold(5*time.Second))
 		unlock(t, hold(t, m.Lock))
 		pass(2 * time.Second)
 		other := s.Client(fairlock.Config{}).Mutex("x")
@@ -213,8 +213,9 @@ func TestMinHold_LostNotification(t *testing.T) {
 func TestMinHold_ServesALaterHead(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const d = 2 * time.Second
-		a := s.Client(fairlock.Config{}).Semaphore("x", 3)
-		unlock(t, hold(t, permits(a.WithMinHold(d), 1)))
+		client := s.Client(fairlock.Config{})
+		a := client.Semaphore("x", 3)
+		unlock(t, hold(t, permits(client.Semaphore("x", 3, fairlock.WithMinHold(d)), 1)))
 		long := hold(t, permits(a, 1))
 		short := hold(t, permits(a, 1))
 		ctx, cancel := context.WithCancel(t.Context())

@@ -189,7 +189,7 @@ func TestLock_MinHold(t *testing.T) {
 		s := fairlocktest.NewServer(r)
 		client := s.Client(fairlock.Config{Name: "job"})
 		job, api := s.Mutex("job"), s.Semaphore("api", 3)
-		lease, err := client.Mutex("job", fairlock.WithMinHold(5 * time.Second)).Lock(t.Context())
+		lease, err := client.Mutex("job", fairlock.WithMinHold(5*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(t.Context()))
 		require.NoError(t, client.Semaphore("api", 3, fairlock.WithMinHold(5*time.Second)).Do(t.Context(), 1, func(context.Context) error { return nil }))

@@ -183,9 +183,10 @@ func (p *process) trace() *fairlock.Trace {
 			p.talk.leaves(c.token)
 			p.talk.ended(c.token)
 		},
-		Lost: func(i fairlock.LostInfo) {
-			// Redis has not said so, so it may still hold the lock for nobody.
-			if made, ok := p.byToken.Load(i.Token.Text()); ok && !errors.Is(i.Err, fairlock.ErrTaken) {
+		Ended: func(i fairlock.EndedInfo) {
+			// If Redis has not said that a lease is lost, it may still hold the lock for nobody.
+			lost := errors.Is(i.Err, fairlock.ErrLost) && !errors.Is(i.Err, fairlock.ErrTaken)
+			if made, ok := p.byToken.Load(i.Token.Text()); ok && lost {
 				c := made.(*call)
 				if lease := c.lease.Load(); lease != nil && lease.Token() == i.Token && !c.unlocking.Load() {
 					p.talk.lost(i.Token.Text(), lease.Deadline().Add(c.margin()))
