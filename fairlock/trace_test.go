@@ -52,13 +52,7 @@ func (j *journal) life(t *testing.T) (all []string) {
 		case fairlock.LeftInfo:
 			event = i.Event
 			text(is("queued", i.Queued), is("resumed", i.Resumed), why(i.Err))
-		case fairlock.ReleasedInfo:
-			event = i.Event
-			text(why(i.Err))
-		case fairlock.LostInfo:
-			event = i.Event
-			text(why(i.Err))
-		case fairlock.ClosedInfo:
+		case fairlock.EndedInfo:
 			event = i.Event
 			text(why(i.Err))
 		case fairlock.RenewedInfo:
