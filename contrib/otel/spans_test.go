@@ -302,7 +302,7 @@ func TestTrace_AllocatesNothing(t *testing.T) {
 		e := fairlock.Event{Ctx: ctx, Namespace: "fairlock", Name: "x", Kind: "mutex", Weight: 1}
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			o.trace.Granted(fairlock.GrantedInfo{Event: e, Wait: time.Millisecond})
-			o.trace.Released(fairlock.ReleasedInfo{Event: e, Held: time.Second})
+			o.trace.Ended(fairlock.EndedInfo{Event: e, Held: time.Second})
 		}))
 	}
 }
@@ -325,7 +325,7 @@ func TestSpans_KeepNothing(t *testing.T) {
 	const leases = 20_000
 	for fence := range uint64(leases) {
 		locks.Granted(fairlock.GrantedInfo{Event: e, Fence: fence, Queued: true})
-		locks.Released(fairlock.ReleasedInfo{Event: e, Fence: fence})
+		locks.Ended(fairlock.EndedInfo{Event: e, Fence: fence})
 	}
 	assert.Less(t, heap()-before, leases*16, "bytes: less than a span's ids need")
 	runtime.KeepAlive(locks)

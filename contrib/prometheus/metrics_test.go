@@ -172,7 +172,7 @@ func TestMetrics_NoAllocation(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		trace.Granted(fairlock.GrantedInfo{Event: e})
 		trace.Renewed(fairlock.RenewedInfo{Event: e})
-		trace.Released(fairlock.ReleasedInfo{Event: e})
+		trace.Ended(fairlock.EndedInfo{Event: e})
 	}))
 }
 

@@ -164,7 +164,7 @@ func TestOrder(t *testing.T) {
 				require.NoError(t, err)
 				defer clients[i].Close()
 			}
-			held, err := clients[0].Mutex("x").WithTTL(time.Hour).Lock(t.Context())
+			held, err := clients[0].Mutex("x", fairlock.WithTTL(time.Hour)).Lock(t.Context())
 			require.NoError(t, err)
 			var workers sync.WaitGroup
 			for i := range 200 {
