@@ -187,7 +187,7 @@ func BenchmarkCapacity(b *testing.B) {
 	b.Run("lock", func(b *testing.B) {
 		all := begin(b)
 		measure(b, contenders, func(i, call int) error {
-			_, err := all[i%benchClients].Mutex(name(call)).WithTTL(time.Hour).Lock(context.Background())
+			_, err := all[i%benchClients].Mutex(name(call), fairlock.WithTTL(time.Hour)).Lock(context.Background())
 			return err
 		})
 	})

@@ -287,11 +287,12 @@ func (j *journal) trace() *fairlock.Trace {
 	}
 	nothing := func() {}
 	return &fairlock.Trace{
-		Queued:           func(i fairlock.QueuedInfo) { note(i.Event, "Queued", func() { j.queued = append(j.queued, i) }) },
-		Granted:          func(i fairlock.GrantedInfo) { note(i.Event, "Granted", func() { j.grants = append(j.grants, i) }) },
-		Renewed:          func(i fairlock.RenewedInfo) { note(i.Event, "Renewed", nothing) },
-		Lost:             func(i fairlock.LostInfo) { note(i.Event, "Lost", nothing) },
-		Released:         func(i fairlock.ReleasedInfo) { note(i.Event, "Released", nothing) },
+		Queued:  func(i fairlock.QueuedInfo) { note(i.Event, "Queued", func() { j.queued = append(j.queued, i) }) },
+		Granted: func(i fairlock.GrantedInfo) { note(i.Event, "Granted", func() { j.grants = append(j.grants, i) }) },
+		Renewed: func(i fairlock.RenewedInfo) { note(i.Event, "Renewed", nothing) },
+		Ended: func(i fairlock.EndedInfo) {
+			note(i.Event, map[bool]string{true: "Released", false: "Lost"}[i.Err == nil], nothing)
+		},
 		Left:             func(i fairlock.LeftInfo) { note(i.Event, "Left", nothing) },
 		NotificationLost: func(e fairlock.Event) { note(e, "NotificationLost", nothing) },
 	}

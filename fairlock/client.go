@@ -94,9 +94,14 @@ func (c *Client) Close() error {
 	return nil
 }
 
-func (c *Client) newLock(kind, name string, permits int, redis lua.Lock, invalid error) *lock {
+// newLock returns a lock with that number of permits; 0: a mutex.
+func newLock[O HoldOption](c *Client, kind, name string, permits int, redis lua.Lock, options []O) *lock {
+	s, invalid := with(settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters}, options)
+	if kind == semaphore {
+		invalid = errors.Join(checkPermits(permits), invalid)
+	}
 	return &lock{
-		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name, permits: permits,
+		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name, permits: permits, settings: s,
 		redis: redis.WithFenceTTL(c.cfg.FenceTTL), invalid: errors.Join(checkName(name), invalid),
 	}
 }

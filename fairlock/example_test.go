@@ -202,16 +202,17 @@ func ExampleMutex_Resume() {
 func ExampleTrace() {
 	ctx := context.Background()
 	client, stop := newClient(fairlock.Config{Trace: &fairlock.Trace{
-		Granted:  func(i fairlock.GrantedInfo) { fmt.Println("granted", i.Name) },   // and i.Wait: observe it
-		Released: func(i fairlock.ReleasedInfo) { fmt.Println("released", i.Name) }, // and i.Held
-		Lost:     func(i fairlock.LostInfo) { fmt.Println("lost", i.Name, i.Err) },  // alert
+		Granted: func(i fairlock.GrantedInfo) { fmt.Println("granted", i.Name) }, // and i.Wait: observe it
+		Ended: func(i fairlock.EndedInfo) { // and i.Held
+			fmt.Println("ended", i.Name, "lost:", errors.Is(i.Err, fairlock.ErrLost)) // alert if it was lost
+		},
 	}})
 	defer stop()
 
 	_ = client.Mutex("billing").Do(ctx, func(context.Context) error { return nil })
 	// Output:
 	// granted billing
-	// released billing
+	// ended billing lost: false
 }
 
 // The three lines of the README.

@@ -63,17 +63,17 @@ func newLease(caller context.Context, l *lock, g lua.Grant, sent time.Time, hand
 	now := l.rt.clock.Now()
 	lease := &Lease{
 		lock: l, caller: caller, token: g.Token, fence: g.Fence, ambiguous: ambiguous, began: now,
-		term:      term{ttl: l.cfg.TTL, renews: !l.cfg.NoRenewal}.given(sent, g.Given).planned(now),
+		term:      term{ttl: l.settings.ttl, renews: !l.cfg.NoRenewal}.given(sent, g.Given).planned(now),
 		unlocking: make(chan struct{}, 1),
 	}
-	if l.minHold > 0 {
+	if l.settings.minHold > 0 {
 		rest, err := token.New(l.cfg.Name, token.Terms{
 			TTL: g.Token.TTL(), Weight: g.Token.Weight(), Permits: g.Token.Permits(), Flags: token.Released,
 		})
 		if err != nil {
 			return nil, err
 		}
-		lease.kept, lease.rest = now.Add(l.minHold), rest
+		lease.kept, lease.rest = now.Add(l.settings.minHold), rest
 	}
 	if handoff {
 		lease.term = lease.term.afterHandoff(now)
@@ -195,14 +195,14 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.rt.clock.N
 // extends a lock that was released.
 func (l *Lease) renew(ctx context.Context, t task) error {
 	sent := l.lock.rt.clock.Now()
-	asked := min(max(l.lock.cfg.TTL, l.kept.Sub(sent)), l.token.TTL())
+	asked := min(max(l.lock.settings.ttl, l.kept.Sub(sent)), l.token.TTL())
 	l.renewalSent(sent)
 	held, err := l.lock.redis.Renew(ctx, l.token, asked, l.fence)
 	l.renewalEnded()
 	if err == nil {
 		l.lock.rt.outage.succeeded(l)
 	}
-	renewed := term{ttl: l.lock.cfg.TTL, renews: !l.lock.cfg.NoRenewal}.given(sent, asked)
+	renewed := term{ttl: l.lock.settings.ttl, renews: !l.lock.cfg.NoRenewal}.given(sent, asked)
 	switch {
 	case err != nil:
 		l.renewalFailed(ctx, renewed, err)
@@ -433,19 +433,14 @@ func (l *Lease) finish(cause error) bool {
 	return true
 }
 
-// announceEnd logs a loss, and calls the callback of Trace for the end of the lease: because of a cause other than ErrUnlocked,
-// or after the first Unlock, which has returned err.
+// announceEnd logs a loss, and tells Trace why the lease has ended: for its cause, or if that is ErrUnlocked, with what the Unlock
+// has returned.
 func (l *Lease) announceEnd(err error) {
 	rt, held := l.lock.rt, l.lock.rt.clock.Now().Sub(l.began)
-	switch {
-	case errors.Is(err, ErrLost):
+	if errors.Is(err, ErrLost) {
 		rt.log.Warn("lock lost", "lock", l.lock.name, "token", l.token, "fence", l.fence, "held", held, "err", err)
-		call(rt.trace.Lost, LostInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
-	case context.Cause(l.life) == ErrUnlocked: //nolint:errorlint // the cause itself, not what it wraps
-		call(rt.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
-	default:
-		call(rt.trace.Closed, ClosedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
 	}
+	call(rt.trace.Ended, EndedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
 }
 
 func (l *Lease) event() Event { return l.lock.event(l.caller, l.token) }
@@ -455,7 +450,7 @@ func (l *Lease) event() Event { return l.lock.event(l.caller, l.token) }
 // the other process should resume it before Deadline, and may do so before Detach is called.
 //
 // A nil error means that the lease was held until Detach was called, now or before. Otherwise the error is Err, and the lease had
-// ended already. Done is closed, and Trace.Closed is called. If the function of Do calls Detach, its ctx ends, and Do does not
+// ended already. Done is closed, and Trace.Ended is called. If the function of Do calls Detach, its ctx ends, and Do does not
 // release the lock, which is no error.
 func (l *Lease) Detach() (Handle, error) {
 	l.expire()
@@ -520,7 +515,7 @@ func (l *Lease) release(ctx context.Context, t task, closed error) error {
 	if left <= 0 {
 		return lost(ErrExpired)
 	}
-	ctx, cancel := rt.withTimeoutCause(withValues{rt.leaves, ctx}, min(left, l.lock.cfg.TTL), stopped{ErrUnreachable})
+	ctx, cancel := rt.withTimeoutCause(withValues{rt.leaves, ctx}, min(left, l.lock.settings.ttl), stopped{ErrUnreachable})
 	defer cancel()
 	var h lua.Handoff
 	err := rt.retry(ctx, func() (err error) {

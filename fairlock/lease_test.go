@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"runtime"
 	"testing"
@@ -41,10 +42,11 @@ func TestLease_EndsOneSafetyMarginBeforeItsTTL(t *testing.T) {
 
 		pass(time.Until(lease.Deadline()) - 1)
 		require.NoError(t, lease.Err())
-		assert.Empty(t, j.of("Lost"))
+		assert.Len(t, j.of("Ended"), 1, "the first lease")
 		pass(1)
 		require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
-		assert.Equal(t, lease.Deadline().Sub(begun), traceOf[fairlock.LostInfo](t, &j, "Lost").Held)
+		require.Len(t, j.of("Ended"), 2)
+		assert.Equal(t, lease.Deadline().Sub(begun), j.of("Ended")[1].info.(fairlock.EndedInfo).Held)
 		<-lease.Done()
 
 		pass(time.Until(sent.Add(delay+ttl)) - 1)
@@ -428,7 +430,7 @@ func TestRenew_LateReplyOfAnEarlierOne(t *testing.T) {
 // A lease that was resumed has the TTL of the lock that resumed it.
 func TestResume_HasItsOwnTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").WithTTL(time.Second).Lock)
+		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x", fairlock.WithTTL(time.Second)).Lock)
 		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Handle())
 		require.NoError(t, err)
 		assert.Equal(t, time.Now().Add(ttl-safetyMargin(ttl)), resumed.Deadline())
@@ -609,7 +611,7 @@ func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 		for range 10 {
 			require.ErrorIs(t, <-errs, fairlock.ErrTaken)
 		}
-		assert.Len(t, j.of("Lost"), 1)
+		assert.Len(t, j.of("Ended"), 2)
 	})
 }
 
@@ -704,13 +706,13 @@ func TestTrace_CallbacksMayUnlock(t *testing.T) {
 		var lease *fairlock.Lease
 		var lost, released int
 		client := s.Client(fairlock.Config{Trace: &fairlock.Trace{
-			Lost: func(fairlock.LostInfo) {
-				lost++
-				assert.ErrorIs(t, lease.Unlock(context.Background()), fairlock.ErrTaken)
-			},
-			Released: func(fairlock.ReleasedInfo) {
-				released++
-				assert.NoError(t, lease.Unlock(context.Background()))
+			Ended: func(i fairlock.EndedInfo) {
+				if i.Err != nil {
+					lost++
+				} else {
+					released++
+				}
+				assert.Equal(t, i.Err, errors.Unwrap(lease.Unlock(context.Background())))
 			},
 		}})
 		for _, taken := range []bool{false, true} {
@@ -756,10 +758,10 @@ func TestLease_Detach(t *testing.T) {
 		assert.Empty(t, sent.requests())
 		require.NoError(t, resumed.Renew(t.Context()))
 		assert.Len(t, j.of("Granted"), 1)
-		closed := j.of("Closed")
+		closed := j.of("Ended")
 		require.Len(t, closed, 1)
-		require.ErrorIs(t, closed[0].info.(fairlock.ClosedInfo).Err, fairlock.ErrDetached)
-		assert.Equal(t, ttl/6, closed[0].info.(fairlock.ClosedInfo).Held)
+		require.ErrorIs(t, closed[0].info.(fairlock.EndedInfo).Err, fairlock.ErrDetached)
+		assert.Equal(t, ttl/6, closed[0].info.(fairlock.EndedInfo).Held)
 		unlock(t, resumed)
 	})
 }

@@ -1,7 +1,6 @@
 package fairlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -19,23 +18,19 @@ const (
 )
 
 // lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex, Semaphore
-// and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do is in kinds.go.
+// and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do is in shared.go.
 type lock struct {
 	rt         *runtime
 	queues     *queues
 	subscriber *subscriber
 
-	cfg      *Config // the client's, or a copy of it with other settings; WaiterTTL is the client's, see queue
+	cfg      *Config // the client's; what the lock has of its own counts instead
 	kind     string
 	name     string
 	permits  int // of a semaphore or a read-write lock, that its tokens say; 0: a mutex
 	redis    lua.Lock
-	maxWait  time.Duration // bounds waiting; 0: nothing but ctx does
-	minHold  time.Duration // the lock stays taken until so long after each grant; 0: until it is released
-	invalid  error         // what is wrong with the name or the number of permits; returned before anything is sent
-	settings error         // what is wrong with cfg
-	badWait  error         // what is wrong with maxWait
-	badHold  error         // and with minHold
+	settings settings
+	invalid  error // what is wrong with the name, the number of permits or an option; returned before anything is sent
 }
 
 // check returns an error if nothing is to be sent. refused is one that the method has found, such as bad input.
@@ -43,7 +38,7 @@ func (l *lock) check(ctx context.Context, refused error) error {
 	if l == nil {
 		return &FieldError{"lock", "must be made by a Client; the zero value is none"}
 	}
-	if err := errors.Join(l.invalid, l.settings, l.badWait, l.badHold, refused); err != nil {
+	if err := errors.Join(l.invalid, refused); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -79,7 +74,7 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 			}
 			return nil, ErrReentrant
 		}
-		tok, err := l.newToken(weight)
+		tok, err := l.newToken(weight, l.permits)
 		if err != nil {
 			return nil, err
 		}
@@ -89,8 +84,8 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 		}
 		ctx, cancel := limited(ctx)
 		defer cancel()
-		if l.maxWait > 0 && !try {
-			ctx, cancel = l.rt.withTimeoutCause(ctx, l.maxWait, stopped{ErrWaitTimeout})
+		if l.settings.maxWait > 0 && !try {
+			ctx, cancel = l.rt.withTimeoutCause(ctx, l.settings.maxWait, stopped{ErrWaitTimeout})
 			defer cancel()
 		}
 		w := newWaiter(caller, l, t, tok, try)
@@ -100,9 +95,9 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 }
 
 // newToken returns a token whose lease can last for TTL, and for the minimum hold.
-func (l *lock) newToken(weight int) (token.Token, error) {
-	terms := token.Terms{TTL: max(l.cfg.TTL, l.minHold), Weight: weight, Permits: l.permits}
-	if l.minHold > l.cfg.TTL {
+func (l *lock) newToken(weight, permits int) (token.Token, error) {
+	terms := token.Terms{TTL: max(l.settings.ttl, l.settings.minHold), Weight: weight, Permits: permits}
+	if l.settings.minHold > l.settings.ttl {
 		terms.Flags = token.MinHold
 	}
 	return token.New(l.cfg.Name, terms)
@@ -200,8 +195,7 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 	}
 	caller := ctx
 	return perform(ctx, l, "resume", input, func(ctx context.Context, t task) (*Lease, error) {
-		l := l.copied(func(c *lock) { c.permits = cmp.Or(old.Permits(), c.permits) })
-		tok, err := l.newToken(old.Weight())
+		tok, err := l.newToken(old.Weight(), old.Permits())
 		if err != nil {
 			return nil, err
 		}

@@ -69,7 +69,7 @@ func TestHeartbeat_Interval(t *testing.T) {
 		client, sent, _ := listening(t, s, fairlock.Config{})
 		s.Mutex("x").HoldAs("holder")
 		for _, ttl := range c.ttls {
-			begin(t.Context(), client.Mutex("x").WithTTL(ttl).Lock)
+			begin(t.Context(), client.Mutex("x", fairlock.WithTTL(ttl)).Lock)
 		}
 		sent.reset()
 		start := time.Now()
@@ -196,7 +196,7 @@ func TestHeartbeat_TTLBelowTheRoundTrip(t *testing.T) {
 		client.Link.Delay(50*time.Millisecond, 50*time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), fairlock.MinWaiterTTL+interval)
 		defer cancel()
-		begin(ctx, client.Mutex("x").WithTTL(60*time.Millisecond).Lock)
+		begin(ctx, client.Mutex("x", fairlock.WithTTL(60*time.Millisecond)).Lock)
 		pass(fairlock.MinWaiterTTL + interval)
 		for _, w := range s.Mutex("x").State().Waiters[:others] {
 			require.Positive(t, w.TTL)
@@ -307,7 +307,7 @@ func TestHeartbeat_EarlierForAShorterTTL(t *testing.T) {
 		held, start := s.Mutex("x").HoldAs("holder"), time.Now()
 		first := begin(t.Context(), client.Mutex("x").Lock) // a heartbeat each 2 s, after 2 s
 		pass(time.Second)
-		begin(t.Context(), client.Mutex("x").WithTTL(300*time.Millisecond).Lock) // each 100 ms, after 1.1 s
+		begin(t.Context(), client.Mutex("x", fairlock.WithTTL(300*time.Millisecond)).Lock) // each 100 ms, after 1.1 s
 		pass(50 * time.Millisecond)
 		unlock(t, held)
 		first.granted(t)

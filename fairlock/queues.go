@@ -47,7 +47,7 @@ func (qs *queues) join(l *lock, t token.Token) *localWaiter {
 		qs.byLock[key] = q
 	}
 	q.acquisitions++
-	w := &localWaiter{inbox: newInbox(), token: t, ttl: l.cfg.TTL, queue: q}
+	w := &localWaiter{inbox: newInbox(), token: t, ttl: l.settings.ttl, queue: q}
 	qs.byToken[t] = w
 	return w
 }

@@ -129,7 +129,7 @@ func TestResume_Handles(t *testing.T) {
 // Inspect shows, an operator ends it.
 func TestResume_OfARest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		sem := s.Client(fairlock.Config{}).Semaphore("x", 2).WithMinHold(time.Minute)
+		sem := s.Client(fairlock.Config{}).Semaphore("x", 2, fairlock.WithMinHold(time.Minute))
 		lease := hold(t, permits(sem, 1))
 		unlock(t, lease)
 		_, err := sem.Resume(t.Context(), lease.Handle())

@@ -14,7 +14,7 @@ const MaxPermits = token.MaxWeight // 2^30
 // more of them. Waiters are served in order. A waiter for one permit never passes one for three, even if one permit is
 // free. A Semaphore is a value without state of its own. Copies, and Semaphores of the same name from other clients, are
 // the same. It is safe for concurrent use.
-type Semaphore struct{ lock *lock }
+type Semaphore struct{ shared }
 
 // Semaphore returns the semaphore with that name, any 1 to MaxName bytes, and that number of permits, 1 to MaxPermits. It
 // has nothing in common with a Mutex or an RWMutex of that name. It does no I/O. The Semaphore's methods return an error
@@ -24,9 +24,8 @@ type Semaphore struct{ lock *lock }
 // from one deployment to the next: while two are in use, no more than the larger one are held, and a request with the smaller one
 // waits at the head of the queue, before all others, until so few are held. The client logs that once. Once Semaphore.Resize
 // has set a number, that counts instead.
-func (c *Client) Semaphore(name string, permits int) Semaphore {
-	redis := lua.Semaphore(c.dispatch, c.cfg.Namespace, name)
-	return Semaphore{c.newLock(semaphore, name, permits, redis, checkPermits(permits))}
+func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Semaphore {
+	return Semaphore{shared{newLock(c, semaphore, name, permits, lua.Semaphore(c.dispatch, c.cfg.Namespace, name), options)}}
 }
 
 // Acquire waits in order until n permits are granted, from 1 to the semaphore's number, and returns the lease on all of them. They

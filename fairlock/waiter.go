@@ -109,7 +109,7 @@ func (w *waiter) acquire(ctx context.Context) {
 	w.stopTimer()
 	subscriptions := w.lock.subscriber.subscriptions()
 	r := lua.Request{
-		Token: w.token, WaiterTTL: w.lock.cfg.WaiterTTL, MaxWaiters: w.lock.cfg.MaxWaiters, Ticket: w.ticket,
+		Token: w.token, WaiterTTL: w.lock.cfg.WaiterTTL, MaxWaiters: w.lock.settings.maxWaiters, Ticket: w.ticket,
 		Try: w.try,
 	}
 	w.acquireSent = w.rt.clock.Now()
@@ -241,7 +241,7 @@ func (w *waiter) wait(ctx context.Context) {
 	cfg, now := w.lock.cfg, w.rt.clock.Now()
 	since := elapsed(w.found.sent, now) // the grant is trusted from then on
 	after := grant.Fence > w.found.last && !w.dropped
-	if after && !cfg.NoRenewal && suffices(grant.Given, since, cfg.TTL, cfg.WaiterTTL) {
+	if after && !cfg.NoRenewal && suffices(grant.Given, since, w.lock.settings.ttl, cfg.WaiterTTL) {
 		w.grant(grant, now.Add(-since), true)
 	}
 }

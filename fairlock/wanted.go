@@ -27,12 +27,11 @@ func (l *Lease) Wanted() <-chan struct{} {
 		return l.wanted
 	}
 	l.wanted = make(chan struct{})
-	if l.life.Err() != nil {
-		return l.wanted
-	}
 	if t, err := l.lock.rt.begin(); err == nil {
 		defer t.end()
-		t.goes(func(task) { l.look(false) })
+		if l.life.Err() == nil {
+			t.goes(func(task) { l.look(false) })
+		}
 	}
 	return l.wanted
 }
@@ -41,7 +40,7 @@ func (l *Lease) Wanted() <-chan struct{} {
 // refused says that Redis has refused an earlier one.
 func (l *Lease) look(refused bool) {
 	rt := l.lock.rt
-	s, err := l.lock.redis.Inspect(l.life, 0)
+	waiting, err := l.lock.redis.Waiting(l.life)
 	if err != nil && lua.OriginOf(err) == lua.Permanent && !refused { // after another error, renewals fail as well
 		refused = true
 		rt.log.Warn("Redis does not tell whether somebody waits; it is asked again", "lock", l.lock.name, "token", l.token, "err", err)
@@ -50,7 +49,7 @@ func (l *Lease) look(refused bool) {
 	defer l.mu.Unlock()
 	switch {
 	case l.life.Err() != nil:
-	case s.Waiting > 0:
+	case waiting > 0:
 		close(l.wanted)
 	default:
 		l.looks = rt.clock.AfterFunc(lookInterval, func() {

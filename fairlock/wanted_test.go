@@ -15,7 +15,7 @@ import (
 )
 
 // look is the verb by which a lease looks whether somebody waits.
-const look = "inspect"
+const look = "waiting"
 
 // isWanted reports whether the lease knows that somebody waits.
 func isWanted(l *fairlock.Lease) bool {
@@ -89,11 +89,15 @@ func TestWanted_Costs(t *testing.T) {
 		client := s.Client(fairlock.Config{TTL: time.Hour})
 		sent, start := record(client), time.Now()
 		lease, other := hold(t, client.Mutex("x").Lock), hold(t, client.Mutex("y").Lock)
+		over := hold(t, client.Mutex("z").Lock)
+		unlock(t, over)
+		require.False(t, isWanted(over))
 		pass(time.Minute)
 		require.Empty(t, sent.times(look, start))
 		start = time.Now()
+		wanted := lease.Wanted()
 		for range 2 {
-			require.Equal(t, lease.Wanted(), lease.Wanted())
+			require.Equal(t, wanted, lease.Wanted())
 			pass(2500 * time.Millisecond)
 		}
 		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second}, sent.times(look, start))
@@ -103,7 +107,7 @@ func TestWanted_Costs(t *testing.T) {
 		begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
 		pass(time.Minute)
 		assert.Empty(t, sent.times(look, start))
-		assert.Equal(t, told, isWanted(lease), "the end of a lease, and what follows, closes nothing")
+		assert.Equal(t, isWanted(lease), told, "the end of a lease, and what follows, closes nothing")
 		require.NoError(t, client.Close())
 		assert.False(t, isWanted(other), "it was called after Close")
 		pass(time.Minute)
@@ -142,8 +146,10 @@ func TestWanted_Unserved(t *testing.T) {
 		assert.True(t, isWanted(lease))
 	})
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client, start := s.Client(fairlock.Config{TTL: time.Hour}), time.Now()
-		record(client).before = func(_ int, cmd redis.Cmder) error {
+		var log logged
+		client, start := s.Client(fairlock.Config{TTL: time.Hour, Logger: log.logger()}), time.Now()
+		sent := record(client)
+		sent.before = func(_ int, cmd redis.Cmder) error {
 			if verbOf(cmd) == look {
 				time.Sleep(hangs)
 			}
@@ -151,9 +157,11 @@ func TestWanted_Unserved(t *testing.T) {
 		}
 		lease := hold(t, client.Mutex("x").Lock)
 		lease.Wanted()
-		pass(time.Second)
 		unlock(t, lease)
-		require.Equal(t, time.Second, time.Since(start), "Unlock waits for no look")
+		require.Equal(t, start, time.Now(), "Unlock waits for no look")
+		pass(hangs / 2)
+		assert.Len(t, sent.times(look, start), 1)
+		assert.Empty(t, log.lines)
 		require.NoError(t, client.Shutdown(t.Context()))
 		require.Equal(t, hangs, time.Since(start))
 	})

@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 func replace(steps, word, by string) string { return strings.ReplaceAll(steps, word, by) }
@@ -61,6 +65,16 @@ func TestKept_StaysTaken(t *testing.T) {
 			acquire a*2 b; acquire c d; release a kept 30m -> released; inspect -> a.2*2 b | c d; release b -> released grants c; release c kept 10m -> released
 			after 11m; acquire d -> granted; acquire e*2 -> queued 1; after 20m; acquire e -> granted; release e -> released; release d`},
 		scenario{"a key is lost", `acquire a b; release a kept 30m; evict permits; acquire c*3 -> granted`})
+}
+
+// Whoever asks how many wait changes nothing, so those that have expired count until a request drops them.
+func TestWaiting_CountsTheQueue(t *testing.T) {
+	scenarios(t, oneHolder, scenario{"all of them", `
+		waiting -> 0; acquire a ttl 2h; waiting -> 0; acquire b wait 2h; acquire c d; waiting -> 3; after 46m; waiting -> 3
+		acquire z try -> busy; waiting -> 1; drop b; waiting -> 0; evict number; waiting -> 0`})
+	// A cluster that moves another key does not refuse it.
+	assert.Equal(t, []string{lua.MutexKeys("ns", "name").Queue}, openMutex(nil, "ns", 0).KeysOf("waiting"))
+	assert.Equal(t, []string{lua.RWMutexKeys("ns", "name").Queue}, openRWMutex(nil, "ns", 0).KeysOf("waiting"))
 }
 
 // A waiter has its ticket for life, and tickets follow the order of arrival. In memory many arrive in one microsecond.

@@ -227,7 +227,7 @@ func TestHandler_Lock(t *testing.T) {
 		shows("mutex", "crashed", "web-4 has missed", "it has crashed, hangs, or cannot reach Redis. Its lease ends in 1s; then the lock passes on.")
 
 		client := s.redis.Client(fairlock.Config{Name: "cron-1"})
-		held, err := client.Mutex("hourly").WithMinHold(time.Minute).Lock(t.Context())
+		held, err := client.Mutex("hourly", fairlock.WithMinHold(time.Minute)).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, held.Unlock(t.Context()))
 		shows("mutex", "hourly", "Released by cron-1, free in 59s: its minimum hold lasts until then.", "released, free in 59s")
@@ -433,7 +433,7 @@ func TestHandler_Release(t *testing.T) {
 		form = "/" + links(s.get("/lock?kind=mutex&name=m"), "release")[0]
 		require.Contains(t, text(s.send(http.MethodPost, form, "typed=m").Body.String()), "Now: Held by web-4")
 		client := s.redis.Client(fairlock.Config{Name: "cron"})
-		lease, err := client.Mutex("hourly").WithMinHold(time.Hour).Lock(t.Context())
+		lease, err := client.Mutex("hourly", fairlock.WithMinHold(time.Hour)).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(t.Context()))
 		require.NoError(t, s.redis.Miniredis.Set(lua.MutexKeys("fairlock", "theirs").Lock, "hunter2"))

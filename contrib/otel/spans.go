@@ -46,9 +46,7 @@ func (s *spans) trace() *fairlock.Trace {
 					handoffKey.Bool(false), queuedKey.Bool(i.Queued), resumedKey.Bool(i.Resumed))
 			}
 		},
-		Lost:     func(i fairlock.LostInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
-		Released: func(i fairlock.ReleasedInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
-		Closed:   func(i fairlock.ClosedInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
+		Ended: func(i fairlock.EndedInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
 	}
 }
 

@@ -128,6 +128,14 @@ func TestSpans(t *testing.T) {
 	})
 }
 
+// world is where a lock is used.
+type world struct {
+	s      *fairlocktest.Server
+	client *fairlocktest.Client // whose Trace is read
+	m      fairlock.Mutex       // of client; w.lock is the same
+	lock   fairlocktest.Lock
+}
+
 // late has the replies to the client come late by d. The connection is there already.
 func (w world) late(t *testing.T, d time.Duration) {
 	t.Helper()
@@ -151,7 +159,9 @@ func TestSpans_Outcomes(t *testing.T) {
 	contend := func(t *testing.T, ctx context.Context, w world) { // a wait that fails, and one that succeeds
 		t.Helper()
 		other := w.lock.HoldAs("other")
-		done := w.waiting(ctx)
+		done := make(chan error, 1)
+		go func() { done <- w.m.Do(ctx, func(context.Context) error { return nil }) }()
+		synctest.Wait()
 		_, err := w.m.WithMaxWait(second).Lock(ctx)
 		require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
 		require.NoError(t, other.Unlock(ctx))
@@ -191,7 +201,7 @@ func TestSpans_Outcomes(t *testing.T) {
 		}, []string{"fairlock.hold 0s-1s Error: lock is lost: no longer the owner (taken)"}},
 		"Unlock fails": {func(t *testing.T, ctx context.Context, w world) {
 			lease := lock(t, ctx, w)
-			w.client.Redis.AddHook(&refuses{refusal("ERR no \xff")}) // OTLP would refuse a batch with this byte
+			w.s.Miniredis.SetError("ERR no \xff") // OTLP would refuse a batch with this byte
 			require.ErrorContains(t, lease.Unlock(ctx), "ERR no")
 		}, []string{"fairlock.hold 0s-0s Error: ERR no \uFFFD (refused)"}},
 		"closed": {func(t *testing.T, ctx context.Context, w world) {
@@ -293,7 +303,7 @@ func TestTrace_AllocatesNothing(t *testing.T) {
 		e := fairlock.Event{Ctx: ctx, Namespace: "fairlock", Name: "x", Kind: "mutex", Weight: 1}
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			o.trace.Granted(fairlock.GrantedInfo{Event: e, Wait: time.Millisecond})
-			o.trace.Released(fairlock.ReleasedInfo{Event: e, Held: time.Second})
+			o.trace.Ended(fairlock.EndedInfo{Event: e, Held: time.Second})
 		}))
 	}
 }
@@ -316,7 +326,7 @@ func TestSpans_KeepNothing(t *testing.T) {
 	const leases = 20_000
 	for fence := range uint64(leases) {
 		locks.Granted(fairlock.GrantedInfo{Event: e, Fence: fence, Queued: true})
-		locks.Released(fairlock.ReleasedInfo{Event: e, Fence: fence})
+		locks.Ended(fairlock.EndedInfo{Event: e, Fence: fence})
 	}
 	assert.Less(t, heap()-before, leases*16, "bytes: less than a span's ids need")
 	runtime.KeepAlive(locks)

@@ -47,7 +47,7 @@ type Lock struct {
 	QueueUntil  int64            // until when the queue is kept
 	Highest     uint64           // the highest fence that is recorded with permits, also of a lease that has ended; 0 of a mutex
 	Lost        bool             // permits or their holders were lost: the next call that can grant removes all holders
-	Notified    []Grant          // what the last call has granted to waiters that did not call, in order; or told, see told
+	Notified    []Grant          // what the last call has granted to waiters that did not call, in order; or told, see tellHead
 
 	// As the call sees it:
 	last  uint64
@@ -410,6 +410,12 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, capacity int, tokens []string) He
 	first := slices.Index(reply.States, StillQueued)
 	reply.RetryAfter = l.retryAfter(now, first >= 0 && l.index(tokens[first]) == 0, queue)
 	return reply
+}
+
+// Waiting counts the waiters, also those that have expired.
+func (l *Lock) Waiting(now int64) int {
+	l.Advance(now)
+	return len(l.Waiters)
 }
 
 // open removes the holders if it is not known any more what they hold, and learns the capacity, if that was lost.

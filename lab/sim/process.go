@@ -183,9 +183,10 @@ func (p *process) trace() *fairlock.Trace {
 			p.talk.leaves(c.token)
 			p.talk.ended(c.token)
 		},
-		Lost: func(i fairlock.LostInfo) {
-			// Redis has not said so, so it may still hold the lock for nobody.
-			if made, ok := p.byToken.Load(i.Token.Text()); ok && !errors.Is(i.Err, fairlock.ErrTaken) {
+		Ended: func(i fairlock.EndedInfo) {
+			// If Redis has not said that a lease is lost, it may still hold the lock for nobody.
+			lost := errors.Is(i.Err, fairlock.ErrLost) && !errors.Is(i.Err, fairlock.ErrTaken)
+			if made, ok := p.byToken.Load(i.Token.Text()); ok && lost {
 				c := made.(*call)
 				if lease := c.lease.Load(); lease != nil && lease.Token() == i.Token && !c.unlocking.Load() {
 					p.talk.lost(i.Token.Text(), lease.Deadline().Add(c.margin()))
@@ -323,7 +324,7 @@ func (p *process) holds(long bool) (over func()) {
 func (p *process) lock(ctx context.Context, t target, c *call, try bool) (*fairlock.Lease, error) {
 	switch t.name {
 	case "semaphore":
-		s := p.client.Semaphore(t.name, t.capacity).WithTTL(c.length)
+		s := p.client.Semaphore(t.name, t.capacity, fairlock.WithTTL(c.length))
 		if c.minHold > 0 {
 			s = s.WithMinHold(c.minHold)
 		}
@@ -332,7 +333,7 @@ func (p *process) lock(ctx context.Context, t target, c *call, try bool) (*fairl
 		}
 		return s.Acquire(ctx, c.weight)
 	case "rwmutex":
-		switch m := p.client.RWMutex(t.name).WithTTL(c.length); {
+		switch m := p.client.RWMutex(t.name, fairlock.WithTTL(c.length)); {
 		case c.weight > 1 && try:
 			return m.TryLock(ctx)
 		case c.weight > 1:
@@ -353,7 +354,7 @@ func (p *process) lock(ctx context.Context, t target, c *call, try bool) (*fairl
 
 // mutex is the mutex of a call.
 func (p *process) mutex(c *call, length time.Duration) fairlock.Mutex {
-	m := p.client.Mutex(c.lock).WithTTL(length)
+	m := p.client.Mutex(c.lock, fairlock.WithTTL(length))
 	if c.minHold > 0 {
 		m = m.WithMinHold(c.minHold)
 	}
@@ -466,7 +467,7 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (aga
 func (p *process) resumes(c *call, ttl time.Duration) anyLock {
 	switch {
 	case c.lock == "semaphore" && c.minHold > 0:
-		return p.client.Semaphore(c.lock, capacities()[c.lock]).WithTTL(ttl).WithMinHold(c.minHold)
+		return p.client.Semaphore(c.lock, capacities()[c.lock], fairlock.WithTTL(ttl), fairlock.WithMinHold(c.minHold))
 	case c.lock == "semaphore", c.lock == "rwmutex":
 		return p.named(c.lock, ttl)
 	default:
@@ -483,11 +484,11 @@ type anyLock interface {
 func (p *process) named(lock string, ttl time.Duration) anyLock {
 	switch lock {
 	case "semaphore":
-		return p.client.Semaphore(lock, capacities()[lock]).WithTTL(ttl)
+		return p.client.Semaphore(lock, capacities()[lock], fairlock.WithTTL(ttl))
 	case "rwmutex":
-		return p.client.RWMutex(lock).WithTTL(ttl)
+		return p.client.RWMutex(lock, fairlock.WithTTL(ttl))
 	default:
-		return p.client.Mutex(lock).WithTTL(ttl)
+		return p.client.Mutex(lock, fairlock.WithTTL(ttl))
 	}
 }
 
