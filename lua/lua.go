@@ -64,6 +64,9 @@ func RWMutex(rdb Scripter, namespace, name string) Lock {
 // ReadWrite reports whether it is a read-write lock: a weight is a reader's or a writer's then.
 func (l Lock) ReadWrite() bool { return l.rw }
 
+// Mutex reports whether it is a mutex.
+func (l Lock) Mutex() bool { return l.kind == &mutex }
+
 // Key identifies the lock: no other lock has the same.
 func (l Lock) Key() string { return l.keys[0] }
 
