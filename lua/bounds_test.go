@@ -20,26 +20,27 @@ func (m *machine) addWaiters(n int, d time.Duration) {
 	m.t.Helper()
 	m.begin("%d waiters", n)
 	until := max(time.Hour+d, 0).Microseconds()
+	if m.model.Heartbeats == nil {
+		m.model.Heartbeats = map[string]int64{}
+	}
 	queue, heartbeats := []any{"ZADD", m.keys["queue"]}, []any{"ZADD", m.keys["heartbeats"]}
 	for i := range n {
-		p := &party{name: fmt.Sprint("q", i), token: queued(i), weight: m.weight, capacity: m.capacity}
+		p := &party{name: fmt.Sprint("q", i), token: m.queued(i), weight: m.weight, permits: m.permits, asked: true}
 		ticket := m.clock + int64(i)
 		queue = append(queue, ticket, p.token.Text())
 		heartbeats = append(heartbeats, until, p.token.Text())
 		if !m.blind {
-			m.model.Waiters = append(m.model.Waiters, model.Waiter{
-				Token: p.token.Text(), Weight: p.weight, Ticket: uint64(ticket), TTL: p.token.TTL().Microseconds(), Expires: until,
-			})
+			m.model.Waiters = append(m.model.Waiters, model.Waiter{Token: p.token.Text(), Ticket: uint64(ticket)})
+			m.model.Heartbeats[p.token.Text()] = until
 			m.parties = append(m.parties, p)
 		}
 	}
 	m.do(m.t, queue...)
 	m.do(m.t, heartbeats...)
-	m.model.Capacity, m.model.QueueUntil = m.capacity, m.clock+time.Hour.Microseconds()
+	m.model.QueueUntil = m.clock + time.Hour.Microseconds()
 	m.model.Clock, m.model.ClockAt = time.Hour.Microseconds(), m.clock
 	m.setNumber(uint64(m.clock + int64(n)))
-	m.lasting(0, time.Hour)
-	for _, key := range []string{"queue", "heartbeats", "holders"} {
+	for _, key := range []string{"queue", "heartbeats"} {
 		m.do(m.t, "PEXPIRE", m.keys[key], (time.Hour + time.Minute/2).Milliseconds())
 	}
 }
@@ -50,14 +51,14 @@ func (m *machine) addHolders(n int, d time.Duration) {
 	m.t.Helper()
 	m.begin("%d holders", n)
 	m.blind, m.once = true, true
-	permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "capacity", m.capacity, "fence", holderFence + uint64(n), "released", 0}
+	permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "fence", holderFence + uint64(n)}
 	for i := range n {
-		permits = append(permits, m.clock+d.Microseconds()+int64(i), held(i).Text())
-		holders = append(holders, held(i).Text(), fmt.Sprint(holderFence+uint64(i)))
+		permits = append(permits, m.clock+d.Microseconds()+int64(i), m.held(i).Text())
+		holders = append(holders, m.held(i).Text(), fmt.Sprint(holderFence+uint64(i)))
 	}
 	m.do(m.t, permits...)
 	m.do(m.t, holders...)
-	m.parties = append(m.parties, &party{name: "h" + strconv.Itoa(n-1), token: held(n - 1), weight: 1, capacity: m.capacity})
+	m.parties = append(m.parties, &party{name: "h" + strconv.Itoa(n-1), token: m.held(n - 1), weight: 1, permits: m.permits, asked: true})
 	m.do(m.t, "HINCRBY", m.keys["holders"], "used", n)
 	m.setNumber(holderFence + uint64(n))
 	for _, key := range []string{"permits", "holders"} {
@@ -100,7 +101,7 @@ func TestBounds_ForceReleaseGoesOn(t *testing.T) {
 	const n = 3000
 	m := newMachine(t, real(t), semaphore(2*n))
 	m.addHolders(n, time.Hour)
-	lock, seen, later := m.any(), holderFence+n/2-1, 0
+	lock, seen, later := m.lock(), holderFence+n/2-1, 0
 	for h := (lua.Handoff{}); ; later++ {
 		var err error
 		h, err = lock.ForceRelease(ctx, seen, h.Next)
@@ -143,7 +144,6 @@ var counted = instrument(`local cost = #ARGV
 //
 //fairlock:promise A long queue is cheap: no script runs more commands, or reads more values, with 8,000 waiters than with 3,000, alive or expired; how long that takes is what BenchmarkLongQueue measures
 func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
-	listed := waiting(lua.MaxHeartbeat)
 	for _, c := range []struct {
 		name             string
 		kind             kind
@@ -160,10 +160,11 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 			cost := map[string][]int{}
 			for _, n := range []int{3000, 8000} {
 				k := c.kind
-				if k.capacity > 1 {
-					k.capacity = n
+				if k.permits > 1 {
+					k.permits = n
 				}
 				m := newMachine(t, real(t), k)
+				listed := m.requesters(lua.MaxHeartbeat)
 				m.blind = true
 				if c.holders != 0 {
 					m.addHolders(n, c.holders)
@@ -171,11 +172,11 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 				if c.waiters != 0 {
 					m.addWaiters(n, c.waiters)
 				}
-				for verb, s := range samplesOf(m.any()) {
+				for verb, s := range samplesOf(m.lock()) {
 					for _, key := range m.keys {
 						m.do(t, "COPY", key, verb+key)
 					}
-					lock := k.open(instrumented{m.rdb, counted}, verb+m.namespace, k.capacity)
+					lock := k.lock(instrumented{m.rdb, counted}, verb+m.namespace)
 					require.NoError(t, s.send(lock, listed), verb)
 					n, err := m.rdb.Get(ctx, verb+m.namespace+":cost").Int()
 					require.NoError(t, err)
@@ -192,13 +193,13 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 
 // BenchmarkLongQueue measures each request to a mutex with 100,000 waiters, and what a waiter costs in Redis.
 func BenchmarkLongQueue(b *testing.B) {
-	listed := waiting(lua.MaxHeartbeat)
-	for verb, sample := range samplesOf(openMutex(nil, "", 0)) {
+	for verb, sample := range samplesOf(mutex.lock(nil, "")) {
 		b.Run(verb, func(b *testing.B) {
 			s := real(b)
 			m := newMachine(b, s, mutex)
 			m.blind = true
-			m.do(b, "SET", m.keys["lock"], fmt.Sprint(holder.Text(), " ", holderFence), "PX", time.Hour.Milliseconds())
+			listed := m.requesters(lua.MaxHeartbeat)
+			m.do(b, "SET", m.keys["lock"], fmt.Sprint(listed.holder.Text(), " ", holderFence), "PX", time.Hour.Milliseconds())
 			memory := func() float64 {
 				n, err := strconv.Atoi(redistest.Info(b, s.rdb, "memory", "used_memory"))
 				require.NoError(b, err)
@@ -207,7 +208,7 @@ func BenchmarkLongQueue(b *testing.B) {
 			before := memory()
 			m.addWaiters(100_000, time.Hour)
 			waiter := (memory() - before) / 100_000
-			lock := mutex.open(s.rdb, s.namespace, 1)
+			lock := mutex.lock(s.rdb, s.namespace)
 			for b.Loop() {
 				require.NoError(b, sample.send(lock, listed))
 			}

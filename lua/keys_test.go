@@ -22,7 +22,7 @@ var nasty = []string{
 func allKeys(namespace, name string) map[string][]string {
 	all := map[string][]string{}
 	for kind, lock := range map[string]lua.Lock{
-		"mutex": lua.Mutex(nil, namespace, name), "semaphore": lua.Semaphore(nil, namespace, name, 1),
+		"mutex": lua.Mutex(nil, namespace, name), "semaphore": lua.Semaphore(nil, namespace, name),
 		"rwmutex": lua.RWMutex(nil, namespace, name),
 	} {
 		all[kind] = lock.Keys()

@@ -60,13 +60,13 @@ var frozen = []struct {
 	{"the next number", "last = math.max(now, last + 1)", "last = math.max(now, last + 2)", mutex},
 	{"text of the number", "text_of(last) .. ' ' .. text_of(clock)", "text_of(clock) .. ' ' .. text_of(last)", mutex},
 	{"text of the lock", "call('SET', lock, token .. ' ' .. given,", "call('SET', lock, given .. ' ' .. token,", mutex},
-	{"notification", "head .. ' ' .. fence .. ' ' .. ms", "head .. ' ' .. ms .. ' ' .. fence", mutex},
+	{"notification", "text = fence .. ' ' .. ms", "text = ms .. ' ' .. fence", mutex},
 	{"the second of the queue's clock", "math.max(now - at, 0), 1000000)", "math.max(now - at, 0), 2000000)", mutex},
 	{"when a waiter is dropped", "text_of(clock + 999), 'LIMIT'", "text_of(clock + 60000000), 'LIMIT'", mutex},
 	{"tombstones", "call('ZSCORE', tombstones, token)", "call('ZSCORE', tombstones, string.sub(token, -14))", mutex},
 	{"life of the queue", "KEPT = 660000", "KEPT = 360000", mutex},
-	{"records of holders", "'released', released, token, given)", "'released', released, token, '1 ' .. given)", semaphore(1)},
-	{"loss of permits", "fields == tokens + 4", "fields >= tokens", semaphore(1)},
+	{"records of holders", "'fence', given, token, given)", "'fence', given, token, '1 ' .. given)", semaphore(1)},
+	{"loss of permits", "fields == tokens + 2", "fields >= tokens", semaphore(1)},
 }
 
 // A change of what is frozen is found when two releases of the scripts share a lock; another release that changes nothing of

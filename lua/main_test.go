@@ -88,16 +88,20 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
-// send calls the method of a verb, with the tokens c:1 to c:3.
-func send(l lua.Lock, v verb) error {
-	return last(v.call(l, []token.Token{numbered("c", ttl, 1, 1), numbered("c", ttl, 1, 2), numbered("c", ttl, 1, 3)}))
+// three are the tokens of three requests.
+func three(l lua.Lock) []token.Token {
+	permits := map[bool]int{false: 5}[l.Mutex()]
+	return []token.Token{numbered("c", ttl, 1, permits, 1), numbered("c", ttl, 1, permits, 2), numbered("c", ttl, 1, permits, 3)}
 }
+
+// send calls the method of a verb.
+func send(l lua.Lock, v verb) error { return last(v.call(l, three(l))) }
 
 // sendAll calls each verb's method with a server that gives this answer.
 func sendAll(answer any) map[string]error {
 	all := map[string]error{}
 	for _, v := range verbs {
-		all[v.name] = send(lua.Semaphore(&fake{answer: answer}, "ns", "name", 1), v)
+		all[v.name] = send(lua.Semaphore(&fake{answer: answer}, "ns", "name"), v)
 	}
 	return all
 }

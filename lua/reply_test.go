@@ -63,7 +63,7 @@ func others(good []any) (wrong, odd []any) {
 }
 
 func TestReply_OfAnotherFormIsAnError(t *testing.T) {
-	try := func(v verb, answer any) error { return send(lua.Semaphore(&fake{answer: answer}, "ns", "name", 1), v) }
+	try := func(v verb, answer any) error { return send(lua.Semaphore(&fake{answer: answer}, "ns", "name"), v) }
 	for _, v := range verbs {
 		require.NotEmpty(t, v.replies, v.name)
 		for _, good := range v.replies {
@@ -78,7 +78,7 @@ func TestReply_OfAnotherFormIsAnError(t *testing.T) {
 		}
 	}
 	for _, bad := range []any{"", "q", "qqq", "qx", nil, one} {
-		_, err := lua.Mutex(&fake{answer: list{large, one, one, bad}}, "ns", "name").Heartbeat(ctx, waiterTTL, waiting(2))
+		_, err := lua.Mutex(&fake{answer: list{large, one, bad}}, "ns", "name").Heartbeat(ctx, waiterTTL, mutex.requesters(2).waiters)
 		assert.ErrorIs(t, err, lua.ErrReply, "%v", bad)
 	}
 }
@@ -147,7 +147,7 @@ func TestReply_AmbiguousWithoutAReply(t *testing.T) {
 		{[]any{"granted", int64(1), "empty"}, false}, {[]any{int64(1), "empty"}, false},
 	} {
 		for _, v := range verbs {
-			result, err := v.call(lua.Semaphore(&fake{answer: c.answer}, "ns", "name", 1), waiting(3))
+			result, err := v.call(lua.Semaphore(&fake{answer: c.answer}, "ns", "name"), mutex.requesters(3).waiters)
 			if errors.Is(err, lua.ErrReply) != (c.answer == nil || c.answer == "OK") {
 				continue // a good reply, but to another verb
 			}
@@ -161,9 +161,9 @@ func TestReply_AmbiguousWithoutAReply(t *testing.T) {
 // fail sends requests that all fail with that error, and returns what comes of them.
 func fail(t *testing.T, err error) (lua.Reply, lua.Handoff, error) {
 	t.Helper()
-	lock := lua.Semaphore(&fake{answer: err, unknown: true}, "ns", "name", 1)
-	reply, acquireErr := lock.Acquire(ctx, lua.Request{Token: stranger})
-	handoff, releaseErr := lock.Release(ctx, stranger, 1, 0)
+	lock := lua.Semaphore(&fake{answer: err, unknown: true}, "ns", "name")
+	reply, acquireErr := lock.Acquire(ctx, lua.Request{Token: mutex.held(0)})
+	handoff, releaseErr := lock.Release(ctx, mutex.held(0), 1, lua.Rest{})
 	require.ErrorIs(t, acquireErr, err)
 	require.ErrorIs(t, releaseErr, err)
 	return reply, handoff, acquireErr
@@ -270,9 +270,9 @@ func FuzzReply(f *testing.F) {
 		f.Add(text, uint8(0))
 	}
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
-		tokens := waiting(3 + int(n%4))
+		tokens := mutex.requesters(3 + int(n%4)).waiters
 		reply := fromJSON(text)
-		for _, l := range []lua.Lock{lua.Mutex(&fake{answer: reply}, "ns", "name"), lua.Semaphore(&fake{answer: reply}, "ns", "name", 5)} {
+		for _, l := range []lua.Lock{lua.Mutex(&fake{answer: reply}, "ns", "name"), lua.Semaphore(&fake{answer: reply}, "ns", "name")} {
 			for _, v := range verbsOf(l) {
 				result, err := v.call(l, tokens)
 				refused, isError := reply.(error)
@@ -322,8 +322,8 @@ func plausible(t *testing.T, v reflect.Value, tokens int) {
 			assert.True(t, x.Ticket > 0 && x.Position > 0)
 		case lua.Full:
 			assert.Positive(t, x.Position)
-		case lua.CapacityDiffers:
-			assert.Positive(t, x.Capacity)
+		case lua.Resized:
+			assert.Positive(t, x.Permits)
 		default:
 			assert.Equal(t, lua.Busy, x.Outcome)
 		}
@@ -347,14 +347,14 @@ func plausible(t *testing.T, v reflect.Value, tokens int) {
 }
 
 func FuzzParseNotification(f *testing.F) {
-	who := numbered("c", ttl, 1, 1)
+	who := mutex.held(1)
 	g, err := lua.ParseNotification(who.Text() + " 1753700000000001 6000")
 	require.NoError(f, err)
 	require.Equal(f, lua.Grant{Token: who, Fence: 1753700000000001, Given: 6 * time.Second}, g)
 	for _, bad := range []string{
 		"T", "T ", "T 1", "T 1 ", "T x 1", "T 1 x", "T -1 1", "T 1 1 1", "T  1 1", " T 1 1", "c 1 1", "nobody:quarantined 1 1", "T 1.5 1",
 		"T 18446744073709551616 1", "T 1 9223372036854775808", "T 1 1\n", "T T T", "1 2 3", "", " ", "  ", "\x00", "T 0x1 2",
-		"T 1 0", "T 0 0", "T 0 -1", "c 0 0", "T 1 -1", "T 9007199254740992 1", "T 1 9223372036855",
+		"T 0 0", "T 1 0", "T 0 -1", "c 0 0", "T 1 -1", "T 9007199254740992 1", "T 1 9223372036855",
 	} {
 		bad = strings.ReplaceAll(bad, "T", who.Text())
 		_, err := lua.ParseNotification(bad)
@@ -370,7 +370,7 @@ func FuzzParseNotification(f *testing.F) {
 			require.Equal(t, lua.Grant{}, g)
 			return
 		}
-		if g.Fence > 0 { // else the head is told after how long it can ask, or a holder that somebody waits
+		if g.Fence > 0 { // else the head is told after how long it can ask
 			plausible(t, reflect.ValueOf(g), 0)
 		}
 		require.Len(t, strings.Split(message, " "), 3)

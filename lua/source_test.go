@@ -96,7 +96,7 @@ func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 	all := sources(t)
 	for _, k := range []kind{mutex, semaphore(15)} {
 		f := &fake{answer: errors.New("enough")}
-		lock := k.open(f, "ns", 16)
+		lock := k.lock(f, "ns")
 		for _, v := range verbsOf(lock) {
 			f.calls = nil
 			require.ErrorContains(t, send(lock, v), "enough")
@@ -107,15 +107,11 @@ func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 				case name == "fence_ttl":
 					want = append(want, "600000")
 				case strings.HasPrefix(name, "token"):
-					want = append(want, texts(numbered("c", ttl, 1, 1), numbered("c", ttl, 1, 2), numbered("c", ttl, 1, 3))[:1+2*strings.Count(name, "...")]...)
+					want = append(want, texts(three(lock)...)[:1+2*strings.Count(name, "...")]...)
+				case name == "by":
+					want = append(want, three(lock)[1].Text())
 				case name == "refused":
 					want = append(want, "1")
-				case name == "capacity" && k.capacity == 1: // a mutex has none
-					if v.name == "heartbeat" {
-						want = append(want, "0")
-					}
-				case name == "capacity":
-					want = append(want, "16")
 				default:
 					want = append(want, strconv.Itoa(number))
 					number++
@@ -126,7 +122,7 @@ func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 	}
 	f := &fake{answer: errors.New("enough")}
 	for i, d := range []time.Duration{0, 1, time.Millisecond, time.Millisecond + 1} {
-		_, _ = lua.Mutex(f, "ns", "name").Renew(ctx, holder, d, 0)
+		_, _ = lua.Mutex(f, "ns", "name").Renew(ctx, mutex.held(0), d, 0)
 		assert.Equal(t, []string{"0", "1", "1", "2"}[i], f.calls[i].args[2])
 	}
 }

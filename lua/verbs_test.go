@@ -2,9 +2,9 @@ package lua_test
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,18 +38,26 @@ type verb struct {
 	random map[string]func(*random)
 }
 
-// sample is a request to a lock as machine.contend makes it, or an idle one: of its holder, of the second waiter, or of a
-// stranger.
+// sample is a request to a lock as machine.contend makes it, or an idle one.
 type sample struct {
-	send       func(l lua.Lock, waiters []token.Token) error
-	ends       token.Token // whose lease or ticket it ends, also if it fails then; zero: a request that fails changes nothing
-	unnumbered []string    // the locks (idle, contended) on which it works even if their number is damaged
+	send       func(lua.Lock, requesters) error
+	ends       func(requesters) token.Token // whose lease or ticket it ends, also if it fails then; nil: a request that fails changes nothing
+	unnumbered []string                     // the locks (idle, contended) on which it works even if their number is damaged
 }
+
+// requesters are who sends samples: the holder, a token that takes its lease over, the second waiter, or a stranger.
+type requesters struct {
+	holder, by, second, stranger token.Token
+	waiters                      []token.Token // that one heartbeat lists
+}
+
+func ofHolder(r requesters) token.Token { return r.holder }
+func ofSecond(r requesters) token.Token { return r.second }
 
 // anyText stands where every text is as good as another, someToken where a token has to be.
 const (
 	anyText   = "any text"
-	someToken = "c:1.00000010000.0000000001.0.000000000000000000001A"
+	someToken = "c:2.00007ps0" + "000000000000000000001A"
 
 	ms    = time.Millisecond
 	one   = int64(1)                     // a count, or a duration
@@ -73,20 +81,24 @@ var verbs = []verb{
 			})
 		},
 		replies: []list{
-			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large, int64(-1)}, {"busy", anyText, anyText}, {"busy", anyText}, {"busy", anyText, anyText, one},
-			{"full", one}, {"capacity", large, large},
+			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large, int64(-1)},
+			{"busy", anyText, one, anyText}, {"busy", anyText, one}, {"full", one}, {"resized", one},
 		},
 		samples: map[string]sample{
-			"join":    acquires(lua.Request{Token: stranger, WaiterTTL: waiterTTL}),
-			"return":  acquires(lua.Request{Token: stranger, WaiterTTL: waiterTTL, Ticket: 1e15 + 1}),
-			"again":   acquires(lua.Request{Token: second, WaiterTTL: waiterTTL}),
-			"try":     acquires(lua.Request{Token: stranger, Try: true}),
-			"bounded": acquires(lua.Request{Token: stranger, WaiterTTL: waiterTTL, MaxWaiters: 1}),
-			"extend":  acquires(lua.Request{Token: holder, WaiterTTL: waiterTTL}, contended),
+			"join": acquires(func(r requesters) lua.Request { return lua.Request{Token: r.stranger, WaiterTTL: waiterTTL} }),
+			"return": acquires(func(r requesters) lua.Request {
+				return lua.Request{Token: r.stranger, WaiterTTL: waiterTTL, Ticket: 1e15 + 1}
+			}),
+			"again": acquires(func(r requesters) lua.Request { return lua.Request{Token: r.second, WaiterTTL: waiterTTL} }),
+			"try":   acquires(func(r requesters) lua.Request { return lua.Request{Token: r.stranger, Try: true} }),
+			"bounded": acquires(func(r requesters) lua.Request {
+				return lua.Request{Token: r.stranger, WaiterTTL: waiterTTL, MaxWaiters: 1}
+			}),
+			"extend": acquires(func(r requesters) lua.Request { return lua.Request{Token: r.holder, WaiterTTL: waiterTTL} }, contended),
 		},
-		// acquire a b*2 x/c    parties; b wants 2 permits, c is of client x; of 5: capacity; ttl 5m, wait 5m: durations;
-		//                      max 4: waiters; try: does not queue; ticket: with the one that it has
-		//   -> granted, queued 1, busy, full 4, capacity 5; if the test wants it, "by a" and "retry 45m"
+		// acquire a b*2 x/c    parties; b asks for 2 permits, c is of client x; of 5: the number of permits that its token says;
+		//                      ttl 5m, wait 5m: durations; max 4: waiters; try: does not queue; ticket: with the one that it has
+		//   -> granted, queued 1, busy, full 4, resized 5; if the test wants it, "by a" and "retry 45m"
 		steps: map[string]func(m *machine, o options, want string) string{
 			"acquire": func(m *machine, o options, want string) string {
 				var all []string
@@ -105,18 +117,24 @@ var verbs = []verb{
 		},
 	},
 	{
-		name:    "release",
-		call:    func(l lua.Lock, t tokens) (any, error) { return l.Release(ctx, t[0], 11, 12*ms) },
+		name: "release",
+		call: func(l lua.Lock, t tokens) (any, error) {
+			return l.Release(ctx, t[0], 11, lua.Rest{Left: 12 * ms, By: t[1]})
+		},
 		replies: handoffs,
 		samples: map[string]sample{
-			"release":       {func(l lua.Lock, _ tokens) error { return last(l.Release(ctx, holder, holderFence, 0)) }, holder, anyLock},
-			"early release": {func(l lua.Lock, _ tokens) error { return last(l.Release(ctx, holder, holderFence, ttl/2)) }, holder, anyLock},
+			"release": {func(l lua.Lock, r requesters) error {
+				return last(l.Release(ctx, r.holder, holderFence, lua.Rest{}))
+			}, ofHolder, anyLock},
+			"early release": {func(l lua.Lock, r requesters) error {
+				return last(l.Release(ctx, r.holder, holderFence, lua.Rest{Left: ttl / 2, By: r.by}))
+			}, ofHolder, []string{idle}},
 		},
-		// release a            seen b: with the fence of b; kept 5m: the lock stays taken for that long
+		// release a            seen b: with the fence of b; kept 5m by r: for that long r holds the lock
 		//   -> released grants b c, grants b(45m): for how long, nothing
 		steps: map[string]func(m *machine, o options, want string) string{
 			"release": func(m *machine, o options, want string) string {
-				return m.became(m.release(o.p, o.fence(), o.kept), want)
+				return m.became(m.release(o.p, o.fence(), o.kept, o.by), want)
 			},
 		},
 		random: map[string]func(*random){
@@ -126,38 +144,41 @@ var verbs = []verb{
 					r.t.Skip("only a holder releases")
 				}
 				p.left = true
-				r.release(p, p.fence, r.kept())
+				kept, by := r.rest(p)
+				r.release(p, p.fence, kept, by)
 			},
 		},
 	},
 	{
 		name: "leave",
 		call: func(l lua.Lock, t tokens) (any, error) {
-			return l.Leave(ctx, 11*ms, lua.Leaving{Token: t[0], Tombstone: true}, lua.Leaving{Token: t[1]}, lua.Leaving{Token: t[2]})
+			return l.Leave(ctx, lua.Rest{Left: 11 * ms, By: t[1]},
+				lua.Leaving{Token: t[0], Tombstone: true}, lua.Leaving{Token: t[1]}, lua.Leaving{Token: t[2]})
 		},
 		replies: handoffs,
 		samples: map[string]sample{
-			"leave": {func(l lua.Lock, _ tokens) error {
-				return last(l.Leave(ctx, 0, lua.Leaving{Token: second, Tombstone: true}))
-			}, second, anyLock},
-			"waiter leaves": {func(l lua.Lock, _ tokens) error {
-				return last(l.Leave(ctx, 0, lua.Leaving{Token: second}))
-			}, second, anyLock},
-			"holder leaves": {func(l lua.Lock, _ tokens) error {
-				return last(l.Leave(ctx, ttl/2, lua.Leaving{Token: holder, Tombstone: true}))
-			}, holder, anyLock},
+			"leave": {func(l lua.Lock, r requesters) error {
+				return last(l.Leave(ctx, lua.Rest{}, lua.Leaving{Token: r.second, Tombstone: true}))
+			}, ofSecond, anyLock},
+			"waiter leaves": {func(l lua.Lock, r requesters) error {
+				return last(l.Leave(ctx, lua.Rest{}, lua.Leaving{Token: r.second}))
+			}, ofSecond, anyLock},
+			"holder leaves": {func(l lua.Lock, r requesters) error {
+				return last(l.Leave(ctx, lua.Rest{Left: ttl / 2, By: r.by}, lua.Leaving{Token: r.holder, Tombstone: true}))
+			}, ofHolder, []string{idle}},
 		},
-		// leave a tombstone    kept 5m -> as release
+		// leave a tombstone    kept 5m by r -> as release
 		steps: map[string]func(m *machine, o options, want string) string{
 			"leave": func(m *machine, o options, want string) string {
-				return m.became(m.leave(o.p, o.tombstone, o.kept), want)
+				return m.became(m.leave(o.p, o.tombstone, o.kept, o.by), want)
 			},
 		},
 		random: map[string]func(*random){
 			"leave": func(r *random) {
 				p := r.anyone()
 				p.left = true
-				r.leave(p, rapid.Bool().Draw(r.t, "tombstone"), r.kept())
+				kept, by := r.rest(p)
+				r.leave(p, rapid.Bool().Draw(r.t, "tombstone"), kept, by)
 			},
 		},
 	},
@@ -166,8 +187,8 @@ var verbs = []verb{
 		call:    func(l lua.Lock, _ tokens) (any, error) { return l.ForceRelease(ctx, 11, 12) },
 		replies: []list{{large, one, anyText}, {large, one, anyText, someToken, large, one}},
 		samples: map[string]sample{
-			"force release": {func(l lua.Lock, _ tokens) error { return last(l.ForceRelease(ctx, 1<<53, 0)) }, holder, anyLock},
-			"late release":  {send: func(l lua.Lock, _ tokens) error { return last(l.ForceRelease(ctx, 1, 0)) }, unnumbered: anyLock},
+			"force release": {func(l lua.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1<<53, 0)) }, ofHolder, anyLock},
+			"late release":  {send: func(l lua.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1, 0)) }, unnumbered: anyLock},
 		},
 		// force seen a         with a's fence; without seen with the last one -> as release
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -191,7 +212,9 @@ var verbs = []verb{
 		call:    func(l lua.Lock, t tokens) (any, error) { return l.Renew(ctx, t[0], 11*ms, 12) },
 		replies: []list{{"renewed"}, {"lost"}},
 		samples: map[string]sample{
-			"renew": {send: func(l lua.Lock, _ tokens) error { return last(l.Renew(ctx, holder, ttl/2, holderFence)) }, unnumbered: anyLock},
+			"renew": {send: func(l lua.Lock, r requesters) error {
+				return last(l.Renew(ctx, r.holder, ttl/2, holderFence))
+			}, unnumbered: anyLock},
 		},
 		// renew a ttl 5m       seen b: with the fence of b -> renewed, lost
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -205,43 +228,43 @@ var verbs = []verb{
 	},
 	{
 		name:    "resume",
-		call:    func(l lua.Lock, t tokens) (any, error) { return l.Resume(ctx, t[0], 11*ms, 12, "13") },
+		call:    func(l lua.Lock, t tokens) (any, error) { return resumed(l.Resume(ctx, t[0], 11, 12*ms, t[1])) },
 		replies: []list{{"resumed", large}, {"lost"}},
 		samples: map[string]sample{
-			"resume": {send: func(l lua.Lock, _ tokens) error { return last(l.Resume(ctx, holder, ttl/2, holderFence, "7")) }},
+			"resume": {send: func(l lua.Lock, r requesters) error {
+				return last(resumed(l.Resume(ctx, r.holder, holderFence, ttl/2, r.by)))
+			}},
 		},
-		// resume a ttl 5m 8    by its token, after which it has the token of a resumed lease; seen z: as if the last number were
-		//                      still the fence of z; 8: that request; without it 7 -> resumed, lost
-		// original a           from now on a has the token that it had before
+		// resume a by b        ttl 5m; seen z: with the fence of z; b has the weight of a unless it says -> resumed, lost
 		steps: map[string]func(m *machine, o options, want string) string{
 			"resume": func(m *machine, o options, _ string) string {
-				seen := m.model.LastNumber()
-				if o.seen != nil {
-					seen = o.seen.fence
-				}
-				return map[bool]string{true: "resumed", false: "lost"}[m.resume(o.p, cmp.Or(o.ttl, ttl), seen, strconv.Itoa(max(o.number, 7)))]
-			},
-			"original": func(_ *machine, o options, _ string) string {
-				o.p.token = o.p.original
-				return ""
+				return map[bool]string{true: "resumed", false: "lost"}[m.resume(o.p, o.fence(), cmp.Or(o.ttl, ttl), o.by)]
 			},
 		},
 		random: map[string]func(*random){
 			"resume": func(r *random) {
 				p := r.anyone()
 				late := uint64(rapid.IntRange(0, 1).Draw(r.t, "late"))
-				p.left = r.resume(p, r.lease(), max(r.model.Last, late)-late, rapid.SampledFrom([]string{"7", "8"}).Draw(r.t, "id")) || p.left // it asks no more
+				by := p.successor
+				if by == nil || rapid.Bool().Draw(r.t, "by another one") {
+					weight := p.weight
+					if p.permits > 1 {
+						weight = rapid.SampledFrom([]int{weight, weight, 1, p.permits}).Draw(r.t, "weight")
+					}
+					by = r.succeeds(p, weight)
+				}
+				if r.resume(p, max(p.fence, late)-late, r.lease(), by) {
+					p.left, p.successor = true, by // it asks no more
+				}
 			},
 		},
 	},
 	{
-		name: "heartbeat",
-		call: func(l lua.Lock, t tokens) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
-		replies: []list{
-			{large, int64(-1), "qhn"},
-		},
+		name:    "heartbeat",
+		call:    func(l lua.Lock, t tokens) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
+		replies: []list{{large, int64(-1), "qhn"}},
 		samples: map[string]sample{
-			"heartbeat": {send: func(l lua.Lock, waiters tokens) error { return last(l.Heartbeat(ctx, waiterTTL, waiters)) }},
+			"heartbeat": {send: func(l lua.Lock, r requesters) error { return last(l.Heartbeat(ctx, waiterTTL, r.waiters)) }},
 		},
 		// heartbeat a b        -> queued, holding, gone; retry 45m: of the head
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -270,6 +293,21 @@ var verbs = []verb{
 		},
 	},
 	{
+		name:    "waiting",
+		call:    func(l lua.Lock, _ tokens) (any, error) { return l.Waiting(ctx) },
+		replies: []list{{one}},
+		samples: map[string]sample{
+			"waiting": {send: func(l lua.Lock, _ requesters) error { return last(l.Waiting(ctx)) }, unnumbered: anyLock},
+		},
+		// waiting              -> how many wait
+		steps: map[string]func(m *machine, o options, want string) string{
+			"waiting": func(m *machine, _ options, _ string) string { return fmt.Sprint(m.waiting()) },
+		},
+		random: map[string]func(*random){
+			"waiting": func(r *random) { r.waiting() },
+		},
+	},
+	{
 		name: "inspect",
 		call: func(l lua.Lock, _ tokens) (any, error) { return l.Inspect(ctx, 11) },
 		replies: []list{{
@@ -277,7 +315,7 @@ var verbs = []verb{
 			one, list{list{anyText, large, large}, list{anyText, large, large}},
 		}},
 		samples: map[string]sample{
-			"inspect": {send: func(l lua.Lock, _ tokens) error { return last(l.Inspect(ctx, 1000)) }},
+			"inspect": {send: func(l lua.Lock, _ requesters) error { return last(l.Inspect(ctx, 1000)) }},
 		},
 		// inspect 10           -> the holders | the waiters, at most 10 of each
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -306,10 +344,10 @@ var verbs = []verb{
 		call:    func(l lua.Lock, _ tokens) (any, error) { return l.Resize(ctx, 11) },
 		replies: handoffs,
 		samples: map[string]sample{
-			"resize": {send: func(l lua.Lock, _ tokens) error { return last(l.Resize(ctx, 1)) }},
-			"reset":  {send: func(l lua.Lock, _ tokens) error { return last(l.Resize(ctx, 0)) }},
+			"resize": {send: func(l lua.Lock, _ requesters) error { return last(l.Resize(ctx, 1)) }},
+			"reset":  {send: func(l lua.Lock, _ requesters) error { return last(l.Resize(ctx, 0)) }},
 		},
-		// resize 5; resize 0   for all; as many as each brings -> as release
+		// resize 5; resize 0   for all; as many as each token says -> as release
 		steps: map[string]func(m *machine, o options, want string) string{
 			"resize": func(m *machine, o options, want string) string { return m.became(m.resize(o.number), want) },
 		},
@@ -320,21 +358,6 @@ var verbs = []verb{
 				}
 				r.resize(rapid.SampledFrom([]int{0, 1, 2, 3, 6}).Draw(r.t, "to"))
 			},
-		},
-	},
-	{
-		name:    "waiting",
-		call:    func(l lua.Lock, _ tokens) (any, error) { return l.Waiting(ctx) },
-		replies: []list{{one}},
-		samples: map[string]sample{
-			"waiting": {send: func(l lua.Lock, _ tokens) error { return last(l.Waiting(ctx)) }, unnumbered: anyLock},
-		},
-		// waiting              -> how many wait
-		steps: map[string]func(m *machine, o options, want string) string{
-			"waiting": func(m *machine, _ options, _ string) string { return strconv.Itoa(m.waiting()) },
-		},
-		random: map[string]func(*random){
-			"waiting": func(r *random) { r.waiting() },
 		},
 	},
 }
@@ -358,12 +381,22 @@ func samplesOf(l lua.Lock) map[string]sample {
 }
 
 // acquires requests one permit.
-func acquires(r lua.Request, unnumbered ...string) sample {
-	send := func(l lua.Lock, _ tokens) error { return last(l.Acquire(ctx, r)) }
+func acquires(request func(requesters) lua.Request, unnumbered ...string) sample {
+	send := func(l lua.Lock, r requesters) error { return last(l.Acquire(ctx, request(r))) }
 	return sample{send: send, unnumbered: unnumbered}
 }
 
 func last(_ any, err error) error { return err }
+
+// resumption is what Resume returns besides its error.
+type resumption struct {
+	Fence     uint64
+	Ambiguous bool
+}
+
+func resumed(fence uint64, ambiguous bool, err error) (resumption, error) {
+	return resumption{fence, ambiguous}, err
+}
 
 // request is how a party asks.
 type request struct {
@@ -374,48 +407,51 @@ type request struct {
 
 var outcomes = map[model.Outcome]lua.Outcome{
 	model.Granted: lua.Granted, model.Queued: lua.Queued, model.Busy: lua.Busy, model.Full: lua.Full,
-	model.CapacityDiffers: lua.CapacityDiffers,
+	model.Resized: lua.Resized,
+}
+
+// asks makes the token of a party, by its first request.
+func (m *machine) asks(p *party, ttl time.Duration) {
+	m.t.Helper()
+	to := cmp.Or(ttl, p.token.TTL())
+	if !p.asked {
+		p.token = numbered(p.token.Client(), to, p.weight, p.permits, slices.Index(m.parties, p)+1)
+	}
+	p.asked = true
+	require.Equal(m.t, token.Terms{TTL: to, Weight: p.weight, Permits: p.permits},
+		token.Terms{TTL: p.token.TTL(), Weight: p.token.Weight(), Permits: p.token.Permits()}, "%s asks for what it asked first", p.name)
 }
 
 func (m *machine) acquire(p *party, r request) lua.Reply {
 	m.t.Helper()
-	m.begin("%s acquires %d of %d: %+v", p.name, p.weight, p.capacity, r)
-	if to := cmp.Or(r.ttl, p.token.TTL()); to != p.token.TTL() || p.weight != p.token.Weight() {
-		require.False(m.t, p.asked, "the TTL and the weight of %s are those of its first request", p.name)
-		p.token = numbered(p.token.Client(), to, p.weight, slices.Index(m.parties, p)+1)
-		p.original = p.token
-	}
-	p.asked = true
+	m.begin("%s acquires %d of %d: %+v", p.name, p.weight, p.permits, r)
+	m.asks(p, r.ttl)
 	r.wait = cmp.Or(r.wait, waiterTTL)
-	m.lasting(p.token.TTL(), r.wait)
+	m.lasting(p.token.TTL())
 	ask := lua.Request{Token: p.token, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try}
 	if r.ticket {
 		ask.Ticket = lua.Ticket(p.ticket)
 	}
 	same := model.Request{
-		Token: p.token.Text(), TTL: p.token.TTL().Microseconds(), WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max,
-		Weight: p.weight, Capacity: p.capacity, Ticket: uint64(ask.Ticket),
+		Token: p.token.Text(), WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max, Ticket: uint64(ask.Ticket),
 	}
 	if r.try {
 		same.WaiterTTL = 0
 	}
 	var first lua.Reply
-	return do(m, func() (lua.Reply, error) { return m.lock(p).Acquire(ctx, ask) }, func(got lua.Reply) {
+	return do(m, func() (lua.Reply, error) { return m.lock().Acquire(ctx, ask) }, func(got lua.Reply) {
 		m.admitted = !m.holds(p) && m.model.Tombstones[same.Token] <= m.clock
 		isNew, before := !m.waits(p) && !r.ticket, m.model.LastNumber()
 		want := m.model.Acquire(m.clock, same)
-		m.more, m.admitted = want.Queue == model.More, m.admitted && want.Outcome != model.CapacityDiffers
+		m.more = want.Queue == model.More
 		first = lua.Reply{
-			Outcome: outcomes[want.Outcome], Position: want.Position, Capacity: want.Capacity, Wanted: want.Wanted, Holder: want.Holder,
-			More: m.more && want.Outcome != model.Queued, Fence: want.Fence, Ticket: lua.Ticket(want.Ticket), Last: want.Last, RetryAfter: got.RetryAfter,
+			Outcome: outcomes[want.Outcome], Position: want.Position, Permits: want.Permits, Holder: want.Holder,
+			More: m.more && want.Ticket == 0, Fence: want.Fence, Ticket: lua.Ticket(want.Ticket), Last: want.Last, RetryAfter: got.RetryAfter,
 		}
 		require.Equal(m.t, first, got)
 		switch want.Outcome {
 		case model.Busy:
-			if want.RetryAfter > 0 && !m.more {
-				m.helps(want.RetryAfter, got.RetryAfter)
-			}
-			require.Equal(m.t, want.RetryAfter > 0, got.RetryAfter > 0)
+			m.helps(want.RetryAfter, got.RetryAfter)
 		case model.Granted:
 			p.fence = got.Fence
 		case model.Queued:
@@ -431,24 +467,36 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 	})
 }
 
-func (m *machine) release(p *party, fence uint64, kept time.Duration) lua.Handoff {
+// rest is what a lease leaves, as the lock and as the model get it. by is nil: nothing
+func (m *machine) rest(kept time.Duration, by *party) (rest lua.Rest, same model.Rest) {
+	if by == nil {
+		return rest, same
+	}
+	m.asks(by, 0)
+	m.lasting(kept)
+	return lua.Rest{Left: kept, By: by.token}, model.Rest{Left: kept.Microseconds(), By: by.token.Text()}
+}
+
+func (m *machine) release(p *party, fence uint64, kept time.Duration, by *party) lua.Handoff {
 	m.t.Helper()
-	m.begin("%s releases, kept %v", p.name, kept)
+	m.begin("%s releases, kept %v by %+v", p.name, kept, by)
 	if m.blind { // its grants were not compared
 		fence = number(m.contents().Holders[p.token.Text()])
 	}
-	return m.handoff(func() (lua.Handoff, error) { return m.lock(p).Release(ctx, p.token, fence, kept) },
-		func() model.Handoff { return m.model.Release(m.clock, p.token.Text(), fence, kept.Microseconds()) })
+	rest, same := m.rest(kept, by)
+	return m.handoff(by, func() (lua.Handoff, error) { return m.lock().Release(ctx, p.token, fence, rest) },
+		func() model.Handoff { return m.model.Release(m.clock, p.token.Text(), fence, same) })
 }
 
-func (m *machine) leave(p *party, tombstone bool, kept time.Duration) lua.Handoff {
+func (m *machine) leave(p *party, tombstone bool, kept time.Duration, by *party) lua.Handoff {
 	m.t.Helper()
-	m.begin("%s leaves, tombstone %v, kept %v", p.name, tombstone, kept)
-	h := m.handoff(func() (lua.Handoff, error) {
-		return m.lock(p).Leave(ctx, kept, lua.Leaving{Token: p.token, Tombstone: tombstone})
+	m.begin("%s leaves, tombstone %v, kept %v by %+v", p.name, tombstone, kept, by)
+	rest, same := m.rest(kept, by)
+	h := m.handoff(by, func() (lua.Handoff, error) {
+		return m.lock().Leave(ctx, rest, lua.Leaving{Token: p.token, Tombstone: tombstone})
 	},
 		func() model.Handoff {
-			return m.model.Leave(m.clock, kept.Microseconds(), []string{p.token.Text()}, map[bool]int{true: 1}[tombstone])
+			return m.model.Leave(m.clock, same, []string{p.token.Text()}, map[bool]int{true: 1}[tombstone])
 		})
 	for name, at := range m.contents().Tombstones {
 		require.True(m.t, !tombstone || int64(at) > m.clock, "the tombstone of %s is over", name)
@@ -460,26 +508,31 @@ func (m *machine) leave(p *party, tombstone bool, kept time.Duration) lua.Handof
 func (m *machine) forceRelease(seen uint64) lua.Handoff {
 	m.t.Helper()
 	m.begin("force release, seen %d", seen)
-	return m.handoff(func() (lua.Handoff, error) { return m.any().ForceRelease(ctx, seen, 0) },
+	return m.handoff(nil, func() (lua.Handoff, error) { return m.lock().ForceRelease(ctx, seen, 0) },
 		func() model.Handoff { return m.model.ForceRelease(m.clock, seen) })
 }
 
 func (m *machine) resize(permits int) lua.Handoff {
 	m.t.Helper()
 	m.begin("resize to %d", permits)
-	return m.handoff(func() (lua.Handoff, error) { return m.any().Resize(ctx, permits) },
+	return m.handoff(nil, func() (lua.Handoff, error) { return m.lock().Resize(ctx, permits) },
 		func() model.Handoff { return m.model.Resize(m.clock, permits) })
 }
 
-func (m *machine) handoff(call func() (lua.Handoff, error), same func() model.Handoff) lua.Handoff {
+// handoff does a step that can release the lock, perhaps to the party that has the rest.
+func (m *machine) handoff(by *party, call func() (lua.Handoff, error), same func() model.Handoff) lua.Handoff {
 	m.t.Helper()
-	m.lasting(ttl, 0)
+	m.lasting(ttl)
 	return do(m, call, func(got lua.Handoff) {
 		want := same()
 		m.more, m.admitted = want.Queue == model.More, true
 		require.Equal(m.t, lua.Handoff{Released: want.Released, More: m.more, Grants: m.grants(want.Grants)}, got)
+		if by != nil {
+			by.fence = m.fenceOf(by)
+		}
 	}, func(second lua.Handoff) {
-		require.Equal(m.t, lua.Handoff{}, second, "the second time there is nothing to release")
+		rests := by != nil && m.holds(by)
+		require.Equal(m.t, lua.Handoff{Released: rests}, second, "the second time there is nothing to release")
 	})
 }
 
@@ -501,23 +554,32 @@ func (m *machine) grants(granted []model.Grant) (all []lua.Grant) {
 func (m *machine) renew(p *party, ttl time.Duration, fence uint64) bool {
 	m.t.Helper()
 	m.begin("%s renews for %v", p.name, ttl)
-	m.lasting(ttl, 0)
-	return do(m, func() (bool, error) { return m.lock(p).Renew(ctx, p.token, ttl, fence) }, func(got bool) {
+	m.lasting(ttl)
+	return do(m, func() (bool, error) { return m.lock().Renew(ctx, p.token, ttl, fence) }, func(got bool) {
 		require.Equal(m.t, m.model.Renew(m.clock, p.token.Text(), ttl.Microseconds(), fence), got)
 	}, func(bool) {})
 }
 
-func (m *machine) resume(p *party, ttl time.Duration, seen uint64, id string) bool {
+func (m *machine) resume(p *party, fence uint64, ttl time.Duration, by *party) bool {
 	m.t.Helper()
-	m.begin("%s is resumed for %v", p.name, ttl)
-	m.lasting(ttl, 0)
-	before, resumed := p.token, p.token.With(token.Resumed)
-	return do(m, func() (uint64, error) { return m.any().Resume(ctx, before, ttl, seen, id) }, func(got uint64) {
-		require.Equal(m.t, m.model.Resume(m.clock, before.Text(), ttl.Microseconds(), seen, id), got)
-		if got > 0 {
-			p.token, p.fence = resumed, got
+	m.begin("%s resumes the lease of %s for %v", by.name, p.name, ttl)
+	m.asks(by, 0)
+	m.lasting(ttl)
+	return do(m, func() (resumption, error) { return resumed(m.lock().Resume(ctx, p.token, fence, ttl, by.token)) }, func(got resumption) {
+		want := m.model.Resume(m.clock, p.token.Text(), fence, ttl.Microseconds(), by.token.Text())
+		require.Equal(m.t, resumption{Fence: want}, got)
+		by.fence = max(by.fence, want)
+	}, func(resumption) {}).Fence > 0
+}
+
+// fenceOf is the fence of the party's lease; 0: it has none.
+func (m *machine) fenceOf(p *party) uint64 {
+	for _, h := range m.model.Holders {
+		if h.Token == p.token.Text() {
+			return h.Fence
 		}
-	}, func(uint64) {}) > 0
+	}
+	return 0
 }
 
 var waiterStates = map[model.WaiterState]lua.WaiterState{
@@ -531,10 +593,9 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 		tokens[i], texts[i] = p.token, p.token.Text()
 	}
 	m.begin("heartbeat of %v, waiter TTL %v", texts, wait)
-	m.lasting(0, wait)
 	var first lua.HeartbeatReply
-	return do(m, func() (lua.HeartbeatReply, error) { return m.any().Heartbeat(ctx, wait, tokens) }, func(got lua.HeartbeatReply) {
-		want := m.model.Heartbeat(m.clock, wait.Microseconds(), m.capacity, texts)
+	return do(m, func() (lua.HeartbeatReply, error) { return m.lock().Heartbeat(ctx, wait, tokens) }, func(got lua.HeartbeatReply) {
+		want := m.model.Heartbeat(m.clock, wait.Microseconds(), texts)
 		first = lua.HeartbeatReply{RetryAfter: got.RetryAfter, Last: want.Last}
 		m.more, m.admitted = want.RetryAfter == 0, true
 		for _, state := range want.States {
@@ -552,7 +613,7 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 func (m *machine) waiting() int {
 	m.t.Helper()
 	m.begin("how many wait")
-	return do(m, func() (int, error) { return m.any().Waiting(ctx) }, func(got int) {
+	return do(m, func() (int, error) { return m.lock().Waiting(ctx) }, func(got int) {
 		require.Equal(m.t, m.model.Waiting(m.clock), got)
 	}, func(int) {})
 }
@@ -560,15 +621,14 @@ func (m *machine) waiting() int {
 func (m *machine) inspect(limit int) lua.Snapshot {
 	m.t.Helper()
 	m.begin("inspect %d", limit)
-	return do(m, func() (lua.Snapshot, error) { return m.any().Inspect(ctx, limit) }, func(got lua.Snapshot) {
+	return do(m, func() (lua.Snapshot, error) { return m.lock().Inspect(ctx, limit) }, func(got lua.Snapshot) {
 		if m.model.Lost {
 			return // nothing is repaired
 		}
 		want := lua.Snapshot{
-			Now: time.UnixMicro(m.clock), Fence: m.model.LastNumber(), Used: m.model.Used(), Capacity: got.Capacity,
+			Now: time.UnixMicro(m.clock), Fence: m.model.LastNumber(), Used: m.model.Used(), Resized: m.model.Resized,
 			Waiting: len(m.model.Waiters),
 		}
-		require.True(m.t, !m.model.InUse() && m.model.Resized == 0 || got.Capacity == m.model.InForce(), "capacity %d", got.Capacity)
 		for i, h := range m.model.FirstToExpire(limit) {
 			left := got.Holders[min(i, len(got.Holders)-1)].Left
 			m.near(h.Expires-m.clock, left.Microseconds(), "what is left to "+h.Token)

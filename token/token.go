@@ -34,7 +34,7 @@ const (
 	MaxClient = 128                   // bytes of the client's id
 	MinTTL    = 10 * time.Millisecond // of a lease
 	MaxTTL    = 365 * 24 * time.Hour
-	MaxWeight = 1 << 30 // permits
+	MaxWeight = 1 << 30 // permits of a lock, and of a request
 )
 
 // Layout is what this version writes to Redis and understands there.
@@ -76,8 +76,8 @@ type Token struct{ text string }
 // Terms are what a token says besides its client.
 type Terms struct {
 	TTL     time.Duration // of the lease, without a renewal; New rounds it up to milliseconds
-	Weight  int           // permits that it asks for
-	Permits int           // that there are for it, unless the semaphore was resized; 0: it is a mutex, and Weight is 1
+	Weight  int           // permits that it asks for, at most Permits
+	Permits int           // that there are for it, unless the semaphore was resized; 0: it is a mutex's, and Weight is 1
 	Flags   Flags
 }
 
@@ -116,8 +116,8 @@ func (t Terms) check() error {
 		return fmt.Errorf("%w: %d permits of a mutex", ErrMalformed, t.Weight)
 	case t.Permits < 0 || t.Permits > MaxWeight:
 		return fmt.Errorf("%w: a lock of %d permits, want 1 to %d", ErrMalformed, t.Permits, int64(MaxWeight))
-	case t.Permits > 0 && (t.Weight < 1 || t.Weight > MaxWeight):
-		return fmt.Errorf("%w: %d permits, want 1 to %d", ErrMalformed, t.Weight, int64(MaxWeight))
+	case t.Permits > 0 && (t.Weight < 1 || t.Weight > t.Permits): // one that asks for more would block the queue
+		return fmt.Errorf("%w: %d permits of %d", ErrMalformed, t.Weight, t.Permits)
 	case t.Flags < 0 || t.Flags >= 36:
 		return fmt.Errorf("%w: flags %d", ErrMalformed, t.Flags)
 	default:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func TestNewPutsTheClientInFrontAnd128RandomBitsBehind(t *testing.T) {
 	seen := map[token.Token]bool{}
 	ones := make([]int, 128)
 	for range n {
-		tok, err := token.New("host-1-ab", time.Minute, 1)
+		tok, err := token.New("host-1-ab", token.Terms{TTL: time.Minute, Weight: 1})
 		require.NoError(t, err)
 		require.Equal(t, "host-1-ab", tok.Client())
 		require.False(t, seen[tok], "a token came twice")
@@ -48,7 +49,7 @@ func randomBytes(t *testing.T, tok token.Token) []byte {
 
 // FuzzParse and FuzzNew have how other tokens are printed.
 func TestToken_Zero(t *testing.T) {
-	tok, err := token.New("client", time.Minute, 1)
+	tok, err := token.New("client", token.Terms{TTL: time.Minute, Weight: 1})
 	require.NoError(t, err)
 	assert.Equal(t, "(no token)", token.Token{}.String())
 	assert.True(t, token.Token{}.IsZero())
@@ -56,62 +57,90 @@ func TestToken_Zero(t *testing.T) {
 	assert.False(t, tok.Equal(token.Token{}))
 }
 
-func TestTTL_IsRoundedUpAndBounded(t *testing.T) {
-	for ttl, want := range map[time.Duration]time.Duration{
-		token.MinTTL: token.MinTTL, token.MaxTTL: token.MaxTTL, time.Second + 1: time.Second + time.Millisecond,
+// A token says what it was made with; a TTL is rounded up. What is out of bounds makes none.
+func TestNew_Terms(t *testing.T) {
+	for _, terms := range []token.Terms{
+		{TTL: token.MinTTL, Weight: 1}, {TTL: token.MaxTTL, Weight: 1, Flags: 35},
+		{TTL: time.Second + 1, Weight: 1, Permits: 1, Flags: token.Released},
+		{TTL: time.Second, Weight: 2, Permits: 3, Flags: token.MinHold | token.Released},
+		{TTL: time.Second, Weight: token.MaxWeight, Permits: token.MaxWeight}, {TTL: time.Second, Weight: 1, Permits: token.MaxWeight},
 	} {
-		tok, err := token.New("c", ttl, 1)
+		tok, err := token.New("c", terms)
 		require.NoError(t, err)
-		assert.Equal(t, want, tok.TTL())
+		terms.TTL = (terms.TTL + time.Millisecond - 1).Truncate(time.Millisecond)
+		assert.Equal(t, terms, token.Terms{TTL: tok.TTL(), Weight: tok.Weight(), Permits: tok.Permits(), Flags: tok.Flags()})
 	}
-	for _, ttl := range []time.Duration{0, -time.Second, token.MinTTL - 1, token.MaxTTL + 1} {
-		_, err := token.New("c", ttl, 1)
-		require.ErrorIs(t, err, token.ErrMalformed, "%v", ttl)
+	for _, terms := range []token.Terms{
+		{Weight: 1}, {TTL: -time.Second, Weight: 1}, {TTL: token.MinTTL - time.Millisecond, Weight: 1}, {TTL: token.MaxTTL + 1, Weight: 1},
+		{TTL: time.Second}, {TTL: time.Second, Weight: 2}, {TTL: time.Second, Permits: 1}, {TTL: time.Second, Weight: -1, Permits: 1},
+		{TTL: time.Second, Weight: 3, Permits: 2}, {TTL: time.Second, Weight: 1, Permits: -1},
+		{TTL: time.Second, Weight: 1, Permits: token.MaxWeight + 1}, {TTL: time.Second, Weight: 1, Flags: 36},
+		{TTL: time.Second, Weight: 1, Flags: -1},
+	} {
+		_, err := token.New("c", terms)
+		require.ErrorIs(t, err, token.ErrMalformed, "%+v", terms)
 	}
-	for _, weight := range []int{0, -1, token.MaxWeight + 1} {
-		_, err := token.New("c", time.Second, weight)
-		require.ErrorIs(t, err, token.ErrMalformed, "%v", weight)
-	}
-	assert.Zero(t, token.Token{}.TTL())
-	assert.Zero(t, token.Token{}.Weight())
+	var none token.Token
+	assert.Zero(t, token.Terms{TTL: none.TTL(), Weight: none.Weight(), Permits: none.Permits(), Flags: none.Flags()})
 }
 
 func TestParse_AnotherLayout(t *testing.T) {
-	_, err := token.Parse("web-3:2.anything")
+	_, err := token.Parse("web-3:1.anything")
 	var other *token.LayoutError
 	require.ErrorAs(t, err, &other)
-	assert.Equal(t, "2", other.Layout)
-	assert.EqualError(t, err, `token has layout "2", this version has layout 1: use one version, or another namespace`)
+	assert.Equal(t, "1", other.Layout)
+	assert.EqualError(t, err, `token has layout "1", this version has layout 2: use one version, or another namespace`)
 }
 
 // What New writes. Of the 128 bits in base64url the last character has only 2.
 var (
-	wellFormed = regexp.MustCompile(`\A[!-~]{1,128}:1\.(\d{11})\.(\d{10})\.[0-9a-f]\.[A-Za-z0-9_-]{21}[AQgw]\z`)
-	newer      = regexp.MustCompile(`\A[!-~]{1,128}:(0|[02-9]\d*|1\d+)\.[^:]*\z`)
+	wellFormed = regexp.MustCompile(`\A[!-~]{1,128}:2\.(?:([0-9a-z]{6})([0-9a-z]{6}))?([0-9a-z]{7})([0-9a-z])[A-Za-z0-9_-]{21}[AQgw]\z`)
+	newer      = regexp.MustCompile(`\A[!-~]{1,128}:([013-9]\d*|2\d+)\.[^:]*\z`)
 	goodClient = regexp.MustCompile(`\A[!-~]{1,128}\z`)
 )
+
+// terms reads a well-formed token by itself. ok: they are within bounds.
+func terms(text string) (terms token.Terms, ok bool) {
+	parts := wellFormed.FindStringSubmatch(text)
+	if parts == nil {
+		return terms, false
+	}
+	n := make([]int64, len(parts))
+	for i, part := range parts[1:] {
+		n[i], _ = strconv.ParseInt(part, 36, 64)
+	}
+	weight, permits, ms := n[0], n[1], n[2]
+	ok = ms >= 10 && ms <= 365*24*3600*1000
+	if parts[1] == "" {
+		weight = 1
+	} else {
+		ok = ok && 1 <= weight && weight <= permits && permits <= 1<<30
+	}
+	return token.Terms{
+		TTL: time.Duration(ms) * time.Millisecond, Weight: int(weight), Permits: int(permits), Flags: token.Flags(n[3]),
+	}, ok
+}
 
 // secretLen is how many characters at the end of a token nobody may see.
 const secretLen = 18
 
 func FuzzParse(f *testing.F) {
-	random := "1.00000010000.0000000001.0.x-7_AZaz09-_x-7_AZaz0w"
+	const random = "2.00007ps0x-7_AZaz09-_x-7_AZaz0w"
 	as := strings.Repeat("A", 22)
 	for _, text := range []string{
 		"a:" + random, "with:colons::" + random, strings.Repeat("c", token.MaxClient) + ":" + random, "a:" + random + "\n",
-		random, ":" + random, "", ":", "client:", "nobody:quarantined", "c:1.00000010000.0000000001.0." + as, "c:1.00000010000.0000000001.0." + as[1:] + "B",
-		"c:1.00000010000.0000000001.0." + as[2:] + "==", "c:1.00000010000.0000000001.0." + as[2:] + "\r\n", "c:1.00000000009.0000000001.0." + as, "c:1.00000000010.0000000001.0." + as,
-		"c:1.31536000000.0000000001.0." + as, "c:1.31536000001.0000000001.0." + as, "c:1.0000001000x.0000000001.0." + as, "c:1.-0000010000.0000000001.0." + as, "c:2." + as, "c:11.x",
-		"c:1.00000010000.0000000000.0." + as, "c:1.00000010000.1073741824.0." + as, "c:1.00000010000.1073741825.0." + as,
-		"c:1.00000010000.000000000x.0." + as, "c:1.00000010000.0000000001.9." + as, "c:1.00000010000.0000000001.g." + as, "c:1.00000010000.0000000001.f." + as,
-		"c:" + as, "ü:" + random, "a b:" + random, "a\x00:" + random,
+		random, ":" + random, "", ":", "client:", "nobody:quarantined", "c:2.00007ps0" + as, "c:2.00007ps0" + as[1:] + "B",
+		"c:2.00007ps0" + as[2:] + "==", "c:2.00007ps0" + as[2:] + "\r\n", "c:2.00000090" + as, "c:2.000000a0" + as, // 9 ms, 10 ms
+		"c:2.ehjpxc00" + as, "c:2.ehjpxc10" + as, "c:2.0000-ps0" + as, "c:2.00007pSz" + as, "c:2.00007ps_" + as, "c:2." + as, "c:1." + as, "c:22.x",
+		"c:2.00000000000100007ps0" + as, "c:2.00000100000000007ps0" + as, "c:2.00000100000100007psz" + as, "c:2.00000200000100007ps0" + as,
+		"c:2.hra0hshra0hs00007ps0" + as, "c:2.000001hra0hs00007ps0" + as, "c:2.000001hra0ht00007ps0" + as, "c:2.000001zzzzzz00007ps0" + as,
+		"c:2.00000100007ps0" + as, "c:" + as, "ü:" + random, "a b:" + random, "a\x00:" + random,
 	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		tok, err := token.Parse(text)
-		parts := wellFormed.FindStringSubmatch(text)
-		good := parts != nil && parts[1] >= "00000000010" && parts[1] <= "31536000000" && parts[2] >= "0000000001" && parts[2] <= "1073741824"
+		want, good := terms(text)
 		require.Equal(t, good, err == nil, "%q: %v", text, err)
 		if err != nil {
 			var other *token.LayoutError
@@ -125,9 +154,8 @@ func FuzzParse(f *testing.F) {
 		}
 		require.Equal(t, text, tok.Text())
 		require.Len(t, randomBytes(t, tok), 16)
-		require.True(t, strings.HasPrefix(text, tok.Client()+":1."))
-		require.Equal(t, parts[1], fmt.Sprintf("%011d", tok.TTL().Milliseconds()))
-		require.Equal(t, parts[2], fmt.Sprintf("%010d", tok.Weight()))
+		require.True(t, strings.HasPrefix(text, tok.Client()+":2."))
+		require.Equal(t, want, token.Terms{TTL: tok.TTL(), Weight: tok.Weight(), Permits: tok.Permits(), Flags: tok.Flags()})
 		again, err := token.Parse(text)
 		require.NoError(t, err)
 		require.True(t, tok == again && tok.Equal(again))
@@ -200,7 +228,7 @@ func FuzzNew(f *testing.F) {
 	f.Fuzz(func(t *testing.T, client string) {
 		good := goodClient.MatchString(client)
 		require.Equal(t, good, token.CheckClient(client) == nil, "%q", client)
-		tok, err := token.New(client, 10*time.Second, 3)
+		tok, err := token.New(client, token.Terms{TTL: 10 * time.Second, Weight: 3, Permits: 5})
 		require.Equal(t, good, err == nil, "%q: %v", client, err)
 		if err != nil {
 			require.ErrorIs(t, err, token.ErrMalformed)
@@ -212,6 +240,6 @@ func FuzzNew(f *testing.F) {
 		back, err := token.Parse(tok.Text())
 		require.NoError(t, err)
 		require.Equal(t, tok, back)
-		require.Equal(t, client+":"+strings.TrimPrefix(tok.Text(), client+":1.00000010000.0000000003.0.")[:22-secretLen]+"…", tok.String())
+		require.Equal(t, client+":"+strings.TrimPrefix(tok.Text(), client+":2.00000300000500007ps0")[:22-secretLen]+"…", tok.String())
 	})
 }

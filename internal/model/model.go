@@ -1,11 +1,10 @@
 // Package model is the lock of docs/protocol.md in plain Go: without Redis, and with time as a number. The tests of
 // package lua and the simulation (lab/sim) do the same steps to it and to the scripts, and compare. A mutex has one
-// permit, a semaphore as many as its callers say, a read-write lock 2^30; the model knows no other difference.
+// permit, a semaphore as many as the token of a request says, a read-write lock 2^30; the model knows no other difference.
 package model
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -19,86 +18,72 @@ const (
 	minute       = 60 * Second
 	FenceTTL     = 10 * minute // of callers, unless Lock.FenceTTL says otherwise
 	TombstoneTTL = 11 * minute
-	Kept         = 11 * minute // for which the queue is kept beyond the WaiterTTL of the latest join or heartbeat
-	untimed      = 3 * Second  // what a waiter whose time was lost is handed by others
+	Kept         = 11 * minute        // for which the queue is kept beyond the WaiterTTL of the latest join or heartbeat
+	soon         = 1500 * Millisecond // a lease that ends within this time is one that the head is told of
 )
 
 // The bounds of one call.
 const (
 	MaxDropped  = 100 // expired waiters
 	MaxAdmitted = 64  // waiters
-	MaxExpired  = 500 // holders, that are removed
-	MaxUntimed  = 750 // waiters that get a time because theirs was lost
-	MaxTooHeavy = 100 // heads that want more permits than there are, that are dropped
+	MaxTooLarge = 100 // heads that ask for more permits than a resize has set, that are dropped
 )
 
 // Lock is the whole state of a lock. The zero Lock is idle, and is what a loss of data leaves.
 type Lock struct {
-	Capacity    int              // of permits, that callers bring; it stands while anyone holds or waits
-	Resized     int              // the number of permits that counts instead; 0: none does
+	Resized     int              // the number of permits that a resize has set; 0: as many as each token says
 	Holders     []Holder         // in the order of their grants
+	Highest     uint64           // the highest fence that is recorded with the holders, of permits also of a lease that has ended
+	Lost        bool             // permits or their holders were lost: the next call that can grant removes all holders
 	Waiters     []Waiter         // in the order of their tickets
+	Heartbeats  map[string]int64 // by token: when each waiter expires without a heartbeat, by Clock
+	QueueUntil  int64            // until when the queue is kept
 	Tombstones  map[string]int64 // tokens that have left, and until when they are refused
 	Last        uint64           // the last number that is recorded, of tickets and fences; 0: none is
 	NumberUntil int64            // when that is forgotten
 	FenceTTL    int64            // of the next caller; 0: FenceTTL
 	Clock       int64            // of the queue, as it is recorded. It advances by at most a second at each update
 	ClockAt     int64            // when that was
-	QueueUntil  int64            // until when the queue is kept
-	Highest     uint64           // the highest fence that is recorded with permits, also of a lease that has ended; 0 of a mutex
-	Lost        bool             // permits or their holders were lost: the next call that can grant removes all holders
-	Notified    []Grant          // what the last call has granted to waiters that did not call, in order; or told, see tellHead
+	Notified    []Grant          // what the last call has granted to waiters that did not call, in order; then what it has told the head
 
 	// As the call sees it:
-	last  uint64
-	clock int64
-	anew  bool // there was a queue, and no number: its times count no more
-	heavy int  // heads that it has dropped because they want more permits than there are
-
-	changed bool // another waiter may be the head than before the call, or something else blocks it
-}
-
-// Flagged returns the token with further flags; a text that is no token as it is.
-func Flagged(text string, flags token.Flags) string {
-	t, err := token.Parse(text)
-	if err != nil {
-		return text
-	}
-	return t.With(flags).Text()
+	last     uint64
+	clock    int64
+	missing  bool // no number was recorded
+	waiting  int  // how many were queued when it began
+	tooLarge int  // heads that it has dropped
+	changed  bool // another waiter may be the head than before, or a lease may end sooner
 }
 
 // Holder is a lease.
 type Holder struct {
-	Token    string
-	Weight   int
-	Fence    uint64
-	TTL      int64 // that its token says
-	Expires  int64 // the lease has ended from this moment on
-	Released bool  // its holder has released it, and it is kept until then
+	Token   string
+	Fence   uint64
+	Expires int64 // the lease has ended from this moment on
 }
 
 // Waiter is a waiter in the queue.
 type Waiter struct {
-	Token   string
-	Weight  int
-	Ticket  uint64
-	TTL     int64 // that its token says
-	Expires int64 // it keeps its ticket until then without a heartbeat, by Clock; Untimed: that was lost
+	Token  string
+	Ticket uint64
 }
 
-// Untimed is when a waiter expires whose time was lost.
-const Untimed = -1
+// Rest is what a lease leaves when it is released: for Left, the token By holds the permits. The zero Rest is none.
+type Rest struct {
+	Left int64
+	By   string
+}
 
 // Outcome says what became of a Request.
 type Outcome string
 
 // The outcomes.
 const (
-	Granted         Outcome = "granted"
-	Queued          Outcome = "queued"
-	Busy            Outcome = "busy"
-	Full            Outcome = "full"
-	CapacityDiffers Outcome = "capacity"
+	Granted Outcome = "granted"
+	Queued  Outcome = "queued"
+	Busy    Outcome = "busy"
+	Full    Outcome = "full"
+	Resized Outcome = "resized" // more permits are requested than a resize has set
 )
 
 // WaiterState is what a heartbeat finds a waiter to be.
@@ -123,29 +108,23 @@ const (
 
 // Request asks for permits.
 type Request struct {
-	Token            string
-	Weight, Capacity int
-	TTL              int64 // that its token says
-	WaiterTTL        int64 // 0: do not queue
-	MaxWaiters       int   // 0: any number
-	Ticket           uint64
+	Token      string
+	WaiterTTL  int64 // 0: do not queue
+	MaxWaiters int   // 0: any number
+	Ticket     uint64
 }
 
 // Reply answers a Request.
 type Reply struct {
-	Outcome  Outcome
-	Fence    uint64 // Granted: of this grant
-	Ticket   uint64 // Queued
-	Position int    // Queued: 1 is the head; Full: number of waiters
-	Last     uint64 // Queued: the last number
-	Capacity int    // CapacityDiffers: the one in force
-	Wanted   int    // CapacityDiffers: instead of it
-	Holder   string // Busy, Queued: the holder whose lease ends last; "" if there is none
-	Queue    QueueState
-
-	// Queued: after which another request can help; negative: it is not the head, or none will. Busy: the same, if Holder was
-	// released; else 0.
-	RetryAfter int64
+	Outcome    Outcome
+	Fence      uint64 // Granted: of this grant
+	Ticket     uint64 // Queued
+	Position   int    // Queued: 1 is the head; Full: number of waiters
+	Last       uint64 // Queued: the last number
+	Permits    int    // Resized: the number that was set
+	Holder     string // Busy, Queued: the holder whose lease ends last; "" if there is none
+	Queue      QueueState
+	RetryAfter int64 // Queued: after which another request can help; negative: it is not the head, or none will. Busy: when a lease ends
 }
 
 // HeartbeatReply answers a heartbeat.
@@ -169,129 +148,104 @@ type Handoff struct {
 	Queue    QueueState
 }
 
+// parse reads a token. A text that is none asks for no permits.
+func parse(text string) token.Token {
+	t, _ := token.Parse(text)
+	return t
+}
+
+func ttlOf(text string) int64 { return parse(text).TTL().Microseconds() }
+
 // Acquire does a Request.
 func (l *Lock) Acquire(now int64, r Request) Reply {
 	l.Advance(now)
 	if l.Tombstones[r.Token] > now {
-		return Reply{Outcome: Busy, Queue: Blocked}
+		return Reply{Outcome: Busy, Queue: Blocked, RetryAfter: -1}
 	}
 	l.last = max(l.last, r.Ticket)
 	if h := l.holder(r.Token); h != nil {
-		h.Expires = now + r.TTL
+		h.Expires = now + ttlOf(r.Token)
 		return Reply{Outcome: Granted, Fence: h.Fence, Queue: Blocked}
 	}
-	had := l.Capacity
-	l.open(r.Capacity)
-	if l.Resized > 0 {
-		l.Capacity = r.Capacity
+	l.open(now)
+	if r.WaiterTTL > 0 && (r.Ticket > 0 || l.index(r.Token) >= 0) {
+		l.join(now, r)
 	}
-	joins := r.WaiterTTL > 0 && (l.index(r.Token) >= 0 || r.Ticket > 0) // perhaps to be dropped as the head
-	reply := l.serve(now, r)
-	if !joins && reply.Outcome != Granted && reply.Outcome != Queued && len(l.Notified) == 0 {
-		l.Capacity = had // nothing has recorded another
+	l.dropExpired()
+	queue := l.admit(now, r.Token)
+	if queue == Empty && l.holder(r.Token) == nil && l.Fits(r.Token) {
+		l.grant(now, r.Token, ttlOf(r.Token))
+	}
+	l.tellHead(now, r.Token)
+	if h := l.holder(r.Token); h != nil {
+		return Reply{Outcome: Granted, Fence: h.Fence, Queue: queue}
+	}
+	reply, queued := Reply{}, l.index(r.Token) >= 0
+	switch {
+	case !queued && l.isTooLarge(r.Token):
+		reply = Reply{Outcome: Resized, Permits: l.Resized}
+	case r.WaiterTTL == 0:
+		reply = Reply{Outcome: Busy, Holder: l.named(), Queue: queue, RetryAfter: l.nextEnd(now)}
+	case !queued && r.MaxWaiters > 0 && len(l.Waiters) >= r.MaxWaiters:
+		reply = Reply{Outcome: Full, Position: len(l.Waiters)}
+	default:
+		if !queued {
+			r.Ticket = l.nextNumber(now)
+			l.join(now, r)
+		}
+		l.record(now, 0)
+		at := l.index(r.Token)
+		return Reply{
+			Outcome: Queued, Ticket: l.Waiters[at].Ticket, Position: at + 1, Last: l.last, Holder: l.named(),
+			Queue: queue, RetryAfter: l.retryAfter(now, r.Token, queue),
+		}
+	}
+	if l.waiting > 0 {
+		l.record(now, 0)
 	}
 	return reply
 }
 
-// serve does a Request of a token that does not hold the lock.
-func (l *Lock) serve(now int64, r Request) Reply {
-	queued := l.index(r.Token) >= 0
-	if l.Capacity != r.Capacity && l.Resized == 0 && !queued {
-		if l.dropExpired(); l.InUse() {
-			if len(l.Waiters) > 0 {
-				l.record(now, Kept)
-			}
-			if slices.ContainsFunc(l.Waiters, l.expired) {
-				return Reply{Outcome: Busy, Queue: More}
-			}
-			return Reply{Outcome: CapacityDiffers, Capacity: l.Capacity, Wanted: r.Capacity}
-		}
-		l.Capacity = r.Capacity
-	}
-	waiter := Waiter{Token: r.Token, Weight: r.Weight, Ticket: r.Ticket, TTL: r.TTL}
-	if r.WaiterTTL > 0 && (queued || r.Ticket > 0) {
-		l.join(now, waiter, r.WaiterTTL)
-	}
-	l.dropExpired()
-	queue := l.admit(now, r.Token)
-	if r.Weight > l.InForce() && l.index(r.Token) < 0 {
-		return l.refuse(now, r.Weight)
-	}
-	if queue == Empty && l.holder(r.Token) == nil && r.Weight <= l.Free() {
-		l.grant(now, r.Token, r.Weight, r.TTL, r.TTL, 0)
-	}
-	if h := l.holder(r.Token); h != nil {
-		return Reply{Outcome: Granted, Fence: h.Fence, Queue: queue}
-	}
-	if r.WaiterTTL == 0 {
-		if len(l.Waiters) > 0 {
-			l.record(now, Kept)
-		}
-		reply := Reply{Outcome: Busy, Holder: l.named(), Queue: queue}
-		if h := l.holder(reply.Holder); h != nil && h.Released {
-			reply.RetryAfter = l.retryAfter(now, true, Blocked)
-		}
-		return reply
-	}
-	if l.index(r.Token) < 0 {
-		if r.MaxWaiters > 0 && len(l.Waiters) >= r.MaxWaiters {
-			l.record(now, r.WaiterTTL+Kept)
-			return Reply{Outcome: Full, Position: len(l.Waiters)}
-		}
-		waiter.Ticket = l.nextNumber(now)
-		l.join(now, waiter, r.WaiterTTL)
-	}
-	l.record(now, r.WaiterTTL+Kept)
-	at := l.index(r.Token)
-	return Reply{
-		Outcome: Queued, Ticket: l.Waiters[at].Ticket, Position: at + 1, Last: l.last, Holder: l.named(),
-		Queue: queue, RetryAfter: l.retryAfter(now, at == 0, queue),
-	}
-}
-
-// refuse refuses a request for more permits than there are.
-func (l *Lock) refuse(now int64, wanted int) Reply {
-	if len(l.Waiters) > 0 {
-		l.record(now, Kept)
-	}
-	return Reply{Outcome: CapacityDiffers, Capacity: l.InForce(), Wanted: wanted}
-}
-
-// Release ends the token's lease, if it has that fence. If kept is above 0, the permits stay taken for so long.
-func (l *Lock) Release(now int64, token string, fence uint64, kept int64) Handoff {
+// Release ends the token's lease, if it has that fence.
+func (l *Lock) Release(now int64, token string, fence uint64, rest Rest) Handoff {
 	l.Advance(now)
 	h := l.holder(token)
-	return l.handOff(now, h != nil && h.Fence == fence && l.endLease(now, token, kept))
-}
-
-// endLease ends the token's lease, and reports whether it had one. If kept is above 0, the permits stay taken for so long.
-func (l *Lock) endLease(now int64, text string, kept int64) bool {
-	h := l.holder(text)
-	switch {
-	case h == nil:
-		return false
-	case kept <= 0:
-		return l.remove(text)
-	}
-	h.Token, h.Expires, h.Released = Flagged(text, token.Released), now+kept, true
-	return true
+	return l.handOff(now, l.release(now, h, h != nil && h.Fence == fence, rest))
 }
 
 // Leave removes waiters, and ends the leases of those that were granted the lock. The first of the tokens, so many as there are
-// tombstones, are refused from now on. kept is as for Release.
-func (l *Lock) Leave(now, kept int64, tokens []string, tombstones int) Handoff {
+// tombstones, are refused from now on.
+func (l *Lock) Leave(now int64, rest Rest, tokens []string, tombstones int) Handoff {
 	l.Advance(now)
 	released := false
 	for _, token := range tokens {
-		if at := l.index(token); at >= 0 {
-			l.dequeue(at)
-		}
-		released = l.endLease(now, token, kept) || released
+		h := l.holder(token)
+		released = l.release(now, h, h != nil, rest) || released
+		l.dequeue(token)
 	}
 	for _, token := range tokens[:tombstones] {
 		l.setTombstone(now, token)
 	}
 	return l.handOff(now, released)
+}
+
+// release ends a lease if it is the one that is meant. It reports whether it did, now or before.
+func (l *Lock) release(now int64, h *Holder, meant bool, rest Rest) bool {
+	switch {
+	case !meant:
+		return l.holder(rest.By) != nil
+	case rest.Left > 0:
+		l.takeOver(now, h.Token, rest.By, rest.Left)
+	default:
+		l.remove(h.Token)
+	}
+	return true
+}
+
+// takeOver has another token hold the permits in place of this one, for ttl.
+func (l *Lock) takeOver(now int64, token, by string, ttl int64) uint64 {
+	l.remove(token)
+	return l.grant(now, by, ttl)
 }
 
 // setTombstone has the token refused from now on.
@@ -311,7 +265,7 @@ func (l *Lock) ForceRelease(now int64, seen uint64) Handoff {
 	return l.handOff(now, lost || len(l.Holders) < before)
 }
 
-// Resize sets the number of permits for all callers; 0: there are again as many as they bring.
+// Resize sets the number of permits for all callers; 0: there are again as many as tokens say.
 func (l *Lock) Resize(now int64, permits int) Handoff {
 	l.Advance(now)
 	l.Resized = permits
@@ -325,90 +279,59 @@ func (l *Lock) Renew(now int64, token string, ttl int64, fence uint64) bool {
 	if h == nil || h.Fence != fence {
 		return false
 	}
-	h.Expires = now + min(ttl, h.TTL)
+	h.Expires = now + min(ttl, ttlOf(token))
 	return true
 }
 
-// Resume gives the lease of a token, resumed before or not, to the token with the flag Resumed and a new fence, for ttl from now,
-// at most for the TTL in its token. A resumed lease with a fence above seen is extended if a request with this id has resumed it.
-// It returns the fence; 0: there is none, or somebody else has resumed the lease.
-func (l *Lock) Resume(now int64, text string, ttl int64, seen uint64, id string) uint64 {
+// Resume has another token of the same weight hold the permits in place of this one, if this one has the lease with that fence, for
+// ttl from now. It returns the fence of the new lease, also if that was done before; 0: there is none.
+func (l *Lock) Resume(now int64, token string, fence uint64, ttl int64, by string) uint64 {
 	l.Advance(now)
-	t, _ := token.Parse(text)
-	if t.Flags()&token.Released != 0 {
+	if l.Tombstones[by] > now {
 		return 0
 	}
-	resumed := Flagged(text, token.Resumed)
-	l.open(0)
-	h := cmp.Or(l.holder(resumed), l.holder(text))
-	switch {
-	case h == nil:
-		return 0
-	case h.Token == resumed && h.Fence > seen:
-		if l.Tombstones[fmt.Sprint(id, " ", h.Fence)] <= now {
-			return 0
-		}
-		h.Expires = now + min(ttl, h.TTL)
+	l.open(now)
+	if h := l.holder(by); h != nil {
+		h.Expires = now + ttl
 		return h.Fence
 	}
-	kept := int64(0)
-	if len(l.Waiters) > 0 {
-		kept = Kept
+	h := l.holder(token)
+	if h == nil || h.Fence != fence || parse(token).Weight() != parse(by).Weight() {
+		return 0
 	}
-	had := *h
-	l.remove(had.Token)
-	fence := l.grant(now, resumed, had.Weight, had.TTL, min(ttl, had.TTL), kept)
-	l.setTombstone(now, t.Without(token.Resumed).Text())
-	l.setTombstone(now, fmt.Sprint(id, " ", fence))
-	return fence
+	l.setTombstone(now, token)
+	return l.takeOver(now, token, by, ttl)
 }
 
-// Heartbeat keeps the tickets of waiters, and tells their states. The capacity is the one that the waiters asked with.
-func (l *Lock) Heartbeat(now, waiterTTL int64, capacity int, tokens []string) HeartbeatReply {
+// Heartbeat keeps the tickets of waiters, and tells their states.
+func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 	l.Advance(now)
-	if len(tokens) == 0 {
-		capacity = 0
-	}
-	had := l.Capacity
-	l.open(capacity)
-	waiting := len(l.Waiters) > 0
-	if waiting && len(tokens) > 0 {
-		if l.Resized > 0 {
-			l.Capacity = capacity
-		}
+	l.open(now)
+	if l.waiting > 0 && len(tokens) > 0 {
 		l.QueueUntil = now + waiterTTL + Kept
 		for _, t := range tokens {
-			if at := l.index(t); at >= 0 {
-				l.Waiters[at].Expires = l.clock + waiterTTL
+			if l.index(t) >= 0 {
+				l.Heartbeats[t] = l.clock + waiterTTL
 			}
 		}
 	}
 	l.dropExpired()
 	queue := l.admit(now, "")
-	if len(tokens) > 0 && len(l.Waiters) > 0 && l.Waiters[0].Expires == Untimed {
-		for i := range l.Waiters[:min(len(l.Waiters), MaxUntimed)] {
-			if l.Waiters[i].Expires == Untimed {
-				l.Waiters[i].Expires = l.clock + waiterTTL
-			}
-		}
+	if l.waiting > 0 {
+		l.record(now, 0)
 	}
-	if waiting {
-		l.record(now, waiterTTL+Kept)
-	} else {
-		l.Capacity = had // nothing has recorded another
-	}
-	reply := HeartbeatReply{RetryAfter: -1, Last: l.last}
+	reply, first := HeartbeatReply{Last: l.last}, ""
 	for _, t := range tokens {
 		state := NotQueued
 		if l.holder(t) != nil {
 			state = Holding
 		} else if l.index(t) >= 0 {
-			state = StillQueued
+			state, first = StillQueued, cmp.Or(first, t)
 		}
 		reply.States = append(reply.States, state)
 	}
-	first := slices.Index(reply.States, StillQueued)
-	reply.RetryAfter = l.retryAfter(now, first >= 0 && l.index(tokens[first]) == 0, queue)
+	l.tellHead(now, first)
+	reply.RetryAfter = l.retryAfter(now, first, queue)
 	return reply
 }
 
@@ -418,131 +341,109 @@ func (l *Lock) Waiting(now int64) int {
 	return len(l.Waiters)
 }
 
-// open removes the holders if it is not known any more what they hold, and learns the capacity, if that was lost.
-func (l *Lock) open(capacity int) {
+// open removes the holders if it is not known any more what they hold. It forgets a queue of which a part was lost: the times of
+// some waiters, or the number, and with it the clock that their times go by.
+func (l *Lock) open(now int64) {
 	if l.Lost {
 		l.Holders, l.Lost = nil, false
 	}
-	l.Capacity = cmp.Or(l.Capacity, capacity)
-	if l.anew {
-		for i := range l.Waiters {
-			l.Waiters[i].Expires = Untimed
-		}
+	if len(l.Heartbeats) != len(l.Waiters) || l.missing && len(l.Waiters) > 0 {
+		l.Waiters, l.Heartbeats, l.QueueUntil = nil, nil, 0
+		l.record(now, 0)
 	}
+	l.waiting = len(l.Waiters)
 }
-
-func (l *Lock) expired(w Waiter) bool { return w.Expires != Untimed && w.Expires < l.clock+Millisecond }
 
 // dropExpired drops expired waiters, wherever they stand, the longest expired first.
 func (l *Lock) dropExpired() {
-	var expired []Waiter
-	for _, w := range l.Waiters {
-		if l.expired(w) {
-			expired = append(expired, w)
+	var expired []string
+	for t, expires := range l.Heartbeats {
+		if expires < l.clock+Millisecond {
+			expired = append(expired, t)
 		}
 	}
-	slices.SortFunc(expired, func(a, b Waiter) int {
-		return cmp.Or(cmp.Compare(a.Expires, b.Expires), cmp.Compare(a.Token, b.Token))
+	slices.SortFunc(expired, func(a, b string) int {
+		return cmp.Or(cmp.Compare(l.Heartbeats[a], l.Heartbeats[b]), cmp.Compare(a, b))
 	})
-	for _, w := range expired[:min(len(expired), MaxDropped)] {
-		l.dequeue(l.index(w.Token))
-		l.changed = true
+	for _, t := range expired[:min(len(expired), MaxDropped)] {
+		l.dequeue(t)
 	}
 }
 
-// dropHeads is dropTooHeavy if nothing is free because the lock was resized, or that was ended.
-func (l *Lock) dropHeads() {
-	if free := l.Free(); free < 0 && l.InForce() > 0 || free == 0 && l.Resized > 0 {
-		l.dropTooHeavy()
-	}
-}
-
-// dropTooHeavy drops heads that want more permits than there are: they would block all behind them.
-func (l *Lock) dropTooHeavy() {
-	for len(l.Waiters) > 0 && l.Waiters[0].Weight > l.InForce() && l.heavy < MaxTooHeavy {
-		l.dequeue(0)
-		l.heavy++
-		l.changed = true
-	}
-}
-
-// admit is the only rule of admission. While permits are free, the head of the queue is granted what it asks for if so much
-// is free, for what is left until it expires, at most its TTL; otherwise it blocks all behind it. The requester is the
-// waiter that sends this request: it is not expired.
+// admit is the only rule of admission. The head of the queue is granted what it asks for if so much is free, for what is left
+// until it expires, at most its TTL; otherwise it blocks all behind it. The requester is the waiter that sends this request: it
+// is not expired. Heads that ask for more than a resize has set are dropped: they would block all behind them.
 func (l *Lock) admit(now int64, requester string) QueueState {
-	for admitted := 0; l.Free() > 0; admitted++ {
-		if l.dropTooHeavy(); len(l.Waiters) == 0 {
+	for admitted := 0; !l.full(); admitted++ {
+		for len(l.Waiters) > 0 && l.isTooLarge(l.Waiters[0].Token) && l.tooLarge < MaxTooLarge {
+			l.dequeue(l.Waiters[0].Token)
+			l.tooLarge++
+		}
+		if len(l.Waiters) == 0 {
 			return Empty
 		}
-		head, kept := l.Waiters[0], int64(0)
-		left := (head.Expires - l.clock) / Millisecond * Millisecond
-		if head.Token == requester {
-			left = head.TTL
-		} else if head.Expires == Untimed {
-			left = untimed
+		head := l.Waiters[0].Token
+		given := ttlOf(head)
+		if head != requester {
+			given = min(given, (l.Heartbeats[head]-l.clock)/Millisecond*Millisecond)
 		}
-		if left <= 0 || admitted == MaxAdmitted {
+		if given <= 0 || admitted == MaxAdmitted {
 			return More
 		}
-		if head.Weight > l.Free() {
+		if !l.Fits(head) {
 			break
 		}
-		if len(l.Waiters) > 1 {
-			kept = Kept
+		l.dequeue(head)
+		fence := l.grant(now, head, given)
+		if head != requester {
+			l.Notified = append(l.Notified, Grant{head, fence, given})
 		}
-		given := min(left, head.TTL)
-		fence := l.grant(now, head.Token, head.Weight, head.TTL, given, kept)
-		if head.Token != requester {
-			l.Notified = append(l.Notified, Grant{head.Token, fence, given})
-		}
-		l.dequeue(0)
-		l.changed = true
 	}
-	l.dropHeads()
-	l.tellHead(now, requester)
-	if l.heavy == MaxTooHeavy {
+	if l.tooLarge == MaxTooLarge {
 		return More
 	}
 	return Blocked
 }
 
-// tellHead tells the head after how long another request can help, if that may be when a lease ends that nobody will release.
+// full reports whether a mutex is held.
+func (l *Lock) full() bool { return len(l.Holders) > 0 && parse(l.Holders[0].Token).Permits() == 0 }
+
+// Fits reports whether as many permits are free as the token asks for: of the number that it says, unless the lock was resized.
+func (l *Lock) Fits(text string) bool {
+	t := parse(text)
+	return l.Used()+t.Weight() <= cmp.Or(l.Resized, t.Permits(), 1)
+}
+
+// isTooLarge reports whether the token asks for more permits than a resize has set.
+func (l *Lock) isTooLarge(text string) bool { return l.Resized > 0 && parse(text).Weight() > l.Resized }
+
+// tellHead tells the head when a lease ends, if that is soon: perhaps nobody will release it.
 func (l *Lock) tellHead(now int64, requester string) {
-	released := slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Released })
-	if l.changed && released && len(l.Waiters) > 0 && l.Waiters[0].Token != requester {
-		l.Notified = append(l.Notified, Grant{Token: l.Waiters[0].Token, Given: l.retryAfter(now, true, Blocked)})
+	if !l.changed || len(l.Waiters) == 0 || l.Waiters[0].Token == requester {
+		return
+	}
+	if after := l.nextEnd(now); after >= 0 && after <= soon {
+		l.Notified = append(l.Notified, Grant{Token: l.Waiters[0].Token, Given: after})
 	}
 }
 
 func (l *Lock) handOff(now int64, released bool) Handoff {
-	l.open(0)
+	l.open(now)
 	l.changed = true
-	if !released && l.Free() <= 0 && l.Resized == 0 {
-		if l.Last == 0 && l.last > 0 {
-			l.record(now, Kept)
-		}
-		l.dropHeads()
-		l.tellHead(now, "")
-		if l.heavy == MaxTooHeavy {
-			return Handoff{Queue: More}
-		}
-		return Handoff{Queue: Blocked}
-	}
 	l.dropExpired()
 	queue := l.admit(now, "")
-	grants := slices.DeleteFunc(slices.Clone(l.Notified), func(g Grant) bool { return g.Fence == 0 })
-	if queue != Empty && len(grants) == 0 {
-		l.record(now, Kept)
-	} else if queue == Empty && l.Last == 0 && l.last > 0 {
+	grants := slices.Clone(l.Notified)
+	if len(grants) == 0 && (l.waiting > 0 || l.missing && l.last > 0) {
 		l.record(now, 0)
 	}
+	l.tellHead(now, "")
 	return Handoff{released, grants, queue}
 }
 
-func (l *Lock) grant(now int64, token string, weight int, ttl, given, kept int64) uint64 {
+func (l *Lock) grant(now int64, token string, given int64) uint64 {
 	fence := l.nextNumber(now)
-	l.record(now, given+kept)
-	l.Holders = append(l.Holders, Holder{Token: token, Weight: weight, Fence: fence, TTL: ttl, Expires: now + given})
+	l.record(now, given)
+	l.Holders = append(l.Holders, Holder{Token: token, Fence: fence, Expires: now + given})
 	return fence
 }
 
@@ -552,61 +453,61 @@ func (l *Lock) nextNumber(now int64) uint64 {
 	return l.last
 }
 
-// record records the number and the queue's clock, for d and FenceTTL.
+// record records the number and the queue's clock. They last for FenceTTL longer than d and than the queue, and until the server's
+// clock has reached the number.
 func (l *Lock) record(now, d int64) {
 	l.last = max(l.last, uint64(now))
 	l.Last, l.Clock, l.ClockAt = l.last, l.clock, now
-	l.NumberUntil = now + d + cmp.Or(l.FenceTTL, FenceTTL)
+	ahead := (int64(l.last) - now + Millisecond - 1) / Millisecond * Millisecond
+	queue := (l.QueueUntil - now) / Millisecond * Millisecond
+	l.NumberUntil = now + max(max(d, queue)+cmp.Or(l.FenceTTL, FenceTTL), ahead)
 }
 
 // join puts a waiter into the queue with its ticket; one that is queued keeps the lower of two tickets.
-func (l *Lock) join(now int64, w Waiter, waiterTTL int64) {
-	if at := l.index(w.Token); at >= 0 {
-		had := l.Waiters[at].Ticket
-		if w.Ticket == 0 || had < w.Ticket {
+func (l *Lock) join(now int64, r Request) {
+	w := Waiter{r.Token, r.Ticket}
+	if at := l.index(r.Token); at >= 0 {
+		if had := l.Waiters[at].Ticket; w.Ticket == 0 || had < w.Ticket {
 			w.Ticket = had
 		}
 		l.Waiters = slices.Delete(l.Waiters, at, at+1)
-	} else if len(l.Waiters) == 0 {
-		l.clock = now
 	}
-	w.Expires, l.QueueUntil = l.clock+waiterTTL, now+waiterTTL+Kept
 	at, _ := slices.BinarySearchFunc(l.Waiters, w, func(a, b Waiter) int { // two with one ticket: by name, as in Redis
 		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Token, b.Token))
 	})
 	l.Waiters = slices.Insert(l.Waiters, at, w)
+	if l.Heartbeats == nil {
+		l.Heartbeats = map[string]int64{}
+	}
+	l.Heartbeats[r.Token], l.QueueUntil = l.clock+r.WaiterTTL, now+r.WaiterTTL+Kept
 }
 
-func (l *Lock) dequeue(at int) {
-	l.Waiters = slices.Delete(l.Waiters, at, at+1)
+func (l *Lock) dequeue(token string) {
+	l.Waiters = slices.DeleteFunc(l.Waiters, func(w Waiter) bool { return w.Token == token })
+	delete(l.Heartbeats, token)
+	l.changed = true
 	if len(l.Waiters) == 0 {
 		l.QueueUntil = 0
 	}
 }
 
-// remove ends the token's lease, and reports whether it had one.
-func (l *Lock) remove(token string) bool {
-	held := l.holder(token) != nil
-	if held {
-		l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Token == token })
-	}
-	return held
+func (l *Lock) remove(token string) {
+	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Token == token })
 }
 
 // Advance brings the lock to the time now: leases end, and an old number is forgotten. Every call begins with it.
 func (l *Lock) Advance(now int64) {
-	l.Notified, l.changed, l.heavy = nil, false, 0
+	l.Notified, l.changed, l.tooLarge = nil, false, 0
 	l.Holders = slices.DeleteFunc(l.Holders, func(h Holder) bool { return h.Expires <= now })
 	if l.NumberUntil <= now {
 		l.Last, l.NumberUntil = 0, 0
 	}
+	l.missing = l.Last == 0
 	l.last, l.clock = l.Last, l.Clock+min(max(now-l.ClockAt, 0), Second)
-	if l.anew = l.Last == 0 && len(l.Waiters) > 0; l.Last == 0 { // of what is there, no number is given again
-		l.last, l.clock = max(l.tail(), l.Highest), now
-		for _, h := range l.Holders {
-			if !l.Lost {
-				l.last = max(l.last, h.Fence)
-			}
+	if l.missing { // of what is there, no number is given again
+		l.last, l.clock = l.Highest, 0
+		for _, w := range l.Waiters {
+			l.last = max(l.last, w.Ticket)
 		}
 	}
 }
@@ -614,32 +515,16 @@ func (l *Lock) Advance(now int64) {
 // LastNumber is the last number that a call would see.
 func (l *Lock) LastNumber() uint64 { return l.last }
 
-// Forget forgets the queue.
-func (l *Lock) Forget() { l.Waiters, l.QueueUntil = nil, 0 }
-
-// Untime forgets when the waiters expire.
-func (l *Lock) Untime() {
-	for i := range l.Waiters {
-		l.Waiters[i].Expires = Untimed
-	}
-}
-
 // InUse reports whether anyone holds or waits.
 func (l *Lock) InUse() bool { return len(l.Holders) > 0 || len(l.Waiters) > 0 }
 
 // Used is the number of permits that are held.
 func (l *Lock) Used() (sum int) {
 	for _, h := range l.Holders {
-		sum += h.Weight
+		sum += parse(h.Token).Weight()
 	}
 	return sum
 }
-
-// InForce is the number of permits that counts.
-func (l *Lock) InForce() int { return cmp.Or(l.Resized, l.Capacity) }
-
-// Free is the number of permits that are not held; below 0 if the number in force was lowered since.
-func (l *Lock) Free() int { return l.InForce() - l.Used() }
 
 func (l *Lock) holder(token string) *Holder {
 	at := slices.IndexFunc(l.Holders, func(h Holder) bool { return h.Token == token })
@@ -671,32 +556,35 @@ func (l *Lock) index(token string) int {
 	return slices.IndexFunc(l.Waiters, func(w Waiter) bool { return w.Token == token })
 }
 
-// retryAfter returns after how long another request can help the head: when a lease has ended.
-func (l *Lock) retryAfter(now int64, head bool, queue QueueState) int64 {
-	if queue == More {
-		return 0
-	}
-	first := l.FirstToExpire(1)
-	if !head || len(first) == 0 {
+// nextEnd returns after how many whole milliseconds a lease has ended; negative: none will.
+func (l *Lock) nextEnd(now int64) int64 {
+	if len(l.Holders) == 0 {
 		return -1
 	}
-	return max(first[0].Expires-now, 1)
+	return (l.FirstToExpire(1)[0].Expires-now)/Millisecond*Millisecond + Millisecond
+}
+
+// retryAfter returns after how long another request can help that waiter; negative: it is not the head, or none will.
+func (l *Lock) retryAfter(now int64, token string, queue QueueState) int64 {
+	switch {
+	case queue == More:
+		return 0
+	case l.index(token) != 0:
+		return -1
+	default:
+		return l.nextEnd(now)
+	}
 }
 
 // Expires returns when a waiter expires at the earliest, by the server's clock; if nobody asks, it is dropped later.
 func (l *Lock) Expires(now int64, w Waiter) int64 {
-	if l.anew {
-		return now + untimed
+	ends, timed := l.Heartbeats[w.Token]
+	if !timed {
+		ends = l.clock // the next call forgets the queue
 	}
-	if w.Expires == Untimed {
-		return now + untimed - max(now-l.ClockAt-Second, 0)
+	behind := int64(0)
+	if !l.missing {
+		behind = max(now-l.ClockAt-Second, 0)
 	}
-	return now + w.Expires - l.Clock - max(now-l.ClockAt, 0)
-}
-
-func (l *Lock) tail() uint64 {
-	if len(l.Waiters) == 0 {
-		return 0
-	}
-	return l.Waiters[len(l.Waiters)-1].Ticket
+	return now + ends - l.clock - behind
 }

@@ -9,7 +9,7 @@
 --     | resized permits    more permits are requested than a resize has set
 local token, waiter_ttl, max_waiters, ticket = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 waiter_ttl, max_waiters, ticket = tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket)
-local ttl = ttl_of(token)
+local ttl, kept = ttl_of(token), waiter_ttl + KEPT
 
 read_number(ticket)
 -- The request was sent before its token left, and arrives after.
@@ -25,11 +25,11 @@ end
 open()
 local queued_as = tonumber(call('ZSCORE', queue, token) or nil)
 local function join(as)
-  if queued_as then call('PEXPIRE', queue, waiter_ttl + KEPT) end -- on a full server the rest passes
+  if queued_as then call('PEXPIRE', queue, kept) end -- on a full server the rest passes
   call('ZADD', queue, text_of(as), token)
   call('ZADD', heartbeats, text_of(clock + waiter_ttl * 1000), token)
-  call('PEXPIRE', queue, waiter_ttl + KEPT)
-  call('PEXPIRE', heartbeats, waiter_ttl + KEPT)
+  call('PEXPIRE', queue, kept)
+  call('PEXPIRE', heartbeats, kept)
   queued_as = as
 end
 
@@ -39,35 +39,22 @@ if waiter_ttl > 0 and (queued_as or ticket > 0) then
 end
 drop_expired()
 local state, given = admit(token)
-local kept = waiter_ttl + KEPT
-if too_large(token) and not call('ZSCORE', queue, token) then -- new, or dropped
-  if waiting > 0 then write_number(KEPT) end
-  tell_head(token)
-  return 'resized ' .. text_of(resized_to)
-end
 if state == 'empty' and not given then
-  if fits(token) then given = grant(token, ttl, 0) elseif more_expired then state = 'more' end
+  if fits(token) then given = grant(token, ttl) elseif more_expired then state = 'more' end
 end
-if given or waiter_ttl == 0 then tell_head(token) end
-if given then return 'granted ' .. given .. ' ' .. state end
-if waiter_ttl == 0 then
-  if waiting > 0 then write_number(KEPT) end
-  return 'busy ' .. state .. ' ' .. next_end() .. ' ' .. holder()
-end
-
-local ahead = 0
-if not queued_as then
-  ahead = call('ZCARD', queue)
-  if max_waiters > 0 and ahead >= max_waiters then
-    write_number(kept)
-    tell_head(token)
-    return 'full ' .. ahead
-  end
-  join(next_number())
-else
-  ahead = call('ZRANK', queue, token)
-end
-write_number(kept)
 tell_head(token)
-local after = state == 'more' and 0 or ahead == 0 and next_end() or -1
-return 'queued ' .. text_of(queued_as) .. ' ' .. ahead + 1 .. ' ' .. text_of(last) .. ' ' .. after .. ' ' .. holder()
+if given then return 'granted ' .. given .. ' ' .. state end
+
+local ahead = queued_as and call('ZRANK', queue, token) -- false: it is new, or was dropped
+local others = ahead or call('ZCARD', queue)
+local refusal = not ahead and too_large(token) and 'resized ' .. resized_to
+  or waiter_ttl == 0 and 'busy ' .. state .. ' ' .. next_end() .. ' ' .. holder()
+  or not ahead and max_waiters > 0 and others >= max_waiters and 'full ' .. others
+if refusal then
+  if waiting > 0 then write_number(0) end
+  return refusal
+end
+if not ahead then join(next_number()) end
+write_number(0)
+local after = state == 'more' and 0 or others == 0 and next_end() or -1
+return 'queued ' .. text_of(queued_as) .. ' ' .. others + 1 .. ' ' .. text_of(last) .. ' ' .. after .. ' ' .. holder()

@@ -10,10 +10,8 @@ waiter_ttl = tonumber(waiter_ttl)
 local FIRST, tokens, states, beats = 3, #ARGV - 2, {}, {}
 
 read_number(0)
-call('ZCARD', heartbeats) -- it fails if the key is not ours, before anything is written
--- A first write that takes no memory: a full server lets the rest pass.
-if call('ZCARD', queue) > 0 and tokens > 0 then call('PEXPIRE', queue, waiter_ttl + KEPT) else call('ZREM', queue, '') end
 open()
+call('ZREM', queue, '') -- a first write that takes no memory: a full server lets the rest pass
 
 local ends = text_of(clock + waiter_ttl * 1000)
 for i = 1, tokens do
@@ -26,20 +24,21 @@ if waiting > 0 and tokens > 0 then
       if not ticket then states[i] = 'n' end
     end
   end
+  call('PEXPIRE', queue, waiter_ttl + KEPT)
   call('PEXPIRE', heartbeats, waiter_ttl + KEPT)
 end
 
 drop_expired()
 local state = admit()
-if waiting > 0 then write_number(waiter_ttl + KEPT) end
+if waiting > 0 then write_number(0) end
 
-local first
+local mine -- the first of them that is queued
 for i = 1, tokens do
   local token = ARGV[FIRST + i - 1]
   if (handed ~= '' or states[i] == 'n') and fence_of(token) then states[i] = 'h' end
   if too_heavy > 0 and too_large(token) and not call('ZSCORE', queue, token) then states[i] = 'n' end
-  if states[i] == 'q' and not first then first = token end
+  if states[i] == 'q' and not mine then mine = token end
 end
-tell_head(first)
-local after = state == 'more' and 0 or first and first == call('ZRANGE', queue, 0, 0)[1] and next_end() or -1
+tell_head(mine)
+local after = state == 'more' and 0 or mine and mine == call('ZRANGE', queue, 0, 0)[1] and next_end() or -1
 return text_of(last) .. ' ' .. after .. ' ' .. table.concat(states)

@@ -15,6 +15,5 @@ redis.pcall('ZREM', heartbeats, unpack(ARGV, FIRST))
 local reply = hand_off(released)
 if refused > 0 then set_tombstones({ unpack(ARGV, FIRST, FIRST + refused - 1) }) end
 -- A server that refuses writes for a while has removed nothing: it says so again, and the client tries again.
-local refusal = not released and type(removed) == 'table' and not string.find(removed.err, 'WRONGTYPE')
-if refusal then call('ZREM', queue, unpack(ARGV, FIRST)) end
+if not released and type(removed) == 'table' and not string.find(removed.err, 'WRONGTYPE') then call('ZREM', queue, unpack(ARGV, FIRST)) end
 return reply

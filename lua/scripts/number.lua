@@ -8,7 +8,7 @@
 -- one step or stall of the server does not expire waiters that send heartbeats.
 
 local last, clock
-local missing = false -- whether there is no number
+local missing = false -- whether there was no number when the script began
 
 -- read_number reads the number, and brings the queue's clock forward, once. Without a number, last is the highest number that
 -- the holders and the queue have. A ticket that the request brings (0: none) raises last. It writes nothing.
@@ -18,14 +18,12 @@ local function read_number(ticket)
   local stored = call('GET', number)
   missing = not stored
   if stored then
-    local recorded, at
-    recorded, clock, at = string.match(stored, '^2 (%d+) (%d+) (%d+)$')
-    last = tonumber(recorded)
-    if not last or last > 9006099743113216 then -- 2^53 - 2^40
+    local recorded, was, at = string.match(stored, '^2 (%d+) (%d+) (%d+)$')
+    if not recorded or tonumber(recorded) > 9006099743113216 then -- 2^53 - 2^40
       local layout = string.match(stored, '^(%d+) ')
       error(layout and layout ~= '2' and 'the number has layout ' .. layout or 'the number is damaged')
     end
-    clock = clock + math.min(math.max(now - at, 0), 1000000)
+    last, clock = tonumber(recorded), was + math.min(math.max(now - at, 0), 1000000)
   else
     local tail = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
     last, clock = math.max(tonumber(tail or 0), highest_fence()), 0
@@ -40,10 +38,10 @@ local function next_number()
   return last
 end
 
--- write_number records the last number and the queue's clock, for ms and FenceTTL, and until the server's clock has reached the
--- number: a clock that has stepped back would give lower ones.
+-- write_number records the last number and the queue's clock. They last for FenceTTL longer than ms and than the queue, and until
+-- the server's clock has reached the number: a clock that has stepped back would give lower ones.
 local function write_number(ms)
-  last, missing = math.max(last, now), false
-  ms = math.max(ms + fence_ttl, math.ceil((last - now) / 1000))
+  last = math.max(last, now)
+  ms = math.max(ms + fence_ttl, call('PTTL', queue) + fence_ttl, math.ceil((last - now) / 1000))
   call('SET', number, '2 ' .. text_of(last) .. ' ' .. text_of(clock) .. ' ' .. now_text, 'PX', ms)
 end

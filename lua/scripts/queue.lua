@@ -9,7 +9,7 @@
 -- write of a script is the one that a full server refuses: Redis lets a script finish that has written.
 
 local waiting -- how many are queued, once open() was called
-local too_heavy = 0 -- heads that this script has dropped because they want more permits than there are
+local too_heavy = 0 -- heads that this script has dropped because they ask for more permits than a resize has set
 local handed = '' -- ' <token> <fence> <ms>' of each waiter that this script has handed the lock
 local changed = false -- whether another waiter may be the head, or a lease may end sooner, than before
 
@@ -22,16 +22,19 @@ local function open()
   if whole then return end
   call('UNLINK', queue, heartbeats)
   waiting = 0
-  write_number(KEPT)
+  write_number(0)
+end
+
+local function dequeue(...)
+  call('ZREM', queue, ...)
+  call('ZREM', heartbeats, ...)
+  changed = true
 end
 
 -- drop_expired drops waiters that have expired, wherever they stand, at most a hundred.
 local function drop_expired()
   local expired = call('ZRANGEBYSCORE', heartbeats, '-inf', text_of(clock + 999), 'LIMIT', 0, 100)
-  if #expired == 0 then return end
-  call('ZREM', queue, unpack(expired))
-  call('ZREM', heartbeats, unpack(expired))
-  changed = true
+  if #expired > 0 then dequeue(unpack(expired)) end
 end
 
 -- notify sends the client of a waiter a message. A user without rights to the channel must not see an error for a lock that was
@@ -50,20 +53,17 @@ local function tell_head(requester)
   if ms >= 0 and ms <= 1500 then notify(head, '0 ' .. ms) end
 end
 
-local function grant(token, ms, kept)
+local function grant(token, ms)
   local fence = text_of(next_number())
-  write_number(ms + kept)
+  write_number(ms)
   put(token, fence, ms)
   return fence
 end
 
 -- take_over has another token hold the lock in place of this one, for ms. Returns the fence of the new lease.
 local function take_over(token, by, ms)
-  extend(token, ms) -- a full server lets the rest pass
-  local fence = text_of(next_number())
-  write_number(ms + KEPT)
-  pass(token, by, fence, ms)
-  return fence
+  remove(token) -- it takes no memory: a full server lets the rest pass
+  return grant(by, ms)
 end
 
 -- release ends the token's lease, if it has that fence; nil: any. If kept is above 0, the lock stays taken for so many ms, by
@@ -72,20 +72,18 @@ local function release(token, given, kept, by)
   local has = fence_of(token)
   if not has or given and given ~= has then return by ~= '' and fence_of(by) ~= nil end
   if kept <= 0 then return remove(token) end
-  read_number(0)
-  take_over(token, by, kept)
-  return true
+  read_number(0) -- if it fails, nothing is written
+  return take_over(token, by, kept) ~= nil
 end
 
--- heads returns the first two waiters. Before that it drops heads that want more permits than there are, at most a hundred:
--- they would block all behind them.
-local function heads()
+-- first returns the head. Before that it drops heads that ask for more permits than a resize has set, at most a hundred: they would
+-- block all behind them.
+local function first()
   while true do
-    local head, second = unpack(call('ZRANGE', queue, 0, 1))
-    if not head or not too_large(head) or too_heavy == 100 then return head, second end
-    call('ZREM', queue, head)
-    call('ZREM', heartbeats, head)
-    too_heavy, changed = too_heavy + 1, true
+    local head = call('ZRANGE', queue, 0, 0)[1]
+    if not head or not too_large(head) or too_heavy == 100 then return head end
+    dequeue(head)
+    too_heavy = too_heavy + 1
   end
 end
 
@@ -96,7 +94,7 @@ end
 local function admit(requester)
   local admitted, own = 0, nil
   while not full() do
-    local head, second = heads()
+    local head = first()
     if not head then return 'empty', own end
     local ms = ttl_of(head)
     if head ~= requester then
@@ -104,10 +102,9 @@ local function admit(requester)
     end
     if ms < 1 or admitted == 64 then return 'more', own end
     if not fits(head) then break end
-    local fence = grant(head, ms, second and KEPT or 0)
-    call('ZREM', queue, head)
-    call('ZREM', heartbeats, head)
-    admitted, changed = admitted + 1, true
+    dequeue(head) -- it takes no memory: a full server lets the rest pass
+    local fence = grant(head, ms)
+    admitted = admitted + 1
     if head == requester then
       own = fence
     else
@@ -140,9 +137,8 @@ local function hand_off(released)
     changed = true
     drop_expired()
     local state = admit()
-    if state == 'empty' then clear() end
-    if handed == '' and waiting > 0 then write_number(KEPT) elseif missing and last > 0 then write_number(0) end
-    if state ~= 'empty' then tell_head() end
+    if handed == '' and (waiting > 0 or missing and last > 0) then write_number(0) end
+    if state == 'empty' then clear() else tell_head() end
     return state
   end)
   return (released and '1 ' or '0 ') .. (ok and state or 'blocked') .. handed

@@ -1,5 +1,5 @@
 -- Nobody holds the lock or waits, and no token has a tombstone.
-if not held and ARGV[5] == '0' and call('EXISTS', queue, tombstones) == 0 then
+if not held and ARGV[5] == '0' and call('EXISTS', queue, heartbeats, tombstones) == 0 then
   local ttl = ttl_of(ARGV[2])
   local fence = idle_fence(ttl)
   if fence then

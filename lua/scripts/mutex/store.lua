@@ -15,8 +15,6 @@
 --   highest_fence()      of all holders; 0 if there is none
 --   put(token, fence, ms) makes the token a holder
 --   extend(token, ms)    has a holder's lease last for ms from now. It takes no memory
---   pass(token, by, fence, ms)
---                        makes another token the holder in place of this one
 --   remove(token)        ends a holder's lease. It takes no memory
 --   end_leases(seen, from)
 --                        ends the leases whose fences are not above seen, of a bounded number of holders. Returns whether
@@ -48,11 +46,6 @@ local function put(token, given, ms)
 end
 
 local function extend(_, ms) call('PEXPIRE', lock, ms) end
-
-local function pass(_, by, given, ms)
-  call('SET', lock, by .. ' ' .. given, 'PX', ms)
-  owner, fence = by, given
-end
 
 local function remove()
   call('DEL', lock)

@@ -1,10 +1,9 @@
 -- Nobody holds permits or waits, no token has a tombstone, and the number of permits was not resized.
-if ARGV[5] == '0' and call('EXISTS', permits, holders, queue, tombstones, resized) == 0 then
+if ARGV[5] == '0' and call('EXISTS', permits, holders, queue, heartbeats, tombstones, resized) == 0 then
   local ttl = ttl_of(ARGV[2])
   local fence = idle_fence(ttl)
   if fence then
-    local weight = string.format('%.0f', tonumber(string.sub(ARGV[2], -42, -37), 36))
-    call('HSET', holders, 'used', weight, 'fence', fence, ARGV[2], fence)
+    call('HSET', holders, 'used', tonumber(string.sub(ARGV[2], -42, -37), 36), 'fence', fence, ARGV[2], fence)
     call('ZADD', permits, text_of(now + ttl * 1000), ARGV[2])
     call('PEXPIRE', permits, ttl + 1000)
     call('PEXPIRE', holders, ttl + 1000)

@@ -1,5 +1,6 @@
 -- The only holder releases, nobody waits, and the number is there.
-if ARGV[5] == '' and call('HGET', holders, ARGV[2]) == ARGV[3] and call('HLEN', holders) == 3 and call('EXISTS', queue) == 0 and call('EXISTS', number) == 1 then
+if ARGV[5] == '' and call('HGET', holders, ARGV[2]) == ARGV[3] and call('HLEN', holders) == 3
+  and call('EXISTS', queue, heartbeats) == 0 and call('EXISTS', number) == 1 then
   read_time()
   if tonumber(call('ZSCORE', permits, ARGV[2]) or 0) > now then
     call('DEL', permits, holders)

@@ -38,17 +38,16 @@ local function remove_holders(tokens)
   for _, token in ipairs(tokens) do weight = weight + weight_of(token) end
   call('ZREM', permits, unpack(tokens))
   if call('HDEL', holders, unpack(tokens)) > 0 then -- else that key was lost
-    call('HINCRBY', holders, 'used', string.format('%.0f', -weight))
+    used = call('HINCRBY', holders, 'used', -weight)
   end
 end
 
 -- A lease that has ended is removed: the token may get another one.
 local function fence_of(token)
-  local ends = call('ZSCORE', permits, token)
   read_time()
-  if not ends then return nil end
-  if tonumber(ends) > now then return call('HGET', holders, token) or nil end
-  remove_holders({ token })
+  local ends = tonumber(call('ZSCORE', permits, token) or nil)
+  if ends and ends > now then return call('HGET', holders, token) or nil end
+  if ends then remove_holders({ token }) end
 end
 
 local function read_resized() resized_to = tonumber(call('GET', resized) or nil) end
@@ -75,7 +74,7 @@ end
 
 local function put(token, given, ms)
   used = used + weight_of(token)
-  call('HSET', holders, 'used', string.format('%.0f', used), 'fence', given, token, given)
+  call('HSET', holders, 'used', used, 'fence', given, token, given)
   call('ZADD', permits, text_of(now + ms * 1000), token)
   keep(ms + 1000)
 end
@@ -83,13 +82,6 @@ end
 local function extend(token, ms)
   keep(ms + 1000)
   call('ZADD', permits, 'XX', text_of(now + ms * 1000), token)
-end
-
-local function pass(token, by, given, ms)
-  call('ZADD', permits, text_of(now + ms * 1000), by)
-  call('ZREM', permits, token)
-  call('HSET', holders, 'fence', given, by, given)
-  call('HDEL', holders, token)
 end
 
 local function remove(token)
@@ -116,7 +108,7 @@ end
 
 local function next_end()
   local ends = call('ZRANGE', permits, 0, 0, 'WITHSCORES')[2]
-  return ends and math.max(math.ceil((ends - now) / 1000), 0) + 1 or -1
+  return ends and math.max(math.floor((ends - now) / 1000), 0) + 1 or -1
 end
 
 local function clear()
@@ -125,19 +117,14 @@ end
 
 -- Expired holders are still in used. Either they or the others are summed up, whichever are fewer.
 local function usage(limit)
-  local after_now = '(' .. now_text
+  local after_now, sum, list = '(' .. now_text, 0, {}
   local ended = call('ZCOUNT', permits, '-inf', now_text) * 2 <= call('ZCARD', permits)
-  local from, sum, some = 0, 0, nil
-  repeat
-    some = call('ZRANGEBYSCORE', permits, ended and '-inf' or after_now, ended and now_text or '+inf', 'LIMIT', from, 1000)
-    for _, token in ipairs(some) do sum = sum + weight_of(token) end
-    from = from + #some
-  until #some < 1000
+  local some = ended and call('ZRANGEBYSCORE', permits, '-inf', now_text) or call('ZRANGEBYSCORE', permits, after_now, '+inf')
+  for _, token in ipairs(some) do sum = sum + weight_of(token) end
   if ended then sum = math.max(tonumber(call('HGET', holders, 'used') or 0) - sum, 0) end
-  local list, found = {}, call('ZRANGEBYSCORE', permits, after_now, '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
+  local found = call('ZRANGEBYSCORE', permits, after_now, '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
   for i = 1, #found, 2 do
-    local left = math.ceil((found[i + 1] - now) / 1000)
-    list[#list + 1] = { found[i], tonumber(call('HGET', holders, found[i]) or 0), left }
+    list[#list + 1] = { found[i], tonumber(call('HGET', holders, found[i]) or 0), math.ceil((found[i + 1] - now) / 1000) }
   end
   read_resized()
   return sum, resized_to or 0, list
