@@ -106,7 +106,6 @@ type lockUnderTest struct {
 	one, all     string // a share that leaves room for others, unless it is a mutex; one that does not
 	acquire, try func(share string) acquire
 	do           func(ctx context.Context, share string, f func(context.Context) error) error
-	bounded      func(waiters int) lockUnderTest
 	inspectable
 }
 
@@ -130,7 +129,6 @@ func mutex(m fairlock.Mutex) lockUnderTest {
 		acquire: func(string) acquire { return m.Lock },
 		try:     func(string) acquire { return m.TryLock },
 		do:      func(ctx context.Context, _ string, f func(context.Context) error) error { return m.Do(ctx, f) },
-		bounded: func(n int) lockUnderTest { return mutex(m.WithMaxWaiters(n)) },
 	}
 }
 
@@ -153,7 +151,6 @@ func semaphore(s fairlock.Semaphore) lockUnderTest {
 		do: func(ctx context.Context, share string, f func(context.Context) error) error {
 			return s.Do(ctx, permits(share), f)
 		},
-		bounded: func(n int) lockUnderTest { return semaphore(s.WithMaxWaiters(n)) },
 	}
 }
 
@@ -168,7 +165,6 @@ func rwMutex(m fairlock.RWMutex) lockUnderTest {
 			}
 			return m.Do(ctx, f)
 		},
-		bounded: func(n int) lockUnderTest { return rwMutex(m.WithMaxWaiters(n)) },
 	}
 }
 
@@ -615,7 +611,7 @@ func refuseOneMore(t *testing.T, s *server, of func(*fairlock.Client) lockUnderT
 	lease := hold(t, l.acquire(l.all))
 	waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.all))}
 	require.ErrorIs(t, refused(t, l.acquire(l.one)), fairlock.ErrQueueFull)
-	waiters = append(waiters, join(t, l, l.bounded(3).acquire(l.one)))
+	waiters = append(waiters, join(t, l, of(s.client(fairlock.Config{MaxWaiters: 3})).acquire(l.one)))
 	unlock(t, lease)
 	for _, q := range waiters {
 		unlock(t, q.granted(t))
