@@ -113,7 +113,7 @@ type lockUnderTest struct {
 // inspectable has the methods that all locks have in common.
 type inspectable interface {
 	Inspect(ctx context.Context) (fairlock.State, error)
-	Resume(ctx context.Context, t token.Token) (*fairlock.Lease, error)
+	Resume(ctx context.Context, h fairlock.Handle) (*fairlock.Lease, error)
 	ForceRelease(ctx context.Context) (bool, error)
 }
 
@@ -344,7 +344,7 @@ func listening(t *testing.T, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock
 // Many clients contend. No more is held than there is, the fences rise, and the lock is granted in the order of tickets.
 //
 //fairlock:promise Exclusion: one holder at a time: many clients, many waiters
-//fairlock:promise Permits: never more are held than there are, and all that are free are given
+//fairlock:promise Permits: never more are held than the largest number that requests bring; the first waiter is granted as many as it wants when no more than its own number are held with them
 //fairlock:promise Order
 func TestLock_ExclusionAndOrder(t *testing.T) {
 	capacity := map[string]int64{"mutex": 1, "semaphore": 5, "rwmutex": 1 << 30}
@@ -546,7 +546,7 @@ var scenarios = []struct {
 //fairlock:promise No overtaking by TryLock: ErrBusy while anybody holds or waits; nothing is left in Redis
 //fairlock:fault ctx ends: the waiter is out of the queue, and no grant is swallowed
 //fairlock:promise A handoff is prompt
-//fairlock:promise Order among permits: a waiter for three is not passed by one for a single permit that would fit; a release admits exactly those that now fit, in one call, and notifies them at once
+//fairlock:promise Order among permits: a waiter for three is not passed by one for a single permit that would fit; a release admits the waiters that fit their own numbers, up to the first one that does not, in one call, and notifies them at once
 //fairlock:promise Readers and writers: readers at the head get in together and send nothing more; a writer is alone; no request passes an earlier one, and none starves
 func TestLock_FIFO(t *testing.T) {
 	t.Parallel()
@@ -622,9 +622,9 @@ func refuseOneMore(t *testing.T, s *server, of func(*fairlock.Client) lockUnderT
 	}
 }
 
-// Another client goes on with a lease by its token, and the first one finds out when it is released there.
+// Another client goes on with a lease by its handle, once, and the first one finds out at its next renewal.
 //
-//fairlock:promise Resume: a lease goes on in another process, with a new fence, and is lost where it was; not with a token that does not hold it
+//fairlock:promise Resume: a lease goes on in another process, with a new fence and a new handle, and is lost where it was; ErrLost if its handle was used before, or the lease has ended
 //fairlock:promise Every holder has its own lease: token, fence, renewal, loss, Resume
 func TestResume(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
@@ -636,22 +636,26 @@ func TestResume(t *testing.T) {
 			assert.NotEqual(t, lease.Token(), leases[1].Token())
 			assert.Greater(t, leases[1].Fence(), lease.Fence())
 		}
-		parsed, err := token.Parse(lease.Token().Text())
-		require.NoError(t, err)
-		resumed, err := other.Resume(t.Context(), parsed)
+		job := string(lease.Handle()) // as it is passed on
+		resumed, err := other.Resume(t.Context(), fairlock.Handle(job))
 		require.NoError(t, err)
 		assert.Greater(t, resumed.Fence(), lease.Fence())
-		assert.Equal(t, lease.Token().With(token.Resumed), resumed.Token())
+		assert.NotEqual(t, lease.Token(), resumed.Token())
+		i := slices.IndexFunc(state(t, l).Holders, func(h fairlock.Holder) bool { return h.Token == resumed.Token() })
+		require.GreaterOrEqual(t, i, 0)
+		assert.Equal(t, resumed.Handle(), state(t, l).Holders[i].Handle)
 		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
 		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
 		require.NoError(t, resumed.Renew(t.Context()))
-		again, err := l.Resume(t.Context(), parsed)
+		_, err = l.Resume(t.Context(), fairlock.Handle(job))
+		require.ErrorIs(t, err, fairlock.ErrLost, "a handle serves once")
+		again, err := l.Resume(t.Context(), resumed.Handle())
 		require.NoError(t, err)
 		require.ErrorIs(t, resumed.Unlock(t.Context()), fairlock.ErrTaken)
 		unlock(t, again)
-		_, err = other.Resume(t.Context(), parsed)
+		_, err = other.Resume(t.Context(), again.Handle())
 		require.ErrorIs(t, err, fairlock.ErrLost)
-		_, err = other.Resume(t.Context(), token.Token{})
+		_, err = other.Resume(t.Context(), "")
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
 		for _, lease := range leases[1:] { // the other holder goes on
 			require.NoError(t, lease.Renew(t.Context()))
@@ -889,44 +893,41 @@ func TestSemaphore_Resize(t *testing.T) {
 		require.NoError(t, six.Resize(ctx, 5))
 		unlock(t, next.granted(t))
 		require.NoError(t, six.ResetSize(ctx))
-		assert.Equal(t, 6, state(t, five).Permits, "that was brought last")
+		assert.Equal(t, 5, state(t, six).Permits, "that the holder has brought")
 		unlock(t, first)
 		assert.Zero(t, state(t, five).Permits)
 	})
 }
 
-// A semaphore's number of permits stands while anybody holds or waits. It can be as great as can be.
+// Each request brings its number of permits, and is granted if no more are held with it. A number can be as great as can be.
 //
-//fairlock:promise Capacity: another number of permits is refused while anybody holds or waits, and nothing changes; it is accepted when nobody is there
-func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
+//fairlock:promise Two numbers of permits in use
+func TestSemaphore_TwoNumbers(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		c, ctx := s.client(timeless(t)), t.Context()
-		sem, other := c.Semaphore("x", 5), c.Semaphore("x", 7)
-		l := semaphore(sem)
-		first, all := hold(t, l.acquire("3")), join(t, l, l.acquire("5"))
-		_, acquired := other.Acquire(ctx, 6)
-		_, tried := other.TryAcquire(ctx, 1)
-		done := other.Do(ctx, 1, func(context.Context) error { t.Error("it ran"); return nil })
-		for _, err := range []error{acquired, tried, done} {
-			var e *fairlock.CapacityError
-			require.ErrorAs(t, err, &e)
-			assert.Equal(t, fairlock.CapacityError{Want: 7, Have: 5}, *e)
-			require.ErrorContains(t, err, ": semaphore has 5 permits, 7 are wanted")
-		}
-		resumed, err := other.Resume(ctx, first.Token()) // it does not depend on the number
+		five, seven := c.Semaphore("x", 5), c.Semaphore("x", 7)
+		first := hold(t, semaphore(five).acquire("3"))
+		_, err := five.TryAcquire(ctx, 3)
+		require.ErrorIs(t, err, fairlock.ErrBusy)
+		second := hold(t, semaphore(seven).acquire("4"))
+		_, err = seven.TryAcquire(ctx, 1)
+		require.ErrorIs(t, err, fairlock.ErrBusy)
+		st := state(t, five)
+		assert.Equal(t, 7, st.Used)
+		assert.ElementsMatch(t, []int{5, 7}, append([]int{st.Permits}, st.Others...))
+		resumed, err := seven.Resume(ctx, first.Handle()) // it does not depend on the number
 		require.NoError(t, err)
-		assert.Equal(t, 5, state(t, other).Permits)
+		assert.Equal(t, 3, resumed.Token().Weight())
+		assert.Equal(t, 5, resumed.Token().Permits())
+		small, behind := join(t, five, semaphore(five).acquire("5")), join(t, five, semaphore(seven).acquire("2"))
+		unlock(t, second)
+		require.True(t, small.pending() && behind.pending(), "3 are held, and the first wants 5 of 5")
 		unlock(t, resumed)
-		unlock(t, all.granted(t))
-		lease := hold(t, semaphore(other).acquire("6"))
-		assert.Equal(t, 7, state(t, sem).Permits)
-		unlock(t, lease)
+		unlock(t, small.granted(t))
+		unlock(t, behind.granted(t))
 
-		more := c.Semaphore("x", 5)
-		_, err = more.Acquire(ctx, 6)
-		var e *fairlock.CapacityError
-		require.ErrorAs(t, err, &e)
-		assert.Equal(t, fairlock.CapacityError{Want: 6, Have: 5}, *e)
+		_, err = five.Acquire(ctx, 6)
+		require.ErrorIs(t, err, fairlock.ErrInvalid)
 		most := c.Semaphore("x", fairlock.MaxPermits)
 		almost, err := most.Acquire(ctx, fairlock.MaxPermits-1)
 		require.NoError(t, err)

@@ -204,7 +204,7 @@ func (l Lock) forceRelease() (err error) {
 	ctx, c := context.Background(), l.server.other(l.namespace, "operator")
 	switch l.kind {
 	case semaphore:
-		_, err = c.Semaphore(l.name, l.permits).ForceRelease(ctx)
+		_, err = c.Semaphore(l.name, max(l.permits, 1)).ForceRelease(ctx)
 	case rwMutex:
 		_, err = c.RWMutex(l.name).ForceRelease(ctx)
 	default:
