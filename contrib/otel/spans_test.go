@@ -162,7 +162,7 @@ func TestSpans_Outcomes(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.m.Do(ctx, func(context.Context) error { return nil }) }()
 		synctest.Wait()
-		_, err := w.m.WithMaxWait(second).Lock(ctx)
+		_, err := w.client.Mutex("x", fairlock.WithMaxWait(second)).Lock(ctx)
 		require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
 		require.NoError(t, other.Unlock(ctx))
 		require.NoError(t, <-done)
@@ -190,7 +190,7 @@ func TestSpans_Outcomes(t *testing.T) {
 		}, []string{"fairlock.hold 0s-0s (detached)"}},
 		"wait times out": {func(t *testing.T, ctx context.Context, w world) {
 			w.lock.HoldAs("other")
-			_, err := w.m.WithMaxWait(second).Lock(ctx)
+			_, err := w.client.Mutex("x", fairlock.WithMaxWait(second)).Lock(ctx)
 			require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
 		}, []string{"fairlock.wait 0s-1s Error: wait timed out (held by other) (wait_timeout)"}},
 		"taken": {func(t *testing.T, ctx context.Context, w world) {
@@ -278,10 +278,10 @@ func TestSpans_NoSecrets(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		o := observe(t, nil)
 		ctx, _ := o.tracer.Start(t.Context(), "caller")
-		m := s.Client(fairlock.Config{Trace: o.trace}).Mutex("x")
-		lease, err := m.Lock(ctx)
+		client := s.Client(fairlock.Config{Trace: o.trace})
+		lease, err := client.Mutex("x").Lock(ctx)
 		require.NoError(t, err)
-		_, err = m.WithMaxWait(second).Lock(ctx)
+		_, err = client.Mutex("x", fairlock.WithMaxWait(second)).Lock(ctx)
 		require.Error(t, err)
 		s.Mutex("x").ForceRelease()
 		require.Error(t, lease.Unlock(ctx))
