@@ -106,6 +106,7 @@ type lockUnderTest struct {
 	one, all     string // a share that leaves room for others, unless it is a mutex; one that does not
 	acquire, try func(share string) acquire
 	do           func(ctx context.Context, share string, f func(context.Context) error) error
+	bounded      func(waiters int) lockUnderTest
 	inspectable
 }
 
@@ -118,21 +119,24 @@ type inspectable interface {
 
 // locks make the locks under test: a mutex, a semaphore of five permits, and a read-write lock.
 var locks = []func(*fairlock.Client) lockUnderTest{
-	func(c *fairlock.Client) lockUnderTest { return mutex(c.Mutex("x")) },
-	func(c *fairlock.Client) lockUnderTest { return semaphore(c.Semaphore("x", 5)) },
-	func(c *fairlock.Client) lockUnderTest { return rwMutex(c.RWMutex("x")) },
+	func(c *fairlock.Client) lockUnderTest { return mutex(c) },
+	func(c *fairlock.Client) lockUnderTest { return semaphore(c) },
+	func(c *fairlock.Client) lockUnderTest { return rwMutex(c) },
 }
 
-func mutex(m fairlock.Mutex) lockUnderTest {
+func mutex(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest {
+	m := c.Mutex("x", options...)
 	return lockUnderTest{
 		kind: "mutex", one: "1", all: "1", inspectable: m,
 		acquire: func(string) acquire { return m.Lock },
 		try:     func(string) acquire { return m.TryLock },
 		do:      func(ctx context.Context, _ string, f func(context.Context) error) error { return m.Do(ctx, f) },
+		bounded: func(n int) lockUnderTest { return mutex(c, fairlock.WithMaxWaiters(n)) },
 	}
 }
 
-func semaphore(s fairlock.Semaphore) lockUnderTest {
+func semaphore(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest {
+	s := c.Semaphore("x", 5, options...)
 	permits := func(share string) int {
 		n, err := strconv.Atoi(share)
 		if err != nil {
@@ -151,10 +155,12 @@ func semaphore(s fairlock.Semaphore) lockUnderTest {
 		do: func(ctx context.Context, share string, f func(context.Context) error) error {
 			return s.Do(ctx, permits(share), f)
 		},
+		bounded: func(n int) lockUnderTest { return semaphore(c, fairlock.WithMaxWaiters(n)) },
 	}
 }
 
-func rwMutex(m fairlock.RWMutex) lockUnderTest {
+func rwMutex(c *fairlock.Client, options ...fairlock.Option) lockUnderTest {
+	m := c.RWMutex("x", options...)
 	return lockUnderTest{
 		kind: "rwmutex", one: "r", all: "w", inspectable: m,
 		acquire: func(share string) acquire { return map[string]acquire{"r": m.RLock, "w": m.Lock}[share] },
@@ -165,7 +171,12 @@ func rwMutex(m fairlock.RWMutex) lockUnderTest {
 			}
 			return m.Do(ctx, f)
 		},
+		bounded: func(n int) lockUnderTest { return rwMutex(c, fairlock.WithMaxWaiters(n)) },
 	}
+}
+
+func permits(s fairlock.Semaphore, n int) acquire {
+	return func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, n) }
 }
 
 // share shows how much of a lock a holder has, or a waiter wants.
@@ -611,7 +622,7 @@ func refuseOneMore(t *testing.T, s *server, of func(*fairlock.Client) lockUnderT
 	lease := hold(t, l.acquire(l.all))
 	waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.all))}
 	require.ErrorIs(t, refused(t, l.acquire(l.one)), fairlock.ErrQueueFull)
-	waiters = append(waiters, join(t, l, of(s.client(fairlock.Config{MaxWaiters: 3})).acquire(l.one)))
+	waiters = append(waiters, join(t, l, l.bounded(3).acquire(l.one)))
 	unlock(t, lease)
 	for _, q := range waiters {
 		unlock(t, q.granted(t))
@@ -885,7 +896,7 @@ func TestSemaphore_Resize(t *testing.T) {
 		_, err := six.Acquire(ctx, 4)
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, fairlock.CapacityError{Want: 4, Have: 3}, *e)
-		first, next := hold(t, semaphore(five).acquire("3")), join(t, five, semaphore(six).acquire("2"))
+		first, next := hold(t, permits(five, 3)), join(t, five, permits(six, 2))
 		require.NoError(t, six.Resize(ctx, 5))
 		unlock(t, next.granted(t))
 		require.NoError(t, six.ResetSize(ctx))
@@ -902,10 +913,10 @@ func TestSemaphore_TwoNumbers(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		c, ctx := s.client(timeless(t)), t.Context()
 		five, seven := c.Semaphore("x", 5), c.Semaphore("x", 7)
-		first := hold(t, semaphore(five).acquire("3"))
+		first := hold(t, permits(five, 3))
 		_, err := five.TryAcquire(ctx, 3)
 		require.ErrorIs(t, err, fairlock.ErrBusy)
-		second := hold(t, semaphore(seven).acquire("4"))
+		second := hold(t, permits(seven, 4))
 		_, err = seven.TryAcquire(ctx, 1)
 		require.ErrorIs(t, err, fairlock.ErrBusy)
 		st := state(t, five)
@@ -915,7 +926,7 @@ func TestSemaphore_TwoNumbers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 3, resumed.Token().Weight())
 		assert.Equal(t, 5, resumed.Token().Permits())
-		small, behind := join(t, five, semaphore(five).acquire("5")), join(t, five, semaphore(seven).acquire("2"))
+		small, behind := join(t, five, permits(five, 5)), join(t, five, permits(seven, 2))
 		unlock(t, second)
 		require.True(t, small.pending() && behind.pending(), "3 are held, and the first wants 5 of 5")
 		unlock(t, resumed)

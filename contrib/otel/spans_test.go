@@ -278,10 +278,10 @@ func TestSpans_NoSecrets(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		o := observe(t, nil)
 		ctx, _ := o.tracer.Start(t.Context(), "caller")
-		m := s.Client(fairlock.Config{Trace: o.trace}).Mutex("x", fairlock.WithMaxWait(second))
-		lease, err := m.Lock(ctx)
+		client := s.Client(fairlock.Config{Trace: o.trace})
+		lease, err := client.Mutex("x").Lock(ctx)
 		require.NoError(t, err)
-		_, err = m.Lock(ctx)
+		_, err = client.Mutex("x", fairlock.WithMaxWait(second)).Lock(ctx)
 		require.Error(t, err)
 		s.Mutex("x").ForceRelease()
 		require.Error(t, lease.Unlock(ctx))

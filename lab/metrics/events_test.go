@@ -136,7 +136,7 @@ func TestMetrics(t *testing.T) {
 		}, []string{"hold_duration_seconds: 1 in 0s", "notification_losses_total: 1", "wait_duration_seconds: 1 in 1.01s"}},
 		"wait times out": {func(t *testing.T, w world) {
 			w.other.HoldAs("other")
-			_, err := w.m.WithMaxWait(time.Second).Lock(t.Context())
+			_, err := w.client.Mutex("x", fairlock.WithMaxWait(time.Second)).Lock(t.Context())
 			require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
 		}, []string{"wait_duration_seconds wait_timeout: 1 in 1s"}},
 		"refused, while it waits": {func(t *testing.T, w world) {
@@ -174,17 +174,18 @@ func TestMetrics(t *testing.T) {
 		}, []string{"hold_duration_seconds refused: 1 in 0s", "wait_duration_seconds: 1 in 0s"}},
 		"resumed": {func(t *testing.T, w world) {
 			other := w.other.HoldAs("other")
-			lease, err := w.m.Resume(t.Context(), other.Token())
+			lease, err := w.m.Resume(t.Context(), other.Handle())
 			require.NoError(t, err)
 			require.NoError(t, lease.Unlock(t.Context()))
-			_, err = w.m.Resume(t.Context(), other.Token())
+			_, err = w.m.Resume(t.Context(), other.Handle())
 			require.ErrorIs(t, err, fairlock.ErrTaken)
 		}, []string{"hold_duration_seconds: 1 in 0s", "wait_duration_seconds taken: 1 in 0s", "wait_duration_seconds: 1 in 0s"}},
 		"closed": {func(t *testing.T, w world) {
 			w.held(t)
 			lease, err := w.client.RWMutex("x").RLock(t.Context())
 			require.NoError(t, err)
-			require.NoError(t, lease.Detach())
+			_, err = lease.Detach()
+			require.NoError(t, err)
 			done := w.waiting(t.Context())
 			time.Sleep(time.Second)
 			w.client.Close()
