@@ -86,7 +86,7 @@ promises: ## write docs/promises.md from the doc comments of the tests
 	go test ./lab/promises -count=1 -write
 
 CHAOS_TIME ?= 10m
-chaos: tools ## processes, links, servers and clocks fail at random for CHAOS_TIME, and the history is judged
+chaos: tools ## processes, links, servers and clocks fail at random for CHAOS_TIME, and the history is checked
 	cd lab/chaos && CHAOS_TIME=$(CHAOS_TIME) go test -race -count=1 -timeout 0 -v -run '^Test(Chaos|Order)$$' .
 
 FUZZTIME ?= 1m

@@ -187,7 +187,7 @@ func BenchmarkCapacity(b *testing.B) {
 	b.Run("lock", func(b *testing.B) {
 		all := begin(b)
 		measure(b, contenders, func(i, call int) error {
-			_, err := all[i%benchClients].Mutex(name(call)).WithTTL(time.Hour).Lock(context.Background())
+			_, err := all[i%benchClients].Mutex(name(call), fairlock.WithTTL(time.Hour)).Lock(context.Background())
 			return err
 		})
 	})
@@ -221,13 +221,13 @@ func BenchmarkCapacity(b *testing.B) {
 		ts := make([]token.Token, n)
 		for i := range ts {
 			var err error
-			ts[i], err = token.New("billing-7d4f9c6b-1-abcdef", fairlock.DefaultTTL, 1)
+			ts[i], err = token.New("billing-7d4f9c6b-1-abcdef", token.Terms{TTL: fairlock.DefaultTTL, Weight: 1})
 			require.NoError(b, err)
 		}
 		return ts
 	}
 	queue := lua.Mutex(observer, "fairlock", "x")
-	held, err := token.New("billing-7d4f9c6b-1-abcdef", time.Hour, 1)
+	held, err := token.New("billing-7d4f9c6b-1-abcdef", token.Terms{TTL: time.Hour, Weight: 1})
 	require.NoError(b, err)
 	wait := func(t token.Token) error {
 		_, err := queue.Acquire(context.Background(), lua.Request{Token: t, WaiterTTL: time.Hour})
@@ -249,7 +249,7 @@ func BenchmarkCapacity(b *testing.B) {
 				require.NoError(b, wait(t))
 			}
 			measure(b, 1, func(int, int) error {
-				_, err := queue.Heartbeat(context.Background(), time.Hour, all[h.from:h.from+h.listed], "")
+				_, err := queue.Heartbeat(context.Background(), time.Hour, all[h.from:h.from+h.listed])
 				return err
 			})
 		})

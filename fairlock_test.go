@@ -113,28 +113,30 @@ type lockUnderTest struct {
 // inspectable has the methods that all locks have in common.
 type inspectable interface {
 	Inspect(ctx context.Context) (fairlock.State, error)
-	Resume(ctx context.Context, t token.Token) (*fairlock.Lease, error)
+	Resume(ctx context.Context, h fairlock.Handle) (*fairlock.Lease, error)
 	ForceRelease(ctx context.Context) (bool, error)
 }
 
 // locks make the locks under test: a mutex, a semaphore of five permits, and a read-write lock.
 var locks = []func(*fairlock.Client) lockUnderTest{
-	func(c *fairlock.Client) lockUnderTest { return mutex(c.Mutex("x")) },
-	func(c *fairlock.Client) lockUnderTest { return semaphore(c.Semaphore("x", 5)) },
-	func(c *fairlock.Client) lockUnderTest { return rwMutex(c.RWMutex("x")) },
+	func(c *fairlock.Client) lockUnderTest { return mutex(c) },
+	func(c *fairlock.Client) lockUnderTest { return semaphore(c) },
+	func(c *fairlock.Client) lockUnderTest { return rwMutex(c) },
 }
 
-func mutex(m fairlock.Mutex) lockUnderTest {
+func mutex(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest {
+	m := c.Mutex("x", options...)
 	return lockUnderTest{
 		kind: "mutex", one: "1", all: "1", inspectable: m,
 		acquire: func(string) acquire { return m.Lock },
 		try:     func(string) acquire { return m.TryLock },
 		do:      func(ctx context.Context, _ string, f func(context.Context) error) error { return m.Do(ctx, f) },
-		bounded: func(n int) lockUnderTest { return mutex(m.WithMaxWaiters(n)) },
+		bounded: func(n int) lockUnderTest { return mutex(c, fairlock.WithMaxWaiters(n)) },
 	}
 }
 
-func semaphore(s fairlock.Semaphore) lockUnderTest {
+func semaphore(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest {
+	s := c.Semaphore("x", 5, options...)
 	permits := func(share string) int {
 		n, err := strconv.Atoi(share)
 		if err != nil {
@@ -153,11 +155,12 @@ func semaphore(s fairlock.Semaphore) lockUnderTest {
 		do: func(ctx context.Context, share string, f func(context.Context) error) error {
 			return s.Do(ctx, permits(share), f)
 		},
-		bounded: func(n int) lockUnderTest { return semaphore(s.WithMaxWaiters(n)) },
+		bounded: func(n int) lockUnderTest { return semaphore(c, fairlock.WithMaxWaiters(n)) },
 	}
 }
 
-func rwMutex(m fairlock.RWMutex) lockUnderTest {
+func rwMutex(c *fairlock.Client, options ...fairlock.Option) lockUnderTest {
+	m := c.RWMutex("x", options...)
 	return lockUnderTest{
 		kind: "rwmutex", one: "r", all: "w", inspectable: m,
 		acquire: func(share string) acquire { return map[string]acquire{"r": m.RLock, "w": m.Lock}[share] },
@@ -168,8 +171,12 @@ func rwMutex(m fairlock.RWMutex) lockUnderTest {
 			}
 			return m.Do(ctx, f)
 		},
-		bounded: func(n int) lockUnderTest { return rwMutex(m.WithMaxWaiters(n)) },
+		bounded: func(n int) lockUnderTest { return rwMutex(c, fairlock.WithMaxWaiters(n)) },
 	}
+}
+
+func permits(s fairlock.Semaphore, n int) acquire {
+	return func(ctx context.Context) (*fairlock.Lease, error) { return s.Acquire(ctx, n) }
 }
 
 // share shows how much of a lock a holder has, or a waiter wants.
@@ -287,11 +294,12 @@ func (j *journal) trace() *fairlock.Trace {
 	}
 	nothing := func() {}
 	return &fairlock.Trace{
-		Queued:           func(i fairlock.QueuedInfo) { note(i.Event, "Queued", func() { j.queued = append(j.queued, i) }) },
-		Granted:          func(i fairlock.GrantedInfo) { note(i.Event, "Granted", func() { j.grants = append(j.grants, i) }) },
-		Renewed:          func(i fairlock.RenewedInfo) { note(i.Event, "Renewed", nothing) },
-		Lost:             func(i fairlock.LostInfo) { note(i.Event, "Lost", nothing) },
-		Released:         func(i fairlock.ReleasedInfo) { note(i.Event, "Released", nothing) },
+		Queued:  func(i fairlock.QueuedInfo) { note(i.Event, "Queued", func() { j.queued = append(j.queued, i) }) },
+		Granted: func(i fairlock.GrantedInfo) { note(i.Event, "Granted", func() { j.grants = append(j.grants, i) }) },
+		Renewed: func(i fairlock.RenewedInfo) { note(i.Event, "Renewed", nothing) },
+		Ended: func(i fairlock.EndedInfo) {
+			note(i.Event, map[bool]string{true: "Released", false: "Lost"}[i.Err == nil], nothing)
+		},
 		Left:             func(i fairlock.LeftInfo) { note(i.Event, "Left", nothing) },
 		NotificationLost: func(e fairlock.Event) { note(e, "NotificationLost", nothing) },
 	}
@@ -343,7 +351,7 @@ func listening(t *testing.T, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock
 // Many clients contend. No more is held than there is, the fences rise, and the lock is granted in the order of tickets.
 //
 //fairlock:promise Exclusion: one holder at a time: many clients, many waiters
-//fairlock:promise Permits: never more are held than there are, and all that are free are given
+//fairlock:promise Permits: never more are held than the largest number that requests bring; the first waiter is granted as many as it wants when no more than its own number are held with them
 //fairlock:promise Order
 func TestLock_ExclusionAndOrder(t *testing.T) {
 	capacity := map[string]int64{"mutex": 1, "semaphore": 5, "rwmutex": 1 << 30}
@@ -545,7 +553,7 @@ var scenarios = []struct {
 //fairlock:promise No overtaking by TryLock: ErrBusy while anybody holds or waits; nothing is left in Redis
 //fairlock:fault ctx ends: the waiter is out of the queue, and no grant is swallowed
 //fairlock:promise A handoff is prompt
-//fairlock:promise Order among permits: a waiter for three is not passed by one for a single permit that would fit; a release admits exactly those that now fit, in one call, and notifies them at once
+//fairlock:promise Order among permits: a waiter for three is not passed by one for a single permit that would fit; a release admits the waiters that fit their own numbers, up to the first one that does not, in one call, and notifies them at once
 //fairlock:promise Readers and writers: readers at the head get in together and send nothing more; a writer is alone; no request passes an earlier one, and none starves
 func TestLock_FIFO(t *testing.T) {
 	t.Parallel()
@@ -621,9 +629,9 @@ func refuseOneMore(t *testing.T, s *server, of func(*fairlock.Client) lockUnderT
 	}
 }
 
-// Another client goes on with a lease by its token, and the first one finds out when it is released there.
+// Another client goes on with a lease by its handle, once, and the first one finds out at its next renewal.
 //
-//fairlock:promise Resume: a lease goes on in another process, with a new fence, and is lost where it was; not with a token that does not hold it
+//fairlock:promise Resume: a lease goes on in another process, with a new fence and a new handle, and is lost where it was; ErrLost if its handle was used before, or the lease has ended
 //fairlock:promise Every holder has its own lease: token, fence, renewal, loss, Resume
 func TestResume(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
@@ -635,22 +643,26 @@ func TestResume(t *testing.T) {
 			assert.NotEqual(t, lease.Token(), leases[1].Token())
 			assert.Greater(t, leases[1].Fence(), lease.Fence())
 		}
-		parsed, err := token.Parse(lease.Token().Text())
-		require.NoError(t, err)
-		resumed, err := other.Resume(t.Context(), parsed)
+		job := string(lease.Handle()) // as it is passed on
+		resumed, err := other.Resume(t.Context(), fairlock.Handle(job))
 		require.NoError(t, err)
 		assert.Greater(t, resumed.Fence(), lease.Fence())
-		assert.Equal(t, lease.Token().With(token.Resumed), resumed.Token())
+		assert.NotEqual(t, lease.Token(), resumed.Token())
+		i := slices.IndexFunc(state(t, l).Holders, func(h fairlock.Holder) bool { return h.Token == resumed.Token() })
+		require.GreaterOrEqual(t, i, 0)
+		assert.Equal(t, resumed.Handle(), state(t, l).Holders[i].Handle)
 		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrTaken)
 		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
 		require.NoError(t, resumed.Renew(t.Context()))
-		again, err := l.Resume(t.Context(), parsed)
+		_, err = l.Resume(t.Context(), fairlock.Handle(job))
+		require.ErrorIs(t, err, fairlock.ErrLost, "a handle serves once")
+		again, err := l.Resume(t.Context(), resumed.Handle())
 		require.NoError(t, err)
 		require.ErrorIs(t, resumed.Unlock(t.Context()), fairlock.ErrTaken)
 		unlock(t, again)
-		_, err = other.Resume(t.Context(), parsed)
+		_, err = other.Resume(t.Context(), again.Handle())
 		require.ErrorIs(t, err, fairlock.ErrLost)
-		_, err = other.Resume(t.Context(), token.Token{})
+		_, err = other.Resume(t.Context(), "")
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
 		for _, lease := range leases[1:] { // the other holder goes on
 			require.NoError(t, lease.Renew(t.Context()))
@@ -884,48 +896,45 @@ func TestSemaphore_Resize(t *testing.T) {
 		_, err := six.Acquire(ctx, 4)
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, fairlock.CapacityError{Want: 4, Have: 3}, *e)
-		first, next := hold(t, semaphore(five).acquire("3")), join(t, five, semaphore(six).acquire("2"))
+		first, next := hold(t, permits(five, 3)), join(t, five, permits(six, 2))
 		require.NoError(t, six.Resize(ctx, 5))
 		unlock(t, next.granted(t))
 		require.NoError(t, six.ResetSize(ctx))
-		assert.Equal(t, 6, state(t, five).Permits, "that was brought last")
+		assert.Equal(t, 5, state(t, six).Permits, "that the holder has brought")
 		unlock(t, first)
 		assert.Zero(t, state(t, five).Permits)
 	})
 }
 
-// A semaphore's number of permits stands while anybody holds or waits. It can be as great as can be.
+// Each request brings its number of permits, and is granted if no more are held with it. A number can be as great as can be.
 //
-//fairlock:promise Capacity: another number of permits is refused while anybody holds or waits, and nothing changes; it is accepted when nobody is there
-func TestSemaphore_CapacityStandsWhileInUse(t *testing.T) {
+//fairlock:promise Two numbers of permits in use
+func TestSemaphore_TwoNumbers(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		c, ctx := s.client(timeless(t)), t.Context()
-		sem, other := c.Semaphore("x", 5), c.Semaphore("x", 7)
-		l := semaphore(sem)
-		first, all := hold(t, l.acquire("3")), join(t, l, l.acquire("5"))
-		_, acquired := other.Acquire(ctx, 6)
-		_, tried := other.TryAcquire(ctx, 1)
-		done := other.Do(ctx, 1, func(context.Context) error { t.Error("it ran"); return nil })
-		for _, err := range []error{acquired, tried, done} {
-			var e *fairlock.CapacityError
-			require.ErrorAs(t, err, &e)
-			assert.Equal(t, fairlock.CapacityError{Want: 7, Have: 5}, *e)
-			require.ErrorContains(t, err, ": semaphore has 5 permits, 7 are wanted")
-		}
-		resumed, err := other.Resume(ctx, first.Token()) // it does not depend on the number
+		five, seven := c.Semaphore("x", 5), c.Semaphore("x", 7)
+		first := hold(t, permits(five, 3))
+		_, err := five.TryAcquire(ctx, 3)
+		require.ErrorIs(t, err, fairlock.ErrBusy)
+		second := hold(t, permits(seven, 4))
+		_, err = seven.TryAcquire(ctx, 1)
+		require.ErrorIs(t, err, fairlock.ErrBusy)
+		st := state(t, five)
+		assert.Equal(t, 7, st.Used)
+		assert.ElementsMatch(t, []int{5, 7}, append([]int{st.Permits}, st.Others...))
+		resumed, err := seven.Resume(ctx, first.Handle()) // it does not depend on the number
 		require.NoError(t, err)
-		assert.Equal(t, 5, state(t, other).Permits)
+		assert.Equal(t, 3, resumed.Token().Weight())
+		assert.Equal(t, 5, resumed.Token().Permits())
+		small, behind := join(t, five, permits(five, 5)), join(t, five, permits(seven, 2))
+		unlock(t, second)
+		require.True(t, small.pending() && behind.pending(), "3 are held, and the first wants 5 of 5")
 		unlock(t, resumed)
-		unlock(t, all.granted(t))
-		lease := hold(t, semaphore(other).acquire("6"))
-		assert.Equal(t, 7, state(t, sem).Permits)
-		unlock(t, lease)
+		unlock(t, small.granted(t))
+		unlock(t, behind.granted(t))
 
-		more := c.Semaphore("x", 5)
-		_, err = more.Acquire(ctx, 6)
-		var e *fairlock.CapacityError
-		require.ErrorAs(t, err, &e)
-		assert.Equal(t, fairlock.CapacityError{Want: 6, Have: 5}, *e)
+		_, err = five.Acquire(ctx, 6)
+		require.ErrorIs(t, err, fairlock.ErrInvalid)
 		most := c.Semaphore("x", fairlock.MaxPermits)
 		almost, err := most.Acquire(ctx, fairlock.MaxPermits-1)
 		require.NoError(t, err)

@@ -230,7 +230,7 @@ func (r *recorder) times(verb string, start time.Time) (all []time.Duration) {
 func (r *recorder) waiters() (all []int) {
 	for _, q := range r.requests() {
 		if q.verb == "heartbeat" {
-			all = append(all, q.args-11) // command, hash, number of keys, 4 keys, FenceTTL, WaiterTTL, capacity, client
+			all = append(all, q.args-9) // command, hash, number of keys, 4 keys, FenceTTL, WaiterTTL
 		}
 	}
 	return all

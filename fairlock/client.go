@@ -18,8 +18,8 @@ type Redis interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// Client makes locks on one Redis. A process needs one; it is safe for concurrent use. From its first contention, or its
-// first lease of WithWanted, on it keeps one Pub/Sub connection.
+// Client makes locks on one Redis. A process needs one; it is safe for concurrent use. From its first contention on,
+// it keeps one Pub/Sub connection.
 type Client struct {
 	// Lock order: Lease.mu before runtime.mu, and queue.mu before inbox.mu. outage.mu, and those inside the dispatcher, the
 	// pool of connections, the Clock and a context come last. No other two mutexes are held together, and none during I/O,
@@ -64,7 +64,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	channel := lua.NotificationChannel(cfg.Namespace, cfg.Name)
 	return &Client{
 		cfg: cfg, rt: rt, queues: queues,
-		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, client: cfg.Name, channel: channel},
+		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, channel: channel},
 		dispatch:   watched{dispatch.New(rdb, cfg.Clock), rt, newReloader(rt, rdb)},
 	}, nil
 }
@@ -94,9 +94,14 @@ func (c *Client) Close() error {
 	return nil
 }
 
-func (c *Client) newLock(kind, name string, redis lua.Lock, invalid error) *lock {
+// newLock returns a lock with that number of permits; 0: a mutex.
+func newLock[O HoldOption](c *Client, kind, name string, permits int, redis lua.Lock, options []O) *lock {
+	s, invalid := with(settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters}, options)
+	if kind == semaphore {
+		invalid = errors.Join(checkPermits(permits), invalid)
+	}
 	return &lock{
-		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name,
+		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name, permits: permits, settings: s,
 		redis: redis.WithFenceTTL(c.cfg.FenceTTL), invalid: errors.Join(checkName(name), invalid),
 	}
 }

@@ -97,10 +97,15 @@ func TestConfig_FenceTTL(t *testing.T) {
 // callAll calls the methods that get a ctx, with n for each number, and returns the errors. Without a list, it calls all.
 func callAll(t *testing.T, lock any, n int, methods ...string) map[string]error {
 	t.Helper()
-	some, err := token.New("c", time.Minute, 1)
+	terms := token.Terms{TTL: time.Minute, Weight: 1, Permits: 1}
+	if _, ok := lock.(fairlock.Mutex); ok {
+		terms.Permits = 0
+	}
+	some, err := token.New("c", terms)
 	require.NoError(t, err)
+	handle := fairlock.Handle(some.Text() + "/1")
 	never := func(context.Context) error { t.Error("ran"); return nil }
-	args := map[reflect.Type]any{reflect.TypeFor[int](): n, reflect.TypeFor[token.Token](): some, reflect.TypeOf(never): never}
+	args := map[reflect.Type]any{reflect.TypeFor[int](): n, reflect.TypeFor[fairlock.Handle](): handle, reflect.TypeOf(never): never}
 	errs := map[string]error{}
 	l := reflect.ValueOf(lock)
 	for i := range l.NumMethod() {
@@ -137,30 +142,26 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 			require.ErrorAs(t, err, &wrapped)
 		}
 	}
-	bad := map[reflect.Type][]any{ // for whatever setting
-		reflect.TypeFor[time.Duration](): {time.Duration(0), -time.Second, fairlock.MaxTTL + 1},
-		reflect.TypeFor[int]():           {-1},
-	}
-	for _, lock := range []any{c.Mutex("x"), c.Semaphore("x", 1), c.RWMutex("x")} {
-		check("lock", reflect.Zero(reflect.TypeOf(lock)).Interface(), 1)
-		settings := 0
-		for i := range reflect.TypeOf(lock).NumMethod() {
-			setting, ok := strings.CutPrefix(reflect.TypeOf(lock).Method(i).Name, "With")
-			if !ok {
-				continue
-			}
-			settings++
-			with := reflect.ValueOf(lock).Method(i)
-			if with.Type().NumIn() == 0 {
-				continue // of nothing that can be bad
-			}
-			require.NotEmpty(t, bad[with.Type().In(0)], setting)
-			for _, value := range bad[with.Type().In(0)] {
-				changed := with.Call([]reflect.Value{reflect.ValueOf(value)})[0].Interface()
-				check(setting, changed, 1)
+	for field, bad := range map[string][]fairlock.Option{
+		"TTL":        {fairlock.WithTTL(0), fairlock.WithTTL(-1), fairlock.WithTTL(fairlock.MinTTL - 1), fairlock.WithTTL(fairlock.MaxTTL + 1)},
+		"MaxWait":    {fairlock.WithMaxWait(-1), fairlock.WithMaxWait(fairlock.MaxTTL + 1)},
+		"MaxWaiters": {fairlock.WithMaxWaiters(-1)},
+		"option":     {nil},
+	} {
+		for _, option := range bad {
+			for _, lock := range []any{c.Mutex("x", option), c.Semaphore("x", 1, option), c.RWMutex("x", option)} {
+				check(field, lock, 1)
 			}
 		}
-		assert.GreaterOrEqual(t, settings, 2)
+	}
+	for _, option := range []fairlock.HoldOption{fairlock.WithMinHold(-1), fairlock.WithMinHold(fairlock.MaxTTL + 1)} {
+		for _, lock := range []any{c.Mutex("x", option), c.Semaphore("x", 1, option)} {
+			check("MinHold", lock, 1)
+		}
+	}
+	check("option", c.Mutex("x", fairlock.HoldOption(nil)), 1)
+	for _, lock := range []any{fairlock.Mutex{}, fairlock.Semaphore{}, fairlock.RWMutex{}} {
+		check("lock", lock, 1)
 	}
 	for _, name := range []string{"", strings.Repeat("x", fairlock.MaxName+1)} {
 		for _, lock := range []any{c.Mutex(name), c.Semaphore(name, 1), c.RWMutex(name)} {

@@ -114,7 +114,7 @@ func TestCrash_ManyHolders(t *testing.T) {
 		client := s.Client(fairlock.Config{})
 		first, keys := hold(t, client.RWMutex("x").RLock), lua.RWMutexKeys(lua.DefaultNamespace, "x")
 		for range 1000 { // as the script records them
-			reader, err := token.New("crashed", ttl, 1)
+			reader, err := token.New("crashed", token.Terms{TTL: ttl, Weight: 1, Permits: lua.WriterWeight})
 			require.NoError(t, err)
 			_, err = s.Miniredis.ZAdd(keys.Permits, float64(s.Now().Add(ttl).UnixMicro()), reader.Text())
 			require.NoError(t, err)

@@ -11,7 +11,7 @@
 //
 // A method that begins with With returns the same lock with another setting. [Mutex.WithMaxWait] bounds waiting alone.
 // [Mutex.WithMinHold] keeps the lock taken for some time after each grant: so a job is done at most once in that time, and
-// [Semaphore.WithMinHold] limits a rate. [Mutex.WithWanted] is for holders that stop early if somebody waits.
+// [Semaphore.WithMinHold] limits a rate. [Lease.Wanted] is for holders that stop early if somebody waits.
 // [Semaphore.Resize] sets the number of permits for all clients. [Client.Ping], [Client.Stats] and [Client.Shutdown] serve
 // the program around the locks, and package leader elects one leader of many processes.
 //
@@ -52,10 +52,9 @@
 //
 // Waiters wait in their callers' goroutines, and timers renew leases. A request that is alone is sent on its caller's
 // goroutine, if nothing but Redis has to end it early (see [New]). A few goroutines of the Client send the others: on a
-// *redis.Client, requests that coincide share a pipeline. From its first contention, or its first
-// lease of [Mutex.WithWanted], on, a client has one Pub/Sub connection. It sends heartbeats for its goroutines that wait, one
-// per lock and second. [Client.Close] waits for every goroutine that the client has started; close it before the Redis
-// client. [Client.Shutdown] lets holders finish first.
+// *redis.Client, requests that coincide share a pipeline. From its first contention on, a client has one Pub/Sub connection. It
+// sends heartbeats for its goroutines that wait, one per lock and second. [Client.Close] waits for every goroutine that the
+// client has started; close it before the Redis client. [Client.Shutdown] lets holders finish first.
 //
 // [Trace] callbacks run where the event occurs: they should be quick, and must not close the client.
 //

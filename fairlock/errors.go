@@ -73,8 +73,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // HeldError wraps an ErrBusy, or the ErrWaitTimeout or context.DeadlineExceeded of a Lock that waited, and names a
 // holder of the lock.
 type HeldError struct {
-	// Holder is the Name of the holder's client, from Redis's latest reply. It is the client whose call of Lock, Try… or Do
-	// was granted the lock: Resume does not change it, because the name is part of the token.
+	// Holder is the Name of the holder's client, from Redis's latest reply.
 	Holder string
 	// Released means that the holder has released the lock, which is taken until its minimum hold is over (see
 	// WithMinHold). Free is after how long that was when a try asked; of a Lock that has timed out it is 0.
@@ -98,24 +97,15 @@ func (e *HeldError) Error() string {
 // Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx.
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// CapacityError means that the semaphore is in use with another number of permits than the request's Semaphore has, or
-// else that the request is for more permits than there are. The number is fixed while anybody holds permits or waits for
-// them, and by Semaphore.Resize: after that only a request for more fails.
+// CapacityError means that a request is for more permits than Semaphore.Resize has left.
 type CapacityError struct {
-	Want int // the number of permits of the request's Semaphore, or of those that were requested
-	Have int // how many the semaphore has now
+	Want int // the number of permits that were requested
+	Have int // how many the semaphore has
 }
 
 // Error names both numbers.
 func (e *CapacityError) Error() string {
-	switch {
-	case e.Want < e.Have: // so it is no request for more
-		return fmt.Sprintf("semaphore has %d permits, not %d", e.Have, e.Want)
-	case e.Have == 1:
-		return fmt.Sprintf("semaphore has 1 permit, %d are wanted", e.Want)
-	default:
-		return fmt.Sprintf("semaphore has %d permits, %d are wanted", e.Have, e.Want)
-	}
+	return fmt.Sprintf("semaphore was resized to %d permits, %d are wanted", e.Have, e.Want)
 }
 
 // FieldError says which input is out of its bounds. errors.Is reports it as an ErrInvalid.

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // The program of the README. The others below run on a server in memory, so that they need nothing.
@@ -183,13 +182,13 @@ func ExampleMutex_Resume() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	job := begun.Token().Text() // goes with the job; keep it secret, it can release the lock
-
-	t, err := token.Parse(job) // in the worker
+	handle, err := begun.Detach()
 	if err != nil {
 		log.Fatal(err)
 	}
-	lease, err := client.Mutex("import").Resume(ctx, t)
+	job := string(handle) // goes with the job; keep it secret: whoever has it can take the lock
+
+	lease, err := client.Mutex("import").Resume(ctx, fairlock.Handle(job)) // in the worker
 	if err != nil {
 		log.Fatal(err) // an ErrLost if the worker came too late
 	}
@@ -203,16 +202,17 @@ func ExampleMutex_Resume() {
 func ExampleTrace() {
 	ctx := context.Background()
 	client, stop := newClient(fairlock.Config{Trace: &fairlock.Trace{
-		Granted:  func(i fairlock.GrantedInfo) { fmt.Println("granted", i.Name) },   // and i.Wait: observe it
-		Released: func(i fairlock.ReleasedInfo) { fmt.Println("released", i.Name) }, // and i.Held
-		Lost:     func(i fairlock.LostInfo) { fmt.Println("lost", i.Name, i.Err) },  // alert
+		Granted: func(i fairlock.GrantedInfo) { fmt.Println("granted", i.Name) }, // and i.Wait: observe it
+		Ended: func(i fairlock.EndedInfo) { // and i.Held
+			fmt.Println("ended", i.Name, "lost:", errors.Is(i.Err, fairlock.ErrLost)) // alert if it was lost
+		},
 	}})
 	defer stop()
 
 	_ = client.Mutex("billing").Do(ctx, func(context.Context) error { return nil })
 	// Output:
 	// granted billing
-	// released billing
+	// ended billing lost: false
 }
 
 // The three lines of the README.

@@ -25,8 +25,8 @@ type Lease struct {
 	fence     uint64
 	ambiguous bool // an acquire of the token may still reach Redis
 	began     time.Time
-	kept      time.Time     // the lock stays taken until then; zero if it has no minimum hold
-	wanted    chan struct{} // closed once somebody waits; nil unless the lock is one of WithWanted
+	kept      time.Time   // the lock stays taken until then; zero if it has no minimum hold
+	rest      token.Token // has the lock for the rest of the minimum hold
 
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
@@ -40,6 +40,9 @@ type Lease struct {
 	pending   int       // guarded by mu: number of renewals that are in flight
 	timer     Timer     // guarded by mu: calls tick when the next action is due
 	late      Timer     // guarded by mu: calls releaseLost; nil if that is not due
+
+	wanted chan struct{} // guarded by mu: closed once somebody waits; nil until Wanted is called
+	looks  Timer         // guarded by mu: begins the next look; nil before the first one
 
 	unlocking        chan struct{} // holds a value while a release is under way, which owns what follows
 	ambiguousRelease bool          // a release may have reached Redis without its reply coming back
@@ -60,14 +63,17 @@ func newLease(caller context.Context, l *lock, g lua.Grant, sent time.Time, hand
 	now := l.rt.clock.Now()
 	lease := &Lease{
 		lock: l, caller: caller, token: g.Token, fence: g.Fence, ambiguous: ambiguous, began: now,
-		term:      term{ttl: l.cfg.TTL, renews: !l.cfg.NoRenewal}.given(sent, g.Given).planned(now),
+		term:      term{ttl: l.settings.ttl, renews: !l.cfg.NoRenewal}.given(sent, g.Given).planned(now),
 		unlocking: make(chan struct{}, 1),
 	}
-	if l.minHold > 0 {
-		lease.kept = now.Add(l.minHold)
-	}
-	if l.wanted {
-		lease.wanted = l.queues.watched(g.Token)
+	if l.settings.minHold > 0 {
+		rest, err := token.New(l.cfg.Name, token.Terms{
+			TTL: g.Token.TTL(), Weight: g.Token.Weight(), Permits: g.Token.Permits(), Flags: token.Released,
+		})
+		if err != nil {
+			return nil, err
+		}
+		lease.kept, lease.rest = now.Add(l.settings.minHold), rest
 	}
 	if handoff {
 		lease.term = lease.term.afterHandoff(now)
@@ -101,8 +107,11 @@ func (l *Lease) granted(info GrantedInfo) {
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.lock.name }
 
-// Token returns the lease's token, with which another process can Resume the lease (see Detach).
+// Token returns the lease's token, which identifies it in Redis, in logs and in Trace.
 func (l *Lease) Token() token.Token { return l.token }
+
+// Handle returns what another process needs to Resume the lease. It is the same as long as the lease lasts.
+func (l *Lease) Handle() Handle { return newHandle(l.token, l.fence) }
 
 // Fence returns the number of this grant. It is greater than that of every earlier grant of this lock, and below 2^53. A
 // resource that remembers the highest fence it has seen and refuses lower ones is safe even from a holder that does
@@ -186,14 +195,14 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.rt.clock.N
 // extends a lock that was released.
 func (l *Lease) renew(ctx context.Context, t task) error {
 	sent := l.lock.rt.clock.Now()
-	asked := min(max(l.lock.cfg.TTL, l.kept.Sub(sent)), l.token.TTL())
+	asked := min(max(l.lock.settings.ttl, l.kept.Sub(sent)), l.token.TTL())
 	l.renewalSent(sent)
 	held, err := l.lock.redis.Renew(ctx, l.token, asked, l.fence)
 	l.renewalEnded()
 	if err == nil {
 		l.lock.rt.outage.succeeded(l)
 	}
-	renewed := term{ttl: l.lock.cfg.TTL, renews: !l.lock.cfg.NoRenewal}.given(sent, asked)
+	renewed := term{ttl: l.lock.settings.ttl, renews: !l.lock.cfg.NoRenewal}.given(sent, asked)
 	switch {
 	case err != nil:
 		l.renewalFailed(ctx, renewed, err)
@@ -203,7 +212,6 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 		l.leaveBehind(t)
 	default:
 		l.extend(renewed)
-		l.askIfWanted(t)
 	}
 	if l.life.Err() == nil || held {
 		call(l.lock.rt.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
@@ -213,9 +221,9 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 
 // leaveBehind has Redis forget the token of a lease that it does not know: after a failover that lost the grant, the token is in the
 // queue again, and would be granted the lock for nobody. So would an acquire that was sent again, or late. If the lease was resumed,
-// by this client or another one, its token now is that of the last one to do so, and was never queued.
+// another token holds the lock. Nothing is sent for one that was detached.
 func (l *Lease) leaveBehind(t task) {
-	if l.token.Flags()&token.Resumed == 0 && context.Cause(l.life) != ErrDetached { //nolint:errorlint // the cause itself, not what it wraps
+	if context.Cause(l.life) != ErrDetached { //nolint:errorlint // the cause itself, not what it wraps
 		l.lock.giveBack(t, ending{token: l.token, ambiguous: l.ambiguous})
 	}
 }
@@ -389,7 +397,7 @@ func (l *Lease) stopLate() bool {
 	return true
 }
 
-func (l *Lease) ending() ending { return ending{l.token, l.fence, l.ambiguous, l.kept} }
+func (l *Lease) ending() ending { return ending{l.token, l.fence, l.ambiguous, l.kept, l.rest} }
 
 // close ends the lease because its Client is closed.
 func (l *Lease) close() {
@@ -412,12 +420,12 @@ func (l *Lease) finish(cause error) bool {
 	}
 	l.end(cause)
 	l.timer.Stop()
+	if l.looks != nil {
+		l.looks.Stop()
+	}
 	told := l.told
 	l.lock.rt.outage.forget(l)
 	l.mu.Unlock()
-	if l.wanted != nil {
-		l.lock.queues.unwatch(l.token)
-	}
 	l.lock.rt.drop(l)
 	if told && cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps
 		l.announceEnd(cause)
@@ -425,37 +433,32 @@ func (l *Lease) finish(cause error) bool {
 	return true
 }
 
-// announceEnd logs a loss, and calls the callback of Trace for the end of the lease: because of a cause other than ErrUnlocked,
-// or after the first Unlock, which has returned err.
+// announceEnd logs a loss, and tells Trace why the lease has ended: for its cause, or if that is ErrUnlocked, with what the Unlock
+// has returned.
 func (l *Lease) announceEnd(err error) {
 	rt, held := l.lock.rt, l.lock.rt.clock.Now().Sub(l.began)
-	switch {
-	case errors.Is(err, ErrLost):
+	if errors.Is(err, ErrLost) {
 		rt.log.Warn("lock lost", "lock", l.lock.name, "token", l.token, "fence", l.fence, "held", held, "err", err)
-		call(rt.trace.Lost, LostInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
-	case context.Cause(l.life) == ErrUnlocked: //nolint:errorlint // the cause itself, not what it wraps
-		call(rt.trace.Released, ReleasedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
-	default:
-		call(rt.trace.Closed, ClosedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
 	}
+	call(rt.trace.Ended, EndedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
 }
 
 func (l *Lease) event() Event { return l.lock.event(l.caller, l.token) }
 
-// Detach ends the lease here without releasing the lock, for a process that continues it with its Token, by Resume. It does no
-// I/O, and nothing more is sent for the lease, also if Unlock is called. In Redis the lock stays held until its TTL ends: the
-// other process should resume it before Deadline, and may do so before Detach is called.
+// Detach ends the lease here without releasing the lock, and returns its Handle, by which another process can resume it. It
+// does no I/O, and nothing more is sent for the lease, also if Unlock is called. In Redis the lock stays held until its TTL ends:
+// the other process should resume it before Deadline, and may do so before Detach is called.
 //
-// Nil means that the lease was held until Detach was called, now or before. Otherwise the error is Err, and the lease had ended
-// already. Done is closed, and Trace.Closed is called. If the function of Do calls Detach, its ctx ends, and Do does not release
-// the lock, which is no error.
-func (l *Lease) Detach() error {
+// A nil error means that the lease was held until Detach was called, now or before. Otherwise the error is Err, and the lease had
+// ended already. Done is closed, and Trace.Ended is called. If the function of Do calls Detach, its ctx ends, and Do does not
+// release the lock, which is no error.
+func (l *Lease) Detach() (Handle, error) {
 	l.expire()
 	l.finish(ErrDetached)
 	if cause := context.Cause(l.life); cause != ErrDetached { //nolint:errorlint // the cause itself, not what it wraps
-		return l.lock.wrap("detach", cause)
+		return "", l.lock.wrap("detach", cause)
 	}
-	return nil
+	return l.Handle(), nil
 }
 
 // Unlock ends the lease and releases the lock, which hands it to the first waiter. The lease ends for its holder when
@@ -512,7 +515,7 @@ func (l *Lease) release(ctx context.Context, t task, closed error) error {
 	if left <= 0 {
 		return lost(ErrExpired)
 	}
-	ctx, cancel := rt.withTimeoutCause(withValues{rt.leaves, ctx}, min(left, l.lock.cfg.TTL), stopped{ErrUnreachable})
+	ctx, cancel := rt.withTimeoutCause(withValues{rt.leaves, ctx}, min(left, l.lock.settings.ttl), stopped{ErrUnreachable})
 	defer cancel()
 	var h lua.Handoff
 	err := rt.retry(ctx, func() (err error) {

@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"runtime"
 	"testing"
@@ -41,10 +42,11 @@ func TestLease_EndsOneSafetyMarginBeforeItsTTL(t *testing.T) {
 
 		pass(time.Until(lease.Deadline()) - 1)
 		require.NoError(t, lease.Err())
-		assert.Empty(t, j.of("Lost"))
+		assert.Len(t, j.of("Ended"), 1, "the first lease")
 		pass(1)
 		require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
-		assert.Equal(t, lease.Deadline().Sub(begun), traceOf[fairlock.LostInfo](t, &j, "Lost").Held)
+		require.Len(t, j.of("Ended"), 2)
+		assert.Equal(t, lease.Deadline().Sub(begun), j.of("Ended")[1].info.(fairlock.EndedInfo).Held)
 		<-lease.Done()
 
 		pass(time.Until(sent.Add(delay+ttl)) - 1)
@@ -425,15 +427,15 @@ func TestRenew_LateReplyOfAnEarlierOne(t *testing.T) {
 	})
 }
 
-// A lease that a client with a longer TTL resumes is trusted for no longer than its token says.
-func TestResume_TrustsTheTTLOfTheToken(t *testing.T) {
+// A lease that was resumed has the TTL of the lock that resumed it.
+func TestResume_HasItsOwnTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const short = time.Second
-		lease := hold(t, s.Client(fairlock.Config{NoRenewal: true}).Mutex("x").WithTTL(short).Lock)
-		pass(short / 2)
-		resumed, err := s.Client(fairlock.Config{NoRenewal: true}).Mutex("x").Resume(t.Context(), lease.Token())
+		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x", fairlock.WithTTL(time.Second)).Lock)
+		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Handle())
 		require.NoError(t, err)
-		assert.Equal(t, time.Now().Add(short-safetyMargin(short)), resumed.Deadline())
+		assert.Equal(t, time.Now().Add(ttl-safetyMargin(ttl)), resumed.Deadline())
+		pass(2 * ttl)
+		unlock(t, resumed)
 	})
 }
 
@@ -448,7 +450,7 @@ func TestResume_WhatArrivesLateChangesNothing(t *testing.T) {
 		lease := hold(t, first.Mutex("x").Lock)
 		first.Link.Hang()
 		pass(ttl / 2) // a renewal was sent
-		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Token())
+		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Handle())
 		require.NoError(t, err)
 		<-lease.Done()
 		first.Link.Mend()
@@ -609,7 +611,7 @@ func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 		for range 10 {
 			require.ErrorIs(t, <-errs, fairlock.ErrTaken)
 		}
-		assert.Len(t, j.of("Lost"), 1)
+		assert.Len(t, j.of("Ended"), 2)
 	})
 }
 
@@ -704,13 +706,13 @@ func TestTrace_CallbacksMayUnlock(t *testing.T) {
 		var lease *fairlock.Lease
 		var lost, released int
 		client := s.Client(fairlock.Config{Trace: &fairlock.Trace{
-			Lost: func(fairlock.LostInfo) {
-				lost++
-				assert.ErrorIs(t, lease.Unlock(context.Background()), fairlock.ErrTaken)
-			},
-			Released: func(fairlock.ReleasedInfo) {
-				released++
-				assert.NoError(t, lease.Unlock(context.Background()))
+			Ended: func(i fairlock.EndedInfo) {
+				if i.Err != nil {
+					lost++
+				} else {
+					released++
+				}
+				assert.Equal(t, i.Err, errors.Unwrap(lease.Unlock(context.Background())))
 			},
 		}})
 		for _, taken := range []bool{false, true} {
@@ -739,27 +741,27 @@ func TestLease_Detach(t *testing.T) {
 		defer cancel()
 		pass(ttl / 6)
 		sent.reset()
-		require.NoError(t, lease.Detach())
+		detach(t, lease)
 		<-lease.Done()
 		<-ctx.Done()
 		require.ErrorIs(t, lease.Err(), fairlock.ErrDetached)
 		require.ErrorIs(t, context.Cause(ctx), fairlock.ErrDetached)
 		pass(ttl / 6)
 		s.Mutex("x").AssertHeldBy(client.Name())
-		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Token())
+		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Handle())
 		require.NoError(t, err)
 		pass(2 * ttl)
-		require.NoError(t, lease.Detach())
+		detach(t, lease)
 		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrDetached)
 		require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrDetached)
 		require.NoError(t, client.Close())
 		assert.Empty(t, sent.requests())
 		require.NoError(t, resumed.Renew(t.Context()))
 		assert.Len(t, j.of("Granted"), 1)
-		closed := j.of("Closed")
+		closed := j.of("Ended")
 		require.Len(t, closed, 1)
-		require.ErrorIs(t, closed[0].info.(fairlock.ClosedInfo).Err, fairlock.ErrDetached)
-		assert.Equal(t, ttl/6, closed[0].info.(fairlock.ClosedInfo).Held)
+		require.ErrorIs(t, closed[0].info.(fairlock.EndedInfo).Err, fairlock.ErrDetached)
+		assert.Equal(t, ttl/6, closed[0].info.(fairlock.EndedInfo).Held)
 		unlock(t, resumed)
 	})
 }
@@ -781,7 +783,7 @@ func TestLease_DetachDuringARenewal(t *testing.T) {
 			renewed := make(chan error)
 			go func() { renewed <- lease.Renew(t.Context()) }()
 			synctest.Wait()
-			require.NoError(t, lease.Detach())
+			detach(t, lease)
 			if taken {
 				s.Mutex("x").ForceRelease()
 			}
@@ -802,20 +804,20 @@ func TestLease_DetachTooLate(t *testing.T) {
 		m := client.Mutex("x")
 		lease := hold(t, m.Lock)
 		unlock(t, lease)
-		require.ErrorIs(t, lease.Detach(), fairlock.ErrUnlocked)
+		require.ErrorIs(t, detached(lease), fairlock.ErrUnlocked)
 
 		lease = hold(t, m.Lock)
 		pass(ttl)
-		require.EqualError(t, lease.Detach(), `fairlock: detach "x": lock is lost: lease expired`)
+		require.EqualError(t, detached(lease), `fairlock: detach "x": lock is lost: lease expired`)
 		clock := s.LocalClock()
 		lease = hold(t, s.Client(fairlock.Config{Clock: clock}).Mutex("x").Lock)
 		clock.Pause()
 		pass(ttl)
-		require.ErrorIs(t, lease.Detach(), fairlock.ErrExpired)
+		require.ErrorIs(t, detached(lease), fairlock.ErrExpired)
 		clock.Resume()
 
 		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
-			require.NoError(t, fairlock.LeaseFromContext(ctx).Detach())
+			detach(t, fairlock.LeaseFromContext(ctx))
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), fairlock.ErrDetached)
 			return nil
@@ -824,7 +826,7 @@ func TestLease_DetachTooLate(t *testing.T) {
 
 		lease = hold(t, client.Mutex("y").Lock)
 		require.NoError(t, client.Close())
-		require.ErrorIs(t, lease.Detach(), fairlock.ErrClosed)
+		require.ErrorIs(t, detached(lease), fairlock.ErrClosed)
 	})
 }
 
@@ -846,4 +848,19 @@ func TestDo_SaysThatTheReleaseFailed(t *testing.T) {
 			assert.Equal(t, op, e.Op)
 		}
 	})
+}
+
+// detached is what Detach returns besides the handle.
+func detached(l *fairlock.Lease) error {
+	_, err := l.Detach()
+	return err
+}
+
+// detach detaches a lease that is held.
+func detach(t *testing.T, l *fairlock.Lease) fairlock.Handle {
+	t.Helper()
+	h, err := l.Detach()
+	require.NoError(t, err)
+	require.Equal(t, l.Handle(), h)
+	return h
 }

@@ -87,7 +87,7 @@ func (b *leaveBatch) send(t task, l *lock) {
 	ctx, cancel := t.rt.withTimeout(t.rt.leaves, ttl+l.cfg.WaiterTTL+queueKept)
 	defer cancel()
 	err := t.rt.retry(ctx, func() error {
-		h, err := l.redis.Leave(ctx, 0, b.waiters...)
+		h, err := l.redis.Leave(ctx, lua.Rest{}, b.waiters...)
 		l.queues.handoff(t, l, h)
 		return err
 	})

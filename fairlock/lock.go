@@ -2,7 +2,6 @@ package fairlock
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"time"
 
@@ -19,23 +18,19 @@ const (
 )
 
 // lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex, Semaphore
-// and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do is in kinds.go.
+// and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do is in shared.go.
 type lock struct {
 	rt         *runtime
 	queues     *queues
 	subscriber *subscriber
 
-	cfg      *Config // the client's, or a copy of it with other settings; WaiterTTL is the client's, see queue
+	cfg      *Config // the client's; what the lock has of its own counts instead
 	kind     string
 	name     string
+	permits  int // of a semaphore or a read-write lock, that its tokens say; 0: a mutex
 	redis    lua.Lock
-	wanted   bool          // its leases know when somebody waits
-	maxWait  time.Duration // bounds waiting; 0: nothing but ctx does
-	minHold  time.Duration // the lock stays taken until so long after each grant; 0: until it is released
-	invalid  error         // what is wrong with the name or the number of permits; returned before anything is sent
-	settings error         // what is wrong with cfg
-	badWait  error         // what is wrong with maxWait
-	badHold  error         // and with minHold
+	settings settings
+	invalid  error // what is wrong with the name, the number of permits or an option; returned before anything is sent
 }
 
 // check returns an error if nothing is to be sent. refused is one that the method has found, such as bad input.
@@ -43,7 +38,7 @@ func (l *lock) check(ctx context.Context, refused error) error {
 	if l == nil {
 		return &FieldError{"lock", "must be made by a Client; the zero value is none"}
 	}
-	if err := errors.Join(l.invalid, l.settings, l.badWait, l.badHold, refused); err != nil {
+	if err := errors.Join(l.invalid, refused); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -79,7 +74,7 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 			}
 			return nil, ErrReentrant
 		}
-		tok, err := l.newToken(weight)
+		tok, err := l.newToken(weight, l.permits)
 		if err != nil {
 			return nil, err
 		}
@@ -89,28 +84,23 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 		}
 		ctx, cancel := limited(ctx)
 		defer cancel()
-		if l.maxWait > 0 && !try {
-			ctx, cancel = l.rt.withTimeoutCause(ctx, l.maxWait, stopped{ErrWaitTimeout})
+		if l.settings.maxWait > 0 && !try {
+			ctx, cancel = l.rt.withTimeoutCause(ctx, l.settings.maxWait, stopped{ErrWaitTimeout})
 			defer cancel()
 		}
-		if l.wanted {
-			tok = tok.With(token.Wanted)
-		}
-		return l.watch(t, tok, func() (*Lease, error) {
-			w := newWaiter(caller, l, t, tok, try)
-			defer w.close()
-			return w.run(ctx)
-		})
+		w := newWaiter(caller, l, t, tok, try)
+		defer w.close()
+		return w.run(ctx)
 	})
 }
 
 // newToken returns a token whose lease can last for TTL, and for the minimum hold.
-func (l *lock) newToken(weight int) (token.Token, error) {
-	tok, err := token.New(l.cfg.Name, max(l.cfg.TTL, l.minHold), weight)
-	if l.minHold > l.cfg.TTL {
-		tok = tok.With(token.MinHold)
+func (l *lock) newToken(weight, permits int) (token.Token, error) {
+	terms := token.Terms{TTL: max(l.settings.ttl, l.settings.minHold), Weight: weight, Permits: permits}
+	if l.settings.minHold > l.settings.ttl {
+		terms.Flags = token.MinHold
 	}
-	return tok, err
+	return token.New(l.cfg.Name, terms)
 }
 
 // heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait; nil if
@@ -197,49 +187,20 @@ func performUntil[T any](
 	return v, l.wrap(op, orEnded(ctx, err))
 }
 
-func (l *lock) resume(ctx context.Context, tok token.Token) (*Lease, error) {
-	input := require(!tok.IsZero(), "token", "must not be the zero Token")
+// resume takes over the lease of a handle, with a token of its own: the other process sends nothing that touches it.
+func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
+	old, fence, input := h.parse()
+	if input == nil && l != nil {
+		input = require((old.Permits() == 0) == (l.permits == 0), "handle", "is of another kind of lock")
+	}
 	caller := ctx
-	return perform(ctx, l, "resume", input, l.tracedResume(caller, tok, func(ctx context.Context, t task) (*Lease, error) {
-		l, resumed := l.with(func(c *Config) { c.TTL = min(c.TTL, tok.TTL()) }), tok.With(token.Resumed)
-		ctx, cancel := l.rt.limited(ctx)
-		defer cancel()
-		return l.watch(t, resumed, func() (*Lease, error) {
-			before, err := l.snapshot(ctx)
-			if err != nil {
-				return nil, err
-			}
-			given := min(max(l.cfg.TTL, l.minHold), tok.TTL())
-			var sent time.Time
-			var reply lua.Resumed
-			id := rand.Text()
-			err = l.rt.attempt(ctx, func() (err error) {
-				sent = l.rt.clock.Now()
-				reply, err = l.redis.Resume(ctx, tok, given, before.Fence, id)
-				return err
-			})
-			if err == nil && reply.Fence == 0 {
-				err = lost(ErrTaken)
-			}
-			if err != nil {
-				return nil, err
-			}
-			lease, err := newLease(caller, l, lua.Grant{Token: resumed, Fence: reply.Fence, Given: given}, sent, false, false)
-			if err == nil && reply.Waiting {
-				l.queues.tell(lease.wanted)
-			}
-			return lease, err
-		})
-	}))
-}
-
-// tracedResume is resume with its Granted or Left.
-func (l *lock) tracedResume(
-	caller context.Context, tok token.Token, resume func(context.Context, task) (*Lease, error),
-) func(context.Context, task) (*Lease, error) {
-	return func(ctx context.Context, t task) (*Lease, error) {
+	return perform(ctx, l, "resume", input, func(ctx context.Context, t task) (*Lease, error) {
+		tok, err := l.newToken(old.Weight(), old.Permits())
+		if err != nil {
+			return nil, err
+		}
 		began := l.rt.clock.Now()
-		lease, err := resume(ctx, t)
+		lease, err := l.takeOver(caller, ctx, t, old, fence, tok)
 		if err != nil {
 			waited := l.rt.clock.Now().Sub(began)
 			err = orEnded(ctx, err)
@@ -248,24 +209,52 @@ func (l *lock) tracedResume(
 		}
 		lease.granted(GrantedInfo{Event: lease.event(), Fence: lease.fence, Wait: lease.began.Sub(began), Resumed: true})
 		return lease, nil
+	})
+}
+
+// takeOver has Redis pass a lease on to a token of this client. If that does not come to a lease here, the token leaves.
+func (l *lock) takeOver(caller, ctx context.Context, t task, old token.Token, fence uint64, by token.Token) (*Lease, error) {
+	ctx, cancel := l.rt.limited(ctx)
+	defer cancel()
+	var sent time.Time
+	var resumed uint64
+	ambiguous := false
+	err := l.rt.attempt(ctx, func() (err error) {
+		var again bool
+		sent = l.rt.clock.Now()
+		resumed, again, err = l.redis.Resume(ctx, old, fence, by.TTL(), by)
+		ambiguous = ambiguous || again
+		return err
+	})
+	if err == nil && resumed == 0 {
+		err = lost(ErrTaken)
 	}
+	var lease *Lease
+	if err == nil {
+		lease, err = newLease(caller, l, lua.Grant{Token: by, Fence: resumed, Given: by.TTL()}, sent, false, ambiguous)
+	}
+	if err != nil && (ambiguous || resumed > 0 || lua.Aborted(err)) {
+		l.giveBack(t, ending{token: by, ambiguous: true})
+	}
+	return lease, err
 }
 
 // ending is the end of a lease in Redis.
 type ending struct {
 	token     token.Token
-	fence     uint64    // of the lease; 0: whatever the token has
-	ambiguous bool      // an acquire of the token may still arrive: Redis refuses it from then on
-	kept      time.Time // until then the lock stays taken
+	fence     uint64      // of the lease; 0: whatever the token has
+	ambiguous bool        // an acquire of the token may still arrive: Redis refuses it from then on
+	kept      time.Time   // until then the lock stays taken
+	rest      token.Token // by this token
 }
 
 // release ends a lease.
 func (l *lock) release(ctx context.Context, e ending) (lua.Handoff, error) {
-	kept := e.kept.Sub(l.rt.clock.Now())
+	rest := lua.Rest{Left: e.kept.Sub(l.rt.clock.Now()), By: e.rest}
 	if e.ambiguous || e.fence == 0 {
-		return l.redis.Leave(ctx, kept, lua.Leaving{Token: e.token, Tombstone: e.ambiguous})
+		return l.redis.Leave(ctx, rest, lua.Leaving{Token: e.token, Tombstone: e.ambiguous})
 	}
-	return l.redis.Release(ctx, e.token, e.fence, kept)
+	return l.redis.Release(ctx, e.token, e.fence, rest)
 }
 
 // giveBack releases a lease that nobody uses, in the background.

@@ -148,7 +148,7 @@ func TestLock_LostReplyChangesNothing(t *testing.T) {
 					var j journal
 					client := clientWith(t, s, fairlock.Config{Name: "client", Trace: j.trace()}, options)
 					listen(t, client)
-					released := len(j.of("Released"))
+					released := len(j.of("Ended"))
 					l, acquire := locksOfThree(s, client)[name].lock, locksOfThree(s, client)[name].all
 					drop := client.Link.DropReply
 
@@ -175,7 +175,7 @@ func TestLock_LostReplyChangesNothing(t *testing.T) {
 					unlock(t, lease)
 					owner := next.granted(t)
 					assert.Equal(t, start, next.at)
-					assert.Len(t, j.of("Released"), released+1)
+					assert.Len(t, j.of("Ended"), released+1)
 					assert.Equal(t, owner.Fence(), l.State().Fence, "a second step of the fence")
 					require.NoError(t, owner.Renew(t.Context()))
 					unlock(t, owner)
@@ -197,7 +197,9 @@ func TestLock_LostReplyChangesNothing(t *testing.T) {
 						assert.Equal(t, lease.Fence(), l.State().Fence)
 						unlock(t, lease)
 					}
-					assert.Empty(t, j.of("Lost"))
+					for _, ended := range j.of("Ended") {
+						assert.NoError(t, ended.info.(fairlock.EndedInfo).Err)
+					}
 					l.AssertFree()
 					s.AssertNothingLeft()
 				})
@@ -481,7 +483,7 @@ func TestLock_Reentrant(t *testing.T) {
 			outer   acquire
 			refused []call
 		}{
-			{"mutex", m.WithTTL(ttl / 2).Lock, []call{
+			{"mutex", client.Mutex("x", fairlock.WithTTL(ttl/2)).Lock, []call{
 				{"Lock", false, of(m.Lock)}, {"Do", false, func(ctx context.Context) error { return m.Do(ctx, nothing) }},
 				{"TryLock", true, of(m.TryLock)}, {"TryDo", true, func(ctx context.Context) error { return m.TryDo(ctx, nothing) }},
 			}},

@@ -21,7 +21,7 @@ const maxWait = time.Second
 // waitsWithin are the ways to wait for the lock x of a client, for maxWait at most.
 func waitsWithin(c *fairlocktest.Client) map[string]func(context.Context) error {
 	never := func(context.Context) error { return errors.New("f was called") }
-	m, s, rw := c.Mutex("x").WithMaxWait(maxWait), c.Semaphore("x", 5).WithMaxWait(maxWait), c.RWMutex("x").WithMaxWait(maxWait)
+	m, s, rw := c.Mutex("x", fairlock.WithMaxWait(maxWait)), c.Semaphore("x", 5, fairlock.WithMaxWait(maxWait)), c.RWMutex("x", fairlock.WithMaxWait(maxWait))
 	lock := func(a acquire) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := a(ctx); return err }
 	}
@@ -75,7 +75,7 @@ func TestWithMaxWait_NamesTheHolder(t *testing.T) {
 func TestWithMaxWait_WithoutRedis(t *testing.T) {
 	bubbles(t, map[string]bool{"a deadline ends requests": true, "it does not": false}, func(t *testing.T, s *fairlocktest.Server, _ string, inline bool) {
 		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = inline, -1 })
-		m := client.Mutex("x").WithMaxWait(maxWait)
+		m := client.Mutex("x", fairlock.WithMaxWait(maxWait))
 		unlock(t, hold(t, m.Lock))                                                // the next request is sent inline
 		soon, cancel := context.WithTimeout(t.Context(), time.Minute+2*maxWait+1) // ends 1 ns after the second wait
 		defer cancel()
@@ -98,7 +98,7 @@ func TestWithMaxWait_WithoutRedis(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 			client, sent, _ := listening(t, s, fairlock.Config{})
 			require.NoError(t, s.Miniredis.Set(lua.MutexKeys(lua.DefaultNamespace, "x").Lock, "of another program"))
-			q := begin(t.Context(), client.Mutex("x").WithMaxWait(6*maxWait).Lock)
+			q := begin(t.Context(), client.Mutex("x", fairlock.WithMaxWait(6*maxWait)).Lock)
 			s.Miniredis.Del(lua.MutexKeys(lua.DefaultNamespace, "x").Queue) // so that it sends acquire again
 			sent.setAfter(func(redis.Cmder) { s.Miniredis.SetError(readOnly) })
 			<-q.done
@@ -116,7 +116,7 @@ func TestWithMaxWait_WithoutRedis(t *testing.T) {
 func TestWithMaxWait_BoundsNothingElse(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
-		m := client.Mutex("x").WithMaxWait(maxWait)
+		m := client.Mutex("x", fairlock.WithMaxWait(maxWait))
 		held := s.Mutex("x").HoldAs("holder")
 		time.AfterFunc(maxWait-1, func() { assert.NoError(t, held.Unlock(context.Background())) })
 		err := m.Do(t.Context(), func(ctx context.Context) error {
@@ -129,7 +129,7 @@ func TestWithMaxWait_BoundsNothingElse(t *testing.T) {
 		require.NoError(t, lease.Err())
 
 		for name, call := range map[string]func(m fairlock.Mutex) error{
-			"resume": func(m fairlock.Mutex) error { _, err := m.Resume(t.Context(), lease.Token()); return err },
+			"resume": func(m fairlock.Mutex) error { _, err := m.Resume(t.Context(), lease.Handle()); return err },
 			"try":    func(m fairlock.Mutex) error { _, err := m.TryLock(t.Context()); return err },
 		} {
 			client.Link.Delay(maxWait/2, maxWait/2+time.Millisecond)

@@ -43,7 +43,7 @@ func TestMinHold_LimitsTheRate(t *testing.T) {
 		begin := time.Now()
 		for i := range callers {
 			wait.Go(func() {
-				err := clients[i%len(clients)].Semaphore("api", permits).WithMinHold(d).Do(t.Context(), 1, func(ctx context.Context) error {
+				err := clients[i%len(clients)].Semaphore("api", permits, fairlock.WithMinHold(d)).Do(t.Context(), 1, func(ctx context.Context) error {
 					mu.Lock()
 					defer mu.Unlock()
 					all = append(all, start{time.Since(begin), fairlock.LeaseFromContext(ctx).Fence(), i})
@@ -84,7 +84,7 @@ func TestMinHold_OncePerPeriod(t *testing.T) {
 				client := s.Client(fairlock.Config{TTL: hold})
 				for n := 1; n <= periods; n++ {
 					time.Sleep(time.Until(begin.Add(time.Duration(n)*period + skew)))
-					err := client.Mutex("job").WithMinHold(hold).TryDo(t.Context(), func(context.Context) error {
+					err := client.Mutex("job", fairlock.WithMinHold(hold)).TryDo(t.Context(), func(context.Context) error {
 						mu.Lock()
 						defer mu.Unlock()
 						done[n]++
@@ -147,12 +147,12 @@ func TestMinHold_StaysTaken(t *testing.T) {
 		"the client is closed": func(_ *testing.T, h holder) { h.Close() },
 		"resumed after the release": func(t *testing.T, h holder) {
 			require.NoError(t, h.Unlock(t.Context()))
-			_, err := h.s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), h.Token())
+			_, err := h.s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), h.Handle())
 			require.ErrorIs(t, err, fairlock.ErrLost)
 		},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, holder)) {
 		client := s.Client(fairlock.Config{TTL: ttl, Name: "job"})
-		lease := hold(t, client.Mutex("x").WithMinHold(d).Lock)
+		lease := hold(t, client.Mutex("x", fairlock.WithMinHold(d)).Lock)
 		granted := time.Now()
 		end(t, holder{client, lease, s})
 		q := begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
@@ -169,7 +169,7 @@ func TestMinHold_StaysTaken(t *testing.T) {
 // ForceRelease frees a lock that was released and is kept, and others see who released it.
 func TestMinHold_OthersSeeThatItWasReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		m := s.Client(fairlock.Config{Name: "job"}).Mutex("x").WithMinHold(5 * time.Second)
+		m := s.Client(fairlock.Config{Name: "job"}).Mutex("x", fairlock.WithMinHold(5*time.Second))
 		unlock(t, hold(t, m.Lock))
 		pass(2 * time.Second)
 		other := s.Client(fairlock.Config{}).Mutex("x")
@@ -194,7 +194,7 @@ func TestMinHold_OthersSeeThatItWasReleased(t *testing.T) {
 func TestMinHold_LostNotification(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const d = 5 * time.Second // less than what is left of the lease when the waiter queues
-		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").WithMinHold(d).Lock)
+		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x", fairlock.WithMinHold(d)).Lock)
 		granted := time.Now()
 		client := s.Client(fairlock.Config{})
 		pass(300 * time.Millisecond) // so that no heartbeat is due when the minimum is over
@@ -213,8 +213,9 @@ func TestMinHold_LostNotification(t *testing.T) {
 func TestMinHold_ServesALaterHead(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const d = 2 * time.Second
-		a := s.Client(fairlock.Config{}).Semaphore("x", 3)
-		unlock(t, hold(t, permits(a.WithMinHold(d), 1)))
+		client := s.Client(fairlock.Config{})
+		a := client.Semaphore("x", 3)
+		unlock(t, hold(t, permits(client.Semaphore("x", 3, fairlock.WithMinHold(d)), 1)))
 		long := hold(t, permits(a, 1))
 		short := hold(t, permits(a, 1))
 		ctx, cancel := context.WithCancel(t.Context())

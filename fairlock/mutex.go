@@ -8,12 +8,12 @@ import (
 
 // Mutex is a lock with one holder at a time. It is a value without state of its own. Copies, and Mutexes of the same name
 // from other clients, are the same lock. It is safe for concurrent use.
-type Mutex struct{ lock *lock }
+type Mutex struct{ shared }
 
 // Mutex returns the mutex with that name, any 1 to MaxName bytes. It does no I/O. The Mutex's methods return an error
-// for a name that is out of bounds.
-func (c *Client) Mutex(name string) Mutex {
-	return Mutex{c.newLock(mutex, name, lua.Mutex(c.dispatch, c.cfg.Namespace, name), nil)}
+// for a name or an option that is out of bounds.
+func (c *Client) Mutex(name string, options ...HoldOption) Mutex {
+	return Mutex{shared{newLock(c, mutex, name, 0, lua.Mutex(c.dispatch, c.cfg.Namespace, name), options)}}
 }
 
 // Lock waits in order until the lock is granted, and returns the lease. ctx bounds the waiting, and not the lease. When it

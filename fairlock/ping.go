@@ -17,8 +17,8 @@ const maxSubscriptionDown = 5 * time.Second
 // that does not exist. So it fails if Redis cannot be reached, loads its data, or is a replica (READONLY), and if the user
 // lacks the rights to scripts or to the keys. It changes nothing, and no lock delays it. On a Cluster it asks one master.
 //
-// Ping also fails if the subscription for notifications has been down for 5 s. A client has one from its first contention,
-// or its first lease of WithWanted, on. Until then, and without one, locks work, but waiters learn of their grants later.
+// Ping also fails if the subscription for notifications has been down for 5 s. A client has one from its first contention
+// on. Until then, and without one, locks work, but waiters learn of their grants later.
 // From the call of Shutdown or Close on, Ping returns ErrClosed. ctx bounds the request: give it a deadline, as a Redis
 // that hangs delays Ping by go-redis's own timeouts.
 func (c *Client) Ping(ctx context.Context) error {

@@ -153,7 +153,7 @@ func (q *queue) heartbeatOf(ctx context.Context, t task, waiters []*localWaiter)
 		tokens[i] = w.token
 	}
 	sent := rt.clock.Now()
-	reply, err := q.lock.subscriber.heartbeat(ctx, q.lock.redis, q.lock.cfg.WaiterTTL, tokens)
+	reply, err := q.lock.redis.Heartbeat(ctx, q.lock.cfg.WaiterTTL, tokens)
 	if err != nil {
 		q.heartbeatFailed(ctx, waiters, sent, err)
 		return

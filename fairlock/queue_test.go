@@ -2,7 +2,6 @@ package fairlock_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -71,7 +69,7 @@ func TestHeartbeat_Interval(t *testing.T) {
 		client, sent, _ := listening(t, s, fairlock.Config{})
 		s.Mutex("x").HoldAs("holder")
 		for _, ttl := range c.ttls {
-			begin(t.Context(), client.Mutex("x").WithTTL(ttl).Lock)
+			begin(t.Context(), client.Mutex("x", fairlock.WithTTL(ttl)).Lock)
 		}
 		sent.reset()
 		start := time.Now()
@@ -198,7 +196,7 @@ func TestHeartbeat_TTLBelowTheRoundTrip(t *testing.T) {
 		client.Link.Delay(50*time.Millisecond, 50*time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), fairlock.MinWaiterTTL+interval)
 		defer cancel()
-		begin(ctx, client.Mutex("x").WithTTL(60*time.Millisecond).Lock)
+		begin(ctx, client.Mutex("x", fairlock.WithTTL(60*time.Millisecond)).Lock)
 		pass(fairlock.MinWaiterTTL + interval)
 		for _, w := range s.Mutex("x").State().Waiters[:others] {
 			require.Positive(t, w.TTL)
@@ -208,85 +206,6 @@ func TestHeartbeat_TTLBelowTheRoundTrip(t *testing.T) {
 		start := time.Now()
 		pass(3 * interval)
 		require.LessOrEqual(t, len(sent.times("heartbeat", start)), 6, "one a second, in one or two requests")
-	})
-}
-
-// One heartbeat a second checks the subscription, however many locks the client waits for. It is replaced if the message does
-// not arrive until 300 ms after the reply, and the next notification arrives.
-//
-//fairlock:fault A notification is lost
-//fairlock:fault A subscription brings no messages any more, and its connection does not break: replaced 1.3 s later at most, while the client waits for a lock
-func TestSubscriber_IsChecked(t *testing.T) {
-	const late = 300 * time.Millisecond
-	bubbles(t, map[time.Duration]int{late - 1: 0, late + 1: 1}, func(t *testing.T, s *fairlocktest.Server, delay time.Duration, replaced int) {
-		client, _, j := listening(t, s, fairlock.Config{Name: "checked"})
-		var held *fairlock.Lease
-		var queue []*acquisition
-		for i := range 5 {
-			held = s.Mutex(fmt.Sprint(i)).HoldAs("holder")
-			queue = append(queue, begin(t.Context(), client.Mutex(fmt.Sprint(i)).Lock))
-			pass(interval / 10)
-		}
-		checks := 0
-		publishing(s, func(channel, message string) bool {
-			if message == "check" {
-				checks++
-			}
-			return true
-		})
-		pass(10 * interval)
-		assert.Equal(t, 10, checks)
-		require.Empty(t, j.of("subscription broke"))
-
-		now := time.Now()
-		publishing(s, func(channel, message string) bool {
-			time.AfterFunc(delay, func() { s.Miniredis.Publish(channel, message) })
-			return false
-		})
-		pass(interval + late)
-		publishing(s, nil)
-		pass(10 * interval)
-		require.Len(t, j.of("subscription broke"), replaced)
-		for _, broke := range j.of("subscription broke") {
-			require.ErrorContains(t, broke.info.(fairlock.SubscriptionInfo).Err, "did not bring a message that was published")
-			assert.LessOrEqual(t, broke.at.Sub(now), interval+late)
-		}
-		start := time.Now()
-		unlock(t, held)
-		unlock(t, queue[4].granted(t))
-		assert.Equal(t, start, queue[4].at)
-	})
-}
-
-// publishing has each PUBLISH of a script go through f, which may refuse it; nil: none does.
-func publishing(s *fairlocktest.Server, f func(channel, message string) bool) {
-	s.Miniredis.Server().SetPreHook(func(peer *server.Peer, command string, args ...string) bool {
-		if command != "PUBLISH" || f == nil || f(args[0], args[1]) {
-			return false
-		}
-		peer.WriteError("NOPERM this user has no permissions to run the 'publish' command")
-		return true
-	})
-}
-
-// A subscription that never brings a message, as of a user who may not publish, is replaced again and again, and logged once.
-//
-//fairlock:fault The user lacks rights
-func TestSubscriber_BringsNoMessages(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var log logged
-		client := s.Client(fairlock.Config{Logger: log.logger()})
-		publishing(s, func(string, string) bool { return false })
-		held := s.Mutex("x").HoldAs("holder")
-		next := begin(t.Context(), client.Mutex("x").Lock)
-		pass(time.Minute)
-		require.Len(t, log.lines, 1)
-		assert.Contains(t, log.lines[0], "the subscription brings no messages; heartbeats replace notifications")
-		start := time.Now()
-		unlock(t, held)
-		unlock(t, next.granted(t))
-		assert.LessOrEqual(t, next.at.Sub(start), 2*interval)
-		assert.Len(t, log.lines, 1, "a lost notification is no news")
 	})
 }
 
@@ -388,7 +307,7 @@ func TestHeartbeat_EarlierForAShorterTTL(t *testing.T) {
 		held, start := s.Mutex("x").HoldAs("holder"), time.Now()
 		first := begin(t.Context(), client.Mutex("x").Lock) // a heartbeat each 2 s, after 2 s
 		pass(time.Second)
-		begin(t.Context(), client.Mutex("x").WithTTL(300*time.Millisecond).Lock) // each 100 ms, after 1.1 s
+		begin(t.Context(), client.Mutex("x", fairlock.WithTTL(300*time.Millisecond)).Lock) // each 100 ms, after 1.1 s
 		pass(50 * time.Millisecond)
 		unlock(t, held)
 		first.granted(t)

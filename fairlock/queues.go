@@ -17,7 +17,6 @@ type queues struct {
 	mu      sync.Mutex
 	byLock  map[string]*queue            // guarded by mu; by the lock's key
 	byToken map[token.Token]*localWaiter // guarded by mu; those that a grant can be for
-	wanted  map[token.Token]*watch       // guarded by mu
 }
 
 // localWaiter is a waiter as its queue sees it.
@@ -33,7 +32,7 @@ type localWaiter struct {
 }
 
 func newQueues(rt *runtime) *queues {
-	return &queues{rt: rt, byLock: map[string]*queue{}, byToken: map[token.Token]*localWaiter{}, wanted: map[token.Token]*watch{}}
+	return &queues{rt: rt, byLock: map[string]*queue{}, byToken: map[token.Token]*localWaiter{}}
 }
 
 // join registers a waiter before its first request, because its grant may arrive before the reply. The caller calls
@@ -48,7 +47,7 @@ func (qs *queues) join(l *lock, t token.Token) *localWaiter {
 		qs.byLock[key] = q
 	}
 	q.acquisitions++
-	w := &localWaiter{inbox: newInbox(), token: t, ttl: l.cfg.TTL, queue: q}
+	w := &localWaiter{inbox: newInbox(), token: t, ttl: l.settings.ttl, queue: q}
 	qs.byToken[t] = w
 	return w
 }

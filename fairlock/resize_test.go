@@ -3,6 +3,7 @@ package fairlock_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -94,14 +95,15 @@ func TestResize_UnderLoad(t *testing.T) {
 	})
 }
 
-// A rolling deploy of a service that brings 6 permits, not 5: resized to 5 before and to 6 after, nobody gets a CapacityError,
-// and never more than 6 are held.
+// A rolling deploy of a service that brings 6 permits, not 5: nobody gets an error, and never more than 6 are held. A client
+// that meets the other number says so once.
 //
-//fairlock:promise Rolling deploy: of another number of permits, between two Resize: no CapacityError, and never the sum of both
-func TestResize_RollingDeploy(t *testing.T) {
+//fairlock:promise Two numbers of permits in use, as during a deploy: no error; at most the larger one is held, never the sum; a client that meets the other one logs it once
+func TestSemaphore_RollingDeploy(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var l load
 		var stop []context.CancelFunc
+		var logs []*logged
 		end := func() {
 			for _, stop := range stop {
 				stop()
@@ -110,31 +112,57 @@ func TestResize_RollingDeploy(t *testing.T) {
 		}
 		defer end() // also when it fails
 		start := func(permits int) {
-			c := s.Client(fairlock.Config{})
+			log := &logged{}
+			c := s.Client(fairlock.Config{Logger: log.logger()})
 			ctx, cancel := context.WithCancel(t.Context())
 			for range 4 {
 				l.works(ctx, c.Semaphore("x", permits), 1)
 			}
-			stop = append(stop, cancel)
+			stop, logs = append(stop, cancel), append(logs, log)
 		}
 		for range 4 {
 			start(5)
 		}
 		used := 0
 		assert.Equal(t, 5, watch(t, s, time.Second/2, 5, &used))
-		operator := s.Client(fairlock.Config{}).Semaphore("x", 1)
-		require.NoError(t, operator.Resize(t.Context(), 5))
 		for i := range 4 {
 			start(6)
-			assert.Equal(t, 5, watch(t, s, time.Second/2, 5, &used))
+			assert.GreaterOrEqual(t, watch(t, s, time.Second/2, 6, &used), 5)
 			stop[i]()
 		}
-		require.NoError(t, operator.Resize(t.Context(), 6))
 		assert.Equal(t, 6, watch(t, s, time.Second/2, 6, &used))
-		require.NoError(t, operator.ResetSize(t.Context()))
-		assert.Equal(t, 6, watch(t, s, time.Second/2, 6, &used), "all bring 6")
 		end()
 		require.Empty(t, l.errs)
+		told := 0
+		for i, log := range logs {
+			lines := strings.Count(strings.Join(log.lines, ""), "two numbers of permits")
+			assert.LessOrEqual(t, lines, 1, "client %d", i)
+			told += lines
+		}
+		assert.Positive(t, told)
+	})
+}
+
+// A request with the smaller number waits at the head, before all others, until so few are held; State tells both numbers.
+func TestSemaphore_ASmallerNumberAtTheHead(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		c := s.Client(fairlock.Config{})
+		eight, three := c.Semaphore("x", 8), c.Semaphore("x", 3)
+		var held []*fairlock.Lease
+		for range 4 {
+			held = append(held, hold(t, permits(eight, 1)))
+		}
+		small, behind := begin(t.Context(), permits(three, 1)), begin(t.Context(), permits(eight, 1))
+		pass(interval)
+		st := s.Semaphore("x", 8).State()
+		assert.Equal(t, []any{3, []int{8}, 4}, []any{st.Permits, st.Others, st.Used})
+		unlock(t, held[0])
+		require.True(t, small.pending() && behind.pending())
+		unlock(t, held[1])
+		small.granted(t)
+		behind.granted(t)
+		st = s.Semaphore("x", 8).State()
+		assert.Equal(t, []any{8, []int{3}, 4}, []any{st.Permits, st.Others, st.Used})
 	})
 }
 
@@ -207,11 +235,9 @@ func TestResize_ShrinkingRefusesTheFirstWaiter(t *testing.T) {
 		assert.Equal(t, fairlock.CapacityError{Want: 4, Have: 2}, *e)
 		require.True(t, behind.pending() && three.pending() && last.pending())
 		s.Semaphore("x", 5).AssertQueue("other", "other", client.Name())
-		for _, n := range []int{3, fairlock.MaxPermits} {
-			_, err := sem.TryAcquire(t.Context(), n)
-			require.ErrorAs(t, err, &e)
-			assert.Equal(t, fairlock.CapacityError{Want: n, Have: 2}, *e)
-		}
+		_, err := sem.TryAcquire(t.Context(), 3)
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, fairlock.CapacityError{Want: 3, Have: 2}, *e)
 		unlock(t, first)
 		require.True(t, behind.pending())
 		unlock(t, one)
@@ -242,19 +268,18 @@ func TestResize_Ends(t *testing.T) {
 		require.NoError(t, five.Resize(t.Context(), 3))
 		pass(24 * time.Hour)
 		held := hold(t, permits(five, 2))
-		next := begin(t.Context(), permits(six, 2)) // its number was brought last
-		end(t, s, five)
-		pass(interval)
-		unlock(t, next.granted(t))
+		next := begin(t.Context(), permits(six, 4))
 		var e *fairlock.CapacityError
-		_, err := five.Acquire(t.Context(), 1)
-		require.ErrorAs(t, err, &e)
-		assert.Equal(t, fairlock.CapacityError{Want: 5, Have: 6}, *e)
-		require.EqualError(t, e, "semaphore has 6 permits, not 5")
+		pass(interval)
+		require.False(t, next.pending())
+		require.ErrorAs(t, next.err, &e)
+		require.EqualError(t, e, "semaphore was resized to 3 permits, 4 are wanted")
+		end(t, s, five)
+		unlock(t, hold(t, permits(six, 4)))
+		unlock(t, hold(t, permits(five, 3)))
 		unlock(t, held)
 		assert.Zero(t, s.Semaphore("x", 5).State().Permits)
-		unlock(t, hold(t, permits(five, 5)))
-		_, err = c.Semaphore("x", 1).Acquire(t.Context(), 2)
-		require.EqualError(t, err, `fairlock: acquire "x": semaphore has 1 permit, 2 are wanted`)
+		_, err := five.Acquire(t.Context(), 6)
+		require.ErrorIs(t, err, fairlock.ErrInvalid)
 	})
 }

@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func TestResume_OneOfSeveralHasTheLease(t *testing.T) {
 				c := s.Client(fairlock.Config{})
 				c.Link.Delay(5*time.Millisecond, 5*time.Millisecond)
 				both = append(both, begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) {
-					return c.Mutex("x").Resume(ctx, lease.Token())
+					return c.Mutex("x").Resume(ctx, lease.Handle())
 				}))
 			}
 			for _, q := range both {
@@ -36,26 +37,26 @@ func TestResume_OneOfSeveralHasTheLease(t *testing.T) {
 				}
 			}
 		},
-		"a reply is lost, and another resumes before the copy": func(t *testing.T, s *fairlocktest.Server, lease *fairlock.Lease, held func(*fairlock.Lease)) {
+		"a reply is lost, and another one resumes before the copy": func(t *testing.T, s *fairlocktest.Server, lease *fairlock.Lease, held func(*fairlock.Lease)) {
 			c, other := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
 			sent, first := record(c), true
 			sent.setAfter(func(cmd redis.Cmder) {
 				if verbOf(cmd) == "resume" && first {
 					first = false
-					lease, err := other.Mutex("x").Resume(context.Background(), lease.Token())
-					assert.NoError(t, err)
-					held(lease)
+					_, err := other.Mutex("x").Resume(context.Background(), lease.Handle())
+					assert.ErrorIs(t, err, fairlock.ErrTaken)
 					cmd.SetErr(errSentAgain)
 				}
 			})
-			_, err := c.Mutex("x").Resume(t.Context(), lease.Token())
-			require.ErrorIs(t, err, fairlock.ErrTaken)
+			lease, err := c.Mutex("x").Resume(t.Context(), lease.Handle())
+			require.NoError(t, err)
+			held(lease)
 		},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string,
 		resume func(*testing.T, *fairlocktest.Server, *fairlock.Lease, func(*fairlock.Lease)),
 	) {
 		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
-		require.NoError(t, lease.Detach())
+		detach(t, lease)
 		var all []*fairlock.Lease
 		resume(t, s, lease, func(l *fairlock.Lease) { all = append(all, l) })
 		pass(time.Minute)
@@ -71,8 +72,8 @@ func TestResume_RefusesALateAcquire(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
 		lease := hold(t, client.Mutex("x").Lock)
-		require.NoError(t, lease.Detach())
-		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Token())
+		detach(t, lease)
+		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Handle())
 		require.NoError(t, err)
 		unlock(t, resumed)
 		reply, err := lua.Mutex(client.Redis, lua.DefaultNamespace, "x").Acquire(t.Context(), lua.Request{Token: lease.Token(), WaiterTTL: 6 * time.Second})
@@ -82,15 +83,61 @@ func TestResume_RefusesALateAcquire(t *testing.T) {
 	})
 }
 
-// A lease that was released and is kept is nobody's: Resume of the token that Inspect shows fails.
-func TestResume_NotOfAReleasedLease(t *testing.T) {
+// A Resume that gives up leaves nothing behind: also when its request was served, the lock is free as soon as Redis answers.
+func TestResume_GivesUp(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		sem := s.Client(fairlock.Config{}).Semaphore("x", 2).WithMinHold(time.Minute)
-		unlock(t, hold(t, permits(sem, 1)))
-		_, err := sem.Resume(t.Context(), s.Semaphore("x", 2).State().Holder.Token)
+		handle := detach(t, hold(t, s.Client(fairlock.Config{TTL: time.Hour}).Mutex("x").Lock))
+		client := s.Client(fairlock.Config{})
+		require.NoError(t, client.Ping(t.Context()))
+		client.Link.Delay(0, time.Hour)
+		_, err := client.Mutex("x").Resume(t.Context(), handle)
+		require.ErrorIs(t, err, fairlock.ErrUnreachable)
+		s.Mutex("x").AssertHeldBy(client.Name())
+		client.Link.Mend()
+		pass(ttl)
+		s.Mutex("x").AssertFree()
+		_, err = client.Mutex("x").Resume(t.Context(), handle)
+		require.ErrorIs(t, err, fairlock.ErrTaken)
+	})
+}
+
+// A handle of another kind of lock, or of nothing, is bad input.
+func TestResume_Handles(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{Name: "c"})
+		mutex, sem := hold(t, client.Mutex("x").Lock), hold(t, permits(client.Semaphore("x", 2), 1))
+		sent := record(client)
+		for _, handle := range []fairlock.Handle{"", "x", fairlock.Handle(mutex.Token().Text()), sem.Handle(), mutex.Handle() + "x", "c:1.2/3"} {
+			_, err := client.Mutex("x").Resume(t.Context(), handle)
+			require.ErrorIs(t, err, fairlock.ErrInvalid, "%v", handle)
+			require.NotContains(t, err.Error(), mutex.Token().Text()[20:])
+		}
+		_, err := client.Semaphore("x", 2).Resume(t.Context(), mutex.Handle())
+		require.ErrorIs(t, err, fairlock.ErrInvalid)
+		assert.Empty(t, sent.requests())
+		assert.Equal(t, mutex.Handle(), s.Mutex("x").State().Holder.Handle)
+
+		secret := string(mutex.Handle())[8:30]
+		for _, text := range []string{fmt.Sprint(mutex.Handle()), fmt.Sprintf("%v %s %q %x %#v", mutex.Handle(), mutex.Handle(), mutex.Handle(), mutex.Handle(), mutex.Handle())} {
+			assert.NotContains(t, text, secret)
+			assert.Contains(t, text, "c:")
+		}
+	})
+}
+
+// The rest of a minimum hold is nobody's: what its holder sends with the lease's handle changes nothing. With the handle that
+// Inspect shows, an operator ends it.
+func TestResume_OfARest(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		sem := s.Client(fairlock.Config{}).Semaphore("x", 2, fairlock.WithMinHold(time.Minute))
+		lease := hold(t, permits(sem, 1))
+		unlock(t, lease)
+		_, err := sem.Resume(t.Context(), lease.Handle())
 		require.ErrorIs(t, err, fairlock.ErrTaken)
 		assert.True(t, s.Semaphore("x", 2).State().Holder.Released)
-		pass(time.Minute)
-		unlock(t, hold(t, permits(sem, 2)))
+		rest, err := s.Client(fairlock.Config{}).Semaphore("x", 2).Resume(t.Context(), s.Semaphore("x", 2).State().Holder.Handle)
+		require.NoError(t, err)
+		unlock(t, rest)
+		s.Semaphore("x", 2).AssertFree()
 	})
 }

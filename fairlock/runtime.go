@@ -40,11 +40,12 @@ type runtime struct {
 	closed bool                // guarded by mu
 	busy   int                 // guarded by mu: number of tasks, but for those that last until the client is closed
 	leases map[*Lease]struct{} // guarded by mu; those that have not ended, or that will be released because they were lost
+	warned map[string]struct{} // guarded by mu; keys of the locks of which firstTime has been called
 }
 
 func newRuntime(cfg *Config) *runtime {
 	rt := &runtime{
-		clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, jitter: jitter(cfg.Name), leases: map[*Lease]struct{}{},
+		clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, jitter: jitter(cfg.Name), leases: map[*Lease]struct{}{}, warned: map[string]struct{}{},
 		drained: make(chan struct{}),
 		outage:  &outage{clock: cfg.Clock, log: cfg.Logger, failing: map[any]struct{}{}},
 	}
@@ -129,6 +130,15 @@ func (rt *runtime) drop(l *Lease) {
 	defer rt.mu.Unlock()
 	delete(rt.leases, l)
 	rt.settle()
+}
+
+// firstTime reports whether it is called for the first time with the key of a lock, so that a warning is logged once.
+func (rt *runtime) firstTime(key string) bool {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	_, again := rt.warned[key]
+	rt.warned[key] = struct{}{}
+	return !again
 }
 
 // untilClosed returns a copy of parent that also ends when the client is closed. The caller calls cancel.

@@ -10,12 +10,13 @@ import (
 // granted the lock together, no reader passes a writer that came before it, and no writer passes a reader. An RWMutex is a
 // value without state of its own. Copies, and RWMutexes of the same name from other clients, are the same lock. It is
 // safe for concurrent use.
-type RWMutex struct{ lock *lock }
+type RWMutex struct{ shared }
 
 // RWMutex returns the read-write lock with that name, any 1 to MaxName bytes. It has nothing in common with a Mutex or
-// a Semaphore of that name. It does no I/O. The RWMutex's methods return an error for a name that is out of bounds.
-func (c *Client) RWMutex(name string) RWMutex {
-	return RWMutex{c.newLock(rwMutex, name, lua.RWMutex(c.dispatch, c.cfg.Namespace, name), nil)}
+// a Semaphore of that name. It does no I/O. The RWMutex's methods return an error for a name or an option
+// that is out of bounds.
+func (c *Client) RWMutex(name string, options ...Option) RWMutex {
+	return RWMutex{shared{newLock(c, rwMutex, name, lua.WriterWeight, lua.RWMutex(c.dispatch, c.cfg.Namespace, name), options)}}
 }
 
 // Lock waits in order until the lock is granted for writing, that is, without other holders. It is otherwise like

@@ -14,24 +14,23 @@ const MaxPermits = token.MaxWeight // 2^30
 // more of them. Waiters are served in order. A waiter for one permit never passes one for three, even if one permit is
 // free. A Semaphore is a value without state of its own. Copies, and Semaphores of the same name from other clients, are
 // the same. It is safe for concurrent use.
-type Semaphore struct{ lock *lock }
+type Semaphore struct{ shared }
 
 // Semaphore returns the semaphore with that name, any 1 to MaxName bytes, and that number of permits, 1 to MaxPermits. It
 // has nothing in common with a Mutex or an RWMutex of that name. It does no I/O. The Semaphore's methods return an error
 // for input that is out of bounds.
 //
-// The number of permits is fixed while anybody holds permits or waits for them. A request that brings another number gets
-// a *CapacityError. After that, the next request fixes the number. Once Semaphore.Resize has set a number, that counts
-// instead, whatever number a request brings.
-func (c *Client) Semaphore(name string, permits int) Semaphore {
-	invalid := checkPermits(permits)
-	redis := lua.Semaphore(c.dispatch, c.cfg.Namespace, name, permits)
-	return Semaphore{c.newLock(semaphore, name, redis, invalid)}
+// Each request brings its number of permits, and is granted when no more than that are held with it. So the number can change
+// from one deployment to the next: while two are in use, no more than the larger one are held, and a request with the smaller one
+// waits at the head of the queue, before all others, until so few are held. The client logs that once. Once Semaphore.Resize
+// has set a number, that counts instead.
+func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Semaphore {
+	return Semaphore{shared{newLock(c, semaphore, name, permits, lua.Semaphore(c.dispatch, c.cfg.Namespace, name), options)}}
 }
 
-// Acquire waits in order until n permits are granted, from 1 to MaxPermits, and returns the lease on all of them. They are
-// granted and released together. Acquire is otherwise like Mutex.Lock. It can also return a *CapacityError: at once, or while
-// it waits, if the semaphore is resized to fewer than n permits. It never returns ErrReentrant: a holder may acquire more
+// Acquire waits in order until n permits are granted, from 1 to the semaphore's number, and returns the lease on all of them. They
+// are granted and released together. Acquire is otherwise like Mutex.Lock. It can also return a *CapacityError: at once, or while
+// it waits, if the semaphore was resized to fewer than n permits. It never returns ErrReentrant: a holder may acquire more
 // permits. Two that do so can wait for each other until ctx ends.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.acquire(ctx, "acquire", n, false, s.check(n))
@@ -53,7 +52,7 @@ func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context)
 	return s.lock.do(ctx, "trydo", n, true, s.check(n), f)
 }
 
-// Resize sets the number of permits, from 1 to MaxPermits, for all users of the semaphore, whatever number their clients
+// Resize sets the number of permits, from 1 to MaxPermits, for all users of the semaphore, whatever number their requests
 // bring, until ResetSize. It is for operators, and called once, not by each process at its start. Redis keeps the number
 // without an expiry, also while nobody uses the semaphore; if Redis loses it, that is as ResetSize.
 //
@@ -69,15 +68,18 @@ func (s Semaphore) Resize(ctx context.Context, permits int) error {
 	return s.lock.resize(ctx, "resize", permits, checkPermits(permits))
 }
 
-// ResetSize ends what Resize has set: the number of permits is again the one that the clients bring, as Client.Semaphore
-// says. While anybody holds permits or waits, it is the one that was brought last. ctx and errors are as those of Resize.
+// ResetSize ends what Resize has set: the number of permits is again the one that each request brings, as Client.Semaphore
+// says. ctx and errors are as those of Resize.
 func (s Semaphore) ResetSize(ctx context.Context) error {
 	return s.lock.resize(ctx, "resetsize", 0, nil)
 }
 
-// check returns an error unless n permits can be requested. Whether there are as many, Redis knows.
+// check returns an error unless the semaphore has n permits. Whether it was resized, Redis knows.
 func (s Semaphore) check(n int) error {
-	return require(n >= 1 && n <= MaxPermits, "n", "%d permits, must be from 1 to %d", n, MaxPermits)
+	if s.lock == nil {
+		return nil // that is an error of its own
+	}
+	return require(n >= 1 && n <= s.lock.permits, "n", "%d permits, must be from 1 to %d", n, s.lock.permits)
 }
 
 func checkPermits(permits int) error {

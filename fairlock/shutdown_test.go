@@ -54,7 +54,7 @@ func TestClient_Shutdown(t *testing.T) {
 				}
 				s.Mutex("a").AssertQueue()
 				for _, refused := range []acquire{a.Lock, a.TryLock, permits(client.Semaphore("s", 1), 1), func(ctx context.Context) (*fairlock.Lease, error) {
-					return a.Resume(ctx, s.Mutex("a").State().Holders[0].Token)
+					return a.Resume(ctx, s.Mutex("a").State().Holders[0].Handle)
 				}} {
 					_, err := refused(t.Context())
 					require.ErrorIs(t, err, fairlock.ErrClosed)

@@ -3,6 +3,7 @@ package fairlock
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/fairlock/fairlock-go/lua"
@@ -20,7 +21,8 @@ type State struct {
 	Holder  Holder   // the first of Holders, zero if there is none; a mutex has no other
 	Holders []Holder // the first MaxInspected of them, ordered by the end of their leases
 	Used    int      // permits that are held; an RWMutex has one for each reader, or one for a writer
-	Permits int      // number of permits of a semaphore that is in use or was resized; 1 for a mutex, 0 for others
+	Permits int      // number of permits of a semaphore that was resized, or that the next request brings, else the latest holder; 1 for a mutex, 0 for others
+	Others  []int    // other numbers of permits that holders and waiters of a semaphore have brought, in ascending order
 	Fence   uint64   // the lock's last number; no fence is higher. 0 if none is kept any more
 	Waiting int      // number of waiters
 	Waiters []Waiter // the first MaxInspected of them, in order
@@ -30,6 +32,7 @@ type State struct {
 type Holder struct {
 	Client string      // as HeldError.Holder, or the key's whole content if another program has written it
 	Token  token.Token // zero if another program has written the key
+	Handle Handle      `json:"-"` // with which Resume takes over its lease; "" if another program has written the key
 	Fence  uint64
 	Age    time.Duration // time since the grant; 0 if the server's clock has stepped back since
 	TTL    time.Duration // what is left of its lease; negative if another program has removed the key's expiry
@@ -60,18 +63,21 @@ type Waiter struct {
 }
 
 // Inspect reads a lock without a Client, for a program that looks at many locks. It lists at most limit holders and at
-// most limit waiters; the numbers of all are in Used and Waiting. lua.Mutex, lua.Semaphore, with any number of permits, and
-// lua.RWMutex make the lock. ctx bounds the request. Inspect returns the errors of Redis and of ctx as they are.
+// most limit waiters; the numbers of all are in Used and Waiting. lua.Mutex, lua.Semaphore and lua.RWMutex
+// make the lock. ctx bounds the request. Inspect returns the errors of Redis and of ctx as they are.
 func Inspect(ctx context.Context, l lua.Lock, limit int) (State, error) {
 	snap, err := l.Inspect(ctx, limit)
 	if err != nil {
 		return State{}, err
 	}
-	s := State{At: snap.Now, Fence: snap.Fence, Used: snap.Used, Permits: snap.Capacity, Waiting: snap.Waiting}
+	s := State{At: snap.Now, Fence: snap.Fence, Used: snap.Used, Waiting: snap.Waiting}
 	for _, h := range snap.Holders {
 		s.Held = true
 		holder := Holder{Fence: h.Fence, Age: age(h.Fence, snap.Now), TTL: h.Left}
 		holder.Token, holder.Client = parse(h.Token)
+		if !holder.Token.IsZero() {
+			holder.Handle = newHandle(holder.Token, h.Fence)
+		}
 		holder.Weight, holder.Writer = meaning(l, holder.Token)
 		holder.Released = holder.Token.Flags()&token.Released != 0
 		holder.Renewed, holder.Missed = renewals(holder)
@@ -80,11 +86,8 @@ func Inspect(ctx context.Context, l lua.Lock, limit int) (State, error) {
 	if s.Held {
 		s.Holder = s.Holders[0]
 	}
-	if l.ReadWrite() {
-		s.Permits = 0
-		if s.Used == lua.WriterWeight {
-			s.Used = 1
-		}
+	if l.ReadWrite() && s.Used == lua.WriterWeight {
+		s.Used = 1
 	}
 	for _, w := range snap.Waiters {
 		ticket := uint64(w.Ticket)
@@ -93,7 +96,31 @@ func Inspect(ctx context.Context, l lua.Lock, limit int) (State, error) {
 		waiter.Weight, waiter.Writer = meaning(l, waiter.Token)
 		s.Waiters = append(s.Waiters, waiter)
 	}
+	if s.Permits = 1; !l.Mutex() {
+		s.Permits, s.Others = permits(s, snap.Resized)
+	}
+	if l.ReadWrite() {
+		s.Permits = 0
+	}
 	return s, nil
+}
+
+// permits returns the number of permits that counts next, and the others that holders and waiters have brought. Holders and
+// waiters are listed already.
+func permits(s State, resized int) (next int, others []int) {
+	var brought []int
+	for _, w := range s.Waiters {
+		brought = append(brought, w.Token.Permits())
+	}
+	for _, h := range slices.Backward(s.Holders) {
+		brought = append(brought, h.Token.Permits())
+	}
+	brought = slices.DeleteFunc(brought, func(n int) bool { return n == 0 }) // no token of ours
+	if next = resized; next == 0 && len(brought) > 0 {
+		next = brought[0]
+	}
+	slices.Sort(brought)
+	return next, slices.DeleteFunc(slices.Compact(brought), func(n int) bool { return n == next })
 }
 
 // age returns how long ago a ticket or a fence was given. It is 0 for number 0, and for a number that is ahead of the clock,

@@ -9,16 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/lua"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // subscriber is the one subscription of a client. It receives the notifications that tell which of its waiters were
-// granted a lock. If one is lost, a heartbeat finds the grant. Once a second, a heartbeat checks the subscription.
+// granted a lock. If one is lost, a heartbeat finds the grant.
 type subscriber struct {
 	rt      *runtime
 	rdb     Redis
 	queues  *queues
-	client  string // its name
 	channel string
 	once    sync.Once // starts run
 
@@ -28,7 +26,6 @@ type subscriber struct {
 	downSince time.Time               // guarded by mu: zero while it is up, and before start
 	reason    error                   // guarded by mu: why the latest attempt failed; nil while none has
 	heard     time.Time               // guarded by mu: when the latest subscription brought its latest message; zero if it has brought none
-	checked   time.Time               // guarded by mu: when the latest heartbeat was sent that checks the subscription
 }
 
 // subscriptions returns how often the subscription has come up.
@@ -45,8 +42,7 @@ func (s *subscriber) brings() bool {
 	return s.downSince.IsZero() && !s.heard.IsZero()
 }
 
-// start subscribes, if this is the client's first contention or first lease that knows when it is wanted, and returns the
-// same as subscriptions.
+// start subscribes, if this is the client's first contention, and returns the same as subscriptions.
 func (s *subscriber) start(t task) uint64 {
 	s.once.Do(func() { t.stays(s.run) })
 	return s.subscriptions()
@@ -57,7 +53,7 @@ func (s *subscriber) run(t task) {
 	rt := s.rt
 	jitter := jitter(s.channel) // requests that fail at the same moment have another
 	var pause backoff
-	refused, silent := false, false // and logged
+	refused := false // and logged
 	s.wentDown(nil)
 	for rt.life.Err() == nil {
 		before := s.subscriptions()
@@ -65,17 +61,12 @@ func (s *subscriber) run(t task) {
 		if rt.life.Err() != nil {
 			return
 		}
-		brought, next := s.wentDown(err), pause.next(jitter)
+		s.wentDown(err)
+		next := pause.next(jitter)
 		var reply redis.Error
 		switch {
-		case errors.Is(err, errSilent) && !brought:
-			refused = false
-			if !silent {
-				silent = true
-				rt.log.Warn("the subscription brings no messages; heartbeats replace notifications", "channel", s.channel)
-			}
 		case s.subscriptions() != before: // it was up
-			pause, refused, silent = backoff{}, false, false
+			pause, refused = backoff{}, false
 			next = pause.next(jitter)
 			rt.log.Debug("subscription broke; it is made again", "err", err)
 		case !errors.As(err, &reply):
@@ -138,17 +129,16 @@ func (s *subscriber) receive(ctx context.Context, t task) error {
 	}
 }
 
-// wentDown notes that the subscription is down, and why. It reports whether it has brought a message.
-func (s *subscriber) wentDown(reason error) (brought bool) {
+// wentDown notes that the subscription is down, and why.
+func (s *subscriber) wentDown(reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reason = reason; s.downSince.IsZero() {
 		s.downSince = s.rt.clock.Now()
 	}
-	return !s.heard.IsZero()
 }
 
-// cameUp has heartbeats look for what was missed before, by waiters and by leases that know when they are wanted.
+// cameUp has heartbeats look for what waiters have missed before.
 func (s *subscriber) cameUp(t task) {
 	s.mu.Lock()
 	s.downSince, s.reason = time.Time{}, nil
@@ -157,64 +147,16 @@ func (s *subscriber) cameUp(t task) {
 	s.rt.outage.succeeded(s)
 	call(s.rt.trace.Subscription, SubscriptionInfo{})
 	s.queues.catchUp(t)
-	s.queues.askIfWanted(t)
 }
 
 func (s *subscriber) received(message string) {
 	s.mu.Lock()
 	s.heard = s.rt.clock.Now()
 	s.mu.Unlock()
-	if message == lua.Check {
-		return
-	}
 	grant, err := lua.ParseNotification(message)
 	if err != nil {
 		s.rt.log.Warn("unknown message on the notification channel", "channel", s.channel, "err", err)
 		return
 	}
-	if grant.Wanted() {
-		s.queues.tell(s.queues.watched(grant.Token))
-		return
-	}
 	s.queues.notify(grant)
-}
-
-const (
-	// checkInterval is how long after a check the next heartbeat is another one. Heartbeats are a second apart, not exactly.
-	checkInterval = 900 * time.Millisecond
-	// checkDelay is how long after the reply to a check its message may still arrive, on another connection.
-	checkDelay = 300 * time.Millisecond
-)
-
-// errSilent means that a subscription has not brought the message of a check.
-var errSilent = errors.New("the subscription did not bring a message that was published")
-
-// heartbeat sends a heartbeat for a lock. One a second has its script also publish a message to this client's own channel. A
-// subscription that does not bring it is replaced: a half-open connection shows no error for minutes, and after a planned
-// failover the subscription may be on the old master, which nobody publishes on.
-func (s *subscriber) heartbeat(
-	ctx context.Context, l lua.Lock, waiterTTL time.Duration, tokens []token.Token,
-) (lua.HeartbeatReply, error) {
-	sent := s.rt.clock.Now()
-	s.mu.Lock()
-	count, client := s.count, ""
-	up := count > 0 && s.downSince.IsZero()
-	if up && sent.Sub(s.checked) >= checkInterval {
-		s.checked, client = sent, s.client
-	}
-	s.mu.Unlock()
-	reply, err := l.Heartbeat(ctx, waiterTTL, tokens, client)
-	if err == nil && client != "" {
-		s.rt.clock.AfterFunc(checkDelay, func() { s.replaceIfSilent(count, sent) })
-	}
-	return reply, err
-}
-
-// replaceIfSilent ends a subscription, by its count, if it has not brought a message since then.
-func (s *subscriber) replaceIfSilent(count uint64, since time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.count == count && s.downSince.IsZero() && s.heard.Before(since) {
-		s.cancel(errSilent)
-	}
 }

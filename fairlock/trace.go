@@ -13,23 +13,18 @@ import (
 // The events balance, so that gauges can be made of them. An acquisition is a call of Lock, Try…, Do or Resume. One that is
 // refused before anything could be sent (bad input, a ctx that has ended, a closed Client, ErrReentrant) gives none. Each
 // other one gives exactly one of Granted and Left, with one Queued before it if it has joined the queue. After each Granted
-// comes exactly one of Released, Lost and Closed, and never before it. Only a hook of the Redis client that panics breaks that.
+// has returned comes exactly one Ended. Only a hook of the Redis client that panics breaks that.
 type Trace struct {
 	// Queued is called when an acquisition joins the queue. It is not called again if the waiter is dropped and comes back.
 	Queued func(QueuedInfo)
 	// Granted is called when a lease begins, also by Resume.
 	Granted func(GrantedInfo)
-	// Renewed is called after each renewal, also after one by Lease.Renew, unless that finds the lease lost: then Lost is called.
+	// Renewed is called after each renewal, also after one by Lease.Renew, unless that finds the lease lost: then Ended is called.
 	// If Err is not nil, the renewal has failed, or the ctx of Lease.Renew has ended. Others follow until the lease's deadline,
 	// unless Config.NoRenewal is set.
 	Renewed func(RenewedInfo)
-	// Lost is called when a lease ends without its holder's doing, or when the Unlock that ends it finds that it is lost.
-	Lost func(LostInfo)
-	// Released is called when the Unlock that ends a lease has its outcome. If Err is not nil, the lock may be held until the
-	// end of its TTL, unless another Unlock releases it.
-	Released func(ReleasedInfo)
-	// Closed is called when a lease ends because the Client is closed, or by Detach. Its lock is not released.
-	Closed func(ClosedInfo)
+	// Ended is called when a lease has ended: when its Unlock has its outcome, and otherwise at once.
+	Ended func(EndedInfo)
 	// Left is called when an acquisition ends without a lease, also for a Try… that finds the lock busy. Err says why.
 	Left func(LeftInfo)
 	// NotificationLost is called when a heartbeat finds that a waiter was granted the lock and was not notified.
@@ -75,28 +70,14 @@ type RenewedInfo struct {
 	Err      error
 }
 
-// LostInfo is about a lease that has ended without its holder's doing.
-type LostInfo struct {
+// EndedInfo is about the end of a lease. Err is nil if Unlock has released the lock. It is an ErrLost if the lease has ended without
+// its holder's doing, ErrDetached after Detach, and ErrClosed if the Client was closed. Any other Err is that of the Unlock: the
+// lock may be held until the end of its TTL, unless another Unlock releases it.
+type EndedInfo struct {
 	Event
 	Fence uint64
 	Held  time.Duration
-	Err   error // an ErrLost
-}
-
-// ReleasedInfo is about a lease that Unlock has ended.
-type ReleasedInfo struct {
-	Event
-	Fence uint64
-	Held  time.Duration
-	Err   error // of Unlock; no ErrLost
-}
-
-// ClosedInfo is about a lease that has ended without its lock being released.
-type ClosedInfo struct {
-	Event
-	Fence uint64
-	Held  time.Duration
-	Err   error // ErrClosed or ErrDetached
+	Err   error
 }
 
 // LeftInfo is about an acquisition that has ended without a lease.
@@ -125,9 +106,7 @@ func JoinTraces(a, b *Trace) *Trace {
 		Queued:           join(a.Queued, b.Queued),
 		Granted:          join(a.Granted, b.Granted),
 		Renewed:          join(a.Renewed, b.Renewed),
-		Lost:             join(a.Lost, b.Lost),
-		Released:         join(a.Released, b.Released),
-		Closed:           join(a.Closed, b.Closed),
+		Ended:            join(a.Ended, b.Ended),
 		Left:             join(a.Left, b.Left),
 		NotificationLost: join(a.NotificationLost, b.NotificationLost),
 		Subscription:     join(a.Subscription, b.Subscription),

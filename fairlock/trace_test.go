@@ -16,7 +16,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // life returns what Trace has told of acquisitions and leases, as "Granted queued" or "Left lock is busy". It checks that each
@@ -53,13 +52,7 @@ func (j *journal) life(t *testing.T) (all []string) {
 		case fairlock.LeftInfo:
 			event = i.Event
 			text(is("queued", i.Queued), is("resumed", i.Resumed), why(i.Err))
-		case fairlock.ReleasedInfo:
-			event = i.Event
-			text(why(i.Err))
-		case fairlock.LostInfo:
-			event = i.Event
-			text(why(i.Err))
-		case fairlock.ClosedInfo:
+		case fairlock.EndedInfo:
 			event = i.Event
 			text(why(i.Err))
 		case fairlock.RenewedInfo:
@@ -74,7 +67,7 @@ func (j *journal) life(t *testing.T) (all []string) {
 
 // Each acquisition gives one Granted or Left, and each Granted one end. An acquisition that is refused gives nothing.
 //
-//fairlock:promise Trace balances: each acquisition gives one Granted or Left, after one Queued if it has queued, and each Granted one Released, Lost or Closed
+//fairlock:promise Trace balances: each acquisition gives one Granted or Left, after one Queued if it has queued, and each Granted one Ended
 func TestTrace_Balances(t *testing.T) {
 	type world struct {
 		s      *fairlocktest.Server
@@ -88,7 +81,7 @@ func TestTrace_Balances(t *testing.T) {
 	}{
 		"free": {func(t *testing.T, w world) {
 			require.NoError(t, w.m.Do(w.ctx, func(context.Context) error { return nil }))
-		}, []string{"Granted", "Released"}},
+		}, []string{"Granted", "Ended"}},
 		"queued": {func(t *testing.T, w world) {
 			held := w.s.Mutex("x").HoldAs("holder")
 			q := begin(w.ctx, w.m.Lock)
@@ -96,7 +89,7 @@ func TestTrace_Balances(t *testing.T) {
 			pass(2 * interval)
 			unlock(t, held)
 			unlock(t, q.granted(t))
-		}, []string{"Queued", "Granted queued", "Released"}},
+		}, []string{"Queued", "Granted queued", "Ended"}},
 		"ctx ends": {func(t *testing.T, w world) {
 			w.s.Mutex("x").HoldAs("holder")
 			ctx, cancel := context.WithCancel(w.ctx)
@@ -122,12 +115,12 @@ func TestTrace_Balances(t *testing.T) {
 		"the queue is full": {func(t *testing.T, w world) {
 			w.s.Mutex("x").HoldAs("holder")
 			w.s.Mutex("x").CrashQueued("other", time.Minute)
-			_, err := w.m.WithMaxWaiters(1).Lock(w.ctx)
+			_, err := w.client.Mutex("x", fairlock.WithMaxWaiters(1)).Lock(w.ctx)
 			require.ErrorIs(t, err, fairlock.ErrQueueFull)
 		}, []string{"Left (queue is full)"}},
 		"a grant that comes too late": {func(t *testing.T, w world) {
 			w.client.Link.Delay(0, fairlock.MinTTL)
-			_, err := w.m.WithTTL(fairlock.MinTTL).TryLock(w.ctx)
+			_, err := w.client.Mutex("x", fairlock.WithTTL(fairlock.MinTTL)).TryLock(w.ctx)
 			require.ErrorIs(t, err, fairlock.ErrLost)
 		}, []string{"Left (lease expired)"}},
 		"taken": {func(t *testing.T, w world) {
@@ -135,14 +128,14 @@ func TestTrace_Balances(t *testing.T) {
 			w.s.Mutex("x").ForceRelease()
 			require.ErrorIs(t, lease.Renew(w.ctx), fairlock.ErrTaken)
 			require.ErrorIs(t, lease.Unlock(w.ctx), fairlock.ErrTaken)
-		}, []string{"Granted", "Lost (no longer the owner)"}},
+		}, []string{"Granted", "Ended (no longer the owner)"}},
 		"Unlock finds that it is taken": {func(t *testing.T, w world) {
 			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			w.s.Mutex("x").ForceRelease()
 			for range 2 {
 				require.ErrorIs(t, lease.Unlock(w.ctx), fairlock.ErrTaken)
 			}
-		}, []string{"Granted", "Lost (no longer the owner)"}},
+		}, []string{"Granted", "Ended (no longer the owner)"}},
 		"Unlock fails, and is called again": {func(t *testing.T, w world) {
 			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			record(w.client).before = func(n int, _ redis.Cmder) error {
@@ -153,48 +146,48 @@ func TestTrace_Balances(t *testing.T) {
 			}
 			require.ErrorContains(t, lease.Unlock(w.ctx), "the server says no")
 			require.NoError(t, lease.Unlock(w.ctx))
-		}, []string{"Granted", "Released (ERR the server says no)"}},
+		}, []string{"Granted", "Ended (ERR the server says no)"}},
 		"Unlock cannot reach Redis": {func(t *testing.T, w world) {
 			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			w.client.Link.Cut()
 			require.Error(t, lease.Unlock(w.ctx))
-		}, []string{"Granted", "Released (redis is unreachable)"}},
+		}, []string{"Granted", "Ended (redis is unreachable)"}},
 		"several Unlocks at once": {func(t *testing.T, w world) {
 			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			for range 5 {
 				go func() { assert.NoError(t, lease.Unlock(w.ctx)) }()
 			}
 			synctest.Wait()
-		}, []string{"Granted", "Released"}},
+		}, []string{"Granted", "Ended"}},
 		"expired": {func(t *testing.T, w world) {
 			hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			w.client.Link.Cut()
 			pass(ttl)
-		}, []string{"Granted", "Lost (redis is unreachable)"}},
+		}, []string{"Granted", "Ended (redis is unreachable)"}},
 		"closed": {func(t *testing.T, w world) {
 			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			q := begin(w.ctx, w.m.Lock)
 			require.NoError(t, w.client.Close())
 			<-q.done
 			require.ErrorIs(t, lease.Unlock(w.ctx), fairlock.ErrClosed)
-		}, []string{"Granted", "Queued", "Closed (client is closed)", "Left queued (client is closed)"}},
+		}, []string{"Granted", "Queued", "Ended (client is closed)", "Left queued (client is closed)"}},
 		"resumed": {func(t *testing.T, w world) {
 			held := w.s.Mutex("x").HoldAs("holder")
-			lease, err := w.m.Resume(w.ctx, held.Token())
+			lease, err := w.m.Resume(w.ctx, held.Handle())
 			require.NoError(t, err)
 			unlock(t, lease)
-			_, err = w.m.Resume(w.ctx, held.Token())
+			_, err = w.m.Resume(w.ctx, held.Handle())
 			require.ErrorIs(t, err, fairlock.ErrTaken)
-		}, []string{"Granted resumed", "Released", "Left resumed (no longer the owner)"}},
+		}, []string{"Granted resumed", "Ended", "Left resumed (no longer the owner)"}},
 		"refused": {func(t *testing.T, w world) {
 			ended, cancel := context.WithCancel(w.ctx)
 			cancel()
 			type lock = func(fairlock.Mutex, context.Context) (*fairlock.Lease, error)
 			resume := func(m fairlock.Mutex, ctx context.Context) (*fairlock.Lease, error) {
-				return m.Resume(ctx, token.Token{})
+				return m.Resume(ctx, "")
 			}
 			for _, l := range []lock{fairlock.Mutex.Lock, fairlock.Mutex.TryLock, resume} {
-				_, err := l(w.m.WithTTL(0), w.ctx)
+				_, err := l(w.client.Mutex("x", fairlock.WithTTL(0)), w.ctx)
 				require.ErrorIs(t, err, fairlock.ErrInvalid)
 				_, err = l(w.m, ended)
 				require.Error(t, err)
@@ -211,7 +204,7 @@ func TestTrace_Balances(t *testing.T) {
 				require.ErrorIs(t, w.m.TryDo(ctx, nil), fairlock.ErrBusy)
 				return nil
 			}))
-		}, []string{"Granted", "Released"}},
+		}, []string{"Granted", "Ended"}},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c struct {
 		do   func(t *testing.T, w world)
 		want []string
@@ -230,7 +223,7 @@ func TestTrace_Balances(t *testing.T) {
 //
 //fairlock:promise Trace balances
 func TestTrace_GrantedComesFirst(t *testing.T) {
-	bubbles(t, map[string]string{"closed": "Closed (client is closed)", "lost": "Lost (lease expired)"},
+	bubbles(t, map[string]string{"closed": "Ended (client is closed)", "lost": "Ended (lease expired)"},
 		func(t *testing.T, s *fairlocktest.Server, name, end string) {
 			var j journal
 			slow := &fairlock.Trace{Granted: func(fairlock.GrantedInfo) { time.Sleep(ttl) }}

@@ -60,7 +60,7 @@ func tries(c *fairlocktest.Client, l *fairlock.Lease) map[string]func(context.Co
 			return c.Mutex("x").TryDo(ctx, func(context.Context) error { return nil })
 		},
 		"inspect":   func(ctx context.Context) error { _, err := c.Mutex("x").Inspect(ctx); return err },
-		"resume":    first(func(ctx context.Context) (*fairlock.Lease, error) { return c.Mutex("x").Resume(ctx, l.Token()) }),
+		"resume":    first(func(ctx context.Context) (*fairlock.Lease, error) { return c.Mutex("x").Resume(ctx, l.Handle()) }),
 		"resize":    func(ctx context.Context) error { return c.Semaphore("x", 2).Resize(ctx, 3) },
 		"resetsize": func(ctx context.Context) error { return c.Semaphore("x", 2).ResetSize(ctx) },
 		"force":     func(ctx context.Context) error { _, err := c.Mutex("x").ForceRelease(ctx); return err },

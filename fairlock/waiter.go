@@ -44,11 +44,12 @@ type waiter struct {
 	acquireSent time.Time     // when the latest acquire was sent
 	found       queuedSince   // by the latest request that found it queued
 	holder      string        // token of a holder, in the latest reply
-	free        time.Duration // of a try: after which another request can help, if that holder was released
+	free        time.Duration // of a try: after which a lease ends
 	failure     error         // why the latest acquire had no reply, or Redis refused it; nil if it had one
 	failing     time.Time     // when the first acquire was sent of those that have failed since the latest that did not
 	pause       backoff
 	timer       Timer // posts an event; may be nil
+	timerAt     time.Time
 }
 
 // queuedSince is what a reply says that found a waiter queued: a grant with a fence above last was given after that, and
@@ -108,7 +109,7 @@ func (w *waiter) acquire(ctx context.Context) {
 	w.stopTimer()
 	subscriptions := w.lock.subscriber.subscriptions()
 	r := lua.Request{
-		Token: w.token, WaiterTTL: w.lock.cfg.WaiterTTL, MaxWaiters: w.lock.cfg.MaxWaiters, Ticket: w.ticket,
+		Token: w.token, WaiterTTL: w.lock.cfg.WaiterTTL, MaxWaiters: w.lock.settings.maxWaiters, Ticket: w.ticket,
 		Try: w.try,
 	}
 	w.acquireSent = w.rt.clock.Now()
@@ -120,6 +121,7 @@ func (w *waiter) acquire(ctx context.Context) {
 	}
 	w.pause, w.failure = backoff{}, nil
 	w.holder = reply.Holder
+	w.comparePermits()
 	switch reply.Outcome {
 	case lua.Granted:
 		if reply.More {
@@ -135,9 +137,19 @@ func (w *waiter) acquire(ctx context.Context) {
 		}
 	case lua.Full:
 		w.quit(ErrQueueFull)
-	case lua.CapacityDiffers:
-		w.quit(&CapacityError{Want: reply.Wanted, Have: reply.Capacity})
+	case lua.Resized:
+		w.quit(&CapacityError{Want: w.token.Weight(), Have: reply.Permits})
 	}
+}
+
+// comparePermits warns, once for each lock, that a holder has brought another number of permits.
+func (w *waiter) comparePermits() {
+	holder, client := parse(w.holder)
+	if holder.Permits() == w.token.Permits() || holder.IsZero() || !w.rt.firstTime(w.lock.redis.Key()) {
+		return
+	}
+	w.rt.log.Warn("the semaphore is used with two numbers of permits: while one is in use, requests with the smaller one delay all others",
+		"lock", w.lock.name, "permits", w.token.Permits(), "others", holder.Permits(), "holder", client)
 }
 
 // failed handles the error of an acquire: the waiter sends acquire again if that can help.
@@ -215,7 +227,9 @@ func (w *waiter) wait(ctx context.Context) {
 				w.state = acquiring
 			}
 		case acquireLater:
-			w.postAfter(e.after, event{kind: acquireNow})
+			if now := w.rt.clock.Now(); !w.timerAt.After(now) || now.Add(e.after).Before(w.timerAt) { // a sooner end may be known
+				w.postAfter(e.after, event{kind: acquireNow})
+			}
 		case acquireNow:
 			w.state = acquiring
 		}
@@ -227,7 +241,7 @@ func (w *waiter) wait(ctx context.Context) {
 	cfg, now := w.lock.cfg, w.rt.clock.Now()
 	since := elapsed(w.found.sent, now) // the grant is trusted from then on
 	after := grant.Fence > w.found.last && !w.dropped
-	if after && !cfg.NoRenewal && suffices(grant.Given, since, cfg.TTL, cfg.WaiterTTL) {
+	if after && !cfg.NoRenewal && suffices(grant.Given, since, w.lock.settings.ttl, cfg.WaiterTTL) {
 		w.grant(grant, now.Add(-since), true)
 	}
 }
@@ -268,7 +282,11 @@ func (w *waiter) quit(err error) {
 	w.state, w.err = left, err
 	t, client := parse(w.holder)
 	if !t.IsZero() && (errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)) {
-		w.err = &HeldError{Holder: client, Released: t.Flags()&token.Released != 0, Free: w.free, Err: err}
+		held := &HeldError{Holder: client, Err: err}
+		if held.Released = t.Flags()&token.Released != 0; held.Released {
+			held.Free = max(w.free, 0)
+		}
+		w.err = held
 	}
 }
 
@@ -309,11 +327,12 @@ func (w *waiter) leave() {
 // postAfter posts an event after d, instead of the one that was to be posted before.
 func (w *waiter) postAfter(d time.Duration, e event) {
 	w.stopTimer()
-	w.timer = w.rt.clock.AfterFunc(d, func() { w.post(e) })
+	w.timer, w.timerAt = w.rt.clock.AfterFunc(d, func() { w.post(e) }), w.rt.clock.Now().Add(d)
 }
 
 func (w *waiter) stopTimer() {
 	if w.timer != nil {
 		w.timer.Stop()
+		w.timerAt = time.Time{}
 	}
 }

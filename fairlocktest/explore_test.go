@@ -173,7 +173,7 @@ func TestExplore_MinHold(t *testing.T) {
 			workers.Go(func() {
 				untilCrash(w, func(client *fairlocktest.Client) error {
 					before := time.Now()
-					return client.Mutex("job").WithMinHold(d).TryDo(t.Context(), func(ctx context.Context) error {
+					return client.Mutex("job", fairlock.WithMinHold(d)).TryDo(t.Context(), func(ctx context.Context) error {
 						mu.Lock()
 						defer mu.Unlock()
 						fence := fairlock.LeaseFromContext(ctx).Fence()
@@ -214,7 +214,7 @@ func TestExplore_Resize(t *testing.T) {
 		for range 4 {
 			workers.Go(func() {
 				untilCrash(w, func(client *fairlocktest.Client) error {
-					return client.Semaphore("api", 4).WithMaxWait(time.Minute).Do(t.Context(), 1, func(ctx context.Context) error {
+					return client.Semaphore("api", 4, fairlock.WithMaxWait(time.Minute)).Do(t.Context(), 1, func(ctx context.Context) error {
 						mu.Lock()
 						held[fairlock.LeaseFromContext(ctx)] = true
 						maps.DeleteFunc(held, func(l *fairlock.Lease, _ bool) bool { return l.Err() != nil })

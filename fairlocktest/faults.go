@@ -5,11 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // Faults is a set of kinds of fault, for Explore. Sets are combined with | and &^.
@@ -153,7 +150,6 @@ func (w *World) endLeases(f fault, l Lock) {
 		l.Expire()
 	case ForcedRelease:
 		w.record("%v %s: it is released by force", l.kind, l.name)
-		l.permits = w.Server.permits(l)
 		_ = l.forceRelease() // an error: the key is not one of ours
 	}
 }
@@ -239,12 +235,6 @@ func (w *World) findLocks() {
 			}
 		}
 	}
-}
-
-// permits returns how many permits a semaphore has, or 1 if nobody holds one.
-func (s *Server) permits(l Lock) int {
-	n, _ := strconv.Atoi(s.Miniredis.HGet(lua.SemaphoreKeys(l.namespace, l.name).Holders, "capacity"))
-	return max(n, 1)
 }
 
 // unescape reverses what package lua does to a lock's name.

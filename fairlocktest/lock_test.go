@@ -166,12 +166,11 @@ func TestLock_Failures(t *testing.T) {
 			{func() { s.Mutex("m").CrashQueued("z", time.Second) }, "fatal: fairlocktest: crash queued as z: the lock was free, and was granted"},
 			{func() { billing.CrashQueued("z z", time.Second) }, "fatal: fairlocktest: malformed token: client id has byte 0x20"},
 			{func() { billing.CrashQueued("z", 0) }, "fatal: fairlocktest: as z: WaiterTTL must be at least 1 ms, and permits at least 1"},
-			{func() { billing.CrashHolding("z", 1) }, "fatal: fairlocktest: malformed token: TTL 1ns, want 10ms to 8760h0m0s"},
+			{func() { billing.CrashHolding("z", 1) }, "fatal: fairlocktest: malformed token: TTL 1ms, want 10ms to 8760h0m0s"},
 			{func() { billing.WaitFor("to be", nil) }, "fatal: fairlocktest: cond must not be nil"},
 			{func() { billing.TakeAs("z") }, "fatal: fairlocktest: take as z: the first waiter would be granted the lock; " + held},
 			{func() { billing.WaitFree() }, "fatal: fairlocktest: waited 1m0s for the lock to be free; " + held},
 			{func() { billing.WaitQueued(3) }, "fatal: fairlocktest: waited 1m0s for the lock to have 3 waiters; " + held},
-			{func() { s.Semaphore("s", 5).AssertHeldBy("a") }, "fatal: fairlocktest: s is in use with 2 permits, not 5"},
 			{func() { s.Client(fairlock.Config{TTL: -1}) }, "fatal: fairlocktest: invalid TTL: -1ns"},
 			{func() { s.LocalClock().SetRate(math.NaN()) }, "fatal: fairlocktest: a clock's rate must be a number from 0"},
 			{func() { s.LocalClock().Step(-1) }, "fatal: fairlocktest: a monotonic clock cannot be set back"},
@@ -189,10 +188,10 @@ func TestLock_MinHold(t *testing.T) {
 		s := fairlocktest.NewServer(r)
 		client := s.Client(fairlock.Config{Name: "job"})
 		job, api := s.Mutex("job"), s.Semaphore("api", 3)
-		lease, err := client.Mutex("job").WithMinHold(5 * time.Second).Lock(t.Context())
+		lease, err := client.Mutex("job", fairlock.WithMinHold(5*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(t.Context()))
-		require.NoError(t, client.Semaphore("api", 3).WithMinHold(5*time.Second).Do(t.Context(), 1, func(context.Context) error { return nil }))
+		require.NoError(t, client.Semaphore("api", 3, fairlock.WithMinHold(5*time.Second)).Do(t.Context(), 1, func(context.Context) error { return nil }))
 		api.HoldAs("a")
 		time.Sleep(2 * time.Second)
 		job.AssertHeldBy("job")

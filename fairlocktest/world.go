@@ -1,6 +1,7 @@
 package fairlocktest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -99,9 +100,17 @@ func (w *World) trace(user *fairlock.Trace) *fairlock.Trace {
 		Granted: func(i fairlock.GrantedInfo) {
 			note(i.Event, i.Fence, map[bool]string{false: "is granted", true: "resumes"}[i.Resumed])
 		},
-		Lost: func(i fairlock.LostInfo) { note(i.Event, i.Fence, "learns that it has lost") },
-		Released: func(i fairlock.ReleasedInfo) {
-			note(i.Event, i.Fence, map[bool]string{false: "does not know whether it has released", true: "releases"}[i.Err == nil])
+		Ended: func(i fairlock.EndedInfo) {
+			what := "does not know whether it has released"
+			switch {
+			case i.Err == nil:
+				what = "releases"
+			case errors.Is(i.Err, fairlock.ErrLost):
+				what = "learns that it has lost"
+			case errors.Is(i.Err, fairlock.ErrClosed), errors.Is(i.Err, fairlock.ErrDetached):
+				return
+			}
+			note(i.Event, i.Fence, what)
 		},
 	}, user)
 }

@@ -371,9 +371,9 @@ func TestRun_CampaignsAgain(t *testing.T) {
 				var log bytes.Buffer
 				attempts := 0
 				client := s.Client(fairlock.Config{Trace: &fairlock.Trace{Left: func(fairlock.LeftInfo) { attempts++ }}})
-				m := client.Mutex("x").WithMaxWaiters(1)
+				m := client.Mutex("x", fairlock.WithMaxWaiters(1))
 				if name == "others lead for longer than it waits" {
-					m = client.Mutex("x").WithMaxWait(time.Millisecond)
+					m = client.Mutex("x", fairlock.WithMaxWait(time.Millisecond))
 				}
 				e := leader.New(m, leader.Options{
 					Logger: slog.New(slog.NewTextHandler(&log, nil)),
@@ -477,7 +477,7 @@ func TestLeader(t *testing.T) {
 // A leader that has resigned is not named any more, though the lock stays taken until its minimum hold is over.
 func TestLeader_MinHold(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		e := leader.New(s.Client(fairlock.Config{Name: "one"}).Mutex("x").WithMinHold(time.Minute), leader.Options{})
+		e := leader.New(s.Client(fairlock.Config{Name: "one"}).Mutex("x", fairlock.WithMinHold(time.Minute)), leader.Options{})
 		asserts := func(want string) {
 			t.Helper()
 			name, since, err := e.Leader(t.Context())

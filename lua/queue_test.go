@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/fairlock/fairlock-go/lua"
 )
 
 func replace(steps, word, by string) string { return strings.ReplaceAll(steps, word, by) }
@@ -456,4 +460,14 @@ func TestPermits_NothingIsLeft(t *testing.T) {
 func TestMaxWaiters_ExpiredDoNotCount(t *testing.T) {
 	scenarios(t, oneHolder, scenario{"full", `
 		acquire a ttl 9h; acquire b c; acquire d max 2 -> full 2; after 46m; acquire d max 2 -> queued 1; inspect -> a | d`})
+}
+
+// Whoever asks how many wait changes nothing, so those that have expired count until a request drops them.
+func TestWaiting_CountsTheQueue(t *testing.T) {
+	scenarios(t, oneHolder, scenario{"all of them", `
+		waiting -> 0; acquire a ttl 2h; waiting -> 0; acquire b wait 2h; acquire c d; waiting -> 3; after 46m; waiting -> 3
+		acquire z try -> busy; waiting -> 1; drop b; waiting -> 0; evict number; waiting -> 0`})
+	// A cluster that moves another key does not refuse it.
+	assert.Equal(t, []string{lua.MutexKeys("ns", "name").Queue}, lua.Mutex(nil, "ns", "name").KeysOf("waiting"))
+	assert.Equal(t, []string{lua.RWMutexKeys("ns", "name").Queue}, lua.RWMutex(nil, "ns", "name").KeysOf("waiting"))
 }

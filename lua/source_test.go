@@ -82,7 +82,9 @@ func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 		for i := range args {
 			read += ", ARGV[" + strconv.Itoa(i+2) + "]"
 		}
-		assert.Equal(t, "local "+strings.Join(args, ", ")+" = "+read[2:], first, "first line of %s.lua", name)
+		if len(args) > 0 {
+			assert.Equal(t, "local "+strings.Join(args, ", ")+" = "+read[2:], first, "first line of %s.lua", name)
+		}
 		assert.NotRegexp(t, `ARGV\[\d`, rest, "%s.lua names its arguments once", name)
 		assert.Equal(t, more, strings.Contains(rest, "ARGV"), name)
 	}

@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -289,6 +290,21 @@ var verbs = []verb{
 				}
 				r.heartbeat(r.wait(), who...)
 			},
+		},
+	},
+	{
+		name:    "waiting",
+		call:    func(l lua.Lock, _ tokens) (any, error) { return l.Waiting(ctx) },
+		replies: []list{{one}},
+		samples: map[string]sample{
+			"waiting": {send: func(l lua.Lock, _ requesters) error { return last(l.Waiting(ctx)) }, unnumbered: anyLock},
+		},
+		// waiting              -> how many wait
+		steps: map[string]func(m *machine, o options, want string) string{
+			"waiting": func(m *machine, _ options, _ string) string { return fmt.Sprint(m.waiting()) },
+		},
+		random: map[string]func(*random){
+			"waiting": func(r *random) { r.waiting() },
 		},
 	},
 	{
@@ -592,6 +608,14 @@ func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatRepl
 		second.RetryAfter = m.again(first.RetryAfter, second.RetryAfter)
 		require.Equal(m.t, first, second, "the second reply")
 	})
+}
+
+func (m *machine) waiting() int {
+	m.t.Helper()
+	m.begin("how many wait")
+	return do(m, func() (int, error) { return m.lock().Waiting(ctx) }, func(got int) {
+		require.Equal(m.t, m.model.Waiting(m.clock), got)
+	}, func(int) {})
 }
 
 func (m *machine) inspect(limit int) lua.Snapshot {

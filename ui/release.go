@@ -124,7 +124,7 @@ func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t take
 	if t.from.Token.IsZero() {
 		handoff, err = lock.ForceRelease(ctx, fence, 0)
 	} else {
-		handoff, err = lock.Release(ctx, t.from.Token, fence, 0)
+		handoff, err = lock.Release(ctx, t.from.Token, fence, lua.Rest{})
 	}
 	if err == nil && !handoff.Released && !handoff.Ambiguous {
 		err = errOther

@@ -227,7 +227,7 @@ func TestHandler_Lock(t *testing.T) {
 		shows("mutex", "crashed", "web-4 has missed", "it has crashed, hangs, or cannot reach Redis. Its lease ends in 1s; then the lock passes on.")
 
 		client := s.redis.Client(fairlock.Config{Name: "cron-1"})
-		held, err := client.Mutex("hourly").WithMinHold(time.Minute).Lock(t.Context())
+		held, err := client.Mutex("hourly", fairlock.WithMinHold(time.Minute)).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, held.Unlock(t.Context()))
 		shows("mutex", "hourly", "Released by cron-1, free in 59s: its minimum hold lasts until then.", "released, free in 59s")
@@ -241,7 +241,11 @@ func TestHandler_Lock(t *testing.T) {
 		}()
 		shows("semaphore", "api", "4 of 5 permits held. One waits, for ", "The first wants 2 permits, and 1 is free", "web-5 3 permits", "cron-1 2 permits")
 		require.NoError(t, client.Semaphore("api", 5).Resize(t.Context(), 4))
-		shows("semaphore", "api", "4 of 4 permits held.")
+		shows("semaphore", "api", "4 of 4 permits held, others bring 5.")
+
+		s.redis.Semaphore("deploy", 5).HoldPermitsAs("web-9", 3)
+		s.redis.Semaphore("deploy", 2).CrashQueued("web-10", time.Minute)
+		shows("semaphore", "deploy", "The first brings 2 permits: it waits until no more than that are held", "permits 3 of 2 held, others bring 5")
 
 		s.redis.RWMutex("report").ReadAs("web-7")
 		s.redis.RWMutex("report").ReadAs("web-8")
@@ -429,7 +433,7 @@ func TestHandler_Release(t *testing.T) {
 		form = "/" + links(s.get("/lock?kind=mutex&name=m"), "release")[0]
 		require.Contains(t, text(s.send(http.MethodPost, form, "typed=m").Body.String()), "Now: Held by web-4")
 		client := s.redis.Client(fairlock.Config{Name: "cron"})
-		lease, err := client.Mutex("hourly").WithMinHold(time.Hour).Lock(t.Context())
+		lease, err := client.Mutex("hourly", fairlock.WithMinHold(time.Hour)).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(t.Context()))
 		require.NoError(t, s.redis.Miniredis.Set(lua.MutexKeys("fairlock", "theirs").Lock, "hunter2"))

@@ -15,7 +15,7 @@ import (
 var words = template.FuncMap{
 	"plain": inspect.Plain, "span": inspect.Span, "count": inspect.Count, "who": who, "use": use, "wants": wants, "renewed": renewed,
 	"left": left, "clock": clockTime, "moment": moment, "ms": time.Duration.Milliseconds, "unlisted": unlisted, "mayTake": mayTake,
-	"ago": ago, "add": func(a, b int) int { return a + b }, "neg": func(d time.Duration) time.Duration { return -d },
+	"ago": ago, "held": held, "add": func(a, b int) int { return a + b }, "neg": func(d time.Duration) time.Duration { return -d },
 	"third": func(d time.Duration) time.Duration { return d / 3 },
 }
 
@@ -42,6 +42,14 @@ func ago(age time.Duration, number uint64) string {
 		return "not known"
 	}
 	return inspect.Span(age)
+}
+
+// held is for how long somebody has held a lock.
+func held(h fairlock.Holder) string {
+	if h.Released { // its fence is that of the release
+		return "–"
+	}
+	return ago(h.Age, h.Fence)
 }
 
 // left is what is left of a lease.
@@ -86,7 +94,7 @@ func use(l inspect.Lock) string {
 	case l.Err != nil:
 		return "unreadable"
 	case l.Kind == inspect.Semaphore && l.Permits > 0:
-		return fmt.Sprintf("%d of %d", l.Used, l.Permits)
+		return fmt.Sprintf("%d of %d", l.Used, l.Permits) + l.OthersBring()
 	case !l.Held:
 		return "free"
 	case l.Kind == inspect.RW && l.Holder.Writer:
@@ -137,6 +145,9 @@ func verdictOf(l inspect.Lock) verdict {
 		queue += " The first has expired; it is dropped at the next request for this lock."
 	case !l.Held:
 		v.Level, queue = "warn", queue+" The first is granted the lock at the next request of any waiter, within seconds."
+	case l.Kind == inspect.Semaphore && first.Weight > free && bringsLess(first, l):
+		queue += fmt.Sprintf(" The first brings %s: it waits until no more than that are held, and those behind it wait, too.",
+			inspect.Count(l.Permits, "permit"))
 	case l.Kind == inspect.Semaphore && free > 0 && first.Weight > free:
 		queue += fmt.Sprintf(" The first wants %s, and %d is free: those behind it wait for their turn.",
 			inspect.Count(first.Weight, "permit"), free)
@@ -145,6 +156,12 @@ func verdictOf(l inspect.Lock) verdict {
 	}
 	v.Text += " " + queue
 	return v
+}
+
+// bringsLess reports whether the first waiter has brought the number of permits that counts, and others bring a larger one.
+func bringsLess(first fairlock.Waiter, l inspect.Lock) bool {
+	n := len(l.Others)
+	return n > 0 && l.Permits < l.Others[n-1] && first.Token.Permits() == l.Permits
 }
 
 func ofHolders(l inspect.Lock) verdict {
@@ -181,7 +198,7 @@ func ofHolders(l inspect.Lock) verdict {
 	}
 	text, level := fmt.Sprintf("Held by %s.", inspect.Count(l.Used, "reader")), "busy"
 	if l.Kind == inspect.Semaphore {
-		text = fmt.Sprintf("%d of %s held.", l.Used, inspect.Count(l.Permits, "permit"))
+		text = fmt.Sprintf("%d of %s held%s.", l.Used, inspect.Count(l.Permits, "permit"), l.OthersBring())
 	}
 	if released > 0 {
 		text += fmt.Sprintf(" %s released before the minimum hold was over.", amount(released, len(l.Holders)))

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -197,6 +198,10 @@ func (w *ward) leave(last order) error {
 	if err != nil {
 		return err
 	}
+	rest, err := token.New(t.Client(), token.Terms{TTL: t.TTL(), Weight: t.Weight(), Permits: t.Permits(), Flags: token.Released})
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), t.TTL()) // then the lease has ended by itself
 	defer cancel()
 	c := connection{redis: w.Redis, namespace: w.Namespace}
@@ -207,7 +212,7 @@ func (w *ward) leave(last order) error {
 	defer func() { _ = rdb.Close() }()
 	lock := w.ID.In(rdb, w.Namespace)
 	kept := min(time.Until(w.Kept), t.TTL()) // a clock that has been set back keeps it no longer
-	h, err := lock.Release(ctx, t, w.Fence, kept)
+	h, err := lock.Release(ctx, t, w.Fence, lua.Rest{Left: kept, By: rest})
 	for more := h.More; more && err == nil; {
 		more, err = lock.Admit(ctx)
 	}

@@ -49,7 +49,7 @@ func (r *runner) hold(ctx context.Context, c *connection, lease *fairlock.Lease,
 	}
 	defer g.stop()
 	cmd, err := startChild(path, r.argv, append(env,
-		envFence+"="+strconv.FormatUint(lease.Fence(), 10), envToken+"="+lease.Token().Text()))
+		envFence+"="+strconv.FormatUint(lease.Fence(), 10), envHandle+"="+string(lease.Handle())))
 	if err != nil {
 		return 0, unstartable(r.argv[0], err)
 	}

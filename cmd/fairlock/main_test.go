@@ -375,7 +375,7 @@ func TestHelp(t *testing.T) {
 		assert.Regexp(t, fmt.Sprintf(`(?m)^    %d  +\w`, code), codes)
 	}
 	variables := f.done("help", "environment")
-	for _, name := range []string{envRedis, envPassword, envNamespace, envName, envFence, envToken} {
+	for _, name := range []string{envRedis, envPassword, envNamespace, envName, envFence, envHandle} {
 		assert.Contains(t, variables, "    "+name+" ")
 	}
 }

@@ -127,7 +127,7 @@ func (r *releaser) take(ctx context.Context, l inspect.Lock) (taken bool, err er
 	lock := r.id.In(r.Redis, r.Namespace)
 	for h := (lua.Handoff{}); ; {
 		if r.fence > 0 {
-			h, err = lock.Release(ctx, l.Holders[0].Token, r.fence, 0)
+			h, err = lock.Release(ctx, l.Holders[0].Token, r.fence, lua.Rest{})
 		} else {
 			h, err = lock.ForceRelease(ctx, l.Fence, h.Next)
 		}

@@ -30,9 +30,9 @@ import (
 
 // The environment that tells CMD what it holds.
 const (
-	envName  = "FAIRLOCK_NAME"
-	envFence = "FAIRLOCK_FENCE"
-	envToken = "FAIRLOCK_TOKEN" //nolint:gosec // its name
+	envName   = "FAIRLOCK_NAME"
+	envFence  = "FAIRLOCK_FENCE"
+	envHandle = "FAIRLOCK_HANDLE"
 )
 
 // A Redis that hangs is not waited for: tickets and leases end by themselves.
@@ -127,7 +127,7 @@ func (r *runner) check(given func(string) bool) error {
 	_, err := inspect.ParseKind(string(r.Kind))
 	return withCode(exitUsage, cmp.Or(err,
 		wrong(r.Kind != inspect.Semaphore && (given("permits") || given("take")), "--permits and --take go with --kind semaphore"),
-		wrong(r.Kind == inspect.Semaphore && !given("permits"), "--kind semaphore needs --permits, the same number for all who use %s", inspect.Plain(r.name)),
+		wrong(r.Kind == inspect.Semaphore && !given("permits"), "--kind semaphore needs --permits, how many %s has", inspect.Plain(r.name)),
 		locks.Within("--permits", r.Permits, 1, fairlock.MaxPermits),
 		locks.Within("--take", r.take, 1, r.Permits),
 		wrong(r.Kind != inspect.RW && r.read, "--read goes with --kind rw"),
@@ -244,7 +244,7 @@ func (r *runner) environment(c *connection) ([]string, error) {
 		return nil, err
 	}
 	variable, _ := c.variable()
-	ours := []string{envName, envFence, envToken, envRedis, envPassword, envWithheld, variable}
+	ours := []string{envName, envFence, envHandle, envRedis, envPassword, envWithheld, variable}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(ours, name)
@@ -281,12 +281,10 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 		}
 	}
 	_, moved := redis.IsMovedError(err)
-	other, ok := errors.AsType[*fairlock.CapacityError](err)
+	resized, ok := errors.AsType[*fairlock.CapacityError](err)
 	switch {
-	case ok && other.Want == r.take:
-		return fmt.Errorf("%s has %s, --take wants %d", name, inspect.Count(other.Have, "permit"), r.take)
 	case ok:
-		return fmt.Errorf("%s has %s, not %d: --permits must be the same for all who use it", name, inspect.Count(other.Have, "permit"), other.Want)
+		return fmt.Errorf("%s was resized to %s, --take wants %d", name, inspect.Count(resized.Have, "permit"), resized.Want)
 	case errors.Is(err, context.DeadlineExceeded) && waiting.Err() != nil:
 		return withCode(exitTimeout, fmt.Errorf("timed out after %v waiting for %s%s", r.wait, name, holder))
 	case errors.Is(err, fairlock.ErrBusy):

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 func TestRun_ExitCodeAndFilesAreThoseOfCMD(t *testing.T) {
@@ -54,12 +55,12 @@ func TestRun_TellsCMDWhatItHolds(t *testing.T) {
 		"a --kind rw":        {c.RWMutex("a"), 1, 0, true},
 		"b --kind rw --read": {c.RWMutex("b"), 1, 0, false},
 	}, func(t *testing.T, f fixture, words string, want told) {
-		r := f.run(words, `echo "$FAIRLOCK_NAME $FAIRLOCK_FENCE $FAIRLOCK_TOKEN"; read end; exit 7`)
+		r := f.run(words, `echo "$FAIRLOCK_NAME $FAIRLOCK_FENCE $FAIRLOCK_HANDLE"; read end; exit 7`)
 		told := r.expect("\n")
 		s := f.state(want.lock)
 		require.Len(t, s.Holders, 1)
 		h := s.Holders[0]
-		assert.Equal(t, fmt.Sprint(strings.Fields(words)[0], " ", s.Fence, " ", h.Token.Text()), told)
+		assert.Equal(t, fmt.Sprint(strings.Fields(words)[0], " ", s.Fence, " ", string(h.Handle)), told)
 		assert.Equal(t, []any{want.weight, want.permits, want.writer}, []any{h.Weight, s.Permits, h.Writer})
 		require.Equal(t, result{code: 7}, r.wait())
 	})
@@ -97,7 +98,7 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 		"x --try --kind semaphore --permits 3 --take 2": {code: exitBusy, errs: "x is busy, held by "},
 		"x --try --kind rw":                             {code: exitBusy, errs: "x is busy, held by "},
 		"x --wait 3s":                                   {code: exitTimeout, errs: "timed out after 3s waiting for x, held by "},
-		"x --kind semaphore --permits 2":                {code: exitFailure, errs: "has 3 permits, not 2"},
+		"x --try --kind semaphore --permits 2":          {code: exitBusy, errs: "x is busy, held by "},
 		"y --wait 3s --kind rw":                         {code: exitTimeout, errs: "timed out after 3s waiting for y, held by "},
 		"x --try --kind semaphore --permits 3":          {},
 		"x --try --kind rw --read":                      {},
@@ -453,10 +454,12 @@ func TestGuard_ReadsLate(t *testing.T) {
 		t.Cleanup(func() { _ = in.Close(); _ = to.Close() })
 		return in, to
 	}
-	token := func(ttl time.Duration) string {
-		return fmt.Sprintf("c:1.%011d.0000000001.8.%021dA", ttl.Milliseconds(), 0)
+	text := func(ttl time.Duration) string {
+		made, err := token.New("c", token.Terms{TTL: ttl, Weight: 1})
+		require.NoError(t, err)
+		return made.Text()
 	}
-	aYear := token(fairlock.MaxTTL) // of a minimum hold: it is not waited for
+	aYear := text(fairlock.MaxTTL) // of a minimum hold: it is not waited for
 	for _, o := range []order{
 		{Left: time.Hour, Sent: time.Now().Add(-time.Hour)},
 		{Left: time.Millisecond, Sent: time.Now().Add(time.Hour)}, // the clock has been set back
@@ -474,7 +477,7 @@ func TestGuard_ReadsLate(t *testing.T) {
 	for range 10 { // the time of one order is over when the next one can be read
 		in, to := pipe()
 		g := &guard{to: to}
-		g.tell(order{Ward: &ward{Redis: "no URL", Token: token(time.Hour), TTL: time.Hour}})
+		g.tell(order{Ward: &ward{Redis: "no URL", Token: text(time.Hour), TTL: time.Hour}})
 		g.tell(order{})
 		g.tell(order{Left: time.Hour, Sent: time.Now()})
 		require.NoError(t, to.Close())

@@ -56,7 +56,7 @@ func ExampleTask() {
 		gocron.AfterJobRuns(func(uuid.UUID, string) { done <- true }),
 		gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { log.Print("report: ", err) }),
 	)
-	m := client.Mutex("report").WithMinHold(30 * time.Minute)
+	m := client.Mutex("report", fairlock.WithMinHold(30*time.Minute))
 	task := gocronfairlock.Task(m, writeReport) // the ctx of writeReport ends if the lock is lost
 	job, err := scheduler.NewJob(gocron.CronJob("0 * * * *", false), gocron.NewTask(task), listeners)
 	if err != nil {

@@ -75,5 +75,5 @@ func (l *Locker) tryLock(ctx context.Context, name string) (*fairlock.Lease, err
 			Bound: fmt.Sprintf("%q is gocron's default for a closure, and other jobs may share it: use gocron.WithName", name),
 		}
 	}
-	return l.client.Mutex(name).WithMinHold(l.minHold).TryLock(ctx)
+	return l.client.Mutex(name, fairlock.WithMinHold(l.minHold)).TryLock(ctx)
 }

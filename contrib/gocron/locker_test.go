@@ -204,7 +204,7 @@ func TestNewLocker_BadInput(t *testing.T) {
 		for _, d := range []time.Duration{-time.Second, 0, fairlock.MaxTTL + 1} {
 			_, err := gocronfairlock.NewLocker(client, d)
 			require.ErrorIs(t, err, fairlock.ErrInvalid, d)
-			_, err = client.Mutex("x").WithMinHold(d).TryLock(t.Context()) // has the same bounds
+			_, err = client.Mutex("x", fairlock.WithMinHold(d)).TryLock(t.Context()) // has the same bounds
 			require.ErrorIs(t, err, fairlock.ErrInvalid)
 		}
 		_, err := gocronfairlock.NewLocker(nil, time.Second)

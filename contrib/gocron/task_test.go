@@ -19,7 +19,7 @@ import (
 // tasks shares the job by a Task.
 func tasks(minHold time.Duration) func(*replica, task) (task, []gocron.SchedulerOption) {
 	return func(r *replica, do task) (task, []gocron.SchedulerOption) {
-		return gocronfairlock.Task(r.Mutex("report").WithMinHold(minHold), do), nil
+		return gocronfairlock.Task(r.Mutex("report", fairlock.WithMinHold(minHold)), do), nil
 	}
 }
 

@@ -88,12 +88,12 @@ func (m *metrics) trace() *fairlock.Trace {
 		Renewed: func(i fairlock.RenewedInfo) {
 			m.renewals.Add(i.Ctx, 1, m.of(i.Event, i.Err).add...)
 		},
-		Lost: func(i fairlock.LostInfo) {
+		Ended: func(i fairlock.EndedInfo) {
 			m.ended(i.Event, i.Held, i.Err)
-			m.losses.Add(i.Ctx, 1, m.of(i.Event, i.Err).add...)
+			if errors.Is(i.Err, fairlock.ErrLost) {
+				m.losses.Add(i.Ctx, 1, m.of(i.Event, i.Err).add...)
+			}
 		},
-		Released: func(i fairlock.ReleasedInfo) { m.ended(i.Event, i.Held, i.Err) },
-		Closed:   func(i fairlock.ClosedInfo) { m.ended(i.Event, i.Held, i.Err) },
 		NotificationLost: func(e fairlock.Event) {
 			m.lostNotifications.Add(e.Ctx, 1, m.of(e, nil).add...)
 		},

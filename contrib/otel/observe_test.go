@@ -2,15 +2,11 @@ package otelfairlock_test
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -24,6 +20,8 @@ import (
 
 // The tests run in bubbles of testing/synctest, on a server in memory. There, time passes only while every goroutine waits, so
 // durations are exact.
+
+const second = time.Second
 
 // bubbles runs a test for each case, in a bubble of its own.
 func bubbles[C any](t *testing.T, cases map[string]C, test func(t *testing.T, s *fairlocktest.Server, c C)) {
@@ -81,37 +79,4 @@ func (o *observer) metrics(t *testing.T) map[string]metricdata.Metrics {
 		}
 	}
 	return byName
-}
-
-// values returns each value with its attributes, such as "wait.duration handoff=false error.type=busy: 1 in 2s", in
-// alphabetical order. Kind and namespace, which TestMetrics_Attributes checks, are left out.
-func (o *observer) values(t *testing.T) (all []string) {
-	t.Helper()
-	add := func(name string, set attribute.Set, format string, value ...any) {
-		require.True(t, set.HasValue("fairlock.kind") && set.HasValue("fairlock.namespace"))
-		text := strings.TrimPrefix(name, "fairlock.")
-		for _, a := range set.ToSlice() {
-			if a.Key != "fairlock.kind" && a.Key != "fairlock.namespace" {
-				text += fmt.Sprintf(" %s=%v", strings.TrimPrefix(string(a.Key), "fairlock."), a.Value.AsInterface())
-			}
-		}
-		all = append(all, text+": "+fmt.Sprintf(format, value...))
-	}
-	for name, m := range o.metrics(t) {
-		switch data := m.Data.(type) {
-		case metricdata.Sum[int64]:
-			for _, p := range data.DataPoints {
-				add(name, p.Attributes, "%d", p.Value)
-			}
-		case metricdata.Histogram[float64]:
-			for _, p := range data.DataPoints {
-				sum := time.Duration(p.Sum * float64(time.Second)).Round(time.Microsecond)
-				add(name, p.Attributes, "%d in %v", p.Count, sum)
-			}
-		default:
-			t.Fatalf("%s is a %T", name, data)
-		}
-	}
-	slices.Sort(all)
-	return all
 }

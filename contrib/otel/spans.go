@@ -34,13 +34,7 @@ type spans struct {
 	group  func(string) string
 
 	mu    sync.Mutex
-	waits map[lease]trace.SpanContext // guarded by mu: the spans of waits, for the links of the leases that are held now
-}
-
-// lease is one lease. Resume may begin a second one with the same token, but not with the same fence.
-type lease struct {
-	token token.Token
-	fence uint64
+	waits map[token.Token]trace.SpanContext // guarded by mu: the spans of waits, for the links of the leases that are held now
 }
 
 func (s *spans) trace() *fairlock.Trace {
@@ -52,9 +46,7 @@ func (s *spans) trace() *fairlock.Trace {
 					handoffKey.Bool(false), queuedKey.Bool(i.Queued), resumedKey.Bool(i.Resumed))
 			}
 		},
-		Lost:     func(i fairlock.LostInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
-		Released: func(i fairlock.ReleasedInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
-		Closed:   func(i fairlock.ClosedInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
+		Ended: func(i fairlock.EndedInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
 	}
 }
 
@@ -69,7 +61,7 @@ func (s *spans) granted(i fairlock.GrantedInfo) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waits[lease{i.Token, i.Fence}] = wait
+	s.waits[i.Token] = wait
 }
 
 func (s *spans) held(e fairlock.Event, fence uint64, held time.Duration, err error) {
@@ -77,8 +69,8 @@ func (s *spans) held(e fairlock.Event, fence uint64, held time.Duration, err err
 		return
 	}
 	s.mu.Lock()
-	wait, waited := s.waits[lease{e.Token, fence}]
-	delete(s.waits, lease{e.Token, fence})
+	wait, waited := s.waits[e.Token]
+	delete(s.waits, e.Token)
 	s.mu.Unlock()
 	var links []trace.Link
 	if waited {

@@ -128,6 +128,14 @@ func TestSpans(t *testing.T) {
 	})
 }
 
+// world is where a lock is used.
+type world struct {
+	s      *fairlocktest.Server
+	client *fairlocktest.Client // whose Trace is read
+	m      fairlock.Mutex       // of client; w.lock is the same
+	lock   fairlocktest.Lock
+}
+
 // late has the replies to the client come late by d. The connection is there already.
 func (w world) late(t *testing.T, d time.Duration) {
 	t.Helper()
@@ -151,8 +159,10 @@ func TestSpans_Outcomes(t *testing.T) {
 	contend := func(t *testing.T, ctx context.Context, w world) { // a wait that fails, and one that succeeds
 		t.Helper()
 		other := w.lock.HoldAs("other")
-		done := w.waiting(ctx)
-		_, err := w.m.WithMaxWait(second).Lock(ctx)
+		done := make(chan error, 1)
+		go func() { done <- w.m.Do(ctx, func(context.Context) error { return nil }) }()
+		synctest.Wait()
+		_, err := w.client.Mutex("x", fairlock.WithMaxWait(second)).Lock(ctx)
 		require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
 		require.NoError(t, other.Unlock(ctx))
 		require.NoError(t, <-done)
@@ -175,11 +185,12 @@ func TestSpans_Outcomes(t *testing.T) {
 			require.ErrorIs(t, err, fairlock.ErrBusy)
 		}, []string{"fairlock.wait 0s-0s (busy)"}},
 		"detached": {func(t *testing.T, ctx context.Context, w world) {
-			require.NoError(t, lock(t, ctx, w).Detach())
+			_, err := lock(t, ctx, w).Detach()
+			require.NoError(t, err)
 		}, []string{"fairlock.hold 0s-0s (detached)"}},
 		"wait times out": {func(t *testing.T, ctx context.Context, w world) {
 			w.lock.HoldAs("other")
-			_, err := w.m.WithMaxWait(second).Lock(ctx)
+			_, err := w.client.Mutex("x", fairlock.WithMaxWait(second)).Lock(ctx)
 			require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
 		}, []string{"fairlock.wait 0s-1s Error: wait timed out (held by other) (wait_timeout)"}},
 		"taken": {func(t *testing.T, ctx context.Context, w world) {
@@ -190,7 +201,7 @@ func TestSpans_Outcomes(t *testing.T) {
 		}, []string{"fairlock.hold 0s-1s Error: lock is lost: no longer the owner (taken)"}},
 		"Unlock fails": {func(t *testing.T, ctx context.Context, w world) {
 			lease := lock(t, ctx, w)
-			w.client.Redis.AddHook(&refuses{refusal("ERR no \xff")}) // OTLP would refuse a batch with this byte
+			w.s.Miniredis.SetError("ERR no \xff") // OTLP would refuse a batch with this byte
 			require.ErrorContains(t, lease.Unlock(ctx), "ERR no")
 		}, []string{"fairlock.hold 0s-0s Error: ERR no \uFFFD (refused)"}},
 		"closed": {func(t *testing.T, ctx context.Context, w world) {
@@ -200,10 +211,10 @@ func TestSpans_Outcomes(t *testing.T) {
 		}, []string{"fairlock.hold 0s-1s Error: client is closed (closed)"}},
 		"resumed": {func(t *testing.T, ctx context.Context, w world) {
 			other := w.lock.HoldAs("other")
-			lease, err := w.m.Resume(ctx, other.Token())
+			lease, err := w.m.Resume(ctx, other.Handle())
 			require.NoError(t, err)
 			require.NoError(t, lease.Unlock(ctx))
-			_, err = w.m.Resume(ctx, other.Token())
+			_, err = w.m.Resume(ctx, other.Handle())
 			require.ErrorIs(t, err, fairlock.ErrTaken)
 		}, []string{
 			"fairlock.hold 0s-0s", "fairlock.wait 0s-0s Error: lock is lost: no longer the owner (taken)",
@@ -227,7 +238,7 @@ func TestSpans_Outcomes(t *testing.T) {
 	})
 }
 
-// Each hold is linked to its own wait, also if two leases have the same token, because the second one is resumed.
+// Each hold is linked to its own wait, also if one client resumes a lease of its own.
 func TestSpans_Links(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		o := observe(t, nil)
@@ -237,13 +248,13 @@ func TestSpans_Links(t *testing.T) {
 		client.Link.Delay(0, 20*time.Millisecond) // so that each wait has a span
 		first, err := m.Lock(ctx)
 		require.NoError(t, err)
-		second, err := m.Resume(ctx, first.Token())
+		second, err := m.Resume(ctx, first.Handle())
 		require.NoError(t, err)
-		third, err := m.Resume(ctx, second.Token())
+		third, err := m.Resume(ctx, second.Handle())
 		require.NoError(t, err)
-		require.Equal(t, second.Token(), third.Token())
 		for _, lease := range []*fairlock.Lease{second, third, first} {
-			require.NoError(t, lease.Detach())
+			_, err := lease.Detach()
+			require.NoError(t, err)
 		}
 		waits := map[any]sdktrace.ReadOnlySpan{}
 		holds := 0
@@ -262,20 +273,20 @@ func TestSpans_Links(t *testing.T) {
 	})
 }
 
-// No span has a token with which a lock can be released.
+// No span has a token or a handle with which a lock can be released or taken.
 func TestSpans_NoSecrets(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		o := observe(t, nil)
 		ctx, _ := o.tracer.Start(t.Context(), "caller")
-		m := s.Client(fairlock.Config{Trace: o.trace}).Mutex("x")
-		lease, err := m.Lock(ctx)
+		client := s.Client(fairlock.Config{Trace: o.trace})
+		lease, err := client.Mutex("x").Lock(ctx)
 		require.NoError(t, err)
-		_, err = m.WithMaxWait(second).Lock(ctx)
+		_, err = client.Mutex("x", fairlock.WithMaxWait(second)).Lock(ctx)
 		require.Error(t, err)
 		s.Mutex("x").ForceRelease()
 		require.Error(t, lease.Unlock(ctx))
 		text := lease.Token().Text()
-		secret := text[strings.LastIndexByte(text, '.')+1:]
+		secret := text[len(text)-17:] // of the 22 characters of the random part, of which String shows 4
 		spans := fmt.Sprintf("%+v", tracetest.SpanStubsFromReadOnlySpans(o.spans.Ended()))
 		assert.NotContains(t, spans, secret)
 		assert.Contains(t, spans, lease.Token().String())
@@ -292,7 +303,7 @@ func TestTrace_AllocatesNothing(t *testing.T) {
 		e := fairlock.Event{Ctx: ctx, Namespace: "fairlock", Name: "x", Kind: "mutex", Weight: 1}
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			o.trace.Granted(fairlock.GrantedInfo{Event: e, Wait: time.Millisecond})
-			o.trace.Released(fairlock.ReleasedInfo{Event: e, Held: time.Second})
+			o.trace.Ended(fairlock.EndedInfo{Event: e, Held: time.Second})
 		}))
 	}
 }
@@ -315,7 +326,7 @@ func TestSpans_KeepNothing(t *testing.T) {
 	const leases = 20_000
 	for fence := range uint64(leases) {
 		locks.Granted(fairlock.GrantedInfo{Event: e, Fence: fence, Queued: true})
-		locks.Released(fairlock.ReleasedInfo{Event: e, Fence: fence})
+		locks.Ended(fairlock.EndedInfo{Event: e, Fence: fence})
 	}
 	assert.Less(t, heap()-before, leases*16, "bytes: less than a span's ids need")
 	runtime.KeepAlive(locks)

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/token"
 )
 
 // scope is the name of what makes the metrics and the spans.
@@ -54,6 +55,6 @@ func New(cfg Config) (*fairlock.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &spans{tracer: cfg.TracerProvider.Tracer(scope), group: group, waits: map[lease]trace.SpanContext{}}
+	s := &spans{tracer: cfg.TracerProvider.Tracer(scope), group: group, waits: map[token.Token]trace.SpanContext{}}
 	return fairlock.JoinTraces(m.trace(), s.trace()), nil
 }

@@ -116,7 +116,8 @@ func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error
 		permitsUsed: desc("fairlock_lock_permits_used",
 			"Permits that are held. Of a mutex 0 or 1, of a read-write lock the readers, or 1 for a writer."),
 		permits: desc("fairlock_lock_permits",
-			"Permits of the lock: 1 of a mutex. Absent for a read-write lock, and for a semaphore that is not in use."),
+			"Permits of the lock: 1 of a mutex; of a semaphore those that a resize has set, else those that the next request brings. "+
+				"Absent for a read-write lock, and for a semaphore that is not in use."),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name:        "fairlock_lock_inspection_failures_total",
 			Help:        "Locks that a scrape could not read, because Redis did not reply in time, or replied with an error.",
@@ -129,7 +130,7 @@ func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error
 		}
 	}
 	add("mutex", cfg.Mutexes, func(name string) lua.Lock { return lua.Mutex(scripts, cfg.Namespace, name) })
-	add("semaphore", cfg.Semaphores, func(name string) lua.Lock { return lua.Semaphore(scripts, cfg.Namespace, name, 1) })
+	add("semaphore", cfg.Semaphores, func(name string) lua.Lock { return lua.Semaphore(scripts, cfg.Namespace, name) })
 	add("rwmutex", cfg.RWMutexes, func(name string) lua.Lock { return lua.RWMutex(scripts, cfg.Namespace, name) })
 	return c, nil
 }

@@ -2,6 +2,7 @@ package promfairlock
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -157,12 +158,12 @@ func (m *Metrics) Trace() *fairlock.Trace {
 			s.leave(i.Queued)
 			m.observe(&i.Event, s.waitDuration.WithLabelValues(fairlock.ErrorType(i.Err), strconv.FormatBool(false)), i.Wait)
 		},
-		Released: func(i fairlock.ReleasedInfo) { m.end(&i.Event, i.Held, i.Err) },
-		Lost: func(i fairlock.LostInfo) {
+		Ended: func(i fairlock.EndedInfo) {
 			m.end(&i.Event, i.Held, i.Err)
-			m.count(&i.Event, m.of(&i.Event).losses.WithLabelValues(fairlock.ErrorType(i.Err)))
+			if errors.Is(i.Err, fairlock.ErrLost) {
+				m.count(&i.Event, m.of(&i.Event).losses.WithLabelValues(fairlock.ErrorType(i.Err)))
+			}
 		},
-		Closed: func(i fairlock.ClosedInfo) { m.end(&i.Event, i.Held, i.Err) },
 		Renewed: func(i fairlock.RenewedInfo) {
 			s := m.of(&i.Event)
 			c := s.renewed

@@ -55,7 +55,7 @@ func (r *replicas) start(t *testing.T) {
 	for _, fast := range []time.Duration{0, 150 * time.Millisecond, 300 * time.Millisecond} {
 		c := r.Client(fairlock.Config{})
 		r.clients = append(r.clients, c)
-		s := schedule{lock: c.Mutex("report"), period: time.Minute, now: func() time.Time { return time.Now().Add(fast) }}
+		s := schedule{locks: c.Client, job: "report", period: time.Minute, now: func() time.Time { return time.Now().Add(fast) }}
 		go s.run(t.Context(), func(ctx context.Context, due time.Time) error {
 			r.mu.Lock()
 			r.did = append(r.did, due.UTC().Format("15:04:05"))

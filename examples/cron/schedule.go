@@ -10,7 +10,8 @@ import (
 
 // schedule is the timetable of one job, and the lock under which all replicas do it.
 type schedule struct {
-	lock   fairlock.Mutex
+	locks  *fairlock.Client
+	job    string
 	period time.Duration
 	now    func() time.Time // this replica's clock, which differs from the others'
 }
@@ -27,7 +28,7 @@ type schedule struct {
 //   - A replica that is paused for longer than half a period, right before it tries, does a job again. If that matters, write
 //     for which minute the job was done together with its result.
 func (s schedule) run(ctx context.Context, job func(ctx context.Context, due time.Time) error, failed func(due time.Time, err error)) {
-	lock := s.lock.WithMinHold(s.period / 2)
+	lock := s.locks.Mutex("cron:"+s.job, fairlock.WithMinHold(s.period/2))
 	for {
 		due := s.now().Truncate(s.period).Add(s.period)
 		select {

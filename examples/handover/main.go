@@ -20,14 +20,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // ttl bounds how long the second process may take to come.
 const ttl = 4 * time.Second
 
 func main() {
-	second := flag.Bool("second", false, "be the second process, which reads the token from its standard input")
+	second := flag.Bool("second", false, "be the second process, which reads the handle from its standard input")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	url := cmp.Or(os.Getenv("FAIRLOCK_REDIS"), "redis://localhost:6379")
@@ -45,7 +44,7 @@ func main() {
 
 // first is the first process. It ends holding the lock.
 func first(ctx context.Context, url string) error {
-	text, err := begin(ctx, url, func(lease *fairlock.Lease) {
+	handle, err := begin(ctx, url, func(lease *fairlock.Lease) {
 		fmt.Printf("process %d has begun, fence %d\n", os.Getpid(), lease.Fence())
 	})
 	if err != nil {
@@ -55,20 +54,20 @@ func first(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	// The token is a secret: whoever has it can release the lock. So it goes through a pipe. Arguments and the
+	// The handle is a secret: whoever has it can take the lock. So it goes through a pipe. Arguments and the
 	// environment of a process can be read by others, and job queues should be treated alike.
 	next := exec.CommandContext(ctx, program, "-second")
-	next.Stdin, next.Stdout, next.Stderr = strings.NewReader(text), os.Stdout, os.Stderr
+	next.Stdin, next.Stdout, next.Stderr = strings.NewReader(string(handle)), os.Stdout, os.Stderr
 	return next.Run() // only so that the example ends in order: it might as well exit now
 }
 
 // last is the second process.
 func last(ctx context.Context, url string) error {
-	text, err := io.ReadAll(os.Stdin)
+	handle, err := io.ReadAll(os.Stdin)
 	if err != nil {
 		return err
 	}
-	return finish(ctx, url, string(text), func(ctx context.Context, lease *fairlock.Lease) error {
+	return finish(ctx, url, fairlock.Handle(handle), func(ctx context.Context, lease *fairlock.Lease) error {
 		fmt.Printf("process %d goes on, fence %d\n", os.Getpid(), lease.Fence())
 		select {
 		case <-time.After(200 * time.Millisecond): // the import
@@ -79,35 +78,31 @@ func last(ctx context.Context, url string) error {
 	})
 }
 
-// begin takes the lock, does the first part, and returns the token. From then on the lease is renewed no more: whoever
+// begin takes the lock, does the first part, and returns the lease's handle. From then on the lease is renewed no more: whoever
 // goes on has what is left of its TTL to come, two thirds of it at least.
-func begin(ctx context.Context, url string, part func(*fairlock.Lease)) (text string, err error) {
+func begin(ctx context.Context, url string, part func(*fairlock.Lease)) (fairlock.Handle, error) {
 	client, closeAll, err := connect(url)
 	if err != nil {
 		return "", err
 	}
-	defer closeAll() // ends the lease here; in Redis the lock stays taken
+	defer closeAll()
 	lease, err := client.Mutex("import").Lock(ctx)
 	if err != nil {
 		return "", err
 	}
 	part(lease)
-	return lease.Token().Text(), lease.Err()
+	return lease.Detach()
 }
 
-// finish goes on with the lease of that token, does the last part and gives the lock back. It is an ErrLost if it comes
+// finish goes on with the lease of that handle, does the last part and gives the lock back. It is an ErrLost if it comes
 // too late: then nothing has been done, and somebody else may have the lock.
-func finish(ctx context.Context, url, text string, part func(context.Context, *fairlock.Lease) error) (err error) {
+func finish(ctx context.Context, url string, handle fairlock.Handle, part func(context.Context, *fairlock.Lease) error) (err error) {
 	client, closeAll, err := connect(url)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	t, err := token.Parse(text)
-	if err != nil {
-		return err // it does not show the token
-	}
-	lease, err := client.Mutex("import").Resume(ctx, t)
+	lease, err := client.Mutex("import").Resume(ctx, handle)
 	if err != nil {
 		return err
 	}

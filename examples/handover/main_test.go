@@ -12,7 +12,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // asProgram has the test binary be the program, in its first process and in its second, which inherits it.
@@ -42,7 +41,7 @@ func TestRun_TwoProcessesShareOneLease(t *testing.T) {
 func TestFinish_TooLate(t *testing.T) {
 	server := redistest.Start(t)
 	url := "unix://" + server.Addr()
-	text, err := begin(t.Context(), url, func(*fairlock.Lease) {})
+	handle, err := begin(t.Context(), url, func(*fairlock.Lease) {})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, server.Client().Del(t.Context(), "fairlock:{import}:lock").Val()) // as when its TTL ends
 	next, closeNext, err := connect(url)
@@ -51,10 +50,10 @@ func TestFinish_TooLate(t *testing.T) {
 	lease, err := next.Mutex("import").TryLock(t.Context())
 	require.NoError(t, err)
 	nothing := func(context.Context, *fairlock.Lease) error { t.Error("it went on"); return nil }
-	require.ErrorIs(t, finish(t.Context(), url, text, nothing), fairlock.ErrLost)
+	require.ErrorIs(t, finish(t.Context(), url, handle, nothing), fairlock.ErrLost)
 	require.NoError(t, lease.Renew(t.Context()), "the other one's lock is untouched")
 
-	err = finish(t.Context(), url, text[1:]+"\n", nothing)
-	require.ErrorIs(t, err, token.ErrMalformed)
-	assert.NotContains(t, err.Error(), text[len(text)-22:])
+	err = finish(t.Context(), url, handle+"\n", nothing)
+	require.ErrorIs(t, err, fairlock.ErrInvalid)
+	assert.NotContains(t, err.Error(), string(handle)[len(handle)-30:])
 }

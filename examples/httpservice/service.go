@@ -55,7 +55,7 @@ func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, err)
 		return
 	}
-	lock := s.locks.Mutex("account:" + p.account).WithMaxWait(s.maxWait)
+	lock := s.locks.Mutex("account:"+p.account, fairlock.WithMaxWait(s.maxWait))
 	do := lock.Do // waits behind all requests that came before, of all replicas
 	if r.FormValue("wait") == "no" {
 		do = lock.TryDo

@@ -138,7 +138,7 @@ type reporter struct {
 
 func (s *reporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The ctx of the request carries its span, which becomes the parent of those of the lock.
-	err := s.locks.Mutex("report:"+r.PathValue("customer")).WithMaxWait(time.Minute).Do(r.Context(), func(ctx context.Context) error {
+	err := s.locks.Mutex("report:"+r.PathValue("customer"), fairlock.WithMaxWait(time.Minute)).Do(r.Context(), func(ctx context.Context) error {
 		select {
 		case <-time.After(s.work):
 			return nil

@@ -14,7 +14,7 @@ type limiter struct{ permits fairlock.Semaphore }
 func newLimiter(client *fairlock.Client, name string, perSecond int) limiter {
 	// The TTL counts only if a process crashes, or cannot give a permit back: then the permit comes free 2 s after its grant. So
 	// the limit holds even then, unless the process has learned of the grant a second late.
-	return limiter{client.Semaphore(name, perSecond).WithTTL(2 * time.Second).WithMinHold(time.Second)}
+	return limiter{client.Semaphore(name, perSecond, fairlock.WithTTL(2*time.Second), fairlock.WithMinHold(time.Second))}
 }
 
 // do waits in line for a permit and calls f. The permit is given back while f runs, and comes free when the second is over: so

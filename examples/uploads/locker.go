@@ -11,16 +11,16 @@ import (
 )
 
 // Locker is a handler.Locker of tusd: one request at a time works on an upload, whatever replica it has reached. Requests
-// wait in order. A request is told to stop when another one waits, so a client whose connection has broken can go on at
-// once, and not only when the old connection times out. A process that was paused for longer than the TTL may still write
-// what it had read before.
+// wait in order. A request is told to stop when another one waits, so a client whose connection has broken can go on
+// within about a second, and not only when the old connection times out. A process that was paused for longer than the TTL
+// may still write what it had read before.
 type Locker struct {
 	Client *fairlock.Client
 }
 
 // NewLock returns the lock of one upload, for one request.
 func (l Locker) NewLock(id string) (handler.Lock, error) {
-	return &lock{mutex: l.Client.Mutex("upload:" + id).WithWanted()}, nil
+	return &lock{mutex: l.Client.Mutex("upload:" + id)}, nil
 }
 
 type lock struct {

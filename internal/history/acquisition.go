@@ -33,7 +33,6 @@ type acquisition struct {
 	earliest         int64 // when it was granted at the earliest
 	until            int64 // the last recorded end of its trusted time
 	end              int64 // it is known to have held the lock from granted.At until then; not at all if that is not later
-	freed            int64 // when Redis freed it at the earliest
 	beside           int   // the weights of all that held the lock at granted.At, including its own
 }
 
@@ -102,14 +101,8 @@ func (c *checker) conclude(a *acquisition) {
 	}
 	unlock := a.time(Unlock)
 	a.end = min(a.until, unlock, a.time(Lost), a.process.kill.From)
-	if a.freed = a.until; a.state != NotHeld || a.first[Ambiguous] != nil { // an attempt to unlock may have freed it
-		a.freed = min(a.until, unlock)
-	}
 	if a.state == Released { // it held the lock until then, whatever it knew
-		a.end, a.freed = unlock, unlock
-	}
-	if loss := c.firstLoss(a.lock, a.request.At, a.time(Released)); loss != nil {
-		a.freed = min(a.freed, max(loss.From, a.request.At))
+		a.end = unlock
 	}
 }
 

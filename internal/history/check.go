@@ -94,7 +94,7 @@ func Check(events []Event, run Run) *Report {
 			c.use(a)
 			c.results(a)
 		}
-		c.linear(l) // it moves earliest, which order uses, and freed
+		c.fences(l) // it moves earliest, which order uses
 		c.tickets(l)
 		c.order(l)
 	}

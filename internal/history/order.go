@@ -41,6 +41,30 @@ func (c *checker) tickets(l *lock) {
 	}
 }
 
+// fences: they are distinct, and rise in the order of the grants. A grant was made after each request with a lower fence.
+// If the grant with the next lower fence leaves no room for it, it was made after the end of that one, too. If Redis's
+// clock was stepped back, fences may fall across a loss of data.
+func (c *checker) fences(l *lock) {
+	now := int64(0)
+	var last *acquisition
+	for _, a := range l.grants {
+		if c.ClockBack && c.firstLoss(l, a.request.At, a.latest()) != nil {
+			continue // its fence may be from before or after the loss
+		}
+		if now = max(now, a.request.At); last != nil {
+			overlap := last.end > a.latest() && last.granted.At <= a.granted.At // exclusion reports it
+			full := last.weight+a.weight > l.most(last.request.At, a.latest())
+			if full && !overlap && c.firstLoss(l, last.request.At, a.latest()) == nil {
+				now = max(now, last.end)
+			}
+			if now > a.latest() || a.granted.Fence == last.granted.Fence && a.losses == last.losses {
+				c.violate(Fences, []*Event{a.granted, last.granted}, "%v was granted it before %v, or has the same fence", a, last)
+			}
+		}
+		last, a.earliest = a, now
+	}
+}
+
 // order: no grant passes an earlier waiter that still waits.
 //
 // Redis gives tickets in the order in which requests arrive, and fences in the order in which it grants. So a grant

@@ -23,7 +23,6 @@ const (
 	Order     Rule = "order"     // no grant passes an earlier waiter that still waits
 	Results   Rule = "results"   // a live lease is not reported lost, and no lock of another owner is reported released
 	Server    Rule = "server"    // Redis grants to the head of the queue, within the capacity, and drops only the expired
-	Linear    Rule = "linear"    // all operations have one order that a lock allows
 	Empty     Rule = "empty"     // something was granted
 )
 

@@ -59,7 +59,7 @@ func (id ID) Compare(other ID) int {
 	return cmp.Or(cmp.Compare(id.Name, other.Name), slices.Index(Kinds, id.Kind)-slices.Index(Kinds, other.Kind))
 }
 
-// In is the lock in Redis, for those that read it or take it from its holders: its capacity does not matter to them.
+// In is the lock in Redis, for those that read it or take it from its holders.
 func (id ID) In(rdb lua.Scripter, namespace string) lua.Lock {
 	lock, _ := id.in(rdb, namespace)
 	return lock
@@ -69,7 +69,7 @@ func (id ID) In(rdb lua.Scripter, namespace string) lua.Lock {
 func (id ID) in(rdb lua.Scripter, namespace string) (lua.Lock, any) {
 	switch id.Kind {
 	case Semaphore:
-		return lua.Semaphore(rdb, namespace, id.Name, 1), lua.SemaphoreKeys(namespace, id.Name)
+		return lua.Semaphore(rdb, namespace, id.Name), lua.SemaphoreKeys(namespace, id.Name)
 	case RW:
 		return lua.RWMutex(rdb, namespace, id.Name), lua.RWMutexKeys(namespace, id.Name)
 	default:

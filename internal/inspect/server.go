@@ -29,6 +29,18 @@ func (l Lock) InUse() bool { return l.Held || l.Waiting > 0 || l.Err != nil }
 // Idle reports whether nobody uses the lock, and its number of permits is kept because a resize has set it.
 func (l Lock) Idle() bool { return l.Kind == Semaphore && l.Permits > 0 && !l.InUse() }
 
+// OthersBring follows the number of permits in a text, and says which other numbers are in use; "" if none is.
+func (l Lock) OthersBring() string {
+	switch n := len(l.Others); n {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf(", others bring %d", l.Others[0])
+	default:
+		return fmt.Sprintf(", others bring %d to %d", l.Others[0], l.Others[n-1])
+	}
+}
+
 // Server is a Redis, or a cluster of them, and a namespace there. It is safe for concurrent use.
 type Server struct {
 	Redis     redis.UniversalClient

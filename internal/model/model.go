@@ -335,6 +335,12 @@ func (l *Lock) Heartbeat(now, waiterTTL int64, tokens []string) HeartbeatReply {
 	return reply
 }
 
+// Waiting counts the waiters, also those that have expired.
+func (l *Lock) Waiting(now int64) int {
+	l.Advance(now)
+	return len(l.Waiters)
+}
+
 // open removes the holders if it is not known any more what they hold. It forgets a queue of which a part was lost: the times of
 // some waiters, or the number, and with it the clock that their times go by.
 func (l *Lock) open(now int64) {

@@ -45,7 +45,7 @@ const shortForm = 160 * time.Second
 //fairlock:promise Nothing stays
 //fairlock:fault The primary is killed, and Sentinel promotes a replica
 //fairlock:fault A slot of a cluster moves
-//fairlock:fault Faults at random: processes, links, redis-server and its clock fail at random for as long as one likes, primaries fail over and slots move; exclusion, order, fences, results and one linear order of all operations hold, only documented errors are returned, and in the end every lock can be taken within a TTL or WaiterTTL and a second
+//fairlock:fault Faults at random: processes, links, redis-server and its clock fail at random for as long as one likes, primaries fail over and slots move; exclusion, order, fences and results hold, only documented errors are returned, and in the end every lock can be taken within a TTL or WaiterTTL and a second
 func TestChaos(t *testing.T) {
 	text := os.Getenv("CHAOS_TIME")
 	if text == "" {
@@ -164,7 +164,7 @@ func TestOrder(t *testing.T) {
 				require.NoError(t, err)
 				defer clients[i].Close()
 			}
-			held, err := clients[0].Mutex("x").WithTTL(time.Hour).Lock(t.Context())
+			held, err := clients[0].Mutex("x", fairlock.WithTTL(time.Hour)).Lock(t.Context())
 			require.NoError(t, err)
 			var workers sync.WaitGroup
 			for i := range 200 {

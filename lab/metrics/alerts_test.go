@@ -3,7 +3,6 @@ package metrics_test
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 )
 
 // counted are the rules that alert when a counter rises, by the series that each test has of it.
@@ -82,16 +80,8 @@ func firing(t *testing.T, expr string, series []string) (minutes []int) {
 // was away.
 func TestAlertRules_Counters(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(folder + "alerts.yaml")
-	require.NoError(t, err)
-	var file struct {
-		Groups []struct {
-			Rules []struct{ Alert, Expr string }
-		}
-	}
-	require.NoError(t, yaml.Unmarshal(text, &file))
 	exprs := map[string]string{}
-	for _, r := range file.Groups[0].Rules {
+	for _, r := range alertRules(t) {
 		exprs[r.Alert] = r.Expr
 	}
 	// An increase is of 10, which is above the threshold of FairlockRenewalsFail. A value is that of one minute, x10 repeats it

@@ -13,8 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/metric"
 	"golang.org/x/sys/unix"
 
+	otelfairlock "github.com/fairlock/fairlock-go/contrib/otel"
 	promfairlock "github.com/fairlock/fairlock-go/contrib/prometheus"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
@@ -28,43 +30,49 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkMetrics compares the CPU of an uncontended pair of Lock and Unlock with metrics and without, in turns.
-func BenchmarkMetrics(b *testing.B) {
-	redis := redistest.StartTCP(b)
-	metrics := promfairlock.New(promfairlock.Config{
-		Name:     func(lock string) string { before, _, _ := strings.Cut(lock, ":"); return before },
-		Exemplar: func(context.Context) prometheus.Labels { return nil }, // of a span that is not sampled
+// BenchmarkPair compares the CPU of an uncontended pair of Lock and Unlock with metrics and without, in turns.
+func BenchmarkPair(b *testing.B) {
+	name := func(string) string { return "group" }
+	otels, err := otelfairlock.New(otelfairlock.Config{
+		MeterProvider: metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())), Name: name,
 	})
-	var used [2]time.Duration
+	require.NoError(b, err)
+	ours := promfairlock.New(promfairlock.Config{
+		Name: name, Exemplar: func(context.Context) prometheus.Labels { return nil }, // of a span that is not sampled
+	})
+	for module, trace := range map[string]*fairlock.Trace{"otel": otels, "prometheus": ours.Trace()} {
+		b.Run(module, func(b *testing.B) { benchmarkPair(b, trace) })
+	}
+}
+
+func benchmarkPair(b *testing.B, trace *fairlock.Trace) {
+	b.Helper()
+	redis := redistest.Start(b)
 	var locks [2]fairlock.Mutex
-	for i, trace := range []*fairlock.Trace{nil, metrics.Trace()} {
+	for i, trace := range []*fairlock.Trace{nil, trace} {
 		client, err := fairlock.New(redis.Client(), fairlock.Config{Trace: trace})
 		require.NoError(b, err)
 		b.Cleanup(func() { client.Close() })
 		locks[i] = client.Mutex("account:" + strconv.Itoa(i))
 	}
-	pair := func(m fairlock.Mutex) {
-		lease, err := m.Lock(b.Context())
-		require.NoError(b, err)
-		require.NoError(b, lease.Unlock(b.Context()))
-	}
-	const turn = 500
-	for i := range locks {
-		pair(locks[i]) // connects
-	}
-	for done := 0; done < b.N; done += 2 * turn {
-		for i := range locks {
-			which := (i + done/(2*turn)) % 2
-			began := cpu(b)
+	var used [2]time.Duration
+	const turn = 500 // pairs
+	for n := 0; b.Loop(); n++ {
+		for i := range 2 {
+			which := (n + i) % 2
+			before := cpu(b)
 			for range turn {
-				pair(locks[which])
+				lease, err := locks[which].Lock(b.Context())
+				require.NoError(b, err)
+				require.NoError(b, lease.Unlock(b.Context()))
 			}
-			used[which] += cpu(b) - began
+			used[which] += cpu(b) - before
 		}
 	}
-	turns := (b.N + 2*turn - 1) / (2 * turn)
-	b.ReportMetric(float64(used[0].Nanoseconds())/float64(turns*turn), "ns-cpu/pair-without")
-	b.ReportMetric(float64(used[1].Nanoseconds())/float64(turns*turn), "ns-cpu/pair-with")
+	b.ReportMetric(0, "ns/op")
+	for i, what := range []string{"µs-CPU/pair-without", "µs-CPU/pair-with"} {
+		b.ReportMetric(float64(used[i].Nanoseconds())/1e3/float64(b.N*turn), what)
+	}
 	b.ReportMetric(100*(float64(used[1])/float64(used[0])-1), "%-more")
 }
 

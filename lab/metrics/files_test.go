@@ -157,27 +157,35 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// Each alert rule is one that Prometheus reads, asks for metrics that are exported, and says what to do.
-func TestAlertRules(t *testing.T) {
+// rule is one of alerts.yaml.
+type rule struct {
+	Alert, Expr, For    string
+	KeepFiringFor       string `yaml:"keep_firing_for"`
+	Labels, Annotations map[string]string
+}
+
+func alertRules(t *testing.T) []rule {
+	t.Helper()
 	text, err := os.ReadFile(folder + "alerts.yaml")
 	require.NoError(t, err)
 	var file struct {
 		Groups []struct {
 			Name  string
-			Rules []struct {
-				Alert, Expr, For    string
-				KeepFiringFor       string `yaml:"keep_firing_for"`
-				Labels, Annotations map[string]string
-			}
+			Rules []rule
 		}
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	require.NoError(t, decoder.Decode(&file))
 	require.Len(t, file.Groups, 1)
+	return file.Groups[0].Rules
+}
+
+// Each alert rule is one that Prometheus reads, asks for metrics that are exported, and says what to do.
+func TestAlertRules(t *testing.T) {
 	all := exported(t)
 	pending := map[string]string{} // for how long
-	for _, r := range file.Groups[0].Rules {
+	for _, r := range alertRules(t) {
 		assert.NotContains(t, pending, r.Alert, "there are two rules")
 		pending[r.Alert] = r.For
 		assert.NotEmpty(t, r.Labels["severity"], r.Alert)

@@ -34,7 +34,7 @@ func TestLockCollector_Rights(t *testing.T) {
 			require.NoError(t, err)
 			registry := prometheus.NewRegistry()
 			registry.MustRegister(c)
-			return families(t, registry)["fairlock_lock_inspection_failures_total"].series["fairlock_namespace=fairlock"].value, text.String()
+			return values(t, registry)["fairlock_lock_inspection_failures_total fairlock_namespace=fairlock"].sum, text.String()
 		}
 		failures, log := scrape(rules...)
 		assert.Zero(t, failures, rights.For)

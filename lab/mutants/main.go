@@ -1,16 +1,14 @@
-//go:build unix
-
 // Command mutants breaks the code in each of the ways that mutants.txt lists, one at a time, and prints which tests notice.
 // It fails if a mutant is not found by any test. Nothing is changed in the tree: the Go command compiles a broken copy of
 // one file in its place (-overlay).
 //
 //	go run ./lab/mutants                          # cheapest tier first, each mutant until a test fails
 //	go run ./lab/mutants -run fence -tier sim     # some mutants, by one tier only
+//	go run ./lab/mutants -timeout 10m             # a slow machine
 package main
 
 import (
 	"bytes"
-	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -25,7 +23,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -33,13 +30,7 @@ import (
 var list string
 
 // mutant is one way to break the code: in a file, new stands in the place of old.
-type mutant struct {
-	name, file, old, new string
-
-	// faults with which a minute of simulation finds it. "": any; "none": no simulation does, because it breaks no rule of the
-	// protocol, or shows only with what no simulation has: keys of others, hundreds of waiters.
-	faults string
-}
+type mutant struct{ name, file, old, new string }
 
 // tier is a set of tests.
 type tier struct {
@@ -58,9 +49,6 @@ var tiers = []tier{
 	newTier("command", "cmd/fairlock", "./..."),
 }
 
-// search is the simulation for a minute. It finds most mutants within 10 s.
-var search = newTier("search", ".", "-run", "TestFor", "./lab/sim", "-sim-for", "1m")
-
 var errUnsound = errors.New("fails without a mutant")
 
 func newTier(name, dir string, args ...string) tier {
@@ -74,16 +62,13 @@ func newTier(name, dir string, args ...string) tier {
 	return t
 }
 
-// limit is how long one tier may take for one mutant: a test that hangs has noticed it.
-const limit = 90 * time.Second
+// timeout is that of go test, which begins when the tests are compiled. A test that hangs has noticed the mutant.
+var timeout = flag.Duration("timeout", 90*time.Second, "how long the tests of one package may run for one mutant")
 
 func main() {
 	pattern := flag.String("run", "", "only mutants whose name matches this regular expression")
-	only := flag.String("tier", "", "only this tier; search: a minute of simulation")
+	only := flag.String("tier", "", "only this tier")
 	flag.Parse()
-	if *only == search.name {
-		tiers = []tier{search}
-	}
 	tiers = slices.DeleteFunc(tiers, func(t tier) bool { return *only != "" && t.name != *only })
 	if err := run(*pattern); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -103,9 +88,7 @@ func run(pattern string) error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(m mutant) bool {
-		return !match.MatchString(m.name) || m.faults == "none" && tiers[0].name == search.name
-	})
+	all = slices.DeleteFunc(all, func(m mutant) bool { return !match.MatchString(m.name) })
 	if len(all) == 0 {
 		return fmt.Errorf("no mutant matches %q", pattern)
 	}
@@ -141,13 +124,12 @@ func parse(text string) (all []mutant, err error) {
 	for _, block := range strings.Split(text, "\n== ")[1:] {
 		head, rest, ok := strings.Cut(block, "\n<<<\n")
 		name, file, ok1 := strings.Cut(head, "\n")
-		file, faults, _ := strings.Cut(file, "\nfaults: ")
 		before, after, ok2 := strings.Cut(rest, "\n---\n")
 		after, _, ok3 := strings.Cut("\n"+after, "\n>>>")
 		if !ok || !ok1 || !ok2 || !ok3 {
 			return nil, fmt.Errorf("mutants.txt: %q is malformed", name)
 		}
-		all = append(all, mutant{name, strings.TrimSpace(file), before, strings.TrimPrefix(after, "\n"), faults})
+		all = append(all, mutant{name, file, before, strings.TrimPrefix(after, "\n")})
 	}
 	return all, nil
 }
@@ -165,9 +147,6 @@ func (m mutant) try() (string, error) {
 		}
 	}
 	for _, t := range m.tiers() {
-		if t.name == search.name && m.faults != "" {
-			t.args = append(slices.Clone(t.args), "-sim-faults", m.faults)
-		}
 		if err := t.sound(); err != nil {
 			return "", err
 		}
@@ -216,17 +195,12 @@ var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // finds runs the tests of a tier, and returns the first that failed, or "", and what they printed.
 func (t tier) finds(overlay string) (test string, out []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit+10*time.Second) // after the test's own, which names it
-	defer cancel()
-	args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String()}
+	args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", timeout.String()}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, t.args...)...)
+	cmd := exec.Command("go", append(args, t.args...)...)
 	cmd.Dir = t.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the tests, too
-	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return "", out

@@ -337,7 +337,7 @@ func (s *site) scene() {
 	}
 	c := s.client("nightly-close")
 	go func() { _, _ = c.RWMutex("reports/2026 Q4").Lock(s.t.Context()) }()
-	lease, err := s.client("cron-1").Mutex("hourly-mail").WithMinHold(time.Hour).Lock(s.t.Context())
+	lease, err := s.client("cron-1").Mutex("hourly-mail", fairlock.WithMinHold(time.Hour)).Lock(s.t.Context())
 	require.NoError(s.t, err)
 	require.NoError(s.t, lease.Unlock(s.t.Context()))
 	hold("leader", "scheduler-0")

@@ -28,10 +28,8 @@ func (b *balance) trace() *fairlock.Trace {
 		}
 	}
 	return &fairlock.Trace{
-		Granted:  func(i fairlock.GrantedInfo) { count(i.Event, 1) },
-		Released: func(i fairlock.ReleasedInfo) { count(i.Event, -1) },
-		Lost:     func(i fairlock.LostInfo) { count(i.Event, -1) },
-		Closed:   func(i fairlock.ClosedInfo) { count(i.Event, -1) },
+		Granted: func(i fairlock.GrantedInfo) { count(i.Event, 1) },
+		Ended:   func(i fairlock.EndedInfo) { count(i.Event, -1) },
 	}
 }
 

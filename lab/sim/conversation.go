@@ -238,11 +238,11 @@ func (c *conversation) answered(e exchange) {
 		c.asksAfter(token, e.reply[4], e)
 	case e.verb == "renew" && e.reply[0] == "lost" && e.args[1] == without(e.args[1], token.Resumed) && !c.done[e.args[1]]:
 		c.expect(e.args[1], 0, "release leave", "a token that Redis does not know does not leave")
-	case e.verb == "heartbeat" && len(e.reply) > 3:
-		if first := strings.Index(e.reply[3], "q"); first >= 0 {
+	case e.verb == "heartbeat" && len(e.reply) > 2:
+		if first := strings.Index(e.reply[2], "q"); first >= 0 {
 			c.asksAfter(e.args[4+first], e.reply[1], e)
 		}
-		for i, state := range e.reply[3] {
+		for i, state := range e.reply[2] {
 			if state == 'q' {
 				c.found(e.args[4+i], e, e.reply[0])
 			}

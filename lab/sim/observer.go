@@ -44,8 +44,7 @@ type observer struct {
 	subscribed map[string]int64 // guarded by mu: by client: when its latest subscription came up, as Event.At
 
 	minimums map[string]*minimum // guarded by mu: by token, of leases with a minimum hold
-	grants   map[string]int64    // guarded by mu: by token: when it was first granted the lock, as Event.At
-	untold   map[string]bool     // guarded by mu: tokens of waiters and holders that a message may not have reached
+	untold   map[string]bool     // guarded by mu: tokens of waiters that a message may not have reached
 }
 
 // observed is what was last seen of a lock.
@@ -61,15 +60,13 @@ type observed struct {
 
 	last      model.Holder // whose lease has ended last, by itself or by a script
 	headSince int64        // when the first waiter became that, as Event.At
-	waiting   int64        // since when somebody waits, as Event.At; 0: nobody does
-	waited    int64        // when somebody was seen to wait last, as Event.At
 }
 
 // observe begins to observe the server of a world.
 func observe(w *world) *observer {
 	o := &observer{
 		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, restored: map[string]bool{},
-		subscribed: map[string]int64{}, minimums: map[string]*minimum{}, grants: map[string]int64{}, untold: map[string]bool{},
+		subscribed: map[string]int64{}, minimums: map[string]*minimum{}, untold: map[string]bool{},
 	}
 	for hash, text := range lua.Texts() {
 		other := w.other.hashes[hash]
@@ -180,8 +177,8 @@ func (o *observer) subscribe(client string, at int64) {
 		o.subscribed[client] = at
 	}
 	for _, l := range o.locks {
-		for _, token := range l.tokens() {
-			o.untold[token] = o.untold[token] || at == never && strings.HasPrefix(token, client+":") // by a message that is under way
+		for _, w := range l.Waiters {
+			o.untold[w.Token] = o.untold[w.Token] || at == never && strings.HasPrefix(w.Token, client+":") // by a message that is under way
 		}
 	}
 }
@@ -372,7 +369,6 @@ func (o *observer) compare(l *observed) {
 			record(history.Joins, h.Token, ticket, 0) // it came back in the script that granted it the lock
 		}
 		record(history.Owns, h.Token, 0, 0)
-		o.grants[original(h.Token)] = cmp.Or(o.grants[original(h.Token)], o.world.now())
 	}
 	resized(next.InForce())
 	for _, h := range granted {

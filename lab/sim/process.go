@@ -91,7 +91,6 @@ type call struct {
 	long    bool          // its lease has longTTL
 	length  time.Duration // its TTL
 	minHold time.Duration // 0: it has none
-	wanted  bool          // its lease knows when somebody waits
 	lease   atomic.Pointer[fairlock.Lease]
 	renewed atomic.Pointer[time.Time] // the deadline after its latest renewal, by any of its leases
 	resumed atomic.Bool               // it has several leases
@@ -184,9 +183,10 @@ func (p *process) trace() *fairlock.Trace {
 			p.talk.leaves(c.token)
 			p.talk.ended(c.token)
 		},
-		Lost: func(i fairlock.LostInfo) {
-			// Redis has not said so, so it may still hold the lock for nobody.
-			if made, ok := p.byToken.Load(i.Token.Text()); ok && !errors.Is(i.Err, fairlock.ErrTaken) {
+		Ended: func(i fairlock.EndedInfo) {
+			// If Redis has not said that a lease is lost, it may still hold the lock for nobody.
+			lost := errors.Is(i.Err, fairlock.ErrLost) && !errors.Is(i.Err, fairlock.ErrTaken)
+			if made, ok := p.byToken.Load(i.Token.Text()); ok && lost {
 				c := made.(*call)
 				if lease := c.lease.Load(); lease != nil && lease.Token() == i.Token && !c.unlocking.Load() {
 					p.talk.lost(i.Token.Text(), lease.Deadline().Add(c.margin()))
@@ -281,7 +281,6 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	if c.long = random.IntN(map[bool]int{true: 2, false: 8}[try]) == 0; c.long {
 		c.length = longTTL
 	}
-	c.wanted = random.IntN(4) == 0
 	if random.IntN(20) == 0 && !p.world.isEnding() && t.name != "rwmutex" {
 		c.minHold = upTo(random, []time.Duration{ttl / 10, ttl / 5, longestMinHold}[random.IntN(3)])
 	}
@@ -325,7 +324,7 @@ func (p *process) holds(long bool) (over func()) {
 func (p *process) lock(ctx context.Context, t target, c *call, try bool) (*fairlock.Lease, error) {
 	switch t.name {
 	case "semaphore":
-		s := p.client.Semaphore(t.name, t.capacity).WithTTL(c.length)
+		s := p.client.Semaphore(t.name, t.capacity, fairlock.WithTTL(c.length))
 		if c.minHold > 0 {
 			s = s.WithMinHold(c.minHold)
 		}
@@ -334,7 +333,7 @@ func (p *process) lock(ctx context.Context, t target, c *call, try bool) (*fairl
 		}
 		return s.Acquire(ctx, c.weight)
 	case "rwmutex":
-		switch m := p.client.RWMutex(t.name).WithTTL(c.length); {
+		switch m := p.client.RWMutex(t.name, fairlock.WithTTL(c.length)); {
 		case c.weight > 1 && try:
 			return m.TryLock(ctx)
 		case c.weight > 1:
@@ -355,19 +354,16 @@ func (p *process) lock(ctx context.Context, t target, c *call, try bool) (*fairl
 
 // mutex is the mutex of a call.
 func (p *process) mutex(c *call, length time.Duration) fairlock.Mutex {
-	m := p.client.Mutex(c.lock).WithTTL(length)
+	m := p.client.Mutex(c.lock, fairlock.WithTTL(length))
 	if c.minHold > 0 {
 		m = m.WithMinHold(c.minHold)
-	}
-	if c.wanted {
-		m = m.WithWanted()
 	}
 	return m
 }
 
 // use holds the lock for a while, in rare cases for longer than its TTL, and releases it.
 func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
-	hold, since := upTo(random, longestHold), p.world.now()
+	hold := upTo(random, longestHold)
 	if (random.IntN(50) == 0 || c.minHold > 0 && random.IntN(3) == 0) && !p.world.isEnding() {
 		hold = upTo(random, 2*ttl)
 	}
@@ -378,7 +374,6 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 		}
 		c.record(history.Event{Op: history.Used})
 		p.waitOn(c, lease, hold/3)
-		p.checkWanted(c, lease, c.length, since)
 	}
 	if p.busy.Load() && !c.long {
 		p.waitOn(c, lease, 2*ttl)
@@ -458,12 +453,10 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (aga
 	}
 	q.byToken.Store(again.Token().Text(), c)
 	c.record(history.Event{Op: history.Renewed, Until: q.until(again.Deadline())})
-	since, length := p.world.now(), min(length, again.Token().TTL())
 	q.waitOn(c, again, upTo(random, longestHold))
 	if p.busy.Load() {
 		q.waitOn(c, again, 2*ttl)
 	}
-	q.checkWanted(c, again, length, since)
 	if again.Err() == nil {
 		c.record(history.Event{Op: history.Used})
 	}
@@ -474,7 +467,7 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (aga
 func (p *process) resumes(c *call, ttl time.Duration) anyLock {
 	switch {
 	case c.lock == "semaphore" && c.minHold > 0:
-		return p.client.Semaphore(c.lock, capacities()[c.lock]).WithTTL(ttl).WithMinHold(c.minHold)
+		return p.client.Semaphore(c.lock, capacities()[c.lock], fairlock.WithTTL(ttl), fairlock.WithMinHold(c.minHold))
 	case c.lock == "semaphore", c.lock == "rwmutex":
 		return p.named(c.lock, ttl)
 	default:
@@ -491,11 +484,11 @@ type anyLock interface {
 func (p *process) named(lock string, ttl time.Duration) anyLock {
 	switch lock {
 	case "semaphore":
-		return p.client.Semaphore(lock, capacities()[lock]).WithTTL(ttl)
+		return p.client.Semaphore(lock, capacities()[lock], fairlock.WithTTL(ttl))
 	case "rwmutex":
-		return p.client.RWMutex(lock).WithTTL(ttl)
+		return p.client.RWMutex(lock, fairlock.WithTTL(ttl))
 	default:
-		return p.client.Mutex(lock).WithTTL(ttl)
+		return p.client.Mutex(lock, fairlock.WithTTL(ttl))
 	}
 }
 

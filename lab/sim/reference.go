@@ -199,13 +199,13 @@ func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 		return []string{map[bool]string{true: "renewed", false: "lost"}[l.Renew(now, s.args[1], n[2]*ms, uint64(n[3]))]}, 0
 	case "resume":
 		if fence := l.Resume(now, s.args[1], n[2]*ms, uint64(n[3]), s.args[4]); fence > 0 {
-			return words([]any{"resumed", fence, map[bool]int{true: 1}[len(l.Waiters) > 0]}), 0
+			return words([]any{"resumed", fence}), 0
 		}
 		return []string{"lost"}, 0
 	case "resize":
 		return wordsOfHandoff(l.Resize(now, int(n[1]))), 0
 	case "heartbeat":
-		return wordsOfHeartbeat(l.Heartbeat(now, n[1]*ms, int(n[2]), s.args[4:]))
+		return wordsOfHeartbeat(l.Heartbeat(now, n[1]*ms, int(n[2]), s.args[3:]))
 	}
 	return nil, 0
 }
@@ -265,9 +265,6 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 		client, _, _ := strings.Cut(g.Token, ":")
 		sent = append(sent, lua.NotificationChannel(lua.DefaultNamespace, client),
 			fmt.Sprintf("%s %d %d", g.Token, g.Fence, given))
-	}
-	if s.verb == "heartbeat" && s.args[3] != "" && !s.refused {
-		sent = append(sent, lua.NotificationChannel(lua.DefaultNamespace, s.args[3]), lua.Check)
 	}
 	if !slices.Equal(sent, s.sent) {
 		differ("notifications", sent, s.sent)

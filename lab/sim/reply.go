@@ -37,7 +37,7 @@ func wordsOfHeartbeat(r model.HeartbeatReply) (reply []string, retry int64) {
 	for _, state := range r.States {
 		states.WriteString(letters[state])
 	}
-	return words([]any{r.Last, retryAfter, map[bool]int{true: 1}[r.Waiting], states.String()}), r.RetryAfter
+	return words([]any{r.Last, retryAfter, states.String()}), r.RetryAfter
 }
 
 func wordsOfHandoff(h model.Handoff) []string {

@@ -34,7 +34,9 @@ func (c *contents) tokens() (all []string) {
 func (o *observer) check(l *observed, next contents) {
 	now := o.world.now()
 	o.checkHead(l)
-	o.noteWaiters(l, next)
+	if len(next.Waiters) > 0 && (len(l.Waiters) == 0 || l.Waiters[0].Token != next.Waiters[0].Token) {
+		l.headSince = now
+	}
 	if o.restoring {
 		for _, token := range next.tokens() {
 			o.restored[original(token)] = true

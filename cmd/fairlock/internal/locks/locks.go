@@ -58,10 +58,8 @@ func (t Type) Capacity() int {
 // Acquire waits for the lock with that name, or only tries: for as many permits as weight says, or for all to write, else for
 // one to read. ctx bounds the wait.
 func (t Type) Acquire(ctx context.Context, c *fairlock.Client, name string, weight int, try bool) (*fairlock.Lease, error) {
-	m, s, rw := c.Mutex(name), c.Semaphore(name, t.Permits), c.RWMutex(name)
-	if t.MinHold > 0 {
-		m, s = m.WithMinHold(t.MinHold), s.WithMinHold(t.MinHold)
-	}
+	minHold := fairlock.WithMinHold(t.MinHold)
+	m, s, rw := c.Mutex(name, minHold), c.Semaphore(name, t.Permits, minHold), c.RWMutex(name)
 	wait, now := m.Lock, m.TryLock
 	switch {
 	case t.Kind == inspect.Semaphore && try:

@@ -63,7 +63,8 @@ func JSON(l inspect.Lock) string {
 	}
 	o := object{
 		"kind": l.Kind, "name": l.Name, "at": known(l.At.UTC()), "held": len(holders) > 0, "used": l.Used, "permits": known(l.Permits),
-		"fence": known(l.Fence), "holders": holders, "waiting": l.Waiting,
+		"other_permits": append([]int{}, l.Others...),
+		"fence":         known(l.Fence), "holders": holders, "waiting": l.Waiting,
 	}
 	if !utf8.ValidString(l.Name) {
 		o["name_base64"] = []byte(l.Name)

@@ -113,7 +113,11 @@ func use(p Paint, l inspect.Lock) string {
 	case l.Err != nil:
 		return p.in(bad, "unreadable")
 	case l.Kind == inspect.Semaphore && l.Permits > 0:
-		return fmt.Sprintf("%d/%d", l.Used, l.Permits)
+		text := fmt.Sprintf("%d/%d", l.Used, l.Permits)
+		if n := len(l.Others); n > 0 {
+			text += fmt.Sprintf(" (%d)", l.Others[n-1])
+		}
+		return text
 	case !l.Held:
 		return p.in(good, "free")
 	case l.Kind == inspect.Mutex && l.Holder.Released:
@@ -133,7 +137,7 @@ func summary(p Paint, l inspect.Lock) string {
 	case l.Err != nil:
 		return text + ": " + inspect.Message(l.Err)
 	case l.Held && l.Kind == inspect.Semaphore:
-		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit"))
+		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit")) + l.OthersBring()
 	case l.Held && l.Kind == inspect.RW:
 		text = "held by " + strings.Replace(text, "writer", "a writer", 1)
 	case l.Held && l.Holder.Released:

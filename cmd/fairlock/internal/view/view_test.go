@@ -35,7 +35,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // tokenOf is the n-th token of a client, with a TTL of 10 s.
 func tokenOf(client string, n int) token.Token {
-	t, err := token.Parse(fmt.Sprintf("%s:1.00000010000.0000000001.0.t%03d", client, n) + strings.Repeat("S", 17) + "A")
+	t, err := token.Parse(fmt.Sprintf("%s:2.00007ps0t%03d", client, n) + strings.Repeat("S", 17) + "A")
 	if err != nil {
 		panic(err)
 	}
@@ -83,7 +83,7 @@ func sample(kind inspect.Kind, name string, holders, waiters int) inspect.Lock {
 
 // released is a holder that has released its lock, which is free in 3 s.
 func released(h fairlock.Holder) fairlock.Holder {
-	h.Token, h.Released, h.TTL, h.Renewed, h.Missed = h.Token.With(token.Released), true, 3*time.Second, -1, 0
+	h.Released, h.TTL, h.Renewed, h.Missed = true, 3*time.Second, -1, 0
 	return h
 }
 
@@ -122,9 +122,11 @@ func TestLock_Texts(t *testing.T) {
 		sample(inspect.Semaphore, "resized", 0, 0),
 		change(sample(inspect.Semaphore, "some released", 3, 0), func(l *inspect.Lock) { l.Holders[1] = released(l.Holders[1]) }),
 		change(sample(inspect.Mutex, "minimum hold", 1, 0), func(l *inspect.Lock) { // above its TTL: nobody knows whether it is renewed
-			l.Holders[0].Token, l.Holders[0].Renewed = l.Holders[0].Token.With(token.MinHold), -1
+			l.Holders[0].Renewed = -1
 			l.Holder = l.Holders[0]
 		}),
+		change(sample(inspect.Semaphore, "two numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 3, []int{8} }),
+		change(sample(inspect.Semaphore, "three numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 8, []int{3, 5} }),
 	}
 	var b strings.Builder
 	for _, l := range all {
