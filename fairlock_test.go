@@ -908,7 +908,7 @@ func TestSemaphore_Resize(t *testing.T) {
 
 // Each request brings its number of permits, and is granted if no more are held with it. A number can be as great as can be.
 //
-//fairlock:promise Two numbers of permits in use
+//fairlock:promise Two numbers of permits
 func TestSemaphore_TwoNumbers(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		c, ctx := s.client(timeless(t)), t.Context()
