@@ -61,6 +61,20 @@ func RWMutex(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), DefaultFenceTTL, true}
 }
 
+// Of returns the lock of that kind and name; false: there is no such kind.
+func Of(rdb Scripter, kind, namespace, name string) (l Lock, ok bool) {
+	switch kind {
+	case "mutex":
+		return Mutex(rdb, namespace, name), true
+	case "semaphore":
+		return Semaphore(rdb, namespace, name), true
+	case "rwmutex":
+		return RWMutex(rdb, namespace, name), true
+	default:
+		return Lock{}, false
+	}
+}
+
 // ReadWrite reports whether it is a read-write lock: a weight is a reader's or a writer's then.
 func (l Lock) ReadWrite() bool { return l.rw }
 

@@ -27,7 +27,7 @@ type Lock struct {
 func (l Lock) InUse() bool { return l.Held || l.Waiting > 0 || l.Err != nil }
 
 // Idle reports whether nobody uses the lock, and its number of permits is kept because a resize has set it.
-func (l Lock) Idle() bool { return l.Kind == Semaphore && l.Permits > 0 && !l.InUse() }
+func (l Lock) Idle() bool { return l.Kind == fairlock.KindSemaphore && l.Permits > 0 && !l.InUse() }
 
 // OthersBring follows the number of permits in a text, and says which other numbers are in use; "" if none is.
 func (l Lock) OthersBring() string {
@@ -160,9 +160,9 @@ const (
 
 // Want says which locks are wanted. The zero Want wants all.
 type Want struct {
-	Prefix string // how their names begin
-	Kinds  []Kind // nil: all
-	Limit  int    // how many holders and how many waiters of each are listed; 0: Listed holders, and no waiters
+	Prefix string          // how their names begin
+	Kinds  []fairlock.Kind // nil: all
+	Limit  int             // how many holders and how many waiters of each are listed; 0: Listed holders, and no waiters
 }
 
 // search is a Find under way.
