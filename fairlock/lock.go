@@ -271,7 +271,7 @@ func (l *lock) inspect(ctx context.Context) (State, error) {
 		ctx, cancel := l.rt.limited(ctx)
 		defer cancel()
 		err = l.rt.attempt(ctx, func() (err error) {
-			s, err = Inspect(ctx, l.redis, MaxInspected)
+			s, err = readState(ctx, l.redis, MaxInspected)
 			return err
 		})
 		return s, err

@@ -36,12 +36,12 @@ func (s *Server) Semaphore(name string, permits int) Lock {
 func (s *Server) RWMutex(name string) Lock { return s.lock(fairlock.KindRWMutex, name, 0) }
 
 func (s *Server) lock(k fairlock.Kind, name string, permits int) Lock {
-	return Lock{server: s, kind: k, namespace: lua.DefaultNamespace, name: name, permits: permits}
+	return Lock{server: s, kind: k, namespace: fairlock.DefaultNamespace, name: name, permits: permits}
 }
 
 // In returns the lock with the same name in a namespace; "" is the default one.
 func (l Lock) In(namespace string) Lock {
-	l.namespace = cmp.Or(namespace, lua.DefaultNamespace)
+	l.namespace = cmp.Or(namespace, fairlock.DefaultNamespace)
 	return l
 }
 
@@ -396,7 +396,7 @@ func (l Lock) describe() string {
 		return fmt.Sprintf("%s: %v", l.name, err)
 	}
 	name := fmt.Sprintf("%v %s", l.kind, l.name)
-	if l.namespace != lua.DefaultNamespace {
+	if l.namespace != fairlock.DefaultNamespace {
 		name += " in " + l.namespace
 	}
 	return fmt.Sprintf("%s is %s, and %s", name, held(st), queue(st))
@@ -479,4 +479,4 @@ func (s *Server) other(namespace, client string) *Client {
 }
 
 // inspector returns the client that inspects.
-func (s *Server) inspector() *Client { return s.other(lua.DefaultNamespace, "") }
+func (s *Server) inspector() *Client { return s.other(fairlock.DefaultNamespace, "") }

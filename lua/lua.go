@@ -2,8 +2,7 @@
 // order of KEYS and ARGV and the shape of a reply. Every method may be called twice for the same purpose: the second
 // call finds what the first has done.
 //
-// It is internal to this module, except for ErrNumber, Load and VerbOf, and for Mutex, Semaphore and RWMutex, which make
-// the Lock that fairlock.Inspect reads, also by ReadOnly: use package fairlock. Everything else here may change in any version.
+// It is internal to this module: use package fairlock. Everything here may change in any version.
 package lua
 
 import (

@@ -46,14 +46,14 @@ type Server struct {
 	Redis     redis.UniversalClient
 	Namespace string
 	sender    *dispatch.Dispatcher
-	scripts   lua.Scripter // by the sender, read-only where that is possible
+	inspector *fairlock.Inspector // by the sender
 }
 
 // On returns the Server of a client. A process that goes on without it calls Close, before it closes the client: a call whose
 // ctx has ended may still be under way.
 func On(rdb redis.UniversalClient, namespace string) *Server {
 	sender := dispatch.New(rdb, clock.System{})
-	return &Server{rdb, namespace, sender, lua.ReadOnly(sender)}
+	return &Server{rdb, namespace, sender, fairlock.NewInspector(sender, namespace)}
 }
 
 // Close waits for the calls that are under way.
@@ -78,7 +78,7 @@ func (s *Server) Read(ctx context.Context, limit int, ids ...ID) (read []Lock, e
 	for i, id := range ids {
 		turn <- struct{}{}
 		tasks.Go(func() {
-			state, err := fairlock.Inspect(ctx, id.In(s.scripts, s.Namespace), limit)
+			state, err := s.inspector.Inspect(ctx, fairlock.ID(id), limit)
 			state.Waiters = append([]fairlock.Waiter{}, state.Waiters...) // not nil
 			locks[i] = Lock{id, state, err}
 			if away(err) && !cluster {
