@@ -70,7 +70,7 @@
 //     its ticket. So does a call of Lock whose first request Redis does not serve, unless no server has ever answered the
 //     client: then Lock gives up after 10 s, because the address may be wrong. Calls that do not wait for the lock try for
 //     3 s. Errors that a retry cannot cure are returned at once: missing rights, a key that another program has written
-//     ([lua.ErrNumber], if it is that of the lock's numbers), a server out of memory, a node of a Cluster behind a
+//     ([ErrNumber], if it is that of the lock's numbers), a server out of memory, a node of a Cluster behind a
 //     *redis.Client.
 //   - The end of a lease shows in Done, in its [Lease.Context], and in Err: [ErrUnlocked], [ErrDetached], [ErrClosed], or
 //     [ErrLost] with the reason: [ErrExpired], [ErrTaken] or [ErrUnreachable]. Work under a lease should watch one of

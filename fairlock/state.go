@@ -62,10 +62,8 @@ type Waiter struct {
 	Writer bool          // it waits to hold an RWMutex for writing
 }
 
-// Inspect reads a lock without a Client, for a program that looks at many locks. It lists at most limit holders and at
-// most limit waiters; the numbers of all are in Used and Waiting. lua.Mutex, lua.Semaphore and lua.RWMutex
-// make the lock. ctx bounds the request. Inspect returns the errors of Redis and of ctx as they are.
-func Inspect(ctx context.Context, l lua.Lock, limit int) (State, error) {
+// readState reads a lock, and lists at most limit holders and at most limit waiters.
+func readState(ctx context.Context, l lua.Lock, limit int) (State, error) {
 	snap, err := l.Inspect(ctx, limit)
 	if err != nil {
 		return State{}, err
