@@ -289,7 +289,7 @@ type journal struct {
 func (j *journal) trace() *fairlock.Trace {
 	note := func(e fairlock.Event, name string, also func()) {
 		if e.Name == "x" {
-			j.look(func() { j.events[e.Kind+" "+name]++; also() })
+			j.look(func() { j.events[string(e.Kind)+" "+name]++; also() })
 		}
 	}
 	nothing := func() {}

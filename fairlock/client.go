@@ -95,11 +95,12 @@ func (c *Client) Close() error {
 }
 
 // newLock returns a lock with that number of permits; 0: a mutex.
-func newLock[O HoldOption](c *Client, kind, name string, permits int, redis lua.Lock, options []O) *lock {
+func newLock[O HoldOption](c *Client, kind Kind, name string, permits int, options []O) *lock {
 	s, invalid := with(settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters}, options)
-	if kind == semaphore {
+	if kind == KindSemaphore {
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}
+	redis, _ := lua.Of(c.dispatch, string(kind), c.cfg.Namespace, name)
 	return &lock{
 		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name, permits: permits, settings: s,
 		redis: redis.WithFenceTTL(c.cfg.FenceTTL), invalid: errors.Join(checkName(name), invalid),

@@ -18,6 +18,7 @@ import (
 
 // Defaults and bounds.
 const (
+	DefaultNamespace = lua.DefaultNamespace // "fairlock"
 	DefaultTTL       = 10 * time.Second
 	DefaultWaiterTTL = 6 * time.Second
 	DefaultFenceTTL  = lua.DefaultFenceTTL // 10 min
@@ -77,7 +78,7 @@ type Config struct {
 
 // withDefaults returns a copy in which each zero field has its default.
 func (c Config) withDefaults() Config {
-	c.Namespace = cmp.Or(c.Namespace, lua.DefaultNamespace)
+	c.Namespace = cmp.Or(c.Namespace, DefaultNamespace)
 	c.Name = cmp.Or(c.Name, defaultName())
 	c.TTL = cmp.Or(c.TTL, DefaultTTL)
 	c.WaiterTTL = cmp.Or(c.WaiterTTL, DefaultWaiterTTL)

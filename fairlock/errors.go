@@ -35,6 +35,9 @@ var (
 	// ErrClosed means that the Client was closed, or that Shutdown was called. If it comes with an error of ctx, it is the
 	// cause of that ctx, and another Client was closed.
 	ErrClosed = errors.New("client is closed")
+	// ErrNumber means that the key of the lock's numbers has a content that is not ours, or a number above 2^53 - 2^40: if
+	// nobody holds the lock and nobody waits, delete the key. Or a ticket is more than 407 days ahead. Nothing was written.
+	ErrNumber = lua.ErrNumber
 	// ErrInvalid means that an input is out of its bounds; a *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")
 )

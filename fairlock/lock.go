@@ -10,13 +10,6 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// The kinds of locks.
-const (
-	mutex     = "mutex"
-	semaphore = "semaphore"
-	rwMutex   = "rwmutex"
-)
-
 // lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex, Semaphore
 // and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do is in shared.go.
 type lock struct {
@@ -25,7 +18,7 @@ type lock struct {
 	subscriber *subscriber
 
 	cfg      *Config // the client's; what the lock has of its own counts instead
-	kind     string
+	kind     Kind
 	name     string
 	permits  int // of a semaphore or a read-write lock, that its tokens say; 0: a mutex
 	redis    lua.Lock
@@ -103,14 +96,19 @@ func (l *lock) newToken(weight, permits int) (token.Token, error) {
 	return token.New(l.cfg.Name, terms)
 }
 
+// newRest returns a token for the rest of the minimum hold of another token's lease.
+func newRest(client string, t token.Token) (token.Token, error) {
+	return token.New(client, token.Terms{TTL: t.TTL(), Weight: t.Weight(), Permits: t.Permits(), Flags: token.Released})
+}
+
 // heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait; nil if
 // there is none.
 func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
-	if l.kind == semaphore {
+	if l.kind == KindSemaphore {
 		return nil
 	}
 	for held := range leasesIn(ctx) {
-		readers := l.kind == rwMutex && weight == 1 && held.token.Weight() == 1
+		readers := l.kind == KindRWMutex && weight == 1 && held.token.Weight() == 1
 		if held.lock.rt == l.rt && held.lock.kind == l.kind && held.lock.name == l.name && !readers && held.Err() == nil {
 			return held
 		}
@@ -234,7 +232,13 @@ func (l *lock) takeOver(caller, ctx context.Context, t task, old token.Token, fe
 		lease, err = newLease(caller, l, lua.Grant{Token: by, Fence: resumed, Given: by.TTL()}, sent, false, ambiguous)
 	}
 	if err != nil && (ambiguous || resumed > 0 || lua.Aborted(err)) {
-		l.giveBack(t, ending{token: by, ambiguous: true})
+		e := ending{token: by, ambiguous: true}
+		if l.settings.minHold > 0 { // whoever had the lease has worked under the lock
+			if e.rest, _ = newRest(l.cfg.Name, by); !e.rest.IsZero() {
+				e.kept = sent.Add(l.settings.minHold)
+			}
+		}
+		l.giveBack(t, e)
 	}
 	return lease, err
 }
@@ -278,7 +282,7 @@ func (l *lock) inspect(ctx context.Context) (State, error) {
 		ctx, cancel := l.rt.limited(ctx)
 		defer cancel()
 		err = l.rt.attempt(ctx, func() (err error) {
-			s, err = Inspect(ctx, l.redis, MaxInspected)
+			s, err = readState(ctx, l.redis, MaxInspected)
 			return err
 		})
 		return s, err

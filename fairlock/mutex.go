@@ -2,8 +2,6 @@ package fairlock
 
 import (
 	"context"
-
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // Mutex is a lock with one holder at a time. It is a value without state of its own. Copies, and Mutexes of the same name
@@ -13,7 +11,7 @@ type Mutex struct{ shared }
 // Mutex returns the mutex with that name, any 1 to MaxName bytes. It does no I/O. The Mutex's methods return an error
 // for a name or an option that is out of bounds.
 func (c *Client) Mutex(name string, options ...HoldOption) Mutex {
-	return Mutex{shared{newLock(c, mutex, name, 0, lua.Mutex(c.dispatch, c.cfg.Namespace, name), options)}}
+	return Mutex{shared{newLock(c, KindMutex, name, 0, options)}}
 }
 
 // Lock waits in order until the lock is granted, and returns the lease. ctx bounds the waiting, and not the lease. When it

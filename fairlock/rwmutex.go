@@ -16,7 +16,7 @@ type RWMutex struct{ shared }
 // a Semaphore of that name. It does no I/O. The RWMutex's methods return an error for a name or an option
 // that is out of bounds.
 func (c *Client) RWMutex(name string, options ...Option) RWMutex {
-	return RWMutex{shared{newLock(c, rwMutex, name, lua.WriterWeight, lua.RWMutex(c.dispatch, c.cfg.Namespace, name), options)}}
+	return RWMutex{shared{newLock(c, KindRWMutex, name, lua.WriterWeight, options)}}
 }
 
 // Lock waits in order until the lock is granted for writing, that is, without other holders. It is otherwise like

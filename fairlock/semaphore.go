@@ -3,7 +3,6 @@ package fairlock
 import (
 	"context"
 
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -25,7 +24,7 @@ type Semaphore struct{ shared }
 // waits at the head of the queue, before all others, until so few are held. The client logs that once. Once Semaphore.Resize
 // has set a number, that counts instead.
 func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Semaphore {
-	return Semaphore{shared{newLock(c, semaphore, name, permits, lua.Semaphore(c.dispatch, c.cfg.Namespace, name), options)}}
+	return Semaphore{shared{newLock(c, KindSemaphore, name, permits, options)}}
 }
 
 // Acquire waits in order until n permits are granted, from 1 to the semaphore's number, and returns the lease on all of them. They

@@ -39,7 +39,7 @@ type Event struct {
 	Ctx       context.Context
 	Namespace string // Config.Namespace
 	Name      string // the lock's name
-	Kind      string // "mutex", "semaphore" or "rwmutex"
+	Kind      Kind
 	// Weight is a number of permits. It is 1 for a mutex and for a reader, and 1 << 30 for a writer.
 	Weight int
 	Token  token.Token

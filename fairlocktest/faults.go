@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fairlock/fairlock-go/fairlock"
 )
 
 // Faults is a set of kinds of fault, for Explore. Sets are combined with | and &^.
@@ -224,7 +226,9 @@ func (v *victim) apply() {
 // findLocks adds the locks that have been used since it was last called, in the order of their keys. A lock whose data are
 // lost stays known, so that the faults of a seed do not depend on when it is used again. The caller holds mu.
 func (w *World) findLocks() {
-	kinds := map[string]kind{"number": mutex, "sem:number": semaphore, "rw:number": rwMutex}
+	kinds := map[string]fairlock.Kind{
+		"number": fairlock.KindMutex, "sem:number": fairlock.KindSemaphore, "rw:number": fairlock.KindRWMutex,
+	}
 	for _, key := range w.Server.Miniredis.Keys() {
 		namespace, rest, _ := strings.Cut(key, ":{")
 		name, last, _ := strings.Cut(rest, "}:")

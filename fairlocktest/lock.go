@@ -18,38 +18,30 @@ import (
 // Faults of Links do not affect them.
 type Lock struct {
 	server    *Server
-	kind      kind
+	kind      fairlock.Kind
 	namespace string
 	name      string
 	permits   int // of a semaphore
 }
 
-type kind int
-
-const (
-	mutex kind = iota
-	semaphore
-	rwMutex
-)
-
-func (k kind) String() string { return [...]string{"mutex", "semaphore", "rwmutex"}[k] }
-
 // Mutex returns the mutex with that name.
-func (s *Server) Mutex(name string) Lock { return s.lock(mutex, name, 0) }
+func (s *Server) Mutex(name string) Lock { return s.lock(fairlock.KindMutex, name, 0) }
 
 // Semaphore returns the semaphore with that name and number of permits.
-func (s *Server) Semaphore(name string, permits int) Lock { return s.lock(semaphore, name, permits) }
+func (s *Server) Semaphore(name string, permits int) Lock {
+	return s.lock(fairlock.KindSemaphore, name, permits)
+}
 
 // RWMutex returns the read-write lock with that name.
-func (s *Server) RWMutex(name string) Lock { return s.lock(rwMutex, name, 0) }
+func (s *Server) RWMutex(name string) Lock { return s.lock(fairlock.KindRWMutex, name, 0) }
 
-func (s *Server) lock(k kind, name string, permits int) Lock {
-	return Lock{server: s, kind: k, namespace: lua.DefaultNamespace, name: name, permits: permits}
+func (s *Server) lock(k fairlock.Kind, name string, permits int) Lock {
+	return Lock{server: s, kind: k, namespace: fairlock.DefaultNamespace, name: name, permits: permits}
 }
 
 // In returns the lock with the same name in a namespace; "" is the default one.
 func (l Lock) In(namespace string) Lock {
-	l.namespace = cmp.Or(namespace, lua.DefaultNamespace)
+	l.namespace = cmp.Or(namespace, fairlock.DefaultNamespace)
 	return l
 }
 
@@ -78,9 +70,9 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 	switch {
 	case client == "":
 		s.tb.Fatalf("fairlocktest: hold: the name of the client is empty")
-	case n != 1 && l.kind != semaphore:
+	case n != 1 && l.kind != fairlock.KindSemaphore:
 		s.tb.Fatalf("fairlocktest: hold %d permits as %s: a %v has no permits", n, client, l.kind)
-	case !write && l.kind != rwMutex:
+	case !write && l.kind != fairlock.KindRWMutex:
 		s.tb.Fatalf("fairlocktest: read as %s: a %v has no readers", client, l.kind)
 	}
 	c := s.other(l.namespace, client)
@@ -88,11 +80,11 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 	var lease *fairlock.Lease
 	var err error
 	switch {
-	case l.kind == semaphore:
+	case l.kind == fairlock.KindSemaphore:
 		lease, err = c.Semaphore(l.name, l.permits).TryAcquire(ctx, n)
-	case l.kind == rwMutex && write:
+	case l.kind == fairlock.KindRWMutex && write:
 		lease, err = c.RWMutex(l.name).TryLock(ctx)
-	case l.kind == rwMutex:
+	case l.kind == fairlock.KindRWMutex:
 		lease, err = c.RWMutex(l.name).TryRLock(ctx)
 	default:
 		lease, err = c.Mutex(l.name).TryLock(ctx)
@@ -135,21 +127,19 @@ func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 func (l Lock) request(client string, ttl time.Duration, r lua.Request) (token.Token, lua.Outcome) {
 	s := l.server
 	s.tb.Helper()
-	if !r.Try && r.WaiterTTL < time.Millisecond || l.kind == semaphore && l.permits < 1 {
+	if !r.Try && r.WaiterTTL < time.Millisecond || l.kind == fairlock.KindSemaphore && l.permits < 1 {
 		s.tb.Fatalf("fairlocktest: as %s: WaiterTTL must be at least 1 ms, and permits at least 1", client)
 	}
 	var err error
-	redis, terms := lua.Mutex(s.inspector().Redis, l.namespace, l.name), token.Terms{TTL: ttl, Weight: 1}
-	switch l.kind {
-	case semaphore:
-		redis, terms.Permits = lua.Semaphore(s.inspector().Redis, l.namespace, l.name), l.permits
-	case rwMutex:
-		redis, terms.Weight, terms.Permits = lua.RWMutex(s.inspector().Redis, l.namespace, l.name), lua.WriterWeight, lua.WriterWeight
+	terms := token.Terms{TTL: ttl, Weight: 1, Permits: l.permits}
+	if l.kind == fairlock.KindRWMutex {
+		terms.Weight, terms.Permits = lua.WriterWeight, lua.WriterWeight
 	}
 	if r.Token, err = token.New(client, terms); err != nil {
 		s.tb.Fatalf("fairlocktest: %v", err)
 	}
-	reply, err := redis.Acquire(context.Background(), r)
+	lock, _ := lua.Of(s.inspector().Redis, string(l.kind), l.namespace, l.name)
+	reply, err := lock.Acquire(context.Background(), r)
 	if err != nil {
 		s.tb.Fatalf("fairlocktest: request as %s: %v", client, err)
 	}
@@ -164,11 +154,11 @@ func (l Lock) Expire() {
 	s := l.server
 	s.tick()
 	switch l.kind {
-	case mutex:
+	case fairlock.KindMutex:
 		s.Miniredis.Del(lua.MutexKeys(l.namespace, l.name).Lock)
 	default:
 		keys := lua.SemaphoreKeys(l.namespace, l.name)
-		if l.kind == rwMutex {
+		if l.kind == fairlock.KindRWMutex {
 			keys = lua.RWMutexKeys(l.namespace, l.name)
 		}
 		members, _ := s.Miniredis.ZMembers(keys.Permits) // an error: the key does not exist
@@ -203,9 +193,9 @@ func (l Lock) forceRelease() (err error) {
 	defer l.server.touch()
 	ctx, c := context.Background(), l.server.other(l.namespace, "operator")
 	switch l.kind {
-	case semaphore:
+	case fairlock.KindSemaphore:
 		_, err = c.Semaphore(l.name, max(l.permits, 1)).ForceRelease(ctx)
-	case rwMutex:
+	case fairlock.KindRWMutex:
 		_, err = c.RWMutex(l.name).ForceRelease(ctx)
 	default:
 		_, err = c.Mutex(l.name).ForceRelease(ctx)
@@ -233,9 +223,9 @@ func (l Lock) read() fairlock.State {
 func (l Lock) inspect() (fairlock.State, error) {
 	ctx, c := context.Background(), l.server.other(l.namespace, "")
 	switch l.kind {
-	case semaphore:
+	case fairlock.KindSemaphore:
 		return c.Semaphore(l.name, max(l.permits, 1)).Inspect(ctx)
-	case rwMutex:
+	case fairlock.KindRWMutex:
 		return c.RWMutex(l.name).Inspect(ctx)
 	default:
 		return c.Mutex(l.name).Inspect(ctx)
@@ -406,7 +396,7 @@ func (l Lock) describe() string {
 		return fmt.Sprintf("%s: %v", l.name, err)
 	}
 	name := fmt.Sprintf("%v %s", l.kind, l.name)
-	if l.namespace != lua.DefaultNamespace {
+	if l.namespace != fairlock.DefaultNamespace {
 		name += " in " + l.namespace
 	}
 	return fmt.Sprintf("%s is %s, and %s", name, held(st), queue(st))
@@ -489,4 +479,4 @@ func (s *Server) other(namespace, client string) *Client {
 }
 
 // inspector returns the client that inspects.
-func (s *Server) inspector() *Client { return s.other(lua.DefaultNamespace, "") }
+func (s *Server) inspector() *Client { return s.other(fairlock.DefaultNamespace, "") }

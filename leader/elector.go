@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // ErrRunning means that Run was called while another Run of the same Elector had not returned.
@@ -17,6 +17,9 @@ var ErrRunning = errors.New("leader: another Run of this Elector has not returne
 
 // retryAfter is the pause after a campaign that has failed.
 const retryAfter = time.Second
+
+// passing are the errors of a campaign that a later one may not have.
+var passing = []error{fairlock.ErrUnreachable, fairlock.ErrQueueFull, fairlock.ErrWaitTimeout}
 
 // Options has the settings of an Elector. The zero value is ready to use.
 type Options struct {
@@ -96,7 +99,7 @@ func (e *Elector) campaign(ctx context.Context) (*fairlock.Lease, error) {
 			return lease, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case lua.OriginOf(err) == lua.Permanent && !errors.Is(err, fairlock.ErrQueueFull) && !errors.Is(err, fairlock.ErrWaitTimeout):
+		case !slices.ContainsFunc(passing, func(e error) bool { return errors.Is(err, e) }):
 			return nil, err
 		case !failed:
 			e.log.WarnContext(ctx, "campaign failed; others follow", "err", err)

@@ -16,8 +16,7 @@ import (
 // ErrReply is wrapped by the error for a reply that no script of ours gives.
 var ErrReply = errors.New("unexpected reply")
 
-// ErrNumber means that the key of a lock's numbers has a content that is not ours, or a number above 2^53 - 2^40: if nobody
-// holds the lock and nobody waits, delete the key. Or a ticket is more than 407 days ahead. Nothing was written.
+// ErrNumber is fairlock.ErrNumber.
 var ErrNumber = errors.New("bad number")
 
 // ErrCluster is to be wrapped by whom sends requests around a MOVED or an ASK that its client does not follow: these come again.

@@ -2,8 +2,7 @@
 // order of KEYS and ARGV and the shape of a reply. Every method may be called twice for the same purpose: the second
 // call finds what the first has done.
 //
-// It is internal to this module, except for ErrNumber, Load and VerbOf, and for Mutex, Semaphore and RWMutex, which make
-// the Lock that fairlock.Inspect reads, also by ReadOnly: use package fairlock. Everything else here may change in any version.
+// It is internal to this module: use package fairlock. Everything here may change in any version.
 package lua
 
 import (
@@ -59,6 +58,20 @@ const WriterWeight = 1 << 30
 // RWMutex returns the read-write lock with that name.
 func RWMutex(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), DefaultFenceTTL, true}
+}
+
+// Of returns the lock of that kind and name; false: there is no such kind.
+func Of(rdb Scripter, kind, namespace, name string) (l Lock, ok bool) {
+	switch kind {
+	case "mutex":
+		return Mutex(rdb, namespace, name), true
+	case "semaphore":
+		return Semaphore(rdb, namespace, name), true
+	case "rwmutex":
+		return RWMutex(rdb, namespace, name), true
+	default:
+		return Lock{}, false
+	}
 }
 
 // ReadWrite reports whether it is a read-write lock: a weight is a reader's or a writer's then.

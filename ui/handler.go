@@ -20,7 +20,6 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/doctor"
 	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // Options are settings of the page. The zero value is valid.
@@ -65,7 +64,7 @@ func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 		return nil, &fairlock.FieldError{Field: "rdb", Bound: fmt.Sprintf("is a %T, must be a *redis.Client or a *redis.ClusterClient", rdb)}
 	}
 	if o.Namespace == "" {
-		o.Namespace = lua.DefaultNamespace
+		o.Namespace = fairlock.DefaultNamespace
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	h := &Handler{

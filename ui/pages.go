@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/doctor"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 )
@@ -84,7 +85,7 @@ const shownAtOnce = 200
 // filter is what the list is to show. It stands in the page's address.
 type filter struct {
 	Text    string
-	Kind    inspect.Kind
+	Kind    fairlock.Kind
 	Waiting bool
 	From    int
 }
@@ -116,7 +117,7 @@ func (f filter) shows(l inspect.Lock) bool {
 // listPage is the list of locks.
 type listPage struct {
 	Filter   filter
-	Kinds    []inspect.Kind
+	Kinds    []fairlock.Kind
 	Fresh    freshness
 	Rows     []row
 	All      int // locks in use

@@ -155,17 +155,17 @@ func TestHandler_List(t *testing.T) {
 		page := s.get("/")
 		require.Equal(t, []string{
 			"lock?kind=semaphore&name=foreign", "lock?kind=mutex&name=old", "lock?kind=mutex&name=new",
-			"lock?kind=semaphore&name=api", "lock?kind=mutex&name=calm", "lock?kind=rw&name=report",
+			"lock?kind=semaphore&name=api", "lock?kind=mutex&name=calm", "lock?kind=rwmutex&name=report",
 		}, links(page, "lock"))
 		shown := text(page)
 		for _, want := range []string{
 			"just now · complete", "in use 6 waited for 2 oldest wait 16s", "old mutex held web-5 16s", "3 of 5",
-			"report rw 2 readers web-3 and 1 more", "foreign semaphore unreadable",
+			"report rwmutex 2 readers web-3 and 1 more", "foreign semaphore unreadable",
 		} {
 			require.Contains(t, shown, want)
 		}
 		for query, want := range map[string]int{
-			"q=OLD": 1, "q=web-": 5, "kind=rw": 1, "waiting=1": 2, "q=nothing": 0, "kind=mutex&waiting=1&q=new": 1, "from=4": 2, "from=99": 0,
+			"q=OLD": 1, "q=web-": 5, "kind=rwmutex": 1, "waiting=1": 2, "q=nothing": 0, "kind=mutex&waiting=1&q=new": 1, "from=4": 2, "from=99": 0,
 			"kind=%00&from=-1": 6,
 		} {
 			require.Len(t, links(s.get("/?"+query), "lock"), want, query)
@@ -254,7 +254,7 @@ func TestHandler_Lock(t *testing.T) {
 				_ = lease.Unlock(context.WithoutCancel(t.Context()))
 			}
 		}()
-		shows("rw", "report", "Held by 2 readers.", "The first is a writer, for whom the readers have to finish", "web-7 read", "cron-1 write")
+		shows("rwmutex", "report", "Held by 2 readers.", "The first is a writer, for whom the readers have to finish", "web-7 read", "cron-1 write")
 		require.NoError(t, s.redis.Miniredis.Set(lua.MutexKeys("fairlock", "theirs").Lock, "a secret"))
 		shows("mutex", "theirs", "Held for ever by (not fairlock's)")
 

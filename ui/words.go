@@ -76,13 +76,13 @@ func renewed(h fairlock.Holder) string {
 }
 
 // wants is what somebody has or wants of a lock, if that does not go without saying.
-func wants(kind inspect.Kind, weight int, writer bool) string {
+func wants(kind fairlock.Kind, weight int, writer bool) string {
 	switch {
-	case kind == inspect.Semaphore:
+	case kind == fairlock.KindSemaphore:
 		return inspect.Count(weight, "permit")
-	case kind == inspect.RW && writer:
+	case kind == fairlock.KindRWMutex && writer:
 		return "write"
-	case kind == inspect.RW:
+	case kind == fairlock.KindRWMutex:
 		return "read"
 	}
 	return ""
@@ -93,13 +93,13 @@ func use(l inspect.Lock) string {
 	switch {
 	case l.Err != nil:
 		return "unreadable"
-	case l.Kind == inspect.Semaphore && l.Permits > 0:
+	case l.Kind == fairlock.KindSemaphore && l.Permits > 0:
 		return fmt.Sprintf("%d of %d", l.Used, l.Permits) + l.OthersBring()
 	case !l.Held:
 		return "free"
-	case l.Kind == inspect.RW && l.Holder.Writer:
+	case l.Kind == fairlock.KindRWMutex && l.Holder.Writer:
 		return "writer"
-	case l.Kind == inspect.RW:
+	case l.Kind == fairlock.KindRWMutex:
 		return inspect.Count(l.Used, "reader")
 	case l.Holder.Released:
 		return "released"
@@ -118,7 +118,7 @@ func unlisted(l inspect.Lock) int {
 
 // mayTake reports whether a lock can be taken from one holder: by its token, or because a mutex has no other.
 func mayTake(l inspect.Lock, h fairlock.Holder) bool {
-	return !h.Token.IsZero() || l.Kind == inspect.Mutex
+	return !h.Token.IsZero() || l.Kind == fairlock.KindMutex
 }
 
 // verdict says in a sentence or two how a lock stands, and what is to be expected of it.
@@ -145,13 +145,13 @@ func verdictOf(l inspect.Lock) verdict {
 		queue += " The first has expired; it is dropped at the next request for this lock."
 	case !l.Held:
 		v.Level, queue = "warn", queue+" The first is granted the lock at the next request of any waiter, within seconds."
-	case l.Kind == inspect.Semaphore && first.Weight > free && bringsLess(first, l):
+	case l.Kind == fairlock.KindSemaphore && first.Weight > free && bringsLess(first, l):
 		queue += fmt.Sprintf(" The first brings %s: it waits until no more than that are held, and those behind it wait, too.",
 			inspect.Count(l.Permits, "permit"))
-	case l.Kind == inspect.Semaphore && free > 0 && first.Weight > free:
+	case l.Kind == fairlock.KindSemaphore && free > 0 && first.Weight > free:
 		queue += fmt.Sprintf(" The first wants %s, and %d is free: those behind it wait for their turn.",
 			inspect.Count(first.Weight, "permit"), free)
-	case l.Kind == inspect.RW && !l.Holder.Writer && first.Writer:
+	case l.Kind == fairlock.KindRWMutex && !l.Holder.Writer && first.Writer:
 		queue += " The first is a writer, for whom the readers have to finish; readers behind it wait for their turn."
 	}
 	v.Text += " " + queue
@@ -197,7 +197,7 @@ func ofHolders(l inspect.Lock) verdict {
 		return verdict{"busy", "Held by " + name + ", whose process lives: it renews its lease."}
 	}
 	text, level := fmt.Sprintf("Held by %s.", inspect.Count(l.Used, "reader")), "busy"
-	if l.Kind == inspect.Semaphore {
+	if l.Kind == fairlock.KindSemaphore {
 		text = fmt.Sprintf("%d of %s held%s.", l.Used, inspect.Count(l.Permits, "permit"), l.OthersBring())
 	}
 	if released > 0 {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/bench"
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/fairlock"
 )
 
 func benchCommand(c *connection) *cobra.Command {
@@ -52,10 +52,10 @@ func benchCommand(c *connection) *cobra.Command {
 
 // typeFlags adds the flags of a lock's type. Only a semaphore has permits.
 func typeFlags(cmd *cobra.Command, t *locks.Type) {
-	cmd.Flags().StringVar((*string)(&t.Kind), "kind", string(inspect.Mutex), "mutex, semaphore or rw")
+	cmd.Flags().StringVar((*string)(&t.Kind), "kind", string(fairlock.KindMutex), "mutex, semaphore or rwmutex")
 	cmd.Flags().IntVar(&t.Permits, "permits", 5, "permits of the semaphore")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		if t.Kind == inspect.Semaphore {
+		if t.Kind == fairlock.KindSemaphore {
 			return nil
 		}
 		t.Permits = 0

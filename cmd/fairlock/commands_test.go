@@ -106,8 +106,8 @@ func TestList_ShowsWhatCanBeRead(t *testing.T) {
 	r := f.call("list")
 	require.Equal(t, exitUnreachable, r.code)
 	require.Contains(t, r.out, strconv.Quote(evil))
-	require.Equal(t, 120, strings.Count(r.out, "  rw     unreadable"), "each of them")
-	require.Regexp(t, `^fairlock: rw "[^\n]+ is not ours: (ERR )?WRONGTYPE[^\n]+ kind of value \(and 119 more errors\)\n$`, r.errs)
+	require.Equal(t, 120, strings.Count(r.out, "  rwmutex  unreadable"), "each of them")
+	require.Regexp(t, `^fairlock: rwmutex "[^\n]+ is not ours: (ERR )?WRONGTYPE[^\n]+ kind of value \(and 119 more errors\)\n$`, r.errs)
 	require.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f]|\x{9b}|\x{202e}|secret|user_script|[0-9a-f]{40}`, r.out+r.errs)
 }
 
@@ -222,7 +222,7 @@ func TestRelease(t *testing.T) {
 	for _, c := range []struct {
 		words   string
 		holders int
-	}{{"z", 1}, {"z --kind rw", 1}, {"z --kind semaphore", 3}, {"z --kind mutex", 0}} {
+	}{{"z", 1}, {"z --kind rwmutex", 1}, {"z --kind semaphore", 3}, {"z --kind mutex", 0}} {
 		got := decode[struct {
 			Released      bool
 			Before, After seen
@@ -248,12 +248,12 @@ func TestRelease_ServesTheWholeQueue(t *testing.T) {
 		}()
 	}
 	f.queued(c.RWMutex("x"), readers)
-	require.Contains(t, f.done("release", "x", "--kind", "rw", "--force", "--yes"), " and 296 more; its last number is ")
+	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force", "--yes"), " and 296 more; its last number is ")
 	f.until("all have the lock", func() bool { return len(granted) == readers })
 	for range readers {
 		require.NoError(t, <-granted)
 	}
-	require.Contains(t, f.done("release", "x", "--kind", "rw", "--force", "--yes"), "nobody has it now")
+	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force", "--yes"), "nobody has it now")
 }
 
 // examine calls fairlock doctor, and expects an exit code and checks with that result.
@@ -304,7 +304,7 @@ func TestBench_Measures(t *testing.T) {
 	f = f.at(login(t, f.server, f.namespace, rules(doctor.RightsIn(f.namespace, false)[0])))
 	words := "bench --kind semaphore --permits 3 --contenders 4 --clients 2 --duration 1s --json"
 	r := decode[bench.Result](t, f.start(f.command(strings.Fields(words)...)).wait().out) // not in this process, which others need
-	assert.Equal(t, []any{inspect.Semaphore, 3, 4, 2, 5, false}, []any{r.Kind, r.Permits, r.Contenders, r.Clients, r.Rounds, r.Interrupted})
+	assert.Equal(t, []any{fairlock.KindSemaphore, 3, 4, 2, 5, false}, []any{r.Kind, r.Permits, r.Contenders, r.Clients, r.Rounds, r.Interrupted})
 	assert.Positive(t, r.Workloads[0].Fairlock.Ops)
 	assert.Empty(t, f.server.Client().Keys(t.Context(), f.namespace+":*").Val(), "nothing is left")
 	shown := f.start(f.command("bench", "--contenders", "2", "--clients", "2", "--duration", "100ms")).wait().out
@@ -316,7 +316,7 @@ func TestBench_Measures(t *testing.T) {
 func TestDemo(t *testing.T) {
 	f := sleepingFixture(t)
 	cluster := "--redis redis://" + redistest.StartCluster(t, 2).Masters[0].Addr() + "?cluster=true"
-	together(f, map[string]string{"mutex": "--redis " + f.url, "rw": "--redis " + f.url, "semaphore --permits 2": cluster}, func(t *testing.T, f fixture, kind, words string) {
+	together(f, map[string]string{"mutex": "--redis " + f.url, "rwmutex": "--redis " + f.url, "semaphore --permits 2": cluster}, func(t *testing.T, f fixture, kind, words string) {
 		words += " --clients 3 --workers 2 --duration 300ms --hold 50ms --ttl 3s --waiter-ttl 3s --kind " + kind
 		r := f.start(f.command(append([]string{"demo"}, strings.Fields(words)...)...)).wait()
 		require.Equal(t, result{out: r.out}, r)
@@ -377,7 +377,7 @@ func TestConnection_PasswordIsFoundAndHidden(t *testing.T) {
 		"in FAIRLOCK_REDIS_PASSWORD": {envPassword + "=secret", "--redis " + plain},
 		"in a file":                  {"", "--redis " + plain + " --password-file " + files + "/password"},
 	}, func(t *testing.T, f fixture, _ string, c place) {
-		r := f.with(c.env).run("x "+c.words+" --kind rw --read", script).wait()
+		r := f.with(c.env).run("x "+c.words+" --kind rwmutex --read", script).wait()
 		require.Zero(t, r.code, r.errs)
 		assert.Contains(t, r.out, "FAIRLOCK_FENCE=")
 		assert.Contains(t, r.out, guardName)
@@ -504,7 +504,7 @@ func TestConnection_Cluster(t *testing.T) {
 	require.Equal(t, 0, onSecond.wait().code)
 
 	second.Pause() // it is not asked for the locks of the other one
-	require.Equal(t, result{}, f.run(here+" --kind rw", "true").wait())
+	require.Equal(t, result{}, f.run(here+" --kind rwmutex", "true").wait())
 	second.Kill()
 	r := f.call("list")
 	require.Equal(t, exitUnreachable, r.code)
@@ -524,7 +524,7 @@ func TestRun_GuardGivesTheLockBack(t *testing.T) {
 	type lock = func(context.Context) (*fairlock.Lease, error)
 	together(f.at(url), map[string]lock{
 		"x": c.Mutex("x").Lock, "x --kind semaphore --permits 2": permits(c.Semaphore("x", 2)),
-		"x --kind rw --read": c.RWMutex("x").Lock,
+		"x --kind rwmutex --read": c.RWMutex("x").Lock,
 	}, func(t *testing.T, f fixture, words string, next lock) {
 		ps := f.processes()
 		r := f.run(words+" --ttl 1h", "exec 3>$D/processes; trap '' TERM; sleep 600 & echo up; wait")
@@ -557,7 +557,7 @@ func TestRelease_OneHolderOfTheRightKind(t *testing.T) {
 	c := f.client("api")
 	one, two := f.hold(permits(c.Semaphore("x", 4))), f.hold(permits(c.Semaphore("x", 4)))
 	refused(t, f.call("release", "x", "--force", "--yes"), exitUsage, "mutex x is not held, semaphore x is: say --kind semaphore")
-	refused(t, f.call("release", "x", "--kind", "rw", "--force", "--yes"), exitUsage, "rw x is not held, semaphore x is: say --kind semaphore")
+	refused(t, f.call("release", "x", "--kind", "rwmutex", "--force", "--yes"), exitUsage, "rwmutex x is not held, semaphore x is: say --kind semaphore")
 	refused(t, f.call("release", "free", "--force", "--yes", "--fence", "5"), exitFailure, "mutex free has no holder with fence 5")
 	refused(t, f.attempt("x --kind semaphore --permits 4 --try"), exitBusy, " and 1 other\n")
 	require.NoError(t, f.server.Client().Set(t.Context(), f.namespace+":{other}:lock", "x", time.Minute).Err())
@@ -717,7 +717,7 @@ func TestDoctor_Rights(t *testing.T) {
 		require.Equal(t, 0, w.wait().code)
 	}
 	for i, acquire := range []func(context.Context) (*fairlock.Lease, error){c.Mutex("a").Lock, permits(c.Semaphore("b", 2)), c.RWMutex("c").Lock} {
-		name, kind := string(rune('a'+i)), []string{"mutex", "semaphore", "rw"}[i]
+		name, kind := string(rune('a'+i)), []string{"mutex", "semaphore", "rwmutex"}[i]
 		lease := f.hold(acquire)
 		next := make(chan error, 1)
 		go func() { _, err := acquire(t.Context()); next <- err }()

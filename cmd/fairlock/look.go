@@ -22,7 +22,7 @@ type looker struct {
 	*connection
 	*inspect.Server
 	kind    string
-	kinds   []inspect.Kind // that kind, or all
+	kinds   []fairlock.Kind // that kind, or all
 	json    bool
 	replica bool                        // may be looked at
 	writes  bool                        // so it may not
@@ -33,7 +33,7 @@ type looker struct {
 
 // flags adds them; kinds says which are looked at by default.
 func (l *looker) flags(cmd *cobra.Command, kinds string) {
-	kindFlag(cmd, &l.kind, "mutex, semaphore or rw (default "+kinds+")")
+	kindFlag(cmd, &l.kind, "mutex, semaphore or rwmutex (default "+kinds+")")
 	cmd.Flags().BoolVar(&l.json, "json", false, "for scripts")
 	if !l.writes {
 		cmd.Flags().BoolVar(&l.replica, "allow-replica", false, "look at a replica, too, which may be behind")
@@ -43,16 +43,16 @@ func (l *looker) flags(cmd *cobra.Command, kinds string) {
 func kindFlag(cmd *cobra.Command, kind *string, text string) {
 	cmd.Flags().StringVar(kind, "kind", "", text)
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions( // fails only if there is no such flag
-		[]string{string(inspect.Mutex), string(inspect.Semaphore), string(inspect.RW)}, cobra.ShellCompDirectiveNoFileComp))
+		[]string{string(fairlock.KindMutex), string(fairlock.KindSemaphore), string(fairlock.KindRWMutex)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // kindsOf are the kinds to look at: all, if none is named.
-func kindsOf(kind string) ([]inspect.Kind, error) {
+func kindsOf(kind string) ([]fairlock.Kind, error) {
 	if kind == "" {
 		return inspect.Kinds, nil
 	}
 	k, err := inspect.ParseKind(kind)
-	return []inspect.Kind{k}, withCode(exitUsage, err)
+	return []fairlock.Kind{k}, withCode(exitUsage, err)
 }
 
 // with connects, and has f look. A replica may be behind, and one node of a cluster knows but a part of the locks.

@@ -421,7 +421,7 @@ func TestHelp_Completion(t *testing.T) {
 	check.Stdin = strings.NewReader(f.done("completion", "bash"))
 	require.NoError(t, check.Run())
 	for typed, want := range map[string]string{
-		"st": "status", "run --kind ": "semaphore", "release x --kind ": "rw", "help completion z": "zsh",
+		"st": "status", "run --kind ": "semaphore", "release x --kind ": "rwmutex", "help completion z": "zsh",
 		"run x --pass": "--pass-redis", "status --password-f": "--password-file", "completion ": "fish",
 	} {
 		have := f.call(append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(typed, " ")...)...).out

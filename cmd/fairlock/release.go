@@ -88,7 +88,7 @@ func (r *releaser) run(ctx context.Context) error {
 }
 
 // look reads the lock of the first kind. The others are looked at to tell a user who has not said which is meant.
-func (r *releaser) look(ctx context.Context, kinds ...inspect.Kind) (inspect.Lock, error) {
+func (r *releaser) look(ctx context.Context, kinds ...fairlock.Kind) (inspect.Lock, error) {
 	all, err := r.Read(ctx, inspect.Most, inspect.IDs([]string{r.id.Name}, kinds...)...)
 	if err == nil {
 		err = all[0].Err

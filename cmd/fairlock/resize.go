@@ -13,7 +13,7 @@ import (
 )
 
 func resizeCommand(c *connection) *cobra.Command {
-	l := looker{connection: c, writes: true, kind: string(inspect.Semaphore)}
+	l := looker{connection: c, writes: true, kind: string(fairlock.KindSemaphore)}
 	var permits int
 	var reset bool
 	cmd := &cobra.Command{
@@ -34,7 +34,7 @@ func resizeCommand(c *connection) *cobra.Command {
 				}
 			}
 			return l.with(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) error {
-				return l.resize(ctx, inspect.ID{Kind: inspect.Semaphore, Name: names[0]}, permits)
+				return l.resize(ctx, inspect.ID{Kind: fairlock.KindSemaphore, Name: names[0]}, permits)
 			})
 		},
 	}

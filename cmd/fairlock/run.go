@@ -86,18 +86,18 @@ func runCommand(c *connection) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // that nobody reads our words is not CMD's end
 			reapOrphans()
-			r.Kind, r.name, r.argv = inspect.Kind(cmp.Or(kind, string(inspect.Mutex))), args[0], args[1:]
+			r.Kind, r.name, r.argv = fairlock.Kind(cmp.Or(kind, string(fairlock.KindMutex))), args[0], args[1:]
 			if err := r.check(cmd.Flags().Changed); err != nil {
 				return err
 			}
 			return r.run(cmd.Context(), c)
 		},
 	}
-	kindFlag(cmd, &kind, "mutex, semaphore or rw (default mutex)")
+	kindFlag(cmd, &kind, "mutex, semaphore or rwmutex (default mutex)")
 	f := cmd.Flags()
 	f.IntVar(&r.Permits, "permits", 0, "with --kind semaphore: how many permits there are")
 	f.IntVar(&r.take, "take", 1, "with --kind semaphore: how many of them CMD takes")
-	f.BoolVar(&r.read, "read", false, "with --kind rw: CMD reads, beside other readers")
+	f.BoolVar(&r.read, "read", false, "with --kind rwmutex: CMD reads, beside other readers")
 	f.StringVar(&r.label, "label", "", "how others see who holds the lock or waits: `TEXT`-<process>@<host> (default <user>/<CMD>)")
 	f.BoolVar(&r.try, "try", false, "do not wait: exit with 75 if somebody holds the lock or waits for it")
 	f.DurationVar(&r.wait, "wait", 0, "wait no longer than that, then exit with 124 (default: as long as it takes)")
@@ -115,7 +115,7 @@ func (r *runner) check(given func(string) bool) error {
 	if !given("grace") {
 		r.grace = r.ttl / 4
 	}
-	if !given("permits") && r.Kind != inspect.Semaphore {
+	if !given("permits") && r.Kind != fairlock.KindSemaphore {
 		r.Permits = 1
 	}
 	wrong := func(is bool, format string, args ...any) error {
@@ -126,16 +126,16 @@ func (r *runner) check(given func(string) bool) error {
 	}
 	_, err := inspect.ParseKind(string(r.Kind))
 	return withCode(exitUsage, cmp.Or(err,
-		wrong(r.Kind != inspect.Semaphore && (given("permits") || given("take")), "--permits and --take go with --kind semaphore"),
-		wrong(r.Kind == inspect.Semaphore && !given("permits"), "--kind semaphore needs --permits, how many %s has", inspect.Plain(r.name)),
+		wrong(r.Kind != fairlock.KindSemaphore && (given("permits") || given("take")), "--permits and --take go with --kind semaphore"),
+		wrong(r.Kind == fairlock.KindSemaphore && !given("permits"), "--kind semaphore needs --permits, how many %s has", inspect.Plain(r.name)),
 		locks.Within("--permits", r.Permits, 1, fairlock.MaxPermits),
 		locks.Within("--take", r.take, 1, r.Permits),
-		wrong(r.Kind != inspect.RW && r.read, "--read goes with --kind rw"),
+		wrong(r.Kind != fairlock.KindRWMutex && r.read, "--read goes with --kind rwmutex"),
 		wrong(len(r.label) > maxLabel || strings.ContainsFunc(r.label, unseen),
 			"--label is %s, must be at most %d printable ASCII characters without spaces", inspect.Plain(r.label), maxLabel),
 		wrong(r.try && given("wait"), "--try does not wait: leave out --wait"),
 		wrong(given("wait") && r.wait <= 0, "--wait is %v, must be above 0 (--try does not wait)", r.wait),
-		wrong(given("min-hold") && r.Kind == inspect.RW, "--min-hold goes with a mutex or a semaphore"),
+		wrong(given("min-hold") && r.Kind == fairlock.KindRWMutex, "--min-hold goes with a mutex or a semaphore"),
 		wrong(given("min-hold") && r.MinHold <= 0, "--min-hold is %v, must be above 0", r.MinHold),
 		locks.Within("--min-hold", r.MinHold, 0, fairlock.MaxTTL),
 		locks.Within("--ttl", r.ttl, minTTL, fairlock.MaxTTL),
@@ -189,7 +189,7 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	server := inspect.On(rdb, c.prefix())
 	stop := r.showWait(waiting, server, client.Name())
 	weight := r.take // 1 unless it is a semaphore
-	if r.Kind == inspect.RW && !r.read {
+	if r.Kind == fairlock.KindRWMutex && !r.read {
 		weight = lua.WriterWeight
 	}
 	lease, err := r.Acquire(waiting, client, r.name, weight, r.try)

@@ -52,8 +52,8 @@ func TestRun_TellsCMDWhatItHolds(t *testing.T) {
 	together(f, map[string]told{
 		"a{b}": {c.Mutex("a{b}"), 1, 1, false},
 		"a --kind semaphore --permits 3 --take 2": {c.Semaphore("a", 3), 2, 3, false},
-		"a --kind rw":        {c.RWMutex("a"), 1, 0, true},
-		"b --kind rw --read": {c.RWMutex("b"), 1, 0, false},
+		"a --kind rwmutex":                        {c.RWMutex("a"), 1, 0, true},
+		"b --kind rwmutex --read":                 {c.RWMutex("b"), 1, 0, false},
 	}, func(t *testing.T, f fixture, words string, want told) {
 		r := f.run(words, `echo "$FAIRLOCK_NAME $FAIRLOCK_FENCE $FAIRLOCK_HANDLE"; read end; exit 7`)
 		told := r.expect("\n")
@@ -96,12 +96,12 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 	together(f, map[string]result{
 		"x --try": {code: exitBusy, errs: "x is busy, held by "},
 		"x --try --kind semaphore --permits 3 --take 2": {code: exitBusy, errs: "x is busy, held by "},
-		"x --try --kind rw":                             {code: exitBusy, errs: "x is busy, held by "},
+		"x --try --kind rwmutex":                        {code: exitBusy, errs: "x is busy, held by "},
 		"x --wait 3s":                                   {code: exitTimeout, errs: "timed out after 3s waiting for x, held by "},
 		"x --try --kind semaphore --permits 2":          {code: exitBusy, errs: "x is busy, held by "},
-		"y --wait 3s --kind rw":                         {code: exitTimeout, errs: "timed out after 3s waiting for y, held by "},
+		"y --wait 3s --kind rwmutex":                    {code: exitTimeout, errs: "timed out after 3s waiting for y, held by "},
 		"x --try --kind semaphore --permits 3":          {},
-		"x --try --kind rw --read":                      {},
+		"x --try --kind rwmutex --read":                 {},
 		"x --try --namespace " + f.apart().namespace:    {},
 	}, func(t *testing.T, f fixture, words string, want result) {
 		if want.code == 0 {

@@ -112,7 +112,7 @@ func (m *metrics) ended(e fairlock.Event, held time.Duration, err error) {
 
 // of returns the options of an event with an error, if it has one.
 func (m *metrics) of(e fairlock.Event, err error) *options {
-	s := series{namespace: e.Namespace, kind: e.Kind, name: m.group(e.Name), errorType: fairlock.ErrorType(err)}
+	s := series{namespace: e.Namespace, kind: string(e.Kind), name: m.group(e.Name), errorType: fairlock.ErrorType(err)}
 	m.mu.RLock()
 	o := m.options[s]
 	m.mu.RUnlock()

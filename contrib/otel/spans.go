@@ -83,12 +83,12 @@ func (s *spans) held(e fairlock.Event, fence uint64, held time.Duration, err err
 func (s *spans) made(
 	e fairlock.Event, name string, lasted time.Duration, err error, links []trace.Link, more ...attribute.KeyValue,
 ) trace.SpanContext {
-	of := series{namespace: e.Namespace, kind: e.Kind, name: s.group(e.Name), errorType: fairlock.ErrorType(err)}
+	of := series{namespace: e.Namespace, kind: string(e.Kind), name: s.group(e.Name), errorType: fairlock.ErrorType(err)}
 	all := append(of.attributes(), lockKey.String(valid(e.Name)), tokenKey.String(e.Token.String())) // the token is redacted
 	switch e.Kind {
-	case "semaphore":
+	case fairlock.KindSemaphore:
 		all = append(all, permitsKey.Int(e.Weight))
-	case "rwmutex":
+	case fairlock.KindRWMutex:
 		all = append(all, writeKey.Bool(e.Weight > 1))
 	}
 	now := time.Now() //nolint:forbidigo // as the SDK does; a Clock of the caller's would put the span beside those of others

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // DefaultTimeout is how long a LockCollector's scrape waits for Redis, unless LockConfig says otherwise.
@@ -44,7 +43,7 @@ type LockConfig struct {
 // LockCollector is a prometheus.Collector that reads some locks from Redis at each scrape. What it exports is about all
 // processes, so every process that has one exports the same: take the maximum by fairlock_name, not the sum.
 //
-// It reads with the public Inspect of the library, which changes nothing: eight locks at once at most, each by a script of its
+// It reads with a fairlock.Inspector, which changes nothing: eight locks at once at most, each by a script of its
 // own, of which Redis runs other commands between any two. A scrape of 1,000 locks takes less than 50 ms of Redis.
 //
 // Its user of Redis needs the rights that docs/operating.md lists for those who look; those of a program that locks suffice,
@@ -56,25 +55,20 @@ type LockConfig struct {
 // process would be lost just when Redis fails. If Redis hangs, a scrape ends after LockConfig.Timeout. What go-redis is doing
 // then ends by its own timeouts; it is eight requests at most, however many scrapes follow.
 type LockCollector struct {
-	locks   []lock
-	timeout time.Duration
-	log     *slog.Logger
-	slots   chan struct{} // one for each lock that is being read
-	failing atomic.Bool   // the latest scrape could not read all locks
+	inspector *fairlock.Inspector
+	locks     []fairlock.ID
+	timeout   time.Duration
+	log       *slog.Logger
+	slots     chan struct{} // one for each lock that is being read
+	failing   atomic.Bool   // the latest scrape could not read all locks
 
 	waiters, oldestWait, permitsUsed, permits *prometheus.Desc
 	failures                                  prometheus.Counter
 }
 
-// lock is one to be read.
-type lock struct {
-	kind, name string
-	redis      lua.Lock
-}
-
 // reading is what was read of a lock.
 type reading struct {
-	lock
+	fairlock.ID
 	fairlock.State
 	err error
 }
@@ -85,7 +79,7 @@ type reading struct {
 // with rdb and cfg.
 func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error) {
 	if cfg.Namespace == "" {
-		cfg.Namespace = lua.DefaultNamespace
+		cfg.Namespace = fairlock.DefaultNamespace
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
@@ -100,15 +94,15 @@ func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error
 	if err := errors.Join(err, cfg.check()); err != nil {
 		return nil, err
 	}
-	scripts := lua.ReadOnly(rdb)
 	namespace := prometheus.Labels{labelNamespace: cfg.Namespace}
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{labelKind, labelName}, namespace)
 	}
 	c := &LockCollector{
-		timeout: cfg.Timeout,
-		log:     cfg.Logger.With("namespace", cfg.Namespace),
-		slots:   make(chan struct{}, atOnce),
+		inspector: fairlock.NewInspector(rdb, cfg.Namespace),
+		timeout:   cfg.Timeout,
+		log:       cfg.Logger.With("namespace", cfg.Namespace),
+		slots:     make(chan struct{}, atOnce),
 		waiters: desc("fairlock_lock_waiters",
 			"Waiters in the queue of the lock. One that has crashed counts until it is dropped."),
 		oldestWait: desc("fairlock_lock_oldest_wait_seconds",
@@ -124,14 +118,14 @@ func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error
 			ConstLabels: namespace,
 		}),
 	}
-	add := func(kind string, names []string, in func(name string) lua.Lock) {
+	add := func(kind fairlock.Kind, names []string) {
 		for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-			c.locks = append(c.locks, lock{kind, name, in(name)})
+			c.locks = append(c.locks, fairlock.ID{Kind: kind, Name: name})
 		}
 	}
-	add("mutex", cfg.Mutexes, func(name string) lua.Lock { return lua.Mutex(scripts, cfg.Namespace, name) })
-	add("semaphore", cfg.Semaphores, func(name string) lua.Lock { return lua.Semaphore(scripts, cfg.Namespace, name) })
-	add("rwmutex", cfg.RWMutexes, func(name string) lua.Lock { return lua.RWMutex(scripts, cfg.Namespace, name) })
+	add(fairlock.KindMutex, cfg.Mutexes)
+	add(fairlock.KindSemaphore, cfg.Semaphores)
+	add(fairlock.KindRWMutex, cfg.RWMutexes)
 	return c, nil
 }
 
@@ -201,7 +195,7 @@ func (c *LockCollector) Collect(ch chan<- prometheus.Metric) {
 func (c *LockCollector) read(ctx context.Context) <-chan reading {
 	readings := make(chan reading, len(c.locks)) // so that no goroutine blocks
 	go func() {
-		for _, l := range c.locks {
+		for _, id := range c.locks {
 			select {
 			case c.slots <- struct{}{}:
 			case <-ctx.Done():
@@ -209,8 +203,8 @@ func (c *LockCollector) read(ctx context.Context) <-chan reading {
 			}
 			go func() {
 				defer func() { <-c.slots }()
-				state, err := fairlock.Inspect(ctx, l.redis, 1)
-				readings <- reading{l, state, err}
+				state, err := c.inspector.Inspect(ctx, id, 1)
+				readings <- reading{id, state, err}
 			}()
 		}
 	}()
@@ -219,7 +213,7 @@ func (c *LockCollector) read(ctx context.Context) <-chan reading {
 
 func (c *LockCollector) export(ch chan<- prometheus.Metric, r reading) {
 	gauge := func(d *prometheus.Desc, value float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, r.kind, r.name)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, string(r.Kind), r.Name)
 	}
 	gauge(c.waiters, float64(r.Waiting))
 	var oldest time.Duration

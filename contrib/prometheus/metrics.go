@@ -230,7 +230,7 @@ func (m *Metrics) exemplar(e *fairlock.Event) prometheus.Labels {
 
 // of returns the series of an event.
 func (m *Metrics) of(e *fairlock.Event) *series {
-	l := labels{kind: e.Kind, namespace: e.Namespace}
+	l := labels{kind: string(e.Kind), namespace: e.Namespace}
 	if m.cfg.Name != nil {
 		l.name = m.cfg.Name(e.Name)
 	}

@@ -215,7 +215,7 @@ func (s *server) locks(parent context.Context) (Finding, error) {
 	began := time.Now()
 	notified, err := s.exercise(parent)
 	took := time.Since(began)
-	keys := inspect.ID{Kind: inspect.Mutex, Name: s.name}.Keys(s.Namespace) // nobody else knows the name
+	keys := inspect.ID{Kind: fairlock.KindMutex, Name: s.name}.Keys(s.Namespace) // nobody else knows the name
 	err = errors.Join(err, s.all.Del(context.WithoutCancel(parent), keys...).Err())
 	switch {
 	case parent.Err() != nil:

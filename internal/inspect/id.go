@@ -11,38 +11,26 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// Kind is what a name stands for.
-type Kind string
-
-// The kinds of locks.
-const (
-	Mutex     Kind = "mutex"
-	Semaphore Kind = "semaphore"
-	RW        Kind = "rw"
-)
-
-// Kinds are all of them.
-var Kinds = []Kind{Mutex, Semaphore, RW}
+// Kinds are all kinds of locks.
+var Kinds = []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore, fairlock.KindRWMutex}
 
 // ParseKind reads what a user calls a kind.
-func ParseKind(text string) (Kind, error) {
-	if kind := Kind(text); slices.Contains(Kinds, kind) {
+func ParseKind(text string) (fairlock.Kind, error) {
+	if kind := fairlock.Kind(text); slices.Contains(Kinds, kind) {
 		return kind, nil
 	}
-	return "", fmt.Errorf("kind %s is unknown: want mutex, semaphore or rw", Plain(text))
+	return "", fmt.Errorf("kind %s is unknown: want mutex, semaphore or rwmutex", Plain(text))
 }
 
-// ID identifies a lock in a namespace: kinds of the same name have nothing in common.
-type ID struct {
-	Kind Kind
-	Name string
-}
+// ID is a fairlock.ID, with what programs for operators need of it.
+type ID fairlock.ID
 
 // IDs are the locks of these names and kinds.
-func IDs(names []string, kinds ...Kind) (ids []ID) {
+func IDs(names []string, kinds ...fairlock.Kind) (ids []ID) {
 	for _, name := range names {
 		for _, kind := range kinds {
 			ids = append(ids, ID{kind, name})
@@ -61,25 +49,25 @@ func (id ID) Compare(other ID) int {
 
 // In is the lock in Redis, for those that read it or take it from its holders.
 func (id ID) In(rdb lua.Scripter, namespace string) lua.Lock {
-	lock, _ := id.in(rdb, namespace)
+	lock, _ := lua.Of(rdb, string(id.Kind), namespace, id.Name)
 	return lock
 }
 
-// in also returns the lock's keys, as package lua has them: in a struct.
-func (id ID) in(rdb lua.Scripter, namespace string) (lua.Lock, any) {
+// keys are the lock's keys, as package lua has them: in a struct.
+func (id ID) keys(namespace string) any {
 	switch id.Kind {
-	case Semaphore:
-		return lua.Semaphore(rdb, namespace, id.Name), lua.SemaphoreKeys(namespace, id.Name)
-	case RW:
-		return lua.RWMutex(rdb, namespace, id.Name), lua.RWMutexKeys(namespace, id.Name)
+	case fairlock.KindSemaphore:
+		return lua.SemaphoreKeys(namespace, id.Name)
+	case fairlock.KindRWMutex:
+		return lua.RWMutexKeys(namespace, id.Name)
 	default:
-		return lua.Mutex(rdb, namespace, id.Name), lua.MutexKeys(namespace, id.Name)
+		return lua.MutexKeys(namespace, id.Name)
 	}
 }
 
 // Keys are all keys of the lock.
 func (id ID) Keys(namespace string) (names []string) {
-	_, all := id.in(nil, namespace)
+	all := id.keys(namespace)
 	for i := range reflect.TypeOf(all).NumField() {
 		names = append(names, reflect.ValueOf(all).Field(i).String())
 	}
@@ -104,7 +92,7 @@ func ParseKey(namespace, text string) (Key, bool) {
 		id := ID{kind, unescape.Replace(name)}
 		i := slices.Index(id.Keys(namespace), text)
 		if i >= 0 && ours && name != "" {
-			_, all := id.in(nil, namespace)
+			all := id.keys(namespace)
 			field := reflect.TypeOf(all).Field(i)
 			return Key{id, strings.ToLower(field.Name), field.Tag.Get("redis")}, true
 		}
@@ -115,7 +103,7 @@ func ParseKey(namespace, text string) (Key, bool) {
 // sought reports whether there is such a key only while somebody holds the lock or waits for it, or while a semaphore is
 // resized.
 func (k Key) sought() bool {
-	return k.Part == "lock" || k.Part == "queue" || k.Part == "permits" || k.Part == "resized" && k.Kind == Semaphore
+	return k.Part == "lock" || k.Part == "queue" || k.Part == "permits" || k.Part == "resized" && k.Kind == fairlock.KindSemaphore
 }
 
 // Glob is a pattern of Redis that matches the text and nothing else.

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
@@ -38,9 +39,9 @@ func keysOf(namespace, name string) (all []string, signs map[string]ID) {
 		rw.Queue, rw.Heartbeats, rw.Tombstones, rw.Number, rw.Permits, rw.Holders,
 	}
 	return all, map[string]ID{
-		m.Queue: {Mutex, name}, m.Lock: {Mutex, name}, s.Queue: {Semaphore, name}, s.Permits: {Semaphore, name},
-		s.Resized: {Semaphore, name},
-		rw.Queue:  {RW, name}, rw.Permits: {RW, name},
+		m.Queue: {fairlock.KindMutex, name}, m.Lock: {fairlock.KindMutex, name}, s.Queue: {fairlock.KindSemaphore, name}, s.Permits: {fairlock.KindSemaphore, name},
+		s.Resized: {fairlock.KindSemaphore, name},
+		rw.Queue:  {fairlock.KindRWMutex, name}, rw.Permits: {fairlock.KindRWMutex, name},
 	}
 }
 
@@ -87,7 +88,7 @@ func TestID_KeysAndPatterns(t *testing.T) {
 		require.False(t, ok, "%q is taken for %v", key, id)
 	}
 	_, err := ParseKind("\x1b")
-	require.EqualError(t, err, `kind "\x1b" is unknown: want mutex, semaphore or rw`)
+	require.EqualError(t, err, `kind "\x1b" is unknown: want mutex, semaphore or rwmutex`)
 }
 
 // inBubble runs a test in simulated time, on a server in memory.
@@ -158,7 +159,7 @@ func TestServer_ReadsOnly(t *testing.T) {
 		s := On(server.Client(), "fairlock")
 		t.Cleanup(s.Close)
 		for range 2 {
-			locks, err := s.Read(t.Context(), 1, ID{Mutex, "x"})
+			locks, err := s.Read(t.Context(), 1, ID{fairlock.KindMutex, "x"})
 			require.NoError(t, err)
 			require.NoError(t, locks[0].Err)
 		}
@@ -191,7 +192,7 @@ func TestServer_Find(t *testing.T) {
 	require.NoError(t, rdb.Set(t.Context(), lua.SemaphoreKeys(s.Namespace, "resized").Resized, 4, 0).Err())
 	locks, err := s.Find(t.Context(), Want{})
 	require.NoError(t, err)
-	want := append(IDs(names, Mutex), ID{RW, "waited for"}, ID{Semaphore, "resized"})
+	want := append(IDs(names, fairlock.KindMutex), ID{fairlock.KindRWMutex, "waited for"}, ID{fairlock.KindSemaphore, "resized"})
 	slices.SortFunc(want, ID.Compare)
 	require.Equal(t, want, ids(locks))
 	for _, l := range locks {
@@ -199,9 +200,9 @@ func TestServer_Find(t *testing.T) {
 		require.Equal(t, l.Name == "waited for", !l.Held && l.Waiting == 1)
 		require.Equal(t, l.Name == "resized", l.Idle() && l.Permits == 4)
 	}
-	prefixed, err := s.Find(t.Context(), Want{Prefix: "%", Kinds: []Kind{Mutex, Semaphore}})
+	prefixed, err := s.Find(t.Context(), Want{Prefix: "%", Kinds: []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore}})
 	require.NoError(t, err)
-	require.Equal(t, IDs([]string{"%25", "%257b", "%7B"}, Mutex), ids(prefixed))
+	require.Equal(t, IDs([]string{"%25", "%257b", "%7B"}, fairlock.KindMutex), ids(prefixed))
 	require.NotContains(t, rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_keys", "that takes as long as there are keys")
 }
 
@@ -210,7 +211,10 @@ func TestServer_EndOfCtxEndsACall(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *fairlocktest.Server, s *Server, link *fairlocktest.Link) {
 		enough := errors.New("enough")
 		for _, call := range []func(context.Context) error{
-			func(ctx context.Context) error { _, err := s.Read(ctx, Most, IDs(names, Mutex)...); return err },
+			func(ctx context.Context) error {
+				_, err := s.Read(ctx, Most, IDs(names, fairlock.KindMutex)...)
+				return err
+			},
 			func(ctx context.Context) error { _, err := s.Find(ctx, Want{}); return err },
 		} {
 			require.NoError(t, call(t.Context()))
@@ -229,7 +233,7 @@ func TestServer_EndOfCtxEndsACall(t *testing.T) {
 func TestServer_Away(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *fairlocktest.Server, s *Server, link *fairlocktest.Link) {
 		link.Cut()
-		locks, err := s.Read(t.Context(), 1, slices.Repeat(IDs(names, Mutex), 100)...)
+		locks, err := s.Read(t.Context(), 1, slices.Repeat(IDs(names, fairlock.KindMutex), 100)...)
 		require.ErrorContains(t, err, "refused")
 		require.Empty(t, locks)
 		require.NotErrorIs(t, err, context.Canceled)

@@ -27,7 +27,7 @@ type Lock struct {
 func (l Lock) InUse() bool { return l.Held || l.Waiting > 0 || l.Err != nil }
 
 // Idle reports whether nobody uses the lock, and its number of permits is kept because a resize has set it.
-func (l Lock) Idle() bool { return l.Kind == Semaphore && l.Permits > 0 && !l.InUse() }
+func (l Lock) Idle() bool { return l.Kind == fairlock.KindSemaphore && l.Permits > 0 && !l.InUse() }
 
 // OthersBring follows the number of permits in a text, and says which other numbers are in use; "" if none is.
 func (l Lock) OthersBring() string {
@@ -46,14 +46,14 @@ type Server struct {
 	Redis     redis.UniversalClient
 	Namespace string
 	sender    *dispatch.Dispatcher
-	scripts   lua.Scripter // by the sender, read-only where that is possible
+	inspector *fairlock.Inspector // by the sender
 }
 
 // On returns the Server of a client. A process that goes on without it calls Close, before it closes the client: a call whose
 // ctx has ended may still be under way.
 func On(rdb redis.UniversalClient, namespace string) *Server {
 	sender := dispatch.New(rdb, clock.System{})
-	return &Server{rdb, namespace, sender, lua.ReadOnly(sender)}
+	return &Server{rdb, namespace, sender, fairlock.NewInspector(sender, namespace)}
 }
 
 // Close waits for the calls that are under way.
@@ -78,7 +78,7 @@ func (s *Server) Read(ctx context.Context, limit int, ids ...ID) (read []Lock, e
 	for i, id := range ids {
 		turn <- struct{}{}
 		tasks.Go(func() {
-			state, err := fairlock.Inspect(ctx, id.In(s.scripts, s.Namespace), limit)
+			state, err := s.inspector.Inspect(ctx, fairlock.ID(id), limit)
 			state.Waiters = append([]fairlock.Waiter{}, state.Waiters...) // not nil
 			locks[i] = Lock{id, state, err}
 			if away(err) && !cluster {
@@ -160,9 +160,9 @@ const (
 
 // Want says which locks are wanted. The zero Want wants all.
 type Want struct {
-	Prefix string // how their names begin
-	Kinds  []Kind // nil: all
-	Limit  int    // how many holders and how many waiters of each are listed; 0: Listed holders, and no waiters
+	Prefix string          // how their names begin
+	Kinds  []fairlock.Kind // nil: all
+	Limit  int             // how many holders and how many waiters of each are listed; 0: Listed holders, and no waiters
 }
 
 // search is a Find under way.

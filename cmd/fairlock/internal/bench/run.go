@@ -129,7 +129,7 @@ func (s *stage) floorKey(i int) string { return s.namespace + ":{" + s.private(i
 
 // weight is one permit, or for a read-write lock what a writer or a reader takes.
 func (s *stage) weight(write bool) int {
-	if write && s.Kind == inspect.RW {
+	if write && s.Kind == fairlock.KindRWMutex {
 		return lua.WriterWeight
 	}
 	return 1

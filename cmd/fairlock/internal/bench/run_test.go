@@ -17,7 +17,6 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
 func TestMain(m *testing.M) {
@@ -53,10 +52,10 @@ func quiet(string) {}
 // A slice lasts 10 ms: time for two locks and unlocks, one after the other, and for the beginning of a third.
 func TestRun_Counts(t *testing.T) {
 	for _, cfg := range []Config{
-		{Type: locks.Type{Kind: inspect.Mutex}, Contenders: 3, Clients: 3},
-		{Type: locks.Type{Kind: inspect.Mutex}, Contenders: 1, Clients: 1},
-		{Type: locks.Type{Kind: inspect.Semaphore, Permits: 2}, Contenders: 3, Clients: 2},
-		{Type: locks.Type{Kind: inspect.RW}, Contenders: 4, Clients: 2},
+		{Type: locks.Type{Kind: fairlock.KindMutex}, Contenders: 3, Clients: 3},
+		{Type: locks.Type{Kind: fairlock.KindMutex}, Contenders: 1, Clients: 1},
+		{Type: locks.Type{Kind: fairlock.KindSemaphore, Permits: 2}, Contenders: 3, Clients: 2},
+		{Type: locks.Type{Kind: fairlock.KindRWMutex}, Contenders: 4, Clients: 2},
 	} {
 		t.Run(cfg.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *fairlocktest.Server, b *bubble) {
@@ -89,7 +88,7 @@ func TestRun_Counts(t *testing.T) {
 
 // What was measured until then is there, that of the slice under way, too, and nothing is left in Redis.
 func TestRun_EndsEarly(t *testing.T) {
-	cfg := Config{Type: locks.Type{Kind: inspect.Mutex}, Contenders: 3, Clients: 2, Duration: 600 * time.Millisecond}
+	cfg := Config{Type: locks.Type{Kind: fairlock.KindMutex}, Contenders: 3, Clients: 2, Duration: 600 * time.Millisecond}
 	inBubble(t, func(t *testing.T, s *fairlocktest.Server, b *bubble) {
 		endsAt := func(what string, end func()) (Result, error) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -156,7 +155,7 @@ func TestWorkload_Measure(t *testing.T) {
 
 // The fields of the JSON are a promise to scripts.
 func TestResult_TextAndJSON(t *testing.T) {
-	cfg := Config{Type: locks.Type{Kind: inspect.Semaphore, Permits: 5}, Contenders: 64, Clients: 8}
+	cfg := Config{Type: locks.Type{Kind: fairlock.KindSemaphore, Permits: 5}, Contenders: 64, Clients: 8}
 	all := (&stage{Config: cfg}).workloads()
 	r := Result{Config: cfg, Rounds: 2, Interrupted: true, Workloads: []Workload{all[0], all[2]}}
 	w := &r.Workloads[0]

@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
+	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
 // sample is a demo of three clients, the second of which was killed at 20 ms while it held the lock until 2 s.
 func sample(out *strings.Builder) *demo {
 	d := &demo{
-		Config: Config{Type: locks.Type{Kind: inspect.Mutex}, Clients: 3, Workers: 1, TTL: 2 * time.Second, WaiterTTL: 3 * time.Second, Where: "in memory"},
+		Config: Config{Type: locks.Type{Kind: fairlock.KindMutex}, Clients: 3, Workers: 1, TTL: 2 * time.Second, WaiterTTL: 3 * time.Second, Where: "in memory"},
 		lock:   "x", began: time.Now(), out: out, last: map[[2]int]history.Op{}, grants: make([]int, 3),
 		quit: func(error) {}, crashes: []crash{{history.Span{Process: 1, From: 20e6, To: 21e6}, "while it held the lock"}},
 	}

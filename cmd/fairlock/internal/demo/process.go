@@ -21,7 +21,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
 // ChildCommand is the argument with which the program is started again as one client; it then calls Child.
@@ -216,9 +215,9 @@ func (w *worker) turn(ctx context.Context) {
 // weight is what a worker asks for: mostly one permit, sometimes two or three; one in seven writes.
 func (w *worker) weight() int {
 	switch n := rand.N(14); {
-	case w.Kind == inspect.Semaphore && n < 3:
+	case w.Kind == fairlock.KindSemaphore && n < 3:
 		return min(2+n%2, w.Permits)
-	case w.Kind == inspect.RW && n < 2:
+	case w.Kind == fairlock.KindRWMutex && n < 2:
 		return w.Capacity()
 	}
 	return 1

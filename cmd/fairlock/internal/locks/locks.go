@@ -13,15 +13,15 @@ import (
 
 // Type is a kind of lock, with the permits of a semaphore.
 type Type struct {
-	Kind    inspect.Kind `json:"kind"`
-	Permits int          `json:"permits,omitempty"` // of a semaphore; without effect for the others
+	Kind    fairlock.Kind `json:"kind"`
+	Permits int           `json:"permits,omitempty"` // of a semaphore; without effect for the others
 
-	MinHold time.Duration `json:"-"` // the lock stays taken until so long after each grant; 0: until it is released. Not of a rw lock
+	MinHold time.Duration `json:"-"` // the lock stays taken until so long after each grant; 0: until it is released. Not of an rwmutex
 }
 
 // Check returns what is wrong with a Type.
 func (t Type) Check() error {
-	if _, err := inspect.ParseKind(string(t.Kind)); err != nil || t.Kind != inspect.Semaphore {
+	if _, err := inspect.ParseKind(string(t.Kind)); err != nil || t.Kind != fairlock.KindSemaphore {
 		return err
 	}
 	return Within("permits", t.Permits, 1, 1<<20)
@@ -37,7 +37,7 @@ func Within[T int | time.Duration](name string, value, least, most T) error {
 
 // String names the type.
 func (t Type) String() string {
-	if t.Kind == inspect.Semaphore {
+	if t.Kind == fairlock.KindSemaphore {
 		return fmt.Sprintf("%s of %d", t.Kind, t.Permits)
 	}
 	return string(t.Kind)
@@ -46,9 +46,9 @@ func (t Type) String() string {
 // Capacity is the weight of all of a lock: 1 of a mutex, the permits of a semaphore, and what a writer takes.
 func (t Type) Capacity() int {
 	switch t.Kind {
-	case inspect.Semaphore:
+	case fairlock.KindSemaphore:
 		return t.Permits
-	case inspect.RW:
+	case fairlock.KindRWMutex:
 		return lua.WriterWeight
 	default:
 		return 1
@@ -62,13 +62,13 @@ func (t Type) Acquire(ctx context.Context, c *fairlock.Client, name string, weig
 	m, s, rw := c.Mutex(name, minHold), c.Semaphore(name, t.Permits, minHold), c.RWMutex(name)
 	wait, now := m.Lock, m.TryLock
 	switch {
-	case t.Kind == inspect.Semaphore && try:
+	case t.Kind == fairlock.KindSemaphore && try:
 		return s.TryAcquire(ctx, weight)
-	case t.Kind == inspect.Semaphore:
+	case t.Kind == fairlock.KindSemaphore:
 		return s.Acquire(ctx, weight)
-	case t.Kind == inspect.RW && weight == lua.WriterWeight:
+	case t.Kind == fairlock.KindRWMutex && weight == lua.WriterWeight:
 		wait, now = rw.Lock, rw.TryLock
-	case t.Kind == inspect.RW:
+	case t.Kind == fairlock.KindRWMutex:
 		wait, now = rw.RLock, rw.TryRLock
 	}
 	if try {

@@ -112,7 +112,7 @@ func use(p Paint, l inspect.Lock) string {
 	switch {
 	case l.Err != nil:
 		return p.in(bad, "unreadable")
-	case l.Kind == inspect.Semaphore && l.Permits > 0:
+	case l.Kind == fairlock.KindSemaphore && l.Permits > 0:
 		text := fmt.Sprintf("%d/%d", l.Used, l.Permits)
 		if n := len(l.Others); n > 0 {
 			text += fmt.Sprintf(" (%d)", l.Others[n-1])
@@ -120,11 +120,11 @@ func use(p Paint, l inspect.Lock) string {
 		return text
 	case !l.Held:
 		return p.in(good, "free")
-	case l.Kind == inspect.Mutex && l.Holder.Released:
+	case l.Kind == fairlock.KindMutex && l.Holder.Released:
 		return "released"
-	case l.Kind == inspect.RW && l.Holder.Writer:
+	case l.Kind == fairlock.KindRWMutex && l.Holder.Writer:
 		return "writer"
-	case l.Kind == inspect.RW:
+	case l.Kind == fairlock.KindRWMutex:
 		return inspect.Count(l.Used, "reader")
 	}
 	return "held"
@@ -136,9 +136,9 @@ func summary(p Paint, l inspect.Lock) string {
 	switch {
 	case l.Err != nil:
 		return text + ": " + inspect.Message(l.Err)
-	case l.Held && l.Kind == inspect.Semaphore:
+	case l.Held && l.Kind == fairlock.KindSemaphore:
 		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit")) + l.OthersBring()
-	case l.Held && l.Kind == inspect.RW:
+	case l.Held && l.Kind == fairlock.KindRWMutex:
 		text = "held by " + strings.Replace(text, "writer", "a writer", 1)
 	case l.Held && l.Holder.Released:
 		text += " by " + l.Holder.Token.Client()
@@ -195,11 +195,11 @@ func some(names []string, total int) string {
 // share is what somebody has or wants, if that does not go without saying.
 func share(l inspect.Lock, weight int, writer bool) string {
 	switch {
-	case l.Kind == inspect.Semaphore:
+	case l.Kind == fairlock.KindSemaphore:
 		return fmt.Sprintf(" ×%d", weight)
-	case l.Kind == inspect.RW && writer:
+	case l.Kind == fairlock.KindRWMutex && writer:
 		return " to write"
-	case l.Kind == inspect.RW:
+	case l.Kind == fairlock.KindRWMutex:
 		return " to read"
 	}
 	return ""
@@ -211,7 +211,7 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 	if !l.Held && l.Fence > 0 && l.Waiting == 0 {
 		title += ", given " + inspect.Span(max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)) + " ago"
 	}
-	what := map[inspect.Kind]string{inspect.Semaphore: "PERMITS", inspect.RW: "TO"}[l.Kind]
+	what := map[fairlock.Kind]string{fairlock.KindSemaphore: "PERMITS", fairlock.KindRWMutex: "TO"}[l.Kind]
 	had := func(weight int, writer bool) string {
 		return strings.NewReplacer(" ×", "", " to ", "").Replace(share(l, weight, writer))
 	}

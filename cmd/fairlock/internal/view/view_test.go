@@ -44,14 +44,14 @@ func tokenOf(client string, n int) token.Token {
 
 // sample is a lock that so many hold and so many wait for; every third waiter has expired, and the first holder does not renew
 // its lease.
-func sample(kind inspect.Kind, name string, holders, waiters int) inspect.Lock {
+func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock {
 	l := inspect.Lock{ID: inspect.ID{Kind: kind, Name: name}}
 	l.At, l.Fence, l.Waiting, l.Held, l.Used, l.Permits = noon, uint64(noon.Add(-12400*time.Millisecond).UnixMicro()), waiters, holders > 0, holders, 1
 	weight := 1
 	switch kind {
-	case inspect.Semaphore:
+	case fairlock.KindSemaphore:
 		weight, l.Used, l.Permits = 2, 2*holders, 8
-	case inspect.RW:
+	case fairlock.KindRWMutex:
 		l.Permits = 0
 	}
 	for i := range holders {
@@ -71,7 +71,7 @@ func sample(kind inspect.Kind, name string, holders, waiters int) inspect.Lock {
 	for i := range waiters {
 		w := fairlock.Waiter{
 			Client: fmt.Sprintf("job-%d", i), Token: tokenOf(fmt.Sprintf("job-%d", i), i), Age: 11200 * time.Millisecond,
-			Ticket: l.Fence + 1200000 + uint64(i), TTL: 5100 * time.Millisecond, Weight: weight, Writer: kind == inspect.RW,
+			Ticket: l.Fence + 1200000 + uint64(i), TTL: 5100 * time.Millisecond, Weight: weight, Writer: kind == fairlock.KindRWMutex,
 		}
 		if i%3 == 2 {
 			w.TTL = -3 * time.Second
@@ -94,39 +94,39 @@ func text(lines []string) string { return strings.Join(lines, "\n") + "\n" }
 func TestLock_Texts(t *testing.T) {
 	change := func(l inspect.Lock, f func(*inspect.Lock)) inspect.Lock { f(&l); return l }
 	all := []inspect.Lock{
-		sample(inspect.Mutex, "billing:42", 1, 0),
-		sample(inspect.Mutex, "billing:42", 1, 6),
-		change(sample(inspect.Mutex, "theirs", 1, 1), func(l *inspect.Lock) { // nothing is known
+		sample(fairlock.KindMutex, "billing:42", 1, 0),
+		sample(fairlock.KindMutex, "billing:42", 1, 6),
+		change(sample(fairlock.KindMutex, "theirs", 1, 1), func(l *inspect.Lock) { // nothing is known
 			l.Holders[0] = fairlock.Holder{Client: "their\x1bsecret", TTL: -1, Weight: 1, Renewed: -1}
 			l.Holder = l.Holders[0]
 			l.Waiters[0] = fairlock.Waiter{Client: "their\x1bsecret", Weight: 1, TTL: -time.Hour}
 		}),
-		sample(inspect.Mutex, "free with a queue", 0, 1),
-		sample(inspect.Mutex, "free", 0, 0),
-		change(sample(inspect.Mutex, "unused", 0, 0), func(l *inspect.Lock) { l.Fence = 0 }),
-		sample(inspect.Semaphore, "api", 3, 1),
-		change(sample(inspect.Semaphore, "api", 2, 0), func(l *inspect.Lock) { l.Used = 8 }),
-		sample(inspect.RW, "catalogue", 2, 2),
-		change(sample(inspect.RW, "catalogue", 1, 0), func(l *inspect.Lock) { l.Holders[0].Writer = true; l.Holder.Writer = true }),
-		sample(inspect.Mutex, strings.Repeat("日", 9), 1, 0),
-		sample(inspect.Mutex, "\x1b[31m\xff", 1, 0),
-		{ID: inspect.ID{Kind: inspect.Mutex, Name: "foreign"}, Err: errors.New(`key "n:{foreign}:lock" is not ours: WRONGTYPE`)},
-		change(sample(inspect.Mutex, "handed over", 1, 0), func(l *inspect.Lock) { // for 5.7 s, of 10
+		sample(fairlock.KindMutex, "free with a queue", 0, 1),
+		sample(fairlock.KindMutex, "free", 0, 0),
+		change(sample(fairlock.KindMutex, "unused", 0, 0), func(l *inspect.Lock) { l.Fence = 0 }),
+		sample(fairlock.KindSemaphore, "api", 3, 1),
+		change(sample(fairlock.KindSemaphore, "api", 2, 0), func(l *inspect.Lock) { l.Used = 8 }),
+		sample(fairlock.KindRWMutex, "catalogue", 2, 2),
+		change(sample(fairlock.KindRWMutex, "catalogue", 1, 0), func(l *inspect.Lock) { l.Holders[0].Writer = true; l.Holder.Writer = true }),
+		sample(fairlock.KindMutex, strings.Repeat("日", 9), 1, 0),
+		sample(fairlock.KindMutex, "\x1b[31m\xff", 1, 0),
+		{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "foreign"}, Err: errors.New(`key "n:{foreign}:lock" is not ours: WRONGTYPE`)},
+		change(sample(fairlock.KindMutex, "handed over", 1, 0), func(l *inspect.Lock) { // for 5.7 s, of 10
 			l.Holders[0].Age, l.Holders[0].Renewed, l.Holders[0].TTL = 200*time.Millisecond, 200*time.Millisecond, 5500*time.Millisecond
 			l.Holder = l.Holders[0]
 		}),
-		change(sample(inspect.Mutex, "released", 1, 1), func(l *inspect.Lock) { // for another 3 s
+		change(sample(fairlock.KindMutex, "released", 1, 1), func(l *inspect.Lock) { // for another 3 s
 			l.Holders[0] = released(l.Holders[0])
 			l.Holder = l.Holders[0]
 		}),
-		sample(inspect.Semaphore, "resized", 0, 0),
-		change(sample(inspect.Semaphore, "some released", 3, 0), func(l *inspect.Lock) { l.Holders[1] = released(l.Holders[1]) }),
-		change(sample(inspect.Mutex, "minimum hold", 1, 0), func(l *inspect.Lock) { // above its TTL: nobody knows whether it is renewed
+		sample(fairlock.KindSemaphore, "resized", 0, 0),
+		change(sample(fairlock.KindSemaphore, "some released", 3, 0), func(l *inspect.Lock) { l.Holders[1] = released(l.Holders[1]) }),
+		change(sample(fairlock.KindMutex, "minimum hold", 1, 0), func(l *inspect.Lock) { // above its TTL: nobody knows whether it is renewed
 			l.Holders[0].Renewed = -1
 			l.Holder = l.Holders[0]
 		}),
-		change(sample(inspect.Semaphore, "two numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 3, []int{8} }),
-		change(sample(inspect.Semaphore, "three numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 8, []int{3, 5} }),
+		change(sample(fairlock.KindSemaphore, "two numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 3, []int{8} }),
+		change(sample(fairlock.KindSemaphore, "three numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 8, []int{3, 5} }),
 	}
 	var b strings.Builder
 	for _, l := range all {
@@ -153,7 +153,7 @@ func TestLock_Texts(t *testing.T) {
 // On no terminal is a line too wide. Names are whole, if not always on one line: so those that share a prefix are told apart.
 func TestTable_Fits(t *testing.T) {
 	names := []string{"billing:customer:0001:invoice", "billing:customer:0002:invoice"}
-	long := []inspect.Lock{sample(inspect.Mutex, names[0], 1, 1), sample(inspect.Semaphore, names[1], 3, 1)}
+	long := []inspect.Lock{sample(fairlock.KindMutex, names[0], 1, 1), sample(fairlock.KindSemaphore, names[1], 3, 1)}
 	for i := range long {
 		long[i].Holder.Token = tokenOf(strings.Repeat("h", 60)+"-4711@web-3", 1)
 		long[i].Holders[0].Token = long[i].Holder.Token
@@ -182,10 +182,10 @@ func TestTable_Fits(t *testing.T) {
 
 // Of each name, the locks in use and a resized semaphore are shown, and if there are none the one that was used last.
 func TestWorth(t *testing.T) {
-	used, free, resized := sample(inspect.Mutex, "x", 1, 0), sample(inspect.Semaphore, "x", 0, 0), sample(inspect.Semaphore, "x", 0, 0)
+	used, free, resized := sample(fairlock.KindMutex, "x", 1, 0), sample(fairlock.KindSemaphore, "x", 0, 0), sample(fairlock.KindSemaphore, "x", 0, 0)
 	free.Permits = 0
-	never, unused := inspect.Lock{ID: inspect.ID{Kind: inspect.RW, Name: "x"}}, inspect.Lock{ID: inspect.ID{Name: "x"}}
-	other, faulty := sample(inspect.Mutex, "b", 0, 0), inspect.Lock{ID: never.ID, Err: errors.New("no")}
+	never, unused := inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex, Name: "x"}}, inspect.Lock{ID: inspect.ID{Name: "x"}}
+	other, faulty := sample(fairlock.KindMutex, "b", 0, 0), inspect.Lock{ID: never.ID, Err: errors.New("no")}
 	for _, c := range []struct{ all, want []inspect.Lock }{
 		{nil, nil}, {[]inspect.Lock{used, free, never}, []inspect.Lock{used}}, {[]inspect.Lock{never, free}, []inspect.Lock{free}},
 		{[]inspect.Lock{never}, []inspect.Lock{never}}, {[]inspect.Lock{never, never}, []inspect.Lock{unused}},
@@ -198,8 +198,8 @@ func TestWorth(t *testing.T) {
 
 func TestChanges(t *testing.T) {
 	var c Changes
-	one, two := sample(inspect.Mutex, "x", 1, 1), sample(inspect.Mutex, "x", 1, 2)
-	free, other, never := sample(inspect.Mutex, "x", 0, 0), sample(inspect.RW, "y", 1, 0), inspect.Lock{ID: inspect.ID{Kind: inspect.RW, Name: "x"}}
+	one, two := sample(fairlock.KindMutex, "x", 1, 1), sample(fairlock.KindMutex, "x", 1, 2)
+	free, other, never := sample(fairlock.KindMutex, "x", 0, 0), sample(fairlock.KindRWMutex, "y", 1, 0), inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex, Name: "x"}}
 	kept := two
 	kept.Holder = released(two.Holder)
 	kept.Holders = []fairlock.Holder{kept.Holder}
@@ -229,7 +229,7 @@ func TestChanges(t *testing.T) {
 
 	// A script is told what a line has no room for: that the last waiter has expired.
 	script, lines := Changes{JSON: true}, Changes{}
-	l := sample(inspect.Mutex, "x", 1, 6)
+	l := sample(fairlock.KindMutex, "x", 1, 6)
 	for _, c := range []struct {
 		left          time.Duration
 		script, lines int
@@ -278,7 +278,7 @@ func inBubble(t *testing.T, test func(t *testing.T, m *fairlocktest.Server, s *i
 // While Redis hangs, it is said at once, and again and again, that the values are old.
 func TestWatch_NamedLocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *inspect.Server, link *fairlocktest.Link) {
-		ids := inspect.IDs([]string{"x", "y"}, inspect.Mutex, inspect.RW)
+		ids := inspect.IDs([]string{"x", "y"}, fairlock.KindMutex, fairlock.KindRWMutex)
 		next := looking(t, Watch{Server: s, IDs: ids, Every: 400 * time.Millisecond})
 		glance := func(at time.Duration, fault error) []inspect.Lock {
 			g, took := next()
@@ -309,7 +309,7 @@ func TestWatch_AllLocksInUse(t *testing.T) {
 		lease := m.Mutex("x").HoldAs("a")
 		m.Mutex("other").HoldAs("a")
 		m.Semaphore("x", 1).HoldAs("a")
-		next := looking(t, Watch{Server: s, Want: inspect.Want{Prefix: "x", Kinds: []inspect.Kind{inspect.Mutex, inspect.RW}}, Every: 500 * time.Millisecond})
+		next := looking(t, Watch{Server: s, Want: inspect.Want{Prefix: "x", Kinds: []fairlock.Kind{fairlock.KindMutex, fairlock.KindRWMutex}}, Every: 500 * time.Millisecond})
 		glance := func() (names []string) {
 			g, _ := next()
 			require.NoError(t, g.Err)
@@ -324,10 +324,10 @@ func TestWatch_AllLocksInUse(t *testing.T) {
 		for range 3 { // until the next search, after 2 s
 			require.Equal(t, []string{"mutex x true"}, glance())
 		}
-		require.Equal(t, []string{"mutex x true", "rw xy true"}, glance())
+		require.Equal(t, []string{"mutex x true", "rwmutex xy true"}, glance())
 		require.NoError(t, lease.Unlock(t.Context()))
-		require.Equal(t, []string{"mutex x false", "rw xy true"}, glance(), "it is seen to be free")
-		require.Equal(t, []string{"rw xy true"}, glance())
+		require.Equal(t, []string{"mutex x false", "rwmutex xy true"}, glance(), "it is seen to be free")
+		require.Equal(t, []string{"rwmutex xy true"}, glance())
 	})
 }
 
@@ -348,7 +348,7 @@ func on(named bool, width, height int, glances ...Glance) tea.Model {
 
 func many(n int) (all []inspect.Lock) {
 	for i := range n {
-		all = append(all, sample(inspect.Mutex, fmt.Sprintf("job:%04d", i), 1, 0))
+		all = append(all, sample(fairlock.KindMutex, fmt.Sprintf("job:%04d", i), 1, 0))
 	}
 	return all
 }
@@ -356,18 +356,18 @@ func many(n int) (all []inspect.Lock) {
 // What was seen last stays when Redis does not answer any more, and is called old. A long queue leaves room for other locks.
 func TestScreen(t *testing.T) {
 	silent := Glance{Err: errSilent}
-	free := sample(inspect.Mutex, "free", 0, 0)
+	free := sample(fairlock.KindMutex, "free", 0, 0)
 	var b strings.Builder
 	for _, m := range []tea.Model{
 		on(false, 80, 7), on(false, 80, 7, silent), on(false, 80, 7, Glance{Locks: []inspect.Lock{free}}),
 		on(false, 80, 8, Glance{Locks: append(many(2), free)}, silent, silent), on(false, 80, 8, Glance{Locks: many(9)}), on(false, 30, 8, Glance{Locks: many(2)}),
-		on(true, 100, 24, Glance{Locks: []inspect.Lock{sample(inspect.Mutex, "x", 1, 99), sample(inspect.RW, "y", 1, 0), {ID: inspect.ID{Name: "none"}}}}),
+		on(true, 100, 24, Glance{Locks: []inspect.Lock{sample(fairlock.KindMutex, "x", 1, 99), sample(fairlock.KindRWMutex, "y", 1, 0), {ID: inspect.ID{Name: "none"}}}}),
 	} {
 		require.True(t, m.View().AltScreen)
 		b.WriteString(m.View().Content + "\n----\n")
 	}
 	golden.Equal(t, "screen.txt", b.String())
-	wide := append(many(30), sample(inspect.RW, strings.Repeat("日", 300), 30, 30))
+	wide := append(many(30), sample(fairlock.KindRWMutex, strings.Repeat("日", 300), 30, 30))
 	for _, named := range []bool{false, true} {
 		for _, size := range [][2]int{{0, 0}, {1, 1}, {80, 1}, {1, 5}, {80, 6}, {40, 24}, {120, 60}} {
 			lines := strings.Split(on(named, size[0], size[1], Glance{Locks: wide}, silent).View().Content, "\n")

@@ -1,0 +1,48 @@
+package fairlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/lua"
+)
+
+// Reader has the methods that an Inspector needs of a go-redis client. Every [Redis] has them.
+type Reader interface {
+	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+	EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
+	EvalRO(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+	EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
+}
+
+// Inspector reads locks without a Client. It is safe for concurrent use.
+type Inspector struct {
+	rdb       lua.Scripter
+	namespace string
+}
+
+// NewInspector returns an Inspector of the locks in a namespace; "" is DefaultNamespace. It does no I/O.
+//
+// Scripts are sent by EVALSHA_RO, so that the user of Redis needs no right to write. The Inspector sends EVALSHA from the first time
+// on that Redis refuses that: before version 7 it has no EVALSHA_RO, and a user may lack the right to it.
+func NewInspector(rdb Reader, namespace string) *Inspector {
+	return &Inspector{lua.ReadOnly(rdb), cmp.Or(namespace, DefaultNamespace)}
+}
+
+// Inspect reads one lock, with at most limit holders and limit waiters, from 0 to 1,000. Used and Waiting count all. ctx bounds the
+// request. Inspect returns an ErrInvalid, or an error of Redis or of ctx as it is.
+func (i *Inspector) Inspect(ctx context.Context, id ID, limit int) (State, error) {
+	l, known := lua.Of(i.rdb, string(id.Kind), i.namespace, id.Name)
+	if err := errors.Join(
+		checkNamespace(i.namespace),
+		checkName(id.Name),
+		require(known, "Kind", "%.40q, must be mutex, semaphore or rwmutex", id.Kind),
+		require(limit >= 0 && limit <= MaxInspected, "limit", "%d, must be from 0 to %d", limit, MaxInspected),
+	); err != nil {
+		return State{}, err
+	}
+	return readState(ctx, l, limit)
+}

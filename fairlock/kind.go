@@ -1,0 +1,17 @@
+package fairlock
+
+// Kind is a kind of lock.
+type Kind string
+
+// The kinds of locks. Locks of two kinds have nothing in common, also if they have one name.
+const (
+	KindMutex     Kind = "mutex"
+	KindSemaphore Kind = "semaphore"
+	KindRWMutex   Kind = "rwmutex"
+)
+
+// ID identifies a lock in a namespace.
+type ID struct {
+	Kind Kind
+	Name string
+}
