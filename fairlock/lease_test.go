@@ -72,7 +72,7 @@ func TestLease_RenewedAtAThirdOfItsTTL(t *testing.T) {
 			require.Len(t, sent.times("renew", start), i+1)
 			require.Equal(t, time.Duration(i+1)*third, sent.times("renew", start)[i])
 			require.Equal(t, time.Now().Add(ttl-safetyMargin(ttl)), lease.Deadline())
-			require.Equal(t, ttl, s.Mutex("x").State().Holder.TTL)
+			require.Equal(t, ttl, s.Mutex("x").State().Holders[0].TTL)
 		}
 		unlock(t, lease)
 		sent.reset()
@@ -165,7 +165,7 @@ func TestLease_RenewalArrivesAfterTheLoss(t *testing.T) {
 		client.Link.Mend()
 		pass(late)
 		x.AssertHeldBy("client")
-		require.Equal(t, ttl, x.State().Holder.TTL, "it was renewed for nobody")
+		require.Equal(t, ttl, x.State().Holders[0].TTL, "it was renewed for nobody")
 		want := deadline.Add(safetyMargin(ttl))
 		if unlocks {
 			want = time.Now()

@@ -20,7 +20,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // The environment that says which Redis to use. CMD of `fairlock run` does not see the first two, nor a variable that
