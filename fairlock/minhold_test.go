@@ -46,7 +46,7 @@ func TestMinHold_LimitsTheRate(t *testing.T) {
 				err := clients[i%len(clients)].Semaphore("api", permits, fairlock.WithMinHold(d)).Do(t.Context(), 1, func(ctx context.Context) error {
 					mu.Lock()
 					defer mu.Unlock()
-					all = append(all, start{time.Since(begin), fairlock.LeaseFromContext(ctx).Fence(), i})
+					all = append(all, start{time.Since(begin), leaseIn(ctx).Fence(), i})
 					return nil
 				})
 				assert.NoError(t, err)
