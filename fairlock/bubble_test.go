@@ -149,6 +149,12 @@ func hold(t *testing.T, a acquire) *fairlock.Lease {
 	return lease
 }
 
+// leaseIn returns the lease that ctx carries; nil if it carries none.
+func leaseIn(ctx context.Context) *fairlock.Lease {
+	lease, _ := fairlock.LeaseFromContext(ctx)
+	return lease
+}
+
 func unlock(t *testing.T, l *fairlock.Lease) {
 	t.Helper()
 	require.NoError(t, l.Unlock(t.Context()))

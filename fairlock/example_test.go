@@ -75,8 +75,8 @@ func ExampleMutex_Do() {
 	defer stop()
 
 	err := client.Mutex("billing").Do(context.Background(), func(ctx context.Context) error {
-		fence := fairlock.LeaseFromContext(ctx).Fence() // goes along with every write
-		fmt.Println("one invoice at a time, under a fence:", fence > 0)
+		lease, _ := fairlock.LeaseFromContext(ctx) // its fence goes along with every write
+		fmt.Println("one invoice at a time, under a fence:", lease.Fence() > 0)
 		return ctx.Err() // nil as long as the lock is held
 	})
 	fmt.Println("error:", err)

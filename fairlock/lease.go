@@ -16,8 +16,6 @@ import (
 //
 // A lease ends here somewhat earlier than in Redis, because its time is counted from before the request was sent, less a
 // safety margin. So Done closes before another client can get the lock, whether Redis answers or not.
-//
-// Outside a lock, LeaseFromContext returns a nil *Lease. Its Fence is 0.
 type Lease struct {
 	lock      *lock
 	caller    context.Context // of the acquisition, for Trace
@@ -115,12 +113,7 @@ func (l *Lease) Handle() Handle { return newHandle(l.token, l.fence) }
 // resource that remembers the highest fence it has seen and refuses lower ones is safe even from a holder that does
 // not know yet that its lease has ended. If the resource is to be read before it is written, show it the fence before
 // the read.
-func (l *Lease) Fence() uint64 {
-	if l == nil {
-		return 0
-	}
-	return l.fence
-}
+func (l *Lease) Fence() uint64 { return l.fence }
 
 // Deadline returns the time at which the lease ends here if it is not renewed. In Redis it ends somewhat later.
 func (l *Lease) Deadline() time.Time {
@@ -157,13 +150,12 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 }
 
 // LeaseFromContext returns the lease of a ctx that Do has passed to its function, or that Lease.Context has returned. With
-// one Do inside another, it returns the lease of the inner one. Outside a lock it returns nil, whose Fence is 0, and a
-// resource that checks fences refuses that.
-func LeaseFromContext(ctx context.Context) *Lease {
+// one Do inside another, it returns the lease of the inner one. It reports false outside a lock.
+func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 	for l := range leasesIn(ctx) {
-		return l
+		return l, true
 	}
-	return nil
+	return nil, false
 }
 
 // Renew extends the lease to its TTL from now, for example before a step that matters. Nil means that the lock is held

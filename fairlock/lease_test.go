@@ -72,7 +72,7 @@ func TestLease_RenewedAtAThirdOfItsTTL(t *testing.T) {
 			require.Len(t, sent.times("renew", start), i+1)
 			require.Equal(t, time.Duration(i+1)*third, sent.times("renew", start)[i])
 			require.Equal(t, time.Now().Add(ttl-safetyMargin(ttl)), lease.Deadline())
-			require.Equal(t, ttl, s.Mutex("x").State().Holder.TTL)
+			require.Equal(t, ttl, s.Mutex("x").State().Holders[0].TTL)
 		}
 		unlock(t, lease)
 		sent.reset()
@@ -165,7 +165,7 @@ func TestLease_RenewalArrivesAfterTheLoss(t *testing.T) {
 		client.Link.Mend()
 		pass(late)
 		x.AssertHeldBy("client")
-		require.Equal(t, ttl, x.State().Holder.TTL, "it was renewed for nobody")
+		require.Equal(t, ttl, x.State().Holders[0].TTL, "it was renewed for nobody")
 		want := deadline.Add(safetyMargin(ttl))
 		if unlocks {
 			want = time.Now()
@@ -370,7 +370,7 @@ func TestLease_Context(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		require.NoError(t, lease.Err())
 		assert.Equal(t, "v", ctx.Value(callers{}))
-		assert.Same(t, lease, fairlock.LeaseFromContext(ctx))
+		assert.Same(t, lease, leaseIn(ctx))
 		unlock(t, lease)
 		<-ctx.Done()
 		require.ErrorIs(t, context.Cause(ctx), fairlock.ErrUnlocked)
@@ -380,11 +380,9 @@ func TestLease_Context(t *testing.T) {
 	})
 }
 
-// Outside a lock there is no lease, and the fence of none is refused by every resource that checks fences.
 func TestLeaseFromContext_OutsideALock(t *testing.T) {
-	lease := fairlock.LeaseFromContext(t.Context())
-	assert.Nil(t, lease)
-	assert.Zero(t, lease.Fence())
+	_, ok := fairlock.LeaseFromContext(t.Context())
+	assert.False(t, ok)
 }
 
 // A renewal that fails before or after one that has succeeded says nothing about the lease: when it ends, the reason is not
@@ -817,7 +815,7 @@ func TestLease_DetachTooLate(t *testing.T) {
 		clock.Resume()
 
 		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
-			detach(t, fairlock.LeaseFromContext(ctx))
+			detach(t, leaseIn(ctx))
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), fairlock.ErrDetached)
 			return nil

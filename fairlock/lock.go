@@ -202,10 +202,10 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 		if err != nil {
 			waited := l.rt.clock.Now().Sub(began)
 			err = orEnded(ctx, err)
-			call(l.rt.trace.Left, LeftInfo{Event: l.event(caller, tok), Wait: waited, Err: err, Resumed: true})
+			call(l.rt.trace.Left, LeftInfo{Event: l.event(caller, tok), Wait: waited, Err: err})
 			return nil, err
 		}
-		lease.granted(GrantedInfo{Event: lease.event(), Fence: lease.fence, Wait: lease.began.Sub(began), Resumed: true})
+		lease.granted(GrantedInfo{Event: lease.event(), Fence: lease.fence, Wait: lease.began.Sub(began)})
 		return lease, nil
 	})
 }

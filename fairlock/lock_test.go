@@ -98,7 +98,7 @@ func TestTryDo(t *testing.T) {
 			other := s.Mutex("y").HoldAs("web-3")
 			err = c.try(t.Context(), func(ctx context.Context) error {
 				c.lock.AssertHeldBy("client")
-				assert.Equal(t, c.lock.State().Fence, fairlock.LeaseFromContext(ctx).Fence())
+				assert.Equal(t, c.lock.State().Fence, leaseIn(ctx).Fence())
 				return client.Mutex("y").TryDo(ctx, func(context.Context) error { return nil })
 			})
 			require.EqualError(t, err, `fairlock: trydo "y": lock is busy (held by web-3)`)

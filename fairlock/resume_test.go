@@ -115,7 +115,7 @@ func TestResume_Handles(t *testing.T) {
 		_, err := client.Semaphore("x", 2).Resume(t.Context(), mutex.Handle())
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
 		assert.Empty(t, sent.requests())
-		assert.Equal(t, mutex.Handle(), s.Mutex("x").State().Holder.Handle)
+		assert.Equal(t, mutex.Handle(), s.Mutex("x").State().Holders[0].Handle)
 
 		secret := string(mutex.Handle())[8:30]
 		for _, text := range []string{fmt.Sprint(mutex.Handle()), fmt.Sprintf("%v %s %q %x %#v", mutex.Handle(), mutex.Handle(), mutex.Handle(), mutex.Handle(), mutex.Handle())} {
@@ -134,8 +134,8 @@ func TestResume_OfARest(t *testing.T) {
 		unlock(t, lease)
 		_, err := sem.Resume(t.Context(), lease.Handle())
 		require.ErrorIs(t, err, fairlock.ErrTaken)
-		assert.True(t, s.Semaphore("x", 2).State().Holder.Released)
-		rest, err := s.Client(fairlock.Config{}).Semaphore("x", 2).Resume(t.Context(), s.Semaphore("x", 2).State().Holder.Handle)
+		assert.True(t, s.Semaphore("x", 2).State().Holders[0].Released)
+		rest, err := s.Client(fairlock.Config{}).Semaphore("x", 2).Resume(t.Context(), s.Semaphore("x", 2).State().Holders[0].Handle)
 		require.NoError(t, err)
 		unlock(t, rest)
 		s.Semaphore("x", 2).AssertFree()

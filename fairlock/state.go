@@ -15,17 +15,14 @@ const MaxInspected = 1000
 
 // State describes a lock at one moment.
 type State struct {
-	At   time.Time // the time of Redis's clock
-	Held bool      // somebody holds it
-
-	Holder  Holder   // the first of Holders, zero if there is none; a mutex has no other
-	Holders []Holder // the first MaxInspected of them, ordered by the end of their leases
-	Used    int      // permits that are held; an RWMutex has one for each reader, or one for a writer
-	Permits int      // number of permits of a semaphore that was resized, or that the next request brings, else the latest holder; 1 for a mutex, 0 for others
-	Others  []int    // other numbers of permits that holders and waiters of a semaphore have brought, in ascending order; none if it was resized
-	Fence   uint64   // the lock's last number; no fence is higher. 0 if none is kept any more
-	Waiting int      // number of waiters
-	Waiters []Waiter // the first MaxInspected of them, in order
+	At      time.Time // the time of Redis's clock
+	Holders []Holder  // the first MaxInspected of them, ordered by the end of their leases
+	Used    int       // permits that are held; an RWMutex has one for each reader, or one for a writer
+	Permits int       // number of permits of a semaphore that was resized, or that the next request brings, else the latest holder; 1 for a mutex, 0 for others
+	Others  []int     // other numbers of permits that holders and waiters of a semaphore have brought, in ascending order; none if it was resized
+	Fence   uint64    // the lock's last number; no fence is higher. 0 if none is kept any more
+	Waiting int       // number of waiters
+	Waiters []Waiter  // the first MaxInspected of them, in order
 }
 
 // Holder holds a lock.
@@ -70,7 +67,6 @@ func readState(ctx context.Context, l lua.Lock, limit int) (State, error) {
 	}
 	s := State{At: snap.Now, Fence: snap.Fence, Used: snap.Used, Waiting: snap.Waiting}
 	for _, h := range snap.Holders {
-		s.Held = true
 		holder := Holder{Fence: h.Fence, Age: age(h.Fence, snap.Now), TTL: h.Left}
 		holder.Token, holder.Client = parse(h.Token)
 		if !holder.Token.IsZero() {
@@ -80,9 +76,6 @@ func readState(ctx context.Context, l lua.Lock, limit int) (State, error) {
 		holder.Released = holder.Token.Flags()&token.Released != 0
 		holder.Renewed, holder.Missed = renewals(holder)
 		s.Holders = append(s.Holders, holder)
-	}
-	if s.Held {
-		s.Holder = s.Holders[0]
 	}
 	if l.ReadWrite() && s.Used == lua.WriterWeight {
 		s.Used = 1

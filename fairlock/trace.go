@@ -60,7 +60,6 @@ type GrantedInfo struct {
 	Wait    time.Duration // since Lock was called
 	Handoff bool          // a release handed the lock over, and the waiter needed no further request
 	Queued  bool          // Queued was called for it
-	Resumed bool          // by Resume: another lease with this token began before
 }
 
 // RenewedInfo is about one renewal.
@@ -83,10 +82,9 @@ type EndedInfo struct {
 // LeftInfo is about an acquisition that has ended without a lease.
 type LeftInfo struct {
 	Event
-	Wait    time.Duration
-	Err     error
-	Queued  bool // Queued was called for it
-	Resumed bool // it was a Resume
+	Wait   time.Duration
+	Err    error
+	Queued bool // Queued was called for it
 }
 
 // SubscriptionInfo is about the subscription for notifications.

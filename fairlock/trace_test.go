@@ -48,10 +48,10 @@ func (j *journal) life(t *testing.T) (all []string) {
 			text()
 		case fairlock.GrantedInfo:
 			event = i.Event
-			text(is("queued", i.Queued), is("resumed", i.Resumed))
+			text(is("queued", i.Queued))
 		case fairlock.LeftInfo:
 			event = i.Event
-			text(is("queued", i.Queued), is("resumed", i.Resumed), why(i.Err))
+			text(is("queued", i.Queued), why(i.Err))
 		case fairlock.EndedInfo:
 			event = i.Event
 			text(why(i.Err))
@@ -178,7 +178,7 @@ func TestTrace_Balances(t *testing.T) {
 			unlock(t, lease)
 			_, err = w.m.Resume(w.ctx, held.Handle())
 			require.ErrorIs(t, err, fairlock.ErrTaken)
-		}, []string{"Granted resumed", "Ended", "Left resumed (no longer the owner)"}},
+		}, []string{"Granted", "Ended", "Left (no longer the owner)"}},
 		"refused": {func(t *testing.T, w world) {
 			ended, cancel := context.WithCancel(w.ctx)
 			cancel()

@@ -223,7 +223,7 @@ func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 		clock.Pause()
 		paused.Link.Hang()
 		unlock(t, held)
-		fence := s.Mutex("x").State().Holder.Fence
+		fence := s.Mutex("x").State().Holders[0].Fence
 		pass(c.pause)
 		paused.Link.Mend()
 		synctest.Wait()
@@ -233,7 +233,7 @@ func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 		grants := j.of("Granted")
 		assert.Equal(t, c.used, grants[len(grants)-1].info.(fairlock.GrantedInfo).Handoff)
 		assert.Equal(t, fence, lease.Fence())
-		assert.Equal(t, fence, s.Mutex("x").State().Holder.Fence, "it was granted twice")
+		assert.Equal(t, fence, s.Mutex("x").State().Holders[0].Fence, "it was granted twice")
 		assert.True(t, second.pending())
 		unlock(t, lease)
 		second.granted(t)

@@ -16,11 +16,8 @@ const lookInterval = time.Second
 // The first call begins to look, in the background: at once, and again a second after each reply or error, until somebody waits
 // or the lease ends. Each look is a small request. Further calls return the same channel.
 //
-// When the lease ends, the channel stays as it is: select on Done as well. The channel of a nil Lease is nil, and never ready.
+// When the lease ends, the channel stays as it is: select on Done as well.
 func (l *Lease) Wanted() <-chan struct{} {
-	if l == nil {
-		return nil
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.wanted != nil {

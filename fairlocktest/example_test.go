@@ -145,13 +145,13 @@ var errStale = errors.New("the account was used under a later lease")
 // deposit adds 1 to the balance once the bank has approved it, which takes 2 s. The lease may be lost meanwhile.
 func deposit(ctx context.Context, client *fairlock.Client, a *account) error {
 	return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
-		fence := fairlock.LeaseFromContext(ctx).Fence()
-		balance, err := a.read(fence)
+		lease, _ := fairlock.LeaseFromContext(ctx)
+		balance, err := a.read(lease.Fence())
 		if err != nil {
 			return err
 		}
 		time.Sleep(2 * time.Second)
-		return a.write(fence, balance+1)
+		return a.write(lease.Fence(), balance+1)
 	})
 }
 

@@ -46,7 +46,8 @@ var bugs = map[string]depositor{
 			balance := a.balance
 			a.mu.Unlock()
 			time.Sleep(2 * time.Second)
-			return a.write(fairlock.LeaseFromContext(ctx).Fence(), balance+1)
+			lease, _ := fairlock.LeaseFromContext(ctx)
+			return a.write(lease.Fence(), balance+1)
 		})
 	},
 }
@@ -176,8 +177,8 @@ func TestExplore_MinHold(t *testing.T) {
 					return client.Mutex("job", fairlock.WithMinHold(d)).TryDo(t.Context(), func(ctx context.Context) error {
 						mu.Lock()
 						defer mu.Unlock()
-						fence := fairlock.LeaseFromContext(ctx).Fence()
-						asked[fence], began[fence] = before, time.Now()
+						lease, _ := fairlock.LeaseFromContext(ctx)
+						asked[lease.Fence()], began[lease.Fence()] = before, time.Now()
 						return nil
 					})
 				})
@@ -216,7 +217,8 @@ func TestExplore_Resize(t *testing.T) {
 				untilCrash(w, func(client *fairlocktest.Client) error {
 					return client.Semaphore("api", 4, fairlock.WithMaxWait(time.Minute)).Do(t.Context(), 1, func(ctx context.Context) error {
 						mu.Lock()
-						held[fairlock.LeaseFromContext(ctx)] = true
+						lease, _ := fairlock.LeaseFromContext(ctx)
+						held[lease] = true
 						maps.DeleteFunc(held, func(l *fairlock.Lease, _ bool) bool { return l.Err() != nil })
 						assert.LessOrEqual(t, len(held), 2)
 						mu.Unlock()
@@ -245,7 +247,8 @@ func TestExplore_Leader(t *testing.T) {
 				for ctx.Err() == nil {
 					client := w.Client(fairlock.Config{}) // the one before has crashed
 					err := leader.New(client.Mutex("scheduler"), leader.Options{}).Run(ctx, func(ctx context.Context) error {
-						before := leads.Swap(fairlock.LeaseFromContext(ctx))
+						lease, _ := fairlock.LeaseFromContext(ctx)
+						before := leads.Swap(lease)
 						assert.True(t, before == nil || before.Err() != nil, "two lead")
 						<-ctx.Done()
 						return nil

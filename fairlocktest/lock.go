@@ -235,7 +235,7 @@ func (l Lock) inspect() (fairlock.State, error) {
 // WaitFree waits until the lock is free and its queue is empty.
 func (l Lock) WaitFree() {
 	l.server.tb.Helper()
-	l.WaitFor("to be free", func(st fairlock.State) bool { return !st.Held && st.Waiting == 0 })
+	l.WaitFor("to be free", func(st fairlock.State) bool { return len(st.Holders) == 0 && st.Waiting == 0 })
 }
 
 // WaitHeldBy waits until exactly these clients hold the lock, in any order.
@@ -321,13 +321,13 @@ func (s *Server) ends(until time.Time, left time.Duration) time.Time {
 // minimum hold is over; Expire ends that, too.
 func (l Lock) AssertFree() {
 	l.server.tb.Helper()
-	if st := l.State(); st.Held || st.Waiting > 0 {
+	if st := l.State(); len(st.Holders) > 0 || st.Waiting > 0 {
 		l.server.tb.Errorf("want the lock free; %s", l.describe())
 	}
 }
 
 // AssertHeldBy fails the test unless exactly these clients hold the lock, in any order. A client with two leases is
-// named twice. A client that has released the lock holds it until its minimum hold is over; State().Holder.Released tells
+// named twice. A client that has released the lock holds it until its minimum hold is over; State().Holders[0].Released tells
 // the two apart.
 func (l Lock) AssertHeldBy(clients ...string) {
 	l.server.tb.Helper()

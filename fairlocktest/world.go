@@ -97,9 +97,7 @@ func (w *World) trace(user *fairlock.Trace) *fairlock.Trace {
 		w.record("    %s %s %s %s, fence %d", e.Token.Client(), what, e.Kind, e.Name, fence)
 	}
 	return fairlock.JoinTraces(&fairlock.Trace{
-		Granted: func(i fairlock.GrantedInfo) {
-			note(i.Event, i.Fence, map[bool]string{false: "is granted", true: "resumes"}[i.Resumed])
-		},
+		Granted: func(i fairlock.GrantedInfo) { note(i.Event, i.Fence, "is granted") },
 		Ended: func(i fairlock.EndedInfo) {
 			what := "does not know whether it has released"
 			switch {

@@ -158,8 +158,8 @@ func (e *Elector) Lease() *fairlock.Lease {
 // when it arrives. ctx bounds the request. The errors are those of Mutex.Inspect.
 func (e *Elector) Leader(ctx context.Context) (name string, since time.Time, err error) {
 	s, err := e.mutex.Inspect(ctx)
-	if err != nil || !s.Held || s.Holder.Released {
+	if err != nil || len(s.Holders) == 0 || s.Holders[0].Released {
 		return "", time.Time{}, err
 	}
-	return s.Holder.Client, s.At.Add(-s.Holder.Age), nil
+	return s.Holders[0].Client, s.At.Add(-s.Holders[0].Age), nil
 }

@@ -151,7 +151,7 @@ func (h *Handler) serveLocks(w http.ResponseWriter, r *http.Request) {
 		if l.Waiting > 0 {
 			p.Waited++
 		}
-		if l.Holder.Missed > 0 {
+		if l.Holder().Missed > 0 {
 			p.Late++
 		}
 		if !p.Filter.shows(l) {

@@ -95,13 +95,13 @@ func use(l inspect.Lock) string {
 		return "unreadable"
 	case l.Kind == fairlock.KindSemaphore && l.Permits > 0:
 		return fmt.Sprintf("%d of %d", l.Used, l.Permits) + l.OthersBring()
-	case !l.Held:
+	case !l.Held():
 		return "free"
-	case l.Kind == fairlock.KindRWMutex && l.Holder.Writer:
+	case l.Kind == fairlock.KindRWMutex && l.Holder().Writer:
 		return "writer"
 	case l.Kind == fairlock.KindRWMutex:
 		return inspect.Count(l.Used, "reader")
-	case l.Holder.Released:
+	case l.Holder().Released:
 		return "released"
 	}
 	return "held"
@@ -143,7 +143,7 @@ func verdictOf(l inspect.Lock) verdict {
 	switch free := l.Permits - l.Used; {
 	case first.TTL < 0:
 		queue += " The first has expired; it is dropped at the next request for this lock."
-	case !l.Held:
+	case !l.Held():
 		v.Level, queue = "warn", queue+" The first is granted the lock at the next request of any waiter, within seconds."
 	case l.Kind == fairlock.KindSemaphore && first.Weight > free && bringsLess(first, l):
 		queue += fmt.Sprintf(" The first brings %s: it waits until no more than that are held, and those behind it wait, too.",
@@ -151,7 +151,7 @@ func verdictOf(l inspect.Lock) verdict {
 	case l.Kind == fairlock.KindSemaphore && free > 0 && first.Weight > free:
 		queue += fmt.Sprintf(" The first wants %s, and %d is free: those behind it wait for their turn.",
 			inspect.Count(first.Weight, "permit"), free)
-	case l.Kind == fairlock.KindRWMutex && !l.Holder.Writer && first.Writer:
+	case l.Kind == fairlock.KindRWMutex && !l.Holder().Writer && first.Writer:
 		queue += " The first is a writer, for whom the readers have to finish; readers behind it wait for their turn."
 	}
 	v.Text += " " + queue
@@ -174,14 +174,14 @@ func ofHolders(l inspect.Lock) verdict {
 			released++
 		}
 	}
-	h := l.Holder
+	h := l.Holder()
 	name := who(h.Token.Client())
 	switch n := len(l.Holders) + unlisted(l); {
 	case l.Err != nil:
 		return verdict{"bad", "This lock cannot be read: " + inspect.Message(l.Err) + "."}
-	case !l.Held && l.Fence == 0:
+	case !l.Held() && l.Fence == 0:
 		return verdict{"good", "Free, and not used lately."}
-	case !l.Held:
+	case !l.Held():
 		age := max(l.At.Sub(moment(l.Fence)), 0)
 		return verdict{"good", "Free. Its last number was given " + inspect.Span(age) + " ago."}
 	case h.TTL < 0:
@@ -222,7 +222,7 @@ func amount(n, of int) string {
 
 // has reports whether a text stands in the name of a lock, as it is or as it is shown, or in that of its first holder.
 func has(l inspect.Lock, text string) bool {
-	for _, s := range []string{l.Name, inspect.Plain(l.Name), l.Holder.Token.Client()} {
+	for _, s := range []string{l.Name, inspect.Plain(l.Name), l.Holder().Token.Client()} {
 		if strings.Contains(strings.ToLower(s), strings.ToLower(text)) {
 			return true
 		}

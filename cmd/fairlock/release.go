@@ -61,7 +61,7 @@ func (r *releaser) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !before.Held && r.fence == 0 {
+	if !before.Held() && r.fence == 0 {
 		return r.report(false, before, before)
 	}
 	if r.fence > 0 { // only that one is of interest
@@ -97,7 +97,7 @@ func (r *releaser) look(ctx context.Context, kinds ...fairlock.Kind) (inspect.Lo
 		return inspect.Lock{}, err
 	}
 	for _, other := range all[1:] {
-		if !all[0].Held && other.Held {
+		if !all[0].Held() && other.Held() {
 			return inspect.Lock{}, usage("%s is not held, %s is: say --kind %[3]s if that is meant", r.id, other.ID, other.Kind)
 		}
 	}
@@ -152,7 +152,7 @@ func (r *releaser) report(released bool, before, after inspect.Lock) error {
 	switch {
 	case r.json:
 		text = fmt.Sprintf(`{"released":%t,"before":%s,"after":%s}`, released, view.JSON(before), view.JSON(after))
-	case !before.Held:
+	case !before.Held():
 		text = fmt.Sprintf("%s is not held; nothing was done", r.id)
 	case !released:
 		text = fmt.Sprintf("%s was given back meanwhile; nothing was done; %s", r.id, now)

@@ -377,12 +377,12 @@ func standing(l inspect.Lock) string {
 		return ", for which others wait"
 	case n == 0:
 		return ""
-	case l.Holder.Token.IsZero():
+	case l.Holder().Token.IsZero():
 		return ", held by a key that is not fairlock's"
-	case l.Holder.Released:
-		return released(l.Holder.Client, l.Holder.TTL) + others
+	case l.Holder().Released:
+		return released(l.Holder().Client, l.Holder().TTL) + others
 	default:
-		return fmt.Sprintf(", held by %s for %s", l.Holder.Client, inspect.Span(l.Holder.Age)) + others
+		return fmt.Sprintf(", held by %s for %s", l.Holder().Client, inspect.Span(l.Holder().Age)) + others
 	}
 }
 

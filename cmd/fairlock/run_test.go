@@ -34,7 +34,7 @@ func TestRun_ExitCodeAndFilesAreThoseOfCMD(t *testing.T) {
 	cmd.ExtraFiles = []*os.File{extra}
 	require.Equal(t, result{255, "one\x00two", "no program"}, f.start(cmd).wait())
 	require.Equal(t, result{code: exitKilled}, f.run("x", "kill -KILL $$").wait())
-	require.False(t, f.state(f.client("").Mutex("x")).Held)
+	require.Empty(t, f.state(f.client("").Mutex("x")).Holders)
 
 	ps := f.processes()
 	require.Equal(t, result{code: 2}, f.run("x", "exec 3>$D/processes; sleep 60 >/dev/null 2>&1 & exit 2").wait())
@@ -133,7 +133,7 @@ func TestRun_MinHold(t *testing.T) {
 	}
 	require.Regexp(t, `mutex x: released by one[^\n]+\n[^\n]+\n  one\S+ +- +- +released, free in 59m`, f.done("status", "x"))
 	require.Contains(t, f.done("release", "x", "--force", "--yes"), ", released); nobody has it now")
-	shown := f.done("release", "x", "--kind", "semaphore", "--fence", fmt.Sprint(f.state(c.Semaphore("x", 1)).Holder.Fence), "--force", "--yes")
+	shown := f.done("release", "x", "--kind", "semaphore", "--fence", fmt.Sprint(f.state(c.Semaphore("x", 1)).Holders[0].Fence), "--force", "--yes")
 	require.Contains(t, shown, ", released); nobody has it now")
 
 	began := time.Now()
@@ -144,8 +144,8 @@ func TestRun_MinHold(t *testing.T) {
 	r := f.run("z --min-hold 1h --ttl 1m", "echo up; exec sleep 600")
 	r.expect("up\n")
 	r.signal(syscall.SIGKILL)
-	f.until("the guard gives the lock back", func() bool { return f.state(c.Mutex("z")).Holder.Released })
-	require.Greater(t, f.state(c.Mutex("z")).Holder.TTL, 59*time.Minute)
+	f.until("the guard gives the lock back", func() bool { return f.state(c.Mutex("z")).Holders[0].Released })
+	require.Greater(t, f.state(c.Mutex("z")).Holders[0].TTL, 59*time.Minute)
 }
 
 func TestRun_RenewsTheLease(t *testing.T) {

@@ -119,7 +119,9 @@ func TestTask_Errors(t *testing.T) {
 		busy := fmt.Errorf("%w", &fairlock.Error{Op: "trydo", Name: "report", Err: fairlock.ErrBusy})
 		for _, want := range []error{nil, broken, busy} {
 			require.Equal(t, want, gocronfairlock.Task(m, func(ctx context.Context) error {
-				require.NotZero(t, fairlock.LeaseFromContext(ctx).Fence())
+				lease, ok := fairlock.LeaseFromContext(ctx)
+				require.True(t, ok)
+				require.NoError(t, lease.Err())
 				return want
 			})(t.Context()))
 		}

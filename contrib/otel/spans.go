@@ -22,7 +22,6 @@ const (
 	permitsKey = attribute.Key("fairlock.permits")
 	writeKey   = attribute.Key("fairlock.write")
 	queuedKey  = attribute.Key("fairlock.queued")
-	resumedKey = attribute.Key("fairlock.resumed")
 )
 
 // slow is from when on a wait has a span although the lock was free: Redis or the network took so long.
@@ -43,7 +42,7 @@ func (s *spans) trace() *fairlock.Trace {
 		Left: func(i fairlock.LeftInfo) {
 			if sampled(i.Ctx) {
 				s.made(i.Event, "fairlock.wait", i.Wait, i.Err, nil,
-					handoffKey.Bool(false), queuedKey.Bool(i.Queued), resumedKey.Bool(i.Resumed))
+					handoffKey.Bool(false), queuedKey.Bool(i.Queued))
 			}
 		},
 		Ended: func(i fairlock.EndedInfo) { s.held(i.Event, i.Fence, i.Held, i.Err) },
@@ -55,7 +54,7 @@ func (s *spans) granted(i fairlock.GrantedInfo) {
 		return
 	}
 	wait := s.made(i.Event, "fairlock.wait", i.Wait, nil, nil, fenceKey.Int64(int64(i.Fence)),
-		handoffKey.Bool(i.Handoff), queuedKey.Bool(i.Queued), resumedKey.Bool(i.Resumed))
+		handoffKey.Bool(i.Handoff), queuedKey.Bool(i.Queued))
 	if !wait.IsSampled() {
 		return
 	}

@@ -120,7 +120,7 @@ func TestSpans(t *testing.T) {
 		}
 		maps.Copy(want, c.want)
 		assert.Equal(t, want, attributes(hold))
-		want["fairlock.queued"], want["fairlock.handoff"], want["fairlock.resumed"] = true, true, false
+		want["fairlock.queued"], want["fairlock.handoff"] = true, true
 		assert.Equal(t, want, attributes(wait))
 		for key := range want {
 			assert.Contains(t, string(readme), "`"+string(key)+"`")

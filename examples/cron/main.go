@@ -54,7 +54,7 @@ func run(ctx context.Context, url, name string, fast, period time.Duration, out 
 	says := log.New(out, name+" ", log.Lmsgprefix)
 	s := schedule{locks: client, job: "report", period: period, now: func() time.Time { return time.Now().Add(fast) }}
 	s.run(ctx, func(ctx context.Context, due time.Time) error {
-		lease := fairlock.LeaseFromContext(ctx)
+		lease, _ := fairlock.LeaseFromContext(ctx)
 		says.Printf("does the job of %s, fence %d", due.Format(time.TimeOnly), lease.Fence())
 		return ctx.Err()
 	}, func(due time.Time, err error) {

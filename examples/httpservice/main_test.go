@@ -107,7 +107,7 @@ func (w *world) queued(account string, n int) {
 func (w *world) free(account string) {
 	w.t.Helper()
 	state := w.lock(account)
-	assert.False(w.t, state.Held)
+	assert.Empty(w.t, state.Holders)
 	assert.Zero(w.t, state.Waiting)
 }
 

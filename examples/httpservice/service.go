@@ -81,7 +81,8 @@ func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 // payLocked pays under the lock whose lease is that of ctx, and returns the new balance. After an error nothing is written,
 // unless it is one of the database: then that is unknown.
 func (s *service) payLocked(ctx context.Context, p payment) (balance int, err error) {
-	fence := fairlock.LeaseFromContext(ctx).Fence()
+	lease, _ := fairlock.LeaseFromContext(ctx)
+	fence := lease.Fence()
 	balance, paid, err := s.ledger.read(ctx, fence, p)
 	if err != nil || paid {
 		return balance, err

@@ -60,7 +60,7 @@ func run(ctx context.Context, url, name string, ttl, step time.Duration, out io.
 		Elected: func(_ context.Context, lease *fairlock.Lease) { says.Print("leads ", lease.Fence()) },
 	})
 	err = elector.Run(ctx, func(ctx context.Context) error {
-		lease := fairlock.LeaseFromContext(ctx)
+		lease, _ := fairlock.LeaseFromContext(ctx)
 		defer says.Print("leads no more ", lease.Fence())
 		return lead(ctx, lease, step, func() { says.Print("step ", lease.Fence()) })
 	})

@@ -18,7 +18,8 @@ type seller struct {
 // sell sells one ticket and returns its number, or errSoldOut, or errLate if the lock was lost and others have gone on.
 func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error) {
 	err = s.lock.Do(ctx, func(ctx context.Context) error { // in line, behind all who came before
-		fence := fairlock.LeaseFromContext(ctx).Fence()
+		lease, _ := fairlock.LeaseFromContext(ctx)
+		fence := lease.Fence()
 		sold, err := s.concert.sold(ctx, fence)
 		if err != nil {
 			return err

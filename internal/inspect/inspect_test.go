@@ -125,7 +125,7 @@ func TestServer_Read(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, wanted, ids(locks))
 		mutex, sem, rw, other := locks[0], locks[1], locks[2], locks[6]
-		require.Equal(t, []any{"a", 2, 1}, []any{mutex.Holder.Client, mutex.Waiting, len(mutex.Waiters)}, "the limit")
+		require.Equal(t, []any{"a", 2, 1}, []any{mutex.Holder().Client, mutex.Waiting, len(mutex.Waiters)}, "the limit")
 		require.Equal(t, []int{2, 5}, []int{sem.Used, sem.Permits})
 		require.ErrorContains(t, rw.Err, "rw:holders")
 		var layout *token.LayoutError
@@ -197,7 +197,7 @@ func TestServer_Find(t *testing.T) {
 	require.Equal(t, want, ids(locks))
 	for _, l := range locks {
 		require.Nil(t, l.Waiters)
-		require.Equal(t, l.Name == "waited for", !l.Held && l.Waiting == 1)
+		require.Equal(t, l.Name == "waited for", !l.Held() && l.Waiting == 1)
 		require.Equal(t, l.Name == "resized", l.Idle() && l.Permits == 4)
 	}
 	prefixed, err := s.Find(t.Context(), Want{Prefix: "%", Kinds: []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore}})

@@ -23,8 +23,19 @@ type Lock struct {
 	Err error // why it cannot be read, a key of something else for example; the State is zero then
 }
 
+// Held reports whether somebody holds the lock.
+func (l Lock) Held() bool { return len(l.Holders) > 0 }
+
+// Holder returns the holder whose lease ends first; zero if there is none. A mutex has no other.
+func (l Lock) Holder() (first fairlock.Holder) {
+	if l.Held() {
+		first = l.Holders[0]
+	}
+	return first
+}
+
 // InUse reports whether somebody holds the lock or waits for it, or whether it could not be read.
-func (l Lock) InUse() bool { return l.Held || l.Waiting > 0 || l.Err != nil }
+func (l Lock) InUse() bool { return l.Held() || l.Waiting > 0 || l.Err != nil }
 
 // Idle reports whether nobody uses the lock, and its number of permits is kept because a resize has set it.
 func (l Lock) Idle() bool { return l.Kind == fairlock.KindSemaphore && l.Permits > 0 && !l.InUse() }

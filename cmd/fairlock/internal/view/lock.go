@@ -47,8 +47,8 @@ func Table(p Paint, all []inspect.Lock) []string {
 	for _, l := range all {
 		holder := []string{"-", "-", "-", "-"}
 		if len(l.Holders) > 0 {
-			holder = holding(p, l.Holder)
-			holder[0] = cmp.Or(l.Holder.Token.Client(), stranger)
+			holder = holding(p, l.Holder())
+			holder[0] = cmp.Or(l.Holder().Token.Client(), stranger)
 			if more := unlisted(l) + len(l.Holders) - 1; more > 0 {
 				holder[0] += fmt.Sprintf(" +%d", more)
 			}
@@ -118,11 +118,11 @@ func use(p Paint, l inspect.Lock) string {
 			text += fmt.Sprintf(" (%d)", l.Others[n-1])
 		}
 		return text
-	case !l.Held:
+	case !l.Held():
 		return p.in(good, "free")
-	case l.Kind == fairlock.KindMutex && l.Holder.Released:
+	case l.Kind == fairlock.KindMutex && l.Holder().Released:
 		return "released"
-	case l.Kind == fairlock.KindRWMutex && l.Holder.Writer:
+	case l.Kind == fairlock.KindRWMutex && l.Holder().Writer:
 		return "writer"
 	case l.Kind == fairlock.KindRWMutex:
 		return inspect.Count(l.Used, "reader")
@@ -136,13 +136,13 @@ func summary(p Paint, l inspect.Lock) string {
 	switch {
 	case l.Err != nil:
 		return text + ": " + inspect.Message(l.Err)
-	case l.Held && l.Kind == fairlock.KindSemaphore:
+	case l.Held() && l.Kind == fairlock.KindSemaphore:
 		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit")) + l.OthersBring()
-	case l.Held && l.Kind == fairlock.KindRWMutex:
+	case l.Held() && l.Kind == fairlock.KindRWMutex:
 		text = "held by " + strings.Replace(text, "writer", "a writer", 1)
-	case l.Held && l.Holder.Released:
-		text += " by " + l.Holder.Token.Client()
-	case l.Held:
+	case l.Held() && l.Holder().Released:
+		text += " by " + l.Holder().Token.Client()
+	case l.Held():
 	case l.Idle():
 		return text + ", set by resize, nobody uses it"
 	case l.Waiting > 0:
@@ -208,7 +208,7 @@ func share(l inspect.Lock, weight int, writer bool) string {
 // Block shows one lock: how it stands, and below that at most so many of its holders and so many of its waiters.
 func Block(p Paint, l inspect.Lock, most int) []string {
 	title := p.in(strong, l.String()) + ": " + summary(p, l)
-	if !l.Held && l.Fence > 0 && l.Waiting == 0 {
+	if !l.Held() && l.Fence > 0 && l.Waiting == 0 {
 		title += ", given " + inspect.Span(max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)) + " ago"
 	}
 	what := map[fairlock.Kind]string{fairlock.KindSemaphore: "PERMITS", fairlock.KindRWMutex: "TO"}[l.Kind]

@@ -46,7 +46,7 @@ func tokenOf(client string, n int) token.Token {
 // its lease.
 func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock {
 	l := inspect.Lock{ID: inspect.ID{Kind: kind, Name: name}}
-	l.At, l.Fence, l.Waiting, l.Held, l.Used, l.Permits = noon, uint64(noon.Add(-12400*time.Millisecond).UnixMicro()), waiters, holders > 0, holders, 1
+	l.At, l.Fence, l.Waiting, l.Used, l.Permits = noon, uint64(noon.Add(-12400*time.Millisecond).UnixMicro()), waiters, holders, 1
 	weight := 1
 	switch kind {
 	case fairlock.KindSemaphore:
@@ -63,9 +63,6 @@ func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock 
 			h.TTL, h.Renewed, h.Missed = 2*time.Second, 8*time.Second, 3
 		}
 		l.Holders = append(l.Holders, h)
-	}
-	if l.Held {
-		l.Holder = l.Holders[0]
 	}
 	l.Waiters = []fairlock.Waiter{}
 	for i := range waiters {
@@ -98,7 +95,6 @@ func TestLock_Texts(t *testing.T) {
 		sample(fairlock.KindMutex, "billing:42", 1, 6),
 		change(sample(fairlock.KindMutex, "theirs", 1, 1), func(l *inspect.Lock) { // nothing is known
 			l.Holders[0] = fairlock.Holder{Client: "their\x1bsecret", TTL: -1, Weight: 1, Renewed: -1}
-			l.Holder = l.Holders[0]
 			l.Waiters[0] = fairlock.Waiter{Client: "their\x1bsecret", Weight: 1, TTL: -time.Hour}
 		}),
 		sample(fairlock.KindMutex, "free with a queue", 0, 1),
@@ -107,23 +103,20 @@ func TestLock_Texts(t *testing.T) {
 		sample(fairlock.KindSemaphore, "api", 3, 1),
 		change(sample(fairlock.KindSemaphore, "api", 2, 0), func(l *inspect.Lock) { l.Used = 8 }),
 		sample(fairlock.KindRWMutex, "catalogue", 2, 2),
-		change(sample(fairlock.KindRWMutex, "catalogue", 1, 0), func(l *inspect.Lock) { l.Holders[0].Writer = true; l.Holder.Writer = true }),
+		change(sample(fairlock.KindRWMutex, "catalogue", 1, 0), func(l *inspect.Lock) { l.Holders[0].Writer = true }),
 		sample(fairlock.KindMutex, strings.Repeat("日", 9), 1, 0),
 		sample(fairlock.KindMutex, "\x1b[31m\xff", 1, 0),
 		{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "foreign"}, Err: errors.New(`key "n:{foreign}:lock" is not ours: WRONGTYPE`)},
 		change(sample(fairlock.KindMutex, "handed over", 1, 0), func(l *inspect.Lock) { // for 5.7 s, of 10
 			l.Holders[0].Age, l.Holders[0].Renewed, l.Holders[0].TTL = 200*time.Millisecond, 200*time.Millisecond, 5500*time.Millisecond
-			l.Holder = l.Holders[0]
 		}),
 		change(sample(fairlock.KindMutex, "released", 1, 1), func(l *inspect.Lock) { // for another 3 s
 			l.Holders[0] = released(l.Holders[0])
-			l.Holder = l.Holders[0]
 		}),
 		sample(fairlock.KindSemaphore, "resized", 0, 0),
 		change(sample(fairlock.KindSemaphore, "some released", 3, 0), func(l *inspect.Lock) { l.Holders[1] = released(l.Holders[1]) }),
 		change(sample(fairlock.KindMutex, "minimum hold", 1, 0), func(l *inspect.Lock) { // above its TTL: nobody knows whether it is renewed
 			l.Holders[0].Renewed = -1
-			l.Holder = l.Holders[0]
 		}),
 		change(sample(fairlock.KindSemaphore, "two numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 3, []int{8} }),
 		change(sample(fairlock.KindSemaphore, "three numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 8, []int{3, 5} }),
@@ -155,8 +148,7 @@ func TestTable_Fits(t *testing.T) {
 	names := []string{"billing:customer:0001:invoice", "billing:customer:0002:invoice"}
 	long := []inspect.Lock{sample(fairlock.KindMutex, names[0], 1, 1), sample(fairlock.KindSemaphore, names[1], 3, 1)}
 	for i := range long {
-		long[i].Holder.Token = tokenOf(strings.Repeat("h", 60)+"-4711@web-3", 1)
-		long[i].Holders[0].Token = long[i].Holder.Token
+		long[i].Holders[0].Token = tokenOf(strings.Repeat("h", 60)+"-4711@web-3", 1)
 	}
 	for width, columns := range map[int]string{
 		140: "NAME IN USE HOLDER RENEWED WAITING", 80: "NAME IN USE HOLDER WAITING", 70: "NAME IN USE HOLDER", 40: "NAME HOLDER", 25: "NAME", 9: "NAME",
@@ -201,8 +193,7 @@ func TestChanges(t *testing.T) {
 	one, two := sample(fairlock.KindMutex, "x", 1, 1), sample(fairlock.KindMutex, "x", 1, 2)
 	free, other, never := sample(fairlock.KindMutex, "x", 0, 0), sample(fairlock.KindRWMutex, "y", 1, 0), inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex, Name: "x"}}
 	kept := two
-	kept.Holder = released(two.Holder)
-	kept.Holders = []fairlock.Holder{kept.Holder}
+	kept.Holders = []fairlock.Holder{released(two.Holder())}
 	away := Glance{Err: errors.New("away")}
 	glance := func(all ...inspect.Lock) Glance { return Glance{Locks: all} }
 	for _, step := range []struct {
@@ -288,7 +279,7 @@ func TestWatch_NamedLocks(t *testing.T) {
 		}
 		require.Empty(t, glance(0, nil))
 		m.Mutex("x").HoldAs("a")
-		require.Equal(t, "a", glance(400*time.Millisecond, nil)[0].Holder.Client)
+		require.Equal(t, "a", glance(400*time.Millisecond, nil)[0].Holder().Client)
 		link.Hang()
 		glance(1300*time.Millisecond, errSilent)
 		glance(1800*time.Millisecond, errSilent)
@@ -315,7 +306,7 @@ func TestWatch_AllLocksInUse(t *testing.T) {
 			require.NoError(t, g.Err)
 			for _, l := range g.Locks {
 				require.Nil(t, l.Waiters)
-				names = append(names, fmt.Sprint(l.ID, l.Held))
+				names = append(names, fmt.Sprint(l.ID, l.Held()))
 			}
 			return names
 		}
