@@ -60,12 +60,14 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	}
 	rt := newRuntime(&cfg)
 	rt.pool, _ = rdb.(*redis.Client)
+	reloader := newReloader(rt, rdb)
+	rt.outage.cluster = reloader.rdb != nil
 	queues := newQueues(rt)
 	channel := lua.NotificationChannel(cfg.Namespace, cfg.Name)
 	return &Client{
 		cfg: cfg, rt: rt, queues: queues,
 		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, channel: channel},
-		dispatch:   watched{dispatch.New(rdb, cfg.Clock), rt, newReloader(rt, rdb)},
+		dispatch:   watched{Dispatcher: dispatch.New(rdb, cfg.Clock), rt: rt, reloader: reloader},
 	}, nil
 }
 
@@ -90,6 +92,7 @@ func (c *Client) Name() string { return c.cfg.Name }
 func (c *Client) Close() error {
 	c.rt.close()
 	c.dispatch.Close()
+	c.rt.outage.close()
 	c.rt.stopLeaves(nil)
 	return nil
 }

@@ -13,7 +13,7 @@ type Mutex struct{ lock *lock }
 // Mutex returns the mutex with that name, any 1 to MaxName bytes. It does no I/O. The Mutex's methods return an error
 // for a name that is out of bounds.
 func (c *Client) Mutex(name string) Mutex {
-	return Mutex{c.newLock(mutex, name, lua.Mutex(c.dispatch, c.cfg.Namespace, name), nil)}
+	return Mutex{c.newLock(mutex, name, lua.Mutex(c.dispatch.of(name), c.cfg.Namespace, name), nil)}
 }
 
 // Lock waits in order until the lock is granted, and returns the lease. ctx bounds the waiting, and not the lease. When it

@@ -15,7 +15,7 @@ type RWMutex struct{ lock *lock }
 // RWMutex returns the read-write lock with that name, any 1 to MaxName bytes. It has nothing in common with a Mutex or
 // a Semaphore of that name. It does no I/O. The RWMutex's methods return an error for a name that is out of bounds.
 func (c *Client) RWMutex(name string) RWMutex {
-	return RWMutex{c.newLock(rwMutex, name, lua.RWMutex(c.dispatch, c.cfg.Namespace, name), nil)}
+	return RWMutex{c.newLock(rwMutex, name, lua.RWMutex(c.dispatch.of(name), c.cfg.Namespace, name), nil)}
 }
 
 // Lock waits in order until the lock is granted for writing, that is, without other holders. It is otherwise like

@@ -25,7 +25,7 @@ type Semaphore struct{ lock *lock }
 // instead, whatever number a request brings.
 func (c *Client) Semaphore(name string, permits int) Semaphore {
 	invalid := checkPermits(permits)
-	redis := lua.Semaphore(c.dispatch, c.cfg.Namespace, name, permits)
+	redis := lua.Semaphore(c.dispatch.of(name), c.cfg.Namespace, name, permits)
 	return Semaphore{c.newLock(semaphore, name, redis, invalid)}
 }
 

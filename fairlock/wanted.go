@@ -41,13 +41,13 @@ func (l *lock) watch(t task, tok token.Token, begin func() (*Lease, error)) (*Le
 		return begin()
 	}
 	l.queues.watch(tok)
-	subscriptions := l.subscriber.subscriptions()
+	subscription := l.subscriber.up()
 	lease, err := begin()
 	if err != nil {
 		l.queues.unwatch(tok)
 		return nil, err
 	}
-	if l.subscriber.start(t) != subscriptions {
+	if l.subscriber.start(t) > subscription {
 		lease.askIfWanted(t) // the message may have been sent before the subscription was up
 	}
 	return lease, nil

@@ -234,8 +234,8 @@ func TestMetrics_CountOnce(t *testing.T) {
 		}},
 		"notification lost": {func(t *testing.T, w world) {
 			other := w.lock.HoldAs("other")
-			w.client.Link.DropNotifications()
 			done := w.waiting(t.Context())
+			w.client.Link.DropNotifications()
 			pass(second / 2)
 			require.NoError(t, other.Unlock(t.Context()))
 			require.NoError(t, <-done)

@@ -139,8 +139,8 @@ func TestMetrics_CountsEachEventOnce(t *testing.T) {
 			require.ErrorIs(w.t, <-done, fairlock.ErrWaitTimeout)
 		}, map[string]float64{"wait_duration_seconds wait_timeout mutex": 1}},
 		"notification lost": {func(w world) {
-			w.client.Link.DropNotifications()
 			held, done := wait(w, w.t.Context(), w.m)
+			w.client.Link.DropNotifications()
 			require.NoError(w.t, held.Unlock(w.t.Context()))
 			require.NoError(w.t, <-done)
 		}, map[string]float64{
