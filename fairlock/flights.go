@@ -15,7 +15,8 @@ type flights struct {
 
 	mu    sync.Mutex
 	all   list.List // guarded by mu: of *flight
-	timer Timer     // guarded by mu: calls look; nil while nothing is due
+	timer Timer     // guarded by mu: calls look; nil if nothing was in flight when that was called last
+	next  time.Time // guarded by mu: when it does
 }
 
 // flight is a request without a reply.
@@ -27,13 +28,11 @@ type flight struct {
 // begin notes that a request for a lock is sent. The caller calls end when it has ended.
 func (f *flights) begin(lock string) *list.Element {
 	now := f.clock.Now()
+	w := &flight{lock, now.Add(noReplyAfter), now.Add(slow)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e := f.all.PushBack(&flight{lock, now.Add(noReplyAfter), now.Add(slow)})
-	if f.timer == nil {
-		f.setTimer(now)
-	}
-	return e
+	f.setTimer(now, f.due(w))
+	return f.all.PushBack(w)
 }
 
 func (f *flights) end(e *list.Element) {
@@ -42,23 +41,23 @@ func (f *flights) end(e *list.Element) {
 	f.all.Remove(e)
 }
 
-// setTimer has look called when something is due next. The caller holds mu.
-func (f *flights) setTimer(now time.Time) {
-	f.timer = nil
-	var next time.Time
-	for e := f.all.Front(); e != nil; e = e.Next() {
-		w := e.Value.(*flight)
-		due := w.hangsAt
-		if f.slow != nil && w.slowAt.Before(due) {
-			due = w.slowAt
-		}
-		if next.IsZero() || due.Before(next) {
-			next = due
-		}
+// due returns when something is due for a request next.
+func (f *flights) due(w *flight) time.Time {
+	if f.slow != nil && w.slowAt.Before(w.hangsAt) {
+		return w.slowAt
 	}
-	if !next.IsZero() {
-		f.timer = f.clock.AfterFunc(next.Sub(now), f.look)
+	return w.hangsAt
+}
+
+// setTimer has look called at that time, unless it will be called sooner. The caller holds mu.
+func (f *flights) setTimer(now, at time.Time) {
+	if f.timer != nil {
+		if !at.Before(f.next) {
+			return
+		}
+		f.timer.Stop()
 	}
+	f.timer, f.next = f.clock.AfterFunc(at.Sub(now), f.look), at
 }
 
 // look calls noReply and slow for the requests of which that is due.
@@ -90,7 +89,10 @@ func (f *flights) look() {
 	for _, w := range slow {
 		w.slowAt = now.Add(again)
 	}
-	f.setTimer(f.clock.Now())
+	f.timer, now = nil, f.clock.Now()
+	for e := f.all.Front(); e != nil; e = e.Next() {
+		f.setTimer(now, f.due(e.Value.(*flight)))
+	}
 }
 
 // close stops the timer. No request is in flight any more.
