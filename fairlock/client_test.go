@@ -179,14 +179,22 @@ func TestClient_ManyLocksAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client, over := s.Client(fairlock.Config{}), make(chan struct{})
 		sent := record(client)
+		cut := true // the first acquire of a lock, which can be released by a leave alone then
 		sent.before = func(_ int, cmd redis.Cmder) error {
-			if lockOf(cmd) == "many" {
+			switch lockOf(cmd) {
+			case "many":
 				<-over
 				return errCut
+			case "ambiguous":
+				if cut {
+					cut = false
+					return errCut
+				}
 			}
 			return nil
 		}
 		listen(t, client)
+		ambiguous := hold(t, client.Mutex("ambiguous").Lock)
 		lease := hold(t, client.Mutex("x").Lock)
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -207,6 +215,8 @@ func TestClient_ManyLocksAtOnce(t *testing.T) {
 		unlock(t, lease)
 		next.granted(t)
 		assert.Equal(t, start.Add(interval), next.at)
+		unlock(t, ambiguous)
+		assert.Equal(t, start.Add(interval), time.Now())
 		cancel()
 		close(over)
 		many.Wait()

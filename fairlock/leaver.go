@@ -13,8 +13,8 @@ const grace = 25 * time.Millisecond
 // queueKept is for how long beyond WaiterTTL Redis keeps a queue for which no client sends heartbeats.
 const queueKept = 11 * time.Minute
 
-// leaver removes waiters from their queues in Redis. For each lock one task sends one request at a time, which removes all that
-// have left meanwhile, at most 250.
+// leaver removes waiters from their queues in Redis. For each lock, one task sends one request at a time. It removes the waiters
+// that have left meanwhile, at most 250.
 type leaver struct {
 	mu     sync.Mutex
 	byLock map[string][]leaving // guarded by mu: not yet sent; by the key of a lock for which a task sends
@@ -23,7 +23,7 @@ type leaver struct {
 // leaving is a waiter that leaves.
 type leaving struct {
 	lua.Leaving
-	until time.Time     // when it can neither stand in the queue nor hold the lock any more
+	until time.Time     // from then on it can neither stand in the queue nor hold the lock
 	over  chan struct{} // closed when it is removed, or given up
 }
 
@@ -37,7 +37,7 @@ func (v *leaver) leave(t task, l *lock, w lua.Leaving, over chan struct{}) {
 	if !sends {
 		t.goes(func(t task) {
 			for some := v.next(l); some != nil; some = v.next(l) {
-				l.leave(t, some)
+				l.remove(t, some)
 			}
 		})
 	}
@@ -57,13 +57,12 @@ func (v *leaver) next(l *lock) []leaving {
 	return all[:n]
 }
 
-// leave removes waiters from the queue, and releases the lock if one was granted it meanwhile. It tries for as long as that can
+// remove removes waiters from the queue, and releases the lock if one was granted it meanwhile. It tries for as long as that can
 // matter, or once if the client is closed.
-func (l *lock) leave(t task, waiters []leaving) {
+func (l *lock) remove(t task, waiters []leaving) {
 	var until time.Time
 	tokens := make([]lua.Leaving, len(waiters))
 	for i, w := range waiters {
-		defer close(w.over)
 		tokens[i] = w.Leaving
 		if w.until.After(until) {
 			until = w.until
@@ -79,5 +78,8 @@ func (l *lock) leave(t task, waiters []leaving) {
 	if err != nil && t.rt.answered.Load() { // otherwise nobody knows of a waiter in a queue: the address may be wrong
 		t.rt.log.Warn("waiters could not leave; their tickets expire", "lock", l.name, "token", tokens[0].Token,
 			"waiters", len(tokens), "err", err)
+	}
+	for _, w := range waiters {
+		close(w.over)
 	}
 }

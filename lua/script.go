@@ -37,8 +37,8 @@ func newScript(text string) script {
 //
 // A verb of permits alone has its file in the folder of their store.
 //
-// Requests of an urgent verb go before all others of a client: a lease or a ticket is lost if one is late, or others wait for
-// the lock meanwhile.
+// A request of an urgent verb does not wait behind the others of its client. If it is late, a lease or a ticket is lost, or
+// others wait for the lock.
 //
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
 // all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/model lab docs/protocol.md

@@ -69,7 +69,7 @@ type Dispatcher struct {
 	deadlines   bool // a command ends at the deadline of its ctx
 	maxSenders  int  // of a lane, that are not overdue
 	maxBatch    int  // commands that one sends at once
-	maxInFlight int  // commands of a lane in flight, but for one of each sender that takes the place of an overdue one
+	maxInFlight int  // commands of a lane; beyond that, each sender in the place of an overdue one sends one
 
 	work    chan *batch    // to idle senders; holds one for each
 	senders sync.WaitGroup // and inline commands
@@ -81,7 +81,7 @@ type Dispatcher struct {
 	idle           int  // guarded by mu: senders that wait for work
 }
 
-// lane is the commands that are urgent, or the others. It is guarded by the Dispatcher's mu.
+// lane has the commands that are urgent, or the others. It is guarded by the Dispatcher's mu.
 type lane struct {
 	waiting  list.List   // of *request, not yet taken by a sender; a list, so that each can leave at once
 	inFlight []*batch    // one for each sender at work, and for each inline command, the oldest first
@@ -265,13 +265,13 @@ func (d *Dispatcher) take(l *lane) *batch {
 	}
 	if n >= d.maxSenders || room <= 0 {
 		wait := l.inFlight[max(0, n-d.maxSenders)].since.Add(overdue).Sub(now)
-		if wait > 0 {
+		if wait > 0 { // too many are not overdue
 			if l.timer == nil {
 				l.timer = d.clock.AfterFunc(wait, func() { d.check(l) })
 			}
 			return nil
 		}
-		room = max(room, 1)
+		room = max(room, 1) // no full pipelines: Redis may be slow rather than hang
 	}
 	b := &batch{l, make([]*request, min(l.waiting.Len(), d.maxBatch, room)), now}
 	for i := range b.requests {
