@@ -256,7 +256,7 @@ type ending struct {
 func (l *lock) release(ctx context.Context, e ending) (lua.Handoff, error) {
 	rest := lua.Rest{Left: e.kept.Sub(l.rt.clock.Now()), By: e.rest}
 	if e.ambiguous || e.fence == 0 {
-		return l.redis.Leave(ctx, rest, lua.Leaving{Token: e.token, Tombstone: e.ambiguous})
+		return l.redis.Leave(dispatch.Urgent(ctx), rest, lua.Leaving{Token: e.token, Tombstone: e.ambiguous})
 	}
 	return l.redis.Release(ctx, e.token, e.fence, rest)
 }

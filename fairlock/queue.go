@@ -24,7 +24,6 @@ type queue struct {
 	timer  Timer                     // guarded by mu: calls tick at next; nil while nobody is queued
 	next   time.Time                 // guarded by mu
 
-	leaver leaver
 }
 
 // add has heartbeats keep the ticket of a waiter, which a request that was sent then, while that subscription was up, has found
