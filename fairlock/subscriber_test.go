@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,8 +83,8 @@ func TestSubscriber_BringsNothing(t *testing.T) {
 		const period = 2*interval + 10*time.Millisecond
 		broke := j.of("subscription broke")
 		require.Len(t, broke, 10)
-		for i, n := range []time.Duration{1, 2, 3, 5, 9, 17, 30, 30, 30} { // the first that are more than 1, 2, 4, … s
-			require.Equal(t, n*period, broke[i+1].at.Sub(broke[i].at), i)
+		for i, n := range []int{1, 2, 3, 5, 9, 17, 30, 30, 30} { // the first that are more than 1, 2, 4, … s
+			require.Equal(t, time.Duration(n)*period, broke[i+1].at.Sub(broke[i].at), i)
 		}
 		require.Len(t, log.lines, 1)
 		pass(2*time.Minute + interval)
@@ -140,12 +141,11 @@ func TestSubscriber_Down(t *testing.T) {
 	bubbles(t, map[string]bool{"refused": true, "unreachable": false}, func(t *testing.T, s *fairlocktest.Server, name string, refused bool) {
 		var log logged
 		var j journal
-		rdb := s.Link().Redis()
-		wrong := &subscribing{Client: rdb}
-		client, err := fairlock.New(wrong, fairlock.Config{Logger: log.logger(), Trace: j.trace()})
+		rdb := &subscribing{Client: s.Link().Redis()}
+		rdb.refused.Store(refused)
+		client, err := fairlock.New(rdb, fairlock.Config{Logger: log.logger(), Trace: j.trace()})
 		require.NoError(t, err)
 		defer client.Close()
-		wrong.refused = refused
 		listen(t, &fairlocktest.Client{Client: client})
 		if !refused {
 			s.Stop()
@@ -157,7 +157,7 @@ func TestSubscriber_Down(t *testing.T) {
 		require.Len(t, log.lines, 1)
 		assert.Contains(t, log.lines[0], `level=WARN msg="the subscription is down; heartbeats replace notifications"`)
 		assert.Zero(t, client.Stats().OutageSince)
-		wrong.refused = false
+		rdb.refused.Store(false)
 		if !refused {
 			s.Start()
 		}
@@ -172,11 +172,11 @@ func TestSubscriber_Down(t *testing.T) {
 type subscribing struct {
 	*redis.Client
 
-	refused bool
+	refused atomic.Bool
 }
 
 func (s *subscribing) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
-	if !s.refused {
+	if !s.refused.Load() {
 		return s.Client.Subscribe(ctx, channels...)
 	}
 	o := *s.Options()
