@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,6 +169,55 @@ func TestClient_Close(t *testing.T) {
 		require.NoError(t, rdb.Close())
 		goleak.VerifyNone(t, goroutines)
 		assert.Equal(t, connections, s.Miniredis.CurrentConnectionCount())
+	})
+}
+
+// counting is a clock that counts its timers.
+type counting struct{ timers atomic.Int64 }
+
+type countedTimer struct {
+	*time.Timer
+	clock *counting
+}
+
+func (c *counting) Now() time.Time { return time.Now() }
+
+func (c *counting) AfterFunc(d time.Duration, f func()) fairlock.Timer {
+	c.timers.Add(1)
+	return countedTimer{time.AfterFunc(d, func() {
+		c.timers.Add(-1)
+		f()
+	}), c}
+}
+
+func (t countedTimer) Stop() bool {
+	stopped := t.Timer.Stop()
+	if stopped {
+		t.clock.timers.Add(-1)
+	}
+	return stopped
+}
+
+// Close leaves no timer: of a lease, a waiter, a subscription that has lost a notification, a request that hangs, or an outage.
+//
+//fairlock:promise Close
+func TestClient_CloseLeavesNoTimer(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		clock := &counting{}
+		client, _, j := listening(t, s, fairlock.Config{Clock: clock})
+		publishing(s, func(string, string) bool { return false })
+		held := s.Mutex("x").HoldAs("holder")
+		next := begin(t.Context(), client.Mutex("x").Lock)
+		unlock(t, held)
+		next.granted(t)
+		begin(t.Context(), client.Mutex("x").Lock)
+		client.Link.Cut()
+		begin(t.Context(), client.Mutex("y").Lock)
+		pass(interval / 10)
+		require.Len(t, j.of("NotificationLost"), 1)
+		assert.GreaterOrEqual(t, clock.timers.Load(), int64(4))
+		require.NoError(t, client.Close())
+		assert.Zero(t, clock.timers.Load())
 	})
 }
 

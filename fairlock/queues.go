@@ -27,8 +27,9 @@ type localWaiter struct {
 	ttl   time.Duration
 	queue *queue
 
-	ticket  lua.Ticket // 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
-	foundAt time.Time  // guarded by queue.mu: when the latest request was sent that found it queued
+	ticket       lua.Ticket // 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
+	foundAt      time.Time  // guarded by queue.mu: when the latest request was sent that found it queued
+	subscription uint64     // guarded by queue.mu: the number of the one that was up then; 0: none was
 }
 
 func newQueues(rt *runtime) *queues {

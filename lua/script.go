@@ -223,7 +223,7 @@ func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T,
 	s := l.kind.scripts[verb]()
 	cmd := run(ctx, l.rdb, s, l.keys[s.from:s.to], append([]any{milliseconds(l.fenceTTL)}, args...)...)
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return none, l.explain(ctx, s, withOrigin(err))
+		return none, l.explain(ctx, s, WithOrigin(err))
 	}
 	if text, ok := cmd.Val().(string); ok {
 		return decode(fieldsOf(text), read)
