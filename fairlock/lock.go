@@ -264,7 +264,11 @@ func (l *lock) release(ctx context.Context, e ending) (lua.Handoff, error) {
 // giveBack releases a lease that nobody uses, in the background.
 func (l *lock) giveBack(t task, e ending) {
 	t.goes(func(t task) {
-		ctx, cancel := l.rt.withTimeout(l.rt.leaves, e.token.TTL())
+		within := e.token.TTL()
+		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
+			within += l.cfg.WaiterTTL + queueKept
+		}
+		ctx, cancel := l.rt.withTimeout(l.rt.leaves, within)
 		defer cancel()
 		err := l.rt.retry(ctx, func() error {
 			h, err := l.release(ctx, e)
