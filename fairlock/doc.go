@@ -6,12 +6,11 @@
 // [Lease.Unlock] hands the lock to the next waiter. [Mutex.Do] does all of that around a function. Use it unless the lock
 // must be held beyond one function. [Mutex.TryDo] and [Mutex.TryLock] do not wait.
 //
-// A [Semaphore] has as many holders as it has permits, an [RWMutex] one writer or any number of readers. What is said of
-// a lock and its holder is true of them, and each of their holders has a lease.
+// A [Semaphore] has as many holders as it has permits, an [RWMutex] one writer or any number of readers. Everything said about a
+// lock applies to both. Each holder has its own lease.
 //
-// A method that begins with With returns the same lock with another setting. [Mutex.WithMaxWait] bounds waiting alone.
-// [Mutex.WithMinHold] keeps the lock taken for some time after each grant: so a job is done at most once in that time, and
-// [Semaphore.WithMinHold] limits a rate. [Lease.Wanted] is for holders that stop early if somebody waits.
+// Options give a lock settings of its own. [WithMaxWait] bounds waiting alone. [WithMinHold] keeps the lock taken for some time
+// after each grant: so a job is done at most once in that time, and a semaphore limits a rate. [Lease.Wanted] is for holders that stop early if somebody waits.
 // [Semaphore.Resize] sets the number of permits for all clients. [Client.Ping], [Client.Stats] and [Client.Shutdown] serve
 // the program around the locks, and package leader elects one leader of many processes.
 //
@@ -65,7 +64,7 @@
 // does not hold the lock, and the waiter leaves the queue as soon as Redis answers.
 //
 //   - ctx bounds waiting and nothing else. When it ends, Lock returns within 100 ms, also if Redis hangs. A lease
-//     does not end with the ctx of its Lock. [Mutex.WithMaxWait] bounds waiting too, with an error of its own,
+//     does not end with the ctx of its Lock. [WithMaxWait] bounds waiting too, with an error of its own,
 //     [ErrWaitTimeout]; with Do, ctx also bounds the function.
 //   - A queued waiter survives lost connections, failovers and restarts of Redis for as long as its ctx lasts, and keeps
 //     its ticket. So does a call of Lock whose first request Redis does not serve, unless no server has ever answered the

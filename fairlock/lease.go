@@ -65,9 +65,7 @@ func newLease(caller context.Context, l *lock, g lua.Grant, sent time.Time, hand
 		unlocking: make(chan struct{}, 1),
 	}
 	if l.settings.minHold > 0 {
-		rest, err := token.New(l.cfg.Name, token.Terms{
-			TTL: g.Token.TTL(), Weight: g.Token.Weight(), Permits: g.Token.Permits(), Flags: token.Released,
-		})
+		rest, err := newRest(l.cfg.Name, g.Token)
 		if err != nil {
 			return nil, err
 		}

@@ -96,6 +96,11 @@ func (l *lock) newToken(weight, permits int) (token.Token, error) {
 	return token.New(l.cfg.Name, terms)
 }
 
+// newRest returns a token for the rest of the minimum hold of another token's lease.
+func newRest(client string, t token.Token) (token.Token, error) {
+	return token.New(client, token.Terms{TTL: t.TTL(), Weight: t.Weight(), Permits: t.Permits(), Flags: token.Released})
+}
+
 // heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait; nil if
 // there is none.
 func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
@@ -227,7 +232,13 @@ func (l *lock) takeOver(caller, ctx context.Context, t task, old token.Token, fe
 		lease, err = newLease(caller, l, lua.Grant{Token: by, Fence: resumed, Given: by.TTL()}, sent, false, ambiguous)
 	}
 	if err != nil && (ambiguous || resumed > 0 || lua.Aborted(err)) {
-		l.giveBack(t, ending{token: by, ambiguous: true})
+		e := ending{token: by, ambiguous: true}
+		if l.settings.minHold > 0 { // whoever had the lease has worked under the lock
+			if e.rest, _ = newRest(l.cfg.Name, by); !e.rest.IsZero() {
+				e.kept = sent.Add(l.settings.minHold)
+			}
+		}
+		l.giveBack(t, e)
 	}
 	return lease, err
 }

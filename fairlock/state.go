@@ -19,7 +19,7 @@ type State struct {
 	Holders []Holder  // the first MaxInspected of them, ordered by the end of their leases
 	Used    int       // permits that are held; an RWMutex has one for each reader, or one for a writer
 	Permits int       // number of permits of a semaphore that was resized, or that the next request brings, else the latest holder; 1 for a mutex, 0 for others
-	Others  []int     // other numbers of permits that holders and waiters of a semaphore have brought, in ascending order
+	Others  []int     // other numbers of permits that holders and waiters of a semaphore have brought, in ascending order; none if it was resized
 	Fence   uint64    // the lock's last number; no fence is higher. 0 if none is kept any more
 	Waiting int       // number of waiters
 	Waiters []Waiter  // the first MaxInspected of them, in order
@@ -109,6 +109,9 @@ func permits(s State, resized int) (next int, others []int) {
 	brought = slices.DeleteFunc(brought, func(n int) bool { return n == 0 }) // no token of ours
 	if next = resized; next == 0 && len(brought) > 0 {
 		next = brought[0]
+	}
+	if resized > 0 {
+		return next, nil
 	}
 	slices.Sort(brought)
 	return next, slices.DeleteFunc(slices.Compact(brought), func(n int) bool { return n == next })

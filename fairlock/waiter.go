@@ -148,7 +148,7 @@ func (w *waiter) comparePermits() {
 	if holder.Permits() == w.token.Permits() || holder.IsZero() || !w.rt.firstTime(w.lock.redis.Key()) {
 		return
 	}
-	w.rt.log.Warn("the semaphore is used with two numbers of permits: while one is in use, requests with the smaller one delay all others",
+	w.rt.log.Warn("the semaphore is used with two numbers of permits: requests with the smaller one delay all others",
 		"lock", w.lock.name, "permits", w.token.Permits(), "others", holder.Permits(), "holder", client)
 }
 

@@ -197,7 +197,7 @@ func (m *machine) checkHolders(c contents) map[string]uint64 {
 	for _, h := range m.model.Holders {
 		largest = max(largest, cmp.Or(m.model.Resized, permitsOf(h.Token)))
 	}
-	require.True(m.t, used <= max(largest, m.used), "no more than the largest number in use, or than before a resize")
+	require.LessOrEqual(m.t, used, max(largest, m.used), "no more than the largest number in use, or than before a resize")
 	m.used = used
 	for name, ends := range c.Permits {
 		recorded += weightOf(name)

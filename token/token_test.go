@@ -68,7 +68,8 @@ func TestNew_Terms(t *testing.T) {
 		tok, err := token.New("c", terms)
 		require.NoError(t, err)
 		terms.TTL = (terms.TTL + time.Millisecond - 1).Truncate(time.Millisecond)
-		assert.Equal(t, terms, token.Terms{TTL: tok.TTL(), Weight: tok.Weight(), Permits: tok.Permits(), Flags: tok.Flags()})
+		got := token.Terms{TTL: tok.TTL(), Weight: tok.Weight(), Permits: tok.Permits(), Flags: tok.Flags()}
+		assert.Equal(t, terms, got)
 	}
 	for _, terms := range []token.Terms{
 		{Weight: 1}, {TTL: -time.Second, Weight: 1}, {TTL: token.MinTTL - time.Millisecond, Weight: 1}, {TTL: token.MaxTTL + 1, Weight: 1},

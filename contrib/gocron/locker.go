@@ -23,7 +23,7 @@ type Locker struct {
 }
 
 // NewLocker returns a Locker that locks the Mutex of client whose name is that of the job, until the job ends, and for
-// minHold at least. That is as fairlock.Mutex.WithMinHold says, above 0 and at most a year. It should be longer than the
+// minHold at least. That is as fairlock.WithMinHold says, above 0 and at most a year. It should be longer than the
 // replicas' clocks are apart, and by 3 s more if Redis may fail to reply for so long, because Lock goes on trying. It should be
 // shorter than the time between two runs less what the clocks are apart. NewLocker does no I/O. The error is a
 // fairlock.ErrInvalid, which says what is wrong with client or minHold.

@@ -26,14 +26,14 @@ type acquisition struct {
 	after        *acquisition // the one with the highest ticket that knew it before the request; nil if there is none
 
 	request, granted *Event // nil if there is none
-	weight           int
-	losses           int   // of data before the request, if fences may fall across them
-	waits            int64 // until when it certainly waits, unless it is granted the lock before
-	gone             bool  // it was granted the lock, or does not certainly wait any more
-	earliest         int64 // when it was granted at the earliest
-	until            int64 // the last recorded end of its trusted time
-	end              int64 // it is known to have held the lock from granted.At until then; not at all if that is not later
-	beside           int   // the weights of all that held the lock at granted.At, including its own
+	weight, permits  int    // that it asks for, and that there are for it
+	losses           int    // of data before the request, if fences may fall across them
+	waits            int64  // until when it certainly waits, unless it is granted the lock before
+	gone             bool   // it was granted the lock, or does not certainly wait any more
+	earliest         int64  // when it was granted at the earliest
+	until            int64  // the last recorded end of its trusted time
+	end              int64  // it is known to have held the lock from granted.At until then; not at all if that is not later
+	beside           int    // the weights of all that held the lock at granted.At, including its own
 }
 
 func (a *acquisition) String() string {
@@ -80,13 +80,13 @@ func (a *acquisition) add(e *Event) string {
 // conclude computes what follows from all events of an acquisition.
 func (c *checker) conclude(a *acquisition) {
 	a.request, a.granted = a.first[Request], a.first[Granted]
-	a.weight = max(1, a.request.Weight)
-	c.weights[a.token] = a.weight
+	a.weight, a.permits = max(1, a.request.Weight), cmp.Or(a.request.Permits, a.lock.capacity)
+	c.byToken[a.token] = a
 	if a.waits = never; a.granted == nil {
 		a.waits = a.waitsUntil()
 	}
 	for s := range a.lock.sizesIn(a.request.At, a.waits) {
-		if s.permits < a.weight { // it is dropped when it is the head
+		if s.permits > 0 && s.permits < a.weight { // it is dropped when it is the head
 			a.waits = min(a.waits, max(s.at, a.request.At))
 		}
 	}
@@ -95,7 +95,7 @@ func (c *checker) conclude(a *acquisition) {
 	}
 	a.earliest, a.until = a.request.At, a.trustedUntil(never)
 	for _, loss := range c.Losses {
-		if c.ClockBack && loss.concerns(a.lock) && loss.To < a.request.At {
+		if c.ClockBack && loss.concerns(a.lock, Numbers) && loss.To < a.request.At {
 			a.losses++
 		}
 	}

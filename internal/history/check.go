@@ -19,8 +19,8 @@ type checker struct {
 	Run
 	*Report
 	processes map[int]*process
-	locks     []*lock                  // in the order of their first events
-	weights   map[string]int           // by token
+	locks     []*lock // in the order of their first events
+	byToken   map[string]*acquisition
 	lasts     map[string][]ServerEvent // by token
 	missed    bool                     // something was missed in the server so far
 }
@@ -43,25 +43,25 @@ type lock struct {
 	seen     *seen          // what was seen in the server
 }
 
-// size is a number of permits that a lock has from a moment on.
+// size is the number of permits that a lock has from a moment on, whatever requests say; 0: as many as each request says.
 type size struct {
 	at      int64
 	permits int
 }
 
-// most is the highest number of permits at any moment of a span.
-func (l *lock) most(from, to int64) int {
+// most is the highest number of permits at any moment of a span, for a request that says that there are so many.
+func (l *lock) most(from, to int64, permits int) int {
 	n := 0
 	for s := range l.sizesIn(from, to) {
-		n = max(n, s.permits)
+		n = max(n, cmp.Or(s.permits, permits))
 	}
 	return n
 }
 
-// sizesIn are the numbers of permits in a span: the first is from the beginning of the span or before.
+// sizesIn are the sizes in a span: the first is from the beginning of the span or before.
 func (l *lock) sizesIn(from, to int64) iter.Seq[size] {
 	return func(yield func(size) bool) {
-		now := size{permits: l.capacity}
+		now := size{}
 		for _, next := range l.sizes {
 			if next.at > to {
 				break
@@ -79,7 +79,7 @@ func (l *lock) sizesIn(from, to int64) iter.Seq[size] {
 func Check(events []Event, run Run) *Report {
 	events = slices.SortedStableFunc(slices.Values(events), func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	c := &checker{Run: run, Report: &Report{Excused: map[string]int{}}}
-	c.processes, c.weights, c.lasts = map[int]*process{}, map[string]int{}, map[string][]ServerEvent{}
+	c.processes, c.byToken, c.lasts = map[int]*process{}, map[string]*acquisition{}, map[string][]ServerEvent{}
 	for _, e := range c.Server {
 		if e.Op == Resizes {
 			l := c.lock(e.Lock)
@@ -145,7 +145,7 @@ func (c *checker) lock(name string) *lock {
 		return c.locks[i]
 	}
 	l := &lock{name: name, capacity: max(1, c.Capacity[name]), seen: &seen{
-		tickets: map[string]uint64{}, members: map[string]string{}, had: map[string][]uint64{},
+		tickets: map[string]uint64{}, had: map[string][]uint64{}, away: map[string]bool{}, missed: map[string][]string{},
 	}}
 	l.seen.forget()
 	c.locks = append(c.locks, l)
@@ -176,12 +176,15 @@ func (c *checker) process(number int) *process {
 	return p
 }
 
-func (s Loss) concerns(l *lock) bool { return s.Lock == "" || s.Lock == l.name }
+// concerns reports whether everything of a lock may be lost, or one of these parts.
+func (s Loss) concerns(l *lock, parts ...Part) bool {
+	return (s.Lock == "" || s.Lock == l.name) && (s.Part == "" || slices.Contains(parts, s.Part))
+}
 
-// firstLoss returns the first loss of a lock's data that may have happened in a span of time, or nil.
-func (c *checker) firstLoss(l *lock, from, to int64) (first *Loss) {
+// firstLoss returns the first loss of a lock's data, or of one of these parts, that may have happened in a span of time, or nil.
+func (c *checker) firstLoss(l *lock, from, to int64, parts ...Part) (first *Loss) {
 	for i := range c.Losses {
-		if s := &c.Losses[i]; s.concerns(l) && s.From <= to && s.To >= from && (first == nil || s.From < first.From) {
+		if s := &c.Losses[i]; s.concerns(l, parts...) && s.From <= to && s.To >= from && (first == nil || s.From < first.From) {
 			first = s
 		}
 	}

@@ -35,7 +35,8 @@ type Event struct {
 	Call    int    `json:"call"`    // the acquisition, unique in its process
 	Op      Op     `json:"op"`
 	Lock    string `json:"lock"`
-	Weight  int    `json:"weight,omitempty"` // of Request: how many permits; 0 stands for 1
+	Weight  int    `json:"weight,omitempty"`  // of Request: how many permits; 0 stands for 1
+	Permits int    `json:"permits,omitempty"` // of Request: how many there are for it, unless the lock was resized; 0: as the Run says
 	Token   string `json:"token,omitempty"`
 	Fence   uint64 `json:"fence,omitempty"`
 	Ticket  uint64 `json:"ticket,omitempty"`
@@ -73,8 +74,9 @@ const (
 	Drops   ServerOp = "drops"   // Token was removed from the queue as expired; Until: the queue's clock then
 	Lasts   ServerOp = "lasts"   // the lease of Token with the fence Ticket lasts until Until, in ns as Event.At
 	Ends    ServerOp = "ends"    // Token no longer holds the lock
-	Resizes ServerOp = "resizes" // Lock has Ticket permits from then on; before, as many as the Run says
+	Resizes ServerOp = "resizes" // Lock has Ticket permits from then on; 0: as many as each request says, as before the first
 	Deletes ServerOp = "deletes" // the data of Lock, or of all locks if it is empty, were lost
+	Forgets ServerOp = "forgets" // a key of the queue of Lock was lost: each waiter comes back with its ticket at its next heartbeat, at most a third of TTL or WaiterTTL later, and can be passed until then
 	Misses  ServerOp = "misses"  // what follows is incomplete: the observer missed something
 )
 
@@ -84,7 +86,6 @@ type ServerEvent struct {
 	Op     ServerOp `json:"op"`
 	Lock   string   `json:"lock,omitempty"`
 	Token  string   `json:"token,omitempty"`
-	Member string   `json:"member,omitempty"` // of Joins: the token as it stands in the queue, with its flags, if that is another text
 	Ticket uint64   `json:"ticket,omitempty"`
 	Until  int64    `json:"until,omitempty"`
 	Seen   int64    `json:"seen,omitempty"` // when it happened, in ns as Event.At; 0 if that is not known
@@ -101,18 +102,29 @@ type Span struct {
 }
 
 // Loss says that at some moment of a span Redis may have forgotten who holds a lock and who waits for it: it lost data,
-// a failover lost writes, the lock was released by force, or its clock stepped forward.
+// a failover lost writes, the lock was released by force, or its clock stepped forward; or a part of that, if Part says which.
 type Loss struct {
 	Lock string `json:"lock,omitempty"` // all locks if it is empty
+	Part Part   `json:"part,omitempty"`
 	From int64  `json:"from"`
 	To   int64  `json:"to"`
 }
+
+// Part is a part of what Redis has of a lock.
+type Part string
+
+// The parts.
+const (
+	Holders    Part = "holders"    // who holds it
+	Numbers    Part = "numbers"    // the last number
+	Tombstones Part = "tombstones" // who has left
+)
 
 // Run is what has to be known of a run beside its events. It excuses what a fault explains, so it must be exact.
 type Run struct {
 	TTL       time.Duration  `json:"ttl"`        // of all clients; of a request that says another, not less
 	WaiterTTL time.Duration  `json:"waiter_ttl"` // of all clients
-	Capacity  map[string]int `json:"capacity"`   // of a lock by name; 1 if it is missing
+	Capacity  map[string]int `json:"capacity"`   // of a lock by name, for requests that say no other; 1 if it is missing
 
 	Kills       []Span // From just before the kill, To when the process was seen to be dead. At most one for each process
 	Pauses      []Span // From when the process was seen to stand still, To just before it went on

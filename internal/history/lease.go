@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// exclusion: when the lock is granted, the weights of all that hold it never exceed the number of permits that it has.
+// exclusion: when the lock is granted, the weights of all that hold it never exceed the number of permits that it has: that of a
+// resize, or the largest that one of them says.
 //
 // An acquisition is known to hold the lock from Granted, which is recorded after Lock has returned, to the first of:
 // Unlock, which is recorded before the call; Lost; the kill of its process; the last recorded Until. A pause changes
@@ -17,19 +18,20 @@ func (c *checker) exclusion(l *lock) {
 	slices.SortStableFunc(grants, func(a, b *acquisition) int { return cmp.Compare(a.granted.At, b.granted.At) })
 	for _, b := range grants {
 		holders = slices.DeleteFunc(holders, func(a *acquisition) bool { return a.end <= b.granted.At })
-		sum, rule, events := b.weight, Exclusion, []*Event{b.granted}
+		sum, permits, rule, events := b.weight, b.permits, Exclusion, []*Event{b.granted}
 		b.beside = b.weight
 		for _, a := range holders {
 			b.beside += a.weight
-			if c.firstLoss(l, min(a.request.At, b.request.At), max(a.latest(), b.latest())) != nil {
+			if c.firstLoss(l, min(a.request.At, b.request.At), max(a.latest(), b.latest()), Holders) != nil {
 				continue
 			}
+			permits = max(permits, a.permits)
 			if sum += a.weight; a.until <= b.granted.At { // Unlock has returned nil when its trusted time was over
 				rule = Results
 			}
 			events = append(events, a.granted, a.first[Released])
 		}
-		if most := l.most(b.request.At, b.granted.At); sum > most {
+		if most := l.most(b.request.At, b.granted.At, permits); sum > most {
 			c.violate(rule, events, "%d of %d are held when %v is granted it", sum, most, b)
 		} else if b.beside > most {
 			c.excuse(Exclusion, dataLost)
@@ -66,7 +68,7 @@ func (c *checker) results(a *acquisition) {
 		}
 		switch {
 		case e.Op != Lost && e.Op != NotHeld, byClose(e), e.At >= until-grain:
-		case byRedis(e) && c.firstLoss(a.lock, a.request.At, e.At) != nil:
+		case byRedis(e) && c.firstLoss(a.lock, a.request.At, e.At, Holders) != nil:
 			c.excuse(Results, dataLost)
 		default:
 			c.violate(Results, []*Event{a.granted, e}, "%v was told that its lease is over, which lasts until %s", a, seconds(until))

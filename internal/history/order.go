@@ -27,12 +27,12 @@ func (c *checker) tickets(l *lock) {
 		b := byTicket[a.ticket]
 		byTicket[a.ticket] = a
 		switch {
-		case b != nil && c.firstLoss(l, min(b.request.At, a.request.At), max(b.first[Queued].At, queued.At)) != nil:
+		case b != nil && c.firstLoss(l, min(b.request.At, a.request.At), max(b.first[Queued].At, queued.At), Numbers) != nil:
 			c.excuse(Tickets, dataLost)
 		case b != nil:
 			c.violate(Tickets, []*Event{b.first[Queued], queued}, "%v and %v have one ticket", b, a)
 		case a.after == nil || a.after.ticket < a.ticket:
-		case c.firstLoss(l, a.after.request.At, queued.At) != nil:
+		case c.firstLoss(l, a.after.request.At, queued.At, Numbers) != nil:
 			c.excuse(Tickets, dataLost)
 		default:
 			c.violate(Tickets, []*Event{a.after.first[Queued], a.request, queued},
@@ -48,13 +48,13 @@ func (c *checker) fences(l *lock) {
 	now := int64(0)
 	var last *acquisition
 	for _, a := range l.grants {
-		if c.ClockBack && c.firstLoss(l, a.request.At, a.latest()) != nil {
+		if c.ClockBack && c.firstLoss(l, a.request.At, a.latest(), Numbers) != nil {
 			continue // its fence may be from before or after the loss
 		}
 		if now = max(now, a.request.At); last != nil {
 			overlap := last.end > a.latest() && last.granted.At <= a.granted.At // exclusion reports it
-			full := last.weight+a.weight > l.most(last.request.At, a.latest())
-			if full && !overlap && c.firstLoss(l, last.request.At, a.latest()) == nil {
+			full := last.weight+a.weight > l.most(last.request.At, a.latest(), a.permits)
+			if full && !overlap && c.firstLoss(l, last.request.At, a.latest(), Holders) == nil {
 				now = max(now, last.end)
 			}
 			if now > a.latest() || a.granted.Fence == last.granted.Fence && a.losses == last.losses {
@@ -108,13 +108,15 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 	case slices.ContainsFunc(b.process.absences, absent):
 		return "the ticket may have expired"
 	case c.firstLoss(l, since, latest) != nil, a.losses < b.losses, // a was requested before a loss, and perhaps granted it later
-		c.ClockBack && c.firstLoss(l, b.request.At, b.time(Queued)) != nil: // b may have got a lower ticket after that
+		c.ClockBack && c.firstLoss(l, b.request.At, b.time(Queued), Numbers) != nil: // b may have got a lower ticket after that
 		return dataLost
+	case slices.Contains(l.seen.missed[a.token], b.token):
+		return "its queue was forgotten, and the waiter was not back"
 	case l.seen.before(b.token, a.token):
 		return "the waiter was granted it before, and the notification was late"
 	case a.ticket == 0 && min(b.time(Queued), b.time(Granted)) >= a.request.At && a.granted.At-a.request.At > prompt:
 		return "the one that was granted it may have had a ticket"
-	case b.granted == nil && max(a.beside, a.weight)+b.weight <= l.most(b.request.At, latest):
+	case b.granted == nil && max(a.beside, a.weight)+b.weight <= l.most(b.request.At, latest, a.permits):
 		return "the waiter may have been granted it before, and have left before it learned of that"
 	}
 	return ""

@@ -2,23 +2,27 @@ package history
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
 // seen is what was seen in the server of one lock.
 type seen struct {
 	tickets map[string]uint64   // token → its last ticket
-	members map[string]string   // token → its text in the queue
 	had     map[string][]uint64 // also those before: it comes back with the one that its client knows
 	keeps   map[string]int64    // token → until when it keeps its ticket, by the queue's clock
 	holders map[string]int      // token → weight
 	waiting []string            // by ticket
-	permits int                 // how many there are; 0: as many as the Run says, so far
+	permits int                 // how many there are; 0: as many as each request says
 	grants  []string            // tokens
+	away    map[string]bool     // waiters whose queue was forgotten, and that are not back
+	missed  map[string][]string // token → those that were away when it was granted the lock
 }
 
 // forget forgets holders and waiters. Waiters that come back bring their tickets.
-func (s *seen) forget() { s.waiting, s.holders, s.keeps = nil, map[string]int{}, map[string]int64{} }
+func (s *seen) forget() {
+	s.waiting, s.holders, s.keeps, s.away = nil, map[string]int{}, map[string]int64{}, map[string]bool{}
+}
 
 // leave takes a token out of the queue, and returns its position, from 0; or -1.
 func (s *seen) leave(token string) int {
@@ -37,8 +41,8 @@ func (s *seen) before(token, other string) bool {
 
 // replay checks what was seen in the server, in its own order. A token joins with a ticket above all in the queue, or comes
 // back with its own, and not while it holds the lock. The lock is granted to the head of the queue, or to another token
-// while the queue is empty. When it is, the weights of all holders never exceed the number of permits. A waiter is dropped only after the time
-// until which it keeps its ticket. After Misses, only what is seen from then on is known of who holds and who waits.
+// while the queue is empty. When it is, the weights of all holders never exceed the number of permits that its request says, or
+// that a resize has set. A waiter is dropped only after the time until which it keeps its ticket. After Misses, only what is seen from then on is known of who holds and who waits.
 func (c *checker) replay() {
 	for _, e := range c.Server {
 		concerned := c.locks
@@ -70,28 +74,32 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 			wrong("joined with ticket %d before %s", e.Ticket, s.waiting[n-1])
 		}
 		s.tickets[e.Token], s.had[e.Token] = e.Ticket, append(s.had[e.Token], e.Ticket)
-		// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by the token,
-		// as it stands in the queue.
-		s.members[e.Token] = cmp.Or(e.Member, e.Token)
+		// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by the token.
 		i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e ServerEvent) int {
-			return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(s.members[token], s.members[e.Token]))
+			return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))
 		})
+		delete(s.away, e.Token)
 		s.waiting = slices.Insert(s.waiting, i, e.Token)
 	case Keeps:
 		s.keeps[e.Token] = e.Until
 	case Owns:
-		s.holders[e.Token] = c.weights[e.Token]
-		if l.capacity == 1 {
+		permits := cmp.Or(s.permits, l.capacity)
+		s.holders[e.Token] = 0
+		if a := c.byToken[e.Token]; a != nil {
+			s.holders[e.Token], permits = a.weight, cmp.Or(s.permits, a.permits)
+		} else if l.capacity == 1 {
 			s.holders[e.Token] = 1 // its client need not have recorded anything
 		}
 		used := 0
 		for _, weight := range s.holders {
 			used += weight
 		}
-		if used > cmp.Or(s.permits, l.capacity) {
-			wrong("was granted the lock; %d of %d are held then", used, cmp.Or(s.permits, l.capacity))
+		if used > permits {
+			wrong("was granted the lock; %d of %d are held then", used, permits)
 		}
+		delete(s.away, e.Token)
 		s.grants = append(s.grants, e.Token)
+		s.missed[e.Token] = slices.AppendSeq(s.missed[e.Token], maps.Keys(s.away))
 		if position := s.leave(e.Token); position > 0 {
 			wrong("was granted the lock and was not the head of the queue, with %d before it", position)
 		} else if position < 0 && len(s.waiting) > 0 && !c.missed {
@@ -99,6 +107,7 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		}
 	case Leaves:
 		s.leave(e.Token)
+		delete(s.away, e.Token)
 	case Drops:
 		until := s.keeps[e.Token] - 1000 // Redis drops it if less than a millisecond is left
 		if s.leave(e.Token) >= 0 && e.Until < until {
@@ -112,6 +121,11 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		s.permits = int(e.Ticket)
 	case Deletes:
 		s.forget()
+	case Forgets:
+		for _, token := range s.waiting {
+			s.away[token] = true
+		}
+		s.waiting = nil
 	case Misses:
 		s.forget()
 		c.missed = true
@@ -145,7 +159,7 @@ func (c *checker) agree(l *lock, s *seen) {
 			c.violate(Server, []*Event{a.granted}, "%v was granted it, and that was not seen", a)
 			continue
 		case last == nil || number[a.token] > number[last.token]:
-		case c.firstLoss(l, min(last.request.At, a.request.At), never) != nil:
+		case c.firstLoss(l, min(last.request.At, a.request.At), never, Holders, Numbers, Tombstones) != nil:
 			c.excuse(Server, dataLost) // perhaps that last had left, which then was granted the lock again
 		default:
 			c.violate(Server, []*Event{last.granted, a.granted}, "%v was seen to be granted it before %v", a, last)

@@ -180,7 +180,8 @@ func (l *Lock) Acquire(now int64, r Request) Reply {
 	if h := l.holder(r.Token); h != nil {
 		return Reply{Outcome: Granted, Fence: h.Fence, Queue: queue}
 	}
-	reply, queued := Reply{}, l.index(r.Token) >= 0
+	queued := l.index(r.Token) >= 0
+	var reply Reply
 	switch {
 	case !queued && l.isTooLarge(r.Token):
 		reply = Reply{Outcome: Resized, Permits: l.Resized}

@@ -13,7 +13,7 @@ type balance struct {
 	world *world
 
 	mu     sync.Mutex
-	leases map[string]int // guarded by mu: by token: those that have begun and not ended; Resume begins another one
+	leases map[string]int // guarded by mu: by token: 1 if its lease has begun, and not ended
 }
 
 func newBalance(w *world) *balance { return &balance{world: w, leases: map[string]int{}} }
@@ -23,8 +23,8 @@ func (b *balance) trace() *fairlock.Trace {
 	count := func(e fairlock.Event, n int) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.leases[e.Token.Text()] += n; b.leases[e.Token.Text()] < 0 {
-			b.world.fail("trace: a lease of %s has ended, and has not begun or has ended before", e.Token.Text())
+		if b.leases[e.Token.Text()] += n; b.leases[e.Token.Text()] != max(n, 0) {
+			b.world.fail("trace: a lease of %s has begun or ended twice", e.Token.Text())
 		}
 	}
 	return &fairlock.Trace{

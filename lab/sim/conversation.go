@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // conversation is what a process sends and what it is told, as its Redis client sees it: the rules for clients that go by
@@ -25,7 +23,7 @@ type conversation struct {
 	renewalHangs atomic.Int64 // for how long the next renewal hangs
 
 	mu       sync.Mutex
-	waiting  map[string]waiting   // guarded by mu: by token: waiters that were told that they are queued
+	waiting  map[string]time.Time // guarded by mu: by token: of waiters that were told that they are queued, when each has to request the lock again, because that can help, by the process's clock; zero: that is not known
 	latest   map[string]queuedAt  // guarded by mu: by token: the latest request that found it queued
 	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
 	done     map[string]bool      // guarded by mu: tokens of leases that were unlocked or detached: a renewal may be under way
@@ -41,12 +39,6 @@ type queuedAt struct {
 	last uint64
 }
 
-// waiting is a waiter that is queued.
-type waiting struct {
-	asks time.Time // by the process's clock: when it has to request the lock again, because that can help; 0: not known
-	told int64     // when a script has sent it a message that says when, as Event.At; observer.checkHead checks what follows
-}
-
 // expected is a request that a client has to send because of what happened.
 type expected struct {
 	by    int64 // as Event.At
@@ -56,7 +48,7 @@ type expected struct {
 
 func newConversation(p *process) *conversation {
 	return &conversation{
-		process: p, waiting: map[string]waiting{}, latest: map[string]queuedAt{},
+		process: p, waiting: map[string]time.Time{}, latest: map[string]queuedAt{},
 		over: map[string]bool{}, done: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{}, kept: map[string]time.Time{},
 	}
 }
@@ -135,23 +127,13 @@ func (c *conversation) trusts(token string, fence uint64) bool {
 	return fence > c.latest[token].last
 }
 
-// message notes that a script sends a waiter a message that says after how long another request can help.
-func (c *conversation) message(token string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, waits := c.waiting[token]; waits {
-		c.waiting[token] = waiting{told: c.process.world.now()}
-	}
-}
-
 // asksAfter notes after how many ms a waiter was told, by the reply to a request, that another request can help; negative: it is
-// not known. The caller holds mu.
-func (c *conversation) asksAfter(token, told string, e exchange) {
-	w, waits := c.waiting[token]
-	after := numbers(told)[0]
-	if waits && after >= 0 && e.sent > w.told {
-		w.asks = c.process.clock.Now().Add(time.Duration(after) * time.Millisecond)
-		c.waiting[token] = w
+// not known. It keeps the earlier of two such times. The caller holds mu.
+func (c *conversation) asksAfter(token, told string) {
+	asks, waits := c.waiting[token]
+	at := c.process.clock.Now().Add(time.Duration(numbers(told)[0]) * time.Millisecond)
+	if waits && !strings.HasPrefix(told, "-") && (asks.IsZero() || at.Before(asks)) {
+		c.waiting[token] = at
 	}
 }
 
@@ -204,15 +186,14 @@ func (c *conversation) sent(e exchange) {
 				until.Sub(p.clock.Now()))
 		}
 	}
-	for token, w := range c.waiting {
-		latest := w.asks.Add(atOnce)
-		late := !w.asks.IsZero() && p.clock.Now().After(latest)
+	for token, asks := range c.waiting {
+		latest := asks.Add(atOnce)
+		late := !asks.IsZero() && p.clock.Now().After(latest)
 		if late {
 			c.overdue = append(c.overdue, suspect{token, p.until(latest), "it does not request the lock when that can help", 0})
 		}
 		if late || e.verb == "acquire" && token == e.args[1] {
-			w.asks = time.Time{}
-			c.waiting[token] = w
+			c.waiting[token] = time.Time{}
 		}
 	}
 }
@@ -226,25 +207,25 @@ func (c *conversation) answered(e exchange) {
 	}
 	switch {
 	case e.verb == "leave":
-		for _, token := range e.args[3:] {
+		for _, token := range e.args[4:] {
 			delete(c.leaving, token)
 		}
 	case e.verb == "acquire" && e.reply[0] == "queued":
 		token := e.args[1]
 		if _, ok := c.waiting[token]; !ok && !c.over[token] {
-			c.waiting[token] = waiting{}
+			c.waiting[token] = time.Time{}
 		}
 		c.found(token, e, e.reply[3])
-		c.asksAfter(token, e.reply[4], e)
-	case e.verb == "renew" && e.reply[0] == "lost" && e.args[1] == without(e.args[1], token.Resumed) && !c.done[e.args[1]]:
+		c.asksAfter(token, e.reply[4])
+	case e.verb == "renew" && e.reply[0] == "lost" && !c.done[e.args[1]]:
 		c.expect(e.args[1], 0, "release leave", "a token that Redis does not know does not leave")
 	case e.verb == "heartbeat" && len(e.reply) > 2:
 		if first := strings.Index(e.reply[2], "q"); first >= 0 {
-			c.asksAfter(e.args[4+first], e.reply[1], e)
+			c.asksAfter(e.args[2+first], e.reply[1])
 		}
 		for i, state := range e.reply[2] {
 			if state == 'q' {
-				c.found(e.args[4+i], e, e.reply[0])
+				c.found(e.args[2+i], e, e.reply[0])
 			}
 		}
 	}

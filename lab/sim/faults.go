@@ -113,7 +113,7 @@ var faults = []*fault{
 	{"machine suspended that holds a lock", func(w *world, random *rand.Rand) {
 		// It trusts its leases for too long (docs/promises.md). So it has crashed, as far as the history goes.
 		for _, p := range w.live() {
-			if p.leases.Load() == 0 || p.longLeases.Load() > 0 || p.noRenewal || p.lent.Load() > 0 {
+			if p.leases.Load() == 0 || p.longLeases.Load() > 0 || p.lent.Load() > 0 {
 				continue
 			}
 			length := ttl + upTo(random, ttl) // its leases are over then
@@ -155,7 +155,7 @@ var faults = []*fault{
 			from := w.now()
 			ctx, cancel := context.WithTimeout(context.Background(), longestFault)
 			defer cancel()
-			_, _ = p.named(t.name, ttl).ForceRelease(ctx)
+			_, _ = p.named(t.name).ForceRelease(ctx)
 			w.loss(t.name, from, w.now()+int64(latest)) // a request that got no reply may still arrive
 		})
 	}},
@@ -189,8 +189,19 @@ var faults = []*fault{
 		}
 		key := all[random.IntN(len(all))]
 		w.occurred("the key %s is lost", key)
-		w.observer.replace(func() { w.server.Miniredis.Del(key) }, l)
-		w.loss(l.name, w.now(), w.now())
+		w.observer.evict(l, key)
+		loss := history.Loss{Lock: l.name, From: w.now(), To: w.now()}
+		switch key {
+		case l.keys.Number:
+			loss.Part = history.Numbers
+		case l.keys.Permits, l.keys.Holders:
+			loss.Part = history.Holders
+		case l.keys.Tombstones:
+			loss.Part = history.Tombstones
+		default: // that of a queue excuses what the server is seen to forget, and no more
+			return
+		}
+		w.update(func(r *history.Run) { r.Losses = append(r.Losses, loss) })
 	}},
 	{"no right to publish", func(w *world, random *rand.Rand) {
 		length := upTo(random, longestFault)
@@ -416,19 +427,21 @@ func (p *process) isHalted() bool {
 	return time.Now().Before(p.haltedUntil)
 }
 
-// stray sends requests that arrive late or are bogus. The first may extend a lease that was not released, by as much as its token
-// says. The others may change nothing.
+// stray sends requests that arrive late or are bogus. The first may extend a lease, by as much as its token says. The others may
+// change nothing. Of the rest of a minimum hold nobody has the token.
 func (w *world) stray(t target) {
 	l, ctx := w.lock(t), context.Background()
-	bogus, _ := token.New("stray", ttl, 1)
 	seen, left := w.observer.known(t.name)
-	if len(seen.Holders) > 0 {
-		holder, _ := token.Parse(without(seen.Holders[0].Token, token.Released)) // nobody has the one with that flag
-		_, _ = l.Renew(ctx, holder, longTTL, seen.Holders[0].Fence)
-		_, _ = l.Renew(ctx, holder, ttl, seen.Holders[0].Fence-1)
-		_, _ = l.Release(ctx, holder, seen.Holders[0].Fence-1, 0)
+	if len(seen.Holders) > 0 && !isReleased(seen.Holders[0].Token) {
+		holder, fence := parse(seen.Holders[0].Token), seen.Holders[0].Fence
+		_, _ = l.Renew(ctx, holder, longTTL, fence)
+		_, _ = l.Renew(ctx, holder, ttl, fence-1)
+		_, _ = l.Release(ctx, holder, fence-1, lua.Rest{})
+		by, _ := token.New("stray", token.Terms{TTL: ttl, Weight: holder.Weight(), Permits: holder.Permits()})
+		_, _, _ = l.Resume(ctx, holder, fence-1, ttl, by)
 	}
 	_, _ = l.ForceRelease(ctx, 1, 0)
+	bogus, _ := token.New("stray", token.Terms{TTL: ttl, Weight: 1, Permits: t.permits})
 	_, _ = l.Acquire(ctx, lua.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52})
 	if !left.IsZero() {
 		_, _ = l.Acquire(ctx, lua.Request{Token: left, WaiterTTL: waiterTTL})
@@ -440,14 +453,14 @@ func (w *world) lock(t target) lua.Lock {
 	l := lua.Mutex(w.admin, lua.DefaultNamespace, t.name)
 	switch t.name {
 	case "semaphore":
-		l = lua.Semaphore(w.admin, lua.DefaultNamespace, t.name, t.capacity)
+		l = lua.Semaphore(w.admin, lua.DefaultNamespace, t.name)
 	case "rwmutex":
 		l = lua.RWMutex(w.admin, lua.DefaultNamespace, t.name)
 	}
 	return l.WithFenceTTL(fenceTTL)
 }
 
-// resize sets the number of permits of the semaphore for all clients; 0: it is again the one that they bring.
+// resize sets the number of permits of the semaphore for all clients; 0: there are again as many as their tokens say.
 func (w *world) resize(permits int) error {
 	i := slices.IndexFunc(targets, func(t target) bool { return t.name == "semaphore" })
 	_, err := w.lock(targets[i]).Resize(context.Background(), permits)
@@ -461,10 +474,10 @@ func (w *world) visit(random *rand.Rand) {
 	for _, t := range targets {
 		w.after(0, func() {
 			l, ctx := w.lock(t), context.Background()
-			visitor, _ := token.New("visitor", ttl, 1)
+			visitor, _ := token.New("visitor", token.Terms{TTL: ttl, Weight: 1, Permits: t.permits})
 			w.observer.ignore(visitor.Text())
 			_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: length})
-			_, _ = l.Leave(ctx, 0, lua.Leaving{Token: visitor})
+			_, _ = l.Leave(ctx, lua.Rest{}, lua.Leaving{Token: visitor})
 		})
 	}
 }
@@ -473,14 +486,13 @@ func (w *world) visit(random *rand.Rand) {
 // happens if others wait.
 func (w *world) grantAnew(t target) {
 	seen, _ := w.observer.known(t.name)
-	if len(seen.Holders) == 0 || len(seen.Waiters) > 0 || seen.Holders[0].Released {
+	if len(seen.Holders) == 0 || len(seen.Waiters) > 0 || isReleased(seen.Holders[0].Token) {
 		return
 	}
 	w.occurred("%s is released by force, and granted to its holder again", t.name)
 	l, ctx, from := w.lock(t), context.Background(), w.now()
-	h := seen.Holders[0]
-	holder, _ := token.Parse(h.Token)
-	w.observer.ignore(h.Token) // its client may have released it, or may not renew it
+	holder := parse(seen.Holders[0].Token)
+	w.observer.ignore(holder.Text()) // its client may have released it, or may not renew it
 	_, _ = l.ForceRelease(ctx, seen.Last, 0)
 	_, _ = l.Acquire(ctx, lua.Request{Token: holder, Try: true})
 	w.loss(t.name, from, w.now())

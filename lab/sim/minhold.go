@@ -15,8 +15,9 @@ const longestMinHold = 3 * ttl
 // minimum is the minimum hold of a lease.
 type minimum struct {
 	d       time.Duration
-	fence   uint64 // when Redis granted it, in µs
-	learned int64  // when its client did, as Event.At
+	granted uint64 // when Redis granted it, in µs: the fence of its lease
+	fence   uint64 // of its lease, or of that of its rest
+	learned int64  // when its client has learned of it, as Event.At
 	known   bool   // Redis knows d: the lease did not begin with a handoff, or was renewed or released since
 }
 
@@ -24,7 +25,7 @@ type minimum struct {
 func (o *observer) begins(token string, d time.Duration, fence uint64, handoff bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.minimums[original(token)] = &minimum{d, fence, o.world.now(), !handoff}
+	o.minimums[token] = &minimum{d, fence, fence, o.world.now(), !handoff}
 	for _, l := range o.locks {
 		if h := l.holder(token); h != nil {
 			o.outlasts(*h)
@@ -39,21 +40,14 @@ func (o *observer) outlasts(h model.Holder) {
 	if m == nil || !m.known || o.back > 0 {
 		return
 	}
-	if short := int64(m.fence) + m.d.Microseconds() - h.Expires; short > model.Millisecond {
+	if short := int64(m.granted) + m.d.Microseconds() - h.Expires; short > model.Millisecond {
 		o.world.fail("server: at %v, the lease of %s ends %d µs before its minimum of %v", time.Duration(o.world.now()), h.Token, short, m.d)
 	}
 }
 
-// minimumEnds notes that a lease has none any more.
-func (o *observer) minimumEnds(token string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.minimums, original(token))
-}
-
 // minimum returns that of a lease; nil if there is none.
 func (o *observer) minimum(h model.Holder) *minimum {
-	if m := o.minimums[original(h.Token)]; m != nil && m.fence == h.Fence {
+	if m := o.minimums[h.Token]; m != nil && m.fence == h.Fence {
 		return m
 	}
 	return nil
@@ -66,22 +60,27 @@ func (o *observer) ended(l *observed, h model.Holder, now int64) {
 	if m == nil || !m.known || o.last.verb == "force_release" || o.back > 0 {
 		return
 	}
-	if early := int64(m.fence) + m.d.Microseconds() - now; early > model.Millisecond {
+	if early := int64(m.granted) + m.d.Microseconds() - now; early > model.Millisecond {
 		o.world.fail("server: at %v, lock %q: %s is free %d µs before the end of its minimum of %v",
 			time.Duration(o.world.now()), l.name, h.Token, early, m.d)
 	}
 }
 
-// lasts checks until when a lease is kept that was renewed or released. until is as Event.At.
+// lasts checks until when a lease is kept that was renewed, or that has the rest of the minimum hold of another one. until is as
+// Event.At.
 func (o *observer) lasts(had, h model.Holder, until int64) {
-	m := o.minimum(h)
-	if m == nil {
-		return
-	}
-	m.known = true
-	o.outlasts(h)
-	if latest := m.learned + int64(m.d+m.d/50+atOnce); h.Released && !had.Released && until > latest { // clocks are slower by 1 %
-		o.suspect(h.Token, o.world.now(), "it was released, and its minimum was over at "+time.Duration(latest).String(), 0)
+	m := o.minimum(had)
+	switch {
+	case m == nil:
+	case h.Token == had.Token:
+		m.known = true
+		o.outlasts(h)
+	case isReleased(h.Token): // the minimum hold of a lease that is resumed begins anew
+		o.minimums[h.Token] = &minimum{m.d, m.granted, h.Fence, m.learned, true}
+		o.outlasts(h)
+		if latest := m.learned + int64(m.d+m.d/50+atOnce); until > latest { // clocks are slower by 1 %
+			o.suspect(h.Token, o.world.now(), "it was released, and its minimum was over at "+time.Duration(latest).String(), 0)
+		}
 	}
 }
 
@@ -90,15 +89,17 @@ func (o *observer) checkHead(l *observed) {
 	if len(l.Waiters) == 0 || l.Lost {
 		return
 	}
-	head, free, last, now := l.Waiters[0], l.InForce(), l.last, o.world.server.Now().UnixMicro()
+	head, last, now := l.Waiters[0], l.last, o.world.server.Now().UnixMicro()
+	live := l.Lock
+	live.Holders = nil
 	for _, h := range l.Holders {
 		if h.Expires > now {
-			free -= h.Weight
+			live.Holders = append(live.Holders, h)
 		} else if h.Expires > last.Expires {
 			last = h
 		}
 	}
-	if !last.Released || last.Expires > now || head.Weight > free {
+	if !isReleased(last.Token) || last.Expires > now || !live.Fits(head.Token) {
 		return
 	}
 	client, _, _ := strings.Cut(head.Token, ":")
@@ -113,11 +114,9 @@ func (o *observer) checkHead(l *observed) {
 
 // published notes a message of a script, and whether it is lost. The caller holds mu.
 func (o *observer) published(message string) {
-	token, rest, _ := strings.Cut(message, " ")
+	token, _, _ := strings.Cut(message, " ")
 	client, _, _ := strings.Cut(token, ":")
 	if o.noPublish.Load() > 0 || o.subscribed[client] == never {
 		o.untold[token] = true
-	} else if p := o.world.processOf(token); p != nil && strings.HasPrefix(rest, "0 ") {
-		p.talk.message(token)
 	}
 }

@@ -44,6 +44,7 @@ type observer struct {
 	subscribed map[string]int64 // guarded by mu: by client: when its latest subscription came up, as Event.At
 
 	minimums map[string]*minimum // guarded by mu: by token, of leases with a minimum hold
+	took     map[string]string   // guarded by mu: token → the one whose lease it has taken over
 	untold   map[string]bool     // guarded by mu: tokens of waiters that a message may not have reached
 }
 
@@ -54,9 +55,11 @@ type observed struct {
 	named map[string]int64 // when the latest script named a token that is queued, as Event.At
 
 	contents
-	ends     map[string]int64 // token → when its lease ends, as Event.At
-	lastLeft string           // the token that has left last
-	permits  int              // the number that was in force last
+	lastLeft string // the token that has left last
+	resized  int    // the number of permits that a resize has set last
+	permits  int    // the largest number that tokens say
+
+	forgotten map[string]int64 // waiters whose queue was forgotten, and that are not back: since when, as Event.At
 
 	last      model.Holder // whose lease has ended last, by itself or by a script
 	headSince int64        // when the first waiter became that, as Event.At
@@ -66,7 +69,7 @@ type observed struct {
 func observe(w *world) *observer {
 	o := &observer{
 		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, restored: map[string]bool{},
-		subscribed: map[string]int64{}, minimums: map[string]*minimum{}, untold: map[string]bool{},
+		subscribed: map[string]int64{}, minimums: map[string]*minimum{}, took: map[string]string{}, untold: map[string]bool{},
 	}
 	for hash, text := range lua.Texts() {
 		other := w.other.hashes[hash]
@@ -74,7 +77,7 @@ func observe(w *world) *observer {
 		o.verbs[hash], o.verbs[other] = lua.VerbOf(hash), lua.VerbOf(hash)
 	}
 	for _, t := range targets {
-		l := &observed{name: t.name, named: map[string]int64{}}
+		l := &observed{name: t.name, named: map[string]int64{}, forgotten: map[string]int64{}, permits: max(t.permits, t.others, 1)}
 		switch t.name {
 		case "semaphore":
 			l.keys = lua.SemaphoreKeys(lua.DefaultNamespace, t.name)
@@ -258,10 +261,40 @@ func (o *observer) replace(f func(), locks ...*observed) {
 	o.restoring = true
 	for _, l := range locks {
 		o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Deletes, Lock: l.name})
-		l.contents, l.ends = contents{}, nil
+		l.contents = contents{}
+		clear(l.forgotten)
 		o.compare(l)
 	}
 	o.restoring = false
+}
+
+// evict deletes one key of a lock.
+func (o *observer) evict(l *observed, key string) {
+	o.world.server.StepClock(0) // what is due expires
+	o.look()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.world.server.Miniredis.Del(key)
+	switch key {
+	case l.keys.Tombstones: // a late acquire of a token that has left may be granted
+		clear(o.departed)
+	case l.keys.Permits, l.keys.Holders:
+		for _, h := range l.Holders {
+			delete(o.minimums, h.Token)
+		}
+	case l.keys.Queue:
+		o.forget(l)
+	}
+	o.compare(l)
+}
+
+// forget records that the queue of a lock is forgotten. The caller holds mu.
+func (o *observer) forget(l *observed) {
+	o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Forgets, Lock: l.name})
+	for _, w := range l.Waiters {
+		l.forgotten[w.Token] = o.world.now()
+	}
+	l.Waiters, l.Heartbeats = nil, nil
 }
 
 // expireTombstones has every lock that has tombstones have one that is over.
@@ -280,7 +313,7 @@ func (o *observer) expireTombstones() {
 func (o *observer) ignore(token string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.restored[original(token)] = true
+	o.restored[token] = true
 }
 
 // known returns the contents of a lock, and a token that has a tombstone. No rule applies to that token from now on.
@@ -291,7 +324,7 @@ func (o *observer) known(lock string) (c contents, left token.Token) {
 		if l.name == lock {
 			if l.Tombstones[l.lastLeft] > o.world.server.Now().Add(ttl).UnixMicro() {
 				left, _ = token.Parse(l.lastLeft)
-				o.restored[original(l.lastLeft)] = true
+				o.restored[l.lastLeft] = true
 			}
 			return l.contents, left
 		}
@@ -317,26 +350,22 @@ func (o *observer) record(e history.ServerEvent) {
 func (o *observer) compare(l *observed) {
 	now := o.world.server.Now()
 	record := func(op history.ServerOp, token string, ticket uint64, until int64) {
-		e := history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: original(token), Ticket: ticket, Until: until}
-		if op == history.Joins {
-			e.Member = token
-		}
-		o.record(e)
+		o.record(history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: o.first(token), Ticket: ticket, Until: until})
 	}
-	next, ends := o.load(l), map[string]int64{}
-	for _, h := range next.Holders { // also those that have expired: no other holds them until a script removes them
-		ends[h.Token] = o.world.now() + h.Expires*1000 - now.UnixNano()
+	if by, token := o.last.takesOver(); by != "" {
+		o.took[by] = token
 	}
+	next := o.load(l)
 	resized := func(n int) {
-		if n != 0 && n != l.permits { // of an idle lock it is known if it was resized
-			l.permits = n
+		if n != l.resized {
+			l.resized = n
 			record(history.Resizes, "", uint64(n), 0)
 		}
 	}
 	if o.restoring { // perhaps it had been resized while more permits were held
-		resized(max(next.InForce(), next.Used()))
+		resized(max(next.Used(), l.permits))
 	} else {
-		resized(next.InForce())
+		resized(next.Resized)
 	}
 	for _, h := range l.Holders {
 		if o.successor(h, &next) == nil { // perhaps a lease that had ended, and another one
@@ -344,12 +373,15 @@ func (o *observer) compare(l *observed) {
 			o.ended(l, h, now.UnixMicro())
 		}
 	}
+	if l.forgets(o.last, &next) {
+		o.forget(l)
+	}
 	// The queue's clock that the last script can have found.
 	latest := max(next.Clock, l.clockAt(now.UnixMicro()))
 	for _, w := range l.Waiters {
 		if next.waiter(w.Token) == nil && next.holder(w.Token) == nil {
 			expired := len(next.Waiters) == 0 && o.last.verb == "" // the queue as a whole
-			tooHeavy := o.last.verb != "" && next.InForce() > 0 && w.Weight > next.InForce()
+			tooHeavy := o.last.verb != "" && next.Resized > 0 && parse(w.Token).Weight() > next.Resized
 			if strings.Contains(o.last.text, w.Token) || expired || tooHeavy {
 				record(history.Leaves, w.Token, 0, 0)
 			} else {
@@ -370,12 +402,12 @@ func (o *observer) compare(l *observed) {
 		}
 		record(history.Owns, h.Token, 0, 0)
 	}
-	resized(next.InForce())
+	resized(next.Resized)
 	for _, h := range granted {
-		if ends[h.Token] != l.ends[h.Token] {
-			record(history.Lasts, h.Token, h.Fence, ends[h.Token])
+		if next.ends[h.Token] != l.ends[h.Token] {
+			record(history.Lasts, h.Token, h.Fence, next.ends[h.Token])
 			if had := o.successor(h, &l.contents); had != nil {
-				o.lasts(*had, h, ends[h.Token])
+				o.lasts(*had, h, next.ends[h.Token])
 			}
 		}
 	}
@@ -387,18 +419,48 @@ func (o *observer) compare(l *observed) {
 		if had == nil || had.Ticket != w.Ticket {
 			record(history.Joins, w.Token, w.Ticket, 0)
 		}
-		if had == nil || had.Expires != w.Expires {
-			record(history.Keeps, w.Token, 0, max(w.Expires, 0))
+		if had == nil || l.Heartbeats[w.Token] != next.Heartbeats[w.Token] {
+			record(history.Keeps, w.Token, 0, next.Heartbeats[w.Token])
 		}
 	}
 	o.check(l, next)
-	l.contents, l.ends = next, ends
+	l.contents = next
 }
 
-// successor returns the same lease in other contents: one that is resumed gets another token and another fence.
+// successor returns the same lease in other contents, or the one that has taken it over, or been taken over.
 func (o *observer) successor(h model.Holder, in *contents) *model.Holder {
+	by, token := o.last.takesOver()
 	return find(in.Holders, func(other model.Holder) bool {
-		return original(other.Token) == original(h.Token) && (other.Fence == h.Fence || o.last.verb == "resume")
+		passed := by != "" && (h.Token == by && other.Token == token || h.Token == token && other.Token == by)
+		return passed || other.Token == h.Token && other.Fence == h.Fence
+	})
+}
+
+// first is the token of an acquisition, by that of its lease: Resume gives it another one, and so does the rest of a minimum hold.
+// To package history they are one acquisition.
+func (o *observer) first(token string) string {
+	for o.took[token] != "" {
+		token = o.took[token]
+	}
+	return token
+}
+
+// takesOver returns the token that a script has take over a lease, and the one whose lease that is; nothing for another script.
+func (s script) takesOver() (by, token string) {
+	switch s.verb {
+	case "resume", "release":
+		return s.args[4], s.args[1]
+	case "leave":
+		return s.args[2], s.args[4]
+	}
+	return "", ""
+}
+
+// forgets reports whether a script that left next has forgotten the queue: a part of it was lost before.
+func (l *observed) forgets(s script, next *contents) bool {
+	lost := len(l.Heartbeats) != len(l.Waiters) || l.Last == 0
+	return lost && s.verb != "" && len(l.Waiters) > 0 && !slices.ContainsFunc(next.Waiters, func(w model.Waiter) bool {
+		return l.waiter(w.Token) != nil && !strings.Contains(s.text, w.Token)
 	})
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/machine"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 const (
@@ -31,19 +30,14 @@ const (
 
 // target is a lock that workers contend for.
 type target struct {
-	name     string
-	capacity int
+	name    string
+	permits int // that tokens say; 0: a mutex
+	others  int // that the tokens of some requests say instead; 0: there is one number
 }
 
-var targets = []target{{"mutex", 1}, {"other", 1}, {"semaphore", 4}, {"rwmutex", 1 << 30}}
+var targets = []target{{"mutex", 0, 0}, {"other", 0, 0}, {"semaphore", semaphoreSize, 6}, {"rwmutex", 1 << 30, 0}}
 
-func capacities() map[string]int {
-	m := map[string]int{}
-	for _, t := range targets {
-		m[t.name] = t.capacity
-	}
-	return m
-}
+const semaphoreSize = 4
 
 // process is one client with its workers. What it does after a crash is not recorded.
 type process struct {
@@ -56,7 +50,6 @@ type process struct {
 	clock  machine.Clock
 	rate   float64 // of clock
 
-	noRenewal  bool
 	busy       atomic.Bool  // its workers hold what they hold until their leases end
 	leases     atomic.Int32 // that its workers hold
 	longLeases atomic.Int32 // of them, those with longTTL
@@ -88,18 +81,19 @@ type call struct {
 	began   time.Time
 	lock    string
 	weight  int
+	permits int           // that its token says
 	long    bool          // its lease has longTTL
 	length  time.Duration // its TTL
 	minHold time.Duration // 0: it has none
 	lease   atomic.Pointer[fairlock.Lease]
 	renewed atomic.Pointer[time.Time] // the deadline after its latest renewal, by any of its leases
-	resumed atomic.Bool               // it has several leases
+	resumed atomic.Bool               // it has several leases, each with a token of its own
 	other   atomic.Pointer[process]   // which has its lease now; nil if that is its own
 
 	unlocking atomic.Bool // its holder has called Unlock
 
 	// Of the worker's goroutine.
-	token   string
+	token   string // of its first lease, by which package history knows it
 	ticket  uint64
 	handoff bool // it was granted the lock by a notification
 	traced  outcome
@@ -133,7 +127,7 @@ func (c *call) record(e history.Event) {
 		return
 	}
 	e.Process, e.Worker, e.Call, e.Lock, e.Weight = p.number, c.worker, c.number, c.lock, c.weight
-	e.Token = original(cmp.Or(e.Token, c.token))
+	e.Token = c.token
 	p.world.record(e)
 }
 
@@ -144,6 +138,9 @@ func (c *call) ended(queued bool) {
 		c.process.world.fail("trace: a call has %d Queued, and its end says %v", c.traced.queued, queued)
 	}
 }
+
+// resuming is the key of a value that the ctx of a Resume has.
+type resuming struct{}
 
 // trace records what Lock does not return.
 func (p *process) trace() *fairlock.Trace {
@@ -159,7 +156,7 @@ func (p *process) trace() *fairlock.Trace {
 			c.record(history.Event{Op: history.Queued, Ticket: i.Ticket})
 		},
 		Granted: func(i fairlock.GrantedInfo) {
-			if i.Resumed {
+			if i.Ctx.Value(resuming{}) != nil {
 				return
 			}
 			c := current()
@@ -174,7 +171,7 @@ func (p *process) trace() *fairlock.Trace {
 			}
 		},
 		Left: func(i fairlock.LeftInfo) { // also one that was queued, and got no reply
-			if i.Resumed {
+			if i.Ctx.Value(resuming{}) != nil {
 				return
 			}
 			c := current()
@@ -196,7 +193,7 @@ func (p *process) trace() *fairlock.Trace {
 		Renewed: func(i fairlock.RenewedInfo) {
 			if c, ok := p.byToken.Load(i.Token.Text()); ok && i.Err == nil {
 				c := c.(*call)
-				c.record(history.Event{Op: history.Renewed, Token: i.Token.Text(), Until: p.until(i.Deadline)})
+				c.record(history.Event{Op: history.Renewed, Until: p.until(i.Deadline)})
 				if earlier := c.renewed.Swap(&i.Deadline); earlier != nil && i.Deadline.Before(*earlier) && !c.resumed.Load() {
 					c.fail("a renewal has shortened the lease by %v", earlier.Sub(i.Deadline))
 				}
@@ -242,27 +239,30 @@ func (p *process) sleep(d time.Duration) bool {
 	}
 }
 
-func (p *process) newCall(worker int, lock string, weight int) *call {
+func (p *process) newCall(worker int, lock string, weight, permits int) *call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++
-	return &call{process: p, worker: worker, number: p.calls, began: time.Now(), lock: lock, weight: weight}
+	return &call{process: p, worker: worker, number: p.calls, began: time.Now(), lock: lock, weight: weight, permits: permits}
 }
 
 // acquire acquires a lock, uses it, and releases it.
 func (p *process) acquire(worker int, random *rand.Rand) {
 	t := targets[random.IntN(len(targets))]
-	weight := 1
+	weight, permits := 1, t.permits
 	switch {
 	case t.name == "semaphore":
-		weight = 1 + random.IntN(t.capacity)
+		if random.IntN(4) == 0 {
+			permits = t.others
+		}
+		weight = 1 + random.IntN(permits)
 	case t.name == "rwmutex" && random.IntN(3) == 0:
-		weight = t.capacity
+		weight = permits
 	}
-	c := p.newCall(worker, t.name, weight)
+	c := p.newCall(worker, t.name, weight, permits)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	request, deadline := history.Event{Op: history.Request}, time.Time{}
+	request, deadline := history.Event{Op: history.Request, Permits: permits}, time.Time{}
 	if random.IntN(5) == 0 {
 		timeout := upTo(random, 2*waiterTTL)
 		if random.IntN(2) == 0 {
@@ -286,10 +286,7 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	}
 	request.TTL = max(c.length, c.minHold) // which its lease can last
 	c.record(request)
-	if t.name == "semaphore" && weight < t.capacity && random.IntN(100) == 0 {
-		t.capacity-- // refused while others hold or wait
-	}
-	lease, err := p.lock(ctx, t, c, try)
+	lease, err := p.lock(ctx, c, try)
 	c.traced.check(p.world, err)
 	if err != nil {
 		c.record(history.Event{Op: history.Failed, Err: err.Error()})
@@ -321,44 +318,34 @@ func (p *process) holds(long bool) (over func()) {
 	}
 }
 
-func (p *process) lock(ctx context.Context, t target, c *call, try bool) (*fairlock.Lease, error) {
-	switch t.name {
-	case "semaphore":
-		s := p.client.Semaphore(t.name, t.capacity, fairlock.WithTTL(c.length))
-		if c.minHold > 0 {
-			s = s.WithMinHold(c.minHold)
-		}
-		if try {
-			return s.TryAcquire(ctx, c.weight)
-		}
-		return s.Acquire(ctx, c.weight)
-	case "rwmutex":
-		switch m := p.client.RWMutex(t.name, fairlock.WithTTL(c.length)); {
-		case c.weight > 1 && try:
-			return m.TryLock(ctx)
-		case c.weight > 1:
-			return m.Lock(ctx)
-		case try:
-			return m.TryRLock(ctx)
-		default:
-			return m.RLock(ctx)
-		}
-	default:
-		m := p.mutex(c, c.length)
-		if try {
-			return m.TryLock(ctx)
-		}
+func (p *process) lock(ctx context.Context, c *call, try bool) (*fairlock.Lease, error) {
+	switch m := p.client.RWMutex(c.lock, fairlock.WithTTL(c.length)); {
+	case c.lock == "semaphore" && try:
+		return p.semaphore(c, c.length).TryAcquire(ctx, c.weight)
+	case c.lock == "semaphore":
+		return p.semaphore(c, c.length).Acquire(ctx, c.weight)
+	case c.lock != "rwmutex" && try:
+		return p.mutex(c, c.length).TryLock(ctx)
+	case c.lock != "rwmutex":
+		return p.mutex(c, c.length).Lock(ctx)
+	case c.weight > 1 && try:
+		return m.TryLock(ctx)
+	case c.weight > 1:
 		return m.Lock(ctx)
+	case try:
+		return m.TryRLock(ctx)
+	default:
+		return m.RLock(ctx)
 	}
 }
 
-// mutex is the mutex of a call.
-func (p *process) mutex(c *call, length time.Duration) fairlock.Mutex {
-	m := p.client.Mutex(c.lock, fairlock.WithTTL(length))
-	if c.minHold > 0 {
-		m = m.WithMinHold(c.minHold)
-	}
-	return m
+// mutex and semaphore are those of a call.
+func (p *process) mutex(c *call, ttl time.Duration) fairlock.Mutex {
+	return p.client.Mutex(c.lock, fairlock.WithTTL(ttl), fairlock.WithMinHold(c.minHold))
+}
+
+func (p *process) semaphore(c *call, ttl time.Duration) fairlock.Semaphore {
+	return p.client.Semaphore(c.lock, c.permits, fairlock.WithTTL(ttl), fairlock.WithMinHold(c.minHold))
 }
 
 // use holds the lock for a while, in rare cases for longer than its TTL, and releases it.
@@ -415,7 +402,7 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 	}
 }
 
-// resume resumes the lease from its token, as another process would, or in another process, uses it, and returns the lease to
+// resume resumes the lease by its handle, as another process would, or in another process, uses it, and returns the lease to
 // unlock, and the process that has it until over is called. It is the same acquisition: it is trusted until the later of the two
 // deadlines. The minimum hold goes on only if the one that resumes has one.
 func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (again *fairlock.Lease, q *process, over func()) {
@@ -435,16 +422,15 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (aga
 			ends()
 			p.lent.Add(-1)
 		}
-		p.world.observer.ignore(lease.Token().Text()) // its client is the other one
+		p.world.observer.ignore(lease.Token().Text()) // nobody renews it
 		p.talk.detaches(lease.Token().Text())
-		_ = lease.Detach() // it may have been lost meanwhile
+		_, _ = lease.Detach() // it may have been lost meanwhile
 	}
 	if random.IntN(2) == 0 {
 		c.minHold = 0
 	}
-	p.world.observer.minimumEnds(lease.Token().Text()) // a new one begins, or none
 	length := []time.Duration{ttl, longTTL}[random.IntN(2)]
-	again, err := q.resumes(c, length).Resume(ctx, lease.Token())
+	again, err := q.resumes(c, length).Resume(context.WithValue(ctx, resuming{}, true), lease.Handle())
 	if err != nil {
 		return lease, p, over
 	}
@@ -465,11 +451,11 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (aga
 
 // resumes is the lock of a call, for Resume with that TTL.
 func (p *process) resumes(c *call, ttl time.Duration) anyLock {
-	switch {
-	case c.lock == "semaphore" && c.minHold > 0:
-		return p.client.Semaphore(c.lock, capacities()[c.lock], fairlock.WithTTL(ttl), fairlock.WithMinHold(c.minHold))
-	case c.lock == "semaphore", c.lock == "rwmutex":
-		return p.named(c.lock, ttl)
+	switch c.lock {
+	case "semaphore":
+		return p.semaphore(c, ttl)
+	case "rwmutex":
+		return p.client.RWMutex(c.lock, fairlock.WithTTL(ttl))
 	default:
 		return p.mutex(c, ttl)
 	}
@@ -477,18 +463,18 @@ func (p *process) resumes(c *call, ttl time.Duration) anyLock {
 
 // anyLock is what all kinds of locks have.
 type anyLock interface {
-	Resume(ctx context.Context, t token.Token) (*fairlock.Lease, error)
+	Resume(ctx context.Context, h fairlock.Handle) (*fairlock.Lease, error)
 	ForceRelease(ctx context.Context) (bool, error)
 }
 
-func (p *process) named(lock string, ttl time.Duration) anyLock {
+func (p *process) named(lock string) anyLock {
 	switch lock {
 	case "semaphore":
-		return p.client.Semaphore(lock, capacities()[lock], fairlock.WithTTL(ttl))
+		return p.client.Semaphore(lock, semaphoreSize)
 	case "rwmutex":
-		return p.client.RWMutex(lock, fairlock.WithTTL(ttl))
+		return p.client.RWMutex(lock)
 	default:
-		return p.client.Mutex(lock, fairlock.WithTTL(ttl))
+		return p.client.Mutex(lock)
 	}
 }
 

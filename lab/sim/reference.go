@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -41,8 +40,9 @@ func (s script) brings(token string) uint64 {
 
 // contents is what a lock has in the server.
 type contents struct {
-	model.Lock          // with holders whose leases have ended, until a script removes them
-	wrong      []string // what is wrong with these data, whatever was there before
+	model.Lock                  // with holders whose leases have ended, until a script removes them
+	ends       map[string]int64 // token → when its lease ends, as Event.At
+	wrong      []string         // what is wrong with these data, whatever was there before
 }
 
 // holder is the token's lease, waiter what the queue has of it; nil if there is none.
@@ -72,7 +72,11 @@ func find[T any](all []T, is func(T) bool) *T {
 // load loads what a lock has in the server.
 func (o *observer) load(l *observed) (c contents) {
 	db, clock := o.world.server.Miniredis.DB(0), o.world.server.Now()
+	c.ends = map[string]int64{}
 	wrong := func(format string, args ...any) { c.wrong = append(c.wrong, fmt.Sprintf(format, args...)) }
+	left := func(key string) int64 { // as scripts see it, and above 0
+		return max(db.TTL(key).Microseconds(), 1)
+	}
 	until := func(key string) int64 { // when it expires, rounded up; 0: there is no such key
 		left := db.TTL(key)
 		if left <= 0 {
@@ -87,22 +91,29 @@ func (o *observer) load(l *observed) (c contents) {
 		n := numbers(text)
 		c.Last, c.Clock, c.ClockAt, c.NumberUntil = uint64(n[1]), n[2], n[3], until(l.keys.Number)
 	}
-	o.loadHolders(l, &c, until, wrong)
+	if l.keys.Holders != "" {
+		o.loadHolders(l, &c, until, wrong)
+	} else if text, err := db.Get(l.keys.Permits); err == nil && until(l.keys.Permits) > 0 {
+		token, fence, _ := strings.Cut(text, " ")
+		c.Highest = uint64(numbers(fence)[0])
+		c.Holders = []model.Holder{{Token: token, Fence: c.Highest, Expires: clock.UnixMicro() + left(l.keys.Permits)}}
+		c.ends[token] = o.world.now() + int64(db.TTL(l.keys.Permits))
+	}
 
 	queue, _ := db.SortedSet(l.keys.Queue)
 	heartbeats, _ := db.SortedSet(l.keys.Heartbeats)
+	c.Heartbeats = map[string]int64{}
 	for token, ticket := range queue {
-		w := model.Waiter{Token: token, Weight: weightOf(token), Ticket: uint64(ticket), TTL: ttlOf(token), Expires: model.Untimed}
-		if expires, ok := heartbeats[token]; ok {
-			w.Expires = int64(expires)
-		}
-		c.Waiters = append(c.Waiters, w)
+		c.Waiters = append(c.Waiters, model.Waiter{Token: token, Ticket: uint64(ticket)})
+	}
+	for token, expires := range heartbeats {
+		c.Heartbeats[token] = int64(expires)
 	}
 	slices.SortFunc(c.Waiters, func(a, b model.Waiter) int {
 		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Token, b.Token))
 	})
-	if expires := until(l.keys.Heartbeats); len(queue) > 0 {
-		if c.QueueUntil = until(l.keys.Queue); len(heartbeats) > 0 && expires < c.QueueUntil {
+	if expires := until(l.keys.Queue); len(queue) > 0 {
+		if c.QueueUntil = clock.UnixMicro() + left(l.keys.Queue); len(heartbeats) > 0 && until(l.keys.Heartbeats) < expires {
 			wrong("the heartbeats expire before the queue")
 		}
 	}
@@ -119,19 +130,10 @@ func (o *observer) load(l *observed) (c contents) {
 	return c
 }
 
-// loadHolders loads the holders.
+// loadHolders loads the holders of permits: those whose leases have ended, too, because no other holds them until a script removes
+// them.
 func (o *observer) loadHolders(l *observed, c *contents, until func(string) int64, wrong func(string, ...any)) {
 	db := o.world.server.Miniredis.DB(0)
-	if l.keys.Holders == "" {
-		c.Capacity = 1
-		if text, err := db.Get(l.keys.Permits); err == nil {
-			token, fence, _ := strings.Cut(text, " ")
-			c.Holders = []model.Holder{{
-				Token: token, Weight: 1, Fence: uint64(numbers(fence)[0]), TTL: ttlOf(token), Expires: until(l.keys.Permits), Released: isReleased(token),
-			}}
-		}
-		return
-	}
 	if text, err := db.Get(l.keys.Resized); err == nil {
 		if c.Resized = int(numbers(text)[0]); db.TTL(l.keys.Resized) != 0 {
 			wrong("the number of permits expires")
@@ -141,19 +143,18 @@ func (o *observer) loadHolders(l *observed, c *contents, until func(string) int6
 	fields, _ := db.HKeys(l.keys.Holders)
 	field := func(name string) int64 { return numbers(db.HGet(l.keys.Holders, name))[0] }
 	kept := min(until(l.keys.Permits), until(l.keys.Holders))
-	c.Capacity, c.Highest = int(field("capacity")), uint64(field("fence"))
-	if c.Lost = len(permits)+len(fields) > 0 && len(fields) != len(permits)+4; c.Lost {
+	c.Highest = uint64(field("fence"))
+	if c.Lost = len(permits)+len(fields) > 0 && len(fields) != len(permits)+2; c.Lost {
 		return // nobody holds anything
 	}
 	used, last := int64(0), int64(0)
 	for token, ends := range permits {
-		h := model.Holder{
-			Token: token, Weight: weightOf(token), Fence: uint64(field(token)), TTL: ttlOf(token), Expires: int64(ends), Released: isReleased(token),
-		}
+		h := model.Holder{Token: token, Fence: uint64(field(token)), Expires: int64(ends)}
 		if c.Holders = append(c.Holders, h); h.Fence == 0 || h.Fence > c.Highest {
 			wrong("%s has fence %d, and the highest is said to be %d", token, h.Fence, c.Highest)
 		}
-		used, last = used+int64(h.Weight), max(last, h.Expires)
+		c.ends[token] = o.world.now() + h.Expires*1000 - o.world.server.Now().UnixNano()
+		used, last = used+int64(parse(token).Weight()), max(last, h.Expires)
 	}
 	slices.SortFunc(c.Holders, func(a, b model.Holder) int {
 		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Token, b.Token))
@@ -179,33 +180,29 @@ func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 	l.Advance(now)
 	switch s.verb {
 	case "acquire":
-		r := model.Request{
-			Token: s.args[1], Weight: weightOf(s.args[1]), Capacity: 1, TTL: ttlOf(s.args[1]), WaiterTTL: n[2] * ms,
-			MaxWaiters: int(n[3]), Ticket: uint64(n[4]),
-		}
-		if len(n) > 5 {
-			r.Capacity = int(n[5])
-		}
-		if r.Ticket <= max(l.LastNumber(), uint64(now))+1<<45 {
+		r := model.Request{Token: s.args[1], WaiterTTL: n[2] * ms, MaxWaiters: int(n[3]), Ticket: uint64(n[4])}
+		if r.Ticket <= max(l.LastNumber(), uint64(now)+1<<45) {
 			return wordsOfAcquire(l.Acquire(now, r))
 		}
 	case "release":
-		return wordsOfHandoff(l.Release(now, s.args[1], uint64(n[2]), n[3]*ms)), 0
+		return wordsOfHandoff(l.Release(now, s.args[1], uint64(n[2]), model.Rest{Left: n[3] * ms, By: s.args[4]})), 0
 	case "leave":
-		return wordsOfHandoff(l.Leave(now, n[1]*ms, s.args[3:], int(n[2]))), 0
+		return wordsOfHandoff(l.Leave(now, model.Rest{Left: n[1] * ms, By: s.args[2]}, s.args[4:], int(n[3]))), 0
 	case "force_release":
 		return append([]string{"0"}, wordsOfHandoff(l.ForceRelease(now, uint64(n[1])))...), 0 // all holders at once
 	case "renew":
 		return []string{map[bool]string{true: "renewed", false: "lost"}[l.Renew(now, s.args[1], n[2]*ms, uint64(n[3]))]}, 0
 	case "resume":
-		if fence := l.Resume(now, s.args[1], n[2]*ms, uint64(n[3]), s.args[4]); fence > 0 {
+		if fence := l.Resume(now, s.args[1], uint64(n[2]), n[3]*ms, s.args[4]); fence > 0 {
 			return words([]any{"resumed", fence}), 0
 		}
 		return []string{"lost"}, 0
 	case "resize":
 		return wordsOfHandoff(l.Resize(now, int(n[1]))), 0
 	case "heartbeat":
-		return wordsOfHeartbeat(l.Heartbeat(now, n[1]*ms, int(n[2]), s.args[3:]))
+		return wordsOfHeartbeat(l.Heartbeat(now, n[1]*ms, s.args[2:]))
+	case "waiting":
+		return words([]any{l.Waiting(now)}), 0
 	}
 	return nil, 0
 }
@@ -233,7 +230,8 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 		return
 	}
 	want, got := before.Lock, l.contents
-	want.Holders, want.Waiters, want.Tombstones = slices.Clone(want.Holders), slices.Clone(want.Waiters), maps.Clone(want.Tombstones)
+	want.Holders, want.Waiters = slices.Clone(want.Holders), slices.Clone(want.Waiters)
+	want.Heartbeats, want.Tombstones = maps.Clone(want.Heartbeats), maps.Clone(want.Tombstones)
 	var told []string
 	var retry int64
 	if s.refused && before.mayRefuse(s, now) {
@@ -246,9 +244,6 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	wrong := got.wrong
 	differ := func(what string, want, got any) {
 		wrong = append(wrong, fmt.Sprintf("%s: %+v, and the model has %+v", what, got, want))
-	}
-	if got.Capacity == 0 && before.Lost && len(want.Holders) == 0 {
-		want.Capacity = 0 // the next request brings it
 	}
 	diff(&want, &got.Lock, differ)
 	if !sameReply(reply.String(), told, retry) {
@@ -326,11 +321,11 @@ func diff(want, got *model.Lock, differ func(what string, want, got any)) {
 			equal("a holder", h, got.Holders[i])
 		}
 	}
-	if want.InUse() {
-		equal("the capacity", want.Capacity, got.Capacity)
-	}
 	if !slices.Equal(want.Waiters, got.Waiters) {
 		differ("waiters", want.Waiters, got.Waiters)
+	}
+	if !maps.Equal(want.Heartbeats, got.Heartbeats) {
+		differ("when waiters expire", want.Heartbeats, got.Heartbeats)
 	}
 	if len(want.Waiters) > 0 {
 		if want.Last > 0 {
@@ -344,40 +339,11 @@ func diff(want, got *model.Lock, differ func(what string, want, got any)) {
 	equal("the number of tombstones", len(want.Tombstones), len(got.Tombstones))
 }
 
-// Where the facts in a token begin and end, counted from its end.
-const (
-	ttlBegins, ttlEnds       = 47, 36
-	weightBegins, weightEnds = 35, 25
-)
-
-// ttlOf is the TTL in a token, in µs; 0 if it is none.
-func ttlOf(token string) int64 { return fact(token, ttlBegins, ttlEnds) * model.Millisecond }
-
-// weightOf is the number of permits in a token; 0 if it is none.
-func weightOf(token string) int { return int(fact(token, weightBegins, weightEnds)) }
-
-// original is the token of the acquisition: without the flags that a lease gets.
-func original(token string) string { return without(token, 0xf) }
-
-// without returns a token without some flags.
-func without(text string, flags token.Flags) string {
-	at := len(text) - weightEnds + 1
-	if at <= 0 {
-		return text
-	}
-	has, _ := strconv.ParseUint(text[at:at+1], 16, 4)
-	return text[:at] + strconv.FormatUint(has&^uint64(flags), 16) + text[at+1:]
+// parse reads a token; of a text that is none, the zero Token.
+func parse(text string) token.Token {
+	t, _ := token.Parse(text)
+	return t
 }
 
-// isReleased reports whether the lease was released, and is kept.
-func isReleased(text string) bool {
-	t, err := token.Parse(text)
-	return err == nil && t.Flags()&token.Released != 0
-}
-
-func fact(token string, begins, ends int) int64 {
-	if len(token) < begins {
-		return 0
-	}
-	return numbers(token[len(token)-begins : len(token)-ends])[0]
-}
+// isReleased reports whether the token has a lock for the rest of a minimum hold.
+func isReleased(text string) bool { return parse(text).Flags()&token.Released != 0 }

@@ -20,14 +20,10 @@ func wordsOfAcquire(r model.Reply) (reply []string, retry int64) {
 		return words([]any{r.Outcome, r.Ticket, r.Position, r.Last, retryAfter, r.Holder}), r.RetryAfter
 	case model.Full:
 		return words([]any{r.Outcome, r.Position}), 0
-	case model.CapacityDiffers:
-		return words([]any{r.Outcome, r.Capacity, r.Wanted}), 0
+	case model.Resized:
+		return words([]any{r.Outcome, r.Permits}), 0
 	default:
-		reply := []any{r.Outcome, state, r.Holder}
-		if r.RetryAfter > 0 {
-			reply = append(reply, retryAfter)
-		}
-		return words(reply), r.RetryAfter
+		return words([]any{r.Outcome, state, retryAfter, r.Holder}), r.RetryAfter
 	}
 }
 

@@ -39,13 +39,13 @@ func (o *observer) check(l *observed, next contents) {
 	}
 	if o.restoring {
 		for _, token := range next.tokens() {
-			o.restored[original(token)] = true
+			o.restored[token] = true
 		}
 	}
 	for _, h := range l.Holders {
 		same := next.holder(h.Token)
 		if (same == nil || same.Fence != h.Fence) && l.ends[h.Token] <= now && !strings.Contains(o.last.text, h.Token) &&
-			!h.Released && h.TTL <= ttl.Microseconds() { // a longer one may outlast what excuses it
+			!isReleased(h.Token) && parse(h.Token).TTL() <= ttl { // a longer one may outlast what excuses it
 			o.suspect(h.Token, now, leaseEnded, 0)
 		}
 	}
@@ -54,7 +54,7 @@ func (o *observer) check(l *observed, next contents) {
 	for _, w := range next.Waiters {
 		client, _, _ := strings.Cut(w.Token, ":")
 		named, subscribed := l.named[w.Token], o.subscribed[client]
-		if named > 0 && (now-named > min(w.TTL*1000, int64(waiterTTL)) || subscribed > named && subscribed < now-int64(atOnce)) {
+		if named > 0 && (now-named > int64(min(parse(w.Token).TTL(), waiterTTL)) || subscribed > named && subscribed < now-int64(atOnce)) {
 			o.suspect(w.Token, now, "no heartbeat for a waiter since "+time.Duration(named).String(), 0)
 		}
 		if o.last.verb != "" && (strings.Contains(o.last.text, w.Token) || named == 0) {
@@ -64,18 +64,21 @@ func (o *observer) check(l *observed, next contents) {
 	for _, h := range next.Holders { // it may lose the lock and be queued again
 		delete(l.named, h.Token)
 	}
-	// A token that has left or released does not come back.
+	o.checkForgotten(l, next, now)
+	// A token that has left or released, or whose lease has another token now, does not come back.
 	switch o.last.verb {
 	case "leave":
-		for i, token := range o.last.args[3:] {
-			if o.departed[token] = true; i < int(numbers(o.last.args[2])[0]) {
+		for i, token := range o.last.args[4:] {
+			if o.departed[token] = true; i < int(numbers(o.last.args[3])[0]) {
 				l.lastLeft = token // with a tombstone
 			}
 		}
-	case "release":
+	case "release", "resume":
 		token, h := o.last.args[1], l.holder(o.last.args[1])
 		if h != nil && h.Fence == uint64(numbers(o.last.args[2])[0]) && next.holder(token) == nil {
-			o.departed[token] = true
+			if o.departed[token] = true; o.last.verb == "resume" {
+				l.lastLeft = token
+			}
 		}
 	case "acquire":
 		if token := o.last.args[1]; o.departed[token] && numbers(o.last.args[2])[0] > 0 {
@@ -90,6 +93,21 @@ func (o *observer) check(l *observed, next contents) {
 	}
 }
 
+// checkForgotten checks that each waiter whose queue was forgotten is back a third of its TTL or WaiterTTL later, or has left. The
+// caller holds mu.
+func (o *observer) checkForgotten(l *observed, next contents, now int64) {
+	for token, at := range l.forgotten {
+		late := now-at > int64(min(parse(token).TTL(), waiterTTL)/3+atOnce)
+		if late {
+			o.suspect(token, now, "it is not back since its queue was forgotten at "+time.Duration(at).String(), 0)
+		}
+		left := o.last.verb == "leave" && strings.Contains(o.last.text, token)
+		if late || left || next.waiter(token) != nil || next.holder(token) != nil {
+			delete(l.forgotten, token)
+		}
+	}
+}
+
 const (
 	grain      = time.Microsecond       // that of package history
 	atOnce     = 100 * time.Millisecond // several round trips
@@ -97,7 +115,7 @@ const (
 )
 
 func (o *observer) suspect(token string, at int64, text string, jumps int) {
-	if !o.restored[original(token)] {
+	if !o.restored[token] {
 		o.suspects = append(o.suspects, suspect{token, at, text, jumps})
 	}
 }
@@ -125,7 +143,7 @@ func (w *world) excused(s suspect) bool {
 		return false
 	}
 	// If the server's clock has stood still or stepped back, a lease ends long after its client has lost it.
-	if p.endedAt > 0 && p.endedAt <= s.at || s.text == leaseEnded && (p.noRenewal || w.run.ClockBack) {
+	if p.endedAt > 0 && p.endedAt <= s.at || s.text == leaseEnded && w.run.ClockBack {
 		return true
 	}
 	in := func(span history.Span) bool { return span.From <= s.at && s.at <= span.To }

@@ -111,7 +111,7 @@ func Run(t *testing.T, cfg Config) *Result {
 	}
 	cryptotest.SetGlobalRandom(t, cfg.Seed) // of which tokens are made
 	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now()}
-	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: capacities()}
+	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: map[string]int{"semaphore": semaphoreSize, "rwmutex": 1 << 30}}
 	w.admin, w.other = w.server.Link().Redis(), newRelease()
 	w.observer = observe(w)
 	w.chosen = w.choose()
@@ -254,9 +254,8 @@ func (w *world) launch(slot int) {
 	p.rate = 1 - random.Float64()*0.0099 // slower than Redis's clock by less than 1 %, which the safety margin allows for
 	p.clock = machine.Clock{LocalClock: w.server.LocalClock()}
 	p.clock.SetRate(p.rate)
-	p.noRenewal = random.IntN(8) == 0
 	p.client = w.server.Client(fairlock.Config{
-		Name: p.name(), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock, NoRenewal: p.noRenewal,
+		Name: p.name(), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock,
 		FenceTTL: []time.Duration{fenceTTL, otherFenceTTL}[random.IntN(2)], MaxWaiters: max(0, random.IntN(12)-8),
 		Trace: fairlock.JoinTraces(p.leased.trace(), p.trace()), Logger: slog.New(slog.DiscardHandler),
 	})
