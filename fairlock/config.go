@@ -60,10 +60,6 @@ type Config struct {
 	// MaxWaiters is how many may wait for one lock. A further call of Lock returns ErrQueueFull. 0 means any number.
 	MaxWaiters int
 
-	// NoRenewal turns renewals in the background off. A lease ends after its TTL then, unless its holder calls
-	// Lease.Renew.
-	NoRenewal bool
-
 	// Logger gets what an operator should know: lost leases, lost notifications, the begin and the end of an outage. Default
 	// slog.Default(). slog.New(slog.DiscardHandler) logs nothing.
 	Logger *slog.Logger

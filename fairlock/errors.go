@@ -44,7 +44,7 @@ var (
 
 // Reasons for which a lease is lost. They come with ErrLost.
 var (
-	// ErrExpired means that it was not renewed in time, because renewal is off, or because this process was paused or had
+	// ErrExpired means that it was not renewed in time, because this process was paused or had
 	// no CPU: it sent its renewals too late, or found the end of the lease too late, to say that Redis did not reply.
 	ErrExpired = errors.New("lease expired")
 	// ErrTaken means that the lease does not hold the lock in Redis any more. The lock was force-released, its key was

@@ -46,8 +46,11 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 	})
 	t.Run("it is lost before f begins", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-			slow := &fairlock.Trace{Granted: func(fairlock.GrantedInfo) { time.Sleep(fairlock.DefaultTTL) }}
-			err := s.Client(fairlock.Config{NoRenewal: true, Trace: slow}).Mutex("x").Do(t.Context(), func(context.Context) error {
+			slow := &fairlock.Trace{Granted: func(fairlock.GrantedInfo) {
+				s.Mutex("x").Expire()
+				time.Sleep(fairlock.DefaultTTL) // a renewal finds that
+			}}
+			err := s.Client(fairlock.Config{Trace: slow}).Mutex("x").Do(t.Context(), func(context.Context) error {
 				t.Error("f runs without the lock")
 				return nil
 			})

@@ -41,7 +41,7 @@ type Holder struct {
 
 	// Renewed is how long ago its lease was renewed, or granted if it has not been renewed yet. It is negative if that is
 	// not known: of a holder that has released the lock, and of one with a minimum hold above its TTL. A holder that is alive
-	// and reaches Redis renews after about a third of Token.TTL, unless its Config has NoRenewal. After a handoff its lease may
+	// and reaches Redis renews after about a third of Token.TTL. After a handoff its lease may
 	// be shorter, and it renews half a second later; TTL + Renewed is less than Token.TTL until then. Missed is how many
 	// renewals should have followed.
 	Renewed time.Duration

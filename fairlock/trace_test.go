@@ -223,14 +223,16 @@ func TestTrace_Balances(t *testing.T) {
 //
 //fairlock:promise Trace balances
 func TestTrace_GrantedComesFirst(t *testing.T) {
-	bubbles(t, map[string]string{"closed": "Ended (client is closed)", "lost": "Ended (lease expired)"},
+	bubbles(t, map[string]string{"closed": "Ended (client is closed)", "lost": "Ended (no longer the owner)"},
 		func(t *testing.T, s *fairlocktest.Server, name, end string) {
 			var j journal
 			slow := &fairlock.Trace{Granted: func(fairlock.GrantedInfo) { time.Sleep(ttl) }}
-			client := s.Client(fairlock.Config{NoRenewal: true, Trace: fairlock.JoinTraces(slow, j.trace())})
+			client := s.Client(fairlock.Config{Trace: fairlock.JoinTraces(slow, j.trace())})
 			q := begin(context.WithValue(t.Context(), callers{}, "the caller's"), client.Mutex("x").Lock)
 			if name == "closed" {
 				go client.Close()
+			} else {
+				s.Mutex("x").Expire()
 			}
 			lease := q.granted(t)
 			require.Error(t, lease.Err())

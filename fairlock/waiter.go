@@ -241,7 +241,7 @@ func (w *waiter) wait(ctx context.Context) {
 	cfg, now := w.lock.cfg, w.rt.clock.Now()
 	since := elapsed(w.found.sent, now) // the grant is trusted from then on
 	after := grant.Fence > w.found.last && !w.dropped
-	if after && !cfg.NoRenewal && suffices(grant.Given, since, w.lock.settings.ttl, cfg.WaiterTTL) {
+	if after && suffices(grant.Given, since, w.lock.settings.ttl, cfg.WaiterTTL) {
 		w.grant(grant, now.Add(-since), true)
 	}
 }

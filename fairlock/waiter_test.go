@@ -23,7 +23,6 @@ import (
 func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 	type example struct {
 		ttl, waiterTTL, wait time.Duration
-		noRenewal            bool
 		used                 bool
 	}
 	bubbles(t, map[string]example{
@@ -31,9 +30,8 @@ func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 		"just before the next heartbeat":         {ttl: ttl, waiterTTL: 6 * time.Second, wait: 999 * time.Millisecond, used: true},
 		"a sixth of WaiterTTL is left":           {ttl: 90 * time.Second, waiterTTL: 3 * time.Second, wait: 799 * time.Millisecond, used: true},
 		"less than a sixth of WaiterTTL is left": {ttl: 90 * time.Second, waiterTTL: 3 * time.Second, wait: 800 * time.Millisecond},
-		"without renewal":                        {ttl: ttl, waiterTTL: 6 * time.Second, noRenewal: true},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
-		client, _, j := listening(t, s, fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL, NoRenewal: c.noRenewal})
+		client, _, j := listening(t, s, fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL})
 		first := s.Mutex("x").HoldAs("holder")
 		next, asked := begin(t.Context(), client.Mutex("x").Lock), time.Now()
 		pass(c.wait)

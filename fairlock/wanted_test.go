@@ -113,8 +113,6 @@ func TestWanted_Costs(t *testing.T) {
 		pass(time.Minute)
 		assert.Empty(t, sent.times(look, start))
 	})
-	var none *fairlock.Lease
-	assert.Nil(t, none.Wanted())
 }
 
 // While a look hangs, no other one is sent. Another one follows a second after its reply, or after an error. Close waits for it.

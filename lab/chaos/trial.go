@@ -173,7 +173,7 @@ func (t *trial) start(s *slot) error {
 	cfg := childConfig{
 		workersConfig: workersConfig{
 			Process: len(t.all), Workers: workersIn, Locks: t.locks, TTL: t.run.TTL, WaiterTTL: t.run.WaiterTTL,
-			Calm: t.scenario.calm, Lossy: t.scenario.lossy, Outlast: t.scenario.ttl > 0, Seed: t.seed, NoRenewal: s.id == 1,
+			Calm: t.scenario.calm, Lossy: t.scenario.lossy, Outlast: t.scenario.ttl > 0, Seed: t.seed,
 		},
 		Addrs: t.addrs, Master: t.master, Logs: t.dir,
 	}
