@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 )
 
 // A handoff is used without a further request while a sixth of the smaller of TTL and WaiterTTL is left of the time that it
@@ -445,7 +446,7 @@ func TestWaiter_LateRequestIsRefused(t *testing.T) {
 //fairlock:fault A request arrives after its waiter has left
 func TestWaiter_LeavesAfterItsAbandonedRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := clientWith(t, s, fairlock.Config{WaiterTTL: fairlock.MinWaiterTTL}, sendOnce)
+		client := clientWith(t, s, fairlock.Config{WaiterTTL: bounds.MinWaiterTTL}, sendOnce)
 		unlock(t, hold(t, client.Mutex("warm").Lock))
 		client.Link.Delay(ttl/2, 0)
 		ctx, cancel := context.WithCancel(t.Context())

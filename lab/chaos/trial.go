@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
@@ -33,7 +34,7 @@ import (
 
 const (
 	ttl       = 1200 * ms // of all clients, unless the scenario says otherwise
-	waiterTTL = fairlock.MinWaiterTTL
+	waiterTTL = bounds.MinWaiterTTL
 
 	processes = 6
 	workersIn = 8 // each process

@@ -33,6 +33,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/machine"
 )
@@ -40,7 +41,7 @@ import (
 // All clients of a run have these TTLs. A few of their leases have longTTL.
 const (
 	ttl       = time.Second
-	waiterTTL = fairlock.MinWaiterTTL
+	waiterTTL = bounds.MinWaiterTTL
 
 	// So long that a queue that is kept for waiters with waiterTTL has to be kept for longer.
 	visitorTTL = waiterTTL + 62*time.Second
