@@ -24,7 +24,7 @@ const module = "github.com/fairlock/fairlock-go"
 // depends on go-redis and uuid only. The lab is another module, which imports these packages; none of them imports it.
 var mayImport = map[string][]string{
 	module + "/token":             {"github.com/google/uuid"},
-	module + "/lua":               {module + "/token", "github.com/redis/go-redis/v9"},
+	module + "/lua":               {module + "/token", module + "/internal/dispatch", "github.com/redis/go-redis/v9"},
 	module + "/internal/clock":    {},
 	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},
 	module + "/fairlock": {

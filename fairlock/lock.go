@@ -263,7 +263,7 @@ type ending struct {
 func (l *lock) release(ctx context.Context, e ending) (lua.Handoff, error) {
 	kept := e.kept.Sub(l.rt.clock.Now())
 	if e.ambiguous || e.fence == 0 {
-		return l.redis.Leave(ctx, kept, lua.Leaving{Token: e.token, Tombstone: e.ambiguous})
+		return l.redis.Leave(dispatch.Urgent(ctx), kept, lua.Leaving{Token: e.token, Tombstone: e.ambiguous})
 	}
 	return l.redis.Release(ctx, e.token, e.fence, kept)
 }

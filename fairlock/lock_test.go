@@ -349,7 +349,7 @@ func TestLock_LeavesWhenRedisIsBack(t *testing.T) {
 // An acquire that was never sent needs no request to leave.
 func TestLock_LeavesNothingThatWasNotSent(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const inFlight = 18 // pipelines
+		const inFlight = 10 // pipelines
 		client := s.Client(fairlock.Config{})
 		sent := record(client)
 		client.Link.Hang()
