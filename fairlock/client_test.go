@@ -245,7 +245,7 @@ func TestClient_CloseWithoutRedis(t *testing.T) {
 		require.NoError(t, err)
 		s.Mutex("x").HoldAs("holder")
 		var queue []*acquisition
-		for range 150 { // more than are in flight at once
+		for range 300 { // more than one request to leave removes
 			queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
 		}
 		c.fault(plain.Link)

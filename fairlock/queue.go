@@ -25,8 +25,6 @@ type queue struct {
 	next   time.Time                 // guarded by mu
 
 	answered time.Time // guarded by mu: when the latest heartbeat was sent that has a reply
-
-	leaver leaver
 }
 
 // add has heartbeats keep the ticket of a waiter, which a request that was sent then has found queued. A timer that is

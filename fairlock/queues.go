@@ -12,7 +12,8 @@ import (
 
 // queues has the waiters of a client, by lock.
 type queues struct {
-	rt *runtime
+	rt     *runtime
+	leaver leaver
 
 	mu      sync.Mutex
 	byLock  map[string]*queue            // guarded by mu; by the lock's key
@@ -33,7 +34,10 @@ type localWaiter struct {
 }
 
 func newQueues(rt *runtime) *queues {
-	return &queues{rt: rt, byLock: map[string]*queue{}, byToken: map[token.Token]*localWaiter{}, wanted: map[token.Token]*watch{}}
+	return &queues{
+		rt: rt, leaver: leaver{byLock: map[string][]leaving{}},
+		byLock: map[string]*queue{}, byToken: map[token.Token]*localWaiter{}, wanted: map[token.Token]*watch{},
+	}
 }
 
 // join registers a waiter before its first request, because its grant may arrive before the reply. The caller calls

@@ -287,22 +287,23 @@ func (w *waiter) leave() {
 	if w.ticket == 0 && !w.ambiguous && !lua.Aborted(w.err) {
 		return
 	}
-	leaver, leaving := &w.queue.leaver, lua.Leaving{Token: w.token, Tombstone: w.ambiguous}
-	if w.abandoned == nil {
-		<-leaver.leave(w.task, w.lock, leaving)
-		return
-	}
 	done := make(chan struct{})
-	w.task.goes(func(t task) {
-		defer close(done)
-		<-w.abandoned.Over // it must not arrive after the leave
-		<-leaver.leave(t, w.lock, leaving)
-	})
-	over, cancel := w.rt.withTimeout(context.Background(), grace)
+	leave := func(t task) {
+		w.lock.queues.leaver.leave(t, w.lock, lua.Leaving{Token: w.token, Tombstone: w.ambiguous}, done)
+	}
+	if w.abandoned == nil {
+		leave(w.task)
+	} else {
+		w.task.goes(func(t task) {
+			<-w.abandoned.Over // it must not arrive after the leave
+			leave(t)
+		})
+	}
+	enough, cancel := w.rt.withTimeout(context.Background(), grace)
 	defer cancel()
 	select {
 	case <-done:
-	case <-over.Done():
+	case <-enough.Done():
 	}
 }
 

@@ -576,16 +576,22 @@ func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
 	})
 }
 
-// Waiters of one client that leave together are removed by few requests, and each returns within 25 ms, whatever happens to
-// these.
+// Waiters of one lock in one client end at once: few requests tell Redis of all, and each Lock returns within 25 ms, also if Redis
+// does not answer.
 //
+//fairlock:promise Waiters that leave together: 10,000 of one client share 45 requests at most, and are out of the queue within a second
 //fairlock:fault ctx ends, Redis hangs
 func TestWaiter_LeaveTogether(t *testing.T) {
-	const waiters = 600
+	const waiters = 10_000
 	bubbles(t, map[string]bool{"Redis answers": false, "Redis hangs": true}, func(t *testing.T, s *fairlocktest.Server, _ string, hangs bool) {
 		client := s.Client(fairlock.Config{})
 		sent := record(client)
-		held := s.Mutex("x").HoldAs("holder")
+		sent.before = func(_ int, cmd redis.Cmder) error {
+			if verbOf(cmd) == "acquire" {
+				return errCut // Redis may have received it; the server of this test need not queue so many
+			}
+			return nil
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var left sync.WaitGroup
 		var late atomic.Int64 // the last one, counted from the end of ctx
@@ -598,21 +604,20 @@ func TestWaiter_LeaveTogether(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		require.Equal(t, waiters, s.Mutex("x").State().Waiting)
 		sent.reset()
-		client.Link.Delay(time.Millisecond, time.Millisecond) // so that all have left when the first requests are answered
+		client.Link.Delay(time.Millisecond, time.Millisecond) // so that all have left when the first request is answered
 		if ended = time.Now(); hangs {
 			client.Link.Hang()
 		}
 		cancel()
 		left.Wait()
-		assert.Equal(t, hangs, time.Duration(late.Load()) == 25*time.Millisecond)
-		assert.LessOrEqual(t, time.Duration(late.Load()), 25*time.Millisecond)
+		assert.Equal(t, 25*time.Millisecond, time.Duration(late.Load()))
 		client.Link.Mend()
 		pass(time.Second)
-		assert.Zero(t, s.Mutex("x").State().Waiting)
-		assert.LessOrEqual(t, len(sent.times("leave", ended)), waiters/20)
-		unlock(t, held)
+		tombstones, err := s.Miniredis.SortedSet("fairlock:{x}:tombstones")
+		require.NoError(t, err)
+		assert.Len(t, tombstones, waiters)
+		assert.LessOrEqual(t, len(sent.requests()), 45)
 	})
 }
 
