@@ -23,33 +23,41 @@ const module = "github.com/fairlock/fairlock-go"
 // mayImport has what each package may import besides the standard library. No package imports upward, and the library
 // depends on go-redis and uuid only. The lab is another module, which imports these packages; none of them imports it.
 var mayImport = map[string][]string{
-	module + "/token":             {"github.com/google/uuid"},
+	module + "/internal/bounds":   {},
+	module + "/internal/tokens":   {module + "/internal/bounds", "github.com/google/uuid"},
+	module + "/internal/errs":     {},
+	module + "/internal/task":     {module + "/internal/errs"},
+	module + "/token":             {module + "/internal/tokens"},
 	module + "/lua":               {module + "/token", module + "/internal/dispatch", "github.com/redis/go-redis/v9"},
 	module + "/internal/clock":    {},
 	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},
 	module + "/fairlock": {
-		module + "/token", module + "/lua", module + "/internal/clock", module + "/internal/dispatch",
-		"github.com/redis/go-redis/v9",
+		module + "/token", module + "/lua", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/clock",
+		module + "/internal/dispatch", "github.com/redis/go-redis/v9",
 	},
 	module + "/leader": {module + "/fairlock"},
 	// For tests; no package above may import them. Users import fairlocktest.
 	module + "/fairlocktest": {
-		module + "/fairlock", module + "/lua", module + "/token", module + "/internal/clock", "github.com/redis/go-redis/v9",
-		"github.com/alicebob/miniredis/v2",
+		module + "/fairlock", module + "/lua", module + "/token", module + "/internal/tokens", module + "/internal/clock",
+		"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
 	},
 	module + "/internal/redistest": {"github.com/redis/go-redis/v9"},
-	module + "/internal/model":     {module + "/token"},
+	module + "/internal/model":     {module + "/token", module + "/internal/tokens"},
 	module + "/internal/machine":   {module + "/fairlocktest"},
 	// For the command, and for pages that show the same.
 	module + "/internal/inspect": {
-		module + "/fairlock", module + "/lua", module + "/internal/clock", module + "/internal/dispatch", "github.com/redis/go-redis/v9",
+		module + "/fairlock", module + "/lua", module + "/internal/bounds", module + "/internal/clock", module + "/internal/dispatch",
+		"github.com/redis/go-redis/v9",
 	},
 	module + "/internal/history": {module + "/fairlock"}, // also for the lab
-	module + "/internal/doctor":  {module + "/fairlock", module + "/token", module + "/internal/inspect", "github.com/redis/go-redis/v9"},
+	module + "/internal/doctor": {
+		module + "/fairlock", module + "/token", module + "/internal/inspect", module + "/internal/tokens", "github.com/redis/go-redis/v9",
+	},
 	// For the command, and for bench, which is another module.
 	module + "/internal/workload": {},
 	module + "/ui": {
-		module + "/fairlock", module + "/lua", module + "/internal/inspect", module + "/internal/doctor", "github.com/redis/go-redis/v9",
+		module + "/fairlock", module + "/lua", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/inspect",
+		module + "/internal/doctor", "github.com/redis/go-redis/v9",
 	},
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -217,17 +218,17 @@ func BenchmarkCapacity(b *testing.B) {
 	}
 
 	// The tokens are as long as those of a client with the default name on a host with one of 16 characters.
-	tokens := func(n int) []token.Token {
+	some := func(n int) []token.Token {
 		ts := make([]token.Token, n)
 		for i := range ts {
 			var err error
-			ts[i], err = token.New("billing-7d4f9c6b-1-abcdef", token.Terms{TTL: fairlock.DefaultTTL, Weight: 1})
+			ts[i], err = token.Parse(tokens.New("billing-7d4f9c6b-1-abcdef", tokens.Terms{TTL: fairlock.DefaultTTL, Weight: 1}))
 			require.NoError(b, err)
 		}
 		return ts
 	}
 	queue := lua.Mutex(observer, "fairlock", "x")
-	held, err := token.New("billing-7d4f9c6b-1-abcdef", token.Terms{TTL: time.Hour, Weight: 1})
+	held, err := token.Parse(tokens.New("billing-7d4f9c6b-1-abcdef", tokens.Terms{TTL: time.Hour, Weight: 1}))
 	require.NoError(b, err)
 	wait := func(t token.Token) error {
 		_, err := queue.Acquire(context.Background(), lua.Request{Token: t, WaiterTTL: time.Hour})
@@ -235,7 +236,7 @@ func BenchmarkCapacity(b *testing.B) {
 	}
 	b.Run("waiter", func(b *testing.B) {
 		begin(b)
-		all := tokens(b.N)
+		all := some(b.N)
 		require.NoError(b, wait(held))
 		measure(b, contenders, func(_, call int) error { return wait(all[call-1]) })
 	})
@@ -243,7 +244,7 @@ func BenchmarkCapacity(b *testing.B) {
 	for _, h := range []struct{ from, listed int }{{0, 1}, {queued / 2, 1}, {queued / 2, 25}, {queued / 2, lua.MaxHeartbeat}} {
 		b.Run(fmt.Sprintf("heartbeat/%d waiters behind %d", h.listed, h.from), func(b *testing.B) {
 			begin(b)
-			all := tokens(queued)
+			all := some(queued)
 			require.NoError(b, wait(held))
 			for _, t := range all {
 				require.NoError(b, wait(t))

@@ -24,7 +24,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -826,7 +828,7 @@ func TestNames_ShareNothing(t *testing.T) {
 		names := []string{
 			"x", "x:", ":x", "{x}", "{x", "x}", "{}", "}", "{", "}{", "%", "%7B", "%7Bx%7D", "%25", "a\x00b", "a\x00", "\r\n",
 			"a b", "\xff\xfe", "*", "x:queue", "x}:lock", "x:sem", "}:sem", "x}:rw:number", "sem", "rw", "'\"\\", "日本",
-			strings.Repeat("n", fairlock.MaxName),
+			strings.Repeat("n", bounds.MaxName),
 		}
 		var leases []*fairlock.Lease
 		for _, name := range names {
@@ -924,7 +926,7 @@ func TestSemaphore_TwoNumbers(t *testing.T) {
 		resumed, err := seven.Resume(ctx, first.Handle()) // it does not depend on the number
 		require.NoError(t, err)
 		assert.Equal(t, 3, resumed.Token().Weight())
-		assert.Equal(t, 5, resumed.Token().Permits())
+		assert.Equal(t, 5, tokens.Permits(resumed.Token().Text()))
 		small, behind := join(t, five, permits(five, 5)), join(t, five, permits(seven, 2))
 		unlock(t, second)
 		require.True(t, small.pending() && behind.pending(), "3 are held, and the first wants 5 of 5")
@@ -934,14 +936,14 @@ func TestSemaphore_TwoNumbers(t *testing.T) {
 
 		_, err = five.Acquire(ctx, 6)
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
-		most := c.Semaphore("x", fairlock.MaxPermits)
-		almost, err := most.Acquire(ctx, fairlock.MaxPermits-1)
+		most := c.Semaphore("x", bounds.MaxPermits)
+		almost, err := most.Acquire(ctx, bounds.MaxPermits-1)
 		require.NoError(t, err)
 		_, err = most.TryAcquire(ctx, 2)
 		require.ErrorIs(t, err, fairlock.ErrBusy)
 		last, err := most.TryAcquire(ctx, 1)
 		require.NoError(t, err)
-		assert.Equal(t, fairlock.MaxPermits, state(t, most).Used)
+		assert.Equal(t, bounds.MaxPermits, state(t, most).Used)
 		unlock(t, almost)
 		unlock(t, last)
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/doctor"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lua"
@@ -81,7 +82,7 @@ func TestCluster_MasterDies(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
 	rdb := cluster.Client()
-	c := newClient(t, rdb, fairlock.Config{TTL: time.Minute, WaiterTTL: fairlock.MinWaiterTTL})
+	c := newClient(t, rdb, fairlock.Config{TTL: time.Minute, WaiterTTL: bounds.MinWaiterTTL})
 	on := map[string]fairlock.Mutex{} // address → one of its locks
 	for i := 0; len(on) < 2; i++ {
 		name := fmt.Sprintf("lock %d", i)
@@ -262,7 +263,7 @@ func TestACL_WithoutTheChannel(t *testing.T) {
 	t.Parallel()
 	s := as(t, []string{"~*", "resetchannels", "+@all"})
 	lease := hold(t, newClient(t, s.root, fairlock.Config{}).Mutex("x").Lock)
-	m := s.client(fairlock.Config{WaiterTTL: fairlock.MinWaiterTTL}).Mutex("x")
+	m := s.client(fairlock.Config{WaiterTTL: bounds.MinWaiterTTL}).Mutex("x")
 	next := join(t, m, m.Lock)
 	unlock(t, lease)
 	unlock(t, next.granted(t))

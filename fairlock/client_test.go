@@ -337,10 +337,11 @@ func TestClient_LogsALoss(t *testing.T) {
 		slog.SetDefault(log.logger())
 		defer slog.SetDefault(before)
 		for _, logger := range []*slog.Logger{nil, slog.New(slog.DiscardHandler)} {
-			client, err := fairlock.New(s.Link().Redis(), fairlock.Config{NoRenewal: true, Logger: logger})
+			client, err := fairlock.New(s.Link().Redis(), fairlock.Config{Logger: logger})
 			require.NoError(t, err)
 			lease := hold(t, client.Mutex("x").Lock)
-			pass(ttl)
+			s.Mutex("x").Expire()
+			require.ErrorIs(t, lease.Renew(t.Context()), fairlock.ErrLost)
 			require.NoError(t, client.Close())
 			require.Len(t, log.lines, 1)
 			assert.Contains(t, log.lines[0], `level=WARN msg="lock lost" lock=x`)
@@ -355,7 +356,7 @@ func TestClient_LogsALoss(t *testing.T) {
 //fairlock:fault ctx ends, Redis hangs
 func TestClient_ContextTimeoutEnabled(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := clientWith(t, s, fairlock.Config{NoRenewal: true}, func(o *redis.Options) {
+		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) {
 			sendOnce(o)
 			o.ContextTimeoutEnabled = true
 		})

@@ -11,23 +11,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
-	"github.com/fairlock/fairlock-go/token"
 )
 
-// Defaults and bounds.
+// Defaults of Config.
 const (
 	DefaultNamespace = lua.DefaultNamespace // "fairlock"
 	DefaultTTL       = 10 * time.Second
 	DefaultWaiterTTL = 6 * time.Second
-	DefaultFenceTTL  = lua.DefaultFenceTTL // 10 min
-	MinFenceTTL      = 10 * time.Second
-	MinTTL           = token.MinTTL // 10 ms
-	MinWaiterTTL     = 3 * time.Second
-	MaxTTL           = token.MaxTTL // of TTL, WaiterTTL and FenceTTL: a year
-	MaxName          = 1024         // bytes of a lock's name
-	MaxNamespace     = 256          // bytes
 )
 
 // Config has the settings of a Client. The zero value is ready to use.
@@ -60,10 +54,6 @@ type Config struct {
 	// MaxWaiters is how many may wait for one lock. A further call of Lock returns ErrQueueFull. 0 means any number.
 	MaxWaiters int
 
-	// NoRenewal turns renewals in the background off. A lease ends after its TTL then, unless its holder calls
-	// Lease.Renew.
-	NoRenewal bool
-
 	// Logger gets what an operator should know: lost leases, lost notifications, the begin and the end of an outage. Default
 	// slog.Default(). slog.New(slog.DiscardHandler) logs nothing.
 	Logger *slog.Logger
@@ -82,7 +72,7 @@ func (c Config) withDefaults() Config {
 	c.Name = cmp.Or(c.Name, defaultName())
 	c.TTL = cmp.Or(c.TTL, DefaultTTL)
 	c.WaiterTTL = cmp.Or(c.WaiterTTL, DefaultWaiterTTL)
-	c.FenceTTL = cmp.Or(c.FenceTTL, DefaultFenceTTL)
+	c.FenceTTL = cmp.Or(c.FenceTTL, lua.DefaultFenceTTL)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Trace = cmp.Or(c.Trace, &Trace{})
 	if c.Clock == nil {
@@ -96,9 +86,9 @@ func (c Config) check() error {
 	return errors.Join(
 		checkNamespace(c.Namespace),
 		checkClientName(c.Name),
-		checkDuration("TTL", c.TTL, MinTTL),
-		checkDuration("WaiterTTL", c.WaiterTTL, MinWaiterTTL),
-		checkDuration("FenceTTL", c.FenceTTL, MinFenceTTL),
+		checkDuration("TTL", c.TTL, bounds.MinTTL),
+		checkDuration("WaiterTTL", c.WaiterTTL, bounds.MinWaiterTTL),
+		checkDuration("FenceTTL", c.FenceTTL, bounds.MinFenceTTL),
 		checkMaxWaiters(c.MaxWaiters),
 	)
 }
@@ -113,18 +103,18 @@ func require(ok bool, field, format string, args ...any) error {
 
 func checkNamespace(ns string) error {
 	return errors.Join(
-		require(len(ns) <= MaxNamespace, "Namespace", "%d bytes, at most %d", len(ns), MaxNamespace),
+		require(len(ns) <= bounds.MaxNamespace, "Namespace", "%d bytes, at most %d", len(ns), bounds.MaxNamespace),
 		require(!strings.ContainsAny(ns, "{}"), "Namespace", "must not contain braces, which would move the keys' hash tag"),
 	)
 }
 
 func checkClientName(name string) error {
-	return require(token.CheckClient(name) == nil, "Name",
-		"%.40q, must be 1 to %d bytes of printable ASCII without spaces", name, token.MaxClient)
+	return require(tokens.CheckClient(name) == nil, "Name",
+		"%.40q, must be 1 to %d bytes of printable ASCII without spaces", name, bounds.MaxClient)
 }
 
 func checkDuration(field string, d, least time.Duration) error {
-	return require(d >= least && d <= MaxTTL, field, "%v, must be from %v to %v (a year)", d, least, MaxTTL)
+	return require(d >= least && d <= bounds.MaxTTL, field, "%v, must be from %v to %v (a year)", d, least, bounds.MaxTTL)
 }
 
 func checkMaxWaiters(n int) error {
@@ -132,7 +122,7 @@ func checkMaxWaiters(n int) error {
 }
 
 func checkName(name string) error {
-	return require(name != "" && len(name) <= MaxName, "name", "%d bytes, must be from 1 to %d", len(name), MaxName)
+	return require(name != "" && len(name) <= bounds.MaxName, "name", "%d bytes, must be from 1 to %d", len(name), bounds.MaxName)
 }
 
 // defaultName returns the names of host and process, and a few random bits, so that two clients of one process differ.

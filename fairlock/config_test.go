@@ -16,6 +16,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -59,11 +61,11 @@ func TestNew_ReportsEveryFault(t *testing.T) {
 //fairlock:fault Bad input
 func TestConfig_Bounds(t *testing.T) {
 	rdb := silent{t: t}
-	for _, d := range []time.Duration{10 * time.Millisecond, time.Second, fairlock.MaxTTL} {
-		_, err := fairlock.New(rdb, fairlock.Config{TTL: d, WaiterTTL: max(d, fairlock.MinWaiterTTL)})
+	for _, d := range []time.Duration{10 * time.Millisecond, time.Second, bounds.MaxTTL} {
+		_, err := fairlock.New(rdb, fairlock.Config{TTL: d, WaiterTTL: max(d, bounds.MinWaiterTTL)})
 		require.NoError(t, err)
 	}
-	for _, d := range []time.Duration{-1, 1, 10*time.Millisecond - 1, fairlock.MaxTTL + 1, math.MinInt64, math.MaxInt64} {
+	for _, d := range []time.Duration{-1, 1, 10*time.Millisecond - 1, bounds.MaxTTL + 1, math.MinInt64, math.MaxInt64} {
 		for field, cfg := range map[string]fairlock.Config{"TTL": {TTL: d}, "WaiterTTL": {WaiterTTL: d}} {
 			_, err := fairlock.New(rdb, cfg)
 			var e *fairlock.FieldError
@@ -71,12 +73,12 @@ func TestConfig_Bounds(t *testing.T) {
 			assert.Equal(t, field, e.Field)
 		}
 	}
-	for _, d := range []time.Duration{fairlock.MinFenceTTL, fairlock.MaxTTL} {
+	for _, d := range []time.Duration{bounds.MinFenceTTL, bounds.MaxTTL} {
 		_, err := fairlock.New(rdb, fairlock.Config{FenceTTL: d})
 		require.NoError(t, err)
 	}
 	for _, cfg := range []fairlock.Config{
-		{WaiterTTL: fairlock.MinWaiterTTL - 1}, {FenceTTL: -1}, {FenceTTL: fairlock.MinFenceTTL - 1}, {FenceTTL: fairlock.MaxTTL + 1}, {Namespace: "{"}, {Namespace: "}"}, {Namespace: strings.Repeat("n", 257)}, {Name: "é"}, {Name: "a\n"}, {MaxWaiters: -1},
+		{WaiterTTL: bounds.MinWaiterTTL - 1}, {FenceTTL: -1}, {FenceTTL: bounds.MinFenceTTL - 1}, {FenceTTL: bounds.MaxTTL + 1}, {Namespace: "{"}, {Namespace: "}"}, {Namespace: strings.Repeat("n", 257)}, {Name: "é"}, {Name: "a\n"}, {MaxWaiters: -1},
 	} {
 		_, err := fairlock.New(rdb, cfg)
 		require.ErrorIs(t, err, fairlock.ErrInvalid, "%+v", cfg)
@@ -97,11 +99,11 @@ func TestConfig_FenceTTL(t *testing.T) {
 // callAll calls the methods that get a ctx, with n for each number, and returns the errors. Without a list, it calls all.
 func callAll(t *testing.T, lock any, n int, methods ...string) map[string]error {
 	t.Helper()
-	terms := token.Terms{TTL: time.Minute, Weight: 1, Permits: 1}
+	terms := tokens.Terms{TTL: time.Minute, Weight: 1, Permits: 1}
 	if _, ok := lock.(fairlock.Mutex); ok {
 		terms.Permits = 0
 	}
-	some, err := token.New("c", terms)
+	some, err := token.Parse(tokens.New("c", terms))
 	require.NoError(t, err)
 	handle := fairlock.Handle(some.Text() + "/1")
 	never := func(context.Context) error { t.Error("ran"); return nil }
@@ -143,8 +145,8 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 		}
 	}
 	for field, bad := range map[string][]fairlock.Option{
-		"TTL":        {fairlock.WithTTL(0), fairlock.WithTTL(-1), fairlock.WithTTL(fairlock.MinTTL - 1), fairlock.WithTTL(fairlock.MaxTTL + 1)},
-		"MaxWait":    {fairlock.WithMaxWait(-1), fairlock.WithMaxWait(fairlock.MaxTTL + 1)},
+		"TTL":        {fairlock.WithTTL(0), fairlock.WithTTL(-1), fairlock.WithTTL(bounds.MinTTL - 1), fairlock.WithTTL(bounds.MaxTTL + 1)},
+		"MaxWait":    {fairlock.WithMaxWait(-1), fairlock.WithMaxWait(bounds.MaxTTL + 1)},
 		"MaxWaiters": {fairlock.WithMaxWaiters(-1)},
 		"option":     {nil},
 	} {
@@ -154,7 +156,7 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, option := range []fairlock.HoldOption{fairlock.WithMinHold(-1), fairlock.WithMinHold(fairlock.MaxTTL + 1)} {
+	for _, option := range []fairlock.HoldOption{fairlock.WithMinHold(-1), fairlock.WithMinHold(bounds.MaxTTL + 1)} {
 		for _, lock := range []any{c.Mutex("x", option), c.Semaphore("x", 1, option)} {
 			check("MinHold", lock, 1)
 		}
@@ -163,16 +165,16 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 	for _, lock := range []any{fairlock.Mutex{}, fairlock.Semaphore{}, fairlock.RWMutex{}} {
 		check("lock", lock, 1)
 	}
-	for _, name := range []string{"", strings.Repeat("x", fairlock.MaxName+1)} {
+	for _, name := range []string{"", strings.Repeat("x", bounds.MaxName+1)} {
 		for _, lock := range []any{c.Mutex(name), c.Semaphore(name, 1), c.RWMutex(name)} {
 			check("name", lock, 1)
 		}
 	}
-	for _, permits := range []int{0, -1, math.MinInt, fairlock.MaxPermits + 1, math.MaxInt} {
+	for _, permits := range []int{0, -1, math.MinInt, bounds.MaxPermits + 1, math.MaxInt} {
 		check("permits", c.Semaphore("x", permits), 1)
 		check("permits", c.Semaphore("x", 1), permits, "Resize")
 	}
-	for _, n := range []int{0, -1, math.MinInt, fairlock.MaxPermits + 1, math.MaxInt} {
+	for _, n := range []int{0, -1, math.MinInt, bounds.MaxPermits + 1, math.MaxInt} {
 		check("n", c.Semaphore("x", 5), n, "Acquire", "TryAcquire", "Do", "TryDo")
 	}
 }

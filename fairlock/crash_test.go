@@ -12,6 +12,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/machine"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -114,7 +115,7 @@ func TestCrash_ManyHolders(t *testing.T) {
 		client := s.Client(fairlock.Config{})
 		first, keys := hold(t, client.RWMutex("x").RLock), lua.RWMutexKeys(lua.DefaultNamespace, "x")
 		for range 1000 { // as the script records them
-			reader, err := token.New("crashed", token.Terms{TTL: ttl, Weight: 1, Permits: lua.WriterWeight})
+			reader, err := token.Parse(tokens.New("crashed", tokens.Terms{TTL: ttl, Weight: 1, Permits: tokens.WriterWeight}))
 			require.NoError(t, err)
 			_, err = s.Miniredis.ZAdd(keys.Permits, float64(s.Now().Add(ttl).UnixMicro()), reader.Text())
 			require.NoError(t, err)

@@ -44,8 +44,8 @@ var (
 
 // Reasons for which a lease is lost. They come with ErrLost.
 var (
-	// ErrExpired means that it was not renewed in time, and no request failed: renewal is off, or this process was paused or had
-	// no CPU. Or Redis refused its renewals, for example because a right is missing.
+	// ErrExpired means that it was not renewed in time, and no request failed: this process was paused or had no CPU. Or Redis
+	// refused its renewals, for example because a right is missing.
 	ErrExpired = errors.New("lease expired")
 	// ErrTaken means that the lease does not hold the lock in Redis any more. The lock was force-released, its key was
 	// deleted or evicted, or Redis lost its data.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
@@ -40,7 +41,7 @@ func (i *Inspector) Inspect(ctx context.Context, id ID, limit int) (State, error
 		checkNamespace(i.namespace),
 		checkName(id.Name),
 		require(known, "Kind", "%.40q, must be mutex, semaphore or rwmutex", id.Kind),
-		require(limit >= 0 && limit <= MaxInspected, "limit", "%d, must be from 0 to %d", limit, MaxInspected),
+		require(limit >= 0 && limit <= bounds.MaxInspected, "limit", "%d, must be from 0 to %d", limit, bounds.MaxInspected),
 	); err != nil {
 		return State{}, err
 	}

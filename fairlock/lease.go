@@ -12,7 +12,7 @@ import (
 )
 
 // Lease is one holding of a lock. It ends once, and for one reason: its holder calls Unlock or Detach, it is lost, or the
-// Client is closed. Until then it is renewed in the background, unless Config.NoRenewal is set. It is safe for concurrent use.
+// Client is closed. Until then it is renewed in the background. It is safe for concurrent use.
 //
 // A lease ends here somewhat earlier than in Redis, because its time is counted from before the request was sent, less a
 // safety margin. So Done closes before another client can get the lock, whether Redis answers or not.
@@ -55,7 +55,7 @@ func newLease(caller context.Context, l *lock, g lua.Grant, sent time.Time, hand
 	now := l.rt.clock.Now()
 	lease := &Lease{
 		lock: l, caller: caller, token: g.Token, fence: g.Fence, ambiguous: ambiguous, began: now,
-		term:      term{ttl: l.settings.ttl, renews: !l.cfg.NoRenewal}.given(sent, g.Given).planned(now),
+		term:      term{ttl: l.settings.ttl}.given(sent, g.Given).planned(now),
 		unlocking: make(chan struct{}, 1),
 	}
 	if l.settings.minHold > 0 {
@@ -179,7 +179,7 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.rt.clock.N
 func (l *Lease) renew(ctx context.Context, t task) error {
 	sent := l.lock.rt.clock.Now()
 	asked := min(max(l.lock.settings.ttl, l.kept.Sub(sent)), l.token.TTL())
-	renewed := term{ttl: l.lock.settings.ttl, renews: !l.lock.cfg.NoRenewal}.given(sent, asked)
+	renewed := term{ttl: l.lock.settings.ttl}.given(sent, asked)
 	l.noteRenewal(renewed, errNoReply)
 	held, err := l.lock.redis.Renew(ctx, l.token, asked, l.fence)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,7 @@ import (
 func TestLease_EndsOneSafetyMarginBeforeItsTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var j journal
-		client := s.Client(fairlock.Config{NoRenewal: true, Trace: j.trace()})
+		client := s.Client(fairlock.Config{Trace: j.trace()})
 		x := client.Mutex("x")
 		unlock(t, hold(t, x.Lock)) // so that the connection is there
 		const delay = 500 * time.Millisecond
@@ -39,12 +40,13 @@ func TestLease_EndsOneSafetyMarginBeforeItsTTL(t *testing.T) {
 		sent = begun
 		require.NoError(t, lease.Renew(t.Context()))
 		assert.Equal(t, sent.Add(ttl-safetyMargin(ttl)), lease.Deadline())
+		client.Link.Cut() // no renewal arrives
 
 		pass(time.Until(lease.Deadline()) - 1)
 		require.NoError(t, lease.Err())
 		assert.Len(t, j.of("Ended"), 1, "the first lease")
 		pass(1)
-		require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
+		require.ErrorIs(t, lease.Err(), fairlock.ErrLost)
 		require.Len(t, j.of("Ended"), 2)
 		assert.Equal(t, lease.Deadline().Sub(begun), j.of("Ended")[1].info.(fairlock.EndedInfo).Held)
 		<-lease.Done()
@@ -294,7 +296,7 @@ func TestLease_OverAfterAPause(t *testing.T) {
 // Renew that fails leaves the lease as it was. It tries until ctx or the lease ends, and succeeds if Redis serves it meanwhile.
 func TestLease_RenewFails(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := clientWith(t, s, fairlock.Config{NoRenewal: true}, sendOnce)
+		client := clientWith(t, s, fairlock.Config{}, sendOnce)
 		lease := hold(t, client.Mutex("x").Lock)
 		deadline := lease.Deadline()
 		client.Link.Cut()
@@ -389,21 +391,23 @@ func TestLeaseFromContext_OutsideALock(t *testing.T) {
 // that failure.
 func TestRenew_OlderFailureIsForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{NoRenewal: true})
+		clock := s.LocalClock()
+		client := s.Client(fairlock.Config{Clock: clock})
 		lease := hold(t, client.Mutex("x").Lock)
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		client.Link.Delay(0, time.Minute) // of the reply to this one
-		go func() { assert.ErrorIs(t, lease.Renew(ctx), context.DeadlineExceeded) }()
+		var older sync.WaitGroup
+		older.Go(func() { assert.ErrorIs(t, lease.Renew(ctx), context.DeadlineExceeded) })
 		time.Sleep(time.Second)
 		client.Link.Delay(0, 0)
 		s.Miniredis.SetError(readOnly)
 		time.AfterFunc(1, func() { s.Miniredis.SetError("") })
 		require.NoError(t, lease.Renew(t.Context()))
-		deadline := lease.Deadline()
-		<-lease.Done()
-		assert.Equal(t, deadline, time.Now())
+		older.Wait()
+		clock.Pause() // before the next renewal
+		pass(time.Until(lease.Deadline()))
 		require.ErrorIs(t, lease.Err(), fairlock.ErrExpired)
 		require.NotErrorIs(t, lease.Err(), fairlock.ErrUnreachable)
 	})
@@ -412,7 +416,7 @@ func TestRenew_OlderFailureIsForgotten(t *testing.T) {
 // The reply to an earlier renewal that comes late does not shorten the lease.
 func TestRenew_LateReplyOfAnEarlierOne(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{NoRenewal: true})
+		client := s.Client(fairlock.Config{})
 		lease := hold(t, client.Mutex("x").Lock)
 		client.Link.Delay(0, 2*time.Second)
 		go func() { assert.NoError(t, lease.Renew(t.Context())) }()
@@ -463,7 +467,7 @@ func TestResume_WhatArrivesLateChangesNothing(t *testing.T) {
 // If ctx ends as the lease does, the error is the loss: the caller must not go on as its holder.
 func TestRenew_CtxEndsWithTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{NoRenewal: true})
+		client := s.Client(fairlock.Config{})
 		lease := hold(t, client.Mutex("x").Lock)
 		client.Link.Hang()
 		ctx, cancel := context.WithDeadline(t.Context(), lease.Deadline())
@@ -560,7 +564,7 @@ func TestUnlock_EndsWithTheLease(t *testing.T) {
 			t.Cleanup(func() { _ = conn.Close() })
 		}, "redis is unreachable"},
 	}, func(t *testing.T, s *fairlocktest.Server, name string, c example) {
-		client := clientWith(t, s, fairlock.Config{NoRenewal: true}, func(o *redis.Options) {
+		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) {
 			sendOnce(o)
 			if name == "no connection is left" { // in one bubble only: go-redis shares timers between pools that are empty
 				o.PoolSize, o.PoolTimeout = 1, time.Hour
@@ -798,20 +802,17 @@ func TestLease_DetachDuringARenewal(t *testing.T) {
 // Detach says if the lease had ended before. In the function of Do it is no error.
 func TestLease_DetachTooLate(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{NoRenewal: true})
+		client := s.Client(fairlock.Config{})
 		m := client.Mutex("x")
 		lease := hold(t, m.Lock)
 		unlock(t, lease)
 		require.ErrorIs(t, detached(lease), fairlock.ErrUnlocked)
 
-		lease = hold(t, m.Lock)
-		pass(ttl)
-		require.EqualError(t, detached(lease), `fairlock: detach "x": lock is lost: lease expired`)
 		clock := s.LocalClock()
 		lease = hold(t, s.Client(fairlock.Config{Clock: clock}).Mutex("x").Lock)
 		clock.Pause()
 		pass(ttl)
-		require.ErrorIs(t, detached(lease), fairlock.ErrExpired)
+		require.EqualError(t, detached(lease), `fairlock: detach "x": lock is lost: lease expired`)
 		clock.Resume()
 
 		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -89,16 +91,18 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 
 // newToken returns a token whose lease can last for TTL, and for the minimum hold.
 func (l *lock) newToken(weight, permits int) (token.Token, error) {
-	terms := token.Terms{TTL: max(l.settings.ttl, l.settings.minHold), Weight: weight, Permits: permits}
+	terms := tokens.Terms{TTL: max(l.settings.ttl, l.settings.minHold), Weight: weight, Permits: permits}
 	if l.settings.minHold > l.settings.ttl {
-		terms.Flags = token.MinHold
+		terms.Flags = tokens.MinHold
 	}
-	return token.New(l.cfg.Name, terms)
+	return token.Parse(tokens.New(l.cfg.Name, terms))
 }
 
 // newRest returns a token for the rest of the minimum hold of another token's lease.
 func newRest(client string, t token.Token) (token.Token, error) {
-	return token.New(client, token.Terms{TTL: t.TTL(), Weight: t.Weight(), Permits: t.Permits(), Flags: token.Released})
+	terms := tokens.Of(t.Text())
+	terms.Flags = tokens.Released
+	return token.Parse(tokens.New(client, terms))
 }
 
 // heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait; nil if
@@ -189,11 +193,11 @@ func performUntil[T any](
 func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 	old, fence, input := h.parse()
 	if input == nil && l != nil {
-		input = require((old.Permits() == 0) == (l.permits == 0), "handle", "is of another kind of lock")
+		input = require((tokens.Permits(old.Text()) == 0) == (l.permits == 0), "handle", "is of another kind of lock")
 	}
 	caller := ctx
 	return perform(ctx, l, "resume", input, func(ctx context.Context, t task) (*Lease, error) {
-		tok, err := l.newToken(old.Weight(), old.Permits())
+		tok, err := l.newToken(old.Weight(), tokens.Permits(old.Text()))
 		if err != nil {
 			return nil, err
 		}
@@ -286,7 +290,7 @@ func (l *lock) inspect(ctx context.Context) (State, error) {
 		ctx, cancel := l.rt.limited(ctx)
 		defer cancel()
 		err = l.rt.attempt(ctx, func() (err error) {
-			s, err = readState(ctx, l.redis, MaxInspected)
+			s, err = readState(ctx, l.redis, bounds.MaxInspected)
 			return err
 		})
 		return s, err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
@@ -46,8 +47,11 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 	})
 	t.Run("it is lost before f begins", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-			slow := &fairlock.Trace{Granted: func(fairlock.GrantedInfo) { time.Sleep(fairlock.DefaultTTL) }}
-			err := s.Client(fairlock.Config{NoRenewal: true, Trace: slow}).Mutex("x").Do(t.Context(), func(context.Context) error {
+			slow := &fairlock.Trace{Granted: func(fairlock.GrantedInfo) {
+				s.Mutex("x").Expire()
+				time.Sleep(fairlock.DefaultTTL) // a renewal finds that
+			}}
+			err := s.Client(fairlock.Config{Trace: slow}).Mutex("x").Do(t.Context(), func(context.Context) error {
 				t.Error("f runs without the lock")
 				return nil
 			})
@@ -313,7 +317,7 @@ func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 //fairlock:fault Redis hangs for longer than TTL and WaiterTTL, and ctx ends: the lock is free as soon as Redis answers
 func TestLock_LeavesAfterALongHang(t *testing.T) {
 	bubbles(t, map[time.Duration]time.Duration{
-		fairlock.MinWaiterTTL: fairlock.MinWaiterTTL, 10 * time.Second: fairlock.DefaultWaiterTTL,
+		bounds.MinWaiterTTL: bounds.MinWaiterTTL, 10 * time.Second: fairlock.DefaultWaiterTTL,
 	}, func(t *testing.T, s *fairlocktest.Server, ttl, waiterTTL time.Duration) {
 		client := s.Client(fairlock.Config{TTL: ttl, WaiterTTL: waiterTTL})
 		unlock(t, hold(t, client.Mutex("x").Lock))

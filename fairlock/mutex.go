@@ -8,7 +8,7 @@ import (
 // from other clients, are the same lock. It is safe for concurrent use.
 type Mutex struct{ shared }
 
-// Mutex returns the mutex with that name, any 1 to MaxName bytes. It does no I/O. The Mutex's methods return an error
+// Mutex returns the mutex with that name, any 1 to 1,024 bytes. It does no I/O. The Mutex's methods return an error
 // for a name or an option that is out of bounds.
 func (c *Client) Mutex(name string, options ...HoldOption) Mutex {
 	return Mutex{shared{newLock(c, KindMutex, name, 0, options)}}

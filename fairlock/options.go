@@ -3,6 +3,8 @@ package fairlock
 import (
 	"errors"
 	"time"
+
+	"github.com/fairlock/fairlock-go/internal/bounds"
 )
 
 // HoldOption is a setting of a [Mutex] or a [Semaphore] that differs from its Client's Config. If the same one is given twice, the
@@ -28,7 +30,7 @@ type settings struct {
 
 func (s settings) check() error {
 	return errors.Join(
-		checkDuration("TTL", s.ttl, MinTTL),
+		checkDuration("TTL", s.ttl, bounds.MinTTL),
 		checkMaxWaiters(s.maxWaiters),
 		checkYear("MaxWait", s.maxWait),
 		checkYear("MinHold", s.minHold),
@@ -36,7 +38,7 @@ func (s settings) check() error {
 }
 
 func checkYear(field string, d time.Duration) error {
-	return require(d >= 0 && d <= MaxTTL, field, "%v, must be at least 0 (none), and at most %v (a year)", d, MaxTTL)
+	return require(d >= 0 && d <= bounds.MaxTTL, field, "%v, must be at least 0 (none), and at most %v (a year)", d, bounds.MaxTTL)
 }
 
 // with returns the settings with those that the options change. To add one:

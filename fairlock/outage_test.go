@@ -180,26 +180,23 @@ func TestOutage_FullPool(t *testing.T) {
 //
 //fairlock:fault Redis refuses the renewals of a lease: the reason of its loss is ErrExpired, and not ErrUnreachable
 func TestLease_ReasonOfALoss(t *testing.T) {
-	type example struct {
-		noRenewal bool
-		refused   string // what Redis replies to renewals
-		reason    string
-	}
-	bubbles(t, map[string]example{
-		"renewals fail":        {refused: readOnly, reason: "redis is unreachable: " + readOnly},
-		"renewals are refused": {refused: "NOPERM", reason: "lease expired"},
-		"others fail":          {noRenewal: true, refused: readOnly, reason: "redis is unreachable: " + readOnly},
-		"nothing fails":        {noRenewal: true, reason: "lease expired"},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
-		client := s.Client(fairlock.Config{NoRenewal: c.noRenewal})
-		lease := hold(t, client.Mutex("x").Lock)
-		s.Miniredis.SetError(c.refused)
-		if c.noRenewal {
-			begin(t.Context(), client.Mutex("y").Lock)
-		}
+	bubbles(t, map[string][2]string{ // what Redis replies to renewals, and the reason
+		"renewals fail":        {readOnly, "redis is unreachable: " + readOnly},
+		"renewals are refused": {"NOPERM", "lease expired"},
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c [2]string) {
+		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
+		s.Miniredis.SetError(c[0])
 		<-lease.Done()
-		require.EqualError(t, lease.Err(), "lock is lost: "+c.reason)
+		require.EqualError(t, lease.Err(), "lock is lost: "+c[1])
 		s.Miniredis.SetError("")
+	})
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) { // the process is paused, and nothing fails
+		clock := s.LocalClock()
+		lease := hold(t, s.Client(fairlock.Config{Clock: clock}).Mutex("x").Lock)
+		clock.Pause()
+		pass(ttl)
+		require.EqualError(t, lease.Err(), "lock is lost: lease expired")
+		clock.Resume()
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -46,7 +47,7 @@ func (q *queue) remove(w *localWaiter) {
 	delete(q.queued, w)
 	if len(q.queued) == 0 && q.timer != nil {
 		q.timer.Stop()
-		q.timer, q.minTTL = nil, MaxTTL
+		q.timer, q.minTTL = nil, bounds.MaxTTL
 	}
 }
 
@@ -72,7 +73,7 @@ func (q *queue) tick() {
 	}
 	defer t.end()
 	q.mu.Lock()
-	q.minTTL = MaxTTL
+	q.minTTL = bounds.MaxTTL
 	for w := range q.queued {
 		q.minTTL = min(q.minTTL, w.ttl)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
@@ -187,16 +188,16 @@ func TestHeartbeat_OldReplyAfterALoss(t *testing.T) {
 func TestHeartbeat_TTLBelowTheRoundTrip(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const others = lua.MaxHeartbeat + 10 // a second request has the rest
-		client, sent, _ := listening(t, s, fairlock.Config{WaiterTTL: fairlock.MinWaiterTTL})
+		client, sent, _ := listening(t, s, fairlock.Config{WaiterTTL: bounds.MinWaiterTTL})
 		s.Mutex("x").HoldAs("holder")
 		for range others {
 			begin(t.Context(), client.Mutex("x").Lock)
 		}
 		client.Link.Delay(50*time.Millisecond, 50*time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), fairlock.MinWaiterTTL+interval)
+		ctx, cancel := context.WithTimeout(t.Context(), bounds.MinWaiterTTL+interval)
 		defer cancel()
 		begin(ctx, client.Mutex("x", fairlock.WithTTL(60*time.Millisecond)).Lock)
-		pass(fairlock.MinWaiterTTL + interval)
+		pass(bounds.MinWaiterTTL + interval)
 		for _, w := range s.Mutex("x").State().Waiters[:others] {
 			require.Positive(t, w.TTL)
 		}

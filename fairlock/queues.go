@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -48,7 +49,7 @@ func (qs *queues) join(l *lock, t token.Token) *localWaiter {
 	key := l.redis.Key()
 	q := qs.byLock[key]
 	if q == nil {
-		q = &queue{queues: qs, lock: l, queued: map[*localWaiter]struct{}{}, minTTL: MaxTTL}
+		q = &queue{queues: qs, lock: l, queued: map[*localWaiter]struct{}{}, minTTL: bounds.MaxTTL}
 		qs.byLock[key] = q
 	}
 	q.acquisitions++

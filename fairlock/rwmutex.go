@@ -3,7 +3,7 @@ package fairlock
 import (
 	"context"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
 // RWMutex is a lock that either one writer holds or any number of readers. All wait in one queue. Adjacent readers are
@@ -12,17 +12,17 @@ import (
 // safe for concurrent use.
 type RWMutex struct{ shared }
 
-// RWMutex returns the read-write lock with that name, any 1 to MaxName bytes. It has nothing in common with a Mutex or
+// RWMutex returns the read-write lock with that name, any 1 to 1,024 bytes. It has nothing in common with a Mutex or
 // a Semaphore of that name. It does no I/O. The RWMutex's methods return an error for a name or an option
 // that is out of bounds.
 func (c *Client) RWMutex(name string, options ...Option) RWMutex {
-	return RWMutex{shared{newLock(c, KindRWMutex, name, lua.WriterWeight, options)}}
+	return RWMutex{shared{newLock(c, KindRWMutex, name, tokens.WriterWeight, options)}}
 }
 
 // Lock waits in order until the lock is granted for writing, that is, without other holders. It is otherwise like
 // Mutex.Lock. It returns ErrReentrant also if ctx carries a lease for reading.
 func (m RWMutex) Lock(ctx context.Context) (*Lease, error) {
-	return m.lock.acquire(ctx, "lock", lua.WriterWeight, false, nil)
+	return m.lock.acquire(ctx, "lock", tokens.WriterWeight, false, nil)
 }
 
 // RLock waits in order until the lock is granted for reading, together with other readers. It is otherwise like
@@ -35,7 +35,7 @@ func (m RWMutex) RLock(ctx context.Context) (*Lease, error) {
 // TryLock returns the lease for writing if the lock is free and nobody waits for it, and ErrBusy otherwise. It never
 // overtakes a waiter, and never joins the queue. It is otherwise like Mutex.TryLock.
 func (m RWMutex) TryLock(ctx context.Context) (*Lease, error) {
-	return m.lock.acquire(ctx, "trylock", lua.WriterWeight, true, nil)
+	return m.lock.acquire(ctx, "trylock", tokens.WriterWeight, true, nil)
 }
 
 // TryRLock returns the lease for reading if no writer holds the lock and nobody waits for it, and ErrBusy otherwise.
@@ -46,7 +46,7 @@ func (m RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 
 // Do runs f while it holds the lock for writing, as Mutex.Do does.
 func (m RWMutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
-	return m.lock.do(ctx, "do", lua.WriterWeight, false, nil, f)
+	return m.lock.do(ctx, "do", tokens.WriterWeight, false, nil, f)
 }
 
 // RDo runs f while it holds the lock for reading, as Mutex.Do does.
@@ -56,7 +56,7 @@ func (m RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) err
 
 // TryDo runs f while it holds the lock for writing, if TryLock gets it, as Mutex.TryDo does.
 func (m RWMutex) TryDo(ctx context.Context, f func(ctx context.Context) error) error {
-	return m.lock.do(ctx, "trydo", lua.WriterWeight, true, nil, f)
+	return m.lock.do(ctx, "trydo", tokens.WriterWeight, true, nil, f)
 }
 
 // TryRDo runs f while it holds the lock for reading, if TryRLock gets it, as Mutex.TryDo does. Its own ErrBusy has the Op

@@ -3,11 +3,8 @@ package fairlock
 import (
 	"context"
 
-	"github.com/fairlock/fairlock-go/token"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 )
-
-// MaxPermits is the most permits a Semaphore can have.
-const MaxPermits = token.MaxWeight // 2^30
 
 // Semaphore bounds how much happens at once, over all processes. It has a number of permits, and every holder has one or
 // more of them. Waiters are served in order. A waiter for one permit never passes one for three, even if one permit is
@@ -15,7 +12,7 @@ const MaxPermits = token.MaxWeight // 2^30
 // the same. It is safe for concurrent use.
 type Semaphore struct{ shared }
 
-// Semaphore returns the semaphore with that name, any 1 to MaxName bytes, and that number of permits, 1 to MaxPermits. It
+// Semaphore returns the semaphore with that name, any 1 to 1,024 bytes, and that number of permits, 1 to 2^30. It
 // has nothing in common with a Mutex or an RWMutex of that name. It does no I/O. The Semaphore's methods return an error
 // for input that is out of bounds.
 //
@@ -51,7 +48,7 @@ func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context)
 	return s.lock.do(ctx, "trydo", n, true, s.check(n), f)
 }
 
-// Resize sets the number of permits, from 1 to MaxPermits, for all users of the semaphore, whatever number their requests
+// Resize sets the number of permits, from 1 to 2^30, for all users of the semaphore, whatever number their requests
 // bring, until ResetSize. It is for operators, and called once, not by each process at its start. Redis keeps the number
 // without an expiry, also while nobody uses the semaphore; if Redis loses it, that is as ResetSize.
 //
@@ -82,5 +79,5 @@ func (s Semaphore) check(n int) error {
 }
 
 func checkPermits(permits int) error {
-	return require(permits >= 1 && permits <= MaxPermits, "permits", "%d, must be from 1 to %d", permits, MaxPermits)
+	return require(permits >= 1 && permits <= bounds.MaxPermits, "permits", "%d, must be from 1 to %d", permits, bounds.MaxPermits)
 }

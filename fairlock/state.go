@@ -6,23 +6,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// MaxInspected is how many holders and how many waiters a State lists at most. It counts all.
-const MaxInspected = 1000
-
 // State describes a lock at one moment.
 type State struct {
 	At      time.Time // the time of Redis's clock
-	Holders []Holder  // the first MaxInspected of them, ordered by the end of their leases
+	Holders []Holder  // the first 1,000 of them, ordered by the end of their leases
 	Used    int       // permits that are held; an RWMutex has one for each reader, or one for a writer
 	Permits int       // number of permits of a semaphore that was resized, or that the next request brings, else the latest holder; 1 for a mutex, 0 for others
 	Others  []int     // other numbers of permits that holders and waiters of a semaphore have brought, in ascending order; none if it was resized
 	Fence   uint64    // the lock's last number; no fence is higher. 0 if none is kept any more
 	Waiting int       // number of waiters
-	Waiters []Waiter  // the first MaxInspected of them, in order
+	Waiters []Waiter  // the first 1,000 of them, in order
 }
 
 // Holder holds a lock.
@@ -41,7 +39,7 @@ type Holder struct {
 
 	// Renewed is how long ago its lease was renewed, or granted if it has not been renewed yet. It is negative if that is
 	// not known: of a holder that has released the lock, and of one with a minimum hold above its TTL. A holder that is alive
-	// and reaches Redis renews after about a third of Token.TTL, unless its Config has NoRenewal. After a handoff its lease may
+	// and reaches Redis renews after about a third of Token.TTL. After a handoff its lease may
 	// be shorter, and it renews half a second later; TTL + Renewed is less than Token.TTL until then. Missed is how many
 	// renewals should have followed.
 	Renewed time.Duration
@@ -73,11 +71,11 @@ func readState(ctx context.Context, l lua.Lock, limit int) (State, error) {
 			holder.Handle = newHandle(holder.Token, h.Fence)
 		}
 		holder.Weight, holder.Writer = meaning(l, holder.Token)
-		holder.Released = holder.Token.Flags()&token.Released != 0
+		holder.Released = tokens.FlagsOf(holder.Token.Text())&tokens.Released != 0
 		holder.Renewed, holder.Missed = renewals(holder)
 		s.Holders = append(s.Holders, holder)
 	}
-	if l.ReadWrite() && s.Used == lua.WriterWeight {
+	if l.ReadWrite() && s.Used == tokens.WriterWeight {
 		s.Used = 1
 	}
 	for _, w := range snap.Waiters {
@@ -101,10 +99,10 @@ func readState(ctx context.Context, l lua.Lock, limit int) (State, error) {
 func permits(s State, resized int) (next int, others []int) {
 	var brought []int
 	for _, w := range s.Waiters {
-		brought = append(brought, w.Token.Permits())
+		brought = append(brought, tokens.Permits(w.Token.Text()))
 	}
 	for _, h := range slices.Backward(s.Holders) {
-		brought = append(brought, h.Token.Permits())
+		brought = append(brought, tokens.Permits(h.Token.Text()))
 	}
 	brought = slices.DeleteFunc(brought, func(n int) bool { return n == 0 }) // no token of ours
 	if next = resized; next == 0 && len(brought) > 0 {
@@ -131,7 +129,7 @@ func age(number uint64, now time.Time) time.Duration {
 // late by a thirtieth of the time that the lease lasts.
 func renewals(h Holder) (ago time.Duration, missed int) {
 	ttl := h.Token.TTL()
-	if h.Token.IsZero() || h.TTL < 0 || h.TTL > ttl || h.Token.Flags()&(token.MinHold|token.Released) != 0 {
+	if h.Token.IsZero() || h.TTL < 0 || h.TTL > ttl || tokens.FlagsOf(h.Token.Text())&(tokens.MinHold|tokens.Released) != 0 {
 		return -1, 0
 	}
 	ago = ttl - h.TTL
@@ -155,7 +153,7 @@ func renewals(h Holder) (ago time.Duration, missed int) {
 // not ours.
 func meaning(l lua.Lock, t token.Token) (permits int, writer bool) {
 	if l.ReadWrite() {
-		return 1, t.Weight() == lua.WriterWeight
+		return 1, t.Weight() == tokens.WriterWeight
 	}
 	return max(t.Weight(), 1), false
 }

@@ -5,10 +5,9 @@ import "time"
 // term says until when a lease is trusted, and when it is renewed. It is a value: its methods return another one.
 type term struct {
 	ttl      time.Duration // which a renewal asks for, if no minimum hold lasts for longer
-	renews   bool          // it is renewed in the background
 	deadline time.Time     // the lease is trusted until then
 	ends     time.Time     // in Redis, not before
-	renewAt  time.Time     // the next renewal is due then; the deadline, if none is
+	renewAt  time.Time     // the next renewal is due then
 }
 
 // safetyMargin is the part of TTL that is not relied on: for clocks that run at a different speed, for Redis's rounding
@@ -37,10 +36,7 @@ func elapsed(from, to time.Time) time.Duration {
 // planned sets the next renewal: when a third of what is left has passed, or of TTL if a minimum hold lasts for longer, so that
 // two renewals may fail; and not sooner than a thirtieth of TTL, or a third of a second, from now.
 func (t term) planned(now time.Time) term {
-	t.renewAt = t.deadline
-	if t.renews {
-		t.renewAt = now.Add(max(min(t.deadline.Sub(now), t.ttl)/3, min(t.ttl/30, time.Second/3)))
-	}
+	t.renewAt = now.Add(max(min(t.deadline.Sub(now), t.ttl)/3, min(t.ttl/30, time.Second/3)))
 	return t
 }
 
@@ -50,9 +46,7 @@ const maxFirst = 500 * time.Millisecond
 // afterHandoff sets the first renewal of a lease that began with a handoff. What is left of it may be much less than TTL, and
 // an outage that a lease of TTL survives would end it. Work that takes less than maxFirst costs no renewal.
 func (t term) afterHandoff(now time.Time) term {
-	if t.renews {
-		t.renewAt = now.Add(min(maxFirst, t.deadline.Sub(now)/3))
-	}
+	t.renewAt = now.Add(min(maxFirst, t.deadline.Sub(now)/3))
 	return t
 }
 

@@ -12,9 +12,8 @@ func TestTerm_Planned(t *testing.T) {
 	const ttl = 6 * time.Second
 	now := time.Now()
 	for left, want := range map[time.Duration]time.Duration{ttl: ttl / 3, ttl / 10: ttl / 30, ttl / 60: ttl / 30} {
-		assert.Equal(t, now.Add(want), term{ttl: ttl, renews: true, deadline: now.Add(left)}.planned(now).renewAt, left)
+		assert.Equal(t, now.Add(want), term{ttl: ttl, deadline: now.Add(left)}.planned(now).renewAt, left)
 	}
-	assert.Equal(t, now.Add(ttl), term{ttl: ttl, deadline: now.Add(ttl)}.planned(now).renewAt, "it is not renewed")
 }
 
 // The first renewal after a handoff is due half a second after it, or when a third of what is left has passed, if that is
@@ -24,11 +23,9 @@ func TestTerm_AfterHandoff(t *testing.T) {
 	for left, want := range map[time.Duration]time.Duration{
 		6 * time.Second: 500 * time.Millisecond, 1500 * time.Millisecond: 500 * time.Millisecond, 600 * time.Millisecond: 200 * time.Millisecond,
 	} {
-		lease := term{ttl: 10 * time.Second, renews: true, deadline: now.Add(left)}.planned(now).afterHandoff(now)
+		lease := term{ttl: 10 * time.Second, deadline: now.Add(left)}.planned(now).afterHandoff(now)
 		assert.Equal(t, now.Add(want), lease.renewAt, left)
 	}
-	lease := term{ttl: time.Minute, deadline: now.Add(time.Minute)}.planned(now).afterHandoff(now)
-	assert.Equal(t, now.Add(time.Minute), lease.renewAt, "it is not renewed")
 }
 
 // Something is due exactly when its time has come: first the renewal, then the end.

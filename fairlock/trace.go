@@ -20,8 +20,7 @@ type Trace struct {
 	// Granted is called when a lease begins, also by Resume.
 	Granted func(GrantedInfo)
 	// Renewed is called after each renewal, also after one by Lease.Renew, unless that finds the lease lost: then Ended is called.
-	// If Err is not nil, the renewal has failed, or the ctx of Lease.Renew has ended. Others follow until the lease's deadline,
-	// unless Config.NoRenewal is set.
+	// If Err is not nil, the renewal has failed, or the ctx of Lease.Renew has ended. Others follow until the lease's deadline.
 	Renewed func(RenewedInfo)
 	// Ended is called when a lease has ended: when its Unlock has its outcome, and otherwise at once.
 	Ended func(EndedInfo)

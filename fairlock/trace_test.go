@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 )
 
 // life returns what Trace has told of acquisitions and leases, as "Granted queued" or "Left lock is busy". It checks that each
@@ -119,8 +120,8 @@ func TestTrace_Balances(t *testing.T) {
 			require.ErrorIs(t, err, fairlock.ErrQueueFull)
 		}, []string{"Left (queue is full)"}},
 		"a grant that comes too late": {func(t *testing.T, w world) {
-			w.client.Link.Delay(0, fairlock.MinTTL)
-			_, err := w.client.Mutex("x", fairlock.WithTTL(fairlock.MinTTL)).TryLock(w.ctx)
+			w.client.Link.Delay(0, bounds.MinTTL)
+			_, err := w.client.Mutex("x", fairlock.WithTTL(bounds.MinTTL)).TryLock(w.ctx)
 			require.ErrorIs(t, err, fairlock.ErrLost)
 		}, []string{"Left (lease expired)"}},
 		"taken": {func(t *testing.T, w world) {
@@ -223,14 +224,16 @@ func TestTrace_Balances(t *testing.T) {
 //
 //fairlock:promise Trace balances
 func TestTrace_GrantedComesFirst(t *testing.T) {
-	bubbles(t, map[string]string{"closed": "Ended (client is closed)", "lost": "Ended (lease expired)"},
+	bubbles(t, map[string]string{"closed": "Ended (client is closed)", "lost": "Ended (no longer the owner)"},
 		func(t *testing.T, s *fairlocktest.Server, name, end string) {
 			var j journal
 			slow := &fairlock.Trace{Granted: func(fairlock.GrantedInfo) { time.Sleep(ttl) }}
-			client := s.Client(fairlock.Config{NoRenewal: true, Trace: fairlock.JoinTraces(slow, j.trace())})
+			client := s.Client(fairlock.Config{Trace: fairlock.JoinTraces(slow, j.trace())})
 			q := begin(context.WithValue(t.Context(), callers{}, "the caller's"), client.Mutex("x").Lock)
 			if name == "closed" {
 				go client.Close()
+			} else {
+				s.Mutex("x").Expire()
 			}
 			lease := q.granted(t)
 			require.Error(t, lease.Err())

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -145,11 +146,11 @@ func (w *waiter) acquire(ctx context.Context) {
 // comparePermits warns, once for each lock, that a holder has brought another number of permits.
 func (w *waiter) comparePermits() {
 	holder, client := parse(w.holder)
-	if holder.Permits() == w.token.Permits() || holder.IsZero() || !w.rt.firstTime(w.lock.redis.Key()) {
+	if tokens.Permits(holder.Text()) == tokens.Permits(w.token.Text()) || holder.IsZero() || !w.rt.firstTime(w.lock.redis.Key()) {
 		return
 	}
 	w.rt.log.Warn("the semaphore is used with two numbers of permits: requests with the smaller one delay all others",
-		"lock", w.lock.name, "permits", w.token.Permits(), "others", holder.Permits(), "holder", client)
+		"lock", w.lock.name, "permits", tokens.Permits(w.token.Text()), "others", tokens.Permits(holder.Text()), "holder", client)
 }
 
 // failed handles the error of an acquire: the waiter sends acquire again if that can help.
@@ -240,7 +241,7 @@ func (w *waiter) wait(ctx context.Context) {
 	cfg, now := w.lock.cfg, w.rt.clock.Now()
 	since := elapsed(w.found.sent, now) // the grant is trusted from then on
 	after := grant.Fence > w.found.last && !w.dropped
-	if after && !cfg.NoRenewal && suffices(grant.Given, since, w.lock.settings.ttl, cfg.WaiterTTL) {
+	if after && suffices(grant.Given, since, w.lock.settings.ttl, cfg.WaiterTTL) {
 		w.grant(grant, now.Add(-since), true)
 	}
 }
@@ -281,7 +282,7 @@ func (w *waiter) quit(err error) {
 	t, client := parse(w.holder)
 	if !t.IsZero() && (errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)) {
 		held := &HeldError{Holder: client, Err: err}
-		if held.Released = t.Flags()&token.Released != 0; held.Released {
+		if held.Released = tokens.FlagsOf(t.Text())&tokens.Released != 0; held.Released {
 			held.Free = max(w.free, 0)
 		}
 		w.err = held

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 )
 
 // A handoff is used without a further request while a sixth of the smaller of TTL and WaiterTTL is left of the time that it
@@ -23,7 +24,6 @@ import (
 func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 	type example struct {
 		ttl, waiterTTL, wait time.Duration
-		noRenewal            bool
 		used                 bool
 	}
 	bubbles(t, map[string]example{
@@ -31,9 +31,8 @@ func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 		"just before the next heartbeat":         {ttl: ttl, waiterTTL: 6 * time.Second, wait: 999 * time.Millisecond, used: true},
 		"a sixth of WaiterTTL is left":           {ttl: 90 * time.Second, waiterTTL: 3 * time.Second, wait: 799 * time.Millisecond, used: true},
 		"less than a sixth of WaiterTTL is left": {ttl: 90 * time.Second, waiterTTL: 3 * time.Second, wait: 800 * time.Millisecond},
-		"without renewal":                        {ttl: ttl, waiterTTL: 6 * time.Second, noRenewal: true},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
-		client, _, j := listening(t, s, fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL, NoRenewal: c.noRenewal})
+		client, _, j := listening(t, s, fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL})
 		first := s.Mutex("x").HoldAs("holder")
 		next, asked := begin(t.Context(), client.Mutex("x").Lock), time.Now()
 		pass(c.wait)
@@ -445,7 +444,7 @@ func TestWaiter_LateRequestIsRefused(t *testing.T) {
 //fairlock:fault A request arrives after its waiter has left
 func TestWaiter_LeavesAfterItsAbandonedRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := clientWith(t, s, fairlock.Config{WaiterTTL: fairlock.MinWaiterTTL}, sendOnce)
+		client := clientWith(t, s, fairlock.Config{WaiterTTL: bounds.MinWaiterTTL}, sendOnce)
 		unlock(t, hold(t, client.Mutex("warm").Lock))
 		client.Link.Delay(ttl/2, 0)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -131,11 +132,11 @@ func (l Lock) request(client string, ttl time.Duration, r lua.Request) (token.To
 		s.tb.Fatalf("fairlocktest: as %s: WaiterTTL must be at least 1 ms, and permits at least 1", client)
 	}
 	var err error
-	terms := token.Terms{TTL: ttl, Weight: 1, Permits: l.permits}
+	terms := tokens.Terms{TTL: ttl, Weight: 1, Permits: l.permits}
 	if l.kind == fairlock.KindRWMutex {
-		terms.Weight, terms.Permits = lua.WriterWeight, lua.WriterWeight
+		terms.Weight, terms.Permits = tokens.WriterWeight, tokens.WriterWeight
 	}
-	if r.Token, err = token.New(client, terms); err != nil {
+	if r.Token, err = token.Parse(tokens.New(client, terms)); err != nil {
 		s.tb.Fatalf("fairlocktest: %v", err)
 	}
 	lock, _ := lua.Of(s.inspector().Redis, string(l.kind), l.namespace, l.name)
@@ -355,29 +356,29 @@ func (s *Server) AssertNothingLeft() {
 		if !strings.Contains(key, ":{") {
 			continue // not a key of a lock
 		}
-		var tokens []string
+		var texts []string
 		switch key[strings.LastIndexByte(key, ':')+1:] {
 		case "lock":
 			text, _ := s.Miniredis.Get(key)
 			owner, _, _ := strings.Cut(text, " ") // and the fence
-			tokens = []string{owner}
+			texts = []string{owner}
 		case "queue":
-			tokens, _ = s.Miniredis.ZMembers(key)
+			texts, _ = s.Miniredis.ZMembers(key)
 		case "permits":
 			ends, _ := s.Miniredis.SortedSet(key)
 			for text, end := range ends {
 				if end > float64(s.Now().UnixMicro()) {
-					tokens = append(tokens, text)
+					texts = append(texts, text)
 				}
 			}
-			slices.Sort(tokens)
+			slices.Sort(texts)
 		}
 		var clients []string
-		for _, text := range tokens {
+		for _, text := range texts {
 			t, err := token.Parse(text)
 			switch {
 			case err != nil: // it is not a key of a lock, and only named like one
-			case t.Flags()&token.Released != 0:
+			case tokens.FlagsOf(t.Text())&tokens.Released != 0:
 				clients = append(clients, t.Client()+" (released, its minimum hold is not over)")
 			default:
 				clients = append(clients, t.Client())

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // nasty names try to leave their hash tag, or to be another name.
@@ -117,7 +117,7 @@ func FuzzNotificationChannel(f *testing.F) {
 		f.Add(":", client, "::", client)
 	}
 	f.Fuzz(func(t *testing.T, here, one, there, two string) {
-		if !isNamespace(here) || !isNamespace(there) || token.CheckClient(one) != nil || token.CheckClient(two) != nil {
+		if !isNamespace(here) || !isNamespace(there) || tokens.CheckClient(one) != nil || tokens.CheckClient(two) != nil {
 			t.Skip("refused by fairlock.New")
 		}
 		mine, yours := lua.NotificationChannel(here, one), lua.NotificationChannel(there, two)

@@ -51,10 +51,6 @@ func Semaphore(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), DefaultFenceTTL, false}
 }
 
-// WriterWeight is how many permits a read-write lock has, as the token of each request says. A writer needs all of them, a reader
-// one.
-const WriterWeight = 1 << 30
-
 // RWMutex returns the read-write lock with that name.
 func RWMutex(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), DefaultFenceTTL, true}

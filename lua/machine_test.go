@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/model"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -148,8 +149,8 @@ func semaphore(permits int) kind {
 
 var (
 	mutex   = kind{"mutex", 1, 0, lua.Mutex}
-	rwMutex = kind{"rwmutex", 1, lua.WriterWeight, lua.RWMutex}
-	writers = kind{"writers", lua.WriterWeight, lua.WriterWeight, lua.RWMutex}
+	rwMutex = kind{"rwmutex", 1, tokens.WriterWeight, lua.RWMutex}
+	writers = kind{"writers", tokens.WriterWeight, tokens.WriterWeight, lua.RWMutex}
 )
 
 // lock returns the lock of that kind.
@@ -243,7 +244,7 @@ func (m *machine) party(name string) *party {
 // usual is the weight of a party that does not say.
 func (m *machine) usual(name string) int {
 	if m.name == rwMutex.name && strings.ToUpper(name) == name {
-		return lua.WriterWeight
+		return tokens.WriterWeight
 	}
 	return m.weight
 }

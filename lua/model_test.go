@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -233,7 +234,7 @@ func weightOf(text string) uint64 {
 // permitsOf is the number of permits that a token says there are; of a mutex 0.
 func permitsOf(text string) int {
 	t, _ := token.Parse(text)
-	return t.Permits()
+	return tokens.Permits(t.Text())
 }
 
 // random draws what random steps do. Whoever has left or released asks no more, as a client does; only a request that went

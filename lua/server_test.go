@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -149,7 +150,7 @@ func TestErrors_NameTheRefusedCommand(t *testing.T) {
 	s := redistest.Start(t)
 	for missing, command := range map[string]string{"pexpire": "call('PEXPIRE', permits,", "zadd": "call('ZADD', permits,"} {
 		lock := lua.Semaphore(client(t, s.User("u", "~*", "&*", "+@all", "-"+missing)), "ns", missing)
-		who, err := token.New("c", token.Terms{TTL: ttl, Weight: 1, Permits: 2})
+		who, err := token.Parse(tokens.New("c", tokens.Terms{TTL: ttl, Weight: 1, Permits: 2}))
 		require.NoError(t, err)
 		_, err = lock.Acquire(t.Context(), lua.Request{Token: who})
 		require.ErrorContains(t, err, command)

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -65,8 +66,8 @@ const (
 )
 
 type (
-	list   = []any
-	tokens = []token.Token
+	list      = []any
+	tokenList = []token.Token
 )
 
 var anyLock = []string{idle, contended}
@@ -75,7 +76,7 @@ var anyLock = []string{idle, contended}
 var verbs = []verb{
 	{
 		name: "acquire",
-		call: func(l lua.Lock, t tokens) (any, error) {
+		call: func(l lua.Lock, t tokenList) (any, error) {
 			return l.Acquire(ctx, lua.Request{
 				Token: t[0], WaiterTTL: 11 * ms, MaxWaiters: 12, Ticket: 13,
 			})
@@ -118,7 +119,7 @@ var verbs = []verb{
 	},
 	{
 		name: "release",
-		call: func(l lua.Lock, t tokens) (any, error) {
+		call: func(l lua.Lock, t tokenList) (any, error) {
 			return l.Release(ctx, t[0], 11, lua.Rest{Left: 12 * ms, By: t[1]})
 		},
 		replies: handoffs,
@@ -151,7 +152,7 @@ var verbs = []verb{
 	},
 	{
 		name: "leave",
-		call: func(l lua.Lock, t tokens) (any, error) {
+		call: func(l lua.Lock, t tokenList) (any, error) {
 			return l.Leave(ctx, lua.Rest{Left: 11 * ms, By: t[1]},
 				lua.Leaving{Token: t[0], Tombstone: true}, lua.Leaving{Token: t[1]}, lua.Leaving{Token: t[2]})
 		},
@@ -184,7 +185,7 @@ var verbs = []verb{
 	},
 	{
 		name:    "force_release",
-		call:    func(l lua.Lock, _ tokens) (any, error) { return l.ForceRelease(ctx, 11, 12) },
+		call:    func(l lua.Lock, _ tokenList) (any, error) { return l.ForceRelease(ctx, 11, 12) },
 		replies: []list{{large, one, anyText}, {large, one, anyText, someToken, large, one}},
 		samples: map[string]sample{
 			"force release": {func(l lua.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1<<53, 0)) }, ofHolder, anyLock},
@@ -209,7 +210,7 @@ var verbs = []verb{
 	},
 	{
 		name:    "renew",
-		call:    func(l lua.Lock, t tokens) (any, error) { return l.Renew(ctx, t[0], 11*ms, 12) },
+		call:    func(l lua.Lock, t tokenList) (any, error) { return l.Renew(ctx, t[0], 11*ms, 12) },
 		replies: []list{{"renewed"}, {"lost"}},
 		samples: map[string]sample{
 			"renew": {send: func(l lua.Lock, r requesters) error {
@@ -228,7 +229,7 @@ var verbs = []verb{
 	},
 	{
 		name:    "resume",
-		call:    func(l lua.Lock, t tokens) (any, error) { return resumed(l.Resume(ctx, t[0], 11, 12*ms, t[1])) },
+		call:    func(l lua.Lock, t tokenList) (any, error) { return resumed(l.Resume(ctx, t[0], 11, 12*ms, t[1])) },
 		replies: []list{{"resumed", large}, {"lost"}},
 		samples: map[string]sample{
 			"resume": {send: func(l lua.Lock, r requesters) error {
@@ -261,7 +262,7 @@ var verbs = []verb{
 	},
 	{
 		name:    "heartbeat",
-		call:    func(l lua.Lock, t tokens) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
+		call:    func(l lua.Lock, t tokenList) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
 		replies: []list{{large, int64(-1), "qhn"}},
 		samples: map[string]sample{
 			"heartbeat": {send: func(l lua.Lock, r requesters) error { return last(l.Heartbeat(ctx, waiterTTL, r.waiters)) }},
@@ -294,7 +295,7 @@ var verbs = []verb{
 	},
 	{
 		name:    "waiting",
-		call:    func(l lua.Lock, _ tokens) (any, error) { return l.Waiting(ctx) },
+		call:    func(l lua.Lock, _ tokenList) (any, error) { return l.Waiting(ctx) },
 		replies: []list{{one}},
 		samples: map[string]sample{
 			"waiting": {send: func(l lua.Lock, _ requesters) error { return last(l.Waiting(ctx)) }, unnumbered: anyLock},
@@ -309,7 +310,7 @@ var verbs = []verb{
 	},
 	{
 		name: "inspect",
-		call: func(l lua.Lock, _ tokens) (any, error) { return l.Inspect(ctx, 11) },
+		call: func(l lua.Lock, _ tokenList) (any, error) { return l.Inspect(ctx, 11) },
 		replies: []list{{
 			large, large, one, one, list{list{anyText, large, one}},
 			one, list{list{anyText, large, large}, list{anyText, large, large}},
@@ -341,7 +342,7 @@ var verbs = []verb{
 	},
 	{
 		name:    "resize",
-		call:    func(l lua.Lock, _ tokens) (any, error) { return l.Resize(ctx, 11) },
+		call:    func(l lua.Lock, _ tokenList) (any, error) { return l.Resize(ctx, 11) },
 		replies: handoffs,
 		samples: map[string]sample{
 			"resize": {send: func(l lua.Lock, _ requesters) error { return last(l.Resize(ctx, 1)) }},
@@ -418,8 +419,8 @@ func (m *machine) asks(p *party, ttl time.Duration) {
 		p.token = numbered(p.token.Client(), to, p.weight, p.permits, slices.Index(m.parties, p)+1)
 	}
 	p.asked = true
-	require.Equal(m.t, token.Terms{TTL: to, Weight: p.weight, Permits: p.permits},
-		token.Terms{TTL: p.token.TTL(), Weight: p.token.Weight(), Permits: p.token.Permits()}, "%s asks for what it asked first", p.name)
+	require.Equal(m.t, tokens.Terms{TTL: to, Weight: p.weight, Permits: p.permits},
+		tokens.Of(p.token.Text()), "%s asks for what it asked first", p.name)
 }
 
 func (m *machine) acquire(p *party, r request) lua.Reply {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,15 +17,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
 )
 
-func TestNewPutsTheClientInFrontAnd128RandomBitsBehind(t *testing.T) {
+func TestNew_Has128RandomBits(t *testing.T) {
 	const n = 4096
 	seen := map[token.Token]bool{}
 	ones := make([]int, 128)
 	for range n {
-		tok, err := token.New("host-1-ab", token.Terms{TTL: time.Minute, Weight: 1})
+		tok, err := token.Parse(tokens.New("host-1-ab", tokens.Terms{TTL: time.Minute, Weight: 1}))
 		require.NoError(t, err)
 		require.Equal(t, "host-1-ab", tok.Client())
 		require.False(t, seen[tok], "a token came twice")
@@ -49,40 +52,48 @@ func randomBytes(t *testing.T, tok token.Token) []byte {
 
 // FuzzParse and FuzzNew have how other tokens are printed.
 func TestToken_Zero(t *testing.T) {
-	tok, err := token.New("client", token.Terms{TTL: time.Minute, Weight: 1})
+	tok, err := token.Parse(tokens.New("client", tokens.Terms{TTL: time.Minute, Weight: 1}))
 	require.NoError(t, err)
 	assert.Equal(t, "(no token)", token.Token{}.String())
 	assert.True(t, token.Token{}.IsZero())
 	assert.Empty(t, token.Token{}.Client())
-	assert.False(t, tok.Equal(token.Token{}))
+	assert.NotEqual(t, tok, token.Token{})
 }
 
 // A token says what it was made with; a TTL is rounded up. What is out of bounds makes none.
 func TestNew_Terms(t *testing.T) {
-	for _, terms := range []token.Terms{
-		{TTL: token.MinTTL, Weight: 1}, {TTL: token.MaxTTL, Weight: 1, Flags: 35},
-		{TTL: time.Second + 1, Weight: 1, Permits: 1, Flags: token.Released},
-		{TTL: time.Second, Weight: 2, Permits: 3, Flags: token.MinHold | token.Released},
-		{TTL: time.Second, Weight: token.MaxWeight, Permits: token.MaxWeight}, {TTL: time.Second, Weight: 1, Permits: token.MaxWeight},
+	for _, terms := range []tokens.Terms{
+		{TTL: bounds.MinTTL, Weight: 1}, {TTL: bounds.MaxTTL, Weight: 1, Flags: 35},
+		{TTL: time.Second + 1, Weight: 1, Permits: 1, Flags: tokens.Released},
+		{TTL: time.Second, Weight: 2, Permits: 3, Flags: tokens.MinHold | tokens.Released},
+		{TTL: time.Second, Weight: bounds.MaxPermits, Permits: bounds.MaxPermits}, {TTL: time.Second, Weight: 1, Permits: bounds.MaxPermits},
 	} {
-		tok, err := token.New("c", terms)
+		tok, err := token.Parse(tokens.New("c", terms))
 		require.NoError(t, err)
 		terms.TTL = (terms.TTL + time.Millisecond - 1).Truncate(time.Millisecond)
-		got := token.Terms{TTL: tok.TTL(), Weight: tok.Weight(), Permits: tok.Permits(), Flags: tok.Flags()}
-		assert.Equal(t, terms, got)
+		assert.Equal(t, terms, termsOf(t, tok))
 	}
-	for _, terms := range []token.Terms{
-		{Weight: 1}, {TTL: -time.Second, Weight: 1}, {TTL: token.MinTTL - time.Millisecond, Weight: 1}, {TTL: token.MaxTTL + 1, Weight: 1},
+	for _, terms := range []tokens.Terms{
+		{Weight: 1}, {TTL: -time.Second, Weight: 1}, {TTL: bounds.MinTTL - time.Millisecond, Weight: 1}, {TTL: bounds.MaxTTL + 1, Weight: 1},
 		{TTL: time.Second}, {TTL: time.Second, Weight: 2}, {TTL: time.Second, Permits: 1}, {TTL: time.Second, Weight: -1, Permits: 1},
 		{TTL: time.Second, Weight: 3, Permits: 2}, {TTL: time.Second, Weight: 1, Permits: -1},
-		{TTL: time.Second, Weight: 1, Permits: token.MaxWeight + 1}, {TTL: time.Second, Weight: 1, Flags: 36},
-		{TTL: time.Second, Weight: 1, Flags: -1},
+		{TTL: time.Second, Weight: 1, Permits: bounds.MaxPermits + 1}, {TTL: time.Second, Weight: 1, Flags: 36},
+		{TTL: time.Second, Weight: 1, Flags: -1}, {TTL: 100 * 365 * 24 * time.Hour, Weight: 1},
+		{TTL: time.Second, Weight: 1, Permits: math.MaxInt}, {TTL: time.Second, Weight: math.MinInt, Permits: 1},
 	} {
-		_, err := token.New("c", terms)
+		_, err := token.Parse(tokens.New("c", terms))
 		require.ErrorIs(t, err, token.ErrMalformed, "%+v", terms)
 	}
-	var none token.Token
-	assert.Zero(t, token.Terms{TTL: none.TTL(), Weight: none.Weight(), Permits: none.Permits(), Flags: none.Flags()})
+	assert.Zero(t, termsOf(t, token.Token{}))
+}
+
+// termsOf returns what a token says, also by its methods.
+func termsOf(t *testing.T, tok token.Token) tokens.Terms {
+	t.Helper()
+	terms := tokens.Of(tok.Text())
+	require.Equal(t, tok.TTL(), terms.TTL)
+	require.Equal(t, tok.Weight(), terms.Weight)
+	return terms
 }
 
 func TestParse_AnotherLayout(t *testing.T) {
@@ -101,7 +112,7 @@ var (
 )
 
 // terms reads a well-formed token by itself. ok: they are within bounds.
-func terms(text string) (terms token.Terms, ok bool) {
+func terms(text string) (terms tokens.Terms, ok bool) {
 	parts := wellFormed.FindStringSubmatch(text)
 	if parts == nil {
 		return terms, false
@@ -117,8 +128,8 @@ func terms(text string) (terms token.Terms, ok bool) {
 	} else {
 		ok = ok && 1 <= weight && weight <= permits && permits <= 1<<30
 	}
-	return token.Terms{
-		TTL: time.Duration(ms) * time.Millisecond, Weight: int(weight), Permits: int(permits), Flags: token.Flags(n[3]),
+	return tokens.Terms{
+		TTL: time.Duration(ms) * time.Millisecond, Weight: int(weight), Permits: int(permits), Flags: tokens.Flags(n[3]),
 	}, ok
 }
 
@@ -129,7 +140,7 @@ func FuzzParse(f *testing.F) {
 	const random = "2.00007ps0x-7_AZaz09-_x-7_AZaz0w"
 	as := strings.Repeat("A", 22)
 	for _, text := range []string{
-		"a:" + random, "with:colons::" + random, strings.Repeat("c", token.MaxClient) + ":" + random, "a:" + random + "\n",
+		"a:" + random, "with:colons::" + random, strings.Repeat("c", bounds.MaxClient) + ":" + random, "a:" + random + "\n",
 		random, ":" + random, "", ":", "client:", "nobody:quarantined", "c:2.00007ps0" + as, "c:2.00007ps0" + as[1:] + "B",
 		"c:2.00007ps0" + as[2:] + "==", "c:2.00007ps0" + as[2:] + "\r\n", "c:2.00000090" + as, "c:2.000000a0" + as, // 9 ms, 10 ms
 		"c:2.ehjpxc00" + as, "c:2.ehjpxc10" + as, "c:2.0000-ps0" + as, "c:2.00007pSz" + as, "c:2.00007ps_" + as, "c:2." + as, "c:1." + as, "c:22.x",
@@ -156,13 +167,13 @@ func FuzzParse(f *testing.F) {
 		require.Equal(t, text, tok.Text())
 		require.Len(t, randomBytes(t, tok), 16)
 		require.True(t, strings.HasPrefix(text, tok.Client()+":2."))
-		require.Equal(t, want, token.Terms{TTL: tok.TTL(), Weight: tok.Weight(), Permits: tok.Permits(), Flags: tok.Flags()})
+		require.Equal(t, want, termsOf(t, tok))
 		again, err := token.Parse(text)
 		require.NoError(t, err)
-		require.True(t, tok == again && tok.Equal(again))
+		require.True(t, tok == again)
 
 		twin := twinOf(t, tok)
-		require.False(t, tok == twin || tok.Equal(twin))
+		require.False(t, tok == twin)
 		was := printed(t, twin)
 		for how, text := range printed(t, tok) {
 			require.Equal(t, was[how], text, "%s depends on the secret", how)
@@ -188,7 +199,7 @@ func twinOf(t *testing.T, tok token.Token) token.Token {
 // printed is a token in all the ways in which it can be written down, but for Text.
 func printed(t *testing.T, tok token.Token) map[string]string {
 	t.Helper()
-	all := map[string]string{"String": tok.String(), "GoString": tok.GoString(), "LogValue": tok.LogValue().String()}
+	all := map[string]string{"String": tok.String(), "LogValue": tok.LogValue().String()}
 	values := map[string]any{
 		"a token": tok, "a pointer": &tok, "a field": struct{ T token.Token }{tok}, "a list": []token.Token{tok},
 		"a key": map[token.Token]int{tok: 1},
@@ -221,15 +232,15 @@ func printed(t *testing.T, tok token.Token) map[string]string {
 
 func FuzzNew(f *testing.F) {
 	for _, client := range []string{
-		"a", "", " ", "a b", "a\n", "ü", ":", "a:b", "\x7f", "~", "!", "\xff", "%s", "{a}", strings.Repeat("c", token.MaxClient),
-		strings.Repeat("c", token.MaxClient+1),
+		"a", "", " ", "a b", "a\n", "ü", ":", "a:b", "\x7f", "~", "!", "\xff", "%s", "{a}", strings.Repeat("c", bounds.MaxClient),
+		strings.Repeat("c", bounds.MaxClient+1),
 	} {
 		f.Add(client)
 	}
 	f.Fuzz(func(t *testing.T, client string) {
 		good := goodClient.MatchString(client)
-		require.Equal(t, good, token.CheckClient(client) == nil, "%q", client)
-		tok, err := token.New(client, token.Terms{TTL: 10 * time.Second, Weight: 3, Permits: 5})
+		require.Equal(t, good, tokens.CheckClient(client) == nil, "%q", client)
+		tok, err := token.Parse(tokens.New(client, tokens.Terms{TTL: 10 * time.Second, Weight: 3, Permits: 5}))
 		require.Equal(t, good, err == nil, "%q: %v", client, err)
 		if err != nil {
 			require.ErrorIs(t, err, token.ErrMalformed)

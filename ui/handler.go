@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/doctor"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 )
@@ -239,7 +240,7 @@ func idOf(r *http.Request) (inspect.ID, error) {
 	q := r.URL.Query()
 	kind, err := inspect.ParseKind(q.Get("kind"))
 	name := q.Get("name")
-	if err == nil && (name == "" || len(name) > fairlock.MaxName) {
+	if err == nil && (name == "" || len(name) > bounds.MaxName) {
 		err = errors.New("the name of a lock has 1 to 1024 bytes")
 	}
 	return inspect.ID{Kind: kind, Name: name}, err

@@ -241,7 +241,7 @@ func TestHandler_Lock(t *testing.T) {
 		}()
 		shows("semaphore", "api", "4 of 5 permits held. One waits, for ", "The first wants 2 permits, and 1 is free", "web-5 3 permits", "cron-1 2 permits")
 		require.NoError(t, client.Semaphore("api", 5).Resize(t.Context(), 4))
-		shows("semaphore", "api", "4 of 4 permits held, others bring 5.")
+		shows("semaphore", "api", "4 of 4 permits held. One waits, for ")
 
 		s.redis.Semaphore("deploy", 5).HoldPermitsAs("web-9", 3)
 		s.redis.Semaphore("deploy", 2).CrashQueued("web-10", time.Minute)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
 // words are what the templates call.
@@ -161,7 +162,7 @@ func verdictOf(l inspect.Lock) verdict {
 // bringsLess reports whether the first waiter has brought the number of permits that counts, and others bring a larger one.
 func bringsLess(first fairlock.Waiter, l inspect.Lock) bool {
 	n := len(l.Others)
-	return n > 0 && l.Permits < l.Others[n-1] && first.Token.Permits() == l.Permits
+	return n > 0 && l.Permits < l.Others[n-1] && tokens.Permits(first.Token.Text()) == l.Permits
 }
 
 func ofHolders(l inspect.Lock) verdict {

@@ -29,8 +29,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/doctor"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
-	"github.com/fairlock/fairlock-go/token"
 )
 
 // seen is a lock as a script reads it; all its fields are in internal/view.
@@ -283,7 +283,7 @@ func TestDoctor_ExitCodes(t *testing.T) {
 	shown := well.done("doctor")
 	slow := inspect.Count(strings.Count(shown, "\n  warning    latency "), "warning")
 	assert.Contains(t, shown, "\n0 problems, "+slow+", 0 unchecked\n")
-	assert.Contains(t, shown, "  layout         this version has layout "+token.Layout+"; no lock was used lately\n")
+	assert.Contains(t, shown, "  layout         this version has layout "+tokens.Layout+"; no lock was used lately\n")
 	assert.Contains(t, shown, "\nIn programs, set ContextTimeoutEnabled ")
 	assert.Contains(t, shown, "\n"+acl[2].ACL+"\n")
 	assert.NotContains(t, shown, "\x1b")

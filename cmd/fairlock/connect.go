@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
@@ -211,8 +212,8 @@ const (
 
 // target finds the URL and the password. An error does not quote anything in which a password could stand.
 func (c *connection) target() (t target, err error) {
-	if strings.ContainsAny(c.namespace, "{}") || len(c.namespace) > fairlock.MaxNamespace {
-		return t, usage("--namespace: must have no braces and at most %d bytes", fairlock.MaxNamespace)
+	if strings.ContainsAny(c.namespace, "{}") || len(c.namespace) > bounds.MaxNamespace {
+		return t, usage("--namespace: must have no braces and at most %d bytes", bounds.MaxNamespace)
 	}
 	raw, err := c.raw()
 	if err == nil {

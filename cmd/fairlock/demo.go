@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/demo"
-	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
@@ -57,7 +57,7 @@ func demoCommand(c *connection) *cobra.Command {
 	f.IntVar(&cfg.Workers, "workers", 4, "workers of each client")
 	f.DurationVar(&cfg.Duration, "duration", 8*time.Second, "how long they contend; what the crashes cost comes on top")
 	f.DurationVar(&cfg.TTL, "ttl", 2*time.Second, "how long a holder that crashed keeps the lock")
-	f.DurationVar(&cfg.WaiterTTL, "waiter-ttl", fairlock.MinWaiterTTL, "how long a waiter that crashed keeps its ticket")
+	f.DurationVar(&cfg.WaiterTTL, "waiter-ttl", bounds.MinWaiterTTL, "how long a waiter that crashed keeps its ticket")
 	f.DurationVar(&cfg.Hold, "hold", 5*time.Millisecond, "how long a worker holds the lock, about")
 	f.BoolVar(&plain, "plain", false, "write lines, even on a terminal")
 	return cmd

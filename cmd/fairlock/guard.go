@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -198,7 +199,9 @@ func (w *ward) leave(last order) error {
 	if err != nil {
 		return err
 	}
-	rest, err := token.New(t.Client(), token.Terms{TTL: t.TTL(), Weight: t.Weight(), Permits: t.Permits(), Flags: token.Released})
+	terms := tokens.Of(t.Text())
+	terms.Flags = tokens.Released
+	rest, err := token.Parse(tokens.New(t.Client(), terms))
 	if err != nil {
 		return err
 	}

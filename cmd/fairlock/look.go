@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
@@ -258,8 +259,8 @@ func oneName(cmd *cobra.Command, args []string) error {
 
 // someNames checks the names of locks.
 func someNames(_ *cobra.Command, names []string) error {
-	if slices.ContainsFunc(names, func(name string) bool { return name == "" || len(name) > fairlock.MaxName }) {
-		return usage("the NAME of a lock must have 1 to %d bytes", fairlock.MaxName)
+	if slices.ContainsFunc(names, func(name string) bool { return name == "" || len(name) > bounds.MaxName }) {
+		return usage("the NAME of a lock must have 1 to %d bytes", bounds.MaxName)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/token"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
 // limit bounds every wait, so that a test that fails ends. No test passes because something took less.
@@ -384,7 +384,7 @@ func TestVersion(t *testing.T) {
 	f := newFixture(t)
 	text := f.done("version")
 	assert.Contains(t, text, "\nbuilt by  "+runtime.Version()+" for ")
-	assert.Contains(t, text, "\nlayout    "+token.Layout+"\n")
+	assert.Contains(t, text, "\nlayout    "+tokens.Layout+"\n")
 	assert.Equal(t, text, f.done("--version"))
 	built := debug.BuildInfo{
 		GoVersion: "go1.2.3", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}},

@@ -9,6 +9,7 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 )
 
@@ -29,7 +30,7 @@ func resizeCommand(c *connection) *cobra.Command {
 			case !given && !reset:
 				return usage("say --permits N, or --reset for as many as each user brings")
 			case given:
-				if err := locks.Within("--permits", permits, 1, fairlock.MaxPermits); err != nil {
+				if err := locks.Within("--permits", permits, 1, bounds.MaxPermits); err != nil {
 					return withCode(exitUsage, err)
 				}
 			}

@@ -24,8 +24,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
 // The environment that tells CMD what it holds.
@@ -128,7 +129,7 @@ func (r *runner) check(given func(string) bool) error {
 	return withCode(exitUsage, cmp.Or(err,
 		wrong(r.Kind != fairlock.KindSemaphore && (given("permits") || given("take")), "--permits and --take go with --kind semaphore"),
 		wrong(r.Kind == fairlock.KindSemaphore && !given("permits"), "--kind semaphore needs --permits, how many %s has", inspect.Plain(r.name)),
-		locks.Within("--permits", r.Permits, 1, fairlock.MaxPermits),
+		locks.Within("--permits", r.Permits, 1, bounds.MaxPermits),
 		locks.Within("--take", r.take, 1, r.Permits),
 		wrong(r.Kind != fairlock.KindRWMutex && r.read, "--read goes with --kind rwmutex"),
 		wrong(len(r.label) > maxLabel || strings.ContainsFunc(r.label, unseen),
@@ -137,8 +138,8 @@ func (r *runner) check(given func(string) bool) error {
 		wrong(given("wait") && r.wait <= 0, "--wait is %v, must be above 0 (--try does not wait)", r.wait),
 		wrong(given("min-hold") && r.Kind == fairlock.KindRWMutex, "--min-hold goes with a mutex or a semaphore"),
 		wrong(given("min-hold") && r.MinHold <= 0, "--min-hold is %v, must be above 0", r.MinHold),
-		locks.Within("--min-hold", r.MinHold, 0, fairlock.MaxTTL),
-		locks.Within("--ttl", r.ttl, minTTL, fairlock.MaxTTL),
+		locks.Within("--min-hold", r.MinHold, 0, bounds.MaxTTL),
+		locks.Within("--ttl", r.ttl, minTTL, bounds.MaxTTL),
 		locks.Within("--grace", r.grace, 0, r.ttl/2),
 	))
 }
@@ -190,7 +191,7 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	stop := r.showWait(waiting, server, client.Name())
 	weight := r.take // 1 unless it is a semaphore
 	if r.Kind == fairlock.KindRWMutex && !r.read {
-		weight = lua.WriterWeight
+		weight = tokens.WriterWeight
 	}
 	lease, err := r.Acquire(waiting, client, r.name, weight, r.try)
 	stop()

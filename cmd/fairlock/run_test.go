@@ -19,8 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -455,11 +456,11 @@ func TestGuard_ReadsLate(t *testing.T) {
 		return in, to
 	}
 	text := func(ttl time.Duration) string {
-		made, err := token.New("c", token.Terms{TTL: ttl, Weight: 1})
+		made, err := token.Parse(tokens.New("c", tokens.Terms{TTL: ttl, Weight: 1}))
 		require.NoError(t, err)
 		return made.Text()
 	}
-	aYear := text(fairlock.MaxTTL) // of a minimum hold: it is not waited for
+	aYear := text(bounds.MaxTTL) // of a minimum hold: it is not waited for
 	for _, o := range []order{
 		{Left: time.Hour, Sent: time.Now().Add(-time.Hour)},
 		{Left: time.Millisecond, Sent: time.Now().Add(time.Hour)}, // the clock has been set back

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlock/fairlock-go/token"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
 func versionCommand() *cobra.Command {
@@ -43,5 +43,5 @@ func versionOf(info *debug.BuildInfo) string {
 		revision += ", with changes that are not committed"
 	}
 	return fmt.Sprintf("fairlock  %s\nrevision  %s\nbuilt by  %s for %s/%s\nlayout    %s\n",
-		cmp.Or(info.Main.Version, "(devel)"), revision, info.GoVersion, runtime.GOOS, runtime.GOARCH, token.Layout)
+		cmp.Or(info.Main.Version, "(devel)"), revision, info.GoVersion, runtime.GOOS, runtime.GOARCH, tokens.Layout)
 }

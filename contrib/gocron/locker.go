@@ -22,6 +22,8 @@ type Locker struct {
 	minHold time.Duration
 }
 
+const year = 365 * 24 * time.Hour
+
 // NewLocker returns a Locker that locks the Mutex of client whose name is that of the job, until the job ends, and for
 // minHold at least. That is as fairlock.WithMinHold says, above 0 and at most a year. It should be longer than the
 // replicas' clocks are apart, and by 3 s more if Redis may fail to reply for so long, because Lock goes on trying. It should be
@@ -33,9 +35,9 @@ func NewLocker(client *fairlock.Client, minHold time.Duration) (*Locker, error) 
 	if client == nil {
 		return nil, &fairlock.FieldError{Field: "client", Bound: "nil"}
 	}
-	if minHold <= 0 || minHold > fairlock.MaxTTL {
+	if minHold <= 0 || minHold > year {
 		return nil, &fairlock.FieldError{
-			Field: "MinHold", Bound: fmt.Sprintf("%v, must be above 0, and at most %v (a year)", minHold, fairlock.MaxTTL),
+			Field: "MinHold", Bound: fmt.Sprintf("%v, must be above 0, and at most %v (a year)", minHold, year),
 		}
 	}
 	return &Locker{client, minHold}, nil

@@ -22,6 +22,9 @@ const DefaultTimeout = 2 * time.Second
 // some of them, too: a pool has 10 for each processor.
 const atOnce = 8
 
+// maxName is how many bytes the name of a lock may have.
+const maxName = 1024
+
 // LockConfig says which locks a LockCollector reads.
 type LockConfig struct {
 	// Namespace is that of the locks, as in fairlock.Config. Default "fairlock".
@@ -146,8 +149,8 @@ func (cfg LockConfig) check() error {
 		names []string
 	}{{"Mutexes", cfg.Mutexes}, {"Semaphores", cfg.Semaphores}, {"RWMutexes", cfg.RWMutexes}} {
 		for _, name := range list.names {
-			errs = append(errs, require(0 < len(name) && len(name) <= fairlock.MaxName && utf8.ValidString(name), list.field,
-				fmt.Sprintf("%.64q is not a name: UTF-8 of 1 to %d bytes", name, fairlock.MaxName)))
+			errs = append(errs, require(0 < len(name) && len(name) <= maxName && utf8.ValidString(name), list.field,
+				fmt.Sprintf("%.64q is not a name: UTF-8 of 1 to %d bytes", name, maxName)))
 		}
 	}
 	return errors.Join(errs...)

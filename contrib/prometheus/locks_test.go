@@ -201,7 +201,7 @@ func TestNewLockCollector_BadInput(t *testing.T) {
 		"Timeout":    {Timeout: -1},
 		"Mutexes":    {Mutexes: []string{"a", ""}},
 		"Semaphores": {Semaphores: []string{"\xff"}},
-		"RWMutexes":  {RWMutexes: []string{strings.Repeat("x", fairlock.MaxName+1)}},
+		"RWMutexes":  {RWMutexes: []string{strings.Repeat("x", 1025)}},
 	} {
 		_, err := promfairlock.NewLockCollector(rdb, cfg)
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
@@ -216,7 +216,7 @@ func TestNewLockCollector_BadInput(t *testing.T) {
 		assert.Equal(t, "rdb", field.Field)
 	}
 	_, err := promfairlock.NewLockCollector(rdb, promfairlock.LockConfig{
-		Namespace: strings.Repeat("x", fairlock.MaxNamespace), RWMutexes: []string{strings.Repeat("x", fairlock.MaxName)},
+		Namespace: strings.Repeat("x", 256), RWMutexes: []string{strings.Repeat("x", 1024)},
 	})
 	require.NoError(t, err)
 }

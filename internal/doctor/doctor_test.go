@@ -19,6 +19,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -265,7 +266,7 @@ func TestLayout(t *testing.T) {
 		require.NoError(t, err)
 		return f
 	}
-	const ours = "this version has layout " + token.Layout
+	const ours = "this version has layout " + tokens.Layout
 	assert.Equal(t, is(OK, ours+"; no lock was used lately"), layout())
 	client, err := fairlock.New(rdb, fairlock.Config{})
 	require.NoError(t, err)
@@ -275,14 +276,14 @@ func TestLayout(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(t.Context()))
 	}
-	assert.Equal(t, is(OK, ours+"; used lately: 2 locks of layout "+token.Layout), layout())
+	assert.Equal(t, is(OK, ours+"; used lately: 2 locks of layout "+tokens.Layout), layout())
 
 	key := lua.SemaphoreKeys("fairlock", "c").Number
 	require.NoError(t, rdb.Set(t.Context(), key, "999 what a later version writes", time.Hour).Err())
 	_, err = client.Semaphore("c", 1).Inspect(t.Context())
 	other := &token.LayoutError{}
 	require.ErrorAs(t, err, &other)
-	assert.Equal(t, is(Problem, ours+"; used lately: 2 locks of layout "+token.Layout+", 1 lock of layout 999"), layout())
+	assert.Equal(t, is(Problem, ours+"; used lately: 2 locks of layout "+tokens.Layout+", 1 lock of layout 999"), layout())
 	require.NoError(t, rdb.Set(t.Context(), key, "damaged", time.Hour).Err())
 	assert.Equal(t, OK, layout().Result)
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/token"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
 // latency asks for the time over and over, over one connection: 60 times, or for two seconds and no less than five.
@@ -165,7 +165,7 @@ func (f *search) read(ctx context.Context, rdb *redis.Client, numbers []string) 
 
 // layout compares this version's layout with those that the check of keys has seen.
 func (s *server) layout(context.Context) (Finding, error) {
-	const ours = "this version has layout " + token.Layout
+	const ours = "this version has layout " + tokens.Layout
 	var seen []string
 	for _, layout := range slices.Sorted(maps.Keys(s.layouts)) {
 		seen = append(seen, inspect.Count(s.layouts[layout], "lock")+" of layout "+layout)
@@ -175,7 +175,7 @@ func (s *server) layout(context.Context) (Finding, error) {
 		return is(Unchecked, ours+"; the keys were not searched"), nil
 	case n == 0:
 		return is(OK, ours+"; no lock was used lately"), nil
-	case n > 1 || s.layouts[token.Layout] == 0:
+	case n > 1 || s.layouts[tokens.Layout] == 0:
 		return is(Problem, ours+"; used lately: %s", strings.Join(seen, ", ")), nil
 	default:
 		return is(OK, ours+"; used lately: %s", seen[0]), nil

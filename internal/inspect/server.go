@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/lua"
@@ -72,7 +73,7 @@ func (s *Server) Close() { s.sender.Close() }
 
 const (
 	// Most is how many holders and how many waiters of one lock are listed at most; more would keep Redis for too long.
-	Most = fairlock.MaxInspected
+	Most = bounds.MaxInspected
 	// atOnce is how many locks are read at once. They may come in one pipeline, which Redis does not interrupt: about half a
 	// millisecond of its time.
 	atOnce = 16

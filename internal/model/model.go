@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -407,12 +408,14 @@ func (l *Lock) admit(now int64, requester string) QueueState {
 }
 
 // full reports whether a mutex is held.
-func (l *Lock) full() bool { return len(l.Holders) > 0 && parse(l.Holders[0].Token).Permits() == 0 }
+func (l *Lock) full() bool {
+	return len(l.Holders) > 0 && tokens.Permits(parse(l.Holders[0].Token).Text()) == 0
+}
 
 // Fits reports whether as many permits are free as the token asks for: of the number that it says, unless the lock was resized.
 func (l *Lock) Fits(text string) bool {
 	t := parse(text)
-	return l.Used()+t.Weight() <= cmp.Or(l.Resized, t.Permits(), 1)
+	return l.Used()+t.Weight() <= cmp.Or(l.Resized, tokens.Permits(t.Text()), 1)
 }
 
 // isTooLarge reports whether the token asks for more permits than a resize has set.

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lab/chaos"
@@ -129,7 +130,7 @@ func TestOrder(t *testing.T) {
 		"the clock steps by 10 s": func(_ *redistest.Server, clock *skew.Clock) { assert.NoError(t, clock.Step(10*time.Second)) },
 		"restart, 3 s down": func(s *redistest.Server, _ *skew.Clock) {
 			s.Shutdown()
-			time.Sleep(fairlock.MinWaiterTTL) // down for as long as the waiters' tickets last
+			time.Sleep(bounds.MinWaiterTTL) // down for as long as the waiters' tickets last
 			s.Run()
 		},
 		"ten stalls": func(s *redistest.Server, _ *skew.Clock) {
@@ -154,7 +155,7 @@ func TestOrder(t *testing.T) {
 			var clients [4]*fairlock.Client
 			for i := range clients {
 				clients[i], err = fairlock.New(s.Client(), fairlock.Config{
-					WaiterTTL: fairlock.MinWaiterTTL, Logger: slog.New(slog.DiscardHandler),
+					WaiterTTL: bounds.MinWaiterTTL, Logger: slog.New(slog.DiscardHandler),
 					Trace: &fairlock.Trace{Granted: func(g fairlock.GrantedInfo) {
 						mu.Lock()
 						defer mu.Unlock()

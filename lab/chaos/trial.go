@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
@@ -33,7 +34,7 @@ import (
 
 const (
 	ttl       = 1200 * ms // of all clients, unless the scenario says otherwise
-	waiterTTL = fairlock.MinWaiterTTL
+	waiterTTL = bounds.MinWaiterTTL
 
 	processes = 6
 	workersIn = 8 // each process
@@ -173,7 +174,7 @@ func (t *trial) start(s *slot) error {
 	cfg := childConfig{
 		workersConfig: workersConfig{
 			Process: len(t.all), Workers: workersIn, Locks: t.locks, TTL: t.run.TTL, WaiterTTL: t.run.WaiterTTL,
-			Calm: t.scenario.calm, Lossy: t.scenario.lossy, Outlast: t.scenario.ttl > 0, Seed: t.seed, NoRenewal: s.id == 1,
+			Calm: t.scenario.calm, Lossy: t.scenario.lossy, Outlast: t.scenario.ttl > 0, Seed: t.seed,
 		},
 		Addrs: t.addrs, Master: t.master, Logs: t.dir,
 	}

@@ -26,7 +26,6 @@ type workersConfig struct {
 	Locks          []string
 	TTL, WaiterTTL time.Duration
 	Slow           int  // thousandths by which their clock is slower than the machine's
-	NoRenewal      bool // their leases end after a TTL
 	Calm           bool // Redis and the way to it work
 	Lossy          bool // Redis may take a lease away: it loses data, or its clock steps forward
 	Outlast        bool // leases outlast what goes wrong
@@ -61,7 +60,7 @@ type call struct {
 func newWorkers(cfg workersConfig, rdb fairlock.Redis, write func(history.Event), complain func(string, ...any)) *workers {
 	w := &workers{cfg: cfg, write: write, complain: complain, ending: make(chan struct{}), clock: slowClock{time.Now(), cfg.Slow}}
 	config := fairlock.Config{
-		TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, NoRenewal: cfg.NoRenewal, Trace: w.trace(),
+		TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, Trace: w.trace(),
 		Logger: slog.New(slog.DiscardHandler), // faults are the rule
 	}
 	if cfg.Slow > 0 {

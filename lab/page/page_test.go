@@ -317,8 +317,15 @@ func (s *site) scene() {
 		_, err := s.client(client, change...).Mutex(lock).Lock(s.t.Context())
 		require.NoError(s.t, err)
 	}
-	dead := func(c *fairlock.Config) { c.NoRenewal, c.TTL = true, 30*time.Second }
-	hold("billing:account-4711", "billing-7d9f-2-kx2Q", dead)
+	dead := redis.NewClient(s.rdb.Options())
+	gone, err := fairlock.New(dead, fairlock.Config{
+		Namespace: s.namespace, Name: "billing-7d9f-2-kx2Q", TTL: 30 * time.Second, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { gone.Close() })
+	_, err = gone.Mutex("billing:account-4711").Lock(s.t.Context())
+	require.NoError(s.t, err)
+	require.NoError(s.t, dead.Close()) // it renews no more
 	for i := range 4 {
 		s.queue("billing:account-4711", fmt.Sprintf("billing-7d9f-%d-a%db", i+3, i))
 	}

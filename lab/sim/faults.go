@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -113,7 +114,7 @@ var faults = []*fault{
 	{"machine suspended that holds a lock", func(w *world, random *rand.Rand) {
 		// It trusts its leases for too long (docs/promises.md). So it has crashed, as far as the history goes.
 		for _, p := range w.live() {
-			if p.leases.Load() == 0 || p.longLeases.Load() > 0 || p.noRenewal || p.lent.Load() > 0 {
+			if p.leases.Load() == 0 || p.longLeases.Load() > 0 || p.lent.Load() > 0 {
 				continue
 			}
 			length := ttl + upTo(random, ttl) // its leases are over then
@@ -437,11 +438,11 @@ func (w *world) stray(t target) {
 		_, _ = l.Renew(ctx, holder, longTTL, fence)
 		_, _ = l.Renew(ctx, holder, ttl, fence-1)
 		_, _ = l.Release(ctx, holder, fence-1, lua.Rest{})
-		by, _ := token.New("stray", token.Terms{TTL: ttl, Weight: holder.Weight(), Permits: holder.Permits()})
+		by, _ := token.Parse(tokens.New("stray", tokens.Terms{TTL: ttl, Weight: holder.Weight(), Permits: tokens.Permits(holder.Text())}))
 		_, _, _ = l.Resume(ctx, holder, fence-1, ttl, by)
 	}
 	_, _ = l.ForceRelease(ctx, 1, 0)
-	bogus, _ := token.New("stray", token.Terms{TTL: ttl, Weight: 1, Permits: t.permits})
+	bogus, _ := token.Parse(tokens.New("stray", tokens.Terms{TTL: ttl, Weight: 1, Permits: t.permits}))
 	_, _ = l.Acquire(ctx, lua.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52})
 	if !left.IsZero() {
 		_, _ = l.Acquire(ctx, lua.Request{Token: left, WaiterTTL: waiterTTL})
@@ -474,7 +475,7 @@ func (w *world) visit(random *rand.Rand) {
 	for _, t := range targets {
 		w.after(0, func() {
 			l, ctx := w.lock(t), context.Background()
-			visitor, _ := token.New("visitor", token.Terms{TTL: ttl, Weight: 1, Permits: t.permits})
+			visitor, _ := token.Parse(tokens.New("visitor", tokens.Terms{TTL: ttl, Weight: 1, Permits: t.permits}))
 			w.observer.ignore(visitor.Text())
 			_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: length})
 			_, _ = l.Leave(ctx, lua.Rest{}, lua.Leaving{Token: visitor})

@@ -50,7 +50,6 @@ type process struct {
 	clock  machine.Clock
 	rate   float64 // of clock
 
-	noRenewal  bool
 	busy       atomic.Bool  // its workers hold what they hold until their leases end
 	leases     atomic.Int32 // that its workers hold
 	longLeases atomic.Int32 // of them, those with longTTL

@@ -12,6 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -346,4 +347,4 @@ func parse(text string) token.Token {
 }
 
 // isReleased reports whether the token has a lock for the rest of a minimum hold.
-func isReleased(text string) bool { return parse(text).Flags()&token.Released != 0 }
+func isReleased(text string) bool { return tokens.FlagsOf(parse(text).Text())&tokens.Released != 0 }

@@ -143,7 +143,7 @@ func (w *world) excused(s suspect) bool {
 		return false
 	}
 	// If the server's clock has stood still or stepped back, a lease ends long after its client has lost it.
-	if p.endedAt > 0 && p.endedAt <= s.at || s.text == leaseEnded && (p.noRenewal || w.run.ClockBack) {
+	if p.endedAt > 0 && p.endedAt <= s.at || s.text == leaseEnded && w.run.ClockBack {
 		return true
 	}
 	in := func(span history.Span) bool { return span.From <= s.at && s.at <= span.To }

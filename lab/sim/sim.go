@@ -33,6 +33,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/machine"
 )
@@ -40,7 +41,7 @@ import (
 // All clients of a run have these TTLs. A few of their leases have longTTL.
 const (
 	ttl       = time.Second
-	waiterTTL = fairlock.MinWaiterTTL
+	waiterTTL = bounds.MinWaiterTTL
 
 	// So long that a queue that is kept for waiters with waiterTTL has to be kept for longer.
 	visitorTTL = waiterTTL + 62*time.Second
@@ -254,9 +255,8 @@ func (w *world) launch(slot int) {
 	p.rate = 1 - random.Float64()*0.0099 // slower than Redis's clock by less than 1 %, which the safety margin allows for
 	p.clock = machine.Clock{LocalClock: w.server.LocalClock()}
 	p.clock.SetRate(p.rate)
-	p.noRenewal = random.IntN(8) == 0
 	p.client = w.server.Client(fairlock.Config{
-		Name: p.name(), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock, NoRenewal: p.noRenewal,
+		Name: p.name(), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock,
 		FenceTTL: []time.Duration{fenceTTL, otherFenceTTL}[random.IntN(2)], MaxWaiters: max(0, random.IntN(12)-8),
 		Trace: fairlock.JoinTraces(p.leased.trace(), p.trace()), Logger: slog.New(slog.DiscardHandler),
 	})

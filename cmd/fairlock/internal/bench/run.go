@@ -16,6 +16,7 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/workload"
 	"github.com/fairlock/fairlock-go/lua"
 )
@@ -130,7 +131,7 @@ func (s *stage) floorKey(i int) string { return s.namespace + ":{" + s.private(i
 // weight is one permit, or for a read-write lock what a writer or a reader takes.
 func (s *stage) weight(write bool) int {
 	if write && s.Kind == fairlock.KindRWMutex {
-		return lua.WriterWeight
+		return tokens.WriterWeight
 	}
 	return 1
 }

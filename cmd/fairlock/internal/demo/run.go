@@ -16,7 +16,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
-	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 )
@@ -43,7 +43,7 @@ func (c Config) Check() error {
 		locks.Within("workers", c.Workers, 1, 64),
 		locks.Within("duration", c.Duration, 100*time.Millisecond, 10*time.Minute),
 		locks.Within("ttl", c.TTL, time.Second, time.Minute), // a client that pauses for longer is passed
-		locks.Within("waiter-ttl", c.WaiterTTL, fairlock.MinWaiterTTL, time.Minute),
+		locks.Within("waiter-ttl", c.WaiterTTL, bounds.MinWaiterTTL, time.Minute),
 		locks.Within("hold", c.Hold, 0, time.Second),
 	)
 }

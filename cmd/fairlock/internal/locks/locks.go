@@ -8,7 +8,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
 // Type is a kind of lock, with the permits of a semaphore.
@@ -49,7 +49,7 @@ func (t Type) Capacity() int {
 	case fairlock.KindSemaphore:
 		return t.Permits
 	case fairlock.KindRWMutex:
-		return lua.WriterWeight
+		return tokens.WriterWeight
 	default:
 		return 1
 	}
@@ -66,7 +66,7 @@ func (t Type) Acquire(ctx context.Context, c *fairlock.Client, name string, weig
 		return s.TryAcquire(ctx, weight)
 	case t.Kind == fairlock.KindSemaphore:
 		return s.Acquire(ctx, weight)
-	case t.Kind == fairlock.KindRWMutex && weight == lua.WriterWeight:
+	case t.Kind == fairlock.KindRWMutex && weight == tokens.WriterWeight:
 		wait, now = rw.Lock, rw.TryLock
 	case t.Kind == fairlock.KindRWMutex:
 		wait, now = rw.RLock, rw.TryRLock

@@ -1,0 +1,200 @@
+// Package tokens writes and reads the texts of tokens. Package token has what users see of them.
+//
+// The text of a token is
+//
+//	<client>:<layout>.<facts><TTL><flags><random>
+//
+// the client's id; the layout of what stands in Redis, 2; the length of the lease in ms, 7 digits of base 36; the flags, one
+// such digit; and 128 random bits in base64url, 22 characters. The facts of a semaphore or a read-write lock are the number of
+// permits that it asks for, and the number that there are for it, 6 digits of base 36 each; those of a mutex are none. Each fact
+// has its place from the end, so that scripts find it. What follows the last colon begins with the layout in every version.
+package tokens
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/fairlock/fairlock-go/internal/bounds"
+)
+
+// Layout is what this version writes to Redis and understands there.
+const Layout = "2"
+
+// ErrMalformed is token.ErrMalformed.
+var ErrMalformed = errors.New("malformed token")
+
+// The random part is 16 bytes in unpadded base64url, which is shorter than hexadecimal: Redis keeps the token of every
+// waiter.
+var encoding = base64.RawURLEncoding.Strict()
+
+// What follows the layout has these lengths, from the end.
+const (
+	randomBytes = 16
+	randomLen   = 22
+	flagsLen    = 1
+	ttlLen      = 7
+	permitsLen  = 6 // also of the weight
+	mutexLen    = ttlLen + flagsLen + randomLen
+	permitLen   = 2*permitsLen + mutexLen
+)
+
+// Terms are what a token says besides its client.
+type Terms struct {
+	TTL     time.Duration // of the lease, without a renewal; New rounds it up to milliseconds
+	Weight  int           // permits that it asks for, at most Permits
+	Permits int           // that there are for it, unless the semaphore was resized; 0: it is a mutex's, and Weight is 1
+	Flags   Flags
+}
+
+// WriterWeight is how many permits a read-write lock has, as the token of each request says. A writer needs all of them, a reader
+// one.
+const WriterWeight = bounds.MaxPermits
+
+// Flags say what other clients should know of a lease. Redis does not read them.
+type Flags int
+
+// The flags.
+const (
+	Released Flags = 1 << iota // the lock stays taken for the rest of a minimum hold, by nobody
+	MinHold                    // the minimum hold is above the TTL of renewals, so the token's TTL is not what a renewal asks for
+	Leader                     // its holder is a leader, of package leader
+)
+
+// New returns the text of a new token. It has 128 random bits. (A version-4 UUID has only 122.) If the client or one of the terms is
+// out of bounds, Check says so.
+func New(client string, terms Terms) string {
+	var id uuid.UUID
+	_, _ = rand.Read(id[:]) // never fails
+	facts := ""
+	if terms.Permits != 0 || terms.Weight != 1 {
+		facts = digits(int64(terms.Weight), permitsLen) + digits(int64(terms.Permits), permitsLen)
+	}
+	ms := (terms.TTL + time.Millisecond - 1) / time.Millisecond
+	return client + ":" + Layout + "." + facts + digits(int64(ms), ttlLen) + digits(int64(terms.Flags), flagsLen) + encoding.EncodeToString(id[:])
+}
+
+// digits writes a number in base 36. One that does not fit is written so that Check refuses it.
+func digits(n int64, length int) string {
+	text := strconv.FormatInt(n, 36)
+	if len(text) > length {
+		return strings.Repeat("?", length)
+	}
+	return strings.Repeat("0", length-len(text)) + text
+}
+
+// Check returns an error unless text is a token's. If it is that of another layout, Check returns that layout alone.
+func Check(text string) (otherLayout string, _ error) {
+	colon := strings.LastIndexByte(text, ':')
+	if colon < 0 {
+		return "", fmt.Errorf("%w: want a client id, a colon, a layout, facts and a random part", ErrMalformed)
+	}
+	if err := CheckClient(text[:colon]); err != nil {
+		return "", err
+	}
+	layout, body, ok := strings.Cut(text[colon+1:], ".")
+	if ok && layout != Layout && isNumber(layout) {
+		return layout, nil
+	}
+	facts := len(body) - randomLen
+	if !ok || layout != Layout || len(body) != mutexLen && len(body) != permitLen || strings.Trim(body[:facts], "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
+		return "", fmt.Errorf("%w: want layout, facts and random part after the client id, %d or %d characters",
+			ErrMalformed, len("2.")+mutexLen, len("2.")+permitLen)
+	}
+	if err := Of(text).check(len(body) == mutexLen); err != nil {
+		return "", err
+	}
+	// The decoder skips line ends, so the length of its result must be checked.
+	if bits, err := encoding.DecodeString(body[facts:]); err != nil || len(bits) != randomBytes {
+		return "", fmt.Errorf("%w: the random part is not base64url", ErrMalformed)
+	}
+	return "", nil
+}
+
+func isNumber(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+func (t Terms) check(mutex bool) error {
+	switch {
+	case t.TTL < bounds.MinTTL || t.TTL > bounds.MaxTTL:
+		return fmt.Errorf("%w: TTL %v, want %v to %v", ErrMalformed, t.TTL, bounds.MinTTL, bounds.MaxTTL)
+	case mutex:
+		return nil
+	case t.Permits < 1 || t.Permits > bounds.MaxPermits:
+		return fmt.Errorf("%w: a lock of %d permits, want 1 to %d", ErrMalformed, t.Permits, int64(bounds.MaxPermits))
+	case t.Weight < 1 || t.Weight > t.Permits: // one that asks for more would block the queue
+		return fmt.Errorf("%w: %d permits of %d", ErrMalformed, t.Weight, t.Permits)
+	default:
+		return nil
+	}
+}
+
+// CheckClient reports whether a client id can be part of a token: 1 to 128 bytes of printable ASCII, no space.
+func CheckClient(client string) error {
+	if client == "" || len(client) > bounds.MaxClient {
+		return fmt.Errorf("%w: client id of %d bytes, want 1 to %d", ErrMalformed, len(client), bounds.MaxClient)
+	}
+	for i := range len(client) {
+		if c := client[i]; c <= ' ' || c > '~' {
+			return fmt.Errorf("%w: client id has byte %#02x at %d, want printable ASCII without spaces", ErrMalformed, c, i)
+		}
+	}
+	return nil
+}
+
+// What follows reads texts that Check has accepted, and "", which says nothing.
+
+// Client returns the readable id of the client that made the acquisition.
+func Client(text string) string { return text[:max(strings.LastIndexByte(text, ':'), 0)] }
+
+// Random returns the random part.
+func Random(text string) string { return text[max(len(text)-randomLen, 0):] }
+
+// Of returns the terms of a token.
+func Of(text string) Terms { return Terms{TTL(text), Weight(text), Permits(text), FlagsOf(text)} }
+
+// TTL returns how long the lease lasts without a renewal.
+func TTL(text string) time.Duration {
+	return time.Duration(fact(text, mutexLen, ttlLen)) * time.Millisecond
+}
+
+// Weight returns how many permits the acquisition asks for.
+func Weight(text string) int {
+	if isMutex(text) {
+		return 1
+	}
+	return int(fact(text, permitLen, permitsLen))
+}
+
+// Permits returns how many permits the acquisition's semaphore has, unless it was resized. It is WriterWeight of a read-write lock,
+// and 0 of a mutex.
+func Permits(text string) int {
+	if isMutex(text) {
+		return 0
+	}
+	return int(fact(text, permitLen-permitsLen, permitsLen))
+}
+
+// FlagsOf returns the flags.
+func FlagsOf(text string) Flags { return Flags(fact(text, flagsLen+randomLen, flagsLen)) }
+
+func isMutex(text string) bool {
+	return len(text)-strings.LastIndexByte(text, ':') == len(":2.")+mutexLen
+}
+
+// fact returns the number of so many digits that begins there, counted from the end of the text.
+func fact(text string, at, digits int) int64 {
+	if text == "" {
+		return 0
+	}
+	begin := len(text) - at
+	n, _ := strconv.ParseInt(text[begin:begin+digits], 36, 64)
+	return n
+}
