@@ -11,11 +11,12 @@ type shared struct{ lock *lock }
 // resource that has seen the new fence refuses it at once.
 //
 // The handle comes from Lease.Handle, Detach or Inspect. It serves once: who resumes hands on the handle of the new lease. Of two
-// that resume with one handle, one gets the lease, and the other one ErrLost. ErrLost also means that the lease has ended.
+// that resume with one handle, one gets the lease, and the other one an ErrLost with ErrTaken. So does whoever comes after the
+// lease's end.
 //
 // ctx bounds the request. While Redis does not serve it, it is sent again, for 3 s at most; after that the error is
-// ErrUnreachable. After another error than ErrLost the lease may have been taken over: then this client releases the lock as soon
-// as Redis serves it.
+// ErrUnreachable. After another error than ErrTaken the lease may have been taken over: then this client releases the lock as
+// soon as Redis serves it, or when its minimum hold is over.
 func (s shared) Resume(ctx context.Context, h Handle) (*Lease, error) { return s.lock.resume(ctx, h) }
 
 // Inspect returns the holders and the waiters of the lock at one moment. It changes nothing. It never waits for the lock, but
