@@ -30,7 +30,7 @@ test oldest: export GORACE ?= atexit_sleep_ms=100
 # versions report outages and follow failovers in ways of their own, so these tests run with that of go.mod too.
 test: tools ## install what is missing; every test with -race
 	$(call each,go test -race -count=1 -timeout $(timeout) ./...)
-	GOWORK=off go test -race -count=1 -timeout $(timeout) -run 'Outage|Unserved|Reload|Sentinel|Cluster|Failover' . ./fairlock
+	GOWORK=off go test -race -count=1 -timeout $(timeout) -run 'Outage|Unserved|Reload|Subscriber|Sentinel|Cluster|Failover' . ./fairlock
 
 check: tools vet cross format lint mod ## vet, also for other systems, format, lint, the modules' sums; without the tests
 

@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	module + "/internal/bounds":   {},
 	module + "/internal/tokens":   {module + "/internal/bounds", "github.com/google/uuid"},
 	module + "/token":             {module + "/internal/tokens"},
-	module + "/lua":               {module + "/token", "github.com/redis/go-redis/v9"},
+	module + "/lua":               {module + "/token", module + "/internal/dispatch", "github.com/redis/go-redis/v9"},
 	module + "/internal/clock":    {},
 	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},
 	module + "/fairlock": {

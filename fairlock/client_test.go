@@ -7,7 +7,9 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -171,6 +173,106 @@ func TestClient_Close(t *testing.T) {
 	})
 }
 
+// counting is a clock that counts its timers.
+type counting struct{ timers atomic.Int64 }
+
+type countedTimer struct {
+	*time.Timer
+	clock *counting
+}
+
+func (c *counting) Now() time.Time { return time.Now() }
+
+func (c *counting) AfterFunc(d time.Duration, f func()) fairlock.Timer {
+	c.timers.Add(1)
+	return countedTimer{time.AfterFunc(d, func() {
+		c.timers.Add(-1)
+		f()
+	}), c}
+}
+
+func (t countedTimer) Stop() bool {
+	stopped := t.Timer.Stop()
+	if stopped {
+		t.clock.timers.Add(-1)
+	}
+	return stopped
+}
+
+// Close leaves no timer: of a lease, a waiter, a subscription that has lost a notification, a request that hangs, or an outage.
+//
+//fairlock:promise Close
+func TestClient_CloseLeavesNoTimer(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		clock := &counting{}
+		client, _, j := listening(t, s, fairlock.Config{Clock: clock})
+		publishing(s, func(string, string) bool { return false })
+		held := s.Mutex("x").HoldAs("holder")
+		next := begin(t.Context(), client.Mutex("x").Lock)
+		unlock(t, held)
+		next.granted(t)
+		begin(t.Context(), client.Mutex("x").Lock)
+		client.Link.Cut()
+		begin(t.Context(), client.Mutex("y").Lock)
+		pass(interval / 10)
+		require.Len(t, j.of("NotificationLost"), 1)
+		assert.GreaterOrEqual(t, clock.timers.Load(), int64(4))
+		require.NoError(t, client.Close())
+		assert.Zero(t, clock.timers.Load())
+	})
+}
+
+// Renewals, heartbeats and releases are sent at once, although thousands of Locks wait to be sent.
+//
+//fairlock:promise Thousands of Locks that begin or end at once
+func TestClient_ManyLocksAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client, over := s.Client(fairlock.Config{}), make(chan struct{})
+		sent := record(client)
+		cut := true // the first acquire of a lock, which can be released by a leave alone then
+		sent.before = func(_ int, cmd redis.Cmder) error {
+			switch lockOf(cmd) {
+			case "many":
+				<-over
+				return errCut
+			case "ambiguous":
+				if cut {
+					cut = false
+					return errCut
+				}
+			}
+			return nil
+		}
+		listen(t, client)
+		ambiguous := hold(t, client.Mutex("ambiguous").Lock)
+		lease := hold(t, client.Mutex("x").Lock)
+		next := begin(t.Context(), client.Mutex("x").Lock)
+		ctx, cancel := context.WithCancel(t.Context())
+		var many sync.WaitGroup
+		for range 1000 {
+			many.Go(func() {
+				_, err := client.Mutex("many").Lock(ctx)
+				assert.ErrorIs(t, err, context.Canceled)
+			})
+		}
+		synctest.Wait()
+		sent.reset()
+		start := time.Now()
+		require.NoError(t, lease.Renew(t.Context()))
+		assert.Equal(t, start, time.Now())
+		pass(interval)
+		assert.Equal(t, []time.Duration{interval}, sent.times("heartbeat", start))
+		unlock(t, lease)
+		next.granted(t)
+		assert.Equal(t, start.Add(interval), next.at)
+		unlock(t, ambiguous)
+		assert.Equal(t, start.Add(interval), time.Now())
+		cancel()
+		close(over)
+		many.Wait()
+	})
+}
+
 // wrapped is a client of which the library knows only the methods that it needs: it sends each request alone.
 type wrapped struct{ fairlock.Redis }
 
@@ -193,7 +295,7 @@ func TestClient_CloseWithoutRedis(t *testing.T) {
 		require.NoError(t, err)
 		s.Mutex("x").HoldAs("holder")
 		var queue []*acquisition
-		for range 150 { // more than are in flight at once
+		for range 300 { // more than one request to leave removes
 			queue = append(queue, begin(t.Context(), client.Mutex("x").Lock))
 		}
 		c.fault(plain.Link)

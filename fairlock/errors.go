@@ -44,14 +44,14 @@ var (
 
 // Reasons for which a lease is lost. They come with ErrLost.
 var (
-	// ErrExpired means that it was not renewed in time, because this process was paused or had
-	// no CPU: it sent its renewals too late, or found the end of the lease too late, to say that Redis did not reply.
+	// ErrExpired means that it was not renewed in time, and no request failed: this process was paused or had no CPU. Or Redis
+	// refused its renewals, for example because a right is missing.
 	ErrExpired = errors.New("lease expired")
 	// ErrTaken means that the lease does not hold the lock in Redis any more. The lock was force-released, its key was
 	// deleted or evicted, or Redis lost its data.
 	ErrTaken = errors.New("no longer the owner")
-	// ErrUnreachable means that renewals which were sent in time failed or had no reply until the lease ended. It comes
-	// with the last error, which names a connection pool that is full. It is also the error, without ErrLost, of a call
+	// ErrUnreachable means that the lease ended during an outage (see Stats), or that its latest renewal had failed or had no
+	// reply. It comes with the last error, which names a connection pool that is full. It is also the error, without ErrLost, of a call
 	// that gave up because Redis did not serve it for too long: Try…, Inspect, ForceRelease, Resume and Resize after 3 s, a
 	// Lock that no server has ever answered after 10 s, Unlock when the lease would have ended. Its text says for how long
 	// it was tried.

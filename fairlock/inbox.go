@@ -14,18 +14,19 @@ type event struct {
 	sent  time.Time     // when the heartbeat was sent that found it
 	last  uint64        // stillQueued: the lock's last number then
 	after time.Duration // acquireLater: after which another request can help
+	lost  uint64        // holding, notNotified: number of the subscription that has lost the notification; 0: none was up
 }
 
 type eventKind int
 
 const (
-	notified         eventKind = iota // it was granted the lock
-	stillQueued                       // a heartbeat found it queued
-	notQueued                         // a heartbeat did not find it queued
-	holding                           // a heartbeat found that it was granted the lock before
-	notificationLost                  // and the notification did not come
-	acquireLater                      // another request can help after some time
-	acquireNow                        // another request can help
+	notified     eventKind = iota // it was granted the lock
+	stillQueued                   // a heartbeat found it queued
+	notQueued                     // a heartbeat did not find it queued
+	holding                       // a heartbeat found that it was granted the lock before
+	notNotified                   // and no notification came
+	acquireLater                  // another request can help after some time
+	acquireNow                    // another request can help
 )
 
 // inbox holds the events that a waiter has not handled yet.

@@ -29,15 +29,12 @@ type Lease struct {
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
 
-	mu        sync.Mutex
-	told      bool      // guarded by mu: Trace.Granted has returned
-	term      term      // guarded by mu
-	failure   error     // guarded by mu: the error of the latest renewal; nil if it has succeeded
-	tried     time.Time // guarded by mu: when the first renewal was sent since the latest that succeeded; zero if none was
-	lastSixth time.Time // guarded by mu: when the last sixth of the term began
-	pending   int       // guarded by mu: number of renewals that are in flight
-	timer     Timer     // guarded by mu: calls tick when the next action is due
-	late      Timer     // guarded by mu: calls releaseLost; nil if that is not due
+	mu      sync.Mutex
+	told    bool  // guarded by mu: Trace.Granted has returned
+	term    term  // guarded by mu
+	failure error // guarded by mu: why the latest renewal has failed, or errNoReply; nil if it has succeeded or was refused
+	timer   Timer // guarded by mu: calls tick when the next action is due
+	late    Timer // guarded by mu: calls releaseLost; nil if that is not due
 
 	wanted chan struct{} // guarded by mu: closed once somebody waits; nil until Wanted is called
 	looks  Timer         // guarded by mu: begins the next look; nil before the first one
@@ -47,9 +44,6 @@ type Lease struct {
 	released         bool          // Redis has replied to a release
 	releaseErr       error         // what it said
 }
-
-// errNoReply stands for the error of a renewal that has no reply yet.
-var errNoReply = errors.New("no answer to a renewal")
 
 // lost returns an ErrLost with its reason.
 func lost(reason error) error { return fmt.Errorf("%w: %w", ErrLost, reason) }
@@ -77,7 +71,6 @@ func newLease(caller context.Context, l *lock, g lua.Grant, sent time.Time, hand
 	if !now.Before(lease.term.deadline) {
 		return nil, lost(ErrExpired)
 	}
-	lease.lastSixth = lease.term.lastSixth(now)
 	lease.life, lease.end = context.WithCancelCause(context.Background())
 	lease.mu.Lock() // Close may find it as soon as it is kept
 	defer lease.mu.Unlock()
@@ -186,21 +179,18 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.rt.clock.N
 func (l *Lease) renew(ctx context.Context, t task) error {
 	sent := l.lock.rt.clock.Now()
 	asked := min(max(l.lock.settings.ttl, l.kept.Sub(sent)), l.token.TTL())
-	l.renewalSent(sent)
-	held, err := l.lock.redis.Renew(ctx, l.token, asked, l.fence)
-	l.renewalEnded()
-	if err == nil {
-		l.lock.rt.outage.succeeded(l)
-	}
 	renewed := term{ttl: l.lock.settings.ttl}.given(sent, asked)
+	l.noteRenewal(renewed, errNoReply)
+	held, err := l.lock.redis.Renew(ctx, l.token, asked, l.fence)
 	switch {
 	case err != nil:
-		l.renewalFailed(ctx, renewed, err)
+		l.renewalFailed(renewed, err)
 	case !held:
 		err = lost(ErrTaken)
 		l.lose(ErrTaken)
 		l.leaveBehind(t)
 	default:
+		l.noteRenewal(renewed, nil)
 		l.extend(renewed)
 	}
 	if l.life.Err() == nil || held {
@@ -218,63 +208,28 @@ func (l *Lease) leaveBehind(t task) {
 	}
 }
 
-// renewalSent and renewalEnded keep account of renewals that have no reply.
-func (l *Lease) renewalSent(now time.Time) {
-	l.mu.Lock()
-	begins := l.noReply(now)
-	l.pending++
-	if l.tried.IsZero() {
-		l.tried, l.failure = now, errNoReply
-	}
-	failure := l.failure
-	l.mu.Unlock()
-	if begins {
-		l.lock.rt.outage.begun("renewal", l.lock.name, failure)
-	}
-}
-
-func (l *Lease) renewalEnded() {
+// noteRenewal notes why the latest renewal has failed; nil: it has not. renewed is what the lease would have become: an older
+// renewal does not count when a later one has succeeded.
+func (l *Lease) noteRenewal(renewed term, failure error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pending--
+	if !renewed.deadline.Before(l.term.deadline) {
+		l.failure = failure
+	}
 }
 
-// renewalFailed remembers the failure, unless a renewal that was sent later has succeeded. renewed is what the lease would
-// have become.
-func (l *Lease) renewalFailed(ctx context.Context, renewed term, err error) {
-	rt := l.lock.rt
-	err = rt.named(err)
-	refused := lua.OriginOf(err) == lua.Permanent
-	l.mu.Lock()
-	latest := !renewed.deadline.Before(l.term.deadline)
-	if latest {
-		l.failure = err
+// renewalFailed notes why a renewal has failed. A refusal says nothing about the way to Redis.
+func (l *Lease) renewalFailed(renewed term, err error) {
+	if lua.OriginOf(err) != lua.Permanent {
+		l.noteRenewal(renewed, err)
+		return
 	}
-	held := l.life.Err() == nil
-	// A ctx of Renew that has ended says nothing about Redis.
-	begins := held && latest && !refused && ctx.Err() == nil && rt.outage.failed(l)
-	l.mu.Unlock()
-	switch {
-	case begins:
-		rt.outage.begun("renewal", l.lock.name, err)
-	case held && refused:
-		rt.log.Warn("Redis refuses a renewal; another follows until the lease ends",
+	l.noteRenewal(renewed, nil)
+	if l.life.Err() == nil {
+		l.lock.rt.log.Warn("Redis refuses a renewal; another follows until the lease ends",
 			"lock", l.lock.name, "token", l.token, "err", err)
 	}
 }
-
-// noReply looks at the renewals that were sent before, when another is sent: two without a reply are an outage. It reports whether
-// one begins with that. The caller holds mu, and logs it.
-func (l *Lease) noReply(now time.Time) (begins bool) {
-	if !errors.Is(l.failure, errNoReply) {
-		return false
-	}
-	l.failure = l.lock.rt.named(errNoReply)
-	return l.pending > 1 && now.Sub(l.tried) >= longest && l.lock.rt.outage.failed(l)
-}
-
-// longest is how long a reply may take until its lack is taken for an outage: a TTL may be shorter than a round trip.
-const longest = time.Second
 
 // extend trusts the lease as renewed, unless it is trusted for longer.
 func (l *Lease) extend(renewed term) {
@@ -284,8 +239,7 @@ func (l *Lease) extend(renewed term) {
 		return
 	}
 	now := l.lock.rt.clock.Now()
-	l.term, l.failure, l.tried = renewed.planned(now), nil, time.Time{}
-	l.lastSixth = l.term.lastSixth(now)
+	l.term = renewed.planned(now)
 	l.setTimer(now)
 }
 
@@ -331,14 +285,8 @@ func (l *Lease) tick() {
 // expire ends the lease if its deadline has passed, without waiting for the timer.
 func (l *Lease) expire() {
 	l.mu.Lock()
-	now := l.lock.rt.clock.Now()
-	what, _ := l.term.due(now)
-	reason := ErrExpired
-	// A process that has no CPU sends its renewals late, and finds the end late.
-	early, prompt := !l.tried.After(l.lastSixth), !now.After(l.term.ends)
-	if l.failure != nil && early && prompt {
-		reason = fmt.Errorf("%w: %w", ErrUnreachable, l.failure)
-	}
+	what, _ := l.term.due(l.lock.rt.clock.Now())
+	failure := l.failure
 	l.mu.Unlock()
 	if what != expiry {
 		return
@@ -346,7 +294,7 @@ func (l *Lease) expire() {
 	if t, err := l.lock.rt.begin(); err == nil { // so that Shutdown sees what follows the lease's end
 		defer t.end()
 	}
-	if l.lose(reason) {
+	if l.lose(l.lock.rt.outage.whyExpired(failure)) {
 		l.releaseLater()
 	}
 }
@@ -414,7 +362,6 @@ func (l *Lease) finish(cause error) bool {
 		l.looks.Stop()
 	}
 	told := l.told
-	l.lock.rt.outage.forget(l)
 	l.mu.Unlock()
 	l.lock.rt.drop(l)
 	if told && cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps

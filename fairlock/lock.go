@@ -260,7 +260,7 @@ type ending struct {
 func (l *lock) release(ctx context.Context, e ending) (lua.Handoff, error) {
 	rest := lua.Rest{Left: e.kept.Sub(l.rt.clock.Now()), By: e.rest}
 	if e.ambiguous || e.fence == 0 {
-		return l.redis.Leave(ctx, rest, lua.Leaving{Token: e.token, Tombstone: e.ambiguous})
+		return l.redis.Leave(dispatch.Urgent(ctx), rest, lua.Leaving{Token: e.token, Tombstone: e.ambiguous})
 	}
 	return l.redis.Release(ctx, e.token, e.fence, rest)
 }
@@ -268,7 +268,11 @@ func (l *lock) release(ctx context.Context, e ending) (lua.Handoff, error) {
 // giveBack releases a lease that nobody uses, in the background.
 func (l *lock) giveBack(t task, e ending) {
 	t.goes(func(t task) {
-		ctx, cancel := l.rt.withTimeout(l.rt.leaves, e.token.TTL())
+		within := e.token.TTL()
+		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
+			within += l.cfg.WaiterTTL + queueKept
+		}
+		ctx, cancel := l.rt.withTimeout(l.rt.leaves, within)
 		defer cancel()
 		err := l.rt.retry(ctx, func() error {
 			h, err := l.release(ctx, e)

@@ -335,27 +335,39 @@ func TestLock_LeavesAfterALongHang(t *testing.T) {
 	})
 }
 
-// A waiter leaves as soon as Redis can be reached, for as long as Redis may keep its ticket.
+// A waiter leaves as soon as Redis can be reached, for as long as Redis may keep its ticket. Those that have left meanwhile, one
+// after the other, share a request.
 func TestLock_LeavesWhenRedisIsBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.MaxRetries = -1 })
+		sent := record(client)
 		s.Mutex("x").CrashHolding("holder", time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())
 		begin(ctx, client.Mutex("x").Lock)
 		client.Link.Cut()
 		cancel()
-		pass(10 * time.Minute)
+		for range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			<-begin(ctx, client.Mutex("x").Lock).done
+		}
 		require.True(t, s.Miniredis.Exists(lua.MutexKeys(lua.DefaultNamespace, "x").Queue))
 		client.Link.Mend()
+		sent.reset()
+		start := time.Now()
 		pass(250 * time.Millisecond) // the longest back-off
 		assert.False(t, s.Miniredis.Exists(lua.MutexKeys(lua.DefaultNamespace, "x").Queue))
+		tombstones, err := s.Miniredis.SortedSet(lua.MutexKeys(lua.DefaultNamespace, "x").Tombstones)
+		require.NoError(t, err)
+		assert.Len(t, tombstones, 10)
+		assert.Len(t, sent.times("leave", start), 2)
 	})
 }
 
 // An acquire that was never sent needs no request to leave.
 func TestLock_LeavesNothingThatWasNotSent(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const inFlight = 18 // pipelines
+		const inFlight = 10 // pipelines
 		client := s.Client(fairlock.Config{})
 		sent := record(client)
 		client.Link.Hang()

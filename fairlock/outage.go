@@ -1,156 +1,147 @@
 package fairlock
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/fairlock/fairlock-go/internal/dispatch"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
-// outage is a time in which Redis does not serve what the client sends by itself: renewals, heartbeats, its subscription. It
-// begins when one of them fails, and is over when a request has succeeded and the latest one of each sender has not failed:
-// on a Cluster, one master may be away while the others reply. Each end is logged once.
-type outage struct {
-	clock Clock
-	log   *slog.Logger
+const (
+	// noReplyAfter is after how long without a reply a request has failed. It fails again each noReplyAgain after that, which is
+	// longer than served: one request that hangs while others succeed is no outage.
+	noReplyAfter, noReplyAgain = 2 * time.Second, 10 * time.Second
+	// outageAfter is how long after the first failure another one has to come: one connection that was reset is no outage.
+	outageAfter = time.Second
+	// served and unserved are how long after the latest failure an outage is over: if a request has succeeded since, and if none has.
+	served, unserved = 5 * time.Second, time.Minute
+)
 
-	underWay atomic.Bool // since is not zero; so that a request costs no mutex
+// outage says since when Redis does not serve the client's requests. It begins when a request fails and another one, a second or
+// more later, and is logged once when that is known and once when it is over. A refusal is no failure. On a Cluster, one master may
+// be away while the others reply: there, a request succeeds for the lock whose request failed last.
+type outage struct {
+	rt      *runtime
+	cluster bool
+
+	failing atomic.Bool // timer is not nil; so that a request costs no mutex
 
 	mu      sync.Mutex
-	since   time.Time        // guarded by mu; zero if there is none
-	failing map[any]struct{} // guarded by mu: senders whose latest request has failed: leases, queues, the subscriber
+	since   time.Time // guarded by mu: of the first failure
+	latest  time.Time // guarded by mu: of the latest failure
+	lock    string    // guarded by mu: name of the lock whose request failed then
+	err     error     // guarded by mu: of that request
+	success bool      // guarded by mu: a request has succeeded since
+	logged  bool      // guarded by mu: it is an outage
+	timer   Timer     // guarded by mu: calls tick; nil if there is no failure
 }
 
-// failed notes the failure of a sender, and reports whether an outage begins with it. The caller logs that by begun, when it
-// holds no mutex.
-func (o *outage) failed(sender any) (begins bool) {
+// failed notes that a request for a lock has failed.
+func (o *outage) failed(lock string, err error) {
+	err = o.rt.named(err)
+	now := o.rt.clock.Now()
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.failing[sender] = struct{}{}
-	if !o.since.IsZero() {
-		return false
+	o.latest, o.lock, o.err, o.success = now, lock, err, false
+	if o.timer == nil {
+		o.since = now
+		o.failing.Store(true)
+		o.setTimer(now)
 	}
-	o.since = o.clock.Now()
-	o.underWay.Store(true)
-	return true
-}
-
-func (o *outage) begun(request, lock string, err error) {
-	o.log.Warn("outage begins: Redis does not serve this client", "request", request, "lock", lock, "err", err)
-}
-
-// forget has a sender that sends no more count no more.
-func (o *outage) forget(sender any) {
-	if !o.underWay.Load() {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.failing, sender)
-}
-
-// succeeded notes that a request of a sender has succeeded; nil: of one that does not count. The caller holds no mutex.
-func (o *outage) succeeded(sender any) {
-	if !o.underWay.Load() {
-		return
-	}
-	o.mu.Lock()
-	delete(o.failing, sender)
-	since := o.since
-	over := !since.IsZero() && len(o.failing) == 0
-	if over {
-		o.since = time.Time{}
-		o.underWay.Store(false)
-	}
+	begins := !o.logged && now.Sub(o.since) >= outageAfter
+	o.logged = o.logged || begins
 	o.mu.Unlock()
-	if over {
-		o.log.Info("outage is over: Redis serves this client again", "lasted", o.clock.Now().Sub(since))
+	if begins {
+		o.rt.log.Warn("outage begins: Redis does not serve this client", "lock", lock, "err", err)
 	}
 }
 
-// began returns since when there is an outage; zero if there is none.
-func (o *outage) began() time.Time {
+// succeeded notes that a request for a lock has succeeded.
+func (o *outage) succeeded(lock string) {
+	if !o.failing.Load() {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.since
-}
-
-// watched is the dispatcher, whose replies tell that a server answers, and end an outage.
-type watched struct {
-	*dispatch.Dispatcher
-	rt       *runtime
-	reloader *reloader
-}
-
-// EvalSha is the dispatcher's.
-func (w watched) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return w.do(ctx, w.Dispatcher.EvalSha, sha, keys, args)
-}
-
-// Eval is the dispatcher's.
-func (w watched) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return w.do(ctx, w.Dispatcher.Eval, script, keys, args)
-}
-
-// EvalShaRO is the dispatcher's.
-func (w watched) EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return w.do(ctx, w.Dispatcher.EvalShaRO, sha, keys, args)
-}
-
-// EvalRO is the dispatcher's.
-func (w watched) EvalRO(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return w.do(ctx, w.Dispatcher.EvalRO, script, keys, args)
-}
-
-// eval is a method of the dispatcher.
-type eval = func(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
-
-func (w watched) do(ctx context.Context, method eval, script string, keys []string, args []any) *redis.Cmd {
-	ended := w.reloader.begin()
-	cmd := method(ctx, script, keys, args...)
-	err := cmd.Err()
-	var reply redis.Error
-	if err != nil && !errors.As(err, &reply) {
-		var abandoned *dispatch.AbandonedError
-		ended(!errors.As(err, &abandoned))
-		return cmd
+	if o.timer != nil && !o.success && (!o.cluster || lock == o.lock) {
+		o.success = true
+		o.timer.Stop()
+		o.setTimer(o.rt.clock.Now())
 	}
-	ended(false)
-	if !w.rt.answered.Load() {
-		w.rt.answered.Store(true)
+}
+
+// setTimer has tick called when the outage is over, unless a request fails until then. The caller holds mu.
+func (o *outage) setTimer(now time.Time) { o.timer = o.rt.clock.AfterFunc(o.end().Sub(now), o.tick) }
+
+// end returns when the outage is over. The caller holds mu.
+func (o *outage) end() time.Time {
+	if o.success {
+		return o.latest.Add(served)
 	}
+	return o.latest.Add(unserved)
+}
+
+// tick ends the outage, if that is due.
+func (o *outage) tick() {
+	t, err := o.rt.begin()
+	if err != nil {
+		return
+	}
+	defer t.end()
+	o.mu.Lock()
+	now := o.rt.clock.Now()
+	if o.timer == nil || now.Before(o.end()) {
+		if o.timer != nil {
+			o.setTimer(now)
+		}
+		o.mu.Unlock()
+		return
+	}
+	lasted, logged, success := o.latest.Sub(o.since), o.logged, o.success
+	o.forget()
+	o.mu.Unlock()
 	switch {
-	case err == nil:
-		w.rt.outage.succeeded(nil)
-	case w.rt.pool != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")):
-		cmd = redis.NewCmd(context.Background()) // the dispatcher still reads the other one
-		cmd.SetErr(fmt.Errorf("%w: %w", lua.ErrCluster, err))
+	case logged && success:
+		o.rt.log.Info("outage is over: Redis serves this client again", "lasted", lasted)
+	case logged:
+		o.rt.log.Info("outage is over: no request has failed for a minute", "lasted", lasted)
 	}
-	return cmd
 }
 
-// errPoolFull means that a request found no connection: all of the pool are in use.
-var errPoolFull = errors.New("the connection pool of the Redis client is full")
+// forget forgets all failures. The caller holds mu.
+func (o *outage) forget() {
+	o.timer, o.err, o.logged = nil, nil, false
+	o.failing.Store(false)
+}
 
-// named names a full connection pool in the error of a request. One that has no reply yet may be waiting for a connection:
-// go-redis says so only after its PoolTimeout, and tries again.
-func (rt *runtime) named(err error) error {
-	full := strings.Contains(err.Error(), "connection pool timeout") // go-redis 9.7 does not export its error
-	if errors.Is(err, errNoReply) && rt.pool != nil {
-		stats := rt.pool.PoolStats()
-		full = stats.IdleConns == 0 && int(stats.TotalConns) >= rt.pool.Options().PoolSize
+// close stops the timer. No request fails after that.
+func (o *outage) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.timer != nil {
+		o.timer.Stop()
+		o.forget()
 	}
-	if full {
-		return fmt.Errorf("%w: %w", errPoolFull, err)
+}
+
+// now returns since when there is an outage and the latest error; zero and nil if there is none.
+func (o *outage) now() (since time.Time, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.logged {
+		return time.Time{}, nil
 	}
-	return err
+	return o.since, o.err
+}
+
+// whyExpired returns why a lease has expired: because of an outage, or because of the failure of its latest renewal, which may be
+// nil.
+func (o *outage) whyExpired(failure error) error {
+	_, err := o.now()
+	if err == nil && failure != nil {
+		err = o.rt.named(failure)
+	}
+	if err == nil {
+		return ErrExpired
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }

@@ -25,18 +25,15 @@ type queue struct {
 	timer  Timer                     // guarded by mu: calls tick at next; nil while nobody is queued
 	next   time.Time                 // guarded by mu
 
-	answered time.Time // guarded by mu: when the latest heartbeat was sent that has a reply
-
-	leaver leaver
 }
 
-// add has heartbeats keep the ticket of a waiter, which a request that was sent then has found queued. A timer that is
-// running is kept, unless the waiter's TTL is so short that it needs an earlier heartbeat.
-func (q *queue) add(w *localWaiter, ticket lua.Ticket, sent time.Time) {
+// add has heartbeats keep the ticket of a waiter, which a request that was sent then, while that subscription was up, has found
+// queued. A timer that is running is kept, unless the waiter's TTL is so short that it needs an earlier heartbeat.
+func (q *queue) add(w *localWaiter, ticket lua.Ticket, sent time.Time, subscription uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.queued[w] = struct{}{}
-	w.ticket, w.foundAt = ticket, sent
+	w.ticket, w.foundAt, w.subscription = ticket, sent, subscription
 	q.minTTL = min(q.minTTL, w.ttl)
 	if q.timer == nil || q.next.Sub(q.queues.rt.clock.Now()) > q.interval() {
 		q.setTimer()
@@ -51,7 +48,6 @@ func (q *queue) remove(w *localWaiter) {
 	if len(q.queued) == 0 && q.timer != nil {
 		q.timer.Stop()
 		q.timer, q.minTTL = nil, bounds.MaxTTL
-		q.queues.rt.outage.forget(q)
 	}
 }
 
@@ -153,14 +149,13 @@ func (q *queue) heartbeatOf(ctx context.Context, t task, waiters []*localWaiter)
 	for i, w := range waiters {
 		tokens[i] = w.token
 	}
-	sent := rt.clock.Now()
+	sent, subscription := rt.clock.Now(), q.lock.subscriber.up()
 	reply, err := q.lock.redis.Heartbeat(ctx, q.lock.cfg.WaiterTTL, tokens)
 	if err != nil {
-		q.heartbeatFailed(ctx, waiters, sent, err)
+		q.heartbeatFailed(ctx, waiters, err)
 		return
 	}
-	rt.outage.succeeded(q)
-	q.postFound(waiters, reply, sent)
+	q.postFound(waiters, reply, sent, subscription)
 	first := slices.Index(reply.States, lua.StillQueued)
 	switch {
 	case reply.RetryAfter < 0: // only a notification can help
@@ -171,20 +166,12 @@ func (q *queue) heartbeatOf(ctx context.Context, t task, waiters []*localWaiter)
 	}
 }
 
-func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, sent time.Time, err error) {
+func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err error) {
 	rt := q.queues.rt
 	switch {
 	case rt.life.Err() != nil:
 	case lua.OriginOf(err) != lua.Permanent:
-		err = rt.named(orEnded(ctx, err))
-		q.mu.Lock()
-		latest := len(q.queued) > 0 && sent.After(q.answered) // else it sends no more, or one that was sent later has a reply
-		begins := latest && rt.outage.failed(q)
-		q.mu.Unlock()
-		if begins {
-			rt.outage.begun("heartbeat", q.lock.name, err)
-		}
-		rt.log.Debug("heartbeat failed; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", err)
+		rt.log.Debug("heartbeat failed; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", orEnded(ctx, err))
 	default: // their own requests fail in the same way, and say so
 		rt.log.Warn("Redis refuses a heartbeat; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", err)
 		for _, w := range waiters {
@@ -198,18 +185,19 @@ var found = map[lua.WaiterState]eventKind{
 	lua.StillQueued: stillQueued, lua.NotQueued: notQueued, lua.Holding: holding,
 }
 
-// postFound posts to waiters what a heartbeat has found.
-func (q *queue) postFound(waiters []*localWaiter, reply lua.HeartbeatReply, sent time.Time) {
+// postFound posts to waiters what a heartbeat has found that was sent then, while that subscription was up.
+func (q *queue) postFound(waiters []*localWaiter, reply lua.HeartbeatReply, sent time.Time, subscription uint64) {
+	up := q.lock.subscriber.up()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if sent.After(q.answered) {
-		q.answered = sent
-	}
 	for i, w := range waiters {
-		state := reply.States[i]
-		w.post(event{kind: found[state], sent: sent, last: reply.Last})
-		if state == lua.StillQueued && sent.After(w.foundAt) {
-			w.foundAt = sent
+		e := event{kind: found[reply.States[i]], sent: sent, last: reply.Last}
+		switch {
+		case e.kind == holding && w.subscription == up:
+			e.lost = up
+		case e.kind == stillQueued && !sent.Before(w.foundAt):
+			w.foundAt, w.subscription = sent, subscription
 		}
+		w.post(e)
 	}
 }

@@ -13,7 +13,8 @@ import (
 
 // queues has the waiters of a client, by lock.
 type queues struct {
-	rt *runtime
+	rt     *runtime
+	leaver leaver
 
 	mu      sync.Mutex
 	byLock  map[string]*queue            // guarded by mu; by the lock's key
@@ -28,12 +29,16 @@ type localWaiter struct {
 	ttl   time.Duration
 	queue *queue
 
-	ticket  lua.Ticket // 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
-	foundAt time.Time  // guarded by queue.mu: when the latest request was sent that found it queued
+	ticket       lua.Ticket // 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
+	foundAt      time.Time  // guarded by queue.mu: when the latest request was sent that found it queued
+	subscription uint64     // guarded by queue.mu: the number of the one that was up then; 0: none was
 }
 
 func newQueues(rt *runtime) *queues {
-	return &queues{rt: rt, byLock: map[string]*queue{}, byToken: map[token.Token]*localWaiter{}}
+	return &queues{
+		rt: rt, leaver: leaver{byLock: map[string][]leaving{}},
+		byLock: map[string]*queue{}, byToken: map[token.Token]*localWaiter{},
+	}
 }
 
 // join registers a waiter before its first request, because its grant may arrive before the reply. The caller calls

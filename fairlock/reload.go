@@ -20,9 +20,8 @@ const (
 // reloader has the Redis client read anew which master has which slots, while requests fail or hang. By itself, go-redis does so
 // only after a reply, or with its next request after 10 s, and until then goes on calling a master that is dead.
 type reloader struct {
-	rdb   reloadable // nil: there is nothing to reload
-	clock Clock
-	life  context.Context // of the client
+	rt  *runtime
+	rdb reloadable // nil: there is nothing to reload
 
 	mu sync.Mutex
 	at time.Time // guarded by mu: of the latest reload
@@ -30,41 +29,12 @@ type reloader struct {
 
 func newReloader(rt *runtime, rdb Redis) *reloader {
 	cluster, _ := rdb.(reloadable)
-	return &reloader{rdb: cluster, clock: rt.clock, life: rt.life}
-}
-
-// begin notes that a request is sent. The caller calls end when it has ended.
-func (r *reloader) begin() (end func(noReply bool)) {
-	if r.rdb == nil {
-		return func(bool) {}
-	}
-	var mu sync.Mutex
-	var timer Timer // guarded by mu; nil when the request has ended
-	var tick func()
-	tick = func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if timer != nil {
-			timer = r.clock.AfterFunc(r.reload(), tick)
-		}
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	timer = r.clock.AfterFunc(slow, tick)
-	return func(noReply bool) {
-		mu.Lock()
-		timer.Stop()
-		timer = nil
-		mu.Unlock()
-		if noReply {
-			r.reload()
-		}
-	}
+	return &reloader{rt: rt, rdb: cluster}
 }
 
 // reload reloads, unless that was done less than a second ago. It returns after how long another reload may follow.
 func (r *reloader) reload() time.Duration {
-	now := r.clock.Now()
+	now := r.rt.clock.Now()
 	r.mu.Lock()
 	if since := now.Sub(r.at); !r.at.IsZero() && since < reloadInterval {
 		r.mu.Unlock()
@@ -72,8 +42,8 @@ func (r *reloader) reload() time.Duration {
 	}
 	r.at = now
 	r.mu.Unlock()
-	if r.life.Err() == nil {
-		r.rdb.ReloadState(r.life)
+	if r.rt.life.Err() == nil {
+		r.rdb.ReloadState(r.rt.life)
 	}
 	return reloadInterval
 }

@@ -47,8 +47,8 @@ func newRuntime(cfg *Config) *runtime {
 	rt := &runtime{
 		clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, jitter: jitter(cfg.Name), leases: map[*Lease]struct{}{}, warned: map[string]struct{}{},
 		drained: make(chan struct{}),
-		outage:  &outage{clock: cfg.Clock, log: cfg.Logger, failing: map[any]struct{}{}},
 	}
+	rt.outage = &outage{rt: rt}
 	rt.life, rt.end = context.WithCancelCause(context.Background())
 	rt.open, rt.refuse = context.WithCancelCause(rt.life)
 	rt.leaves, rt.stopLeaves = context.WithCancelCause(context.Background())

@@ -3,6 +3,8 @@ package fairlock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 )
 
 // subscriber is the one subscription of a client. It receives the notifications that tell which of its waiters were
-// granted a lock. If one is lost, a heartbeat finds the grant.
+// granted a lock. If one is lost, a heartbeat finds the grant, which is evidence against the subscription (see missed).
 type subscriber struct {
 	rt      *runtime
 	rdb     Redis
@@ -25,62 +27,57 @@ type subscriber struct {
 	count     uint64                  // guarded by mu: how often a subscription came up
 	downSince time.Time               // guarded by mu: zero while it is up, and before start
 	reason    error                   // guarded by mu: why the latest attempt failed; nil while none has
-	heard     time.Time               // guarded by mu: when the latest subscription brought its latest message; zero if it has brought none
+	logged    bool                    // guarded by mu: that it is down
+	heard     time.Time               // guarded by mu: when the latest message arrived
+	silent    Timer                   // guarded by mu: replaces the subscription if no message arrives; nil without evidence
+	replaced  time.Time               // guarded by mu: when evidence last had a subscription replaced
+	pause     time.Duration           // guarded by mu: how long after that no evidence counts
 }
 
-// subscriptions returns how often the subscription has come up.
-func (s *subscriber) subscriptions() uint64 {
+// up returns the number of the subscription that is up; 0 if none is.
+func (s *subscriber) up() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.count
+	if s.downSince.IsZero() {
+		return s.count
+	}
+	return 0
 }
 
-// brings reports whether the subscription is up and has brought a message.
-func (s *subscriber) brings() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.downSince.IsZero() && !s.heard.IsZero()
-}
-
-// start subscribes, if this is the client's first contention, and returns the same as subscriptions.
+// start subscribes, if this is the client's first contention, and returns the same as up.
 func (s *subscriber) start(t task) uint64 {
-	s.once.Do(func() { t.stays(s.run) })
-	return s.subscriptions()
+	s.once.Do(func() {
+		s.wentDown(nil)
+		t.stays(s.run)
+	})
+	return s.up()
 }
 
 // run subscribes, again and again, until the client is closed.
 func (s *subscriber) run(t task) {
 	rt := s.rt
 	jitter := jitter(s.channel) // requests that fail at the same moment have another
-	var pause backoff
-	refused := false // and logged
-	s.wentDown(nil)
-	for rt.life.Err() == nil {
-		before := s.subscriptions()
+	for pause := (backoff{}); ; {
 		err := s.receive(rt.life, t)
 		if rt.life.Err() != nil {
 			return
 		}
-		s.wentDown(err)
-		next := pause.next(jitter)
-		var reply redis.Error
+		wasUp, long := s.wentDown(err)
+		var silent silentError
 		switch {
-		case s.subscriptions() != before: // it was up
-			pause, refused = backoff{}, false
-			next = pause.next(jitter)
+		case errors.As(err, &silent) && silent.pause == minPause:
+			rt.log.Warn("the subscription brings no notifications; it is replaced", "channel", s.channel)
+		case wasUp:
 			rt.log.Debug("subscription broke; it is made again", "err", err)
-		case !errors.As(err, &reply):
-			if rt.outage.failed(s) {
-				rt.outage.begun("subscription", "", rt.named(err))
-			}
-		default:
+		case long:
+			rt.log.Warn("the subscription is down; heartbeats replace notifications", "channel", s.channel, "err", err)
+		}
+		if wasUp {
+			pause = backoff{}
+		}
+		next := pause.next(jitter)
+		if reply := redis.Error(nil); errors.As(err, &reply) {
 			next = refusedPause
-			rt.outage.forget(s) // Redis replies
-			if refused {
-				break
-			}
-			refused = true
-			rt.log.Warn("Redis refuses the subscription; heartbeats replace notifications", "channel", s.channel, "err", err)
 		}
 		call(rt.trace.Subscription, SubscriptionInfo{Err: err})
 		rt.sleep(rt.life, next)
@@ -91,8 +88,13 @@ func (s *subscriber) run(t task) {
 // missing are rarely given within a second.
 const refusedPause = time.Second
 
-// confirmation is how long Redis has to confirm a subscription: a connection may die before.
-const confirmation = 5 * time.Second
+const (
+	// confirmation is how long Redis has to confirm a subscription: a connection may die before.
+	confirmation = 5 * time.Second
+	// silence is after how long without a message the connection is pinged, and then replaced: one that is half-open shows no
+	// error for minutes.
+	silence = 3 * time.Second
+)
 
 // receive subscribes and receives until the connection breaks. go-redis would subscribe again by itself, but would not
 // tell that the subscription was down.
@@ -100,8 +102,9 @@ func (s *subscriber) receive(ctx context.Context, t task) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.mu.Lock()
-	s.cancel, s.heard = cancel, time.Time{}
+	s.cancel = cancel
 	s.mu.Unlock()
+	defer s.acquit()
 	pubsub := s.rdb.Subscribe(ctx)
 	defer func() { _ = pubsub.Close() }()
 	if err := pubsub.Subscribe(ctx, s.channel); err != nil {
@@ -112,10 +115,17 @@ func (s *subscriber) receive(ctx context.Context, t task) error {
 	// Before it returns an error, go-redis connects again; not with a ctx that has ended.
 	over, end := context.WithCancel(ctx)
 	end()
-	for timeout := confirmation; ; timeout = 0 { // 0: none
+	for timeout, pinged := confirmation, true; ; timeout = silence {
 		message, err := pubsub.ReceiveTimeout(over, timeout)
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
+		}
+		var late net.Error
+		if !pinged && errors.As(err, &late) && late.Timeout() {
+			err = pubsub.Ping(over)
+			pinged = true
+		} else {
+			pinged = false
 		}
 		if err != nil {
 			return err
@@ -129,22 +139,40 @@ func (s *subscriber) receive(ctx context.Context, t task) error {
 	}
 }
 
-// wentDown notes that the subscription is down, and why.
-func (s *subscriber) wentDown(reason error) {
+// acquit forgets evidence against a subscription that has ended.
+func (s *subscriber) acquit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reason = reason; s.downSince.IsZero() {
-		s.downSince = s.rt.clock.Now()
+	if s.silent != nil {
+		s.silent.Stop()
+		s.silent = nil
 	}
+}
+
+// wentDown notes that the subscription is down, and why. It reports whether it was up until now, and, once, that it has been
+// down for a second.
+func (s *subscriber) wentDown(reason error) (wasUp, long bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.rt.clock.Now()
+	if wasUp = s.downSince.IsZero(); wasUp {
+		s.downSince = now
+	}
+	long = !s.logged && now.Sub(s.downSince) >= time.Second
+	s.reason, s.logged = reason, s.logged || long
+	return wasUp, long
 }
 
 // cameUp has heartbeats look for what waiters have missed before.
 func (s *subscriber) cameUp(t task) {
 	s.mu.Lock()
-	s.downSince, s.reason = time.Time{}, nil
+	lasted, logged := s.rt.clock.Now().Sub(s.downSince), s.logged
+	s.downSince, s.reason, s.logged = time.Time{}, nil, false
 	s.count++
 	s.mu.Unlock()
-	s.rt.outage.succeeded(s)
+	if logged {
+		s.rt.log.Info("the subscription is up again", "channel", s.channel, "lasted", lasted)
+	}
 	call(s.rt.trace.Subscription, SubscriptionInfo{})
 	s.queues.catchUp(t)
 }
@@ -159,4 +187,49 @@ func (s *subscriber) received(message string) {
 		return
 	}
 	s.queues.notify(grant)
+}
+
+const (
+	// silentDelay is how long after the reply to a heartbeat a message may still arrive, on another connection.
+	silentDelay = 300 * time.Millisecond
+	// After evidence has had a subscription replaced, none counts for minPause, and for twice as long each time after that, up to
+	// maxPause. A reason can be the rights of others, which no new subscription mends.
+	minPause, maxPause = time.Second, time.Minute
+)
+
+// silentError means that a subscription has not brought a notification.
+type silentError struct{ pause time.Duration }
+
+func (e silentError) Error() string {
+	return fmt.Sprintf("the subscription did not bring a notification; for %v it is not replaced again for that", e.pause)
+}
+
+// missed notes evidence against a subscription, by its number: it was up from before a waiter was last found queued until a
+// heartbeat, sent then, found that it was granted the lock. The subscription is replaced unless it brings a message soon: after a
+// planned failover it may be on the old primary, which nobody publishes on.
+func (s *subscriber) missed(number uint64, sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.count == number && s.silent == nil && s.downSince.IsZero() && s.rt.clock.Now().Sub(s.replaced) >= s.pause {
+		s.silent = s.rt.clock.AfterFunc(silentDelay-notificationDelay, func() { s.replaceIfSilent(number, sent) })
+	}
+}
+
+// replaceIfSilent ends a subscription, by its number, if no message has arrived since then.
+func (s *subscriber) replaceIfSilent(number uint64, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.count != number || !s.downSince.IsZero() {
+		return
+	}
+	s.silent = nil
+	if !s.heard.Before(since) {
+		return
+	}
+	now := s.rt.clock.Now()
+	if now.Sub(s.replaced)-s.pause > maxPause { // the evidence had stopped
+		s.pause = 0
+	}
+	s.replaced, s.pause = now, min(max(2*s.pause, minPause), maxPause)
+	s.cancel(silentError{s.pause})
 }

@@ -33,12 +33,6 @@ func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// lastSixth returns when the last sixth of what is left now begins, or of TTL if a minimum hold lasts for longer. A renewal
-// that is sent later than that may come too late although Redis replies.
-func (t term) lastSixth(now time.Time) time.Time {
-	return t.deadline.Add(-min(t.deadline.Sub(now), t.ttl) / 6)
-}
-
 // planned sets the next renewal: when a third of what is left has passed, or of TTL if a minimum hold lasts for longer, so that
 // two renewals may fail; and not sooner than a thirtieth of TTL, or a third of a second, from now.
 func (t term) planned(now time.Time) term {

@@ -26,7 +26,8 @@ type Trace struct {
 	Ended func(EndedInfo)
 	// Left is called when an acquisition ends without a lease, also for a Try… that finds the lock busy. Err says why.
 	Left func(LeftInfo)
-	// NotificationLost is called when a heartbeat finds that a waiter was granted the lock and was not notified.
+	// NotificationLost is called when a heartbeat finds that a waiter was granted the lock and was not notified, although the
+	// subscription was up all the time.
 	NotificationLost func(Event)
 	// Subscription is called when the subscription for notifications has come up, or has broken.
 	Subscription func(SubscriptionInfo)

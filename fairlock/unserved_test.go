@@ -314,8 +314,8 @@ func TestUnserved_ForceReleaseThatLostItsReply(t *testing.T) {
 	})
 }
 
-// The error of a call says that Redis cannot be reached. If no server has ever replied, no waiter is known to be in a queue.
-func TestUnserved_WrongAddressIsNotLogged(t *testing.T) {
+// If no server has ever replied, no waiter is known to be in a queue, so the log does not say that one could not leave.
+func TestUnserved_WrongAddressLeavesNoWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var log logged
 		client := s.Client(fairlock.Config{Logger: log.logger()})
@@ -323,6 +323,7 @@ func TestUnserved_WrongAddressIsNotLogged(t *testing.T) {
 		_, err := client.Mutex("x").Lock(t.Context())
 		require.ErrorIs(t, err, fairlock.ErrUnreachable)
 		require.NoError(t, client.Close())
-		assert.Empty(t, log.lines)
+		require.Len(t, log.lines, 1)
+		assert.Contains(t, log.lines[0], "outage begins")
 	})
 }

@@ -108,7 +108,7 @@ func (w *waiter) event() Event { return w.lock.event(w.caller, w.token) }
 // acquire sends acquire, and handles the reply.
 func (w *waiter) acquire(ctx context.Context) {
 	w.stopTimer()
-	subscriptions := w.lock.subscriber.subscriptions()
+	subscription := w.lock.subscriber.up()
 	r := lua.Request{
 		Token: w.token, WaiterTTL: w.lock.cfg.WaiterTTL, MaxWaiters: w.lock.settings.maxWaiters, Ticket: w.ticket,
 		Try: w.try,
@@ -130,7 +130,7 @@ func (w *waiter) acquire(ctx context.Context) {
 		}
 		w.grant(lua.Grant{Token: w.token, Fence: reply.Fence, Given: w.token.TTL()}, w.acquireSent, false)
 	case lua.Queued:
-		w.startWaiting(reply, subscriptions)
+		w.startWaiting(reply, subscription)
 	case lua.Busy:
 		w.free = reply.RetryAfter
 		if !reply.More { // else the lock may be free: the script dropped as many expired waiters as it may
@@ -173,9 +173,8 @@ func (w *waiter) failed(ctx context.Context, err error) {
 	w.postAfter(w.pause.next(w.rt.jitter), event{kind: acquireNow})
 }
 
-// startWaiting handles the reply that it is queued. subscriptions is how often the subscription had come up before the
-// request was sent.
-func (w *waiter) startWaiting(reply lua.Reply, subscriptions uint64) {
+// startWaiting handles the reply that it is queued. subscription is the number of the one that was up when the request was sent.
+func (w *waiter) startWaiting(reply lua.Reply, subscription uint64) {
 	w.state = waiting
 	w.foundQueued(w.acquireSent, reply.Last)
 	if reply.RetryAfter >= 0 {
@@ -184,8 +183,8 @@ func (w *waiter) startWaiting(reply lua.Reply, subscriptions uint64) {
 	if w.ticket == 0 {
 		call(w.rt.trace.Queued, QueuedInfo{Event: w.event(), Position: reply.Position, Ticket: uint64(reply.Ticket)})
 	}
-	w.queue.add(w.localWaiter, reply.Ticket, w.acquireSent)
-	if w.lock.subscriber.start(w.task) != subscriptions {
+	w.queue.add(w.localWaiter, reply.Ticket, w.acquireSent, subscription)
+	if w.lock.subscriber.start(w.task) > subscription {
 		w.state = acquiring // a notification may have been sent before the subscription was up
 	}
 }
@@ -220,11 +219,11 @@ func (w *waiter) wait(ctx context.Context) {
 			}
 		case holding:
 			if e.sent.After(w.acquireSent) {
-				w.postAfter(notificationDelay, event{kind: notificationLost})
+				w.postAfter(notificationDelay, event{kind: notNotified, sent: e.sent, lost: e.lost})
 			}
-		case notificationLost:
+		case notNotified:
 			if grant.Fence == 0 {
-				w.notificationLost()
+				w.notNotified(e)
 				w.state = acquiring
 			}
 		case acquireLater:
@@ -247,14 +246,13 @@ func (w *waiter) wait(ctx context.Context) {
 	}
 }
 
-// notificationLost warns, unless it is known that the subscription brings no messages: then each grant would be a line.
-func (w *waiter) notificationLost() {
-	if w.lock.subscriber.brings() {
-		w.rt.log.Warn("notification lost; a heartbeat found the grant", "lock", w.lock.name, "token", w.token)
-	} else {
-		w.rt.log.Debug("a heartbeat found the grant, as it does while the subscription brings nothing", "lock", w.lock.name, "token", w.token)
+// notNotified tells of a notification that is lost. None is if the subscription was not up when the lock was granted.
+func (w *waiter) notNotified(e event) {
+	w.rt.log.Debug("a heartbeat found the grant", "lock", w.lock.name, "token", w.token, "lost", e.lost != 0)
+	if e.lost != 0 {
+		w.lock.subscriber.missed(e.lost, e.sent)
+		call(w.rt.trace.NotificationLost, w.event())
 	}
-	call(w.rt.trace.NotificationLost, w.event())
 }
 
 // grant begins the lease. If it has ended already, because this process was paused, the waiter sends
@@ -306,22 +304,23 @@ func (w *waiter) leave() {
 	if w.ticket == 0 && !w.ambiguous && !lua.Aborted(w.err) {
 		return
 	}
-	leaver, leaving := &w.queue.leaver, lua.Leaving{Token: w.token, Tombstone: w.ambiguous}
-	if w.abandoned == nil {
-		<-leaver.leave(w.task, w.lock, leaving)
-		return
-	}
 	done := make(chan struct{})
-	w.task.goes(func(t task) {
-		defer close(done)
-		<-w.abandoned.Over // it must not arrive after the leave
-		<-leaver.leave(t, w.lock, leaving)
-	})
-	over, cancel := w.rt.withTimeout(context.Background(), grace)
+	leave := func(t task) {
+		w.lock.queues.leaver.leave(t, w.lock, lua.Leaving{Token: w.token, Tombstone: w.ambiguous}, done)
+	}
+	if w.abandoned == nil {
+		leave(w.task)
+	} else {
+		w.task.goes(func(t task) {
+			<-w.abandoned.Over // it must not arrive after the leave
+			leave(t)
+		})
+	}
+	enough, cancel := w.rt.withTimeout(context.Background(), grace)
 	defer cancel()
 	select {
 	case <-done:
-	case <-over.Done():
+	case <-enough.Done():
 	}
 }
 

@@ -139,7 +139,7 @@ func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
 			q.granted(t)
 			assert.Equal(t, time.Duration(min(i, 1)+1)*interval+10*time.Millisecond, q.at.Sub(start))
 		}
-		assert.Len(t, j.of("NotificationLost"), 3)
+		assert.Len(t, j.of("NotificationLost"), 1, "the subscription is down when the others are found")
 		assert.True(t, writer.pending())
 		client.Link.Mend()
 		for _, q := range readers {
@@ -156,8 +156,7 @@ func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
 	bubbles(t, map[time.Duration]int{
 		9 * time.Millisecond: 0, 11 * time.Millisecond: 1,
 	}, func(t *testing.T, s *fairlocktest.Server, delay time.Duration, lost int) {
-		var log logged
-		client, _, j := listening(t, s, fairlock.Config{Logger: log.logger()})
+		client, _, j := listening(t, s, fairlock.Config{})
 		held := s.Mutex("x").HoldAs("holder")
 		next := begin(t.Context(), client.Mutex("x").Lock)
 		pass(interval - 1)
@@ -166,7 +165,6 @@ func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
 		client.Link.Mend() // the heartbeat's reply is not delayed
 		next.granted(t)
 		assert.Len(t, j.of("NotificationLost"), lost)
-		assert.Len(t, log.lines, lost)
 	})
 }
 
@@ -575,16 +573,22 @@ func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
 	})
 }
 
-// Waiters of one client that leave together are removed by few requests, and each returns within 25 ms, whatever happens to
-// these.
+// Waiters of one lock in one client end at once: few requests tell Redis of all, and each Lock returns within 25 ms, also if Redis
+// does not answer.
 //
+//fairlock:promise Waiters that leave together: 10,000 of one client share 45 requests at most, and are out of the queue within a second
 //fairlock:fault ctx ends, Redis hangs
 func TestWaiter_LeaveTogether(t *testing.T) {
-	const waiters = 600
+	const waiters = 10_000
 	bubbles(t, map[string]bool{"Redis answers": false, "Redis hangs": true}, func(t *testing.T, s *fairlocktest.Server, _ string, hangs bool) {
 		client := s.Client(fairlock.Config{})
 		sent := record(client)
-		held := s.Mutex("x").HoldAs("holder")
+		sent.before = func(_ int, cmd redis.Cmder) error {
+			if verbOf(cmd) == "acquire" {
+				return errCut // Redis may have received it; the server of this test need not queue so many
+			}
+			return nil
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var left sync.WaitGroup
 		var late atomic.Int64 // the last one, counted from the end of ctx
@@ -597,21 +601,20 @@ func TestWaiter_LeaveTogether(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		require.Equal(t, waiters, s.Mutex("x").State().Waiting)
 		sent.reset()
-		client.Link.Delay(time.Millisecond, time.Millisecond) // so that all have left when the first requests are answered
+		client.Link.Delay(time.Millisecond, time.Millisecond) // so that all have left when the first request is answered
 		if ended = time.Now(); hangs {
 			client.Link.Hang()
 		}
 		cancel()
 		left.Wait()
-		assert.Equal(t, hangs, time.Duration(late.Load()) == 25*time.Millisecond)
-		assert.LessOrEqual(t, time.Duration(late.Load()), 25*time.Millisecond)
+		assert.Equal(t, 25*time.Millisecond, time.Duration(late.Load()))
 		client.Link.Mend()
 		pass(time.Second)
-		assert.Zero(t, s.Mutex("x").State().Waiting)
-		assert.LessOrEqual(t, len(sent.times("leave", ended)), waiters/20)
-		unlock(t, held)
+		tombstones, err := s.Miniredis.SortedSet("fairlock:{x}:tombstones")
+		require.NoError(t, err)
+		assert.Len(t, tombstones, waiters)
+		assert.LessOrEqual(t, len(sent.requests()), 45)
 	})
 }
 

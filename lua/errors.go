@@ -59,8 +59,8 @@ type requestError struct {
 
 func (e *requestError) Unwrap() error { return e.error }
 
-// withOrigin marks an error that go-redis has returned for a request.
-func withOrigin(err error) error {
+// WithOrigin marks an error that go-redis has returned for a request.
+func WithOrigin(err error) error {
 	var reply redis.Error
 	switch {
 	case errors.Is(err, ErrCluster):

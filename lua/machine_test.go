@@ -278,7 +278,7 @@ func (m *machine) begin(format string, args ...any) {
 	m.readRecords()
 	m.model.Advance(m.clock)
 	if len(m.model.Waiters) > 0 && m.expired("queue") {
-		m.model.Waiters = nil
+		m.model.Waiters, m.model.QueueUntil = nil, 0
 	}
 	if len(m.model.Heartbeats) > 0 && m.expired("heartbeats") {
 		m.model.Heartbeats = nil
@@ -447,7 +447,7 @@ func (m *machine) evict(key string) {
 	case "number":
 		m.model.Last, m.model.NumberUntil = 0, 0
 	case "queue":
-		m.model.Waiters = nil
+		m.model.Waiters, m.model.QueueUntil = nil, 0
 	case "heartbeats":
 		m.model.Heartbeats = nil
 	case "tombstones":

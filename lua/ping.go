@@ -18,5 +18,5 @@ func Ping(ctx context.Context, rdb Scripter, namespace string) error {
 	if refusedInScript.MatchString(err.Error()) {
 		err = fmt.Errorf("key %q: %w", key, err)
 	}
-	return withOrigin(err)
+	return WithOrigin(err)
 }

@@ -91,7 +91,7 @@ func (r *reader) number() uint64 {
 	return uint64(n)
 }
 
-// positive reads a number that is not 0: a fence, a ticket, a capacity.
+// positive reads a number that is not 0: a fence or a ticket.
 func (r *reader) positive() uint64 {
 	n := r.number()
 	if r.err == nil && n == 0 {

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/dispatch"
 )
 
 //go:embed scripts
@@ -35,6 +37,9 @@ func newScript(text string) script {
 //
 // A verb of permits alone has its file in the folder of their store.
 //
+// A request of an urgent verb does not wait behind the others of its client. If it is late, a lease or a ticket is lost, or
+// others wait for the lock.
+//
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
 // all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/model lab docs/protocol.md
 //  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments by
@@ -54,17 +59,20 @@ func newScript(text string) script {
 //
 // A command that no script used before goes into the ACL line in docs/operating.md, and into that of fairlock doctor: tests
 // compare them with the scripts.
-var verbs = map[string]struct{ first, last string }{
-	"acquire":       {"number", "tombstones"},
-	"release":       {"number", "heartbeats"},
-	"leave":         {"number", "tombstones"},
-	"force_release": {"number", "heartbeats"},
-	"renew":         {"store", "store"},
-	"resume":        {"number", "tombstones"},
-	"heartbeat":     {"number", "heartbeats"},
-	"inspect":       {"number", "heartbeats"},
-	"resize":        {"number", "heartbeats"},
-	"waiting":       {"queue", "queue"},
+var verbs = map[string]struct {
+	first, last string
+	urgent      bool
+}{
+	"acquire":       {"number", "tombstones", false},
+	"release":       {"number", "heartbeats", true},
+	"leave":         {"number", "tombstones", false},
+	"force_release": {"number", "heartbeats", false},
+	"renew":         {"store", "store", true},
+	"resume":        {"number", "tombstones", false},
+	"heartbeat":     {"number", "heartbeats", true},
+	"inspect":       {"number", "heartbeats", false},
+	"resize":        {"number", "heartbeats", false},
+	"waiting":       {"queue", "queue", false},
 }
 
 // fileNames lists the scripts in a folder.
@@ -221,9 +229,12 @@ func Load(ctx context.Context, rdb redis.Scripter) error {
 func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
 	var none T
 	s := l.kind.scripts[verb]()
+	if verbs[verb].urgent {
+		ctx = dispatch.Urgent(ctx)
+	}
 	cmd := run(ctx, l.rdb, s, l.keys[s.from:s.to], append([]any{milliseconds(l.fenceTTL)}, args...)...)
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return none, l.explain(ctx, s, withOrigin(err))
+		return none, l.explain(ctx, s, WithOrigin(err))
 	}
 	if text, ok := cmd.Val().(string); ok {
 		return decode(fieldsOf(text), read)

@@ -8,6 +8,10 @@
 // servers that should not wait for each other: there each command is sent alone. The user's client and its hooks see
 // every command once, alone with its caller's ctx, or in a pipeline, which cannot carry the ctx of each of its commands.
 //
+// Urgent commands have a lane of their own. In one queue with all others, the renewals of a client wait behind thousands of
+// Locks that begin at once, until leases are lost. To put them first in that queue is not enough: the reply to the first
+// command of a pipeline comes with the last one.
+//
 // A panic in a hook reaches the caller if the command is sent on its goroutine. On a sender it ends the process.
 package dispatch
 
@@ -29,12 +33,12 @@ const (
 	// overdue is how long a sender waits for Redis until another one may take its place: nothing waits behind a
 	// command that hangs while the pool has another connection.
 	overdue = 50 * time.Millisecond
-	// maxOverdue is how many senders may be replaced so. It bounds what is in flight, also where each takes longer.
-	maxOverdue = 16
+	// maxOverdue is how many senders of a lane may be replaced so. It bounds what is in flight, also where each takes longer.
+	maxOverdue = 8
 
-	maxPipelines = 2   // two, so that a release need not wait for the reply to an acquire
-	maxPipelined = 256 // commands in one pipeline
-	maxSingles   = 32  // commands that are sent alone
+	maxPipelines = 2   // of a lane
+	maxPipelined = 256 // commands of a lane in its pipelines
+	maxSingles   = 16  // commands of a lane that are sent alone
 )
 
 // ErrClosed is the error of a command after Close.
@@ -59,27 +63,34 @@ func (e *AbandonedError) Sent() bool { return e.sent }
 
 // Dispatcher sends scripts to Redis. It is safe for concurrent use.
 type Dispatcher struct {
-	rdb        redis.Scripter
-	plain      *redis.Client // rdb, if it pipelines; else nil
-	clock      clock.Clock
-	deadlines  bool // a command ends at the deadline of its ctx
-	maxSenders int  // that are not overdue
-	maxBatch   int  // commands that one sends at once
+	rdb         redis.Scripter
+	plain       *redis.Client // rdb, if it pipelines; else nil
+	clock       clock.Clock
+	deadlines   bool // a command ends at the deadline of its ctx
+	maxSenders  int  // of a lane, that are not overdue
+	maxBatch    int  // commands that one sends at once
+	maxInFlight int  // commands of a lane; beyond that, each sender in the place of an overdue one sends one
 
 	work    chan *batch    // to idle senders; holds one for each
 	senders sync.WaitGroup // and inline commands
 
-	mu       sync.Mutex
-	closed   bool        // guarded by mu
-	waiting  *list.List  // guarded by mu: of *request, not yet taken by a sender; a list, so that each can leave at once
-	inFlight []*batch    // guarded by mu: one for each sender at work, and for each inline command, the oldest first
-	answers  bool        // guarded by mu: Redis has replied to what was last in flight
-	idle     int         // guarded by mu: senders that wait for work
-	timer    clock.Timer // guarded by mu: calls check when a batch is overdue, while requests wait for that; may be nil
+	mu             sync.Mutex
+	closed         bool // guarded by mu
+	urgent, others lane // guarded by mu
+	answers        bool // guarded by mu: Redis has replied to what was last in flight
+	idle           int  // guarded by mu: senders that wait for work
+}
+
+// lane has the commands that are urgent, or the others. It is guarded by the Dispatcher's mu.
+type lane struct {
+	waiting  list.List   // of *request, not yet taken by a sender; a list, so that each can leave at once
+	inFlight []*batch    // one for each sender at work, and for each inline command, the oldest first
+	timer    clock.Timer // calls check when a batch is overdue, while requests wait for that; may be nil
 }
 
 // batch is what a sender sends at once, or an inline command.
 type batch struct {
+	lane     *lane
 	requests []*request // none for an inline command
 	since    time.Time
 }
@@ -101,7 +112,8 @@ func (c *command) send(r redis.Scripter) *redis.Cmd {
 type request struct {
 	command
 
-	element *list.Element // in waiting, and nil when a sender has taken it; guarded by the Dispatcher's mu
+	lane    *lane
+	element *list.Element // in the lane's waiting, and nil when a sender has taken it; guarded by the Dispatcher's mu
 	cmd     *redis.Cmd    // the outcome, once over is closed; nil if its sender has ended
 	over    chan struct{}
 }
@@ -109,12 +121,12 @@ type request struct {
 // New returns a Dispatcher on rdb. It starts no goroutine before the first command.
 func New(rdb redis.Scripter, c clock.Clock) *Dispatcher {
 	d := &Dispatcher{
-		rdb: rdb, clock: c, deadlines: obeysDeadlines(rdb, c), maxSenders: maxSingles, maxBatch: 1, waiting: list.New(),
+		rdb: rdb, clock: c, deadlines: obeysDeadlines(rdb, c), maxSenders: maxSingles, maxBatch: 1, maxInFlight: maxSingles,
 	}
 	if plain, ok := rdb.(*redis.Client); ok {
-		d.plain, d.maxSenders, d.maxBatch = plain, maxPipelines, maxPipelined
+		d.plain, d.maxSenders, d.maxBatch, d.maxInFlight = plain, maxPipelines, maxPipelined, maxPipelined
 	}
-	d.work = make(chan *batch, d.maxSenders)
+	d.work = make(chan *batch, len(d.lanes())*d.maxSenders)
 	return d
 }
 
@@ -129,9 +141,28 @@ func (d *Dispatcher) Close() {
 	d.senders.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.timer != nil {
-		d.timer.Stop()
+	for _, l := range d.lanes() {
+		if l.timer != nil {
+			l.timer.Stop()
+		}
 	}
+}
+
+func (d *Dispatcher) lanes() [2]*lane { return [...]*lane{&d.urgent, &d.others} }
+
+// urgent is the key of a value in the ctx of an urgent command.
+type urgent struct{}
+
+// Urgent returns a copy of ctx for a command that does not wait behind those that are not urgent. A ctx that is derived from
+// the copy has that property too.
+func Urgent(ctx context.Context) context.Context { return context.WithValue(ctx, urgent{}, true) }
+
+// laneOf returns the lane of a command with that ctx.
+func (d *Dispatcher) laneOf(ctx context.Context) *lane {
+	if ctx.Value(urgent{}) != nil {
+		return &d.urgent
+	}
+	return &d.others
 }
 
 // EvalSha sends EVALSHA and returns when Redis has replied, or with an *AbandonedError when ctx has ended. An inline
@@ -159,20 +190,24 @@ func (d *Dispatcher) EvalRO(ctx context.Context, script string, keys []string, a
 func (d *Dispatcher) Requests() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := d.waiting.Len()
-	for _, b := range d.inFlight {
-		n += max(len(b.requests), 1) // an inline command has none
+	n := 0
+	for _, l := range d.lanes() {
+		n += l.waiting.Len()
+		for _, b := range l.inFlight {
+			n += max(len(b.requests), 1) // an inline command has none
+		}
 	}
 	return n
 }
 
 func (d *Dispatcher) do(c command) *redis.Cmd {
+	l := d.laneOf(c.ctx)
 	if d.mayBlock(c.ctx) {
-		if b := d.alone(); b != nil {
+		if b := d.alone(l); b != nil {
 			return d.inline(c, b)
 		}
 	}
-	r := &request{command: c, over: make(chan struct{})}
+	r := &request{command: c, lane: l, over: make(chan struct{})}
 	if !d.add(r) {
 		return failed(c.ctx, ErrClosed)
 	}
@@ -199,8 +234,8 @@ func (d *Dispatcher) add(r *request) bool {
 	if d.closed {
 		return false
 	}
-	r.element = d.waiting.PushBack(r)
-	if b := d.take(); b != nil {
+	r.element = r.lane.waiting.PushBack(r)
+	if b := d.take(r.lane); b != nil {
 		d.start(b)
 	}
 	return true
@@ -213,42 +248,47 @@ func (d *Dispatcher) withdraw(r *request) bool {
 	if r.element == nil {
 		return false
 	}
-	d.waiting.Remove(r.element)
+	r.lane.waiting.Remove(r.element)
 	close(r.over)
 	return true
 }
 
-// take returns the next batch; nil if nothing waits, or the bounds do not allow it. The caller holds mu, and sends it.
-func (d *Dispatcher) take() *batch {
-	if d.waiting.Len() == 0 || len(d.inFlight) >= d.maxSenders+maxOverdue {
+// take returns the next batch of a lane; nil if nothing waits there, or the bounds do not allow it. The caller holds mu, and
+// sends it.
+func (d *Dispatcher) take(l *lane) *batch {
+	n, room, now := len(l.inFlight), d.maxInFlight, d.clock.Now()
+	if l.waiting.Len() == 0 || n >= d.maxSenders+maxOverdue {
 		return nil
 	}
-	now := d.clock.Now()
-	if n := len(d.inFlight); n >= d.maxSenders {
-		wait := d.inFlight[n-d.maxSenders].since.Add(overdue).Sub(now)
-		if wait > 0 { // that many are not overdue
-			if d.timer == nil {
-				d.timer = d.clock.AfterFunc(wait, d.check)
+	for _, b := range l.inFlight {
+		room -= len(b.requests)
+	}
+	if n >= d.maxSenders || room <= 0 {
+		wait := l.inFlight[max(0, n-d.maxSenders)].since.Add(overdue).Sub(now)
+		if wait > 0 { // too many are not overdue
+			if l.timer == nil {
+				l.timer = d.clock.AfterFunc(wait, func() { d.check(l) })
 			}
 			return nil
 		}
+		room = max(room, 1) // no full pipelines: Redis may be slow rather than hang
 	}
-	b := &batch{make([]*request, min(d.waiting.Len(), d.maxBatch)), now}
+	b := &batch{l, make([]*request, min(l.waiting.Len(), d.maxBatch, room)), now}
 	for i := range b.requests {
-		r := d.waiting.Remove(d.waiting.Front()).(*request)
+		r := l.waiting.Remove(l.waiting.Front()).(*request)
 		r.element = nil
 		b.requests[i] = r
 	}
-	d.inFlight = append(d.inFlight, b)
+	l.inFlight = append(l.inFlight, b)
 	return b
 }
 
 // check starts another sender in the place of one that is overdue.
-func (d *Dispatcher) check() {
+func (d *Dispatcher) check(l *lane) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.timer = nil
-	for b := d.take(); b != nil; b = d.take() {
+	l.timer = nil
+	for b := d.take(l); b != nil; b = d.take(l) {
 		d.start(b)
 	}
 }
@@ -284,8 +324,8 @@ func (d *Dispatcher) next(b *batch) *batch {
 	answers := answered(b.requests[len(b.requests)-1].cmd)
 	d.mu.Lock()
 	d.ended(b, answers)
-	b = d.take()
-	idle := b == nil && !d.closed && d.idle < d.maxSenders
+	b = d.take(b.lane)
+	idle := b == nil && !d.closed && d.idle < cap(d.work)
 	if idle {
 		d.idle++
 	}
@@ -298,8 +338,9 @@ func (d *Dispatcher) next(b *batch) *batch {
 
 // ended removes what is not in flight any more. The caller holds mu.
 func (d *Dispatcher) ended(b *batch, answers bool) {
-	i := slices.Index(d.inFlight, b)
-	d.inFlight = slices.Delete(d.inFlight, i, i+1)
+	l := b.lane
+	i := slices.Index(l.inFlight, b)
+	l.inFlight = slices.Delete(l.inFlight, i, i+1)
 	d.answers = answers
 }
 

@@ -6,7 +6,7 @@ import "runtime"
 func (d *Dispatcher) Waiting() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.waiting.Len()
+	return d.urgent.waiting.Len() + d.others.waiting.Len()
 }
 
 // Idle returns when nothing is in flight. It is for tests that cannot use synctest.Wait: a caller returns a moment before
@@ -14,7 +14,7 @@ func (d *Dispatcher) Waiting() int {
 func (d *Dispatcher) Idle() {
 	for {
 		d.mu.Lock()
-		n := len(d.inFlight)
+		n := len(d.urgent.inFlight) + len(d.others.inFlight)
 		d.mu.Unlock()
 		if n == 0 {
 			return

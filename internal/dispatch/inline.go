@@ -54,14 +54,15 @@ func (d *Dispatcher) mayBlock(ctx context.Context) bool {
 }
 
 // alone puts an inline command in flight. It returns nil if a sender is to send it.
-func (d *Dispatcher) alone() *batch {
+func (d *Dispatcher) alone(l *lane) *batch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || !d.answers || len(d.inFlight) > 0 { // nothing waits if nothing is in flight
+	// Nothing waits if nothing is in flight.
+	if d.closed || !d.answers || len(d.urgent.inFlight)+len(d.others.inFlight) > 0 {
 		return nil
 	}
-	b := &batch{since: d.clock.Now()}
-	d.inFlight = append(d.inFlight, b)
+	b := &batch{lane: l, since: d.clock.Now()}
+	l.inFlight = append(l.inFlight, b)
 	d.senders.Add(1)
 	return b
 }
@@ -82,7 +83,7 @@ func (d *Dispatcher) sendInline(c command, b *batch) (cmd *redis.Cmd) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.ended(b, answers)
-		if next := d.take(); next != nil {
+		if next := d.take(b.lane); next != nil {
 			d.start(next)
 		}
 		d.senders.Done()

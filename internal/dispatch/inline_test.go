@@ -145,7 +145,7 @@ func TestInline_HangingHoldsUpNoOther(t *testing.T) {
 		start := time.Now()
 		require.NoError(t, send(dispatch.Blocking(t.Context()), d, "goes"))
 		assert.Zero(t, time.Since(start))
-		s.begin(t, d, "hangs", bound-16-1, 0) // with it, all senders
+		s.begin(t, d, "hangs", bound-spare-1, 0) // with it, all senders
 		require.NoError(t, send(t.Context(), d, "goes late"))
 		assert.Equal(t, 50*time.Millisecond, time.Since(start))
 		s.begin(t, d, "hangs", 2*bound, 60*time.Millisecond)
@@ -161,14 +161,14 @@ func TestInline_WhatWaitsIsSentAfterIt(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		warm(t, d)
 		s.beginBlocking(t, d, "hangs")
-		s.begin(t, d, "hangs, too", bound-16-1, 0) // with it, all senders
+		s.begin(t, d, "hangs, too", bound-spare-1, 0) // with it, all senders
 		s.begin(t, d, "waits", 10, 0)
 		assert.NotContains(t, s.sent(), "waits")
 		close(s.hang["hangs"])
 		synctest.Wait()
-		sizes := map[int]int{2 + 16: 10, 32 + 16: 1} // of what goes at once
+		sizes := map[int]int{2 + spare: 10, 16 + spare: 1} // of what goes at once
 		assert.Len(t, s.batches[len(s.batches)-1], sizes[bound])
-		assert.Equal(t, 10, len(s.sent())-1-1-(bound-16-1))
+		assert.Equal(t, 10, len(s.sent())-1-1-(bound-spare-1))
 		close(s.hang["hangs, too"])
 		s.callers.Wait()
 	})
@@ -193,7 +193,7 @@ func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
 					assert.Fail(t, "it goes on")
 				})
 				synctest.Wait()
-				s.begin(t, d, "hangs, too", bound-16-1, 0)
+				s.begin(t, d, "hangs, too", bound-spare-1, 0)
 				s.begin(t, d, "waits", 1, 0)
 				close(s.hang["hangs"])
 				synctest.Wait()

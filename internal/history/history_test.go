@@ -24,10 +24,10 @@ func token(client any) string { return fmt.Sprintf("p:%022v", client) }
 
 // parse reads a history of the lock x, of lines that end with "\n" or ";":
 //
-//	<ms> <client> <op> [key=value]…                          until (ms), fence, ticket, weight, worker, lock, token, err
+//	<ms> <client> <op> [key=value]…                          until (ms), fence, ticket, weight, permits, worker, lock, token, err
 //	server <µs> <op> [<token or client> [<ticket or until> [<lock>]]]  seen in the server; lasts: ms, until in ms, and after the lock a fence, 10
 //	kill|pause|cut <client> <from> <to>                      -1: all clients
-//	loss <from> <to> [<lock>]                                of data
+//	loss <from> <to> [<lock>|* [<part>]]                     of data
 //	ttl <TTL> <WaiterTTL>                                    5000 ms each if it is missing
 //	permits <capacity>
 //	clockback
@@ -50,7 +50,9 @@ func parse(t *testing.T, text string) (events []history.Event, run history.Run) 
 		case "cut":
 			run.Unreachable = append(run.Unreachable, span)
 		case "loss":
-			run.Losses = append(run.Losses, history.Loss{From: at(number(1)), To: at(number(2)), Lock: words[3]})
+			run.Losses = append(run.Losses, history.Loss{
+				From: at(number(1)), To: at(number(2)), Lock: strings.Trim(words[3], "*"), Part: history.Part(words[4]),
+			})
 		case "ttl":
 			run.TTL, run.WaiterTTL = time.Duration(number(1)*1e6), time.Duration(number(2)*1e6)
 		case "permits":
@@ -109,6 +111,8 @@ func event(t *testing.T, words []string) history.Event {
 			e.Ticket = uint64(n)
 		case "weight":
 			e.Weight = int(n)
+		case "permits":
+			e.Permits = int(n)
 		case "worker":
 			e.Worker = int(n)
 		case "lock":
@@ -261,6 +265,8 @@ func TestCheck_Exclusion(t *testing.T) {
 		{"data lost in between", "| exclusion: Redis may have lost", first + second + "; loss 48 50"},
 		{"data lost at the second grant at the earliest", "| exclusion: Redis may have lost", first + second + "; loss 50 60"},
 		{"data lost at the first request at the latest", "| exclusion: Redis may have lost", first + second + "; loss -1 0"},
+		{"its holder lost in between", "| exclusion: Redis may have lost", first + second + "; loss 48 50 x holders"},
+		{"its number lost in between", "exclusion", first + second + "; loss 48 50 x numbers"},
 		{"data lost later", "exclusion", first + second + "; loss 50.001 60"},
 		{"data lost before", "exclusion", first + second + "; loss -2 -1"},
 		{"data of another lock lost", "exclusion", first + second + "; loss 48 50 y"},
@@ -305,6 +311,20 @@ func TestCheck_Permits(t *testing.T) {
 		{"a waiter leaves before it hears of its grant", "| may have been granted it before", changed(t, semaphore, left...)},
 		{"a waiter leaves that had no room", "order",
 			changed(t, semaphore, append(left, "40 5 request", "40 5 request weight=3")...)},
+	}))
+	two := func(first, second int) string {
+		return fmt.Sprintf(`0 1 request weight=2 permits=%d; 1 1 granted fence=10 until=1000
+			0 2 request weight=2 permits=%d; 2 2 granted fence=20 until=1000`, first, second)
+	}
+	check(t, with("permits 3; ", []example{
+		{"two numbers, of which the first suffices", "", two(4, 3)},
+		{"two numbers, of which the second suffices", "", two(3, 4)},
+		{"two numbers, and more than either", "exclusion", two(3, 3)},
+		{"two numbers, and resized to more", "", two(2, 3) + "; server -1 resizes - 4; server 0 owns 1; server 1 owns 2"},
+		{"two numbers, and resized to fewer", "exclusion server", two(4, 4) + "; server -1 resizes - 3; server 0 owns 1; server 1 owns 2"},
+		{"two numbers, and the resize has ended", "",
+			two(4, 4) + "; server -2 resizes - 3; server -1 resizes - 0; server 0 owns 1; server 1 owns 2"},
+		{"two numbers in the server, of which the second does not suffice", "server", two(4, 3) + "; server 0 owns 1; server 1 owns 2"},
 	}))
 	check(t, with("permits 1073741824; ", []example{
 		{"readers and writers", "", readers},
@@ -371,6 +391,8 @@ func TestCheck_Fences(t *testing.T) {
 		{"the same, data lost and the clock stepped back", "",
 			released + "52 2 request; 53 2 granted fence=10 until=1050; clockback; loss 51.5 51.6"},
 		{"lower, data lost at about that time and the clock stepped back", "", lower + "; clockback; loss 40 55"},
+		{"lower, the number lost at about that time and the clock stepped back", "", lower + "; clockback; loss 40 55 * numbers"},
+		{"lower, the holder lost at about that time and the clock stepped back", "fences", lower + "; clockback; loss 40 55 * holders"},
 		{"lower, the clock stepped back and no data lost", "fences", lower + "; clockback"},
 		{"lower than that of the last but one", "fences", released + `
 		52 2 request; 53 2 granted fence=30 until=1050; 54 2 unlock; 55 2 released; 56 3 request
@@ -386,6 +408,8 @@ func TestCheck_Results(t *testing.T) {
 		{"not held, without a reason", "results", "10 1 unlock; 11 1 not_held"},
 		{"not held, after the lease", "", "10 1 unlock; 1000 1 not_held err=taken"},
 		{"not held, after a loss of data", "| results: Redis may have lost", "10 1 unlock; 11 1 not_held err=taken; loss 5 6"},
+		{"not held, after a loss of the holder", "| results: Redis may have lost", "10 1 unlock; 11 1 not_held err=taken; loss 5 6 * holders"},
+		{"not held, after a loss of the number", "results", "10 1 unlock; 11 1 not_held err=taken; loss 5 6 * numbers"},
 		{"not held, before a loss of data", "results", "3 1 unlock; 4 1 not_held err=taken; loss 5 6"},
 		{"lost, by Redis", "results", "10 1 lost err=taken"},
 		{"not held, by the clock", "", "1001 1 unlock; 1002 1 not_held err=expired"},
@@ -506,6 +530,22 @@ func TestCheck_OrderSilentWaiter(t *testing.T) {
 	}))
 }
 
+// A waiter whose queue was forgotten may be passed until it is back, or has left.
+//
+//fairlock:promise The checker notices
+func TestCheck_OrderForgottenQueue(t *testing.T) {
+	const joins = "; server 1000 owns 1; server 10000 joins 2 10000; server 20000 joins 3 20000"
+	const back, granted = "; server 30000 joins 3 20000", "; server 500000 ends 1; server 501000 owns 3"
+	const then = "; server 509000 joins 2 10000; server 510000 ends 3; server 511000 owns 2"
+	check(t, with(passed+thenGranted+joins, []example{
+		{"passed before it is back", "| not back", "; server 25000 forgets" + back + granted + then},
+		{"passed after it is back", "order server", "; server 25000 forgets; server 26000 joins 2 10000" + back + granted + then},
+		{"forgotten when it had been passed", "order server", granted + "; server 502000 forgets" + then},
+		{"another queue forgotten", "order server", "; server 25000 forgets - 0 y" + granted + then},
+		{"passed after it has left", "order", "; server 25000 forgets; server 26000 leaves 2" + back + granted + then},
+	}))
+}
+
 func TestCheck_Tickets(t *testing.T) {
 	const one = first + "10 2 request; 11 2 queued ticket=10000 \n"
 	const lower = one + "12 3 request; 13 3 queued ticket=9999"
@@ -524,6 +564,8 @@ func TestCheck_Tickets(t *testing.T) {
 		{"lower, after a step back of the clock", "tickets", lower + "; clockback"},
 		{"the same, after a loss of data", "| tickets: Redis may have lost", changed(t, lower, "ticket=9999", "ticket=10000") + "; loss 11.5 11.5"},
 		{"lower, after a loss of data", "| tickets: Redis may have lost", lower + "; loss 11.5 11.5"},
+		{"lower, after a loss of the number", "| tickets: Redis may have lost", lower + "; loss 11.5 11.5 x numbers"},
+		{"lower, after a loss of the holder", "tickets", lower + "; loss 11.5 11.5 x holders"},
 		{"lower, after an earlier loss of data", "tickets", lower + "; loss 5 5"},
 	})
 }

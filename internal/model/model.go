@@ -38,7 +38,7 @@ type Lock struct {
 	Lost        bool             // permits or their holders were lost: the next call that can grant removes all holders
 	Waiters     []Waiter         // in the order of their tickets
 	Heartbeats  map[string]int64 // by token: when each waiter expires without a heartbeat, by Clock
-	QueueUntil  int64            // until when the queue is kept
+	QueueUntil  int64            // until when the queue is kept; 0: nobody waits
 	Tombstones  map[string]int64 // tokens that have left, and until when they are refused
 	Last        uint64           // the last number that is recorded, of tickets and fences; 0: none is
 	NumberUntil int64            // when that is forgotten

@@ -23,7 +23,7 @@ type conversation struct {
 	renewalHangs atomic.Int64 // for how long the next renewal hangs
 
 	mu       sync.Mutex
-	waiting  map[string]time.Time // guarded by mu: by token: of waiters that were told that they are queued, when each has to request the lock again, because that can help, by the process's clock; zero: that is not known
+	waiting  map[string]time.Time // guarded by mu: by token: when a waiter that was told that it is queued has to request the lock again, because that can help, by its clock; zero: that is not known, or a Resume has sent the token
 	latest   map[string]queuedAt  // guarded by mu: by token: the latest request that found it queued
 	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
 	done     map[string]bool      // guarded by mu: tokens of leases that were unlocked or detached: a renewal may be under way
@@ -146,7 +146,7 @@ func (c *conversation) ended(token string) {
 	c.over[token] = true
 }
 
-// leaves notes that a waiter has to leave, if it is queued.
+// leaves notes that a waiter has to leave, if it is queued, or a token, if Resume has sent it.
 func (c *conversation) leaves(token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *conversation) leaves(token string) {
 	}
 }
 
-// checkLeft fails if a waiter has returned, and Redis was not told, though it may know of it.
+// checkLeft fails if a Lock or a Resume has returned an error, and Redis was not told, though it may know of the token.
 func (c *conversation) checkLeft() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,6 +196,9 @@ func (c *conversation) sent(e exchange) {
 			c.waiting[token] = time.Time{}
 		}
 	}
+	if e.verb == "resume" && !c.over[e.args[4]] {
+		c.waiting[e.args[4]] = time.Time{}
+	}
 }
 
 // answered notes what a process was told.
@@ -210,6 +213,8 @@ func (c *conversation) answered(e exchange) {
 		for _, token := range e.args[4:] {
 			delete(c.leaving, token)
 		}
+	case e.verb == "resume" && e.reply[0] == "lost":
+		delete(c.waiting, e.args[4])
 	case e.verb == "acquire" && e.reply[0] == "queued":
 		token := e.args[1]
 		if _, ok := c.waiting[token]; !ok && !c.over[token] {

@@ -283,7 +283,9 @@ func (o *observer) evict(l *observed, key string) {
 			delete(o.minimums, h.Token)
 		}
 	case l.keys.Queue:
-		o.forget(l)
+		if len(l.Waiters) > 0 {
+			o.forget(l)
+		}
 	}
 	o.compare(l)
 }

@@ -139,13 +139,13 @@ func (c *call) ended(queued bool) {
 	}
 }
 
-// resuming is the key of a value that the ctx of a Resume has.
-type resuming struct{}
-
 // trace records what Lock does not return.
 func (p *process) trace() *fairlock.Trace {
-	current := func() *call {
+	current := func() *call { // nil: of a Resume
 		c, _ := p.byGoroutine.Load(goroutine())
+		if c == nil || c.(*call).lease.Load() != nil {
+			return nil
+		}
 		return c.(*call)
 	}
 	return &fairlock.Trace{
@@ -156,10 +156,11 @@ func (p *process) trace() *fairlock.Trace {
 			c.record(history.Event{Op: history.Queued, Ticket: i.Ticket})
 		},
 		Granted: func(i fairlock.GrantedInfo) {
-			if i.Ctx.Value(resuming{}) != nil {
+			c := current()
+			if c == nil {
+				p.talk.ended(i.Token.Text())
 				return
 			}
-			c := current()
 			c.token, c.ticket, c.handoff = i.Token.Text(), i.Ticket, i.Handoff
 			c.ended(i.Queued)
 			p.byToken.Store(c.token, c)
@@ -171,14 +172,12 @@ func (p *process) trace() *fairlock.Trace {
 			}
 		},
 		Left: func(i fairlock.LeftInfo) { // also one that was queued, and got no reply
-			if i.Ctx.Value(resuming{}) != nil {
-				return
+			if c := current(); c != nil {
+				c.ended(i.Queued)
+				c.token = i.Token.Text()
 			}
-			c := current()
-			c.ended(i.Queued)
-			c.token = i.Token.Text()
-			p.talk.leaves(c.token)
-			p.talk.ended(c.token)
+			p.talk.leaves(i.Token.Text())
+			p.talk.ended(i.Token.Text())
 		},
 		Ended: func(i fairlock.EndedInfo) {
 			// If Redis has not said that a lease is lost, it may still hold the lock for nobody.
@@ -430,7 +429,7 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (aga
 		c.minHold = 0
 	}
 	length := []time.Duration{ttl, longTTL}[random.IntN(2)]
-	again, err := q.resumes(c, length).Resume(context.WithValue(ctx, resuming{}, true), lease.Handle())
+	again, err := q.resumes(c, length).Resume(ctx, lease.Handle())
 	if err != nil {
 		return lease, p, over
 	}

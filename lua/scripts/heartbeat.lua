@@ -7,16 +7,23 @@
 --       lock, n neither (request again, with the ticket)
 local waiter_ttl = ARGV[2]
 waiter_ttl = tonumber(waiter_ttl)
-local FIRST, tokens, beats = 3, #ARGV - 2, {}
+local FIRST, tokens, states, beats = 3, #ARGV - 2, {}, {}
 
 read_number(0)
 open()
 call('ZREM', queue, '') -- a first write that takes no memory: a full server lets the rest pass
 
 local ends = text_of(clock + waiter_ttl * 1000)
-for i = 1, tokens do beats[2 * i - 1], beats[2 * i] = ends, ARGV[FIRST + i - 1] end
+for i = 1, tokens do
+  states[i] = waiting > 0 and 'q' or 'n'
+  beats[2 * i - 1], beats[2 * i] = ends, ARGV[FIRST + i - 1]
+end
 if waiting > 0 and tokens > 0 then
-  call('ZADD', heartbeats, 'XX', unpack(beats))
+  if call('ZADD', heartbeats, 'XX', 'CH', unpack(beats)) < tokens then
+    for i, ticket in ipairs(call('ZMSCORE', queue, unpack(ARGV, FIRST))) do
+      if not ticket then states[i] = 'n' end
+    end
+  end
   call('PEXPIRE', queue, waiter_ttl + KEPT)
   call('PEXPIRE', heartbeats, waiter_ttl + KEPT)
 end
@@ -25,11 +32,12 @@ drop_expired()
 local state = admit()
 if waiting > 0 then write_number(0) end
 
-local states, mine = {}, nil -- mine: the first of them that is queued
-for i, ticket in ipairs(tokens > 0 and call('ZMSCORE', queue, unpack(ARGV, FIRST)) or {}) do
+local mine -- the first of them that is queued
+for i = 1, tokens do
   local token = ARGV[FIRST + i - 1]
-  states[i] = ticket and 'q' or fence_of(token) and 'h' or 'n'
-  if ticket and not mine then mine = token end
+  if (handed ~= '' or states[i] == 'n') and fence_of(token) then states[i] = 'h' end
+  if too_heavy > 0 and too_large(token) and not call('ZSCORE', queue, token) then states[i] = 'n' end
+  if states[i] == 'q' and not mine then mine = token end
 end
 tell_head(mine)
 local after = state == 'more' and 0 or mine and mine == call('ZRANGE', queue, 0, 0)[1] and next_end() or -1

@@ -87,7 +87,7 @@ local function first()
   end
 end
 
--- admit is the only rule of admission. It grants the head of the queue the lock if so much is free as the head wants, for what is
+-- admit is the only rule of admission. It grants the head of the queue the lock if so much is free as it asks for, for what is
 -- left until it expires, at most for its TTL; else it stops. The requester is the waiter that sends this request: it has not
 -- expired. Others are notified. Returns what is left of the queue (empty; blocked: too little is free for the head; more: a
 -- bound was reached, and another request goes on), and the fence if the requester was granted the lock.

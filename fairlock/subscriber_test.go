@@ -1,0 +1,185 @@
+package fairlock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+)
+
+// publishing has each PUBLISH of a script go through f, which may refuse it; nil: none does.
+func publishing(s *fairlocktest.Server, f func(channel, message string) bool) {
+	s.Miniredis.Server().SetPreHook(func(peer *server.Peer, command string, args ...string) bool {
+		if command != "PUBLISH" || f == nil || f(args[0], args[1]) {
+			return false
+		}
+		peer.WriteError("NOPERM this user has no permissions to run the 'publish' command")
+		return true
+	})
+}
+
+// A subscription is replaced if a heartbeat finds a grant that it should have brought, and it brings nothing until 300 ms after
+// the reply. The next notification arrives.
+//
+//fairlock:fault A notification is lost
+func TestSubscriber_Evidence(t *testing.T) {
+	const late = 300 * time.Millisecond
+	bubbles(t, map[time.Duration]int{late - 1: 0, late + 1: 1}, func(t *testing.T, s *fairlocktest.Server, delay time.Duration, replaced int) {
+		var log logged
+		client, _, j := listening(t, s, fairlock.Config{Logger: log.logger()})
+		held := s.Mutex("x").HoldAs("holder")
+		next, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
+		publishing(s, func(channel, message string) bool {
+			time.AfterFunc(interval+delay, func() { s.Miniredis.Publish(channel, message) })
+			return false
+		})
+		unlock(t, held)
+		held = next.granted(t)
+		pass(10 * interval)
+		publishing(s, nil)
+		require.Len(t, j.of("NotificationLost"), 1)
+		require.Len(t, j.of("subscription broke"), replaced)
+		require.Len(t, log.lines, replaced)
+		for i, broke := range j.of("subscription broke") {
+			require.ErrorContains(t, broke.info.(fairlock.SubscriptionInfo).Err, "did not bring a notification")
+			assert.Equal(t, interval+late, broke.at.Sub(start))
+			assert.Contains(t, log.lines[i], "the subscription brings no notifications; it is replaced")
+		}
+		next = begin(t.Context(), client.Mutex("x").Lock)
+		start = time.Now()
+		unlock(t, held)
+		unlock(t, next.granted(t))
+		assert.Equal(t, start, next.at)
+	})
+}
+
+// A subscription that never brings a notification, for example because others may not publish, is replaced again after a second,
+// then after twice as long each time, up to a minute. That is logged once, until it has been well for a minute.
+//
+//fairlock:fault The user lacks rights
+func TestSubscriber_BringsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var log logged
+		client, _, j := listening(t, s, fairlock.Config{Logger: log.logger()})
+		publishing(s, func(string, string) bool { return false })
+		lost := func(until time.Time) {
+			for time.Now().Before(until) {
+				held := s.Mutex("x").HoldAs("holder")
+				next := begin(t.Context(), client.Mutex("x").Lock)
+				pass(interval + interval/2) // a heartbeat finds it queued
+				unlock(t, held)
+				unlock(t, next.granted(t))
+			}
+		}
+		lost(time.Now().Add(5 * time.Minute))
+		const period = 2*interval + 10*time.Millisecond
+		broke := j.of("subscription broke")
+		require.Len(t, broke, 10)
+		for i, n := range []int{1, 2, 3, 5, 9, 17, 30, 30, 30} { // the first that are more than 1, 2, 4, … s
+			require.Equal(t, time.Duration(n)*period, broke[i+1].at.Sub(broke[i].at), i)
+		}
+		require.Len(t, log.lines, 1)
+		pass(2*time.Minute + interval)
+		lost(time.Now().Add(1))
+		pass(interval)
+		assert.Len(t, log.lines, 2)
+	})
+}
+
+// A lock that was granted before the subscription was up was not notified: no notification is lost.
+func TestSubscriber_NotUpAtTheGrant(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var log logged
+		var j journal
+		client := s.Client(fairlock.Config{Logger: log.logger(), Trace: j.trace()})
+		held := s.Mutex("x").HoldAs("holder")
+		client.Link.Delay(time.Millisecond, time.Millisecond)
+		next, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
+		for len(s.Mutex("x").State().Waiters) == 0 {
+			pass(time.Millisecond)
+		}
+		unlock(t, held)
+		next.granted(t)
+		assert.Less(t, next.at.Sub(start), interval/10)
+		pass(interval)
+		assert.Len(t, j.of("subscribed"), 1)
+		assert.Empty(t, j.of("NotificationLost"))
+		assert.Empty(t, log.lines)
+	})
+}
+
+// A connection that is silent is pinged after 3 s, and replaced if it stays silent for 3 s more, also while nobody waits.
+//
+//fairlock:fault The connection of a subscription is half-open, and shows no error: replaced within 6 s, also while the client waits for no lock
+func TestSubscriber_Silent(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client, _, j := listening(t, s, fairlock.Config{})
+		pass(time.Minute)
+		require.Empty(t, j.of("subscription broke"))
+		client.Link.DropNotifications()
+		start := time.Now()
+		pass(6 * time.Second)
+		client.Link.Mend()
+		pass(6 * time.Second)
+		require.Len(t, j.of("subscription broke"), 1)
+		assert.Equal(t, 6*time.Second, j.of("subscription broke")[0].at.Sub(start))
+		require.Len(t, j.of("subscribed"), 2)
+	})
+}
+
+// A subscription that is down for a second is logged, and so is that it is up again. It is no outage. One that Redis refuses is
+// requested again once a second.
+func TestSubscriber_Down(t *testing.T) {
+	bubbles(t, map[string]bool{"refused": true, "unreachable": false}, func(t *testing.T, s *fairlocktest.Server, name string, refused bool) {
+		var log logged
+		var j journal
+		rdb := &subscribing{Client: s.Link().Redis()}
+		rdb.refused.Store(refused)
+		client, err := fairlock.New(rdb, fairlock.Config{Logger: log.logger(), Trace: j.trace()})
+		require.NoError(t, err)
+		defer client.Close()
+		listen(t, &fairlocktest.Client{Client: client})
+		if !refused {
+			s.Stop()
+		}
+		pass(time.Minute + interval/2)
+		if refused {
+			assert.Len(t, j.of("subscription broke"), 1+60)
+		}
+		require.Len(t, log.lines, 1)
+		assert.Contains(t, log.lines[0], `level=WARN msg="the subscription is down; heartbeats replace notifications"`)
+		assert.Zero(t, client.Stats().OutageSince)
+		rdb.refused.Store(false)
+		if !refused {
+			s.Start()
+		}
+		pass(interval)
+		require.Len(t, log.lines, 2)
+		assert.Contains(t, log.lines[1], `level=INFO msg="the subscription is up again"`)
+		assert.Contains(t, log.lines[1], "lasted=1m", name)
+	})
+}
+
+// subscribing is a client whose subscriptions Redis may refuse: they need a user that it does not know.
+type subscribing struct {
+	*redis.Client
+
+	refused atomic.Bool
+}
+
+func (s *subscribing) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	if !s.refused.Load() {
+		return s.Client.Subscribe(ctx, channels...)
+	}
+	o := *s.Options()
+	o.Username, o.Password = "nobody", "wrong"
+	return redis.NewClient(&o).Subscribe(ctx, channels...)
+}
