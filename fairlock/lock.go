@@ -65,7 +65,7 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 	return perform(ctx, l, op, input, func(ctx context.Context, t task) (*Lease, error) {
 		if held := l.heldBy(ctx, weight); held != nil {
 			if try {
-				return nil, &HeldError{Holder: held.token.Client(), Err: ErrBusy}
+				return nil, &HeldError{Busy: BusyLock, Holder: held.token.Client(), Err: ErrBusy}
 			}
 			return nil, ErrReentrant
 		}
