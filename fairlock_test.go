@@ -624,7 +624,11 @@ func refuseOneMore(t *testing.T, s *server, of func(*fairlock.Client) lockUnderT
 	l := of(s.client(fairlock.Config{MaxWaiters: 2}))
 	lease := hold(t, l.acquire(l.all))
 	waiters := []*acquisition{join(t, l, l.acquire(l.all)), join(t, l, l.acquire(l.all))}
-	require.ErrorIs(t, refused(t, l.acquire(l.one)), fairlock.ErrQueueFull)
+	err := refused(t, l.acquire(l.one))
+	require.ErrorIs(t, err, fairlock.ErrQueueFull)
+	var full *fairlock.QueueFullError
+	require.ErrorAs(t, err, &full)
+	assert.Equal(t, fairlock.QueueFullError{Waiting: 2, Limit: 2}, *full)
 	waiters = append(waiters, join(t, l, l.bounded(3).acquire(l.one)))
 	unlock(t, lease)
 	for _, q := range waiters {
@@ -866,7 +870,7 @@ func TestHeldError_NamesAHolder(t *testing.T) {
 		require.ErrorIs(t, err, fairlock.ErrBusy)
 		var held *fairlock.HeldError
 		require.ErrorAs(t, err, &held)
-		assert.Equal(t, "web-3", held.Holder)
+		assert.Equal(t, []any{fairlock.BusyLock, "web-3"}, []any{held.Busy, held.Holder})
 		require.ErrorContains(t, err, "lock is busy (held by web-3)")
 
 		short, cancel := context.WithTimeout(t.Context(), 2*time.Second)

@@ -103,7 +103,7 @@ func (c *Client) Close() error {
 
 // newLock returns a lock with that number of permits; 0: a mutex.
 func newLock[O HoldOption](c *Client, kind Kind, name string, permits int, options []O) *lock {
-	s, invalid := with(settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters}, options)
+	s, invalid := with(c.cfg.Clock, settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters}, options)
 	if kind == KindSemaphore {
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}

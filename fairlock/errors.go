@@ -15,7 +15,7 @@ var (
 	// ErrBusy means that a method whose name begins with Try did not get the lock, because it is held or others wait for
 	// it. A *HeldError names a holder.
 	ErrBusy = errors.New("lock is busy")
-	// ErrQueueFull means that a call did not join the queue, because MaxWaiters others wait already.
+	// ErrQueueFull means that a call did not join the queue, because MaxWaiters others wait already. It is in a *QueueFullError.
 	ErrQueueFull = errors.New("queue is full")
 	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says. A *HeldError names a holder, if one is
 	// known. Otherwise it comes with the last error of Redis, if there was one. It is no context.DeadlineExceeded.
@@ -73,9 +73,17 @@ func (e *Error) Error() string {
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Busy is what a holder has that a call wants.
+type Busy string
+
+// BusyLock is the lock, or permits of it.
+const BusyLock Busy = "lock"
+
 // HeldError wraps an ErrBusy, or the ErrWaitTimeout or context.DeadlineExceeded of a Lock that waited, and names a
 // holder of the lock.
 type HeldError struct {
+	// Busy is what is held.
+	Busy Busy
 	// Holder is the Name of the holder's client, from Redis's latest reply.
 	Holder string
 	// Released means that the holder has released the lock, which is taken until its minimum hold is over (see
@@ -99,6 +107,20 @@ func (e *HeldError) Error() string {
 
 // Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx.
 func (e *HeldError) Unwrap() error { return e.Err }
+
+// QueueFullError is an ErrQueueFull with its numbers.
+type QueueFullError struct {
+	Waiting int // number of waiters, also of those that have crashed and not expired yet
+	Limit   int // MaxWaiters
+}
+
+// Error names both numbers.
+func (e *QueueFullError) Error() string {
+	return fmt.Sprintf("%v: %d wait, at most %d", ErrQueueFull, e.Waiting, e.Limit)
+}
+
+// Unwrap returns ErrQueueFull.
+func (e *QueueFullError) Unwrap() error { return ErrQueueFull }
 
 // CapacityError means that a request is for more permits than Semaphore.Resize has left.
 type CapacityError struct {

@@ -65,7 +65,7 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 	return perform(ctx, l, op, input, func(ctx context.Context, t task) (*Lease, error) {
 		if held := l.heldBy(ctx, weight); held != nil {
 			if try {
-				return nil, &HeldError{Holder: held.token.Client(), Err: ErrBusy}
+				return nil, &HeldError{Busy: BusyLock, Holder: held.token.Client(), Err: ErrBusy}
 			}
 			return nil, ErrReentrant
 		}
@@ -91,9 +91,9 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 
 // newToken returns a token whose lease can last for TTL, and for the minimum hold.
 func (l *lock) newToken(weight, permits int) (token.Token, error) {
-	terms := tokens.Terms{TTL: max(l.settings.ttl, l.settings.minHold), Weight: weight, Permits: permits}
+	terms := tokens.Terms{TTL: max(l.settings.ttl, l.settings.minHold), Weight: weight, Permits: permits, Flags: l.settings.flags}
 	if l.settings.minHold > l.settings.ttl {
-		terms.Flags = tokens.MinHold
+		terms.Flags |= tokens.MinHold
 	}
 	return token.Parse(tokens.New(l.cfg.Name, terms))
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
 // HoldOption is a setting of a [Mutex] or a [Semaphore] that differs from its Client's Config. If the same one is given twice, the
@@ -26,6 +27,7 @@ type settings struct {
 	maxWaiters int
 	maxWait    time.Duration // bounds waiting; 0: nothing but ctx does
 	minHold    time.Duration // the lock stays taken until so long after each grant; 0: until it is released
+	flags      tokens.Flags  // of each token, besides those that depend on the settings
 }
 
 func (s settings) check() error {
@@ -49,14 +51,23 @@ func checkYear(field string, d time.Duration) error {
 //     is the same for all locks of a client
 //  3. a test of what it does; a row in TestConfig_BadInputSendsNothing
 //  4. the table of limits in docs/concepts.md, and a line in the CHANGELOG
-func with[O HoldOption](s settings, options []O) (settings, error) {
+func with[O HoldOption](clock Clock, s settings, options []O) (settings, error) {
 	for _, o := range options {
 		if any(o) == nil {
 			return s, &FieldError{"option", "must not be nil"}
 		}
 		o.apply(&s)
+		if own, ok := any(o).(insider); ok {
+			s.flags |= own.Inside(clock)
+		}
 	}
 	return s, s.check()
+}
+
+// insider is an option of package leader. It embeds an option of this package, sets flags of tokens, and is told the client's
+// Clock. No other module can have one, because tokens.Flags is internal.
+type insider interface {
+	Inside(clock Clock) tokens.Flags
 }
 
 type option func(*settings)

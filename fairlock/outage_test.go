@@ -180,15 +180,32 @@ func TestOutage_FullPool(t *testing.T) {
 //
 //fairlock:fault Redis refuses the renewals of a lease: the reason of its loss is ErrExpired, and not ErrUnreachable
 func TestLease_ReasonOfALoss(t *testing.T) {
-	bubbles(t, map[string][2]string{ // what Redis replies to renewals, and the reason
-		"renewals fail":        {readOnly, "redis is unreachable: " + readOnly},
-		"renewals are refused": {"NOPERM", "lease expired"},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, c [2]string) {
-		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
-		s.Miniredis.SetError(c[0])
+	type example struct {
+		renewals, others string // what Redis replies to them
+		reason           string
+	}
+	bubbles(t, map[string]example{
+		"renewals fail":                         {renewals: readOnly, reason: "redis is unreachable: " + readOnly},
+		"renewals are refused":                  {renewals: "NOPERM", reason: "lease expired"},
+		"renewals are refused, and others fail": {renewals: "NOPERM", others: readOnly, reason: "redis is unreachable: " + readOnly},
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
+		client := s.Client(fairlock.Config{})
+		lease := hold(t, client.Mutex("x").Lock)
+		record(client).before = func(_ int, cmd redis.Cmder) error {
+			switch {
+			case verbOf(cmd) == "renew":
+				return refusal(c.renewals)
+			case c.others != "":
+				return refusal(c.others)
+			default:
+				return nil
+			}
+		}
+		if c.others != "" {
+			begin(t.Context(), client.Mutex("y").Lock)
+		}
 		<-lease.Done()
-		require.EqualError(t, lease.Err(), "lock is lost: "+c[1])
-		s.Miniredis.SetError("")
+		require.EqualError(t, lease.Err(), "lock is lost: "+c.reason)
 	})
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) { // the process is paused, and nothing fails
 		clock := s.LocalClock()

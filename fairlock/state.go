@@ -33,6 +33,7 @@ type Holder struct {
 	TTL    time.Duration // what is left of its lease; negative if another program has removed the key's expiry
 	Weight int           // number of permits that it holds; 1 except for semaphores
 	Writer bool          // it holds an RWMutex for writing
+	Leader bool          // it holds a Mutex as the leader of an election, see package leader
 
 	// Released means that it has released the lock, which is taken for another TTL: its minimum hold is not over (see WithMinHold).
 	Released bool
@@ -71,7 +72,8 @@ func readState(ctx context.Context, l lua.Lock, limit int) (State, error) {
 			holder.Handle = newHandle(holder.Token, h.Fence)
 		}
 		holder.Weight, holder.Writer = meaning(l, holder.Token)
-		holder.Released = tokens.FlagsOf(holder.Token.Text())&tokens.Released != 0
+		flags := tokens.FlagsOf(holder.Token.Text())
+		holder.Released, holder.Leader = flags&tokens.Released != 0, flags&tokens.Leader != 0
 		holder.Renewed, holder.Missed = renewals(holder)
 		s.Holders = append(s.Holders, holder)
 	}

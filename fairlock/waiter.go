@@ -137,7 +137,7 @@ func (w *waiter) acquire(ctx context.Context) {
 			w.quit(ErrBusy)
 		}
 	case lua.Full:
-		w.quit(ErrQueueFull)
+		w.quit(&QueueFullError{Waiting: reply.Position, Limit: w.lock.settings.maxWaiters})
 	case lua.Resized:
 		w.quit(&CapacityError{Want: w.token.Weight(), Have: reply.Permits})
 	}
@@ -281,7 +281,7 @@ func (w *waiter) quit(err error) {
 	w.state, w.err = left, err
 	t, client := parse(w.holder)
 	if !t.IsZero() && (errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)) {
-		held := &HeldError{Holder: client, Err: err}
+		held := &HeldError{Busy: BusyLock, Holder: client, Err: err}
 		if held.Released = tokens.FlagsOf(t.Text())&tokens.Released != 0; held.Released {
 			held.Free = max(w.free, 0)
 		}

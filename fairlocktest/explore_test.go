@@ -246,7 +246,7 @@ func TestExplore_Leader(t *testing.T) {
 			candidates.Go(func() {
 				for ctx.Err() == nil {
 					client := w.Client(fairlock.Config{}) // the one before has crashed
-					err := leader.New(client.Mutex("scheduler"), leader.Options{}).Run(ctx, func(ctx context.Context) error {
+					err := leader.New(client.Client, "scheduler", leader.Options{}).Run(ctx, func(ctx context.Context) error {
 						lease, _ := fairlock.LeaseFromContext(ctx)
 						before := leads.Swap(lease)
 						assert.True(t, before == nil || before.Err() != nil, "two lead")

@@ -1,7 +1,7 @@
 // Package leader elects one leader among processes that campaign for the same lock: an [Elector] runs a function while its
 // process leads, and campaigns again when the leadership is lost.
 //
-//	elector := leader.New(client.Mutex("scheduler"), leader.Options{})
+//	elector := leader.New(client, "scheduler", leader.Options{})
 //	err := elector.Run(ctx, func(ctx context.Context) error { // ctx ends when this process leads no more
 //		return schedule(ctx)
 //	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
 // ErrRunning means that Run was called while another Run of the same Elector had not returned.
@@ -19,10 +20,14 @@ var ErrRunning = errors.New("leader: another Run of this Elector has not returne
 const retryAfter = time.Second
 
 // passing are the errors of a campaign that a later one may not have.
-var passing = []error{fairlock.ErrUnreachable, fairlock.ErrQueueFull, fairlock.ErrWaitTimeout}
+var passing = []error{fairlock.ErrUnreachable, fairlock.ErrQueueFull}
 
 // Options has the settings of an Elector. The zero value is ready to use.
 type Options struct {
+	// TTL is the length of the lease, which the others wait for if the leader crashes: see fairlock.Config. Default that of
+	// the Client.
+	TTL time.Duration
+
 	// Elected is called when this process begins to lead. ctx is that of Run's function, which is called when Elected has
 	// returned, unless the leadership has ended by then. The lease has the fence. May be nil.
 	Elected func(ctx context.Context, lease *fairlock.Lease)
@@ -40,6 +45,7 @@ type Options struct {
 // Elector is a candidate for the leadership, in one process. It is safe for concurrent use.
 type Elector struct {
 	mutex    fairlock.Mutex
+	clock    fairlock.Clock // the client's
 	elected  func(context.Context, *fairlock.Lease)
 	resigned func(error)
 	log      *slog.Logger
@@ -48,10 +54,15 @@ type Elector struct {
 	lease   atomic.Pointer[fairlock.Lease] // nil unless a term is under way
 }
 
-// New returns an Elector whose leader is the holder of m. It does no I/O. If m is invalid, Run and Leader return an
-// ErrInvalid.
-func New(m fairlock.Mutex, o Options) *Elector {
-	e := &Elector{mutex: m, elected: o.Elected, resigned: o.Resigned, log: cmp.Or(o.Logger, slog.Default())}
+// New returns an Elector whose leader is the holder of the Mutex of client with that name. It does no I/O. If name or TTL is out of
+// its bounds, Run and Leader return an ErrInvalid.
+func New(client *fairlock.Client, name string, o Options) *Elector {
+	e := &Elector{elected: o.Elected, resigned: o.Resigned, log: cmp.Or(o.Logger, slog.Default())}
+	options := []fairlock.HoldOption{leading{fairlock.WithMinHold(0), e}}
+	if o.TTL != 0 {
+		options = append(options, fairlock.WithTTL(o.TTL))
+	}
+	e.mutex = client.Mutex(name, options...)
 	if e.elected == nil {
 		e.elected = func(context.Context, *fairlock.Lease) {}
 	}
@@ -59,6 +70,19 @@ func New(m fairlock.Mutex, o Options) *Elector {
 		e.resigned = func(error) {}
 	}
 	return e
+}
+
+// leading is an option that marks the tokens of an Elector, and tells it the Clock of its client.
+type leading struct {
+	fairlock.HoldOption
+
+	elector *Elector
+}
+
+// Inside is called by package fairlock.
+func (l leading) Inside(clock fairlock.Clock) tokens.Flags {
+	l.elector.clock = clock
+	return tokens.Leader
 }
 
 // Run campaigns until this process leads, and calls f, in the same goroutine. The ctx of f ends when the leadership or ctx
@@ -69,11 +93,10 @@ func New(m fairlock.Mutex, o Options) *Elector {
 // and returns context.Cause(ctx). To resign is to release the lock: the next candidate leads at once. If that fails, Run
 // returns the error too, joined, as Mutex.Do does. If f panics, Run resigns, and the panic goes on.
 //
-// A campaign waits through an outage of Redis. One that fails because no server has ever answered, or with ErrQueueFull or
-// ErrWaitTimeout, is logged if it is the first to fail, and repeated after 1 s of package time's clock. Run returns the other
-// errors of Mutex.Lock, such as ErrInvalid, ErrClosed, or
-// that of a user who lacks rights; this process does not lead then. It returns ErrRunning if another Run has not returned.
-// Run may be called again when it has returned.
+// A campaign waits through an outage of Redis. One that fails because no server has ever answered, or with ErrQueueFull, is logged
+// if it is the first to fail, and repeated after 1 s. Run returns the other errors of Mutex.Lock, such as ErrInvalid, ErrClosed,
+// or that of a user who lacks rights. This process does not lead then. Run returns ErrRunning if another Run has not returned. It
+// may be called again when it has returned.
 func (e *Elector) Run(ctx context.Context, f func(ctx context.Context) error) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -104,10 +127,18 @@ func (e *Elector) campaign(ctx context.Context) (*fairlock.Lease, error) {
 		case !failed:
 			e.log.WarnContext(ctx, "campaign failed; others follow", "err", err)
 		}
-		select {
-		case <-time.After(retryAfter): //nolint:forbidigo // a Mutex does not tell its client's Clock
-		case <-ctx.Done():
-		}
+		e.pause(ctx)
+	}
+}
+
+// pause returns after retryAfter, or when ctx ends.
+func (e *Elector) pause(ctx context.Context) {
+	over := make(chan struct{})
+	timer := e.clock.AfterFunc(retryAfter, func() { close(over) })
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-ctx.Done():
 	}
 }
 
@@ -154,11 +185,11 @@ func (e *Elector) Lease() *fairlock.Lease {
 
 // Leader returns who leads, and since when by Redis's clock, also to a process that does not campaign. name is the
 // Config.Name of the leader's client. It may be an address, such as 10.0.0.3:8080, to which the others send what only the
-// leader does. It is "" if nobody leads. A leader that has crashed is named until its TTL ends. The answer may be out of date
-// when it arrives. ctx bounds the request. The errors are those of Mutex.Inspect.
+// leader does. It is "" if nobody leads, also if the lock is held by a call of Mutex.Lock. A leader that has crashed is named
+// until its TTL ends. The answer may be out of date when it arrives. ctx bounds the request. The errors are those of Mutex.Inspect.
 func (e *Elector) Leader(ctx context.Context) (name string, since time.Time, err error) {
 	s, err := e.mutex.Inspect(ctx)
-	if err != nil || len(s.Holders) == 0 || s.Holders[0].Released {
+	if err != nil || len(s.Holders) == 0 || !s.Holders[0].Leader {
 		return "", time.Time{}, err
 	}
 	return s.Holders[0].Client, s.At.Add(-s.Holders[0].Age), nil

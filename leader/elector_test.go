@@ -61,7 +61,7 @@ func prepare(t *testing.T, s *fairlocktest.Server, name string) *process {
 	t.Helper()
 	p := &process{t: t, client: s.Client(fairlock.Config{Name: name})}
 	p.client.Link.Delay(oneWay, oneWay)
-	p.Elector = leader.New(p.client.Mutex("x"), leader.Options{
+	p.Elector = leader.New(p.client.Client, "x", leader.Options{
 		Elected: func(_ context.Context, lease *fairlock.Lease) {
 			assert.Same(t, lease, p.Lease())
 			p.elected = time.Now()
@@ -142,7 +142,7 @@ func TestRun_CtxEnds(t *testing.T) {
 func TestRun_ResignedBeforeTheNextLeads(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		p := prepare(t, s, "one")
-		slow := leader.New(p.client.Mutex("x"), leader.Options{
+		slow := leader.New(p.client.Client, "x", leader.Options{
 			Resigned: func(err error) {
 				time.Sleep(time.Minute)
 				p.resigned, p.why = time.Now(), err
@@ -271,7 +271,7 @@ func TestRun_EndsInElected(t *testing.T) {
 				client := s.Client(fairlock.Config{})
 				ctx, cancel := context.WithCancelCause(t.Context())
 				var why error
-				e := leader.New(client.Mutex("x"), leader.Options{
+				e := leader.New(client.Client, "x", leader.Options{
 					Elected: func(ctx context.Context, lease *fairlock.Lease) {
 						carried, _ := fairlock.LeaseFromContext(ctx)
 						assert.Same(t, lease, carried)
@@ -298,7 +298,7 @@ func TestRun_Panics(t *testing.T) {
 						panic(errWork)
 					}
 				}
-				e := leader.New(s.Client(fairlock.Config{}).Mutex("x"), leader.Options{
+				e := leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Options{
 					Elected:  func(context.Context, *fairlock.Lease) { step(0) },
 					Resigned: func(error) { resigned++; step(2) },
 				})
@@ -351,10 +351,6 @@ func TestRun_CampaignsAgain(t *testing.T) {
 		s.Mutex("x").CrashQueued("waiter", time.Hour)
 		return s.Mutex("x").ForceRelease
 	}
-	held := func(s *fairlocktest.Server) (end func()) {
-		s.Mutex("x").CrashHolding("other", time.Hour)
-		return s.Mutex("x").ForceRelease
-	}
 	away := func(s *fairlocktest.Server) (end func()) {
 		s.Stop()
 		return s.Start
@@ -364,22 +360,17 @@ func TestRun_CampaignsAgain(t *testing.T) {
 		after    time.Duration // in a pause
 		attempts int
 	}{
-		"the queue is full":                    {full, 3500 * time.Millisecond, 4},
-		"others lead for longer than it waits": {held, 3500 * time.Millisecond, 4},
-		"Redis was never reached":              {away, 21500 * time.Millisecond, 2}, // each takes 10 s
+		"the queue is full":       {full, 3500 * time.Millisecond, 4},
+		"Redis was never reached": {away, 21500 * time.Millisecond, 2}, // each takes 10 s
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 				var log bytes.Buffer
 				attempts := 0
-				client := s.Client(fairlock.Config{Trace: &fairlock.Trace{Left: func(fairlock.LeftInfo) { attempts++ }}})
-				m := client.Mutex("x", fairlock.WithMaxWaiters(1))
-				if name == "others lead for longer than it waits" {
-					m = client.Mutex("x", fairlock.WithMaxWait(time.Millisecond))
-				}
-				e := leader.New(m, leader.Options{
-					Logger: slog.New(slog.NewTextHandler(&log, nil)),
+				client := s.Client(fairlock.Config{
+					MaxWaiters: 1, Trace: &fairlock.Trace{Left: func(fairlock.LeftInfo) { attempts++ }},
 				})
+				e := leader.New(client.Client, "x", leader.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 				run := func() (stopped chan error, cancel context.CancelCauseFunc) {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					stopped = make(chan error, 1)
@@ -413,23 +404,27 @@ func TestRun_CampaignsAgain(t *testing.T) {
 // What no attempt can cure is returned.
 func TestRun_CannotCampaign(t *testing.T) {
 	for name, c := range map[string]struct {
-		of   func(*fairlocktest.Server, *fairlocktest.Client) fairlock.Mutex
+		of   func(*fairlocktest.Server, *fairlocktest.Client) *leader.Elector
 		want string
 	}{
-		"invalid": {func(_ *fairlocktest.Server, c *fairlocktest.Client) fairlock.Mutex { return c.Mutex("") }, "invalid name"},
-		"zero":    {func(*fairlocktest.Server, *fairlocktest.Client) fairlock.Mutex { return fairlock.Mutex{} }, "invalid lock"},
-		"closed": {func(_ *fairlocktest.Server, c *fairlocktest.Client) fairlock.Mutex {
+		"bad name": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
+			return leader.New(c.Client, "", leader.Options{})
+		}, "invalid name"},
+		"bad TTL": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
+			return leader.New(c.Client, "x", leader.Options{TTL: 1})
+		}, "invalid TTL"},
+		"closed": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
 			c.Close()
-			return c.Mutex("x")
+			return leader.New(c.Client, "x", leader.Options{})
 		}, "client is closed"},
-		"no rights": {func(s *fairlocktest.Server, c *fairlocktest.Client) fairlock.Mutex {
+		"no rights": {func(s *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
 			s.Miniredis.SetError("NOPERM this user has no permissions to run the 'evalsha' command")
-			return c.Mutex("x")
+			return leader.New(c.Client, "x", leader.Options{})
 		}, "NOPERM"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-				e := leader.New(c.of(s, s.Client(fairlock.Config{})), leader.Options{})
+				e := c.of(s, s.Client(fairlock.Config{}))
 				now := time.Now()
 				short, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -476,22 +471,43 @@ func TestLeader(t *testing.T) {
 	})
 }
 
-// A leader that has resigned is not named any more, though the lock stays taken until its minimum hold is over.
-func TestLeader_MinHold(t *testing.T) {
+// Who has the lock by Mutex.Lock is no leader.
+func TestLeader_IsAnElector(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		e := leader.New(s.Client(fairlock.Config{Name: "one"}).Mutex("x", fairlock.WithMinHold(time.Minute)), leader.Options{})
-		asserts := func(want string) {
-			t.Helper()
-			name, since, err := e.Leader(t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, []any{want, want == ""}, []any{name, since.IsZero()})
-		}
-		require.Equal(t, errWork, e.Run(t.Context(), func(context.Context) error {
-			asserts("one")
-			return errWork
-		}))
-		require.NotEmpty(t, s.Mutex("x").State().Holders)
-		asserts("")
+		holder := s.Mutex("x").HoldAs("other")
+		one := prepare(t, s, "one").run(context.Cause)
+		pass(time.Second)
+		name, since, err := one.Leader(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []any{"", true}, []any{name, since.IsZero()})
+		assert.False(t, s.Mutex("x").State().Holders[0].Leader)
+		require.NoError(t, holder.Unlock(t.Context()))
+		pass(time.Second)
+		assert.True(t, s.Mutex("x").State().Holders[0].Leader)
+	})
+}
+
+// The leases have the TTL of Options, and the pauses go by the client's Clock.
+func TestNew_Options(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		slow := s.LocalClock()
+		slow.SetRate(0.5)
+		client := s.Client(fairlock.Config{MaxWaiters: 1, Clock: slow})
+		e := leader.New(client.Client, "x", leader.Options{TTL: time.Minute, Logger: slog.New(slog.DiscardHandler)})
+		s.Mutex("x").CrashHolding("crashed", time.Hour)
+		s.Mutex("x").CrashQueued("waiter", time.Hour)
+		began, stopped := time.Now(), make(chan error)
+		go func() {
+			stopped <- e.Run(t.Context(), func(ctx context.Context) error {
+				assert.Equal(t, 2*time.Second, time.Since(began).Truncate(time.Microsecond), "the Clock rounds")
+				assert.Equal(t, time.Minute, e.Lease().Token().TTL())
+				return errWork
+			})
+		}()
+		pass(time.Second)
+		s.Mutex("x").ForceRelease() // the waiter has it
+		s.Mutex("x").ForceRelease()
+		require.Equal(t, errWork, <-stopped)
 	})
 }
 
@@ -507,7 +523,7 @@ func TestRun_Explore(t *testing.T) {
 				var e *leader.Elector
 				for err := fairlock.ErrClosed; t.Context().Err() == nil; {
 					if errors.Is(err, fairlock.ErrClosed) { // it has crashed: another process is started
-						e = leader.New(w.Client(fairlock.Config{}).Mutex("x"), leader.Options{Logger: slog.New(slog.DiscardHandler)})
+						e = leader.New(w.Client(fairlock.Config{}).Client, "x", leader.Options{Logger: slog.New(slog.DiscardHandler)})
 					}
 					err = e.Run(t.Context(), func(ctx context.Context) error {
 						assert.EqualValues(t, 1, leading.Add(1))

@@ -26,7 +26,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	scheduler := leader.New(client.Mutex("scheduler"), leader.Options{
+	scheduler := leader.New(client, "scheduler", leader.Options{
 		Elected:  func(context.Context, *fairlock.Lease) { fmt.Println("elected") },
 		Resigned: func(err error) { fmt.Println("resigned:", err) },
 	})

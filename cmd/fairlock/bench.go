@@ -60,7 +60,7 @@ func typeFlags(cmd *cobra.Command, t *locks.Type) {
 		}
 		t.Permits = 0
 		if cmd.Flags().Changed("permits") {
-			return usage("--permits goes with --kind semaphore; there are none with --kind %s", t.Kind)
+			return usage("--permits needs --kind semaphore")
 		}
 		return nil
 	}

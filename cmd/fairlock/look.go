@@ -186,7 +186,7 @@ func watchCommand(c *connection) *cobra.Command {
 			case w.Every < view.MinInterval:
 				return usage("--interval is %v, must be at least %v", w.Every, view.MinInterval)
 			case len(names) > 0 && cmd.Flags().Changed("prefix"):
-				return usage("--prefix goes without a NAME")
+				return usage("--prefix cannot be combined with a NAME")
 			}
 			return l.with(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) error {
 				w.Server, w.Want.Kinds, w.IDs, w.Role = l.Server, l.kinds, inspect.IDs(names, l.kinds...), l.role

@@ -26,7 +26,7 @@ func resizeCommand(c *connection) *cobra.Command {
 			given := cmd.Flags().Changed("permits")
 			switch {
 			case given && reset:
-				return usage("--permits sets a number, --reset removes it: say one of them")
+				return usage("--permits cannot be combined with --reset")
 			case !given && !reset:
 				return usage("say --permits N, or --reset for as many as each user brings")
 			case given:

@@ -57,7 +57,7 @@ func (l *looker) serve(ctx context.Context, addr string, page http.Handler) erro
 		return withCode(exitFailure, fmt.Errorf("--addr: %w", err))
 	}
 	server := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
-	_, err = fmt.Fprintf(l.out, "serving the locks of %s, namespace %s, at http://%s/\n", l.name, l.Namespace, listener.Addr())
+	_, err = fmt.Fprintf(l.out, "listening on http://%s/ (Redis %s, namespace %s)\n", listener.Addr(), l.name, l.Namespace)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

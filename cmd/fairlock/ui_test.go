@@ -23,7 +23,8 @@ func TestUI(t *testing.T) {
 	lease := f.hold(f.client("web-1").Mutex("x").Lock)
 	look := f.at(login(t, f.server, "looks", rules(doctor.RightsIn(f.namespace, f.server.Before7())[1])))
 	page := look.start(look.command("ui", "--addr", "127.0.0.1:0", "--host", "locks.internal"))
-	url := strings.TrimPrefix(page.expect("\n"), "serving the locks of "+f.server.Addr()+", namespace "+f.namespace+", at ")
+	url, where, _ := strings.Cut(strings.TrimPrefix(page.expect("\n"), "listening on "), " ")
+	require.Equal(t, "(Redis "+f.server.Addr()+", namespace "+f.namespace+")", where)
 	get := func(path, host string) (int, string) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
 		require.NoError(t, err)

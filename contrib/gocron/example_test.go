@@ -124,7 +124,7 @@ func ExampleNewElector() {
 
 	elected := make(chan bool)
 	options := leader.Options{Elected: func(context.Context, *fairlock.Lease) { close(elected) }}
-	elector := leader.New(client.Mutex("scheduler"), options)
+	elector := leader.New(client, "scheduler", options)
 	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(gocronfairlock.NewElector(elector)))
 	if err != nil {
 		log.Fatal(err)

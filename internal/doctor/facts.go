@@ -109,9 +109,9 @@ func role(f facts) Finding {
 	case r == "":
 		return f.untold()
 	case f.told["mode"] == "sentinel":
-		return is(Problem, "this is a Sentinel: it keeps no locks; say in the URL which master it is asked for")
+		return is(Problem, "a Sentinel, which keeps no locks; name the master in the URL")
 	case r != "master":
-		return is(Problem, "this is a replica of %s:%s: it takes no locks", f.told["master_host"], f.told["master_port"])
+		return is(Problem, "read-only replica of %s:%s; connect to the primary", f.told["master_host"], f.told["master_port"])
 	}
 	return is(OK, "primary")
 }
