@@ -480,11 +480,7 @@ func (p *process) named(lock string) anyLock {
 }
 
 // pause sleeps by the process's clock, also when the process is to end.
-func (p *process) pause(d time.Duration) {
-	over := make(chan struct{})
-	p.clock.AfterFunc(d, func() { close(over) })
-	<-over
-}
+func (p *process) pause(d time.Duration) { sleep(p.clock, d) }
 
 // waitOn sleeps as pause does, or until the lease ends.
 func (p *process) waitOn(c *call, lease *fairlock.Lease, d time.Duration) {
@@ -511,15 +507,16 @@ func (p *process) finish() {
 
 // waitUntil waits for the workers until a deadline, and reports if it has passed.
 func (p *process) waitUntil(deadline time.Time, report func(string)) {
-	done := make(chan struct{})
+	done, late := make(chan struct{}), make(chan struct{})
 	go func() {
 		p.workers.Wait()
 		close(done)
 	}()
+	defer p.world.clock.AfterFunc(time.Until(deadline), func() { close(late) }).Stop()
 	select {
 	case <-done:
 		return
-	case <-time.After(time.Until(deadline)):
+	case <-late:
 	}
 	report(fmt.Sprintf("a worker of client %d has not ended %v after the last fault", p.number, p.world.grantedWithin()))
 }
