@@ -51,9 +51,7 @@ func (w watched) EvalRO(ctx context.Context, script string, keys []string, args 
 type eval = func(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
 
 func (w watched) do(ctx context.Context, method eval, script string, keys []string, args []any) *redis.Cmd {
-	flight := w.flights.begin(w.lock)
-	cmd := method(ctx, script, keys, args...)
-	w.flights.end(flight)
+	cmd := w.send(ctx, method, script, keys, args)
 	err := cmd.Err()
 	var reply redis.Error
 	var abandoned *dispatch.AbandonedError
@@ -77,6 +75,12 @@ func (w watched) do(ctx context.Context, method eval, script string, keys []stri
 		w.rt.outage.failed(w.lock, err)
 	}
 	return cmd
+}
+
+// send sends a request. It is in flight no more when send returns, also if a hook of the Redis client panics.
+func (w watched) send(ctx context.Context, method eval, script string, keys []string, args []any) *redis.Cmd {
+	defer w.flights.end(w.flights.begin(w.lock))
+	return method(ctx, script, keys, args...)
 }
 
 // errNoReply stands for the error of a request that has no reply yet.
