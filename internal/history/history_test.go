@@ -374,6 +374,16 @@ func TestCheck_TrustedForTooLong(t *testing.T) {
 	}))
 }
 
+// If the clock had stepped back, its number may be below that of a notification from before a loss.
+func TestCheck_TrustsANotificationFromBeforeALoss(t *testing.T) {
+	check(t, with(first+"server 0 owns 1; server 0 lasts 1 500; ", []example{
+		{"of the number, and the clock had stepped back", "| use: Redis may have lost", "loss 0.5 0.5 x numbers; clockback"},
+		{"of the number", "use", "loss 0.5 0.5 x numbers"},
+		{"of the holder, and the clock had stepped back", "use", "loss 0.5 0.5 x holders; clockback"},
+		{"later, and the clock had stepped back", "use", "loss 1.5 1.5; clockback"},
+	}))
+}
+
 //fairlock:promise The checker notices
 func TestCheck_Fences(t *testing.T) {
 	const released = first + "49 1 unlock; 51 1 released; "

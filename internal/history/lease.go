@@ -41,14 +41,23 @@ func (c *checker) exclusion(l *lock) {
 }
 
 // use: a lock is used only until the last Until, before Unlock and before Lost. (At of Used is read before Err.) Redis had let
-// the lease last until then when it was granted, with that fence, or renewed; unless nobody observed the server.
+// the lease last until then when it was granted, with that fence, or renewed; unless nobody observed the server. If Redis's clock
+// was stepped back, a notification from before a loss of the number may be trusted after it.
 func (c *checker) use(a *acquisition) {
 	end := min(a.until+grain, a.time(Unlock), a.time(Lost))
 	for _, e := range a.events {
 		given := func(s ServerEvent) bool {
 			return s.Seen <= e.At && e.Until <= s.Until+grain && (s.Ticket == e.Fence || e.Op == Renewed)
 		}
-		if lasts := c.lasts[a.token]; (e.Op == Granted || e.Op == Renewed) && lasts != nil && !c.missed && !slices.ContainsFunc(lasts, given) {
+		before := func(s ServerEvent) bool {
+			return s.Seen <= e.At && s.Ticket == e.Fence && c.firstLoss(a.lock, s.Seen, e.At, Numbers) != nil
+		}
+		lasts := c.lasts[a.token]
+		switch {
+		case e.Op != Granted && e.Op != Renewed, lasts == nil, c.missed, slices.ContainsFunc(lasts, given):
+		case c.ClockBack && e.Op == Granted && slices.ContainsFunc(lasts, before):
+			c.excuse(Use, dataLost)
+		default:
 			c.violate(Use, []*Event{e}, "%v trusts its lease for longer than Redis lets it last", a)
 		}
 		if e.Op == Used && e.At > end {

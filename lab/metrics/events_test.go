@@ -128,12 +128,12 @@ func TestMetrics(t *testing.T) {
 		}, []string{"hold_duration_seconds: 1 in 0s", "wait_duration_seconds handoff=true: 1 in 1s"}},
 		"notification lost": {func(t *testing.T, w world) {
 			other := w.other.HoldAs("other")
-			w.client.Link.DropNotifications()
 			done := w.waiting(t.Context())
-			time.Sleep(time.Second / 2)
+			time.Sleep(3 * time.Second / 2) // the subscription is up, and a heartbeat has found the waiter queued since
+			w.client.Link.DropNotifications()
 			require.NoError(t, other.Unlock(t.Context()))
 			require.NoError(t, <-done)
-		}, []string{"hold_duration_seconds: 1 in 0s", "notification_losses_total: 1", "wait_duration_seconds: 1 in 1.01s"}},
+		}, []string{"hold_duration_seconds: 1 in 0s", "notification_losses_total: 1", "wait_duration_seconds: 1 in 2.01s"}},
 		"wait times out": {func(t *testing.T, w world) {
 			w.other.HoldAs("other")
 			_, err := w.client.Mutex("x", fairlock.WithMaxWait(time.Second)).Lock(t.Context())

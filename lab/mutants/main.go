@@ -3,7 +3,7 @@
 // one file in its place (-overlay).
 //
 //	go run ./lab/mutants                          # cheapest tier first, each mutant until a test fails
-//	go run ./lab/mutants -run fence -tier sim     # some mutants, by one tier only
+//	go run ./lab/mutants -run fence -tier unit    # some mutants, by one tier only
 //	go run ./lab/mutants -timeout 10m             # a slow machine
 package main
 
@@ -32,32 +32,29 @@ var list string
 // mutant is one way to break the code: in a file, new stands in the place of old.
 type mutant struct{ name, file, old, new string }
 
-// tier is a set of tests.
+// tier is the tests of some packages.
 type tier struct {
-	name, dir string
-	args      []string
-	sound     func() error // whether they pass without a mutant; that run also compiles what does not change
+	name     string
+	packages []string
+	sound    func() error // whether they pass without a mutant; that run also compiles what does not change
 }
 
-// tiers, cheapest first for a mutant of a script. Others begin with unit.
+// tiers, cheapest first for a mutant of a script. Others begin with the last.
 var tiers = []tier{
-	newTier("scripts", ".", "./lua"),
-	newTier("unit", ".", "./fairlock", "./internal/dispatch", "./token", "./leader"),
-	newTier("sim", ".", "-run", "TestSim$|TestSim_EachFault", "./lab/sim"),
-	newTier("conformance", ".", "."),
-	newTier("kit", ".", "./fairlocktest"),
-	newTier("command", "cmd/fairlock", "./..."),
+	newTier("scripts", "./lua"),
+	newTier("unit", "./fairlock", "./internal/dispatch", "./token", "./leader"),
 }
 
 var errUnsound = errors.New("fails without a mutant")
 
-func newTier(name, dir string, args ...string) tier {
-	t := tier{name: name, dir: dir, args: args}
+func newTier(name string, packages ...string) tier {
+	t := tier{name: name, packages: packages}
 	t.sound = sync.OnceValue(func() error {
-		if test, out := t.finds(""); test != "" {
-			return fmt.Errorf("tier %s: %s %w:\n%s", name, test, errUnsound, out)
+		test, out, err := t.finds("")
+		if test != "" {
+			err = fmt.Errorf("tier %s: %s %w:\n%s", name, test, errUnsound, out)
 		}
-		return nil
+		return err
 	})
 	return t
 }
@@ -151,18 +148,20 @@ func (m mutant) try() (string, error) {
 			return "", err
 		}
 		began := time.Now()
-		if test, _ := t.finds(overlay); test != "" {
-			return fmt.Sprintf("%s | %s | %.0f", t.name, test, time.Since(began).Seconds()), nil
+		test, _, err := t.finds(overlay)
+		if test != "" || err != nil {
+			return fmt.Sprintf("%s | %s | %.0f", t.name, test, time.Since(began).Seconds()), err
 		}
 	}
 	return "nothing | | ", errors.New("no test has noticed it")
 }
 
 func (m mutant) tiers() []tier {
-	if len(tiers) > 1 && filepath.Ext(m.file) != ".lua" {
-		return slices.Concat(tiers[1:2], tiers[:1], tiers[2:])
+	all := slices.Clone(tiers)
+	if filepath.Ext(m.file) != ".lua" {
+		slices.Reverse(all)
 	}
-	return tiers
+	return all
 }
 
 // overlay writes the broken file and the description of it that go build wants.
@@ -191,22 +190,27 @@ func (m mutant) overlay() (name string, remove func(), err error) {
 	return name, func() { _ = os.RemoveAll(dir) }, err
 }
 
-var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+var (
+	failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	ended  = regexp.MustCompile(`(?m)^FAIL\t\S+\t[\d.]+s$`) // the line of a package whose tests have run
+)
 
-// finds runs the tests of a tier, and returns the first that failed, or "", and what they printed.
-func (t tier) finds(overlay string) (test string, out []byte) {
+// finds runs the tests of a tier, and returns the first that failed, or "", and what they printed. It is an error if they did
+// not run: they did not compile, for example.
+func (t tier) finds(overlay string) (test string, out []byte, err error) {
 	args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", timeout.String()}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	cmd := exec.Command("go", append(args, t.args...)...)
-	cmd.Dir = t.dir
-	out, err := cmd.CombinedOutput()
+	out, err = exec.Command("go", append(args, t.packages...)...).CombinedOutput()
 	if err == nil {
-		return "", out
+		return "", out, nil
 	}
 	if match := failed.FindSubmatch(out); match != nil {
-		return string(match[1]), out
+		return string(match[1]), out, nil
 	}
-	return "a test that hangs or panics", out
+	if !ended.Match(out) {
+		return "", out, fmt.Errorf("the tests did not run: %w: %s", err, out)
+	}
+	return "a test that hangs or panics", out, nil
 }

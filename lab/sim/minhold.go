@@ -72,6 +72,7 @@ func (o *observer) lasts(had, h model.Holder, until int64) {
 	m := o.minimum(had)
 	switch {
 	case m == nil:
+	case h.Token == had.Token && o.last.verb == "": // the server's clock has stepped
 	case h.Token == had.Token:
 		m.known = true
 		o.outlasts(h)
