@@ -276,13 +276,23 @@ func (r *recorder) note(ctx context.Context, cmds []redis.Cmder) error {
 
 // logged is what a client logs, with times.
 type logged struct {
+	mu    sync.Mutex
 	lines []string // guarded by the slog.Handler; read it when everything is idle
 	at    []time.Time
 }
 
 func (l *logged) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.lines, l.at = append(l.lines, string(line)), append(l.at, time.Now())
 	return len(line), nil
+}
+
+// sofar returns the lines so far, while more may come.
+func (l *logged) sofar() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.lines)
 }
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

@@ -180,7 +180,9 @@ func TestFailover_ForgottenRelease(t *testing.T) {
 			<-forgotten.Done()
 			require.ErrorIs(t, forgotten.Err(), fairlock.ErrTaken)
 		},
-		"it was handed to a waiter that unlocks": unlock,
+		"it was handed to a waiter that unlocks": func(t *testing.T, forgotten lease) {
+			require.ErrorIs(t, forgotten.Unlock(t.Context()), fairlock.ErrTaken)
+		},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, ends func(*testing.T, lease)) {
 		cfg := fairlock.Config{WaiterTTL: 30 * time.Second}
 		a, b, c := s.Client(cfg), s.Client(cfg), s.Client(cfg)

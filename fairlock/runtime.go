@@ -1,10 +1,13 @@
 package fairlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,11 +44,13 @@ type runtime struct {
 	busy   int                 // guarded by mu: number of tasks, but for those that last until the client is closed
 	leases map[*Lease]struct{} // guarded by mu; those that have not ended, or that will be released because they were lost
 	warned map[string]struct{} // guarded by mu; keys of the locks of which firstTime has been called
+	begun  uint64              // guarded by mu: how many acquisitions have begun
+	ends   map[uint64]func()   // guarded by mu: what ends an acquisition that is under way, by its number; nil after endAcquisitions
 }
 
 func newRuntime(cfg *Config) *runtime {
 	rt := &runtime{
-		clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, jitter: jitter(cfg.Name), leases: map[*Lease]struct{}{}, warned: map[string]struct{}{},
+		clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, jitter: jitter(cfg.Name), leases: map[*Lease]struct{}{}, warned: map[string]struct{}{}, ends: map[uint64]func(){},
 		drained: make(chan struct{}),
 	}
 	rt.outage = &outage{rt: rt}
@@ -70,7 +75,10 @@ func (rt *runtime) endLeases() {
 	rt.mu.Unlock()
 
 	rt.end(stopped{ErrClosed})
-	for l := range leases {
+	rt.endAcquisitions()
+	for _, l := range slices.SortedFunc(maps.Keys(leases), func(a, b *Lease) int { // in a fixed order, so that a simulation repeats
+		return cmp.Or(a.began.Compare(b.began), cmp.Compare(a.token.Text(), b.token.Text()))
+	}) {
 		l.close()
 	}
 }
@@ -281,8 +289,8 @@ func (b *backoff) next(jitter float64) time.Duration {
 	return b.d - time.Duration(jitter*float64(b.d))
 }
 
-// jitter returns by which part of itself a pause is shortened, from 0 to 1/2. It differs from client to client, so that
-// those that lost Redis together do not come back together.
+// jitter returns by which part of itself a pause is shortened, from 0 to 1/2. It differs from client to client, and from waiter
+// to waiter, so that those that lost Redis together do not come back together.
 func jitter(name string) float64 {
 	return float64(crc32.ChecksumIEEE([]byte(name))) / (2 << 32)
 }

@@ -9,8 +9,9 @@ type shared struct{ lock *lock }
 // handle, and with this lock's TTL and minimum hold. The other process loses it: there it ends with ErrLost at the next renewal,
 // at most a third of TTL later.
 //
-// ErrLost means that the lease has ended, or that the handle was used before. After any other error the lease may have been taken
-// over. Then this client releases it as soon as Redis serves it. ctx bounds the request, 3 s at most.
+// ErrTaken means that the lease has ended, or that the handle was used before. After any other error the lease may have been
+// taken over. Then this client releases it as soon as Redis serves it, or when its minimum hold is over. ctx bounds the request,
+// 3 s at most.
 func (s shared) Resume(ctx context.Context, h Handle) (*Lease, error) { return s.lock.resume(ctx, h) }
 
 // Inspect returns the holders and the waiters of the lock at one moment. It changes nothing. ctx bounds the request, 3 s at most.

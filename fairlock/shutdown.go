@@ -3,6 +3,7 @@ package fairlock
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -89,6 +90,7 @@ func isClosed(c <-chan struct{}) bool {
 // drain lets no further acquisition begin, but for the holder of a lease, and has those that wait leave.
 func (rt *runtime) drain() {
 	rt.refuse(stopped{ErrClosed})
+	rt.endAcquisitions()
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	rt.settle()
@@ -110,11 +112,34 @@ func (rt *runtime) untilShutdown(parent context.Context) (ctx context.Context, c
 		return nil, nil, ErrClosed
 	}
 	ctx, end := context.WithCancelCause(parent)
-	stop := context.AfterFunc(rt.open, func() { rt.endUnlessHeld(parent, end) })
+	rt.mu.Lock()
+	number, over := rt.begun, rt.ends == nil
+	if !over {
+		rt.begun++
+		rt.ends[number] = func() { rt.endUnlessHeld(parent, end) }
+	}
+	rt.mu.Unlock()
+	if over {
+		rt.endUnlessHeld(parent, end)
+	}
 	return ctx, func() {
-		stop()
+		rt.mu.Lock()
+		delete(rt.ends, number)
+		rt.mu.Unlock()
 		end(nil)
 	}, nil
+}
+
+// endAcquisitions ends those that are under way, in the order in which they began. context.AfterFunc would call them in an order
+// that differs from run to run, and a simulation would not repeat.
+func (rt *runtime) endAcquisitions() {
+	rt.mu.Lock()
+	ends := rt.ends
+	rt.ends = nil
+	rt.mu.Unlock()
+	for _, number := range slices.Sorted(maps.Keys(ends)) {
+		ends[number]()
+	}
 }
 
 // endUnlessHeld calls end once no lease that ctx carries is held, as after Close.

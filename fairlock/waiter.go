@@ -170,7 +170,7 @@ func (w *waiter) failed(ctx context.Context, err error) {
 	}
 	w.rt.log.DebugContext(ctx, "waiter will send acquire again", "lock", w.lock.name, "token", w.token, "err", err)
 	w.state = waiting
-	w.postAfter(w.pause.next(w.rt.jitter), event{kind: acquireNow})
+	w.postAfter(w.pause.next(jitter(w.token.Text())), event{kind: acquireNow})
 }
 
 // startWaiting handles the reply that it is queued. subscription is the number of the one that was up when the request was sent.

@@ -487,10 +487,10 @@ func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 }
 
 // A waiter whose requests fail waits longer from one to the next, up to a quarter of a second, and begins anew when one has
-// succeeded. The name of the client says by which part, at most half, its pauses are shorter.
+// succeeded. Its pauses are shorter by a part of its own, at most half, so that waiters that fail together do not come back together.
 func TestWaiter_BackOff(t *testing.T) {
-	bubbles(t, map[string]float64{"client-3674": 1, "client-4961": 0.5}, func(t *testing.T, s *fairlocktest.Server, name string, part float64) {
-		client := s.Client(fairlock.Config{Name: name})
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
 		var fails atomic.Int64
 		sent := record(client)
 		sent.before = func(_ int, cmd redis.Cmder) error {
@@ -500,21 +500,33 @@ func TestWaiter_BackOff(t *testing.T) {
 			return nil
 		}
 		held := s.Mutex("x").HoldAs("holder")
-		q, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
-		for range 2 {
-			sent.reset()
-			fails.Store(6)
-			s.LoseData()
-			held = s.Mutex("x").HoldAs("holder")
-			pass(3 * interval)
-			at := sent.times("acquire", start)
-			require.Len(t, at, 7)
-			for i, ms := range []float64{20, 40, 80, 160, 250, 250} {
-				assert.InDelta(t, part*ms, float64(at[i+1]-at[i])/float64(time.Millisecond), 0.1)
+		parts := map[string]float64{} // of a whole pause, by waiter
+		for _, waiter := range []string{"first", "second"} {
+			ctx, cancel := context.WithCancel(t.Context())
+			q, start := begin(ctx, client.Mutex("x").Lock), time.Now()
+			for range 2 {
+				sent.reset()
+				fails.Store(6)
+				s.LoseData()
+				held = s.Mutex("x").HoldAs("holder")
+				pass(3 * interval)
+				at := sent.times("acquire", start)
+				require.Len(t, at, 7)
+				part := float64(at[1]-at[0]) / float64(20*time.Millisecond)
+				for i, ms := range []float64{20, 40, 80, 160, 250, 250} {
+					assert.InDelta(t, part*ms, float64(at[i+1]-at[i])/float64(time.Millisecond), 0.001)
+				}
+				parts[waiter] = part
 			}
+			cancel()
+			<-q.done
 		}
 		unlock(t, held)
-		q.granted(t)
+		for _, part := range parts {
+			assert.GreaterOrEqual(t, part, 0.5)
+			assert.LessOrEqual(t, part, 1.0)
+		}
+		assert.NotEqual(t, parts["first"], parts["second"])
 	})
 }
 

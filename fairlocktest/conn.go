@@ -24,7 +24,8 @@ type conn struct {
 	in, out    []packet
 	deadline   time.Time // of Read, by the server's clock; zero if there is none
 	ended      bool      // the server has closed it: Read ends when everything is read
-	broken     bool      // reads and writes fail at both ends
+	broken     bool      // writes fail, at both ends
+	reset      time.Time // when reads begin to fail, too, by the server's clock, if it is broken
 	closed     bool      // by the client
 	subscribed bool      // what arrives are notifications
 	begun      bool      // a request, or a part of one, has been written, and nothing was read since
@@ -110,7 +111,15 @@ func (c *conn) deliverReplies() {
 // written the whole request, and the server has begun to reply to its last part. The caller holds the server's mu.
 func (c *conn) breakIfReplied() {
 	if c.lose && !c.begun && len(c.out) == 0 && !c.delivering && c.answered {
-		c.broken = true
+		c.breaks()
+	}
+}
+
+// breaks breaks the connection. The client's Read learns of it as it does of a packet that is sent now. The caller holds the
+// server's mu.
+func (c *conn) breaks() {
+	if !c.broken {
+		c.broken, c.reset = true, c.due(0)
 		c.change.Broadcast()
 	}
 }
@@ -149,6 +158,9 @@ func (c *conn) Read(p []byte) (int, error) {
 		switch {
 		case c.closed:
 			return 0, net.ErrClosed
+		case c.broken && s.clock.Now().Before(c.reset):
+			s.wait(c.change, c.reset)
+			continue
 		case c.broken:
 			return 0, &net.OpError{Op: "read", Net: "memory", Err: syscall.ECONNRESET}
 		case c.arrived(c.in):
@@ -187,8 +199,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	case handshake[command]:
 	case l.dropRequests > 0:
 		l.dropRequests--
-		c.broken = true
-		c.change.Broadcast()
+		c.breaks()
 		return len(p), nil
 	case l.dropReplies > 0:
 		l.dropReplies--
@@ -233,6 +244,25 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	c.change.Broadcast()
 	return nil
 }
+
+// SyscallConn is syscall.Conn's. With it, go-redis finds that an idle connection is broken before it takes it from its pool, as
+// it does with those of a network.
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	s := c.link.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.broken || c.ended || c.closed {
+		return nil, net.ErrClosed
+	}
+	return alive{}, nil
+}
+
+// alive is the syscall.RawConn of a connection that is not broken.
+type alive struct{}
+
+func (alive) Control(func(uintptr)) error    { return nil }
+func (alive) Read(func(uintptr) bool) error  { return nil }
+func (alive) Write(func(uintptr) bool) error { return nil }
 
 // SetWriteDeadline is net.Conn's. It has no effect: a Write does not block.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }

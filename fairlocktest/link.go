@@ -54,8 +54,9 @@ func (l *Link) Redis() *redis.Client {
 		MinRetryBackoff: 1, MaxRetryBackoff: 1,
 		// With RESP3 go-redis holds a mutex while it sends CLIENT MAINT_NOTIFICATIONS, and a bubble's time stands still
 		// while a goroutine waits for a mutex.
-		Protocol: 2,
-		PoolSize: 1000, // a request that has to wait for a connection would wait by the system's clock, too
+		Protocol:    2,
+		DialTimeout: 2 * dialTimeout, // so that of two timeouts that would end at one instant this one is never first
+		PoolSize:    1000,            // a request that has to wait for a connection would wait by the system's clock, too
 	})
 	l.server.tb.Cleanup(func() { _ = rdb.Close() })
 	return rdb
@@ -72,8 +73,9 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 	})
 	defer stop()
 	extra, until := l.extra(), s.clock.Now().Add(dialTimeout)
-	for ready := s.clock.Now().Add(extra); (l.hung || s.clock.Now().Before(ready)) && !l.refuses() && ctx.Err() == nil; {
-		if !l.hung {
+	hangs := func() bool { return l.hung && !l.refuses() }
+	for ready := s.clock.Now().Add(extra); (hangs() || s.clock.Now().Before(ready)) && ctx.Err() == nil; {
+		if !hangs() {
 			s.wait(s.change, ready)
 			continue
 		}
@@ -132,12 +134,15 @@ func (l *Link) Delay(request, reply time.Duration) {
 	l.set(func() { l.requestDelay, l.replyDelay = request, reply })
 }
 
-// Jitter delays all connections that are made from now on, and all data on them, by a further random time below most. So
-// no two packets arrive at the same instant, and the seed of random decides the order of events in a bubble. random is
-// used by this Link only. Mend does not end it.
+// Jitter delays all connections that are made from now on, all data on them, and the news that one is broken, by a further
+// random time below most. So no two of them arrive at the same instant, and the seed of random decides the order of events in
+// a bubble. random is used by this Link only. Mend does not end it.
 func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
 	if most <= 0 || random == nil {
 		l.server.tb.Fatalf("fairlocktest: Jitter: want a duration above 0 and a source")
+	}
+	if _, ok := l.server.clock.(*Clock); ok {
+		l.server.tb.Fatalf("fairlocktest: Jitter: a Clock stands still while a client waits for the end of the delay")
 	}
 	l.set(func() { l.jitter, l.random = most, random })
 }
@@ -153,9 +158,9 @@ func (l *Link) DropReply() { l.set(func() { l.dropReplies++ }) }
 // DropNotifications drops what the server sends on connections that subscribe: the client loses its notifications.
 func (l *Link) DropNotifications() { l.set(func() { l.dropNotifications = true }) }
 
-// extra is a random time that a connection takes to be made. The caller holds the server's mu.
+// extra is a random time that a connection takes to be made, or to be refused. The caller holds the server's mu.
 func (l *Link) extra() time.Duration {
-	if l.random == nil || l.refuses() {
+	if l.random == nil {
 		return 0
 	}
 	return time.Duration(l.random.Int64N(int64(l.jitter)))
@@ -214,8 +219,7 @@ func (l *Link) set(f func()) {
 // breakAll breaks every connection. The caller holds the server's mu.
 func (l *Link) breakAll() {
 	for _, c := range l.conns {
-		c.broken = true
-		c.change.Broadcast()
+		c.breaks()
 	}
 	l.conns = nil
 }

@@ -1,6 +1,7 @@
 package fairlocktest
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -23,11 +24,13 @@ type LocalClock struct {
 	rate   float64   // guarded by mu
 	paused bool      // guarded by mu
 	timers map[*localTimer]struct{}
+	count  uint64 // guarded by mu: of timers so far
 }
 
 type localTimer struct {
 	clock *LocalClock
 	at    time.Time // by the local clock
+	order uint64    // in which it was set
 	call  func()
 	timer fairlock.Timer // guarded by clock.mu; nil while the clock is paused or its rate is 0
 }
@@ -48,7 +51,8 @@ func (c *LocalClock) now() time.Time {
 func (c *LocalClock) AfterFunc(d time.Duration, f func()) fairlock.Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &localTimer{clock: c, at: c.now().Add(d), call: f}
+	c.count++
+	t := &localTimer{clock: c, at: c.now().Add(d), order: c.count, call: f}
 	c.timers[t] = struct{}{}
 	t.arm(c.now())
 	return t
@@ -86,7 +90,8 @@ func (c *LocalClock) set(step time.Duration, f func()) {
 	defer c.mu.Unlock()
 	c.local, c.since = c.now().Add(step), c.base.Now()
 	f()
-	for _, t := range slices.SortedFunc(maps.Keys(c.timers), func(a, b *localTimer) int { return a.at.Compare(b.at) }) {
+	inOrder := func(a, b *localTimer) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.order, b.order)) }
+	for _, t := range slices.SortedFunc(maps.Keys(c.timers), inOrder) {
 		t.arm(c.local)
 	}
 }

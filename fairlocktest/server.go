@@ -47,6 +47,9 @@ type Server struct {
 // bubble's. There, a time.Sleep advances the clients' timers, the server's TIME and every TTL.
 func NewServer(tb testing.TB) *Server {
 	tb.Helper()
+	if inBubble() {
+		return newServer(tb, &clock.Ordered{})
+	}
 	return newServer(tb, clock.System{})
 }
 
@@ -152,7 +155,7 @@ func (s *Server) client(cfg fairlock.Config, link *Link) *Client {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler) // faults are the rule here
 	}
-	if cfg.Clock == nil {
+	if cfg.Clock == nil && !s.bubble { // else it is the system's, and go-redis obeys its deadlines
 		cfg.Clock = s.clock
 	}
 	rdb := link.Redis()

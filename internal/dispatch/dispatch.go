@@ -67,6 +67,7 @@ type Dispatcher struct {
 	plain       *redis.Client // rdb, if it pipelines; else nil
 	clock       clock.Clock
 	deadlines   bool // a command ends at the deadline of its ctx
+	yields      bool // a sender does, after a pipeline
 	maxSenders  int  // of a lane, that are not overdue
 	maxBatch    int  // commands that one sends at once
 	maxInFlight int  // commands of a lane; beyond that, each sender in the place of an overdue one sends one
@@ -123,6 +124,7 @@ func New(rdb redis.Scripter, c clock.Clock) *Dispatcher {
 	d := &Dispatcher{
 		rdb: rdb, clock: c, deadlines: obeysDeadlines(rdb, c), maxSenders: maxSingles, maxBatch: 1, maxInFlight: maxSingles,
 	}
+	_, d.yields = c.(clock.System) // in simulated time, what Go's scheduler leaves to chance would not repeat
 	if plain, ok := rdb.(*redis.Client); ok {
 		d.plain, d.maxSenders, d.maxBatch, d.maxInFlight = plain, maxPipelines, maxPipelined, maxPipelined
 	}
@@ -312,7 +314,7 @@ func (d *Dispatcher) run(b *batch) {
 	}()
 	for b != nil {
 		d.send(b.requests)
-		if len(b.requests) > 1 {
+		if len(b.requests) > 1 && d.yields {
 			runtime.Gosched() // its callers are ready: their next commands go into one pipeline, too
 		}
 		b = d.next(b)

@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -83,12 +84,14 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 	case Keeps:
 		s.keeps[e.Token] = e.Until
 	case Owns:
-		permits := cmp.Or(s.permits, l.capacity)
+		permits := s.permits
 		s.holders[e.Token] = 0
 		if a := c.byToken[e.Token]; a != nil {
 			s.holders[e.Token], permits = a.weight, cmp.Or(s.permits, a.permits)
 		} else if l.capacity == 1 {
-			s.holders[e.Token] = 1 // its client need not have recorded anything
+			s.holders[e.Token], permits = 1, 1
+		} else if permits == 0 { // its client need not have recorded what it has brought
+			permits = math.MaxInt
 		}
 		used := 0
 		for _, weight := range s.holders {

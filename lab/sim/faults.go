@@ -126,7 +126,7 @@ var faults = []*fault{
 			w.after(length, func() {
 				p.clock.SetRate(p.rate)
 				p.client.Link.Mend()
-				time.Sleep(ttl)
+				w.sleep(ttl)
 				p.crash()
 			})
 			return
@@ -172,15 +172,15 @@ var faults = []*fault{
 	}},
 	{"data lost and then a stall", func(w *world, random *rand.Rand) {
 		w.loseData()
-		time.Sleep(upTo(random, ttl)) // until waiters are back
+		w.sleep(upTo(random, ttl)) // until waiters are back
 		w.standStill(ttl+upTo(random, ttl), random)
 	}},
 	{"data lost while the clock stands still", func(w *world, random *rand.Rand) {
 		length := upTo(random, longestFault)
 		w.freeze(length)
 		w.loseData()
-		time.Sleep(upTo(random, ttl/2)) // numbers are given
-		w.loseData()                    // and given again
+		w.sleep(upTo(random, ttl/2)) // numbers are given
+		w.loseData()                 // and given again
 	}},
 	{"key lost", func(w *world, random *rand.Rand) {
 		l := w.observer.locks[random.IntN(len(targets))]
@@ -217,9 +217,11 @@ var faults = []*fault{
 		w.after(length, func() { w.observer.full.Add(-1) })
 	}},
 	{"granted anew", func(w *world, _ *rand.Rand) {
-		for _, t := range targets {
-			w.after(0, func() { w.grantAnew(t) })
-		}
+		w.after(0, func() {
+			for _, t := range targets {
+				w.grantAnew(t)
+			}
+		})
 	}},
 	{"stray requests", func(w *world, random *rand.Rand) {
 		t := targets[random.IntN(len(targets))]
@@ -238,7 +240,7 @@ var faults = []*fault{
 			p.pauseFor(longest - upTo(random, time.Second))
 		}
 		w.asleep += longest
-		time.Sleep(longest) // no other fault occurs
+		w.sleep(longest) // no other fault occurs
 	}},
 	{"failover", func(w *world, random *rand.Rand) {
 		lag := upTo(random, ttl)
@@ -248,7 +250,7 @@ var faults = []*fault{
 			w.server.Stop()
 			w.observer.replace(func() { restore(w.server, saved) }, w.observer.locks...)
 			w.excuse()
-			time.Sleep(time.Millisecond) // all that connect again at once find no server
+			w.sleep(time.Millisecond) // all that connect again at once find no server
 			w.loss("", from, w.now())
 			w.server.Start()
 		})
@@ -317,8 +319,9 @@ func (w *world) live() []*process {
 
 // after does something a while later, before the liveness phase.
 func (w *world) after(d time.Duration, f func()) {
-	w.tasks.Go(func() {
-		time.Sleep(d)
+	w.tasks.Add(1)
+	w.clock.AfterFunc(d, func() {
+		defer w.tasks.Done()
 		f()
 	})
 }
@@ -472,15 +475,15 @@ func (w *world) resize(permits int) error {
 // acquire would be a common case any more.
 func (w *world) visit(random *rand.Rand) {
 	length := []time.Duration{waiterTTL, visitorTTL}[random.IntN(2)]
-	for _, t := range targets {
-		w.after(0, func() {
+	w.after(0, func() {
+		for _, t := range targets {
 			l, ctx := w.lock(t), context.Background()
 			visitor, _ := token.Parse(tokens.New("visitor", tokens.Terms{TTL: ttl, Weight: 1, Permits: t.permits}))
 			w.observer.ignore(visitor.Text())
 			_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: length})
 			_, _ = l.Leave(ctx, lua.Rest{}, lua.Leaving{Token: visitor})
-		})
-	}
+		}
+	})
 }
 
 // grantAnew takes a lock from its holders, and grants it to one of them again, as an acquire does that arrives late. Nothing

@@ -199,7 +199,7 @@ func (o *observer) freeze(length time.Duration) {
 	o.mu.Unlock()
 	o.world.tasks.Go(func() {
 		for o.hold() {
-			time.Sleep(100 * time.Millisecond) // less than what a key lasts beyond its waiters
+			o.world.sleep(100 * time.Millisecond) // less than what a key lasts beyond its waiters
 		}
 	})
 }

@@ -88,6 +88,7 @@ type call struct {
 	lease   atomic.Pointer[fairlock.Lease]
 	renewed atomic.Pointer[time.Time] // the deadline after its latest renewal, by any of its leases
 	resumed atomic.Bool               // it has several leases, each with a token of its own
+	gaveUp  atomic.Bool               // a Resume has given up: Redis may have taken the lease over all the same
 	other   atomic.Pointer[process]   // which has its lease now; nil if that is its own
 
 	unlocking atomic.Bool // its holder has called Unlock
@@ -386,12 +387,12 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 		case err == nil:
 			c.record(history.Event{Op: history.Released})
 			return
-		case errors.Is(err, fairlock.ErrLost):
+		case errors.Is(err, fairlock.ErrLost) && !c.gaveUp.Load():
 			c.record(history.Event{Op: history.NotHeld, Err: err.Error()})
 			return
 		}
 		c.record(history.Event{Op: history.Ambiguous, Err: err.Error()})
-		if errors.Is(err, fairlock.ErrDetached) { // and could not be resumed
+		if errors.Is(err, fairlock.ErrDetached) || c.gaveUp.Load() { // and could not be resumed, or Redis has done it all the same
 			return
 		}
 		now := p.clock.Now()
@@ -431,6 +432,7 @@ func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (aga
 	length := []time.Duration{ttl, longTTL}[random.IntN(2)]
 	again, err := q.resumes(c, length).Resume(ctx, lease.Handle())
 	if err != nil {
+		c.gaveUp.Store(!errors.Is(err, fairlock.ErrTaken))
 		return lease, p, over
 	}
 	if c.minHold > 0 {
@@ -478,11 +480,7 @@ func (p *process) named(lock string) anyLock {
 }
 
 // pause sleeps by the process's clock, also when the process is to end.
-func (p *process) pause(d time.Duration) {
-	over := make(chan struct{})
-	p.clock.AfterFunc(d, func() { close(over) })
-	<-over
-}
+func (p *process) pause(d time.Duration) { sleep(p.clock, d) }
 
 // waitOn sleeps as pause does, or until the lease ends.
 func (p *process) waitOn(c *call, lease *fairlock.Lease, d time.Duration) {
@@ -509,15 +507,16 @@ func (p *process) finish() {
 
 // waitUntil waits for the workers until a deadline, and reports if it has passed.
 func (p *process) waitUntil(deadline time.Time, report func(string)) {
-	done := make(chan struct{})
+	done, late := make(chan struct{}), make(chan struct{})
 	go func() {
 		p.workers.Wait()
 		close(done)
 	}()
+	defer p.world.clock.AfterFunc(time.Until(deadline), func() { close(late) }).Stop()
 	select {
 	case <-done:
 		return
-	case <-time.After(time.Until(deadline)):
+	case <-late:
 	}
 	report(fmt.Sprintf("a worker of client %d has not ended %v after the last fault", p.number, p.world.grantedWithin()))
 }

@@ -77,6 +77,7 @@ type Fault struct {
 type world struct {
 	cfg    Config
 	server *fairlocktest.Server
+	clock  fairlock.Clock // of this package: no goroutine of a run sleeps by another one
 	start  time.Time
 	chosen []*fault // the kinds of faults of this run
 	tasks  sync.WaitGroup
@@ -113,6 +114,7 @@ func Run(t *testing.T, cfg Config) *Result {
 	cryptotest.SetGlobalRandom(t, cfg.Seed) // of which tokens are made
 	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now()}
 	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: map[string]int{"semaphore": semaphoreSize, "rwmutex": 1 << 30}}
+	w.clock = w.server.LocalClock()
 	w.admin, w.other = w.server.Link().Redis(), newRelease()
 	w.observer = observe(w)
 	w.chosen = w.choose()
@@ -134,7 +136,7 @@ func (w *world) safety() {
 	random := w.random("faults")
 	between := min(time.Duration(random.IntN(400)+50)*time.Millisecond, w.cfg.For/4) // on average, in this run
 	for {
-		time.Sleep(exponential(random, between))
+		w.sleep(exponential(random, between))
 		if !time.Now().Before(w.start.Add(w.cfg.For+w.asleep)) || len(w.chosen) == 0 {
 			break
 		}
@@ -142,7 +144,7 @@ func (w *world) safety() {
 		w.observer.look()     // before the fault changes what is in the server
 		w.chosen[random.IntN(len(w.chosen))].occur(w, random)
 	}
-	time.Sleep(time.Until(w.start.Add(w.cfg.For + w.asleep)))
+	w.sleep(time.Until(w.start.Add(w.cfg.For + w.asleep)))
 }
 
 // grantedWithin is how long a waiter may take to be granted its lock once all faults have ended: the leases and the
@@ -169,7 +171,7 @@ func (w *world) liveness() {
 	for _, p := range current {
 		p.waitUntil(deadline, func(text string) { w.fail("liveness: %s", text) })
 	}
-	time.Sleep(2 * time.Second) // until what failed was sent again
+	w.sleep(2 * time.Second) // until what failed was sent again
 	for _, p := range current {
 		p.talk.checkLeft()
 	}
@@ -180,8 +182,8 @@ func (w *world) liveness() {
 		p.close()
 		p.leased.check()
 	}
-	time.Sleep(visitorTTL + 11*time.Minute + w.observer.back + 2*time.Second) // until what is kept of queues is over
-	w.server.StepClock(0)                                                     // so that keys expire that are due
+	w.sleep(visitorTTL + 11*time.Minute + w.observer.back + 2*time.Second) // until what is kept of queues is over
+	w.server.StepClock(0)                                                  // so that keys expire that are due
 	for _, key := range w.server.Miniredis.Keys() {
 		if !strings.HasSuffix(key, ":number") {
 			w.fail("liveness: %s is left in Redis", key)
@@ -220,6 +222,15 @@ func (w *world) random(purpose string) *rand.Rand {
 	_, _ = io.WriteString(hash, purpose)
 	return rand.New(rand.NewPCG(w.cfg.Seed, hash.Sum64()))
 }
+
+// sleep sleeps by a clock.
+func sleep(c fairlock.Clock, d time.Duration) {
+	over := make(chan struct{})
+	c.AfterFunc(d, func() { close(over) })
+	<-over
+}
+
+func (w *world) sleep(d time.Duration) { sleep(w.clock, d) }
 
 // now is the time of an Event.
 func (w *world) now() int64 { return int64(time.Since(w.start)) + 1 } // 0 stands for none

@@ -172,6 +172,7 @@ type reader struct {
 	at     int64    // µs: when the last command was carried out
 	argv   []string // of the script that runs
 	began  int64    // µs: when it began
+	first  int      // index in Seen of the first that it did
 }
 
 // slack is for how long before the end of a lease the lock may seem to be free already: Redis goes by the time at which a
@@ -238,7 +239,7 @@ func (r *reader) line(text string) {
 	}
 	r.at = at
 	if client != "lua" {
-		r.began = at
+		r.began, r.first = at, len(r.Seen)
 		r.script(command)
 		return
 	}
@@ -396,6 +397,16 @@ func (r *reader) remove(at int64, name string, l *lock, token string) {
 	r.note(history.ServerEvent{At: at, Op: history.Drops, Lock: name, Token: token, Until: clock})
 }
 
+// takeBack forgets that this script has removed a waiter from the queue: it does so before it grants it the lock.
+func (r *reader) takeBack(name, token string) {
+	for i := len(r.Seen) - 1; i >= r.first; i-- {
+		if s := r.Seen[i]; s.Lock == name && s.Token == token && (s.Op == history.Drops || s.Op == history.Leaves) {
+			r.Seen = slices.Delete(r.Seen, i, i+1)
+			return
+		}
+	}
+}
+
 // heartbeats notes until when waiters keep their tickets.
 func (r *reader) heartbeats(at int64, name string, l *lock, args []string) {
 	first := 2 // of the first score
@@ -426,6 +437,7 @@ func (r *reader) owner(at int64, name string, l *lock, args []string) {
 		if len(l.waiting) == 0 {
 			l.until = 0
 		}
+		r.takeBack(name, token)
 		r.note(history.ServerEvent{At: at, Op: history.Owns, Lock: name, Token: token})
 	case "DEL":
 		if l.holder != "" && !r.names(l.holder) {
