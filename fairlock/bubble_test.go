@@ -338,14 +338,6 @@ func (j *journal) of(name string) []traced {
 	return slices.DeleteFunc(slices.Clone(j.all), func(c traced) bool { return c.name != name })
 }
 
-// traceOf is what the first callback of that name told.
-func traceOf[T any](t *testing.T, j *journal, name string) T {
-	t.Helper()
-	all := j.of(name)
-	require.NotEmpty(t, all, name)
-	return all[0].info.(T)
-}
-
 // verbOf tells which script a command runs. It is the name of another command.
 func verbOf(cmd redis.Cmder) string {
 	if cmd.Name() != "evalsha" {

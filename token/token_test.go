@@ -57,7 +57,7 @@ func TestToken_Zero(t *testing.T) {
 	assert.Equal(t, "(no token)", token.Token{}.String())
 	assert.True(t, token.Token{}.IsZero())
 	assert.Empty(t, token.Token{}.Client())
-	assert.NotEqual(t, tok, token.Token{})
+	assert.NotEqual(t, token.Token{}, tok)
 }
 
 // A token says what it was made with; a TTL is rounded up. What is out of bounds makes none.
@@ -170,10 +170,10 @@ func FuzzParse(f *testing.F) {
 		require.Equal(t, want, termsOf(t, tok))
 		again, err := token.Parse(text)
 		require.NoError(t, err)
-		require.True(t, tok == again)
+		require.Equal(t, tok, again)
 
 		twin := twinOf(t, tok)
-		require.False(t, tok == twin)
+		require.NotEqual(t, tok, twin)
 		was := printed(t, twin)
 		for how, text := range printed(t, tok) {
 			require.Equal(t, was[how], text, "%s depends on the secret", how)
