@@ -31,6 +31,7 @@ test oldest: export GORACE ?= atexit_sleep_ms=100
 test: tools ## install what is missing; every test with -race
 	$(call each,go test -race -count=1 -timeout $(timeout) ./...)
 	GOWORK=off go test -race -count=1 -timeout $(timeout) -run 'Outage|Unserved|Reload|Subscriber|Sentinel|Cluster|Failover' . ./fairlock
+	go test -count=1 -timeout $(timeout) -run Repeats ./lab/sim -sim-repeats 5
 
 check: tools vet cross format lint mod ## vet, also for other systems, format, lint, the modules' sums; without the tests
 

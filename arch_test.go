@@ -25,8 +25,6 @@ const module = "github.com/fairlock/fairlock-go"
 var mayImport = map[string][]string{
 	module + "/internal/bounds":   {},
 	module + "/internal/tokens":   {module + "/internal/bounds", "github.com/google/uuid"},
-	module + "/internal/errs":     {},
-	module + "/internal/task":     {module + "/internal/errs"},
 	module + "/token":             {module + "/internal/tokens"},
 	module + "/lua":               {module + "/token", module + "/internal/dispatch", "github.com/redis/go-redis/v9"},
 	module + "/internal/clock":    {},
