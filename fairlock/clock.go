@@ -2,7 +2,7 @@ package fairlock
 
 import "time"
 
-// Clock is a client's only source of time. Package fairlocktest has some for tests.
+// Clock is a client's only source of time. Its methods must be safe for concurrent use. Package fairlocktest has some for tests.
 type Clock interface {
 	// Now returns the current time. It never runs backwards: leases are measured by it.
 	Now() time.Time

@@ -7,7 +7,8 @@
 // [Mutex.TryLock] do not wait.
 //
 // A [Semaphore] has as many holders as it has permits. An [RWMutex] has one writer or any number of readers. Everything said
-// about a lock applies to both. Each holder has its own lease. Package leader elects one leader of many processes.
+// about a lock applies to both. Each holder has its own lease. Options such as [WithMinHold] and [WithMaxWait] give a lock
+// settings of its own. Package leader elects one leader of many processes.
 //
 // # Promises
 //

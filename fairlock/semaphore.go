@@ -18,9 +18,9 @@ func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Sema
 	return Semaphore{shared{newLock(c, KindSemaphore, name, permits, options)}}
 }
 
-// Acquire waits in order until n permits are granted, and returns the lease on all of them. It is otherwise like Mutex.Lock. It
-// can also return a *CapacityError, if the semaphore was resized to fewer than n permits. It never returns ErrReentrant, because
-// a holder may acquire more permits. Two that do so can wait for each other until ctx ends.
+// Acquire waits in order until n permits are granted, from 1 to the semaphore's number, and returns the lease on all of them. It
+// is otherwise like Mutex.Lock. It can also return a *CapacityError, if the semaphore was resized to fewer than n permits. It
+// never returns ErrReentrant, because a holder may acquire more permits. Two that do so can wait for each other until ctx ends.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.acquire(ctx, "acquire", n, false, s.check(n))
 }
