@@ -11,15 +11,14 @@ import (
 	"github.com/fairlock/fairlock-go/lua"
 )
 
-// Redis has the methods that the library needs of a go-redis client. *redis.Client, *redis.ClusterClient, a Sentinel
-// failover client and redis.UniversalClient have them. The caller closes it, after the Client.
+// Redis has the methods that a Client needs of a go-redis client. *redis.Client, *redis.ClusterClient, a Sentinel failover client
+// and redis.UniversalClient have them. The caller closes it, after the Client.
 type Redis interface {
 	redis.Scripter
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// Client makes locks on one Redis. A process needs one; it is safe for concurrent use. From its first contention on,
-// it keeps one Pub/Sub connection.
+// Client makes locks on one Redis. A process needs one.
 type Client struct {
 	// Lock order: Lease.mu before runtime.mu, and queue.mu before inbox.mu. outage.mu, and those inside the dispatcher, the
 	// pool of connections, the Clock and a context come last. No other two mutexes are held together, and none during I/O,
@@ -32,27 +31,8 @@ type Client struct {
 	dispatch   watched
 }
 
-// New returns a Client that makes locks on rdb. It does no I/O. The error is an ErrInvalid, which names everything that is
-// wrong with rdb and cfg.
-//
-// Hooks of rdb see every request once. A request sent alone carries the values of its caller's ctx. On a *redis.Client,
-// requests that coincide go in one pipeline, which cannot carry them. Most hooks run in goroutines of the Client: a panic in
-// one ends the process, and the caller cannot recover it.
-//
-// Set ContextTimeoutEnabled in the options of rdb. go-redis obeys the deadlines of its requests then, so a request that is
-// alone needs no other goroutine, which saves half of its time on a fast network. In return, such a request notices a ctx
-// that is cancelled before its deadline only when Redis replies, after the ReadTimeout of rdb, or at the deadline.
-//
-// The Client uses the connections of rdb, as everything else does that uses rdb. A command that blocks, such as BLPOP, keeps
-// one for as long as it blocks. If such commands keep all connections of the pool, no lease is renewed, and leases are lost.
-// Give locks a client of their own, or a PoolSize of at least two more than the commands that block at a time.
-//
-// If rdb has a method ReloadState(context.Context), as a *redis.ClusterClient does, the Client calls it at most once a second
-// while a request has been in flight for over 500 ms, or when one has ended without a reply: so that the locks of a master that
-// is dead go on once another one has taken its slots.
-//
-// New refuses a *redis.Ring, because its clients may disagree about the shard of a lock, and each shard would have a
-// holder.
+// New returns a Client that makes locks on rdb. It does no I/O. The error is an ErrInvalid, which names everything that is wrong
+// with rdb and cfg. The package comment says which options of rdb matter.
 func New(rdb Redis, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := errors.Join(checkRedis(rdb), cfg.check()); err != nil {
@@ -84,7 +64,7 @@ func checkRedis(rdb Redis) error {
 	)
 }
 
-// Name returns the client's id, which is Config.Name or its default.
+// Name returns Config.Name or its default.
 func (c *Client) Name() string { return c.cfg.Name }
 
 // Close ends the Client. Calls that wait return ErrClosed, and their waiters leave the queues. Leases end with ErrClosed;

@@ -2,8 +2,7 @@ package fairlock
 
 import "time"
 
-// Clock is a client's only source of time. The default is the system's. A test may use one of package fairlocktest, or a
-// Clock of its own. Its methods are safe for concurrent use.
+// Clock is a client's only source of time. Its methods must be safe for concurrent use. Package fairlocktest has some for tests.
 type Clock interface {
 	// Now returns the current time. It never runs backwards: leases are measured by it.
 	Now() time.Time

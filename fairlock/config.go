@@ -24,45 +24,42 @@ const (
 	DefaultWaiterTTL = 6 * time.Second
 )
 
-// Config has the settings of a Client. The zero value is ready to use.
+// Config has the settings of a Client. The zero value is ready to use. Times are at most a year.
 type Config struct {
-	// Namespace is the prefix of all keys. Locks in two namespaces have nothing in common. It must not contain braces,
-	// which would move the keys' hash tag. Default "fairlock".
+	// Namespace is the prefix of all keys. Locks in two namespaces have nothing in common. Default "fairlock". At most 256 bytes,
+	// without braces, which would move the keys' hash tag.
 	Namespace string
 
-	// Name is this client's readable id. Every token begins with it, so that a person in redis-cli sees the holder and
-	// the waiters, and it names the channel of the client's notifications. Two clients may share a Name; each then
-	// receives the other's notifications, too. Default "<host>-<pid>-<random>". 1 to 128 bytes of printable ASCII without
-	// spaces.
+	// Name is this client's readable id. Tokens begin with it, so that redis-cli shows the holder and the waiters. Two clients
+	// may share a Name. Each then receives the other's notifications too. Default "<host>-<pid>-<random>". 1 to 128 bytes of
+	// printable ASCII without spaces.
 	Name string
 
-	// TTL is the length of a lease. A lease is renewed after about a third of TTL, for as long as it is held. After a
-	// crash of the holder, the others wait for what is left of the lease. Default 10 s, from 10 ms to a year.
+	// TTL is the length of a lease, which is renewed after about a third of it. If a holder crashes, the others wait for the rest
+	// of it. Default 10 s, at least 10 ms.
 	TTL time.Duration
 
-	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. A crashed waiter at the head of the queue
-	// delays the others by up to WaiterTTL. It should be at least 3 s, five round trips and the longest pause of a client
-	// together. Default 6 s, from 3 s to a year.
+	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. A crashed waiter at the head of the queue delays the
+	// others by up to WaiterTTL. It should be longer than five round trips and the longest pause of a client together. Default 6
+	// s, at least 3 s.
 	WaiterTTL time.Duration
 
-	// FenceTTL is how long Redis keeps the last number of a lock after its last lease and its last waiter have ended. A
-	// fence is at least the time of Redis's clock, so fences rise even after the number has expired, unless that clock has
-	// stepped back meanwhile. FenceTTL should be longer than any such step. A lock that was used takes about 200 bytes of
-	// Redis's memory for that time. Default 10 min, from 10 s to a year.
+	// FenceTTL is how long Redis keeps the last number of a lock that nobody uses, in about 200 bytes. A fence is at least the
+	// time of Redis's clock. So FenceTTL should be longer than any step back of that clock. Default 10 min, at least 10 s.
 	FenceTTL time.Duration
 
 	// MaxWaiters is how many may wait for one lock. A further call of Lock returns ErrQueueFull. 0 means any number.
 	MaxWaiters int
 
 	// Logger gets what an operator should know: lost leases, lost notifications, the begin and the end of an outage. Default
-	// slog.Default(). slog.New(slog.DiscardHandler) logs nothing.
+	// slog.Default().
 	Logger *slog.Logger
 
-	// Trace has callbacks for events. The default has none.
+	// Trace has callbacks for events.
 	Trace *Trace
 
-	// Clock measures leases, and sets off heartbeats, retries and timeouts. go-redis's own timeouts go by the system's
-	// clock. The default is the system's clock.
+	// Clock measures leases, and sets off heartbeats, retries and timeouts. Default the system's clock, by which go-redis's own
+	// timeouts go in any case.
 	Clock Clock
 }
 

@@ -12,33 +12,30 @@ import (
 
 // Errors to branch on with errors.Is. Methods return them inside an *Error.
 var (
-	// ErrBusy means that a method whose name begins with Try did not get the lock, because it is held or others wait for
-	// it. A *HeldError names a holder.
+	// ErrBusy means that a method whose name begins with Try did not get the lock, because it is held or others wait for it. A
+	// *HeldError names a holder.
 	ErrBusy = errors.New("lock is busy")
-	// ErrQueueFull means that a call did not join the queue, because MaxWaiters others wait already. It is in a *QueueFullError.
+	// ErrQueueFull means that MaxWaiters others wait already. It is in a *QueueFullError.
 	ErrQueueFull = errors.New("queue is full")
-	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says. A *HeldError names a holder, if one is
-	// known. Otherwise it comes with the last error of Redis, if there was one. It is no context.DeadlineExceeded.
+	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says. It comes with a *HeldError, or with the last
+	// error of Redis if there was one. It is no context.DeadlineExceeded.
 	ErrWaitTimeout = errors.New("wait timed out")
-	// ErrReentrant means that a call was refused because its ctx carries a lease of the same Mutex or RWMutex, held through
-	// the same Client, for which it would wait. The ctx is that of a function that Do calls, or comes from Lease.Context.
-	// Nothing has been sent. A call of a Semaphore, through another Client, or with a ctx from elsewhere is not refused: it
-	// waits.
+	// ErrReentrant means that a call would wait for a lease that its own ctx carries: that of the function of Do, of
+	// Lease.Context, or one made of these. Nothing has been sent. Work that shall wait for the end of the lease needs another
+	// ctx.
 	ErrReentrant = errors.New("ctx carries a lease of this lock, which the call would wait for")
-	// ErrLost means that a lease has ended without its holder's doing. It comes with ErrExpired, ErrTaken or
-	// ErrUnreachable.
+	// ErrLost means that a lease has ended without its holder's doing. It comes with ErrExpired, ErrTaken or ErrUnreachable.
 	ErrLost = errors.New("lock is lost")
-	// ErrUnlocked is a lease's Err after Unlock, unless the lease had ended before.
+	// ErrUnlocked is a lease's Err after Unlock.
 	ErrUnlocked = errors.New("lock is unlocked")
-	// ErrDetached is a lease's Err after Detach, unless the lease had ended before.
+	// ErrDetached is a lease's Err after Detach.
 	ErrDetached = errors.New("lease is detached")
-	// ErrClosed means that the Client was closed, or that Shutdown was called. If it comes with an error of ctx, it is the
-	// cause of that ctx, and another Client was closed.
+	// ErrClosed means that the Client was closed, or that Shutdown was called.
 	ErrClosed = errors.New("client is closed")
-	// ErrNumber means that the key of the lock's numbers has a content that is not ours, or a number above 2^53 - 2^40: if
-	// nobody holds the lock and nobody waits, delete the key. Or a ticket is more than 407 days ahead. Nothing was written.
+	// ErrNumber means that the key of a lock's numbers has a content that is not ours, or a number above 2^53 - 2^40, or that a
+	// ticket is more than 407 days ahead. Nothing was written. If nobody uses the lock, delete the key.
 	ErrNumber = lua.ErrNumber
-	// ErrInvalid means that an input is out of its bounds; a *FieldError says which. Nothing has been sent.
+	// ErrInvalid means that an input is out of its bounds. A *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")
 )
 
@@ -47,14 +44,12 @@ var (
 	// ErrExpired means that it was not renewed in time, and no request failed: this process was paused or had no CPU. Or Redis
 	// refused its renewals, for example because a right is missing.
 	ErrExpired = errors.New("lease expired")
-	// ErrTaken means that the lease does not hold the lock in Redis any more. The lock was force-released, its key was
+	// ErrTaken means that the lease does not hold the lock in Redis any more. The lock was force-released or resumed, its key was
 	// deleted or evicted, or Redis lost its data.
 	ErrTaken = errors.New("no longer the owner")
 	// ErrUnreachable means that the lease ended during an outage (see Stats), or that its latest renewal had failed or had no
-	// reply. It comes with the last error, which names a connection pool that is full. It is also the error, without ErrLost, of a call
-	// that gave up because Redis did not serve it for too long: Try…, Inspect, ForceRelease, Resume and Resize after 3 s, a
-	// Lock that no server has ever answered after 10 s, Unlock when the lease would have ended. Its text says for how long
-	// it was tried.
+	// reply. It comes with the last error. Without ErrLost it is the error of a call that gave up because Redis did not serve it.
+	// Its text says for how long it was tried.
 	ErrUnreachable = errors.New("redis is unreachable")
 )
 
@@ -65,7 +60,7 @@ type Error struct {
 	Err  error
 }
 
-// Error names the operation and the lock. It shortens the lock's name to 64 characters.
+// Error names the operation and the lock, whose name it shortens to 64 characters.
 func (e *Error) Error() string {
 	return fmt.Sprintf("fairlock: %s %.64q: %v", e.Op, e.Name, e.Err)
 }
@@ -73,21 +68,18 @@ func (e *Error) Error() string {
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Busy is what a holder has that a call wants.
+// Busy says what a holder has that a call wants.
 type Busy string
 
 // BusyLock is the lock, or permits of it.
 const BusyLock Busy = "lock"
 
-// HeldError wraps an ErrBusy, or the ErrWaitTimeout or context.DeadlineExceeded of a Lock that waited, and names a
-// holder of the lock.
+// HeldError is an ErrBusy, an ErrWaitTimeout or a context.DeadlineExceeded with the name of a holder.
 type HeldError struct {
-	// Busy is what is held.
-	Busy Busy
-	// Holder is the Name of the holder's client, from Redis's latest reply.
-	Holder string
-	// Released means that the holder has released the lock, which is taken until its minimum hold is over (see
-	// WithMinHold). Free is after how long that was when a try asked; of a Lock that has timed out it is 0.
+	Busy   Busy   // what is held
+	Holder string // the Name of the holder's client, from Redis's latest reply
+	// Released means that the holder has released the lock, which is taken until its minimum hold is over. Free is after how long
+	// that is, if a try asked.
 	Released bool
 	Free     time.Duration
 	Err      error
@@ -122,7 +114,7 @@ func (e *QueueFullError) Error() string {
 // Unwrap returns ErrQueueFull.
 func (e *QueueFullError) Unwrap() error { return ErrQueueFull }
 
-// CapacityError means that a request is for more permits than Semaphore.Resize has left.
+// CapacityError means that a request is for more permits than Semaphore.Resize has set.
 type CapacityError struct {
 	Want int // the number of permits that were requested
 	Have int // how many the semaphore has
@@ -133,7 +125,7 @@ func (e *CapacityError) Error() string {
 	return fmt.Sprintf("semaphore was resized to %d permits, %d are wanted", e.Have, e.Want)
 }
 
-// FieldError says which input is out of its bounds. errors.Is reports it as an ErrInvalid.
+// FieldError is an ErrInvalid that says which input is out of its bounds.
 type FieldError struct {
 	Field string // "TTL", "name", …
 	Bound string // what is wrong, and the bounds

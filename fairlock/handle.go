@@ -10,8 +10,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Handle is what a process needs to resume a lease that was begun elsewhere: the lease's token and its fence. A process may store
-// it, as string(h), and die. Whoever has it can take the lock, so fmt and log/slog print it redacted.
+// Handle is what a process needs to resume a lease that was begun elsewhere: its token and its fence. A process may store it, as
+// string(h), and die. Whoever has it can take the lock, so fmt and log/slog print it redacted.
 type Handle string
 
 func newHandle(t token.Token, fence uint64) Handle {
@@ -47,14 +47,11 @@ func (h Handle) String() string {
 // Format prints what String returns, for every verb.
 func (h Handle) Format(f fmt.State, verb rune) {
 	if verb == 'v' && f.Flag('#') {
-		_, _ = io.WriteString(f, h.GoString())
+		_, _ = io.WriteString(f, "fairlock.Handle("+h.String()+")")
 		return
 	}
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), h.String())
 }
-
-// GoString is String for %#v.
-func (h Handle) GoString() string { return "fairlock.Handle(" + h.String() + ")" }
 
 // LogValue is String for log/slog.
 func (h Handle) LogValue() slog.Value { return slog.StringValue(h.String()) }

@@ -19,22 +19,21 @@ type Reader interface {
 	EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
 }
 
-// Inspector reads locks without a Client. It is safe for concurrent use.
+// Inspector reads locks without a Client.
 type Inspector struct {
 	rdb       lua.Scripter
 	namespace string
 }
 
-// NewInspector returns an Inspector of the locks in a namespace; "" is DefaultNamespace. It does no I/O.
-//
-// Scripts are sent by EVALSHA_RO, so that the user of Redis needs no right to write. The Inspector sends EVALSHA from the first time
-// on that Redis refuses that: before version 7 it has no EVALSHA_RO, and a user may lack the right to it.
+// NewInspector returns an Inspector of the locks in a namespace. "" is DefaultNamespace. Scripts are sent by EVALSHA_RO, so that
+// the user of Redis needs no right to write. From the first time on that Redis refuses EVALSHA_RO, they are sent by EVALSHA: a
+// server before version 7 has none, and a user may lack the right to it.
 func NewInspector(rdb Reader, namespace string) *Inspector {
 	return &Inspector{lua.ReadOnly(rdb), cmp.Or(namespace, DefaultNamespace)}
 }
 
-// Inspect reads one lock, with at most limit holders and limit waiters, from 0 to 1,000. Used and Waiting count all. ctx bounds the
-// request. Inspect returns an ErrInvalid, or an error of Redis or of ctx as it is.
+// Inspect reads one lock, with at most limit holders and limit waiters, up to 1,000. Used and Waiting count all. ctx bounds the
+// request. The error is an ErrInvalid, or one of Redis or of ctx as it is.
 func (i *Inspector) Inspect(ctx context.Context, id ID, limit int) (State, error) {
 	l, known := lua.Of(i.rdb, string(id.Kind), i.namespace, id.Name)
 	if err := errors.Join(

@@ -3,7 +3,7 @@ package fairlock
 // Kind is a kind of lock.
 type Kind string
 
-// The kinds of locks. Locks of two kinds have nothing in common, also if they have one name.
+// The kinds of locks.
 const (
 	KindMutex     Kind = "mutex"
 	KindSemaphore Kind = "semaphore"

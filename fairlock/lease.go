@@ -11,11 +11,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Lease is one holding of a lock. It ends once, and for one reason: its holder calls Unlock or Detach, it is lost, or the
-// Client is closed. Until then it is renewed in the background. It is safe for concurrent use.
-//
-// A lease ends here somewhat earlier than in Redis, because its time is counted from before the request was sent, less a
-// safety margin. So Done closes before another client can get the lock, whether Redis answers or not.
+// Lease is one holding of a lock. It is renewed in the background until it ends, once and for one reason: Unlock, Detach, a loss,
+// or the end of the Client.
 type Lease struct {
 	lock      *lock
 	caller    context.Context // of the acquisition, for Trace
@@ -99,13 +96,12 @@ func (l *Lease) Name() string { return l.lock.name }
 // Token returns the lease's token, which identifies it in Redis, in logs and in Trace.
 func (l *Lease) Token() token.Token { return l.token }
 
-// Handle returns what another process needs to Resume the lease. It is the same as long as the lease lasts.
+// Handle returns what another process needs to Resume the lease.
 func (l *Lease) Handle() Handle { return newHandle(l.token, l.fence) }
 
-// Fence returns the number of this grant. It is greater than that of every earlier grant of this lock, and below 2^53. A
-// resource that remembers the highest fence it has seen and refuses lower ones is safe even from a holder that does
-// not know yet that its lease has ended. If the resource is to be read before it is written, show it the fence before
-// the read.
+// Fence returns the number of this grant, below 2^53. A resource that remembers the highest fence it has seen, and refuses lower
+// ones, is safe even from a holder that does not know yet that its lease has ended. If it is to be read before it is written,
+// show it the fence before the read.
 func (l *Lease) Fence() uint64 { return l.fence }
 
 // Deadline returns the time at which the lease ends here if it is not renewed. In Redis it ends somewhat later.
@@ -115,8 +111,7 @@ func (l *Lease) Deadline() time.Time {
 	return l.term.deadline
 }
 
-// Done returns a channel that is closed when the lease ends. It looks at the clock, so that a process that was paused
-// finds the end of its lease at once.
+// Done returns a channel that is closed when the lease ends.
 func (l *Lease) Done() <-chan struct{} {
 	l.expire()
 	return l.life.Done()
@@ -128,8 +123,8 @@ func (l *Lease) Err() error {
 	return context.Cause(l.life)
 }
 
-// Context returns a copy of parent that also ends when the lease does. context.Cause tells why, and LeaseFromContext finds
-// the lease in it. The caller must call cancel when it is done with it.
+// Context returns a copy of parent that also ends when the lease does. context.Cause tells why. LeaseFromContext finds the lease
+// in it. The caller must call cancel when it is done with it.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(&leaseContext{parent, l})
 	if err := l.Err(); err != nil {
@@ -142,8 +137,8 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 	}
 }
 
-// LeaseFromContext returns the lease of a ctx that Do has passed to its function, or that Lease.Context has returned. With
-// one Do inside another, it returns the lease of the inner one. It reports false outside a lock.
+// LeaseFromContext returns the lease of a ctx that Do has passed to its function, or that Lease.Context has returned: the
+// innermost, if there are several. It reports false if there is none.
 func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 	for l := range leasesIn(ctx) {
 		return l, true
@@ -151,10 +146,9 @@ func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 	return nil, false
 }
 
-// Renew extends the lease to its TTL from now, for example before a step that matters. Nil means that the lock is held
-// until the new Deadline. ErrLost and ErrUnlocked mean that it is not held. After any other error, such as one of ctx, the
-// lease lasts until its Deadline as before, unless its Client was closed. While Redis does not serve it, Renew tries again
-// until ctx or the lease ends. Trace.Renewed is called for each attempt, also for one that ctx has ended.
+// Renew extends the lease to its TTL from now, for example before a step that matters. Nil means that the lock is held until the
+// new Deadline, ErrLost and ErrUnlocked that it is not held. After any other error, such as one of ctx, the lease lasts until its
+// Deadline as before. While Redis does not serve Renew, it tries until ctx or the lease ends.
 func (l *Lease) Renew(ctx context.Context) error {
 	_, err := performUntilClosed(ctx, l.lock, "renew", l.Err(), func(ctx context.Context, t task) (none struct{}, err error) {
 		rt := l.lock.rt
@@ -382,13 +376,9 @@ func (l *Lease) announceEnd(err error) {
 
 func (l *Lease) event() Event { return l.lock.event(l.caller, l.token) }
 
-// Detach ends the lease here without releasing the lock, and returns its Handle, by which another process can resume it. It
-// does no I/O, and nothing more is sent for the lease, also if Unlock is called. In Redis the lock stays held until its TTL ends:
-// the other process should resume it before Deadline, and may do so before Detach is called.
-//
-// A nil error means that the lease was held until Detach was called, now or before. Otherwise the error is Err, and the lease had
-// ended already. Done is closed, and Trace.Ended is called. If the function of Do calls Detach, its ctx ends, and Do does not
-// release the lock, which is no error.
+// Detach ends the lease here without releasing the lock, and returns its Handle. It does no I/O. In Redis the lock stays held
+// until its TTL ends: another process should resume the lease before Deadline. An error means that the lease had ended before. If
+// the function of Do calls Detach, its ctx ends, and Do does not release the lock, which is no error.
 func (l *Lease) Detach() (Handle, error) {
 	l.expire()
 	l.finish(ErrDetached)
@@ -398,20 +388,14 @@ func (l *Lease) Detach() (Handle, error) {
 	return l.Handle(), nil
 }
 
-// Unlock ends the lease and releases the lock, which hands it to the first waiter. The lease ends for its holder when
-// Unlock is called.
+// Unlock ends the lease and releases the lock, which hands it to the first waiter. It works after ctx has ended, of which only
+// the values count. It tries until the lease would have ended, and for TTL at most. Then it returns ErrUnreachable, and the lease
+// is released in the background.
 //
-// Nil means that the lock is released, perhaps by an earlier call or by one whose reply was lost. ErrLost means that this
-// lease did not hold it any more. A later holder keeps the lock. ErrClosed means that the Client was closed before Redis
-// replied. The lock may stay held until its TTL ends. ErrDetached means that nothing was sent. After any other error the lock
-// may stay held, for no longer than its TTL, and Unlock can be called again.
-//
-// If a reply was lost, Unlock cannot always tell a released lock from a lost one. It returns nil then, or ErrLost if Redis
-// refused the same request meanwhile, as it does during a failover.
-//
-// Only the values of ctx count. Unlock works after ctx has ended. If Redis cannot be reached, or cannot release the lock
-// now, Unlock tries until the lease would have ended, and for TTL at most. Then it returns ErrUnreachable. After that, and
-// after the lease has expired here, it is released in the background, because a request may still arrive that would keep it.
+// Nil means that the lock is released, perhaps by an earlier call. ErrLost means that this lease did not hold it any more.
+// ErrDetached means that nothing was sent. After any other error the lock may stay held for the rest of its TTL, and Unlock can
+// be called again. If a reply was lost, Unlock cannot always tell a released lock from a lost one. It returns nil then, or
+// ErrLost if Redis refused the same request meanwhile, as it does during a failover.
 func (l *Lease) Unlock(ctx context.Context) error {
 	return l.lock.wrap("unlock", l.unlock(ctx))
 }

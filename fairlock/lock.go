@@ -56,7 +56,7 @@ func (l *lock) wrap(op string, err error) error {
 
 // event returns the Event of an acquisition with a token, by a caller with that ctx.
 func (l *lock) event(ctx context.Context, t token.Token) Event {
-	return Event{Ctx: ctx, Namespace: l.cfg.Namespace, Name: l.name, Kind: l.kind, Weight: t.Weight(), Token: t}
+	return Event{Ctx: ctx, Namespace: l.cfg.Namespace, ID: ID{l.kind, l.name}, Weight: t.Weight(), Token: t}
 }
 
 // acquire waits for the lock, or only tries to get it.

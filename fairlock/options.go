@@ -8,8 +8,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
-// HoldOption is a setting of a [Mutex] or a [Semaphore] that differs from its Client's Config. If the same one is given twice, the
-// last counts. Methods of the lock return an ErrInvalid for a setting that is out of its bounds, or nil.
+// HoldOption is a setting of one [Mutex] or [Semaphore]. If one is given twice, the last counts. If it is out of its bounds or
+// nil, methods of the lock return an ErrInvalid.
 type HoldOption interface {
 	apply(s *settings)
 	hold()
@@ -84,21 +84,18 @@ func (holdOption) hold()               {}
 // WithTTL has the leases of the lock last d, with the bounds of Config.TTL.
 func WithTTL(d time.Duration) Option { return option(func(s *settings) { s.ttl = d }) }
 
-// WithMaxWaiters bounds the queue of the lock: a call that waits returns ErrQueueFull if n others wait. 0 means any number.
+// WithMaxWaiters bounds the queue of the lock as Config.MaxWaiters does.
 func WithMaxWaiters(n int) Option { return option(func(s *settings) { s.maxWaiters = n }) }
 
-// WithMaxWait has calls wait for the lock for d at most, the first request included, up to a year. ctx bounds the wait as well:
-// whichever ends first gives the error. After d that is ErrWaitTimeout, in a *HeldError if a holder is known, and otherwise with
-// the last error of Redis. What else happens then is as if ctx had ended (see [Mutex.Lock]). It bounds neither the lease nor the
-// function of Do, and has no effect on Try… and Resume. 0 means that ctx alone bounds the wait.
+// WithMaxWait has Lock, RLock, Acquire and Do wait for at most d, up to a year, and then return ErrWaitTimeout. It bounds neither
+// the lease nor the function of Do. 0 means that ctx alone bounds the wait.
 func WithMaxWait(d time.Duration) Option { return option(func(s *settings) { s.maxWait = d }) }
 
-// WithMinHold has the lock stay taken until d after each grant, whatever its holder does, up to a year: if Unlock is called
-// earlier, Unlock returns at once, and the next holder is granted the lock when d is over. So a job that several machines try to
-// do with TryDo is done at most once in d, and five permits with a minute let five holders start in a minute, first come, first
-// served. If a holder crashes, the lock is free when d is over, and TTL after the latest renewal. An error or a panic of the
-// function of Do does not shorten it; ForceRelease does. 0 means none.
+// WithMinHold has the lock stay taken until d after each grant, up to a year. An earlier Unlock returns at once, and the next
+// holder is granted the lock when d is over. So a job that several machines try with TryDo is done at most once in d, and five
+// permits with a minute let five holders start in a minute. If a holder crashes, the lock is free when d is over, and TTL after
+// the latest renewal. Only ForceRelease shortens d. 0 means none.
 //
-// d counts from the grant, by the holder's clock; for a lease that Resume has taken over, from Resume. Let d, and what is left of
-// the period in which something is to happen once, be longer than the clocks of your machines are apart.
+// d counts from the grant or from Resume, by the holder's clock. Let d, and the rest of the period in which something is to
+// happen once, be longer than the clocks of your machines are apart.
 func WithMinHold(d time.Duration) HoldOption { return holdOption(func(s *settings) { s.minHold = d }) }

@@ -13,14 +13,11 @@ import (
 // connection has broken, it is being made again.
 const maxSubscriptionDown = 5 * time.Second
 
-// Ping reports whether locks can be used now, for a readiness probe. It runs a script that deletes a key of the namespace
-// that does not exist. So it fails if Redis cannot be reached, loads its data, or is a replica (READONLY), and if the user
-// lacks the rights to scripts or to the keys. It changes nothing, and no lock delays it. On a Cluster it asks one master.
-//
-// Ping also fails if the subscription for notifications has been down for 5 s. A client has one from its first contention
-// on. Until then, and without one, locks work, but waiters learn of their grants later.
-// From the call of Shutdown or Close on, Ping returns ErrClosed. ctx bounds the request: give it a deadline, as a Redis
-// that hangs delays Ping by go-redis's own timeouts.
+// Ping reports whether locks can be used now, for a readiness probe. It runs a script that deletes a key that does not exist. So
+// it fails if Redis cannot be reached, loads its data or is a replica, and if the user lacks rights. On a Cluster it asks one
+// master. It also fails if the subscription for notifications, which a client has from its first contention on, has been down for
+// 5 s. From the call of Shutdown or Close on, it returns ErrClosed. Give ctx a deadline, because a Redis that hangs delays Ping
+// by go-redis's own timeouts.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.ping(ctx); err != nil {
 		return fmt.Errorf("fairlock: ping: %w", err)

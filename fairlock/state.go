@@ -15,9 +15,9 @@ import (
 type State struct {
 	At      time.Time // the time of Redis's clock
 	Holders []Holder  // the first 1,000 of them, ordered by the end of their leases
-	Used    int       // permits that are held; an RWMutex has one for each reader, or one for a writer
-	Permits int       // number of permits of a semaphore that was resized, or that the next request brings, else the latest holder; 1 for a mutex, 0 for others
-	Others  []int     // other numbers of permits that holders and waiters of a semaphore have brought, in ascending order; none if it was resized
+	Used    int       // permits that are held; of an RWMutex its readers, or 1 for a writer
+	Permits int       // those of a semaphore that was resized, or that the next request brings, else the latest holder; 1 for a mutex
+	Others  []int     // other numbers that its holders and waiters have brought, in ascending order; none if it was resized
 	Fence   uint64    // the lock's last number; no fence is higher. 0 if none is kept any more
 	Waiting int       // number of waiters
 	Waiters []Waiter  // the first 1,000 of them, in order
@@ -35,14 +35,13 @@ type Holder struct {
 	Writer bool          // it holds an RWMutex for writing
 	Leader bool          // it holds a Mutex as the leader of an election, see package leader
 
-	// Released means that it has released the lock, which is taken for another TTL: its minimum hold is not over (see WithMinHold).
+	// Released means that it has released the lock, which is taken for another TTL: its minimum hold is not over.
 	Released bool
 
-	// Renewed is how long ago its lease was renewed, or granted if it has not been renewed yet. It is negative if that is
-	// not known: of a holder that has released the lock, and of one with a minimum hold above its TTL. A holder that is alive
-	// and reaches Redis renews after about a third of Token.TTL. After a handoff its lease may
-	// be shorter, and it renews half a second later; TTL + Renewed is less than Token.TTL until then. Missed is how many
-	// renewals should have followed.
+	// Renewed is how long ago its lease was renewed or granted. It is negative if that is not known: of a holder that has
+	// released the lock, and of one with a minimum hold above its TTL. A holder that is alive and reaches Redis renews after
+	// about a third of Token.TTL, and half a second after a handoff, when TTL + Renewed is less than Token.TTL. Missed is how
+	// many renewals should have followed.
 	Renewed time.Duration
 	Missed  int
 }

@@ -8,15 +8,14 @@ type Stats struct {
 	Waiters  int // that Redis has queued
 	Requests int // to Redis that have not ended, including those that wait to be sent
 
-	// OutageSince is when the first request failed of an outage that goes on; zero if there is none. A request fails if it has had
-	// no reply for two seconds, or if it is to be sent again: because its connection broke, or because Redis cannot serve it now.
-	// It is an outage once another request fails, a second or more later. It is over 5 s after the latest failure if a request
-	// has succeeded since, on a Cluster one for the same lock; and a minute after the latest failure in any case.
+	// OutageSince is when the first request failed of an outage that goes on, else zero. A request fails if it has had no reply
+	// for two seconds, or is to be sent again, because its connection broke or Redis cannot serve it now. It is an outage once
+	// another one fails a second or more later. It is over 5 s after the latest failure if a request has succeeded since (on a
+	// Cluster one for the same lock), and after a minute in any case.
 	OutageSince time.Time
 }
 
-// Stats returns what the client does now. It does no I/O, and can be called as often as a monitoring system likes, also after
-// Close.
+// Stats returns what the client does now. It does no I/O, also after Close.
 func (c *Client) Stats() Stats {
 	since, _ := c.rt.outage.now()
 	return Stats{Leases: c.rt.held(), Waiters: c.queues.waiting(), Requests: c.dispatch.Requests(), OutageSince: since}

@@ -7,27 +7,26 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Trace is a set of callbacks. Each may be nil. A callback runs in the goroutine in which the event occurs and delays it,
-// so it should be quick. Several goroutines may call one at once. A callback must not call the Client's Close.
+// Trace is a set of callbacks. Each may be nil. A callback runs where the event occurs and delays it, so it should be quick.
+// Several goroutines may call one at once. A callback must not call the Client's Close.
 //
 // The events balance, so that gauges can be made of them. An acquisition is a call of Lock, Try…, Do or Resume. One that is
-// refused before anything could be sent (bad input, a ctx that has ended, a closed Client, ErrReentrant) gives none. Each
-// other one gives exactly one of Granted and Left, with one Queued before it if it has joined the queue. After each Granted
-// has returned comes exactly one Ended. Only a hook of the Redis client that panics breaks that.
+// refused before anything could be sent (bad input, a ctx that has ended, a closed Client, ErrReentrant) gives none. Each other
+// one gives exactly one of Granted and Left, with one Queued before it if it has joined the queue. After each Granted has
+// returned comes exactly one Ended. Only a hook of the Redis client that panics breaks that.
 type Trace struct {
 	// Queued is called when an acquisition joins the queue. It is not called again if the waiter is dropped and comes back.
 	Queued func(QueuedInfo)
 	// Granted is called when a lease begins, also by Resume.
 	Granted func(GrantedInfo)
-	// Renewed is called after each renewal, also after one by Lease.Renew, unless that finds the lease lost: then Ended is called.
-	// If Err is not nil, the renewal has failed, or the ctx of Lease.Renew has ended. Others follow until the lease's deadline.
+	// Renewed is called after each renewal, unless that finds the lease lost. If Err is not nil, the renewal has failed, and
+	// others follow until the deadline.
 	Renewed func(RenewedInfo)
 	// Ended is called when a lease has ended: when its Unlock has its outcome, and otherwise at once.
 	Ended func(EndedInfo)
-	// Left is called when an acquisition ends without a lease, also for a Try… that finds the lock busy. Err says why.
+	// Left is called when an acquisition ends without a lease, also for a Try… that finds the lock busy.
 	Left func(LeftInfo)
-	// NotificationLost is called when a heartbeat finds that a waiter was granted the lock and was not notified, although the
-	// subscription was up all the time.
+	// NotificationLost is called when a heartbeat finds that a waiter was granted the lock and was not notified.
 	NotificationLost func(Event)
 	// Subscription is called when the subscription for notifications has come up, or has broken.
 	Subscription func(SubscriptionInfo)
@@ -35,14 +34,11 @@ type Trace struct {
 
 // Event is part of every callback about one acquisition.
 type Event struct {
-	// Ctx is the caller's ctx of the acquisition, for the values in it, such as a span. It may have ended.
-	Ctx       context.Context
-	Namespace string // Config.Namespace
-	Name      string // the lock's name
-	Kind      Kind
-	// Weight is a number of permits. It is 1 for a mutex and for a reader, and 1 << 30 for a writer.
-	Weight int
-	Token  token.Token
+	Ctx       context.Context // the caller's, for the values in it, such as a span; it may have ended
+	Namespace string          // Config.Namespace
+	ID                        // the lock
+	Weight    int             // number of permits; 1 for a mutex and for a reader, 1 << 30 for a writer
+	Token     token.Token
 }
 
 // QueuedInfo is about a waiter in the queue.
@@ -69,9 +65,8 @@ type RenewedInfo struct {
 	Err      error
 }
 
-// EndedInfo is about the end of a lease. Err is nil if Unlock has released the lock. It is an ErrLost if the lease has ended without
-// its holder's doing, ErrDetached after Detach, and ErrClosed if the Client was closed. Any other Err is that of the Unlock: the
-// lock may be held until the end of its TTL, unless another Unlock releases it.
+// EndedInfo is about the end of a lease. Err is nil if Unlock has released the lock, an ErrLost after a loss, ErrDetached after
+// Detach, and ErrClosed if the Client was closed. Any other Err is that of the Unlock: the lock may be held until its TTL ends.
 type EndedInfo struct {
 	Event
 	Fence uint64

@@ -9,14 +9,12 @@ import (
 // lookInterval is how long after a look the next one follows.
 const lookInterval = time.Second
 
-// Wanted returns a channel that is closed once somebody waits for the lock. It is for a holder that can stop early, between two
-// items of a batch for example: if it unlocks and locks again, it queues behind the waiter. The waiter may have left or crashed
-// meanwhile. TryLock and TryDo do not wait, so they close nothing.
+// Wanted returns a channel that is closed once somebody waits for the lock, who may have left or crashed meanwhile. It is for a
+// holder that can stop early, between two items of a batch for example. The end of the lease does not close the channel: select
+// on Done as well.
 //
-// The first call begins to look, in the background: at once, and again a second after each reply or error, until somebody waits
-// or the lease ends. Each look is a small request. Further calls return the same channel.
-//
-// When the lease ends, the channel stays as it is: select on Done as well.
+// The first call begins to look, in the background, at once and then about once a second until somebody waits or the lease ends.
+// Each look is a small request.
 func (l *Lease) Wanted() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

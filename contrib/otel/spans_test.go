@@ -300,7 +300,7 @@ func TestTrace_AllocatesNothing(t *testing.T) {
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1},
 	}))
 	for _, ctx := range []context.Context{t.Context(), unsampled} {
-		e := fairlock.Event{Ctx: ctx, Namespace: "fairlock", Name: "x", Kind: "mutex", Weight: 1}
+		e := fairlock.Event{Ctx: ctx, Namespace: "fairlock", ID: fairlock.ID{Kind: "mutex", Name: "x"}, Weight: 1}
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			o.trace.Granted(fairlock.GrantedInfo{Event: e, Wait: time.Millisecond})
 			o.trace.Ended(fairlock.EndedInfo{Event: e, Held: time.Second})
@@ -314,7 +314,7 @@ func TestSpans_KeepNothing(t *testing.T) {
 	locks, err := otelfairlock.New(otelfairlock.Config{MeterProvider: noop.NewMeterProvider(), TracerProvider: tracers})
 	require.NoError(t, err)
 	ctx, _ := tracers.Tracer("caller").Start(t.Context(), "caller")
-	e := fairlock.Event{Ctx: ctx, Namespace: "fairlock", Name: "x", Kind: "mutex", Weight: 1}
+	e := fairlock.Event{Ctx: ctx, Namespace: "fairlock", ID: fairlock.ID{Kind: "mutex", Name: "x"}, Weight: 1}
 	heap := func() int {
 		runtime.GC()
 		runtime.GC()

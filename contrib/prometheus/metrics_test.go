@@ -168,7 +168,7 @@ func TestMetrics_Exemplar(t *testing.T) {
 // What an uncontended lock gives is counted without memory of its own.
 func TestMetrics_NoAllocation(t *testing.T) {
 	trace := promfairlock.New(promfairlock.Config{Name: func(lock string) string { return lock }}).Trace()
-	e := fairlock.Event{Ctx: t.Context(), Namespace: "fairlock", Name: "x", Kind: "mutex"}
+	e := fairlock.Event{Ctx: t.Context(), Namespace: "fairlock", ID: fairlock.ID{Kind: "mutex", Name: "x"}}
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		trace.Granted(fairlock.GrantedInfo{Event: e})
 		trace.Renewed(fairlock.RenewedInfo{Event: e})
@@ -183,7 +183,7 @@ func TestMetrics_ManyNames(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for i := from; i < to; i++ {
-			trace.Queued(fairlock.QueuedInfo{Event: fairlock.Event{Namespace: "fairlock", Name: fmt.Sprint(i), Kind: "mutex"}})
+			trace.Queued(fairlock.QueuedInfo{Event: fairlock.Event{Namespace: "fairlock", ID: fairlock.ID{Kind: "mutex", Name: fmt.Sprint(i)}}})
 		}
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc
@@ -202,7 +202,7 @@ func TestMetrics_NewLabelsAtOnce(t *testing.T) {
 		workers.Go(func() {
 			for j := range 8 {
 				trace.Granted(fairlock.GrantedInfo{Event: fairlock.Event{
-					Ctx: t.Context(), Namespace: "fairlock", Name: fmt.Sprint((i + j) % 8), Kind: "mutex",
+					Ctx: t.Context(), Namespace: "fairlock", ID: fairlock.ID{Kind: "mutex", Name: fmt.Sprint((i + j) % 8)},
 				}})
 			}
 		})
