@@ -162,3 +162,32 @@ func TestCluster_SlotMoves(t *testing.T) {
 		inOrder(t, held, queue)
 	}
 }
+
+// A lock is released while a cluster moves its slot, and all its keys are still where they were. Redis then refuses a script what
+// would create a key that it has deleted, so the release cannot grant. The head keeps its place, and what is left of a minimum hold is
+// kept.
+//
+//fairlock:fault A lock is released while a cluster begins to move its slot: the waiter keeps its place before newcomers, and a minimum hold lasts
+func TestCluster_ReleasedWhileTheSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	rdb := cluster.Client()
+	master, err := rdb.MasterForKey(t.Context(), "{x}")
+	require.NoError(t, err)
+	from, to := cluster.Masters[0], cluster.Masters[1]
+	if master.Options().Addr != from.Addr() {
+		from, to = to, from
+	}
+	waited := newClient(t, rdb, fairlock.Config{Namespace: "waited", TTL: time.Minute}).Mutex("x")
+	kept := newClient(t, rdb, fairlock.Config{Namespace: "kept", TTL: time.Minute}).Mutex("x", fairlock.WithMinHold(time.Minute))
+	one, other := hold(t, waited.Lock), hold(t, kept.Lock)
+	next, rest := join(t, waited, waited.Lock), join(t, kept, kept.Lock)
+	cluster.Move("{x}", from, to, func() { unlock(t, one); unlock(t, other) }, func() {})
+	newcomer := newClient(t, cluster.Client(), fairlock.Config{Namespace: "waited"}).Mutex("x")
+	_, err = newcomer.TryLock(t.Context())
+	require.ErrorIs(t, err, fairlock.ErrBusy)
+	unlock(t, next.granted(t))
+	_, err = newClient(t, cluster.Client(), fairlock.Config{Namespace: "kept"}).Mutex("x").TryLock(t.Context())
+	require.ErrorIs(t, err, fairlock.ErrBusy)
+	assert.True(t, rest.pending())
+}

@@ -246,8 +246,9 @@ func (l *Lock) release(now int64, h *Holder, meant bool, rest Rest) bool {
 
 // takeOver has another token hold the permits in place of this one, for ttl.
 func (l *Lock) takeOver(now int64, token, by string, ttl int64) uint64 {
+	fence := l.grant(now, by, ttl)
 	l.remove(token)
-	return l.grant(now, by, ttl)
+	return fence
 }
 
 // setTombstone has the token refused from now on.
@@ -395,8 +396,8 @@ func (l *Lock) admit(now int64, requester string) QueueState {
 		if !l.Fits(head) {
 			break
 		}
-		l.dequeue(head)
 		fence := l.grant(now, head, given)
+		l.dequeue(head)
 		if head != requester {
 			l.Notified = append(l.Notified, Grant{head, fence, given})
 		}

@@ -60,10 +60,13 @@ local function grant(token, ms)
   return fence
 end
 
--- take_over has another token hold the lock in place of this one, for ms. Returns the fence of the new lease.
+-- take_over has another token hold the lock in place of this one, for ms. Returns the fence of the new lease. If it fails half-way,
+-- the lock stays taken.
 local function take_over(token, by, ms)
-  remove(token) -- it takes no memory: a full server lets the rest pass
-  return grant(by, ms)
+  extend(token, ms) -- a full server lets the rest pass
+  local fence = grant(by, ms)
+  remove(token)
+  return fence
 end
 
 -- release ends the token's lease, if it has that fence; nil: any. If kept is above 0, the lock stays taken for so many ms, by
@@ -102,8 +105,8 @@ local function admit(requester)
     end
     if ms < 1 or admitted == 64 then return 'more', own end
     if not fits(head) then break end
-    dequeue(head) -- it takes no memory: a full server lets the rest pass
-    local fence = grant(head, ms)
+    local fence = grant(head, ms) -- it fails while a cluster moves the lock's slot: then the head keeps its place
+    dequeue(head)
     admitted = admitted + 1
     if head == requester then
       own = fence

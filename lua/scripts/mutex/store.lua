@@ -13,7 +13,7 @@
 --   fence_of(token)      the text of the fence of the token's lease; nil if it holds no lease
 --   holder()             the token of a holder, of permits the one whose lease ends last; '' if there is none
 --   highest_fence()      of all holders; 0 if there is none
---   put(token, fence, ms) makes the token a holder
+--   put(token, fence, ms) makes the token a holder, of a mutex in place of the one that holds the lock
 --   extend(token, ms)    has a holder's lease last for ms from now. It takes no memory
 --   remove(token)        ends a holder's lease. It takes no memory
 --   end_leases(seen, from)
@@ -41,19 +41,20 @@ local function holder() return owner or '' end
 local function highest_fence() return highest end
 
 local function put(token, given, ms)
-  call('SET', lock, token .. ' ' .. given, 'NX', 'PX', ms)
+  call('SET', lock, token .. ' ' .. given, held and 'XX' or 'NX', 'PX', ms)
   held, owner, fence = true, token, given
 end
 
 local function extend(_, ms) call('PEXPIRE', lock, ms) end
 
-local function remove()
+local function remove(token)
+  if token ~= owner then return false end
   call('DEL', lock)
   held, owner, fence = nil, nil, nil
   return true
 end
 
-local function end_leases(seen) return held and highest <= seen and remove(), '0' end
+local function end_leases(seen) return held and highest <= seen and remove(owner), '0' end
 
 local function next_end()
   local left = call('PTTL', lock)

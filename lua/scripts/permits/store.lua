@@ -73,7 +73,7 @@ local function keep(ms)
 end
 
 local function put(token, given, ms)
-  used = used + weight_of(token)
+  used = (used or tonumber(call('HGET', holders, 'used') or 0)) + weight_of(token)
   call('HSET', holders, 'used', used, 'fence', given, token, given)
   call('ZADD', permits, text_of(now + ms * 1000), token)
   keep(ms + 1000)
