@@ -63,7 +63,7 @@ fmt: $(linter) ## format
 	$(call each,"$(linter)" fmt ./...)
 
 bench: tools ## what it costs, beside a baseline measured in the same run
-	go test -run '^$$' -bench . -timeout $(timeout) . ./lua
+	go test -run '^$$' -bench . -timeout $(timeout) . ./internal/script
 
 benchmarks: tools ## measure the library beside others, for ten minutes; write docs/benchmarks.md and its pictures
 	go run ./bench -write .

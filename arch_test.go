@@ -26,17 +26,18 @@ var mayImport = map[string][]string{
 	module + "/internal/bounds":   {},
 	module + "/internal/tokens":   {module + "/internal/bounds", "github.com/google/uuid"},
 	module + "/token":             {module + "/internal/tokens"},
-	module + "/lua":               {module + "/token", module + "/internal/dispatch", "github.com/redis/go-redis/v9"},
+	module + "/lua":               {},
+	module + "/internal/script":   {module + "/lua", module + "/token", module + "/internal/dispatch", "github.com/redis/go-redis/v9"},
 	module + "/internal/clock":    {},
 	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},
 	module + "/fairlock": {
-		module + "/token", module + "/lua", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/clock",
+		module + "/token", module + "/internal/script", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/clock",
 		module + "/internal/dispatch", "github.com/redis/go-redis/v9",
 	},
 	module + "/leader": {module + "/fairlock", module + "/internal/tokens"},
 	// For tests; no package above may import them. Users import fairlocktest.
 	module + "/fairlocktest": {
-		module + "/fairlock", module + "/lua", module + "/token", module + "/internal/tokens", module + "/internal/clock",
+		module + "/fairlock", module + "/internal/script", module + "/token", module + "/internal/tokens", module + "/internal/clock",
 		"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
 	},
 	module + "/internal/redistest": {"github.com/redis/go-redis/v9"},
@@ -44,7 +45,7 @@ var mayImport = map[string][]string{
 	module + "/internal/machine":   {module + "/fairlocktest"},
 	// For the command, and for pages that show the same.
 	module + "/internal/inspect": {
-		module + "/fairlock", module + "/lua", module + "/internal/bounds", module + "/internal/clock", module + "/internal/dispatch",
+		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/clock", module + "/internal/dispatch",
 		"github.com/redis/go-redis/v9",
 	},
 	module + "/internal/history": {module + "/fairlock"}, // also for the lab
@@ -54,7 +55,7 @@ var mayImport = map[string][]string{
 	// For the command, and for bench, which is another module.
 	module + "/internal/workload": {},
 	module + "/ui": {
-		module + "/fairlock", module + "/lua", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/inspect",
+		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/inspect",
 		module + "/internal/doctor", "github.com/redis/go-redis/v9",
 	},
 }

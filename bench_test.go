@@ -17,8 +17,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -227,11 +227,11 @@ func BenchmarkCapacity(b *testing.B) {
 		}
 		return ts
 	}
-	queue := lua.Mutex(observer, "fairlock", "x")
+	queue := script.Mutex(observer, "fairlock", "x")
 	held, err := token.Parse(tokens.New("billing-7d4f9c6b-1-abcdef", tokens.Terms{TTL: time.Hour, Weight: 1}))
 	require.NoError(b, err)
 	wait := func(t token.Token) error {
-		_, err := queue.Acquire(context.Background(), lua.Request{Token: t, WaiterTTL: time.Hour})
+		_, err := queue.Acquire(context.Background(), script.Request{Token: t, WaiterTTL: time.Hour})
 		return err
 	}
 	b.Run("waiter", func(b *testing.B) {
@@ -241,7 +241,7 @@ func BenchmarkCapacity(b *testing.B) {
 		measure(b, contenders, func(_, call int) error { return wait(all[call-1]) })
 	})
 	const queued = 20_000
-	for _, h := range []struct{ from, listed int }{{0, 1}, {queued / 2, 1}, {queued / 2, 25}, {queued / 2, lua.MaxHeartbeat}} {
+	for _, h := range []struct{ from, listed int }{{0, 1}, {queued / 2, 1}, {queued / 2, 25}, {queued / 2, script.MaxHeartbeat}} {
 		b.Run(fmt.Sprintf("heartbeat/%d waiters behind %d", h.listed, h.from), func(b *testing.B) {
 			begin(b)
 			all := some(queued)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // contended is a lock that one client holds and two others wait for.
@@ -181,7 +181,7 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 			if err != nil {
 				return false
 			}
-			n := rdb.Exists(t.Context(), lua.MutexKeys(lua.DefaultNamespace, "probe").Lock).Val()
+			n := rdb.Exists(t.Context(), script.MutexKeys(script.DefaultNamespace, "probe").Lock).Val()
 			return lease.Unlock(t.Context()) == nil && n == 1
 		})
 	}
@@ -189,7 +189,7 @@ func TestSentinel_PlannedFailover(t *testing.T) {
 		if i == 1 { // the second and the third client may have lost a notification of the first lock
 			until(t, func() bool {
 				for _, c := range clients[1:] {
-					channel := lua.NotificationChannel(lua.DefaultNamespace, c.Name())
+					channel := script.NotificationChannel(script.DefaultNamespace, c.Name())
 					n, err := rdb.PubSubNumSub(t.Context(), channel).Result()
 					if err != nil || n[channel] != 1 {
 						return false

@@ -18,7 +18,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/doctor"
 	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // These tests need more than one redis-server, or one that they configure.
@@ -225,7 +225,7 @@ func aclLine() []string { return strings.Fields(doctor.RightsIn("fairlock", fals
 // The ACL line has the commands that the scripts use, and no others.
 func TestACLLine_AllowsWhatTheScriptsUse(t *testing.T) {
 	needed := map[string]bool{"eval": true, "evalsha": true, "subscribe": true, "cluster|slots": true}
-	for _, text := range lua.Texts() {
+	for _, text := range script.Texts() {
 		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
 			needed[strings.ToLower(m[1])] = true
 		}

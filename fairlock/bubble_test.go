@@ -19,7 +19,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // The tests of this package run in bubbles of testing/synctest, on a server in memory. There, time passes only while
@@ -343,7 +343,7 @@ func verbOf(cmd redis.Cmder) string {
 	if cmd.Name() != "evalsha" {
 		return cmd.Name()
 	}
-	return lua.VerbOf(cmd.Args()[1].(string))
+	return script.VerbOf(cmd.Args()[1].(string))
 }
 
 // lockOf is the name of the lock whose script a command runs.

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // Redis has the methods that a Client needs of a go-redis client. *redis.Client, *redis.ClusterClient, a Sentinel failover client
@@ -46,7 +46,7 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 		rt.outage.cluster, hanging.slow = true, reloader.reload
 	}
 	queues := newQueues(rt)
-	channel := lua.NotificationChannel(cfg.Namespace, cfg.Name)
+	channel := script.NotificationChannel(cfg.Namespace, cfg.Name)
 	return &Client{
 		cfg: cfg, rt: rt, queues: queues,
 		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, channel: channel},
@@ -87,7 +87,7 @@ func newLock[O HoldOption](c *Client, kind Kind, name string, permits int, optio
 	if kind == KindSemaphore {
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}
-	redis, _ := lua.Of(c.dispatch.of(name), string(kind), c.cfg.Namespace, name)
+	redis, _ := script.Of(c.dispatch.of(name), string(kind), c.cfg.Namespace, name)
 	return &lock{
 		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name, permits: permits, settings: s,
 		redis: redis.WithFenceTTL(c.cfg.FenceTTL), invalid: errors.Join(checkName(name), invalid),

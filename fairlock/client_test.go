@@ -19,7 +19,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // Hooks of the user's client, and so its instrumentation, see every request once. One that is alone has its caller's ctx.
@@ -322,7 +322,7 @@ func TestClient_RefusedConnection(t *testing.T) {
 			all.Go(func() {
 				_, err := client.Mutex(fmt.Sprint(i)).TryLock(t.Context())
 				assert.ErrorContains(t, err, "WRONGPASS")
-				assert.NotErrorIs(t, err, lua.ErrReply)
+				assert.NotErrorIs(t, err, script.ErrReply)
 			})
 		}
 		all.Wait()

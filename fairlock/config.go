@@ -13,13 +13,13 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // Defaults of Config.
 const (
-	DefaultNamespace = lua.DefaultNamespace // "fairlock"
+	DefaultNamespace = script.DefaultNamespace // "fairlock"
 	DefaultTTL       = 10 * time.Second
 	DefaultWaiterTTL = 6 * time.Second
 )
@@ -69,7 +69,7 @@ func (c Config) withDefaults() Config {
 	c.Name = cmp.Or(c.Name, defaultName())
 	c.TTL = cmp.Or(c.TTL, DefaultTTL)
 	c.WaiterTTL = cmp.Or(c.WaiterTTL, DefaultWaiterTTL)
-	c.FenceTTL = cmp.Or(c.FenceTTL, lua.DefaultFenceTTL)
+	c.FenceTTL = cmp.Or(c.FenceTTL, script.DefaultFenceTTL)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Trace = cmp.Or(c.Trace, &Trace{})
 	if c.Clock == nil {

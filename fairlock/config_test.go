@@ -17,8 +17,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -92,7 +92,7 @@ func TestConfig_FenceTTL(t *testing.T) {
 		c := s.Client(fairlock.Config{FenceTTL: d})
 		_, err := c.Mutex("x").Lock(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, ttl+d, c.Redis.PTTL(t.Context(), lua.MutexKeys(lua.DefaultNamespace, "x").Number).Val())
+		require.Equal(t, ttl+d, c.Redis.PTTL(t.Context(), script.MutexKeys(script.DefaultNamespace, "x").Number).Val())
 	})
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/machine"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -113,7 +113,7 @@ func TestCrash_RowOfWaitersCostsOneWaiterTTL(t *testing.T) {
 func TestCrash_ManyHolders(t *testing.T) {
 	bubbles(t, map[string]bool{"crashed": false, "force-released": true}, func(t *testing.T, s *fairlocktest.Server, _ string, force bool) {
 		client := s.Client(fairlock.Config{})
-		first, keys := hold(t, client.RWMutex("x").RLock), lua.RWMutexKeys(lua.DefaultNamespace, "x")
+		first, keys := hold(t, client.RWMutex("x").RLock), script.RWMutexKeys(script.DefaultNamespace, "x")
 		for range 1000 { // as the script records them
 			reader, err := token.Parse(tokens.New("crashed", tokens.Terms{TTL: ttl, Weight: 1, Permits: tokens.WriterWeight}))
 			require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // Errors to branch on with errors.Is. Methods return them inside an *Error.
@@ -34,7 +34,7 @@ var (
 	ErrClosed = errors.New("client is closed")
 	// ErrNumber means that the key of a lock's numbers has a content that is not ours, or a number above 2^53 - 2^40, or that a
 	// ticket is more than 407 days ahead. Nothing was written. If nobody uses the lock, delete the key.
-	ErrNumber = lua.ErrNumber
+	ErrNumber = script.ErrNumber
 	// ErrInvalid means that an input is out of its bounds. A *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")
 )
@@ -160,7 +160,7 @@ func ended(ctx context.Context) error {
 // triedError as it is: they come with an error of Redis.
 func orEnded(ctx context.Context, err error) error {
 	var tried *triedError
-	if ctx.Err() != nil && lua.OriginOf(err) == lua.NoReply && !errors.Is(err, ErrLost) && !errors.As(err, &tried) {
+	if ctx.Err() != nil && script.OriginOf(err) == script.NoReply && !errors.Is(err, ErrLost) && !errors.As(err, &tried) {
 		return ended(ctx)
 	}
 	return err

@@ -4,13 +4,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // event is what another goroutine tells a waiter.
 type event struct {
 	kind  eventKind
-	grant lua.Grant     // notified
+	grant script.Grant  // notified
 	sent  time.Time     // when the heartbeat was sent that found it
 	last  uint64        // stillQueued: the lock's last number then
 	after time.Duration // acquireLater: after which another request can help

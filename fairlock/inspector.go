@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // Reader has the methods that an Inspector needs of a go-redis client. Every [Redis] has them.
@@ -21,7 +21,7 @@ type Reader interface {
 
 // Inspector reads locks without a Client.
 type Inspector struct {
-	rdb       lua.Scripter
+	rdb       script.Scripter
 	namespace string
 }
 
@@ -29,13 +29,13 @@ type Inspector struct {
 // the user of Redis needs no right to write. From the first time on that Redis refuses EVALSHA_RO, they are sent by EVALSHA: a
 // server before version 7 has none, and a user may lack the right to it.
 func NewInspector(rdb Reader, namespace string) *Inspector {
-	return &Inspector{lua.ReadOnly(rdb), cmp.Or(namespace, DefaultNamespace)}
+	return &Inspector{script.ReadOnly(rdb), cmp.Or(namespace, DefaultNamespace)}
 }
 
 // Inspect reads one lock, with at most limit holders and limit waiters, up to 1,000. Used and Waiting count all. ctx bounds the
 // request. The error is an ErrInvalid, or one of Redis or of ctx as it is.
 func (i *Inspector) Inspect(ctx context.Context, id ID, limit int) (State, error) {
-	l, known := lua.Of(i.rdb, string(id.Kind), i.namespace, id.Name)
+	l, known := script.Of(i.rdb, string(id.Kind), i.namespace, id.Name)
 	if err := errors.Join(
 		checkNamespace(i.namespace),
 		checkName(id.Name),

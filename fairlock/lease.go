@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -48,7 +48,7 @@ func lost(reason error) error { return fmt.Errorf("%w: %w", ErrLost, reason) }
 // newLease begins a lease that Redis gave after a request was sent then, by a handoff or a reply. It is ambiguous if an
 // acquire of its token may still arrive. The error is ErrExpired if it has ended already, or ErrClosed.
 // The caller calls granted.
-func newLease(caller context.Context, l *lock, g lua.Grant, sent time.Time, handoff, ambiguous bool) (*Lease, error) {
+func newLease(caller context.Context, l *lock, g script.Grant, sent time.Time, handoff, ambiguous bool) (*Lease, error) {
 	now := l.rt.clock.Now()
 	lease := &Lease{
 		lock: l, caller: caller, token: g.Token, fence: g.Fence, ambiguous: ambiguous, began: now,
@@ -214,7 +214,7 @@ func (l *Lease) noteRenewal(renewed term, failure error) {
 
 // renewalFailed notes why a renewal has failed. A refusal says nothing about the way to Redis.
 func (l *Lease) renewalFailed(renewed term, err error) {
-	if lua.OriginOf(err) != lua.Permanent {
+	if script.OriginOf(err) != script.Permanent {
 		l.noteRenewal(renewed, err)
 		return
 	}
@@ -438,11 +438,11 @@ func (l *Lease) release(ctx context.Context, t task, closed error) error {
 	}
 	ctx, cancel := rt.withTimeoutCause(withValues{rt.leaves, ctx}, min(left, l.lock.settings.ttl), stopped{ErrUnreachable})
 	defer cancel()
-	var h lua.Handoff
+	var h script.Handoff
 	err := rt.retry(ctx, func() (err error) {
 		h, err = l.lock.release(ctx, l.ending())
 		// go-redis resends by itself what Redis refuses for a while: then no copy has released the lock.
-		l.ambiguousRelease = l.ambiguousRelease || h.Ambiguous && lua.OriginOf(err) != lua.Unavailable
+		l.ambiguousRelease = l.ambiguousRelease || h.Ambiguous && script.OriginOf(err) != script.Unavailable
 		return err
 	})
 	if err != nil {

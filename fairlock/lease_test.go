@@ -17,7 +17,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // A lease ends for its holder one safety margin before a TTL has passed since the request was sent. In Redis it lasts
@@ -484,7 +484,7 @@ func TestRenew_GivesALaterLeaseBack(t *testing.T) {
 		client := s.Client(fairlock.Config{})
 		lease := hold(t, client.Mutex("x").Lock)
 		s.Mutex("x").Expire()
-		reply, err := lua.Mutex(client.Redis, lua.DefaultNamespace, "x").Acquire(t.Context(), lua.Request{Token: lease.Token(), Try: true})
+		reply, err := script.Mutex(client.Redis, script.DefaultNamespace, "x").Acquire(t.Context(), script.Request{Token: lease.Token(), Try: true})
 		require.NoError(t, err)
 		require.Greater(t, reply.Fence, lease.Fence())
 		client.Link.DropNotifications()

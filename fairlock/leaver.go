@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // grace is how long a Lock whose ctx has ended waits for Redis to remove the waiter. Then it returns all the same.
@@ -22,13 +22,13 @@ type leaver struct {
 
 // leaving is a waiter that leaves.
 type leaving struct {
-	lua.Leaving
+	script.Leaving
 	until time.Time     // from then on it can neither stand in the queue nor hold the lock
 	over  chan struct{} // closed when it is removed, or given up
 }
 
 // leave has Redis remove a waiter, and closes over then.
-func (v *leaver) leave(t task, l *lock, w lua.Leaving, over chan struct{}) {
+func (v *leaver) leave(t task, l *lock, w script.Leaving, over chan struct{}) {
 	until := t.rt.clock.Now().Add(w.Token.TTL() + l.cfg.WaiterTTL + queueKept)
 	v.mu.Lock()
 	others, sends := v.byLock[l.redis.Key()]
@@ -52,7 +52,7 @@ func (v *leaver) next(l *lock) []leaving {
 		delete(v.byLock, l.redis.Key())
 		return nil
 	}
-	n := min(len(all), lua.MaxHeartbeat)
+	n := min(len(all), script.MaxHeartbeat)
 	v.byLock[l.redis.Key()] = all[n:]
 	return all[:n]
 }
@@ -61,7 +61,7 @@ func (v *leaver) next(l *lock) []leaving {
 // matter, or once if the client is closed.
 func (l *lock) remove(t task, waiters []leaving) {
 	var until time.Time
-	tokens := make([]lua.Leaving, len(waiters))
+	tokens := make([]script.Leaving, len(waiters))
 	for i, w := range waiters {
 		tokens[i] = w.Leaving
 		if w.until.After(until) {
@@ -71,7 +71,7 @@ func (l *lock) remove(t task, waiters []leaving) {
 	ctx, cancel := t.rt.withTimeout(t.rt.leaves, until.Sub(t.rt.clock.Now()))
 	defer cancel()
 	err := t.rt.retry(ctx, func() error {
-		h, err := l.redis.Leave(ctx, lua.Rest{}, tokens...)
+		h, err := l.redis.Leave(ctx, script.Rest{}, tokens...)
 		l.queues.handoff(t, l, h)
 		return err
 	})

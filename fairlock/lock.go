@@ -7,8 +7,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -23,7 +23,7 @@ type lock struct {
 	kind     Kind
 	name     string
 	permits  int // of a semaphore or a read-write lock, that its tokens say; 0: a mutex
-	redis    lua.Lock
+	redis    script.Lock
 	settings settings
 	invalid  error // what is wrong with the name, the number of permits or an option; returned before anything is sent
 }
@@ -233,9 +233,9 @@ func (l *lock) takeOver(caller, ctx context.Context, t task, old token.Token, fe
 	}
 	var lease *Lease
 	if err == nil {
-		lease, err = newLease(caller, l, lua.Grant{Token: by, Fence: resumed, Given: by.TTL()}, sent, false, ambiguous)
+		lease, err = newLease(caller, l, script.Grant{Token: by, Fence: resumed, Given: by.TTL()}, sent, false, ambiguous)
 	}
-	if err != nil && (ambiguous || resumed > 0 || lua.Aborted(err)) {
+	if err != nil && (ambiguous || resumed > 0 || script.Aborted(err)) {
 		e := ending{token: by, ambiguous: true}
 		if l.settings.minHold > 0 { // whoever had the lease has worked under the lock
 			if e.rest, _ = newRest(l.cfg.Name, by); !e.rest.IsZero() {
@@ -257,10 +257,10 @@ type ending struct {
 }
 
 // release ends a lease.
-func (l *lock) release(ctx context.Context, e ending) (lua.Handoff, error) {
-	rest := lua.Rest{Left: e.kept.Sub(l.rt.clock.Now()), By: e.rest}
+func (l *lock) release(ctx context.Context, e ending) (script.Handoff, error) {
+	rest := script.Rest{Left: e.kept.Sub(l.rt.clock.Now()), By: e.rest}
 	if e.ambiguous || e.fence == 0 {
-		return l.redis.Leave(dispatch.Urgent(ctx), rest, lua.Leaving{Token: e.token, Tombstone: e.ambiguous})
+		return l.redis.Leave(dispatch.Urgent(ctx), rest, script.Leaving{Token: e.token, Tombstone: e.ambiguous})
 	}
 	return l.redis.Release(ctx, e.token, e.fence, rest)
 }
@@ -298,7 +298,7 @@ func (l *lock) inspect(ctx context.Context) (State, error) {
 }
 
 // snapshot reads the lock, without its holders and waiters. It tries for as long as ctx lasts.
-func (l *lock) snapshot(ctx context.Context) (s lua.Snapshot, err error) {
+func (l *lock) snapshot(ctx context.Context) (s script.Snapshot, err error) {
 	err = l.rt.attempt(ctx, func() (err error) {
 		s, err = l.redis.Inspect(ctx, 0)
 		return err
@@ -308,7 +308,7 @@ func (l *lock) snapshot(ctx context.Context) (s lua.Snapshot, err error) {
 
 // resize sets the number of permits for all clients; 0: the one that they bring counts again.
 func (l *lock) resize(ctx context.Context, op string, permits int, input error) error {
-	_, err := perform(ctx, l, op, input, func(ctx context.Context, t task) (h lua.Handoff, err error) {
+	_, err := perform(ctx, l, op, input, func(ctx context.Context, t task) (h script.Handoff, err error) {
 		ctx, cancel := l.rt.limited(ctx)
 		defer cancel()
 		err = l.rt.attempt(ctx, func() (err error) {
@@ -354,7 +354,7 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 }
 
 // forceReleaseSome sends one request of forceRelease.
-func (l *lock) forceReleaseSome(ctx context.Context, seen, from uint64) (h lua.Handoff, err error) {
+func (l *lock) forceReleaseSome(ctx context.Context, seen, from uint64) (h script.Handoff, err error) {
 	ctx, cancel := l.rt.limited(ctx)
 	defer cancel()
 	ambiguous := false // also if an earlier attempt had no reply

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // A loss of the lock stands in the error of Do once, and the operation is do.
@@ -278,7 +278,7 @@ func TestInspect_RenewalsOfAHolder(t *testing.T) {
 				assert.Equal(t, []any{c.after.Truncate(time.Millisecond), c.missed}, []any{h.Renewed, h.Missed})
 			}
 		}
-		require.NoError(t, s.Miniredis.Set(lua.MutexKeys(lua.DefaultNamespace, "z").Lock, "theirs"))
+		require.NoError(t, s.Miniredis.Set(script.MutexKeys(script.DefaultNamespace, "z").Lock, "theirs"))
 		h = holder(s.Mutex("z"))
 		assert.Equal(t, []any{time.Duration(0), time.Duration(-1), 0}, []any{h.Age, h.Renewed, h.Missed}, "nothing is known of it")
 	})
@@ -351,13 +351,13 @@ func TestLock_LeavesWhenRedisIsBack(t *testing.T) {
 			defer cancel()
 			<-begin(ctx, client.Mutex("x").Lock).done
 		}
-		require.True(t, s.Miniredis.Exists(lua.MutexKeys(lua.DefaultNamespace, "x").Queue))
+		require.True(t, s.Miniredis.Exists(script.MutexKeys(script.DefaultNamespace, "x").Queue))
 		client.Link.Mend()
 		sent.reset()
 		start := time.Now()
 		pass(250 * time.Millisecond) // the longest back-off
-		assert.False(t, s.Miniredis.Exists(lua.MutexKeys(lua.DefaultNamespace, "x").Queue))
-		tombstones, err := s.Miniredis.SortedSet(lua.MutexKeys(lua.DefaultNamespace, "x").Tombstones)
+		assert.False(t, s.Miniredis.Exists(script.MutexKeys(script.DefaultNamespace, "x").Queue))
+		tombstones, err := s.Miniredis.SortedSet(script.MutexKeys(script.DefaultNamespace, "x").Tombstones)
 		require.NoError(t, err)
 		assert.Len(t, tombstones, 10)
 		assert.Len(t, sent.times("leave", start), 2)

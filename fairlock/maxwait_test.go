@@ -13,7 +13,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 const maxWait = time.Second
@@ -97,9 +97,9 @@ func TestWithMaxWait_WithoutRedis(t *testing.T) {
 	t.Run("Redis refuses, and no holder is known", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 			client, sent, _ := listening(t, s, fairlock.Config{})
-			require.NoError(t, s.Miniredis.Set(lua.MutexKeys(lua.DefaultNamespace, "x").Lock, "of another program"))
+			require.NoError(t, s.Miniredis.Set(script.MutexKeys(script.DefaultNamespace, "x").Lock, "of another program"))
 			q := begin(t.Context(), client.Mutex("x", fairlock.WithMaxWait(6*maxWait)).Lock)
-			s.Miniredis.Del(lua.MutexKeys(lua.DefaultNamespace, "x").Queue) // so that it sends acquire again
+			s.Miniredis.Del(script.MutexKeys(script.DefaultNamespace, "x").Queue) // so that it sends acquire again
 			sent.setAfter(func(redis.Cmder) { s.Miniredis.SetError(readOnly) })
 			<-q.done
 			require.ErrorIs(t, q.err, fairlock.ErrWaitTimeout)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // maxSubscriptionDown is for how long the subscription may be down until Ping returns an error: for most of the time after a
@@ -39,7 +39,7 @@ func (c *Client) ping(ctx context.Context) error {
 	if c.rt.open.Err() != nil { // cancelling ctx may take a moment
 		return ErrClosed
 	}
-	if err := lua.Ping(ctx, c.dispatch, c.cfg.Namespace); err != nil {
+	if err := script.Ping(ctx, c.dispatch, c.cfg.Namespace); err != nil {
 		return orEnded(ctx, err)
 	}
 	return c.subscriber.check()

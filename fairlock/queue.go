@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -29,7 +29,7 @@ type queue struct {
 
 // add has heartbeats keep the ticket of a waiter, which a request that was sent then, while that subscription was up, has found
 // queued. A timer that is running is kept, unless the waiter's TTL is so short that it needs an earlier heartbeat.
-func (q *queue) add(w *localWaiter, ticket lua.Ticket, sent time.Time, subscription uint64) {
+func (q *queue) add(w *localWaiter, ticket script.Ticket, sent time.Time, subscription uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.queued[w] = struct{}{}
@@ -135,7 +135,7 @@ func (q *queue) heartbeat(t task, waiters []*localWaiter) {
 	q.mu.Unlock()
 	ctx, cancel := rt.withTimeout(rt.life, timeout)
 	defer cancel()
-	for some := range slices.Chunk(waiters, lua.MaxHeartbeat) {
+	for some := range slices.Chunk(waiters, script.MaxHeartbeat) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -156,7 +156,7 @@ func (q *queue) heartbeatOf(ctx context.Context, t task, waiters []*localWaiter)
 		return
 	}
 	q.postFound(waiters, reply, sent, subscription)
-	first := slices.Index(reply.States, lua.StillQueued)
+	first := slices.Index(reply.States, script.StillQueued)
 	switch {
 	case reply.RetryAfter < 0: // only a notification can help
 	case first >= 0:
@@ -170,7 +170,7 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err
 	rt := q.queues.rt
 	switch {
 	case rt.life.Err() != nil:
-	case lua.OriginOf(err) != lua.Permanent:
+	case script.OriginOf(err) != script.Permanent:
 		rt.log.Debug("heartbeat failed; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", orEnded(ctx, err))
 	default: // their own requests fail in the same way, and say so
 		rt.log.Warn("Redis refuses a heartbeat; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", err)
@@ -181,12 +181,12 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err
 }
 
 // found is the event for a waiter that a heartbeat has found in that state.
-var found = map[lua.WaiterState]eventKind{
-	lua.StillQueued: stillQueued, lua.NotQueued: notQueued, lua.Holding: holding,
+var found = map[script.WaiterState]eventKind{
+	script.StillQueued: stillQueued, script.NotQueued: notQueued, script.Holding: holding,
 }
 
 // postFound posts to waiters what a heartbeat has found that was sent then, while that subscription was up.
-func (q *queue) postFound(waiters []*localWaiter, reply lua.HeartbeatReply, sent time.Time, subscription uint64) {
+func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, sent time.Time, subscription uint64) {
 	up := q.lock.subscriber.up()
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // The waiters of one client send one heartbeat together, each second. It keeps their tickets.
@@ -187,7 +187,7 @@ func TestHeartbeat_OldReplyAfterALoss(t *testing.T) {
 // A waiter whose TTL is shorter than a round trip costs the others nothing, also when it is gone.
 func TestHeartbeat_TTLBelowTheRoundTrip(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		const others = lua.MaxHeartbeat + 10 // a second request has the rest
+		const others = script.MaxHeartbeat + 10 // a second request has the rest
 		client, sent, _ := listening(t, s, fairlock.Config{WaiterTTL: bounds.MinWaiterTTL})
 		s.Mutex("x").HoldAs("holder")
 		for range others {

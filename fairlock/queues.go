@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -29,9 +29,9 @@ type localWaiter struct {
 	ttl   time.Duration
 	queue *queue
 
-	ticket       lua.Ticket // 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
-	foundAt      time.Time  // guarded by queue.mu: when the latest request was sent that found it queued
-	subscription uint64     // guarded by queue.mu: the number of the one that was up then; 0: none was
+	ticket       script.Ticket // 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
+	foundAt      time.Time     // guarded by queue.mu: when the latest request was sent that found it queued
+	subscription uint64        // guarded by queue.mu: the number of the one that was up then; 0: none was
 }
 
 func newQueues(rt *runtime) *queues {
@@ -71,7 +71,7 @@ func (qs *queues) leave(w *localWaiter) {
 
 // notify tells waiters of this client that they were granted the lock, or, with fence 0, after how long they can be. Those of
 // other clients are notified by Redis. A grant to a waiter that has left was or will be released by its request to leave.
-func (qs *queues) notify(grants ...lua.Grant) {
+func (qs *queues) notify(grants ...script.Grant) {
 	for _, g := range grants {
 		qs.mu.Lock()
 		w := qs.byToken[g.Token]
@@ -88,7 +88,7 @@ func (qs *queues) notify(grants ...lua.Grant) {
 
 // handoff handles the reply to a release: it notifies the waiters of this client, and serves the rest of the queue if
 // the script reached a bound.
-func (qs *queues) handoff(t task, l *lock, h lua.Handoff) {
+func (qs *queues) handoff(t task, l *lock, h script.Handoff) {
 	qs.notify(h.Grants...)
 	if h.More {
 		qs.serve(t, l)

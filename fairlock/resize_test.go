@@ -14,7 +14,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // load is what workers of many clients do with a semaphore.
@@ -260,7 +260,7 @@ func TestResize_Ends(t *testing.T) {
 			require.NoError(t, sem.ResetSize(t.Context()), "there is nothing to reset")
 		},
 		"its key is lost": func(t *testing.T, s *fairlocktest.Server, _ fairlock.Semaphore) {
-			require.True(t, s.Miniredis.Del(lua.SemaphoreKeys(lua.DefaultNamespace, "x").Resized))
+			require.True(t, s.Miniredis.Del(script.SemaphoreKeys(script.DefaultNamespace, "x").Resized))
 		},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Server, fairlock.Semaphore)) {
 		c := s.Client(fairlock.Config{})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // Two processes resume one lease. Never do both hold it, whatever becomes of their requests.
@@ -76,9 +76,9 @@ func TestResume_RefusesALateAcquire(t *testing.T) {
 		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Handle())
 		require.NoError(t, err)
 		unlock(t, resumed)
-		reply, err := lua.Mutex(client.Redis, lua.DefaultNamespace, "x").Acquire(t.Context(), lua.Request{Token: lease.Token(), WaiterTTL: 6 * time.Second})
+		reply, err := script.Mutex(client.Redis, script.DefaultNamespace, "x").Acquire(t.Context(), script.Request{Token: lease.Token(), WaiterTTL: 6 * time.Second})
 		require.NoError(t, err)
-		assert.Equal(t, lua.Busy, reply.Outcome)
+		assert.Equal(t, script.Busy, reply.Outcome)
 		s.Mutex("x").AssertFree()
 	})
 }

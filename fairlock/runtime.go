@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/clock"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // runtime is what the parts of a Client share: its time, its log, and when it ends.
@@ -235,7 +235,7 @@ func (rt *runtime) attempt(ctx context.Context, f func() error) error {
 	began := rt.clock.Now()
 	for pause := (backoff{}); ; {
 		err := f()
-		if err == nil || lua.OriginOf(err) == lua.Permanent {
+		if err == nil || script.OriginOf(err) == script.Permanent {
 			return err
 		}
 		failure = latest(ctx, failure, err)
@@ -257,10 +257,10 @@ func (rt *runtime) retry(ctx context.Context, f func() error) error {
 		last = f()
 		return last
 	})
-	if err == nil || lua.OriginOf(last) == lua.Permanent || rt.life.Err() == nil {
+	if err == nil || script.OriginOf(last) == script.Permanent || rt.life.Err() == nil {
 		return err
 	}
-	if lua.OriginOf(last) == lua.NoReply {
+	if script.OriginOf(last) == script.NoReply {
 		rt.stopLeaves(context.Cause(rt.life))
 	}
 	return fmt.Errorf("%w: %w", ErrClosed, last)

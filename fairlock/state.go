@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -58,7 +58,7 @@ type Waiter struct {
 }
 
 // readState reads a lock, and lists at most limit holders and at most limit waiters.
-func readState(ctx context.Context, l lua.Lock, limit int) (State, error) {
+func readState(ctx context.Context, l script.Lock, limit int) (State, error) {
 	snap, err := l.Inspect(ctx, limit)
 	if err != nil {
 		return State{}, err
@@ -152,7 +152,7 @@ func renewals(h Holder) (ago time.Duration, missed int) {
 
 // meaning returns the number of permits that a user sees for a token, and whether it is a writer's. It is 1 if the token is
 // not ours.
-func meaning(l lua.Lock, t token.Token) (permits int, writer bool) {
+func meaning(l script.Lock, t token.Token) (permits int, writer bool) {
 	if l.ReadWrite() {
 		return 1, t.Weight() == tokens.WriterWeight
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // subscriber is the one subscription of a client. It receives the notifications that tell which of its waiters were
@@ -181,7 +181,7 @@ func (s *subscriber) received(message string) {
 	s.mu.Lock()
 	s.heard = s.rt.clock.Now()
 	s.mu.Unlock()
-	grant, err := lua.ParseNotification(message)
+	grant, err := script.ParseNotification(message)
 	if err != nil {
 		s.rt.log.Warn("unknown message on the notification channel", "channel", s.channel, "err", err)
 		return

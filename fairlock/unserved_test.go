@@ -13,7 +13,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // What Redis does while it does not serve a client.
@@ -289,7 +289,7 @@ func TestUnserved_NoDeadlineOfTheCaller(t *testing.T) {
 			_, err := call(t.Context())
 			require.ErrorIs(t, err, fairlock.ErrUnreachable)
 			require.NotErrorIs(t, err, context.DeadlineExceeded)
-			assert.Equal(t, lua.NoReply, lua.OriginOf(err), "a further call may succeed")
+			assert.Equal(t, script.NoReply, script.OriginOf(err), "a further call may succeed")
 		}
 		synctest.Wait()
 	})

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -109,7 +109,7 @@ func (w *waiter) event() Event { return w.lock.event(w.caller, w.token) }
 func (w *waiter) acquire(ctx context.Context) {
 	w.stopTimer()
 	subscription := w.lock.subscriber.up()
-	r := lua.Request{
+	r := script.Request{
 		Token: w.token, WaiterTTL: w.lock.cfg.WaiterTTL, MaxWaiters: w.lock.settings.maxWaiters, Ticket: w.ticket,
 		Try: w.try,
 	}
@@ -124,21 +124,21 @@ func (w *waiter) acquire(ctx context.Context) {
 	w.holder = reply.Holder
 	w.comparePermits()
 	switch reply.Outcome {
-	case lua.Granted:
+	case script.Granted:
 		if reply.More {
 			w.lock.queues.serve(w.task, w.lock)
 		}
-		w.grant(lua.Grant{Token: w.token, Fence: reply.Fence, Given: w.token.TTL()}, w.acquireSent, false)
-	case lua.Queued:
+		w.grant(script.Grant{Token: w.token, Fence: reply.Fence, Given: w.token.TTL()}, w.acquireSent, false)
+	case script.Queued:
 		w.startWaiting(reply, subscription)
-	case lua.Busy:
+	case script.Busy:
 		w.free = reply.RetryAfter
 		if !reply.More { // else the lock may be free: the script dropped as many expired waiters as it may
 			w.quit(ErrBusy)
 		}
-	case lua.Full:
+	case script.Full:
 		w.quit(&QueueFullError{Waiting: reply.Position, Limit: w.lock.settings.maxWaiters})
-	case lua.Resized:
+	case script.Resized:
 		w.quit(&CapacityError{Want: w.token.Weight(), Have: reply.Permits})
 	}
 }
@@ -156,7 +156,7 @@ func (w *waiter) comparePermits() {
 // failed handles the error of an acquire: the waiter sends acquire again if that can help.
 func (w *waiter) failed(ctx context.Context, err error) {
 	errors.As(err, &w.abandoned)
-	if lua.OriginOf(err) == lua.Permanent {
+	if script.OriginOf(err) == script.Permanent {
 		w.quit(err)
 		return
 	}
@@ -174,7 +174,7 @@ func (w *waiter) failed(ctx context.Context, err error) {
 }
 
 // startWaiting handles the reply that it is queued. subscription is the number of the one that was up when the request was sent.
-func (w *waiter) startWaiting(reply lua.Reply, subscription uint64) {
+func (w *waiter) startWaiting(reply script.Reply, subscription uint64) {
 	w.state = waiting
 	w.foundQueued(w.acquireSent, reply.Last)
 	if reply.RetryAfter >= 0 {
@@ -204,7 +204,7 @@ func (w *waiter) wait(ctx context.Context) {
 		w.quitEnded(ctx)
 		return
 	}
-	var grant lua.Grant // the latest
+	var grant script.Grant // the latest
 	for _, e := range w.take() {
 		switch e.kind {
 		case notified:
@@ -257,7 +257,7 @@ func (w *waiter) notNotified(e event) {
 
 // grant begins the lease. If it has ended already, because this process was paused, the waiter sends
 // acquire again.
-func (w *waiter) grant(g lua.Grant, sent time.Time, handoff bool) {
+func (w *waiter) grant(g script.Grant, sent time.Time, handoff bool) {
 	lease, err := newLease(w.caller, w.lock, g, sent, handoff, w.ambiguous)
 	if err != nil {
 		w.ambiguous = true // in Redis it holds the lock
@@ -301,12 +301,12 @@ func (w *waiter) quitEnded(ctx context.Context) {
 // leave has Redis remove the waiter, if it may know of it. It waits a moment for that, so that a caller who looks then
 // finds nothing.
 func (w *waiter) leave() {
-	if w.ticket == 0 && !w.ambiguous && !lua.Aborted(w.err) {
+	if w.ticket == 0 && !w.ambiguous && !script.Aborted(w.err) {
 		return
 	}
 	done := make(chan struct{})
 	leave := func(t task) {
-		w.lock.queues.leaver.leave(t, w.lock, lua.Leaving{Token: w.token, Tombstone: w.ambiguous}, done)
+		w.lock.queues.leaver.leave(t, w.lock, script.Leaving{Token: w.token, Tombstone: w.ambiguous}, done)
 	}
 	if w.abandoned == nil {
 		leave(w.task)

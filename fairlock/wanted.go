@@ -3,7 +3,7 @@ package fairlock
 import (
 	"time"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // lookInterval is how long after a look the next one follows.
@@ -36,7 +36,7 @@ func (l *Lease) Wanted() <-chan struct{} {
 func (l *Lease) look(refused bool) {
 	rt := l.lock.rt
 	waiting, err := l.lock.redis.Waiting(l.life)
-	if err != nil && lua.OriginOf(err) == lua.Permanent && !refused { // after another error, renewals fail as well
+	if err != nil && script.OriginOf(err) == script.Permanent && !refused { // after another error, renewals fail as well
 		refused = true
 		rt.log.Warn("Redis does not tell whether somebody waits; it is asked again", "lock", l.lock.name, "token", l.token, "err", err)
 	}

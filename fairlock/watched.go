@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // watched is the dispatcher for the requests of one lock. All requests go through it, and it notes which fail and which succeed.
@@ -33,8 +33,8 @@ func (w watched) EvalSha(ctx context.Context, sha string, keys []string, args ..
 }
 
 // Eval is the dispatcher's.
-func (w watched) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return w.do(ctx, w.Dispatcher.Eval, script, keys, args)
+func (w watched) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
+	return w.do(ctx, w.Dispatcher.Eval, text, keys, args)
 }
 
 // EvalShaRO is the dispatcher's.
@@ -43,15 +43,15 @@ func (w watched) EvalShaRO(ctx context.Context, sha string, keys []string, args 
 }
 
 // EvalRO is the dispatcher's.
-func (w watched) EvalRO(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return w.do(ctx, w.Dispatcher.EvalRO, script, keys, args)
+func (w watched) EvalRO(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
+	return w.do(ctx, w.Dispatcher.EvalRO, text, keys, args)
 }
 
 // eval is a method of the dispatcher.
-type eval = func(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+type eval = func(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd
 
-func (w watched) do(ctx context.Context, method eval, script string, keys []string, args []any) *redis.Cmd {
-	cmd := w.send(ctx, method, script, keys, args)
+func (w watched) do(ctx context.Context, method eval, text string, keys []string, args []any) *redis.Cmd {
+	cmd := w.send(ctx, method, text, keys, args)
 	err := cmd.Err()
 	var reply redis.Error
 	var abandoned *dispatch.AbandonedError
@@ -63,14 +63,14 @@ func (w watched) do(ctx context.Context, method eval, script string, keys []stri
 		w.rt.answered.Store(true)
 	}
 	if err != nil && w.rt.pool != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
-		err = fmt.Errorf("%w: %w", lua.ErrCluster, err)
+		err = fmt.Errorf("%w: %w", script.ErrCluster, err)
 		cmd = redis.NewCmd(context.Background()) // the dispatcher still reads the other one
 		cmd.SetErr(err)
 	}
 	switch {
 	case err == nil:
 		w.rt.outage.succeeded(w.lock)
-	case lua.OriginOf(lua.WithOrigin(err)) == lua.Permanent: // a refusal
+	case script.OriginOf(script.WithOrigin(err)) == script.Permanent: // a refusal
 	case replied || ctx.Err() == nil: // else ctx has ended it
 		w.rt.outage.failed(w.lock, err)
 	}
@@ -78,9 +78,9 @@ func (w watched) do(ctx context.Context, method eval, script string, keys []stri
 }
 
 // send sends a request. It is in flight no more when send returns, also if a hook of the Redis client panics.
-func (w watched) send(ctx context.Context, method eval, script string, keys []string, args []any) *redis.Cmd {
+func (w watched) send(ctx context.Context, method eval, text string, keys []string, args []any) *redis.Cmd {
 	defer w.flights.end(w.flights.begin(w.lock))
-	return method(ctx, script, keys, args...)
+	return method(ctx, text, keys, args...)
 }
 
 // errNoReply stands for the error of a request that has no reply yet.

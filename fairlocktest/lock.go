@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -102,8 +102,8 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 // lock is not free.
 func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 	l.server.tb.Helper()
-	t, outcome := l.request(client, ttl, lua.Request{Try: true})
-	if outcome != lua.Granted {
+	t, outcome := l.request(client, ttl, script.Request{Try: true})
+	if outcome != script.Granted {
 		l.server.tb.Fatalf("fairlocktest: crash holding as %s: the lock is not free; %s", client, l.describe())
 	}
 	return t
@@ -114,10 +114,10 @@ func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 // drops it then. CrashQueued fails the test if the lock is free, because a request is granted the lock then.
 func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 	l.server.tb.Helper()
-	t, outcome := l.request(client, fairlock.DefaultTTL, lua.Request{WaiterTTL: waiterTTL})
+	t, outcome := l.request(client, fairlock.DefaultTTL, script.Request{WaiterTTL: waiterTTL})
 	switch outcome {
-	case lua.Queued:
-	case lua.Granted:
+	case script.Queued:
+	case script.Granted:
 		l.server.tb.Fatalf("fairlocktest: crash queued as %s: the lock was free, and was granted", client)
 	default:
 		l.server.tb.Fatalf("fairlocktest: crash queued as %s: the request was refused; %s", client, l.describe())
@@ -125,7 +125,7 @@ func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 	return t
 }
 
-func (l Lock) request(client string, ttl time.Duration, r lua.Request) (token.Token, lua.Outcome) {
+func (l Lock) request(client string, ttl time.Duration, r script.Request) (token.Token, script.Outcome) {
 	s := l.server
 	s.tb.Helper()
 	if !r.Try && r.WaiterTTL < time.Millisecond || l.kind == fairlock.KindSemaphore && l.permits < 1 {
@@ -139,7 +139,7 @@ func (l Lock) request(client string, ttl time.Duration, r lua.Request) (token.To
 	if r.Token, err = token.Parse(tokens.New(client, terms)); err != nil {
 		s.tb.Fatalf("fairlocktest: %v", err)
 	}
-	lock, _ := lua.Of(s.inspector().Redis, string(l.kind), l.namespace, l.name)
+	lock, _ := script.Of(s.inspector().Redis, string(l.kind), l.namespace, l.name)
 	reply, err := lock.Acquire(context.Background(), r)
 	if err != nil {
 		s.tb.Fatalf("fairlocktest: request as %s: %v", client, err)
@@ -156,11 +156,11 @@ func (l Lock) Expire() {
 	s.tick()
 	switch l.kind {
 	case fairlock.KindMutex:
-		s.Miniredis.Del(lua.MutexKeys(l.namespace, l.name).Lock)
+		s.Miniredis.Del(script.MutexKeys(l.namespace, l.name).Lock)
 	default:
-		keys := lua.SemaphoreKeys(l.namespace, l.name)
+		keys := script.SemaphoreKeys(l.namespace, l.name)
 		if l.kind == fairlock.KindRWMutex {
-			keys = lua.RWMutexKeys(l.namespace, l.name)
+			keys = script.RWMutexKeys(l.namespace, l.name)
 		}
 		members, _ := s.Miniredis.ZMembers(keys.Permits) // an error: the key does not exist
 		for _, member := range members {

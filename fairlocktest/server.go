@@ -15,7 +15,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/clock"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // Server is a Redis server in memory, for one test. It is closed when the test ends, after its clients. Its methods are
@@ -81,7 +81,7 @@ func newServer(tb testing.TB, c fairlock.Clock) *Server {
 // texts has, for each script, the beginning of a request that sends its hash, and that of one that sends its text.
 var texts = sync.OnceValue(func() *strings.Replacer {
 	var pairs []string
-	for hash, text := range lua.Texts() {
+	for hash, text := range script.Texts() {
 		pairs = append(pairs, bulk("evalsha")+bulk(hash), bulk("eval")+bulk(text))
 	}
 	return strings.NewReplacer(pairs...)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // releasePage asks whether a lock is to be taken from a holder, or says that it was.
@@ -120,11 +120,11 @@ func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t take
 	}
 	t.from = holder
 	lock := id.In(h.rdb, h.options.Namespace)
-	var handoff lua.Handoff
+	var handoff script.Handoff
 	if t.from.Token.IsZero() {
 		handoff, err = lock.ForceRelease(ctx, fence, 0)
 	} else {
-		handoff, err = lock.Release(ctx, t.from.Token, fence, lua.Rest{})
+		handoff, err = lock.Release(ctx, t.from.Token, fence, script.Rest{})
 	}
 	if err == nil && !handoff.Released && !handoff.Ambiguous {
 		err = errOther

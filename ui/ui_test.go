@@ -23,7 +23,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/ui"
 )
 
@@ -149,7 +149,7 @@ func TestHandler_List(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		s.redis.Mutex("new").HoldAs("web-6")
 		s.redis.Mutex("new").CrashQueued("w", time.Hour)
-		require.NoError(t, s.redis.Miniredis.Set(lua.SemaphoreKeys("fairlock", "foreign").Permits, "x"))
+		require.NoError(t, s.redis.Miniredis.Set(script.SemaphoreKeys("fairlock", "foreign").Permits, "x"))
 		time.Sleep(6*time.Second + 10*time.Millisecond)
 
 		page := s.get("/")
@@ -255,7 +255,7 @@ func TestHandler_Lock(t *testing.T) {
 			}
 		}()
 		shows("rwmutex", "report", "Held by 2 readers.", "The first is a writer, for whom the readers have to finish", "web-7 read", "cron-1 write")
-		require.NoError(t, s.redis.Miniredis.Set(lua.MutexKeys("fairlock", "theirs").Lock, "a secret"))
+		require.NoError(t, s.redis.Miniredis.Set(script.MutexKeys("fairlock", "theirs").Lock, "a secret"))
 		shows("mutex", "theirs", "Held for ever by (not fairlock's)")
 
 		for _, bad := range []string{"", "?kind=mutex", "?kind=x&name=y", "?kind=mutex&name=" + strings.Repeat("x", 1025)} {
@@ -338,8 +338,8 @@ func TestHandler_Responses(t *testing.T) {
 			token = s.redis.Mutex(name).CrashQueued("next", time.Minute).Text()
 			secrets = append(secrets, token, token[len(token)-22:])
 		}
-		require.NoError(t, s.redis.Miniredis.Set(lua.MutexKeys("fairlock", "theirs").Lock, "hunter2"))
-		require.NoError(t, s.redis.Miniredis.Set(lua.MutexKeys("fairlock", "broken").Queue, "hunter2"))
+		require.NoError(t, s.redis.Miniredis.Set(script.MutexKeys("fairlock", "theirs").Lock, "hunter2"))
+		require.NoError(t, s.redis.Miniredis.Set(script.MutexKeys("fairlock", "broken").Queue, "hunter2"))
 		lock := s.get("/lock?kind=mutex&name=a")
 		time.Sleep(time.Second)
 		pages := []*httptest.ResponseRecorder{}
@@ -436,7 +436,7 @@ func TestHandler_Release(t *testing.T) {
 		lease, err := client.Mutex("hourly", fairlock.WithMinHold(time.Hour)).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(t.Context()))
-		require.NoError(t, s.redis.Miniredis.Set(lua.MutexKeys("fairlock", "theirs").Lock, "hunter2"))
+		require.NoError(t, s.redis.Miniredis.Set(script.MutexKeys("fairlock", "theirs").Lock, "hunter2"))
 		for _, name := range []string{"hourly", "theirs"} {
 			form = "/" + links(s.get("/lock?kind=mutex&name="+name), "release")[0]
 			s.get(form)

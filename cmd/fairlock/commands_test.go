@@ -29,8 +29,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/doctor"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // seen is a lock as a script reads it; all its fields are in internal/view.
@@ -100,7 +100,7 @@ func TestList_ShowsWhatCanBeRead(t *testing.T) {
 	const evil = "\x1b]0;evil\a\x1b[2J\u009b31m\u202e\xff\n"
 	f.hold(f.client("").Mutex(evil).Lock)
 	for i := range 120 { // which are read in more than one pipeline
-		broken := lua.RWMutexKeys(f.namespace, fmt.Sprint("broken", i, evil)).Queue
+		broken := script.RWMutexKeys(f.namespace, fmt.Sprint("broken", i, evil)).Queue
 		require.NoError(t, f.server.Client().LPush(t.Context(), broken, "secret").Err())
 	}
 	r := f.call("list")
@@ -180,7 +180,7 @@ func TestResize(t *testing.T) {
 	require.Equal(t, "semaphore x has 2 permits from now on; nobody uses it now\n", f.done("resize", "x", "--permits", "2"))
 	f.done("resize", "x", "--reset")
 	require.Contains(t, f.done("list"), "no locks in use")
-	key := lua.SemaphoreKeys(f.namespace, "x").Resized
+	key := script.SemaphoreKeys(f.namespace, "x").Resized
 	require.NoError(t, f.server.Client().LPush(t.Context(), key, "a list").Err())
 	refused(t, f.call("resize", "x", "--reset"), exitUnreachable, key)
 }
@@ -208,7 +208,7 @@ func TestRelease(t *testing.T) {
 	require.Equal(t, "mutex \"x y\" is not held; nothing was done\n", release("x y"))
 	require.Equal(t, raised, f.state(m).Fence)
 
-	rdb, key := f.server.Client(), lua.MutexKeys(f.namespace, "x").Lock
+	rdb, key := f.server.Client(), script.MutexKeys(f.namespace, "x").Lock
 	require.NoError(t, rdb.Set(t.Context(), key, "by hand", 0).Err())
 	require.Contains(t, release("x"), "mutex x was taken from (not fairlock's) (fence 0); nobody has it now")
 	require.NoError(t, rdb.LPush(t.Context(), key, "a list").Err())
@@ -745,7 +745,7 @@ func TestDoctor_Rights(t *testing.T) {
 	const lost = "lost --kind semaphore --permits 2 --take 2 --ttl 3s" // loses one of its keys, and begins anew
 	held := user["fairlock"].run(lost, "echo held; read line")
 	held.expect("held")
-	require.NoError(t, rdb.Del(t.Context(), lua.SemaphoreKeys(f.namespace, "lost").Permits).Err())
+	require.NoError(t, rdb.Del(t.Context(), script.SemaphoreKeys(f.namespace, "lost").Permits).Err())
 	again := user["fairlock"].run(lost, "echo held again; read line || true")
 	again.expect("held again")
 	require.Equal(t, exitLost, held.wait().code)

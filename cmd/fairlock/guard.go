@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -215,7 +215,7 @@ func (w *ward) leave(last order) error {
 	defer func() { _ = rdb.Close() }()
 	lock := w.ID.In(rdb, w.Namespace)
 	kept := min(time.Until(w.Kept), t.TTL()) // a clock that has been set back keeps it no longer
-	h, err := lock.Release(ctx, t, w.Fence, lua.Rest{Left: kept, By: rest})
+	h, err := lock.Release(ctx, t, w.Fence, script.Rest{Left: kept, By: rest})
 	for more := h.More; more && err == nil; {
 		more, err = lock.Admit(ctx)
 	}

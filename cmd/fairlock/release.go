@@ -13,7 +13,7 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // releaser takes a lock from its holders.
@@ -125,9 +125,9 @@ func (r *releaser) ask(ctx context.Context, l inspect.Lock) error {
 // looks at so many holders and serves so many waiters; the rest is for the next.
 func (r *releaser) take(ctx context.Context, l inspect.Lock) (taken bool, err error) {
 	lock := r.id.In(r.Redis, r.Namespace)
-	for h := (lua.Handoff{}); ; {
+	for h := (script.Handoff{}); ; {
 		if r.fence > 0 {
-			h, err = lock.Release(ctx, l.Holders[0].Token, r.fence, lua.Rest{})
+			h, err = lock.Release(ctx, l.Holders[0].Token, r.fence, script.Rest{})
 		} else {
 			h, err = lock.ForceRelease(ctx, l.Fence, h.Next)
 		}

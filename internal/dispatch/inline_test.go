@@ -276,7 +276,7 @@ func TestInline_EndsAtTheDeadline(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			require.Error(t, ctx.Err())
 			var reply redis.Error
-			require.NotErrorAs(t, err, &reply, "package lua looks for that")
+			require.NotErrorAs(t, err, &reply, "package script looks for that")
 			assert.Equal(t, []string{"late"}, s.inline)
 		})
 	})

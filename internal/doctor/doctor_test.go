@@ -19,8 +19,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -278,7 +278,7 @@ func TestLayout(t *testing.T) {
 	}
 	assert.Equal(t, is(OK, ours+"; used lately: 2 locks of layout "+tokens.Layout), layout())
 
-	key := lua.SemaphoreKeys("fairlock", "c").Number
+	key := script.SemaphoreKeys("fairlock", "c").Number
 	require.NoError(t, rdb.Set(t.Context(), key, "999 what a later version writes", time.Hour).Err())
 	_, err = client.Semaphore("c", 1).Inspect(t.Context())
 	other := &token.LayoutError{}

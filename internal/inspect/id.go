@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // Kinds are all kinds of locks.
@@ -48,20 +48,20 @@ func (id ID) Compare(other ID) int {
 }
 
 // In is the lock in Redis, for those that read it or take it from its holders.
-func (id ID) In(rdb lua.Scripter, namespace string) lua.Lock {
-	lock, _ := lua.Of(rdb, string(id.Kind), namespace, id.Name)
+func (id ID) In(rdb script.Scripter, namespace string) script.Lock {
+	lock, _ := script.Of(rdb, string(id.Kind), namespace, id.Name)
 	return lock
 }
 
-// keys are the lock's keys, as package lua has them: in a struct.
+// keys are the lock's keys, as package script has them: in a struct.
 func (id ID) keys(namespace string) any {
 	switch id.Kind {
 	case fairlock.KindSemaphore:
-		return lua.SemaphoreKeys(namespace, id.Name)
+		return script.SemaphoreKeys(namespace, id.Name)
 	case fairlock.KindRWMutex:
-		return lua.RWMutexKeys(namespace, id.Name)
+		return script.RWMutexKeys(namespace, id.Name)
 	default:
-		return lua.MutexKeys(namespace, id.Name)
+		return script.MutexKeys(namespace, id.Name)
 	}
 }
 
@@ -114,7 +114,7 @@ var glob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, 
 // pattern matches the sought keys of locks whose names begin with prefix: lock, queue, permits and resized. Numbers outlive a lock, so
 // there may be many, and the server leaves them out; three letters of a key's end suffice for that.
 func pattern(namespace, prefix string) string {
-	start, _ := strings.CutSuffix(lua.MutexKeys(namespace, prefix).Queue, "}:queue")
+	start, _ := strings.CutSuffix(script.MutexKeys(namespace, prefix).Queue, "}:queue")
 	return Glob(start) + "*}:*[oeiz][cuet][kesd]"
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -33,7 +33,7 @@ var names = []string{
 
 // keysOf are all keys of all locks of a name, and those of them that show that a lock is in use or resized.
 func keysOf(namespace, name string) (all []string, signs map[string]ID) {
-	m, s, rw := lua.MutexKeys(namespace, name), lua.SemaphoreKeys(namespace, name), lua.RWMutexKeys(namespace, name)
+	m, s, rw := script.MutexKeys(namespace, name), script.SemaphoreKeys(namespace, name), script.RWMutexKeys(namespace, name)
 	all = []string{
 		m.Queue, m.Heartbeats, m.Tombstones, m.Number, m.Lock, s.Queue, s.Heartbeats, s.Tombstones, s.Number, s.Permits, s.Holders, s.Resized,
 		rw.Queue, rw.Heartbeats, rw.Tombstones, rw.Number, rw.Permits, rw.Holders,
@@ -118,8 +118,8 @@ func TestServer_Read(t *testing.T) {
 		m.Mutex("x").CrashQueued("b", time.Minute)
 		m.Mutex("x").CrashQueued("b", time.Minute)
 		m.Semaphore("x", 5).HoldPermitsAs("a", 2)
-		require.NoError(t, m.Miniredis.Set(lua.RWMutexKeys("fairlock", "x").Holders, "theirs"))
-		require.NoError(t, m.Miniredis.Set(lua.MutexKeys("fairlock", "other").Number, "999 0 0 0"))
+		require.NoError(t, m.Miniredis.Set(script.RWMutexKeys("fairlock", "x").Holders, "theirs"))
+		require.NoError(t, m.Miniredis.Set(script.MutexKeys("fairlock", "other").Number, "999 0 0 0"))
 		wanted := IDs([]string{"x", "free", "other"}, Kinds...)
 		locks, err := s.Read(t.Context(), 1, wanted...)
 		require.NoError(t, err)
@@ -178,18 +178,18 @@ func TestServer_Find(t *testing.T) {
 	const holder = "a:1.00000010000.0000000001.0.aaaaaaaaaaaaaaaaaaaaaA"
 	var keys []any
 	for i := range 3000 { // of others, and what is left of locks
-		keys = append(keys, fmt.Sprint("user:", i), "", lua.MutexKeys(s.Namespace, fmt.Sprint("old:", i)).Number, i+1)
+		keys = append(keys, fmt.Sprint("user:", i), "", script.MutexKeys(s.Namespace, fmt.Sprint("old:", i)).Number, i+1)
 	}
 	for _, name := range names {
-		keys = append(keys, lua.MutexKeys(s.Namespace, name).Lock, holder, lua.MutexKeys("ns*", name).Lock, holder)
+		keys = append(keys, script.MutexKeys(s.Namespace, name).Lock, holder, script.MutexKeys("ns*", name).Lock, holder)
 	}
 	require.NoError(t, rdb.MSet(t.Context(), keys...).Err())
 	for key, score := range map[string]int64{
-		lua.RWMutexKeys(s.Namespace, "waited for").Queue: time.Now().UnixMicro(), lua.SemaphoreKeys(s.Namespace, "expired").Permits: 1,
+		script.RWMutexKeys(s.Namespace, "waited for").Queue: time.Now().UnixMicro(), script.SemaphoreKeys(s.Namespace, "expired").Permits: 1,
 	} {
 		require.NoError(t, rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(score), Member: holder}).Err())
 	}
-	require.NoError(t, rdb.Set(t.Context(), lua.SemaphoreKeys(s.Namespace, "resized").Resized, 4, 0).Err())
+	require.NoError(t, rdb.Set(t.Context(), script.SemaphoreKeys(s.Namespace, "resized").Resized, 4, 0).Err())
 	locks, err := s.Find(t.Context(), Want{})
 	require.NoError(t, err)
 	want := append(IDs(names, fairlock.KindMutex), ID{fairlock.KindRWMutex, "waited for"}, ID{fairlock.KindSemaphore, "resized"})

@@ -1,5 +1,5 @@
 // Package model is the lock of docs/protocol.md in plain Go: without Redis, and with time as a number. The tests of
-// package lua and the simulation (lab/sim) do the same steps to it and to the scripts, and compare. A mutex has one
+// package script and the simulation (lab/sim) do the same steps to it and to the scripts, and compare. A mutex has one
 // permit, a semaphore as many as the token of a request says, a read-write lock 2^30; the model knows no other difference.
 package model
 

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // topology starts the servers of a run, and sets how clients reach them.
@@ -66,7 +66,7 @@ func threeMasters(t *trial) {
 	}
 	t.homes = map[string]*redistest.Server{}
 	for _, name := range t.locks {
-		master, err := rdb.MasterForKey(t.t.Context(), lua.MutexKeys(lua.DefaultNamespace, name).Number)
+		master, err := rdb.MasterForKey(t.t.Context(), script.MutexKeys(script.DefaultNamespace, name).Number)
 		require.NoError(t.t, err)
 		t.homes[name] = homes[master.Options().Addr]
 	}

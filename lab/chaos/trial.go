@@ -26,10 +26,10 @@ import (
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/proxy"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/skew"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 const (
@@ -377,7 +377,7 @@ func (t *trial) testNothingLeft() {
 	t.t.Helper()
 	stay := map[string]bool{}
 	for _, name := range t.locks {
-		keys := lua.MutexKeys(lua.DefaultNamespace, name)
+		keys := script.MutexKeys(script.DefaultNamespace, name)
 		stay[keys.Number], stay[keys.Heartbeats], stay[keys.Tombstones] = true, true, true
 	}
 	within := t.run.TTL + t.run.WaiterTTL + t.stepped() + sec

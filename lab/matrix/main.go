@@ -40,7 +40,7 @@ type group struct {
 
 var groups = []group{
 	{"library", []string{"."}},
-	{"scripts", []string{"./lua"}},
+	{"scripts", []string{"./internal/script"}},
 	{"command", []string{"./cmd/fairlock", "./internal/doctor", "./internal/inspect"}},
 }
 

@@ -41,7 +41,7 @@ type tier struct {
 
 // tiers, cheapest first for a mutant of a script. Others begin with the last.
 var tiers = []tier{
-	newTier("scripts", "./lua"),
+	newTier("scripts", "./internal/script"),
 	newTier("unit", "./fairlock", "./internal/dispatch", "./token", "./leader"),
 }
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -440,26 +440,26 @@ func (w *world) stray(t target) {
 		holder, fence := parse(seen.Holders[0].Token), seen.Holders[0].Fence
 		_, _ = l.Renew(ctx, holder, longTTL, fence)
 		_, _ = l.Renew(ctx, holder, ttl, fence-1)
-		_, _ = l.Release(ctx, holder, fence-1, lua.Rest{})
+		_, _ = l.Release(ctx, holder, fence-1, script.Rest{})
 		by, _ := token.Parse(tokens.New("stray", tokens.Terms{TTL: ttl, Weight: holder.Weight(), Permits: tokens.Permits(holder.Text())}))
 		_, _, _ = l.Resume(ctx, holder, fence-1, ttl, by)
 	}
 	_, _ = l.ForceRelease(ctx, 1, 0)
 	bogus, _ := token.Parse(tokens.New("stray", tokens.Terms{TTL: ttl, Weight: 1, Permits: t.permits}))
-	_, _ = l.Acquire(ctx, lua.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52})
+	_, _ = l.Acquire(ctx, script.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52})
 	if !left.IsZero() {
-		_, _ = l.Acquire(ctx, lua.Request{Token: left, WaiterTTL: waiterTTL})
+		_, _ = l.Acquire(ctx, script.Request{Token: left, WaiterTTL: waiterTTL})
 	}
 }
 
 // lock is a lock as an operator has it.
-func (w *world) lock(t target) lua.Lock {
-	l := lua.Mutex(w.admin, lua.DefaultNamespace, t.name)
+func (w *world) lock(t target) script.Lock {
+	l := script.Mutex(w.admin, script.DefaultNamespace, t.name)
 	switch t.name {
 	case "semaphore":
-		l = lua.Semaphore(w.admin, lua.DefaultNamespace, t.name)
+		l = script.Semaphore(w.admin, script.DefaultNamespace, t.name)
 	case "rwmutex":
-		l = lua.RWMutex(w.admin, lua.DefaultNamespace, t.name)
+		l = script.RWMutex(w.admin, script.DefaultNamespace, t.name)
 	}
 	return l.WithFenceTTL(fenceTTL)
 }
@@ -480,8 +480,8 @@ func (w *world) visit(random *rand.Rand) {
 			l, ctx := w.lock(t), context.Background()
 			visitor, _ := token.Parse(tokens.New("visitor", tokens.Terms{TTL: ttl, Weight: 1, Permits: t.permits}))
 			w.observer.ignore(visitor.Text())
-			_, _ = l.Acquire(ctx, lua.Request{Token: visitor, WaiterTTL: length})
-			_, _ = l.Leave(ctx, lua.Rest{}, lua.Leaving{Token: visitor})
+			_, _ = l.Acquire(ctx, script.Request{Token: visitor, WaiterTTL: length})
+			_, _ = l.Leave(ctx, script.Rest{}, script.Leaving{Token: visitor})
 		}
 	})
 }
@@ -498,7 +498,7 @@ func (w *world) grantAnew(t target) {
 	holder := parse(seen.Holders[0].Token)
 	w.observer.ignore(holder.Text()) // its client may have released it, or may not renew it
 	_, _ = l.ForceRelease(ctx, seen.Last, 0)
-	_, _ = l.Acquire(ctx, lua.Request{Token: holder, Try: true})
+	_, _ = l.Acquire(ctx, script.Request{Token: holder, Try: true})
 	w.loss(t.name, from, w.now())
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/model"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -28,7 +28,7 @@ type observer struct {
 	events    []history.ServerEvent // guarded by mu
 	verbs     map[string]string     // by the hash of a script
 	hashes    map[string]string     // by the text of a script
-	last      script                // guarded by mu: what changes until the next look is done by it
+	last      step                  // guarded by mu: what changes until the next look is done by it
 	restoring bool                  // guarded by mu: what is found next was restored
 	frozen    time.Time             // guarded by mu: the server's time, if it stands still
 	thaw      time.Time             // guarded by mu: until when it does
@@ -51,8 +51,8 @@ type observer struct {
 // observed is what was last seen of a lock.
 type observed struct {
 	name  string
-	keys  lua.PermitKeys   // Permits of a mutex is its Lock, and Holders is empty
-	named map[string]int64 // when the latest script named a token that is queued, as Event.At
+	keys  script.PermitKeys // Permits of a mutex is its Lock, and Holders is empty
+	named map[string]int64  // when the latest script named a token that is queued, as Event.At
 
 	contents
 	lastLeft string // the token that has left last
@@ -71,21 +71,21 @@ func observe(w *world) *observer {
 		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, restored: map[string]bool{},
 		subscribed: map[string]int64{}, minimums: map[string]*minimum{}, took: map[string]string{}, untold: map[string]bool{},
 	}
-	for hash, text := range lua.Texts() {
+	for hash, text := range script.Texts() {
 		other := w.other.hashes[hash]
 		o.hashes[text], o.hashes[w.other.texts[text]] = hash, other
-		o.verbs[hash], o.verbs[other] = lua.VerbOf(hash), lua.VerbOf(hash)
+		o.verbs[hash], o.verbs[other] = script.VerbOf(hash), script.VerbOf(hash)
 	}
 	for _, t := range targets {
 		l := &observed{name: t.name, named: map[string]int64{}, forgotten: map[string]int64{}, permits: max(t.permits, t.others, 1)}
 		switch t.name {
 		case "semaphore":
-			l.keys = lua.SemaphoreKeys(lua.DefaultNamespace, t.name)
+			l.keys = script.SemaphoreKeys(script.DefaultNamespace, t.name)
 		case "rwmutex":
-			l.keys = lua.RWMutexKeys(lua.DefaultNamespace, t.name)
+			l.keys = script.RWMutexKeys(script.DefaultNamespace, t.name)
 		default:
-			keys := lua.MutexKeys(lua.DefaultNamespace, t.name)
-			l.keys = lua.PermitKeys{
+			keys := script.MutexKeys(script.DefaultNamespace, t.name)
+			l.keys = script.PermitKeys{
 				Number: keys.Number, Queue: keys.Queue, Heartbeats: keys.Heartbeats, Permits: keys.Lock, Tombstones: keys.Tombstones,
 			}
 		}
@@ -142,7 +142,7 @@ func (o *observer) before(peer *server.Peer, command string, args ...string) boo
 	n, _ := strconv.Atoi(args[1])
 	for _, l := range o.locks {
 		if verb := o.verbs[hash]; verb != "" && lockOf(args[2]) == lockOf(l.keys.Number) {
-			o.run(peer, l, script{verb: verb, args: args[2+n:], text: strings.Join(args[2+n:], " ")}, append([]string{command}, args...))
+			o.run(peer, l, step{verb: verb, args: args[2+n:], text: strings.Join(args[2+n:], " ")}, append([]string{command}, args...))
 			return true
 		}
 	}
@@ -242,12 +242,12 @@ func (o *observer) look() {
 	o.compareAll()
 }
 
-// compareAll records what has changed in any lock, by the last script or because keys have expired. The caller holds mu.
+// compareAll records what has changed in any lock, by the last run or because keys have expired. The caller holds mu.
 func (o *observer) compareAll() {
 	for _, l := range o.locks {
 		o.compare(l)
 	}
-	o.last = script{}
+	o.last = step{}
 }
 
 // replace records that f deletes or replaces what some locks have in the server.
@@ -378,7 +378,7 @@ func (o *observer) compare(l *observed) {
 	if l.forgets(o.last, &next) {
 		o.forget(l)
 	}
-	// The queue's clock that the last script can have found.
+	// The queue's clock that the last run can have found.
 	latest := max(next.Clock, l.clockAt(now.UnixMicro()))
 	for _, w := range l.Waiters {
 		if next.waiter(w.Token) == nil && next.holder(w.Token) == nil {
@@ -448,7 +448,7 @@ func (o *observer) first(token string) string {
 }
 
 // takesOver returns the token that a script has take over a lease, and the one whose lease that is; nothing for another script.
-func (s script) takesOver() (by, token string) {
+func (s step) takesOver() (by, token string) {
 	switch s.verb {
 	case "resume", "release":
 		return s.args[4], s.args[1]
@@ -459,7 +459,7 @@ func (s script) takesOver() (by, token string) {
 }
 
 // forgets reports whether a script that left next has forgotten the queue: a part of it was lost before.
-func (l *observed) forgets(s script, next *contents) bool {
+func (l *observed) forgets(s step, next *contents) bool {
 	lost := len(l.Heartbeats) != len(l.Waiters) || l.Last == 0
 	return lost && s.verb != "" && len(l.Waiters) > 0 && !slices.ContainsFunc(next.Waiters, func(w model.Waiter) bool {
 		return l.waiter(w.Token) != nil && !strings.Contains(s.text, w.Token)

@@ -12,16 +12,16 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
 // The reference for scripts is package model. Before each script, the data of its lock are loaded into the model, which
 // then does the same. What the script leaves must be what the model has.
 
-// script is a call of a script, with its arguments. The zero script stands for time that passes.
-type script struct {
+// step is a call of a script, with its arguments. The zero step stands for time that passes.
+type step struct {
 	verb string
 	args []string // as ARGV
 	text string   // of args
@@ -32,7 +32,7 @@ type script struct {
 }
 
 // brings is the ticket that an acquire of a token brings; 0 if it brings none, or the script is another one.
-func (s script) brings(token string) uint64 {
+func (s step) brings(token string) uint64 {
 	if s.verb != "acquire" || s.args[1] != token {
 		return 0
 	}
@@ -171,7 +171,7 @@ func (o *observer) loadHolders(l *observed, c *contents, until func(string) int6
 // do does to the model what a script does to the lock, and returns the reply: its words, without empty ones, and after how
 // many µs another request can help, where the words have retryAfter. The scripts refuse a ticket that is too far ahead; the
 // model does not know that.
-func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
+func (s step) do(l *model.Lock, now int64) (reply []string, retry int64) {
 	n := make([]int64, len(s.args))
 	for i, arg := range s.args {
 		n[i] = numbers(arg)[0]
@@ -209,7 +209,7 @@ func (s script) do(l *model.Lock, now int64) (reply []string, retry int64) {
 }
 
 // run runs a script in the server, and compares what it leaves with what the model has. The caller holds mu.
-func (o *observer) run(peer *server.Peer, l *observed, s script, request []string) {
+func (o *observer) run(peer *server.Peer, l *observed, s step, request []string) {
 	before := l.contents
 	var reply strings.Builder
 	w := bufio.NewWriter(&reply)
@@ -222,11 +222,11 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 	now := o.world.server.Now().UnixMicro()
 	ran := !strings.HasPrefix(reply.String(), "-NOSCRIPT")
 	if !ran {
-		o.last = script{}
+		o.last = step{}
 	}
 	s = o.last
 	o.compare(l)
-	o.last = script{}
+	o.last = step{}
 	if !ran {
 		return
 	}
@@ -259,7 +259,7 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 			}
 		}
 		client, _, _ := strings.Cut(g.Token, ":")
-		sent = append(sent, lua.NotificationChannel(lua.DefaultNamespace, client),
+		sent = append(sent, script.NotificationChannel(script.DefaultNamespace, client),
 			fmt.Sprintf("%s %d %d", g.Token, g.Fence, given))
 	}
 	if !slices.Equal(sent, s.sent) {
@@ -278,7 +278,7 @@ func (o *observer) run(peer *server.Peer, l *observed, s script, request []strin
 
 // mayRefuse reports whether a full server may refuse a script: the acquire of a newcomer, or one that ends no lease and has
 // only to admit waiters.
-func (c *contents) mayRefuse(s script, now int64) bool {
+func (c *contents) mayRefuse(s step, now int64) bool {
 	ends := func(is func(model.Holder) bool) bool {
 		return slices.ContainsFunc(c.Holders, func(h model.Holder) bool { return h.Expires > now && is(h) })
 	}

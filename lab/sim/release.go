@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // release is another release of the scripts, as half of the clients of a run have it: texts of its own, and so hashes of
@@ -21,7 +21,7 @@ type release struct {
 // newRelease makes a release of today's scripts.
 func newRelease() release {
 	r := release{map[string]string{}, map[string]string{}}
-	for hash, text := range lua.Texts() {
+	for hash, text := range script.Texts() {
 		other := text + "\n-- of another release"
 		sum := sha1.Sum([]byte(other))
 		r.texts[text], r.hashes[hash] = other, hex.EncodeToString(sum[:])

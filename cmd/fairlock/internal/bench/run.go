@@ -16,9 +16,9 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/workload"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // Config says what is measured.
@@ -166,7 +166,7 @@ func (s *stage) bare(ctx context.Context, i int) (func(context.Context) error, e
 }
 
 // channel is one that a user with the rights to notifications may use.
-func (s *stage) channel(i int) string { return lua.NotificationChannel(s.namespace, s.private(i)) }
+func (s *stage) channel(i int) string { return script.NotificationChannel(s.namespace, s.private(i)) }
 
 // relay has the client that has received a message send it to the next one: the least that a handoff can cost. Like a
 // handoff, it does not wait for the reply to PUBLISH.

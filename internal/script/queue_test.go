@@ -1,4 +1,4 @@
-package lua_test
+package script_test
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 func replace(steps, word, by string) string { return strings.ReplaceAll(steps, word, by) }
@@ -468,6 +468,6 @@ func TestWaiting_CountsTheQueue(t *testing.T) {
 		waiting -> 0; acquire a ttl 2h; waiting -> 0; acquire b wait 2h; acquire c d; waiting -> 3; after 46m; waiting -> 3
 		acquire z try -> busy; waiting -> 1; drop b; waiting -> 0; evict number; waiting -> 0`})
 	// A cluster that moves another key does not refuse it.
-	assert.Equal(t, []string{lua.MutexKeys("ns", "name").Queue}, lua.Mutex(nil, "ns", "name").KeysOf("waiting"))
-	assert.Equal(t, []string{lua.RWMutexKeys("ns", "name").Queue}, lua.RWMutex(nil, "ns", "name").KeysOf("waiting"))
+	assert.Equal(t, []string{script.MutexKeys("ns", "name").Queue}, script.Mutex(nil, "ns", "name").KeysOf("waiting"))
+	assert.Equal(t, []string{script.RWMutexKeys("ns", "name").Queue}, script.RWMutex(nil, "ns", "name").KeysOf("waiting"))
 }

@@ -1,4 +1,4 @@
-package lua_test
+package script_test
 
 import (
 	"cmp"
@@ -21,8 +21,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/model"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -67,7 +67,7 @@ func newServer(t testing.TB, s *server, o *redis.Options) *server {
 	t.Helper()
 	o.ReadTimeout = time.Minute // go-redis sends again what a slow machine has not answered
 	s.rdb = client(t, o)
-	sub := s.rdb.PSubscribe(ctx, lua.NotificationChannel(s.namespace, "*"))
+	sub := s.rdb.PSubscribe(ctx, script.NotificationChannel(s.namespace, "*"))
 	t.Cleanup(func() { _ = sub.Close() })
 	_, err := sub.Receive(ctx)
 	require.NoError(t, err)
@@ -83,15 +83,15 @@ func (s *server) do(t require.TestingT, args ...any) any {
 }
 
 // notifications returns those that came since the last call, in order. It sends one more to know where they end.
-func (s *server) notifications(t require.TestingT) (all []lua.Grant) {
-	s.do(t, "PUBLISH", lua.NotificationChannel(s.namespace, "test"), "end")
+func (s *server) notifications(t require.TestingT) (all []script.Grant) {
+	s.do(t, "PUBLISH", script.NotificationChannel(s.namespace, "test"), "end")
 	for m := range s.notified {
 		if m.Payload == "end" {
 			break
 		}
-		g, err := lua.ParseNotification(m.Payload)
+		g, err := script.ParseNotification(m.Payload)
 		require.NoError(t, err)
-		require.Equal(t, lua.NotificationChannel(s.namespace, g.Token.Client()), m.Channel)
+		require.Equal(t, script.NotificationChannel(s.namespace, g.Token.Client()), m.Channel)
 		all = append(all, g)
 	}
 	return all
@@ -120,7 +120,7 @@ func (i instrumented) Eval(ctx context.Context, script string, keys []string, ar
 // instrument makes each script a function in Lua, before which a function call takes the place of redis.call.
 func instrument(call, then string) map[string]*redis.Script {
 	all := map[string]*redis.Script{}
-	for hash, text := range lua.Texts() {
+	for hash, text := range script.Texts() {
 		all[hash] = redis.NewScript("local real = redis.call\n" + call +
 			"\nlocal redis = setmetatable({ call = call }, { __index = redis })\nlocal function script() " + text + " end\n" + then)
 	}
@@ -140,21 +140,21 @@ var timed = sync.OnceValue(func() map[string]*redis.Script {
 type kind struct {
 	name            string
 	weight, permits int // permits 0: a mutex
-	open            func(rdb lua.Scripter, namespace, name string) lua.Lock
+	open            func(rdb script.Scripter, namespace, name string) script.Lock
 }
 
 func semaphore(permits int) kind {
-	return kind{"semaphore of " + strconv.Itoa(permits), 1, permits, lua.Semaphore}
+	return kind{"semaphore of " + strconv.Itoa(permits), 1, permits, script.Semaphore}
 }
 
 var (
-	mutex   = kind{"mutex", 1, 0, lua.Mutex}
-	rwMutex = kind{"rwmutex", 1, tokens.WriterWeight, lua.RWMutex}
-	writers = kind{"writers", tokens.WriterWeight, tokens.WriterWeight, lua.RWMutex}
+	mutex   = kind{"mutex", 1, 0, script.Mutex}
+	rwMutex = kind{"rwmutex", 1, tokens.WriterWeight, script.RWMutex}
+	writers = kind{"writers", tokens.WriterWeight, tokens.WriterWeight, script.RWMutex}
 )
 
 // lock returns the lock of that kind.
-func (k kind) lock(rdb lua.Scripter, namespace string) lua.Lock {
+func (k kind) lock(rdb script.Scripter, namespace string) script.Lock {
 	return k.open(rdb, namespace, "name")
 }
 
@@ -186,7 +186,7 @@ type machine struct {
 	*server
 	kind
 	t        checker
-	user     lua.Scripter      // sends the steps
+	user     script.Scripter   // sends the steps
 	keys     map[string]string // by the end of their names
 	model    model.Lock
 	clock    int64 // µs
@@ -316,7 +316,7 @@ func (m *machine) holds(p *party) bool {
 	return slices.ContainsFunc(m.model.Holders, func(h model.Holder) bool { return h.Token == p.token.Text() })
 }
 
-func (m *machine) lock() lua.Lock { return m.kind.lock(m.user, m.namespace) }
+func (m *machine) lock() script.Lock { return m.kind.lock(m.user, m.namespace) }
 
 // as has a new user with these rights send the steps.
 func (m *machine) as(t testing.TB, rules []string) {
@@ -707,9 +707,9 @@ func (m *machine) fromNow(n uint64) string {
 	return strings.TrimSuffix(fmt.Sprintf("now%+d", int64(n)-m.clock), "+0")
 }
 
-func (m *machine) reply(r lua.Reply, want string) string {
-	words := map[lua.Outcome]string{
-		lua.Granted: "granted", lua.Queued: "queued", lua.Busy: "busy", lua.Full: "full", lua.Resized: "resized",
+func (m *machine) reply(r script.Reply, want string) string {
+	words := map[script.Outcome]string{
+		script.Granted: "granted", script.Queued: "queued", script.Busy: "busy", script.Full: "full", script.Resized: "resized",
 	}[r.Outcome]
 	if n := r.Position + r.Permits; n > 0 {
 		words += " " + strconv.Itoa(n)
@@ -720,7 +720,7 @@ func (m *machine) reply(r lua.Reply, want string) string {
 	return words + map[bool]string{true: " more"}[r.More] + retry(r.RetryAfter, want)
 }
 
-func (m *machine) became(h lua.Handoff, want string) string {
+func (m *machine) became(h script.Handoff, want string) string {
 	var words []string
 	if h.Released {
 		words = append(words, "released")

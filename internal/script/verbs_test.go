@@ -1,4 +1,4 @@
-package lua_test
+package script_test
 
 import (
 	"cmp"
@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -25,7 +25,7 @@ type verb struct {
 
 	// call calls the method. A verb of one token sends the first. Each other argument has a value of its own: in the order
 	// of the script's ARGV they are 11, 12 and so on.
-	call func(lua.Lock, []token.Token) (any, error)
+	call func(script.Lock, []token.Token) (any, error)
 
 	// replies are good replies: one of each form that the script has.
 	replies [][]any
@@ -41,7 +41,7 @@ type verb struct {
 
 // sample is a request to a lock as machine.contend makes it, or an idle one.
 type sample struct {
-	send       func(lua.Lock, requesters) error
+	send       func(script.Lock, requesters) error
 	ends       func(requesters) token.Token // whose lease or ticket it ends, also if it fails then; nil: a request that fails changes nothing
 	unnumbered []string                     // the locks (idle, contended) on which it works even if their number is damaged
 }
@@ -76,8 +76,8 @@ var anyLock = []string{idle, contended}
 var verbs = []verb{
 	{
 		name: "acquire",
-		call: func(l lua.Lock, t tokenList) (any, error) {
-			return l.Acquire(ctx, lua.Request{
+		call: func(l script.Lock, t tokenList) (any, error) {
+			return l.Acquire(ctx, script.Request{
 				Token: t[0], WaiterTTL: 11 * ms, MaxWaiters: 12, Ticket: 13,
 			})
 		},
@@ -86,16 +86,16 @@ var verbs = []verb{
 			{"busy", anyText, one, anyText}, {"busy", anyText, one}, {"full", one}, {"resized", one},
 		},
 		samples: map[string]sample{
-			"join": acquires(func(r requesters) lua.Request { return lua.Request{Token: r.stranger, WaiterTTL: waiterTTL} }),
-			"return": acquires(func(r requesters) lua.Request {
-				return lua.Request{Token: r.stranger, WaiterTTL: waiterTTL, Ticket: 1e15 + 1}
+			"join": acquires(func(r requesters) script.Request { return script.Request{Token: r.stranger, WaiterTTL: waiterTTL} }),
+			"return": acquires(func(r requesters) script.Request {
+				return script.Request{Token: r.stranger, WaiterTTL: waiterTTL, Ticket: 1e15 + 1}
 			}),
-			"again": acquires(func(r requesters) lua.Request { return lua.Request{Token: r.second, WaiterTTL: waiterTTL} }),
-			"try":   acquires(func(r requesters) lua.Request { return lua.Request{Token: r.stranger, Try: true} }),
-			"bounded": acquires(func(r requesters) lua.Request {
-				return lua.Request{Token: r.stranger, WaiterTTL: waiterTTL, MaxWaiters: 1}
+			"again": acquires(func(r requesters) script.Request { return script.Request{Token: r.second, WaiterTTL: waiterTTL} }),
+			"try":   acquires(func(r requesters) script.Request { return script.Request{Token: r.stranger, Try: true} }),
+			"bounded": acquires(func(r requesters) script.Request {
+				return script.Request{Token: r.stranger, WaiterTTL: waiterTTL, MaxWaiters: 1}
 			}),
-			"extend": acquires(func(r requesters) lua.Request { return lua.Request{Token: r.holder, WaiterTTL: waiterTTL} }, contended),
+			"extend": acquires(func(r requesters) script.Request { return script.Request{Token: r.holder, WaiterTTL: waiterTTL} }, contended),
 		},
 		// acquire a b*2 x/c    parties; b asks for 2 permits, c is of client x; of 5: the number of permits that its token says;
 		//                      ttl 5m, wait 5m: durations; max 4: waiters; try: does not queue; ticket: with the one that it has
@@ -119,16 +119,16 @@ var verbs = []verb{
 	},
 	{
 		name: "release",
-		call: func(l lua.Lock, t tokenList) (any, error) {
-			return l.Release(ctx, t[0], 11, lua.Rest{Left: 12 * ms, By: t[1]})
+		call: func(l script.Lock, t tokenList) (any, error) {
+			return l.Release(ctx, t[0], 11, script.Rest{Left: 12 * ms, By: t[1]})
 		},
 		replies: handoffs,
 		samples: map[string]sample{
-			"release": {func(l lua.Lock, r requesters) error {
-				return last(l.Release(ctx, r.holder, holderFence, lua.Rest{}))
+			"release": {func(l script.Lock, r requesters) error {
+				return last(l.Release(ctx, r.holder, holderFence, script.Rest{}))
 			}, ofHolder, anyLock},
-			"early release": {func(l lua.Lock, r requesters) error {
-				return last(l.Release(ctx, r.holder, holderFence, lua.Rest{Left: ttl / 2, By: r.by}))
+			"early release": {func(l script.Lock, r requesters) error {
+				return last(l.Release(ctx, r.holder, holderFence, script.Rest{Left: ttl / 2, By: r.by}))
 			}, ofHolder, []string{idle}},
 		},
 		// release a            seen b: with the fence of b; kept 5m by r: for that long r holds the lock
@@ -152,20 +152,20 @@ var verbs = []verb{
 	},
 	{
 		name: "leave",
-		call: func(l lua.Lock, t tokenList) (any, error) {
-			return l.Leave(ctx, lua.Rest{Left: 11 * ms, By: t[1]},
-				lua.Leaving{Token: t[0], Tombstone: true}, lua.Leaving{Token: t[1]}, lua.Leaving{Token: t[2]})
+		call: func(l script.Lock, t tokenList) (any, error) {
+			return l.Leave(ctx, script.Rest{Left: 11 * ms, By: t[1]},
+				script.Leaving{Token: t[0], Tombstone: true}, script.Leaving{Token: t[1]}, script.Leaving{Token: t[2]})
 		},
 		replies: handoffs,
 		samples: map[string]sample{
-			"leave": {func(l lua.Lock, r requesters) error {
-				return last(l.Leave(ctx, lua.Rest{}, lua.Leaving{Token: r.second, Tombstone: true}))
+			"leave": {func(l script.Lock, r requesters) error {
+				return last(l.Leave(ctx, script.Rest{}, script.Leaving{Token: r.second, Tombstone: true}))
 			}, ofSecond, anyLock},
-			"waiter leaves": {func(l lua.Lock, r requesters) error {
-				return last(l.Leave(ctx, lua.Rest{}, lua.Leaving{Token: r.second}))
+			"waiter leaves": {func(l script.Lock, r requesters) error {
+				return last(l.Leave(ctx, script.Rest{}, script.Leaving{Token: r.second}))
 			}, ofSecond, anyLock},
-			"holder leaves": {func(l lua.Lock, r requesters) error {
-				return last(l.Leave(ctx, lua.Rest{Left: ttl / 2, By: r.by}, lua.Leaving{Token: r.holder, Tombstone: true}))
+			"holder leaves": {func(l script.Lock, r requesters) error {
+				return last(l.Leave(ctx, script.Rest{Left: ttl / 2, By: r.by}, script.Leaving{Token: r.holder, Tombstone: true}))
 			}, ofHolder, []string{idle}},
 		},
 		// leave a tombstone    kept 5m by r -> as release
@@ -185,11 +185,11 @@ var verbs = []verb{
 	},
 	{
 		name:    "force_release",
-		call:    func(l lua.Lock, _ tokenList) (any, error) { return l.ForceRelease(ctx, 11, 12) },
+		call:    func(l script.Lock, _ tokenList) (any, error) { return l.ForceRelease(ctx, 11, 12) },
 		replies: []list{{large, one, anyText}, {large, one, anyText, someToken, large, one}},
 		samples: map[string]sample{
-			"force release": {func(l lua.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1<<53, 0)) }, ofHolder, anyLock},
-			"late release":  {send: func(l lua.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1, 0)) }, unnumbered: anyLock},
+			"force release": {func(l script.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1<<53, 0)) }, ofHolder, anyLock},
+			"late release":  {send: func(l script.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1, 0)) }, unnumbered: anyLock},
 		},
 		// force seen a         with a's fence; without seen with the last one -> as release
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -210,10 +210,10 @@ var verbs = []verb{
 	},
 	{
 		name:    "renew",
-		call:    func(l lua.Lock, t tokenList) (any, error) { return l.Renew(ctx, t[0], 11*ms, 12) },
+		call:    func(l script.Lock, t tokenList) (any, error) { return l.Renew(ctx, t[0], 11*ms, 12) },
 		replies: []list{{"renewed"}, {"lost"}},
 		samples: map[string]sample{
-			"renew": {send: func(l lua.Lock, r requesters) error {
+			"renew": {send: func(l script.Lock, r requesters) error {
 				return last(l.Renew(ctx, r.holder, ttl/2, holderFence))
 			}, unnumbered: anyLock},
 		},
@@ -229,10 +229,10 @@ var verbs = []verb{
 	},
 	{
 		name:    "resume",
-		call:    func(l lua.Lock, t tokenList) (any, error) { return resumed(l.Resume(ctx, t[0], 11, 12*ms, t[1])) },
+		call:    func(l script.Lock, t tokenList) (any, error) { return resumed(l.Resume(ctx, t[0], 11, 12*ms, t[1])) },
 		replies: []list{{"resumed", large}, {"lost"}},
 		samples: map[string]sample{
-			"resume": {send: func(l lua.Lock, r requesters) error {
+			"resume": {send: func(l script.Lock, r requesters) error {
 				return last(resumed(l.Resume(ctx, r.holder, holderFence, ttl/2, r.by)))
 			}},
 		},
@@ -262,17 +262,17 @@ var verbs = []verb{
 	},
 	{
 		name:    "heartbeat",
-		call:    func(l lua.Lock, t tokenList) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
+		call:    func(l script.Lock, t tokenList) (any, error) { return l.Heartbeat(ctx, 11*ms, t) },
 		replies: []list{{large, int64(-1), "qhn"}},
 		samples: map[string]sample{
-			"heartbeat": {send: func(l lua.Lock, r requesters) error { return last(l.Heartbeat(ctx, waiterTTL, r.waiters)) }},
+			"heartbeat": {send: func(l script.Lock, r requesters) error { return last(l.Heartbeat(ctx, waiterTTL, r.waiters)) }},
 		},
 		// heartbeat a b        -> queued, holding, gone; retry 45m: of the head
 		steps: map[string]func(m *machine, o options, want string) string{
 			"heartbeat": func(m *machine, o options, want string) string {
 				r := m.heartbeat(cmp.Or(o.wait, waiterTTL), o.who...)
-				names := map[lua.WaiterState]string{
-					lua.NotQueued: "gone", lua.StillQueued: "queued", lua.Holding: "holding",
+				names := map[script.WaiterState]string{
+					script.NotQueued: "gone", script.StillQueued: "queued", script.Holding: "holding",
 				}
 				var all []string
 				for _, state := range r.States {
@@ -295,10 +295,10 @@ var verbs = []verb{
 	},
 	{
 		name:    "waiting",
-		call:    func(l lua.Lock, _ tokenList) (any, error) { return l.Waiting(ctx) },
+		call:    func(l script.Lock, _ tokenList) (any, error) { return l.Waiting(ctx) },
 		replies: []list{{one}},
 		samples: map[string]sample{
-			"waiting": {send: func(l lua.Lock, _ requesters) error { return last(l.Waiting(ctx)) }, unnumbered: anyLock},
+			"waiting": {send: func(l script.Lock, _ requesters) error { return last(l.Waiting(ctx)) }, unnumbered: anyLock},
 		},
 		// waiting              -> how many wait
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -310,13 +310,13 @@ var verbs = []verb{
 	},
 	{
 		name: "inspect",
-		call: func(l lua.Lock, _ tokenList) (any, error) { return l.Inspect(ctx, 11) },
+		call: func(l script.Lock, _ tokenList) (any, error) { return l.Inspect(ctx, 11) },
 		replies: []list{{
 			large, large, one, one, list{list{anyText, large, one}},
 			one, list{list{anyText, large, large}, list{anyText, large, large}},
 		}},
 		samples: map[string]sample{
-			"inspect": {send: func(l lua.Lock, _ requesters) error { return last(l.Inspect(ctx, 1000)) }},
+			"inspect": {send: func(l script.Lock, _ requesters) error { return last(l.Inspect(ctx, 1000)) }},
 		},
 		// inspect 10           -> the holders | the waiters, at most 10 of each
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -342,11 +342,11 @@ var verbs = []verb{
 	},
 	{
 		name:    "resize",
-		call:    func(l lua.Lock, _ tokenList) (any, error) { return l.Resize(ctx, 11) },
+		call:    func(l script.Lock, _ tokenList) (any, error) { return l.Resize(ctx, 11) },
 		replies: handoffs,
 		samples: map[string]sample{
-			"resize": {send: func(l lua.Lock, _ requesters) error { return last(l.Resize(ctx, 1)) }},
-			"reset":  {send: func(l lua.Lock, _ requesters) error { return last(l.Resize(ctx, 0)) }},
+			"resize": {send: func(l script.Lock, _ requesters) error { return last(l.Resize(ctx, 1)) }},
+			"reset":  {send: func(l script.Lock, _ requesters) error { return last(l.Resize(ctx, 0)) }},
 		},
 		// resize 5; resize 0   for all; as many as each token says -> as release
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -368,12 +368,12 @@ var handoffs = []list{
 }
 
 // verbsOf are the verbs of a lock; a mutex has fewer.
-func verbsOf(l lua.Lock) []verb {
+func verbsOf(l script.Lock) []verb {
 	return slices.DeleteFunc(slices.Clone(verbs), func(v verb) bool { return !l.Has(v.name) })
 }
 
 // samplesOf are those of its verbs.
-func samplesOf(l lua.Lock) map[string]sample {
+func samplesOf(l script.Lock) map[string]sample {
 	all := map[string]sample{}
 	for _, v := range verbsOf(l) {
 		maps.Copy(all, v.samples)
@@ -382,8 +382,8 @@ func samplesOf(l lua.Lock) map[string]sample {
 }
 
 // acquires requests one permit.
-func acquires(request func(requesters) lua.Request, unnumbered ...string) sample {
-	send := func(l lua.Lock, r requesters) error { return last(l.Acquire(ctx, request(r))) }
+func acquires(request func(requesters) script.Request, unnumbered ...string) sample {
+	send := func(l script.Lock, r requesters) error { return last(l.Acquire(ctx, request(r))) }
 	return sample{send: send, unnumbered: unnumbered}
 }
 
@@ -406,9 +406,9 @@ type request struct {
 	try, ticket bool
 }
 
-var outcomes = map[model.Outcome]lua.Outcome{
-	model.Granted: lua.Granted, model.Queued: lua.Queued, model.Busy: lua.Busy, model.Full: lua.Full,
-	model.Resized: lua.Resized,
+var outcomes = map[model.Outcome]script.Outcome{
+	model.Granted: script.Granted, model.Queued: script.Queued, model.Busy: script.Busy, model.Full: script.Full,
+	model.Resized: script.Resized,
 }
 
 // asks makes the token of a party, by its first request.
@@ -423,15 +423,15 @@ func (m *machine) asks(p *party, ttl time.Duration) {
 		tokens.Of(p.token.Text()), "%s asks for what it asked first", p.name)
 }
 
-func (m *machine) acquire(p *party, r request) lua.Reply {
+func (m *machine) acquire(p *party, r request) script.Reply {
 	m.t.Helper()
 	m.begin("%s acquires %d of %d: %+v", p.name, p.weight, p.permits, r)
 	m.asks(p, r.ttl)
 	r.wait = cmp.Or(r.wait, waiterTTL)
 	m.lasting(p.token.TTL())
-	ask := lua.Request{Token: p.token, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try}
+	ask := script.Request{Token: p.token, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try}
 	if r.ticket {
-		ask.Ticket = lua.Ticket(p.ticket)
+		ask.Ticket = script.Ticket(p.ticket)
 	}
 	same := model.Request{
 		Token: p.token.Text(), WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max, Ticket: uint64(ask.Ticket),
@@ -439,15 +439,15 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 	if r.try {
 		same.WaiterTTL = 0
 	}
-	var first lua.Reply
-	return do(m, func() (lua.Reply, error) { return m.lock().Acquire(ctx, ask) }, func(got lua.Reply) {
+	var first script.Reply
+	return do(m, func() (script.Reply, error) { return m.lock().Acquire(ctx, ask) }, func(got script.Reply) {
 		m.admitted = !m.holds(p) && m.model.Tombstones[same.Token] <= m.clock
 		isNew, before := !m.waits(p) && !r.ticket, m.model.LastNumber()
 		want := m.model.Acquire(m.clock, same)
 		m.more = want.Queue == model.More
-		first = lua.Reply{
+		first = script.Reply{
 			Outcome: outcomes[want.Outcome], Position: want.Position, Permits: want.Permits, Holder: want.Holder,
-			More: m.more && want.Ticket == 0, Fence: want.Fence, Ticket: lua.Ticket(want.Ticket), Last: want.Last, RetryAfter: got.RetryAfter,
+			More: m.more && want.Ticket == 0, Fence: want.Fence, Ticket: script.Ticket(want.Ticket), Last: want.Last, RetryAfter: got.RetryAfter,
 		}
 		require.Equal(m.t, first, got)
 		switch want.Outcome {
@@ -460,7 +460,7 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 			m.helps(want.RetryAfter, got.RetryAfter)
 			require.True(m.t, !isNew || p.ticket > before, "a new ticket is above the last number")
 		}
-	}, func(second lua.Reply) {
+	}, func(second script.Reply) {
 		first.More, second.More = false, false
 		require.GreaterOrEqual(m.t, second.Last, first.Last)
 		second.RetryAfter, second.Last = m.again(first.RetryAfter, second.RetryAfter), first.Last
@@ -469,32 +469,32 @@ func (m *machine) acquire(p *party, r request) lua.Reply {
 }
 
 // rest is what a lease leaves, as the lock and as the model get it. by is nil: nothing
-func (m *machine) rest(kept time.Duration, by *party) (rest lua.Rest, same model.Rest) {
+func (m *machine) rest(kept time.Duration, by *party) (rest script.Rest, same model.Rest) {
 	if by == nil {
 		return rest, same
 	}
 	m.asks(by, 0)
 	m.lasting(kept)
-	return lua.Rest{Left: kept, By: by.token}, model.Rest{Left: kept.Microseconds(), By: by.token.Text()}
+	return script.Rest{Left: kept, By: by.token}, model.Rest{Left: kept.Microseconds(), By: by.token.Text()}
 }
 
-func (m *machine) release(p *party, fence uint64, kept time.Duration, by *party) lua.Handoff {
+func (m *machine) release(p *party, fence uint64, kept time.Duration, by *party) script.Handoff {
 	m.t.Helper()
 	m.begin("%s releases, kept %v by %+v", p.name, kept, by)
 	if m.blind { // its grants were not compared
 		fence = number(m.contents().Holders[p.token.Text()])
 	}
 	rest, same := m.rest(kept, by)
-	return m.handoff(by, func() (lua.Handoff, error) { return m.lock().Release(ctx, p.token, fence, rest) },
+	return m.handoff(by, func() (script.Handoff, error) { return m.lock().Release(ctx, p.token, fence, rest) },
 		func() model.Handoff { return m.model.Release(m.clock, p.token.Text(), fence, same) })
 }
 
-func (m *machine) leave(p *party, tombstone bool, kept time.Duration, by *party) lua.Handoff {
+func (m *machine) leave(p *party, tombstone bool, kept time.Duration, by *party) script.Handoff {
 	m.t.Helper()
 	m.begin("%s leaves, tombstone %v, kept %v by %+v", p.name, tombstone, kept, by)
 	rest, same := m.rest(kept, by)
-	h := m.handoff(by, func() (lua.Handoff, error) {
-		return m.lock().Leave(ctx, rest, lua.Leaving{Token: p.token, Tombstone: tombstone})
+	h := m.handoff(by, func() (script.Handoff, error) {
+		return m.lock().Leave(ctx, rest, script.Leaving{Token: p.token, Tombstone: tombstone})
 	},
 		func() model.Handoff {
 			return m.model.Leave(m.clock, same, []string{p.token.Text()}, map[bool]int{true: 1}[tombstone])
@@ -506,43 +506,43 @@ func (m *machine) leave(p *party, tombstone bool, kept time.Duration, by *party)
 }
 
 // forceRelease is told the fence that its caller has seen.
-func (m *machine) forceRelease(seen uint64) lua.Handoff {
+func (m *machine) forceRelease(seen uint64) script.Handoff {
 	m.t.Helper()
 	m.begin("force release, seen %d", seen)
-	return m.handoff(nil, func() (lua.Handoff, error) { return m.lock().ForceRelease(ctx, seen, 0) },
+	return m.handoff(nil, func() (script.Handoff, error) { return m.lock().ForceRelease(ctx, seen, 0) },
 		func() model.Handoff { return m.model.ForceRelease(m.clock, seen) })
 }
 
-func (m *machine) resize(permits int) lua.Handoff {
+func (m *machine) resize(permits int) script.Handoff {
 	m.t.Helper()
 	m.begin("resize to %d", permits)
-	return m.handoff(nil, func() (lua.Handoff, error) { return m.lock().Resize(ctx, permits) },
+	return m.handoff(nil, func() (script.Handoff, error) { return m.lock().Resize(ctx, permits) },
 		func() model.Handoff { return m.model.Resize(m.clock, permits) })
 }
 
 // handoff does a step that can release the lock, perhaps to the party that has the rest.
-func (m *machine) handoff(by *party, call func() (lua.Handoff, error), same func() model.Handoff) lua.Handoff {
+func (m *machine) handoff(by *party, call func() (script.Handoff, error), same func() model.Handoff) script.Handoff {
 	m.t.Helper()
 	m.lasting(ttl)
-	return do(m, call, func(got lua.Handoff) {
+	return do(m, call, func(got script.Handoff) {
 		want := same()
 		m.more, m.admitted = want.Queue == model.More, true
-		require.Equal(m.t, lua.Handoff{Released: want.Released, More: m.more, Grants: m.grants(want.Grants)}, got)
+		require.Equal(m.t, script.Handoff{Released: want.Released, More: m.more, Grants: m.grants(want.Grants)}, got)
 		if by != nil {
 			by.fence = m.fenceOf(by)
 		}
-	}, func(second lua.Handoff) {
+	}, func(second script.Handoff) {
 		rests := by != nil && m.holds(by)
-		require.Equal(m.t, lua.Handoff{Released: rests}, second, "the second time there is nothing to release")
+		require.Equal(m.t, script.Handoff{Released: rests}, second, "the second time there is nothing to release")
 	})
 }
 
 // grants returns the model's grants as they are sent.
-func (m *machine) grants(granted []model.Grant) (all []lua.Grant) {
+func (m *machine) grants(granted []model.Grant) (all []script.Grant) {
 	for _, g := range granted {
 		who, err := token.Parse(g.Token)
 		require.NoError(m.t, err)
-		all = append(all, lua.Grant{Token: who, Fence: g.Fence, Given: time.Duration(g.Given) * time.Microsecond})
+		all = append(all, script.Grant{Token: who, Fence: g.Fence, Given: time.Duration(g.Given) * time.Microsecond})
 		for _, p := range m.parties {
 			if p.token == who && g.Fence > 0 {
 				p.fence = g.Fence
@@ -583,28 +583,28 @@ func (m *machine) fenceOf(p *party) uint64 {
 	return 0
 }
 
-var waiterStates = map[model.WaiterState]lua.WaiterState{
-	model.NotQueued: lua.NotQueued, model.StillQueued: lua.StillQueued, model.Holding: lua.Holding,
+var waiterStates = map[model.WaiterState]script.WaiterState{
+	model.NotQueued: script.NotQueued, model.StillQueued: script.StillQueued, model.Holding: script.Holding,
 }
 
-func (m *machine) heartbeat(wait time.Duration, who ...*party) lua.HeartbeatReply {
+func (m *machine) heartbeat(wait time.Duration, who ...*party) script.HeartbeatReply {
 	m.t.Helper()
 	tokens, texts := make([]token.Token, len(who)), make([]string, len(who))
 	for i, p := range who {
 		tokens[i], texts[i] = p.token, p.token.Text()
 	}
 	m.begin("heartbeat of %v, waiter TTL %v", texts, wait)
-	var first lua.HeartbeatReply
-	return do(m, func() (lua.HeartbeatReply, error) { return m.lock().Heartbeat(ctx, wait, tokens) }, func(got lua.HeartbeatReply) {
+	var first script.HeartbeatReply
+	return do(m, func() (script.HeartbeatReply, error) { return m.lock().Heartbeat(ctx, wait, tokens) }, func(got script.HeartbeatReply) {
 		want := m.model.Heartbeat(m.clock, wait.Microseconds(), texts)
-		first = lua.HeartbeatReply{RetryAfter: got.RetryAfter, Last: want.Last}
+		first = script.HeartbeatReply{RetryAfter: got.RetryAfter, Last: want.Last}
 		m.more, m.admitted = want.RetryAfter == 0, true
 		for _, state := range want.States {
 			first.States = append(first.States, waiterStates[state])
 		}
 		require.Equal(m.t, first, got)
 		m.helps(want.RetryAfter, got.RetryAfter)
-	}, func(second lua.HeartbeatReply) {
+	}, func(second script.HeartbeatReply) {
 		second.Last = first.Last
 		second.RetryAfter = m.again(first.RetryAfter, second.RetryAfter)
 		require.Equal(m.t, first, second, "the second reply")
@@ -619,27 +619,27 @@ func (m *machine) waiting() int {
 	}, func(int) {})
 }
 
-func (m *machine) inspect(limit int) lua.Snapshot {
+func (m *machine) inspect(limit int) script.Snapshot {
 	m.t.Helper()
 	m.begin("inspect %d", limit)
-	return do(m, func() (lua.Snapshot, error) { return m.lock().Inspect(ctx, limit) }, func(got lua.Snapshot) {
+	return do(m, func() (script.Snapshot, error) { return m.lock().Inspect(ctx, limit) }, func(got script.Snapshot) {
 		if m.model.Lost {
 			return // nothing is repaired
 		}
-		want := lua.Snapshot{
+		want := script.Snapshot{
 			Now: time.UnixMicro(m.clock), Fence: m.model.LastNumber(), Used: m.model.Used(), Resized: m.model.Resized,
 			Waiting: len(m.model.Waiters),
 		}
 		for i, h := range m.model.FirstToExpire(limit) {
 			left := got.Holders[min(i, len(got.Holders)-1)].Left
 			m.near(h.Expires-m.clock, left.Microseconds(), "what is left to "+h.Token)
-			want.Holders = append(want.Holders, lua.Holder{Token: h.Token, Fence: h.Fence, Left: left})
+			want.Holders = append(want.Holders, script.Holder{Token: h.Token, Fence: h.Fence, Left: left})
 		}
 		for _, w := range m.model.Waiters[:min(limit, len(m.model.Waiters))] {
-			want.Waiters = append(want.Waiters, lua.Waiter{
-				Token: w.Token, Ticket: lua.Ticket(w.Ticket), Expires: time.UnixMicro(m.model.Expires(m.clock, w)),
+			want.Waiters = append(want.Waiters, script.Waiter{
+				Token: w.Token, Ticket: script.Ticket(w.Ticket), Expires: time.UnixMicro(m.model.Expires(m.clock, w)),
 			})
 		}
 		require.Equal(m.t, want, got)
-	}, func(lua.Snapshot) {})
+	}, func(script.Snapshot) {})
 }

@@ -1,4 +1,4 @@
-package lua_test
+package script_test
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/model"
 	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // addWaiters puts n waiters q0, q1, … into the queue, without requests. They expire after d, or have expired.
@@ -102,7 +102,7 @@ func TestBounds_ForceReleaseGoesOn(t *testing.T) {
 	m := newMachine(t, real(t), semaphore(2*n))
 	m.addHolders(n, time.Hour)
 	lock, seen, later := m.lock(), holderFence+n/2-1, 0
-	for h := (lua.Handoff{}); ; later++ {
+	for h := (script.Handoff{}); ; later++ {
 		var err error
 		h, err = lock.ForceRelease(ctx, seen, h.Next)
 		require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 					k.permits = n
 				}
 				m := newMachine(t, real(t), k)
-				listed := m.requesters(lua.MaxHeartbeat)
+				listed := m.requesters(script.MaxHeartbeat)
 				m.blind = true
 				if c.holders != 0 {
 					m.addHolders(n, c.holders)
@@ -198,7 +198,7 @@ func BenchmarkLongQueue(b *testing.B) {
 			s := real(b)
 			m := newMachine(b, s, mutex)
 			m.blind = true
-			listed := m.requesters(lua.MaxHeartbeat)
+			listed := m.requesters(script.MaxHeartbeat)
 			m.do(b, "SET", m.keys["lock"], fmt.Sprint(listed.holder.Text(), " ", holderFence), "PX", time.Hour.Milliseconds())
 			memory := func() float64 {
 				n, err := strconv.Atoi(redistest.Info(b, s.rdb, "memory", "used_memory"))

@@ -1,4 +1,4 @@
-package lua
+package script
 
 import (
 	"encoding"

@@ -1,9 +1,8 @@
-package lua
+package script
 
 import (
 	"context"
 	"crypto/sha1"
-	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,10 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/lua"
 )
-
-//go:embed scripts
-var files embed.FS
 
 // script is the text of a script, the hash by which Redis knows it, and the keys that it needs.
 type script struct {
@@ -77,7 +74,7 @@ var verbs = map[string]struct {
 
 // fileNames lists the scripts in a folder.
 func fileNames(folder string) (names []string) {
-	entries, err := files.ReadDir(folder)
+	entries, err := lua.Files.ReadDir(folder)
 	if err != nil {
 		panic(err) // embed includes it
 	}
@@ -173,7 +170,7 @@ func join(names ...string) string {
 
 // file returns the text of a script's file.
 func file(name string) string {
-	text, err := files.ReadFile(path.Join("scripts", name+".lua"))
+	text, err := lua.Files.ReadFile(path.Join("scripts", name+".lua"))
 	if err != nil {
 		panic(err) // not in this source tree
 	}

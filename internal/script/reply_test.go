@@ -1,4 +1,4 @@
-package lua_test
+package script_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -63,7 +63,7 @@ func others(good []any) (wrong, odd []any) {
 }
 
 func TestReply_OfAnotherFormIsAnError(t *testing.T) {
-	try := func(v verb, answer any) error { return send(lua.Semaphore(&fake{answer: answer}, "ns", "name"), v) }
+	try := func(v verb, answer any) error { return send(script.Semaphore(&fake{answer: answer}, "ns", "name"), v) }
 	for _, v := range verbs {
 		require.NotEmpty(t, v.replies, v.name)
 		for _, good := range v.replies {
@@ -73,13 +73,13 @@ func TestReply_OfAnotherFormIsAnError(t *testing.T) {
 				if slices.ContainsFunc(v.replies, func(good list) bool { return reflect.DeepEqual(bad, any(good)) }) {
 					continue // fewer grants, for example, are no error
 				}
-				assert.ErrorIs(t, try(v, bad), lua.ErrReply, "%s: %#v", v.name, bad)
+				assert.ErrorIs(t, try(v, bad), script.ErrReply, "%s: %#v", v.name, bad)
 			}
 		}
 	}
 	for _, bad := range []any{"", "q", "qqq", "qx", nil, one} {
-		_, err := lua.Mutex(&fake{answer: list{large, one, bad}}, "ns", "name").Heartbeat(ctx, waiterTTL, mutex.requesters(2).waiters)
-		assert.ErrorIs(t, err, lua.ErrReply, "%v", bad)
+		_, err := script.Mutex(&fake{answer: list{large, one, bad}}, "ns", "name").Heartbeat(ctx, waiterTTL, mutex.requesters(2).waiters)
+		assert.ErrorIs(t, err, script.ErrReply, "%v", bad)
 	}
 }
 
@@ -93,12 +93,12 @@ func in7(text string) refusal {
 
 func TestOriginOf(t *testing.T) {
 	const readonly = "READONLY You can't write against a read only replica."
-	for want, all := range map[lua.Origin][]error{
-		lua.NoReply: {
+	for want, all := range map[script.Origin][]error{
+		script.NoReply: {
 			io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errors.New("redis: connection pool timeout"),
 			&net.OpError{Op: "dial", Err: errors.New("refused")}, errors.New("unknown"), fmt.Errorf("wrapped: %w", io.EOF),
 		},
-		lua.Unavailable: {
+		script.Unavailable: {
 			refusal("LOADING Redis is loading the dataset in memory"), refusal(readonly), refusal("CLUSTERDOWN The cluster is down"),
 			refusal("TRYAGAIN Multiple keys request during rehashing of slot"), refusal("MASTERDOWN Link with MASTER is down"),
 			refusal("NOREPLICAS Not enough good replicas to write."), refusal("BUSY Redis is busy running a script."),
@@ -110,7 +110,7 @@ func TestOriginOf(t *testing.T) {
 			refusal("MISCONF Redis is configured to save RDB snapshots"),
 			refusal("ERR Error running script (call to f_0): @user_script:12: " + readonly),
 		},
-		lua.Permanent: {
+		script.Permanent: {
 			redis.ErrClosed, fmt.Errorf("wrapped: %w", redis.ErrClosed), redis.Nil, refusal("ERR unknown command"),
 			refusal("NOPERM no rights"), refusal("NOAUTH Authentication required."), refusal("WRONGTYPE x"), in62("WRONGTYPE x"),
 			in7("WRONGTYPE x"), in62("-OOM command not allowed"), refusal("OOM x"),
@@ -121,16 +121,16 @@ func TestOriginOf(t *testing.T) {
 		for _, cause := range all {
 			for verb, err := range sendAll(cause) {
 				require.ErrorIs(t, err, cause, verb)
-				assert.Equal(t, want, lua.OriginOf(fmt.Errorf("wrapped: %w", err)), "%s: %v", verb, cause)
+				assert.Equal(t, want, script.OriginOf(fmt.Errorf("wrapped: %w", err)), "%s: %v", verb, cause)
 			}
 		}
 	}
-	assert.Equal(t, lua.Permanent, lua.OriginOf(nil))
-	assert.Equal(t, lua.Permanent, lua.OriginOf(io.EOF), "it is not of a request")
+	assert.Equal(t, script.Permanent, script.OriginOf(nil))
+	assert.Equal(t, script.Permanent, script.OriginOf(io.EOF), "it is not of a request")
 	for _, reply := range []any{"OK", nil, []any{"granted"}} {
 		for verb, err := range sendAll(reply) {
-			require.ErrorIs(t, err, lua.ErrReply, verb)
-			assert.Equal(t, lua.Permanent, lua.OriginOf(err), "it comes again")
+			require.ErrorIs(t, err, script.ErrReply, verb)
+			assert.Equal(t, script.Permanent, script.OriginOf(err), "it comes again")
 		}
 	}
 }
@@ -147,8 +147,8 @@ func TestReply_AmbiguousWithoutAReply(t *testing.T) {
 		{[]any{"granted", int64(1), "empty"}, false}, {[]any{int64(1), "empty"}, false},
 	} {
 		for _, v := range verbs {
-			result, err := v.call(lua.Semaphore(&fake{answer: c.answer}, "ns", "name"), mutex.requesters(3).waiters)
-			if errors.Is(err, lua.ErrReply) != (c.answer == nil || c.answer == "OK") {
+			result, err := v.call(script.Semaphore(&fake{answer: c.answer}, "ns", "name"), mutex.requesters(3).waiters)
+			if errors.Is(err, script.ErrReply) != (c.answer == nil || c.answer == "OK") {
 				continue // a good reply, but to another verb
 			}
 			if r := reflect.ValueOf(result); r.Kind() == reflect.Struct && r.FieldByName("Ambiguous").IsValid() {
@@ -159,11 +159,11 @@ func TestReply_AmbiguousWithoutAReply(t *testing.T) {
 }
 
 // fail sends requests that all fail with that error, and returns what comes of them.
-func fail(t *testing.T, err error) (lua.Reply, lua.Handoff, error) {
+func fail(t *testing.T, err error) (script.Reply, script.Handoff, error) {
 	t.Helper()
-	lock := lua.Semaphore(&fake{answer: err, unknown: true}, "ns", "name")
-	reply, acquireErr := lock.Acquire(ctx, lua.Request{Token: mutex.held(0)})
-	handoff, releaseErr := lock.Release(ctx, mutex.held(0), 1, lua.Rest{})
+	lock := script.Semaphore(&fake{answer: err, unknown: true}, "ns", "name")
+	reply, acquireErr := lock.Acquire(ctx, script.Request{Token: mutex.held(0)})
+	handoff, releaseErr := lock.Release(ctx, mutex.held(0), 1, script.Rest{})
 	require.ErrorIs(t, acquireErr, err)
 	require.ErrorIs(t, releaseErr, err)
 	return reply, handoff, acquireErr
@@ -182,12 +182,12 @@ func TestAborted(t *testing.T) {
 		"OOM command not allowed when used memory > 'maxmemory'.":                                                 false,
 	} {
 		_, handoff, err := fail(t, refusal(text))
-		assert.Equal(t, want, lua.Aborted(err), text)
+		assert.Equal(t, want, script.Aborted(err), text)
 		assert.Equal(t, want, handoff.Ambiguous, "the lock may be released: %s", text)
 		_, _, err = fail(t, errors.New(text))
-		assert.False(t, lua.Aborted(err), "no error of Redis: %s", text)
+		assert.False(t, script.Aborted(err), "no error of Redis: %s", text)
 	}
-	assert.False(t, lua.Aborted(nil))
+	assert.False(t, script.Aborted(nil))
 }
 
 // unsent is the error of a request that was not sent, or of one that was.
@@ -202,7 +202,7 @@ func TestReply_AmbiguousUnlessNotSent(t *testing.T) {
 		reply, handoff, err := fail(t, unsent(!sent))
 		assert.Equal(t, sent, reply.Ambiguous)
 		assert.Equal(t, sent, handoff.Ambiguous)
-		assert.Equal(t, lua.NoReply, lua.OriginOf(err))
+		assert.Equal(t, script.NoReply, script.OriginOf(err))
 	}
 }
 
@@ -272,7 +272,7 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
 		tokens := mutex.requesters(3 + int(n%4)).waiters
 		reply := fromJSON(text)
-		for _, l := range []lua.Lock{lua.Mutex(&fake{answer: reply}, "ns", "name"), lua.Semaphore(&fake{answer: reply}, "ns", "name")} {
+		for _, l := range []script.Lock{script.Mutex(&fake{answer: reply}, "ns", "name"), script.Semaphore(&fake{answer: reply}, "ns", "name")} {
 			for _, v := range verbsOf(l) {
 				result, err := v.call(l, tokens)
 				refused, isError := reply.(error)
@@ -283,7 +283,7 @@ func FuzzReply(f *testing.F) {
 				case isError:
 					require.ErrorIs(t, err, refused, v.name)
 				default:
-					require.ErrorIs(t, err, lua.ErrReply, v.name)
+					require.ErrorIs(t, err, script.ErrReply, v.name)
 				}
 			}
 			more, err := l.Admit(ctx)
@@ -307,25 +307,25 @@ func plausible(t *testing.T, v reflect.Value, tokens int) {
 		_, err := token.Parse(x.Text())
 		require.NoError(t, err)
 		return
-	case lua.WaiterState:
-		assert.True(t, lua.NotQueued <= x && x <= lua.Holding)
-	case lua.Grant:
+	case script.WaiterState:
+		assert.True(t, script.NotQueued <= x && x <= script.Holding)
+	case script.Grant:
 		assert.Positive(t, x.Fence)
 		assert.Positive(t, x.Given)
-	case lua.HeartbeatReply:
+	case script.HeartbeatReply:
 		assert.Len(t, x.States, tokens)
-	case lua.Reply:
+	case script.Reply:
 		switch x.Outcome {
-		case lua.Granted:
+		case script.Granted:
 			assert.Positive(t, x.Fence)
-		case lua.Queued:
+		case script.Queued:
 			assert.True(t, x.Ticket > 0 && x.Position > 0)
-		case lua.Full:
+		case script.Full:
 			assert.Positive(t, x.Position)
-		case lua.Resized:
+		case script.Resized:
 			assert.Positive(t, x.Permits)
 		default:
-			assert.Equal(t, lua.Busy, x.Outcome)
+			assert.Equal(t, script.Busy, x.Outcome)
 		}
 	}
 	switch v.Kind() {
@@ -348,33 +348,33 @@ func plausible(t *testing.T, v reflect.Value, tokens int) {
 
 func FuzzParseNotification(f *testing.F) {
 	who := mutex.held(1)
-	g, err := lua.ParseNotification(who.Text() + " 1753700000000001 6000")
+	g, err := script.ParseNotification(who.Text() + " 1753700000000001 6000")
 	require.NoError(f, err)
-	require.Equal(f, lua.Grant{Token: who, Fence: 1753700000000001, Given: 6 * time.Second}, g)
+	require.Equal(f, script.Grant{Token: who, Fence: 1753700000000001, Given: 6 * time.Second}, g)
 	for _, bad := range []string{
 		"T", "T ", "T 1", "T 1 ", "T x 1", "T 1 x", "T -1 1", "T 1 1 1", "T  1 1", " T 1 1", "c 1 1", "nobody:quarantined 1 1", "T 1.5 1",
 		"T 18446744073709551616 1", "T 1 9223372036854775808", "T 1 1\n", "T T T", "1 2 3", "", " ", "  ", "\x00", "T 0x1 2",
 		"T 0 0", "T 1 0", "T 0 -1", "c 0 0", "T 1 -1", "T 9007199254740992 1", "T 1 9223372036855",
 	} {
 		bad = strings.ReplaceAll(bad, "T", who.Text())
-		_, err := lua.ParseNotification(bad)
-		require.ErrorIs(f, err, lua.ErrReply, "%q", bad)
+		_, err := script.ParseNotification(bad)
+		require.ErrorIs(f, err, script.ErrReply, "%q", bad)
 		f.Add(bad)
 	}
 	f.Add(who.Text() + " 01 002")
 	f.Add(who.Text() + " 1 +2")
 	f.Fuzz(func(t *testing.T, message string) {
-		g, err := lua.ParseNotification(message)
+		g, err := script.ParseNotification(message)
 		if err != nil {
-			require.ErrorIs(t, err, lua.ErrReply)
-			require.Equal(t, lua.Grant{}, g)
+			require.ErrorIs(t, err, script.ErrReply)
+			require.Equal(t, script.Grant{}, g)
 			return
 		}
 		if g.Fence > 0 { // else the head is told after how long it can ask
 			plausible(t, reflect.ValueOf(g), 0)
 		}
 		require.Len(t, strings.Split(message, " "), 3)
-		again, err := lua.ParseNotification(fmt.Sprintf("%s %d %d", g.Token.Text(), g.Fence, g.Given.Milliseconds()))
+		again, err := script.ParseNotification(fmt.Sprintf("%s %d %d", g.Token.Text(), g.Fence, g.Given.Milliseconds()))
 		require.NoError(t, err)
 		require.Equal(t, g, again)
 	})

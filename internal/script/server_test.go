@@ -1,4 +1,4 @@
-package lua_test
+package script_test
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -42,7 +42,7 @@ func (m *machine) contend() {
 	m.t.Helper()
 	m.lose()
 	for _, who := range []token.Token{m.held(0), m.queued(0), m.queued(1)} {
-		_, err := m.lock().Acquire(ctx, lua.Request{Token: who, WaiterTTL: waiterTTL})
+		_, err := m.lock().Acquire(ctx, script.Request{Token: who, WaiterTTL: waiterTTL})
 		require.NoError(m.t, err)
 	}
 }
@@ -108,7 +108,7 @@ func TestRefusedWrites_AreAnErrorOrChangeNothing(t *testing.T) {
 		m.eachSample(refuse, func(lock, name string, s sample, before, after contents, err error) {
 			accept()
 			if err != nil {
-				require.Equal(t, lua.Unavailable, lua.OriginOf(err), "%s, %s: %v", lock, name, err)
+				require.Equal(t, script.Unavailable, script.OriginOf(err), "%s, %s: %v", lock, name, err)
 			} else if name != "inspect" {
 				require.NoError(t, s.send(m.lock(), m.requesters(2)))
 				after = m.contents()
@@ -149,14 +149,14 @@ func TestErrors_MissingRights(t *testing.T) {
 func TestErrors_NameTheRefusedCommand(t *testing.T) {
 	s := redistest.Start(t)
 	for missing, command := range map[string]string{"pexpire": "call('PEXPIRE', permits,", "zadd": "call('ZADD', permits,"} {
-		lock := lua.Semaphore(client(t, s.User("u", "~*", "&*", "+@all", "-"+missing)), "ns", missing)
+		lock := script.Semaphore(client(t, s.User("u", "~*", "&*", "+@all", "-"+missing)), "ns", missing)
 		who, err := token.Parse(tokens.New("c", tokens.Terms{TTL: ttl, Weight: 1, Permits: 2}))
 		require.NoError(t, err)
-		_, err = lock.Acquire(t.Context(), lua.Request{Token: who})
+		_, err = lock.Acquire(t.Context(), script.Request{Token: who})
 		require.ErrorContains(t, err, command)
 		require.ErrorContains(t, err, fmt.Sprintf("ns:{%s}:sem:*", missing))
-		assert.True(t, lua.Aborted(err), err)
-		_, err = lock.Leave(t.Context(), lua.Rest{}, lua.Leaving{Token: who})
+		assert.True(t, script.Aborted(err), err)
+		_, err = lock.Leave(t.Context(), script.Rest{}, script.Leaving{Token: who})
 		require.NoError(t, err)
 		left := s.Client().Keys(t.Context(), "*{"+missing+"}*").Val()
 		assert.Subset(t, []string{"ns:{" + missing + "}:sem:number", "ns:{" + missing + "}:sem:heartbeats"}, left)
@@ -186,23 +186,23 @@ func TestErrors_Number(t *testing.T) {
 				}
 				var other *token.LayoutError
 				require.Equal(t, layout != "", errors.As(err, &other), "%s: %v", name, err)
-				require.True(t, other != nil && other.Layout == layout || errors.Is(err, lua.ErrNumber), "%s: %v", name, err)
+				require.True(t, other != nil && other.Layout == layout || errors.Is(err, script.ErrNumber), "%s: %v", name, err)
 				require.ErrorContains(t, err, m.keys["number"])
 				before.Left, after.Left = nil, nil
 				require.Equal(t, before, after, "%s: %q", name, text)
 			})
 		}
 		m.contend()
-		_, err := m.lock().Acquire(ctx, lua.Request{
-			Token: m.requesters(0).stranger, WaiterTTL: waiterTTL, Ticket: lua.Ticket(holderFence + 1<<45 + 100),
+		_, err := m.lock().Acquire(ctx, script.Request{
+			Token: m.requesters(0).stranger, WaiterTTL: waiterTTL, Ticket: script.Ticket(holderFence + 1<<45 + 100),
 		})
-		require.ErrorIs(t, err, lua.ErrNumber)
+		require.ErrorIs(t, err, script.ErrNumber)
 		m.lose()
 	}
 }
 
 func TestLoad_EveryScriptCompiles(t *testing.T) {
-	require.NoError(t, lua.Load(t.Context(), redistest.Shared(t).Client()))
+	require.NoError(t, script.Load(t.Context(), redistest.Shared(t).Client()))
 }
 
 // A script that Redis does not have was not run: the request is sent again with its text, and is not ambiguous.
@@ -220,10 +220,10 @@ func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
 			assert.Equal(t, []int{2, 1}, []int{calls(v), calls(v)}, "%s: by its hash and its text; by its hash", v.name)
 		}
 		m.do(t, "SCRIPT", "FLUSH")
-		h, err := m.lock().Release(ctx, m.requesters(0).stranger, 1, lua.Rest{})
+		h, err := m.lock().Release(ctx, m.requesters(0).stranger, 1, script.Rest{})
 		require.NoError(t, err)
 		assert.False(t, h.Ambiguous)
-		require.NoError(t, lua.Load(ctx, m.rdb))
+		require.NoError(t, script.Load(ctx, m.rdb))
 		for _, v := range verbsOf(m.lock()) {
 			assert.Equal(t, 1, calls(v), "%s is loaded", v.name)
 		}
@@ -235,7 +235,7 @@ func TestOriginOf_ReadOnlyReplica(t *testing.T) {
 	m.do(t, "REPLICAOF", "127.0.0.1", "1")
 	err := samplesOf(m.lock())["join"].send(m.lock(), m.requesters(0))
 	require.Error(t, err)
-	assert.Equal(t, lua.Unavailable, lua.OriginOf(err), "%v", err)
+	assert.Equal(t, script.Unavailable, script.OriginOf(err), "%v", err)
 }
 
 // A key of another type is named, it is untouched, and nothing else changes; but what was released stays released.

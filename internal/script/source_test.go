@@ -1,9 +1,8 @@
-package lua_test
+package script_test
 
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/lua"
 )
 
@@ -34,12 +34,12 @@ var (
 func sources(t *testing.T) map[string]source {
 	t.Helper()
 	all := map[string]source{}
-	require.NoError(t, fs.WalkDir(os.DirFS("scripts"), ".", func(path string, _ fs.DirEntry, _ error) error {
-		name, ok := strings.CutSuffix(path, ".lua")
+	require.NoError(t, fs.WalkDir(lua.Files, "scripts", func(path string, _ fs.DirEntry, _ error) error {
+		name, ok := strings.CutSuffix(strings.TrimPrefix(path, "scripts/"), ".lua")
 		if !ok {
 			return nil
 		}
-		text, err := os.ReadFile("scripts/" + path)
+		text, err := lua.Files.ReadFile(path)
 		s := source{text: string(text), code: comment.ReplaceAllString(string(text), "")}
 		about, _, _ := strings.Cut(s.text, "\nlocal ")
 		for _, m := range header.FindAllStringSubmatch(about, -1) {
@@ -63,7 +63,7 @@ func verbNames() (names []string) {
 // in its header.
 func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 	all := sources(t)
-	assert.ElementsMatch(t, verbNames(), lua.ScriptNames())
+	assert.ElementsMatch(t, verbNames(), script.ScriptNames())
 	for name, s := range all {
 		first, rest, _ := strings.Cut(s.code, "\n")
 		isVerb := slices.Contains(verbNames(), path.Base(name))
@@ -122,7 +122,7 @@ func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 	}
 	f := &fake{answer: errors.New("enough")}
 	for i, d := range []time.Duration{0, 1, time.Millisecond, time.Millisecond + 1} {
-		_, _ = lua.Mutex(f, "ns", "name").Renew(ctx, mutex.held(0), d, 0)
+		_, _ = script.Mutex(f, "ns", "name").Renew(ctx, mutex.held(0), d, 0)
 		assert.Equal(t, []string{"0", "1", "1", "2"}[i], f.calls[i].args[2])
 	}
 }

@@ -1,4 +1,4 @@
-package lua_test
+package script_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // twoReleases sends some requests with the scripts of another release of the library, as a fleet does that is being upgraded.
@@ -86,7 +86,7 @@ func TestLayout_ChangeIsFound(t *testing.T) {
 	texts := map[string]string{mutex.name: steps, semaphore(1).name: permits}
 	other := func(old, new string) map[string]string {
 		changed := map[string]string{}
-		for hash, text := range lua.Texts() {
+		for hash, text := range script.Texts() {
 			changed[hash] = strings.ReplaceAll(text, old, new) + "\n-- of another release"
 		}
 		return changed

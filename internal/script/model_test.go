@@ -1,4 +1,4 @@
-package lua_test
+package script_test
 
 import (
 	"cmp"
@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -99,7 +99,7 @@ func (m *machine) check() contents {
 }
 
 // checkNotifications compares what waiters are told. After how long the head can ask depends on the server's own clock.
-func (m *machine) checkNotifications(want, got []lua.Grant) {
+func (m *machine) checkNotifications(want, got []script.Grant) {
 	m.t.Helper()
 	for i, w := range want {
 		if w.Fence == 0 && w.Given > 0 && i < len(got) {

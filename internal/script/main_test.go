@@ -1,4 +1,4 @@
-package lua_test
+package script_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/lua"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -38,7 +38,7 @@ func client(t testing.TB, o *redis.Options) *redis.Client {
 
 // fake passes requests on to a server, or replies itself, and records what was sent.
 type fake struct {
-	lua.Scripter
+	script.Scripter
 	answer  any  // if there is no server: a reply or an error
 	unknown bool // whether requests were written
 	calls   []call
@@ -89,19 +89,19 @@ func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
 // three are the tokens of three requests.
-func three(l lua.Lock) []token.Token {
+func three(l script.Lock) []token.Token {
 	permits := map[bool]int{false: 5}[l.Mutex()]
 	return []token.Token{numbered("c", ttl, 1, permits, 1), numbered("c", ttl, 1, permits, 2), numbered("c", ttl, 1, permits, 3)}
 }
 
 // send calls the method of a verb.
-func send(l lua.Lock, v verb) error { return last(v.call(l, three(l))) }
+func send(l script.Lock, v verb) error { return last(v.call(l, three(l))) }
 
 // sendAll calls each verb's method with a server that gives this answer.
 func sendAll(answer any) map[string]error {
 	all := map[string]error{}
 	for _, v := range verbs {
-		all[v.name] = send(lua.Semaphore(&fake{answer: answer}, "ns", "name"), v)
+		all[v.name] = send(script.Semaphore(&fake{answer: answer}, "ns", "name"), v)
 	}
 	return all
 }

@@ -1,4 +1,4 @@
-package lua_test
+package script_test
 
 import (
 	"strings"
@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/lua"
 )
 
 // nasty names try to leave their hash tag, or to be another name.
@@ -21,9 +21,9 @@ var nasty = []string{
 // allKeys are the keys of all locks of one name, by the kind of lock.
 func allKeys(namespace, name string) map[string][]string {
 	all := map[string][]string{}
-	for kind, lock := range map[string]lua.Lock{
-		"mutex": lua.Mutex(nil, namespace, name), "semaphore": lua.Semaphore(nil, namespace, name),
-		"rwmutex": lua.RWMutex(nil, namespace, name),
+	for kind, lock := range map[string]script.Lock{
+		"mutex": script.Mutex(nil, namespace, name), "semaphore": script.Semaphore(nil, namespace, name),
+		"rwmutex": script.RWMutex(nil, namespace, name),
 	} {
 		all[kind] = lock.Keys()
 	}
@@ -35,8 +35,8 @@ func TestKeys_OfTheStructsAreThoseOfTheLock(t *testing.T) {
 	const p = "ns:{a%7B}:"
 	keys := allKeys("ns", "a{")
 	assert.Equal(t, []string{p + "number", p + "lock", p + "queue", p + "heartbeats", p + "tombstones"}, keys["mutex"])
-	assert.Equal(t, lua.Keys{Number: p + "number", Queue: p + "queue", Heartbeats: p + "heartbeats", Tombstones: p + "tombstones", Lock: p + "lock"}, lua.MutexKeys("ns", "a{"))
-	for kind, fields := range map[string]lua.PermitKeys{"semaphore": lua.SemaphoreKeys("ns", "a{"), "rwmutex": lua.RWMutexKeys("ns", "a{")} {
+	assert.Equal(t, script.Keys{Number: p + "number", Queue: p + "queue", Heartbeats: p + "heartbeats", Tombstones: p + "tombstones", Lock: p + "lock"}, script.MutexKeys("ns", "a{"))
+	for kind, fields := range map[string]script.PermitKeys{"semaphore": script.SemaphoreKeys("ns", "a{"), "rwmutex": script.RWMutexKeys("ns", "a{")} {
 		p := p + map[string]string{"semaphore": "sem:", "rwmutex": "rw:"}[kind]
 		assert.Equal(t, []string{p + "number", p + "permits", p + "holders", p + "queue", p + "resized", p + "heartbeats", p + "tombstones"}, keys[kind])
 		assert.Equal(t, []string{fields.Number, fields.Permits, fields.Holders, fields.Queue, fields.Resized, fields.Heartbeats, fields.Tombstones}, keys[kind])
@@ -52,7 +52,7 @@ func TestKeys_InOneSlotOfACluster(t *testing.T) {
 	rdb := redistest.StartTCP(t, "--cluster-enabled", "yes").Client() // on a socket, its bus would have a fixed port
 	owners := map[string]string{}
 	for _, name := range nasty {
-		slot := rdb.ClusterKeySlot(ctx, lua.MutexKeys("ns", name).Queue).Val()
+		slot := rdb.ClusterKeySlot(ctx, script.MutexKeys("ns", name).Queue).Val()
 		for kind, keys := range allKeys("ns", name) {
 			for _, key := range keys {
 				n, err := rdb.ClusterKeySlot(ctx, key).Result()
@@ -105,7 +105,7 @@ func FuzzKeys(f *testing.F) {
 				require.Equal(t, map[bool]string{true: kind}[same], owners[key], "%q and %q share %q", one, two, key)
 			}
 		}
-		require.Equal(t, same, lua.Mutex(nil, here, one).Key() == lua.Mutex(nil, there, two).Key())
+		require.Equal(t, same, script.Mutex(nil, here, one).Key() == script.Mutex(nil, there, two).Key())
 	})
 }
 
@@ -120,7 +120,7 @@ func FuzzNotificationChannel(f *testing.F) {
 		if !isNamespace(here) || !isNamespace(there) || tokens.CheckClient(one) != nil || tokens.CheckClient(two) != nil {
 			t.Skip("refused by fairlock.New")
 		}
-		mine, yours := lua.NotificationChannel(here, one), lua.NotificationChannel(there, two)
+		mine, yours := script.NotificationChannel(here, one), script.NotificationChannel(there, two)
 		if len(here) > len(there) {
 			here, there = there, here
 		}

@@ -1,0 +1,394 @@
+// Package script sends the scripts that are the lock: one typed method for each. It is the only place that knows the
+// order of KEYS and ARGV and the shape of a reply. Every method may be called twice for the same purpose: the second
+// call finds what the first has done.
+//
+// It is internal to this module: use package fairlock. Everything here may change in any version.
+package script
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// Scripter is what a Lock needs of a Redis client; redis.Scripter has it.
+type Scripter interface {
+	EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
+	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+}
+
+// Lock is one lock in Redis. It is immutable and safe for concurrent use.
+type Lock struct {
+	rdb      Scripter
+	kind     *kind
+	keys     []string
+	fenceTTL time.Duration
+	rw       bool
+}
+
+// DefaultFenceTTL is how long the numbers of a lock are kept after its last lease and its last waiter have ended, unless
+// WithFenceTTL says otherwise.
+const DefaultFenceTTL = 10 * time.Minute
+
+// WithFenceTTL returns the same lock, whose numbers are kept for d.
+func (l Lock) WithFenceTTL(d time.Duration) Lock {
+	l.fenceTTL = d
+	return l
+}
+
+// Mutex returns the mutex with that name.
+func Mutex(rdb Scripter, namespace, name string) Lock {
+	return Lock{rdb, &mutex, mutex.keyNames(namespace, name, ""), DefaultFenceTTL, false}
+}
+
+// Semaphore returns the semaphore with that name. The token of a request says how many permits it has.
+func Semaphore(rdb Scripter, namespace, name string) Lock {
+	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), DefaultFenceTTL, false}
+}
+
+// RWMutex returns the read-write lock with that name.
+func RWMutex(rdb Scripter, namespace, name string) Lock {
+	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), DefaultFenceTTL, true}
+}
+
+// Of returns the lock of that kind and name; false: there is no such kind.
+func Of(rdb Scripter, kind, namespace, name string) (l Lock, ok bool) {
+	switch kind {
+	case "mutex":
+		return Mutex(rdb, namespace, name), true
+	case "semaphore":
+		return Semaphore(rdb, namespace, name), true
+	case "rwmutex":
+		return RWMutex(rdb, namespace, name), true
+	default:
+		return Lock{}, false
+	}
+}
+
+// ReadWrite reports whether it is a read-write lock: a weight is a reader's or a writer's then.
+func (l Lock) ReadWrite() bool { return l.rw }
+
+// Mutex reports whether it is a mutex.
+func (l Lock) Mutex() bool { return l.kind == &mutex }
+
+// Key identifies the lock: no other lock has the same.
+func (l Lock) Key() string { return l.keys[0] }
+
+// Ticket is a waiter's number in the queue: µs of server time, strictly increasing over the waiters of a lock. 0 is
+// none.
+type Ticket uint64
+
+// Request asks for the lock.
+type Request struct {
+	Token      token.Token   // it says how long the lease is, and how many permits are requested
+	WaiterTTL  time.Duration // how long the waiter keeps its ticket without a heartbeat
+	MaxWaiters int           // the request is refused if so many others wait; 0: any number
+	Ticket     Ticket        // the waiter's, if it has one
+	Try        bool          // do not queue
+}
+
+// Outcome says what became of a Request.
+type Outcome int
+
+// The outcomes.
+const (
+	Granted Outcome = iota + 1
+	Queued
+	Busy
+	Full
+	Resized // more permits are requested than a resize has set
+)
+
+// Reply answers a Request.
+type Reply struct {
+	Outcome    Outcome
+	Fence      uint64        // Granted: of this grant
+	Ticket     Ticket        // Queued
+	Position   int           // Queued: 1 is the head. Full: how many wait
+	Last       uint64        // Queued: the lock's last number; every grant after this reply has a higher fence
+	Permits    int           // Resized: the number that was set
+	Holder     string        // Busy, Queued: the token of a holder; "" if nobody holds the lock
+	More       bool          // Granted, Busy: the script reached a bound before it had served the queue; see Admit
+	RetryAfter time.Duration // Queued: after which another request can help; negative: only a notification can. Busy: the same, if nobody releases
+	Ambiguous  bool          // a copy of the request may still reach Redis; set whatever the error
+}
+
+// Acquire sends a Request. Sent again, it does the same.
+func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
+	waiterTTL := milliseconds(r.WaiterTTL)
+	if r.Try {
+		waiterTTL = 0
+	}
+	t := &sentText{text: r.Token.Text()}
+	reply, err := call(ctx, l, "acquire", readReply, t, waiterTTL, r.MaxWaiters, uint64(r.Ticket))
+	reply.Ambiguous = t.ambiguous(err)
+	return reply, err
+}
+
+func readReply(r *reader) (reply Reply) {
+	switch outcome := r.text(); outcome {
+	case "granted":
+		reply.Outcome, reply.Fence, reply.More = Granted, r.positive(), r.more()
+	case "queued":
+		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
+		reply.Last, reply.RetryAfter, reply.Holder = r.positive(), r.duration(), r.optional()
+	case "busy":
+		reply.Outcome, reply.More, reply.RetryAfter, reply.Holder = Busy, r.more(), r.duration(), r.optional()
+	case "full":
+		reply.Outcome, reply.Position = Full, r.count(1)
+	case "resized":
+		reply.Outcome, reply.Permits = Resized, r.count(1)
+	default:
+		r.unknown(outcome)
+	}
+	return reply
+}
+
+// Grant is a lock that was handed to a waiter.
+type Grant struct {
+	Token token.Token
+	Fence uint64
+	Given time.Duration // length of the lease
+}
+
+// Handoff is the reply to a release: what became of the lock.
+type Handoff struct {
+	Released  bool    // the token held the lock until now
+	Grants    []Grant // the waiters that hold it now
+	More      bool    // the script reached a bound before it had served the queue; see Admit
+	Ambiguous bool    // a copy of the request may have released the lock already; set whatever the error
+	Next      uint64  // of ForceRelease: where the next call goes on; 0: there are no more holders
+}
+
+// Rest is what is left of a minimum hold when its lease is released: for so long the lock stays taken, by another token. The zero
+// Rest is none.
+type Rest struct {
+	Left time.Duration // none if it is not above 0
+	By   token.Token   // of the same weight as the lease's token
+}
+
+func (r Rest) milliseconds() int64 { return max(0, milliseconds(r.Left)) }
+
+// Release releases the lock, if the token holds it by the lease with that fence, and hands it to the next waiter, or passes it to
+// the token of the rest. Sent again with the same Rest, it finds what it has done.
+func (l Lock) Release(ctx context.Context, t token.Token, fence uint64, rest Rest) (Handoff, error) {
+	return l.handoff(ctx, "release", readHandoff, t.Text(), fence, rest.milliseconds(), rest.By.Text())
+}
+
+// Leaving is a waiter that leaves the queue. With a Tombstone, Redis refuses the token from then on, for 11 minutes, so that a
+// delayed request cannot acquire the lock for nobody.
+type Leaving struct {
+	Token     token.Token
+	Tombstone bool
+}
+
+// Leave removes waiters from the queue, at most MaxHeartbeat, and ends the leases of those that hold the lock. With a rest, it takes
+// one.
+func (l Lock) Leave(ctx context.Context, rest Rest, leaving ...Leaving) (Handoff, error) {
+	var refused, others []any
+	for _, w := range leaving {
+		if w.Tombstone {
+			refused = append(refused, w.Token.Text())
+		} else {
+			others = append(others, w.Token.Text())
+		}
+	}
+	args := append([]any{rest.By.Text(), len(refused)}, append(refused, others...)...)
+	return l.handoff(ctx, "leave", readHandoff, strconv.FormatInt(rest.milliseconds(), 10), args...)
+}
+
+// ForceRelease takes the lock from holders whose fence is not above seen, and hands it to the next waiter. The bound keeps a
+// request that is sent again, or arrives late, from taking the lock from a later holder. One call looks at some of the
+// holders: the first from 0, each other from the Next of the one before, until that is 0.
+func (l Lock) ForceRelease(ctx context.Context, seen, from uint64) (Handoff, error) {
+	return l.handoff(ctx, "force_release", readForced, strconv.FormatUint(seen, 10), from)
+}
+
+// handoff runs a script that can release the lock, and counts how often its first argument is sent.
+func (l Lock) handoff(ctx context.Context, verb string, read func(*reader) Handoff, first string, args ...any) (Handoff, error) {
+	sent := &sentText{text: first}
+	h, err := call(ctx, l, verb, read, append([]any{sent}, args...)...)
+	h.Ambiguous = sent.ambiguous(err) || Aborted(err)
+	return h, err
+}
+
+func readHandoff(r *reader) (h Handoff) {
+	h.Released = r.count(0) == 1
+	h.More = r.more()
+	for r.err == nil && len(r.rest) > 0 {
+		h.Grants = append(h.Grants, readGrant(r))
+	}
+	return h
+}
+
+func readForced(r *reader) Handoff {
+	next := r.number()
+	h := readHandoff(r)
+	h.Next = next
+	return h
+}
+
+func readGrant(r *reader) Grant {
+	return Grant{Token: r.token(), Fence: r.positive(), Given: r.given()}
+}
+
+// Renew has the lease with that fence last for ttl from now, but for no longer than its token says. It returns false if there is
+// no such lease.
+func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error) {
+	return call(ctx, l, "renew", readRenewed, t.Text(), milliseconds(ttl), fence)
+}
+
+func readRenewed(r *reader) bool {
+	switch outcome := r.text(); outcome {
+	case "renewed":
+		return true
+	case "lost":
+	default:
+		r.unknown(outcome)
+	}
+	return false
+}
+
+// Resume has another token hold the lock in place of this one, if this one holds it by the lease with that fence, for ttl from now.
+// It returns the fence of the new lease; 0: there is no such lease, or the other token has left. Sent again, it finds what it has
+// done. The other token has the same weight.
+func (l Lock) Resume(ctx context.Context, t token.Token, fence uint64, ttl time.Duration, by token.Token) (resumed uint64, ambiguous bool, _ error) {
+	sent := &sentText{text: t.Text()}
+	resumed, err := call(ctx, l, "resume", readResumed, sent, fence, milliseconds(ttl), by.Text())
+	return resumed, sent.ambiguous(err), err
+}
+
+func readResumed(r *reader) uint64 {
+	switch outcome := r.text(); outcome {
+	case "resumed":
+		return r.positive()
+	case "lost":
+	default:
+		r.unknown(outcome)
+	}
+	return 0
+}
+
+// Resize sets the number of permits of a semaphore for all its users, whatever number their tokens say, until it is 0: then it
+// has again as many as they say. It grants the lock to waiters that can have it then, and drops those at the head that want
+// more than there are. Sent again, it does the same.
+func (l Lock) Resize(ctx context.Context, permits int) (Handoff, error) {
+	return l.handoff(ctx, "resize", readHandoff, strconv.Itoa(permits))
+}
+
+// MaxHeartbeat is how many waiters one heartbeat takes. More would block Redis for too long.
+const MaxHeartbeat = 250
+
+// WaiterState is what a heartbeat finds a waiter to be.
+type WaiterState int
+
+// The states.
+const (
+	NotQueued   WaiterState = iota // it is not in the queue, and does not hold the lock
+	StillQueued                    // it is in the queue
+	Holding                        // it holds the lock
+)
+
+// HeartbeatReply answers a heartbeat.
+type HeartbeatReply struct {
+	Last       uint64        // the lock's last number; every grant after this reply has a higher fence
+	RetryAfter time.Duration // after which another request can help, if one of the tokens is the head; negative: only a notification can
+	States     []WaiterState // one for each token
+}
+
+// Heartbeat keeps the tickets of a client's waiters, at most MaxHeartbeat, and tells their states. The tokens are in the
+// order of their tickets.
+func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token) (HeartbeatReply, error) {
+	args := make([]any, 1, 1+len(tokens))
+	args[0] = milliseconds(waiterTTL)
+	for _, t := range tokens {
+		args = append(args, t.Text())
+	}
+	return call(ctx, l, "heartbeat", readHeartbeat(len(tokens)), args...)
+}
+
+var waiterStates = map[rune]WaiterState{'n': NotQueued, 'q': StillQueued, 'h': Holding}
+
+// readHeartbeat reads the reply to a heartbeat of n tokens.
+func readHeartbeat(n int) func(*reader) HeartbeatReply {
+	return func(r *reader) HeartbeatReply {
+		reply := HeartbeatReply{Last: r.number(), RetryAfter: r.duration()}
+		for _, letter := range r.optional() {
+			state, ok := waiterStates[letter]
+			if !ok {
+				r.unknown(string(letter))
+			}
+			reply.States = append(reply.States, state)
+		}
+		if r.err == nil && len(reply.States) != n {
+			r.err = fmt.Errorf("%d states for %d tokens", len(reply.States), n)
+		}
+		return reply
+	}
+}
+
+// Admit grants the lock to waiters that can have it. It reports whether the script reached a bound before it had served
+// the queue: then call it again.
+func (l Lock) Admit(ctx context.Context) (more bool, err error) {
+	reply, err := l.Heartbeat(ctx, 0, nil)
+	return err == nil && reply.RetryAfter == 0, err
+}
+
+// Waiting returns how many wait, also those that have expired and that no request has dropped yet.
+func (l Lock) Waiting(ctx context.Context) (int, error) {
+	return call(ctx, l, "waiting", func(r *reader) int { return r.count(0) })
+}
+
+// Snapshot is a lock at one moment.
+type Snapshot struct {
+	Now     time.Time // by the server's clock
+	Fence   uint64    // the last number, no lower than any fence; 0 if none is known
+	Used    int       // the weights of all holders; of a mutex 0 or 1
+	Resized int       // the number of permits that a resize has set; 0: none has
+	Holders []Holder  // some of them
+	Waiting int       // number of all waiters
+	Waiters []Waiter  // the first of them, in order
+}
+
+// Holder holds a lock. Token is the text in Redis; it does not parse as a token if the key was written by something else.
+type Holder struct {
+	Token string
+	Fence uint64
+	Left  time.Duration // of its lease; negative: it has no end
+}
+
+// Waiter is queued for a lock.
+type Waiter struct {
+	Token   string
+	Ticket  Ticket
+	Expires time.Time // when it expires without a heartbeat, at the earliest, by the server's clock
+}
+
+// Inspect reads the lock and at most limit of its holders and of its waiters.
+func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {
+	return call(ctx, l, "inspect", readSnapshot, limit)
+}
+
+func readSnapshot(r *reader) Snapshot {
+	return Snapshot{
+		Now:     r.moment(),
+		Fence:   r.number(),
+		Used:    r.count(0),
+		Resized: r.count(0),
+		Holders: each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration()} }),
+		Waiting: r.count(0),
+		Waiters: each(r, func(r *reader) Waiter {
+			return Waiter{r.text(), Ticket(r.number()), r.moment()}
+		}),
+	}
+}
+
+// milliseconds rounds up: no duration becomes shorter on the wire, or 0.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
