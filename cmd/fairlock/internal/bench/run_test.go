@@ -88,7 +88,7 @@ func TestRun_Counts(t *testing.T) {
 
 // What was measured until then is there, that of the slice under way, too, and nothing is left in Redis.
 func TestRun_EndsEarly(t *testing.T) {
-	cfg := Config{Type: locks.Type{Kind: fairlock.KindMutex}, Contenders: 3, Clients: 2, Duration: 600 * time.Millisecond}
+	cfg := Config{Type: locks.Type{Kind: fairlock.KindMutex}, Contenders: 3, Clients: 3, Duration: 600 * time.Millisecond}
 	inBubble(t, func(t *testing.T, s *fairlocktest.Server, b *bubble) {
 		endsAt := func(what string, end func()) (Result, error) {
 			ctx, cancel := context.WithCancel(t.Context())
