@@ -123,7 +123,7 @@ func (a *acquisition) trustedUntil(by int64) (until int64) {
 		switch {
 		case e.At > by:
 		case e.Op == Granted || e.Op == Renewed:
-			until = max(until, e.Until)
+			until = e.Until // a renewal never lowers it; whoever resumes the lease for a shorter time does
 		case e.Op == Used && a.process.kill.To-e.At < stall: // its last renewal may not have been recorded
 			until = max(until, e.At)
 		}

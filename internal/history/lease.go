@@ -71,7 +71,7 @@ func (c *checker) use(a *acquisition) {
 // so those of the last second do not count.
 func (c *checker) results(a *acquisition) {
 	for _, e := range a.events {
-		until := a.trustedUntil(e.At - stall)
+		until := min(a.trustedUntil(e.At-stall), a.trustedUntil(e.At)) // a resume may have shortened it since
 		if byRedis(e) {
 			until = a.until
 		}
