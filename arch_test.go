@@ -27,12 +27,21 @@ var mayImport = map[string][]string{
 	module + "/internal/tokens":   {module + "/internal/bounds", "github.com/google/uuid"},
 	module + "/token":             {module + "/internal/tokens"},
 	module + "/lua":               {},
-	module + "/internal/script":   {module + "/lua", module + "/token", module + "/internal/dispatch", "github.com/redis/go-redis/v9"},
+	module + "/internal/errs":     {},
+	module + "/internal/task":     {module + "/internal/errs"},
+	module + "/internal/call": {
+		module + "/internal/errs", module + "/internal/task", module + "/internal/clock", module + "/internal/dispatch",
+		"github.com/redis/go-redis/v9",
+	},
+	module + "/internal/script": {
+		module + "/lua", module + "/token", module + "/internal/dispatch", module + "/internal/call", "github.com/redis/go-redis/v9",
+	},
 	module + "/internal/clock":    {},
 	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},
 	module + "/fairlock": {
 		module + "/token", module + "/internal/script", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/clock",
-		module + "/internal/dispatch", "github.com/redis/go-redis/v9",
+		module + "/internal/dispatch", module + "/internal/errs", module + "/internal/task", module + "/internal/call",
+		"github.com/redis/go-redis/v9",
 	},
 	module + "/leader": {module + "/fairlock", module + "/internal/tokens"},
 	// For tests; no package above may import them. Users import fairlocktest.
@@ -45,7 +54,8 @@ var mayImport = map[string][]string{
 	module + "/internal/machine":   {module + "/fairlocktest"},
 	// For the command, and for pages that show the same.
 	module + "/internal/inspect": {
-		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/clock", module + "/internal/dispatch",
+		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/call", module + "/internal/clock",
+		module + "/internal/dispatch",
 		"github.com/redis/go-redis/v9",
 	},
 	module + "/internal/history": {module + "/fairlock"}, // also for the lab

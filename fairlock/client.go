@@ -7,8 +7,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
 )
 
 // Redis has the methods that a Client needs of a go-redis client. *redis.Client, *redis.ClusterClient, a Sentinel failover client
@@ -28,7 +29,6 @@ type Client struct {
 	rt         *runtime
 	queues     *queues
 	subscriber *subscriber
-	dispatch   watched
 }
 
 // New returns a Client that makes locks on rdb. It does no I/O. The error is an ErrInvalid, which names everything that is wrong
@@ -38,19 +38,15 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	if err := errors.Join(checkRedis(rdb), cfg.check()); err != nil {
 		return nil, err
 	}
-	rt := newRuntime(&cfg)
-	rt.pool, _ = rdb.(*redis.Client)
-	reloader := newReloader(rt, rdb)
-	hanging := &flights{clock: cfg.Clock, noReply: func(lock string) { rt.outage.failed(lock, errNoReply) }}
-	if reloader.rdb != nil {
-		rt.outage.cluster, hanging.slow = true, reloader.reload
+	tasks := task.NewGroup()
+	rt := &runtime{
+		clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, warned: map[string]struct{}{},
+		tasks: tasks, calls: call.New(rdb, tasks, cfg.Clock, cfg.Logger, cfg.Name),
 	}
 	queues := newQueues(rt)
 	channel := script.NotificationChannel(cfg.Namespace, cfg.Name)
 	return &Client{
-		cfg: cfg, rt: rt, queues: queues,
-		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, channel: channel},
-		dispatch:   watched{Dispatcher: dispatch.New(rdb, cfg.Clock), rt: rt, reloader: reloader, flights: hanging},
+		cfg: cfg, rt: rt, queues: queues, subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, channel: channel},
 	}, nil
 }
 
@@ -73,11 +69,8 @@ func (c *Client) Name() string { return c.cfg.Name }
 // and request of the Client has ended; a Redis that does not answer delays that by go-redis's own timeouts. A further call
 // has no effect. Close must not be called from a Trace callback.
 func (c *Client) Close() error {
-	c.rt.close()
-	c.dispatch.Close()
-	c.dispatch.flights.close()
-	c.rt.outage.close()
-	c.rt.stopLeaves(nil)
+	c.rt.tasks.Close()
+	c.rt.calls.Close()
 	return nil
 }
 
@@ -87,7 +80,7 @@ func newLock[O HoldOption](c *Client, kind Kind, name string, permits int, optio
 	if kind == KindSemaphore {
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}
-	redis, _ := script.Of(c.dispatch.of(name), string(kind), c.cfg.Namespace, name)
+	redis, _ := script.Of(c.rt.calls.Of(name), string(kind), c.cfg.Namespace, name)
 	return &lock{
 		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name, permits: permits, settings: s,
 		redis: redis.WithFenceTTL(c.cfg.FenceTTL), invalid: errors.Join(checkName(name), invalid),

@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -23,13 +26,15 @@ type Lease struct {
 	kept      time.Time   // the lock stays taken until then; zero if it has no minimum hold
 	rest      token.Token // has the lock for the rest of the minimum hold
 
+	held, lost task.Lease // what the client's tasks know of it: until it ends, and then until it is released because it was lost
+
 	life context.Context // ends with the lease; its cause is Err
 	end  context.CancelCauseFunc
 
 	mu      sync.Mutex
 	told    bool  // guarded by mu: Trace.Granted has returned
 	term    term  // guarded by mu
-	failure error // guarded by mu: why the latest renewal has failed, or errNoReply; nil if it has succeeded or was refused
+	failure error // guarded by mu: why the latest renewal has failed, or call.ErrNoReply; nil if it has succeeded or was refused
 	timer   Timer // guarded by mu: calls tick when the next action is due
 	late    Timer // guarded by mu: calls releaseLost; nil if that is not due
 
@@ -41,9 +46,6 @@ type Lease struct {
 	released         bool          // Redis has replied to a release
 	releaseErr       error         // what it said
 }
-
-// lost returns an ErrLost with its reason.
-func lost(reason error) error { return fmt.Errorf("%w: %w", ErrLost, reason) }
 
 // newLease begins a lease that Redis gave after a request was sent then, by a handoff or a reply. It is ambiguous if an
 // acquire of its token may still arrive. The error is ErrExpired if it has ended already, or ErrClosed.
@@ -66,12 +68,13 @@ func newLease(caller context.Context, l *lock, g script.Grant, sent time.Time, h
 		lease.term = lease.term.afterHandoff(now)
 	}
 	if !now.Before(lease.term.deadline) {
-		return nil, lost(ErrExpired)
+		return nil, errs.LostBy(ErrExpired)
 	}
 	lease.life, lease.end = context.WithCancelCause(context.Background())
 	lease.mu.Lock() // Close may find it as soon as it is kept
 	defer lease.mu.Unlock()
-	if err := l.rt.keep(lease); err != nil {
+	lease.held = task.Lease{Lock: l.name, Held: true, Began: now, Token: g.Token.Text(), End: func() { lease.finish(ErrClosed) }}
+	if err := l.rt.tasks.Keep(&lease.held); err != nil {
 		return nil, err
 	}
 	lease.setTimer(now)
@@ -80,7 +83,7 @@ func newLease(caller context.Context, l *lock, g script.Grant, sent time.Time, h
 
 // granted calls Trace.Granted, and then the callback for the end of the lease, if it has ended meanwhile.
 func (l *Lease) granted(info GrantedInfo) {
-	call(l.lock.rt.trace.Granted, info)
+	emit(l.lock.rt.trace.Granted, info)
 	l.mu.Lock()
 	l.told = true
 	over := l.life.Err() != nil
@@ -150,13 +153,13 @@ func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 // new Deadline, ErrLost and ErrUnlocked that it is not held. After any other error, such as one of ctx, the lease lasts until its
 // Deadline as before. While Redis does not serve Renew, it tries until ctx or the lease ends.
 func (l *Lease) Renew(ctx context.Context) error {
-	_, err := performUntilClosed(ctx, l.lock, "renew", l.Err(), func(ctx context.Context, t task) (none struct{}, err error) {
+	_, err := performUntilClosed(ctx, l.lock, "renew", l.Err(), func(ctx context.Context, t task.Task) (none struct{}, err error) {
 		rt := l.lock.rt
-		ctx, cancel := joined(ctx, l.life)
+		ctx, cancel := task.Joined(ctx, l.life)
 		defer cancel()
-		ctx, cancel = rt.withTimeoutCause(ctx, l.left(), stopped{ErrUnreachable})
+		ctx, cancel = rt.calls.WithTimeoutCause(ctx, l.left(), ErrUnreachable)
 		defer cancel()
-		err = rt.attempt(ctx, func() error { return l.renew(ctx, t) })
+		err = rt.calls.Attempt(ctx, func() error { return l.renew(ctx, t) })
 		if cause := l.Err(); cause != nil {
 			return none, cause
 		}
@@ -170,17 +173,17 @@ func (l *Lease) left() time.Duration { return l.Deadline().Sub(l.lock.rt.clock.N
 
 // renew sends one renewal. A reply that comes after Unlock changes nothing: the script compares the token, so no renewal
 // extends a lock that was released.
-func (l *Lease) renew(ctx context.Context, t task) error {
+func (l *Lease) renew(ctx context.Context, t task.Task) error {
 	sent := l.lock.rt.clock.Now()
 	asked := min(max(l.lock.settings.ttl, l.kept.Sub(sent)), l.token.TTL())
 	renewed := term{ttl: l.lock.settings.ttl}.given(sent, asked)
-	l.noteRenewal(renewed, errNoReply)
+	l.noteRenewal(renewed, call.ErrNoReply)
 	held, err := l.lock.redis.Renew(ctx, l.token, asked, l.fence)
 	switch {
 	case err != nil:
 		l.renewalFailed(renewed, err)
 	case !held:
-		err = lost(ErrTaken)
+		err = errs.LostBy(ErrTaken)
 		l.lose(ErrTaken)
 		l.leaveBehind(t)
 	default:
@@ -188,7 +191,7 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 		l.extend(renewed)
 	}
 	if l.life.Err() == nil || held {
-		call(l.lock.rt.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
+		emit(l.lock.rt.trace.Renewed, RenewedInfo{Event: l.event(), Deadline: l.Deadline(), Err: err})
 	}
 	return err
 }
@@ -196,7 +199,7 @@ func (l *Lease) renew(ctx context.Context, t task) error {
 // leaveBehind has Redis forget the token of a lease that it does not know: after a failover that lost the grant, the token is in the
 // queue again, and would be granted the lock for nobody. So would an acquire that was sent again, or late. If the lease was resumed,
 // another token holds the lock. Nothing is sent for one that was detached.
-func (l *Lease) leaveBehind(t task) {
+func (l *Lease) leaveBehind(t task.Task) {
 	if context.Cause(l.life) != ErrDetached { //nolint:errorlint // the cause itself, not what it wraps
 		l.lock.giveBack(t, ending{token: l.token, ambiguous: l.ambiguous})
 	}
@@ -214,7 +217,7 @@ func (l *Lease) noteRenewal(renewed term, failure error) {
 
 // renewalFailed notes why a renewal has failed. A refusal says nothing about the way to Redis.
 func (l *Lease) renewalFailed(renewed term, err error) {
-	if script.OriginOf(err) != script.Permanent {
+	if call.OriginOf(err) != call.Permanent {
 		l.noteRenewal(renewed, err)
 		return
 	}
@@ -248,11 +251,11 @@ func (l *Lease) setTimer(now time.Time) {
 
 // tick renews or ends the lease, if that is due.
 func (l *Lease) tick() {
-	t, err := l.lock.rt.begin()
+	t, err := l.lock.rt.tasks.Begin()
 	if err != nil {
 		return
 	}
-	defer t.end()
+	defer t.End()
 	l.mu.Lock()
 	if l.life.Err() != nil {
 		l.mu.Unlock()
@@ -285,10 +288,14 @@ func (l *Lease) expire() {
 	if what != expiry {
 		return
 	}
-	if t, err := l.lock.rt.begin(); err == nil { // so that Shutdown sees what follows the lease's end
-		defer t.end()
+	if t, err := l.lock.rt.tasks.Begin(); err == nil { // so that Shutdown sees what follows the lease's end
+		defer t.End()
 	}
-	if l.lose(l.lock.rt.outage.whyExpired(failure)) {
+	reason := ErrExpired
+	if err := l.lock.rt.calls.Failure(failure); err != nil {
+		reason = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	if l.lose(reason) {
 		l.releaseLater()
 	}
 }
@@ -298,7 +305,8 @@ func (l *Lease) expire() {
 func (l *Lease) releaseLater() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lock.rt.keep(l) != nil {
+	l.lost = task.Lease{Began: l.began, Token: l.token.Text(), End: func() { l.stopLate() }}
+	if l.lock.rt.tasks.Keep(&l.lost) != nil {
 		return
 	}
 	l.late = l.lock.rt.clock.AfterFunc(l.term.ends.Sub(l.lock.rt.clock.Now()), l.releaseLost)
@@ -306,13 +314,13 @@ func (l *Lease) releaseLater() {
 
 // releaseLost releases the lease in the background, if that is due, without waiting for the timer.
 func (l *Lease) releaseLost() {
-	t, err := l.lock.rt.begin()
+	t, err := l.lock.rt.tasks.Begin()
 	if err != nil {
 		return
 	}
-	defer t.end()
+	defer t.End()
 	if l.stopLate() {
-		l.lock.rt.drop(l)
+		l.lock.rt.tasks.Drop(&l.lost)
 		l.lock.giveBack(t, l.ending())
 	}
 }
@@ -331,15 +339,9 @@ func (l *Lease) stopLate() bool {
 
 func (l *Lease) ending() ending { return ending{l.token, l.fence, l.ambiguous, l.kept, l.rest} }
 
-// close ends the lease because its Client is closed.
-func (l *Lease) close() {
-	l.finish(ErrClosed)
-	l.stopLate()
-}
-
 // lose ends the lease without its holder's doing, and reports whether it has: the lease may have ended before.
 func (l *Lease) lose(reason error) bool {
-	return l.finish(lost(reason))
+	return l.finish(errs.LostBy(reason))
 }
 
 // finish ends the lease with that cause, and reports whether it has: the lease may have ended before. It announces the end,
@@ -357,7 +359,7 @@ func (l *Lease) finish(cause error) bool {
 	}
 	told := l.told
 	l.mu.Unlock()
-	l.lock.rt.drop(l)
+	l.lock.rt.tasks.Drop(&l.held)
 	if told && cause != ErrUnlocked { //nolint:errorlint // the cause itself, not what it wraps
 		l.announceEnd(cause)
 	}
@@ -371,7 +373,7 @@ func (l *Lease) announceEnd(err error) {
 	if errors.Is(err, ErrLost) {
 		rt.log.Warn("lock lost", "lock", l.lock.name, "token", l.token, "fence", l.fence, "held", held, "err", err)
 	}
-	call(rt.trace.Ended, EndedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
+	emit(rt.trace.Ended, EndedInfo{Event: l.event(), Fence: l.fence, Held: held, Err: err})
 }
 
 func (l *Lease) event() Event { return l.lock.event(l.caller, l.token) }
@@ -401,9 +403,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 func (l *Lease) unlock(ctx context.Context) error {
-	t, closed := l.lock.rt.begin() // before the lease ends, so that Shutdown sees one or the other
+	t, closed := l.lock.rt.tasks.Begin() // before the lease ends, so that Shutdown sees one or the other
 	if closed == nil {
-		defer t.end()
+		defer t.End()
 	}
 	l.expire()
 	first := l.finish(ErrUnlocked)
@@ -422,7 +424,7 @@ func (l *Lease) unlock(ctx context.Context) error {
 
 // release sends the release until Redis replies, or the lease would have ended. No callback is called here: it may call
 // Unlock.
-func (l *Lease) release(ctx context.Context, t task, closed error) error {
+func (l *Lease) release(ctx context.Context, t task.Task, closed error) error {
 	l.unlocking <- struct{}{} // an earlier Unlock is bounded
 	defer func() { <-l.unlocking }()
 	if l.released {
@@ -434,15 +436,13 @@ func (l *Lease) release(ctx context.Context, t task, closed error) error {
 	rt := l.lock.rt
 	left := l.left()
 	if left <= 0 {
-		return lost(ErrExpired)
+		return errs.LostBy(ErrExpired)
 	}
-	ctx, cancel := rt.withTimeoutCause(withValues{rt.leaves, ctx}, min(left, l.lock.settings.ttl), stopped{ErrUnreachable})
-	defer cancel()
 	var h script.Handoff
-	err := rt.retry(ctx, func() (err error) {
+	err := rt.calls.Finish(ctx, min(left, l.lock.settings.ttl), func(ctx context.Context) (err error) {
 		h, err = l.lock.release(ctx, l.ending())
 		// go-redis resends by itself what Redis refuses for a while: then no copy has released the lock.
-		l.ambiguousRelease = l.ambiguousRelease || h.Ambiguous && script.OriginOf(err) != script.Unavailable
+		l.ambiguousRelease = l.ambiguousRelease || h.Ambiguous && call.OriginOf(err) != call.Unavailable
 		return err
 	})
 	if err != nil {
@@ -457,7 +457,7 @@ func (l *Lease) release(ctx context.Context, t task, closed error) error {
 		l.leaveBehind(t)
 	}
 	if !h.Released && !l.ambiguousRelease {
-		l.releaseErr = lost(ErrTaken)
+		l.releaseErr = errs.LostBy(ErrTaken)
 	}
 	return l.releaseErr
 }

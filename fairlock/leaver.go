@@ -1,10 +1,12 @@
 package fairlock
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
 )
 
 // grace is how long a Lock whose ctx has ended waits for Redis to remove the waiter. Then it returns all the same.
@@ -28,14 +30,14 @@ type leaving struct {
 }
 
 // leave has Redis remove a waiter, and closes over then.
-func (v *leaver) leave(t task, l *lock, w script.Leaving, over chan struct{}) {
-	until := t.rt.clock.Now().Add(w.Token.TTL() + l.cfg.WaiterTTL + queueKept)
+func (v *leaver) leave(t task.Task, l *lock, w script.Leaving, over chan struct{}) {
+	until := l.rt.clock.Now().Add(w.Token.TTL() + l.cfg.WaiterTTL + queueKept)
 	v.mu.Lock()
 	others, sends := v.byLock[l.redis.Key()]
 	v.byLock[l.redis.Key()] = append(others, leaving{w, until, over})
 	v.mu.Unlock()
 	if !sends {
-		t.goes(func(t task) {
+		t.Go(func(t task.Task) {
 			for some := v.next(l); some != nil; some = v.next(l) {
 				l.remove(t, some)
 			}
@@ -59,7 +61,7 @@ func (v *leaver) next(l *lock) []leaving {
 
 // remove removes waiters from the queue, and releases the lock if one was granted it meanwhile. It tries for as long as that can
 // matter, or once if the client is closed.
-func (l *lock) remove(t task, waiters []leaving) {
+func (l *lock) remove(t task.Task, waiters []leaving) {
 	var until time.Time
 	tokens := make([]script.Leaving, len(waiters))
 	for i, w := range waiters {
@@ -68,15 +70,13 @@ func (l *lock) remove(t task, waiters []leaving) {
 			until = w.until
 		}
 	}
-	ctx, cancel := t.rt.withTimeout(t.rt.leaves, until.Sub(t.rt.clock.Now()))
-	defer cancel()
-	err := t.rt.retry(ctx, func() error {
+	err := l.rt.calls.Finish(context.Background(), until.Sub(l.rt.clock.Now()), func(ctx context.Context) error {
 		h, err := l.redis.Leave(ctx, script.Rest{}, tokens...)
 		l.queues.handoff(t, l, h)
 		return err
 	})
-	if err != nil && t.rt.answered.Load() { // otherwise nobody knows of a waiter in a queue: the address may be wrong
-		t.rt.log.Warn("waiters could not leave; their tickets expire", "lock", l.name, "token", tokens[0].Token,
+	if err != nil && l.rt.calls.Answered() { // otherwise nobody knows of a waiter in a queue: the address may be wrong
+		l.rt.log.Warn("waiters could not leave; their tickets expire", "lock", l.name, "token", tokens[0].Token,
 			"waiters", len(tokens), "err", err)
 	}
 	for _, w := range waiters {

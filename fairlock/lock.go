@@ -6,8 +6,11 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -37,7 +40,7 @@ func (l *lock) check(ctx context.Context, refused error) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return errs.Ended(ctx)
 	}
 	return nil
 }
@@ -62,7 +65,7 @@ func (l *lock) event(ctx context.Context, t token.Token) Event {
 // acquire waits for the lock, or only tries to get it.
 func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, input error) (*Lease, error) {
 	caller := ctx
-	return perform(ctx, l, op, input, func(ctx context.Context, t task) (*Lease, error) {
+	return perform(ctx, l, op, input, func(ctx context.Context, t task.Task) (*Lease, error) {
 		if held := l.heldBy(ctx, weight); held != nil {
 			if try {
 				return nil, &HeldError{Busy: BusyLock, Holder: held.token.Client(), Err: ErrBusy}
@@ -73,14 +76,14 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 		if err != nil {
 			return nil, err
 		}
-		limited := l.rt.limitedBySilence
+		limited := l.rt.calls.LimitedBySilence
 		if try {
-			limited = l.rt.limited
+			limited = l.rt.calls.Limited
 		}
 		ctx, cancel := limited(ctx)
 		defer cancel()
 		if l.settings.maxWait > 0 && !try {
-			ctx, cancel = l.rt.withTimeoutCause(ctx, l.settings.maxWait, stopped{ErrWaitTimeout})
+			ctx, cancel = l.rt.calls.WithTimeoutCause(ctx, l.settings.maxWait, ErrWaitTimeout)
 			defer cancel()
 		}
 		w := newWaiter(caller, l, t, tok, try)
@@ -151,33 +154,33 @@ func (l *lock) do(
 // perform runs an operation that begins a lease as a task, unless it is refused. Its ctx ends with the caller's, or when
 // the client is closed, or by Shutdown.
 func perform[T any](
-	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task) (T, error),
+	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task.Task) (T, error),
 ) (T, error) {
-	return performUntil(ctx, l, op, refused, (*runtime).untilShutdown, run)
+	return performUntil(ctx, l, op, refused, l.untilShutdown, run)
 }
 
 // performUntilClosed is perform for an operation that Shutdown lets go on.
 func performUntilClosed[T any](
-	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task) (T, error),
+	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task.Task) (T, error),
 ) (T, error) {
-	return performUntil(ctx, l, op, refused, (*runtime).untilClosed, run)
+	return performUntil(ctx, l, op, refused, l.untilClosed, run)
 }
 
 func performUntil[T any](
 	ctx context.Context, l *lock, op string, refused error,
-	until func(*runtime, context.Context) (context.Context, func(), error), run func(context.Context, task) (T, error),
+	until func(context.Context) (context.Context, func(), error), run func(context.Context, task.Task) (T, error),
 ) (T, error) {
 	var none T
 	if err := l.check(ctx, refused); err != nil {
 		return none, l.wrap(op, err)
 	}
-	t, err := l.rt.begin()
+	t, err := l.rt.tasks.Begin()
 	if err != nil {
 		return none, l.wrap(op, err)
 	}
-	defer t.end()
+	defer t.End()
 	never := ctx.Done() == nil
-	ctx, cancel, err := until(l.rt, ctx)
+	ctx, cancel, err := until(ctx)
 	if err != nil {
 		return none, l.wrap(op, err)
 	}
@@ -186,7 +189,16 @@ func performUntil[T any](
 		ctx = dispatch.Blocking(ctx)
 	}
 	v, err := run(ctx, t)
-	return v, l.wrap(op, orEnded(ctx, err))
+	return v, l.wrap(op, call.OrEnded(ctx, err))
+}
+
+func (l *lock) untilShutdown(ctx context.Context) (context.Context, func(), error) {
+	return l.rt.tasks.UntilShutdown(ctx, func() bool { return l.rt.heldIn(ctx) })
+}
+
+func (l *lock) untilClosed(ctx context.Context) (context.Context, func(), error) {
+	until, cancel := l.rt.tasks.UntilClosed(ctx)
+	return until, cancel, nil
 }
 
 // resume takes over the lease of a handle, with a token of its own: the other process sends nothing that touches it.
@@ -196,7 +208,7 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 		input = require((tokens.Permits(old.Text()) == 0) == (l.permits == 0), "handle", "is of another kind of lock")
 	}
 	caller := ctx
-	return perform(ctx, l, "resume", input, func(ctx context.Context, t task) (*Lease, error) {
+	return perform(ctx, l, "resume", input, func(ctx context.Context, t task.Task) (*Lease, error) {
 		tok, err := l.newToken(old.Weight(), tokens.Permits(old.Text()))
 		if err != nil {
 			return nil, err
@@ -205,8 +217,8 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 		lease, err := l.takeOver(caller, ctx, t, old, fence, tok)
 		if err != nil {
 			waited := l.rt.clock.Now().Sub(began)
-			err = orEnded(ctx, err)
-			call(l.rt.trace.Left, LeftInfo{Event: l.event(caller, tok), Wait: waited, Err: err})
+			err = call.OrEnded(ctx, err)
+			emit(l.rt.trace.Left, LeftInfo{Event: l.event(caller, tok), Wait: waited, Err: err})
 			return nil, err
 		}
 		lease.granted(GrantedInfo{Event: lease.event(), Fence: lease.fence, Wait: lease.began.Sub(began)})
@@ -215,13 +227,13 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 }
 
 // takeOver has Redis pass a lease on to a token of this client. If that does not come to a lease here, the token leaves.
-func (l *lock) takeOver(caller, ctx context.Context, t task, old token.Token, fence uint64, by token.Token) (*Lease, error) {
-	ctx, cancel := l.rt.limited(ctx)
+func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Token, fence uint64, by token.Token) (*Lease, error) {
+	ctx, cancel := l.rt.calls.Limited(ctx)
 	defer cancel()
 	var sent time.Time
 	var resumed uint64
 	ambiguous := false
-	err := l.rt.attempt(ctx, func() (err error) {
+	err := l.rt.calls.Attempt(ctx, func() (err error) {
 		var again bool
 		sent = l.rt.clock.Now()
 		resumed, again, err = l.redis.Resume(ctx, old, fence, by.TTL(), by)
@@ -229,7 +241,7 @@ func (l *lock) takeOver(caller, ctx context.Context, t task, old token.Token, fe
 		return err
 	})
 	if err == nil && resumed == 0 {
-		err = lost(ErrTaken)
+		err = errs.LostBy(ErrTaken)
 	}
 	var lease *Lease
 	if err == nil {
@@ -266,15 +278,13 @@ func (l *lock) release(ctx context.Context, e ending) (script.Handoff, error) {
 }
 
 // giveBack releases a lease that nobody uses, in the background.
-func (l *lock) giveBack(t task, e ending) {
-	t.goes(func(t task) {
+func (l *lock) giveBack(t task.Task, e ending) {
+	t.Go(func(t task.Task) {
 		within := e.token.TTL()
 		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
 			within += l.cfg.WaiterTTL + queueKept
 		}
-		ctx, cancel := l.rt.withTimeout(l.rt.leaves, within)
-		defer cancel()
-		err := l.rt.retry(ctx, func() error {
+		err := l.rt.calls.Finish(context.Background(), within, func(ctx context.Context) error {
 			h, err := l.release(ctx, e)
 			l.queues.handoff(t, l, h)
 			return err
@@ -286,10 +296,10 @@ func (l *lock) giveBack(t task, e ending) {
 }
 
 func (l *lock) inspect(ctx context.Context) (State, error) {
-	return performUntilClosed(ctx, l, "inspect", nil, func(ctx context.Context, _ task) (s State, err error) {
-		ctx, cancel := l.rt.limited(ctx)
+	return performUntilClosed(ctx, l, "inspect", nil, func(ctx context.Context, _ task.Task) (s State, err error) {
+		ctx, cancel := l.rt.calls.Limited(ctx)
 		defer cancel()
-		err = l.rt.attempt(ctx, func() (err error) {
+		err = l.rt.calls.Attempt(ctx, func() (err error) {
 			s, err = readState(ctx, l.redis, bounds.MaxInspected)
 			return err
 		})
@@ -299,7 +309,7 @@ func (l *lock) inspect(ctx context.Context) (State, error) {
 
 // snapshot reads the lock, without its holders and waiters. It tries for as long as ctx lasts.
 func (l *lock) snapshot(ctx context.Context) (s script.Snapshot, err error) {
-	err = l.rt.attempt(ctx, func() (err error) {
+	err = l.rt.calls.Attempt(ctx, func() (err error) {
 		s, err = l.redis.Inspect(ctx, 0)
 		return err
 	})
@@ -308,10 +318,10 @@ func (l *lock) snapshot(ctx context.Context) (s script.Snapshot, err error) {
 
 // resize sets the number of permits for all clients; 0: the one that they bring counts again.
 func (l *lock) resize(ctx context.Context, op string, permits int, input error) error {
-	_, err := perform(ctx, l, op, input, func(ctx context.Context, t task) (h script.Handoff, err error) {
-		ctx, cancel := l.rt.limited(ctx)
+	_, err := perform(ctx, l, op, input, func(ctx context.Context, t task.Task) (h script.Handoff, err error) {
+		ctx, cancel := l.rt.calls.Limited(ctx)
 		defer cancel()
-		err = l.rt.attempt(ctx, func() (err error) {
+		err = l.rt.calls.Attempt(ctx, func() (err error) {
 			h, err = l.redis.Resize(ctx, permits)
 			l.queues.handoff(t, l, h)
 			return err
@@ -327,8 +337,8 @@ func (l *lock) resize(ctx context.Context, op string, permits int, input error) 
 // forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock may have
 // another holder when the request is sent again.
 func (l *lock) forceRelease(ctx context.Context) (bool, error) {
-	return performUntilClosed(ctx, l, "force-release", nil, func(ctx context.Context, t task) (bool, error) {
-		limited, cancel := l.rt.limited(ctx)
+	return performUntilClosed(ctx, l, "force-release", nil, func(ctx context.Context, t task.Task) (bool, error) {
+		limited, cancel := l.rt.calls.Limited(ctx)
 		defer cancel()
 		before, err := l.snapshot(limited)
 		if err != nil {
@@ -355,10 +365,10 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 
 // forceReleaseSome sends one request of forceRelease.
 func (l *lock) forceReleaseSome(ctx context.Context, seen, from uint64) (h script.Handoff, err error) {
-	ctx, cancel := l.rt.limited(ctx)
+	ctx, cancel := l.rt.calls.Limited(ctx)
 	defer cancel()
 	ambiguous := false // also if an earlier attempt had no reply
-	err = l.rt.attempt(ctx, func() (err error) {
+	err = l.rt.calls.Attempt(ctx, func() (err error) {
 		h, err = l.redis.ForceRelease(ctx, seen, from)
 		ambiguous = ambiguous || h.Ambiguous
 		return err

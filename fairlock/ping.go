@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
 )
 
 // maxSubscriptionDown is for how long the subscription may be down until Ping returns an error: for most of the time after a
@@ -27,20 +30,20 @@ func (c *Client) Ping(ctx context.Context) error {
 
 func (c *Client) ping(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return errs.Ended(ctx)
 	}
-	t, err := c.rt.begin()
+	t, err := c.rt.tasks.Begin()
 	if err != nil {
 		return err
 	}
-	defer t.end()
-	ctx, cancel := joined(ctx, c.rt.open)
+	defer t.End()
+	ctx, cancel := task.Joined(ctx, c.rt.tasks.Open())
 	defer cancel()
-	if c.rt.open.Err() != nil { // cancelling ctx may take a moment
+	if c.rt.tasks.Open().Err() != nil { // cancelling ctx may take a moment
 		return ErrClosed
 	}
-	if err := script.Ping(ctx, c.dispatch, c.cfg.Namespace); err != nil {
-		return orEnded(ctx, err)
+	if err := script.Ping(ctx, c.rt.calls.Of(""), c.cfg.Namespace); err != nil {
+		return call.OrEnded(ctx, err)
 	}
 	return c.subscriber.check()
 }

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -67,11 +69,11 @@ func (q *queue) interval() time.Duration { return min(time.Second, q.minTTL/3) }
 
 // tick sets the timer for the next heartbeat, and sends one, which may hang.
 func (q *queue) tick() {
-	t, err := q.queues.rt.begin()
+	t, err := q.queues.rt.tasks.Begin()
 	if err != nil {
 		return
 	}
-	defer t.end()
+	defer t.End()
 	q.mu.Lock()
 	q.minTTL = bounds.MaxTTL
 	for w := range q.queued {
@@ -119,7 +121,7 @@ func order(a, b *localWaiter) int {
 }
 
 // heartbeatOfAll keeps the tickets of all queued waiters, and tells them what they may have missed.
-func (q *queue) heartbeatOfAll(t task) {
+func (q *queue) heartbeatOfAll(t task.Task) {
 	q.mu.Lock()
 	all := q.inOrder()
 	q.mu.Unlock()
@@ -128,12 +130,12 @@ func (q *queue) heartbeatOfAll(t task) {
 
 // heartbeat keeps the tickets of some waiters, in their order. It waits for the reply until the third heartbeat after
 // it, but at least for a second: a TTL may be shorter than a round trip.
-func (q *queue) heartbeat(t task, waiters []*localWaiter) {
+func (q *queue) heartbeat(t task.Task, waiters []*localWaiter) {
 	rt := q.queues.rt
 	q.mu.Lock()
 	timeout := max(3*q.interval(), time.Second)
 	q.mu.Unlock()
-	ctx, cancel := rt.withTimeout(rt.life, timeout)
+	ctx, cancel := rt.calls.WithTimeout(rt.tasks.Life(), timeout)
 	defer cancel()
 	for some := range slices.Chunk(waiters, script.MaxHeartbeat) {
 		if ctx.Err() != nil {
@@ -143,7 +145,7 @@ func (q *queue) heartbeat(t task, waiters []*localWaiter) {
 	}
 }
 
-func (q *queue) heartbeatOf(ctx context.Context, t task, waiters []*localWaiter) {
+func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWaiter) {
 	rt := q.queues.rt
 	tokens := make([]token.Token, len(waiters))
 	for i, w := range waiters {
@@ -169,9 +171,9 @@ func (q *queue) heartbeatOf(ctx context.Context, t task, waiters []*localWaiter)
 func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err error) {
 	rt := q.queues.rt
 	switch {
-	case rt.life.Err() != nil:
-	case script.OriginOf(err) != script.Permanent:
-		rt.log.Debug("heartbeat failed; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", orEnded(ctx, err))
+	case rt.tasks.Life().Err() != nil:
+	case call.OriginOf(err) != call.Permanent:
+		rt.log.Debug("heartbeat failed; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", call.OrEnded(ctx, err))
 	default: // their own requests fail in the same way, and say so
 		rt.log.Warn("Redis refuses a heartbeat; the next one follows", "lock", q.lock.name, "waiters", len(waiters), "err", err)
 		for _, w := range waiters {

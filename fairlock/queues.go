@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -88,7 +89,7 @@ func (qs *queues) notify(grants ...script.Grant) {
 
 // handoff handles the reply to a release: it notifies the waiters of this client, and serves the rest of the queue if
 // the script reached a bound.
-func (qs *queues) handoff(t task, l *lock, h script.Handoff) {
+func (qs *queues) handoff(t task.Task, l *lock, h script.Handoff) {
 	qs.notify(h.Grants...)
 	if h.More {
 		qs.serve(t, l)
@@ -96,19 +97,19 @@ func (qs *queues) handoff(t task, l *lock, h script.Handoff) {
 }
 
 // serve goes on where a script reached a bound.
-func (qs *queues) serve(t task, l *lock) {
-	t.goes(func(task) {
+func (qs *queues) serve(t task.Task, l *lock) {
+	t.Go(func(task.Task) {
 		for more := true; more; {
-			more, _ = l.redis.Admit(qs.rt.life) // after an error the heartbeats of the waiters go on
+			more, _ = l.redis.Admit(qs.rt.tasks.Life()) // after an error the heartbeats of the waiters go on
 		}
 	})
 }
 
 // catchUp sends heartbeats that tell all waiters what they may have missed.
-func (qs *queues) catchUp(t task) {
+func (qs *queues) catchUp(t task.Task) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(qs.byLock)) { // in a fixed order, so that a simulation repeats
-		t.goes(qs.byLock[key].heartbeatOfAll)
+		t.Go(qs.byLock[key].heartbeatOfAll)
 	}
 }

@@ -17,20 +17,9 @@ type Stats struct {
 
 // Stats returns what the client does now. It does no I/O, also after Close.
 func (c *Client) Stats() Stats {
-	since, _ := c.rt.outage.now()
-	return Stats{Leases: c.rt.held(), Waiters: c.queues.waiting(), Requests: c.dispatch.Requests(), OutageSince: since}
-}
-
-// held returns how many leases are held.
-func (rt *runtime) held() (n int) {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	for l := range rt.leases {
-		if l.life.Err() == nil { // else it will be released because it was lost
-			n++
-		}
-	}
-	return n
+	since, _ := c.rt.calls.Outage()
+	leases, _ := c.rt.tasks.Held()
+	return Stats{Leases: leases, Waiters: c.queues.waiting(), Requests: c.rt.calls.Requests(), OutageSince: since}
 }
 
 // waiting returns how many waiters are queued.

@@ -10,7 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
 )
 
 // subscriber is the one subscription of a client. It receives the notifications that tell which of its waiters were
@@ -45,21 +47,21 @@ func (s *subscriber) up() uint64 {
 }
 
 // start subscribes, if this is the client's first contention, and returns the same as up.
-func (s *subscriber) start(t task) uint64 {
+func (s *subscriber) start(t task.Task) uint64 {
 	s.once.Do(func() {
 		s.wentDown(nil)
-		t.stays(s.run)
+		t.Stay(s.run)
 	})
 	return s.up()
 }
 
 // run subscribes, again and again, until the client is closed.
-func (s *subscriber) run(t task) {
+func (s *subscriber) run(t task.Task) {
 	rt := s.rt
-	jitter := jitter(s.channel) // requests that fail at the same moment have another
-	for pause := (backoff{}); ; {
-		err := s.receive(rt.life, t)
-		if rt.life.Err() != nil {
+	jitter := call.Jitter(s.channel) // requests that fail at the same moment have another
+	for pause := (call.Backoff{}); ; {
+		err := s.receive(rt.tasks.Life(), t)
+		if rt.tasks.Life().Err() != nil {
 			return
 		}
 		wasUp, long := s.wentDown(err)
@@ -73,14 +75,14 @@ func (s *subscriber) run(t task) {
 			rt.log.Warn("the subscription is down; heartbeats replace notifications", "channel", s.channel, "err", err)
 		}
 		if wasUp {
-			pause = backoff{}
+			pause = call.Backoff{}
 		}
-		next := pause.next(jitter)
+		next := pause.Next(jitter)
 		if reply := redis.Error(nil); errors.As(err, &reply) {
 			next = refusedPause
 		}
-		call(rt.trace.Subscription, SubscriptionInfo{Err: err})
-		rt.sleep(rt.life, next)
+		emit(rt.trace.Subscription, SubscriptionInfo{Err: err})
+		rt.calls.Sleep(rt.tasks.Life(), next)
 	}
 }
 
@@ -98,7 +100,7 @@ const (
 
 // receive subscribes and receives until the connection breaks. go-redis would subscribe again by itself, but would not
 // tell that the subscription was down.
-func (s *subscriber) receive(ctx context.Context, t task) error {
+func (s *subscriber) receive(ctx context.Context, t task.Task) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.mu.Lock()
@@ -164,7 +166,7 @@ func (s *subscriber) wentDown(reason error) (wasUp, long bool) {
 }
 
 // cameUp has heartbeats look for what waiters have missed before.
-func (s *subscriber) cameUp(t task) {
+func (s *subscriber) cameUp(t task.Task) {
 	s.mu.Lock()
 	lasted, logged := s.rt.clock.Now().Sub(s.downSince), s.logged
 	s.downSince, s.reason, s.logged = time.Time{}, nil, false
@@ -173,7 +175,7 @@ func (s *subscriber) cameUp(t task) {
 	if logged {
 		s.rt.log.Info("the subscription is up again", "channel", s.channel, "lasted", lasted)
 	}
-	call(s.rt.trace.Subscription, SubscriptionInfo{})
+	emit(s.rt.trace.Subscription, SubscriptionInfo{})
 	s.queues.catchUp(t)
 }
 

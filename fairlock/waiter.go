@@ -5,8 +5,11 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -29,7 +32,7 @@ type waiter struct {
 	*localWaiter
 
 	rt     *runtime
-	task   task            // of the operation
+	task   task.Task       // of the operation
 	caller context.Context // of the operation, for Trace
 	lock   *lock
 	try    bool
@@ -48,7 +51,7 @@ type waiter struct {
 	free        time.Duration // of a try: after which a lease ends
 	failure     error         // why the latest acquire had no reply, or Redis refused it; nil if it had one
 	failing     time.Time     // when the first acquire was sent of those that have failed since the latest that did not
-	pause       backoff
+	pause       call.Backoff
 	timer       Timer // posts an event; may be nil
 	timerAt     time.Time
 }
@@ -74,7 +77,7 @@ const (
 const notificationDelay = 10 * time.Millisecond
 
 // newWaiter returns a waiter that receives events from now on. The caller calls close.
-func newWaiter(caller context.Context, l *lock, t task, tok token.Token, try bool) *waiter {
+func newWaiter(caller context.Context, l *lock, t task.Task, tok token.Token, try bool) *waiter {
 	return &waiter{
 		localWaiter: l.queues.join(l, tok), rt: l.rt, task: t, caller: caller, lock: l, try: try, began: l.rt.clock.Now(),
 	}
@@ -96,7 +99,7 @@ func (w *waiter) run(ctx context.Context) (*Lease, error) {
 			return w.lease, nil
 		case left:
 			waited := w.rt.clock.Now().Sub(w.began)
-			call(w.rt.trace.Left, LeftInfo{Event: w.event(), Wait: waited, Err: w.err, Queued: w.ticket != 0})
+			emit(w.rt.trace.Left, LeftInfo{Event: w.event(), Wait: waited, Err: w.err, Queued: w.ticket != 0})
 			w.leave()
 			return nil, w.err
 		}
@@ -120,7 +123,7 @@ func (w *waiter) acquire(ctx context.Context) {
 		w.failed(ctx, err)
 		return
 	}
-	w.pause, w.failure = backoff{}, nil
+	w.pause, w.failure = call.Backoff{}, nil
 	w.holder = reply.Holder
 	w.comparePermits()
 	switch reply.Outcome {
@@ -156,21 +159,21 @@ func (w *waiter) comparePermits() {
 // failed handles the error of an acquire: the waiter sends acquire again if that can help.
 func (w *waiter) failed(ctx context.Context, err error) {
 	errors.As(err, &w.abandoned)
-	if script.OriginOf(err) == script.Permanent {
+	if call.OriginOf(err) == call.Permanent {
 		w.quit(err)
 		return
 	}
 	if w.failure == nil {
 		w.failing = w.acquireSent
 	}
-	w.failure = latest(ctx, w.failure, err)
+	w.failure = call.Latest(ctx, w.failure, err)
 	if ctx.Err() != nil {
 		w.quitEnded(ctx)
 		return
 	}
 	w.rt.log.DebugContext(ctx, "waiter will send acquire again", "lock", w.lock.name, "token", w.token, "err", err)
 	w.state = waiting
-	w.postAfter(w.pause.next(jitter(w.token.Text())), event{kind: acquireNow})
+	w.postAfter(w.pause.Next(call.Jitter(w.token.Text())), event{kind: acquireNow})
 }
 
 // startWaiting handles the reply that it is queued. subscription is the number of the one that was up when the request was sent.
@@ -181,7 +184,7 @@ func (w *waiter) startWaiting(reply script.Reply, subscription uint64) {
 		w.postAfter(reply.RetryAfter, event{kind: acquireNow})
 	}
 	if w.ticket == 0 {
-		call(w.rt.trace.Queued, QueuedInfo{Event: w.event(), Position: reply.Position, Ticket: uint64(reply.Ticket)})
+		emit(w.rt.trace.Queued, QueuedInfo{Event: w.event(), Position: reply.Position, Ticket: uint64(reply.Ticket)})
 	}
 	w.queue.add(w.localWaiter, reply.Ticket, w.acquireSent, subscription)
 	if w.lock.subscriber.start(w.task) > subscription {
@@ -251,7 +254,7 @@ func (w *waiter) notNotified(e event) {
 	w.rt.log.Debug("a heartbeat found the grant", "lock", w.lock.name, "token", w.token, "lost", e.lost != 0)
 	if e.lost != 0 {
 		w.lock.subscriber.missed(e.lost, e.sent)
-		call(w.rt.trace.NotificationLost, w.event())
+		emit(w.rt.trace.NotificationLost, w.event())
 	}
 }
 
@@ -291,10 +294,10 @@ func (w *waiter) quit(err error) {
 
 // quitEnded is quit because ctx has ended. If no holder is known, the error says what Redis failed with.
 func (w *waiter) quitEnded(ctx context.Context) {
-	w.quit(ended(ctx))
+	w.quit(errs.Ended(ctx))
 	var held *HeldError
 	if w.failure != nil && !errors.As(w.err, &held) {
-		w.err = &triedError{w.err, w.failure, w.rt.clock.Now().Sub(w.failing)}
+		w.err = &errs.Tried{Err: w.err, Failure: w.failure, Lasted: w.rt.clock.Now().Sub(w.failing)}
 	}
 }
 
@@ -305,18 +308,18 @@ func (w *waiter) leave() {
 		return
 	}
 	done := make(chan struct{})
-	leave := func(t task) {
+	leave := func(t task.Task) {
 		w.lock.queues.leaver.leave(t, w.lock, script.Leaving{Token: w.token, Tombstone: w.ambiguous}, done)
 	}
 	if w.abandoned == nil {
 		leave(w.task)
 	} else {
-		w.task.goes(func(t task) {
+		w.task.Go(func(t task.Task) {
 			<-w.abandoned.Over // it must not arrive after the leave
 			leave(t)
 		})
 	}
-	enough, cancel := w.rt.withTimeout(context.Background(), grace)
+	enough, cancel := w.rt.calls.WithTimeout(context.Background(), grace)
 	defer cancel()
 	select {
 	case <-done:

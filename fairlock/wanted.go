@@ -3,7 +3,8 @@ package fairlock
 import (
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/task"
 )
 
 // lookInterval is how long after a look the next one follows.
@@ -22,10 +23,10 @@ func (l *Lease) Wanted() <-chan struct{} {
 		return l.wanted
 	}
 	l.wanted = make(chan struct{})
-	if t, err := l.lock.rt.begin(); err == nil {
-		defer t.end()
+	if t, err := l.lock.rt.tasks.Begin(); err == nil {
+		defer t.End()
 		if l.life.Err() == nil {
-			t.goes(func(task) { l.look(false) })
+			t.Go(func(task.Task) { l.look(false) })
 		}
 	}
 	return l.wanted
@@ -36,7 +37,7 @@ func (l *Lease) Wanted() <-chan struct{} {
 func (l *Lease) look(refused bool) {
 	rt := l.lock.rt
 	waiting, err := l.lock.redis.Waiting(l.life)
-	if err != nil && script.OriginOf(err) == script.Permanent && !refused { // after another error, renewals fail as well
+	if err != nil && call.OriginOf(err) == call.Permanent && !refused { // after another error, renewals fail as well
 		refused = true
 		rt.log.Warn("Redis does not tell whether somebody waits; it is asked again", "lock", l.lock.name, "token", l.token, "err", err)
 	}
@@ -48,8 +49,8 @@ func (l *Lease) look(refused bool) {
 		close(l.wanted)
 	default:
 		l.looks = rt.clock.AfterFunc(lookInterval, func() {
-			if t, err := rt.begin(); err == nil {
-				defer t.end()
+			if t, err := rt.tasks.Begin(); err == nil {
+				defer t.End()
 				l.look(refused)
 			}
 		})
