@@ -23,12 +23,12 @@ const module = "github.com/fairlock/fairlock-go"
 // mayImport has what each package may import besides the standard library. No package imports upward, and the library
 // depends on go-redis and uuid only. The lab is another module, which imports these packages; none of them imports it.
 var mayImport = map[string][]string{
-	module + "/internal/bounds":   {},
-	module + "/internal/tokens":   {module + "/internal/bounds", "github.com/google/uuid"},
-	module + "/token":             {module + "/internal/tokens"},
-	module + "/lua":               {},
-	module + "/internal/errs":     {},
-	module + "/internal/task":     {module + "/internal/errs"},
+	module + "/internal/bounds": {},
+	module + "/internal/tokens": {module + "/internal/bounds", "github.com/google/uuid"},
+	module + "/token":           {module + "/internal/tokens"},
+	module + "/lua":             {},
+	module + "/internal/errs":   {},
+	module + "/internal/task":   {module + "/internal/errs"},
 	module + "/internal/call": {
 		module + "/internal/errs", module + "/internal/task", module + "/internal/clock", module + "/internal/dispatch",
 		"github.com/redis/go-redis/v9",
@@ -36,12 +36,16 @@ var mayImport = map[string][]string{
 	module + "/internal/script": {
 		module + "/lua", module + "/token", module + "/internal/dispatch", module + "/internal/call", "github.com/redis/go-redis/v9",
 	},
+	module + "/internal/hold": {
+		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock",
+		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token",
+	},
 	module + "/internal/clock":    {},
 	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},
 	module + "/fairlock": {
 		module + "/token", module + "/internal/script", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/clock",
 		module + "/internal/dispatch", module + "/internal/errs", module + "/internal/task", module + "/internal/call",
-		"github.com/redis/go-redis/v9",
+		module + "/internal/hold", "github.com/redis/go-redis/v9",
 	},
 	module + "/leader": {module + "/fairlock", module + "/internal/tokens"},
 	// For tests; no package above may import them. Users import fairlocktest.

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/hold"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
 )
@@ -81,8 +82,15 @@ func newLock[O HoldOption](c *Client, kind Kind, name string, permits int, optio
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}
 	redis, _ := script.Of(c.rt.calls.Of(name), string(kind), c.cfg.Namespace, name)
-	return &lock{
+	l := &lock{
 		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name, permits: permits, settings: s,
 		redis: redis.WithFenceTTL(c.cfg.FenceTTL), invalid: errors.Join(checkName(name), invalid),
 	}
+	l.hold = hold.Env{
+		Tasks: c.rt.tasks, Calls: c.rt.calls, Clock: c.cfg.Clock, Log: c.cfg.Logger,
+		Redis: l.redis, Lock: name, TTL: s.ttl, MinHold: s.minHold, WaiterTTL: c.cfg.WaiterTTL,
+		Handed:  func(t task.Task, h script.Handoff) { c.queues.handoff(t, l, h) },
+		Renewed: l.renewed, Ended: l.ended,
+	}
+	return l
 }

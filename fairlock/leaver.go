@@ -12,9 +12,6 @@ import (
 // grace is how long a Lock whose ctx has ended waits for Redis to remove the waiter. Then it returns all the same.
 const grace = 25 * time.Millisecond
 
-// queueKept is for how long beyond WaiterTTL Redis keeps a queue for which no client sends heartbeats.
-const queueKept = 11 * time.Minute
-
 // leaver removes waiters from their queues in Redis. For each lock, one task sends one request at a time. It removes the waiters
 // that have left meanwhile, at most 250.
 type leaver struct {
@@ -31,7 +28,7 @@ type leaving struct {
 
 // leave has Redis remove a waiter, and closes over then.
 func (v *leaver) leave(t task.Task, l *lock, w script.Leaving, over chan struct{}) {
-	until := l.rt.clock.Now().Add(w.Token.TTL() + l.cfg.WaiterTTL + queueKept)
+	until := l.rt.clock.Now().Add(w.Token.TTL() + l.cfg.WaiterTTL + script.QueueKept)
 	v.mu.Lock()
 	others, sends := v.byLock[l.redis.Key()]
 	v.byLock[l.redis.Key()] = append(others, leaving{w, until, over})

@@ -9,6 +9,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/errs"
+	"github.com/fairlock/fairlock-go/internal/hold"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/internal/tokens"
@@ -27,6 +28,7 @@ type lock struct {
 	name     string
 	permits  int // of a semaphore or a read-write lock, that its tokens say; 0: a mutex
 	redis    script.Lock
+	hold     hold.Env // of its leases
 	settings settings
 	invalid  error // what is wrong with the name, the number of permits or an option; returned before anything is sent
 }
@@ -68,7 +70,7 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 	return perform(ctx, l, op, input, func(ctx context.Context, t task.Task) (*Lease, error) {
 		if held := l.heldBy(ctx, weight); held != nil {
 			if try {
-				return nil, &HeldError{Busy: BusyLock, Holder: held.token.Client(), Err: ErrBusy}
+				return nil, &HeldError{Busy: BusyLock, Holder: held.held.Token.Client(), Err: ErrBusy}
 			}
 			return nil, ErrReentrant
 		}
@@ -101,13 +103,6 @@ func (l *lock) newToken(weight, permits int) (token.Token, error) {
 	return token.Parse(tokens.New(l.cfg.Name, terms))
 }
 
-// newRest returns a token for the rest of the minimum hold of another token's lease.
-func newRest(client string, t token.Token) (token.Token, error) {
-	terms := tokens.Of(t.Text())
-	terms.Flags = tokens.Released
-	return token.Parse(tokens.New(client, terms))
-}
-
 // heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait; nil if
 // there is none.
 func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
@@ -115,7 +110,7 @@ func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
 		return nil
 	}
 	for held := range leasesIn(ctx) {
-		readers := l.kind == KindRWMutex && weight == 1 && held.token.Weight() == 1
+		readers := l.kind == KindRWMutex && weight == 1 && held.held.Token.Weight() == 1
 		if held.lock.rt == l.rt && held.lock.kind == l.kind && held.lock.name == l.name && !readers && held.Err() == nil {
 			return held
 		}
@@ -134,7 +129,7 @@ func (l *lock) do(
 	inner, cancel := lease.Context(ctx)
 	defer func() { // also when f panics
 		cancel()
-		lost := lease.unlock(ctx)
+		lost := lease.held.Unlock(ctx)
 		switch {
 		case lost == nil, errors.Is(lost, ErrDetached): // by f
 		case errors.Is(err, lost):
@@ -221,7 +216,7 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 			emit(l.rt.trace.Left, LeftInfo{Event: l.event(caller, tok), Wait: waited, Err: err})
 			return nil, err
 		}
-		lease.granted(GrantedInfo{Event: lease.event(), Fence: lease.fence, Wait: lease.began.Sub(began)})
+		lease.granted(GrantedInfo{Event: l.event(caller, tok), Fence: lease.Fence(), Wait: lease.held.Began.Sub(began)})
 		return lease, nil
 	})
 }
@@ -245,54 +240,14 @@ func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Toke
 	}
 	var lease *Lease
 	if err == nil {
-		lease, err = newLease(caller, l, script.Grant{Token: by, Fence: resumed, Given: by.TTL()}, sent, false, ambiguous)
+		lease, err = l.beginLease(hold.Grant{
+			Caller: caller, Token: by, Fence: resumed, Given: by.TTL(), Sent: sent, Ambiguous: ambiguous,
+		})
 	}
 	if err != nil && (ambiguous || resumed > 0 || script.Aborted(err)) {
-		e := ending{token: by, ambiguous: true}
-		if l.settings.minHold > 0 { // whoever had the lease has worked under the lock
-			if e.rest, _ = newRest(l.cfg.Name, by); !e.rest.IsZero() {
-				e.kept = sent.Add(l.settings.minHold)
-			}
-		}
-		l.giveBack(t, e)
+		l.hold.Abandon(t, by, sent)
 	}
 	return lease, err
-}
-
-// ending is the end of a lease in Redis.
-type ending struct {
-	token     token.Token
-	fence     uint64      // of the lease; 0: whatever the token has
-	ambiguous bool        // an acquire of the token may still arrive: Redis refuses it from then on
-	kept      time.Time   // until then the lock stays taken
-	rest      token.Token // by this token
-}
-
-// release ends a lease.
-func (l *lock) release(ctx context.Context, e ending) (script.Handoff, error) {
-	rest := script.Rest{Left: e.kept.Sub(l.rt.clock.Now()), By: e.rest}
-	if e.ambiguous || e.fence == 0 {
-		return l.redis.Leave(dispatch.Urgent(ctx), rest, script.Leaving{Token: e.token, Tombstone: e.ambiguous})
-	}
-	return l.redis.Release(ctx, e.token, e.fence, rest)
-}
-
-// giveBack releases a lease that nobody uses, in the background.
-func (l *lock) giveBack(t task.Task, e ending) {
-	t.Go(func(t task.Task) {
-		within := e.token.TTL()
-		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
-			within += l.cfg.WaiterTTL + queueKept
-		}
-		err := l.rt.calls.Finish(context.Background(), within, func(ctx context.Context) error {
-			h, err := l.release(ctx, e)
-			l.queues.handoff(t, l, h)
-			return err
-		})
-		if err != nil {
-			l.rt.log.Warn("lease was not released; it expires", "lock", l.name, "token", e.token, "err", err)
-		}
-	})
 }
 
 func (l *lock) inspect(ctx context.Context) (State, error) {

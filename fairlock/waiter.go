@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/errs"
+	"github.com/fairlock/fairlock-go/internal/hold"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/internal/tokens"
@@ -242,9 +244,9 @@ func (w *waiter) wait(ctx context.Context) {
 	}
 	w.state = acquiring
 	cfg, now := w.lock.cfg, w.rt.clock.Now()
-	since := elapsed(w.found.sent, now) // the grant is trusted from then on
+	since := clock.Elapsed(w.found.sent, now) // the grant is trusted from then on
 	after := grant.Fence > w.found.last && !w.dropped
-	if after && suffices(grant.Given, since, w.lock.settings.ttl, cfg.WaiterTTL) {
+	if after && hold.Suffices(grant.Given, since, w.lock.settings.ttl, cfg.WaiterTTL) {
 		w.grant(grant, now.Add(-since), true)
 	}
 }
@@ -261,7 +263,9 @@ func (w *waiter) notNotified(e event) {
 // grant begins the lease. If it has ended already, because this process was paused, the waiter sends
 // acquire again.
 func (w *waiter) grant(g script.Grant, sent time.Time, handoff bool) {
-	lease, err := newLease(w.caller, w.lock, g, sent, handoff, w.ambiguous)
+	lease, err := w.lock.beginLease(hold.Grant{
+		Caller: w.caller, Token: w.token, Fence: g.Fence, Given: g.Given, Sent: sent, Handoff: handoff, Ambiguous: w.ambiguous,
+	})
 	if err != nil {
 		w.ambiguous = true // in Redis it holds the lock
 	}
@@ -269,7 +273,7 @@ func (w *waiter) grant(g script.Grant, sent time.Time, handoff bool) {
 	case err == nil:
 		w.state, w.lease = granted, lease
 		lease.granted(GrantedInfo{
-			Event: w.event(), Fence: g.Fence, Ticket: uint64(w.ticket), Wait: lease.began.Sub(w.began), Handoff: handoff,
+			Event: w.event(), Fence: g.Fence, Ticket: uint64(w.ticket), Wait: lease.held.Began.Sub(w.began), Handoff: handoff,
 			Queued: w.ticket != 0,
 		})
 	case errors.Is(err, ErrExpired) && !w.try:

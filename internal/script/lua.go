@@ -180,6 +180,9 @@ func (l Lock) Release(ctx context.Context, t token.Token, fence uint64, rest Res
 	return l.handoff(ctx, "release", readHandoff, t.Text(), fence, rest.milliseconds(), rest.By.Text())
 }
 
+// QueueKept is for how long beyond WaiterTTL Redis keeps a queue for which no client sends heartbeats.
+const QueueKept = 11 * time.Minute
+
 // Leaving is a waiter that leaves the queue. With a Tombstone, Redis refuses the token from then on, for 11 minutes, so that a
 // delayed request cannot acquire the lock for nobody.
 type Leaving struct {

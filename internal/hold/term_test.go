@@ -1,4 +1,4 @@
-package fairlock
+package hold
 
 import (
 	"testing"
@@ -52,8 +52,8 @@ func TestTerm_Suffices(t *testing.T) {
 	const ttl, given = 12 * time.Second, 6 * time.Second // the safety margin is 122 ms
 	for waiterTTL, left := range map[time.Duration]time.Duration{6 * time.Second: time.Second, time.Minute: 2 * time.Second} {
 		since := given - 122*time.Millisecond - left
-		assert.True(t, suffices(given, since, ttl, waiterTTL))
-		assert.False(t, suffices(given, since+1, ttl, waiterTTL))
+		assert.True(t, Suffices(given, since, ttl, waiterTTL))
+		assert.False(t, Suffices(given, since+1, ttl, waiterTTL))
 	}
 	now := time.Now()
 	assert.Equal(t, now.Add(given-122*time.Millisecond), term{ttl: ttl}.given(now, given).deadline)
