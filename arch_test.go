@@ -40,12 +40,16 @@ var mayImport = map[string][]string{
 		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock",
 		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token",
 	},
+	module + "/internal/wait": {
+		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock", module + "/internal/bounds",
+		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token", "github.com/redis/go-redis/v9",
+	},
 	module + "/internal/clock":    {},
 	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},
 	module + "/fairlock": {
 		module + "/token", module + "/internal/script", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/clock",
 		module + "/internal/dispatch", module + "/internal/errs", module + "/internal/task", module + "/internal/call",
-		module + "/internal/hold", "github.com/redis/go-redis/v9",
+		module + "/internal/wait", module + "/internal/hold", "github.com/redis/go-redis/v9",
 	},
 	module + "/leader": {module + "/fairlock", module + "/internal/tokens"},
 	// For tests; no package above may import them. Users import fairlocktest.

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/hold"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
+	"github.com/fairlock/fairlock-go/internal/wait"
 )
 
 // Redis has the methods that a Client needs of a go-redis client. *redis.Client, *redis.ClusterClient, a Sentinel failover client
@@ -22,14 +23,10 @@ type Redis interface {
 
 // Client makes locks on one Redis. A process needs one.
 type Client struct {
-	// Lock order: Lease.mu before runtime.mu, and queue.mu before inbox.mu. outage.mu, and those inside the dispatcher, the
-	// pool of connections, the Clock and a context come last. No other two mutexes are held together, and none during I/O,
-	// a channel operation that blocks, or a callback. (Lease.unlocking, a channel, is held while a release is sent.)
-
-	cfg        Config
-	rt         *runtime
-	queues     *queues
-	subscriber *subscriber
+	cfg     Config
+	tasks   *task.Group
+	calls   *call.Calls
+	waiters *wait.Waiters
 }
 
 // New returns a Client that makes locks on rdb. It does no I/O. The error is an ErrInvalid, which names everything that is wrong
@@ -40,15 +37,15 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	tasks := task.NewGroup()
-	rt := &runtime{
-		clock: cfg.Clock, log: cfg.Logger, trace: cfg.Trace, warned: map[string]struct{}{},
-		tasks: tasks, calls: call.New(rdb, tasks, cfg.Clock, cfg.Logger, cfg.Name),
-	}
-	queues := newQueues(rt)
-	channel := script.NotificationChannel(cfg.Namespace, cfg.Name)
-	return &Client{
-		cfg: cfg, rt: rt, queues: queues, subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, channel: channel},
-	}, nil
+	calls := call.New(rdb, tasks, cfg.Clock, cfg.Logger, cfg.Name)
+	return &Client{cfg: cfg, tasks: tasks, calls: calls, waiters: wait.New(wait.Env{
+		Tasks: tasks, Calls: calls, Clock: cfg.Clock, Log: cfg.Logger, WaiterTTL: cfg.WaiterTTL,
+		Channel: script.NotificationChannel(cfg.Namespace, cfg.Name),
+		Listen: func(ctx context.Context, channel string, up func(), message func(string)) error {
+			return call.Listen(ctx, rdb, channel, up, message)
+		},
+		Subscription: func(err error) { emit(cfg.Trace.Subscription, SubscriptionInfo{Err: err}) },
+	})}, nil
 }
 
 func checkRedis(rdb Redis) error {
@@ -70,8 +67,8 @@ func (c *Client) Name() string { return c.cfg.Name }
 // and request of the Client has ended; a Redis that does not answer delays that by go-redis's own timeouts. A further call
 // has no effect. Close must not be called from a Trace callback.
 func (c *Client) Close() error {
-	c.rt.tasks.Close()
-	c.rt.calls.Close()
+	c.tasks.Close()
+	c.calls.Close()
 	return nil
 }
 
@@ -81,16 +78,16 @@ func newLock[O HoldOption](c *Client, kind Kind, name string, permits int, optio
 	if kind == KindSemaphore {
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}
-	redis, _ := script.Of(c.rt.calls.Of(name), string(kind), c.cfg.Namespace, name)
+	redis, _ := script.Of(c.calls.Of(name), string(kind), c.cfg.Namespace, name)
+	redis = redis.WithFenceTTL(c.cfg.FenceTTL)
 	l := &lock{
-		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name, permits: permits, settings: s,
-		redis: redis.WithFenceTTL(c.cfg.FenceTTL), invalid: errors.Join(checkName(name), invalid),
+		client: c, kind: kind, name: name, permits: permits, settings: s, redis: redis, wait: wait.Lock{Name: name, Requests: redis},
+		invalid: errors.Join(checkName(name), invalid),
 	}
 	l.hold = hold.Env{
-		Tasks: c.rt.tasks, Calls: c.rt.calls, Clock: c.cfg.Clock, Log: c.cfg.Logger,
-		Redis: l.redis, Lock: name, TTL: s.ttl, MinHold: s.minHold, WaiterTTL: c.cfg.WaiterTTL,
-		Handed:  func(t task.Task, h script.Handoff) { c.queues.handoff(t, l, h) },
-		Renewed: l.renewed, Ended: l.ended,
+		Tasks: c.tasks, Calls: c.calls, Clock: c.cfg.Clock, Log: c.cfg.Logger,
+		Redis: redis, Lock: name, TTL: s.ttl, MinHold: s.minHold, WaiterTTL: c.cfg.WaiterTTL,
+		Handed: l.handed, Renewed: l.renewed, Ended: l.ended,
 	}
 	return l
 }

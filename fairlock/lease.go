@@ -27,18 +27,18 @@ func (l *lock) beginLease(g hold.Grant) (*Lease, error) {
 
 // granted tells Trace that the lease has begun. Only after that is it told of its end.
 func (l *Lease) granted(info GrantedInfo) {
-	emit(l.lock.rt.trace.Granted, info)
+	emit(l.lock.client.cfg.Trace.Granted, info)
 	l.held.Announce()
 }
 
 // renewed tells Trace of a renewal.
 func (l *lock) renewed(g hold.Grant, deadline time.Time, err error) {
-	emit(l.rt.trace.Renewed, RenewedInfo{Event: l.event(g.Caller, g.Token), Deadline: deadline, Err: err})
+	emit(l.client.cfg.Trace.Renewed, RenewedInfo{Event: l.event(g.Caller, g.Token), Deadline: deadline, Err: err})
 }
 
 // ended tells Trace of the end of a lease.
 func (l *lock) ended(g hold.Grant, held time.Duration, err error) {
-	emit(l.rt.trace.Ended, EndedInfo{Event: l.event(g.Caller, g.Token), Fence: g.Fence, Held: held, Err: err})
+	emit(l.client.cfg.Trace.Ended, EndedInfo{Event: l.event(g.Caller, g.Token), Fence: g.Fence, Held: held, Err: err})
 }
 
 // Name returns the lock's name.

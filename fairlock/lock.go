@@ -13,24 +13,22 @@ import (
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/wait"
 	"github.com/fairlock/fairlock-go/token"
 )
 
 // lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex, Semaphore
 // and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do is in shared.go.
 type lock struct {
-	rt         *runtime
-	queues     *queues
-	subscriber *subscriber
-
-	cfg      *Config // the client's; what the lock has of its own counts instead
+	client   *Client
 	kind     Kind
 	name     string
 	permits  int // of a semaphore or a read-write lock, that its tokens say; 0: a mutex
 	redis    script.Lock
-	hold     hold.Env // of its leases
-	settings settings
-	invalid  error // what is wrong with the name, the number of permits or an option; returned before anything is sent
+	wait     wait.Lock // of its waiters
+	hold     hold.Env  // of its leases
+	settings settings  // count instead of the client's
+	invalid  error     // what is wrong with the name, the number of permits or an option; returned before anything is sent
 }
 
 // check returns an error if nothing is to be sent. refused is one that the method has found, such as bad input.
@@ -61,7 +59,7 @@ func (l *lock) wrap(op string, err error) error {
 
 // event returns the Event of an acquisition with a token, by a caller with that ctx.
 func (l *lock) event(ctx context.Context, t token.Token) Event {
-	return Event{Ctx: ctx, Namespace: l.cfg.Namespace, ID: ID{l.kind, l.name}, Weight: t.Weight(), Token: t}
+	return Event{Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind, l.name}, Weight: t.Weight(), Token: t}
 }
 
 // acquire waits for the lock, or only tries to get it.
@@ -78,21 +76,94 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 		if err != nil {
 			return nil, err
 		}
-		limited := l.rt.calls.LimitedBySilence
+		limited := l.client.calls.LimitedBySilence
 		if try {
-			limited = l.rt.calls.Limited
+			limited = l.client.calls.Limited
 		}
 		ctx, cancel := limited(ctx)
 		defer cancel()
 		if l.settings.maxWait > 0 && !try {
-			ctx, cancel = l.rt.calls.WithTimeoutCause(ctx, l.settings.maxWait, ErrWaitTimeout)
+			ctx, cancel = l.client.calls.WithTimeoutCause(ctx, l.settings.maxWait, ErrWaitTimeout)
 			defer cancel()
 		}
-		w := newWaiter(caller, l, t, tok, try)
-		defer w.close()
-		return w.run(ctx)
+		return l.await(caller, ctx, t, tok, try)
 	})
 }
+
+// await runs an acquisition until its lease begins or it leaves.
+func (l *lock) await(caller, ctx context.Context, t task.Task, tok token.Token, try bool) (*Lease, error) {
+	began, event, trace := l.client.cfg.Clock.Now(), l.event(caller, tok), l.client.cfg.Trace
+	w := l.client.waiters.Join(t, l.wait, wait.Request{
+		Token: tok, TTL: l.settings.ttl, MaxWaiters: l.settings.maxWaiters, Try: try,
+	})
+	defer w.Close()
+	var err error
+	for queued := false; ; {
+		switch step := w.Next(ctx); step.Kind {
+		case wait.Queued:
+			queued = true
+			emit(trace.Queued, QueuedInfo{Event: event, Position: step.Reply.Position, Ticket: uint64(step.Reply.Ticket)})
+			continue
+		case wait.NotificationLost:
+			emit(trace.NotificationLost, event)
+			continue
+		case wait.Granted:
+			var lease *Lease
+			g := step.Grant
+			lease, err = l.beginLease(hold.Grant{
+				Caller: caller, Token: tok, Fence: g.Fence, Given: g.Given, Sent: g.Sent, Handoff: g.Handoff, Ambiguous: g.Ambiguous,
+			})
+			if err == nil {
+				lease.granted(GrantedInfo{
+					Event: event, Fence: g.Fence, Ticket: uint64(g.Ticket), Wait: lease.held.Began.Sub(began), Handoff: g.Handoff,
+					Queued: queued,
+				})
+				return lease, nil
+			}
+			if errors.Is(err, ErrExpired) && !try { // the notification was late, or this process was paused
+				continue
+			}
+		case wait.Left:
+			err = l.whyLeft(step, tok)
+		}
+		emit(trace.Left, LeftInfo{Event: event, Wait: l.client.cfg.Clock.Now().Sub(began), Err: err, Queued: queued})
+		w.Leave()
+		return nil, err
+	}
+}
+
+// whyLeft returns the error of a waiter that has left. It names a holder if that can be of interest. Otherwise it says what Redis
+// failed with.
+func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
+	err, reply := left.Err, left.Reply
+	switch {
+	case err != nil:
+	case reply.Outcome == script.Full:
+		err = &QueueFullError{Waiting: reply.Position, Limit: l.settings.maxWaiters}
+	case reply.Outcome == script.Resized:
+		err = &CapacityError{Want: tok.Weight(), Have: reply.Permits}
+	default:
+		err = ErrBusy
+	}
+	holder, name := parse(reply.Holder)
+	named := errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case named && !holder.IsZero():
+		held := &HeldError{Busy: BusyLock, Holder: name, Err: err}
+		held.Released = tokens.FlagsOf(holder.Text())&tokens.Released != 0
+		if held.Released && reply.Outcome == script.Busy {
+			held.Free = max(reply.RetryAfter, 0)
+		}
+		return held
+	case left.Failure != nil:
+		return &errs.Tried{Err: err, Failure: left.Failure, Lasted: l.client.cfg.Clock.Now().Sub(left.Failing)}
+	default:
+		return err
+	}
+}
+
+// handed handles the reply to a release.
+func (l *lock) handed(t task.Task, h script.Handoff) { l.client.waiters.Handed(t, l.wait, h) }
 
 // newToken returns a token whose lease can last for TTL, and for the minimum hold.
 func (l *lock) newToken(weight, permits int) (token.Token, error) {
@@ -100,7 +171,7 @@ func (l *lock) newToken(weight, permits int) (token.Token, error) {
 	if l.settings.minHold > l.settings.ttl {
 		terms.Flags |= tokens.MinHold
 	}
-	return token.Parse(tokens.New(l.cfg.Name, terms))
+	return token.Parse(tokens.New(l.client.cfg.Name, terms))
 }
 
 // heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait; nil if
@@ -111,7 +182,7 @@ func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
 	}
 	for held := range leasesIn(ctx) {
 		readers := l.kind == KindRWMutex && weight == 1 && held.held.Token.Weight() == 1
-		if held.lock.rt == l.rt && held.lock.kind == l.kind && held.lock.name == l.name && !readers && held.Err() == nil {
+		if held.lock.client == l.client && held.lock.kind == l.kind && held.lock.name == l.name && !readers && held.Err() == nil {
 			return held
 		}
 	}
@@ -169,7 +240,7 @@ func performUntil[T any](
 	if err := l.check(ctx, refused); err != nil {
 		return none, l.wrap(op, err)
 	}
-	t, err := l.rt.tasks.Begin()
+	t, err := l.client.tasks.Begin()
 	if err != nil {
 		return none, l.wrap(op, err)
 	}
@@ -188,11 +259,11 @@ func performUntil[T any](
 }
 
 func (l *lock) untilShutdown(ctx context.Context) (context.Context, func(), error) {
-	return l.rt.tasks.UntilShutdown(ctx, func() bool { return l.rt.heldIn(ctx) })
+	return l.client.tasks.UntilShutdown(ctx, func() bool { return l.client.heldIn(ctx) })
 }
 
 func (l *lock) untilClosed(ctx context.Context) (context.Context, func(), error) {
-	until, cancel := l.rt.tasks.UntilClosed(ctx)
+	until, cancel := l.client.tasks.UntilClosed(ctx)
 	return until, cancel, nil
 }
 
@@ -208,12 +279,12 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		began := l.rt.clock.Now()
+		began := l.client.cfg.Clock.Now()
 		lease, err := l.takeOver(caller, ctx, t, old, fence, tok)
 		if err != nil {
-			waited := l.rt.clock.Now().Sub(began)
+			waited := l.client.cfg.Clock.Now().Sub(began)
 			err = call.OrEnded(ctx, err)
-			emit(l.rt.trace.Left, LeftInfo{Event: l.event(caller, tok), Wait: waited, Err: err})
+			emit(l.client.cfg.Trace.Left, LeftInfo{Event: l.event(caller, tok), Wait: waited, Err: err})
 			return nil, err
 		}
 		lease.granted(GrantedInfo{Event: l.event(caller, tok), Fence: lease.Fence(), Wait: lease.held.Began.Sub(began)})
@@ -223,14 +294,14 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 
 // takeOver has Redis pass a lease on to a token of this client. If that does not come to a lease here, the token leaves.
 func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Token, fence uint64, by token.Token) (*Lease, error) {
-	ctx, cancel := l.rt.calls.Limited(ctx)
+	ctx, cancel := l.client.calls.Limited(ctx)
 	defer cancel()
 	var sent time.Time
 	var resumed uint64
 	ambiguous := false
-	err := l.rt.calls.Attempt(ctx, func() (err error) {
+	err := l.client.calls.Attempt(ctx, func() (err error) {
 		var again bool
-		sent = l.rt.clock.Now()
+		sent = l.client.cfg.Clock.Now()
 		resumed, again, err = l.redis.Resume(ctx, old, fence, by.TTL(), by)
 		ambiguous = ambiguous || again
 		return err
@@ -252,9 +323,9 @@ func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Toke
 
 func (l *lock) inspect(ctx context.Context) (State, error) {
 	return performUntilClosed(ctx, l, "inspect", nil, func(ctx context.Context, _ task.Task) (s State, err error) {
-		ctx, cancel := l.rt.calls.Limited(ctx)
+		ctx, cancel := l.client.calls.Limited(ctx)
 		defer cancel()
-		err = l.rt.calls.Attempt(ctx, func() (err error) {
+		err = l.client.calls.Attempt(ctx, func() (err error) {
 			s, err = readState(ctx, l.redis, bounds.MaxInspected)
 			return err
 		})
@@ -264,7 +335,7 @@ func (l *lock) inspect(ctx context.Context) (State, error) {
 
 // snapshot reads the lock, without its holders and waiters. It tries for as long as ctx lasts.
 func (l *lock) snapshot(ctx context.Context) (s script.Snapshot, err error) {
-	err = l.rt.calls.Attempt(ctx, func() (err error) {
+	err = l.client.calls.Attempt(ctx, func() (err error) {
 		s, err = l.redis.Inspect(ctx, 0)
 		return err
 	})
@@ -274,15 +345,15 @@ func (l *lock) snapshot(ctx context.Context) (s script.Snapshot, err error) {
 // resize sets the number of permits for all clients; 0: the one that they bring counts again.
 func (l *lock) resize(ctx context.Context, op string, permits int, input error) error {
 	_, err := perform(ctx, l, op, input, func(ctx context.Context, t task.Task) (h script.Handoff, err error) {
-		ctx, cancel := l.rt.calls.Limited(ctx)
+		ctx, cancel := l.client.calls.Limited(ctx)
 		defer cancel()
-		err = l.rt.calls.Attempt(ctx, func() (err error) {
+		err = l.client.calls.Attempt(ctx, func() (err error) {
 			h, err = l.redis.Resize(ctx, permits)
-			l.queues.handoff(t, l, h)
+			l.handed(t, h)
 			return err
 		})
 		if err == nil {
-			l.rt.log.InfoContext(ctx, "semaphore resized", "lock", l.name, "permits", permits)
+			l.client.cfg.Logger.InfoContext(ctx, "semaphore resized", "lock", l.name, "permits", permits)
 		}
 		return h, err
 	})
@@ -293,7 +364,7 @@ func (l *lock) resize(ctx context.Context, op string, permits int, input error) 
 // another holder when the request is sent again.
 func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 	return performUntilClosed(ctx, l, "force-release", nil, func(ctx context.Context, t task.Task) (bool, error) {
-		limited, cancel := l.rt.calls.Limited(ctx)
+		limited, cancel := l.client.calls.Limited(ctx)
 		defer cancel()
 		before, err := l.snapshot(limited)
 		if err != nil {
@@ -306,13 +377,13 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 				return taken, err
 			}
 			taken = taken || h.Released || h.Ambiguous && before.Used > 0
-			l.queues.handoff(t, l, h)
+			l.handed(t, h)
 			if next = h.Next; next == 0 {
 				break
 			}
 		}
 		if taken {
-			l.rt.log.InfoContext(ctx, "lock released by force", "lock", l.name)
+			l.client.cfg.Logger.InfoContext(ctx, "lock released by force", "lock", l.name)
 		}
 		return taken, nil
 	})
@@ -320,10 +391,10 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 
 // forceReleaseSome sends one request of forceRelease.
 func (l *lock) forceReleaseSome(ctx context.Context, seen, from uint64) (h script.Handoff, err error) {
-	ctx, cancel := l.rt.calls.Limited(ctx)
+	ctx, cancel := l.client.calls.Limited(ctx)
 	defer cancel()
 	ambiguous := false // also if an earlier attempt had no reply
-	err = l.rt.calls.Attempt(ctx, func() (err error) {
+	err = l.client.calls.Attempt(ctx, func() (err error) {
 		h, err = l.redis.ForceRelease(ctx, seen, from)
 		ambiguous = ambiguous || h.Ambiguous
 		return err

@@ -20,16 +20,16 @@ import (
 // as that of package leader, needs a ctx that ends when Shutdown is called, at SIGTERM for example. Shutdown must not be
 // called from the function of Do, or from a Trace callback, for which it would wait.
 func (c *Client) Shutdown(ctx context.Context) error {
-	if err := c.rt.tasks.Shutdown(ctx, func() { _ = c.Close() }); err != nil {
+	if err := c.tasks.Shutdown(ctx, func() { _ = c.Close() }); err != nil {
 		return fmt.Errorf("fairlock: shutdown: %w", err)
 	}
 	return nil
 }
 
 // heldIn reports whether ctx carries a lease of this client that is held.
-func (rt *runtime) heldIn(ctx context.Context) bool {
+func (c *Client) heldIn(ctx context.Context) bool {
 	for l := range leasesIn(ctx) {
-		if l.lock.rt == rt && l.Err() == nil {
+		if l.lock.client == c && l.Err() == nil {
 			return true
 		}
 	}

@@ -17,23 +17,7 @@ type Stats struct {
 
 // Stats returns what the client does now. It does no I/O, also after Close.
 func (c *Client) Stats() Stats {
-	since, _ := c.rt.calls.Outage()
-	leases, _ := c.rt.tasks.Held()
-	return Stats{Leases: leases, Waiters: c.queues.waiting(), Requests: c.rt.calls.Requests(), OutageSince: since}
-}
-
-// waiting returns how many waiters are queued.
-func (qs *queues) waiting() (n int) {
-	qs.mu.Lock()
-	all := make([]*queue, 0, len(qs.byLock))
-	for _, q := range qs.byLock {
-		all = append(all, q)
-	}
-	qs.mu.Unlock()
-	for _, q := range all {
-		q.mu.Lock()
-		n += len(q.queued)
-		q.mu.Unlock()
-	}
-	return n
+	since, _ := c.calls.Outage()
+	leases, _ := c.tasks.Held()
+	return Stats{Leases: leases, Waiters: c.waiters.Queued(), Requests: c.calls.Requests(), OutageSince: since}
 }

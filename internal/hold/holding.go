@@ -61,7 +61,8 @@ type unlock struct {
 	err       error         // what it said
 }
 
-// Begin begins the lease of a grant. The error is a Lost if it has ended already, or Closed. The caller calls Announce.
+// Begin begins the lease of a grant. The error is a Lost if it has ended already, or if it began with a handoff and too little of it
+// is left; or Closed. The caller calls Announce.
 func Begin(env *Env, g Grant) (*Holding, error) {
 	now := env.Clock.Now()
 	h := &Holding{
@@ -70,10 +71,12 @@ func Begin(env *Env, g Grant) (*Holding, error) {
 		term:   term{ttl: env.TTL}.given(g.Sent, g.Given).planned(now),
 		unlock: unlock{turn: make(chan struct{}, 1)},
 	}
+	least := time.Duration(1)
 	if g.Handoff {
 		h.term = h.term.afterHandoff(now)
+		least = min(env.TTL, env.WaiterTTL) / 6 // for a renewal
 	}
-	if !now.Before(h.term.deadline) {
+	if h.term.deadline.Sub(now) < least {
 		return nil, errs.LostBy(errs.Expired)
 	}
 	h.life, h.end = context.WithCancelCause(context.Background())

@@ -21,12 +21,6 @@ func (t term) given(sent time.Time, d time.Duration) term {
 	return t
 }
 
-// Suffices reports whether a grant can be used without another request, since long after the request was sent from which
-// it is trusted. A sixth of the smaller of TTL and WaiterTTL must be left for a renewal.
-func Suffices(given, since, ttl, waiterTTL time.Duration) bool {
-	return given-safetyMargin(max(given, ttl))-since >= min(ttl, waiterTTL)/6
-}
-
 // planned sets the next renewal: when a third of what is left has passed, or of TTL if a minimum hold lasts for longer, so that
 // two renewals may fail; and not sooner than a thirtieth of TTL, or a third of a second, from now.
 func (t term) planned(now time.Time) term {

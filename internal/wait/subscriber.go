@@ -1,16 +1,16 @@
-package fairlock
+package wait
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
 )
@@ -18,11 +18,10 @@ import (
 // subscriber is the one subscription of a client. It receives the notifications that tell which of its waiters were
 // granted a lock. If one is lost, a heartbeat finds the grant, which is evidence against the subscription (see missed).
 type subscriber struct {
-	rt      *runtime
-	rdb     Redis
-	queues  *queues
-	channel string
-	once    sync.Once // starts run
+	env     *Env
+	notify  func(...script.Grant)
+	catchUp func(task.Task) // called when it has come up
+	once    sync.Once       // starts run
 
 	mu        sync.Mutex
 	cancel    context.CancelCauseFunc // guarded by mu: ends the latest subscription
@@ -31,9 +30,8 @@ type subscriber struct {
 	reason    error                   // guarded by mu: why the latest attempt failed; nil while none has
 	logged    bool                    // guarded by mu: that it is down
 	heard     time.Time               // guarded by mu: when the latest message arrived
-	silent    Timer                   // guarded by mu: replaces the subscription if no message arrives; nil without evidence
-	replaced  time.Time               // guarded by mu: when evidence last had a subscription replaced
-	pause     time.Duration           // guarded by mu: how long after that no evidence counts
+	silent    clock.Timer             // guarded by mu: replaces the subscription if no message arrives; nil without evidence
+	replaced  replaced                // guarded by mu
 }
 
 // up returns the number of the subscription that is up; 0 if none is.
@@ -55,24 +53,28 @@ func (s *subscriber) start(t task.Task) uint64 {
 	return s.up()
 }
 
+// refusedPause is the pause after Redis has refused a subscription: each attempt is a new connection, and rights that are
+// missing are rarely given within a second.
+const refusedPause = time.Second
+
 // run subscribes, again and again, until the client is closed.
 func (s *subscriber) run(t task.Task) {
-	rt := s.rt
-	jitter := call.Jitter(s.channel) // requests that fail at the same moment have another
+	env := s.env
+	jitter := call.Jitter(env.Channel) // requests that fail at the same moment have another
 	for pause := (call.Backoff{}); ; {
-		err := s.receive(rt.tasks.Life(), t)
-		if rt.tasks.Life().Err() != nil {
+		err := s.listen(t)
+		wasUp, long := s.wentDown(err)
+		if env.Tasks.Life().Err() != nil {
 			return
 		}
-		wasUp, long := s.wentDown(err)
 		var silent silentError
 		switch {
 		case errors.As(err, &silent) && silent.pause == minPause:
-			rt.log.Warn("the subscription brings no notifications; it is replaced", "channel", s.channel)
+			env.Log.Warn("the subscription brings no notifications; it is replaced", "channel", env.Channel)
 		case wasUp:
-			rt.log.Debug("subscription broke; it is made again", "err", err)
+			env.Log.Debug("subscription broke; it is made again", "err", err)
 		case long:
-			rt.log.Warn("the subscription is down; heartbeats replace notifications", "channel", s.channel, "err", err)
+			env.Log.Warn("the subscription is down; heartbeats replace notifications", "channel", env.Channel, "err", err)
 		}
 		if wasUp {
 			pause = call.Backoff{}
@@ -81,82 +83,31 @@ func (s *subscriber) run(t task.Task) {
 		if reply := redis.Error(nil); errors.As(err, &reply) {
 			next = refusedPause
 		}
-		emit(rt.trace.Subscription, SubscriptionInfo{Err: err})
-		rt.calls.Sleep(rt.tasks.Life(), next)
+		env.Subscription(err)
+		env.Calls.Sleep(env.Tasks.Life(), next)
 	}
 }
 
-// refusedPause is the pause after Redis has refused a subscription: each attempt is a new connection, and rights that are
-// missing are rarely given within a second.
-const refusedPause = time.Second
-
-const (
-	// confirmation is how long Redis has to confirm a subscription: a connection may die before.
-	confirmation = 5 * time.Second
-	// silence is after how long without a message the connection is pinged, and then replaced: one that is half-open shows no
-	// error for minutes.
-	silence = 3 * time.Second
-)
-
-// receive subscribes and receives until the connection breaks. go-redis would subscribe again by itself, but would not
-// tell that the subscription was down.
-func (s *subscriber) receive(ctx context.Context, t task.Task) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+// listen is one subscription.
+func (s *subscriber) listen(t task.Task) error {
+	ctx, cancel := context.WithCancelCause(s.env.Tasks.Life())
 	defer cancel(nil)
 	s.mu.Lock()
 	s.cancel = cancel
 	s.mu.Unlock()
-	defer s.acquit()
-	pubsub := s.rdb.Subscribe(ctx)
-	defer func() { _ = pubsub.Close() }()
-	if err := pubsub.Subscribe(ctx, s.channel); err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = pubsub.Close() }) // ends ReceiveTimeout
-	defer stop()
-	// Before it returns an error, go-redis connects again; not with a ctx that has ended.
-	over, end := context.WithCancel(ctx)
-	end()
-	for timeout, pinged := confirmation, true; ; timeout = silence {
-		message, err := pubsub.ReceiveTimeout(over, timeout)
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
-		}
-		var late net.Error
-		if !pinged && errors.As(err, &late) && late.Timeout() {
-			err = pubsub.Ping(over)
-			pinged = true
-		} else {
-			pinged = false
-		}
-		if err != nil {
-			return err
-		}
-		switch m := message.(type) {
-		case *redis.Subscription:
-			s.cameUp(t)
-		case *redis.Message:
-			s.received(m.Payload)
-		}
-	}
+	return s.env.Listen(ctx, s.env.Channel, func() { s.cameUp(t) }, s.received)
 }
 
-// acquit forgets evidence against a subscription that has ended.
-func (s *subscriber) acquit() {
+// wentDown notes that the subscription is down, and why, and forgets evidence against it. It reports whether it was up until
+// now, and, once, that it has been down for a second.
+func (s *subscriber) wentDown(reason error) (wasUp, long bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.silent != nil {
 		s.silent.Stop()
 		s.silent = nil
 	}
-}
-
-// wentDown notes that the subscription is down, and why. It reports whether it was up until now, and, once, that it has been
-// down for a second.
-func (s *subscriber) wentDown(reason error) (wasUp, long bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.rt.clock.Now()
+	now := s.env.Clock.Now()
 	if wasUp = s.downSince.IsZero(); wasUp {
 		s.downSince = now
 	}
@@ -168,27 +119,49 @@ func (s *subscriber) wentDown(reason error) (wasUp, long bool) {
 // cameUp has heartbeats look for what waiters have missed before.
 func (s *subscriber) cameUp(t task.Task) {
 	s.mu.Lock()
-	lasted, logged := s.rt.clock.Now().Sub(s.downSince), s.logged
+	lasted, logged := s.env.Clock.Now().Sub(s.downSince), s.logged
 	s.downSince, s.reason, s.logged = time.Time{}, nil, false
 	s.count++
 	s.mu.Unlock()
 	if logged {
-		s.rt.log.Info("the subscription is up again", "channel", s.channel, "lasted", lasted)
+		s.env.Log.Info("the subscription is up again", "channel", s.env.Channel, "lasted", lasted)
 	}
-	emit(s.rt.trace.Subscription, SubscriptionInfo{})
-	s.queues.catchUp(t)
+	s.env.Subscription(nil)
+	s.catchUp(t)
 }
 
 func (s *subscriber) received(message string) {
 	s.mu.Lock()
-	s.heard = s.rt.clock.Now()
+	s.heard = s.env.Clock.Now()
 	s.mu.Unlock()
 	grant, err := script.ParseNotification(message)
 	if err != nil {
-		s.rt.log.Warn("unknown message on the notification channel", "channel", s.channel, "err", err)
+		s.env.Log.Warn("unknown message on the notification channel", "channel", s.env.Channel, "err", err)
 		return
 	}
-	s.queues.notify(grant)
+	s.notify(grant)
+}
+
+// maxDown is for how long the subscription may be down until check returns an error: for most of the time after a connection
+// has broken, it is being made again.
+const maxDown = 5 * time.Second
+
+// check returns an error if the subscription has been down for too long.
+func (s *subscriber) check() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.downSince.IsZero() {
+		return nil
+	}
+	down := s.env.Clock.Now().Sub(s.downSince)
+	if down < maxDown {
+		return nil
+	}
+	reason := s.reason
+	if reason == nil {
+		reason = errors.New("no confirmation")
+	}
+	return fmt.Errorf("the subscription for notifications has been down for %v: %w", down.Round(time.Millisecond), reason)
 }
 
 const (
@@ -198,6 +171,23 @@ const (
 	// maxPause. A reason can be the rights of others, which no new subscription mends.
 	minPause, maxPause = time.Second, time.Minute
 )
+
+// replaced says when evidence last had a subscription replaced, and how long after that no evidence counts.
+type replaced struct {
+	at    time.Time
+	pause time.Duration
+}
+
+// counts reports whether evidence counts.
+func (r replaced) counts(now time.Time) bool { return now.Sub(r.at) >= r.pause }
+
+// again returns the same for a subscription that is replaced now.
+func (r replaced) again(now time.Time) replaced {
+	if now.Sub(r.at)-r.pause > maxPause { // the evidence had stopped
+		r.pause = 0
+	}
+	return replaced{now, min(max(2*r.pause, minPause), maxPause)}
+}
 
 // silentError means that a subscription has not brought a notification.
 type silentError struct{ pause time.Duration }
@@ -212,26 +202,25 @@ func (e silentError) Error() string {
 func (s *subscriber) missed(number uint64, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.count == number && s.silent == nil && s.downSince.IsZero() && s.rt.clock.Now().Sub(s.replaced) >= s.pause {
-		s.silent = s.rt.clock.AfterFunc(silentDelay-notificationDelay, func() { s.replaceIfSilent(number, sent) })
+	if s.count == number && s.silent == nil && s.downSince.IsZero() && s.replaced.counts(s.env.Clock.Now()) {
+		s.silent = s.env.after(silentDelay-notificationDelay, func(task.Task) { s.replaceIfSilent(number, sent) })
 	}
 }
 
 // replaceIfSilent ends a subscription, by its number, if no message has arrived since then.
 func (s *subscriber) replaceIfSilent(number uint64, since time.Time) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.count != number || !s.downSince.IsZero() {
+		s.mu.Unlock()
 		return
 	}
 	s.silent = nil
 	if !s.heard.Before(since) {
+		s.mu.Unlock()
 		return
 	}
-	now := s.rt.clock.Now()
-	if now.Sub(s.replaced)-s.pause > maxPause { // the evidence had stopped
-		s.pause = 0
-	}
-	s.replaced, s.pause = now, min(max(2*s.pause, minPause), maxPause)
-	s.cancel(silentError{s.pause})
+	s.replaced = s.replaced.again(s.env.Clock.Now())
+	cancel, silent := s.cancel, silentError{s.replaced.pause}
+	s.mu.Unlock()
+	cancel(silent)
 }
