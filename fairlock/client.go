@@ -23,6 +23,10 @@ type Redis interface {
 
 // Client makes locks on one Redis. A process needs one.
 type Client struct {
+	// The lock order of the library is that of its imports (arch_test.go): a mutex may be held while one of a package below is taken,
+	// of which the Clock's is one. None is held during a request, a channel operation that blocks, a callback or a function of an
+	// Env. (The release of a lease, by an Unlock, waits for another one of the same lease.)
+
 	cfg     Config
 	tasks   *task.Group
 	calls   *call.Calls

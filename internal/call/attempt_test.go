@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,4 +79,21 @@ func TestCalls_Attempt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pause is twice as long as the one before, up to a quarter of a second. It is shorter by a part of its own, at most half, so that
+// those that fail together do not come back together.
+func TestBackoff_Next(t *testing.T) {
+	parts := map[float64]bool{}
+	for i := range 100 {
+		jitter := call.Jitter(strconv.Itoa(i))
+		parts[jitter] = true
+		assert.GreaterOrEqual(t, jitter, 0.0)
+		assert.LessOrEqual(t, jitter, 0.5)
+		var pause call.Backoff
+		for _, ms := range []float64{20, 40, 80, 160, 250, 250} {
+			assert.InDelta(t, (1-jitter)*ms*float64(time.Millisecond), pause.Next(jitter), 1)
+		}
+	}
+	assert.Len(t, parts, 100)
 }

@@ -67,15 +67,7 @@ func (s *subscriber) run(t task.Task) {
 		if env.Tasks.Life().Err() != nil {
 			return
 		}
-		var silent silentError
-		switch {
-		case errors.As(err, &silent) && silent.pause == minPause:
-			env.Log.Warn("the subscription brings no notifications; it is replaced", "channel", env.Channel)
-		case wasUp:
-			env.Log.Debug("subscription broke; it is made again", "err", err)
-		case long:
-			env.Log.Warn("the subscription is down; heartbeats replace notifications", "channel", env.Channel, "err", err)
-		}
+		s.report(err, wasUp, long)
 		if wasUp {
 			pause = call.Backoff{}
 		}
@@ -83,9 +75,23 @@ func (s *subscriber) run(t task.Task) {
 		if reply := redis.Error(nil); errors.As(err, &reply) {
 			next = refusedPause
 		}
-		env.Subscription(err)
 		env.Calls.Sleep(env.Tasks.Life(), next)
 	}
+}
+
+// report tells that an attempt to subscribe has failed, or that the subscription, which was up, has broken.
+func (s *subscriber) report(err error, wasUp, long bool) {
+	log := s.env.Log.With("channel", s.env.Channel)
+	var silent silentError
+	switch {
+	case errors.As(err, &silent) && silent.pause == minPause:
+		log.Warn("the subscription brings no notifications; it is replaced")
+	case wasUp:
+		log.Debug("subscription broke; it is made again", "err", err)
+	case long:
+		log.Warn("the subscription is down; heartbeats replace notifications", "err", err)
+	}
+	s.env.Subscription(err)
 }
 
 // listen is one subscription.

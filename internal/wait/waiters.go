@@ -18,8 +18,7 @@ type Waiters struct {
 	env        Env
 	subscriber subscriber
 
-	// No mutex of this package is held together with another one, or while a function of Env, a request or a callback runs. The
-	// Clock comes last: it may be used under each.
+	// No two mutexes of this package are held together.
 
 	mu      sync.Mutex
 	byLock  map[string]*queue            // guarded by mu: by the lock's key
