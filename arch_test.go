@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"encoding/json"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -98,6 +99,37 @@ func TestPackages_ImportOneWay(t *testing.T) {
 		}
 	}
 	assert.Empty(t, missing, "there are no such packages")
+}
+
+// What starts a goroutine waits for its end. A timer or a context.AfterFunc is stopped by who sets it.
+func TestGoroutines_OnlyOfTasks(t *testing.T) {
+	for _, pattern := range []string{"fairlock/*.go", "internal/*/*.go", "leader/*.go"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, path := range files {
+			folder := filepath.ToSlash(filepath.Dir(path))
+			if _, library := mayImport[module+"/"+folder]; !library || strings.HasSuffix(path, "_test.go") || startsGoroutines[folder] {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			require.NoError(t, err)
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					assert.Failf(t, "goroutine", "%s has a go statement", path)
+				case *ast.SelectorExpr:
+					assert.NotEqual(t, "WaitGroup", n.Sel.Name, path)
+				}
+				return true
+			})
+		}
+	}
+}
+
+// startsGoroutines are the packages of the library whose goroutines Close waits for, and those of tests and of the command.
+var startsGoroutines = map[string]bool{
+	"internal/task": true, "internal/dispatch": true,
+	"internal/redistest": true, "internal/inspect": true, "internal/doctor": true, "internal/workload": true, "internal/machine": true,
 }
 
 // bench compares with other libraries. Nobody who uses this one or its command gets them.

@@ -13,12 +13,12 @@ import (
 var (
 	// ErrBusy means that a method whose name begins with Try did not get the lock, because it is held or others wait for it. A
 	// *HeldError names a holder.
-	ErrBusy = errs.Busy
+	ErrBusy = errors.New("lock is busy")
 	// ErrQueueFull means that MaxWaiters others wait already. It is in a *QueueFullError.
-	ErrQueueFull = errs.QueueFull
+	ErrQueueFull = errors.New("queue is full")
 	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says. It comes with a *HeldError, or with the last
 	// error of Redis if there was one. It is no context.DeadlineExceeded.
-	ErrWaitTimeout = errs.WaitTimeout
+	ErrWaitTimeout = errors.New("wait timed out")
 	// ErrReentrant means that a call would wait for a lease that its own ctx carries: that of the function of Do, of
 	// Lease.Context, or one made of these. Nothing has been sent. Work that shall wait for the end of the lease needs another
 	// ctx.

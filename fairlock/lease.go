@@ -100,7 +100,7 @@ func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 // new Deadline, ErrLost and ErrUnlocked that it is not held. After any other error, such as one of ctx, the lease lasts until its
 // Deadline as before. While Redis does not serve Renew, it tries until ctx or the lease ends.
 func (l *Lease) Renew(ctx context.Context) error {
-	_, err := performUntilClosed(ctx, l.lock, "renew", l.Err(), func(ctx context.Context, t task.Task) (none struct{}, err error) {
+	_, err := perform(ctx, l.lock, "renew", untilClosed, l.Err(), func(ctx context.Context, t task.Task) (none struct{}, err error) {
 		return none, l.held.Renew(ctx, t)
 	})
 	return err

@@ -65,7 +65,7 @@ func (l *lock) event(ctx context.Context, t token.Token) Event {
 // acquire waits for the lock, or only tries to get it.
 func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, input error) (*Lease, error) {
 	caller := ctx
-	return perform(ctx, l, op, input, func(ctx context.Context, t task.Task) (*Lease, error) {
+	return perform(ctx, l, op, untilShutdown, input, func(ctx context.Context, t task.Task) (*Lease, error) {
 		if held := l.heldBy(ctx, weight); held != nil {
 			if try {
 				return nil, &HeldError{Busy: BusyLock, Holder: held.held.Token.Client(), Err: ErrBusy}
@@ -217,54 +217,38 @@ func (l *lock) do(
 	return f(inner)
 }
 
-// perform runs an operation that begins a lease as a task, unless it is refused. Its ctx ends with the caller's, or when
-// the client is closed, or by Shutdown.
+// until says what ends an operation besides its caller's ctx.
+type until bool
+
+const (
+	untilClosed   until = false // the end of the client
+	untilShutdown until = true  // also Shutdown, unless the caller holds a lease
+)
+
+// perform runs an operation as a task, unless it is refused.
 func perform[T any](
-	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task.Task) (T, error),
-) (T, error) {
-	return performUntil(ctx, l, op, refused, l.untilShutdown, run)
-}
-
-// performUntilClosed is perform for an operation that Shutdown lets go on.
-func performUntilClosed[T any](
-	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task.Task) (T, error),
-) (T, error) {
-	return performUntil(ctx, l, op, refused, l.untilClosed, run)
-}
-
-func performUntil[T any](
-	ctx context.Context, l *lock, op string, refused error,
-	until func(context.Context) (context.Context, func(), error), run func(context.Context, task.Task) (T, error),
-) (T, error) {
-	var none T
+	ctx context.Context, l *lock, op string, end until, refused error, run func(context.Context, task.Task) (T, error),
+) (v T, err error) {
+	defer func() { err = l.wrap(op, err) }()
 	if err := l.check(ctx, refused); err != nil {
-		return none, l.wrap(op, err)
+		return v, err
 	}
 	t, err := l.client.tasks.Begin()
 	if err != nil {
-		return none, l.wrap(op, err)
+		return v, err
 	}
 	defer t.End()
 	never := ctx.Done() == nil
-	ctx, cancel, err := until(ctx)
+	ctx, cancel, err := l.client.until(ctx, end)
 	if err != nil {
-		return none, l.wrap(op, err)
+		return v, err
 	}
 	defer cancel()
 	if never { // nothing but Redis has to end the call
 		ctx = dispatch.Blocking(ctx)
 	}
-	v, err := run(ctx, t)
-	return v, l.wrap(op, call.OrEnded(ctx, err))
-}
-
-func (l *lock) untilShutdown(ctx context.Context) (context.Context, func(), error) {
-	return l.client.tasks.UntilShutdown(ctx, func() bool { return l.client.heldIn(ctx) })
-}
-
-func (l *lock) untilClosed(ctx context.Context) (context.Context, func(), error) {
-	until, cancel := l.client.tasks.UntilClosed(ctx)
-	return until, cancel, nil
+	v, err = run(ctx, t)
+	return v, call.OrEnded(ctx, err)
 }
 
 // resume takes over the lease of a handle, with a token of its own: the other process sends nothing that touches it.
@@ -274,7 +258,7 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 		input = require((tokens.Permits(old.Text()) == 0) == (l.permits == 0), "handle", "is of another kind of lock")
 	}
 	caller := ctx
-	return perform(ctx, l, "resume", input, func(ctx context.Context, t task.Task) (*Lease, error) {
+	return perform(ctx, l, "resume", untilShutdown, input, func(ctx context.Context, t task.Task) (*Lease, error) {
 		tok, err := l.newToken(old.Weight(), tokens.Permits(old.Text()))
 		if err != nil {
 			return nil, err
@@ -294,12 +278,10 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 
 // takeOver has Redis pass a lease on to a token of this client. If that does not come to a lease here, the token leaves.
 func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Token, fence uint64, by token.Token) (*Lease, error) {
-	ctx, cancel := l.client.calls.Limited(ctx)
-	defer cancel()
 	var sent time.Time
 	var resumed uint64
 	ambiguous := false
-	err := l.client.calls.Attempt(ctx, func() (err error) {
+	err := l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
 		var again bool
 		sent = l.client.cfg.Clock.Now()
 		resumed, again, err = l.redis.Resume(ctx, old, fence, by.TTL(), by)
@@ -322,10 +304,8 @@ func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Toke
 }
 
 func (l *lock) inspect(ctx context.Context) (State, error) {
-	return performUntilClosed(ctx, l, "inspect", nil, func(ctx context.Context, _ task.Task) (s State, err error) {
-		ctx, cancel := l.client.calls.Limited(ctx)
-		defer cancel()
-		err = l.client.calls.Attempt(ctx, func() (err error) {
+	return perform(ctx, l, "inspect", untilClosed, nil, func(ctx context.Context, _ task.Task) (s State, err error) {
+		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
 			s, err = readState(ctx, l.redis, bounds.MaxInspected)
 			return err
 		})
@@ -333,21 +313,10 @@ func (l *lock) inspect(ctx context.Context) (State, error) {
 	})
 }
 
-// snapshot reads the lock, without its holders and waiters. It tries for as long as ctx lasts.
-func (l *lock) snapshot(ctx context.Context) (s script.Snapshot, err error) {
-	err = l.client.calls.Attempt(ctx, func() (err error) {
-		s, err = l.redis.Inspect(ctx, 0)
-		return err
-	})
-	return s, err
-}
-
 // resize sets the number of permits for all clients; 0: the one that they bring counts again.
 func (l *lock) resize(ctx context.Context, op string, permits int, input error) error {
-	_, err := perform(ctx, l, op, input, func(ctx context.Context, t task.Task) (h script.Handoff, err error) {
-		ctx, cancel := l.client.calls.Limited(ctx)
-		defer cancel()
-		err = l.client.calls.Attempt(ctx, func() (err error) {
+	_, err := perform(ctx, l, op, untilShutdown, input, func(ctx context.Context, t task.Task) (h script.Handoff, err error) {
+		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
 			h, err = l.redis.Resize(ctx, permits)
 			l.handed(t, h)
 			return err
@@ -363,42 +332,27 @@ func (l *lock) resize(ctx context.Context, op string, permits int, input error) 
 // forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock may have
 // another holder when the request is sent again.
 func (l *lock) forceRelease(ctx context.Context) (bool, error) {
-	return performUntilClosed(ctx, l, "force-release", nil, func(ctx context.Context, t task.Task) (bool, error) {
-		limited, cancel := l.client.calls.Limited(ctx)
-		defer cancel()
-		before, err := l.snapshot(limited)
-		if err != nil {
-			return false, err
+	return perform(ctx, l, "force-release", untilClosed, nil, func(ctx context.Context, t task.Task) (taken bool, err error) {
+		var before script.Snapshot
+		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
+			before, err = l.redis.Inspect(ctx, 0)
+			return err
+		})
+		for next, more := uint64(0), true; err == nil && more; more = next != 0 { // each request looks at some of the holders
+			var h script.Handoff
+			ambiguous := false // also if an earlier attempt had no reply
+			err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
+				h, err = l.redis.ForceRelease(ctx, before.Fence, next)
+				ambiguous = ambiguous || h.Ambiguous
+				l.handed(t, h)
+				return err
+			})
+			taken = taken || err == nil && (h.Released || ambiguous && before.Used > 0)
+			next = h.Next
 		}
-		taken := false
-		for next := uint64(0); ; {
-			h, err := l.forceReleaseSome(ctx, before.Fence, next)
-			if err != nil {
-				return taken, err
-			}
-			taken = taken || h.Released || h.Ambiguous && before.Used > 0
-			l.handed(t, h)
-			if next = h.Next; next == 0 {
-				break
-			}
-		}
-		if taken {
+		if err == nil && taken {
 			l.client.cfg.Logger.InfoContext(ctx, "lock released by force", "lock", l.name)
 		}
-		return taken, nil
+		return taken, err
 	})
-}
-
-// forceReleaseSome sends one request of forceRelease.
-func (l *lock) forceReleaseSome(ctx context.Context, seen, from uint64) (h script.Handoff, err error) {
-	ctx, cancel := l.client.calls.Limited(ctx)
-	defer cancel()
-	ambiguous := false // also if an earlier attempt had no reply
-	err = l.client.calls.Attempt(ctx, func() (err error) {
-		h, err = l.redis.ForceRelease(ctx, seen, from)
-		ambiguous = ambiguous || h.Ambiguous
-		return err
-	})
-	h.Ambiguous = ambiguous
-	return h, err
 }

@@ -3,6 +3,8 @@ package fairlock
 import (
 	"context"
 	"fmt"
+
+	"github.com/fairlock/fairlock-go/internal/task"
 )
 
 // Shutdown lets the work under the client's locks end, and closes the client then. From the call on, Lock, Try…, Do and
@@ -24,6 +26,15 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("fairlock: shutdown: %w", err)
 	}
 	return nil
+}
+
+// until returns a copy of ctx that something else ends as well. The caller calls cancel.
+func (c *Client) until(ctx context.Context, end until) (_ context.Context, cancel func(), err error) {
+	if end == untilShutdown {
+		return c.tasks.UntilShutdown(ctx, func() bool { return c.heldIn(ctx) })
+	}
+	ctx, cancel = task.Joined(ctx, c.tasks.Life())
+	return ctx, cancel, nil
 }
 
 // heldIn reports whether ctx carries a lease of this client that is held.

@@ -81,6 +81,13 @@ func (c *Calls) Attempt(ctx context.Context, f func() error) error {
 	}
 }
 
+// Briefly is Attempt for a call that waits for Redis, but never for the lock.
+func (c *Calls) Briefly(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := c.Limited(ctx)
+	defer cancel()
+	return c.Attempt(ctx, func() error { return f(ctx) })
+}
+
 // Finish is Attempt for an f that releases a lock or removes a waiter. It tries for that long, whatever becomes of the caller's
 // ctx, of which it has the values. If the client is closed, an attempt that is under way goes on, and no other follows. If Redis
 // does not answer that attempt, all that are under way end.

@@ -9,11 +9,8 @@ import (
 	"time"
 )
 
-// The sentinels of package fairlock.
+// Sentinels of package fairlock.
 var (
-	Busy        = errors.New("lock is busy")
-	QueueFull   = errors.New("queue is full")
-	WaitTimeout = errors.New("wait timed out")
 	Lost        = errors.New("lock is lost")
 	Unlocked    = errors.New("lock is unlocked")
 	Detached    = errors.New("lease is detached")

@@ -194,7 +194,8 @@ func (m *machine) do(at, what, want, event string) {
 		assert.Empty(m.t, m.sent, event)
 	case "renewals":
 		n := 0
-		for ; len(m.sent) > 0 && strings.HasPrefix(m.next(), "renew"); n++ { //nolint:revive // it counts
+		for len(m.sent) > 0 && strings.HasPrefix(m.next(), "renew") {
+			n++
 		}
 		got = fmt.Sprint(n)
 	case "err":

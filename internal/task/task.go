@@ -25,16 +25,16 @@ type Group struct {
 	tasks sync.WaitGroup // grows under mu, or from inside a task
 
 	mu           sync.Mutex
-	closed       bool                    // guarded by mu: no task begins any more
-	busy         int                     // guarded by mu: number of leases, and of tasks but for those that stay
-	leases       map[*Lease]struct{}     // guarded by mu
-	begun        uint64                  // guarded by mu: number of the acquisitions so far
-	acquisitions map[uint64]*acquisition // guarded by mu: those that are under way and have not been ended, by their number
+	closed       bool                   // guarded by mu: no task begins any more
+	busy         int                    // guarded by mu: number of leases, and of tasks but for those that stay
+	leases       map[*Lease]struct{}    // guarded by mu
+	begun        uint64                 // guarded by mu: number of the acquisitions so far
+	acquisitions map[uint64]acquisition // guarded by mu: those that are under way and have not been ended, by their number
 }
 
 // NewGroup returns a Group without work.
 func NewGroup() *Group {
-	g := &Group{leases: map[*Lease]struct{}{}, acquisitions: map[uint64]*acquisition{}, drained: make(chan struct{})}
+	g := &Group{leases: map[*Lease]struct{}{}, acquisitions: map[uint64]acquisition{}, drained: make(chan struct{})}
 	g.life, g.end = context.WithCancelCause(context.Background())
 	g.open, g.refuse = context.WithCancelCause(g.life)
 	return g
@@ -151,7 +151,7 @@ func (g *Group) UntilShutdown(parent context.Context, held func() bool) (ctx con
 	g.mu.Lock()
 	g.begun++
 	number := g.begun
-	g.acquisitions[number] = &acquisition{held, end}
+	g.acquisitions[number] = acquisition{held, end}
 	g.mu.Unlock()
 	if g.open.Err() != nil { // endAcquisitions may have been called before this one was there
 		g.endAcquisitions()
@@ -180,11 +180,6 @@ func (g *Group) endAcquisitions() {
 		delete(g.acquisitions, number)
 		g.mu.Unlock()
 	}
-}
-
-// UntilClosed returns a copy of parent that also ends when End is called. The caller calls cancel.
-func (g *Group) UntilClosed(parent context.Context) (ctx context.Context, cancel func()) {
-	return Joined(parent, g.life)
 }
 
 // Joined returns a copy of parent that also ends when other does. The caller calls cancel.

@@ -23,6 +23,7 @@ func TestGroup_Close(t *testing.T) {
 			began = began.Add(-1)
 		}
 		require.NoError(t, g.Keep(&task.Lease{Lock: token, Held: token != "a", Began: began, Token: token, End: func() {
+			g.Held() // no mutex is held
 			ended += token
 		}}))
 	}
@@ -53,27 +54,24 @@ func TestGroup_Shutdown(t *testing.T) {
 	g := task.NewGroup()
 	lease := &task.Lease{Held: true, End: func() { t.Error("it was dropped") }}
 	require.NoError(t, g.Keep(lease))
-	var under context.Context
 	var held atomic.Bool
 	held.Store(true)
-	for _, mayHold := range []bool{false, true, false} {
-		ctx, cancel, err := g.UntilShutdown(t.Context(), func() bool { return mayHold && held.Load() })
+	acquire := func(held func() bool) context.Context {
+		ctx, cancel, err := g.UntilShutdown(t.Context(), held)
 		require.NoError(t, err)
-		defer cancel()
-		if mayHold {
-			under = ctx
-		} else {
-			defer func() { assert.Equal(t, errs.Closed, errs.Ended(ctx)) }()
-		}
+		t.Cleanup(cancel)
+		return ctx
 	}
+	never := func() bool { return false }
+	first, under, other := acquire(never), acquire(held.Load), acquire(never)
 	result := make(chan error)
 	go func() { result <- g.Shutdown(t.Context(), g.Close) }()
-	<-g.Open().Done()
-	_, _, err := g.UntilShutdown(t.Context(), func() bool { return false })
+	<-first.Done()
+	<-other.Done()
+	assert.Equal(t, errs.Closed, errs.Ended(other))
+	_, _, err := g.UntilShutdown(t.Context(), never)
 	assert.Equal(t, errs.Closed, err)
-	late, cancel, err := g.UntilShutdown(t.Context(), held.Load)
-	require.NoError(t, err)
-	defer cancel()
+	late := acquire(held.Load)
 	assert.NoError(t, under.Err())
 	assert.NoError(t, late.Err())
 
