@@ -19,30 +19,33 @@ import (
 )
 
 // A request is tried again while Redis does not serve it, as long as its policy says. If the client is closed, Finish lets one
-// attempt go on.
+// attempt go on. If that has no reply, all others end.
 func TestCalls_Attempt(t *testing.T) {
 	away, refused := call.WithOrigin(io.EOF), call.WithOrigin(redis.ErrClosed)
 	for _, c := range []struct {
 		name     string
-		replies  []error // the last one again and again
-		finish   bool    // otherwise Limited
+		replies  []error       // the last one again and again
+		finish   bool          // otherwise Limited
+		takes    time.Duration // each attempt
 		closes   time.Duration
 		attempts int
 		lasts    time.Duration // about
 		want     []error
 		text     string
 	}{
-		{"served", []error{nil}, false, 0, 1, 0, nil, ""},
-		{"served again", []error{away, away, nil}, false, 0, 3, 60 * time.Millisecond, nil, ""},
-		{"refused", []error{away, refused}, false, 0, 2, 20 * time.Millisecond, []error{redis.ErrClosed}, "redis: client is closed"},
-		{"not served", []error{away}, false, 0, 15, 3 * time.Second, []error{errs.Unreachable, io.EOF},
+		{"served", []error{nil}, false, 0, 0, 1, 0, nil, ""},
+		{"served again", []error{away, away, nil}, false, 0, 0, 3, 60 * time.Millisecond, nil, ""},
+		{"refused", []error{away, refused}, false, 0, 0, 2, 20 * time.Millisecond, []error{redis.ErrClosed}, "redis: client is closed"},
+		{"not served", []error{away}, false, 0, 0, 15, 3 * time.Second, []error{errs.Unreachable, io.EOF},
 			"redis is unreachable: tried for 3s: EOF"},
-		{"client is closed", []error{away}, false, 50 * time.Millisecond, 2, 50 * time.Millisecond, []error{errs.Closed, io.EOF},
+		{"client is closed", []error{away}, false, 0, 50 * time.Millisecond, 2, 50 * time.Millisecond, []error{errs.Closed, io.EOF},
 			"client is closed: tried for 50ms: EOF"},
-		{"finished", []error{away, nil}, true, 0, 2, 20 * time.Millisecond, nil, ""},
-		{"not finished", []error{away}, true, 0, 43, 10 * time.Second, []error{errs.Unreachable, io.EOF},
+		{"finished", []error{away, nil}, true, 0, 0, 2, 20 * time.Millisecond, nil, ""},
+		{"not finished", []error{away}, true, 0, 0, 43, 10 * time.Second, []error{errs.Unreachable, io.EOF},
 			"redis is unreachable: tried for 10s: EOF"},
-		{"cut short", []error{away}, true, 50 * time.Millisecond, 2, 50 * time.Millisecond, []error{errs.Closed, io.EOF},
+		{"cut short", []error{away}, true, 0, 50 * time.Millisecond, 2, 50 * time.Millisecond, []error{errs.Closed, io.EOF},
+			"client is closed: EOF"},
+		{"goes on", []error{away}, true, 9 * time.Second, 50 * time.Millisecond, 1, 9 * time.Second, []error{errs.Closed, io.EOF},
 			"client is closed: EOF"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -55,6 +58,7 @@ func TestCalls_Attempt(t *testing.T) {
 			began, attempts := time.Now(), 0
 			send := func() error {
 				attempts++
+				time.Sleep(c.takes)
 				return c.replies[min(attempts, len(c.replies))-1]
 			}
 			var err error
@@ -62,6 +66,9 @@ func TestCalls_Attempt(t *testing.T) {
 				caller, cancel := context.WithCancel(t.Context())
 				cancel()
 				err = calls.Finish(caller, 10*time.Second, func(context.Context) error { return send() })
+				if c.name == "goes on" {
+					assert.Error(t, calls.Finish(caller, time.Second, func(ctx context.Context) error { return ctx.Err() }), "others end")
+				}
 			} else {
 				ctx, cancel := calls.Limited(t.Context())
 				defer cancel()

@@ -50,7 +50,8 @@ func TestHolding(t *testing.T) {
 		// Nothing is sent for one that was detached, or of a client that was closed.
 		"100 detach nil, 100 ended detached, 100 unlock detached, 9999 idle",
 		"100 unlock released, 100 sent release, 100 ended released, 100 detach unlocked, 9999 idle",
-		"100 close, 100 err closed, 100 ended closed, 100 unlock closed, 9999 idle",
+		"5000 paused, 5000 detach expired, 5000 ended expired, 5000 sent release, 9999 idle",
+		"100 close, 100 detach closed, 100 err closed, 100 ended closed, 100 unlock closed, 9999 idle",
 		"2967 renewals 2, 2967 redis away, 4946 renewals 8, 4947 err unreachable, 4947 ended unreachable, 4947 close, 9999 idle",
 		// Its end is reported after its begin.
 		"unannounced: 100 detach nil, 200 announce, 200 ended detached, 9999 idle",
