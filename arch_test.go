@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	},
 	module + "/internal/wait": {
 		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock", module + "/internal/bounds",
-		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token", "github.com/redis/go-redis/v9",
+		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token",
 	},
 	module + "/internal/clock":    {},
 	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},

@@ -83,14 +83,14 @@ func newLock[O HoldOption](c *Client, kind Kind, name string, permits int, optio
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}
 	redis, _ := script.Of(c.calls.Of(name), string(kind), c.cfg.Namespace, name)
-	redis = redis.WithFenceTTL(c.cfg.FenceTTL)
 	l := &lock{
-		client: c, kind: kind, name: name, permits: permits, settings: s, redis: redis, wait: wait.Lock{Name: name, Requests: redis},
+		client: c, kind: kind, name: name, permits: permits, settings: s, redis: redis.WithFenceTTL(c.cfg.FenceTTL),
 		invalid: errors.Join(checkName(name), invalid),
 	}
+	l.wait = wait.Lock{Name: name, Requests: &l.redis}
 	l.hold = hold.Env{
 		Tasks: c.tasks, Calls: c.calls, Clock: c.cfg.Clock, Log: c.cfg.Logger,
-		Redis: redis, Lock: name, TTL: s.ttl, MinHold: s.minHold, WaiterTTL: c.cfg.WaiterTTL,
+		Redis: &l.redis, Lock: name, TTL: s.ttl, MinHold: s.minHold, WaiterTTL: c.cfg.WaiterTTL,
 		Handed: l.handed, Renewed: l.renewed, Ended: l.ended,
 	}
 	return l

@@ -24,8 +24,12 @@ type Subscriber interface {
 
 // Listen subscribes to a channel. It calls up when Redis has confirmed that, and then message for each message, until the
 // connection breaks or ctx ends, whose cause is the error then. go-redis would subscribe again by itself, but would not tell that
-// the subscription was down.
+// the subscription was down. The error has an origin, as that of a request.
 func Listen(ctx context.Context, rdb Subscriber, channel string, up func(), message func(string)) error {
+	return WithOrigin(listen(ctx, rdb, channel, up, message))
+}
+
+func listen(ctx context.Context, rdb Subscriber, channel string, up func(), message func(string)) error {
 	pubsub := rdb.Subscribe(ctx)
 	if err := pubsub.Subscribe(ctx, channel); err != nil {
 		_ = pubsub.Close()

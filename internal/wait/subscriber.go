@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -72,7 +70,7 @@ func (s *subscriber) run(t task.Task) {
 			pause = call.Backoff{}
 		}
 		next := pause.Next(jitter)
-		if reply := redis.Error(nil); errors.As(err, &reply) {
+		if call.OriginOf(err) != call.NoReply {
 			next = refusedPause
 		}
 		env.Calls.Sleep(env.Tasks.Life(), next)

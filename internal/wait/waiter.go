@@ -136,7 +136,7 @@ func (w *Waiter) acquire(ctx context.Context) {
 		Token: w.token, WaiterTTL: w.all.env.WaiterTTL, MaxWaiters: w.request.MaxWaiters, Ticket: w.ticket, Try: w.request.Try,
 	})
 	w.ambiguous = w.ambiguous || reply.Ambiguous
-	w.known = w.known || w.ambiguous || script.Aborted(err)
+	w.known = w.known || w.ambiguous
 	if err != nil {
 		w.failed(ctx, err)
 		return
@@ -164,6 +164,7 @@ func (w *Waiter) acquire(ctx context.Context) {
 func (w *Waiter) failed(ctx context.Context, err error) {
 	errors.As(err, &w.abandoned)
 	if call.OriginOf(err) == call.Permanent {
+		w.known = w.known || script.Aborted(err)
 		w.left(err)
 		return
 	}
