@@ -21,22 +21,27 @@ type subscriber struct {
 	catchUp func(task.Task) // called when it has come up
 	once    sync.Once       // starts run
 
-	mu        sync.Mutex
-	cancel    context.CancelCauseFunc // guarded by mu: ends the latest subscription
-	count     uint64                  // guarded by mu: how often a subscription came up
-	downSince time.Time               // guarded by mu: zero while it is up, and before start
-	reason    error                   // guarded by mu: why the latest attempt failed; nil while none has
-	logged    bool                    // guarded by mu: that it is down
-	heard     time.Time               // guarded by mu: when the latest message arrived
-	silent    clock.Timer             // guarded by mu: replaces the subscription if no message arrives; nil without evidence
-	replaced  replaced                // guarded by mu
+	mu       sync.Mutex
+	cancel   context.CancelCauseFunc // guarded by mu: ends the latest subscription
+	count    uint64                  // guarded by mu: how often a subscription came up
+	down     down                    // guarded by mu: zero while it is up, and before start
+	heard    time.Time               // guarded by mu: when the latest message arrived
+	silent   clock.Timer             // guarded by mu: replaces the subscription if no message arrives; nil without evidence
+	replaced replaced                // guarded by mu
+}
+
+// down is the time in which a subscription is not up.
+type down struct {
+	since  time.Time
+	reason error // why the latest attempt failed; nil while none has
+	logged bool  // that it lasts
 }
 
 // up returns the number of the subscription that is up; 0 if none is.
 func (s *subscriber) up() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.downSince.IsZero() {
+	if s.down.since.IsZero() {
 		return s.count
 	}
 	return 0
@@ -112,23 +117,23 @@ func (s *subscriber) wentDown(reason error) (wasUp, long bool) {
 		s.silent = nil
 	}
 	now := s.env.Clock.Now()
-	if wasUp = s.downSince.IsZero(); wasUp {
-		s.downSince = now
+	if wasUp = s.down.since.IsZero(); wasUp {
+		s.down.since = now
 	}
-	long = !s.logged && now.Sub(s.downSince) >= time.Second
-	s.reason, s.logged = reason, s.logged || long
+	long = !s.down.logged && now.Sub(s.down.since) >= time.Second
+	s.down.reason, s.down.logged = reason, s.down.logged || long
 	return wasUp, long
 }
 
 // cameUp has heartbeats look for what waiters have missed before.
 func (s *subscriber) cameUp(t task.Task) {
 	s.mu.Lock()
-	lasted, logged := s.env.Clock.Now().Sub(s.downSince), s.logged
-	s.downSince, s.reason, s.logged = time.Time{}, nil, false
+	before := s.down
+	s.down = down{}
 	s.count++
 	s.mu.Unlock()
-	if logged {
-		s.env.Log.Info("the subscription is up again", "channel", s.env.Channel, "lasted", lasted)
+	if before.logged {
+		s.env.Log.Info("the subscription is up again", "channel", s.env.Channel, "lasted", s.env.Clock.Now().Sub(before.since))
 	}
 	s.env.Subscription(nil)
 	s.catchUp(t)
@@ -154,18 +159,18 @@ const maxDown = 5 * time.Second
 func (s *subscriber) check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.downSince.IsZero() {
+	if s.down.since.IsZero() {
 		return nil
 	}
-	down := s.env.Clock.Now().Sub(s.downSince)
-	if down < maxDown {
+	lasts := s.env.Clock.Now().Sub(s.down.since)
+	if lasts < maxDown {
 		return nil
 	}
-	reason := s.reason
+	reason := s.down.reason
 	if reason == nil {
 		reason = errors.New("no confirmation")
 	}
-	return fmt.Errorf("the subscription for notifications has been down for %v: %w", down.Round(time.Millisecond), reason)
+	return fmt.Errorf("the subscription for notifications has been down for %v: %w", lasts.Round(time.Millisecond), reason)
 }
 
 const (
@@ -206,7 +211,7 @@ func (e silentError) Error() string {
 func (s *subscriber) missed(number uint64, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.count == number && s.silent == nil && s.downSince.IsZero() && s.replaced.counts(s.env.Clock.Now()) {
+	if s.count == number && s.silent == nil && s.down.since.IsZero() && s.replaced.counts(s.env.Clock.Now()) {
 		s.silent = s.env.after(silentDelay-notificationDelay, func(task.Task) { s.replaceIfSilent(number, sent) })
 	}
 }
@@ -214,7 +219,7 @@ func (s *subscriber) missed(number uint64, sent time.Time) {
 // replaceIfSilent ends a subscription, by its number, if no message has arrived since then.
 func (s *subscriber) replaceIfSilent(number uint64, since time.Time) {
 	s.mu.Lock()
-	if s.count != number || !s.downSince.IsZero() {
+	if s.count != number || !s.down.since.IsZero() {
 		s.mu.Unlock()
 		return
 	}

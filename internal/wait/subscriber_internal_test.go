@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/task"
 )
@@ -39,7 +40,9 @@ func TestSubscriber_Evidence(t *testing.T) {
 		s.cancel = func(err error) {
 			wasUp, long := s.wentDown(err)
 			s.report(err, wasUp, long)
-			f.note("%v%s", err.(silentError).pause, map[bool]string{true: " logged"}[log.Len() > 0])
+			var silent silentError
+			require.ErrorAs(t, err, &silent)
+			f.note("%v%s", silent.pause, map[bool]string{true: " logged"}[log.Len() > 0])
 			log.Reset()
 			s.cameUp(task.Task{})
 		}

@@ -78,7 +78,7 @@ type Waiter struct {
 	request Request
 
 	waits     bool // for events; else it sends acquire
-	step      Step // the next one; Kind is 0 as long as there is none
+	step      Step // the next one, with the latest reply; Kind is 0 as long as there is none
 	tried     tried
 	found     queuedSince // by the latest request that found it queued; zero if a heartbeat has not found it since
 	known     bool        // Redis may have queued it, or granted it the lock
@@ -90,10 +90,9 @@ type Waiter struct {
 
 // tried is what became of a waiter's acquires.
 type tried struct {
-	sent    time.Time    // when the latest was sent
-	reply   script.Reply // the latest
-	failure error        // of the latest; nil if it had a reply
-	failing time.Time    // when the first was sent of those that have failed since that reply
+	sent    time.Time // when the latest was sent
+	failure error     // of the latest; nil if it had a reply
+	failing time.Time // when the first was sent of those that have failed since the latest reply
 	pause   call.Backoff
 }
 
@@ -115,7 +114,7 @@ const (
 // Next returns when something happens to the waiter. After Granted, a further call means that the grant is of no use: the waiter
 // sends acquire again. After Left there is no further call.
 func (w *Waiter) Next(ctx context.Context) Step {
-	w.step = Step{}
+	w.step = Step{Reply: w.step.Reply}
 	for w.step.Kind == 0 {
 		if w.waits {
 			w.wait(ctx)
@@ -123,7 +122,6 @@ func (w *Waiter) Next(ctx context.Context) Step {
 			w.acquire(ctx)
 		}
 	}
-	w.step.Reply = w.tried.reply
 	return w.step
 }
 
@@ -141,7 +139,7 @@ func (w *Waiter) acquire(ctx context.Context) {
 		w.failed(ctx, err)
 		return
 	}
-	w.tried = tried{sent: w.tried.sent, reply: reply}
+	w.tried, w.step.Reply = tried{sent: w.tried.sent}, reply
 	w.all.comparePermits(w.queue.lock, w.token, reply.Holder)
 	switch reply.Outcome {
 	case script.Granted:
@@ -276,11 +274,12 @@ func (w *Waiter) granted(g Grant) {
 }
 
 // left ends the acquisition because of err, or of the reply.
-func (w *Waiter) left(err error) { w.step = Step{Kind: Left, Err: err} }
+func (w *Waiter) left(err error) { w.step.Kind, w.step.Err = Left, err }
 
 // ended ends it because ctx has ended.
 func (w *Waiter) ended(ctx context.Context) {
-	w.step = Step{Kind: Left, Err: errs.Ended(ctx), Failure: w.tried.failure, Failing: w.tried.failing}
+	w.left(errs.Ended(ctx))
+	w.step.Failure, w.step.Failing = w.tried.failure, w.tried.failing
 }
 
 // Leave has Redis remove a waiter that has Left, or was Granted the lock and no lease began, if Redis may know of it. It waits for

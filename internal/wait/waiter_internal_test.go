@@ -79,8 +79,8 @@ func TestWaiter_Next(t *testing.T) {
 			f.AfterFunc(at(ms).Sub(begin), func() { w.post(e) })
 		}
 		if c.upAt > 0 {
-			f.subscriber.count, f.subscriber.downSince = 0, begin
-			f.AfterFunc(at(c.upAt).Sub(begin), func() { f.subscriber.count, f.subscriber.downSince = 1, time.Time{} })
+			f.subscriber.count, f.subscriber.down.since = 0, begin
+			f.AfterFunc(at(c.upAt).Sub(begin), func() { f.subscriber.count, f.subscriber.down = 1, down{} })
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		f.cancel = cancel
