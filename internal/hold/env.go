@@ -45,27 +45,31 @@ type Env struct {
 // ending is the end of a lease in Redis.
 type ending struct {
 	token     token.Token
-	fence     uint64      // of the lease; 0: whatever the token has
-	ambiguous bool        // an acquire of the token may still arrive: Redis refuses it from then on
-	kept      time.Time   // until then the lock stays taken
-	rest      token.Token // by this token
+	fence     uint64 // of the lease; 0: whatever the token has
+	ambiguous bool   // an acquire of the token may still arrive: Redis refuses it from then on
+	rest      rest
 }
 
-// withRest returns an ending that leaves the lock taken for the rest of the minimum hold of a lease that began then. A copy of the
-// request brings the same token for it.
-func (env *Env) withRest(e ending, began time.Time) ending {
+// rest is what is left of a minimum hold: the lock stays taken until then, by a token. A copy of the release brings the same token.
+type rest struct {
+	until time.Time
+	by    token.Token
+}
+
+// restOf returns the rest for a lease that began then.
+func (env *Env) restOf(t token.Token, began time.Time) (r rest) {
 	if env.MinHold > 0 {
-		terms := tokens.Of(e.token.Text())
+		terms := tokens.Of(t.Text())
 		terms.Flags = tokens.Released
-		e.kept = began.Add(env.MinHold)
-		e.rest, _ = token.Parse(tokens.New(e.token.Client(), terms)) // never fails: the other token has the same client and terms
+		r.until = began.Add(env.MinHold)
+		r.by, _ = token.Parse(tokens.New(t.Client(), terms)) // never fails: the other token has the same client and terms
 	}
-	return e
+	return r
 }
 
 // release sends the end of a lease.
 func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Handoff, err error) {
-	rest := script.Rest{Left: e.kept.Sub(env.Clock.Now()), By: e.rest}
+	rest := script.Rest{Left: e.rest.until.Sub(env.Clock.Now()), By: e.rest.by}
 	if e.ambiguous || e.fence == 0 {
 		h, err = env.Redis.Leave(dispatch.Urgent(ctx), rest, script.Leaving{Token: e.token, Tombstone: e.ambiguous})
 	} else {
@@ -95,5 +99,5 @@ func (env *Env) giveBack(t task.Task, e ending) {
 // Abandon releases what a take-over by a token may have begun, which was sent then, in the background. Whoever had the lease before
 // has worked under the lock, so the minimum hold counts.
 func (env *Env) Abandon(t task.Task, by token.Token, sent time.Time) {
-	env.giveBack(t, env.withRest(ending{token: by, ambiguous: true}, sent))
+	env.giveBack(t, ending{token: by, ambiguous: true, rest: env.restOf(by, sent)})
 }

@@ -30,27 +30,21 @@ type Holding struct {
 	Grant
 	Began time.Time
 
-	env    *Env
-	ending ending
-	life   context.Context // ends with the lease; its cause is Err
-	end    context.CancelCauseFunc
-	entry  task.Lease // what the client's tasks know of it
+	env   *Env
+	rest  rest            // of its minimum hold
+	life  context.Context // ends with the lease; its cause is Err
+	end   context.CancelCauseFunc
+	entry task.Lease // what the client's tasks know of it: until it ends, and again until it is released because it was lost
 
 	mu      sync.Mutex
 	told    bool        // guarded by mu: Announce was called
 	term    term        // guarded by mu
 	failure error       // guarded by mu: why the latest renewal has failed, or call.ErrNoReply; nil if it has succeeded or was refused
 	timer   clock.Timer // guarded by mu: calls tick when the next action is due
-	late    late        // guarded by mu
+	late    clock.Timer // guarded by mu: calls releaseLost; nil if that is not due
 	looks   looks       // guarded by mu
 
 	unlock unlock
-}
-
-// late is the release of a lease that was lost, once its safety margin is over.
-type late struct {
-	entry task.Lease  // what the client's tasks know of it
-	timer clock.Timer // calls releaseLost; nil if that is not due
 }
 
 // unlock is the release of a lease by its holder.
@@ -67,7 +61,7 @@ func Begin(env *Env, g Grant) (*Holding, error) {
 	now := env.Clock.Now()
 	h := &Holding{
 		Grant: g, Began: now, env: env,
-		ending: env.withRest(ending{token: g.Token, fence: g.Fence, ambiguous: g.Ambiguous}, now),
+		rest:   env.restOf(g.Token, now),
 		term:   term{ttl: env.TTL}.given(g.Sent, g.Given).planned(now),
 		unlock: unlock{turn: make(chan struct{}, 1)},
 	}
@@ -81,7 +75,7 @@ func Begin(env *Env, g Grant) (*Holding, error) {
 	}
 	h.life, h.end = context.WithCancelCause(context.Background())
 	h.entry = task.Lease{
-		Lock: env.Lock, Held: true, Began: now, Token: g.Token.Text(), End: func() { h.finish(errs.Closed) },
+		Lock: env.Lock, Held: true, Began: now, Token: g.Token.Text(), End: h.close,
 	}
 	h.mu.Lock() // the end of the client may find it as soon as it is kept
 	defer h.mu.Unlock()
@@ -139,7 +133,7 @@ func (h *Holding) Renew(ctx context.Context, t task.Task) error {
 // extends a lock that was released.
 func (h *Holding) renew(ctx context.Context, t task.Task) error {
 	sent := h.env.Clock.Now()
-	asked := min(max(h.env.TTL, h.ending.kept.Sub(sent)), h.Token.TTL())
+	asked := min(max(h.env.TTL, h.rest.until.Sub(sent)), h.Token.TTL())
 	renewed := term{ttl: h.env.TTL}.given(sent, asked)
 	h.noteRenewal(renewed, call.ErrNoReply)
 	held, err := h.env.Redis.Renew(ctx, h.Token, asked, h.Fence)
@@ -262,6 +256,12 @@ func (h *Holding) expire() {
 	if h.finish(errs.LostBy(reason)) {
 		h.releaseLater()
 	}
+}
+
+// close ends the lease because its client is closed.
+func (h *Holding) close() {
+	h.finish(errs.Closed)
+	h.stopLate()
 }
 
 // finish ends the lease with that cause, and reports whether it has: the lease may have ended before. It announces the end,

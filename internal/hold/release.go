@@ -14,11 +14,11 @@ import (
 func (h *Holding) releaseLater() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.late.entry = task.Lease{Began: h.Began, Token: h.Token.Text(), End: func() { h.stopLate() }}
-	if h.env.Tasks.Keep(&h.late.entry) != nil {
+	h.entry.Held = false
+	if h.env.Tasks.Keep(&h.entry) != nil {
 		return
 	}
-	h.late.timer = h.env.Clock.AfterFunc(h.term.ends.Sub(h.env.Clock.Now()), h.releaseLost)
+	h.late = h.env.Clock.AfterFunc(h.term.ends.Sub(h.env.Clock.Now()), h.releaseLost)
 }
 
 // releaseLost releases the lease in the background, if that is due, without waiting for the timer.
@@ -29,8 +29,8 @@ func (h *Holding) releaseLost() {
 	}
 	defer t.End()
 	if h.stopLate() {
-		h.env.Tasks.Drop(&h.late.entry)
-		h.env.giveBack(t, h.ending)
+		h.env.Tasks.Drop(&h.entry)
+		h.env.giveBack(t, h.ending())
 	}
 }
 
@@ -38,13 +38,16 @@ func (h *Holding) releaseLost() {
 func (h *Holding) stopLate() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.late.timer == nil {
+	if h.late == nil {
 		return false
 	}
-	h.late.timer.Stop()
-	h.late.timer = nil
+	h.late.Stop()
+	h.late = nil
 	return true
 }
+
+// ending returns the end of the lease in Redis.
+func (h *Holding) ending() ending { return ending{h.Token, h.Fence, h.Ambiguous, h.rest} }
 
 // Detach ends the lease here without releasing the lock. The error says that the lease had ended before, and why.
 func (h *Holding) Detach() error {
@@ -94,14 +97,14 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 	}
 	var handoff script.Handoff
 	err := h.env.Calls.Finish(ctx, min(left, h.env.TTL), func(ctx context.Context) (err error) {
-		handoff, err = h.env.release(ctx, t, h.ending)
+		handoff, err = h.env.release(ctx, t, h.ending())
 		// go-redis resends by itself what Redis refuses for a while: then no copy has released the lock.
 		h.unlock.ambiguous = h.unlock.ambiguous || handoff.Ambiguous && call.OriginOf(err) != call.Unavailable
 		return err
 	})
 	if err != nil {
 		if h.left() <= 0 { // else another Unlock can follow
-			h.env.giveBack(t, h.ending)
+			h.env.giveBack(t, h.ending())
 		}
 		return err
 	}
