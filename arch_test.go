@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"encoding/json"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -23,16 +24,33 @@ const module = "github.com/fairlock/fairlock-go"
 // mayImport has what each package may import besides the standard library. No package imports upward, and the library
 // depends on go-redis and uuid only. The lab is another module, which imports these packages; none of them imports it.
 var mayImport = map[string][]string{
-	module + "/internal/bounds":   {},
-	module + "/internal/tokens":   {module + "/internal/bounds", "github.com/google/uuid"},
-	module + "/token":             {module + "/internal/tokens"},
-	module + "/lua":               {},
-	module + "/internal/script":   {module + "/lua", module + "/token", module + "/internal/dispatch", "github.com/redis/go-redis/v9"},
+	module + "/internal/bounds": {},
+	module + "/internal/tokens": {module + "/internal/bounds", "github.com/google/uuid"},
+	module + "/token":           {module + "/internal/tokens"},
+	module + "/lua":             {},
+	module + "/internal/errs":   {},
+	module + "/internal/task":   {module + "/internal/errs"},
+	module + "/internal/call": {
+		module + "/internal/errs", module + "/internal/task", module + "/internal/clock", module + "/internal/dispatch",
+		"github.com/redis/go-redis/v9",
+	},
+	module + "/internal/script": {
+		module + "/lua", module + "/token", module + "/internal/dispatch", module + "/internal/call", "github.com/redis/go-redis/v9",
+	},
+	module + "/internal/hold": {
+		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock",
+		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token",
+	},
+	module + "/internal/wait": {
+		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock", module + "/internal/bounds",
+		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token",
+	},
 	module + "/internal/clock":    {},
 	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},
 	module + "/fairlock": {
 		module + "/token", module + "/internal/script", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/clock",
-		module + "/internal/dispatch", "github.com/redis/go-redis/v9",
+		module + "/internal/dispatch", module + "/internal/errs", module + "/internal/task", module + "/internal/call",
+		module + "/internal/wait", module + "/internal/hold", "github.com/redis/go-redis/v9",
 	},
 	module + "/leader": {module + "/fairlock", module + "/internal/tokens"},
 	// For tests; no package above may import them. Users import fairlocktest.
@@ -45,7 +63,8 @@ var mayImport = map[string][]string{
 	module + "/internal/machine":   {module + "/fairlocktest"},
 	// For the command, and for pages that show the same.
 	module + "/internal/inspect": {
-		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/clock", module + "/internal/dispatch",
+		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/call", module + "/internal/clock",
+		module + "/internal/dispatch",
 		"github.com/redis/go-redis/v9",
 	},
 	module + "/internal/history": {module + "/fairlock"}, // also for the lab
@@ -80,6 +99,37 @@ func TestPackages_ImportOneWay(t *testing.T) {
 		}
 	}
 	assert.Empty(t, missing, "there are no such packages")
+}
+
+// What starts a goroutine waits for its end. A timer or a context.AfterFunc is stopped by who sets it.
+func TestGoroutines_OnlyOfTasks(t *testing.T) {
+	for _, pattern := range []string{"fairlock/*.go", "internal/*/*.go", "leader/*.go"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, path := range files {
+			folder := filepath.ToSlash(filepath.Dir(path))
+			if _, library := mayImport[module+"/"+folder]; !library || strings.HasSuffix(path, "_test.go") || startsGoroutines[folder] {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			require.NoError(t, err)
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					assert.Failf(t, "goroutine", "%s has a go statement", path)
+				case *ast.SelectorExpr:
+					assert.NotEqual(t, "WaitGroup", n.Sel.Name, path)
+				}
+				return true
+			})
+		}
+	}
+}
+
+// startsGoroutines are the packages of the library whose goroutines Close waits for, and those of tests and of the command.
+var startsGoroutines = map[string]bool{
+	"internal/task": true, "internal/dispatch": true,
+	"internal/redistest": true, "internal/inspect": true, "internal/doctor": true, "internal/workload": true, "internal/machine": true,
 }
 
 // bench compares with other libraries. Nobody who uses this one or its command gets them.

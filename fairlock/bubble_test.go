@@ -232,16 +232,6 @@ func (r *recorder) times(verb string, start time.Time) (all []time.Duration) {
 	return all
 }
 
-// waiters returns how many waiters each heartbeat has listed, of mutexes.
-func (r *recorder) waiters() (all []int) {
-	for _, q := range r.requests() {
-		if q.verb == "heartbeat" {
-			all = append(all, q.args-9) // command, hash, number of keys, 4 keys, FenceTTL, WaiterTTL
-		}
-	}
-	return all
-}
-
 // setAfter sets after when requests are sent already.
 func (r *recorder) setAfter(f func(cmd redis.Cmder)) {
 	r.mu.Lock()

@@ -7,8 +7,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/hold"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
+	"github.com/fairlock/fairlock-go/internal/wait"
 )
 
 // Redis has the methods that a Client needs of a go-redis client. *redis.Client, *redis.ClusterClient, a Sentinel failover client
@@ -20,15 +23,14 @@ type Redis interface {
 
 // Client makes locks on one Redis. A process needs one.
 type Client struct {
-	// Lock order: Lease.mu before runtime.mu, and queue.mu before inbox.mu. outage.mu, and those inside the dispatcher, the
-	// pool of connections, the Clock and a context come last. No other two mutexes are held together, and none during I/O,
-	// a channel operation that blocks, or a callback. (Lease.unlocking, a channel, is held while a release is sent.)
+	// The lock order of the library is that of its imports (arch_test.go): a mutex may be held while one of a package below is taken,
+	// of which the Clock's is one. None is held during a request, a channel operation that blocks, a callback or a function of an
+	// Env. (The release of a lease, by an Unlock, waits for another one of the same lease.)
 
-	cfg        Config
-	rt         *runtime
-	queues     *queues
-	subscriber *subscriber
-	dispatch   watched
+	cfg     Config
+	tasks   *task.Group
+	calls   *call.Calls
+	waiters *wait.Waiters
 }
 
 // New returns a Client that makes locks on rdb. It does no I/O. The error is an ErrInvalid, which names everything that is wrong
@@ -38,20 +40,16 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	if err := errors.Join(checkRedis(rdb), cfg.check()); err != nil {
 		return nil, err
 	}
-	rt := newRuntime(&cfg)
-	rt.pool, _ = rdb.(*redis.Client)
-	reloader := newReloader(rt, rdb)
-	hanging := &flights{clock: cfg.Clock, noReply: func(lock string) { rt.outage.failed(lock, errNoReply) }}
-	if reloader.rdb != nil {
-		rt.outage.cluster, hanging.slow = true, reloader.reload
-	}
-	queues := newQueues(rt)
-	channel := script.NotificationChannel(cfg.Namespace, cfg.Name)
-	return &Client{
-		cfg: cfg, rt: rt, queues: queues,
-		subscriber: &subscriber{rt: rt, rdb: rdb, queues: queues, channel: channel},
-		dispatch:   watched{Dispatcher: dispatch.New(rdb, cfg.Clock), rt: rt, reloader: reloader, flights: hanging},
-	}, nil
+	tasks := task.NewGroup()
+	calls := call.New(rdb, tasks, cfg.Clock, cfg.Logger, cfg.Name)
+	return &Client{cfg: cfg, tasks: tasks, calls: calls, waiters: wait.New(wait.Env{
+		Tasks: tasks, Calls: calls, Clock: cfg.Clock, Log: cfg.Logger, WaiterTTL: cfg.WaiterTTL,
+		Channel: script.NotificationChannel(cfg.Namespace, cfg.Name),
+		Listen: func(ctx context.Context, channel string, up func(), message func(string)) error {
+			return call.Listen(ctx, rdb, channel, up, message)
+		},
+		Subscription: func(err error) { emit(cfg.Trace.Subscription, SubscriptionInfo{Err: err}) },
+	})}, nil
 }
 
 func checkRedis(rdb Redis) error {
@@ -73,11 +71,8 @@ func (c *Client) Name() string { return c.cfg.Name }
 // and request of the Client has ended; a Redis that does not answer delays that by go-redis's own timeouts. A further call
 // has no effect. Close must not be called from a Trace callback.
 func (c *Client) Close() error {
-	c.rt.close()
-	c.dispatch.Close()
-	c.dispatch.flights.close()
-	c.rt.outage.close()
-	c.rt.stopLeaves(nil)
+	c.tasks.Close()
+	c.calls.Close()
 	return nil
 }
 
@@ -87,9 +82,16 @@ func newLock[O HoldOption](c *Client, kind Kind, name string, permits int, optio
 	if kind == KindSemaphore {
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}
-	redis, _ := script.Of(c.dispatch.of(name), string(kind), c.cfg.Namespace, name)
-	return &lock{
-		rt: c.rt, queues: c.queues, subscriber: c.subscriber, cfg: &c.cfg, kind: kind, name: name, permits: permits, settings: s,
-		redis: redis.WithFenceTTL(c.cfg.FenceTTL), invalid: errors.Join(checkName(name), invalid),
+	redis, _ := script.Of(c.calls.Of(name), string(kind), c.cfg.Namespace, name)
+	l := &lock{
+		client: c, kind: kind, name: name, permits: permits, settings: s, redis: redis.WithFenceTTL(c.cfg.FenceTTL),
+		invalid: errors.Join(checkName(name), invalid),
 	}
+	l.wait = wait.Lock{Name: name, Requests: &l.redis}
+	l.hold = hold.Env{
+		Tasks: c.tasks, Calls: c.calls, Clock: c.cfg.Clock, Log: c.cfg.Logger,
+		Redis: &l.redis, Lock: name, TTL: s.ttl, MinHold: s.minHold, WaiterTTL: c.cfg.WaiterTTL,
+		Handed: l.handed, Renewed: l.renewed, Ended: l.ended,
+	}
+	return l
 }

@@ -122,7 +122,6 @@ func TestClient_LeasesNeedNoGoroutines(t *testing.T) {
 			unlock(t, lease)
 		}
 		s.AssertNothingLeft()
-		assert.Zero(t, client.Registered())
 	})
 }
 
@@ -220,6 +219,70 @@ func TestClient_CloseLeavesNoTimer(t *testing.T) {
 		require.NoError(t, client.Close())
 		assert.Zero(t, clock.timers.Load())
 	})
+}
+
+// stuck is a client whose state is being reloaded until that is cancelled.
+type stuck struct {
+	*redis.Client
+	begun, over atomic.Bool
+}
+
+func (s *stuck) ReloadState(ctx context.Context) {
+	s.begun.Store(true)
+	<-ctx.Done()
+	s.over.Store(true)
+}
+
+// Close leaves no goroutine and no timer, whatever is under way: a heartbeat that hangs, a Shutdown that waits for a lease and for a
+// second lock under it, or the reload of a Cluster's state.
+//
+//fairlock:promise Close
+func TestClient_CloseInTheMiddle(t *testing.T) {
+	for name, begins := range map[string]func(*testing.T, *fairlocktest.Link, *fairlock.Client, *stuck){
+		"a heartbeat": func(_ *testing.T, link *fairlocktest.Link, _ *fairlock.Client, _ *stuck) {
+			link.Hang()
+			pass(2 * interval)
+		},
+		"a Shutdown": func(t *testing.T, _ *fairlocktest.Link, client *fairlock.Client, _ *stuck) {
+			ctx, cancel := hold(t, client.Mutex("y").Lock).Context(t.Context())
+			t.Cleanup(cancel)
+			begin(ctx, client.Mutex("x").Lock)
+			end := shutdown(t.Context(), client)
+			pass(interval)
+			assert.True(t, end.pending())
+			go func() {
+				<-end.done
+				assert.ErrorIs(t, end.err, fairlock.ErrClosed)
+			}()
+		},
+		"a reload": func(t *testing.T, link *fairlocktest.Link, client *fairlock.Client, rdb *stuck) {
+			link.Hang()
+			begin(t.Context(), client.Mutex("y").Lock)
+			pass(interval)
+			assert.True(t, rdb.begun.Load())
+			assert.False(t, rdb.over.Load())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleAlone(t, func(t *testing.T, s *fairlocktest.Server) {
+				held := s.Mutex("x").HoldAs("holder")
+				goroutines, clock, link := goleak.IgnoreCurrent(), &counting{}, s.Link()
+				rdb := &stuck{Client: link.Redis()}
+				client, err := fairlock.New(rdb, fairlock.Config{Clock: clock, Logger: slog.New(slog.DiscardHandler)})
+				require.NoError(t, err)
+				begin(t.Context(), client.Mutex("x").Lock)
+				begins(t, link, client, rdb)
+				require.NoError(t, client.Close())
+				assert.Zero(t, clock.timers.Load())
+				assert.Equal(t, rdb.begun.Load(), rdb.over.Load())
+				link.Mend()
+				require.NoError(t, rdb.Close())
+				synctest.Wait()
+				goleak.VerifyNone(t, goroutines)
+				require.NoError(t, held.Unlock(t.Context()))
+			})
+		})
+	}
 }
 
 // Renewals, heartbeats and releases are sent at once, although thousands of Locks wait to be sent.

@@ -1,12 +1,11 @@
 package fairlock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
@@ -25,13 +24,13 @@ var (
 	// ctx.
 	ErrReentrant = errors.New("ctx carries a lease of this lock, which the call would wait for")
 	// ErrLost means that a lease has ended without its holder's doing. It comes with ErrExpired, ErrTaken or ErrUnreachable.
-	ErrLost = errors.New("lock is lost")
+	ErrLost = errs.Lost
 	// ErrUnlocked is a lease's Err after Unlock.
-	ErrUnlocked = errors.New("lock is unlocked")
+	ErrUnlocked = errs.Unlocked
 	// ErrDetached is a lease's Err after Detach.
-	ErrDetached = errors.New("lease is detached")
+	ErrDetached = errs.Detached
 	// ErrClosed means that the Client was closed, or that Shutdown was called.
-	ErrClosed = errors.New("client is closed")
+	ErrClosed = errs.Closed
 	// ErrNumber means that the key of a lock's numbers has a content that is not ours, or a number above 2^53 - 2^40, or that a
 	// ticket is more than 407 days ahead. Nothing was written. If nobody uses the lock, delete the key.
 	ErrNumber = script.ErrNumber
@@ -43,14 +42,14 @@ var (
 var (
 	// ErrExpired means that it was not renewed in time, and no request failed: this process was paused or had no CPU. Or Redis
 	// refused its renewals, for example because a right is missing.
-	ErrExpired = errors.New("lease expired")
+	ErrExpired = errs.Expired
 	// ErrTaken means that the lease does not hold the lock in Redis any more. The lock was force-released or resumed, its key was
 	// deleted or evicted, or Redis lost its data.
-	ErrTaken = errors.New("no longer the owner")
+	ErrTaken = errs.Taken
 	// ErrUnreachable means that the lease ended during an outage (see Stats), or that its latest renewal had failed or had no
 	// reply. It comes with the last error. Without ErrLost it is the error of a call that gave up because Redis did not serve it.
 	// Its text says for how long it was tried.
-	ErrUnreachable = errors.New("redis is unreachable")
+	ErrUnreachable = errs.Unreachable
 )
 
 // Error is the error of an operation on one lock.
@@ -136,69 +135,3 @@ func (e *FieldError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Fie
 
 // Is reports whether target is ErrInvalid.
 func (e *FieldError) Is(target error) bool { return target == ErrInvalid }
-
-// stopped is the cause with which the Client itself ends a ctx, and the error that its methods return then. A cause that
-// the caller has set may be an ErrClosed too, of another Client, but it is not a stopped.
-type stopped struct{ error }
-
-// ended returns the error for a ctx that has ended. If the Client has stopped it, that is the Client's error. Otherwise
-// it is context.Canceled or context.DeadlineExceeded, with the cause if that is another error.
-func ended(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	var own stopped
-	switch {
-	case errors.As(cause, &own):
-		return own.error
-	case errors.Is(cause, err):
-		return cause
-	default:
-		return fmt.Errorf("%w: %w", err, cause)
-	}
-}
-
-// orEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. It returns an ErrLost or a
-// triedError as it is: they come with an error of Redis.
-func orEnded(ctx context.Context, err error) error {
-	var tried *triedError
-	if ctx.Err() != nil && script.OriginOf(err) == script.NoReply && !errors.Is(err, ErrLost) && !errors.As(err, &tried) {
-		return ended(ctx)
-	}
-	return err
-}
-
-// triedError is the error of a call that has ended while Redis did not serve it.
-type triedError struct {
-	err     error         // why the call has ended
-	failure error         // of the request
-	lasted  time.Duration // for how long it was tried
-}
-
-// Error says why the call has ended, for how long it was tried, and what the request failed with.
-func (e *triedError) Error() string {
-	return fmt.Sprintf("%v: tried for %v: %v", e.err, e.lasted.Round(time.Millisecond), e.failure)
-}
-
-// Unwrap hides a context.DeadlineExceeded of a connection: go-redis and package net return it for timeouts of their own.
-func (e *triedError) Unwrap() []error {
-	if errors.Is(e.failure, context.DeadlineExceeded) {
-		return []error{e.err, typed{e.failure}}
-	}
-	return []error{e.err, e.failure}
-}
-
-// typed is an error whose types errors.As finds, and whose values errors.Is does not.
-type typed struct{ error }
-
-// As reports whether the error, or one that it wraps, has the type of target.
-func (t typed) As(target any) bool { return errors.As(t.error, target) }
-
-// latest returns which of two failures, one after the other, to report: one that has no reply because ctx has ended says
-// less than an earlier one. before may be nil.
-func latest(ctx context.Context, before, failure error) error {
-	var abandoned *dispatch.AbandonedError
-	cut := errors.As(failure, &abandoned) || ctx.Err() != nil && errors.Is(failure, ctx.Err()) // by go-redis, of an inline command
-	if before != nil && cut {
-		return before
-	}
-	return failure
-}

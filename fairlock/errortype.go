@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/call"
 )
 
 // errorTypes are the types of errors that ErrorType knows by their values. An error can be several of them: the first counts.
@@ -44,7 +44,7 @@ func ErrorType(err error) string {
 			return t.name
 		}
 	}
-	if script.OriginOf(err) != script.Permanent { // of one request, as of a renewal, which others follow
+	if call.OriginOf(err) != call.Permanent { // of one request, as of a renewal, which others follow
 		return "unreachable"
 	}
 	var capacity *CapacityError

@@ -3,7 +3,6 @@ package fairlock_test
 import (
 	"context"
 	"errors"
-	"io"
 	"runtime"
 	"sync"
 	"testing"
@@ -675,33 +674,6 @@ func TestClose_LetsAReleaseFinish(t *testing.T) {
 	})
 }
 
-// If Redis refuses the release, or does not answer, Close ends Unlock: at once between two attempts, else when go-redis
-// gives up on the one that is under way.
-func TestClose_EndsAnUnlockThatFails(t *testing.T) {
-	type example struct {
-		reply error
-		takes time.Duration
-		ends  time.Duration // after Unlock was called
-	}
-	bubbles(t, map[string]example{
-		"refused":   {refusal(readOnly), 0, 3 * time.Second},
-		"no answer": {io.EOF, 9 * time.Second, 9 * time.Second},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
-		client := s.Client(fairlock.Config{TTL: time.Hour})
-		lease := hold(t, client.Mutex("x").Lock)
-		record(client).after = func(cmd redis.Cmder) {
-			time.Sleep(c.takes)
-			cmd.SetErr(c.reply)
-		}
-		start := time.Now()
-		time.AfterFunc(3*time.Second, func() { assert.NoError(t, client.Close()) })
-		err := lease.Unlock(t.Context())
-		require.ErrorIs(t, err, fairlock.ErrClosed)
-		require.ErrorIs(t, err, c.reply)
-		assert.Equal(t, c.ends, time.Since(start))
-	})
-}
-
 // No callback is called while the lease is locked: it may call Unlock.
 func TestTrace_CallbacksMayUnlock(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
@@ -799,33 +771,17 @@ func TestLease_DetachDuringARenewal(t *testing.T) {
 		})
 }
 
-// Detach says if the lease had ended before. In the function of Do it is no error.
-func TestLease_DetachTooLate(t *testing.T) {
+// In the function of Do, Detach is no error.
+func TestDo_Detach(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
-		m := client.Mutex("x")
-		lease := hold(t, m.Lock)
-		unlock(t, lease)
-		require.ErrorIs(t, detached(lease), fairlock.ErrUnlocked)
-
-		clock := s.LocalClock()
-		lease = hold(t, s.Client(fairlock.Config{Clock: clock}).Mutex("x").Lock)
-		clock.Pause()
-		pass(ttl)
-		require.EqualError(t, detached(lease), `fairlock: detach "x": lock is lost: lease expired`)
-		clock.Resume()
-
-		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
+		require.NoError(t, client.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
 			detach(t, leaseIn(ctx))
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), fairlock.ErrDetached)
 			return nil
 		}))
 		s.Mutex("x").AssertHeldBy(client.Name())
-
-		lease = hold(t, client.Mutex("y").Lock)
-		require.NoError(t, client.Close())
-		require.ErrorIs(t, detached(lease), fairlock.ErrClosed)
 	})
 }
 
@@ -847,12 +803,6 @@ func TestDo_SaysThatTheReleaseFailed(t *testing.T) {
 			assert.Equal(t, op, e.Op)
 		}
 	})
-}
-
-// detached is what Detach returns besides the handle.
-func detached(l *fairlock.Lease) error {
-	_, err := l.Detach()
-	return err
 }
 
 // detach detaches a lease that is held.

@@ -6,26 +6,29 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/errs"
+	"github.com/fairlock/fairlock-go/internal/hold"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/wait"
 	"github.com/fairlock/fairlock-go/token"
 )
 
 // lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex, Semaphore
 // and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do is in shared.go.
 type lock struct {
-	rt         *runtime
-	queues     *queues
-	subscriber *subscriber
-
-	cfg      *Config // the client's; what the lock has of its own counts instead
+	client   *Client
 	kind     Kind
 	name     string
 	permits  int // of a semaphore or a read-write lock, that its tokens say; 0: a mutex
 	redis    script.Lock
-	settings settings
-	invalid  error // what is wrong with the name, the number of permits or an option; returned before anything is sent
+	wait     wait.Lock // of its waiters
+	hold     hold.Env  // of its leases
+	settings settings  // count instead of the client's
+	invalid  error     // what is wrong with the name, the number of permits or an option; returned before anything is sent
 }
 
 // check returns an error if nothing is to be sent. refused is one that the method has found, such as bad input.
@@ -37,7 +40,7 @@ func (l *lock) check(ctx context.Context, refused error) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return errs.Ended(ctx)
 	}
 	return nil
 }
@@ -56,16 +59,16 @@ func (l *lock) wrap(op string, err error) error {
 
 // event returns the Event of an acquisition with a token, by a caller with that ctx.
 func (l *lock) event(ctx context.Context, t token.Token) Event {
-	return Event{Ctx: ctx, Namespace: l.cfg.Namespace, ID: ID{l.kind, l.name}, Weight: t.Weight(), Token: t}
+	return Event{Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind, l.name}, Weight: t.Weight(), Token: t}
 }
 
 // acquire waits for the lock, or only tries to get it.
 func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, input error) (*Lease, error) {
 	caller := ctx
-	return perform(ctx, l, op, input, func(ctx context.Context, t task) (*Lease, error) {
+	return perform(ctx, l, op, untilShutdown, input, func(ctx context.Context, t task.Task) (*Lease, error) {
 		if held := l.heldBy(ctx, weight); held != nil {
 			if try {
-				return nil, &HeldError{Busy: BusyLock, Holder: held.token.Client(), Err: ErrBusy}
+				return nil, &HeldError{Busy: BusyLock, Holder: held.held.Token.Client(), Err: ErrBusy}
 			}
 			return nil, ErrReentrant
 		}
@@ -73,21 +76,94 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 		if err != nil {
 			return nil, err
 		}
-		limited := l.rt.limitedBySilence
+		limited := l.client.calls.LimitedBySilence
 		if try {
-			limited = l.rt.limited
+			limited = l.client.calls.Limited
 		}
 		ctx, cancel := limited(ctx)
 		defer cancel()
 		if l.settings.maxWait > 0 && !try {
-			ctx, cancel = l.rt.withTimeoutCause(ctx, l.settings.maxWait, stopped{ErrWaitTimeout})
+			ctx, cancel = l.client.calls.WithTimeoutCause(ctx, l.settings.maxWait, ErrWaitTimeout)
 			defer cancel()
 		}
-		w := newWaiter(caller, l, t, tok, try)
-		defer w.close()
-		return w.run(ctx)
+		return l.await(caller, ctx, t, tok, try)
 	})
 }
+
+// await runs an acquisition until its lease begins or it leaves.
+func (l *lock) await(caller, ctx context.Context, t task.Task, tok token.Token, try bool) (*Lease, error) {
+	began, event, trace := l.client.cfg.Clock.Now(), l.event(caller, tok), l.client.cfg.Trace
+	w := l.client.waiters.Join(t, l.wait, wait.Request{
+		Token: tok, TTL: l.settings.ttl, MaxWaiters: l.settings.maxWaiters, Try: try,
+	})
+	defer w.Close()
+	var err error
+	for queued := false; ; {
+		switch step := w.Next(ctx); step.Kind {
+		case wait.Queued:
+			queued = true
+			emit(trace.Queued, QueuedInfo{Event: event, Position: step.Reply.Position, Ticket: uint64(step.Reply.Ticket)})
+			continue
+		case wait.NotificationLost:
+			emit(trace.NotificationLost, event)
+			continue
+		case wait.Granted:
+			var lease *Lease
+			g := step.Grant
+			lease, err = l.beginLease(hold.Grant{
+				Caller: caller, Token: tok, Fence: g.Fence, Given: g.Given, Sent: g.Sent, Handoff: g.Handoff, Ambiguous: g.Ambiguous,
+			})
+			if err == nil {
+				lease.granted(GrantedInfo{
+					Event: event, Fence: g.Fence, Ticket: uint64(g.Ticket), Wait: lease.held.Began.Sub(began), Handoff: g.Handoff,
+					Queued: queued,
+				})
+				return lease, nil
+			}
+			if errors.Is(err, ErrExpired) && !try { // the notification was late, or this process was paused
+				continue
+			}
+		case wait.Left:
+			err = l.whyLeft(step, tok)
+		}
+		emit(trace.Left, LeftInfo{Event: event, Wait: l.client.cfg.Clock.Now().Sub(began), Err: err, Queued: queued})
+		w.Leave()
+		return nil, err
+	}
+}
+
+// whyLeft returns the error of a waiter that has left. It names a holder if that can be of interest. Otherwise it says what Redis
+// failed with.
+func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
+	err, reply := left.Err, left.Reply
+	switch {
+	case err != nil:
+	case reply.Outcome == script.Full:
+		err = &QueueFullError{Waiting: reply.Position, Limit: l.settings.maxWaiters}
+	case reply.Outcome == script.Resized:
+		err = &CapacityError{Want: tok.Weight(), Have: reply.Permits}
+	default:
+		err = ErrBusy
+	}
+	holder, name := parse(reply.Holder)
+	named := errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case named && !holder.IsZero():
+		held := &HeldError{Busy: BusyLock, Holder: name, Err: err}
+		held.Released = tokens.FlagsOf(holder.Text())&tokens.Released != 0
+		if held.Released && reply.Outcome == script.Busy {
+			held.Free = max(reply.RetryAfter, 0)
+		}
+		return held
+	case left.Failure != nil:
+		return &errs.Tried{Err: err, Failure: left.Failure, Lasted: l.client.cfg.Clock.Now().Sub(left.Failing)}
+	default:
+		return err
+	}
+}
+
+// handed handles the reply to a release.
+func (l *lock) handed(t task.Task, h script.Handoff) { l.client.waiters.Handed(t, l.wait, h) }
 
 // newToken returns a token whose lease can last for TTL, and for the minimum hold.
 func (l *lock) newToken(weight, permits int) (token.Token, error) {
@@ -95,14 +171,7 @@ func (l *lock) newToken(weight, permits int) (token.Token, error) {
 	if l.settings.minHold > l.settings.ttl {
 		terms.Flags |= tokens.MinHold
 	}
-	return token.Parse(tokens.New(l.cfg.Name, terms))
-}
-
-// newRest returns a token for the rest of the minimum hold of another token's lease.
-func newRest(client string, t token.Token) (token.Token, error) {
-	terms := tokens.Of(t.Text())
-	terms.Flags = tokens.Released
-	return token.Parse(tokens.New(client, terms))
+	return token.Parse(tokens.New(l.client.cfg.Name, terms))
 }
 
 // heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait; nil if
@@ -112,8 +181,8 @@ func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
 		return nil
 	}
 	for held := range leasesIn(ctx) {
-		readers := l.kind == KindRWMutex && weight == 1 && held.token.Weight() == 1
-		if held.lock.rt == l.rt && held.lock.kind == l.kind && held.lock.name == l.name && !readers && held.Err() == nil {
+		readers := l.kind == KindRWMutex && weight == 1 && held.held.Token.Weight() == 1
+		if held.lock.client == l.client && held.lock.kind == l.kind && held.lock.name == l.name && !readers && held.Err() == nil {
 			return held
 		}
 	}
@@ -131,7 +200,7 @@ func (l *lock) do(
 	inner, cancel := lease.Context(ctx)
 	defer func() { // also when f panics
 		cancel()
-		lost := lease.unlock(ctx)
+		lost := lease.held.Unlock(ctx)
 		switch {
 		case lost == nil, errors.Is(lost, ErrDetached): // by f
 		case errors.Is(err, lost):
@@ -148,45 +217,38 @@ func (l *lock) do(
 	return f(inner)
 }
 
-// perform runs an operation that begins a lease as a task, unless it is refused. Its ctx ends with the caller's, or when
-// the client is closed, or by Shutdown.
+// until says what ends an operation besides its caller's ctx.
+type until bool
+
+const (
+	untilClosed   until = false // the end of the client
+	untilShutdown until = true  // also Shutdown, unless the caller holds a lease
+)
+
+// perform runs an operation as a task, unless it is refused.
 func perform[T any](
-	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task) (T, error),
-) (T, error) {
-	return performUntil(ctx, l, op, refused, (*runtime).untilShutdown, run)
-}
-
-// performUntilClosed is perform for an operation that Shutdown lets go on.
-func performUntilClosed[T any](
-	ctx context.Context, l *lock, op string, refused error, run func(context.Context, task) (T, error),
-) (T, error) {
-	return performUntil(ctx, l, op, refused, (*runtime).untilClosed, run)
-}
-
-func performUntil[T any](
-	ctx context.Context, l *lock, op string, refused error,
-	until func(*runtime, context.Context) (context.Context, func(), error), run func(context.Context, task) (T, error),
-) (T, error) {
-	var none T
+	ctx context.Context, l *lock, op string, end until, refused error, run func(context.Context, task.Task) (T, error),
+) (v T, err error) {
+	defer func() { err = l.wrap(op, err) }()
 	if err := l.check(ctx, refused); err != nil {
-		return none, l.wrap(op, err)
+		return v, err
 	}
-	t, err := l.rt.begin()
+	t, err := l.client.tasks.Begin()
 	if err != nil {
-		return none, l.wrap(op, err)
+		return v, err
 	}
-	defer t.end()
+	defer t.End()
 	never := ctx.Done() == nil
-	ctx, cancel, err := until(l.rt, ctx)
+	ctx, cancel, err := l.client.until(ctx, end)
 	if err != nil {
-		return none, l.wrap(op, err)
+		return v, err
 	}
 	defer cancel()
 	if never { // nothing but Redis has to end the call
 		ctx = dispatch.Blocking(ctx)
 	}
-	v, err := run(ctx, t)
-	return v, l.wrap(op, orEnded(ctx, err))
+	v, err = run(ctx, t)
+	return v, call.OrEnded(ctx, err)
 }
 
 // resume takes over the lease of a handle, with a token of its own: the other process sends nothing that touches it.
@@ -196,100 +258,54 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 		input = require((tokens.Permits(old.Text()) == 0) == (l.permits == 0), "handle", "is of another kind of lock")
 	}
 	caller := ctx
-	return perform(ctx, l, "resume", input, func(ctx context.Context, t task) (*Lease, error) {
+	return perform(ctx, l, "resume", untilShutdown, input, func(ctx context.Context, t task.Task) (*Lease, error) {
 		tok, err := l.newToken(old.Weight(), tokens.Permits(old.Text()))
 		if err != nil {
 			return nil, err
 		}
-		began := l.rt.clock.Now()
+		began := l.client.cfg.Clock.Now()
 		lease, err := l.takeOver(caller, ctx, t, old, fence, tok)
 		if err != nil {
-			waited := l.rt.clock.Now().Sub(began)
-			err = orEnded(ctx, err)
-			call(l.rt.trace.Left, LeftInfo{Event: l.event(caller, tok), Wait: waited, Err: err})
+			waited := l.client.cfg.Clock.Now().Sub(began)
+			err = call.OrEnded(ctx, err)
+			emit(l.client.cfg.Trace.Left, LeftInfo{Event: l.event(caller, tok), Wait: waited, Err: err})
 			return nil, err
 		}
-		lease.granted(GrantedInfo{Event: lease.event(), Fence: lease.fence, Wait: lease.began.Sub(began)})
+		lease.granted(GrantedInfo{Event: l.event(caller, tok), Fence: lease.Fence(), Wait: lease.held.Began.Sub(began)})
 		return lease, nil
 	})
 }
 
 // takeOver has Redis pass a lease on to a token of this client. If that does not come to a lease here, the token leaves.
-func (l *lock) takeOver(caller, ctx context.Context, t task, old token.Token, fence uint64, by token.Token) (*Lease, error) {
-	ctx, cancel := l.rt.limited(ctx)
-	defer cancel()
+func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Token, fence uint64, by token.Token) (*Lease, error) {
 	var sent time.Time
 	var resumed uint64
 	ambiguous := false
-	err := l.rt.attempt(ctx, func() (err error) {
+	err := l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
 		var again bool
-		sent = l.rt.clock.Now()
+		sent = l.client.cfg.Clock.Now()
 		resumed, again, err = l.redis.Resume(ctx, old, fence, by.TTL(), by)
 		ambiguous = ambiguous || again
 		return err
 	})
 	if err == nil && resumed == 0 {
-		err = lost(ErrTaken)
+		err = errs.LostBy(ErrTaken)
 	}
 	var lease *Lease
 	if err == nil {
-		lease, err = newLease(caller, l, script.Grant{Token: by, Fence: resumed, Given: by.TTL()}, sent, false, ambiguous)
+		lease, err = l.beginLease(hold.Grant{
+			Caller: caller, Token: by, Fence: resumed, Given: by.TTL(), Sent: sent, Ambiguous: ambiguous,
+		})
 	}
 	if err != nil && (ambiguous || resumed > 0 || script.Aborted(err)) {
-		e := ending{token: by, ambiguous: true}
-		if l.settings.minHold > 0 { // whoever had the lease has worked under the lock
-			if e.rest, _ = newRest(l.cfg.Name, by); !e.rest.IsZero() {
-				e.kept = sent.Add(l.settings.minHold)
-			}
-		}
-		l.giveBack(t, e)
+		l.hold.Abandon(t, by, sent)
 	}
 	return lease, err
 }
 
-// ending is the end of a lease in Redis.
-type ending struct {
-	token     token.Token
-	fence     uint64      // of the lease; 0: whatever the token has
-	ambiguous bool        // an acquire of the token may still arrive: Redis refuses it from then on
-	kept      time.Time   // until then the lock stays taken
-	rest      token.Token // by this token
-}
-
-// release ends a lease.
-func (l *lock) release(ctx context.Context, e ending) (script.Handoff, error) {
-	rest := script.Rest{Left: e.kept.Sub(l.rt.clock.Now()), By: e.rest}
-	if e.ambiguous || e.fence == 0 {
-		return l.redis.Leave(dispatch.Urgent(ctx), rest, script.Leaving{Token: e.token, Tombstone: e.ambiguous})
-	}
-	return l.redis.Release(ctx, e.token, e.fence, rest)
-}
-
-// giveBack releases a lease that nobody uses, in the background.
-func (l *lock) giveBack(t task, e ending) {
-	t.goes(func(t task) {
-		within := e.token.TTL()
-		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
-			within += l.cfg.WaiterTTL + queueKept
-		}
-		ctx, cancel := l.rt.withTimeout(l.rt.leaves, within)
-		defer cancel()
-		err := l.rt.retry(ctx, func() error {
-			h, err := l.release(ctx, e)
-			l.queues.handoff(t, l, h)
-			return err
-		})
-		if err != nil {
-			l.rt.log.Warn("lease was not released; it expires", "lock", l.name, "token", e.token, "err", err)
-		}
-	})
-}
-
 func (l *lock) inspect(ctx context.Context) (State, error) {
-	return performUntilClosed(ctx, l, "inspect", nil, func(ctx context.Context, _ task) (s State, err error) {
-		ctx, cancel := l.rt.limited(ctx)
-		defer cancel()
-		err = l.rt.attempt(ctx, func() (err error) {
+	return perform(ctx, l, "inspect", untilClosed, nil, func(ctx context.Context, _ task.Task) (s State, err error) {
+		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
 			s, err = readState(ctx, l.redis, bounds.MaxInspected)
 			return err
 		})
@@ -297,27 +313,16 @@ func (l *lock) inspect(ctx context.Context) (State, error) {
 	})
 }
 
-// snapshot reads the lock, without its holders and waiters. It tries for as long as ctx lasts.
-func (l *lock) snapshot(ctx context.Context) (s script.Snapshot, err error) {
-	err = l.rt.attempt(ctx, func() (err error) {
-		s, err = l.redis.Inspect(ctx, 0)
-		return err
-	})
-	return s, err
-}
-
 // resize sets the number of permits for all clients; 0: the one that they bring counts again.
 func (l *lock) resize(ctx context.Context, op string, permits int, input error) error {
-	_, err := perform(ctx, l, op, input, func(ctx context.Context, t task) (h script.Handoff, err error) {
-		ctx, cancel := l.rt.limited(ctx)
-		defer cancel()
-		err = l.rt.attempt(ctx, func() (err error) {
+	_, err := perform(ctx, l, op, untilShutdown, input, func(ctx context.Context, t task.Task) (h script.Handoff, err error) {
+		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
 			h, err = l.redis.Resize(ctx, permits)
-			l.queues.handoff(t, l, h)
+			l.handed(t, h)
 			return err
 		})
 		if err == nil {
-			l.rt.log.InfoContext(ctx, "semaphore resized", "lock", l.name, "permits", permits)
+			l.client.cfg.Logger.InfoContext(ctx, "semaphore resized", "lock", l.name, "permits", permits)
 		}
 		return h, err
 	})
@@ -327,42 +332,27 @@ func (l *lock) resize(ctx context.Context, op string, permits int, input error) 
 // forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock may have
 // another holder when the request is sent again.
 func (l *lock) forceRelease(ctx context.Context) (bool, error) {
-	return performUntilClosed(ctx, l, "force-release", nil, func(ctx context.Context, t task) (bool, error) {
-		limited, cancel := l.rt.limited(ctx)
-		defer cancel()
-		before, err := l.snapshot(limited)
-		if err != nil {
-			return false, err
+	return perform(ctx, l, "force-release", untilClosed, nil, func(ctx context.Context, t task.Task) (taken bool, err error) {
+		var before script.Snapshot
+		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
+			before, err = l.redis.Inspect(ctx, 0)
+			return err
+		})
+		for next, more := uint64(0), true; err == nil && more; more = next != 0 { // each request looks at some of the holders
+			var h script.Handoff
+			ambiguous := false // also if an earlier attempt had no reply
+			err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
+				h, err = l.redis.ForceRelease(ctx, before.Fence, next)
+				ambiguous = ambiguous || h.Ambiguous
+				l.handed(t, h)
+				return err
+			})
+			taken = taken || err == nil && (h.Released || ambiguous && before.Used > 0)
+			next = h.Next
 		}
-		taken := false
-		for next := uint64(0); ; {
-			h, err := l.forceReleaseSome(ctx, before.Fence, next)
-			if err != nil {
-				return taken, err
-			}
-			taken = taken || h.Released || h.Ambiguous && before.Used > 0
-			l.queues.handoff(t, l, h)
-			if next = h.Next; next == 0 {
-				break
-			}
+		if err == nil && taken {
+			l.client.cfg.Logger.InfoContext(ctx, "lock released by force", "lock", l.name)
 		}
-		if taken {
-			l.rt.log.InfoContext(ctx, "lock released by force", "lock", l.name)
-		}
-		return taken, nil
+		return taken, err
 	})
-}
-
-// forceReleaseSome sends one request of forceRelease.
-func (l *lock) forceReleaseSome(ctx context.Context, seen, from uint64) (h script.Handoff, err error) {
-	ctx, cancel := l.rt.limited(ctx)
-	defer cancel()
-	ambiguous := false // also if an earlier attempt had no reply
-	err = l.rt.attempt(ctx, func() (err error) {
-		h, err = l.redis.ForceRelease(ctx, seen, from)
-		ambiguous = ambiguous || h.Ambiguous
-		return err
-	})
-	h.Ambiguous = ambiguous
-	return h, err
 }

@@ -2,16 +2,13 @@ package fairlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
+	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
 )
-
-// maxSubscriptionDown is for how long the subscription may be down until Ping returns an error: for most of the time after a
-// connection has broken, it is being made again.
-const maxSubscriptionDown = 5 * time.Second
 
 // Ping reports whether locks can be used now, for a readiness probe. It runs a script that deletes a key that does not exist. So
 // it fails if Redis cannot be reached, loads its data or is a replica, and if the user lacks rights. On a Cluster it asks one
@@ -27,38 +24,20 @@ func (c *Client) Ping(ctx context.Context) error {
 
 func (c *Client) ping(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return errs.Ended(ctx)
 	}
-	t, err := c.rt.begin()
+	t, err := c.tasks.Begin()
 	if err != nil {
 		return err
 	}
-	defer t.end()
-	ctx, cancel := joined(ctx, c.rt.open)
+	defer t.End()
+	ctx, cancel := task.Joined(ctx, c.tasks.Open())
 	defer cancel()
-	if c.rt.open.Err() != nil { // cancelling ctx may take a moment
+	if c.tasks.Open().Err() != nil { // cancelling ctx may take a moment
 		return ErrClosed
 	}
-	if err := script.Ping(ctx, c.dispatch, c.cfg.Namespace); err != nil {
-		return orEnded(ctx, err)
+	if err := script.Ping(ctx, c.calls.Of(""), c.cfg.Namespace); err != nil {
+		return call.OrEnded(ctx, err)
 	}
-	return c.subscriber.check()
-}
-
-// check returns an error if the subscription has been down for too long.
-func (s *subscriber) check() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.downSince.IsZero() {
-		return nil
-	}
-	down := s.rt.clock.Now().Sub(s.downSince)
-	if down < maxSubscriptionDown {
-		return nil
-	}
-	reason := s.reason
-	if reason == nil {
-		reason = errors.New("no confirmation")
-	}
-	return fmt.Errorf("the subscription for notifications has been down for %v: %w", down.Round(time.Millisecond), reason)
+	return c.waiters.CheckSubscription()
 }

@@ -53,36 +53,6 @@ func TestHeartbeat_OneForAllWaitersOfAClient(t *testing.T) {
 	})
 }
 
-// The interval is a second, or a third of the smallest TTL of the waiters if that is shorter: the lease of a waiter whose
-// notification is lost lasts no longer. A heartbeat lists the client's first waiter, and those whose time has come.
-func TestHeartbeat_Interval(t *testing.T) {
-	type example struct {
-		ttls []time.Duration // of the waiters
-		want time.Duration
-		size []int // waiters in each heartbeat
-	}
-	bubbles(t, map[string]example{
-		"a second":         {[]time.Duration{time.Minute, time.Minute, time.Minute}, time.Second, []int{1, 3, 1, 3, 1, 3}},
-		"TTL":              {[]time.Duration{time.Second}, 333 * time.Millisecond, []int{1, 1, 1, 1, 1, 1}},
-		"the smallest TTL": {[]time.Duration{time.Minute, 1500 * time.Millisecond, time.Minute}, time.Second / 2, []int{2, 2, 2, 3, 2, 2}},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
-		client, sent, _ := listening(t, s, fairlock.Config{})
-		s.Mutex("x").HoldAs("holder")
-		for _, ttl := range c.ttls {
-			begin(t.Context(), client.Mutex("x", fairlock.WithTTL(ttl)).Lock)
-		}
-		sent.reset()
-		start := time.Now()
-		pass(6*c.want + 10*time.Millisecond)
-		var want []time.Duration
-		for i := range c.size {
-			want = append(want, time.Duration(i+1)*c.want)
-		}
-		assert.InDeltaSlice(t, want, sent.times("heartbeat", start), float64(3*time.Millisecond))
-		assert.Equal(t, c.size, sent.waiters())
-	})
-}
-
 // A heartbeat waits for its reply until the third one after it is due, so no more than three are under way.
 func TestHeartbeat_TimesOut(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
@@ -163,24 +133,6 @@ func TestHeartbeat_OfTwoWithOneTicket(t *testing.T) {
 		waiters := x.State().Waiters
 		require.Len(t, waiters, 4)
 		require.Equal(t, waiters[2].Ticket, waiters[3].Ticket)
-	})
-}
-
-// The reply to a heartbeat comes when the waiter that it did not find is queued anew: nothing is requested once more.
-func TestHeartbeat_OldReplyAfterALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client, sent, j := listening(t, s, fairlock.Config{})
-		s.Mutex("x").HoldAs("holder")
-		q := begin(t.Context(), client.Mutex("x").Lock)
-		client.Link.Delay(0, 3*interval/2)
-		s.LoseData()
-		s.Mutex("x").HoldAs("holder")
-		pass(interval)
-		client.Link.Mend()
-		pass(2 * interval) // another heartbeat, and then the reply to the first
-		assert.Len(t, sent.times("acquire", time.Now()), 2+2)
-		assert.Len(t, j.of("Queued"), 1+1, "once for each acquisition")
-		assert.True(t, q.pending())
 	})
 }
 
@@ -296,21 +248,5 @@ func TestSubscription_ThatIsNeverConfirmed(t *testing.T) {
 		require.Len(t, broke, 1)
 		assert.Equal(t, 5*time.Second, broke[0].at.Sub(start))
 		assert.Len(t, j.of("subscribed"), 1)
-	})
-}
-
-// A waiter with a shorter TTL needs heartbeats in shorter intervals, from its first one on.
-func TestHeartbeat_EarlierForAShorterTTL(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		client.Link.DropNotifications()
-		held, start := s.Mutex("x").HoldAs("holder"), time.Now()
-		first := begin(t.Context(), client.Mutex("x").Lock) // a heartbeat each 2 s, after 2 s
-		pass(time.Second)
-		begin(t.Context(), client.Mutex("x", fairlock.WithTTL(300*time.Millisecond)).Lock) // each 100 ms, after 1.1 s
-		pass(50 * time.Millisecond)
-		unlock(t, held)
-		first.granted(t)
-		assert.Equal(t, 1110*time.Millisecond, first.at.Sub(start), "the heartbeat, and 10 ms for the notification")
 	})
 }

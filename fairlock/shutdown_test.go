@@ -15,7 +15,7 @@ import (
 )
 
 // shutdown calls Shutdown, and returns when it has returned or waits.
-func shutdown(ctx context.Context, c *fairlocktest.Client) *acquisition {
+func shutdown(ctx context.Context, c interface{ Shutdown(context.Context) error }) *acquisition {
 	return begin(ctx, func(ctx context.Context) (*fairlock.Lease, error) { return nil, c.Shutdown(ctx) })
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/hold"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
@@ -126,7 +127,7 @@ func age(number uint64, now time.Time) time.Duration {
 }
 
 // renewals returns how long ago a lease was renewed, and how many renewals should have followed. Each is due when a third
-// of what was left then has passed; after a handoff, the first is due within maxFirst. A renewal is not counted before it is
+// of what was left then has passed; after a handoff, the first is due within hold.MaxFirst. A renewal is not counted before it is
 // late by a thirtieth of the time that the lease lasts.
 func renewals(h Holder) (ago time.Duration, missed int) {
 	ttl := h.Token.TTL()
@@ -141,7 +142,7 @@ func renewals(h Holder) (ago time.Duration, missed int) {
 	lasted := h.TTL + ago
 	first := lasted / 3
 	if handoff {
-		first = min(first, maxFirst)
+		first = min(first, hold.MaxFirst)
 	}
 	left, then := h.TTL+lasted/30, lasted-first
 	if left >= then {

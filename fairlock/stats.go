@@ -17,34 +17,7 @@ type Stats struct {
 
 // Stats returns what the client does now. It does no I/O, also after Close.
 func (c *Client) Stats() Stats {
-	since, _ := c.rt.outage.now()
-	return Stats{Leases: c.rt.held(), Waiters: c.queues.waiting(), Requests: c.dispatch.Requests(), OutageSince: since}
-}
-
-// held returns how many leases are held.
-func (rt *runtime) held() (n int) {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	for l := range rt.leases {
-		if l.life.Err() == nil { // else it will be released because it was lost
-			n++
-		}
-	}
-	return n
-}
-
-// waiting returns how many waiters are queued.
-func (qs *queues) waiting() (n int) {
-	qs.mu.Lock()
-	all := make([]*queue, 0, len(qs.byLock))
-	for _, q := range qs.byLock {
-		all = append(all, q)
-	}
-	qs.mu.Unlock()
-	for _, q := range all {
-		q.mu.Lock()
-		n += len(q.queued)
-		q.mu.Unlock()
-	}
-	return n
+	since, _ := c.calls.Outage()
+	leases, _ := c.tasks.Held()
+	return Stats{Leases: leases, Waiters: c.waiters.Queued(), Requests: c.calls.Requests(), OutageSince: since}
 }

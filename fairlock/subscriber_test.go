@@ -61,61 +61,6 @@ func TestSubscriber_Evidence(t *testing.T) {
 	})
 }
 
-// A subscription that never brings a notification, for example because others may not publish, is replaced again after a second,
-// then after twice as long each time, up to a minute. That is logged once, until it has been well for a minute.
-//
-//fairlock:fault The user lacks rights
-func TestSubscriber_BringsNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var log logged
-		client, _, j := listening(t, s, fairlock.Config{Logger: log.logger()})
-		publishing(s, func(string, string) bool { return false })
-		lost := func(until time.Time) {
-			for time.Now().Before(until) {
-				held := s.Mutex("x").HoldAs("holder")
-				next := begin(t.Context(), client.Mutex("x").Lock)
-				pass(interval + interval/2) // a heartbeat finds it queued
-				unlock(t, held)
-				unlock(t, next.granted(t))
-			}
-		}
-		lost(time.Now().Add(5 * time.Minute))
-		const period = 2*interval + 10*time.Millisecond
-		broke := j.of("subscription broke")
-		require.Len(t, broke, 10)
-		for i, n := range []int{1, 2, 3, 5, 9, 17, 30, 30, 30} { // the first that are more than 1, 2, 4, … s
-			require.Equal(t, time.Duration(n)*period, broke[i+1].at.Sub(broke[i].at), i)
-		}
-		require.Len(t, log.lines, 1)
-		pass(2*time.Minute + interval)
-		lost(time.Now().Add(1))
-		pass(interval)
-		assert.Len(t, log.lines, 2)
-	})
-}
-
-// A lock that was granted before the subscription was up was not notified: no notification is lost.
-func TestSubscriber_NotUpAtTheGrant(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		var log logged
-		var j journal
-		client := s.Client(fairlock.Config{Logger: log.logger(), Trace: j.trace()})
-		held := s.Mutex("x").HoldAs("holder")
-		client.Link.Delay(time.Millisecond, time.Millisecond)
-		next, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
-		for len(s.Mutex("x").State().Waiters) == 0 {
-			pass(time.Millisecond)
-		}
-		unlock(t, held)
-		next.granted(t)
-		assert.Less(t, next.at.Sub(start), interval/10)
-		pass(interval)
-		assert.Len(t, j.of("subscribed"), 1)
-		assert.Empty(t, j.of("NotificationLost"))
-		assert.Empty(t, log.lines)
-	})
-}
-
 // A connection that is silent is pinged after 3 s, and replaced if it stays silent for 3 s more, also while nobody waits.
 //
 //fairlock:fault The connection of a subscription is half-open, and shows no error: replaced within 6 s, also while the client waits for no lock

@@ -119,8 +119,8 @@ func join[T any](f, g func(T)) func(T) {
 	}
 }
 
-// call calls a callback, if there is one.
-func call[T any](f func(T), info T) {
+// emit calls a callback, if there is one.
+func emit[T any](f func(T), info T) {
 	if f != nil {
 		f(info)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/call"
 )
 
 // What Redis does while it does not serve a client.
@@ -285,11 +285,11 @@ func TestUnserved_NoDeadlineOfTheCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
 		record(client).before = func(int, redis.Cmder) error { return &net.OpError{Op: "dial", Err: context.DeadlineExceeded} }
-		for _, call := range []acquire{client.Mutex("x").TryLock, client.Mutex("x").Lock} {
-			_, err := call(t.Context())
+		for _, lock := range []acquire{client.Mutex("x").TryLock, client.Mutex("x").Lock} {
+			_, err := lock(t.Context())
 			require.ErrorIs(t, err, fairlock.ErrUnreachable)
 			require.NotErrorIs(t, err, context.DeadlineExceeded)
-			assert.Equal(t, script.NoReply, script.OriginOf(err), "a further call may succeed")
+			assert.Equal(t, call.NoReply, call.OriginOf(err), "a further call may succeed")
 		}
 		synctest.Wait()
 	})

@@ -149,25 +149,6 @@ func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
 	})
 }
 
-// A notification that comes within 10 ms after the reply to a heartbeat is not lost.
-//
-//fairlock:fault A notification is lost
-func TestWaiter_NotificationAfterTheHeartbeat(t *testing.T) {
-	bubbles(t, map[time.Duration]int{
-		9 * time.Millisecond: 0, 11 * time.Millisecond: 1,
-	}, func(t *testing.T, s *fairlocktest.Server, delay time.Duration, lost int) {
-		client, _, j := listening(t, s, fairlock.Config{})
-		held := s.Mutex("x").HoldAs("holder")
-		next := begin(t.Context(), client.Mutex("x").Lock)
-		pass(interval - 1)
-		client.Link.Delay(0, delay)
-		unlock(t, held)
-		client.Link.Mend() // the heartbeat's reply is not delayed
-		next.granted(t)
-		assert.Len(t, j.of("NotificationLost"), lost)
-	})
-}
-
 // A waiter that was paused while the lock was handed to it does not trust a grant that is over. Another waiter has the
 // lock by then, and this one waits at its old position.
 //
@@ -483,78 +464,6 @@ func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 			<-q.done
 			require.ErrorIs(t, q.err, context.Canceled)
 		}
-	})
-}
-
-// A waiter whose requests fail waits longer from one to the next, up to a quarter of a second, and begins anew when one has
-// succeeded. Its pauses are shorter by a part of its own, at most half, so that waiters that fail together do not come back together.
-func TestWaiter_BackOff(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client := s.Client(fairlock.Config{})
-		var fails atomic.Int64
-		sent := record(client)
-		sent.before = func(_ int, cmd redis.Cmder) error {
-			if verbOf(cmd) == "acquire" && fails.Add(-1) >= 0 {
-				return refusal(readOnly)
-			}
-			return nil
-		}
-		held := s.Mutex("x").HoldAs("holder")
-		parts := map[string]float64{} // of a whole pause, by waiter
-		for _, waiter := range []string{"first", "second"} {
-			ctx, cancel := context.WithCancel(t.Context())
-			q, start := begin(ctx, client.Mutex("x").Lock), time.Now()
-			for range 2 {
-				sent.reset()
-				fails.Store(6)
-				s.LoseData()
-				held = s.Mutex("x").HoldAs("holder")
-				pass(3 * interval)
-				at := sent.times("acquire", start)
-				require.Len(t, at, 7)
-				part := float64(at[1]-at[0]) / float64(20*time.Millisecond)
-				for i, ms := range []float64{20, 40, 80, 160, 250, 250} {
-					assert.InDelta(t, part*ms, float64(at[i+1]-at[i])/float64(time.Millisecond), 0.001)
-				}
-				parts[waiter] = part
-			}
-			cancel()
-			<-q.done
-		}
-		unlock(t, held)
-		for _, part := range parts {
-			assert.GreaterOrEqual(t, part, 0.5)
-			assert.LessOrEqual(t, part, 1.0)
-		}
-		assert.NotEqual(t, parts["first"], parts["second"])
-	})
-}
-
-// An acquire that has queued a waiter is sent again when the lock was granted to it, and Redis has lost that: it queues the
-// waiter anew, and the notification of the grant, which comes then, begins no lease.
-//
-//fairlock:fault Redis loses its data
-func TestWaiter_OldNotificationAfterARequestThatRanTwice(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		client, sent, _ := listening(t, s, fairlock.Config{})
-		held := s.Mutex("x").HoldAs("holder")
-		var other *fairlock.Lease
-		sent.setAfter(func(cmd redis.Cmder) {
-			if verbOf(cmd) == "acquire" && other == nil {
-				client.Link.Delay(0, interval/4)
-				assert.NoError(t, held.Unlock(t.Context()))
-				client.Link.Mend()
-				s.LoseData()
-				time.Sleep(time.Millisecond) // else the numbers are given again
-				other = s.Mutex("x").HoldAs("other")
-				cmd.SetErr(errSentAgain)
-			}
-		})
-		q := begin(t.Context(), client.Mutex("x").Lock)
-		pass(interval / 2)
-		require.True(t, q.pending(), "by a grant that is lost")
-		unlock(t, other)
-		q.granted(t)
 	})
 }
 

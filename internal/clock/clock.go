@@ -21,3 +21,9 @@ func (System) Now() time.Time { return time.Now() } //nolint:forbidigo // the on
 
 // AfterFunc is time.AfterFunc.
 func (System) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) } //nolint:forbidigo // the only place
+
+// Elapsed returns the time between two readings of a Clock. If the machine was suspended, its monotonic clock may have
+// stood still, so the wall clock counts if it shows more.
+func Elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}

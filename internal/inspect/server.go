@@ -12,9 +12,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
-	"github.com/fairlock/fairlock-go/internal/script"
 )
 
 // Lock is a lock at one moment.
@@ -114,7 +114,7 @@ func (s *Server) Read(ctx context.Context, limit int, ids ...ID) (read []Lock, e
 }
 
 // away reports that an error is not about one lock.
-func away(err error) bool { return err != nil && script.OriginOf(err) != script.Permanent }
+func away(err error) bool { return err != nil && call.OriginOf(err) != call.Permanent }
 
 // Refused reports that the server has replied, with an error.
 func Refused(err error) bool {

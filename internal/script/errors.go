@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -19,68 +20,15 @@ var ErrReply = errors.New("unexpected reply")
 // ErrNumber is fairlock.ErrNumber.
 var ErrNumber = errors.New("bad number")
 
-// ErrCluster is to be wrapped by whom sends requests around a MOVED or an ASK that its client does not follow: these come again.
-var ErrCluster = errors.New("the server is a node of a Redis Cluster, which needs a redis.ClusterClient")
-
-// Origin says where an error of a request comes from, and so whether the same request can succeed later.
-type Origin int
-
-// The origins of errors.
-const (
-	Permanent   Origin = iota // the same request fails again; also every error that is not of a request
-	NoReply                   // the client has no reply from the server: the connection failed, or ctx ended
-	Unavailable               // the server replied that it cannot run the script now
-)
-
-// OriginOf returns the origin of an error that a method of a Lock has returned.
-func OriginOf(err error) Origin {
-	var e *requestError
-	if errors.As(err, &e) {
-		return e.origin
-	}
-	return Permanent
-}
-
 // Aborted reports whether a script raised the error. What the script had written before stays: the lock may be granted,
 // or the waiter queued. An error that is Unavailable was raised by the first write.
 func Aborted(err error) bool {
 	var reply redis.Error
-	return errors.As(err, &reply) && OriginOf(err) == Permanent && inScript.MatchString(reply.Error())
+	return errors.As(err, &reply) && call.OriginOf(err) == call.Permanent && inScript.MatchString(reply.Error())
 }
 
 // inScript finds an error that a script raised, and its line there. Miniredis says that it could not compile the script.
 var inScript = regexp.MustCompile(`user_script: ?(\d+)|Error compiling script`)
-
-// requestError is an error of go-redis, with its origin.
-type requestError struct {
-	error
-	origin Origin
-}
-
-func (e *requestError) Unwrap() error { return e.error }
-
-// WithOrigin marks an error that go-redis has returned for a request.
-func WithOrigin(err error) error {
-	var reply redis.Error
-	switch {
-	case errors.Is(err, ErrCluster):
-	case errors.As(err, &reply):
-		if temporary.MatchString(reply.Error()) {
-			return &requestError{err, Unavailable}
-		}
-	// redis.ErrClosed tells of the user's own Close: if a ClusterClient has removed the node that a request was under way to, it
-	// sends the request to another one.
-	case !errors.Is(err, redis.ErrClosed):
-		return &requestError{err, NoReply}
-	}
-	return err
-}
-
-// temporary are the errors of a server that starts, fails over, waits for its replicas, is busy, or cannot save its data to
-// disk now (MISCONF). Redis 6.2 and KeyDB wrap what a command replied to a script:
-// "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -READONLY …".
-var temporary = regexp.MustCompile(`^(ERR )?(Error running script .*@user_script: ?\d+: -?)?` +
-	`((LOADING|READONLY|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|BUSY|MISCONF|MOVED|ASK) |max number of clients)`)
 
 // explain adds to an error of the server what is needed to find its cause: Redis says that a key has the wrong type, but
 // not which key, and that a command is not allowed, but not which command.

@@ -125,7 +125,7 @@ func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 		waiterTTL = 0
 	}
 	t := &sentText{text: r.Token.Text()}
-	reply, err := call(ctx, l, "acquire", readReply, t, waiterTTL, r.MaxWaiters, uint64(r.Ticket))
+	reply, err := request(ctx, l, "acquire", readReply, t, waiterTTL, r.MaxWaiters, uint64(r.Ticket))
 	reply.Ambiguous = t.ambiguous(err)
 	return reply, err
 }
@@ -180,6 +180,9 @@ func (l Lock) Release(ctx context.Context, t token.Token, fence uint64, rest Res
 	return l.handoff(ctx, "release", readHandoff, t.Text(), fence, rest.milliseconds(), rest.By.Text())
 }
 
+// QueueKept is for how long beyond WaiterTTL Redis keeps a queue for which no client sends heartbeats.
+const QueueKept = 11 * time.Minute
+
 // Leaving is a waiter that leaves the queue. With a Tombstone, Redis refuses the token from then on, for 11 minutes, so that a
 // delayed request cannot acquire the lock for nobody.
 type Leaving struct {
@@ -212,7 +215,7 @@ func (l Lock) ForceRelease(ctx context.Context, seen, from uint64) (Handoff, err
 // handoff runs a script that can release the lock, and counts how often its first argument is sent.
 func (l Lock) handoff(ctx context.Context, verb string, read func(*reader) Handoff, first string, args ...any) (Handoff, error) {
 	sent := &sentText{text: first}
-	h, err := call(ctx, l, verb, read, append([]any{sent}, args...)...)
+	h, err := request(ctx, l, verb, read, append([]any{sent}, args...)...)
 	h.Ambiguous = sent.ambiguous(err) || Aborted(err)
 	return h, err
 }
@@ -240,7 +243,7 @@ func readGrant(r *reader) Grant {
 // Renew has the lease with that fence last for ttl from now, but for no longer than its token says. It returns false if there is
 // no such lease.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error) {
-	return call(ctx, l, "renew", readRenewed, t.Text(), milliseconds(ttl), fence)
+	return request(ctx, l, "renew", readRenewed, t.Text(), milliseconds(ttl), fence)
 }
 
 func readRenewed(r *reader) bool {
@@ -259,7 +262,7 @@ func readRenewed(r *reader) bool {
 // done. The other token has the same weight.
 func (l Lock) Resume(ctx context.Context, t token.Token, fence uint64, ttl time.Duration, by token.Token) (resumed uint64, ambiguous bool, _ error) {
 	sent := &sentText{text: t.Text()}
-	resumed, err := call(ctx, l, "resume", readResumed, sent, fence, milliseconds(ttl), by.Text())
+	resumed, err := request(ctx, l, "resume", readResumed, sent, fence, milliseconds(ttl), by.Text())
 	return resumed, sent.ambiguous(err), err
 }
 
@@ -309,7 +312,7 @@ func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []t
 	for _, t := range tokens {
 		args = append(args, t.Text())
 	}
-	return call(ctx, l, "heartbeat", readHeartbeat(len(tokens)), args...)
+	return request(ctx, l, "heartbeat", readHeartbeat(len(tokens)), args...)
 }
 
 var waiterStates = map[rune]WaiterState{'n': NotQueued, 'q': StillQueued, 'h': Holding}
@@ -341,7 +344,7 @@ func (l Lock) Admit(ctx context.Context) (more bool, err error) {
 
 // Waiting returns how many wait, also those that have expired and that no request has dropped yet.
 func (l Lock) Waiting(ctx context.Context) (int, error) {
-	return call(ctx, l, "waiting", func(r *reader) int { return r.count(0) })
+	return request(ctx, l, "waiting", func(r *reader) int { return r.count(0) })
 }
 
 // Snapshot is a lock at one moment.
@@ -371,7 +374,7 @@ type Waiter struct {
 
 // Inspect reads the lock and at most limit of its holders and of its waiters.
 func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {
-	return call(ctx, l, "inspect", readSnapshot, limit)
+	return request(ctx, l, "inspect", readSnapshot, limit)
 }
 
 func readSnapshot(r *reader) Snapshot {

@@ -41,10 +41,10 @@ type fake struct {
 	script.Scripter
 	answer  any  // if there is no server: a reply or an error
 	unknown bool // whether requests were written
-	calls   []call
+	calls   []sent
 }
 
-type call struct{ keys, args []string } // as they travel
+type sent struct{ keys, args []string } // as they travel
 
 func (f *fake) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
@@ -70,7 +70,7 @@ func (f *fake) Eval(ctx context.Context, script string, keys []string, args ...a
 }
 
 func (f *fake) record(cmd *redis.Cmd, keys []string, args []any) *redis.Cmd {
-	c := call{keys: keys}
+	c := sent{keys: keys}
 	for _, a := range args {
 		if m, ok := a.(encoding.BinaryMarshaler); ok && f.Scripter == nil && !f.unknown { // which counts
 			text, _ := m.MarshalBinary()

@@ -3,6 +3,8 @@ package script
 import (
 	"context"
 	"fmt"
+
+	"github.com/fairlock/fairlock-go/internal/call"
 )
 
 var pingScript = newScript(join("ping"))
@@ -18,5 +20,5 @@ func Ping(ctx context.Context, rdb Scripter, namespace string) error {
 	if refusedInScript.MatchString(err.Error()) {
 		err = fmt.Errorf("key %q: %w", key, err)
 	}
-	return WithOrigin(err)
+	return call.WithOrigin(err)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -93,12 +94,12 @@ func in7(text string) refusal {
 
 func TestOriginOf(t *testing.T) {
 	const readonly = "READONLY You can't write against a read only replica."
-	for want, all := range map[script.Origin][]error{
-		script.NoReply: {
+	for want, all := range map[call.Origin][]error{
+		call.NoReply: {
 			io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errors.New("redis: connection pool timeout"),
 			&net.OpError{Op: "dial", Err: errors.New("refused")}, errors.New("unknown"), fmt.Errorf("wrapped: %w", io.EOF),
 		},
-		script.Unavailable: {
+		call.Unavailable: {
 			refusal("LOADING Redis is loading the dataset in memory"), refusal(readonly), refusal("CLUSTERDOWN The cluster is down"),
 			refusal("TRYAGAIN Multiple keys request during rehashing of slot"), refusal("MASTERDOWN Link with MASTER is down"),
 			refusal("NOREPLICAS Not enough good replicas to write."), refusal("BUSY Redis is busy running a script."),
@@ -110,7 +111,7 @@ func TestOriginOf(t *testing.T) {
 			refusal("MISCONF Redis is configured to save RDB snapshots"),
 			refusal("ERR Error running script (call to f_0): @user_script:12: " + readonly),
 		},
-		script.Permanent: {
+		call.Permanent: {
 			redis.ErrClosed, fmt.Errorf("wrapped: %w", redis.ErrClosed), redis.Nil, refusal("ERR unknown command"),
 			refusal("NOPERM no rights"), refusal("NOAUTH Authentication required."), refusal("WRONGTYPE x"), in62("WRONGTYPE x"),
 			in7("WRONGTYPE x"), in62("-OOM command not allowed"), refusal("OOM x"),
@@ -121,16 +122,16 @@ func TestOriginOf(t *testing.T) {
 		for _, cause := range all {
 			for verb, err := range sendAll(cause) {
 				require.ErrorIs(t, err, cause, verb)
-				assert.Equal(t, want, script.OriginOf(fmt.Errorf("wrapped: %w", err)), "%s: %v", verb, cause)
+				assert.Equal(t, want, call.OriginOf(fmt.Errorf("wrapped: %w", err)), "%s: %v", verb, cause)
 			}
 		}
 	}
-	assert.Equal(t, script.Permanent, script.OriginOf(nil))
-	assert.Equal(t, script.Permanent, script.OriginOf(io.EOF), "it is not of a request")
+	assert.Equal(t, call.Permanent, call.OriginOf(nil))
+	assert.Equal(t, call.Permanent, call.OriginOf(io.EOF), "it is not of a request")
 	for _, reply := range []any{"OK", nil, []any{"granted"}} {
 		for verb, err := range sendAll(reply) {
 			require.ErrorIs(t, err, script.ErrReply, verb)
-			assert.Equal(t, script.Permanent, script.OriginOf(err), "it comes again")
+			assert.Equal(t, call.Permanent, call.OriginOf(err), "it comes again")
 		}
 	}
 }
@@ -202,7 +203,7 @@ func TestReply_AmbiguousUnlessNotSent(t *testing.T) {
 		reply, handoff, err := fail(t, unsent(!sent))
 		assert.Equal(t, sent, reply.Ambiguous)
 		assert.Equal(t, sent, handoff.Ambiguous)
-		assert.Equal(t, script.NoReply, script.OriginOf(err))
+		assert.Equal(t, call.NoReply, call.OriginOf(err))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/lua"
 )
@@ -222,8 +223,8 @@ func Load(ctx context.Context, rdb redis.Scripter) error {
 	return nil
 }
 
-// call runs the script of a verb and reads its reply.
-func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
+// request runs the script of a verb and reads its reply.
+func request[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
 	var none T
 	s := l.kind.scripts[verb]()
 	if verbs[verb].urgent {
@@ -231,7 +232,7 @@ func call[T any](ctx context.Context, l Lock, verb string, read func(*reader) T,
 	}
 	cmd := run(ctx, l.rdb, s, l.keys[s.from:s.to], append([]any{milliseconds(l.fenceTTL)}, args...)...)
 	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return none, l.explain(ctx, s, WithOrigin(err))
+		return none, l.explain(ctx, s, call.WithOrigin(err))
 	}
 	if text, ok := cmd.Val().(string); ok {
 		return decode(fieldsOf(text), read)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlock/fairlock-go/internal/call"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
@@ -108,7 +109,7 @@ func TestRefusedWrites_AreAnErrorOrChangeNothing(t *testing.T) {
 		m.eachSample(refuse, func(lock, name string, s sample, before, after contents, err error) {
 			accept()
 			if err != nil {
-				require.Equal(t, script.Unavailable, script.OriginOf(err), "%s, %s: %v", lock, name, err)
+				require.Equal(t, call.Unavailable, call.OriginOf(err), "%s, %s: %v", lock, name, err)
 			} else if name != "inspect" {
 				require.NoError(t, s.send(m.lock(), m.requesters(2)))
 				after = m.contents()
@@ -235,7 +236,7 @@ func TestOriginOf_ReadOnlyReplica(t *testing.T) {
 	m.do(t, "REPLICAOF", "127.0.0.1", "1")
 	err := samplesOf(m.lock())["join"].send(m.lock(), m.requesters(0))
 	require.Error(t, err)
-	assert.Equal(t, script.Unavailable, script.OriginOf(err), "%v", err)
+	assert.Equal(t, call.Unavailable, call.OriginOf(err), "%v", err)
 }
 
 // A key of another type is named, it is untouched, and nothing else changes; but what was released stays released.

@@ -117,7 +117,7 @@ func TestVerbs_MethodsSendTheArguments(t *testing.T) {
 					number++
 				}
 			}
-			assert.Equal(t, []call{{lock.KeysOf(v.name), want}}, f.calls, v.name)
+			assert.Equal(t, []sent{{lock.KeysOf(v.name), want}}, f.calls, v.name)
 		}
 	}
 	f := &fake{answer: errors.New("enough")}

@@ -42,7 +42,7 @@ type tier struct {
 // tiers, cheapest first for a mutant of a script. Others begin with the last.
 var tiers = []tier{
 	newTier("scripts", "./internal/script"),
-	newTier("unit", "./fairlock", "./internal/dispatch", "./token", "./leader"),
+	newTier("unit", "./fairlock", "./internal/wait", "./internal/hold", "./internal/call", "./internal/task", "./internal/dispatch", "./token", "./leader"),
 }
 
 var errUnsound = errors.New("fails without a mutant")

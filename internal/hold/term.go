@@ -1,4 +1,4 @@
-package fairlock
+package hold
 
 import "time"
 
@@ -21,18 +21,6 @@ func (t term) given(sent time.Time, d time.Duration) term {
 	return t
 }
 
-// suffices reports whether a grant can be used without another request, since long after the request was sent from which
-// it is trusted. A sixth of the smaller of TTL and WaiterTTL must be left for a renewal.
-func suffices(given, since, ttl, waiterTTL time.Duration) bool {
-	return given-safetyMargin(max(given, ttl))-since >= min(ttl, waiterTTL)/6
-}
-
-// elapsed returns the time between two readings of a Clock. If the machine was suspended, its monotonic clock may have
-// stood still, so the wall clock counts if it shows more.
-func elapsed(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
-}
-
 // planned sets the next renewal: when a third of what is left has passed, or of TTL if a minimum hold lasts for longer, so that
 // two renewals may fail; and not sooner than a thirtieth of TTL, or a third of a second, from now.
 func (t term) planned(now time.Time) term {
@@ -40,13 +28,13 @@ func (t term) planned(now time.Time) term {
 	return t
 }
 
-// maxFirst is how long after a handoff the first renewal is due at the latest.
-const maxFirst = 500 * time.Millisecond
+// MaxFirst is how long after a handoff the first renewal is due at the latest.
+const MaxFirst = 500 * time.Millisecond
 
 // afterHandoff sets the first renewal of a lease that began with a handoff. What is left of it may be much less than TTL, and
-// an outage that a lease of TTL survives would end it. Work that takes less than maxFirst costs no renewal.
+// an outage that a lease of TTL survives would end it. Work that takes less than MaxFirst costs no renewal.
 func (t term) afterHandoff(now time.Time) term {
-	t.renewAt = now.Add(min(maxFirst, t.deadline.Sub(now)/3))
+	t.renewAt = now.Add(min(MaxFirst, t.deadline.Sub(now)/3))
 	return t
 }
 

@@ -1,22 +1,34 @@
-package fairlock
+package call
 
 import (
 	"container/list"
 	"sync"
 	"time"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/task"
+)
+
+const (
+	// noReplyAfter is after how long without a reply a request has failed. It fails again each noReplyAgain after that, which is
+	// longer than served: one request that hangs while others succeed is no outage.
+	noReplyAfter, noReplyAgain = 2 * time.Second, 10 * time.Second
+	// slow is for how long a request may be in flight until its master may be dead.
+	slow = 500 * time.Millisecond
 )
 
 // flights are a client's requests that have no reply yet. One timer for all looks at those that hang, so that a request that is
 // answered costs none.
 type flights struct {
-	clock   Clock
+	tasks   *task.Group
+	clock   clock.Clock
 	noReply func(lock string)    // called when a request has had no reply for noReplyAfter, and each noReplyAgain after that
 	slow    func() time.Duration // called when one has had none for slow, and again after what it returns; nil: not at all
 
 	mu    sync.Mutex
-	all   list.List // guarded by mu: of *flight
-	timer Timer     // guarded by mu: calls look; nil if nothing was in flight when that was called last
-	next  time.Time // guarded by mu: when it does
+	all   list.List   // guarded by mu: of *flight
+	timer clock.Timer // guarded by mu: calls look; nil if nothing was in flight when that was called last
+	next  time.Time   // guarded by mu: when it does
 }
 
 // flight is a request without a reply.
@@ -62,6 +74,11 @@ func (f *flights) setTimer(now, at time.Time) {
 
 // look calls noReply and slow for the requests of which that is due.
 func (f *flights) look() {
+	t, err := f.tasks.Begin()
+	if err != nil {
+		return
+	}
+	defer t.End()
 	now := f.clock.Now()
 	var hanging []string
 	var slow []*flight

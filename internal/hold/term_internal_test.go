@@ -1,10 +1,14 @@
-package fairlock
+package hold
 
 import (
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/errs"
+	"github.com/fairlock/fairlock-go/internal/task"
 )
 
 // A renewal is due when a third of what is left has passed, and at least a thirtieth of TTL after the last one.
@@ -47,14 +51,22 @@ func TestTerm_Due(t *testing.T) {
 	assert.Equal(t, due{nothing, 9}, due{what, when.Sub(begin)}, "the end comes before the next renewal")
 }
 
-// A grant is used without another request while a sixth of the smaller of TTL and WaiterTTL is left of its trusted time.
-func TestTerm_Suffices(t *testing.T) {
-	const ttl, given = 12 * time.Second, 6 * time.Second // the safety margin is 122 ms
-	for waiterTTL, left := range map[time.Duration]time.Duration{6 * time.Second: time.Second, time.Minute: 2 * time.Second} {
-		since := given - 122*time.Millisecond - left
-		assert.True(t, suffices(given, since, ttl, waiterTTL))
-		assert.False(t, suffices(given, since+1, ttl, waiterTTL))
-	}
+// A lease begins with a handoff while a sixth of the smaller of TTL and WaiterTTL is left of its trusted time. With a reply, it begins
+// while any is left.
+func TestBegin_LeftOfTheGrant(t *testing.T) {
+	const ttl, given = 12 * time.Second, 6*time.Second + 122*time.Millisecond // which is the safety margin
 	now := time.Now()
-	assert.Equal(t, now.Add(given-122*time.Millisecond), term{ttl: ttl}.given(now, given).deadline)
+	for waiterTTL, least := range map[time.Duration]time.Duration{6 * time.Second: time.Second, time.Minute: 2 * time.Second} {
+		for left, begins := range map[time.Duration][]bool{least: {true, true}, least - 1: {true, false}, 1: {true, false}, 0: {false, false}} {
+			for i, handoff := range []bool{false, true} {
+				env := Env{Tasks: task.NewGroup(), Clock: clock.NewFake(now), TTL: ttl, WaiterTTL: waiterTTL}
+				h, err := Begin(&env, Grant{Given: given, Sent: now.Add(left - 6*time.Second), Handoff: handoff})
+				if begins[i] {
+					assert.Equal(t, now.Add(left), h.Deadline())
+				} else {
+					assert.ErrorIs(t, err, errs.Expired)
+				}
+			}
+		}
+	}
 }

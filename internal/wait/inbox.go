@@ -1,4 +1,4 @@
-package fairlock
+package wait
 
 import (
 	"sync"

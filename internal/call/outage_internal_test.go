@@ -1,4 +1,4 @@
-package fairlock
+package call
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/task"
 )
 
 // An outage begins with a failure that another one follows a second or more later. It is over 5 s after the latest failure if a
@@ -42,7 +43,7 @@ func TestOutage_BeginsAndEnds(t *testing.T) {
 	} {
 		fake := clock.NewFake(time.Unix(0, 0))
 		var log lines
-		rt := newRuntime(&Config{Clock: fake, Logger: slog.New(noting{slog.DiscardHandler, func(r slog.Record) {
+		o := outage{tasks: task.NewGroup(), clock: fake, log: slog.New(noting{slog.DiscardHandler, func(r slog.Record) {
 			text := r.Message
 			r.Attrs(func(a slog.Attr) bool {
 				if a.Key == "lasted" {
@@ -54,27 +55,27 @@ func TestOutage_BeginsAndEnds(t *testing.T) {
 				log = lines{}
 			}
 			log[int(fake.Now().UnixMilli())] = text
-		}})})
+		}})}
 		pass := func(until int64) {
 			for f := fake.Next(time.UnixMilli(until)); f != nil; f = fake.Next(time.UnixMilli(until)) {
 				f()
 			}
 		}
 		text, cluster := strings.CutPrefix(events, "cluster: ")
-		rt.outage.cluster = cluster
+		o.cluster = cluster
 		for event := range strings.SplitSeq(text, ", ") {
 			var at int64
 			var what, of string
 			_, err := fmt.Sscan(event, &at, &what, &of)
 			assert.NoError(t, err, event)
 			pass(at)
-			switch since, err := rt.outage.now(); what {
+			switch since, err := o.now(); what {
 			case "fails":
-				rt.outage.failed(of, errors.New("failed"))
+				o.failed(of, errors.New("failed"))
 			case "succeeds":
-				rt.outage.succeeded(of)
+				o.succeeded(of)
 			case "closes":
-				rt.outage.close()
+				o.close()
 			case "began":
 				assert.Equal(t, of, fmt.Sprint(since.UnixMilli()), events)
 				assert.Error(t, err, events)

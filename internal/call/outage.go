@@ -1,16 +1,16 @@
-package fairlock
+package call
 
 import (
-	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/task"
 )
 
 const (
-	// noReplyAfter is after how long without a reply a request has failed. It fails again each noReplyAgain after that, which is
-	// longer than served: one request that hangs while others succeed is no outage.
-	noReplyAfter, noReplyAgain = 2 * time.Second, 10 * time.Second
 	// outageAfter is how long after the first failure another one has to come: one connection that was reset is no outage.
 	outageAfter = time.Second
 	// served and unserved are how long after the latest failure an outage is over: if a request has succeeded since, and if none has.
@@ -21,25 +21,26 @@ const (
 // more later, and is logged once when that is known and once when it is over. A refusal is no failure. On a Cluster, one master may
 // be away while the others reply: there, a request succeeds for the lock whose request failed last.
 type outage struct {
-	rt      *runtime
+	tasks   *task.Group
+	clock   clock.Clock
+	log     *slog.Logger
 	cluster bool
 
 	failing atomic.Bool // timer is not nil; so that a request costs no mutex
 
 	mu      sync.Mutex
-	since   time.Time // guarded by mu: of the first failure
-	latest  time.Time // guarded by mu: of the latest failure
-	lock    string    // guarded by mu: name of the lock whose request failed then
-	err     error     // guarded by mu: of that request
-	success bool      // guarded by mu: a request has succeeded since
-	logged  bool      // guarded by mu: it is an outage
-	timer   Timer     // guarded by mu: calls tick; nil if there is no failure
+	since   time.Time   // guarded by mu: of the first failure
+	latest  time.Time   // guarded by mu: of the latest failure
+	lock    string      // guarded by mu: name of the lock whose request failed then
+	err     error       // guarded by mu: of that request
+	success bool        // guarded by mu: a request has succeeded since
+	logged  bool        // guarded by mu: it is an outage
+	timer   clock.Timer // guarded by mu: calls tick; nil if there is no failure
 }
 
 // failed notes that a request for a lock has failed.
 func (o *outage) failed(lock string, err error) {
-	err = o.rt.named(err)
-	now := o.rt.clock.Now()
+	now := o.clock.Now()
 	o.mu.Lock()
 	o.latest, o.lock, o.err, o.success = now, lock, err, false
 	if o.timer == nil {
@@ -51,7 +52,7 @@ func (o *outage) failed(lock string, err error) {
 	o.logged = o.logged || begins
 	o.mu.Unlock()
 	if begins {
-		o.rt.log.Warn("outage begins: Redis does not serve this client", "lock", lock, "err", err)
+		o.log.Warn("outage begins: Redis does not serve this client", "lock", lock, "err", err)
 	}
 }
 
@@ -65,12 +66,12 @@ func (o *outage) succeeded(lock string) {
 	if o.timer != nil && !o.success && (!o.cluster || lock == o.lock) {
 		o.success = true
 		o.timer.Stop()
-		o.setTimer(o.rt.clock.Now())
+		o.setTimer(o.clock.Now())
 	}
 }
 
 // setTimer has tick called when the outage is over, unless a request fails until then. The caller holds mu.
-func (o *outage) setTimer(now time.Time) { o.timer = o.rt.clock.AfterFunc(o.end().Sub(now), o.tick) }
+func (o *outage) setTimer(now time.Time) { o.timer = o.clock.AfterFunc(o.end().Sub(now), o.tick) }
 
 // end returns when the outage is over. The caller holds mu.
 func (o *outage) end() time.Time {
@@ -82,13 +83,13 @@ func (o *outage) end() time.Time {
 
 // tick ends the outage, if that is due.
 func (o *outage) tick() {
-	t, err := o.rt.begin()
+	t, err := o.tasks.Begin()
 	if err != nil {
 		return
 	}
-	defer t.end()
+	defer t.End()
 	o.mu.Lock()
-	now := o.rt.clock.Now()
+	now := o.clock.Now()
 	if o.timer == nil || now.Before(o.end()) {
 		if o.timer != nil {
 			o.setTimer(now)
@@ -101,9 +102,9 @@ func (o *outage) tick() {
 	o.mu.Unlock()
 	switch {
 	case logged && success:
-		o.rt.log.Info("outage is over: Redis serves this client again", "lasted", lasted)
+		o.log.Info("outage is over: Redis serves this client again", "lasted", lasted)
 	case logged:
-		o.rt.log.Info("outage is over: no request has failed for a minute", "lasted", lasted)
+		o.log.Info("outage is over: no request has failed for a minute", "lasted", lasted)
 	}
 }
 
@@ -133,15 +134,15 @@ func (o *outage) now() (since time.Time, err error) {
 	return o.since, o.err
 }
 
-// whyExpired returns why a lease has expired: because of an outage, or because of the failure of its latest renewal, which may be
-// nil.
-func (o *outage) whyExpired(failure error) error {
-	_, err := o.now()
-	if err == nil && failure != nil {
-		err = o.rt.named(failure)
+// Outage returns since when Redis does not serve the client, and the latest error; zero and nil if it does.
+func (c *Calls) Outage() (since time.Time, err error) { return c.outage.now() }
+
+// Failure returns what Redis fails with: in an outage the latest error, else what the caller's own latest request has failed with,
+// which may be nil.
+func (c *Calls) Failure(own error) error {
+	_, err := c.outage.now()
+	if err == nil && own != nil {
+		err = c.named(own)
 	}
-	if err == nil {
-		return ErrExpired
-	}
-	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	return err
 }

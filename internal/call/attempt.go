@@ -1,0 +1,154 @@
+package call
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/errs"
+)
+
+// WithTimeout is context.WithTimeout by the client's clock. What does not finish in time ends with an Unreachable.
+func (c *Calls) WithTimeout(parent context.Context, d time.Duration) (ctx context.Context, cancel func()) {
+	return c.WithTimeoutCause(parent, d, fmt.Errorf("%w: no answer within %v", errs.Unreachable, d))
+}
+
+// WithTimeoutCause is context.WithTimeoutCause by the client's clock: what does not finish in time ends with that error. By the
+// system's clock, ctx has a deadline, so that a request can be sent without another goroutine (see package dispatch).
+func (c *Calls) WithTimeoutCause(parent context.Context, d time.Duration, late error) (ctx context.Context, cancel func()) {
+	cause := errs.StoppedBy(late)
+	if _, ok := c.clock.(clock.System); ok {
+		return context.WithTimeoutCause(parent, d, cause) //nolint:forbidigo // it is the client's clock
+	}
+	ctx, end := context.WithCancelCause(parent)
+	timer := c.clock.AfterFunc(d, func() { end(cause) })
+	return ctx, func() {
+		timer.Stop()
+		end(nil)
+	}
+}
+
+// Limits of calls that Redis does not serve. They are the library's own: go-redis reports the same outage after 0.1 to 36.5 s,
+// by its version and by the kind of its client.
+const (
+	requestLimit = 3 * time.Second  // of calls that wait for Redis, but never for the lock
+	silenceLimit = 10 * time.Second // of calls that wait for the lock, while no server has answered the client: the address may be wrong
+)
+
+// Limited returns a copy of ctx for a call that waits for Redis, but never for the lock. The caller calls cancel.
+func (c *Calls) Limited(ctx context.Context) (_ context.Context, cancel func()) {
+	return c.WithTimeoutCause(ctx, requestLimit, errs.Unreachable)
+}
+
+// LimitedBySilence returns a copy of parent for a call that waits for the lock: it also ends after some time if no server has
+// answered the client until then. The caller calls cancel.
+func (c *Calls) LimitedBySilence(parent context.Context) (ctx context.Context, cancel func()) {
+	if c.Answered() {
+		return parent, func() {}
+	}
+	ctx, end := context.WithCancelCause(parent)
+	timer := c.clock.AfterFunc(silenceLimit, func() {
+		if !c.Answered() {
+			end(errs.StoppedBy(errs.Unreachable))
+		}
+	})
+	return ctx, func() {
+		timer.Stop()
+		end(nil)
+	}
+}
+
+// Attempt calls f, which sends a request, until it succeeds, fails in a way that another attempt cannot cure, or ctx or the
+// client ends. In the last case the error is a Tried.
+func (c *Calls) Attempt(ctx context.Context, f func() error) error {
+	var failure error
+	began := c.clock.Now()
+	for pause := (Backoff{}); ; {
+		err := f()
+		if err == nil || OriginOf(err) == Permanent {
+			return err
+		}
+		failure = Latest(ctx, failure, err)
+		if !c.Sleep(ctx, pause.Next(c.jitter)) {
+			reason := errs.Closed
+			if ctx.Err() != nil {
+				reason = errs.Ended(ctx)
+			}
+			return &errs.Tried{Err: reason, Failure: failure, Lasted: c.clock.Now().Sub(began)}
+		}
+	}
+}
+
+// Briefly is Attempt for a call that waits for Redis, but never for the lock.
+func (c *Calls) Briefly(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := c.Limited(ctx)
+	defer cancel()
+	return c.Attempt(ctx, func() error { return f(ctx) })
+}
+
+// Finish is Attempt for an f that releases a lock or removes a waiter. It tries for that long, whatever becomes of the caller's
+// ctx, of which it has the values. If the client is closed, an attempt that is under way goes on, and no other follows. If Redis
+// does not answer that attempt, all that are under way end.
+func (c *Calls) Finish(values context.Context, within time.Duration, f func(context.Context) error) error {
+	ctx, cancel := c.WithTimeoutCause(withValues{c.leaves, values}, within, errs.Unreachable)
+	defer cancel()
+	var last error
+	err := c.Attempt(ctx, func() error {
+		last = f(ctx)
+		return last
+	})
+	life := c.tasks.Life()
+	if err == nil || OriginOf(last) == Permanent || life.Err() == nil {
+		return err
+	}
+	if OriginOf(last) == NoReply {
+		c.stopLeaves(context.Cause(life))
+	}
+	return fmt.Errorf("%w: %w", errs.Closed, last)
+}
+
+// withValues is a ctx that also has the values of another one, which does not end it.
+type withValues struct {
+	context.Context
+	values context.Context
+}
+
+// Value looks at the first ctx first: package context finds by a value what ends it.
+func (c withValues) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
+}
+
+// Sleep reports false if ctx or the client ends first.
+func (c *Calls) Sleep(ctx context.Context, d time.Duration) bool {
+	timer, cancel := c.WithTimeout(ctx, d)
+	defer cancel()
+	life := c.tasks.Life()
+	select {
+	case <-timer.Done():
+	case <-life.Done():
+	}
+	return ctx.Err() == nil && life.Err() == nil
+}
+
+// longestPause is how much later than go-redis, at the most, a back-off lets a call notice that Redis is back.
+const longestPause = 250 * time.Millisecond
+
+// Backoff is the pause between attempts: 20 ms, doubled each time up to the longest.
+type Backoff struct{ d time.Duration }
+
+// Next returns the next pause, shortened by the jitter.
+func (b *Backoff) Next(jitter float64) time.Duration {
+	b.d = min(max(2*b.d, 20*time.Millisecond), longestPause)
+	return b.d - time.Duration(jitter*float64(b.d))
+}
+
+// Jitter returns by which part of itself a pause is shortened, from 0 to 1/2. It differs from client to client, and from waiter
+// to waiter, so that those that lost Redis together do not come back together.
+func Jitter(name string) float64 {
+	return float64(crc32.ChecksumIEEE([]byte(name))) / (2 << 32)
+}

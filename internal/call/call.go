@@ -1,0 +1,66 @@
+// Package call is the one way to Redis of a client. It sends requests, says what their errors mean, how often and for how long a
+// request is tried, when Redis does not serve the client, and all that is assumed about the inside of go-redis. It knows
+// nothing of locks but their names.
+package call
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/dispatch"
+	"github.com/fairlock/fairlock-go/internal/task"
+)
+
+// Calls are the requests of one client. It is safe for concurrent use.
+type Calls struct {
+	tasks  *task.Group
+	clock  clock.Clock
+	jitter float64 // of back-offs
+
+	dispatcher *dispatch.Dispatcher
+	pool       *redis.Client // the Redis client, if it is one; else nil
+	reloader   reloader
+	flights    flights
+	outage     outage
+	answered   atomic.Bool // a server has answered a request
+
+	leaves     context.Context // of Finish; after the client's end it ends when Redis does not answer one of these requests
+	stopLeaves context.CancelCauseFunc
+}
+
+// New returns the Calls of a client with that name.
+func New(rdb redis.Scripter, tasks *task.Group, clk clock.Clock, log *slog.Logger, name string) *Calls {
+	c := &Calls{
+		tasks: tasks, clock: clk, jitter: Jitter(name), dispatcher: dispatch.New(rdb, clk),
+		outage: outage{tasks: tasks, clock: clk, log: log},
+	}
+	c.flights = flights{tasks: tasks, clock: clk, noReply: func(lock string) { c.failed(lock, ErrNoReply) }}
+	c.pool, _ = rdb.(*redis.Client)
+	var cluster bool
+	if c.reloader.rdb, cluster = rdb.(reloadable); cluster {
+		c.outage.cluster, c.flights.slow = true, c.reload
+	}
+	c.leaves, c.stopLeaves = context.WithCancelCause(context.Background())
+	return c
+}
+
+// Answered reports whether a server has answered a request.
+func (c *Calls) Answered() bool { return c.answered.Load() }
+
+// Requests returns how many requests have not ended, also of those that wait to be sent.
+func (c *Calls) Requests() int { return c.dispatcher.Requests() }
+
+// failed notes that a request for a lock has failed.
+func (c *Calls) failed(lock string, err error) { c.outage.failed(lock, c.named(err)) }
+
+// Close returns when all requests have ended. The tasks have ended.
+func (c *Calls) Close() {
+	c.dispatcher.Close()
+	c.flights.close()
+	c.outage.close()
+	c.stopLeaves(nil)
+}

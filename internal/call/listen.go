@@ -1,0 +1,75 @@
+package call
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// confirmation is how long Redis has to confirm a subscription: a connection may die before.
+	confirmation = 5 * time.Second
+	// silence is after how long without a message the connection is pinged, and then replaced: one that is half-open shows no
+	// error for minutes.
+	silence = 3 * time.Second
+)
+
+// Subscriber has the method that Listen needs of a go-redis client.
+type Subscriber interface {
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
+// Listen subscribes to a channel. It calls up when Redis has confirmed that, and then message for each message, until the
+// connection breaks or ctx ends, whose cause is the error then. go-redis would subscribe again by itself, but would not tell that
+// the subscription was down. The error has an origin, as that of a request.
+func Listen(ctx context.Context, rdb Subscriber, channel string, up func(), message func(string)) error {
+	return WithOrigin(listen(ctx, rdb, channel, up, message))
+}
+
+func listen(ctx context.Context, rdb Subscriber, channel string, up func(), message func(string)) error {
+	pubsub := rdb.Subscribe(ctx)
+	if err := pubsub.Subscribe(ctx, channel); err != nil {
+		_ = pubsub.Close()
+		return err
+	}
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { // ends ReceiveTimeout
+		defer close(closed)
+		_ = pubsub.Close()
+	})
+	defer func() {
+		if stop() {
+			_ = pubsub.Close()
+		} else {
+			<-closed
+		}
+	}()
+	// Before it returns an error, go-redis connects again; not with a ctx that has ended.
+	over, end := context.WithCancel(ctx)
+	end()
+	for timeout, pinged := confirmation, true; ; timeout = silence {
+		received, err := pubsub.ReceiveTimeout(over, timeout)
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		var late net.Error
+		if !pinged && errors.As(err, &late) && late.Timeout() {
+			err = pubsub.Ping(over)
+			pinged = true
+		} else {
+			pinged = false
+		}
+		if err != nil {
+			return err
+		}
+		switch m := received.(type) {
+		case *redis.Subscription:
+			up()
+		case *redis.Message:
+			message(m.Payload)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package call
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/dispatch"
+)
+
+// Sender sends the requests for one lock, and notes which fail and which succeed.
+type Sender struct {
+	calls *Calls
+	lock  string
+}
+
+// Of returns the Sender for the lock with that name; "" for requests that are for none.
+func (c *Calls) Of(lock string) Sender { return Sender{c, lock} }
+
+// EvalSha is the dispatcher's.
+func (s Sender) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return s.do(ctx, (*dispatch.Dispatcher).EvalSha, sha, keys, args)
+}
+
+// Eval is the dispatcher's.
+func (s Sender) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
+	return s.do(ctx, (*dispatch.Dispatcher).Eval, text, keys, args)
+}
+
+// eval is a method of the dispatcher.
+type eval = func(d *dispatch.Dispatcher, ctx context.Context, text string, keys []string, args ...any) *redis.Cmd
+
+func (s Sender) do(ctx context.Context, method eval, text string, keys []string, args []any) *redis.Cmd {
+	c := s.calls
+	cmd := s.send(ctx, method, text, keys, args)
+	err := cmd.Err()
+	var reply redis.Error
+	var abandoned *dispatch.AbandonedError
+	replied := err == nil || errors.As(err, &reply)
+	if !replied && !errors.As(err, &abandoned) {
+		c.reload()
+	}
+	if replied && !c.answered.Load() {
+		c.answered.Store(true)
+	}
+	if err != nil && c.pool != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+		err = fmt.Errorf("%w: %w", errCluster, err)
+		cmd = redis.NewCmd(context.Background()) // the dispatcher still reads the other one
+		cmd.SetErr(err)
+	}
+	switch {
+	case err == nil:
+		c.outage.succeeded(s.lock)
+	case OriginOf(WithOrigin(err)) == Permanent: // a refusal
+	case replied || ctx.Err() == nil: // else ctx has ended it
+		c.failed(s.lock, err)
+	}
+	return cmd
+}
+
+// send sends a request. It is in flight no more when send returns, also if a hook of the Redis client panics.
+func (s Sender) send(ctx context.Context, method eval, text string, keys []string, args []any) *redis.Cmd {
+	defer s.calls.flights.end(s.calls.flights.begin(s.lock))
+	return method(s.calls.dispatcher, ctx, text, keys, args...)
+}

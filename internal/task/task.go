@@ -1,0 +1,284 @@
+// Package task knows what a client does at a moment, and when all of it has ended: operations, calls of timers, goroutines,
+// leases, and acquisitions. Outside of package dispatch, no part of the library starts a goroutine but through a Task.
+package task
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlock/fairlock-go/internal/errs"
+)
+
+// Group is the work of one client. It is safe for concurrent use. It calls no function that it was given while it holds mu.
+type Group struct {
+	life    context.Context // ends when End is called
+	end     context.CancelCauseFunc
+	open    context.Context // ends when Shutdown or End is called
+	refuse  context.CancelCauseFunc
+	drained chan struct{} // closed when Shutdown has closed the group
+
+	tasks sync.WaitGroup // grows under mu, or from inside a task
+
+	mu           sync.Mutex
+	closed       bool                   // guarded by mu: no task begins any more
+	busy         int                    // guarded by mu: number of leases, and of tasks but for those that stay
+	leases       map[*Lease]struct{}    // guarded by mu
+	begun        uint64                 // guarded by mu: number of the acquisitions so far
+	acquisitions map[uint64]acquisition // guarded by mu: those that are under way and have not been ended, by their number
+}
+
+// NewGroup returns a Group without work.
+func NewGroup() *Group {
+	g := &Group{leases: map[*Lease]struct{}{}, acquisitions: map[uint64]acquisition{}, drained: make(chan struct{})}
+	g.life, g.end = context.WithCancelCause(context.Background())
+	g.open, g.refuse = context.WithCancelCause(g.life)
+	return g
+}
+
+// Life returns a ctx that ends when End is called, with a Closed.
+func (g *Group) Life() context.Context { return g.life }
+
+// Open returns a ctx that ends when Shutdown or End is called, with a Closed.
+func (g *Group) Open() context.Context { return g.open }
+
+// Task is work that Close waits for: an operation, the call of a timer, a goroutine.
+type Task struct{ group *Group }
+
+// Begin begins a task, unless the group is closed: then the error is Closed. The caller calls End, and does not use the task
+// after that.
+func (g *Group) Begin() (Task, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return Task{}, errs.Closed
+	}
+	g.tasks.Add(1)
+	g.busy++
+	return Task{g}, nil
+}
+
+// End ends the task.
+func (t Task) End() {
+	t.group.release()
+	t.group.tasks.Done()
+}
+
+// Go runs f in a goroutine, as a task of its own, which may outlast t.
+func (t Task) Go(f func(Task)) {
+	t.group.mu.Lock()
+	t.group.busy++
+	t.group.mu.Unlock()
+	t.group.tasks.Add(1)
+	go func() {
+		defer t.End()
+		f(t)
+	}()
+}
+
+// Stay is Go for an f that returns only when the group is closed. Shutdown does not wait for it.
+func (t Task) Stay(f func(Task)) { t.group.tasks.Go(func() { f(t) }) }
+
+// Lease is what a group knows of a lease.
+type Lease struct {
+	Lock  string    // the name of its lock
+	Held  bool      // otherwise it was lost, and will be released
+	Began time.Time // leases that are ended together are ended in the order in which they began
+	Token string    // and those that began at once in the order of their tokens
+	End   func()    // ends the lease because the group is closed; called once, unless the lease is dropped before
+}
+
+// Keep registers a lease, unless the group is closed: then the error is Closed. It is one step with that look, so End misses
+// none. The group is not drained before the lease is dropped.
+func (g *Group) Keep(l *Lease) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return errs.Closed
+	}
+	g.leases[l] = struct{}{}
+	g.busy++
+	return nil
+}
+
+// Drop ends what Keep began. A further call has no effect. The lease is over: it is not held any more for an acquisition.
+func (g *Group) Drop(l *Lease) {
+	if g.open.Err() != nil {
+		g.endAcquisitions()
+	}
+	g.mu.Lock()
+	_, kept := g.leases[l]
+	delete(g.leases, l)
+	g.mu.Unlock()
+	if kept {
+		g.release()
+	}
+}
+
+// Held returns how many leases are held, and the name of the lock of one.
+func (g *Group) Held() (n int, name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for l := range g.leases {
+		if !l.Held {
+			continue
+		}
+		if n++; n == 1 || l.Lock < name { // not any one: a simulation repeats
+			name = l.Lock
+		}
+	}
+	return n, name
+}
+
+// acquisition is an operation that can begin a lease.
+type acquisition struct {
+	held func() bool // whether its caller holds a lease
+	end  context.CancelCauseFunc
+}
+
+// UntilShutdown returns a copy of parent for an acquisition. It also ends when Shutdown is called, or later, when held reports
+// that its caller, who may need a second lock for the work under a first, holds no lease any more. The error is Closed if that
+// is so already. The caller calls cancel.
+func (g *Group) UntilShutdown(parent context.Context, held func() bool) (ctx context.Context, cancel func(), err error) {
+	if g.open.Err() != nil && !held() {
+		return nil, nil, errs.Closed
+	}
+	ctx, end := context.WithCancelCause(parent)
+	g.mu.Lock()
+	g.begun++
+	number := g.begun
+	g.acquisitions[number] = acquisition{held, end}
+	g.mu.Unlock()
+	if g.open.Err() != nil { // endAcquisitions may have been called before this one was there
+		g.endAcquisitions()
+	}
+	return ctx, func() {
+		g.mu.Lock()
+		delete(g.acquisitions, number)
+		g.mu.Unlock()
+		end(nil)
+	}, nil
+}
+
+// endAcquisitions ends those whose callers hold no lease, in the order in which they began. context.AfterFunc would call them in an
+// order that differs from run to run, and a simulation would not repeat.
+func (g *Group) endAcquisitions() {
+	g.mu.Lock()
+	underWay := maps.Clone(g.acquisitions)
+	g.mu.Unlock()
+	for _, number := range slices.Sorted(maps.Keys(underWay)) {
+		a := underWay[number]
+		if a.held() {
+			continue
+		}
+		a.end(context.Cause(g.open))
+		g.mu.Lock()
+		delete(g.acquisitions, number)
+		g.mu.Unlock()
+	}
+}
+
+// Joined returns a copy of parent that also ends when other does. The caller calls cancel.
+func Joined(parent, other context.Context) (ctx context.Context, cancel func()) {
+	ctx, end := context.WithCancelCause(parent)
+	stop := context.AfterFunc(other, func() { end(context.Cause(other)) })
+	return ctx, func() {
+		stop()
+		end(nil)
+	}
+}
+
+// release ends what has raised busy.
+func (g *Group) release() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.busy--
+	g.settle()
+}
+
+// settle closes the group for further tasks once Shutdown has been called, no lease is left, and no task is under way that
+// could begin one. The caller holds mu.
+func (g *Group) settle() {
+	if g.busy == 0 && !g.closed && g.open.Err() != nil {
+		g.closed = true
+		close(g.drained)
+	}
+}
+
+// Shutdown lets no further acquisition begin, but for the holder of a lease, and has those that wait end. It calls closeAll, which
+// calls Close, when no lease is left and no task is under way; or when ctx ends, and then the error says how many leases are held.
+// If ctx ends while closeAll is under way, that goes on in a goroutine. Its caller has to call Close to wait for it. If Close is
+// called meanwhile, the error is Closed. Further calls wait for the same end.
+func (g *Group) Shutdown(ctx context.Context, closeAll func()) error {
+	g.refuse(errs.StoppedBy(errs.Closed))
+	g.endAcquisitions()
+	g.mu.Lock()
+	g.settle()
+	g.mu.Unlock()
+	var result error
+	select {
+	case <-g.drained:
+	case <-g.life.Done():
+		select {
+		case <-g.drained: // another Shutdown was faster
+		default:
+			result = errs.Closed
+		}
+	case <-ctx.Done():
+		result = g.unfinished(errs.Ended(ctx))
+		g.End()
+	}
+	closed := make(chan struct{})
+	go func() { // no task, which Close would wait for
+		defer close(closed)
+		closeAll()
+	}()
+	select {
+	case <-closed:
+	case <-ctx.Done():
+		if result == nil {
+			result = errs.Ended(ctx)
+		}
+	}
+	return result
+}
+
+// unfinished adds to err how many leases are still held, and names the lock of one.
+func (g *Group) unfinished(err error) error {
+	switch n, name := g.Held(); n {
+	case 0:
+		return err
+	case 1:
+		return fmt.Errorf("%w: 1 lease is still held, of %.64q", err, name)
+	default:
+		return fmt.Errorf("%w: %d leases are still held, one of %.64q", err, n, name)
+	}
+}
+
+// End ends the leases, lets no further task begin, and stops those under way.
+func (g *Group) End() {
+	g.mu.Lock()
+	g.closed = true
+	leases := slices.SortedFunc(maps.Keys(g.leases), func(a, b *Lease) int { // in a fixed order, so that a simulation repeats
+		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.Token, b.Token))
+	})
+	g.busy -= len(leases)
+	clear(g.leases)
+	g.mu.Unlock()
+
+	g.end(errs.StoppedBy(errs.Closed))
+	g.endAcquisitions()
+	for _, l := range leases {
+		l.End()
+	}
+}
+
+// Close is End, and waits for the tasks under way.
+func (g *Group) Close() {
+	g.End()
+	g.tasks.Wait()
+}

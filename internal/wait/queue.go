@@ -1,0 +1,288 @@
+package wait
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/clock"
+	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/task"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+// queue has the waiters for one lock in one client. One heartbeat keeps the tickets of many of them, and one request at a time
+// removes those that leave.
+type queue struct {
+	all   *Waiters
+	lock  Lock // of the first acquisition
+	users int  // guarded by all.mu: acquisitions that are under way or leave; without any, the queue is forgotten
+
+	mu      sync.Mutex
+	queued  map[*localWaiter]struct{} // guarded by mu
+	minTTL  time.Duration             // guarded by mu: the smallest of those that were queued at the last tick, or since
+	timer   clock.Timer               // guarded by mu: calls tick at next; nil while nobody is queued
+	next    time.Time                 // guarded by mu
+	leaving []leaving                 // guarded by mu: not yet sent
+	sends   bool                      // guarded by mu: a task sends leaving
+}
+
+// leaving is a waiter that leaves.
+type leaving struct {
+	script.Leaving
+	until time.Time     // from then on it can neither stand in the queue nor hold the lock
+	over  chan struct{} // closed when it is removed, or given up
+}
+
+// enter has the queue kept. The caller is one of its users, and calls exit.
+func (q *queue) enter() {
+	q.all.mu.Lock()
+	defer q.all.mu.Unlock()
+	q.users++
+}
+
+// exit ends what so many calls of enter or Join have begun.
+func (q *queue) exit(n int) {
+	q.all.mu.Lock()
+	defer q.all.mu.Unlock()
+	if q.users -= n; q.users == 0 {
+		delete(q.all.byLock, q.lock.Key())
+	}
+}
+
+// length returns how many waiters are queued.
+func (q *queue) length() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.queued)
+}
+
+// add has heartbeats keep the ticket of a waiter, which a request that was sent then, while that subscription was up, has found
+// queued. A timer that is running is kept, unless the waiter's TTL is so short that it needs an earlier heartbeat.
+func (q *queue) add(w *localWaiter, ticket script.Ticket, sent time.Time, subscription uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queued[w] = struct{}{}
+	w.ticket, w.foundAt, w.subscription = ticket, sent, subscription
+	q.minTTL = min(q.minTTL, w.ttl)
+	if q.timer == nil || q.next.Sub(q.all.env.Clock.Now()) > q.interval() {
+		q.setTimer()
+	}
+}
+
+// remove looks at no other waiter: ten thousand may leave at once.
+func (q *queue) remove(w *localWaiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.queued, w)
+	if len(q.queued) == 0 && q.timer != nil {
+		q.timer.Stop()
+		q.timer, q.minTTL = nil, bounds.MaxTTL
+	}
+}
+
+// setTimer has tick called after an interval. The caller holds mu.
+func (q *queue) setTimer() {
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	q.next = q.all.env.Clock.Now().Add(q.interval())
+	q.timer = q.all.env.after(q.interval(), q.tick)
+}
+
+// interval is the time between heartbeats. Each advances the queue's clock, by at most a second. A third of TTL finds a
+// grant whose notification was lost before its lease ends. The caller holds mu.
+func (q *queue) interval() time.Duration { return min(time.Second, q.minTTL/3) }
+
+// tick sets the timer for the next heartbeat, and sends one, which may hang.
+func (q *queue) tick(t task.Task) {
+	q.mu.Lock()
+	q.minTTL = bounds.MaxTTL
+	for w := range q.queued {
+		q.minTTL = min(q.minTTL, w.ttl)
+	}
+	if q.timer != nil { // else nobody is queued any more
+		q.setTimer()
+	}
+	due := q.due()
+	q.mu.Unlock()
+	q.heartbeat(t, due)
+}
+
+// due returns the waiters that the next heartbeat lists, in the order of their tickets: the first, which may be the head
+// of the queue, and each that would otherwise be found queued later than a third of its WaiterTTL, or of its TTL, after
+// the last time. The caller holds mu.
+func (q *queue) due() (due []*localWaiter) {
+	next := q.all.env.Clock.Now().Add(q.interval() / 2)
+	var first *localWaiter
+	for w := range q.queued {
+		if first == nil || order(w, first) < 0 {
+			first = w
+		}
+		if !next.Before(w.foundAt.Add(min(q.all.env.WaiterTTL, w.ttl) / 3)) {
+			due = append(due, w)
+		}
+	}
+	slices.SortFunc(due, order)
+	if first != nil && !slices.Contains(due, first) {
+		due = slices.Insert(due, 0, first)
+	}
+	return due
+}
+
+// order compares the positions of two waiters. After a loss of data two can have one ticket; Redis then goes by the
+// token. The caller holds their queue's mu.
+func order(a, b *localWaiter) int {
+	if a.ticket != b.ticket {
+		return cmp.Compare(a.ticket, b.ticket)
+	}
+	return cmp.Compare(a.token.Text(), b.token.Text())
+}
+
+// heartbeatOfAll keeps the tickets of all queued waiters, and tells them what they may have missed.
+func (q *queue) heartbeatOfAll(t task.Task) {
+	q.mu.Lock()
+	all := slices.SortedFunc(maps.Keys(q.queued), order)
+	q.mu.Unlock()
+	q.heartbeat(t, all)
+}
+
+// heartbeat keeps the tickets of some waiters, in their order. It waits for the reply until the third heartbeat after
+// it, but at least for a second: a TTL may be shorter than a round trip.
+func (q *queue) heartbeat(t task.Task, waiters []*localWaiter) {
+	q.mu.Lock()
+	timeout := max(3*q.interval(), time.Second)
+	q.mu.Unlock()
+	ctx, cancel := q.all.env.Calls.WithTimeout(q.all.env.Tasks.Life(), timeout)
+	defer cancel()
+	for some := range slices.Chunk(waiters, script.MaxHeartbeat) {
+		if ctx.Err() != nil {
+			return
+		}
+		q.heartbeatOf(ctx, t, some)
+	}
+}
+
+func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWaiter) {
+	tokens := make([]token.Token, len(waiters))
+	for i, w := range waiters {
+		tokens[i] = w.token
+	}
+	sent, subscription := q.all.env.Clock.Now(), q.all.subscriber.up()
+	reply, err := q.lock.Heartbeat(ctx, q.all.env.WaiterTTL, tokens)
+	if err != nil {
+		q.heartbeatFailed(ctx, waiters, err)
+		return
+	}
+	q.postFound(waiters, reply, sent, subscription)
+	first := slices.Index(reply.States, script.StillQueued)
+	switch {
+	case reply.RetryAfter < 0: // only a notification can help
+	case first >= 0:
+		waiters[first].post(event{kind: acquireLater, after: reply.RetryAfter})
+	default:
+		q.all.env.serve(t, q.lock)
+	}
+}
+
+func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err error) {
+	log := q.all.env.Log.With("lock", q.lock.Name, "waiters", len(waiters))
+	switch {
+	case q.all.env.Tasks.Life().Err() != nil:
+	case call.OriginOf(err) != call.Permanent:
+		log.Debug("heartbeat failed; the next one follows", "err", call.OrEnded(ctx, err))
+	default: // their own requests fail in the same way, and say so
+		log.Warn("Redis refuses a heartbeat; the next one follows", "err", err)
+		for _, w := range waiters {
+			w.post(event{kind: acquireNow})
+		}
+	}
+}
+
+// found is the event for a waiter that a heartbeat has found in that state.
+var found = map[script.WaiterState]eventKind{
+	script.StillQueued: stillQueued, script.NotQueued: notQueued, script.Holding: holding,
+}
+
+// postFound posts to waiters what a heartbeat has found that was sent then, while that subscription was up.
+func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, sent time.Time, subscription uint64) {
+	up := q.all.subscriber.up()
+	events := make([]event, len(waiters))
+	q.mu.Lock()
+	for i, w := range waiters {
+		e := event{kind: found[reply.States[i]], sent: sent, last: reply.Last}
+		switch {
+		case e.kind == holding && w.subscription == up:
+			e.lost = up
+		case e.kind == stillQueued && !sent.Before(w.foundAt):
+			w.foundAt, w.subscription = sent, subscription
+		}
+		events[i] = e
+	}
+	q.mu.Unlock()
+	for i, w := range waiters {
+		w.post(events[i])
+	}
+}
+
+// leave has Redis remove a waiter, and closes over then. The waiter is a user of the queue until then.
+func (q *queue) leave(t task.Task, w script.Leaving, over chan struct{}) {
+	until := q.all.env.Clock.Now().Add(w.Token.TTL() + q.all.env.WaiterTTL + script.QueueKept)
+	q.mu.Lock()
+	sends := q.sends
+	q.leaving, q.sends = append(q.leaving, leaving{w, until, over}), true
+	q.mu.Unlock()
+	if !sends {
+		t.Go(func(t task.Task) {
+			for some := q.nextLeaving(); some != nil; some = q.nextLeaving() {
+				q.sendLeave(t, some)
+			}
+		})
+	}
+}
+
+// nextLeaving returns the waiters that the next request removes; nil if there are none.
+func (q *queue) nextLeaving() []leaving {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.leaving) == 0 {
+		q.leaving, q.sends = nil, false
+		return nil
+	}
+	n := min(len(q.leaving), script.MaxHeartbeat)
+	some := q.leaving[:n]
+	q.leaving = q.leaving[n:]
+	return some
+}
+
+// sendLeave has Redis remove waiters, and release the lock if one was granted it meanwhile. It tries for as long as that can
+// matter, or once if the client is closed.
+func (q *queue) sendLeave(t task.Task, waiters []leaving) {
+	var until time.Time
+	tokens := make([]script.Leaving, len(waiters))
+	for i, w := range waiters {
+		tokens[i] = w.Leaving
+		if w.until.After(until) {
+			until = w.until
+		}
+	}
+	env := &q.all.env
+	err := env.Calls.Finish(context.Background(), until.Sub(env.Clock.Now()), func(ctx context.Context) error {
+		h, err := q.lock.Leave(ctx, script.Rest{}, tokens...)
+		q.all.Handed(t, q.lock, h)
+		return err
+	})
+	if err != nil && env.Calls.Answered() { // otherwise nobody knows of a waiter in a queue: the address may be wrong
+		env.Log.Warn("waiters could not leave; their tickets expire", "lock", q.lock.Name, "token", tokens[0].Token,
+			"waiters", len(tokens), "err", err)
+	}
+	q.exit(len(waiters))
+	for _, w := range waiters {
+		close(w.over)
+	}
+}
