@@ -3,7 +3,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet cross format lint mod oldest fmt bench benchmarks matrix sim mutants chaos fuzz demo promises release-check release-pin \
+.PHONY: help test check vet cross format lint mod oldest fmt bench benchmarks matrix sim states mutants chaos fuzz demo promises release-check release-pin \
 	test-ui screenshot tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
@@ -79,6 +79,10 @@ sim: ## simulate seed after seed for SIM_TIME, in a process for each processor; 
 			"$$binary" -test.run '^TestFor$$' -test.timeout 0 -seed $$(( first + i )) -sim-stride $$(nproc) -sim-for $(SIM_TIME) & \
 			pids+=($$!); done; \
 		failed=0; for pid in "$${pids[@]}"; do wait "$$pid" || failed=1; done; exit $$failed
+
+DEPTH ?= 6
+states: tools ## every history of DEPTH steps and fewer of each kind of lock, on the scripts; print how many states and steps were seen
+	go test ./lab/states -count=1 -v -timeout 0 -depth $(DEPTH)
 
 mutants: tools ## break the code in each way of lab/mutants, and say which tests notice
 	go run ./lab/mutants

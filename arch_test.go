@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	},
 	module + "/internal/redistest": {"github.com/redis/go-redis/v9"},
 	module + "/internal/model":     {module + "/token", module + "/internal/tokens"},
+	module + "/internal/rules":     {module + "/internal/tokens"},
 	module + "/internal/machine":   {module + "/fairlocktest"},
 	// For the command, and for pages that show the same.
 	module + "/internal/inspect": {

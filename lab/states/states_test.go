@@ -1,0 +1,44 @@
+package states_test
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/lab/states"
+)
+
+var (
+	depth = flag.Int("depth", 4, "the length of the histories")
+	most  = flag.Int("states", 1<<40, "how many states of each kind are enough")
+	kinds = flag.String("kinds", "", "the kinds of locks, with commas; default: all")
+)
+
+// Every history of a few requests, ends and losses, of three tokens that send every request at any time: after each script, what Redis
+// has keeps the rules.
+func TestStates(t *testing.T) {
+	var servers []*redis.Client
+	for range runtime.GOMAXPROCS(0) {
+		servers = append(servers, redistest.Start(t).Client())
+	}
+	for _, k := range states.Kinds() {
+		if *kinds != "" && !strings.Contains(","+*kinds+",", ","+k.Name+",") {
+			continue
+		}
+		began := time.Now()
+		r, err := states.Explore(k, *depth, *most, servers, func(r states.Result) {
+			fmt.Printf("%s: all histories of %d steps: %d states, %d steps, %.0f s\n", k.Name, r.Depth, r.States, r.Steps, time.Since(began).Seconds())
+		})
+		require.NoError(t, err)
+		for _, wrong := range r.Wrong[:min(len(r.Wrong), 5)] {
+			t.Errorf("%s: %s", k.Name, wrong)
+		}
+	}
+}
