@@ -412,8 +412,8 @@ func expiries(s *Step) string {
 			for _, h := range s.After.Holders {
 				least = max(least, h.Expires+Second)
 			}
-			if until != s.Before.Until[key] && !s.After.Lost { // else a longer lease was there
-				most = max(least, s.Before.Until[key]) + Second
+			if !s.After.Lost { // a longer lease may have been there
+				most = max(least, s.Before.Until["permits"], s.Before.Until["holders"])
 			}
 		case "queue", "heartbeats":
 			if other := map[string]string{"queue": "heartbeats", "heartbeats": "queue"}[key]; s.After.Until[other] != until && s.admits() {
@@ -424,7 +424,9 @@ func expiries(s *Step) string {
 			}
 		case "tombstones":
 			for _, at := range s.After.Tombstones {
-				least = max(least, min(at, s.Before.Now+Kept)) // if the clock has stepped back, earlier ones are over sooner
+				if until != s.Before.Until[key] { // if the clock has stepped back, earlier ones are over sooner
+					least = max(least, min(at, s.Before.Now+Kept))
+				}
 			}
 		case "number":
 			if s.fails() || s.Before.Last == s.After.Last && s.Before.ClockAt == s.After.ClockAt && until == s.Before.Until[key] {

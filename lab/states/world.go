@@ -23,9 +23,9 @@ const (
 	ttl       = 10 * time.Second
 	waiterTTL = 4 * time.Second
 	rest      = time.Second // of a minimum hold
-	fenceTTL  = 5 * time.Minute
+	fenceTTL  = 5 * time.Second
 	start     = 1_700_000_000_000_000 // µs: when every history begins
-	stepBack  = 3 * rules.Second      // of the server's clock
+	stepBack  = 20 * rules.Second     // of the server's clock, by more than a lease and FenceTTL last
 )
 
 // Kind is a kind of lock, with three tokens that request it, and two that take leases over.
@@ -231,14 +231,20 @@ func (k *Kind) others(n *node, s *rules.State) (all []*node) {
 	if at := after(slices.Concat(slices.Collect(maps.Values(s.Until)), slices.Collect(maps.Values(s.Tombstones)))...); at > 0 && (len(ends) == 0 || at > after(ends...)) {
 		add("a key expires", at, n.keys)
 	}
+	// Until then requests of others keep the queue's clock up to date.
+	pass := func(step string, d int64) {
+		parts := strings.Split(n.keys, "\n")
+		fields := strings.Split(parts[0], "\x1f")
+		fields[2] = fmt.Sprintf("2 %d %d %d", s.Last, s.QueueClock()+d, s.Now+d)
+		parts[0] = strings.Join(fields, "\x1f")
+		add(step, s.Now+d, strings.Join(parts, "\n"))
+	}
 	if len(s.Heartbeats) > 0 && s.Last > 0 {
-		clock := s.QueueClock()
-		if d := slices.Min(slices.Collect(maps.Values(s.Heartbeats))) - clock; d > 0 { // requests of others keep the clock up to date
-			parts := strings.Split(n.keys, "\n")
-			fields := strings.Split(parts[0], "\x1f")
-			fields[2] = fmt.Sprintf("2 %d %d %d", s.Last, clock+d, s.Now+d)
-			parts[0] = strings.Join(fields, "\x1f")
-			add("a waiter expires", s.Now+d, strings.Join(parts, "\n"))
+		if d := slices.Min(slices.Collect(maps.Values(s.Heartbeats))) - s.QueueClock(); d > 0 {
+			pass("a waiter expires", d)
+			if d > rules.Millisecond {
+				pass("a waiter nearly expires", d-rules.Millisecond)
+			}
 		}
 	}
 	if !n.back && len(s.Until) > 0 {
