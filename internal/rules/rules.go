@@ -28,6 +28,26 @@ type Message struct {
 	Ms    int64
 }
 
+// ParseMessage reads a message as it is sent.
+func ParseMessage(text string) Message {
+	token, rest, _ := strings.Cut(text, " ")
+	n := Numbers(rest)
+	return Message{token, uint64(n[0]), n[1]}
+}
+
+// Words are those of a reply, also of nested lists; of an empty one there are none, which is not nil.
+func Words(reply any) []string {
+	list, ok := reply.([]any)
+	if !ok {
+		return strings.Fields(fmt.Sprint(reply))
+	}
+	words := []string{}
+	for _, item := range list {
+		words = append(words, Words(item)...)
+	}
+	return words
+}
+
 // Rule is what holds for each step. It returns what is wrong, or "".
 type Rule struct {
 	Name  string
@@ -126,10 +146,20 @@ func (s *Step) granted() (all []Holder) {
 	return all
 }
 
+// waits reports whether the request is that of a waiter, or its heartbeat: it begins anew not to expire.
+func (s *Step) waits(token string) bool {
+	return s.requester() == token && s.number(2) > 0 || s.Verb == "heartbeat" && slices.Contains(s.Args[2:], token)
+}
+
+// expired reports whether a waiter has expired.
+func (s *Step) expired(token string) bool {
+	return s.Before.Heartbeats[token] < s.Before.QueueClock()+Millisecond && !s.waits(token)
+}
+
 // ticket is the token's in the queue when waiters are admitted; one that has none comes after all others.
 func (s *Step) ticket(token string) uint64 {
 	ticket := uint64(math.MaxUint64)
-	if w := s.Before.Waiter(token); w != nil && s.Before.whole() {
+	if w := s.Before.Waiter(token); w != nil && s.Before.whole() && !s.expired(token) {
 		ticket = w.Ticket
 	}
 	if s.requester() == token && s.number(4) > 0 && s.number(2) > 0 {
@@ -314,33 +344,25 @@ func tombstones(s *Step) string {
 func queue(s *Step) string {
 	clock := s.Before.QueueClock()
 	for _, w := range s.Before.Waiters {
-		is := s.After.Waiter(w.Token)
-		expires := s.Before.Heartbeats[w.Token]
-		named := s.requester() == w.Token && s.number(2) > 0 || s.Verb == "heartbeat" && slices.Contains(s.Args[2:], w.Token)
-		expired := expires < clock+Millisecond && !named
+		is, expires, expired := s.After.Waiter(w.Token), s.Before.Heartbeats[w.Token], s.expired(w.Token)
 		switch {
 		case !s.Before.whole() || s.fails():
 			return s.forgotten()
 		case is == nil && s.After.lease(w.Token) == nil && !expired && !s.After.tooLarge(w.Token) && !slices.Contains(s.left(), w.Token):
 			return w.Token + " is dropped, and has not expired"
-		case is != nil && is.Ticket != s.ticket(w.Token):
+		case is != nil && is.Ticket != w.Ticket && is.Ticket != s.ticket(w.Token):
 			return fmt.Sprintf("%s has ticket %d, and had %d", w.Token, is.Ticket, w.Ticket)
-		case is != nil && !named && s.After.Heartbeats[w.Token] != expires:
+		case is != nil && !s.waits(w.Token) && s.After.Heartbeats[w.Token] != expires:
 			return w.Token + " expires at another time"
 		case is != nil && s.admits() && expired && len(s.After.Waiters) < 100:
 			return w.Token + " has expired, and waits"
 		}
 	}
 	for _, w := range s.After.Waiters {
-		ends, ttl := s.After.Heartbeats[w.Token], int64(0)
-		switch {
-		case s.requester() == w.Token && s.number(2) > 0:
-			ttl = s.number(2)
-		case s.Verb == "heartbeat" && slices.Contains(s.Args[2:], w.Token):
-			ttl = s.number(1)
-		case s.Before.Waiter(w.Token) == nil:
+		ends, ttl := s.After.Heartbeats[w.Token], s.waiterTTL()
+		if !s.waits(w.Token) && s.Before.Waiter(w.Token) == nil {
 			return w.Token + " is queued without a request"
-		default:
+		} else if !s.waits(w.Token) {
 			continue
 		}
 		if s.Before.whole() && ends != clock+ttl*Millisecond || min(s.After.Until["queue"], s.After.Until["heartbeats"]) < s.Before.Now+Kept+(ttl-1)*Millisecond {

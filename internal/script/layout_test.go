@@ -28,7 +28,7 @@ func (r twoReleases) EvalSha(ctx context.Context, sha string, keys []string, arg
 }
 
 // attempt lets a machine fail without failing the test.
-type attempt struct{ *testing.T }
+type attempt struct{ testing.TB }
 
 type failure string
 
@@ -45,7 +45,7 @@ func try(t *testing.T, k kind, steps string, seed uint64, other map[string]strin
 		}
 	}()
 	m := newMachine(attempt{t}, memory(t), k)
-	m.user = twoReleases{m.rdb, other, rand.New(rand.NewPCG(seed, 0))}
+	m.user = &checked{m, twoReleases{m.rdb, other, rand.New(rand.NewPCG(seed, 0))}}
 	m.run(steps)
 	return ""
 }

@@ -12,96 +12,6 @@ import (
 
 func replace(steps, word, by string) string { return strings.ReplaceAll(steps, word, by) }
 
-// A request of an earlier lease does not touch a later one of the same token.
-func TestLease_OnlyTheFenceTellsItFromALaterOne(t *testing.T) {
-	scenarios(t, oneHolder, scenario{"later", `
-		acquire z; release z; acquire a; renew a seen z -> lost; release a seen z -> nothing
-		acquire b; release a seen z -> nothing; inspect -> a | b; leave a -> released grants b`})
-}
-
-// A lease passes to another token, with another fence, once. What is sent with the old token or the old fence, also late, does not
-// touch the new lease; a copy of the request finds what was done.
-//
-//fairlock:fault A renewal, a release or an acquire of a lease arrives late, after another process has resumed the lease: nothing changes
-func TestTakeOver_TheOldTokenHasNothing(t *testing.T) {
-	scenarios(t, oneHolder,
-		scenario{"late requests of before", `
-			acquire a z; resume a by r -> resumed; inspect -> r | z
-			renew a -> lost; release a -> nothing; release a seen r -> nothing; acquire a try -> busy; leave a tombstone -> nothing
-			renew r seen a -> lost; release r seen a -> nothing; renew r -> renewed; inspect -> r | z; release r -> released grants z`},
-		scenario{"an acquire that arrives after all", `acquire a; resume a by r -> resumed; release r -> released; acquire a -> busy; inspect -> |`},
-		scenario{"a copy finds the lease", `
-			acquire a ttl 10m; once; resume a by r ttl 10m -> resumed; after 9m; resume a by r ttl 30m -> resumed; after 29m; renew r -> renewed
-			release r -> released; resume a by r -> lost; inspect -> |`},
-		scenario{"two resume one handle", `
-			acquire a z; resume a by r -> resumed; resume a by s -> lost; inspect -> r | z; resume r by s -> resumed; resume a by r -> lost
-			resume r by t -> lost; inspect -> s | z; force -> released grants z; resume s by t -> lost`},
-		scenario{"an earlier lease of the token", `acquire z; release z; acquire a; resume a seen z by r -> lost; inspect -> a |`},
-		scenario{"whoever resumes has given up", `acquire a z; leave r tombstone; resume a by r -> lost; inspect -> a | z; resume a by s -> resumed`},
-		scenario{"fences rise", inMemory + `
-			acquire a; fence -> now; resume a by r; fence -> now+1; release r kept 30m by s; fence -> now+2; inspect -> s |
-			resume s by u; fence -> now+3; renew u -> renewed; fence -> now+3`},
-		scenario{"for another time", `acquire a ttl 10m; acquire z; resume a by r ttl 30m; after 29m; acquire y try -> busy by r; after 2m; acquire z -> granted`},
-	)
-	scenarios(t, []kind{semaphore(3)},
-		scenario{"among others", `
-			acquire a*2 b; acquire c*2; resume a by r -> resumed; inspect -> b r*2 | c*2; release b -> released
-			release a -> nothing; resume a by r ttl 10m -> resumed; release r -> released grants c`},
-		scenario{"another weight", `
-			acquire a*2; resume a by r*1 -> lost; resume a by s*3 -> lost; inspect -> a*2 |; resume a by t*2 of 5 -> resumed; acquire c*2 -> queued 1`},
-		scenario{"others have expired", `acquire a b ttl 30m; renew a ttl 5m; after 10m; resume a by r -> lost; resume b by r -> resumed; inspect -> r |`},
-		scenario{"a key is lost", `acquire a; acquire b; evict permits; resume a by r -> lost; acquire c*3 -> granted`})
-}
-
-// The rest of a minimum hold is a lease of another token: no request of the old one ends or extends it.
-func TestTakeOver_Rest(t *testing.T) {
-	scenarios(t, oneHolder,
-		scenario{"stays taken", `
-			acquire a b; release a kept 30m by r -> released; acquire c try -> busy by r; inspect -> r | b
-			renew a -> lost; leave a -> nothing; resume a by s -> lost; after 29m; acquire b -> queued 1 retry 1m
-			after 2m; acquire b -> granted; release b -> released`},
-		scenario{"a copy of the release", `
-			acquire a b; once; release a kept 30m by r -> released; after 10m; release a kept 30m by r -> released; after 10m
-			release a kept 0s by r -> released; inspect -> r | b; after 11m; release a kept 0s by r -> grants b; release a kept 30m by r -> nothing`},
-		scenario{"a copy of leave", `
-			acquire a b; once; leave a tombstone kept 10m by r -> released; leave a tombstone kept 10m by r -> released; acquire a try -> busy
-			inspect -> r | b; after 11m; heartbeat b -> holding`},
-		scenario{"a release of another rest", `acquire a b; release a kept 30m by r -> released; release a kept 30m by s -> nothing; inspect -> r | b`},
-		scenario{"is an ordinary lease", `
-			acquire a b c; release a kept 30m by r -> released; renew r -> renewed; resume r by s -> resumed; release r -> nothing; release s -> released grants b
-			release b kept 30m by t; force -> released grants c`},
-		scenario{"nothing is left of it", `acquire a b; release a kept 0s by r -> released grants b; inspect -> b |`},
-	)
-	scenarios(t, []kind{semaphore(3)},
-		scenario{"of permits", `
-			acquire a*2 b; acquire c d; release a kept 30m by r -> released; inspect -> r*2 b | c d; release b -> released grants c
-			release c kept 10m by s -> released; after 11m; acquire d -> granted; acquire e*2 -> queued 1; after 20m; acquire e -> granted
-			release e -> released; release d`},
-		scenario{"a key is lost", `acquire a b; release a kept 30m by r; evict permits; release a kept 30m by r -> nothing; acquire c*3 -> granted`})
-}
-
-// The head is told when a lease ends if it is another one than before, or a release has brought an end forward, and the end is at
-// most 1.5 s away; but not who learns it from its reply.
-func TestHead_IsToldWhenALeaseEndsSoon(t *testing.T) {
-	const soon = inMemory + "acquire a ttl 10m; acquire b wait 9m; acquire c d wait 20m; after 9m58.5s; "
-	scenarios(t, append([]kind{rwMutex}, oneHolder...),
-		scenario{"the head before has left", inMemory + "acquire A ttl 10m; acquire B C D; after 9m59s; leave D; told -> B; leave B; told -> C"})
-	scenarios(t, oneHolder,
-		scenario{"1.5 s before", inMemory + "acquire a ttl 10m; acquire b c; after 9m58.501s; leave b; told -> c"},
-		scenario{"a millisecond earlier", inMemory + "acquire a ttl 10m; acquire b c; after 9m58.5s; leave b; told ->"},
-		scenario{"a release brings the end forward", inMemory + "acquire a b; release a kept 1.4s by r; told -> b; release b; told -> b"},
-		scenario{"a release leaves a longer rest", inMemory + "acquire a b; release a kept 1.5s by r; told ->"},
-		scenario{"by a try", soon + "after 1ms; acquire z try; told -> c; acquire z try; told ->"},
-		scenario{"by one that joins", soon + "after 1ms; acquire z -> queued 3; told -> c; acquire y; told ->"},
-		scenario{"by a heartbeat", soon + "after 1ms; heartbeat d wait 20m -> queued retry never; told -> c; heartbeat d; told ->"},
-		scenario{"the reply tells it", soon + "after 1ms; heartbeat c d wait 20m -> queued, queued retry 1.5s; told ->"},
-		scenario{"the reply tells it who acquires", soon + "after 1ms; acquire c wait 20m -> queued 1 retry 1.5s; told ->"},
-		scenario{"behind a short grant", inMemory + "acquire a; acquire b wait 10m; acquire c; after 9m59s; release a -> released grants b(1s); told -> c"},
-	)
-	scenarios(t, []kind{semaphore(2)},
-		scenario{"behind a grant", inMemory + "acquire a ttl 10m; acquire b ttl 5h; acquire c d; after 9m59s; release b -> released grants c; told -> d"})
-}
-
 // A waiter has its ticket for life, and tickets follow the order of arrival. In memory many arrive in one microsecond.
 //
 //fairlock:promise Order: waiters are granted the lock by ticket; tickets are given in the order of arrival, many in one microsecond too
@@ -111,7 +21,7 @@ func TestTicket_OrderOfArrival(t *testing.T) {
 	scenarios(t, oneHolder,
 		scenario{"kept by requests and heartbeats", `
 			acquire a b c d; acquire c -> queued 2; acquire d ticket -> queued 3
-			heartbeat d c b -> queued, queued, queued; inspect -> a | b c d`},
+			heartbeat b c d -> queued, queued, queued; inspect -> a | b c d`},
 		scenario{"in one microsecond", inMemory + `
 			acquire a b c d; ticket b -> now+1; ticket c -> now+2; ticket d -> now+3
 			release a -> released grants b; acquire a e; inspect -> b | c d a e`},
@@ -160,60 +70,10 @@ func TestLoss_TheLockBeginsAnew(t *testing.T) {
 	)
 }
 
-// A queue of which a key is lost is forgotten: its waiters come back with their tickets, in any order, and no number is given again.
-//
-//fairlock:fault One key of a queue is lost: its waiters come back with their tickets, and can be passed until then
-func TestLoss_OneKey(t *testing.T) {
-	const back = "acquire c ticket -> queued 1; acquire e -> queued 2; acquire b ticket -> queued 1; acquire d ticket -> queued 3; inspect -> a | b c d e"
-	scenarios(t, oneHolder,
-		scenario{"the queue", "acquire a b c d; evict queue; heartbeat b c d -> gone, gone, gone; " + back},
-		scenario{"heartbeats", "acquire a b c d; evict heartbeats; heartbeat b c d -> gone, gone, gone; " + back},
-		scenario{"the number", "acquire a b c d; evict number; heartbeat b c d -> gone, gone, gone; " + back},
-		scenario{"all but the number", "acquire a b c d; evict heartbeats; evict queue; heartbeat b c d -> gone, gone, gone; " + back},
-		scenario{"while a waiter joins", `
-			acquire a b c; evict queue; acquire d -> queued 1; after 1m; heartbeat b c -> gone, gone; heartbeat d -> queued
-			evict heartbeats; acquire b ticket -> queued 1; heartbeat d -> gone; evict number; acquire d ticket -> queued 1; heartbeat b -> gone`},
-		scenario{"by a release", `
-			acquire a b c; evict queue; release a -> released; acquire d -> granted; acquire b ticket -> queued 1; evict heartbeats
-			release d -> released; acquire b ticket -> granted; acquire c ticket -> queued 1; evict number; release b -> released
-			acquire c ticket -> granted`},
-		scenario{"by a try", "acquire a b; evict heartbeats; acquire z try -> busy; heartbeat b -> gone; acquire b ticket -> queued 1"},
-		scenario{"by one that leaves", "acquire a b c; evict heartbeats; leave b; heartbeat c -> gone; acquire c ticket; evict heartbeats; leave c; inspect -> a |"},
-		scenario{"by a rest", "acquire a b; evict number; release a kept 30m by r -> released; inspect -> r |; heartbeat b -> gone; acquire b ticket -> queued 1"},
-		scenario{"by a take-over", "acquire a b; evict number; resume a by r -> resumed; inspect -> r |; heartbeat b -> gone; acquire b ticket -> queued 1"},
-		scenario{"not by who only reads, or renews", `
-			acquire a b; evict heartbeats; inspect -> a | b; renew a -> renewed; inspect -> a | b; evict number; renew a -> renewed; inspect -> a | b`},
-		scenario{"the number, while the clock steps", `
-			acquire a b c; after 1m; evict number; clock 5m; heartbeat c b -> gone, gone; acquire c ticket; acquire b ticket -> queued 1
-			after 40m; heartbeat b c -> queued, queued; release a -> released grants b(45m)`},
-		scenario{"the number, and the tail is ahead of the clock", inMemory + `
-			raise 1h; acquire a b c; evict number; acquire z try; fence -> now+3600000003; acquire d -> queued 1; ticket d -> now+3600000004`},
-	)
-	scenarios(t, []kind{semaphore(3)},
-		scenario{"holders", "acquire a*3 b; evict holders; heartbeat b -> holding; inspect -> b |; renew a -> lost"},
-		scenario{"permits", `
-			acquire a*3 b; evict permits; release z -> grants b; renew a -> lost; acquire c*2 -> granted; acquire d -> queued 1`},
-		scenario{"permits, while nobody waits", "acquire a*2 b; evict permits; renew a -> lost; acquire c*3 try -> granted; renew b -> lost"},
-	)
-	scenarios(t, []kind{mutex}, scenario{"the lock", "acquire a b; evict lock; renew a -> lost; heartbeat b -> holding"})
-}
-
 // A crash loop before a living waiter stays bounded: each script drops a hundred of those that have expired.
 func TestDrops_CrashLoop(t *testing.T) {
 	scenarios(t, []kind{mutex}, scenario{"fifty joins a second", onRedis + `
 		acquire a ttl 9h; acquire b wait 9h; ` + strings.Repeat("waiters 50 expired; heartbeat b wait 9h -> queued; ", 5) + "inspect -> a | b"})
-}
-
-// An expired head that sends acquire keeps its turn.
-func TestDrops_AnExpiredHeadThatAsks(t *testing.T) {
-	scenarios(t, oneHolder, scenario{"acquires", `
-		acquire a ttl 1h; acquire b wait 10m; acquire c wait 2h; after 61m; acquire b -> granted; inspect -> b | c`})
-}
-
-// A semaphore's leases are not shortened by a waiter that comes and goes.
-func TestPermits_KeptThroughAShortQueue(t *testing.T) {
-	scenarios(t, []kind{semaphore(2)}, scenario{"comes and goes", `
-		acquire a b ttl 5h; acquire c wait 1m -> queued 1; leave c; after 30m; acquire z try -> busy; renew a -> renewed; inspect -> a b |`})
 }
 
 // admitting are the steps that find a lock vacant and have to admit, of a party that neither holds nor waits. Each
@@ -227,55 +87,6 @@ func eachAdmitting(steps ...scenario) (all []scenario) {
 		}
 	}
 	return all
-}
-
-// The head is granted a vacant lock by whatever script runs next, and no other waiter is. Only expired waiters are dropped. TestModel_RandomSteps compares what each request gets with the model.
-//
-//fairlock:fault A holder crashes
-//fairlock:promise Only the head: is granted; a waiter is dropped only if it has expired
-func TestAdmission_OnlyTheHead(t *testing.T) {
-	scenarios(t, oneHolder, eachAdmitting(
-		scenario{"in order", `
-			acquire a ttl 10m; acquire b c d; after 11m; ADMIT; inspect -> b | c d; release z
-			heartbeat b c d -> holding, queued, queued; after 35m; ADMIT; inspect -> c | d`},
-		scenario{"expired heads are dropped", `
-			acquire a ttl 10m; acquire b c wait 30s; acquire d; acquire e wait 30s; acquire f wait 90m
-			after 50s; clock 10m
-			ADMIT; inspect -> d | f    # e has expired, too
-			after 45m; ADMIT; inspect -> f |`},
-	)...)
-}
-
-// If the number is lost, it is made again of what is there.
-//
-//fairlock:fault The key of the numbers is lost: ForceRelease takes the lock from all holders all the same; the next fence is above theirs
-func TestNumber_IsMadeOfTheFenceAndTheTickets(t *testing.T) {
-	scenarios(t, oneHolder,
-		scenario{"in use", `
-			acquire a b; after 30m; renew a -> renewed; release a -> released grants b; evict number
-			renew b -> renewed; acquire a -> queued 1; release b -> released grants a`},
-		scenario{"ahead of the clock, and nobody waits", inMemory + `
-			raise 1h; acquire a; evict number; release a; acquire b; fence -> now+3600000002; acquire c; evict number; leave c
-			release b; acquire d; fence -> now+3600000004`},
-		scenario{"ahead of the clock", inMemory + `
-			raise 1h; acquire a b; evict number; renew a -> renewed; release a -> released; acquire b ticket -> granted; fence -> now+3600000003
-			evict number; acquire c -> queued 1; fence -> now+3600000004`},
-		scenario{"by a take-over", inMemory + `
-			raise 1h; acquire a; evict number; resume a by r; fence -> now+3600000002; evict number; release r kept 30m by s; fence -> now+3600000003`},
-	)
-	scenarios(t, []kind{semaphore(2)}, scenario{"several holders", inMemory + `
-		raise 1h; acquire a b; acquire c*2 -> queued 1; evict number; force -> released; acquire c ticket -> granted; fence -> now+3600000004`})
-}
-
-// A number that is ahead of the server's clock is kept until the clock has reached it, though that is later than FenceTTL after its
-// last use: fences rise.
-//
-//fairlock:promise Fences
-func TestNumber_IsKeptUntilTheClockIsThere(t *testing.T) {
-	scenarios(t, oneHolder, scenario{"a clock that steps back", inMemory + `
-		acquire a ttl 1m; release a; clock -1h; acquire b ttl 1m -> granted; fence -> now+3600000001; release b; after 45m
-		acquire c ttl 1m; fence -> now+900000002; release c; keys -> number; after 14m59.9s; keys -> number; after 1s; keys ->
-		acquire d; fence -> now`})
 }
 
 // each way to be granted the lock, one after the other.
@@ -427,24 +238,6 @@ func TestResize_CountsForAll(t *testing.T) {
 	)
 }
 
-// The permits of a holder that crashes are free when its lease has ended, once: its late requests change nothing.
-//
-//fairlock:fault A holder of permits crashes: they come back once, at the end of its lease, and not before; its late release gives nothing back
-//fairlock:promise Every holder has its own lease
-func TestPermits_ExpiredLeaseIsFreedOnce(t *testing.T) {
-	const late = "\nrenew a -> lost\nrelease a -> nothing\nleave a -> nothing\n"
-	scenarios(t, []kind{semaphore(3)},
-		scenario{"to the µs", inMemory + `
-			acquire a*2 ttl 10m; acquire b ttl 20m; after 9m59.999999s; acquire z try -> busy by b
-			inspect -> a*2 b |; after 1µs` + late + `
-			inspect -> b |; acquire y*2 try -> granted; acquire x try -> busy; release y; after 9m59.999999s
-			inspect -> b |; after 1µs; release b -> nothing; inspect -> |; acquire w*3 try -> granted; release w
-			keys -> number`},
-		scenario{"its token gets another lease", `
-			acquire a*2 ttl 10m; after 11m; acquire a -> granted; inspect -> a*2 |`},
-	)
-}
-
 //fairlock:promise Nothing stays
 func TestPermits_NothingIsLeft(t *testing.T) {
 	scenarios(t, []kind{semaphore(4)},
@@ -462,12 +255,8 @@ func TestMaxWaiters_ExpiredDoNotCount(t *testing.T) {
 		acquire a ttl 9h; acquire b c; acquire d max 2 -> full 2; after 46m; acquire d max 2 -> queued 1; inspect -> a | d`})
 }
 
-// Whoever asks how many wait changes nothing, so those that have expired count until a request drops them.
-func TestWaiting_CountsTheQueue(t *testing.T) {
-	scenarios(t, oneHolder, scenario{"all of them", `
-		waiting -> 0; acquire a ttl 2h; waiting -> 0; acquire b wait 2h; acquire c d; waiting -> 3; after 46m; waiting -> 3
-		acquire z try -> busy; waiting -> 1; drop b; waiting -> 0; evict number; waiting -> 0`})
-	// A cluster that moves another key does not refuse it.
+// A cluster that moves another key does not refuse to count the waiters.
+func TestWaiting_DeclaresTheQueueAlone(t *testing.T) {
 	assert.Equal(t, []string{script.MutexKeys("ns", "name").Queue}, script.Mutex(nil, "ns", "name").KeysOf("waiting"))
 	assert.Equal(t, []string{script.RWMutexKeys("ns", "name").Queue}, script.RWMutex(nil, "ns", "name").KeysOf("waiting"))
 }

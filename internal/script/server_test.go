@@ -53,7 +53,7 @@ const idle, contended = "idle", "contended"
 // eachSample sends each sample to an idle lock and to one that contend has made, in which change has changed something.
 func (m *machine) eachSample(change func(), check func(lock, name string, s sample, before, after contents, err error)) {
 	m.t.Helper()
-	m.blind = true
+	m.foreign = true
 	for name, s := range samplesOf(m.lock()) {
 		for lock, setup := range map[string]func(){idle: m.lose, contended: m.contend} {
 			setup()

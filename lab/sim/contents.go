@@ -119,8 +119,7 @@ func (o *observer) run(peer *server.Peer, l *observed, s step, request []string)
 	after := l.contents.State
 	did := &rules.Step{Verb: s.verb, Args: s.args, Before: &before, After: &after, Reply: replied(sent.String()), Refused: s.refused}
 	for _, text := range s.sent {
-		n := rules.Numbers(text[strings.IndexByte(text, ' ')+1:])
-		did.Sent = append(did.Sent, rules.Message{Token: text[:strings.IndexByte(text, ' ')], Fence: uint64(n[0]), Ms: n[1]})
+		did.Sent = append(did.Sent, rules.ParseMessage(text))
 	}
 	wrong := rules.Check(did)
 	if s.refused && !mayRefuse(s, &before) || did.Reply == nil && !s.refused && !strings.Contains(sent.String(), "too far ahead") {

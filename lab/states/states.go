@@ -171,13 +171,11 @@ func (f *found) add(n *node, h hash) {
 
 // run reads what step.lua has returned of one run, and returns the keys.
 func (e *explorer) run(s *rules.Step, n *node, reply []any) string {
-	if s.Reply = words(reply[1]); reply[0].(int64) == 0 {
+	if s.Reply = rules.Words(reply[1]); reply[0].(int64) == 0 {
 		s.Reply = nil
 	}
 	for _, text := range reply[2].([]any) {
-		message := strings.Fields(text.(string))
-		numbers := rules.Numbers(strings.Join(message[1:], " "))
-		s.Sent = append(s.Sent, rules.Message{Token: message[0], Fence: uint64(numbers[0]), Ms: numbers[1]})
+		s.Sent = append(s.Sent, rules.ParseMessage(text.(string)))
 	}
 	var keys []string
 	for _, key := range reply[3].([]any) {
@@ -188,17 +186,6 @@ func (e *explorer) run(s *rules.Step, n *node, reply []any) string {
 		s.After = e.read(n.now, joined)
 	}
 	return joined
-}
-
-// words are those of a reply, also of nested lists. There is at least one.
-func words(reply any) (all []string) {
-	if list, ok := reply.([]any); ok {
-		for _, item := range list {
-			all = append(all, words(item)...)
-		}
-		return all
-	}
-	return append(all, strings.Fields(fmt.Sprint(reply))...)
 }
 
 // learn notes what the tokens have been told: whoever waits its ticket, whoever holds its fence.

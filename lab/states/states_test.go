@@ -23,6 +23,17 @@ var (
 
 // Every history of a few requests, ends and losses, of three tokens that send every request at any time: after each script, what Redis
 // has keeps the rules.
+//
+//fairlock:promise Every short history: of three clients of a lock, with every request at any time, late and sent twice, ends of leases and waiters, a clock that steps and the loss of each key; after each script what Redis has keeps the rules
+//fairlock:promise Only the head: is granted; a waiter is dropped only if it has expired
+//fairlock:promise No overtaking by TryLock
+//fairlock:promise Fences
+//fairlock:promise Every holder has its own lease
+//fairlock:fault A holder crashes
+//fairlock:fault A holder of permits crashes: they come back once, at the end of its lease, and not before; its late release gives nothing back
+//fairlock:fault A renewal, a release or an acquire of a lease arrives late, after another process has resumed the lease: nothing changes
+//fairlock:fault One key of a queue is lost: its waiters come back with their tickets, and can be passed until then
+//fairlock:fault The key of the numbers is lost: ForceRelease takes the lock from all holders all the same; the next fence is above theirs
 func TestStates(t *testing.T) {
 	var servers []*redis.Client
 	for range runtime.GOMAXPROCS(0) {
