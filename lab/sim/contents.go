@@ -121,6 +121,11 @@ func (o *observer) run(peer *server.Peer, l *observed, s step, request []string)
 	for _, text := range s.sent {
 		did.Sent = append(did.Sent, rules.ParseMessage(text))
 	}
+	for i, r := range rare {
+		if r.is(did) {
+			o.rare[i]++
+		}
+	}
 	wrong := rules.Check(did)
 	if s.refused && !mayRefuse(s, &before) || did.Reply == nil && !s.refused && !strings.Contains(sent.String(), "too far ahead") {
 		wrong = append(wrong, "it may not fail")

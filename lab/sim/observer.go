@@ -43,6 +43,8 @@ type observer struct {
 
 	subscribed map[string]int64 // guarded by mu: by client: when its latest subscription came up, as Event.At
 
+	rare []int // guarded by mu: how often each of the rare states was reached
+
 	minimums map[string]*minimum // guarded by mu: by token, of leases with a minimum hold
 	took     map[string]string   // guarded by mu: token → the one whose lease it has taken over
 	untold   map[string]bool     // guarded by mu: tokens of waiters that a message may not have reached
@@ -69,7 +71,7 @@ type observed struct {
 func observe(w *world) *observer {
 	o := &observer{
 		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, restored: map[string]bool{},
-		subscribed: map[string]int64{}, minimums: map[string]*minimum{}, took: map[string]string{}, untold: map[string]bool{},
+		rare: make([]int, len(rare)), subscribed: map[string]int64{}, minimums: map[string]*minimum{}, took: map[string]string{}, untold: map[string]bool{},
 	}
 	for hash, text := range script.Texts() {
 		other := w.other.hashes[hash]
