@@ -124,8 +124,8 @@ func parse(text string) (all []mutant, err error) {
 	return all, nil
 }
 
-// history is the shortest that breaks a rule.
-var history = regexp.MustCompile(`(?m)^(.*): all histories of (\d+) steps: .*\n\s+states_test.go:\d+: .*rule (\w+): `)
+// history is the first that breaks a rule, for a kind of lock.
+var history = regexp.MustCompile(`(?m)^\s+states_test.go:\d+: (.*) in (\d+) steps: rule (\w+): `)
 
 // try runs what finds the mutant, and returns the rest of a line of the table.
 func (m mutant) try() (string, error) {
@@ -158,13 +158,15 @@ func (m mutant) try() (string, error) {
 	if rule != "" {
 		by = ""
 		for _, found := range history.FindAllStringSubmatch(string(out), -1) {
-			by += fmt.Sprintf("%s after %s steps; ", found[1], found[2])
+			if found[3] == rule && !strings.Contains(by, found[1]) {
+				by += fmt.Sprintf("%s in %s steps, ", found[1], found[2])
+			}
 		}
-		if !strings.Contains(string(out), "rule "+rule+":") {
+		if by == "" {
 			return "nothing | | ", fmt.Errorf("the rule %q was not broken: %s", rule, out)
 		}
 	}
-	return fmt.Sprintf("%s | %s | %.0f", m.by, strings.TrimSuffix(by, "; "), time.Since(began).Seconds()), nil
+	return fmt.Sprintf("%s | %s | %.0f", m.by, strings.TrimSuffix(by, ", "), time.Since(began).Seconds()), nil
 }
 
 // overlay writes the broken file and the description of it that go build wants.

@@ -158,7 +158,8 @@ func (e *explorer) follow(rdb *redis.Client, n *node) (f found, _ error) {
 			wrong = append(wrong, rules.Check(second)...)
 		}
 		for _, text := range wrong {
-			f.wrong = append(f.wrong, fmt.Sprintf("%s\nafter\n%s%s\nreply %q, messages %+v\nbefore %+v\nafter  %+v\n", text, n.story(), r.label, s.Reply, s.Sent, *s.Before, *s.After))
+			story := n.story()
+			f.wrong = append(f.wrong, fmt.Sprintf("in %d steps: %s\nafter\n%s%s\nreply %q, messages %+v\nbefore %+v\nafter  %+v\n", strings.Count(story, "\n")+1, text, story, r.label, s.Reply, s.Sent, *s.Before, *s.After))
 		}
 	}
 	n.keys = "" // of a node that was followed its step is needed alone
