@@ -101,7 +101,7 @@ chaos: tools ## processes, links, servers and clocks fail at random for CHAOS_TI
 
 FUZZTIME ?= 1m
 fuzz: ## every fuzz target for FUZZTIME
-	@set -euo pipefail; for dir in token lua; do \
+	@set -euo pipefail; for dir in token internal/script; do \
 		for target in $$(cd $$dir && go test -list '^Fuzz' . | grep '^Fuzz'); do \
 			(set -x; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s ./$$dir); done; done
 

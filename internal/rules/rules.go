@@ -5,48 +5,8 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 )
-
-// Step is a script that ran.
-type Step struct {
-	Verb    string
-	Args    []string // ARGV
-	Before  *State   // what it found, at its time; of the second time a request is sent, what the first has left
-	After   *State
-	Reply   []string // words, also those of nested lists; nil: an error
-	Sent    []Message
-	Again   bool // the request was sent before, and nothing has happened since
-	Refused bool // a server without memory has refused a command of it
-}
-
-// Message is a message to a client. If its fence is 0, it tells the head when a lease ends.
-type Message struct {
-	Token string
-	Fence uint64
-	Ms    int64
-}
-
-// ParseMessage reads a message as it is sent.
-func ParseMessage(text string) Message {
-	token, rest, _ := strings.Cut(text, " ")
-	n := Numbers(rest)
-	return Message{token, uint64(n[0]), n[1]}
-}
-
-// Words are those of a reply, also of nested lists; of an empty one there are none, which is not nil.
-func Words(reply any) []string {
-	list, ok := reply.([]any)
-	if !ok {
-		return strings.Fields(fmt.Sprint(reply))
-	}
-	words := []string{}
-	for _, item := range list {
-		words = append(words, Words(item)...)
-	}
-	return words
-}
 
 // Rule is what holds for each step. It returns what is wrong, or "".
 type Rule struct {
@@ -70,128 +30,6 @@ func Check(s *Step) (wrong []string) {
 	}
 	return wrong
 }
-
-func (s *Step) number(i int) int64 {
-	n, _ := strconv.ParseInt(s.Args[i], 10, 64)
-	return n
-}
-
-// word is a word of the reply, or "".
-func (s *Step) word(i int) string {
-	if i >= len(s.Reply) {
-		return ""
-	}
-	return s.Reply[i]
-}
-
-func (s *Step) told(i int) int64 {
-	n, err := strconv.ParseInt(s.word(i), 10, 64)
-	if err != nil {
-		return math.MinInt64
-	}
-	return n
-}
-
-// requester is the token that requests the lock; "" of another verb.
-func (s *Step) requester() string {
-	if s.Verb == "acquire" {
-		return s.Args[1]
-	}
-	return ""
-}
-
-// left are the tokens that leave.
-func (s *Step) left() []string {
-	if s.Verb == "leave" {
-		return s.Args[4:]
-	}
-	return nil
-}
-
-// by is the token that takes a lease over, for how many ms; "" of another verb.
-func (s *Step) by() (token string, ms int64) {
-	switch s.Verb {
-	case "resume":
-		return s.Args[4], s.number(3)
-	case "release":
-		return s.Args[4], s.number(3)
-	case "leave":
-		return s.Args[2], s.number(1)
-	}
-	return "", 0
-}
-
-// ends reports whether the step may end that lease.
-func (s *Step) ends(h Holder) bool {
-	switch s.Verb {
-	case "release", "resume":
-		return s.Args[1] == h.Token && s.Args[2] == fmt.Sprint(h.Fence)
-	case "leave":
-		return slices.Contains(s.left(), h.Token)
-	case "force_release":
-		return h.Fence <= uint64(s.number(1))
-	}
-	return false
-}
-
-// granted are the leases that the step has given, by their fences.
-func (s *Step) granted() (all []Holder) {
-	for _, h := range s.After.Holders {
-		if had := s.Before.lease(h.Token); had == nil || had.Fence != h.Fence {
-			if old := s.Before.Holder(h.Token); old == nil || *old != h { // an expired one may be there still
-				all = append(all, h)
-			}
-		}
-	}
-	return all
-}
-
-// waits reports whether the request is that of a waiter, or its heartbeat: it begins anew not to expire.
-func (s *Step) waits(token string) bool {
-	return s.requester() == token && s.number(2) > 0 || s.Verb == "heartbeat" && slices.Contains(s.Args[2:], token)
-}
-
-// expired reports whether a waiter has expired.
-func (s *Step) expired(token string) bool {
-	return s.Before.Heartbeats[token] < s.Before.QueueClock()+Millisecond && !s.waits(token)
-}
-
-// ticket is the token's in the queue when waiters are admitted; one that has none comes after all others.
-func (s *Step) ticket(token string) uint64 {
-	ticket := uint64(math.MaxUint64)
-	if w := s.Before.Waiter(token); w != nil && s.Before.whole() && !s.expired(token) {
-		ticket = w.Ticket
-	}
-	if s.requester() == token && s.number(4) > 0 && s.number(2) > 0 {
-		ticket = min(ticket, uint64(s.number(4)))
-	}
-	return ticket
-}
-
-// fails reports whether the script replied with an error.
-func (s *Step) fails() bool { return s.Reply == nil }
-
-// admits reports whether the step admits waiters, as far as it can in one call.
-func (s *Step) admits() bool {
-	if s.fails() || s.Refused || slices.Contains(s.Reply, "more") {
-		return false
-	}
-	switch s.Verb {
-	case "acquire":
-		token := s.Args[1]
-		return s.Before.lease(token) == nil && s.Before.Tombstones[token] <= s.Before.Now && (s.word(0) != "queued" || s.told(4) != 0)
-	case "heartbeat":
-		return s.told(1) != 0
-	}
-	return s.handsOff()
-}
-
-// handsOff reports whether it is one of the verbs after which a lease may end sooner.
-func (s *Step) handsOff() bool {
-	return slices.Contains([]string{"release", "leave", "force_release", "resize"}, s.Verb)
-}
-
-func near(a, b int64) bool { return a-b <= 2*Millisecond && b-a <= 2*Millisecond }
 
 // A request that is sent twice changes nothing the second time; only the number may expire sooner. Nor does one that reads, or fails.
 func again(s *Step) string {
@@ -224,38 +62,30 @@ func exclusion(s *Step) string {
 // No more is held than there is for whoever is granted something.
 func room(s *Step) string {
 	after := *s.After
-	granted := s.granted()
-	for i := len(granted) - 1; i >= 0; i-- {
-		by, _ := s.by()
-		if used, most := after.Used(), after.permits(granted[i].Token); used > most && granted[i].Token != by {
+	by, _ := s.by()
+	for _, h := range slices.Backward(s.granted()) {
+		if used, most := after.Used(), after.permits(h.Token); used > most && (h.Token != by || used > s.Before.Used()) {
 			return fmt.Sprintf("%d are held of %d", used, most)
-		} else if used > max(s.Before.Used(), most) {
-			return fmt.Sprintf("%d are held, more than before", used)
 		}
-		after.Holders = slices.DeleteFunc(slices.Clone(after.Holders), func(h Holder) bool { return h == granted[i] })
+		after.Holders = slices.DeleteFunc(slices.Clone(after.Holders), func(other Holder) bool { return other == h })
 	}
 	return ""
 }
 
 // Nobody is granted the lock but who is next: nobody with a lower ticket waits, or is granted it later.
 func next(s *Step) string {
-	by, _ := s.by()
 	last := uint64(0)
-	for _, h := range s.granted() {
-		if h.Token == by {
-			continue
-		}
+	for _, h := range s.handed() {
 		ticket := s.ticket(h.Token)
-		if ticket < last {
+		switch {
+		case ticket < last:
 			return h.Token + " was granted the lock after one with a higher ticket"
-		}
-		last = ticket
-		if head := s.After.head(); head != "" && s.After.Waiters[0].Ticket < ticket {
-			return h.Token + " has passed " + head
-		}
-		if ticket == math.MaxUint64 && h.Token != s.requester() {
+		case s.After.head() != "" && s.After.Waiters[0].Ticket < ticket:
+			return h.Token + " has passed " + s.After.head()
+		case ticket == math.MaxUint64 && h.Token != s.requester():
 			return h.Token + " neither waited nor asked"
 		}
+		last = ticket
 	}
 	return ""
 }
@@ -300,8 +130,7 @@ func numbers(s *Step) string {
 	if s.After.Last < last && len(given) > 0 || s.After.Last < s.Before.Last {
 		return fmt.Sprintf("the last number is %d after %d", s.After.Last, last)
 	}
-	if w := s.After.Waiters; s.After.Last > 0 && !s.fails() && s.Verb != "inspect" && s.Verb != "renew" && s.Verb != "waiting" && len(w) > 0 &&
-		w[len(w)-1].Ticket > s.After.Last && s.Before.whole() {
+	if w := s.After.Waiters; s.admits() && len(w) > 0 && w[len(w)-1].Ticket > s.After.Last {
 		return "a ticket is above the last number"
 	}
 	return ""
@@ -455,9 +284,11 @@ func expiries(s *Step) string {
 				continue
 			}
 			least, most = s.Before.Now+fenceTTL, 0
-			by, _ := s.by()
 			for _, h := range s.granted() {
-				if most = max(most, h.Expires+fenceTTL); h.Token != by && len(s.Before.Waiters) == 0 { // else a later write may shorten it
+				most = max(most, h.Expires+fenceTTL)
+			}
+			for _, h := range s.handed() {
+				if len(s.Before.Waiters) == 0 { // else a later write may shorten it
 					least = max(least, h.Expires+fenceTTL)
 				}
 			}
@@ -472,17 +303,6 @@ func expiries(s *Step) string {
 		}
 	}
 	return ""
-}
-
-// waiterTTL is what the request brings for waiters, in ms.
-func (s *Step) waiterTTL() int64 {
-	switch s.Verb {
-	case "acquire":
-		return s.number(2)
-	case "heartbeat":
-		return s.number(1)
-	}
-	return 0
 }
 
 // What is recorded about the holders and the waiters agrees with them; nothing is left of either; a resize sets the number.
@@ -539,9 +359,9 @@ func reply(s *Step) string {
 		ok = (s.word(0) == "renewed") == (h != nil && s.Args[3] == fmt.Sprint(h.Fence))
 	case "resume":
 		h, by := s.Before.lease(s.Args[1]), after.lease(s.Args[4])
-		ok = (s.word(0) == "resumed") == (by != nil && s.Before.Tombstones[s.Args[4]] <= s.Before.Now) &&
+		ok = (s.word(0) == "resumed") == (by != nil && !s.refuses(s.Args[4])) &&
 			(by == nil || s.word(0) == "lost" || s.told(1) == int64(by.Fence))
-		if could := h != nil && s.ends(*h) && Terms(h.Token).Weight == Terms(s.Args[4]).Weight; could && by == nil && s.Before.Tombstones[s.Args[4]] <= s.Before.Now {
+		if could := h != nil && s.ends(*h) && Terms(h.Token).Weight == Terms(s.Args[4]).Weight; could && by == nil && !s.refuses(s.Args[4]) {
 			ok = false
 		}
 	case "waiting":
@@ -576,11 +396,8 @@ func (s *Step) released() int64 {
 // lists reports whether the words from i on are the grants of the step.
 func (s *Step) lists(i int) bool {
 	var want []string
-	by, _ := s.by()
-	for _, h := range s.granted() {
-		if h.Token != by {
-			want = append(want, h.Token, fmt.Sprint(h.Fence), "ms")
-		}
+	for _, h := range s.handed() {
+		want = append(want, h.Token, fmt.Sprint(h.Fence), "ms")
 	}
 	got := slices.Clone(s.Reply[min(i, len(s.Reply)):])
 	for j := 2; j < len(got); j += 3 {
@@ -605,8 +422,7 @@ func (s *Step) replyToAcquire() string {
 			(s.told(4) == 0 || near(s.told(4)*Millisecond, end*Millisecond)) && s.holder(5) && s.number(2) > 0
 	case "busy":
 		end := after.nextEnd()
-		tombstone := s.Before.Tombstones[token] > s.Before.Now
-		ok = h == nil && (s.number(2) == 0 && near(s.told(2)*Millisecond, end*Millisecond) && s.holder(3) || tombstone)
+		ok = h == nil && (s.number(2) == 0 && near(s.told(2)*Millisecond, end*Millisecond) && s.holder(3) || s.refuses(token))
 	case "full":
 		ok = h == nil && at < 0 && s.told(1) == int64(len(after.Waiters)) && s.number(3) > 0 && s.told(1) >= s.number(3)
 	case "resized":
@@ -654,10 +470,9 @@ func messages(s *Step) string {
 	if s.fails() || s.Refused {
 		return ""
 	}
-	by, _ := s.by()
 	sent := slices.Clone(s.Sent)
-	for _, h := range s.granted() {
-		if h.Token == by || h.Token == s.requester() {
+	for _, h := range s.handed() {
+		if h.Token == s.requester() {
 			continue
 		}
 		if len(sent) == 0 || sent[0].Token != h.Token || sent[0].Fence != h.Fence || !near(h.Expires, s.Before.Now+sent[0].Ms*Millisecond) {

@@ -54,29 +54,29 @@ func (m *machine) addHolders(n int, d time.Duration) {
 // One call drops at most 100 expired waiters, grants the lock to at most 64, and takes back at most 500 leases. If that
 // did not suffice, it says so: the caller continues.
 func TestBounds_OfOneCall(t *testing.T) {
-	scenarios(t, []kind{mutex}, eachAdmitting(scenario{"expired waiters", onRedis + `
+	scenarios(t, []kind{mutex}, eachAdmitting(scenario{"expired waiters", `
 		once; acquire a ttl 10m; waiters 250 expired; acquire b wait 3h; after 11m; ADMIT; inspect 1; ADMIT; inspect 1 -> b |`})...)
 	scenarios(t, []kind{mutex},
-		scenario{"expired waiters, and a request", onRedis + `
+		scenario{"expired waiters, and a request", `
 			once; waiters 250 expired; acquire z -> queued 151 by nobody retry 0s; heartbeat z -> queued retry 0s
 			acquire z -> granted`})
 	scenarios(t, []kind{rwMutex},
-		scenario{"readers", onRedis + `
+		scenario{"readers", `
 			acquire W; waiters 150; release W; count -> 64 | 86; acquire z -> queued 23 retry 0s
 			count -> 128 | 23; acquire z -> granted; count -> 151 | 0`},
-		scenario{"readers, without a request", onRedis + `
+		scenario{"readers, without a request", `
 			acquire W; waiters 150; release W; release W; count -> 128 | 22; heartbeat; count -> 150 | 0`})
 	scenarios(t, []kind{semaphore(1201)},
-		scenario{"expired leases, and a waiter", onRedis + `
+		scenario{"expired leases, and a waiter", `
 			acquire a; holders 1200 expired; acquire b*1200 -> queued 1; count -> 701 | 1
 			heartbeat b -> queued retry 0s; count -> 201 | 1; heartbeat b -> holding; release b
 			release a -> released; keys -> number`},
-		scenario{"expired leases, and only a try", onRedis + `
+		scenario{"expired leases, and only a try", `
 			holders 1200 expired; inspect -> |; acquire z*1201 try -> busy more; acquire z*1201 try -> busy more
 			acquire z*1201 try -> granted`},
-		scenario{"expired leases, and a release", onRedis + `
+		scenario{"expired leases, and a release", `
 			acquire a; holders 1200 expired; acquire b*1200 -> queued 1; release y -> more; release y -> grants b`},
-		scenario{"an expired lease, and its token", onRedis + `
+		scenario{"an expired lease, and its token", `
 			holders 700 expired; acquire h699 -> granted; acquire z*1200 try -> granted; acquire y try -> busy`})
 }
 

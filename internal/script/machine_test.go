@@ -3,11 +3,9 @@ package script_test
 import (
 	"cmp"
 	"context"
-	"encoding"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,13 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	mini "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/internal/rules"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
@@ -38,10 +33,9 @@ const (
 
 var ctx = context.Background()
 
-// server is a namespace of a redis-server, or a server in memory.
+// server is a namespace of a redis-server.
 type server struct {
 	rdb       *redis.Client
-	mini      *miniredis.Miniredis // nil: redis-server
 	namespace string
 }
 
@@ -53,15 +47,6 @@ func real(t testing.TB) *server {
 func newReal(t testing.TB, s *redistest.Server) *server {
 	t.Helper()
 	return newServer(t, &server{namespace: fmt.Sprint("ns", namespaces.Add(1))}, s.Options())
-}
-
-func memory(t testing.TB) *server {
-	t.Helper()
-	m := miniredis.RunT(t)
-	m.ClockTTL(true)
-	return newServer(t, &server{mini: m, namespace: "ns"}, &redis.Options{
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
-	})
 }
 
 func newServer(t testing.TB, s *server, o *redis.Options) *server {
@@ -160,8 +145,7 @@ type machine struct {
 	keys    map[string]string // by the end of their names
 	clock   int64             // µs
 	parties []*party
-	sent    []string // messages, in memory
-	refusal string   // why the step was refused
+	refusal string // why the step was refused
 	once    bool
 	foreign bool // a key is not ours
 }
@@ -174,83 +158,9 @@ func newMachine(t testing.TB, s *server, k kind) *machine {
 		m.keys[name[strings.LastIndexByte(name, ':')+1:]] = name
 	}
 	m.user = instrumented{s.rdb, timed()}
-	if m.mini != nil {
-		m.user = &checked{m, s.rdb}
-		m.mini.Server().SetPreHook(func(_ *mini.Peer, command string, args ...string) bool {
-			if command == "PUBLISH" {
-				m.sent = append(m.sent, args[1])
-			}
-			return false
-		})
-	}
 	m.setClock(1_700_000_000_000_000) // the same in every run
 	m.lose()
 	return m
-}
-
-// checked sends requests to a lock in memory, where time is exact, and checks the rules of package rules after each.
-type checked struct {
-	m *machine
-	script.Scripter
-}
-
-func (c *checked) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	c.m.sent = nil
-	before := c.m.state()
-	cmd := c.Scripter.EvalSha(ctx, sha, keys, args...)
-	return c.check(&rules.Step{Verb: script.VerbOf(sha), Before: before}, cmd, args)
-}
-
-func (c *checked) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
-	before := c.m.state()
-	cmd := c.Scripter.Eval(ctx, text, keys, args...)
-	return c.check(&rules.Step{Verb: script.VerbOf(redis.NewScript(text).Hash()), Before: before}, cmd, args)
-}
-
-func (c *checked) check(s *rules.Step, cmd *redis.Cmd, args []any) *redis.Cmd {
-	if s.Verb == "" || c.m.foreign || redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		return cmd
-	}
-	for _, a := range args {
-		if m, ok := a.(encoding.BinaryMarshaler); ok {
-			text, _ := m.MarshalBinary()
-			a = string(text)
-		}
-		s.Args = append(s.Args, fmt.Sprint(a))
-	}
-	if s.After = c.m.state(); cmd.Err() == nil {
-		s.Reply = rules.Words(cmd.Val())
-	}
-	for _, text := range c.m.sent {
-		s.Sent = append(s.Sent, rules.ParseMessage(text))
-	}
-	require.Empty(c.m.t, rules.Check(s), "%s %v: %q\n%+v\n%+v", s.Verb, s.Args, s.Reply, s.Before, s.After)
-	return cmd
-}
-
-// state is what the rules know of a lock.
-func (m *machine) state() *rules.State {
-	c, keys := m.contents(), map[string]rules.Key{}
-	members := map[string][]rules.Member{}
-	for name, scores := range map[string]map[string]float64{"permits": c.Permits, "heartbeats": c.Heartbeats, "tombstones": c.Tombstones} {
-		for member, score := range scores {
-			members[name] = append(members[name], rules.Member{Name: member, Number: int64(score)})
-		}
-	}
-	for field, value := range c.Holders {
-		members["holders"] = append(members["holders"], rules.Member{Name: field, Number: int64(number(value))})
-	}
-	for _, z := range c.Queue {
-		members["queue"] = append(members["queue"], rules.Member{Name: z.Member.(string), Number: int64(z.Score)})
-	}
-	for name, left := range c.Left {
-		key := rules.Key{Text: map[string]string{"lock": c.Lock, "number": c.Number, "resized": c.Resized}[name], Members: members[name]}
-		if left > 0 {
-			key.Until = m.clock + left.Microseconds()
-		}
-		keys[name] = key
-	}
-	return rules.Read(m.clock, keys)
 }
 
 // contents is all that a lock has in Redis.
@@ -333,11 +243,8 @@ func weightOf(text string) uint64 {
 }
 
 func (m *machine) setClock(to int64) {
-	if m.clock = to; m.mini != nil {
-		m.mini.SetTime(time.UnixMicro(to))
-	} else {
-		m.do(m.t, "SET", m.namespace+":clock", to)
-	}
+	m.clock = to
+	m.do(m.t, "SET", m.namespace+":clock", to)
 }
 
 // party returns the one of that name. Its token is of client "c" unless the name says which: "client/name".
@@ -386,8 +293,8 @@ func (m *machine) as(t testing.TB, rules []string) {
 	m.user = instrumented{user, timed()}
 }
 
-// endOfText is where the text of a script's error ends: of Redis, and in memory.
-var endOfText = regexp.MustCompile(` script: | stack traceback`)
+// endOfText is where the text of a script's error ends.
+var endOfText = regexp.MustCompile(` script: `)
 
 // denied says that the user lacks a right that a script needs.
 const denied = "can't run this command"
@@ -476,11 +383,7 @@ func fields(text string) (n []int64) {
 func (m *machine) stall(d time.Duration) {
 	m.t.Helper()
 	for _, key := range m.keys {
-		switch left := m.rdb.PTTL(ctx, key).Val(); {
-		case left < 0 || m.mini != nil && d > 0: // it expires by itself
-		case m.mini != nil:
-			m.mini.SetTTL(key, left-d)
-		default:
+		if left := m.rdb.PTTL(ctx, key).Val(); left >= 0 {
 			m.do(m.t, "PEXPIRE", key, (left - d).Milliseconds())
 		}
 	}
@@ -533,34 +436,18 @@ func (m *machine) drop(p *party) {
 // In a rwmutex, a capital letter is a writer.
 type scenario struct{ name, steps string }
 
-// A scenario begins so that needs the clock to the µs, or steps it, or takes miniredis too long.
-const (
-	inMemory = "in memory"
-	onRedis  = "on redis"
-)
-
 // oneHolder are the kinds of which one party at a time holds all.
 var oneHolder = []kind{mutex, semaphore(1), writers}
 
-// scenarios runs scenarios for kinds of locks on redis-server, and for the first kind in memory.
+// scenarios runs scenarios for kinds of locks.
 func scenarios(t *testing.T, kinds []kind, all ...scenario) {
 	t.Helper()
 	for _, s := range all {
-		steps, exact := strings.CutPrefix(strings.TrimSpace(s.steps), inMemory)
-		steps, large := strings.CutPrefix(steps, onRedis)
-		run := func(where string, start func(testing.TB) *server, k kind) {
-			t.Run(s.name+"/"+k.name+"/"+where, func(t *testing.T) {
+		for _, k := range kinds {
+			t.Run(s.name+"/"+k.name, func(t *testing.T) {
 				t.Parallel()
-				newMachine(t, start(t), k).run(steps)
+				newMachine(t, real(t), k).run(s.steps)
 			})
-		}
-		for i, k := range kinds {
-			if !exact {
-				run("redis", real, k)
-			}
-			if i == 0 && !large {
-				run("memory", memory, k)
-			}
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func replace(steps, word, by string) string { return strings.ReplaceAll(steps, word, by) }
 
-// A waiter has its ticket for life, and tickets follow the order of arrival. In memory many arrive in one microsecond.
+// A waiter has its ticket for life, and tickets follow the order of arrival, though many arrive in one microsecond.
 //
 //fairlock:promise Order: waiters are granted the lock by ticket; tickets are given in the order of arrival, many in one microsecond too
 //fairlock:fault The server's clock steps back
@@ -22,12 +22,12 @@ func TestTicket_OrderOfArrival(t *testing.T) {
 		scenario{"kept by requests and heartbeats", `
 			acquire a b c d; acquire c -> queued 2; acquire d ticket -> queued 3
 			heartbeat b c d -> queued, queued, queued; inspect -> a | b c d`},
-		scenario{"in one microsecond", inMemory + `
+		scenario{"in one microsecond", `
 			acquire a b c d; ticket b -> now+1; ticket c -> now+2; ticket d -> now+3
 			release a -> released grants b; acquire a e; inspect -> b | c d a e`},
-		scenario{"from the time", inMemory + `
+		scenario{"from the time", `
 			acquire a; after 1ms; acquire b; ticket b -> now; after 1µs; acquire c; ticket c -> now`},
-		scenario{"the clock steps", inMemory + `
+		scenario{"the clock steps", `
 			acquire a ttl 240h; acquire b c wait 240h; clock -1µs; acquire d e wait 240h; clock -1s
 			acquire f g wait 240h; clock -1h; acquire h i wait 240h; clock 1m; acquire j k wait 240h; clock 10h
 			acquire l m wait 240h; inspect -> a | b c d e f g h i j k l m; release a -> released grants b
@@ -56,12 +56,12 @@ func TestLoss_TheLockBeginsAnew(t *testing.T) {
 			acquire a b c d e; lose; after 1s; acquire d ticket -> granted; acquire b ticket -> queued 1; acquire e ticket -> queued 2
 			acquire c ticket -> queued 2; renew a -> lost; acquire f -> queued 4; release d -> released grants b
 			release b -> released grants c`},
-		scenario{"numbers rise though the clock be behind", inMemory + `
+		scenario{"numbers rise though the clock be behind", `
 			acquire a b c; lose; clock -1m; acquire c ticket -> granted; fence -> now+60000003; acquire b ticket -> queued 1`},
 		scenario{"a forged ticket", `
 			acquire a b; forge z 9000h; acquire z ticket -> queued 2; acquire c -> queued 3; forge y 20000h
 			acquire y ticket -> the number is too far ahead; release a -> released grants b; release b -> released grants z`},
-		scenario{"a ticket that raises nothing is never too far ahead", inMemory + `
+		scenario{"a ticket that raises nothing is never too far ahead", `
 			acquire a; forge z 9700h; acquire z ticket; acquire b; clock -1000h; evict queue; acquire b ticket -> queued 1
 			acquire c -> queued 2; forge y 9780h; acquire y ticket -> queued 1; forge x 11000h; acquire x ticket -> the number is too far ahead`},
 		scenario{"the lower of two tickets counts", `
@@ -72,7 +72,7 @@ func TestLoss_TheLockBeginsAnew(t *testing.T) {
 
 // A crash loop before a living waiter stays bounded: each script drops a hundred of those that have expired.
 func TestDrops_CrashLoop(t *testing.T) {
-	scenarios(t, []kind{mutex}, scenario{"fifty joins a second", onRedis + `
+	scenarios(t, []kind{mutex}, scenario{"fifty joins a second", `
 		acquire a ttl 9h; acquire b wait 9h; ` + strings.Repeat("waiters 50 expired; heartbeat b wait 9h -> queued; ", 5) + "inspect -> a | b"})
 }
 
@@ -109,11 +109,11 @@ func TestFence_Rises(t *testing.T) {
 		scenario{"with every grant", waysToBeGranted + waysToBeGranted},
 		scenario{"above one that is ahead of the clock", "raise 5h\n" + waysToBeGranted + waysToBeGranted},
 		scenario{"to the largest", "raise 9006099743113100\n" + waysToBeGranted + waysToBeGranted},
-		scenario{"with a clock that steps back", inMemory + waysToBeGranted + "clock -1h\n" + waysToBeGranted +
+		scenario{"with a clock that steps back", waysToBeGranted + "clock -1h\n" + waysToBeGranted +
 			"clock -24h\n" + waysToBeGranted + "clock 48h\n" + waysToBeGranted},
 		scenario{"after a loss of data", `
 			acquire a -> granted; lose; after 1m; acquire b -> granted; lose; after 1m; acquire c try -> granted`},
-		scenario{"from the time", inMemory + `
+		scenario{"from the time", `
 			acquire a; fence -> now; release a; acquire b; fence -> now+1; release b; clock -1h; acquire c
 			fence -> now+3600000002; release c; clock 2h; acquire d; fence -> now`},
 		scenario{"after a lease of more than a day", `
@@ -190,7 +190,7 @@ func TestPermits_EachRequestBringsItsNumber(t *testing.T) {
 		scenario{"one that has crashed is passed", `
 			acquire a*3 ttl 5h; acquire b of 2 wait 30m; acquire c wait 2h; after 31m; heartbeat c wait 2h -> holding; inspect -> c a*3 |`},
 		scenario{"of a lock that is idle", `acquire a*9 of 9 -> granted; release a; acquire b*2 of 2 -> granted; acquire c*4 -> queued 1; release b -> released grants c`},
-		scenario{"to the µs", inMemory + `
+		scenario{"to the µs", `
 			acquire a*3 ttl 10m; acquire b ttl 20m; after 19m59.999999s; acquire y*9 of 9 try -> busy
 			after 1µs; acquire y*9 of 9 -> granted`},
 	)
@@ -221,7 +221,7 @@ func TestResize_CountsForAll(t *testing.T) {
 		scenario{"the head sends a heartbeat, and wants more", `
 			acquire a*2 ttl 10h; acquire b*4 wait 10m; acquire c*5 wait 2h; acquire d wait 2h; resize 4 -> nothing; after 11m
 			heartbeat c d wait 2h -> gone, holding`},
-		scenario{"more heads than one script drops", onRedis + `
+		scenario{"more heads than one script drops", `
 			acquire a*5; acquire` + heavy.String() + ` c; resize 2 -> more; count -> 1 | 51; heartbeat c -> queued; count -> 1 | 1`},
 		scenario{"one that wants more comes back behind others", `
 			acquire a*5 b c*3; evict queue; resize 2; acquire b ticket -> queued 1; acquire c ticket -> queued 2; leave b

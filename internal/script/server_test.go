@@ -281,8 +281,4 @@ func TestErrors_ForeignKeyIsNamed(t *testing.T) {
 			test(t, newMachine(t, real(t), k))
 		})
 	}
-	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
-		test(t, newMachine(t, memory(t), mutex))
-	})
 }

@@ -45,15 +45,19 @@ type explorer struct {
 	*Kind
 	servers []*redis.Client
 	scripts map[string]*redis.Script // by the hash of the original
+	other   map[string]*redis.Script // those of the other release
 }
 
 // Explore tries all histories of that many steps, and of fewer, or until it has seen so many states. After each length it calls progress.
 func Explore(k *Kind, depth, states int, servers []*redis.Client, progress func(Result)) (r Result, err error) {
-	e := &explorer{k, servers, map[string]*redis.Script{}}
+	e := &explorer{k, servers, map[string]*redis.Script{}, map[string]*redis.Script{}}
 	for hash, text := range script.Texts() {
 		e.scripts[hash] = redis.NewScript(strings.Replace(stepText, "SCRIPT\n", text+"\n", 1))
+		if e.other[hash] = e.scripts[hash]; k.Other != nil {
+			e.other[hash] = redis.NewScript(strings.Replace(stepText, "SCRIPT\n", k.Other(text)+"\n", 1))
+		}
 		for _, rdb := range servers {
-			if err := e.scripts[hash].Load(context.Background(), rdb).Err(); err != nil {
+			if err := errors.Join(e.scripts[hash].Load(context.Background(), rdb).Err(), e.other[hash].Load(context.Background(), rdb).Err()); err != nil {
 				return r, err
 			}
 		}
@@ -136,7 +140,11 @@ func (e *explorer) follow(rdb *redis.Client, n *node) (f found, _ error) {
 			for _, a := range r.args {
 				args = append(args, a)
 			}
-			e.scripts[r.hash].EvalSha(context.Background(), p, e.keys, args...)
+			scripts := e.scripts
+			if r.party == 1 {
+				scripts = e.other
+			}
+			scripts[r.hash].EvalSha(context.Background(), p, e.keys, args...)
 		}
 		return nil
 	})

@@ -36,6 +36,9 @@ type Kind struct {
 	tokens  []token.Token // the last two of them: who resumes, and who has the rest of a minimum hold
 	same    int           // so many of the first tokens are interchangeable
 	resizes []int
+
+	// Other makes another release of a script: the second token has that. nil: there is one release.
+	Other func(text string) string
 }
 
 // requesters is how many tokens of a kind request the lock.
