@@ -250,7 +250,11 @@ func leases(s *Step) string {
 // before the clock has reached it.
 func expiries(s *Step) string {
 	fenceTTL := s.number(0) * Millisecond
+	idle := s.admits() && s.handsOff() && len(s.After.Holders)+len(s.After.Waiters) == 0
 	for key, until := range s.After.Until {
+		if idle && key != "number" && key != "tombstones" && key != "resized" {
+			return key + " is left, and nobody holds or waits"
+		}
 		least, most := int64(0), int64(math.MaxInt64)
 		_, queued := s.After.Until["queue"]
 		switch key {

@@ -429,7 +429,7 @@ func (m *machine) drop(p *party) {
 //	once                 what follows is sent once
 //	drop a               a waiter is dropped, though it has not expired; forge a 5m: it has a ticket of then
 //	waiters 9; holders 9 so many are added, holders of one permit each; expired: they have expired
-//	keys; recorded       -> those that exist; whose fences are recorded
+//	keys                 -> those that exist
 //	count                -> how many hold | how many wait
 //	fence; ticket a      -> now, now+1: µs of the server's time
 //
@@ -575,14 +575,6 @@ func (m *machine) step(word string, words []string, want string) string {
 		map[string]func(int, time.Duration){"waiters": m.addWaiters, "holders": m.addHolders}[word](o.number, left)
 	case "keys":
 		return strings.Join(slices.Sorted(maps.Keys(m.contents().Left)), " ")
-	case "recorded":
-		c, found := m.contents(), []string(nil)
-		for _, p := range m.parties {
-			if c.Holders[p.token.Text()] != "" {
-				found = append(found, p.name)
-			}
-		}
-		return strings.Join(found, " ")
 	case "count":
 		c := m.contents()
 		return fmt.Sprintf("%d | %d", len(c.Permits), len(c.Queue))

@@ -27,13 +27,18 @@ var (
 //fairlock:promise Every short history: of three clients of a lock, with every request at any time, late and sent twice, ends of leases and waiters, a clock that steps and the loss of each key; after each script what Redis has keeps the rules
 //fairlock:promise Only the head: is granted; a waiter is dropped only if it has expired
 //fairlock:promise No overtaking by TryLock
-//fairlock:promise Fences
 //fairlock:promise Every holder has its own lease
 //fairlock:fault A holder crashes
 //fairlock:fault A holder of permits crashes: they come back once, at the end of its lease, and not before; its late release gives nothing back
 //fairlock:fault A renewal, a release or an acquire of a lease arrives late, after another process has resumed the lease: nothing changes
 //fairlock:fault One key of a queue is lost: its waiters come back with their tickets, and can be passed until then
 //fairlock:fault The key of the numbers is lost: ForceRelease takes the lock from all holders all the same; the next fence is above theirs
+//fairlock:promise Fences: each above all earlier ones, across a clock that steps back and lost data; the last one is kept for FenceTTL
+//fairlock:fault The server's clock steps back: order and fences hold
+//fairlock:promise Order among permits
+//fairlock:promise Two numbers of permits: each request is granted when no more than its own number are held with it; while one with the smaller number is the first, all others wait
+//fairlock:promise Nothing stays
+//fairlock:promise Nothing stays: eleven minutes after the last WaiterTTL has ended, or once somebody has locked and unlocked the lock and nobody waits, only its last number is left, for FenceTTL, tombstones for eleven minutes, and the number of permits of a semaphore that was resized
 func TestStates(t *testing.T) {
 	var servers []*redis.Client
 	for range runtime.GOMAXPROCS(0) {
