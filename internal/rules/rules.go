@@ -389,10 +389,8 @@ func (s *Step) released() int64 {
 	if s.Verb == "force_release" && s.Before.Lost {
 		return 1
 	}
-	for _, h := range s.Before.Live() {
-		if s.ends(h) {
-			return 1
-		}
+	if slices.ContainsFunc(s.Before.Live(), s.ends) {
+		return 1
 	}
 	return 0
 }

@@ -96,7 +96,7 @@ func (l *observed) named() map[string]string {
 
 // run runs a script in the server, and checks the rules of package rules. The caller holds mu.
 func (o *observer) run(peer *server.Peer, l *observed, s step, request []string) {
-	before := l.contents.State
+	before := l.State
 	before.Now = o.world.server.Now().UnixMicro()
 	var sent strings.Builder
 	w := bufio.NewWriter(&sent)
@@ -116,7 +116,7 @@ func (o *observer) run(peer *server.Peer, l *observed, s step, request []string)
 	if !ran {
 		return
 	}
-	after := l.contents.State
+	after := l.State
 	did := &rules.Step{Verb: s.verb, Args: s.args, Before: &before, After: &after, Reply: replied(sent.String()), Refused: s.refused}
 	for _, text := range s.sent {
 		did.Sent = append(did.Sent, rules.ParseMessage(text))

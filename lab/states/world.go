@@ -66,13 +66,13 @@ func Kinds() []*Kind {
 // tokens makes tokens of clients a, b, …: each of so many permits of so many; "": of a mutex.
 func tokens(weights ...string) (all []token.Token) {
 	for i, w := range weights {
-		facts := ""
+		var facts strings.Builder
 		for digits := range strings.SplitSeq(w, "/") {
 			if n, err := strconv.Atoi(digits); err == nil {
-				facts += fmt.Sprintf("%06s", strconv.FormatInt(int64(n), 36))
+				fmt.Fprintf(&facts, "%06s", strconv.FormatInt(int64(n), 36))
 			}
 		}
-		t, err := token.Parse(fmt.Sprintf("%c:2.%s%07s0%021dA", 'a'+i, facts, strconv.FormatInt(ttl.Milliseconds(), 36), i))
+		t, err := token.Parse(fmt.Sprintf("%c:2.%s%07s0%021dA", 'a'+i, facts.String(), strconv.FormatInt(ttl.Milliseconds(), 36), i))
 		if err != nil {
 			panic(err)
 		}
