@@ -21,6 +21,19 @@ var (
 	kinds = flag.String("kinds", "", "the kinds of locks, with commas; default: all")
 )
 
+// Two runs see the same states, however many servers share the work.
+func TestExplore_SeesTheSame(t *testing.T) {
+	a, b := redistest.Start(t).Client(), redistest.Start(t).Client()
+	var results []states.Result
+	for _, servers := range [][]*redis.Client{{a}, {a, b}} {
+		r, err := states.Explore(states.Kinds()[0], 9, 3000, servers, func(states.Result) {})
+		require.NoError(t, err)
+		results = append(results, r)
+	}
+	require.Equal(t, results[0], results[1])
+	require.GreaterOrEqual(t, results[0].States, 3000)
+}
+
 // Every history of a few requests, ends and losses, of three tokens that send every request at any time: after each script, what Redis
 // has keeps the rules.
 //

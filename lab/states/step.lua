@@ -42,6 +42,8 @@ local function handle(call, command, key, ...)
     return reply
   elseif (command == 'ZADD' or command == 'HSET' or command == 'HINCRBY') and real('EXISTS', key) == 0 then
     ends[key] = nil
+  elseif string.find(command, 'EXPIRE') or string.find(command, 'TTL') or string.find(command, '[GS]ETEX') then
+    error('step.lua does not know ' .. command)
   end
   return call(command, key, ...)
 end
