@@ -26,12 +26,12 @@ func TestExplore_SeesTheSame(t *testing.T) {
 	a, b := redistest.Start(t).Client(), redistest.Start(t).Client()
 	var results []states.Result
 	for _, servers := range [][]*redis.Client{{a}, {a, b}} {
-		r, err := states.Explore(states.Kinds()[0], 9, 3000, servers, func(states.Result) {})
+		r, err := states.Explore(states.Kinds()[0], 9, 700, servers, func(states.Result) {})
 		require.NoError(t, err)
 		results = append(results, r)
 	}
 	require.Equal(t, results[0], results[1])
-	require.GreaterOrEqual(t, results[0].States, 3000)
+	require.GreaterOrEqual(t, results[0].States, 700)
 }
 
 // Every history of a few requests, ends and losses, of three tokens that send every request at any time: after each script, what Redis
