@@ -3,7 +3,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check vet cross format lint mod oldest fmt bench benchmarks matrix sim mutants chaos fuzz demo promises release-check release-pin \
+.PHONY: help test check vet cross format lint mod oldest fmt bench benchmarks matrix sim states mutants record chaos fuzz demo promises release-check release-pin \
 	test-ui screenshot tools
 
 # Runs a command in every module of the workspace, as go.work lists them, and fails in the end if one has failed.
@@ -80,8 +80,17 @@ sim: ## simulate seed after seed for SIM_TIME, in a process for each processor; 
 			pids+=($$!); done; \
 		failed=0; for pid in "$${pids[@]}"; do wait "$$pid" || failed=1; done; exit $$failed
 
-mutants: tools ## break the code in each way of lab/mutants, and say which tests notice
+STATES ?= 1000000
+states: tools ## every history of each kind of lock, shortest first, until STATES states were seen; print how many steps that were
+	go test ./lab/states -count=1 -v -timeout 0 -run '^TestStates$$' -depth 99 -states $(STATES)
+
+mutants: tools ## break the code in each way of lab/mutants, and see what is to find it fail
 	go run ./lab/mutants
+
+# The logs of `make states`, `make sim`, `make chaos` and `make mutants`, one file each or one for all.
+LOGS ?= failed/*.log
+record: ## write the table of docs/track-record.md from LOGS
+	cat $(LOGS) | go run ./lab/record
 
 promises: ## write docs/promises.md from the doc comments of the tests
 	go test ./lab/promises -count=1 -write

@@ -59,7 +59,7 @@ var mayImport = map[string][]string{
 		"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
 	},
 	module + "/internal/redistest": {"github.com/redis/go-redis/v9"},
-	module + "/internal/model":     {module + "/token", module + "/internal/tokens"},
+	module + "/internal/rules":     {module + "/internal/tokens"},
 	module + "/internal/machine":   {module + "/fairlocktest"},
 	// For the command, and for pages that show the same.
 	module + "/internal/inspect": {
@@ -189,6 +189,6 @@ func TestModule_Requires(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{
 		"github.com/google/uuid", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2", // the last for fairlocktest
-		"github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", // for tests alone
+		"github.com/stretchr/testify", "go.uber.org/goleak", // for tests alone
 	}, paths)
 }

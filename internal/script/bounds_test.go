@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/model"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
 )
@@ -18,39 +17,25 @@ import (
 // addWaiters puts n waiters q0, q1, … into the queue, without requests. They expire after d, or have expired.
 func (m *machine) addWaiters(n int, d time.Duration) {
 	m.t.Helper()
-	m.begin("%d waiters", n)
 	until := max(time.Hour+d, 0).Microseconds()
-	if m.model.Heartbeats == nil {
-		m.model.Heartbeats = map[string]int64{}
-	}
 	queue, heartbeats := []any{"ZADD", m.keys["queue"]}, []any{"ZADD", m.keys["heartbeats"]}
 	for i := range n {
-		p := &party{name: fmt.Sprint("q", i), token: m.queued(i), weight: m.weight, permits: m.permits, asked: true}
 		ticket := m.clock + int64(i)
-		queue = append(queue, ticket, p.token.Text())
-		heartbeats = append(heartbeats, until, p.token.Text())
-		if !m.blind {
-			m.model.Waiters = append(m.model.Waiters, model.Waiter{Token: p.token.Text(), Ticket: uint64(ticket)})
-			m.model.Heartbeats[p.token.Text()] = until
-			m.parties = append(m.parties, p)
-		}
+		queue = append(queue, ticket, m.queued(i).Text())
+		heartbeats = append(heartbeats, until, m.queued(i).Text())
 	}
 	m.do(m.t, queue...)
 	m.do(m.t, heartbeats...)
-	m.model.QueueUntil = m.clock + time.Hour.Microseconds()
-	m.model.Clock, m.model.ClockAt = time.Hour.Microseconds(), m.clock
-	m.setNumber(uint64(m.clock + int64(n)))
+	m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", m.clock+int64(n), " ", time.Hour.Microseconds(), " ", m.clock), "PX", day.Milliseconds())
 	for _, key := range []string{"queue", "heartbeats"} {
 		m.do(m.t, "PEXPIRE", m.keys[key], (time.Hour + time.Minute/2).Milliseconds())
 	}
 }
 
-// addHolders has n parties h0, h1, … hold one permit each, without requests. Their leases end after d, or have ended. The model
-// knows no bound of the expired leases that one call takes back.
+// addHolders has n parties h0, h1, … hold one permit each, without requests. Their leases end after d, or have ended.
 func (m *machine) addHolders(n int, d time.Duration) {
 	m.t.Helper()
-	m.begin("%d holders", n)
-	m.blind, m.once = true, true
+	m.once = true
 	permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "fence", holderFence + uint64(n)}
 	for i := range n {
 		permits = append(permits, m.clock+d.Microseconds()+int64(i), m.held(i).Text())
@@ -69,29 +54,29 @@ func (m *machine) addHolders(n int, d time.Duration) {
 // One call drops at most 100 expired waiters, grants the lock to at most 64, and takes back at most 500 leases. If that
 // did not suffice, it says so: the caller continues.
 func TestBounds_OfOneCall(t *testing.T) {
-	scenarios(t, []kind{mutex}, eachAdmitting(scenario{"expired waiters", onRedis + `
+	scenarios(t, []kind{mutex}, eachAdmitting(scenario{"expired waiters", `
 		once; acquire a ttl 10m; waiters 250 expired; acquire b wait 3h; after 11m; ADMIT; inspect 1; ADMIT; inspect 1 -> b |`})...)
 	scenarios(t, []kind{mutex},
-		scenario{"expired waiters, and a request", onRedis + `
+		scenario{"expired waiters, and a request", `
 			once; waiters 250 expired; acquire z -> queued 151 by nobody retry 0s; heartbeat z -> queued retry 0s
 			acquire z -> granted`})
 	scenarios(t, []kind{rwMutex},
-		scenario{"readers", onRedis + `
+		scenario{"readers", `
 			acquire W; waiters 150; release W; count -> 64 | 86; acquire z -> queued 23 retry 0s
 			count -> 128 | 23; acquire z -> granted; count -> 151 | 0`},
-		scenario{"readers, without a request", onRedis + `
+		scenario{"readers, without a request", `
 			acquire W; waiters 150; release W; release W; count -> 128 | 22; heartbeat; count -> 150 | 0`})
 	scenarios(t, []kind{semaphore(1201)},
-		scenario{"expired leases, and a waiter", onRedis + `
+		scenario{"expired leases, and a waiter", `
 			acquire a; holders 1200 expired; acquire b*1200 -> queued 1; count -> 701 | 1
 			heartbeat b -> queued retry 0s; count -> 201 | 1; heartbeat b -> holding; release b
 			release a -> released; keys -> number`},
-		scenario{"expired leases, and only a try", onRedis + `
+		scenario{"expired leases, and only a try", `
 			holders 1200 expired; inspect -> |; acquire z*1201 try -> busy more; acquire z*1201 try -> busy more
 			acquire z*1201 try -> granted`},
-		scenario{"expired leases, and a release", onRedis + `
+		scenario{"expired leases, and a release", `
 			acquire a; holders 1200 expired; acquire b*1200 -> queued 1; release y -> more; release y -> grants b`},
-		scenario{"an expired lease, and its token", onRedis + `
+		scenario{"an expired lease, and its token", `
 			holders 700 expired; acquire h699 -> granted; acquire z*1200 try -> granted; acquire y try -> busy`})
 }
 
@@ -165,7 +150,6 @@ func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {
 				}
 				m := newMachine(t, real(t), k)
 				listed := m.requesters(script.MaxHeartbeat)
-				m.blind = true
 				if c.holders != 0 {
 					m.addHolders(n, c.holders)
 				}
@@ -197,7 +181,6 @@ func BenchmarkLongQueue(b *testing.B) {
 		b.Run(verb, func(b *testing.B) {
 			s := real(b)
 			m := newMachine(b, s, mutex)
-			m.blind = true
 			listed := m.requesters(script.MaxHeartbeat)
 			m.do(b, "SET", m.keys["lock"], fmt.Sprint(listed.holder.Text(), " ", holderFence), "PX", time.Hour.Milliseconds())
 			memory := func() float64 {

@@ -3,7 +3,6 @@ package script_test
 import (
 	"context"
 	"encoding"
-	"flag"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -18,15 +17,7 @@ import (
 
 var namespaces atomic.Int64
 
-// A random test makes fewer checks than by default, unless -rapid.checks says how many.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	checks := flag.Lookup("rapid.checks")
-	if checks.Value.String() == checks.DefValue {
-		_ = checks.Value.Set("20")
-	}
-	os.Exit(redistest.Main(m))
-}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // client returns a client of a server, closed when the test ends.
 func client(t testing.TB, o *redis.Options) *redis.Client {

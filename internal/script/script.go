@@ -39,17 +39,16 @@ func newScript(text string) script {
 // others wait for the lock.
 //
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
-// all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/model lab docs/protocol.md
+// all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/rules lab docs/protocol.md
 //  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments by
 //     these names, as they come. It may call the functions of facts.lua, number.lua and queue.lua, and those that the header
 //     of mutex/store.lua lists for all kinds of locks
 //  2. in lua.go, a method of Lock that sends these arguments, and a function that reads the reply. Prefer checks of input in
 //     the method; its error names the lock's first key. The error of a script says "the … is …"; explain (errors.go) gives
 //     some of them a type
-//  3. the model's method (internal/model/model.go)
-//  4. a row in the table of verbs in verbs_test.go; below it, the step that compares the reply with the model's; scenarios of
-//     what the verb does in queue_test.go, in the words that machine_test.go explains. They need no directive, because they
-//     show no promise to users. A random step may raise the number by less than a minute
+//  3. what it may do, and what its reply says: internal/rules. The requests of each token in lab/states/world.go
+//  4. a row in the table of verbs in verbs_test.go. Scenarios only of what short histories do not reach, such as bounds, in
+//     queue_test.go, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
 //  7. if clients get it, a method in fairlock/lock.go, one of each kind in kinds.go, its test in fairlock_test.go, and a line

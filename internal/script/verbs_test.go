@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
-	"github.com/fairlock/fairlock-go/internal/model"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
@@ -19,7 +17,7 @@ import (
 
 // verb is all that the tests of this package know of a verb. What is the same for all verbs is derived from it: that the
 // method sends what the header of the script names and refuses replies of another form; a foreign key, another layout, a
-// script that Redis does not know, lost replies; that the cost does not grow; that the model does the same.
+// script that Redis does not know, lost replies; that the cost does not grow.
 type verb struct {
 	name string // as the script's
 
@@ -34,9 +32,6 @@ type verb struct {
 
 	// steps are those of scenarios that send the verb, by their first word. Each returns what it gives, in words.
 	steps map[string]func(m *machine, o options, want string) string
-
-	// random are random steps.
-	random map[string]func(*random)
 }
 
 // sample is a request to a lock as machine.contend makes it, or an idle one.
@@ -110,12 +105,6 @@ var verbs = []verb{
 				return strings.Join(all, ", ")
 			},
 		},
-		random: map[string]func(*random){
-			"join":     func(r *random) { r.join(false) },
-			"join too": func(r *random) { r.join(false) },
-			"try":      func(r *random) { r.join(true) },
-			"again":    (*random).again, "once more": (*random).again,
-		},
 	},
 	{
 		name: "release",
@@ -135,18 +124,10 @@ var verbs = []verb{
 		//   -> released grants b c, grants b(45m): for how long, nothing
 		steps: map[string]func(m *machine, o options, want string) string{
 			"release": func(m *machine, o options, want string) string {
-				return m.became(m.release(o.p, o.fence(), o.kept, o.by), want)
-			},
-		},
-		random: map[string]func(*random){
-			"release": func(r *random) {
-				p := r.anyone()
-				if r.waits(p) {
-					r.t.Skip("only a holder releases")
-				}
-				p.left = true
-				kept, by := r.rest(p)
-				r.release(p, p.fence, kept, by)
+				fence := o.fence()
+				return m.became(m.handoff(func() (script.Handoff, error) {
+					return m.lock().Release(ctx, o.p.token, fence, m.rest(o.kept, o.by))
+				}), want)
 			},
 		},
 	},
@@ -171,15 +152,9 @@ var verbs = []verb{
 		// leave a tombstone    kept 5m by r -> as release
 		steps: map[string]func(m *machine, o options, want string) string{
 			"leave": func(m *machine, o options, want string) string {
-				return m.became(m.leave(o.p, o.tombstone, o.kept, o.by), want)
-			},
-		},
-		random: map[string]func(*random){
-			"leave": func(r *random) {
-				p := r.anyone()
-				p.left = true
-				kept, by := r.rest(p)
-				r.leave(p, rapid.Bool().Draw(r.t, "tombstone"), kept, by)
+				return m.became(m.handoff(func() (script.Handoff, error) {
+					return m.lock().Leave(ctx, m.rest(o.kept, o.by), script.Leaving{Token: o.p.token, Tombstone: o.tombstone})
+				}), want)
 			},
 		},
 	},
@@ -194,17 +169,11 @@ var verbs = []verb{
 		// force seen a         with a's fence; without seen with the last one -> as release
 		steps: map[string]func(m *machine, o options, want string) string{
 			"force": func(m *machine, o options, want string) string {
-				seen := max(m.contents().last(), m.model.LastNumber())
+				seen := m.contents().highest()
 				if o.seen != nil {
 					seen = o.seen.fence
 				}
-				return m.became(m.forceRelease(seen), want)
-			},
-		},
-		random: map[string]func(*random){
-			"force release": func(r *random) {
-				late := uint64(rapid.IntRange(0, 1).Draw(r.t, "late"))
-				r.forceRelease(max(r.model.Last, late) - late)
+				return m.became(m.handoff(func() (script.Handoff, error) { return m.lock().ForceRelease(ctx, seen, 0) }), want)
 			},
 		},
 	},
@@ -220,11 +189,10 @@ var verbs = []verb{
 		// renew a ttl 5m       seen b: with the fence of b -> renewed, lost
 		steps: map[string]func(m *machine, o options, want string) string{
 			"renew": func(m *machine, o options, _ string) string {
-				return map[bool]string{true: "renewed", false: "lost"}[m.renew(o.p, cmp.Or(o.ttl, ttl), o.fence())]
+				fence := o.fence()
+				renewed := do(m, func() (bool, error) { return m.lock().Renew(ctx, o.p.token, cmp.Or(o.ttl, ttl), fence) })
+				return map[bool]string{true: "renewed", false: "lost"}[renewed]
 			},
-		},
-		random: map[string]func(*random){
-			"renew": func(r *random) { p := r.anyone(); r.renew(p, r.lease(), p.fence) },
 		},
 	},
 	{
@@ -239,24 +207,12 @@ var verbs = []verb{
 		// resume a by b        ttl 5m; seen z: with the fence of z; b has the weight of a unless it says -> resumed, lost
 		steps: map[string]func(m *machine, o options, want string) string{
 			"resume": func(m *machine, o options, _ string) string {
-				return map[bool]string{true: "resumed", false: "lost"}[m.resume(o.p, o.fence(), cmp.Or(o.ttl, ttl), o.by)]
-			},
-		},
-		random: map[string]func(*random){
-			"resume": func(r *random) {
-				p := r.anyone()
-				late := uint64(rapid.IntRange(0, 1).Draw(r.t, "late"))
-				by := p.successor
-				if by == nil || rapid.Bool().Draw(r.t, "by another one") {
-					weight := p.weight
-					if p.permits > 1 {
-						weight = rapid.SampledFrom([]int{weight, weight, 1, p.permits}).Draw(r.t, "weight")
-					}
-					by = r.succeeds(p, weight)
-				}
-				if r.resume(p, max(p.fence, late)-late, r.lease(), by) {
-					p.left, p.successor = true, by // it asks no more
-				}
+				fence := o.fence()
+				m.asks(o.by, 0)
+				r := do(m, func() (resumption, error) {
+					return resumed(m.lock().Resume(ctx, o.p.token, fence, cmp.Or(o.ttl, ttl), o.by.token))
+				})
+				return map[bool]string{true: "resumed", false: "lost"}[r.Fence > 0]
 			},
 		},
 	},
@@ -270,7 +226,13 @@ var verbs = []verb{
 		// heartbeat a b        -> queued, holding, gone; retry 45m: of the head
 		steps: map[string]func(m *machine, o options, want string) string{
 			"heartbeat": func(m *machine, o options, want string) string {
-				r := m.heartbeat(cmp.Or(o.wait, waiterTTL), o.who...)
+				var tokens []token.Token
+				for _, p := range o.who {
+					tokens = append(tokens, p.token)
+				}
+				r := do(m, func() (script.HeartbeatReply, error) {
+					return m.lock().Heartbeat(ctx, cmp.Or(o.wait, waiterTTL), tokens)
+				})
 				names := map[script.WaiterState]string{
 					script.NotQueued: "gone", script.StillQueued: "queued", script.Holding: "holding",
 				}
@@ -279,17 +241,6 @@ var verbs = []verb{
 					all = append(all, names[state])
 				}
 				return strings.TrimSpace(strings.Join(all, ", ") + retry(r.RetryAfter, want))
-			},
-		},
-		random: map[string]func(*random){
-			"heartbeat": func(r *random) {
-				var who []*party
-				for _, p := range r.parties[max(len(r.parties)-8, 0):] {
-					if rapid.Bool().Draw(r.t, "beats") {
-						who = append(who, p)
-					}
-				}
-				r.heartbeat(r.wait(), who...)
 			},
 		},
 	},
@@ -302,10 +253,9 @@ var verbs = []verb{
 		},
 		// waiting              -> how many wait
 		steps: map[string]func(m *machine, o options, want string) string{
-			"waiting": func(m *machine, _ options, _ string) string { return fmt.Sprint(m.waiting()) },
-		},
-		random: map[string]func(*random){
-			"waiting": func(r *random) { r.waiting() },
+			"waiting": func(m *machine, _ options, _ string) string {
+				return fmt.Sprint(do(m, func() (int, error) { return m.lock().Waiting(ctx) }))
+			},
 		},
 	},
 	{
@@ -325,7 +275,7 @@ var verbs = []verb{
 					o.number = 100
 				}
 				var words []string
-				s := m.inspect(o.number)
+				s := do(m, func() (script.Snapshot, error) { return m.lock().Inspect(ctx, o.number) })
 				for _, h := range s.Holders {
 					words = append(words, m.nameOf(h.Token, int(weightOf(h.Token))))
 				}
@@ -335,9 +285,6 @@ var verbs = []verb{
 				}
 				return strings.Join(words, " ")
 			},
-		},
-		random: map[string]func(*random){
-			"inspect": func(r *random) { r.inspect(rapid.SampledFrom([]int{100, 2, 1}).Draw(r.t, "limit")) },
 		},
 	},
 	{
@@ -350,14 +297,8 @@ var verbs = []verb{
 		},
 		// resize 5; resize 0   for all; as many as each token says -> as release
 		steps: map[string]func(m *machine, o options, want string) string{
-			"resize": func(m *machine, o options, want string) string { return m.became(m.resize(o.number), want) },
-		},
-		random: map[string]func(*random){
-			"resize": func(r *random) {
-				if len(r.sizes) == 1 {
-					r.t.Skip("a read-write lock is not resized")
-				}
-				r.resize(rapid.SampledFrom([]int{0, 1, 2, 3, 6}).Draw(r.t, "to"))
+			"resize": func(m *machine, o options, want string) string {
+				return m.became(m.handoff(func() (script.Handoff, error) { return m.lock().Resize(ctx, o.number) }), want)
 			},
 		},
 	},
@@ -406,11 +347,6 @@ type request struct {
 	try, ticket bool
 }
 
-var outcomes = map[model.Outcome]script.Outcome{
-	model.Granted: script.Granted, model.Queued: script.Queued, model.Busy: script.Busy, model.Full: script.Full,
-	model.Resized: script.Resized,
-}
-
 // asks makes the token of a party, by its first request.
 func (m *machine) asks(p *party, ttl time.Duration) {
 	m.t.Helper()
@@ -425,221 +361,24 @@ func (m *machine) asks(p *party, ttl time.Duration) {
 
 func (m *machine) acquire(p *party, r request) script.Reply {
 	m.t.Helper()
-	m.begin("%s acquires %d of %d: %+v", p.name, p.weight, p.permits, r)
 	m.asks(p, r.ttl)
-	r.wait = cmp.Or(r.wait, waiterTTL)
-	m.lasting(p.token.TTL())
-	ask := script.Request{Token: p.token, WaiterTTL: r.wait, MaxWaiters: r.max, Try: r.try}
+	ask := script.Request{Token: p.token, WaiterTTL: cmp.Or(r.wait, waiterTTL), MaxWaiters: r.max, Try: r.try}
 	if r.ticket {
 		ask.Ticket = script.Ticket(p.ticket)
 	}
-	same := model.Request{
-		Token: p.token.Text(), WaiterTTL: r.wait.Microseconds(), MaxWaiters: r.max, Ticket: uint64(ask.Ticket),
-	}
-	if r.try {
-		same.WaiterTTL = 0
-	}
-	var first script.Reply
-	return do(m, func() (script.Reply, error) { return m.lock().Acquire(ctx, ask) }, func(got script.Reply) {
-		m.admitted = !m.holds(p) && m.model.Tombstones[same.Token] <= m.clock
-		isNew, before := !m.waits(p) && !r.ticket, m.model.LastNumber()
-		want := m.model.Acquire(m.clock, same)
-		m.more = want.Queue == model.More
-		first = script.Reply{
-			Outcome: outcomes[want.Outcome], Position: want.Position, Permits: want.Permits, Holder: want.Holder,
-			More: m.more && want.Ticket == 0, Fence: want.Fence, Ticket: script.Ticket(want.Ticket), Last: want.Last, RetryAfter: got.RetryAfter,
-		}
-		require.Equal(m.t, first, got)
-		switch want.Outcome {
-		case model.Busy:
-			m.helps(want.RetryAfter, got.RetryAfter)
-		case model.Granted:
-			p.fence = got.Fence
-		case model.Queued:
-			p.ticket = uint64(got.Ticket)
-			m.helps(want.RetryAfter, got.RetryAfter)
-			require.True(m.t, !isNew || p.ticket > before, "a new ticket is above the last number")
-		}
-	}, func(second script.Reply) {
-		first.More, second.More = false, false
-		require.GreaterOrEqual(m.t, second.Last, first.Last)
-		second.RetryAfter, second.Last = m.again(first.RetryAfter, second.RetryAfter), first.Last
-		require.Equal(m.t, first, second, "the second reply")
-	})
+	return do(m, func() (script.Reply, error) { return m.lock().Acquire(ctx, ask) })
 }
 
-// rest is what a lease leaves, as the lock and as the model get it. by is nil: nothing
-func (m *machine) rest(kept time.Duration, by *party) (rest script.Rest, same model.Rest) {
+// rest is what a lease leaves. by is nil: nothing
+func (m *machine) rest(kept time.Duration, by *party) script.Rest {
 	if by == nil {
-		return rest, same
+		return script.Rest{}
 	}
 	m.asks(by, 0)
-	m.lasting(kept)
-	return script.Rest{Left: kept, By: by.token}, model.Rest{Left: kept.Microseconds(), By: by.token.Text()}
+	return script.Rest{Left: kept, By: by.token}
 }
 
-func (m *machine) release(p *party, fence uint64, kept time.Duration, by *party) script.Handoff {
+func (m *machine) handoff(call func() (script.Handoff, error)) script.Handoff {
 	m.t.Helper()
-	m.begin("%s releases, kept %v by %+v", p.name, kept, by)
-	if m.blind { // its grants were not compared
-		fence = number(m.contents().Holders[p.token.Text()])
-	}
-	rest, same := m.rest(kept, by)
-	return m.handoff(by, func() (script.Handoff, error) { return m.lock().Release(ctx, p.token, fence, rest) },
-		func() model.Handoff { return m.model.Release(m.clock, p.token.Text(), fence, same) })
-}
-
-func (m *machine) leave(p *party, tombstone bool, kept time.Duration, by *party) script.Handoff {
-	m.t.Helper()
-	m.begin("%s leaves, tombstone %v, kept %v by %+v", p.name, tombstone, kept, by)
-	rest, same := m.rest(kept, by)
-	h := m.handoff(by, func() (script.Handoff, error) {
-		return m.lock().Leave(ctx, rest, script.Leaving{Token: p.token, Tombstone: tombstone})
-	},
-		func() model.Handoff {
-			return m.model.Leave(m.clock, same, []string{p.token.Text()}, map[bool]int{true: 1}[tombstone])
-		})
-	for name, at := range m.contents().Tombstones {
-		require.True(m.t, !tombstone || int64(at) > m.clock, "the tombstone of %s is over", name)
-	}
-	return h
-}
-
-// forceRelease is told the fence that its caller has seen.
-func (m *machine) forceRelease(seen uint64) script.Handoff {
-	m.t.Helper()
-	m.begin("force release, seen %d", seen)
-	return m.handoff(nil, func() (script.Handoff, error) { return m.lock().ForceRelease(ctx, seen, 0) },
-		func() model.Handoff { return m.model.ForceRelease(m.clock, seen) })
-}
-
-func (m *machine) resize(permits int) script.Handoff {
-	m.t.Helper()
-	m.begin("resize to %d", permits)
-	return m.handoff(nil, func() (script.Handoff, error) { return m.lock().Resize(ctx, permits) },
-		func() model.Handoff { return m.model.Resize(m.clock, permits) })
-}
-
-// handoff does a step that can release the lock, perhaps to the party that has the rest.
-func (m *machine) handoff(by *party, call func() (script.Handoff, error), same func() model.Handoff) script.Handoff {
-	m.t.Helper()
-	m.lasting(ttl)
-	return do(m, call, func(got script.Handoff) {
-		want := same()
-		m.more, m.admitted = want.Queue == model.More, true
-		require.Equal(m.t, script.Handoff{Released: want.Released, More: m.more, Grants: m.grants(want.Grants)}, got)
-		if by != nil {
-			by.fence = m.fenceOf(by)
-		}
-	}, func(second script.Handoff) {
-		rests := by != nil && m.holds(by)
-		require.Equal(m.t, script.Handoff{Released: rests}, second, "the second time there is nothing to release")
-	})
-}
-
-// grants returns the model's grants as they are sent.
-func (m *machine) grants(granted []model.Grant) (all []script.Grant) {
-	for _, g := range granted {
-		who, err := token.Parse(g.Token)
-		require.NoError(m.t, err)
-		all = append(all, script.Grant{Token: who, Fence: g.Fence, Given: time.Duration(g.Given) * time.Microsecond})
-		for _, p := range m.parties {
-			if p.token == who && g.Fence > 0 {
-				p.fence = g.Fence
-			}
-		}
-	}
-	return all
-}
-
-func (m *machine) renew(p *party, ttl time.Duration, fence uint64) bool {
-	m.t.Helper()
-	m.begin("%s renews for %v", p.name, ttl)
-	m.lasting(ttl)
-	return do(m, func() (bool, error) { return m.lock().Renew(ctx, p.token, ttl, fence) }, func(got bool) {
-		require.Equal(m.t, m.model.Renew(m.clock, p.token.Text(), ttl.Microseconds(), fence), got)
-	}, func(bool) {})
-}
-
-func (m *machine) resume(p *party, fence uint64, ttl time.Duration, by *party) bool {
-	m.t.Helper()
-	m.begin("%s resumes the lease of %s for %v", by.name, p.name, ttl)
-	m.asks(by, 0)
-	m.lasting(ttl)
-	return do(m, func() (resumption, error) { return resumed(m.lock().Resume(ctx, p.token, fence, ttl, by.token)) }, func(got resumption) {
-		want := m.model.Resume(m.clock, p.token.Text(), fence, ttl.Microseconds(), by.token.Text())
-		require.Equal(m.t, resumption{Fence: want}, got)
-		by.fence = max(by.fence, want)
-	}, func(resumption) {}).Fence > 0
-}
-
-// fenceOf is the fence of the party's lease; 0: it has none.
-func (m *machine) fenceOf(p *party) uint64 {
-	for _, h := range m.model.Holders {
-		if h.Token == p.token.Text() {
-			return h.Fence
-		}
-	}
-	return 0
-}
-
-var waiterStates = map[model.WaiterState]script.WaiterState{
-	model.NotQueued: script.NotQueued, model.StillQueued: script.StillQueued, model.Holding: script.Holding,
-}
-
-func (m *machine) heartbeat(wait time.Duration, who ...*party) script.HeartbeatReply {
-	m.t.Helper()
-	tokens, texts := make([]token.Token, len(who)), make([]string, len(who))
-	for i, p := range who {
-		tokens[i], texts[i] = p.token, p.token.Text()
-	}
-	m.begin("heartbeat of %v, waiter TTL %v", texts, wait)
-	var first script.HeartbeatReply
-	return do(m, func() (script.HeartbeatReply, error) { return m.lock().Heartbeat(ctx, wait, tokens) }, func(got script.HeartbeatReply) {
-		want := m.model.Heartbeat(m.clock, wait.Microseconds(), texts)
-		first = script.HeartbeatReply{RetryAfter: got.RetryAfter, Last: want.Last}
-		m.more, m.admitted = want.RetryAfter == 0, true
-		for _, state := range want.States {
-			first.States = append(first.States, waiterStates[state])
-		}
-		require.Equal(m.t, first, got)
-		m.helps(want.RetryAfter, got.RetryAfter)
-	}, func(second script.HeartbeatReply) {
-		second.Last = first.Last
-		second.RetryAfter = m.again(first.RetryAfter, second.RetryAfter)
-		require.Equal(m.t, first, second, "the second reply")
-	})
-}
-
-func (m *machine) waiting() int {
-	m.t.Helper()
-	m.begin("how many wait")
-	return do(m, func() (int, error) { return m.lock().Waiting(ctx) }, func(got int) {
-		require.Equal(m.t, m.model.Waiting(m.clock), got)
-	}, func(int) {})
-}
-
-func (m *machine) inspect(limit int) script.Snapshot {
-	m.t.Helper()
-	m.begin("inspect %d", limit)
-	return do(m, func() (script.Snapshot, error) { return m.lock().Inspect(ctx, limit) }, func(got script.Snapshot) {
-		if m.model.Lost {
-			return // nothing is repaired
-		}
-		want := script.Snapshot{
-			Now: time.UnixMicro(m.clock), Fence: m.model.LastNumber(), Used: m.model.Used(), Resized: m.model.Resized,
-			Waiting: len(m.model.Waiters),
-		}
-		for i, h := range m.model.FirstToExpire(limit) {
-			left := got.Holders[min(i, len(got.Holders)-1)].Left
-			m.near(h.Expires-m.clock, left.Microseconds(), "what is left to "+h.Token)
-			want.Holders = append(want.Holders, script.Holder{Token: h.Token, Fence: h.Fence, Left: left})
-		}
-		for _, w := range m.model.Waiters[:min(limit, len(m.model.Waiters))] {
-			want.Waiters = append(want.Waiters, script.Waiter{
-				Token: w.Token, Ticket: script.Ticket(w.Ticket), Expires: time.UnixMicro(m.model.Expires(m.clock, w)),
-			})
-		}
-		require.Equal(m.t, want, got)
-	}, func(script.Snapshot) {})
+	return do(m, call)
 }

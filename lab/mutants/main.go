@@ -1,10 +1,9 @@
-// Command mutants breaks the code in each of the ways that mutants.txt lists, one at a time, and prints which tests notice.
-// It fails if a mutant is not found by any test. Nothing is changed in the tree: the Go command compiles a broken copy of
-// one file in its place (-overlay).
+// Command mutants breaks the code in each of the ways that mutants.txt lists, one at a time, and prints what finds it. It fails if
+// that does not notice. Nothing is changed in the tree: the Go command compiles a broken copy of one file in its place (-overlay).
 //
-//	go run ./lab/mutants                          # cheapest tier first, each mutant until a test fails
-//	go run ./lab/mutants -run fence -tier unit    # some mutants, by one tier only
-//	go run ./lab/mutants -timeout 10m             # a slow machine
+//	go run ./lab/mutants                  # all
+//	go run ./lab/mutants -run fence       # some
+//	go run ./lab/mutants -timeout 10m     # a slow machine
 package main
 
 import (
@@ -29,30 +28,29 @@ import (
 //go:embed mutants.txt
 var list string
 
-// mutant is one way to break the code: in a file, new stands in the place of old.
-type mutant struct{ name, file, old, new string }
+// mutant is one way to break the code: in a file, new stands in the place of old. by says what finds it.
+type mutant struct{ name, file, by, old, new string }
 
-// tier is the tests of some packages.
+// tier is the tests of some packages, or some of their tests: what go test is to run.
 type tier struct {
-	name     string
-	packages []string
-	sound    func() error // whether they pass without a mutant; that run also compiles what does not change
+	args  []string
+	sound func() error // whether they pass without a mutant; that run also compiles what does not change
 }
 
-// tiers, cheapest first for a mutant of a script. Others begin with the last.
-var tiers = []tier{
-	newTier("scripts", "./internal/script"),
-	newTier("unit", "./fairlock", "./internal/wait", "./internal/hold", "./internal/call", "./internal/task", "./internal/dispatch", "./token", "./leader"),
-}
+var (
+	states  = newTier("-run=^TestStates$", "./lab/states")
+	scripts = newTier("./internal/script")
+	unit    = newTier("./fairlock", "./internal/wait", "./internal/hold", "./internal/call", "./internal/task", "./internal/dispatch", "./internal/script", "./token", "./leader")
+)
 
 var errUnsound = errors.New("fails without a mutant")
 
-func newTier(name string, packages ...string) tier {
-	t := tier{name: name, packages: packages}
+func newTier(args ...string) *tier {
+	t := &tier{args: args}
 	t.sound = sync.OnceValue(func() error {
 		test, out, err := t.finds("")
 		if test != "" {
-			err = fmt.Errorf("tier %s: %s %w:\n%s", name, test, errUnsound, out)
+			err = fmt.Errorf("%v: %s %w:\n%s", args, test, errUnsound, out)
 		}
 		return err
 	})
@@ -64,9 +62,7 @@ var timeout = flag.Duration("timeout", 90*time.Second, "how long the tests of on
 
 func main() {
 	pattern := flag.String("run", "", "only mutants whose name matches this regular expression")
-	only := flag.String("tier", "", "only this tier")
 	flag.Parse()
-	tiers = slices.DeleteFunc(tiers, func(t tier) bool { return *only != "" && t.name != *only })
 	if err := run(*pattern); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -74,9 +70,6 @@ func main() {
 }
 
 func run(pattern string) error {
-	if len(tiers) == 0 {
-		return errors.New("there is no such tier")
-	}
 	match, err := regexp.Compile(pattern)
 	if err != nil {
 		return err
@@ -89,7 +82,7 @@ func run(pattern string) error {
 	if len(all) == 0 {
 		return fmt.Errorf("no mutant matches %q", pattern)
 	}
-	fmt.Println("| mutant | found by | test | seconds |\n|---|---|---|---|")
+	fmt.Println("| mutant | found by | in | seconds |\n|---|---|---|---|")
 	var (
 		next atomic.Int64
 		mu   sync.Mutex
@@ -120,18 +113,21 @@ func run(pattern string) error {
 func parse(text string) (all []mutant, err error) {
 	for _, block := range strings.Split(text, "\n== ")[1:] {
 		head, rest, ok := strings.Cut(block, "\n<<<\n")
-		name, file, ok1 := strings.Cut(head, "\n")
+		lines := strings.Split(head, "\n")
 		before, after, ok2 := strings.Cut(rest, "\n---\n")
 		after, _, ok3 := strings.Cut("\n"+after, "\n>>>")
-		if !ok || !ok1 || !ok2 || !ok3 {
-			return nil, fmt.Errorf("mutants.txt: %q is malformed", name)
+		if !ok || len(lines) != 3 || !ok2 || !ok3 {
+			return nil, fmt.Errorf("mutants.txt: %q is malformed", lines[0])
 		}
-		all = append(all, mutant{name, file, before, strings.TrimPrefix(after, "\n")})
+		all = append(all, mutant{lines[0], lines[1], lines[2], before, strings.TrimPrefix(after, "\n")})
 	}
 	return all, nil
 }
 
-// try runs the tiers until a test fails, and returns the rest of a line of the table.
+// history is the first that breaks a rule, for a kind of lock.
+var history = regexp.MustCompile(`(?m)^\s+states_test.go:\d+: (.*) in (\d+) steps: rule (\w+): `)
+
+// try runs what finds the mutant, and returns the rest of a line of the table.
 func (m mutant) try() (string, error) {
 	overlay, remove, err := m.overlay()
 	if err != nil {
@@ -143,25 +139,34 @@ func (m mutant) try() (string, error) {
 			return "", fmt.Errorf("does not compile: %s", out)
 		}
 	}
-	for _, t := range m.tiers() {
-		if err := t.sound(); err != nil {
-			return "", err
+	t, rule := unit, ""
+	switch {
+	case strings.HasPrefix(m.by, "states "):
+		t, rule = states, strings.TrimPrefix(m.by, "states ")
+	case filepath.Ext(m.file) == ".lua":
+		t = scripts
+	}
+	if err := t.sound(); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	test, out, err := t.finds(overlay)
+	if err != nil || test == "" {
+		return "nothing | | ", errors.Join(err, errors.New("it was not noticed"))
+	}
+	by := test
+	if rule != "" {
+		by = ""
+		for _, found := range history.FindAllStringSubmatch(string(out), -1) {
+			if found[3] == rule && !strings.Contains(by, found[1]) {
+				by += fmt.Sprintf("%s in %s steps, ", found[1], found[2])
+			}
 		}
-		began := time.Now()
-		test, _, err := t.finds(overlay)
-		if test != "" || err != nil {
-			return fmt.Sprintf("%s | %s | %.0f", t.name, test, time.Since(began).Seconds()), err
+		if by == "" {
+			return "nothing | | ", fmt.Errorf("the rule %q was not broken: %s", rule, out)
 		}
 	}
-	return "nothing | | ", errors.New("no test has noticed it")
-}
-
-func (m mutant) tiers() []tier {
-	all := slices.Clone(tiers)
-	if filepath.Ext(m.file) != ".lua" {
-		slices.Reverse(all)
-	}
-	return all
+	return fmt.Sprintf("%s | %s | %.0f", m.by, strings.TrimSuffix(by, ", "), time.Since(began).Seconds()), nil
 }
 
 // overlay writes the broken file and the description of it that go build wants.
@@ -197,12 +202,12 @@ var (
 
 // finds runs the tests of a tier, and returns the first that failed, or "", and what they printed. It is an error if they did
 // not run: they did not compile, for example.
-func (t tier) finds(overlay string) (test string, out []byte, err error) {
-	args := []string{"test", "-count=1", "-vet=off", "-failfast", "-timeout", timeout.String()}
+func (t *tier) finds(overlay string) (test string, out []byte, err error) {
+	args := []string{"test", "-v", "-count=1", "-vet=off", "-failfast", "-timeout", timeout.String()}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	out, err = exec.Command("go", append(args, t.packages...)...).CombinedOutput()
+	out, err = exec.Command("go", append(args, t.args...)...).CombinedOutput()
 	if err == nil {
 		return "", out, nil
 	}

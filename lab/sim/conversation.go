@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/rules"
 )
 
 // conversation is what a process sends and what it is told, as its Redis client sees it: the rules for clients that go by
@@ -131,7 +133,7 @@ func (c *conversation) trusts(token string, fence uint64) bool {
 // not known. It keeps the earlier of two such times. The caller holds mu.
 func (c *conversation) asksAfter(token, told string) {
 	asks, waits := c.waiting[token]
-	at := c.process.clock.Now().Add(time.Duration(numbers(told)[0]) * time.Millisecond)
+	at := c.process.clock.Now().Add(time.Duration(rules.Numbers(told)[0]) * time.Millisecond)
 	if waits && !strings.HasPrefix(told, "-") && (asks.IsZero() || at.Before(asks)) {
 		c.waiting[token] = at
 	}
@@ -239,7 +241,7 @@ func (c *conversation) answered(e exchange) {
 // found notes that a request found a waiter queued. The caller holds mu.
 func (c *conversation) found(token string, e exchange, last string) {
 	if c.latest[token].sent <= e.sent {
-		c.latest[token] = queuedAt{e.sent, uint64(numbers(last)[0])}
+		c.latest[token] = queuedAt{e.sent, uint64(rules.Numbers(last)[0])}
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/internal/rules"
 )
 
 // The rules for minimum holds: the lock stays taken until d after the grant, whatever its holder does, and is free then. A waiter
@@ -27,7 +27,7 @@ func (o *observer) begins(token string, d time.Duration, fence uint64, handoff b
 	defer o.mu.Unlock()
 	o.minimums[token] = &minimum{d, fence, fence, o.world.now(), !handoff}
 	for _, l := range o.locks {
-		if h := l.holder(token); h != nil {
+		if h := l.Holder(token); h != nil {
 			o.outlasts(*h)
 		}
 	}
@@ -35,18 +35,18 @@ func (o *observer) begins(token string, d time.Duration, fence uint64, handoff b
 
 // outlasts checks that a lease lasts until the end of its minimum, should its holder crash now. Those of a clock that was stepped
 // back are not checked: Redis and clients then disagree on how much is left. The caller holds mu.
-func (o *observer) outlasts(h model.Holder) {
+func (o *observer) outlasts(h rules.Holder) {
 	m := o.minimum(h)
 	if m == nil || !m.known || o.back > 0 {
 		return
 	}
-	if short := int64(m.granted) + m.d.Microseconds() - h.Expires; short > model.Millisecond {
+	if short := int64(m.granted) + m.d.Microseconds() - h.Expires; short > rules.Millisecond {
 		o.world.fail("server: at %v, the lease of %s ends %d µs before its minimum of %v", time.Duration(o.world.now()), h.Token, short, m.d)
 	}
 }
 
 // minimum returns that of a lease; nil if there is none.
-func (o *observer) minimum(h model.Holder) *minimum {
+func (o *observer) minimum(h rules.Holder) *minimum {
 	if m := o.minimums[h.Token]; m != nil && m.fence == h.Fence {
 		return m
 	}
@@ -54,13 +54,13 @@ func (o *observer) minimum(h model.Holder) *minimum {
 }
 
 // ended checks that a lease has not ended before its minimum hold. now is in µs of the server.
-func (o *observer) ended(l *observed, h model.Holder, now int64) {
+func (o *observer) ended(l *observed, h rules.Holder, now int64) {
 	l.last = h
 	m := o.minimum(h)
 	if m == nil || !m.known || o.last.verb == "force_release" || o.back > 0 {
 		return
 	}
-	if early := int64(m.granted) + m.d.Microseconds() - now; early > model.Millisecond {
+	if early := int64(m.granted) + m.d.Microseconds() - now; early > rules.Millisecond {
 		o.world.fail("server: at %v, lock %q: %s is free %d µs before the end of its minimum of %v",
 			time.Duration(o.world.now()), l.name, h.Token, early, m.d)
 	}
@@ -68,7 +68,7 @@ func (o *observer) ended(l *observed, h model.Holder, now int64) {
 
 // lasts checks until when a lease is kept that was renewed, or that has the rest of the minimum hold of another one. until is as
 // Event.At.
-func (o *observer) lasts(had, h model.Holder, until int64) {
+func (o *observer) lasts(had, h rules.Holder, until int64) {
 	m := o.minimum(had)
 	switch {
 	case m == nil:
@@ -91,16 +91,14 @@ func (o *observer) checkHead(l *observed) {
 		return
 	}
 	head, last, now := l.Waiters[0], l.last, o.world.server.Now().UnixMicro()
-	live := l.Lock
-	live.Holders = nil
+	at := l.State
+	at.Now = now
 	for _, h := range l.Holders {
-		if h.Expires > now {
-			live.Holders = append(live.Holders, h)
-		} else if h.Expires > last.Expires {
+		if h.Expires <= now && h.Expires > last.Expires {
 			last = h
 		}
 	}
-	if !isReleased(last.Token) || last.Expires > now || !live.Fits(head.Token) {
+	if !isReleased(last.Token) || last.Expires > now || !at.Fits(head.Token) {
 		return
 	}
 	client, _, _ := strings.Cut(head.Token, ":")

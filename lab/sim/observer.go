@@ -13,7 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/model"
+	"github.com/fairlock/fairlock-go/internal/rules"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -43,6 +43,8 @@ type observer struct {
 
 	subscribed map[string]int64 // guarded by mu: by client: when its latest subscription came up, as Event.At
 
+	rare []int // guarded by mu: how often each of the rare states was reached
+
 	minimums map[string]*minimum // guarded by mu: by token, of leases with a minimum hold
 	took     map[string]string   // guarded by mu: token → the one whose lease it has taken over
 	untold   map[string]bool     // guarded by mu: tokens of waiters that a message may not have reached
@@ -50,9 +52,9 @@ type observer struct {
 
 // observed is what was last seen of a lock.
 type observed struct {
-	name  string
-	keys  script.PermitKeys // Permits of a mutex is its Lock, and Holders is empty
-	named map[string]int64  // when the latest script named a token that is queued, as Event.At
+	name string
+	keys script.PermitKeys // Permits of a mutex is its Lock, and Holders is empty
+	seen map[string]int64  // when the latest script named a token that is queued, as Event.At
 
 	contents
 	lastLeft string // the token that has left last
@@ -61,7 +63,7 @@ type observed struct {
 
 	forgotten map[string]int64 // waiters whose queue was forgotten, and that are not back: since when, as Event.At
 
-	last      model.Holder // whose lease has ended last, by itself or by a script
+	last      rules.Holder // whose lease has ended last, by itself or by a script
 	headSince int64        // when the first waiter became that, as Event.At
 }
 
@@ -69,7 +71,7 @@ type observed struct {
 func observe(w *world) *observer {
 	o := &observer{
 		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, restored: map[string]bool{},
-		subscribed: map[string]int64{}, minimums: map[string]*minimum{}, took: map[string]string{}, untold: map[string]bool{},
+		rare: make([]int, len(rare)), subscribed: map[string]int64{}, minimums: map[string]*minimum{}, took: map[string]string{}, untold: map[string]bool{},
 	}
 	for hash, text := range script.Texts() {
 		other := w.other.hashes[hash]
@@ -77,7 +79,7 @@ func observe(w *world) *observer {
 		o.verbs[hash], o.verbs[other] = script.VerbOf(hash), script.VerbOf(hash)
 	}
 	for _, t := range targets {
-		l := &observed{name: t.name, named: map[string]int64{}, forgotten: map[string]int64{}, permits: max(t.permits, t.others, 1)}
+		l := &observed{name: t.name, seen: map[string]int64{}, forgotten: map[string]int64{}, permits: max(t.permits, t.others, 1)}
 		switch t.name {
 		case "semaphore":
 			l.keys = script.SemaphoreKeys(script.DefaultNamespace, t.name)
@@ -108,7 +110,7 @@ const byObserver = "observer"
 // before and after.
 func (o *observer) before(peer *server.Peer, command string, args ...string) bool {
 	if command == "PUBLISH" { // of a script
-		o.last.sent = append(o.last.sent, args...)
+		o.last.sent = append(o.last.sent, args[1])
 		o.published(args[1])
 		if o.noPublish.Load() > 0 {
 			peer.WriteError("NOPERM No permissions to access a channel")
@@ -339,7 +341,7 @@ func (o *observer) holds(prefix string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.ContainsFunc(o.locks, func(l *observed) bool {
-		return slices.ContainsFunc(l.Holders, func(h model.Holder) bool { return strings.HasPrefix(h.Token, prefix) })
+		return slices.ContainsFunc(l.Holders, func(h rules.Holder) bool { return strings.HasPrefix(h.Token, prefix) })
 	})
 }
 
@@ -379,9 +381,14 @@ func (o *observer) compare(l *observed) {
 		o.forget(l)
 	}
 	// The queue's clock that the last run can have found.
-	latest := max(next.Clock, l.clockAt(now.UnixMicro()))
+	before := l.State
+	before.Now = now.UnixMicro()
+	latest := max(next.Clock, before.QueueClock())
+	if l.Last == 0 {
+		latest = before.Now
+	}
 	for _, w := range l.Waiters {
-		if next.waiter(w.Token) == nil && next.holder(w.Token) == nil {
+		if next.Waiter(w.Token) == nil && next.Holder(w.Token) == nil {
 			expired := len(next.Waiters) == 0 && o.last.verb == "" // the queue as a whole
 			tooHeavy := o.last.verb != "" && next.Resized > 0 && parse(w.Token).Weight() > next.Resized
 			if strings.Contains(o.last.text, w.Token) || expired || tooHeavy {
@@ -392,14 +399,14 @@ func (o *observer) compare(l *observed) {
 			}
 		}
 	}
-	granted := slices.SortedFunc(slices.Values(next.Holders), func(a, b model.Holder) int { // several in one script
+	granted := slices.SortedFunc(slices.Values(next.Holders), func(a, b rules.Holder) int { // several in one script
 		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Token, b.Token))
 	})
 	for _, h := range granted {
 		if o.successor(h, &l.contents) != nil {
 			continue
 		}
-		if ticket := o.last.brings(h.Token); ticket > 0 && l.waiter(h.Token) == nil {
+		if ticket := o.last.brings(h.Token); ticket > 0 && l.Waiter(h.Token) == nil {
 			record(history.Joins, h.Token, ticket, 0) // it came back in the script that granted it the lock
 		}
 		record(history.Owns, h.Token, 0, 0)
@@ -414,7 +421,7 @@ func (o *observer) compare(l *observed) {
 		}
 	}
 	for _, w := range next.Waiters {
-		had := l.waiter(w.Token)
+		had := l.Waiter(w.Token)
 		if had != nil && had.Ticket != w.Ticket { // the queue was removed, and it came back without a ticket
 			record(history.Leaves, w.Token, 0, 0)
 		}
@@ -430,9 +437,9 @@ func (o *observer) compare(l *observed) {
 }
 
 // successor returns the same lease in other contents, or the one that has taken it over, or been taken over.
-func (o *observer) successor(h model.Holder, in *contents) *model.Holder {
+func (o *observer) successor(h rules.Holder, in *contents) *rules.Holder {
 	by, token := o.last.takesOver()
-	return find(in.Holders, func(other model.Holder) bool {
+	return find(in.Holders, func(other rules.Holder) bool {
 		passed := by != "" && (h.Token == by && other.Token == token || h.Token == token && other.Token == by)
 		return passed || other.Token == h.Token && other.Fence == h.Fence
 	})
@@ -461,16 +468,7 @@ func (s step) takesOver() (by, token string) {
 // forgets reports whether a script that left next has forgotten the queue: a part of it was lost before.
 func (l *observed) forgets(s step, next *contents) bool {
 	lost := len(l.Heartbeats) != len(l.Waiters) || l.Last == 0
-	return lost && s.verb != "" && len(l.Waiters) > 0 && !slices.ContainsFunc(next.Waiters, func(w model.Waiter) bool {
-		return l.waiter(w.Token) != nil && !strings.Contains(s.text, w.Token)
+	return lost && s.verb != "" && len(l.Waiters) > 0 && !slices.ContainsFunc(next.Waiters, func(w rules.Waiter) bool {
+		return l.Waiter(w.Token) != nil && !strings.Contains(s.text, w.Token)
 	})
-}
-
-// numbers are those in a text, as far as they are some; there are at least five.
-func numbers(text string) (n []int64) {
-	for field := range strings.FieldsSeq(text + " 0 0 0 0 0") {
-		i, _ := strconv.ParseInt(field, 10, 64)
-		n = append(n, i)
-	}
-	return n
 }

@@ -248,11 +248,12 @@ func (p *process) newCall(worker int, lock string, weight, permits int) *call {
 
 // acquire acquires a lock, uses it, and releases it.
 func (p *process) acquire(worker int, random *rand.Rand) {
-	t := targets[random.IntN(len(targets))]
+	m := p.world.mix
+	t := m.locks[random.IntN(len(m.locks))]
 	weight, permits := 1, t.permits
 	switch {
 	case t.name == "semaphore":
-		if random.IntN(4) == 0 {
+		if one(random, m.smaller) {
 			permits = t.others
 		}
 		weight = 1 + random.IntN(permits)
@@ -263,7 +264,7 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	request, deadline := history.Event{Op: history.Request, Permits: permits}, time.Time{}
-	if random.IntN(5) == 0 {
+	if one(random, m.limits) {
 		timeout := upTo(random, 2*waiterTTL)
 		if random.IntN(2) == 0 {
 			timeout = upTo(random, 10*time.Millisecond) // perhaps while a request is in flight
@@ -273,15 +274,15 @@ func (p *process) acquire(worker int, random *rand.Rand) {
 		timer := p.clock.AfterFunc(timeout, cancel)
 		defer timer.Stop()
 	}
-	try := random.IntN(10) == 0
+	try := one(random, m.tries)
 	id := goroutine()
 	p.byGoroutine.Store(id, c)
 	defer p.byGoroutine.Delete(id)
 	c.length = ttl
-	if c.long = random.IntN(map[bool]int{true: 2, false: 8}[try]) == 0; c.long {
+	if c.long = one(random, map[bool]int{true: 2, false: m.long}[try]); c.long {
 		c.length = longTTL
 	}
-	if random.IntN(20) == 0 && !p.world.isEnding() && t.name != "rwmutex" {
+	if one(random, m.minHolds) && !p.world.isEnding() && t.name != "rwmutex" {
 		c.minHold = upTo(random, []time.Duration{ttl / 10, ttl / 5, longestMinHold}[random.IntN(3)])
 	}
 	request.TTL = max(c.length, c.minHold) // which its lease can last

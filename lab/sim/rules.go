@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/rules"
 )
 
 // The rules for clients that only the simulation checks, because it knows when each script runs, and what it changes.
@@ -43,7 +44,7 @@ func (o *observer) check(l *observed, next contents) {
 		}
 	}
 	for _, h := range l.Holders {
-		same := next.holder(h.Token)
+		same := next.Holder(h.Token)
 		if (same == nil || same.Fence != h.Fence) && l.ends[h.Token] <= now && !strings.Contains(o.last.text, h.Token) &&
 			!isReleased(h.Token) && parse(h.Token).TTL() <= ttl { // a longer one may outlast what excuses it
 			o.suspect(h.Token, now, leaseEnded, 0)
@@ -53,35 +54,35 @@ func (o *observer) check(l *observed, next contents) {
 	// come up.
 	for _, w := range next.Waiters {
 		client, _, _ := strings.Cut(w.Token, ":")
-		named, subscribed := l.named[w.Token], o.subscribed[client]
+		named, subscribed := l.seen[w.Token], o.subscribed[client]
 		if named > 0 && (now-named > int64(min(parse(w.Token).TTL(), waiterTTL)) || subscribed > named && subscribed < now-int64(atOnce)) {
 			o.suspect(w.Token, now, "no heartbeat for a waiter since "+time.Duration(named).String(), 0)
 		}
 		if o.last.verb != "" && (strings.Contains(o.last.text, w.Token) || named == 0) {
-			l.named[w.Token] = now
+			l.seen[w.Token] = now
 		}
 	}
 	for _, h := range next.Holders { // it may lose the lock and be queued again
-		delete(l.named, h.Token)
+		delete(l.seen, h.Token)
 	}
 	o.checkForgotten(l, next, now)
 	// A token that has left or released, or whose lease has another token now, does not come back.
 	switch o.last.verb {
 	case "leave":
 		for i, token := range o.last.args[4:] {
-			if o.departed[token] = true; i < int(numbers(o.last.args[3])[0]) {
+			if o.departed[token] = true; i < int(rules.Numbers(o.last.args[3])[0]) {
 				l.lastLeft = token // with a tombstone
 			}
 		}
 	case "release", "resume":
-		token, h := o.last.args[1], l.holder(o.last.args[1])
-		if h != nil && h.Fence == uint64(numbers(o.last.args[2])[0]) && next.holder(token) == nil {
+		token, h := o.last.args[1], l.Holder(o.last.args[1])
+		if h != nil && h.Fence == uint64(rules.Numbers(o.last.args[2])[0]) && next.Holder(token) == nil {
 			if o.departed[token] = true; o.last.verb == "resume" {
 				l.lastLeft = token
 			}
 		}
 	case "acquire":
-		if token := o.last.args[1]; o.departed[token] && numbers(o.last.args[2])[0] > 0 {
+		if token := o.last.args[1]; o.departed[token] && rules.Numbers(o.last.args[2])[0] > 0 {
 			o.suspect(token, now, "it requests the lock after it has left", 0)
 		}
 	}
@@ -102,7 +103,7 @@ func (o *observer) checkForgotten(l *observed, next contents, now int64) {
 			o.suspect(token, now, "it is not back since its queue was forgotten at "+time.Duration(at).String(), 0)
 		}
 		left := o.last.verb == "leave" && strings.Contains(o.last.text, token)
-		if late || left || next.waiter(token) != nil || next.holder(token) != nil {
+		if late || left || next.Waiter(token) != nil || next.Holder(token) != nil {
 			delete(l.forgotten, token)
 		}
 	}

@@ -1,12 +1,12 @@
 // Package sim runs many clients of locks in simulated time, from one seed: the server in memory, the links, the clocks,
 // the crashes and all other faults.
 //
-// After each script of a lock, the lock's data in the server are compared with package model, which does the same. So a
-// script that breaks the protocol is found as soon as a run exercises it, also after lost data. The history of the run,
+// After each script of a lock, the lock's data in the server keep the rules of package rules. So a script that breaks the
+// protocol is found as soon as a run exercises it, also after lost data. The history of the run,
 // which is what clients have seen, is checked by package history. A few rules for clients are in rules.go.
 //
 // A run has two phases. In the safety phase faults occur. Which kinds of faults a run has, and how often, is drawn from
-// the seed. In the liveness phase every fault has ended, and every waiter must be granted its lock within a bound. Then
+// the seed, and so are the kinds of locks and how they are used. In the liveness phase every fault has ended, and every waiter must be granted its lock within a bound. Then
 // all clients close, and nothing may be left in Redis but fences.
 //
 // The same seed gives the same history: each goroutine draws from a random source of its own, every packet has a delay
@@ -64,6 +64,7 @@ type Result struct {
 	Report *history.Report
 	Faults []Fault
 	Length time.Duration // of simulated time
+	Rare   []int         // how often each of the rare states was reached
 	Errs   []error       // violations, of liveness as well
 }
 
@@ -80,6 +81,7 @@ type world struct {
 	clock  fairlock.Clock // of this package: no goroutine of a run sleeps by another one
 	start  time.Time
 	chosen []*fault // the kinds of faults of this run
+	mix    mix
 	tasks  sync.WaitGroup
 	asleep time.Duration // how long all processes stood still; the safety phase is longer by that
 
@@ -117,7 +119,7 @@ func Run(t *testing.T, cfg Config) *Result {
 	w.clock = w.server.LocalClock()
 	w.admin, w.other = w.server.Link().Redis(), newRelease()
 	w.observer = observe(w)
-	w.chosen = w.choose()
+	w.chosen, w.mix = w.choose(), w.draw()
 	w.cfg.Faults = nil
 	for _, f := range w.chosen {
 		w.cfg.Faults = append(w.cfg.Faults, f.name)
@@ -207,7 +209,7 @@ func (w *world) result() *Result {
 	w.observer.stop()
 	w.run.Server = w.observer.events
 	w.checkSuspects()
-	r := &Result{Config: w.cfg, Events: w.events, Run: w.run, Faults: w.faults, Length: time.Since(w.start)}
+	r := &Result{Config: w.cfg, Events: w.events, Run: w.run, Faults: w.faults, Length: time.Since(w.start), Rare: w.observer.rare}
 	r.Report = history.Check(r.Events, r.Run)
 	if err := r.Report.Err(); err != nil {
 		w.errs = append(w.errs, err)

@@ -85,6 +85,9 @@ var seeds = []uint64{6, 3, 8}
 
 const shortFor = 700 * time.Millisecond
 
+// enough is how long TestFor has to run to reach each of the rare states.
+const enough = 10 * time.Minute
+
 // Clients, links, the server and its clock fail at random. Exclusion, order, fences and every reply are right all the
 // same, every waiter is granted its lock once the faults have ended, and nothing is left.
 //
@@ -123,21 +126,28 @@ func TestFor(t *testing.T) {
 	if *forFlag == 0 {
 		t.Skip("no -sim-for")
 	}
-	var simulated time.Duration
-	var grants int
+	var grants, runs int
+	reached := make([]int, len(rare))
 	seed := max(1, *seedFlag)
 	began, first := time.Now(), seed
 	for ; time.Since(began) < *forFlag && !t.Failed(); seed += *stride {
 		r := run(t, config(seed))
-		simulated += r.Length
 		grants += r.Report.Grants
+		runs++
+		for i, n := range r.Rare {
+			reached[i] += n
+		}
 		if len(r.Errs) > 0 {
 			save(t, r)
 		}
 	}
-	fmt.Printf("seeds %d to %d: %d grants checked in %v (%.0f a minute), %v simulated\n",
-		first, seed-*stride, grants, time.Since(began).Round(time.Second), float64(grants)/time.Since(began).Minutes(),
-		simulated.Round(time.Second))
+	fmt.Printf("seeds %d to %d: %d seeds, %d grants checked in %v (%.0f a minute), %v with faults\n",
+		first, seed-*stride, runs, grants, time.Since(began).Round(time.Second), float64(grants)/time.Since(began).Minutes(),
+		time.Duration(runs)**phase)
+	for i, n := range reached {
+		fmt.Printf("%8d times: %s\n", n, rare[i].name)
+		assert.True(t, n > 0 || *forFlag < enough || *kinds != "", "never reached: %s", rare[i].name)
+	}
 }
 
 // command is how the story of a seed is told again. With several processors, or with -race, Go's scheduler decides more.

@@ -1,0 +1,75 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/fairlock/fairlock-go/internal/rules"
+)
+
+// rare are states that a run should reach now and then, by name. A long run in which one of them never occurs has become blind.
+var rare = []struct {
+	name string
+	is   func(*rules.Step) bool
+}{
+	{"a waiter comes back by its ticket, and is first", func(s *rules.Step) bool {
+		return s.Verb == "acquire" && s.Args[4] != "0" && s.Before.Waiter(s.Args[1]) == nil && len(s.After.Waiters) > 1 && s.After.Waiters[0].Token == s.Args[1]
+	}},
+	{"a late acquire meets a tombstone", func(s *rules.Step) bool { return s.Verb == "acquire" && s.Before.Tombstones[s.Args[1]] > s.Before.Now }},
+	{"a queue of which a key was lost is forgotten", func(s *rules.Step) bool {
+		return len(s.Before.Waiters) > 0 && (len(s.Before.Heartbeats) != len(s.Before.Waiters) || s.Before.Last == 0) && s.After.Last > 0
+	}},
+	{"permits of which a key was lost are forgotten", func(s *rules.Step) bool { return s.Before.Lost && !s.After.Lost }},
+	{"a lease is resumed", func(s *rules.Step) bool { return replies(s, "resume", "resumed") && s.Before.Holder(s.Args[4]) == nil }},
+	{"a copy of a resume finds what was done", func(s *rules.Step) bool {
+		return replies(s, "resume", "resumed") && s.Before.Holder(s.Args[4]) != nil
+	}},
+	{"a lease is resumed by a token that has left", func(s *rules.Step) bool {
+		return replies(s, "resume", "lost") && s.Before.Tombstones[s.Args[4]] > s.Before.Now
+	}},
+	{"a release leaves the rest of a minimum hold", func(s *rules.Step) bool { return replies(s, "release", "1") && s.After.Holder(s.Args[4]) != nil }},
+	{"a copy of a release finds the rest", func(s *rules.Step) bool { return replies(s, "release", "1") && s.Before.Holder(s.Args[4]) != nil }},
+	{"the head is told that a lease ends soon", func(s *rules.Step) bool {
+		return slices.ContainsFunc(s.Sent, func(m rules.Message) bool { return m.Fence == 0 })
+	}},
+	{"a heartbeat finds a grant whose notification was lost", func(s *rules.Step) bool {
+		return s.Verb == "heartbeat" && len(s.Reply) == 3 && strings.Contains(s.Reply[2], "h")
+	}},
+	{"a waiter that fits waits for a head that does not", func(s *rules.Step) bool {
+		return len(s.After.Waiters) > 1 && !s.After.Fits(s.After.Waiters[0].Token) && s.After.Fits(s.After.Waiters[1].Token)
+	}},
+	{"a renewal comes after another lease of its token", func(s *rules.Step) bool { return replies(s, "renew", "lost") && s.Before.Holder(s.Args[1]) != nil }},
+	{"the number is ahead of the clock by 100 ms", func(s *rules.Step) bool { return int64(s.After.Last) > s.After.Now+rules.Second/10 }},
+	{"a full server refuses a request", func(s *rules.Step) bool { return s.Refused }},
+	{"a resize drops a waiter", func(s *rules.Step) bool {
+		return s.Verb == "resize" && len(s.After.Waiters) < len(s.Before.Waiters) && len(s.Sent) == 0
+	}},
+}
+
+func replies(s *rules.Step, verb, word string) bool {
+	return s.Verb == verb && len(s.Reply) > 0 && s.Reply[0] == word
+}
+
+// mix is what the workers of a run do. It is drawn from the seed: what all runs do a little of hides what happens if some do nothing
+// else. Of a call it says with which chance, one in so many, it is of that sort; 0: none is.
+type mix struct {
+	locks                                  []target
+	tries, limits, long, minHolds, smaller int
+}
+
+func (w *world) draw() mix {
+	random := w.random("mix")
+	m := mix{slices.Clone(targets), 10, 5, 8, 20, 4}
+	if w.cfg.Faults != nil || random.IntN(3) == 0 { // under some faults only, and in a third of the runs: a little of all
+		return m
+	}
+	random.Shuffle(len(m.locks), func(i, j int) { m.locks[i], m.locks[j] = m.locks[j], m.locks[i] })
+	m.locks = m.locks[:1+random.IntN(len(m.locks))]
+	for _, chance := range []*int{&m.tries, &m.limits, &m.long, &m.minHolds, &m.smaller} {
+		*chance = []int{0, *chance, 2}[random.IntN(3)]
+	}
+	return m
+}
+
+// one draws whether one call in n is meant; n is 0: none.
+func one(random interface{ IntN(int) int }, n int) bool { return n > 0 && random.IntN(n) == 0 }
