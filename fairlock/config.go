@@ -28,16 +28,16 @@ const (
 type Config struct {
 	// Namespace is the prefix of all keys, by default "fairlock". It has at most 256 bytes, and no braces.
 	Namespace string
-	// Name is this client's readable id, with which its tokens begin: 1 to 128 bytes of printable ASCII without spaces, by default
-	// "<host>-<pid>-<random>". Two clients may share a Name. Each then receives the other's notifications too.
+	// Name is this client's readable id, with which its tokens begin: 1 to 128 bytes of printable ASCII without spaces, by
+	// default "<host>-<pid>-<random>". Two clients may share a Name. Each then receives the other's notifications too.
 	Name string
 	// TTL is the length of a lease. If a holder crashes, the others wait for the rest of it. Default 10 s, at least 10 ms.
 	TTL time.Duration
-	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. Crashed waiters delay the others by up to WaiterTTL. It
-	// should be longer than five round trips and the longest pause of a client together. Default 6 s, at least 3 s.
+	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. Crashed waiters delay the others by up to WaiterTTL.
+	// It should be longer than five round trips and the longest pause of a client together. Default 6 s, at least 3 s.
 	WaiterTTL time.Duration
-	// FenceTTL is how long Redis keeps the last number of a lock that nobody uses, in about 200 bytes. It should be longer than any
-	// step back of Redis's clock. Default 10 min, at least 10 s.
+	// FenceTTL is how long Redis keeps the last number of a lock that nobody uses, in about 200 bytes. It should be longer than
+	// any step back of Redis's clock. Default 10 min, at least 10 s.
 	FenceTTL time.Duration
 	// MaxWaiters is how many may wait for one lock. A further call of Lock returns ErrQueueFull. 0 means any number.
 	MaxWaiters int

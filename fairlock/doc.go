@@ -15,8 +15,8 @@
 //   - Order. Waiters are granted the lock in the order in which Redis received their first requests. No request overtakes an
 //     earlier one: TryLock fails while others wait, a request for one permit never passes one for three, and no reader passes a
 //     writer. Lost messages do not change the order, and neither does one stall, one restart that keeps the data, or one step of
-//     Redis's clock, up to 10 min. Several within WaiterTTL/3 can. An outage of more than WaiterTTL/2, or TTL, can cost one waiter
-//     a grant of which it has not heard.
+//     Redis's clock, up to 10 min. Several within WaiterTTL/3 can. An outage of more than WaiterTTL/2, or TTL, can cost one
+//     waiter a grant of which it has not heard.
 //   - Fences. Each grant has a number greater than those of all earlier grants of the lock ([Lease.Fence]). After a loss of data,
 //     that holds unless Redis's clock is behind the last number.
 //   - Early notice. [Lease.Done] closes before another client can be granted the lock, even if Redis hangs. After a step of
@@ -26,8 +26,8 @@
 //   - Nothing stays behind. Every key expires, but for a number that [Semaphore.Resize] has set. The lock's last number stays for
 //     FenceTTL.
 //
-// After a failover to a replica that missed the last writes, or a restart that lost them (appendonly no, the default), two clients
-// can hold the lock until the first one's next renewal, a third of TTL later at most. Redis must not evict the keys
+// After a failover to a replica that missed the last writes, or a restart that lost them (appendonly no, the default), two
+// clients can hold the lock until the first one's next renewal, a third of TTL later at most. Redis must not evict the keys
 // (maxmemory-policy noeviction). A holder that is paused between its last look at the lease and its write can write too late. A
 // resource that checks fences is safe from all of these.
 //
@@ -46,16 +46,16 @@
 //
 // # Failure
 //
-// Errors are an [*Error] with the operation and the lock, around an error of this package, of ctx, or of Redis. After an error from
-// Lock the caller does not hold the lock, and the waiter leaves the queue as soon as Redis answers.
+// Errors are an [*Error] with the operation and the lock, around an error of this package, of ctx, or of Redis. After an error
+// from Lock the caller does not hold the lock, and the waiter leaves the queue as soon as Redis answers.
 //
 //   - ctx bounds waiting, and not the lease. When it ends, Lock returns within 100 ms, even if Redis hangs. With Do, ctx also
 //     bounds the function.
-//   - Outages. A waiter keeps its ticket through lost connections, failovers and restarts of Redis for as long as its ctx lasts. If
-//     no server has ever answered the client, Lock gives up after 10 s, because the address may be wrong. Calls that do not wait
-//     for the lock try for 3 s. The error is [ErrUnreachable].
-//   - Refusals. Errors that a retry cannot cure are returned at once, such as missing rights, a foreign key, a server out of memory,
-//     or a node of a Cluster behind a *redis.Client.
+//   - Outages. A waiter keeps its ticket through lost connections, failovers and restarts of Redis for as long as its ctx lasts.
+//     If no server has ever answered the client, Lock gives up after 10 s, because the address may be wrong. Calls that do not
+//     wait for the lock try for 3 s. The error is [ErrUnreachable].
+//   - Refusals. Errors that a retry cannot cure are returned at once, such as missing rights, a foreign key, a server out of
+//     memory, or a node of a Cluster behind a *redis.Client.
 //   - Loss. The end of a lease shows in [Lease.Done], [Lease.Context] and [Lease.Err]. Work under a lease should watch one of
 //     them. A loss is also logged.
 //   - Bad input is an [ErrInvalid] that names the field and its bounds. Nothing has been sent.
@@ -64,8 +64,8 @@
 //
 // Times in Redis are the server's. A lease is measured here by this process's monotonic clock, from just before the request was
 // sent that granted or renewed it. It is trusted for TTL minus a safety margin of TTL/100 + 2 ms, and renewed after about a third
-// of TTL, so that two renewals may fail. A holder that was paused finds the end of its lease as soon as it looks. Tests control the
-// time with testing/synctest, or with a [Clock].
+// of TTL, so that two renewals may fail. A holder that was paused finds the end of its lease as soon as it looks. Tests control
+// the time with testing/synctest, or with a [Clock].
 //
 // # The Redis client
 //
@@ -73,13 +73,13 @@
 // is alone needs no other goroutine then, which saves half of its time on a fast network. It notices an earlier cancellation only
 // when Redis replies, after ReadTimeout, or at the deadline.
 //
-// Commands that block, such as BLPOP, keep a connection each. If they keep all of the pool, no lease is renewed. Give locks a client
-// of their own, or a PoolSize of at least two more than the commands that block at a time.
+// Commands that block, such as BLPOP, keep a connection each. If they keep all of the pool, no lease is renewed. Give locks a
+// client of their own, or a PoolSize of at least two more than the commands that block at a time.
 //
 // Hooks see every request once. A request that is sent alone carries the values of its caller's ctx. On a *redis.Client, requests
 // that coincide share a pipeline, which carries none. Most hooks run in goroutines of the Client, where a panic ends the process.
 //
 // While a request has been in flight for over 500 ms, or has ended without a reply, the Client calls the go-redis client's method
-// ReloadState(context.Context), if it has one as *redis.ClusterClient does, at most once a second. So the locks of a dead master go
-// on once another one has its slots. A *redis.Ring is refused, because its clients may disagree about the shard of a lock.
+// ReloadState(context.Context), if it has one as *redis.ClusterClient does, at most once a second. So the locks of a dead master
+// go on once another one has its slots. A *redis.Ring is refused, because its clients may disagree about the shard of a lock.
 package fairlock

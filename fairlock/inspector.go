@@ -25,8 +25,8 @@ type Inspector struct {
 	namespace string
 }
 
-// NewInspector returns an Inspector of the locks in a namespace, by default DefaultNamespace. It sends scripts by EVALSHA_RO, which
-// needs no right to write. If Redis refuses that, as before version 7, it sends them by EVALSHA from then on.
+// NewInspector returns an Inspector of the locks in a namespace, by default DefaultNamespace. It sends scripts by EVALSHA_RO,
+// which needs no right to write. If Redis refuses that, as before version 7, it sends them by EVALSHA from then on.
 func NewInspector(rdb Reader, namespace string) *Inspector {
 	return &Inspector{script.ReadOnly(rdb), cmp.Or(namespace, DefaultNamespace)}
 }

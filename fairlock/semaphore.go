@@ -42,8 +42,8 @@ func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context)
 }
 
 // Resize is for operators. It sets the number of permits for all users of the semaphore until ResetSize, whatever number their
-// requests bring. Redis keeps it without an expiry. Waiters that fit are granted permits at once, in order. Holders keep theirs. A
-// waiter for more than there are gets a *CapacityError when it is the head of the queue, by its next heartbeat. ctx bounds the
+// requests bring. Redis keeps it without an expiry. Waiters that fit are granted permits at once, in order. Holders keep theirs.
+// A waiter for more than there are gets a *CapacityError when it is the head of the queue, by its next heartbeat. ctx bounds the
 // request, 3 s at most. After an error the number may have been set, and Resize can be called again.
 func (s Semaphore) Resize(ctx context.Context, permits int) error {
 	return s.lock.resize(ctx, "resize", permits, checkPermits(permits))

@@ -15,6 +15,6 @@ func (s shared) Resume(ctx context.Context, h Handle) (*Lease, error) { return s
 func (s shared) Inspect(ctx context.Context) (State, error) { return s.lock.inspect(ctx) }
 
 // ForceRelease is for operators. It takes the lock from all holders, who learn of it at their next renewal, hands it to the first
-// waiters, and reports whether it was held. To take the permits of one holder, Resume its lease by Holder.Handle, and Unlock it. ctx
-// bounds each request, 3 s at most.
+// waiters, and reports whether it was held. To take the permits of one holder, Resume its lease by Holder.Handle, and Unlock it.
+// ctx bounds each request, 3 s at most.
 func (s shared) ForceRelease(ctx context.Context) (bool, error) { return s.lock.forceRelease(ctx) }

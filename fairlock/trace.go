@@ -7,13 +7,13 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Trace is a set of callbacks. Each may be nil. A callback delays the event, so it should be quick. Several goroutines may call one
-// at once. A callback must not call the Client's Close.
+// Trace is a set of callbacks. Each may be nil. A callback delays the event, so it should be quick. Several goroutines may call
+// one at once. A callback must not call the Client's Close.
 //
-// The events balance. Each call of Lock, Try…, Do or Resume that could send a request gives exactly one of Granted and Left, with one
-// Queued before it if it has joined the queue. Exactly one Ended follows each Granted, after that has returned. A call that fails
-// before (bad input, a ctx that has ended, a closed Client, ErrReentrant) gives no event. Only a panic of a go-redis hook breaks
-// the balance.
+// The events balance. Each call of Lock, Try…, Do or Resume that could send a request gives exactly one of Granted and Left, with
+// one Queued before it if it has joined the queue. Exactly one Ended follows each Granted, after that has returned. A call that
+// fails before (bad input, a ctx that has ended, a closed Client, ErrReentrant) gives no event. Only a panic of a go-redis hook
+// breaks the balance.
 type Trace struct {
 	Queued           func(QueuedInfo)       // an acquisition joins the queue; not again if its waiter is dropped and comes back
 	Granted          func(GrantedInfo)      // a lease begins, also by Resume
@@ -57,8 +57,8 @@ type RenewedInfo struct {
 	Err      error
 }
 
-// EndedInfo is about the end of a lease. Err is nil if Unlock has released the lock, ErrLost after a loss, ErrDetached after Detach,
-// and ErrClosed if the Client was closed. Any other Err is that of Unlock. The lock may then be held until its TTL ends.
+// EndedInfo is about the end of a lease. Err is nil if Unlock has released the lock, ErrLost after a loss, ErrDetached after
+// Detach, and ErrClosed if the Client was closed. Any other Err is that of Unlock. The lock may then be held until its TTL ends.
 type EndedInfo struct {
 	Event
 	Fence uint64
