@@ -11,7 +11,7 @@ type Stats struct {
 	// OutageSince is the time of the first failure in the present outage, else zero. A request fails if it has no reply after 2
 	// s, or if its connection broke or Redis cannot serve it now, so that it is sent again. An outage begins with a second
 	// failure 1 s or more after the first. It ends 5 s after the latest failure if a request has succeeded since (on a Cluster
-	// one for the same lock), and after a minute in any case.
+	// one for the same lock), else a minute after it.
 	OutageSince time.Time
 }
 

@@ -17,7 +17,7 @@ import (
 type Trace struct {
 	Queued           func(QueuedInfo)       // an acquisition joins the queue; not again if its waiter is dropped and comes back
 	Granted          func(GrantedInfo)      // a lease begins, also by Resume
-	Renewed          func(RenewedInfo)      // a renewal has succeeded or failed; after a failure others follow until the deadline
+	Renewed          func(RenewedInfo)      // a renewal has succeeded, or failed, and others follow until the deadline
 	Ended            func(EndedInfo)        // a lease has ended; after Unlock, once its outcome is known
 	Left             func(LeftInfo)         // an acquisition ends without a lease, also a Try… that finds the lock busy
 	NotificationLost func(Event)            // a heartbeat finds a grant of which the waiter was not notified
