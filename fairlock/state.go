@@ -114,8 +114,8 @@ func permits(s State, resized int) (next int, others []int) {
 	return next, slices.DeleteFunc(slices.Compact(brought), func(n int) bool { return n == next })
 }
 
-// age returns how long ago a ticket or a fence was given. It is 0 for number 0, and for a number that is ahead of the clock,
-// because others were given in the same microsecond.
+// age returns how long ago a ticket or a fence was assigned. It is 0 for number 0, and for a number that is ahead of the clock,
+// because others were assigned in the same microsecond.
 func age(number uint64, now time.Time) time.Duration {
 	if number == 0 {
 		return 0
