@@ -141,12 +141,15 @@ func TestTheCodeOfTheTestingPageIsTested(t *testing.T) {
 
 // docs/instrumentation.md explains every line that the library logs, and no other.
 func TestEveryLineThatIsLoggedIsExplained(t *testing.T) {
-	files, err := filepath.Glob("../fairlock/*.go")
-	require.NoError(t, err)
-	files = append(files, "../leader/elector.go", "../contrib/prometheus/locks.go")
+	files := []string{"../leader/elector.go", "../contrib/prometheus/locks.go"}
+	for _, folder := range []string{"fairlock", "internal/call", "internal/wait", "internal/hold"} {
+		found, err := filepath.Glob("../" + folder + "/*.go")
+		require.NoError(t, err)
+		files = append(files, found...)
+	}
 	var logged []string
 	for _, file := range files {
-		for _, m := range regexp.MustCompile(`\.log\.(Debug|Info|Warn|Error)(?:Context)?\((?:ctx, )?"(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
+		for _, m := range regexp.MustCompile(`\.[lL]og\.(Debug|Info|Warn|Error)(?:Context)?\((?:ctx, )?"(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
 			logged = append(logged, strings.ToUpper(m[1])+" "+m[2])
 		}
 	}

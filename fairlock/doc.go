@@ -10,26 +10,24 @@
 // # Promises
 //
 //   - Exclusion. While [Lease.Err] is nil, no other client holds the lock, or more permits than there are, or an RWMutex beside a
-//     writer. Redis must keep its data, its clock must not step forward beyond the end of the lease, and nobody may take the lock
-//     by force ([Mutex.ForceRelease]).
+//     writer.
 //   - Order. Waiters are granted the lock in the order in which Redis received their first requests. No request overtakes an
 //     earlier one: TryLock fails while others wait, a request for one permit never passes one for three, and no reader passes a
-//     writer. Lost messages do not change the order, and neither does one stall, one restart that keeps the data, or one step of
-//     Redis's clock, up to 10 min. Several within WaiterTTL/3 can. An outage of more than WaiterTTL/2, or TTL, can cost one
-//     waiter a grant of which it has not heard.
-//   - Fences. Each grant has a number greater than those of all earlier grants of the lock ([Lease.Fence]). After a loss of data,
-//     that holds unless Redis's clock is behind the last number.
-//   - Early notice. [Lease.Done] closes before another client can be granted the lock, even if Redis hangs. After a step of
-//     Redis's clock beyond the end of the lease, it closes at the next renewal.
+//     writer.
+//   - Fences. Each grant has a number greater than those of all earlier grants of the lock ([Lease.Fence]).
+//   - Early notice. [Lease.Done] closes before another client can be granted the lock, even if Redis hangs.
 //   - A crash costs a bounded time. A crashed holder blocks the lock for the rest of its TTL or minimum hold, whichever is
 //     longer. Any number of crashed waiters block it for one WaiterTTL in all.
 //   - Nothing stays behind. Every key expires, but for a number that [Semaphore.Resize] has set. The lock's last number stays for
 //     FenceTTL.
 //
-// After a failover to a replica that missed the last writes, or a restart that lost them (appendonly no, the default), two
-// clients can hold the lock until the first one's next renewal, a third of TTL later at most. Redis must not evict the keys
-// (maxmemory-policy noeviction). A holder that is paused between its last look at the lease and its write can write too late. A
-// resource that checks fences is safe from all of these.
+// After a failover to a replica that missed the last writes, a restart that lost them (appendonly no, the default), an eviction,
+// a [Mutex.ForceRelease], or a step of Redis's clock beyond the end of a lease, two clients can hold the lock until the first
+// one's next renewal, a third of TTL later at most. Fences rise all the same, unless Redis has lost the number and its clock is
+// behind it. The order survives lost messages, and one stall, restart that keeps the data, or step of Redis's clock, up to 10
+// min. Several within WaiterTTL/3 can change it. An outage of more than WaiterTTL/2, or TTL, can cost one waiter a grant of which
+// it has not heard. A holder that is paused between its last look at the lease and its write can write too late. A resource that
+// checks fences is safe from all of these.
 //
 // # Concurrency
 //
