@@ -21,13 +21,13 @@
 //   - Nothing stays behind. Every key expires, but for a number that [Semaphore.Resize] has set. The lock's last number stays for
 //     FenceTTL.
 //
-// After a failover to a replica that missed the last writes, a restart that lost them (appendonly no, the default), an eviction,
-// a [Mutex.ForceRelease], or a step of Redis's clock beyond the end of a lease, two clients can hold the lock until the first
-// one's next renewal, a third of TTL later at most. Fences rise all the same, unless Redis has lost the number and its clock is
-// behind it. The order survives lost messages, and one stall, restart that keeps the data, or step of Redis's clock, up to 10
-// min. Several within WaiterTTL/3 can change it. An outage of more than WaiterTTL/2, or TTL, can cost one waiter a grant of which
-// it has not heard. A holder that is paused between its last look at the lease and its write can write too late. A resource that
-// checks fences is safe from all of these.
+// After a failover to a replica that missed the last writes, a restart that lost them (appendonly no, the default), an eviction
+// (maxmemory-policy other than noeviction), a [Mutex.ForceRelease], or a step of Redis's clock beyond the end of a lease, two
+// clients can hold the lock until the first one's next renewal, a third of TTL later at most. Fences rise all the same, unless
+// Redis has lost the number and its clock is behind it. The order survives lost messages, and one stall, restart that keeps the
+// data, or step of Redis's clock, up to 10 min. Several within WaiterTTL/3 can change it. An outage of more than WaiterTTL/2, or
+// TTL, can cost one waiter a grant of which it has not heard. A holder that is paused between its last look at the lease and its
+// write can write too late. A resource that checks fences is safe from all of these.
 //
 // # Concurrency
 //
