@@ -28,8 +28,8 @@ const (
 type Config struct {
 	// Namespace is the prefix of all keys, by default "fairlock". It has at most 256 bytes, and no braces.
 	Namespace string
-	// Name is this client's readable id, with which its tokens begin: 1 to 128 bytes of printable ASCII without spaces, by
-	// default "<host>-<pid>-<random>". Two clients may share a Name. Each then receives the other's notifications too.
+	// Name is this client's readable id, 1 to 128 bytes of printable ASCII without spaces, by default "<host>-<pid>-<random>".
+	// Two clients with one Name receive each other's notifications.
 	Name string
 	// TTL is the length of a lease. If a holder crashes, the others wait for the rest of it. Default 10 s, at least 10 ms.
 	TTL time.Duration

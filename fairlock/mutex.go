@@ -14,23 +14,21 @@ func (c *Client) Mutex(name string, options ...HoldOption) Mutex {
 }
 
 // Lock waits in order until the lock is granted, and returns the lease. The error is that of ctx, ErrWaitTimeout, ErrQueueFull,
-// ErrReentrant, ErrClosed, ErrUnreachable, ErrInvalid, or one of Redis. If the wait has timed out, a *HeldError names a holder
-// that is known. If Redis does not answer when the waiter leaves, the waiter expires after its WaiterTTL, or a grant to it after
-// its TTL.
+// ErrReentrant, ErrClosed, ErrUnreachable, ErrInvalid, or one of Redis. A timeout is in a *HeldError if a holder is known. If
+// Redis hangs then, the waiter expires after its WaiterTTL, or after its TTL if it is granted the lock.
 func (m Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", 1, false, nil)
 }
 
-// TryLock returns the lease if the lock is free and nobody waits for it. Otherwise it returns ErrBusy, in a *HeldError if the
-// lock is held. ErrUnreachable means that Redis did not serve TryLock for 3 s, and ErrLost that the lease had ended when the
-// reply came. To do a job once on several machines, record under the lock that it is done, because ErrBusy may be over a moment
-// later.
+// TryLock returns the lease if the lock is free and nobody waits for it, and else ErrBusy, in a *HeldError if the lock is held.
+// ErrUnreachable means that Redis did not serve TryLock for 3 s, ErrLost that the lease had ended when the reply came. To do a
+// job once on several machines, record under the lock that it is done, or use WithMinHold.
 func (m Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "trylock", 1, true, nil)
 }
 
-// Do runs f while it holds the lock, and releases it when f returns or panics. f should return when its ctx ends, which is when
-// the lease or ctx does. context.Cause says why. LeaseFromContext returns the lease, for its fence.
+// Do runs f while it holds the lock, and releases it when f returns or panics. The ctx of f ends when the lease or ctx does, and
+// f should return then. context.Cause says why. LeaseFromContext returns the lease, for its fence.
 //
 // Do returns f's error, joined with one of the lock. Check for ErrLost first, because f's own error may be a consequence. After
 // an *Error with Op "unlock", f has run, and the lock may stay held for the rest of its TTL.

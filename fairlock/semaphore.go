@@ -11,16 +11,15 @@ type Semaphore struct{ shared }
 
 // Semaphore returns the semaphore with that name and number of permits, 1 to 2^30. Otherwise it is like Client.Mutex.
 //
-// Each request brings the number, and is granted when at most that many permits are then held. So the number can change from one
-// deployment to the next. Meanwhile at most the larger number is held, and a request with the smaller one delays those behind it,
-// which the client logs once. A number set by Resize counts instead.
+// Each request brings the number, so it can change from one deployment to the next. Meanwhile at most the larger number is held,
+// and a request with the smaller one delays those behind it, which the client logs once. A number set by Resize counts instead.
 func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Semaphore {
 	return Semaphore{shared{newLock(c, KindSemaphore, name, permits, options)}}
 }
 
-// Acquire waits in order until n permits are granted, from 1 to the semaphore's number, and returns one lease on all of them.
-// Otherwise it is like Mutex.Lock. It returns a *CapacityError if the semaphore was resized to fewer than n permits, and never
-// ErrReentrant, because a holder may acquire more. Two holders that do so can wait for each other until ctx ends.
+// Acquire waits in order until n permits are granted, from 1 to the semaphore's number, and returns one lease on all of them. The
+// errors are those of Mutex.Lock, and a *CapacityError if the semaphore was resized to fewer. There is no ErrReentrant, because a
+// holder may acquire more permits. Two that do so can deadlock until ctx ends.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.acquire(ctx, "acquire", n, false, s.check(n))
 }

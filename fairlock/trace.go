@@ -10,10 +10,9 @@ import (
 // Trace is a set of callbacks. Each may be nil. A callback delays the event, so it should be quick. Several goroutines may call
 // one at once. A callback must not call the Client's Close.
 //
-// The events balance. Each call of Lock, Try…, Do or Resume that could send a request gives exactly one of Granted and Left, with
-// one Queued before it if it has joined the queue. Exactly one Ended follows each Granted, after that has returned. A call that
-// fails before (bad input, a ctx that has ended, a closed Client, ErrReentrant) gives no event. Only a panic of a go-redis hook
-// breaks the balance.
+// The events balance. Each call of Lock, Try…, Do or Resume gives exactly one of Granted and Left, with one Queued before it if
+// it has joined the queue. One Ended follows each Granted, after that has returned. A call that cannot send a request (bad input,
+// a ctx that has ended, a closed Client, ErrReentrant) gives no event. Only a panic of a go-redis hook breaks the balance.
 type Trace struct {
 	Queued           func(QueuedInfo)       // an acquisition joins the queue; not again if its waiter is dropped and comes back
 	Granted          func(GrantedInfo)      // a lease begins, also by Resume
