@@ -149,7 +149,7 @@ func TestEveryLineThatIsLoggedIsExplained(t *testing.T) {
 	}
 	var logged []string
 	for _, file := range files {
-		for _, m := range regexp.MustCompile(`\.[lL]og\.(Debug|Info|Warn|Error)(?:Context)?\((?:ctx, )?"(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
+		for _, m := range regexp.MustCompile(`\b(?:[lL]og|Logger)\.(Debug|Info|Warn|Error)(?:Context)?\((?:ctx, )?"(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
 			logged = append(logged, strings.ToUpper(m[1])+" "+m[2])
 		}
 	}
