@@ -422,7 +422,7 @@ func (l lockUnderTest) picture(s fairlock.State, names map[token.Token]string) s
 
 // step is a step of a scenario, and the picture after it. "+3": the next client (a, b, …) asks for 3; "-a": a releases;
 // "!c": c stops waiting; "?1": a try for 1 is refused. That it changes nothing is shown
-// in package lua.
+// in package script.
 type step struct{ do, want string }
 
 // play plays a scenario. The clients send no heartbeat meanwhile. What a release admits is admitted when it returns, and

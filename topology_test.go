@@ -256,7 +256,7 @@ func TestACLLine_Suffices(t *testing.T) {
 	require.ErrorContains(t, refused(t, s.client(fairlock.Config{}).Mutex("x").Lock), `key "fairlock:{x}:queue"`)
 }
 
-// Without rights to the channel everything works, by heartbeats. (Package lua has the errors that name other rights.)
+// Without rights to the channel everything works, by heartbeats. (Package script has the errors that name other rights.)
 //
 //fairlock:fault The user lacks rights: an error that names what is missing; without the channel, heartbeats replace notifications
 func TestACL_WithoutTheChannel(t *testing.T) {

@@ -103,22 +103,29 @@ func complete(t *testing.T, imports map[string]string, at, text string) string {
 	return header.String() + text
 }
 
-// The first Go text of the README is a program that runs, and the first example of package fairlock. The others stand word for
-// word in an example.
+// Each Go text of the README stands word for word in an example.
 func TestTheCodeOfTheReadmeRuns(t *testing.T) {
 	readme := read(t, "../README.md")
 	blocks := goBlock.FindAllStringSubmatch(readme, -1)
 	require.Len(t, blocks, 3)
-	program, explore, kinds := blocks[0][1], blocks[1][1], blocks[2][1]
-
+	call, kinds, explore := blocks[0][1], blocks[1][1], blocks[2][1]
+	examples := read(t, "../fairlock/example_test.go")
+	assert.Equal(t, 6, strings.Count(call, "\n"), "the first lines of code must stay few")
+	assert.Contains(t, examples, indented(call))
+	assert.Contains(t, body(t, examples, "Example_kinds"), indented(kinds))
 	assert.Contains(t, read(t, "../fairlocktest/example_test.go"), explore)
+	assert.LessOrEqual(t, len(strings.Fields(readme)), 800, "words of the README")
+}
 
-	for line := range strings.Lines(kinds) {
-		assert.Contains(t, body(t, read(t, "../fairlock/example_test.go"), "Example_kinds"), line)
-	}
+func indented(code string) string {
+	return regexp.MustCompile("(?m)^(.)").ReplaceAllString(code, "\t$1")
+}
+
+// The first program of examples/README.md runs, and is the first example of package fairlock.
+func TestTheFirstProgramRuns(t *testing.T) {
+	program := goBlock.FindStringSubmatch(read(t, "README.md"))[1]
 	assert.Equal(t, body(t, read(t, "../fairlock/example_test.go"), "Example"), body(t, program, "main"))
 	assert.LessOrEqual(t, strings.Count(body(t, program, "main"), "\n"), 15, "the first program must stay short")
-
 	want := regexp.MustCompile(`fmt\.Println\("(.*)"\)`).FindStringSubmatch(program)[1]
 	assert.Equal(t, want+"\n", run(t, program))
 }
@@ -134,12 +141,15 @@ func TestTheCodeOfTheTestingPageIsTested(t *testing.T) {
 
 // docs/instrumentation.md explains every line that the library logs, and no other.
 func TestEveryLineThatIsLoggedIsExplained(t *testing.T) {
-	files, err := filepath.Glob("../fairlock/*.go")
-	require.NoError(t, err)
-	files = append(files, "../leader/elector.go", "../contrib/prometheus/locks.go")
+	files := []string{"../leader/elector.go", "../contrib/prometheus/locks.go"}
+	for _, folder := range []string{"fairlock", "internal/call", "internal/wait", "internal/hold"} {
+		found, err := filepath.Glob("../" + folder + "/*.go")
+		require.NoError(t, err)
+		files = append(files, found...)
+	}
 	var logged []string
 	for _, file := range files {
-		for _, m := range regexp.MustCompile(`\.log\.(Debug|Info|Warn|Error)(?:Context)?\((?:ctx, )?"(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
+		for _, m := range regexp.MustCompile(`\b(?:[lL]og|Logger)\.(Debug|Info|Warn|Error)(?:Context)?\((?:ctx, )?"(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
 			logged = append(logged, strings.ToUpper(m[1])+" "+m[2])
 		}
 	}

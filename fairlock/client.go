@@ -14,8 +14,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/wait"
 )
 
-// Redis has the methods that a Client needs of a go-redis client. *redis.Client, *redis.ClusterClient, a Sentinel failover client
-// and redis.UniversalClient have them. The caller closes it, after the Client.
+// Redis is the part of a go-redis client that a Client needs: of a *redis.Client, also for Sentinel, a *redis.ClusterClient or a
+// redis.UniversalClient. The caller closes it, after the Client.
 type Redis interface {
 	redis.Scripter
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
@@ -33,8 +33,8 @@ type Client struct {
 	waiters *wait.Waiters
 }
 
-// New returns a Client that makes locks on rdb. It does no I/O. The error is an ErrInvalid, which names everything that is wrong
-// with rdb and cfg. The package comment says which options of rdb matter.
+// New returns a Client that makes locks on rdb, whose options matter (see the package comment). It does no I/O. The error is an
+// ErrInvalid that names everything that is wrong with rdb and cfg.
 func New(rdb Redis, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := errors.Join(checkRedis(rdb), cfg.check()); err != nil {
@@ -65,11 +65,10 @@ func checkRedis(rdb Redis) error {
 // Name returns Config.Name or its default.
 func (c *Client) Name() string { return c.cfg.Name }
 
-// Close ends the Client. Calls that wait return ErrClosed, and their waiters leave the queues. Leases end with ErrClosed;
-// their locks stay held in Redis until their TTL ends, so call Unlock before Close if another client should get a lock
-// sooner, or call Shutdown, which waits for that. A release that is in flight goes on. Close returns when every goroutine
-// and request of the Client has ended; a Redis that does not answer delays that by go-redis's own timeouts. A further call
-// has no effect. Close must not be called from a Trace callback.
+// Close ends the Client. Calls that wait return ErrClosed, and their waiters leave the queues. Leases end with ErrClosed, and
+// their locks stay held in Redis for the rest of TTL. Call Unlock before, or Shutdown, if others should get them sooner. A
+// release in flight goes on. Close returns when every goroutine and request of the Client has ended, which a Redis that hangs
+// delays by go-redis's own timeouts. Further calls have no effect. A Trace callback must not call Close.
 func (c *Client) Close() error {
 	c.tasks.Close()
 	c.calls.Close()

@@ -26,40 +26,27 @@ const (
 
 // Config has the settings of a Client. The zero value is ready to use. Times are at most a year.
 type Config struct {
-	// Namespace is the prefix of all keys. Locks in two namespaces have nothing in common. Default "fairlock". At most 256 bytes,
-	// without braces, which would move the keys' hash tag.
+	// Namespace is the prefix of all keys, by default "fairlock". It has at most 256 bytes, and no braces.
 	Namespace string
-
-	// Name is this client's readable id. Tokens begin with it, so that redis-cli shows the holder and the waiters. Two clients
-	// may share a Name. Each then receives the other's notifications too. Default "<host>-<pid>-<random>". 1 to 128 bytes of
-	// printable ASCII without spaces.
+	// Name is this client's readable id, 1 to 128 bytes of printable ASCII without spaces, by default "<host>-<pid>-<random>".
+	// Two clients with one Name receive each other's notifications.
 	Name string
-
-	// TTL is the length of a lease, which is renewed after about a third of it. If a holder crashes, the others wait for the rest
-	// of it. Default 10 s, at least 10 ms.
+	// TTL is the length of a lease. If a holder crashes, the others wait for the rest of it. Default 10 s, at least 10 ms.
 	TTL time.Duration
-
-	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. A crashed waiter at the head of the queue delays the
-	// others by up to WaiterTTL. It should be longer than five round trips and the longest pause of a client together. Default 6
-	// s, at least 3 s.
+	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. Crashed waiters delay the others by up to WaiterTTL.
+	// It should be longer than five round trips and the longest pause of a client together. Default 6 s, at least 3 s.
 	WaiterTTL time.Duration
-
-	// FenceTTL is how long Redis keeps the last number of a lock that nobody uses, in about 200 bytes. A fence is at least the
-	// time of Redis's clock. So FenceTTL should be longer than any step back of that clock. Default 10 min, at least 10 s.
+	// FenceTTL is how long Redis keeps the last number of a lock that nobody uses, in about 200 bytes. It should be longer than
+	// any step back of Redis's clock. Default 10 min, at least 10 s.
 	FenceTTL time.Duration
-
 	// MaxWaiters is how many may wait for one lock. A further call of Lock returns ErrQueueFull. 0 means any number.
 	MaxWaiters int
-
-	// Logger gets what an operator should know: lost leases, lost notifications, the begin and the end of an outage. Default
-	// slog.Default().
+	// Logger gets lost leases, lost notifications, and the beginning and end of outages. Default slog.Default().
 	Logger *slog.Logger
-
 	// Trace has callbacks for events.
 	Trace *Trace
-
-	// Clock measures leases, and sets off heartbeats, retries and timeouts. Default the system's clock, by which go-redis's own
-	// timeouts go in any case.
+	// Clock measures leases, and sets off heartbeats, retries and timeouts. Default the system's clock, which go-redis's own
+	// timeouts use in any case.
 	Clock Clock
 }
 

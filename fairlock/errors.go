@@ -11,19 +11,17 @@ import (
 
 // Errors to branch on with errors.Is. Methods return them inside an *Error.
 var (
-	// ErrBusy means that a method whose name begins with Try did not get the lock, because it is held or others wait for it. A
-	// *HeldError names a holder.
+	// ErrBusy means that a Try… did not get the lock, because it is held or others wait for it. A *HeldError names a holder.
 	ErrBusy = errors.New("lock is busy")
 	// ErrQueueFull means that MaxWaiters others wait already. It is in a *QueueFullError.
 	ErrQueueFull = errors.New("queue is full")
-	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says. It comes with a *HeldError, or with the last
-	// error of Redis if there was one. It is no context.DeadlineExceeded.
+	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says, while its ctx lasted. It comes with a
+	// *HeldError, or with the last error of Redis if there was one.
 	ErrWaitTimeout = errors.New("wait timed out")
-	// ErrReentrant means that a call would wait for a lease that its own ctx carries: that of the function of Do, of
-	// Lease.Context, or one made of these. Nothing has been sent. Work that shall wait for the end of the lease needs another
-	// ctx.
+	// ErrReentrant means that a call would wait for a lease that its own ctx carries. The ctx comes from Do or Lease.Context.
+	// Nothing has been sent. Work that should wait for the end of the lease needs another ctx.
 	ErrReentrant = errors.New("ctx carries a lease of this lock, which the call would wait for")
-	// ErrLost means that a lease has ended without its holder's doing. It comes with ErrExpired, ErrTaken or ErrUnreachable.
+	// ErrLost means that a lease has ended before its holder ended it. It comes with ErrExpired, ErrTaken or ErrUnreachable.
 	ErrLost = errs.Lost
 	// ErrUnlocked is a lease's Err after Unlock.
 	ErrUnlocked = errs.Unlocked
@@ -31,8 +29,8 @@ var (
 	ErrDetached = errs.Detached
 	// ErrClosed means that the Client was closed, or that Shutdown was called.
 	ErrClosed = errs.Closed
-	// ErrNumber means that the key of a lock's numbers has a content that is not ours, or a number above 2^53 - 2^40, or that a
-	// ticket is more than 407 days ahead. Nothing was written. If nobody uses the lock, delete the key.
+	// ErrNumber means that the key of a lock's numbers was written by another program or has a number above 2^53 - 2^40, or that
+	// a ticket is more than 407 days ahead. Nothing was written. If nobody uses the lock, delete the key.
 	ErrNumber = script.ErrNumber
 	// ErrInvalid means that an input is out of its bounds. A *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")
@@ -40,26 +38,26 @@ var (
 
 // Reasons for which a lease is lost. They come with ErrLost.
 var (
-	// ErrExpired means that it was not renewed in time, and no request failed: this process was paused or had no CPU. Or Redis
-	// refused its renewals, for example because a right is missing.
+	// ErrExpired means that this process was paused or had no CPU for too long, or that Redis refused the renewals, for example
+	// because a right is missing.
 	ErrExpired = errs.Expired
-	// ErrTaken means that the lease does not hold the lock in Redis any more. The lock was force-released or resumed, its key was
-	// deleted or evicted, or Redis lost its data.
+	// ErrTaken means that the lock was force-released or resumed, that its key was deleted or evicted, or that Redis lost its
+	// data.
 	ErrTaken = errs.Taken
 	// ErrUnreachable means that the lease ended during an outage (see Stats), or that its latest renewal had failed or had no
-	// reply. It comes with the last error. Without ErrLost it is the error of a call that gave up because Redis did not serve it.
-	// Its text says for how long it was tried.
+	// reply. It comes with the last error. Without ErrLost, a call gave up because Redis did not serve it. The text says after
+	// how long.
 	ErrUnreachable = errs.Unreachable
 )
 
 // Error is the error of an operation on one lock.
 type Error struct {
-	Op   string // the operation, by its method's name: "lock", "unlock", "do", "trydo", …
+	Op   string // the method's name: "lock", "unlock", "do", "trydo", …
 	Name string // the lock's name
 	Err  error
 }
 
-// Error names the operation and the lock, whose name it shortens to 64 characters.
+// Error names the operation, and the lock by at most 64 characters.
 func (e *Error) Error() string {
 	return fmt.Sprintf("fairlock: %s %.64q: %v", e.Op, e.Name, e.Err)
 }
@@ -67,7 +65,7 @@ func (e *Error) Error() string {
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Busy says what a holder has that a call wants.
+// Busy is what a holder keeps from a call.
 type Busy string
 
 // BusyLock is the lock, or permits of it.
@@ -75,12 +73,10 @@ const BusyLock Busy = "lock"
 
 // HeldError is an ErrBusy, an ErrWaitTimeout or a context.DeadlineExceeded with the name of a holder.
 type HeldError struct {
-	Busy   Busy   // what is held
-	Holder string // the Name of the holder's client, from Redis's latest reply
-	// Released means that the holder has released the lock, which is taken until its minimum hold is over. Free is after how long
-	// that is, if a try asked.
-	Released bool
-	Free     time.Duration
+	Busy     Busy          // what is held
+	Holder   string        // the Name of the holder's client, from Redis's latest reply
+	Released bool          // the holder has released the lock, and its minimum hold is not over
+	Free     time.Duration // until the minimum hold is over; 0 if that is not known, as after a Lock
 	Err      error
 }
 
@@ -101,7 +97,7 @@ func (e *HeldError) Unwrap() error { return e.Err }
 
 // QueueFullError is an ErrQueueFull with its numbers.
 type QueueFullError struct {
-	Waiting int // number of waiters, also of those that have crashed and not expired yet
+	Waiting int // number of waiters, including crashed ones that have not expired
 	Limit   int // MaxWaiters
 }
 
@@ -113,10 +109,10 @@ func (e *QueueFullError) Error() string {
 // Unwrap returns ErrQueueFull.
 func (e *QueueFullError) Unwrap() error { return ErrQueueFull }
 
-// CapacityError means that a request is for more permits than Semaphore.Resize has set.
+// CapacityError means that a call requested more permits than Semaphore.Resize has set.
 type CapacityError struct {
-	Want int // the number of permits that were requested
-	Have int // how many the semaphore has
+	Want int // permits that were requested
+	Have int // permits that the semaphore has
 }
 
 // Error names both numbers.
@@ -127,7 +123,7 @@ func (e *CapacityError) Error() string {
 // FieldError is an ErrInvalid that says which input is out of its bounds.
 type FieldError struct {
 	Field string // "TTL", "name", …
-	Bound string // what is wrong, and the bounds
+	Bound string // the value and its bounds
 }
 
 // Error names the field and its bounds.

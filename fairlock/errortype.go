@@ -31,10 +31,10 @@ var errorTypes = []struct {
 	{ErrUnlocked, "unlocked"},
 }
 
-// ErrorType returns a short name of what an error of this package means, for a label of a metric. It is one of "invalid",
-// "reentrant", "busy", "queue_full", "wait_timeout", "expired", "taken", "unreachable", "deadline_exceeded", "canceled",
-// "closed", "detached", "unlocked", "capacity" for a [*CapacityError], "refused" for another error with which Redis replied and
-// that a retry does not cure, "_OTHER" for everything else, and "" for nil.
+// ErrorType returns a short name of an error of this package, for a label of a metric: "invalid", "reentrant", "busy",
+// "queue_full", "wait_timeout", "expired", "taken", "unreachable", "deadline_exceeded", "canceled", "closed", "detached",
+// "unlocked", "capacity" for a [*CapacityError], "refused" for another error of Redis that a retry does not cure, "_OTHER" for
+// everything else, and "" for nil.
 func ErrorType(err error) string {
 	if err == nil {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// The program of the README. The others below run on a server in memory, so that they need nothing.
+// The first program of examples/README.md. The others below run on a server in memory, so that they need nothing.
 func Example() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
 	client, err := fairlock.New(rdb, fairlock.Config{})
@@ -71,13 +71,34 @@ func ExampleMutex_Lock() {
 }
 
 func ExampleMutex_Do() {
+	ctx := context.Background()
+	client, stop := newClient(fairlock.Config{Name: "web-1"})
+	defer stop()
+	charge := func(ctx context.Context, account int) error {
+		fmt.Println("charging", account)
+		return ctx.Err() // nil as long as the lock is held
+	}
+
+	err := client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
+		return charge(ctx, 42) // alone among all processes; ctx ends if the lock is lost
+	})
+	if errors.Is(err, fairlock.ErrLost) {
+		log.Print("stopped, because the lock is lost: ", err)
+	}
+	fmt.Println("error:", err)
+	// Output:
+	// charging 42
+	// error: <nil>
+}
+
+func ExampleLeaseFromContext() {
 	client, stop := newClient(fairlock.Config{Name: "web-1"})
 	defer stop()
 
 	err := client.Mutex("billing").Do(context.Background(), func(ctx context.Context) error {
 		lease, _ := fairlock.LeaseFromContext(ctx) // its fence goes along with every write
 		fmt.Println("one invoice at a time, under a fence:", lease.Fence() > 0)
-		return ctx.Err() // nil as long as the lock is held
+		return nil
 	})
 	fmt.Println("error:", err)
 	// Output:
@@ -215,7 +236,7 @@ func ExampleTrace() {
 	// ended billing lost: false
 }
 
-// The three lines of the README.
+// The README has these three lines.
 func Example_kinds() {
 	ctx := context.Background()
 	client, stop := newClient(fairlock.Config{Name: "web-1"})

@@ -10,8 +10,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Handle is what a process needs to resume a lease that was begun elsewhere: its token and its fence. A process may store it, as
-// string(h), and die. Whoever has it can take the lock, so fmt and log/slog print it redacted.
+// Handle has the token and the fence of a lease, which a process needs to resume it. It can be stored as string(h). Whoever has
+// it can take the lock, so fmt and log/slog print it redacted.
 type Handle string
 
 func newHandle(t token.Token, fence uint64) Handle {
@@ -44,7 +44,7 @@ func (h Handle) String() string {
 	return fmt.Sprintf("%v/%d", t, fence)
 }
 
-// Format prints what String returns, for every verb.
+// Format prints String for every verb.
 func (h Handle) Format(f fmt.State, verb rune) {
 	if verb == 'v' && f.Flag('#') {
 		_, _ = io.WriteString(f, "fairlock.Handle("+h.String()+")")

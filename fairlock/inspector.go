@@ -11,7 +11,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
-// Reader has the methods that an Inspector needs of a go-redis client. Every [Redis] has them.
+// Reader is the part of a go-redis client that an Inspector needs. Every [Redis] has it.
 type Reader interface {
 	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
 	EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
@@ -25,15 +25,14 @@ type Inspector struct {
 	namespace string
 }
 
-// NewInspector returns an Inspector of the locks in a namespace. "" is DefaultNamespace. Scripts are sent by EVALSHA_RO, so that
-// the user of Redis needs no right to write. From the first time on that Redis refuses EVALSHA_RO, they are sent by EVALSHA: a
-// server before version 7 has none, and a user may lack the right to it.
+// NewInspector returns an Inspector of the locks in a namespace, by default DefaultNamespace. It sends scripts by EVALSHA_RO,
+// which needs no right to write. If Redis refuses that, as before version 7, it sends them by EVALSHA from then on.
 func NewInspector(rdb Reader, namespace string) *Inspector {
 	return &Inspector{script.ReadOnly(rdb), cmp.Or(namespace, DefaultNamespace)}
 }
 
 // Inspect reads one lock, with at most limit holders and limit waiters, up to 1,000. Used and Waiting count all. ctx bounds the
-// request. The error is an ErrInvalid, or one of Redis or of ctx as it is.
+// request. The error is an ErrInvalid, that of ctx, or that of Redis.
 func (i *Inspector) Inspect(ctx context.Context, id ID, limit int) (State, error) {
 	l, known := script.Of(i.rdb, string(id.Kind), i.namespace, id.Name)
 	if err := errors.Join(

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Lease is one holding of a lock. It is renewed in the background until it ends, once and for one reason: Unlock, Detach, a loss,
-// or the end of the Client.
+// Lease is one holding of a lock. It is renewed in the background until it ends by Unlock, Detach, a loss or the end of the
+// Client.
 type Lease struct {
 	lock *lock
 	held *hold.Holding
@@ -47,15 +47,14 @@ func (l *Lease) Name() string { return l.lock.name }
 // Token returns the lease's token, which identifies it in Redis, in logs and in Trace.
 func (l *Lease) Token() token.Token { return l.held.Token }
 
-// Handle returns what another process needs to Resume the lease.
+// Handle returns the Handle by which another process can Resume the lease.
 func (l *Lease) Handle() Handle { return newHandle(l.held.Token, l.held.Fence) }
 
-// Fence returns the number of this grant, below 2^53. A resource that remembers the highest fence it has seen, and refuses lower
-// ones, is safe even from a holder that does not know yet that its lease has ended. If it is to be read before it is written,
-// show it the fence before the read.
+// Fence returns the number of this grant, below 2^53. A resource that refuses a fence below the highest it has seen is safe from
+// a holder that has not noticed the end of its lease. If you read before you write, send the fence before the read.
 func (l *Lease) Fence() uint64 { return l.held.Fence }
 
-// Deadline returns the time at which the lease ends here if it is not renewed. In Redis it ends somewhat later.
+// Deadline returns when the lease ends here without another renewal. In Redis it ends somewhat later.
 func (l *Lease) Deadline() time.Time { return l.held.Deadline() }
 
 // Done returns a channel that is closed when the lease ends.
@@ -64,16 +63,15 @@ func (l *Lease) Done() <-chan struct{} { return l.held.Life().Done() }
 // Err returns nil while the lock is held. Then it returns ErrUnlocked, ErrLost with its reason, ErrDetached, or ErrClosed.
 func (l *Lease) Err() error { return l.held.Err() }
 
-// Wanted returns a channel that is closed once somebody waits for the lock, who may have left or crashed meanwhile. It is for a
-// holder that can stop early, between two items of a batch for example. The end of the lease does not close the channel: select
+// Wanted returns a channel that is closed once somebody waits for the lock, for a holder that can stop early, for example between
+// two items of a batch. The waiter may have left or crashed meanwhile. The end of the lease does not close the channel, so select
 // on Done as well.
 //
-// The first call begins to look, in the background, at once and then about once a second until somebody waits or the lease ends.
-// Each look is a small request.
+// The first call begins to send a small request at once, and then about once a second, until somebody waits or the lease ends.
 func (l *Lease) Wanted() <-chan struct{} { return l.held.Wanted() }
 
-// Context returns a copy of parent that also ends when the lease does. context.Cause tells why. LeaseFromContext finds the lease
-// in it. The caller must call cancel when it is done with it.
+// Context returns a copy of parent that also ends when the lease does. context.Cause says why. LeaseFromContext returns the
+// lease. The caller must call cancel.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(&leaseContext{parent, l})
 	life := l.held.Life()
@@ -87,8 +85,7 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 	}
 }
 
-// LeaseFromContext returns the lease of a ctx that Do has passed to its function, or that Lease.Context has returned: the
-// innermost, if there are several. It reports false if there is none.
+// LeaseFromContext returns the innermost lease of a ctx that comes from Do or Lease.Context, and false if there is none.
 func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 	for l := range leasesIn(ctx) {
 		return l, true
@@ -96,9 +93,9 @@ func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 	return nil, false
 }
 
-// Renew extends the lease to its TTL from now, for example before a step that matters. Nil means that the lock is held until the
-// new Deadline, ErrLost and ErrUnlocked that it is not held. After any other error, such as one of ctx, the lease lasts until its
-// Deadline as before. While Redis does not serve Renew, it tries until ctx or the lease ends.
+// Renew extends the lease to its TTL from now, for example before a step that matters. It tries until ctx or the lease ends.
+// After nil the lock is held until the new Deadline. After ErrLost or ErrUnlocked it is not held. After any other error, such as
+// one of ctx, the Deadline is as before.
 func (l *Lease) Renew(ctx context.Context) error {
 	_, err := perform(ctx, l.lock, "renew", untilClosed, l.Err(), func(ctx context.Context, t task.Task) (none struct{}, err error) {
 		return none, l.held.Renew(ctx, t)
@@ -106,9 +103,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return err
 }
 
-// Detach ends the lease here without releasing the lock, and returns its Handle. It does no I/O. In Redis the lock stays held
-// until its TTL ends: another process should resume the lease before Deadline. An error means that the lease had ended before. If
-// the function of Do calls Detach, its ctx ends, and Do does not release the lock, which is no error.
+// Detach ends the lease here without releasing the lock, and returns its Handle. It does no I/O. The lock stays held in Redis for
+// the rest of TTL, so another process should resume the lease before Deadline. An error means that the lease had ended before. In
+// the function of Do, Detach ends its ctx, and Do then returns without a release and without an error of its own.
 func (l *Lease) Detach() (Handle, error) {
 	if err := l.held.Detach(); err != nil {
 		return "", l.lock.wrap("detach", err)
@@ -116,12 +113,12 @@ func (l *Lease) Detach() (Handle, error) {
 	return l.Handle(), nil
 }
 
-// Unlock ends the lease and releases the lock, which hands it to the first waiter. It works after ctx has ended, of which only
-// the values count. It tries until the lease would have ended, and for TTL at most. Then it returns ErrUnreachable, and the lease
-// is released in the background.
+// Unlock ends the lease and releases the lock, which hands it to the first waiter. Only the values of ctx count, so it works
+// after ctx has ended. It tries until the lease would have ended, for TTL at most. Then it returns ErrUnreachable, and the
+// release goes on in the background.
 //
-// Nil means that the lock is released, perhaps by an earlier call. ErrLost means that this lease did not hold it any more.
-// ErrDetached means that nothing was sent. After any other error the lock may stay held for the rest of its TTL, and Unlock can
-// be called again. If a reply was lost, Unlock cannot always tell a released lock from a lost one. It returns nil then, or
-// ErrLost if Redis refused the same request meanwhile, as it does during a failover.
+// After nil the lock is released, perhaps by an earlier call. ErrLost means that the lease no longer held it, ErrDetached that
+// nothing was sent. After any other error the lock may stay held for the rest of its TTL, and Unlock can be called again. If a
+// reply was lost, Unlock cannot always tell a released lock from a lost one. It then returns nil, or ErrLost if Redis refused the
+// same request meanwhile, as in a failover.
 func (l *Lease) Unlock(ctx context.Context) error { return l.lock.wrap("unlock", l.held.Unlock(ctx)) }

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
-// HoldOption is a setting of one [Mutex] or [Semaphore]. If one is given twice, the last counts. If it is out of its bounds or
+// HoldOption is a setting of one [Mutex] or [Semaphore]. Of two equal options, the last counts. If one is out of its bounds or
 // nil, methods of the lock return an ErrInvalid.
 type HoldOption interface {
 	apply(s *settings)
@@ -25,8 +25,8 @@ type Option interface {
 type settings struct {
 	ttl        time.Duration
 	maxWaiters int
-	maxWait    time.Duration // bounds waiting; 0: nothing but ctx does
-	minHold    time.Duration // the lock stays taken until so long after each grant; 0: until it is released
+	maxWait    time.Duration // 0: only ctx bounds waiting
+	minHold    time.Duration // the lock stays taken for this long after each grant; 0: until it is released
 	flags      tokens.Flags  // of each token, besides those that depend on the settings
 }
 
@@ -81,21 +81,18 @@ type holdOption func(*settings)
 func (o holdOption) apply(s *settings) { o(s) }
 func (holdOption) hold()               {}
 
-// WithTTL has the leases of the lock last d, with the bounds of Config.TTL.
+// WithTTL sets the TTL of one lock's leases, with the bounds of Config.TTL.
 func WithTTL(d time.Duration) Option { return option(func(s *settings) { s.ttl = d }) }
 
-// WithMaxWaiters bounds the queue of the lock as Config.MaxWaiters does.
+// WithMaxWaiters bounds the queue of one lock, as Config.MaxWaiters does.
 func WithMaxWaiters(n int) Option { return option(func(s *settings) { s.maxWaiters = n }) }
 
-// WithMaxWait has Lock, RLock, Acquire and Do wait for at most d, up to a year, and then return ErrWaitTimeout. It bounds neither
-// the lease nor the function of Do. 0 means that ctx alone bounds the wait.
+// WithMaxWait has Lock, RLock, Acquire and Do return ErrWaitTimeout after they have waited for d, up to a year. The lease and the
+// function of Do may last longer. 0 means that ctx alone bounds the wait.
 func WithMaxWait(d time.Duration) Option { return option(func(s *settings) { s.maxWait = d }) }
 
-// WithMinHold has the lock stay taken until d after each grant, up to a year. An earlier Unlock returns at once, and the next
-// holder is granted the lock when d is over. So a job that several machines try with TryDo is done at most once in d, and five
-// permits with a minute let five holders start in a minute. If a holder crashes, the lock is free when d is over, and TTL after
-// the latest renewal. Only ForceRelease shortens d. 0 means none.
-//
-// d counts from the grant or from Resume, by the holder's clock. Let d, and the rest of the period in which something is to
-// happen once, be longer than the clocks of your machines are apart.
+// WithMinHold keeps the lock taken until d after each grant or Resume, up to a year, by the holder's clock. An earlier Unlock
+// returns at once. So a job that several machines try with TryDo is done at most once in d, if their clocks differ by less than d
+// and than the rest of the period. Five permits and a minute let five holders start in a minute. After a crash, the lock is free
+// when both d and the TTL are over. Only ForceRelease shortens d. 0 means none.
 func WithMinHold(d time.Duration) HoldOption { return holdOption(func(s *settings) { s.minHold = d }) }

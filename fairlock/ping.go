@@ -10,11 +10,10 @@ import (
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
-// Ping reports whether locks can be used now, for a readiness probe. It runs a script that deletes a key that does not exist. So
-// it fails if Redis cannot be reached, loads its data or is a replica, and if the user lacks rights. On a Cluster it asks one
-// master. It also fails if the subscription for notifications, which a client has from its first contention on, has been down for
-// 5 s. From the call of Shutdown or Close on, it returns ErrClosed. Give ctx a deadline, because a Redis that hangs delays Ping
-// by go-redis's own timeouts.
+// Ping reports whether locks can be used now, for a readiness probe. It fails if Redis cannot be reached, loads its data or is a
+// replica, if the user lacks rights, and if the subscription has been down for 5 s. On a Cluster it tries one master. After
+// Shutdown or Close it returns ErrClosed. Give ctx a deadline, because otherwise go-redis's own timeouts bound a request that
+// hangs.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.ping(ctx); err != nil {
 		return fmt.Errorf("fairlock: ping: %w", err)

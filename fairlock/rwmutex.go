@@ -6,11 +6,10 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
-// RWMutex is a lock that either one writer holds or any number of readers. Adjacent readers in the queue are granted the lock
-// together.
+// RWMutex is held by one writer or any number of readers. Adjacent readers in the queue are granted the lock together.
 type RWMutex struct{ shared }
 
-// RWMutex returns the read-write lock with that name. It is otherwise like Client.Mutex.
+// RWMutex returns the read-write lock with that name. Otherwise it is like Client.Mutex.
 func (c *Client) RWMutex(name string, options ...Option) RWMutex {
 	return RWMutex{shared{newLock(c, KindRWMutex, name, tokens.WriterWeight, options)}}
 }
@@ -20,9 +19,8 @@ func (m RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", tokens.WriterWeight, false, nil)
 }
 
-// RLock locks for reading. It is otherwise like Mutex.Lock. It returns ErrReentrant if ctx carries a lease for writing. A reader
-// may read again, but should not: if a writer has queued in between, the second RLock waits behind the writer, and the writer
-// waits for the first.
+// RLock locks for reading. It is otherwise like Mutex.Lock, and returns ErrReentrant if ctx carries a lease for writing. A second
+// RLock in a holder deadlocks until its ctx ends if a writer has queued in between.
 func (m RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "rlock", 1, false, nil)
 }
@@ -52,7 +50,7 @@ func (m RWMutex) TryDo(ctx context.Context, f func(ctx context.Context) error) e
 	return m.lock.do(ctx, "trydo", tokens.WriterWeight, true, nil, f)
 }
 
-// TryRDo runs f while it holds the lock for reading, as Mutex.TryDo does. Its Op is "tryrdo".
+// TryRDo runs f while it holds the lock for reading, as Mutex.TryDo does, with Op "tryrdo".
 func (m RWMutex) TryRDo(ctx context.Context, f func(ctx context.Context) error) error {
 	return m.lock.do(ctx, "tryrdo", 1, true, nil, f)
 }

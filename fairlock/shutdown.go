@@ -7,20 +7,18 @@ import (
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
-// Shutdown lets the work under the client's locks end, and closes the client then. From the call on, Lock, Try…, Do and
-// Resume return ErrClosed, and calls that wait leave their queues and return it. A call goes on if its ctx carries a lease
-// of this client that is held, as that of Do's function or of Lease.Context does: the holder of one lock may take another
-// that it needs. Renewals, Renew, Unlock, Inspect and ForceRelease go on.
+// Shutdown waits for the work under the client's locks, and closes the client. Meanwhile Lock, Try…, Do and Resume return
+// ErrClosed, also if they wait already, but for calls whose ctx carries a held lease of this client (from Do or Lease.Context),
+// because a holder may need another lock. Renewals, Renew, Unlock, Inspect and ForceRelease go on.
 //
-// Shutdown returns nil when all leases have ended, Redis has acknowledged every release and every waiter's request to
-// leave, and the client is closed, as by Close. If ctx ends first, the leases end with ErrClosed, as by Close, and Shutdown
-// returns the error of ctx within 100 ms, whose text says how many leases were held, and the name of one lock; what is in
-// flight ends in the background, and Close waits for it. If Close is called meanwhile, Shutdown returns ErrClosed. Further
-// calls wait for the same end.
+// Shutdown returns nil when all leases have ended, Redis has acknowledged every release and every leave, and the client is
+// closed. If ctx ends first, leases end as by Close, and Shutdown returns the error of ctx within 100 ms. Its text says how many
+// leases were held, and names one lock. What is in flight ends in the background, and Close waits for it. If Close is called
+// meanwhile, Shutdown returns ErrClosed. Further calls wait for the same end.
 //
-// A lease that nobody unlocks keeps Shutdown waiting until ctx ends. So a function that runs for as long as its ctx, such
-// as that of package leader, needs a ctx that ends when Shutdown is called, at SIGTERM for example. Shutdown must not be
-// called from the function of Do, or from a Trace callback, for which it would wait.
+// A lease that nobody unlocks keeps Shutdown waiting until ctx ends. So a function that runs for as long as its ctx, such as that
+// of package leader, needs a ctx that ends before, at SIGTERM for example. The function of Do and Trace callbacks must not call
+// Shutdown, which would wait for them.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if err := c.tasks.Shutdown(ctx, func() { _ = c.Close() }); err != nil {
 		return fmt.Errorf("fairlock: shutdown: %w", err)

@@ -17,44 +17,41 @@ type State struct {
 	At      time.Time // the time of Redis's clock
 	Holders []Holder  // the first 1,000 of them, ordered by the end of their leases
 	Used    int       // permits that are held; of an RWMutex its readers, or 1 for a writer
-	Permits int       // those of a semaphore that was resized, or that the next request brings, else the latest holder; 1 for a mutex
-	Others  []int     // other numbers that its holders and waiters have brought, in ascending order; none if it was resized
-	Fence   uint64    // the lock's last number; no fence is higher. 0 if none is kept any more
+	Permits int       // of a semaphore the number set by Resize, else that of the first waiter or latest holder; 1 for a mutex
+	Others  []int     // other numbers that holders and waiters have brought, in ascending order; empty after Resize
+	Fence   uint64    // the lock's last number, which no fence exceeds; 0 if it has been forgotten
 	Waiting int       // number of waiters
 	Waiters []Waiter  // the first 1,000 of them, in order
 }
 
 // Holder holds a lock.
 type Holder struct {
-	Client string      // as HeldError.Holder, or the key's whole content if another program has written it
-	Token  token.Token // zero if another program has written the key
-	Handle Handle      `json:"-"` // with which Resume takes over its lease; "" if another program has written the key
-	Fence  uint64
-	Age    time.Duration // time since the grant; 0 if the server's clock has stepped back since
-	TTL    time.Duration // what is left of its lease; negative if another program has removed the key's expiry
-	Weight int           // number of permits that it holds; 1 except for semaphores
-	Writer bool          // it holds an RWMutex for writing
-	Leader bool          // it holds a Mutex as the leader of an election, see package leader
+	Client   string      // the Name of the holder's client; if another program has written the key, its whole content
+	Token    token.Token // zero if another program has written the key
+	Handle   Handle      `json:"-"` // for Resume; "" if another program has written the key
+	Fence    uint64
+	Age      time.Duration // time since the grant; 0 if the server's clock has stepped back since
+	TTL      time.Duration // what is left of the lease; negative if another program has removed the key's expiry
+	Weight   int           // number of permits; 1 except for semaphores
+	Writer   bool          // it holds an RWMutex for writing
+	Leader   bool          // it leads an election, see package leader
+	Released bool          // it has released the lock, which stays taken for TTL, until the minimum hold is over
 
-	// Released means that it has released the lock, which is taken for another TTL: its minimum hold is not over.
-	Released bool
-
-	// Renewed is how long ago its lease was renewed or granted. It is negative if that is not known: of a holder that has
-	// released the lock, and of one with a minimum hold above its TTL. A holder that is alive and reaches Redis renews after
-	// about a third of Token.TTL, and half a second after a handoff, when TTL + Renewed is less than Token.TTL. Missed is how
-	// many renewals should have followed.
+	// Renewed is the time since the lease was renewed or granted. A live holder renews after about a third of Token.TTL, and half
+	// a second after a handoff, when TTL + Renewed is less than Token.TTL. Missed is how many renewals should have followed.
+	// Renewed is negative if it is not known, as after a release, or with a minimum hold above TTL.
 	Renewed time.Duration
 	Missed  int
 }
 
-// Waiter is queued for a lock.
+// Waiter waits for a lock in its queue.
 type Waiter struct {
 	Client string
 	Token  token.Token
 	Ticket uint64        // µs of Redis's clock, strictly increasing over the waiters of a lock
 	Age    time.Duration // time since it was queued
-	TTL    time.Duration // after which it expires without a heartbeat; negative if it has expired, and will be dropped
-	Weight int           // number of permits that it waits for; 1 except for semaphores
+	TTL    time.Duration // until it expires without a heartbeat; negative if it has expired, and will be dropped
+	Weight int           // number of permits; 1 except for semaphores
 	Writer bool          // it waits to hold an RWMutex for writing
 }
 
@@ -117,8 +114,8 @@ func permits(s State, resized int) (next int, others []int) {
 	return next, slices.DeleteFunc(slices.Compact(brought), func(n int) bool { return n == next })
 }
 
-// age returns how long ago a ticket or a fence was given. It is 0 for number 0, and for a number that is ahead of the clock,
-// because others were given in the same microsecond.
+// age returns how long ago a ticket or a fence was assigned. It is 0 for number 0, and for a number that is ahead of the clock,
+// because others were assigned in the same microsecond.
 func age(number uint64, now time.Time) time.Duration {
 	if number == 0 {
 		return 0

@@ -7,34 +7,25 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Trace is a set of callbacks. Each may be nil. A callback runs where the event occurs and delays it, so it should be quick.
-// Several goroutines may call one at once. A callback must not call the Client's Close.
+// Trace is a set of callbacks. Each may be nil. A callback delays the event, so it should be quick. Several goroutines may call
+// one at once. A callback must not call the Client's Close.
 //
-// The events balance, so that gauges can be made of them. An acquisition is a call of Lock, Try…, Do or Resume. One that is
-// refused before anything could be sent (bad input, a ctx that has ended, a closed Client, ErrReentrant) gives none. Each other
-// one gives exactly one of Granted and Left, with one Queued before it if it has joined the queue. After each Granted has
-// returned comes exactly one Ended. Only a hook of the Redis client that panics breaks that.
+// The events balance. Each call of Lock, Try…, Do or Resume gives exactly one of Granted and Left, with one Queued before it if
+// it has joined the queue. One Ended follows each Granted, after that has returned. A call that cannot send a request (bad input,
+// a ctx that has ended, a closed Client, ErrReentrant) gives no event. Only a panic of a go-redis hook breaks the balance.
 type Trace struct {
-	// Queued is called when an acquisition joins the queue. It is not called again if the waiter is dropped and comes back.
-	Queued func(QueuedInfo)
-	// Granted is called when a lease begins, also by Resume.
-	Granted func(GrantedInfo)
-	// Renewed is called after each renewal, unless that finds the lease lost. If Err is not nil, the renewal has failed, and
-	// others follow until the deadline.
-	Renewed func(RenewedInfo)
-	// Ended is called when a lease has ended: when its Unlock has its outcome, and otherwise at once.
-	Ended func(EndedInfo)
-	// Left is called when an acquisition ends without a lease, also for a Try… that finds the lock busy.
-	Left func(LeftInfo)
-	// NotificationLost is called when a heartbeat finds that a waiter was granted the lock and was not notified.
-	NotificationLost func(Event)
-	// Subscription is called when the subscription for notifications has come up, or has broken.
-	Subscription func(SubscriptionInfo)
+	Queued           func(QueuedInfo)       // an acquisition joins the queue; not again if its waiter is dropped and comes back
+	Granted          func(GrantedInfo)      // a lease begins, also by Resume
+	Renewed          func(RenewedInfo)      // a renewal has succeeded, or failed, and others follow until the deadline
+	Ended            func(EndedInfo)        // a lease has ended; after Unlock, once its outcome is known
+	Left             func(LeftInfo)         // an acquisition ends without a lease, also a Try… that finds the lock busy
+	NotificationLost func(Event)            // a heartbeat finds a grant of which the waiter was not notified
+	Subscription     func(SubscriptionInfo) // the subscription for notifications has come up, or has broken
 }
 
 // Event is part of every callback about one acquisition.
 type Event struct {
-	Ctx       context.Context // the caller's, for the values in it, such as a span; it may have ended
+	Ctx       context.Context // the caller's, for its values, such as a span; it may have ended
 	Namespace string          // Config.Namespace
 	ID                        // the lock
 	Weight    int             // number of permits; 1 for a mutex and for a reader, 1 << 30 for a writer
@@ -54,19 +45,19 @@ type GrantedInfo struct {
 	Fence   uint64
 	Ticket  uint64        // the waiter's ticket; 0 if it was never queued
 	Wait    time.Duration // since Lock was called
-	Handoff bool          // a release handed the lock over, and the waiter needed no further request
+	Handoff bool          // a release handed the lock to the waiter, which needed no further request
 	Queued  bool          // Queued was called for it
 }
 
 // RenewedInfo is about one renewal.
 type RenewedInfo struct {
 	Event
-	Deadline time.Time // the lease ends here then, if it is not renewed again
+	Deadline time.Time // when the lease ends here without another renewal
 	Err      error
 }
 
-// EndedInfo is about the end of a lease. Err is nil if Unlock has released the lock, an ErrLost after a loss, ErrDetached after
-// Detach, and ErrClosed if the Client was closed. Any other Err is that of the Unlock: the lock may be held until its TTL ends.
+// EndedInfo is about the end of a lease. Err is nil if Unlock has released the lock, ErrLost after a loss, ErrDetached after
+// Detach, and ErrClosed if the Client was closed. Any other Err is that of Unlock. The lock may then be held until its TTL ends.
 type EndedInfo struct {
 	Event
 	Fence uint64
@@ -84,7 +75,7 @@ type LeftInfo struct {
 
 // SubscriptionInfo is about the subscription for notifications.
 type SubscriptionInfo struct {
-	Err error // why it has broken; nil if it has come up
+	Err error // why the subscription has broken; nil if it has come up
 }
 
 // JoinTraces returns a Trace that calls the callbacks of a, and then those of b. Either may be nil.

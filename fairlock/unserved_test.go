@@ -3,6 +3,11 @@ package fairlock_test
 import (
 	"context"
 	"net"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,17 +58,53 @@ func tries(c *fairlocktest.Client, l *fairlock.Lease) map[string]func(context.Co
 	first := func(f func(context.Context) (*fairlock.Lease, error)) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := f(ctx); return err }
 	}
-	return map[string]func(context.Context) error{
-		"trylock": first(c.Mutex("x").TryLock), "trywlock": first(c.RWMutex("x").TryLock), "tryrlock": first(c.RWMutex("x").TryRLock),
-		"tryacquire": first(func(ctx context.Context) (*fairlock.Lease, error) { return c.Semaphore("x", 2).TryAcquire(ctx, 1) }),
-		"trydo": func(ctx context.Context) error {
-			return c.Mutex("x").TryDo(ctx, func(context.Context) error { return nil })
-		},
-		"inspect":   func(ctx context.Context) error { _, err := c.Mutex("x").Inspect(ctx); return err },
-		"resume":    first(func(ctx context.Context) (*fairlock.Lease, error) { return c.Mutex("x").Resume(ctx, l.Handle()) }),
-		"resize":    func(ctx context.Context) error { return c.Semaphore("x", 2).Resize(ctx, 3) },
-		"resetsize": func(ctx context.Context) error { return c.Semaphore("x", 2).ResetSize(ctx) },
-		"force":     func(ctx context.Context) error { _, err := c.Mutex("x").ForceRelease(ctx); return err },
+	nothing := func(context.Context) error { return nil }
+	return map[string]func(context.Context) error{ // each by the name of its method
+		"TryLock": first(c.Mutex("x").TryLock), "TryLock for writing": first(c.RWMutex("x").TryLock), "TryRLock": first(c.RWMutex("x").TryRLock),
+		"TryAcquire":   first(func(ctx context.Context) (*fairlock.Lease, error) { return c.Semaphore("x", 2).TryAcquire(ctx, 1) }),
+		"TryDo":        func(ctx context.Context) error { return c.Mutex("x").TryDo(ctx, nothing) },
+		"TryRDo":       func(ctx context.Context) error { return c.RWMutex("x").TryRDo(ctx, nothing) },
+		"Inspect":      func(ctx context.Context) error { _, err := c.Mutex("x").Inspect(ctx); return err },
+		"Resume":       first(func(ctx context.Context) (*fairlock.Lease, error) { return c.Mutex("x").Resume(ctx, l.Handle()) }),
+		"Resize":       func(ctx context.Context) error { return c.Semaphore("x", 2).Resize(ctx, 3) },
+		"ResetSize":    func(ctx context.Context) error { return c.Semaphore("x", 2).ResetSize(ctx) },
+		"ForceRelease": func(ctx context.Context) error { _, err := c.Mutex("x").ForceRelease(ctx); return err },
+	}
+}
+
+// Each method of a lock either waits for the lock, or gives up after 3 s. The calls that give up are in tries, and the documents
+// name them all.
+func TestUnserved_EveryList(t *testing.T) {
+	wait := []string{"Lock", "RLock", "Acquire", "Do", "RDo"}
+	methods, listed, tried := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, kind := range []any{fairlock.Mutex{}, fairlock.Semaphore{}, fairlock.RWMutex{}} {
+		for i := range reflect.TypeOf(kind).NumMethod() {
+			if name := reflect.TypeOf(kind).Method(i).Name; !slices.Contains(wait, name) {
+				methods[name] = true
+				listed["`"+regexp.MustCompile("^Try.*").ReplaceAllString(name, "Try…")+"`"] = true
+			}
+		}
+	}
+	s := fairlocktest.NewServer(t)
+	c := s.Client(fairlock.Config{})
+	for name := range tries(c, hold(t, c.Mutex("x").Lock)) {
+		method, _, _ := strings.Cut(name, " ")
+		tried[method] = true
+	}
+	assert.Equal(t, methods, tried, "tries has each method that does not wait for the lock")
+	for file, list := range map[string]string{
+		"../docs/operating.md": `(?m)^\| (.*) \| 3 s, or as long as ctx lasts`,
+		"unserved_test.go":     `(?m)^//fairlock:fault Redis does not serve a call that does not wait for the lock \((.*?)\)`,
+	} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		found := regexp.MustCompile(list).FindStringSubmatch(string(text))
+		require.NotNil(t, found, file)
+		names := map[string]bool{}
+		for name := range strings.SplitSeq(found[1], ", ") {
+			names["`"+strings.Trim(name, "`")+"`"] = true
+		}
+		assert.Equal(t, listed, names, file)
 	}
 }
 
@@ -138,7 +179,7 @@ func TestUnserved_WrongAddress(t *testing.T) {
 // Calls that do not wait for the lock try for 3 s to reach Redis, whether a server answers or not. They succeed if Redis serves
 // them meanwhile.
 //
-//fairlock:fault Redis does not serve a call that does not wait for the lock (Try…, Inspect, Resume, Resize): it tries for 3 s
+//fairlock:fault Redis does not serve a call that does not wait for the lock (Try…, Inspect, Resume, ForceRelease, Resize, ResetSize): it tries for 3 s
 func TestUnserved_TriesGiveUp(t *testing.T) {
 	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string, fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
 		lease := hold(t, s.Client(fairlock.Config{TTL: time.Hour}).Mutex("x").Lock)

@@ -50,9 +50,8 @@ func (c *Clock) AfterFunc(d time.Duration, f func()) fairlock.Timer { return c.f
 // Advance does not wait for anything else. A goroutine that such a function wakes runs on by itself, and what it does
 // may happen after Advance has returned, at the time that the clock then shows.
 //
-// Advance fails the test if a function has not returned after 10 s of the system's time. It may be waiting for this
-// Clock, as a renewal does over a Link that hangs or delays: such a test needs a bubble. Advance must not be called from
-// such a function.
+// Advance fails the test if a function has not returned after 10 s of the system's time. It may be waiting for this Clock, as a
+// renewal does over a Link that hangs or delays. Such a test needs a bubble. Advance must not be called from such a function.
 func (c *Clock) Advance(d time.Duration) {
 	c.tb.Helper()
 	if d < 0 {

@@ -1,5 +1,5 @@
-// Package fairlocktest is for tests of code that uses fairlock. It has a Redis server in memory, links to it that fail
-// on demand, and a clock that the test controls. No redis-server is needed, and nothing waits in real time.
+// Package fairlocktest is for tests of code that uses fairlock. It has a Redis server in memory, links to it that fail on demand,
+// and a clock that the test controls. Nothing waits in real time.
 //
 //	func TestMyJobStopsWhenItsLeaseIsLost(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) { // in a bubble: an hour takes no time
@@ -18,14 +18,14 @@
 //		})
 //	}
 //
-// A [Server] is the server. It makes clients, each over a [Link] of its own. A [Lock] controls one lock from the test:
-// its methods put the lock into a state, wait for a state, and assert one.
+// A [Server] makes clients, each over a [Link] of its own. A [Lock] controls one lock from the test. Its methods put the lock
+// into a state, wait for a state, and assert one.
 //
 // # Time
 //
-// The time of [NewServer] is that of package time. Inside a testing/synctest bubble it is the bubble's: a time.Sleep
-// advances the clients' timers, the server's TIME and every TTL, and takes no real time. This is the first choice. Tests
-// that cannot run in a bubble, such as those with real connections, use [NewServerWithClock]: a [Clock] stands still until
+// The time of [NewServer] is that of package time. Inside a testing/synctest bubble it is the bubble's. There, a time.Sleep
+// advances the clients' timers, the server's TIME and every TTL, and takes no real time. This is the first choice. Tests that
+// cannot run in a bubble, such as those with real connections, use [NewServerWithClock]. Its [Clock] stands still until
 // [Clock.Advance]. A [LocalClock] is the clock of one machine, which drifts, steps or is paused.
 //
 // # Faults
@@ -35,9 +35,8 @@
 //
 // # Failure
 //
-// An operation that is not possible fails the test by testing.TB's Fatalf, so the methods of Lock must be called from
-// the test's goroutine. Servers and clients are closed when the test ends; calls that still wait then return
-// fairlock.ErrClosed.
+// An operation that is not possible fails the test by testing.TB's Fatalf, so the methods of Lock must be called from the test's
+// goroutine. Servers and clients are closed when the test ends. Calls that still wait then return fairlock.ErrClosed.
 //
 // docs/testing.md in the repository has more examples.
 package fairlocktest

@@ -67,10 +67,10 @@ func (cfg ExploreConfig) withDefaults() ExploreConfig {
 // same seed, configuration and clients give the same faults at the same times. What happens in between may differ: Go
 // does not define which of two ready goroutines runs first. If a failure does not come back, repeat it with -count=20.
 //
-// f runs in a bubble, so its code must not use real connections or processes. It may sleep: that takes no real time. f
-// must return within ten times Duration. Then t.Context ends and the clients are closed, and the goroutines that f has
-// started must end within a further Duration. f must not call t.Run or t.Parallel. A panic in another goroutine ends the
-// process before the seed is logged: with go test -v, it is that of the last subtest that began.
+// f runs in a bubble, so its code must not use real connections or processes. It may sleep, which takes no real time. f must
+// return within ten times Duration. Then t.Context ends and the clients are closed, and the goroutines that f has started must
+// end within a further Duration. f must not call t.Run or t.Parallel. A panic in another goroutine ends the process before the
+// seed is logged. With go test -v, it is the seed of the last subtest that began.
 func Explore(t *testing.T, cfg ExploreConfig, f func(t *testing.T, w *World)) {
 	t.Helper()
 	if f == nil {

@@ -241,7 +241,7 @@ func (w *World) findLocks() {
 	}
 }
 
-// unescape reverses what package lua does to a lock's name.
+// unescape reverses what package script does to a lock's name.
 var unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
 
 // short rounds a duration for a person.

@@ -124,8 +124,8 @@ func (l *Link) Cut() {
 // Break breaks every connection; new ones work.
 func (l *Link) Break() { l.set(l.breakAll) }
 
-// Hang stops all data, and no connection breaks: as when a cable is pulled, or a connection is half open. After Mend,
-// all data arrives that was sent meanwhile, as TCP retransmits it; also on connections that have been closed since.
+// Hang stops all data without breaking a connection, as when a cable is pulled or a connection is half open. After Mend, all data
+// that was sent meanwhile arrives, because TCP retransmits it, also on connections that have been closed since.
 func (l *Link) Hang() { l.set(func() { l.hung = true }) }
 
 // Delay delays every request by request, and every reply by reply, from now on. Data in transit keeps its delay, also
@@ -147,15 +147,15 @@ func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
 	l.set(func() { l.jitter, l.random = most, random })
 }
 
-// DropRequest drops the next request and breaks its connection: the server never receives it. A pipeline is one
-// request. Requests in transit do not count, and neither does what go-redis sends when it connects, such as HELLO.
+// DropRequest drops the next request and breaks its connection. The server never receives it. A pipeline is one request. Requests
+// in transit do not count, and neither does what go-redis sends when it connects, such as HELLO.
 func (l *Link) DropRequest() { l.set(func() { l.dropRequests++ }) }
 
-// DropReply drops the reply to the next request and breaks its connection: the server has executed the request, and the
-// client does not know.
+// DropReply drops the reply to the next request and breaks its connection. The server has executed the request, and the client
+// does not know.
 func (l *Link) DropReply() { l.set(func() { l.dropReplies++ }) }
 
-// DropNotifications drops what the server sends on connections that subscribe: the client loses its notifications.
+// DropNotifications drops what the server sends on connections that subscribe, so that the client loses its notifications.
 func (l *Link) DropNotifications() { l.set(func() { l.dropNotifications = true }) }
 
 // extra is a random time that a connection takes to be made, or to be refused. The caller holds the server's mu.

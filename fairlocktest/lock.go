@@ -14,9 +14,9 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Lock controls one lock from the test: its methods put the lock into a state, wait for a state, and assert one. It is
-// a value; copies are the same lock. A failure fails the test, so the methods must be called from the test's goroutine.
-// Faults of Links do not affect them.
+// Lock controls one lock from the test. Its methods put the lock into a state, wait for a state, and assert one. It is a value;
+// copies are the same lock. A failure fails the test, so the methods must be called from the test's goroutine. Faults of Links do
+// not affect them.
 type Lock struct {
 	server    *Server
 	kind      fairlock.Kind
@@ -97,8 +97,8 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 	return lease
 }
 
-// CrashHolding leaves the lock as a client does that crashes just after it was granted the lock: held for ttl, and not
-// renewed or released. Of a semaphore it is one permit, a read-write lock is held for writing. It fails the test if the
+// CrashHolding leaves the lock as a client does that crashes just after it was granted the lock. The lock is held for ttl, and is
+// not renewed or released. It takes one permit of a semaphore, and holds a read-write lock for writing. It fails the test if the
 // lock is not free.
 func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 	l.server.tb.Helper()
@@ -170,9 +170,8 @@ func (l Lock) Expire() {
 	s.touch()
 }
 
-// TakeAs force-releases the lock and locks it as another client, which renews the lease until Unlock. The former holder
-// finds out at its next renewal. It fails the test if the queue is not empty: the first waiter would be granted the
-// lock.
+// TakeAs force-releases the lock and locks it as another client, which renews the lease until Unlock. The former holder finds out
+// at its next renewal. It fails the test if the queue is not empty, because the first waiter would be granted the lock.
 func (l Lock) TakeAs(client string) *fairlock.Lease {
 	l.server.tb.Helper()
 	if st := l.State(); st.Waiting > 0 {

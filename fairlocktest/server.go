@@ -43,7 +43,7 @@ type Server struct {
 	others  map[string]*Client // guarded by mu: the clients of this package, by namespace and name
 }
 
-// NewServer returns a server whose time is that of package time: the system's, or inside a testing/synctest bubble the
+// NewServer returns a server whose time is that of package time, which is the system's, or inside a testing/synctest bubble the
 // bubble's. There, a time.Sleep advances the clients' timers, the server's TIME and every TTL.
 func NewServer(tb testing.TB) *Server {
 	tb.Helper()
@@ -53,8 +53,7 @@ func NewServer(tb testing.TB) *Server {
 	return newServer(tb, clock.System{})
 }
 
-// NewServerWithClock returns a server that uses the Clock, as its clients do: their time advances only by
-// Clock.Advance.
+// NewServerWithClock returns a server that uses the Clock, as its clients do. Their time advances only by Clock.Advance.
 func NewServerWithClock(tb testing.TB, c *Clock) *Server {
 	tb.Helper()
 	if c == nil {
@@ -218,8 +217,8 @@ func (s *Server) LocalClock() *LocalClock {
 	return &LocalClock{tb: s.tb, base: s.clock, since: now, local: now, rate: 1, timers: map[*localTimer]struct{}{}}
 }
 
-// Stop stops the server as a crash does: every connection breaks, and new ones are refused until Start. The server
-// keeps its data, and its clock runs on.
+// Stop stops the server as a crash does. Every connection breaks, and new ones are refused until Start. The server keeps its
+// data, and its clock runs on.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// World is what the function of an Explore works with: a server, and clients that have faults. Its methods are safe for
-// concurrent use.
+// World has a server, and clients with faults, for the function of an Explore. Its methods are safe for concurrent use.
 type World struct {
 	// Server is the server. Faults of links do not affect its Locks, such as Server.Mutex returns. A Link that f makes
 	// itself has only the server's faults.
@@ -64,9 +63,9 @@ func newWorld(t *testing.T, cfg ExploreConfig, seed int) *World {
 // Client returns a client over a link of its own, as Server.Client does, that has the faults of this run. Its requests
 // and replies take 0.1 to 0.5 ms each. It has a LocalClock, unless cfg.Clock is set.
 //
-// A client that crashes stays closed: its calls return fairlock.ErrClosed, and its leases end with it, but nothing is sent
-// to Redis. The code that used it goes on, and may continue as a new process does, with another Client. The last client
-// does not crash.
+// A client that crashes stays closed. Its calls return fairlock.ErrClosed, and its leases end with it, but nothing is sent to
+// Redis. The code that used it goes on, and may continue as a new process does, with another Client. The last client does not
+// crash.
 //
 // A client that is paused sends and receives nothing, and its timers stand still. The code that uses it goes on, though in
 // a process that is paused it would stand still as well. Meanwhile a ctx of a lease does not end; only Lease.Err and
@@ -113,13 +112,13 @@ func (w *World) trace(user *fairlock.Trace) *fairlock.Trace {
 	}, user)
 }
 
-// Heal ends all faults, and no further ones come. Faults end by themselves after ExploreConfig.Duration, and when f
-// returns. What has happened remains: a crashed client does not come back, a lost lease is lost, Redis's clock is where
-// it was stepped to, and data in transit arrive with the delay that they had.
+// Heal ends all faults, and no further ones come. Faults end by themselves after ExploreConfig.Duration, and when f returns. What
+// has happened remains. A crashed client does not come back, a lost lease is lost, Redis's clock is where it was stepped to, and
+// data in transit arrive with the delay that they had.
 //
-// After Heal, f asserts that its code makes progress. A lock may still be held or queued for by crashed clients: it takes
-// up to TTL + WaiterTTL until the next one is granted the lock, and longer by how far Redis's clock has stepped back. A minimum
-// hold that is longer than TTL counts in its place.
+// After Heal, f asserts that its code makes progress. Crashed clients may still hold a lock or wait for it. So it takes up to TTL
+// + WaiterTTL until the next one is granted the lock, and longer by how far Redis's clock has stepped back. A minimum hold that
+// is longer than TTL counts in its place.
 func (w *World) Heal() {
 	w.heal()
 	w.tasks.Wait()

@@ -19,23 +19,21 @@ var ErrRunning = errors.New("leader: another Run of this Elector has not returne
 // retryAfter is the pause after a campaign that has failed.
 const retryAfter = time.Second
 
-// passing are the errors of a campaign that a later one may not have.
+// passing are the errors that may pass, so that a campaign follows another one.
 var passing = []error{fairlock.ErrUnreachable, fairlock.ErrQueueFull}
 
 // Options has the settings of an Elector. The zero value is ready to use.
 type Options struct {
-	// TTL is the length of the lease, which the others wait for if the leader crashes: see fairlock.Config. Default that of
-	// the Client.
+	// TTL is the length of the lease, for the rest of which the others wait if the leader crashes. Default that of the Client.
 	TTL time.Duration
 
-	// Elected is called when this process begins to lead. ctx is that of Run's function, which is called when Elected has
-	// returned, unless the leadership has ended by then. The lease has the fence. May be nil.
+	// Elected is called when this process begins to lead. ctx is that of Run's function, which is called after Elected, if the
+	// leadership has not ended by then. The lease has the fence. May be nil.
 	Elected func(ctx context.Context, lease *fairlock.Lease)
 
-	// Resigned is called once after each Elected, when Run's function has returned and before the lock is released: unless
-	// the leadership was lost, the next leader waits for it. err says why the leadership has ended: an ErrLost or ErrClosed
-	// of package fairlock, the cause of Run's ctx, or the error of Run's function. It is nil if that function has returned
-	// nil or has panicked. May be nil.
+	// Resigned is called once after each Elected, when Run's function has returned and before the lock is released, so it delays
+	// the next leader. err says why the leadership has ended. It is an ErrLost or ErrClosed of package fairlock, the cause of
+	// Run's ctx, or what Run's function has returned, nil after a panic. May be nil.
 	Resigned func(err error)
 
 	// Logger gets errors that Run does not return. Default slog.Default().
@@ -51,10 +49,10 @@ type Elector struct {
 	log      *slog.Logger
 
 	running atomic.Bool
-	lease   atomic.Pointer[fairlock.Lease] // nil unless a term is under way
+	lease   atomic.Pointer[fairlock.Lease] // of the present term, or nil
 }
 
-// New returns an Elector whose leader is the holder of the Mutex of client with that name. It does no I/O. If name or TTL is out of
+// New returns an Elector for the Mutex of client with that name. The leader holds it. New does no I/O. If name or TTL is out of
 // its bounds, Run and Leader return an ErrInvalid.
 func New(client *fairlock.Client, name string, o Options) *Elector {
 	e := &Elector{elected: o.Elected, resigned: o.Resigned, log: cmp.Or(o.Logger, slog.Default())}
@@ -85,18 +83,17 @@ func (l leading) Inside(clock fairlock.Clock) tokens.Flags {
 	return tokens.Leader
 }
 
-// Run campaigns until this process leads, and calls f, in the same goroutine. The ctx of f ends when the leadership or ctx
-// does, and f should return then: Run waits for it. fairlock.LeaseFromContext finds the lease in it, for its fence. If the
-// leadership is lost, Run logs f's error and campaigns again, behind those who wait already.
+// Run campaigns until this process leads, and calls f, in the same goroutine. f should return when its ctx ends, which is when
+// the leadership or ctx does. Run waits for f. fairlock.LeaseFromContext returns the lease, for its fence. If the leadership is
+// lost, Run logs f's error and campaigns again, behind those who wait already.
 //
-// If f returns while this process leads, Run resigns and returns f's error. If ctx ends, Run resigns once f has returned,
-// and returns context.Cause(ctx). To resign is to release the lock: the next candidate leads at once. If that fails, Run
-// returns the error too, joined, as Mutex.Do does. If f panics, Run resigns, and the panic goes on.
+// If f returns while this process leads, Run resigns and returns f's error. If ctx ends, Run resigns once f has returned, and
+// returns context.Cause(ctx). Run resigns by a release of the lock, so the next candidate leads at once. If that fails, the error
+// is joined, as by Mutex.Do. If f panics, Run resigns, and the panic goes on.
 //
-// A campaign waits through an outage of Redis. One that fails because no server has ever answered, or with ErrQueueFull, is logged
-// if it is the first to fail, and repeated after 1 s. Run returns the other errors of Mutex.Lock, such as ErrInvalid, ErrClosed,
-// or that of a user who lacks rights. This process does not lead then. Run returns ErrRunning if another Run has not returned. It
-// may be called again when it has returned.
+// A campaign waits through an outage of Redis. If it fails because no server has ever answered, or with ErrQueueFull, another one
+// follows after 1 s, and the first failure is logged. Run returns every other error of Mutex.Lock, such as ErrInvalid, ErrClosed
+// or a missing right. It returns ErrRunning if another Run has not returned, and can be called again after that.
 func (e *Elector) Run(ctx context.Context, f func(ctx context.Context) error) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -173,9 +170,9 @@ func (e *Elector) lead(ctx context.Context, lease *fairlock.Lease, f func(contex
 	return ctx.Err() != nil, context.Cause(ctx)
 }
 
-// Lease returns the lease under which this process leads, or nil if it does not lead. It does no I/O. It looks at the clock,
-// so a process that was paused finds at once that its leadership has ended. Do not call Unlock or Detach of the lease: another
-// process would lead while f still runs. To resign, have f return.
+// Lease returns the lease under which this process leads, or nil if it does not lead. It does no I/O. It looks at the clock, so a
+// process that was paused finds at once that its leadership has ended. Do not call Unlock or Detach of the lease, because another
+// process would lead while f still runs. To resign, let f return.
 func (e *Elector) Lease() *fairlock.Lease {
 	if l := e.lease.Load(); l != nil && l.Err() == nil {
 		return l
@@ -183,10 +180,10 @@ func (e *Elector) Lease() *fairlock.Lease {
 	return nil
 }
 
-// Leader returns who leads, and since when by Redis's clock, also to a process that does not campaign. name is the
-// Config.Name of the leader's client. It may be an address, such as 10.0.0.3:8080, to which the others send what only the
-// leader does. It is "" if nobody leads, also if the lock is held by a call of Mutex.Lock. A leader that has crashed is named
-// until its TTL ends. The answer may be out of date when it arrives. ctx bounds the request. The errors are those of Mutex.Inspect.
+// Leader returns who leads, and since when by Redis's clock, also to a process that does not campaign. name is the Config.Name of
+// the leader's client, which may be an address, such as 10.0.0.3:8080, to which the others send what only the leader does. It is
+// "" if nobody leads, also while a call of Mutex.Lock holds the lock. A leader that has crashed is named until its TTL ends. ctx
+// bounds the request, 3 s at most. The errors are those of Mutex.Inspect.
 func (e *Elector) Leader(ctx context.Context) (name string, since time.Time, err error) {
 	s, err := e.mutex.Inspect(ctx)
 	if err != nil || len(s.Holders) == 0 || !s.Holders[0].Leader {

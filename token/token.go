@@ -1,8 +1,8 @@
-// Package token identifies acquisitions: one token is one call of Lock, from its first request until its lease ends.
+// Package token identifies acquisitions. A token stands for one call of Lock, from its first request until its lease ends.
 //
-// In Redis, tokens are the waiters in the queue and the holders of the lock. Any process that has the text of a token can release
-// its lock. So fmt and log/slog print a token redacted, and Text returns all of it. (If a struct is printed that has a token in an
-// unexported field, fmt calls no method, and prints all of it.)
+// Redis stores waiters and holders by their tokens. Any process that has the text of a token can release its lock. So fmt and
+// log/slog print a token redacted, and Text returns all of it. Of a struct with a token in an unexported field, fmt prints the
+// whole token.
 package token
 
 import (
@@ -17,10 +17,10 @@ import (
 // ErrMalformed means that a text is no token.
 var ErrMalformed = tokens.ErrMalformed
 
-// LayoutError means that a token, or what stands in Redis, has the layout of another version. Nothing was written.
+// LayoutError means that a token or a key in Redis has the layout of another version. Nothing was written.
 type LayoutError struct {
-	What   string // "token", or a key
-	Layout string // that it has
+	What   string // "token", or the key
+	Layout string // its layout
 }
 
 // Error names both layouts and says what helps.
@@ -28,7 +28,7 @@ func (e *LayoutError) Error() string {
 	return fmt.Sprintf("%s has layout %.20q, this version has layout %s: use one version, or another namespace", e.What, e.Layout, tokens.Layout)
 }
 
-// Token is the random identity of one acquisition. Tokens are comparable with ==. The zero Token is no token.
+// Token is the random identity of one acquisition. Tokens are comparable with ==.
 type Token struct{ text string }
 
 // Parse returns the token whose Text is text. Any other text is an error: ErrMalformed, or for a token of another layout
@@ -44,19 +44,19 @@ func Parse(text string) (Token, error) {
 	return Token{text}, nil
 }
 
-// Text returns the whole token as Redis stores it. Keep it secret: it allows to release the lock.
+// Text returns the whole token as Redis stores it. Keep it secret, because whoever has it can release the lock.
 func (t Token) Text() string { return t.text }
 
 // Client returns the readable id of the client that made the acquisition.
 func (t Token) Client() string { return tokens.Client(t.text) }
 
-// TTL returns how long the lease lasts without a renewal. It is a whole number of milliseconds.
+// TTL returns how long the lease lasts without a renewal, in whole milliseconds.
 func (t Token) TTL() time.Duration { return tokens.TTL(t.text) }
 
 // Weight returns how many permits the acquisition asks for: 1 of a mutex and of a reader, 1 << 30 of a writer.
 func (t Token) Weight() int { return tokens.Weight(t.text) }
 
-// IsZero reports whether t is no token. The other methods of such a token return zero values.
+// IsZero reports whether t is the zero Token, whose other methods return zero values.
 func (t Token) IsZero() bool { return t.text == "" }
 
 // String returns the token redacted: the client, and 24 of the 128 random bits, which distinguish the waiters of one
@@ -68,7 +68,7 @@ func (t Token) String() string {
 	return t.Client() + ":" + tokens.Random(t.text)[:4] + "…"
 }
 
-// Format prints what String returns, for every verb: with one that is not for text, fmt would print t's field.
+// Format prints String for every verb. Without it, fmt would print t's field for verbs that are not for text.
 func (t Token) Format(f fmt.State, verb rune) {
 	if verb == 'v' && f.Flag('#') {
 		_, _ = io.WriteString(f, "token.Token("+t.String()+")")

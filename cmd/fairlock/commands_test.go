@@ -622,7 +622,7 @@ func TestConnection_WrongServer(t *testing.T) {
 
 	// A fairlock within CMD does not fall back to localhost.
 	inner := []string{"run", "x", "--", program, "run", "y", "--", "echo", "in"}
-	refused(t, f.start(f.command(inner...)).wait(), exitUsage, "the fairlock run around this one does not tell its server")
+	refused(t, f.start(f.command(inner...)).wait(), exitUsage, "the fairlock run around this one withholds its server")
 	require.Equal(t, result{out: "in\n"}, f.start(f.command(append([]string{"run", "--pass-redis"}, inner[1:]...)...)).wait())
 	require.Equal(t, result{out: "in\n"}, f.run("x", "FAIRLOCK_REDIS="+f.url+" "+program+" run y -- echo in").wait())
 }

@@ -250,7 +250,7 @@ func (c *connection) raw() (string, error) {
 	case indirect:
 		return os.Getenv(name), nil
 	case cmp.Or(c.redis, given) == "" && os.Getenv(envWithheld) != "":
-		return "", usage("the fairlock run around this one does not tell its server: name it by --redis, or say --pass-redis there")
+		return "", usage("the fairlock run around this one withholds its server: name it by --redis, or say --pass-redis there")
 	}
 	return cmp.Or(c.redis, given, defaultRedis), nil
 }

@@ -110,7 +110,8 @@ var helps embed.FS
 func help(name string) (text, examples string) {
 	file, _ := helps.ReadFile("help/" + name + ".txt")
 	json, _ := helps.ReadFile("help/json.txt")
-	filled := strings.NewReplacer("{json}", strings.Trim(string(json), "\n"), "{checks}", strings.Join(doctor.Checks(), ", "))
+	filled := strings.NewReplacer("{json}", strings.Trim(string(json), "\n"), "{checks}", strings.Join(doctor.Checks(), ", "),
+		"{look}", doctor.Look.Commands(), "{operate}", doctor.Operate.Commands())
 	text, examples, _ = strings.Cut(strings.Trim(filled.Replace(string(file)), "\n"), "\n\nExamples:\n")
 	return text, examples
 }

@@ -47,9 +47,9 @@ func NewLocker(client *fairlock.Client, minHold time.Duration) (*Locker, error) 
 // the names of the functions that are inlined there: main.main.func1.2, main.main.func1.makeReport.2.
 var closure = regexp.MustCompile(`\.func\d+((\..+)?\.\d+)?$`)
 
-// Lock is called by gocron, with the job's ctx and name. It does not wait for the lock: if another replica has it, the error
-// is a fairlock.ErrBusy, and gocron skips this run, as it does after any other error. While Redis cannot be reached, Lock
-// tries for 3 s.
+// Lock is called by gocron, with the job's ctx and name. It does not wait for the lock. If another replica has it, the error is a
+// fairlock.ErrBusy, and gocron skips this run, as it does after any other error. While Redis cannot be reached, Lock tries for 3
+// s.
 //
 // A name that the compiler gives to a closure, such as main.main.func1 or main.main.func1.makeReport.2, is refused with a
 // fairlock.ErrInvalid, and nothing is sent. gocron calls a job so if it has no gocron.WithName and its function is a closure.
@@ -58,7 +58,7 @@ var closure = regexp.MustCompile(`\.func\d+((\..+)?\.\d+)?$`)
 // gocron passes the error to the listener gocron.AfterLockError, and drops it if the job has none. So Lock logs it to
 // slog.Default, unless it is an ErrBusy or ctx has ended.
 //
-// If the lease is lost, gocron does not end the job: Task does. fairlock.Config.Logger gets the loss.
+// If the lease is lost, gocron does not end the job. Task does. fairlock.Config.Logger gets the loss.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	lease, err := l.tryLock(ctx, name)
 	if err == nil {

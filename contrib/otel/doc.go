@@ -14,9 +14,9 @@
 //
 // # Spans
 //
-// Spans are made for callers whose span is sampled, as its children. For all others they cost one look at ctx. A span
-// is made when what it shows has ended: the wait when the lock is granted or the caller has given up, the hold when the lease
-// ends. So the span of a hold cannot be the parent of the spans of f in Do: these are children of the caller's span, beside it.
+// Spans are made for callers whose span is sampled, as its children. For all others they cost one look at ctx. A span is made
+// when what it shows has ended. A wait ends when the lock is granted or the caller has given up, a hold when the lease ends. So
+// the spans of f in Do are children of the caller's span, beside that of the hold.
 //
 // A wait has a span if it was queued, failed, or took 10 ms or longer. A lock that was free costs one span, that of the hold.
 package otelfairlock

@@ -43,11 +43,11 @@ type LockConfig struct {
 	Logger *slog.Logger
 }
 
-// LockCollector is a prometheus.Collector that reads some locks from Redis at each scrape. What it exports is about all
-// processes, so every process that has one exports the same: take the maximum by fairlock_name, not the sum.
+// LockCollector is a prometheus.Collector that reads some locks from Redis at each scrape. It exports the locks of all processes,
+// so every process that has one exports the same. Take the maximum by fairlock_name, not the sum.
 //
-// It reads with a fairlock.Inspector, which changes nothing: eight locks at once at most, each by a script of its
-// own, of which Redis runs other commands between any two. A scrape of 1,000 locks takes less than 50 ms of Redis.
+// It reads at most eight locks at once with a fairlock.Inspector, which changes nothing. Each lock takes a script of its own, so
+// Redis runs other commands in between. A scrape of 1,000 locks takes less than 50 ms of Redis.
 //
 // Its user of Redis needs the rights that docs/operating.md lists for those who look; those of a program that locks suffice,
 // too. Scripts are sent so that Redis lets them read only, where it can.

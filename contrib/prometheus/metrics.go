@@ -49,10 +49,10 @@ type Config struct {
 	Exemplar func(ctx context.Context) prometheus.Labels
 }
 
-// Metrics are the metrics of all locks of the clients whose Trace it is. It is a prometheus.Collector: register it once. If
-// an equal one is registered already, Register returns a prometheus.AlreadyRegisteredError, whose ExistingCollector is a
-// *Metrics to use instead. Two are equal if both have a Config.Name or none has: functions cannot be compared, so the existing
-// one may group names, and make exemplars, in another way.
+// Metrics are the metrics of all locks of the clients whose Trace it is. It is a prometheus.Collector. Register it once. If an
+// equal one is registered already, Register returns a prometheus.AlreadyRegisteredError, whose ExistingCollector is a *Metrics to
+// use instead. Two are equal if both have a Config.Name or none has. Functions cannot be compared, so the existing one may group
+// names, and make exemplars, in another way.
 type Metrics struct {
 	cfg Config
 

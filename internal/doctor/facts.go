@@ -63,7 +63,7 @@ func (f facts) number(name string) (int64, bool) {
 // untold says why a check has nothing to go by.
 func (f facts) untold() Finding {
 	if f.refused == nil {
-		return is(Unchecked, "the server does not tell")
+		return is(Unchecked, "the server does not report it")
 	}
 	return is(Unchecked, "%s", inspect.Message(f.refused))
 }
@@ -84,7 +84,7 @@ func version(f facts) Finding {
 	major, minor := f.version()
 	for _, other := range []string{"dragonfly", "keydb"} {
 		if v := f.told[other+"_version"]; v != "" {
-			return is(Warning, "%s %s; fairlock is tested on Redis and Valkey: what counts is the check of locks", other, v)
+			return is(Warning, "%s %s; fairlock is tested on Redis and Valkey; rely on the check of locks", other, v)
 		}
 	}
 	switch {
@@ -176,7 +176,7 @@ func replicas(f facts) Finding {
 	for ; f.told[fmt.Sprint("slave", n)] != ""; n++ { // slave0:ip=…,port=…,state=…,offset=…,lag=…
 		replica := fields(f.told[fmt.Sprint("slave", n)], ",")
 		if lag, _ := strconv.Atoi(replica["lag"]); replica["state"] != "online" || lag > longLag {
-			return is(Warning, "replica %s:%s is %s, heard of %d s ago: what it has not got, a failover forgets",
+			return is(Warning, "replica %s:%s is %s, last heard from %d s ago; a failover loses what it has not received",
 				replica["ip"], replica["port"], replica["state"], lag)
 		}
 	}
@@ -188,7 +188,7 @@ func replicas(f facts) Finding {
 	case n == 0:
 		return is(OK, "none: nothing is lost in a failover, and an outage of this server is one of its locks")
 	case told && want == 0:
-		return is(Warning, "%s, and min-replicas-to-write is 0: a primary that is cut off goes on granting what a failover will forget",
+		return is(Warning, "%s, and min-replicas-to-write is 0, so a primary that is cut off grants locks that a failover loses",
 			inspect.Count(n, "replica"))
 	}
 	return is(OK, "%s, none lags", inspect.Count(n, "replica"))

@@ -67,7 +67,7 @@ func (s *server) slow(ctx context.Context) (Finding, error) {
 		}
 	}
 	if n == 0 {
-		return is(OK, "nothing within a day that would hold up locks"), err
+		return is(OK, "no slow command within a day"), err
 	}
 	return is(Warning, "%s took over %s within a day, the longest %s (%s)",
 		inspect.Count(n, "command"), long, brief(slowest), inspect.Plain(which)), err
@@ -221,7 +221,7 @@ func (s *server) locks(parent context.Context) (Finding, error) {
 	case parent.Err() != nil:
 		return Finding{}, context.Cause(parent)
 	case err != nil:
-		return is(Problem, "a lock could not be had: %s", inspect.Message(err)), nil
+		return is(Problem, "a lock could not be acquired: %s", inspect.Message(err)), nil
 	}
 	if !notified {
 		return is(Warning, "one was taken, renewed, handed over and given back, but no notification came: a waiter is granted the lock "+

@@ -33,11 +33,17 @@ type Purpose string
 const (
 	Use     Purpose = "use"     // programs that lock
 	Look    Purpose = "look"    // operators who look at locks
-	Operate Purpose = "operate" // and may take one by force, or resize a semaphore
+	Operate Purpose = "operate" // operators who may also change them
 )
 
 // Purposes are all of them, in the order of RightsIn.
 var Purposes = []Purpose{Use, Look, Operate}
+
+// Commands names the commands of fairlock that need the rights for a purpose; "" for Use. Those that look need no others, and
+// those that operate need these as well.
+func (p Purpose) Commands() string {
+	return map[Purpose]string{Look: "status, list, watch, ui", Operate: "release and resize"}[p]
+}
 
 // spare are those without which locks work, if less well.
 var spare = []string{"+type", "+publish", "+subscribe"}
@@ -50,7 +56,7 @@ type Rights struct {
 
 // RightsIn are the least rights for what is done with locks in the namespace, one for each of Purposes.
 func RightsIn(namespace string, before7 bool) (all []Rights) {
-	texts := map[Purpose]string{Use: "use locks", Look: "look (status, list, watch, ui)", Operate: "operate (look, release and resize)"}
+	texts := map[Purpose]string{Use: "use locks", Look: "look (" + Look.Commands() + ")", Operate: "operate (look, " + Operate.Commands() + ")"}
 	users := map[Purpose]string{Use: "fairlock", Look: "fairlock-look", Operate: "fairlock-operate"}
 	for _, purpose := range Purposes {
 		needs := needsOf(purpose, namespace, before7)
@@ -111,7 +117,7 @@ func (s *server) rights(ctx context.Context) (Finding, error) {
 	major, _ := s.facts.version()
 	needs := needsOf(s.For, s.Namespace, major == 6)
 	var lacks, refused []string
-	v := is(OK, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: "status, list, watch and ui", Operate: "status, release and resize"}[s.For])
+	v := is(OK, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: Look.Commands(), Operate: "status, " + Operate.Commands()}[s.For])
 	for attempt := range strings.SplitSeq(uses+";"+others, ";") {
 		var args []any
 		for word := range strings.FieldsSeq(attempt) {

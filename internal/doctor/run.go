@@ -183,7 +183,7 @@ func (s *server) cluster(ctx context.Context) (Finding, error) {
 	case mode == "":
 		return s.facts.untold(), nil
 	case mode != "cluster":
-		return is(OK, "no node of a cluster"), nil
+		return is(OK, "not a node of a cluster"), nil
 	case !aware:
 		return is(Problem, "the server is a node of a cluster, and the URL is for a single server: most locks are on other nodes"), nil
 	}

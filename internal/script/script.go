@@ -51,10 +51,13 @@ func newScript(text string) script {
 //     queue_test.go, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
-//  7. if clients get it, a method in fairlock/lock.go, one of each kind in kinds.go, its test in fairlock_test.go, and a line
-//     in the CHANGELOG
+//  7. if waiters or leases send it, Requests in internal/wait/env.go, or Redis in internal/hold/env.go, and the fakes there. If
+//     users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go, rwmutex.go; shared.go
+//     for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If it tries for 3 s, tries in
+//     unserved_test.go and the lists that TestUnserved_EveryList names
+//  8. who sends it, in senders in internal/doctor/rights_test.go. Then a test says which rights are missing
 //
-// A command that no script used before goes into the ACL line in docs/operating.md, and into that of fairlock doctor: tests
+// A command that no script used before goes into the ACL lines in docs/operating.md, and into those of fairlock doctor: tests
 // compare them with the scripts.
 var verbs = map[string]struct {
 	first, last string
