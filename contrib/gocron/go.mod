@@ -1,25 +1,24 @@
 module github.com/fairlock/fairlock-go/contrib/gocron
 
-go 1.26.0
+go 1.25.0
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/fairlock/fairlock-go v0.0.0
 	github.com/go-co-op/gocron/v2 v2.15.0
 	github.com/google/uuid v1.6.0
-	github.com/jonboulle/clockwork v0.5.0
-	github.com/redis/go-redis/v9 v9.23.0
+	github.com/jonboulle/clockwork v0.4.0
+	github.com/redis/go-redis/v9 v9.7.3
 	github.com/stretchr/testify v1.12.1
 )
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
-	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/exp v0.0.0-20260218203240-3dfff04db8fa // indirect
-	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/exp v0.0.0-20240613232115-7f521ea00fb8 // indirect
 )
 
 // Here the library is the one of this repository. A release requires a version instead: RELEASING.md.
