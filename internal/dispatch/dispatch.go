@@ -8,9 +8,9 @@
 // servers that should not wait for each other: there each command is sent alone. The user's client and its hooks see
 // every command once, alone with its caller's ctx, or in a pipeline, which cannot carry the ctx of each of its commands.
 //
-// Urgent commands have a lane of their own. In one queue with all others, the renewals of a client wait behind thousands of
-// Locks that begin at once, until leases are lost. To put them first in that queue is not enough: the reply to the first
-// command of a pipeline comes with the last one.
+// Urgent commands have a lane of their own while there are many others. In one queue with all others, the renewals of a client wait
+// behind thousands of Locks that begin at once, until leases are lost. To put them first in that queue is not enough: the reply to
+// the first command of a pipeline comes with the last one. While there are few, one queue makes the larger pipelines.
 //
 // A command that has had no reply for a second may be on a connection that somebody on the way has forgotten, and go-redis waits for
 // its ReadTimeout. If it may be sent twice, a copy goes out on another connection, and the first reply counts (see copies.go).
@@ -207,14 +207,6 @@ func traitsOf(ctx context.Context) Trait {
 	return traits
 }
 
-// laneOf returns the lane of a command with that ctx.
-func (d *Dispatcher) laneOf(ctx context.Context) *lane {
-	if traitsOf(ctx)&Urgent != 0 {
-		return &d.urgent
-	}
-	return &d.others
-}
-
 // EvalSha sends EVALSHA and returns when Redis has replied, or with an *AbandonedError when ctx has ended. An inline
 // command (see Blocking) returns when go-redis does, and is never abandoned.
 func (d *Dispatcher) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
@@ -240,24 +232,25 @@ func (d *Dispatcher) EvalRO(ctx context.Context, script string, keys []string, a
 func (d *Dispatcher) Requests() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := 0
-	for _, l := range d.lanes() {
-		n += l.waiting.Len()
-		for _, b := range l.inFlight {
-			n += max(len(b.requests), 1) // an inline command has none
-		}
+	return d.urgent.commands() + d.others.commands()
+}
+
+// commands returns how many commands of the lane have not ended. The caller holds the Dispatcher's mu.
+func (l *lane) commands() int {
+	n := l.waiting.Len()
+	for _, b := range l.inFlight {
+		n += max(len(b.requests), 1) // an inline command has none
 	}
 	return n
 }
 
 func (d *Dispatcher) do(c command) *redis.Cmd {
-	l := d.laneOf(c.ctx)
 	if d.mayBlock(c.ctx) {
-		if b := d.alone(l); b != nil {
+		if b := d.alone(); b != nil {
 			return d.inline(c, b)
 		}
 	}
-	r := &request{command: c, lane: l, over: make(chan struct{})}
+	r := &request{command: c, over: make(chan struct{})}
 	if !d.add(r) {
 		return failed(c.ctx, ErrClosed)
 	}
@@ -283,6 +276,10 @@ func (d *Dispatcher) add(r *request) bool {
 	defer d.mu.Unlock()
 	if d.closed {
 		return false
+	}
+	r.lane = &d.others
+	if traitsOf(r.ctx)&Urgent != 0 && r.lane.commands() > d.maxInFlight/2 {
+		r.lane = &d.urgent
 	}
 	r.element = r.lane.waiting.PushBack(r)
 	if b := d.take(r.lane); b != nil {

@@ -55,7 +55,7 @@ func (d *Dispatcher) mayBlock(ctx context.Context) bool {
 }
 
 // alone puts an inline command in flight. It returns nil if a sender is to send it.
-func (d *Dispatcher) alone(l *lane) *batch {
+func (d *Dispatcher) alone() *batch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// Nothing waits if nothing is in flight.
@@ -63,8 +63,8 @@ func (d *Dispatcher) alone(l *lane) *batch {
 	if d.closed || !d.answers || now.Sub(d.answered) > hangs || len(d.urgent.inFlight)+len(d.others.inFlight) > 0 {
 		return nil
 	}
-	b := &batch{lane: l, since: now}
-	l.inFlight = append(l.inFlight, b)
+	b := &batch{lane: &d.others, since: now}
+	d.others.inFlight = append(d.others.inFlight, b)
 	d.senders.Add(1)
 	return b
 }
