@@ -2,6 +2,7 @@ package fairlock
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"reflect"
 
@@ -42,11 +43,17 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	}
 	tasks := task.NewGroup()
 	calls := call.New(rdb, tasks, cfg.Clock, cfg.Logger, cfg.Name)
+	_, cluster := rdb.(*redis.ClusterClient)
+	var others []string // after a failure one channel, whose node is probably another one
 	return &Client{cfg: cfg, tasks: tasks, calls: calls, waiters: wait.New(wait.Env{
 		Tasks: tasks, Calls: calls, Clock: cfg.Clock, Log: cfg.Logger, WaiterTTL: cfg.WaiterTTL,
 		Channel: script.NotificationChannel(cfg.Namespace, cfg.Name),
 		Listen: func(ctx context.Context, channel string, up func(), message func(string)) error {
-			return call.Listen(ctx, rdb, channel, up, message)
+			err := call.Listen(ctx, rdb, append(others, channel), up, message)
+			if cluster {
+				others = []string{script.NotificationChannel(cfg.Namespace, rand.Text())}
+			}
+			return err
 		},
 		Subscription: func(err error) { emit(cfg.Trace.Subscription, SubscriptionInfo{Err: err}) },
 	})}, nil
