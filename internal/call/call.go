@@ -31,6 +31,8 @@ type Calls struct {
 	answered   atomic.Bool // a server has answered a request
 	missing    sync.Map    // hashes of scripts that the server does not have
 
+	otherServer func() // called when a script is missing: after a failover, requests reach the new primary
+
 	leaves     context.Context // of Finish; after the client's end it ends when Redis does not answer one of these requests
 	stopLeaves context.CancelCauseFunc
 }
@@ -38,7 +40,7 @@ type Calls struct {
 // New returns the Calls of a client with that name.
 func New(rdb redis.Scripter, tasks *task.Group, clk clock.Clock, log *slog.Logger, name string) *Calls {
 	c := &Calls{
-		tasks: tasks, clock: clk, jitter: Jitter(name), dispatcher: dispatch.New(rdb, clk),
+		tasks: tasks, clock: clk, jitter: Jitter(name), dispatcher: dispatch.New(rdb, clk), otherServer: func() {},
 		outage: account{
 			tasks: tasks, clock: clk, log: log, begins: "outage begins: Redis does not serve this client",
 			over: "outage is over: Redis serves this client again", silent: "outage is over: no request has failed for a minute",
@@ -57,6 +59,9 @@ func New(rdb redis.Scripter, tasks *task.Group, clk clock.Clock, log *slog.Logge
 	c.leaves, c.stopLeaves = context.WithCancelCause(context.Background())
 	return c
 }
+
+// OnOtherServer has f called when Redis may be another server than before. It is called before the first request.
+func (c *Calls) OnOtherServer(f func()) { c.otherServer = f }
 
 // Answered reports whether a server has answered a request.
 func (c *Calls) Answered() bool { return c.answered.Load() }

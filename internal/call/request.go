@@ -80,6 +80,7 @@ func (s Sender) Missing(sha string) bool {
 func (s Sender) SetMissing(sha string, missing bool) {
 	if missing {
 		s.calls.missing.Store(sha, nil)
+		s.calls.otherServer()
 	} else {
 		s.calls.missing.Delete(sha)
 	}

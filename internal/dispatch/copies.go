@@ -11,21 +11,24 @@ import (
 const (
 	// hangs is how long a command has no reply until a copy of it is sent.
 	hangs = time.Second
-	// maxCopiesOfOne is how many copies of one command are sent: a call that is tried for 3 s outlives two dead connections.
+	// maxCopiesOfOne is how many copies of one command are sent: a call that is tried for 3 s outlives two dead connections. On a
+	// Cluster the senders of copies are the bound: a master may hang for some seconds until another one is elected, and a copy is sent
+	// to that as soon as the Redis client knows of it.
 	maxCopiesOfOne = 2
-	// maxPause is the longest time between copies to a server that answers none within a second.
+	// maxPause is the longest time between copies to a server that is slow.
 	maxPause = 16 * time.Second
 )
 
 // copies are further copies of commands that hang. Either the connection is dead, and a copy on another one is answered at once; or
 // the server is slow, and copies are more work for it. So one command is copied first. If that copy is answered within a second, and
-// its command is not, copies of all others that hang follow. If not, another one is sent a second later, and then after twice as
-// long each time, until any command is answered within a second.
+// its command is not, copies of all others that hang follow. If not, another one is sent a second later. The pause doubles with each
+// reply that has taken longer, until any command is answered within a second.
 type copies struct {
 	lane
 
+	most  int           // of one command
 	off   bool          // none is sent: the pool has no other connection
-	pause time.Duration // between the latest two; 0: Redis answers within a second
+	pause time.Duration // between two; 0: Redis answers within a second
 	next  time.Time     // when the next one may be sent
 	all   bool          // then all that hang are copied
 	timer clock.Timer   // calls copy when something hangs; nil if nothing was in flight when it was called last
@@ -80,7 +83,7 @@ func (d *Dispatcher) copy() {
 		again.element = c.waiting.PushBack(again)
 	}
 	if c.waiting.Len() > 0 {
-		c.pause = min(max(2*c.pause, hangs), maxPause)
+		c.pause = max(c.pause, hangs)
 		c.all, c.next = false, now.Add(c.pause)
 	}
 	for b := d.take(&c.lane); b != nil; b = d.take(&c.lane) {
@@ -97,7 +100,7 @@ func (d *Dispatcher) hanging(now time.Time, most int) (all []*request) {
 				continue
 			}
 			for _, r := range b.requests {
-				if len(all) < most && r.copies < maxCopiesOfOne && !r.done.Load() && r.ctx.Err() == nil && traitsOf(r.ctx)&Repeatable != 0 {
+				if len(all) < most && r.copies < d.copies.most && !r.done.Load() && r.ctx.Err() == nil && traitsOf(r.ctx)&Repeatable != 0 {
 					all = append(all, r)
 				}
 			}
@@ -110,7 +113,11 @@ func (d *Dispatcher) hanging(now time.Time, most int) (all []*request) {
 // first, what else hangs soon after is on dead connections. The caller holds mu.
 func (d *Dispatcher) learn(b *batch, now time.Time) {
 	c := &d.copies
-	if !b.answers || now.Sub(b.since) >= hangs {
+	if !b.answers {
+		return
+	}
+	if now.Sub(b.since) >= hangs {
+		c.pause = min(2*c.pause, maxPause)
 		return
 	}
 	c.pause = 0

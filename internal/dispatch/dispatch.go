@@ -148,13 +148,15 @@ func New(rdb redis.Scripter, c clock.Clock) *Dispatcher {
 	d := &Dispatcher{rdb: rdb, clock: c, deadlines: obeysDeadlines(rdb, c), maxBatch: 1, maxInFlight: maxSingles}
 	_, d.yields = c.(clock.System) // in simulated time, what Go's scheduler leaves to chance would not repeat
 	senders, copies := maxSingles, maxCopies
+	d.copies.overdue, d.copies.most = maxOverdue, maxCopies+maxOverdue
 	if plain, ok := rdb.(*redis.Client); ok {
 		d.plain, d.maxBatch, d.maxInFlight = plain, maxPipelined, maxPipelined
 		senders, copies = maxPipelines, 1
+		d.copies.overdue, d.copies.most = maxCopiesOfOne-1, maxCopiesOfOne
 	}
 	d.urgent.senders, d.urgent.overdue = senders, maxOverdue
 	d.others.senders, d.others.overdue = senders, maxOverdue
-	d.copies.senders, d.copies.overdue, d.copies.off = copies, maxCopiesOfOne-1, poolOfOne(rdb)
+	d.copies.senders, d.copies.off = copies, poolOfOne(rdb)
 	d.work = make(chan *batch, 2*senders+copies)
 	return d
 }

@@ -36,6 +36,7 @@ type Env struct {
 	TTL       time.Duration // of a lease
 	MinHold   time.Duration // for which the lock stays taken; 0: none
 	WaiterTTL time.Duration
+	Releases  *Releases // the client's; nil: none is sent again
 
 	Handed  func(task.Task, script.Handoff)              // gets each reply to a release
 	Renewed func(g Grant, deadline time.Time, err error) // is called after a renewal

@@ -109,6 +109,9 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 		return err
 	}
 	h.unlock.done = true
+	if h.env.Releases != nil {
+		h.env.Releases.add(h.env, h.ending())
+	}
 	if !handoff.Released {
 		h.leaveBehind(t)
 		if !h.unlock.ambiguous {
