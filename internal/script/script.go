@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -36,7 +35,7 @@ func newScript(text string) script {
 // A verb of permits alone has its file in the folder of their store.
 //
 // A request of an urgent verb does not wait behind the others of its client. If it is late, a lease or a ticket is lost, or
-// others wait for the lock.
+// others wait for the lock. One of a repeatable verb is sent again on another connection when it has had no reply for a second.
 //
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
 // all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/rules lab docs/protocol.md
@@ -61,18 +60,18 @@ func newScript(text string) script {
 // compare them with the scripts.
 var verbs = map[string]struct {
 	first, last string
-	urgent      bool
+	traits      dispatch.Trait
 }{
-	"acquire":       {"number", "tombstones", false},
-	"release":       {"number", "heartbeats", true},
-	"leave":         {"number", "tombstones", false},
-	"force_release": {"number", "heartbeats", false},
-	"renew":         {"store", "store", true},
-	"resume":        {"number", "tombstones", false},
-	"heartbeat":     {"number", "heartbeats", true},
-	"inspect":       {"number", "heartbeats", false},
-	"resize":        {"number", "heartbeats", false},
-	"waiting":       {"queue", "queue", false},
+	"acquire":       {"number", "tombstones", dispatch.Repeatable},
+	"release":       {"number", "heartbeats", dispatch.Urgent | dispatch.Repeatable},
+	"leave":         {"number", "tombstones", dispatch.Repeatable},
+	"force_release": {"number", "heartbeats", dispatch.Repeatable},
+	"renew":         {"store", "store", dispatch.Urgent},
+	"resume":        {"number", "tombstones", dispatch.Repeatable},
+	"heartbeat":     {"number", "heartbeats", dispatch.Urgent},
+	"inspect":       {"number", "heartbeats", 0},
+	"resize":        {"number", "heartbeats", 0},
+	"waiting":       {"queue", "queue", 0},
 }
 
 // fileNames lists the scripts in a folder.
@@ -229,11 +228,11 @@ func Load(ctx context.Context, rdb redis.Scripter) error {
 func request[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
 	var none T
 	s := l.kind.scripts[verb]()
-	if verbs[verb].urgent {
-		ctx = dispatch.Urgent(ctx)
+	if traits := verbs[verb].traits; traits != 0 {
+		ctx = dispatch.With(ctx, traits)
 	}
 	cmd := run(ctx, l.rdb, s, l.keys[s.from:s.to], append([]any{milliseconds(l.fenceTTL)}, args...)...)
-	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+	if err := cmd.Err(); err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
 		return none, l.explain(ctx, s, call.WithOrigin(err))
 	}
 	if text, ok := cmd.Val().(string); ok {
@@ -249,14 +248,27 @@ func request[T any](ctx context.Context, l Lock, verb string, read func(*reader)
 // run sends a script by its hash, and by its text if the server does not have it, as after SCRIPT FLUSH, a restart or a
 // failover. That is one more reason why every script may run twice.
 func run(ctx context.Context, rdb Scripter, s script, keys []string, args ...any) *redis.Cmd {
-	cmd := rdb.EvalSha(ctx, s.hash, keys, args...)
-	if !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		return cmd
-	}
-	for _, a := range args {
-		if t, ok := a.(*sentText); ok {
-			t.count.Add(-1) // the script was not run
+	memory, remembers := rdb.(interface {
+		Missing(sha string) bool
+		SetMissing(sha string, missing bool)
+	})
+	if !remembers || !memory.Missing(s.hash) {
+		cmd := rdb.EvalSha(ctx, s.hash, keys, args...)
+		if !strings.HasPrefix(call.ReplyIn(cmd.Err()), "NOSCRIPT") {
+			return cmd
+		}
+		for _, a := range args {
+			if t, ok := a.(*sentText); ok {
+				t.count.Add(-1) // the script was not run
+			}
+		}
+		if remembers {
+			memory.SetMissing(s.hash, true)
 		}
 	}
-	return rdb.Eval(ctx, s.text, keys, args...)
+	cmd := rdb.Eval(ctx, s.text, keys, args...)
+	if remembers && cmd.Err() == nil {
+		memory.SetMissing(s.hash, false)
+	}
+	return cmd
 }
