@@ -2,8 +2,8 @@ package states_test
 
 import (
 	"flag"
-	"math"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
