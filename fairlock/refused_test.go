@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -334,6 +335,28 @@ func TestTrace_Panics(t *testing.T) {
 		require.NoError(t, client.Shutdown(t.Context()))
 	})
 }
+
+// So does a slog.Handler that panics when an acquire has just queued its waiter.
+//
+//fairlock:fault A Trace callback or the Logger panics in the goroutine of a caller
+func TestLogger_Panics(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{Logger: slog.New(panicking{slog.DiscardHandler})})
+		held := s.Semaphore("x", 3).HoldPermitsAs("holder", 3) // a warning of two numbers of permits follows
+		require.PanicsWithValue(t, "boom", func() { _, _ = client.Semaphore("x", 2).Acquire(t.Context(), 1) })
+		pass(time.Second)
+		s.Semaphore("x", 3).AssertQueue()
+		unlock(t, held)
+		assert.Zero(t, client.Stats())
+		require.NoError(t, client.Shutdown(t.Context()))
+	})
+}
+
+// panicking is a handler that panics.
+type panicking struct{ slog.Handler }
+
+func (panicking) Enabled(context.Context, slog.Level) bool  { return true }
+func (panicking) Handle(context.Context, slog.Record) error { panic("boom") }
 
 // A script that the server does not have is sent as a text by the attempt after NOSCRIPT: a circuit breaker that lets one request
 // through when it is half open, and counts NOSCRIPT as a failure, closes.
