@@ -191,8 +191,7 @@ func on(t *testing.T, rdb *redis.ClusterClient, master *redistest.Server, key fu
 }
 
 // The node dies to which go-redis sends the subscriptions of two clients. Each subscribes on another one, so the locks of that are
-// handed over by notifications. Measured: they subscribe
-// again within 50 ms, and a handoff takes 2 ms as before.
+// handed over by notifications. Measured: they subscribe again within 50 ms, and a handoff takes 2 ms as before.
 //
 //fairlock:fault A node of a cluster dies that has the subscription of a client: the client subscribes on another node, and the locks of the others are handed over by notifications
 func TestCluster_SubscribersNodeDies(t *testing.T) {
