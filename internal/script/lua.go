@@ -88,6 +88,7 @@ type Request struct {
 	Token      token.Token   // it says how long the lease is, and how many permits are requested
 	WaiterTTL  time.Duration // how long the waiter keeps its ticket without a heartbeat
 	MaxWaiters int           // the request is refused if so many others wait; 0: any number
+	MaxLine    int           // the request is refused if so many others of its key wait; 0: any number
 	Ticket     Ticket        // the waiter's, if it has one
 	Try        bool          // do not queue
 }
@@ -104,12 +105,23 @@ const (
 	Resized // more permits are requested than a resize has set
 )
 
+// Why says what a request would have to wait for.
+type Why string
+
+// The reasons.
+const (
+	WhyLock Why = "lock" // Busy: less is free than it asks for. Full: MaxWaiters
+	WhyKey  Why = "key"  // Busy: its key is at its limit. Full: MaxLine
+	WhyTurn Why = "turn" // Busy: others come first
+)
+
 // Reply answers a Request.
 type Reply struct {
 	Outcome    Outcome
+	Why        Why           // Busy, Full
 	Fence      uint64        // Granted: of this grant
 	Ticket     Ticket        // Queued
-	Position   int           // Queued: 1 is the head. Full: how many wait
+	Position   int           // Queued: in its line; 1 is the first. Full: how many wait, of the lock or of the key
 	Last       uint64        // Queued: the lock's last number; every grant after this reply has a higher fence
 	Permits    int           // Resized: the number that was set
 	Holder     string        // Busy, Queued: the token of a holder; "" if nobody holds the lock
@@ -125,7 +137,7 @@ func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 		waiterTTL = 0
 	}
 	t := &sentText{text: r.Token.Text()}
-	reply, err := call(ctx, l, "acquire", readReply, t, waiterTTL, r.MaxWaiters, uint64(r.Ticket))
+	reply, err := call(ctx, l, "acquire", readReply, t, waiterTTL, r.MaxWaiters, uint64(r.Ticket), r.MaxLine)
 	reply.Ambiguous = t.ambiguous(err)
 	return reply, err
 }
@@ -138,9 +150,9 @@ func readReply(r *reader) (reply Reply) {
 		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
 		reply.Last, reply.RetryAfter, reply.Holder = r.positive(), r.duration(), r.optional()
 	case "busy":
-		reply.Outcome, reply.More, reply.RetryAfter, reply.Holder = Busy, r.more(), r.duration(), r.optional()
+		reply.Outcome, reply.More, reply.RetryAfter, reply.Why, reply.Holder = Busy, r.more(), r.duration(), r.why(), r.optional()
 	case "full":
-		reply.Outcome, reply.Position = Full, r.count(1)
+		reply.Outcome, reply.Position, reply.Why = Full, r.count(1), r.why()
 	case "resized":
 		reply.Outcome, reply.Permits = Resized, r.count(1)
 	default:
@@ -352,7 +364,19 @@ type Snapshot struct {
 	Resized int       // the number of permits that a resize has set; 0: none has
 	Holders []Holder  // some of them
 	Waiting int       // number of all waiters
-	Waiters []Waiter  // the first of them, in order
+	Waiters []Waiter  // the first of them, by their tickets
+	Keys    []Key     // some of those for which somebody waits, in the order in which they are next, those at their limits last
+}
+
+// Key is a key of a keyed semaphore for which somebody waits.
+type Key struct {
+	Key     string // as its callers have chosen it
+	Held    int    // permits
+	Waiting int
+	Limit   int    // of the first of its line; 0: none
+	Share   int    // of the first of its line
+	Ticket  Ticket // of the first of its line: µs of server time at which it came
+	AtLimit bool   // the first of its line waits for holders of its own key
 }
 
 // Holder holds a lock. Token is the text in Redis; it does not parse as a token if the key was written by something else.
@@ -384,6 +408,9 @@ func readSnapshot(r *reader) Snapshot {
 		Waiting: r.count(0),
 		Waiters: each(r, func(r *reader) Waiter {
 			return Waiter{r.text(), Ticket(r.number()), r.moment()}
+		}),
+		Keys: each(r, func(r *reader) Key {
+			return Key{r.key(), r.count(0), r.count(1), r.count(0), r.count(1), Ticket(r.number()), r.count(0) == 1}
 		}),
 	}
 }

@@ -78,12 +78,12 @@ var verbs = []verb{
 		name: "acquire",
 		call: func(l script.Lock, t tokenList) (any, error) {
 			return l.Acquire(ctx, script.Request{
-				Token: t[0], WaiterTTL: 11 * ms, MaxWaiters: 12, Ticket: 13,
+				Token: t[0], WaiterTTL: 11 * ms, MaxWaiters: 12, Ticket: 13, MaxLine: 14,
 			})
 		},
 		replies: []list{
 			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large, int64(-1)},
-			{"busy", anyText, one, anyText}, {"busy", anyText, one}, {"full", one}, {"resized", one},
+			{"busy", anyText, one, "lock", anyText}, {"busy", anyText, one, "lock"}, {"full", one, "key"}, {"resized", one},
 		},
 		samples: map[string]sample{
 			"join": acquires(func(r requesters) script.Request { return script.Request{Token: r.stranger, WaiterTTL: waiterTTL} }),
@@ -314,6 +314,7 @@ var verbs = []verb{
 		replies: []list{{
 			large, large, one, one, list{list{anyText, large, one}},
 			one, list{list{anyText, large, large}, list{anyText, large, large}},
+			list{list{anyText, one, one, one, one, large, one}},
 		}},
 		samples: map[string]sample{
 			"inspect": {send: func(l script.Lock, _ requesters) error { return last(l.Inspect(ctx, 1000)) }},
@@ -446,7 +447,7 @@ func (m *machine) acquire(p *party, r request) script.Reply {
 		want := m.model.Acquire(m.clock, same)
 		m.more = want.Queue == model.More
 		first = script.Reply{
-			Outcome: outcomes[want.Outcome], Position: want.Position, Permits: want.Permits, Holder: want.Holder,
+			Outcome: outcomes[want.Outcome], Why: m.why(same, want.Outcome), Position: want.Position, Permits: want.Permits, Holder: want.Holder,
 			More: m.more && want.Ticket == 0, Fence: want.Fence, Ticket: script.Ticket(want.Ticket), Last: want.Last, RetryAfter: got.RetryAfter,
 		}
 		require.Equal(m.t, first, got)
@@ -466,6 +467,18 @@ func (m *machine) acquire(p *party, r request) script.Reply {
 		second.RetryAfter, second.Last = m.again(first.RetryAfter, second.RetryAfter), first.Last
 		require.Equal(m.t, first, second, "the second reply")
 	})
+}
+
+// why says what a request would have to wait for.
+func (m *machine) why(r model.Request, outcome model.Outcome) script.Why {
+	switch {
+	case outcome != model.Busy && outcome != model.Full:
+		return ""
+	case outcome == model.Busy && m.model.Tombstones[r.Token] <= m.clock && m.model.Fits(r.Token):
+		return script.WhyTurn
+	default:
+		return script.WhyLock
+	}
 }
 
 // rest is what a lease leaves, as the lock and as the model get it. by is nil: nothing
