@@ -16,6 +16,13 @@ type PermitKeys struct {
 	Heartbeats, Tombstones string
 }
 
+// KeyedKeys are the keys of a keyed semaphore.
+type KeyedKeys struct {
+	PermitKeys
+
+	Lines, Turns string
+}
+
 // MutexKeys returns the keys of the mutex with that name.
 func MutexKeys(namespace, name string) Keys {
 	k := mutex.keyNames(namespace, name, "")
@@ -32,6 +39,12 @@ func RWMutexKeys(namespace, name string) PermitKeys {
 	return permitKeys(permits.keyNames(namespace, name, rwMutexKeys))
 }
 
+// KeyedSemaphoreKeys returns the keys of the keyed semaphore with that name.
+func KeyedSemaphoreKeys(namespace, name string) KeyedKeys {
+	k := keyed.keyNames(namespace, name, keyedKeys)
+	return KeyedKeys{PermitKeys{k[0], k[1], k[2], k[3], k[4], k[5], k[8]}, k[6], k[7]}
+}
+
 func permitKeys(k []string) PermitKeys { return PermitKeys{k[0], k[1], k[2], k[3], k[4], k[5], k[6]} }
 
 // NotificationChannel returns the Pub/Sub channel on which a client is notified of grants to its waiters. The scripts
@@ -42,6 +55,7 @@ func NotificationChannel(namespace, client string) string { return namespace + "
 const (
 	semaphoreKeys = "sem:"
 	rwMutexKeys   = "rw:"
+	keyedKeys     = "key:"
 )
 
 // escape keeps braces out of the hash tag: no name can end the tag early, and no two names share a key.

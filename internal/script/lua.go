@@ -51,6 +51,12 @@ func Semaphore(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), DefaultFenceTTL, false}
 }
 
+// KeyedSemaphore returns the keyed semaphore with that name. The token of a request says how many permits it has, for which key the
+// request is, and how many permits that key may have.
+func KeyedSemaphore(rdb Scripter, namespace, name string) Lock {
+	return Lock{rdb, &keyed, keyed.keyNames(namespace, name, keyedKeys), DefaultFenceTTL, false}
+}
+
 // RWMutex returns the read-write lock with that name.
 func RWMutex(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), DefaultFenceTTL, true}
@@ -63,6 +69,8 @@ func Of(rdb Scripter, kind, namespace, name string) (l Lock, ok bool) {
 		return Mutex(rdb, namespace, name), true
 	case "semaphore":
 		return Semaphore(rdb, namespace, name), true
+	case "keyed":
+		return KeyedSemaphore(rdb, namespace, name), true
 	case "rwmutex":
 		return RWMutex(rdb, namespace, name), true
 	default:
@@ -75,6 +83,17 @@ func (l Lock) ReadWrite() bool { return l.rw }
 
 // Mutex reports whether it is a mutex.
 func (l Lock) Mutex() bool { return l.kind == &mutex }
+
+// Keyed reports whether it is a keyed semaphore.
+func (l Lock) Keyed() bool { return l.kind == &keyed }
+
+// MaxLeave is how many waiters one Leave takes.
+func (l Lock) MaxLeave() int {
+	if l.Keyed() {
+		return 100 // each can be of another key
+	}
+	return MaxHeartbeat
+}
 
 // Key identifies the lock: no other lock has the same.
 func (l Lock) Key() string { return l.keys[0] }
@@ -199,7 +218,7 @@ type Leaving struct {
 	Tombstone bool
 }
 
-// Leave removes waiters from the queue, at most MaxHeartbeat, and ends the leases of those that hold the lock. With a rest, it takes
+// Leave removes waiters from the queue, at most MaxLeave, and ends the leases of those that hold the lock. With a rest, it takes
 // one.
 func (l Lock) Leave(ctx context.Context, rest Rest, leaving ...Leaving) (Handoff, error) {
 	var refused, others []any

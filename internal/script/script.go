@@ -58,7 +58,16 @@ var (
 		store: []string{"permits/terms", "fifo/line", "permits/store"},
 		size:  true,
 	}
-	kinds = []*kind{&mutex, &permits}
+	keyed = kind{
+		keys: []key{
+			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized", "string"}, {"heartbeats", "zset"},
+			{"lines", "zset"}, {"turns", "zset"}, {"tombstones", "zset"},
+		},
+		early: "keyed/early_",
+		store: []string{"permits/terms", "keyed/line", "permits/store"},
+		size:  true,
+	}
+	kinds = []*kind{&mutex, &permits, &keyed}
 )
 
 func init() {

@@ -18,4 +18,4 @@ for i = 1, #found, 2 do
   waiters[#waiters + 1] = { found[i], tonumber(found[i + 1]), now + ends - clock - behind }
 end
 local used, size, holders = usage(limit)
-return { now, last, used, size, holders, call('ZCARD', queue), waiters, keys(limit) }
+return { now, last, used, size, holders, call('ZCARD', queue), waiters, list_keys(limit) }

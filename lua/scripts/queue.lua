@@ -98,6 +98,7 @@ local function admit(requester)
   local admitted, own = 0, nil
   while not full() do
     local head, why = next_head()
+    if why == 'blocked' then break end
     if not head then return why, own end
     local ms = ttl_of(head)
     if head ~= requester then

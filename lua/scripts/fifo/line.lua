@@ -18,7 +18,7 @@
 --   position(token, ticket, others)
 --                           of a waiter in its line, or if ticket is nil that of the next one that joins it; others: how many are
 --                           before it in the queue
---   keys(limit)             the first keys for which somebody waits, as inspect replies them
+--   list_keys(limit)        the first keys for which somebody waits, as inspect replies them
 
 local GRANTS, DROPS, ENDS = 64, 100, 500
 
@@ -35,7 +35,7 @@ local function position(_, _, others) return others + 1 end
 
 local function waits() return true end
 
-local function keys() return {} end
+local function list_keys() return {} end
 
 local function nothing() end
 local key_of, joined, left, granted, ended, lines_last = nothing, nothing, nothing, nothing, nothing, nothing
