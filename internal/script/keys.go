@@ -5,22 +5,38 @@ import "strings"
 // DefaultNamespace is the key prefix of a client that sets none.
 const DefaultNamespace = "fairlock"
 
-// Keys are the keys of a mutex. All keys of a lock have one hash tag, so that they are in one slot of a cluster.
-type Keys struct{ Number, Lock, Queue, Heartbeats, Tombstones string }
+// Keys are the keys of a mutex. In structs of keys, each field's name in lower case is the end of the key, and its tag is the key's
+// type. All keys of a lock have one hash tag, so that they are in one slot of a cluster.
+type Keys struct {
+	Number     string `redis:"string"`
+	Lock       string `redis:"string"`
+	Queue      string `redis:"zset"`
+	Heartbeats string `redis:"zset"`
+	Tombstones string `redis:"zset"`
+}
 
 // PermitKeys are the keys of a semaphore or a read-write lock.
 type PermitKeys struct {
-	Number, Permits, Holders, Queue string
-
-	Resized                string // the only key that does not expire; not of a read-write lock
-	Heartbeats, Tombstones string
+	Number     string `redis:"string"`
+	Permits    string `redis:"zset"`
+	Holders    string `redis:"hash"`
+	Queue      string `redis:"zset"`
+	Resized    string `redis:"string"` // the only key that does not expire; of a semaphore alone
+	Heartbeats string `redis:"zset"`
+	Tombstones string `redis:"zset"`
 }
 
 // KeyedKeys are the keys of a keyed semaphore.
 type KeyedKeys struct {
-	PermitKeys
-
-	Lines, Turns string
+	Number     string `redis:"string"`
+	Permits    string `redis:"zset"`
+	Holders    string `redis:"hash"`
+	Queue      string `redis:"zset"`
+	Resized    string `redis:"string"`
+	Heartbeats string `redis:"zset"`
+	Lines      string `redis:"zset"`
+	Turns      string `redis:"zset"`
+	Tombstones string `redis:"zset"`
 }
 
 // MutexKeys returns the keys of the mutex with that name.
@@ -42,7 +58,7 @@ func RWMutexKeys(namespace, name string) PermitKeys {
 // KeyedSemaphoreKeys returns the keys of the keyed semaphore with that name.
 func KeyedSemaphoreKeys(namespace, name string) KeyedKeys {
 	k := keyed.keyNames(namespace, name, keyedKeys)
-	return KeyedKeys{PermitKeys{k[0], k[1], k[2], k[3], k[4], k[5], k[8]}, k[6], k[7]}
+	return KeyedKeys{k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7], k[8]}
 }
 
 func permitKeys(k []string) PermitKeys { return PermitKeys{k[0], k[1], k[2], k[3], k[4], k[5], k[6]} }
