@@ -18,7 +18,13 @@ local AT_LIMIT, MARKS = 4294967296, 100
 local marked = 0 -- keys that this script has found at their limits
 local next_up -- what first() has found
 
-local function key_of(token) return string.sub(string.match(token, '[^:]*$'), 3, -51) end
+local known, known_key
+local function key_of(token)
+  if token ~= known then
+    known, known_key = token, string.sub(string.match(token, '^.*:2%.(.*)$') or '', 1, -51)
+  end
+  return known_key
+end
 
 local function limit_of(token) return tonumber(string.sub(token, -50, -45), 36) or 0 end
 
@@ -70,10 +76,12 @@ local function first()
     if tonumber(level) == AT_LIMIT then return nil, 'blocked' end
     local key = string.sub(turn, 18)
     local record, head, following = line_of(key)
-    local token, held = token_in(head, key), held_of(key)
+    local token = token_in(head, key)
+    level = tonumber(level)
+    local held = share_of(token) == 1 and level or held_of(key)
     if has_room(token, held) then
       next_up = { token = token, key = key, record = record, head = head, following = following, held = held }
-      return token, tonumber(level)
+      return token, level
     end
     call('ZADD', turns, AT_LIMIT, turn)
     marked = marked + 1
@@ -84,14 +92,18 @@ end
 local function behind(token, state)
   local key = key_of(token)
   local held = held_of(key)
-  if line_of(key) then return 'turn' end
+  if state ~= 'empty' and line_of(key) then return 'turn' end
   if not has_room(token, held) then return 'key' end
-  if state == 'empty' then return nil end
-  local head, level = first()
-  return (state == 'more' or level == 'more' or head and level <= math.floor(held / share_of(token))) and 'turn' or nil
+  if state ~= 'empty' then
+    local head, level = first()
+    if state == 'more' or level == 'more' or head and level <= math.floor(held / share_of(token)) then return 'turn' end
+  end
+  next_up = { token = token, held = held }
 end
 
+-- The keys outlast the waiters by ten minutes at least. What keys hold lasts as long.
 local function lines_last(ms)
+  if call('PTTL', lines) >= ms - 60000 then return end
   call('PEXPIRE', lines, ms)
   call('PEXPIRE', turns, ms)
   keep(ms)
@@ -152,25 +164,18 @@ end
 
 -- The records of holders first: whatever is wrong with the lines, what was released stays released.
 local function ended(tokens)
-  local keys, fields, lost = {}, {}, {}
+  local lost = {}
   for _, token in ipairs(tokens) do
     local key = key_of(token)
-    if not lost[key] then keys[#keys + 1], fields[#fields + 1] = key, '=' .. key end
     lost[key] = (lost[key] or 0) + weight_of(token)
   end
-  local stay, gone = {}, {}
-  for i, record in ipairs(call('HMGET', holders, unpack(fields))) do
-    local held, fence = string.match(record or '0 0', '^(%d+) (%d+)$')
-    lost[keys[i]] = math.max(held - lost[keys[i]], 0)
-    if lost[keys[i]] > 0 then
-      stay[#stay + 1], stay[#stay + 2] = fields[i], lost[keys[i]] .. ' ' .. fence
-    else
-      gone[#gone + 1] = fields[i]
-    end
+  for key, weight in pairs(lost) do
+    local held, fence = held_of(key)
+    held = math.max(held - weight, 0)
+    lost[key] = held
+    if held > 0 then call('HSET', holders, '=' .. key, held .. ' ' .. fence) else call('HDEL', holders, '=' .. key) end
   end
-  if #stay > 0 then call('HSET', holders, unpack(stay)) end
-  if #gone > 0 then call('HDEL', holders, unpack(gone)) end
-  for _, key in ipairs(keys) do pcall(settle, key, lost[key]) end
+  for key, held in pairs(lost) do pcall(settle, key, held) end
 end
 
 -- Each record stands in lines and in turns. What keys hold is in holders: without that, their levels are wrong.
