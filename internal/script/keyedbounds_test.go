@@ -129,8 +129,10 @@ func TestKeyed_CostDoesNotGrow(t *testing.T) {
 	} {
 		for _, single := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", one key ", single), func(t *testing.T) {
+				t.Parallel()
 				costs := map[string][]int{}
 				for _, n := range []int{3000, 100_000} {
+					c := c
 					if c.waits, c.keys = n, n; single {
 						c.keys = 1
 					}
@@ -190,6 +192,41 @@ func BenchmarkKeyedCrowd(b *testing.B) {
 			}
 			b.ReportMetric((info("cpu", "used_cpu_user")-cpu)*1e6/float64(n), "cpu-µs/pair")
 			b.ReportMetric(memory/100_000, "B/waiter")
+		})
+	}
+}
+
+// A script that reaches a bound says so, and the next one goes on.
+func TestKeyed_BoundsGoOn(t *testing.T) {
+	for name, c := range map[string]crowd{
+		"grants":              {permits: 1000, keys: 40, waits: 80, holders: 10},
+		"keys at their limit": {permits: 1000, keys: 250, waits: 250, holders: 250, limit: 1},
+		"leases":              {permits: 500, keys: 50, waits: 20, holders: 500, ended: true},
+		"waiters":             {permits: 500, keys: 70, waits: 120, holders: 500, expired: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newKeyed(t, real(t), c.permits)
+			c.at = m.clock
+			c.put(t, m)
+			m.once = name == "leases" // those that are left count as held, until a script removes them
+			scripts := 1
+			for more := true; more && scripts < 20; scripts++ {
+				if m.once {
+					var err error
+					more, err = m.lock().Admit(ctx)
+					require.NoError(t, err)
+				} else {
+					more = m.heartbeat(waiterTTL).RetryAfter == 0
+				}
+			}
+			require.InDelta(t, 3.5, scripts, 1.5)
+			s := m.read()
+			require.Equal(t, map[string]int{"grants": 90, "keys at their limit": 250, "leases": 320, "waiters": 500}[name], len(s.holders))
+			require.Equal(t, map[string]int{"keys at their limit": 250}[name], len(s.queue))
+			if c.limit > 0 {
+				m.scenario("acquire Z1 -> granted")
+			}
 		})
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // How many histories of random steps are tried, and from which seed on.
 var (
-	keyedRuns = flag.Int("keyed.runs", 60, "histories of random steps of a keyed semaphore")
+	keyedRuns = flag.Int("keyed.runs", 40, "histories of random steps of a keyed semaphore")
 	keyedSeed = flag.Uint64("keyed.seed", 1, "the first")
 )
 
