@@ -1,6 +1,7 @@
 package script_test
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -76,3 +78,13 @@ var timedKinds = append([]timedKind{
 	{"mutex", 1, script.Mutex, func(n int) token.Token { return numbered("c", time.Hour, 1, 0, n) }},
 	{"semaphore", 5, script.Semaphore, func(n int) token.Token { return numbered("c", time.Hour, 1, 5, n) }},
 }, keyedKinds()...)
+
+// keyedKinds are keyed semaphores of so many keys.
+func keyedKinds() (all []timedKind) {
+	for _, keys := range []int{1, 10, 1000} {
+		all = append(all, timedKind{fmt.Sprint("keyed by ", keys), 5, script.KeyedSemaphore, func(n int) token.Token {
+			return keyedToken("c", tokens.Terms{TTL: time.Hour, Weight: 1, Permits: 5, Key: fmt.Sprint("tenant-", n%keys), Share: 1}, n)
+		}})
+	}
+	return all
+}
