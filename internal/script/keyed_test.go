@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -149,7 +150,7 @@ func (m *keyedMachine) read() *keyedState {
 
 // keyOf returns the key whose text in a token this is.
 func keyOf(text string) string {
-	key, _ := tokens.DecodeKey(text)
+	key, _ := url.PathUnescape(text)
 	return key
 }
 

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -91,7 +91,7 @@ func (r *reader) why() Why {
 
 // key reads a key as it stands in a token.
 func (r *reader) key() string {
-	key, err := tokens.DecodeKey(r.text())
+	key, err := url.PathUnescape(r.text())
 	if r.err == nil {
 		r.err = err
 	}

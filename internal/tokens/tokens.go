@@ -230,12 +230,9 @@ func Key(text string) string {
 	if !isKeyed(text) {
 		return ""
 	}
-	key, _ := DecodeKey(text[strings.LastIndexByte(text, ':')+len(":2.") : len(text)-keyedLen])
+	key, _ := url.PathUnescape(text[strings.LastIndexByte(text, ':')+len(":2.") : len(text)-keyedLen])
 	return key
 }
-
-// DecodeKey returns the key whose text in a token this is.
-func DecodeKey(text string) (string, error) { return url.PathUnescape(text) }
 
 // KeyLimit returns how many permits the key may hold at once, as the acquisition says; 0: any number.
 func KeyLimit(text string) int {
