@@ -51,7 +51,7 @@ if given then return 'granted ' .. given .. ' ' .. state end
 
 local rank = queued_as and call('ZRANK', queue, token) -- false: it is new, or was dropped
 local others = rank or call('ZCARD', queue)
-local place = waiter_ttl > 0 and position(token, rank and queued_as, others)
+local place = waiter_ttl > 0 and (position(token, rank and queued_as) or others + 1)
 local refusal = not rank and too_large(token) and 'resized ' .. resized_to
   or waiter_ttl == 0 and 'busy ' .. state .. ' ' .. next_end() .. ' ' .. why .. ' ' .. holder()
   or not rank and max_waiters > 0 and others >= max_waiters and 'full ' .. others .. ' lock'

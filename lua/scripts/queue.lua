@@ -18,14 +18,15 @@ local changed = false -- whether another waiter may be the head, or a lease may 
 local function open()
   waiting = call('ZCARD', queue)
   local whole = call('ZCARD', heartbeats) == waiting and not (missing and waiting > 0)
-  if waits(waiting, count()) and whole then return end
+  if not broken(waiting, count()) and whole then return end
+  call('UNLINK', queue, heartbeats)
   forget()
   waiting = 0
   write_number(0)
 end
 
 local function dequeue(...)
-  left({ ... })
+  left(...)
   call('ZREM', queue, ...)
   call('ZREM', heartbeats, ...)
   changed = true

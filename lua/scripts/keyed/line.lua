@@ -140,8 +140,8 @@ local function pass_turn(up)
   if not up.following or turn .. ' ' .. key ~= was then call('ZREM', turns, was) end
 end
 
-local function left(tokens)
-  local up = next_up
+local function left(...)
+  local tokens, up = { ... }, next_up
   next_up = nil
   if up and up.fence and up.token == tokens[1] then return pass_turn(up) end
   local gone, keys = {}, {}
@@ -179,11 +179,11 @@ local function ended(tokens)
 end
 
 -- Each record stands in lines and in turns. What keys hold is in holders: without that, their levels are wrong.
-local function waits(waiting, record)
-  return call('ZCARD', lines) == waiting + call('ZCARD', turns) and (record or waiting == 0)
+local function broken(waiting, record)
+  return call('ZCARD', lines) ~= waiting + call('ZCARD', turns) or waiting > 0 and not record
 end
 
-local function forget() call('UNLINK', queue, heartbeats, lines, turns) end
+local function forget() call('UNLINK', lines, turns) end
 
 local function position(token, ticket)
   local key = key_of(token)
