@@ -18,6 +18,11 @@ import (
 // Kinds are all kinds of locks.
 var Kinds = []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore, fairlock.KindRWMutex, fairlock.KindKeyedSemaphore}
 
+// HasPermits reports whether a holder of a lock of that kind has a number of permits.
+func HasPermits(kind fairlock.Kind) bool {
+	return kind == fairlock.KindSemaphore || kind == fairlock.KindKeyedSemaphore
+}
+
 // ParseKind reads what a user calls a kind.
 func ParseKind(text string) (fairlock.Kind, error) {
 	if kind := fairlock.Kind(text); slices.Contains(Kinds, kind) {
