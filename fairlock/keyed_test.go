@@ -109,7 +109,7 @@ func busyBy(t *testing.T, k fairlock.SemaphoreKey) fairlock.Busy {
 
 // Case 1: a limit in all and one for each key. What is cancelled gives back, and so does what crashes. A busy try says why.
 //
-//fairlock:promise Keyed semaphores: no more permits are held than there are, and by no key more than its limit; a key at its limit lets others pass
+//fairlock:promise Limits of a keyed semaphore: no more permits are held than there are, and by no key more than its limit; a key at its limit lets others pass
 func TestKeyed_Limits(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		gpu := s.Client(fairlock.Config{}).KeyedSemaphore("gpu", 10)
@@ -177,7 +177,7 @@ func TestKeyed_QueueFull(t *testing.T) {
 
 // Case 2: one key alone gets everything, and is granted permits in the same order as by a semaphore.
 //
-//fairlock:promise Keyed semaphores: within a key, first come, first served; one key alone has the order of a semaphore
+//fairlock:promise Order within a key: first come, first served; one key alone has the order of a semaphore
 func TestKeyed_OneKeyIsASemaphore(t *testing.T) {
 	bubbles(t, map[uint64]int{1: 1, 2: 3, 3: 8}, func(t *testing.T, s *fairlocktest.Server, seed uint64, permits int) {
 		c := s.Client(fairlock.Config{})
@@ -197,7 +197,7 @@ func TestKeyed_OneKeyIsASemaphore(t *testing.T) {
 
 // Case 3: keys take turns. A stream of new keys does not starve one that has waited for long.
 //
-//fairlock:promise Keyed semaphores: the next permit goes to the key that holds the least for its share, of several to the one whose turn began first: whoever sends many requests delays the first waiter of another key by one turn
+//fairlock:promise Turns between keys: the next permit goes to the key that holds the least for its share, of several to the one whose turn began first: whoever sends many requests delays the first waiter of another key by one turn
 func TestKeyed_Turns(t *testing.T) {
 	bubbles(t, map[string]func(t *testing.T, x fairlock.KeyedSemaphore, r *turns){
 		"one after another": func(t *testing.T, x fairlock.KeyedSemaphore, r *turns) {
@@ -390,7 +390,7 @@ func TestKeyed_Resize(t *testing.T) {
 // Case 11: with a minimum hold it is a limit for the rate of all starts, and one for those of each key, in any window of a second; all is
 // used while there is demand.
 //
-//fairlock:promise Keyed semaphores: with a minimum hold, no more starts in any window of that length than there are permits, nor of one key than its limit; all is used while there is demand
+//fairlock:promise A rate in two levels: with a minimum hold, no more starts in any window of that length than there are permits, nor of one key than its limit; all is used while there is demand
 func TestKeyed_Rate(t *testing.T) {
 	bubbles(t, map[string]int{"all keys": 8, "one key": 1}, func(t *testing.T, s *fairlocktest.Server, _ string, keys int) {
 		const permits, limit, seconds = 50, 10, 4
