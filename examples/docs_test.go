@@ -107,12 +107,13 @@ func complete(t *testing.T, imports map[string]string, at, text string) string {
 func TestTheCodeOfTheReadmeRuns(t *testing.T) {
 	readme := read(t, "../README.md")
 	blocks := goBlock.FindAllStringSubmatch(readme, -1)
-	require.Len(t, blocks, 3)
-	call, kinds, explore := blocks[0][1], blocks[1][1], blocks[2][1]
+	require.Len(t, blocks, 4)
+	call, kinds, keyed, explore := blocks[0][1], blocks[1][1], blocks[2][1], blocks[3][1]
 	examples := read(t, "../fairlock/example_test.go")
 	assert.Equal(t, 6, strings.Count(call, "\n"), "the first lines of code must stay few")
 	assert.Contains(t, examples, indented(call))
 	assert.Contains(t, body(t, examples, "Example_kinds"), indented(kinds))
+	assert.Contains(t, body(t, examples, "ExampleKeyedSemaphore"), indented(keyed))
 	assert.Contains(t, read(t, "../fairlocktest/example_test.go"), explore)
 	assert.LessOrEqual(t, len(strings.Fields(readme)), 800, "words of the README")
 }

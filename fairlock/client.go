@@ -101,9 +101,9 @@ func (c *Client) Close() error {
 }
 
 // newLock returns a lock with that number of permits; 0: a mutex.
-func newLock[O HoldOption](c *Client, kind Kind, name string, permits int, options []O) *lock {
-	s, invalid := with(c.cfg.Clock, settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters}, options)
-	if kind == KindSemaphore {
+func newLock[O KeyOption](c *Client, kind Kind, name string, permits int, options []O) *lock {
+	s, invalid := with(c.cfg.Clock, settings{ttl: c.cfg.TTL, maxWaiters: c.cfg.MaxWaiters, share: 1}, options)
+	if kind == KindSemaphore || kind == KindKeyedSemaphore {
 		invalid = errors.Join(checkPermits(permits), invalid)
 	}
 	redis, _ := script.Of(c.calls.Of(name), string(kind), c.cfg.Namespace, name)
@@ -111,11 +111,18 @@ func newLock[O HoldOption](c *Client, kind Kind, name string, permits int, optio
 		client: c, kind: kind, name: name, permits: permits, settings: s, redis: redis.WithFenceTTL(c.cfg.FenceTTL),
 		invalid: errors.Join(checkName(name), invalid),
 	}
-	l.wait = wait.Lock{Name: name, Requests: &l.redis}
+	l.wire()
+	return l
+}
+
+// wire connects the lock with the client's waiters and leases. It comes last: they get the settings.
+func (l *lock) wire() {
+	c := l.client
+	l.wait = wait.Lock{Name: l.name, Requests: &l.redis}
 	l.hold = hold.Env{
 		Tasks: c.tasks, Calls: c.calls, Clock: c.cfg.Clock, Log: c.cfg.Logger,
-		Redis: &l.redis, Lock: name, TTL: s.ttl, MinHold: s.minHold, WaiterTTL: c.cfg.WaiterTTL, Releases: &c.releases,
-		Handed: l.handed, Renewed: l.renewed, Ended: l.ended,
+		Redis: &l.redis, Lock: l.name, TTL: l.settings.ttl, MinHold: l.settings.minHold, WaiterTTL: c.cfg.WaiterTTL,
+		Releases: &c.releases,
+		Handed:   l.handed, Renewed: l.renewed, Ended: l.ended,
 	}
-	return l
 }

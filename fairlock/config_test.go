@@ -100,8 +100,11 @@ func TestConfig_FenceTTL(t *testing.T) {
 func callAll(t *testing.T, lock any, n int, methods ...string) map[string]error {
 	t.Helper()
 	terms := tokens.Terms{TTL: time.Minute, Weight: 1, Permits: 1}
-	if _, ok := lock.(fairlock.Mutex); ok {
+	switch lock.(type) {
+	case fairlock.Mutex:
 		terms.Permits = 0
+	case fairlock.KeyedSemaphore:
+		terms.Key, terms.Share = "A", 1
 	}
 	some, err := token.Parse(tokens.New("c", terms))
 	require.NoError(t, err)
@@ -122,7 +125,7 @@ func callAll(t *testing.T, lock any, n int, methods ...string) map[string]error 
 		out := method.Call(in)
 		errs[name], _ = reflect.TypeAssert[error](out[len(out)-1])
 	}
-	require.GreaterOrEqual(t, len(errs), cmp.Or(len(methods), 6))
+	require.GreaterOrEqual(t, len(errs), cmp.Or(len(methods), 4))
 	return errs
 }
 
@@ -154,7 +157,22 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 			for _, lock := range []any{c.Mutex("x", option), c.Semaphore("x", 1, option), c.RWMutex("x", option)} {
 				check(field, lock, 1)
 			}
+			check(field, c.KeyedSemaphore("x", 1, option), 1)
+			check(field, c.KeyedSemaphore("x", 1).Key("A", option), 1)
 		}
+	}
+	for field, bad := range map[string][]fairlock.KeyOption{
+		"KeyLimit": {fairlock.WithKeyLimit(-1), fairlock.WithKeyLimit(bounds.MaxPermits + 1)},
+		"Share":    {fairlock.WithShare(0), fairlock.WithShare(-1), fairlock.WithShare(bounds.MaxShare + 1)},
+	} {
+		for _, option := range bad {
+			check(field, c.KeyedSemaphore("x", 1, option), 1)
+			check(field, c.KeyedSemaphore("x", 1).Key("A", option), 1)
+		}
+	}
+	check("Share", c.KeyedSemaphore("x", 1, fairlock.WithShare(1)), 1)
+	for _, key := range []string{"", strings.Repeat("x", bounds.MaxKey+1)} {
+		check("key", c.KeyedSemaphore("x", 1).Key(key), 1)
 	}
 	for _, option := range []fairlock.HoldOption{fairlock.WithMinHold(-1), fairlock.WithMinHold(bounds.MaxTTL + 1)} {
 		for _, lock := range []any{c.Mutex("x", option), c.Semaphore("x", 1, option)} {
@@ -162,21 +180,27 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 		}
 	}
 	check("option", c.Mutex("x", fairlock.HoldOption(nil)), 1)
-	for _, lock := range []any{fairlock.Mutex{}, fairlock.Semaphore{}, fairlock.RWMutex{}} {
+	for _, lock := range []any{fairlock.Mutex{}, fairlock.Semaphore{}, fairlock.RWMutex{}, fairlock.KeyedSemaphore{}, fairlock.SemaphoreKey{}} {
 		check("lock", lock, 1)
 	}
 	for _, name := range []string{"", strings.Repeat("x", bounds.MaxName+1)} {
-		for _, lock := range []any{c.Mutex(name), c.Semaphore(name, 1), c.RWMutex(name)} {
+		for _, lock := range []any{c.Mutex(name), c.Semaphore(name, 1), c.RWMutex(name), c.KeyedSemaphore(name, 1), c.KeyedSemaphore(name, 1).Key("A")} {
 			check("name", lock, 1)
 		}
 	}
 	for _, permits := range []int{0, -1, math.MinInt, bounds.MaxPermits + 1, math.MaxInt} {
 		check("permits", c.Semaphore("x", permits), 1)
+		check("permits", c.KeyedSemaphore("x", permits), 1)
+		check("permits", c.KeyedSemaphore("x", 1), permits, "Resize")
 		check("permits", c.Semaphore("x", 1), permits, "Resize")
 	}
 	for _, n := range []int{0, -1, math.MinInt, bounds.MaxPermits + 1, math.MaxInt} {
 		check("n", c.Semaphore("x", 5), n, "Acquire", "TryAcquire", "Do", "TryDo")
+		check("n", c.KeyedSemaphore("x", 5).Key("A"), n)
 	}
+	check("n", c.KeyedSemaphore("x", 5).Key("A", fairlock.WithKeyLimit(2)), 3)
+	check("n", c.KeyedSemaphore("x", 2).Key("A", fairlock.WithKeyLimit(5)), 3)
+	check("n", c.KeyedSemaphore("x", 5, fairlock.WithKeyLimit(2)).Key("A"), 3)
 }
 
 func TestError_QuotesNames(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 
 // Errors to branch on with errors.Is. Methods return them inside an *Error.
 var (
-	// ErrBusy means that a Try… did not get the lock, because it is held or others wait for it. A *HeldError names a holder.
+	// ErrBusy means that a Try… did not get the lock, because it is held or others come first. A *HeldError names a holder.
 	ErrBusy = errors.New("lock is busy")
-	// ErrQueueFull means that MaxWaiters others wait already. It is in a *QueueFullError.
+	// ErrQueueFull means that MaxWaiters others wait already, for the lock or of the key. It is in a *QueueFullError.
 	ErrQueueFull = errors.New("queue is full")
 	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says, while its ctx lasted. It comes with a
 	// *HeldError, or with the last error of Redis if there was one.
@@ -69,24 +69,32 @@ func (e *Error) Error() string {
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Busy is what a holder keeps from a call.
+// Busy says what a Try… would have to wait for.
 type Busy string
 
-// BusyLock is the lock, or permits of it.
-const BusyLock Busy = "lock"
+// The reasons.
+const (
+	BusyLock Busy = "lock" // the lock is held, or fewer permits are free than the call requests
+	BusyKey  Busy = "key"  // the key of a KeyedSemaphore is at its limit
+	BusyTurn Busy = "turn" // enough is free, and others come first
+)
 
 // HeldError is an ErrBusy, an ErrWaitTimeout or a context.DeadlineExceeded with the name of a holder.
 type HeldError struct {
-	Busy     Busy          // what is held
-	Holder   string        // the Name of the holder's client, from Redis's latest reply
+	Busy     Busy          // why a Try… was refused; BusyLock after a timeout
+	Holder   string        // the Name of the client of a holder, whatever its key, from Redis's latest reply
 	Released bool          // the holder has released the lock, and its minimum hold is not over
 	Free     time.Duration // until the minimum hold is over; 0 if that is not known, as after a Lock
 	Err      error
 }
 
-// Error adds the holder's name to the error.
+// Error adds why the lock is busy, or the holder's name, to the error.
 func (e *HeldError) Error() string {
 	switch {
+	case e.Busy == BusyKey:
+		return fmt.Sprintf("%v (the key is at its limit)", e.Err)
+	case e.Busy == BusyTurn:
+		return fmt.Sprintf("%v (others come first)", e.Err)
 	case !e.Released:
 		return fmt.Sprintf("%v (held by %s)", e.Err, e.Holder)
 	case e.Free == 0:
@@ -101,19 +109,23 @@ func (e *HeldError) Unwrap() error { return e.Err }
 
 // QueueFullError is an ErrQueueFull with its numbers.
 type QueueFullError struct {
-	Waiting int // number of waiters, including crashed ones that have not expired
-	Limit   int // MaxWaiters
+	Waiting int    // number of waiters, including crashed ones that have not expired
+	Limit   int    // MaxWaiters
+	Key     string // if so many waiters of this key are the reason; "" if those of the whole lock are
 }
 
-// Error names both numbers.
+// Error names both numbers, and the key by at most 64 characters.
 func (e *QueueFullError) Error() string {
+	if e.Key != "" {
+		return fmt.Sprintf("%v: %d of key %.64q wait, at most %d", ErrQueueFull, e.Waiting, e.Key, e.Limit)
+	}
 	return fmt.Sprintf("%v: %d wait, at most %d", ErrQueueFull, e.Waiting, e.Limit)
 }
 
 // Unwrap returns ErrQueueFull.
 func (e *QueueFullError) Unwrap() error { return ErrQueueFull }
 
-// CapacityError means that a call requested more permits than Semaphore.Resize has set.
+// CapacityError means that a call requested more permits than Resize has set.
 type CapacityError struct {
 	Want int // permits that were requested
 	Have int // permits that the semaphore has

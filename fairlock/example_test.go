@@ -259,6 +259,22 @@ func Example_kinds() {
 	// <nil>
 }
 
+// One limit is shared fairly between tenants. The README has these three lines.
+func ExampleKeyedSemaphore() {
+	ctx := context.Background()
+	client, stop := newClient(fairlock.Config{Name: "web-1"})
+	defer stop()
+	call := func(context.Context) error { fmt.Println("calling"); return nil }
+
+	gpu := client.KeyedSemaphore("gpu", 8)
+	tenant := gpu.Key("tenant-3", fairlock.WithKeyLimit(4)) // at most four
+	err := tenant.Do(ctx, 1, call)
+	fmt.Println(err)
+	// Output:
+	// calling
+	// <nil>
+}
+
 // Here a permit stands for one of 16 GB of memory. A request for many permits is granted in its turn, because
 // no later request for fewer permits passes it.
 func ExampleSemaphore_Acquire() {

@@ -38,7 +38,7 @@ func (i *Inspector) Inspect(ctx context.Context, id ID, limit int) (State, error
 	if err := errors.Join(
 		checkNamespace(i.namespace),
 		checkName(id.Name),
-		require(known, "Kind", "%.40q, must be mutex, semaphore or rwmutex", id.Kind),
+		require(known, "Kind", "%.40q, must be mutex, semaphore, rwmutex or keyed", id.Kind),
 		require(limit >= 0 && limit <= bounds.MaxInspected, "limit", "%d, must be from 0 to %d", limit, bounds.MaxInspected),
 	); err != nil {
 		return State{}, err

@@ -5,9 +5,10 @@ type Kind string
 
 // The kinds of locks.
 const (
-	KindMutex     Kind = "mutex"
-	KindSemaphore Kind = "semaphore"
-	KindRWMutex   Kind = "rwmutex"
+	KindMutex          Kind = "mutex"
+	KindSemaphore      Kind = "semaphore"
+	KindKeyedSemaphore Kind = "keyed"
+	KindRWMutex        Kind = "rwmutex"
 )
 
 // ID identifies a lock in a namespace.

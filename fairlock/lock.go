@@ -17,13 +17,14 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex, Semaphore
-// and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do is in shared.go.
+// lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex, Semaphore,
+// SemaphoreKey and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do is in shared.go.
 type lock struct {
 	client   *Client
 	kind     Kind
 	name     string
-	permits  int // of a semaphore or a read-write lock, that its tokens say; 0: a mutex
+	permits  int    // of a semaphore or a read-write lock, that its tokens say; 0: a mutex
+	key      string // of a keyed semaphore; "": of no one key
 	redis    script.Lock
 	wait     wait.Lock // of its waiters
 	hold     hold.Env  // of its leases
@@ -59,7 +60,9 @@ func (l *lock) wrap(op string, err error) error {
 
 // event returns the Event of an acquisition with a token, by a caller with that ctx.
 func (l *lock) event(ctx context.Context, t token.Token) Event {
-	return Event{Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind, l.name}, Weight: t.Weight(), Token: t}
+	return Event{
+		Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind, l.name}, Key: tokens.Key(t.Text()), Weight: t.Weight(), Token: t,
+	}
 }
 
 // acquire waits for the lock, or only tries to get it.
@@ -72,7 +75,7 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 			}
 			return nil, ErrReentrant
 		}
-		tok, err := l.newToken(weight, l.permits)
+		tok, err := l.newToken(l.terms(weight))
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +97,7 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 func (l *lock) await(caller, ctx context.Context, t task.Task, tok token.Token, try bool) (*Lease, error) {
 	began, event, trace := l.client.cfg.Clock.Now(), l.event(caller, tok), l.client.cfg.Trace
 	w := l.client.waiters.Join(t, l.wait, wait.Request{
-		Token: tok, TTL: l.settings.ttl, MaxWaiters: l.settings.maxWaiters, Try: try,
+		Token: tok, TTL: l.settings.ttl, MaxWaiters: l.settings.maxWaiters, MaxLine: l.settings.maxLine, Try: try,
 	})
 	defer w.Close()
 	var lease *Lease
@@ -146,6 +149,8 @@ func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 	err, reply := left.Err, left.Reply
 	switch {
 	case err != nil:
+	case reply.Outcome == script.Full && reply.Why == script.WhyKey:
+		err = &QueueFullError{Waiting: reply.Position, Limit: l.settings.maxLine, Key: l.key}
 	case reply.Outcome == script.Full:
 		err = &QueueFullError{Waiting: reply.Position, Limit: l.settings.maxWaiters}
 	case reply.Outcome == script.Resized:
@@ -159,6 +164,9 @@ func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 	if held {
 		e := &HeldError{Busy: BusyLock, Holder: name, Err: err}
 		e.Released = tokens.FlagsOf(holder.Text())&tokens.Released != 0
+		if reply.Outcome == script.Busy {
+			e.Busy = Busy(reply.Why)
+		}
 		if e.Released && reply.Outcome == script.Busy {
 			e.Free = max(reply.RetryAfter, 0)
 		}
@@ -173,9 +181,18 @@ func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 // handed handles the reply to a release.
 func (l *lock) handed(t task.Task, h script.Handoff) { l.client.waiters.Handed(t, l.wait, h) }
 
-// newToken returns a token whose lease can last for TTL, and for the minimum hold.
-func (l *lock) newToken(weight, permits int) (token.Token, error) {
-	terms := tokens.Terms{TTL: max(l.settings.ttl, l.settings.minHold), Weight: weight, Permits: permits, Flags: l.settings.flags}
+// terms are what a request says for so many permits.
+func (l *lock) terms(weight int) tokens.Terms {
+	t := tokens.Terms{Weight: weight, Permits: l.permits}
+	if l.kind == KindKeyedSemaphore {
+		t.Key, t.KeyLimit, t.Share = l.key, l.settings.keyLimit, l.settings.share
+	}
+	return t
+}
+
+// newToken returns a token with these terms, whose lease can last for TTL, and for the minimum hold.
+func (l *lock) newToken(terms tokens.Terms) (token.Token, error) {
+	terms.TTL, terms.Flags = max(l.settings.ttl, l.settings.minHold), l.settings.flags
 	if l.settings.minHold > l.settings.ttl {
 		terms.Flags |= tokens.MinHold
 	}
@@ -185,7 +202,7 @@ func (l *lock) newToken(weight, permits int) (token.Token, error) {
 // heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait; nil if
 // there is none.
 func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
-	if l.kind == KindSemaphore {
+	if l.kind == KindSemaphore || l.kind == KindKeyedSemaphore {
 		return nil
 	}
 	for held := range leasesIn(ctx) {
@@ -263,11 +280,13 @@ func perform[T any](
 func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 	old, fence, input := h.parse()
 	if input == nil && l != nil {
-		input = require((tokens.Permits(old.Text()) == 0) == (l.permits == 0), "handle", "is of another kind of lock")
+		terms := tokens.Of(old.Text())
+		same := (terms.Permits == 0) == (l.permits == 0) && (terms.Key == "") == (l.kind != KindKeyedSemaphore)
+		input = require(same, "handle", "is of another kind of lock")
 	}
 	caller := ctx
 	return perform(ctx, l, "resume", untilShutdown, input, func(ctx context.Context, t task.Task) (*Lease, error) {
-		tok, err := l.newToken(old.Weight(), tokens.Permits(old.Text()))
+		tok, err := l.newToken(tokens.Of(old.Text())) // its permits, and its key, limit and share
 		if err != nil {
 			return nil, err
 		}

@@ -8,10 +8,15 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
-// HoldOption is a setting of one [Mutex] or [Semaphore]. Of two equal options, the last counts. If one is out of its bounds or
-// nil, methods of the lock return an ErrInvalid.
-type HoldOption interface {
+// KeyOption is a setting of one [KeyedSemaphore] or [SemaphoreKey]. Of two equal options, the last counts. If one is out of its
+// bounds or nil, methods of the lock return an ErrInvalid.
+type KeyOption interface {
 	apply(s *settings)
+}
+
+// HoldOption is a KeyOption that a [Mutex] and a [Semaphore] take as well.
+type HoldOption interface {
+	KeyOption
 	hold()
 }
 
@@ -27,6 +32,10 @@ type settings struct {
 	maxWaiters int
 	maxWait    time.Duration // 0: only ctx bounds waiting
 	minHold    time.Duration // the lock stays taken for this long after each grant; 0: until it is released
+	keyLimit   int           // permits that the key may hold at once; 0: any number
+	share      int           // of the key; 1 for other locks
+	shared     bool          // WithShare was given
+	maxLine    int           // waiters of the key; 0: any number
 	flags      tokens.Flags  // of each token, besides those that depend on the settings
 }
 
@@ -36,6 +45,8 @@ func (s settings) check() error {
 		checkMaxWaiters(s.maxWaiters),
 		checkYear("MaxWait", s.maxWait),
 		checkYear("MinHold", s.minHold),
+		require(s.keyLimit >= 0 && s.keyLimit <= bounds.MaxPermits, "KeyLimit", "%d, must be from 0 (none) to %d", s.keyLimit, bounds.MaxPermits),
+		require(s.share >= 1 && s.share <= bounds.MaxShare, "Share", "%d, must be from 1 to %d", s.share, bounds.MaxShare),
 	)
 }
 
@@ -45,13 +56,13 @@ func checkYear(field string, d time.Duration) error {
 
 // with returns the settings with those that the options change. To add one:
 //
-//  1. a field of settings, with its bounds (check), and With<Setting> below: an Option, or a HoldOption if an RWMutex cannot have
-//     it. If it has a default for all locks of a client, a field of Config, too (config.go)
+//  1. a field of settings, with its bounds (check), and With<Setting> below: an Option, a HoldOption if an RWMutex cannot have it,
+//     or a KeyOption if a keyed semaphore alone can. If it has a default for all locks of a client, a field of Config, too (config.go)
 //  2. what depends on it reads it from lock.settings. The waiters of one lock in one client share their heartbeats, so WaiterTTL
 //     is the same for all locks of a client
 //  3. a test of what it does; a row in TestConfig_BadInputSendsNothing
 //  4. the table of limits in docs/concepts.md, and a line in the CHANGELOG
-func with[O HoldOption](clock Clock, s settings, options []O) (settings, error) {
+func with[O KeyOption](clock Clock, s settings, options []O) (settings, error) {
 	for _, o := range options {
 		if any(o) == nil {
 			return s, &FieldError{"option", "must not be nil"}
@@ -81,6 +92,10 @@ type holdOption func(*settings)
 func (o holdOption) apply(s *settings) { o(s) }
 func (holdOption) hold()               {}
 
+type keyOption func(*settings)
+
+func (o keyOption) apply(s *settings) { o(s) }
+
 // WithTTL sets the TTL of one lock's leases, with the bounds of Config.TTL.
 func WithTTL(d time.Duration) Option { return option(func(s *settings) { s.ttl = d }) }
 
@@ -96,3 +111,11 @@ func WithMaxWait(d time.Duration) Option { return option(func(s *settings) { s.m
 // and than the rest of the period. Five permits and a minute let five holders start in a minute. After a crash, the lock is free
 // when both d and the TTL are over. Only ForceRelease shortens d. 0 means none.
 func WithMinHold(d time.Duration) HoldOption { return holdOption(func(s *settings) { s.minHold = d }) }
+
+// WithKeyLimit bounds how many permits a key of a [KeyedSemaphore] may hold at once, from 1 to 2^30. 0 means no limit. While the
+// first waiter of a key has a limit that is reached, all others of that key wait behind it.
+func WithKeyLimit(n int) KeyOption { return keyOption(func(s *settings) { s.keyLimit = n }) }
+
+// WithShare has a key get n times as much as a key with share 1, from 1 to 1,000, while both have waiters. It is for
+// KeyedSemaphore.Key. The default is 1.
+func WithShare(n int) KeyOption { return keyOption(func(s *settings) { s.share, s.shared = n, true }) }

@@ -21,7 +21,22 @@ type State struct {
 	Others  []int     // other numbers that holders and waiters have brought, in ascending order; empty after Resize
 	Fence   uint64    // the lock's last number, which no fence exceeds; 0 if it has been forgotten
 	Waiting int       // number of waiters
-	Waiters []Waiter  // the first 1,000 of them, in order
+	Waiters []Waiter  // the first 1,000 of them, in order; of a KeyedSemaphore in the order in which they came, whatever their keys
+
+	// Keys has the first 1,000 keys of a KeyedSemaphore that have waiters, in the order in which they are next. Those at their
+	// limits come last.
+	Keys []KeyState
+}
+
+// KeyState is a key of a KeyedSemaphore that has waiters. Its first waiter speaks for the key.
+type KeyState struct {
+	Key     string
+	Held    int           // number of permits that the key holds
+	Waiting int           // number of its waiters
+	Limit   int           // WithKeyLimit of the first waiter; 0: none
+	Share   int           // WithShare of the first waiter
+	Age     time.Duration // time since the first waiter was queued
+	AtLimit bool          // the first waiter waits for holders of its own key
 }
 
 // Holder holds a lock.
@@ -29,6 +44,7 @@ type Holder struct {
 	Client   string      // the Name of the holder's client; if another program has written the key, its whole content
 	Token    token.Token // zero if another program has written the key
 	Handle   Handle      `json:"-"` // for Resume; "" if another program has written the key
+	Key      string      // of a KeyedSemaphore
 	Fence    uint64
 	Age      time.Duration // time since the grant; 0 if the server's clock has stepped back since
 	TTL      time.Duration // what is left of the lease; negative if another program has removed the key's expiry
@@ -48,6 +64,7 @@ type Holder struct {
 type Waiter struct {
 	Client string
 	Token  token.Token
+	Key    string        // of a KeyedSemaphore
 	Ticket uint64        // µs of Redis's clock, strictly increasing over the waiters of a lock
 	Age    time.Duration // time since it was queued
 	TTL    time.Duration // until it expires without a heartbeat; negative if it has expired, and will be dropped
@@ -68,6 +85,7 @@ func readState(ctx context.Context, l script.Lock, limit int) (State, error) {
 		if !holder.Token.IsZero() {
 			holder.Handle = newHandle(holder.Token, h.Fence)
 		}
+		holder.Key = tokens.Key(holder.Token.Text())
 		holder.Weight, holder.Writer = meaning(l, holder.Token)
 		flags := tokens.FlagsOf(holder.Token.Text())
 		holder.Released, holder.Leader = flags&tokens.Released != 0, flags&tokens.Leader != 0
@@ -81,8 +99,12 @@ func readState(ctx context.Context, l script.Lock, limit int) (State, error) {
 		ticket := uint64(w.Ticket)
 		waiter := Waiter{Ticket: ticket, Age: age(ticket, snap.Now), TTL: w.Expires.Sub(snap.Now)}
 		waiter.Token, waiter.Client = parse(w.Token)
+		waiter.Key = tokens.Key(waiter.Token.Text())
 		waiter.Weight, waiter.Writer = meaning(l, waiter.Token)
 		s.Waiters = append(s.Waiters, waiter)
+	}
+	for _, k := range snap.Keys {
+		s.Keys = append(s.Keys, KeyState{k.Key, k.Held, k.Waiting, k.Limit, k.Share, age(uint64(k.Ticket), snap.Now), k.AtLimit})
 	}
 	if s.Permits = 1; !l.Mutex() {
 		s.Permits, s.Others = permits(s, snap.Resized)

@@ -33,6 +33,7 @@ type Event struct {
 	Ctx       context.Context // the caller's, for its values, such as a span; it may have ended
 	Namespace string          // Config.Namespace
 	ID                        // the lock
+	Key       string          // of a KeyedSemaphore; "" of another lock
 	Weight    int             // number of permits; 1 for a mutex and for a reader, 1 << 30 for a writer
 	Token     token.Token
 }
@@ -40,7 +41,7 @@ type Event struct {
 // QueuedInfo is about a waiter in the queue.
 type QueuedInfo struct {
 	Event
-	Position int    // 1 is the head
+	Position int    // 1 is the head; of a KeyedSemaphore, the first of the key
 	Ticket   uint64 // µs of server time, strictly increasing over the waiters of a lock
 }
 

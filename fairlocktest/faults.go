@@ -227,7 +227,8 @@ func (v *victim) apply() {
 // lost stays known, so that the faults of a seed do not depend on when it is used again. The caller holds mu.
 func (w *World) findLocks() {
 	kinds := map[string]fairlock.Kind{
-		"number": fairlock.KindMutex, "sem:number": fairlock.KindSemaphore, "rw:number": fairlock.KindRWMutex,
+		"number": fairlock.KindMutex, "sem:number": fairlock.KindSemaphore,
+		"key:number": fairlock.KindKeyedSemaphore, "rw:number": fairlock.KindRWMutex,
 	}
 	for _, key := range w.Server.Miniredis.Keys() {
 		namespace, rest, _ := strings.Cut(key, ":{")

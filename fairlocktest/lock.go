@@ -22,7 +22,8 @@ type Lock struct {
 	kind      fairlock.Kind
 	namespace string
 	name      string
-	permits   int // of a semaphore
+	permits   int    // of a semaphore
+	key       string // of a keyed semaphore, as whom it is held
 }
 
 // Mutex returns the mutex with that name.
@@ -31,6 +32,12 @@ func (s *Server) Mutex(name string) Lock { return s.lock(fairlock.KindMutex, nam
 // Semaphore returns the semaphore with that name and number of permits.
 func (s *Server) Semaphore(name string, permits int) Lock {
 	return s.lock(fairlock.KindSemaphore, name, permits)
+}
+
+// KeyedSemaphore returns the keyed semaphore with that name and number of permits. HoldAs, HoldPermitsAs, CrashHolding, CrashQueued
+// and TakeAs need a Key.
+func (s *Server) KeyedSemaphore(name string, permits int) Lock {
+	return s.lock(fairlock.KindKeyedSemaphore, name, permits)
 }
 
 // RWMutex returns the read-write lock with that name.
@@ -46,8 +53,14 @@ func (l Lock) In(namespace string) Lock {
 	return l
 }
 
-// HoldAs locks the lock as another client, which renews the lease until Unlock. Of a semaphore it acquires one permit,
-// a read-write lock it locks for writing. It fails the test if the lock is not free.
+// Key returns the lock, a keyed semaphore, whose HoldAs and other methods act for that key. Its state is that of all keys.
+func (l Lock) Key(key string) Lock {
+	l.key = key
+	return l
+}
+
+// HoldAs locks the lock as another client, which renews the lease until Unlock. Of a semaphore it acquires one permit, a
+// read-write lock it locks for writing. It fails the test if the lock is not free.
 func (l Lock) HoldAs(client string) *fairlock.Lease {
 	l.server.tb.Helper()
 	return l.hold(client, 1, true)
@@ -71,7 +84,7 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 	switch {
 	case client == "":
 		s.tb.Fatalf("fairlocktest: hold: the name of the client is empty")
-	case n != 1 && l.kind != fairlock.KindSemaphore:
+	case n != 1 && l.kind != fairlock.KindSemaphore && l.kind != fairlock.KindKeyedSemaphore:
 		s.tb.Fatalf("fairlocktest: hold %d permits as %s: a %v has no permits", n, client, l.kind)
 	case !write && l.kind != fairlock.KindRWMutex:
 		s.tb.Fatalf("fairlocktest: read as %s: a %v has no readers", client, l.kind)
@@ -83,6 +96,8 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 	switch {
 	case l.kind == fairlock.KindSemaphore:
 		lease, err = c.Semaphore(l.name, l.permits).TryAcquire(ctx, n)
+	case l.kind == fairlock.KindKeyedSemaphore:
+		lease, err = c.KeyedSemaphore(l.name, l.permits).Key(l.key).TryAcquire(ctx, n)
 	case l.kind == fairlock.KindRWMutex && write:
 		lease, err = c.RWMutex(l.name).TryLock(ctx)
 	case l.kind == fairlock.KindRWMutex:
@@ -128,13 +143,17 @@ func (l Lock) CrashQueued(client string, waiterTTL time.Duration) token.Token {
 func (l Lock) request(client string, ttl time.Duration, r script.Request) (token.Token, script.Outcome) {
 	s := l.server
 	s.tb.Helper()
-	if !r.Try && r.WaiterTTL < time.Millisecond || l.kind == fairlock.KindSemaphore && l.permits < 1 {
+	some := l.kind == fairlock.KindSemaphore || l.kind == fairlock.KindKeyedSemaphore
+	if !r.Try && r.WaiterTTL < time.Millisecond || some && l.permits < 1 {
 		s.tb.Fatalf("fairlocktest: as %s: WaiterTTL must be at least 1 ms, and permits at least 1", client)
 	}
 	var err error
 	terms := tokens.Terms{TTL: ttl, Weight: 1, Permits: l.permits}
 	if l.kind == fairlock.KindRWMutex {
 		terms.Weight, terms.Permits = tokens.WriterWeight, tokens.WriterWeight
+	}
+	if l.kind == fairlock.KindKeyedSemaphore {
+		terms.Key, terms.Share = l.key, 1
 	}
 	if r.Token, err = token.Parse(tokens.New(client, terms)); err != nil {
 		s.tb.Fatalf("fairlocktest: %v", err)
@@ -158,13 +177,16 @@ func (l Lock) Expire() {
 	case fairlock.KindMutex:
 		s.Miniredis.Del(script.MutexKeys(l.namespace, l.name).Lock)
 	default:
-		keys := script.SemaphoreKeys(l.namespace, l.name)
-		if l.kind == fairlock.KindRWMutex {
-			keys = script.RWMutexKeys(l.namespace, l.name)
+		permits := script.SemaphoreKeys(l.namespace, l.name).Permits
+		switch l.kind {
+		case fairlock.KindRWMutex:
+			permits = script.RWMutexKeys(l.namespace, l.name).Permits
+		case fairlock.KindKeyedSemaphore:
+			permits = script.KeyedSemaphoreKeys(l.namespace, l.name).Permits
 		}
-		members, _ := s.Miniredis.ZMembers(keys.Permits) // an error: the key does not exist
+		members, _ := s.Miniredis.ZMembers(permits) // an error: the key does not exist
 		for _, member := range members {
-			_, _ = s.Miniredis.ZAdd(keys.Permits, float64(s.Now().UnixMicro()), member)
+			_, _ = s.Miniredis.ZAdd(permits, float64(s.Now().UnixMicro()), member)
 		}
 	}
 	s.touch()
@@ -195,6 +217,8 @@ func (l Lock) forceRelease() (err error) {
 	switch l.kind {
 	case fairlock.KindSemaphore:
 		_, err = c.Semaphore(l.name, max(l.permits, 1)).ForceRelease(ctx)
+	case fairlock.KindKeyedSemaphore:
+		_, err = c.KeyedSemaphore(l.name, max(l.permits, 1)).ForceRelease(ctx)
 	case fairlock.KindRWMutex:
 		_, err = c.RWMutex(l.name).ForceRelease(ctx)
 	default:
@@ -225,6 +249,8 @@ func (l Lock) inspect() (fairlock.State, error) {
 	switch l.kind {
 	case fairlock.KindSemaphore:
 		return c.Semaphore(l.name, max(l.permits, 1)).Inspect(ctx)
+	case fairlock.KindKeyedSemaphore:
+		return c.KeyedSemaphore(l.name, max(l.permits, 1)).Inspect(ctx)
 	case fairlock.KindRWMutex:
 		return c.RWMutex(l.name).Inspect(ctx)
 	default:

@@ -67,6 +67,9 @@ func TestNew_Terms(t *testing.T) {
 		{TTL: time.Second + 1, Weight: 1, Permits: 1, Flags: tokens.Released},
 		{TTL: time.Second, Weight: 2, Permits: 3, Flags: tokens.MinHold | tokens.Released},
 		{TTL: time.Second, Weight: bounds.MaxPermits, Permits: bounds.MaxPermits}, {TTL: time.Second, Weight: 1, Permits: bounds.MaxPermits},
+		{TTL: time.Second, Weight: 2, Permits: 3, Key: "tenant-17", KeyLimit: 2, Share: 1, Flags: tokens.MinHold},
+		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a:b %ü\x00", KeyLimit: bounds.MaxPermits, Share: bounds.MaxShare},
+		{TTL: time.Second, Weight: 1, Permits: 1, Key: strings.Repeat("\xff", bounds.MaxKey), Share: 3},
 	} {
 		tok, err := token.Parse(tokens.New("c", terms))
 		require.NoError(t, err)
@@ -80,6 +83,11 @@ func TestNew_Terms(t *testing.T) {
 		{TTL: time.Second, Weight: 1, Permits: bounds.MaxPermits + 1}, {TTL: time.Second, Weight: 1, Flags: 36},
 		{TTL: time.Second, Weight: 1, Flags: -1}, {TTL: 100 * 365 * 24 * time.Hour, Weight: 1},
 		{TTL: time.Second, Weight: 1, Permits: math.MaxInt}, {TTL: time.Second, Weight: math.MinInt, Permits: 1},
+		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a"}, {TTL: time.Second, Weight: 1, Permits: 1, Share: 1}, {TTL: time.Second, Weight: 1, Key: "a", Share: 1},
+		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a", Share: -1}, {TTL: time.Second, Weight: 1, Permits: 1, Key: "a", Share: bounds.MaxShare + 1},
+		{TTL: time.Second, Weight: 2, Permits: 3, Key: "a", KeyLimit: 1, Share: 1}, {TTL: time.Second, Weight: 1, Permits: 1, Key: "a", KeyLimit: -1, Share: 1},
+		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a", KeyLimit: bounds.MaxPermits + 1, Share: 1}, {TTL: time.Second, Weight: 1, Permits: 1, KeyLimit: 1},
+		{TTL: time.Second, Weight: 1, Permits: 1, Key: strings.Repeat("a", bounds.MaxKey+1), Share: 1},
 	} {
 		_, err := token.Parse(tokens.New("c", terms))
 		require.ErrorIs(t, err, token.ErrMalformed, "%+v", terms)
@@ -106,10 +114,15 @@ func TestParse_AnotherLayout(t *testing.T) {
 
 // What New writes. Of the 128 bits in base64url the last character has only 2.
 var (
-	wellFormed = regexp.MustCompile(`\A[!-~]{1,128}:2\.(?:([0-9a-z]{6})([0-9a-z]{6}))?([0-9a-z]{7})([0-9a-z])[A-Za-z0-9_-]{21}[AQgw]\z`)
+	wellFormed = regexp.MustCompile(`\A[!-~]{1,128}:2\.(?:(?:(` + aKey + `)([0-9a-z]{6})([0-9a-z]{2}))?([0-9a-z]{6})([0-9a-z]{6}))?` +
+		`([0-9a-z]{7})([0-9a-z])[A-Za-z0-9_-]{21}[AQgw]\z`)
 	newer      = regexp.MustCompile(`\A[!-~]{1,128}:([013-9]\d*|2\d+)\.[^:]*\z`)
+	encoded    = regexp.MustCompile(`%..`)
 	goodClient = regexp.MustCompile(`\A[!-~]{1,128}\z`)
 )
+
+// aKey is the text of a key: nothing is encoded that need not be.
+const aKey = `(?:[!-$&-9;-~]|%(?:[01][0-9A-F]|20|25|3A|7F|[89A-F][0-9A-F]))+`
 
 // terms reads a well-formed token by itself. ok: they are within bounds.
 func terms(text string) (terms tokens.Terms, ok bool) {
@@ -121,15 +134,23 @@ func terms(text string) (terms tokens.Terms, ok bool) {
 	for i, part := range parts[1:] {
 		n[i], _ = strconv.ParseInt(part, 36, 64)
 	}
-	weight, permits, ms := n[0], n[1], n[2]
+	limit, share, weight, permits, ms := n[1], n[2], n[3], n[4], n[5]
 	ok = ms >= 10 && ms <= 365*24*3600*1000
-	if parts[1] == "" {
+	if parts[4] == "" {
 		weight = 1
 	} else {
 		ok = ok && 1 <= weight && weight <= permits && permits <= 1<<30
 	}
+	key := encoded.ReplaceAllStringFunc(parts[1], func(code string) string {
+		c, _ := strconv.ParseUint(code[1:], 16, 8)
+		return string([]byte{byte(c)})
+	})
+	if key != "" {
+		ok = ok && len(key) <= 128 && limit <= 1<<30 && (limit == 0 || weight <= limit) && 1 <= share && share <= 1000
+	}
 	return tokens.Terms{
-		TTL: time.Duration(ms) * time.Millisecond, Weight: int(weight), Permits: int(permits), Flags: tokens.Flags(n[3]),
+		TTL: time.Duration(ms) * time.Millisecond, Weight: int(weight), Permits: int(permits), Flags: tokens.Flags(n[6]),
+		Key: key, KeyLimit: int(limit), Share: int(share),
 	}, ok
 }
 
@@ -146,6 +167,10 @@ func FuzzParse(f *testing.F) {
 		"c:2.ehjpxc00" + as, "c:2.ehjpxc10" + as, "c:2.0000-ps0" + as, "c:2.00007pSz" + as, "c:2.00007ps_" + as, "c:2." + as, "c:1." + as, "c:22.x",
 		"c:2.00000000000100007ps0" + as, "c:2.00000100000000007ps0" + as, "c:2.00000100000100007psz" + as, "c:2.00000200000100007ps0" + as,
 		"c:2.hra0hshra0hs00007ps0" + as, "c:2.000001hra0hs00007ps0" + as, "c:2.000001hra0ht00007ps0" + as, "c:2.000001zzzzzz00007ps0" + as,
+		"c:2.a000004010000020000050000a00" + as, "c:2.%3A%20%25%00%FF00000001000001hra0hs00007ps0" + as, "c:2.%2000000001000001000001" + "00007ps0" + as,
+		"c:2.a00000001000001000001" + "00007ps0" + as, "c:2.%61000000" + "01000001000001" + "00007ps0" + as, "c:2.%3a00000001000001000001" + "00007ps0" + as,
+		"c:2.a.b000000rs000001000001" + "00007ps0" + as, "c:2.a000000rt000001000001" + "00007ps0" + as, "c:2.a00000000000001000001" + "00007ps0" + as,
+		"c:2.a b00000001000001000001" + "00007ps0" + as, "c:2." + strings.Repeat("%00", 129) + "00000001000001000001" + "00007ps0" + as,
 		"c:2.00000100007ps0" + as, "c:" + as, "ü:" + random, "a b:" + random, "a\x00:" + random,
 	} {
 		f.Add(text)
@@ -235,9 +260,9 @@ func FuzzNew(f *testing.F) {
 		"a", "", " ", "a b", "a\n", "ü", ":", "a:b", "\x7f", "~", "!", "\xff", "%s", "{a}", strings.Repeat("c", bounds.MaxClient),
 		strings.Repeat("c", bounds.MaxClient+1),
 	} {
-		f.Add(client)
+		f.Add(client, client)
 	}
-	f.Fuzz(func(t *testing.T, client string) {
+	f.Fuzz(func(t *testing.T, client, key string) {
 		good := goodClient.MatchString(client)
 		require.Equal(t, good, tokens.CheckClient(client) == nil, "%q", client)
 		tok, err := token.Parse(tokens.New(client, tokens.Terms{TTL: 10 * time.Second, Weight: 3, Permits: 5}))
@@ -253,5 +278,14 @@ func FuzzNew(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, tok, back)
 		require.Equal(t, client+":"+strings.TrimPrefix(tok.Text(), client+":2.00000300000500007ps0")[:22-secretLen]+"…", tok.String())
+
+		keyed := tokens.Terms{TTL: 10 * time.Second, Weight: 3, Permits: 5, Key: key, KeyLimit: 4, Share: 2}
+		tok, err = token.Parse(tokens.New(client, keyed))
+		require.Equal(t, key != "" && len(key) <= bounds.MaxKey, err == nil, "%q: %v", key, err)
+		if err == nil {
+			require.Regexp(t, wellFormed, tok.Text())
+			require.Equal(t, keyed, termsOf(t, tok))
+			require.Equal(t, client, tok.Client())
+		}
 	})
 }

@@ -79,7 +79,7 @@ func renewed(h fairlock.Holder) string {
 // wants is what somebody has or wants of a lock, if that does not go without saying.
 func wants(kind fairlock.Kind, weight int, writer bool) string {
 	switch {
-	case kind == fairlock.KindSemaphore:
+	case inspect.HasPermits(kind):
 		return inspect.Count(weight, "permit")
 	case kind == fairlock.KindRWMutex && writer:
 		return "write"
@@ -94,7 +94,7 @@ func use(l inspect.Lock) string {
 	switch {
 	case l.Err != nil:
 		return "unreadable"
-	case l.Kind == fairlock.KindSemaphore && l.Permits > 0:
+	case inspect.HasPermits(l.Kind) && l.Permits > 0:
 		return fmt.Sprintf("%d of %d", l.Used, l.Permits) + l.OthersBring()
 	case !l.Held():
 		return "free"
@@ -146,6 +146,7 @@ func verdictOf(l inspect.Lock) verdict {
 		queue += " The first has expired; it is dropped at the next request for this lock."
 	case !l.Held():
 		v.Level, queue = "warn", queue+" The first is granted the lock at the next request of any waiter, within seconds."
+	case l.Kind == fairlock.KindKeyedSemaphore: // who is next is seen in the table of keys
 	case l.Kind == fairlock.KindSemaphore && first.Weight > free && bringsLess(first, l):
 		queue += fmt.Sprintf(" The first brings %s: it waits until no more than that are held, and those behind it wait, too.",
 			inspect.Count(l.Permits, "permit"))
@@ -198,7 +199,7 @@ func ofHolders(l inspect.Lock) verdict {
 		return verdict{"busy", "Held by " + name + ", whose process lives: it renews its lease."}
 	}
 	text, level := fmt.Sprintf("Held by %s.", inspect.Count(l.Used, "reader")), "busy"
-	if l.Kind == fairlock.KindSemaphore {
+	if inspect.HasPermits(l.Kind) {
 		text = fmt.Sprintf("%d of %s held%s.", l.Used, inspect.Count(l.Permits, "permit"), l.OthersBring())
 	}
 	if released > 0 {

@@ -34,7 +34,7 @@ type looker struct {
 
 // flags adds them; kinds says which are looked at by default.
 func (l *looker) flags(cmd *cobra.Command, kinds string) {
-	kindFlag(cmd, &l.kind, "mutex, semaphore or rwmutex (default "+kinds+")")
+	kindFlag(cmd, &l.kind, "mutex, semaphore, rwmutex or keyed (default "+kinds+")")
 	cmd.Flags().BoolVar(&l.json, "json", false, "for scripts")
 	if !l.writes {
 		cmd.Flags().BoolVar(&l.replica, "allow-replica", false, "look at a replica, too, which may be behind")
@@ -44,7 +44,7 @@ func (l *looker) flags(cmd *cobra.Command, kinds string) {
 func kindFlag(cmd *cobra.Command, kind *string, text string) {
 	cmd.Flags().StringVar(kind, "kind", "", text)
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions( // fails only if there is no such flag
-		[]string{string(fairlock.KindMutex), string(fairlock.KindSemaphore), string(fairlock.KindRWMutex)}, cobra.ShellCompDirectiveNoFileComp))
+		[]string{string(fairlock.KindMutex), string(fairlock.KindSemaphore), string(fairlock.KindRWMutex), string(fairlock.KindKeyedSemaphore)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // kindsOf are the kinds to look at: all, if none is named.

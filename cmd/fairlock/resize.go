@@ -16,6 +16,7 @@ import (
 func resizeCommand(c *connection) *cobra.Command {
 	l := looker{connection: c, writes: true, kind: string(fairlock.KindSemaphore)}
 	var permits int
+	var keyed bool
 	var reset bool
 	cmd := &cobra.Command{
 		Use:               "resize NAME --permits N | --reset",
@@ -24,6 +25,9 @@ func resizeCommand(c *connection) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			given := cmd.Flags().Changed("permits")
+			if keyed {
+				l.kind = string(fairlock.KindKeyedSemaphore)
+			}
 			switch {
 			case given && reset:
 				return usage("--permits cannot be combined with --reset")
@@ -35,13 +39,14 @@ func resizeCommand(c *connection) *cobra.Command {
 				}
 			}
 			return l.with(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) error {
-				return l.resize(ctx, inspect.ID{Kind: fairlock.KindSemaphore, Name: names[0]}, permits)
+				return l.resize(ctx, inspect.ID{Kind: fairlock.Kind(l.kind), Name: names[0]}, permits)
 			})
 		},
 	}
 	f := cmd.Flags()
 	f.IntVar(&permits, "permits", 0, "how many there are from now on, whatever number a user brings")
 	f.BoolVar(&reset, "reset", false, "there are again as many as each user brings")
+	f.BoolVar(&keyed, "keyed", false, "NAME is a keyed semaphore")
 	f.BoolVar(&l.json, "json", false, "for scripts")
 	return cmd
 }

@@ -87,6 +87,9 @@ func runCommand(c *connection) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // that nobody reads our words is not CMD's end
 			reapOrphans()
+			if kind == "" && cmd.Flags().Changed("key") {
+				kind = string(fairlock.KindKeyedSemaphore)
+			}
 			r.Kind, r.name, r.argv = fairlock.Kind(cmp.Or(kind, string(fairlock.KindMutex))), args[0], args[1:]
 			if err := r.check(cmd.Flags().Changed); err != nil {
 				return err
@@ -94,10 +97,12 @@ func runCommand(c *connection) *cobra.Command {
 			return r.run(cmd.Context(), c)
 		},
 	}
-	kindFlag(cmd, &kind, "mutex, semaphore or rwmutex (default mutex)")
+	kindFlag(cmd, &kind, "mutex, semaphore, rwmutex or keyed (default mutex, with --key keyed)")
 	f := cmd.Flags()
-	f.IntVar(&r.Permits, "permits", 0, "with --kind semaphore: how many permits there are")
-	f.IntVar(&r.take, "take", 1, "with --kind semaphore: how many of them CMD takes")
+	f.IntVar(&r.Permits, "permits", 0, "with --kind semaphore or --key: how many permits there are")
+	f.IntVar(&r.take, "take", 1, "with --kind semaphore or --key: how many of them CMD takes")
+	f.StringVar(&r.Key, "key", "", "share the permits fairly with others of other keys, such as tenants: `KEY` is that of CMD")
+	f.IntVar(&r.KeyLimit, "key-limit", 0, "with --key: how many permits KEY has at most (default: any number)")
 	f.BoolVar(&r.read, "read", false, "with --kind rwmutex: CMD reads, beside other readers")
 	f.StringVar(&r.label, "label", "", "how others see who holds the lock or waits: `TEXT`-<process>@<host> (default <user>/<CMD>)")
 	f.BoolVar(&r.try, "try", false, "do not wait: exit with 75 if somebody holds the lock or waits for it")
@@ -116,7 +121,8 @@ func (r *runner) check(given func(string) bool) error {
 	if !given("grace") {
 		r.grace = r.ttl / 4
 	}
-	if !given("permits") && r.Kind != fairlock.KindSemaphore {
+	counts := inspect.HasPermits(r.Kind)
+	if !given("permits") && !counts {
 		r.Permits = 1
 	}
 	wrong := func(is bool, format string, args ...any) error {
@@ -127,10 +133,15 @@ func (r *runner) check(given func(string) bool) error {
 	}
 	_, err := inspect.ParseKind(string(r.Kind))
 	return withCode(exitUsage, cmp.Or(err,
-		wrong(r.Kind != fairlock.KindSemaphore && (given("permits") || given("take")), "--permits and --take need --kind semaphore"),
-		wrong(r.Kind == fairlock.KindSemaphore && !given("permits"), "--kind semaphore needs --permits, how many %s has", inspect.Plain(r.name)),
+		wrong(!counts && (given("permits") || given("take")), "--permits and --take need --kind semaphore or --key"),
+		wrong(counts && !given("permits"), "--kind %s needs --permits, how many %s has", r.Kind, inspect.Plain(r.name)),
+		wrong(given("key") != (r.Kind == fairlock.KindKeyedSemaphore), "--key and --kind keyed need each other"),
+		wrong(given("key") && (r.Key == "" || len(r.Key) > bounds.MaxKey), "--key has %d bytes, must be from 1 to %d", len(r.Key), bounds.MaxKey),
+		wrong(given("key-limit") && !given("key"), "--key-limit needs --key"),
 		locks.Within("--permits", r.Permits, 1, bounds.MaxPermits),
 		locks.Within("--take", r.take, 1, r.Permits),
+		locks.Within("--key-limit", r.KeyLimit, 0, bounds.MaxPermits),
+		wrong(r.KeyLimit > 0 && r.take > r.KeyLimit, "--take is %d, must be at most --key-limit %d", r.take, r.KeyLimit),
 		wrong(r.Kind != fairlock.KindRWMutex && r.read, "--read needs --kind rwmutex"),
 		wrong(len(r.label) > maxLabel || strings.ContainsFunc(r.label, unseen),
 			"--label is %s, must be at most %d printable ASCII characters without spaces", inspect.Plain(r.label), maxLabel),
@@ -292,6 +303,11 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 		}
 		return withCode(exitTimeout, fmt.Errorf("timed out after %v waiting for %s%s", r.wait, name, holder))
 	case errors.Is(err, fairlock.ErrBusy):
+		if held, ok := errors.AsType[*fairlock.HeldError](err); ok && held.Busy == fairlock.BusyKey {
+			holder = ": key " + inspect.Plain(r.Key) + " is at its limit"
+		} else if ok && held.Busy == fairlock.BusyTurn {
+			holder = ": others come first"
+		}
 		return withCode(exitBusy, fmt.Errorf("%s is busy%s", name, holder))
 	case moved:
 		return usage("%w; --redis needs its URL as that of a cluster (see help connection)", err)

@@ -85,7 +85,7 @@ func (s *spans) made(
 	of := series{namespace: e.Namespace, kind: string(e.Kind), name: s.group(e.Name), errorType: fairlock.ErrorType(err)}
 	all := append(of.attributes(), lockKey.String(valid(e.Name)), tokenKey.String(e.Token.String())) // the token is redacted
 	switch e.Kind {
-	case fairlock.KindSemaphore:
+	case fairlock.KindSemaphore, fairlock.KindKeyedSemaphore:
 		all = append(all, permitsKey.Int(e.Weight))
 	case fairlock.KindRWMutex:
 		all = append(all, writeKey.Bool(e.Weight > 1))

@@ -30,9 +30,9 @@ type LockConfig struct {
 	// Namespace is that of the locks, as in fairlock.Config. Default "fairlock".
 	Namespace string
 
-	// Mutexes, Semaphores and RWMutexes are the names of the locks. Each is the label fairlock_name of its metrics, so it must
-	// be UTF-8. A name that occurs twice counts once.
-	Mutexes, Semaphores, RWMutexes []string
+	// Mutexes, Semaphores, KeyedSemaphores and RWMutexes are the names of the locks. Each is the label fairlock_name of its
+	// metrics, so it must be UTF-8. A name that occurs twice counts once. There is no label for the keys of a keyed semaphore.
+	Mutexes, Semaphores, KeyedSemaphores, RWMutexes []string
 
 	// Timeout is how long a scrape waits for Redis. It should be well below the scrape_timeout of Prometheus, which is 10 s by
 	// default: a scrape that takes longer is lost, with everything in it. Default 2 s.
@@ -128,6 +128,7 @@ func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error
 	}
 	add(fairlock.KindMutex, cfg.Mutexes)
 	add(fairlock.KindSemaphore, cfg.Semaphores)
+	add(fairlock.KindKeyedSemaphore, cfg.KeyedSemaphores)
 	add(fairlock.KindRWMutex, cfg.RWMutexes)
 	return c, nil
 }
@@ -147,7 +148,7 @@ func (cfg LockConfig) check() error {
 	for _, list := range []struct {
 		field string
 		names []string
-	}{{"Mutexes", cfg.Mutexes}, {"Semaphores", cfg.Semaphores}, {"RWMutexes", cfg.RWMutexes}} {
+	}{{"Mutexes", cfg.Mutexes}, {"Semaphores", cfg.Semaphores}, {"KeyedSemaphores", cfg.KeyedSemaphores}, {"RWMutexes", cfg.RWMutexes}} {
 		for _, name := range list.names {
 			errs = append(errs, require(0 < len(name) && len(name) <= maxName && utf8.ValidString(name), list.field,
 				fmt.Sprintf("%.64q is not a name: UTF-8 of 1 to %d bytes", name, maxName)))

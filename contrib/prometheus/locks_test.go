@@ -48,17 +48,19 @@ func TestLockCollector_State(t *testing.T) {
 			})
 			synctest.Wait()
 		}
+		s.KeyedSemaphore("x", 5).Key("A").HoldPermitsAs("b", 3)
 		time.Sleep(time.Minute)
 		names := []string{"x", "free", "x"}
-		c, _ := locks(t, s, promfairlock.LockConfig{Mutexes: names, Semaphores: names, RWMutexes: names})
+		c, _ := locks(t, s, promfairlock.LockConfig{Mutexes: names, Semaphores: names, KeyedSemaphores: names, RWMutexes: names})
 		assert.Equal(t, map[string]float64{
 			"lock_waiters mutex x": 2, "lock_oldest_wait_seconds mutex x": 61, "lock_permits_used mutex x": 1,
 			"lock_permits mutex x": 1, "lock_permits mutex free": 1,
-			"lock_permits_used semaphore x": 4, "lock_permits semaphore x": 5, "lock_permits_used rwmutex x": 3,
+			"lock_permits_used semaphore x": 4, "lock_permits semaphore x": 5,
+			"lock_permits_used keyed x": 3, "lock_permits keyed x": 5, "lock_permits_used rwmutex x": 3,
 		}, values(t, c))
 		for _, f := range gather(t, c) {
 			if f.GetName() == "fairlock_lock_permits" {
-				assert.Len(t, f.GetMetric(), 3, "of two mutexes and a semaphore: it is not known of the others")
+				assert.Len(t, f.GetMetric(), 4, "of two mutexes and two semaphores: it is not known of the others")
 			}
 		}
 		cancel()
@@ -197,11 +199,12 @@ func TestNewLockCollector_BadInput(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { rdb.Close() })
 	for field, cfg := range map[string]promfairlock.LockConfig{
-		"Namespace":  {Namespace: "{"},
-		"Timeout":    {Timeout: -1},
-		"Mutexes":    {Mutexes: []string{"a", ""}},
-		"Semaphores": {Semaphores: []string{"\xff"}},
-		"RWMutexes":  {RWMutexes: []string{strings.Repeat("x", 1025)}},
+		"Namespace":       {Namespace: "{"},
+		"Timeout":         {Timeout: -1},
+		"Mutexes":         {Mutexes: []string{"a", ""}},
+		"Semaphores":      {Semaphores: []string{"\xff"}},
+		"KeyedSemaphores": {KeyedSemaphores: []string{""}},
+		"RWMutexes":       {RWMutexes: []string{strings.Repeat("x", 1025)}},
 	} {
 		_, err := promfairlock.NewLockCollector(rdb, cfg)
 		require.ErrorIs(t, err, fairlock.ErrInvalid)

@@ -16,10 +16,12 @@ const (
 	MaxName      = 1024 // of a lock
 	MaxNamespace = 256
 	MaxClient    = 128 // of Config.Name
+	MaxKey       = 128 // of a keyed semaphore
 )
 
 // Bounds of numbers.
 const (
-	MaxPermits   = 1 << 30 // of a lock, and of a request
+	MaxPermits   = 1 << 30 // of a lock, of a request, and of a key
+	MaxShare     = 1000    // of a key
 	MaxInspected = 1000    // holders, and waiters, that a State lists: more would keep Redis for too long
 )

@@ -21,7 +21,7 @@ const (
 	uses = `
 eval return 1 KEY; evalsha 0000 1 KEY; time; exists KEY; get KEY; set KEY x xx px 1; del KEY; type KEY; pttl KEY; pexpire KEY 1;
 zadd KEY xx 0 x; zrem KEY x; unlink KEY; zrange KEY 0 0; zrank KEY x; zscore KEY x; zmscore KEY x; zcard KEY; zcount KEY 0 0;
-zrangebyscore KEY 0 0; hget KEY x; hset KEY x 1 x; hdel KEY x; hlen KEY; hscan KEY 0; hincrby KEY x x;
+zrangebyscore KEY 0 0; zrangebylex KEY - -; zlexcount KEY - -; hget KEY x; hset KEY x 1 x; hdel KEY x; hlen KEY; hscan KEY 0; hincrby KEY x x;
 publish CHANNEL x; subscribe CHANNEL`
 	others = `eval_ro return 1 KEY; evalsha_ro 0000 1 KEY; scan 0 match KEY count 1`
 )
@@ -80,7 +80,7 @@ type needs struct {
 // to a command that writes, a script cannot write either.
 func needsOf(purpose Purpose, namespace string, before7 bool) needs {
 	const (
-		reads  = "time get type pttl zrange zscore zcard zcount zrangebyscore hget scan"
+		reads  = "time get type pttl zrange zscore zcard zcount zrangebyscore zrangebylex zlexcount hget scan"
 		writes = "eval evalsha exists set del pexpire zadd zrem hset hdel hlen hscan zmscore hincrby unlink publish "
 	)
 	keys, channels := patterns(namespace)

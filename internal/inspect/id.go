@@ -16,14 +16,19 @@ import (
 )
 
 // Kinds are all kinds of locks.
-var Kinds = []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore, fairlock.KindRWMutex}
+var Kinds = []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore, fairlock.KindRWMutex, fairlock.KindKeyedSemaphore}
+
+// HasPermits reports whether a holder of a lock of that kind has a number of permits.
+func HasPermits(kind fairlock.Kind) bool {
+	return kind == fairlock.KindSemaphore || kind == fairlock.KindKeyedSemaphore
+}
 
 // ParseKind reads what a user calls a kind.
 func ParseKind(text string) (fairlock.Kind, error) {
 	if kind := fairlock.Kind(text); slices.Contains(Kinds, kind) {
 		return kind, nil
 	}
-	return "", fmt.Errorf("kind %s is unknown: want mutex, semaphore or rwmutex", Plain(text))
+	return "", fmt.Errorf("kind %s is unknown: want mutex, semaphore, rwmutex or keyed", Plain(text))
 }
 
 // ID is a fairlock.ID, with what programs for operators need of it.
@@ -58,6 +63,8 @@ func (id ID) keys(namespace string) any {
 	switch id.Kind {
 	case fairlock.KindSemaphore:
 		return script.SemaphoreKeys(namespace, id.Name)
+	case fairlock.KindKeyedSemaphore:
+		return script.KeyedSemaphoreKeys(namespace, id.Name)
 	case fairlock.KindRWMutex:
 		return script.RWMutexKeys(namespace, id.Name)
 	default:
@@ -103,7 +110,7 @@ func ParseKey(namespace, text string) (Key, bool) {
 // sought reports whether there is such a key only while somebody holds the lock or waits for it, or while a semaphore is
 // resized.
 func (k Key) sought() bool {
-	return k.Part == "lock" || k.Part == "queue" || k.Part == "permits" || k.Part == "resized" && k.Kind == fairlock.KindSemaphore
+	return k.Part == "lock" || k.Part == "queue" || k.Part == "permits" || k.Part == "resized" && k.Kind != fairlock.KindRWMutex
 }
 
 // Glob is a pattern of Redis that matches the text and nothing else.

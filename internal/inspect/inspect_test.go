@@ -34,14 +34,17 @@ var names = []string{
 // keysOf are all keys of all locks of a name, and those of them that show that a lock is in use or resized.
 func keysOf(namespace, name string) (all []string, signs map[string]ID) {
 	m, s, rw := script.MutexKeys(namespace, name), script.SemaphoreKeys(namespace, name), script.RWMutexKeys(namespace, name)
+	k := script.KeyedSemaphoreKeys(namespace, name)
 	all = []string{
 		m.Queue, m.Heartbeats, m.Tombstones, m.Number, m.Lock, s.Queue, s.Heartbeats, s.Tombstones, s.Number, s.Permits, s.Holders, s.Resized,
 		rw.Queue, rw.Heartbeats, rw.Tombstones, rw.Number, rw.Permits, rw.Holders,
+		k.Queue, k.Heartbeats, k.Tombstones, k.Number, k.Permits, k.Holders, k.Resized, k.Lines, k.Turns,
 	}
 	return all, map[string]ID{
 		m.Queue: {fairlock.KindMutex, name}, m.Lock: {fairlock.KindMutex, name}, s.Queue: {fairlock.KindSemaphore, name}, s.Permits: {fairlock.KindSemaphore, name},
 		s.Resized: {fairlock.KindSemaphore, name},
-		rw.Queue:  {fairlock.KindRWMutex, name}, rw.Permits: {fairlock.KindRWMutex, name},
+		k.Queue:   {fairlock.KindKeyedSemaphore, name}, k.Permits: {fairlock.KindKeyedSemaphore, name}, k.Resized: {fairlock.KindKeyedSemaphore, name},
+		rw.Queue: {fairlock.KindRWMutex, name}, rw.Permits: {fairlock.KindRWMutex, name},
 	}
 }
 
@@ -88,7 +91,7 @@ func TestID_KeysAndPatterns(t *testing.T) {
 		require.False(t, ok, "%q is taken for %v", key, id)
 	}
 	_, err := ParseKind("\x1b")
-	require.EqualError(t, err, `kind "\x1b" is unknown: want mutex, semaphore or rwmutex`)
+	require.EqualError(t, err, `kind "\x1b" is unknown: want mutex, semaphore, rwmutex or keyed`)
 }
 
 // inBubble runs a test in simulated time, on a server in memory.
@@ -124,14 +127,14 @@ func TestServer_Read(t *testing.T) {
 		locks, err := s.Read(t.Context(), 1, wanted...)
 		require.NoError(t, err)
 		require.Equal(t, wanted, ids(locks))
-		mutex, sem, rw, other := locks[0], locks[1], locks[2], locks[6]
+		mutex, sem, rw, other := locks[0], locks[1], locks[2], locks[8]
 		require.Equal(t, []any{"a", 2, 1}, []any{mutex.Holder().Client, mutex.Waiting, len(mutex.Waiters)}, "the limit")
 		require.Equal(t, []int{2, 5}, []int{sem.Used, sem.Permits})
 		require.ErrorContains(t, rw.Err, "rw:holders")
 		var layout *token.LayoutError
 		require.ErrorAs(t, other.Err, &layout)
 		for i, l := range locks {
-			require.Equal(t, i < 3 || i == 6, l.InUse(), l.ID)
+			require.Equal(t, i < 3 || i == 8, l.InUse(), l.ID)
 		}
 		require.Equal(t, "mutex x", mutex.String())
 

@@ -39,7 +39,7 @@ func (l Lock) Holder() (first fairlock.Holder) {
 func (l Lock) InUse() bool { return l.Held() || l.Waiting > 0 || l.Err != nil }
 
 // Idle reports whether nobody uses the lock, and its number of permits is kept because a resize has set it.
-func (l Lock) Idle() bool { return l.Kind == fairlock.KindSemaphore && l.Permits > 0 && !l.InUse() }
+func (l Lock) Idle() bool { return HasPermits(l.Kind) && l.Permits > 0 && !l.InUse() }
 
 // OthersBring follows the number of permits in a text, and says which other numbers are in use; "" if none is.
 func (l Lock) OthersBring() string {

@@ -424,9 +424,9 @@ func (s *Step) replyToAcquire() string {
 			(s.told(4) == 0 || near(s.told(4)*Millisecond, end*Millisecond)) && s.holder(5) && s.number(2) > 0
 	case "busy":
 		end := after.nextEnd()
-		ok = h == nil && (s.number(2) == 0 && near(s.told(2)*Millisecond, end*Millisecond) && s.holder(3) || s.refuses(token))
+		ok = h == nil && (s.number(2) == 0 && near(s.told(2)*Millisecond, end*Millisecond) && s.busy() && s.holder(4) || s.refuses(token))
 	case "full":
-		ok = h == nil && at < 0 && s.told(1) == int64(len(after.Waiters)) && s.number(3) > 0 && s.told(1) >= s.number(3)
+		ok = h == nil && at < 0 && s.told(1) == int64(len(after.Waiters)) && s.number(3) > 0 && s.told(1) >= s.number(3) && s.word(2) == "lock"
 	case "resized":
 		ok = h == nil && at < 0 && s.Before.tooLarge(token) && s.told(1) == int64(after.Resized)
 	}
@@ -434,6 +434,14 @@ func (s *Step) replyToAcquire() string {
 		return fmt.Sprintf("%q", s.Reply)
 	}
 	return ""
+}
+
+// busy reports whether the reply says why the token is refused: less is free than it asks for, or others come first.
+func (s *Step) busy() bool {
+	if s.After.Fits(s.Args[1]) {
+		return s.word(3) == "turn" || s.word(1) == "more"
+	}
+	return s.word(3) == "lock"
 }
 
 // holder reports whether a word of the reply is the token of the holder whose lease ends last.

@@ -1,18 +1,12 @@
 package script
 
-import (
-	"reflect"
-	"slices"
-	"strings"
-	"sync"
-)
+import "strings"
 
 // DefaultNamespace is the key prefix of a client that sets none.
 const DefaultNamespace = "fairlock"
 
-// Keys are the keys of a mutex. A struct of keys is the table of what a kind of lock has in Redis: in the order of KEYS,
-// each field's name in lower case is the end of the key, and its tag is the key's type. All keys of a lock have one hash
-// tag, so that they are in one slot of a cluster.
+// Keys are the keys of a mutex. In structs of keys, each field's name in lower case is the end of the key, and its tag is the key's
+// type. All keys of a lock have one hash tag, so that they are in one slot of a cluster.
 type Keys struct {
 	Number     string `redis:"string"`
 	Lock       string `redis:"string"`
@@ -32,76 +26,53 @@ type PermitKeys struct {
 	Tombstones string `redis:"zset"`
 }
 
+// KeyedKeys are the keys of a keyed semaphore.
+type KeyedKeys struct {
+	Number     string `redis:"string"`
+	Permits    string `redis:"zset"`
+	Holders    string `redis:"hash"`
+	Queue      string `redis:"zset"`
+	Resized    string `redis:"string"`
+	Heartbeats string `redis:"zset"`
+	Lines      string `redis:"zset"`
+	Turns      string `redis:"zset"`
+	Tombstones string `redis:"zset"`
+}
+
 // MutexKeys returns the keys of the mutex with that name.
 func MutexKeys(namespace, name string) Keys {
-	return fill[Keys](mutex.keyNames(namespace, name, ""))
+	k := mutex.keyNames(namespace, name, "")
+	return Keys{k[0], k[1], k[2], k[3], k[4]}
 }
 
 // SemaphoreKeys returns the keys of the semaphore with that name.
 func SemaphoreKeys(namespace, name string) PermitKeys {
-	return fill[PermitKeys](permits.keyNames(namespace, name, semaphoreKeys))
+	return permitKeys(permits.keyNames(namespace, name, semaphoreKeys))
 }
 
 // RWMutexKeys returns the keys of the read-write lock with that name.
 func RWMutexKeys(namespace, name string) PermitKeys {
-	return fill[PermitKeys](permits.keyNames(namespace, name, rwMutexKeys))
+	return permitKeys(permits.keyNames(namespace, name, rwMutexKeys))
 }
 
-// fill sets the fields of a struct in their order.
-func fill[T any](names []string) (keys T) {
-	v := reflect.ValueOf(&keys).Elem()
-	for i, name := range names {
-		v.Field(i).SetString(name)
-	}
-	return keys
+// KeyedSemaphoreKeys returns the keys of the keyed semaphore with that name.
+func KeyedSemaphoreKeys(namespace, name string) KeyedKeys {
+	k := keyed.keyNames(namespace, name, keyedKeys)
+	return KeyedKeys{k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7], k[8]}
 }
+
+func permitKeys(k []string) PermitKeys { return PermitKeys{k[0], k[1], k[2], k[3], k[4], k[5], k[6]} }
 
 // NotificationChannel returns the Pub/Sub channel on which a client is notified of grants to its waiters. The scripts
 // derive it from a key and a token (queue.lua).
 func NotificationChannel(namespace, client string) string { return namespace + ":notify:" + client }
 
-// kind is a kind of lock: the folder of its store, its keys in the order of KEYS, and its scripts by verb.
-type kind struct {
-	name    string
-	keys    []key
-	scripts map[string]func() script // each is built when it is first used
-}
-
-// key is the end of a key's name, and its type in Redis.
-type key struct{ name, redisType string }
-
-var (
-	mutex   = newKind("mutex", Keys{})
-	permits = newKind("permits", PermitKeys{})
-	kinds   = []*kind{&mutex, &permits}
-)
-
 // What the keys of permits have in their names.
 const (
 	semaphoreKeys = "sem:"
 	rwMutexKeys   = "rw:"
+	keyedKeys     = "key:"
 )
-
-func newKind(name string, keys any) kind {
-	k := kind{name: name, scripts: map[string]func() script{}}
-	for _, field := range reflect.VisibleFields(reflect.TypeOf(keys)) {
-		k.keys = append(k.keys, key{strings.ToLower(field.Name), field.Tag.Get("redis")})
-	}
-	for verb := range verbs {
-		if k.file(verb) != "" {
-			k.scripts[verb] = sync.OnceValue(func() script { return k.build(verb) })
-		}
-	}
-	return k
-}
-
-// index returns where a key stands; that of store is the first of the store's keys, which follow the number.
-func (k kind) index(name string) int {
-	if name == "store" {
-		return 1
-	}
-	return slices.IndexFunc(k.keys, func(key key) bool { return key.name == name })
-}
 
 // escape keeps braces out of the hash tag: no name can end the tag early, and no two names share a key.
 var escape = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")

@@ -23,7 +23,7 @@ func allKeys(namespace, name string) map[string][]string {
 	all := map[string][]string{}
 	for kind, lock := range map[string]script.Lock{
 		"mutex": script.Mutex(nil, namespace, name), "semaphore": script.Semaphore(nil, namespace, name),
-		"rwmutex": script.RWMutex(nil, namespace, name),
+		"rwmutex": script.RWMutex(nil, namespace, name), "keyed": script.KeyedSemaphore(nil, namespace, name),
 	} {
 		all[kind] = lock.Keys()
 	}
@@ -41,6 +41,12 @@ func TestKeys_OfTheStructsAreThoseOfTheLock(t *testing.T) {
 		assert.Equal(t, []string{p + "number", p + "permits", p + "holders", p + "queue", p + "resized", p + "heartbeats", p + "tombstones"}, keys[kind])
 		assert.Equal(t, []string{fields.Number, fields.Permits, fields.Holders, fields.Queue, fields.Resized, fields.Heartbeats, fields.Tombstones}, keys[kind])
 	}
+	k := script.KeyedSemaphoreKeys("ns", "a{")
+	assert.Equal(t, []string{k.Number, k.Permits, k.Holders, k.Queue, k.Resized, k.Heartbeats, k.Lines, k.Turns, k.Tombstones}, keys["keyed"])
+	assert.Equal(t, []string{
+		p + "key:number", p + "key:permits", p + "key:holders", p + "key:queue", p + "key:resized", p + "key:heartbeats", p + "key:lines",
+		p + "key:turns", p + "key:tombstones",
+	}, keys["keyed"])
 }
 
 // All keys of a name are in the slot that Redis says, and no two names share one.

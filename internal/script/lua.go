@@ -51,6 +51,12 @@ func Semaphore(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), DefaultFenceTTL, false}
 }
 
+// KeyedSemaphore returns the keyed semaphore with that name. The token of a request says how many permits it has, for which key the
+// request is, and how many permits that key may have.
+func KeyedSemaphore(rdb Scripter, namespace, name string) Lock {
+	return Lock{rdb, &keyed, keyed.keyNames(namespace, name, keyedKeys), DefaultFenceTTL, false}
+}
+
 // RWMutex returns the read-write lock with that name.
 func RWMutex(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &permits, permits.keyNames(namespace, name, rwMutexKeys), DefaultFenceTTL, true}
@@ -63,6 +69,8 @@ func Of(rdb Scripter, kind, namespace, name string) (l Lock, ok bool) {
 		return Mutex(rdb, namespace, name), true
 	case "semaphore":
 		return Semaphore(rdb, namespace, name), true
+	case "keyed":
+		return KeyedSemaphore(rdb, namespace, name), true
 	case "rwmutex":
 		return RWMutex(rdb, namespace, name), true
 	default:
@@ -76,6 +84,17 @@ func (l Lock) ReadWrite() bool { return l.rw }
 // Mutex reports whether it is a mutex.
 func (l Lock) Mutex() bool { return l.kind == &mutex }
 
+// Keyed reports whether it is a keyed semaphore.
+func (l Lock) Keyed() bool { return l.kind == &keyed }
+
+// MaxLeave is how many waiters one Leave takes.
+func (l Lock) MaxLeave() int {
+	if l.Keyed() {
+		return 100 // each can be of another key
+	}
+	return MaxHeartbeat
+}
+
 // Key identifies the lock: no other lock has the same.
 func (l Lock) Key() string { return l.keys[0] }
 
@@ -88,6 +107,7 @@ type Request struct {
 	Token      token.Token   // it says how long the lease is, and how many permits are requested
 	WaiterTTL  time.Duration // how long the waiter keeps its ticket without a heartbeat
 	MaxWaiters int           // the request is refused if so many others wait; 0: any number
+	MaxLine    int           // the request is refused if so many others of its key wait; 0: any number
 	Ticket     Ticket        // the waiter's, if it has one
 	Try        bool          // do not queue
 }
@@ -104,12 +124,23 @@ const (
 	Resized // more permits are requested than a resize has set
 )
 
+// Why says what a request would have to wait for.
+type Why string
+
+// The reasons.
+const (
+	WhyLock Why = "lock" // Busy: less is free than it asks for. Full: MaxWaiters
+	WhyKey  Why = "key"  // Busy: its key is at its limit. Full: MaxLine
+	WhyTurn Why = "turn" // Busy: others come first
+)
+
 // Reply answers a Request.
 type Reply struct {
 	Outcome    Outcome
+	Why        Why           // Busy, Full
 	Fence      uint64        // Granted: of this grant
 	Ticket     Ticket        // Queued
-	Position   int           // Queued: 1 is the head. Full: how many wait
+	Position   int           // Queued: in its line; 1 is the first. Full: how many wait, of the lock or of the key
 	Last       uint64        // Queued: the lock's last number; every grant after this reply has a higher fence
 	Permits    int           // Resized: the number that was set
 	Holder     string        // Busy, Queued: the token of a holder; "" if nobody holds the lock
@@ -125,7 +156,7 @@ func (l Lock) Acquire(ctx context.Context, r Request) (Reply, error) {
 		waiterTTL = 0
 	}
 	t := &sentText{text: r.Token.Text()}
-	reply, err := request(ctx, l, "acquire", readReply, t, waiterTTL, r.MaxWaiters, uint64(r.Ticket))
+	reply, err := request(ctx, l, "acquire", readReply, t, waiterTTL, r.MaxWaiters, uint64(r.Ticket), r.MaxLine)
 	reply.Ambiguous = t.ambiguous(err)
 	return reply, err
 }
@@ -138,9 +169,9 @@ func readReply(r *reader) (reply Reply) {
 		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
 		reply.Last, reply.RetryAfter, reply.Holder = r.positive(), r.duration(), r.optional()
 	case "busy":
-		reply.Outcome, reply.More, reply.RetryAfter, reply.Holder = Busy, r.more(), r.duration(), r.optional()
+		reply.Outcome, reply.More, reply.RetryAfter, reply.Why, reply.Holder = Busy, r.more(), r.duration(), r.why(), r.optional()
 	case "full":
-		reply.Outcome, reply.Position = Full, r.count(1)
+		reply.Outcome, reply.Position, reply.Why = Full, r.count(1), r.why()
 	case "resized":
 		reply.Outcome, reply.Permits = Resized, r.count(1)
 	default:
@@ -190,7 +221,7 @@ type Leaving struct {
 	Tombstone bool
 }
 
-// Leave removes waiters from the queue, at most MaxHeartbeat, and ends the leases of those that hold the lock. With a rest, it takes
+// Leave removes waiters from the queue, at most MaxLeave, and ends the leases of those that hold the lock. With a rest, it takes
 // one.
 func (l Lock) Leave(ctx context.Context, rest Rest, leaving ...Leaving) (Handoff, error) {
 	var refused, others []any
@@ -355,7 +386,19 @@ type Snapshot struct {
 	Resized int       // the number of permits that a resize has set; 0: none has
 	Holders []Holder  // some of them
 	Waiting int       // number of all waiters
-	Waiters []Waiter  // the first of them, in order
+	Waiters []Waiter  // the first of them, by their tickets
+	Keys    []Key     // some of those for which somebody waits, in the order in which they are next, those at their limits last
+}
+
+// Key is a key of a keyed semaphore for which somebody waits.
+type Key struct {
+	Key     string // as its callers have chosen it
+	Held    int    // permits
+	Waiting int
+	Limit   int    // of the first of its line; 0: none
+	Share   int    // of the first of its line
+	Ticket  Ticket // of the first of its line: µs of server time at which it came
+	AtLimit bool   // the first of its line waits for holders of its own key
 }
 
 // Holder holds a lock. Token is the text in Redis; it does not parse as a token if the key was written by something else.
@@ -387,6 +430,9 @@ func readSnapshot(r *reader) Snapshot {
 		Waiting: r.count(0),
 		Waiters: each(r, func(r *reader) Waiter {
 			return Waiter{r.text(), Ticket(r.number()), r.moment()}
+		}),
+		Keys: each(r, func(r *reader) Key {
+			return Key{r.key(), r.count(0), r.count(1), r.count(0), r.count(1), Ticket(r.number()), r.count(0) == 1}
 		}),
 	}
 }

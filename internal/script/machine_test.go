@@ -115,6 +115,7 @@ func semaphore(permits int) kind {
 
 var (
 	mutex   = kind{"mutex", 1, 0, script.Mutex}
+	keyed   = kind{"keyed", 1, 1, script.KeyedSemaphore} // all of one key
 	rwMutex = kind{"rwmutex", 1, tokens.WriterWeight, script.RWMutex}
 	writers = kind{"writers", tokens.WriterWeight, tokens.WriterWeight, script.RWMutex}
 )
@@ -268,6 +269,14 @@ func (m *machine) usual(name string) int {
 		return tokens.WriterWeight
 	}
 	return m.weight
+}
+
+// numbered returns a token of that kind of lock.
+func (k kind) numbered(client string, ttl time.Duration, weight, permits, n int) token.Token {
+	if k.name == keyed.name {
+		return keyedToken(client, tokens.Terms{TTL: ttl, Weight: weight, Permits: permits, Key: "key", Share: 1}, n)
+	}
+	return numbered(client, ttl, weight, permits, n)
 }
 
 // numbered returns a token that is the same in every run. permits 0: of a mutex

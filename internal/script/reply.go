@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -77,6 +78,24 @@ func (r *reader) count(least int) int {
 		r.err = fmt.Errorf("want a count from %d, have %d", least, n)
 	}
 	return int(n)
+}
+
+// why reads what a request would have to wait for.
+func (r *reader) why() Why {
+	why := Why(r.text())
+	if why != WhyLock && why != WhyKey && why != WhyTurn {
+		r.unknown(string(why))
+	}
+	return why
+}
+
+// key reads a key as it stands in a token.
+func (r *reader) key() string {
+	key, err := url.PathUnescape(r.text())
+	if r.err == nil {
+		r.err = err
+	}
+	return key
 }
 
 // more reads the state of a queue.

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,20 +29,99 @@ func newScript(text string) script {
 	return script{text: text, hash: hex.EncodeToString(sum[:])}
 }
 
-// verbs are the operations on a lock, each a file of scripts, with the first and the last of the keys that it declares; store
-// stands for those of the kind's store. A script runs only if all its keys are on one node, so a verb that is to work while
-// a cluster moves them declares but those that exist. A verb whose first key is behind those of the store is built without it.
-//
-// A verb of permits alone has its file in the folder of their store.
-//
-// A request of an urgent verb does not wait behind the others of its client. If it is late, a lease or a ticket is lost, or
-// others wait for the lock. One of a repeatable verb is sent again on another connection when it has had no reply for a second.
-//
+// kind is a kind of lock. Its store says who holds the lock, its line who is next.
+type kind struct {
+	keys  []key    // in the order of KEYS: the number, those of the store, the queue and others of waiters, the tombstones
+	early string   // how the names of the parts for an idle lock begin
+	first []string // files that are before these parts
+	store []string // files of the line and of the store, as one needs the other
+	size  bool     // whether it can be resized
+	built map[string]func() script
+}
+
+// key is the end of a key's name, and its type in Redis.
+type key struct{ name, redisType string }
+
+var (
+	mutex = kind{
+		keys:  []key{{"number", "string"}, {"lock", "string"}, {"queue", "zset"}, {"heartbeats", "zset"}, {"tombstones", "zset"}},
+		first: []string{"mutex/held"},
+		early: "mutex/early_",
+		store: []string{"fifo/line", "mutex/store"},
+	}
+	permits = kind{
+		keys: []key{
+			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized", "string"}, {"heartbeats", "zset"},
+			{"tombstones", "zset"},
+		},
+		early: "permits/early_",
+		store: []string{"permits/terms", "fifo/line", "permits/store"},
+		size:  true,
+	}
+	keyed = kind{
+		keys: []key{
+			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized", "string"}, {"heartbeats", "zset"},
+			{"lines", "zset"}, {"turns", "zset"}, {"tombstones", "zset"},
+		},
+		early: "keyed/early_",
+		store: []string{"permits/terms", "keyed/line", "permits/store"},
+		size:  true,
+	}
+	kinds = []*kind{&mutex, &permits, &keyed}
+)
+
+func init() {
+	for _, k := range kinds {
+		k.built = map[string]func() script{}
+		for name, v := range verbs {
+			if k.size || !v.ofPermits {
+				k.built[name] = sync.OnceValue(func() script { return k.build(name, v) }) // when it is first used
+			}
+		}
+	}
+}
+
+// The keys that verbs declare. A script runs only if all its keys are on one node, so a verb that is to work while a cluster moves
+// them declares but those that exist.
+const (
+	allKeys       = iota
+	lockAndQueue  // all but the tombstones
+	keysOfHolders // those of the store
+	queueAlone
+)
+
+// span returns where these keys begin and end.
+func (k kind) span(which int) (from, to int) {
+	queue := slices.IndexFunc(k.keys, func(key key) bool { return key.name == "queue" })
+	switch which {
+	case lockAndQueue:
+		return 0, len(k.keys) - 1
+	case keysOfHolders:
+		return 1, queue
+	case queueAlone:
+		return queue, queue + 1
+	default:
+		return 0, len(k.keys)
+	}
+}
+
+// verb is an operation on a lock.
+type verb struct {
+	file      string
+	keys      int
+	early     bool // whether there is a part for an idle lock
+	ofPermits bool // a mutex does not have it
+
+	// An urgent request does not wait behind the others of its client: if it is late, a lease or a ticket is lost, or others wait.
+	// A repeatable one is sent again on another connection when it has had no reply for a second.
+	traits dispatch.Trait
+}
+
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
 // all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/rules lab docs/protocol.md
 //  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments by
-//     these names, as they come. It may call the functions of facts.lua, number.lua and queue.lua, and those that the header
-//     of mutex/store.lua lists for all kinds of locks
+//     these names, as they come. It may call the functions of facts.lua, number.lua and queue.lua, and those that the headers
+//     of mutex/store.lua and fifo/line.lua list for all kinds of locks
 //  2. in lua.go, a method of Lock that sends these arguments, and a function that reads the reply. Prefer checks of input in
 //     the method; its error names the lock's first key. The error of a script says "the … is …"; explain (errors.go) gives
 //     some of them a type
@@ -58,60 +138,32 @@ func newScript(text string) script {
 //
 // A command that no script used before goes into the ACL lines in docs/operating.md, and into those of fairlock doctor: tests
 // compare them with the scripts.
-var verbs = map[string]struct {
-	first, last string
-	traits      dispatch.Trait
-}{
-	"acquire":       {"number", "tombstones", dispatch.Repeatable},
-	"release":       {"number", "heartbeats", dispatch.Urgent | dispatch.Repeatable},
-	"leave":         {"number", "tombstones", dispatch.Repeatable},
-	"force_release": {"number", "heartbeats", dispatch.Repeatable},
-	"renew":         {"store", "store", dispatch.Urgent},
-	"resume":        {"number", "tombstones", dispatch.Repeatable},
-	"heartbeat":     {"number", "heartbeats", dispatch.Urgent},
-	"inspect":       {"number", "heartbeats", 0},
-	"resize":        {"number", "heartbeats", 0},
-	"waiting":       {"queue", "queue", 0},
-}
-
-// fileNames lists the scripts in a folder.
-func fileNames(folder string) (names []string) {
-	entries, err := lua.Files.ReadDir(folder)
-	if err != nil {
-		panic(err) // embed includes it
-	}
-	for _, entry := range entries {
-		if name, ok := strings.CutSuffix(entry.Name(), ".lua"); ok {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// file returns the name of a verb's file; "" if this kind of lock does not have the verb.
-func (k kind) file(verb string) string {
-	for _, folder := range []string{"", k.name + "/"} {
-		if slices.Contains(fileNames(path.Join("scripts", folder)), verb) {
-			return folder + verb
-		}
-	}
-	return ""
+var verbs = map[string]verb{
+	"acquire":       {file: "acquire", keys: allKeys, early: true, traits: dispatch.Repeatable},
+	"release":       {file: "release", keys: lockAndQueue, early: true, traits: dispatch.Urgent | dispatch.Repeatable},
+	"leave":         {file: "leave", keys: allKeys, traits: dispatch.Repeatable},
+	"force_release": {file: "force_release", keys: lockAndQueue, traits: dispatch.Repeatable},
+	"renew":         {file: "renew", keys: keysOfHolders, traits: dispatch.Urgent},
+	"resume":        {file: "resume", keys: allKeys, traits: dispatch.Repeatable},
+	"heartbeat":     {file: "heartbeat", keys: lockAndQueue, traits: dispatch.Urgent},
+	"inspect":       {file: "inspect", keys: lockAndQueue},
+	"resize":        {file: "permits/resize", keys: lockAndQueue, ofPermits: true},
+	"waiting":       {file: "waiting", keys: queueAlone},
 }
 
 // build builds the script of a verb. An idle lock is acquired and released in a part of its own, before all other
 // functions are built: that repeats a part of the rules, and costs half as much.
-func (k kind) build(verb string) script {
-	from, to := k.index(verbs[verb].first), k.index(verbs[verb].last)+1
-	if verbs[verb].last == "store" {
-		to = k.index("queue")
-	}
+func (k kind) build(name string, v verb) script {
+	from, to := k.span(v.keys)
 	parts := []string{"facts"}
-	for _, part := range []string{"held", "early_" + verb, "store"} {
-		if from <= k.index("store") && slices.Contains(fileNames("scripts/"+k.name), part) {
-			parts = append(parts, k.name+"/"+part)
+	if v.keys != queueAlone {
+		parts = append(parts, k.first...)
+		if v.early {
+			parts = append(parts, k.early+name)
 		}
+		parts = append(parts, k.store...)
 	}
-	parts = append(parts, "number", "queue", k.file(verb))
+	parts = append(parts, "number", "queue", v.file)
 	names := make([]string, to-from)
 	for i, key := range k.keys[from:to] {
 		names[i] = key.name
@@ -132,6 +184,7 @@ func withoutUnused(text string) string {
 	keep := func(part ...string) {
 		kept = append(kept, part...)
 		for _, line := range part {
+			line, _, _ = strings.Cut(line, " -- ")
 			for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
 				words[word] = true
 			}
@@ -185,8 +238,8 @@ var typesScript = newScript(join("types"))
 func allScripts() []script {
 	all := []script{typesScript, pingScript}
 	for _, k := range kinds {
-		for _, verb := range slices.Sorted(maps.Keys(k.scripts)) {
-			all = append(all, k.scripts[verb]())
+		for _, verb := range slices.Sorted(maps.Keys(k.built)) {
+			all = append(all, k.built[verb]())
 		}
 	}
 	return all
@@ -205,7 +258,7 @@ func Texts() map[string]string {
 // another script.
 func VerbOf(hash string) string {
 	for _, k := range kinds {
-		for verb, s := range k.scripts {
+		for verb, s := range k.built {
 			if s().hash == hash {
 				return verb
 			}
@@ -227,7 +280,7 @@ func Load(ctx context.Context, rdb redis.Scripter) error {
 // request runs the script of a verb and reads its reply.
 func request[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
 	var none T
-	s := l.kind.scripts[verb]()
+	s := l.kind.built[verb]()
 	if traits := verbs[verb].traits; traits != 0 {
 		ctx = dispatch.With(ctx, traits)
 	}

@@ -19,15 +19,17 @@ import (
 )
 
 // held and queued are the tokens of addHolders and of addWaiters.
-func (k kind) held(i int) token.Token { return numbered("h", ttl/2, k.weight, k.permits, 1_000_000+i) }
+func (k kind) held(i int) token.Token {
+	return k.numbered("h", ttl/2, k.weight, k.permits, 1_000_000+i)
+}
 func (k kind) queued(i int) token.Token {
-	return numbered("q", ttl/2, k.weight, k.permits, 2_000_000+i)
+	return k.numbered("q", ttl/2, k.weight, k.permits, 2_000_000+i)
 }
 
 // requesters are those of a lock whose heartbeats list so many waiters.
 func (k kind) requesters(waiters int) requesters {
 	r := requesters{
-		holder: k.held(0), by: k.held(1), second: k.queued(1), stranger: numbered("new", ttl/2, k.weight, k.permits, 3_000_000),
+		holder: k.held(0), by: k.held(1), second: k.queued(1), stranger: k.numbered("new", ttl/2, k.weight, k.permits, 3_000_000),
 	}
 	for i := range waiters {
 		r.waiters = append(r.waiters, k.queued(i))
@@ -102,7 +104,7 @@ func TestRefusedWrites_AreAnErrorOrChangeNothing(t *testing.T) {
 	defer func() { _ = primary.Close() }()
 	host, port, err := net.SplitHostPort(primary.Addr().String())
 	require.NoError(t, err)
-	for _, k := range oneHolder {
+	for _, k := range append(oneHolder, keyed) {
 		m := newMachine(t, newReal(t, redistest.Start(t)), k)
 		accept := func() { m.do(t, "REPLICAOF", "NO", "ONE") }
 		refuse := func() { m.do(t, "REPLICAOF", host, port) }
@@ -175,7 +177,7 @@ func TestErrors_ForeignValue(t *testing.T) {
 //
 //fairlock:fault The key of the numbers has another layout, or is damaged: a typed error that names the key; nothing is written
 func TestErrors_Number(t *testing.T) {
-	for _, k := range []kind{mutex, semaphore(1)} {
+	for _, k := range []kind{mutex, semaphore(1), keyed} {
 		m := newMachine(t, real(t), k)
 		for text, layout := range map[string]string{
 			"1 anything": "1", "2 9006099743113217 0 0": "", "2 x": "", "2 -1 0 0": "",
@@ -208,7 +210,7 @@ func TestLoad_EveryScriptCompiles(t *testing.T) {
 
 // A script that Redis does not have was not run: the request is sent again with its text, and is not ambiguous.
 func TestScripts_SentAgainAfterNOSCRIPT(t *testing.T) {
-	for _, k := range []kind{mutex, semaphore(1)} {
+	for _, k := range []kind{mutex, semaphore(1), keyed} {
 		m := newMachine(t, newReal(t, redistest.Start(t)), k)
 		calls := func(v verb) int {
 			f := &fake{Scripter: m.rdb}
@@ -276,7 +278,7 @@ func TestErrors_ForeignKeyIsNamed(t *testing.T) {
 			})
 		}
 	}
-	for _, k := range []kind{mutex, semaphore(1)} {
+	for _, k := range []kind{mutex, semaphore(1), keyed} {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			test(t, newMachine(t, real(t), k))

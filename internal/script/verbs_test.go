@@ -73,12 +73,12 @@ var verbs = []verb{
 		name: "acquire",
 		call: func(l script.Lock, t tokenList) (any, error) {
 			return l.Acquire(ctx, script.Request{
-				Token: t[0], WaiterTTL: 11 * ms, MaxWaiters: 12, Ticket: 13,
+				Token: t[0], WaiterTTL: 11 * ms, MaxWaiters: 12, Ticket: 13, MaxLine: 14,
 			})
 		},
 		replies: []list{
 			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large, int64(-1)},
-			{"busy", anyText, one, anyText}, {"busy", anyText, one}, {"full", one}, {"resized", one},
+			{"busy", anyText, one, "lock", anyText}, {"busy", anyText, one, "lock"}, {"full", one, "key"}, {"resized", one},
 		},
 		samples: map[string]sample{
 			"join": acquires(func(r requesters) script.Request { return script.Request{Token: r.stranger, WaiterTTL: waiterTTL} }),
@@ -264,6 +264,7 @@ var verbs = []verb{
 		replies: []list{{
 			large, large, one, one, list{list{anyText, large, one}},
 			one, list{list{anyText, large, large}, list{anyText, large, large}},
+			list{list{anyText, one, one, one, one, large, one}},
 		}},
 		samples: map[string]sample{
 			"inspect": {send: func(l script.Lock, _ requesters) error { return last(l.Inspect(ctx, 1000)) }},

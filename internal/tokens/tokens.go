@@ -6,8 +6,10 @@
 //
 // the client's id; the layout of what stands in Redis, 2; the length of the lease in ms, 7 digits of base 36; the flags, one
 // such digit; and 128 random bits in base64url, 22 characters. The facts of a semaphore or a read-write lock are the number of
-// permits that it asks for, and the number that there are for it, 6 digits of base 36 each; those of a mutex are none. Each fact
-// has its place from the end, so that scripts find it. What follows the last colon begins with the layout in every version.
+// permits that it asks for, and the number that there are for it, 6 digits of base 36 each; those of a mutex are none. Those of
+// a keyed semaphore begin with the key, its limit (0 is none), 6 digits, and its share, 2 digits. Bytes of the key that are not
+// printable ASCII, spaces, colons and percent signs are percent-encoded. Each fact has its place from the end, so that scripts
+// find it. What follows the last colon begins with the layout in every version.
 package tokens
 
 import (
@@ -15,6 +17,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -40,9 +43,11 @@ const (
 	randomLen   = 22
 	flagsLen    = 1
 	ttlLen      = 7
-	permitsLen  = 6 // also of the weight
+	permitsLen  = 6 // also of the weight, and of the key limit
+	shareLen    = 2
 	mutexLen    = ttlLen + flagsLen + randomLen
 	permitLen   = 2*permitsLen + mutexLen
+	keyedLen    = permitsLen + shareLen + permitLen // without the key
 )
 
 // Terms are what a token says besides its client.
@@ -51,6 +56,11 @@ type Terms struct {
 	Weight  int           // permits that it asks for, at most Permits
 	Permits int           // that there are for it, unless the semaphore was resized; 0: it is a mutex's, and Weight is 1
 	Flags   Flags
+
+	// Of a keyed semaphore. Others have zero values.
+	Key      string // not encoded
+	KeyLimit int    // permits that the key may hold at once; 0: any number
+	Share    int
 }
 
 // WriterWeight is how many permits a read-write lock has, as the token of each request says. A writer needs all of them, a reader
@@ -75,6 +85,9 @@ func New(client string, terms Terms) string {
 	facts := ""
 	if terms.Permits != 0 || terms.Weight != 1 {
 		facts = digits(int64(terms.Weight), permitsLen) + digits(int64(terms.Permits), permitsLen)
+	}
+	if terms.Key != "" || terms.KeyLimit != 0 || terms.Share != 0 {
+		facts = encodeKey(terms.Key) + digits(int64(terms.KeyLimit), permitsLen) + digits(int64(terms.Share), shareLen) + facts
 	}
 	ms := (terms.TTL + time.Millisecond - 1) / time.Millisecond
 	return client + ":" + Layout + "." + facts + digits(int64(ms), ttlLen) + digits(int64(terms.Flags), flagsLen) + encoding.EncodeToString(id[:])
@@ -102,12 +115,16 @@ func Check(text string) (otherLayout string, _ error) {
 	if ok && layout != Layout && isNumber(layout) {
 		return layout, nil
 	}
-	facts := len(body) - randomLen
-	if !ok || layout != Layout || len(body) != mutexLen && len(body) != permitLen || strings.Trim(body[:facts], "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
-		return "", fmt.Errorf("%w: want layout, facts and random part after the client id, %d or %d characters",
-			ErrMalformed, len("2.")+mutexLen, len("2.")+permitLen)
+	key, facts := max(len(body)-keyedLen, 0), len(body)-randomLen
+	if !ok || layout != Layout || len(body) != mutexLen && len(body) != permitLen && key == 0 || strings.Trim(body[key:facts], "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
+		return "", fmt.Errorf("%w: want layout, facts and random part after the client id, %d, %d or more than %d characters",
+			ErrMalformed, len("2.")+mutexLen, len("2.")+permitLen, len("2.")+keyedLen)
 	}
-	if err := Of(text).check(len(body) == mutexLen); err != nil {
+	terms := Of(text)
+	if key > 0 && encodeKey(terms.Key) != body[:key] {
+		return "", fmt.Errorf("%w: the key is not percent-encoded as it should be", ErrMalformed)
+	}
+	if err := terms.check(len(body) == mutexLen, key > 0); err != nil {
 		return "", err
 	}
 	// The decoder skips line ends, so the length of its result must be checked.
@@ -121,7 +138,7 @@ func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-func (t Terms) check(mutex bool) error {
+func (t Terms) check(mutex, keyed bool) error {
 	switch {
 	case t.TTL < bounds.MinTTL || t.TTL > bounds.MaxTTL:
 		return fmt.Errorf("%w: TTL %v, want %v to %v", ErrMalformed, t.TTL, bounds.MinTTL, bounds.MaxTTL)
@@ -131,9 +148,30 @@ func (t Terms) check(mutex bool) error {
 		return fmt.Errorf("%w: a lock of %d permits, want 1 to %d", ErrMalformed, t.Permits, int64(bounds.MaxPermits))
 	case t.Weight < 1 || t.Weight > t.Permits: // one that asks for more would block the queue
 		return fmt.Errorf("%w: %d permits of %d", ErrMalformed, t.Weight, t.Permits)
+	case !keyed:
+		return nil
+	case t.Key == "" || len(t.Key) > bounds.MaxKey:
+		return fmt.Errorf("%w: key of %d bytes, want 1 to %d", ErrMalformed, len(t.Key), bounds.MaxKey)
+	case t.KeyLimit < 0 || t.KeyLimit > bounds.MaxPermits || t.KeyLimit > 0 && t.Weight > t.KeyLimit:
+		return fmt.Errorf("%w: %d permits with a key limit of %d", ErrMalformed, t.Weight, t.KeyLimit)
+	case t.Share < 1 || t.Share > bounds.MaxShare:
+		return fmt.Errorf("%w: share %d, want 1 to %d", ErrMalformed, t.Share, bounds.MaxShare)
 	default:
 		return nil
 	}
+}
+
+// encodeKey writes a key so that a token has no space or colon but its own.
+func encodeKey(key string) string {
+	var b strings.Builder
+	for i := range len(key) {
+		if c := key[i]; c <= ' ' || c > '~' || c == ':' || c == '%' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 // CheckClient reports whether a client id can be part of a token: 1 to 128 bytes of printable ASCII, no space.
@@ -158,7 +196,9 @@ func Client(text string) string { return text[:max(strings.LastIndexByte(text, '
 func Random(text string) string { return text[max(len(text)-randomLen, 0):] }
 
 // Of returns the terms of a token.
-func Of(text string) Terms { return Terms{TTL(text), Weight(text), Permits(text), FlagsOf(text)} }
+func Of(text string) Terms {
+	return Terms{TTL(text), Weight(text), Permits(text), FlagsOf(text), Key(text), KeyLimit(text), Share(text)}
+}
 
 // TTL returns how long the lease lasts without a renewal.
 func TTL(text string) time.Duration {
@@ -185,9 +225,37 @@ func Permits(text string) int {
 // FlagsOf returns the flags.
 func FlagsOf(text string) Flags { return Flags(fact(text, flagsLen+randomLen, flagsLen)) }
 
-func isMutex(text string) bool {
-	return len(text)-strings.LastIndexByte(text, ':') == len(":2.")+mutexLen
+// Key returns the key of a keyed semaphore, as its caller has chosen it; "" of another lock.
+func Key(text string) string {
+	if !isKeyed(text) {
+		return ""
+	}
+	key, _ := url.PathUnescape(text[strings.LastIndexByte(text, ':')+len(":2.") : len(text)-keyedLen])
+	return key
 }
+
+// KeyLimit returns how many permits the key may hold at once, as the acquisition says; 0: any number.
+func KeyLimit(text string) int {
+	if !isKeyed(text) {
+		return 0
+	}
+	return int(fact(text, keyedLen, permitsLen))
+}
+
+// Share returns the share of the key, as the acquisition says; 0: it is no keyed semaphore's.
+func Share(text string) int {
+	if !isKeyed(text) {
+		return 0
+	}
+	return int(fact(text, keyedLen-permitsLen, shareLen))
+}
+
+func isMutex(text string) bool { return lengthOf(text) == mutexLen }
+
+func isKeyed(text string) bool { return lengthOf(text) > keyedLen }
+
+// lengthOf is that of what follows the layout.
+func lengthOf(text string) int { return len(text) - strings.LastIndexByte(text, ':') - len(":2.") }
 
 // fact returns the number of so many digits that begins there, counted from the end of the text.
 func fact(text string, at, digits int) int64 {

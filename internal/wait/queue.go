@@ -288,7 +288,7 @@ func (q *queue) nextLeaving() []leaving {
 		q.leaving, q.sends = nil, false
 		return nil
 	}
-	n := min(len(q.leaving), script.MaxHeartbeat)
+	n := min(len(q.leaving), q.lock.MaxLeave())
 	some := q.leaving[:n]
 	q.leaving = q.leaving[n:]
 	return some

@@ -19,6 +19,7 @@ type Request struct {
 	Token      token.Token
 	TTL        time.Duration // of the lease, as it is renewed
 	MaxWaiters int           // 0: any number
+	MaxLine    int           // of those of its key; 0: any number
 	Try        bool          // do not queue
 }
 
@@ -131,7 +132,8 @@ func (w *Waiter) acquire(ctx context.Context) {
 	subscription := w.all.subscriber.up()
 	w.tried.sent = w.all.env.Clock.Now()
 	reply, err := w.queue.lock.Acquire(ctx, script.Request{
-		Token: w.token, WaiterTTL: w.all.env.WaiterTTL, MaxWaiters: w.request.MaxWaiters, Ticket: w.ticket, Try: w.request.Try,
+		Token: w.token, WaiterTTL: w.all.env.WaiterTTL, MaxWaiters: w.request.MaxWaiters, MaxLine: w.request.MaxLine, Ticket: w.ticket,
+		Try: w.request.Try,
 	})
 	w.ambiguous = w.ambiguous || reply.Ambiguous
 	w.known = w.known || w.ambiguous

@@ -28,7 +28,7 @@ func TestLockCollector_Rights(t *testing.T) {
 			rdb := redis.NewClient(server.User("user", rules...))
 			defer rdb.Close()
 			c, err := promfairlock.NewLockCollector(rdb, promfairlock.LockConfig{
-				Mutexes: []string{"x"}, Semaphores: []string{"x"}, RWMutexes: []string{"x"},
+				Mutexes: []string{"x"}, Semaphores: []string{"x"}, RWMutexes: []string{"x"}, KeyedSemaphores: []string{"x"},
 				Logger: slog.New(slog.NewTextHandler(&text, nil)),
 			})
 			require.NoError(t, err)

@@ -29,8 +29,8 @@ var frozen = []struct {
 	{"when a waiter is dropped", "text_of(clock + 999), 'LIMIT'", "text_of(clock + 60000000), 'LIMIT'", "mutex"},
 	{"tombstones", "call('ZSCORE', tombstones, token)", "call('ZSCORE', tombstones, string.sub(token, -14))", "mutex"},
 	{"life of the queue", "KEPT = 660000", "KEPT = 360000", "mutex"},
-	{"records of holders", "'fence', given, token, given)", "'fence', given, token, '1 ' .. given)", "semaphore"},
-	{"loss of permits", "fields == tokens + 2", "fields >= tokens", "semaphore"},
+	{"records of holders", "token, given, granted(", "token, '1 ' .. given, granted(", "semaphore"},
+	{"loss of permits", "(used > 0) == (call('ZCARD', permits) > 0)", "used >= 0", "semaphore"},
 }
 
 // A change of what is frozen is found when two releases of the scripts share a lock.

@@ -1,19 +1,22 @@
 -- acquire: requests the lock, and joins the queue unless told not to.
--- ARGV  fence_ttl token waiter_ttl max_waiters ticket
---       waiter_ttl: ms, 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it has none
+-- ARGV  fence_ttl token waiter_ttl max_waiters ticket max_line
+--       waiter_ttl: ms, 0: do not queue; max_waiters: 0 for any number; ticket: the waiter's, 0 if it has none; max_line: as
+--       max_waiters, of those of its key
 -- reply granted fence state     state: of the queue afterwards, as in the reply of release
---     | queued ticket position last retry_after holder    last: the last number, after everything in this script;
---       retry_after: for the head, ms until another request can help, else -1; holder: token of a holder, or nothing
---     | busy state free holder    free: ms after which a lease ends, -1 if none does
---     | full waiters
+--     | queued ticket position last retry_after holder    position: in its line; last: the last number, after everything in
+--       this script; retry_after: for the first of the queue, ms until another request can help, else -1; holder: token of a
+--       holder, or nothing
+--     | busy state free why holder    free: ms after which a lease ends, -1 if none does; why: lock (too little is free), key (its
+--       key is at its limit) or turn (others come first)
+--     | full waiters why    waiters, and why: of the lock, or of the key
 --     | resized permits    more permits are requested than a resize has set
-local token, waiter_ttl, max_waiters, ticket = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-waiter_ttl, max_waiters, ticket = tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket)
-local ttl, kept = ttl_of(token), waiter_ttl + KEPT
+local token, waiter_ttl, max_waiters, ticket, max_line = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+waiter_ttl, max_waiters, ticket, max_line = tonumber(waiter_ttl), tonumber(max_waiters), tonumber(ticket), tonumber(max_line)
+local ttl, life = ttl_of(token), waiter_ttl + KEPT
 
 read_number(ticket)
 -- The request was sent before its token left, and arrives after.
-if has_tombstone(token) then return 'busy blocked -1' end
+if has_tombstone(token) then return 'busy blocked -1 lock' end
 
 -- The reply to an earlier request was lost, or the notification of a grant.
 local held_by = fence_of(token)
@@ -25,11 +28,12 @@ end
 open()
 local queued_as = tonumber(call('ZSCORE', queue, token) or nil)
 local function join(as)
-  if queued_as then call('PEXPIRE', queue, kept) end -- on a full server the rest passes
+  if queued_as then call('PEXPIRE', queue, life) end -- on a full server the rest passes
   call('ZADD', queue, text_of(as), token)
   call('ZADD', heartbeats, text_of(clock + waiter_ttl * 1000), token)
-  call('PEXPIRE', queue, kept)
-  call('PEXPIRE', heartbeats, kept)
+  call('PEXPIRE', queue, life)
+  call('PEXPIRE', heartbeats, life)
+  joined(token, as, queued_as, life)
   queued_as = as
 end
 
@@ -39,22 +43,24 @@ if waiter_ttl > 0 and (queued_as or ticket > 0) then
 end
 drop_expired()
 local state, given = admit(token)
-if state == 'empty' and not given then
-  if fits(token) then given = grant(token, ttl) elseif more_expired then state = 'more' end
-end
+local why = not given and (not fits(token) and 'lock' or behind(token, state))
+if not given and not why then given = grant(token, ttl) end
+if why == 'lock' and state == 'empty' and more_expired then state = 'more' end
 tell_head(token)
 if given then return 'granted ' .. given .. ' ' .. state end
 
-local ahead = queued_as and call('ZRANK', queue, token) -- false: it is new, or was dropped
-local others = ahead or call('ZCARD', queue)
-local refusal = not ahead and too_large(token) and 'resized ' .. resized_to
-  or waiter_ttl == 0 and 'busy ' .. state .. ' ' .. next_end() .. ' ' .. holder()
-  or not ahead and max_waiters > 0 and others >= max_waiters and 'full ' .. others
+local rank = queued_as and call('ZRANK', queue, token) -- false: it is new, or was dropped
+local others = rank or call('ZCARD', queue)
+local place = waiter_ttl > 0 and (position(token, rank and queued_as) or others + 1)
+local refusal = not rank and too_large(token) and 'resized ' .. resized_to
+  or waiter_ttl == 0 and 'busy ' .. state .. ' ' .. next_end() .. ' ' .. why .. ' ' .. holder()
+  or not rank and max_waiters > 0 and others >= max_waiters and 'full ' .. others .. ' lock'
+  or not rank and max_line > 0 and place > max_line and 'full ' .. place - 1 .. ' key'
 if refusal then
   if waiting > 0 then write_number(0) end
   return refusal
 end
-if not ahead then join(next_number()) end
+if not rank then join(next_number()) end
 write_number(0)
 local after = state == 'more' and 0 or others == 0 and next_end() or -1
-return 'queued ' .. text_of(queued_as) .. ' ' .. others + 1 .. ' ' .. text_of(last) .. ' ' .. after .. ' ' .. holder()
+return 'queued ' .. text_of(queued_as) .. ' ' .. place .. ' ' .. text_of(last) .. ' ' .. after .. ' ' .. holder()

@@ -26,6 +26,7 @@ if waiting > 0 and tokens > 0 then
   end
   call('PEXPIRE', queue, waiter_ttl + KEPT)
   call('PEXPIRE', heartbeats, waiter_ttl + KEPT)
+  lines_last(waiter_ttl + KEPT)
 end
 
 drop_expired()

@@ -10,6 +10,7 @@ local FIRST = 5
 local released = false
 pcall(read_number, 0) -- what leaves counts if the number was lost
 for i = FIRST, #ARGV do released = release(ARGV[i], nil, kept, by) or released end
+pcall(left, unpack(ARGV, FIRST))
 local removed = redis.pcall('ZREM', queue, unpack(ARGV, FIRST))
 redis.pcall('ZREM', heartbeats, unpack(ARGV, FIRST))
 local reply = hand_off(released)

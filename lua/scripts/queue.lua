@@ -1,4 +1,4 @@
--- The queue, under every kind of lock: it decides which waiter is next, and the store whether the lock can be granted.
+-- The queue, under every kind of lock. The line decides which waiter is next, and the store whether the lock can be granted.
 --
 -- queue       zset  token -> ticket
 -- heartbeats  zset  token -> when the waiter expires without a heartbeat, by the queue's clock (number.lua)
@@ -18,22 +18,23 @@ local changed = false -- whether another waiter may be the head, or a lease may 
 local function open()
   waiting = call('ZCARD', queue)
   local whole = call('ZCARD', heartbeats) == waiting and not (missing and waiting > 0)
-  count()
-  if whole then return end
+  if not broken(waiting, count()) and whole then return end
   call('UNLINK', queue, heartbeats)
+  forget()
   waiting = 0
   write_number(0)
 end
 
 local function dequeue(...)
+  left(...)
   call('ZREM', queue, ...)
   call('ZREM', heartbeats, ...)
   changed = true
 end
 
--- drop_expired drops waiters that have expired, wherever they stand, at most a hundred.
+-- drop_expired drops waiters that have expired, wherever they stand.
 local function drop_expired()
-  local expired = call('ZRANGEBYSCORE', heartbeats, '-inf', text_of(clock + 999), 'LIMIT', 0, 100)
+  local expired = call('ZRANGEBYSCORE', heartbeats, '-inf', text_of(clock + 999), 'LIMIT', 0, DROPS)
   if #expired > 0 then dequeue(unpack(expired)) end
 end
 
@@ -79,31 +80,32 @@ local function release(token, given, kept, by)
   return take_over(token, by, kept) ~= nil
 end
 
--- first returns the head. Before that it drops heads that ask for more permits than a resize has set, at most a hundred: they would
--- block all behind them.
-local function first()
+-- next_head returns the waiter that is next, or nil and why. Before that it drops those that ask for more permits than a resize has
+-- set: they would block all behind them.
+local function next_head()
   while true do
-    local head = call('ZRANGE', queue, 0, 0)[1]
-    if not head or not too_large(head) or too_heavy == 100 then return head end
+    local head, state = first()
+    if not head or not too_large(head) or too_heavy == DROPS then return head, state end
     dequeue(head)
     too_heavy = too_heavy + 1
   end
 end
 
--- admit is the only rule of admission. It grants the head of the queue the lock if so much is free as it asks for, for what is
+-- admit is the only rule of admission. It grants the waiter that is next the lock if so much is free as it asks for, for what is
 -- left until it expires, at most for its TTL; else it stops. The requester is the waiter that sends this request: it has not
--- expired. Others are notified. Returns what is left of the queue (empty; blocked: too little is free for the head; more: a
+-- expired. Others are notified. Returns what is left of the queue (empty; blocked: nobody can be granted the lock now; more: a
 -- bound was reached, and another request goes on), and the fence if the requester was granted the lock.
 local function admit(requester)
   local admitted, own = 0, nil
   while not full() do
-    local head = first()
-    if not head then return 'empty', own end
+    local head, why = next_head()
+    if why == 'blocked' then break end
+    if not head then return why, own end
     local ms = ttl_of(head)
     if head ~= requester then
       ms = math.min(ms, math.floor((call('ZSCORE', heartbeats, head) - clock) / 1000))
     end
-    if ms < 1 or admitted == 64 then return 'more', own end
+    if ms < 1 or admitted == GRANTS then return 'more', own end
     if not fits(head) then break end
     local fence = grant(head, ms) -- it fails while a cluster moves the lock's slot: then the head keeps its place
     dequeue(head)
@@ -116,7 +118,7 @@ local function admit(requester)
       handed = handed .. ' ' .. head .. ' ' .. text
     end
   end
-  return (more_expired or too_heavy == 100) and 'more' or 'blocked', own
+  return (more_expired or too_heavy == DROPS) and 'more' or 'blocked', own
 end
 
 -- set_tombstones sets a tombstone for each of these tokens: an acquire that brings one is refused from then on.

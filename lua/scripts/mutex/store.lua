@@ -3,7 +3,8 @@
 -- lock  string  "<token> <fence>" of the holder; it exists while the lock is held, and expires with the lease
 --
 -- Contract. permits/store.lua provides the same.
---   count()              removes expired holders, and all of them if a part of their records was lost. After read_number
+--   count()              removes expired holders, and all of them if a part of their records was lost. After read_number. Returns
+--                        the record of the used permits; false if there is none
 --   more_expired         whether count() has left expired holders, because it removes a bounded number
 --   weight_of(token)     how many permits it asks for
 --   full()               whether no token fits, whatever it asks for

@@ -7,13 +7,10 @@
 --
 -- Permits and holders have the same holders, and expire together, not before the last lease. mutex/store.lua has the contract.
 
-local EXPIRED = 500 -- holders that one script removes because they have expired
 local LISTED = 200 -- holders that one script looks at, to remove them, and perhaps to admit waiters, too
-local used
 local resized_to -- the number of permits that a resize has set; nil: none has
 local more_expired = false
-
-local function weight_of(token) return tonumber(string.sub(token, -42, -37), 36) or 0 end
+local stale -- a token whose lease has ended
 
 local function full() return false end
 
@@ -21,11 +18,12 @@ local function fits(token) return used + weight_of(token) <= (resized_to or tonu
 
 local function too_large(token) return resized_to and weight_of(token) > resized_to end
 
--- has_all reports whether both keys have the same holders. If not, one of them was lost, and nobody knows what is held: both are
--- removed, and each holder learns of it at its next renewal.
+-- has_all reads used, and reports whether both keys are there, or none. Else one was lost, and nobody knows what is held: both are
+-- removed, and each holder learns of it at its next renewal. Returns the record of used as well; false if there is none.
 local function has_all()
-  local tokens, fields = call('ZCARD', permits), call('HLEN', holders)
-  return fields == tokens + 2 or tokens + fields == 0
+  local record = call('HGET', holders, 'used')
+  used = tonumber(record or 0)
+  return (used > 0) == (call('ZCARD', permits) > 0), record
 end
 
 local function holder() return call('ZRANGE', permits, -1, -1)[1] or '' end
@@ -39,42 +37,37 @@ local function remove_holders(tokens)
   call('ZREM', permits, unpack(tokens))
   if call('HDEL', holders, unpack(tokens)) > 0 then -- else that key was lost
     used = call('HINCRBY', holders, 'used', -weight)
+    ended(tokens)
   end
 end
 
--- A lease that has ended is removed: the token may get another one.
+-- A lease that has ended is removed by count, at the latest before the token gets another one.
 local function fence_of(token)
   read_time()
   local ends = tonumber(call('ZSCORE', permits, token) or nil)
   if ends and ends > now then return call('HGET', holders, token) or nil end
-  if ends then remove_holders({ token }) end
+  if ends then stale = token end
 end
 
 local function read_resized() resized_to = tonumber(call('GET', resized) or nil) end
 
 local function count()
   read_resized()
-  if not has_all() then call('UNLINK', permits, holders) end
-  local expired = call('ZRANGEBYSCORE', permits, '-inf', now_text, 'LIMIT', 0, EXPIRED)
+  local whole, record = has_all()
+  if not whole then
+    call('UNLINK', permits, holders)
+    used, record = 0, false
+  end
+  if stale then remove_holders({ stale }) end
+  local expired = call('ZRANGEBYSCORE', permits, '-inf', now_text, 'LIMIT', 0, ENDS)
   remove_holders(expired)
-  more_expired = #expired == EXPIRED
-  used = tonumber(call('HGET', holders, 'used') or 0)
-end
-
--- keep has both keys last for another ms at least, and equally long. Its first write takes no memory. Redis rounds down what
--- is left of a key; without the 1, a thousand calls could take a second from a lease.
-local function keep(ms)
-  call('ZREM', permits, '')
-  local one, other = call('PTTL', permits), call('PTTL', holders)
-  if math.min(one, other) >= ms then return end
-  ms = math.max(ms, one + 1, other + 1)
-  call('PEXPIRE', permits, ms)
-  call('PEXPIRE', holders, ms)
+  more_expired = #expired == ENDS
+  return record
 end
 
 local function put(token, given, ms)
   used = (used or tonumber(call('HGET', holders, 'used') or 0)) + weight_of(token)
-  call('HSET', holders, 'used', used, 'fence', given, token, given)
+  call('HSET', holders, 'used', used, 'fence', given, token, given, granted(token, given))
   call('ZADD', permits, text_of(now + ms * 1000), token)
   keep(ms + 1000)
 end
@@ -118,10 +111,10 @@ end
 -- Expired holders are still in used. Either they or the others are summed up, whichever are fewer.
 local function usage(limit)
   local after_now, sum, list = '(' .. now_text, 0, {}
-  local ended = call('ZCOUNT', permits, '-inf', now_text) * 2 <= call('ZCARD', permits)
-  local some = ended and call('ZRANGEBYSCORE', permits, '-inf', now_text) or call('ZRANGEBYSCORE', permits, after_now, '+inf')
+  local fewer = call('ZCOUNT', permits, '-inf', now_text) * 2 <= call('ZCARD', permits)
+  local some = fewer and call('ZRANGEBYSCORE', permits, '-inf', now_text) or call('ZRANGEBYSCORE', permits, after_now, '+inf')
   for _, token in ipairs(some) do sum = sum + weight_of(token) end
-  if ended then sum = math.max(tonumber(call('HGET', holders, 'used') or 0) - sum, 0) end
+  if fewer then sum = math.max(tonumber(call('HGET', holders, 'used') or 0) - sum, 0) end
   local found = call('ZRANGEBYSCORE', permits, after_now, '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
   for i = 1, #found, 2 do
     list[#list + 1] = { found[i], tonumber(call('HGET', holders, found[i]) or 0), math.ceil((found[i + 1] - now) / 1000) }

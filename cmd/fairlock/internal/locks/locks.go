@@ -16,13 +16,19 @@ type Type struct {
 	Kind    fairlock.Kind `json:"kind"`
 	Permits int           `json:"permits,omitempty"` // of a semaphore; without effect for the others
 
+	Key      string `json:"-"` // of a keyed semaphore, as whom it is acquired; its limit, 0: none
+	KeyLimit int    `json:"-"`
+
 	MinHold time.Duration `json:"-"` // the lock stays taken until so long after each grant; 0: until it is released. Not of an rwmutex
 }
 
 // Check returns what is wrong with a Type.
 func (t Type) Check() error {
-	if _, err := inspect.ParseKind(string(t.Kind)); err != nil || t.Kind != fairlock.KindSemaphore {
+	if _, err := inspect.ParseKind(string(t.Kind)); err != nil || t.Kind == fairlock.KindMutex || t.Kind == fairlock.KindRWMutex {
 		return err
+	}
+	if t.Kind == fairlock.KindKeyedSemaphore {
+		return fmt.Errorf("kind %s is for run and for those that look, want mutex, semaphore or rwmutex", t.Kind)
 	}
 	return Within("permits", t.Permits, 1, 1<<20)
 }
@@ -59,6 +65,13 @@ func (t Type) Capacity() int {
 // one to read. ctx bounds the wait.
 func (t Type) Acquire(ctx context.Context, c *fairlock.Client, name string, weight int, try bool) (*fairlock.Lease, error) {
 	minHold := fairlock.WithMinHold(t.MinHold)
+	if t.Kind == fairlock.KindKeyedSemaphore {
+		key := c.KeyedSemaphore(name, t.Permits, minHold).Key(t.Key, fairlock.WithKeyLimit(t.KeyLimit))
+		if try {
+			return key.TryAcquire(ctx, weight)
+		}
+		return key.Acquire(ctx, weight)
+	}
 	m, s, rw := c.Mutex(name, minHold), c.Semaphore(name, t.Permits, minHold), c.RWMutex(name)
 	wait, now := m.Lock, m.TryLock
 	switch {

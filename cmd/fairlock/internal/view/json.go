@@ -9,6 +9,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -46,6 +47,16 @@ func whose(t token.Token, weight int, writer bool, number uint64, more object) o
 	return o
 }
 
+// key adds the key of a keyed semaphore.
+func key(l inspect.Lock, o object, text string) {
+	if l.Kind != fairlock.KindKeyedSemaphore {
+		return
+	}
+	if o["key"] = known(text); !utf8.ValidString(text) {
+		o["key_base64"] = []byte(text)
+	}
+}
+
 // JSON is the lock on one line.
 func JSON(l inspect.Lock) string {
 	holders, waiters := []object{}, []object{}
@@ -55,16 +66,30 @@ func JSON(l inspect.Lock) string {
 			"ttl_ms": known(h.Token.TTL().Milliseconds()), "renewed_ms": ms(h.Renewed), "renewals_missed": h.Missed,
 			"released": h.Released,
 		}))
+		key(l, holders[len(holders)-1], h.Key)
 	}
 	for _, w := range l.Waiters {
 		waiters = append(waiters, whose(w.Token, w.Weight, w.Writer, w.Ticket, object{
 			"waiting_ms": w.Age.Milliseconds(), "expires_ms": w.TTL.Milliseconds(),
 		}))
+		key(l, waiters[len(waiters)-1], w.Key)
 	}
 	o := object{
 		"kind": l.Kind, "name": l.Name, "at": known(l.At.UTC()), "held": len(holders) > 0, "used": l.Used, "permits": known(l.Permits),
 		"other_permits": append([]int{}, l.Others...),
 		"fence":         known(l.Fence), "holders": holders, "waiting": l.Waiting,
+	}
+	if l.Kind == fairlock.KindKeyedSemaphore {
+		keys := []object{}
+		for _, k := range l.State.Keys {
+			o := object{
+				"held": k.Held, "waiting": k.Waiting, "limit": known(k.Limit), "share": k.Share, "waiting_ms": k.Age.Milliseconds(),
+				"at_limit": k.AtLimit,
+			}
+			key(l, o, k.Key)
+			keys = append(keys, o)
+		}
+		o["keys"] = keys
 	}
 	if !utf8.ValidString(l.Name) {
 		o["name_base64"] = []byte(l.Name)

@@ -112,7 +112,7 @@ func use(p Paint, l inspect.Lock) string {
 	switch {
 	case l.Err != nil:
 		return p.in(bad, "unreadable")
-	case l.Kind == fairlock.KindSemaphore && l.Permits > 0:
+	case inspect.HasPermits(l.Kind) && l.Permits > 0:
 		text := fmt.Sprintf("%d/%d", l.Used, l.Permits)
 		if n := len(l.Others); n > 0 {
 			text += fmt.Sprintf(" (%d)", l.Others[n-1])
@@ -136,7 +136,7 @@ func summary(p Paint, l inspect.Lock) string {
 	switch {
 	case l.Err != nil:
 		return text + ": " + inspect.Message(l.Err)
-	case l.Held() && l.Kind == fairlock.KindSemaphore:
+	case l.Held() && inspect.HasPermits(l.Kind):
 		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit")) + l.OthersBring()
 	case l.Held() && l.Kind == fairlock.KindRWMutex:
 		text = "held by " + strings.Replace(text, "writer", "a writer", 1)
@@ -195,7 +195,7 @@ func some(names []string, total int) string {
 // share is what somebody has or wants, if that does not go without saying.
 func share(l inspect.Lock, weight int, writer bool) string {
 	switch {
-	case l.Kind == fairlock.KindSemaphore:
+	case inspect.HasPermits(l.Kind):
 		return fmt.Sprintf(" ×%d", weight)
 	case l.Kind == fairlock.KindRWMutex && writer:
 		return " to write"
@@ -211,12 +211,13 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 	if !l.Held() && l.Fence > 0 && l.Waiting == 0 {
 		title += ", given " + inspect.Span(max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)) + " ago"
 	}
-	what := map[fairlock.Kind]string{fairlock.KindSemaphore: "PERMITS", fairlock.KindRWMutex: "TO"}[l.Kind]
+	what := map[fairlock.Kind]string{fairlock.KindSemaphore: "PERMITS", fairlock.KindKeyedSemaphore: "PERMITS", fairlock.KindRWMutex: "TO"}[l.Kind]
+	keyHead := map[bool]string{true: "KEY"}[l.Kind == fairlock.KindKeyedSemaphore]
 	had := func(weight int, writer bool) string {
 		return strings.NewReplacer(" ×", "", " to ", "").Replace(share(l, weight, writer))
 	}
 	holders := columns{
-		{head: "HOLDER", least: 12}, {head: what, rank: 2}, {head: "HELD FOR", rank: 4}, {head: "LEASE LEFT", rank: 5},
+		{head: "HOLDER", least: 12}, {head: keyHead, rank: 2, least: 12}, {head: what, rank: 2}, {head: "HELD FOR", rank: 4}, {head: "LEASE LEFT", rank: 5},
 		{head: "RENEWED", rank: 1}, {head: "FENCE", rank: 3}, {head: "SINCE", rank: 6},
 	}
 	for _, h := range l.Holders[:min(most, len(l.Holders))] {
@@ -224,18 +225,49 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 		if h.Fence > 0 {
 			since = time.UnixMicro(int64(h.Fence)).Local().Format(time.RFC3339)
 		}
-		holders.add(row[0], had(h.Weight, h.Writer), row[1], row[2], row[3], strconv.FormatUint(h.Fence, 10), since)
+		holders.add(row[0], plainKey(h.Key), had(h.Weight, h.Writer), row[1], row[2], row[3], strconv.FormatUint(h.Fence, 10), since)
 	}
-	waiters := columns{{head: "WAITER", least: 12}, {head: what, rank: 2}, {head: "WAITS FOR", rank: 3}, {head: "STATE", rank: 1}}
+	waiters := columns{{head: "WAITER", least: 12}, {head: keyHead, rank: 2, least: 12}, {head: what, rank: 2}, {head: "WAITS FOR", rank: 3}, {head: "STATE", rank: 1}}
 	for i, w := range l.Waiters[:min(most, len(l.Waiters))] {
 		state := "expires in " + inspect.Span(w.TTL)
 		if w.TTL <= 0 {
 			state = p.in(bad, "expired "+inspect.Span(-w.TTL)+" ago")
 		}
-		waiters.add(fmt.Sprintf("%d. %s", i+1, name(w.Token)), had(w.Weight, w.Writer), ago(w.Age, w.Ticket), state)
+		waiters.add(fmt.Sprintf("%d. %s", i+1, name(w.Token)), plainKey(w.Key), had(w.Weight, w.Writer), ago(w.Age, w.Ticket), state)
 	}
 	lines := append(strings.Split(p.Fold(title, 4), "\n"), below(p, holders, len(l.Holders)+unlisted(l))...)
+	lines = append(lines, below(p, keys(p, l.State.Keys[:min(most, len(l.State.Keys))]), len(l.State.Keys))...)
 	return append(lines, below(p, waiters, l.Waiting)...)
+}
+
+// plainKey is a key in one line; "" of other locks.
+func plainKey(key string) string {
+	if key == "" {
+		return ""
+	}
+	return inspect.Plain(key)
+}
+
+// keys are those of a keyed semaphore that have waiters, in the order in which they are next.
+func keys(p Paint, all []fairlock.KeyState) columns {
+	t := columns{
+		{head: "KEY", least: 12}, {head: "HELD", rank: 2}, {head: "SHARE", rank: 5}, {head: "WAITING", rank: 3}, {head: "FIRST WAITS FOR", rank: 4},
+		{head: "STATE", rank: 1},
+	}
+	for i, k := range all {
+		held, state := strconv.Itoa(k.Held), ""
+		if k.Limit > 0 {
+			held += fmt.Sprintf("/%d", k.Limit)
+		}
+		switch {
+		case k.AtLimit:
+			state = p.in(strong, "at its limit")
+		case i == 0:
+			state = "next"
+		}
+		t.add(plainKey(k.Key), held, strconv.Itoa(k.Share), strconv.Itoa(k.Waiting), inspect.Span(k.Age), state)
+	}
+	return t
 }
 
 // below is a table below a lock, of so many in all.

@@ -49,7 +49,7 @@ func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock 
 	l.At, l.Fence, l.Waiting, l.Used, l.Permits = noon, uint64(noon.Add(-12400*time.Millisecond).UnixMicro()), waiters, holders, 1
 	weight := 1
 	switch kind {
-	case fairlock.KindSemaphore:
+	case fairlock.KindSemaphore, fairlock.KindKeyedSemaphore:
 		weight, l.Used, l.Permits = 2, 2*holders, 8
 	case fairlock.KindRWMutex:
 		l.Permits = 0
@@ -119,6 +119,15 @@ func TestLock_Texts(t *testing.T) {
 			l.Holders[0].Renewed = -1
 		}),
 		change(sample(fairlock.KindSemaphore, "two numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 3, []int{8} }),
+		change(sample(fairlock.KindKeyedSemaphore, "gpu", 2, 2), func(l *inspect.Lock) {
+			for i := range l.Holders {
+				l.Holders[i].Key, l.Waiters[i].Key = "tenant-3", []string{"tenant-3", "tenant 17"}[i]
+			}
+			l.State.Keys = []fairlock.KeyState{
+				{Key: "tenant 17", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond},
+				{Key: "tenant-3", Held: 4, Waiting: 1, Limit: 4, Share: 3, Age: 11200 * time.Millisecond, AtLimit: true},
+			}
+		}),
 		change(sample(fairlock.KindSemaphore, "three numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 8, []int{3, 5} }),
 	}
 	var b strings.Builder
