@@ -4,6 +4,7 @@
 -- ARGV
 -- reply deleted
 redis.call('TIME')
+redis.call('DEL', KEYS[1]) -- first: without that right, the key would stay
 redis.call('GET', KEYS[1])
 redis.call('EXISTS', KEYS[1])
 redis.call('PTTL', KEYS[1])
