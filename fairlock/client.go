@@ -2,6 +2,7 @@ package fairlock
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"reflect"
 
@@ -31,6 +32,8 @@ type Client struct {
 	tasks   *task.Group
 	calls   *call.Calls
 	waiters *wait.Waiters
+
+	releases hold.Releases
 }
 
 // New returns a Client that makes locks on rdb, whose options matter (see the package comment). It does no I/O. The error is an
@@ -42,14 +45,36 @@ func New(rdb Redis, cfg Config) (*Client, error) {
 	}
 	tasks := task.NewGroup()
 	calls := call.New(rdb, tasks, cfg.Clock, cfg.Logger, cfg.Name)
-	return &Client{cfg: cfg, tasks: tasks, calls: calls, waiters: wait.New(wait.Env{
+	c := &Client{cfg: cfg, tasks: tasks, calls: calls}
+	calls.OnOtherServer(c.repeatReleases)
+	_, cluster := rdb.(*redis.ClusterClient)
+	var others []string // after a failure not nil; on a Cluster one channel, whose node is probably another one
+	c.waiters = wait.New(wait.Env{
 		Tasks: tasks, Calls: calls, Clock: cfg.Clock, Log: cfg.Logger, WaiterTTL: cfg.WaiterTTL,
 		Channel: script.NotificationChannel(cfg.Namespace, cfg.Name),
 		Listen: func(ctx context.Context, channel string, up func(), message func(string)) error {
-			return call.Listen(ctx, rdb, channel, up, message)
+			err := call.Listen(ctx, rdb, append(others, channel), up, message)
+			if others = []string{}; cluster {
+				others = []string{script.NotificationChannel(cfg.Namespace, rand.Text())}
+			}
+			return err
 		},
-		Subscription: func(err error) { emit(cfg.Trace.Subscription, SubscriptionInfo{Err: err}) },
-	})}, nil
+		Subscription: func(err error) {
+			if err == nil && others != nil { // it comes up again
+				c.repeatReleases()
+			}
+			emit(cfg.Trace.Subscription, SubscriptionInfo{Err: err})
+		},
+	})
+	return c, nil
+}
+
+// repeatReleases sends again what a failover may have lost.
+func (c *Client) repeatReleases() {
+	if t, err := c.tasks.Begin(); err == nil {
+		defer t.End()
+		c.releases.Repeat(t)
+	}
 }
 
 func checkRedis(rdb Redis) error {
@@ -96,7 +121,7 @@ func (l *lock) wire() {
 	l.wait = wait.Lock{Name: l.name, Requests: &l.redis}
 	l.hold = hold.Env{
 		Tasks: c.tasks, Calls: c.calls, Clock: c.cfg.Clock, Log: c.cfg.Logger,
-		Redis: &l.redis, Lock: l.name, TTL: l.settings.ttl, MinHold: l.settings.minHold, WaiterTTL: c.cfg.WaiterTTL,
+		Redis: &l.redis, Lock: l.name, TTL: l.settings.ttl, MinHold: l.settings.minHold, WaiterTTL: c.cfg.WaiterTTL, Releases: &c.releases,
 		Handed: l.handed, Renewed: l.renewed, Ended: l.ended,
 	}
 }

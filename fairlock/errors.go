@@ -38,12 +38,16 @@ var (
 
 // Reasons for which a lease is lost. They come with ErrLost.
 var (
-	// ErrExpired means that this process was paused or had no CPU for too long, or that Redis refused the renewals, for example
-	// because a right is missing.
+	// ErrExpired means that this process was paused or had no CPU for too long. With ErrRefused it means that Redis refused the
+	// renewals.
 	ErrExpired = errs.Expired
 	// ErrTaken means that the lock was force-released or resumed, that its key was deleted or evicted, or that Redis lost its
 	// data.
 	ErrTaken = errs.Taken
+	// ErrRefused means that Redis, or a proxy before it, has replied with a refusal: a right is missing, the password has changed, the
+	// server is full. It is the error of a call that has neither a ticket nor a lease yet. Whoever has one goes on, and asks
+	// once a second. If a lease is lost or a ctx ends meanwhile, it comes with ErrExpired or with the error of ctx.
+	ErrRefused = errs.Refused
 	// ErrUnreachable means that the lease ended during an outage (see Stats), or that its latest renewal had failed or had no
 	// reply. It comes with the last error. Without ErrLost, a call gave up because Redis did not serve it. The text says after
 	// how long.

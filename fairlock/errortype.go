@@ -21,6 +21,7 @@ var errorTypes = []struct {
 	{ErrBusy, "busy"},
 	{ErrQueueFull, "queue_full"},
 	{ErrWaitTimeout, "wait_timeout"},
+	{ErrRefused, "refused"},
 	{ErrExpired, "expired"},
 	{ErrTaken, "taken"},
 	{ErrUnreachable, "unreachable"},
@@ -32,9 +33,9 @@ var errorTypes = []struct {
 }
 
 // ErrorType returns a short name of an error of this package, for a label of a metric: "invalid", "reentrant", "busy",
-// "queue_full", "wait_timeout", "expired", "taken", "unreachable", "deadline_exceeded", "canceled", "closed", "detached",
-// "unlocked", "capacity" for a [*CapacityError], "refused" for another error of Redis that a retry does not cure, "_OTHER" for
-// everything else, and "" for nil.
+// "queue_full", "wait_timeout", "refused", "expired", "taken", "unreachable", "deadline_exceeded", "canceled", "closed",
+// "detached", "unlocked", "capacity" for a [*CapacityError], "broken" for another error of Redis, which neither a retry nor an
+// administrator cures, "_OTHER" for everything else, and "" for nil.
 func ErrorType(err error) string {
 	if err == nil {
 		return ""
@@ -44,7 +45,7 @@ func ErrorType(err error) string {
 			return t.name
 		}
 	}
-	if call.OriginOf(err) != call.Permanent { // of one request, as of a renewal, which others follow
+	if call.Passes(err) { // of one request, as of a renewal, which others follow
 		return "unreachable"
 	}
 	var capacity *CapacityError
@@ -53,7 +54,7 @@ func ErrorType(err error) string {
 	case errors.As(err, &capacity):
 		return "capacity"
 	case errors.As(err, &reply):
-		return "refused"
+		return "broken"
 	default:
 		return "_OTHER"
 	}

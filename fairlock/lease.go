@@ -27,8 +27,15 @@ func (l *lock) beginLease(g hold.Grant) (*Lease, error) {
 
 // granted tells Trace that the lease has begun. Only after that is it told of its end.
 func (l *Lease) granted(info GrantedInfo) {
+	returns := false
+	defer func() {
+		if !returns { // the callback has panicked, and nobody gets the lease
+			_ = l.held.Unlock(context.WithoutCancel(info.Ctx))
+		}
+	}()
 	emit(l.lock.client.cfg.Trace.Granted, info)
 	l.held.Announce()
+	returns = true
 }
 
 // renewed tells Trace of a renewal.

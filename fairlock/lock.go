@@ -100,7 +100,14 @@ func (l *lock) await(caller, ctx context.Context, t task.Task, tok token.Token, 
 		Token: tok, TTL: l.settings.ttl, MaxWaiters: l.settings.maxWaiters, MaxLine: l.settings.maxLine, Try: try,
 	})
 	defer w.Close()
+	var lease *Lease
 	var err error
+	returns := false
+	defer func() {
+		if !returns && lease == nil { // a function of the user's has panicked
+			w.Leave()
+		}
+	}()
 	for queued := false; ; {
 		switch step := w.Next(ctx); step.Kind {
 		case wait.Queued:
@@ -111,7 +118,6 @@ func (l *lock) await(caller, ctx context.Context, t task.Task, tok token.Token, 
 			emit(trace.NotificationLost, event)
 			continue
 		case wait.Granted:
-			var lease *Lease
 			g := step.Grant
 			lease, err = l.beginLease(hold.Grant{
 				Caller: caller, Token: tok, Fence: g.Fence, Given: g.Given, Sent: g.Sent, Handoff: g.Handoff, Ambiguous: g.Ambiguous,
@@ -121,6 +127,7 @@ func (l *lock) await(caller, ctx context.Context, t task.Task, tok token.Token, 
 					Event: event, Fence: g.Fence, Ticket: uint64(g.Ticket), Wait: lease.held.Began.Sub(began), Handoff: g.Handoff,
 					Queued: queued,
 				})
+				returns = true
 				return lease, nil
 			}
 			if errors.Is(err, ErrExpired) && !try { // the notification was late, or this process was paused
@@ -130,6 +137,7 @@ func (l *lock) await(caller, ctx context.Context, t task.Task, tok token.Token, 
 			err = l.whyLeft(step, tok)
 		}
 		emit(trace.Left, LeftInfo{Event: event, Wait: l.client.cfg.Clock.Now().Sub(began), Err: err, Queued: queued})
+		returns = true
 		w.Leave()
 		return nil, err
 	}
@@ -152,22 +160,22 @@ func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 	}
 	holder, name := parse(reply.Holder)
 	named := errors.Is(err, ErrWaitTimeout) || errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)
-	switch {
-	case named && !holder.IsZero():
-		held := &HeldError{Busy: BusyLock, Holder: name, Err: err}
-		held.Released = tokens.FlagsOf(holder.Text())&tokens.Released != 0
+	held := named && !holder.IsZero()
+	if held {
+		e := &HeldError{Busy: BusyLock, Holder: name, Err: err}
+		e.Released = tokens.FlagsOf(holder.Text())&tokens.Released != 0
 		if reply.Outcome == script.Busy {
-			held.Busy = Busy(reply.Why)
+			e.Busy = Busy(reply.Why)
 		}
-		if held.Released && reply.Outcome == script.Busy {
-			held.Free = max(reply.RetryAfter, 0)
+		if e.Released && reply.Outcome == script.Busy {
+			e.Free = max(reply.RetryAfter, 0)
 		}
-		return held
-	case left.Failure != nil:
-		return &errs.Tried{Err: err, Failure: left.Failure, Lasted: l.client.cfg.Clock.Now().Sub(left.Failing)}
-	default:
-		return err
+		err = e
 	}
+	if left.Failure != nil && (!held || errors.Is(left.Failure, ErrRefused)) {
+		err = &errs.Tried{Err: err, Failure: left.Failure, Lasted: l.client.cfg.Clock.Now().Sub(left.Failing)}
+	}
+	return err
 }
 
 // handed handles the reply to a release.

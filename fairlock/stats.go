@@ -13,11 +13,18 @@ type Stats struct {
 	// failure 1 s or more after the first. It ends 5 s after the latest failure if a request has succeeded since (on a Cluster
 	// one for the same lock), else a minute after it.
 	OutageSince time.Time
+
+	// RefusedSince is since when Redis, or a proxy before it, refuses what the client tries again: renewals, releases, and requests
+	// of those that wait. It is zero if it does not. It begins and is over as an outage does, each lock by itself, and is none.
+	RefusedSince time.Time
 }
 
 // Stats returns what the client does now. It does no I/O, and works after Close.
 func (c *Client) Stats() Stats {
 	since, _ := c.calls.Outage()
+	refused, _ := c.calls.Refusals()
 	leases, _ := c.tasks.Held()
-	return Stats{Leases: leases, Waiters: c.waiters.Queued(), Requests: c.calls.Requests(), OutageSince: since}
+	return Stats{
+		Leases: leases, Waiters: c.waiters.Queued(), Requests: c.calls.Requests(), OutageSince: since, RefusedSince: refused,
+	}
 }

@@ -20,7 +20,7 @@ var ErrRunning = errors.New("leader: another Run of this Elector has not returne
 const retryAfter = time.Second
 
 // passing are the errors that may pass, so that a campaign follows another one.
-var passing = []error{fairlock.ErrUnreachable, fairlock.ErrQueueFull}
+var passing = []error{fairlock.ErrUnreachable, fairlock.ErrQueueFull, fairlock.ErrRefused}
 
 // Options has the settings of an Elector. The zero value is ready to use.
 type Options struct {
@@ -91,9 +91,10 @@ func (l leading) Inside(clock fairlock.Clock) tokens.Flags {
 // returns context.Cause(ctx). Run resigns by a release of the lock, so the next candidate leads at once. If that fails, the error
 // is joined, as by Mutex.Do. If f panics, Run resigns, and the panic goes on.
 //
-// A campaign waits through an outage of Redis. If it fails because no server has ever answered, or with ErrQueueFull, another one
-// follows after 1 s, and the first failure is logged. Run returns every other error of Mutex.Lock, such as ErrInvalid, ErrClosed
-// or a missing right. It returns ErrRunning if another Run has not returned, and can be called again after that.
+// A campaign waits through an outage of Redis. If it fails because no server has ever answered, with ErrQueueFull, or with
+// ErrRefused, another one follows after 1 s, and the first failure is logged. So Run does not return if the password is wrong or
+// a right is missing: call Client.Ping first if the program should stop then. Run returns every other error of Mutex.Lock, such
+// as ErrInvalid and ErrClosed. It returns ErrRunning if another Run has not returned, and can be called again after that.
 func (e *Elector) Run(ctx context.Context, f func(ctx context.Context) error) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return ErrRunning

@@ -27,6 +27,8 @@ const (
 	handover = 100 * time.Millisecond // at most, from the end of a term to the next leader
 )
 
+const noRights = "NOPERM this user has no permissions to run the 'evalsha' command"
+
 var errStop, errWork = errors.New("stop"), errors.New("work failed")
 
 func bubble(t *testing.T, test func(t *testing.T, s *fairlocktest.Server)) {
@@ -115,7 +117,7 @@ func (p *process) logged(text string) int { return strings.Count(p.log.String(),
 
 // When its ctx ends, the leader resigns, and the candidate that has waited longest leads.
 //
-//fairlock:promise Leader: one function at a time; its ctx ends before another process leads; the next one leads within 100 ms of its return, or when the TTL of a crashed leader has passed
+//fairlock:promise Leader: one function at a time; its ctx ends before another process leads; the next one leads within 100 ms of its return, or when the TTL of a crashed leader has passed; candidates go on while Redis refuses, from their first campaign on
 func TestRun_CtxEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		one, two, three := three(t, s)
@@ -355,6 +357,10 @@ func TestRun_CampaignsAgain(t *testing.T) {
 		s.Stop()
 		return s.Start
 	}
+	refuses := func(s *fairlocktest.Server) (end func()) {
+		s.Miniredis.SetError(noRights)
+		return func() { s.Miniredis.SetError("") }
+	}
 	for name, c := range map[string]struct {
 		fault    func(*fairlocktest.Server) (end func())
 		after    time.Duration // in a pause
@@ -362,6 +368,7 @@ func TestRun_CampaignsAgain(t *testing.T) {
 	}{
 		"the queue is full":       {full, 3500 * time.Millisecond, 4},
 		"Redis was never reached": {away, 21500 * time.Millisecond, 2}, // each takes 10 s
+		"Redis refuses":           {refuses, 3500 * time.Millisecond, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
@@ -401,6 +408,34 @@ func TestRun_CampaignsAgain(t *testing.T) {
 	}
 }
 
+// A candidate that is queued keeps its ticket while Redis refuses, and a leader that cannot renew stops leading before its lease ends
+// in Redis. It campaigns once a second, and leads again.
+//
+//fairlock:promise Leader
+func TestRun_Refused(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		one, two, three := three(t, s)
+		s.Miniredis.SetError(noRights)
+		pass(2 * time.Second) // less than the TTL of a waiter and of a lease
+		s.Miniredis.SetError("")
+		pass(2 * time.Second)
+		s.Mutex("x").AssertHeldBy("one")
+		s.Mutex("x").AssertQueue("two", "three")
+		assert.Zero(t, two.logged("campaign failed"), two.log.String())
+
+		s.Miniredis.SetError(noRights)
+		pass(time.Minute)
+		require.ErrorIs(t, one.why, fairlock.ErrLost)
+		require.ErrorIs(t, one.why, fairlock.ErrRefused)
+		require.NotErrorIs(t, one.why, fairlock.ErrUnreachable)
+		assert.Equal(t, 1, one.logged("campaign failed"), one.log.String())
+		assert.Equal(t, 1, one.terms+two.terms+three.terms)
+		s.Miniredis.SetError("")
+		pass(3 * time.Second)
+		assert.Equal(t, 2, one.terms+two.terms+three.terms)
+	})
+}
+
 // What no attempt can cure is returned.
 func TestRun_CannotCampaign(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -417,10 +452,6 @@ func TestRun_CannotCampaign(t *testing.T) {
 			c.Close()
 			return leader.New(c.Client, "x", leader.Options{})
 		}, "client is closed"},
-		"no rights": {func(s *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
-			s.Miniredis.SetError("NOPERM this user has no permissions to run the 'evalsha' command")
-			return leader.New(c.Client, "x", leader.Options{})
-		}, "NOPERM"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {

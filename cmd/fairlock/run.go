@@ -40,7 +40,7 @@ const (
 const (
 	reading   = 500 * time.Millisecond // to read the holder when a wait has timed out
 	leaving   = 500 * time.Millisecond // to leave the queue
-	releasing = 3 * time.Second        // to release the lock
+	releasing = 5 * time.Second        // to release the lock: a release that is refused is tried for 3 s
 )
 
 // maxLabel is how long a label may be, so that process and host have room in a client's name.
@@ -298,6 +298,9 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 	case ok:
 		return fmt.Errorf("%s was resized to %s, --take wants %d", name, inspect.Count(resized.Have, "permit"), resized.Want)
 	case errors.Is(err, context.DeadlineExceeded) && waiting.Err() != nil:
+		if reply, ok := errors.AsType[redis.Error](err); ok && errors.Is(err, fairlock.ErrRefused) {
+			holder += ": " + fairlock.ErrRefused.Error() + ": " + reply.Error()
+		}
 		return withCode(exitTimeout, fmt.Errorf("timed out after %v waiting for %s%s", r.wait, name, holder))
 	case errors.Is(err, fairlock.ErrBusy):
 		if held, ok := errors.AsType[*fairlock.HeldError](err); ok && held.Busy == fairlock.BusyKey {

@@ -2,8 +2,10 @@ package call
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"time"
 
 	"github.com/fairlock/fairlock-go/internal/clock"
@@ -33,13 +35,13 @@ func (c *Calls) WithTimeoutCause(parent context.Context, d time.Duration, late e
 // Limits of calls that Redis does not serve. They are the library's own: go-redis reports the same outage after 0.1 to 36.5 s,
 // by its version and by the kind of its client.
 const (
-	requestLimit = 3 * time.Second  // of calls that wait for Redis, but never for the lock
+	RequestLimit = 3 * time.Second  // of calls that wait for Redis, but never for the lock
 	silenceLimit = 10 * time.Second // of calls that wait for the lock, while no server has answered the client: the address may be wrong
 )
 
 // Limited returns a copy of ctx for a call that waits for Redis, but never for the lock. The caller calls cancel.
 func (c *Calls) Limited(ctx context.Context) (_ context.Context, cancel func()) {
-	return c.WithTimeoutCause(ctx, requestLimit, errs.Unreachable)
+	return c.WithTimeoutCause(ctx, RequestLimit, errs.Unreachable)
 }
 
 // LimitedBySilence returns a copy of parent for a call that waits for the lock: it also ends after some time if no server has
@@ -61,23 +63,56 @@ func (c *Calls) LimitedBySilence(parent context.Context) (ctx context.Context, c
 }
 
 // Attempt calls f, which sends a request, until it succeeds, fails in a way that another attempt cannot cure, or ctx or the
-// client ends. In the last case the error is a Tried.
-func (c *Calls) Attempt(ctx context.Context, f func() error) error {
+// client ends. In the last case the error is a Tried. A refusal is returned at once: whoever calls has neither ticket nor lease.
+func (c *Calls) Attempt(ctx context.Context, f func() error) error { return c.attempt(ctx, f, Passes) }
+
+// Persist is Attempt for who has a lease of the lock with that name: while it is refused, it tries again each second.
+func (c *Calls) Persist(ctx context.Context, lock string, f func() error) error {
+	return c.attempt(ctx, f, c.refusedFor(lock, math.MaxInt64))
+}
+
+// refusedFor returns a function that says whether to try again after an error, also for so long after the first refusal.
+func (c *Calls) refusedFor(lock string, patience time.Duration) func(error) bool {
+	var since time.Time
+	return func(err error) bool {
+		if OriginOf(err) != Refused {
+			since = time.Time{}
+			return Passes(err)
+		}
+		c.Refused(lock, err)
+		now := c.clock.Now()
+		if since.IsZero() {
+			since = now
+		}
+		return now.Sub(since) < patience
+	}
+}
+
+// attempt calls f until it succeeds, again says that no further attempt follows, or ctx or the client ends.
+func (c *Calls) attempt(ctx context.Context, f func() error, again func(error) bool) error {
 	var failure error
 	began := c.clock.Now()
 	for pause := (Backoff{}); ; {
 		err := f()
-		if err == nil || OriginOf(err) == Permanent {
+		if err == nil || !again(err) {
 			return err
 		}
 		failure = Latest(ctx, failure, err)
-		if !c.Sleep(ctx, pause.Next(c.jitter)) {
-			reason := errs.Closed
-			if ctx.Err() != nil {
-				reason = errs.Ended(ctx)
-			}
-			return &errs.Tried{Err: reason, Failure: failure, Lasted: c.clock.Now().Sub(began)}
+		wait := RefusedPause
+		if Passes(err) {
+			wait = pause.Next(c.jitter)
 		}
+		if c.Sleep(ctx, wait) {
+			continue
+		}
+		reason := errs.Closed
+		if ctx.Err() != nil {
+			reason = errs.Ended(ctx)
+		}
+		if OriginOf(failure) == Refused && errors.Is(reason, errs.Unreachable) { // it was reached
+			return failure
+		}
+		return &errs.Tried{Err: reason, Failure: failure, Lasted: c.clock.Now().Sub(began)}
 	}
 }
 
@@ -88,17 +123,19 @@ func (c *Calls) Briefly(ctx context.Context, f func(context.Context) error) erro
 	return c.Attempt(ctx, func() error { return f(ctx) })
 }
 
-// Finish is Attempt for an f that releases a lock or removes a waiter. It tries for that long, whatever becomes of the caller's
-// ctx, of which it has the values. If the client is closed, an attempt that is under way goes on, and no other follows. If Redis
-// does not answer that attempt, all that are under way end.
-func (c *Calls) Finish(values context.Context, within time.Duration, f func(context.Context) error) error {
+// Finish is Persist for an f that releases a lock or removes a waiter. It tries for that long, but for no longer than patience
+// while it is refused, whatever becomes of the caller's ctx, of which it has the values. If the client is closed, an attempt that
+// is under way goes on, and no other follows. If Redis does not answer that attempt, all that are under way end.
+func (c *Calls) Finish(
+	values context.Context, lock string, within, patience time.Duration, f func(context.Context) error,
+) error {
 	ctx, cancel := c.WithTimeoutCause(withValues{c.leaves, values}, within, errs.Unreachable)
 	defer cancel()
 	var last error
-	err := c.Attempt(ctx, func() error {
+	err := c.attempt(ctx, func() error {
 		last = f(ctx)
 		return last
-	})
+	}, c.refusedFor(lock, patience))
 	life := c.tasks.Life()
 	if err == nil || OriginOf(last) == Permanent || life.Err() == nil {
 		return err
@@ -134,6 +171,9 @@ func (c *Calls) Sleep(ctx context.Context, d time.Duration) bool {
 	}
 	return ctx.Err() == nil && life.Err() == nil
 }
+
+// RefusedPause is after how long a request that was refused is sent again.
+const RefusedPause = time.Second
 
 // longestPause is how much later than go-redis, at the most, a back-off lets a call notice that Redis is back.
 const longestPause = 250 * time.Millisecond

@@ -65,9 +65,10 @@ func TestCalls_Attempt(t *testing.T) {
 			if c.finish {
 				caller, cancel := context.WithCancel(t.Context())
 				cancel()
-				err = calls.Finish(caller, 10*time.Second, func(context.Context) error { return send() })
+				err = calls.Finish(caller, "x", 10*time.Second, 3*time.Second, func(context.Context) error { return send() })
 				if c.name == "goes on" {
-					assert.Error(t, calls.Finish(caller, time.Second, func(ctx context.Context) error { return ctx.Err() }), "others end")
+					others := func(ctx context.Context) error { return ctx.Err() }
+					assert.Error(t, calls.Finish(caller, "x", time.Second, time.Second, others), "others end")
 				}
 			} else {
 				ctx, cancel := calls.Limited(t.Context())

@@ -6,6 +6,7 @@ package call
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -25,8 +26,12 @@ type Calls struct {
 	pool       *redis.Client // the Redis client, if it is one; else nil
 	reloader   reloader
 	flights    flights
-	outage     outage
+	outage     account
+	refusals   account
 	answered   atomic.Bool // a server has answered a request
+	missing    sync.Map    // hashes of scripts that the server does not have
+
+	otherServer func() // called when a script is missing: after a failover, requests reach the new primary
 
 	leaves     context.Context // of Finish; after the client's end it ends when Redis does not answer one of these requests
 	stopLeaves context.CancelCauseFunc
@@ -35,18 +40,28 @@ type Calls struct {
 // New returns the Calls of a client with that name.
 func New(rdb redis.Scripter, tasks *task.Group, clk clock.Clock, log *slog.Logger, name string) *Calls {
 	c := &Calls{
-		tasks: tasks, clock: clk, jitter: Jitter(name), dispatcher: dispatch.New(rdb, clk),
-		outage: outage{tasks: tasks, clock: clk, log: log},
+		tasks: tasks, clock: clk, jitter: Jitter(name), dispatcher: dispatch.New(rdb, clk), otherServer: func() {},
+		outage: account{
+			tasks: tasks, clock: clk, log: log, begins: "outage begins: Redis does not serve this client",
+			over: "outage is over: Redis serves this client again", silent: "outage is over: no request has failed for a minute",
+		},
+		refusals: account{
+			tasks: tasks, clock: clk, log: log, oneLock: true, begins: "refusals begin: Redis refuses what this client tries again",
+			over: "refusals are over", silent: "refusals are over: no request was refused for a minute",
+		},
 	}
 	c.flights = flights{tasks: tasks, clock: clk, noReply: func(lock string) { c.failed(lock, ErrNoReply) }}
 	c.pool, _ = rdb.(*redis.Client)
 	var cluster bool
 	if c.reloader.rdb, cluster = rdb.(reloadable); cluster {
-		c.outage.cluster, c.flights.slow = true, c.reload
+		c.outage.oneLock, c.flights.slow = true, c.reload
 	}
 	c.leaves, c.stopLeaves = context.WithCancelCause(context.Background())
 	return c
 }
+
+// OnOtherServer has f called when Redis may be another server than before. It is called before the first request.
+func (c *Calls) OnOtherServer(f func()) { c.otherServer = f }
 
 // Answered reports whether a server has answered a request.
 func (c *Calls) Answered() bool { return c.answered.Load() }
@@ -62,5 +77,6 @@ func (c *Calls) Close() {
 	c.dispatcher.Close()
 	c.flights.close()
 	c.outage.close()
+	c.refusals.close()
 	c.stopLeaves(nil)
 }

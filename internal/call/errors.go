@@ -13,7 +13,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/errs"
 )
 
-// Origin says where an error of a request comes from, and so whether the same request can succeed later.
+// Origin says where an error of a request comes from, and so who tries again.
 type Origin int
 
 // The origins of errors.
@@ -21,6 +21,7 @@ const (
 	Permanent   Origin = iota // the same request fails again; also every error that is not of a request
 	NoReply                   // the client has no reply from the server: the connection failed, or ctx ended
 	Unavailable               // the server replied that it cannot run the script now
+	Refused                   // any other reply of a server or a proxy: somebody has to do something. Such an error is an errs.Refused
 )
 
 // OriginOf returns the origin that WithOrigin has marked an error with.
@@ -32,29 +33,63 @@ func OriginOf(err error) Origin {
 	return Permanent
 }
 
+// Passes reports whether the same request can succeed without anybody doing something about it.
+func Passes(err error) bool {
+	o := OriginOf(err)
+	return o == NoReply || o == Unavailable
+}
+
 // requestError is an error of go-redis, with its origin.
 type requestError struct {
 	error
 	origin Origin
 }
 
+// Error names a refusal.
+func (e *requestError) Error() string {
+	if e.origin == Refused {
+		return errs.Refused.Error() + ": " + e.error.Error()
+	}
+	return e.error.Error()
+}
+
+func (e *requestError) Is(target error) bool { return target == errs.Refused && e.origin == Refused }
+
 func (e *requestError) Unwrap() error { return e.error }
 
 // WithOrigin marks an error that go-redis has returned for a request.
 func WithOrigin(err error) error {
-	var reply redis.Error
-	switch {
-	case errors.Is(err, errCluster):
-	case errors.As(err, &reply):
-		if temporary.MatchString(reply.Error()) {
-			return &requestError{err, Unavailable}
-		}
+	origin := NoReply
+	switch text := ReplyIn(err); {
 	// redis.ErrClosed tells of the user's own Close: if a ClusterClient has removed the node that a request was under way to, it
 	// sends the request to another one.
-	case !errors.Is(err, redis.ErrClosed):
-		return &requestError{err, NoReply}
+	case errors.Is(err, errCluster), errors.Is(err, redis.ErrClosed):
+		return err
+	case text == "": // there is no reply
+	case temporary.MatchString(text):
+		origin = Unavailable
+	case refusal.MatchString(text) || !broken.MatchString(text):
+		origin = Refused
+	default:
+		return err
 	}
-	return err
+	return &requestError{err, origin}
+}
+
+// ReplyIn returns what the server replied, without what hooks have wrapped it in; "" if err has no reply of the server. What a
+// Sentinel replies, and its nil, is none: it says so in the middle of a failover.
+func ReplyIn(err error) string {
+	if err == nil || errors.Is(err, redis.Nil) || strings.HasPrefix(err.Error(), "redis: all sentinels") {
+		return ""
+	}
+	var reply redis.Error
+	for errors.As(err, &reply) {
+		err = errors.Unwrap(reply)
+	}
+	if reply == nil {
+		return ""
+	}
+	return reply.Error()
 }
 
 // temporary are the errors of a server that starts, fails over, waits for its replicas, is busy, or cannot save its data to
@@ -62,6 +97,14 @@ func WithOrigin(err error) error {
 // "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -READONLY …".
 var temporary = regexp.MustCompile(`^(ERR )?(Error running script .*@user_script: ?\d+: -?)?` +
 	`((LOADING|READONLY|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|BUSY|MISCONF|MOVED|ASK) |max number of clients)`)
+
+// refusal are the words of a server that is full, or whose user may not do that, in Redis 6.2 to 7.2, or Redis 7.4 and Valkey.
+var refusal = regexp.MustCompile(`OOM|NOPERM|NOAUTH|WRONGPASS|can't run this command|ACL failure in script`)
+
+// broken are errors that no administrator's doing ends: what a script raises by itself ("user_script" without an @ before it), what
+// no script may call, and a key that is somebody else's. Miniredis says that it could not compile the script.
+var broken = regexp.MustCompile(`WRONGTYPE|(^|[^@])user_script: ?\d+: [^-@]|Error compiling script|` +
+	`not allowed from script|command called from script`)
 
 // errCluster is the error for a MOVED or an ASK, which a *redis.Client does not follow: these come again.
 var errCluster = errors.New("the server is a node of a Redis Cluster, which needs a redis.ClusterClient")

@@ -22,18 +22,23 @@ type Subscriber interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// Listen subscribes to a channel. It calls up when Redis has confirmed that, and then message for each message, until the
-// connection breaks or ctx ends, whose cause is the error then. go-redis would subscribe again by itself, but would not tell that
-// the subscription was down. The error has an origin, as that of a request.
-func Listen(ctx context.Context, rdb Subscriber, channel string, up func(), message func(string)) error {
-	return WithOrigin(listen(ctx, rdb, channel, up, message))
+// Listen subscribes to the last of some channels. It calls up when Redis has confirmed that, and then message for each message,
+// until the connection breaks or ctx ends, whose cause is the error then. go-redis would subscribe again by itself, but would not
+// tell that the subscription was down. The error has an origin, as that of a request.
+//
+// The first channel says which node of a Cluster the connection is to: go-redis takes the master of its slot. Any node will do,
+// because a PUBLISH reaches all of them.
+func Listen(ctx context.Context, rdb Subscriber, channels []string, up func(), message func(string)) error {
+	return WithOrigin(listen(ctx, rdb, channels, up, message))
 }
 
-func listen(ctx context.Context, rdb Subscriber, channel string, up func(), message func(string)) error {
+func listen(ctx context.Context, rdb Subscriber, channels []string, up func(), message func(string)) error {
 	pubsub := rdb.Subscribe(ctx)
-	if err := pubsub.Subscribe(ctx, channel); err != nil {
-		_ = pubsub.Close()
-		return err
+	for _, channel := range channels {
+		if err := pubsub.Subscribe(ctx, channel); err != nil {
+			_ = pubsub.Close()
+			return err
+		}
 	}
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { // ends ReceiveTimeout
@@ -67,7 +72,9 @@ func listen(ctx context.Context, rdb Subscriber, channel string, up func(), mess
 		}
 		switch m := received.(type) {
 		case *redis.Subscription:
-			up()
+			if m.Channel == channels[len(channels)-1] {
+				up()
+			}
 		case *redis.Message:
 			message(m.Payload)
 		}

@@ -43,7 +43,7 @@ func TestOutage_BeginsAndEnds(t *testing.T) {
 	} {
 		fake := clock.NewFake(time.Unix(0, 0))
 		var log lines
-		o := outage{tasks: task.NewGroup(), clock: fake, log: slog.New(noting{slog.DiscardHandler, func(r slog.Record) {
+		o := account{tasks: task.NewGroup(), clock: fake, begins: begins, over: served, silent: unserved, log: slog.New(noting{slog.DiscardHandler, func(r slog.Record) {
 			text := r.Message
 			r.Attrs(func(a slog.Attr) bool {
 				if a.Key == "lasted" {
@@ -62,7 +62,7 @@ func TestOutage_BeginsAndEnds(t *testing.T) {
 			}
 		}
 		text, cluster := strings.CutPrefix(events, "cluster: ")
-		o.cluster = cluster
+		o.oneLock = cluster
 		for event := range strings.SplitSeq(text, ", ") {
 			var at int64
 			var what, of string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -36,16 +37,16 @@ func (s Sender) do(ctx context.Context, method eval, text string, keys []string,
 	c := s.calls
 	cmd := s.send(ctx, method, text, keys, args)
 	err := cmd.Err()
-	var reply redis.Error
 	var abandoned *dispatch.AbandonedError
-	replied := err == nil || errors.As(err, &reply)
+	reply := ReplyIn(err)
+	replied := err == nil || reply != ""
 	if !replied && !errors.As(err, &abandoned) {
 		c.reload()
 	}
 	if replied && !c.answered.Load() {
 		c.answered.Store(true)
 	}
-	if err != nil && c.pool != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+	if err != nil && c.pool != nil && (strings.HasPrefix(reply, "MOVED ") || strings.HasPrefix(reply, "ASK ")) {
 		err = fmt.Errorf("%w: %w", errCluster, err)
 		cmd = redis.NewCmd(context.Background()) // the dispatcher still reads the other one
 		cmd.SetErr(err)
@@ -53,7 +54,8 @@ func (s Sender) do(ctx context.Context, method eval, text string, keys []string,
 	switch {
 	case err == nil:
 		c.outage.succeeded(s.lock)
-	case OriginOf(WithOrigin(err)) == Permanent: // a refusal
+		c.refusals.succeeded(s.lock)
+	case !Passes(WithOrigin(err)): // whoever tries it again says so
 	case replied || ctx.Err() == nil: // else ctx has ended it
 		c.failed(s.lock, err)
 	}
@@ -64,4 +66,22 @@ func (s Sender) do(ctx context.Context, method eval, text string, keys []string,
 func (s Sender) send(ctx context.Context, method eval, text string, keys []string, args []any) *redis.Cmd {
 	defer s.calls.flights.end(s.calls.flights.begin(s.lock))
 	return method(s.calls.dispatcher, ctx, text, keys, args...)
+}
+
+// Missing reports whether the server has replied that it does not have the script with that hash, since the latest request with its
+// text has succeeded. Then the next request sends the text: whatever lets one request through, as a circuit breaker does, is not
+// to see it fail.
+func (s Sender) Missing(sha string) bool {
+	_, missing := s.calls.missing.Load(sha)
+	return missing
+}
+
+// SetMissing says whether the server has the script with that hash.
+func (s Sender) SetMissing(sha string, missing bool) {
+	if missing {
+		s.calls.missing.Store(sha, nil)
+		s.calls.otherServer()
+	} else {
+		s.calls.missing.Delete(sha)
+	}
 }

@@ -8,9 +8,12 @@
 // servers that should not wait for each other: there each command is sent alone. The user's client and its hooks see
 // every command once, alone with its caller's ctx, or in a pipeline, which cannot carry the ctx of each of its commands.
 //
-// Urgent commands have a lane of their own. In one queue with all others, the renewals of a client wait behind thousands of
-// Locks that begin at once, until leases are lost. To put them first in that queue is not enough: the reply to the first
-// command of a pipeline comes with the last one.
+// Urgent commands have a lane of their own while there are many others. In one queue with all others, the renewals of a client wait
+// behind thousands of Locks that begin at once, until leases are lost. To put them first in that queue is not enough: the reply to
+// the first command of a pipeline comes with the last one. While there are few, one queue makes the larger pipelines.
+//
+// A command that has had no reply for a second may be on a connection that somebody on the way has forgotten, and go-redis waits for
+// its ReadTimeout. If it may be sent twice, a copy goes out on another connection, and the first reply counts (see copies.go).
 //
 // A panic in a hook reaches the caller if the command is sent on its goroutine. On a sender it ends the process.
 package dispatch
@@ -22,6 +25,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -39,6 +43,7 @@ const (
 	maxPipelines = 2   // of a lane
 	maxPipelined = 256 // commands of a lane in its pipelines
 	maxSingles   = 16  // commands of a lane that are sent alone
+	maxCopies    = 4   // copies that are sent alone
 )
 
 // ErrClosed is the error of a command after Close.
@@ -68,7 +73,6 @@ type Dispatcher struct {
 	clock       clock.Clock
 	deadlines   bool // a command ends at the deadline of its ctx
 	yields      bool // a sender does, after a pipeline
-	maxSenders  int  // of a lane, that are not overdue
 	maxBatch    int  // commands that one sends at once
 	maxInFlight int  // commands of a lane; beyond that, each sender in the place of an overdue one sends one
 
@@ -76,14 +80,18 @@ type Dispatcher struct {
 	senders sync.WaitGroup // and inline commands
 
 	mu             sync.Mutex
-	closed         bool // guarded by mu
-	urgent, others lane // guarded by mu
-	answers        bool // guarded by mu: Redis has replied to what was last in flight
-	idle           int  // guarded by mu: senders that wait for work
+	closed         bool      // guarded by mu
+	urgent, others lane      // guarded by mu
+	copies         copies    // guarded by mu
+	answers        bool      // guarded by mu: Redis has replied to what was last in flight
+	answered       time.Time // guarded by mu: when it has replied last
+	idle           int       // guarded by mu: senders that wait for work
 }
 
-// lane has the commands that are urgent, or the others. It is guarded by the Dispatcher's mu.
+// lane has the commands that are urgent, or the others, or copies. It is guarded by the Dispatcher's mu.
 type lane struct {
+	senders  int         // at most, that are not overdue
+	overdue  int         // at most, that may be replaced
 	waiting  list.List   // of *request, not yet taken by a sender; a list, so that each can leave at once
 	inFlight []*batch    // one for each sender at work, and for each inline command, the oldest first
 	timer    clock.Timer // calls check when a batch is overdue, while requests wait for that; may be nil
@@ -94,6 +102,8 @@ type batch struct {
 	lane     *lane
 	requests []*request // none for an inline command
 	since    time.Time
+	answers  bool // Redis has replied
+	first    bool // and a copy was the first that it has replied to
 }
 
 // command is a script with its arguments, and the method that sends it.
@@ -115,20 +125,39 @@ type request struct {
 
 	lane    *lane
 	element *list.Element // in the lane's waiting, and nil when a sender has taken it; guarded by the Dispatcher's mu
-	cmd     *redis.Cmd    // the outcome, once over is closed; nil if its sender has ended
-	over    chan struct{}
+	copies  int           // guarded by the Dispatcher's mu: that were made of it
+	of      *request      // of which it is a copy; nil: it is none
+
+	done atomic.Bool
+	cmd  *redis.Cmd // the outcome, once over is closed; nil if its sender has ended
+	over chan struct{}
+}
+
+// finish sets the outcome, unless there is one.
+func (r *request) finish(cmd *redis.Cmd) bool {
+	if !r.done.CompareAndSwap(false, true) {
+		return false
+	}
+	r.cmd = cmd
+	close(r.over)
+	return true
 }
 
 // New returns a Dispatcher on rdb. It starts no goroutine before the first command.
 func New(rdb redis.Scripter, c clock.Clock) *Dispatcher {
-	d := &Dispatcher{
-		rdb: rdb, clock: c, deadlines: obeysDeadlines(rdb, c), maxSenders: maxSingles, maxBatch: 1, maxInFlight: maxSingles,
-	}
+	d := &Dispatcher{rdb: rdb, clock: c, deadlines: obeysDeadlines(rdb, c), maxBatch: 1, maxInFlight: maxSingles}
 	_, d.yields = c.(clock.System) // in simulated time, what Go's scheduler leaves to chance would not repeat
+	senders, copies := maxSingles, maxCopies
+	d.copies.overdue, d.copies.most = maxOverdue, maxCopies+maxOverdue
 	if plain, ok := rdb.(*redis.Client); ok {
-		d.plain, d.maxSenders, d.maxBatch, d.maxInFlight = plain, maxPipelines, maxPipelined, maxPipelined
+		d.plain, d.maxBatch, d.maxInFlight = plain, maxPipelined, maxPipelined
+		senders, copies = maxPipelines, 1
+		d.copies.overdue, d.copies.most = maxCopiesOfOne-1, maxCopiesOfOne
 	}
-	d.work = make(chan *batch, len(d.lanes())*d.maxSenders)
+	d.urgent.senders, d.urgent.overdue = senders, maxOverdue
+	d.others.senders, d.others.overdue = senders, maxOverdue
+	d.copies.senders, d.copies.off = copies, poolOfOne(rdb)
+	d.work = make(chan *batch, 2*senders+copies)
 	return d
 }
 
@@ -148,23 +177,36 @@ func (d *Dispatcher) Close() {
 			l.timer.Stop()
 		}
 	}
+	if d.copies.timer != nil {
+		d.copies.timer.Stop()
+	}
 }
 
+// lanes returns those of commands that are no copies.
 func (d *Dispatcher) lanes() [2]*lane { return [...]*lane{&d.urgent, &d.others} }
 
-// urgent is the key of a value in the ctx of an urgent command.
-type urgent struct{}
+// Trait is a property of a command, a value in its ctx.
+type Trait uint8
 
-// Urgent returns a copy of ctx for a command that does not wait behind those that are not urgent. A ctx that is derived from
-// the copy has that property too.
-func Urgent(ctx context.Context) context.Context { return context.WithValue(ctx, urgent{}, true) }
+// The traits of commands.
+const (
+	Urgent     Trait = 1 << iota // it does not wait behind those that are not
+	Repeatable                   // it may run twice for one request: it may be sent again if Redis does not reply
+)
 
-// laneOf returns the lane of a command with that ctx.
-func (d *Dispatcher) laneOf(ctx context.Context) *lane {
-	if ctx.Value(urgent{}) != nil {
-		return &d.urgent
+type traitsKey struct{}
+
+// With returns a copy of ctx for a command that has these traits. A ctx that is derived from the copy has them too.
+func With(ctx context.Context, traits Trait) context.Context {
+	if b, ok := ctx.(blocking); ok {
+		return blocking{With(b.Context, traits)}
 	}
-	return &d.others
+	return context.WithValue(ctx, traitsKey{}, traits|traitsOf(ctx))
+}
+
+func traitsOf(ctx context.Context) Trait {
+	traits, _ := ctx.Value(traitsKey{}).(Trait)
+	return traits
 }
 
 // EvalSha sends EVALSHA and returns when Redis has replied, or with an *AbandonedError when ctx has ended. An inline
@@ -192,24 +234,25 @@ func (d *Dispatcher) EvalRO(ctx context.Context, script string, keys []string, a
 func (d *Dispatcher) Requests() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := 0
-	for _, l := range d.lanes() {
-		n += l.waiting.Len()
-		for _, b := range l.inFlight {
-			n += max(len(b.requests), 1) // an inline command has none
-		}
+	return d.urgent.commands() + d.others.commands()
+}
+
+// commands returns how many commands of the lane have not ended. The caller holds the Dispatcher's mu.
+func (l *lane) commands() int {
+	n := l.waiting.Len()
+	for _, b := range l.inFlight {
+		n += max(len(b.requests), 1) // an inline command has none
 	}
 	return n
 }
 
 func (d *Dispatcher) do(c command) *redis.Cmd {
-	l := d.laneOf(c.ctx)
 	if d.mayBlock(c.ctx) {
-		if b := d.alone(l); b != nil {
+		if b := d.alone(); b != nil {
 			return d.inline(c, b)
 		}
 	}
-	r := &request{command: c, lane: l, over: make(chan struct{})}
+	r := &request{command: c, over: make(chan struct{})}
 	if !d.add(r) {
 		return failed(c.ctx, ErrClosed)
 	}
@@ -236,6 +279,10 @@ func (d *Dispatcher) add(r *request) bool {
 	if d.closed {
 		return false
 	}
+	r.lane = &d.others
+	if traitsOf(r.ctx)&Urgent != 0 && r.lane.commands() > d.maxInFlight/2 {
+		r.lane = &d.urgent
+	}
 	r.element = r.lane.waiting.PushBack(r)
 	if b := d.take(r.lane); b != nil {
 		d.start(b)
@@ -251,7 +298,7 @@ func (d *Dispatcher) withdraw(r *request) bool {
 		return false
 	}
 	r.lane.waiting.Remove(r.element)
-	close(r.over)
+	r.finish(nil)
 	return true
 }
 
@@ -259,14 +306,14 @@ func (d *Dispatcher) withdraw(r *request) bool {
 // sends it.
 func (d *Dispatcher) take(l *lane) *batch {
 	n, room, now := len(l.inFlight), d.maxInFlight, d.clock.Now()
-	if l.waiting.Len() == 0 || n >= d.maxSenders+maxOverdue {
+	if l.waiting.Len() == 0 || n >= l.senders+l.overdue {
 		return nil
 	}
 	for _, b := range l.inFlight {
 		room -= len(b.requests)
 	}
-	if n >= d.maxSenders || room <= 0 {
-		wait := l.inFlight[max(0, n-d.maxSenders)].since.Add(overdue).Sub(now)
+	if n >= l.senders || room <= 0 {
+		wait := l.inFlight[max(0, n-l.senders)].since.Add(overdue).Sub(now)
 		if wait > 0 { // too many are not overdue
 			if l.timer == nil {
 				l.timer = d.clock.AfterFunc(wait, func() { d.check(l) })
@@ -275,13 +322,16 @@ func (d *Dispatcher) take(l *lane) *batch {
 		}
 		room = max(room, 1) // no full pipelines: Redis may be slow rather than hang
 	}
-	b := &batch{l, make([]*request, min(l.waiting.Len(), d.maxBatch, room)), now}
+	b := &batch{lane: l, requests: make([]*request, min(l.waiting.Len(), d.maxBatch, room)), since: now}
 	for i := range b.requests {
 		r := l.waiting.Remove(l.waiting.Front()).(*request)
 		r.element = nil
 		b.requests[i] = r
 	}
 	l.inFlight = append(l.inFlight, b)
+	if l != &d.copies.lane {
+		d.watch()
+	}
 	return b
 }
 
@@ -313,7 +363,7 @@ func (d *Dispatcher) run(b *batch) {
 		}
 	}()
 	for b != nil {
-		d.send(b.requests)
+		d.send(b)
 		if len(b.requests) > 1 && d.yields {
 			runtime.Gosched() // its callers are ready: their next commands go into one pipeline, too
 		}
@@ -323,9 +373,8 @@ func (d *Dispatcher) run(b *batch) {
 
 // next returns what a sender is to send after b, and waits for it. It returns nil if enough senders are idle.
 func (d *Dispatcher) next(b *batch) *batch {
-	answers := answered(b.requests[len(b.requests)-1].cmd)
 	d.mu.Lock()
-	d.ended(b, answers)
+	d.ended(b)
 	b = d.take(b.lane)
 	idle := b == nil && !d.closed && d.idle < cap(d.work)
 	if idle {
@@ -339,11 +388,14 @@ func (d *Dispatcher) next(b *batch) *batch {
 }
 
 // ended removes what is not in flight any more. The caller holds mu.
-func (d *Dispatcher) ended(b *batch, answers bool) {
-	l := b.lane
+func (d *Dispatcher) ended(b *batch) {
+	l, now := b.lane, d.clock.Now()
 	i := slices.Index(l.inFlight, b)
 	l.inFlight = slices.Delete(l.inFlight, i, i+1)
-	d.answers = answers
+	if d.answers = b.answers; d.answers {
+		d.answered = now
+	}
+	d.learn(b, now)
 }
 
 // answered reports whether Redis has replied.
@@ -352,26 +404,31 @@ func answered(cmd *redis.Cmd) bool {
 	return cmd != nil && (cmd.Err() == nil || errors.As(cmd.Err(), &reply))
 }
 
-func (d *Dispatcher) send(batch []*request) {
+func (d *Dispatcher) send(b *batch) {
+	cmds := make([]*redis.Cmd, len(b.requests))
 	defer func() {
-		for _, r := range batch {
-			close(r.over)
+		b.answers = answered(cmds[len(cmds)-1])
+		for i, r := range b.requests {
+			if r.of != nil && answered(cmds[i]) && r.of.finish(cmds[i]) {
+				b.first = true
+			}
+			r.finish(cmds[i])
 		}
 	}()
-	if len(batch) == 1 {
-		batch[0].cmd = batch[0].send(d.rdb)
+	if len(cmds) == 1 {
+		cmds[0] = b.requests[0].send(d.rdb)
 		return
 	}
 	pipe := d.plain.Pipeline()
-	cmds := make([]*redis.Cmd, len(batch))
-	for i, r := range batch {
-		cmds[i] = r.send(pipe)
+	queued := make([]*redis.Cmd, len(cmds))
+	for i, r := range b.requests {
+		queued[i] = r.send(pipe)
 	}
 	_, err := pipe.Exec(context.Background()) // each command has its own error
-	for i, r := range batch {
-		if err != nil && cmds[i].Err() == nil && cmds[i].Val() == nil {
-			cmds[i].SetErr(err) // or none has one, if Redis has refused the connection
+	for i, cmd := range queued {
+		if err != nil && cmd.Err() == nil && cmd.Val() == nil {
+			cmd.SetErr(err) // or none has one, if Redis has refused the connection
 		}
-		r.cmd = cmds[i]
+		cmds[i] = cmd
 	}
 }

@@ -261,7 +261,7 @@ func TestDispatcher_UrgentCommandsDoNotWait(t *testing.T) {
 			s.callers.Go(func() { assert.Error(t, send(ctx, d, "hangs")) })
 		}
 		type key struct{}
-		derived := context.WithValue(dispatch.Urgent(ctx), key{}, "value")
+		derived := context.WithValue(dispatch.With(ctx, dispatch.Urgent), key{}, "value")
 		for range 100 {
 			start := time.Now()
 			require.NoError(t, send(derived, d, "urgent"))

@@ -10,8 +10,9 @@ import (
 
 // A command is sent inline, on its caller's goroutine, if these are true:
 //
-//   - Nothing is in flight or waits, and Redis has replied to what was last in flight. A first command may have to dial,
-//     and a command to a server that does not answer may hang: both are left to a sender.
+//   - Nothing is in flight or waits, and Redis has replied to what was last in flight, within the last second. A first command
+//     may have to dial, a command to a server that does not answer may hang, and so may one on a connection that was idle for
+//     long: all are left to a sender, and can be copied.
 //   - Its ctx was made by Blocking; or it has a deadline that go-redis obeys (see obeysDeadlines).
 //
 // It saves the two switches of goroutines of a sender, half the time of a round trip on loopback. An inline command is in
@@ -54,15 +55,16 @@ func (d *Dispatcher) mayBlock(ctx context.Context) bool {
 }
 
 // alone puts an inline command in flight. It returns nil if a sender is to send it.
-func (d *Dispatcher) alone(l *lane) *batch {
+func (d *Dispatcher) alone() *batch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// Nothing waits if nothing is in flight.
-	if d.closed || !d.answers || len(d.urgent.inFlight)+len(d.others.inFlight) > 0 {
+	now := d.clock.Now()
+	if d.closed || !d.answers || now.Sub(d.answered) > hangs || len(d.urgent.inFlight)+len(d.others.inFlight) > 0 {
 		return nil
 	}
-	b := &batch{lane: l, since: d.clock.Now()}
-	l.inFlight = append(l.inFlight, b)
+	b := &batch{lane: &d.others, since: now}
+	d.others.inFlight = append(d.others.inFlight, b)
 	d.senders.Add(1)
 	return b
 }
@@ -79,10 +81,10 @@ func (d *Dispatcher) inline(c command, b *batch) *redis.Cmd {
 // sendInline leaves nothing in flight, also if a hook panics or ends the goroutine. A sender takes what waits.
 func (d *Dispatcher) sendInline(c command, b *batch) (cmd *redis.Cmd) {
 	defer func() {
-		answers := answered(cmd)
+		b.answers = answered(cmd)
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.ended(b, answers)
+		d.ended(b)
 		if next := d.take(b.lane); next != nil {
 			d.start(next)
 		}

@@ -18,6 +18,7 @@ var (
 	Expired     = errors.New("lease expired")
 	Taken       = errors.New("no longer the owner")
 	Unreachable = errors.New("redis is unreachable")
+	Refused     = errors.New("redis refuses")
 )
 
 // LostBy returns a Lost with its reason.

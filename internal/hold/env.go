@@ -36,6 +36,7 @@ type Env struct {
 	TTL       time.Duration // of a lease
 	MinHold   time.Duration // for which the lock stays taken; 0: none
 	WaiterTTL time.Duration
+	Releases  *Releases // the client's; nil: none is sent again
 
 	Handed  func(task.Task, script.Handoff)              // gets each reply to a release
 	Renewed func(g Grant, deadline time.Time, err error) // is called after a renewal
@@ -71,7 +72,7 @@ func (env *Env) restOf(t token.Token, began time.Time) (r rest) {
 func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Handoff, err error) {
 	rest := script.Rest{Left: e.rest.until.Sub(env.Clock.Now()), By: e.rest.by}
 	if e.ambiguous || e.fence == 0 {
-		h, err = env.Redis.Leave(dispatch.Urgent(ctx), rest, script.Leaving{Token: e.token, Tombstone: e.ambiguous})
+		h, err = env.Redis.Leave(dispatch.With(ctx, dispatch.Urgent), rest, script.Leaving{Token: e.token, Tombstone: e.ambiguous})
 	} else {
 		h, err = env.Redis.Release(ctx, e.token, e.fence, rest)
 	}
@@ -86,7 +87,7 @@ func (env *Env) giveBack(t task.Task, e ending) {
 		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
 			within += env.WaiterTTL + script.QueueKept
 		}
-		err := env.Calls.Finish(context.Background(), within, func(ctx context.Context) error {
+		err := env.Calls.Finish(context.Background(), env.Lock, within, within, func(ctx context.Context) error {
 			_, err := env.release(ctx, t, e)
 			return err
 		})

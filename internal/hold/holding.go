@@ -116,13 +116,13 @@ func (h *Holding) Life() context.Context {
 // Err returns nil while the lock is held. Then it returns Unlocked, a Lost, Detached or Closed.
 func (h *Holding) Err() error { return context.Cause(h.Life()) }
 
-// Renew extends the lease to its TTL from now. It tries until ctx or the lease ends.
+// Renew extends the lease to its TTL from now. It tries until ctx or the lease ends, also while Redis refuses.
 func (h *Holding) Renew(ctx context.Context, t task.Task) error {
 	ctx, cancel := task.Joined(ctx, h.life)
 	defer cancel()
 	ctx, cancel = h.env.Calls.WithTimeoutCause(ctx, h.left(), errs.Unreachable)
 	defer cancel()
-	err := h.env.Calls.Attempt(ctx, func() error { return h.renew(ctx, t) })
+	err := h.env.Calls.Persist(ctx, h.env.Lock, func() error { return h.renew(ctx, t) })
 	if cause := h.Err(); cause != nil {
 		return cause
 	}
@@ -173,15 +173,18 @@ func (h *Holding) noteRenewal(renewed term, failure error) {
 	}
 }
 
-// renewalFailed notes why a renewal has failed. A refusal says nothing about the way to Redis.
+// renewalFailed notes why a renewal has failed. What no further one can cure says nothing about the way to Redis.
 func (h *Holding) renewalFailed(renewed term, err error) {
+	if call.OriginOf(err) == call.Refused {
+		h.env.Calls.Refused(h.env.Lock, err)
+	}
 	if call.OriginOf(err) != call.Permanent {
 		h.noteRenewal(renewed, err)
 		return
 	}
 	h.noteRenewal(renewed, nil)
 	if h.life.Err() == nil {
-		h.env.Log.Warn("Redis refuses a renewal; another follows until the lease ends",
+		h.env.Log.Warn("a renewal failed; another follows until the lease ends",
 			"lock", h.env.Lock, "token", h.Token, "err", err)
 	}
 }
@@ -250,7 +253,9 @@ func (h *Holding) expire() {
 		defer t.End()
 	}
 	reason := errs.Expired
-	if err := h.env.Calls.Failure(failure); err != nil {
+	if call.OriginOf(failure) == call.Refused {
+		reason = fmt.Errorf("%w: %w", errs.Expired, failure)
+	} else if err := h.env.Calls.Failure(failure); err != nil {
 		reason = fmt.Errorf("%w: %w", errs.Unreachable, err)
 	}
 	if h.finish(errs.LostBy(reason)) {

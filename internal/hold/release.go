@@ -96,19 +96,22 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 		return errs.LostBy(errs.Expired)
 	}
 	var handoff script.Handoff
-	err := h.env.Calls.Finish(ctx, min(left, h.env.TTL), func(ctx context.Context) (err error) {
+	err := h.env.Calls.Finish(ctx, h.env.Lock, min(left, h.env.TTL), call.RequestLimit, func(ctx context.Context) (err error) {
 		handoff, err = h.env.release(ctx, t, h.ending())
-		// go-redis resends by itself what Redis refuses for a while: then no copy has released the lock.
-		h.unlock.ambiguous = h.unlock.ambiguous || handoff.Ambiguous && call.OriginOf(err) != call.Unavailable
+		h.unlock.ambiguous = h.unlock.ambiguous || handoff.Ambiguous
 		return err
 	})
 	if err != nil {
-		if h.left() <= 0 { // else another Unlock can follow
+		if refused := call.OriginOf(err) == call.Refused; refused || h.left() <= 0 { // another Unlock can follow
+			h.unlock.ambiguous = true
 			h.env.giveBack(t, h.ending())
 		}
 		return err
 	}
 	h.unlock.done = true
+	if h.env.Releases != nil {
+		h.env.Releases.add(h.env, h.ending())
+	}
 	if !handoff.Released {
 		h.leaveBehind(t)
 		if !h.unlock.ambiguous {

@@ -38,7 +38,7 @@ func (h *Holding) Wanted() <-chan struct{} {
 // refused says that Redis has refused an earlier one.
 func (h *Holding) look(refused bool) {
 	waiting, err := h.env.Redis.Waiting(h.life)
-	if err != nil && call.OriginOf(err) == call.Permanent && !refused { // after another error, renewals fail as well
+	if err != nil && !call.Passes(err) && !refused { // after another error, renewals fail as well
 		refused = true
 		h.env.Log.Warn("Redis does not tell whether somebody waits; it is asked again",
 			"lock", h.env.Lock, "token", h.Token, "err", err)

@@ -114,7 +114,7 @@ func (s *Server) Read(ctx context.Context, limit int, ids ...ID) (read []Lock, e
 }
 
 // away reports that an error is not about one lock.
-func away(err error) bool { return err != nil && call.OriginOf(err) != call.Permanent }
+func away(err error) bool { return err != nil && call.Passes(err) }
 
 // Refused reports that the server has replied, with an error.
 func Refused(err error) bool {

@@ -21,10 +21,10 @@ var ErrReply = errors.New("unexpected reply")
 var ErrNumber = errors.New("bad number")
 
 // Aborted reports whether a script raised the error. What the script had written before stays: the lock may be granted,
-// or the waiter queued. An error that is Unavailable was raised by the first write.
+// or the waiter queued. An error that passes was raised by the first write.
 func Aborted(err error) bool {
 	var reply redis.Error
-	return errors.As(err, &reply) && call.OriginOf(err) == call.Permanent && inScript.MatchString(reply.Error())
+	return errors.As(err, &reply) && !call.Passes(err) && inScript.MatchString(reply.Error())
 }
 
 // inScript finds an error that a script raised, and its line there. Miniredis says that it could not compile the script.

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/call"
+	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )
@@ -92,12 +93,22 @@ func in7(text string) refusal {
 	return refusal(text + " script: 0123456789abcdef, on @user_script:12.")
 }
 
+// hooked is an error that a hook of the Redis client has made of the server's.
+type hooked struct{ error }
+
+func (e hooked) Error() string { return "tenant 7: " + e.error.Error() }
+func (hooked) RedisError()     {}
+func (e hooked) Unwrap() error { return e.error }
+
+// An error means what the server has replied, however hooks have wrapped it.
 func TestOriginOf(t *testing.T) {
 	const readonly = "READONLY You can't write against a read only replica."
 	for want, all := range map[call.Origin][]error{
 		call.NoReply: {
 			io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errors.New("redis: connection pool timeout"),
 			&net.OpError{Op: "dial", Err: errors.New("refused")}, errors.New("unknown"), fmt.Errorf("wrapped: %w", io.EOF),
+			fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", refusal("IDONTKNOW x")),
+			fmt.Errorf("wrapped: %w", redis.Nil),
 		},
 		call.Unavailable: {
 			refusal("LOADING Redis is loading the dataset in memory"), refusal(readonly), refusal("CLUSTERDOWN The cluster is down"),
@@ -109,20 +120,30 @@ func TestOriginOf(t *testing.T) {
 			in62("-" + readonly), in62(readonly), in62("-MASTERDOWN Link with MASTER is down"),
 			in62("-NOREPLICAS Not enough good replicas to write."), in62("-MISCONF x"),
 			refusal("MISCONF Redis is configured to save RDB snapshots"),
-			refusal("ERR Error running script (call to f_0): @user_script:12: " + readonly),
+			refusal("ERR Error running script (call to f_0): @user_script:12: " + readonly), hooked{refusal(readonly)},
+		},
+		call.Refused: {
+			refusal("ERR unknown command 'EVALSHA'"), refusal("NOPERM no rights"), refusal("NOAUTH Authentication required."),
+			refusal("WRONGPASS x"), in62("-OOM command not allowed"), in7("OOM command not allowed"), refusal("OOM x"),
+			in62("The user executing the script can't run this command or subcommand"), in7("ACL failure in script: x"),
+			refusal("ERR Error compiling script (new function): <string>:12: OOM x"), // of Miniredis
+			refusal("upstream failure"), refusal("no upstream host"), refusal("ERR Connection refused"), refusal("QUOTA exceeded"),
+			refusal("BUSYGROUP x"), refusal("BUSYKEY x"), refusal("ERR x READONLY "), refusal("CROSSSLOT x"),
+			hooked{refusal("NOPERM no rights")},
 		},
 		call.Permanent: {
-			redis.ErrClosed, fmt.Errorf("wrapped: %w", redis.ErrClosed), redis.Nil, refusal("ERR unknown command"),
-			refusal("NOPERM no rights"), refusal("NOAUTH Authentication required."), refusal("WRONGTYPE x"), in62("WRONGTYPE x"),
-			in7("WRONGTYPE x"), in62("-OOM command not allowed"), refusal("OOM x"),
-			refusal("BUSYGROUP x"), refusal("BUSYKEY x"),
-			refusal("ERR x READONLY "), in62("the fence is not a number: -READONLY x"), refusal("CROSSSLOT x"),
+			redis.ErrClosed, fmt.Errorf("wrapped: %w", redis.ErrClosed), redis.Nil,
+			refusal("WRONGTYPE x"), in62("WRONGTYPE x"), in7("WRONGTYPE x"), hooked{in7("WRONGTYPE x")},
+			in62("user_script:12: the number is damaged"), in7("ERR user_script:12: the number is damaged"),
+			in7("ERR user_script:3: attempt to index a nil value"), refusal("ERR Error compiling script (new function): x"),
+			in7("ERR This Redis command is not allowed from script"), in7("ERR Unknown Redis command called from script"),
 		},
 	} {
 		for _, cause := range all {
 			for verb, err := range sendAll(cause) {
 				require.ErrorIs(t, err, cause, verb)
 				assert.Equal(t, want, call.OriginOf(fmt.Errorf("wrapped: %w", err)), "%s: %v", verb, cause)
+				assert.Equal(t, want == call.Refused, errors.Is(err, errs.Refused))
 			}
 		}
 	}
@@ -213,10 +234,10 @@ func TestErrors_OnlyThoseOfRedisAreExplained(t *testing.T) {
 	_, _, err := fail(t, &net.OpError{Op: "dial", Err: errors.New(text)})
 	require.EqualError(t, err, "dial: "+text)
 	_, _, err = fail(t, refusal("OOM x"))
-	require.EqualError(t, err, `keys "ns:{name}:sem:*": OOM x`)
+	require.EqualError(t, err, `keys "ns:{name}:sem:*": redis refuses: OOM x`)
 	const denied = "ERR ACL failure in script: User u has no permissions to run the 'zadd' command" // Redis 7.4, Valkey
 	_, _, err = fail(t, refusal(denied+" script: 0123, on @user_script:1."))
-	require.ErrorContains(t, err, `keys "ns:{name}:sem:*": `+denied)
+	require.ErrorContains(t, err, `keys "ns:{name}:sem:*": redis refuses: `+denied)
 	require.ErrorContains(t, err, " (local ", "the line of the script")
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -111,8 +110,11 @@ type verb struct {
 	file      string
 	keys      int
 	early     bool // whether there is a part for an idle lock
-	urgent    bool // a request does not wait behind the others of its client: if it is late, a lease or a ticket is lost, or others wait
 	ofPermits bool // a mutex does not have it
+
+	// A request of an urgent verb does not wait behind the others of its client. If it is late, a lease or a ticket is lost, or others
+	// wait for the lock. One of a repeatable verb is sent again on another connection when it has had no reply for a second.
+	traits dispatch.Trait
 }
 
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
@@ -137,13 +139,13 @@ type verb struct {
 // A command that no script used before goes into the ACL lines in docs/operating.md, and into those of fairlock doctor: tests
 // compare them with the scripts.
 var verbs = map[string]verb{
-	"acquire":       {file: "acquire", keys: allKeys, early: true},
-	"release":       {file: "release", keys: lockAndQueue, early: true, urgent: true},
-	"leave":         {file: "leave", keys: allKeys},
-	"force_release": {file: "force_release", keys: lockAndQueue},
-	"renew":         {file: "renew", keys: keysOfHolders, urgent: true},
-	"resume":        {file: "resume", keys: allKeys},
-	"heartbeat":     {file: "heartbeat", keys: lockAndQueue, urgent: true},
+	"acquire":       {file: "acquire", keys: allKeys, early: true, traits: dispatch.Repeatable},
+	"release":       {file: "release", keys: lockAndQueue, early: true, traits: dispatch.Urgent | dispatch.Repeatable},
+	"leave":         {file: "leave", keys: allKeys, traits: dispatch.Repeatable},
+	"force_release": {file: "force_release", keys: lockAndQueue, traits: dispatch.Repeatable},
+	"renew":         {file: "renew", keys: keysOfHolders, traits: dispatch.Urgent},
+	"resume":        {file: "resume", keys: allKeys, traits: dispatch.Repeatable},
+	"heartbeat":     {file: "heartbeat", keys: lockAndQueue, traits: dispatch.Urgent},
 	"inspect":       {file: "inspect", keys: lockAndQueue},
 	"resize":        {file: "permits/resize", keys: lockAndQueue, ofPermits: true},
 	"waiting":       {file: "waiting", keys: queueAlone},
@@ -279,11 +281,11 @@ func Load(ctx context.Context, rdb redis.Scripter) error {
 func request[T any](ctx context.Context, l Lock, verb string, read func(*reader) T, args ...any) (T, error) {
 	var none T
 	s := l.kind.built[verb]()
-	if verbs[verb].urgent {
-		ctx = dispatch.Urgent(ctx)
+	if traits := verbs[verb].traits; traits != 0 {
+		ctx = dispatch.With(ctx, traits)
 	}
 	cmd := run(ctx, l.rdb, s, l.keys[s.from:s.to], append([]any{milliseconds(l.fenceTTL)}, args...)...)
-	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+	if err := cmd.Err(); err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
 		return none, l.explain(ctx, s, call.WithOrigin(err))
 	}
 	if text, ok := cmd.Val().(string); ok {
@@ -299,14 +301,27 @@ func request[T any](ctx context.Context, l Lock, verb string, read func(*reader)
 // run sends a script by its hash, and by its text if the server does not have it, as after SCRIPT FLUSH, a restart or a
 // failover. That is one more reason why every script may run twice.
 func run(ctx context.Context, rdb Scripter, s script, keys []string, args ...any) *redis.Cmd {
-	cmd := rdb.EvalSha(ctx, s.hash, keys, args...)
-	if !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		return cmd
-	}
-	for _, a := range args {
-		if t, ok := a.(*sentText); ok {
-			t.count.Add(-1) // the script was not run
+	memory, remembers := rdb.(interface {
+		Missing(sha string) bool
+		SetMissing(sha string, missing bool)
+	})
+	if !remembers || !memory.Missing(s.hash) {
+		cmd := rdb.EvalSha(ctx, s.hash, keys, args...)
+		if !strings.HasPrefix(call.ReplyIn(cmd.Err()), "NOSCRIPT") {
+			return cmd
+		}
+		for _, a := range args {
+			if t, ok := a.(*sentText); ok {
+				t.count.Add(-1) // the script was not run
+			}
+		}
+		if remembers {
+			memory.SetMissing(s.hash, true)
 		}
 	}
-	return rdb.Eval(ctx, s.text, keys, args...)
+	cmd := rdb.Eval(ctx, s.text, keys, args...)
+	if remembers && cmd.Err() == nil {
+		memory.SetMissing(s.hash, false)
+	}
+	return cmd
 }

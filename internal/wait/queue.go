@@ -39,6 +39,9 @@ type leaving struct {
 	over  chan struct{} // closed when it is removed, or given up
 }
 
+// maxLeaving is how many waiters of a lock may wait to be removed, while Redis refuses that or is away.
+const maxLeaving = 10_000
+
 // enter has the queue kept. The caller is one of its users, and calls exit.
 func (q *queue) enter() {
 	q.all.mu.Lock()
@@ -194,10 +197,15 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err
 	log := q.all.env.Log.With("lock", q.lock.Name, "waiters", len(waiters))
 	switch {
 	case q.all.env.Tasks.Life().Err() != nil:
-	case call.OriginOf(err) != call.Permanent:
+	case call.OriginOf(err) == call.Refused:
+		q.all.env.Calls.Refused(q.lock.Name, err)
+		for _, w := range waiters {
+			w.post(event{kind: refused, err: err})
+		}
+	case call.Passes(err):
 		log.Debug("heartbeat failed; the next one follows", "err", call.OrEnded(ctx, err))
 	default: // their own requests fail in the same way, and say so
-		log.Warn("Redis refuses a heartbeat; the next one follows", "err", err)
+		log.Warn("a heartbeat failed; the next one follows", "err", err)
 		for _, w := range waiters {
 			w.post(event{kind: acquireNow})
 		}
@@ -234,9 +242,17 @@ func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, s
 func (q *queue) leave(t task.Task, w script.Leaving, over chan struct{}) {
 	until := q.all.env.Clock.Now().Add(w.Token.TTL() + q.all.env.WaiterTTL + script.QueueKept)
 	q.mu.Lock()
-	sends := q.sends
-	q.leaving, q.sends = append(q.leaving, leaving{w, until, over}), true
+	sends, full := q.sends, len(q.leaving) == maxLeaving
+	if !full {
+		q.leaving, q.sends = append(q.leaving, leaving{w, until, over}), true
+	}
 	q.mu.Unlock()
+	if full {
+		q.all.env.Log.Debug("waiter does not leave, because too many do; its ticket expires", "lock", q.lock.Name, "token", w.Token)
+		q.exit(1)
+		close(over)
+		return
+	}
 	if !sends {
 		t.Go(func(t task.Task) {
 			for some := q.nextLeaving(); some != nil; some = q.nextLeaving() {
@@ -272,7 +288,8 @@ func (q *queue) sendLeave(t task.Task, waiters []leaving) {
 		}
 	}
 	env := &q.all.env
-	err := env.Calls.Finish(context.Background(), until.Sub(env.Clock.Now()), func(ctx context.Context) error {
+	within := until.Sub(env.Clock.Now())
+	err := env.Calls.Finish(context.Background(), q.lock.Name, within, within-script.QueueKept, func(ctx context.Context) error {
 		h, err := q.lock.Leave(ctx, script.Rest{}, tokens...)
 		q.all.Handed(t, q.lock, h)
 		return err

@@ -163,7 +163,8 @@ func (w *Waiter) acquire(ctx context.Context) {
 // failed handles the error of an acquire: the waiter sends acquire again if that can help.
 func (w *Waiter) failed(ctx context.Context, err error) {
 	errors.As(err, &w.abandoned)
-	if call.OriginOf(err) == call.Permanent {
+	isRefused := call.OriginOf(err) == call.Refused
+	if !call.Passes(err) && !(isRefused && w.ticket != 0) {
 		w.known = w.known || script.Aborted(err)
 		w.left(err)
 		return
@@ -178,6 +179,10 @@ func (w *Waiter) failed(ctx context.Context, err error) {
 	}
 	w.all.env.Log.DebugContext(ctx, "waiter will send acquire again", "lock", w.queue.lock.Name, "token", w.token, "err", err)
 	w.waits = true
+	if isRefused { // what the next heartbeat finds wakes it: a thousand waiters ask once a second
+		w.all.env.Calls.Refused(w.queue.lock.Name, err)
+		return
+	}
 	w.postAfter(w.tried.pause.Next(call.Jitter(w.token.Text())), event{kind: acquireNow})
 }
 
@@ -238,6 +243,14 @@ func (w *Waiter) handle(e event, isNotified bool) {
 	case notified:
 	case stillQueued:
 		w.foundQueued(e.sent, e.last)
+		if call.OriginOf(w.tried.failure) == call.Refused {
+			w.tried.failure = nil
+		}
+	case refused:
+		if w.tried.failure == nil {
+			w.tried.failing = now
+		}
+		w.tried.failure = e.err
 	case notQueued:
 		if e.sent.After(w.tried.sent) { // else its latest acquire has queued it again
 			w.found, w.waits = queuedSince{}, false

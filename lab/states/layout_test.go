@@ -1,6 +1,7 @@
 package states_test
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func TestLayout_ChangeIsFound(t *testing.T) {
 	for _, change := range frozen {
 		k := *states.Kinds()[slices.IndexFunc(states.Kinds(), func(k *states.Kind) bool { return k.Name == change.kind })]
 		k.Other = func(text string) string { return strings.ReplaceAll(text, change.old, change.new) }
-		r, err := states.Explore(&k, 4, 1<<40, servers, func(states.Result) {})
+		r, err := states.Explore(&k, 4, math.MaxInt, servers, func(states.Result) {})
 		require.NoError(t, err)
 		assert.NotEmpty(t, r.Wrong, change.name)
 	}

@@ -3,6 +3,7 @@ package states_test
 import (
 	"flag"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 
 var (
 	depth = flag.Int("depth", 4, "the length of the histories")
-	most  = flag.Int("states", 1<<40, "how many states of each kind are enough")
+	most  = flag.Int("states", math.MaxInt, "how many states of each kind are enough")
 	kinds = flag.String("kinds", "", "the kinds of locks, with commas; default: all")
 )
 

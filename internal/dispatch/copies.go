@@ -1,0 +1,132 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/internal/clock"
+)
+
+const (
+	// hangs is how long a command has no reply until a copy of it is sent.
+	hangs = time.Second
+	// maxCopiesOfOne is how many copies of one command are sent: a call that is tried for 3 s outlives two dead connections. On a
+	// Cluster the senders of copies are the bound: a master may hang for some seconds until another one is elected, and a copy is sent
+	// to that as soon as the Redis client knows of it.
+	maxCopiesOfOne = 2
+	// maxPause is the longest time between copies to a server that is slow.
+	maxPause = 16 * time.Second
+)
+
+// copies are further copies of commands that hang. Either the connection is dead, and a copy on another one is answered at once; or
+// the server is slow, and copies are more work for it. So one command is copied first. If that copy is answered within a second, and
+// its command is not, copies of all others that hang follow. If not, another one is sent a second later. The pause doubles with each
+// reply that has taken longer, until any command is answered within a second.
+type copies struct {
+	lane
+
+	most  int           // of one command
+	off   bool          // none is sent: the pool has no other connection
+	pause time.Duration // between two; 0: Redis answers within a second
+	next  time.Time     // when the next one may be sent
+	all   bool          // then all that hang are copied
+	timer clock.Timer   // calls copy when something hangs; nil if nothing was in flight when it was called last
+}
+
+// poolOfOne reports whether the Redis client has only one connection to a server.
+func poolOfOne(rdb redis.Scripter) bool {
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		return rdb.Options().PoolSize == 1
+	case *redis.ClusterClient:
+		return rdb.Options().PoolSize == 1
+	default:
+		return false
+	}
+}
+
+// watch has copy called when the oldest command hangs. The caller holds mu.
+func (d *Dispatcher) watch() {
+	c, now, first := &d.copies, d.clock.Now(), time.Time{}
+	if c.timer != nil || c.off || d.closed {
+		return
+	}
+	for _, l := range d.lanes() {
+		for _, b := range l.inFlight {
+			if len(b.requests) > 0 && (first.IsZero() || b.since.Before(first)) {
+				first = b.since
+			}
+		}
+	}
+	if !first.IsZero() {
+		wait := max(first.Add(hangs).Sub(now), c.next.Sub(now))
+		if wait <= 0 { // what hangs cannot be copied
+			wait = hangs
+		}
+		c.timer = d.clock.AfterFunc(wait, d.copy)
+	}
+}
+
+// copy sends a copy of the oldest command that hangs, or copies of all.
+func (d *Dispatcher) copy() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c, now, most := &d.copies, d.clock.Now(), 1
+	c.timer = nil
+	if c.all {
+		most = maxPipelined
+	}
+	for _, r := range d.hanging(now, most) {
+		r.copies++
+		again := &request{command: r.command, lane: &c.lane, of: r, over: make(chan struct{})}
+		again.element = c.waiting.PushBack(again)
+	}
+	if c.waiting.Len() > 0 {
+		c.pause = max(c.pause, hangs)
+		c.all, c.next = false, now.Add(c.pause)
+	}
+	for b := d.take(&c.lane); b != nil; b = d.take(&c.lane) {
+		d.start(b)
+	}
+	d.watch()
+}
+
+// hanging returns at most so many commands that hang and can be copied, the oldest of a lane first. The caller holds mu.
+func (d *Dispatcher) hanging(now time.Time, most int) (all []*request) {
+	for _, l := range d.lanes() {
+		for _, b := range l.inFlight {
+			if now.Sub(b.since) < hangs {
+				continue
+			}
+			for _, r := range b.requests {
+				if len(all) < most && r.copies < d.copies.most && !r.done.Load() && r.ctx.Err() == nil && traitsOf(r.ctx)&Repeatable != 0 {
+					all = append(all, r)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// learn draws conclusions from what has ended: if Redis has replied within a second, it is not slow. If that was a copy and came
+// first, what else hangs soon after is on dead connections. The caller holds mu.
+func (d *Dispatcher) learn(b *batch, now time.Time) {
+	c := &d.copies
+	if !b.answers {
+		return
+	}
+	if now.Sub(b.since) >= hangs {
+		c.pause = min(2*c.pause, maxPause)
+		return
+	}
+	c.pause = 0
+	if b.first {
+		c.all, c.next = true, now.Add(overdue)
+		if c.timer != nil {
+			c.timer.Stop()
+			c.timer = nil
+		}
+		d.watch()
+	}
+}
