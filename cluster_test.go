@@ -23,49 +23,33 @@ import (
 //fairlock:fault A master of a cluster stays dead: the Redis client reads once a second which master has its slots, so its locks go on after the election
 func TestCluster_MasterStaysDead(t *testing.T) {
 	t.Parallel()
-	elected := masterFails(t, (*redistest.Server).Kill, 0)
+	elected := masterFails(t, (*redistest.Server).Kill)
 	assert.Less(t, time.Since(elected), time.Second+pause+slack)
 }
 
-// A master hangs, and its replica is elected: no call fails, and the holder holds on. Each try of go-redis lasts for its
-// ReadTimeout then: that to find out which master has the slots, and each of a request, of which the second goes to the same node.
-// Measured from the election, with a ReadTimeout of 1 s: 0.6 to 3.6 s with go-redis 9.7.3, 0.8 to 1.9 s with 9.23. With the
-// default, which is 3 and 5 s: 3.3 to 3.9 s, and 7.3 to 7.9 s.
+// A master hangs, and its replica is elected: no call fails, and the holder holds on. Each try of go-redis lasts for its ReadTimeout
+// then: to find out which master has the slots, and of a request, of which the second goes to the same node. So copies of requests
+// reach the new master first. Measured from the fault, with go-redis 9.23 and its ReadTimeout of 5 s, for six clients that contend:
+// the election after 2.0 to 2.5 s, the first grant of each client after 3.9 to 9.1 s.
 //
-//fairlock:fault A master of a cluster hangs: no call fails while its ctx or its lease lasts; after the election the locks go on when the requests under way have reached the Redis client's ReadTimeout
+//fairlock:fault A master of a cluster hangs: no call fails while its ctx or its lease lasts; requests that hang are sent again each second, so the locks go on within 7 s of the election, whatever the Redis client's ReadTimeout is
 func TestCluster_MasterHangs(t *testing.T) {
 	t.Parallel()
-	const timeout = time.Second
-	elected := masterFails(t, (*redistest.Server).Pause, timeout)
-	assert.Less(t, time.Since(elected), 3*timeout+time.Second+pause+slack)
+	elected := masterFails(t, (*redistest.Server).Pause)
+	assert.Less(t, time.Since(elected), 7*time.Second+slack)
 }
 
 // masterFails has a master fail whose lock one client holds and releases then, and another waits for. When it has been granted to
 // that one, masterFails returns when the replica was elected.
-func masterFails(t *testing.T, fault func(*redistest.Server), readTimeout time.Duration) (elected time.Time) {
+func masterFails(t *testing.T, fault func(*redistest.Server)) (elected time.Time) {
 	t.Helper()
 	cluster := redistest.StartCluster(t, 3, "--cluster-node-timeout", "1000")
 	replica := cluster.AddReplica(0, "--cluster-node-timeout", "1000")
-	client := func() *redis.ClusterClient {
-		o := cluster.Options()
-		o.ReadTimeout = readTimeout
-		rdb := redis.NewClusterClient(o)
-		t.Cleanup(func() { _ = rdb.Close() })
-		return rdb
-	}
-	rdb := client()
-	var name string
-	for i := 0; name == ""; i++ { // of a lock on the first master
-		n := fmt.Sprintf("lock %d", i)
-		master, err := rdb.MasterForKey(t.Context(), "fairlock:{"+n+"}:lock")
-		require.NoError(t, err)
-		if master.Options().Addr == cluster.Masters[0].Addr() {
-			name = n
-		}
-	}
+	rdb := cluster.Client()
+	name := on(t, rdb, cluster.Masters[0], func(name string) string { return script.MutexKeys(script.DefaultNamespace, name).Lock })
 	a := newClient(t, rdb, fairlock.Config{TTL: time.Minute}).Mutex(name)
 	// What is left of WaiterTTL is the length of the lease that a handoff begins, and Unlock tries for no longer.
-	b := newClient(t, client(), fairlock.Config{TTL: time.Minute, WaiterTTL: time.Minute}).Mutex(name)
+	b := newClient(t, cluster.Client(), fairlock.Config{TTL: time.Minute, WaiterTTL: time.Minute}).Mutex(name)
 	held := hold(t, a.Lock)
 	next := join(t, b, b.Lock)
 	cluster.Masters[0].Replicated(replica)
@@ -207,8 +191,7 @@ func on(t *testing.T, rdb *redis.ClusterClient, master *redistest.Server, key fu
 }
 
 // The node dies to which go-redis sends the subscriptions of two clients. Each subscribes on another one, so the locks of that are
-// handed over by notifications. Measured: they subscribe
-// again within 50 ms, and a handoff takes 2 ms as before.
+// handed over by notifications. Measured: they subscribe again within 50 ms, and a handoff takes 2 ms as before.
 //
 //fairlock:fault A node of a cluster dies that has the subscription of a client: the client subscribes on another node, and the locks of the others are handed over by notifications
 func TestCluster_SubscribersNodeDies(t *testing.T) {

@@ -153,6 +153,9 @@ func TestEveryLineThatIsLoggedIsExplained(t *testing.T) {
 		for _, m := range regexp.MustCompile(`\b(?:[lL]og|Logger)\.(Debug|Info|Warn|Error)(?:Context)?\((?:ctx, )?"(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
 			logged = append(logged, strings.ToUpper(m[1])+" "+m[2])
 		}
+		for _, m := range regexp.MustCompile(`\b(begins|over|silent): +"(\w.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
+			logged = append(logged, map[bool]string{true: "WARN ", false: "INFO "}[m[1] == "begins"]+m[2]) // of an account
+		}
 	}
 	var explained []string
 	for _, m := range regexp.MustCompile("(?m)^\\| ([A-Z]+) \\| `(.*?)` \\|").FindAllStringSubmatch(read(t, "../docs/instrumentation.md"), -1) {

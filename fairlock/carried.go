@@ -7,8 +7,28 @@ import (
 
 // leaseContext is a ctx that carries a lease.
 type leaseContext struct {
-	context.Context
-	lease *Lease
+	context.Context // ends with the lease, by a timer or by end
+	lease           *Lease
+	end             context.CancelCauseFunc
+}
+
+// Done looks at the clock, as the lease's Done does: after a pause of the process its timer is late.
+func (c *leaseContext) Done() <-chan struct{} {
+	c.look()
+	return c.Context.Done()
+}
+
+// Err looks at the clock, as the lease's Err does.
+func (c *leaseContext) Err() error {
+	c.look()
+	return c.Context.Err()
+}
+
+// look ends the ctx if the lease has ended.
+func (c *leaseContext) look() {
+	if cause := c.lease.Err(); cause != nil {
+		c.end(cause)
+	}
 }
 
 type leaseContextKey struct{}

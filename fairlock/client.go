@@ -121,7 +121,8 @@ func (l *lock) wire() {
 	l.wait = wait.Lock{Name: l.name, Requests: &l.redis}
 	l.hold = hold.Env{
 		Tasks: c.tasks, Calls: c.calls, Clock: c.cfg.Clock, Log: c.cfg.Logger,
-		Redis: &l.redis, Lock: l.name, TTL: l.settings.ttl, MinHold: l.settings.minHold, WaiterTTL: c.cfg.WaiterTTL, Releases: &c.releases,
-		Handed: l.handed, Renewed: l.renewed, Ended: l.ended,
+		Redis: &l.redis, Lock: l.name, TTL: l.settings.ttl, MinHold: l.settings.minHold, WaiterTTL: c.cfg.WaiterTTL,
+		Releases: &c.releases,
+		Handed:   l.handed, Renewed: l.renewed, Ended: l.ended,
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 // Hooks of the user's client, and so its instrumentation, see every request once. One that is alone has its caller's ctx.
 //
-//fairlock:promise All requests are sent by the user's client: its hooks see every request once; a pair over a long link takes two commands and no further connection
+//fairlock:promise All requests are sent by the user's client: its hooks see every request once; a pair over a long link takes two commands and no further connection, while a round trip takes less than a second
 func TestClient_HooksSeeEveryRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const pairs = 30

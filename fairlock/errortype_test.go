@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -37,7 +38,9 @@ func TestErrorType(t *testing.T) {
 		{fairlock.ErrDetached, "detached"},
 		{fairlock.ErrUnlocked, "unlocked"},
 		{&fairlock.CapacityError{Want: 3, Have: 2}, "capacity"},
-		{refusal("NOPERM no rights"), "refused"},
+		{fmt.Errorf("%w: %w: %w", fairlock.ErrLost, fairlock.ErrExpired, fairlock.ErrRefused), "refused"},
+		{fmt.Errorf("%w: %w", context.DeadlineExceeded, fairlock.ErrRefused), "refused"},
+		{refusal("WRONGTYPE x"), "broken"},
 		{io.EOF, "_OTHER"},
 		{errors.Join(io.EOF, fairlock.ErrClosed), "closed"},
 	} {
@@ -51,7 +54,7 @@ func TestErrorType(t *testing.T) {
 // A renewal that failed has the type of the reason for which its lease is lost, if that goes on.
 func TestErrorType_OfRenewals(t *testing.T) {
 	bubbles(t, map[string]error{
-		"unreachable": errCut, "unreachable (READONLY)": refusal("READONLY x"), "refused": refusal("NOPERM x"),
+		"unreachable": errCut, "unreachable (READONLY)": refusal("READONLY x"), "refused": refusal("NOPERM x"), "broken": refusal("WRONGTYPE x"),
 	}, func(t *testing.T, s *fairlocktest.Server, name string, failure error) {
 		renewed := make(chan string, 100)
 		client := s.Client(fairlock.Config{Trace: &fairlock.Trace{
@@ -59,7 +62,9 @@ func TestErrorType_OfRenewals(t *testing.T) {
 		}})
 		lease := hold(t, client.Mutex("x").Lock)
 		record(client).before = func(int, redis.Cmder) error { return failure }
-		require.Error(t, lease.Renew(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, lease.Renew(ctx))
 		want, _, _ := strings.Cut(name, " ")
 		assert.Equal(t, want, <-renewed)
 	})

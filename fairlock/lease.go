@@ -80,11 +80,10 @@ func (l *Lease) Wanted() <-chan struct{} { return l.held.Wanted() }
 // Context returns a copy of parent that also ends when the lease does. context.Cause says why. LeaseFromContext returns the
 // lease. The caller must call cancel.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(&leaseContext{parent, l})
+	inner, cancel := context.WithCancelCause(parent)
+	ctx := &leaseContext{inner, l, cancel}
+	ctx.look()
 	life := l.held.Life()
-	if life.Err() != nil {
-		cancel(context.Cause(life))
-	}
 	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	return ctx, func() {
 		stop()
@@ -121,11 +120,10 @@ func (l *Lease) Detach() (Handle, error) {
 }
 
 // Unlock ends the lease and releases the lock, which hands it to the first waiter. Only the values of ctx count, so it works
-// after ctx has ended. It tries until the lease would have ended, for TTL at most. Then it returns ErrUnreachable, and the
-// release goes on in the background.
+// after ctx has ended. It tries until the lease would have ended, for TTL at most, and then returns ErrUnreachable. If Redis refuses,
+// it tries for 3 s, and then returns ErrRefused. In both cases the release goes on in the background.
 //
 // After nil the lock is released, perhaps by an earlier call. ErrLost means that the lease no longer held it, ErrDetached that
 // nothing was sent. After any other error the lock may stay held for the rest of its TTL, and Unlock can be called again. If a
-// reply was lost, Unlock cannot always tell a released lock from a lost one. It then returns nil, or ErrLost if Redis refused the
-// same request meanwhile, as in a failover.
+// request was sent twice, Unlock cannot tell a released lock from a lost one. It then returns nil.
 func (l *Lease) Unlock(ctx context.Context) error { return l.lock.wrap("unlock", l.held.Unlock(ctx)) }

@@ -526,16 +526,35 @@ func TestUnlock_RetriesWhatRedisRefusesForAWhile(t *testing.T) {
 	})
 }
 
-// What no retry cures is returned at once, and Unlock can be called again.
+// A refused Unlock tries for 3 s. Then the release goes on in the background, and another Unlock tries again.
 //
-//fairlock:fault Redis refuses writes for a while when a lock is released (READONLY, LOADING, NOREPLICAS, …)
-func TestUnlock_ReturnsAPermanentErrorAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
-		lease, start := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock), time.Now()
+//fairlock:fault Redis refuses to release a lock (rights, password, memory, a proxy): Unlock tries for 3 s, then returns ErrRefused; the release goes on each second until the lease would have ended, and Unlock may be called again
+func TestUnlock_Refused(t *testing.T) {
+	bubbles(t, map[string]bool{"called again": true, "in the background": false}, func(t *testing.T, s *fairlocktest.Server, _ string, again bool) {
+		client := s.Client(fairlock.Config{})
+		lease, start := hold(t, client.Mutex("x").Lock), time.Now()
+		sent := record(client)
 		s.Miniredis.SetError("NOPERM this user has no permissions to run the 'evalsha' command")
 		err := lease.Unlock(t.Context())
-		require.ErrorContains(t, err, "NOPERM")
+		require.ErrorIs(t, err, fairlock.ErrRefused)
 		require.NotErrorIs(t, err, fairlock.ErrLost)
+		assert.Equal(t, 3*time.Second, time.Since(start))
+		pass(2 * time.Second)
+		assert.LessOrEqual(t, len(sent.requests()), 7)
+		s.Miniredis.SetError("")
+		if again {
+			unlock(t, lease)
+		} else {
+			pass(1100 * time.Millisecond)
+		}
+		s.Mutex("x").AssertFree()
+		pass(time.Second)
+		unlock(t, lease)
+	})
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) { // what no retry cures is returned at once
+		lease, start := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock), time.Now()
+		s.Miniredis.SetError("WRONGTYPE x")
+		require.ErrorContains(t, lease.Unlock(t.Context()), "WRONGTYPE")
 		assert.Equal(t, start, time.Now())
 		s.Miniredis.SetError("")
 		unlock(t, lease)
@@ -616,11 +635,10 @@ func TestUnlock_ConcurrentCallsAgree(t *testing.T) {
 	})
 }
 
-// go-redis resends what a replica refuses. No copy has released the lock then: if another client has it meanwhile, it was
-// lost.
+// go-redis resends what a replica refuses. Unlock cannot tell then which copy has released the lock, also if none has.
 //
-//fairlock:fault Redis refuses writes when a lock is released, and has lost the grant when it accepts them: Unlock returns ErrLost
-func TestUnlock_RefusedReleaseReleasesNothing(t *testing.T) {
+//fairlock:fault Redis refuses writes when a lock is released, and has lost the grant when it accepts them: Unlock returns nil, because an earlier copy may have released it
+func TestUnlock_SentTwice(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
 		s.Miniredis.SetError(readOnly)
@@ -628,7 +646,7 @@ func TestUnlock_RefusedReleaseReleasesNothing(t *testing.T) {
 			s.Miniredis.SetError("")
 			s.LoseData() // the new primary has missed the grant
 		})
-		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrTaken)
+		unlock(t, lease)
 	})
 }
 

@@ -406,7 +406,7 @@ func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {
 		client.Link.Hang()
 		ends := func() context.Context {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { cancel(cause) })
+			time.AfterFunc(time.Second/2, func() { cancel(cause) }) // before a copy is sent
 			return ctx
 		}
 		_, err := client.Mutex("x").Inspect(ends())

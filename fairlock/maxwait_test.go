@@ -76,10 +76,10 @@ func TestWithMaxWait_WithoutRedis(t *testing.T) {
 	bubbles(t, map[string]bool{"a deadline ends requests": true, "it does not": false}, func(t *testing.T, s *fairlocktest.Server, _ string, inline bool) {
 		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = inline, -1 })
 		m := client.Mutex("x", fairlock.WithMaxWait(maxWait))
-		unlock(t, hold(t, m.Lock))                                                // the next request is sent inline
 		soon, cancel := context.WithTimeout(t.Context(), time.Minute+2*maxWait+1) // ends 1 ns after the second wait
 		defer cancel()
 		for _, ctx := range []context.Context{context.Background(), soon} {
+			unlock(t, hold(t, m.Lock)) // the next request is sent inline
 			client.Link.Hang()
 			start := time.Now()
 			_, err := m.Lock(ctx)

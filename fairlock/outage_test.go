@@ -175,19 +175,20 @@ func TestOutage_FullPool(t *testing.T) {
 	})
 }
 
-// A lease that expires during an outage, or whose latest renewal has failed, names that as the reason of its loss. A refusal is
-// neither.
+// A lease that expires during an outage, or whose latest renewal has failed, names that as the reason of its loss. If its latest
+// renewal was refused, that is the reason, also during an outage of other requests: Redis was reached.
 //
-//fairlock:fault Redis refuses the renewals of a lease: the reason of its loss is ErrExpired, and not ErrUnreachable
+//fairlock:fault Redis refuses the renewals of a lease: the reason of its loss is ErrExpired with ErrRefused, and not ErrUnreachable
 func TestLease_ReasonOfALoss(t *testing.T) {
+	const refused = `lease expired: keys "fairlock:{x}:*": redis refuses: NOPERM`
 	type example struct {
 		renewals, others string // what Redis replies to them
 		reason           string
 	}
 	bubbles(t, map[string]example{
 		"renewals fail":                         {renewals: readOnly, reason: "redis is unreachable: " + readOnly},
-		"renewals are refused":                  {renewals: "NOPERM", reason: "lease expired"},
-		"renewals are refused, and others fail": {renewals: "NOPERM", others: readOnly, reason: "redis is unreachable: " + readOnly},
+		"renewals are refused":                  {renewals: "NOPERM", reason: refused},
+		"renewals are refused, and others fail": {renewals: "NOPERM", others: readOnly, reason: refused},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
 		client := s.Client(fairlock.Config{})
 		lease := hold(t, client.Mutex("x").Lock)
@@ -206,6 +207,8 @@ func TestLease_ReasonOfALoss(t *testing.T) {
 		}
 		<-lease.Done()
 		require.EqualError(t, lease.Err(), "lock is lost: "+c.reason)
+		assert.Equal(t, c.reason == refused, errors.Is(lease.Err(), fairlock.ErrRefused))
+		assert.NotEqual(t, c.reason == refused, errors.Is(lease.Err(), fairlock.ErrUnreachable))
 	})
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) { // the process is paused, and nothing fails
 		clock := s.LocalClock()

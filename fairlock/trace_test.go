@@ -141,13 +141,13 @@ func TestTrace_Balances(t *testing.T) {
 			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			record(w.client).before = func(n int, _ redis.Cmder) error {
 				if n == 0 {
-					return refusal("ERR the server says no")
+					return refusal("ERR user_script:1: the server says no")
 				}
 				return nil
 			}
 			require.ErrorContains(t, lease.Unlock(w.ctx), "the server says no")
 			require.NoError(t, lease.Unlock(w.ctx))
-		}, []string{"Granted", "Ended (ERR the server says no)"}},
+		}, []string{"Granted", "Ended (ERR user_script:1: the server says no)"}},
 		"Unlock cannot reach Redis": {func(t *testing.T, w world) {
 			lease := hold(t, func(context.Context) (*fairlock.Lease, error) { return w.m.Lock(w.ctx) })
 			w.client.Link.Cut()

@@ -203,7 +203,7 @@ func TestSpans_Outcomes(t *testing.T) {
 			lease := lock(t, ctx, w)
 			w.s.Miniredis.SetError("ERR no \xff") // OTLP would refuse a batch with this byte
 			require.ErrorContains(t, lease.Unlock(ctx), "ERR no")
-		}, []string{"fairlock.hold 0s-0s Error: ERR no \uFFFD (refused)"}},
+		}, []string{"fairlock.hold 0s-3s Error: redis refuses: ERR no \uFFFD (refused)"}},
 		"closed": {func(t *testing.T, ctx context.Context, w world) {
 			lock(t, ctx, w)
 			pass(second)

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"encoding"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -79,6 +80,9 @@ func (d *Dispatcher) copy() {
 	}
 	for _, r := range d.hanging(now, most) {
 		r.copies++
+		if !r.counted() {
+			continue
+		}
 		again := &request{command: r.command, lane: &c.lane, of: r, over: make(chan struct{})}
 		again.element = c.waiting.PushBack(again)
 	}
@@ -90,6 +94,17 @@ func (d *Dispatcher) copy() {
 		d.start(b)
 	}
 	d.watch()
+}
+
+// counted has the arguments of a command counted as written once more, and reports whether a copy may be sent: it has no outcome. Who
+// reads the count after the outcome either finds the copy in it, or none is sent.
+func (r *request) counted() bool {
+	for _, a := range r.args {
+		if m, ok := a.(encoding.BinaryMarshaler); ok {
+			_, _ = m.MarshalBinary()
+		}
+	}
+	return !r.done.Load()
 }
 
 // hanging returns at most so many commands that hang and can be copied, the oldest of a lane first. The caller holds mu.

@@ -73,6 +73,9 @@ func Begin(env *Env, g Grant) (*Holding, error) {
 	if h.term.deadline.Sub(now) < least {
 		return nil, errs.LostBy(errs.Expired)
 	}
+	if env.MinHold > g.Given { // else a crash would free the lock before that
+		h.term.renewAt = now
+	}
 	h.life, h.end = context.WithCancelCause(context.Background())
 	h.entry = task.Lease{
 		Lock: env.Lock, Held: true, Began: now, Token: g.Token.Text(), End: h.close,

@@ -45,8 +45,8 @@ func TestHolding(t *testing.T) {
 		// A late acquire of the token may take the lock, unless it has left.
 		"ambiguous: 100 unlock released, 100 sent leave with a tombstone, 100 ended released, 9999 idle",
 		"ambiguous: 0 redis forgets, 990 sent renew 3s, 990 sent leave with a tombstone, 990 ended taken, 9999 idle",
-		// A minimum hold is asked for in renewals, and what is left of it in the release.
-		"minimum: 990 sent renew 4.01s, 1100 unlock released, 1100 sent release with a rest of 3.9s, 1100 ended released, 9999 idle",
+		// A minimum hold is asked for in renewals, the first at once, and what is left of it in the release.
+		"minimum: 0 sent renew 5s, 1000 sent renew 4s, 1100 unlock released, 1100 sent release with a rest of 3.9s, 1100 ended released, 9999 idle",
 		// Nothing is sent for one that was detached, or of a client that was closed.
 		"100 detach nil, 100 ended detached, 100 unlock detached, 9999 idle",
 		"100 unlock released, 100 sent release, 100 ended released, 100 detach unlocked, 9999 idle",

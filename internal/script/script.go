@@ -112,8 +112,8 @@ type verb struct {
 	early     bool // whether there is a part for an idle lock
 	ofPermits bool // a mutex does not have it
 
-	// A request of an urgent verb does not wait behind the others of its client. If it is late, a lease or a ticket is lost, or others
-	// wait for the lock. One of a repeatable verb is sent again on another connection when it has had no reply for a second.
+	// An urgent request does not wait behind the others of its client: if it is late, a lease or a ticket is lost, or others wait.
+	// A repeatable one is sent again on another connection when it has had no reply for a second.
 	traits dispatch.Trait
 }
 

@@ -164,14 +164,13 @@ func (q *queue) heartbeat(t task.Task, waiters []*localWaiter) {
 	ctx, cancel := q.all.env.Calls.WithTimeout(q.all.env.Tasks.Life(), timeout)
 	defer cancel()
 	for some := range slices.Chunk(waiters, script.MaxHeartbeat) {
-		if ctx.Err() != nil {
+		if err := q.heartbeatOf(ctx, t, some); ctx.Err() != nil || call.OriginOf(err) == call.Refused { // as the next would be
 			return
 		}
-		q.heartbeatOf(ctx, t, some)
 	}
 }
 
-func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWaiter) {
+func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWaiter) error {
 	tokens := make([]token.Token, len(waiters))
 	for i, w := range waiters {
 		tokens[i] = w.token
@@ -180,7 +179,7 @@ func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWa
 	reply, err := q.lock.Heartbeat(ctx, q.all.env.WaiterTTL, tokens)
 	if err != nil {
 		q.heartbeatFailed(ctx, waiters, err)
-		return
+		return err
 	}
 	q.postFound(waiters, reply, sent, subscription)
 	first := slices.Index(reply.States, script.StillQueued)
@@ -191,6 +190,7 @@ func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWa
 	default:
 		q.all.env.serve(t, q.lock)
 	}
+	return nil
 }
 
 func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err error) {
@@ -199,7 +199,10 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err
 	case q.all.env.Tasks.Life().Err() != nil:
 	case call.OriginOf(err) == call.Refused:
 		q.all.env.Calls.Refused(q.lock.Name, err)
-		for _, w := range waiters {
+		q.mu.Lock()
+		all := slices.Collect(maps.Keys(q.queued))
+		q.mu.Unlock()
+		for _, w := range all { // also those that it has not listed
 			w.post(event{kind: refused, err: err})
 		}
 	case call.Passes(err):
@@ -233,8 +236,23 @@ func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, s
 		events[i] = e
 	}
 	q.mu.Unlock()
+	var later []func()
+	lost := false
 	for i, w := range waiters {
-		w.post(events[i])
+		if again := events[i].kind == notQueued; again && lost {
+			later = append(later, func() { w.post(events[i]) })
+		} else {
+			w.post(events[i])
+			lost = lost || again
+		}
+	}
+	// After a loss of data the lock may be free. The first waiter sends acquire before the others, so that it is granted it.
+	if later != nil {
+		q.all.env.after(notificationDelay, func(task.Task) {
+			for _, post := range later {
+				post()
+			}
+		})
 	}
 }
 

@@ -142,7 +142,6 @@ func (w *Waiter) acquire(ctx context.Context) {
 		return
 	}
 	w.tried, w.step.Reply = tried{sent: w.tried.sent}, reply
-	w.all.comparePermits(w.queue.lock, w.token, reply.Holder)
 	switch reply.Outcome {
 	case script.Granted:
 		if reply.More {
@@ -158,6 +157,7 @@ func (w *Waiter) acquire(ctx context.Context) {
 	case script.Full, script.Resized:
 		w.left(nil)
 	}
+	w.all.comparePermits(w.queue.lock, w.token, reply.Holder) // the Logger may panic: Leave knows by now what Redis has granted
 }
 
 // failed handles the error of an acquire: the waiter sends acquire again if that can help.

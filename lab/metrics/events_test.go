@@ -171,7 +171,7 @@ func TestMetrics(t *testing.T) {
 			require.ErrorContains(t, lease.Unlock(t.Context()), "ERR no")
 			w.s.Miniredis.SetError("")
 			require.NoError(t, lease.Unlock(t.Context()))
-		}, []string{"hold_duration_seconds refused: 1 in 0s", "wait_duration_seconds: 1 in 0s"}},
+		}, []string{"hold_duration_seconds refused: 1 in 3s", "wait_duration_seconds: 1 in 0s"}},
 		"resumed": {func(t *testing.T, w world) {
 			other := w.other.HoldAs("other")
 			lease, err := w.m.Resume(t.Context(), other.Handle())

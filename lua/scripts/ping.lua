@@ -1,6 +1,19 @@
--- ping: deletes a key that does not exist. Redis refuses that where it would refuse to change a lock. It is no verb of a lock,
--- and built alone.
+-- ping: calls what a lock needs, with a key that does not exist, and leaves none. Redis refuses that where it would refuse a lock, as
+-- some managed services do with TIME. It is no verb of a lock, and built alone.
 -- KEYS  absent
 -- ARGV
 -- reply deleted
+redis.call('TIME')
+redis.call('GET', KEYS[1])
+redis.call('EXISTS', KEYS[1])
+redis.call('PTTL', KEYS[1])
+redis.call('PEXPIRE', KEYS[1], 1)
+redis.call('SET', KEYS[1], 1, 'XX')
+redis.call('ZADD', KEYS[1], 'XX', 0, 1)
+redis.call('ZREM', KEYS[1], 1)
+redis.call('ZRANGE', KEYS[1], 0, 0)
+redis.call('ZSCORE', KEYS[1], 1)
+redis.call('HGET', KEYS[1], 1)
+redis.call('HDEL', KEYS[1], 1)
+redis.call('HSET', KEYS[1], 1, 1)
 return redis.call('DEL', KEYS[1])
