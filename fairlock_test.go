@@ -119,11 +119,12 @@ type inspectable interface {
 	ForceRelease(ctx context.Context) (bool, error)
 }
 
-// locks make the locks under test: a mutex, a semaphore of five permits, and a read-write lock.
+// locks make the locks under test: a mutex, a semaphore of five permits, a read-write lock, and a key of a keyed semaphore of five.
 var locks = []func(*fairlock.Client) lockUnderTest{
 	func(c *fairlock.Client) lockUnderTest { return mutex(c) },
 	func(c *fairlock.Client) lockUnderTest { return semaphore(c) },
 	func(c *fairlock.Client) lockUnderTest { return rwMutex(c) },
+	func(c *fairlock.Client) lockUnderTest { return keyed(c) },
 }
 
 func mutex(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest {
@@ -158,6 +159,31 @@ func semaphore(c *fairlock.Client, options ...fairlock.HoldOption) lockUnderTest
 			return s.Do(ctx, permits(share), f)
 		},
 		bounded: func(n int) lockUnderTest { return semaphore(c, fairlock.WithMaxWaiters(n)) },
+	}
+}
+
+func keyed(c *fairlock.Client, options ...fairlock.KeyOption) lockUnderTest {
+	s := c.KeyedSemaphore("x", 5, options...)
+	k := s.Key("A")
+	permits := func(share string) int {
+		n, err := strconv.Atoi(share)
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	return lockUnderTest{
+		kind: "keyed", one: "1", all: "5", inspectable: s,
+		acquire: func(share string) acquire {
+			return func(ctx context.Context) (*fairlock.Lease, error) { return k.Acquire(ctx, permits(share)) }
+		},
+		try: func(share string) acquire {
+			return func(ctx context.Context) (*fairlock.Lease, error) { return k.TryAcquire(ctx, permits(share)) }
+		},
+		do: func(ctx context.Context, share string, f func(context.Context) error) error {
+			return k.Do(ctx, permits(share), f)
+		},
+		bounded: func(n int) lockUnderTest { return keyed(c, fairlock.WithMaxWaiters(n)) },
 	}
 }
 
@@ -198,7 +224,7 @@ func eachKind(t *testing.T, test func(t *testing.T, s *server, of func(*fairlock
 	t.Helper()
 	t.Parallel()
 	for i, of := range locks {
-		t.Run([]string{"mutex", "semaphore", "rwmutex"}[i], func(t *testing.T) {
+		t.Run([]string{"mutex", "semaphore", "rwmutex", "keyed"}[i], func(t *testing.T) {
 			each(t, func(t *testing.T, s *server) { test(t, s, of) })
 		})
 	}
@@ -356,9 +382,9 @@ func listening(t *testing.T, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock
 //fairlock:promise Permits: never more are held than the largest number that requests bring; the first waiter is granted as many as it wants when no more than its own number are held with them
 //fairlock:promise Order
 func TestLock_ExclusionAndOrder(t *testing.T) {
-	capacity := map[string]int64{"mutex": 1, "semaphore": 5, "rwmutex": 1 << 30}
+	capacity := map[string]int64{"mutex": 1, "semaphore": 5, "rwmutex": 1 << 30, "keyed": 5}
 	weights := map[string]int64{"r": 1, "w": 1 << 30, "1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
-	shares := map[string][]string{"mutex": {"1"}, "semaphore": {"1", "2", "3", "4", "5"}, "rwmutex": {"r", "r", "r", "w"}}
+	shares := map[string][]string{"mutex": {"1"}, "semaphore": {"1", "2", "3", "4", "5"}, "rwmutex": {"r", "r", "r", "w"}, "keyed": {"1", "2", "3", "4", "5"}}
 	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
 		const clients, perClient, rounds = 4, 6, 3
 		ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -908,6 +934,54 @@ func TestSemaphore_Resize(t *testing.T) {
 		assert.Equal(t, 5, state(t, six).Permits, "that the holder has brought")
 		unlock(t, first)
 		assert.Zero(t, state(t, five).Permits)
+	})
+}
+
+// Keys take turns, each with a limit of its own. A busy try says why.
+//
+//fairlock:promise Limits of a keyed semaphore
+//fairlock:promise Turns between keys
+func TestKeyedSemaphore(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		x := s.client(timeless(t)).KeyedSemaphore("x", 2)
+		of := func(k fairlock.SemaphoreKey) acquire {
+			return func(ctx context.Context) (*fairlock.Lease, error) { return k.Acquire(ctx, 1) }
+		}
+		a, b := x.Key("A", fairlock.WithKeyLimit(1)), x.Key("B")
+		busy := func(k fairlock.SemaphoreKey, want fairlock.Busy) {
+			t.Helper()
+			_, err := k.TryAcquire(t.Context(), 1)
+			var held *fairlock.HeldError
+			require.ErrorAs(t, err, &held)
+			assert.Equal(t, want, held.Busy)
+		}
+		first := hold(t, of(a))
+		busy(a, fairlock.BusyKey)
+		second := hold(t, of(b))
+		busy(b, fairlock.BusyLock)
+		var ofA, ofB []*acquisition
+		for range 2 {
+			ofA = append(ofA, join(t, x, of(a)))
+		}
+		for range 2 {
+			ofB = append(ofB, join(t, x, of(b)))
+		}
+		st := state(t, x)
+		require.Len(t, st.Keys, 2)
+		assert.Equal(t, []any{"B", 1, 2, "A", 1, 2, true}, []any{
+			st.Keys[0].Key, st.Keys[0].Held, st.Keys[0].Waiting, st.Keys[1].Key, st.Keys[1].Held, st.Keys[1].Waiting, st.Keys[1].AtLimit,
+		})
+		unlock(t, second) // A came first, and is at its limit
+		second = ofB[0].granted(t)
+		require.True(t, ofA[0].pending())
+		unlock(t, first)
+		first = ofA[0].granted(t)
+		require.True(t, ofB[1].pending(), "A holds less")
+		unlock(t, second)
+		unlock(t, ofB[1].granted(t))
+		unlock(t, first)
+		unlock(t, ofA[1].granted(t))
+		assert.Zero(t, state(t, x).Used)
 	})
 }
 

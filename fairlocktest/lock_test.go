@@ -85,6 +85,20 @@ func TestLock_KindsAndNamespaces(t *testing.T) {
 		<-three.Done()
 		<-one.Done()
 
+		gpu := server.KeyedSemaphore("gpu", 3)
+		held := gpu.Key("A").HoldPermitsAs("a", 2)
+		gpu.Key("B").CrashHolding("b", time.Minute)
+		gpu.Key("C").CrashQueued("c", time.Minute)
+		gpu.AssertHeldBy("a", "b")
+		gpu.AssertQueue("c")
+		assert.Equal(t, []string{"A", "B", "C", "C"}, []string{
+			gpu.State().Holders[0].Key, gpu.State().Holders[1].Key, gpu.State().Waiters[0].Key, gpu.State().Keys[0].Key,
+		})
+		gpu.Expire()
+		<-held.Done()
+		gpu.ForceRelease()
+		server.Semaphore("gpu", 3).AssertFree() // another kind of the same name
+
 		doc := server.RWMutex("doc")
 		first, second := doc.ReadAs("a"), doc.ReadAs("b")
 		doc.AssertHeldBy("a", "b")

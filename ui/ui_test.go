@@ -247,6 +247,10 @@ func TestHandler_Lock(t *testing.T) {
 		s.redis.Semaphore("deploy", 2).CrashQueued("web-10", time.Minute)
 		shows("semaphore", "deploy", "The first brings 2 permits: it waits until no more than that are held", "permits 3 of 2 held, others bring 5")
 
+		s.redis.KeyedSemaphore("gpu", 1).Key("tenant-3").HoldAs("web-11")
+		s.redis.KeyedSemaphore("gpu", 1).Key("tenant 17").CrashQueued("web-12", time.Minute)
+		shows("keyed", "gpu", "permits 1 of 1 held", "web-11 for tenant-3 1 permit", `"tenant 17" 0 1 1 999ms next`, `web-12 for "tenant 17" 1 permit`)
+
 		s.redis.RWMutex("report").ReadAs("web-7")
 		s.redis.RWMutex("report").ReadAs("web-8")
 		go func() {
