@@ -206,8 +206,8 @@ func TestCopies_HalfOpenLink(t *testing.T) {
 					assert.LessOrEqual(t, time.Since(start), 1500*time.Millisecond)
 					unlock(t, lease)
 				}
-				for _, at := range []time.Duration{6, 11, 16} {
-					pass(time.Until(start.Add(at * time.Second)))
+				for _, seconds := range []int{6, 11, 16} {
+					pass(time.Until(start.Add(time.Duration(seconds) * time.Second)))
 					s.Mutex("x").AssertFree()
 					s.Mutex("x").AssertQueue()
 				}

@@ -164,7 +164,7 @@ func (w *Waiter) acquire(ctx context.Context) {
 func (w *Waiter) failed(ctx context.Context, err error) {
 	errors.As(err, &w.abandoned)
 	isRefused := call.OriginOf(err) == call.Refused
-	if !call.Passes(err) && !(isRefused && w.ticket != 0) {
+	if !call.Passes(err) && (!isRefused || w.ticket == 0) {
 		w.known = w.known || script.Aborted(err)
 		w.left(err)
 		return
