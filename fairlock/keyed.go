@@ -45,9 +45,9 @@ func (s KeyedSemaphore) Key(key string, options ...KeyOption) SemaphoreKey {
 		return SemaphoreKey{}
 	}
 	l := *s.lock
-	own, invalid := l.settings, error(nil)
+	own := l.settings
 	own.maxWaiters = 0
-	own, invalid = with(l.client.cfg.Clock, own, options)
+	own, invalid := with(l.client.cfg.Clock, own, options)
 	own.maxLine, own.maxWaiters = own.maxWaiters, l.settings.maxWaiters
 	l.key, l.settings = key, own
 	l.invalid = errors.Join(l.invalid, invalid,

@@ -394,7 +394,7 @@ func (m *keyedMachine) step(verb string, words []string) string {
 			with["ticket"] = "yes"
 		case verb != "key" && regexp.MustCompile(`^[A-Z]+\d+(\*\d+)?$`).MatchString(word):
 			who = append(who, m.caller(word))
-		case i+1 < len(words) && strings.Contains(" limit share of max line kept by wait seen ", " "+word+" "):
+		case i+1 < len(words) && slices.Contains(strings.Fields("limit share of max line kept by wait seen"), word):
 			with[word] = words[i+1]
 			i++
 		default:
@@ -747,7 +747,7 @@ func TestKeyed_OneKeyIsASemaphore(t *testing.T) {
 				continue
 			}
 			for _, lock := range []script.Lock{plain, keyed} {
-				text := ""
+				var text string
 				switch {
 				case kind < 5:
 					r, err := lock.Acquire(ctx, script.Request{Token: tokenOf(lock, n), WaiterTTL: waiterTTL, Try: kind == 0})

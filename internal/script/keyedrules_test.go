@@ -408,7 +408,7 @@ func keyedNext(s *keyedStep) string {
 		_ = key
 	}
 	for i, token := range granted {
-		newcomer := token == s.token && !(queued && s.queues)
+		newcomer := token == s.token && (!queued || !s.queues)
 		switch next := o.next(); {
 		case !o.fits(token) || !o.hasRoom(token):
 			return token + " has no room"
