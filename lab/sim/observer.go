@@ -406,8 +406,9 @@ func (o *observer) compare(l *observed) {
 		if o.successor(h, &l.contents) != nil {
 			continue
 		}
-		if ticket := o.last.brings(h.Token); ticket > 0 && l.Waiter(h.Token) == nil {
-			record(history.Joins, h.Token, ticket, 0) // it came back in the script that granted it the lock
+		had := l.Waiter(h.Token)
+		if ticket := o.last.brings(h.Token); ticket > 0 && (had == nil || ticket < had.Ticket) {
+			record(history.Joins, h.Token, ticket, 0) // it came back to its place in the script that granted it the lock
 		}
 		record(history.Owns, h.Token, 0, 0)
 	}
