@@ -378,18 +378,26 @@ func TestNoScript_CircuitBreaker(t *testing.T) {
 type breaker struct {
 	recorder
 
-	open bool
-	next time.Time
+	mu   sync.Mutex
+	open bool      // guarded by mu
+	next time.Time // guarded by mu
 }
 
 func (b *breaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if b.open && time.Now().Before(b.next) {
+		b.mu.Lock()
+		refuses := b.open && time.Now().Before(b.next)
+		if !refuses {
+			b.next = time.Now().Add(time.Second)
+		}
+		b.mu.Unlock()
+		if refuses {
 			cmd.SetErr(errors.New("circuit breaker is open"))
 			return cmd.Err()
 		}
-		b.next = time.Now().Add(time.Second)
 		err := next(ctx, cmd)
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		if b.open = err != nil && !errors.Is(err, redis.Nil); b.open {
 			cmd.SetErr(hooked{err})
 			return cmd.Err()

@@ -96,7 +96,7 @@ func TestLock_KindsAndNamespaces(t *testing.T) {
 		})
 		gpu.Expire()
 		<-held.Done()
-		gpu.ForceRelease()
+		gpu.WaitFree()
 		server.Semaphore("gpu", 3).AssertFree() // another kind of the same name
 
 		doc := server.RWMutex("doc")
