@@ -94,6 +94,25 @@ func TestCopies_OthersFollow(t *testing.T) {
 	})
 }
 
+// A command that must not run twice hangs already: those after it are copied a second after each was sent.
+func TestCopies_BehindOneThatMustNotRunTwice(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		_, endOfFirst := s.dead("renewal", 1)
+		defer endOfFirst()
+		_, end := s.dead("x", 2)
+		defer end()
+		s.callers.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_ = send(ctx, d, "renewal")
+		})
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		_ = send(repeatable(t.Context()), d, "x")
+		assert.Equal(t, 2*time.Second, time.Since(start))
+	})
+}
+
 // A server that is slow has little more to do: a stall, and a long way to it.
 func TestCopies_FewForAServerThatIsSlow(t *testing.T) {
 	for name, test := range map[string]struct {
