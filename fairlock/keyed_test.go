@@ -345,6 +345,61 @@ func TestKeyed_KilledClient(t *testing.T) {
 	})
 }
 
+// Case 9: a client's heartbeats are lost, or the data, or the lines, turns or holders. Those who come back are granted permits in order
+// within their keys, nobody twice, and nothing stays.
+func TestKeyed_Losses(t *testing.T) {
+	bubbles(t, map[string]func(t *testing.T, s *fairlocktest.Server, c *fairlocktest.Client){
+		"heartbeats": func(t *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client) {
+			c.Link.Cut()
+			pass(2 * fairlock.DefaultWaiterTTL) // its waiters expire, and come back by their tickets
+			c.Link.Mend()
+		},
+		"data": func(_ *testing.T, s *fairlocktest.Server, _ *fairlocktest.Client) { s.LoseData() },
+		"lines": func(t *testing.T, s *fairlocktest.Server, _ *fairlocktest.Client) {
+			require.True(t, s.Miniredis.Del("fairlock:{x}:key:lines"))
+		},
+		"turns": func(t *testing.T, s *fairlocktest.Server, _ *fairlocktest.Client) {
+			require.True(t, s.Miniredis.Del("fairlock:{x}:key:turns"))
+		},
+		"holders": func(t *testing.T, s *fairlocktest.Server, _ *fairlocktest.Client) {
+			require.True(t, s.Miniredis.Del("fairlock:{x}:key:holders"))
+		},
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, lose func(*testing.T, *fairlocktest.Server, *fairlocktest.Client)) {
+		var clients [3]*fairlocktest.Client
+		for i := range clients {
+			clients[i] = s.Client(fairlock.Config{})
+		}
+		r := newTurns()
+		lease := hold(t, func(ctx context.Context) (*fairlock.Lease, error) {
+			return clients[2].KeyedSemaphore("x", 2).Key("H").Acquire(ctx, 2)
+		})
+		for i := range 10 {
+			for _, key := range []string{"A", "B", "C"} { // each client has waiters of each key
+				who := fmt.Sprintf("%s%d", key, i)
+				r.ask(t.Context(), t, clients[i%3].KeyedSemaphore("x", 2).Key(key), who, 1, 1, time.Second)
+			}
+		}
+		pass(time.Second)
+		lose(t, s, clients[0])
+		pass(2 * interval)
+		back := strings.Fields(r.order()) // of those who were there first; only if the lease was lost are there any
+		if err := lease.Unlock(t.Context()); err == nil {
+			require.Empty(t, back)
+		} else {
+			require.ErrorIs(t, err, fairlock.ErrLost)
+		}
+		r.wg.Wait()
+		granted := strings.Fields(r.order())
+		require.Len(t, slices.Compact(slices.Sorted(slices.Values(slices.Concat(back, granted)))), 30)
+		require.Len(t, slices.Concat(back, granted), 30, "nobody is granted permits twice")
+		slices.SortStableFunc(granted, func(a, b string) int { return cmp.Compare(a[0], b[0]) })
+		require.True(t, slices.IsSorted(granted), granted)
+		assert.Equal(t, 2, r.most[""])
+		pass(2 * fairlock.DefaultWaiterTTL)
+		s.AssertNothingLeft()
+	})
+}
+
 // Case 10: a resize counts for all keys. Two numbers of permits in use are shown, and each client logs it once. The first waiter of a key
 // speaks for its limit.
 func TestKeyed_Resize(t *testing.T) {

@@ -782,54 +782,67 @@ func grantsOf(h script.Handoff, fences map[int]uint64) string {
 	return text
 }
 
-// Case 4: over 3,000 grants the permits that keys hold on average are as their shares, within 20 %.
+// Case 4: each grant is of the waiter that is next, and over 10,000 grants the time for which keys hold permits is as their shares, within
+// 20 %.
 func TestKeyed_HeldByShare(t *testing.T) {
-	for _, keys := range []int{4, 8} {
+	const permits, grants = 8, 10_000
+	for _, keys := range []int{2, 4, 8, 20, 50} {
 		t.Run(fmt.Sprint(keys), func(t *testing.T) {
 			t.Parallel()
-			m := newKeyed(t, real(t), 8)
-			m.once = true
-			lock, random := m.lock(), rand.New(rand.NewPCG(1, 2))
-			shares, got, held, n := []int{3, 1}, make([]float64, keys), map[token.Token]script.Grant{}, 0
+			m := newKeyed(t, real(t), permits)
+			lock, random, shares := m.lock(), rand.New(rand.NewPCG(1, 2)), []int{3, 1}
+			o := &order{
+				leases: map[string]lease{}, lines: map[string][]waiting{}, turns: map[string]turn{}, latest: map[string]uint64{},
+				permits: func(string) int { return permits },
+			}
+			type holder struct {
+				script.Grant
+
+				from, to float64
+			}
+			var held []holder
+			got, n, now := map[string]float64{}, 0, 0.0
+			grant := func(g script.Grant, waited bool) holder {
+				o.grants(g.Token.Text(), lease{fence: g.Fence}, waited)
+				return holder{g, now, now + 0.5 + random.Float64()}
+			}
 			join := func(key int) {
 				n++
-				terms := tokens.Terms{TTL: 300 * ttl, Weight: 1, Permits: 8, Key: fmt.Sprint(key), Share: shares[key%2]}
+				terms := tokens.Terms{TTL: 300 * ttl, Weight: 1, Permits: permits, Key: fmt.Sprint(key), Share: shares[key%2]}
 				c := keyedToken("c", terms, n)
 				r, err := lock.Acquire(ctx, script.Request{Token: c, WaiterTTL: 300 * ttl})
 				require.NoError(t, err)
-				if r.Outcome == script.Granted {
-					held[c] = script.Grant{Token: c, Fence: r.Fence}
+				if r.Outcome != script.Granted {
+					o.joins(c.Text(), uint64(r.Ticket))
+					return
 				}
+				held = append(held, grant(script.Grant{Token: c, Fence: r.Fence}, false))
 			}
-			keyOfToken := func(t token.Token) int { n, _ := strconv.Atoi(tokens.Key(t.Text())); return n }
-			for range 20 {
+			for range 12 { // as many of each key hold or wait at any time
 				for key := range keys {
 					join(key)
 				}
 			}
-			for i := range 3200 { // each holds for a random time: anyone ends next
-				all := slices.SortedFunc(maps.Keys(held), func(a, b token.Token) int { return strings.Compare(a.Text(), b.Text()) })
-				for _, c := range all {
-					if i >= 200 {
-						got[keyOfToken(c)]++
-					}
-				}
-				g := held[all[random.IntN(len(all))]]
-				h, err := lock.Release(ctx, g.Token, g.Fence, script.Rest{})
+			for i := range grants {
+				slices.SortFunc(held, func(a, b holder) int { return cmp.Compare(a.to, b.to) })
+				ends := held[0]
+				now = ends.to
+				h, err := lock.Release(ctx, ends.Token, ends.Fence, script.Rest{})
 				require.NoError(t, err)
-				delete(held, g.Token)
-				for _, g := range h.Grants {
-					held[g.Token] = g
+				require.Len(t, h.Grants, 1)
+				delete(o.leases, ends.Token.Text())
+				require.Equal(t, o.next(), h.Grants[0].Token.Text(), "grant %d", i)
+				held[0] = grant(h.Grants[0], true)
+				key, _ := strconv.Atoi(tokens.Key(ends.Token.Text()))
+				got[fmt.Sprint(key)] += ends.to - ends.from
+				join(key)
+				if i%100 == 0 {
+					m.setClock(m.clock + 1000)
 				}
-				m.setClock(m.clock + 1)
-				join(keyOfToken(g.Token))
 			}
-			sum, parts := 0.0, 0.0
-			for key, n := range got {
-				sum, parts = sum+n, parts+float64(shares[key%2])
-			}
-			for key, n := range got {
-				assert.InEpsilon(t, sum*float64(shares[key%2])/parts, n, 0.2, "key %d of %v", key, got)
+			for key := range keys {
+				want := now * permits * float64(shares[key%2]) / float64(keys*2)
+				assert.InEpsilon(t, want, got[fmt.Sprint(key)], 0.2, "key %d of %v", key, got)
 			}
 		})
 	}

@@ -1,0 +1,242 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+)
+
+// asProgram has the test binary be the program.
+const asProgram = "FAIRLOCK_EXAMPLE_GATEWAY"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// world is what the replicas have in common.
+type world struct {
+	t      *testing.T
+	server *redistest.Server
+	turns  fairlock.KeyedSemaphore // of an operator
+	model  string
+	asked  chan thought
+}
+
+// thought is an answer that the model is giving. It ends when the channel is closed.
+type thought struct {
+	question string
+	end      chan struct{}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, server: redistest.Start(t), asked: make(chan thought, 100)}
+	m := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		question, _ := io.ReadAll(r.Body)
+		now := thought{string(question), make(chan struct{})}
+		_, _ = fmt.Fprintln(out, "well,")
+		_ = http.NewResponseController(out).Flush()
+		w.asked <- now
+		select {
+		case <-now.end:
+			_, _ = fmt.Fprintln(out, "done")
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(m.Close)
+	w.model = m.URL
+	locks, err := fairlock.New(w.server.Client(), fairlock.Config{Name: "operator"})
+	require.NoError(t, err)
+	t.Cleanup(func() { locks.Close() })
+	w.turns = locks.KeyedSemaphore("model", atOnce)
+	return w
+}
+
+// next returns the answer that the model begins next.
+func (w *world) next(question string) thought {
+	w.t.Helper()
+	select {
+	case now := <-w.asked:
+		require.Equal(w.t, question, now.question)
+		return now
+	case <-time.After(time.Minute):
+		require.Fail(w.t, "the model is not asked", question)
+		return thought{}
+	}
+}
+
+// state waits until that many permits are held, and that many requests wait.
+func (w *world) state(used, waiting int) {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		st, err := w.turns.Inspect(w.t.Context())
+		require.NoError(w.t, err)
+		if st.Used == used && st.Waiting == waiting {
+			return
+		}
+		require.True(w.t, time.Now().Before(deadline), "%d are held, %d wait", st.Used, st.Waiting)
+	}
+}
+
+// replica is a process of the gateway.
+type replica struct {
+	*exec.Cmd
+	t   *testing.T
+	url string
+}
+
+func (w *world) start() replica {
+	w.t.Helper()
+	cmd := exec.CommandContext(w.t.Context(), os.Args[0], "-addr", "127.0.0.1:0", "-model", w.model)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "FAIRLOCK_REDIS=unix://"+w.server.Addr())
+	cmd.Stderr = w.t.Output()
+	out, err := cmd.StdoutPipe()
+	require.NoError(w.t, err)
+	require.NoError(w.t, cmd.Start())
+	w.t.Cleanup(func() { _ = cmd.Wait() }) // killed by the end of the test's ctx, unless the test has ended it
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(w.t, err)
+	url, found := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	require.True(w.t, found, line)
+	return replica{cmd, w.t, url}
+}
+
+// ask asks a question, and returns the response when it begins.
+func (r replica) ask(ctx context.Context, user, question string, header ...string) *http.Response {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/answers", strings.NewReader(question))
+	require.NoError(r.t, err)
+	req.Header.Set("X-User", user)
+	for _, h := range header {
+		req.Header.Set("Prefer", h)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+// body returns the rest of a response: events as "event data" if it has any.
+func body(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return strings.TrimSpace(strings.NewReplacer("event: ", "", "\ndata: ", " ", "\n\n", "; ").Replace(string(text)))
+}
+
+// Three replicas share the limits. Users take turns, and are told their positions.
+func TestGateway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b, c := w.start(), w.start(), w.start()
+	a.ask(t.Context(), "ann", "1")
+	ann1 := w.next("1")
+	b.ask(t.Context(), "ann", "2")
+	ann2 := w.next("2")
+	third := c.ask(t.Context(), "ann", "3") // at her limit, and one is free
+	w.state(2, 1)
+	fourth := c.ask(t.Context(), "ann", "4")
+	w.state(2, 2)
+	bob1 := a.ask(t.Context(), "bob", "b1")
+	thinks := w.next("b1")
+	second := b.ask(t.Context(), "bob", "b2")
+	w.state(3, 3)
+
+	now := c.ask(t.Context(), "bob", "now", "wait=0")
+	assert.Equal(t, []any{http.StatusTooManyRequests, "5"}, []any{now.StatusCode, now.Header.Get("Retry-After")})
+	assert.Equal(t, "the model is busy", body(t, now))
+	assert.Equal(t, http.StatusBadRequest, a.ask(t.Context(), "", "?").StatusCode)
+	assert.Equal(t, http.StatusBadRequest, a.ask(t.Context(), strings.Repeat("x", 200), "?").StatusCode)
+
+	close(thinks.end)
+	assert.Equal(t, "text well,; text done;", body(t, bob1))
+	bob2 := w.next("b2") // he holds nothing, and ann has two
+	close(bob2.end)
+	assert.Equal(t, "queued 1; text well,; text done;", body(t, second))
+	w.state(2, 2)
+	mine := c.ask(t.Context(), "ann", "now", "wait=0")
+	assert.Equal(t, "others come first", body(t, mine))
+
+	close(ann1.end)
+	ann3 := w.next("3")
+	close(ann2.end)
+	ann4 := w.next("4")
+	atLimit := c.ask(t.Context(), "ann", "now", "wait=0")
+	assert.Equal(t, "you have as many answers at once as you may", body(t, atLimit))
+	close(ann3.end)
+	close(ann4.end)
+	assert.Equal(t, "queued 1; text well,; text done;", body(t, third))
+	assert.Equal(t, "queued 2; text well,; text done;", body(t, fourth))
+	w.state(0, 0)
+}
+
+// Whoever hangs up gives back what it holds, or leaves the queue. A replica that dies gives back when its TTL ends.
+func TestGateway_Gone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.start(), w.start()
+	ctx, cancel := context.WithCancel(t.Context())
+	a.ask(ctx, "ann", "1")
+	w.next("1")
+	a.ask(ctx, "ann", "2")
+	w.next("2")
+	a.ask(ctx, "ann", "3")
+	w.state(2, 1)
+	cancel()
+	w.state(0, 0)
+
+	a.ask(t.Context(), "ann", "4")
+	w.next("4")
+	a.ask(t.Context(), "ann", "5")
+	w.next("5")
+	waits := b.ask(t.Context(), "ann", "6")
+	w.state(2, 1)
+	require.NoError(t, a.Process.Kill())
+	close(w.next("6").end)
+	assert.Equal(t, "queued 1; text well,; text done;", body(t, waits))
+}
+
+// On SIGTERM, those who wait are told to ask again at once, answers are completed, and nothing stays in Redis.
+func TestGateway_DrainsOnSIGTERM(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.start()
+	first := a.ask(t.Context(), "ann", "1")
+	ann1 := w.next("1")
+	second := a.ask(t.Context(), "ann", "2")
+	ann2 := w.next("2")
+	waits := a.ask(t.Context(), "ann", "3")
+	w.state(2, 1)
+	require.NoError(t, a.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, "queued 1; error ask again;", body(t, waits))
+	w.state(2, 0)
+	refused := a.ask(t.Context(), "bob", "b1")
+	assert.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
+	close(ann1.end)
+	assert.Equal(t, "text well,; text done;", body(t, first))
+	close(ann2.end)
+	assert.Equal(t, "text well,; text done;", body(t, second))
+	require.NoError(t, a.Wait())
+	w.state(0, 0)
+}
