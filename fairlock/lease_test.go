@@ -562,6 +562,25 @@ func TestUnlock_Refused(t *testing.T) {
 	})
 }
 
+// However often a refused Unlock is called, one release goes on in the background.
+func TestUnlock_RefusedAgainAndAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{TTL: time.Minute})
+		lease := hold(t, client.Mutex("x").Lock)
+		sent := record(client)
+		s.Miniredis.SetError("NOPERM")
+		for range 5 {
+			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrRefused)
+		}
+		sent.reset()
+		pass(10 * time.Second)
+		assert.InDelta(t, 10, len(sent.requests()), 1)
+		s.Miniredis.SetError("")
+		pass(time.Second)
+		s.Mutex("x").AssertFree()
+	})
+}
+
 // Unlock ends when the lease would have ended, and names the reason.
 //
 //fairlock:fault Unlock cannot reach Redis: it tries until the lease would have ended, then returns an error that is not ErrLost; an error that no retry cures is returned at once, and Unlock may be called again

@@ -62,16 +62,17 @@ func TestCopies_OfWhatHangs(t *testing.T) {
 			bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 				sent, end := s.dead("x", test.dead)
 				defer end()
+				expected := test.want
 				if test.dead == 3 && bound == kinds["other"].bound {
-					test.want = want{4, 3 * time.Second}
+					expected = want{4, 3 * time.Second}
 				}
 				ctx, cancel := context.WithTimeout(test.ctx(t.Context()), time.Minute)
 				defer cancel()
 				start := time.Now()
 				err := send(ctx, d, "x")
-				assert.Equal(t, test.want, want{sent.Load(), time.Since(start)})
+				assert.Equal(t, expected, want{sent.Load(), time.Since(start)})
 				var abandoned *dispatch.AbandonedError
-				assert.Equal(t, test.want.took == time.Minute, errors.As(err, &abandoned))
+				assert.Equal(t, expected.took == time.Minute, errors.As(err, &abandoned))
 			})
 		})
 	}

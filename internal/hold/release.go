@@ -103,8 +103,10 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 	})
 	if err != nil {
 		if refused := call.OriginOf(err) == call.Refused; refused || h.left() <= 0 { // another Unlock can follow
-			h.unlock.ambiguous = true
-			h.env.giveBack(t, h.ending())
+			if h.unlock.ambiguous = true; !h.unlock.late {
+				h.unlock.late = true
+				h.env.giveBack(t, h.ending())
+			}
 		}
 		return err
 	}
