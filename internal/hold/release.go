@@ -105,7 +105,11 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 		if refused := call.OriginOf(err) == call.Refused; refused || h.left() <= 0 { // another Unlock can follow
 			if h.unlock.ambiguous = true; !h.unlock.late {
 				h.unlock.late = true
-				h.env.giveBack(t, h.ending())
+				h.env.giveBackThen(t, h.ending(), func() { // a further Unlock finds that it is done
+					h.unlock.turn <- struct{}{}
+					h.unlock.done = true
+					<-h.unlock.turn
+				})
 			}
 		}
 		return err
