@@ -37,6 +37,7 @@ type KeyState struct {
 	Share   int           // WithShare of the first waiter
 	Age     time.Duration // time since the first waiter was queued
 	AtLimit bool          // the first waiter waits for holders of its own key
+	Others  []int         // other limits that holders and waiters of the key have brought, in ascending order; 0: none
 }
 
 // Holder holds a lock.
@@ -103,8 +104,10 @@ func readState(ctx context.Context, l script.Lock, limit int) (State, error) {
 		waiter.Weight, waiter.Writer = meaning(l, waiter.Token)
 		s.Waiters = append(s.Waiters, waiter)
 	}
+	limits := keyLimits(s)
 	for _, k := range snap.Keys {
-		s.Keys = append(s.Keys, KeyState{k.Key, k.Held, k.Waiting, k.Limit, k.Share, age(uint64(k.Ticket), snap.Now), k.AtLimit})
+		others := append([]int(nil), slices.DeleteFunc(limits[k.Key], func(n int) bool { return n == k.Limit })...) // nil if there is none
+		s.Keys = append(s.Keys, KeyState{k.Key, k.Held, k.Waiting, k.Limit, k.Share, age(uint64(k.Ticket), snap.Now), k.AtLimit, others})
 	}
 	if s.Permits = 1; !l.Mutex() {
 		s.Permits, s.Others = permits(s, snap.Resized)
@@ -113,6 +116,28 @@ func readState(ctx context.Context, l script.Lock, limit int) (State, error) {
 		s.Permits = 0
 	}
 	return s, nil
+}
+
+// keyLimits returns the key limits that holders and waiters have brought, by key, each once, in ascending order. Holders and waiters
+// are listed already.
+func keyLimits(s State) map[string][]int {
+	all := map[string][]int{}
+	add := func(key string, t token.Token) {
+		if key != "" {
+			all[key] = append(all[key], tokens.KeyLimit(t.Text()))
+		}
+	}
+	for _, h := range s.Holders {
+		add(h.Key, h.Token)
+	}
+	for _, w := range s.Waiters {
+		add(w.Key, w.Token)
+	}
+	for key, limits := range all {
+		slices.Sort(limits)
+		all[key] = slices.Compact(limits)
+	}
+	return all
 }
 
 // permits returns the number of permits that counts next, and the others that holders and waiters have brought. Holders and

@@ -17,13 +17,13 @@ func TestKeyed(t *testing.T) {
 	x := f.client("host").KeyedSemaphore("x", 2)
 	f.hold(func(ctx context.Context) (*fairlock.Lease, error) { return x.Key("a").Acquire(ctx, 1) })
 	run := []string{"run", "x", "--permits", "2", "--try", "--key"}
-	f.done(append(run, "b", "--key-limit", "1", "--", "true")...)
+	f.done(append(run, "b", "--key-limit", "1", "--share", "3", "--", "true")...)
 	refused(t, f.call(append(run, "a", "--key-limit", "1", "--", "true")...), exitBusy, "x is busy: key a is at its limit")
 	f.hold(func(ctx context.Context) (*fairlock.Lease, error) { return x.Key("b").Acquire(ctx, 1) })
 	go func() { _, _ = x.Key("b", fairlock.WithKeyLimit(1)).Acquire(t.Context(), 1) }()
 	f.queued(x, 1)
 	require.Regexp(t, `\nx +keyed +2/2 +host \+1 `, f.done("list"))
-	require.Regexp(t, `(?s)\nkeyed x: 2 of 2 permits held, 1 waiting\n.* a .* b .*\n  KEY +HELD .*\n  b +1/1 +1 +1 +\S+ +at its limit\n`, f.done("status", "x"))
+	require.Regexp(t, `(?s)\nkeyed x: 2 of 2 permits held, 1 waiting\n.* a .* b .*\n  KEY +HELD .*\n  b +1/1 +1 +1 +\S+ +at its limit, two limits in use\n`, f.done("status", "x"))
 	all := decode[[]struct {
 		Kind string
 		Keys []struct {

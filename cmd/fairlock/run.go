@@ -103,6 +103,7 @@ func runCommand(c *connection) *cobra.Command {
 	f.IntVar(&r.take, "take", 1, "with --kind semaphore or --key: how many of them CMD takes")
 	f.StringVar(&r.Key, "key", "", "share the permits fairly with others of other keys, such as tenants: `KEY` is that of CMD")
 	f.IntVar(&r.KeyLimit, "key-limit", 0, "with --key: how many permits KEY has at most (default: any number)")
+	f.IntVar(&r.Share, "share", 1, "with --key: KEY gets so many times as much as one with share 1, while both have waiters")
 	f.BoolVar(&r.read, "read", false, "with --kind rwmutex: CMD reads, beside other readers")
 	f.StringVar(&r.label, "label", "", "how others see who holds the lock or waits: `TEXT`-<process>@<host> (default <user>/<CMD>)")
 	f.BoolVar(&r.try, "try", false, "do not wait: exit with 75 if somebody holds the lock or waits for it")
@@ -138,9 +139,11 @@ func (r *runner) check(given func(string) bool) error {
 		wrong(given("key") != (r.Kind == fairlock.KindKeyedSemaphore), "--key and --kind keyed need each other"),
 		wrong(given("key") && (r.Key == "" || len(r.Key) > bounds.MaxKey), "--key has %d bytes, must be from 1 to %d", len(r.Key), bounds.MaxKey),
 		wrong(given("key-limit") && !given("key"), "--key-limit needs --key"),
+		wrong(given("share") && !given("key"), "--share needs --key"),
 		locks.Within("--permits", r.Permits, 1, bounds.MaxPermits),
 		locks.Within("--take", r.take, 1, r.Permits),
 		locks.Within("--key-limit", r.KeyLimit, 0, bounds.MaxPermits),
+		locks.Within("--share", r.Share, 1, bounds.MaxShare),
 		wrong(r.KeyLimit > 0 && r.take > r.KeyLimit, "--take is %d, must be at most --key-limit %d", r.take, r.KeyLimit),
 		wrong(r.Kind != fairlock.KindRWMutex && r.read, "--read needs --kind rwmutex"),
 		wrong(len(r.label) > maxLabel || strings.ContainsFunc(r.label, unseen),

@@ -23,7 +23,7 @@ type Waiters struct {
 	mu      sync.Mutex
 	byLock  map[string]*queue            // guarded by mu: by the lock's key
 	byToken map[token.Token]*localWaiter // guarded by mu: those that a grant can be for
-	warned  map[string]struct{}          // guarded by mu: keys of the locks of which comparePermits has warned
+	warned  map[string]struct{}          // guarded by mu: what comparePermits has warned of
 }
 
 // localWaiter is a waiter as its queue sees it.
@@ -130,19 +130,29 @@ func (ws *Waiters) queues() []*queue {
 // CheckSubscription returns an error if the subscription has been down for too long.
 func (ws *Waiters) CheckSubscription() error { return ws.subscriber.check() }
 
-// comparePermits warns, once for each lock, that a holder has brought another number of permits than a waiter.
+// comparePermits warns, once for each lock, that a holder has brought another number of permits than a waiter, and once, that one of
+// the same key has brought another key limit.
 func (ws *Waiters) comparePermits(l Lock, waiter token.Token, text string) {
 	holder, err := token.Parse(text)
-	ours, others := tokens.Permits(waiter.Text()), tokens.Permits(holder.Text())
-	if err != nil || ours == others {
+	if err != nil {
 		return
 	}
-	ws.mu.Lock()
-	_, again := ws.warned[l.Key()]
-	ws.warned[l.Key()] = struct{}{}
-	ws.mu.Unlock()
-	if !again {
+	own, other := tokens.Of(waiter.Text()), tokens.Of(holder.Text())
+	if own.Permits != other.Permits && ws.first(l.Key()) {
 		ws.env.Log.Warn("the semaphore is used with two numbers of permits: requests with the smaller one delay all others",
-			"lock", l.Name, "permits", ours, "others", others, "holder", holder.Client())
+			"lock", l.Name, "permits", own.Permits, "others", other.Permits, "holder", holder.Client())
 	}
+	if own.Key == other.Key && own.KeyLimit != other.KeyLimit && ws.first(l.Key()+" key limit") {
+		ws.env.Log.Warn("a key is used with two limits: requests with the smaller one delay all others of the key",
+			"lock", l.Name, "key", own.Key, "limit", own.KeyLimit, "others", other.KeyLimit, "holder", holder.Client())
+	}
+}
+
+// first reports whether it is called for the first time with that text.
+func (ws *Waiters) first(warning string) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	_, again := ws.warned[warning]
+	ws.warned[warning] = struct{}{}
+	return !again
 }

@@ -16,8 +16,9 @@ type Type struct {
 	Kind    fairlock.Kind `json:"kind"`
 	Permits int           `json:"permits,omitempty"` // of a semaphore; without effect for the others
 
-	Key      string `json:"-"` // of a keyed semaphore, as whom it is acquired; its limit, 0: none
+	Key      string `json:"-"` // of a keyed semaphore, as whom it is acquired; its limit, 0: none; its share
 	KeyLimit int    `json:"-"`
+	Share    int    `json:"-"`
 
 	MinHold time.Duration `json:"-"` // the lock stays taken until so long after each grant; 0: until it is released. Not of an rwmutex
 }
@@ -66,7 +67,7 @@ func (t Type) Capacity() int {
 func (t Type) Acquire(ctx context.Context, c *fairlock.Client, name string, weight int, try bool) (*fairlock.Lease, error) {
 	minHold := fairlock.WithMinHold(t.MinHold)
 	if t.Kind == fairlock.KindKeyedSemaphore {
-		key := c.KeyedSemaphore(name, t.Permits, minHold).Key(t.Key, fairlock.WithKeyLimit(t.KeyLimit))
+		key := c.KeyedSemaphore(name, t.Permits, minHold).Key(t.Key, fairlock.WithKeyLimit(t.KeyLimit), fairlock.WithShare(max(t.Share, 1)))
 		if try {
 			return key.TryAcquire(ctx, weight)
 		}

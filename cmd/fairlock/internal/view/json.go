@@ -84,7 +84,7 @@ func JSON(l inspect.Lock) string {
 		for _, k := range l.State.Keys {
 			o := object{
 				"held": k.Held, "waiting": k.Waiting, "limit": known(k.Limit), "share": k.Share, "waiting_ms": k.Age.Milliseconds(),
-				"at_limit": k.AtLimit,
+				"at_limit": k.AtLimit, "other_limits": append([]int{}, k.Others...),
 			}
 			key(l, o, k.Key)
 			keys = append(keys, o)

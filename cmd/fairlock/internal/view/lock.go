@@ -265,6 +265,9 @@ func keys(p Paint, all []fairlock.KeyState) columns {
 		case i == 0:
 			state = "next"
 		}
+		if len(k.Others) > 0 {
+			state = strings.TrimPrefix(state+", two limits in use", ", ")
+		}
 		t.add(plainKey(k.Key), held, strconv.Itoa(k.Share), strconv.Itoa(k.Waiting), inspect.Span(k.Age), state)
 	}
 	return t

@@ -125,7 +125,7 @@ func TestLock_Texts(t *testing.T) {
 			}
 			l.State.Keys = []fairlock.KeyState{
 				{Key: "tenant 17", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond},
-				{Key: "tenant-3", Held: 4, Waiting: 1, Limit: 4, Share: 3, Age: 11200 * time.Millisecond, AtLimit: true},
+				{Key: "tenant-3", Held: 4, Waiting: 1, Limit: 4, Share: 3, Age: 11200 * time.Millisecond, AtLimit: true, Others: []int{0, 2}},
 			}
 		}),
 		change(sample(fairlock.KindSemaphore, "three numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 8, []int{3, 5} }),
