@@ -366,8 +366,12 @@ func (o *observer) compare(l *observed) {
 			record(history.Resizes, "", uint64(n), 0)
 		}
 	}
-	if o.restoring { // perhaps it had been resized while more permits were held
-		resized(max(next.Used(), l.permits))
+	if o.restoring { // perhaps it had been resized while more permits were held; leases that have ended are found, too
+		all := 0
+		for _, h := range next.Holders {
+			all += parse(h.Token).Weight()
+		}
+		resized(max(all, l.permits))
 	} else {
 		resized(next.Resized)
 	}
