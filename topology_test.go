@@ -281,11 +281,11 @@ func TestClient_PingIsRefused(t *testing.T) {
 	require.ErrorContains(t, c.Ping(t.Context()), "READONLY")
 	require.NoError(t, s.root.Do(t.Context(), "replicaof", "no", "one").Err())
 	require.NoError(t, c.Ping(t.Context()))
-	for _, lacking := range []string{"-evalsha", "-del", "resetkeys"} {
+	for _, lacking := range []string{"-evalsha", "-del", "-zcard", "-hlen", "resetkeys"} {
 		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", lacking).Err())
 		err := c.Ping(t.Context())
 		require.ErrorContains(t, err, `key "fairlock:{ping}:absent"`, lacking)
-		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", "+evalsha", "+del", "~fairlock:*").Err())
+		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", "+evalsha", "+del", "+zcard", "+hlen", "~fairlock:*").Err())
 	}
 	require.NoError(t, c.Ping(t.Context()))
 }

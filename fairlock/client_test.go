@@ -24,7 +24,7 @@ import (
 
 // Hooks of the user's client, and so its instrumentation, see every request once. One that is alone has its caller's ctx.
 //
-//fairlock:promise All requests are sent by the user's client: its hooks see every request once; a pair over a long link takes two commands and no further connection, while a round trip takes less than a second
+//fairlock:promise All requests are sent by the user's client: its hooks see every request once, and so each copy of one that has no reply for a second; a pair over a long link takes two commands and no further connection, while a round trip takes less than a second
 func TestClient_HooksSeeEveryRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const pairs = 30
@@ -375,7 +375,7 @@ func TestClient_CloseWithoutRedis(t *testing.T) {
 
 // What Redis replies when it refuses a connection reaches all callers whose requests should have gone over it.
 //
-//fairlock:fault Redis refuses a connection: all calls that should have gone over it return its reply
+//fairlock:fault Redis refuses a connection: all calls without a ticket or a lease that should have gone over it return its reply, an ErrRefused
 func TestClient_RefusedConnection(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		s.Miniredis.RequireUserAuth("user", "right")
@@ -385,6 +385,7 @@ func TestClient_RefusedConnection(t *testing.T) {
 			all.Go(func() {
 				_, err := client.Mutex(fmt.Sprint(i)).TryLock(t.Context())
 				assert.ErrorContains(t, err, "WRONGPASS")
+				assert.ErrorIs(t, err, fairlock.ErrRefused)
 				assert.NotErrorIs(t, err, script.ErrReply)
 			})
 		}

@@ -84,7 +84,7 @@ type HeldError struct {
 	Busy     Busy          // why a Try… was refused; BusyLock after a timeout
 	Holder   string        // the Name of the client of a holder, whatever its key, from Redis's latest reply
 	Released bool          // the holder has released the lock, and its minimum hold is not over
-	Free     time.Duration // until the minimum hold is over; 0 if that is not known, as after a Lock
+	Free     time.Duration // if Released: until a lease of the lock ends next, of a mutex that minimum hold; 0 if it is not known
 	Err      error
 }
 

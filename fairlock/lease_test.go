@@ -548,7 +548,7 @@ func TestUnlock_Refused(t *testing.T) {
 			pass(1100 * time.Millisecond)
 		}
 		s.Mutex("x").AssertFree()
-		pass(time.Second)
+		pass(2 * ttl)
 		unlock(t, lease)
 	})
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) { // what no retry cures is returned at once
@@ -559,6 +559,25 @@ func TestUnlock_Refused(t *testing.T) {
 		s.Miniredis.SetError("")
 		unlock(t, lease)
 		s.AssertNothingLeft()
+	})
+}
+
+// However often a refused Unlock is called, one release goes on in the background.
+func TestUnlock_RefusedAgainAndAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{TTL: time.Minute})
+		lease := hold(t, client.Mutex("x").Lock)
+		sent := record(client)
+		s.Miniredis.SetError("NOPERM")
+		for range 5 {
+			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrRefused)
+		}
+		sent.reset()
+		pass(10 * time.Second)
+		assert.InDelta(t, 10, len(sent.requests()), 1)
+		s.Miniredis.SetError("")
+		pass(time.Second)
+		s.Mutex("x").AssertFree()
 	})
 }
 

@@ -163,10 +163,10 @@ func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 	held := named && !holder.IsZero()
 	if held {
 		e := &HeldError{Busy: BusyLock, Holder: name, Err: err}
-		e.Released = tokens.FlagsOf(holder.Text())&tokens.Released != 0
 		if reply.Outcome == script.Busy {
 			e.Busy = Busy(reply.Why)
 		}
+		e.Released = e.Busy != BusyKey && tokens.FlagsOf(holder.Text())&tokens.Released != 0
 		if e.Released && reply.Outcome == script.Busy {
 			e.Free = max(reply.RetryAfter, 0)
 		}

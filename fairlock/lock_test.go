@@ -286,7 +286,7 @@ func TestInspect_RenewalsOfAHolder(t *testing.T) {
 
 // Redis does not undo what a script has written before one of its commands is refused.
 //
-//fairlock:fault A script fails half-way: Lock returns the error, and what the script had granted or queued is removed at once
+//fairlock:fault A script fails half-way: Lock returns the error, and what the script had granted or queued is removed at once; while Redis refuses that, it is tried each second for TTL + WaiterTTL
 func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 	const failed = "ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3."
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {

@@ -70,6 +70,43 @@ func TestOutage_EveryRequestCounts(t *testing.T) {
 	}
 }
 
+// A Redis that goes away after a use without contention is told of, though nobody has a lease or a ticket: by a Lock without
+// deadline, which waits for Redis as long as it is away.
+//
+//fairlock:fault Redis is down for a while
+func TestOutage_AfterAnEarlierUse(t *testing.T) {
+	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string, fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
+		var log logged
+		client := s.Client(fairlock.Config{Logger: log.logger()})
+		unlock(t, hold(t, client.Mutex("x").Lock))
+		pass(time.Hour)
+		end := fault(s, client)
+		pass(time.Hour)
+		assert.Empty(t, log.sofar(), "nobody has asked")
+		began, over := time.Now(), make(chan struct{})
+		go func() {
+			defer close(over)
+			lease, err := client.Mutex("x").Lock(context.Background())
+			if assert.NoError(t, err) {
+				assert.NoError(t, lease.Unlock(context.Background()))
+			}
+		}()
+		pass(15 * time.Second)
+		since := client.Stats().OutageSince
+		assert.False(t, since.Before(began) || since.After(began.Add(6*time.Second)), since)
+		pass(2 * time.Minute)
+		require.Len(t, log.sofar(), 1, log.sofar())
+		assert.Contains(t, log.sofar()[0], `level=WARN msg="outage begins: Redis does not serve this client" lock=x err=`)
+		assert.Equal(t, since, client.Stats().OutageSince)
+		end()
+		<-over
+		pass(time.Minute)
+		assert.Zero(t, client.Stats().OutageSince)
+		require.Len(t, log.sofar(), 2, log.sofar())
+		assert.Contains(t, log.sofar()[1], `level=INFO msg="outage is over: Redis serves this client again"`)
+	})
+}
+
 // errCut is an error of a connection.
 var errCut = errors.New("connection refused")
 

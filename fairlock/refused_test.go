@@ -216,6 +216,45 @@ func TestCopies_HalfOpenLink(t *testing.T) {
 	}
 }
 
+// Of two copies of an acquire, one was answered that the queue is full, or was refused, and the other one arrives when the lock is free:
+// the caller has left with a tombstone, so it is granted to nobody.
+//
+//fairlock:fault The connection of a request is half-open, and its reply never comes
+func TestCopies_LateOneOfAFailedAcquire(t *testing.T) {
+	bubbles(t, map[string]error{"full": fairlock.ErrQueueFull, "refused": fairlock.ErrRefused}, func(t *testing.T, s *fairlocktest.Server, name string, want error) {
+		client := clientWith(t, s, fairlock.Config{}, sendOnce)
+		unlock(t, hold(t, client.Mutex("before").Lock)) // the server has the scripts
+		pass(2 * time.Second)
+		holder := s.Mutex("x").HoldAs("holder")
+		waiter := begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
+		sent, over := record(client), make(chan struct{})
+		sent.before = func(n int, _ redis.Cmder) error {
+			switch {
+			case n == 0:
+				<-over
+			case n == 1 && name == "refused":
+				return refusal("NOPERM")
+			}
+			return nil
+		}
+		q := begin(t.Context(), client.Mutex("x", fairlock.WithMaxWaiters(1)).Lock)
+		pass(1500 * time.Millisecond)
+		require.False(t, q.pending())
+		require.ErrorIs(t, q.err, want)
+		unlock(t, holder)
+		unlock(t, waiter.granted(t))
+		close(over)
+		pass(time.Millisecond)
+		s.Mutex("x").AssertFree()
+		s.Mutex("x").AssertQueue()
+		verbs := []string{}
+		for _, r := range sent.requests() {
+			verbs = append(verbs, r.verb)
+		}
+		require.Equal(t, []string{"acquire", "acquire", "leave"}, verbs)
+	})
+}
+
 // A try of 3 s outlives two connections that somebody on the way has forgotten.
 //
 //fairlock:fault The connection of a request is half-open, and its reply never comes
@@ -378,18 +417,26 @@ func TestNoScript_CircuitBreaker(t *testing.T) {
 type breaker struct {
 	recorder
 
-	open bool
-	next time.Time
+	mu   sync.Mutex
+	open bool      // guarded by mu
+	next time.Time // guarded by mu
 }
 
 func (b *breaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if b.open && time.Now().Before(b.next) {
+		b.mu.Lock()
+		refuses := b.open && time.Now().Before(b.next)
+		if !refuses {
+			b.next = time.Now().Add(time.Second)
+		}
+		b.mu.Unlock()
+		if refuses {
 			cmd.SetErr(errors.New("circuit breaker is open"))
 			return cmd.Err()
 		}
-		b.next = time.Now().Add(time.Second)
 		err := next(ctx, cmd)
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		if b.open = err != nil && !errors.Is(err, redis.Nil); b.open {
 			cmd.SetErr(hooked{err})
 			return cmd.Err()

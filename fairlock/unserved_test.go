@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -229,13 +230,13 @@ func TestUnserved_NamesTheFailure(t *testing.T) {
 			},
 		} {
 			client, over := s.Client(fairlock.Config{}), make(chan struct{})
-			sent := 0
+			var sent atomic.Int64
 			record(client).before = func(_ int, cmd redis.Cmder) error {
 				if verbOf(cmd) == "leave" {
 					return nil
 				}
-				if sent++; sent <= len(replies) {
-					return refusal(replies[sent-1])
+				if n := int(sent.Add(1)); n <= len(replies) {
+					return refusal(replies[n-1])
 				}
 				<-over
 				return errCut

@@ -96,7 +96,7 @@ func TestLock_KindsAndNamespaces(t *testing.T) {
 		})
 		gpu.Expire()
 		<-held.Done()
-		gpu.ForceRelease()
+		gpu.WaitFree()
 		server.Semaphore("gpu", 3).AssertFree() // another kind of the same name
 
 		doc := server.RWMutex("doc")
@@ -301,7 +301,11 @@ func TestLink_BreakAndHang(t *testing.T) {
 func TestLink_DropNotifications(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fairlocktest.Server, client *fairlocktest.Client) {
 		ctx := t.Context()
-		for _, sub := range []*redis.PubSub{client.Redis.Subscribe(ctx, "news"), client.Redis.PSubscribe(ctx, "new*")} {
+		for _, subscribe := range []func() *redis.PubSub{ // one after the other: each gets all messages
+			func() *redis.PubSub { return client.Redis.Subscribe(ctx, "news") },
+			func() *redis.PubSub { return client.Redis.PSubscribe(ctx, "new*") },
+		} {
+			sub := subscribe()
 			_, err := sub.Receive(ctx)
 			require.NoError(t, err)
 			for _, drop := range []bool{true, false} {

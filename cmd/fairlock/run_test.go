@@ -377,7 +377,7 @@ func TestRun_RedisHangsWhenCMDEnds(t *testing.T) {
 	require.Equal(t, result{code: exitSignal + int(syscall.SIGQUIT)}, two.wait())
 	got := one.wait()
 	require.Equal(t, 7, got.code)
-	require.Regexp(t, `^fairlock: CMD has ended, but one could not be released; it is free in [^\n]+: no answer within 3s\n$`, got.errs)
+	require.Regexp(t, `^fairlock: CMD has ended, but one could not be released; it is free in [^\n]+: no answer within 5s\n$`, got.errs)
 }
 
 func TestRun_CMDCannotBeRun(t *testing.T) {

@@ -29,13 +29,14 @@ var buckets = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1,
 // lossTypes are the error types of all losses. Their counters begin at 0: Prometheus does not see the increase of a series
 // that begins at 1.
 var lossTypes = []string{
-	fairlock.ErrorType(fairlock.ErrExpired), fairlock.ErrorType(fairlock.ErrTaken), fairlock.ErrorType(fairlock.ErrUnreachable),
+	fairlock.ErrorType(fairlock.ErrExpired), fairlock.ErrorType(fairlock.ErrRefused), fairlock.ErrorType(fairlock.ErrTaken),
+	fairlock.ErrorType(fairlock.ErrUnreachable),
 }
 
 // Config has the settings of New. The zero value is ready to use.
 type Config struct {
 	// Name returns the label fairlock_name of a lock, by the lock's name. There should be fewer than 100 or so results:
-	// "account" for all of "account:42", for example. Each is at least 55 series for Prometheus, and 10 kB in this process for as
+	// "account" for all of "account:42", for example. Each is at least 56 series for Prometheus, and 10 kB in this process for as
 	// long as the Metrics live. An empty result is no label. Name is called at each
 	// event, from several goroutines at once. It must be quick, and return the same for the same lock each time, or the gauges
 	// do not come back to 0. By default the metrics do not have the label.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -116,7 +117,7 @@ func TestMetrics_LossesBeginAtZero(t *testing.T) {
 				}
 			}
 		}
-		assert.Equal(t, []string{"expired", "taken", "unreachable"}, types)
+		assert.Equal(t, []string{"expired", "refused", "taken", "unreachable"}, types)
 	})
 }
 
@@ -209,4 +210,42 @@ func TestMetrics_NewLabelsAtOnce(t *testing.T) {
 	}
 	workers.Wait()
 	assert.Equal(t, want, values(t, metrics))
+}
+
+// Name and Exemplar run inside the callbacks. If one panics in the goroutine of a caller, that gets the panic, and nothing stays
+// held.
+func TestConfig_Panics(t *testing.T) {
+	for _, name := range []string{"Name", "Exemplar"} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+				panics := true
+				boom := func() {
+					if panics {
+						panic("boom")
+					}
+				}
+				cfg := promfairlock.Config{Name: func(string) string { boom(); return "" }}
+				if name == "Exemplar" {
+					cfg = promfairlock.Config{Exemplar: func(context.Context) prometheus.Labels { boom(); return nil }}
+				}
+				c := counted(s, cfg)
+				do := func() { _ = c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }) }
+				require.PanicsWithValue(t, "boom", do) // of Granted
+				time.Sleep(time.Second)
+				s.Mutex("x").AssertFree()
+				holder := s.Mutex("x").HoldAs("holder")
+				require.PanicsWithValue(t, "boom", func() { _, _ = c.Mutex("x").TryLock(t.Context()) }) // of Left
+				s.Mutex("x").AssertQueue()
+				require.NoError(t, holder.Unlock(t.Context()))
+				assert.Zero(t, c.Stats())
+				panics = false
+				lease, err := c.Mutex("x").Lock(t.Context())
+				require.NoError(t, err)
+				panics = true
+				require.PanicsWithValue(t, "boom", func() { _ = lease.Unlock(t.Context()) }) // of Ended
+				s.Mutex("x").AssertFree()
+				require.NoError(t, c.Shutdown(t.Context()))
+			})
+		})
+	}
 }

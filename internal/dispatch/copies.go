@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"encoding"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -47,26 +48,29 @@ func poolOfOne(rdb redis.Scripter) bool {
 	}
 }
 
-// watch has copy called when the oldest command hangs. The caller holds mu.
+// watch has copy called when the oldest command hangs that can be copied. The caller holds mu.
 func (d *Dispatcher) watch() {
-	c, now, first := &d.copies, d.clock.Now(), time.Time{}
+	c, now := &d.copies, d.clock.Now()
 	if c.timer != nil || c.off || d.closed {
 		return
 	}
+	first, busy := now, false // if none of them can be copied, look again when one that comes now may hang
 	for _, l := range d.lanes() {
 		for _, b := range l.inFlight {
-			if len(b.requests) > 0 && (first.IsZero() || b.since.Before(first)) {
+			busy = busy || len(b.requests) > 0
+			if b.since.Before(first) && slices.ContainsFunc(b.requests, c.can) {
 				first = b.since
 			}
 		}
 	}
-	if !first.IsZero() {
-		wait := max(first.Add(hangs).Sub(now), c.next.Sub(now))
-		if wait <= 0 { // what hangs cannot be copied
-			wait = hangs
-		}
-		c.timer = d.clock.AfterFunc(wait, d.copy)
+	if busy {
+		c.timer = d.clock.AfterFunc(max(first.Add(hangs).Sub(now), c.next.Sub(now)), d.copy)
 	}
+}
+
+// can reports whether a command that is in flight can be copied.
+func (c *copies) can(r *request) bool {
+	return r.copies < c.most && !r.done.Load() && r.ctx.Err() == nil && traitsOf(r.ctx)&Repeatable != 0
 }
 
 // copy sends a copy of the oldest command that hangs, or copies of all.
@@ -96,11 +100,13 @@ func (d *Dispatcher) copy() {
 	d.watch()
 }
 
-// counted has the arguments of a command counted as written once more, and reports whether a copy may be sent: it has no outcome. Who
-// reads the count after the outcome either finds the copy in it, or none is sent.
+// counted has the arguments of a command counted as written twice, and reports whether a copy may be sent: it has no outcome. Who
+// reads the count after the outcome either finds both in it, or no copy is sent. The first one may not be written yet, and the copy
+// never be, if a server refuses its connection.
 func (r *request) counted() bool {
 	for _, a := range r.args {
 		if m, ok := a.(encoding.BinaryMarshaler); ok {
+			_, _ = m.MarshalBinary()
 			_, _ = m.MarshalBinary()
 		}
 	}
@@ -115,7 +121,7 @@ func (d *Dispatcher) hanging(now time.Time, most int) (all []*request) {
 				continue
 			}
 			for _, r := range b.requests {
-				if len(all) < most && r.copies < d.copies.most && !r.done.Load() && r.ctx.Err() == nil && traitsOf(r.ctx)&Repeatable != 0 {
+				if len(all) < most && d.copies.can(r) {
 					all = append(all, r)
 				}
 			}

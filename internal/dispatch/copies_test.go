@@ -62,16 +62,17 @@ func TestCopies_OfWhatHangs(t *testing.T) {
 			bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 				sent, end := s.dead("x", test.dead)
 				defer end()
+				expected := test.want
 				if test.dead == 3 && bound == kinds["other"].bound {
-					test.want = want{4, 3 * time.Second}
+					expected = want{4, 3 * time.Second}
 				}
 				ctx, cancel := context.WithTimeout(test.ctx(t.Context()), time.Minute)
 				defer cancel()
 				start := time.Now()
 				err := send(ctx, d, "x")
-				assert.Equal(t, test.want, want{sent.Load(), time.Since(start)})
+				assert.Equal(t, expected, want{sent.Load(), time.Since(start)})
 				var abandoned *dispatch.AbandonedError
-				assert.Equal(t, test.want.took == time.Minute, errors.As(err, &abandoned))
+				assert.Equal(t, expected.took == time.Minute, errors.As(err, &abandoned))
 			})
 		})
 	}
@@ -91,6 +92,25 @@ func TestCopies_OthersFollow(t *testing.T) {
 		s.callers.Wait()
 		assert.LessOrEqual(t, time.Since(start), 2100*time.Millisecond)
 		assert.LessOrEqual(t, sent.Load(), int32(2*n))
+	})
+}
+
+// A command that must not run twice hangs already: those after it are copied a second after each was sent.
+func TestCopies_BehindOneThatMustNotRunTwice(t *testing.T) {
+	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, _ int) {
+		_, endOfFirst := s.dead("renewal", 1)
+		defer endOfFirst()
+		_, end := s.dead("x", 2)
+		defer end()
+		s.callers.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_ = send(ctx, d, "renewal")
+		})
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		_ = send(repeatable(t.Context()), d, "x")
+		assert.Equal(t, 2*time.Second, time.Since(start))
 	})
 }
 

@@ -81,7 +81,10 @@ func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Ha
 }
 
 // giveBack releases a lease that nobody uses, in the background.
-func (env *Env) giveBack(t task.Task, e ending) {
+func (env *Env) giveBack(t task.Task, e ending) { env.giveBackThen(t, e, func() {}) }
+
+// giveBackThen is giveBack, and calls a function when the lease is released.
+func (env *Env) giveBackThen(t task.Task, e ending, then func()) {
 	t.Go(func(t task.Task) {
 		within := e.token.TTL()
 		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
@@ -93,7 +96,9 @@ func (env *Env) giveBack(t task.Task, e ending) {
 		})
 		if err != nil {
 			env.Log.Warn("lease was not released; it expires", "lock", env.Lock, "token", e.token, "err", err)
+			return
 		}
+		then()
 	})
 }
 

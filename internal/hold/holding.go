@@ -51,6 +51,7 @@ type Holding struct {
 type unlock struct {
 	turn      chan struct{} // holds a value while a release is under way, which owns what follows
 	ambiguous bool          // a release may have reached Redis without its reply coming back
+	late      bool          // the release goes on in the background
 	done      bool          // Redis has replied to a release
 	err       error         // what it said
 }

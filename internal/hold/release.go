@@ -103,8 +103,14 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 	})
 	if err != nil {
 		if refused := call.OriginOf(err) == call.Refused; refused || h.left() <= 0 { // another Unlock can follow
-			h.unlock.ambiguous = true
-			h.env.giveBack(t, h.ending())
+			if h.unlock.ambiguous = true; !h.unlock.late {
+				h.unlock.late = true
+				h.env.giveBackThen(t, h.ending(), func() { // a further Unlock finds that it is done
+					h.unlock.turn <- struct{}{}
+					h.unlock.done = true
+					<-h.unlock.turn
+				})
+			}
 		}
 		return err
 	}

@@ -71,7 +71,7 @@ func (m *machine) eachSample(change func(), check func(lock, name string, s samp
 // A server without memory refuses what has to store something, and nothing of it is left. What is held can be kept, and is
 // handed off.
 //
-//fairlock:fault The server is full (OOM): an error; no lock is held by nobody; a holder goes on
+//fairlock:fault The server is full (OOM): what has to store something is refused; no lock is held by nobody; holders and queued waiters go on
 func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
 	for _, k := range oneHolder {
 		m := newMachine(t, newReal(t, redistest.Start(t)), k)

@@ -62,6 +62,11 @@ func (o *observer) check(l *observed, next contents) {
 			l.seen[w.Token] = now
 		}
 	}
+	for token := range l.seen { // a full server refuses those that come back after a loss of data
+		if o.full.Load() > 0 && next.Waiter(token) == nil {
+			l.seen[token] = now
+		}
+	}
 	for _, h := range next.Holders { // it may lose the lock and be queued again
 		delete(l.seen, h.Token)
 	}

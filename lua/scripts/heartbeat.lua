@@ -33,13 +33,14 @@ drop_expired()
 local state = admit()
 if waiting > 0 then write_number(0) end
 
-local mine -- the first of them that is queued
+-- Whoever has lost data may list its waiters in another order than the queue has.
+local head, mine = call('ZRANGE', queue, 0, 0)[1], nil
 for i = 1, tokens do
   local token = ARGV[FIRST + i - 1]
   if (handed ~= '' or states[i] == 'n') and fence_of(token) then states[i] = 'h' end
   if too_heavy > 0 and too_large(token) and not call('ZSCORE', queue, token) then states[i] = 'n' end
-  if states[i] == 'q' and not mine then mine = token end
+  if token == head then mine = head end
 end
 tell_head(mine)
-local after = state == 'more' and 0 or mine and mine == call('ZRANGE', queue, 0, 0)[1] and next_end() or -1
+local after = state == 'more' and 0 or mine and next_end() or -1
 return text_of(last) .. ' ' .. after .. ' ' .. table.concat(states)
