@@ -426,9 +426,12 @@ func TestClient_ContextTimeoutEnabled(t *testing.T) {
 		})
 		x := client.Mutex("x")
 		unlock(t, hold(t, x.Lock))
+		var mu sync.Mutex // copies are sent by others
 		goroutines := make(map[string]bool)
 		record(client).before = func(int, redis.Cmder) error {
 			var stack [1 << 14]byte
+			mu.Lock()
+			defer mu.Unlock()
 			goroutines[strings.Fields(string(stack[:runtime.Stack(stack[:], false)]))[1]] = true
 			return nil
 		}
@@ -436,7 +439,9 @@ func TestClient_ContextTimeoutEnabled(t *testing.T) {
 		require.NoError(t, err)
 		unlock(t, lease)
 		lease = hold(t, x.Lock)
+		mu.Lock()
 		assert.Len(t, goroutines, 1)
+		mu.Unlock()
 
 		client.Link.Hang()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
