@@ -29,7 +29,7 @@ func TestLease_EndsOneSafetyMarginBeforeItsTTL(t *testing.T) {
 		client := s.Client(fairlock.Config{Trace: j.trace()})
 		x := client.Mutex("x")
 		unlock(t, hold(t, x.Lock)) // so that the connection is there
-		const delay = 500 * time.Millisecond
+		const delay = 450 * time.Millisecond // there and back takes less than a second: no copy is sent
 		client.Link.Delay(delay, delay)
 		sent := time.Now()
 		lease := hold(t, x.Lock)

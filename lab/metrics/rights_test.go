@@ -41,7 +41,7 @@ func TestLockCollector_Rights(t *testing.T) {
 		assert.Empty(t, log, rights.For)
 
 		failures, log = scrape(append(rules, "-time")...)
-		assert.InDelta(t, 3, failures, 0, rights.For)
+		assert.InDelta(t, 4, failures, 0, rights.For)
 		assert.Regexp(t, "(?i)permission|can't run this command|NOPERM|ACL failure", log, rights.For)
 	}
 }
