@@ -28,7 +28,7 @@ func TestLease_EndsOneSafetyMarginBeforeItsTTL(t *testing.T) {
 		var j journal
 		client := s.Client(fairlock.Config{Trace: j.trace()})
 		x := client.Mutex("x")
-		unlock(t, hold(t, x.Lock)) // so that the connection is there
+		unlock(t, hold(t, x.Lock))           // so that the connection is there
 		const delay = 450 * time.Millisecond // there and back takes less than a second: no copy is sent
 		client.Link.Delay(delay, delay)
 		sent := time.Now()
