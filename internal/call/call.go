@@ -29,9 +29,9 @@ type Calls struct {
 	outage     account
 	refusals   account
 	answered   atomic.Bool // a server has answered a request
-	missing    sync.Map    // hashes of scripts that the server does not have
+	scripts    sync.Map    // hash of a script → whether the server had it at the latest request
 
-	otherServer func() // called when a script is missing: after a failover, requests reach the new primary
+	otherServer func() // called when a script is gone: after a failover, requests reach the new primary
 
 	leaves     context.Context // of Finish; after the client's end it ends when Redis does not answer one of these requests
 	stopLeaves context.CancelCauseFunc

@@ -20,9 +20,20 @@ type Sender struct {
 // Of returns the Sender for the lock with that name; "" for requests that are for none.
 func (c *Calls) Of(lock string) Sender { return Sender{c, lock} }
 
-// EvalSha is the dispatcher's.
+// EvalSha is the dispatcher's. It notes whether the server has the script.
 func (s Sender) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return s.do(ctx, (*dispatch.Dispatcher).EvalSha, sha, keys, args)
+	cmd := s.do(ctx, (*dispatch.Dispatcher).EvalSha, sha, keys, args)
+	switch err := cmd.Err(); {
+	case err == nil:
+		s.Has(sha)
+	case strings.HasPrefix(ReplyIn(err), "NOSCRIPT"):
+		had := s.calls.has(sha)
+		s.calls.scripts.Store(sha, false)
+		if had {
+			s.calls.otherServer()
+		}
+	}
+	return cmd
 }
 
 // Eval is the dispatcher's.
@@ -68,20 +79,22 @@ func (s Sender) send(ctx context.Context, method eval, text string, keys []strin
 	return method(s.calls.dispatcher, ctx, text, keys, args...)
 }
 
-// Missing reports whether the server has replied that it does not have the script with that hash, since the latest request with its
-// text has succeeded. Then the next request sends the text: whatever lets one request through, as a circuit breaker does, is not
-// to see it fail.
+// Missing reports whether the server has replied that it does not have the script with that hash, and has not got its text since.
+// Then the next request sends the text: whatever lets one request through, as a circuit breaker does, is not to see it fail.
 func (s Sender) Missing(sha string) bool {
-	_, missing := s.calls.missing.Load(sha)
-	return missing
+	has, known := s.calls.scripts.Load(sha)
+	return known && has == false
 }
 
-// SetMissing says whether the server has the script with that hash.
-func (s Sender) SetMissing(sha string, missing bool) {
-	if missing {
-		s.calls.missing.Store(sha, nil)
-		s.calls.otherServer()
-	} else {
-		s.calls.missing.Delete(sha)
+// Has notes that the server has the script with that hash.
+func (s Sender) Has(sha string) {
+	if !s.calls.has(sha) {
+		s.calls.scripts.Store(sha, true)
 	}
+}
+
+// has reports whether the server had the script at the latest request.
+func (c *Calls) has(sha string) bool {
+	has, _ := c.scripts.Load(sha)
+	return has == true
 }

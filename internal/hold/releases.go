@@ -2,6 +2,7 @@ package hold
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,8 @@ const (
 	remembered = 3 * time.Second
 	// maxRemembered is how many are, and maxRepeats how often each is sent again.
 	maxRemembered, maxRepeats = 1000, 3
+	// repeatDelay lets what has found the other server go first: a request, or the heartbeats when the subscription comes up again.
+	repeatDelay = 10 * time.Millisecond
 )
 
 // Releases are the latest of a client. A failover may lose one, and then the lock waits for the end of a lease that nobody uses. Only
@@ -44,18 +47,36 @@ func (r *Releases) add(env *Env, e ending) {
 
 // Repeat sends the releases again, in the background. Call it when Redis may be another server than before.
 func (r *Releases) Repeat(t task.Task) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, l := range r.latest {
-		if l.repeats == maxRepeats || l.env.Clock.Now().Sub(l.at) > remembered {
-			continue
+	due := r.due()
+	if len(due) == 0 {
+		return
+	}
+	env := due[0].env
+	t.Go(func(t task.Task) {
+		if !env.Calls.Sleep(env.Tasks.Life(), repeatDelay) {
+			return
 		}
-		l.repeats++
-		t.Go(func(t task.Task) {
-			_ = l.env.Calls.Briefly(l.env.Tasks.Life(), func(ctx context.Context) error { // after an error the lease expires
+		for _, l := range due {
+			err := l.env.Calls.Briefly(l.env.Tasks.Life(), func(ctx context.Context) error {
 				_, err := l.env.release(ctx, t, l.ending)
 				return err
 			})
-		})
+			if err != nil { // the leases expire
+				return
+			}
+		}
+	})
+}
+
+// due returns what is to be sent again, the newest first: it is the likeliest to be lost.
+func (r *Releases) due() (due []*released) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range slices.Backward(r.latest) {
+		if l.repeats < maxRepeats && l.env.Clock.Now().Sub(l.at) <= remembered {
+			l.repeats++
+			due = append(due, l)
+		}
 	}
+	return due
 }

@@ -303,7 +303,7 @@ func request[T any](ctx context.Context, l Lock, verb string, read func(*reader)
 func run(ctx context.Context, rdb Scripter, s script, keys []string, args ...any) *redis.Cmd {
 	memory, remembers := rdb.(interface {
 		Missing(sha string) bool
-		SetMissing(sha string, missing bool)
+		Has(sha string)
 	})
 	if !remembers || !memory.Missing(s.hash) {
 		cmd := rdb.EvalSha(ctx, s.hash, keys, args...)
@@ -315,13 +315,10 @@ func run(ctx context.Context, rdb Scripter, s script, keys []string, args ...any
 				t.count.Add(-1) // the script was not run
 			}
 		}
-		if remembers {
-			memory.SetMissing(s.hash, true)
-		}
 	}
 	cmd := rdb.Eval(ctx, s.text, keys, args...)
 	if remembers && cmd.Err() == nil {
-		memory.SetMissing(s.hash, false)
+		memory.Has(s.hash)
 	}
 	return cmd
 }
