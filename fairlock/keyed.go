@@ -66,7 +66,8 @@ func (k SemaphoreKey) Acquire(ctx context.Context, n int) (*Lease, error) {
 }
 
 // TryAcquire returns the lease if n permits are free, nobody of the key waits, the key has room below its limit, and no other key
-// comes first. Else it returns ErrBusy in a *HeldError, whose Busy says why. Otherwise it is like Semaphore.TryAcquire.
+// comes first. Else it returns ErrBusy in a *HeldError, whose Busy says why. If too few permits are free, that is BusyLock, whatever
+// else is in the way. Otherwise it is like Semaphore.TryAcquire.
 func (k SemaphoreKey) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 	return k.lock.acquire(ctx, "tryacquire", n, true, k.check(n))
 }
@@ -83,7 +84,7 @@ func (k SemaphoreKey) TryDo(ctx context.Context, n int, f func(ctx context.Conte
 
 // check returns an error unless n is at most what this client says that there is, of the whole and for the key.
 func (k SemaphoreKey) check(n int) error {
-	if k.lock == nil {
+	if k.lock == nil || k.lock.permits < 1 {
 		return nil // that is an error of its own
 	}
 	most := k.lock.permits

@@ -30,7 +30,7 @@ type turns struct {
 	times map[string][]time.Time // guarded by mu: of the grants of each key; of all keys by ""
 }
 
-// grantOf is a grant of permits to a key, or to who is told apart.
+// grantOf is a grant of permits to a key, or to one of its callers.
 type grantOf struct {
 	fence uint64
 	key   string

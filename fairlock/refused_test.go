@@ -31,7 +31,7 @@ var refusals = map[string]string{
 	"ERR Connection refused": "refused",
 }
 
-// What a reply means is the same for all: who has neither a ticket nor a lease is told a refusal at once, and all others go on.
+// What a reply means is the same for all: a caller with neither ticket nor lease gets a refusal at once, and all others go on.
 //
 //fairlock:fault The user lacks rights, the password was changed, the server is full, or a proxy replies by itself: a call without a ticket or a lease returns ErrRefused at once; queued waiters, renewals and releases go on once a second, while ctx or the lease lasts; Stats.RefusedSince and a line of the log tell it
 func TestRefused_WhoGoesOn(t *testing.T) {

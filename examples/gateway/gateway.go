@@ -39,7 +39,7 @@ func newGateway(locks *fairlock.Client, m model) http.Handler {
 }
 
 func (g *gateway) answer(w http.ResponseWriter, r *http.Request) {
-	// Who asks must come from your authentication: each key gets a turn of its own. Redis and logs show it, so it should be no secret.
+	// Take the user from your authentication, because each key gets a turn of its own. Redis and logs show it, so it should be no secret.
 	user := r.Header.Get("X-User")
 	question, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20)) // before it waits, so that it is noticed if its client is gone
 	if err != nil || user == "" {

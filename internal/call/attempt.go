@@ -66,12 +66,12 @@ func (c *Calls) LimitedBySilence(parent context.Context) (ctx context.Context, c
 // client ends. In the last case the error is a Tried. A refusal is returned at once: whoever calls has neither ticket nor lease.
 func (c *Calls) Attempt(ctx context.Context, f func() error) error { return c.attempt(ctx, f, Passes) }
 
-// Persist is Attempt for who has a lease of the lock with that name: while it is refused, it tries again each second.
+// Persist is Attempt for the holder of a lease of the lock with that name: while it is refused, it tries again each second.
 func (c *Calls) Persist(ctx context.Context, lock string, f func() error) error {
 	return c.attempt(ctx, f, c.refusedFor(lock, math.MaxInt64))
 }
 
-// refusedFor returns a function that says whether to try again after an error, also for so long after the first refusal.
+// refusedFor returns a function that says whether to try again after an error. After a refusal that is so until patience has passed.
 func (c *Calls) refusedFor(lock string, patience time.Duration) func(error) bool {
 	var since time.Time
 	return func(err error) bool {

@@ -178,13 +178,6 @@ func (s *Server) stop(sig syscall.Signal) {
 	_ = cmd.Wait()
 }
 
-// Running reports whether the server runs or is paused.
-func (s *Server) Running() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cmd != nil
-}
-
 // Pause suspends the process: the system accepts connections and data for it, and it does not reply.
 func (s *Server) Pause() { s.signal(sigStop) }
 

@@ -94,13 +94,6 @@ func (p *Proxy) Set(f Faults) {
 	}
 }
 
-// Faults returns what goes wrong.
-func (p *Proxy) Faults() Faults {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.faults
-}
-
 // Counts returns what has gone wrong.
 func (p *Proxy) Counts() Counts {
 	p.mu.Lock()
