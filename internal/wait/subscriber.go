@@ -56,10 +56,6 @@ func (s *subscriber) start(t task.Task) uint64 {
 	return s.up()
 }
 
-// refusedPause is the pause after Redis has refused a subscription: each attempt is a new connection, and rights that are
-// missing are rarely given within a second.
-const refusedPause = time.Second
-
 // run subscribes, again and again, until the client is closed.
 func (s *subscriber) run(t task.Task) {
 	env := s.env
@@ -75,8 +71,8 @@ func (s *subscriber) run(t task.Task) {
 			pause = call.Backoff{}
 		}
 		next := pause.Next(jitter)
-		if call.OriginOf(err) != call.NoReply {
-			next = refusedPause
+		if call.OriginOf(err) != call.NoReply { // each attempt is a new connection
+			next = call.RefusedPause
 		}
 		env.Calls.Sleep(env.Tasks.Life(), next)
 	}
