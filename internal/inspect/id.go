@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"fmt"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -58,25 +57,10 @@ func (id ID) In(rdb script.Scripter, namespace string) script.Lock {
 	return lock
 }
 
-// keys are the lock's keys, as package script has them: in a struct.
-func (id ID) keys(namespace string) any {
-	switch id.Kind {
-	case fairlock.KindSemaphore:
-		return script.SemaphoreKeys(namespace, id.Name)
-	case fairlock.KindKeyedSemaphore:
-		return script.KeyedSemaphoreKeys(namespace, id.Name)
-	case fairlock.KindRWMutex:
-		return script.RWMutexKeys(namespace, id.Name)
-	default:
-		return script.MutexKeys(namespace, id.Name)
-	}
-}
-
 // Keys are all keys of the lock.
 func (id ID) Keys(namespace string) (names []string) {
-	all := id.keys(namespace)
-	for i := range reflect.TypeOf(all).NumField() {
-		names = append(names, reflect.ValueOf(all).Field(i).String())
+	for _, k := range script.KeysOf(string(id.Kind), namespace, id.Name) {
+		names = append(names, k.Name)
 	}
 	return names
 }
@@ -97,11 +81,10 @@ func ParseKey(namespace, text string) (Key, bool) {
 	name, _, _ := strings.Cut(rest, "}:")
 	for _, kind := range Kinds {
 		id := ID{kind, unescape.Replace(name)}
-		i := slices.Index(id.Keys(namespace), text)
+		all := script.KeysOf(string(kind), namespace, id.Name)
+		i := slices.IndexFunc(all, func(k script.RedisKey) bool { return k.Name == text })
 		if i >= 0 && ours && name != "" {
-			all := id.keys(namespace)
-			field := reflect.TypeOf(all).Field(i)
-			return Key{id, strings.ToLower(field.Name), field.Tag.Get("redis")}, true
+			return Key{id, all[i].Part, all[i].Type}, true
 		}
 	}
 	return Key{}, false

@@ -5,38 +5,57 @@ import "strings"
 // DefaultNamespace is the key prefix of a client that sets none.
 const DefaultNamespace = "fairlock"
 
-// Keys are the keys of a mutex. In structs of keys, each field's name in lower case is the end of the key, and its tag is the key's
-// type. All keys of a lock have one hash tag, so that they are in one slot of a cluster.
+// RedisKey is a key of a lock.
+type RedisKey struct {
+	Name string
+	Part string // the end of the name: "queue", "lock", …
+	Type string // that it has in Redis
+}
+
+// KeysOf returns the keys of the lock of that kind and name; of another kind than Of knows, none. All keys of a lock have one hash
+// tag, so that they are in one slot of a cluster.
+func KeysOf(kind, namespace, name string) (all []RedisKey) {
+	l, ok := Of(nil, kind, namespace, name)
+	if !ok {
+		return nil
+	}
+	for i, k := range l.kind.keys {
+		all = append(all, RedisKey{l.keys[i], k.name, k.redisType})
+	}
+	return all
+}
+
+// Keys are the keys of a mutex.
 type Keys struct {
-	Number     string `redis:"string"`
-	Lock       string `redis:"string"`
-	Queue      string `redis:"zset"`
-	Heartbeats string `redis:"zset"`
-	Tombstones string `redis:"zset"`
+	Number     string
+	Lock       string
+	Queue      string
+	Heartbeats string
+	Tombstones string
 }
 
 // PermitKeys are the keys of a semaphore or a read-write lock.
 type PermitKeys struct {
-	Number     string `redis:"string"`
-	Permits    string `redis:"zset"`
-	Holders    string `redis:"hash"`
-	Queue      string `redis:"zset"`
-	Resized    string `redis:"string"` // the only key that does not expire; of a semaphore alone
-	Heartbeats string `redis:"zset"`
-	Tombstones string `redis:"zset"`
+	Number     string
+	Permits    string
+	Holders    string
+	Queue      string
+	Resized    string // the only key that does not expire; of a semaphore alone
+	Heartbeats string
+	Tombstones string
 }
 
 // KeyedKeys are the keys of a keyed semaphore.
 type KeyedKeys struct {
-	Number     string `redis:"string"`
-	Permits    string `redis:"zset"`
-	Holders    string `redis:"hash"`
-	Queue      string `redis:"zset"`
-	Resized    string `redis:"string"`
-	Heartbeats string `redis:"zset"`
-	Lines      string `redis:"zset"`
-	Turns      string `redis:"zset"`
-	Tombstones string `redis:"zset"`
+	Number     string
+	Permits    string
+	Holders    string
+	Queue      string
+	Resized    string
+	Heartbeats string
+	Lines      string
+	Turns      string
+	Tombstones string
 }
 
 // MutexKeys returns the keys of the mutex with that name.
