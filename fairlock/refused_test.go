@@ -171,6 +171,38 @@ func TestRefused_OnceASecond(t *testing.T) {
 	})
 }
 
+// Once a heartbeat had a reply, no waiter of the lock gives a refusal as the reason why it was not granted the lock, also one that
+// the heartbeat did not list.
+//
+//fairlock:fault The user lacks rights, the password was changed, the server is full, or a proxy replies by itself
+func TestRefused_IsNoReasonLater(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		client := s.Client(fairlock.Config{})
+		s.Mutex("x").HoldAs("holder")
+		ctx, cancel := context.WithCancel(t.Context())
+		hold := func() *acquisition { return begin(ctx, client.Mutex("x").Lock) }
+		early := hold()
+		pass(700 * time.Millisecond)
+		late := hold()
+		leaving, leave := context.WithCancel(t.Context())
+		during := begin(leaving, client.Mutex("x").Lock)
+		pass(time.Millisecond)
+		s.Miniredis.SetError("NOAUTH Authentication required.")
+		pass(400 * time.Millisecond)
+		leave()
+		<-during.done
+		require.ErrorIs(t, during.err, fairlock.ErrRefused)
+		s.Miniredis.SetError("")
+		pass(time.Second)
+		cancel()
+		for _, q := range []*acquisition{early, late} {
+			<-q.done
+			require.ErrorIs(t, q.err, context.Canceled)
+			require.NotErrorIs(t, q.err, fairlock.ErrRefused)
+		}
+	})
+}
+
 // A half-open connection costs a Lock about a second, and nothing is granted to nobody later: go-redis resends what hangs after its
 // ReadTimeout of 3 s.
 //

@@ -322,11 +322,19 @@ func (d *Dispatcher) take(l *lane) *batch {
 		}
 		room = max(room, 1) // no full pipelines: Redis may be slow rather than hang
 	}
-	b := &batch{lane: l, requests: make([]*request, min(l.waiting.Len(), d.maxBatch, room)), since: now}
-	for i := range b.requests {
+	room = min(l.waiting.Len(), d.maxBatch, room)
+	b := &batch{lane: l, requests: make([]*request, 0, room), since: now}
+	for l.waiting.Len() > 0 && len(b.requests) < room {
 		r := l.waiting.Remove(l.waiting.Front()).(*request)
 		r.element = nil
-		b.requests[i] = r
+		if r.of != nil && r.of.done.Load() { // Redis has replied meanwhile
+			r.finish(nil)
+			continue
+		}
+		b.requests = append(b.requests, r)
+	}
+	if len(b.requests) == 0 {
+		return nil
 	}
 	l.inFlight = append(l.inFlight, b)
 	if l != &d.copies.lane {

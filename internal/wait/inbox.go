@@ -14,7 +14,6 @@ type event struct {
 	sent  time.Time     // when the heartbeat was sent that found it
 	last  uint64        // stillQueued: the lock's last number then
 	after time.Duration // acquireLater: after which another request can help
-	err   error         // refused
 	lost  uint64        // holding, notNotified: number of the subscription that has lost the notification; 0: none was up
 }
 
@@ -26,7 +25,6 @@ const (
 	notQueued                     // a heartbeat did not find it queued
 	holding                       // a heartbeat found that it was granted the lock before
 	notNotified                   // and no notification came
-	refused                       // its heartbeat was refused
 	acquireLater                  // another request can help after some time
 	acquireNow                    // another request can help
 )

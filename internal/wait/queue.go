@@ -30,6 +30,9 @@ type queue struct {
 	next    time.Time                 // guarded by mu
 	leaving []leaving                 // guarded by mu: not yet sent
 	sends   bool                      // guarded by mu: a task sends leaving
+
+	refusing     error     // guarded by mu: of the latest heartbeat or acquire of a queued waiter, if Redis has refused it
+	refusedSince time.Time // guarded by mu: when the first was sent since one that was not
 }
 
 // leaving is a waiter that leaves.
@@ -178,9 +181,10 @@ func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWa
 	sent, subscription := q.all.env.Clock.Now(), q.all.subscriber.up()
 	reply, err := q.lock.Heartbeat(ctx, q.all.env.WaiterTTL, tokens)
 	if err != nil {
-		q.heartbeatFailed(ctx, waiters, err)
+		q.heartbeatFailed(ctx, waiters, sent, err)
 		return err
 	}
+	q.served()
 	q.postFound(waiters, reply, sent, subscription)
 	first := slices.Index(reply.States, script.StillQueued)
 	switch {
@@ -193,18 +197,12 @@ func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWa
 	return nil
 }
 
-func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err error) {
+func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, sent time.Time, err error) {
 	log := q.all.env.Log.With("lock", q.lock.Name, "waiters", len(waiters))
 	switch {
 	case q.all.env.Tasks.Life().Err() != nil:
 	case call.OriginOf(err) == call.Refused:
-		q.all.env.Calls.Refused(q.lock.Name, err)
-		q.mu.Lock()
-		all := slices.Collect(maps.Keys(q.queued))
-		q.mu.Unlock()
-		for _, w := range all { // also those that it has not listed
-			w.post(event{kind: refused, err: err})
-		}
+		q.refused(sent, err)
 	case call.Passes(err):
 		log.Debug("heartbeat failed; the next one follows", "err", call.OrEnded(ctx, err))
 	default: // their own requests fail in the same way, and say so
@@ -213,6 +211,31 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, err
 			w.post(event{kind: acquireNow})
 		}
 	}
+}
+
+// refused notes that Redis has refused a request of queued waiters, which was sent then: none of them is served.
+func (q *queue) refused(sent time.Time, err error) {
+	q.all.env.Calls.Refused(q.lock.Name, err)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusing == nil {
+		q.refusedSince = sent
+	}
+	q.refusing = err
+}
+
+// served notes that a heartbeat had a reply.
+func (q *queue) served() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.refusing = nil
+}
+
+// refusal returns since when Redis refuses what queued waiters send, and the error; nil if it does not.
+func (q *queue) refusal() (since time.Time, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.refusedSince, q.refusing
 }
 
 // found is the event for a waiter that a heartbeat has found in that state.

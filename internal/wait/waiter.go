@@ -169,10 +169,14 @@ func (w *Waiter) failed(ctx context.Context, err error) {
 		w.left(err)
 		return
 	}
-	if w.tried.failure == nil {
-		w.tried.failing = w.tried.sent
+	if isRefused {
+		w.queue.refused(w.tried.sent, err)
+	} else {
+		if w.tried.failure == nil {
+			w.tried.failing = w.tried.sent
+		}
+		w.tried.failure = call.Latest(ctx, w.tried.failure, err)
 	}
-	w.tried.failure = call.Latest(ctx, w.tried.failure, err)
 	if ctx.Err() != nil {
 		w.ended(ctx)
 		return
@@ -180,7 +184,6 @@ func (w *Waiter) failed(ctx context.Context, err error) {
 	w.all.env.Log.DebugContext(ctx, "waiter will send acquire again", "lock", w.queue.lock.Name, "token", w.token, "err", err)
 	w.waits = true
 	if isRefused { // what the next heartbeat finds wakes it: a thousand waiters ask once a second
-		w.all.env.Calls.Refused(w.queue.lock.Name, err)
 		return
 	}
 	w.postAfter(w.tried.pause.Next(call.Jitter(w.token.Text())), event{kind: acquireNow})
@@ -243,14 +246,6 @@ func (w *Waiter) handle(e event, isNotified bool) {
 	case notified:
 	case stillQueued:
 		w.foundQueued(e.sent, e.last)
-		if call.OriginOf(w.tried.failure) == call.Refused {
-			w.tried.failure = nil
-		}
-	case refused:
-		if w.tried.failure == nil {
-			w.tried.failing = now
-		}
-		w.tried.failure = e.err
 	case notQueued:
 		if e.sent.After(w.tried.sent) { // else its latest acquire has queued it again
 			w.found, w.waits = queuedSince{}, false
@@ -294,7 +289,10 @@ func (w *Waiter) left(err error) { w.step.Kind, w.step.Err = Left, err }
 // ended ends it because ctx has ended.
 func (w *Waiter) ended(ctx context.Context) {
 	w.left(errs.Ended(ctx))
-	w.step.Failure, w.step.Failing = w.tried.failure, w.tried.failing
+	w.step.Failing, w.step.Failure = w.queue.refusal()
+	if w.step.Failure == nil {
+		w.step.Failing, w.step.Failure = w.tried.failing, w.tried.failure
+	}
 }
 
 // Leave has Redis remove a waiter that has Left, or was Granted the lock and no lease began, if Redis may know of it. It waits for
