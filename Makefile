@@ -27,10 +27,10 @@ help: ## list the targets
 test oldest: export GORACE ?= atexit_sleep_ms=100
 
 # The fault runs of chaos skip themselves; the test of what observes them does not. The workspace has the newest go-redis. Its
-# versions report outages and follow failovers in ways of their own, so these tests run with that of go.mod too.
+# versions report outages and refusals, and follow failovers, in ways of their own, so these tests run with that of go.mod too.
 test: tools ## install what is missing; every test with -race
 	$(call each,go test -race -count=1 -timeout $(timeout) ./...)
-	GOWORK=off go test -race -count=1 -timeout $(timeout) -run 'Outage|Unserved|Reload|Subscriber|Sentinel|Cluster|Failover' . ./fairlock
+	GOWORK=off go test -race -count=1 -timeout $(timeout) -run 'Outage|Unserved|Reload|Subscriber|Sentinel|Cluster|Failover|Refus|Copies|NoScript' . ./fairlock
 	go test -count=1 -timeout $(timeout) -run Repeats ./lab/sim -sim-repeats 5
 
 check: tools vet cross format lint mod ## vet, also for other systems, format, lint, the modules' sums; without the tests
