@@ -25,6 +25,9 @@ const (
 // the server is slow, and copies are more work for it. So one command is copied first. If that copy is answered within a second, and
 // its command is not, copies of all others that hang follow. If not, another one is sent a second later. The pause doubles with each
 // reply that has taken longer, until any command is answered within a second.
+//
+// A reply that comes after the first one is dropped. It can name grants that the first one does not. Their waiters learn of them by
+// notifications and heartbeats, as those of other clients do, and a heartbeat finds what is left to be granted.
 type copies struct {
 	lane
 
