@@ -194,7 +194,7 @@ func queue(s *Step) string {
 		} else if !s.waits(w.Token) {
 			continue
 		}
-		if s.Before.whole() && ends != clock+ttl*Millisecond || min(s.After.Until["queue"], s.After.Until["heartbeats"]) < s.Before.Now+Kept+(ttl-1)*Millisecond {
+		if s.Before.whole() && ends != clock+ttl*Millisecond || min(s.After.Until["queue"], s.After.Until["heartbeats"]) < s.Before.Now+Kept-Minute+(ttl-1)*Millisecond {
 			return w.Token + " expires too soon or too late"
 		}
 	}

@@ -17,8 +17,9 @@ import (
 const (
 	Millisecond = 1000
 	Second      = 1000 * Millisecond
-	Kept        = 660 * Second // how long the keys of a queue outlast its waiters, and a tombstone lasts
-	soon        = 1500         // ms: a lease that ends within this time is one that the head is told of
+	Minute      = 60 * Second
+	Kept        = 11 * Minute // how long a tombstone lasts, and the keys of a queue outlast its waiters, less a minute at most
+	soon        = 1500        // ms: a lease that ends within this time is one that the head is told of
 )
 
 // Key is what Redis has under a key.

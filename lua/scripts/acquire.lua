@@ -26,14 +26,13 @@ if held_by then
 end
 
 open()
-local queued_as = tonumber(call('ZSCORE', queue, token) or nil)
+local queued_as = waiting > 0 and tonumber(call('ZSCORE', queue, token) or nil) or nil
 local function join(as)
-  if queued_as then call('PEXPIRE', queue, life) end -- on a full server the rest passes
-  call('ZADD', queue, text_of(as), token)
+  if queued_as then call('ZREM', queue, '') end -- on a full server the rest passes
+  waiting = waiting + call('ZADD', queue, text_of(as), token)
   call('ZADD', heartbeats, text_of(clock + waiter_ttl * 1000), token)
-  call('PEXPIRE', queue, life)
-  call('PEXPIRE', heartbeats, life)
-  joined(token, as, queued_as, life)
+  joined(token, as, queued_as)
+  keep_queue(life)
   queued_as = as
 end
 
@@ -50,7 +49,7 @@ tell_head(token)
 if given then return 'granted ' .. given .. ' ' .. state end
 
 local rank = queued_as and call('ZRANK', queue, token) -- false: it is new, or was dropped
-local others = rank or call('ZCARD', queue)
+local others = rank or waiting
 local place = waiter_ttl > 0 and (position(token, rank and queued_as) or others + 1)
 local refusal = not rank and too_large(token) and 'resized ' .. resized_to
   or waiter_ttl == 0 and 'busy ' .. state .. ' ' .. next_end() .. ' ' .. why .. ' ' .. holder()

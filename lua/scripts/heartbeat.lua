@@ -24,9 +24,7 @@ if waiting > 0 and tokens > 0 then
       if not ticket then states[i] = 'n' end
     end
   end
-  call('PEXPIRE', queue, waiter_ttl + KEPT)
-  call('PEXPIRE', heartbeats, waiter_ttl + KEPT)
-  lines_last(waiter_ttl + KEPT)
+  keep_queue(waiter_ttl + KEPT)
 end
 
 drop_expired()

@@ -9,6 +9,7 @@
 
 local last, clock
 local missing = false -- whether there was no number when the script began
+local queue_ms -- for how long the queue lasts, if the script knows it
 
 -- read_number reads the number, and brings the queue's clock forward, once. Without a number, last is the highest number that
 -- the holders and the queue have. A ticket that the request brings (0: none) raises last. It writes nothing.
@@ -42,6 +43,6 @@ end
 -- the server's clock has reached the number: a clock that has stepped back would give lower ones.
 local function write_number(ms)
   last = math.max(last, now)
-  ms = math.max(ms + fence_ttl, call('PTTL', queue) + fence_ttl, math.ceil((last - now) / 1000))
+  ms = math.max(ms + fence_ttl, (queue_ms or call('PTTL', queue)) + fence_ttl, math.ceil((last - now) / 1000))
   call('SET', number, '2 ' .. text_of(last) .. ' ' .. text_of(clock) .. ' ' .. now_text, 'PX', ms)
 end

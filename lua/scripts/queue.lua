@@ -25,15 +25,26 @@ local function open()
   write_number(0)
 end
 
+-- keep_queue has all keys of waiters last for another ms, less a minute at most.
+local function keep_queue(ms)
+  queue_ms = call('PTTL', queue)
+  if queue_ms >= ms - 60000 then return end
+  queue_ms = ms
+  call('PEXPIRE', queue, ms)
+  call('PEXPIRE', heartbeats, ms)
+  lines_last(ms)
+end
+
 local function dequeue(...)
   left(...)
-  call('ZREM', queue, ...)
+  waiting = waiting - call('ZREM', queue, ...)
   call('ZREM', heartbeats, ...)
   changed = true
 end
 
 -- drop_expired drops waiters that have expired, wherever they stand.
 local function drop_expired()
+  if waiting == 0 then return end
   local expired = call('ZRANGEBYSCORE', heartbeats, '-inf', text_of(clock + 999), 'LIMIT', 0, DROPS)
   if #expired > 0 then dequeue(unpack(expired)) end
 end
@@ -48,10 +59,10 @@ end
 -- tell_head tells the head after how long another request can help, if a lease ends soon: perhaps nobody will release it. The
 -- requester learns it from its reply. Heartbeats tell of later ends.
 local function tell_head(requester)
-  local head = changed and call('ZRANGE', queue, 0, 0)[1]
-  if not head or head == requester then return end
-  local ms = next_end()
-  if ms >= 0 and ms <= 1500 then notify(head, '0 ' .. ms) end
+  local ms = changed and waiting > 0 and next_end() or -1
+  if ms < 0 or ms > 1500 then return end
+  local head = call('ZRANGE', queue, 0, 0)[1]
+  if head ~= requester then notify(head, '0 ' .. ms) end
 end
 
 local function grant(token, ms)

@@ -9,8 +9,8 @@
 --                           more (a bound was reached). What it has found at its limit, it marks
 --   behind(token, state)    why others come before one that is not queued, after an admission that ended so: turn, or key if
 --                           its key is at its limit; nil if it is next
---   joined(token, ticket, was, ms)
---                           a waiter has joined the queue, and had the ticket was before; its keys last for ms
+--   joined(token, ticket, was)
+--                           a waiter has joined the queue, and had the ticket was before
 --   left(token...)          waiters are about to leave the queue, perhaps since the first of them was granted the lock
 --   granted(token, fence)   the lock is about to be granted. Returns fields and values to store with the holder
 --   ended(tokens)           leases have ended

@@ -101,15 +101,14 @@ local function behind(token, state)
   next_up = { token = token, held = held }
 end
 
--- The keys outlast the waiters by ten minutes at least. What keys hold lasts as long.
+-- What keys hold lasts as long.
 local function lines_last(ms)
-  if call('PTTL', lines) >= ms - 60000 then return end
   call('PEXPIRE', lines, ms)
   call('PEXPIRE', turns, ms)
   keep(ms)
 end
 
-local function joined(token, ticket, was, ms)
+local function joined(token, ticket, was)
   local key = key_of(token)
   local mine, record, head = text_in_line(key, ticket, token), line_of(key)
   if not record then
@@ -123,7 +122,6 @@ local function joined(token, ticket, was, ms)
     if ticket <= ticket_in(head, key) then settle(key, (held_of(key))) end
   end
   if used == 0 then call('HSET', holders, 'used', 0) end
-  lines_last(ms)
 end
 
 -- pass_turn removes the first waiter of a line, which was granted the lock, from it.
