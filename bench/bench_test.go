@@ -38,7 +38,7 @@ func TestOutputs_AreThoseOfTheResults(t *testing.T) {
 // cells measures each peer once in each of these settings.
 func cells(t *testing.T, all []peer, slice time.Duration, settings ...setting) *results {
 	t.Helper()
-	l := &lab{results: &results{}, slice: slice, progress: func(string) {}}
+	l := &lab{results: &results{}, program: "redis-server", slice: slice, progress: func(string) {}}
 	t.Cleanup(l.close)
 	present, err := l.start(t.Context(), all)
 	require.NoError(t, err)
@@ -87,9 +87,19 @@ func TestCell_EveryPeerInEveryWorkload(t *testing.T) {
 	assert.Zero(t, again, "the others wait before it")
 }
 
+// A peer whose command the server does not have is left out.
+func TestPeers_Need(t *testing.T) {
+	l := &lab{results: &results{}, program: "redis-server", progress: func(string) {}}
+	t.Cleanup(l.close)
+	present, err := l.start(t.Context(), []peer{{name: "has it", needs: "get"}, {name: "lacks it", needs: "nosuch"}})
+	require.NoError(t, err)
+	require.Len(t, present, 1)
+	assert.Equal(t, "has it", present[0].name)
+}
+
 // Redis counts the commands of scripts with those of clients. What a peer is said to send, its scripts do not run.
 func TestPeers_Send(t *testing.T) {
-	l := &lab{results: &results{}, slice: 200 * time.Millisecond, progress: func(string) {}}
+	l := &lab{results: &results{}, program: "redis-server", slice: 200 * time.Millisecond, progress: func(string) {}}
 	t.Cleanup(l.close)
 	var onRedis []peer
 	for _, p := range peers {
@@ -158,7 +168,7 @@ func monitored(t *testing.T, addr string, work func()) (byScripts, byClients map
 // A lock that does not exclude is found out.
 func TestCell_NotExcluded(t *testing.T) {
 	none := peer{name: "none", open: func(string, time.Duration) (session, error) { return noLock{}, nil }}
-	l := &lab{results: &results{}, slice: 50 * time.Millisecond, progress: func(string) {}}
+	l := &lab{results: &results{}, program: "redis-server", slice: 50 * time.Millisecond, progress: func(string) {}}
 	t.Cleanup(l.close)
 	_, err := l.start(t.Context(), []peer{none})
 	require.NoError(t, err)

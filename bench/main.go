@@ -24,6 +24,7 @@ import (
 
 // plan says what is measured.
 type plan struct {
+	server     string // program of the Redis server
 	peers      []peer
 	contenders []int // of handoffs
 	rtts       []time.Duration
@@ -51,11 +52,12 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	logging.Disable()
 	p := plan{
-		peers: peers, contenders: []int{2, 8, many, 256, 512},
+		peers: slices.Insert(slices.Clone(peers), 1, deletingPairs...), contenders: []int{2, 8, many, 256, 512},
 		rtts: []time.Duration{0, 500 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond},
 	}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	only := f.String("peers", "", "measure only these, separated by commas; the bare pair is always measured")
+	f.StringVar(&p.server, "server", "redis-server", "the `program` of the Redis server, such as a path to valkey-server")
 	f.IntVar(&p.rounds, "rounds", 3, "how many times everything is measured")
 	f.DurationVar(&p.slice, "slice", time.Second, "for how long each peer is measured in each round")
 	repository := f.String("write", "", "write results, page and pictures into this `repository`, instead of the page to standard output")
@@ -150,7 +152,7 @@ func (p plan) measure(ctx context.Context, progress func(string)) (*results, err
 		Date: time.Now().UTC().Format(time.DateOnly), Rounds: p.rounds, Slice: p.slice,
 		Machine: machine{runtime.GOOS + "/" + runtime.GOARCH, runtime.Version(), runtime.NumCPU(), load()},
 	}
-	l := &lab{results: r, slice: p.slice, progress: progress}
+	l := &lab{results: r, program: p.server, slice: p.slice, progress: progress}
 	defer l.close()
 	present, err := l.start(ctx, p.peers)
 	if err != nil {
@@ -174,6 +176,7 @@ func (p plan) measure(ctx context.Context, progress func(string)) (*results, err
 // lab has the servers of a run.
 type lab struct {
 	*results
+	program     string // of the Redis server
 	slice       time.Duration
 	progress    func(string)
 	redis, etcd *server
@@ -182,11 +185,14 @@ type lab struct {
 
 // start starts the servers. It returns the peers that can be measured.
 func (l *lab) start(ctx context.Context, all []peer) (present []peer, err error) {
-	if l.redis, err = startRedis(ctx); err != nil {
+	if l.redis, err = startRedis(ctx, l.program); err != nil {
 		return nil, err
 	}
 	l.Servers = append(l.Servers, l.redis.title)
 	for _, p := range all {
+		if p.needs != "" && !l.redis.has(ctx, p.needs) {
+			continue
+		}
 		if p.onEtcd {
 			if l.etcd, err = startEtcd(ctx); err != nil {
 				l.Missing = append(l.Missing, fmt.Sprintf("%s: %v", p.name, err))

@@ -17,7 +17,9 @@ type peer struct {
 	sends []string
 	// free says that it does not wait for a lock that another one holds.
 	free bool
-	open func(addr string, ttl time.Duration) (session, error)
+	// needs is a command that the server must have.
+	needs string
+	open  func(addr string, ttl time.Duration) (session, error)
 }
 
 // session stands for a process: one client with connections of its own. Many goroutines use it.

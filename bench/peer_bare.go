@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,17 +16,42 @@ var barePair = peer{
 	settings: "`SET NX PX` and a compare-and-delete script; it does not wait and does not renew",
 	sends:    []string{"set", "eval", "evalsha"},
 	open: func(addr string, ttl time.Duration) (session, error) {
-		return &bareSession{redis: newRedis(addr), ttl: ttl}, nil
+		rdb := newRedis(addr)
+		return &bareSession{redis: rdb, ttl: ttl, remove: func(ctx context.Context, name, token string) *redis.Cmd {
+			return compareAndDelete.Run(ctx, rdb, []string{name}, token)
+		}}, nil
 	},
 }
 
 var compareAndDelete = redis.NewScript(
 	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
+// deletingPairs are bare pairs whose second command is no script. Few servers have such a command.
+var deletingPairs = []peer{
+	deletingPair("delex", "Redis 8.4", func(name, token string) []any { return []any{"delex", name, "ifeq", token} }),
+	deletingPair("delifeq", "Valkey 9", func(name, token string) []any { return []any{"delifeq", name, token} }),
+}
+
+func deletingPair(command, since string, args func(name, token string) []any) peer {
+	upper := strings.ToUpper(command)
+	return peer{
+		name: "bare pair, " + upper, module: barePair.module, free: true, needs: command,
+		settings: "`SET NX PX` and `" + upper + "`, which " + since + " and later have; it does not wait and does not renew",
+		sends:    []string{"set", command},
+		open: func(addr string, ttl time.Duration) (session, error) {
+			rdb := newRedis(addr)
+			return &bareSession{redis: rdb, ttl: ttl, remove: func(ctx context.Context, name, token string) *redis.Cmd {
+				return rdb.Do(ctx, args(name, token)...)
+			}}, nil
+		},
+	}
+}
+
 type bareSession struct {
-	redis *redis.Client
-	ttl   time.Duration
-	last  atomic.Int64
+	redis  *redis.Client
+	ttl    time.Duration
+	remove func(ctx context.Context, name, token string) *redis.Cmd
+	last   atomic.Int64
 }
 
 func (s *bareSession) lock(ctx context.Context, name string) (func(context.Context) error, error) {
@@ -34,7 +60,7 @@ func (s *bareSession) lock(ctx context.Context, name string) (func(context.Conte
 		return nil, err
 	}
 	return func(ctx context.Context) error {
-		n, err := compareAndDelete.Run(ctx, s.redis, []string{name}, token).Int()
+		n, err := s.remove(ctx, name, token).Int()
 		if err == nil && n != 1 {
 			err = errors.New("bare pair: not released")
 		}

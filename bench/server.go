@@ -42,8 +42,8 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-func startRedis(ctx context.Context) (*server, error) {
-	path, err := exec.LookPath("redis-server")
+func startRedis(ctx context.Context, program string) (*server, error) {
+	path, err := exec.LookPath(program)
 	if err != nil {
 		return nil, fmt.Errorf("bench needs redis-server (Debian: apt-get install redis-server): %w", err)
 	}
@@ -68,6 +68,9 @@ func startRedis(ctx context.Context) (*server, error) {
 		info, err := s.redis.InfoMap(ctx, "server").Result()
 		if err == nil {
 			s.title = "redis-server " + info["Server"]["redis_version"]
+			if version := info["Server"]["valkey_version"]; version != "" {
+				s.title = "valkey-server " + version
+			}
 			return s, nil
 		}
 		if ctx.Err() != nil || time.Now().After(until) {
@@ -75,6 +78,12 @@ func startRedis(ctx context.Context) (*server, error) {
 			return nil, fmt.Errorf("redis-server did not start: %w", err)
 		}
 	}
+}
+
+// has reports whether the Redis server has a command.
+func (s *server) has(ctx context.Context, command string) bool {
+	reply, err := s.redis.Do(ctx, "command", "info", command).Slice()
+	return err == nil && len(reply) == 1 && reply[0] != nil
 }
 
 func startEtcd(ctx context.Context) (*server, error) {
