@@ -171,6 +171,19 @@ func (s *Step) admits() bool {
 	return s.handsOff()
 }
 
+// reads reports whether the step changes no more than a lease's end.
+func (s *Step) reads() bool {
+	switch s.Verb {
+	case "renew", "inspect", "waiting":
+		return true
+	case "acquire":
+		return s.fails() || s.Before.lease(s.Args[1]) != nil || s.refuses(s.Args[1])
+	case "resume":
+		return s.fails() || s.refuses(s.Args[4])
+	}
+	return s.fails()
+}
+
 // handsOff reports whether it is one of the verbs after which a lease may end sooner.
 func (s *Step) handsOff() bool {
 	return slices.Contains([]string{"release", "leave", "force_release", "resize"}, s.Verb)
