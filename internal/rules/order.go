@@ -7,8 +7,18 @@ import (
 	"slices"
 )
 
-// atLimit is the level of a key whose first waiter has no room below the key limit.
-const atLimit = 1 << 32
+// AtLimit is the level of a key that was found with a first waiter without room below the key limit.
+const AtLimit = 1 << 32
+
+// Next is the token of the waiter that is next; "" if there is none. Nothing is said of one of which a part was lost.
+func (s *State) Next() string {
+	o := NewOrder(s)
+	for _, h := range s.Live() {
+		o.holds(h)
+	}
+	o.queue(s)
+	return o.Next()
+}
 
 // Order is who waits for a lock, and what is held of it, at a moment within a script. The waiters of a lock without keys are one line.
 type Order struct {
@@ -104,6 +114,17 @@ func (o *Order) Grants(h Holder) {
 	o.leaves(h.Token)
 }
 
+// queue adds those that wait, unless a part was lost.
+func (o *Order) queue(s *State) {
+	switch {
+	case !s.Whole():
+	case s.keyed():
+		o.lines, o.turns = maps.Clone(s.Lines), maps.Clone(s.Turns)
+	case s.head() != "":
+		o.lines[""], o.turns[""] = s.Waiters, Turn{}
+	}
+}
+
 // begin is the order in which the step admits waiters: what has ended is gone, also by the step itself, and so are those that leave;
 // whoever waits and sends the request has joined.
 func (s *Step) begin() *Order {
@@ -117,13 +138,8 @@ func (s *Step) begin() *Order {
 	for key, record := range s.Before.Held {
 		o.latest[key] = max(o.latest[key], record.Fence)
 	}
-	whole := s.Before.whole()
-	switch {
-	case whole && s.Before.keyed():
-		o.lines, o.turns = maps.Clone(s.Before.Lines), maps.Clone(s.Before.Turns)
-	case whole && s.Before.head() != "":
-		o.lines[""], o.turns[""] = s.Before.Waiters, Turn{}
-	}
+	whole := s.Before.Whole()
+	o.queue(s.Before)
 	if token := s.requester(); token != "" && s.number(2) > 0 {
 		if w := s.Before.Waiter(token); w != nil && whole || s.number(4) > 0 {
 			if ticket := uint64(s.number(4)); !whole || w == nil || ticket > 0 && ticket < w.Ticket {
@@ -181,8 +197,8 @@ func next(s *Step) string {
 	if w := s.After.Waiter(s.requester()); w != nil && !o.waits(w.Token) {
 		o.Joins(*w)
 	}
-	equal := maps.EqualFunc(o.lines, s.After.Lines, slices.Equal[[]Waiter]) && maps.Equal(o.turns, s.After.Turns)
-	if (s.Before.keyed() || s.After.keyed()) && !equal {
+	equal := !s.keyed() || maps.EqualFunc(o.lines, s.After.Lines, slices.Equal[[]Waiter]) && maps.Equal(o.turns, s.After.Turns)
+	if !equal {
 		return fmt.Sprintf("lines and turns are\n%v %v, want\n%v %v", s.After.Lines, s.After.Turns, o.lines, o.turns)
 	}
 	return ""
@@ -232,7 +248,7 @@ func (s *State) wrongLines() string {
 		}
 		head := Terms(line[0].Token)
 		full := head.KeyLimit > 0 && held[key]+head.Weight > head.KeyLimit
-		if is, level := s.Levels[key], int64(held[key]/share(line[0].Token)); is != level && (is != atLimit || !full) {
+		if is, level := s.Levels[key], int64(held[key]/share(line[0].Token)); is != level && (is != AtLimit || !full) {
 			return fmt.Sprintf("%q has level %d, want %d", key, is, level)
 		}
 	}

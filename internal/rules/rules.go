@@ -151,7 +151,7 @@ func queue(s *Step) string {
 	for _, w := range s.Before.Waiters {
 		is, expires, expired := s.After.Waiter(w.Token), s.Before.Heartbeats[w.Token], s.expired(w.Token)
 		switch {
-		case !s.Before.whole() || s.fails():
+		case !s.Before.Whole() || s.fails():
 			return s.forgotten()
 		case is == nil && s.After.lease(w.Token) == nil && !expired && !s.After.tooLarge(w.Token) && !slices.Contains(s.left(), w.Token):
 			return w.Token + " is dropped, and has not expired"
@@ -170,7 +170,7 @@ func queue(s *Step) string {
 		} else if !s.waits(w.Token) {
 			continue
 		}
-		if s.Before.whole() && ends != clock+ttl*Millisecond {
+		if s.Before.Whole() && ends != clock+ttl*Millisecond {
 			return w.Token + " expires too soon or too late"
 		}
 	}
@@ -244,20 +244,20 @@ func expiries(s *Step) string {
 			for _, h := range s.After.Holders {
 				least = max(least, h.Expires+Second)
 			}
-			if s.After.whole() && s.After.keyed() && key == "holders" {
+			if s.After.Whole() && s.After.keyed() && key == "holders" {
 				least = max(least, s.After.Until["lines"]) // what keys hold, by which they take turns
 			}
 			if !s.After.Lost { // a longer lease may have been there
 				most = max(least, s.Before.Until["permits"], s.Before.Until["holders"], s.After.Until["lines"])
 			}
-			if s.After.Held != nil && s.waiterTTL() > 0 { // as long as the lines that perhaps were there for a moment
+			if s.keyed() && s.waiterTTL() > 0 { // as long as the lines that perhaps were there for a moment
 				most = max(most, s.Before.Now+Kept+s.waiterTTL()*Millisecond)
 			}
 		case "lines", "turns":
 			if until != s.Before.Until[key] {
 				most = s.Before.Now + Kept + s.waiterTTL()*Millisecond
 			}
-			if s.After.whole() { // they are not extended each time
+			if s.After.Whole() { // they are not extended each time
 				least = s.After.Until["queue"] - 60*Second
 			}
 		case "queue", "heartbeats":
@@ -331,7 +331,7 @@ func records(s *Step) string {
 	if text := s.After.wrongLines(); text != "" && !s.reads() && !s.Refused {
 		return text
 	}
-	if !s.After.whole() && !s.reads() && !s.Refused {
+	if !s.After.Whole() && !s.reads() && !s.Refused {
 		return "a part is left of a queue that was lost"
 	}
 	if s.Verb == "resize" {
@@ -495,7 +495,7 @@ func messages(s *Step) string {
 	}
 	end, head := s.After.nextEnd(), s.After.head()
 	asks := head == s.requester() || s.Verb == "heartbeat" && slices.Contains(s.Args[2:], head)
-	must := s.admits() && head != "" && end > 0 && end < soon-2 && !asks && (s.handsOff() || s.Before.head() != "" && s.Before.head() != head && s.Before.whole())
+	must := s.admits() && head != "" && end > 0 && end < soon-2 && !asks && (s.handsOff() || s.Before.head() != "" && s.Before.head() != head && s.Before.Whole())
 	may := head != "" && end > 0 && end <= soon+2 && !asks
 	if len(sent) > 1 || len(sent) == 1 && (!may || sent[0].Token != head || sent[0].Fence != 0 || !near(sent[0].Ms*Millisecond, end*Millisecond)) || len(sent) == 0 && must {
 		return fmt.Sprintf("the head is told %+v, want %d ms", sent, end)

@@ -280,8 +280,8 @@ func (s *State) known() uint64 {
 	return max(s.highest, s.Waiters[len(s.Waiters)-1].Ticket)
 }
 
-// whole reports whether no key of the queue was lost; of a keyed semaphore, also none of its lines or its holders.
-func (s *State) whole() bool {
+// Whole reports whether no key of the queue was lost; of a keyed semaphore, also none of its lines or its holders.
+func (s *State) Whole() bool {
 	return len(s.Heartbeats) == len(s.Waiters) && (s.Last > 0 || len(s.Waiters) == 0) && (!s.keyed() || s.linesWhole())
 }
 

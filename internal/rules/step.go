@@ -135,7 +135,7 @@ func (s *Step) expired(token string) bool {
 // ticket is the token's in the queue when waiters are admitted; one that has none comes after all others.
 func (s *Step) ticket(token string) uint64 {
 	ticket := uint64(math.MaxUint64)
-	if w := s.Before.Waiter(token); w != nil && s.Before.whole() && !s.expired(token) {
+	if w := s.Before.Waiter(token); w != nil && s.Before.Whole() && !s.expired(token) {
 		ticket = w.Ticket
 	}
 	if s.requester() == token && s.number(4) > 0 && s.number(2) > 0 {
@@ -183,6 +183,9 @@ func (s *Step) reads() bool {
 	}
 	return s.fails()
 }
+
+// keyed reports whether the lock is a keyed semaphore, as far as one can see.
+func (s *Step) keyed() bool { return s.Before.keyed() || s.After.keyed() || s.After.Held != nil }
 
 // handsOff reports whether it is one of the verbs after which a lease may end sooner.
 func (s *Step) handsOff() bool {

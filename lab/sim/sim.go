@@ -53,6 +53,8 @@ type Config struct {
 	For     time.Duration // the safety phase; default 5 s
 	Clients int           // default 8, and 2 for every fourth seed: then many wait in one client
 	Workers int           // of each client; default 24 of all, and 1 for every fourth seed: then few wait at a time
+	Lock    string        // the only one; default: drawn from the seed
+	Keys    int           // of the keyed semaphore; default 5
 	Faults  []string      // the kinds of faults; default: drawn from the seed. In a Result those that were
 }
 
@@ -113,9 +115,12 @@ func Run(t *testing.T, cfg Config) *Result {
 	if cfg.Workers == 0 {
 		cfg.Workers = map[bool]int{true: 1, false: 24 / cfg.Clients}[cfg.Seed%4 == 0]
 	}
+	if cfg.Keys == 0 {
+		cfg.Keys = 5
+	}
 	cryptotest.SetGlobalRandom(t, cfg.Seed) // of which tokens are made
 	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now()}
-	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: map[string]int{"semaphore": semaphoreSize, "rwmutex": 1 << 30}}
+	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: map[string]int{"semaphore": semaphoreSize, "keyed": semaphoreSize, "rwmutex": 1 << 30}}
 	w.clock = w.server.LocalClock()
 	w.admin, w.other = w.server.Link().Redis(), newRelease()
 	w.observer = observe(w)
@@ -161,7 +166,9 @@ func (w *world) liveness() {
 	w.ending = true
 	w.mu.Unlock()
 	w.tasks.Wait() // for faults, each of which ends itself
-	for w.resize(0) != nil {
+	for _, t := range targets {
+		for w.resize(t, 0) != nil {
+		}
 	}
 	w.mu.Lock()
 	current := slices.Clone(w.current)
