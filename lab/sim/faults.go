@@ -150,7 +150,7 @@ var faults = []*fault{
 		w.launch(p.slot)
 	}},
 	{"forced release", func(w *world, random *rand.Rand) {
-		p, t := w.any(random), targets[random.IntN(len(targets))]
+		p, t := w.any(random), w.targets[random.IntN(len(w.targets))]
 		w.occurred("client %d releases %s by force", p.number, t.name)
 		w.after(0, func() {
 			from := w.now()
@@ -166,7 +166,7 @@ var faults = []*fault{
 	}},
 	{"data lost", func(w *world, random *rand.Rand) {
 		w.loseData()
-		for _, t := range targets {
+		for _, t := range w.targets {
 			w.after(upTo(random, 2*ttl), func() { w.stray(t) })
 		}
 	}},
@@ -183,8 +183,8 @@ var faults = []*fault{
 		w.loseData()                 // and given again
 	}},
 	{"key lost", func(w *world, random *rand.Rand) {
-		i := random.IntN(len(targets))
-		l, all := w.observer.locks[i], script.KeysOf(targets[i].kind, script.DefaultNamespace, targets[i].name)
+		i := random.IntN(len(w.targets))
+		l, all := w.observer.locks[i], script.KeysOf(w.targets[i].kind, script.DefaultNamespace, w.targets[i].name)
 		key := all[random.IntN(len(all))]
 		w.occurred("the key %s is lost", key.Name)
 		w.observer.evict(l, key)
@@ -215,13 +215,13 @@ var faults = []*fault{
 	}},
 	{"granted anew", func(w *world, _ *rand.Rand) {
 		w.after(0, func() {
-			for _, t := range targets {
+			for _, t := range w.targets {
 				w.grantAnew(t)
 			}
 		})
 	}},
 	{"stray requests", func(w *world, random *rand.Rand) {
-		t := targets[random.IntN(len(targets))]
+		t := w.targets[random.IntN(len(w.targets))]
 		w.occurred("late and bogus requests arrive for %s", t.name)
 		w.after(0, func() { w.stray(t) })
 	}},
@@ -279,9 +279,9 @@ var faults = []*fault{
 		w.jump(0)
 	}},
 	{"semaphore resized", func(w *world, random *rand.Rand) {
-		permits, t := random.IntN(8), targets[random.IntN(len(targets))]
+		permits, t := random.IntN(2*w.cfg.Permits), w.targets[random.IntN(len(w.targets))]
 		for t.others == 0 { // it is no semaphore
-			t = targets[random.IntN(len(targets))]
+			t = w.targets[random.IntN(len(w.targets))]
 		}
 		w.occurred("the lock %s is resized to %d", t.name, permits)
 		w.after(0, func() { _ = w.resize(t, permits) }) // a failover may have broken the connection
@@ -474,7 +474,7 @@ func (w *world) resize(t target, permits int) error {
 func (w *world) visit(random *rand.Rand) {
 	length := []time.Duration{waiterTTL, visitorTTL}[random.IntN(2)]
 	w.after(0, func() {
-		for _, t := range targets {
+		for _, t := range w.targets {
 			l, ctx := w.lock(t), context.Background()
 			visitor, _ := token.Parse(tokens.New("visitor", t.terms()))
 			w.observer.ignore(visitor.Text())

@@ -78,7 +78,7 @@ func observe(w *world) *observer {
 		o.hashes[text], o.hashes[w.other.texts[text]] = hash, other
 		o.verbs[hash], o.verbs[other] = script.VerbOf(hash), script.VerbOf(hash)
 	}
-	for _, t := range targets {
+	for _, t := range w.targets {
 		l := &observed{name: t.name, keys: map[string]string{}, seen: map[string]int64{}, forgotten: map[string]int64{}, permits: max(t.permits, t.others, 1)}
 		for _, key := range script.KeysOf(t.kind, script.DefaultNamespace, t.name) {
 			l.keys[key.Part] = key.Name

@@ -37,9 +37,12 @@ type target struct {
 	others  int    // that the tokens of some requests say instead; 0: there is one number
 }
 
-var targets = []target{
-	{"mutex", "mutex", 0, 0}, {"other", "mutex", 0, 0}, {"semaphore", "semaphore", semaphoreSize, 6}, {"rwmutex", "rwmutex", 1 << 30, 0},
-	{"keyed", "keyed", semaphoreSize, 6},
+// targetsOf are those of a run whose semaphores have so many permits.
+func targetsOf(permits int) []target {
+	return []target{
+		{"mutex", "mutex", 0, 0}, {"other", "mutex", 0, 0}, {"semaphore", "semaphore", permits, permits + 2},
+		{"rwmutex", "rwmutex", 1 << 30, 0}, {"keyed", "keyed", permits, permits + 2},
+	}
 }
 
 // terms are those of a token that asks for one permit, for no worker.
@@ -53,8 +56,6 @@ func (t target) terms() tokens.Terms {
 
 // keyName is the name of a key of the keyed semaphore.
 func keyName(n int) string { return fmt.Sprint("tenant ", n) }
-
-const semaphoreSize = 4
 
 // process is one client with its workers. What it does after a crash is not recorded.
 type process struct {
@@ -523,11 +524,11 @@ type anyLock interface {
 func (p *process) named(lock string) anyLock {
 	switch lock {
 	case "semaphore":
-		return p.client.Semaphore(lock, semaphoreSize)
+		return p.client.Semaphore(lock, p.world.cfg.Permits)
 	case "rwmutex":
 		return p.client.RWMutex(lock)
 	case "keyed":
-		return p.client.KeyedSemaphore(lock, semaphoreSize)
+		return p.client.KeyedSemaphore(lock, p.world.cfg.Permits)
 	default:
 		return p.client.Mutex(lock)
 	}

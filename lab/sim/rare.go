@@ -89,7 +89,7 @@ type mix struct {
 
 func (w *world) draw() mix {
 	random := w.random("mix")
-	m := mix{slices.Clone(targets), 10, 5, 8, 20, 4, 3, 4}
+	m := mix{slices.Clone(w.targets), 10, 5, 8, 20, 4, 3, 4}
 	if w.cfg.Lock != "" {
 		m.locks = slices.DeleteFunc(m.locks, func(t target) bool { return t.name != w.cfg.Lock })
 	}
