@@ -56,7 +56,7 @@ var rare = []struct {
 		return false
 	}},
 	{"lines of which a key was lost are forgotten", func(s *rules.Step) bool {
-		return len(s.Before.Turns) != len(s.Before.Lines) && s.After.Whole() && s.Before.Last > 0
+		return len(s.Before.Levels) != len(s.Before.Lines) && s.After.Whole() && s.Verb != "renew"
 	}},
 	{"a resize drops a waiter", func(s *rules.Step) bool {
 		return s.Verb == "resize" && len(s.After.Waiters) < len(s.Before.Waiters) && len(s.Sent) == 0
