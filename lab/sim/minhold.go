@@ -98,7 +98,7 @@ func (o *observer) checkHead(l *observed) {
 			last = h
 		}
 	}
-	if !isReleased(last.Token) || last.Expires > now {
+	if !isReleased(last.Token) || last.Expires > now || last.Expires <= l.grew {
 		return
 	}
 	if next := at.Next(); next == "" || !at.Fits(next) {

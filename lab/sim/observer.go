@@ -64,6 +64,7 @@ type observed struct {
 	forgotten map[string]int64 // waiters whose queue was forgotten, and that are not back: since when, as Event.At
 
 	last      rules.Holder // whose lease has ended last, by itself or by a script
+	grew      int64        // when the number that a resize had set was lost, in µs of the server: more may fit, and nobody is told
 	headSince int64        // when the first waiter became that, as Event.At
 }
 
@@ -276,6 +277,8 @@ func (o *observer) evict(l *observed, key script.RedisKey) {
 		for _, h := range l.Holders {
 			delete(o.minimums, h.Token)
 		}
+	case "resized":
+		l.grew = o.world.server.Now().UnixMicro()
 	case "queue":
 		if len(l.Waiters) > 0 {
 			o.forget(l)
