@@ -522,3 +522,25 @@ func TestKeyed_Resume(t *testing.T) {
 		s.AssertNothingLeft()
 	})
 }
+
+// A key of Redis that is somebody else's is an error that names it. Redis has written nothing then, so nobody has to leave, and the log
+// does not say so.
+func TestForeignKey_NobodyLeaves(t *testing.T) {
+	cases := map[string]string{"queue": "queue", "lines": "lines", "holders": "holders", "number": "number"}
+	bubbles(t, cases, func(t *testing.T, s *fairlocktest.Server, part, _ string) {
+		var log logged
+		client := s.Client(fairlock.Config{Logger: log.logger()})
+		key := "fairlock:{gpu}:key:" + part
+		_, err := s.Miniredis.Lpush(key, "somebody's")
+		require.NoError(t, err)
+		a := client.KeyedSemaphore("gpu", 2).Key("A")
+		for _, acquire := range []func(context.Context, int) (*fairlock.Lease, error){a.TryAcquire, a.Acquire} {
+			_, err = acquire(t.Context(), 1)
+			require.ErrorContains(t, err, key)
+			pass(time.Minute)
+		}
+		assert.Empty(t, log.lines)
+		s.Miniredis.Del(key)
+		require.NoError(t, client.Close())
+	})
+}

@@ -27,6 +27,8 @@ type acquisition struct {
 
 	request, granted *Event // nil if there is none
 	weight, permits  int    // that it asks for, and that there are for it
+	key              string // of a keyed semaphore
+	limit            int    // of its key, as it says
 	losses           int    // of data before the request, if fences may fall across them
 	waits            int64  // until when it certainly waits, unless it is granted the lock before
 	gone             bool   // it was granted the lock, or does not certainly wait any more
@@ -80,6 +82,7 @@ func (a *acquisition) add(e *Event) string {
 // conclude computes what follows from all events of an acquisition.
 func (c *checker) conclude(a *acquisition) {
 	a.request, a.granted = a.first[Request], a.first[Granted]
+	a.key, a.limit = a.request.Key, cmp.Or(a.request.KeyLimit, math.MaxInt)
 	a.weight, a.permits = max(1, a.request.Weight), cmp.Or(a.request.Permits, a.lock.capacity)
 	c.byToken[a.token] = a
 	if a.waits = never; a.granted == nil {

@@ -145,7 +145,7 @@ func (c *checker) lock(name string) *lock {
 		return c.locks[i]
 	}
 	l := &lock{name: name, capacity: max(1, c.Capacity[name]), seen: &seen{
-		tickets: map[string]uint64{}, had: map[string][]uint64{}, away: map[string]bool{}, missed: map[string][]string{},
+		tickets: map[string]uint64{}, keys: map[string]string{}, had: map[string][]uint64{}, away: map[string]bool{}, missed: map[string][]string{},
 	}}
 	l.seen.forget()
 	c.locks = append(c.locks, l)

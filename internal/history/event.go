@@ -37,11 +37,15 @@ type Event struct {
 	Lock    string `json:"lock"`
 	Weight  int    `json:"weight,omitempty"`  // of Request: how many permits; 0 stands for 1
 	Permits int    `json:"permits,omitempty"` // of Request: how many there are for it, unless the lock was resized; 0: as the Run says
-	Token   string `json:"token,omitempty"`
-	Fence   uint64 `json:"fence,omitempty"`
-	Ticket  uint64 `json:"ticket,omitempty"`
-	Until   int64  `json:"until,omitempty"` // ns as At: the end of the trusted time
-	Err     string `json:"err,omitempty"`
+
+	Key      string `json:"key,omitempty"`       // of Request: for which key of a keyed semaphore
+	KeyLimit int    `json:"key_limit,omitempty"` // of Request: permits that its key may hold at once; 0: any number
+
+	Token  string `json:"token,omitempty"`
+	Fence  uint64 `json:"fence,omitempty"`
+	Ticket uint64 `json:"ticket,omitempty"`
+	Until  int64  `json:"until,omitempty"` // ns as At: the end of the trusted time
+	Err    string `json:"err,omitempty"`
 
 	TTL time.Duration `json:"ttl,omitempty"` // of Request: of the lease, if it is not that of the run
 }
@@ -49,7 +53,7 @@ type Event struct {
 // String shows everything that is known but the time.
 func (e Event) String() string {
 	return fmt.Sprintf("client %d worker %d call %d  %-9s  %s", e.Process, e.Worker, e.Call, e.Op, e.Lock) +
-		Details("weight", e.Weight, "ticket", e.Ticket, "fence", e.Fence, "until", seconds(e.Until), "token", e.Token, "error", e.Err)
+		Details("key", e.Key, "weight", e.Weight, "ticket", e.Ticket, "fence", e.Fence, "until", seconds(e.Until), "token", e.Token, "error", e.Err)
 }
 
 // Details lists names and values, without those that are 0 or empty.
@@ -86,6 +90,7 @@ type ServerEvent struct {
 	Op     ServerOp `json:"op"`
 	Lock   string   `json:"lock,omitempty"`
 	Token  string   `json:"token,omitempty"`
+	Key    string   `json:"key,omitempty"` // of Joins and Owns: of a keyed semaphore
 	Ticket uint64   `json:"ticket,omitempty"`
 	Until  int64    `json:"until,omitempty"`
 	Seen   int64    `json:"seen,omitempty"` // when it happened, in ns as Event.At; 0 if that is not known

@@ -6,7 +6,7 @@ import (
 )
 
 // exclusion: when the lock is granted, the weights of all that hold it never exceed the number of permits that it has: that of a
-// resize, or the largest that one of them says.
+// resize, or the largest that one of them says; and those of all of its key never exceed the largest key limit that one of them says.
 //
 // An acquisition is known to hold the lock from Granted, which is recorded after Lock has returned, to the first of:
 // Unlock, which is recorded before the call; Lost; the kill of its process; the last recorded Until. A pause changes
@@ -20,16 +20,23 @@ func (c *checker) exclusion(l *lock) {
 		holders = slices.DeleteFunc(holders, func(a *acquisition) bool { return a.end <= b.granted.At })
 		sum, permits, rule, events := b.weight, b.permits, Exclusion, []*Event{b.granted}
 		b.beside = b.weight
+		ofKey, limit := b.weight, b.limit
 		for _, a := range holders {
 			b.beside += a.weight
 			if c.firstLoss(l, min(a.request.At, b.request.At), max(a.latest(), b.latest()), Holders) != nil {
 				continue
 			}
 			permits = max(permits, a.permits)
+			if a.key == b.key {
+				ofKey, limit = ofKey+a.weight, max(limit, a.limit)
+			}
 			if sum += a.weight; a.until <= b.granted.At { // Unlock has returned nil when its trusted time was over
 				rule = Results
 			}
 			events = append(events, a.granted, a.first[Released])
+		}
+		if ofKey > limit {
+			c.violate(rule, events, "key %q holds %d of %d when %v is granted it", b.key, ofKey, limit, b)
 		}
 		if most := l.most(b.request.At, b.granted.At, permits); sum > most {
 			c.violate(rule, events, "%d of %d are held when %v is granted it", sum, most, b)

@@ -65,7 +65,8 @@ func (c *checker) fences(l *lock) {
 	}
 }
 
-// order: no grant passes an earlier waiter that still waits.
+// order: no grant passes an earlier waiter that still waits; of a keyed semaphore, none of the same key. (Which key is next, package
+// rules checks.)
 //
 // Redis gives tickets in the order in which requests arrive, and fences in the order in which it grants. So a grant
 // passes each waiter that has a lower ticket and a higher fence, or none. A grant without a ticket was made when the
@@ -84,7 +85,7 @@ func (c *checker) order(l *lock) {
 				break
 			}
 			b.gone = b.gone || b.waits <= a.earliest
-			if b.gone || a.latest() < b.request.At || b.granted != nil && b.latest() < a.request.At {
+			if b.gone || b.key != a.key || a.latest() < b.request.At || b.granted != nil && b.latest() < a.request.At {
 				continue
 			}
 			if why := c.excuseFor(l, a, b); why != "" {

@@ -11,6 +11,7 @@ import (
 type seen struct {
 	tickets map[string]uint64   // token → its last ticket
 	had     map[string][]uint64 // also those before: it comes back with the one that its client knows
+	keys    map[string]string   // token → its key, of a keyed semaphore
 	keeps   map[string]int64    // token → until when it keeps its ticket, by the queue's clock
 	holders map[string]int      // token → weight
 	waiting []string            // by ticket
@@ -42,7 +43,7 @@ func (s *seen) before(token, other string) bool {
 
 // replay checks what was seen in the server, in its own order. A token joins with a ticket above all in the queue, or comes
 // back with its own, and not while it holds the lock. The lock is granted to the head of the queue, or to another token
-// while the queue is empty. When it is, the weights of all holders never exceed the number of permits that its request says, or
+// while the queue is empty; of a keyed semaphore, the line of its key counts. When it is, the weights of all holders never exceed the number of permits that its request says, or
 // that a resize has set. A waiter is dropped only after the time until which it keeps its ticket. After Misses, only what is seen from then on is known of who holds and who waits.
 func (c *checker) replay() {
 	for _, e := range c.Server {
@@ -81,6 +82,7 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 			return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))
 		})
 		delete(s.away, e.Token)
+		s.keys[e.Token] = e.Key
 		s.waiting = slices.Insert(s.waiting, i, e.Token)
 	case Keeps:
 		s.keeps[e.Token] = e.Until
@@ -104,10 +106,14 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		delete(s.away, e.Token)
 		s.grants = append(s.grants, e.Token)
 		s.missed[e.Token] = slices.AppendSeq(s.missed[e.Token], maps.Keys(s.away))
-		if position := s.leave(e.Token); position > 0 {
-			wrong("was granted the lock and was not the head of the queue, with %d before it", position)
-		} else if position < 0 && len(s.waiting) > 0 && !c.missed {
-			wrong("was granted the lock before %s, the head of the queue", s.waiting[0])
+		ahead := s.waiting
+		if i := s.leave(e.Token); i >= 0 {
+			ahead = ahead[:i]
+		} else if c.missed {
+			ahead = nil
+		}
+		if i := slices.IndexFunc(ahead, func(other string) bool { return s.keys[other] == e.Key }); i >= 0 {
+			wrong("was granted the lock before %s, the head of the queue", ahead[i])
 		}
 	case Leaves:
 		s.leave(e.Token)

@@ -6,6 +6,7 @@ package rules
 import (
 	"cmp"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ const (
 	Minute      = 60 * Second
 	Kept        = 11 * Minute // how long a tombstone lasts, and the keys of a queue outlast its waiters, less a minute at most
 	soon        = 1500        // ms: a lease that ends within this time is one that the head is told of
+	mostDropped = 50          // how many expired waiters a script of any kind drops at least, if there are so many
 )
 
 // Key is what Redis has under a key.
@@ -29,10 +31,11 @@ type Key struct {
 	Until   int64    // when it expires; 0: it does not
 }
 
-// Member is a member of a zset and its score, or a field of a hash and its value: all are numbers.
+// Member is a member of a zset and its score, or a field of a hash and its value: a number, or a few.
 type Member struct {
 	Name   string
-	Number int64
+	Number int64  // the first
+	Text   string // of a field: its value
 }
 
 // State is a lock in Redis, at one moment. A lock of which nothing is there is idle.
@@ -49,8 +52,15 @@ type State struct {
 	Lost       bool             // one key of the holders was lost: nobody holds anything
 	Until      map[string]int64 // of each key that is there
 
-	used    int64  // the sum that is recorded with the holders
-	highest uint64 // the fence that is
+	// Of a keyed semaphore, by key.
+	Lines  map[string][]Waiter // those that wait, in order
+	Turns  map[string]Turn     // of those with waiters
+	Levels map[string]int64    // of those with waiters
+	Held   map[string]Held     // of those with holders
+
+	used    int64    // the sum that is recorded with the holders; -1: none is
+	highest uint64   // the fence that is
+	strange []string // records that nobody knows
 }
 
 // Holder is a lease, which has ended from Expires on.
@@ -66,9 +76,21 @@ type Waiter struct {
 	Ticket uint64
 }
 
+// Turn is the turn of a key: the number by which keys take turns, and the permits that were granted in it.
+type Turn struct {
+	Since  uint64
+	Served int
+}
+
+// Held is what is recorded of the holders of a key: their permits, and the fence of the latest grant.
+type Held struct {
+	Permits int
+	Fence   uint64
+}
+
 // Read reads the keys of a lock, by the ends of their names. now is the server's time.
 func Read(now int64, keys map[string]Key) *State {
-	s := &State{Now: now, Heartbeats: map[string]int64{}, Tombstones: map[string]int64{}, Until: make(map[string]int64, len(keys))}
+	s := &State{Now: now, Heartbeats: map[string]int64{}, Tombstones: map[string]int64{}, Until: make(map[string]int64, len(keys)), used: -1}
 	for name, key := range keys {
 		s.Until[name] = key.Until
 		switch name {
@@ -92,22 +114,76 @@ func Read(now int64, keys map[string]Key) *State {
 		}
 	}
 	s.readPermits(keys["permits"].Members, keys["holders"].Members)
+	s.readLines(keys["lines"].Members, keys["turns"].Members)
 	slices.SortFunc(s.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Token, b.Token)) })
-	slices.SortFunc(s.Waiters, func(a, b Waiter) int { return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Token, b.Token)) })
+	slices.SortFunc(s.Waiters, inOrder)
 	return s
 }
 
 func (s *State) readPermits(permits, holders []Member) {
 	fences := map[string]int64{}
 	for _, m := range holders {
-		fences[m.Name] = m.Number
+		switch key, isKey := strings.CutPrefix(m.Name, "="); {
+		case isKey:
+			if s.Held == nil {
+				s.Held = map[string]Held{}
+			}
+			n := Numbers(m.Text)
+			s.Held[decoded(key)] = Held{int(n[0]), uint64(n[1])}
+		case strings.Contains(m.Name, ":"):
+			fences[m.Name] = m.Number
+		case m.Name == "used":
+			s.used = m.Number
+		case m.Name == "fence":
+			s.highest = max(s.highest, uint64(m.Number))
+		default:
+			s.strange = append(s.strange, m.Name)
+		}
 	}
-	s.used, s.highest = fences["used"], max(s.highest, uint64(fences["fence"]))
-	if s.Lost = len(permits)+len(holders) > 0 && len(holders) != len(permits)+2; !s.Lost {
+	if s.Lost = len(permits) != len(fences); !s.Lost {
 		for _, m := range permits {
 			s.Holders = append(s.Holders, Holder{m.Name, uint64(fences[m.Name]), m.Number})
 		}
 	}
+}
+
+// readLines reads the records of lines and turns, as lua/scripts/keyed/line.lua describes them.
+func (s *State) readLines(lines, turns []Member) {
+	if len(lines)+len(turns) == 0 {
+		return
+	}
+	s.Lines, s.Turns, s.Levels = map[string][]Waiter{}, map[string]Turn{}, map[string]int64{}
+	for _, m := range lines {
+		key, rest, _ := strings.Cut(m.Name, " ")
+		number, text, _ := strings.Cut(strings.TrimPrefix(rest, " "), " ")
+		n, _ := strconv.ParseUint(number, 10, 64)
+		if key = decoded(key); strings.HasPrefix(rest, " ") {
+			s.Turns[key] = Turn{n, int(Numbers(text)[0])}
+		} else {
+			s.Lines[key] = append(s.Lines[key], Waiter{text, n})
+		}
+	}
+	for _, line := range s.Lines {
+		slices.SortFunc(line, inOrder)
+	}
+	for _, m := range turns {
+		number, key, _ := strings.Cut(m.Name, " ")
+		key = decoded(key)
+		if n, _ := strconv.ParseUint(number, 10, 64); n != s.Turns[key].Since {
+			s.strange = append(s.strange, m.Name)
+		}
+		s.Levels[key] = m.Number
+	}
+}
+
+// decoded is a key as callers have it, by its text in a token.
+func decoded(text string) string {
+	key, _ := url.PathUnescape(text)
+	return key
+}
+
+func inOrder(a, b Waiter) int {
+	return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Token, b.Token))
 }
 
 // Numbers are those in a text, as far as they are some; there are at least five.
@@ -121,7 +197,7 @@ func Numbers(text string) (n []int64) {
 
 // Terms are those of a token; none of a text that is no token.
 func Terms(text string) tokens.Terms {
-	if body := len(text) - strings.LastIndexByte(text, ':'); body != len(":2.")+30 && body != len(":2.")+42 {
+	if body := len(text) - strings.LastIndexByte(text, ':'); body != len(":2.")+30 && body != len(":2.")+42 && body <= len(":2.")+50 {
 		return tokens.Terms{}
 	}
 	return tokens.Of(text)
@@ -170,6 +246,16 @@ func (s *State) Used() (sum int) {
 	return sum
 }
 
+// usedBy is how many permits a key holds.
+func (s *State) usedBy(key string) (sum int) {
+	for _, h := range s.Live() {
+		if terms := Terms(h.Token); terms.Key == key {
+			sum += terms.Weight
+		}
+	}
+	return sum
+}
+
 // permits is how many there are for a token.
 func (s *State) permits(token string) int { return cmp.Or(s.Resized, Terms(token).Permits, 1) }
 
@@ -195,9 +281,20 @@ func (s *State) known() uint64 {
 	return max(s.highest, s.Waiters[len(s.Waiters)-1].Ticket)
 }
 
-// whole reports whether no key of the queue was lost.
-func (s *State) whole() bool {
-	return len(s.Heartbeats) == len(s.Waiters) && (s.Last > 0 || len(s.Waiters) == 0)
+// Whole reports whether no key of the queue was lost; of a keyed semaphore, also none of its lines or its holders.
+func (s *State) Whole() bool {
+	return len(s.Heartbeats) == len(s.Waiters) && (s.Last > 0 || len(s.Waiters) == 0) && (!s.keyed() || s.linesWhole())
+}
+
+// keyed reports whether somebody waits for a keyed semaphore, or one of its lines or turns is there.
+func (s *State) keyed() bool { return s.Lines != nil || s.head() != "" && Terms(s.head()).Key != "" }
+
+func (s *State) linesWhole() bool {
+	waiting := 0
+	for _, line := range s.Lines {
+		waiting += len(line)
+	}
+	return !s.Lost && waiting == len(s.Waiters) && len(s.Turns) == len(s.Lines) && len(s.Levels) == len(s.Turns) && (waiting == 0 || s.used >= 0)
 }
 
 // nextEnd is after how many ms the next lease has ended; -1: none will.

@@ -135,7 +135,7 @@ func (s *Step) expired(token string) bool {
 // ticket is the token's in the queue when waiters are admitted; one that has none comes after all others.
 func (s *Step) ticket(token string) uint64 {
 	ticket := uint64(math.MaxUint64)
-	if w := s.Before.Waiter(token); w != nil && s.Before.whole() && !s.expired(token) {
+	if w := s.Before.Waiter(token); w != nil && s.Before.Whole() && !s.expired(token) {
 		ticket = w.Ticket
 	}
 	if s.requester() == token && s.number(4) > 0 && s.number(2) > 0 {
@@ -169,6 +169,24 @@ func (s *Step) admits() bool {
 		return s.told(1) != 0
 	}
 	return s.handsOff()
+}
+
+// reads reports whether the step changes no more than a lease's end.
+func (s *Step) reads() bool {
+	switch s.Verb {
+	case "renew", "inspect", "waiting":
+		return true
+	case "acquire":
+		return s.fails() || s.Before.lease(s.Args[1]) != nil || s.refuses(s.Args[1])
+	case "resume":
+		return s.fails() || s.refuses(s.Args[4])
+	}
+	return s.fails()
+}
+
+// keyed reports whether the lock is a keyed semaphore, as far as one can see.
+func (s *Step) keyed() bool {
+	return s.Before.keyed() || s.After.keyed() || s.After.Held != nil || slices.ContainsFunc(s.Args, func(arg string) bool { return Terms(arg).Key != "" })
 }
 
 // handsOff reports whether it is one of the verbs after which a lease may end sooner.

@@ -20,12 +20,16 @@ var ErrReply = errors.New("unexpected reply")
 // ErrNumber is fairlock.ErrNumber.
 var ErrNumber = errors.New("bad number")
 
-// Aborted reports whether a script raised the error. What the script had written before stays: the lock may be granted,
-// or the waiter queued. An error that passes was raised by the first write.
+// Aborted reports whether a script that requests a lock raised the error, and may have written something before, which stays: the
+// lock may be granted, or the waiter queued. An error that passes was raised by the first write. A foreign key and a bad number are
+// found before that.
 func Aborted(err error) bool {
 	var reply redis.Error
-	return errors.As(err, &reply) && !call.Passes(err) && inScript.MatchString(reply.Error())
+	return errors.As(err, &reply) && !call.Passes(err) && inScript.MatchString(reply.Error()) && !contains(reply, "WRONGTYPE") && !badNumber.MatchString(reply.Error())
 }
+
+// badNumber finds what number.lua says of a number that it does not understand.
+var badNumber = regexp.MustCompile(`the number (has layout|is damaged|is too far ahead)`)
 
 // inScript finds an error that a script raised, and its line there. Miniredis says that it could not compile the script.
 var inScript = regexp.MustCompile(`user_script: ?(\d+)|Error compiling script`)

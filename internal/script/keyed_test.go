@@ -2,10 +2,11 @@ package script_test
 
 import (
 	"cmp"
+	"context"
+	"encoding"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/rules"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
@@ -45,7 +47,8 @@ type keyedMachine struct {
 	callers map[string]*caller
 	terms   map[string]tokens.Terms // of keys
 	once    bool
-	refusal string // why the latest step was refused
+	step    rules.Step // the latest
+	refusal string     // why it was refused
 	history []string
 }
 
@@ -55,15 +58,39 @@ func newKeyed(t testing.TB, s *server, permits int) *keyedMachine {
 		server: s, t: t, permits: permits, keys: map[string]string{}, callers: map[string]*caller{}, terms: map[string]tokens.Terms{},
 	}
 	m.user = instrumented{s.rdb, timed()}
-	for _, name := range m.lock().Keys() {
-		m.keys[name[strings.LastIndexByte(name, ':')+1:]] = name
+	for _, key := range script.KeysOf("keyed", m.namespace, "name") {
+		m.keys[key.Part] = key.Name
 	}
 	m.setClock(1_700_000_000_000_000)
 	m.lose()
 	return m
 }
 
-func (m *keyedMachine) lock() script.Lock { return script.KeyedSemaphore(m.user, m.namespace, "name") }
+func (m *keyedMachine) lock() script.Lock { return script.KeyedSemaphore(m, m.namespace, "name") }
+
+// EvalSha sends a request, and notes it and its reply.
+func (m *keyedMachine) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return m.noted(sha, m.user.EvalSha(ctx, sha, keys, args...), args)
+}
+
+func (m *keyedMachine) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
+	return m.noted(redis.NewScript(text).Hash(), m.user.Eval(ctx, text, keys, args...), args)
+}
+
+func (m *keyedMachine) noted(hash string, cmd *redis.Cmd, args []any) *redis.Cmd {
+	m.step = rules.Step{Verb: script.VerbOf(hash)}
+	for _, a := range args {
+		if b, ok := a.(encoding.BinaryMarshaler); ok {
+			text, _ := b.MarshalBinary()
+			a = string(text)
+		}
+		m.step.Args = append(m.step.Args, fmt.Sprint(a))
+	}
+	if cmd.Err() == nil {
+		m.step.Reply = rules.Words(cmd.Val())
+	}
+	return cmd
+}
 
 func (m *keyedMachine) lose() { m.rdb.Del(ctx, slices.Collect(maps.Values(m.keys))...) }
 
@@ -88,88 +115,42 @@ func (m *keyedMachine) pass(d time.Duration, queue bool) {
 }
 
 // read reads what is in Redis.
-func (m *keyedMachine) read() *keyedState {
+func (m *keyedMachine) read() *rules.State {
 	m.t.Helper()
-	var number, resized *redis.StringCmd
-	zsets := map[string]*redis.ZSliceCmd{}
+	texts, zsets := map[string]*redis.StringCmd{}, map[string]*redis.ZSliceCmd{}
 	var holders *redis.MapStringStringCmd
 	_, _ = m.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		number, resized, holders = p.Get(ctx, m.keys["number"]), p.Get(ctx, m.keys["resized"]), p.HGetAll(ctx, m.keys["holders"])
-		for _, name := range []string{"permits", "queue", "heartbeats", "tombstones", "lines", "turns"} {
-			zsets[name] = p.ZRangeWithScores(ctx, m.keys[name], 0, -1)
+		for name, key := range m.keys {
+			switch name {
+			case "number", "resized":
+				texts[name] = p.Get(ctx, key)
+			case "holders":
+				holders = p.HGetAll(ctx, key)
+			default:
+				zsets[name] = p.ZRangeWithScores(ctx, key, 0, -1)
+			}
 		}
 		return nil
 	})
-	s := &keyedState{
-		now: m.clock, holders: map[string]lease{}, queue: map[string]uint64{}, heartbeats: map[string]int64{}, tombstones: map[string]int64{},
-		lines: map[string][]waiting{}, turns: map[string]turn{}, levels: map[string]float64{}, held: map[string]recordHeld{}, used: -1,
-	}
-	n := fields(number.Val())
-	if s.last = uint64(n[1]); s.last > 0 {
-		s.clock = n[2] + min(max(s.now-n[3], 0), 1_000_000)
-	}
-	s.resized, _ = strconv.Atoi(resized.Val())
-	all, permits := holders.Val(), zsets["permits"].Val()
-	s.permits = len(permits)
-	for _, z := range permits {
-		text := z.Member.(string)
-		if fence, ok := all[text]; ok {
-			s.holders[text] = lease{uint64(fields(fence)[0]), int64(z.Score)}
-			delete(all, text)
+	keys := map[string]rules.Key{}
+	for name, cmd := range texts {
+		if cmd.Val() != "" {
+			keys[name] = rules.Key{Text: cmd.Val()}
 		}
 	}
-	for field, value := range all {
-		n := fields(value)
-		switch key, ok := strings.CutPrefix(field, "="); {
-		case ok:
-			s.held[keyOf(key)] = recordHeld{int(n[0]), uint64(n[1])}
-		case field == "used":
-			s.used = int(n[0])
-		case field != "fence":
-			s.strange = append(s.strange, field)
+	for name, cmd := range zsets {
+		var k rules.Key
+		for _, z := range cmd.Val() {
+			k.Members = append(k.Members, rules.Member{Name: z.Member.(string), Number: int64(z.Score)})
 		}
+		keys[name] = k
 	}
-	slices.Sort(s.strange)
-	for _, z := range zsets["queue"].Val() {
-		s.queue[z.Member.(string)] = uint64(z.Score)
+	var k rules.Key
+	for field, value := range holders.Val() {
+		k.Members = append(k.Members, rules.Member{Name: field, Number: fields(value)[0], Text: value})
 	}
-	for _, z := range zsets["heartbeats"].Val() {
-		s.heartbeats[z.Member.(string)] = int64(z.Score)
-	}
-	for _, z := range zsets["tombstones"].Val() {
-		s.tombstones[z.Member.(string)] = int64(z.Score)
-	}
-	m.readLines(s, zsets["lines"].Val(), zsets["turns"].Val())
-	return s
-}
-
-// keyOf returns the key whose text in a token this is.
-func keyOf(text string) string {
-	key, _ := url.PathUnescape(text)
-	return key
-}
-
-func (m *keyedMachine) readLines(s *keyedState, lines, turns []redis.Z) {
-	for _, z := range lines {
-		key, rest, _ := strings.Cut(z.Member.(string), " ")
-		key = keyOf(key)
-		if record, is := strings.CutPrefix(rest, " "); is {
-			n := fields(record)
-			s.turns[key] = turn{uint64(n[0]), int(n[1])}
-			continue
-		}
-		ticket, text, _ := strings.Cut(rest, " ")
-		n, _ := strconv.ParseUint(ticket, 10, 64)
-		s.lines[key] = append(s.lines[key], waiting{text, n})
-	}
-	for _, z := range turns {
-		since, key, _ := strings.Cut(z.Member.(string), " ")
-		key = keyOf(key)
-		if n, _ := strconv.ParseUint(since, 10, 64); n != s.turns[key].since {
-			s.strange = append(s.strange, z.Member.(string))
-		}
-		s.levels[key] = z.Score
-	}
+	keys["holders"] = k
+	return rules.Read(m.clock, keys)
 }
 
 // caller returns the one of that name, with the terms of its key.
@@ -205,57 +186,37 @@ func keyedToken(client string, terms tokens.Terms, n int) token.Token {
 	return t
 }
 
-// run does a step: twice, and checks the rules after each time. s says what is sent.
-func (m *keyedMachine) run(s keyedStep, send func() (any, error)) any {
+// sends sends a request: twice, and checks the rules after each time.
+func sends[T any](m *keyedMachine, send func() (T, error)) T {
 	m.t.Helper()
-	m.history = append(m.history, fmt.Sprintf("%d: %+v", m.clock, s))
-	s.before = m.read()
+	before := m.read()
 	got, err := send()
-	s.fails, s.after = err != nil, m.read()
+	m.history = append(m.history, fmt.Sprintf("%d: %s %q -> %q", m.clock, m.step.Verb, m.step.Args, m.step.Reply))
+	s := m.step
+	s.Before, s.After = before, m.read()
 	if m.refusal = ""; err != nil {
 		m.refusal = refusals.FindString(endOfText.Split(err.Error(), 2)[0])
 		require.NotEmpty(m.t, m.refusal, "%v", err)
-		require.Equal(m.t, s.before, s.after, "a request that is refused has changed something")
-	}
-	s.told(got)
-	m.judge(s, got)
-	if m.once || s.fails || s.more {
+		require.Equal(m.t, s.Before, s.After, "a request that is refused has changed something")
 		return got
 	}
-	again, err := send()
+	m.judge(&s)
+	if more := slices.Contains(s.Reply, "more") || s.Verb == "acquire" && s.Reply[0] == "queued" && s.Reply[4] == "0" || s.Verb == "heartbeat" && s.Reply[1] == "0"; m.once || more {
+		return got
+	}
+	_, err = send()
 	require.NoError(m.t, err)
-	second := s
-	second.before, second.after = s.after, m.read()
-	second.told(again)
-	m.judge(second, again)
-	first := *s.after
-	first.levels, second.after.levels = nil, nil // a key that is at its limit is marked when it is met
-	require.Equal(m.t, first, *second.after, "the second time has changed something\n%s", strings.Join(m.last(), "\n"))
+	again := m.step
+	again.Before, again.After, again.Again = s.After, m.read(), true
+	m.judge(&again)
 	return got
 }
 
-func (m *keyedMachine) last() []string { return m.history[max(len(m.history)-40, 0):] }
-
-// told notes what the reply says.
-func (s *keyedStep) told(reply any) {
-	switch r := reply.(type) {
-	case script.Reply:
-		s.more = r.More || r.Outcome == script.Queued && r.RetryAfter == 0
-		if s.busy = ""; r.Outcome == script.Busy {
-			s.busy = string(r.Why)
-		}
-		s.declined = r.Outcome == script.Full || r.Outcome == script.Resized
-	case script.Handoff:
-		s.more = r.More
-	case script.HeartbeatReply:
-		s.more = r.RetryAfter == 0
-	}
-}
-
-func (m *keyedMachine) judge(s keyedStep, got any) {
+// judge checks the rules. The server's clock is another one than that of keys, and nobody listens for messages.
+func (m *keyedMachine) judge(s *rules.Step) {
 	m.t.Helper()
-	text := checkKeyed(&s)
-	require.Empty(m.t, text, "%s\nbefore %+v\nafter %+v\nreply %+v", strings.Join(m.last(), "\n"), s.before, s.after, got)
+	wrong := rules.Check(s, "expiries", "messages")
+	require.Empty(m.t, wrong, "%s\nbefore %+v\nafter %+v", strings.Join(m.history[max(len(m.history)-40, 0):], "\n"), s.Before, s.After)
 }
 
 func (m *keyedMachine) acquire(c *caller, r script.Request) script.Reply {
@@ -264,8 +225,7 @@ func (m *keyedMachine) acquire(c *caller, r script.Request) script.Reply {
 	if r.WaiterTTL == 0 {
 		r.WaiterTTL = waiterTTL
 	}
-	reply, _ := m.run(keyedStep{verb: "acquire", token: c.token.Text(), ticket: uint64(r.Ticket), queues: !r.Try},
-		func() (any, error) { return m.lock().Acquire(ctx, r) }).(script.Reply)
+	reply := sends(m, func() (script.Reply, error) { return m.lock().Acquire(ctx, r) })
 	switch reply.Outcome {
 	case script.Granted:
 		c.fence = reply.Fence
@@ -297,61 +257,50 @@ func (m *keyedMachine) named(text string) *caller {
 func (m *keyedMachine) release(c *caller, kept time.Duration, by *caller) script.Handoff {
 	m.t.Helper()
 	var rest script.Rest
-	s := keyedStep{verb: "release", token: c.token.Text(), fence: c.fence}
 	if by != nil {
-		rest, s.by = script.Rest{Left: kept, By: by.token}, by.token.Text()
+		rest = script.Rest{Left: kept, By: by.token}
 	}
-	h, _ := m.run(s, func() (any, error) { return m.lock().Release(ctx, c.token, c.fence, rest) }).(script.Handoff)
-	return m.learn(h)
+	return m.learn(sends(m, func() (script.Handoff, error) { return m.lock().Release(ctx, c.token, c.fence, rest) }))
 }
 
 func (m *keyedMachine) leave(tombstone bool, callers ...*caller) script.Handoff {
 	m.t.Helper()
 	var all []script.Leaving
-	s := keyedStep{verb: "leave"}
 	for _, c := range callers {
-		all, s.named = append(all, script.Leaving{Token: c.token, Tombstone: tombstone}), append(s.named, c.token.Text())
+		all = append(all, script.Leaving{Token: c.token, Tombstone: tombstone})
 	}
-	h, _ := m.run(s, func() (any, error) { return m.lock().Leave(ctx, script.Rest{}, all...) }).(script.Handoff)
-	return m.learn(h)
+	return m.learn(sends(m, func() (script.Handoff, error) { return m.lock().Leave(ctx, script.Rest{}, all...) }))
 }
 
 func (m *keyedMachine) heartbeat(ttl time.Duration, callers ...*caller) script.HeartbeatReply {
 	m.t.Helper()
 	var all []token.Token
-	s := keyedStep{verb: "heartbeat"}
 	for _, c := range callers {
-		all, s.named = append(all, c.token), append(s.named, c.token.Text())
+		all = append(all, c.token)
 	}
-	r, _ := m.run(s, func() (any, error) { return m.lock().Heartbeat(ctx, ttl, all) }).(script.HeartbeatReply)
-	return r
+	return sends(m, func() (script.HeartbeatReply, error) { return m.lock().Heartbeat(ctx, ttl, all) })
 }
 
 func (m *keyedMachine) resume(c, by *caller) uint64 {
 	m.t.Helper()
-	s := keyedStep{verb: "resume", token: c.token.Text(), fence: c.fence, by: by.token.Text()}
-	r, _ := m.run(s, func() (any, error) { return resumed(m.lock().Resume(ctx, c.token, c.fence, ttl, by.token)) }).(resumption)
+	r := sends(m, func() (resumption, error) { return resumed(m.lock().Resume(ctx, c.token, c.fence, ttl, by.token)) })
 	by.fence = max(by.fence, r.Fence)
 	return r.Fence
 }
 
 func (m *keyedMachine) resize(permits int) script.Handoff {
 	m.t.Helper()
-	h, _ := m.run(keyedStep{verb: "resize"}, func() (any, error) { return m.lock().Resize(ctx, permits) }).(script.Handoff)
-	return m.learn(h)
+	return m.learn(sends(m, func() (script.Handoff, error) { return m.lock().Resize(ctx, permits) }))
 }
 
 func (m *keyedMachine) force(seen uint64) script.Handoff {
 	m.t.Helper()
-	h, _ := m.run(keyedStep{verb: "force", fence: seen}, func() (any, error) { return m.lock().ForceRelease(ctx, seen, 0) }).(script.Handoff)
-	return m.learn(h)
+	return m.learn(sends(m, func() (script.Handoff, error) { return m.lock().ForceRelease(ctx, seen, 0) }))
 }
 
 func (m *keyedMachine) renew(c *caller) bool {
 	m.t.Helper()
-	ok, _ := m.run(keyedStep{verb: "renew", token: c.token.Text()},
-		func() (any, error) { return m.lock().Renew(ctx, c.token, ttl, c.fence) }).(bool)
-	return ok
+	return sends(m, func() (bool, error) { return m.lock().Renew(ctx, c.token, ttl, c.fence) })
 }
 
 // A scenario of keys is one in the words of scenario. A name begins with its key: A1 and A2 are callers of A, A3*2 asks for two
@@ -369,7 +318,7 @@ func (m *keyedMachine) scenario(steps string) {
 			step, want, expects := strings.Cut(text, "->")
 			if words := strings.Fields(step); len(words) > 0 {
 				m.refusal = ""
-				got := m.step(words[0], words[1:])
+				got := m.word(words[0], words[1:])
 				got = cmp.Or(m.refusal, got)
 				if want = strings.TrimSpace(want); expects {
 					require.Equal(m.t, want, got, strings.TrimSpace(text))
@@ -379,7 +328,7 @@ func (m *keyedMachine) scenario(steps string) {
 	}
 }
 
-func (m *keyedMachine) step(verb string, words []string) string {
+func (m *keyedMachine) word(verb string, words []string) string {
 	m.t.Helper()
 	var who []*caller
 	var r script.Request
@@ -453,7 +402,7 @@ func (m *keyedMachine) step(verb string, words []string) string {
 	case "resize":
 		return m.names(m.resize(number("")))
 	case "force":
-		return m.names(m.force(m.read().last))
+		return m.names(m.force(m.read().Last))
 	case "after", "stall":
 		m.pass(duration(""), verb == "after")
 	case "evict":
@@ -508,14 +457,13 @@ func (m *keyedMachine) names(h script.Handoff) string {
 
 // oldest is the holder whose fence is the lowest.
 func (m *keyedMachine) oldest() *caller {
-	var oldest *caller
-	for text, l := range m.read().live() {
-		if c := m.named(text); oldest == nil || l.fence < oldest.fence {
-			oldest = c
-			oldest.fence = l.fence
-		}
+	holders := m.read().Live()
+	if len(holders) == 0 {
+		return nil
 	}
-	return oldest
+	c := m.named(holders[0].Token)
+	c.fence = holders[0].Fence
+	return c
 }
 
 func (m *keyedMachine) inspected() string {
@@ -790,11 +738,8 @@ func TestKeyed_HeldByShare(t *testing.T) {
 		t.Run(fmt.Sprint(keys), func(t *testing.T) {
 			t.Parallel()
 			m := newKeyed(t, real(t), permits)
-			lock, random, shares := m.lock(), rand.New(rand.NewPCG(1, 2)), []int{3, 1}
-			o := &order{
-				leases: map[string]lease{}, lines: map[string][]waiting{}, turns: map[string]turn{}, latest: map[string]uint64{},
-				permits: func(string) int { return permits },
-			}
+			lock, random, shares := script.KeyedSemaphore(m.user, m.namespace, "name"), rand.New(rand.NewPCG(1, 2)), []int{3, 1}
+			o := rules.NewOrder(&rules.State{})
 			type holder struct {
 				script.Grant
 
@@ -802,8 +747,8 @@ func TestKeyed_HeldByShare(t *testing.T) {
 			}
 			var held []holder
 			got, n, now := map[string]float64{}, 0, 0.0
-			grant := func(g script.Grant, waited bool) holder {
-				o.grants(g.Token.Text(), lease{fence: g.Fence}, waited)
+			grant := func(g script.Grant) holder {
+				o.Grants(rules.Holder{Token: g.Token.Text(), Fence: g.Fence})
 				return holder{g, now, now + 0.5 + random.Float64()}
 			}
 			join := func(key int) {
@@ -813,10 +758,10 @@ func TestKeyed_HeldByShare(t *testing.T) {
 				r, err := lock.Acquire(ctx, script.Request{Token: c, WaiterTTL: 300 * ttl})
 				require.NoError(t, err)
 				if r.Outcome != script.Granted {
-					o.joins(c.Text(), uint64(r.Ticket))
+					o.Joins(rules.Waiter{Token: c.Text(), Ticket: uint64(r.Ticket)})
 					return
 				}
-				held = append(held, grant(script.Grant{Token: c, Fence: r.Fence}, false))
+				held = append(held, grant(script.Grant{Token: c, Fence: r.Fence}))
 			}
 			for range 12 { // as many of each key hold or wait at any time
 				for key := range keys {
@@ -830,9 +775,9 @@ func TestKeyed_HeldByShare(t *testing.T) {
 				h, err := lock.Release(ctx, ends.Token, ends.Fence, script.Rest{})
 				require.NoError(t, err)
 				require.Len(t, h.Grants, 1)
-				delete(o.leases, ends.Token.Text())
-				require.Equal(t, o.next(), h.Grants[0].Token.Text(), "grant %d", i)
-				held[0] = grant(h.Grants[0], true)
+				o.Ends(rules.Holder{Token: ends.Token.Text(), Fence: ends.Fence})
+				require.Equal(t, o.Next(), h.Grants[0].Token.Text(), "grant %d", i)
+				held[0] = grant(h.Grants[0])
 				key, _ := strconv.Atoi(tokens.Key(ends.Token.Text()))
 				got[fmt.Sprint(key)] += ends.to - ends.from
 				join(key)

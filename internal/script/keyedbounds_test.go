@@ -222,8 +222,8 @@ func TestKeyed_BoundsGoOn(t *testing.T) {
 			}
 			require.InDelta(t, 3.5, scripts, 1.5)
 			s := m.read()
-			require.Len(t, s.holders, map[string]int{"grants": 90, "keys at their limit": 250, "leases": 320, "waiters": 500}[name])
-			require.Len(t, s.queue, map[string]int{"keys at their limit": 250}[name])
+			require.Len(t, s.Holders, map[string]int{"grants": 90, "keys at their limit": 250, "leases": 320, "waiters": 500}[name])
+			require.Len(t, s.Waiters, map[string]int{"keys at their limit": 250}[name])
 			if c.limit > 0 {
 				m.scenario("acquire Z1 -> granted")
 			}

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -84,7 +83,7 @@ func (r *keyedRandom) next() {
 			c.ticket, c.fence = 0, 0 // the reply was lost
 		}
 	case n < 42:
-		if c := r.anyone(); !c.left || r.read().tombstones[c.token.Text()] > r.clock {
+		if c := r.anyone(); !c.left || r.read().Tombstones[c.token.Text()] > r.clock {
 			q := r.request(c.try)
 			if r.IntN(2) == 0 && !c.try {
 				q.Ticket = script.Ticket(c.ticket)
@@ -96,7 +95,7 @@ func (r *keyedRandom) next() {
 		if o := r.oldest(); o != nil && r.IntN(3) > 0 {
 			c = o
 		}
-		if _, waits := r.read().queue[c.token.Text()]; !waits {
+		if r.read().Waiter(c.token.Text()) == nil {
 			c.left = true
 			if r.IntN(4) == 0 {
 				r.release(c, pick(r.Rand, 0, ttl, 5*ttl), r.successor(c))
@@ -124,7 +123,7 @@ func (r *keyedRandom) next() {
 	case n < 82:
 		r.resize(pick(r.Rand, 0, 0, 2, 3, 5))
 	case n < 84:
-		r.force(r.read().last - uint64(r.IntN(2)))
+		r.force(r.read().Last - uint64(r.IntN(2)))
 	case n < 87:
 		c := r.anyone()
 		if r.resume(c, r.successor(c)) > 0 {
@@ -168,10 +167,9 @@ func TestKeyed_RandomSteps(t *testing.T) {
 				m.pass(10*ttl, true)
 				m.heartbeat(waiterTTL)
 				a := m.read()
-				require.Empty(t, a.held)
-				require.Empty(t, a.lines)
-				require.Empty(t, a.levels)
-				require.False(t, slices.Contains(a.strange, ""))
+				require.Empty(t, a.Held)
+				require.Empty(t, a.Lines)
+				require.Empty(t, a.Levels)
 			}
 		})
 	}

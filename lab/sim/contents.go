@@ -50,7 +50,7 @@ func find[T any](all []T, is func(T) bool) *T {
 func (o *observer) load(l *observed) contents {
 	db, clock := o.world.server.Miniredis.DB(0), o.world.server.Now()
 	keys := map[string]rules.Key{}
-	for name, key := range l.named() {
+	for name, key := range l.keys {
 		if !db.Exists(key) {
 			continue
 		}
@@ -64,7 +64,8 @@ func (o *observer) load(l *observed) contents {
 		case "holders":
 			fields, _ := db.HKeys(key)
 			for _, field := range fields {
-				k.Members = append(k.Members, rules.Member{Name: field, Number: rules.Numbers(db.HGet(key, field))[0]})
+				text := db.HGet(key, field)
+				k.Members = append(k.Members, rules.Member{Name: field, Number: rules.Numbers(text)[0], Text: text})
 			}
 		default:
 			members, _ := db.SortedSet(key)
@@ -76,22 +77,11 @@ func (o *observer) load(l *observed) contents {
 	}
 	c := contents{*rules.Read(clock.UnixMicro(), keys), map[string]int64{}}
 	for _, h := range c.Holders {
-		if c.ends[h.Token] = o.world.now() + h.Expires*1000 - clock.UnixNano(); l.keys.Holders == "" {
-			c.ends[h.Token] = o.world.now() + int64(db.TTL(l.keys.Permits))
+		if c.ends[h.Token] = o.world.now() + h.Expires*1000 - clock.UnixNano(); l.keys["lock"] != "" {
+			c.ends[h.Token] = o.world.now() + int64(db.TTL(l.keys["lock"]))
 		}
 	}
 	return c
-}
-
-// named are the keys of a lock, by the ends of their names.
-func (l *observed) named() map[string]string {
-	named := map[string]string{}
-	for _, key := range []string{l.keys.Number, l.keys.Permits, l.keys.Holders, l.keys.Queue, l.keys.Resized, l.keys.Heartbeats, l.keys.Tombstones} {
-		if key != "" {
-			named[key[strings.LastIndexByte(key, ':')+1:]] = key
-		}
-	}
-	return named
 }
 
 // run runs a script in the server, and checks the rules of package rules. The caller holds mu.

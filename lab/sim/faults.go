@@ -150,7 +150,7 @@ var faults = []*fault{
 		w.launch(p.slot)
 	}},
 	{"forced release", func(w *world, random *rand.Rand) {
-		p, t := w.any(random), targets[random.IntN(len(targets))]
+		p, t := w.any(random), w.targets[random.IntN(len(w.targets))]
 		w.occurred("client %d releases %s by force", p.number, t.name)
 		w.after(0, func() {
 			from := w.now()
@@ -166,7 +166,7 @@ var faults = []*fault{
 	}},
 	{"data lost", func(w *world, random *rand.Rand) {
 		w.loseData()
-		for _, t := range targets {
+		for _, t := range w.targets {
 			w.after(upTo(random, 2*ttl), func() { w.stray(t) })
 		}
 	}},
@@ -183,21 +183,18 @@ var faults = []*fault{
 		w.loseData()                 // and given again
 	}},
 	{"key lost", func(w *world, random *rand.Rand) {
-		l := w.observer.locks[random.IntN(len(targets))]
-		all := []string{l.keys.Number, l.keys.Permits, l.keys.Queue, l.keys.Heartbeats, l.keys.Tombstones}
-		if l.keys.Holders != "" {
-			all = append(all, l.keys.Holders, l.keys.Resized)
-		}
+		i := random.IntN(len(w.targets))
+		l, all := w.observer.locks[i], script.KeysOf(w.targets[i].kind, script.DefaultNamespace, w.targets[i].name)
 		key := all[random.IntN(len(all))]
-		w.occurred("the key %s is lost", key)
+		w.occurred("the key %s is lost", key.Name)
 		w.observer.evict(l, key)
 		loss := history.Loss{Lock: l.name, From: w.now(), To: w.now()}
-		switch key {
-		case l.keys.Number:
+		switch key.Part {
+		case "number":
 			loss.Part = history.Numbers
-		case l.keys.Permits, l.keys.Holders:
+		case "lock", "permits", "holders":
 			loss.Part = history.Holders
-		case l.keys.Tombstones:
+		case "tombstones":
 			loss.Part = history.Tombstones
 		default: // that of a queue excuses what the server is seen to forget, and no more
 			return
@@ -218,13 +215,13 @@ var faults = []*fault{
 	}},
 	{"granted anew", func(w *world, _ *rand.Rand) {
 		w.after(0, func() {
-			for _, t := range targets {
+			for _, t := range w.targets {
 				w.grantAnew(t)
 			}
 		})
 	}},
 	{"stray requests", func(w *world, random *rand.Rand) {
-		t := targets[random.IntN(len(targets))]
+		t := w.targets[random.IntN(len(w.targets))]
 		w.occurred("late and bogus requests arrive for %s", t.name)
 		w.after(0, func() { w.stray(t) })
 	}},
@@ -282,9 +279,12 @@ var faults = []*fault{
 		w.jump(0)
 	}},
 	{"semaphore resized", func(w *world, random *rand.Rand) {
-		permits := random.IntN(8)
-		w.occurred("the semaphore is resized to %d", permits)
-		w.after(0, func() { _ = w.resize(permits) }) // a failover may have broken the connection
+		permits, t := random.IntN(2*w.cfg.Permits), w.targets[random.IntN(len(w.targets))]
+		for t.others == 0 { // it is no semaphore
+			t = w.targets[random.IntN(len(w.targets))]
+		}
+		w.occurred("the lock %s is resized to %d", t.name, permits)
+		w.after(0, func() { _ = w.resize(t, permits) }) // a failover may have broken the connection
 	}},
 }
 
@@ -441,11 +441,13 @@ func (w *world) stray(t target) {
 		_, _ = l.Renew(ctx, holder, longTTL, fence)
 		_, _ = l.Renew(ctx, holder, ttl, fence-1)
 		_, _ = l.Release(ctx, holder, fence-1, script.Rest{})
-		by, _ := token.Parse(tokens.New("stray", tokens.Terms{TTL: ttl, Weight: holder.Weight(), Permits: tokens.Permits(holder.Text())}))
+		terms := tokens.Of(holder.Text())
+		terms.TTL, terms.Flags = ttl, 0
+		by, _ := token.Parse(tokens.New("stray", terms))
 		_, _, _ = l.Resume(ctx, holder, fence-1, ttl, by)
 	}
 	_, _ = l.ForceRelease(ctx, 1, 0)
-	bogus, _ := token.Parse(tokens.New("stray", tokens.Terms{TTL: ttl, Weight: 1, Permits: t.permits}))
+	bogus, _ := token.Parse(tokens.New("stray", t.terms()))
 	_, _ = l.Acquire(ctx, script.Request{Token: bogus, WaiterTTL: waiterTTL, Ticket: 1 << 52})
 	if !left.IsZero() {
 		_, _ = l.Acquire(ctx, script.Request{Token: left, WaiterTTL: waiterTTL})
@@ -454,20 +456,16 @@ func (w *world) stray(t target) {
 
 // lock is a lock as an operator has it.
 func (w *world) lock(t target) script.Lock {
-	l := script.Mutex(w.admin, script.DefaultNamespace, t.name)
-	switch t.name {
-	case "semaphore":
-		l = script.Semaphore(w.admin, script.DefaultNamespace, t.name)
-	case "rwmutex":
-		l = script.RWMutex(w.admin, script.DefaultNamespace, t.name)
-	}
+	l, _ := script.Of(w.admin, t.kind, script.DefaultNamespace, t.name)
 	return l.WithFenceTTL(fenceTTL)
 }
 
-// resize sets the number of permits of the semaphore for all clients; 0: there are again as many as their tokens say.
-func (w *world) resize(permits int) error {
-	i := slices.IndexFunc(targets, func(t target) bool { return t.name == "semaphore" })
-	_, err := w.lock(targets[i]).Resize(context.Background(), permits)
+// resize sets the number of permits of a semaphore for all clients; 0: there are again as many as their tokens say.
+func (w *world) resize(t target, permits int) error {
+	if t.others == 0 {
+		return nil // it is none
+	}
+	_, err := w.lock(t).Resize(context.Background(), permits)
 	return err
 }
 
@@ -476,9 +474,9 @@ func (w *world) resize(permits int) error {
 func (w *world) visit(random *rand.Rand) {
 	length := []time.Duration{waiterTTL, visitorTTL}[random.IntN(2)]
 	w.after(0, func() {
-		for _, t := range targets {
+		for _, t := range w.targets {
 			l, ctx := w.lock(t), context.Background()
-			visitor, _ := token.Parse(tokens.New("visitor", tokens.Terms{TTL: ttl, Weight: 1, Permits: t.permits}))
+			visitor, _ := token.Parse(tokens.New("visitor", t.terms()))
 			w.observer.ignore(visitor.Text())
 			_, _ = l.Acquire(ctx, script.Request{Token: visitor, WaiterTTL: length})
 			_, _ = l.Leave(ctx, script.Rest{}, script.Leaving{Token: visitor})

@@ -98,7 +98,10 @@ func (o *observer) checkHead(l *observed) {
 			last = h
 		}
 	}
-	if !isReleased(last.Token) || last.Expires > now || !at.Fits(head.Token) {
+	if !isReleased(last.Token) || last.Expires > now || last.Expires <= l.grew {
+		return
+	}
+	if next := at.Next(); next == "" || !at.Fits(next) {
 		return
 	}
 	client, _, _ := strings.Cut(head.Token, ":")

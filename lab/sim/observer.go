@@ -53,7 +53,7 @@ type observer struct {
 // observed is what was last seen of a lock.
 type observed struct {
 	name string
-	keys script.PermitKeys // Permits of a mutex is its Lock, and Holders is empty
+	keys map[string]string // by the ends of their names
 	seen map[string]int64  // when the latest script named a token that is queued, as Event.At
 
 	contents
@@ -64,6 +64,7 @@ type observed struct {
 	forgotten map[string]int64 // waiters whose queue was forgotten, and that are not back: since when, as Event.At
 
 	last      rules.Holder // whose lease has ended last, by itself or by a script
+	grew      int64        // when the number that a resize had set was lost, in µs of the server: more may fit, and nobody is told
 	headSince int64        // when the first waiter became that, as Event.At
 }
 
@@ -78,18 +79,10 @@ func observe(w *world) *observer {
 		o.hashes[text], o.hashes[w.other.texts[text]] = hash, other
 		o.verbs[hash], o.verbs[other] = script.VerbOf(hash), script.VerbOf(hash)
 	}
-	for _, t := range targets {
-		l := &observed{name: t.name, seen: map[string]int64{}, forgotten: map[string]int64{}, permits: max(t.permits, t.others, 1)}
-		switch t.name {
-		case "semaphore":
-			l.keys = script.SemaphoreKeys(script.DefaultNamespace, t.name)
-		case "rwmutex":
-			l.keys = script.RWMutexKeys(script.DefaultNamespace, t.name)
-		default:
-			keys := script.MutexKeys(script.DefaultNamespace, t.name)
-			l.keys = script.PermitKeys{
-				Number: keys.Number, Queue: keys.Queue, Heartbeats: keys.Heartbeats, Permits: keys.Lock, Tombstones: keys.Tombstones,
-			}
+	for _, t := range w.targets {
+		l := &observed{name: t.name, keys: map[string]string{}, seen: map[string]int64{}, forgotten: map[string]int64{}, permits: max(t.permits, t.others, 1)}
+		for _, key := range script.KeysOf(t.kind, script.DefaultNamespace, t.name) {
+			l.keys[key.Part] = key.Name
 		}
 		o.locks = append(o.locks, l)
 	}
@@ -143,7 +136,7 @@ func (o *observer) before(peer *server.Peer, command string, args ...string) boo
 	}
 	n, _ := strconv.Atoi(args[1])
 	for _, l := range o.locks {
-		if verb := o.verbs[hash]; verb != "" && lockOf(args[2]) == lockOf(l.keys.Number) {
+		if verb := o.verbs[hash]; verb != "" && lockOf(args[2]) == lockOf(l.keys["number"]) {
 			o.run(peer, l, step{verb: verb, args: args[2+n:], text: strings.Join(args[2+n:], " ")}, append([]string{command}, args...))
 			return true
 		}
@@ -271,20 +264,22 @@ func (o *observer) replace(f func(), locks ...*observed) {
 }
 
 // evict deletes one key of a lock.
-func (o *observer) evict(l *observed, key string) {
+func (o *observer) evict(l *observed, key script.RedisKey) {
 	o.world.server.StepClock(0) // what is due expires
 	o.look()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.world.server.Miniredis.Del(key)
-	switch key {
-	case l.keys.Tombstones: // a late acquire of a token that has left may be granted
+	o.world.server.Miniredis.Del(key.Name)
+	switch key.Part {
+	case "tombstones": // a late acquire of a token that has left may be granted
 		clear(o.departed)
-	case l.keys.Permits, l.keys.Holders:
+	case "lock", "permits", "holders":
 		for _, h := range l.Holders {
 			delete(o.minimums, h.Token)
 		}
-	case l.keys.Queue:
+	case "resized":
+		l.grew = o.world.server.Now().UnixMicro()
+	case "queue":
 		if len(l.Waiters) > 0 {
 			o.forget(l)
 		}
@@ -307,8 +302,8 @@ func (o *observer) expireTombstones() {
 	defer o.mu.Unlock()
 	for _, l := range o.locks {
 		db := o.world.server.Miniredis.DB(0)
-		if db.Exists(l.keys.Tombstones) {
-			_, _ = db.ZAdd(l.keys.Tombstones, 1, "over")
+		if db.Exists(l.keys["tombstones"]) {
+			_, _ = db.ZAdd(l.keys["tombstones"], 1, "over")
 		}
 	}
 }
@@ -354,7 +349,7 @@ func (o *observer) record(e history.ServerEvent) {
 func (o *observer) compare(l *observed) {
 	now := o.world.server.Now()
 	record := func(op history.ServerOp, token string, ticket uint64, until int64) {
-		o.record(history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: o.first(token), Ticket: ticket, Until: until})
+		o.record(history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: o.first(token), Key: rules.Terms(token).Key, Ticket: ticket, Until: until})
 	}
 	if by, token := o.last.takesOver(); by != "" {
 		o.took[by] = token
@@ -472,8 +467,7 @@ func (s step) takesOver() (by, token string) {
 
 // forgets reports whether a script that left next has forgotten the queue: a part of it was lost before.
 func (l *observed) forgets(s step, next *contents) bool {
-	lost := len(l.Heartbeats) != len(l.Waiters) || l.Last == 0
-	return lost && s.verb != "" && len(l.Waiters) > 0 && !slices.ContainsFunc(next.Waiters, func(w rules.Waiter) bool {
+	return !l.Whole() && s.verb != "" && len(l.Waiters) > 0 && !slices.ContainsFunc(next.Waiters, func(w rules.Waiter) bool {
 		return l.Waiter(w.Token) != nil && !strings.Contains(s.text, w.Token)
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/machine"
+	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
 const (
@@ -31,13 +32,30 @@ const (
 // target is a lock that workers contend for.
 type target struct {
 	name    string
-	permits int // that tokens say; 0: a mutex
-	others  int // that the tokens of some requests say instead; 0: there is one number
+	kind    string // as script.Of has it
+	permits int    // that tokens say; 0: a mutex
+	others  int    // that the tokens of some requests say instead; 0: there is one number
 }
 
-var targets = []target{{"mutex", 0, 0}, {"other", 0, 0}, {"semaphore", semaphoreSize, 6}, {"rwmutex", 1 << 30, 0}}
+// targetsOf are those of a run whose semaphores have so many permits.
+func targetsOf(permits int) []target {
+	return []target{
+		{"mutex", "mutex", 0, 0}, {"other", "mutex", 0, 0}, {"semaphore", "semaphore", permits, permits + 2},
+		{"rwmutex", "rwmutex", 1 << 30, 0}, {"keyed", "keyed", permits, permits + 2},
+	}
+}
 
-const semaphoreSize = 4
+// terms are those of a token that asks for one permit, for no worker.
+func (t target) terms() tokens.Terms {
+	terms := tokens.Terms{TTL: ttl, Weight: 1, Permits: t.permits}
+	if t.kind == "keyed" {
+		terms.Key, terms.Share = keyName(0), 1
+	}
+	return terms
+}
+
+// keyName is the name of a key of the keyed semaphore.
+func keyName(n int) string { return fmt.Sprint("tenant ", n) }
 
 // process is one client with its workers. What it does after a crash is not recorded.
 type process struct {
@@ -82,6 +100,9 @@ type call struct {
 	lock    string
 	weight  int
 	permits int           // that its token says
+	key     string        // of the keyed semaphore
+	limit   int           // of the key; 0: it has none
+	share   int           // of the key
 	long    bool          // its lease has longTTL
 	length  time.Duration // its TTL
 	minHold time.Duration // 0: it has none
@@ -239,31 +260,48 @@ func (p *process) sleep(d time.Duration) bool {
 	}
 }
 
-func (p *process) newCall(worker int, lock string, weight, permits int) *call {
+func (p *process) newCall(worker int, lock string) *call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++
-	return &call{process: p, worker: worker, number: p.calls, began: time.Now(), lock: lock, weight: weight, permits: permits}
+	return &call{process: p, worker: worker, number: p.calls, began: time.Now(), lock: lock}
+}
+
+// draw draws what a call asks for.
+func (c *call) draw(t target, m mix, random *rand.Rand) {
+	c.weight, c.permits = 1, t.permits
+	if t.others > 0 && one(random, m.smaller) {
+		c.permits = t.others
+	}
+	switch {
+	case t.kind == "semaphore":
+		c.weight = 1 + random.IntN(c.permits)
+	case t.kind == "rwmutex" && random.IntN(3) == 0:
+		c.weight = c.permits
+	case t.kind == "keyed":
+		keys := c.process.world.cfg.Keys
+		c.key, c.share = keyName(random.IntN(1+random.IntN(keys))), 1 // the first ones more often
+		if one(random, m.keyLimits) {
+			c.limit = 1 + random.IntN(3)
+		}
+		if one(random, m.shares) {
+			c.share = 1 + random.IntN(3)
+		}
+		if random.IntN(3) == 0 {
+			c.weight = 1 + random.IntN(min(c.permits, cmp.Or(c.limit, c.permits)))
+		}
+	}
 }
 
 // acquire acquires a lock, uses it, and releases it.
 func (p *process) acquire(worker int, random *rand.Rand) {
 	m := p.world.mix
 	t := m.locks[random.IntN(len(m.locks))]
-	weight, permits := 1, t.permits
-	switch {
-	case t.name == "semaphore":
-		if one(random, m.smaller) {
-			permits = t.others
-		}
-		weight = 1 + random.IntN(permits)
-	case t.name == "rwmutex" && random.IntN(3) == 0:
-		weight = permits
-	}
-	c := p.newCall(worker, t.name, weight, permits)
+	c := p.newCall(worker, t.name)
+	c.draw(t, m, random)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	request, deadline := history.Event{Op: history.Request, Permits: permits}, time.Time{}
+	request, deadline := history.Event{Op: history.Request, Permits: c.permits, Key: c.key, KeyLimit: c.limit}, time.Time{}
 	if one(random, m.limits) {
 		timeout := upTo(random, 2*waiterTTL)
 		if random.IntN(2) == 0 {
@@ -325,6 +363,10 @@ func (p *process) lock(ctx context.Context, c *call, try bool) (*fairlock.Lease,
 		return p.semaphore(c, c.length).TryAcquire(ctx, c.weight)
 	case c.lock == "semaphore":
 		return p.semaphore(c, c.length).Acquire(ctx, c.weight)
+	case c.lock == "keyed" && try:
+		return p.keyed(c, c.length).TryAcquire(ctx, c.weight)
+	case c.lock == "keyed":
+		return p.keyed(c, c.length).Acquire(ctx, c.weight)
 	case c.lock != "rwmutex" && try:
 		return p.mutex(c, c.length).TryLock(ctx)
 	case c.lock != "rwmutex":
@@ -347,6 +389,14 @@ func (p *process) mutex(c *call, ttl time.Duration) fairlock.Mutex {
 
 func (p *process) semaphore(c *call, ttl time.Duration) fairlock.Semaphore {
 	return p.client.Semaphore(c.lock, c.permits, fairlock.WithTTL(ttl), fairlock.WithMinHold(c.minHold))
+}
+
+func (p *process) keyed(c *call, ttl time.Duration) fairlock.SemaphoreKey {
+	return p.allKeys(c, ttl).Key(c.key, fairlock.WithKeyLimit(c.limit), fairlock.WithShare(c.share))
+}
+
+func (p *process) allKeys(c *call, ttl time.Duration) fairlock.KeyedSemaphore {
+	return p.client.KeyedSemaphore(c.lock, c.permits, fairlock.WithTTL(ttl), fairlock.WithMinHold(c.minHold))
 }
 
 // use holds the lock for a while, in rare cases for longer than its TTL, and releases it.
@@ -458,6 +508,8 @@ func (p *process) resumes(c *call, ttl time.Duration) anyLock {
 		return p.semaphore(c, ttl)
 	case "rwmutex":
 		return p.client.RWMutex(c.lock, fairlock.WithTTL(ttl))
+	case "keyed":
+		return p.allKeys(c, ttl)
 	default:
 		return p.mutex(c, ttl)
 	}
@@ -472,9 +524,11 @@ type anyLock interface {
 func (p *process) named(lock string) anyLock {
 	switch lock {
 	case "semaphore":
-		return p.client.Semaphore(lock, semaphoreSize)
+		return p.client.Semaphore(lock, p.world.cfg.Permits)
 	case "rwmutex":
 		return p.client.RWMutex(lock)
+	case "keyed":
+		return p.client.KeyedSemaphore(lock, p.world.cfg.Permits)
 	default:
 		return p.client.Mutex(lock)
 	}

@@ -17,7 +17,7 @@ var rare = []struct {
 	}},
 	{"a late acquire meets a tombstone", func(s *rules.Step) bool { return s.Verb == "acquire" && s.Before.Tombstones[s.Args[1]] > s.Before.Now }},
 	{"a queue of which a key was lost is forgotten", func(s *rules.Step) bool {
-		return len(s.Before.Waiters) > 0 && (len(s.Before.Heartbeats) != len(s.Before.Waiters) || s.Before.Last == 0) && s.After.Last > 0
+		return len(s.Before.Waiters) > 0 && !s.Before.Whole() && s.After.Last > 0
 	}},
 	{"permits of which a key was lost are forgotten", func(s *rules.Step) bool { return s.Before.Lost && !s.After.Lost }},
 	{"a lease is resumed", func(s *rules.Step) bool { return replies(s, "resume", "resumed") && s.Before.Holder(s.Args[4]) == nil }},
@@ -41,9 +41,38 @@ var rare = []struct {
 	{"a renewal comes after another lease of its token", func(s *rules.Step) bool { return replies(s, "renew", "lost") && s.Before.Holder(s.Args[1]) != nil }},
 	{"the number is ahead of the clock by 100 ms", func(s *rules.Step) bool { return int64(s.After.Last) > s.After.Now+rules.Second/10 }},
 	{"a full server refuses a request", func(s *rules.Step) bool { return s.Refused }},
+	{"a key at its limit lets another one pass", func(s *rules.Step) bool {
+		return passes(s, func(key string) bool { return s.After.Levels[key] == rules.AtLimit })
+	}},
+	{"a key that holds less passes an earlier waiter", func(s *rules.Step) bool {
+		return passes(s, func(key string) bool { return s.After.Levels[key] < rules.AtLimit })
+	}},
+	{"a turn goes on after a grant", func(s *rules.Step) bool {
+		for key, turn := range s.After.Turns {
+			if turn.Served > s.Before.Turns[key].Served {
+				return true
+			}
+		}
+		return false
+	}},
+	{"lines of which a key was lost are forgotten", func(s *rules.Step) bool {
+		return len(s.Before.Levels) != len(s.Before.Lines) && s.After.Whole() && s.Verb != "renew"
+	}},
 	{"a resize drops a waiter", func(s *rules.Step) bool {
 		return s.Verb == "resize" && len(s.After.Waiters) < len(s.Before.Waiters) && len(s.Sent) == 0
 	}},
+}
+
+// passes reports whether a waiter was handed the lock while an earlier one of such a key waits.
+func passes(s *rules.Step, such func(key string) bool) bool {
+	head := ""
+	if len(s.After.Waiters) > 0 {
+		head = rules.Terms(s.After.Waiters[0].Token).Key
+	}
+	return head != "" && such(head) && slices.ContainsFunc(s.Sent, func(m rules.Message) bool {
+		w := s.Before.Waiter(m.Token)
+		return m.Fence != 0 && w != nil && w.Ticket > s.After.Waiters[0].Ticket
+	})
 }
 
 func replies(s *rules.Step, verb, word string) bool {
@@ -53,19 +82,23 @@ func replies(s *rules.Step, verb, word string) bool {
 // mix is what the workers of a run do. It is drawn from the seed: what all runs do a little of hides what happens if some do nothing
 // else. Of a call it says with which chance, one in so many, it is of that sort; 0: none is.
 type mix struct {
-	locks                                  []target
-	tries, limits, long, minHolds, smaller int
+	locks []target
+
+	tries, limits, long, minHolds, smaller, keyLimits, shares int
 }
 
 func (w *world) draw() mix {
 	random := w.random("mix")
-	m := mix{slices.Clone(targets), 10, 5, 8, 20, 4}
+	m := mix{slices.Clone(w.targets), 10, 5, 8, 20, 4, 3, 4}
+	if w.cfg.Lock != "" {
+		m.locks = slices.DeleteFunc(m.locks, func(t target) bool { return t.name != w.cfg.Lock })
+	}
 	if w.cfg.Faults != nil || random.IntN(3) == 0 { // under some faults only, and in a third of the runs: a little of all
 		return m
 	}
 	random.Shuffle(len(m.locks), func(i, j int) { m.locks[i], m.locks[j] = m.locks[j], m.locks[i] })
 	m.locks = m.locks[:1+random.IntN(len(m.locks))]
-	for _, chance := range []*int{&m.tries, &m.limits, &m.long, &m.minHolds, &m.smaller} {
+	for _, chance := range []*int{&m.tries, &m.limits, &m.long, &m.minHolds, &m.smaller, &m.keyLimits, &m.shares} {
 		*chance = []int{0, *chance, 2}[random.IntN(3)]
 	}
 	return m

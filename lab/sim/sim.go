@@ -53,6 +53,9 @@ type Config struct {
 	For     time.Duration // the safety phase; default 5 s
 	Clients int           // default 8, and 2 for every fourth seed: then many wait in one client
 	Workers int           // of each client; default 24 of all, and 1 for every fourth seed: then few wait at a time
+	Lock    string        // the only one, and any number may wait for it; default: drawn from the seed
+	Keys    int           // of the keyed semaphore; default 5, 50 or 10,000, drawn from the seed
+	Permits int           // of the semaphores; default 4
 	Faults  []string      // the kinds of faults; default: drawn from the seed. In a Result those that were
 }
 
@@ -76,14 +79,15 @@ type Fault struct {
 
 // world is one run.
 type world struct {
-	cfg    Config
-	server *fairlocktest.Server
-	clock  fairlock.Clock // of this package: no goroutine of a run sleeps by another one
-	start  time.Time
-	chosen []*fault // the kinds of faults of this run
-	mix    mix
-	tasks  sync.WaitGroup
-	asleep time.Duration // how long all processes stood still; the safety phase is longer by that
+	cfg     Config
+	server  *fairlocktest.Server
+	clock   fairlock.Clock // of this package: no goroutine of a run sleeps by another one
+	start   time.Time
+	chosen  []*fault // the kinds of faults of this run
+	mix     mix
+	targets []target
+	tasks   sync.WaitGroup
+	asleep  time.Duration // how long all processes stood still; the safety phase is longer by that
 
 	observer *observer
 	admin    *redis.Client // of an operator whose link has no faults
@@ -113,9 +117,15 @@ func Run(t *testing.T, cfg Config) *Result {
 	if cfg.Workers == 0 {
 		cfg.Workers = map[bool]int{true: 1, false: 24 / cfg.Clients}[cfg.Seed%4 == 0]
 	}
+	if cfg.Keys == 0 {
+		cfg.Keys = []int{5, 5, 50, 10_000}[cfg.Seed/4%4]
+	}
+	if cfg.Permits == 0 {
+		cfg.Permits = 4
+	}
 	cryptotest.SetGlobalRandom(t, cfg.Seed) // of which tokens are made
-	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now()}
-	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: map[string]int{"semaphore": semaphoreSize, "rwmutex": 1 << 30}}
+	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now(), targets: targetsOf(cfg.Permits)}
+	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: map[string]int{"semaphore": cfg.Permits, "keyed": cfg.Permits, "rwmutex": 1 << 30}}
 	w.clock = w.server.LocalClock()
 	w.admin, w.other = w.server.Link().Redis(), newRelease()
 	w.observer = observe(w)
@@ -161,7 +171,9 @@ func (w *world) liveness() {
 	w.ending = true
 	w.mu.Unlock()
 	w.tasks.Wait() // for faults, each of which ends itself
-	for w.resize(0) != nil {
+	for _, t := range w.targets {
+		for w.resize(t, 0) != nil {
+		}
 	}
 	w.mu.Lock()
 	current := slices.Clone(w.current)
@@ -268,9 +280,13 @@ func (w *world) launch(slot int) {
 	p.rate = 1 - random.Float64()*0.0099 // slower than Redis's clock by less than 1 %, which the safety margin allows for
 	p.clock = machine.Clock{LocalClock: w.server.LocalClock()}
 	p.clock.SetRate(p.rate)
+	maxWaiters := max(0, random.IntN(12)-8)
+	if w.cfg.Lock != "" {
+		maxWaiters = 0
+	}
 	p.client = w.server.Client(fairlock.Config{
 		Name: p.name(), TTL: ttl, WaiterTTL: waiterTTL, Clock: p.clock,
-		FenceTTL: []time.Duration{fenceTTL, otherFenceTTL}[random.IntN(2)], MaxWaiters: max(0, random.IntN(12)-8),
+		FenceTTL: []time.Duration{fenceTTL, otherFenceTTL}[random.IntN(2)], MaxWaiters: maxWaiters,
 		Trace: fairlock.JoinTraces(p.leased.trace(), p.trace()), Logger: slog.New(slog.DiscardHandler),
 	})
 	p.talk = newConversation(p)

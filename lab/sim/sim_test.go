@@ -109,6 +109,29 @@ func TestSim(t *testing.T) {
 	require.Greater(t, grants, 100*len(seeds))
 }
 
+// Case 12 of keyed semaphores: ten thousand keys, three clients, random holds and failures. After each script the rules say which key
+// is next; no key is forgotten.
+//
+//fairlock:promise Turns between keys, of ten thousand keys under random faults: each grant is that of the key that is next
+func TestSim_ManyKeys(t *testing.T) {
+	if *seedFlag != 0 || *forFlag != 0 {
+		t.Skip("another test was asked for")
+	}
+	r := run(t, Config{
+		Seed: 6, For: max(*phase, 5*time.Second), Lock: "keyed", Keys: 10_000, Permits: 32, Clients: 3, Workers: 40,
+		Faults: []string{"reply lost", "connections break", "link slow", "link cut", "process crashes", "client closed", "key lost", "data lost", "semaphore resized"},
+	})
+	keys := map[string]bool{}
+	for _, e := range r.Events {
+		keys[e.Key] = e.Op == history.Request || keys[e.Key]
+	}
+	require.Greater(t, len(keys), 1000)
+	require.Greater(t, r.Report.Grants, 500)
+	for _, err := range r.Errs {
+		t.Error(err)
+	}
+}
+
 // One seed, with its story: go test ./lab/sim -seed 4711 -v.
 func TestSeed(t *testing.T) {
 	if *seedFlag == 0 || *forFlag != 0 {

@@ -233,6 +233,10 @@ func (e *explorer) canonical(n *node, s *rules.State) hash {
 			f(k.fences[1])
 		}
 		f(n.rest)
+		for _, key := range e.callerKeys { // 0: nobody waits for it, or holds it
+			f(s.Turns[key].Since)
+			f(s.Held[key].Fence)
+		}
 	}
 	each(func(n uint64) { numbers = append(numbers, n) })
 	slices.Sort(numbers)
@@ -268,6 +272,12 @@ func (e *explorer) canonical(n *node, s *rules.State) hash {
 			put(int64(40 + i))
 			until(at)
 		}
+	}
+	for _, key := range e.callerKeys {
+		put(s.Levels[key])
+		put(int64(s.Turns[key].Served))
+		put(int64(s.Held[key].Permits))
+		put(int64(len(s.Lines[key])))
 	}
 	put(int64(s.Resized))
 	text = fmt.Appendf(text, "%d %t %t", n.named, n.lost, n.back)

@@ -30,12 +30,13 @@ const (
 
 // Kind is a kind of lock, with three tokens that request it, and two that take leases over.
 type Kind struct {
-	Name    string
-	lock    func(rdb script.Scripter) script.Lock
-	keys    []string
-	tokens  []token.Token // the last two of them: who resumes, and who has the rest of a minimum hold
-	same    int           // so many of the first tokens are interchangeable
-	resizes []int
+	Name       string
+	lock       func(rdb script.Scripter) script.Lock
+	keys       []string
+	tokens     []token.Token // the last two of them: who resumes, and who has the rest of a minimum hold
+	same       int           // so many of the first tokens are interchangeable
+	resizes    []int
+	callerKeys []string // of a keyed semaphore, the keys that callers choose
 
 	// Other makes another release of a script: the second token has that. nil: there is one release.
 	Other func(text string) string
@@ -46,27 +47,42 @@ const requesters = 3
 
 // Kinds are all kinds of locks.
 func Kinds() []*Kind {
-	m, s, rw := script.MutexKeys("ns", "name"), script.SemaphoreKeys("ns", "name"), script.RWMutexKeys("ns", "name")
-	semaphore := []string{s.Number, s.Permits, s.Holders, s.Queue, s.Resized, s.Heartbeats, s.Tombstones}
-	of := func(open func(script.Scripter, string, string) script.Lock) func(script.Scripter) script.Lock {
-		return func(rdb script.Scripter) script.Lock { return open(rdb, "ns", "name").WithFenceTTL(fenceTTL) }
+	kind := func(name, kind string, same int, resizes []int, tokens ...token.Token) *Kind {
+		k := &Kind{Name: name, same: same, resizes: resizes, tokens: tokens}
+		for _, t := range tokens {
+			if key := rules.Terms(t.Text()).Key; key != "" && !slices.Contains(k.callerKeys, key) {
+				k.callerKeys = append(k.callerKeys, key)
+			}
+		}
+		for _, key := range script.KeysOf(kind, "ns", "name") {
+			k.keys = append(k.keys, key.Name)
+		}
+		k.lock = func(rdb script.Scripter) script.Lock {
+			l, _ := script.Of(rdb, kind, "ns", "name")
+			return l.WithFenceTTL(fenceTTL)
+		}
+		return k
 	}
 	const writer = 1 << 30
 	return []*Kind{
-		{Name: "mutex", lock: of(script.Mutex), keys: []string{m.Number, m.Lock, m.Queue, m.Heartbeats, m.Tombstones}, same: 3, tokens: tokens("", "", "", "", "")},
-		{Name: "semaphore", lock: of(script.Semaphore), keys: semaphore, same: 2, resizes: []int{0, 1, 3}, tokens: tokens("1/2", "1/2", "2/2", "1/2", "1/2")},
-		{Name: "two numbers", lock: of(script.Semaphore), keys: semaphore, resizes: []int{0, 1}, tokens: tokens("1/1", "1/3", "2/3", "1/1", "1/3")},
-		{
-			Name: "rwmutex", lock: of(script.RWMutex), keys: []string{rw.Number, rw.Permits, rw.Holders, rw.Queue, rw.Resized, rw.Heartbeats, rw.Tombstones},
-			same: 2, tokens: tokens(fmt.Sprintf("1/%d", writer), fmt.Sprintf("1/%d", writer), fmt.Sprintf("%d/%d", writer, writer), fmt.Sprintf("1/%d", writer), fmt.Sprintf("1/%d", writer)),
-		},
+		kind("mutex", "mutex", 3, nil, tokens("", "", "", "", "")...),
+		kind("semaphore", "semaphore", 2, []int{0, 1, 3}, tokens("1/2", "1/2", "2/2", "1/2", "1/2")...),
+		kind("two numbers", "semaphore", 0, []int{0, 1}, tokens("1/1", "1/3", "2/3", "1/1", "1/3")...),
+		kind("rwmutex", "rwmutex", 2, nil, tokens(fmt.Sprintf("1/%d", writer), fmt.Sprintf("1/%d", writer), fmt.Sprintf("%d/%d", writer, writer), fmt.Sprintf("1/%d", writer), fmt.Sprintf("1/%d", writer))...),
+		kind("keyed", "keyed", 2, []int{0, 1}, tokens("A 1 1/2", "A 1 1/2", "B 0 1/2", "A 1 1/2", "B 0 1/2")...), // key, and its limit: one is at it, the other not
 	}
 }
 
-// tokens makes tokens of clients a, b, …: each of so many permits of so many; "": of a mutex.
+// tokens makes tokens of clients a, b, …: each of so many permits of so many; before that perhaps a key, and its limit; "": of a mutex.
 func tokens(weights ...string) (all []token.Token) {
 	for i, w := range weights {
 		var facts strings.Builder
+		words := strings.Fields(w)
+		if len(words) == 3 {
+			limit, _ := strconv.Atoi(words[1])
+			fmt.Fprintf(&facts, "%s%06s%02d", words[0], strconv.FormatInt(int64(limit), 36), 1) // each key has one share
+			w = words[2]
+		}
 		for digits := range strings.SplitSeq(w, "/") {
 			if n, err := strconv.Atoi(digits); err == nil {
 				fmt.Fprintf(&facts, "%06s", strconv.FormatInt(int64(n), 36))
@@ -161,7 +177,7 @@ func (k *Kind) requests(n *node, s *rules.State) (all []request) {
 			of := fmt.Sprintf(" %s@%d", name, fence)
 			send(i, "release"+of, func() { _, _ = l.Release(ctx, t, fence, script.Rest{}) })
 			send(i, "renew"+of, func() { _, _ = l.Renew(ctx, t, ttl, fence) })
-			if i < requesters && t.Weight() == rests.Weight() && (n.rest == 0 || n.rest == fence) {
+			if i < requesters && t.Weight() == rests.Weight() && rules.Terms(t.Text()).Key == rules.Terms(rests.Text()).Key && (n.rest == 0 || n.rest == fence) {
 				send(i, rested+of, func() { _, _ = l.Release(ctx, t, fence, script.Rest{Left: rest, By: rests}) })
 			}
 			if i < requesters {
@@ -295,9 +311,7 @@ func (k *Kind) read(now int64, keys string) *rules.State {
 			if fields[0] == "ZADD" {
 				name, number = number, name
 			}
-			m := rules.Member{Name: name}
-			m.Number, _ = strconv.ParseInt(number, 10, 64)
-			key.Members = append(key.Members, m)
+			key.Members = append(key.Members, rules.Member{Name: name, Number: rules.Numbers(number)[0], Text: number})
 		}
 		read[k.keys[i][strings.LastIndexByte(k.keys[i], ':')+1:]] = key
 	}
