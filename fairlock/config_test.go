@@ -191,6 +191,8 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 	for _, permits := range []int{0, -1, math.MinInt, bounds.MaxPermits + 1, math.MaxInt} {
 		check("permits", c.Semaphore("x", permits), 1)
 		check("permits", c.KeyedSemaphore("x", permits), 1)
+		_, err := c.Semaphore("x", permits).Acquire(t.Context(), 1)
+		assert.NotContains(t, err.Error(), "invalid n", "of a number that is none")
 		check("permits", c.KeyedSemaphore("x", 1), permits, "Resize")
 		check("permits", c.Semaphore("x", 1), permits, "Resize")
 	}

@@ -74,7 +74,7 @@ type Busy string
 
 // The reasons.
 const (
-	BusyLock Busy = "lock" // the lock is held, or fewer permits are free than the call requests
+	BusyLock Busy = "lock" // the lock is held, or fewer permits are free than the call requests, whatever else is in the way
 	BusyKey  Busy = "key"  // the key of a KeyedSemaphore is at its limit
 	BusyTurn Busy = "turn" // enough is free, and others come first
 )

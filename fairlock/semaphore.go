@@ -42,7 +42,8 @@ func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context)
 
 // Resize is for operators. It sets the number of permits for all users of the semaphore until ResetSize, whatever number their
 // requests bring. Redis keeps it without an expiry. Waiters that fit are granted permits at once, in order. Holders keep theirs.
-// A waiter for more than there are gets a *CapacityError when it is the head of the queue, by its next heartbeat. ctx bounds the
+// A waiter for more than there are gets a *CapacityError when it is the head of the queue, by its next heartbeat. A request for more
+// than its own number stays an ErrInvalid, also if Resize has set more: give the semaphore a larger number for that. ctx bounds the
 // request, 3 s at most. After an error the number may have been set, and Resize can be called again.
 func (s Semaphore) Resize(ctx context.Context, permits int) error {
 	return s.lock.resize(ctx, "resize", permits, checkPermits(permits))
@@ -55,7 +56,7 @@ func (s Semaphore) ResetSize(ctx context.Context) error {
 
 // check returns an error unless n is at most the number that this client brings. Redis knows whether the semaphore was resized.
 func (s Semaphore) check(n int) error {
-	if s.lock == nil {
+	if s.lock == nil || s.lock.permits < 1 {
 		return nil // that is an error of its own
 	}
 	return require(n >= 1 && n <= s.lock.permits, "n", "%d permits, must be from 1 to %d", n, s.lock.permits)
