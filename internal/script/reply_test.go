@@ -192,13 +192,15 @@ func fail(t *testing.T, err error) (script.Reply, script.Handoff, error) {
 }
 
 // An error that a script has raised leaves what the script had written before. A refusal of its first write, or of the
-// request, leaves nothing.
+// request, leaves nothing. Nor does a foreign key, or a bad number, which a script finds before it writes.
 func TestAborted(t *testing.T) {
 	for text, want := range map[string]bool{
 		"ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3.": true,
 		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: Unknown Redis command":          true,
 		"ERR user_script:3: the fence is not a number script: 0123, on @user_script:3.":                           true,
-		"ERR Error compiling script (new function): <string>:3: WRONGTYPE x":                                      true, // miniredis
+		"ERR Error compiling script (new function): <string>:3: attempt to index a nil value":                     true, // miniredis
+		"ERR Error compiling script (new function): <string>:3: WRONGTYPE x":                                      false,
+		"ERR user_script:3: the number is damaged script: 0123, on @user_script:3.":                               false,
 		"READONLY You can't write against a read only replica. script: 0123, on @user_script:3.":                  false,
 		"NOPERM User u has no permissions to run the 'evalsha' command":                                           false,
 		"OOM command not allowed when used memory > 'maxmemory'.":                                                 false,
