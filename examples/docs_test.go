@@ -134,7 +134,7 @@ func TestTheFirstProgramRuns(t *testing.T) {
 // Every Go text of docs/testing.md stands word for word in an example.
 func TestTheCodeOfTheTestingPageIsTested(t *testing.T) {
 	blocks := goBlock.FindAllStringSubmatch(read(t, "../docs/testing.md"), -1)
-	require.Len(t, blocks, 4)
+	require.Len(t, blocks, 5)
 	for _, block := range blocks {
 		assert.Contains(t, read(t, "../fairlocktest/example_test.go"), block[1])
 	}
