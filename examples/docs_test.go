@@ -140,6 +140,14 @@ func TestTheCodeOfTheTestingPageIsTested(t *testing.T) {
 	}
 }
 
+// The code of docs/service.md stands word for word in the program that its test runs.
+func TestTheCodeOfTheServicePageRuns(t *testing.T) {
+	blocks := goBlock.FindAllStringSubmatch(read(t, "../docs/service.md"), -1)
+	require.Len(t, blocks, 1)
+	assert.Contains(t, read(t, "service/main.go"), "\n"+blocks[0][1])
+	assert.LessOrEqual(t, strings.Count(blocks[0][1], "\n"), 60, "lines")
+}
+
 // docs/instrumentation.md explains every line that the library logs, and no other.
 func TestEveryLineThatIsLoggedIsExplained(t *testing.T) {
 	files := []string{"../leader/elector.go", "../contrib/prometheus/locks.go"}

@@ -17,5 +17,5 @@
 //
 // Use one Elector for each lock and process. Give Run a ctx that ends when the process should stop, at SIGTERM for example. Then
 // the leader resigns at once, and fairlock.Client.Shutdown need not wait. Shutdown alone waits for a leadership until its own ctx
-// ends.
+// ends. docs/service.md in the repository has the order in which a service ends.
 package leader
