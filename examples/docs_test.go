@@ -134,10 +134,18 @@ func TestTheFirstProgramRuns(t *testing.T) {
 // Every Go text of docs/testing.md stands word for word in an example.
 func TestTheCodeOfTheTestingPageIsTested(t *testing.T) {
 	blocks := goBlock.FindAllStringSubmatch(read(t, "../docs/testing.md"), -1)
-	require.Len(t, blocks, 4)
+	require.Len(t, blocks, 5)
 	for _, block := range blocks {
 		assert.Contains(t, read(t, "../fairlocktest/example_test.go"), block[1])
 	}
+}
+
+// The code of docs/service.md stands word for word in the program that its test runs.
+func TestTheCodeOfTheServicePageRuns(t *testing.T) {
+	blocks := goBlock.FindAllStringSubmatch(read(t, "../docs/service.md"), -1)
+	require.Len(t, blocks, 1)
+	assert.Contains(t, read(t, "service/main.go"), "\n"+blocks[0][1])
+	assert.LessOrEqual(t, strings.Count(blocks[0][1], "\n"), 60, "lines")
 }
 
 // docs/instrumentation.md explains every line that the library logs, and no other.

@@ -25,6 +25,7 @@ import (
 	_ "github.com/redis/go-redis/extra/redisotel/v9"
 	_ "github.com/redis/go-redis/v9"
 	_ "github.com/stretchr/testify/require"
+	_ "go.opentelemetry.io/otel/metric/noop"
 
 	_ "github.com/fairlock/fairlock-go/contrib/otel"
 	_ "github.com/fairlock/fairlock-go/contrib/prometheus"

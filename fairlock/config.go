@@ -26,10 +26,12 @@ const (
 
 // Config has the settings of a Client. The zero value is ready to use. Times are at most a year.
 type Config struct {
-	// Namespace is the prefix of all keys, by default "fairlock". It has at most 256 bytes, and no braces.
+	// Namespace is the prefix of all keys, by default "fairlock". It has at most 256 bytes, no braces, no control
+	// characters, and no space at its beginning or end.
 	Namespace string
 	// Name is this client's readable id, 1 to 128 bytes of printable ASCII without spaces, by default "<host>-<pid>-<random>".
-	// Two clients with one Name receive each other's notifications.
+	// It must be unique: two clients with one Name receive each other's notifications. Where the others reach a leader is
+	// leader.Options.Address.
 	Name string
 	// TTL is the length of a lease. If a holder crashes, the others wait for the rest of it. Default 10 s, at least 10 ms.
 	TTL time.Duration
@@ -86,10 +88,8 @@ func require(ok bool, field, format string, args ...any) error {
 }
 
 func checkNamespace(ns string) error {
-	return errors.Join(
-		require(len(ns) <= bounds.MaxNamespace, "Namespace", "%d bytes, at most %d", len(ns), bounds.MaxNamespace),
-		require(!strings.ContainsAny(ns, "{}"), "Namespace", "must not contain braces, which would move the keys' hash tag"),
-	)
+	wrong := bounds.WrongNamespace(ns)
+	return require(wrong == "", "Namespace", "%s", wrong)
 }
 
 func checkClientName(name string) error {

@@ -192,7 +192,7 @@ func (l *lock) terms(weight int) tokens.Terms {
 
 // newToken returns a token with these terms, whose lease can last for TTL, and for the minimum hold.
 func (l *lock) newToken(terms tokens.Terms) (token.Token, error) {
-	terms.TTL, terms.Flags = max(l.settings.ttl, l.settings.minHold), l.settings.flags
+	terms.TTL, terms.Flags, terms.Address = max(l.settings.ttl, l.settings.minHold), l.settings.flags, l.settings.address
 	if l.settings.minHold > l.settings.ttl {
 		terms.Flags |= tokens.MinHold
 	}

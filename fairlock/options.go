@@ -37,6 +37,7 @@ type settings struct {
 	shared     bool          // WithShare was given
 	maxLine    int           // waiters of the key; 0: any number
 	flags      tokens.Flags  // of each token, besides those that depend on the settings
+	address    string        // of a leader
 }
 
 func (s settings) check() error {
@@ -47,6 +48,7 @@ func (s settings) check() error {
 		checkYear("MinHold", s.minHold),
 		require(s.keyLimit >= 0 && s.keyLimit <= bounds.MaxPermits, "KeyLimit", "%d, must be from 0 (none) to %d", s.keyLimit, bounds.MaxPermits),
 		require(s.share >= 1 && s.share <= bounds.MaxShare, "Share", "%d, must be from 1 to %d", s.share, bounds.MaxShare),
+		require(len(s.address) <= bounds.MaxClient, "Address", "%d bytes, at most %d", len(s.address), bounds.MaxClient),
 	)
 }
 
@@ -69,16 +71,16 @@ func with[O KeyOption](clock Clock, s settings, options []O) (settings, error) {
 		}
 		o.apply(&s)
 		if own, ok := any(o).(insider); ok {
-			s.flags |= own.Inside(clock)
+			s.flags, s.address = own.Inside(clock)
 		}
 	}
 	return s, s.check()
 }
 
-// insider is an option of package leader. It embeds an option of this package, sets flags of tokens, and is told the client's
-// Clock. No other module can have one, because tokens.Flags is internal.
+// insider is an option of package leader. It embeds an option of this package, sets flags of tokens and the address in them, and is
+// told the client's Clock. No other module can have one, because tokens.Flags is internal.
 type insider interface {
-	Inside(clock Clock) tokens.Flags
+	Inside(clock Clock) (flags tokens.Flags, address string)
 }
 
 type option func(*settings)

@@ -31,12 +31,15 @@
 // # Faults
 //
 // The methods of [Link], [Server], [Client] and [LocalClock] make one fault at a time. [Explore] runs a test under many
-// schedules of faults drawn at random, and prints the seed of the first that fails it.
+// schedules of faults drawn at random, and prints the seed of the first that fails it. [World.Work] has workers that are started
+// again when they crash, and whose work lasts long enough to lose a lease.
 //
 // # Failure
 //
 // An operation that is not possible fails the test by testing.TB's Fatalf, so the methods of Lock must be called from the test's
 // goroutine. Servers and clients are closed when the test ends. Calls that still wait then return fairlock.ErrClosed.
+//
+// go-redis's own log is off in programs that import this package, until they call redis.SetLogger.
 //
 // docs/testing.md in the repository has more examples.
 package fairlocktest

@@ -142,42 +142,36 @@ func (a *account) write(fence uint64, balance int) error {
 
 var errStale = errors.New("the account was used under a later lease")
 
-// deposit adds 1 to the balance once the bank has approved it, which takes 2 s. The lease may be lost meanwhile.
-func deposit(ctx context.Context, client *fairlock.Client, a *account) error {
+// deposit adds 1 to the balance once the bank has approved it, which takes a while. The lease may be lost meanwhile.
+func deposit(ctx context.Context, client *fairlock.Client, a *account, approve func(context.Context) error) error {
 	return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
 		lease, _ := fairlock.LeaseFromContext(ctx)
 		balance, err := a.read(lease.Fence())
 		if err != nil {
 			return err
 		}
-		time.Sleep(2 * time.Second)
+		if err := approve(ctx); err != nil {
+			return err
+		}
 		return a.write(lease.Fence(), balance+1)
 	})
 }
 
+type depositor = func(ctx context.Context, client *fairlock.Client, a *account, approve func(context.Context) error) error
+
 // noDepositIsLost has three workers deposit, whatever faults come.
-func noDepositIsLost(t *testing.T, w *fairlocktest.World, deposit func(context.Context, *fairlock.Client, *account) error) {
+func noDepositIsLost(t *testing.T, w *fairlocktest.World, deposit depositor) {
 	var a account
-	var workers sync.WaitGroup
-	for range 3 {
-		workers.Go(func() {
-			client := w.Client(fairlock.Config{})
-			for range 5 {
-				err := deposit(t.Context(), client.Client, &a)
-				if errors.Is(err, fairlock.ErrClosed) { // the client has crashed: go on as a new process does
-					client = w.Client(fairlock.Config{})
-				}
-				time.Sleep(time.Second)
-			}
-		})
-	}
-	workers.Wait()
-	assert.Equal(t, a.deposits, a.balance)
+	w.Work(3, fairlock.Config{}, func(ctx context.Context, p *fairlocktest.Worker) error {
+		return deposit(ctx, p.Client.Client, &a, p.Busy)
+	})
+	assert.Equal(t, a.deposits, a.balance) // as many as were written, whether or not deposit has returned nil
 
 	w.Heal() // without faults, a deposit succeeds
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	assert.NoError(t, deposit(ctx, w.Client(fairlock.Config{}).Client, &a))
+	approved := func(context.Context) error { return nil }
+	assert.NoError(t, deposit(ctx, w.Client(fairlock.Config{}).Client, &a, approved))
 }
 
 func TestNoDepositIsLost(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"regexp"
@@ -23,13 +24,13 @@ import (
 	"github.com/fairlock/fairlock-go/leader"
 )
 
-type depositor = func(context.Context, *fairlock.Client, *account) error
-
 // checksCtx deposits without showing the account a fence, unless its ctx has ended. It is right while leases do not overlap.
-func checksCtx(ctx context.Context, client *fairlock.Client, a *account) error {
+func checksCtx(ctx context.Context, client *fairlock.Client, a *account, approve func(context.Context) error) error {
 	return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
 		balance, _ := a.read(math.MaxUint64)
-		time.Sleep(2 * time.Second)
+		if err := approve(ctx); err != nil {
+			return err
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -40,16 +41,58 @@ func checksCtx(ctx context.Context, client *fairlock.Client, a *account) error {
 // bugs are the example, broken on purpose.
 var bugs = map[string]depositor{
 	"checks its ctx": checksCtx,
-	"reads unfenced": func(ctx context.Context, client *fairlock.Client, a *account) error {
+	"reads unfenced": func(ctx context.Context, client *fairlock.Client, a *account, approve func(context.Context) error) error {
 		return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
 			a.mu.Lock()
 			balance := a.balance
 			a.mu.Unlock()
-			time.Sleep(2 * time.Second)
+			if err := approve(ctx); err != nil {
+				return err
+			}
 			lease, _ := fairlock.LeaseFromContext(ctx)
 			return a.write(lease.Fence(), balance+1)
 		})
 	},
+	// It looks at the fence when it reads, and writes whatever has happened meanwhile.
+	"writes unfenced": func(ctx context.Context, client *fairlock.Client, a *account, approve func(context.Context) error) error {
+		return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
+			lease, _ := fairlock.LeaseFromContext(ctx)
+			balance, err := a.read(lease.Fence())
+			if err != nil {
+				return err
+			}
+			if err := approve(ctx); err != nil {
+				return err
+			}
+			a.overwrite(balance + 1)
+			return nil
+		})
+	},
+	// It goes on with what it does when its lease is lost. Its caller is told by ErrLost, when all is written.
+	"ignores ErrLost": ignoresLost,
+}
+
+func ignoresLost(ctx context.Context, client *fairlock.Client, a *account, approve func(context.Context) error) error {
+	lease, err := client.Mutex("account:42").Lock(ctx)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	balance := a.balance
+	a.mu.Unlock()
+	if err := approve(ctx); err != nil { // this ctx is the process's, and not the lease's
+		return err
+	}
+	a.overwrite(balance + 1)
+	return lease.Unlock(ctx)
+}
+
+// overwrite is write without a look at the fence.
+func (a *account) overwrite(balance int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.balance = balance
+	a.deposits++
 }
 
 // failing are other ways to fail.
@@ -60,6 +103,29 @@ var failing = map[string]func(t *testing.T, w *fairlocktest.World){
 		select {}
 	},
 	"leaves a goroutine": func(*testing.T, *fairlocktest.World) { go func() { <-make(chan int) }() },
+	"worker panics": func(_ *testing.T, w *fairlocktest.World) {
+		w.Work(1, fairlock.Config{}, func(context.Context, *fairlocktest.Worker) error { panic("oops") })
+	},
+	"real connection": func(t *testing.T, w *fairlocktest.World) {
+		w.Server.Mutex("x").HoldAs("other")
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		_, _ = listener.Accept()
+	},
+	"endless loop": func(_ *testing.T, w *fairlocktest.World) {
+		w.Server.Mutex("x").HoldAs("other")
+		var over atomic.Bool
+		for !over.Load() { //nolint:staticcheck // it loops for ever
+		}
+	},
+	"short work": shortWork,
+}
+
+// shortWork has workers that hold a lock for no time, so no fault reaches them.
+func shortWork(_ *testing.T, w *fairlocktest.World) {
+	w.Work(2, fairlock.Config{}, func(ctx context.Context, p *fairlocktest.Worker) error {
+		return p.Mutex("x").TryDo(ctx, func(context.Context) error { return nil })
+	})
 }
 
 // TestExplored fails, in processes of other tests.
@@ -71,7 +137,13 @@ func TestExplored(t *testing.T) {
 		failing[name] = func(t *testing.T, w *fairlocktest.World) { noDepositIsLost(t, w, deposit) }
 	}
 	for name, run := range failing {
-		t.Run(name, func(t *testing.T) { fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 20}, run) })
+		t.Run(name, func(t *testing.T) {
+			cfg := fairlocktest.ExploreConfig{Seeds: 20}
+			if name == "short work" {
+				cfg = fairlocktest.ExploreConfig{Seeds: 2, Faults: fairlocktest.NotificationLoss}
+			}
+			fairlocktest.Explore(t, cfg, run)
+		})
 	}
 }
 
@@ -83,29 +155,43 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// explored runs a part of TestExplored in a process, and returns what it prints.
+// explored runs a part of TestExplored in a process, and returns what it prints. env may have flags as well.
 func explored(t *testing.T, run string, env ...string) string {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run", run)
+	var flags []string
+	env = slices.DeleteFunc(env, func(s string) bool {
+		flag := strings.HasPrefix(s, "-")
+		if flag {
+			flags = append(flags, s)
+		}
+		return flag
+	})
+	command := exec.CommandContext(t.Context(), os.Args[0], append([]string{"-test.run", run}, flags...)...)
 	command.Env = append(append(os.Environ(), "FAIRLOCKTEST_CHILD=1", "FAIRLOCKTEST_SEEDS="), env...)
 	out, err := command.CombinedOutput()
 	require.Error(t, err, "the process did not fail:\n%s", out)
+	require.NotContains(t, "\n"+string(out), "\nredis: ", "go-redis's own lines")
 	return string(out)
 }
 
-var report = regexp.MustCompile(`seed \d+ failed\. The faults and the leases, in simulated time:\n(?:\s+\d+\.\d{3}s  .*\n)*\s*To repeat it, in the directory of the test: (.*)go test -count=1 -run '(\S+)'`)
+var report = regexp.MustCompile(`seed \d+ (?:failed|still runs.*)\. The faults and the leases, in simulated time:\n(?:\s+\d+\.\d{3}s  .*\n)*\s*To repeat it, in the directory of the test: (.*)go test -count=1 -run '(\S+)'`)
+
+// lastLine is what Explore has tried.
+var lastLine = regexp.MustCompile(`(?m)^ +\w+_test\.go:\d+: [\d,]+ seeds?: [\d,]+ grants?, [\d,]+ leases? lost while held, ` +
+	`[\d,]+ times? two clients believed to hold one lock, [\d,]+ crash(es)?(; no fault reached your code: let its work last longer than TTL)?$`)
 
 // Explore finds each bug in the example with one of 20 seeds. The command that it prints finds it again.
 //
-//fairlock:promise Explore finds bugs: a worker that relies on a lease alone is found, and the seed and the faults are printed
+//fairlock:promise Explore finds bugs: a worker that relies on a lease alone, ignores ErrLost, or leaves out its fence when it reads or writes is found, and the seed and the faults are printed
 func TestExplore_FindsBugs(t *testing.T) {
 	t.Parallel()
-	out := explored(t, "^TestExplored$/(check|read)")
+	out := explored(t, "^TestExplored$/(check|read|write|ignore)")
 	for name := range bugs {
 		name = strings.ReplaceAll(name, " ", "_")
 		assert.Regexp(t, `(?s)Not equal.*?TestExplored/`+name+`/seed=\d+\n.*?seed \d+ failed`, out)
 	}
 	require.Len(t, report.FindAllString(out, -1), len(bugs), out)
+	require.Len(t, lastLine.FindAllString(out, -1), len(bugs), out)
 	for _, what := range []string{"is granted", "learns that it has lost", "releases"} {
 		assert.Regexp(t, `s      client-\d `+what+` mutex account:42, fence \d+\n`, out)
 	}
@@ -127,6 +213,7 @@ func TestExplore_Reports(t *testing.T) {
 		"panics":             "panic: oops",
 		"never ends":         "the function of Explore has not returned within 10m0s of simulated time",
 		"leaves a goroutine": "blocked goroutines remain",
+		"worker panics":      "panic: oops",
 	} {
 		out := explored(t, "^TestExplored$/^"+strings.ReplaceAll(name, " ", "_")+"$/^seed=21$", "FAIRLOCKTEST_SEEDS=21")
 		assert.Contains(t, out, want)
@@ -137,12 +224,47 @@ func TestExplore_Reports(t *testing.T) {
 	assert.Contains(t, explored(t, "^TestExplored$/panics", "FAIRLOCKTEST_SEEDS=many"), `must be a number from 1, not "many"`)
 }
 
+// A run that uses a real connection, or loops, tells its seed and its story before go test's timeout ends it.
+func TestExplore_Watchdog(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"real_connection", "endless_loop"} {
+		out := explored(t, "^TestExplored$/^"+name+"$/^seed=3$", "-test.timeout=2s")
+		found := report.FindStringIndex(out)
+		require.NotNil(t, found, out)
+		assert.Contains(t, out[:found[1]], "seed 3 still runs, shortly before go test's timeout")
+		assert.Contains(t, out[found[1]:], "panic: test timed out after 2s")
+	}
+}
+
+// If no lease of World's own workers is lost with any seed, the test fails, unless that is meant, or some seeds alone are run.
+// Of the workers of a test's own, the last line says so.
+//
+//fairlock:promise Explore says what it has tried: grants, leases that were lost while held, clients that believed to hold one lock, crashes; it fails if no lease of the workers that it runs was lost
+func TestExplore_NoFaultReachesTheCode(t *testing.T) {
+	t.Parallel()
+	out := explored(t, "^TestExplored$/short_work")
+	assert.Regexp(t, `fairlocktest: no fault reached your code: let its work last longer than TTL, as Worker\.Busy does\.`, out)
+	assert.Regexp(t, `2 seeds: \d+ grants, 0 leases lost while held, 0 times .*; no fault reached your code: let its work`, lastLine.FindString(out))
+	assert.NotContains(t, out, "To repeat it")
+
+	cfg := fairlocktest.ExploreConfig{Seeds: 2, Faults: fairlocktest.NotificationLoss, AllowNoLoss: true}
+	fairlocktest.Explore(t, cfg, shortWork)
+	cfg.AllowNoLoss = false
+	fairlocktest.Explore(t, cfg, func(t *testing.T, w *fairlocktest.World) { lock(t, w.Client(fairlock.Config{})) })
+	repeat := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run", "^TestExplored$/short_work/^seed=2$")
+	repeat.Env = append(os.Environ(), "FAIRLOCKTEST_CHILD=1", "FAIRLOCKTEST_SEEDS=")
+	one, err := repeat.CombinedOutput()
+	require.NoError(t, err, "%s", one)
+	assert.Regexp(t, `: 1 seed: .*; no fault reached your code`, lastLine.FindString(string(one)))
+}
+
 // Without the faults after which leases overlap, a worker that shows no fence is right if it looks at its ctx.
 func TestExplore_OverlapFaults(t *testing.T) {
 	t.Parallel()
 	faults := fairlocktest.AllFaults &^ fairlocktest.OverlapFaults
-	fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 3, Faults: faults}, func(t *testing.T, w *fairlocktest.World) {
+	fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 10, Faults: faults}, func(t *testing.T, w *fairlocktest.World) {
 		noDepositIsLost(t, w, checksCtx)
+		assert.Contains(t, w.Tried(), " 0 times two clients believed to hold one lock, ")
 	})
 }
 
@@ -271,13 +393,17 @@ func TestExplore_Leader(t *testing.T) {
 func TestExplore_SameSeedSameFaults(t *testing.T) {
 	t.Parallel()
 	var runs [2][][]string
+	approve := func(context.Context) error {
+		time.Sleep(2 * time.Second)
+		return nil
+	}
 	for i := range runs {
 		fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 3}, func(t *testing.T, w *fairlocktest.World) {
 			for range 3 {
 				client := w.Client(fairlock.Config{})
 				go func() {
 					for t.Context().Err() == nil {
-						_ = deposit(t.Context(), client.Client, &account{})
+						_ = deposit(t.Context(), client.Client, &account{}, approve)
 						time.Sleep(time.Second)
 					}
 				}()
@@ -313,7 +439,7 @@ func TestExplore_DrawsKinds(t *testing.T) {
 func quietly(t *testing.T, test func(t *testing.T, w *fairlocktest.World, client *fairlocktest.Client)) {
 	t.Helper()
 	const ever = 10000 * time.Hour
-	cfg := fairlocktest.ExploreConfig{Seeds: 1, Duration: ever, MaxOutage: ever}
+	cfg := fairlocktest.ExploreConfig{Seeds: 1, Duration: ever, MaxOutage: ever, AllowNoLoss: true}
 	fairlocktest.Explore(t, cfg, func(t *testing.T, w *fairlocktest.World) { test(t, w, w.Client(fairlock.Config{})) })
 }
 

@@ -35,3 +35,17 @@ func Schedule(seed int, cfg ExploreConfig) (kinds Faults, back bool) {
 	}
 	return kinds, back
 }
+
+// Tried returns the last line of the Explore, as of now.
+func (w *World) Tried() string { return w.tally.String() }
+
+// Crash has a client crash, also after Heal.
+func Crash(w *World, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, v := range w.clients {
+		if v.Name() == name {
+			w.disturbClient(fault{kind: ClientCrash}, v)
+		}
+	}
+}

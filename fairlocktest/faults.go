@@ -1,6 +1,7 @@
 package fairlocktest
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -189,6 +190,8 @@ func (w *World) disturbClient(f fault, v *victim) {
 	case ClientCrash:
 		w.record("%s: it crashes", name)
 		v.crashed.Store(true)
+		v.die(errCrashed)
+		w.tally.crashed()
 		v.apply()
 		w.tasks.Go(v.Crash) // it waits for calls under way
 	}
@@ -199,6 +202,8 @@ type victim struct {
 	*Client
 
 	local  *LocalClock
+	alive  context.Context // until it crashes
+	die    context.CancelCauseFunc
 	delays [2]time.Duration // of the link: of a request, of a reply
 
 	cut, hung, paused, lossy int // how many faults of that kind are under way

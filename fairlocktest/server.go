@@ -12,11 +12,20 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/script"
 )
+
+// go-redis logs each connection that breaks, which is the rule here. A test that wants to see that calls redis.SetLogger, in its
+// TestMain for example, which comes later.
+func init() { redis.SetLogger(silent{}) }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // Server is a Redis server in memory, for one test. It is closed when the test ends, after its clients. Its methods are
 // safe for concurrent use. Those that can fail the test must be called from the test's goroutine.

@@ -1,6 +1,7 @@
 package fairlocktest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -24,6 +25,7 @@ type World struct {
 	t     *testing.T
 	cfg   ExploreConfig
 	seed  int
+	tally *tally
 	start time.Time
 	calm  chan struct{}  // closed by Heal
 	tasks sync.WaitGroup // the injection, and crashes under way
@@ -49,11 +51,11 @@ type lasting struct {
 // timeoutFactor times Duration is how long the function of an Explore may take, in simulated time.
 const timeoutFactor = 10
 
-func newWorld(t *testing.T, cfg ExploreConfig, seed int) *World {
+func newWorld(t *testing.T, cfg ExploreConfig, seed int, tried *tally) *World {
 	t.Helper()
 	// This Cleanup is the last one: t.Context has ended, and the clients are closed. Goroutines of f that still sleep end.
 	t.Cleanup(func() { time.Sleep(cfg.Duration) }) //nolint:forbidigo // in a bubble
-	w := &World{Server: NewServer(t), t: t, cfg: cfg, seed: seed, calm: make(chan struct{})}
+	w := &World{Server: NewServer(t), t: t, cfg: cfg, seed: seed, tally: tried, calm: make(chan struct{})}
 	w.start = w.Server.clock.Now()
 	w.limit = w.Server.clock.AfterFunc(timeoutFactor*cfg.Duration, w.overdue)
 	w.tasks.Go(w.inject)
@@ -68,18 +70,27 @@ func newWorld(t *testing.T, cfg ExploreConfig, seed int) *World {
 // crash.
 //
 // A client that is paused sends and receives nothing, and its timers stand still. The code that uses it goes on, though in
-// a process that is paused it would stand still as well. Meanwhile a ctx of a lease does not end; only Lease.Err and
-// Lease.Done show that the lease has ended.
+// a process that is paused it would stand still as well. Meanwhile no timer ends the ctx of a lease. Its Err and Done, and those of
+// the lease, look at the clock when they are called.
+//
+// Work has workers whose processes stand still while they are paused, and are started again after a crash.
 func (w *World) Client(cfg fairlock.Config) *Client {
+	w.t.Helper()
+	return w.client(cfg, false).Client
+}
+
+// client makes a client. own: it is that of a Worker.
+func (w *World) client(cfg fairlock.Config, own bool) *victim {
 	w.t.Helper()
 	local := w.Server.LocalClock()
 	if cfg.Clock == nil {
 		cfg.Clock = local
 	}
-	cfg.Trace = w.trace(cfg.Trace)
+	cfg.Trace = w.trace(cfg.Trace, own)
 	w.mu.Lock() // so that the order of the clients is that of their names
 	defer w.mu.Unlock()
 	v := &victim{Client: w.Server.Client(cfg), local: local}
+	v.alive, v.die = context.WithCancelCause(w.t.Context())
 	w.clients = append(w.clients, v)
 	rng := rand.New(rand.NewPCG(uint64(w.seed), uint64(len(w.clients))))
 	for i := range v.delays {
@@ -87,17 +98,21 @@ func (w *World) Client(cfg fairlock.Config) *Client {
 	}
 	v.Link.Jitter(50*time.Microsecond, rng) // so that no two packets arrive at the same instant
 	v.apply()
-	return v.Client
+	return v
 }
 
-// trace returns a Trace that notes when leases begin and end, and calls the user's.
-func (w *World) trace(user *fairlock.Trace) *fairlock.Trace {
+// trace returns a Trace that notes and counts when leases begin and end, and calls the user's.
+func (w *World) trace(user *fairlock.Trace, own bool) *fairlock.Trace {
 	note := func(e fairlock.Event, fence uint64, what string) {
 		w.record("    %s %s %s %s, fence %d", e.Token.Client(), what, e.Kind, e.Name, fence)
 	}
 	return fairlock.JoinTraces(&fairlock.Trace{
-		Granted: func(i fairlock.GrantedInfo) { note(i.Event, i.Fence, "is granted") },
+		Granted: func(i fairlock.GrantedInfo) {
+			w.tally.granted(i.Event)
+			note(i.Event, i.Fence, "is granted")
+		},
 		Ended: func(i fairlock.EndedInfo) {
+			w.tally.ended(i, own)
 			what := "does not know whether it has released"
 			switch {
 			case i.Err == nil:
@@ -145,18 +160,23 @@ func (w *World) heal() {
 // close ends the run, also when its function panics.
 func (w *World) close() {
 	if r := recover(); r != nil {
-		fmt.Fprintln(os.Stderr, w.story())
-		panic(r)
+		w.panicked(r)
 	}
 	w.Heal()
 	w.limit.Stop()
+}
+
+// panicked tells the story of a run whose function has panicked. The panic goes on.
+func (w *World) panicked(r any) {
+	fmt.Fprintln(os.Stderr, w.failed())
+	panic(r)
 }
 
 // overdue ends the process and shows where all goroutines are, as go test -timeout does.
 func (w *World) overdue() {
 	debug.SetTraceback("all")
 	panic(fmt.Sprintf("fairlocktest: the function of Explore has not returned within %v of simulated time\n%s",
-		timeoutFactor*w.cfg.Duration, w.story()))
+		timeoutFactor*w.cfg.Duration, w.failed()))
 }
 
 // inject injects the faults of the seed at their times.
@@ -221,10 +241,13 @@ func (w *World) living() (living []*victim) {
 	return living
 }
 
-// story tells a person what has happened in a run that failed.
-func (w *World) story() string {
+// failed tells a person what has happened in a run that failed.
+func (w *World) failed() string { return w.story("failed") }
+
+// story tells a person what has happened in a run, and how to repeat it.
+func (w *World) story(what string) string {
 	w.noting.Lock()
 	defer w.noting.Unlock()
-	return fmt.Sprintf("fairlocktest: seed %d failed. The faults and the leases, in simulated time:\n%s\nTo repeat it, in the directory of the test: %s",
-		w.seed, strings.Join(w.history, "\n"), command(w.t.Name(), w.seed, w.cfg.Seeds))
+	return fmt.Sprintf("fairlocktest: seed %d %s. The faults and the leases, in simulated time:\n%s\nTo repeat it, in the directory of the test: %s",
+		w.seed, what, strings.Join(w.history, "\n"), command(w.t.Name(), w.seed, w.cfg.Seeds))
 }

@@ -1,7 +1,7 @@
 // Package leader elects one leader among processes that campaign for the same lock. An [Elector] runs a function while its
 // process leads, and campaigns again when the leadership is lost.
 //
-//	elector := leader.New(client, "scheduler", leader.Options{})
+//	elector := leader.New(client, "scheduler", leader.Options{Address: "10.0.0.3:8080"}) // where the others find the leader
 //	err := elector.Run(ctx, func(ctx context.Context) error { // ctx ends when this process leads no more
 //		return schedule(ctx)
 //	})
@@ -17,5 +17,5 @@
 //
 // Use one Elector for each lock and process. Give Run a ctx that ends when the process should stop, at SIGTERM for example. Then
 // the leader resigns at once, and fairlock.Client.Shutdown need not wait. Shutdown alone waits for a leadership until its own ctx
-// ends.
+// ends. docs/service.md in the repository has the order in which a service ends.
 package leader

@@ -27,6 +27,10 @@ type Options struct {
 	// TTL is the length of the lease, for the rest of which the others wait if the leader crashes. Default that of the Client.
 	TTL time.Duration
 
+	// Address is where the others reach this process while it leads, such as 10.0.0.3:8080. Leader returns it. At most 128 bytes.
+	// Without one, Leader returns the Config.Name of the Client.
+	Address string
+
 	// Elected is called when this process begins to lead. ctx is that of Run's function, which is called after Elected, if the
 	// leadership has not ended by then. The lease has the fence. May be nil.
 	Elected func(ctx context.Context, lease *fairlock.Lease)
@@ -52,11 +56,11 @@ type Elector struct {
 	lease   atomic.Pointer[fairlock.Lease] // of the present term, or nil
 }
 
-// New returns an Elector for the Mutex of client with that name. The leader holds it. New does no I/O. If name or TTL is out of
-// its bounds, Run and Leader return an ErrInvalid.
+// New returns an Elector for the Mutex of client with that name. The leader holds it. New does no I/O. If name, TTL or Address
+// is out of its bounds, Run and Leader return an ErrInvalid.
 func New(client *fairlock.Client, name string, o Options) *Elector {
 	e := &Elector{elected: o.Elected, resigned: o.Resigned, log: cmp.Or(o.Logger, slog.Default())}
-	options := []fairlock.HoldOption{leading{fairlock.WithMinHold(0), e}}
+	options := []fairlock.HoldOption{leading{fairlock.WithMinHold(0), e, o.Address}}
 	if o.TTL != 0 {
 		options = append(options, fairlock.WithTTL(o.TTL))
 	}
@@ -75,12 +79,13 @@ type leading struct {
 	fairlock.HoldOption
 
 	elector *Elector
+	address string
 }
 
 // Inside is called by package fairlock.
-func (l leading) Inside(clock fairlock.Clock) tokens.Flags {
+func (l leading) Inside(clock fairlock.Clock) (flags tokens.Flags, address string) {
 	l.elector.clock = clock
-	return tokens.Leader
+	return tokens.Leader, l.address
 }
 
 // Run campaigns until this process leads, and calls f, in the same goroutine. f should return when its ctx ends, which is when
@@ -181,14 +186,15 @@ func (e *Elector) Lease() *fairlock.Lease {
 	return nil
 }
 
-// Leader returns who leads, and since when by Redis's clock, also to a process that does not campaign. name is the Config.Name of
-// the leader's client, which may be an address, such as 10.0.0.3:8080, to which the others send what only the leader does. It is
+// Leader returns who leads, and since when by Redis's clock, also to a process that does not campaign. address is Options.Address of
+// the leader's Elector, to which the others send what only the leader does, or the Config.Name of its client if that has none. It is
 // "" if nobody leads, also while a call of Mutex.Lock holds the lock. A leader that has crashed is named until its TTL ends. ctx
 // bounds the request, 3 s at most. The errors are those of Mutex.Inspect.
-func (e *Elector) Leader(ctx context.Context) (name string, since time.Time, err error) {
+func (e *Elector) Leader(ctx context.Context) (address string, since time.Time, err error) {
 	s, err := e.mutex.Inspect(ctx)
 	if err != nil || len(s.Holders) == 0 || !s.Holders[0].Leader {
 		return "", time.Time{}, err
 	}
-	return s.Holders[0].Client, s.At.Add(-s.Holders[0].Age), nil
+	h := s.Holders[0]
+	return cmp.Or(tokens.Address(h.Token.Text()), h.Client), s.At.Add(-h.Age), nil
 }

@@ -64,6 +64,7 @@ func prepare(t *testing.T, s *fairlocktest.Server, name string) *process {
 	p := &process{t: t, client: s.Client(fairlock.Config{Name: name})}
 	p.client.Link.Delay(oneWay, oneWay)
 	p.Elector = leader.New(p.client.Client, "x", leader.Options{
+		Address: "http://" + name + "/ü x",
 		Elected: func(_ context.Context, lease *fairlock.Lease) {
 			assert.Same(t, lease, p.Lease())
 			p.elected = time.Now()
@@ -486,6 +487,9 @@ func TestRun_CannotCampaign(t *testing.T) {
 		"bad TTL": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
 			return leader.New(c.Client, "x", leader.Options{TTL: 1})
 		}, "invalid TTL"},
+		"bad address": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
+			return leader.New(c.Client, "x", leader.Options{Address: strings.Repeat("a", 129)})
+		}, "invalid Address"},
 		"closed": {func(_ *fairlocktest.Server, c *fairlocktest.Client) *leader.Elector {
 			c.Close()
 			return leader.New(c.Client, "x", leader.Options{})
@@ -521,18 +525,27 @@ func TestLeader(t *testing.T) {
 		one := start(t, s, "10.0.0.3:8080")
 		two := start(t, s, "[fd00::1]:8080")
 		pass(time.Minute)
-		asserts("10.0.0.3:8080", one.elected)
+		asserts("http://10.0.0.3:8080/ü x", one.elected)
 		assert.NotNil(t, one.Lease())
 		assert.Nil(t, two.Lease())
 		assert.Nil(t, observer.Lease())
 		one.cancel(errStop)
 		require.Equal(t, errStop, <-one.ended)
 		pass(time.Minute)
-		asserts("[fd00::1]:8080", two.elected)
+		asserts("http://[fd00::1]:8080/ü x", two.elected)
+		holder := s.Mutex("x").State().Holders[0]
+		assert.Equal(t, []any{"[fd00::1]:8080", "", true}, []any{holder.Client, holder.Key, holder.Leader}, "the name is another thing")
 		assert.Nil(t, one.Lease())
 		two.cancel(errStop)
 		require.Equal(t, errStop, <-two.ended)
 		asserts("", time.Time{})
+
+		nameless := leader.New(s.Client(fairlock.Config{Name: "web-3"}).Client, "x", leader.Options{})
+		since := time.Now()
+		require.NoError(t, nameless.Run(t.Context(), func(context.Context) error {
+			asserts("web-3", since) // without an address, the client's name
+			return nil
+		}))
 
 		s.Stop()
 		_, _, err := observer.Leader(t.Context())

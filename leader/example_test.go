@@ -21,22 +21,23 @@ func Example() {
 	}
 	defer server.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	client, err := fairlock.New(rdb, fairlock.Config{Name: "10.0.0.3:8080"}) // where the others find the leader
+	client, err := fairlock.New(rdb, fairlock.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
 
 	scheduler := leader.New(client, "scheduler", leader.Options{
+		Address: "10.0.0.3:8080", // where the others find the leader
 		Elected:  func(context.Context, *fairlock.Lease) { fmt.Println("elected") },
 		Resigned: func(err error) { fmt.Println("resigned:", err) },
 	})
 	ctx, stop := context.WithCancel(context.Background()) // in a program, signal.NotifyContext
 	err = scheduler.Run(ctx, func(ctx context.Context) error {
-		name, _, err := scheduler.Leader(ctx) // any process can ask
+		address, _, err := scheduler.Leader(ctx) // any process can ask
 		if err != nil {
 			return err
 		}
-		fmt.Println("leader:", name)
+		fmt.Println("leader:", address)
 		stop()
 		<-ctx.Done() // works until this process leads no more
 		return ctx.Err()

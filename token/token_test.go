@@ -70,6 +70,9 @@ func TestNew_Terms(t *testing.T) {
 		{TTL: time.Second, Weight: 2, Permits: 3, Key: "tenant-17", KeyLimit: 2, Share: 1, Flags: tokens.MinHold},
 		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a:b %ü\x00", KeyLimit: bounds.MaxPermits, Share: bounds.MaxShare},
 		{TTL: time.Second, Weight: 1, Permits: 1, Key: strings.Repeat("\xff", bounds.MaxKey), Share: 3},
+		{TTL: time.Second, Weight: 1, Flags: tokens.Leader}, {TTL: time.Second, Weight: 1, Flags: tokens.Leader | 1, Address: "[fd00::1]:8080"},
+		{TTL: time.Second, Weight: 1, Flags: tokens.Leader, Address: "10.0.0.3:808"}, // as long as weight and permits
+		{TTL: time.Second, Weight: 1, Flags: tokens.Leader, Address: strings.Repeat(" ", bounds.MaxClient)},
 	} {
 		tok, err := token.Parse(tokens.New("c", terms))
 		require.NoError(t, err)
@@ -88,6 +91,7 @@ func TestNew_Terms(t *testing.T) {
 		{TTL: time.Second, Weight: 2, Permits: 3, Key: "a", KeyLimit: 1, Share: 1}, {TTL: time.Second, Weight: 1, Permits: 1, Key: "a", KeyLimit: -1, Share: 1},
 		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a", KeyLimit: bounds.MaxPermits + 1, Share: 1}, {TTL: time.Second, Weight: 1, Permits: 1, KeyLimit: 1},
 		{TTL: time.Second, Weight: 1, Permits: 1, Key: strings.Repeat("a", bounds.MaxKey+1), Share: 1},
+		{TTL: time.Second, Weight: 1, Flags: tokens.Leader, Address: strings.Repeat("a", bounds.MaxClient+1)},
 	} {
 		_, err := token.Parse(tokens.New("c", terms))
 		require.ErrorIs(t, err, token.ErrMalformed, "%+v", terms)
@@ -116,6 +120,7 @@ func TestParse_AnotherLayout(t *testing.T) {
 var (
 	wellFormed = regexp.MustCompile(`\A[!-~]{1,128}:2\.(?:(?:(` + aKey + `)([0-9a-z]{6})([0-9a-z]{2}))?([0-9a-z]{6})([0-9a-z]{6}))?` +
 		`([0-9a-z]{7})([0-9a-z])[A-Za-z0-9_-]{21}[AQgw]\z`)
+	leaders    = regexp.MustCompile(`\A[!-~]{1,128}:2\.(` + aKey + `|)([0-9a-z]{7})([4-7cdefklmnstuv])[A-Za-z0-9_-]{21}[AQgw]\z`)
 	newer      = regexp.MustCompile(`\A[!-~]{1,128}:([013-9]\d*|2\d+)\.[^:]*\z`)
 	encoded    = regexp.MustCompile(`%..`)
 	goodClient = regexp.MustCompile(`\A[!-~]{1,128}\z`)
@@ -126,6 +131,21 @@ const aKey = `(?:[!-$&-9;-~]|%(?:[01][0-9A-F]|20|25|3A|7F|[89A-F][0-9A-F]))+`
 
 // terms reads a well-formed token by itself. ok: they are within bounds.
 func terms(text string) (terms tokens.Terms, ok bool) {
+	decoded := func(label string) string {
+		return encoded.ReplaceAllStringFunc(label, func(code string) string {
+			c, _ := strconv.ParseUint(code[1:], 16, 8)
+			return string([]byte{byte(c)})
+		})
+	}
+	within := func(ms int64) bool { return ms >= 10 && ms <= 365*24*3600*1000 }
+	if parts := leaders.FindStringSubmatch(text); parts != nil {
+		ms, _ := strconv.ParseInt(parts[2], 36, 64)
+		flags, _ := strconv.ParseInt(parts[3], 36, 64)
+		address := decoded(parts[1])
+		return tokens.Terms{
+			TTL: time.Duration(ms) * time.Millisecond, Weight: 1, Flags: tokens.Flags(flags), Address: address,
+		}, within(ms) && len(address) <= 128
+	}
 	parts := wellFormed.FindStringSubmatch(text)
 	if parts == nil {
 		return terms, false
@@ -135,16 +155,13 @@ func terms(text string) (terms tokens.Terms, ok bool) {
 		n[i], _ = strconv.ParseInt(part, 36, 64)
 	}
 	limit, share, weight, permits, ms := n[1], n[2], n[3], n[4], n[5]
-	ok = ms >= 10 && ms <= 365*24*3600*1000
+	ok = within(ms)
 	if parts[4] == "" {
 		weight = 1
 	} else {
 		ok = ok && 1 <= weight && weight <= permits && permits <= 1<<30
 	}
-	key := encoded.ReplaceAllStringFunc(parts[1], func(code string) string {
-		c, _ := strconv.ParseUint(code[1:], 16, 8)
-		return string([]byte{byte(c)})
-	})
+	key := decoded(parts[1])
 	if key != "" {
 		ok = ok && len(key) <= 128 && limit <= 1<<30 && (limit == 0 || weight <= limit) && 1 <= share && share <= 1000
 	}
@@ -171,7 +188,8 @@ func FuzzParse(f *testing.F) {
 		"c:2.a00000001000001000001" + "00007ps0" + as, "c:2.%61000000" + "01000001000001" + "00007ps0" + as, "c:2.%3a00000001000001000001" + "00007ps0" + as,
 		"c:2.a.b000000rs000001000001" + "00007ps0" + as, "c:2.a000000rt000001000001" + "00007ps0" + as, "c:2.a00000000000001000001" + "00007ps0" + as,
 		"c:2.a b00000001000001000001" + "00007ps0" + as, "c:2." + strings.Repeat("%00", 129) + "00000001000001000001" + "00007ps0" + as,
-		"c:2.00000100007ps0" + as, "c:" + as, "ü:" + random, "a b:" + random, "a\x00:" + random,
+		"c:2.00000100007ps0" + as, "c:" + as, "c:2.00007ps4" + as, "c:2.10.0.0.3%3A80800007ps4" + as, "c:2.00000100000100007ps4" + as,
+		"c:2.10.0.0.3%3a80800007ps4" + as, "c:2.a b00007ps4" + as, "c:2." + strings.Repeat("a", 129) + "00007ps5" + as, "c:2.%00007psC" + as, "c:2.a00007ps4" + as[1:], "ü:" + random, "a b:" + random, "a\x00:" + random,
 	} {
 		f.Add(text)
 	}
@@ -285,6 +303,15 @@ func FuzzNew(f *testing.F) {
 		if err == nil {
 			require.Regexp(t, wellFormed, tok.Text())
 			require.Equal(t, keyed, termsOf(t, tok))
+			require.Equal(t, client, tok.Client())
+		}
+
+		leads := tokens.Terms{TTL: 10 * time.Second, Weight: 1, Flags: tokens.Leader, Address: key}
+		tok, err = token.Parse(tokens.New(client, leads))
+		require.Equal(t, len(key) <= bounds.MaxClient, err == nil, "%q: %v", key, err)
+		if err == nil {
+			require.Regexp(t, leaders, tok.Text())
+			require.Equal(t, leads, termsOf(t, tok))
 			require.Equal(t, client, tok.Client())
 		}
 	})

@@ -137,10 +137,25 @@ func becomeCMD() {
 		if _, gone := os.NewFile(uintptr(fd), "gate").Read(make([]byte, 1)); gone != nil {
 			os.Exit(exitFailure)
 		}
-		err = unstartable(args[2], syscall.Exec(args[1], args[2:], os.Environ()))
+		err = unstartable(args[2], syscall.Exec(args[1], args[2:], passedOn(os.Environ(), os.Getppid(), os.Getpid())))
 	}
 	say(os.Stderr, err)
 	os.Exit(exitCode(err))
+}
+
+// passedOn returns the environment of CMD, in which it is CMD to whom systemd has given sockets, and of whom it wants signs of life.
+// Each variable names the process that it is meant for; the inode of its pidfd would be that of the other one.
+func passedOn(env []string, from, to int) (passed []string) {
+	moved := false
+	for _, v := range env {
+		for _, name := range []string{"LISTEN_PID=", "WATCHDOG_PID="} {
+			if v == name+strconv.Itoa(from) {
+				v, moved = name+strconv.Itoa(to), moved || name == "LISTEN_PID="
+			}
+		}
+		passed = append(passed, v)
+	}
+	return slices.DeleteFunc(passed, func(v string) bool { return moved && strings.HasPrefix(v, "LISTEN_PIDFDID=") })
 }
 
 // wait tells of CMD's stops and of its end.

@@ -341,6 +341,9 @@ func TestDemo_EndsEarly(t *testing.T) {
 		"--kind semaphore":           func(r *running) (int, string) { r.signal(os.Interrupt); return 0, "ok  strict FIFO" }, // in memory
 		"--redis unix://" + s.Addr(): func(*running) (int, string) { s.Kill(); return exitFailure, "UNFINISHED  until then strict FIFO" },
 	}, func(t *testing.T, f fixture, words string, end func(*running) (int, string)) {
+		if !strings.Contains(words, "--redis") { // a server in memory has no TLS
+			f = f.with(envTLSCA + "=/no/such/file")
+		}
 		r := f.start(f.command(strings.Fields("demo --clients 3 --workers 2 --hold 50ms --duration 10m --ttl 3s " + words)...))
 		r.expect(" waiting; ")
 		code, shown := end(r)
@@ -422,6 +425,8 @@ func TestConnection_URLs(t *testing.T) {
 		"rediss://u:own@h/1":                   "rediss://u:own@h/1",
 		"redis://h FILE":                       "redis://:secret@h", // which counts before the variable
 		"redis://u:own@h FILE":                 "redis://u:own@h",
+		"REDISS://u:own@h":                     "rediss://u:own@h", // a scheme has no case
+		"Unix://u:own@/s":                      "unix://u:own@/s",
 	} {
 		url, file, _ := strings.Cut(url, " ")
 		c := connection{redis: url, passwordFile: strings.Replace(file, "FILE", files+"/password", 1)}
@@ -435,6 +440,29 @@ func TestConnection_URLs(t *testing.T) {
 		require.True(t, !single || plain.Options().ContextTimeoutEnabled)
 		require.NoError(t, rdb.Close())
 	}
+}
+
+// Text from a file often has a newline at its end. Whatever is not meant to be there is named, and no more of a URL.
+func TestConnection_TextFromFiles(t *testing.T) {
+	const url = "redis://:secret@h"
+	for text, c := range map[string]connection{
+		`redis URL: has "\n" at its end`:                    {redis: url + "\n"},
+		`redis URL: has "\r\n" at its end`:                  {redis: url + "\r\n"},
+		`redis URL: has " " at its beginning`:               {redis: " " + url},
+		`redis URL: has "\ufeff" at its beginning`:          {redis: "\ufeff" + url},
+		`namespace: "billing\n" has "\n" at its end`:        {redis: url, namespace: "billing\n"},
+		`namespace: " billing" has " " at its beginning`:    {redis: url, namespace: " billing"},
+		`namespace: "a\tb" must not contain control charact`: {redis: url, namespace: "a\tb"},
+	} {
+		_, err := c.target()
+		require.ErrorContains(t, err, text)
+		require.NotContains(t, err.Error(), "secret")
+		require.Equal(t, exitUsage, exitCode(err))
+	}
+	t.Setenv(envPassword, "secret\n")
+	c := connection{redis: "redis://h"}
+	_, err := c.target()
+	require.EqualError(t, err, envPassword+": has control characters, such as a newline at its end")
 }
 
 // rules are those of a line of rights, without the user and its password.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
@@ -47,6 +48,7 @@ type connection struct {
 	redis        string // URL, or "env:" and the name of a variable that has it
 	passwordFile string
 	namespace    string
+	tls          tlsFiles
 }
 
 func (c *connection) flags(f *pflag.FlagSet) {
@@ -54,6 +56,7 @@ func (c *connection) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.passwordFile, "password-file", "", "read the password from the first line of this `FILE`")
 	f.StringVar(&c.namespace, "namespace", os.Getenv(envNamespace), "prefix of all keys (default $"+envNamespace+", or fairlock)")
 	f.Lookup("namespace").DefValue = "" // it would stand in the help twice
+	c.tls.flags(f)
 }
 
 // open returns a client that has answered once; the caller closes it. No error shows a password.
@@ -152,7 +155,7 @@ func (c *connection) locks(rdb redis.UniversalClient, cfg fairlock.Config) (*fai
 }
 
 // ping sends requests until the server replies, for as long as ctx says, or else connecting. That the user has no right to PING is an
-// answer, too. Of a cluster, the first master that answers suffices: the others may not be needed.
+// answer, too, and so is that the server does not serve it now: reads may go on, and whoever wants a lock waits. Of a cluster, the first master that answers suffices: the others may not be needed.
 func ping(parent context.Context, rdb redis.UniversalClient) error {
 	ctx, cancel := parent, func() {}
 	if _, limited := parent.Deadline(); !limited {
@@ -164,7 +167,7 @@ func ping(parent context.Context, rdb redis.UniversalClient) error {
 	errAnswered := errors.New("")
 	one := func(ctx context.Context, rdb redis.Cmdable) error {
 		err := rdb.Ping(ctx).Err()
-		if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
+		if err == nil || redis.HasErrorPrefix(err, "NOPERM") || inspect.Passing(err) {
 			answered(errAnswered)
 			return nil
 		}
@@ -196,10 +199,11 @@ func ping(parent context.Context, rdb redis.UniversalClient) error {
 	return withCode(exitUnreachable, err)
 }
 
-// target is a server's URL, with its password.
+// target is a server's URL, with its password, and what else a connection to it needs.
 type target struct {
 	url  *url.URL
 	kind serverKind
+	tls  func(*tls.Config) // sets the certificates
 }
 
 type serverKind int
@@ -212,14 +216,17 @@ const (
 
 // target finds the URL and the password. An error does not quote anything in which a password could stand.
 func (c *connection) target() (t target, err error) {
-	if strings.ContainsAny(c.namespace, "{}") || len(c.namespace) > bounds.MaxNamespace {
-		return t, usage("--namespace: must have no braces and at most %d bytes", bounds.MaxNamespace)
+	if wrong := bounds.WrongNamespace(c.namespace); wrong != "" {
+		return t, usage("namespace: %s", wrong)
 	}
 	raw, err := c.raw()
 	if err == nil {
 		t.url, err = parse(raw)
 	}
 	if err != nil {
+		return t, err
+	}
+	if t.tls, err = c.tls.read(t.url.Scheme); err != nil {
 		return t, err
 	}
 	query := t.url.Query()
@@ -258,7 +265,11 @@ func (c *connection) raw() (string, error) {
 // password is the one that is given beside the URL, or empty.
 func (c *connection) password() (string, error) {
 	if c.passwordFile == "" {
-		return os.Getenv(envPassword), nil
+		password := os.Getenv(envPassword)
+		if strings.ContainsFunc(password, unicode.IsControl) {
+			return "", usage("%s: has control characters, such as a newline at its end", envPassword)
+		}
+		return password, nil
 	}
 	content, err := os.ReadFile(c.passwordFile)
 	if err != nil {
@@ -273,8 +284,11 @@ func (c *connection) password() (string, error) {
 
 // parse reads a URL. What url.Parse has to say about a wrong one may be a piece of a password.
 func parse(raw string) (*url.URL, error) {
+	if at := bounds.AtEnds(raw); at != "" {
+		return nil, usage("redis URL: has %s", at)
+	}
 	scheme, _, _ := strings.Cut(raw, "://")
-	if !slices.Contains([]string{"redis", "rediss", "unix"}, scheme) {
+	if !slices.Contains([]string{"redis", "rediss", "unix"}, strings.ToLower(scheme)) {
 		return nil, usage("redis URL: must begin with redis://, rediss:// or unix://")
 	}
 	u, err := url.Parse(raw)
@@ -320,13 +334,18 @@ func (t target) client() (rdb redis.UniversalClient, err error) {
 	case sentinel:
 		rdb, err = parsed(redis.ParseFailoverURL, raw, func(o *redis.FailoverOptions) *redis.Client {
 			o.ContextTimeoutEnabled = true
+			t.secure(o.TLSConfig)
 			return redis.NewFailoverClient(o)
 		})
 	case cluster:
-		rdb, err = parsed(redis.ParseClusterURL, raw, redis.NewClusterClient)
+		rdb, err = parsed(redis.ParseClusterURL, raw, func(o *redis.ClusterOptions) *redis.ClusterClient {
+			t.secure(o.TLSConfig)
+			return redis.NewClusterClient(o)
+		})
 	default:
 		rdb, err = parsed(redis.ParseURL, raw, func(o *redis.Options) *redis.Client {
 			o.ContextTimeoutEnabled = true
+			t.secure(o.TLSConfig)
 			return redis.NewClient(o)
 		})
 	}
@@ -337,6 +356,13 @@ func (t target) client() (rdb redis.UniversalClient, err error) {
 		return nil, usage("redis URL: wrong (it may hold a password, so no more is said)")
 	}
 	return nil, usage("redis URL: %s", strings.TrimPrefix(err.Error(), "redis: "))
+}
+
+// secure sets the certificates, if the URL is one with TLS.
+func (t target) secure(c *tls.Config) {
+	if c != nil {
+		t.tls(c)
+	}
 }
 
 func parsed[O any, C redis.UniversalClient](parse func(string) (O, error), raw string, client func(O) C) (rdb redis.UniversalClient, err error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,7 +32,7 @@ func demoCommand(c *connection) *cobra.Command {
 					return err
 				}
 				defer server.Close()
-				c.redis = url
+				c.redis, c.tls = url, tlsFiles{}
 			}
 			target, err := c.target()
 			if err != nil {
@@ -40,7 +41,7 @@ func demoCommand(c *connection) *cobra.Command {
 			if cmd.Flags().Changed("redis") {
 				cfg.Where = "at " + target.where()
 			}
-			cfg.Env = append(os.Environ(), envRedis+"="+target.url.String())
+			cfg.Env = slices.Concat(os.Environ(), []string{envRedis + "=" + target.url.String()}, c.tls.env())
 			out := cmd.OutOrStdout()
 			cfg.Live = !plain && display(out)
 			rdb, err := c.openPrimary(cmd.Context())

@@ -39,6 +39,7 @@ const guardName = "run-guard"
 // ward is the lease that a guard gives back. The guard is told it by a pipe, which nobody else can read.
 type ward struct {
 	Redis     string // the URL, with its password
+	TLS       tlsFiles
 	Namespace string
 	ID        inspect.ID
 	Token     string
@@ -207,7 +208,7 @@ func (w *ward) leave(last order) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), t.TTL()) // then the lease has ended by itself
 	defer cancel()
-	c := connection{redis: w.Redis, namespace: w.Namespace}
+	c := connection{redis: w.Redis, namespace: w.Namespace, tls: w.TLS}
 	rdb, err := c.open(ctx)
 	if err != nil {
 		return err

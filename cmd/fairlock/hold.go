@@ -43,7 +43,7 @@ func (r *runner) hold(ctx context.Context, c *connection, lease *fairlock.Lease,
 	if err != nil {
 		return 0, err
 	}
-	g, err := startGuard(ward{target.url.String(), c.prefix(), r.id(), lease.Token().Text(), lease.Fence(), r.ttl, r.kept})
+	g, err := startGuard(ward{target.url.String(), c.tls, c.prefix(), r.id(), lease.Token().Text(), lease.Fence(), r.ttl, r.kept})
 	if err != nil {
 		return 0, fmt.Errorf("guard: %w", err)
 	}

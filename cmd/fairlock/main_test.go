@@ -375,7 +375,7 @@ func TestHelp(t *testing.T) {
 		assert.Regexp(t, fmt.Sprintf(`(?m)^    %d  +\w`, code), codes)
 	}
 	variables := f.done("help", "environment")
-	for _, name := range []string{envRedis, envPassword, envNamespace, envName, envFence, envHandle} {
+	for _, name := range []string{envRedis, envPassword, envNamespace, envTLSCA, envTLSCert, envTLSKey, envName, envFence, envHandle} {
 		assert.Contains(t, variables, "    "+name+" ")
 	}
 }
@@ -454,7 +454,7 @@ func TestUsage(t *testing.T) {
 
 func TestUsage_OfTheProgram(t *testing.T) {
 	f := newFixture(t)
-	refused(t, f.call("bench", "--namespace", "a{b"), exitUsage, "must have no braces")
+	refused(t, f.call("bench", "--namespace", "a{b"), exitUsage, "must not contain braces")
 	refused(t, f.call("run", "", "--", "true"), exitUsage, "1 to 1024 bytes")
 	refused(t, f.call("--\x1b[31mcolour"), exitUsage, `\x1b[31mcolour`)
 	for _, inner := range []string{"demo-client", guardName, cmdName} {

@@ -186,6 +186,9 @@ func (r *runner) run(ctx context.Context, c *connection) error {
 	if err != nil {
 		return err
 	}
+	if _, err := ourselves(); err != nil { // later, it would fail with the lock in hand
+		return fmt.Errorf("run starts its own program again, and cannot find it: %w (on Linux, that needs /proc)", err)
+	}
 	waiting, cancel := ctx, func() {}
 	if r.wait > 0 {
 		waiting, cancel = context.WithTimeout(ctx, r.wait)
@@ -259,7 +262,7 @@ func (r *runner) environment(c *connection) ([]string, error) {
 		return nil, err
 	}
 	variable, _ := c.variable()
-	ours := []string{envName, envFence, envHandle, envRedis, envPassword, envWithheld, variable}
+	ours := []string{envName, envFence, envHandle, envRedis, envPassword, envWithheld, envTLSCA, envTLSCert, envTLSKey, variable}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(ours, name)
@@ -267,6 +270,7 @@ func (r *runner) environment(c *connection) ([]string, error) {
 	switch url := target.url.String(); {
 	case r.passRedis:
 		env = append(env, envRedis+"="+url, envNamespace+"="+c.namespace)
+		env = append(env, c.tls.env()...)
 	case url != defaultRedis:
 		env = append(env, envWithheld+"=1")
 	}

@@ -10,8 +10,10 @@ func runCommand(*connection) *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
 		Short: "Run a program while holding a lock (on Unix only)",
+		// All flags of other systems lead to the same answer.
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(*cobra.Command, []string) error {
-			return usage("run needs process groups, which this system does not have")
+			return usage("run needs process groups, which this system does not have; nothing was sent, and CMD was not started (see help run)")
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,6 +99,26 @@ func TestRun_Refused(t *testing.T) {
 	user("on")
 	require.Equal(t, result{}, patient.wait())
 	require.Empty(t, f.state(m).Holders)
+}
+
+// While Redis cannot save its data and refuses to write, a run waits for as long as it may.
+func TestRun_WaitsWhileRedisDoesNotWrite(t *testing.T) {
+	f := sleepingFixture(t)
+	f.server = redistest.Start(t, "--save", "3600 1")
+	f = f.at("unix://" + f.server.Addr())
+	rdb, m := f.server.Client(), f.client("web-1").Mutex("x")
+	f.hold(m.Lock)
+	dir := rdb.ConfigGet(t.Context(), "dir").Val()["dir"]
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700)) // what it saves cannot get this name
+	require.NoError(t, rdb.BgSave(t.Context()).Err())
+	f.until("it refuses to write", func() bool { return rdb.Set(t.Context(), "k", "v", 0).Err() != nil })
+	refused(t, f.attempt("y --wait 3s"), exitTimeout, "timed out after 3s waiting for y")
+	refused(t, f.attempt("y --try"), exitUnreachable, "MISCONF")
+	require.Contains(t, f.done("status", "x"), "web-1", "reads go on")
+	r := f.run("y --wait 1m", "echo in")
+	f.until("it has tried", func() bool { return strings.Contains(redistest.Info(t, rdb, "errorstats", "errorstat_MISCONF"), "count") })
+	require.NoError(t, rdb.ConfigSet(t.Context(), "stop-writes-on-bgsave-error", "no").Err())
+	require.Equal(t, result{out: "in\n"}, r.wait())
 }
 
 // A handoff is for WaiterTTL, 6 s, at most. CMD has its grace of 6 s all the same: the lease is renewed before it starts.
@@ -415,6 +436,27 @@ func TestRun_ProgramIsReplacedWhileItRuns(t *testing.T) {
 	require.NoError(t, os.Remove(cmd.Path))
 	require.NoError(t, lease.Unlock(t.Context()))
 	require.Equal(t, result{out: "in\n"}, r.wait())
+}
+
+// CMD is the process that systemd's variables name: it gets the sockets.
+func TestRun_SocketsAreForCMD(t *testing.T) {
+	f := newFixture(t)
+	script := `echo "sockets $LISTEN_FDS for $LISTEN_PID, $WATCHDOG_PID, I am $$"; cat <&3`
+	cmd := f.command()
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `export LISTEN_PID=$$ WATCHDOG_PID=$$; exec "$@"`, "", program, "run", "x", "--", "sh", "-c", script}
+	cmd.Env = append(cmd.Env, "LISTEN_FDS=1")
+	socket, err := os.Open(filepath.Join(files, "plain"))
+	require.NoError(t, err)
+	defer func() { _ = socket.Close() }()
+	cmd.ExtraFiles = []*os.File{socket}
+	got := f.start(cmd).wait()
+	require.Regexp(t, `^sockets 1 for \d+, \d+, I am \d+\nno program$`, got.out)
+	pids := regexp.MustCompile(`\d{2,}`).FindAllString(got.out, -1)
+	require.Equal(t, []string{pids[0], pids[0], pids[0]}, pids)
+
+	require.Equal(t, []string{"LISTEN_PID=8", "A=7"}, passedOn([]string{"LISTEN_PID=7", "LISTEN_PIDFDID=99", "A=7"}, 7, 8))
+	others := []string{"LISTEN_PID=6", "LISTEN_PIDFDID=99", "WATCHDOG_PID=6"}
+	require.Equal(t, others, passedOn(others, 7, 8), "they are meant for another process")
 }
 
 // If fairlock is killed before the guard knows CMD, nothing has been started.

@@ -43,17 +43,21 @@ func NewLocker(client *fairlock.Client, minHold time.Duration) (*Locker, error) 
 	return &Locker{client, minHold}, nil
 }
 
-// closure matches the names that the compiler gives to functions without a name. One in another closure has a number alone, after
-// the names of the functions that are inlined there: main.main.func1.2, main.main.func1.makeReport.2.
-var closure = regexp.MustCompile(`\.func\d+((\..+)?\.\d+)?$`)
+// shared matches the names that the compiler gives to several functions:
+//   - To closures. One in another closure has a number alone, after the names of the functions that are inlined there:
+//     main.main.func1.2, main.main.func1.makeReport.2.
+//   - To the instances of a generic function, and to the methods of those of a generic type: main.sync[...], main.job[...].run-fm.
+//   - To a method of an interface that has no name, whatever implements it: go:interface { Run() }.Run-fm.
+var shared = regexp.MustCompile(`\.func\d+((\..+)?\.\d+)?$|\w\[\.\.\.\]|^go:`)
 
 // Lock is called by gocron, with the job's ctx and name. It does not wait for the lock. If another replica has it, the error is a
 // fairlock.ErrBusy, and gocron skips this run, as it does after any other error. While Redis cannot be reached, Lock tries for 3
 // s.
 //
-// A name that the compiler gives to a closure, such as main.main.func1 or main.main.func1.makeReport.2, is refused with a
-// fairlock.ErrInvalid, and nothing is sent. gocron calls a job so if it has no gocron.WithName and its function is a closure.
-// All jobs that are made at the same place of the source would share one lock, and the number changes with the source.
+// A name that the compiler gives to several functions is refused with a fairlock.ErrInvalid, and nothing is sent: that of a
+// closure, such as main.main.func1 or main.main.func1.makeReport.2, and that of a generic function, such as main.sync[...].
+// gocron calls a job so if it has no gocron.WithName. All jobs that are made at the same place of the source, or of the same
+// generic function, would share one lock, and the number of a closure changes with the source.
 //
 // gocron passes the error to the listener gocron.AfterLockError, and drops it if the job has none. So Lock logs it to
 // slog.Default, unless it is an ErrBusy or ctx has ended.
@@ -71,10 +75,10 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 }
 
 func (l *Locker) tryLock(ctx context.Context, name string) (*fairlock.Lease, error) {
-	if closure.MatchString(name) {
+	if shared.MatchString(name) {
 		return nil, &fairlock.FieldError{
 			Field: "name of a job",
-			Bound: fmt.Sprintf("%q is gocron's default for a closure, and other jobs may share it: use gocron.WithName", name),
+			Bound: fmt.Sprintf("%q is the compiler's for a closure or a generic function, and other jobs may share it: use gocron.WithName", name),
 		}
 	}
 	return l.client.Mutex(name, fairlock.WithMinHold(l.minHold)).TryLock(ctx)

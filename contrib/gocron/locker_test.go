@@ -120,7 +120,13 @@ func TestLocker_RedisIsAway(t *testing.T) {
 
 func report() {}
 
-// The name that gocron gives to a closure is refused, before anything is sent. That of a function is not.
+func synced[T any]() {}
+
+type job[T any] struct{}
+
+func (job[T]) run() {}
+
+// The name that gocron gives to a closure, or to a generic function, is refused, before anything is sent. That of a function is not.
 func TestLocker_DefaultNames(t *testing.T) {
 	logged := captureLog(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -136,7 +142,9 @@ func TestLocker_DefaultNames(t *testing.T) {
 		t.Cleanup(func() { assert.NoError(t, scheduler.Shutdown()) })
 
 		ran, errs := make(chan string, 10), make(chan error, 10)
-		for _, f := range []func(){report, func() {}} {
+		var method interface{ run() } = job[int]{}
+		refused := []func(){func() {}, synced[int], synced[string], job[int]{}.run, job[string]{}.run, method.run}
+		for _, f := range append(refused, report) {
 			_, err = scheduler.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(f), gocron.WithEventListeners(
 				gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { errs <- err }),
 				gocron.AfterJobRuns(func(_ uuid.UUID, name string) { ran <- name }),
@@ -146,11 +154,13 @@ func TestLocker_DefaultNames(t *testing.T) {
 		scheduler.Start()
 		time.Sleep(90 * time.Second)
 		synctest.Wait()
-		require.Len(t, errs, 1)
-		err = <-errs
-		require.ErrorIs(t, err, fairlock.ErrInvalid)
-		require.ErrorContains(t, err, "use gocron.WithName")
-		assert.Equal(t, 1, strings.Count(logged.String(), "use gocron.WithName"), logged.String())
+		require.Len(t, errs, len(refused))
+		for range refused {
+			err = <-errs
+			require.ErrorIs(t, err, fairlock.ErrInvalid)
+			require.ErrorContains(t, err, "use gocron.WithName")
+		}
+		assert.Equal(t, len(refused), strings.Count(logged.String(), "use gocron.WithName"), logged.String())
 		for _, names := range []chan string{ran, sent} {
 			require.Len(t, names, 1)
 			assert.Equal(t, "github.com/fairlock/fairlock-go/contrib/gocron_test.report", <-names)
@@ -167,6 +177,8 @@ func TestLocker_Names(t *testing.T) {
 			"main.main.func1": false, "main.main.func12.3.1": false, "main.main.makeReport.func6": false,
 			"main.makeReport[...].func1": false, "main.main.func4.makeReport.1": false, "main.main.func4.(*service).report.2": false,
 			"main.main.func1.makeReport": true, "report.2": true,
+			"main.sync[...]": false, "main.(*job[...]).run-fm": false, "go:interface { main.run() }.main.run-fm": false,
+			"go": true, "[...]": true, "sync [...] now": true,
 		} {
 			_, err := locker.Lock(t.Context(), name)
 			assert.Equal(t, ok, err == nil, "%s: %v", name, err)

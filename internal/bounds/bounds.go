@@ -1,7 +1,12 @@
 // Package bounds has the bounds of what users set. Package fairlock checks them.
 package bounds
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+)
 
 // Bounds of times.
 const (
@@ -15,7 +20,7 @@ const (
 const (
 	MaxName      = 1024 // of a lock
 	MaxNamespace = 256
-	MaxClient    = 128 // of Config.Name
+	MaxClient    = 128 // of Config.Name, and of leader.Options.Address
 	MaxKey       = 128 // of a keyed semaphore
 )
 
@@ -25,3 +30,33 @@ const (
 	MaxShare     = 1000    // of a key
 	MaxInspected = 1000    // holders, and waiters, that a State lists: more would keep Redis for too long
 )
+
+// WrongNamespace returns what is wrong with a namespace, or "". A newline at its end, which a file may have, would silently make
+// it another namespace.
+func WrongNamespace(ns string) string {
+	switch {
+	case len(ns) > MaxNamespace:
+		return fmt.Sprintf("%d bytes, at most %d", len(ns), MaxNamespace)
+	case strings.ContainsAny(ns, "{}"):
+		return "must not contain braces, which would move the keys' hash tag"
+	case AtEnds(ns) != "":
+		return fmt.Sprintf("%.40q has %s, which cannot be seen", ns, AtEnds(ns))
+	case strings.ContainsFunc(ns, unicode.IsControl):
+		return fmt.Sprintf("%.40q must not contain control characters", ns)
+	}
+	return ""
+}
+
+// AtEnds says which characters that cannot be seen are at the beginning or the end of a text, such as `"\n" at its end`, and
+// nothing else of the text. It returns "" if there are none.
+func AtEnds(text string) string {
+	unseen := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
+	rest := strings.TrimLeftFunc(text, unseen)
+	if before := strings.TrimSuffix(text, rest); before != "" {
+		return fmt.Sprintf("%q at its beginning", before)
+	}
+	if after := strings.TrimPrefix(rest, strings.TrimRightFunc(rest, unseen)); after != "" {
+		return fmt.Sprintf("%q at its end", after)
+	}
+	return ""
+}

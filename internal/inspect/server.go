@@ -116,6 +116,10 @@ func (s *Server) Read(ctx context.Context, limit int, ids ...ID) (read []Lock, e
 // away reports that an error is not about one lock.
 func away(err error) bool { return err != nil && call.Passes(err) }
 
+// Passing reports that the server has replied that it does not serve the request now: it loads its data, cannot save them, runs a
+// script.
+func Passing(err error) bool { return call.OriginOf(call.WithOrigin(err)) == call.Unavailable }
+
 // Refused reports that the server has replied, with an error.
 func Refused(err error) bool {
 	var reply redis.Error

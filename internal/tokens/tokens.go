@@ -61,6 +61,8 @@ type Terms struct {
 	Key      string // not encoded
 	KeyLimit int    // permits that the key may hold at once; 0: any number
 	Share    int
+
+	Address string // of a leader, not encoded; others have none
 }
 
 // WriterWeight is how many permits a read-write lock has, as the token of each request says. A writer needs all of them, a reader
@@ -74,7 +76,7 @@ type Flags int
 const (
 	Released Flags = 1 << iota // the lock stays taken for the rest of a minimum hold, by nobody
 	MinHold                    // the minimum hold is above the TTL of renewals, so the token's TTL is not what a renewal asks for
-	Leader                     // its holder is a leader, of package leader
+	Leader                     // its holder is a leader, of package leader; the token is a mutex's, which begins with the address
 )
 
 // New returns the text of a new token. It has 128 random bits. (A version-4 UUID has only 122.) If the client or one of the terms is
@@ -87,7 +89,10 @@ func New(client string, terms Terms) string {
 		facts = digits(int64(terms.Weight), permitsLen) + digits(int64(terms.Permits), permitsLen)
 	}
 	if terms.Key != "" || terms.KeyLimit != 0 || terms.Share != 0 {
-		facts = encodeKey(terms.Key) + digits(int64(terms.KeyLimit), permitsLen) + digits(int64(terms.Share), shareLen) + facts
+		facts = encode(terms.Key) + digits(int64(terms.KeyLimit), permitsLen) + digits(int64(terms.Share), shareLen) + facts
+	}
+	if terms.Flags&Leader != 0 {
+		facts = encode(terms.Address)
 	}
 	ms := (terms.TTL + time.Millisecond - 1) / time.Millisecond
 	return client + ":" + Layout + "." + facts + digits(int64(ms), ttlLen) + digits(int64(terms.Flags), flagsLen) + encoding.EncodeToString(id[:])
@@ -115,16 +120,19 @@ func Check(text string) (otherLayout string, _ error) {
 	if ok && layout != Layout && isNumber(layout) {
 		return layout, nil
 	}
-	key, facts := max(len(body)-keyedLen, 0), len(body)-randomLen
-	if !ok || layout != Layout || len(body) != mutexLen && len(body) != permitLen && key == 0 || strings.Trim(body[key:facts], "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
-		return "", fmt.Errorf("%w: want layout, facts and random part after the client id, %d, %d or more than %d characters",
-			ErrMalformed, len("2.")+mutexLen, len("2.")+permitLen, len("2.")+keyedLen)
+	facts := len(body) - randomLen
+	if !ok || layout != Layout || len(body) < mutexLen {
+		return "", errForm
+	}
+	label := labelLen(text)
+	if known := label > 0 || isMutex(text) || len(body) == permitLen; !known || strings.Trim(body[label:facts], "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
+		return "", errForm
 	}
 	terms := Of(text)
-	if key > 0 && encodeKey(terms.Key) != body[:key] {
-		return "", fmt.Errorf("%w: the key is not percent-encoded as it should be", ErrMalformed)
+	if encode(labelOf(text)) != body[:label] {
+		return "", fmt.Errorf("%w: the key or the address is not percent-encoded as it should be", ErrMalformed)
 	}
-	if err := terms.check(len(body) == mutexLen, key > 0); err != nil {
+	if err := terms.check(isMutex(text), isKeyed(text)); err != nil {
 		return "", err
 	}
 	// The decoder skips line ends, so the length of its result must be checked.
@@ -134,6 +142,9 @@ func Check(text string) (otherLayout string, _ error) {
 	return "", nil
 }
 
+var errForm = fmt.Errorf("%w: want layout, facts and random part after the client id, %d, %d or more than %d characters, or the flag of a leader",
+	ErrMalformed, len("2.")+mutexLen, len("2.")+permitLen, len("2.")+keyedLen)
+
 func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
@@ -142,6 +153,8 @@ func (t Terms) check(mutex, keyed bool) error {
 	switch {
 	case t.TTL < bounds.MinTTL || t.TTL > bounds.MaxTTL:
 		return fmt.Errorf("%w: TTL %v, want %v to %v", ErrMalformed, t.TTL, bounds.MinTTL, bounds.MaxTTL)
+	case len(t.Address) > bounds.MaxClient:
+		return fmt.Errorf("%w: address of %d bytes, want at most %d", ErrMalformed, len(t.Address), bounds.MaxClient)
 	case mutex:
 		return nil
 	case t.Permits < 1 || t.Permits > bounds.MaxPermits:
@@ -161,8 +174,8 @@ func (t Terms) check(mutex, keyed bool) error {
 	}
 }
 
-// encodeKey writes a key so that a token has no space or colon but its own.
-func encodeKey(key string) string {
+// encode writes a key or an address so that a token has no space or colon but its own.
+func encode(key string) string {
 	var b strings.Builder
 	for i := range len(key) {
 		if c := key[i]; c <= ' ' || c > '~' || c == ':' || c == '%' {
@@ -197,7 +210,7 @@ func Random(text string) string { return text[max(len(text)-randomLen, 0):] }
 
 // Of returns the terms of a token.
 func Of(text string) Terms {
-	return Terms{TTL(text), Weight(text), Permits(text), FlagsOf(text), Key(text), KeyLimit(text), Share(text)}
+	return Terms{TTL(text), Weight(text), Permits(text), FlagsOf(text), Key(text), KeyLimit(text), Share(text), Address(text)}
 }
 
 // TTL returns how long the lease lasts without a renewal.
@@ -230,8 +243,7 @@ func Key(text string) string {
 	if !isKeyed(text) {
 		return ""
 	}
-	key, _ := url.PathUnescape(text[strings.LastIndexByte(text, ':')+len(":2.") : len(text)-keyedLen])
-	return key
+	return labelOf(text)
 }
 
 // KeyLimit returns how many permits the key may hold at once, as the acquisition says; 0: any number.
@@ -250,9 +262,34 @@ func Share(text string) int {
 	return int(fact(text, keyedLen-permitsLen, shareLen))
 }
 
-func isMutex(text string) bool { return lengthOf(text) == mutexLen }
+// Address returns the address of a leader, or "".
+func Address(text string) string {
+	if !isLeader(text) {
+		return ""
+	}
+	return labelOf(text)
+}
 
-func isKeyed(text string) bool { return lengthOf(text) > keyedLen }
+func isLeader(text string) bool { return FlagsOf(text)&Leader != 0 }
+
+func isMutex(text string) bool { return isLeader(text) || lengthOf(text) == mutexLen }
+
+func isKeyed(text string) bool { return !isLeader(text) && lengthOf(text) > keyedLen }
+
+// labelLen is how long what stands before the facts of fixed length is: a key, or a leader's address.
+func labelLen(text string) int {
+	if isLeader(text) {
+		return lengthOf(text) - mutexLen
+	}
+	return max(lengthOf(text)-keyedLen, 0)
+}
+
+// labelOf is that, decoded.
+func labelOf(text string) string {
+	begin := len(text) - lengthOf(text)
+	label, _ := url.PathUnescape(text[begin : begin+labelLen(text)]) // Check has seen that it is well formed
+	return label
+}
 
 // lengthOf is that of what follows the layout.
 func lengthOf(text string) int { return len(text) - strings.LastIndexByte(text, ':') - len(":2.") }
