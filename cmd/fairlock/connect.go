@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,8 +152,8 @@ func (c *connection) locks(rdb redis.UniversalClient, cfg fairlock.Config) (*fai
 	return fairlock.New(rdb, cfg)
 }
 
-// ping sends requests until the server replies, for as long as ctx says, or else connecting. That the user has no right to PING is an
-// answer, too. Of a cluster, the first master that answers suffices: the others may not be needed.
+// ping sends requests until the server replies, for as long as ctx says, or else connecting. It sends HELLO, which every user may: a server
+// refuses PING while it cannot save its data (MISCONF), and serves those that read. That it does not know HELLO is an answer, too. Of a cluster, the first master that answers suffices: the others may not be needed.
 func ping(parent context.Context, rdb redis.UniversalClient) error {
 	ctx, cancel := parent, func() {}
 	if _, limited := parent.Deadline(); !limited {
@@ -162,9 +163,9 @@ func ping(parent context.Context, rdb redis.UniversalClient) error {
 	ctx, answered := context.WithCancelCause(ctx)
 	defer answered(nil)
 	errAnswered := errors.New("")
-	one := func(ctx context.Context, rdb redis.Cmdable) error {
-		err := rdb.Ping(ctx).Err()
-		if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
+	one := func(ctx context.Context, rdb redis.UniversalClient) error {
+		err := rdb.Do(ctx, "HELLO").Err()
+		if err == nil || redis.HasErrorPrefix(err, "NOPERM") || noHello.MatchString(err.Error()) {
 			answered(errAnswered)
 			return nil
 		}
@@ -195,6 +196,9 @@ func ping(parent context.Context, rdb redis.UniversalClient) error {
 	}
 	return withCode(exitUnreachable, err)
 }
+
+// noHello is what a server replies that knows no HELLO, or none without a version.
+var noHello = regexp.MustCompile(`^ERR (unknown command|wrong number of arguments)`)
 
 // target is a server's URL, with its password.
 type target struct {

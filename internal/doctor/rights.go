@@ -45,6 +45,16 @@ func (p Purpose) Commands() string {
 	return map[Purpose]string{Look: "status, list, watch, ui", Operate: "release and resize"}[p]
 }
 
+// PurposeOf is that of a user who calls a command of fairlock.
+func PurposeOf(command string) Purpose {
+	for _, p := range Purposes {
+		if slices.Contains(strings.FieldsFunc(p.Commands(), func(r rune) bool { return r == ',' || r == ' ' }), command) {
+			return p
+		}
+	}
+	return Use
+}
+
 // spare are those without which locks work, if less well.
 var spare = []string{"+type", "+publish", "+subscribe"}
 

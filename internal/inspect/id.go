@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -132,6 +135,48 @@ func Message(err error) string {
 	}
 	return b.String()
 }
+
+// Cause is Message, but of a right that the user lacks it names that right, as ACL SETUSER has it. So one cause is one text,
+// whichever lock it was found at.
+func Cause(err error) string {
+	text := Message(err)
+	if reply, right := lacking(err); right != "" {
+		return strings.Replace(text, reply, "this user lacks "+right, 1)
+	}
+	return text
+}
+
+// Lacks reports whether the error says that the user lacks a right.
+func Lacks(err error) bool {
+	_, right := lacking(err)
+	return right != ""
+}
+
+// lacking returns what Redis has replied, and which right the user lacks by that; "" if none.
+func lacking(err error) (reply, right string) {
+	var of redis.Error
+	if !errors.As(err, &of) {
+		return "", ""
+	}
+	reply = Message(of)
+	switch m := lacksCommand.FindStringSubmatch(reply); {
+	case m != nil:
+		return reply, "+" + strings.ToLower(m[1])
+	case lacksKeys.MatchString(reply):
+		return reply, "the keys of the namespace"
+	case lacksOne.MatchString(reply):
+		return reply, "a command that the scripts run"
+	}
+	return "", ""
+}
+
+// What Redis 6.2, Redis 7 and Valkey say of a command, alone and in a script, and of keys.
+var (
+	lacksCommand = regexp.MustCompile(`(?:NOPERM|ACL failure in script).* no permissions to run the '([^']+)' command`)
+	lacksOne     = regexp.MustCompile(`executing the script can't run this command|ACL failure in script`)
+	lacksKeys    = regexp.MustCompile(`(?:NOPERM|ACL failure in script).*(?:access one of the keys|access a key)|` +
+		`executing the script can't access at least one of the keys`)
+)
 
 var inScript = regexp.MustCompile(
 	` script: ([0-9a-f]{40}, )?on @user_script:\d+\.?|Error running script \(call to f_[0-9a-f]{40}\): |@?user_script: ?\d+: -?`)
