@@ -136,38 +136,34 @@ func Message(err error) string {
 	return b.String()
 }
 
-// Cause is Message, but of a right that the user lacks it names that right, as ACL SETUSER has it. So one cause is one text,
+// Cause is Message, but of a right that the user lacks it names that right alone, as ACL SETUSER has it. So one cause is one text,
 // whichever lock it was found at.
 func Cause(err error) string {
-	text := Message(err)
-	if reply, right := lacking(err); right != "" {
-		return strings.Replace(text, reply, "this user lacks "+right, 1)
+	if right := lacking(err); right != "" {
+		return "this user lacks " + right
 	}
-	return text
+	return Message(err)
 }
 
 // Lacks reports whether the error says that the user lacks a right.
-func Lacks(err error) bool {
-	_, right := lacking(err)
-	return right != ""
-}
+func Lacks(err error) bool { return lacking(err) != "" }
 
-// lacking returns what Redis has replied, and which right the user lacks by that; "" if none.
-func lacking(err error) (reply, right string) {
-	var of redis.Error
-	if !errors.As(err, &of) {
-		return "", ""
+// lacking returns which right the user lacks by the reply of Redis; "" if none.
+func lacking(err error) string {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return ""
 	}
-	reply = Message(of)
-	switch m := lacksCommand.FindStringSubmatch(reply); {
+	text := Message(reply)
+	switch m := lacksCommand.FindStringSubmatch(text); {
 	case m != nil:
-		return reply, "+" + strings.ToLower(m[1])
-	case lacksKeys.MatchString(reply):
-		return reply, "the keys of the namespace"
-	case lacksOne.MatchString(reply):
-		return reply, "a command that the scripts run"
+		return "+" + strings.ToLower(m[1])
+	case lacksKeys.MatchString(text):
+		return "the keys of the namespace"
+	case lacksOne.MatchString(text):
+		return "a command that the scripts run"
 	}
-	return "", ""
+	return ""
 }
 
 // What Redis 6.2, Redis 7 and Valkey say of a command, alone and in a script, and of keys.

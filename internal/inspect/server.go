@@ -27,6 +27,10 @@ type Lock struct {
 	Err error // why it cannot be read, a key of something else for example; the State is zero then
 }
 
+// Unknown reports whether the lock could not be read, but another user, or another moment, might: it may be in use. A lock of which a key
+// is somebody else's is none of ours.
+func (l Lock) Unknown() bool { return l.Err != nil && call.OriginOf(l.Err) != call.Permanent }
+
 // Held reports whether somebody holds the lock.
 func (l Lock) Held() bool { return len(l.Holders) > 0 }
 
@@ -175,6 +179,8 @@ func Unread(all []Lock) error {
 		return unread{name + ": " + causes[0], first}
 	case len(causes) > 1:
 		return unread{fmt.Sprintf("%s: %s (and %s)", name, causes[0], Count(more, "more error")), first}
+	case n == len(all) && !slices.ContainsFunc(all, func(l Lock) bool { return l.Name != all[0].Name }): // of several kinds
+		return unread{Plain(all[0].Name) + " could not be read: " + causes[0], first}
 	case n == len(all):
 		return unread{fmt.Sprintf("none of %s could be read: %s", Count(n, "lock"), causes[0]), first}
 	}

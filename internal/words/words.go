@@ -100,7 +100,9 @@ func Left(h fairlock.Holder) string {
 const settled = 100 * time.Millisecond
 
 // granted reports whether a lease was granted and not renewed since, so nobody knows yet whether its holder lives.
-func granted(h fairlock.Holder) bool { return h.Fence > 0 && h.Renewed >= 0 && h.Renewed > h.Age-settled }
+func granted(h fairlock.Holder) bool {
+	return h.Fence > 0 && h.Renewed >= 0 && h.Renewed > h.Age-settled
+}
 
 // State says in a word or two whether a holder is alive.
 func State(h fairlock.Holder) Phrase {
@@ -258,6 +260,23 @@ func Groups(waiters []fairlock.Waiter) string {
 	return strings.Join(parts, ", ")
 }
 
+// Rest counts the living waiters behind the first so many by client: "280 more: 50 web-3, 50 web-4"; "" if there are none.
+func Rest(l inspect.Lock, shown int) string {
+	living := l.Living()
+	more := l.Waiting - shown
+	if more <= 0 || l.Waiters == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d more", more)
+	if rest := living[min(shown, len(living)):]; len(rest) > 0 {
+		text += ": " + Groups(rest)
+	}
+	if hidden := l.Waiting - len(living); hidden > 0 {
+		text += fmt.Sprintf(", and %d that are not listed", hidden)
+	}
+	return text
+}
+
 // HasLeft tells of waiters that have expired: "299 expired, dropped by the next requests: 299 web-3"; "" if none has.
 func HasLeft(l inspect.Lock) string {
 	text := Expired(l)
@@ -266,10 +285,42 @@ func HasLeft(l inspect.Lock) string {
 	}
 	text += ", " + dropped
 	gone := slices.DeleteFunc(slices.Clone(l.Waiters), func(w fairlock.Waiter) bool { return w.TTL > 0 })
-	if len(gone) == l.Expired {
+	if len(gone) > 0 {
 		text += ": " + Groups(gone)
 	}
+	if hidden := l.Expired - len(gone); hidden > 0 && len(gone) > 0 {
+		text += fmt.Sprintf(", and %d that are not listed", hidden)
+	}
 	return text
+}
+
+// IsReleased names a holder that has released a lock that stays taken; "" for others.
+func IsReleased(h fairlock.Holder) string {
+	if h.Released {
+		return released
+	}
+	return ""
+}
+
+// Heir says who gets what a holder has if it is taken from that holder.
+func Heir(l inspect.Lock, h fairlock.Holder) string {
+	living := l.Living()
+	if l.Waiting == 0 {
+		return "It is " + free + " at once."
+	}
+	if l.Kind == fairlock.KindKeyedSemaphore || len(living) == 0 {
+		return "The next waiter that fits gets it at once."
+	}
+	first := living[0]
+	name := Who(first.Token.Client())
+	others := len(l.Holders)+l.Unlisted() > 1
+	switch {
+	case l.Kind == fairlock.KindRWMutex && first.Writer && others:
+		return name + " gets it when the other readers have finished."
+	case l.Kind == fairlock.KindSemaphore && first.Weight > l.Permits-l.Used+h.Weight:
+		return fmt.Sprintf("%s is %s, and gets its %s when more of them are %s.", name, next, inspect.Count(first.Weight, "permit"), free)
+	}
+	return name + " gets it at once."
 }
 
 // Summary says how a lock stands. It does not change with time.

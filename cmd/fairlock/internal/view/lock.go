@@ -168,15 +168,8 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 	note := func(text string) {
 		lines = append(lines, strings.Split("  "+p.in(quiet, Paint{Width: max(p.Width-2, 0)}.Fold(text, 2)), "\n")...)
 	}
-	if more := l.Waiting - shown; more > 0 && len(l.Waiters) > 0 {
-		text := fmt.Sprintf("%d more", more)
-		if rest := living[shown:]; len(rest) > 0 {
-			text += ": " + words.Groups(rest)
-		}
-		if hidden := l.Waiting - len(living); hidden > 0 {
-			text += fmt.Sprintf(", and %d that are not listed", hidden)
-		}
-		note(text)
+	if rest := words.Rest(l, shown); rest != "" {
+		note(rest)
 	}
 	if gone := words.HasLeft(l); gone != "" {
 		note(gone)
