@@ -67,6 +67,7 @@ var mayImport = map[string][]string{
 		module + "/internal/dispatch",
 		"github.com/redis/go-redis/v9",
 	},
+	module + "/internal/words":   {module + "/fairlock", module + "/internal/inspect", module + "/internal/tokens"},
 	module + "/internal/history": {module + "/fairlock"}, // also for the lab
 	module + "/internal/doctor": {
 		module + "/fairlock", module + "/token", module + "/internal/inspect", module + "/internal/tokens", "github.com/redis/go-redis/v9",
@@ -74,7 +75,7 @@ var mayImport = map[string][]string{
 	// For the command, and for bench, which is another module.
 	module + "/internal/workload": {},
 	module + "/ui": {
-		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/inspect",
+		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/words", module + "/internal/inspect",
 		module + "/internal/doctor", "github.com/redis/go-redis/v9",
 	},
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/hold"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
@@ -18,10 +19,19 @@ type State struct {
 	Holders []Holder  // the first 1,000 of them, ordered by the end of their leases
 	Used    int       // permits that are held; of an RWMutex its readers, or 1 for a writer
 	Permits int       // of a semaphore the number set by Resize, else that of the first waiter or latest holder; 1 for a mutex
+	Resized bool      // Permits was set by Resize
 	Others  []int     // other numbers that holders and waiters have brought, in ascending order; empty after Resize
 	Fence   uint64    // the lock's last number, which no fence exceeds; 0 if it has been forgotten
-	Waiting int       // number of waiters
-	Waiters []Waiter  // the first 1,000 of them, in order; of a KeyedSemaphore in the order in which they came, whatever their keys
+	Waiting int       // number of waiters that have not expired
+	Expired int       // number of waiters that have; the next requests for the lock drop them
+	Waiters []Waiter  // the first 1,000 of both, in order; of a KeyedSemaphore in the order in which they came, whatever their keys
+
+	// Candidates is how many of Waiting campaign in an election, see package leader: they wait for as long as the leader lives.
+	Candidates int
+
+	// OldestWait is for how long the first waiter has waited that has neither expired nor is a candidate. It is 0 if there is none,
+	// and negative if it is not known, because 1,000 others stand before it.
+	OldestWait time.Duration
 
 	// Keys has the first 1,000 keys of a KeyedSemaphore that have waiters, in the order in which they are next. Those at their
 	// limits come last.
@@ -32,7 +42,7 @@ type State struct {
 type KeyState struct {
 	Key     string
 	Held    int           // number of permits that the key holds
-	Waiting int           // number of its waiters
+	Waiting int           // number of its waiters that have not expired
 	Limit   int           // WithKeyLimit of the first waiter; 0: none
 	Share   int           // WithShare of the first waiter
 	Age     time.Duration // time since the first waiter was queued
@@ -71,15 +81,43 @@ type Waiter struct {
 	TTL    time.Duration // until it expires without a heartbeat; negative if it has expired, and will be dropped
 	Weight int           // number of permits; 1 except for semaphores
 	Writer bool          // it waits to hold an RWMutex for writing
+
+	Candidate bool // it campaigns in an election, see package leader
 }
 
-// readState reads a lock, and lists at most limit holders and at most limit waiters.
+// readState reads a lock, and lists at most limit holders and at most limit waiters. If these do not tell who of all waiters is a
+// candidate and who has waited longest, it reads the lock once more, with as many as Redis lists.
 func readState(ctx context.Context, l script.Lock, limit int) (State, error) {
 	snap, err := l.Inspect(ctx, limit)
 	if err != nil {
 		return State{}, err
 	}
-	s := State{At: snap.Now, Fence: snap.Fence, Used: snap.Used, Waiting: snap.Waiting}
+	s := stateOf(l, snap)
+	if s.complete() || limit >= bounds.MaxInspected {
+		return s, nil
+	}
+	if snap, err = l.Inspect(ctx, bounds.MaxInspected); err != nil {
+		return State{}, err
+	}
+	s = stateOf(l, snap)
+	s.Holders = s.Holders[:min(limit, len(s.Holders))]
+	s.Waiters = s.Waiters[:min(limit, len(s.Waiters))]
+	s.Keys = s.Keys[:min(limit, len(s.Keys))]
+	return s, nil
+}
+
+// complete reports whether those that are listed tell what is to be known of all waiters. An election has candidates alone, and
+// other locks have none.
+func (s State) complete() bool {
+	all := s.Waiting == 0 || len(s.Waiters) == s.Waiting+s.Expired
+	election := len(s.Holders) > 0 && s.Holders[0].Leader || s.Candidates > 0
+	keyed := len(s.Keys) > 0 && s.Expired > 0
+	return all || s.OldestWait >= 0 && !election && !keyed
+}
+
+func stateOf(l script.Lock, snap script.Snapshot) State {
+	alive := min(snap.Alive, snap.Waiting)
+	s := State{At: snap.Now, Fence: snap.Fence, Used: snap.Used, Waiting: alive, Expired: snap.Waiting - alive}
 	for _, h := range snap.Holders {
 		holder := Holder{Fence: h.Fence, Age: age(h.Fence, snap.Now), TTL: h.Left}
 		holder.Token, holder.Client = parse(h.Token)
@@ -102,20 +140,64 @@ func readState(ctx context.Context, l script.Lock, limit int) (State, error) {
 		waiter.Token, waiter.Client = parse(w.Token)
 		waiter.Key = tokens.Key(waiter.Token.Text())
 		waiter.Weight, waiter.Writer = meaning(l, waiter.Token)
+		waiter.Candidate = tokens.FlagsOf(waiter.Token.Text())&tokens.Leader != 0
 		s.Waiters = append(s.Waiters, waiter)
 	}
-	limits := keyLimits(s)
-	for _, k := range snap.Keys {
-		others := append([]int(nil), slices.DeleteFunc(limits[k.Key], func(n int) bool { return n == k.Limit })...) // nil if there is none
-		s.Keys = append(s.Keys, KeyState{k.Key, k.Held, k.Waiting, k.Limit, k.Share, age(uint64(k.Ticket), snap.Now), k.AtLimit, others})
-	}
+	s.Candidates, s.OldestWait = waits(s)
+	s.Keys = keys(s, snap)
 	if s.Permits = 1; !l.Mutex() {
 		s.Permits, s.Others = permits(s, snap.Resized)
+		s.Resized = snap.Resized > 0
 	}
 	if l.ReadWrite() {
 		s.Permits = 0
 	}
-	return s, nil
+	return s
+}
+
+// waits returns how many candidates are listed, and for how long the first waiter has waited that is alive and none. It is negative
+// if that one is not listed.
+func waits(s State) (candidates int, oldest time.Duration) {
+	alive := 0
+	oldest = -1
+	for _, w := range s.Waiters {
+		switch {
+		case w.TTL <= 0:
+			continue
+		case w.Candidate:
+			candidates++
+		case oldest < 0:
+			oldest = w.Age
+		}
+		alive++
+	}
+	if oldest < 0 && alive >= s.Waiting {
+		oldest = 0
+	}
+	return candidates, oldest
+}
+
+// keys returns the keys of a snapshot that have waiters. If all waiters are listed, those that have expired do not count.
+func keys(s State, snap script.Snapshot) (all []KeyState) {
+	limits := keyLimits(s)
+	alive := map[string][]Waiter{}
+	for _, w := range s.Waiters {
+		if w.TTL > 0 {
+			alive[w.Key] = append(alive[w.Key], w)
+		}
+	}
+	known := len(s.Waiters) == snap.Waiting
+	for _, k := range snap.Keys {
+		others := append([]int(nil), slices.DeleteFunc(limits[k.Key], func(n int) bool { return n == k.Limit })...) // nil if there is none
+		key := KeyState{k.Key, k.Held, k.Waiting, k.Limit, k.Share, age(uint64(k.Ticket), snap.Now), k.AtLimit, others}
+		if waiters := alive[k.Key]; known && len(waiters) > 0 {
+			key.Waiting, key.Age = len(waiters), waiters[0].Age
+		} else if known || s.Waiting == 0 {
+			continue
+		}
+		all = append(all, key)
+	}
+	return all
 }
 
 // keyLimits returns the key limits that holders and waiters have brought, by key, each once, in ascending order. Holders and waiters

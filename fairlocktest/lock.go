@@ -196,7 +196,7 @@ func (l Lock) Expire() {
 // at its next renewal. It fails the test if the queue is not empty, because the first waiter would be granted the lock.
 func (l Lock) TakeAs(client string) *fairlock.Lease {
 	l.server.tb.Helper()
-	if st := l.State(); st.Waiting > 0 {
+	if st := l.State(); st.Waiting+st.Expired > 0 {
 		l.server.tb.Fatalf("fairlocktest: take as %s: the first waiter would be granted the lock; %s", client, l.describe())
 	}
 	l.ForceRelease()
@@ -261,7 +261,7 @@ func (l Lock) inspect() (fairlock.State, error) {
 // WaitFree waits until the lock is free and its queue is empty.
 func (l Lock) WaitFree() {
 	l.server.tb.Helper()
-	l.WaitFor("to be free", func(st fairlock.State) bool { return len(st.Holders) == 0 && st.Waiting == 0 })
+	l.WaitFor("to be free", func(st fairlock.State) bool { return len(st.Holders) == 0 && st.Waiting+st.Expired == 0 })
 }
 
 // WaitHeldBy waits until exactly these clients hold the lock, in any order.
@@ -273,7 +273,7 @@ func (l Lock) WaitHeldBy(clients ...string) {
 // WaitQueued waits until the lock has n waiters.
 func (l Lock) WaitQueued(n int) {
 	l.server.tb.Helper()
-	l.WaitFor(fmt.Sprintf("to have %d waiters", n), func(st fairlock.State) bool { return st.Waiting == n })
+	l.WaitFor(fmt.Sprintf("to have %d waiters", n), func(st fairlock.State) bool { return st.Waiting+st.Expired == n })
 }
 
 // How long WaitFor waits. A Clock stands still meanwhile, so no timer can change the state then.
@@ -347,7 +347,7 @@ func (s *Server) ends(until time.Time, left time.Duration) time.Time {
 // minimum hold is over; Expire ends that, too.
 func (l Lock) AssertFree() {
 	l.server.tb.Helper()
-	if st := l.State(); len(st.Holders) > 0 || st.Waiting > 0 {
+	if st := l.State(); len(st.Holders) > 0 || st.Waiting+st.Expired > 0 {
 		l.server.tb.Errorf("want the lock free; %s", l.describe())
 	}
 }
@@ -445,7 +445,7 @@ func held(st fairlock.State) string {
 }
 
 func queue(st fairlock.State) string {
-	if st.Waiting == 0 {
+	if len(st.Waiters) == 0 {
 		return "has no waiters"
 	}
 	return "has in its queue: " + list(waiters(st))

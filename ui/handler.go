@@ -42,11 +42,12 @@ type Handler struct {
 	templates *template.Template
 	origins   *http.CrossOriginProtection
 
-	stop   context.CancelFunc
-	search *cache[struct{}, search]
-	locks  *cache[inspect.ID, inspect.Lock]
-	checks *cache[struct{}, doctor.Report]
-	acting chan struct{} // holds one while a lock is being taken by force
+	stop    context.CancelFunc
+	search  *cache[struct{}, search]
+	locks   *cache[inspect.ID, inspect.Lock]
+	checks  *cache[struct{}, doctor.Report]
+	refused doctor.Refused
+	acting  chan struct{} // holds one while a lock is being taken by force
 }
 
 // NewHandler returns a Handler for the locks on rdb, a *redis.Client, also of Sentinel, or a *redis.ClusterClient. It does no
@@ -118,14 +119,14 @@ func address(rdb redis.UniversalClient) (string, bool) {
 	}
 }
 
-// find finds all locks, with the first holder and the first waiter of each. If Redis stops replying, what was found by then is
+// find finds all locks, with the first holders of each. If Redis stops replying, what was found by then is
 // the value, unless that is nothing.
 func (h *Handler) find(ctx context.Context, _ struct{}) (search, error) {
-	found, err := h.server.Find(ctx, inspect.Want{Limit: 1})
+	found, err := h.server.Find(ctx, inspect.Want{})
 	if len(found) == 0 && err != nil {
 		return search{}, err
 	}
-	return byWait(found, err), nil
+	return byTrouble(found, err), nil
 }
 
 // listed is how many holders and how many waiters of a lock are shown. More would keep Redis for over half a millisecond.
@@ -146,7 +147,7 @@ func (h *Handler) check(ctx context.Context, _ struct{}) (doctor.Report, error) 
 		purpose = doctor.Operate
 	}
 	return doctor.Run(ctx, h.rdb, doctor.Options{
-		Namespace: h.options.Namespace, Address: h.where, For: purpose, Progress: func(string, string) {},
+		Namespace: h.options.Namespace, Address: h.where, For: purpose, Progress: func(string, string) {}, Refused: &h.refused,
 	}), context.Cause(ctx)
 }
 
@@ -154,7 +155,7 @@ func (h *Handler) check(ctx context.Context, _ struct{}) (doctor.Report, error) 
 var files embed.FS
 
 func templates() *template.Template {
-	return template.Must(template.New("").Funcs(words).ParseFS(files, "pages.tmpl"))
+	return template.Must(template.New("").Funcs(functions).ParseFS(files, "pages.tmpl"))
 }
 
 // policy lets a browser load what this package serves, and nothing else.

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,33 +12,47 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/doctor"
 	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/words"
 )
 
 // search is what a search for locks has found.
 type search struct {
-	locks []inspect.Lock // those that cannot be read first, then by the oldest wait
+	locks []inspect.Lock // by trouble
 	err   error          // why some may be missing
 }
 
-func byWait(found []inspect.Lock, err error) search {
+// byTrouble puts first what cannot be read, then what misses renewals, then the oldest wait.
+func byTrouble(found []inspect.Lock, err error) search {
 	slices.SortStableFunc(found, func(a, b inspect.Lock) int {
-		unreadable := func(l inspect.Lock) int {
-			if l.Err != nil {
-				return 0
-			}
-			return 1
-		}
-		return cmp.Or(unreadable(a)-unreadable(b), cmp.Compare(longest(b), longest(a)))
+		return cmp.Or(trouble(b)-trouble(a), cmp.Compare(b.OldestWait, a.OldestWait), use(b)-use(a))
 	})
 	return search{found, err}
 }
 
-// longest is how long the first waiter of a lock has waited; negative if nobody waits.
-func longest(l inspect.Lock) time.Duration {
-	if len(l.Waiters) == 0 {
-		return -1
+func trouble(l inspect.Lock) int {
+	switch {
+	case l.Err != nil:
+		return 2
+	case l.Holder().Missed > 0:
+		return 1
 	}
-	return l.Waiters[0].Age
+	return 0
+}
+
+func use(l inspect.Lock) int {
+	if l.InUse() {
+		return 1
+	}
+	return 0
+}
+
+// orders are by what the list can be sorted besides that.
+var orders = map[string]func(a, b inspect.Lock) int{
+	"name":    func(a, b inspect.Lock) int { return a.Compare(b.ID) },
+	"holder":  func(a, b inspect.Lock) int { return cmp.Compare(a.Holder().Token.Client(), b.Holder().Token.Client()) },
+	"held":    func(a, b inspect.Lock) int { return cmp.Compare(b.HeldFor(), a.HeldFor()) },
+	"waiting": func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) },
+	"wait":    func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) },
 }
 
 // freshness says how old is what a page shows, and what is missing.
@@ -47,7 +62,11 @@ type freshness struct {
 	Pending time.Duration // for how long Redis has not replied; 0: it has
 	Err     string        // why it could not be read again, or not all of it
 	Search  bool          // it is from a search, which takes its time
+	Part    bool          // Err is about a part of what was read
 }
+
+// Old reports whether it shows what may be over by now.
+func (f freshness) Old() bool { return f.Err != "" && !f.Part || f.Pending > 0 && !f.Search }
 
 // Ago is how old it is, in words.
 func (f freshness) Ago() string {
@@ -74,19 +93,20 @@ func freshnessOf[V any](g cached[V]) freshness {
 		f.Age = time.Since(g.at)
 	}
 	if g.err != nil {
-		f.Err = inspect.Message(g.err)
+		f.Err = inspect.Cause(g.err)
 	}
 	return f
 }
 
 // shownAtOnce is how many locks one page lists.
-const shownAtOnce = 200
+const shownAtOnce = 50
 
 // filter is what the list is to show. It stands in the page's address.
 type filter struct {
 	Text    string
 	Kind    fairlock.Kind
 	Waiting bool
+	Sort    string // one of orders; "": by trouble
 	From    int
 }
 
@@ -94,6 +114,9 @@ func filterOf(q url.Values) filter {
 	f := filter{Text: q.Get("q"), Waiting: q.Get("waiting") != ""}
 	if kind, err := inspect.ParseKind(q.Get("kind")); err == nil {
 		f.Kind = kind
+	}
+	if by := q.Get("sort"); orders[by] != nil {
+		f.Sort = by
 	}
 	if from, err := strconv.Atoi(q.Get("from")); err == nil {
 		f.From = max(from, 0)
@@ -110,63 +133,180 @@ func (f filter) At(from int) filter {
 	return f
 }
 
+// By is the same filter in another order.
+func (f filter) By(order string) filter {
+	f.Sort, f.From = order, 0
+	return f
+}
+
+// Heads are those of the list's columns that can sort it. The one by which it is sorted leads back to the order by trouble.
+func (f filter) Heads() (all []head) {
+	for _, h := range []head{
+		{Text: "Lock", sort: "name"}, {Text: "In use"}, {}, {Text: "Holder", sort: "holder"}, {Text: "Held for", sort: "held"}, {Text: "Renewed"},
+		{Text: "Waiting", sort: "waiting", Number: true}, {Text: "Oldest wait", sort: "wait"}, {},
+	} {
+		if h.sort != "" {
+			h.Sorted = h.sort == f.Sort
+			to := f.By(h.sort)
+			if h.Sorted {
+				to = f.By("")
+			}
+			h.To = &to
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// head is that of a column.
+type head struct {
+	Text           string
+	To             *filter // where it leads; nil: nowhere
+	Sorted, Number bool
+
+	sort string
+}
+
 func (f filter) shows(l inspect.Lock) bool {
 	return has(l, f.Text) && (f.Kind == "" || f.Kind == l.Kind) && (!f.Waiting || l.Waiting > 0)
 }
 
 // listPage is the list of locks.
 type listPage struct {
-	Filter   filter
-	Kinds    []fairlock.Kind
-	Fresh    freshness
-	Rows     []row
-	All      int // locks in use
-	Shown    int // that the filter shows, on all pages
-	Waited   int // for which somebody waits
-	Late     int // whose first holder has missed renewals
-	Longest  time.Duration
-	Next     int  // where the next page begins; 0: this is the last
-	Checked  bool // the server was
-	Problems int
-	Warnings int
+	Filter  filter
+	Kinds   []fairlock.Kind
+	Fresh   freshness
+	Rows    []row
+	Found   int // all locks
+	Shown   int // that the filter shows, on all pages
+	Tiles   tiles
+	Longest time.Duration // of those for which somebody waits
+	Next    int           // where the next page begins; 0: this is the last
+	Health  health
 }
 
 // row is a lock in the list.
 type row struct {
 	inspect.Lock
 
-	More int           // further holders
-	Wait time.Duration // of the first waiter
+	More int // further holders
+}
+
+// tiles are what is said of all locks. What the locks that cannot be read would add is not known.
+type tiles struct{ Used, Waited, Oldest, Late string }
+
+func tilesOf(locks []inspect.Lock) (t tiles, longest time.Duration) {
+	used, waited, late, unread := 0, 0, 0, 0
+	longest = -1
+	for _, l := range locks {
+		if l.Unknown() {
+			unread++
+			continue
+		}
+		used += use(l)
+		longest = max(longest, l.OldestWait)
+		if l.Waiting > l.Candidates {
+			waited++
+		}
+		if l.Holder().Missed > 0 {
+			late++
+		}
+	}
+	number := func(n int) string {
+		switch {
+		case unread == 0:
+			return strconv.Itoa(n)
+		case n == 0:
+			return words.Unknown
+		}
+		return fmt.Sprintf("%d or more", n)
+	}
+	t = tiles{number(used), number(waited), words.None, number(late)}
+	switch {
+	case waited > 0 && longest >= 0 && unread > 0:
+		t.Oldest = inspect.Span(longest) + " or more"
+	case waited > 0 && longest >= 0:
+		t.Oldest = inspect.Span(longest)
+	case waited > 0 || unread > 0:
+		t.Oldest = words.Unknown
+	}
+	return t, longest
+}
+
+// health is what the checks have found. What is wrong with the page's own user is no fault of the server.
+type health struct {
+	Checked            bool
+	Problems, Warnings int    // of the server
+	Own                string // what is wrong with the user
+}
+
+func healthOf(checked cached[doctor.Report]) health {
+	h := health{Checked: !checked.at.IsZero()}
+	for _, f := range checked.value.Checks {
+		switch {
+		case f.Own && (f.Result == doctor.Problem || f.Result == doctor.Warning):
+			if h.Own == "" {
+				h.Own = f.Found
+			}
+		case f.Result == doctor.Problem:
+			h.Problems++
+		case f.Result == doctor.Warning:
+			h.Warnings++
+		}
+	}
+	return h
+}
+
+// Words says it in a tile.
+func (h health) Words() string {
+	switch {
+	case h.Problems > 0:
+		return inspect.Count(h.Problems, "problem")
+	case h.Own != "":
+		return "rights"
+	case h.Warnings > 0:
+		return inspect.Count(h.Warnings, "warning")
+	case h.Checked:
+		return "ok"
+	}
+	return "…"
+}
+
+// Level says how bad that is.
+func (h health) Level() words.Level {
+	switch {
+	case h.Problems > 0, h.Own != "":
+		return words.Bad
+	case h.Warnings > 0:
+		return words.Warn
+	}
+	return ""
 }
 
 func (h *Handler) serveLocks(w http.ResponseWriter, r *http.Request) {
 	g := h.search.get(r.Context(), struct{}{})
-	p := listPage{Filter: filterOf(r.URL.Query()), Kinds: inspect.Kinds, Fresh: freshnessOf(g), All: len(g.value.locks)}
+	p := listPage{Filter: filterOf(r.URL.Query()), Kinds: inspect.Kinds, Fresh: freshnessOf(g), Found: len(g.value.locks)}
+	p.Health = healthOf(h.checks.peek(struct{}{}))
 	p.Fresh.Search = true
-	if g.value.err != nil {
-		p.Fresh.Err = inspect.Message(g.value.err)
+	unread := inspect.Unread(slices.DeleteFunc(slices.Clone(g.value.locks), func(l inspect.Lock) bool { return l.Err != nil && !l.Unknown() }))
+	switch {
+	case g.value.err != nil:
+		p.Fresh.Err = inspect.Cause(g.value.err)
+	case unread != nil && p.Fresh.Err == "":
+		p.Fresh.Err, p.Fresh.Part = unread.Error(), true
 	}
-	for _, l := range g.value.locks {
-		p.Longest = max(p.Longest, longest(l))
-		if l.Waiting > 0 {
-			p.Waited++
-		}
-		if l.Holder().Missed > 0 {
-			p.Late++
-		}
-		if !p.Filter.shows(l) {
-			continue
-		}
-		if p.Shown++; p.Shown > p.Filter.From && len(p.Rows) < shownAtOnce {
-			p.Rows = append(p.Rows, row{l, max(len(l.Holders)+unlisted(l)-1, 0), max(longest(l), 0)})
-		}
+	p.Tiles, p.Longest = tilesOf(g.value.locks)
+	shown := slices.DeleteFunc(slices.Clone(g.value.locks), func(l inspect.Lock) bool { return !p.Filter.shows(l) })
+	if order := orders[p.Filter.Sort]; order != nil {
+		slices.SortStableFunc(shown, order)
+	}
+	p.Shown = len(shown)
+	for _, l := range shown[min(p.Filter.From, len(shown)):min(p.Filter.From+shownAtOnce, len(shown))] {
+		p.Rows = append(p.Rows, row{l, max(len(l.Holders)+l.Unlisted()-1, 0)})
 	}
 	if end := p.Filter.From + len(p.Rows); end < p.Shown && len(p.Rows) > 0 {
 		p.Next = end
 	}
-	checked := h.checks.peek(struct{}{})
-	report := checked.value
-	p.Checked, p.Problems, p.Warnings = !checked.at.IsZero(), report.Count(doctor.Problem), report.Count(doctor.Warning)
 	if g.at.IsZero() {
 		w.Header().Set("Refresh", "1") // also without JavaScript
 	}
@@ -178,12 +318,28 @@ type lockPage struct {
 	ID      inspect.ID
 	Known   bool // it was read
 	Lock    inspect.Lock
-	Verdict verdict
+	Verdict words.Phrase
 	Fresh   freshness
+	Every   bool // all waiters are shown that are listed, one by one
 }
 
-// Hidden is how many waiters are not listed.
-func (p lockPage) Hidden() int { return max(p.Lock.Waiting-len(p.Lock.Waiters), 0) }
+// few is how many waiters the page of a lock shows one by one, unless all are wanted.
+const few = 20
+
+// Waiters are those that are shown one by one: the living.
+func (p lockPage) Waiters() []fairlock.Waiter {
+	living := p.Lock.Living()
+	if p.Every {
+		return living
+	}
+	return living[:min(few, len(living))]
+}
+
+// Rest counts the others by client; "" if there are none.
+func (p lockPage) Rest() string { return words.Rest(p.Lock, len(p.Waiters())) }
+
+// CanShowMore reports whether others are listed.
+func (p lockPage) CanShowMore() bool { return !p.Every && len(p.Lock.Living()) > few }
 
 func (h *Handler) serveLock(w http.ResponseWriter, r *http.Request) {
 	id, err := idOf(r)
@@ -192,10 +348,10 @@ func (h *Handler) serveLock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g := h.locks.get(r.Context(), id)
-	p := lockPage{ID: id, Known: !g.at.IsZero(), Lock: g.value, Fresh: freshnessOf(g)}
+	p := lockPage{ID: id, Known: !g.at.IsZero(), Lock: g.value, Fresh: freshnessOf(g), Every: r.URL.Query().Get("all") != ""}
 	if p.Known {
-		p.Verdict = verdictOf(p.Lock)
-		if p.Fresh.Level() == "bad" { // the lease may be over by now
+		p.Verdict = words.Verdict(p.Lock)
+		if p.Fresh.Old() { // the lease may be over by now
 			p.Verdict.Text = "As it was " + p.Fresh.Ago() + ": " + p.Verdict.Text
 		}
 	}
@@ -207,15 +363,16 @@ type serverPage struct {
 	Report             doctor.Report
 	Fresh              freshness
 	Problems, Warnings int
-	Unchecked          int
-	Several            bool // servers
+	Bad, Well          []doctor.Finding // those that are not ok, the worst first; and those that are
+	Several            bool             // servers
 	Rights             []doctor.Rights
 }
 
 func (h *Handler) serveServer(w http.ResponseWriter, r *http.Request) {
 	g := h.checks.get(r.Context(), struct{}{})
 	p := serverPage{Report: g.value, Fresh: freshnessOf(g), Problems: g.value.Count(doctor.Problem),
-		Warnings: g.value.Count(doctor.Warning), Unchecked: g.value.Count(doctor.Unchecked), Rights: g.value.Rights}
+		Warnings: g.value.Count(doctor.Warning), Rights: g.value.Rights}
+	p.Bad, p.Well = g.value.Sorted()
 	p.Fresh.Search = true
 	for _, f := range p.Report.Checks {
 		p.Several = p.Several || f.Server != p.Report.Checks[0].Server

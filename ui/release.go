@@ -12,6 +12,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/words"
 )
 
 // releasePage asks whether a lock is to be taken from a holder, or says that it was.
@@ -21,7 +22,7 @@ type releasePage struct {
 	Lock     inspect.Lock
 	Holder   fairlock.Holder // from whom
 	Mistyped bool            // what was typed is not the name
-	Verdict  verdict         // once it was taken: how the lock stands now
+	Verdict  words.Phrase    // once it was taken: how the lock stands now
 }
 
 // serveRelease shows the form, and takes the lock when it is sent.
@@ -35,7 +36,7 @@ func (h *Handler) serveRelease(w http.ResponseWriter, r *http.Request) {
 	p := releasePage{ID: id, Fence: fence}
 	if r.Method == http.MethodPost {
 		r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
-		if strings.TrimSpace(r.PostFormValue("typed")) == inspect.Plain(id.Name) {
+		if isName(strings.TrimSpace(r.PostFormValue("typed")), id.Name) {
 			h.release(w, r, p)
 			return
 		}
@@ -57,6 +58,12 @@ func (h *Handler) serveRelease(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusUnprocessableEntity
 	}
 	h.render(w, status, "release", page{Title: "Force-release " + id.String(), Heading: "Force-release " + inspect.Plain(id.Name), Body: p})
+}
+
+// isName reports whether somebody has typed the name of a lock: as the page shows it, or in quotes as it might be shown, or as it is.
+func isName(typed, name string) bool {
+	unquoted, err := strconv.Unquote(typed)
+	return typed == inspect.Plain(name) || typed == strings.TrimSpace(name) && typed != "" || err == nil && unquoted == name
 }
 
 // holderOf finds the holder with a fence.
@@ -97,7 +104,7 @@ func (h *Handler) release(w http.ResponseWriter, r *http.Request, p releasePage)
 		h.failRelease(w, p, err)
 		return
 	}
-	p.Holder, p.Lock, p.Verdict = taken.from, taken.after, verdictOf(taken.after)
+	p.Holder, p.Lock, p.Verdict = taken.from, taken.after, words.Verdict(taken.after)
 	h.render(w, http.StatusOK, "released", page{Title: "Released: " + p.ID.String(), Heading: "Released: " + inspect.Plain(p.ID.Name), Body: p})
 }
 
@@ -153,6 +160,6 @@ func (h *Handler) failRelease(w http.ResponseWriter, p releasePage, err error) {
 	case errors.Is(err, errBusy):
 		status, text = http.StatusServiceUnavailable, "Nothing was changed: another lock is being taken. Try again in a moment."
 	}
-	p.Verdict = verdict{"bad", text}
+	p.Verdict = words.Phrase{Level: words.Bad, Text: text}
 	h.render(w, status, "not-released", page{Title: http.StatusText(status), Heading: "Not released: " + inspect.Plain(p.ID.Name), Body: p})
 }

@@ -139,7 +139,7 @@ func becomeCMD() {
 		}
 		err = unstartable(args[2], syscall.Exec(args[1], args[2:], passedOn(os.Environ(), os.Getppid(), os.Getpid())))
 	}
-	say(os.Stderr, err)
+	say(os.Stderr, err, "run")
 	os.Exit(exitCode(err))
 }
 

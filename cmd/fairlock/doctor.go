@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 )
 
 func doctorCommand(c *connection) *cobra.Command {
-	var asJSON bool
+	var asJSON, rights bool
 	var purpose string
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -30,24 +31,32 @@ func doctorCommand(c *connection) *cobra.Command {
 			report, err := c.doctor(cmd.Context(), doctor.Purpose(purpose), progress.show)
 			progress.clear()
 			var werr error
+			shown := report.Rights
+			if !rights { // those that lack
+				shown = report.Lacking(doctor.Purpose(purpose))
+			}
 			switch out := cmd.OutOrStdout(); {
 			case report.Checks == nil:
 				return err
 			case asJSON:
 				werr = writeJSON(out, report)
 			default:
-				werr = writeReport(out, report)
+				werr = writeReport(out, report, shown)
 			}
 			if werr != nil {
 				return werr
 			}
-			if err == nil && report.Count(doctor.Problem) > 0 {
+			switch {
+			case err != nil && report.Count(doctor.Problem) > 0: // which the report has told
+				err = withCode(exitCode(err), errSilent)
+			case err == nil && report.Count(doctor.Problem) > 0:
 				err = withCode(exitFailure, errSilent)
 			}
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().BoolVar(&rights, "rights", false, "show the least rights for each purpose, also if this user lacks none")
 	cmd.Flags().StringVar(&purpose, "for", string(doctor.Use), "what the user is for: use, look or operate")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions( // fails only if there is no such flag
 		[]string{string(doctor.Use), string(doctor.Look), string(doctor.Operate)}, cobra.ShellCompDirectiveNoFileComp))
@@ -79,40 +88,60 @@ var results = map[doctor.Result]lipgloss.Style{
 	doctor.Unchecked: lipgloss.NewStyle().Faint(true),
 }
 
-// writeReport writes a line for each check, and one for what to do; then the rights, and what programs should set.
-func writeReport(w io.Writer, r doctor.Report) error {
+// writeReport writes what is wrong first, each with what to do, and what is well in one line. rights are the least rights to show.
+func writeReport(w io.Writer, r doctor.Report, rights []doctor.Rights) error {
 	var b strings.Builder
 	p, indent, start := view.Paint{Width: width(w)}, 28, ""
 	if 0 < p.Width && p.Width < 60 {
 		indent, start = 4, "\n    "
 	}
-	last := doctor.Finding{}
-	for i, f := range r.Checks {
-		if i == 0 || f.Server != last.Server {
-			fmt.Fprintf(&b, "%s%s, namespace %s\n", strings.Repeat("\n", min(i, 1)), f.Server, r.Namespace)
-		}
-		result := fmt.Sprintf("%-9s", f.Result)
+	column := strings.Repeat(" ", indent)
+	lines := func(text string) string { // as many as the terminal needs, below each other
+		return strings.ReplaceAll(view.Paint{Width: max(p.Width-indent, 0)}.Fold(text, 0), "\n", "\n"+column)
+	}
+	result := func(of doctor.Result, name string) string {
+		text := fmt.Sprintf("%-9s", of)
 		if colours(w) {
-			result = results[f.Result].Render(result)
+			text = results[of].Render(text)
 		}
-		column := strings.Repeat(" ", indent)
-		lines := func(text string) string { // as many as the terminal needs, below each other
-			return strings.ReplaceAll(view.Paint{Width: max(p.Width-indent, 0)}.Fold(text, 0), "\n", "\n"+column)
-		}
-		fmt.Fprintf(&b, "  %s  %-13s  %s%s\n", result, f.Check, start, lines(f.Found))
-		if f.Advice != "" && f.Advice != last.Advice { // once is enough
-			fmt.Fprintf(&b, "%s%s\n", column, lines("-> "+f.Advice))
-		}
-		last = f
+		return fmt.Sprintf("  %s  %-13s  %s", text, name, start)
 	}
-	fmt.Fprintf(&b, "\n%s, %s, %d unchecked\n\n%s\n",
-		inspect.Count(r.Count(doctor.Problem), "problem"), inspect.Count(r.Count(doctor.Warning), "warning"), r.Count(doctor.Unchecked),
-		p.Fold("The least rights in this namespace, for redis-cli (choose the names and passwords):", 0))
-	for _, rights := range r.Rights {
-		fmt.Fprintf(&b, "\n  To %s:\n%s\n", rights.For, rights.ACL)
+	for i, server := range r.Servers() {
+		bad, well := server.Sorted()
+		fmt.Fprintf(&b, "%s%s, namespace %s\n", strings.Repeat("\n", min(i, 1)), server.Checks[0].Server, r.Namespace)
+		last, unchecked := "", map[string][]string{}
+		for _, f := range bad {
+			if f.Result == doctor.Unchecked {
+				unchecked[f.Found] = append(unchecked[f.Found], f.Check)
+				continue
+			}
+			fmt.Fprintf(&b, "%s%s\n", result(f.Result, f.Check), lines(f.Found))
+			if f.Advice != "" && f.Advice != last { // once is enough
+				fmt.Fprintf(&b, "%s%s\n", column, lines("-> "+f.Advice))
+			}
+			if last = f.Advice; f.Paste != "" {
+				fmt.Fprintf(&b, "%s   %s\n", column, f.Paste) // in one line, to be copied
+			}
+		}
+		for _, found := range slices.Sorted(maps.Keys(unchecked)) {
+			fmt.Fprintf(&b, "%s%s\n", result(doctor.Unchecked, ""), lines(strings.Join(unchecked[found], ", ")+": "+found))
+		}
+		var names []string
+		for _, f := range well {
+			names = append(names, f.Check+map[bool]string{true: " (" + f.Found + ")"}[f.Check == "version"])
+		}
+		if len(names) > 0 {
+			fmt.Fprintf(&b, "%s%s\n", result(doctor.OK, ""), lines(strings.Join(names, ", ")))
+		}
 	}
-	fmt.Fprintf(&b, "\n%s\n", p.Fold("In programs, set ContextTimeoutEnabled in the options of the go-redis client: "+
-		"a lone lock and unlock are about twice as fast (see help doctor). No check of the server can see it.", 0))
+	fmt.Fprintf(&b, "\n%s, %s, %d unchecked\n",
+		inspect.Count(r.Count(doctor.Problem), "problem"), inspect.Count(r.Count(doctor.Warning), "warning"), r.Count(doctor.Unchecked))
+	if len(rights) > 0 {
+		fmt.Fprintf(&b, "\n%s\n", p.Fold("The least rights in this namespace, for redis-cli (choose the names and passwords):", 0))
+	}
+	for _, one := range rights {
+		fmt.Fprintf(&b, "\n  To %s:\n%s\n", one.For, one.ACL)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,8 +91,12 @@ func (l *looker) with(ctx context.Context, out io.Writer, f func(context.Context
 	return f(ctx)
 }
 
+// few is how many holders and how many waiters status shows one by one.
+const few = 20
+
 func statusCommand(c *connection) *cobra.Command {
 	l := looker{connection: c}
+	var every bool
 	cmd := &cobra.Command{
 		Use:               "status NAME",
 		Short:             "Show who holds a lock, and who waits",
@@ -104,8 +109,16 @@ func statusCommand(c *connection) *cobra.Command {
 					all = view.InUse(all)
 				}
 				return l.show(all, err, func(p view.Paint) (lines []string) {
-					for _, lock := range view.Worth(all) {
-						lines = append(append(lines, ""), view.Block(p, lock, inspect.Most)...)
+					most := few
+					if every {
+						most = inspect.Most
+					}
+					worth := view.Worth(all)
+					for _, lock := range worth {
+						lines = append(append(lines, ""), view.Block(p, lock, most)...)
+					}
+					if err == nil && !slices.ContainsFunc(all, func(l inspect.Lock) bool { return l.InUse() || l.Fence > 0 || l.Resized }) {
+						lines[len(lines)-1] += l.similar(ctx, names[0])
 					}
 					return lines
 				})
@@ -113,12 +126,69 @@ func statusCommand(c *connection) *cobra.Command {
 		},
 	}
 	l.flags(cmd, "those in use")
+	cmd.Flags().BoolVar(&every, "all", false, fmt.Sprintf("show all holders and waiters one by one, not the first %d", few))
 	return cmd
+}
+
+// guessing is how long it may take to find out what may have been meant.
+const guessing = 3 * time.Second
+
+// similar names locks whose names begin like that of a lock that nobody uses: the name may be wrong. It says nothing if the keys cannot
+// be searched.
+func (l *looker) similar(ctx context.Context, name string) string {
+	ctx, cancel := context.WithTimeout(ctx, guessing)
+	defer cancel()
+	found, _ := l.Find(ctx, inspect.Want{Prefix: name})
+	var names []string
+	for _, lock := range found {
+		if text := inspect.Plain(lock.Name); !slices.Contains(names, text) && lock.Name != name {
+			names = append(names, text)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; names that begin with it: " + someOf(names)
+}
+
+// elsewhere names the namespaces that have locks, if this one has none.
+func (l *looker) elsewhere(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, guessing)
+	defer cancel()
+	switch names, err := l.Namespaces(ctx); {
+	case slices.Contains(names, l.Namespace):
+		return view.NoLocks
+	case len(names) > 0:
+		for i, name := range names {
+			names[i] = inspect.Plain(name)
+		}
+		return "no locks here; namespaces with locks: " + someOf(names)
+	case err != nil:
+		return view.NoLocks
+	}
+	return "no locks here, nor in another namespace"
+}
+
+// someOf lists the first of some names.
+func someOf(names []string) string {
+	const most = 10
+	if more := len(names) - most; more > 0 {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// orders are by what list sorts, and how.
+var orders = map[string]func(a, b inspect.Lock) int{
+	"name":    func(_, _ inspect.Lock) int { return 0 },
+	"wait":    func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) },
+	"held":    func(a, b inspect.Lock) int { return cmp.Compare(b.HeldFor(), a.HeldFor()) },
+	"waiting": func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) },
 }
 
 func listCommand(c *connection) *cobra.Command {
 	l := looker{connection: c}
-	var prefix string
+	var prefix, by string
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List all locks in use",
@@ -129,12 +199,20 @@ func listCommand(c *connection) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			order, known := orders[by]
+			if !known {
+				return usage("--sort %s is unknown: want name, wait, held or waiting", inspect.Plain(by))
+			}
 			return l.with(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) error {
 				answered := patiently("searching")
 				all, err := l.Find(ctx, inspect.Want{Prefix: prefix, Kinds: l.kinds})
 				answered()
+				slices.SortStableFunc(all, order)
 				return l.show(all, err, func(p view.Paint) []string {
-					if len(all) == 0 {
+					switch {
+					case len(all) == 0 && prefix == "":
+						return []string{"", l.elsewhere(ctx)}
+					case len(all) == 0:
 						return []string{"", view.NoLocks}
 					}
 					return append([]string{""}, view.Table(p, all)...)
@@ -143,22 +221,20 @@ func listCommand(c *connection) *cobra.Command {
 		},
 	}
 	l.flags(cmd, "all")
-	cmd.Flags().StringVar(&prefix, "prefix", "", "those whose names begin with `TEXT`; there are no wildcards")
+	f := cmd.Flags()
+	f.StringVar(&prefix, "prefix", "", "those whose names begin with `TEXT`; there are no wildcards")
+	f.StringVar(&by, "sort", "name", "by name, wait (the oldest first), held (the longest first) or waiting (the most first): `ORDER`")
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions( // fails only if there is no such flag
+		[]string{"name", "wait", "held", "waiting"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // show writes what could be read, and returns an error about the rest.
 func (l *looker) show(all []inspect.Lock, err error, text func(view.Paint) []string) error {
-	failed, more := err, 0
-	for _, lock := range all {
-		if lock.Err != nil && failed == nil {
-			failed = withCode(exitUnreachable, fmt.Errorf("%s: %w", lock.ID, lock.Err))
-		} else if lock.Err != nil {
-			more++
-		}
-	}
-	if more > 0 {
-		failed = fmt.Errorf("%w (and %s)", failed, inspect.Count(more, "more error"))
+	unread := inspect.Unread(all)
+	failed := err
+	if failed == nil && unread != nil {
+		failed = withCode(exitUnreachable, unread)
 	}
 	if failed != nil && !slices.ContainsFunc(all, func(lock inspect.Lock) bool { return lock.Err == nil }) {
 		return failed // there is nothing to show

@@ -47,12 +47,12 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	cmd.SetIn(in)
 	cmd.SetOut(out)
 	cmd.SetErr(errs)
-	err := cmd.ExecuteContext(ctx)
+	called, err := cmd.ExecuteContextC(ctx)
 	if !begun {
 		err = withCode(exitUsage, err) // what cobra says of flags and arguments
 	}
 	if err != nil {
-		say(errs, err)
+		say(errs, err, called.Name())
 	}
 	return exitCode(err)
 }
@@ -290,10 +290,19 @@ func ofRedis(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// say writes an error as one line. A signal that the user has sent is no news to them.
-func say(w io.Writer, err error) {
+// say writes an error of a command as one line. A signal that the user has sent is no news to them. If the user of Redis lacks a
+// right, doctor names all that lack.
+func say(w io.Writer, err error, command string) {
 	if _, ok := errors.AsType[interrupted](err); ok || err.Error() == "" {
 		return
 	}
-	_, _ = fmt.Fprintln(w, "fairlock:", inspect.Message(err))
+	text := inspect.Cause(err)
+	if inspect.Lacks(err) && command != "doctor" {
+		text += "; fairlock doctor"
+		if purpose := doctor.PurposeOf(command); purpose != doctor.Use {
+			text += " --for " + string(purpose)
+		}
+		text += " names all that it lacks"
+	}
+	_, _ = fmt.Fprintln(w, "fairlock:", text)
 }

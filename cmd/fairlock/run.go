@@ -376,7 +376,7 @@ func (r *runner) showWait(ctx context.Context, s *inspect.Server, client string)
 				continue
 			}
 			text := fmt.Sprintf("%s: waiting for %v", r.id(), time.Since(began).Round(time.Second))
-			if i := slices.IndexFunc(all[0].Waiters, func(w fairlock.Waiter) bool { return w.Client == client }); i >= 0 {
+			if i := slices.IndexFunc(all[0].Living(), func(w fairlock.Waiter) bool { return w.Client == client }); i >= 0 {
 				text += fmt.Sprintf(", position %d of %d", i+1, all[0].Waiting)
 			}
 			text += standing(all[0])

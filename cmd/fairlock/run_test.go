@@ -186,7 +186,7 @@ func TestRun_MinHold(t *testing.T) {
 		require.Equal(t, exitBusy, r.code)
 		refused(t, f.attempt(words+" --wait 1s"), exitTimeout, "timed out after 1s waiting for x, released by one-")
 	}
-	require.Regexp(t, `mutex x: released by one[^\n]+\n[^\n]+\n  one\S+ +- +- +released, free in 59m`, f.done("status", "x"))
+	require.Regexp(t, `mutex x: released by one[^\n]+\n[^\n]+\n  one\S+ +– +– +released, free in 59m`, f.done("status", "x"))
 	require.Contains(t, f.done("release", "x", "--force", "--yes"), ", released); nobody has it now")
 	shown := f.done("release", "x", "--kind", "semaphore", "--fence", fmt.Sprint(f.state(c.Semaphore("x", 1)).Holders[0].Fence), "--force", "--yes")
 	require.Contains(t, shown, ", released); nobody has it now")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -69,8 +70,8 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	for _, c := range []struct{ rules, unchecked string }{
-		{"", "eviction memory persistence replicas slow keys layout"},
-		{"+info", "slow keys layout"}, // CONFIG is missed only where INFO is silent
+		{"", "eviction memory persistence expiry replicas slow keys layout"},
+		{"+info", "expiry slow keys layout"}, // CONFIG is missed only where INFO is silent
 	} {
 		r := examine(t.Context(), login(t, s, append(least(), strings.Fields(c.rules)...)...), quiet)
 		assert.Zero(t, r.Count(Problem))
@@ -94,7 +95,8 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 	}
 	r := examine(t.Context(), login(t, s, "~*", "&*", "+@all", "-eval", "-evalsha"), quiet)
 	assert.Equal(t, "the user lacks +eval +evalsha", found(r, "rights").Found)
-	assert.Contains(t, found(r, "locks").Found, "NOPERM")
+	assert.Equal(t, "ACL SETUSER somebody +eval +evalsha", found(r, "rights").Paste)
+	assert.Contains(t, found(r, "locks").Found, "this user lacks +evalsha")
 	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
 	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
 }
@@ -103,7 +105,7 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 func TestRun_ForOperators(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	told, err := gather(t.Context(), s.Client())
+	told, err := (&server{rdb: s.Client()}).gather(t.Context())
 	require.NoError(t, err)
 	for i, purpose := range Purposes[1:] {
 		o := Options{Namespace: "fairlock", For: purpose, Progress: func(string, string) {}}
@@ -136,13 +138,68 @@ func TestRun_Refusals(t *testing.T) {
 	assert.Regexp(t, `^the server refuses evalsha \(ERR unknown command .*\), zcount \(ERR unknown command .*\)$`, found(r, "rights").Found)
 	assert.Contains(t, found(r, "rights").Advice, "service")
 	assert.Regexp(t, "unknown command .evalsha.", found(r, "locks").Found)
-	assert.Empty(t, with(r, Unchecked), "INFO tells the rest")
+	assert.Equal(t, []string{"expiry"}, with(r, Unchecked), "INFO tells the rest")
 	assert.Equal(t, "0", redistest.Info(t, rdb, "persistence", "rdb_changes_since_last_save"), "nothing was written, not even for a moment")
 
 	r = examine(t.Context(), redistest.Start(t, "--replicaof", "127.0.0.1", "1").Client(), quiet)
-	assert.Equal(t, []string{"role", "locks"}, with(r, Problem), "and not rights: a replica refuses for another reason")
+	assert.Equal(t, []string{"role"}, with(r, Problem), "and not rights: a replica refuses for another reason")
 	assert.Contains(t, found(r, "role").Found, "127.0.0.1:1")
-	assert.Contains(t, found(r, "locks").Found, "READONLY")
+	assert.Equal(t, "no lock is tried on a replica", found(r, "locks").Found)
+}
+
+// What refuses every write, and a Sentinel, are called what they are, and are no lack of rights.
+func TestRun_SaysWhatIs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir() + "/gone"
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	full := redistest.Start(t, "--dir", dir, "--save", "3600 1", "--enable-debug-command", "yes")
+	require.NoError(t, full.Client().Set(t.Context(), "x", "y", 0).Err())
+	require.NoError(t, os.RemoveAll(dir))
+	require.Eventually(t, func() bool {
+		_ = full.Client().BgSave(t.Context()).Err()
+		return strings.HasPrefix(fmt.Sprint(full.Client().Set(t.Context(), "x", "y", 0).Err()), "MISCONF")
+	}, time.Minute, 10*time.Millisecond)
+	began := time.Now()
+	r := examine(t.Context(), full.Client(), quiet)
+	assert.Less(t, time.Since(began), exercising, "it does not wait for what cannot be")
+	assert.Equal(t, []string{"locks", "persistence"}, with(r, Problem))
+	assert.Contains(t, found(r, "locks").Found, "no lock can be acquired now: MISCONF")
+	assert.Contains(t, found(r, "persistence").Found, "refuses to write (MISCONF)")
+
+	down := redistest.Start(t, "--cluster-enabled", "yes").Client() // no node has slots
+	r = examine(t.Context(), down, quiet)
+	assert.Equal(t, []string{"cluster", "locks"}, with(r, Problem))
+	assert.Contains(t, found(r, "locks").Found, "CLUSTERDOWN")
+
+	r = examine(t.Context(), redis.NewClient(&redis.Options{Addr: redistest.StartSentinels(t, 0).Options().SentinelAddrs[0]}), quiet)
+	assert.Equal(t, []string{"role"}, with(r, Problem))
+	assert.Contains(t, found(r, "role").Found, "a Sentinel")
+	assert.Equal(t, Checks()[3:], with(r, Unchecked))
+}
+
+// What a user may not call is sent once, however often the checks are made: each time is an entry in the server's ACL LOG.
+func TestRun_AsksOnceWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	rules := strings.Fields(RightsIn("fairlock", s.Before7())[1].ACL)[7:]
+	rdb := login(t, s, rules...)
+	o := Options{Namespace: "fairlock", For: Look, Progress: func(string, string) {}, Refused: &Refused{}}
+	count := func() (n int64) {
+		log, err := s.Client().ACLLog(t.Context(), 100).Result()
+		require.NoError(t, err)
+		for _, entry := range log {
+			n += entry.Count
+		}
+		return n
+	}
+	first := Run(t.Context(), rdb, o)
+	once := count()
+	require.Positive(t, once)
+	assert.Equal(t, first.Checks[2:4], Run(t.Context(), rdb, o).Checks[2:4])
+	assert.Equal(t, once, count())
+	o.Refused = nil
+	Run(t.Context(), rdb, o)
+	assert.Equal(t, 2*once, count())
 }
 
 // A server that does not answer any more is not asked, and what was not checked is not called well.
@@ -291,7 +348,7 @@ func TestLayout(t *testing.T) {
 // testdata/facts.txt has what servers say about themselves, or refuse, and what a check finds in it.
 func TestFacts_AreJudged(t *testing.T) {
 	judges := map[string]func(facts) Finding{
-		"version": version, "role": role, "eviction": eviction, "memory": memory, "persistence": persistence, "replicas": replicas,
+		"version": version, "role": role, "eviction": eviction, "memory": memory, "persistence": persistence, "replicas": replicas, "expiry": expiry,
 	}
 	text, err := os.ReadFile("testdata/facts.txt")
 	require.NoError(t, err)

@@ -7,8 +7,8 @@ import (
 	"maps"
 	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
+	"sync"
+	"time"
 
 	"github.com/fairlock/fairlock-go/internal/inspect"
 )
@@ -17,22 +17,33 @@ import (
 type facts struct {
 	told    map[string]string // by the words of INFO: maxmemory_policy, not maxmemory-policy as in CONFIG
 	refused error             // why INFO, or else CONFIG, tells nothing
+	writes  string            // why the server does not write now, as it has replied: MISCONF, for example; "" if it does, or if that is not known
 }
 
 // gather asks HELLO, which every user may, CONFIG (one setting at a time: before version 7 it takes no more) and INFO. The error
 // is one of the connection.
-func gather(ctx context.Context, rdb *redis.Client) (f facts, err error) {
-	if f.told, err = inspect.Hello(ctx, rdb); err != nil {
+func (s *server) gather(ctx context.Context) (f facts, err error) {
+	if f.told, err = inspect.Hello(ctx, s.rdb); err != nil {
 		return f, err
 	}
-	for _, name := range []string{"maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write"} {
-		setting, err := rdb.ConfigGet(ctx, name).Result()
-		if f.refused = err; err != nil {
+	for _, name := range []string{
+		"maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "lazyfree-lazy-expire",
+	} {
+		setting := map[string]string{}
+		f.refused = s.Refused.ask(s.address, "config get", func() (err error) {
+			setting, err = s.rdb.ConfigGet(ctx, name).Result()
+			return err
+		})
+		if f.refused != nil {
 			break
 		}
 		f.told[strings.ReplaceAll(name, "-", "_")] = setting[name]
 	}
-	info, err := rdb.Info(ctx).Result()
+	info := ""
+	err = s.Refused.ask(s.address, "info", func() (err error) {
+		info, err = s.rdb.Info(ctx).Result()
+		return err
+	})
 	if err != nil {
 		f.refused = err
 	}
@@ -41,6 +52,41 @@ func gather(ctx context.Context, rdb *redis.Client) (f facts, err error) {
 		return f, f.refused
 	}
 	return f, nil
+}
+
+// Refused remembers which commands a user may not call, so that they are not sent again and again: the server notes each in its ACL
+// LOG. The zero value is ready to use, and nil remembers nothing.
+type Refused struct {
+	mu    sync.Mutex
+	until map[string]time.Time // guarded by mu: by server and command
+	reply map[string]error     // guarded by mu
+}
+
+// forgotten is after how long a command is tried again: the user may have been given the right.
+const forgotten = time.Hour
+
+// ask calls f, which sends a command, unless that was refused lately. Then it returns the same error.
+func (r *Refused) ask(server, command string, f func() error) error {
+	if r == nil {
+		return f()
+	}
+	key := server + " " + command
+	r.mu.Lock()
+	until, before := r.until[key], r.reply[key]
+	r.mu.Unlock()
+	if time.Now().Before(until) {
+		return before
+	}
+	err := f()
+	if inspect.Lacks(err) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.until == nil {
+			r.until, r.reply = map[string]time.Time{}, map[string]error{}
+		}
+		r.until[key], r.reply[key] = time.Now().Add(forgotten), err
+	}
+	return err
 }
 
 // fields reads a text as in the reply to INFO.
@@ -65,7 +111,7 @@ func (f facts) untold() Finding {
 	if f.refused == nil {
 		return is(Unchecked, "the server does not report it")
 	}
-	return is(Unchecked, "%s", inspect.Message(f.refused))
+	return is(Unchecked, "%s", inspect.Cause(f.refused))
 }
 
 // check is one check: its test, and what to do about anything but ok.
@@ -73,6 +119,7 @@ type check struct {
 	name   string
 	test   func(*server, context.Context) (Finding, error) // the error says why it could not be made
 	advice string
+	paste  string // a line for redis-cli that does it; "" if there is none for all cases
 }
 
 // told is a test of what the server says about itself.
@@ -106,10 +153,10 @@ func (f facts) version() (major, minor int) {
 
 func role(f facts) Finding {
 	switch r := f.told["role"]; {
-	case r == "":
-		return f.untold()
 	case f.told["mode"] == "sentinel":
 		return is(Problem, "a Sentinel, which keeps no locks; name the master in the URL")
+	case r == "":
+		return f.untold()
 	case r != "master":
 		return is(Problem, "read-only replica of %s:%s; connect to the primary", f.told["master_host"], f.told["master_port"])
 	}
@@ -152,6 +199,8 @@ func persistence(f facts) Finding {
 	switch fsync := f.told["appendfsync"]; {
 	case f.told["loading"] == "1":
 		return is(Problem, "the server is still loading its data, and refuses everything")
+	case strings.HasPrefix(f.writes, "MISCONF"):
+		return is(Problem, "it cannot save its data, and refuses to write (MISCONF): no lock is granted, and none is renewed; look at its disk and its log")
 	case f.told["aof_last_write_status"] == "err":
 		return is(Problem, "it cannot write its append-only file, and refuses to write (MISCONF): look at its disk")
 	case f.told["rdb_last_bgsave_status"] == "err":
@@ -165,6 +214,16 @@ func persistence(f facts) Finding {
 	default:
 		return is(OK, "appendonly, appendfsync %s", cmp.Or(fsync, "is not told"))
 	}
+}
+
+func expiry(f facts) Finding {
+	switch f.told["lazyfree_lazy_expire"] {
+	case "":
+		return f.untold()
+	case "no":
+		return is(Warning, "lazyfree-lazy-expire is no: when a queue of 100,000 waiters expires, the server stands still for about 20 ms")
+	}
+	return is(OK, "lazyfree-lazy-expire is yes")
 }
 
 func replicas(f facts) Finding {

@@ -56,7 +56,11 @@ func brief(d time.Duration) time.Duration {
 // slow looks for commands that held up every lock. No script of ours takes so long.
 func (s *server) slow(ctx context.Context) (Finding, error) {
 	const long, most = 100 * time.Millisecond, 128 // entries, which is what Redis keeps by default
-	entries, err := s.rdb.SlowLogGet(ctx, most).Result()
+	var entries []redis.SlowLog
+	err := s.Refused.ask(s.address, "slowlog get", func() (err error) {
+		entries, err = s.rdb.SlowLogGet(ctx, most).Result()
+		return err
+	})
 	n, slowest, which := 0, time.Duration(0), ""
 	for _, e := range entries {
 		if time.Since(e.Time) > 24*time.Hour || e.Duration < long {
@@ -193,7 +197,7 @@ func (f *search) finding() Finding {
 	case len(f.foreign) > 0:
 		return is(Problem, "%s not of locks, which fail: %s", inspect.Count(len(f.foreign), "key"), some(f.foreign))
 	case slices.ContainsFunc(f.eternal, func(key string) bool { return strings.HasSuffix(key, `}:lock"`) }):
-		return is(Problem, "held for ever, by nobody (fairlock release --force helps): %s", some(f.eternal))
+		return is(Problem, "held for ever, by nobody (fairlock release helps): %s", some(f.eternal))
 	case len(f.eternal) > 0:
 		verb := map[bool]string{true: "expires", false: "expire"}[len(f.eternal) == 1]
 		return is(Warning, "%s never %s: %s", inspect.Count(len(f.eternal), "key"), verb, some(f.eternal))
@@ -211,6 +215,10 @@ func (s *server) locks(parent context.Context) (Finding, error) {
 		return is(Unchecked, "an operator need not lock"), nil
 	case s.name == "":
 		return is(Unchecked, "no lock lives here: it has no slots"), nil
+	case strings.HasPrefix(s.facts.writes, "READONLY"), s.facts.told["role"] != "master" && s.facts.told["role"] != "":
+		return is(Unchecked, "no lock is tried on a replica"), nil
+	case s.facts.writes != "":
+		return is(Problem, "no lock can be acquired now: %s", s.facts.writes), nil
 	}
 	began := time.Now()
 	notified, err := s.exercise(parent)
@@ -221,7 +229,7 @@ func (s *server) locks(parent context.Context) (Finding, error) {
 	case parent.Err() != nil:
 		return Finding{}, context.Cause(parent)
 	case err != nil:
-		return is(Problem, "a lock could not be acquired: %s", inspect.Message(err)), nil
+		return is(Problem, "a lock could not be acquired: %s", inspect.Cause(err)), nil
 	}
 	if !notified {
 		return is(Warning, "one was taken, renewed, handed over and given back, but no notification came: a waiter is granted the lock "+

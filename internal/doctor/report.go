@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/fairlock/fairlock-go/internal/inspect"
 )
@@ -24,6 +26,8 @@ type Finding struct {
 	Result Result `json:"result"`
 	Found  string `json:"found"`            // why it could not be checked, if it could not
 	Advice string `json:"advice,omitempty"` // what to do, unless it is ok
+	Paste  string `json:"paste,omitempty"`  // a line for redis-cli that does it, if there is one
+	Own    bool   `json:"-"`                // it is about the user of Redis that looks, not about the server
 }
 
 func is(r Result, format string, args ...any) Finding {
@@ -32,7 +36,8 @@ func is(r Result, format string, args ...any) Finding {
 
 // broken is what a check has found when the connection failed.
 func broken(err error) Finding {
-	return Finding{Result: Problem, Found: inspect.Message(err), Advice: cure(err)}
+	own := strings.HasPrefix(inspect.Message(err), "NOAUTH") || strings.Contains(inspect.Message(err), "WRONGPASS")
+	return Finding{Result: Problem, Found: inspect.Message(err), Advice: cure(err), Own: own}
 }
 
 // Report is what all checks have found, server by server.
@@ -45,6 +50,41 @@ type Report struct {
 func (r *Report) add(check, server string, f Finding) {
 	f.Check, f.Server = check, server
 	r.Checks = append(r.Checks, f)
+}
+
+// Servers are the reports on each server.
+func (r Report) Servers() (all []Report) {
+	for i, f := range r.Checks {
+		if i == 0 || f.Server != r.Checks[i-1].Server {
+			all = append(all, Report{Namespace: r.Namespace, Rights: r.Rights})
+		}
+		last := &all[len(all)-1]
+		last.Checks = append(last.Checks, f)
+	}
+	return all
+}
+
+// Lacking are the least rights for a purpose if the user lacks some, else none.
+func (r Report) Lacking(purpose Purpose) []Rights {
+	i := slices.Index(Purposes, purpose)
+	if i < len(r.Rights) && slices.ContainsFunc(r.Checks, func(f Finding) bool { return f.Check == "rights" && f.Own }) {
+		return r.Rights[i : i+1]
+	}
+	return nil
+}
+
+// Sorted are the findings that are not ok, the worst first, and those that are.
+func (r Report) Sorted() (bad, well []Finding) {
+	rank := map[Result]int{Problem: 0, Warning: 1, Unchecked: 2}
+	for _, f := range r.Checks {
+		if f.Result == OK {
+			well = append(well, f)
+		} else {
+			bad = append(bad, f)
+		}
+	}
+	slices.SortStableFunc(bad, func(a, b Finding) int { return rank[a.Result] - rank[b.Result] })
+	return bad, well
 }
 
 // Count is how many checks have that result.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,16 @@ var Purposes = []Purpose{Use, Look, Operate}
 // those that operate need these as well.
 func (p Purpose) Commands() string {
 	return map[Purpose]string{Look: "status, list, watch, ui", Operate: "release and resize"}[p]
+}
+
+// PurposeOf is that of a user who calls a command of fairlock.
+func PurposeOf(command string) Purpose {
+	for _, p := range Purposes {
+		if slices.Contains(strings.FieldsFunc(p.Commands(), func(r rune) bool { return r == ',' || r == ' ' }), command) {
+			return p
+		}
+	}
+	return Use
 }
 
 // spare are those without which locks work, if less well.
@@ -109,14 +120,19 @@ func patterns(namespace string) (keys, channels string) {
 // confirming is how long the server may take to confirm a subscription.
 const confirming = 3500 * time.Millisecond
 
-// known are the replies of a server that knows the commands above, and lets the user call them.
-var known = regexp.MustCompile(`^(NOSCRIPT|READONLY|MISCONF|OOM|NOREPLICAS|ERR (hash )?value is not an integer|ERR wrong number of arguments)`)
+// known are the replies of a server that knows the commands above, and lets the user call them; unable those of one that does not
+// write now.
+var (
+	known  = regexp.MustCompile(`^(NOSCRIPT|ERR (hash )?value is not an integer|ERR wrong number of arguments)`)
+	unable = regexp.MustCompile(`^(READONLY|MISCONF|OOM|NOREPLICAS|CLUSTERDOWN|LOADING|MASTERDOWN|BUSY|TRYAGAIN|MOVED|ASK) `)
+)
 
 // rights tries every command that the user needs. A service that others run may not have one.
 func (s *server) rights(ctx context.Context) (Finding, error) {
 	major, _ := s.facts.version()
 	needs := needsOf(s.For, s.Namespace, major == 6)
 	var lacks, refused []string
+	s.facts.writes = ""
 	v := is(OK, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: Look.Commands(), Operate: "status, " + Operate.Commands()}[s.For])
 	for attempt := range strings.SplitSeq(uses+";"+others, ";") {
 		var args []any
@@ -132,6 +148,10 @@ func (s *server) rights(ctx context.Context) (Finding, error) {
 			return v, err
 		}
 		if err == nil || errors.Is(err, redis.Nil) || known.MatchString(err.Error()) {
+			continue
+		}
+		if unable.MatchString(err.Error()) {
+			s.facts.writes = inspect.Message(err)
 			continue
 		}
 		rule := "+" + args[0].(string)
@@ -152,14 +172,27 @@ func (s *server) rights(ctx context.Context) (Finding, error) {
 			lacks = append(lacks, rule)
 		}
 	}
-	if len(lacks) > 0 {
+	if v.Own = len(lacks) > 0; v.Own {
 		v.Found = "the user lacks " + strings.Join(lacks, " ")
+		v.Paste = "ACL SETUSER " + s.user() + " " + strings.Join(lacks, " ")
+		if s.For == Use {
+			v.Advice = "give them to the user; what an operator's user needs, --for look or --for operate says"
+		}
 	}
 	if len(refused) > 0 {
 		v.Found = "the server refuses " + strings.Join(refused, ", ")
 		v.Advice = "if it is a service that others run, look in its documentation for how to have these commands"
 	}
 	return v, nil
+}
+
+// user is the name of the user, or where to put it.
+func (s *server) user() string {
+	name := s.rdb.Options().Username
+	if cluster, ok := s.all.(*redis.ClusterClient); ok {
+		name = cluster.Options().Username
+	}
+	return cmp.Or(name, "default")
 }
 
 func (s *server) try(ctx context.Context, args []any) error {

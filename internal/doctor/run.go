@@ -20,26 +20,28 @@ type Options struct {
 	Address   string  // of the server, as it was given
 	For       Purpose // of the user; Use if empty
 	Progress  func(server, check string)
+	Refused   *Refused // what the user may not call, from one Run to the next; nil: each begins anew
 }
 
 const tls = "rediss:// is for servers with TLS, redis:// for those without"
 
 // The checks, in the order in which they are made.
 var checks = []check{
-	{"reachable", (*server).reachable, ""},
-	{"version", told(version), "upgrade to Redis 6.2 or later"},
-	{"role", told(role), "connect to the primary, or by Sentinel; see help connection"},
-	{"cluster", (*server).cluster, "name it as a cluster in the URL, see help connection; else look at CLUSTER INFO and CLUSTER NODES"},
-	{"rights", (*server).rights, "give these to the user by ACL SETUSER; what is needed in all stands below; of an operator's user, say --for look or --for operate"},
-	{"locks", (*server).locks, "see what the other checks say"},
-	{"eviction", told(eviction), "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf"},
-	{"memory", told(memory), "raise maxmemory, or find out what fills it: a full server refuses locks (OOM)"},
-	{"persistence", told(persistence), "appendonly yes and appendfsync everysec; else, after a restart, keep the port closed for the longest TTL"},
-	{"replicas", told(replicas), "look at the replicas and the network; min-replicas-to-write 1, min-replicas-max-lag 10"},
-	{"latency", (*server).latency, "look at the network, and at what keeps the server busy; a renewal has a third of TTL"},
-	{"slow", (*server).slow, "find out who sends it (SLOWLOG GET), or what slows the server down: every lock waits meanwhile"},
-	{"keys", (*server).keys, "delete them if their locks are not in use; give locks a namespace of their own"},
-	{"layout", (*server).layout, "run versions with one layout in a namespace; docs/upgrading.md has the steps from one to the next"},
+	{"reachable", (*server).reachable, "", ""},
+	{"version", told(version), "upgrade to Redis 6.2 or later", ""},
+	{"role", told(role), "connect to the primary, or by Sentinel; see help connection", ""},
+	{"cluster", (*server).cluster, "name it as a cluster in the URL, see help connection; else look at", "CLUSTER INFO"},
+	{"rights", (*server).rights, "give the user what it lacks", ""},
+	{"locks", (*server).locks, "see what the other checks say", ""},
+	{"eviction", told(eviction), "set it, and the same in redis.conf", "CONFIG SET maxmemory-policy noeviction"},
+	{"memory", told(memory), "raise maxmemory, or find out what fills it: a full server refuses locks (OOM)", "MEMORY STATS"},
+	{"persistence", told(persistence), "set it, with appendfsync everysec; else, after a restart, keep the port closed for the longest TTL", "CONFIG SET appendonly yes"},
+	{"expiry", told(expiry), "set it, and the same in redis.conf", "CONFIG SET lazyfree-lazy-expire yes"},
+	{"replicas", told(replicas), "look at the replicas and the network; set it, with min-replicas-max-lag 10", "CONFIG SET min-replicas-to-write 1"},
+	{"latency", (*server).latency, "look at the network, and at what keeps the server busy; a renewal has a third of TTL", "LATENCY DOCTOR"},
+	{"slow", (*server).slow, "find out who sends it, or what slows the server down: every lock waits meanwhile", "SLOWLOG GET 10"},
+	{"keys", (*server).keys, "delete them if their locks are not in use; give locks a namespace of their own", ""},
+	{"layout", (*server).layout, "run versions with one layout in a namespace; docs/upgrading.md has the steps from one to the next", ""},
 }
 
 // Checks are the names of all checks, in order.
@@ -150,6 +152,10 @@ func (s *server) check(ctx context.Context, r *Report) {
 	gone := false
 	for _, c := range checks {
 		f := is(Unchecked, "the server was not asked any more")
+		if s.facts.told["mode"] == "sentinel" && c.name != "role" && c.name != "version" && c.name != "reachable" {
+			r.add(c.name, s.address, is(Unchecked, "a Sentinel has none of that"))
+			continue
+		}
 		if gone = gone || ctx.Err() != nil; !gone {
 			s.Progress(s.address, c.name)
 			made, err := c.test(s, ctx)
@@ -157,23 +163,23 @@ func (s *server) check(ctx context.Context, r *Report) {
 			case err == nil:
 				f = made
 			case inspect.Refused(err):
-				f = is(Unchecked, "%s", inspect.Message(err))
+				f = is(Unchecked, "%s", inspect.Cause(err))
 			case ctx.Err() == nil:
 				f, gone = broken(err), true
 			}
 		}
 		switch {
-		case strings.HasPrefix(f.Found, "NOPERM"):
+		case f.Result == Unchecked && strings.HasPrefix(f.Found, "this user lacks"):
 			f.Advice = "call this as a user who may, an admin's for example"
 		case f.Result != OK && f.Result != Unchecked && f.Advice == "":
-			f.Advice = c.advice
+			f.Advice, f.Paste = c.advice, cmp.Or(f.Paste, c.paste)
 		}
 		r.add(c.name, s.address, f)
 	}
 }
 
 func (s *server) reachable(ctx context.Context) (v Finding, err error) {
-	s.facts, err = gather(ctx, s.rdb)
+	s.facts, err = s.gather(ctx)
 	return is(OK, "it answers"), err
 }
 
@@ -187,7 +193,11 @@ func (s *server) cluster(ctx context.Context) (Finding, error) {
 	case !aware:
 		return is(Problem, "the server is a node of a cluster, and the URL is for a single server: most locks are on other nodes"), nil
 	}
-	info, err := s.rdb.ClusterInfo(ctx).Result()
+	info := ""
+	err := s.Refused.ask(s.address, "cluster info", func() (err error) {
+		info, err = s.rdb.ClusterInfo(ctx).Result()
+		return err
+	})
 	if state := fields(info, "\n")["cluster_state"]; err == nil && state != "ok" {
 		return is(Problem, "the state of the cluster is %s", fmt.Sprintf("%q", state)), nil
 	}

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -132,6 +135,44 @@ func Message(err error) string {
 	}
 	return b.String()
 }
+
+// Cause is Message, but of a right that the user lacks it names that right alone, as ACL SETUSER has it. So one cause is one text,
+// whichever lock it was found at.
+func Cause(err error) string {
+	if right := lacking(err); right != "" {
+		return "this user lacks " + right
+	}
+	return Message(err)
+}
+
+// Lacks reports whether the error says that the user lacks a right.
+func Lacks(err error) bool { return lacking(err) != "" }
+
+// lacking returns which right the user lacks by the reply of Redis; "" if none.
+func lacking(err error) string {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return ""
+	}
+	text := Message(reply)
+	switch m := lacksCommand.FindStringSubmatch(text); {
+	case m != nil:
+		return "+" + strings.ToLower(m[1])
+	case lacksKeys.MatchString(text):
+		return "the keys of the namespace"
+	case lacksOne.MatchString(text):
+		return "a command that the scripts run"
+	}
+	return ""
+}
+
+// What Redis 6.2, Redis 7 and Valkey say of a command, alone and in a script, and of keys.
+var (
+	lacksCommand = regexp.MustCompile(`(?:NOPERM|ACL failure in script).* no permissions to run the '([^']+)' command`)
+	lacksOne     = regexp.MustCompile(`executing the script can't run this command|ACL failure in script`)
+	lacksKeys    = regexp.MustCompile(`(?:NOPERM|ACL failure in script).*(?:access one of the keys|access a key)|` +
+		`executing the script can't access at least one of the keys`)
+)
 
 var inScript = regexp.MustCompile(
 	` script: ([0-9a-f]{40}, )?on @user_script:\d+\.?|Error running script \(call to f_[0-9a-f]{40}\): |@?user_script: ?\d+: -?`)

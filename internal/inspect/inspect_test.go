@@ -187,8 +187,9 @@ func TestServer_Find(t *testing.T) {
 		keys = append(keys, script.MutexKeys(s.Namespace, name).Lock, holder, script.MutexKeys("ns*", name).Lock, holder)
 	}
 	require.NoError(t, rdb.MSet(t.Context(), keys...).Err())
+	waited := script.RWMutexKeys(s.Namespace, "waited for")
 	for key, score := range map[string]int64{
-		script.RWMutexKeys(s.Namespace, "waited for").Queue: time.Now().UnixMicro(), script.SemaphoreKeys(s.Namespace, "expired").Permits: 1,
+		waited.Queue: time.Now().UnixMicro(), waited.Heartbeats: time.Now().Add(time.Hour).UnixMicro(), script.SemaphoreKeys(s.Namespace, "expired").Permits: 1,
 	} {
 		require.NoError(t, rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(score), Member: holder}).Err())
 	}

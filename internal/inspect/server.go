@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -24,6 +27,10 @@ type Lock struct {
 	Err error // why it cannot be read, a key of something else for example; the State is zero then
 }
 
+// Unknown reports whether the lock could not be read, but another user, or another moment, might: it may be in use. A lock of which a key
+// is somebody else's is none of ours.
+func (l Lock) Unknown() bool { return l.Err != nil && call.OriginOf(l.Err) != call.Permanent }
+
 // Held reports whether somebody holds the lock.
 func (l Lock) Held() bool { return len(l.Holders) > 0 }
 
@@ -35,11 +42,46 @@ func (l Lock) Holder() (first fairlock.Holder) {
 	return first
 }
 
-// InUse reports whether somebody holds the lock or waits for it, or whether it could not be read.
+// InUse reports whether somebody holds the lock or waits for it, or whether it could not be read. Waiters that have expired do not
+// count.
 func (l Lock) InUse() bool { return l.Held() || l.Waiting > 0 || l.Err != nil }
 
 // Idle reports whether nobody uses the lock, and its number of permits is kept because a resize has set it.
-func (l Lock) Idle() bool { return HasPermits(l.Kind) && l.Permits > 0 && !l.InUse() }
+func (l Lock) Idle() bool { return l.Resized && !l.InUse() }
+
+// Leads reports whether the lock is an election's, and its holder leads.
+func (l Lock) Leads() bool { return l.Holder().Leader }
+
+// HeldFor is for how long the holder has held the lock that has held it longest, of those that are listed; negative if nobody does,
+// or if it is not known.
+func (l Lock) HeldFor() time.Duration {
+	longest := time.Duration(-1)
+	for _, h := range l.Holders {
+		if !h.Released && h.Fence > 0 {
+			longest = max(longest, h.Age)
+		}
+	}
+	return longest
+}
+
+// Living are the listed waiters that have not expired.
+func (l Lock) Living() (all []fairlock.Waiter) {
+	for _, w := range l.Waiters {
+		if w.TTL > 0 {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// Unlisted is how many holders are not listed; of a semaphore, how many permits they have at most.
+func (l Lock) Unlisted() int {
+	n := l.Used
+	for _, h := range l.Holders {
+		n -= h.Weight
+	}
+	return max(n, 0)
+}
 
 // OthersBring follows the number of permits in a text, and says which other numbers are in use; "" if none is.
 func (l Lock) OthersBring() string {
@@ -112,6 +154,48 @@ func (s *Server) Read(ctx context.Context, limit int, ids ...ID) (read []Lock, e
 	}
 	return read, err
 }
+
+// Unread is an error that says in one line which locks could not be read, and why; nil if all could. One cause is named once.
+func Unread(all []Lock) error {
+	var first error
+	var causes []string
+	n := 0
+	name := ""
+	for _, l := range all {
+		if l.Err == nil {
+			continue
+		}
+		if n++; first == nil {
+			first, name = l.Err, l.String()
+		}
+		if cause := Cause(l.Err); !slices.Contains(causes, cause) {
+			causes = append(causes, cause)
+		}
+	}
+	switch more := n - 1; {
+	case n == 0:
+		return nil
+	case more == 0 && (len(all) == 1 || !Lacks(first)):
+		return unread{name + ": " + causes[0], first}
+	case len(causes) > 1:
+		return unread{fmt.Sprintf("%s: %s (and %s)", name, causes[0], Count(more, "more error")), first}
+	case n == len(all) && !slices.ContainsFunc(all, func(l Lock) bool { return l.Name != all[0].Name }): // of several kinds
+		return unread{Plain(all[0].Name) + " could not be read: " + causes[0], first}
+	case n == len(all):
+		return unread{fmt.Sprintf("none of %s could be read: %s", Count(n, "lock"), causes[0]), first}
+	}
+	return unread{fmt.Sprintf("%d of %s could not be read: %s", n, Count(len(all), "lock"), causes[0]), first}
+}
+
+// unread says why locks could not be read, and wraps the error of the first.
+type unread struct {
+	text string
+	error
+}
+
+func (e unread) Error() string { return e.text }
+
+func (e unread) Unwrap() error { return e.error }
 
 // away reports that an error is not about one lock.
 func away(err error) bool { return err != nil && call.Passes(err) }
@@ -191,7 +275,8 @@ type search struct {
 	found []Lock      // guarded by mu
 }
 
-// Find finds the locks that are wanted, on every master of a cluster: those in use, and semaphores that were resized. It returns
+// Find finds the locks that are wanted, on every master of a cluster: those in use, those whose waiters have all expired, and
+// semaphores that were resized. It returns
 // them in the order of their names, each with up to Listed holders and no waiters, or as want says. A lock that is in use from
 // beginning to end is found, unless its slot moves
 // meanwhile. The error says what could not be read; what could is returned all the same.
@@ -226,7 +311,7 @@ func (f *search) scan(ctx context.Context, rdb *redis.Client) error {
 		locks, err := f.Read(ctx, cmp.Or(f.want.Limit, Listed), f.fresh(keys)...)
 		f.mu.Lock()
 		for _, l := range locks {
-			if l.InUse() || l.Idle() { // its waiter may have left meanwhile, or its lease have ended
+			if l.InUse() || l.Idle() || l.Expired > 0 { // its waiter may have left meanwhile, or its lease have ended
 				if f.want.Limit == 0 {
 					l.Waiters = nil
 				}
@@ -238,6 +323,47 @@ func (f *search) scan(ctx context.Context, rdb *redis.Client) error {
 			return err
 		}
 	}
+}
+
+// scanning is how many keys one SCAN looks at that looks for namespaces.
+const scanning = 2 * step
+
+// Namespaces are those that have keys of locks, in order. If the error is not nil, there may be others.
+func (s *Server) Namespaces(ctx context.Context) ([]string, error) {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	scan := func(ctx context.Context, rdb *redis.Client) error {
+		for cursor := uint64(0); ; {
+			keys, err := Await(ctx, func() (keys []string, err error) {
+				keys, cursor, err = rdb.Scan(ctx, cursor, "*:{*}:*", scanning).Result()
+				return keys, err
+			})
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			for _, text := range keys {
+				namespace, _, _ := strings.Cut(text, ":{")
+				if _, ours := ParseKey(namespace, text); ours {
+					seen[namespace] = true
+				}
+			}
+			mu.Unlock()
+			if cursor == 0 {
+				return nil
+			}
+		}
+	}
+	var err error
+	switch rdb := s.Redis.(type) {
+	case *redis.ClusterClient:
+		_, err = Await(ctx, func() (struct{}, error) { return struct{}{}, rdb.ForEachMaster(ctx, scan) })
+	case *redis.Client:
+		err = scan(ctx, rdb)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return slices.Sorted(maps.Keys(seen)), err
 }
 
 // fresh returns the wanted locks that were not seen before.

@@ -386,6 +386,7 @@ type Snapshot struct {
 	Resized int       // the number of permits that a resize has set; 0: none has
 	Holders []Holder  // some of them
 	Waiting int       // number of all waiters
+	Alive   int       // number of those that have not expired
 	Waiters []Waiter  // the first of them, by their tickets
 	Keys    []Key     // some of those for which somebody waits, in the order in which they are next, those at their limits last
 }
@@ -428,6 +429,7 @@ func readSnapshot(r *reader) Snapshot {
 		Resized: r.count(0),
 		Holders: each(r, func(r *reader) Holder { return Holder{r.text(), r.number(), r.duration()} }),
 		Waiting: r.count(0),
+		Alive:   r.count(0),
 		Waiters: each(r, func(r *reader) Waiter {
 			return Waiter{r.text(), Ticket(r.number()), r.moment()}
 		}),

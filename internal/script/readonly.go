@@ -17,7 +17,8 @@ type ReaderScripter interface {
 
 // ReadOnly returns a Scripter that sends scripts by EVALSHA_RO and EVAL_RO, so that Redis lets them read only, and a user
 // needs no right to write. From the first time on that Redis refuses that, it sends EVALSHA and EVAL: a server before Redis 7
-// has neither of the former, and a user may lack the right to them. It is safe for concurrent use.
+// has neither of the former, and a user may lack the right to them. If Redis refuses both, the error is that of the former, which
+// suffice. It is safe for concurrent use.
 func ReadOnly(rdb ReaderScripter) Scripter { return &readOnly{ReaderScripter: rdb} }
 
 type readOnly struct {
@@ -44,7 +45,12 @@ func (r *readOnly) either(ro, rw eval) eval {
 			if err := cmd.Err(); err == nil || !noReadOnly.MatchString(err.Error()) {
 				return cmd
 			}
+			reply := rw(ctx, script, keys, args...)
+			if redis.HasErrorPrefix(cmd.Err(), "NOPERM") && redis.HasErrorPrefix(reply.Err(), "NOPERM") {
+				return cmd
+			}
 			r.lacking.Store(true)
+			return reply
 		}
 		return rw(ctx, script, keys, args...)
 	}

@@ -263,7 +263,7 @@ var verbs = []verb{
 		call: func(l script.Lock, _ tokenList) (any, error) { return l.Inspect(ctx, 11) },
 		replies: []list{{
 			large, large, one, one, list{list{anyText, large, one}},
-			one, list{list{anyText, large, large}, list{anyText, large, large}},
+			one, one, list{list{anyText, large, large}, list{anyText, large, large}},
 			list{list{anyText, one, one, one, one, large, one}},
 		}},
 		samples: map[string]sample{

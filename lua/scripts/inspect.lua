@@ -1,10 +1,10 @@
 -- inspect: reads the holders and the waiters. It writes nothing.
 -- ARGV  fence_ttl limit
 --       limit: the most holders and the most waiters to list
--- reply now last used resized holders waiting waiters keys   now: µs of server time; last: the last number, 0 if none is
+-- reply now last used resized holders waiting alive waiters keys   now: µs of server time; last: the last number, 0 if none is
 --       known; used: the holders' weights; resized: the number of permits that a resize has set, 0 if none has; holders:
---       {token fence ms-left} each; waiting: number of all waiters; waiters: {token ticket expiry} each, in order, expiry in µs of
---       server time; keys: {key held waiting limit share ticket at-limit} of each for which somebody waits, in the order in which they are
+--       {token fence ms-left} each; waiting: number of all waiters; alive: of those that have not expired; waiters: {token
+--       ticket expiry} each, in order, expiry in µs of server time; keys: {key held waiting limit share ticket at-limit} of each for which somebody waits, in the order in which they are
 --       next, those at their limits last; key: as tokens have it; limit, share and ticket: of the first of its line
 local limit = ARGV[2]
 limit = tonumber(limit)
@@ -17,5 +17,6 @@ for i = 1, #found, 2 do
   local ends = call('ZSCORE', heartbeats, found[i]) or clock -- lost: the next request forgets the queue
   waiters[#waiters + 1] = { found[i], tonumber(found[i + 1]), now + ends - clock - silent }
 end
+local alive = call('ZCOUNT', heartbeats, '(' .. text_of(clock + silent), '+inf')
 local used, size, holders = usage(limit)
-return { now, last, used, size, holders, call('ZCARD', queue), waiters, list_keys(limit) }
+return { now, last, used, size, holders, call('ZCARD', queue), alive, waiters, list_keys(limit) }

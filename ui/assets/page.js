@@ -13,6 +13,7 @@ async function refresh() {
 			lost.hidden = true;
 		} catch {
 			lost.hidden = false;
+			document.getElementById('live').classList.add('old');
 		}
 	}
 	setTimeout(refresh, every);

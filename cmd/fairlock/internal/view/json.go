@@ -57,48 +57,19 @@ func key(l inspect.Lock, o object, text string) {
 	}
 }
 
-// JSON is the lock on one line.
+// JSON is the lock on one line. Of one that cannot be read, nothing is known but its name.
 func JSON(l inspect.Lock) string {
-	holders, waiters := []object{}, []object{}
-	for _, h := range l.Holders {
-		holders = append(holders, whose(h.Token, h.Weight, h.Writer, h.Fence, object{
-			"fence": known(h.Fence), "held_ms": h.Age.Milliseconds(), "lease_left_ms": ms(h.TTL),
-			"ttl_ms": known(h.Token.TTL().Milliseconds()), "renewed_ms": ms(h.Renewed), "renewals_missed": h.Missed,
-			"released": h.Released,
-		}))
-		key(l, holders[len(holders)-1], h.Key)
-	}
-	for _, w := range l.Waiters {
-		waiters = append(waiters, whose(w.Token, w.Weight, w.Writer, w.Ticket, object{
-			"waiting_ms": w.Age.Milliseconds(), "expires_ms": w.TTL.Milliseconds(),
-		}))
-		key(l, waiters[len(waiters)-1], w.Key)
-	}
-	o := object{
-		"kind": l.Kind, "name": l.Name, "at": known(l.At.UTC()), "held": len(holders) > 0, "used": l.Used, "permits": known(l.Permits),
-		"other_permits": append([]int{}, l.Others...),
-		"fence":         known(l.Fence), "holders": holders, "waiting": l.Waiting,
-	}
-	if l.Kind == fairlock.KindKeyedSemaphore {
-		keys := []object{}
-		for _, k := range l.State.Keys {
-			o := object{
-				"held": k.Held, "waiting": k.Waiting, "limit": known(k.Limit), "share": k.Share, "waiting_ms": k.Age.Milliseconds(),
-				"at_limit": k.AtLimit, "other_limits": append([]int{}, k.Others...),
-			}
-			key(l, o, k.Key)
-			keys = append(keys, o)
+	o := object{"kind": l.Kind, "name": l.Name}
+	for field, value := range state(l) {
+		if o[field] = value; l.Err != nil {
+			o[field] = nil
 		}
-		o["keys"] = keys
 	}
 	if !utf8.ValidString(l.Name) {
 		o["name_base64"] = []byte(l.Name)
 	}
 	if l.Err != nil {
 		o["error"] = inspect.Message(l.Err)
-	}
-	if l.Waiters != nil { // they were looked at
-		o["waiters"] = waiters
 	}
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -115,6 +86,49 @@ func JSON(l inspect.Lock) string {
 		}
 	}
 	return b.String()
+}
+
+// state is how a lock stands. Waiters that have expired are counted apart, and not listed.
+func state(l inspect.Lock) object {
+	holders, waiters := []object{}, []object{}
+	for _, h := range l.Holders {
+		holders = append(holders, whose(h.Token, h.Weight, h.Writer, h.Fence, object{
+			"fence": known(h.Fence), "held_ms": h.Age.Milliseconds(), "lease_left_ms": ms(h.TTL),
+			"ttl_ms": known(h.Token.TTL().Milliseconds()), "renewed_ms": ms(h.Renewed), "renewals_missed": h.Missed,
+			"released": h.Released, "leader": h.Leader,
+		}))
+		key(l, holders[len(holders)-1], h.Key)
+	}
+	for _, w := range l.Living() {
+		waiters = append(waiters, whose(w.Token, w.Weight, w.Writer, w.Ticket, object{
+			"waiting_ms": w.Age.Milliseconds(), "expires_ms": w.TTL.Milliseconds(), "candidate": w.Candidate,
+		}))
+		key(l, waiters[len(waiters)-1], w.Key)
+	}
+	o := object{
+		"at": known(l.At.UTC()), "held": len(holders) > 0, "held_ms": ms(l.HeldFor()), "used": l.Used, "permits": known(l.Permits),
+		"resized": l.Resized, "other_permits": append([]int{}, l.Others...), "fence": known(l.Fence), "holders": holders,
+		"waiting": l.Waiting, "expired": l.Expired, "candidates": l.Candidates, "oldest_wait_ms": nil,
+	}
+	if l.Waiting > l.Candidates {
+		o["oldest_wait_ms"] = ms(l.OldestWait)
+	}
+	if l.Waiters != nil { // they were looked at
+		o["waiters"] = waiters
+	}
+	if l.Kind == fairlock.KindKeyedSemaphore {
+		keys := []object{}
+		for _, k := range l.State.Keys {
+			o := object{
+				"held": k.Held, "waiting": k.Waiting, "limit": known(k.Limit), "share": k.Share, "waiting_ms": k.Age.Milliseconds(),
+				"at_limit": k.AtLimit, "other_limits": append([]int{}, k.Others...),
+			}
+			key(l, o, k.Key)
+			keys = append(keys, o)
+		}
+		o["keys"] = keys
+	}
+	return o
 }
 
 // Array is an array of locks, one on a line.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/words"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -38,135 +39,61 @@ func Worth(all []inspect.Lock) (worth []inspect.Lock) {
 	return worth
 }
 
-// Table lists locks below a head: of several holders the one whose lease ends first.
+// Table lists locks below a head: of several holders the one whose lease ends first. Names are cut, so that each lock has one line.
 func Table(p Paint, all []inspect.Lock) []string {
 	t := columns{
-		{head: "NAME", least: 18}, {head: "KIND", rank: 5}, {head: "IN USE", rank: 2}, {head: "HOLDER", rank: 1, least: 12},
-		{head: "HELD FOR", rank: 6}, {head: "LEASE LEFT", rank: 7}, {head: "RENEWED", rank: 4}, {head: "WAITING", rank: 3},
+		{head: "NAME", least: 18, cut: true}, {head: "KIND", rank: 7}, {head: "IN USE", rank: 5}, {head: "HOLDER", rank: 1, least: 12, cut: true},
+		{head: "HELD FOR", rank: 2}, {head: "LEASE LEFT", rank: 8}, {head: "STATE", rank: 6}, {head: "WAITING", rank: 3},
+		{head: "OLDEST WAIT", rank: 4},
 	}
 	for _, l := range all {
-		holder := []string{"-", "-", "-", "-"}
-		if len(l.Holders) > 0 {
-			holder = holding(p, l.Holder())
-			holder[0] = cmp.Or(l.Holder().Token.Client(), stranger)
-			if more := unlisted(l) + len(l.Holders) - 1; more > 0 {
+		holder := []string{words.None, words.None, words.None, words.None}
+		switch h := l.Holder(); {
+		case l.Err != nil:
+			holder = []string{words.Unknown, words.Unknown, words.Unknown, words.Unknown}
+		case l.Held():
+			holder = []string{words.Who(h.Token.Client()), words.HeldFor(h), words.Left(h), p.say(words.State(h))}
+			if more := l.Unlisted() + len(l.Holders) - 1; more > 0 {
 				holder[0] += fmt.Sprintf(" +%d", more)
 			}
 		}
-		t.add(slices.Concat([]string{inspect.Plain(l.Name), string(l.Kind), use(p, l)}, holder, []string{strconv.Itoa(l.Waiting)})...)
+		waiting := words.Waiting(l)
+		if gone := words.Expired(l); gone != "" {
+			waiting += " (" + gone + ")"
+		}
+		t.add(slices.Concat([]string{inspect.Plain(l.Name), string(l.Kind), use(p, l)}, holder, []string{waiting, words.OldestWait(l)})...)
 	}
 	return t.lines(p)
 }
 
-// stranger stands for a holder or a waiter that did not come by fairlock. What stands in Redis then may be a secret.
-const stranger = "(not fairlock's)"
-
 func name(t token.Token) string {
 	if t.IsZero() {
-		return stranger
+		return words.Stranger
 	}
 	return t.String()
 }
 
-// holding says who a holder is, since when, for how long, and whether it is alive; or that it has released the lock, and when
-// that is free.
-func holding(p Paint, h fairlock.Holder) []string {
-	if h.Released {
-		return []string{name(h.Token), "-", "-", "released, free in " + inspect.Span(h.TTL)}
-	}
-	left, renewed := inspect.Span(h.TTL), fmt.Sprintf("%s ago, every %s", inspect.Span(h.Renewed), inspect.Span(h.Token.TTL()/3))
-	switch {
-	case h.TTL < 0:
-		left, renewed = "never ends", unknown
-	case h.Renewed < 0:
-		renewed = unknown
-	case h.Missed > 0:
-		renewed = p.in(bad, fmt.Sprintf("not for %s, %d missed", inspect.Span(h.Renewed), h.Missed))
-	case h.TTL+h.Renewed < h.Token.TTL(): // it was handed over, for less than its TTL, and is not renewed yet
-		renewed = "renews at once"
-	}
-	return []string{name(h.Token), ago(h.Age, h.Fence), left, renewed}
-}
-
-const unknown = "?"
-
-// ago is how long ago a number was given, if that is known.
-func ago(age time.Duration, number uint64) string {
-	if number == 0 {
-		return unknown
-	}
-	return inspect.Span(age)
-}
-
-// unlisted is how many holders are not listed; of a semaphore, how many permits they have at most.
-func unlisted(l inspect.Lock) int {
-	n := l.Used
-	for _, h := range l.Holders {
-		n -= h.Weight
-	}
-	return max(n, 0)
-}
-
-// use says how much of the lock is held, in a word or two.
+// use says how much of the lock is held, in few characters.
 func use(p Paint, l inspect.Lock) string {
-	switch {
-	case l.Err != nil:
-		return p.in(bad, "unreadable")
-	case inspect.HasPermits(l.Kind) && l.Permits > 0:
+	if l.Err == nil && inspect.HasPermits(l.Kind) && l.Permits > 0 {
 		text := fmt.Sprintf("%d/%d", l.Used, l.Permits)
 		if n := len(l.Others); n > 0 {
 			text += fmt.Sprintf(" (%d)", l.Others[n-1])
 		}
 		return text
-	case !l.Held():
-		return p.in(good, "free")
-	case l.Kind == fairlock.KindMutex && l.Holder().Released:
-		return "released"
-	case l.Kind == fairlock.KindRWMutex && l.Holder().Writer:
-		return "writer"
-	case l.Kind == fairlock.KindRWMutex:
-		return inspect.Count(l.Used, "reader")
 	}
-	return "held"
-}
-
-// summary says how a lock stands. It does not change with time.
-func summary(p Paint, l inspect.Lock) string {
-	text := use(p, l)
-	switch {
-	case l.Err != nil:
-		return text + ": " + inspect.Message(l.Err)
-	case l.Held() && inspect.HasPermits(l.Kind):
-		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit")) + l.OthersBring()
-	case l.Held() && l.Kind == fairlock.KindRWMutex:
-		text = "held by " + strings.Replace(text, "writer", "a writer", 1)
-	case l.Held() && l.Holder().Released:
-		text += " by " + l.Holder().Token.Client()
-	case l.Held():
-	case l.Idle():
-		return text + ", set by resize, nobody uses it"
-	case l.Waiting > 0:
-		text += ", granted at the next request of any waiter"
-	case l.Fence > 0:
-		return text + fmt.Sprintf(", last number %d", l.Fence)
-	default:
-		return text + ", not used lately"
-	}
-	if l.Waiting == 0 {
-		return text + ", nobody waits"
-	}
-	return text + fmt.Sprintf(", %d waiting", l.Waiting)
+	return p.say(words.Use(l))
 }
 
 // Line says on one line how a lock stands, and names the first holders and waiters. It does not change with time.
 func Line(l inspect.Lock) string {
-	text := l.String() + ": " + summary(Paint{}, l)
+	text := l.String() + ": " + words.Summary(l)
 	if len(l.Holders) > 0 {
 		text += "; holders: " + Holders(l)
 	}
-	names := make([]string, 0, len(l.Waiters))
-	for _, w := range l.Waiters {
-		names = append(names, name(w.Token)+share(l, w.Weight, w.Writer)+map[bool]string{true: " (expired)"}[w.TTL <= 0])
+	names := make([]string, 0, l.Waiting)
+	for _, w := range l.Living() {
+		names = append(names, name(w.Token)+share(l, w.Weight, w.Writer))
 	}
 	if len(names) > 0 {
 		text += "; waiters: " + some(names, l.Waiting)
@@ -178,10 +105,10 @@ func Line(l inspect.Lock) string {
 func Holders(l inspect.Lock) string {
 	names := make([]string, 0, len(l.Holders))
 	for _, h := range l.Holders {
-		names = append(names, fmt.Sprintf("%s%s (fence %d%s)", cmp.Or(h.Token.Client(), stranger), share(l, h.Weight, h.Writer), h.Fence,
+		names = append(names, fmt.Sprintf("%s%s (fence %d%s)", words.Who(h.Token.Client()), share(l, h.Weight, h.Writer), h.Fence,
 			map[bool]string{true: ", released"}[h.Released]))
 	}
-	return some(names, len(names)+unlisted(l))
+	return some(names, len(names)+l.Unlisted())
 }
 
 // some lists the first few of so many.
@@ -205,10 +132,11 @@ func share(l inspect.Lock, weight int, writer bool) string {
 	return ""
 }
 
-// Block shows one lock: how it stands, and below that at most so many of its holders and so many of its waiters.
+// Block shows one lock: how it stands, and below that at most so many of its holders and so many of its living waiters. Those that
+// have no line of their own are counted by client.
 func Block(p Paint, l inspect.Lock, most int) []string {
-	title := p.in(strong, l.String()) + ": " + summary(p, l)
-	if !l.Held() && l.Fence > 0 && l.Waiting == 0 {
+	title := p.in(strong, l.String()) + ": " + p.mark(words.Use(l), words.Summary(l))
+	if !l.Held() && l.Fence > 0 && l.Waiting+l.Expired == 0 && !l.Idle() {
 		title += ", given " + inspect.Span(max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)) + " ago"
 	}
 	what := map[fairlock.Kind]string{fairlock.KindSemaphore: "PERMITS", fairlock.KindKeyedSemaphore: "PERMITS", fairlock.KindRWMutex: "TO"}[l.Kind]
@@ -221,23 +149,32 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 		{head: "RENEWED", rank: 1}, {head: "FENCE", rank: 3}, {head: "SINCE", rank: 6},
 	}
 	for _, h := range l.Holders[:min(most, len(l.Holders))] {
-		since, row := unknown, holding(p, h)
+		since := words.Unknown
 		if h.Fence > 0 {
 			since = time.UnixMicro(int64(h.Fence)).Local().Format(time.RFC3339)
 		}
-		holders.add(row[0], plainKey(h.Key), had(h.Weight, h.Writer), row[1], row[2], row[3], strconv.FormatUint(h.Fence, 10), since)
+		holders.add(name(h.Token), plainKey(h.Key), had(h.Weight, h.Writer), words.HeldFor(h), words.Left(h), p.say(words.Renewed(h)),
+			strconv.FormatUint(h.Fence, 10), since)
 	}
 	waiters := columns{{head: "WAITER", least: 12}, {head: keyHead, rank: 2, least: 12}, {head: what, rank: 2}, {head: "WAITS FOR", rank: 3}, {head: "STATE", rank: 1}}
-	for i, w := range l.Waiters[:min(most, len(l.Waiters))] {
-		state := "expires in " + inspect.Span(w.TTL)
-		if w.TTL <= 0 {
-			state = p.in(bad, "expired "+inspect.Span(-w.TTL)+" ago")
-		}
-		waiters.add(fmt.Sprintf("%d. %s", i+1, name(w.Token)), plainKey(w.Key), had(w.Weight, w.Writer), ago(w.Age, w.Ticket), state)
+	living := l.Living()
+	shown := min(most, len(living))
+	for i, w := range living[:shown] {
+		waiters.add(fmt.Sprintf("%d. %s", i+1, name(w.Token)), plainKey(w.Key), had(w.Weight, w.Writer), words.Ago(w.Age, w.Ticket), p.say(words.Waiter(w)))
 	}
-	lines := append(strings.Split(p.Fold(title, 4), "\n"), below(p, holders, len(l.Holders)+unlisted(l))...)
+	lines := append(strings.Split(p.Fold(title, 4), "\n"), below(p, holders, len(l.Holders)+l.Unlisted())...)
 	lines = append(lines, below(p, keys(p, l.State.Keys[:min(most, len(l.State.Keys))]), len(l.State.Keys))...)
-	return append(lines, below(p, waiters, l.Waiting)...)
+	lines = append(lines, below(p, waiters, shown)...)
+	note := func(text string) {
+		lines = append(lines, strings.Split("  "+p.in(quiet, Paint{Width: max(p.Width-2, 0)}.Fold(text, 2)), "\n")...)
+	}
+	if rest := words.Rest(l, shown); rest != "" {
+		note(rest)
+	}
+	if gone := words.HasLeft(l); gone != "" {
+		note(gone)
+	}
+	return lines
 }
 
 // plainKey is a key in one line; "" of other locks.
@@ -255,20 +192,11 @@ func keys(p Paint, all []fairlock.KeyState) columns {
 		{head: "STATE", rank: 1},
 	}
 	for i, k := range all {
-		held, state := strconv.Itoa(k.Held), ""
+		held := strconv.Itoa(k.Held)
 		if k.Limit > 0 {
 			held += fmt.Sprintf("/%d", k.Limit)
 		}
-		switch {
-		case k.AtLimit:
-			state = p.in(strong, "at its limit")
-		case i == 0:
-			state = "next"
-		}
-		if len(k.Others) > 0 {
-			state = strings.TrimPrefix(state+", two limits in use", ", ")
-		}
-		t.add(plainKey(k.Key), held, strconv.Itoa(k.Share), strconv.Itoa(k.Waiting), inspect.Span(k.Age), state)
+		t.add(plainKey(k.Key), held, strconv.Itoa(k.Share), strconv.Itoa(k.Waiting), inspect.Span(k.Age), p.say(words.OfKey(i, k)))
 	}
 	return t
 }

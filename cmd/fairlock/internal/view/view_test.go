@@ -50,7 +50,7 @@ func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock 
 	weight := 1
 	switch kind {
 	case fairlock.KindSemaphore, fairlock.KindKeyedSemaphore:
-		weight, l.Used, l.Permits = 2, 2*holders, 8
+		weight, l.Used, l.Permits, l.Resized = 2, 2*holders, 8, holders+waiters == 0
 	case fairlock.KindRWMutex:
 		l.Permits = 0
 	}
@@ -72,6 +72,9 @@ func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock 
 		}
 		if i%3 == 2 {
 			w.TTL = -3 * time.Second
+			l.Waiting, l.Expired = l.Waiting-1, l.Expired+1
+		} else if l.OldestWait == 0 {
+			l.OldestWait = w.Age
 		}
 		l.Waiters = append(l.Waiters, w)
 	}
@@ -96,6 +99,7 @@ func TestLock_Texts(t *testing.T) {
 		change(sample(fairlock.KindMutex, "theirs", 1, 1), func(l *inspect.Lock) { // nothing is known
 			l.Holders[0] = fairlock.Holder{Client: "their\x1bsecret", TTL: -1, Weight: 1, Renewed: -1}
 			l.Waiters[0] = fairlock.Waiter{Client: "their\x1bsecret", Weight: 1, TTL: -time.Hour}
+			l.Waiting, l.Expired, l.OldestWait = 0, 1, 0
 		}),
 		sample(fairlock.KindMutex, "free with a queue", 0, 1),
 		sample(fairlock.KindMutex, "free", 0, 0),
@@ -128,6 +132,16 @@ func TestLock_Texts(t *testing.T) {
 				{Key: "tenant-3", Held: 4, Waiting: 1, Limit: 4, Share: 3, Age: 11200 * time.Millisecond, AtLimit: true, Others: []int{0, 2}},
 			}
 		}),
+		change(sample(fairlock.KindMutex, "election", 1, 2), func(l *inspect.Lock) {
+			l.Holders[0].Leader, l.Waiters[0].Candidate, l.Waiters[1].Candidate, l.Candidates, l.OldestWait = true, true, true, 2, 0
+		}),
+		change(sample(fairlock.KindMutex, "all expired", 0, 3), func(l *inspect.Lock) {
+			for i := range l.Waiters {
+				l.Waiters[i].TTL = -time.Minute
+			}
+			l.Waiting, l.Expired, l.OldestWait = 0, 3, 0
+		}),
+		change(sample(fairlock.KindMutex, "a silent waiter", 1, 1), func(l *inspect.Lock) { l.Waiters[0].TTL = time.Second }),
 		change(sample(fairlock.KindSemaphore, "three numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 8, []int{3, 5} }),
 	}
 	var b strings.Builder
@@ -152,39 +166,59 @@ func TestLock_Texts(t *testing.T) {
 	require.Equal(t, "\x1b[31m\xff", string(d.Base64))
 }
 
-// On no terminal is a line too wide. Names are whole, if not always on one line: so those that share a prefix are told apart.
+// On no terminal is a line too wide, each lock has one, and a long name takes no column away: it is cut in the middle, to a third.
 func TestTable_Fits(t *testing.T) {
-	names := []string{"billing:customer:0001:invoice", "billing:customer:0002:invoice"}
-	long := []inspect.Lock{sample(fairlock.KindMutex, names[0], 1, 1), sample(fairlock.KindSemaphore, names[1], 3, 1)}
+	long := []inspect.Lock{
+		sample(fairlock.KindMutex, "billing:customer:0001:invoice", 1, 1), sample(fairlock.KindSemaphore, "billing:customer:0002:invoice", 3, 1),
+		sample(fairlock.KindMutex, strings.Repeat("long/", 200)+"end", 1, 0), sample(fairlock.KindMutex, strings.Repeat("日", 300), 1, 0),
+	}
 	for i := range long {
 		long[i].Holders[0].Token = tokenOf(strings.Repeat("h", 60)+"-4711@web-3", 1)
 	}
 	for width, columns := range map[int]string{
-		140: "NAME IN USE HOLDER RENEWED WAITING", 80: "NAME IN USE HOLDER WAITING", 70: "NAME IN USE HOLDER", 40: "NAME HOLDER", 25: "NAME", 9: "NAME",
+		120: "NAME KIND IN USE HOLDER HELD FOR LEASE LEFT STATE WAITING OLDEST WAIT",
+		80:  "NAME IN USE HOLDER HELD FOR WAITING OLDEST WAIT", 70: "NAME HOLDER HELD FOR WAITING OLDEST WAIT",
+		40: "NAME HOLDER", 25: "NAME", 9: "NAME",
 	} {
 		p := Paint{Width: width, Colours: width == 80}
 		lines := Table(p, long)
+		require.Len(t, lines, 1+len(long), "%d columns", width)
 		for _, line := range slices.Concat(lines, Block(p, long[1], 9)) {
 			require.LessOrEqual(t, lipgloss.Width(line), width, "%q", line)
 		}
-		head, first := ansi.Strip(lines[0]), ""
-		require.Equal(t, strings.Fields(columns), strings.Fields(head), "%d columns", width)
-		end := width
-		if _, others, more := strings.Cut(head, "  "); more {
-			end = strings.Index(head, strings.TrimSpace(others))
+		require.Equal(t, strings.Fields(columns), strings.Fields(ansi.Strip(lines[0])), "%d columns", width)
+		if width >= 40 {
+			require.NotEqual(t, lines[1], lines[2], "names that differ at the end are told apart")
+			require.Contains(t, lines[3], "…")
+			require.Contains(t, lines[3], "/end")
 		}
-		for _, line := range lines[1:] {
-			first += strings.TrimSpace(ansi.Strip(ansi.Cut(line, 0, end)))
-		}
-		require.Contains(t, first, names[0], "%d columns", width)
-		require.Contains(t, first, names[1])
 	}
+}
+
+// Of 300 waiters some have lines of their own; the rest is counted by client, and so are those that have expired.
+func TestBlock_Groups(t *testing.T) {
+	l := sample(fairlock.KindMutex, "x", 1, 300)
+	for i := range l.Waiters {
+		l.Waiters[i].Token, l.Waiters[i].TTL = tokenOf(fmt.Sprintf("web-%d", i%3), i%1000), 5*time.Second
+		if i >= 200 {
+			l.Waiters[i].TTL = -time.Second
+		}
+	}
+	l.Waiting, l.Expired = 200, 100
+	lines := Block(Paint{}, l, 20)
+	require.Len(t, lines, 1+2+1+20+2)
+	require.Equal(t, []string{
+		"  180 more: 60 web-2, 60 web-0, 60 web-1", "  100 expired, dropped by the next requests: 34 web-2, 33 web-0, 33 web-1",
+	}, lines[len(lines)-2:])
+	l.Waiters = l.Waiters[:100]
+	require.Equal(t, "  180 more: 27 web-2, 27 web-0, 26 web-1, and 100 that are not listed", Block(Paint{}, l, 20)[24])
+	require.Len(t, Block(Paint{}, l, 1000), 1+2+1+100+2)
 }
 
 // Of each name, the locks in use and a resized semaphore are shown, and if there are none the one that was used last.
 func TestWorth(t *testing.T) {
 	used, free, resized := sample(fairlock.KindMutex, "x", 1, 0), sample(fairlock.KindSemaphore, "x", 0, 0), sample(fairlock.KindSemaphore, "x", 0, 0)
-	free.Permits = 0
+	free.Permits, free.Resized = 0, false
 	never, unused := inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex, Name: "x"}}, inspect.Lock{ID: inspect.ID{Name: "x"}}
 	other, faulty := sample(fairlock.KindMutex, "b", 0, 0), inspect.Lock{ID: never.ID, Err: errors.New("no")}
 	for _, c := range []struct{ all, want []inspect.Lock }{
@@ -227,15 +261,15 @@ func TestChanges(t *testing.T) {
 	}
 	require.Empty(t, (&Changes{}).Of(Glance{Locks: []inspect.Lock{never}, Err: away.Err}), "another kind may be in use")
 
-	// A script is told what a line has no room for: that the last waiter has expired.
+	// A script is told what a line has no room for: that the last waiter is another one.
 	script, lines := Changes{JSON: true}, Changes{}
 	l := sample(fairlock.KindMutex, "x", 1, 6)
 	for _, c := range []struct {
-		left          time.Duration
+		last          string
 		script, lines int
-	}{{time.Second, 1, 1}, {0, 1, 0}, {-time.Second, 0, 0}} {
+	}{{"a", 1, 1}, {"b", 1, 0}, {"b", 0, 0}} {
 		l.Waiters = slices.Clone(l.Waiters)
-		l.Waiters[5].TTL = c.left
+		l.Waiters[5].Token = tokenOf(c.last, 5)
 		require.Len(t, script.Of(glance(l)), c.script)
 		require.Len(t, lines.Of(glance(l)), c.lines)
 	}

@@ -1,0 +1,496 @@
+// Package words has all words for the state of a lock. The command and the page share them, so both say the same, and each word has
+// one condition that makes it true.
+package words
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tokens"
+)
+
+// Level says how good that is.
+type Level string
+
+// The levels. The zero Level is neither good nor bad.
+const (
+	Good Level = "good"
+	Busy Level = "busy"
+	Warn Level = "warn"
+	Bad  Level = "bad"
+)
+
+// Phrase is what is said of something, and how good that is.
+type Phrase struct {
+	Level Level
+	Text  string
+}
+
+// The words. Each has one condition, below. A test looks for a state that makes it true.
+const (
+	Unknown  = "?"
+	None     = "–"
+	Stranger = "(not fairlock's)" // what stands in Redis then may be a secret
+
+	unreadable = "unreadable"
+	free       = "free"
+	held       = "held"
+	leads      = "leads"
+	released   = "released"
+	writer     = "writer"
+	reader     = "reader"
+
+	alive      = "alive"
+	candidate  = "candidate"
+	silent     = "silent"
+	expired    = "expired"
+	dropped    = "dropped by the next requests"
+	notRenewed = "not renewed yet"
+	missed     = "missed"
+	neverEnds  = "never ends"
+
+	next      = "next"
+	atLimit   = "at its limit"
+	twoLimits = "two limits in use"
+
+	notUsed     = "not used lately"
+	setByResize = "set by resize"
+	nobodyUses  = "nobody uses it"
+	nobodyWaits = "nobody waits"
+	grantedNext = "granted at the next request of any waiter"
+)
+
+// Who is the name of a holder or a waiter: the client of its token.
+func Who(client string) string { return cmp.Or(client, Stranger) }
+
+// Ago is how long ago a number was given, if that is known.
+func Ago(age time.Duration, number uint64) string {
+	if number == 0 {
+		return Unknown
+	}
+	return inspect.Span(age)
+}
+
+// HeldFor is for how long a holder has held a lock.
+func HeldFor(h fairlock.Holder) string {
+	if h.Released { // its fence is that of the release
+		return None
+	}
+	return Ago(h.Age, h.Fence)
+}
+
+// Left is what is left of a lease.
+func Left(h fairlock.Holder) string {
+	switch {
+	case h.TTL < 0:
+		return neverEnds
+	case h.Released:
+		return None
+	}
+	return inspect.Span(h.TTL)
+}
+
+// settled is how much later than a grant a renewal comes at least: a live holder renews half a second after a handoff at the earliest.
+// Two readings of one moment differ by less.
+const settled = 100 * time.Millisecond
+
+// granted reports whether a lease was granted and not renewed since, so nobody knows yet whether its holder lives.
+func granted(h fairlock.Holder) bool {
+	return h.Fence > 0 && h.Renewed >= 0 && h.Renewed > h.Age-settled
+}
+
+// State says in a word or two whether a holder is alive.
+func State(h fairlock.Holder) Phrase {
+	switch {
+	case h.Released:
+		return Phrase{Text: released}
+	case h.TTL < 0, h.Renewed < 0:
+		return Phrase{Text: Unknown}
+	case h.Missed > 0:
+		return Phrase{Bad, fmt.Sprintf("%d %s", h.Missed, missed)}
+	case granted(h):
+		return Phrase{Text: notRenewed}
+	}
+	return Phrase{Text: alive}
+}
+
+// Renewed says the same, and since when.
+func Renewed(h fairlock.Holder) Phrase {
+	p := State(h)
+	switch p.Text {
+	case released:
+		p.Text += ", free in " + inspect.Span(h.TTL)
+	case notRenewed:
+		p.Text = "granted " + inspect.Span(h.Age) + " ago, " + notRenewed
+	case alive:
+		p.Text = fmt.Sprintf("%s ago, every %s", inspect.Span(h.Renewed), inspect.Span(h.Token.TTL()/3))
+	case Unknown:
+	default:
+		p.Text = "not for " + inspect.Span(h.Renewed) + ", " + p.Text
+	}
+	return p
+}
+
+// late is less than what a live waiter has left at any time: it sends a heartbeat each third of its WaiterTTL, which is 3 s or more.
+const late = 1800 * time.Millisecond
+
+// Waiter says whether a waiter is alive. Nobody but its client knows its WaiterTTL, so a waiter that has died is not silent at once.
+func Waiter(w fairlock.Waiter) Phrase {
+	switch {
+	case w.TTL <= 0 && w.Ticket == 0:
+		return Phrase{Bad, expired}
+	case w.TTL <= 0:
+		return Phrase{Bad, expired + " " + inspect.Span(-w.TTL) + " ago"}
+	case w.TTL < late:
+		return Phrase{Warn, silent + ", dropped in " + inspect.Span(w.TTL)}
+	case w.Candidate:
+		return Phrase{Text: candidate + ", " + alive}
+	}
+	return Phrase{Text: alive}
+}
+
+// Wants is what somebody has or wants of a lock, if that does not go without saying.
+func Wants(kind fairlock.Kind, weight int, toWrite bool) string {
+	switch {
+	case inspect.HasPermits(kind):
+		return inspect.Count(weight, "permit")
+	case kind == fairlock.KindRWMutex && toWrite:
+		return "write"
+	case kind == fairlock.KindRWMutex:
+		return "read"
+	}
+	return ""
+}
+
+// Use says how much of a lock is held, in a word or two.
+func Use(l inspect.Lock) Phrase {
+	switch {
+	case l.Err != nil:
+		return Phrase{Bad, unreadable}
+	case inspect.HasPermits(l.Kind) && l.Permits > 0:
+		return Phrase{Text: fmt.Sprintf("%d of %d", l.Used, l.Permits)}
+	case !l.Held():
+		return Phrase{Good, free}
+	case l.Kind == fairlock.KindRWMutex && l.Holder().Writer:
+		return Phrase{Text: writer}
+	case l.Kind == fairlock.KindRWMutex:
+		return Phrase{Text: inspect.Count(l.Used, reader)}
+	case l.Holder().Released:
+		return Phrase{Text: released}
+	case l.Leads():
+		return Phrase{Text: leads}
+	}
+	return Phrase{Text: held}
+}
+
+// Waiting is how many wait for a lock: the living, and how many of them are candidates.
+func Waiting(l inspect.Lock) string {
+	switch {
+	case l.Err != nil:
+		return Unknown
+	case l.Candidates > 0 && l.Candidates == l.Waiting:
+		return inspect.Count(l.Candidates, candidate)
+	case l.Candidates > 0:
+		return fmt.Sprintf("%d, and %s", l.Waiting-l.Candidates, inspect.Count(l.Candidates, candidate))
+	}
+	return fmt.Sprint(l.Waiting)
+}
+
+// Expired is how many waiters have expired; "" if none has.
+func Expired(l inspect.Lock) string {
+	if l.Expired == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d %s", l.Expired, expired)
+}
+
+// OldestWait is for how long the first living waiter has waited that is no candidate.
+func OldestWait(l inspect.Lock) string {
+	switch {
+	case l.Err != nil, l.OldestWait < 0:
+		return Unknown
+	case l.Waiting == l.Candidates:
+		return None
+	}
+	return inspect.Span(l.OldestWait)
+}
+
+// OfKey says how the i-th key of a keyed semaphore stands.
+func OfKey(i int, k fairlock.KeyState) Phrase {
+	p := Phrase{}
+	switch {
+	case k.AtLimit:
+		p = Phrase{Warn, atLimit}
+	case i == 0:
+		p.Text = next
+	}
+	if len(k.Others) > 0 {
+		p.Text = strings.TrimPrefix(p.Text+", "+twoLimits, ", ")
+	}
+	return p
+}
+
+// most is how many groups are named.
+const most = 8
+
+// Groups counts waiters by client, the largest group first: "50 web-3, 50 web-4".
+func Groups(waiters []fairlock.Waiter) string {
+	n := map[string]int{}
+	var names []string
+	for _, w := range waiters {
+		who := Who(w.Token.Client())
+		if n[who]++; n[who] == 1 {
+			names = append(names, who)
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(n[b], n[a]) })
+	parts := make([]string, 0, most+1)
+	for i, name := range names {
+		if i == most {
+			parts = append(parts, fmt.Sprintf("… of %s in all", inspect.Count(len(names), "client")))
+			break
+		}
+		parts = append(parts, fmt.Sprintf("%d %s", n[name], name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Rest counts the living waiters behind the first so many by client: "280 more: 50 web-3, 50 web-4"; "" if there are none.
+func Rest(l inspect.Lock, shown int) string {
+	living := l.Living()
+	more := l.Waiting - shown
+	if more <= 0 || l.Waiters == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d more", more)
+	if rest := living[min(shown, len(living)):]; len(rest) > 0 {
+		text += ": " + Groups(rest)
+	}
+	if hidden := l.Waiting - len(living); hidden > 0 {
+		text += fmt.Sprintf(", and %d that are not listed", hidden)
+	}
+	return text
+}
+
+// HasLeft tells of waiters that have expired: "299 expired, dropped by the next requests: 299 web-3"; "" if none has.
+func HasLeft(l inspect.Lock) string {
+	text := Expired(l)
+	if text == "" {
+		return ""
+	}
+	text += ", " + dropped
+	gone := slices.DeleteFunc(slices.Clone(l.Waiters), func(w fairlock.Waiter) bool { return w.TTL > 0 })
+	if len(gone) > 0 {
+		text += ": " + Groups(gone)
+	}
+	if hidden := l.Expired - len(gone); hidden > 0 && len(gone) > 0 {
+		text += fmt.Sprintf(", and %d that are not listed", hidden)
+	}
+	return text
+}
+
+// IsReleased names a holder that has released a lock that stays taken; "" for others.
+func IsReleased(h fairlock.Holder) string {
+	if h.Released {
+		return released
+	}
+	return ""
+}
+
+// Heir says who gets what a holder has if it is taken from that holder.
+func Heir(l inspect.Lock, h fairlock.Holder) string {
+	living := l.Living()
+	if l.Waiting == 0 {
+		return "It is " + free + " at once."
+	}
+	if l.Kind == fairlock.KindKeyedSemaphore || len(living) == 0 {
+		return "The next waiter that fits gets it at once."
+	}
+	first := living[0]
+	name := Who(first.Token.Client())
+	others := len(l.Holders)+l.Unlisted() > 1
+	switch {
+	case l.Kind == fairlock.KindRWMutex && first.Writer && others:
+		return name + " gets it when the other readers have finished."
+	case l.Kind == fairlock.KindSemaphore && first.Weight > l.Permits-l.Used+h.Weight:
+		return fmt.Sprintf("%s is %s, and gets its %s when more of them are %s.", name, next, inspect.Count(first.Weight, "permit"), free)
+	}
+	return name + " gets it at once."
+}
+
+// Summary says how a lock stands. It does not change with time.
+func Summary(l inspect.Lock) string {
+	text := Use(l).Text
+	h := l.Holder()
+	switch {
+	case l.Err != nil:
+		return text + ": " + inspect.Cause(l.Err)
+	case l.Held() && inspect.HasPermits(l.Kind):
+		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit")) + l.OthersBring()
+	case l.Held() && l.Kind == fairlock.KindRWMutex:
+		text = "held by " + strings.Replace(text, writer, "a "+writer, 1)
+	case l.Held() && h.Released:
+		text += " by " + Who(h.Token.Client())
+	case l.Leads():
+		text = Who(h.Token.Client()) + " " + leads
+	case l.Held():
+	case l.Idle():
+		text = fmt.Sprintf("0 of %s held, %s, %s", inspect.Count(l.Permits, "permit"), setByResize, nobodyUses)
+		return join(text, Expired(l))
+	case l.Waiting > 0:
+		text += ", " + grantedNext
+	case l.Fence > 0:
+		return join(text+fmt.Sprintf(", last number %d", l.Fence), Expired(l))
+	default:
+		return join(text+", "+notUsed, Expired(l))
+	}
+	switch {
+	case l.Waiting == 0:
+		text += ", " + nobodyWaits
+	case l.Candidates == l.Waiting:
+		text += ", " + Waiting(l)
+	default:
+		text += ", " + Waiting(l) + " waiting"
+	}
+	return join(text, Expired(l))
+}
+
+func join(text, more string) string {
+	if more == "" {
+		return text
+	}
+	return text + ", " + more
+}
+
+// Verdict says in a sentence or two how a lock stands, and what is to be expected of it.
+func Verdict(l inspect.Lock) Phrase {
+	v := ofHolders(l)
+	if l.Err != nil {
+		return v
+	}
+	if l.Waiting > 0 {
+		queue, level := ofQueue(l)
+		v.Text += " " + queue
+		v.Level = cmp.Or(level, v.Level)
+	}
+	if gone := Expired(l); gone != "" {
+		v.Text += " " + gone + ", " + dropped + "."
+	}
+	return v
+}
+
+// ofQueue says who waits, and for what.
+func ofQueue(l inspect.Lock) (text string, level Level) {
+	switch {
+	case l.Candidates == l.Waiting && l.Held():
+		return Waiting(l) + ": as long as the leader lives, they wait.", ""
+	case l.Candidates > 0:
+		text = Waiting(l) + " wait."
+	case l.Waiting == 1:
+		text = fmt.Sprintf("One waits, for %s.", OldestWait(l))
+	default:
+		text = fmt.Sprintf("%d wait, the first for %s.", l.Waiting, OldestWait(l))
+	}
+	first := fairlock.Waiter{}
+	if living := l.Living(); len(living) > 0 {
+		first = living[0]
+	}
+	switch left := l.Permits - l.Used; {
+	case !l.Held():
+		return text + " The first is granted the lock at the next request of any waiter, within seconds.", Warn
+	case l.Kind == fairlock.KindKeyedSemaphore: // who is next is seen in the table of keys
+	case l.Kind == fairlock.KindSemaphore && first.Weight > left && bringsLess(first, l):
+		text += fmt.Sprintf(" The first brings %s: it waits until no more than that are held, and those behind it wait, too.",
+			inspect.Count(l.Permits, "permit"))
+	case l.Kind == fairlock.KindSemaphore && left > 0 && first.Weight > left:
+		text += fmt.Sprintf(" The first wants %s, and %d is free: those behind it wait for their turn.",
+			inspect.Count(first.Weight, "permit"), left)
+	case l.Kind == fairlock.KindRWMutex && !l.Holder().Writer && first.Writer:
+		text += " The first is a writer, for whom the readers have to finish; readers behind it wait for their turn."
+	}
+	return text, ""
+}
+
+// bringsLess reports whether the first waiter has brought the number of permits that counts, and others bring a larger one.
+func bringsLess(first fairlock.Waiter, l inspect.Lock) bool {
+	n := len(l.Others)
+	return n > 0 && l.Permits < l.Others[n-1] && tokens.Permits(first.Token.Text()) == l.Permits
+}
+
+func ofHolders(l inspect.Lock) Phrase {
+	gone, back := 0, 0
+	for _, h := range l.Holders {
+		if h.Missed > 0 {
+			gone++
+		}
+		if h.Released {
+			back++
+		}
+	}
+	h := l.Holder()
+	name := Who(h.Token.Client())
+	switch n := len(l.Holders) + l.Unlisted(); {
+	case l.Err != nil:
+		return Phrase{Bad, "This lock cannot be read: " + inspect.Cause(l.Err) + "."}
+	case l.Idle():
+		return Phrase{Good, fmt.Sprintf("Nobody uses it. It has %s, %s.", inspect.Count(l.Permits, "permit"), setByResize)}
+	case !l.Held() && l.Fence == 0:
+		return Phrase{Good, "Free, and " + notUsed + "."}
+	case !l.Held():
+		age := max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)
+		return Phrase{Good, "Free. Its last number was given " + inspect.Span(age) + " ago."}
+	case h.TTL < 0:
+		return Phrase{Bad, "Held for ever by " + name + ": another program has removed the expiry of its key. Only a forced release frees it."}
+	case h.Token.IsZero():
+		return Phrase{Warn, "Held by a key that fairlock has not written, for another " + inspect.Span(h.TTL) + "."}
+	case n == 1 && h.Released:
+		return Phrase{Busy, "Released by " + name + ", free in " + inspect.Span(h.TTL) + ": its minimum hold lasts until then."}
+	case n == 1:
+		return ofHolder(l, h, name)
+	}
+	text, level := fmt.Sprintf("Held by %s.", inspect.Count(l.Used, reader)), Busy
+	if inspect.HasPermits(l.Kind) {
+		text = fmt.Sprintf("%d of %s held%s.", l.Used, inspect.Count(l.Permits, "permit"), l.OthersBring())
+	}
+	if back > 0 {
+		text += fmt.Sprintf(" %s released before the minimum hold was over.", amount(back, len(l.Holders)))
+	}
+	if gone > 0 {
+		level, text = Bad, text+fmt.Sprintf(" %s missed renewals: crashed, hanging, or cut off from Redis.", amount(gone, len(l.Holders)))
+	}
+	return Phrase{level, text}
+}
+
+// ofHolder tells of the only holder.
+func ofHolder(l inspect.Lock, h fairlock.Holder, name string) Phrase {
+	has := "Held by " + name
+	if l.Leads() {
+		has = name + " " + leads
+	}
+	switch State(h).Text {
+	case Unknown:
+		return Phrase{Busy, has + ". Whether it is " + alive + " is not known, because its lease does not tell when it was renewed."}
+	case notRenewed:
+		return Phrase{Busy, has + ": " + Renewed(h).Text + "."}
+	case alive:
+		return Phrase{Busy, has + ", " + alive + ": its lease was renewed " + inspect.Span(h.Renewed) + " ago."}
+	}
+	return Phrase{Bad, fmt.Sprintf("%s has missed %s: it has crashed, hangs, or cannot reach Redis. Its lease ends in %s; "+
+		"then the lock passes on.", name, inspect.Count(h.Missed, "renewal"), inspect.Span(h.TTL))}
+}
+
+// amount is a part of the holders.
+func amount(n, of int) string {
+	if n == of {
+		return "All have"
+	}
+	if n == 1 {
+		return "One has"
+	}
+	return fmt.Sprintf("%d have", n)
+}

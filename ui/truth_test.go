@@ -1,0 +1,243 @@
+package ui_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/doctor"
+	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/leader"
+	"github.com/fairlock/fairlock-go/ui"
+)
+
+// What a user cannot see is "?" on the page, and never 0: of a user that lacks one right, each in turn, and of one that lacks all that
+// scripts need. The page says what lacks, and that this is no fault of the server.
+func TestHandler_Rights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	locks, err := fairlock.New(server.Client(), fairlock.Config{Name: "web-1"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locks.Close() })
+	for i := range 3 {
+		_, err := locks.Mutex(fmt.Sprint("m", i)).Lock(t.Context())
+		require.NoError(t, err)
+	}
+	queued := make(chan struct{})
+	waits, err := fairlock.New(server.Client(), fairlock.Config{Name: "web-2", Trace: &fairlock.Trace{
+		Queued: func(fairlock.QueuedInfo) { close(queued) },
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = waits.Close() })
+	go func() { _, _ = waits.Mutex("m0").Lock(t.Context()) }()
+	<-queued
+
+	rules := strings.Fields(doctor.RightsIn("fairlock", server.Before7())[1].ACL)
+	rules = rules[slices.Index(rules, ">password")+1:]
+	show := func(name string, rules []string) (list, lock string) {
+		rdb := redis.NewClient(server.User(name, rules...))
+		h, err := ui.NewHandler(rdb, ui.Options{})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, h.Close()); require.NoError(t, rdb.Close()) }()
+		get := func(target string) string {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil))
+			require.Equal(t, http.StatusOK, w.Code)
+			return w.Body.String()
+		}
+		get("/server")
+		return get("/"), get("/lock?kind=mutex&name=m0")
+	}
+	list, lock := show("all", rules)
+	require.Contains(t, text(list), "complete. in use 3 waited for 1 oldest wait ")
+	require.Contains(t, text(list), "missed renewals 0 server ")
+	require.Contains(t, text(lock), "One waits, for ")
+	require.NotContains(t, list+lock, "This page cannot see all")
+
+	blind := 0
+	lacking := [][]string{{"-eval_ro", "-evalsha_ro", "-eval", "-evalsha"}}
+	for _, rule := range rules {
+		if command, ok := strings.CutPrefix(rule, "+"); ok {
+			lacking = append(lacking, []string{"-" + command})
+		}
+	}
+	for i, without := range lacking {
+		list, lock := show(fmt.Sprint("user", i), append(slices.Clone(rules), without...))
+		switch shown := text(list); {
+		case strings.Contains(shown, "· complete"):
+			require.Contains(t, shown, "in use 3 waited for 1 oldest wait ", "%v is not needed", without)
+		case strings.Contains(shown, "Nothing was read yet"):
+			require.Contains(t, shown, "Redis cannot be read: this user lacks "+strings.Replace(without[0], "-", "+", 1))
+			require.NotContains(t, shown, "missed renewals")
+		default:
+			blind++
+			require.Contains(t, list, `class="fresh bad"`)
+			require.Regexp(t, `(none of 3 locks could be|1 of 3 locks could not be) read: this user lacks \+?\w`, shown, "%v", without)
+			require.Regexp(t, `in use (\?|2 or more) waited for \? oldest wait \? missed renewals \? server rights`, shown)
+			require.Contains(t, shown, "This page cannot see all : the user lacks "+strings.Replace(without[0], "-", "+", 1))
+			require.Contains(t, shown, "m0 mutex unreadable ? ? ? ? ?")
+			require.NotContains(t, shown, "The server has")
+			require.Contains(t, text(lock), "This lock cannot be read: this user lacks ")
+			require.NotContains(t, text(lock), "waiting 0")
+		}
+		require.NotContains(t, list, "--for look", "nobody can do that here")
+	}
+	require.Greater(t, blind, 8)
+}
+
+// Waiters that have expired do not count: in no number, not in the order, nor as the oldest wait. Beside the living it says how many
+// they are, and who they were.
+func TestHandler_Expired(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.redis.Mutex("dead").CrashHolding("web-4", time.Second)
+		for range 300 {
+			s.redis.Mutex("dead").CrashQueued("web-3", 3*time.Second)
+		}
+		time.Sleep(10 * time.Minute)
+		s.redis.Mutex("alive").HoldAs("web-1")
+		s.redis.Mutex("alive").CrashQueued("web-2", time.Minute)
+		time.Sleep(time.Second)
+		page := s.get("/")
+		require.Equal(t, []string{"lock?kind=mutex&name=alive", "lock?kind=mutex&name=dead"}, links(page, "lock"))
+		require.Contains(t, text(page), "in use 1 waited for 1 oldest wait 999ms")
+		require.Contains(t, text(page), "dead mutex free nobody 0 (300 expired) –")
+		shown := text(s.get("/lock?kind=mutex&name=dead"))
+		require.Contains(t, shown, "300 expired, dropped by the next requests.")
+		require.Contains(t, shown, "waiting 0")
+		require.Contains(t, shown, "300 expired, dropped by the next requests: 100 web-3, and 200 that are not listed.")
+		require.NotContains(t, shown, "Queue")
+	})
+}
+
+// Of a process that was granted the lock and killed at once nobody knows that it lives.
+func TestHandler_GrantedAndKilled(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.redis.Mutex("m").CrashHolding("web-3", 10*time.Second)
+		time.Sleep(2100 * time.Millisecond)
+		shown := text(s.get("/lock?kind=mutex&name=m"))
+		require.Contains(t, shown, "Held by web-3: granted 2.1s ago, not renewed yet.")
+		require.NotContains(t, shown, "alive")
+		require.NotContains(t, shown, "lives")
+	})
+}
+
+// Only a semaphore that was resized is called so.
+func TestHandler_SetByResize(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		client := s.redis.Client(fairlock.Config{Name: "web-1"})
+		lease, err := client.Semaphore("rate", 5, fairlock.WithMinHold(10*time.Second)).Acquire(t.Context(), 5)
+		require.NoError(t, err)
+		s.redis.Semaphore("rate", 5).CrashQueued("web-2", 3*time.Second)
+		time.Sleep(time.Second)
+		require.NoError(t, lease.Unlock(t.Context()))
+		for range 3 {
+			require.NotContains(t, text(s.get("/lock?kind=semaphore&name=rate")), "resize")
+			time.Sleep(time.Minute)
+		}
+		require.NoError(t, client.Semaphore("rate", 5).Resize(t.Context(), 7))
+		time.Sleep(time.Minute)
+		require.Contains(t, text(s.get("/lock?kind=semaphore&name=rate")), "It has 7 permits, set by resize.")
+	})
+}
+
+// An election is no incident: its candidates are none of those that wait, however long the leader lives.
+func TestHandler_Election(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{}, 3)
+		for i := range 3 {
+			e := leader.New(s.redis.Client(fairlock.Config{Name: fmt.Sprint("node-", i)}).Client, "leader", leader.Options{})
+			go func() {
+				_ = e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil })
+				ended <- struct{}{}
+			}()
+			time.Sleep(time.Second)
+		}
+		s.redis.Mutex("m").HoldAs("web-1")
+		s.redis.Mutex("m").CrashQueued("web-2", time.Hour)
+		time.Sleep(time.Minute)
+		page := s.get("/")
+		require.Equal(t, "lock?kind=mutex&name=m", links(page, "lock")[0], "it waits longest")
+		require.Contains(t, text(page), "in use 2 waited for 1 oldest wait 59.9s")
+		require.Regexp(t, `leader mutex leads node-0 1m3s \S+ ago, every 3.3s 2 candidates –`, text(page))
+		shown := text(s.get("/lock?kind=mutex&name=leader"))
+		require.Contains(t, shown, "node-0 leads, alive: its lease was renewed ")
+		require.Contains(t, shown, "2 candidates: as long as the leader lives, they wait.")
+		require.Contains(t, shown, "1 node-1 1m2s candidate, alive")
+		cancel()
+		for range 3 {
+			<-ended
+		}
+	})
+}
+
+// Of 300 waiters the first 20 have a row, and the others are counted by client. All that are listed can be shown.
+func TestHandler_Groups(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.redis.Mutex("m").HoldAs("web-1")
+		for i := range 300 {
+			s.redis.Mutex("m").CrashQueued(fmt.Sprint("web-", i%3), time.Minute)
+		}
+		page := s.get("/lock?kind=mutex&name=m")
+		require.Contains(t, text(page), "280 more: 27 web-2, 27 web-0, 26 web-1, and 200 that are not listed.")
+		require.Equal(t, 20, strings.Count(page, `data-label="Waits for"`))
+		require.Equal(t, 100, strings.Count(s.get("/"+links(page, "lock")[0]), `data-label="Waits for"`))
+	})
+}
+
+// The heads of the columns sort, and lead back. The page that takes a lock can be left, and says who gets the lock.
+func TestHandler_SortsAndCancels(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
+		s.redis.Mutex("b").HoldAs("web-1")
+		time.Sleep(time.Second)
+		s.redis.Mutex("a").HoldAs("web-2")
+		s.redis.Mutex("a").CrashQueued("web-3", time.Hour)
+		time.Sleep(time.Second)
+		first := func(target string) string { return links(s.get(target), "lock")[0] }
+		require.Equal(t, "lock?kind=mutex&name=a", first("/"), "somebody waits for it")
+		require.Equal(t, "lock?kind=mutex&name=a", first("/?sort=name"))
+		require.Equal(t, "lock?kind=mutex&name=b", first("/?sort=held"))
+		require.Equal(t, "lock?kind=mutex&name=b", first("/?sort=holder"))
+		require.Equal(t, "lock?kind=mutex&name=a", first("/?sort=waiting"))
+		page := s.get("/?sort=held&q=web")
+		require.Contains(t, page, `aria-sort="other"><a href="./?q=web&amp;kind=">Held for</a>`)
+		require.Contains(t, page, `<a href="./?q=web&amp;kind=&amp;sort=wait">Oldest wait</a>`)
+
+		form := s.get("/" + links(s.get("/lock?kind=mutex&name=a"), "release")[0])
+		require.Contains(t, text(form), "web-3 gets it at once.")
+		require.Contains(t, form, `<a class="button" href="lock?kind=mutex&amp;name=a">Cancel</a>`)
+		form = s.get("/" + links(s.get("/lock?kind=mutex&name=b"), "release")[0])
+		require.Contains(t, text(form), "It is free at once.")
+	})
+}
+
+// A name can be typed as it is shown, with quotes, or as it is.
+func TestHandler_TypedName(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
+		for typed, code := range map[string]int{
+			`"clean up"`: 200, `clean up`: 200, ` clean up `: 200, `clean`: 422, `"clean`: 422, `"clean  up"`: 422, ``: 422,
+		} {
+			fence := s.redis.Mutex("clean up").TakeAs("web").Fence()
+			target := fmt.Sprintf("/release?kind=mutex&name=clean+up&fence=%d", fence)
+			time.Sleep(time.Second)
+			body := "typed=" + strings.NewReplacer(" ", "+", `"`, "%22").Replace(typed)
+			require.Equal(t, code, s.send(http.MethodPost, target, body).Code, typed)
+		}
+	})
+}
