@@ -307,7 +307,7 @@ func (l *looker) follow(ctx context.Context, w view.Watch, errs io.Writer) (brok
 	}
 	w.Run(ctx, func(g view.Glance) {
 		if g.Err != nil && !faulty { // once, until Redis answers again
-			_, _ = fmt.Fprintf(errs, "fairlock: %s; trying on\n", inspect.Message(g.Err))
+			_, _ = fmt.Fprintf(errs, "fairlock: %s; trying on\n", inspect.Cause(g.Err))
 		}
 		faulty = g.Err != nil
 		for _, lock := range changes.Of(g) {

@@ -65,7 +65,7 @@ type LockCollector struct {
 	slots     chan struct{} // one for each lock that is being read
 	failing   atomic.Bool   // the latest scrape could not read all locks
 
-	waiters, oldestWait, permitsUsed, permits *prometheus.Desc
+	waiters, candidates, oldestWait, permitsUsed, permits *prometheus.Desc
 	failures                                  prometheus.Counter
 }
 
@@ -107,9 +107,11 @@ func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error
 		log:       cfg.Logger.With("namespace", cfg.Namespace),
 		slots:     make(chan struct{}, atOnce),
 		waiters: desc("fairlock_lock_waiters",
-			"Waiters in the queue of the lock. One that has crashed counts until it is dropped."),
+			"Waiters in the queue of the lock, candidates of an election among them. One that has expired does not count."),
+		candidates: desc("fairlock_lock_candidates",
+			"Waiters that are candidates of an election. They wait for as long as the leader lives."),
 		oldestWait: desc("fairlock_lock_oldest_wait_seconds",
-			"For how long the first waiter in the queue has waited. 0 if nobody waits, or if it has crashed."),
+			"For how long the first waiter has waited that has not expired and is no candidate of an election. 0 if there is none."),
 		permitsUsed: desc("fairlock_lock_permits_used",
 			"Permits that are held. Of a mutex 0 or 1, of a read-write lock the readers, or 1 for a writer."),
 		permits: desc("fairlock_lock_permits",
@@ -159,7 +161,7 @@ func (cfg LockConfig) check() error {
 
 // Describe implements prometheus.Collector.
 func (c *LockCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.waiters, c.oldestWait, c.permitsUsed, c.permits} {
+	for _, d := range []*prometheus.Desc{c.waiters, c.candidates, c.oldestWait, c.permitsUsed, c.permits} {
 		ch <- d
 	}
 	c.failures.Describe(ch)
@@ -220,11 +222,10 @@ func (c *LockCollector) export(ch chan<- prometheus.Metric, r reading) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, string(r.Kind), r.Name)
 	}
 	gauge(c.waiters, float64(r.Waiting))
-	var oldest time.Duration
-	if len(r.Waiters) > 0 && r.Waiters[0].TTL > 0 { // those behind it are alive only if it is dropped at once
-		oldest = r.Waiters[0].Age
+	gauge(c.candidates, float64(r.Candidates))
+	if r.OldestWait >= 0 { // else it is not known
+		gauge(c.oldestWait, r.OldestWait.Seconds())
 	}
-	gauge(c.oldestWait, oldest.Seconds())
 	gauge(c.permitsUsed, float64(r.Used))
 	if r.Permits > 0 {
 		gauge(c.permits, float64(r.Permits))

@@ -18,6 +18,7 @@ import (
 	promfairlock "github.com/fairlock/fairlock-go/contrib/prometheus"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/leader"
 )
 
 // locks returns a LockCollector over a link of its own.
@@ -78,8 +79,31 @@ func TestLockCollector_CrashedWaiter(t *testing.T) {
 		assert.InDelta(t, 1, values(t, c)["lock_oldest_wait_seconds mutex x"], 0.001)
 		time.Sleep(time.Minute)
 		assert.Equal(t, map[string]float64{
-			"lock_waiters mutex x": 1, "lock_permits_used mutex x": 1, "lock_permits mutex x": 1,
+			"lock_permits_used mutex x": 1, "lock_permits mutex x": 1,
+		}, values(t, c), "it has expired")
+	})
+}
+
+// The candidates of an election wait for as long as the leader lives. That is no oldest wait, however long it lasts. Whoever waits for the
+// same lock without being a candidate counts.
+func TestLockCollector_Election(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for range 3 {
+			e := leader.New(s.Client(fairlock.Config{}).Client, "x", leader.Options{})
+			running.Go(func() { _ = e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) })
+		}
+		c, _ := locks(t, s, promfairlock.LockConfig{Mutexes: []string{"x"}})
+		time.Sleep(time.Hour)
+		assert.Equal(t, map[string]float64{
+			"lock_waiters mutex x": 2, "lock_candidates mutex x": 2, "lock_permits_used mutex x": 1, "lock_permits mutex x": 1,
 		}, values(t, c))
+		s.Mutex("x").CrashQueued("web", time.Hour)
+		time.Sleep(time.Second)
+		assert.InDelta(t, 1, values(t, c)["lock_oldest_wait_seconds mutex x"], 0.001)
+		cancel()
+		running.Wait()
 	})
 }
 

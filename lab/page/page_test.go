@@ -29,6 +29,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/leader"
 	"github.com/fairlock/fairlock-go/ui"
 )
 
@@ -311,6 +312,19 @@ func TestPage_OtherSite(t *testing.T) {
 	require.NoError(t, lease.Renew(t.Context()))
 }
 
+// elect has so many candidates, of which the first leads, until the end of the test.
+func (s *site) elect(name string, n int) {
+	for i := range n {
+		e := leader.New(s.client(fmt.Sprintf("scheduler-%d", i)), name, leader.Options{})
+		go func() {
+			_ = e.Run(s.t.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil })
+		}()
+		for i == 0 && e.Lease() == nil {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 // scene has locks as one finds them in the night.
 func (s *site) scene() {
 	hold := func(lock, client string, change ...func(*fairlock.Config)) {
@@ -347,7 +361,7 @@ func (s *site) scene() {
 	lease, err := s.client("cron-1").Mutex("hourly-mail", fairlock.WithMinHold(time.Hour)).Lock(s.t.Context())
 	require.NoError(s.t, err)
 	require.NoError(s.t, lease.Unlock(s.t.Context()))
-	hold("leader", "scheduler-0")
+	s.elect("leader", 3)
 	hold("migrate", "deploy-20261125")
 	hold("search-index", "indexer-eu-west-1b-0")
 	time.Sleep(14 * time.Second)
@@ -359,12 +373,22 @@ func TestPage_Screens(t *testing.T) {
 	s.scene()
 	s.hold(strings.Repeat("tenant/0123456789abcdef.", 42)+"0123456789abcdef", strings.Repeat("a-very-long-client-name-", 5))
 	for i := range 150 {
-		if i < 3 || *screens == "" {
-			s.queue("leader", fmt.Sprintf("scheduler-%d", i+1))
+		if i < 30 || *screens == "" {
+			s.queue("search-index", fmt.Sprintf("indexer-%d", i%40))
 		}
 	}
+	for i := range 3 {
+		_, err := s.client(fmt.Sprintf("train-%d", i)).KeyedSemaphore("gpu", 4).Key(fmt.Sprintf("tenant %d", i%2), fairlock.WithKeyLimit(2)).Acquire(t.Context(), 1)
+		require.NoError(t, err)
+	}
+	for i := range 4 {
+		c := s.client(fmt.Sprintf("train-%d", i+3))
+		go func() {
+			_, _ = c.KeyedSemaphore("gpu", 4).Key(fmt.Sprintf("tenant %d", i%2), fairlock.WithKeyLimit(2)).Acquire(t.Context(), 2)
+		}()
+	}
 	s.open("")
-	links := eval[[]string](s, `[...document.querySelectorAll('th a')].map(a => a.getAttribute('href'))`)
+	links := eval[[]string](s, `[...document.querySelectorAll('th[scope=row] a')].map(a => a.getAttribute('href'))`)
 	pages := map[string]string{"list": "", "server": "server", "nowhere": "nowhere", "filtered": "?q=zzz"}
 	for i, link := range links {
 		pages[fmt.Sprint("lock", i)] = link
@@ -372,7 +396,7 @@ func TestPage_Screens(t *testing.T) {
 	s.open(links[0])
 	pages["release"] = eval[string](s, `document.querySelector('a.danger').getAttribute('href')`)
 	for name, link := range pages {
-		for _, width := range []int64{360, 1440} {
+		for _, width := range []int64{390, 1440} {
 			for _, scheme := range []string{"light", "dark"} {
 				s.size(width, 900)
 				call(s, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -380,6 +404,12 @@ func TestPage_Screens(t *testing.T) {
 				})
 				s.open(link)
 				require.LessOrEqual(t, eval[int64](s, "document.documentElement.scrollWidth"), width, link)
+				if name == "list" {
+					first := eval[float64](s, "document.querySelector('th[scope=row] a').getBoundingClientRect().top")
+					require.True(t, width > 1000 || first < 300, "the first lock is %v px from the top", first)
+					heights := eval[[]float64](s, "[...document.querySelectorAll('.locks tbody tr')].map(r => r.getBoundingClientRect().height)")
+					require.True(t, width < 1000 || slices.Max(heights) == slices.Min(heights), "rows of one height: %v", heights)
+				}
 				if *screens != "" {
 					s.shoot(filepath.Join(*screens, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)))
 				}
