@@ -123,17 +123,18 @@ func TestDo_RollsBack(t *testing.T) {
 func TestRaise_StaleTransactionBeganEarlier(t *testing.T) {
 	t.Parallel()
 	bases(t, true, func(t *testing.T, b *base) {
-		require.NoError(t, b.Do(t.Context(), b.DB, resource, 1, add(1)))
 		for _, reads := range []bool{false, true} {
+			number := uint64(20)
+			if reads {
+				number = 40
+			}
+			// It has written before: what its snapshot has is its own fence.
+			require.NoError(t, b.Do(t.Context(), b.DB, resource, number-10, add(1)))
 			b.run(t, `UPDATE counter SET n = 0`)
 			stale := b.begin(t)
 			if reads { // the mistake: before it shows the fence
 				_, _, err := counter(stale)
 				require.NoError(t, err)
-			}
-			number := uint64(20)
-			if reads {
-				number = 40
 			}
 			newer := make(chan error, 1)
 			go func() {
