@@ -8,4 +8,5 @@ import "syscall"
 const (
 	sigStop     = syscall.Signal(0)
 	sigContinue = syscall.Signal(0)
+	sigQuit     = syscall.SIGKILL
 )
