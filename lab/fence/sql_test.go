@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -351,4 +352,14 @@ func TestDo_SerializationFailure(t *testing.T) {
 		require.NoError(t, b.Do(t.Context(), b.DB, resource, 11, add(11)))
 		b.has(t, 1, 11)
 	})
+}
+
+// The statements of the guide are those of Schema.
+func TestSchema_IsInTheGuide(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../../docs/concepts.md")
+	require.NoError(t, err)
+	for _, d := range []fence.SQL{fence.Postgres, fence.MySQL, fence.SQLite} {
+		assert.Contains(t, string(guide), "\n"+d.Schema()+"\n")
+	}
 }
