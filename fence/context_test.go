@@ -16,7 +16,7 @@ import (
 
 // FromContext is of the lock that it is asked for, not of the innermost.
 //
-//fairlock:promise Fence of a lock in ctx | that of the lock that is named, however locks are nested; an error for none, an ended lease or a reader
+//fairlock:promise Fence of a lock in ctx: that of the lock that is named, however locks are nested; an error for none, an ended lease or a reader
 func TestFromContext_NestedLocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

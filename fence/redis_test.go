@@ -32,7 +32,7 @@ func names(t *testing.T) (number, value string) {
 
 // A lower fence is refused, and no command is run. An equal one passes.
 //
-//fairlock:promise The fence at Redis | commands are run unless a higher fence was shown, with nothing in between
+//fairlock:promise The fence at Redis: commands are run unless a higher fence was shown, with nothing in between
 func TestRedis_Rules(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Shared(t).Client()

@@ -68,7 +68,7 @@ func (b *base) begin(t *testing.T) *sql.Tx {
 
 // A lower fence is refused, an equal one passes, and whatever is refused writes nothing.
 //
-//fairlock:promise The fence at a database | a lower fence is refused on PostgreSQL, MariaDB and SQLite, in each isolation level; an equal one passes
+//fairlock:promise The fence at a database: a lower fence is refused on PostgreSQL, MariaDB and SQLite, in each isolation level; an equal one passes
 func TestDo_Rules(t *testing.T) {
 	t.Parallel()
 	bases(t, true, func(t *testing.T, b *base) {
