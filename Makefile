@@ -127,7 +127,7 @@ screenshot: ## write the picture of the page, docs/pictures/ui.png
 demo: ## see it work: several clients, one lock, two crashes
 	go run ./cmd/fairlock demo
 
-tools: ## install redis-server, a C compiler (for -race) and ps if they are missing and apt-get may be used
+tools: ## install redis-server, PostgreSQL, MariaDB, a C compiler (for -race) and ps if they are missing and apt-get may be used
 	@.ci/tools
 
 # Built from source, so that it knows the Go of this module; rebuilt when the version above changes.

@@ -53,6 +53,7 @@ var mayImport = map[string][]string{
 		module + "/internal/wait", module + "/internal/hold", "github.com/redis/go-redis/v9",
 	},
 	module + "/leader": {module + "/fairlock", module + "/internal/tokens"},
+	module + "/fence":  {module + "/fairlock", "github.com/redis/go-redis/v9"}, // by database/sql, without a driver
 	// For tests; no package above may import them. Users import fairlocktest.
 	module + "/fairlocktest": {
 		module + "/fairlock", module + "/internal/script", module + "/token", module + "/internal/tokens", module + "/internal/clock",
@@ -74,6 +75,7 @@ var mayImport = map[string][]string{
 	},
 	// For the command, and for bench, which is another module.
 	module + "/internal/workload": {},
+	module + "/internal/dbtest":   {}, // for bench, lab and examples, which have the drivers
 	module + "/ui": {
 		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/words", module + "/internal/inspect",
 		module + "/internal/doctor", "github.com/redis/go-redis/v9",
@@ -104,7 +106,7 @@ func TestPackages_ImportOneWay(t *testing.T) {
 
 // What starts a goroutine waits for its end. A timer or a context.AfterFunc is stopped by who sets it.
 func TestGoroutines_OnlyOfTasks(t *testing.T) {
-	for _, pattern := range []string{"fairlock/*.go", "internal/*/*.go", "leader/*.go"} {
+	for _, pattern := range []string{"fairlock/*.go", "internal/*/*.go", "leader/*.go", "fence/*.go"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, path := range files {
@@ -130,7 +132,7 @@ func TestGoroutines_OnlyOfTasks(t *testing.T) {
 // startsGoroutines are the packages of the library whose goroutines Close waits for, and those of tests and of the command.
 var startsGoroutines = map[string]bool{
 	"internal/task": true, "internal/dispatch": true,
-	"internal/redistest": true, "internal/inspect": true, "internal/doctor": true, "internal/workload": true, "internal/machine": true,
+	"internal/redistest": true, "internal/dbtest": true, "internal/inspect": true, "internal/doctor": true, "internal/workload": true, "internal/machine": true,
 }
 
 // bench compares with other libraries. Nobody who uses this one or its command gets them.

@@ -214,3 +214,20 @@ func TestPicture(t *testing.T) {
 		assert.InDeltaSlice(t, c.steps, around([]series{{ys: []float64{c.low, c.high}}}), 1e-9)
 	}
 }
+
+// With a fence no update is lost, without a check each overtaken holder loses one, and a look at the lease helps unless the pause
+// comes after it. The schedule is that of its seed.
+func TestCountLost(t *testing.T) {
+	const pauses, seed = 10, 1
+	assert.Equal(t, schedule(seed, pauses), schedule(seed, 2*pauses)[:pauses])
+	assert.NotEqual(t, schedule(seed, pauses), schedule(seed+1, pauses))
+	l, err := countLost(t.Context(), []peer{ours, redislockPeer}, seed, pauses, func(string) {})
+	require.NoError(t, err)
+	require.Positive(t, l.AfterLook)
+	require.Less(t, l.AfterLook, pauses)
+	assert.Equal(t, []lostRow{
+		{ours.name, "nothing", pauses, pauses}, {ours.name, ours.look, l.AfterLook, l.AfterLook}, {ours.name, ours.fence, 0, 0},
+		{redislockPeer.name, "nothing", pauses, pauses}, {redislockPeer.name, redislockPeer.look, l.AfterLook, l.AfterLook},
+	}, l.Rows)
+	assert.Contains(t, l.text(), "| 10 | 10 | 10 |\n")
+}

@@ -17,6 +17,8 @@ import (
 type child struct {
 	Etcd  *etcdServer `json:",omitempty"` // it is a server
 	Locks *lockHolder `json:",omitempty"` // it holds locks until it is killed
+
+	Updates *updater `json:",omitempty"` // it updates a counter under a lock
 }
 
 // etcdServer is an etcd of one node.
@@ -31,21 +33,21 @@ type lockHolder struct {
 
 const childVariable = "FAIRLOCK_BENCH_CHILD"
 
-// command returns a process that does it. It ends when its parent ends: then its standard input does.
-func (c child) command() (*exec.Cmd, error) {
+// command returns a process that does it, and its standard input. It ends when its parent ends: then its standard input does.
+func (c child) command() (*exec.Cmd, io.Writer, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	what, err := json.Marshal(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), childVariable+"="+string(what))
 	cmd.Stderr = os.Stderr
-	_, err = cmd.StdinPipe()
-	return cmd, err
+	in, err := cmd.StdinPipe()
+	return cmd, in, err
 }
 
 // runChild does what this process was started for, and does not return, if another one has started it.
@@ -60,6 +62,8 @@ func runChild() {
 	case err != nil:
 	case c.Etcd != nil:
 		err = c.Etcd.run()
+	case c.Updates != nil:
+		err = c.Updates.run()
 	default:
 		err = c.Locks.run()
 	}

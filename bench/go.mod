@@ -3,7 +3,7 @@ module github.com/fairlock/fairlock-go/bench
 go 1.26.0
 
 require (
-	github.com/bsm/redislock v0.9.4
+	github.com/bsm/redislock v0.10.0
 	github.com/fairlock/fairlock-go v0.0.0
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/redis/rueidis v1.0.79
@@ -12,7 +12,12 @@ require (
 	go.etcd.io/etcd/server/v3 v3.7.3
 )
 
-require go.yaml.in/yaml/v3 v3.0.5 // indirect
+require (
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

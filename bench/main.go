@@ -61,6 +61,9 @@ func run(ctx context.Context, args []string) error {
 	f.IntVar(&p.rounds, "rounds", 3, "how many times everything is measured")
 	f.DurationVar(&p.slice, "slice", time.Second, "for how long each peer is measured in each round")
 	repository := f.String("write", "", "write results, page and pictures into this `repository`, instead of the page to standard output")
+	lost := f.Bool("lost-updates", false, "instead, count the updates that are lost when holders are stopped; it takes minutes and needs PostgreSQL")
+	seed := f.Uint64("seed", 1, "with -lost-updates: of which the schedule is drawn")
+	pauses := f.Int("pauses", 100, "with -lost-updates: how many holders are stopped, for each row")
 	render := f.Bool("render", false, "with -write: do not measure, and take the results that are there")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -75,9 +78,17 @@ func run(ctx context.Context, args []string) error {
 			p.peers = append(p.peers, chosen)
 		}
 	}
+	progress := func(line string) { fmt.Fprintln(os.Stderr, line) }
+	if *lost {
+		return runLost(ctx, p.peers[1:], *seed, *pauses, *repository, progress)
+	}
 	r, err := readResults(*repository)
 	if !*render {
-		r, err = p.measure(ctx, func(line string) { fmt.Fprintln(os.Stderr, line) })
+		var measured *results
+		if measured, err = p.measure(ctx, progress); err == nil {
+			measured.lost = r.lost
+			r = measured
+		}
 	}
 	if err != nil {
 		return err
@@ -89,6 +100,23 @@ func run(ctx context.Context, args []string) error {
 	return r.write(*repository)
 }
 
+// runLost counts lost updates, and prints the table. With a repository, it also stores the count there, and writes the page again.
+func runLost(ctx context.Context, all []peer, seed uint64, pauses int, repository string, progress func(string)) error {
+	l, err := countLost(ctx, all, seed, pauses, progress)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stdout.WriteString(l.text()); err != nil || repository == "" {
+		return err
+	}
+	r, err := readResults(repository)
+	if err != nil {
+		return err
+	}
+	r.lost = l
+	return r.write(repository)
+}
+
 func peerNamed(name string) (peer, error) {
 	i := slices.IndexFunc(peers, func(p peer) bool { return p.name == name })
 	if i < 0 {
@@ -97,15 +125,27 @@ func peerNamed(name string) (peer, error) {
 	return peers[i], nil
 }
 
-const resultsFile = "bench/results.json"
+const (
+	resultsFile = "bench/results.json"
+	lostFile    = "bench/lostupdates.json"
+)
 
+// readResults reads what the last runs have written. Without a repository, there is nothing.
 func readResults(repository string) (*results, error) {
-	text, err := os.ReadFile(filepath.Join(repository, resultsFile))
-	if err != nil {
-		return nil, err
+	r := &results{}
+	if repository == "" {
+		return r, nil
 	}
-	var r results
-	return &r, json.Unmarshal(text, &r)
+	for name, into := range map[string]any{resultsFile: r, lostFile: &r.lost} {
+		text, err := os.ReadFile(filepath.Join(repository, name))
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(text, into); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return r, nil
 }
 
 // outputs returns what is made of the results, by its path in the repository.
@@ -118,12 +158,14 @@ func (r *results) outputs() map[string]string {
 }
 
 func (r *results) write(repository string) error {
-	text, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
 	files := r.outputs()
-	files[resultsFile] = string(text) + "\n"
+	for name, content := range map[string]any{resultsFile: r, lostFile: r.lost} {
+		text, err := json.MarshalIndent(content, "", " ")
+		if err != nil {
+			return err
+		}
+		files[name] = string(text) + "\n"
+	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(repository, name), []byte(content), 0o644); err != nil {
 			return err

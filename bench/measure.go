@@ -272,7 +272,7 @@ func (c *cell) crash(ctx context.Context) (figures, error) {
 	for i := range names {
 		names[i] = fmt.Sprintf("%s-%d", c.prefix, i)
 	}
-	holder, err := child{Locks: &lockHolder{Peer: c.peer.name, Addr: c.addr, TTL: crashTTL, Names: names}}.command()
+	holder, _, err := child{Locks: &lockHolder{Peer: c.peer.name, Addr: c.addr, TTL: crashTTL, Names: names}}.command()
 	if err != nil {
 		return figures{}, err
 	}

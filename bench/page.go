@@ -94,6 +94,14 @@ func others(figure func(setting, string) (float64, bool), s setting) func(string
 	}
 }
 
+// Lost is the section about lost updates.
+func (d document) Lost() string {
+	if d.lost == nil {
+		return "`go run ./bench -lost-updates` counts them.\n"
+	}
+	return d.lost.text()
+}
+
 func (d document) Compared() string {
 	handoffs := setting{Workload: handoff, Contenders: many}
 	return d.table("",

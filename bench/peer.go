@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,7 +20,9 @@ type peer struct {
 	free bool
 	// needs is a command that the server must have.
 	needs string
-	open  func(addr string, ttl time.Duration) (session, error)
+	// look is what grant.look calls, and fence what grant.fence is, for the page.
+	look, fence string
+	open        func(addr string, ttl time.Duration) (session, error)
 }
 
 // session stands for a process: one client with connections of its own. Many goroutines use it.
@@ -27,6 +30,23 @@ type session interface {
 	lock(ctx context.Context, name string) (unlock func(context.Context) error, err error)
 	close()
 }
+
+// holder is a session that can say more of a lock that it holds. All but the bare pair's are.
+type holder interface {
+	session
+	hold(ctx context.Context, name string) (grant, error)
+}
+
+// grant is a lock that is held.
+type grant struct {
+	unlock func(context.Context) error
+	// look returns an error if the library says that the lock is lost, by what it has for that.
+	look  func(context.Context) error
+	fence uint64 // 0: it has none
+}
+
+// errLost is what look returns where the library does not return an error.
+var errLost = errors.New("the lock is lost")
 
 // peers in the order in which the page has them. The first is the floor, the second this library.
 var peers = []peer{barePair, ours, redsyncPeer, redislockPeer, rueidislockPeer, etcdPeer}

@@ -14,6 +14,7 @@ var etcdPeer = peer{
 	name: "etcd", module: "go.etcd.io/etcd/client/v3", onEtcd: true,
 	settings: "`concurrency.Mutex`, one client for each process; one node, which does not wait for its disk (`UnsafeNoFsync`); " +
 		"messages of gRPC count as commands",
+	look: "`Done` of its session", fence: "its revision, compared by `fence.Postgres`",
 	open: func(addr string, ttl time.Duration) (session, error) {
 		c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 		return &etcdSession{client: c, ttl: ttl}, err
@@ -49,19 +50,33 @@ func (s *etcdSession) putBack(lease *concurrency.Session) {
 }
 
 func (s *etcdSession) lock(ctx context.Context, name string) (func(context.Context) error, error) {
+	g, err := s.hold(ctx, name)
+	return g.unlock, err
+}
+
+func (s *etcdSession) hold(ctx context.Context, name string) (grant, error) {
 	lease, err := s.lease()
 	if err != nil {
-		return nil, err
+		return grant{}, err
 	}
 	m := concurrency.NewMutex(lease, name)
 	if err := m.Lock(ctx); err != nil {
 		s.putBack(lease)
-		return nil, err
+		return grant{}, err
 	}
-	return func(ctx context.Context) error {
+	unlock := func(ctx context.Context) error {
 		defer s.putBack(lease)
 		return m.Unlock(ctx)
-	}, nil
+	}
+	look := func(context.Context) error {
+		select {
+		case <-lease.Done():
+			return errLost
+		default:
+			return nil
+		}
+	}
+	return grant{unlock, look, uint64(m.Header().Revision)}, nil
 }
 
 func (s *etcdSession) close() {

@@ -13,6 +13,7 @@ var rueidislockPeer = peer{
 	name: "rueidislock", module: "github.com/redis/rueidis",
 	settings: "`KeyMajority` 1 and `NoLoopTracking`, both as its README says for one Redis; leases are renewed",
 	sends:    []string{"eval", "evalsha"},
+	look:     "`Err` of its ctx",
 	open: func(addr string, ttl time.Duration) (session, error) {
 		locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
 			ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyMajority: 1, NoLoopTracking: true, KeyValidity: ttl,
@@ -23,25 +24,31 @@ var rueidislockPeer = peer{
 
 type rueidislockSession struct{ locks rueidislock.Locker }
 
-// lock bounds only the wait by ctx. To WithContext, the end of its ctx is also the end of the lease.
 func (s *rueidislockSession) lock(ctx context.Context, name string) (func(context.Context) error, error) {
+	g, err := s.hold(ctx, name)
+	return g.unlock, err
+}
+
+// hold bounds only the wait by ctx. To WithContext, the end of its ctx is also the end of the lease.
+func (s *rueidislockSession) hold(ctx context.Context, name string) (grant, error) {
 	holding, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	_, release, err := s.locks.WithContext(holding, name)
+	lease, release, err := s.locks.WithContext(holding, name)
 	if err != nil {
 		stop()
 		cancel()
-		return nil, cmp.Or(ctx.Err(), err) // err is that of holding
+		return grant{}, cmp.Or(ctx.Err(), err) // err is that of holding
 	}
 	if !stop() {
 		release()
-		return nil, ctx.Err()
+		return grant{}, ctx.Err()
 	}
-	return func(context.Context) error {
+	unlock := func(context.Context) error {
 		release() // it returns when the key is deleted
 		cancel()
 		return nil
-	}, nil
+	}
+	return grant{unlock: unlock, look: func(context.Context) error { return lease.Err() }}, nil
 }
 
 func (s *rueidislockSession) close() { s.locks.Close() }

@@ -16,6 +16,8 @@ type results struct {
 	Slice   time.Duration `json:"slice_ns"`
 	Peers   []peerInfo    `json:"peers"`
 	Cells   []measured    `json:"cells"`
+
+	lost *lostUpdates // of another run, in a file of its own; nil without a repository
 }
 
 // machine is where it ran, and how busy that was.

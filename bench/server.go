@@ -99,7 +99,7 @@ func startEtcd(ctx context.Context) (*server, error) {
 	}
 	what.Client, what.Peer = client, peer
 	s := &server{title: "etcd " + etcd.Version, addr: client, dir: dir}
-	if s.cmd, err = (child{Etcd: &what}).command(); err != nil {
+	if s.cmd, _, err = (child{Etcd: &what}).command(); err != nil {
 		return nil, err
 	}
 	if err := startChild(ctx, s.cmd, nil); err != nil {

@@ -205,7 +205,7 @@ var (
 // Every link of a document to a file of the repository, or to a heading in it, leads there.
 func TestTheLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	var paths []string
-	for _, pattern := range []string{"../*.md", "../*/*.md", "../*/*/*.md"} {
+	for _, pattern := range []string{"../*.md", "../llms.txt", "../*/*.md", "../*/*/*.md"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		paths = append(paths, found...)

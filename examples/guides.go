@@ -31,6 +31,7 @@ import (
 	_ "github.com/fairlock/fairlock-go/contrib/prometheus"
 	_ "github.com/fairlock/fairlock-go/fairlock"
 	_ "github.com/fairlock/fairlock-go/fairlocktest"
+	_ "github.com/fairlock/fairlock-go/fence"
 	_ "github.com/fairlock/fairlock-go/leader"
 	_ "github.com/fairlock/fairlock-go/token"
 	_ "github.com/fairlock/fairlock-go/ui"

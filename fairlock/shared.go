@@ -18,3 +18,12 @@ func (s shared) Inspect(ctx context.Context) (State, error) { return s.lock.insp
 // waiters, and reports whether it was held. To take the permits of one holder, Resume its lease by Holder.Handle, and Unlock it.
 // ctx bounds each request, 3 s at most.
 func (s shared) ForceRelease(ctx context.Context) (bool, error) { return s.lock.forceRelease(ctx) }
+
+// LeaseFromContext returns the innermost lease of this lock that ctx carries, acquired through the same Client, and false if there is
+// none. ctx comes from Do or Lease.Context. The lease may have ended: its Err says so. The lease of a KeyedSemaphore may be of any key.
+func (s shared) LeaseFromContext(ctx context.Context) (*Lease, bool) {
+	for l := range s.lock.leasesIn(ctx) {
+		return l, true
+	}
+	return nil, false
+}

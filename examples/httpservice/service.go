@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fence"
 )
 
 // payment is what a request asks for. The client sends the same key when it repeats a request.
@@ -19,6 +20,9 @@ type payment struct {
 	account, key string
 	amount       int
 }
+
+// lock is the name of the account's lock, and what the database keeps the highest fence for.
+func (p payment) lock() string { return "account:" + p.account }
 
 type service struct {
 	locks   *fairlock.Client
@@ -55,14 +59,14 @@ func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, err)
 		return
 	}
-	lock := s.locks.Mutex("account:"+p.account, fairlock.WithMaxWait(s.maxWait))
+	lock := s.locks.Mutex(p.lock(), fairlock.WithMaxWait(s.maxWait))
 	do := lock.Do // waits behind all requests that came before, of all replicas
 	if r.FormValue("wait") == "no" {
 		do = lock.TryDo
 	}
 	balance, done := 0, false
 	err = do(r.Context(), func(ctx context.Context) (err error) {
-		balance, err = s.payLocked(ctx, p)
+		balance, err = s.payLocked(ctx, lock, p)
 		done = err == nil
 		return err
 	})
@@ -78,12 +82,14 @@ func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]int{"balance": balance}) // a client that is gone repeats its request
 }
 
-// payLocked pays under the lock whose lease is that of ctx, and returns the new balance. After an error nothing is written,
+// payLocked pays under the lock, whose lease ctx carries, and returns the new balance. After an error nothing is written,
 // unless it is one of the database: then that is unknown.
-func (s *service) payLocked(ctx context.Context, p payment) (balance int, err error) {
-	lease, _ := fairlock.LeaseFromContext(ctx)
-	fence := lease.Fence()
-	balance, paid, err := s.ledger.read(ctx, fence, p)
+func (s *service) payLocked(ctx context.Context, lock fairlock.Mutex, p payment) (balance int, err error) {
+	number, err := fence.FromContext(ctx, lock)
+	if err != nil {
+		return 0, err
+	}
+	balance, paid, err := s.ledger.read(ctx, number, p)
 	if err != nil || paid {
 		return balance, err
 	}
@@ -92,7 +98,7 @@ func (s *service) payLocked(ctx context.Context, p payment) (balance int, err er
 	}
 	// The bank has paid, so that is written down even if ctx ends now. Whether it is too late, only the database knows.
 	balance -= p.amount
-	return balance, s.ledger.write(context.WithoutCancel(ctx), fence, p, balance)
+	return balance, s.ledger.write(context.WithoutCancel(ctx), number, p, balance)
 }
 
 // refuse answers a request that is not done, as docs/lost-after-write.md says.
@@ -103,7 +109,7 @@ func (s *service) refuse(w http.ResponseWriter, err error) {
 		status = http.StatusNotFound
 	case errors.Is(err, errTooLow), errors.Is(err, errOtherKey):
 		status = http.StatusUnprocessableEntity
-	case errors.Is(err, fairlock.ErrBusy), errors.Is(err, errLate):
+	case errors.Is(err, fairlock.ErrBusy), errors.Is(err, fence.ErrStale):
 		status = http.StatusConflict
 	default:
 		// ErrWaitTimeout; ErrClosed, in a drain; Redis, the database or the bank does not answer; ErrLost. The request was not

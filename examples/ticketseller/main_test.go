@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/fence"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 )
 
@@ -67,7 +68,7 @@ func TestSeller_LeaseIsLost(t *testing.T) {
 				synctest.Wait()
 				late := func() {
 					close(sell)
-					assert.ErrorIs(t, <-written, errLate)
+					assert.ErrorIs(t, <-written, fence.ErrStale)
 				}
 				if writes == "in the next sale" {
 					next.charge = func(context.Context, string) error { late(); return nil }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fence"
 )
 
 // seller sells tickets of a concert.
@@ -15,12 +16,14 @@ type seller struct {
 	refund  func(buyer string) error
 }
 
-// sell sells one ticket and returns its number, or errSoldOut, or errLate if the lock was lost and others have gone on.
+// sell sells one ticket and returns its number, or errSoldOut, or fence.ErrStale if the lock was lost and others have gone on.
 func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error) {
 	err = s.lock.Do(ctx, func(ctx context.Context) error { // in line, behind all who came before
-		lease, _ := fairlock.LeaseFromContext(ctx)
-		fence := lease.Fence()
-		sold, err := s.concert.sold(ctx, fence)
+		number, err := fence.FromContext(ctx, s.lock)
+		if err != nil {
+			return err
+		}
+		sold, err := s.concert.sold(ctx, number)
 		if err != nil {
 			return err
 		}
@@ -29,7 +32,7 @@ func (s *seller) sell(ctx context.Context, buyer string) (ticket int, err error)
 		}
 		// The money is here, so the sale is written down even if ctx ends now. Whether it is too late for that, only the
 		// database knows: between a look at the lease and the write there is always time for a pause.
-		if err := s.concert.sell(context.WithoutCancel(ctx), sold+1, buyer, fence); err != nil {
+		if err := s.concert.sell(context.WithoutCancel(ctx), sold+1, buyer, number); err != nil {
 			return errors.Join(err, s.refund(buyer)) // too late, or the database is away: nothing was sold
 		}
 		ticket = sold + 1

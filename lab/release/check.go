@@ -188,7 +188,14 @@ func (c *checker) binaries(ctx context.Context, m module) error {
 	}
 	build := exec.CommandContext(ctx, "bash", ".ci/binaries", c.version)
 	build.Env = c.env
-	_, err := outputOf(build, c.tree())
+	if _, err := outputOf(build, c.tree()); err != nil {
+		return err
+	}
+	sums := exec.CommandContext(ctx, "sha256sum", "--check", "--strict", "SHA256SUMS")
+	checked, err := outputOf(sums, filepath.Join(c.tree(), "dist"))
+	if err == nil && strings.Count(checked, ": OK\n") != 6 {
+		err = fmt.Errorf("not five programs and an SBOM, but: %s", checked)
+	}
 	return err
 }
 

@@ -1,12 +1,19 @@
 package main
 
 import (
+	"debug/buildinfo"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 // repository returns one with a library, a module of contrib, a command, and a module that is not published. extra are lines
@@ -78,4 +85,63 @@ func TestThisRepository(t *testing.T) {
 	require.NoError(t, pin(modules, "v0.1.0"))
 	require.NoError(t, changelog("../..", "v0.1.0"))
 	require.Error(t, changelog("../..", "v0.1"))
+}
+
+var used = regexp.MustCompile(`(?m)^ *(?:- )?uses: (.*)$`)
+
+// Each action is that of a commit, with the version as a comment. A workflow is YAML, and calls only scripts that are there.
+func TestWorkflows_ArePinned(t *testing.T) {
+	files, err := filepath.Glob("../../.github/workflows/*.yml")
+	require.NoError(t, err)
+	require.Len(t, files, 4)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var workflow struct {
+			Jobs map[string]struct {
+				Steps []struct{ Run string }
+			}
+		}
+		require.NoError(t, yaml.Unmarshal(text, &workflow), file)
+		found := used.FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, found, file)
+		for _, m := range found {
+			assert.Regexp(t, `^[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+`, m[1], file)
+		}
+		for name, job := range workflow.Jobs {
+			require.NotEmpty(t, job.Steps, "%s: %s", file, name)
+			for _, step := range job.Steps {
+				if script, _, _ := strings.Cut(step.Run, " "); strings.HasPrefix(script, ".ci/") {
+					assert.FileExists(t, filepath.Join("../..", script))
+				}
+			}
+		}
+	}
+}
+
+// The SBOM has the modules of all programs, each once, and is refused for programs of another version.
+func TestSBOM(t *testing.T) {
+	dir := t.TempDir()
+	require.ErrorContains(t, sbom(dir, "v0.1.0"), "no programs")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, name := range []string{"fairlock-linux-amd64", "fairlock-linux-arm64"} {
+		require.NoError(t, os.Link(self, filepath.Join(dir, name)))
+	}
+	info, err := buildinfo.ReadFile(self)
+	require.NoError(t, err)
+	require.ErrorContains(t, sbom(dir, "v9.9.9"), "not of v9.9.9")
+	replaced := slices.ContainsFunc(info.Deps, func(m *debug.Module) bool { return m.Replace != nil })
+	require.False(t, replaced, "this test needs a program without them")
+	require.NoError(t, sbom(dir, info.Main.Version))
+	text, err := os.ReadFile(filepath.Join(dir, sbomFile))
+	require.NoError(t, err)
+	var b bom
+	require.NoError(t, json.Unmarshal(text, &b))
+	assert.Equal(t, info.Main.Path, b.Metadata.Component.Name)
+	assert.Len(t, b.Components, len(info.Deps)+1)
+	for _, m := range info.Deps {
+		assert.Contains(t, string(text), `"pkg:golang/`+m.Path+"@"+m.Version+`"`)
+		assert.Contains(t, string(text), m.Sum)
+	}
 }

@@ -1,0 +1,6 @@
+package dbtest
+
+import "syscall"
+
+// endWithParent has the kernel send the signal when the process that has started the server ends.
+func endWithParent(attr *syscall.SysProcAttr, signal syscall.Signal) { attr.Pdeathsig = signal }

@@ -1,0 +1,164 @@
+// Package fence_test tests package fence with databases: PostgreSQL, MariaDB, SQLite in two journal modes.
+package fence_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite" // the driver "sqlite", in pure Go
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/fairlock/fairlock-go/fence"
+	"github.com/fairlock/fairlock-go/internal/dbtest"
+)
+
+// The servers of all tests, or why there are none. A test that needs one fails then.
+var (
+	postgres, mariadb           *dbtest.Server
+	postgresMissing, mariaError error
+)
+
+func TestMain(m *testing.M) {
+	_ = mysql.SetLogger(quiet{}) // a transaction that is rolled back when its ctx ends says so
+	var both sync.WaitGroup
+	both.Go(func() { postgres, postgresMissing = dbtest.StartPostgres() })
+	both.Go(func() { mariadb, mariaError = dbtest.StartMariaDB() })
+	both.Wait()
+	code := m.Run()
+	for _, s := range []*dbtest.Server{postgres, mariadb} {
+		if s != nil {
+			s.Stop()
+		}
+	}
+	os.Exit(code)
+}
+
+type quiet struct{}
+
+func (quiet) Print(...any) {}
+
+// base is an empty database with the settings of its clients.
+type base struct {
+	*sql.DB
+	fence.SQL
+
+	name string
+	// waiting has the number of transactions that wait for a lock. SQLite has none: its clients wait and try.
+	waiting string
+	again   func(error) bool // it says that the caller may try again
+}
+
+// bases runs a test on each database and isolation level. ready: the table of fences is there.
+func bases(t *testing.T, ready bool, test func(t *testing.T, b *base)) {
+	t.Helper()
+	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+		t.Run("PostgreSQL/"+level, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, postgresMissing)
+			name := create(t, "pgx", postgres.DSN)
+			b := &base{name: "PostgreSQL", SQL: fence.Postgres, again: serialization,
+				waiting: `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`}
+			dsn := strings.Replace(postgres.DSN, "dbname=postgres", "dbname="+name, 1)
+			b.open(t, "pgx", dsn+" options='-c default_transaction_isolation="+strings.ReplaceAll(level, " ", `\\ `)+"'", ready)
+			test(t, b)
+		})
+		t.Run("MariaDB/"+level, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, mariaError)
+			name := create(t, "mysql", mariadb.DSN)
+			b := &base{name: "MariaDB", SQL: fence.MySQL, again: deadlock,
+				// INNODB_TRX would say so, but is not refreshed while it is read every few ms.
+				waiting: `SELECT count(*) FROM information_schema.processlist
+					WHERE db = database() AND command <> 'Sleep' AND id <> connection_id() AND time_ms > 200`}
+			b.open(t, "mysql", strings.TrimSuffix(mariadb.DSN, "test")+name+"?tx_isolation='"+strings.ReplaceAll(level, " ", "-")+"'", ready)
+			test(t, b)
+		})
+	}
+	for _, journal := range []string{"wal", "delete"} {
+		t.Run("SQLite/"+journal, func(t *testing.T) {
+			t.Parallel()
+			b := &base{name: "SQLite", SQL: fence.SQLite, again: busy}
+			b.open(t, "sqlite", "file:"+t.TempDir()+"/db?_pragma=busy_timeout(60000)&_pragma=journal_mode("+journal+")&_pragma=synchronous(off)", ready)
+			test(t, b)
+		})
+	}
+}
+
+// create makes a database, and returns its name.
+func create(t *testing.T, driver, dsn string) (name string) {
+	t.Helper()
+	admin, err := sql.Open(driver, dsn)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, admin.Close()) }()
+	created.Lock()
+	defer created.Unlock()
+	created.n++
+	name = fmt.Sprintf("test%d", created.n)
+	_, err = admin.ExecContext(t.Context(), "CREATE DATABASE "+name) // PostgreSQL copies one at a time
+	require.NoError(t, err)
+	return name
+}
+
+var created struct {
+	sync.Mutex
+
+	n int // guarded by Mutex
+}
+
+// open connects, and makes the tables: counter has a number, and the fence of who wrote it.
+func (b *base) open(t *testing.T, driver, dsn string, ready bool) {
+	t.Helper()
+	var err error
+	b.DB, err = sql.Open(driver, dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	b.run(t, `CREATE TABLE counter (n BIGINT NOT NULL, written_by BIGINT NOT NULL)`)
+	b.run(t, `INSERT INTO counter VALUES (0, 0)`)
+	if ready {
+		b.run(t, b.Schema())
+		b.run(t, b.Schema()) // a migration may be run again
+	}
+}
+
+func (b *base) run(t *testing.T, query string) {
+	t.Helper()
+	_, err := b.ExecContext(t.Context(), query)
+	require.NoError(t, err)
+}
+
+// queryer is a *sql.DB or a *sql.Tx.
+type queryer interface {
+	QueryRow(query string, args ...any) *sql.Row
+}
+
+// counter reads the counter, and by whom it was written.
+func counter(q queryer) (n, by int64, err error) {
+	err = q.QueryRow(`SELECT n, written_by FROM counter`).Scan(&n, &by)
+	return n, by, err
+}
+
+// serialization is PostgreSQL's 40001, or a deadlock.
+func serialization(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01")
+}
+
+// deadlock is MariaDB's 1213, or 1020: the row has changed since the snapshot.
+func deadlock(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && (e.Number == 1213 || e.Number == 1020)
+}
+
+func busy(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_BUSY
+}

@@ -1,0 +1,365 @@
+package fence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fence"
+)
+
+const resource = "account:42"
+
+// add returns what a holder does in its transaction: it reads the counter, and writes it as this fence.
+func add(by int64) func(*sql.Tx) error {
+	return func(tx *sql.Tx) error {
+		n, _, err := counter(tx)
+		if err != nil {
+			return err
+		}
+		return write(tx, n+1, by)
+	}
+}
+
+func write(tx *sql.Tx, n, by int64) error {
+	_, err := tx.Exec(fmt.Sprintf(`UPDATE counter SET n = %d, written_by = %d`, n, by)) // each database has its own placeholders
+	return err
+}
+
+func (b *base) has(t *testing.T, n, by int64) {
+	t.Helper()
+	gotN, gotBy, err := counter(b)
+	require.NoError(t, err)
+	assert.Equal(t, []int64{n, by}, []int64{gotN, gotBy})
+}
+
+// must does it again for as long as the database asks for that, as a caller should.
+func (b *base) must(t *testing.T, number uint64, f func(*sql.Tx) error) (tries int) {
+	t.Helper()
+	for tries = 1; ; tries++ {
+		err := b.Do(t.Context(), b.DB, resource, number, f)
+		if err == nil {
+			return tries
+		}
+		if !b.again(err) {
+			require.NoError(t, err)
+		}
+	}
+}
+
+func (b *base) begin(t *testing.T) *sql.Tx {
+	t.Helper()
+	tx, err := b.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+// A lower fence is refused, an equal one passes, and whatever is refused writes nothing.
+//
+//fairlock:promise The fence at a database: a lower fence is refused on PostgreSQL, MariaDB and SQLite, in each isolation level; an equal one passes
+func TestDo_Rules(t *testing.T) {
+	t.Parallel()
+	bases(t, true, func(t *testing.T, b *base) {
+		ctx := t.Context()
+		for _, number := range []uint64{5, 5, 7} {
+			require.NoError(t, b.Do(ctx, b.DB, resource, number, add(int64(number))))
+		}
+		b.has(t, 3, 7)
+		called := func(*sql.Tx) error { t.Error("f was called"); return nil }
+		require.ErrorIs(t, b.Do(ctx, b.DB, resource, 6, called), fence.ErrStale)
+		for _, number := range []uint64{0, 1 << 53, 1<<64 - 1} {
+			require.ErrorIs(t, b.Do(ctx, b.DB, resource, number, called), fairlock.ErrInvalid)
+		}
+		for _, name := range []string{"", string(make([]byte, 1025))} {
+			require.ErrorIs(t, b.Do(ctx, b.DB, name, 7, called), fairlock.ErrInvalid)
+		}
+		require.ErrorIs(t, fence.SQL{}.Do(ctx, b.DB, resource, 7, called), fairlock.ErrInvalid)
+		b.has(t, 3, 7)
+		for _, name := range []string{"account:43", "ACCOUNT:42", "account:42 ", "äccount:42"} {
+			require.NoError(t, b.Do(ctx, b.DB, name, 1, add(1)), "another resource: %q", name)
+		}
+		b.has(t, 7, 1)
+		conn, err := b.Conn(ctx)
+		require.NoError(t, err)
+		require.NoError(t, b.Do(ctx, conn, resource, 1<<53-1, add(1)))
+		require.NoError(t, conn.Close())
+		b.has(t, 8, 1)
+	})
+}
+
+// A fence whose transaction is rolled back was never shown.
+func TestDo_RollsBack(t *testing.T) {
+	t.Parallel()
+	bases(t, true, func(t *testing.T, b *base) {
+		own := errors.New("own")
+		err := b.Do(t.Context(), b.DB, resource, 9, func(tx *sql.Tx) error { return errors.Join(add(9)(tx), own) })
+		require.ErrorIs(t, err, own)
+		require.Panics(t, func() {
+			_ = b.Do(t.Context(), b.DB, resource, 9, func(tx *sql.Tx) error { _ = add(9)(tx); panic("own") })
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		err = b.Do(ctx, b.DB, resource, 9, func(tx *sql.Tx) error { defer cancel(); return add(9)(tx) })
+		require.Error(t, err, "the lease has ended before the commit")
+		b.has(t, 0, 0)
+		require.NoError(t, b.Do(t.Context(), b.DB, resource, 8, add(8)))
+		b.has(t, 1, 8)
+	})
+}
+
+// A transaction that began first, and has a snapshot of that time, shows its fence after a later holder has committed.
+//
+//fairlock:promise The fence at a database
+func TestRaise_StaleTransactionBeganEarlier(t *testing.T) {
+	t.Parallel()
+	bases(t, true, func(t *testing.T, b *base) {
+		for _, reads := range []bool{false, true} {
+			number := uint64(20)
+			if reads {
+				number = 40
+			}
+			// It has written before: what its snapshot has is its own fence.
+			require.NoError(t, b.Do(t.Context(), b.DB, resource, number-10, add(1)))
+			b.run(t, `UPDATE counter SET n = 0`)
+			stale := b.begin(t)
+			if reads { // the mistake: before it shows the fence
+				_, _, err := counter(stale)
+				require.NoError(t, err)
+			}
+			newer := make(chan error, 1)
+			go func() {
+				for {
+					err := b.Do(context.Background(), b.DB, resource, number, add(int64(number)))
+					if err == nil || !b.again(err) {
+						newer <- err
+						return
+					}
+				}
+			}()
+			// A reader can be in the way of the newer one: then that commits when the reader is gone.
+			overtaken := b.blocked(t, newer)
+			err := b.Raise(t.Context(), stale, resource, number-10)
+			if overtaken {
+				require.Error(t, err)
+				require.True(t, errors.Is(err, fence.ErrStale) || b.again(err), "%v", err)
+				require.ErrorIs(t, write(stale, 99, 99), sql.ErrTxDone, "whoever overlooks the error")
+				require.Error(t, stale.Commit())
+			} else {
+				_ = stale.Rollback()
+				require.NoError(t, <-newer)
+			}
+			require.ErrorIs(t, b.Do(t.Context(), b.DB, resource, number-10, add(99)), fence.ErrStale, "again, as 40001 asks for")
+			b.has(t, 1, int64(number))
+		}
+	})
+}
+
+// blocked returns true when the newer holder has committed, and false if it waits for a lock.
+func (b *base) blocked(t *testing.T, newer <-chan error) (committed bool) {
+	t.Helper()
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // no event says so
+		select {
+		case err := <-newer:
+			require.NoError(t, err)
+			return true
+		default:
+		}
+		if b.waits(t) {
+			return false
+		}
+		if time.Now().After(until) {
+			require.Empty(t, b.waiting, "it neither waits nor commits")
+			return false // SQLite: it tries again and again
+		}
+	}
+}
+
+// waits says whether a transaction waits for a lock.
+func (b *base) waits(t *testing.T) bool {
+	t.Helper()
+	if b.waiting == "" {
+		return false
+	}
+	var n int
+	require.NoError(t, b.QueryRow(b.waiting).Scan(&n))
+	return n > 0
+}
+
+// An older holder that has shown its fence and not committed makes the newer one wait. The newer one then reads what it wrote.
+func TestDo_WaitsForAnOlderOne(t *testing.T) {
+	t.Parallel()
+	bases(t, true, func(t *testing.T, b *base) {
+		for _, known := range []bool{false, true} { // is there a row of the resource yet?
+			b.run(t, `DELETE FROM fairlock_fences`)
+			b.run(t, `UPDATE counter SET n = 0`)
+			if known {
+				require.NoError(t, b.Do(t.Context(), b.DB, resource, 1, func(*sql.Tx) error { return nil }))
+			}
+			older := b.begin(t)
+			require.NoError(t, b.Raise(t.Context(), older, resource, 10))
+			n, _, err := counter(older)
+			require.NoError(t, err)
+			tries := make(chan int, 1)
+			go func() { tries <- b.must(t, 11, add(11)) }()
+			if b.waiting != "" {
+				require.Eventually(t, func() bool { return b.waits(t) }, time.Minute, time.Millisecond)
+			}
+			require.Empty(t, tries)
+			require.NoError(t, write(older, n+1, 10))
+			require.NoError(t, older.Commit())
+			t.Logf("it took %d attempts", <-tries)
+			b.has(t, 2, 11)
+		}
+	})
+}
+
+// The newer one has shown its fence and not committed: the older one waits, and then it is stale, or not if the newer one has
+// rolled back.
+func TestDo_OlderOneWaits(t *testing.T) {
+	t.Parallel()
+	bases(t, true, func(t *testing.T, b *base) {
+		for _, commits := range []bool{true, false} {
+			b.run(t, `DELETE FROM fairlock_fences`)
+			b.run(t, `UPDATE counter SET n = 0`)
+			newer := b.begin(t)
+			require.NoError(t, b.Raise(t.Context(), newer, resource, 11))
+			require.NoError(t, add(11)(newer))
+			older := make(chan error, 1)
+			go func() {
+				for {
+					err := b.Do(context.Background(), b.DB, resource, 10, add(10))
+					if err == nil || !b.again(err) {
+						older <- err
+						return
+					}
+				}
+			}()
+			if b.waiting != "" {
+				require.Eventually(t, func() bool { return b.waits(t) }, time.Minute, time.Millisecond)
+			}
+			if commits {
+				require.NoError(t, newer.Commit())
+				require.ErrorIs(t, <-older, fence.ErrStale)
+				b.has(t, 1, 11)
+			} else {
+				require.NoError(t, newer.Rollback())
+				require.NoError(t, <-older)
+				b.has(t, 1, 10)
+			}
+		}
+	})
+}
+
+// Many holders at once, each of which is paused at random: no write of a lower fence follows one of a higher, and none is lost.
+//
+//fairlock:promise The fence at a database
+func TestDo_Concurrent(t *testing.T) {
+	t.Parallel()
+	bases(t, true, func(t *testing.T, b *base) {
+		const holders, each = 6, 20
+		var last, done, stale atomic.Int64
+		var all sync.WaitGroup
+		for range holders {
+			all.Go(func() {
+				for range each {
+					number := last.Add(1)
+					pause()
+					for {
+						err := b.Do(t.Context(), b.DB, resource, uint64(number), func(tx *sql.Tx) error {
+							n, by, err := counter(tx)
+							if err != nil {
+								return err
+							}
+							assert.LessOrEqual(t, by, number, "an earlier holder writes after a later one")
+							pause()
+							return write(tx, n+1, number)
+						})
+						if err != nil && b.again(err) {
+							continue
+						}
+						if errors.Is(err, fence.ErrStale) {
+							stale.Add(1)
+						} else if assert.NoError(t, err) {
+							done.Add(1)
+						}
+						break
+					}
+				}
+			})
+		}
+		all.Wait()
+		n, _, err := counter(b)
+		require.NoError(t, err)
+		assert.Equal(t, done.Load(), n, "an acknowledged update is lost")
+		assert.EqualValues(t, holders*each, done.Load()+stale.Load())
+		t.Logf("%d updates, %d refused", done.Load(), stale.Load())
+	})
+}
+
+func pause() {
+	if rand.IntN(2) == 0 {
+		time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
+	}
+}
+
+// Without the table, the database says so, and nothing is written.
+func TestDo_NoTable(t *testing.T) {
+	t.Parallel()
+	bases(t, false, func(t *testing.T, b *base) {
+		err := b.Do(t.Context(), b.DB, resource, 1, func(*sql.Tx) error { t.Error("f was called"); return nil })
+		require.ErrorContains(t, err, "fairlock_fences")
+		require.NotErrorIs(t, err, fence.ErrStale)
+		tx := b.begin(t)
+		require.NoError(t, add(1)(tx))
+		require.ErrorContains(t, b.Raise(t.Context(), tx, resource, 1), "fairlock_fences")
+		require.Error(t, tx.Commit())
+		b.has(t, 0, 0)
+	})
+}
+
+// 40001 comes as it is, also to the valid holder, whose next attempt succeeds.
+func TestDo_SerializationFailure(t *testing.T) {
+	t.Parallel()
+	bases(t, true, func(t *testing.T, b *base) {
+		if b.name != "PostgreSQL" {
+			t.SkipNow() // the others wait for the row
+		}
+		var level string
+		require.NoError(t, b.QueryRow(`SHOW transaction_isolation`).Scan(&level))
+		older := b.begin(t)
+		require.NoError(t, b.Raise(t.Context(), older, resource, 10))
+		newer := make(chan error, 1)
+		go func() { newer <- b.Do(context.Background(), b.DB, resource, 11, add(11)) }()
+		require.Eventually(t, func() bool { return b.waits(t) }, time.Minute, time.Millisecond)
+		require.NoError(t, older.Commit())
+		err := <-newer
+		if level == "read committed" {
+			require.NoError(t, err)
+			return
+		}
+		require.True(t, serialization(err), "%v", err)
+		require.NoError(t, b.Do(t.Context(), b.DB, resource, 11, add(11)))
+		b.has(t, 1, 11)
+	})
+}
+
+// The statements of the guide are those of Schema.
+func TestSchema_IsInTheGuide(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../../docs/concepts.md")
+	require.NoError(t, err)
+	for _, d := range []fence.SQL{fence.Postgres, fence.MySQL, fence.SQLite} {
+		assert.Contains(t, string(guide), "\n"+d.Schema()+"\n")
+	}
+}
