@@ -79,7 +79,7 @@ func countLost(ctx context.Context, all []peer, seed uint64, pauses int, progres
 		return nil, err
 	}
 	defer postgres.Stop()
-	l := &lab{results: &results{Servers: []string{postgres.Title}}, progress: progress}
+	l := &lab{results: &results{Servers: []string{postgres.Title}}, program: "redis-server", progress: progress}
 	defer l.close()
 	present, err := l.start(ctx, all)
 	if err != nil {

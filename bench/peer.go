@@ -49,7 +49,7 @@ type grant struct {
 var errLost = errors.New("the lock is lost")
 
 // peers in the order in which the page has them. The first is the floor, the second this library.
-var peers = []peer{barePair, ours, redsyncPeer, redislockPeer, rueidislockPeer, etcdPeer}
+var peers = []peer{barePair, ours, pulsePeer, redsyncPeer, redislockPeer, rueidislockPeer, etcdPeer}
 
 // newRedis returns a client of go-redis, set up as fairlock's README says. All peers that use go-redis get the same.
 func newRedis(addr string) *redis.Client {
