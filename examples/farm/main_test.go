@@ -118,7 +118,8 @@ func (w *world) state(used, waiting int) {
 // Cases 1 and 5 of keyed semaphores, with processes: three workers share the cores. A customer with many jobs has no more than its limit.
 // One that comes later is next, before the others' backlog, and a wide job gets its cores.
 //
-//fairlock:promise Limits of a keyed semaphore, over three processes on a redis-server
+//fairlock:promise Limits of a keyed semaphore
+//fairlock:promise Turns between keys
 func TestFarm_Turns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -162,7 +163,7 @@ func TestFarm_Turns(t *testing.T) {
 // Case 8 of keyed semaphores, with processes: a worker is killed that has jobs of many customers, running and waiting. The others go on
 // when its leases have ended. Its jobs are done when it starts again, and one that is stopped puts its own back.
 //
-//fairlock:fault A process is killed that holds permits of many keys of a keyed semaphore, and waits for others: those of other processes go on
+//fairlock:fault A client is killed that has holders and waiters of many keys of a keyed semaphore
 func TestFarm_KilledWorker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

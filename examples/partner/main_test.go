@@ -70,7 +70,7 @@ func get(t *testing.T, url, tenant string) (status int, fence int64) {
 // Case 11 of keyed semaphores, with processes: three replicas start no more than 100 requests in any second, and no more than 20 of one
 // tenant. A tenant that sends many delays nobody else.
 //
-//fairlock:promise A rate in two levels, over three processes on a redis-server
+//fairlock:promise A rate in two levels
 func TestPartner_Rate(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
