@@ -536,7 +536,7 @@ func TestKeyed_Resume(t *testing.T) {
 // A key of Redis that is somebody else's is an error that names it. Redis has written nothing then, so nobody has to leave, and the log
 // does not say so.
 func TestForeignKey_NobodyLeaves(t *testing.T) {
-	cases := map[string]string{"queue": "queue", "lines": "lines", "holders": "holders", "number": "number"}
+	cases := map[string]string{"queue": "queue", "lines": "lines", "permits": "permits", "holders": "holders", "number": "number"}
 	bubbles(t, cases, func(t *testing.T, s *fairlocktest.Server, part, _ string) {
 		var log logged
 		client := s.Client(fairlock.Config{Logger: log.logger()})
