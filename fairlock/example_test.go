@@ -267,7 +267,7 @@ func ExampleKeyedSemaphore() {
 	call := func(context.Context) error { fmt.Println("calling"); return nil }
 
 	gpu := client.KeyedSemaphore("gpu", 8)
-	tenant := gpu.Key("tenant-3", fairlock.WithKeyLimit(4)) // at most four
+	tenant := gpu.Key("tenant-3", fairlock.WithKeyLimit(4))
 	err := tenant.Do(ctx, 1, call)
 	fmt.Println(err)
 	// Output:

@@ -243,6 +243,8 @@ func TestKeyed_Turns(t *testing.T) {
 }
 
 // Case 5: a newcomer with nothing held is next, before the backlog of a key that holds something.
+//
+//fairlock:promise Turns between keys
 func TestKeyed_NewcomerBeforeABacklog(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -265,6 +267,8 @@ func TestKeyed_NewcomerBeforeABacklog(t *testing.T) {
 
 // Case 6: others pass a key at its limit, for any number of grants. When one of its holders ends, its first waiter is next if it holds the
 // least.
+//
+//fairlock:promise Limits of a keyed semaphore
 func TestKeyed_AtItsLimit(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		x, r := s.Client(fairlock.Config{}).KeyedSemaphore("x", 3), newTurns()
@@ -286,6 +290,8 @@ func TestKeyed_AtItsLimit(t *testing.T) {
 
 // Case 7: a wide request is passed by at most one grant of each key that waited before it, once its key holds nothing. While its key holds
 // something, keys that hold less pass it.
+//
+//fairlock:promise A wide request of a key: once its key holds nothing, at most one grant of each key that waited before it comes first
 func TestKeyed_Wide(t *testing.T) {
 	bubbles(t, map[string]struct {
 		before int // permits that the key holds
@@ -347,6 +353,8 @@ func TestKeyed_KilledClient(t *testing.T) {
 
 // Case 9: a client's heartbeats are lost, or the data, or the lines, turns or holders. Those who come back are granted permits in order
 // within their keys, nobody twice, and nothing stays.
+//
+//fairlock:fault The lines, turns or holders of a keyed semaphore are lost: order within a key among those who are back; nobody is granted twice; nothing stays
 func TestKeyed_Losses(t *testing.T) {
 	bubbles(t, map[string]func(t *testing.T, s *fairlocktest.Server, c *fairlocktest.Client){
 		"heartbeats": func(t *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client) {
@@ -402,6 +410,8 @@ func TestKeyed_Losses(t *testing.T) {
 
 // Case 10: a resize counts for all keys. Two numbers of permits in use are shown, and each client logs it once. The first waiter of a key
 // speaks for its limit.
+//
+//fairlock:promise Terms of a key travel with the request: the first waiter of a key speaks for its limit and its share; a resize counts for all keys; two numbers in use are shown, and logged once
 func TestKeyed_Resize(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var log logged
@@ -526,7 +536,7 @@ func TestKeyed_Resume(t *testing.T) {
 // A key of Redis that is somebody else's is an error that names it. Redis has written nothing then, so nobody has to leave, and the log
 // does not say so.
 func TestForeignKey_NobodyLeaves(t *testing.T) {
-	cases := map[string]string{"queue": "queue", "lines": "lines", "holders": "holders", "number": "number"}
+	cases := map[string]string{"queue": "queue", "lines": "lines", "permits": "permits", "holders": "holders", "number": "number"}
 	bubbles(t, cases, func(t *testing.T, s *fairlocktest.Server, part, _ string) {
 		var log logged
 		client := s.Client(fairlock.Config{Logger: log.logger()})

@@ -50,11 +50,12 @@ func (o *Order) waits(token string) bool {
 	return slices.ContainsFunc(o.lines[Terms(token).Key], func(w Waiter) bool { return w.Token == token })
 }
 
-// Next is the first waiter of the runnable key with the smallest level, then the smallest turn; "" if there is none.
+// Next is the first waiter of the runnable key with the smallest level, then the smallest turn, then the first by its text: after a
+// loss of data, waiters of two keys can have one ticket. It is "" if there is none.
 func (o *Order) Next() (next string) {
 	level, since := math.MaxInt, uint64(0)
-	for key, line := range o.lines {
-		head := line[0].Token
+	for _, key := range slices.Sorted(maps.Keys(o.lines)) {
+		head := o.lines[key][0].Token
 		if l, t := o.level(head), o.turns[key].Since; o.hasRoom(head) && (l < level || l == level && t < since) {
 			next, level, since = head, l, t
 		}

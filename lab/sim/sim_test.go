@@ -112,7 +112,8 @@ func TestSim(t *testing.T) {
 // Case 12 of keyed semaphores: ten thousand keys, three clients, random holds and failures. After each script the rules say which key
 // is next; no key is forgotten.
 //
-//fairlock:promise Turns between keys, of ten thousand keys under random faults: each grant is that of the key that is next
+//fairlock:promise Turns between keys
+//fairlock:promise Limits of a keyed semaphore
 func TestSim_ManyKeys(t *testing.T) {
 	if *seedFlag != 0 || *forFlag != 0 {
 		t.Skip("another test was asked for")
