@@ -66,7 +66,7 @@ type LockCollector struct {
 	failing   atomic.Bool   // the latest scrape could not read all locks
 
 	waiters, candidates, oldestWait, permitsUsed, permits *prometheus.Desc
-	failures                                  prometheus.Counter
+	failures                                              prometheus.Counter
 }
 
 // reading is what was read of a lock.
