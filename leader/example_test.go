@@ -27,7 +27,7 @@ func Example() {
 	}
 
 	scheduler := leader.New(client, "scheduler", leader.Options{
-		Address: "10.0.0.3:8080", // where the others find the leader
+		Address:  "10.0.0.3:8080", // where the others find the leader
 		Elected:  func(context.Context, *fairlock.Lease) { fmt.Println("elected") },
 		Resigned: func(err error) { fmt.Println("resigned:", err) },
 	})

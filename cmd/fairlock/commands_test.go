@@ -446,12 +446,12 @@ func TestConnection_URLs(t *testing.T) {
 func TestConnection_TextFromFiles(t *testing.T) {
 	const url = "redis://:secret@h"
 	for text, c := range map[string]connection{
-		`redis URL: has "\n" at its end`:                    {redis: url + "\n"},
-		`redis URL: has "\r\n" at its end`:                  {redis: url + "\r\n"},
-		`redis URL: has " " at its beginning`:               {redis: " " + url},
-		`redis URL: has "\ufeff" at its beginning`:          {redis: "\ufeff" + url},
-		`namespace: "billing\n" has "\n" at its end`:        {redis: url, namespace: "billing\n"},
-		`namespace: " billing" has " " at its beginning`:    {redis: url, namespace: " billing"},
+		`redis URL: has "\n" at its end`:                     {redis: url + "\n"},
+		`redis URL: has "\r\n" at its end`:                   {redis: url + "\r\n"},
+		`redis URL: has " " at its beginning`:                {redis: " " + url},
+		`redis URL: has "\ufeff" at its beginning`:           {redis: "\ufeff" + url},
+		`namespace: "billing\n" has "\n" at its end`:         {redis: url, namespace: "billing\n"},
+		`namespace: " billing" has " " at its beginning`:     {redis: url, namespace: " billing"},
 		`namespace: "a\tb" must not contain control charact`: {redis: url, namespace: "a\tb"},
 	} {
 		_, err := c.target()

@@ -116,7 +116,9 @@ func TestRun_WaitsWhileRedisDoesNotWrite(t *testing.T) {
 	refused(t, f.attempt("y --try"), exitUnreachable, "MISCONF")
 	require.Contains(t, f.done("status", "x"), "web-1", "reads go on")
 	r := f.run("y --wait 1m", "echo in")
-	f.until("it has tried", func() bool { return strings.Contains(redistest.Info(t, rdb, "errorstats", "errorstat_MISCONF"), "count") })
+	f.until("it has tried", func() bool {
+		return strings.Contains(redistest.Info(t, rdb, "errorstats", "errorstat_MISCONF"), "count")
+	})
 	require.NoError(t, rdb.ConfigSet(t.Context(), "stop-writes-on-bgsave-error", "no").Err())
 	require.Equal(t, result{out: "in\n"}, r.wait())
 }

@@ -75,7 +75,10 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-func (r replica) ready() bool { status, _ := r.call(http.MethodGet, "/readyz"); return status == http.StatusOK }
+func (r replica) ready() bool {
+	status, _ := r.call(http.MethodGet, "/readyz")
+	return status == http.StatusOK
+}
 
 func (r replica) leads(addr string) bool {
 	_, leader := r.call(http.MethodGet, "/leader")
