@@ -64,8 +64,11 @@ func run(ctx context.Context, url, addr string, work time.Duration) error {
 	}
 
 	elector := leader.New(locks, "cleaner", leader.Options{Address: listener.Addr().String()})
-	led := make(chan error, 1)
-	go func() { led <- elector.Run(ctx, cleanUp) }()
+	resigned := make(chan struct{})
+	go func() {
+		defer close(resigned)
+		log.Print("campaigns no more: ", elector.Run(ctx, cleanUp))
+	}()
 	server := &http.Server{Handler: routes(locks, elector, work), ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -77,7 +80,7 @@ func run(ctx context.Context, url, addr string, work time.Duration) error {
 
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
-	<-led // its ctx has ended: another replica leads
+	<-resigned // its ctx has ended: another replica leads
 	return errors.Join(locks.Shutdown(grace), server.Shutdown(grace))
 }
 
@@ -88,7 +91,7 @@ func routes(locks *fairlock.Client, elector *leader.Elector, work time.Duration)
 			http.Error(w, fairlock.ErrorType(err), http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, text)
+		_, _ = fmt.Fprintln(w, text)
 	}
 	mux.HandleFunc("POST /customers/{customer}/reports", func(w http.ResponseWriter, r *http.Request) {
 		lock := locks.Mutex("report:"+r.PathValue("customer"), fairlock.WithMaxWait(time.Minute))
