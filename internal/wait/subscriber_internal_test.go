@@ -38,7 +38,7 @@ func TestSubscriber_Evidence(t *testing.T) {
 		var log strings.Builder
 		f.env.Log = slog.New(slog.NewTextHandler(&log, nil))
 		s.cancel = func(err error) {
-			wasUp, long := s.wentDown(err)
+			wasUp, long := s.wentDown(err, true)
 			s.report(err, wasUp, long)
 			var silent silentError
 			require.ErrorAs(t, err, &silent)
@@ -56,7 +56,7 @@ func TestSubscriber_Evidence(t *testing.T) {
 				case "message":
 					s.received("no notification")
 				case "down":
-					s.wentDown(nil)
+					s.wentDown(nil, true)
 				}
 			})
 		}
