@@ -414,6 +414,41 @@ func TestClient_LogsALoss(t *testing.T) {
 	})
 }
 
+// 2,000 leases that are lost at once are ten lines in the log, and one with the number of the others. That a lost lease could not be
+// released says nothing new.
+func TestClient_LogsManyLossesOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
+		var log logged
+		client := s.Client(fairlock.Config{Logger: log.logger()})
+		var leases []*fairlock.Lease
+		for i := range 2000 {
+			leases = append(leases, hold(t, client.Mutex(fmt.Sprint(i)).Lock))
+		}
+		client.Link.Hang()
+		for _, l := range leases {
+			<-l.Done()
+		}
+		pass(time.Minute)
+		lost, more := 0, 0
+		for _, line := range log.lines {
+			switch {
+			case strings.Contains(line, `"lock lost"`):
+				lost++
+			case strings.Contains(line, `"more locks lost"`):
+				var n int
+				_, err := fmt.Sscanf(line[strings.Index(line, "count="):], "count=%d", &n)
+				require.NoError(t, err)
+				more += n
+			default:
+				assert.Contains(t, line, "outage begins", "nothing else")
+			}
+		}
+		assert.LessOrEqual(t, lost, 20)
+		assert.Equal(t, 2000, lost+more)
+		assert.Less(t, len(log.lines), 24)
+	})
+}
+
 // With ContextTimeoutEnabled, requests that are alone are sent on their callers' goroutines. They end in time all the same if
 // Redis hangs.
 //

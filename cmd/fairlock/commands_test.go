@@ -30,7 +30,6 @@ import (
 	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
-	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
 // seen is a lock as a script reads it; all its fields are in internal/view.
@@ -196,7 +195,7 @@ func TestRelease(t *testing.T) {
 		granted <- lease
 	}()
 	f.queued(m, 1)
-	release := func(name string) string { return f.done("release", name, "--force", "--yes") }
+	release := func(name string) string { return f.done("release", name, "--force") }
 	shown := release("x y")
 	second := <-granted
 	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from first (fence %d); now held by second (fence %[2]d); its last number is %[2]d\n",
@@ -213,7 +212,7 @@ func TestRelease(t *testing.T) {
 	require.NoError(t, rdb.Set(t.Context(), key, "by hand", 0).Err())
 	require.Contains(t, release("x"), "mutex x was taken from (not fairlock's) (fence 0); nobody has it now")
 	require.NoError(t, rdb.LPush(t.Context(), key, "a list").Err())
-	refused(t, f.call("release", "x", "--force", "--yes"), exitUnreachable, key)
+	refused(t, f.call("release", "x", "--force"), exitUnreachable, key)
 
 	c := f.client("host")
 	held := []*fairlock.Lease{lease, second, f.hold(c.Mutex("z").Lock), f.hold(c.RWMutex("z").Lock)}
@@ -227,7 +226,7 @@ func TestRelease(t *testing.T) {
 		got := decode[struct {
 			Released      bool
 			Before, After seen
-		}](t, f.done(append([]string{"release", "--force", "--yes", "--json"}, strings.Fields(c.words)...)...))
+		}](t, f.done(append([]string{"release", "--force", "--json"}, strings.Fields(c.words)...)...))
 		require.Equal(t, []any{c.holders > 0, c.holders, false}, []any{got.Released, len(got.Before.Holders), got.After.Held})
 	}
 	for _, lease := range held {
@@ -249,12 +248,12 @@ func TestRelease_ServesTheWholeQueue(t *testing.T) {
 		}()
 	}
 	f.queued(c.RWMutex("x"), readers)
-	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force", "--yes"), " and 296 more; its last number is ")
+	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force"), " and 296 more; its last number is ")
 	f.until("all have the lock", func() bool { return len(granted) == readers })
 	for range readers {
 		require.NoError(t, <-granted)
 	}
-	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force", "--yes"), "nobody has it now")
+	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force"), "nobody has it now")
 }
 
 // examine calls fairlock doctor, and expects an exit code and checks with that result.
@@ -300,6 +299,61 @@ func TestDoctor_ExitCodes(t *testing.T) {
 	r := away.call("doctor")
 	assert.Contains(t, r.out, "problem    reachable")
 	assert.Equal(t, 1, strings.Count(r.out+r.errs, "no such file"), "once")
+}
+
+// While a server cannot save its data, it refuses what writes, and PING. What only reads goes on, and run waits for as long as it may.
+func TestConnection_Misconf(t *testing.T) {
+	f := newFixture(t)
+	dir := t.TempDir() + "/gone"
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	server := redistest.Start(t, "--dir", dir, "--save", "3600 1")
+	f = f.at("unix://" + server.Addr())
+	rdb := server.Client()
+	client, err := fairlock.New(rdb, fairlock.Config{Namespace: f.namespace, Name: "web-1"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	_, err = client.Mutex("x").Lock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(dir))
+	f.until("it refuses PING", func() bool {
+		_ = rdb.BgSave(t.Context()).Err()
+		return strings.HasPrefix(fmt.Sprint(rdb.Ping(t.Context()).Err()), "MISCONF")
+	})
+	require.Contains(t, f.done("status", "x"), "mutex x: held, nobody waits")
+	require.Contains(t, f.done("list"), "web-1")
+	began := time.Now()
+	r := f.call("run", "y", "--wait", "1s", "--", "true")
+	require.Equal(t, exitTimeout, r.code, "%s", r.errs)
+	require.GreaterOrEqual(t, time.Since(began), time.Second)
+	require.Contains(t, f.call("doctor").out, "problem    persistence    it cannot save its data, and refuses to write (MISCONF)")
+}
+
+// A wrong namespace and a wrong name do not look like health.
+func TestLook_WrongNames(t *testing.T) {
+	f := newFixture(t)
+	f.hold(f.client("web-1").Mutex("billing").Lock)
+	require.Regexp(t, `\nno locks here; namespaces with locks: .*`+f.namespace, f.done("list", "--namespace", f.namespace+"nosuch"))
+	require.Contains(t, f.done("status", "bill"), "bill: free, not used lately; names that begin with it: billing\n")
+	require.NotContains(t, f.done("status", "billing"), "names that begin")
+}
+
+// A leaked holder is found by one command.
+func TestList_Sorts(t *testing.T) {
+	f := newFixture(t)
+	c := f.client("web-1")
+	for _, name := range []string{"b", "c", "a"} {
+		f.hold(c.Mutex(name).Lock)
+		time.Sleep(20 * time.Millisecond)
+	}
+	f.wait(f.client("web-2").Mutex("c"), 1)
+	order := func(by string) (names string) {
+		for _, l := range decode[[]seen](t, f.done("list", "--json", "--sort", by)) {
+			names += l.Name
+		}
+		return names
+	}
+	require.Equal(t, []string{"abc", "bca", "cab", "cab"}, []string{order("name"), order("held"), order("wait"), order("waiting")})
+	refused(t, f.call("list", "--sort", "x"), exitUsage, "--sort x is unknown: want name, wait, held or waiting")
 }
 
 // A user with the least rights may measure.
@@ -588,13 +642,13 @@ func TestRelease_OneHolderOfTheRightKind(t *testing.T) {
 	f := newFixture(t)
 	c := f.client("api")
 	one, two := f.hold(permits(c.Semaphore("x", 4))), f.hold(permits(c.Semaphore("x", 4)))
-	refused(t, f.call("release", "x", "--force", "--yes"), exitUsage, "mutex x is not held, semaphore x is: say --kind semaphore")
-	refused(t, f.call("release", "x", "--kind", "rwmutex", "--force", "--yes"), exitUsage, "rwmutex x is not held, semaphore x is: say --kind semaphore")
-	refused(t, f.call("release", "free", "--force", "--yes", "--fence", "5"), exitFailure, "mutex free has no holder with fence 5")
+	refused(t, f.call("release", "x", "--force"), exitUsage, "mutex x is not held, semaphore x is: say --kind semaphore")
+	refused(t, f.call("release", "x", "--kind", "rwmutex", "--force"), exitUsage, "rwmutex x is not held, semaphore x is: say --kind semaphore")
+	refused(t, f.call("release", "free", "--force", "--fence", "5"), exitFailure, "mutex free has no holder with fence 5")
 	refused(t, f.attempt("x --kind semaphore --permits 4 --try"), exitBusy, " and 1 other\n")
 	require.NoError(t, f.server.Client().Set(t.Context(), f.namespace+":{other}:lock", "x", time.Minute).Err())
 	refused(t, f.attempt("other --try"), exitBusy, "other is busy, held by a key that is not fairlock's\n")
-	words := []string{"release", "x", "--kind", "semaphore", "--force", "--yes", "--fence"}
+	words := []string{"release", "x", "--kind", "semaphore", "--force", "--fence"}
 	refused(t, f.call(append(words, "1")...), exitFailure, "semaphore x has no holder with fence 1")
 	shown := f.done(append(words, fmt.Sprint(two.Fence()))...)
 	require.Contains(t, shown, fmt.Sprintf("was taken from api ×2 (fence %d); now held by api ×2 (fence %d)", two.Fence(), one.Fence()))
@@ -618,7 +672,7 @@ func TestConnection_WrongServer(t *testing.T) {
 	for _, words := range []string{"status x", "list", "watch x --plain"} {
 		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+" is a replica, and may be behind: name the primary, or say --allow-replica")
 	}
-	for _, words := range []string{"release x --force --yes", "run x --try -- true", "bench", "demo --redis " + on.url} {
+	for _, words := range []string{"release x --force", "run x --try -- true", "bench", "demo --redis " + on.url} {
 		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+" is a replica: name the primary\n")
 	}
 	watch := p.at("redis://" + primary.Addr()).command()
@@ -756,16 +810,16 @@ func TestDoctor_Rights(t *testing.T) {
 		f.queued([]lock{c.Mutex("a"), c.Semaphore("b", 2), c.RWMutex("c")}[i], 1)
 		for _, name := range []string{"fairlock-look", "old-look"} {
 			look(user[name], string(rune('a'+i)), "web-1")
-			r := user[name].call("release", string(rune('a'+i)), "--kind", kind, "--force", "--yes")
+			r := user[name].call("release", string(rune('a'+i)), "--kind", kind, "--force")
 			require.Equal(t, exitUnreachable, r.code, "it may only look: %s", r.errs)
 			require.Regexp(t, "this user lacks .*; fairlock doctor( --for (look|operate))? names all that it lacks", r.errs)
 		}
-		require.Contains(t, user["fairlock-operate"].done("release", name, "--kind", kind, "--force", "--yes"), "now held by web-1")
+		require.Contains(t, user["fairlock-operate"].done("release", name, "--kind", kind, "--force"), "now held by web-1")
 		require.NoError(t, <-next)
 		require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
 		look(user["fairlock-operate"], name, "web-1")
 		last := decode[[]seen](t, f.done("status", name, "--json"))[0].Holders[0].Fence
-		user["fairlock-operate"].done("release", name, "--kind", kind, "--force", "--yes", "--fence", fmt.Sprint(last))
+		user["fairlock-operate"].done("release", name, "--kind", kind, "--force", "--fence", fmt.Sprint(last))
 	}
 	require.Contains(t, user["fairlock"].done("status", "a"), "free", "who may lock may look")
 	for _, name := range []string{"fairlock", "fairlock-operate"} {

@@ -36,6 +36,6 @@ func TestKeyed(t *testing.T) {
 	require.Equal(t, []any{"keyed", "b", 1, 1, true, "b", 2}, []any{
 		all[0].Kind, all[0].Keys[0].Key, all[0].Keys[0].Held, all[0].Keys[0].Limit, all[0].Keys[0].AtLimit, all[0].Waiters[0].Key, len(all[0].Holders),
 	})
-	require.Equal(t, "keyed x has 3 permits from now on; 2 held, 1 waiting\n", f.done("resize", "x", "--keyed", "--permits", "3"))
-	require.Equal(t, "keyed x has as many permits as each user brings from now on; 2 held, 1 waiting\n", f.done("resize", "x", "--keyed", "--reset"))
+	require.Equal(t, "keyed x has 3 permits from now on; 2 held, 1 waiting\n", f.done("resize", "x", "--kind", "keyed", "--permits", "3"))
+	require.Equal(t, "keyed x has as many permits as each user brings from now on; 2 held, 1 waiting\n", f.done("resize", "x", "--kind", "keyed", "--reset"))
 }

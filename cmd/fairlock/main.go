@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/doctor"
@@ -135,6 +136,9 @@ func manCommand() *cobra.Command {
 		Short: "Write the manual pages into a directory",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, c := range append(cmd.Root().Commands(), cmd.Root()) {
+				escapeAll(c)
+			}
 			header := &doc.GenManHeader{Section: "1", Source: "fairlock"}
 			err := doc.GenManTree(cmd.Root(), header, args[0])
 			for _, sub := range cmd.Root().Commands() {
@@ -145,6 +149,26 @@ func manCommand() *cobra.Command {
 			return err
 		},
 	}
+}
+
+// escapeAll makes texts that are written for a terminal Markdown, of which the manual pages are made.
+func escapeAll(c *cobra.Command) {
+	c.Short, c.Long = escape(c.Short), escape(c.Long)
+	for _, flags := range []*pflag.FlagSet{c.LocalFlags(), c.PersistentFlags()} {
+		flags.VisitAll(func(f *pflag.Flag) { f.Usage = escape(strings.ReplaceAll(f.Usage, `\`, "")) })
+	}
+}
+
+// escape keeps Markdown from taking what stands in angle brackets for HTML, and leaving it out. In a block of code, which is indented,
+// nothing is taken for anything.
+func escape(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if !strings.HasPrefix(line, "    ") {
+			lines[i] = strings.NewReplacer("<", `\<`, ">", `\>`).Replace(line)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // unknownCommand refuses what is no command, and says what may have been meant.

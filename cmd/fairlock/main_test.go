@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -404,6 +405,9 @@ func TestHelp_ManualPages(t *testing.T) {
 			require.NoError(t, err)
 			assert.Contains(t, string(page), cmd.Short)
 			assert.Contains(t, string(page), "Jan 1970")
+			for _, word := range regexp.MustCompile(`<[\w-]+>`).FindAllString(cmd.Long+cmd.Flags().FlagUsages(), -1) {
+				assert.Contains(t, string(page), word, "what stands in angle brackets stays")
+			}
 			assert.Equal(t, cmd.Name() == "exit-codes", strings.Contains(string(page), ".EX\n0        done\n"), "a table stays one")
 		}
 	}

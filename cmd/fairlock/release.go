@@ -21,7 +21,7 @@ type releaser struct {
 	looker
 	id         inspect.ID
 	fence      uint64 // of the only holder to take it from; 0: from all
-	force, yes bool
+	force      bool   // without a question
 	in         io.Reader
 	errs       io.Writer
 }
@@ -29,17 +29,15 @@ type releaser struct {
 func releaseCommand(c *connection) *cobra.Command {
 	r := releaser{looker: looker{connection: c, writes: true}}
 	cmd := &cobra.Command{
-		Use:               "release NAME --force",
+		Use:               "release NAME",
 		Short:             "Take a lock from whoever holds it",
 		Args:              oneName,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			r.in, r.errs = cmd.InOrStdin(), cmd.ErrOrStderr()
 			switch {
-			case !r.force:
-				return usage("release takes the lock from whoever holds it: say --force if that is meant")
-			case !r.yes && keyboard(r.in) == nil:
-				return usage("there is no terminal to ask on: say --yes to release without a question")
+			case !r.force && keyboard(r.in) == nil:
+				return usage("release takes the lock from whoever holds it, and there is no terminal to ask on: say --force if that is meant")
 			case cmd.Flags().Changed("fence") && r.fence == 0:
 				return usage("--fence is 0, must be that of a holder")
 			}
@@ -49,8 +47,7 @@ func releaseCommand(c *connection) *cobra.Command {
 	}
 	r.flags(cmd, "mutex")
 	f := cmd.Flags()
-	f.BoolVar(&r.force, "force", false, "take it from whoever holds it")
-	f.BoolVar(&r.yes, "yes", false, "do not ask")
+	f.BoolVar(&r.force, "force", false, "do not ask")
 	f.Uint64Var(&r.fence, "fence", 0, "take it from the one holder with this fence")
 	return cmd
 }
@@ -71,7 +68,7 @@ func (r *releaser) run(ctx context.Context) error {
 		}
 		before.Used = before.Holders[0].Weight
 	}
-	if !r.yes {
+	if !r.force {
 		if err := r.ask(ctx, before); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -14,9 +15,8 @@ import (
 )
 
 func resizeCommand(c *connection) *cobra.Command {
-	l := looker{connection: c, writes: true, kind: string(fairlock.KindSemaphore)}
+	l := looker{connection: c, writes: true}
 	var permits int
-	var keyed bool
 	var reset bool
 	cmd := &cobra.Command{
 		Use:               "resize NAME --permits N | --reset",
@@ -25,10 +25,13 @@ func resizeCommand(c *connection) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			given := cmd.Flags().Changed("permits")
-			if keyed {
-				l.kind = string(fairlock.KindKeyedSemaphore)
-			}
+			l.kind = cmp.Or(l.kind, string(fairlock.KindSemaphore))
+			kind, err := inspect.ParseKind(l.kind)
 			switch {
+			case err != nil:
+				return withCode(exitUsage, err)
+			case !inspect.HasPermits(kind):
+				return usage("--kind %s has no number of permits: want semaphore or keyed", kind)
 			case given && reset:
 				return usage("--permits cannot be combined with --reset")
 			case !given && !reset:
@@ -46,7 +49,7 @@ func resizeCommand(c *connection) *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&permits, "permits", 0, "how many there are from now on, whatever number a user brings")
 	f.BoolVar(&reset, "reset", false, "there are again as many as each user brings")
-	f.BoolVar(&keyed, "keyed", false, "NAME is a keyed semaphore")
+	kindFlag(cmd, &l.kind, "semaphore or keyed (default semaphore)")
 	f.BoolVar(&l.json, "json", false, "for scripts")
 	return cmd
 }

@@ -196,7 +196,7 @@ func TestTerminal_Release(t *testing.T) {
 	m := f.client("first").Mutex("x")
 	lease := f.hold(m.Lock)
 	ask := func() terminal {
-		on := f.onTerminal(f.with("NO_COLOR=1").command("release", "x", "--force"))
+		on := f.onTerminal(f.with("NO_COLOR=1").command("release", "x"))
 		on.talk("mutex x: held, nobody waits", fmt.Sprintf("Take mutex x from first (fence %d)? [y/N] ", lease.Fence()))
 		return on
 	}

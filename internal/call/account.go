@@ -58,7 +58,11 @@ func (a *account) failed(lock string, err error) {
 	a.logged = a.logged || begins
 	a.mu.Unlock()
 	if begins {
-		a.log.Warn(a.begins, "lock", lock, "err", err)
+		facts := []any{"lock", lock, "err", err}
+		if lock == "" { // the request was for none
+			facts = facts[2:]
+		}
+		a.log.Warn(a.begins, facts...)
 	}
 }
 

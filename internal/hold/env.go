@@ -37,6 +37,7 @@ type Env struct {
 	MinHold   time.Duration // for which the lock stays taken; 0: none
 	WaiterTTL time.Duration
 	Releases  *Releases // the client's; nil: none is sent again
+	Losses    *Losses   // the client's; nil: each is logged
 
 	Handed  func(task.Task, script.Handoff)              // gets each reply to a release
 	Renewed func(g Grant, deadline time.Time, err error) // is called after a renewal
@@ -49,6 +50,7 @@ type ending struct {
 	fence     uint64 // of the lease; 0: whatever the token has
 	ambiguous bool   // an acquire of the token may still arrive: Redis refuses it from then on
 	rest      rest
+	lost      bool // the lease was lost, which the log has told
 }
 
 // rest is what is left of a minimum hold: the lock stays taken until then, by a token. A copy of the release brings the same token.
@@ -95,7 +97,11 @@ func (env *Env) giveBackThen(t task.Task, e ending, then func()) {
 			return err
 		})
 		if err != nil {
-			env.Log.Warn("lease was not released; it expires", "lock", env.Lock, "token", e.token, "err", err)
+			level := slog.LevelWarn
+			if e.lost {
+				level = slog.LevelDebug
+			}
+			env.Log.Log(context.Background(), level, "lease was not released; it expires", "lock", env.Lock, "token", e.token, "err", err)
 			return
 		}
 		then()

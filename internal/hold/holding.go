@@ -163,7 +163,7 @@ func (h *Holding) renew(ctx context.Context, t task.Task) error {
 // another token holds the lock. Nothing is sent for one that was detached.
 func (h *Holding) leaveBehind(t task.Task) {
 	if context.Cause(h.life) != errs.Detached { //nolint:errorlint // the cause itself, not what it wraps
-		h.env.giveBack(t, ending{token: h.Token, ambiguous: h.Ambiguous})
+		h.env.giveBack(t, ending{token: h.Token, ambiguous: h.Ambiguous, lost: true})
 	}
 }
 
@@ -298,7 +298,7 @@ func (h *Holding) finish(cause error) bool {
 // announceEnd logs a loss, and reports why the lease has ended: its cause, or if that is Unlocked, what Unlock has returned.
 func (h *Holding) announceEnd(err error) {
 	held := h.env.Clock.Now().Sub(h.Began)
-	if errors.Is(err, errs.Lost) {
+	if errors.Is(err, errs.Lost) && (h.env.Losses == nil || h.env.Losses.line(h.env)) {
 		h.env.Log.Warn("lock lost", "lock", h.env.Lock, "token", h.Token, "fence", h.Fence, "held", held, "err", err)
 	}
 	h.env.Ended(h.Grant, held, err)

@@ -30,7 +30,9 @@ func (h *Holding) releaseLost() {
 	defer t.End()
 	if h.stopLate() {
 		h.env.Tasks.Drop(&h.entry)
-		h.env.giveBack(t, h.ending())
+		e := h.ending()
+		e.lost = true
+		h.env.giveBack(t, e)
 	}
 }
 
@@ -47,7 +49,9 @@ func (h *Holding) stopLate() bool {
 }
 
 // ending returns the end of the lease in Redis.
-func (h *Holding) ending() ending { return ending{h.Token, h.Fence, h.Ambiguous, h.rest} }
+func (h *Holding) ending() ending {
+	return ending{token: h.Token, fence: h.Fence, ambiguous: h.Ambiguous, rest: h.rest}
+}
 
 // Detach ends the lease here without releasing the lock. The error says that the lease had ended before, and why.
 func (h *Holding) Detach() error {

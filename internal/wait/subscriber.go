@@ -50,7 +50,7 @@ func (s *subscriber) up() uint64 {
 // start subscribes, if this is the client's first contention, and returns the same as up.
 func (s *subscriber) start(t task.Task) uint64 {
 	s.once.Do(func() {
-		s.wentDown(nil)
+		s.wentDown(nil, true)
 		t.Stay(s.run)
 	})
 	return s.up()
@@ -62,7 +62,8 @@ func (s *subscriber) run(t task.Task) {
 	jitter := call.Jitter(env.Channel) // requests that fail at the same moment have another
 	for pause := (call.Backoff{}); ; {
 		err := s.listen(t)
-		wasUp, long := s.wentDown(err)
+		outage, _ := env.Calls.Outage()
+		wasUp, long := s.wentDown(err, outage.IsZero())
 		if env.Tasks.Life().Err() != nil {
 			return
 		}
@@ -83,7 +84,7 @@ func (s *subscriber) report(err error, wasUp, long bool) {
 	log := s.env.Log.With("channel", s.env.Channel)
 	var silent silentError
 	switch {
-	case errors.As(err, &silent) && silent.pause == minPause:
+	case errors.As(err, &silent) && silent.pause == 2*minPause: // once is normal: after a planned failover
 		log.Warn("the subscription brings no notifications; it is replaced")
 	case wasUp:
 		log.Debug("subscription broke; it is made again", "err", err)
@@ -104,8 +105,8 @@ func (s *subscriber) listen(t task.Task) error {
 }
 
 // wentDown notes that the subscription is down, and why, and forgets evidence against it. It reports whether it was up until
-// now, and, once, that it has been down for a second.
-func (s *subscriber) wentDown(reason error) (wasUp, long bool) {
+// now, and, once, that it has been down for a second, although Redis serves the client: an outage has a line of its own.
+func (s *subscriber) wentDown(reason error, served bool) (wasUp, long bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.silent != nil {
@@ -116,7 +117,7 @@ func (s *subscriber) wentDown(reason error) (wasUp, long bool) {
 	if wasUp = s.down.since.IsZero(); wasUp {
 		s.down.since = now
 	}
-	long = !s.down.logged && now.Sub(s.down.since) >= time.Second
+	long = served && !s.down.logged && now.Sub(s.down.since) >= time.Second
 	s.down.reason, s.down.logged = reason, s.down.logged || long
 	return wasUp, long
 }
