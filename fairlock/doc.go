@@ -27,7 +27,8 @@
 // Redis has lost the number and its clock is behind it. The order survives lost messages, and one stall, restart that keeps the
 // data, or step of Redis's clock, up to 10 min. Several within WaiterTTL/3 can change it. An outage of more than WaiterTTL/2, or
 // TTL, can cost one waiter a grant of which it has not heard. A holder that is paused between its last look at the lease and its
-// write can write too late. A resource that checks fences is safe from all of these.
+// write can write too late. A resource that checks fences is safe from all of these:
+// package fence has databases do so.
 //
 // # Concurrency
 //
