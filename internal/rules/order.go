@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 )
 
 // AtLimit is the level of a key that was found with a first waiter without room below the key limit.
@@ -35,6 +36,12 @@ func NewOrder(s *State) *Order {
 	return &Order{held: map[string]int{}, latest: map[string]uint64{}, lines: map[string][]Waiter{}, turns: map[string]Turn{}, state: s}
 }
 
+// keyText is the key as the token has it.
+func keyText(token string) string {
+	begin := strings.LastIndexByte(token, ':') + len(":2.")
+	return token[begin:max(len(token)-50, begin)]
+}
+
 func share(token string) int { return max(Terms(token).Share, 1) }
 
 func (o *Order) level(token string) int { return o.held[Terms(token).Key] / share(token) }
@@ -50,13 +57,13 @@ func (o *Order) waits(token string) bool {
 	return slices.ContainsFunc(o.lines[Terms(token).Key], func(w Waiter) bool { return w.Token == token })
 }
 
-// Next is the first waiter of the runnable key with the smallest level, then the smallest turn, then the first by its text: after a
-// loss of data, waiters of two keys can have one ticket. It is "" if there is none.
+// Next is the first waiter of the runnable key with the smallest level, then the smallest turn; "" if there is none. If data were lost
+// while the clock stood still, two turns can be the same: then the texts of keys decide.
 func (o *Order) Next() (next string) {
 	level, since := math.MaxInt, uint64(0)
-	for _, key := range slices.Sorted(maps.Keys(o.lines)) {
-		head := o.lines[key][0].Token
-		if l, t := o.level(head), o.turns[key].Since; o.hasRoom(head) && (l < level || l == level && t < since) {
+	for key, line := range o.lines {
+		head := line[0].Token
+		if l, t := o.level(head), o.turns[key].Since; o.hasRoom(head) && (l < level || l == level && (t < since || t == since && keyText(head) < keyText(next))) {
 			next, level, since = head, l, t
 		}
 	}
