@@ -96,7 +96,7 @@ func TestConfig_FenceTTL(t *testing.T) {
 	})
 }
 
-// callAll calls the methods that get a ctx, with n for each number, and returns the errors. Without a list, it calls all.
+// callAll calls the methods that get a ctx and return an error, with n for each number, and returns the errors. Without a list, it calls all.
 func callAll(t *testing.T, lock any, n int, methods ...string) map[string]error {
 	t.Helper()
 	terms := tokens.Terms{TTL: time.Minute, Weight: 1, Permits: 1}
@@ -117,6 +117,9 @@ func callAll(t *testing.T, lock any, n int, methods ...string) map[string]error 
 		in := []reflect.Value{reflect.ValueOf(t.Context())}
 		method, name := l.Method(i), l.Type().Method(i).Name
 		if method.Type().NumIn() == 0 || method.Type().In(0) != reflect.TypeFor[context.Context]() || methods != nil && !slices.Contains(methods, name) {
+			continue
+		}
+		if last := method.Type().Out(method.Type().NumOut() - 1); last != reflect.TypeFor[error]() {
 			continue
 		}
 		for i := 1; i < method.Type().NumIn(); i++ {

@@ -65,7 +65,7 @@ func bases(t *testing.T, ready bool, test func(t *testing.T, b *base)) {
 			t.Parallel()
 			require.NoError(t, postgresMissing)
 			name := create(t, "pgx", postgres.DSN)
-			b := &base{name: "PostgreSQL", SQL: fence.Postgres, again: serialization,
+			b := &base{name: "PostgreSQL", SQL: fence.Postgres, again: retryable,
 				waiting: `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`}
 			dsn := strings.Replace(postgres.DSN, "dbname=postgres", "dbname="+name, 1)
 			b.open(t, "pgx", dsn+" options='-c default_transaction_isolation="+strings.ReplaceAll(level, " ", `\\ `)+"'", ready)
@@ -146,8 +146,8 @@ func counter(q queryer) (n, by int64, err error) {
 	return n, by, err
 }
 
-// serialization is PostgreSQL's 40001, or a deadlock.
-func serialization(err error) bool {
+// retryable is PostgreSQL's 40001, or a deadlock.
+func retryable(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01")
 }
