@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log"
 	"os"
 	"os/signal"
 
@@ -58,11 +59,12 @@ func run(ctx context.Context, url, path string, out io.Writer) error {
 	}
 	defer func() { _ = db.Close() }()
 	done, err := migrate(ctx, client, db)
+	says := log.New(out, "", 0)
 	for _, m := range done {
-		fmt.Fprintln(out, m)
+		says.Println(m)
 	}
 	if err == nil && len(done) == 0 {
-		fmt.Fprintln(out, "nothing was left to do")
+		says.Println("nothing was left to do")
 	}
 	return err
 }
