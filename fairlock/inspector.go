@@ -26,12 +26,14 @@ type Inspector struct {
 }
 
 // NewInspector returns an Inspector of the locks in a namespace, by default DefaultNamespace. It sends scripts by EVALSHA_RO,
-// which needs no right to write. If Redis refuses that, as before version 7, it sends them by EVALSHA from then on.
+// which needs no right to write. A ClusterClient with ReadOnly, RouteByLatency or RouteRandomly sends that to replicas, which may be
+// behind. If Redis refuses that, as before version 7, it sends them by EVALSHA from then on.
 func NewInspector(rdb Reader, namespace string) *Inspector {
 	return &Inspector{script.ReadOnly(rdb), cmp.Or(namespace, DefaultNamespace)}
 }
 
-// Inspect reads one lock, with at most limit holders and limit waiters, up to 1,000. Used and Waiting count all. ctx bounds the
+// Inspect reads one lock, with at most limit holders and limit waiters, up to 1,000. Used, Waiting, Expired, Candidates and
+// OldestWait are those of all; if the lists do not tell them, it reads the lock once more. ctx bounds the
 // request. The error is an ErrInvalid, that of ctx, or that of Redis.
 func (i *Inspector) Inspect(ctx context.Context, id ID, limit int) (State, error) {
 	l, known := script.Of(i.rdb, string(id.Kind), i.namespace, id.Name)

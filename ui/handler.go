@@ -54,7 +54,7 @@ type Handler struct {
 // I/O. The error is a fairlock.ErrInvalid, which names everything that is wrong with rdb and o.
 //
 // The user of Redis needs the rights that docs/operating.md lists for those who look, or with AllowForceRelease for those who
-// operate.
+// operate. A ClusterClient with ReadOnly, RouteByLatency or RouteRandomly reads from replicas, which may be behind; the page says so.
 func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 	locks, err := fairlock.New(rdb, fairlock.Config{Namespace: o.Namespace}) // it knows what is wrong with them
 	if err != nil {
@@ -113,7 +113,11 @@ func address(rdb redis.UniversalClient) (string, bool) {
 		}
 		return o.Addr, true
 	case *redis.ClusterClient:
-		return strings.Join(rdb.Options().Addrs, ", "), true
+		where := strings.Join(rdb.Options().Addrs, ", ")
+		if o := rdb.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+			where += " (replicas, which may be behind)"
+		}
+		return where, true
 	default:
 		return "", false
 	}

@@ -19,11 +19,11 @@ import (
 // releaser takes a lock from its holders.
 type releaser struct {
 	looker
-	id         inspect.ID
-	fence      uint64 // of the only holder to take it from; 0: from all
-	force      bool   // without a question
-	in         io.Reader
-	errs       io.Writer
+	id    inspect.ID
+	fence uint64 // of the only holder to take it from; 0: from all
+	force bool   // without a question
+	in    io.Reader
+	errs  io.Writer
 }
 
 func releaseCommand(c *connection) *cobra.Command {

@@ -50,7 +50,8 @@ type LockConfig struct {
 // Redis runs other commands in between. A scrape of 1,000 locks takes less than 50 ms of Redis.
 //
 // Its user of Redis needs the rights that docs/operating.md lists for those who look; those of a program that locks suffice,
-// too. Scripts are sent so that Redis lets them read only, where it can.
+// too. Scripts are sent so that Redis lets them read only, where it can. A ClusterClient with ReadOnly, RouteByLatency or RouteRandomly
+// sends them to replicas, which may be behind.
 //
 // A lock that cannot be read is missing in that scrape, and fairlock_lock_inspection_failures_total counts it. A log line has
 // the reason when that begins, and when it begins again after a scrape that has read all locks. An invalid
