@@ -4,8 +4,9 @@
 -- reply now last used resized holders waiting alive waiters keys   now: µs of server time; last: the last number, 0 if none is
 --       known; used: the holders' weights; resized: the number of permits that a resize has set, 0 if none has; holders:
 --       {token fence ms-left} each; waiting: number of all waiters; alive: of those that have not expired; waiters: {token
---       ticket expiry} each, in order, expiry in µs of server time; keys: {key held waiting limit share ticket at-limit} of each for which somebody waits, in the order in which they are
---       next, those at their limits last; key: as tokens have it; limit, share and ticket: of the first of its line
+--       ticket expiry} each, in order, expiry in µs of server time; keys: {key held waiting limit share ticket at-limit} of each
+--       for which somebody waits, in the order in which they are next, those at their limits last; key: as tokens have it; limit,
+--       share and ticket: of the first of its line
 local limit = ARGV[2]
 limit = tonumber(limit)
 read_number(0)
