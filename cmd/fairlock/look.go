@@ -151,7 +151,15 @@ func (l *looker) similar(ctx context.Context, name string) string {
 	return "; names that begin with it: " + someOf(names)
 }
 
-// elsewhere names the namespaces that have locks, if this one has none.
+// alike returns how many bytes a and b have in common from their beginning.
+func alike(a, b string) (n int) {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// elsewhere names the namespaces that have locks, if this one has none; those first that begin most like it.
 func (l *looker) elsewhere(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, guessing)
 	defer cancel()
@@ -159,6 +167,7 @@ func (l *looker) elsewhere(ctx context.Context) string {
 	case slices.Contains(names, l.Namespace):
 		return view.NoLocks
 	case len(names) > 0:
+		slices.SortStableFunc(names, func(a, b string) int { return alike(b, l.Namespace) - alike(a, l.Namespace) })
 		for i, name := range names {
 			names[i] = inspect.Plain(name)
 		}

@@ -186,15 +186,24 @@ func TestFarm_KilledWorker(t *testing.T) {
 
 	w.start("dies")
 	done := map[string]bool{}
-	for range 24 {
+	for len(done) < 24 {
 		now := <-w.begun
 		done[fmt.Sprint(now.Customer, now.ID)] = true
-		if len(done) == 1 { // others go on while this one is stopped
+		if other.ProcessState == nil { // others go on while this one is stopped
 			require.NoError(t, other.Process.Signal(syscall.SIGTERM))
 			require.NoError(t, other.Wait())
 		}
 		now.end <- struct{}{}
 	}
-	assert.GreaterOrEqual(t, len(done), 20)
+	go func() { // jobs that were put back while they ran begin again
+		for {
+			select {
+			case now := <-w.begun:
+				now.end <- struct{}{}
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
 	w.state(0, 0)
 }

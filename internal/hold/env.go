@@ -97,11 +97,12 @@ func (env *Env) giveBackThen(t task.Task, e ending, then func()) {
 			return err
 		})
 		if err != nil {
-			level := slog.LevelWarn
-			if e.lost {
-				level = slog.LevelDebug
+			log := env.Log.With("lock", env.Lock, "token", e.token, "err", err)
+			if e.lost { // which was said
+				log.Debug("lost lease was not released; it expires")
+			} else {
+				log.Warn("lease was not released; it expires")
 			}
-			env.Log.Log(context.Background(), level, "lease was not released; it expires", "lock", env.Lock, "token", e.token, "err", err)
 			return
 		}
 		then()
