@@ -436,7 +436,8 @@ func TestClient_LogsManyLossesOnce(t *testing.T) {
 				lost++
 			case strings.Contains(line, `"more locks lost"`):
 				var n int
-				_, err := fmt.Sscanf(line[strings.Index(line, "count="):], "count=%d", &n)
+				_, count, _ := strings.Cut(line, "count=")
+				_, err := fmt.Sscan(count, &n)
 				require.NoError(t, err)
 				more += n
 			default:
