@@ -133,6 +133,9 @@ func (ws *Waiters) CheckSubscription() error { return ws.subscriber.check() }
 // comparePermits warns, once for each lock, that a holder has brought another number of permits than a waiter, and once, that one of
 // the same key has brought another key limit.
 func (ws *Waiters) comparePermits(l Lock, waiter token.Token, text string) {
+	if text == "" { // nobody holds it, as most often
+		return
+	}
 	holder, err := token.Parse(text)
 	if err != nil {
 		return
