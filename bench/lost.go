@@ -267,7 +267,7 @@ func (p *process) goOn() (outcome, error) {
 }
 
 func (p *process) read() (o outcome, err error) {
-	hangs := time.AfterFunc(2*patience, func() { _ = p.cmd.Process.Signal(sigQuit) }) // its stack says where
+	hangs := time.AfterFunc(2*updateLimit, func() { _ = p.cmd.Process.Signal(sigQuit) }) // its stack says where
 	defer hangs.Stop()
 	if !p.lines.Scan() {
 		return o, errors.Join(errors.New("a process has ended"), p.lines.Err())

@@ -56,8 +56,8 @@ type outcome struct {
 	Failed   string `json:",omitempty"` // neither
 }
 
-// patience is how long an update may take.
-const patience = 30 * time.Second
+// updateLimit is how long an update may take.
+const updateLimit = 30 * time.Second
 
 func (u *updater) run() error {
 	p, err := peerNamed(u.Peer)
@@ -103,7 +103,7 @@ func (u *updater) run() error {
 }
 
 func (u *updater) update(s holder, db *sql.DB, what update, pause func(stop) error) outcome {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), updateLimit)
 	defer cancel()
 	g, err := s.hold(ctx, u.Name)
 	if err != nil {

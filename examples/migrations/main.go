@@ -2,7 +2,7 @@
 // the lock lets them do so one after the other, in the order in which they came. The first one migrates, the others find that
 // nothing is left to do. If the first one crashes, the next one goes on after a TTL.
 //
-//	go run ./migrations -db /tmp/app.db; beside it, in another terminal, again
+//	go run ./migrations -db app.db; beside it, in another terminal, again
 package main
 
 import (

@@ -71,8 +71,8 @@ func (c *Calls) Persist(ctx context.Context, lock string, f func() error) error 
 	return c.attempt(ctx, f, c.refusedFor(lock, math.MaxInt64))
 }
 
-// refusedFor returns a function that says whether to try again after an error. After a refusal that is so until patience has passed.
-func (c *Calls) refusedFor(lock string, patience time.Duration) func(error) bool {
+// refusedFor returns a function that says whether to try again after an error. After a refusal that is so for as long as limit says.
+func (c *Calls) refusedFor(lock string, limit time.Duration) func(error) bool {
 	var since time.Time
 	return func(err error) bool {
 		if OriginOf(err) != Refused {
@@ -84,7 +84,7 @@ func (c *Calls) refusedFor(lock string, patience time.Duration) func(error) bool
 		if since.IsZero() {
 			since = now
 		}
-		return now.Sub(since) < patience
+		return now.Sub(since) < limit
 	}
 }
 
@@ -123,11 +123,11 @@ func (c *Calls) Briefly(ctx context.Context, f func(context.Context) error) erro
 	return c.Attempt(ctx, func() error { return f(ctx) })
 }
 
-// Finish is Persist for an f that releases a lock or removes a waiter. It tries for that long, but for no longer than patience
+// Finish is Persist for an f that releases a lock or removes a waiter. It tries for that long, but for no longer than refused
 // while it is refused, whatever becomes of the caller's ctx, of which it has the values. If the client is closed, an attempt that
 // is under way goes on, and no other follows. If Redis does not answer that attempt, all that are under way end.
 func (c *Calls) Finish(
-	values context.Context, lock string, within, patience time.Duration, f func(context.Context) error,
+	values context.Context, lock string, within, refused time.Duration, f func(context.Context) error,
 ) error {
 	ctx, cancel := c.WithTimeoutCause(withValues{c.leaves, values}, within, errs.Unreachable)
 	defer cancel()
@@ -135,7 +135,7 @@ func (c *Calls) Finish(
 	err := c.attempt(ctx, func() error {
 		last = f(ctx)
 		return last
-	}, c.refusedFor(lock, patience))
+	}, c.refusedFor(lock, refused))
 	life := c.tasks.Life()
 	if err == nil || OriginOf(last) == Permanent || life.Err() == nil {
 		return err

@@ -31,7 +31,7 @@ type queue struct {
 	leaving []leaving                 // guarded by mu: not yet sent
 	sends   bool                      // guarded by mu: a task sends leaving
 
-	refusing     error     // guarded by mu: of the latest heartbeat or acquire of a queued waiter, if Redis has refused it
+	refusing     error     // guarded by mu: of the latest request of a queued waiter, if Redis has refused it
 	refusedSince time.Time // guarded by mu: when the first was sent since one that was not
 }
 
@@ -75,6 +75,7 @@ func (q *queue) add(w *localWaiter, ticket script.Ticket, sent time.Time, subscr
 	defer q.mu.Unlock()
 	q.queued[w] = struct{}{}
 	w.ticket, w.foundAt, w.subscription = ticket, sent, subscription
+	q.refusing = nil
 	q.minTTL = min(q.minTTL, w.ttl)
 	if q.timer == nil || q.next.Sub(q.all.env.Clock.Now()) > q.interval() {
 		q.setTimer()
