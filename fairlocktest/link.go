@@ -98,14 +98,17 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(l, peer)
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.refuses() { // since then; a server that is closing waits for what has started, and nothing starts any more
+		_ = peer.Close()
+		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
+	}
+	c := newConn(l, peer)
 	l.conns = append(l.conns, c)
 	if l.random != nil {
 		c.random = rand.New(rand.NewPCG(l.random.Uint64(), 0))
 	}
-	c.broken = l.refuses()
-	s.mu.Unlock()
 	c.start()
 	return c, nil
 }

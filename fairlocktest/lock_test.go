@@ -334,6 +334,24 @@ func TestServer_ScriptsAreLoaded(t *testing.T) {
 	})
 }
 
+// A client that still connects when the test ends is refused, or the server waits for its connection. The race detector sees it.
+func TestServer_ClosesWhileClientsConnect(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			link := fairlocktest.NewServer(t).Link()
+			for range 10 {
+				go func() {
+					for conn, err := link.Dial(context.Background()); err == nil; conn, err = link.Dial(context.Background()) {
+						_ = conn.Close()
+					}
+				}()
+			}
+			runtime.Gosched()
+		})
+	}
+}
+
 // Functions run one after the other, each at the time of its timer, and Advance returns after the last one.
 func TestClock_AdvanceCallsInOrder(t *testing.T) {
 	clock := fairlocktest.NewClock(t)

@@ -166,7 +166,7 @@ func TestRun_SaysWhatIs(t *testing.T) {
 	assert.Contains(t, found(r, "locks").Found, "no lock can be acquired now: MISCONF")
 	assert.Contains(t, found(r, "persistence").Found, "refuses to write (MISCONF)")
 
-	down := redistest.Start(t, "--cluster-enabled", "yes").Client() // no node has slots
+	down := redistest.StartTCP(t, "--cluster-enabled", "yes").Client() // no node has slots; on a socket, its bus would have a fixed port
 	r = examine(t.Context(), down, quiet)
 	assert.Equal(t, []string{"cluster", "locks"}, with(r, Problem))
 	assert.Contains(t, found(r, "locks").Found, "CLUSTERDOWN")
