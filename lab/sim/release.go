@@ -29,14 +29,14 @@ func newRelease() release {
 	return r
 }
 
-// replace replaces a script in a command.
+// replace replaces a script in a command, unless that was done before: the conversation sends some commands twice.
 func (r release) replace(cmd redis.Cmder) {
-	args := cmd.Args()
-	switch cmd.Name() {
-	case "evalsha":
-		args[1] = r.hashes[args[1].(string)]
-	case "eval":
-		args[1] = r.texts[args[1].(string)]
+	args, others := cmd.Args(), map[string]map[string]string{"evalsha": r.hashes, "eval": r.texts}[cmd.Name()]
+	if others == nil {
+		return
+	}
+	if other, is := others[args[1].(string)]; is {
+		args[1] = other
 	}
 }
 
