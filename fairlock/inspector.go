@@ -32,18 +32,19 @@ func NewInspector(rdb Reader, namespace string) *Inspector {
 	return &Inspector{script.ReadOnly(rdb), cmp.Or(namespace, DefaultNamespace)}
 }
 
-// Inspect reads one lock, with at most limit holders and limit waiters, up to 1,000. Used, Waiting, Expired, Candidates and
+// Inspect reads one lock, with at most so many holders and so many waiters, up to 1,000 of each. Used, Waiting, Expired, Candidates and
 // OldestWait are those of all; if the lists do not tell them, it reads the lock once more. ctx bounds the
 // request. The error is an ErrInvalid, that of ctx, or that of Redis.
-func (i *Inspector) Inspect(ctx context.Context, id ID, limit int) (State, error) {
+func (i *Inspector) Inspect(ctx context.Context, id ID, holders, waiters int) (State, error) {
 	l, known := script.Of(i.rdb, string(id.Kind), i.namespace, id.Name)
 	if err := errors.Join(
 		checkNamespace(i.namespace),
 		checkName(id.Name),
 		require(known, "Kind", "%.40q, must be mutex, semaphore, rwmutex or keyed", id.Kind),
-		require(limit >= 0 && limit <= bounds.MaxInspected, "limit", "%d, must be from 0 to %d", limit, bounds.MaxInspected),
+		require(holders >= 0 && holders <= bounds.MaxInspected, "holders", "%d, must be from 0 to %d", holders, bounds.MaxInspected),
+		require(waiters >= 0 && waiters <= bounds.MaxInspected, "waiters", "%d, must be from 0 to %d", waiters, bounds.MaxInspected),
 	); err != nil {
 		return State{}, err
 	}
-	return readState(ctx, l, limit)
+	return readState(ctx, l, holders, waiters)
 }

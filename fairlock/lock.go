@@ -346,7 +346,7 @@ func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Toke
 func (l *lock) inspect(ctx context.Context) (State, error) {
 	return perform(ctx, l, "inspect", untilClosed, nil, func(ctx context.Context, _ task.Task) (s State, err error) {
 		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-			s, err = readState(ctx, l.redis, bounds.MaxInspected)
+			s, err = readState(ctx, l.redis, bounds.MaxInspected, bounds.MaxInspected)
 			return err
 		})
 		return s, err
@@ -375,7 +375,7 @@ func (l *lock) forceRelease(ctx context.Context) (bool, error) {
 	return perform(ctx, l, "force-release", untilClosed, nil, func(ctx context.Context, t task.Task) (taken bool, err error) {
 		var before script.Snapshot
 		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-			before, err = l.redis.Inspect(ctx, 0)
+			before, err = l.redis.Inspect(ctx, 0, 0)
 			return err
 		})
 		for next, more := uint64(0), true; err == nil && more; more = next != 0 { // each request looks at some of the holders

@@ -85,24 +85,23 @@ type Waiter struct {
 	Candidate bool // it campaigns in an election, see package leader
 }
 
-// readState reads a lock, and lists at most limit holders and at most limit waiters. If these do not tell who of all waiters is a
-// candidate and who has waited longest, it reads the lock once more, with as many as Redis lists.
-func readState(ctx context.Context, l script.Lock, limit int) (State, error) {
-	snap, err := l.Inspect(ctx, limit)
+// readState reads a lock, and lists at most so many holders and so many waiters. If these do not tell who of all waiters is a
+// candidate and who has waited longest, it reads the lock once more, with as many waiters as Redis lists.
+func readState(ctx context.Context, l script.Lock, holders, waiters int) (State, error) {
+	snap, err := l.Inspect(ctx, holders, waiters)
 	if err != nil {
 		return State{}, err
 	}
 	s := stateOf(l, snap)
-	if s.complete() || limit >= bounds.MaxInspected {
+	if s.complete() || waiters >= bounds.MaxInspected {
 		return s, nil
 	}
-	if snap, err = l.Inspect(ctx, bounds.MaxInspected); err != nil {
+	if snap, err = l.Inspect(ctx, holders, bounds.MaxInspected); err != nil {
 		return State{}, err
 	}
 	s = stateOf(l, snap)
-	s.Holders = s.Holders[:min(limit, len(s.Holders))]
-	s.Waiters = s.Waiters[:min(limit, len(s.Waiters))]
-	s.Keys = s.Keys[:min(limit, len(s.Keys))]
+	s.Waiters = s.Waiters[:min(waiters, len(s.Waiters))]
+	s.Keys = s.Keys[:min(waiters, len(s.Keys))]
 	return s, nil
 }
 

@@ -133,7 +133,8 @@ func (h *Handler) find(ctx context.Context, _ struct{}) (search, error) {
 	return byTrouble(found, err), nil
 }
 
-// listed is how many holders and how many waiters of a lock are shown. More would keep Redis for over half a millisecond.
+// listed is how many holders and how many waiters of a lock are shown at most. More waiters would keep Redis for over half a
+// millisecond.
 const listed = 100
 
 func (h *Handler) inspect(ctx context.Context, id inspect.ID) (inspect.Lock, error) {

@@ -30,10 +30,10 @@ func byTrouble(found []inspect.Lock, err error) search {
 }
 
 func trouble(l inspect.Lock) int {
-	switch {
+	switch late, _ := l.Late(); {
 	case l.Err != nil:
 		return 2
-	case l.Holder().Missed > 0:
+	case late > 0:
 		return 1
 	}
 	return 0
@@ -142,12 +142,12 @@ func (f filter) By(order string) filter {
 // Heads are those of the list's columns that can sort it. The one by which it is sorted leads back to the order by trouble.
 func (f filter) Heads() (all []head) {
 	for _, h := range []head{
-		{Text: "Lock", sort: "name"}, {Text: "In use"}, {}, {Text: "Holder", sort: "holder"}, {Text: "Held for", sort: "held"}, {Text: "Renewed"},
-		{Text: "Waiting", sort: "waiting", Number: true}, {Text: "Oldest wait", sort: "wait"}, {},
+		{Text: "Lock", Sort: "name"}, {Text: "In use"}, {}, {Text: "Holder", Sort: "holder"}, {Text: "Held for", Sort: "held"}, {Text: "Renewed"},
+		{Text: "Waiting", Sort: "waiting", Number: true}, {Text: "Oldest wait", Sort: "wait"}, {},
 	} {
-		if h.sort != "" {
-			h.Sorted = h.sort == f.Sort
-			to := f.By(h.sort)
+		if h.Sort != "" {
+			h.Sorted = h.Sort == f.Sort
+			to := f.By(h.Sort)
 			if h.Sorted {
 				to = f.By("")
 			}
@@ -162,13 +162,33 @@ func (f filter) Heads() (all []head) {
 type head struct {
 	Text           string
 	To             *filter // where it leads; nil: nowhere
+	Sort           string  // one of orders; "": it sorts by nothing
 	Sorted, Number bool
-
-	sort string
 }
 
-func (f filter) shows(l inspect.Lock) bool {
-	return has(l, f.Text) && (f.Kind == "" || f.Kind == l.Kind) && (!f.Waiting || l.Waiting > 0)
+// fits reports whether the lock is of the wanted kind, and waited for if that is wanted.
+func (f filter) fits(l inspect.Lock) bool {
+	return (f.Kind == "" || f.Kind == l.Kind) && (!f.Waiting || l.Waiting > 0)
+}
+
+// finds reports whether the text stands in the name of the lock, as it is or as it is shown, or in that of a holder.
+func (f filter) finds(l inspect.Lock) bool {
+	return f.named(l) || f.holder(l) != ""
+}
+
+// named reports whether it stands in the name.
+func (f filter) named(l inspect.Lock) bool {
+	return has(l.Name, f.Text) || has(inspect.Plain(l.Name), f.Text)
+}
+
+// holder names the first holder of the lock in whose name the text stands; "" if there is none.
+func (f filter) holder(l inspect.Lock) string {
+	for _, h := range l.Holders {
+		if name := h.Token.Client(); has(name, f.Text) {
+			return name
+		}
+	}
+	return ""
 }
 
 // listPage is the list of locks.
@@ -179,6 +199,7 @@ type listPage struct {
 	Rows    []row
 	Found   int // all locks
 	Shown   int // that the filter shows, on all pages
+	Partly  int // that it does not show, but have holders that are not listed
 	Tiles   tiles
 	Longest time.Duration // of those for which somebody waits
 	Next    int           // where the next page begins; 0: this is the last
@@ -189,14 +210,26 @@ type listPage struct {
 type row struct {
 	inspect.Lock
 
-	More int // further holders
+	More  int    // further holders
+	Found string // the one of these that the filter has found, and nothing else of the lock
+}
+
+func (f filter) row(l inspect.Lock) row {
+	r := row{Lock: l, More: max(len(l.Holders)+l.Unlisted()-1, 0)}
+	if name := f.holder(l); !f.named(l) && name != l.Holder().Token.Client() {
+		r.Found = name
+	}
+	return r
 }
 
 // tiles are what is said of all locks. What the locks that cannot be read would add is not known.
-type tiles struct{ Used, Waited, Oldest, Late string }
+type tiles struct {
+	Used, Waited, Oldest string
+	Late                 words.Phrase
+}
 
 func tilesOf(locks []inspect.Lock) (t tiles, longest time.Duration) {
-	used, waited, late, unread := 0, 0, 0, 0
+	used, waited, late, unsure, unread := 0, 0, 0, 0, 0
 	longest = -1
 	for _, l := range locks {
 		if l.Unknown() {
@@ -208,8 +241,11 @@ func tilesOf(locks []inspect.Lock) (t tiles, longest time.Duration) {
 		if l.Waiting > l.Candidates {
 			waited++
 		}
-		if l.Holder().Missed > 0 {
+		switch n, all := l.Late(); {
+		case n > 0:
 			late++
+		case !all && l.Err == nil:
+			unsure++
 		}
 	}
 	number := func(n int) string {
@@ -221,7 +257,13 @@ func tilesOf(locks []inspect.Lock) (t tiles, longest time.Duration) {
 		}
 		return fmt.Sprintf("%d or more", n)
 	}
-	t = tiles{number(used), number(waited), words.None, number(late)}
+	t = tiles{number(used), number(waited), words.None, words.Phrase{Text: number(late)}}
+	if unread == 0 && unsure > 0 {
+		t.Late.Text += fmt.Sprintf(", %d unknown", unsure)
+	}
+	if late > 0 {
+		t.Late.Level = words.Bad
+	}
 	switch {
 	case waited > 0 && longest >= 0 && unread > 0:
 		t.Oldest = inspect.Span(longest) + " or more"
@@ -296,13 +338,19 @@ func (h *Handler) serveLocks(w http.ResponseWriter, r *http.Request) {
 		p.Fresh.Err, p.Fresh.Part = unread.Error(), true
 	}
 	p.Tiles, p.Longest = tilesOf(g.value.locks)
-	shown := slices.DeleteFunc(slices.Clone(g.value.locks), func(l inspect.Lock) bool { return !p.Filter.shows(l) })
+	shown := slices.DeleteFunc(slices.Clone(g.value.locks), func(l inspect.Lock) bool {
+		fits, found := p.Filter.fits(l), p.Filter.finds(l)
+		if fits && !found && l.Unlisted() > 0 {
+			p.Partly++
+		}
+		return !fits || !found
+	})
 	if order := orders[p.Filter.Sort]; order != nil {
 		slices.SortStableFunc(shown, order)
 	}
 	p.Shown = len(shown)
 	for _, l := range shown[min(p.Filter.From, len(shown)):min(p.Filter.From+shownAtOnce, len(shown))] {
-		p.Rows = append(p.Rows, row{l, max(len(l.Holders)+l.Unlisted()-1, 0)})
+		p.Rows = append(p.Rows, p.Filter.row(l))
 	}
 	if end := p.Filter.From + len(p.Rows); end < p.Shown && len(p.Rows) > 0 {
 		p.Next = end
@@ -333,6 +381,16 @@ func (p lockPage) Waiters() []fairlock.Waiter {
 		return living
 	}
 	return living[:min(few, len(living))]
+}
+
+// Holders are those that are shown, first those that have missed renewals.
+func (p lockPage) Holders() []fairlock.Holder {
+	return p.Lock.LateFirst()[:min(listed, len(p.Lock.Holders))]
+}
+
+// MoreHolders is how many are not shown.
+func (p lockPage) MoreHolders() int {
+	return len(p.Lock.Holders) - len(p.Holders()) + p.Lock.Unlisted()
 }
 
 // Rest counts the others by client; "" if there are none.

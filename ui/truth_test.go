@@ -16,6 +16,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/doctor"
 	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/leader"
 	"github.com/fairlock/fairlock-go/ui"
 )
@@ -181,6 +182,68 @@ func TestHandler_Election(t *testing.T) {
 		for range 3 {
 			<-ended
 		}
+	})
+}
+
+// What is said of a lock is true of all its holders: of one whose lease ends last, and of one behind many others.
+func TestHandler_ManyHolders(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		pool := s.redis.Semaphore("pool", 200)
+		pool.CrashHolding("leaked", time.Hour)
+		time.Sleep(time.Second)
+		pool.CrashHolding("crashed", 100*time.Second)
+		s.redis.Mutex("m").HoldAs("web-1")
+		time.Sleep(90 * time.Second)
+		for i := range 120 {
+			pool.CrashHolding(fmt.Sprint("web-", i), time.Minute)
+		}
+		s.redis.RWMutex("calm").ReadAs("web-1")
+		s.redis.RWMutex("calm").ReadAs("web-2")
+		time.Sleep(6 * time.Second)
+		page := s.get("/?sort=held")
+		shown := text(page)
+		require.Contains(t, shown, "in use 3 waited for 0 oldest wait – missed renewals 1 ")
+		require.Contains(t, page, `<div class="bad"><dt>missed renewals</dt>`)
+		require.Contains(t, shown, "Renewed Waiting Oldest wait pool semaphore 122 of 200 122 of 200 leaked and 121 more 1m37s missed by 1 of 122 0 –")
+		require.Contains(t, shown, "calm rwmutex 2 readers web-1 and 1 more 6s none missed 0 –")
+		require.Equal(t, "lock?kind=semaphore&name=pool", links(s.get("/"), "lock")[0], "trouble first")
+
+		// The page of the lock has those first that have missed renewals, and then those that have held it longest.
+		shown = text(s.get("/lock?kind=semaphore&name=pool"))
+		require.Contains(t, shown, "One has missed renewals")
+		require.Regexp(t, `Fence crashed 1 permit 1m3.s, .* leaked 1 permit 1m3.s, .* … and 22 more\.`, shown)
+
+		// The filter looks at all of them, and says which it has found.
+		page = s.get("/?q=WEB-119")
+		require.Len(t, links(page, "lock"), 1)
+		require.Contains(t, text(page), "leaked and 121 more, web-119 among them 1m37s")
+		require.NotContains(t, text(s.get("/?q=leaked"))+text(s.get("/?q=pool")), "among them")
+		require.NotContains(t, text(page), "holders are searched")
+	})
+}
+
+// Of more holders than are listed, it says what is not known.
+func TestHandler_MoreHoldersThanListed(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		one := s.redis.Semaphore("crowd", 2000).CrashHolding("web-0", time.Hour).Text()
+		keys := script.SemaphoreKeys("fairlock", "crowd")
+		for i := range 1000 { // others like it
+			other := one[:len(one)-22] + fmt.Sprintf("%021dA", i)
+			_, err := s.redis.Miniredis.ZAdd(keys.Permits, float64(time.Now().Add(59*time.Minute).UnixMicro()), other)
+			require.NoError(t, err)
+			s.redis.Miniredis.HSet(keys.Holders, other, fmt.Sprint(time.Now().UnixMicro()))
+		}
+		s.redis.Miniredis.HSet(keys.Holders, "used", "1001")
+		s.redis.Mutex("m").HoldAs("web-1")
+		shown := text(s.get("/"))
+		require.Contains(t, shown, "missed renewals 0, 1 unknown")
+		require.Regexp(t, `crowd semaphore 1001 of 2000 1001 of 2000 web-0 and others ≥\S+ \? 0 –`, shown)
+		shown = text(s.get("/?q=web-1&kind=semaphore"))
+		require.Contains(t, shown, "1 lock more may have such a holder: of each lock, 1000 holders are searched.")
+		require.NotContains(t, text(s.get("/?q=web-1&kind=mutex")), "holders are searched")
+		require.Contains(t, text(s.get("/lock?kind=semaphore&name=crowd")), "1001 of 2000 permits held. Whether all are alive is not known.")
 	})
 }
 

@@ -13,10 +13,11 @@ import (
 // functions are what the templates call. What is said of a lock is in package words.
 var functions = template.FuncMap{
 	"plain": inspect.Plain, "span": inspect.Span, "count": inspect.Count, "who": words.Who, "use": words.Use, "wants": words.Wants,
-	"state": words.State, "renewed": words.Renewed, "left": words.Left, "held": words.HeldFor, "ago": words.Ago, "waiter": words.Waiter,
+	"renewed": words.Renewed, "renewedOfAll": words.RenewedOfAll, "longestHeld": words.LongestHeld, "left": words.Left, "held": words.HeldFor, "ago": words.Ago, "waiter": words.Waiter,
 	"waiting": words.Waiting, "expired": words.Expired, "oldest": words.OldestWait, "ofKey": words.OfKey, "hasLeft": words.HasLeft,
 	"heir": words.Heir, "released": words.IsReleased, "unknown": func() string { return words.Unknown }, "none": func() string { return words.None },
 	"clock": clockTime, "moment": moment, "ms": time.Duration.Milliseconds, "mayTake": mayTake, "hasPermits": inspect.HasPermits,
+	"lower": strings.ToLower, "most": func() int { return inspect.Most },
 	"add": func(a, b int) int { return a + b }, "third": func(d time.Duration) time.Duration { return d / 3 }, "parts": parts,
 }
 
@@ -48,12 +49,7 @@ func mayTake(l inspect.Lock, h fairlock.Holder) bool {
 	return !h.Token.IsZero() || l.Kind == fairlock.KindMutex
 }
 
-// has reports whether a text stands in the name of a lock, as it is or as it is shown, or in that of its first holder.
-func has(l inspect.Lock, text string) bool {
-	for _, s := range []string{l.Name, inspect.Plain(l.Name), l.Holder().Token.Client()} {
-		if strings.Contains(strings.ToLower(s), strings.ToLower(text)) {
-			return true
-		}
-	}
-	return false
+// has reports whether a part stands in a text, in small letters or capitals.
+func has(text, part string) bool {
+	return strings.Contains(strings.ToLower(text), strings.ToLower(part))
 }

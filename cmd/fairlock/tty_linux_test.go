@@ -270,7 +270,7 @@ func TestTerminal_WatchNarrowAndFrozen(t *testing.T) {
 	f, link := f.linked()
 	on := f.onTerminal(f.command("watch"))
 	require.NoError(t, unix.IoctlSetWinsize(on.fd, unix.TIOCSWINSZ, &unix.Winsize{Col: 40, Row: 10}))
-	on.talk("omer:0001", "omer:0002")
+	on.talk("r:0001", "r:0002")
 	link.Hang()
 	on.talk("values ", "s old: no answer yet", ">q")
 	require.Zero(t, on.wait().code)

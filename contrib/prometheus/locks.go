@@ -210,7 +210,7 @@ func (c *LockCollector) read(ctx context.Context) <-chan reading {
 			}
 			go func() {
 				defer func() { <-c.slots }()
-				state, err := c.inspector.Inspect(ctx, id, 1)
+				state, err := c.inspector.Inspect(ctx, id, 1, 1)
 				readings <- reading{id, state, err}
 			}()
 		}

@@ -34,7 +34,7 @@ func (l Lock) Unknown() bool { return l.Err != nil && call.OriginOf(l.Err) != ca
 // Held reports whether somebody holds the lock.
 func (l Lock) Held() bool { return len(l.Holders) > 0 }
 
-// Holder returns the holder whose lease ends first; zero if there is none. A mutex has no other.
+// Holder returns the holder that has held the lock longest; zero if there is none. A mutex has no other.
 func (l Lock) Holder() (first fairlock.Holder) {
 	if l.Held() {
 		first = l.Holders[0]
@@ -52,16 +52,41 @@ func (l Lock) Idle() bool { return l.Resized && !l.InUse() }
 // Leads reports whether the lock is an election's, and its holder leads.
 func (l Lock) Leads() bool { return l.Holder().Leader }
 
-// HeldFor is for how long the holder has held the lock that has held it longest, of those that are listed; negative if nobody does,
-// or if it is not known.
+// HeldFor is for how long Holder has held the lock; negative if nobody holds it, or if that is not known.
 func (l Lock) HeldFor() time.Duration {
-	longest := time.Duration(-1)
-	for _, h := range l.Holders {
-		if !h.Released && h.Fence > 0 {
-			longest = max(longest, h.Age)
-		}
+	h := l.Holder()
+	if h.Released || h.Fence == 0 {
+		return -1
 	}
-	return longest
+	return h.Age
+}
+
+// longestHeld orders holders: first the one that has held the lock longest, last those that have released it. The order of two
+// does not change with time.
+func longestHeld(a, b fairlock.Holder) int {
+	if a.Released != b.Released {
+		return map[bool]int{true: 1, false: -1}[a.Released]
+	}
+	return cmp.Compare(a.Fence, b.Fence)
+}
+
+// Late is how many holders have missed renewals, of those of which that is known; all reports whether it is known of every holder.
+func (l Lock) Late() (n int, all bool) {
+	all = l.Unlisted() == 0
+	for _, h := range l.Holders {
+		if h.Missed > 0 {
+			n++
+		}
+		all = all && (h.Renewed >= 0 || h.Released)
+	}
+	return n, all
+}
+
+// LateFirst are the holders: first those that have missed renewals.
+func (l Lock) LateFirst() []fairlock.Holder {
+	all := slices.Clone(l.Holders)
+	slices.SortStableFunc(all, func(a, b fairlock.Holder) int { return min(b.Missed, 1) - min(a.Missed, 1) })
+	return all
 }
 
 // Living are the listed waiters that have not expired.
@@ -74,7 +99,7 @@ func (l Lock) Living() (all []fairlock.Waiter) {
 	return all
 }
 
-// Unlisted is how many holders are not listed; of a semaphore, how many permits they have at most.
+// Unlisted is how many holders are not listed, because there are more than Most; of a semaphore, how many permits they have.
 func (l Lock) Unlisted() int {
 	n := l.Used
 	for _, h := range l.Holders {
@@ -117,13 +142,14 @@ const (
 	// Most is how many holders and how many waiters of one lock are listed at most; more would keep Redis for too long.
 	Most = bounds.MaxInspected
 	// atOnce is how many locks are read at once. They may come in one pipeline, which Redis does not interrupt: about half a
-	// millisecond of its time.
+	// millisecond of its time if they have few holders and waiters. Most of each take it 2 ms a lock.
 	atOnce = 16
 )
 
-// Read reads these locks, and lists at most limit holders and limit waiters of each. The error says that the server, or one of
-// a cluster, did not reply or cannot run scripts now; the locks that could be read are returned all the same.
-func (s *Server) Read(ctx context.Context, limit int, ids ...ID) (read []Lock, err error) {
+// Read reads these locks, and lists at most so many waiters of each. Holders are listed up to Most, those first that have held the
+// lock longest: any of them may be the one that matters, and Redis does not have them in such an order. The error says that the server,
+// or one of a cluster, did not reply or cannot run scripts now; the locks that could be read are returned all the same.
+func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock, err error) {
 	_, cluster := s.Redis.(*redis.ClusterClient)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -132,7 +158,8 @@ func (s *Server) Read(ctx context.Context, limit int, ids ...ID) (read []Lock, e
 	for i, id := range ids {
 		turn <- struct{}{}
 		tasks.Go(func() {
-			state, err := s.inspector.Inspect(ctx, fairlock.ID(id), limit)
+			state, err := s.inspector.Inspect(ctx, fairlock.ID(id), Most, waiters)
+			slices.SortStableFunc(state.Holders, longestHeld)
 			state.Waiters = append([]fairlock.Waiter{}, state.Waiters...) // not nil
 			locks[i] = Lock{id, state, err}
 			if away(err) && !cluster {
@@ -252,8 +279,8 @@ func Hello(ctx context.Context, rdb *redis.Client) (map[string]string, error) {
 }
 
 const (
-	// Listed is how many holders of each lock Find lists.
-	Listed = 10
+	// Few is how many waiters of each lock a list reads, for its oldest wait.
+	Few = 10
 	// step is how many keys one SCAN looks at: about half a millisecond of the server's time.
 	step = 500
 )
@@ -262,7 +289,6 @@ const (
 type Want struct {
 	Prefix string          // how their names begin
 	Kinds  []fairlock.Kind // nil: all
-	Limit  int             // how many holders and how many waiters of each are listed; 0: Listed holders, and no waiters
 }
 
 // search is a Find under way.
@@ -276,10 +302,8 @@ type search struct {
 }
 
 // Find finds the locks that are wanted, on every master of a cluster: those in use, those whose waiters have all expired, and
-// semaphores that were resized. It returns
-// them in the order of their names, each with up to Listed holders and no waiters, or as want says. A lock that is in use from
-// beginning to end is found, unless its slot moves
-// meanwhile. The error says what could not be read; what could is returned all the same.
+// semaphores that were resized. It returns them in the order of their names, each with its holders as Read lists them, and no
+// waiters. A lock that is in use from beginning to end is found, unless its slot moves meanwhile. The error says what could not be read; what could is returned all the same.
 func (s *Server) Find(ctx context.Context, want Want) ([]Lock, error) {
 	f := &search{Server: s, want: want, seen: map[ID]bool{}}
 	var err error
@@ -308,13 +332,11 @@ func (f *search) scan(ctx context.Context, rdb *redis.Client) error {
 		if err != nil {
 			return err
 		}
-		locks, err := f.Read(ctx, cmp.Or(f.want.Limit, Listed), f.fresh(keys)...)
+		locks, err := f.Read(ctx, Few, f.fresh(keys)...)
 		f.mu.Lock()
 		for _, l := range locks {
 			if l.InUse() || l.Idle() || l.Expired > 0 { // its waiter may have left meanwhile, or its lease have ended
-				if f.want.Limit == 0 {
-					l.Waiters = nil
-				}
+				l.Waiters = nil
 				f.found = append(f.found, l)
 			}
 		}

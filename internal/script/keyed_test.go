@@ -467,7 +467,7 @@ func (m *keyedMachine) oldest() *caller {
 }
 
 func (m *keyedMachine) inspected() string {
-	s, err := m.lock().Inspect(ctx, 100)
+	s, err := m.lock().Inspect(ctx, 100, 100)
 	require.NoError(m.t, err)
 	var words []string
 	for _, h := range s.Holders {
@@ -482,7 +482,7 @@ func (m *keyedMachine) inspected() string {
 }
 
 func (m *keyedMachine) listed() string {
-	s, err := m.lock().Inspect(ctx, 100)
+	s, err := m.lock().Inspect(ctx, 100, 100)
 	require.NoError(m.t, err)
 	var all []string
 	for _, k := range s.Keys {
@@ -657,7 +657,7 @@ func TestKeyed_Names(t *testing.T) {
 			require.Equal(t, fmt.Sprint("queued ", j+1), outcome(m.acquire(c, script.Request{})))
 		}
 	}
-	s, err := m.lock().Inspect(ctx, 100)
+	s, err := m.lock().Inspect(ctx, 100, 100)
 	require.NoError(t, err)
 	for i, k := range s.Keys {
 		require.Equal(t, script.Key{Key: names[i], Waiting: 2, Share: 1, Ticket: k.Ticket}, k)

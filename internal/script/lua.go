@@ -416,9 +416,9 @@ type Waiter struct {
 	Expires time.Time // when it expires without a heartbeat, at the earliest, by the server's clock
 }
 
-// Inspect reads the lock and at most limit of its holders and of its waiters.
-func (l Lock) Inspect(ctx context.Context, limit int) (Snapshot, error) {
-	return request(ctx, l, "inspect", readSnapshot, limit)
+// Inspect reads the lock, at most so many of its holders, and at most so many of its waiters.
+func (l Lock) Inspect(ctx context.Context, holders, waiters int) (Snapshot, error) {
+	return request(ctx, l, "inspect", readSnapshot, holders, waiters)
 }
 
 func readSnapshot(r *reader) Snapshot {

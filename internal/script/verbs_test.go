@@ -260,14 +260,14 @@ var verbs = []verb{
 	},
 	{
 		name: "inspect",
-		call: func(l script.Lock, _ tokenList) (any, error) { return l.Inspect(ctx, 11) },
+		call: func(l script.Lock, _ tokenList) (any, error) { return l.Inspect(ctx, 11, 12) },
 		replies: []list{{
 			large, large, one, one, list{list{anyText, large, one}},
 			one, one, list{list{anyText, large, large}, list{anyText, large, large}},
 			list{list{anyText, one, one, one, one, large, one}},
 		}},
 		samples: map[string]sample{
-			"inspect": {send: func(l script.Lock, _ requesters) error { return last(l.Inspect(ctx, 1000)) }},
+			"inspect": {send: func(l script.Lock, _ requesters) error { return last(l.Inspect(ctx, 1000, 1000)) }},
 		},
 		// inspect 10           -> the holders | the waiters, at most 10 of each
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -276,7 +276,7 @@ var verbs = []verb{
 					o.number = 100
 				}
 				var words []string
-				s := do(m, func() (script.Snapshot, error) { return m.lock().Inspect(ctx, o.number) })
+				s := do(m, func() (script.Snapshot, error) { return m.lock().Inspect(ctx, o.number, o.number) })
 				for _, h := range s.Holders {
 					words = append(words, m.nameOf(h.Token, int(weightOf(h.Token))))
 				}

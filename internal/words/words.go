@@ -52,6 +52,8 @@ const (
 	dropped    = "dropped by the next requests"
 	notRenewed = "not renewed yet"
 	missed     = "missed"
+	noneMissed = "none missed"
+	atLeast    = "≥"
 	neverEnds  = "never ends"
 
 	next      = "next"
@@ -82,6 +84,21 @@ func HeldFor(h fairlock.Holder) string {
 		return None
 	}
 	return Ago(h.Age, h.Fence)
+}
+
+// LongestHeld is for how long the holder has held a lock that has held it longest.
+func LongestHeld(l inspect.Lock) string {
+	switch text := HeldFor(l.Holder()); {
+	case l.Err != nil:
+		return Unknown
+	case !l.Held():
+		return None
+	case l.Unlisted() == 0:
+		return text
+	case l.HeldFor() >= 0:
+		return atLeast + text
+	}
+	return Unknown
 }
 
 // Left is what is left of a lease.
@@ -134,6 +151,33 @@ func Renewed(h fairlock.Holder) Phrase {
 		p.Text = "not for " + inspect.Span(h.Renewed) + ", " + p.Text
 	}
 	return p
+}
+
+// StateOfAll says in a word or two whether the holders of a lock are alive.
+func StateOfAll(l inspect.Lock) Phrase { return ofAll(l, State) }
+
+// RenewedOfAll says the same, and of a single holder since when.
+func RenewedOfAll(l inspect.Lock) Phrase { return ofAll(l, Renewed) }
+
+func ofAll(l inspect.Lock, ofOne func(fairlock.Holder) Phrase) Phrase {
+	n, all := l.Late()
+	switch {
+	case l.Err != nil:
+		return Phrase{Text: Unknown}
+	case !l.Held():
+		return Phrase{Text: None}
+	case len(l.Holders) == 1 && l.Unlisted() == 0:
+		return ofOne(l.Holder())
+	case n > 0 && all:
+		return Phrase{Bad, fmt.Sprintf("%s by %d of %d", missed, n, len(l.Holders))}
+	case n > 0:
+		return Phrase{Bad, fmt.Sprintf("%s by %s%d", missed, atLeast, n)}
+	case !all:
+		return Phrase{Text: Unknown}
+	case l.Holder().Released: // all have
+		return Phrase{Text: released}
+	}
+	return Phrase{Text: noneMissed}
 }
 
 // late is less than what a live waiter has left at any time: it sends a heartbeat each third of its WaiterTTL, which is 3 s or more.
@@ -423,18 +467,17 @@ func bringsLess(first fairlock.Waiter, l inspect.Lock) bool {
 }
 
 func ofHolders(l inspect.Lock) Phrase {
-	gone, back := 0, 0
+	gone, known := l.Late()
+	back := 0
 	for _, h := range l.Holders {
-		if h.Missed > 0 {
-			gone++
-		}
 		if h.Released {
 			back++
 		}
 	}
 	h := l.Holder()
 	name := Who(h.Token.Client())
-	switch n := len(l.Holders) + l.Unlisted(); {
+	n := len(l.Holders) + l.Unlisted()
+	switch {
 	case l.Err != nil:
 		return Phrase{Bad, "This lock cannot be read: " + inspect.Cause(l.Err) + "."}
 	case l.Idle():
@@ -458,10 +501,13 @@ func ofHolders(l inspect.Lock) Phrase {
 		text = fmt.Sprintf("%d of %s held%s.", l.Used, inspect.Count(l.Permits, "permit"), l.OthersBring())
 	}
 	if back > 0 {
-		text += fmt.Sprintf(" %s released before the minimum hold was over.", amount(back, len(l.Holders)))
+		text += fmt.Sprintf(" %s released before the minimum hold was over.", amount(back, n, l))
 	}
-	if gone > 0 {
-		level, text = Bad, text+fmt.Sprintf(" %s missed renewals: crashed, hanging, or cut off from Redis.", amount(gone, len(l.Holders)))
+	switch {
+	case gone > 0:
+		level, text = Bad, text+fmt.Sprintf(" %s missed renewals: crashed, hanging, or cut off from Redis.", amount(gone, n, l))
+	case !known:
+		text += " Whether all are " + alive + " is not known."
 	}
 	return Phrase{level, text}
 }
@@ -484,12 +530,14 @@ func ofHolder(l inspect.Lock, h fairlock.Holder, name string) Phrase {
 		"then the lock passes on.", name, inspect.Count(h.Missed, "renewal"), inspect.Span(h.TTL))}
 }
 
-// amount is a part of the holders.
-func amount(n, of int) string {
-	if n == of {
+// amount is a part of so many holders.
+func amount(n, of int, l inspect.Lock) string {
+	switch {
+	case n == of:
 		return "All have"
-	}
-	if n == 1 {
+	case l.Unlisted() > 0:
+		return fmt.Sprintf("%d or more have", n)
+	case n == 1:
 		return "One has"
 	}
 	return fmt.Sprintf("%d have", n)

@@ -25,6 +25,7 @@ import (
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/words"
 	"github.com/fairlock/fairlock-go/leader"
+	locktoken "github.com/fairlock/fairlock-go/token"
 )
 
 func TestMain(m *testing.M) {
@@ -58,6 +59,7 @@ func all(t *testing.T) map[string]string {
 func said(l inspect.Lock) string {
 	lines := []string{
 		words.Use(l).Text, words.Waiting(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l, 1), words.Summary(l), words.Verdict(l).Text,
+		words.LongestHeld(l), words.StateOfAll(l).Text, words.RenewedOfAll(l).Text,
 	}
 	for _, h := range l.Holders {
 		lines = append(lines, words.Who(h.Token.Client()), words.HeldFor(h), words.Left(h), words.State(h).Text, words.Renewed(h).Text, words.Heir(l, h))
@@ -114,6 +116,8 @@ func TestWords_EachHasAState(t *testing.T) {
 		wait(func() { _, _ = keyed.Key("b", fairlock.WithKeyLimit(4)).Acquire(ctx, 4) })
 		m.Semaphore("wide", 4).HoldPermitsAs("web-1", 2)
 		wait(func() { _, _ = c.Semaphore("wide", 4).Acquire(ctx, 3) })
+		m.Semaphore("pool", 4).HoldAs("web-1")
+		m.Semaphore("pool", 4).HoldAs("web-2")
 		require.NoError(t, m.Miniredis.Set(script.MutexKeys("fairlock", "theirs").Lock, "a secret"))
 		time.Sleep(300 * time.Millisecond)
 
@@ -126,18 +130,22 @@ func TestWords_EachHasAState(t *testing.T) {
 			}
 		}
 		read(fairlock.KindMutex, "crashed", "queue", "renewed", "granted", "dead", "election", "released", "theirs", "unused")
-		read(fairlock.KindSemaphore, "resized", "wide")
+		read(fairlock.KindSemaphore, "resized", "wide", "pool")
 		read(fairlock.KindRWMutex, "readers", "writer")
 		read(fairlock.KindKeyedSemaphore, "gpu")
 		locks["unreadable"] = said(inspect.Lock{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "x"}, Err: errors.New("no")})
+		crowd, err := s.Read(ctx, inspect.Most, inspect.ID{Kind: fairlock.KindRWMutex, Name: "readers"})
+		require.NoError(t, err)
+		crowd[0].Used += 5000 // more than are listed
+		locks["crowd"] = said(crowd[0])
 
 		states := map[string][]string{ // in which locks a word is said; no other says it
-			"Unknown": {"theirs", "unreadable", "released"}, "None": nil, "Stranger": {"theirs"},
+			"Unknown": {"theirs", "unreadable", "released", "crowd"}, "None": nil, "Stranger": {"theirs"},
 			"unreadable": {"unreadable"}, "free": nil, // also of what somebody else gets
 			"held":  nil, // also of permits
-			"leads": {"election"}, "released": {"released"}, "writer": {"writer"}, "reader": {"readers"},
-			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
-			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide"}, "missed": {"crashed"},
+			"leads": {"election"}, "released": {"released"}, "writer": {"writer"}, "reader": {"readers", "crowd"},
+			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu", "crowd"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
+			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide", "pool", "crowd"}, "missed": {"crashed", "pool"}, "noneMissed": {"pool"}, "atLeast": {"crowd"},
 			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu"}, "twoLimits": {"gpu"}, "notUsed": {"unused"}, "setByResize": {"resized"},
 			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"},
 		}
@@ -160,6 +168,41 @@ func TestWords_EachHasAState(t *testing.T) {
 	})
 }
 
+// What is said of all holders of a lock is true of each: none is left out because its lease ends late, or because others are named.
+func TestOfAll(t *testing.T) {
+	tok, err := locktoken.Parse("web-1:2.00007ps0t001" + strings.Repeat("S", 17) + "A")
+	require.NoError(t, err)
+	holder := func(held time.Duration, missed int) fairlock.Holder {
+		return fairlock.Holder{Token: tok, Fence: 1, Age: held, TTL: time.Minute, Weight: 1, Renewed: time.Second, Missed: missed}
+	}
+	unsure, released := holder(time.Second, 0), holder(time.Second, 0)
+	unsure.Renewed, released.Renewed, released.Released = -1, -1, true
+	for _, c := range []struct {
+		holders          []fairlock.Holder
+		unlisted         int
+		held, state, say string
+	}{
+		{nil, 0, "–", "–", "Free"},
+		{[]fairlock.Holder{holder(time.Hour, 2)}, 0, "1h0m", "2 missed", "has missed 2 renewals"},
+		{[]fairlock.Holder{holder(time.Hour, 0), holder(time.Minute, 0)}, 0, "1h0m", "none missed", "held."},
+		{[]fairlock.Holder{holder(time.Hour, 0), holder(time.Minute, 2)}, 0, "1h0m", "missed by 1 of 2", "One has missed renewals"},
+		{[]fairlock.Holder{holder(time.Hour, 1), holder(time.Minute, 2)}, 0, "1h0m", "missed by 2 of 2", "All have missed renewals"},
+		{[]fairlock.Holder{holder(time.Hour, 1), unsure}, 0, "1h0m", "missed by ≥1", "One has missed renewals"},
+		{[]fairlock.Holder{holder(time.Hour, 0), unsure}, 0, "1h0m", "?", "Whether all are alive is not known."},
+		{[]fairlock.Holder{holder(time.Hour, 0), released}, 0, "1h0m", "none missed", "One has released"},
+		{[]fairlock.Holder{released, released}, 0, "–", "released", "All have released"},
+		{[]fairlock.Holder{holder(time.Hour, 0)}, 5, "≥1h0m", "?", "Whether all are alive is not known."},
+		{[]fairlock.Holder{holder(time.Hour, 1)}, 5, "≥1h0m", "missed by ≥1", "1 or more have missed renewals"},
+		{[]fairlock.Holder{released}, 5, "?", "?", "1 or more have released"},
+	} {
+		l := inspect.Lock{ID: inspect.ID{Kind: fairlock.KindSemaphore, Name: "x"}}
+		l.Holders, l.Permits, l.Used = c.holders, 9000, len(c.holders)+c.unlisted
+		require.Equal(t, []string{c.held, c.state}, []string{words.LongestHeld(l), words.StateOfAll(l).Text}, c)
+		require.Contains(t, words.Verdict(l).Text, c.say)
+		require.Equal(t, strings.Contains(c.state, "missed by") || strings.Contains(c.state, "2 missed"), words.RenewedOfAll(l).Level == words.Bad)
+	}
+}
+
 // The page has no words for a lock of its own: neither its templates nor its script.
 func TestWords_ThePageHasNone(t *testing.T) {
 	for _, file := range []string{"../../ui/pages.tmpl", "../../ui/assets/page.js"} {
@@ -167,7 +210,7 @@ func TestWords_ThePageHasNone(t *testing.T) {
 		require.NoError(t, err)
 		for name, word := range all(t) {
 			switch name {
-			case "Unknown", "None", "free", "held", "reader", "writer", "released", "missed", "next", "expired": // parts of other words and of names there
+			case "Unknown", "None", "free", "held", "reader", "writer", "released", "missed", "next", "expired", "atLeast": // parts of other words and of names there
 				continue
 			}
 			assert.NotContains(t, string(text), word, file)

@@ -454,6 +454,29 @@ func TestPage_Screens(t *testing.T) {
 	require.Empty(t, slices.DeleteFunc(s.faults, func(f string) bool { return strings.Contains(f, "nowhere") }))
 }
 
+// On a telephone, the kind, the order and the locks for which somebody waits can be chosen, and what was chosen is seen.
+func TestPage_ChoosesOnATelephone(t *testing.T) {
+	s := visit(t, t.Name())
+	s.hold("a", "web-1")
+	s.hold("b", "web-1")
+	s.queue("b", "web-2")
+	s.size(390, 844)
+	s.open("?sort=name")
+	seen := func(selector string) bool {
+		return eval[bool](s, fmt.Sprintf(`(r => r.width > 20 && r.height > 10 && r.left >= 0 && r.right <= 390 && r.bottom < 200)(document.querySelector(%q).getBoundingClientRect())`, selector))
+	}
+	for _, control := range []string{"input[name=q]", "select[name=kind]", "select[name=sort]", ".check", "form button"} {
+		require.True(t, seen(control), control)
+	}
+	first := func() string { return eval[string](s, "document.querySelector('th[scope=row] a').innerText") }
+	require.Equal(t, []string{"name", "a"}, []string{eval[string](s, "document.querySelector('select[name=sort]').value"), first()})
+	s.do(chromedp.Click(chromedp.CSS("input[name=waiting]")))
+	eval[string](s, "document.querySelector('select[name=sort]').value = 'wait'")
+	s.do(chromedp.Click(chromedp.CSS("form button")), chromedp.WaitVisible(chromedp.CSS("input[name=waiting]:checked")))
+	require.Equal(t, []string{"wait", "b"}, []string{eval[string](s, "document.querySelector('select[name=sort]').value"), first()})
+	require.Empty(t, s.complaints())
+}
+
 // size sets that of the screen; a narrow one is a telephone's.
 func (s *site) size(width, height int64) {
 	s.t.Helper()

@@ -1,23 +1,23 @@
 -- inspect: reads the holders and the waiters. It writes nothing.
--- ARGV  fence_ttl limit
---       limit: the most holders and the most waiters to list
+-- ARGV  fence_ttl most_holders most_waiters
+--       most_holders: to list; most_waiters: to list, and the most keys
 -- reply now last used resized holders waiting alive waiters keys   now: µs of server time; last: the last number, 0 if none is
 --       known; used: the holders' weights; resized: the number of permits that a resize has set, 0 if none has; holders:
 --       {token fence ms-left} each; waiting: number of all waiters; alive: of those that have not expired; waiters: {token
 --       ticket expiry} each, in order, expiry in µs of server time; keys: {key held waiting limit share ticket at-limit} of each
 --       for which somebody waits, in the order in which they are next, those at their limits last; key: as tokens have it; limit,
 --       share and ticket: of the first of its line
-local limit = ARGV[2]
-limit = tonumber(limit)
+local most_holders, most_waiters = ARGV[2], ARGV[3]
+most_holders, most_waiters = tonumber(most_holders), tonumber(most_waiters)
 read_number(0)
 local at = tonumber(string.match(call('GET', number) or '', '(%d+)$') or now)
 local silent = math.max(now - at - 1000000, 0) -- if nobody has asked for long, no heartbeat has come either
 
-local waiters, found = {}, limit > 0 and call('ZRANGE', queue, 0, limit - 1, 'WITHSCORES') or {}
+local waiters, found = {}, most_waiters > 0 and call('ZRANGE', queue, 0, most_waiters - 1, 'WITHSCORES') or {}
 for i = 1, #found, 2 do
   local ends = call('ZSCORE', heartbeats, found[i]) or clock -- lost: the next request forgets the queue
   waiters[#waiters + 1] = { found[i], tonumber(found[i + 1]), now + ends - clock - silent }
 end
 local alive = call('ZCOUNT', heartbeats, '(' .. text_of(clock + silent), '+inf')
-local used, size, holders = usage(limit)
-return { now, last, used, size, holders, call('ZCARD', queue), alive, waiters, list_keys(limit) }
+local used, size, holders = usage(most_holders)
+return { now, last, used, size, holders, call('ZCARD', queue), alive, waiters, list_keys(most_waiters) }

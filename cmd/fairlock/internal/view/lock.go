@@ -39,31 +39,50 @@ func Worth(all []inspect.Lock) (worth []inspect.Lock) {
 	return worth
 }
 
-// Table lists locks below a head: of several holders the one whose lease ends first. Names are cut, so that each lock has one line.
+// Table lists locks below a head: of several holders the one that has held the lock longest, and the state of all. Names are cut, so that
+// each lock has one line.
 func Table(p Paint, all []inspect.Lock) []string {
 	t := columns{
-		{head: "NAME", least: 18, cut: true}, {head: "KIND", rank: 7}, {head: "IN USE", rank: 5}, {head: "HOLDER", rank: 1, least: 12, cut: true},
-		{head: "HELD FOR", rank: 2}, {head: "LEASE LEFT", rank: 8}, {head: "STATE", rank: 6}, {head: "WAITING", rank: 3},
-		{head: "OLDEST WAIT", rank: 4},
+		{head: "NAME", least: 18, cut: true}, {head: "KIND", rank: 7}, {head: "IN USE", rank: 6}, {head: "HOLDER", rank: 4, least: 10, cut: true},
+		{head: "HELD FOR", rank: 2}, {head: "LEASE LEFT", rank: 8}, {head: "STATE", rank: 1}, {head: "WAITING", rank: 3},
+		{head: "OLDEST WAIT", rank: 5},
 	}
 	for _, l := range all {
-		holder := []string{words.None, words.None, words.None, words.None}
-		switch h := l.Holder(); {
-		case l.Err != nil:
-			holder = []string{words.Unknown, words.Unknown, words.Unknown, words.Unknown}
-		case l.Held():
-			holder = []string{words.Who(h.Token.Client()), words.HeldFor(h), words.Left(h), p.say(words.State(h))}
-			if more := l.Unlisted() + len(l.Holders) - 1; more > 0 {
-				holder[0] += fmt.Sprintf(" +%d", more)
-			}
-		}
 		waiting := words.Waiting(l)
 		if gone := words.Expired(l); gone != "" {
 			waiting += " (" + gone + ")"
 		}
-		t.add(slices.Concat([]string{inspect.Plain(l.Name), string(l.Kind), use(p, l)}, holder, []string{waiting, words.OldestWait(l)})...)
+		t.add(inspect.Plain(l.Name), string(l.Kind), use(p, l), holder(l), words.LongestHeld(l), left(l), p.say(words.StateOfAll(l)), waiting,
+			words.OldestWait(l))
 	}
 	return t.lines(p)
+}
+
+// holder names the holder that has held a lock longest, and says how many others there are.
+func holder(l inspect.Lock) string {
+	switch text, more := words.Who(l.Holder().Token.Client()), len(l.Holders)-1; {
+	case l.Err != nil:
+		return words.Unknown
+	case !l.Held():
+		return words.None
+	case l.Unlisted() > 0 && inspect.HasPermits(l.Kind): // so many permits
+		return text + fmt.Sprintf(" +≥%d", more+1)
+	case more+l.Unlisted() > 0:
+		return text + fmt.Sprintf(" +%d", more+l.Unlisted())
+	default:
+		return text
+	}
+}
+
+// left is what is left of that holder's lease.
+func left(l inspect.Lock) string {
+	switch {
+	case l.Err != nil:
+		return words.Unknown
+	case !l.Held():
+		return words.None
+	}
+	return words.Left(l.Holder())
 }
 
 func name(t token.Token) string {
@@ -148,7 +167,7 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 		{head: "HOLDER", least: 12}, {head: keyHead, rank: 2, least: 12}, {head: what, rank: 2}, {head: "HELD FOR", rank: 4}, {head: "LEASE LEFT", rank: 5},
 		{head: "RENEWED", rank: 1}, {head: "FENCE", rank: 3}, {head: "SINCE", rank: 6},
 	}
-	for _, h := range l.Holders[:min(most, len(l.Holders))] {
+	for _, h := range l.LateFirst()[:min(most, len(l.Holders))] {
 		since := words.Unknown
 		if h.Fence > 0 {
 			since = time.UnixMicro(int64(h.Fence)).Local().Format(time.RFC3339)

@@ -21,7 +21,7 @@ const (
 	searching = 2 * time.Second
 	// silence is after how long without an answer the values are called old.
 	silence = 500 * time.Millisecond
-	// watched is how many holders and how many waiters are read of a lock that is watched.
+	// watched is how many waiters are read of a lock that is watched.
 	watched = 200
 )
 
@@ -88,7 +88,7 @@ func (w Watch) looks(ctx context.Context) func() Glance {
 				ids = append(ids, l.ID)
 			}
 			slices.SortFunc(ids, inspect.ID.Compare)
-			ids, limit, searchAt = slices.Compact(ids), inspect.Listed, began.Add(max(searching, 10*time.Since(began)))
+			ids, limit, searchAt = slices.Compact(ids), inspect.Few, began.Add(max(searching, 10*time.Since(began)))
 		}
 		all, err := w.Server.Read(ctx, limit, ids...)
 		for i := range all {
