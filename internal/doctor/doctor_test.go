@@ -188,6 +188,9 @@ func TestRun_AsksOnceWhatIsRefused(t *testing.T) {
 		log, err := s.Client().ACLLog(t.Context(), 100).Result()
 		require.NoError(t, err)
 		for _, entry := range log {
+			if entry.Object == "client|setinfo" { // that is go-redis's own, of a server that has it
+				continue
+			}
 			n += entry.Count
 		}
 		return n
