@@ -158,19 +158,18 @@ func (c *checker) agree(l *lock, s *seen) {
 			c.violate(Server, []*Event{a.request, a.first[Queued]}, "%v was seen to join with tickets %d", a, had)
 		}
 	}
-	number := map[string]int{} // of its last grant
-	for i, token := range s.grants {
-		number[token] = i + 1
-	}
+	later := s.grants // than the one that last was told of
 	var last *acquisition
 	for _, a := range l.grants {
+		i := slices.Index(later, a.token) // after Detach, a late acquire may be granted the lock once more, for nobody
 		switch {
-		case number[a.token] == 0:
+		case i >= 0:
+			later = later[i+1:]
+		case !slices.Contains(s.grants, a.token):
 			c.violate(Server, []*Event{a.granted}, "%v was granted it, and that was not seen", a)
 			continue
-		case last == nil || number[a.token] > number[last.token]:
 		case c.firstLoss(l, min(last.request.At, a.request.At), never, Holders, Numbers, Tombstones) != nil:
-			c.excuse(Server, dataLost) // perhaps that last had left, which then was granted the lock again
+			c.excuse(Server, dataLost) // perhaps the fences have another order
 		default:
 			c.violate(Server, []*Event{last.granted, a.granted}, "%v was seen to be granted it before %v", a, last)
 		}
