@@ -306,7 +306,7 @@ func TestConnection_Misconf(t *testing.T) {
 	f := newFixture(t)
 	dir := t.TempDir() + "/gone"
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	server := redistest.Start(t, "--dir", dir, "--save", "3600 1")
+	server := redistest.Start(t, "--dir", dir, "--save", "3600", "1")
 	f = f.at("unix://" + server.Addr())
 	rdb := server.Client()
 	client, err := fairlock.New(rdb, fairlock.Config{Namespace: f.namespace, Name: "web-1"})

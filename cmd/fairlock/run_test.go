@@ -104,7 +104,7 @@ func TestRun_Refused(t *testing.T) {
 // While Redis cannot save its data and refuses to write, a run waits for as long as it may.
 func TestRun_WaitsWhileRedisDoesNotWrite(t *testing.T) {
 	f := sleepingFixture(t)
-	f.server = redistest.Start(t, "--save", "3600 1")
+	f.server = redistest.Start(t, "--save", "3600", "1")
 	f = f.at("unix://" + f.server.Addr())
 	rdb, m := f.server.Client(), f.client("web-1").Mutex("x")
 	f.hold(m.Lock)

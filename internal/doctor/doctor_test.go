@@ -152,7 +152,7 @@ func TestRun_SaysWhatIs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir() + "/gone"
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	full := redistest.Start(t, "--dir", dir, "--save", "3600 1", "--enable-debug-command", "yes")
+	full := redistest.Start(t, "--dir", dir, "--save", "3600", "1")
 	require.NoError(t, full.Client().Set(t.Context(), "x", "y", 0).Err())
 	require.NoError(t, os.RemoveAll(dir))
 	require.Eventually(t, func() bool {
@@ -188,7 +188,9 @@ func TestRun_AsksOnceWhatIsRefused(t *testing.T) {
 		log, err := s.Client().ACLLog(t.Context(), 100).Result()
 		require.NoError(t, err)
 		for _, entry := range log {
-			n += entry.Count
+			if !strings.HasPrefix(entry.Object, "client") { // those are go-redis's own
+				n += entry.Count
+			}
 		}
 		return n
 	}
