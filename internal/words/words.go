@@ -63,7 +63,21 @@ const (
 	nobodyUses  = "nobody uses it"
 	nobodyWaits = "nobody waits"
 	grantedNext = "granted at the next request of any waiter"
+
+	DidYouMean = "did you mean"
 )
+
+// Meant asks whether one of these locks is meant; "" if there are none.
+func Meant(locks []inspect.ID) string {
+	if len(locks) == 0 {
+		return ""
+	}
+	names := make([]string, len(locks))
+	for i, id := range locks {
+		names[i] = id.String()
+	}
+	return DidYouMean + " " + strings.Join(names, ", ") + "?"
+}
 
 // Who is the name of a holder or a waiter: the client of its token.
 func Who(client string) string { return cmp.Or(client, Stranger) }

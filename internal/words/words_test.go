@@ -54,10 +54,11 @@ func all(t *testing.T) map[string]string {
 	return found
 }
 
-// said is everything that is said of a lock, one phrase a line.
-func said(l inspect.Lock) string {
+// said is everything that is said of a lock beside these that are in use, one phrase a line.
+func said(l inspect.Lock, used []inspect.ID) string {
 	lines := []string{
 		words.Use(l).Text, words.Waiting(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l, 1), words.Summary(l), words.Verdict(l).Text,
+		words.Meant(l.Meant(used)),
 	}
 	for _, h := range l.Holders {
 		lines = append(lines, words.Who(h.Token.Client()), words.HeldFor(h), words.Left(h), words.State(h).Text, words.Renewed(h).Text, words.Heir(l, h))
@@ -118,28 +119,31 @@ func TestWords_EachHasAState(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 
 		locks := map[string]string{}
+		used, err := s.Used(ctx)
+		require.NoError(t, err)
 		read := func(kind fairlock.Kind, names ...string) {
 			found, err := s.Read(ctx, inspect.Most, inspect.IDs(names, kind)...)
 			require.NoError(t, err)
 			for _, l := range found {
-				locks[l.Name] = said(l)
+				locks[l.Name] = said(l, used)
 			}
 		}
-		read(fairlock.KindMutex, "crashed", "queue", "renewed", "granted", "dead", "election", "released", "theirs", "unused")
+		read(fairlock.KindMutex, "crashed", "queue", "renewed", "granted", "dead", "election", "released", "theirs", "unused", "GPU")
 		read(fairlock.KindSemaphore, "resized", "wide")
 		read(fairlock.KindRWMutex, "readers", "writer")
 		read(fairlock.KindKeyedSemaphore, "gpu")
-		locks["unreadable"] = said(inspect.Lock{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "x"}, Err: errors.New("no")})
+		locks["unreadable"] = said(inspect.Lock{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "x"}, Err: errors.New("no")}, used)
 
 		states := map[string][]string{ // in which locks a word is said; no other says it
-			"Unknown": {"theirs", "unreadable", "released"}, "None": nil, "Stranger": {"theirs"},
+			"Unknown": {"theirs", "unreadable", "released", "GPU"}, // also at the end of a question
+			"None":    nil, "Stranger": {"theirs"},
 			"unreadable": {"unreadable"}, "free": nil, // also of what somebody else gets
 			"held":  nil, // also of permits
 			"leads": {"election"}, "released": {"released"}, "writer": {"writer"}, "reader": {"readers"},
 			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
 			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide"}, "missed": {"crashed"},
-			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu"}, "twoLimits": {"gpu"}, "notUsed": {"unused"}, "setByResize": {"resized"},
-			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"},
+			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu"}, "twoLimits": {"gpu"}, "notUsed": {"unused", "GPU"}, "setByResize": {"resized"},
+			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"},
 		}
 		for name, word := range all(t) {
 			where, known := states[name]
