@@ -43,7 +43,7 @@ func TestHandler_Rights(t *testing.T) {
 
 	rules := strings.Fields(doctor.RightsIn("fairlock", server.Before7())[1].ACL)
 	rules = rules[slices.Index(rules, ">password")+1:]
-	show := func(name string, rules []string) (list, lock string) {
+	show := func(name string, rules []string) (list, lock, unused string) {
 		rdb := redis.NewClient(server.User(name, rules...))
 		h, err := ui.NewHandler(rdb, ui.Options{})
 		require.NoError(t, err)
@@ -55,9 +55,10 @@ func TestHandler_Rights(t *testing.T) {
 			return w.Body.String()
 		}
 		get("/server")
-		return get("/"), get("/lock?kind=mutex&name=m0")
+		return get("/"), get("/lock?kind=mutex&name=m0"), get("/lock?kind=mutex&name=m")
 	}
-	list, lock := show("all", rules)
+	list, lock, unused := show("all", rules)
+	require.Contains(t, text(unused), "not used lately. did you mean mutex m0 , mutex m1 , mutex m2 ?")
 	require.Contains(t, text(list), "complete. in use 3 waited for 1 oldest wait ")
 	require.Contains(t, text(list), "missed renewals 0 server ")
 	require.Contains(t, text(lock), "One waits, for ")
@@ -71,12 +72,13 @@ func TestHandler_Rights(t *testing.T) {
 		}
 	}
 	for i, without := range lacking {
-		list, lock := show(fmt.Sprint("user", i), append(slices.Clone(rules), without...))
+		list, lock, unused := show(fmt.Sprint("user", i), append(slices.Clone(rules), without...))
 		switch shown := text(list); {
 		case strings.Contains(shown, "· complete"):
 			require.Contains(t, shown, "in use 3 waited for 1 oldest wait ", "%v is not needed", without)
 		case strings.Contains(shown, "Nothing was read yet"):
 			require.Contains(t, shown, "Redis cannot be read: this user lacks "+strings.Replace(without[0], "-", "+", 1))
+			require.Contains(t, text(unused), "not used lately. names like it could not be searched: this user lacks +scan.")
 			require.NotContains(t, shown, "missed renewals")
 		default:
 			blind++
@@ -92,6 +94,41 @@ func TestHandler_Rights(t *testing.T) {
 		require.NotContains(t, list, "--for look", "nobody can do that here")
 	}
 	require.Greater(t, blind, 8)
+}
+
+// A wrong namespace and a wrong name do not look like health: where the empty list stands, and on the page of a lock that nobody uses.
+func TestHandler_WrongNames(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{Namespace: "shop"}, func(t *testing.T, s *site) {
+		s.redis.Mutex("x").In("shops").HoldAs("web-1")
+		s.redis.Mutex("x").In("billing").HoldAs("web-1")
+		const wrong = "no locks in this namespace; namespaces with locks: shops, billing."
+		require.Contains(t, text(s.get("/")), wrong)
+		require.Contains(t, text(s.get("/?q=x")), wrong)
+		require.Contains(t, text(s.get("/lock?kind=mutex&name=x")), wrong)
+	})
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.redis.Mutex("invoices:export").HoldAs("web-1")
+		lease := s.redis.Semaphore("gpu", 1).HoldAs("web-1")
+		s.redis.KeyedSemaphore("gpu", 1).Key("a").HoldAs("web-1")
+		require.NoError(t, lease.Unlock(t.Context()))
+		for name, want := range map[string]string{
+			"mutex&name=Invoice:export%20": "did you mean mutex invoices:export ?", "semaphore&name=gpu": "did you mean keyed gpu ?",
+		} {
+			page := s.get("/lock?kind=" + name)
+			require.Contains(t, text(page), want)
+			require.NotEmpty(t, links(page, "lock"))
+		}
+		for _, name := range []string{"mutex&name=invoices:export", "keyed&name=gpu", "mutex&name=zzz"} {
+			shown := text(s.get("/lock?kind=" + name))
+			require.NotContains(t, shown, "did you mean")
+			require.NotContains(t, shown, "namespaces")
+		}
+		require.NoError(t, s.redis.Mutex("invoices:export").TakeAs("web-1").Unlock(t.Context()))
+		s.redis.KeyedSemaphore("gpu", 1).Key("a").TakeAs("web-1")
+		time.Sleep(time.Minute)
+		require.NotContains(t, text(s.get("/")), "no locks in this namespace")
+	})
 }
 
 // Waiters that have expired do not count: in no number, not in the order, nor as the oldest wait. Beside the living it says how many
