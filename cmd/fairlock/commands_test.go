@@ -586,6 +586,7 @@ func TestConnection_RedisIsAwayOrRefuses(t *testing.T) {
 		"a replica":          {replica, "is a replica: name the primary", ""},
 		"no rights to keys":  {login(t, f.server, f.namespace, "~other:* +@all"), "this user lacks the keys of the namespace; fairlock doctor names", ""},
 		"no rights to lists": {login(t, f.server, f.namespace+"-list", "~* +@all -scan"), "fairlock: this user lacks +scan; fairlock doctor --for look names all that it lacks\n", "list"},
+		"no right in a script": {login(t, f.server, f.namespace+"-script", "~* +@all -zcount"), "fairlock: x could not be read: this user lacks +zcount; fairlock doctor --for look names all that it lacks\n", "status x"},
 	}, func(t *testing.T, f fixture, _ string, c server) {
 		if c.words == "" {
 			c.words = "run x -- true"
