@@ -59,7 +59,7 @@ func TestHandler_Rights(t *testing.T) {
 	}
 	list, lock, unused := show("all", rules)
 	require.Contains(t, text(unused), "not used lately. did you mean mutex m0 , mutex m1 , mutex m2 ?")
-	require.Contains(t, text(list), "complete. in use 3 waited for 1 oldest wait ")
+	require.Contains(t, text(list), "complete. in use 3 with waiters 1 oldest wait ")
 	require.Contains(t, text(list), "missed renewals 0 server ")
 	require.Contains(t, text(lock), "One waits, for ")
 	require.NotContains(t, list+lock, "This page cannot see all")
@@ -75,7 +75,7 @@ func TestHandler_Rights(t *testing.T) {
 		list, lock, unused := show(fmt.Sprint("user", i), append(slices.Clone(rules), without...))
 		switch shown := text(list); {
 		case strings.Contains(shown, "· complete"):
-			require.Contains(t, shown, "in use 3 waited for 1 oldest wait ", "%v is not needed", without)
+			require.Contains(t, shown, "in use 3 with waiters 1 oldest wait ", "%v is not needed", without)
 		case strings.Contains(shown, "Nothing was read yet"):
 			require.Contains(t, shown, "Redis cannot be read: this user lacks "+strings.Replace(without[0], "-", "+", 1))
 			require.Contains(t, text(unused), "not used lately. names like it could not be searched: this user lacks +scan.")
@@ -85,8 +85,9 @@ func TestHandler_Rights(t *testing.T) {
 			require.Contains(t, list, `class="fresh bad"`)
 			lacks := `read: this user lacks \+(` + strings.ReplaceAll(strings.Join(without, "|"), "-", "") + `)\.`
 			require.Regexp(t, `(none of 3 locks could be|1 of 3 locks could not be) `+lacks, shown)
-			require.Regexp(t, `in use (\?|2 or more) waited for \? oldest wait \? missed renewals \? server rights`, shown)
+			require.Regexp(t, `in use (\?|2 or more) with waiters \? oldest wait \? missed renewals \? server rights`, shown)
 			require.Contains(t, shown, "This page cannot see all : the user lacks "+strings.Replace(without[0], "-", "+", 1))
+			require.Contains(t, shown, "the user of Redis with which this page logs in.")
 			require.Contains(t, shown, "m0 mutex unreadable ? ? ? ? ?")
 			require.NotContains(t, shown, "The server has")
 			require.Regexp(t, "This lock cannot be "+lacks, text(lock))
@@ -147,7 +148,7 @@ func TestHandler_Expired(t *testing.T) {
 		time.Sleep(time.Second)
 		page := s.get("/")
 		require.Equal(t, []string{"lock?kind=mutex&name=alive", "lock?kind=mutex&name=dead"}, links(page, "lock"))
-		require.Contains(t, text(page), "in use 1 waited for 1 oldest wait 999ms")
+		require.Contains(t, text(page), "in use 1 with waiters 1 oldest wait 999ms")
 		require.Contains(t, text(page), "dead mutex free nobody 0 (300 expired) –")
 		shown := text(s.get("/lock?kind=mutex&name=dead"))
 		require.Contains(t, shown, "300 expired, dropped by the next requests.")
@@ -209,7 +210,7 @@ func TestHandler_Election(t *testing.T) {
 		time.Sleep(time.Minute)
 		page := s.get("/")
 		require.Equal(t, "lock?kind=mutex&name=m", links(page, "lock")[0], "it waits longest")
-		require.Contains(t, text(page), "in use 2 waited for 1 oldest wait 59.9s")
+		require.Contains(t, text(page), "in use 2 with waiters 1 oldest wait 59.9s")
 		require.Regexp(t, `leader mutex leads node-0 1m3s \S+ ago, every 3.3s 2 candidates –`, text(page))
 		shown := text(s.get("/lock?kind=mutex&name=leader"))
 		require.Contains(t, shown, "node-0 leads, alive: its lease was renewed ")

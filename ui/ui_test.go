@@ -159,7 +159,7 @@ func TestHandler_List(t *testing.T) {
 		}, links(page, "lock"))
 		shown := text(page)
 		for _, want := range []string{
-			"just now · complete", "in use 6 waited for 2 oldest wait 16s missed renewals 0", "old mutex held web-5 16s", "3 of 5",
+			"just now · complete", "in use 6 with waiters 2 oldest wait 16s missed renewals 0", "old mutex held web-5 16s", "3 of 5",
 			"report rwmutex 2 readers web-3 and 1 more", "foreign semaphore unreadable",
 		} {
 			require.Contains(t, shown, want)
@@ -212,7 +212,7 @@ func TestHandler_Lock(t *testing.T) {
 		}
 		shows("mutex", "x", "Free, and not used lately.")
 		lease := s.redis.Mutex("x").HoldAs("web-1")
-		shows("mutex", "x", "Held by web-1: granted 1s ago, not renewed yet.", fmt.Sprint("last number ", lease.Fence()),
+		shows("mutex", "x", "Held by web-1: granted 1s ago, not renewed yet.", fmt.Sprint("last fencing number ", lease.Fence()),
 			"1s, since Jan 1, 00:00:01 UTC", "9s of 10s")
 		time.Sleep(4 * time.Second)
 		shows("mutex", "x", "Held by web-1, alive: its lease was renewed 2.", "ago, every 3.3s")

@@ -197,12 +197,12 @@ func TestRelease(t *testing.T) {
 	release := func(name string) string { return f.done("release", name, "--force") }
 	shown := release("x y")
 	second := <-granted
-	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from first (fence %d); now held by second (fence %[2]d); its last number is %[2]d\n",
+	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from first (fence %d); now held by second (fence %[2]d); its last fencing number is %[2]d\n",
 		lease.Fence(), second.Fence()), shown)
 	shown = release("x y")
 	raised := f.state(m).Fence
 	require.Equal(t, raised, second.Fence())
-	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from second (fence %d); nobody has it now; its last number is %d\n",
+	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from second (fence %d); nobody has it now; its last fencing number is %d\n",
 		second.Fence(), raised), shown)
 	require.Equal(t, "mutex \"x y\" is not held; nothing was done\n", release("x y"))
 	require.Equal(t, raised, f.state(m).Fence)
@@ -247,7 +247,7 @@ func TestRelease_ServesTheWholeQueue(t *testing.T) {
 		}()
 	}
 	f.queued(c.RWMutex("x"), readers)
-	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force"), " and 296 more; its last number is ")
+	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force"), " and 296 more; its last fencing number is ")
 	f.until("all have the lock", func() bool { return len(granted) == readers })
 	for range readers {
 		require.NoError(t, <-granted)

@@ -59,6 +59,7 @@ const (
 	twoLimits = "two limits in use"
 
 	notUsed     = "not used lately"
+	LastNumber  = "last fencing number"
 	setByResize = "set by resize"
 	nobodyUses  = "nobody uses it"
 	nobodyWaits = "nobody waits"
@@ -359,7 +360,7 @@ func Summary(l inspect.Lock) string {
 	case l.Waiting > 0:
 		text += ", " + grantedNext
 	case l.Fence > 0:
-		return join(text+fmt.Sprintf(", last number %d", l.Fence), Expired(l))
+		return join(text+fmt.Sprintf(", "+LastNumber+" %d", l.Fence), Expired(l))
 	default:
 		return join(text+", "+notUsed, Expired(l))
 	}
@@ -453,11 +454,13 @@ func ofHolders(l inspect.Lock) Phrase {
 		return Phrase{Bad, "This lock cannot be read: " + inspect.Cause(l.Err) + "."}
 	case l.Idle():
 		return Phrase{Good, fmt.Sprintf("Nobody uses it. It has %s, %s.", inspect.Count(l.Permits, "permit"), setByResize)}
+	case !l.Held() && l.Waiting > 0: // the last number is a ticket
+		return Phrase{Good, "Free."}
 	case !l.Held() && l.Fence == 0:
 		return Phrase{Good, "Free, and " + notUsed + "."}
 	case !l.Held():
 		age := max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)
-		return Phrase{Good, "Free. Its last number was given " + inspect.Span(age) + " ago."}
+		return Phrase{Good, "Free. Its " + LastNumber + " was given " + inspect.Span(age) + " ago."}
 	case h.TTL < 0:
 		return Phrase{Bad, "Held for ever by " + name + ": another program has removed the expiry of its key. Only a forced release frees it."}
 	case h.Token.IsZero():

@@ -106,6 +106,9 @@ func TestWords_EachHasAState(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(ctx))
 		require.NoError(t, c.Semaphore("resized", 5).Resize(ctx, 7))
+		lease, err = c.Mutex("lately").Lock(ctx)
+		require.NoError(t, err)
+		require.NoError(t, lease.Unlock(ctx))
 		m.RWMutex("readers").ReadAs("web-1")
 		m.RWMutex("writer").HoldAs("web-1")
 		k := m.KeyedSemaphore("gpu", 4)
@@ -128,7 +131,7 @@ func TestWords_EachHasAState(t *testing.T) {
 				locks[l.Name] = said(l, used)
 			}
 		}
-		read(fairlock.KindMutex, "crashed", "queue", "renewed", "granted", "dead", "election", "released", "theirs", "unused", "GPU")
+		read(fairlock.KindMutex, "crashed", "queue", "renewed", "granted", "dead", "election", "released", "theirs", "unused", "GPU", "lately")
 		read(fairlock.KindSemaphore, "resized", "wide")
 		read(fairlock.KindRWMutex, "readers", "writer")
 		read(fairlock.KindKeyedSemaphore, "gpu")
@@ -143,7 +146,7 @@ func TestWords_EachHasAState(t *testing.T) {
 			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
 			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide"}, "missed": {"crashed"},
 			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu"}, "twoLimits": {"gpu"}, "notUsed": {"unused", "GPU"}, "setByResize": {"resized"},
-			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"},
+			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"}, "LastNumber": {"lately", "dead"},
 		}
 		for name, word := range all(t) {
 			where, known := states[name]
