@@ -133,6 +133,31 @@ func TestHandler_WrongNames(t *testing.T) {
 	})
 }
 
+// A key at its limit is seen in the list, and what the next waiter waits for on the page of the lock.
+func TestHandler_KeyLimits(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		ctx, cancel := context.WithCancel(t.Context())
+		gpu, ended := s.redis.Client(fairlock.Config{Name: "web-1"}).KeyedSemaphore("gpu", 4), make(chan struct{}, 2)
+		s.redis.KeyedSemaphore("gpu", 4).Key("a").HoldAs("web-2")
+		for key, permits := range map[string]int{"a": 1, "b": 4} {
+			go func() {
+				_, _ = gpu.Key(key, fairlock.WithKeyLimit(permits)).Acquire(ctx, permits)
+				ended <- struct{}{}
+			}()
+		}
+		time.Sleep(time.Second)
+		require.Contains(t, text(s.get("/")), "2 (a key at its limit) 999ms")
+		shown := text(s.get("/lock?kind=keyed&name=gpu"))
+		require.Contains(t, shown, "2 wait, the first for 999ms. Key a is at its limit: its first waiter waits for holders of the key. "+
+			"The first of key b, which is next, wants 4 permits, and 3 are free.")
+		require.Contains(t, shown, "at its limit, limits in use: 1 and none")
+		cancel()
+		<-ended
+		<-ended
+	})
+}
+
 // Waiters that have expired do not count: in no number, not in the order, nor as the oldest wait. Beside the living it says how many
 // they are, and who they were.
 func TestHandler_Expired(t *testing.T) {

@@ -574,18 +574,18 @@ func TestConnection_RedisIsAwayOrRefuses(t *testing.T) {
 	hung.Hang()
 	type server struct{ url, why, words string }
 	together(f, map[string]server{
-		"no socket":          {"unix:///no/such/socket", "no such file", ""},
-		"nobody listens":     {"redis://127.0.0.1:1", "refused", ""},
-		"watch":              {"redis://127.0.0.1:1", "refused", "watch"},
-		"demo":               {"", "refused", "demo --redis redis://127.0.0.1:1"},
-		"it hangs":           {"unix://" + hung.Addr(), "no answer within 5s", ""},
-		"no password":        {plain, "NOAUTH", ""},
-		"wrong password":     {strings.Replace(plain, "://", "://:secretive@", 1), "WRONGPASS", ""},
-		"not a cluster":      {whole(plain) + "?cluster=true", "cluster", ""},
-		"no such database":   {whole(plain) + "/99", "DB", ""},
-		"a replica":          {replica, "is a replica: name the primary", ""},
-		"no rights to keys":  {login(t, f.server, f.namespace, "~other:* +@all"), "this user lacks the keys of the namespace; fairlock doctor names", ""},
-		"no rights to lists": {login(t, f.server, f.namespace+"-list", "~* +@all -scan"), "fairlock: this user lacks +scan; fairlock doctor --for look names all that it lacks\n", "list"},
+		"no socket":            {"unix:///no/such/socket", "no such file", ""},
+		"nobody listens":       {"redis://127.0.0.1:1", "refused", ""},
+		"watch":                {"redis://127.0.0.1:1", "refused", "watch"},
+		"demo":                 {"", "refused", "demo --redis redis://127.0.0.1:1"},
+		"it hangs":             {"unix://" + hung.Addr(), "no answer within 5s", ""},
+		"no password":          {plain, "NOAUTH", ""},
+		"wrong password":       {strings.Replace(plain, "://", "://:secretive@", 1), "WRONGPASS", ""},
+		"not a cluster":        {whole(plain) + "?cluster=true", "cluster", ""},
+		"no such database":     {whole(plain) + "/99", "DB", ""},
+		"a replica":            {replica, "is a replica: name the primary", ""},
+		"no rights to keys":    {login(t, f.server, f.namespace, "~other:* +@all"), "this user lacks the keys of the namespace; fairlock doctor names", ""},
+		"no rights to lists":   {login(t, f.server, f.namespace+"-list", "~* +@all -scan"), "fairlock: this user lacks +scan; fairlock doctor --for look names all that it lacks\n", "list"},
 		"no right in a script": {login(t, f.server, f.namespace+"-script", "~* +@all -zcount"), "fairlock: x could not be read: this user lacks +zcount; fairlock doctor --for look names all that it lacks\n", "status x"},
 	}, func(t *testing.T, f fixture, _ string, c server) {
 		if c.words == "" {
