@@ -22,7 +22,7 @@ const (
 
 // guess is scan, for no longer than guessing.
 func (s *Server) guess(ctx context.Context, match string, see func(keys []string)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, guessing, fmt.Errorf("not finished within %v", guessing))
+	ctx, cancel := context.WithTimeoutCause(ctx, guessing, fmt.Errorf("not finished within %v", guessing)) //nolint:forbidigo // the command and the page have no other clock
 	defer cancel()
 	var mu sync.Mutex
 	return s.scan(ctx, match, func(ctx context.Context, keys []string) error {

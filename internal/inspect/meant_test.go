@@ -20,7 +20,7 @@ func TestLock_Meant(t *testing.T) {
 		{fairlock.KindMutex, "billing:42"}, {fairlock.KindKeyedSemaphore, "gpu"}, {fairlock.KindMutex, "invoices:export"}, {fairlock.KindMutex, "shop"},
 	}
 	for typed, want := range map[string]string{
-		"invoice:export": "mutex invoices:export", "invoices:export ": "mutex invoices:export", "Invoices:Export": "mutex invoices:export",
+		"invoice:export": "mutex invoices:export", "invoices:export" + " ": "mutex invoices:export", "Invoices:Export": "mutex invoices:export",
 		"invocies:export": "mutex invoices:export", "invoices-exports": "mutex invoices:export", "export": "mutex invoices:export",
 		"invoices:export:2": "mutex invoices:export", "bill": "mutex billing:42", "billing:43": "mutex billing:42", "gpus": "keyed gpu",
 		"order": "", "x": "", "import:nightly": "", "\xff": "",
