@@ -130,7 +130,11 @@ func (h *Handler) find(ctx context.Context, _ struct{}) (search, error) {
 	if len(found) == 0 && err != nil {
 		return search{}, err
 	}
-	return byTrouble(found, err), nil
+	s := byTrouble(found, err)
+	if len(found) == 0 {
+		s.noLocks = h.server.NoLocks(h.server.Namespaces(ctx))
+	}
+	return s, nil
 }
 
 // listed is how many holders and how many waiters of a lock are shown at most. More waiters would keep Redis for over half a

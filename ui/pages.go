@@ -2,6 +2,7 @@ package ui
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -17,8 +18,19 @@ import (
 
 // search is what a search for locks has found.
 type search struct {
-	locks []inspect.Lock // by trouble
-	err   error          // why some may be missing
+	locks   []inspect.Lock // by trouble
+	err     error          // why some may be missing
+	noLocks string         // that the namespace has none, and which others have some; "" if that is not so
+}
+
+// used are the locks in use.
+func (s search) used() (ids []inspect.ID) {
+	for _, l := range s.locks {
+		if l.Err == nil && l.InUse() {
+			ids = append(ids, l.ID)
+		}
+	}
+	return ids
 }
 
 // byTrouble puts first what cannot be read, then what misses renewals, then the oldest wait.
@@ -26,7 +38,7 @@ func byTrouble(found []inspect.Lock, err error) search {
 	slices.SortStableFunc(found, func(a, b inspect.Lock) int {
 		return cmp.Or(trouble(b)-trouble(a), cmp.Compare(b.OldestWait, a.OldestWait), use(b)-use(a))
 	})
-	return search{found, err}
+	return search{locks: found, err: err}
 }
 
 func trouble(l inspect.Lock) int {
@@ -204,6 +216,7 @@ type listPage struct {
 	Longest time.Duration // of those for which somebody waits
 	Next    int           // where the next page begins; 0: this is the last
 	Health  health
+	NoLocks string // why there is none; "" if there is
 }
 
 // row is a lock in the list.
@@ -328,7 +341,7 @@ func (h health) Level() words.Level {
 func (h *Handler) serveLocks(w http.ResponseWriter, r *http.Request) {
 	g := h.search.get(r.Context(), struct{}{})
 	p := listPage{Filter: filterOf(r.URL.Query()), Kinds: inspect.Kinds, Fresh: freshnessOf(g), Found: len(g.value.locks)}
-	p.Health = healthOf(h.checks.peek(struct{}{}))
+	p.Health, p.NoLocks = healthOf(h.checks.peek(struct{}{})), g.value.noLocks
 	p.Fresh.Search = true
 	unread := inspect.Unread(slices.DeleteFunc(slices.Clone(g.value.locks), func(l inspect.Lock) bool { return l.Err != nil && !l.Unknown() }))
 	switch {
@@ -369,6 +382,9 @@ type lockPage struct {
 	Verdict words.Phrase
 	Fresh   freshness
 	Every   bool // all waiters are shown that are listed, one by one
+
+	Meant []inspect.ID // instead of this one, which nobody uses
+	Hint  string       // why none is known to be meant; "" if there is nothing to say
 }
 
 // few is how many waiters the page of a lock shows one by one, unless all are wanted.
@@ -405,12 +421,21 @@ func (h *Handler) serveLock(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, http.StatusBadRequest, "Which lock is meant? "+err.Error()+".")
 		return
 	}
-	g := h.locks.get(r.Context(), id)
+	ctx, cancel := context.WithTimeout(r.Context(), maxWait) // for both reads
+	defer cancel()
+	g := h.locks.get(ctx, id)
 	p := lockPage{ID: id, Known: !g.at.IsZero(), Lock: g.value, Fresh: freshnessOf(g), Every: r.URL.Query().Get("all") != ""}
 	if p.Known {
 		p.Verdict = words.Verdict(p.Lock)
 		if p.Fresh.Old() { // the lease may be over by now
 			p.Verdict.Text = "As it was " + p.Fresh.Ago() + ": " + p.Verdict.Text
+		}
+	}
+	if p.Known && !p.Lock.InUse() {
+		found := h.search.get(ctx, struct{}{})
+		p.Meant, p.Hint = p.Lock.Meant(found.value.used()), found.value.noLocks
+		if err := cmp.Or(found.err, found.value.err); err != nil && len(p.Meant) == 0 && p.Lock.Fence == 0 {
+			p.Hint = inspect.NotSearched(err)
 		}
 	}
 	h.render(w, http.StatusOK, "lock", page{Title: id.String(), Heading: inspect.Plain(id.Name), Refresh: 500, Body: p})

@@ -44,7 +44,7 @@ func TestHandler_Rights(t *testing.T) {
 
 	rules := strings.Fields(doctor.RightsIn("fairlock", server.Before7())[1].ACL)
 	rules = rules[slices.Index(rules, ">password")+1:]
-	show := func(name string, rules []string) (list, lock string) {
+	show := func(name string, rules []string) (list, lock, unused string) {
 		rdb := redis.NewClient(server.User(name, rules...))
 		h, err := ui.NewHandler(rdb, ui.Options{})
 		require.NoError(t, err)
@@ -56,10 +56,11 @@ func TestHandler_Rights(t *testing.T) {
 			return w.Body.String()
 		}
 		get("/server")
-		return get("/"), get("/lock?kind=mutex&name=m0")
+		return get("/"), get("/lock?kind=mutex&name=m0"), get("/lock?kind=mutex&name=m")
 	}
-	list, lock := show("all", rules)
-	require.Contains(t, text(list), "complete. in use 3 waited for 1 oldest wait ")
+	list, lock, unused := show("all", rules)
+	require.Contains(t, text(unused), "not used lately. did you mean mutex m0 , mutex m1 , mutex m2 ?")
+	require.Contains(t, text(list), "complete. in use 3 with waiters 1 oldest wait ")
 	require.Contains(t, text(list), "missed renewals 0 server ")
 	require.Contains(t, text(lock), "One waits, for ")
 	require.NotContains(t, list+lock, "This page cannot see all")
@@ -72,27 +73,90 @@ func TestHandler_Rights(t *testing.T) {
 		}
 	}
 	for i, without := range lacking {
-		list, lock := show(fmt.Sprint("user", i), append(slices.Clone(rules), without...))
+		list, lock, unused := show(fmt.Sprint("user", i), append(slices.Clone(rules), without...))
 		switch shown := text(list); {
 		case strings.Contains(shown, "· complete"):
-			require.Contains(t, shown, "in use 3 waited for 1 oldest wait ", "%v is not needed", without)
+			require.Contains(t, shown, "in use 3 with waiters 1 oldest wait ", "%v is not needed", without)
 		case strings.Contains(shown, "Nothing was read yet"):
 			require.Contains(t, shown, "Redis cannot be read: this user lacks "+strings.Replace(without[0], "-", "+", 1))
+			require.Contains(t, text(unused), "not used lately. names like it could not be searched: this user lacks +scan.")
 			require.NotContains(t, shown, "missed renewals")
 		default:
 			blind++
 			require.Contains(t, list, `class="fresh bad"`)
-			require.Regexp(t, `(none of 3 locks could be|1 of 3 locks could not be) read: this user lacks \+?\w`, shown, "%v", without)
-			require.Regexp(t, `in use (\?|2 or more) waited for \? oldest wait \? missed renewals \? server rights`, shown)
+			lacks := `read: this user lacks \+(` + strings.ReplaceAll(strings.Join(without, "|"), "-", "") + `)\.`
+			require.Regexp(t, `(none of 3 locks could be|1 of 3 locks could not be) `+lacks, shown)
+			require.Regexp(t, `in use (\?|2 or more) with waiters \? oldest wait \? missed renewals \? server rights`, shown)
 			require.Contains(t, shown, "This page cannot see all : the user lacks "+strings.Replace(without[0], "-", "+", 1))
+			require.Contains(t, shown, "the user of Redis with which this page logs in.")
 			require.Contains(t, shown, "m0 mutex unreadable ? ? ? ? ?")
 			require.NotContains(t, shown, "The server has")
-			require.Contains(t, text(lock), "This lock cannot be read: this user lacks ")
+			require.Regexp(t, "This lock cannot be "+lacks, text(lock))
 			require.NotContains(t, text(lock), "waiting 0")
 		}
 		require.NotContains(t, list, "--for look", "nobody can do that here")
 	}
 	require.Greater(t, blind, 8)
+}
+
+// A wrong namespace and a wrong name do not look like health: where the empty list stands, and on the page of a lock that nobody uses.
+func TestHandler_WrongNames(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{Namespace: "shop"}, func(t *testing.T, s *site) {
+		s.redis.Mutex("x").In("shops").HoldAs("web-1")
+		s.redis.Mutex("x").In("billing").HoldAs("web-1")
+		const wrong = "no locks in this namespace; namespaces with locks: shops, billing."
+		require.Contains(t, text(s.get("/")), wrong)
+		require.Contains(t, text(s.get("/?q=x")), wrong)
+		require.Contains(t, text(s.get("/lock?kind=mutex&name=x")), wrong)
+	})
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.redis.Mutex("invoices:export").HoldAs("web-1")
+		lease := s.redis.Semaphore("gpu", 1).HoldAs("web-1")
+		s.redis.KeyedSemaphore("gpu", 1).Key("a").HoldAs("web-1")
+		require.NoError(t, lease.Unlock(t.Context()))
+		for name, want := range map[string]string{
+			"mutex&name=Invoice:export%20": "did you mean mutex invoices:export ?", "semaphore&name=gpu": "did you mean keyed gpu ?",
+		} {
+			page := s.get("/lock?kind=" + name)
+			require.Contains(t, text(page), want)
+			require.NotEmpty(t, links(page, "lock"))
+		}
+		for _, name := range []string{"mutex&name=invoices:export", "keyed&name=gpu", "mutex&name=zzz"} {
+			shown := text(s.get("/lock?kind=" + name))
+			require.NotContains(t, shown, "did you mean")
+			require.NotContains(t, shown, "namespaces")
+		}
+		require.NoError(t, s.redis.Mutex("invoices:export").TakeAs("web-1").Unlock(t.Context()))
+		s.redis.KeyedSemaphore("gpu", 1).Key("a").TakeAs("web-1")
+		time.Sleep(time.Minute)
+		require.NotContains(t, text(s.get("/")), "no locks in this namespace")
+	})
+}
+
+// A key at its limit is seen in the list, and what the next waiter waits for on the page of the lock.
+func TestHandler_KeyLimits(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		ctx, cancel := context.WithCancel(t.Context())
+		gpu, ended := s.redis.Client(fairlock.Config{Name: "web-1"}).KeyedSemaphore("gpu", 4), make(chan struct{}, 2)
+		s.redis.KeyedSemaphore("gpu", 4).Key("a").HoldAs("web-2")
+		for key, permits := range map[string]int{"a": 1, "b": 4} {
+			go func() {
+				_, _ = gpu.Key(key, fairlock.WithKeyLimit(permits)).Acquire(ctx, permits)
+				ended <- struct{}{}
+			}()
+		}
+		time.Sleep(time.Second)
+		require.Contains(t, text(s.get("/")), "2 (a key at its limit) 999ms")
+		shown := text(s.get("/lock?kind=keyed&name=gpu"))
+		require.Contains(t, shown, "2 wait, the first for 999ms. Key a is at its limit: its first waiter waits for holders of the key. "+
+			"The first of key b, which is next, wants 4 permits, and 3 are free.")
+		require.Contains(t, shown, "at its limit, limits in use: 1 and none")
+		cancel()
+		<-ended
+		<-ended
+	})
 }
 
 // Waiters that have expired do not count: in no number, not in the order, nor as the oldest wait. Beside the living it says how many
@@ -110,7 +174,7 @@ func TestHandler_Expired(t *testing.T) {
 		time.Sleep(time.Second)
 		page := s.get("/")
 		require.Equal(t, []string{"lock?kind=mutex&name=alive", "lock?kind=mutex&name=dead"}, links(page, "lock"))
-		require.Contains(t, text(page), "in use 1 waited for 1 oldest wait 999ms")
+		require.Contains(t, text(page), "in use 1 with waiters 1 oldest wait 999ms")
 		require.Contains(t, text(page), "dead mutex free nobody 0 (300 expired) –")
 		shown := text(s.get("/lock?kind=mutex&name=dead"))
 		require.Contains(t, shown, "300 expired, dropped by the next requests.")
@@ -172,7 +236,7 @@ func TestHandler_Election(t *testing.T) {
 		time.Sleep(time.Minute)
 		page := s.get("/")
 		require.Equal(t, "lock?kind=mutex&name=m", links(page, "lock")[0], "it waits longest")
-		require.Contains(t, text(page), "in use 2 waited for 1 oldest wait 59.9s")
+		require.Contains(t, text(page), "in use 2 with waiters 1 oldest wait 59.9s")
 		require.Regexp(t, `leader mutex leads node-0 1m3s \S+ ago, every 3.3s 2 candidates –`, text(page))
 		shown := text(s.get("/lock?kind=mutex&name=leader"))
 		require.Contains(t, shown, "node-0 leads, alive: its lease was renewed ")
@@ -203,7 +267,7 @@ func TestHandler_ManyHolders(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		page := s.get("/?sort=held")
 		shown := text(page)
-		require.Contains(t, shown, "in use 3 waited for 0 oldest wait – missed renewals 1 ")
+		require.Contains(t, shown, "in use 3 with waiters 0 oldest wait – missed renewals 1 ")
 		require.Contains(t, page, `<div class="bad"><dt>missed renewals</dt>`)
 		require.Contains(t, shown, "Renewed Waiting Oldest wait pool semaphore 122 of 200 122 of 200 leaked and 121 more 1m37s missed by 1 of 122 0 –")
 		require.Contains(t, shown, "calm rwmutex 2 readers web-1 and 1 more 6s none missed 0 –")

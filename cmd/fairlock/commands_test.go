@@ -54,10 +54,9 @@ func (f fixture) header() string {
 // What else status, list and their JSON show is in internal/view.
 func TestLook_LocksInUse(t *testing.T) {
 	f := newFixture(t)
-	require.Regexp(t, "^"+f.header()+"\nx: free, not used lately\n$", f.done("status", "x"))
+	require.Regexp(t, "^"+f.header()+"\nx: free, not used lately\n(  no locks in this namespace.*\n)?$", f.done("status", "x"))
 	require.Equal(t, "[]\n", f.done("status", "x", "--json"))
-	require.Regexp(t, "^"+f.header()+"\nno locks here(, nor in another namespace|; namespaces with locks: .*)\n$", f.done("list"))
-	require.Contains(t, f.done("list", "--prefix", "x"), "\nno locks in use\n")
+	require.Regexp(t, "^"+f.header()+"\nno locks in this namespace(, nor in another|; namespaces with locks: .*)\n$", f.done("list"))
 	c := f.client("web-1")
 	lease := f.hold(c.Mutex("x").Lock)
 	f.wait(f.client("web-2").Mutex("x"), 1)
@@ -86,7 +85,7 @@ $`, f.done("list"))
 	text = f.done("list", "--json", "--prefix", "x*", "--kind", "mutex")
 	require.NotContains(t, text, "waiters")
 	require.Equal(t, "x*", decode[[]seen](t, text)[0].Name)
-	require.Equal(t, "[]\n", f.done("list", "--namespace", f.apart().namespace, "--json"))
+	require.Equal(t, "[]\n", f.call("list", "--namespace", f.apart().namespace, "--json").out)
 
 	require.NoError(t, share.Unlock(t.Context()))
 	require.Len(t, decode[[]seen](t, f.done("status", "x", "--json")), 1, "those in use")
@@ -198,12 +197,12 @@ func TestRelease(t *testing.T) {
 	release := func(name string) string { return f.done("release", name, "--force") }
 	shown := release("x y")
 	second := <-granted
-	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from first (fence %d); now held by second (fence %[2]d); its last number is %[2]d\n",
+	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from first (fence %d); now held by second (fence %[2]d); its last fencing number is %[2]d\n",
 		lease.Fence(), second.Fence()), shown)
 	shown = release("x y")
 	raised := f.state(m).Fence
 	require.Equal(t, raised, second.Fence())
-	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from second (fence %d); nobody has it now; its last number is %d\n",
+	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from second (fence %d); nobody has it now; its last fencing number is %d\n",
 		second.Fence(), raised), shown)
 	require.Equal(t, "mutex \"x y\" is not held; nothing was done\n", release("x y"))
 	require.Equal(t, raised, f.state(m).Fence)
@@ -248,7 +247,7 @@ func TestRelease_ServesTheWholeQueue(t *testing.T) {
 		}()
 	}
 	f.queued(c.RWMutex("x"), readers)
-	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force"), " and 296 more; its last number is ")
+	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force"), " and 296 more; its last fencing number is ")
 	f.until("all have the lock", func() bool { return len(granted) == readers })
 	for range readers {
 		require.NoError(t, <-granted)
@@ -287,7 +286,7 @@ func TestDoctor_ExitCodes(t *testing.T) {
 	assert.NotContains(t, shown, "ACL SETUSER", "the user lacks none")
 	assert.Contains(t, well.done("doctor", "--rights"), "\n"+acl[2].ACL+"\n")
 	assert.NotContains(t, shown, "\x1b")
-	assert.Equal(t, "[]\n", well.done("list", "--json"), "nothing is left")
+	assert.Equal(t, "[]\n", well.call("list", "--json").out, "nothing is left")
 
 	full := start("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	full.examine(exitFailure, doctor.Problem, "eviction")
@@ -328,13 +327,47 @@ func TestConnection_Misconf(t *testing.T) {
 	require.Contains(t, f.call("doctor").out, "problem    persistence    it cannot save its data, and refuses to write (MISCONF)")
 }
 
-// A wrong namespace and a wrong name do not look like health.
+// A wrong namespace, a wrong name, a wrong kind and a filter without a match do not look like health. JSON stays JSON.
 func TestLook_WrongNames(t *testing.T) {
 	f := newFixture(t)
-	f.hold(f.client("web-1").Mutex("billing").Lock)
-	require.Regexp(t, `\nno locks here; namespaces with locks: `+f.namespace, f.done("list", "--namespace", f.namespace+"nosuch"))
-	require.Contains(t, f.done("status", "bill"), "bill: free, not used lately; names that begin with it: billing\n")
-	require.NotContains(t, f.done("status", "billing"), "names that begin")
+	f.server = redistest.Start(t)
+	f = f.at("unix://" + f.server.Addr())
+	c := f.client("web-1")
+	f.hold(c.Mutex("invoices:export").Lock)
+	f.hold(permits(c.Semaphore("gpu", 2)))
+	f.hold(f.client("web-1").Mutex("gpu:1").Lock)
+
+	wrong := "no locks in this namespace; namespaces with locks: " + f.namespace
+	elsewhere := []string{"--namespace", f.namespace + "nosuch"}
+	for _, words := range []string{"list", "list --prefix x --kind mutex", "status invoices:export"} {
+		require.Contains(t, f.done(append(strings.Fields(words), elsewhere...)...), wrong+"\n", words)
+	}
+	require.Equal(t, result{out: "[]\n", errs: "fairlock: " + wrong + "\n"}, f.call(append(elsewhere, "list", "--json")...))
+	doctor := f.call(append(elsewhere, "doctor")...).out
+	require.Regexp(t, `\n  warning    keys           `+wrong+`\n +-> if there should be some, `, doctor)
+	empty := f.at("unix://" + redistest.Start(t).Addr())
+	require.Contains(t, empty.done("list"), "\nno locks in this namespace, nor in another\n")
+	require.NotContains(t, empty.call("doctor").out, "    keys  ")
+
+	for _, name := range []string{"invoice:export", "invoices:export ", "Invoices:export", "invoices", "export"} {
+		require.Contains(t, f.done("status", name), "free, not used lately\n  did you mean mutex invoices:export?\n", name)
+	}
+	require.Contains(t, f.done("status", "gpu", "--kind", "keyed"), "keyed gpu: free, not used lately\n  did you mean semaphore gpu?\n")
+	require.Contains(t, f.done("status", "gp"), "\n  did you mean semaphore gpu, mutex gpu:1?\n")
+	for _, name := range []string{"invoices:export", "gpu", "zzz"} {
+		require.NotContains(t, f.done("status", name), "did you mean")
+	}
+	require.Equal(t, result{out: "[]\n"}, f.call("status", "invoice:export", "--json"))
+
+	require.Contains(t, f.done("list", "--prefix", "x y"), "\nno lock in use matches --prefix \"x y\"; without that, list shows 3\n")
+	require.Contains(t, f.done("list", "--kind", "rwmutex"), "\nno lock in use matches --kind rwmutex; without that, list shows 3\n")
+	require.Contains(t, f.done("list", "--prefix", "x", "--kind", "mutex"), "\nno lock in use matches --prefix x --kind mutex; without that, list shows 3\n")
+	require.Equal(t, result{out: "[]\n"}, f.call("list", "--json", "--prefix", "x"))
+
+	blind := f.at(login(t, f.server, "blind", "~* +@all -scan"))
+	require.Contains(t, blind.done("status", "shop"),
+		"free, not used lately\n  names like it could not be searched: this user lacks +scan; fairlock doctor --for look names all that it lacks\n")
+	require.Contains(t, blind.done("status", "gpu", "--kind", "keyed"), "\n  did you mean semaphore gpu?\n", "that needs no search")
 }
 
 // A leaked holder is found by one command.
@@ -541,18 +574,19 @@ func TestConnection_RedisIsAwayOrRefuses(t *testing.T) {
 	hung.Hang()
 	type server struct{ url, why, words string }
 	together(f, map[string]server{
-		"no socket":          {"unix:///no/such/socket", "no such file", ""},
-		"nobody listens":     {"redis://127.0.0.1:1", "refused", ""},
-		"watch":              {"redis://127.0.0.1:1", "refused", "watch"},
-		"demo":               {"", "refused", "demo --redis redis://127.0.0.1:1"},
-		"it hangs":           {"unix://" + hung.Addr(), "no answer within 5s", ""},
-		"no password":        {plain, "NOAUTH", ""},
-		"wrong password":     {strings.Replace(plain, "://", "://:secretive@", 1), "WRONGPASS", ""},
-		"not a cluster":      {whole(plain) + "?cluster=true", "cluster", ""},
-		"no such database":   {whole(plain) + "/99", "DB", ""},
-		"a replica":          {replica, "is a replica: name the primary", ""},
-		"no rights to keys":  {login(t, f.server, f.namespace, "~other:* +@all"), "this user lacks the keys of the namespace; fairlock doctor names", ""},
-		"no rights to lists": {login(t, f.server, f.namespace+"-list", "~* +@all -scan"), "fairlock: this user lacks +scan; fairlock doctor --for look names all that it lacks\n", "list"},
+		"no socket":            {"unix:///no/such/socket", "no such file", ""},
+		"nobody listens":       {"redis://127.0.0.1:1", "refused", ""},
+		"watch":                {"redis://127.0.0.1:1", "refused", "watch"},
+		"demo":                 {"", "refused", "demo --redis redis://127.0.0.1:1"},
+		"it hangs":             {"unix://" + hung.Addr(), "no answer within 5s", ""},
+		"no password":          {plain, "NOAUTH", ""},
+		"wrong password":       {strings.Replace(plain, "://", "://:secretive@", 1), "WRONGPASS", ""},
+		"not a cluster":        {whole(plain) + "?cluster=true", "cluster", ""},
+		"no such database":     {whole(plain) + "/99", "DB", ""},
+		"a replica":            {replica, "is a replica: name the primary", ""},
+		"no rights to keys":    {login(t, f.server, f.namespace, "~other:* +@all"), "this user lacks the keys of the namespace; fairlock doctor names", ""},
+		"no rights to lists":   {login(t, f.server, f.namespace+"-list", "~* +@all -scan"), "fairlock: this user lacks +scan; fairlock doctor --for look names all that it lacks\n", "list"},
+		"no right in a script": {login(t, f.server, f.namespace+"-script", "~* +@all -zcount"), "fairlock: x could not be read: this user lacks +zcount; fairlock doctor --for look names all that it lacks\n", "status x"},
 	}, func(t *testing.T, f fixture, _ string, c server) {
 		if c.words == "" {
 			c.words = "run x -- true"

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/words"
 )
 
 // looker is what the commands that look at locks have in common: their flags, and the server once it is connected.
@@ -117,10 +118,10 @@ func statusCommand(c *connection) *cobra.Command {
 					for _, lock := range worth {
 						lines = append(append(lines, ""), view.Block(p, lock, most)...)
 					}
-					if err == nil && !slices.ContainsFunc(all, func(l inspect.Lock) bool { return l.InUse() || l.Fence > 0 || l.Resized }) {
-						lines[len(lines)-1] += l.similar(ctx, names[0])
+					if err != nil {
+						return lines
 					}
-					return lines
+					return append(lines, indented(p, l.meant(ctx, worth))...)
 				})
 			})
 		},
@@ -130,61 +131,55 @@ func statusCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-// guessing is how long it may take to find out what may have been meant.
-const guessing = 3 * time.Second
-
-// similar names locks whose names begin like that of a lock that nobody uses: the name may be wrong. It says nothing if the keys cannot
-// be searched.
-func (l *looker) similar(ctx context.Context, name string) string {
-	ctx, cancel := context.WithTimeout(ctx, guessing)
-	defer cancel()
-	found, _ := l.Find(ctx, inspect.Want{Prefix: name})
-	var names []string
-	for _, lock := range found {
-		if text := inspect.Plain(lock.Name); !slices.Contains(names, text) && lock.Name != name {
-			names = append(names, text)
-		}
+// indented is a text below a lock; nothing if it is empty.
+func indented(p view.Paint, text string) []string {
+	if text == "" {
+		return nil
 	}
-	if len(names) == 0 {
+	return []string{"  " + view.Paint{Width: max(p.Width-2, 0)}.Fold(text, 2)}
+}
+
+// meant says what may have been meant by a name that nobody uses: by these locks of that name, which are worth showing. Another kind
+// of it is found by one request, and names like it by a search of all keys.
+func (l *looker) meant(ctx context.Context, worth []inspect.Lock) string {
+	if len(worth) != 1 || worth[0].InUse() || worth[0].Idle() {
 		return ""
 	}
-	return "; names that begin with it: " + someOf(names)
-}
-
-// alike returns how many bytes a and b have in common from their beginning.
-func alike(a, b string) (n int) {
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
-// elsewhere names the namespaces that have locks, if this one has none; those first that begin most like it.
-func (l *looker) elsewhere(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, guessing)
-	defer cancel()
-	switch names, err := l.Namespaces(ctx); {
-	case slices.Contains(names, l.Namespace):
-		return view.NoLocks
-	case len(names) > 0:
-		slices.SortStableFunc(names, func(a, b string) int { return alike(b, l.Namespace) - alike(a, l.Namespace) })
-		for i, name := range names {
-			names[i] = inspect.Plain(name)
+	lock, used := worth[0], []inspect.ID{}
+	if l.kind != "" {
+		others, _ := l.Read(ctx, 1, inspect.IDs([]string{lock.Name}, inspect.Kinds...)...) // one that cannot be read is not called in use
+		for _, other := range others {
+			if other.Err == nil && other.InUse() {
+				used = append(used, other.ID)
+			}
 		}
-		return "no locks here; namespaces with locks: " + someOf(names)
-	case err != nil:
-		return view.NoLocks
 	}
-	return "no locks here, nor in another namespace"
+	if len(used) > 0 || lock.Fence > 0 {
+		return words.Meant(lock.Meant(used))
+	}
+	used, err := l.Used(ctx)
+	meant := lock.Meant(used)
+	switch {
+	case len(meant) == 0 && err != nil:
+		return explain(err, inspect.NotSearched(err), "status")
+	case len(used) == 0:
+		return l.NoLocks(l.Namespaces(ctx))
+	}
+	return words.Meant(meant)
 }
 
-// someOf lists the first of some names.
-func someOf(names []string) string {
-	const most = 10
-	if more := len(names) - most; more > 0 {
-		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", more)
+// nothing says why a list is empty: there are none without these flags either, and none in the whole namespace, or there are.
+func (l *looker) nothing(ctx context.Context, flags string) string {
+	if flags != "" {
+		all, err := l.Find(ctx, inspect.Want{})
+		switch n := len(all); {
+		case n > 0 && err == nil:
+			return fmt.Sprintf("no lock in use matches %s; without that, list shows %d", flags, n)
+		case err != nil:
+			return "no lock in use matches " + flags
+		}
 	}
-	return strings.Join(names, ", ")
+	return cmp.Or(l.NoLocks(l.Namespaces(ctx)), view.NoLocks)
 }
 
 // orders are by what list sorts, and how.
@@ -217,12 +212,21 @@ func listCommand(c *connection) *cobra.Command {
 				all, err := l.Find(ctx, inspect.Want{Prefix: prefix, Kinds: l.kinds})
 				answered()
 				slices.SortStableFunc(all, order)
+				if l.json && len(all) == 0 && err == nil { // [] looks like health
+					if text := l.NoLocks(l.Namespaces(ctx)); text != "" {
+						_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "fairlock:", text)
+					}
+				}
 				return l.show(all, err, func(p view.Paint) []string {
-					switch {
-					case len(all) == 0 && prefix == "":
-						return []string{"", l.elsewhere(ctx)}
-					case len(all) == 0:
-						return []string{"", view.NoLocks}
+					if len(all) == 0 {
+						var flags []string
+						if prefix != "" {
+							flags = append(flags, "--prefix "+inspect.Plain(prefix))
+						}
+						if l.kind != "" {
+							flags = append(flags, "--kind "+l.kind)
+						}
+						return []string{"", p.Fold(l.nothing(ctx, strings.Join(flags, " ")), 2)}
 					}
 					return append([]string{""}, view.Table(p, all)...)
 				})

@@ -314,13 +314,16 @@ func ofRedis(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// say writes an error of a command as one line. A signal that the user has sent is no news to them. If the user of Redis lacks a
-// right, doctor names all that lack.
+// say writes an error of a command as one line. A signal that the user has sent is no news to them.
 func say(w io.Writer, err error, command string) {
 	if _, ok := errors.AsType[interrupted](err); ok || err.Error() == "" {
 		return
 	}
-	text := inspect.Cause(err)
+	_, _ = fmt.Fprintln(w, "fairlock:", explain(err, inspect.Cause(err), command))
+}
+
+// explain adds to the text of an error, if it is that the user of Redis lacks a right, that doctor names all that lack.
+func explain(err error, text, command string) string {
 	if inspect.Lacks(err) && command != "doctor" {
 		text += "; fairlock doctor"
 		if purpose := doctor.PurposeOf(command); purpose != doctor.Use {
@@ -328,5 +331,5 @@ func say(w io.Writer, err error, command string) {
 		}
 		text += " names all that it lacks"
 	}
-	_, _ = fmt.Fprintln(w, "fairlock:", text)
+	return text
 }

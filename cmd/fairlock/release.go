@@ -14,6 +14,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/words"
 )
 
 // releaser takes a lock from its holders.
@@ -145,7 +146,7 @@ func (r *releaser) report(released bool, before, after inspect.Lock) error {
 	if len(after.Holders) > 0 {
 		now = "now held by " + view.Holders(after)
 	}
-	text := fmt.Sprintf("%s was taken from %s; %s; its last number is %d", r.id, view.Holders(before), now, after.Fence)
+	text := fmt.Sprintf("%s was taken from %s; %s; its %s is %d", r.id, view.Holders(before), now, words.LastNumber, after.Fence)
 	switch {
 	case r.json:
 		text = fmt.Sprintf(`{"released":%t,"before":%s,"after":%s}`, released, view.JSON(before), view.JSON(after))

@@ -258,10 +258,11 @@ func TestKeys(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	ctx := t.Context()
 	left := func(namespace string) Finding {
-		f, err := (&server{Options: Options{Namespace: namespace, Progress: func(string, string) {}}, rdb: rdb}).keys(ctx)
+		f, err := (&server{Options: Options{Namespace: namespace, Progress: func(string, string) {}}, rdb: rdb, all: rdb}).keys(ctx)
 		require.NoError(t, err)
 		return f
 	}
+	assert.Equal(t, is(OK, "0 keys of locks"), left("fairlock"), "nor are there others")
 	const expires = "; pexpire n:{x}:queue 3600000"
 	for _, c := range []struct {
 		namespace string
@@ -279,7 +280,7 @@ func TestKeys(t *testing.T) {
 		{"numbers", "set n:{x}:number 1; set n:{y}:number 1", Warning, "2 keys never expire: "},
 		{"resized", "set n:{x}:sem:resized 4", OK, "1 key of locks"},
 		{"one", "zadd n:{x}:queue 0 0" + expires, OK, "1 key of locks"},
-		{"strange", "lpush n:queue 1; lpush n:{x}:something 1; lpush ns:{x}:queue 1; lpush n:{x}:sem:lock 1", OK, "0 keys of locks"},
+		{"strange", "lpush n:queue 1; lpush n:{x}:something 1; lpush ns:{x}:queue 1; lpush n:{x}:sem:lock 1", Warning, "no locks in this namespace; namespaces with locks: "},
 	} {
 		for command := range strings.SplitSeq(c.commands, "; ") {
 			var args []any

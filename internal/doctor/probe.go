@@ -106,12 +106,29 @@ func (s *server) keys(ctx context.Context) (Finding, error) {
 		if cursor = next; cursor == 0 || time.Since(start) > scanWindow {
 			f := all.finding()
 			s.layouts = all.layouts
+			if cursor == 0 && all.seen == 0 {
+				f = s.empty(ctx)
+			}
 			if cursor != 0 {
 				f.Found += fmt.Sprintf("; stopped after %s, before all keys were seen", scanWindow)
 			}
 			return f, nil
 		}
 	}
+}
+
+// empty is what there is to say of a server without a key of the namespace, which may be the wrong one.
+func (s *server) empty(ctx context.Context) Finding {
+	in := inspect.On(s.all, s.Namespace)
+	defer in.Close()
+	others, err := in.Namespaces(ctx)
+	text := in.NoLocks(others, err)
+	if text == "" || len(others) == 0 {
+		return is(OK, "0 keys of locks")
+	}
+	f := is(Warning, "%s", text)
+	f.Advice = "if there should be some, use the namespace of the programs that lock (Config.Namespace)"
+	return f
 }
 
 // look looks at some keys. One that has gone meanwhile has no type.

@@ -139,6 +139,9 @@ func Message(err error) string {
 // Cause is Message, but of a right that the user lacks it names that right alone, as ACL SETUSER has it. So one cause is one text,
 // whichever lock it was found at.
 func Cause(err error) string {
+	if all := (unread{}); errors.As(err, &all) { // which has named it
+		return Message(all)
+	}
 	if right := lacking(err); right != "" {
 		return "this user lacks " + right
 	}
@@ -161,10 +164,25 @@ func lacking(err error) string {
 	case lacksKeys.MatchString(text):
 		return "the keys of the namespace"
 	case lacksOne.MatchString(text):
-		return "a command that the scripts run"
+		return cmp.Or(commandsIn(err, reply), "a command that the scripts run")
 	}
 	return ""
 }
+
+// commandsIn are the commands in the line of a script that a server has refused: before version 7.4, Redis does not name the one that it
+// refuses, but the library puts the line behind the reply. "" if there is no line.
+func commandsIn(err error, reply redis.Error) string {
+	var rules []string
+	_, line, _ := strings.Cut(err.Error(), reply.Error())
+	for _, m := range called.FindAllStringSubmatch(line, -1) {
+		if rule := "+" + strings.ToLower(m[1]); !slices.Contains(rules, rule) {
+			rules = append(rules, rule)
+		}
+	}
+	return strings.Join(rules, " or ")
+}
+
+var called = regexp.MustCompile(`call\('(\w+)'`)
 
 // What Redis 6.2, Redis 7 and Valkey say of a command, alone and in a script, and of keys.
 var (

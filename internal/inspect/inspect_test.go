@@ -300,6 +300,29 @@ func TestMessage(t *testing.T) {
 	}
 }
 
+// A right that a user lacks in a script is named by the line of the script, if Redis does not name it. One cause is one text.
+func TestCause(t *testing.T) {
+	const in70 = "ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3."
+	for text, line := range map[string]string{
+		"this user lacks +zrange":                        "local found = limit > 0 and call('ZRANGE', queue, 0, limit - 1)",
+		"this user lacks +exists or +hlen":               "if call('EXISTS', queue) == 0 and call('HLEN', holders) == 4 and call('EXISTS', lines) == 0 then",
+		"this user lacks a command that the scripts run": "settle(key)",
+	} {
+		err := fmt.Errorf("keys %q: %w (%s)", "call('GET', x)", reply(in70), line)
+		require.Equal(t, text, Cause(err))
+		require.Equal(t, "none of 2 locks could be read: "+text, Unread([]Lock{{ID: ID{fairlock.KindMutex, "a"}, Err: err}, {ID: ID{fairlock.KindMutex, "b"}, Err: err}}).Error())
+	}
+	require.Equal(t, "this user lacks a command that the scripts run", Cause(reply(in70)))
+	require.Equal(t, "this user lacks +hget", Cause(reply("ERR ACL failure in script: User x has no permissions to run the 'hget' command script: 0123, on @user_script:3.")))
+}
+
+// reply is an error of the server.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+
+func (reply) RedisError() {}
+
 func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", 999999 * time.Microsecond: "999ms", time.Second: "1s", 59999 * time.Millisecond: "59.9s", time.Minute: "1m0s",

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -303,18 +301,11 @@ type search struct {
 
 // Find finds the locks that are wanted, on every master of a cluster: those in use, those whose waiters have all expired, and
 // semaphores that were resized. It returns them in the order of their names, each with its holders as Read lists them, and no
-// waiters. A lock that is in use from beginning to end is found, unless its slot moves meanwhile. The error says what could not be read; what could is returned all the same.
+// waiters. A lock that is in use from beginning to end is found, unless its slot moves meanwhile. The error says what could not be
+// read; what could is returned all the same.
 func (s *Server) Find(ctx context.Context, want Want) ([]Lock, error) {
 	f := &search{Server: s, want: want, seen: map[ID]bool{}}
-	var err error
-	switch rdb := s.Redis.(type) {
-	case *redis.ClusterClient:
-		_, err = Await(ctx, func() (struct{}, error) { return struct{}{}, rdb.ForEachMaster(ctx, f.scan) })
-	case *redis.Client:
-		err = f.scan(ctx, rdb)
-	default:
-		err = fmt.Errorf("locks cannot be searched with a %T", rdb)
-	}
+	err := s.scan(ctx, pattern(s.Namespace, want.Prefix), f.read)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	found := slices.Clone(f.found) // after the end of ctx, a search may still add to it
@@ -322,70 +313,44 @@ func (s *Server) Find(ctx context.Context, want Want) ([]Lock, error) {
 	return found, err
 }
 
-// scan goes through the keys of one server, and reads the locks that they are of: one step after the other.
-func (f *search) scan(ctx context.Context, rdb *redis.Client) error {
-	for cursor := uint64(0); ; {
-		keys, err := Await(ctx, func() (keys []string, err error) {
-			keys, cursor, err = rdb.Scan(ctx, cursor, pattern(f.Namespace, f.want.Prefix), step).Result()
-			return keys, err
-		})
-		if err != nil {
-			return err
-		}
-		locks, err := f.Read(ctx, Few, f.fresh(keys)...)
-		f.mu.Lock()
-		for _, l := range locks {
-			if l.InUse() || l.Idle() || l.Expired > 0 { // its waiter may have left meanwhile, or its lease have ended
-				l.Waiters = nil
-				f.found = append(f.found, l)
-			}
-		}
-		f.mu.Unlock()
-		if err != nil || cursor == 0 {
-			return err
-		}
-	}
-}
-
-// scanning is how many keys one SCAN looks at that looks for namespaces.
-const scanning = 2 * step
-
-// Namespaces are those that have keys of locks, in order. If the error is not nil, there may be others.
-func (s *Server) Namespaces(ctx context.Context) ([]string, error) {
-	var mu sync.Mutex
-	seen := map[string]bool{}
-	scan := func(ctx context.Context, rdb *redis.Client) error {
+// scan calls see with the keys that match a pattern, step by step. It goes through the masters of a cluster at the same time.
+func (s *Server) scan(ctx context.Context, match string, see func(ctx context.Context, keys []string) error) error {
+	each := func(ctx context.Context, rdb *redis.Client) error {
 		for cursor := uint64(0); ; {
 			keys, err := Await(ctx, func() (keys []string, err error) {
-				keys, cursor, err = rdb.Scan(ctx, cursor, "*:{*}:*", scanning).Result()
+				keys, cursor, err = rdb.Scan(ctx, cursor, match, step).Result()
 				return keys, err
 			})
-			if err != nil {
+			if err == nil {
+				err = see(ctx, keys)
+			}
+			if err != nil || cursor == 0 {
 				return err
-			}
-			mu.Lock()
-			for _, text := range keys {
-				namespace, _, _ := strings.Cut(text, ":{")
-				if _, ours := ParseKey(namespace, text); ours {
-					seen[namespace] = true
-				}
-			}
-			mu.Unlock()
-			if cursor == 0 {
-				return nil
 			}
 		}
 	}
-	var err error
 	switch rdb := s.Redis.(type) {
 	case *redis.ClusterClient:
-		_, err = Await(ctx, func() (struct{}, error) { return struct{}{}, rdb.ForEachMaster(ctx, scan) })
+		_, err := Await(ctx, func() (struct{}, error) { return struct{}{}, rdb.ForEachMaster(ctx, each) })
+		return err
 	case *redis.Client:
-		err = scan(ctx, rdb)
+		return each(ctx, rdb)
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	return slices.Sorted(maps.Keys(seen)), err
+	return fmt.Errorf("locks cannot be searched with a %T", s.Redis)
+}
+
+// read reads the locks that keys are of.
+func (f *search) read(ctx context.Context, keys []string) error {
+	locks, err := f.Read(ctx, Few, f.fresh(keys)...)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, l := range locks {
+		if l.InUse() || l.Idle() || l.Expired > 0 { // its waiter may have left meanwhile, or its lease have ended
+			l.Waiters = nil
+			f.found = append(f.found, l)
+		}
+	}
+	return err
 }
 
 // fresh returns the wanted locks that were not seen before.

@@ -56,16 +56,32 @@ const (
 	atLeast    = "≥"
 	neverEnds  = "never ends"
 
-	next      = "next"
-	atLimit   = "at its limit"
-	twoLimits = "two limits in use"
+	next        = "next"
+	atLimit     = "at its limit"
+	atLimits    = "at their limits"
+	limitsInUse = "limits in use"
 
 	notUsed     = "not used lately"
+	LastNumber  = "last fencing number"
 	setByResize = "set by resize"
 	nobodyUses  = "nobody uses it"
 	nobodyWaits = "nobody waits"
 	grantedNext = "granted at the next request of any waiter"
+
+	DidYouMean = "did you mean"
 )
+
+// Meant asks whether one of these locks is meant; "" if there are none.
+func Meant(locks []inspect.ID) string {
+	if len(locks) == 0 {
+		return ""
+	}
+	names := make([]string, len(locks))
+	for i, id := range locks {
+		names[i] = id.String()
+	}
+	return DidYouMean + " " + strings.Join(names, ", ") + "?"
+}
 
 // Who is the name of a holder or a waiter: the client of its token.
 func Who(client string) string { return cmp.Or(client, Stranger) }
@@ -274,9 +290,47 @@ func OfKey(i int, k fairlock.KeyState) Phrase {
 		p.Text = next
 	}
 	if len(k.Others) > 0 {
-		p.Text = strings.TrimPrefix(p.Text+", "+twoLimits, ", ")
+		var limits []string
+		for _, n := range append([]int{k.Limit}, k.Others...) {
+			limits = append(limits, map[bool]string{true: "none", false: fmt.Sprint(n)}[n == 0])
+		}
+		p.Text = join(p.Text, limitsInUse+": "+list(limits))
 	}
 	return p
+}
+
+// list is "a, b and c"; of many names, the first ones.
+func list(names []string) string {
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most:most], fmt.Sprintf("%d more", more))
+	}
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// full are the keys of a keyed semaphore whose first waiters wait for holders of their own keys.
+func full(l inspect.Lock) (keys []string) {
+	for _, k := range l.State.Keys {
+		if k.AtLimit {
+			keys = append(keys, inspect.Plain(k.Key))
+		}
+	}
+	slices.Sort(keys) // the order in which they were found to be says nothing
+	return keys
+}
+
+// Beside stands beside the number of those that wait: "2 expired, a key at its limit"; "" if there is nothing to say.
+func Beside(l inspect.Lock) string {
+	switch n := len(full(l)); n {
+	case 0:
+		return Expired(l)
+	case 1:
+		return join(Expired(l), "a key "+atLimit)
+	}
+	return join(Expired(l), "keys "+atLimits)
 }
 
 // most is how many groups are named.
@@ -389,7 +443,7 @@ func Summary(l inspect.Lock) string {
 	case l.Waiting > 0:
 		text += ", " + grantedNext
 	case l.Fence > 0:
-		return join(text+fmt.Sprintf(", last number %d", l.Fence), Expired(l))
+		return join(text+fmt.Sprintf(", "+LastNumber+" %d", l.Fence), Expired(l))
 	default:
 		return join(text+", "+notUsed, Expired(l))
 	}
@@ -401,12 +455,12 @@ func Summary(l inspect.Lock) string {
 	default:
 		text += ", " + Waiting(l) + " waiting"
 	}
-	return join(text, Expired(l))
+	return join(text, Beside(l))
 }
 
 func join(text, more string) string {
-	if more == "" {
-		return text
+	if text == "" || more == "" {
+		return text + more
 	}
 	return text + ", " + more
 }
@@ -440,30 +494,78 @@ func ofQueue(l inspect.Lock) (text string, level Level) {
 	default:
 		text = fmt.Sprintf("%d wait, the first for %s.", l.Waiting, OldestWait(l))
 	}
-	first := fairlock.Waiter{}
-	if living := l.Living(); len(living) > 0 {
-		first = living[0]
-	}
-	switch left := l.Permits - l.Used; {
-	case !l.Held():
+	if !l.Held() {
 		return text + " The first is granted the lock at the next request of any waiter, within seconds.", Warn
-	case l.Kind == fairlock.KindKeyedSemaphore: // who is next is seen in the table of keys
-	case l.Kind == fairlock.KindSemaphore && first.Weight > left && bringsLess(first, l):
-		text += fmt.Sprintf(" The first brings %s: it waits until no more than that are held, and those behind it wait, too.",
-			inspect.Count(l.Permits, "permit"))
-	case l.Kind == fairlock.KindSemaphore && left > 0 && first.Weight > left:
-		text += fmt.Sprintf(" The first wants %s, and %d is free: those behind it wait for their turn.",
-			inspect.Count(first.Weight, "permit"), left)
-	case l.Kind == fairlock.KindRWMutex && !l.Holder().Writer && first.Writer:
-		text += " The first is a writer, for whom the readers have to finish; readers behind it wait for their turn."
+	}
+	if why := Why(l); why != "" {
+		text += " " + why
 	}
 	return text, ""
 }
 
-// bringsLess reports whether the first waiter has brought the number of permits that counts, and others bring a larger one.
-func bringsLess(first fairlock.Waiter, l inspect.Lock) bool {
-	n := len(l.Others)
-	return n > 0 && l.Permits < l.Others[n-1] && tokens.Permits(first.Token.Text()) == l.Permits
+// Why says what those that wait for a held lock wait for, if not just for their turn; else "".
+func Why(l inspect.Lock) string {
+	if !l.Held() || l.Waiting == 0 {
+		return ""
+	}
+	var texts []string
+	if keys := full(l); len(keys) == 1 {
+		texts = append(texts, "Key "+keys[0]+" is "+atLimit+": its first waiter waits for holders of the key.")
+	} else if len(keys) > 1 {
+		texts = append(texts, "Keys "+list(keys)+" are "+atLimits+": their first waiters wait for holders of their own keys.")
+	}
+	name, behind, living := "The first", "those behind it wait", l.Living()
+	more := l.Waiting > 1
+	if l.Kind == fairlock.KindKeyedSemaphore {
+		keys := slices.DeleteFunc(slices.Clone(l.State.Keys), func(k fairlock.KeyState) bool { return k.AtLimit })
+		if len(keys) == 0 {
+			return strings.Join(texts, " ")
+		}
+		name, behind = "The first of key "+inspect.Plain(keys[0].Key)+", which is "+next+",", "the keys behind it wait"
+		living = slices.DeleteFunc(living, func(w fairlock.Waiter) bool { return w.Key != keys[0].Key })
+		more = len(keys) > 1
+	}
+	if !more {
+		behind = ""
+	}
+	if len(living) > 0 {
+		if what := wants(l, living[0], behind); what != "" {
+			texts = append(texts, name+" "+what+".")
+		}
+	}
+	return strings.Join(texts, " ")
+}
+
+// wants says what a waiter waits for that is granted the lock next, as far as that is more than one permit, and who waits behind it;
+// behind is empty if nobody does.
+func wants(l inspect.Lock, first fairlock.Waiter, behind string) (text string) {
+	also := func(before, after string) string {
+		if behind == "" {
+			return ""
+		}
+		return before + behind + after
+	}
+	brings := l.Permits
+	if n := tokens.Permits(first.Token.Text()); n > 0 && !l.Resized {
+		brings = n
+	}
+	switch left := brings - l.Used; {
+	case l.Kind == fairlock.KindRWMutex && !l.Holder().Writer && first.Writer:
+		return "is a " + writer + ", for whom the " + reader + "s have to finish" + also(": ", " for their turn")
+	case !inspect.HasPermits(l.Kind), first.Weight <= left:
+		return ""
+	case brings < slices.Max(append(slices.Clone(l.Others), l.Permits)):
+		return fmt.Sprintf("brings %s: it waits until no more than that are held", inspect.Count(brings, "permit")) + also(", and ", ", too")
+	case left > 1:
+		text = fmt.Sprintf("%d are %s", left, free)
+	case left == 1:
+		text = "1 is " + free
+	case first.Weight > 1:
+		text = "none is " + free
+	default:
+		return ""
+	}
+	return fmt.Sprintf("wants %s, and %s", inspect.Count(first.Weight, "permit"), text) + also(": ", " for their turn")
 }
 
 func ofHolders(l inspect.Lock) Phrase {
@@ -482,11 +584,13 @@ func ofHolders(l inspect.Lock) Phrase {
 		return Phrase{Bad, "This lock cannot be read: " + inspect.Cause(l.Err) + "."}
 	case l.Idle():
 		return Phrase{Good, fmt.Sprintf("Nobody uses it. It has %s, %s.", inspect.Count(l.Permits, "permit"), setByResize)}
+	case !l.Held() && l.Waiting > 0: // the last number is a ticket
+		return Phrase{Good, "Free."}
 	case !l.Held() && l.Fence == 0:
 		return Phrase{Good, "Free, and " + notUsed + "."}
 	case !l.Held():
 		age := max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)
-		return Phrase{Good, "Free. Its last number was given " + inspect.Span(age) + " ago."}
+		return Phrase{Good, "Free. Its " + LastNumber + " was given " + inspect.Span(age) + " ago."}
 	case h.TTL < 0:
 		return Phrase{Bad, "Held for ever by " + name + ": another program has removed the expiry of its key. Only a forced release frees it."}
 	case h.Token.IsZero():

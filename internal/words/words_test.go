@@ -55,11 +55,11 @@ func all(t *testing.T) map[string]string {
 	return found
 }
 
-// said is everything that is said of a lock, one phrase a line.
-func said(l inspect.Lock) string {
+// said is everything that is said of a lock beside these that are in use, one phrase a line.
+func said(l inspect.Lock, used []inspect.ID) string {
 	lines := []string{
-		words.Use(l).Text, words.Waiting(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l, 1), words.Summary(l), words.Verdict(l).Text,
-		words.LongestHeld(l), words.StateOfAll(l).Text, words.RenewedOfAll(l).Text,
+		words.Use(l).Text, words.Waiting(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l, 1), words.Summary(l), words.Verdict(l).Text, words.Why(l), words.Beside(l),
+		words.LongestHeld(l), words.StateOfAll(l).Text, words.RenewedOfAll(l).Text, words.Meant(l.Meant(used)),
 	}
 	for _, h := range l.Holders {
 		lines = append(lines, words.Who(h.Token.Client()), words.HeldFor(h), words.Left(h), words.State(h).Text, words.Renewed(h).Text, words.Heir(l, h))
@@ -107,6 +107,9 @@ func TestWords_EachHasAState(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(ctx))
 		require.NoError(t, c.Semaphore("resized", 5).Resize(ctx, 7))
+		lease, err = c.Mutex("lately").Lock(ctx)
+		require.NoError(t, err)
+		require.NoError(t, lease.Unlock(ctx))
 		m.RWMutex("readers").ReadAs("web-1")
 		m.RWMutex("writer").HoldAs("web-1")
 		k := m.KeyedSemaphore("gpu", 4)
@@ -114,6 +117,11 @@ func TestWords_EachHasAState(t *testing.T) {
 		keyed := c.KeyedSemaphore("gpu", 4)
 		wait(func() { _, _ = keyed.Key("a", fairlock.WithKeyLimit(1)).Acquire(ctx, 1) })
 		wait(func() { _, _ = keyed.Key("b", fairlock.WithKeyLimit(4)).Acquire(ctx, 4) })
+		m.KeyedSemaphore("limits", 4).Key("a").HoldAs("web-1")
+		m.KeyedSemaphore("limits", 4).Key("b").HoldAs("web-1")
+		limits := c.KeyedSemaphore("limits", 4)
+		wait(func() { _, _ = limits.Key("a", fairlock.WithKeyLimit(1)).Acquire(ctx, 1) })
+		wait(func() { _, _ = limits.Key("b", fairlock.WithKeyLimit(1)).Acquire(ctx, 1) })
 		m.Semaphore("wide", 4).HoldPermitsAs("web-1", 2)
 		wait(func() { _, _ = c.Semaphore("wide", 4).Acquire(ctx, 3) })
 		m.Semaphore("pool", 4).HoldAs("web-1")
@@ -122,32 +130,35 @@ func TestWords_EachHasAState(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 
 		locks := map[string]string{}
+		used, err := s.Used(ctx)
+		require.NoError(t, err)
 		read := func(kind fairlock.Kind, names ...string) {
 			found, err := s.Read(ctx, inspect.Most, inspect.IDs(names, kind)...)
 			require.NoError(t, err)
 			for _, l := range found {
-				locks[l.Name] = said(l)
+				locks[l.Name] = said(l, used)
 			}
 		}
-		read(fairlock.KindMutex, "crashed", "queue", "renewed", "granted", "dead", "election", "released", "theirs", "unused")
+		read(fairlock.KindMutex, "crashed", "queue", "renewed", "granted", "dead", "election", "released", "theirs", "unused", "GPU", "lately")
 		read(fairlock.KindSemaphore, "resized", "wide", "pool")
 		read(fairlock.KindRWMutex, "readers", "writer")
-		read(fairlock.KindKeyedSemaphore, "gpu")
-		locks["unreadable"] = said(inspect.Lock{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "x"}, Err: errors.New("no")})
+		read(fairlock.KindKeyedSemaphore, "gpu", "limits")
+		locks["unreadable"] = said(inspect.Lock{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "x"}, Err: errors.New("no")}, used)
 		crowd, err := s.Read(ctx, inspect.Most, inspect.ID{Kind: fairlock.KindRWMutex, Name: "readers"})
 		require.NoError(t, err)
 		crowd[0].Used += 5000 // more than are listed
-		locks["crowd"] = said(crowd[0])
+		locks["crowd"] = said(crowd[0], used)
 
 		states := map[string][]string{ // in which locks a word is said; no other says it
-			"Unknown": {"theirs", "unreadable", "released", "crowd"}, "None": nil, "Stranger": {"theirs"},
+			"Unknown": {"theirs", "unreadable", "released", "crowd", "GPU"}, // also at the end of a question
+			"None":    nil, "Stranger": {"theirs"},
 			"unreadable": {"unreadable"}, "free": nil, // also of what somebody else gets
 			"held":  nil, // also of permits
 			"leads": {"election"}, "released": {"released"}, "writer": {"writer"}, "reader": {"readers", "crowd"},
-			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu", "crowd"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
-			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide", "pool", "crowd"}, "missed": {"crashed", "pool"}, "noneMissed": {"pool"}, "atLeast": {"crowd"},
-			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu"}, "twoLimits": {"gpu"}, "notUsed": {"unused"}, "setByResize": {"resized"},
-			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"},
+			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu", "limits", "crowd"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
+			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide", "limits", "pool", "crowd"}, "missed": {"crashed", "pool", "limits"}, "noneMissed": {"pool", "limits"}, "atLeast": {"crowd"},
+			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu", "limits"}, "atLimits": {"limits"}, "limitsInUse": {"gpu", "limits"}, "notUsed": {"unused", "GPU"}, "setByResize": {"resized"},
+			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"}, "LastNumber": {"lately", "dead"},
 		}
 		for name, word := range all(t) {
 			where, known := states[name]
@@ -162,7 +173,83 @@ func TestWords_EachHasAState(t *testing.T) {
 			assert.Positive(t, in, "%q is never said", word)
 		}
 		cancel()
-		for range 5 {
+		for range 7 {
+			<-ended
+		}
+	})
+}
+
+// Why the first waits is said of the states in which it waits for more than its turn, and follows from the state alone.
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := fairlocktest.NewServer(t)
+		s := inspect.On(m.Link().Redis(), "fairlock")
+		defer s.Close()
+		c := m.Client(fairlock.Config{Name: "web-1"})
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := 0
+		ended := make(chan struct{}, 20)
+		wait := func(acquire func(context.Context, int) (*fairlock.Lease, error), permits int) {
+			waiting++
+			go func() { _, _ = acquire(ctx, permits); ended <- struct{}{} }()
+			time.Sleep(time.Millisecond)
+		}
+		says := func(id inspect.ID, why, beside string) {
+			t.Helper()
+			read, err := s.Read(ctx, inspect.Most, id)
+			require.NoError(t, err)
+			require.NoError(t, read[0].Err)
+			require.Equal(t, []string{why, beside}, []string{words.Why(read[0]), words.Beside(read[0])}, id.Name)
+			require.Contains(t, words.Verdict(read[0]).Text, why)
+			require.Contains(t, words.Summary(read[0]), beside)
+		}
+
+		sem := inspect.ID{Kind: fairlock.KindSemaphore, Name: "sem"}
+		m.Semaphore("sem", 4).HoldPermitsAs("web-2", 2)
+		says(sem, "", "")
+		wait(c.Semaphore("sem", 4).Acquire, 3)
+		says(sem, "The first wants 3 permits, and 2 are free.", "")
+		wait(c.Semaphore("sem", 4).Acquire, 1)
+		says(sem, "The first wants 3 permits, and 2 are free: those behind it wait for their turn.", "")
+		m.Semaphore("full", 1).HoldAs("web-2")
+		wait(c.Semaphore("full", 1).Acquire, 1)
+		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "full"}, "", "")
+		m.Semaphore("fuller", 4).HoldPermitsAs("web-2", 4)
+		wait(c.Semaphore("fuller", 4).Acquire, 2)
+		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "fuller"}, "The first wants 2 permits, and none is free.", "")
+		m.Semaphore("less", 4).HoldPermitsAs("web-2", 3)
+		wait(c.Semaphore("less", 2).Acquire, 1)
+		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "less"}, "The first brings 2 permits: it waits until no more than that are held.", "")
+
+		gpu := inspect.ID{Kind: fairlock.KindKeyedSemaphore, Name: "gpu"}
+		key := func(name string, o ...fairlock.KeyOption) func(context.Context, int) (*fairlock.Lease, error) {
+			return c.KeyedSemaphore("gpu", 4).Key(name, o...).Acquire
+		}
+		m.KeyedSemaphore("gpu", 4).Key("a").HoldAs("web-2")
+		wait(key("a", fairlock.WithKeyLimit(1)), 1)
+		const full = "Key a is at its limit: its first waiter waits for holders of the key."
+		says(gpu, full, "a key at its limit")
+		wait(key("b b"), 4)
+		const wide = ` The first of key "b b", which is next, wants 4 permits, and 3 are free`
+		says(gpu, full+wide+".", "a key at its limit")
+		wait(key("c"), 4)
+		says(gpu, full+wide+": the keys behind it wait for their turn.", "a key at its limit")
+		m.KeyedSemaphore("two", 4).Key("a").HoldAs("web-2")
+		m.KeyedSemaphore("two", 4).Key("d").HoldAs("web-2")
+		wait(c.KeyedSemaphore("two", 4).Key("a", fairlock.WithKeyLimit(1)).Acquire, 1)
+		wait(c.KeyedSemaphore("two", 4).Key("d", fairlock.WithKeyLimit(1)).Acquire, 1)
+		says(inspect.ID{Kind: fairlock.KindKeyedSemaphore, Name: "two"},
+			"Keys a and d are at their limits: their first waiters wait for holders of their own keys.", "keys at their limits")
+		m.KeyedSemaphore("turns", 1).Key("a").HoldAs("web-2")
+		wait(c.KeyedSemaphore("turns", 1).Key("b").Acquire, 1)
+		says(inspect.ID{Kind: fairlock.KindKeyedSemaphore, Name: "turns"}, "", "")
+		m.KeyedSemaphore("fewer", 4).Key("a").HoldPermitsAs("web-2", 3)
+		wait(c.KeyedSemaphore("fewer", 2).Key("b").Acquire, 1)
+		says(inspect.ID{Kind: fairlock.KindKeyedSemaphore, Name: "fewer"},
+			"The first of key b, which is next, brings 2 permits: it waits until no more than that are held.", "")
+		cancel()
+		for range waiting {
 			<-ended
 		}
 	})

@@ -49,8 +49,8 @@ func Table(p Paint, all []inspect.Lock) []string {
 	}
 	for _, l := range all {
 		waiting := words.Waiting(l)
-		if gone := words.Expired(l); gone != "" {
-			waiting += " (" + gone + ")"
+		if beside := words.Beside(l); beside != "" {
+			waiting += " (" + beside + ")"
 		}
 		t.add(inspect.Plain(l.Name), string(l.Kind), use(p, l), holder(l), words.LongestHeld(l), left(l), p.say(words.StateOfAll(l)), waiting,
 			words.OldestWait(l))
@@ -181,7 +181,11 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 	for i, w := range living[:shown] {
 		waiters.add(fmt.Sprintf("%d. %s", i+1, name(w.Token)), plainKey(w.Key), had(w.Weight, w.Writer), words.Ago(w.Age, w.Ticket), p.say(words.Waiter(w)))
 	}
-	lines := append(strings.Split(p.Fold(title, 4), "\n"), below(p, holders, len(l.Holders)+l.Unlisted())...)
+	lines := strings.Split(p.Fold(title, 4), "\n")
+	if why := words.Why(l); why != "" {
+		lines = append(lines, strings.Split("  "+Paint{Width: max(p.Width-2, 0)}.Fold(why, 2), "\n")...)
+	}
+	lines = append(lines, below(p, holders, len(l.Holders)+l.Unlisted())...)
 	lines = append(lines, below(p, keys(p, l.State.Keys[:min(most, len(l.State.Keys))]), len(l.State.Keys))...)
 	lines = append(lines, below(p, waiters, shown)...)
 	note := func(text string) {

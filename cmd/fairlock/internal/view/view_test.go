@@ -143,6 +143,12 @@ func TestLock_Texts(t *testing.T) {
 		}),
 		change(sample(fairlock.KindMutex, "a silent waiter", 1, 1), func(l *inspect.Lock) { l.Waiters[0].TTL = time.Second }),
 		change(sample(fairlock.KindSemaphore, "three numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 8, []int{3, 5} }),
+		change(sample(fairlock.KindKeyedSemaphore, "wide", 3, 2), func(l *inspect.Lock) { // the next one wants more than there is
+			l.Waiters[0].Key, l.Waiters[0].Weight, l.Waiters[1].Key = "tenant-1", 5, "tenant-2"
+			l.State.Keys = []fairlock.KeyState{
+				{Key: "tenant-1", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond}, {Key: "tenant-2", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond},
+			}
+		}),
 	}
 	var b strings.Builder
 	for _, l := range all {
