@@ -146,6 +146,7 @@ func (c *checker) lock(name string) *lock {
 	}
 	l := &lock{name: name, capacity: max(1, c.Capacity[name]), seen: &seen{
 		tickets: map[string]uint64{}, keys: map[string]string{}, had: map[string][]uint64{}, away: map[string]bool{}, missed: map[string][]string{},
+		brought: map[grant]int{},
 	}}
 	l.seen.forget()
 	c.locks = append(c.locks, l)

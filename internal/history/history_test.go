@@ -637,7 +637,8 @@ func TestCheck_ServerAgreesWithClients(t *testing.T) {
 		{"all", "", "1 owns 1; 2 joins 2 10000; 3 ends 1; 3 owns 2"},
 		{"a grant more, of which its client did not hear", "",
 			"1 owns a; 1 ends a; 1 owns 1; 2 joins 2 10000; 3 ends 1; 3 owns 2"},
-		{"one more, after it had ended", "", "1 owns 1; 2 joins 2 10000; 3 ends 1; 3 owns 2; 4 ends 2; 5 owns 1"},
+		{"one more for nobody, after it had ended", "",
+			"1 owns 1; 1 lasts 1 1000 x 1000; 2 joins 2 10000; 3 ends 1; 3 owns 2; 4 ends 2; 5 owns 1; 5 lasts 1 2000 x 5000"},
 		{"no grant", "server", "1 owns 1; 2 joins 2 10000"},
 		{"no grant, and something was missed", "| server: something was missed",
 			"1000 owns 1; 1001 joins 2 10000; 1002 misses"},
@@ -645,8 +646,8 @@ func TestCheck_ServerAgreesWithClients(t *testing.T) {
 		{"another ticket", "server", "1 owns 1; 2 joins 2 10001; 3 ends 1; 3 owns 2"},
 		{"no ticket", "server", "1 owns 1; 3 ends 1; 3 owns 2"},
 	}))
-	check(t, seen(text+"; loss 600 601", []example{{"another order, and data was lost", "| server: Redis may have lost",
-		"2 joins 2 10000; 3 owns 2; 3 ends 2; 3 owns 1"}}))
+	check(t, seen(text+"; loss 600 601", []example{{"granted again after a loss of data", "| server: Redis may have lost",
+		"1 owns 1; 2 joins 2 10000; 3 ends 1; 3 owns 2; 4 deletes; 5 owns 1"}}))
 }
 
 func TestCheck_SortsEvents(t *testing.T) {

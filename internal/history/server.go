@@ -17,8 +17,15 @@ type seen struct {
 	waiting []string            // by ticket
 	permits int                 // how many there are; 0: as many as each request says
 	grants  []string            // tokens
+	brought map[grant]int       // which of grants, from 1, brought a token its fence
 	away    map[string]bool     // waiters whose queue was forgotten, and that are not back
 	missed  map[string][]string // token → those that were away when it was granted the lock
+}
+
+// grant is what a client is told of one.
+type grant struct {
+	token string
+	fence uint64
 }
 
 // forget forgets holders and waiters. Waiters that come back bring their tickets.
@@ -125,6 +132,13 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 		}
 	case Lasts:
 		c.lasts[e.Token] = append(c.lasts[e.Token], e)
+		if g := (grant{e.Token, e.Ticket}); s.brought[g] == 0 {
+			last := len(s.grants)
+			for last > 0 && s.grants[last-1] != e.Token {
+				last--
+			}
+			s.brought[g] = last
+		}
 	case Ends:
 		delete(s.holders, e.Token)
 	case Resizes:
@@ -158,18 +172,22 @@ func (c *checker) agree(l *lock, s *seen) {
 			c.violate(Server, []*Event{a.request, a.first[Queued]}, "%v was seen to join with tickets %d", a, had)
 		}
 	}
-	later := s.grants // than the one that last was told of
+	number := map[string]int{} // of its last grant
+	for i, token := range s.grants {
+		number[token] = i + 1
+	}
+	// told returns the number of the grant that an acquisition was told of. If its lease was not seen, that is the last of its token;
+	// else another one may follow: after Detach, a late acquire may be granted the lock once more, for nobody.
+	told := func(a *acquisition) int { return cmp.Or(s.brought[grant{a.token, a.granted.Fence}], number[a.token]) }
 	var last *acquisition
 	for _, a := range l.grants {
-		i := slices.Index(later, a.token) // after Detach, a late acquire may be granted the lock once more, for nobody
 		switch {
-		case i >= 0:
-			later = later[i+1:]
-		case !slices.Contains(s.grants, a.token):
+		case number[a.token] == 0:
 			c.violate(Server, []*Event{a.granted}, "%v was granted it, and that was not seen", a)
 			continue
+		case last == nil || told(a) > told(last):
 		case c.firstLoss(l, min(last.request.At, a.request.At), never, Holders, Numbers, Tombstones) != nil:
-			c.excuse(Server, dataLost) // perhaps the fences have another order
+			c.excuse(Server, dataLost) // perhaps that last had left, which then was granted the lock again
 		default:
 			c.violate(Server, []*Event{last.granted, a.granted}, "%v was seen to be granted it before %v", a, last)
 		}
