@@ -62,7 +62,7 @@ func use(l inspect.Lock) int {
 var orders = map[string]func(a, b inspect.Lock) int{
 	"name":    func(a, b inspect.Lock) int { return a.Compare(b.ID) },
 	"holder":  func(a, b inspect.Lock) int { return cmp.Compare(a.Holder().Token.Client(), b.Holder().Token.Client()) },
-	"held":    func(a, b inspect.Lock) int { return cmp.Compare(b.HeldFor(), a.HeldFor()) },
+	"held":    inspect.ByHeld,
 	"waiting": func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) },
 	"wait":    func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) },
 }

@@ -186,7 +186,7 @@ func (l *looker) nothing(ctx context.Context, flags string) string {
 var orders = map[string]func(a, b inspect.Lock) int{
 	"name":    func(_, _ inspect.Lock) int { return 0 },
 	"wait":    func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) },
-	"held":    func(a, b inspect.Lock) int { return cmp.Compare(b.HeldFor(), a.HeldFor()) },
+	"held":    inspect.ByHeld,
 	"waiting": func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) },
 }
 

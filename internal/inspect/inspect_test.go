@@ -180,6 +180,20 @@ func TestServer_ManyHolders(t *testing.T) {
 	})
 }
 
+// Locks are ordered by when they were granted, though each is read at a time of its own; those of which nobody knows that are last.
+func TestByHeld(t *testing.T) {
+	held := func(fence uint64, age time.Duration, released bool) Lock {
+		return Lock{State: fairlock.State{Holders: []fairlock.Holder{{Fence: fence, Age: age, Released: released}}}}
+	}
+	all := []Lock{held(3, 30, false), {}, held(1, 20, false), held(0, 0, false), held(1, 90, true), held(2, 40, false)}
+	slices.SortStableFunc(all, ByHeld)
+	var ages []time.Duration
+	for _, l := range all {
+		ages = append(ages, l.HeldFor())
+	}
+	require.Equal(t, []time.Duration{20, 40, 30, -1, -1, -1}, ages)
+}
+
 // Scripts are sent so that Redis refuses to have them write, where it can and the user may.
 func TestServer_ReadsOnly(t *testing.T) {
 	t.Parallel()

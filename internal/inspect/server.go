@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -57,6 +58,18 @@ func (l Lock) HeldFor() time.Duration {
 		return -1
 	}
 	return h.Age
+}
+
+// ByHeld orders locks: first the one that has been held longest, last those that nobody holds, or of which that is not known. Each
+// was read at a time of its own, so HeldFor would not do.
+func ByHeld(a, b Lock) int {
+	since := func(l Lock) uint64 {
+		if l.HeldFor() < 0 {
+			return math.MaxUint64
+		}
+		return l.Holder().Fence
+	}
+	return cmp.Compare(since(a), since(b))
 }
 
 // longestHeld orders holders: first the one that has held the lock longest, last those that have released it. The order of two

@@ -59,6 +59,7 @@ const (
 	next        = "next"
 	atLimit     = "at its limit"
 	atLimits    = "at their limits"
+	full        = "at limit" // a key is, where little fits
 	limitsInUse = "limits in use"
 
 	notUsed     = "not used lately"
@@ -311,8 +312,8 @@ func list(names []string) string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// full are the keys of a keyed semaphore whose first waiters wait for holders of their own keys.
-func full(l inspect.Lock) (keys []string) {
+// atLimitNow are the keys of a keyed semaphore whose first waiters wait for holders of their own keys.
+func atLimitNow(l inspect.Lock) (keys []string) {
 	for _, k := range l.State.Keys {
 		if k.AtLimit {
 			keys = append(keys, inspect.Plain(k.Key))
@@ -324,13 +325,22 @@ func full(l inspect.Lock) (keys []string) {
 
 // Beside stands beside the number of those that wait: "2 expired, a key at its limit"; "" if there is nothing to say.
 func Beside(l inspect.Lock) string {
-	switch n := len(full(l)); n {
+	switch n := len(atLimitNow(l)); n {
 	case 0:
 		return Expired(l)
 	case 1:
 		return join(Expired(l), "a key "+atLimit)
 	}
 	return join(Expired(l), "keys "+atLimits)
+}
+
+// BesideInTable is Beside where little fits: "2 expired, 1 at limit".
+func BesideInTable(l inspect.Lock) string {
+	text := ""
+	if n := len(atLimitNow(l)); n > 0 {
+		text = fmt.Sprintf("%d %s", n, full)
+	}
+	return join(Expired(l), text)
 }
 
 // most is how many groups are named.
@@ -509,7 +519,7 @@ func Why(l inspect.Lock) string {
 		return ""
 	}
 	var texts []string
-	if keys := full(l); len(keys) == 1 {
+	if keys := atLimitNow(l); len(keys) == 1 {
 		texts = append(texts, "Key "+keys[0]+" is "+atLimit+": its first waiter waits for holders of the key.")
 	} else if len(keys) > 1 {
 		texts = append(texts, "Keys "+list(keys)+" are "+atLimits+": their first waiters wait for holders of their own keys.")

@@ -58,7 +58,7 @@ func all(t *testing.T) map[string]string {
 // said is everything that is said of a lock beside these that are in use, one phrase a line.
 func said(l inspect.Lock, used []inspect.ID) string {
 	lines := []string{
-		words.Use(l).Text, words.Waiting(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l, 1), words.Summary(l), words.Verdict(l).Text, words.Why(l), words.Beside(l),
+		words.Use(l).Text, words.Waiting(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l, 1), words.Summary(l), words.Verdict(l).Text, words.Why(l), words.Beside(l), words.BesideInTable(l),
 		words.LongestHeld(l), words.StateOfAll(l).Text, words.RenewedOfAll(l).Text, words.Meant(l.Meant(used)),
 	}
 	for _, h := range l.Holders {
@@ -157,7 +157,7 @@ func TestWords_EachHasAState(t *testing.T) {
 			"leads": {"election"}, "released": {"released"}, "writer": {"writer"}, "reader": {"readers", "crowd"},
 			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu", "limits", "crowd"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
 			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide", "limits", "pool", "crowd"}, "missed": {"crashed", "pool", "limits"}, "noneMissed": {"pool", "limits"}, "atLeast": {"crowd"},
-			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu", "limits"}, "atLimits": {"limits"}, "limitsInUse": {"gpu", "limits"}, "notUsed": {"unused", "GPU"}, "setByResize": {"resized"},
+			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu", "limits"}, "atLimits": {"limits"}, "full": {"gpu", "limits"}, "limitsInUse": {"gpu", "limits"}, "notUsed": {"unused", "GPU"}, "setByResize": {"resized"},
 			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"}, "LastNumber": {"lately", "dead"},
 		}
 		for name, word := range all(t) {

@@ -49,7 +49,7 @@ func Table(p Paint, all []inspect.Lock) []string {
 	}
 	for _, l := range all {
 		waiting := words.Waiting(l)
-		if beside := words.Beside(l); beside != "" {
+		if beside := words.BesideInTable(l); beside != "" {
 			waiting += " (" + beside + ")"
 		}
 		t.add(inspect.Plain(l.Name), string(l.Kind), use(p, l), holder(l), words.LongestHeld(l), left(l), p.say(words.StateOfAll(l)), waiting,
