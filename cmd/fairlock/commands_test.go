@@ -343,6 +343,12 @@ func TestLook_WrongNames(t *testing.T) {
 		require.Contains(t, f.done(append(strings.Fields(words), elsewhere...)...), wrong+"\n", words)
 	}
 	require.Equal(t, result{out: "[]\n", errs: "fairlock: " + wrong + "\n"}, f.call(append(elsewhere, "list", "--json")...))
+	watch := f.command(append(elsewhere, "watch", "--json")...)
+	watch.Path, watch.Args = "/bin/sh", append([]string{"sh", "-c", `exec "$0" "$@" 2>&1`}, watch.Args...)
+	watched := f.start(watch)
+	watched.expect("fairlock: " + wrong + "\n")
+	watched.signal(syscall.SIGINT)
+	require.Zero(t, watched.wait().code)
 	doctor := f.call(append(elsewhere, "doctor")...).out
 	require.Regexp(t, `\n  warning    keys           `+wrong+`\n +-> if there should be some, `, doctor)
 	empty := f.at("unix://" + redistest.Start(t).Addr())

@@ -71,7 +71,7 @@ func (c *connection) open(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	answered := patiently("connecting to " + target.where())
 	reason := make(chan error, 1)
-	probe := time.AfterFunc(probing/2, func() { reason <- target.otherProtocol() })
+	probe := time.AfterFunc(probing/2, func() { reason <- target.reason() })
 	err = ping(ctx, rdb)
 	answered()
 	early := probe.Stop()
@@ -389,33 +389,56 @@ func (t target) where() string {
 var (
 	errTLS   = errors.New("that port speaks TLS: begin the URL with rediss://")
 	errNoTLS = errors.New("that port does not speak TLS: begin the URL with redis://")
+	errCert  = errors.New("that port wants a certificate of its clients: --tls-cert and --tls-key")
+	reasons  = []error{errTLS, errNoTLS, errCert}
 )
 
-// otherProtocol is one of these errors, or nil.
-func (t target) otherProtocol() error {
+// alertIn returns the alert that the server's TLS has sent; "" if none.
+func alertIn(err error) string {
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" {
+		return e.Err.Error()
+	}
+	return ""
+}
+
+// reason is one of these errors, or nil.
+func (t target) reason() error {
 	if t.url.Scheme == "unix" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), probing)
 	defer cancel()
-	host, port := cmp.Or(t.url.Hostname(), "localhost"), cmp.Or(t.url.Port(), "6379")
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
-	if err != nil {
+	address := net.JoinHostPort(cmp.Or(t.url.Hostname(), "localhost"), cmp.Or(t.url.Port(), "6379"))
+	dial := func() net.Conn {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil
+		}
+		context.AfterFunc(ctx, func() { _ = conn.Close() })
+		return conn
+	}
+	reply, conn := make([]byte, 1), dial()
+	if conn == nil {
 		return nil
 	}
-	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(probing))
+	unchecked := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // nothing is sent
 	if t.url.Scheme == "redis" {
-		err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
-		if _, alert := errors.AsType[tls.AlertError](err); err == nil || alert {
+		if err := tls.Client(conn, unchecked).HandshakeContext(ctx); err == nil || alertIn(err) != "" {
 			return errTLS
 		}
 		return nil
 	}
-	reply := make([]byte, 1)
 	_, _ = conn.Write([]byte("PING\r\n"))
 	if _, err := conn.Read(reply); err == nil && (reply[0] == '+' || reply[0] == '-') {
 		return errNoTLS
+	}
+	if conn = dial(); conn == nil {
+		return nil
+	}
+	// Without a request under way: the server would reset the connection, and its alert might be lost.
+	t.secure(unchecked)
+	if _, err := tls.Client(conn, unchecked).Read(reply); alertIn(err) == "tls: certificate required" {
+		return errCert
 	}
 	return nil
 }

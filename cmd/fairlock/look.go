@@ -308,7 +308,7 @@ func keyboard(in io.Reader) io.Reader {
 func (l *looker) follow(ctx context.Context, w view.Watch, errs io.Writer) (broken error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	changes, faulty := view.Changes{JSON: l.json}, false
+	changes, faulty, none := view.Changes{JSON: l.json}, false, false
 	write := func(line string) {
 		if _, err := fmt.Fprintln(l.out, line); err != nil {
 			broken = err
@@ -323,6 +323,10 @@ func (l *looker) follow(ctx context.Context, w view.Watch, errs io.Writer) (brok
 			_, _ = fmt.Fprintf(errs, "fairlock: %s; trying on\n", inspect.Cause(g.Err))
 		}
 		faulty = g.Err != nil
+		if g.None != "" && !none {
+			none = true
+			_, _ = fmt.Fprintln(errs, "fairlock: "+g.None)
+		}
 		for _, lock := range changes.Of(g) {
 			switch {
 			case !l.json:

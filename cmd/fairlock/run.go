@@ -280,7 +280,7 @@ func (r *runner) environment(c *connection) ([]string, error) {
 // refusal says why the lock was not granted; and who holds it, if Redis tells that at once, or as it last told.
 func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) error {
 	name, holder := inspect.Plain(r.name), ": Redis has not answered"
-	for _, reason := range []error{errTLS, errNoTLS} {
+	for _, reason := range reasons {
 		if errors.Is(err, reason) {
 			holder = ": " + reason.Error()
 		}

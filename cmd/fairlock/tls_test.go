@@ -66,7 +66,7 @@ func TestConnection_TLSFiles(t *testing.T) {
 	flags := []string{"--tls-ca", file("ca.pem"), "--tls-cert", file("client.pem"), "--tls-key", file("client.key")}
 
 	refused(t, f.call("list"), exitUnreachable, "certificate signed by unknown authority")
-	refused(t, f.call("list", flags[0], flags[1]), exitUnreachable, "certificate")
+	refused(t, f.call("list", flags[0], flags[1]), exitUnreachable, "that port wants a certificate of its clients: --tls-cert and --tls-key")
 	require.Contains(t, f.done(append([]string{"list"}, flags...)...), "\nno locks in this namespace, nor in another\n")
 
 	m := f.client("").Mutex("x")

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -52,6 +53,7 @@ type screen struct {
 	at    time.Time      // when; zero: nothing was
 	now   time.Time
 	err   error
+	none  string
 	top   int // lines that have been scrolled past
 }
 
@@ -72,7 +74,7 @@ func (s screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case sight:
 		s.now, s.err = m.at, m.Err
 		if m.Err == nil || len(m.Locks) > 0 {
-			s.at, s.locks = m.at, m.Locks
+			s.at, s.locks, s.none = m.at, m.Locks, m.None
 		}
 	case tea.KeyPressMsg:
 		switch m.String() {
@@ -108,7 +110,7 @@ func (s screen) body() (head, lines []string) {
 	case s.at.IsZero():
 		lines = []string{s.in(quiet, "looking …")}
 	case s.IDs == nil && len(InUse(all)) == 0:
-		lines = []string{NoLocks}
+		lines = strings.Split(s.Fold(cmp.Or(s.none, NoLocks), 0), "\n")
 	case s.IDs == nil:
 		lines = Table(s.Paint, InUse(all))
 		return lines[:1], lines[1:]

@@ -400,6 +400,7 @@ func TestScreen(t *testing.T) {
 	var b strings.Builder
 	for _, m := range []tea.Model{
 		on(false, 80, 7), on(false, 80, 7, silent), on(false, 80, 7, Glance{Locks: []inspect.Lock{free}}),
+		on(false, 60, 7, Glance{None: "no locks in this namespace; namespaces with locks: fairlock, billing"}),
 		on(false, 80, 8, Glance{Locks: append(many(2), free)}, silent, silent), on(false, 80, 8, Glance{Locks: many(9)}), on(false, 30, 8, Glance{Locks: many(2)}),
 		on(true, 100, 24, Glance{Locks: []inspect.Lock{sample(fairlock.KindMutex, "x", 1, 99), sample(fairlock.KindRWMutex, "y", 1, 0), {ID: inspect.ID{Name: "none"}}}}),
 	} {

@@ -38,6 +38,7 @@ type Watch struct {
 type Glance struct {
 	Locks []inspect.Lock // the named ones, also if they are free; of others those that are or were in use
 	Err   error          // why something is missing there
+	None  string         // that the namespace has no locks, and which have some, if the first search has found that
 }
 
 // errSilent is the Err of a Glance while Redis does not answer, or goes through very many keys.
@@ -75,6 +76,7 @@ func (w Watch) looks(ctx context.Context) func() Glance {
 	ids, limit := w.IDs, watched
 	var fault error        // of the last search
 	var searchAt time.Time // a search takes a tenth of Redis's time at most
+	var none string
 	return func() Glance {
 		if w.Role != nil {
 			if err := w.Role(ctx); err != nil {
@@ -84,6 +86,11 @@ func (w Watch) looks(ctx context.Context) func() Glance {
 		if began := time.Now(); w.IDs == nil && !began.Before(searchAt) {
 			var found []inspect.Lock
 			found, fault = w.Server.Find(ctx, w.Want)
+			if searchAt.IsZero() && len(found) == 0 && fault == nil {
+				none = w.Server.NoLocks(w.Server.Namespaces(ctx))
+			} else if len(found) > 0 {
+				none = ""
+			}
 			for _, l := range found {
 				ids = append(ids, l.ID)
 			}
@@ -102,7 +109,7 @@ func (w Watch) looks(ctx context.Context) func() Glance {
 				ids = append(ids, l.ID)
 			}
 		}
-		return Glance{all, cmp.Or(err, fault)}
+		return Glance{all, cmp.Or(err, fault), none}
 	}
 }
 
