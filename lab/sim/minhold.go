@@ -21,6 +21,9 @@ type minimum struct {
 	known   bool   // Redis knows d: the lease did not begin with a handoff, or was renewed or released since
 }
 
+// ends is when it is over, in µs of the server.
+func (m *minimum) ends() int64 { return int64(m.granted) + m.d.Microseconds() }
+
 // begins notes that a client has learned of a lease with a minimum hold.
 func (o *observer) begins(token string, d time.Duration, fence uint64, handoff bool) {
 	o.mu.Lock()
@@ -40,7 +43,7 @@ func (o *observer) outlasts(h rules.Holder) {
 	if m == nil || !m.known || o.back > 0 {
 		return
 	}
-	if short := int64(m.granted) + m.d.Microseconds() - h.Expires; short > rules.Millisecond {
+	if short := m.ends() - h.Expires; short > rules.Millisecond {
 		o.world.fail("server: at %v, the lease of %s ends %d µs before its minimum of %v", time.Duration(o.world.now()), h.Token, short, m.d)
 	}
 }
@@ -60,7 +63,7 @@ func (o *observer) ended(l *observed, h rules.Holder, now int64) {
 	if m == nil || !m.known || o.last.verb == "force_release" || o.back > 0 {
 		return
 	}
-	if early := int64(m.granted) + m.d.Microseconds() - now; early > rules.Millisecond {
+	if early := m.ends() - now; early > rules.Millisecond {
 		o.world.fail("server: at %v, lock %q: %s is free %d µs before the end of its minimum of %v",
 			time.Duration(o.world.now()), l.name, h.Token, early, m.d)
 	}

@@ -259,6 +259,11 @@ func (o *observer) replace(f func(), locks ...*observed) {
 		l.contents = contents{}
 		clear(l.forgotten)
 		o.compare(l)
+		for _, h := range l.Holders { // of a replica that has not heard of the minimum yet
+			if m := o.minimum(h); m != nil && m.ends() > h.Expires {
+				m.known = false
+			}
+		}
 	}
 	o.restoring = false
 }
