@@ -173,7 +173,11 @@ func TestServer_TakesNoWrites(t *testing.T) {
 			return redistest.Start(t, "--replicaof", "127.0.0.1", "1"), []any{"replicaof", "no", "one"}
 		},
 		"NOREPLICAS": func(t *testing.T) (*redistest.Server, []any) {
-			return redistest.Start(t, "--min-replicas-to-write", "1"), []any{"config", "set", "min-replicas-to-write", "0"}
+			s := redistest.Start(t, "--min-replicas-to-write", "1")
+			if s.Client().Eval(t.Context(), "return redis.call('SET', KEYS[1], '')", []string{"x"}).Err() == nil {
+				t.Skip("this server lets scripts write all the same, as KeyDB does")
+			}
+			return s, []any{"config", "set", "min-replicas-to-write", "0"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
