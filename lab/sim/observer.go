@@ -252,7 +252,7 @@ func (o *observer) replace(f func(), locks ...*observed) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f()
-	clear(o.departed)
+	o.forgetDeparted()
 	o.restoring = true
 	for _, l := range locks {
 		o.record(history.ServerEvent{At: o.world.server.Now().UnixMicro(), Op: history.Deletes, Lock: l.name})
@@ -268,6 +268,15 @@ func (o *observer) replace(f func(), locks ...*observed) {
 	o.restoring = false
 }
 
+// forgetDeparted notes that tombstones were lost. A late acquire of a token that has left may be queued again, or granted the lock,
+// for nobody. The caller holds mu.
+func (o *observer) forgetDeparted() {
+	for token := range o.departed {
+		o.restored[token] = true
+	}
+	clear(o.departed)
+}
+
 // evict deletes one key of a lock.
 func (o *observer) evict(l *observed, key script.RedisKey) {
 	o.world.server.StepClock(0) // what is due expires
@@ -276,8 +285,8 @@ func (o *observer) evict(l *observed, key script.RedisKey) {
 	defer o.mu.Unlock()
 	o.world.server.Miniredis.Del(key.Name)
 	switch key.Part {
-	case "tombstones": // a late acquire of a token that has left may be granted
-		clear(o.departed)
+	case "tombstones":
+		o.forgetDeparted()
 	case "lock", "permits", "holders":
 		for _, h := range l.Holders {
 			delete(o.minimums, h.Token)
