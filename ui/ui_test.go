@@ -249,7 +249,7 @@ func TestHandler_Lock(t *testing.T) {
 
 		s.redis.Semaphore("deploy", 5).HoldPermitsAs("web-9", 3)
 		s.redis.Semaphore("deploy", 2).CrashQueued("web-10", time.Minute)
-		shows("semaphore", "deploy", "The first brings 2 permits: it waits until no more than that are held", "permits 3 of 2 held, others bring 5")
+		shows("semaphore", "deploy", "The first wants 1 permit and brings 2: no more than that may be held with its own, and 3 are", "permits 3 of 2 held, others bring 5")
 
 		s.redis.KeyedSemaphore("gpu", 1).Key("tenant-3").HoldAs("web-11")
 		s.redis.KeyedSemaphore("gpu", 1).Key("tenant 17").CrashQueued("web-12", time.Minute)

@@ -327,6 +327,17 @@ func TestConnection_Misconf(t *testing.T) {
 	require.Contains(t, f.call("doctor").out, "problem    persistence    it cannot save its data, and refuses to write (MISCONF)")
 }
 
+// watches calls watch until it says that.
+func (f fixture) watches(text string, args ...string) {
+	f.t.Helper()
+	cmd := f.command(args...)
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `exec "$0" "$@" 2>&1`}, cmd.Args...)
+	watch := f.start(cmd)
+	watch.expect(text)
+	watch.signal(syscall.SIGINT)
+	require.Zero(f.t, watch.wait().code)
+}
+
 // A wrong namespace, a wrong name, a wrong kind and a filter without a match do not look like health. JSON stays JSON.
 func TestLook_WrongNames(t *testing.T) {
 	f := newFixture(t)
@@ -343,12 +354,7 @@ func TestLook_WrongNames(t *testing.T) {
 		require.Contains(t, f.done(append(strings.Fields(words), elsewhere...)...), wrong+"\n", words)
 	}
 	require.Equal(t, result{out: "[]\n", errs: "fairlock: " + wrong + "\n"}, f.call(append(elsewhere, "list", "--json")...))
-	watch := f.command(append(elsewhere, "watch", "--json")...)
-	watch.Path, watch.Args = "/bin/sh", append([]string{"sh", "-c", `exec "$0" "$@" 2>&1`}, watch.Args...)
-	watched := f.start(watch)
-	watched.expect("fairlock: " + wrong + "\n")
-	watched.signal(syscall.SIGINT)
-	require.Zero(t, watched.wait().code)
+	f.watches("fairlock: "+wrong+"\n", append(elsewhere, "watch", "--json")...)
 	doctor := f.call(append(elsewhere, "doctor")...).out
 	require.Regexp(t, `\n  warning    keys           `+wrong+`\n +-> if there should be some, `, doctor)
 	empty := f.at("unix://" + redistest.Start(t).Addr())
@@ -368,7 +374,16 @@ func TestLook_WrongNames(t *testing.T) {
 	require.Contains(t, f.done("list", "--prefix", "x y"), "\nno lock in use matches --prefix \"x y\"; without that, list shows 3\n")
 	require.Contains(t, f.done("list", "--kind", "rwmutex"), "\nno lock in use matches --kind rwmutex; without that, list shows 3\n")
 	require.Contains(t, f.done("list", "--prefix", "x", "--kind", "mutex"), "\nno lock in use matches --prefix x --kind mutex; without that, list shows 3\n")
-	require.Equal(t, result{out: "[]\n"}, f.call("list", "--json", "--prefix", "x"))
+	const unmatched = "fairlock: no lock in use matches --prefix x; without that, list shows 3\n"
+	require.Equal(t, result{out: "[]\n", errs: unmatched}, f.call("list", "--json", "--prefix", "x"))
+	for words, hint := range map[string]string{
+		"watch --plain --prefix x": unmatched, "watch --plain invoice:export": "fairlock: did you mean mutex invoices:export?\n",
+		"watch --json gpu --kind keyed": "fairlock: did you mean semaphore gpu?\n",
+	} {
+		f.watches(hint, strings.Fields(words)...)
+	}
+	require.Equal(t, result{out: "mutex invoice:export is not held; nothing was done\n", errs: "fairlock: did you mean mutex invoices:export?\n"},
+		f.call("release", "invoice:export", "--force"))
 
 	blind := f.at(login(t, f.server, "blind", "~* +@all -scan"))
 	require.Contains(t, blind.done("status", "shop"),

@@ -22,7 +22,7 @@ func TestKeyed(t *testing.T) {
 	f.hold(func(ctx context.Context) (*fairlock.Lease, error) { return x.Key("b").Acquire(ctx, 1) })
 	go func() { _, _ = x.Key("b", fairlock.WithKeyLimit(1)).Acquire(t.Context(), 1) }()
 	f.queued(x, 1)
-	require.Regexp(t, `\nx +keyed +2/2 +host \+1 .* 1 \(1 at limit\) `, f.done("list"))
+	require.Regexp(t, `\nx +keyed +2/2 +host \+1 .* 1 \(1 key at limit\) `, f.done("list"))
 	require.Regexp(t, `(?s)\nkeyed x: 2 of 2 permits held, 1 waiting, a key at its limit\n  Key b is at its limit: its first waiter waits for holders of the key.\n`+
 		`.* a .* b .*\n  KEY +HELD .*\n  b +1/1 +1 +1 +\S+ +at its limit, limits in use: 1 and none\n`, f.done("status", "x"))
 	all := decode[[]struct {

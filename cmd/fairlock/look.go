@@ -121,7 +121,7 @@ func statusCommand(c *connection) *cobra.Command {
 					if err != nil {
 						return lines
 					}
-					return append(lines, indented(p, l.meant(ctx, worth))...)
+					return append(lines, view.Indented(p, l.meant(ctx, worth))...)
 				})
 			})
 		},
@@ -129,14 +129,6 @@ func statusCommand(c *connection) *cobra.Command {
 	l.flags(cmd, "those in use")
 	cmd.Flags().BoolVar(&every, "all", false, fmt.Sprintf("show all holders and waiters one by one, not the first %d", few))
 	return cmd
-}
-
-// indented is a text below a lock; nothing if it is empty.
-func indented(p view.Paint, text string) []string {
-	if text == "" {
-		return nil
-	}
-	return []string{"  " + view.Paint{Width: max(p.Width-2, 0)}.Fold(text, 2)}
 }
 
 // meant says what may have been meant by a name that nobody uses: by these locks of that name, which are worth showing. Another kind
@@ -168,18 +160,25 @@ func (l *looker) meant(ctx context.Context, worth []inspect.Lock) string {
 	return words.Meant(meant)
 }
 
-// nothing says why a list is empty: there are none without these flags either, and none in the whole namespace, or there are.
-func (l *looker) nothing(ctx context.Context, flags string) string {
-	if flags != "" {
-		all, err := l.Find(ctx, inspect.Want{})
-		switch n := len(all); {
-		case n > 0 && err == nil:
-			return fmt.Sprintf("no lock in use matches %s; without that, list shows %d", flags, n)
-		case err != nil:
-			return "no lock in use matches " + flags
+// nothing says why a list is empty, as far as that is known: there are none without these flags either, and none in the whole
+// namespace, or there are.
+func (l *looker) nothing(ctx context.Context, prefix string) string {
+	var flags []string
+	if prefix != "" {
+		flags = append(flags, "--prefix "+inspect.Plain(prefix))
+	}
+	if l.kind != "" {
+		flags = append(flags, "--kind "+l.kind)
+	}
+	if len(flags) > 0 {
+		text := "no lock in use matches " + strings.Join(flags, " ")
+		if all, err := l.Find(ctx, inspect.Want{}); err != nil {
+			return text
+		} else if len(all) > 0 {
+			return fmt.Sprintf("%s; without that, list shows %d", text, len(all))
 		}
 	}
-	return cmp.Or(l.NoLocks(l.Namespaces(ctx)), view.NoLocks)
+	return l.NoLocks(l.Namespaces(ctx))
 }
 
 // orders are by what list sorts, and how.
@@ -213,20 +212,13 @@ func listCommand(c *connection) *cobra.Command {
 				answered()
 				slices.SortStableFunc(all, order)
 				if l.json && len(all) == 0 && err == nil { // [] looks like health
-					if text := l.NoLocks(l.Namespaces(ctx)); text != "" {
+					if text := l.nothing(ctx, prefix); text != "" {
 						_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "fairlock:", text)
 					}
 				}
 				return l.show(all, err, func(p view.Paint) []string {
 					if len(all) == 0 {
-						var flags []string
-						if prefix != "" {
-							flags = append(flags, "--prefix "+inspect.Plain(prefix))
-						}
-						if l.kind != "" {
-							flags = append(flags, "--kind "+l.kind)
-						}
-						return []string{"", p.Fold(l.nothing(ctx, strings.Join(flags, " ")), 2)}
+						return []string{"", p.Fold(cmp.Or(l.nothing(ctx, prefix), view.NoLocks), 2)}
 					}
 					return append([]string{""}, view.Table(p, all)...)
 				})
@@ -279,6 +271,12 @@ func watchCommand(c *connection) *cobra.Command {
 			}
 			return l.with(cmd.Context(), cmd.OutOrStdout(), func(ctx context.Context) error {
 				w.Server, w.Want.Kinds, w.IDs, w.Role = l.Server, l.kinds, inspect.IDs(names, l.kinds...), l.role
+				w.None = func(ctx context.Context, all []inspect.Lock) string {
+					if len(names) > 0 {
+						return l.meant(ctx, view.Worth(all))
+					}
+					return l.nothing(ctx, w.Want.Prefix)
+				}
 				if !plain && !l.json && display(l.out) {
 					live := view.Live{Watch: w, Paint: view.Paint{Colours: colours(l.out)}}
 					live.Title = func(seen time.Time) string { return "fairlock watch  " + live.Header(l.name, l.Namespace, seen) }

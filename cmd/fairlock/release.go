@@ -60,6 +60,9 @@ func (r *releaser) run(ctx context.Context) error {
 		return err
 	}
 	if !before.Held() && r.fence == 0 {
+		if text := r.meant(ctx, []inspect.Lock{before}); text != "" {
+			_, _ = fmt.Fprintln(r.errs, "fairlock:", text)
+		}
 		return r.report(false, before, before)
 	}
 	if r.fence > 0 { // only that one is of interest

@@ -334,11 +334,11 @@ func Beside(l inspect.Lock) string {
 	return join(Expired(l), "keys "+atLimits)
 }
 
-// BesideInTable is Beside where little fits: "2 expired, 1 at limit".
+// BesideInTable is Beside where little fits: "2 expired, 1 key at limit".
 func BesideInTable(l inspect.Lock) string {
 	text := ""
 	if n := len(atLimitNow(l)); n > 0 {
-		text = fmt.Sprintf("%d %s", n, full)
+		text = inspect.Count(n, "key") + " " + full
 	}
 	return join(Expired(l), text)
 }
@@ -565,7 +565,8 @@ func wants(l inspect.Lock, first fairlock.Waiter, behind string) (text string) {
 	case !inspect.HasPermits(l.Kind), first.Weight <= left:
 		return ""
 	case brings < slices.Max(append(slices.Clone(l.Others), l.Permits)):
-		return fmt.Sprintf("brings %s: it waits until no more than that are held", inspect.Count(brings, "permit")) + also(", and ", ", too")
+		return fmt.Sprintf("wants %s and brings %d: no more than that may be held with its own, and %d are",
+			inspect.Count(first.Weight, "permit"), brings, l.Used) + also("; ", " for their turn")
 	case left > 1:
 		text = fmt.Sprintf("%d are %s", left, free)
 	case left == 1:

@@ -220,7 +220,12 @@ func TestWhy(t *testing.T) {
 		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "fuller"}, "The first wants 2 permits, and none is free.", "")
 		m.Semaphore("less", 4).HoldPermitsAs("web-2", 3)
 		wait(c.Semaphore("less", 2).Acquire, 1)
-		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "less"}, "The first brings 2 permits: it waits until no more than that are held.", "")
+		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "less"}, "The first wants 1 permit and brings 2: no more than that may be held with its own, and 3 are.", "")
+		m.Semaphore("wider", 8).HoldPermitsAs("web-2", 3)
+		wait(c.Semaphore("wider", 5).Acquire, 3)
+		wait(c.Semaphore("wider", 8).Acquire, 1)
+		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "wider"},
+			"The first wants 3 permits and brings 5: no more than that may be held with its own, and 3 are; those behind it wait for their turn.", "")
 
 		gpu := inspect.ID{Kind: fairlock.KindKeyedSemaphore, Name: "gpu"}
 		key := func(name string, o ...fairlock.KeyOption) func(context.Context, int) (*fairlock.Lease, error) {
@@ -247,7 +252,7 @@ func TestWhy(t *testing.T) {
 		m.KeyedSemaphore("fewer", 4).Key("a").HoldPermitsAs("web-2", 3)
 		wait(c.KeyedSemaphore("fewer", 2).Key("b").Acquire, 1)
 		says(inspect.ID{Kind: fairlock.KindKeyedSemaphore, Name: "fewer"},
-			"The first of key b, which is next, brings 2 permits: it waits until no more than that are held.", "")
+			"The first of key b, which is next, wants 1 permit and brings 2: no more than that may be held with its own, and 3 are.", "")
 		cancel()
 		for range waiting {
 			<-ended

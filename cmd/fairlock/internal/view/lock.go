@@ -164,8 +164,8 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 		return strings.NewReplacer(" ×", "", " to ", "").Replace(share(l, weight, writer))
 	}
 	holders := columns{
-		{head: "HOLDER", least: 12}, {head: keyHead, rank: 2, least: 12}, {head: what, rank: 2}, {head: "HELD FOR", rank: 4}, {head: "LEASE LEFT", rank: 5},
-		{head: "RENEWED", rank: 1}, {head: "FENCE", rank: 3}, {head: "SINCE", rank: 6},
+		{head: "HOLDER", least: 12}, {head: keyHead, rank: 2, least: 12}, {head: what, rank: 2}, {head: "HELD FOR", rank: 3}, {head: "LEASE LEFT", rank: 5},
+		{head: "RENEWED", rank: 1}, {head: "FENCE", rank: 4}, {head: "SINCE", rank: 6},
 	}
 	for _, h := range l.LateFirst()[:min(most, len(l.Holders))] {
 		since := words.Unknown
@@ -182,9 +182,7 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 		waiters.add(fmt.Sprintf("%d. %s", i+1, name(w.Token)), plainKey(w.Key), had(w.Weight, w.Writer), words.Ago(w.Age, w.Ticket), p.say(words.Waiter(w)))
 	}
 	lines := strings.Split(p.Fold(title, 4), "\n")
-	if why := words.Why(l); why != "" {
-		lines = append(lines, strings.Split("  "+Paint{Width: max(p.Width-2, 0)}.Fold(why, 2), "\n")...)
-	}
+	lines = append(lines, Indented(p, words.Why(l))...)
 	lines = append(lines, below(p, holders, len(l.Holders)+l.Unlisted())...)
 	lines = append(lines, below(p, keys(p, l.State.Keys[:min(most, len(l.State.Keys))]), len(l.State.Keys))...)
 	lines = append(lines, below(p, waiters, shown)...)

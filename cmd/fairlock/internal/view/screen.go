@@ -119,6 +119,9 @@ func (s screen) body() (head, lines []string) {
 		for _, l := range all {
 			lines = append(append(lines, Block(s.Paint, l, max(each, 3))...), "")
 		}
+		if s.none != "" {
+			lines = append(lines[:len(lines)-1], Indented(s.Paint, s.none)...)
+		}
 	}
 	return nil, lines
 }

@@ -176,6 +176,14 @@ func (cs columns) lines(p Paint) []string {
 	return lines
 }
 
+// Indented is a text below a lock; nothing if it is empty.
+func Indented(p Paint, text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split("  "+Paint{Width: max(p.Width-2, 0)}.Fold(text, 2), "\n")
+}
+
 // Fold breaks a text that is too long into lines: at spaces, hyphens and what else separates the parts of a name. The further
 // lines are indented.
 func (p Paint) Fold(text string, indent int) string {

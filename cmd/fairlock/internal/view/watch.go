@@ -32,13 +32,15 @@ type Watch struct {
 	Want   inspect.Want                // which, if IDs is nil
 	Every  time.Duration               // between two looks
 	Role   func(context.Context) error // an error if the server is not to be looked at any more; nil: none is
+	// None says why none of them is in use, as far as that is known, and what may have been meant.
+	None func(ctx context.Context, all []inspect.Lock) string
 }
 
 // Glance is what one look has seen.
 type Glance struct {
 	Locks []inspect.Lock // the named ones, also if they are free; of others those that are or were in use
 	Err   error          // why something is missing there
-	None  string         // that the namespace has no locks, and which have some, if the first search has found that
+	None  string         // what Watch.None has said of the first look, if nothing was in use then, nor since
 }
 
 // errSilent is the Err of a Glance while Redis does not answer, or goes through very many keys.
@@ -77,6 +79,7 @@ func (w Watch) looks(ctx context.Context) func() Glance {
 	var fault error        // of the last search
 	var searchAt time.Time // a search takes a tenth of Redis's time at most
 	var none string
+	first := true
 	return func() Glance {
 		if w.Role != nil {
 			if err := w.Role(ctx); err != nil {
@@ -86,11 +89,6 @@ func (w Watch) looks(ctx context.Context) func() Glance {
 		if began := time.Now(); w.IDs == nil && !began.Before(searchAt) {
 			var found []inspect.Lock
 			found, fault = w.Server.Find(ctx, w.Want)
-			if searchAt.IsZero() && len(found) == 0 && fault == nil {
-				none = w.Server.NoLocks(w.Server.Namespaces(ctx))
-			} else if len(found) > 0 {
-				none = ""
-			}
 			for _, l := range found {
 				ids = append(ids, l.ID)
 			}
@@ -109,6 +107,12 @@ func (w Watch) looks(ctx context.Context) func() Glance {
 				ids = append(ids, l.ID)
 			}
 		}
+		if len(InUse(all)) > 0 {
+			none = ""
+		} else if first && w.None != nil && err == nil && fault == nil {
+			none = w.None(ctx, all)
+		}
+		first = first && cmp.Or(err, fault) != nil
 		return Glance{all, cmp.Or(err, fault), none}
 	}
 }
