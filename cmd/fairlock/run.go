@@ -25,6 +25,7 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
+	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
@@ -305,8 +306,8 @@ func (r *runner) refusal(waiting context.Context, err error, s *inspect.Server) 
 	case ok:
 		return fmt.Errorf("%s was resized to %s, --take wants %d", name, inspect.Count(resized.Have, "permit"), resized.Want)
 	case errors.Is(err, context.DeadlineExceeded) && waiting.Err() != nil:
-		if reply, ok := errors.AsType[redis.Error](err); ok && errors.Is(err, fairlock.ErrRefused) {
-			holder += ": " + fairlock.ErrRefused.Error() + ": " + reply.Error()
+		if tried, ok := errors.AsType[*errs.Tried](err); ok { // Redis did not serve it at the end
+			holder += ": " + inspect.Cause(tried.Failure)
 		}
 		return withCode(exitTimeout, fmt.Errorf("timed out after %v waiting for %s%s", r.wait, name, holder))
 	case errors.Is(err, fairlock.ErrBusy):
@@ -346,7 +347,7 @@ func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
 		return r.gone(released, fmt.Sprintf("CMD ended with code %d", code))
 	case released != nil:
 		_, _ = fmt.Fprintf(os.Stderr, "fairlock: CMD has ended, but %s could not be released; it is free in %v at the latest: %s\n",
-			inspect.Plain(r.name), time.Until(lease.Deadline()).Round(time.Second), inspect.Message(released))
+			inspect.Plain(r.name), time.Until(lease.Deadline()).Round(time.Second), inspect.Cause(released))
 	}
 	if code == 0 {
 		return nil

@@ -112,7 +112,7 @@ func TestRun_WaitsWhileRedisDoesNotWrite(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700)) // what it saves cannot get this name
 	require.NoError(t, rdb.BgSave(t.Context()).Err())
 	f.until("it refuses to write", func() bool { return rdb.Set(t.Context(), "k", "v", 0).Err() != nil })
-	refused(t, f.attempt("y --wait 3s"), exitTimeout, "timed out after 3s waiting for y")
+	refused(t, f.attempt("y --wait 3s"), exitTimeout, "timed out after 3s waiting for y: MISCONF")
 	refused(t, f.attempt("y --try"), exitUnreachable, "MISCONF")
 	require.Contains(t, f.done("status", "x"), "web-1", "reads go on")
 	r := f.run("y --wait 1m", "echo in")

@@ -136,6 +136,9 @@ func Message(err error) string {
 	return b.String()
 }
 
+// lacksText stands before the right that lacks.
+const lacksText = "this user lacks "
+
 // Cause is Message, but of a right that the user lacks it names that right alone, as ACL SETUSER has it. So one cause is one text,
 // whichever lock it was found at.
 func Cause(err error) string {
@@ -143,7 +146,7 @@ func Cause(err error) string {
 		return Message(all)
 	}
 	if right := lacking(err); right != "" {
-		return "this user lacks " + right
+		return lacksText + right
 	}
 	return Message(err)
 }

@@ -345,3 +345,17 @@ func TestSpan(t *testing.T) {
 		require.Equal(t, want, Span(d))
 	}
 }
+
+func TestAddCause(t *testing.T) {
+	for _, c := range []struct{ all, want []string }{
+		{[]string{"this user lacks +zcard", "this user lacks +zcount or +zcard", "this user lacks +zcard"}, []string{"this user lacks +zcard"}},
+		{[]string{"this user lacks +get or +set", "this user lacks +get or +set or +del"}, []string{"this user lacks +get or +set"}},
+		{[]string{"this user lacks +get", "x", "this user lacks +set", "x"}, []string{"this user lacks +get", "x", "this user lacks +set"}},
+	} {
+		var causes []string
+		for _, cause := range c.all {
+			causes = addCause(causes, cause)
+		}
+		require.Equal(t, c.want, causes)
+	}
+}

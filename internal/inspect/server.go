@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -206,9 +207,7 @@ func Unread(all []Lock) error {
 		if n++; first == nil {
 			first, name = l.Err, l.String()
 		}
-		if cause := Cause(l.Err); !slices.Contains(causes, cause) {
-			causes = append(causes, cause)
-		}
+		causes = addCause(causes, Cause(l.Err))
 	}
 	switch more := n - 1; {
 	case n == 0:
@@ -223,6 +222,29 @@ func Unread(all []Lock) error {
 		return unread{fmt.Sprintf("none of %s could be read: %s", Count(n, "lock"), causes[0]), first}
 	}
 	return unread{fmt.Sprintf("%d of %s could not be read: %s", n, Count(len(all), "lock"), causes[0]), first}
+}
+
+// addCause adds a cause that is not there yet. Of two that name rights, of which one lacks, those that stand in both remain: scripts of
+// two kinds meet the same right in lines with different others.
+func addCause(causes []string, cause string) []string {
+	rights := func(cause string) []string {
+		if text, ok := strings.CutPrefix(cause, lacksText); ok {
+			return strings.Split(text, " or ")
+		}
+		return []string{cause}
+	}
+	for i, c := range causes {
+		own := rights(cause)
+		both := slices.DeleteFunc(rights(c), func(r string) bool { return !slices.Contains(own, r) })
+		if c == cause {
+			return causes
+		}
+		if len(both) > 0 {
+			causes[i] = lacksText + strings.Join(both, " or ")
+			return causes
+		}
+	}
+	return append(causes, cause)
 }
 
 // unread says why locks could not be read, and wraps the error of the first.

@@ -69,7 +69,7 @@ func JSON(l inspect.Lock) string {
 		o["name_base64"] = []byte(l.Name)
 	}
 	if l.Err != nil {
-		o["error"] = inspect.Message(l.Err)
+		o["error"] = inspect.Cause(l.Err)
 	}
 	text, err := json.Marshal(o)
 	if err != nil {

@@ -142,7 +142,7 @@ func (s screen) few(text string) []string {
 func (s screen) draw() string {
 	last := s.in(quiet, "q ends it")
 	if s.err != nil {
-		text := inspect.Message(s.err)
+		text := inspect.Cause(s.err)
 		if !s.at.IsZero() {
 			text = "values " + inspect.Span(s.now.Sub(s.at)) + " old: " + text
 		}
