@@ -93,6 +93,8 @@ func TestHandler_Rights(t *testing.T) {
 			require.NotContains(t, shown, "The server has")
 			require.Regexp(t, "This lock cannot be "+lacks, text(lock))
 			require.NotContains(t, text(lock), "waiting 0")
+			require.NotContains(t, text(lock), "complete")
+			require.Contains(t, lock, `class="fresh bad"`)
 		}
 		require.NotContains(t, list, "--for look", "nobody can do that here")
 	}
