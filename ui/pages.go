@@ -134,12 +134,12 @@ func freshnessOf[V any](h *Handler, g cached[V], part error, takes string) fresh
 }
 
 // errSilent stands for an error that says nothing else.
-var errSilent = errors.New("Redis does not answer") //nolint:staticcheck // a name
+var errSilent = errors.New("Redis does not answer") //nolint:staticcheck,revive // a name
 
 // told is errSilent for an error that says in the words of Go that no reply came in time, or that the connection was closed.
 func told(err error) error {
 	var late interface{ Timeout() bool }
-	if !inspect.Refused(err) && (errors.As(err, &late) && late.Timeout() || errors.Is(err, io.EOF)) {
+	if !inspect.Refused(err) && (errors.As(err, &late) && late.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
 		return errSilent
 	}
 	return err

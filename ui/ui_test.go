@@ -148,7 +148,7 @@ func links(page, to string) (targets []string) {
 func TestHandler_List(t *testing.T) {
 	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
-		require.Contains(t, text(s.get("/")), "no locks in this namespace, nor in another.")
+		require.Contains(t, text(s.get("/")), "No locks in this namespace, nor in another.")
 		s.redis.Mutex("calm").HoldAs("web-1")
 		s.redis.Semaphore("api", 5).HoldPermitsAs("web-2", 3)
 		s.redis.RWMutex("report").ReadAs("web-3")
@@ -501,6 +501,18 @@ func TestHandler_OneSnapshotForAll(t *testing.T) {
 	})
 }
 
+// The checks of the server are no search.
+func TestHandler_FirstChecks(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.get("/lock?kind=mutex&name=m")
+		s.link.Delay(100*time.Millisecond, 100*time.Millisecond)
+		require.Contains(t, text(s.get("/server")), "Nothing was read yet. New checks have taken 500ms so far.")
+		time.Sleep(time.Minute)
+		require.Regexp(t, `ago · complete\. The next checks come in \S+\.`, text(s.get("/server")))
+	})
+}
+
 // Among many keys, a search is repeated when it has taken 2 % of the time, and the page says when. What counts is Redis's time, not that
 // of a slow network.
 func TestHandler_SearchesTwoPercentOfTheTime(t *testing.T) {
@@ -580,7 +592,7 @@ func TestHandler_FirstSearch(t *testing.T) {
 		require.Contains(t, text(w.Body.String()), "Nothing was read yet. Redis has not answered for 500ms.")
 		require.Equal(t, "1", w.Header().Get("Refresh"))
 		time.Sleep(20 * time.Second)
-		require.Contains(t, text(s.get("/")), "no locks in this namespace")
+		require.Contains(t, text(s.get("/")), "No locks in this namespace")
 	})
 }
 
