@@ -134,7 +134,7 @@ func freshnessOf[V any](h *Handler, g cached[V], part error, takes string) fresh
 }
 
 // errSilent stands for an error that says nothing else.
-var errSilent = errors.New("Redis does not answer") //nolint:staticcheck,revive // a name
+var errSilent = errors.New("Redis does not answer") //nolint:staticcheck // a name
 
 // told is errSilent for an error that says in the words of Go that no reply came in time, or that the connection was closed.
 func told(err error) error {

@@ -144,7 +144,7 @@ func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t take
 	}
 	if read, err = h.server.Read(ctx, listed, id); err != nil {
 		t.after = inspect.Lock{ID: id, Err: told(err)}
-		return t, nil //nolint:nilerr // it was taken; the page says why it does not say more
+		return t, nil // it was taken; the page says why it does not say more
 	}
 	t.after = read[0]
 	return t, nil
