@@ -19,9 +19,8 @@ const (
 // cache reads values from Redis, one after the other, for all who look at them. Nothing is read that nobody looks at. Its only
 // goroutine runs while there is something to read, so a Redis that does not reply holds one goroutine.
 type cache[K comparable, V any] struct {
-	read func(context.Context, K) (V, error)
-	rest func(took time.Duration, err error) time.Duration // how long a value is not read again after such a read
-	ctx  context.Context                                   // of the reads; ended before close
+	read func(context.Context, K) (value V, rest time.Duration, err error) // rest is how long the value is not read again
+	ctx  context.Context                                                   // of the reads; ended before close
 
 	task sync.WaitGroup
 
@@ -39,6 +38,7 @@ type cached[V any] struct {
 	at      time.Time     // when it was read; zero: never
 	err     error         // why it could not be read again since
 	pending time.Duration // for how long a read is under way, if that is longer than maxWait
+	next    time.Time     // it is not read again before
 }
 
 // entry is a value of a cache, guarded by its mu.
@@ -46,15 +46,12 @@ type entry[K comparable, V any] struct {
 	cached[V]
 
 	key    K
-	next   time.Time     // it is not read again before
 	looked time.Time     // when somebody looked at it last
 	wanted chan struct{} // closed when it has been read again; nil if nobody wants that
 }
 
-func newCache[K comparable, V any](
-	ctx context.Context, read func(context.Context, K) (V, error), rest func(took time.Duration, err error) time.Duration,
-) *cache[K, V] {
-	return &cache[K, V]{read: read, rest: rest, ctx: ctx, known: map[K]*entry[K, V]{}}
+func newCache[K comparable, V any](ctx context.Context, read func(context.Context, K) (V, time.Duration, error)) *cache[K, V] {
+	return &cache[K, V]{read: read, ctx: ctx, known: map[K]*entry[K, V]{}}
 }
 
 // get returns what is known of a value. If it may be read again, get waits for that, until maxWait or ctx ends.
@@ -138,8 +135,8 @@ func (c *cache[K, V]) makeRoom() {
 func (c *cache[K, V]) run() {
 	for e := c.next(); e != nil; e = c.next() {
 		began := time.Now()
-		value, err := c.read(c.ctx, e.key)
-		c.keep(e, value, err, began)
+		value, rest, err := c.read(c.ctx, e.key)
+		c.keep(e, value, rest, err, began)
 		select {
 		case <-time.After(pause):
 		case <-c.ctx.Done():
@@ -161,14 +158,13 @@ func (c *cache[K, V]) next() *entry[K, V] {
 }
 
 // keep keeps what was read. After an error, the value from before stays.
-func (c *cache[K, V]) keep(e *entry[K, V], value V, err error, began time.Time) {
+func (c *cache[K, V]) keep(e *entry[K, V], value V, rest time.Duration, err error, began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
 	if e.err = err; err == nil {
 		e.value, e.at = value, began
 	}
-	e.next = now.Add(c.rest(now.Sub(began), err))
+	e.next = time.Now().Add(rest)
 	close(e.wanted)
 	e.wanted, c.began = nil, time.Time{}
 }

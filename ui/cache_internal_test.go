@@ -14,10 +14,10 @@ func TestCache_QueueIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, replies := context.WithCancel(t.Context())
-		l := newCache(ctx, func(ctx context.Context, key int) (int, error) {
+		l := newCache(ctx, func(ctx context.Context, key int) (int, time.Duration, error) {
 			<-ctx.Done()
-			return key, nil
-		}, func(time.Duration, error) time.Duration { return time.Hour })
+			return key, time.Hour, nil
+		})
 		defer l.close()
 		defer replies()
 		for key := range 10 * maxKnown {

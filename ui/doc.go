@@ -10,12 +10,13 @@
 // # What it costs Redis
 //
 // Nothing is read while nobody looks, and everybody who looks sees what was read once. The locks are searched at most every
-// 5 s and for at most 2 % of the time, in steps of half a millisecond. One lock is read at most every 400 ms, with 1,000 of
-// its holders and 100 of its waiters. The server is checked at most every minute. Scripts are sent so that Redis lets them read
-// only, where it can.
+// 5 s and for at most 2 % of its time, in steps of half a millisecond. If the next search is not soon, the page says when it comes.
+// One lock is read at most every 400 ms, with 1,000 of its holders and 100 of its waiters. The server is checked at most every minute,
+// or if it does not answer, every 5 s. Scripts are sent so that Redis lets them read only, where it can.
 //
 // A Redis that does not reply holds at most one read of each of these, however many look. A page waits for half a second, and
-// then shows what was read last, and how old it is.
+// then shows what was read last, at what time that was, and for how long Redis has not answered. That time is no load, so it does not
+// delay the next search.
 //
 // # What it shows
 //

@@ -73,9 +73,7 @@ func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 		rdb: rdb, server: inspect.On(rdb, o.Namespace), options: o, where: where, templates: templates(),
 		origins: http.NewCrossOriginProtection(), stop: stop, acting: make(chan struct{}, 1),
 	}
-	h.search = newCache(ctx, h.find, seldom(5*time.Second))
-	h.locks = newCache(ctx, h.inspect, func(time.Duration, error) time.Duration { return 400 * time.Millisecond })
-	h.checks = newCache(ctx, h.check, seldom(time.Minute))
+	h.search, h.locks, h.checks = newCache(ctx, h.find), newCache(ctx, h.inspect), newCache(ctx, h.check)
 	return h, nil
 }
 
@@ -92,16 +90,12 @@ func (h *Handler) Close() error {
 	return nil
 }
 
-// seldom is how long something rests that takes Redis's time: at least so long, and so that it is read for at most 2 % of the
-// time. A read that has failed is tried again after 5 s.
-func seldom(least time.Duration) func(time.Duration, error) time.Duration {
-	return func(took time.Duration, err error) time.Duration {
-		if err != nil {
-			return 5 * time.Second
-		}
-		return max(least, 49*took)
-	}
-}
+// soon is how long a search rests at least, and whatever Redis has not answered.
+const soon = 5 * time.Second
+
+// seldom is how long something rests that takes Redis's time: at least so long, and so that Redis spends at most 2 % of its time on it.
+// That is as long as it took, or what its steps cost at most if that is less: a Redis that hangs, or a slow network, is no cost.
+func seldom(least, took, cost time.Duration) time.Duration { return max(least, 49*min(took, cost)) }
 
 // address says which server it is; false: one that cannot be searched.
 func address(rdb redis.UniversalClient) (string, bool) {
@@ -125,39 +119,50 @@ func address(rdb redis.UniversalClient) (string, bool) {
 
 // find finds all locks, with the first holders of each. If Redis stops replying, what was found by then is
 // the value, unless that is nothing.
-func (h *Handler) find(ctx context.Context, _ struct{}) (search, error) {
+func (h *Handler) find(ctx context.Context, _ struct{}) (search, time.Duration, error) {
+	began, spent := time.Now(), h.server.Spent()
+	rest := func() time.Duration { return seldom(soon, time.Since(began), h.server.Spent()-spent) }
 	found, err := h.server.Find(ctx, inspect.Want{})
 	if len(found) == 0 && err != nil {
-		return search{}, err
+		return search{}, rest(), err
 	}
 	s := byTrouble(found, err)
 	if len(found) == 0 {
 		s.noLocks = h.server.NoLocks(h.server.Namespaces(ctx))
 	}
-	return s, nil
+	return s, rest(), nil
 }
 
 // listed is how many holders and how many waiters of a lock are shown at most. More waiters would keep Redis for over half a
 // millisecond.
 const listed = 100
 
-func (h *Handler) inspect(ctx context.Context, id inspect.ID) (inspect.Lock, error) {
+func (h *Handler) inspect(ctx context.Context, id inspect.ID) (inspect.Lock, time.Duration, error) {
+	const rest = 400 * time.Millisecond
 	read, err := h.server.Read(ctx, listed, id)
 	if err != nil {
-		return inspect.Lock{}, err
+		return inspect.Lock{}, rest, err
 	}
-	return read[0], nil
+	return read[0], rest, nil
 }
 
-// check lets the doctor look: it locks nothing.
-func (h *Handler) check(ctx context.Context, _ struct{}) (doctor.Report, error) {
-	purpose := doctor.Look
-	if h.options.AllowForceRelease {
-		purpose = doctor.Operate
+// check lets the doctor look: it locks nothing. While Redis does not answer, it tries again soon.
+func (h *Handler) check(ctx context.Context, _ struct{}) (doctor.Report, time.Duration, error) {
+	began, steps := time.Now(), 0
+	o := doctor.Options{
+		Namespace: h.options.Namespace, Address: h.where, For: doctor.Look, Progress: func(string, string) { steps++ }, Refused: &h.refused,
 	}
-	return doctor.Run(ctx, h.rdb, doctor.Options{
-		Namespace: h.options.Namespace, Address: h.where, For: purpose, Progress: func(string, string) {}, Refused: &h.refused,
-	}), context.Cause(ctx)
+	if h.options.AllowForceRelease {
+		o.For = doctor.Operate
+	}
+	if err := h.server.Ping(ctx); err != nil {
+		if errors.Is(told(err), errSilent) {
+			err = errors.New("no answer") // the doctor's words
+		}
+		return doctor.Unreachable(o, err), soon, context.Cause(ctx)
+	}
+	report := doctor.Run(ctx, h.rdb, o)
+	return report, seldom(time.Minute, time.Since(began), time.Duration(steps)*inspect.PerStep), context.Cause(ctx)
 }
 
 //go:embed pages.tmpl assets

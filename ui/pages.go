@@ -3,7 +3,9 @@ package ui
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -69,16 +71,23 @@ var orders = map[string]func(a, b inspect.Lock) int{
 
 // freshness says how old is what a page shows, and what is missing.
 type freshness struct {
-	At      time.Time     // zero: nothing was read yet
-	Age     time.Duration // now
-	Pending time.Duration // for how long Redis has not replied; 0: it has
-	Err     string        // why it could not be read again, or not all of it
-	Search  bool          // it is from a search, which takes its time
-	Part    bool          // Err is about a part of what was read
+	At     time.Time     // zero: nothing was read yet
+	Age    time.Duration // now
+	Silent time.Duration // for how long Redis has not answered, over all attempts; 0: it does
+	Err    string        // why it could not be read again, or not all of it
+	Part   bool          // Err is about a part of what was read
+	Gaps   bool          // what was read says itself what is missing
+
+	Takes string        // what is read, if that takes its time: "search" or "checks"
+	Taken time.Duration // for how long a new one is under way; 0: none is, or not for long
+	Next  time.Duration // when the next one comes, if that is not soon
 }
 
 // Old reports whether it shows what may be over by now.
-func (f freshness) Old() bool { return f.Err != "" && !f.Part || f.Pending > 0 && !f.Search }
+func (f freshness) Old() bool { return f.Err != "" && !f.Part || f.Silent > 0 }
+
+// Complete reports whether nothing is missing of what stood in Redis then, as far as is known.
+func (f freshness) Complete() bool { return f.Err == "" && f.Silent == 0 && !f.Gaps }
 
 // Ago is how old it is, in words.
 func (f freshness) Ago() string {
@@ -91,23 +100,49 @@ func (f freshness) Ago() string {
 // Level is how bad that is: good, warn or bad.
 func (f freshness) Level() string {
 	switch {
-	case f.Err != "" || f.Pending > 0 && !f.Search:
+	case !f.Complete():
 		return "bad"
-	case f.Pending > 3*time.Second:
+	case f.Taken > 3*time.Second:
 		return "warn"
 	}
 	return "good"
 }
 
-func freshnessOf[V any](g cached[V]) freshness {
-	f := freshness{At: g.at, Pending: g.pending}
+// freshnessOf says how fresh is what a cache knows; part is why some of it could not be read.
+func freshnessOf[V any](h *Handler, g cached[V], part error, takes string) freshness {
+	f := freshness{At: g.at, Takes: takes}
 	if !g.at.IsZero() {
 		f.Age = time.Since(g.at)
 	}
-	if g.err != nil {
-		f.Err = inspect.Cause(g.err)
+	err := told(cmp.Or(g.err, part))
+	silent := h.server.Silent()
+	switch {
+	case takes == "": // one request: on a cluster, other servers may have answered
+		silent = max(silent, g.pending)
+	case g.pending > 0:
+		f.Taken = g.pending
+	case time.Until(g.next) > soon:
+		f.Next = time.Until(g.next)
+	}
+	if silent >= maxWait {
+		f.Silent, f.Taken = silent, 0
+	}
+	if err != nil && (f.Silent == 0 || !errors.Is(err, errSilent)) {
+		f.Err = inspect.Cause(err)
 	}
 	return f
+}
+
+// errSilent stands for an error that says nothing else.
+var errSilent = errors.New("Redis does not answer") //nolint:staticcheck // a name
+
+// told is errSilent for an error that says in the words of Go that no reply came in time, or that the connection was closed.
+func told(err error) error {
+	var late interface{ Timeout() bool }
+	if !inspect.Refused(err) && (errors.As(err, &late) && late.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
+		return errSilent
+	}
+	return err
 }
 
 // shownAtOnce is how many locks one page lists.
@@ -340,14 +375,11 @@ func (h health) Level() words.Level {
 
 func (h *Handler) serveLocks(w http.ResponseWriter, r *http.Request) {
 	g := h.search.get(r.Context(), struct{}{})
-	p := listPage{Filter: filterOf(r.URL.Query()), Kinds: inspect.Kinds, Fresh: freshnessOf(g), Found: len(g.value.locks)}
+	p := listPage{Filter: filterOf(r.URL.Query()), Kinds: inspect.Kinds, Found: len(g.value.locks)}
+	p.Fresh = freshnessOf(h, g, g.value.err, "search")
 	p.Health, p.NoLocks = healthOf(h.checks.peek(struct{}{})), g.value.noLocks
-	p.Fresh.Search = true
 	unread := inspect.Unread(slices.DeleteFunc(slices.Clone(g.value.locks), func(l inspect.Lock) bool { return l.Err != nil && !l.Unknown() }))
-	switch {
-	case g.value.err != nil:
-		p.Fresh.Err = inspect.Cause(g.value.err)
-	case unread != nil && p.Fresh.Err == "":
+	if unread != nil && p.Fresh.Err == "" {
 		p.Fresh.Err, p.Fresh.Part = unread.Error(), true
 	}
 	p.Tiles, p.Longest = tilesOf(g.value.locks)
@@ -424,8 +456,9 @@ func (h *Handler) serveLock(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), maxWait) // for both reads
 	defer cancel()
 	g := h.locks.get(ctx, id)
-	p := lockPage{ID: id, Known: !g.at.IsZero(), Lock: g.value, Fresh: freshnessOf(g), Every: r.URL.Query().Get("all") != ""}
+	p := lockPage{ID: id, Known: !g.at.IsZero(), Lock: g.value, Fresh: freshnessOf(h, g, nil, ""), Every: r.URL.Query().Get("all") != ""}
 	if p.Known {
+		p.Fresh.Gaps = p.Lock.Err != nil
 		p.Verdict = words.Verdict(p.Lock)
 		if p.Fresh.Old() { // the lease may be over by now
 			p.Verdict.Text = "As it was " + p.Fresh.Ago() + ": " + p.Verdict.Text
@@ -435,7 +468,7 @@ func (h *Handler) serveLock(w http.ResponseWriter, r *http.Request) {
 		found := h.search.get(ctx, struct{}{})
 		p.Meant, p.Hint = p.Lock.Meant(found.value.used()), found.value.noLocks
 		if err := cmp.Or(found.err, found.value.err); err != nil && len(p.Meant) == 0 && p.Lock.Fence == 0 {
-			p.Hint = inspect.NotSearched(err)
+			p.Hint = inspect.NotSearched(told(err))
 		}
 	}
 	h.render(w, http.StatusOK, "lock", page{Title: id.String(), Heading: inspect.Plain(id.Name), Refresh: 500, Body: p})
@@ -453,10 +486,9 @@ type serverPage struct {
 
 func (h *Handler) serveServer(w http.ResponseWriter, r *http.Request) {
 	g := h.checks.get(r.Context(), struct{}{})
-	p := serverPage{Report: g.value, Fresh: freshnessOf(g), Problems: g.value.Count(doctor.Problem),
+	p := serverPage{Report: g.value, Fresh: freshnessOf(h, g, nil, "checks"), Problems: g.value.Count(doctor.Problem),
 		Warnings: g.value.Count(doctor.Warning), Rights: g.value.Rights}
 	p.Bad, p.Well = g.value.Sorted()
-	p.Fresh.Search = true
 	for _, f := range p.Report.Checks {
 		p.Several = p.Several || f.Server != p.Report.Checks[0].Server
 	}

@@ -143,15 +143,15 @@ func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t take
 		return t, err
 	}
 	if read, err = h.server.Read(ctx, listed, id); err != nil {
-		t.after = inspect.Lock{ID: id, Err: err}
-		return t, nil //nolint:nilerr // it was taken; the page says why it does not say more
+		t.after = inspect.Lock{ID: id, Err: told(err)}
+		return t, nil // it was taken; the page says why it does not say more
 	}
 	t.after = read[0]
 	return t, nil
 }
 
 func (h *Handler) failRelease(w http.ResponseWriter, p releasePage, err error) {
-	status, text := http.StatusBadGateway, "Redis has not confirmed it: "+inspect.Message(err)+". Whether the lock was taken is not known. "+
+	status, text := http.StatusBadGateway, "Redis has not confirmed it: "+inspect.Message(told(err))+". Whether the lock was taken is not known. "+
 		"Look at it before you try again."
 	switch {
 	case errors.Is(err, errOther):

@@ -59,7 +59,7 @@ func TestHandler_Rights(t *testing.T) {
 		return get("/"), get("/lock?kind=mutex&name=m0"), get("/lock?kind=mutex&name=m")
 	}
 	list, lock, unused := show("all", rules)
-	require.Contains(t, text(unused), "not used lately. did you mean mutex m0 , mutex m1 , mutex m2 ?")
+	require.Contains(t, text(unused), "not used lately. Did you mean mutex m0 , mutex m1 , mutex m2 ?")
 	require.Contains(t, text(list), "complete. in use 3 with waiters 1 oldest wait ")
 	require.Contains(t, text(list), "missed renewals 0 server ")
 	require.Contains(t, text(lock), "One waits, for ")
@@ -79,7 +79,7 @@ func TestHandler_Rights(t *testing.T) {
 			require.Contains(t, shown, "in use 3 with waiters 1 oldest wait ", "%v is not needed", without)
 		case strings.Contains(shown, "Nothing was read yet"):
 			require.Contains(t, shown, "Redis cannot be read: this user lacks "+strings.Replace(without[0], "-", "+", 1))
-			require.Contains(t, text(unused), "not used lately. names like it could not be searched: this user lacks +scan.")
+			require.Contains(t, text(unused), "not used lately. Names like it could not be searched: this user lacks +scan.")
 			require.NotContains(t, shown, "missed renewals")
 		default:
 			blind++
@@ -93,6 +93,8 @@ func TestHandler_Rights(t *testing.T) {
 			require.NotContains(t, shown, "The server has")
 			require.Regexp(t, "This lock cannot be "+lacks, text(lock))
 			require.NotContains(t, text(lock), "waiting 0")
+			require.NotContains(t, text(lock), "complete")
+			require.Contains(t, lock, `class="fresh bad"`)
 		}
 		require.NotContains(t, list, "--for look", "nobody can do that here")
 	}
@@ -105,7 +107,7 @@ func TestHandler_WrongNames(t *testing.T) {
 	visit(t, ui.Options{Namespace: "shop"}, func(t *testing.T, s *site) {
 		s.redis.Mutex("x").In("shops").HoldAs("web-1")
 		s.redis.Mutex("x").In("billing").HoldAs("web-1")
-		const wrong = "no locks in this namespace; namespaces with locks: shops, billing."
+		const wrong = "No locks in this namespace; namespaces with locks: shops, billing."
 		require.Contains(t, text(s.get("/")), wrong)
 		require.Contains(t, text(s.get("/?q=x")), wrong)
 		require.Contains(t, text(s.get("/lock?kind=mutex&name=x")), wrong)
@@ -116,7 +118,7 @@ func TestHandler_WrongNames(t *testing.T) {
 		s.redis.KeyedSemaphore("gpu", 1).Key("a").HoldAs("web-1")
 		require.NoError(t, lease.Unlock(t.Context()))
 		for name, want := range map[string]string{
-			"mutex&name=Invoice:export%20": "did you mean mutex invoices:export ?", "semaphore&name=gpu": "did you mean keyed gpu ?",
+			"mutex&name=Invoice:export%20": "Did you mean mutex invoices:export ?", "semaphore&name=gpu": "Did you mean keyed gpu ?",
 		} {
 			page := s.get("/lock?kind=" + name)
 			require.Contains(t, text(page), want)
@@ -124,13 +126,13 @@ func TestHandler_WrongNames(t *testing.T) {
 		}
 		for _, name := range []string{"mutex&name=invoices:export", "keyed&name=gpu", "mutex&name=zzz"} {
 			shown := text(s.get("/lock?kind=" + name))
-			require.NotContains(t, shown, "did you mean")
+			require.NotContains(t, strings.ToLower(shown), "did you mean")
 			require.NotContains(t, shown, "namespaces")
 		}
 		require.NoError(t, s.redis.Mutex("invoices:export").TakeAs("web-1").Unlock(t.Context()))
 		s.redis.KeyedSemaphore("gpu", 1).Key("a").TakeAs("web-1")
 		time.Sleep(time.Minute)
-		require.NotContains(t, text(s.get("/")), "no locks in this namespace")
+		require.NotContains(t, text(s.get("/")), "No locks in this namespace")
 	})
 }
 
@@ -322,7 +324,12 @@ func TestHandler_Groups(t *testing.T) {
 		page := s.get("/lock?kind=mutex&name=m")
 		require.Contains(t, text(page), "280 more: 27 web-2, 27 web-0, 26 web-1, and 200 that are not listed.")
 		require.Equal(t, 20, strings.Count(page, `data-label="Waits for"`))
-		require.Equal(t, 100, strings.Count(s.get("/"+links(page, "lock")[0]), `data-label="Waits for"`))
+		require.Contains(t, text(page), "Show 100 one by one")
+		page = s.get("/" + links(page, "lock")[0])
+		require.Equal(t, 100, strings.Count(page, `data-label="Waits for"`))
+		require.Contains(t, text(page), " 200 more that are not listed.")
+		require.NotContains(t, text(page), "200 more,")
+		require.NotContains(t, text(page), "one by one")
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,7 +61,8 @@ func visit(t *testing.T, o ui.Options, test func(t *testing.T, s *site)) {
 // traffic is what was sent to Redis.
 type traffic struct {
 	searches, inspections, largest atomic.Int64
-	steps                          sync.Map // the numbers of keys that one SCAN is to look at
+	steps                          sync.Map     // the numbers of keys that one SCAN is to look at
+	further                        atomic.Int64 // SCANs that each search needs, after the first: as if there were many keys
 }
 
 func (*traffic) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -68,7 +70,14 @@ func (*traffic) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (s *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		s.see(cmd)
-		return next(ctx, cmd)
+		err := next(ctx, cmd)
+		if scan, ok := cmd.(*redis.ScanCmd); ok {
+			at, _ := strconv.ParseInt(fmt.Sprint(cmd.Args()[1]), 10, 64)
+			if keys, _ := scan.Val(); at < s.further.Load() {
+				scan.SetVal(keys, uint64(at+1))
+			}
+		}
+		return err
 	}
 }
 
@@ -139,7 +148,7 @@ func links(page, to string) (targets []string) {
 func TestHandler_List(t *testing.T) {
 	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
-		require.Contains(t, text(s.get("/")), "no locks in this namespace, nor in another.")
+		require.Contains(t, text(s.get("/")), "No locks in this namespace, nor in another.")
 		s.redis.Mutex("calm").HoldAs("web-1")
 		s.redis.Semaphore("api", 5).HoldPermitsAs("web-2", 3)
 		s.redis.RWMutex("report").ReadAs("web-3")
@@ -492,22 +501,86 @@ func TestHandler_OneSnapshotForAll(t *testing.T) {
 	})
 }
 
-// A search that takes 6 s, for locks and then for namespaces, is repeated 294 s later, and meanwhile its age is shown.
+// The checks of the server are no search.
+func TestHandler_FirstChecks(t *testing.T) {
+	t.Parallel()
+	visit(t, ui.Options{}, func(t *testing.T, s *site) {
+		s.get("/lock?kind=mutex&name=m")
+		s.link.Delay(100*time.Millisecond, 100*time.Millisecond)
+		require.Contains(t, text(s.get("/server")), "Nothing was read yet. New checks have taken 500ms so far.")
+		time.Sleep(time.Minute)
+		require.Regexp(t, `ago · complete\. The next checks come in \S+\.`, text(s.get("/server")))
+	})
+}
+
+// Among many keys, a search is repeated when it has taken 2 % of the time, and the page says when. What counts is Redis's time, not that
+// of a slow network.
 func TestHandler_SearchesTwoPercentOfTheTime(t *testing.T) {
 	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
-		s.get("/")
-		time.Sleep(time.Minute)
-		s.link.Delay(1500*time.Millisecond, 1500*time.Millisecond)
+		s.traffic.further.Store(119) // with the first, 120 ms at most
+		s.redis.Mutex("m").HoldAs("web")
+		s.get("/lock?kind=mutex&name=m")
+		s.link.Delay(10*time.Millisecond, 10*time.Millisecond)
 		began := time.Now()
-		require.Contains(t, text(s.get("/")), "1m0s ago · complete. A new search has taken 500ms so far.")
-		require.Equal(t, 500*time.Millisecond, time.Since(began))
-		for s.traffic.searches.Load() < 3 {
+		require.Contains(t, text(s.get("/")), "Nothing was read yet. A new search has taken 500ms so far.")
+		time.Sleep(2 * time.Second)
+		require.Contains(t, text(s.get("/")), "2.5s ago · complete. The next search comes in 5.")
+		for s.traffic.searches.Load() < 2 {
 			time.Sleep(100 * time.Millisecond)
 			s.get("/")
 		}
-		require.InDelta(t, 300, time.Since(began).Seconds(), 0.7)
+		require.InDelta(t, 8.9, time.Since(began).Seconds(), 0.3)
 	})
+}
+
+// A Redis that hangs for 8 s is no load: it is searched again soon. Meanwhile the page says for how long Redis has not answered, and is
+// neither complete nor green.
+func TestHandler_ShortOutage(t *testing.T) {
+	t.Parallel()
+	for _, during := range []time.Duration{8 * time.Second, time.Minute} {
+		visit(t, ui.Options{}, func(t *testing.T, s *site) {
+			targets := []string{"/", "/lock?kind=mutex&name=m", "/server"}
+			s.redis.Mutex("m").HoldAs("web-1")
+			for _, target := range targets {
+				require.Contains(t, text(s.get(target)), "just now · complete.")
+			}
+			time.Sleep(time.Minute)
+			s.link.Hang()
+			for began := time.Now(); time.Since(began) < during; time.Sleep(700 * time.Millisecond) {
+				for _, target := range targets {
+					page := s.get(target)
+					since := time.Since(began)
+					shown := regexp.MustCompile(`Redis has not answered for (\S+)\.`).FindStringSubmatch(text(page))
+					require.NotEmpty(t, shown, "%s after %v: %s", target, since, text(page))
+					silent, err := time.ParseDuration(shown[1])
+					require.NoError(t, err)
+					require.InDelta(t, since.Seconds(), silent.Seconds(), 0.2, target)
+					require.Contains(t, page, `<p class="fresh bad">`)
+					require.NotRegexp(t, `complete|i/o timeout|deadline`, shown[0])
+					if target != "/server" { // which says that it cannot be reached
+						require.Contains(t, page, `<div id="live" class="old">`)
+						require.NotRegexp(t, `complete|i/o timeout|deadline`, text(page))
+					}
+				}
+			}
+			s.link.Mend()
+			s.redis.Mutex("m").TakeAs("web-2")
+			for range 12 {
+				time.Sleep(time.Second)
+				for _, target := range targets {
+					s.get(target)
+				}
+			}
+			for _, target := range targets[:2] {
+				shown := text(s.get(target))
+				require.Contains(t, shown, "complete.")
+				require.Contains(t, shown, "web-2")
+				require.NotContains(t, shown, "not answered")
+			}
+			require.NotContains(t, text(s.get("/")), "The server has 1 problem")
+		})
+	}
 }
 
 // Until the first search is over, the page comes again without JavaScript, too.
@@ -516,10 +589,10 @@ func TestHandler_FirstSearch(t *testing.T) {
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
 		s.link.Delay(time.Second, 0)
 		w := s.send(http.MethodGet, "/", "")
-		require.Contains(t, text(w.Body.String()), "Nothing was read yet. A new search has taken 500ms so far.")
+		require.Contains(t, text(w.Body.String()), "Nothing was read yet. Redis has not answered for 500ms.")
 		require.Equal(t, "1", w.Header().Get("Refresh"))
 		time.Sleep(20 * time.Second)
-		require.Contains(t, text(s.get("/")), "no locks in this namespace")
+		require.Contains(t, text(s.get("/")), "No locks in this namespace")
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"html/template"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
@@ -19,8 +21,14 @@ var functions = template.FuncMap{
 	"lastNumber": func() string { return words.LastNumber }, "didYouMean": func() string { return words.DidYouMean },
 	"unknown": func() string { return words.Unknown }, "none": func() string { return words.None },
 	"clock": clockTime, "moment": moment, "ms": time.Duration.Milliseconds, "mayTake": mayTake, "hasPermits": inspect.HasPermits,
-	"lower": strings.ToLower, "most": func() int { return inspect.Most },
+	"lower": strings.ToLower, "sentence": sentence, "most": func() int { return inspect.Most },
 	"add": func(a, b int) int { return a + b }, "third": func(d time.Duration) time.Duration { return d / 3 }, "parts": parts,
+}
+
+// sentence begins a text as a sentence does. The command has the same texts in lines, which begin small.
+func sentence(text string) string {
+	first, n := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[n:]
 }
 
 // clockTime is a time of day, by the same clock for everybody who looks.

@@ -138,13 +138,14 @@ type Server struct {
 	Namespace string
 	sender    *dispatch.Dispatcher
 	inspector *fairlock.Inspector // by the sender
+	*traffic
 }
 
 // On returns the Server of a client. A process that goes on without it calls Close, before it closes the client: a call whose
 // ctx has ended may still be under way.
 func On(rdb redis.UniversalClient, namespace string) *Server {
 	sender := dispatch.New(rdb, clock.System{})
-	return &Server{rdb, namespace, sender, fairlock.NewInspector(sender, namespace)}
+	return &Server{Redis: rdb, Namespace: namespace, traffic: &traffic{}, sender: sender, inspector: fairlock.NewInspector(sender, namespace)}
 }
 
 // Close waits for the calls that are under way.
@@ -170,7 +171,9 @@ func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock,
 	for i, id := range ids {
 		turn <- struct{}{}
 		tasks.Go(func() {
+			s.begin(perLock)
 			state, err := s.inspector.Inspect(ctx, fairlock.ID(id), Most, waiters)
+			s.end(err)
 			slices.SortStableFunc(state.Holders, longestHeld)
 			state.Waiters = append([]fairlock.Waiter{}, state.Waiters...) // not nil
 			locks[i] = Lock{id, state, err}
@@ -290,6 +293,17 @@ func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
+// Ping returns an error if Redis, or a node of the cluster, does not reply.
+func (s *Server) Ping(ctx context.Context) error {
+	s.begin(0)
+	err := s.Redis.Ping(ctx).Err()
+	s.end(err)
+	if Refused(err) {
+		err = nil
+	}
+	return err
+}
+
 // Hello returns what a server tells every user about itself: its role and mode, for example. What is no Redis of version 6 or
 // later tells nothing.
 func Hello(ctx context.Context, rdb *redis.Client) (map[string]string, error) {
@@ -353,6 +367,8 @@ func (s *Server) scan(ctx context.Context, match string, see func(ctx context.Co
 	each := func(ctx context.Context, rdb *redis.Client) error {
 		for cursor := uint64(0); ; {
 			keys, err := Await(ctx, func() (keys []string, err error) {
+				s.begin(PerStep)
+				defer func() { s.end(err) }()
 				keys, cursor, err = rdb.Scan(ctx, cursor, match, step).Result()
 				return keys, err
 			})

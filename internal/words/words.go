@@ -375,10 +375,11 @@ func Rest(l inspect.Lock, shown int) string {
 	if more <= 0 || l.Waiters == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%d more", more)
-	if rest := living[min(shown, len(living)):]; len(rest) > 0 {
-		text += ": " + Groups(rest)
+	rest := living[min(shown, len(living)):]
+	if len(rest) == 0 {
+		return fmt.Sprintf("%d more that are not listed", more)
 	}
+	text := fmt.Sprintf("%d more: %s", more, Groups(rest))
 	if hidden := l.Waiting - len(living); hidden > 0 {
 		text += fmt.Sprintf(", and %d that are not listed", hidden)
 	}

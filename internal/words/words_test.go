@@ -179,6 +179,17 @@ func TestWords_EachHasAState(t *testing.T) {
 	})
 }
 
+// Waiters are counted once: those behind the ones that are shown, by client as far as they are listed.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	l := inspect.Lock{State: fairlock.State{Waiting: 5, Waiters: []fairlock.Waiter{{TTL: 1}, {TTL: 1}, {TTL: 1}}}}
+	require.Equal(t, "4 more: 2 (not fairlock's), and 2 that are not listed", words.Rest(l, 1))
+	require.Equal(t, "2 more that are not listed", words.Rest(l, 3))
+	l.Waiting = 3
+	require.Equal(t, "1 more: 1 (not fairlock's)", words.Rest(l, 2))
+	require.Empty(t, words.Rest(l, 3))
+}
+
 // Why the first waits is said of the states in which it waits for more than its turn, and follows from the state alone.
 func TestWhy(t *testing.T) {
 	t.Parallel()
