@@ -54,6 +54,20 @@ func with(r Report, result Result) (checks []string) {
 	return checks
 }
 
+// enter enters every line that the report gives for redis-cli. None fails.
+func enter(t *testing.T, rdb *redis.Client, r Report) {
+	t.Helper()
+	for _, f := range r.Checks {
+		for line := range strings.Lines(f.Paste) {
+			var args []any
+			for word := range strings.FieldsSeq(line) {
+				args = append(args, word)
+			}
+			require.NoError(t, rdb.Do(t.Context(), args...).Err(), "%s: %s", f.Check, line)
+		}
+	}
+}
+
 // login returns a client of a user with these rules.
 func login(t *testing.T, s *redistest.Server, rules ...string) *redis.Client {
 	t.Helper()
@@ -165,6 +179,8 @@ func TestRun_SaysWhatIs(t *testing.T) {
 	assert.Equal(t, []string{"locks", "persistence"}, with(r, Problem))
 	assert.Contains(t, found(r, "locks").Found, "no lock can be acquired now: MISCONF")
 	assert.Contains(t, found(r, "persistence").Found, "refuses to write (MISCONF)")
+	assert.Contains(t, found(r, "persistence").Advice, "disk")
+	enter(t, full.Client(), r)
 
 	down := redistest.StartTCP(t, "--cluster-enabled", "yes").Client() // no node has slots; on a socket, its bus would have a fixed port
 	r = examine(t.Context(), down, quiet)
@@ -348,7 +364,8 @@ func TestLayout(t *testing.T) {
 	assert.Equal(t, OK, layout().Result)
 }
 
-// testdata/facts.txt has what servers say about themselves, or refuse, and what a check finds in it.
+// testdata/facts.txt has what servers say about themselves, or refuse, what a check finds in it, and what the finding advises if
+// that is not what its check does.
 func TestFacts_AreJudged(t *testing.T) {
 	judges := map[string]func(facts) Finding{
 		"version": version, "role": role, "eviction": eviction, "memory": memory, "persistence": persistence, "replicas": replicas, "expiry": expiry,
@@ -367,10 +384,16 @@ func TestFacts_AreJudged(t *testing.T) {
 				f.told[name] = value
 			case word == "refused":
 				f.refused = errors.New("NOPERM x")
+			case word == "MISCONF":
+				f.writes = "MISCONF x"
 			}
 		}
 		found := judges[judge](f)
-		assert.Equal(t, want, string(found.Result)+": "+found.Found, words)
+		said := string(found.Result) + ": " + found.Found
+		if found.Advice != "" {
+			said += "\n-> " + strings.TrimSuffix(found.Advice+" | "+found.Paste, " | ")
+		}
+		assert.Equal(t, want, said, words)
 	}
 }
 

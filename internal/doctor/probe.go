@@ -214,7 +214,8 @@ func (f *search) finding() Finding {
 	case len(f.foreign) > 0:
 		return is(Problem, "%s not of locks, which fail: %s", inspect.Count(len(f.foreign), "key"), some(f.foreign))
 	case slices.ContainsFunc(f.eternal, func(key string) bool { return strings.HasSuffix(key, `}:lock"`) }):
-		return is(Problem, "held for ever, by nobody (fairlock release helps): %s", some(f.eternal))
+		return is(Problem, "held for ever, by nobody: %s", some(f.eternal)).
+			advise("release them by fairlock release, and find out what wrote them: the library's keys expire", "")
 	case len(f.eternal) > 0:
 		verb := map[bool]string{true: "expires", false: "expire"}[len(f.eternal) == 1]
 		return is(Warning, "%s never %s: %s", inspect.Count(len(f.eternal), "key"), verb, some(f.eternal))

@@ -26,12 +26,18 @@ type Finding struct {
 	Result Result `json:"result"`
 	Found  string `json:"found"`            // why it could not be checked, if it could not
 	Advice string `json:"advice,omitempty"` // what to do, unless it is ok
-	Paste  string `json:"paste,omitempty"`  // a line for redis-cli that does it, if there is one
+	Paste  string `json:"paste,omitempty"`  // a line for redis-cli that does it, if there is one that can work
 	Own    bool   `json:"-"`                // it is about the user of Redis that looks, not about the server
 }
 
 func is(r Result, format string, args ...any) Finding {
 	return Finding{Result: r, Found: fmt.Sprintf(format, args...)}
+}
+
+// advise says what helps for this finding, if what its check advises does not. paste is "" if there is no line for it.
+func (f Finding) advise(advice, paste string) Finding {
+	f.Advice, f.Paste = advice, paste
+	return f
 }
 
 // broken is what a check has found when the connection failed.

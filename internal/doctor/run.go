@@ -30,14 +30,14 @@ var checks = []check{
 	{"reachable", (*server).reachable, "", ""},
 	{"version", told(version), "upgrade to Redis 6.2 or later", ""},
 	{"role", told(role), "connect to the primary, or by Sentinel; see help connection", ""},
-	{"cluster", (*server).cluster, "name it as a cluster in the URL, see help connection; else look at", "CLUSTER INFO"},
+	{"cluster", (*server).cluster, "look at its nodes, and at which slots nobody serves", "CLUSTER INFO"},
 	{"rights", (*server).rights, "give the user what it lacks", ""},
 	{"locks", (*server).locks, "see what the other checks say", ""},
 	{"eviction", told(eviction), "set it, and the same in redis.conf", "CONFIG SET maxmemory-policy noeviction"},
 	{"memory", told(memory), "raise maxmemory, or find out what fills it: a full server refuses locks (OOM)", "MEMORY STATS"},
 	{"persistence", told(persistence), "set it, with appendfsync everysec; else, after a restart, keep the port closed for the longest TTL", "CONFIG SET appendonly yes"},
 	{"expiry", told(expiry), "set it, and the same in redis.conf", "CONFIG SET lazyfree-lazy-expire yes"},
-	{"replicas", told(replicas), "look at the replicas and the network; set it, with min-replicas-max-lag 10", "CONFIG SET min-replicas-to-write 1"},
+	{"replicas", told(replicas), "set it, with min-replicas-max-lag 10", "CONFIG SET min-replicas-to-write 1"},
 	{"latency", (*server).latency, "look at the network, and at what keeps the server busy; a renewal has a third of TTL", "LATENCY DOCTOR"},
 	{"slow", (*server).slow, "find out who sends it, or what slows the server down: every lock waits meanwhile", "SLOWLOG GET 10"},
 	{"keys", (*server).keys, "delete them if their locks are not in use; give locks a namespace of their own", ""},
@@ -191,7 +191,8 @@ func (s *server) cluster(ctx context.Context) (Finding, error) {
 	case mode != "cluster":
 		return is(OK, "not a node of a cluster"), nil
 	case !aware:
-		return is(Problem, "the server is a node of a cluster, and the URL is for a single server: most locks are on other nodes"), nil
+		return is(Problem, "the server is a node of a cluster, and the URL is for a single server: most locks are on other nodes").
+			advise("name it as a cluster in the URL, see help connection", ""), nil
 	}
 	info := ""
 	err := s.Refused.ask(s.address, "cluster info", func() (err error) {
