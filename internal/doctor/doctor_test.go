@@ -92,6 +92,7 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 		assert.Equal(t, "the user may do all that locks need", found(r, "rights").Found)
 		assert.Equal(t, strings.Fields(c.unchecked), with(r, Unchecked))
 		assert.Contains(t, found(r, "slow").Advice, "admin")
+		assert.Regexp(t, `^this user lacks \+config`, found(r, "expiry").Found, "+info does not help")
 	}
 	// Each right that is missing is named by the rule that gives it, and trying changes nothing.
 	for i, rule := range least() {
@@ -153,6 +154,9 @@ func TestRun_Refusals(t *testing.T) {
 	assert.Contains(t, found(r, "rights").Advice, "service")
 	assert.Regexp(t, "unknown command .evalsha.", found(r, "locks").Found)
 	assert.Equal(t, []string{"expiry"}, with(r, Unchecked), "INFO tells the rest")
+	assert.Equal(t, Warning, found(r, "persistence").Result)
+	assert.Empty(t, found(r, "persistence").Paste, "nobody may call CONFIG")
+	assert.Contains(t, found(r, "persistence").Advice, "settings of the service")
 	assert.Equal(t, "0", redistest.Info(t, rdb, "persistence", "rdb_changes_since_last_save"), "nothing was written, not even for a moment")
 
 	r = examine(t.Context(), redistest.Start(t, "--replicaof", "127.0.0.1", "1").Client(), quiet)
@@ -383,7 +387,7 @@ func TestFacts_AreJudged(t *testing.T) {
 			case said:
 				f.told[name] = value
 			case word == "refused":
-				f.refused = errors.New("NOPERM x")
+				f.info, f.config = errors.New("NOPERM x"), errors.New("NOPERM y")
 			case word == "MISCONF":
 				f.writes = "MISCONF x"
 			}

@@ -15,9 +15,10 @@ import (
 
 // facts is what a server says about itself in the replies to HELLO, INFO and CONFIG. What it does not tell is missing.
 type facts struct {
-	told    map[string]string // by the words of INFO: maxmemory_policy, not maxmemory-policy as in CONFIG
-	refused error             // why INFO, or else CONFIG, tells nothing
-	writes  string            // why the server does not write now, as it has replied: MISCONF, for example; "" if it does, or if that is not known
+	told   map[string]string // by the words of INFO: maxmemory_policy, not maxmemory-policy as in CONFIG
+	info   error             // why INFO tells nothing
+	config error             // why CONFIG tells nothing
+	writes string            // why the server does not write now, as it has replied: MISCONF, for example; "" if it does, or if that is not known
 }
 
 // gather asks HELLO, which every user may, CONFIG (one setting at a time: before version 7 it takes no more) and INFO. The error
@@ -30,26 +31,25 @@ func (s *server) gather(ctx context.Context) (f facts, err error) {
 		"maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "lazyfree-lazy-expire",
 	} {
 		setting := map[string]string{}
-		f.refused = s.Refused.ask(s.address, "config get", func() (err error) {
+		f.config = s.Refused.ask(s.address, "config get", func() (err error) {
 			setting, err = s.rdb.ConfigGet(ctx, name).Result()
 			return err
 		})
-		if f.refused != nil {
+		if f.config != nil {
 			break
 		}
 		f.told[strings.ReplaceAll(name, "-", "_")] = setting[name]
 	}
 	info := ""
-	err = s.Refused.ask(s.address, "info", func() (err error) {
+	f.info = s.Refused.ask(s.address, "info", func() (err error) {
 		info, err = s.rdb.Info(ctx).Result()
 		return err
 	})
-	if err != nil {
-		f.refused = err
-	}
 	maps.Copy(f.told, fields(info, "\n"))
-	if f.refused != nil && !inspect.Refused(f.refused) {
-		return f, f.refused
+	for _, err := range []error{f.config, f.info} {
+		if err != nil && !inspect.Refused(err) {
+			return f, err
+		}
 	}
 	return f, nil
 }
@@ -107,11 +107,13 @@ func (f facts) number(name string) (int64, bool) {
 }
 
 // untold says why a check has nothing to go by.
-func (f facts) untold() Finding {
-	if f.refused == nil {
+func (f facts) untold() Finding { return unreported(cmp.Or(f.info, f.config)) }
+
+func unreported(refused error) Finding {
+	if refused == nil {
 		return is(Unchecked, "the server does not report it")
 	}
-	return is(Unchecked, "%s", inspect.Cause(f.refused))
+	return is(Unchecked, "%s", inspect.Cause(refused))
 }
 
 // check is one check: its test, and what to do about anything but ok.
@@ -222,8 +224,8 @@ func persistence(f facts) Finding {
 
 func expiry(f facts) Finding {
 	switch f.told["lazyfree_lazy_expire"] {
-	case "":
-		return f.untold()
+	case "": // INFO does not have it
+		return unreported(f.config)
 	case "no":
 		return is(Warning, "lazyfree-lazy-expire is no: when a queue of 100,000 waiters expires, the server stands still for about 20 ms")
 	}

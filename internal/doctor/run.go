@@ -174,6 +174,9 @@ func (s *server) check(ctx context.Context, r *Report) {
 		case f.Result != OK && f.Result != Unchecked && f.Advice == "":
 			f.Advice, f.Paste = c.advice, cmp.Or(f.Paste, c.paste)
 		}
+		if strings.HasPrefix(f.Paste, "CONFIG ") && s.facts.config != nil && !inspect.Lacks(s.facts.config) { // nobody may
+			f.Advice, f.Paste = f.Advice+"; the server refuses CONFIG: if it is a service that others run, among the settings of the service", ""
+		}
 		r.add(c.name, s.address, f)
 	}
 }
