@@ -113,6 +113,13 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 	assert.Equal(t, "ACL SETUSER somebody +eval +evalsha", found(r, "rights").Paste)
 	assert.Contains(t, found(r, "locks").Found, "this user lacks +evalsha")
 	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
+	for _, lacking := range []string{"+publish", "+subscribe", "&fairlock:notify:*"} {
+		rules := slices.DeleteFunc(least(), func(rule string) bool { return rule == lacking })
+		r := examine(t.Context(), login(t, s, rules...), quiet)
+		assert.Equal(t, Warning, found(r, "locks").Result, lacking)
+		assert.Contains(t, found(r, "locks").Found, "no notification came")
+		assert.Equal(t, "see what the check of rights says", found(r, "locks").Advice)
+	}
 	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
 }
 
@@ -137,10 +144,52 @@ func TestRun_ForOperators(t *testing.T) {
 				assert.Equal(t, OK, f.Result)
 				continue
 			}
-			assert.Equal(t, "the user lacks "+rule, f.Found, purpose)
+			found, _, _ := strings.Cut(f.Found, ", and perhaps &") // it may call no other command with a channel
+			assert.Equal(t, "the user lacks "+rule, found, purpose)
 		}
 	}
 	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
+}
+
+// After the lines that the check of rights gives have been entered, the user lacks nothing. Redis does not tell a user that may not
+// call a command whether it may use the key, so it is no claim that the user lacks the keys.
+func TestRights_OneRound(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, c := range []struct{ rules, perhaps string }{
+		{"resetchannels", "~fairlock:* &fairlock:notify:*"},
+		{"~* allchannels", "~fairlock:* &fairlock:notify:*"},
+		{"~* allchannels +@all -publish -subscribe", "&fairlock:notify:*"},
+		{"~fairlock:* allchannels +@all -@scripting", ""},
+		{"~other:* resetchannels +@all -eval", ""},
+		{"%R~* resetchannels +get", "~fairlock:* &fairlock:notify:*"},
+	} {
+		if s.Before7() && strings.HasPrefix(c.rules, "%") {
+			continue
+		}
+		for _, purpose := range Purposes {
+			rdb := login(t, s, strings.Fields(c.rules)...)
+			o := Options{Namespace: "fairlock", For: purpose, Progress: func(string, string) {}}
+			f := found(Run(t.Context(), rdb, o), "rights")
+			if purpose == Use {
+				assert.Equal(t, Problem == f.Result, !strings.Contains(c.rules, "-publish"), "%s: %s", c.rules, f.Found)
+				_, perhaps, _ := strings.Cut(f.Found, ", and perhaps ")
+				perhaps, _, _ = strings.Cut(perhaps, ": ")
+				assert.Equal(t, c.perhaps, perhaps, c.rules)
+			}
+			for line := range strings.Lines(f.Paste) {
+				var args []any
+				for word := range strings.FieldsSeq(line) {
+					args = append(args, word)
+				}
+				if err := s.Client().Do(t.Context(), args...).Err(); err != nil {
+					assert.Contains(t, f.Found, ", and perhaps ")
+					assert.ErrorContains(t, err, "does not have any effect")
+				}
+			}
+			assert.Equal(t, OK, found(Run(t.Context(), rdb, o), "rights").Result, "%s: %s after %s", c.rules, purpose, f.Paste)
+		}
+	}
 }
 
 func TestRun_Refusals(t *testing.T) {
@@ -152,6 +201,9 @@ func TestRun_Refusals(t *testing.T) {
 	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
 	assert.Regexp(t, `^the server refuses evalsha \(ERR unknown command .*\), zcount \(ERR unknown command .*\)$`, found(r, "rights").Found)
 	assert.Contains(t, found(r, "rights").Advice, "service")
+	f := found(examine(t.Context(), login(t, s, "~*", "allchannels", "+@all", "-zadd"), quiet), "rights")
+	assert.Regexp(t, `^the server refuses evalsha .*; the user lacks \+zadd$`, f.Found)
+	assert.False(t, f.Own)
 	assert.Regexp(t, "unknown command .evalsha.", found(r, "locks").Found)
 	assert.Equal(t, []string{"expiry"}, with(r, Unchecked), "INFO tells the rest")
 	assert.Equal(t, Warning, found(r, "persistence").Result)
@@ -185,6 +237,12 @@ func TestRun_SaysWhatIs(t *testing.T) {
 	assert.Contains(t, found(r, "persistence").Found, "refuses to write (MISCONF)")
 	assert.Contains(t, found(r, "persistence").Advice, "disk")
 	enter(t, full.Client(), r)
+	if !full.Before7() { // where nothing that an operator may call tells
+		rules := strings.Fields(RightsIn("fairlock", false)[1].ACL)[7:]
+		r = Run(t.Context(), login(t, full, rules...), Options{Namespace: "fairlock", For: Look, Progress: func(string, string) {}})
+		assert.Equal(t, []string{"locks", "persistence"}, with(r, Problem), "also for who may only look")
+		assert.Contains(t, found(r, "locks").Found, "no lock can be acquired now: MISCONF")
+	}
 
 	down := redistest.StartTCP(t, "--cluster-enabled", "yes").Client() // no node has slots; on a socket, its bus would have a fixed port
 	r = examine(t.Context(), down, quiet)
@@ -263,6 +321,7 @@ func TestLocks_WithoutNotifications(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, Warning, f.Result, f.Found)
 		assert.Contains(t, f.Found, "no notification came")
+		assert.Contains(t, f.Advice, "connections")
 		assert.Empty(t, m.Miniredis.Keys())
 
 		ctx, cancel := context.WithCancel(t.Context())

@@ -229,14 +229,14 @@ const exercising = 10 * time.Second
 // locks has one client hold a lock, another wait for it, and the first release it, twice over.
 func (s *server) locks(parent context.Context) (Finding, error) {
 	switch {
-	case s.For != Use:
-		return is(Unchecked, "an operator need not lock"), nil
 	case s.name == "":
 		return is(Unchecked, "no lock lives here: it has no slots"), nil
 	case strings.HasPrefix(s.facts.writes, "READONLY"), s.facts.told["role"] != "master" && s.facts.told["role"] != "":
 		return is(Unchecked, "no lock is tried on a replica"), nil
 	case s.facts.writes != "":
 		return is(Problem, "no lock can be acquired now: %s", s.facts.writes), nil
+	case s.For != Use:
+		return is(Unchecked, "an operator need not lock"), nil
 	}
 	began := time.Now()
 	notified, err := s.exercise(parent)
@@ -250,8 +250,12 @@ func (s *server) locks(parent context.Context) (Finding, error) {
 		return is(Problem, "a lock could not be acquired: %s", inspect.Cause(err)), nil
 	}
 	if !notified {
+		advice := "look for what drops idle or Pub/Sub connections on the way here"
+		if s.unnotified {
+			advice = "see what the check of rights says"
+		}
 		return is(Warning, "one was taken, renewed, handed over and given back, but no notification came: a waiter is granted the lock "+
-			"at its next heartbeat, up to a second later; look for what drops idle or Pub/Sub connections on the way here"), nil
+			"at its next heartbeat, up to a second later").advise(advice, ""), nil
 	}
 	return is(OK, "one was taken, renewed, handed over and given back, all within %s", brief(took)), nil
 }

@@ -106,8 +106,9 @@ type server struct {
 	address string
 	name    string // of a lock on it that nobody else has; empty if no lock lives there
 
-	facts   facts
-	layouts map[string]int // how many locks have which, as far as the check of keys has seen
+	facts      facts
+	unnotified bool           // the check of rights says why no notification comes
+	layouts    map[string]int // how many locks have which, as far as the check of keys has seen
 }
 
 // servers finds whom to check. What goes wrong is in the report.
@@ -170,7 +171,7 @@ func (s *server) check(ctx context.Context, r *Report) {
 		}
 		switch {
 		case f.Result == Unchecked && strings.HasPrefix(f.Found, "this user lacks"):
-			f.Advice = "call this as a user who may, an admin's for example"
+			f.Advice = asAdmin
 		case f.Result != OK && f.Result != Unchecked && f.Advice == "":
 			f.Advice, f.Paste = c.advice, cmp.Or(f.Paste, c.paste)
 		}
