@@ -357,7 +357,7 @@ func TestKeys(t *testing.T) {
 		{"lock", "set n:{x}:lock 1", Problem, "for ever"},
 		{"number", "set n:{x}:number 1", Warning, `1 key never expires: "number:{x}:number"`},
 		{"numbers", "set n:{x}:number 1; set n:{y}:number 1", Warning, "2 keys never expire: "},
-		{"resized", "set n:{x}:sem:resized 4", OK, "1 key of locks"},
+		{"resized", "set n:{x}:sem:resized 4; set n:{x}:number 1 px 3600000", OK, "2 keys of locks, of the right types, and they expire, but for 1 that resize has set"},
 		{"one", "zadd n:{x}:queue 0 0" + expires, OK, "1 key of locks"},
 		{"strange", "lpush n:queue 1; lpush n:{x}:something 1; lpush ns:{x}:queue 1; lpush n:{x}:sem:lock 1", Warning, "no locks in this namespace; namespaces with locks: "},
 	} {
@@ -476,6 +476,35 @@ func TestSlowLog(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Warning, f.Result)
 	assert.Regexp(t, `^1 command took over 100ms within a day, the longest \S+ \(DEBUG\)$`, f.Found)
+}
+
+// A script of this version is told from those of others: by its hash also its verb; not by its text, of which Redis keeps the beginning.
+func TestSlowLog_OwnScripts(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t, "--slowlog-log-slower-than", "0").Client()
+	client, err := fairlock.New(rdb, fairlock.Config{})
+	require.NoError(t, err)
+	defer client.Close()
+	for range 2 {
+		_, err := client.Semaphore("x", 1).Inspect(t.Context())
+		require.NoError(t, err)
+	}
+	require.NoError(t, rdb.Eval(t.Context(), "return 1", nil).Err())
+	entries, err := rdb.SlowLogGet(t.Context(), 100).Result()
+	require.NoError(t, err)
+	seen := map[string]string{}
+	for _, e := range entries {
+		e.Duration = time.Second
+		f := slowest([]redis.SlowLog{e})
+		require.Equal(t, Warning, f.Result)
+		_, which, _ := strings.Cut(f.Found, "the longest 1s ")
+		seen[which] = f.Advice
+	}
+	const advice = "look at what slows the server down"
+	assert.Contains(t, seen["(EVAL of fairlock's own script)"], advice)
+	assert.Contains(t, seen["(EVALSHA of fairlock's own script inspect)"], advice)
+	assert.Contains(t, seen, "(EVAL)", "of another script")
+	assert.Empty(t, seen["(EVAL)"])
 }
 
 func TestLatency(t *testing.T) {
