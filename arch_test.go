@@ -71,7 +71,8 @@ var mayImport = map[string][]string{
 	module + "/internal/words":   {module + "/fairlock", module + "/internal/inspect", module + "/internal/tokens"},
 	module + "/internal/history": {module + "/fairlock"}, // also for the lab
 	module + "/internal/doctor": {
-		module + "/fairlock", module + "/token", module + "/internal/inspect", module + "/internal/tokens", "github.com/redis/go-redis/v9",
+		module + "/fairlock", module + "/token", module + "/internal/inspect", module + "/internal/script", module + "/internal/tokens",
+		"github.com/redis/go-redis/v9",
 	},
 	// For the command, and for bench, which is another module.
 	module + "/internal/workload": {},

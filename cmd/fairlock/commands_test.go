@@ -281,7 +281,7 @@ func TestDoctor_ExitCodes(t *testing.T) {
 	assert.Equal(t, []any{f.namespace, acl, well.url}, []any{e.Namespace, e.Rights, "unix://" + e.Checks[0].Server})
 	shown := well.done("doctor")
 	slow := inspect.Count(strings.Count(shown, "\n  warning    latency "), "warning")
-	assert.Contains(t, shown, "\n0 problems, "+slow+", 0 unchecked\n")
+	assert.Contains(t, shown, "\n0 problems, "+slow+", 0 of 15 unchecked\n")
 	assert.Regexp(t, `\n  ok {24}reachable, version \([^)]+\), role, .*, layout\n`, shown, "what is well is one line")
 	assert.NotContains(t, shown, "ACL SETUSER", "the user lacks none")
 	assert.Contains(t, well.done("doctor", "--rights"), "\n"+acl[2].ACL+"\n")
@@ -842,8 +842,12 @@ func TestDoctor_Rights(t *testing.T) {
 		user[words[2]] = f.at("unix://" + words[2] + ":password@" + f.server.Addr())
 	}
 	for name, purpose := range map[string]string{"fairlock": "use", "fairlock-look": "look", "fairlock-operate": "operate"} {
-		require.Contains(t, user[name].done("doctor", "--for", purpose), "\n0 problems, ")
+		require.Regexp(t, `\n0 problems, .* of 15 unchecked; this user may not see the rest, an admin's may\n`, user[name].done("doctor", "--for", purpose),
+			"which does not sound as if all were well")
 	}
+	nobody := f.at(login(t, f.server, "nobody", "resetchannels")).call("doctor")
+	require.Equal(t, exitFailure, nobody.code)
+	require.Regexp(t, `(?m)^ {31}ACL SETUSER nobody \+eval .*\n {31}ACL SETUSER nobody ~`+f.namespace+`:\*\n {31}ACL SETUSER nobody &`, nobody.out)
 	require.Equal(t, exitFailure, user["fairlock-look"].call("doctor", "--for", "operate").code)
 	look := func(u fixture, name, says string) {
 		t.Helper()

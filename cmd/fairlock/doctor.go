@@ -119,8 +119,9 @@ func writeReport(w io.Writer, r doctor.Report, rights []doctor.Rights) error {
 			if f.Advice != "" && f.Advice != last { // once is enough
 				fmt.Fprintf(&b, "%s%s\n", column, lines("-> "+f.Advice))
 			}
-			if last = f.Advice; f.Paste != "" {
-				fmt.Fprintf(&b, "%s   %s\n", column, f.Paste) // in one line, to be copied
+			last = f.Advice
+			for line := range strings.Lines(f.Paste) { // unfolded, to be copied
+				fmt.Fprintf(&b, "%s   %s\n", column, strings.TrimSuffix(line, "\n"))
 			}
 		}
 		for _, found := range slices.Sorted(maps.Keys(unchecked)) {
@@ -134,8 +135,9 @@ func writeReport(w io.Writer, r doctor.Report, rights []doctor.Rights) error {
 			fmt.Fprintf(&b, "%s%s\n", result(doctor.OK, ""), lines(strings.Join(names, ", ")))
 		}
 	}
-	fmt.Fprintf(&b, "\n%s, %s, %d unchecked\n",
-		inspect.Count(r.Count(doctor.Problem), "problem"), inspect.Count(r.Count(doctor.Warning), "warning"), r.Count(doctor.Unchecked))
+	fmt.Fprintf(&b, "\n%s, %s, %d of %d unchecked%s\n", inspect.Count(r.Count(doctor.Problem), "problem"),
+		inspect.Count(r.Count(doctor.Warning), "warning"), r.Count(doctor.Unchecked), len(r.Checks),
+		map[bool]string{true: "; this user may not see the rest, an admin's may"}[r.Blind()])
 	if len(rights) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", p.Fold("The least rights in this namespace, for redis-cli (choose the names and passwords):", 0))
 	}

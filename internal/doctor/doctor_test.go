@@ -54,6 +54,20 @@ func with(r Report, result Result) (checks []string) {
 	return checks
 }
 
+// enter enters every line that the report gives for redis-cli. None fails.
+func enter(t *testing.T, rdb *redis.Client, r Report) {
+	t.Helper()
+	for _, f := range r.Checks {
+		for line := range strings.Lines(f.Paste) {
+			var args []any
+			for word := range strings.FieldsSeq(line) {
+				args = append(args, word)
+			}
+			require.NoError(t, rdb.Do(t.Context(), args...).Err(), "%s: %s", f.Check, line)
+		}
+	}
+}
+
 // login returns a client of a user with these rules.
 func login(t *testing.T, s *redistest.Server, rules ...string) *redis.Client {
 	t.Helper()
@@ -78,6 +92,7 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 		assert.Equal(t, "the user may do all that locks need", found(r, "rights").Found)
 		assert.Equal(t, strings.Fields(c.unchecked), with(r, Unchecked))
 		assert.Contains(t, found(r, "slow").Advice, "admin")
+		assert.Regexp(t, `^this user lacks \+config`, found(r, "expiry").Found, "+info does not help")
 	}
 	// Each right that is missing is named by the rule that gives it, and trying changes nothing.
 	for i, rule := range least() {
@@ -98,6 +113,13 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 	assert.Equal(t, "ACL SETUSER somebody +eval +evalsha", found(r, "rights").Paste)
 	assert.Contains(t, found(r, "locks").Found, "this user lacks +evalsha")
 	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
+	for _, lacking := range []string{"+publish", "+subscribe", "&fairlock:notify:*"} {
+		rules := slices.DeleteFunc(least(), func(rule string) bool { return rule == lacking })
+		r := examine(t.Context(), login(t, s, rules...), quiet)
+		assert.Equal(t, Warning, found(r, "locks").Result, lacking)
+		assert.Contains(t, found(r, "locks").Found, "no notification came")
+		assert.Equal(t, "see what the check of rights says", found(r, "locks").Advice)
+	}
 	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
 }
 
@@ -122,10 +144,52 @@ func TestRun_ForOperators(t *testing.T) {
 				assert.Equal(t, OK, f.Result)
 				continue
 			}
-			assert.Equal(t, "the user lacks "+rule, f.Found, purpose)
+			found, _, _ := strings.Cut(f.Found, ", and perhaps &") // it may call no other command with a channel
+			assert.Equal(t, "the user lacks "+rule, found, purpose)
 		}
 	}
 	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
+}
+
+// After the lines that the check of rights gives have been entered, the user lacks nothing. Redis does not tell a user that may not
+// call a command whether it may use the key, so it is no claim that the user lacks the keys.
+func TestRights_OneRound(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, c := range []struct{ rules, perhaps string }{
+		{"resetchannels", "~fairlock:* &fairlock:notify:*"},
+		{"~* allchannels", "~fairlock:* &fairlock:notify:*"},
+		{"~* allchannels +@all -publish -subscribe", "&fairlock:notify:*"},
+		{"~fairlock:* allchannels +@all -@scripting", ""},
+		{"~other:* resetchannels +@all -eval", ""},
+		{"%R~* resetchannels +get", "~fairlock:* &fairlock:notify:*"},
+	} {
+		if s.Before7() && strings.HasPrefix(c.rules, "%") {
+			continue
+		}
+		for _, purpose := range Purposes {
+			rdb := login(t, s, strings.Fields(c.rules)...)
+			o := Options{Namespace: "fairlock", For: purpose, Progress: func(string, string) {}}
+			f := found(Run(t.Context(), rdb, o), "rights")
+			if purpose == Use {
+				assert.Equal(t, Problem == f.Result, !strings.Contains(c.rules, "-publish"), "%s: %s", c.rules, f.Found)
+				_, perhaps, _ := strings.Cut(f.Found, ", and perhaps ")
+				perhaps, _, _ = strings.Cut(perhaps, ": ")
+				assert.Equal(t, c.perhaps, perhaps, c.rules)
+			}
+			for line := range strings.Lines(f.Paste) {
+				var args []any
+				for word := range strings.FieldsSeq(line) {
+					args = append(args, word)
+				}
+				if err := s.Client().Do(t.Context(), args...).Err(); err != nil {
+					assert.Contains(t, f.Found, ", and perhaps ")
+					assert.ErrorContains(t, err, "does not have any effect")
+				}
+			}
+			assert.Equal(t, OK, found(Run(t.Context(), rdb, o), "rights").Result, "%s: %s after %s", c.rules, purpose, f.Paste)
+		}
+	}
 }
 
 func TestRun_Refusals(t *testing.T) {
@@ -137,8 +201,14 @@ func TestRun_Refusals(t *testing.T) {
 	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
 	assert.Regexp(t, `^the server refuses evalsha \(ERR unknown command .*\), zcount \(ERR unknown command .*\)$`, found(r, "rights").Found)
 	assert.Contains(t, found(r, "rights").Advice, "service")
+	f := found(examine(t.Context(), login(t, s, "~*", "allchannels", "+@all", "-zadd"), quiet), "rights")
+	assert.Regexp(t, `^the server refuses evalsha .*; the user lacks \+zadd$`, f.Found)
+	assert.False(t, f.Own)
 	assert.Regexp(t, "unknown command .evalsha.", found(r, "locks").Found)
 	assert.Equal(t, []string{"expiry"}, with(r, Unchecked), "INFO tells the rest")
+	assert.Equal(t, Warning, found(r, "persistence").Result)
+	assert.Empty(t, found(r, "persistence").Paste, "nobody may call CONFIG")
+	assert.Contains(t, found(r, "persistence").Advice, "settings of the service")
 	assert.Equal(t, "0", redistest.Info(t, rdb, "persistence", "rdb_changes_since_last_save"), "nothing was written, not even for a moment")
 
 	r = examine(t.Context(), redistest.Start(t, "--replicaof", "127.0.0.1", "1").Client(), quiet)
@@ -165,6 +235,14 @@ func TestRun_SaysWhatIs(t *testing.T) {
 	assert.Equal(t, []string{"locks", "persistence"}, with(r, Problem))
 	assert.Contains(t, found(r, "locks").Found, "no lock can be acquired now: MISCONF")
 	assert.Contains(t, found(r, "persistence").Found, "refuses to write (MISCONF)")
+	assert.Contains(t, found(r, "persistence").Advice, "disk")
+	enter(t, full.Client(), r)
+	if !full.Before7() { // where nothing that an operator may call tells
+		rules := strings.Fields(RightsIn("fairlock", false)[1].ACL)[7:]
+		r = Run(t.Context(), login(t, full, rules...), Options{Namespace: "fairlock", For: Look, Progress: func(string, string) {}})
+		assert.Equal(t, []string{"locks", "persistence"}, with(r, Problem), "also for who may only look")
+		assert.Contains(t, found(r, "locks").Found, "no lock can be acquired now: MISCONF")
+	}
 
 	down := redistest.StartTCP(t, "--cluster-enabled", "yes").Client() // no node has slots; on a socket, its bus would have a fixed port
 	r = examine(t.Context(), down, quiet)
@@ -243,6 +321,7 @@ func TestLocks_WithoutNotifications(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, Warning, f.Result, f.Found)
 		assert.Contains(t, f.Found, "no notification came")
+		assert.Contains(t, f.Advice, "connections")
 		assert.Empty(t, m.Miniredis.Keys())
 
 		ctx, cancel := context.WithCancel(t.Context())
@@ -278,7 +357,7 @@ func TestKeys(t *testing.T) {
 		{"lock", "set n:{x}:lock 1", Problem, "for ever"},
 		{"number", "set n:{x}:number 1", Warning, `1 key never expires: "number:{x}:number"`},
 		{"numbers", "set n:{x}:number 1; set n:{y}:number 1", Warning, "2 keys never expire: "},
-		{"resized", "set n:{x}:sem:resized 4", OK, "1 key of locks"},
+		{"resized", "set n:{x}:sem:resized 4; set n:{x}:number 1 px 3600000", OK, "2 keys of locks, of the right types, and they expire, but for 1 that resize has set"},
 		{"one", "zadd n:{x}:queue 0 0" + expires, OK, "1 key of locks"},
 		{"strange", "lpush n:queue 1; lpush n:{x}:something 1; lpush ns:{x}:queue 1; lpush n:{x}:sem:lock 1", Warning, "no locks in this namespace; namespaces with locks: "},
 	} {
@@ -348,7 +427,8 @@ func TestLayout(t *testing.T) {
 	assert.Equal(t, OK, layout().Result)
 }
 
-// testdata/facts.txt has what servers say about themselves, or refuse, and what a check finds in it.
+// testdata/facts.txt has what servers say about themselves, or refuse, what a check finds in it, and what the finding advises if
+// that is not what its check does.
 func TestFacts_AreJudged(t *testing.T) {
 	judges := map[string]func(facts) Finding{
 		"version": version, "role": role, "eviction": eviction, "memory": memory, "persistence": persistence, "replicas": replicas, "expiry": expiry,
@@ -366,11 +446,17 @@ func TestFacts_AreJudged(t *testing.T) {
 			case said:
 				f.told[name] = value
 			case word == "refused":
-				f.refused = errors.New("NOPERM x")
+				f.info, f.config = errors.New("NOPERM x"), errors.New("NOPERM y")
+			case word == "MISCONF":
+				f.writes = "MISCONF x"
 			}
 		}
 		found := judges[judge](f)
-		assert.Equal(t, want, string(found.Result)+": "+found.Found, words)
+		said := string(found.Result) + ": " + found.Found
+		if found.Advice != "" {
+			said += "\n-> " + strings.TrimSuffix(found.Advice+" | "+found.Paste, " | ")
+		}
+		assert.Equal(t, want, said, words)
 	}
 }
 
@@ -390,6 +476,35 @@ func TestSlowLog(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Warning, f.Result)
 	assert.Regexp(t, `^1 command took over 100ms within a day, the longest \S+ \(DEBUG\)$`, f.Found)
+}
+
+// A script of this version is told from those of others: by its hash also its verb; not by its text, of which Redis keeps the beginning.
+func TestSlowLog_OwnScripts(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t, "--slowlog-log-slower-than", "0").Client()
+	client, err := fairlock.New(rdb, fairlock.Config{})
+	require.NoError(t, err)
+	defer client.Close()
+	for range 2 {
+		_, err := client.Semaphore("x", 1).Inspect(t.Context())
+		require.NoError(t, err)
+	}
+	require.NoError(t, rdb.Eval(t.Context(), "return 1", nil).Err())
+	entries, err := rdb.SlowLogGet(t.Context(), 100).Result()
+	require.NoError(t, err)
+	seen := map[string]string{}
+	for _, e := range entries {
+		e.Duration = time.Second
+		f := slowest([]redis.SlowLog{e})
+		require.Equal(t, Warning, f.Result)
+		_, which, _ := strings.Cut(f.Found, "the longest 1s ")
+		seen[which] = f.Advice
+	}
+	const advice = "look at what slows the server down"
+	assert.Contains(t, seen["(EVAL of fairlock's own script)"], advice)
+	assert.Contains(t, seen["(EVALSHA of fairlock's own script inspect)"], advice)
+	assert.Contains(t, seen, "(EVAL)", "of another script")
+	assert.Empty(t, seen["(EVAL)"])
 }
 
 func TestLatency(t *testing.T) {

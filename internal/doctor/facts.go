@@ -15,9 +15,10 @@ import (
 
 // facts is what a server says about itself in the replies to HELLO, INFO and CONFIG. What it does not tell is missing.
 type facts struct {
-	told    map[string]string // by the words of INFO: maxmemory_policy, not maxmemory-policy as in CONFIG
-	refused error             // why INFO, or else CONFIG, tells nothing
-	writes  string            // why the server does not write now, as it has replied: MISCONF, for example; "" if it does, or if that is not known
+	told   map[string]string // by the words of INFO: maxmemory_policy, not maxmemory-policy as in CONFIG
+	info   error             // why INFO tells nothing
+	config error             // why CONFIG tells nothing
+	writes string            // why the server does not write now, as it has replied: MISCONF, for example; "" if it does, or if that is not known
 }
 
 // gather asks HELLO, which every user may, CONFIG (one setting at a time: before version 7 it takes no more) and INFO. The error
@@ -30,26 +31,25 @@ func (s *server) gather(ctx context.Context) (f facts, err error) {
 		"maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "lazyfree-lazy-expire",
 	} {
 		setting := map[string]string{}
-		f.refused = s.Refused.ask(s.address, "config get", func() (err error) {
+		f.config = s.Refused.ask(s.address, "config get", func() (err error) {
 			setting, err = s.rdb.ConfigGet(ctx, name).Result()
 			return err
 		})
-		if f.refused != nil {
+		if f.config != nil {
 			break
 		}
 		f.told[strings.ReplaceAll(name, "-", "_")] = setting[name]
 	}
 	info := ""
-	err = s.Refused.ask(s.address, "info", func() (err error) {
+	f.info = s.Refused.ask(s.address, "info", func() (err error) {
 		info, err = s.rdb.Info(ctx).Result()
 		return err
 	})
-	if err != nil {
-		f.refused = err
-	}
 	maps.Copy(f.told, fields(info, "\n"))
-	if f.refused != nil && !inspect.Refused(f.refused) {
-		return f, f.refused
+	for _, err := range []error{f.config, f.info} {
+		if err != nil && !inspect.Refused(err) {
+			return f, err
+		}
 	}
 	return f, nil
 }
@@ -107,11 +107,13 @@ func (f facts) number(name string) (int64, bool) {
 }
 
 // untold says why a check has nothing to go by.
-func (f facts) untold() Finding {
-	if f.refused == nil {
+func (f facts) untold() Finding { return unreported(cmp.Or(f.info, f.config)) }
+
+func unreported(refused error) Finding {
+	if refused == nil {
 		return is(Unchecked, "the server does not report it")
 	}
-	return is(Unchecked, "%s", inspect.Cause(f.refused))
+	return is(Unchecked, "%s", inspect.Cause(refused))
 }
 
 // check is one check: its test, and what to do about anything but ok.
@@ -131,7 +133,8 @@ func version(f facts) Finding {
 	major, minor := f.version()
 	for _, other := range []string{"dragonfly", "keydb"} {
 		if v := f.told[other+"_version"]; v != "" {
-			return is(Warning, "%s %s; fairlock is tested on Redis and Valkey; rely on the check of locks", other, v)
+			return is(Warning, "%s %s; fairlock is tested on Redis and Valkey", other, v).
+				advise("rely on the check of locks; docs/compatibility.md has the servers on which the tests have run", "")
 		}
 	}
 	switch {
@@ -196,21 +199,24 @@ func memory(f facts) Finding {
 
 func persistence(f facts) Finding {
 	on := f.told["appendonly"] + f.told["aof_enabled"]
+	const disk, status = "the server's log says why: look at the space on its disk, at the rights to its directory, and at its memory", "INFO persistence"
 	switch fsync := f.told["appendfsync"]; {
 	case f.told["loading"] == "1":
-		return is(Problem, "the server is still loading its data, and refuses everything")
+		return is(Problem, "the server is still loading its data, and refuses everything").
+			advise("wait until it has loaded them; how long that takes is among what it says of its persistence", status)
 	case strings.HasPrefix(f.writes, "MISCONF"):
-		return is(Problem, "it cannot save its data, and refuses to write (MISCONF): no lock is granted, and none is renewed; look at its disk and its log")
+		return is(Problem, "it cannot save its data, and refuses to write (MISCONF): no lock is granted, and none is renewed").advise(disk, status)
 	case f.told["aof_last_write_status"] == "err":
-		return is(Problem, "it cannot write its append-only file, and refuses to write (MISCONF): look at its disk")
+		return is(Problem, "it cannot write its append-only file, and refuses to write (MISCONF)").advise(disk, status)
 	case f.told["rdb_last_bgsave_status"] == "err":
-		return is(Warning, "its last snapshot failed: unless it is told not to, it refuses to write (MISCONF); look at its disk")
+		return is(Warning, "its last snapshot failed: unless it is told not to, it refuses to write (MISCONF)").advise(disk, status)
 	case on == "":
 		return f.untold()
 	case !strings.ContainsAny(on, "y1"): // yes, 1
 		return is(Warning, "appendonly is no: after a restart, each lock begins anew, and two can hold it until the first one's next renewal")
 	case fsync == "no":
-		return is(Warning, "appendfsync is no: a crash of the machine may lose the grants of half a minute")
+		return is(Warning, "appendfsync is no: a crash of the machine may lose the grants of half a minute").
+			advise("set it, and the same in redis.conf", "CONFIG SET appendfsync everysec")
 	default:
 		return is(OK, "appendonly, appendfsync %s", cmp.Or(fsync, "is not told"))
 	}
@@ -218,8 +224,8 @@ func persistence(f facts) Finding {
 
 func expiry(f facts) Finding {
 	switch f.told["lazyfree_lazy_expire"] {
-	case "":
-		return f.untold()
+	case "": // INFO does not have it
+		return unreported(f.config)
 	case "no":
 		return is(Warning, "lazyfree-lazy-expire is no: when a queue of 100,000 waiters expires, the server stands still for about 20 ms")
 	}
@@ -231,19 +237,20 @@ func replicas(f facts) Finding {
 		return f.untold()
 	}
 	const longLag = 10 // seconds; Redis's own default for min-replicas-max-lag
+	const link, status = "look at the replicas, their logs and the network", "INFO replication"
 	n := 0
 	for ; f.told[fmt.Sprint("slave", n)] != ""; n++ { // slave0:ip=…,port=…,state=…,offset=…,lag=…
 		replica := fields(f.told[fmt.Sprint("slave", n)], ",")
 		if lag, _ := strconv.Atoi(replica["lag"]); replica["state"] != "online" || lag > longLag {
 			return is(Warning, "replica %s:%s is %s, last heard from %d s ago; a failover loses what it has not received",
-				replica["ip"], replica["port"], replica["state"], lag)
+				replica["ip"], replica["port"], replica["state"], lag).advise(link, status)
 		}
 	}
 	want, told := f.number("min_replicas_to_write")
 	good, counted := f.number("min_slaves_good_slaves") // told only if some are wanted
 	switch {
 	case counted && good < want:
-		return is(Problem, "%d of %d for min-replicas-to-write are near enough: every lock is refused (NOREPLICAS)", good, want)
+		return is(Problem, "%d of %d for min-replicas-to-write are near enough: every lock is refused (NOREPLICAS)", good, want).advise(link, status)
 	case n == 0:
 		return is(OK, "none: nothing is lost in a failover, and an outage of this server is one of its locks")
 	case told && want == 0:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
@@ -53,28 +54,61 @@ func brief(d time.Duration) time.Duration {
 	return d.Round(time.Microsecond)
 }
 
-// slow looks for commands that held up every lock. No script of ours takes so long.
+// slow looks for commands that held up every lock. No script of ours takes so long on a server that is well.
 func (s *server) slow(ctx context.Context) (Finding, error) {
-	const long, most = 100 * time.Millisecond, 128 // entries, which is what Redis keeps by default
+	const most = 128 // entries, which is what Redis keeps by default
 	var entries []redis.SlowLog
 	err := s.Refused.ask(s.address, "slowlog get", func() (err error) {
 		entries, err = s.rdb.SlowLogGet(ctx, most).Result()
 		return err
 	})
-	n, slowest, which := 0, time.Duration(0), ""
+	return slowest(entries), err
+}
+
+// slowest judges a slow log.
+func slowest(entries []redis.SlowLog) Finding {
+	const long = 100 * time.Millisecond
+	n, slowest := 0, redis.SlowLog{}
 	for _, e := range entries {
-		if time.Since(e.Time) > 24*time.Hour || e.Duration < long {
+		if time.Since(e.Time) > 24*time.Hour || e.Duration < long || len(e.Args) == 0 {
 			continue
 		}
-		if n++; e.Duration > slowest && len(e.Args) > 0 {
-			slowest, which = e.Duration, strings.ToUpper(e.Args[0])
+		if n++; e.Duration > slowest.Duration {
+			slowest = e
 		}
 	}
 	if n == 0 {
-		return is(OK, "no slow command within a day"), err
+		return is(OK, "no slow command within a day")
 	}
-	return is(Warning, "%s took over %s within a day, the longest %s (%s)",
-		inspect.Count(n, "command"), long, brief(slowest), inspect.Plain(which)), err
+	which := inspect.Plain(strings.ToUpper(slowest.Args[0]))
+	verb, ours := scriptIn(slowest.Args)
+	if ours {
+		which = strings.TrimRight(which+" of fairlock's own script "+verb, " ")
+	}
+	f := is(Warning, "%s took over %s within a day, the longest %s (%s)", inspect.Count(n, "command"), long, brief(slowest.Duration), which)
+	if ours {
+		return f.advise("that script takes far less on a server that is well: look at what slows the server down, such as swap, a fork, "+
+			"or a CPU that it shares", "LATENCY DOCTOR")
+	}
+	return f
+}
+
+// scriptIn returns whether a command of the slow log runs a script of this version, and of which verb; "" if that is not known.
+func scriptIn(args []string) (verb string, ours bool) {
+	if len(args) < 2 || !strings.HasPrefix(strings.ToLower(args[0]), "eval") {
+		return "", false
+	}
+	texts := script.Texts()
+	if _, ours = texts[args[1]]; ours {
+		return script.VerbOf(args[1]), true
+	}
+	const kept = 128 // bytes of a longer argument, which the scripts of several verbs begin with
+	for _, text := range texts {
+		if text == args[1] || len(args[1]) > kept && strings.HasPrefix(text, args[1][:kept]) {
+			return "", true
+		}
+	}
+	return "", false
 }
 
 // Bounds of the search. Each step is short for the server.
@@ -87,6 +121,7 @@ const (
 type search struct {
 	seen    int            // keys of locks
 	foreign []string       // of another type: each call for that lock fails
+	kept    int            // numbers of permits that resize has set, which stay until they are reset
 	eternal []string       // that should expire and never do: a mutex whose lock is among them stays held for ever
 	layouts map[string]int // how many numbers have which
 }
@@ -151,7 +186,9 @@ func (f *search) look(ctx context.Context, rdb *redis.Client, namespace string, 
 		case has != key.Type:
 			f.foreign = append(f.foreign, fmt.Sprintf("%q is a %s", text, has))
 			continue
-		case ttls[i].Val() == -1 && key.Part != "resized": // which is kept until it is reset
+		case ttls[i].Val() == -1 && key.Part == "resized":
+			f.kept++
+		case ttls[i].Val() == -1:
 			f.eternal = append(f.eternal, fmt.Sprintf("%q", text))
 		}
 		if key.Part == "number" {
@@ -214,12 +251,17 @@ func (f *search) finding() Finding {
 	case len(f.foreign) > 0:
 		return is(Problem, "%s not of locks, which fail: %s", inspect.Count(len(f.foreign), "key"), some(f.foreign))
 	case slices.ContainsFunc(f.eternal, func(key string) bool { return strings.HasSuffix(key, `}:lock"`) }):
-		return is(Problem, "held for ever, by nobody (fairlock release helps): %s", some(f.eternal))
+		return is(Problem, "held for ever, by nobody: %s", some(f.eternal)).
+			advise("release them by fairlock release, and find out what wrote them: the library's keys expire", "")
 	case len(f.eternal) > 0:
 		verb := map[bool]string{true: "expires", false: "expire"}[len(f.eternal) == 1]
 		return is(Warning, "%s never %s: %s", inspect.Count(len(f.eternal), "key"), verb, some(f.eternal))
 	}
-	return is(OK, "%s of locks, of the right types, and they expire", inspect.Count(f.seen, "key"))
+	but := ""
+	if f.kept > 0 {
+		but = fmt.Sprintf(", but for %d that resize has set and --reset removes", f.kept)
+	}
+	return is(OK, "%s of locks, of the right types, and they expire%s", inspect.Count(f.seen, "key"), but)
 }
 
 // exercising is how long the exercise of a lock may take.
@@ -228,14 +270,14 @@ const exercising = 10 * time.Second
 // locks has one client hold a lock, another wait for it, and the first release it, twice over.
 func (s *server) locks(parent context.Context) (Finding, error) {
 	switch {
-	case s.For != Use:
-		return is(Unchecked, "an operator need not lock"), nil
 	case s.name == "":
 		return is(Unchecked, "no lock lives here: it has no slots"), nil
 	case strings.HasPrefix(s.facts.writes, "READONLY"), s.facts.told["role"] != "master" && s.facts.told["role"] != "":
 		return is(Unchecked, "no lock is tried on a replica"), nil
 	case s.facts.writes != "":
 		return is(Problem, "no lock can be acquired now: %s", s.facts.writes), nil
+	case s.For != Use:
+		return is(Unchecked, "an operator need not lock"), nil
 	}
 	began := time.Now()
 	notified, err := s.exercise(parent)
@@ -249,8 +291,12 @@ func (s *server) locks(parent context.Context) (Finding, error) {
 		return is(Problem, "a lock could not be acquired: %s", inspect.Cause(err)), nil
 	}
 	if !notified {
+		advice := "look for what drops idle or Pub/Sub connections on the way here"
+		if s.unnotified {
+			advice = "see what the check of rights says"
+		}
 		return is(Warning, "one was taken, renewed, handed over and given back, but no notification came: a waiter is granted the lock "+
-			"at its next heartbeat, up to a second later; look for what drops idle or Pub/Sub connections on the way here"), nil
+			"at its next heartbeat, up to a second later").advise(advice, ""), nil
 	}
 	return is(OK, "one was taken, renewed, handed over and given back, all within %s", brief(took)), nil
 }

@@ -26,13 +26,22 @@ type Finding struct {
 	Result Result `json:"result"`
 	Found  string `json:"found"`            // why it could not be checked, if it could not
 	Advice string `json:"advice,omitempty"` // what to do, unless it is ok
-	Paste  string `json:"paste,omitempty"`  // a line for redis-cli that does it, if there is one
+	Paste  string `json:"paste,omitempty"`  // the lines for redis-cli that do it, if there are some that can work
 	Own    bool   `json:"-"`                // it is about the user of Redis that looks, not about the server
 }
 
 func is(r Result, format string, args ...any) Finding {
 	return Finding{Result: r, Found: fmt.Sprintf(format, args...)}
 }
+
+// advise says what helps for this finding, if what its check advises does not. paste is "" if there is no line for it.
+func (f Finding) advise(advice, paste string) Finding {
+	f.Advice, f.Paste = advice, paste
+	return f
+}
+
+// asAdmin is the advice if a check needs rights that the user lacks.
+const asAdmin = "call this as a user who may, an admin's for example"
 
 // broken is what a check has found when the connection failed.
 func broken(err error) Finding {
@@ -85,6 +94,11 @@ func (r Report) Sorted() (bad, well []Finding) {
 	}
 	slices.SortStableFunc(bad, func(a, b Finding) int { return rank[a.Result] - rank[b.Result] })
 	return bad, well
+}
+
+// Blind reports whether something is unchecked because the user lacks rights.
+func (r Report) Blind() bool {
+	return slices.ContainsFunc(r.Checks, func(f Finding) bool { return f.Result == Unchecked && f.Advice == asAdmin })
 }
 
 // Count is how many checks have that result.

@@ -127,63 +127,122 @@ var (
 	unable = regexp.MustCompile(`^(READONLY|MISCONF|OOM|NOREPLICAS|CLUSTERDOWN|LOADING|MASTERDOWN|BUSY|TRYAGAIN|MOVED|ASK) `)
 )
 
-// rights tries every command that the user needs. A service that others run may not have one.
+// writing are the commands above that Redis lets nobody call who may only read the key.
+var writing = strings.Fields("eval evalsha set del pexpire zadd zrem unlink hset hdel hincrby")
+
+// rights tries every command that the user needs. A service that others run may not have one. A user that may not call a command
+// is not told whether it may use the key or the channel: that shows if it may call another.
 func (s *server) rights(ctx context.Context) (Finding, error) {
 	major, _ := s.facts.version()
 	needs := needsOf(s.For, s.Namespace, major == 6)
 	var lacks, refused []string
-	s.facts.writes = ""
-	v := is(OK, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: Look.Commands(), Operate: "status, " + Operate.Commands()}[s.For])
+	has, hidden := map[string]bool{}, map[string]bool{} // by the rules for keys and channels
+	result := OK
+	s.facts.writes, s.unnotified = "", false
 	for attempt := range strings.SplitSeq(uses+";"+others, ";") {
 		var args []any
 		for word := range strings.FieldsSeq(attempt) {
 			word = strings.Replace(word, "KEY", s.Namespace+":{"+s.name+"}:rights", 1)
 			args = append(args, strings.Replace(word, "CHANNEL", s.Namespace+":notify:"+s.name, 1))
 		}
-		if !slices.Contains(needs.commands, args[0].(string)) {
+		command := args[0].(string)
+		if !slices.Contains(needs.commands, command) {
 			continue
+		}
+		used := "" // the rule for what it uses
+		switch {
+		case strings.Contains(attempt, "CHANNEL"):
+			used = needs.channels
+		case strings.Contains(attempt, "KEY") && command != "scan":
+			used = needs.keys
 		}
 		err := s.try(ctx, args)
 		if err != nil && !inspect.Refused(err) {
-			return v, err
+			return Finding{}, err
 		}
-		if err == nil || errors.Is(err, redis.Nil) || known.MatchString(err.Error()) {
+		lets := err == nil || errors.Is(err, redis.Nil) || known.MatchString(err.Error())
+		if !lets && unable.MatchString(err.Error()) {
+			s.facts.writes, lets = inspect.Message(err), true
+		}
+		if lets {
+			has[used] = has[used] || used != needs.keys || s.For == Look || slices.Contains(writing, command)
 			continue
 		}
-		if unable.MatchString(err.Error()) {
-			s.facts.writes = inspect.Message(err)
-			continue
+		rule := "+" + command
+		if _, access, _ := strings.Cut(err.Error(), "access "); strings.Contains(access, "channel") || strings.Contains(access, "key") {
+			rule = used
 		}
-		rule := "+" + args[0].(string)
-		switch _, access, _ := strings.Cut(err.Error(), "access "); {
+		switch {
 		case !strings.HasPrefix(err.Error(), "NOPERM"):
-			refused = append(refused, fmt.Sprintf("%s (%s)", args[0], inspect.Message(err)))
-		case strings.Contains(access, "channel"):
-			rule = needs.channels
-		case strings.Contains(access, "key"):
-			rule = needs.keys
-		}
-		if v.Result != Problem && (rule == needs.channels || slices.Contains(spare, rule)) {
-			v.Result = Warning // locks work without it, less well
-		} else {
-			v.Result = Problem
-		}
-		if len(refused) == 0 && !slices.Contains(lacks, rule) {
+			refused = append(refused, fmt.Sprintf("%s (%s)", command, inspect.Message(err)))
+		case !slices.Contains(lacks, rule):
 			lacks = append(lacks, rule)
 		}
-	}
-	if v.Own = len(lacks) > 0; v.Own {
-		v.Found = "the user lacks " + strings.Join(lacks, " ")
-		v.Paste = "ACL SETUSER " + s.user() + " " + strings.Join(lacks, " ")
-		if s.For == Use {
-			v.Advice = "give them to the user; what an operator's user needs, --for look or --for operate says"
+		hidden[used] = used != ""
+		s.unnotified = s.unnotified || used == needs.channels && used != ""
+		if result != Problem && (rule == needs.channels || slices.Contains(spare, rule)) {
+			result = Warning // locks work without it, less well
+		} else {
+			result = Problem
 		}
 	}
-	if len(refused) > 0 {
-		v.Found = "the server refuses " + strings.Join(refused, ", ")
-		v.Advice = "if it is a service that others run, look in its documentation for how to have these commands"
+	var perhaps []string
+	for _, rule := range []string{needs.keys, needs.channels} {
+		if hidden[rule] && !has[rule] && !slices.Contains(lacks, rule) {
+			perhaps = append(perhaps, rule)
+		}
 	}
-	return v, nil
+	if s.For == Look && major != 6 && !slices.Contains(lacks, "+eval_ro") && len(refused) == 0 {
+		if err := s.writable(ctx); err != nil {
+			return Finding{}, err
+		}
+	}
+	return s.rightsFinding(result, lacks, perhaps, refused), nil
+}
+
+// writable learns whether the server writes now, for a user who may not write. Redis looks at that before it refuses to run a script
+// that does not promise to write nothing, and after that it refuses this one all the same.
+func (s *server) writable(ctx context.Context) error {
+	err := s.rdb.Do(ctx, "eval_ro", "#!lua\nreturn 1", 0).Err()
+	if err != nil && !inspect.Refused(err) {
+		return err
+	}
+	if err != nil && unable.MatchString(err.Error()) {
+		s.facts.writes = inspect.Message(err)
+	}
+	return nil
+}
+
+// rightsFinding says which rights the user lacks, of which that is not known, and which commands the server refuses to everybody.
+func (s *server) rightsFinding(result Result, lacks, perhaps, refused []string) Finding {
+	f := is(result, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: Look.Commands(), Operate: "status, " + Operate.Commands()}[s.For])
+	var found, advice []string
+	if len(refused) > 0 {
+		found = append(found, "the server refuses "+strings.Join(refused, ", "))
+		advice = append(advice, "if it is a service that others run, look in its documentation for how to have these commands")
+	}
+	if len(lacks) > 0 {
+		f.Own = len(refused) == 0
+		f.Paste = "ACL SETUSER " + s.user() + " " + strings.Join(lacks, " ")
+		text := "the user lacks " + strings.Join(lacks, " ")
+		if len(perhaps) > 0 {
+			text += ", and perhaps " + strings.Join(perhaps, " ") + ": Redis tells that only who may call these commands"
+		}
+		found = append(found, text)
+		if s.For == Use {
+			advice = append(advice, "give them to the user; what an operator's user needs, --for look or --for operate says")
+		}
+	}
+	if len(lacks) > 0 && len(perhaps) > 0 {
+		advice = append(advice, "if Redis says of a pattern that it has no effect, the user has had that right")
+		for _, rule := range perhaps { // each in a line of its own, because then Redis refuses the whole line
+			f.Paste += "\nACL SETUSER " + s.user() + " " + rule
+		}
+	}
+	if len(found) > 0 {
+		f.Found, f.Advice = strings.Join(found, "; "), strings.Join(advice, "; ")
+	}
+	return f
 }
 
 // user is the name of the user, or where to put it.

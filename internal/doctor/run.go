@@ -30,14 +30,14 @@ var checks = []check{
 	{"reachable", (*server).reachable, "", ""},
 	{"version", told(version), "upgrade to Redis 6.2 or later", ""},
 	{"role", told(role), "connect to the primary, or by Sentinel; see help connection", ""},
-	{"cluster", (*server).cluster, "name it as a cluster in the URL, see help connection; else look at", "CLUSTER INFO"},
+	{"cluster", (*server).cluster, "look at its nodes, and at which slots nobody serves", "CLUSTER INFO"},
 	{"rights", (*server).rights, "give the user what it lacks", ""},
 	{"locks", (*server).locks, "see what the other checks say", ""},
 	{"eviction", told(eviction), "set it, and the same in redis.conf", "CONFIG SET maxmemory-policy noeviction"},
 	{"memory", told(memory), "raise maxmemory, or find out what fills it: a full server refuses locks (OOM)", "MEMORY STATS"},
 	{"persistence", told(persistence), "set it, with appendfsync everysec; else, after a restart, keep the port closed for the longest TTL", "CONFIG SET appendonly yes"},
 	{"expiry", told(expiry), "set it, and the same in redis.conf", "CONFIG SET lazyfree-lazy-expire yes"},
-	{"replicas", told(replicas), "look at the replicas and the network; set it, with min-replicas-max-lag 10", "CONFIG SET min-replicas-to-write 1"},
+	{"replicas", told(replicas), "set it, with min-replicas-max-lag 10", "CONFIG SET min-replicas-to-write 1"},
 	{"latency", (*server).latency, "look at the network, and at what keeps the server busy; a renewal has a third of TTL", "LATENCY DOCTOR"},
 	{"slow", (*server).slow, "find out who sends it, or what slows the server down: every lock waits meanwhile", "SLOWLOG GET 10"},
 	{"keys", (*server).keys, "delete them if their locks are not in use; give locks a namespace of their own", ""},
@@ -106,8 +106,9 @@ type server struct {
 	address string
 	name    string // of a lock on it that nobody else has; empty if no lock lives there
 
-	facts   facts
-	layouts map[string]int // how many locks have which, as far as the check of keys has seen
+	facts      facts
+	unnotified bool           // the check of rights says why no notification comes
+	layouts    map[string]int // how many locks have which, as far as the check of keys has seen
 }
 
 // servers finds whom to check. What goes wrong is in the report.
@@ -170,9 +171,12 @@ func (s *server) check(ctx context.Context, r *Report) {
 		}
 		switch {
 		case f.Result == Unchecked && strings.HasPrefix(f.Found, "this user lacks"):
-			f.Advice = "call this as a user who may, an admin's for example"
+			f.Advice = asAdmin
 		case f.Result != OK && f.Result != Unchecked && f.Advice == "":
 			f.Advice, f.Paste = c.advice, cmp.Or(f.Paste, c.paste)
+		}
+		if strings.HasPrefix(f.Paste, "CONFIG ") && s.facts.config != nil && !inspect.Lacks(s.facts.config) { // nobody may
+			f.Advice, f.Paste = f.Advice+"; the server refuses CONFIG: if it is a service that others run, among the settings of the service", ""
 		}
 		r.add(c.name, s.address, f)
 	}
@@ -191,7 +195,8 @@ func (s *server) cluster(ctx context.Context) (Finding, error) {
 	case mode != "cluster":
 		return is(OK, "not a node of a cluster"), nil
 	case !aware:
-		return is(Problem, "the server is a node of a cluster, and the URL is for a single server: most locks are on other nodes"), nil
+		return is(Problem, "the server is a node of a cluster, and the URL is for a single server: most locks are on other nodes").
+			advise("name it as a cluster in the URL, see help connection", ""), nil
 	}
 	info := ""
 	err := s.Refused.ask(s.address, "cluster info", func() (err error) {
