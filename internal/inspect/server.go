@@ -173,7 +173,11 @@ func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock,
 		tasks.Go(func() {
 			s.begin(perLock)
 			state, err := s.inspector.Inspect(ctx, fairlock.ID(id), Most, waiters)
-			s.end(err)
+			unanswered := err
+			if !away(err) && ctx.Err() == nil { // it is about this lock
+				unanswered = nil
+			}
+			s.end(unanswered)
 			slices.SortStableFunc(state.Holders, longestHeld)
 			state.Waiters = append([]fairlock.Waiter{}, state.Waiters...) // not nil
 			locks[i] = Lock{id, state, err}
