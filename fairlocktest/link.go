@@ -94,21 +94,24 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 	if refused {
 		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
 	}
+	// A server that is closing waits for what has started, and nothing starts any more.
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.closed {
+		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
+	}
 	peer, err := s.Miniredis.Dial()
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.refuses() { // since then; a server that is closing waits for what has started, and nothing starts any more
-		_ = peer.Close()
-		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
-	}
 	c := newConn(l, peer)
 	l.conns = append(l.conns, c)
 	if l.random != nil {
 		c.random = rand.New(rand.NewPCG(l.random.Uint64(), 0))
 	}
+	c.broken = l.refuses()
 	c.start()
 	return c, nil
 }

@@ -39,6 +39,9 @@ type Server struct {
 	clock  fairlock.Clock
 	tasks  sync.WaitGroup // of the connections
 
+	starting sync.Mutex // held while a connection starts
+	closed   bool       // guarded by starting: none starts any more
+
 	time   sync.Mutex // so that TIME runs back only by StepClock
 	offset time.Duration
 
@@ -132,6 +135,9 @@ func (s *Server) close() {
 	}
 	s.changed()
 	s.mu.Unlock()
+	s.starting.Lock()
+	s.closed = true
+	s.starting.Unlock()
 	s.Miniredis.Close()
 	s.tasks.Wait()
 }
