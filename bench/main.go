@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 		rtts: []time.Duration{0, 500 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond},
 	}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	only := f.String("peers", "", "measure only these, separated by commas; the bare pair is always measured")
+	only := f.String("peers", "", "measure only these, separated by commas; the bare pairs are always measured")
 	f.StringVar(&p.server, "server", "redis-server", "the `program` of the Redis server, such as a path to valkey-server")
 	f.IntVar(&p.rounds, "rounds", 3, "how many times everything is measured")
 	f.DurationVar(&p.slice, "slice", time.Second, "for how long each peer is measured in each round")
@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if *only != "" {
-		p.peers = peers[:1:1]
+		p.peers = slices.Concat(peers[:1], deletingPairs)
 		for name := range strings.SplitSeq(*only, ",") {
 			chosen, err := peerNamed(name)
 			if err != nil {
