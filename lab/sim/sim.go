@@ -87,6 +87,7 @@ type world struct {
 	mix     mix
 	targets []target
 	tasks   sync.WaitGroup
+	roomy   int64         // until when the server does not run out of memory again, as Event.At: else nothing might be granted in a run
 	asleep  time.Duration // how long all processes stood still; the safety phase is longer by that
 
 	observer *observer
