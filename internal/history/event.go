@@ -80,7 +80,7 @@ const (
 	Ends    ServerOp = "ends"    // Token no longer holds the lock
 	Resizes ServerOp = "resizes" // Lock has Ticket permits from then on; 0: as many as each request says, as before the first
 	Deletes ServerOp = "deletes" // the data of Lock, or of all locks if it is empty, were lost
-	Forgets ServerOp = "forgets" // a key of the queue of Lock was lost: each waiter comes back with its ticket at its next heartbeat, at most half of TTL or WaiterTTL later, and can be passed until then
+	Forgets ServerOp = "forgets" // a key of the queue of Lock was lost: each waiter comes back with its ticket at its next heartbeat, at most a third of TTL or WaiterTTL later, and can be passed until then
 	Misses  ServerOp = "misses"  // what follows is incomplete: the observer missed something
 )
 

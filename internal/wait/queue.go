@@ -122,16 +122,16 @@ func (q *queue) tick(t task.Task) {
 }
 
 // due returns the waiters that the next heartbeat lists, in the order of their tickets: the first, which may be the head
-// of the queue, and each for which a third of its WaiterTTL, or of its TTL, since the last time is over before half an interval. So
-// each is found queued once in half of that. The caller holds mu.
+// of the queue, and each that would otherwise be found queued later than a third of its WaiterTTL, or of its TTL, after
+// the last time. The caller holds mu.
 func (q *queue) due() (due []*localWaiter) {
-	next := q.all.env.Clock.Now().Add(q.interval() / 2)
+	next := q.all.env.Clock.Now().Add(q.interval())
 	var first *localWaiter
 	for w := range q.queued {
 		if first == nil || order(w, first) < 0 {
 			first = w
 		}
-		if !next.Before(w.foundAt.Add(min(q.all.env.WaiterTTL, w.ttl) / 3)) {
+		if next.After(w.foundAt.Add(min(q.all.env.WaiterTTL, w.ttl) / 3)) {
 			due = append(due, w)
 		}
 	}

@@ -99,14 +99,14 @@ func (o *observer) check(l *observed, next contents) {
 	}
 }
 
-// checkForgotten checks that each waiter whose queue was forgotten is back half of its TTL or WaiterTTL later, or has left. The
+// checkForgotten checks that each waiter whose queue was forgotten is back a third of its TTL or WaiterTTL later, or has left. The
 // caller holds mu.
 func (o *observer) checkForgotten(l *observed, next contents, now int64) {
 	for token, at := range l.forgotten {
 		if o.full.Load() > 0 { // it is refused
 			l.forgotten[token], at = now, now
 		}
-		late := now-at > int64(min(parse(token).TTL(), waiterTTL)/2+atOnce)
+		late := now-at > int64(min(parse(token).TTL(), waiterTTL)/3+atOnce)
 		if late {
 			o.suspect(token, now, "it is not back since its queue was forgotten at "+time.Duration(at).String(), 0)
 		}
