@@ -277,7 +277,7 @@ type tiles struct {
 }
 
 func tilesOf(locks []inspect.Lock) (t tiles, longest time.Duration) {
-	used, waited, late, unsure, unread := 0, 0, 0, 0, 0
+	used, waited, late, unknown, unread := 0, 0, 0, 0, 0
 	longest = -1
 	for _, l := range locks {
 		if l.Unknown() {
@@ -293,7 +293,7 @@ func tilesOf(locks []inspect.Lock) (t tiles, longest time.Duration) {
 		case n > 0:
 			late++
 		case !all && l.Err == nil:
-			unsure++
+			unknown++
 		}
 	}
 	number := func(n int) string {
@@ -306,8 +306,8 @@ func tilesOf(locks []inspect.Lock) (t tiles, longest time.Duration) {
 		return fmt.Sprintf("%d or more", n)
 	}
 	t = tiles{number(used), number(waited), words.None, words.Phrase{Text: number(late)}}
-	if unread == 0 && unsure > 0 {
-		t.Late.Text += fmt.Sprintf(", %d unknown", unsure)
+	if unread == 0 && unknown > 0 {
+		t.Late.Text += fmt.Sprintf(", %d unknown", unknown)
 	}
 	if late > 0 {
 		t.Late.Level = words.Bad

@@ -397,7 +397,6 @@ func TestList_Sorts(t *testing.T) {
 	c := f.client("web-1")
 	for _, name := range []string{"b", "c", "a"} {
 		f.hold(c.Mutex(name).Lock)
-		time.Sleep(20 * time.Millisecond)
 	}
 	f.wait(f.client("web-2").Mutex("c"), 1)
 	order := func(by string) (names string) {

@@ -547,8 +547,8 @@ func Why(l inspect.Lock) string {
 	return strings.Join(texts, " ")
 }
 
-// wants says what a waiter waits for that is granted the lock next, as far as that is more than one permit, and who waits behind it;
-// behind is empty if nobody does.
+// wants says why the lock is not granted to the next waiter yet, unless it just needs a permit to be free. behind says who waits behind
+// that waiter; it is empty if nobody does.
 func wants(l inspect.Lock, first fairlock.Waiter, behind string) (text string) {
 	also := func(before, after string) string {
 		if behind == "" {

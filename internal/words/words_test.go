@@ -144,19 +144,19 @@ func TestWords_EachHasAState(t *testing.T) {
 		read(fairlock.KindRWMutex, "readers", "writer")
 		read(fairlock.KindKeyedSemaphore, "gpu", "limits")
 		locks["unreadable"] = said(inspect.Lock{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "x"}, Err: errors.New("no")}, used)
-		crowd, err := s.Read(ctx, inspect.Most, inspect.ID{Kind: fairlock.KindRWMutex, Name: "readers"})
+		many, err := s.Read(ctx, inspect.Most, inspect.ID{Kind: fairlock.KindRWMutex, Name: "readers"})
 		require.NoError(t, err)
-		crowd[0].Used += 5000 // more than are listed
-		locks["crowd"] = said(crowd[0], used)
+		many[0].Used += 5000 // more than are listed
+		locks["many"] = said(many[0], used)
 
 		states := map[string][]string{ // in which locks a word is said; no other says it
-			"Unknown": {"theirs", "unreadable", "released", "crowd", "GPU"}, // also at the end of a question
+			"Unknown": {"theirs", "unreadable", "released", "many", "GPU"}, // also at the end of a question
 			"None":    nil, "Stranger": {"theirs"},
 			"unreadable": {"unreadable"}, "free": nil, // also of what somebody else gets
 			"held":  nil, // also of permits
-			"leads": {"election"}, "released": {"released"}, "writer": {"writer"}, "reader": {"readers", "crowd"},
-			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu", "limits", "crowd"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
-			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide", "limits", "pool", "crowd"}, "missed": {"crashed", "pool", "limits"}, "noneMissed": {"pool", "limits"}, "atLeast": {"crowd"},
+			"leads": {"election"}, "released": {"released"}, "writer": {"writer"}, "reader": {"readers", "many"},
+			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu", "limits", "many"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
+			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide", "limits", "pool", "many"}, "missed": {"crashed", "pool", "limits"}, "noneMissed": {"pool", "limits"}, "atLeast": {"many"},
 			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu", "limits"}, "atLimits": {"limits"}, "full": {"gpu", "limits"}, "limitsInUse": {"gpu", "limits"}, "notUsed": {"unused", "GPU"}, "setByResize": {"resized"},
 			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"}, "LastNumber": {"lately", "dead"},
 		}
@@ -278,8 +278,8 @@ func TestOfAll(t *testing.T) {
 	holder := func(held time.Duration, missed int) fairlock.Holder {
 		return fairlock.Holder{Token: tok, Fence: 1, Age: held, TTL: time.Minute, Weight: 1, Renewed: time.Second, Missed: missed}
 	}
-	unsure, released := holder(time.Second, 0), holder(time.Second, 0)
-	unsure.Renewed, released.Renewed, released.Released = -1, -1, true
+	unknown, released := holder(time.Second, 0), holder(time.Second, 0)
+	unknown.Renewed, released.Renewed, released.Released = -1, -1, true
 	for _, c := range []struct {
 		holders          []fairlock.Holder
 		unlisted         int
@@ -290,8 +290,8 @@ func TestOfAll(t *testing.T) {
 		{[]fairlock.Holder{holder(time.Hour, 0), holder(time.Minute, 0)}, 0, "1h0m", "none missed", "held."},
 		{[]fairlock.Holder{holder(time.Hour, 0), holder(time.Minute, 2)}, 0, "1h0m", "missed by 1 of 2", "One has missed renewals"},
 		{[]fairlock.Holder{holder(time.Hour, 1), holder(time.Minute, 2)}, 0, "1h0m", "missed by 2 of 2", "All have missed renewals"},
-		{[]fairlock.Holder{holder(time.Hour, 1), unsure}, 0, "1h0m", "missed by ≥1", "One has missed renewals"},
-		{[]fairlock.Holder{holder(time.Hour, 0), unsure}, 0, "1h0m", "?", "Whether all are alive is not known."},
+		{[]fairlock.Holder{holder(time.Hour, 1), unknown}, 0, "1h0m", "missed by ≥1", "One has missed renewals"},
+		{[]fairlock.Holder{holder(time.Hour, 0), unknown}, 0, "1h0m", "?", "Whether all are alive is not known."},
 		{[]fairlock.Holder{holder(time.Hour, 0), released}, 0, "1h0m", "none missed", "One has released"},
 		{[]fairlock.Holder{released, released}, 0, "–", "released", "All have released"},
 		{[]fairlock.Holder{holder(time.Hour, 0)}, 5, "≥1h0m", "?", "Whether all are alive is not known."},

@@ -209,10 +209,10 @@ var faults = []*fault{
 	}},
 	{"server full", func(w *world, random *rand.Rand) {
 		length := upTo(random, longestFault)
-		if w.now() < w.roomy {
+		if w.now() < w.fullAgain {
 			return
 		}
-		w.roomy = w.now() + 2*int64(length)
+		w.fullAgain = w.now() + 2*int64(length)
 		w.occurred("for %v, the server has no memory left", length)
 		w.observer.full.Add(1)
 		w.after(length, func() { w.observer.full.Add(-1) })

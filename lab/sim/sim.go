@@ -79,16 +79,16 @@ type Fault struct {
 
 // world is one run.
 type world struct {
-	cfg     Config
-	server  *fairlocktest.Server
-	clock   fairlock.Clock // of this package: no goroutine of a run sleeps by another one
-	start   time.Time
-	chosen  []*fault // the kinds of faults of this run
-	mix     mix
-	targets []target
-	tasks   sync.WaitGroup
-	roomy   int64         // until when the server does not run out of memory again, as Event.At: else nothing might be granted in a run
-	asleep  time.Duration // how long all processes stood still; the safety phase is longer by that
+	cfg       Config
+	server    *fairlocktest.Server
+	clock     fairlock.Clock // of this package: no goroutine of a run sleeps by another one
+	start     time.Time
+	chosen    []*fault // the kinds of faults of this run
+	mix       mix
+	targets   []target
+	tasks     sync.WaitGroup
+	fullAgain int64         // when the server may run out of memory again, as Event.At: a run in which it always is grants nothing
+	asleep    time.Duration // how long all processes stood still; the safety phase is longer by that
 
 	observer *observer
 	admin    *redis.Client // of an operator whose link has no faults
