@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fence"
-	"github.com/fairlock/fairlock-go/internal/dbtest"
+	"github.com/fairlock/fairlock-go/internal/tools/dbtest"
 )
 
 // lostUpdates is what a count of lost updates has found.

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/fairlock/fairlock-go/internal/workload"
+	"github.com/fairlock/fairlock-go/internal/tools/workload"
 )
 
 // plan says what is measured.

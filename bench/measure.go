@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/workload"
+	"github.com/fairlock/fairlock-go/internal/tools/workload"
 )
 
 const (

@@ -19,8 +19,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // Options are settings of the page. The zero value is valid.

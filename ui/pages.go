@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
 // search is what a search for locks has found.

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
 // functions are what the templates call. What is said of a lock is in package words.

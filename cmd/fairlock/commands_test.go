@@ -26,9 +26,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/bench"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 

@@ -21,7 +21,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // The environment that says which Redis to use. CMD of `fairlock run` does not see the first two, nor a variable that

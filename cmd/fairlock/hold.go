@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // shortGrace is how long CMD may take to end when the lock was taken from it: somebody else may have it already.

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
 // looker is what the commands that look at locks have in common: their flags, and the server once it is connected.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/internal/script"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
 // releaser takes a lock from its holders.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // authority writes, into a directory, ca.pem, and a certificate and a key that it signs for each name: name.pem, name.key.

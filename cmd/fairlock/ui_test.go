@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // The page needs the rights of a user who looks, and no more. It answers to the names that it has.

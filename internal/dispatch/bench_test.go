@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // BenchmarkDispatcher compares one command by plain go-redis (bare) with one whose caller may be blocked (blocking), and one

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // warm sends a first command, after which Redis is known to answer.

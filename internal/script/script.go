@@ -118,14 +118,14 @@ type verb struct {
 }
 
 // To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
-// all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/rules lab docs/protocol.md
+// all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/tools/rules lab docs/protocol.md
 //  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments by
 //     these names, as they come. It may call the functions of facts.lua, number.lua and queue.lua, and those that the headers
 //     of mutex/store.lua and fifo/line.lua list for all kinds of locks
 //  2. in lua.go, a method of Lock that sends these arguments, and a function that reads the reply. Prefer checks of input in
 //     the method; its error names the lock's first key. The error of a script says "the … is …"; explain (errors.go) gives
 //     some of them a type
-//  3. what it may do, and what its reply says: internal/rules. The requests of each token in lab/states/world.go
+//  3. what it may do, and what its reply says: internal/tools/rules. The requests of each token in lab/states/world.go
 //  4. a row in the table of verbs in verbs_test.go. Scenarios only of what short histories do not reach, such as bounds, in
 //     queue_test.go, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
@@ -134,7 +134,7 @@ type verb struct {
 //     users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go, keyed.go, rwmutex.go; shared.go
 //     for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If it tries for 3 s, tries in
 //     unserved_test.go and the lists that TestUnserved_EveryList names
-//  8. who sends it, in senders in internal/doctor/rights_test.go. Then a test says which rights are missing
+//  8. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
 //
 // A command that no script used before goes into the ACL lines in docs/operating.md, and into those of fairlock doctor: tests
 // compare them with the scripts.

@@ -21,8 +21,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/lab/chaos"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/skew"

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
 )
 

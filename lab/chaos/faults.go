@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/proxy"
 )
 

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 	"github.com/fairlock/fairlock-go/token"
 )
 

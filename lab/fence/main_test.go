@@ -18,7 +18,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/fairlock/fairlock-go/fence"
-	"github.com/fairlock/fairlock-go/internal/dbtest"
+	"github.com/fairlock/fairlock-go/internal/tools/dbtest"
 )
 
 // The servers of all tests, or why there are none. A test that needs one fails then.

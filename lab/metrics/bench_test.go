@@ -19,7 +19,7 @@ import (
 	otelfairlock "github.com/fairlock/fairlock-go/contrib/otel"
 	promfairlock "github.com/fairlock/fairlock-go/contrib/prometheus"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // cpu is what this process has used of the processors.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	luaparse "github.com/yuin/gopher-lua/parse"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
 // Each mutant changes one place, which is still there, and each rule has one. A script that did not compile would be found by any test.

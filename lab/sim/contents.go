@@ -9,7 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
 )

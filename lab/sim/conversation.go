@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
 // conversation is what a process sends and what it is told, as its Redis client sees it: the rules for clients that go by

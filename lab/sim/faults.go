@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"

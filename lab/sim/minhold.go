@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
 // The rules for minimum holds: the lock stays taken until d after the grant, whatever its holder does, and is free then. A waiter

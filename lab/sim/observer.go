@@ -12,8 +12,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/token"
 )

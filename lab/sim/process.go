@@ -14,8 +14,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/machine"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/machine"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 

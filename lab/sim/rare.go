@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
 // rare are states that a run should reach now and then, by name. A long run in which one of them never occurs has become blind.

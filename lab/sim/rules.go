@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
 // The rules for clients that only the simulation checks, because it knows when each script runs, and what it changes.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
 // tell returns what happened in a run, in the order of time: faults, what clients did, and what changed in the server.

@@ -10,7 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/workload"
+	"github.com/fairlock/fairlock-go/internal/tools/workload"
 )
 
 // Result is what was measured.

@@ -14,10 +14,10 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/internal/workload"
+	"github.com/fairlock/fairlock-go/internal/tools/workload"
 )
 
 // Config says what is measured.

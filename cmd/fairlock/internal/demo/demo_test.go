@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
 // sample is a demo of three clients, the second of which was killed at 20 ms while it held the lock until 2 s.

@@ -9,7 +9,7 @@ import (
 
 	"charm.land/lipgloss/v2"
 
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
 // conclude checks what was recorded, and writes a summary. failed is why the demo could not go on.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // Config has the settings of a demo. There are no defaults.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // show shows the lock until ctx ends, or the user of the live display has had enough.

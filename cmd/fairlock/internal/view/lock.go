@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 	"github.com/fairlock/fairlock-go/token"
 )
 

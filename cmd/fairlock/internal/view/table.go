@@ -9,7 +9,7 @@ import (
 	"charm.land/lipgloss/v2/table"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
 // Paint says how to write for a terminal. The colours are its own sixteen, so that they suit its background.

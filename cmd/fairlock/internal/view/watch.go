@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 const (

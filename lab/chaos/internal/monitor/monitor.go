@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
 // Monitor observes a server, also again when it was down.

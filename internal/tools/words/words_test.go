@@ -20,10 +20,10 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 	"github.com/fairlock/fairlock-go/leader"
 	locktoken "github.com/fairlock/fairlock-go/token"
 )
@@ -308,7 +308,7 @@ func TestOfAll(t *testing.T) {
 
 // The page has no words for a lock of its own: neither its templates nor its script.
 func TestWords_ThePageHasNone(t *testing.T) {
-	for _, file := range []string{"../../ui/pages.tmpl", "../../ui/assets/page.js"} {
+	for _, file := range []string{"../../../ui/pages.tmpl", "../../../ui/assets/page.js"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for name, word := range all(t) {

@@ -62,7 +62,7 @@ func TestRights_FollowTheScripts(t *testing.T) {
 		assert.ElementsMatch(t, want, needsOf(purpose, "fairlock", false).commands, "the rights to %s", purpose)
 	}
 
-	guide, err := os.ReadFile("../../docs/operating.md")
+	guide, err := os.ReadFile("../../../docs/operating.md")
 	require.NoError(t, err)
 	_, section, _ := strings.Cut(string(guide), "\n## Rights\n")
 	section, _, _ = strings.Cut(section, "\n```\n")

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // facts is what a server says about itself in the replies to HELLO, INFO and CONFIG. What it does not tell is missing.

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/workload"
+	"github.com/fairlock/fairlock-go/internal/tools/workload"
 )
 
 // oneAtATime is a lock of this process that is granted a delay after it was released.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
@@ -548,7 +548,7 @@ func TestReport_JSON(t *testing.T) {
 
 // docs/operating.md has the same lines, and the library's tests hold the first to the scripts.
 func TestRightsIn(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operating.md")
+	text, err := os.ReadFile("../../../docs/operating.md")
 	require.NoError(t, err)
 	var lines []string
 	for _, r := range RightsIn("fairlock", false) {
