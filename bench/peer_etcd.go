@@ -12,17 +12,18 @@ import (
 
 var etcdPeer = peer{
 	name: "etcd", module: "go.etcd.io/etcd/client/v3", onEtcd: true,
-	settings: "`concurrency.Mutex`, one client for each process; one node, which does not wait for its disk (`UnsafeNoFsync`); " +
-		"messages of gRPC count as commands",
+	settings: "`concurrency.Mutex`, one client for each process; one node, which does not wait for its disk " +
+		"(`UnsafeNoFsync`); messages of gRPC count as commands",
 	look: "`Done` of its session", fence: "its revision, compared by `fence.Postgres`",
 	open: func(addr string, ttl time.Duration) (session, error) {
-		c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + addr}, DialTimeout: 5 * time.Second,
+			Logger: zap.NewNop()})
 		return &etcdSession{client: c, ttl: ttl}, err
 	},
 }
 
-// etcdSession has leases that nobody uses, for the next ones that lock: two mutexes of one lease have the same owner, so
-// that each goroutine that locks needs a lease of its own.
+// etcdSession has leases that nobody uses, for the next ones that lock: two mutexes of one lease have the same owner,
+// so that each goroutine that locks needs a lease of its own.
 type etcdSession struct {
 	client *clientv3.Client
 	ttl    time.Duration

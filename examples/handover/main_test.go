@@ -31,7 +31,8 @@ func TestRun_TwoProcessesShareOneLease(t *testing.T) {
 	program.Env = append(os.Environ(), asProgram+"=1", "FAIRLOCK_REDIS=unix://"+server.Addr())
 	out, err := program.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	said := regexp.MustCompile(`process (\d+) has begun, fence (\d+)\nprocess (\d+) goes on, fence (\d+)\n`).FindStringSubmatch(string(out))
+	said := regexp.MustCompile(
+		`process (\d+) has begun, fence (\d+)\nprocess (\d+) goes on, fence (\d+)\n`).FindStringSubmatch(string(out))
 	require.NotNil(t, said, "%s", out)
 	assert.NotEqual(t, said[1], said[3])
 	assert.Greater(t, said[4], said[2], "the fence") // both have 16 digits

@@ -86,7 +86,8 @@ func TestService(t *testing.T) {
 	s := start(t, config{
 		redis: "unix://" + redistest.Start(t).Addr(), addr: "127.0.0.1:0", password: "secret", work: 300 * time.Millisecond,
 	})
-	const reports, waiting = "/customers/ann/reports", `fairlock_waiters{fairlock_kind="mutex",fairlock_name="report",fairlock_namespace="fairlock"`
+	const reports, waiting = "/customers/ann/reports",
+		`fairlock_waiters{fairlock_kind="mutex",fairlock_name="report",fairlock_namespace="fairlock"`
 	answers := make(chan int, 2)
 	for range 2 {
 		go func() {

@@ -13,7 +13,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
-// Each mutant changes one place, which is still there, and each rule has one. A script that did not compile would be found by any test.
+// Each mutant changes one place, which is still there, and each rule has one. A script that did not compile would be
+// found by any test.
 func TestMutants_ReplaceOneText(t *testing.T) {
 	all, err := parse(list)
 	require.NoError(t, err)

@@ -36,5 +36,6 @@ func change(e history.ServerEvent) string {
 	case e.Until == 0:
 		until = ""
 	}
-	return fmt.Sprintf("server  %-9s  %s", e.Op, e.Lock) + history.Details(number, e.Ticket, "until", until, "token", e.Token)
+	return fmt.Sprintf("server  %-9s  %s", e.Op, e.Lock) + history.Details(number, e.Ticket, "until", until, "token",
+		e.Token)
 }

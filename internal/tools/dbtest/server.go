@@ -1,5 +1,5 @@
-// Package dbtest starts private database servers, for tests and for bench. Each listens on a Unix socket in a directory of its own,
-// and its data is gone when it stops. The package has no driver: whoever uses it connects by the DSN.
+// Package dbtest starts private database servers, for tests and for bench. Each listens on a Unix socket in a directory
+// of its own, and its data is gone when it stops. The package has no driver: whoever uses it connects by the DSN.
 package dbtest
 
 import (
@@ -18,7 +18,8 @@ import (
 // Server is a running database server. It is stopped with the process that has started it.
 type Server struct {
 	Title string // its name and version
-	DSN   string // for database/sql: of the driver pgx (github.com/jackc/pgx/v5/stdlib) or mysql (github.com/go-sql-driver/mysql)
+	// for database/sql: of the driver pgx (github.com/jackc/pgx/v5/stdlib) or mysql (github.com/go-sql-driver/mysql)
+	DSN string
 
 	dir  string // temporary
 	data string // in it
@@ -28,8 +29,8 @@ type Server struct {
 	quit syscall.Signal
 }
 
-// StartPostgres starts a PostgreSQL with the superuser postgres and the empty database postgres. It is found in the PATH, or where
-// Debian has it. The error says what to install if it is not there.
+// StartPostgres starts a PostgreSQL with the superuser postgres and the empty database postgres. It is found in the
+// PATH, or where Debian has it. The error says what to install if it is not there.
 func StartPostgres() (*Server, error) {
 	const hint = "PostgreSQL is needed (Debian: apt-get install postgresql)"
 	bin, err := find(hint, "postgres", "/usr/lib/postgresql/*/bin", "/opt/homebrew/opt/postgresql*/bin")
@@ -44,7 +45,8 @@ func StartPostgres() (*Server, error) {
 		return nil, err
 	}
 	s.DSN = "host=" + s.dir + " user=postgres dbname=postgres"
-	err = s.run(filepath.Join(filepath.Dir(bin), "initdb"), "-D", s.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale",
+	err = s.run(filepath.Join(filepath.Dir(bin), "initdb"), "-D", s.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+		"--no-locale",
 		"--no-sync")
 	if err == nil {
 		err = s.serve(func() bool { // it accepts connections earlier, and refuses them
@@ -56,8 +58,8 @@ func StartPostgres() (*Server, error) {
 	return s.orStop(err)
 }
 
-// StartMariaDB starts a MariaDB with the user root, who needs no password, and the empty database test. It is found in the PATH,
-// or where Debian has it. The error says what to install if it is not there.
+// StartMariaDB starts a MariaDB with the user root, who needs no password, and the empty database test. It is found in
+// the PATH, or where Debian has it. The error says what to install if it is not there.
 func StartMariaDB() (*Server, error) {
 	const hint = "MariaDB is needed (Debian: apt-get install mariadb-server)"
 	bin, err := find(hint, "mariadbd", "/usr/sbin", "/opt/homebrew/opt/mariadb/bin")
@@ -74,7 +76,8 @@ func StartMariaDB() (*Server, error) {
 	}
 	socket := filepath.Join(s.dir, "s")
 	s.DSN = "root@unix(" + socket + ")/test"
-	err = s.run(install, "--no-defaults", "--datadir="+s.data, "--auth-root-authentication-method=normal", "--skip-name-resolve")
+	err = s.run(install, "--no-defaults", "--datadir="+s.data, "--auth-root-authentication-method=normal",
+		"--skip-name-resolve")
 	if err == nil {
 		err = s.serve(func() bool {
 			conn, err := net.Dial("unix", socket)
@@ -82,7 +85,8 @@ func StartMariaDB() (*Server, error) {
 				_ = conn.Close()
 			}
 			return err == nil
-		}, bin, "--no-defaults", "--datadir="+s.data, "--socket="+socket, "--skip-networking", "--pid-file="+filepath.Join(s.dir, "pid"),
+		}, bin, "--no-defaults", "--datadir="+s.data, "--socket="+socket, "--skip-networking", "--pid-file="+
+			filepath.Join(s.dir, "pid"),
 			"--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0")
 	}
 	return s.orStop(err)
@@ -107,7 +111,8 @@ func find(hint, name string, folders ...string) (string, error) {
 	return "", errors.New(hint)
 }
 
-// prepare makes the directories of a server. The servers refuse to run as root: the named user takes its place, or nobody.
+// prepare makes the directories of a server. The servers refuse to run as root: the named user takes its place, or
+// nobody.
 func prepare(bin, name string, quit syscall.Signal) (*Server, error) {
 	version, err := exec.Command(bin, "--version").Output()
 	if err != nil {

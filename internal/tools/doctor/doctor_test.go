@@ -19,9 +19,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -98,7 +98,8 @@ func TestRun_WithTheLeastRights(t *testing.T) {
 	for i, rule := range least() {
 		rules := least()
 		rules = append(rules[:i], rules[i+1:]...)
-		f, err := (&server{Options: Options{Namespace: "fairlock", For: Use}, rdb: login(t, s, rules...), name: "x"}).rights(t.Context())
+		f, err := (&server{Options: Options{Namespace: "fairlock", For: Use}, rdb: login(t, s, rules...),
+			name: "x"}).rights(t.Context())
 		require.NoError(t, err)
 		if rule == "+cluster|slots" {
 			assert.Equal(t, OK, f.Result)
@@ -151,8 +152,8 @@ func TestRun_ForOperators(t *testing.T) {
 	assert.Zero(t, s.Client().DBSize(t.Context()).Val())
 }
 
-// After the lines that the check of rights gives have been entered, the user lacks nothing. Redis does not tell a user that may not
-// call a command whether it may use the key, so it is no claim that the user lacks the keys.
+// After the lines that the check of rights gives have been entered, the user lacks nothing. Redis does not tell a user
+// that may not call a command whether it may use the key, so it is no claim that the user lacks the keys.
 func TestRights_OneRound(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -194,12 +195,14 @@ func TestRights_OneRound(t *testing.T) {
 
 func TestRun_Refusals(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "ZCOUNT", "", // by a service that others run
+	// by a service that others run
+	s := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "ZCOUNT", "",
 		"--rename-command", "CONFIG", "", "--rename-command", "HELLO", "")
 	rdb := s.Client()
 	r := examine(t.Context(), rdb, quiet)
 	assert.Equal(t, []string{"rights", "locks"}, with(r, Problem))
-	assert.Regexp(t, `^the server refuses evalsha \(ERR unknown command .*\), zcount \(ERR unknown command .*\)$`, found(r, "rights").Found)
+	assert.Regexp(t, `^the server refuses evalsha \(ERR unknown command .*\), zcount \(ERR unknown command .*\)$`,
+		found(r, "rights").Found)
 	assert.Contains(t, found(r, "rights").Advice, "service")
 	f := found(examine(t.Context(), login(t, s, "~*", "allchannels", "+@all", "-zadd"), quiet), "rights")
 	assert.Regexp(t, `^the server refuses evalsha .*; the user lacks \+zadd$`, f.Found)
@@ -209,7 +212,8 @@ func TestRun_Refusals(t *testing.T) {
 	assert.Equal(t, Warning, found(r, "persistence").Result)
 	assert.Empty(t, found(r, "persistence").Paste, "nobody may call CONFIG")
 	assert.Contains(t, found(r, "persistence").Advice, "settings of the service")
-	assert.Equal(t, "0", redistest.Info(t, rdb, "persistence", "rdb_changes_since_last_save"), "nothing was written, not even for a moment")
+	assert.Equal(t, "0", redistest.Info(t, rdb, "persistence", "rdb_changes_since_last_save"),
+		"nothing was written, not even for a moment")
 
 	r = examine(t.Context(), redistest.Start(t, "--replicaof", "127.0.0.1", "1").Client(), quiet)
 	assert.Equal(t, []string{"role"}, with(r, Problem), "and not rights: a replica refuses for another reason")
@@ -239,23 +243,27 @@ func TestRun_SaysWhatIs(t *testing.T) {
 	enter(t, full.Client(), r)
 	if !full.Before7() { // where nothing that an operator may call tells
 		rules := strings.Fields(RightsIn("fairlock", false)[1].ACL)[7:]
-		r = Run(t.Context(), login(t, full, rules...), Options{Namespace: "fairlock", For: Look, Progress: func(string, string) {}})
+		r = Run(t.Context(), login(t, full, rules...), Options{Namespace: "fairlock", For: Look,
+			Progress: func(string, string) {}})
 		assert.Equal(t, []string{"locks", "persistence"}, with(r, Problem), "also for who may only look")
 		assert.Contains(t, found(r, "locks").Found, "no lock can be acquired now: MISCONF")
 	}
 
-	down := redistest.StartTCP(t, "--cluster-enabled", "yes").Client() // no node has slots; on a socket, its bus would have a fixed port
+	// no node has slots; on a socket, its bus would have a fixed port
+	down := redistest.StartTCP(t, "--cluster-enabled", "yes").Client()
 	r = examine(t.Context(), down, quiet)
 	assert.Equal(t, []string{"cluster", "locks"}, with(r, Problem))
 	assert.Contains(t, found(r, "locks").Found, "CLUSTERDOWN")
 
-	r = examine(t.Context(), redis.NewClient(&redis.Options{Addr: redistest.StartSentinels(t, 0).Options().SentinelAddrs[0]}), quiet)
+	r = examine(t.Context(), redis.NewClient(&redis.Options{Addr: redistest.StartSentinels(t,
+		0).Options().SentinelAddrs[0]}), quiet)
 	assert.Equal(t, []string{"role"}, with(r, Problem))
 	assert.Contains(t, found(r, "role").Found, "a Sentinel")
 	assert.Equal(t, Checks()[3:], with(r, Unchecked))
 }
 
-// What a user may not call is sent once, however often the checks are made: each time is an entry in the server's ACL LOG.
+// What a user may not call is sent once, however often the checks are made: each time is an entry in the server's ACL
+// LOG.
 func TestRun_AsksOnceWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -337,7 +345,8 @@ func TestKeys(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	ctx := t.Context()
 	left := func(namespace string) Finding {
-		f, err := (&server{Options: Options{Namespace: namespace, Progress: func(string, string) {}}, rdb: rdb, all: rdb}).keys(ctx)
+		f, err := (&server{Options: Options{Namespace: namespace, Progress: func(string, string) {}}, rdb: rdb,
+			all: rdb}).keys(ctx)
 		require.NoError(t, err)
 		return f
 	}
@@ -357,9 +366,11 @@ func TestKeys(t *testing.T) {
 		{"lock", "set n:{x}:lock 1", Problem, "for ever"},
 		{"number", "set n:{x}:number 1", Warning, `1 key never expires: "number:{x}:number"`},
 		{"numbers", "set n:{x}:number 1; set n:{y}:number 1", Warning, "2 keys never expire: "},
-		{"resized", "set n:{x}:sem:resized 4; set n:{x}:number 1 px 3600000", OK, "2 keys of locks, of the right types, and they expire, but for 1 that resize has set"},
+		{"resized", "set n:{x}:sem:resized 4; set n:{x}:number 1 px 3600000", OK,
+			"2 keys of locks, of the right types, and they expire, but for 1 that resize has set"},
 		{"one", "zadd n:{x}:queue 0 0" + expires, OK, "1 key of locks"},
-		{"strange", "lpush n:queue 1; lpush n:{x}:something 1; lpush ns:{x}:queue 1; lpush n:{x}:sem:lock 1", Warning, "no locks in this namespace; namespaces with locks: "},
+		{"strange", "lpush n:queue 1; lpush n:{x}:something 1; lpush ns:{x}:queue 1; lpush n:{x}:sem:lock 1", Warning,
+			"no locks in this namespace; namespaces with locks: "},
 	} {
 		for command := range strings.SplitSeq(c.commands, "; ") {
 			var args []any
@@ -388,7 +399,8 @@ func TestKeys(t *testing.T) {
 		require.NoError(t, err)
 		go func() { _, _ = lock(ctx) }() // waits until the client is closed
 	}
-	require.Eventually(t, func() bool { return strings.HasPrefix(left("fairlock").Found, "14 keys") }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.HasPrefix(left("fairlock").Found, "14 keys") }, time.Minute,
+		time.Millisecond)
 	assert.Equal(t, OK, left("fairlock").Result)
 	client.Close()
 }
@@ -427,11 +439,12 @@ func TestLayout(t *testing.T) {
 	assert.Equal(t, OK, layout().Result)
 }
 
-// testdata/facts.txt has what servers say about themselves, or refuse, what a check finds in it, and what the finding advises if
-// that is not what its check does.
+// testdata/facts.txt has what servers say about themselves, or refuse, what a check finds in it, and what the finding
+// advises if that is not what its check does.
 func TestFacts_AreJudged(t *testing.T) {
 	judges := map[string]func(facts) Finding{
-		"version": version, "role": role, "eviction": eviction, "memory": memory, "persistence": persistence, "replicas": replicas, "expiry": expiry,
+		"version": version, "role": role, "eviction": eviction, "memory": memory, "persistence": persistence,
+		"replicas": replicas, "expiry": expiry,
 	}
 	text, err := os.ReadFile("testdata/facts.txt")
 	require.NoError(t, err)
@@ -478,7 +491,8 @@ func TestSlowLog(t *testing.T) {
 	assert.Regexp(t, `^1 command took over 100ms within a day, the longest \S+ \(DEBUG\)$`, f.Found)
 }
 
-// A script of this version is told from those of others: by its hash also its verb; not by its text, of which Redis keeps the beginning.
+// A script of this version is told from those of others: by its hash also its verb; not by its text, of which Redis
+// keeps the beginning.
 func TestSlowLog_OwnScripts(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t, "--slowlog-log-slower-than", "0").Client()

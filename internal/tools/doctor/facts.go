@@ -18,11 +18,12 @@ type facts struct {
 	told   map[string]string // by the words of INFO: maxmemory_policy, not maxmemory-policy as in CONFIG
 	info   error             // why INFO tells nothing
 	config error             // why CONFIG tells nothing
-	writes string            // why the server does not write now, as it has replied: MISCONF, for example; "" if it does, or if that is not known
+	// why the server does not write now, as it has replied: MISCONF, for example; "" if it does, or if that is not known
+	writes string
 }
 
-// gather asks HELLO, which every user may, CONFIG (one setting at a time: before version 7 it takes no more) and INFO. The error
-// is one of the connection.
+// gather asks HELLO, which every user may, CONFIG (one setting at a time: before version 7 it takes no more) and INFO.
+// The error is one of the connection.
 func (s *server) gather(ctx context.Context) (f facts, err error) {
 	if f.told, err = inspect.Hello(ctx, s.rdb); err != nil {
 		return f, err
@@ -54,8 +55,8 @@ func (s *server) gather(ctx context.Context) (f facts, err error) {
 	return f, nil
 }
 
-// Refused remembers which commands a user may not call, so that they are not sent again and again: the server notes each in its ACL
-// LOG. The zero value is ready to use, and nil remembers nothing.
+// Refused remembers which commands a user may not call, so that they are not sent again and again: the server notes
+// each in its ACL LOG. The zero value is ready to use, and nil remembers nothing.
 type Refused struct {
 	mu    sync.Mutex
 	until map[string]time.Time // guarded by mu: by server and command
@@ -177,7 +178,8 @@ func eviction(f facts) Finding {
 	case known && limit == 0:
 		return is(Warning, "maxmemory-policy is %s; nothing is evicted as long as maxmemory is 0", policy)
 	}
-	return is(Problem, "maxmemory-policy is %s: an evicted key is a lock that two can hold, or a queue without order", policy)
+	return is(Problem, "maxmemory-policy is %s: an evicted key is a lock that two can hold, or a queue without order",
+		policy)
 }
 
 func memory(f facts) Finding {
@@ -199,21 +201,27 @@ func memory(f facts) Finding {
 
 func persistence(f facts) Finding {
 	on := f.told["appendonly"] + f.told["aof_enabled"]
-	const disk, status = "the server's log says why: look at the space on its disk, at the rights to its directory, and at its memory", "INFO persistence"
+	const status = "INFO persistence"
+	const disk = "the server's log says why: look at the space on its disk, at the rights to its directory, " +
+		"and at its memory"
 	switch fsync := f.told["appendfsync"]; {
 	case f.told["loading"] == "1":
 		return is(Problem, "the server is still loading its data, and refuses everything").
 			advise("wait until it has loaded them; how long that takes is among what it says of its persistence", status)
 	case strings.HasPrefix(f.writes, "MISCONF"):
-		return is(Problem, "it cannot save its data, and refuses to write (MISCONF): no lock is granted, and none is renewed").advise(disk, status)
+		return is(Problem,
+			"it cannot save its data, and refuses to write (MISCONF): no lock is granted, and none is renewed").advise(
+			disk, status)
 	case f.told["aof_last_write_status"] == "err":
 		return is(Problem, "it cannot write its append-only file, and refuses to write (MISCONF)").advise(disk, status)
 	case f.told["rdb_last_bgsave_status"] == "err":
-		return is(Warning, "its last snapshot failed: unless it is told not to, it refuses to write (MISCONF)").advise(disk, status)
+		return is(Warning, "its last snapshot failed: unless it is told not to, it refuses to write (MISCONF)").advise(disk,
+			status)
 	case on == "":
 		return f.untold()
 	case !strings.ContainsAny(on, "y1"): // yes, 1
-		return is(Warning, "appendonly is no: after a restart, each lock begins anew, and two can hold it until the first one's next renewal")
+		return is(Warning,
+			"appendonly is no: after a restart, each lock begins anew, and two can hold it until the first one's next renewal")
 	case fsync == "no":
 		return is(Warning, "appendfsync is no: a crash of the machine may lose the grants of half a minute").
 			advise("set it, and the same in redis.conf", "CONFIG SET appendfsync everysec")
@@ -227,7 +235,8 @@ func expiry(f facts) Finding {
 	case "": // INFO does not have it
 		return unreported(f.config)
 	case "no":
-		return is(Warning, "lazyfree-lazy-expire is no: when a queue of 100,000 waiters expires, the server stands still for about 20 ms")
+		return is(Warning,
+			"lazyfree-lazy-expire is no: when a queue of 100,000 waiters expires, the server stands still for about 20 ms")
 	}
 	return is(OK, "lazyfree-lazy-expire is yes")
 }
@@ -250,11 +259,13 @@ func replicas(f facts) Finding {
 	good, counted := f.number("min_slaves_good_slaves") // told only if some are wanted
 	switch {
 	case counted && good < want:
-		return is(Problem, "%d of %d for min-replicas-to-write are near enough: every lock is refused (NOREPLICAS)", good, want).advise(link, status)
+		return is(Problem, "%d of %d for min-replicas-to-write are near enough: every lock is refused (NOREPLICAS)", good,
+			want).advise(link, status)
 	case n == 0:
 		return is(OK, "none: nothing is lost in a failover, and an outage of this server is one of its locks")
 	case told && want == 0:
-		return is(Warning, "%s, and min-replicas-to-write is 0, so a primary that is cut off grants locks that a failover loses",
+		return is(Warning,
+			"%s, and min-replicas-to-write is 0, so a primary that is cut off grants locks that a failover loses",
 			inspect.Count(n, "replica"))
 	}
 	return is(OK, "%s, none lags", inspect.Count(n, "replica"))

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // latency asks for the time over and over, over one connection: 60 times, or for two seconds and no less than five.
@@ -85,15 +85,18 @@ func slowest(entries []redis.SlowLog) Finding {
 	if ours {
 		which = strings.TrimRight(which+" of fairlock's own script "+verb, " ")
 	}
-	f := is(Warning, "%s took over %s within a day, the longest %s (%s)", inspect.Count(n, "command"), long, brief(slowest.Duration), which)
+	f := is(Warning, "%s took over %s within a day, the longest %s (%s)", inspect.Count(n, "command"), long,
+		brief(slowest.Duration), which)
 	if ours {
-		return f.advise("that script takes far less on a server that is well: look at what slows the server down, such as swap, a fork, "+
-			"or a CPU that it shares", "LATENCY DOCTOR")
+		return f.advise(
+			"that script takes far less on a server that is well: look at what slows the server down, such as swap, a fork, "+
+				"or a CPU that it shares", "LATENCY DOCTOR")
 	}
 	return f
 }
 
-// scriptIn returns whether a command of the slow log runs a script of this version, and of which verb; "" if that is not known.
+// scriptIn returns whether a command of the slow log runs a script of this version, and of which verb; "" if that is
+// not known.
 func scriptIn(args []string) (verb string, ours bool) {
 	if len(args) < 2 || !strings.HasPrefix(strings.ToLower(args[0]), "eval") {
 		return "", false
@@ -295,8 +298,9 @@ func (s *server) locks(parent context.Context) (Finding, error) {
 		if s.unnotified {
 			advice = "see what the check of rights says"
 		}
-		return is(Warning, "one was taken, renewed, handed over and given back, but no notification came: a waiter is granted the lock "+
-			"at its next heartbeat, up to a second later").advise(advice, ""), nil
+		return is(Warning,
+			"one was taken, renewed, handed over and given back, but no notification came: a waiter is granted the lock "+
+				"at its next heartbeat, up to a second later").advise(advice, ""), nil
 	}
 	return is(OK, "one was taken, renewed, handed over and given back, all within %s", brief(took)), nil
 }

@@ -16,13 +16,14 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
-// uses are the commands that locks need, and others those that only operators need: each with arguments that change nothing.
-// KEY is a key that does not exist. Redis looks at a user's rights before it looks at the arguments.
+// uses are the commands that locks need, and others those that only operators need: each with arguments that change
+// nothing. KEY is a key that does not exist. Redis looks at a user's rights before it looks at the arguments.
 const (
 	uses = `
-eval return 1 KEY; evalsha 0000 1 KEY; time; exists KEY; get KEY; set KEY x xx px 1; del KEY; type KEY; pttl KEY; pexpire KEY 1;
-zadd KEY xx 0 x; zrem KEY x; unlink KEY; zrange KEY 0 0; zrank KEY x; zscore KEY x; zmscore KEY x; zcard KEY; zcount KEY 0 0;
-zrangebyscore KEY 0 0; zrangebylex KEY - -; zlexcount KEY - -; hget KEY x; hset KEY x 1 x; hdel KEY x; hlen KEY; hscan KEY 0; hincrby KEY x x;
+eval return 1 KEY; evalsha 0000 1 KEY; time; exists KEY; get KEY; set KEY x xx px 1; del KEY; type KEY; pttl KEY;
+pexpire KEY 1; zadd KEY xx 0 x; zrem KEY x; unlink KEY; zrange KEY 0 0; zrank KEY x; zscore KEY x; zmscore KEY x;
+zcard KEY; zcount KEY 0 0; zrangebyscore KEY 0 0; zrangebylex KEY - -; zlexcount KEY - -; hget KEY x;
+hset KEY x 1 x; hdel KEY x; hlen KEY; hscan KEY 0; hincrby KEY x x;
 publish CHANNEL x; subscribe CHANNEL`
 	others = `eval_ro return 1 KEY; evalsha_ro 0000 1 KEY; scan 0 match KEY count 1`
 )
@@ -40,8 +41,8 @@ const (
 // Purposes are all of them, in the order of RightsIn.
 var Purposes = []Purpose{Use, Look, Operate}
 
-// Commands names the commands of fairlock that need the rights for a purpose; "" for Use. Those that look need no others, and
-// those that operate need these as well.
+// Commands names the commands of fairlock that need the rights for a purpose; "" for Use. Those that look need no
+// others, and those that operate need these as well.
 func (p Purpose) Commands() string {
 	return map[Purpose]string{Look: "status, list, watch, ui", Operate: "release and resize"}[p]
 }
@@ -67,7 +68,8 @@ type Rights struct {
 
 // RightsIn are the least rights for what is done with locks in the namespace, one for each of Purposes.
 func RightsIn(namespace string, before7 bool) (all []Rights) {
-	texts := map[Purpose]string{Use: "use locks", Look: "look (" + Look.Commands() + ")", Operate: "operate (look, " + Operate.Commands() + ")"}
+	texts := map[Purpose]string{Use: "use locks", Look: "look (" + Look.Commands() + ")", Operate: "operate (look, " +
+		Operate.Commands() + ")"}
 	users := map[Purpose]string{Use: "fairlock", Look: "fairlock-look", Operate: "fairlock-operate"}
 	for _, purpose := range Purposes {
 		needs := needsOf(purpose, namespace, before7)
@@ -76,7 +78,8 @@ func RightsIn(namespace string, before7 bool) (all []Rights) {
 			rules = append(rules, "+"+command)
 		}
 		all = append(all, Rights{texts[purpose], // go-redis asks a cluster for its slots
-			"ACL SETUSER " + users[purpose] + " reset resetchannels on >password " + strings.Join(rules, " ") + " +cluster|slots"})
+			"ACL SETUSER " + users[purpose] + " reset resetchannels on >password " + strings.Join(rules, " ") +
+				" +cluster|slots"})
 	}
 	return all
 }
@@ -87,8 +90,8 @@ type needs struct {
 	commands       []string
 }
 
-// needsOf are those for a purpose. A server before Redis 7 cannot restrict keys or scripts to reading; but without the right
-// to a command that writes, a script cannot write either.
+// needsOf are those for a purpose. A server before Redis 7 cannot restrict keys or scripts to reading; but without the
+// right to a command that writes, a script cannot write either.
 func needsOf(purpose Purpose, namespace string, before7 bool) needs {
 	const (
 		reads  = "time get type pttl zrange zscore zcard zcount zrangebyscore zrangebylex zlexcount hget scan"
@@ -120,18 +123,19 @@ func patterns(namespace string) (keys, channels string) {
 // confirming is how long the server may take to confirm a subscription.
 const confirming = 3500 * time.Millisecond
 
-// known are the replies of a server that knows the commands above, and lets the user call them; unable those of one that does not
-// write now.
+// known are the replies of a server that knows the commands above, and lets the user call them; unable those of one
+// that does not write now.
 var (
 	known  = regexp.MustCompile(`^(NOSCRIPT|ERR (hash )?value is not an integer|ERR wrong number of arguments)`)
-	unable = regexp.MustCompile(`^(READONLY|MISCONF|OOM|NOREPLICAS|CLUSTERDOWN|LOADING|MASTERDOWN|BUSY|TRYAGAIN|MOVED|ASK) `)
+	unable = regexp.MustCompile(
+		`^(READONLY|MISCONF|OOM|NOREPLICAS|CLUSTERDOWN|LOADING|MASTERDOWN|BUSY|TRYAGAIN|MOVED|ASK) `)
 )
 
 // writing are the commands above that Redis lets nobody call who may only read the key.
 var writing = strings.Fields("eval evalsha set del pexpire zadd zrem unlink hset hdel hincrby")
 
-// rights tries every command that the user needs. A service that others run may not have one. A user that may not call a command
-// is not told whether it may use the key or the channel: that shows if it may call another.
+// rights tries every command that the user needs. A service that others run may not have one. A user that may not call
+// a command is not told whether it may use the key or the channel: that shows if it may call another.
 func (s *server) rights(ctx context.Context) (Finding, error) {
 	major, _ := s.facts.version()
 	needs := needsOf(s.For, s.Namespace, major == 6)
@@ -169,7 +173,8 @@ func (s *server) rights(ctx context.Context) (Finding, error) {
 			continue
 		}
 		rule := "+" + command
-		if _, access, _ := strings.Cut(err.Error(), "access "); strings.Contains(access, "channel") || strings.Contains(access, "key") {
+		if _, access, _ := strings.Cut(err.Error(), "access "); strings.Contains(access, "channel") ||
+			strings.Contains(access, "key") {
 			rule = used
 		}
 		switch {
@@ -200,8 +205,8 @@ func (s *server) rights(ctx context.Context) (Finding, error) {
 	return s.rightsFinding(result, lacks, perhaps, refused), nil
 }
 
-// writable learns whether the server writes now, for a user who may not write. Redis looks at that before it refuses to run a script
-// that does not promise to write nothing, and after that it refuses this one all the same.
+// writable learns whether the server writes now, for a user who may not write. Redis looks at that before it refuses to
+// run a script that does not promise to write nothing, and after that it refuses this one all the same.
 func (s *server) writable(ctx context.Context) error {
 	err := s.rdb.Do(ctx, "eval_ro", "#!lua\nreturn 1", 0).Err()
 	if err != nil && !inspect.Refused(err) {
@@ -213,13 +218,16 @@ func (s *server) writable(ctx context.Context) error {
 	return nil
 }
 
-// rightsFinding says which rights the user lacks, of which that is not known, and which commands the server refuses to everybody.
+// rightsFinding says which rights the user lacks, of which that is not known, and which commands the server refuses to
+// everybody.
 func (s *server) rightsFinding(result Result, lacks, perhaps, refused []string) Finding {
-	f := is(result, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: Look.Commands(), Operate: "status, " + Operate.Commands()}[s.For])
+	f := is(result, "the user may do all that %s need", map[Purpose]string{Use: "locks", Look: Look.Commands(),
+		Operate: "status, " + Operate.Commands()}[s.For])
 	var found, advice []string
 	if len(refused) > 0 {
 		found = append(found, "the server refuses "+strings.Join(refused, ", "))
-		advice = append(advice, "if it is a service that others run, look in its documentation for how to have these commands")
+		advice = append(advice,
+			"if it is a service that others run, look in its documentation for how to have these commands")
 	}
 	if len(lacks) > 0 {
 		f.Own = len(refused) == 0

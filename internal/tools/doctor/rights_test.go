@@ -26,10 +26,12 @@ var senders = map[string][]string{
 
 var calls = regexp.MustCompile(`call\('(\w+)'`)
 
-// The rights for each purpose are those to the commands that its scripts call, and to those that send the scripts. A new verb
-// needs a row in senders. A new command of an operator needs a place in the texts that say what the rights are for.
+// The rights for each purpose are those to the commands that its scripts call, and to those that send the scripts. A
+// new verb needs a row in senders. A new command of an operator needs a place in the texts that say what the rights are
+// for.
 func TestRights_FollowTheScripts(t *testing.T) {
-	scripts := map[Purpose][]string{Use: {"eval", "evalsha", "subscribe"}, Look: {"eval_ro", "evalsha_ro", "scan", "type"}, Operate: {"eval", "evalsha", "scan", "type"}}
+	scripts := map[Purpose][]string{Use: {"eval", "evalsha", "subscribe"}, Look: {"eval_ro", "evalsha_ro", "scan", "type"},
+		Operate: {"eval", "evalsha", "scan", "type"}}
 	purposeOf := func(command string) Purpose {
 		if slices.Contains(senders["inspect"], command) {
 			return Look

@@ -34,14 +34,20 @@ var checks = []check{
 	{"rights", (*server).rights, "give the user what it lacks", ""},
 	{"locks", (*server).locks, "see what the other checks say", ""},
 	{"eviction", told(eviction), "set it, and the same in redis.conf", "CONFIG SET maxmemory-policy noeviction"},
-	{"memory", told(memory), "raise maxmemory, or find out what fills it: a full server refuses locks (OOM)", "MEMORY STATS"},
-	{"persistence", told(persistence), "set it, with appendfsync everysec; else, after a restart, keep the port closed for the longest TTL", "CONFIG SET appendonly yes"},
+	{"memory", told(memory), "raise maxmemory, or find out what fills it: a full server refuses locks (OOM)",
+		"MEMORY STATS"},
+	{"persistence", told(persistence),
+		"set it, with appendfsync everysec; else, after a restart, keep the port closed for the longest TTL",
+		"CONFIG SET appendonly yes"},
 	{"expiry", told(expiry), "set it, and the same in redis.conf", "CONFIG SET lazyfree-lazy-expire yes"},
 	{"replicas", told(replicas), "set it, with min-replicas-max-lag 10", "CONFIG SET min-replicas-to-write 1"},
-	{"latency", (*server).latency, "look at the network, and at what keeps the server busy; a renewal has a third of TTL", "LATENCY DOCTOR"},
-	{"slow", (*server).slow, "find out who sends it, or what slows the server down: every lock waits meanwhile", "SLOWLOG GET 10"},
+	{"latency", (*server).latency, "look at the network, and at what keeps the server busy; a renewal has a third of TTL",
+		"LATENCY DOCTOR"},
+	{"slow", (*server).slow, "find out who sends it, or what slows the server down: every lock waits meanwhile",
+		"SLOWLOG GET 10"},
 	{"keys", (*server).keys, "delete them if their locks are not in use; give locks a namespace of their own", ""},
-	{"layout", (*server).layout, "run versions with one layout in a namespace; docs/upgrading.md has the steps from one to the next", ""},
+	{"layout", (*server).layout,
+		"run versions with one layout in a namespace; docs/upgrading.md has the steps from one to the next", ""},
 }
 
 // Checks are the names of all checks, in order.
@@ -52,8 +58,8 @@ func Checks() (names []string) {
 	return names
 }
 
-// Run checks the server, or every master of a cluster, one after the other. If ctx ends, the rest is unchecked. For a user who
-// is to use locks, it locks two of its own; nothing else is written, and nothing stays.
+// Run checks the server, or every master of a cluster, one after the other. If ctx ends, the rest is unchecked. For a
+// user who is to use locks, it locks two of its own; nothing else is written, and nothing stays.
 func Run(ctx context.Context, rdb redis.UniversalClient, o Options) Report {
 	o.For = cmp.Or(o.For, Use)
 	r := Report{Namespace: o.Namespace, Checks: []Finding{}}
@@ -122,7 +128,8 @@ func servers(ctx context.Context, rdb redis.UniversalClient, o Options, r *Repor
 		mu.Lock()
 		defer mu.Unlock()
 		address := c.Options().Addr
-		all = append(all, &server{Options: o, rdb: c, all: rdb, address: address, name: nameOn(ctx, cluster, address, o.Namespace)})
+		all = append(all, &server{Options: o, rdb: c, all: rdb, address: address,
+			name: nameOn(ctx, cluster, address, o.Namespace)})
 		return nil
 	})
 	if err != nil {
@@ -176,7 +183,8 @@ func (s *server) check(ctx context.Context, r *Report) {
 			f.Advice, f.Paste = c.advice, cmp.Or(f.Paste, c.paste)
 		}
 		if strings.HasPrefix(f.Paste, "CONFIG ") && s.facts.config != nil && !inspect.Lacks(s.facts.config) { // nobody may
-			f.Advice, f.Paste = f.Advice+"; the server refuses CONFIG: if it is a service that others run, among the settings of the service", ""
+			f.Advice, f.Paste = f.Advice+
+				"; the server refuses CONFIG: if it is a service that others run, among the settings of the service", ""
 		}
 		r.add(c.name, s.address, f)
 	}
@@ -195,7 +203,8 @@ func (s *server) cluster(ctx context.Context) (Finding, error) {
 	case mode != "cluster":
 		return is(OK, "not a node of a cluster"), nil
 	case !aware:
-		return is(Problem, "the server is a node of a cluster, and the URL is for a single server: most locks are on other nodes").
+		return is(Problem,
+			"the server is a node of a cluster, and the URL is for a single server: most locks are on other nodes").
 			advise("name it as a cluster in the URL, see help connection", ""), nil
 	}
 	info := ""

@@ -34,8 +34,9 @@ type acquisition struct {
 	gone             bool   // it was granted the lock, or does not certainly wait any more
 	earliest         int64  // when it was granted at the earliest
 	until            int64  // the last recorded end of its trusted time
-	end              int64  // it is known to have held the lock from granted.At until then; not at all if that is not later
-	beside           int    // the weights of all that held the lock at granted.At, including its own
+	// it is known to have held the lock from granted.At until then; not at all if that is not later
+	end    int64
+	beside int // the weights of all that held the lock at granted.At, including its own
 }
 
 func (a *acquisition) String() string {
@@ -55,7 +56,8 @@ var follows = map[Op][]Op{
 func (a *acquisition) add(e *Event) string {
 	switch {
 	case e.At <= 0, e.Process < 0, e.Lock == "", (e.Op == Queued || e.Op == Granted) && e.Token == "",
-		e.Op == Queued && e.Ticket == 0, e.Op == Granted && e.Fence == 0, (e.Op == Granted || e.Op == Renewed) && e.Until == 0:
+		e.Op == Queued && e.Ticket == 0, e.Op == Granted && e.Fence == 0, (e.Op == Granted || e.Op == Renewed) &&
+			e.Until == 0:
 		return "is incomplete"
 	case !slices.Contains(follows[e.Op], a.state):
 		return fmt.Sprintf("cannot follow on %q", a.state)

@@ -43,7 +43,8 @@ type lock struct {
 	seen     *seen          // what was seen in the server
 }
 
-// size is the number of permits that a lock has from a moment on, whatever requests say; 0: as many as each request says.
+// size is the number of permits that a lock has from a moment on, whatever requests say; 0: as many as each request
+// says.
 type size struct {
 	at      int64
 	permits int
@@ -106,7 +107,8 @@ func Check(events []Event, run Run) *Report {
 
 // gather sorts events by acquisition and lock, and checks the form of each record. What has no request is left out.
 //
-// Alive: a killed or paused process records nothing. Else the run or its clock is wrong, and no other rule means anything.
+// Alive: a killed or paused process records nothing. Else the run or its clock is wrong, and no other rule means
+// anything.
 func (c *checker) gather(events []Event) {
 	type id struct{ process, call int }
 	byID := map[id]*acquisition{}
@@ -114,7 +116,8 @@ func (c *checker) gather(events []Event) {
 		e := &events[i]
 		a := byID[id{e.Process, e.Call}]
 		if a == nil {
-			a = &acquisition{process: c.process(e.Process), call: e.Call, worker: e.Worker, lock: c.lock(e.Lock), first: map[Op]*Event{}}
+			a = &acquisition{process: c.process(e.Process), call: e.Call, worker: e.Worker, lock: c.lock(e.Lock),
+				first: map[Op]*Event{}}
 			byID[id{e.Process, e.Call}] = a
 		}
 		if a.process.kill.To < e.At || slices.ContainsFunc(c.Pauses, func(s Span) bool {
@@ -145,7 +148,8 @@ func (c *checker) lock(name string) *lock {
 		return c.locks[i]
 	}
 	l := &lock{name: name, capacity: max(1, c.Capacity[name]), seen: &seen{
-		tickets: map[string]uint64{}, keys: map[string]string{}, had: map[string][]uint64{}, away: map[string]bool{}, missed: map[string][]string{},
+		tickets: map[string]uint64{}, keys: map[string]string{}, had: map[string][]uint64{}, away: map[string]bool{},
+		missed:  map[string][]string{},
 		brought: map[grant]int{},
 	}}
 	l.seen.forget()
@@ -182,10 +186,12 @@ func (s Loss) concerns(l *lock, parts ...Part) bool {
 	return (s.Lock == "" || s.Lock == l.name) && (s.Part == "" || slices.Contains(parts, s.Part))
 }
 
-// firstLoss returns the first loss of a lock's data, or of one of these parts, that may have happened in a span of time, or nil.
+// firstLoss returns the first loss of a lock's data, or of one of these parts, that may have happened in a span of
+// time, or nil.
 func (c *checker) firstLoss(l *lock, from, to int64, parts ...Part) (first *Loss) {
 	for i := range c.Losses {
-		if s := &c.Losses[i]; s.concerns(l, parts...) && s.From <= to && s.To >= from && (first == nil || s.From < first.From) {
+		if s := &c.Losses[i]; s.concerns(l, parts...) && s.From <= to && s.To >= from &&
+			(first == nil || s.From < first.From) {
 			first = s
 		}
 	}

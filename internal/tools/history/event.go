@@ -35,8 +35,9 @@ type Event struct {
 	Call    int    `json:"call"`    // the acquisition, unique in its process
 	Op      Op     `json:"op"`
 	Lock    string `json:"lock"`
-	Weight  int    `json:"weight,omitempty"`  // of Request: how many permits; 0 stands for 1
-	Permits int    `json:"permits,omitempty"` // of Request: how many there are for it, unless the lock was resized; 0: as the Run says
+	Weight  int    `json:"weight,omitempty"` // of Request: how many permits; 0 stands for 1
+	// of Request: how many there are for it, unless the lock was resized; 0: as the Run says
+	Permits int `json:"permits,omitempty"`
 
 	Key      string `json:"key,omitempty"`       // of Request: for which key of a keyed semaphore
 	KeyLimit int    `json:"key_limit,omitempty"` // of Request: permits that its key may hold at once; 0: any number
@@ -53,7 +54,8 @@ type Event struct {
 // String shows everything that is known but the time.
 func (e Event) String() string {
 	return fmt.Sprintf("client %d worker %d call %d  %-9s  %s", e.Process, e.Worker, e.Call, e.Op, e.Lock) +
-		Details("key", e.Key, "weight", e.Weight, "ticket", e.Ticket, "fence", e.Fence, "until", seconds(e.Until), "token", e.Token, "error", e.Err)
+		Details("key", e.Key, "weight", e.Weight, "ticket", e.Ticket, "fence", e.Fence, "until", seconds(e.Until), "token",
+			e.Token, "error", e.Err)
 }
 
 // Details lists names and values, without those that are 0 or empty.
@@ -71,17 +73,20 @@ type ServerOp string
 
 // What was seen in Redis itself, in the order in which Redis did it.
 const (
-	Joins   ServerOp = "joins"   // Token is in the queue with Ticket
-	Keeps   ServerOp = "keeps"   // Token keeps its ticket until Until, in µs of the queue's clock
-	Owns    ServerOp = "owns"    // Token was granted the lock
-	Leaves  ServerOp = "leaves"  // Token left the queue by its own request
-	Drops   ServerOp = "drops"   // Token was removed from the queue as expired; Until: the queue's clock then
-	Lasts   ServerOp = "lasts"   // the lease of Token with the fence Ticket lasts until Until, in ns as Event.At
-	Ends    ServerOp = "ends"    // Token no longer holds the lock
-	Resizes ServerOp = "resizes" // Lock has Ticket permits from then on; 0: as many as each request says, as before the first
+	Joins  ServerOp = "joins"  // Token is in the queue with Ticket
+	Keeps  ServerOp = "keeps"  // Token keeps its ticket until Until, in µs of the queue's clock
+	Owns   ServerOp = "owns"   // Token was granted the lock
+	Leaves ServerOp = "leaves" // Token left the queue by its own request
+	Drops  ServerOp = "drops"  // Token was removed from the queue as expired; Until: the queue's clock then
+	Lasts  ServerOp = "lasts"  // the lease of Token with the fence Ticket lasts until Until, in ns as Event.At
+	Ends   ServerOp = "ends"   // Token no longer holds the lock
+	// Lock has Ticket permits from then on; 0: as many as each request says, as before the first
+	Resizes ServerOp = "resizes"
 	Deletes ServerOp = "deletes" // the data of Lock, or of all locks if it is empty, were lost
-	Forgets ServerOp = "forgets" // a key of the queue of Lock was lost: each waiter comes back with its ticket at its next heartbeat, at most a third of TTL or WaiterTTL later, and can be passed until then
-	Misses  ServerOp = "misses"  // what follows is incomplete: the observer missed something
+	// a key of the queue of Lock was lost: each waiter comes back with its ticket at its next heartbeat, at most a third
+	// of TTL or WaiterTTL later, and can be passed until then
+	Forgets ServerOp = "forgets"
+	Misses  ServerOp = "misses" // what follows is incomplete: the observer missed something
 )
 
 // ServerEvent is one change of the server's data.
@@ -107,7 +112,8 @@ type Span struct {
 }
 
 // Loss says that at some moment of a span Redis may have forgotten who holds a lock and who waits for it: it lost data,
-// a failover lost writes, the lock was released by force, or its clock stepped forward; or a part of that, if Part says which.
+// a failover lost writes, the lock was released by force, or its clock stepped forward; or a part of that, if Part says
+// which.
 type Loss struct {
 	Lock string `json:"lock,omitempty"` // all locks if it is empty
 	Part Part   `json:"part,omitempty"`

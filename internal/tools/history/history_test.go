@@ -60,7 +60,8 @@ func parse(t *testing.T, text string) (events []history.Event, run history.Run) 
 		case "clockback":
 			run.ClockBack = true
 		case "server":
-			e := history.ServerEvent{At: int64(number(1)), Op: history.ServerOp(words[2]), Lock: cmp.Or(words[5], "x"), Token: words[3]}
+			e := history.ServerEvent{At: int64(number(1)), Op: history.ServerOp(words[2]), Lock: cmp.Or(words[5], "x"),
+				Token: words[3]}
 			switch n := number(4); e.Op {
 			case history.Lasts:
 				e.Until, e.Seen, e.Ticket = at(n), at(number(1)), uint64(cmp.Or(number(6), 10))
@@ -137,8 +138,8 @@ func changed(t *testing.T, text string, pairs ...string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// example is a history with what is done to the run, and what the checker finds: the broken rules, and after "|" parts of
-// the excuses, separated by "; ".
+// example is a history with what is done to the run, and what the checker finds: the broken rules, and after "|" parts
+// of the excuses, separated by "; ".
 type example struct{ name, want, text string }
 
 // seen returns examples in whose histories the server sees what their texts say.
@@ -263,7 +264,8 @@ func TestCheck_Exclusion(t *testing.T) {
 		{"granted was recorded after the lease", "",
 			"0 1 request; 1 2 request; 1010 2 granted fence=20 until=2000; 1020 1 granted fence=10 until=1000"},
 		{"data lost in between", "| exclusion: Redis may have lost", first + second + "; loss 48 50"},
-		{"data lost at the second grant at the earliest", "| exclusion: Redis may have lost", first + second + "; loss 50 60"},
+		{"data lost at the second grant at the earliest", "| exclusion: Redis may have lost", first + second +
+			"; loss 50 60"},
 		{"data lost at the first request at the latest", "| exclusion: Redis may have lost", first + second + "; loss -1 0"},
 		{"its holder lost in between", "| exclusion: Redis may have lost", first + second + "; loss 48 50 x holders"},
 		{"its number lost in between", "exclusion", first + second + "; loss 48 50 x numbers"},
@@ -307,7 +309,8 @@ func TestCheck_Permits(t *testing.T) {
 		{"one that never unlocks", "exclusion", changed(t, semaphore, "120 2 unlock", "", "130 2 released", "")},
 		{"a smaller request passes a larger one", "order",
 			changed(t, semaphore, "125 4 granted fence=122", "105 4 granted fence=101", "123", "104", "124 5", "106 5")},
-		{"the fences of one release are swapped", "order", changed(t, semaphore, "fence=123", "fence=122", "fence=122", "fence=123")},
+		{"the fences of one release are swapped", "order",
+			changed(t, semaphore, "fence=123", "fence=122", "fence=122", "fence=123")},
 		{"a waiter leaves before it hears of its grant", "| may have been granted it before", changed(t, semaphore, left...)},
 		{"a waiter leaves that had no room", "order",
 			changed(t, semaphore, append(left, "40 5 request", "40 5 request weight=3")...)},
@@ -321,17 +324,20 @@ func TestCheck_Permits(t *testing.T) {
 		{"two numbers, of which the second suffices", "", two(3, 4)},
 		{"two numbers, and more than either", "exclusion", two(3, 3)},
 		{"two numbers, and resized to more", "", two(2, 3) + "; server -1 resizes - 4; server 0 owns 1; server 1 owns 2"},
-		{"two numbers, and resized to fewer", "exclusion server", two(4, 4) + "; server -1 resizes - 3; server 0 owns 1; server 1 owns 2"},
+		{"two numbers, and resized to fewer", "exclusion server", two(4, 4) +
+			"; server -1 resizes - 3; server 0 owns 1; server 1 owns 2"},
 		{"two numbers, and the resize has ended", "",
 			two(4, 4) + "; server -2 resizes - 3; server -1 resizes - 0; server 0 owns 1; server 1 owns 2"},
-		{"two numbers in the server, of which the second does not suffice", "server", two(4, 3) + "; server 0 owns 1; server 1 owns 2"},
+		{"two numbers in the server, of which the second does not suffice", "server", two(4, 3) +
+			"; server 0 owns 1; server 1 owns 2"},
 	}))
 	check(t, with("permits 1073741824; ", []example{
 		{"readers and writers", "", readers},
 		{"a writer beside a reader", "exclusion", changed(t, readers, "115 3 granted", "109 3 granted")},
 		{"a reader beside a writer", "exclusion fences", changed(t, readers, "205 5 granted", "199 5 granted")},
-		{"a reader passes a writer and a reader", "order", changed(t, readers, "205 5 granted fence=203", "50 5 granted fence=45",
-			"110 2 unlock", "60 5 unlock; 61 5 released; 110 2 unlock")},
+		{"a reader passes a writer and a reader", "order",
+			changed(t, readers, "205 5 granted fence=203", "50 5 granted fence=45",
+				"110 2 unlock", "60 5 unlock; 61 5 released; 110 2 unlock")},
 		{"a writer starves", "order", changed(t, readers, "115 3 granted fence=112 ticket=21 until=1000", "",
 			"200 3 unlock", "", "201 3 released", "")},
 		{"fences of two readers that were recorded in the other order", "",
@@ -401,8 +407,10 @@ func TestCheck_Fences(t *testing.T) {
 		{"the same, data lost and the clock stepped back", "",
 			released + "52 2 request; 53 2 granted fence=10 until=1050; clockback; loss 51.5 51.6"},
 		{"lower, data lost at about that time and the clock stepped back", "", lower + "; clockback; loss 40 55"},
-		{"lower, the number lost at about that time and the clock stepped back", "", lower + "; clockback; loss 40 55 * numbers"},
-		{"lower, the holder lost at about that time and the clock stepped back", "fences", lower + "; clockback; loss 40 55 * holders"},
+		{"lower, the number lost at about that time and the clock stepped back", "", lower +
+			"; clockback; loss 40 55 * numbers"},
+		{"lower, the holder lost at about that time and the clock stepped back", "fences", lower +
+			"; clockback; loss 40 55 * holders"},
 		{"lower, the clock stepped back and no data lost", "fences", lower + "; clockback"},
 		{"lower than that of the last but one", "fences", released + `
 		52 2 request; 53 2 granted fence=30 until=1050; 54 2 unlock; 55 2 released; 56 3 request
@@ -417,8 +425,10 @@ func TestCheck_Results(t *testing.T) {
 		{"not held, by Redis", "results", "10 1 unlock; 11 1 not_held err=taken"},
 		{"not held, without a reason", "results", "10 1 unlock; 11 1 not_held"},
 		{"not held, after the lease", "", "10 1 unlock; 1000 1 not_held err=taken"},
-		{"not held, after a loss of data", "| results: Redis may have lost", "10 1 unlock; 11 1 not_held err=taken; loss 5 6"},
-		{"not held, after a loss of the holder", "| results: Redis may have lost", "10 1 unlock; 11 1 not_held err=taken; loss 5 6 * holders"},
+		{"not held, after a loss of data", "| results: Redis may have lost",
+			"10 1 unlock; 11 1 not_held err=taken; loss 5 6"},
+		{"not held, after a loss of the holder", "| results: Redis may have lost",
+			"10 1 unlock; 11 1 not_held err=taken; loss 5 6 * holders"},
 		{"not held, after a loss of the number", "results", "10 1 unlock; 11 1 not_held err=taken; loss 5 6 * numbers"},
 		{"not held, before a loss of data", "results", "3 1 unlock; 4 1 not_held err=taken; loss 5 6"},
 		{"lost, by Redis", "results", "10 1 lost err=taken"},
@@ -449,8 +459,10 @@ const passed = `
 const thenGranted = "511 2 granted ticket=10000 fence=511000 until=1400"
 
 // The same a second later, when there was time to come back.
-var passedLate = strings.NewReplacer("502 1", "1502 1", "501 3", "1501 3", "501000", "1501000", "1390", "2390", "510 3", "1510 3",
-	"512 3", "1512 3", "500 1 unlock", "300 1 renewed until=1190; 600 1 renewed until=1490; 900 1 renewed until=1790; 1500 1 unlock",
+var passedLate = strings.NewReplacer("502 1", "1502 1", "501 3", "1501 3", "501000", "1501000", "1390", "2390", "510 3",
+	"1510 3",
+	"512 3", "1512 3", "500 1 unlock",
+	"300 1 renewed until=1190; 600 1 renewed until=1490; 900 1 renewed until=1790; 1500 1 unlock",
 ).Replace(passed) + "1511 2 granted ticket=10000 fence=1511000 until=2400"
 
 // 3 is granted it before 2, and knows of no ticket: the answer with it may have been lost, after which it asked again.
@@ -485,14 +497,17 @@ func TestCheck_Order(t *testing.T) {
 			resent + "server 10000 joins 2 10000; server 11000 joins 3 11000" + seen},
 		{"passed after a grant whose notification was late, by one with an earlier such grant", "| the notification was late",
 			passed + thenGranted + "; server 500 owns 3; server 600 ends 3" + notificationLate},
-		{"passed after a grant whose notification was late", "| the notification was late", passed + thenGranted + notificationLate},
-		{"passed by one that knew its ticket and took long", "order", changed(t, passed+thenGranted, "20 3 request", "5 3 request")},
+		{"passed after a grant whose notification was late", "| the notification was late",
+			passed + thenGranted + notificationLate},
+		{"passed by one that knew its ticket and took long", "order",
+			changed(t, passed+thenGranted, "20 3 request", "5 3 request")},
 		{"granted in the microsecond in which the other one came", "",
 			strings.Replace(resent, "fence=20000", "fence=10000", 1)},
 		{"granted before the other one was requested, the clock stepped back and data lost", "| exclusion: Redis may have lost", `
 		0 3 request; 2 3 granted fence=9000 until=890; 4 2 request; 6 2 queued ticket=5000; 7 4 request
 		8 4 granted fence=4000 until=100` + "; clockback; loss 3 3"},
-		{"passed on another lock only", "", changed(t, passed, "2 request", "2 request lock=y", "2 queued", "2 queued lock=y")},
+		{"passed on another lock only", "", changed(t, passed, "2 request", "2 request lock=y", "2 queued",
+			"2 queued lock=y")},
 	})
 }
 
@@ -549,7 +564,8 @@ func TestCheck_OrderForgottenQueue(t *testing.T) {
 	const then = "; server 509000 joins 2 10000; server 510000 ends 3; server 511000 owns 2"
 	check(t, with(passed+thenGranted+joins, []example{
 		{"passed before it is back", "| not back", "; server 25000 forgets" + back + granted + then},
-		{"passed after it is back", "order server", "; server 25000 forgets; server 26000 joins 2 10000" + back + granted + then},
+		{"passed after it is back", "order server", "; server 25000 forgets; server 26000 joins 2 10000" +
+			back + granted + then},
 		{"forgotten when it had been passed", "order server", granted + "; server 502000 forgets" + then},
 		{"another queue forgotten", "order server", "; server 25000 forgets - 0 y" + granted + then},
 		{"passed after it has left", "order", "; server 25000 forgets; server 26000 leaves 2" + back + granted + then},
@@ -572,7 +588,8 @@ func TestCheck_Tickets(t *testing.T) {
 		{"lower than that of the last but one", "tickets",
 			one + "10 4 request; 11 4 queued ticket=9000; 12 3 request; 13 3 queued ticket=9999"},
 		{"lower, after a step back of the clock", "tickets", lower + "; clockback"},
-		{"the same, after a loss of data", "| tickets: Redis may have lost", changed(t, lower, "ticket=9999", "ticket=10000") + "; loss 11.5 11.5"},
+		{"the same, after a loss of data", "| tickets: Redis may have lost",
+			changed(t, lower, "ticket=9999", "ticket=10000") + "; loss 11.5 11.5"},
 		{"lower, after a loss of data", "| tickets: Redis may have lost", lower + "; loss 11.5 11.5"},
 		{"lower, after a loss of the number", "| tickets: Redis may have lost", lower + "; loss 11.5 11.5 x numbers"},
 		{"lower, after a loss of the holder", "tickets", lower + "; loss 11.5 11.5 x holders"},
@@ -591,9 +608,11 @@ func TestCheck_Server(t *testing.T) {
 		{"granted to its holder again", "", "1 owns a; 2 owns a"},
 		{"a holder joins", "server", "1 owns a; 2 joins a 2"},
 		{"the head left", "", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 owns c"},
-		{"the head was dropped after its WaiterTTL", "", "2 joins b 2; 2 keeps b 6000; 3 joins c 3; 5000 drops b 5000; 5001 owns c"},
+		{"the head was dropped after its WaiterTTL", "",
+			"2 joins b 2; 2 keeps b 6000; 3 joins c 3; 5000 drops b 5000; 5001 owns c"},
 		{"the head was dropped before", "server", "2 joins b 2; 2 keeps b 6000; 3 joins c 3; 4999 drops b 4999; 5001 owns c"},
-		{"dropped before its last heartbeat expired", "server", "2 joins b 2; 2 keeps b 6000; 3 keeps b 7000; 5500 drops b 5500"},
+		{"dropped before its last heartbeat expired", "server",
+			"2 joins b 2; 2 keeps b 6000; 3 keeps b 7000; 5500 drops b 5500"},
 		{"dropped, unknown until when it keeps its ticket", "", "2 joins b 2; 4999 drops b 4999"},
 		{"back by its ticket", "", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 2; 6 owns b; 7 ends b; 7 owns c"},
 		{"back, and passed", "server", "2 joins b 2; 3 joins c 3; 4 leaves b; 5 joins b 2; 7 owns c"},
@@ -675,7 +694,8 @@ func TestReport(t *testing.T) {
 func TestStory(t *testing.T) {
 	events := []history.Event{
 		{At: 2e9, Process: 2, Op: history.Request, Lock: "x", Weight: 3},
-		{At: 1e9, Process: 1, Call: 7, Op: history.Granted, Lock: "x", Token: "t", Fence: 10, Ticket: 5, Until: 3e9, Err: "none"},
+		{At: 1e9, Process: 1, Call: 7, Op: history.Granted, Lock: "x", Token: "t", Fence: 10, Ticket: 5, Until: 3e9,
+			Err: "none"},
 	}
 	assert.Equal(t, `
      1.000000s  client 1 worker 0 call 7  granted    x  ticket 5  fence 10  until 3.000000s  token t  error none

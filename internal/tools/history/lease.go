@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// exclusion: when the lock is granted, the weights of all that hold it never exceed the number of permits that it has: that of a
-// resize, or the largest that one of them says; and those of all of its key never exceed the largest key limit that one of them says.
+// exclusion: when the lock is granted, the weights of all that hold it never exceed the number of permits that it has:
+// that of a resize, or the largest that one of them says; and those of all of its key never exceed the largest key
+// limit that one of them says.
 //
 // An acquisition is known to hold the lock from Granted, which is recorded after Lock has returned, to the first of:
 // Unlock, which is recorded before the call; Lost; the kill of its process; the last recorded Until. A pause changes
@@ -47,9 +48,9 @@ func (c *checker) exclusion(l *lock) {
 	}
 }
 
-// use: a lock is used only until the last Until, before Unlock and before Lost. (At of Used is read before Err.) Redis had let
-// the lease last until then when it was granted, with that fence, or renewed; unless nobody observed the server. If Redis's clock
-// was stepped back, a notification from before a loss of the number may be trusted after it.
+// use: a lock is used only until the last Until, before Unlock and before Lost. (At of Used is read before Err.) Redis
+// had let the lease last until then when it was granted, with that fence, or renewed; unless nobody observed the
+// server. If Redis's clock was stepped back, a notification from before a loss of the number may be trusted after it.
 func (c *checker) use(a *acquisition) {
 	end := min(a.until+grain, a.time(Unlock), a.time(Lost))
 	for _, e := range a.events {
@@ -68,7 +69,8 @@ func (c *checker) use(a *acquisition) {
 			c.violate(Use, []*Event{e}, "%v trusts its lease for longer than Redis lets it last", a)
 		}
 		if e.Op == Used && e.At > end {
-			c.violate(Use, []*Event{a.granted, a.first[Lost], a.first[Unlock], e}, "%v used it after its end at %s", a, seconds(end))
+			c.violate(Use, []*Event{a.granted, a.first[Lost], a.first[Unlock], e}, "%v used it after its end at %s", a,
+				seconds(end))
 		}
 	}
 }
@@ -87,7 +89,8 @@ func (c *checker) results(a *acquisition) {
 		case byRedis(e) && c.firstLoss(a.lock, a.request.At, e.At, Holders) != nil:
 			c.excuse(Results, dataLost)
 		default:
-			c.violate(Results, []*Event{a.granted, e}, "%v was told that its lease is over, which lasts until %s", a, seconds(until))
+			c.violate(Results, []*Event{a.granted, e}, "%v was told that its lease is over, which lasts until %s", a,
+				seconds(until))
 		}
 	}
 }

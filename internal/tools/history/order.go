@@ -41,9 +41,9 @@ func (c *checker) tickets(l *lock) {
 	}
 }
 
-// fences: they are distinct, and rise in the order of the grants. A grant was made after each request with a lower fence.
-// If the grant with the next lower fence leaves no room for it, it was made after the end of that one, too. If Redis's
-// clock was stepped back, fences may fall across a loss of data.
+// fences: they are distinct, and rise in the order of the grants. A grant was made after each request with a lower
+// fence. If the grant with the next lower fence leaves no room for it, it was made after the end of that one, too. If
+// Redis's clock was stepped back, fences may fall across a loss of data.
 func (c *checker) fences(l *lock) {
 	now := int64(0)
 	var last *acquisition
@@ -65,8 +65,8 @@ func (c *checker) fences(l *lock) {
 	}
 }
 
-// order: no grant passes an earlier waiter that still waits; of a keyed semaphore, none of the same key. (Which key is next, package
-// rules checks.)
+// order: no grant passes an earlier waiter that still waits; of a keyed semaphore, none of the same key. (Which key is
+// next, package rules checks.)
 //
 // Redis gives tickets in the order in which requests arrive, and fences in the order in which it grants. So a grant
 // passes each waiter that has a lower ticket and a higher fence, or none. A grant without a ticket was made when the
@@ -91,7 +91,8 @@ func (c *checker) order(l *lock) {
 			if why := c.excuseFor(l, a, b); why != "" {
 				c.excuse(Order, why)
 			} else {
-				c.violate(Order, []*Event{b.request, b.first[Queued], a.request, a.granted, b.granted}, "%v was granted it before %v", a, b)
+				c.violate(Order, []*Event{b.request, b.first[Queued], a.request, a.granted, b.granted},
+					"%v was granted it before %v", a, b)
 			}
 		}
 	}
@@ -108,8 +109,10 @@ func (c *checker) excuseFor(l *lock, a, b *acquisition) string {
 		return "the waiter may have given up or been killed, or wanted more permits than there were"
 	case slices.ContainsFunc(b.process.absences, absent):
 		return "the ticket may have expired"
-	case c.firstLoss(l, since, latest) != nil, a.losses < b.losses, // a was requested before a loss, and perhaps granted it later
-		c.ClockBack && c.firstLoss(l, b.request.At, b.time(Queued), Numbers) != nil: // b may have got a lower ticket after that
+	// a was requested before a loss, and perhaps granted it later
+	case c.firstLoss(l, since, latest) != nil, a.losses < b.losses,
+		// b may have got a lower ticket after that
+		c.ClockBack && c.firstLoss(l, b.request.At, b.time(Queued), Numbers) != nil:
 		return dataLost
 	case slices.Contains(l.seen.missed[a.token], b.token):
 		return "its queue was forgotten, and the waiter was not back"

@@ -17,13 +17,14 @@ const (
 	Form      Rule = "form"      // the record of an acquisition has a possible form
 	Alive     Rule = "alive"     // a killed or paused process records nothing
 	Exclusion Rule = "exclusion" // the weights of leases that are trusted at the same time never exceed the capacity
-	Use       Rule = "use"       // a lock is used only while its lease is trusted, and that no longer than Redis lets it last
-	Fences    Rule = "fences"    // they are distinct, and rise in the order of the grants
-	Tickets   Rule = "tickets"   // they are unique, kept for life, and rise in the order of arrival
-	Order     Rule = "order"     // no grant passes an earlier waiter that still waits
-	Results   Rule = "results"   // a live lease is not reported lost, and no lock of another owner is reported released
-	Server    Rule = "server"    // Redis grants to the head of the queue, within the capacity, and drops only the expired
-	Empty     Rule = "empty"     // something was granted
+	// a lock is used only while its lease is trusted, and that no longer than Redis lets it last
+	Use     Rule = "use"
+	Fences  Rule = "fences"  // they are distinct, and rise in the order of the grants
+	Tickets Rule = "tickets" // they are unique, kept for life, and rise in the order of arrival
+	Order   Rule = "order"   // no grant passes an earlier waiter that still waits
+	Results Rule = "results" // a live lease is not reported lost, and no lock of another owner is reported released
+	Server  Rule = "server"  // Redis grants to the head of the queue, within the capacity, and drops only the expired
+	Empty   Rule = "empty"   // something was granted
 )
 
 // Violation is one break of one rule.

@@ -48,10 +48,12 @@ func (s *seen) before(token, other string) bool {
 	return i >= 0 && slices.Contains(s.grants[i:], other)
 }
 
-// replay checks what was seen in the server, in its own order. A token joins with a ticket above all in the queue, or comes
-// back with its own, and not while it holds the lock. The lock is granted to the head of the queue, or to another token
-// while the queue is empty; of a keyed semaphore, the line of its key counts. When it is, the weights of all holders never exceed the number of permits that its request says, or
-// that a resize has set. A waiter is dropped only after the time until which it keeps its ticket. After Misses, only what is seen from then on is known of who holds and who waits.
+// replay checks what was seen in the server, in its own order. A token joins with a ticket above all in the queue, or
+// comes back with its own, and not while it holds the lock. The lock is granted to the head of the queue, or to another
+// token while the queue is empty; of a keyed semaphore, the line of its key counts. When it is, the weights of all
+// holders never exceed the number of permits that its request says, or that a resize has set. A waiter is dropped only
+// after the time until which it keeps its ticket. After Misses, only what is seen from then on is known of who holds
+// and who waits.
 func (c *checker) replay() {
 	for _, e := range c.Server {
 		concerned := c.locks
@@ -69,7 +71,8 @@ func (c *checker) replay() {
 
 func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 	wrong := func(format string, args ...any) {
-		c.violate(Server, nil, "lock %q: at %d µs of server time %s "+format, append([]any{l.name, e.At, e.Token}, args...)...)
+		c.violate(Server, nil, "lock %q: at %d µs of server time %s "+format,
+			append([]any{l.name, e.At, e.Token}, args...)...)
 	}
 	switch e.Op {
 	case Joins:
@@ -84,7 +87,8 @@ func (c *checker) see(l *lock, s *seen, e ServerEvent) {
 			wrong("joined with ticket %d before %s", e.Ticket, s.waiting[n-1])
 		}
 		s.tickets[e.Token], s.had[e.Token] = e.Ticket, append(s.had[e.Token], e.Ticket)
-		// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by the token.
+		// After a step back of the clock a ticket may be given again while its first owner is away. Redis then goes by the
+		// token.
 		i, _ := slices.BinarySearchFunc(s.waiting, e, func(token string, e ServerEvent) int {
 			return cmp.Or(cmp.Compare(s.tickets[token], e.Ticket), cmp.Compare(token, e.Token))
 		})
@@ -176,8 +180,8 @@ func (c *checker) agree(l *lock, s *seen) {
 	for i, token := range s.grants {
 		number[token] = i + 1
 	}
-	// told returns the number of the grant that an acquisition was told of. If its lease was not seen, that is the last of its token;
-	// else another one may follow: after Detach, a late acquire may be granted the lock once more, for nobody.
+	// told returns the number of the grant that an acquisition was told of. If its lease was not seen, that is the last of
+	// its token; else another one may follow: after Detach, a late acquire may be granted the lock once more, for nobody.
 	told := func(a *acquisition) int { return cmp.Or(s.brought[grant{a.token, a.granted.Fence}], number[a.token]) }
 	var last *acquisition
 	for _, a := range l.grants {

@@ -18,7 +18,8 @@ import (
 )
 
 // Kinds are all kinds of locks.
-var Kinds = []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore, fairlock.KindRWMutex, fairlock.KindKeyedSemaphore}
+var Kinds = []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore, fairlock.KindRWMutex,
+	fairlock.KindKeyedSemaphore}
 
 // HasPermits reports whether a holder of a lock of that kind has a number of permits.
 func HasPermits(kind fairlock.Kind) bool {
@@ -93,10 +94,11 @@ func ParseKey(namespace, text string) (Key, bool) {
 	return Key{}, false
 }
 
-// sought reports whether there is such a key only while somebody holds the lock or waits for it, or while a semaphore is
-// resized.
+// sought reports whether there is such a key only while somebody holds the lock or waits for it, or while a semaphore
+// is resized.
 func (k Key) sought() bool {
-	return k.Part == "lock" || k.Part == "queue" || k.Part == "permits" || k.Part == "resized" && k.Kind != fairlock.KindRWMutex
+	return k.Part == "lock" || k.Part == "queue" || k.Part == "permits" || k.Part == "resized" &&
+		k.Kind != fairlock.KindRWMutex
 }
 
 // Glob is a pattern of Redis that matches the text and nothing else.
@@ -104,8 +106,8 @@ func Glob(text string) string { return glob.Replace(text) }
 
 var glob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// pattern matches the sought keys of locks whose names begin with prefix: lock, queue, permits and resized. Numbers outlive a lock, so
-// there may be many, and the server leaves them out; three letters of a key's end suffice for that.
+// pattern matches the sought keys of locks whose names begin with prefix: lock, queue, permits and resized. Numbers
+// outlive a lock, so there may be many, and the server leaves them out; three letters of a key's end suffice for that.
 func pattern(namespace, prefix string) string {
 	start, _ := strings.CutSuffix(script.MutexKeys(namespace, prefix).Queue, "}:queue")
 	return Glob(start) + "*}:*[oeiz][cuet][kesd]"
@@ -121,8 +123,8 @@ func Plain(text string) string {
 	return text
 }
 
-// Message is what an error says, in one line. What a terminal would not show as it is is escaped; which script of ours failed
-// in which line is left out.
+// Message is what an error says, in one line. What a terminal would not show as it is is escaped; which script of ours
+// failed in which line is left out.
 func Message(err error) string {
 	var b strings.Builder
 	text := inScript.ReplaceAllString(strings.TrimPrefix(err.Error(), "fairlock: "), "")
@@ -139,8 +141,8 @@ func Message(err error) string {
 // lacksText stands before the right that lacks.
 const lacksText = "this user lacks "
 
-// Cause is Message, but of a right that the user lacks it names that right alone, as ACL SETUSER has it. So one cause is one text,
-// whichever lock it was found at.
+// Cause is Message, but of a right that the user lacks it names that right alone, as ACL SETUSER has it. So one cause
+// is one text, whichever lock it was found at.
 func Cause(err error) string {
 	if all := (unread{}); errors.As(err, &all) { // which has named it
 		return Message(all)
@@ -172,8 +174,8 @@ func lacking(err error) string {
 	return ""
 }
 
-// commandsIn are the commands in the line of a script that a server has refused: before version 7.4, Redis does not name the one that it
-// refuses, but the library puts the line behind the reply. "" if there is no line.
+// commandsIn are the commands in the line of a script that a server has refused: before version 7.4, Redis does not
+// name the one that it refuses, but the library puts the line behind the reply. "" if there is no line.
 func commandsIn(err error, reply redis.Error) string {
 	var rules []string
 	_, line, _ := strings.Cut(err.Error(), reply.Error())
@@ -196,7 +198,8 @@ var (
 )
 
 var inScript = regexp.MustCompile(
-	` script: ([0-9a-f]{40}, )?on @user_script:\d+\.?|Error running script \(call to f_[0-9a-f]{40}\): |@?user_script: ?\d+: -?`)
+	` script: ([0-9a-f]{40}, )?on @user_script:\d+\.?|Error running script \(call to f_[0-9a-f]{40}\): |` +
+		`@?user_script: ?\d+: -?`)
 
 // Span is a duration in a few characters, rounded down.
 func Span(d time.Duration) string {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -33,17 +33,21 @@ var names = []string{
 
 // keysOf are all keys of all locks of a name, and those of them that show that a lock is in use or resized.
 func keysOf(namespace, name string) (all []string, signs map[string]ID) {
-	m, s, rw := script.MutexKeys(namespace, name), script.SemaphoreKeys(namespace, name), script.RWMutexKeys(namespace, name)
+	m, s, rw := script.MutexKeys(namespace, name), script.SemaphoreKeys(namespace, name), script.RWMutexKeys(namespace,
+		name)
 	k := script.KeyedSemaphoreKeys(namespace, name)
 	all = []string{
-		m.Queue, m.Heartbeats, m.Tombstones, m.Number, m.Lock, s.Queue, s.Heartbeats, s.Tombstones, s.Number, s.Permits, s.Holders, s.Resized,
+		m.Queue, m.Heartbeats, m.Tombstones, m.Number, m.Lock, s.Queue, s.Heartbeats, s.Tombstones, s.Number, s.Permits,
+		s.Holders, s.Resized,
 		rw.Queue, rw.Heartbeats, rw.Tombstones, rw.Number, rw.Permits, rw.Holders,
 		k.Queue, k.Heartbeats, k.Tombstones, k.Number, k.Permits, k.Holders, k.Resized, k.Lines, k.Turns,
 	}
 	return all, map[string]ID{
-		m.Queue: {fairlock.KindMutex, name}, m.Lock: {fairlock.KindMutex, name}, s.Queue: {fairlock.KindSemaphore, name}, s.Permits: {fairlock.KindSemaphore, name},
+		m.Queue: {fairlock.KindMutex, name}, m.Lock: {fairlock.KindMutex, name}, s.Queue: {fairlock.KindSemaphore,
+			name}, s.Permits: {fairlock.KindSemaphore, name},
 		s.Resized: {fairlock.KindSemaphore, name},
-		k.Queue:   {fairlock.KindKeyedSemaphore, name}, k.Permits: {fairlock.KindKeyedSemaphore, name}, k.Resized: {fairlock.KindKeyedSemaphore, name},
+		k.Queue:   {fairlock.KindKeyedSemaphore, name}, k.Permits: {fairlock.KindKeyedSemaphore,
+			name}, k.Resized: {fairlock.KindKeyedSemaphore, name},
 		rw.Queue: {fairlock.KindRWMutex, name}, rw.Permits: {fairlock.KindRWMutex, name},
 	}
 }
@@ -83,7 +87,8 @@ func TestID_KeysAndPatterns(t *testing.T) {
 		}
 	}
 	for _, key := range []string{
-		"", "fairlock", "fairlock:{", "fairlock:{}:lock", "fairlock:{a}", "fairlock:{a}:", "fairlock:{a}lock", "fairlock:{a:lock",
+		"", "fairlock", "fairlock:{", "fairlock:{}:lock", "fairlock:{a}", "fairlock:{a}:", "fairlock:{a}lock",
+		"fairlock:{a:lock",
 		"fairlock:{%41}:lock", "fairlock:{%7b}:lock", "fairlock:{a{b}:lock", "fairlock:{a}b}:lock", "fairlock:{a}:sem:lock",
 		"fairlock:{a}:lock:x", "fairlock:{a}:permits", "fairlock:notify:a", "xfairlock:{a}:lock",
 	} {
@@ -147,8 +152,8 @@ func TestServer_Read(t *testing.T) {
 	})
 }
 
-// Of many holders each is listed, and those first that have held the lock longest: also one whose lease ends last. One that misses
-// renewals is counted wherever it stands.
+// Of many holders each is listed, and those first that have held the lock longest: also one whose lease ends last. One
+// that misses renewals is counted wherever it stands.
 func TestServer_ManyHolders(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *Server, _ *fairlocktest.Link) {
 		pool := m.Semaphore("pool", 100)
@@ -180,7 +185,8 @@ func TestServer_ManyHolders(t *testing.T) {
 	})
 }
 
-// Locks are ordered by when they were granted, though each is read at a time of its own; those of which nobody knows that are last.
+// Locks are ordered by when they were granted, though each is read at a time of its own; those of which nobody knows
+// that are last.
 func TestByHeld(t *testing.T) {
 	held := func(fence uint64, age time.Duration, released bool) Lock {
 		return Lock{State: fairlock.State{Holders: []fairlock.Holder{{Fence: fence, Age: age, Released: released}}}}
@@ -236,14 +242,16 @@ func TestServer_Find(t *testing.T) {
 	require.NoError(t, rdb.MSet(t.Context(), keys...).Err())
 	waited := script.RWMutexKeys(s.Namespace, "waited for")
 	for key, score := range map[string]int64{
-		waited.Queue: time.Now().UnixMicro(), waited.Heartbeats: time.Now().Add(time.Hour).UnixMicro(), script.SemaphoreKeys(s.Namespace, "expired").Permits: 1,
+		waited.Queue: time.Now().UnixMicro(), waited.Heartbeats: time.Now().Add(time.Hour).UnixMicro(), script.SemaphoreKeys(
+			s.Namespace, "expired").Permits: 1,
 	} {
 		require.NoError(t, rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(score), Member: holder}).Err())
 	}
 	require.NoError(t, rdb.Set(t.Context(), script.SemaphoreKeys(s.Namespace, "resized").Resized, 4, 0).Err())
 	locks, err := s.Find(t.Context(), Want{})
 	require.NoError(t, err)
-	want := append(IDs(names, fairlock.KindMutex), ID{fairlock.KindRWMutex, "waited for"}, ID{fairlock.KindSemaphore, "resized"})
+	want := append(IDs(names, fairlock.KindMutex), ID{fairlock.KindRWMutex, "waited for"},
+		ID{fairlock.KindSemaphore, "resized"})
 	slices.SortFunc(want, ID.Compare)
 	require.Equal(t, want, ids(locks))
 	for _, l := range locks {
@@ -251,10 +259,12 @@ func TestServer_Find(t *testing.T) {
 		require.Equal(t, l.Name == "waited for", !l.Held() && l.Waiting == 1)
 		require.Equal(t, l.Name == "resized", l.Idle() && l.Permits == 4)
 	}
-	prefixed, err := s.Find(t.Context(), Want{Prefix: "%", Kinds: []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore}})
+	prefixed, err := s.Find(t.Context(), Want{Prefix: "%",
+		Kinds: []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore}})
 	require.NoError(t, err)
 	require.Equal(t, IDs([]string{"%25", "%257b", "%7B"}, fairlock.KindMutex), ids(prefixed))
-	require.NotContains(t, rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_keys", "that takes as long as there are keys")
+	require.NotContains(t, rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_keys",
+		"that takes as long as there are keys")
 }
 
 // go-redis goes on: it would wait for a day.
@@ -293,7 +303,8 @@ func TestServer_Away(t *testing.T) {
 
 func TestPlain(t *testing.T) {
 	for text, want := range map[string]string{
-		"a*{}%日本語": "a*{}%日本語", "": `""`, "a b": `"a b"`, "\u202e\x9b": `"\u202e\x9b"`, `\"`: `"\\\""`, "\u009b31m": `"\u009b31m"`,
+		"a*{}%日本語": "a*{}%日本語", "": `""`, "a b": `"a b"`, "\u202e\x9b": `"\u202e\x9b"`, `\"`: `"\\\""`,
+		"\u009b31m": `"\u009b31m"`,
 	} {
 		require.Equal(t, want, Plain(text))
 	}
@@ -303,18 +314,23 @@ func TestPlain(t *testing.T) {
 func TestMessage(t *testing.T) {
 	hash := strings.Repeat("0123456789abcdef", 3)[:40]
 	for text, want := range map[string]string{
-		"fairlock: a\nb\x1b\u202e":                                                                                    `a; b\x1b\u202e`,
-		"WRONGTYPE x script: " + hash + ", on @user_script:12.":                                                       "WRONGTYPE x",
-		"WRONGTYPE x script: on @user_script:61.":                                                                     "WRONGTYPE x",
-		"ERR Error running script (call to f_" + hash + "): @user_script:1: @user_script: 1: -READONLY x":             "ERR READONLY x",
-		"ERR user_script:3: the number is damaged script: " + hash + ", on @user_script:3.":                           "ERR the number is damaged",
-		"keys \"n:{x}:*\": ERR ACL failure in script: x script: " + hash + ", on @user_script:1. (call('GET', lock))": "keys \"n:{x}:*\": ERR ACL failure in script: x (call('GET', lock))",
+		"fairlock: a\nb\x1b\u202e": `a; b\x1b\u202e`,
+		"WRONGTYPE x script: " + hash +
+			", on @user_script:12.": "WRONGTYPE x",
+		"WRONGTYPE x script: on @user_script:61.": "WRONGTYPE x",
+		"ERR Error running script (call to f_" + hash +
+			"): @user_script:1: @user_script: 1: -READONLY x": "ERR READONLY x",
+		"ERR user_script:3: the number is damaged script: " + hash +
+			", on @user_script:3.": "ERR the number is damaged",
+		"keys \"n:{x}:*\": ERR ACL failure in script: x script: " + hash +
+			", on @user_script:1. (call('GET', lock))": "keys \"n:{x}:*\": ERR ACL failure in script: x (call('GET', lock))",
 	} {
 		require.Equal(t, want, Message(errors.New(text)))
 	}
 }
 
-// A right that a user lacks in a script is named by the line of the script, if Redis does not name it. One cause is one text.
+// A right that a user lacks in a script is named by the line of the script, if Redis does not name it. One cause is one
+// text.
 func TestCause(t *testing.T) {
 	const in70 = "ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3."
 	for text, line := range map[string]string{
@@ -324,10 +340,12 @@ func TestCause(t *testing.T) {
 	} {
 		err := fmt.Errorf("keys %q: %w (%s)", "call('GET', x)", reply(in70), line)
 		require.Equal(t, text, Cause(err))
-		require.Equal(t, "none of 2 locks could be read: "+text, Unread([]Lock{{ID: ID{fairlock.KindMutex, "a"}, Err: err}, {ID: ID{fairlock.KindMutex, "b"}, Err: err}}).Error())
+		require.Equal(t, "none of 2 locks could be read: "+text, Unread([]Lock{{ID: ID{fairlock.KindMutex, "a"}, Err: err},
+			{ID: ID{fairlock.KindMutex, "b"}, Err: err}}).Error())
 	}
 	require.Equal(t, "this user lacks a command that the scripts run", Cause(reply(in70)))
-	require.Equal(t, "this user lacks +hget", Cause(reply("ERR ACL failure in script: User x has no permissions to run the 'hget' command script: 0123, on @user_script:3.")))
+	require.Equal(t, "this user lacks +hget", Cause(reply(
+		"ERR ACL failure in script: User x has no permissions to run the 'hget' command script: 0123, on @user_script:3.")))
 }
 
 // reply is an error of the server.
@@ -339,7 +357,8 @@ func (reply) RedisError() {}
 
 func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0s", 999999 * time.Microsecond: "999ms", time.Second: "1s", 59999 * time.Millisecond: "59.9s", time.Minute: "1m0s",
+		0: "0s", 999999 * time.Microsecond: "999ms", time.Second: "1s", 59999 * time.Millisecond: "59.9s",
+		time.Minute:        "1m0s",
 		3599 * time.Second: "59m59s", 3*time.Hour + 5*time.Minute + 59*time.Second: "3h5m", 49 * time.Hour: "49h0m",
 	} {
 		require.Equal(t, want, Span(d))
@@ -348,9 +367,12 @@ func TestSpan(t *testing.T) {
 
 func TestAddCause(t *testing.T) {
 	for _, c := range []struct{ all, want []string }{
-		{[]string{"this user lacks +zcard", "this user lacks +zcount or +zcard", "this user lacks +zcard"}, []string{"this user lacks +zcard"}},
-		{[]string{"this user lacks +get or +set", "this user lacks +get or +set or +del"}, []string{"this user lacks +get or +set"}},
-		{[]string{"this user lacks +get", "x", "this user lacks +set", "x"}, []string{"this user lacks +get", "x", "this user lacks +set"}},
+		{[]string{"this user lacks +zcard", "this user lacks +zcount or +zcard", "this user lacks +zcard"},
+			[]string{"this user lacks +zcard"}},
+		{[]string{"this user lacks +get or +set", "this user lacks +get or +set or +del"},
+			[]string{"this user lacks +get or +set"}},
+		{[]string{"this user lacks +get", "x", "this user lacks +set", "x"},
+			[]string{"this user lacks +get", "x", "this user lacks +set"}},
 	} {
 		var causes []string
 		for _, cause := range c.all {

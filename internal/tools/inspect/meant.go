@@ -50,8 +50,8 @@ func (s *Server) Namespaces(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(seen)), err
 }
 
-// NoLocks says that this namespace has no locks, by what Namespaces has returned, and names those that have some, the most alike
-// first. It is "" if this one has some, or if that is not known.
+// NoLocks says that this namespace has no locks, by what Namespaces has returned, and names those that have some, the
+// most alike first. It is "" if this one has some, or if that is not known.
 func (s *Server) NoLocks(namespaces []string, err error) string {
 	text := "no locks in this namespace"
 	switch {
@@ -86,8 +86,8 @@ func (s *Server) Used(ctx context.Context) ([]ID, error) {
 	return slices.SortedFunc(maps.Keys(seen), ID.Compare), err
 }
 
-// Meant are those of the locks in use that may be meant by one that nobody uses: others of its name, and unless it was used lately,
-// those with names like it, the most alike first.
+// Meant are those of the locks in use that may be meant by one that nobody uses: others of its name, and unless it was
+// used lately, those with names like it, the most alike first.
 func (l Lock) Meant(used []ID) (meant []ID) {
 	if l.InUse() || l.Idle() {
 		return nil
@@ -140,8 +140,8 @@ func alike(a, b []uint64) float64 {
 	return float64(common) / float64(min(len(a), len(b)))
 }
 
-// pairs are those of neighbouring characters of a name, in order. Its beginning and its end are characters, too; case does not
-// count, nor do spaces at the ends.
+// pairs are those of neighbouring characters of a name, in order. Its beginning and its end are characters, too; case
+// does not count, nor do spaces at the ends.
 func pairs(name string) (all []uint64) {
 	last := rune(0)
 	for _, r := range strings.ToLower(strings.TrimSpace(name)) + "\x00" {

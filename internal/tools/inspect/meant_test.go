@@ -13,16 +13,20 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// What an operator types that is not quite a name: its beginning or its end alone, a letter more or less, two that have changed places,
-// another case, spaces. What is only a little like it is not meant.
+// What an operator types that is not quite a name: its beginning or its end alone, a letter more or less, two that have
+// changed places, another case, spaces. What is only a little like it is not meant.
 func TestLock_Meant(t *testing.T) {
 	used := []ID{
-		{fairlock.KindMutex, "billing:42"}, {fairlock.KindKeyedSemaphore, "gpu"}, {fairlock.KindMutex, "invoices:export"}, {fairlock.KindMutex, "shop"},
+		{fairlock.KindMutex, "billing:42"}, {fairlock.KindKeyedSemaphore, "gpu"}, {fairlock.KindMutex,
+			"invoices:export"}, {fairlock.KindMutex, "shop"},
 	}
 	for typed, want := range map[string]string{
-		"invoice:export": "mutex invoices:export", "invoices:export" + " ": "mutex invoices:export", "Invoices:Export": "mutex invoices:export",
-		"invocies:export": "mutex invoices:export", "invoices-exports": "mutex invoices:export", "export": "mutex invoices:export",
-		"invoices:export:2": "mutex invoices:export", "bill": "mutex billing:42", "billing:43": "mutex billing:42", "gpus": "keyed gpu",
+		"invoice:export": "mutex invoices:export", "invoices:export" +
+			" ": "mutex invoices:export", "Invoices:Export": "mutex invoices:export",
+		"invocies:export": "mutex invoices:export", "invoices-exports": "mutex invoices:export",
+		"export":            "mutex invoices:export",
+		"invoices:export:2": "mutex invoices:export", "bill": "mutex billing:42", "billing:43": "mutex billing:42",
+		"gpus":  "keyed gpu",
 		"order": "", "x": "", "import:nightly": "", "\xff": "",
 	} {
 		require.Equal(t, want, said(Lock{ID: ID{Name: typed}}.Meant(used)), typed)
@@ -58,7 +62,8 @@ func said(all []ID) string {
 	return strings.Join(texts, ", ")
 }
 
-// A namespace that has no locks is called so, and those that have some are named. What was not searched is not called empty.
+// A namespace that has no locks is called so, and those that have some are named. What was not searched is not called
+// empty.
 func TestServer_NoLocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *Server, link *fairlocktest.Link) {
 		says := func(namespace string) string {
@@ -85,6 +90,7 @@ func TestServer_NoLocks(t *testing.T) {
 		require.EqualError(t, err, "not finished within 3s")
 		require.Equal(t, "names like it could not be searched: not finished within 3s", NotSearched(err))
 		require.Empty(t, says("shop"), "nobody knows")
-		require.Equal(t, "no locks were found in this namespace; namespaces with locks: x", s.NoLocks([]string{"x"}, context.DeadlineExceeded))
+		require.Equal(t, "no locks were found in this namespace; namespaces with locks: x",
+			s.NoLocks([]string{"x"}, context.DeadlineExceeded))
 	})
 }

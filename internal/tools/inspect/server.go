@@ -27,8 +27,8 @@ type Lock struct {
 	Err error // why it cannot be read, a key of something else for example; the State is zero then
 }
 
-// Unknown reports whether the lock could not be read, but another user, or another moment, might: it may be in use. A lock of which a key
-// is somebody else's is none of ours.
+// Unknown reports whether the lock could not be read, but another user, or another moment, might: it may be in use. A
+// lock of which a key is somebody else's is none of ours.
 func (l Lock) Unknown() bool { return l.Err != nil && call.OriginOf(l.Err) != call.Permanent }
 
 // Held reports whether somebody holds the lock.
@@ -42,8 +42,8 @@ func (l Lock) Holder() (first fairlock.Holder) {
 	return first
 }
 
-// InUse reports whether somebody holds the lock or waits for it, or whether it could not be read. Waiters that have expired do not
-// count.
+// InUse reports whether somebody holds the lock or waits for it, or whether it could not be read. Waiters that have
+// expired do not count.
 func (l Lock) InUse() bool { return l.Held() || l.Waiting > 0 || l.Err != nil }
 
 // Idle reports whether nobody uses the lock, and its number of permits is kept because a resize has set it.
@@ -61,8 +61,8 @@ func (l Lock) HeldFor() time.Duration {
 	return h.Age
 }
 
-// ByHeld orders locks: first the one that has been held longest, last those that nobody holds, or of which that is not known. Each
-// was read at a time of its own, so HeldFor would not do.
+// ByHeld orders locks: first the one that has been held longest, last those that nobody holds, or of which that is not
+// known. Each was read at a time of its own, so HeldFor would not do.
 func ByHeld(a, b Lock) int {
 	since := func(l Lock) uint64 {
 		if l.HeldFor() < 0 {
@@ -73,8 +73,8 @@ func ByHeld(a, b Lock) int {
 	return cmp.Compare(since(a), since(b))
 }
 
-// longestHeld orders holders: first the one that has held the lock longest, last those that have released it. The order of two
-// does not change with time.
+// longestHeld orders holders: first the one that has held the lock longest, last those that have released it. The order
+// of two does not change with time.
 func longestHeld(a, b fairlock.Holder) int {
 	if a.Released != b.Released {
 		return map[bool]int{true: 1, false: -1}[a.Released]
@@ -82,7 +82,8 @@ func longestHeld(a, b fairlock.Holder) int {
 	return cmp.Compare(a.Fence, b.Fence)
 }
 
-// Late is how many holders have missed renewals, of those of which that is known; all reports whether it is known of every holder.
+// Late is how many holders have missed renewals, of those of which that is known; all reports whether it is known of
+// every holder.
 func (l Lock) Late() (n int, all bool) {
 	all = l.Unlisted() == 0
 	for _, h := range l.Holders {
@@ -111,7 +112,8 @@ func (l Lock) Living() (all []fairlock.Waiter) {
 	return all
 }
 
-// Unlisted is how many holders are not listed, because there are more than Most; of a semaphore, how many permits they have.
+// Unlisted is how many holders are not listed, because there are more than Most; of a semaphore, how many permits they
+// have.
 func (l Lock) Unlisted() int {
 	n := l.Used
 	for _, h := range l.Holders {
@@ -141,11 +143,12 @@ type Server struct {
 	*traffic
 }
 
-// On returns the Server of a client. A process that goes on without it calls Close, before it closes the client: a call whose
-// ctx has ended may still be under way.
+// On returns the Server of a client. A process that goes on without it calls Close, before it closes the client: a call
+// whose ctx has ended may still be under way.
 func On(rdb redis.UniversalClient, namespace string) *Server {
 	sender := dispatch.New(rdb, clock.System{})
-	return &Server{Redis: rdb, Namespace: namespace, traffic: &traffic{}, sender: sender, inspector: fairlock.NewInspector(sender, namespace)}
+	return &Server{Redis: rdb, Namespace: namespace, traffic: &traffic{}, sender: sender,
+		inspector: fairlock.NewInspector(sender, namespace)}
 }
 
 // Close waits for the calls that are under way.
@@ -154,14 +157,15 @@ func (s *Server) Close() { s.sender.Close() }
 const (
 	// Most is how many holders and how many waiters of one lock are listed at most; more would keep Redis for too long.
 	Most = bounds.MaxInspected
-	// atOnce is how many locks are read at once. They may come in one pipeline, which Redis does not interrupt: about half a
-	// millisecond of its time if they have few holders and waiters. Most of each take it 2 ms a lock.
+	// atOnce is how many locks are read at once. They may come in one pipeline, which Redis does not interrupt: about half
+	// a millisecond of its time if they have few holders and waiters. Most of each take it 2 ms a lock.
 	atOnce = 16
 )
 
-// Read reads these locks, and lists at most so many waiters of each. Holders are listed up to Most, those first that have held the
-// lock longest: any of them may be the one that matters, and Redis does not have them in such an order. The error says that the server,
-// or one of a cluster, did not reply or cannot run scripts now; the locks that could be read are returned all the same.
+// Read reads these locks, and lists at most so many waiters of each. Holders are listed up to Most, those first that
+// have held the lock longest: any of them may be the one that matters, and Redis does not have them in such an order.
+// The error says that the server, or one of a cluster, did not reply or cannot run scripts now; the locks that could be
+// read are returned all the same.
 func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock, err error) {
 	_, cluster := s.Redis.(*redis.ClusterClient)
 	ctx, stop := context.WithCancelCause(ctx)
@@ -201,7 +205,8 @@ func (s *Server) Read(ctx context.Context, waiters int, ids ...ID) (read []Lock,
 	return read, err
 }
 
-// Unread is an error that says in one line which locks could not be read, and why; nil if all could. One cause is named once.
+// Unread is an error that says in one line which locks could not be read, and why; nil if all could. One cause is named
+// once.
 func Unread(all []Lock) error {
 	var first error
 	var causes []string
@@ -223,7 +228,8 @@ func Unread(all []Lock) error {
 		return unread{name + ": " + causes[0], first}
 	case len(causes) > 1:
 		return unread{fmt.Sprintf("%s: %s (and %s)", name, causes[0], Count(more, "more error")), first}
-	case n == len(all) && !slices.ContainsFunc(all, func(l Lock) bool { return l.Name != all[0].Name }): // of several kinds
+	// of several kinds
+	case n == len(all) && !slices.ContainsFunc(all, func(l Lock) bool { return l.Name != all[0].Name }):
 		return unread{Plain(all[0].Name) + " could not be read: " + causes[0], first}
 	case n == len(all):
 		return unread{fmt.Sprintf("none of %s could be read: %s", Count(n, "lock"), causes[0]), first}
@@ -231,8 +237,8 @@ func Unread(all []Lock) error {
 	return unread{fmt.Sprintf("%d of %s could not be read: %s", n, Count(len(all), "lock"), causes[0]), first}
 }
 
-// addCause adds a cause that is not there yet. Of two that name rights, of which one lacks, those that stand in both remain: scripts of
-// two kinds meet the same right in lines with different others.
+// addCause adds a cause that is not there yet. Of two that name rights, of which one lacks, those that stand in both
+// remain: scripts of two kinds meet the same right in lines with different others.
 func addCause(causes []string, cause string) []string {
 	rights := func(cause string) []string {
 		if text, ok := strings.CutPrefix(cause, lacksText); ok {
@@ -267,8 +273,8 @@ func (e unread) Unwrap() error { return e.error }
 // away reports that an error is not about one lock.
 func away(err error) bool { return err != nil && call.Passes(err) }
 
-// Passing reports that the server has replied that it does not serve the request now: it loads its data, cannot save them, runs a
-// script.
+// Passing reports that the server has replied that it does not serve the request now: it loads its data, cannot save
+// them, runs a script.
 func Passing(err error) bool { return call.OriginOf(call.WithOrigin(err)) == call.Unavailable }
 
 // Refused reports that the server has replied, with an error.
@@ -308,8 +314,8 @@ func (s *Server) Ping(ctx context.Context) error {
 	return err
 }
 
-// Hello returns what a server tells every user about itself: its role and mode, for example. What is no Redis of version 6 or
-// later tells nothing.
+// Hello returns what a server tells every user about itself: its role and mode, for example. What is no Redis of
+// version 6 or later tells nothing.
 func Hello(ctx context.Context, rdb *redis.Client) (map[string]string, error) {
 	reply, err := Await(ctx, func() (any, error) { return rdb.Do(ctx, "HELLO").Result() })
 	fields := map[string]string{}
@@ -352,10 +358,10 @@ type search struct {
 	found []Lock      // guarded by mu
 }
 
-// Find finds the locks that are wanted, on every master of a cluster: those in use, those whose waiters have all expired, and
-// semaphores that were resized. It returns them in the order of their names, each with its holders as Read lists them, and no
-// waiters. A lock that is in use from beginning to end is found, unless its slot moves meanwhile. The error says what could not be
-// read; what could is returned all the same.
+// Find finds the locks that are wanted, on every master of a cluster: those in use, those whose waiters have all
+// expired, and semaphores that were resized. It returns them in the order of their names, each with its holders as Read
+// lists them, and no waiters. A lock that is in use from beginning to end is found, unless its slot moves meanwhile.
+// The error says what could not be read; what could is returned all the same.
 func (s *Server) Find(ctx context.Context, want Want) ([]Lock, error) {
 	f := &search{Server: s, want: want, seen: map[ID]bool{}}
 	err := s.scan(ctx, pattern(s.Namespace, want.Prefix), f.read)
@@ -366,7 +372,8 @@ func (s *Server) Find(ctx context.Context, want Want) ([]Lock, error) {
 	return found, err
 }
 
-// scan calls see with the keys that match a pattern, step by step. It goes through the masters of a cluster at the same time.
+// scan calls see with the keys that match a pattern, step by step. It goes through the masters of a cluster at the same
+// time.
 func (s *Server) scan(ctx context.Context, match string, see func(ctx context.Context, keys []string) error) error {
 	each := func(ctx context.Context, rdb *redis.Client) error {
 		for cursor := uint64(0); ; {

@@ -12,17 +12,19 @@ const (
 	PerStep = time.Millisecond
 	// perLock is the part of that which each lock takes that is read, of a pipeline of atOnce.
 	perLock = PerStep / atOnce
-	// forgotten is how long after the last request the next one begins a silence of its own: nobody knows what was between them.
+	// forgotten is how long after the last request the next one begins a silence of its own: nobody knows what was between
+	// them.
 	forgotten = 15 * time.Second
 )
 
 // traffic is what is known of the requests of a Server.
 type traffic struct {
 	mu       sync.Mutex
-	underWay int           // guarded by mu: requests
-	since    time.Time     // guarded by mu: when the first request began that has no reply, but not before the last reply; zero if none
-	ended    time.Time     // guarded by mu: when the last request did
-	spent    time.Duration // guarded by mu
+	underWay int // guarded by mu: requests
+	// guarded by mu: when the first request began that has no reply, but not before the last reply; zero if none
+	since time.Time
+	ended time.Time     // guarded by mu: when the last request did
+	spent time.Duration // guarded by mu
 }
 
 // begin notes that a request is sent that takes at most so much of Redis's time.
@@ -51,7 +53,8 @@ func (t *traffic) end(err error) {
 	}
 }
 
-// Silent is for how long Redis has not replied to any request, whether one is under way or they have failed; 0 if it has.
+// Silent is for how long Redis has not replied to any request, whether one is under way or they have failed; 0 if it
+// has.
 func (t *traffic) Silent() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,8 +65,8 @@ func (t *traffic) Silent() time.Duration {
 	return now.Sub(t.since)
 }
 
-// Spent is how much of Redis's time all requests have taken at most. How long their replies took does not count: neither the network
-// nor a Redis that hangs makes them cost more.
+// Spent is how much of Redis's time all requests have taken at most. How long their replies took does not count:
+// neither the network nor a Redis that hangs makes them cost more.
 func (t *traffic) Spent() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// A silence begins with the first request that has no reply, lasts over all attempts, and ends with a reply, also one about a lock that
-// is not ours. One of long ago is not part of the next.
+// A silence begins with the first request that has no reply, lasts over all attempts, and ends with a reply, also one
+// about a lock that is not ours. One of long ago is not part of the next.
 func TestServer_Silent(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *Server, link *fairlocktest.Link) {
 		id := ID{Kind: fairlock.KindMutex, Name: "m"}

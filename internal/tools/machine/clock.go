@@ -8,8 +8,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// Clock is the clock of a machine that can be suspended, for a testing/synctest bubble. At a rate of 0 its monotonic clock
-// and its timers stand still, and its wall clock goes on.
+// Clock is the clock of a machine that can be suspended, for a testing/synctest bubble. At a rate of 0 its monotonic
+// clock and its timers stand still, and its wall clock goes on.
 type Clock struct{ *fairlocktest.LocalClock }
 
 // Now makes the monotonic reading, because in a bubble no time has one.

@@ -97,7 +97,8 @@ func (c *Cluster) Client() *redis.ClusterClient {
 // AddReplica starts a replica of the i-th master, and waits until it has everything and all masters know it.
 func (c *Cluster) AddReplica(i int, args ...string) *Server {
 	c.tb.Helper()
-	args = append([]string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes", "--cluster-require-full-coverage", "no"}, args...)
+	args = append([]string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes", "--cluster-require-full-coverage",
+		"no"}, args...)
 	replica, ctx := StartTCP(c.tb, args...), context.Background()
 	rdb, id := replica.Client(), c.id(c.Masters[i])
 	host, port, _ := net.SplitHostPort(c.Masters[i].Addr())
@@ -144,8 +145,8 @@ func (c *Cluster) id(s *Server) string {
 	return ""
 }
 
-// Move moves the slot of a key from one master to another. While the slot is open, begun runs; then all its keys move at once,
-// and halfway runs before the slot is closed.
+// Move moves the slot of a key from one master to another. While the slot is open, begun runs; then all its keys move
+// at once, and halfway runs before the slot is closed.
 func (c *Cluster) Move(key string, from, to *Server, begun, halfway func()) {
 	c.tb.Helper()
 	ctx, source, target := context.Background(), from.Client(), to.Client()

@@ -23,7 +23,8 @@ type Sentinels struct {
 	rdbs    []*redis.SentinelClient
 }
 
-// StartSentinels starts a primary, that many replicas, and the sentinels, and waits until each of these knows all others.
+// StartSentinels starts a primary, that many replicas, and the sentinels, and waits until each of these knows all
+// others.
 func StartSentinels(tb testing.TB, replicas int) *Sentinels {
 	tb.Helper()
 	s := &Sentinels{Servers: []*Server{StartTCP(tb, "--repl-diskless-sync-delay", "0")}, tb: tb}
@@ -36,16 +37,18 @@ func StartSentinels(tb testing.TB, replicas int) *Sentinels {
 	}
 	s.Replicated()
 	for range 3 {
-		// Failovers may follow each other after twice the timeout. If a server counted as down after a second, which may pass until
-		// the sentinels have dialled the one that they have just promoted, they would sometimes promote another.
+		// Failovers may follow each other after twice the timeout. If a server counted as down after a second, which may pass
+		// until the sentinels have dialled the one that they have just promoted, they would sometimes promote another.
 		own, dir := FreePort(tb), tempDir(tb)
 		file := filepath.Join(dir, "sentinel.conf")
 		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile log\nsentinel monitor %[3]s %[4]s %[5]s 2\n"+
-			"sentinel down-after-milliseconds %[3]s 2000\nsentinel failover-timeout %[3]s 3000\n", own, dir, masterName, host, port)
+			"sentinel down-after-milliseconds %[3]s 2000\nsentinel failover-timeout %[3]s 3000\n", own, dir, masterName, host,
+			port)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)
 		}
-		sentinel := &Server{tb: tb, network: "tcp", addr: local(own), args: []string{file, "--sentinel"}, log: filepath.Join(dir, "log")}
+		sentinel := &Server{tb: tb, network: "tcp", addr: local(own), args: []string{file, "--sentinel"},
+			log: filepath.Join(dir, "log")}
 		tb.Cleanup(sentinel.Kill)
 		sentinel.Run()
 		s.addrs = append(s.addrs, sentinel.Addr())
@@ -97,7 +100,8 @@ func (s *Sentinels) FailOver() {
 	}
 }
 
-// Primary is the server that all sentinels name; nil if that is none of Servers, or they do not agree: a client asks one of them.
+// Primary is the server that all sentinels name; nil if that is none of Servers, or they do not agree: a client asks
+// one of them.
 func (s *Sentinels) Primary() *Server {
 	var named string
 	for _, rdb := range s.rdbs {

@@ -196,8 +196,8 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// Replicated waits until each replica has what the server has written so far. It compares offsets: WAIT knows only what its own
-// connection has written, and a node of a cluster may refuse a write of ours.
+// Replicated waits until each replica has what the server has written so far. It compares offsets: WAIT knows only what
+// its own connection has written, and a node of a cluster may refuse a write of ours.
 func (s *Server) Replicated(replicas ...*Server) {
 	s.tb.Helper()
 	field := func(of *Server, name string) string {
@@ -214,7 +214,8 @@ func (s *Server) Replicated(replicas ...*Server) {
 	}
 	written := offset(s, "master_repl_offset")
 	for _, r := range replicas {
-		for until := time.Now().Add(30 * time.Second); field(r, "master_link_status") != "up" || offset(r, "slave_repl_offset") < written; {
+		for until := time.Now().Add(30 * time.Second); field(r, "master_link_status") != "up" ||
+			offset(r, "slave_repl_offset") < written; {
 			if time.Now().After(until) {
 				s.tb.Fatalf("the replica %s has not caught up", r.Addr())
 			}

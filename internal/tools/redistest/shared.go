@@ -21,8 +21,8 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Shared returns the server that all tests of this process share. A test keeps to a namespace of its own there: it stops
-// nothing, configures nothing and flushes nothing.
+// Shared returns the server that all tests of this process share. A test keeps to a namespace of its own there: it
+// stops nothing, configures nothing and flushes nothing.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	if shared == nil {

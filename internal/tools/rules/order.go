@@ -21,7 +21,8 @@ func (s *State) Next() string {
 	return o.Next()
 }
 
-// Order is who waits for a lock, and what is held of it, at a moment within a script. The waiters of a lock without keys are one line.
+// Order is who waits for a lock, and what is held of it, at a moment within a script. The waiters of a lock without
+// keys are one line.
 type Order struct {
 	used   int
 	held   map[string]int    // by key
@@ -31,9 +32,11 @@ type Order struct {
 	state  *State // for the number of permits
 }
 
-// NewOrder returns that of a lock for which nobody waits and of which nothing is held, and which has as many permits as that state says.
+// NewOrder returns that of a lock for which nobody waits and of which nothing is held, and which has as many permits as
+// that state says.
 func NewOrder(s *State) *Order {
-	return &Order{held: map[string]int{}, latest: map[string]uint64{}, lines: map[string][]Waiter{}, turns: map[string]Turn{}, state: s}
+	return &Order{held: map[string]int{}, latest: map[string]uint64{}, lines: map[string][]Waiter{},
+		turns: map[string]Turn{}, state: s}
 }
 
 // keyText is the key as the token has it.
@@ -57,13 +60,14 @@ func (o *Order) waits(token string) bool {
 	return slices.ContainsFunc(o.lines[Terms(token).Key], func(w Waiter) bool { return w.Token == token })
 }
 
-// Next is the first waiter of the runnable key with the smallest level, then the smallest turn; "" if there is none. If data were lost
-// while the clock stood still, two turns can be the same: then the texts of keys decide.
+// Next is the first waiter of the runnable key with the smallest level, then the smallest turn; "" if there is none. If
+// data were lost while the clock stood still, two turns can be the same: then the texts of keys decide.
 func (o *Order) Next() (next string) {
 	level, since := math.MaxInt, uint64(0)
 	for key, line := range o.lines {
 		head := line[0].Token
-		if l, t := o.level(head), o.turns[key].Since; o.hasRoom(head) && (l < level || l == level && (t < since || t == since && keyText(head) < keyText(next))) {
+		if l, t := o.level(head), o.turns[key].Since; o.hasRoom(head) &&
+			(l < level || l == level && (t < since || t == since && keyText(head) < keyText(next))) {
 			next, level, since = head, l, t
 		}
 	}
@@ -133,8 +137,8 @@ func (o *Order) queue(s *State) {
 	}
 }
 
-// begin is the order in which the step admits waiters: what has ended is gone, also by the step itself, and so are those that leave;
-// whoever waits and sends the request has joined.
+// begin is the order in which the step admits waiters: what has ended is gone, also by the step itself, and so are
+// those that leave; whoever waits and sends the request has joined.
 func (s *Step) begin() *Order {
 	o := NewOrder(s.After)
 	by, _ := s.by()
@@ -163,14 +167,16 @@ func (s *Step) begin() *Order {
 			o.leaves(w.Token)
 		}
 	}
-	if token := s.requester(); token != "" && s.Before.Waiter(token) == nil && s.After.Waiter(token) == nil && s.After.lease(token) == nil && o.waits(token) {
+	if token := s.requester(); token != "" && s.Before.Waiter(token) == nil && s.After.Waiter(token) == nil &&
+		s.After.lease(token) == nil && o.waits(token) {
 		o.leaves(token) // it has joined, and was dropped
 	}
 	return o
 }
 
-// Each grant is that of the waiter that is next at that moment, or of a newcomer that comes before all waiters that can be granted the
-// lock. Afterwards none is next that fits. Whoever is refused or joins is told why. Lines and turns are as they should.
+// Each grant is that of the waiter that is next at that moment, or of a newcomer that comes before all waiters that can
+// be granted the lock. Afterwards none is next that fits. Whoever is refused or joins is told why. Lines and turns are
+// as they should.
 func next(s *Step) string {
 	if s.reads() {
 		return ""
@@ -183,7 +189,8 @@ func next(s *Step) string {
 		switch {
 		case !newcomer && h.Token != next:
 			return fmt.Sprintf("%s was granted the lock, and next was %q", h.Token, next)
-		case newcomer && (i < len(granted)-1 || len(o.lines[Terms(h.Token).Key]) > 0 || next != "" && o.level(next) <= o.level(h.Token)):
+		case newcomer && (i < len(granted)-1 || len(o.lines[Terms(h.Token).Key]) > 0 || next != "" &&
+			o.level(next) <= o.level(h.Token)):
 			return fmt.Sprintf("the newcomer %s has passed %q", h.Token, next)
 		case !o.hasRoom(h.Token):
 			return h.Token + " was granted the lock above the limit of its key"
@@ -205,15 +212,16 @@ func next(s *Step) string {
 	if w := s.After.Waiter(s.requester()); w != nil && !o.waits(w.Token) {
 		o.Joins(*w)
 	}
-	equal := !s.keyed() || maps.EqualFunc(o.lines, s.After.Lines, slices.Equal[[]Waiter]) && maps.Equal(o.turns, s.After.Turns)
+	equal := !s.keyed() || maps.EqualFunc(o.lines, s.After.Lines, slices.Equal[[]Waiter]) &&
+		maps.Equal(o.turns, s.After.Turns)
 	if !equal {
 		return fmt.Sprintf("lines and turns are\n%v %v, want\n%v %v", s.After.Lines, s.After.Turns, o.lines, o.turns)
 	}
 	return ""
 }
 
-// why says why a token is not granted the lock that does not wait: lock (too little is free), turn (others come first) or key (its key
-// is at its limit); "" if it is next.
+// why says why a token is not granted the lock that does not wait: lock (too little is free), turn (others come first)
+// or key (its key is at its limit); "" if it is next.
 func (o *Order) why(token string) string {
 	next := o.Next()
 	switch {

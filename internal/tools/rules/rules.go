@@ -34,7 +34,8 @@ func Check(s *Step, without ...string) (wrong []string) {
 	return wrong
 }
 
-// A request that is sent twice changes nothing the second time; only the number may expire sooner. Nor does one that reads, or fails.
+// A request that is sent twice changes nothing the second time; only the number may expire sooner. Nor does one that
+// reads, or fails.
 func again(s *Step) string {
 	reads := s.Verb == "inspect" || s.Verb == "waiting" || s.fails() && !s.Refused
 	if s.Before == s.After || !s.Again && !reads {
@@ -118,7 +119,8 @@ func tombstones(s *Step) string {
 			continue
 		}
 		had, has := s.Before.lease(token), s.After.lease(token)
-		if has != nil && (had == nil || has.Fence != had.Fence) || s.After.Waiter(token) != nil && s.Before.Waiter(token) == nil {
+		if has != nil && (had == nil || has.Fence != had.Fence) || s.After.Waiter(token) != nil &&
+			s.Before.Waiter(token) == nil {
 			return token + " has left, and is there"
 		}
 		if s.After.Tombstones[token] < min(until, s.Before.Now+Kept) {
@@ -143,17 +145,19 @@ func tombstones(s *Step) string {
 	return ""
 }
 
-// A waiter stays in the queue, with its ticket, until it is granted the lock, leaves, has expired, asks for more permits than a
-// resize has set, or a key of the queue was lost. Its time changes by its own requests alone.
+// A waiter stays in the queue, with its ticket, until it is granted the lock, leaves, has expired, asks for more
+// permits than a resize has set, or a key of the queue was lost. Its time changes by its own requests alone.
 func queue(s *Step) string {
 	clock := s.Before.QueueClock()
-	few := len(slices.DeleteFunc(slices.Clone(s.Before.Waiters), func(w Waiter) bool { return !s.expired(w.Token) })) <= mostDropped
+	few := len(slices.DeleteFunc(slices.Clone(s.Before.Waiters),
+		func(w Waiter) bool { return !s.expired(w.Token) })) <= mostDropped
 	for _, w := range s.Before.Waiters {
 		is, expires, expired := s.After.Waiter(w.Token), s.Before.Heartbeats[w.Token], s.expired(w.Token)
 		switch {
 		case !s.Before.Whole() || s.fails():
 			return s.forgotten()
-		case is == nil && s.After.lease(w.Token) == nil && !expired && !s.After.tooLarge(w.Token) && !slices.Contains(s.left(), w.Token):
+		case is == nil && s.After.lease(w.Token) == nil && !expired && !s.After.tooLarge(w.Token) &&
+			!slices.Contains(s.left(), w.Token):
 			return w.Token + " is dropped, and has not expired"
 		case is != nil && is.Ticket != w.Ticket && is.Ticket != s.ticket(w.Token):
 			return fmt.Sprintf("%s has ticket %d, and had %d", w.Token, is.Ticket, w.Ticket)
@@ -192,8 +196,8 @@ func (s *Step) forgotten() string {
 	return ""
 }
 
-// A lease that was requested lasts for the TTL in its token; one that was handed over until its waiter would have expired, if that is
-// sooner; one that was taken over for as long as was asked. No other request changes its end.
+// A lease that was requested lasts for the TTL in its token; one that was handed over until its waiter would have
+// expired, if that is sooner; one that was taken over for as long as was asked. No other request changes its end.
 func leases(s *Step) string {
 	by, ms := s.by()
 	for _, h := range s.After.Live() {
@@ -222,8 +226,8 @@ func leases(s *Step) string {
 	return ""
 }
 
-// Each key but the number of permits expires: not before what it serves, and the number FenceTTL after what was given, and not
-// before the clock has reached it.
+// Each key but the number of permits expires: not before what it serves, and the number FenceTTL after what was given,
+// and not before the clock has reached it.
 func expiries(s *Step) string {
 	fenceTTL := s.number(0) * Millisecond
 	waits := slices.ContainsFunc(s.After.Waiters, func(w Waiter) bool { return s.waits(w.Token) })
@@ -261,7 +265,8 @@ func expiries(s *Step) string {
 				least = s.After.Until["queue"]
 			}
 		case "queue", "heartbeats":
-			if other := map[string]string{"queue": "heartbeats", "heartbeats": "queue"}[key]; s.After.Until[other] != until && s.admits() {
+			if other := map[string]string{"queue": "heartbeats", "heartbeats": "queue"}[key]; s.After.Until[other] != until &&
+				s.admits() {
 				return "the keys of the queue do not expire together"
 			}
 			if until != s.Before.Until[key] {
@@ -277,7 +282,8 @@ func expiries(s *Step) string {
 				}
 			}
 		case "number":
-			if s.fails() || s.Before.Last == s.After.Last && s.Before.ClockAt == s.After.ClockAt && until == s.Before.Until[key] {
+			if s.fails() || s.Before.Last == s.After.Last && s.Before.ClockAt == s.After.ClockAt &&
+				until == s.Before.Until[key] {
 				continue
 			}
 			least, most = s.Before.Now+fenceTTL, 0
@@ -302,7 +308,8 @@ func expiries(s *Step) string {
 	return ""
 }
 
-// What is recorded about the holders and the waiters agrees with them; nothing is left of either; a resize sets the number.
+// What is recorded about the holders and the waiters agrees with them; nothing is left of either; a resize sets the
+// number.
 func records(s *Step) string {
 	used, size := int64(0), s.Before.Resized
 	for _, h := range s.After.Holders {
@@ -364,13 +371,15 @@ func reply(s *Step) string {
 		h, by := s.Before.lease(s.Args[1]), after.lease(s.Args[4])
 		ok = (s.word(0) == "resumed") == (by != nil && !s.refuses(s.Args[4])) &&
 			(by == nil || s.word(0) == "lost" || s.told(1) == int64(by.Fence))
-		if could := h != nil && s.ends(*h) && Terms(h.Token).Weight == Terms(s.Args[4]).Weight && Terms(h.Token).Key == Terms(s.Args[4]).Key; could && by == nil && !s.refuses(s.Args[4]) {
+		if could := h != nil && s.ends(*h) && Terms(h.Token).Weight == Terms(s.Args[4]).Weight &&
+			Terms(h.Token).Key == Terms(s.Args[4]).Key; could && by == nil && !s.refuses(s.Args[4]) {
 			ok = false
 		}
 	case "waiting":
 		ok = s.told(0) == int64(len(s.Before.Waiters))
 	case "inspect":
-		ok = s.told(1) == int64(s.Before.known()) && s.told(3) == int64(s.Before.Resized) && (s.Before.Lost || s.told(2) == int64(s.Before.Used()))
+		ok = s.told(1) == int64(s.Before.known()) && s.told(3) == int64(s.Before.Resized) &&
+			(s.Before.Lost || s.told(2) == int64(s.Before.Used()))
 	case "heartbeat":
 		ok = s.replyToHeartbeat()
 	}
@@ -419,11 +428,13 @@ func (s *Step) replyToAcquire() string {
 		if at == 0 {
 			end = after.nextEnd()
 		}
-		ok = h == nil && at >= 0 && s.told(1) == int64(after.Waiters[at].Ticket) && s.told(2) == int64(s.others(at)+1) && s.told(3) == int64(after.Last) &&
+		ok = h == nil && at >= 0 && s.told(1) == int64(after.Waiters[at].Ticket) && s.told(2) == int64(s.others(at)+1) &&
+			s.told(3) == int64(after.Last) &&
 			(s.told(4) == 0 || near(s.told(4)*Millisecond, end*Millisecond)) && s.holder(5) && s.number(2) > 0
 	case "busy":
 		end := after.nextEnd()
-		ok = h == nil && (s.number(2) == 0 && near(s.told(2)*Millisecond, end*Millisecond) && s.holder(4) || s.refuses(token)) // next says why
+		// next says why
+		ok = h == nil && (s.number(2) == 0 && near(s.told(2)*Millisecond, end*Millisecond) && s.holder(4) || s.refuses(token))
 	case "full":
 		n := map[string]int{"lock": len(after.Waiters), "key": s.others(len(after.Waiters))}[s.word(2)]
 		most := map[string]int64{"lock": s.number(3), "key": s.number(5)}[s.word(2)]
@@ -474,11 +485,12 @@ func (s *Step) replyToHeartbeat() bool {
 		}
 	}
 	last := int64(max(after.Last, after.known()))
-	return s.told(0) >= last && (after.Last == 0 || s.told(0) == last) && (s.told(1) == 0 || near(s.told(1)*Millisecond, end*Millisecond)) && s.word(2) == letters.String()
+	return s.told(0) >= last && (after.Last == 0 || s.told(0) == last) &&
+		(s.told(1) == 0 || near(s.told(1)*Millisecond, end*Millisecond)) && s.word(2) == letters.String()
 }
 
-// Each waiter that was handed the lock is told so, and nobody else. The head is told when a lease ends soon, if a script may have made
-// another waiter the head, or brought an end forward; unless it has sent the request.
+// Each waiter that was handed the lock is told so, and nobody else. The head is told when a lease ends soon, if a
+// script may have made another waiter the head, or brought an end forward; unless it has sent the request.
 func messages(s *Step) string {
 	if s.fails() || s.Refused {
 		return ""
@@ -488,16 +500,19 @@ func messages(s *Step) string {
 		if h.Token == s.requester() {
 			continue
 		}
-		if len(sent) == 0 || sent[0].Token != h.Token || sent[0].Fence != h.Fence || !near(h.Expires, s.Before.Now+sent[0].Ms*Millisecond) {
+		if len(sent) == 0 || sent[0].Token != h.Token || sent[0].Fence != h.Fence ||
+			!near(h.Expires, s.Before.Now+sent[0].Ms*Millisecond) {
 			return fmt.Sprintf("%+v: told %+v", h, sent)
 		}
 		sent = sent[1:]
 	}
 	end, head := s.After.nextEnd(), s.After.head()
 	asks := head == s.requester() || s.Verb == "heartbeat" && slices.Contains(s.Args[2:], head)
-	must := s.admits() && head != "" && end > 0 && end < soon-2 && !asks && (s.handsOff() || s.Before.head() != "" && s.Before.head() != head && s.Before.Whole())
+	must := s.admits() && head != "" && end > 0 && end < soon-2 && !asks &&
+		(s.handsOff() || s.Before.head() != "" && s.Before.head() != head && s.Before.Whole())
 	may := head != "" && end > 0 && end <= soon+2 && !asks
-	if len(sent) > 1 || len(sent) == 1 && (!may || sent[0].Token != head || sent[0].Fence != 0 || !near(sent[0].Ms*Millisecond, end*Millisecond)) || len(sent) == 0 && must {
+	if len(sent) > 1 || len(sent) == 1 && (!may || sent[0].Token != head || sent[0].Fence != 0 ||
+		!near(sent[0].Ms*Millisecond, end*Millisecond)) || len(sent) == 0 && must {
 		return fmt.Sprintf("the head is told %+v, want %d ms", sent, end)
 	}
 	return ""

@@ -1,6 +1,6 @@
-// Package rules says what each script may do to a lock: functions of a few lines on what Redis shows before and after it. lab/states
-// checks them after each step of every short history, the simulation (lab/sim) after each script of its clients. docs/protocol.md
-// has the reasons.
+// Package rules says what each script may do to a lock: functions of a few lines on what Redis shows before and after
+// it. lab/states checks them after each step of every short history, the simulation (lab/sim) after each script of its
+// clients. docs/protocol.md has the reasons.
 package rules
 
 import (
@@ -19,9 +19,10 @@ const (
 	Millisecond = 1000
 	Second      = 1000 * Millisecond
 	Minute      = 60 * Second
-	Kept        = 11 * Minute // how long a tombstone lasts, and the keys of a queue outlast its waiters, less a minute at most
-	soon        = 1500        // ms: a lease that ends within this time is one that the head is told of
-	mostDropped = 50          // how many expired waiters a script of any kind drops at least, if there are so many
+	// how long a tombstone lasts, and the keys of a queue outlast its waiters, less a minute at most
+	Kept        = 11 * Minute
+	soon        = 1500 // ms: a lease that ends within this time is one that the head is told of
+	mostDropped = 50   // how many expired waiters a script of any kind drops at least, if there are so many
 )
 
 // Key is what Redis has under a key.
@@ -40,9 +41,10 @@ type Member struct {
 
 // State is a lock in Redis, at one moment. A lock of which nothing is there is idle.
 type State struct {
-	Now        int64
-	Resized    int              // the number of permits that a resize has set; 0: as many as each token says
-	Holders    []Holder         // by their fences; of permits also those whose leases have ended, until a script removes them
+	Now     int64
+	Resized int // the number of permits that a resize has set; 0: as many as each token says
+	// by their fences; of permits also those whose leases have ended, until a script removes them
+	Holders    []Holder
 	Waiters    []Waiter         // by their tickets
 	Heartbeats map[string]int64 // by token: when each waiter expires, by Clock
 	Tombstones map[string]int64 // by token: until when it is refused
@@ -90,7 +92,8 @@ type Held struct {
 
 // Read reads the keys of a lock, by the ends of their names. now is the server's time.
 func Read(now int64, keys map[string]Key) *State {
-	s := &State{Now: now, Heartbeats: map[string]int64{}, Tombstones: map[string]int64{}, Until: make(map[string]int64, len(keys)), used: -1}
+	s := &State{Now: now, Heartbeats: map[string]int64{}, Tombstones: map[string]int64{},
+		Until: make(map[string]int64, len(keys)), used: -1}
 	for name, key := range keys {
 		s.Until[name] = key.Until
 		switch name {
@@ -115,7 +118,10 @@ func Read(now int64, keys map[string]Key) *State {
 	}
 	s.readPermits(keys["permits"].Members, keys["holders"].Members)
 	s.readLines(keys["lines"].Members, keys["turns"].Members)
-	slices.SortFunc(s.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Token, b.Token)) })
+	slices.SortFunc(s.Holders, func(a, b Holder) int {
+		return cmp.Or(cmp.Compare(a.Fence, b.Fence),
+			cmp.Compare(a.Token, b.Token))
+	})
 	slices.SortFunc(s.Waiters, inOrder)
 	return s
 }
@@ -197,7 +203,8 @@ func Numbers(text string) (n []int64) {
 
 // Terms are those of a token; none of a text that is no token.
 func Terms(text string) tokens.Terms {
-	if body := len(text) - strings.LastIndexByte(text, ':'); body != len(":2.")+30 && body != len(":2.")+42 && body <= len(":2.")+50 {
+	if body := len(text) - strings.LastIndexByte(text, ':'); body != len(":2.")+30 && body != len(":2.")+42 &&
+		body <= len(":2.")+50 {
 		return tokens.Terms{}
 	}
 	return tokens.Of(text)
@@ -294,7 +301,8 @@ func (s *State) linesWhole() bool {
 	for _, line := range s.Lines {
 		waiting += len(line)
 	}
-	return !s.Lost && waiting == len(s.Waiters) && len(s.Turns) == len(s.Lines) && len(s.Levels) == len(s.Turns) && (waiting == 0 || s.used >= 0)
+	return !s.Lost && waiting == len(s.Waiters) && len(s.Turns) == len(s.Lines) && len(s.Levels) == len(s.Turns) &&
+		(waiting == 0 || s.used >= 0)
 }
 
 // nextEnd is after how many ms the next lease has ended; -1: none will.

@@ -186,7 +186,8 @@ func (s *Step) reads() bool {
 
 // keyed reports whether the lock is a keyed semaphore, as far as one can see.
 func (s *Step) keyed() bool {
-	return s.Before.keyed() || s.After.keyed() || s.After.Held != nil || slices.ContainsFunc(s.Args, func(arg string) bool { return Terms(arg).Key != "" })
+	return s.Before.keyed() || s.After.keyed() || s.After.Held != nil ||
+		slices.ContainsFunc(s.Args, func(arg string) bool { return Terms(arg).Key != "" })
 }
 
 // handsOff reports whether it is one of the verbs after which a lease may end sooner.

@@ -1,5 +1,5 @@
-// Package words has all words for the state of a lock. The command and the page share them, so both say the same, and each word has
-// one condition that makes it true.
+// Package words has all words for the state of a lock. The command and the page share them, so both say the same, and
+// each word has one condition that makes it true.
 package words
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // Level says how good that is.
@@ -129,8 +129,8 @@ func Left(h fairlock.Holder) string {
 	return inspect.Span(h.TTL)
 }
 
-// settled is how much later than a grant a renewal comes at least: a live holder renews half a second after a handoff at the earliest.
-// Two readings of one moment differ by less.
+// settled is how much later than a grant a renewal comes at least: a live holder renews half a second after a handoff
+// at the earliest. Two readings of one moment differ by less.
 const settled = 100 * time.Millisecond
 
 // granted reports whether a lease was granted and not renewed since, so nobody knows yet whether its holder lives.
@@ -197,10 +197,12 @@ func ofAll(l inspect.Lock, ofOne func(fairlock.Holder) Phrase) Phrase {
 	return Phrase{Text: noneMissed}
 }
 
-// late is less than what a live waiter has left at any time: it sends a heartbeat each third of its WaiterTTL, which is 3 s or more.
+// late is less than what a live waiter has left at any time: it sends a heartbeat each third of its WaiterTTL, which is
+// 3 s or more.
 const late = 1800 * time.Millisecond
 
-// Waiter says whether a waiter is alive. Nobody but its client knows its WaiterTTL, so a waiter that has died is not silent at once.
+// Waiter says whether a waiter is alive. Nobody but its client knows its WaiterTTL, so a waiter that has died is not
+// silent at once.
 func Waiter(w fairlock.Waiter) Phrase {
 	switch {
 	case w.TTL <= 0 && w.Ticket == 0:
@@ -368,7 +370,8 @@ func Groups(waiters []fairlock.Waiter) string {
 	return strings.Join(parts, ", ")
 }
 
-// Rest counts the living waiters behind the first so many by client: "280 more: 50 web-3, 50 web-4"; "" if there are none.
+// Rest counts the living waiters behind the first so many by client: "280 more: 50 web-3, 50 web-4"; "" if there are
+// none.
 func Rest(l inspect.Lock, shown int) string {
 	living := l.Living()
 	more := l.Waiting - shown
@@ -427,7 +430,8 @@ func Heir(l inspect.Lock, h fairlock.Holder) string {
 	case l.Kind == fairlock.KindRWMutex && first.Writer && others:
 		return name + " gets it when the other readers have finished."
 	case l.Kind == fairlock.KindSemaphore && first.Weight > l.Permits-l.Used+h.Weight:
-		return fmt.Sprintf("%s is %s, and gets its %s when more of them are %s.", name, next, inspect.Count(first.Weight, "permit"), free)
+		return fmt.Sprintf("%s is %s, and gets its %s when more of them are %s.", name, next,
+			inspect.Count(first.Weight, "permit"), free)
 	}
 	return name + " gets it at once."
 }
@@ -547,8 +551,8 @@ func Why(l inspect.Lock) string {
 	return strings.Join(texts, " ")
 }
 
-// wants says why the lock is not granted to the next waiter yet, unless it just needs a permit to be free. behind says who waits behind
-// that waiter; it is empty if nobody does.
+// wants says why the lock is not granted to the next waiter yet, unless it just needs a permit to be free. behind says
+// who waits behind that waiter; it is empty if nobody does.
 func wants(l inspect.Lock, first fairlock.Waiter, behind string) (text string) {
 	also := func(before, after string) string {
 		if behind == "" {
@@ -604,11 +608,13 @@ func ofHolders(l inspect.Lock) Phrase {
 		age := max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)
 		return Phrase{Good, "Free. Its " + LastNumber + " was given " + inspect.Span(age) + " ago."}
 	case h.TTL < 0:
-		return Phrase{Bad, "Held for ever by " + name + ": another program has removed the expiry of its key. Only a forced release frees it."}
+		return Phrase{Bad, "Held for ever by " + name +
+			": another program has removed the expiry of its key. Only a forced release frees it."}
 	case h.Token.IsZero():
 		return Phrase{Warn, "Held by a key that fairlock has not written, for another " + inspect.Span(h.TTL) + "."}
 	case n == 1 && h.Released:
-		return Phrase{Busy, "Released by " + name + ", free in " + inspect.Span(h.TTL) + ": its minimum hold lasts until then."}
+		return Phrase{Busy, "Released by " + name + ", free in " + inspect.Span(h.TTL) +
+			": its minimum hold lasts until then."}
 	case n == 1:
 		return ofHolder(l, h, name)
 	}
@@ -621,7 +627,8 @@ func ofHolders(l inspect.Lock) Phrase {
 	}
 	switch {
 	case gone > 0:
-		level, text = Bad, text+fmt.Sprintf(" %s missed renewals: crashed, hanging, or cut off from Redis.", amount(gone, n, l))
+		level, text = Bad, text+fmt.Sprintf(" %s missed renewals: crashed, hanging, or cut off from Redis.",
+			amount(gone, n, l))
 	case !known:
 		text += " Whether all are " + alive + " is not known."
 	}
@@ -636,14 +643,16 @@ func ofHolder(l inspect.Lock, h fairlock.Holder, name string) Phrase {
 	}
 	switch State(h).Text {
 	case Unknown:
-		return Phrase{Busy, has + ". Whether it is " + alive + " is not known, because its lease does not tell when it was renewed."}
+		return Phrase{Busy, has + ". Whether it is " + alive +
+			" is not known, because its lease does not tell when it was renewed."}
 	case notRenewed:
 		return Phrase{Busy, has + ": " + Renewed(h).Text + "."}
 	case alive:
 		return Phrase{Busy, has + ", " + alive + ": its lease was renewed " + inspect.Span(h.Renewed) + " ago."}
 	}
-	return Phrase{Bad, fmt.Sprintf("%s has missed %s: it has crashed, hangs, or cannot reach Redis. Its lease ends in %s; "+
-		"then the lock passes on.", name, inspect.Count(h.Missed, "renewal"), inspect.Span(h.TTL))}
+	return Phrase{Bad, fmt.Sprintf(
+		"%s has missed %s: it has crashed, hangs, or cannot reach Redis. Its lease ends in %s; "+
+			"then the lock passes on.", name, inspect.Count(h.Missed, "renewal"), inspect.Span(h.TTL))}
 }
 
 // amount is a part of so many holders.

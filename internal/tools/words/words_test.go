@@ -20,9 +20,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/internal/tools/redistest"
-	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tools/words"
 	"github.com/fairlock/fairlock-go/leader"
 	locktoken "github.com/fairlock/fairlock-go/token"
@@ -58,11 +58,13 @@ func all(t *testing.T) map[string]string {
 // said is everything that is said of a lock beside these that are in use, one phrase a line.
 func said(l inspect.Lock, used []inspect.ID) string {
 	lines := []string{
-		words.Use(l).Text, words.Waiting(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l, 1), words.Summary(l), words.Verdict(l).Text, words.Why(l), words.Beside(l), words.BesideInTable(l),
+		words.Use(l).Text, words.Waiting(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l,
+			1), words.Summary(l), words.Verdict(l).Text, words.Why(l), words.Beside(l), words.BesideInTable(l),
 		words.LongestHeld(l), words.StateOfAll(l).Text, words.RenewedOfAll(l).Text, words.Meant(l.Meant(used)),
 	}
 	for _, h := range l.Holders {
-		lines = append(lines, words.Who(h.Token.Client()), words.HeldFor(h), words.Left(h), words.State(h).Text, words.Renewed(h).Text, words.Heir(l, h))
+		lines = append(lines, words.Who(h.Token.Client()), words.HeldFor(h), words.Left(h), words.State(h).Text,
+			words.Renewed(h).Text, words.Heir(l, h))
 	}
 	for _, w := range l.Living() {
 		lines = append(lines, words.Waiter(w).Text)
@@ -73,8 +75,8 @@ func said(l inspect.Lock, used []inspect.ID) string {
 	return strings.Join(lines, "\n")
 }
 
-// Each word is said of a lock in a state that makes it true, and of no lock in a state that does not. The states are those of a Redis,
-// as the clients of this library make them. A word without a state fails, so none is left behind.
+// Each word is said of a lock in a state that makes it true, and of no lock in a state that does not. The states are
+// those of a Redis, as the clients of this library make them. A word without a state fails, so none is left behind.
 func TestWords_EachHasAState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -139,11 +141,13 @@ func TestWords_EachHasAState(t *testing.T) {
 				locks[l.Name] = said(l, used)
 			}
 		}
-		read(fairlock.KindMutex, "crashed", "queue", "renewed", "granted", "dead", "election", "released", "theirs", "unused", "GPU", "lately")
+		read(fairlock.KindMutex, "crashed", "queue", "renewed", "granted", "dead", "election", "released", "theirs", "unused",
+			"GPU", "lately")
 		read(fairlock.KindSemaphore, "resized", "wide", "pool")
 		read(fairlock.KindRWMutex, "readers", "writer")
 		read(fairlock.KindKeyedSemaphore, "gpu", "limits")
-		locks["unreadable"] = said(inspect.Lock{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "x"}, Err: errors.New("no")}, used)
+		locks["unreadable"] = said(inspect.Lock{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "x"}, Err: errors.New("no")},
+			used)
 		many, err := s.Read(ctx, inspect.Most, inspect.ID{Kind: fairlock.KindRWMutex, Name: "readers"})
 		require.NoError(t, err)
 		many[0].Used += 5000 // more than are listed
@@ -155,10 +159,14 @@ func TestWords_EachHasAState(t *testing.T) {
 			"unreadable": {"unreadable"}, "free": nil, // also of what somebody else gets
 			"held":  nil, // also of permits
 			"leads": {"election"}, "released": {"released"}, "writer": {"writer"}, "reader": {"readers", "many"},
-			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu", "limits", "many"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
-			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide", "limits", "pool", "many"}, "missed": {"crashed", "pool", "limits"}, "noneMissed": {"pool", "limits"}, "atLeast": {"many"},
-			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu", "limits"}, "atLimits": {"limits"}, "full": {"gpu", "limits"}, "limitsInUse": {"gpu", "limits"}, "notUsed": {"unused", "GPU"}, "setByResize": {"resized"},
-			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"}, "LastNumber": {"lately", "dead"},
+			"alive": {"renewed", "granted", "queue", "election", "wide", "gpu", "limits",
+				"many"}, "candidate": {"election"}, "silent": {"renewed"}, "expired": {"dead"},
+			"dropped": {"dead"}, "notRenewed": {"granted", "election", "readers", "writer", "gpu", "wide", "limits", "pool",
+				"many"}, "missed": {"crashed", "pool", "limits"}, "noneMissed": {"pool", "limits"}, "atLeast": {"many"},
+			"neverEnds": {"theirs"}, "next": nil, "atLimit": {"gpu", "limits"}, "atLimits": {"limits"}, "full": {"gpu",
+				"limits"}, "limitsInUse": {"gpu", "limits"}, "notUsed": {"unused", "GPU"}, "setByResize": {"resized"},
+			"nobodyUses": {"resized"}, "nobodyWaits": nil, "grantedNext": {"queue"}, "DidYouMean": {"GPU"},
+			"LastNumber": {"lately", "dead"},
 		}
 		for name, word := range all(t) {
 			where, known := states[name]
@@ -231,7 +239,8 @@ func TestWhy(t *testing.T) {
 		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "fuller"}, "The first wants 2 permits, and none is free.", "")
 		m.Semaphore("less", 4).HoldPermitsAs("web-2", 3)
 		wait(c.Semaphore("less", 2).Acquire, 1)
-		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "less"}, "The first wants 1 permit and brings 2: no more than that may be held with its own, and 3 are.", "")
+		says(inspect.ID{Kind: fairlock.KindSemaphore, Name: "less"},
+			"The first wants 1 permit and brings 2: no more than that may be held with its own, and 3 are.", "")
 		m.Semaphore("wider", 8).HoldPermitsAs("web-2", 3)
 		wait(c.Semaphore("wider", 5).Acquire, 3)
 		wait(c.Semaphore("wider", 8).Acquire, 1)
@@ -271,12 +280,14 @@ func TestWhy(t *testing.T) {
 	})
 }
 
-// What is said of all holders of a lock is true of each: none is left out because its lease ends late, or because others are named.
+// What is said of all holders of a lock is true of each: none is left out because its lease ends late, or because
+// others are named.
 func TestOfAll(t *testing.T) {
 	tok, err := locktoken.Parse("web-1:2.00007ps0t001" + strings.Repeat("S", 17) + "A")
 	require.NoError(t, err)
 	holder := func(held time.Duration, missed int) fairlock.Holder {
-		return fairlock.Holder{Token: tok, Fence: 1, Age: held, TTL: time.Minute, Weight: 1, Renewed: time.Second, Missed: missed}
+		return fairlock.Holder{Token: tok, Fence: 1, Age: held, TTL: time.Minute, Weight: 1, Renewed: time.Second,
+			Missed: missed}
 	}
 	unknown, released := holder(time.Second, 0), holder(time.Second, 0)
 	unknown.Renewed, released.Renewed, released.Released = -1, -1, true
@@ -288,8 +299,10 @@ func TestOfAll(t *testing.T) {
 		{nil, 0, "–", "–", "Free"},
 		{[]fairlock.Holder{holder(time.Hour, 2)}, 0, "1h0m", "2 missed", "has missed 2 renewals"},
 		{[]fairlock.Holder{holder(time.Hour, 0), holder(time.Minute, 0)}, 0, "1h0m", "none missed", "held."},
-		{[]fairlock.Holder{holder(time.Hour, 0), holder(time.Minute, 2)}, 0, "1h0m", "missed by 1 of 2", "One has missed renewals"},
-		{[]fairlock.Holder{holder(time.Hour, 1), holder(time.Minute, 2)}, 0, "1h0m", "missed by 2 of 2", "All have missed renewals"},
+		{[]fairlock.Holder{holder(time.Hour, 0), holder(time.Minute, 2)}, 0, "1h0m", "missed by 1 of 2",
+			"One has missed renewals"},
+		{[]fairlock.Holder{holder(time.Hour, 1), holder(time.Minute, 2)}, 0, "1h0m", "missed by 2 of 2",
+			"All have missed renewals"},
 		{[]fairlock.Holder{holder(time.Hour, 1), unknown}, 0, "1h0m", "missed by ≥1", "One has missed renewals"},
 		{[]fairlock.Holder{holder(time.Hour, 0), unknown}, 0, "1h0m", "?", "Whether all are alive is not known."},
 		{[]fairlock.Holder{holder(time.Hour, 0), released}, 0, "1h0m", "none missed", "One has released"},
@@ -302,7 +315,8 @@ func TestOfAll(t *testing.T) {
 		l.Holders, l.Permits, l.Used = c.holders, 9000, len(c.holders)+c.unlisted
 		require.Equal(t, []string{c.held, c.state}, []string{words.LongestHeld(l), words.StateOfAll(l).Text}, c)
 		require.Contains(t, words.Verdict(l).Text, c.say)
-		require.Equal(t, strings.Contains(c.state, "missed by") || strings.Contains(c.state, "2 missed"), words.RenewedOfAll(l).Level == words.Bad)
+		require.Equal(t, strings.Contains(c.state, "missed by") || strings.Contains(c.state, "2 missed"),
+			words.RenewedOfAll(l).Level == words.Bad)
 	}
 }
 
@@ -313,12 +327,14 @@ func TestWords_ThePageHasNone(t *testing.T) {
 		require.NoError(t, err)
 		for name, word := range all(t) {
 			switch name {
-			case "Unknown", "None", "free", "held", "reader", "writer", "released", "missed", "next", "expired", "atLeast": // parts of other words and of names there
+			// parts of other words and of names there
+			case "Unknown", "None", "free", "held", "reader", "writer", "released", "missed", "next", "expired", "atLeast":
 				continue
 			}
 			assert.NotContains(t, string(text), word, file)
 		}
-		for _, phrase := range []string{"Held by", "held by", " ago, every", "whose process lives", "set by resize", "waits for heartbeat"} {
+		for _, phrase := range []string{"Held by", "held by", " ago, every", "whose process lives", "set by resize",
+			"waits for heartbeat"} {
 			assert.NotContains(t, string(text), phrase, file)
 		}
 	}

@@ -1,5 +1,6 @@
-// Package workload has what locks are measured with: pairs of lock and unlock, handoffs of one lock among many, and waiters
-// that wait. A lock is a function, so that one workload measures the locks of any library, and the floor beside them.
+// Package workload has what locks are measured with: pairs of lock and unlock, handoffs of one lock among many, and
+// waiters that wait. A lock is a function, so that one workload measures the locks of any library, and the floor beside
+// them.
 package workload
 
 import (
@@ -34,8 +35,8 @@ func Pairs(lock Lock) Operation {
 	}
 }
 
-// Handoffs locks and unlocks one lock that all goroutines want. Its latency is the time from the last release before the
-// grant, if the waiter had asked by then. Otherwise nothing was handed to it, and the latency is Unknown.
+// Handoffs locks and unlocks one lock that all goroutines want. Its latency is the time from the last release before
+// the grant, if the waiter had asked by then. Otherwise nothing was handed to it, and the latency is Unknown.
 func Handoffs(lock Lock) Operation {
 	began := time.Now()
 	var released atomic.Int64 // when the last holder began to release the lock, in ns since began

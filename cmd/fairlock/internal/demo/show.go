@@ -27,7 +27,8 @@ func (d *demo) show(ctx context.Context, server *inspect.Server, in io.Reader) e
 		return nil
 	}
 	w.Every = view.MinInterval
-	live := view.Live{Watch: w, Paint: view.Paint{Colours: true}, Title: func(time.Time) string { return d.title() }, Notes: d.foot}
+	live := view.Live{Watch: w, Paint: view.Paint{Colours: true}, Title: func(time.Time) string { return d.title() },
+		Notes: d.foot}
 	return live.Show(ctx, in, d.out)
 }
 
