@@ -77,7 +77,7 @@ type Busy string
 
 // The reasons.
 const (
-	// the lock is held, or fewer permits are free than the call requests, whatever else is in the way
+	// BusyLock: the lock is held, or fewer permits are free than the call requests, whatever else is in the way
 	BusyLock Busy = "lock"
 	BusyKey  Busy = "key"  // the key of a KeyedSemaphore is at its limit
 	BusyTurn Busy = "turn" // enough is free, and others come first

@@ -21,7 +21,7 @@ const (
 	Permanent   Origin = iota // the same request fails again; also every error that is not of a request
 	NoReply                   // the client has no reply from the server: the connection failed, or ctx ended
 	Unavailable               // the server replied that it cannot run the script now
-	// any other reply of a server or a proxy: somebody has to do something. Such an error is an errs.Refused
+	// Refused is any other reply of a server or a proxy: somebody has to do something. Such an error is an errs.Refused.
 	Refused
 )
 

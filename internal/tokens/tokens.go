@@ -76,9 +76,9 @@ type Flags int
 // The flags.
 const (
 	Released Flags = 1 << iota // the lock stays taken for the rest of a minimum hold, by nobody
-	// the minimum hold is above the TTL of renewals, so the token's TTL is not what a renewal asks for
+	// MinHold: the minimum hold is above the TTL of renewals, so the token's TTL is not what a renewal asks for
 	MinHold
-	// its holder is a leader, of package leader; the token is a mutex's, which begins with the address
+	// Leader: its holder is a leader, of package leader; the token is a mutex's, which begins with the address
 	Leader
 )
 

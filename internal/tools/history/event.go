@@ -80,11 +80,11 @@ const (
 	Drops  ServerOp = "drops"  // Token was removed from the queue as expired; Until: the queue's clock then
 	Lasts  ServerOp = "lasts"  // the lease of Token with the fence Ticket lasts until Until, in ns as Event.At
 	Ends   ServerOp = "ends"   // Token no longer holds the lock
-	// Lock has Ticket permits from then on; 0: as many as each request says, as before the first
+	// Resizes: Lock has Ticket permits from then on; 0: as many as each request says, as before the first
 	Resizes ServerOp = "resizes"
 	Deletes ServerOp = "deletes" // the data of Lock, or of all locks if it is empty, were lost
-	// a key of the queue of Lock was lost: each waiter comes back with its ticket at its next heartbeat, at most a third
-	// of TTL or WaiterTTL later, and can be passed until then
+	// Forgets: a key of the queue of Lock was lost: each waiter comes back with its ticket at its next heartbeat, at most
+	// a third of TTL or WaiterTTL later, and can be passed until then
 	Forgets ServerOp = "forgets"
 	Misses  ServerOp = "misses" // what follows is incomplete: the observer missed something
 )

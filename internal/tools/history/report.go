@@ -17,7 +17,7 @@ const (
 	Form      Rule = "form"      // the record of an acquisition has a possible form
 	Alive     Rule = "alive"     // a killed or paused process records nothing
 	Exclusion Rule = "exclusion" // the weights of leases that are trusted at the same time never exceed the capacity
-	// a lock is used only while its lease is trusted, and that no longer than Redis lets it last
+	// Use: a lock is used only while its lease is trusted, and that no longer than Redis lets it last
 	Use     Rule = "use"
 	Fences  Rule = "fences"  // they are distinct, and rise in the order of the grants
 	Tickets Rule = "tickets" // they are unique, kept for life, and rise in the order of arrival

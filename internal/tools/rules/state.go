@@ -19,7 +19,7 @@ const (
 	Millisecond = 1000
 	Second      = 1000 * Millisecond
 	Minute      = 60 * Second
-	// how long a tombstone lasts, and the keys of a queue outlast its waiters, less a minute at most
+	// Kept is how long a tombstone lasts, and the keys of a queue outlast its waiters, less a minute at most
 	Kept        = 11 * Minute
 	soon        = 1500 // ms: a lease that ends within this time is one that the head is told of
 	mostDropped = 50   // how many expired waiters a script of any kind drops at least, if there are so many
