@@ -22,7 +22,9 @@ import (
 const module = "github.com/fairlock/fairlock-go"
 
 // mayImport has what each package may import besides the standard library. No package imports upward, and the library
-// depends on go-redis and uuid only. The lab is another module, which imports these packages; none of them imports it.
+// depends on go-redis and uuid only. internal/ is the engine; internal/tools/ stands on the public packages, serves
+// tests, the command and the page, and no package of the library imports it. The lab is another module, which imports
+// these packages; none of them imports it.
 var mayImport = map[string][]string{
 	module + "/internal/bounds": {},
 	module + "/internal/tokens": {module + "/internal/bounds", "github.com/google/uuid"},
@@ -35,20 +37,23 @@ var mayImport = map[string][]string{
 		"github.com/redis/go-redis/v9",
 	},
 	module + "/internal/script": {
-		module + "/lua", module + "/token", module + "/internal/dispatch", module + "/internal/call", "github.com/redis/go-redis/v9",
+		module + "/lua", module + "/token", module + "/internal/dispatch", module +
+			"/internal/call", "github.com/redis/go-redis/v9",
 	},
 	module + "/internal/hold": {
 		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock",
 		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token",
 	},
 	module + "/internal/wait": {
-		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock", module + "/internal/bounds",
+		module + "/internal/errs", module + "/internal/task", module + "/internal/call", module + "/internal/clock", module +
+			"/internal/bounds",
 		module + "/internal/dispatch", module + "/internal/script", module + "/internal/tokens", module + "/token",
 	},
 	module + "/internal/clock":    {},
 	module + "/internal/dispatch": {module + "/internal/clock", "github.com/redis/go-redis/v9"},
 	module + "/fairlock": {
-		module + "/token", module + "/internal/script", module + "/internal/bounds", module + "/internal/tokens", module + "/internal/clock",
+		module + "/token", module + "/internal/script", module + "/internal/bounds", module + "/internal/tokens", module +
+			"/internal/clock",
 		module + "/internal/dispatch", module + "/internal/errs", module + "/internal/task", module + "/internal/call",
 		module + "/internal/wait", module + "/internal/hold", "github.com/redis/go-redis/v9",
 	},
@@ -56,30 +61,35 @@ var mayImport = map[string][]string{
 	module + "/fence":  {module + "/fairlock", "github.com/redis/go-redis/v9"}, // by database/sql, without a driver
 	// For tests; no package above may import them. Users import fairlocktest.
 	module + "/fairlocktest": {
-		module + "/fairlock", module + "/internal/script", module + "/token", module + "/internal/tokens", module + "/internal/clock",
+		module + "/fairlock", module + "/internal/script", module + "/token", module + "/internal/tokens", module +
+			"/internal/clock",
 		"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
 	},
-	module + "/internal/redistest": {"github.com/redis/go-redis/v9"},
-	module + "/internal/rules":     {module + "/internal/tokens"},
-	module + "/internal/machine":   {module + "/fairlocktest"},
+	module + "/internal/tools/redistest": {"github.com/redis/go-redis/v9"},
+	module + "/internal/tools/rules":     {module + "/internal/tokens"},
+	module + "/internal/tools/machine":   {module + "/fairlocktest"},
 	// For the command, and for pages that show the same.
-	module + "/internal/inspect": {
-		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/call", module + "/internal/clock",
+	module + "/internal/tools/inspect": {
+		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/call", module +
+			"/internal/clock",
 		module + "/internal/dispatch",
 		"github.com/redis/go-redis/v9",
 	},
-	module + "/internal/words":   {module + "/fairlock", module + "/internal/inspect", module + "/internal/tokens"},
-	module + "/internal/history": {module + "/fairlock"}, // also for the lab
-	module + "/internal/doctor": {
-		module + "/fairlock", module + "/token", module + "/internal/inspect", module + "/internal/script", module + "/internal/tokens",
+	module + "/internal/tools/words": {module + "/fairlock", module + "/internal/tools/inspect", module +
+		"/internal/tokens"},
+	module + "/internal/tools/history": {module + "/fairlock"}, // also for the lab
+	module + "/internal/tools/doctor": {
+		module + "/fairlock", module + "/token", module + "/internal/tools/inspect", module + "/internal/script", module +
+			"/internal/tokens",
 		"github.com/redis/go-redis/v9",
 	},
 	// For the command, and for bench, which is another module.
-	module + "/internal/workload": {},
-	module + "/internal/dbtest":   {}, // for bench, lab and examples, which have the drivers
+	module + "/internal/tools/workload": {},
+	module + "/internal/tools/dbtest":   {}, // for bench, lab and examples, which have the drivers
 	module + "/ui": {
-		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module + "/internal/words", module + "/internal/inspect",
-		module + "/internal/doctor", "github.com/redis/go-redis/v9",
+		module + "/fairlock", module + "/internal/script", module + "/internal/bounds", module +
+			"/internal/tools/words", module + "/internal/tools/inspect",
+		module + "/internal/tools/doctor", "github.com/redis/go-redis/v9",
 	},
 }
 
@@ -112,7 +122,8 @@ func TestGoroutines_OnlyOfTasks(t *testing.T) {
 		require.NoError(t, err)
 		for _, path := range files {
 			folder := filepath.ToSlash(filepath.Dir(path))
-			if _, library := mayImport[module+"/"+folder]; !library || strings.HasSuffix(path, "_test.go") || startsGoroutines[folder] {
+			if _, library := mayImport[module+"/"+folder]; !library || strings.HasSuffix(path, "_test.go") ||
+				startsGoroutines[folder] {
 				continue
 			}
 			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
@@ -130,11 +141,8 @@ func TestGoroutines_OnlyOfTasks(t *testing.T) {
 	}
 }
 
-// startsGoroutines are the packages of the library whose goroutines Close waits for, and those of tests and of the command.
-var startsGoroutines = map[string]bool{
-	"internal/task": true, "internal/dispatch": true,
-	"internal/redistest": true, "internal/dbtest": true, "internal/inspect": true, "internal/doctor": true, "internal/workload": true, "internal/machine": true,
-}
+// startsGoroutines are the packages of the library whose goroutines Close waits for.
+var startsGoroutines = map[string]bool{"internal/task": true, "internal/dispatch": true}
 
 // bench compares with other libraries. Nobody who uses this one or its command gets them.
 func TestPackages_DoNotNeedBench(t *testing.T) {
@@ -147,8 +155,9 @@ func TestPackages_DoNotNeedBench(t *testing.T) {
 	}
 }
 
-// A module of contrib has versions of its own, and its users may have it with a later version of this one: it knows the public
-// packages alone. Tests do not count. The files are parsed, because the oldest Go of this module may be too old to list others.
+// A module of contrib has versions of its own, and its users may have it with a later version of this one: it knows the
+// public packages alone. Tests do not count. The files are parsed, because the oldest Go of this module may be too old
+// to list others.
 func TestContrib_ImportsPublicPackages(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir("contrib", func(path string, _ fs.DirEntry, err error) error {
@@ -192,7 +201,8 @@ func TestModule_Requires(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, []string{
-		"github.com/google/uuid", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2", // the last for fairlocktest
+		// the last for fairlocktest
+		"github.com/google/uuid", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
 		"github.com/stretchr/testify", "go.uber.org/goleak", // for tests alone
 	}, paths)
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Each benchmark has a baseline that is measured in the same run. docs/benchmarks.md explains them. BenchmarkCapacity has the
-// pairs of Lock and Unlock, and the handoffs; fairlock bench measures how long these take.
+// Each benchmark has a baseline that is measured in the same run. docs/benchmarks.md explains them. BenchmarkCapacity
+// has the pairs of Lock and Unlock, and the handoffs; fairlock bench measures how long these take.
 
 const (
 	contenders   = 64
@@ -241,7 +241,8 @@ func BenchmarkCapacity(b *testing.B) {
 		measure(b, contenders, func(_, call int) error { return wait(all[call-1]) })
 	})
 	const queued = 20_000
-	for _, h := range []struct{ from, listed int }{{0, 1}, {queued / 2, 1}, {queued / 2, 25}, {queued / 2, script.MaxHeartbeat}} {
+	for _, h := range []struct{ from, listed int }{{0, 1}, {queued / 2, 1}, {queued / 2, 25},
+		{queued / 2, script.MaxHeartbeat}} {
 		b.Run(fmt.Sprintf("heartbeat/%d waiters behind %d", h.listed, h.from), func(b *testing.B) {
 			begin(b)
 			all := some(queued)

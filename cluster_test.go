@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
-// A master stays dead, and its replica is elected: no call fails, the holder holds on, and its locks go on soon after. Measured
-// from the election: 0.4 to 1.1 s with go-redis 9.7.3, 1.0 to 1.4 s with 9.23.
+// A master stays dead, and its replica is elected: no call fails, the holder holds on, and its locks go on soon after.
+// Measured from the election: 0.4 to 1.1 s with go-redis 9.7.3, 1.0 to 1.4 s with 9.23.
 //
 //fairlock:fault A master of a cluster stays dead: the Redis client reads once a second which master has its slots, so its locks go on after the election
 func TestCluster_MasterStaysDead(t *testing.T) {
@@ -27,10 +27,11 @@ func TestCluster_MasterStaysDead(t *testing.T) {
 	assert.Less(t, time.Since(elected), time.Second+pause+slack)
 }
 
-// A master hangs, and its replica is elected: no call fails, and the holder holds on. Each try of go-redis lasts for its ReadTimeout
-// then: to find out which master has the slots, and of a request, of which the second goes to the same node. So copies of requests
-// reach the new master first. Measured from the fault, with go-redis 9.23 and its ReadTimeout of 5 s, for six clients that contend:
-// the election after 2.0 to 2.5 s, the first grant of each client after 3.9 to 9.1 s.
+// A master hangs, and its replica is elected: no call fails, and the holder holds on. Each try of go-redis lasts for
+// its ReadTimeout then: to find out which master has the slots, and of a request, of which the second goes to the same
+// node. So copies of requests reach the new master first. Measured from the fault, with go-redis 9.23 and its
+// ReadTimeout of 5 s, for six clients that contend: the election after 2.0 to 2.5 s, the first grant of each client
+// after 3.9 to 9.1 s.
 //
 //fairlock:fault A master of a cluster hangs: no call fails while its ctx or its lease lasts; requests that hang are sent again each second, so the locks go on within 7 s of the election, whatever the Redis client's ReadTimeout is
 func TestCluster_MasterHangs(t *testing.T) {
@@ -39,14 +40,17 @@ func TestCluster_MasterHangs(t *testing.T) {
 	assert.Less(t, time.Since(elected), 7*time.Second+slack)
 }
 
-// masterFails has a master fail whose lock one client holds and releases then, and another waits for. When it has been granted to
-// that one, masterFails returns when the replica was elected.
+// masterFails has a master fail whose lock one client holds and releases then, and another waits for. When it has been
+// granted to that one, masterFails returns when the replica was elected.
 func masterFails(t *testing.T, fault func(*redistest.Server)) (elected time.Time) {
 	t.Helper()
 	cluster := redistest.StartCluster(t, 3, "--cluster-node-timeout", "1000")
 	replica := cluster.AddReplica(0, "--cluster-node-timeout", "1000")
 	rdb := cluster.Client()
-	name := on(t, rdb, cluster.Masters[0], func(name string) string { return script.MutexKeys(script.DefaultNamespace, name).Lock })
+	name := on(t, rdb, cluster.Masters[0], func(name string) string {
+		return script.MutexKeys(script.DefaultNamespace,
+			name).Lock
+	})
 	a := newClient(t, rdb, fairlock.Config{TTL: time.Minute}).Mutex(name)
 	// What is left of WaiterTTL is the length of the lease that a handoff begins, and Unlock tries for no longer.
 	b := newClient(t, cluster.Client(), fairlock.Config{TTL: time.Minute, WaiterTTL: time.Minute}).Mutex(name)
@@ -69,8 +73,8 @@ func masterFails(t *testing.T, fault func(*redistest.Server)) (elected time.Time
 // opened is for how long a slot stays open before its keys move, and after: requests meet it in this state.
 const opened = 2 * time.Second
 
-// The slot of locks moves while they are free, held and contended. No caller sees TRYAGAIN, ASK or MOVED, nothing is lost, and
-// the order is kept. (Also with a slot that stays open for 16 s before its keys move, and for as long after.)
+// The slot of locks moves while they are free, held and contended. No caller sees TRYAGAIN, ASK or MOVED, nothing is
+// lost, and the order is kept. (Also with a slot that stays open for 16 s before its keys move, and for as long after.)
 //
 //fairlock:fault A slot of a cluster moves: no call fails while its ctx or its lease lasts, nothing is lost, and the order is kept
 func TestCluster_SlotMoves(t *testing.T) {
@@ -86,7 +90,8 @@ func TestCluster_SlotMoves(t *testing.T) {
 	if master.Options().Addr != from.Addr() {
 		from, to = to, from
 	}
-	free := newClient(t, cluster.Client(), fairlock.Config{Namespace: "free", TTL: time.Minute}) // its locks have the same slot
+	// its locks have the same slot
+	free := newClient(t, cluster.Client(), fairlock.Config{Namespace: "free", TTL: time.Minute})
 	held := newClient(t, cluster.Client(), fairlock.Config{Namespace: "held", TTL: time.Minute})
 	var stop atomic.Bool
 	var calls, frees, renewals atomic.Int64
@@ -148,9 +153,9 @@ func TestCluster_SlotMoves(t *testing.T) {
 	}
 }
 
-// A lock is released while a cluster moves its slot, and all its keys are still where they were. Redis then refuses a script what
-// would create a key that it has deleted, so the release cannot grant. The head keeps its place, and what is left of a minimum hold is
-// kept.
+// A lock is released while a cluster moves its slot, and all its keys are still where they were. Redis then refuses a
+// script what would create a key that it has deleted, so the release cannot grant. The head keeps its place, and what
+// is left of a minimum hold is kept.
 //
 //fairlock:fault A lock is released while a cluster begins to move its slot: the waiter keeps its place before newcomers, and a minimum hold lasts
 func TestCluster_ReleasedWhileTheSlotMoves(t *testing.T) {
@@ -164,7 +169,8 @@ func TestCluster_ReleasedWhileTheSlotMoves(t *testing.T) {
 		from, to = to, from
 	}
 	waited := newClient(t, rdb, fairlock.Config{Namespace: "waited", TTL: time.Minute}).Mutex("x")
-	kept := newClient(t, rdb, fairlock.Config{Namespace: "kept", TTL: time.Minute}).Mutex("x", fairlock.WithMinHold(time.Minute))
+	kept := newClient(t, rdb, fairlock.Config{Namespace: "kept", TTL: time.Minute}).Mutex("x",
+		fairlock.WithMinHold(time.Minute))
 	one, other := hold(t, waited.Lock), hold(t, kept.Lock)
 	next, rest := join(t, waited, waited.Lock), join(t, kept, kept.Lock)
 	cluster.Move("{x}", from, to, func() { unlock(t, one); unlock(t, other) }, func() {})
@@ -190,8 +196,9 @@ func on(t *testing.T, rdb *redis.ClusterClient, master *redistest.Server, key fu
 	}
 }
 
-// The node dies to which go-redis sends the subscriptions of two clients. Each subscribes on another one, so the locks of that are
-// handed over by notifications. Measured: they subscribe again within 50 ms, and a handoff takes 2 ms as before.
+// The node dies to which go-redis sends the subscriptions of two clients. Each subscribes on another one, so the locks
+// of that are handed over by notifications. Measured: they subscribe again within 50 ms, and a handoff takes 2 ms as
+// before.
 //
 //fairlock:fault A node of a cluster dies that has the subscription of a client: the client subscribes on another node, and the locks of the others are handed over by notifications
 func TestCluster_SubscribersNodeDies(t *testing.T) {
@@ -199,7 +206,10 @@ func TestCluster_SubscribersNodeDies(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	rdb := cluster.Client()
 	dead := cluster.Masters[0]
-	name := on(t, rdb, cluster.Masters[1], func(name string) string { return script.MutexKeys(script.DefaultNamespace, name).Lock })
+	name := on(t, rdb, cluster.Masters[1], func(name string) string {
+		return script.MutexKeys(script.DefaultNamespace,
+			name).Lock
+	})
 	var mutexes []fairlock.Mutex
 	var up [2]atomic.Bool
 	for i := range up {

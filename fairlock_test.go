@@ -25,13 +25,13 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// The suite of this file shows what the library promises through its API, on two servers: the one in memory, in simulated
-// time, and a redis-server. What needs faults or exact instants is shown in package fairlock.
+// The suite of this file shows what the library promises through its API, on two servers: the one in memory, in
+// simulated time, and a redis-server. What needs faults or exact instants is shown in package fairlock.
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -51,8 +51,8 @@ type server struct {
 	root      *redis.Client        // may do what the others may not; nil: they may do everything
 }
 
-// each runs a test on the server in memory, in a bubble, and on the redis-server that all tests share, in a namespace of
-// its own.
+// each runs a test on the server in memory, in a bubble, and on the redis-server that all tests share, in a namespace
+// of its own.
 func each(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()
 	t.Parallel()
@@ -119,7 +119,8 @@ type inspectable interface {
 	ForceRelease(ctx context.Context) (bool, error)
 }
 
-// locks make the locks under test: a mutex, a semaphore of five permits, a read-write lock, and a key of a keyed semaphore of five.
+// locks make the locks under test: a mutex, a semaphore of five permits, a read-write lock, and a key of a keyed
+// semaphore of five.
 var locks = []func(*fairlock.Client) lockUnderTest{
 	func(c *fairlock.Client) lockUnderTest { return mutex(c) },
 	func(c *fairlock.Client) lockUnderTest { return semaphore(c) },
@@ -376,7 +377,8 @@ func listening(t *testing.T, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock
 	return c, &j
 }
 
-// Many clients contend. No more is held than there is, the fences rise, and the lock is granted in the order of tickets.
+// Many clients contend. No more is held than there is, the fences rise, and the lock is granted in the order of
+// tickets.
 //
 //fairlock:promise Exclusion: one holder at a time: many clients, many waiters
 //fairlock:promise Permits: never more are held than the largest number that requests bring; the first waiter is granted as many as it wants when no more than its own number are held with them
@@ -384,7 +386,8 @@ func listening(t *testing.T, rdb fairlock.Redis, cfg fairlock.Config) (*fairlock
 func TestLock_ExclusionAndOrder(t *testing.T) {
 	capacity := map[string]int64{"mutex": 1, "semaphore": 5, "rwmutex": 1 << 30, "keyed": 5}
 	weights := map[string]int64{"r": 1, "w": 1 << 30, "1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
-	shares := map[string][]string{"mutex": {"1"}, "semaphore": {"1", "2", "3", "4", "5"}, "rwmutex": {"r", "r", "r", "w"}, "keyed": {"1", "2", "3", "4", "5"}}
+	shares := map[string][]string{"mutex": {"1"}, "semaphore": {"1", "2", "3", "4", "5"}, "rwmutex": {"r", "r", "r", "w"},
+		"keyed": {"1", "2", "3", "4", "5"}}
 	eachKind(t, func(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest) {
 		const clients, perClient, rounds = 4, 6, 3
 		ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -451,8 +454,8 @@ func (l lockUnderTest) picture(s fairlock.State, names map[token.Token]string) s
 // in package script.
 type step struct{ do, want string }
 
-// play plays a scenario. The clients send no heartbeat meanwhile. What a release admits is admitted when it returns, and
-// every waiter is notified of its grant, and needs no further request.
+// play plays a scenario. The clients send no heartbeat meanwhile. What a release admits is admitted when it returns,
+// and every waiter is notified of its grant, and needs no further request.
 func play(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTest, steps []step) {
 	var all []*acquisition
 	var journals []*journal
@@ -738,7 +741,8 @@ func forceRelease(t *testing.T, s *server, of func(*fairlock.Client) lockUnderTe
 	unlock(t, waiters[1].granted(t))
 }
 
-// One script looks at some of many holders: ForceRelease goes on until all have lost the lock. (In memory, one script looks at all.)
+// One script looks at some of many holders: ForceRelease goes on until all have lost the lock. (In memory, one script
+// looks at all.)
 //
 //fairlock:promise Force-release
 func TestForceRelease_ManyHolders(t *testing.T) {
@@ -835,7 +839,8 @@ func TestTrace(t *testing.T) {
 		for name, n := range map[string]int{"Queued": 2, "Granted": 2, "Renewed": 1, "Released": 1, "Left": 1, "Lost": 1} {
 			want[l.kind+" "+name] = n
 		}
-		delete(j.events, l.kind+" NotificationLost") // on a busy machine it may come late; package fairlock has its exact times
+		// on a busy machine it may come late; package fairlock has its exact times
+		delete(j.events, l.kind+" NotificationLost")
 		assert.Equal(t, want, j.events)
 		assert.Zero(t, j.grants[0].Ticket)
 		assert.Equal(t, s.namespace, j.grants[0].Namespace)
@@ -872,7 +877,8 @@ func TestNames_ShareNothing(t *testing.T) {
 				leases = append(leases, lease)
 			}
 		}
-		waiters := []*acquisition{join(t, c.Mutex("}{"), c.Mutex("}{").Lock), join(t, other.Mutex("%7B"), other.Mutex("%7B").Lock)}
+		waiters := []*acquisition{join(t, c.Mutex("}{"), c.Mutex("}{").Lock),
+			join(t, other.Mutex("%7B"), other.Mutex("%7B").Lock)}
 		for _, lease := range leases {
 			unlock(t, lease)
 		}
@@ -969,7 +975,8 @@ func TestKeyedSemaphore(t *testing.T) {
 		st := state(t, x)
 		require.Len(t, st.Keys, 2)
 		assert.Equal(t, []any{"B", 1, 2, "A", 1, 2, true}, []any{
-			st.Keys[0].Key, st.Keys[0].Held, st.Keys[0].Waiting, st.Keys[1].Key, st.Keys[1].Held, st.Keys[1].Waiting, st.Keys[1].AtLimit,
+			st.Keys[0].Key, st.Keys[0].Held, st.Keys[0].Waiting, st.Keys[1].Key, st.Keys[1].Held, st.Keys[1].Waiting,
+			st.Keys[1].AtLimit,
 		})
 		unlock(t, second) // A came first, and is at its limit
 		second = ofB[0].granted(t)
@@ -985,7 +992,8 @@ func TestKeyedSemaphore(t *testing.T) {
 	})
 }
 
-// Each request brings its number of permits, and is granted if no more are held with it. A number can be as great as can be.
+// Each request brings its number of permits, and is granted if no more are held with it. A number can be as great as
+// can be.
 //
 //fairlock:promise Two numbers of permits
 func TestSemaphore_TwoNumbers(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/leader"
 )
 
@@ -68,8 +68,9 @@ func proxy(text string) func(*testing.T) refusing {
 	}
 }
 
-// Servers and proxies refuse all requests for some seconds. A first Lock says so at once. Whoever has a ticket or a lease goes on:
-// a holder, a waiter, an Unlock, a leave. A leader goes on, and its candidates do, also one that has begun meanwhile.
+// Servers and proxies refuse all requests for some seconds. A first Lock says so at once. Whoever has a ticket or a
+// lease goes on: a holder, a waiter, an Unlock, a leave. A leader goes on, and its candidates do, also one that has
+// begun meanwhile.
 //
 //fairlock:fault Redis or a proxy refuses for some seconds (a user is off, a right is missing, the server is full, any text): a first Lock, TryLock, Inspect or Ping returns ErrRefused at once; whoever has a ticket or a lease goes on, and so do leaders, candidates and fairlock run
 func TestRefusals(t *testing.T) {
@@ -162,8 +163,8 @@ func campaign(t *testing.T, c *fairlock.Client) *candidate {
 	return e
 }
 
-// The address is that of a replica, or of a primary that lacks replicas. A Lock waits, and the client says so in Stats, and once in
-// its log. Another line says that it is over.
+// The address is that of a replica, or of a primary that lacks replicas. A Lock waits, and the client says so in Stats,
+// and once in its log. Another line says that it is over.
 //
 //fairlock:fault The address is a replica's, or the primary lacks replicas (READONLY, NOREPLICAS): Lock waits; Stats and one line say since when Redis does not serve the client, and one line when it is over
 func TestServer_TakesNoWrites(t *testing.T) {
@@ -195,7 +196,8 @@ func TestServer_TakesNoWrites(t *testing.T) {
 			unlock(t, waits.granted(t))
 			until(t, func() bool { return c.Stats().OutageSince.IsZero() })
 			require.NoError(t, c.Close())
-			assert.Regexp(t, `^\S+ level=WARN msg="outage begins: Redis does not serve this client" .*`+"\n"+`\S+ level=INFO msg="outage is over: Redis serves this client again" .*\n$`, log.String())
+			assert.Regexp(t, `^\S+ level=WARN msg="outage begins: Redis does not serve this client" .*`+"\n"+
+				`\S+ level=INFO msg="outage is over: Redis serves this client again" .*\n$`, log.String())
 		})
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // contended is a lock that one client holds and two others wait for.
@@ -55,9 +55,9 @@ func switched(t *testing.T, s *redistest.Sentinels, old *redistest.Server) (time
 }
 
 const (
-	// redials is how long go-redis may go without an attempt to connect: when as many as its PoolSize have failed, it tries one a
-	// second, and all requests fail at once meanwhile. With four requests in flight and the default PoolSize for two processors,
-	// 9.7.3 comes to that after 0.2 s, 9.23 after 2 s.
+	// redials is how long go-redis may go without an attempt to connect: when as many as its PoolSize have failed, it
+	// tries one a second, and all requests fail at once meanwhile. With four requests in flight and the default PoolSize
+	// for two processors, 9.7.3 comes to that after 0.2 s, 9.23 after 2 s.
 	redials = time.Second
 	// pause is the longest of this library's own.
 	pause = 250 * time.Millisecond
@@ -65,8 +65,8 @@ const (
 	slack = time.Second
 )
 
-// The primary is killed: nobody's call fails, also not one that begins meanwhile, the holder holds on, and the lock goes through
-// the queue in order, soon after the sentinels name the new primary.
+// The primary is killed: nobody's call fails, also not one that begins meanwhile, the holder holds on, and the lock
+// goes through the queue in order, soon after the sentinels name the new primary.
 //
 //fairlock:fault The primary is killed, and Sentinel promotes a replica: no call fails while its ctx lasts, the holder holds on, and the next grant follows the sentinels' choice
 func TestSentinel_PrimaryIsKilled(t *testing.T) {
@@ -93,7 +93,8 @@ func TestSentinel_PrimaryIsKilled(t *testing.T) {
 	}
 	for _, c := range all {
 		held := c.second.granted(t)
-		t.Logf("%s: granted %v after the kill, %v after the sentinels named the new primary", c.kind, time.Since(killed), time.Since(named))
+		t.Logf("%s: granted %v after the kill, %v after the sentinels named the new primary", c.kind, time.Since(killed),
+			time.Since(named))
 		assert.Greater(t, held.Fence(), c.held.Fence())
 		assert.True(t, c.third.pending())
 		unlock(t, held)
@@ -102,8 +103,8 @@ func TestSentinel_PrimaryIsKilled(t *testing.T) {
 	assert.Less(t, time.Since(named), redials+pause+slack)
 }
 
-// passed is a mutex that its holder releases in a planned failover, and whose next holder passes it on when the sentinels name
-// the new primary.
+// passed is a mutex that its holder releases in a planned failover, and whose next holder passes it on when the
+// sentinels name the new primary.
 type passed struct {
 	held        *fairlock.Lease
 	next, third *acquisition
@@ -127,11 +128,12 @@ func passes(t *testing.T, clients []*fairlock.Client) (all []*passed) {
 	return all
 }
 
-// A planned failover: nobody's call fails, and the next grant follows within 2 s of the sentinels' choice, because each client sends
-// again what it has released in the last 3 s. With go-redis 9.23, subscriptions stay on the old primary until a notification is lost: a heartbeat finds that grant.
+// A planned failover: nobody's call fails, and the next grant follows within 2 s of the sentinels' choice, because each
+// client sends again what it has released in the last 3 s. With go-redis 9.23, subscriptions stay on the old primary
+// until a notification is lost: a heartbeat finds that grant.
 //
-// The first sentinel leads the failover. Measured: the other two publish after 1.1 to 1.3 s that the new primary is in charge,
-// the first after 2.1 to 2.4 s, and until then a client that listens to it uses the old primary.
+// The first sentinel leads the failover. Measured: the other two publish after 1.1 to 1.3 s that the new primary is in
+// charge, the first after 2.1 to 2.4 s, and until then a client that listens to it uses the old primary.
 //
 //fairlock:fault A planned failover of Sentinel: no call fails while its ctx lasts; the next grant follows within 2 s of the sentinels' choice, also if a release was lost; each client may lose notifications once, for 2 s, and is woken by messages again
 func TestSentinel_PlannedFailover(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // These tests need more than one redis-server, or one that they configure.
@@ -74,8 +74,8 @@ func TestCluster_WaitersInOrder(t *testing.T) {
 	}
 }
 
-// While a master is away, the locks on the others go on, also if the subscription was on it. Its own locks go on when it
-// is back.
+// While a master is away, the locks on the others go on, also if the subscription was on it. Its own locks go on when
+// it is back.
 //
 //fairlock:fault A master of a cluster dies: the locks on the others go on
 func TestCluster_MasterDies(t *testing.T) {
@@ -171,8 +171,8 @@ func TestFailover_KeepsHolderAndOrder(t *testing.T) {
 	inOrder(t, held, queue)
 }
 
-// No lock on Redis can prevent this, but it is bounded: a client that was granted the lock by a primary that is forgotten
-// finds out at its next renewal, and the fence of the next grant is above its own.
+// No lock on Redis can prevent this, but it is bounded: a client that was granted the lock by a primary that is
+// forgotten finds out at its next renewal, and the fence of the next grant is above its own.
 //
 //fairlock:fault Failover to a replica that missed a grant: its holder is told at the next renewal that reaches the new primary; the fence of the next one is higher
 func TestFailover_ForgottenGrant(t *testing.T) {
@@ -256,7 +256,8 @@ func TestACLLine_Suffices(t *testing.T) {
 	require.ErrorContains(t, refused(t, s.client(fairlock.Config{}).Mutex("x").Lock), `key "fairlock:{x}:queue"`)
 }
 
-// Without rights to the channel everything works, by heartbeats. (Package script has the errors that name other rights.)
+// Without rights to the channel everything works, by heartbeats. (Package script has the errors that name other
+// rights.)
 //
 //fairlock:fault The user lacks rights: an error that names what is missing; without the channel, heartbeats replace notifications
 func TestACL_WithoutTheChannel(t *testing.T) {
@@ -269,7 +270,8 @@ func TestACL_WithoutTheChannel(t *testing.T) {
 	unlock(t, next.granted(t))
 }
 
-// Ping fails on a primary that has become a replica, and for a user who lacks rights. With those of the ACL line it succeeds.
+// Ping fails on a primary that has become a replica, and for a user who lacks rights. With those of the ACL line it
+// succeeds.
 //
 //fairlock:promise Ping
 func TestClient_PingIsRefused(t *testing.T) {
@@ -285,13 +287,15 @@ func TestClient_PingIsRefused(t *testing.T) {
 		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", lacking).Err())
 		err := c.Ping(t.Context())
 		require.ErrorContains(t, err, `key "fairlock:{ping}:absent"`, lacking)
-		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", "+evalsha", "+del", "+zcard", "+hlen", "~fairlock:*").Err())
+		require.NoError(t, s.root.Do(t.Context(), "acl", "setuser", "billing", "+evalsha", "+del", "+zcard", "+hlen",
+			"~fairlock:*").Err())
 	}
 	require.NoError(t, c.Ping(t.Context()))
 }
 
-// A server that has as many clients as it may refuses the connections of a first Lock, which waits until there is room. go-redis
-// does not report what the server says then: it takes that for a server without HELLO, goes on, and finds the connection closed.
+// A server that has as many clients as it may refuses the connections of a first Lock, which waits until there is room.
+// go-redis does not report what the server says then: it takes that for a server without HELLO, goes on, and finds the
+// connection closed.
 //
 //fairlock:fault The server has as many clients as it may (maxclients): Lock waits, and goes on when there is room
 func TestServer_MaxClients(t *testing.T) {

@@ -202,7 +202,8 @@ func TestResults_RatesAreOfOneRound(t *testing.T) {
 
 func TestPicture(t *testing.T) {
 	p := panel{title: "a < b", xs: []float64{2, 8, 32}, xNames: []string{"2", "8", "32"}, series: []series{
-		{"one", 1, []float64{1, 10, 100}}, {"two", 2, []float64{3, math.NaN(), 100}}, {"nothing", 3, []float64{math.NaN(), math.NaN(), math.NaN()}},
+		{"one", 1, []float64{1, 10, 100}}, {"two", 2, []float64{3, math.NaN(), 100}}, {"nothing", 3,
+			[]float64{math.NaN(), math.NaN(), math.NaN()}},
 	}}
 	svg := picture("a picture", p)
 	require.NoError(t, xml.Unmarshal([]byte(svg), new(struct{})))
@@ -213,13 +214,14 @@ func TestPicture(t *testing.T) {
 	for _, c := range []struct {
 		low, high float64
 		steps     []float64
-	}{{3, 3, []float64{2, 5}}, {0.3, 1.2, []float64{0.2, 0.5, 1, 2}}, {1, 10, []float64{1, 2, 5, 10}}, {3, 9000, []float64{1, 10, 100, 1000, 10000}}} {
+	}{{3, 3, []float64{2, 5}}, {0.3, 1.2, []float64{0.2, 0.5, 1, 2}}, {1, 10, []float64{1, 2, 5, 10}}, {3, 9000,
+		[]float64{1, 10, 100, 1000, 10000}}} {
 		assert.InDeltaSlice(t, c.steps, around([]series{{ys: []float64{c.low, c.high}}}), 1e-9)
 	}
 }
 
-// With a fence no update is lost, without a check each overtaken holder loses one, and a look at the lease helps unless the pause
-// comes after it. The schedule is that of its seed.
+// With a fence no update is lost, without a check each overtaken holder loses one, and a look at the lease helps unless
+// the pause comes after it. The schedule is that of its seed.
 func TestCountLost(t *testing.T) {
 	const pauses, seed = 10, 1
 	assert.Equal(t, schedule(seed, pauses), schedule(seed, 2*pauses)[:pauses])
@@ -229,7 +231,8 @@ func TestCountLost(t *testing.T) {
 	require.Positive(t, l.AfterLook)
 	require.Less(t, l.AfterLook, pauses)
 	assert.Equal(t, []lostRow{
-		{ours.name, "nothing", pauses, pauses}, {ours.name, ours.look, l.AfterLook, l.AfterLook}, {ours.name, ours.fence, 0, 0},
+		{ours.name, "nothing", pauses, pauses}, {ours.name, ours.look, l.AfterLook, l.AfterLook}, {ours.name, ours.fence, 0,
+			0},
 		{redislockPeer.name, "nothing", pauses, pauses}, {redislockPeer.name, redislockPeer.look, l.AfterLook, l.AfterLook},
 	}, l.Rows)
 	assert.Contains(t, l.text(), "| 10 | 10 | 10 |\n")

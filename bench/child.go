@@ -27,7 +27,8 @@ type lockHolder struct {
 
 const childVariable = "FAIRLOCK_BENCH_CHILD"
 
-// command returns a process that does it, and its standard input. It ends when its parent ends: then its standard input does.
+// command returns a process that does it, and its standard input. It ends when its parent ends: then its standard input
+// does.
 func (c child) command() (*exec.Cmd, io.Writer, error) {
 	self, err := os.Executable()
 	if err != nil {

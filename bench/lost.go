@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fence"
-	"github.com/fairlock/fairlock-go/internal/dbtest"
+	"github.com/fairlock/fairlock-go/internal/tools/dbtest"
 )
 
 // lostUpdates is what a count of lost updates has found.
@@ -93,7 +93,8 @@ func countLost(ctx context.Context, all []peer, seed uint64, pauses int, progres
 		return nil, err
 	}
 	defer func() { _ = db.Close() }()
-	for _, statement := range []string{`CREATE TABLE counter (name TEXT PRIMARY KEY, value BIGINT NOT NULL)`, fence.Postgres.Schema()} {
+	for _, statement := range []string{`CREATE TABLE counter (name TEXT PRIMARY KEY, value BIGINT NOT NULL)`,
+		fence.Postgres.Schema()} {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return nil, err
 		}
@@ -153,7 +154,10 @@ func (row *lostRow) count(ctx context.Context, db *sql.DB, u updater, plan []pau
 		row.Wrote += wrote[i]
 		row.Lost += lost[i]
 	}
-	if first := slices.IndexFunc(errs, func(err error) bool { return err != nil && !errors.Is(err, context.Canceled) }); first >= 0 {
+	if first := slices.IndexFunc(errs, func(err error) bool {
+		return err != nil &&
+			!errors.Is(err, context.Canceled)
+	}); first >= 0 {
 		return errs[first]
 	}
 	return errors.Join(errs...)
@@ -278,7 +282,8 @@ func (p *process) read() (o outcome, err error) {
 //go:embed lost.md.tmpl
 var lostText string
 
-var lostTemplate = template.Must(template.New("lost").Funcs(template.FuncMap{"join": strings.Join, "time": words}).Parse(lostText))
+var lostTemplate = template.Must(template.New("lost").Funcs(template.FuncMap{"join": strings.Join,
+	"time": words}).Parse(lostText))
 
 // text is what the command prints, and what docs/benchmarks.md has.
 func (l *lostUpdates) text() string {

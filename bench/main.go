@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/fairlock/fairlock-go/internal/workload"
+	"github.com/fairlock/fairlock-go/internal/tools/workload"
 )
 
 // plan says what is measured.
@@ -60,8 +60,10 @@ func run(ctx context.Context, args []string) error {
 	f.StringVar(&p.server, "server", "redis-server", "the `program` of the Redis server, such as a path to valkey-server")
 	f.IntVar(&p.rounds, "rounds", 3, "how many times everything is measured")
 	f.DurationVar(&p.slice, "slice", time.Second, "for how long each peer is measured in each round")
-	repository := f.String("write", "", "write results, page and pictures into this `repository`, instead of the page to standard output")
-	lost := f.Bool("lost-updates", false, "instead, count the updates that are lost when holders are stopped; it takes minutes and needs PostgreSQL")
+	repository := f.String("write", "",
+		"write results, page and pictures into this `repository`, instead of the page to standard output")
+	lost := f.Bool("lost-updates", false,
+		"instead, count the updates that are lost when holders are stopped; it takes minutes and needs PostgreSQL")
 	seed := f.Uint64("seed", 1, "with -lost-updates: of which the schedule is drawn")
 	pauses := f.Int("pauses", 100, "with -lost-updates: how many holders are stopped, for each row")
 	render := f.Bool("render", false, "with -write: do not measure, and take the results that are there")
@@ -100,7 +102,8 @@ func run(ctx context.Context, args []string) error {
 	return r.write(*repository)
 }
 
-// runLost counts lost updates, and prints the table. With a repository, it also stores the count there, and writes the page again.
+// runLost counts lost updates, and prints the table. With a repository, it also stores the count there, and writes the
+// page again.
 func runLost(ctx context.Context, all []peer, seed uint64, pauses int, repository string, progress func(string)) error {
 	l, err := countLost(ctx, all, seed, pauses, progress)
 	if err != nil {
@@ -255,12 +258,14 @@ func (l *lab) close() {
 	}
 }
 
-// cell measures a peer once. The bare pair is the floor of handoffs, too; it has nothing to do with waiters and crashes.
+// cell measures a peer once. The bare pair is the floor of handoffs, too; it has nothing to do with waiters and
+// crashes.
 func (l *lab) cell(ctx context.Context, s setting, p peer, round int) error {
 	if p.free && (s.Workload == idle || s.Workload == crash) {
 		return nil
 	}
-	l.progress(fmt.Sprintf("%s, %d contenders, %v round trip: round %d, %s", s.Workload, s.Contenders, s.RTT, round, p.name))
+	l.progress(fmt.Sprintf("%s, %d contenders, %v round trip: round %d, %s", s.Workload, s.Contenders, s.RTT, round,
+		p.name))
 	l.last++
 	c := &cell{peer: p, server: l.redis, prefix: fmt.Sprintf("bench-%d", l.last), slice: l.slice}
 	if p.onEtcd {
@@ -283,7 +288,8 @@ func (l *lab) cell(ctx context.Context, s setting, p peer, round int) error {
 		return fmt.Errorf("%s, %s: %w", s.Workload, p.name, cmp.Or(ctx.Err(), err))
 	}
 	if err != nil { // the page says so, and has the other rounds
-		l.Missing = append(l.Missing, fmt.Sprintf("%s of %s, with a round trip of %v, in round %d: %v", s.Workload, p.name, s.RTT, round, err))
+		l.Missing = append(l.Missing, fmt.Sprintf("%s of %s, with a round trip of %v, in round %d: %v", s.Workload, p.name,
+			s.RTT, round, err))
 		return nil
 	}
 	l.Cells = append(l.Cells, measured{s, p.name, round, f})

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/workload"
+	"github.com/fairlock/fairlock-go/internal/tools/workload"
 )
 
 const (
@@ -132,8 +132,10 @@ func (c *cell) handoffs(ctx context.Context, goroutines int, rtt time.Duration) 
 	var last, grants, again atomic.Int64 // the holder; all grants; those to the last holder
 	last.Store(-1)
 	// All contenders are in the queue when measuring begins.
-	w := window{cell: c, ramp: 300*time.Millisecond + 20*rtt, count: func() (int64, int64) { return grants.Load(), again.Load() }}
-	return w.measure(ctx, goroutines, workload.Handoffs(func(ctx context.Context, i int) (func(context.Context) error, error) {
+	w := window{cell: c, ramp: 300*time.Millisecond + 20*rtt,
+		count: func() (int64, int64) { return grants.Load(), again.Load() }}
+	return w.measure(ctx, goroutines, workload.Handoffs(func(ctx context.Context, i int) (func(context.Context) error,
+		error) {
 		unlock, err := c.session(i).lock(ctx, c.prefix)
 		if err != nil {
 			return nil, err
@@ -152,8 +154,8 @@ func (c *cell) handoffs(ctx context.Context, goroutines int, rtt time.Duration) 
 	}))
 }
 
-// window is the time in which a workload is measured: after a ramp, for one slice. The workload goes on until the window
-// is closed. What is under way then is cancelled.
+// window is the time in which a workload is measured: after a ramp, for one slice. The workload goes on until the
+// window is closed. What is under way then is cancelled.
 type window struct {
 	cell  *cell
 	ramp  time.Duration

@@ -108,7 +108,8 @@ func (d document) Compared() string {
 		row{"handoffs to a waiter, in the time of one bare pair", others(d.rate, handoffs)},
 		row{"commands for each grant", others(d.commandsEach, handoffs)},
 		row{"grants to the same again, %", others(d.sameAgain, handoffs)},
-		row{fmt.Sprintf("%d idle waiters: commands per second", waiters), of(d.commands, setting{Workload: idle, Contenders: waiters})},
+		row{fmt.Sprintf("%d idle waiters: commands per second", waiters),
+			of(d.commands, setting{Workload: idle, Contenders: waiters})},
 		row{"crashed holder: next grant after the end of TTL, ms", of(d.beyondTTL, setting{Workload: crash})},
 		row{"free locks, one goroutine: pairs", others(d.rate, setting{Workload: uncontended})},
 		row{fmt.Sprintf("free locks, %[1]d goroutines: pairs, in relation to %[1]d with bare pairs", many),
@@ -147,7 +148,8 @@ func milliseconds(d time.Duration) string {
 func (d document) Stalls() (all []string) {
 	for _, p := range d.Peers {
 		if n := d.stalled(p.Name); n > 0 {
-			all = append(all, fmt.Sprintf("In %d measurements, a `Lock` of %s on a free name did not return within the %s that they lasted.",
+			all = append(all, fmt.Sprintf(
+				"In %d measurements, a `Lock` of %s on a free name did not return within the %s that they lasted.",
 				n, p.Name, words(d.Slice)))
 		}
 	}

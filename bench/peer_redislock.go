@@ -36,7 +36,8 @@ func (s *redislockSession) lock(ctx context.Context, name string) (func(context.
 func (s *redislockSession) hold(ctx context.Context, name string) (grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Hour)
 	defer cancel()
-	lock, err := s.locks.Obtain(ctx, name, s.ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(redislockPoll)})
+	lock, err := s.locks.Obtain(ctx, name, s.ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(
+		redislockPoll)})
 	if err != nil {
 		return grant{}, err
 	}

@@ -14,9 +14,10 @@ import (
 // By default a redsync mutex tries 32 times. Here it waits for as long as its ctx, as the others do.
 var redsyncPeer = peer{
 	name: "redsync", module: "github.com/go-redsync/redsync/v4",
-	settings: "one pool of go-redis, `WithTries` unlimited, so that it waits; it polls after the default 50 to 250 ms; it does not renew",
-	sends:    []string{"set", "eval", "evalsha"},
-	look:     "its `Until`",
+	settings: "one pool of go-redis, `WithTries` unlimited, so that it waits; it polls after the default 50 to 250 ms; " +
+		"it does not renew",
+	sends: []string{"set", "eval", "evalsha"},
+	look:  "its `Until`",
 	open: func(addr string, ttl time.Duration) (session, error) {
 		rdb := newRedis(addr)
 		return &redsyncSession{rdb, redsync.New(goredis.NewPool(rdb)), ttl}, nil

@@ -16,7 +16,8 @@ var rueidislockPeer = peer{
 	look:     "`Err` of its ctx",
 	open: func(addr string, ttl time.Duration) (session, error) {
 		locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
-			ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyMajority: 1, NoLoopTracking: true, KeyValidity: ttl,
+			ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyMajority: 1, NoLoopTracking: true,
+			KeyValidity: ttl,
 		})
 		return &rueidislockSession{locks}, err
 	},

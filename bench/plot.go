@@ -37,7 +37,8 @@ const (
 const plotStyle = `svg { color: #1f2328 }
 .ground { fill: #ffffff }
 .grid { stroke: #d1d9e0 }
-.h0 { --c: #57606a } .h1 { --c: #0969da } .h2 { --c: #bf3989 } .h3 { --c: #9a6700 } .h4 { --c: #1a7f37 } .h5 { --c: #8250df }
+.h0 { --c: #57606a } .h1 { --c: #0969da } .h2 { --c: #bf3989 } .h3 { --c: #9a6700 }
+.h4 { --c: #1a7f37 } .h5 { --c: #8250df }
 .line { fill: none; stroke: var(--c); stroke-width: 1.5 }
 .h1.line { stroke-width: 3 }
 .dot, .name { fill: var(--c) }
@@ -46,7 +47,8 @@ const plotStyle = `svg { color: #1f2328 }
 	svg { color: #e6edf3 }
 	.ground { fill: #0d1117 }
 	.grid { stroke: #3d444d }
-	.h0 { --c: #9198a1 } .h1 { --c: #4493f8 } .h2 { --c: #f778ba } .h3 { --c: #d29922 } .h4 { --c: #3fb950 } .h5 { --c: #ab7df8 }
+	.h0 { --c: #9198a1 } .h1 { --c: #4493f8 } .h2 { --c: #f778ba } .h3 { --c: #d29922 }
+	.h4 { --c: #3fb950 } .h5 { --c: #ab7df8 }
 }
 `
 
@@ -54,8 +56,9 @@ const plotStyle = `svg { color: #1f2328 }
 func picture(title string, panels ...panel) string {
 	var b strings.Builder
 	width, height := len(panels)*panelWidth, panelHeight
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" role="img" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d"`+
-		` font-family="system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif" font-size="12">
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" role="img" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d"`+
+			` font-family="system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif" font-size="12">
 <title>%[3]s</title>
 <style>
 %[4]s</style>

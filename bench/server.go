@@ -54,7 +54,8 @@ func startRedis(ctx context.Context, program string) (*server, error) {
 		return nil, err
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	cmd := exec.CommandContext(ctx, path, "--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "no",
+	cmd := exec.CommandContext(ctx, path, "--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "",
+		"--appendonly", "no",
 		"--loglevel", "warning")
 	cmd.Stderr = os.Stderr
 	s := &server{addr: addr, dir: dir, cmd: cmd, redis: redis.NewClient(&redis.Options{Addr: addr})}

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // guides are the documents whose code is built here.
@@ -36,7 +36,8 @@ func packages(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	names := map[string]string{ // where the name is not the last part of the path
 		"redis": "github.com/redis/go-redis/v9", "redisotel": "github.com/redis/go-redis/extra/redisotel/v9",
-		"otelfairlock": "github.com/fairlock/fairlock-go/contrib/otel", "promfairlock": "github.com/fairlock/fairlock-go/contrib/prometheus",
+		"otelfairlock": "github.com/fairlock/fairlock-go/contrib/otel",
+		"promfairlock": "github.com/fairlock/fairlock-go/contrib/prometheus",
 	}
 	for _, spec := range file.Imports {
 		path, err := strconv.Unquote(spec.Path.Value)
@@ -159,7 +160,9 @@ func TestEveryLineThatIsLoggedIsExplained(t *testing.T) {
 	}
 	var logged []string
 	for _, file := range files {
-		for _, m := range regexp.MustCompile(`\b(?:[lL]og|Logger)\.(Debug|Info|Warn|Error)(?:Context)?\((?:ctx, )?"(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
+		for _, m := range regexp.MustCompile(
+			`\b(?:[lL]og|Logger)\.(Debug|Info|Warn|Error)(?:Context)?\((?:ctx, )?"(.*?)"`).FindAllStringSubmatch(
+			read(t, file), -1) {
 			logged = append(logged, strings.ToUpper(m[1])+" "+m[2])
 		}
 		for _, m := range regexp.MustCompile(`\b(begins|over|silent): +"(\w.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
@@ -167,7 +170,8 @@ func TestEveryLineThatIsLoggedIsExplained(t *testing.T) {
 		}
 	}
 	var explained []string
-	for _, m := range regexp.MustCompile("(?m)^\\| ([A-Z]+) \\| `(.*?)` \\|").FindAllStringSubmatch(read(t, "../docs/instrumentation.md"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| ([A-Z]+) \\| `(.*?)` \\|").FindAllStringSubmatch(read(t,
+		"../docs/instrumentation.md"), -1) {
 		explained = append(explained, m[1]+" "+m[2])
 	}
 	assert.ElementsMatch(t, logged, explained)

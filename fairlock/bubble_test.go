@@ -59,7 +59,8 @@ func bubbles[K comparable, C any](
 }
 
 // clientWith returns a client whose go-redis has other options.
-func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config, change func(*redis.Options)) *fairlocktest.Client {
+func clientWith(t *testing.T, s *fairlocktest.Server, cfg fairlock.Config,
+	change func(*redis.Options)) *fairlocktest.Client {
 	t.Helper()
 	link := s.Link()
 	options := redis.Options{

@@ -17,7 +17,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// A copy of an acquire that arrives after its lease has ended, for whatever reason, is refused: nobody holds the lock then.
+// A copy of an acquire that arrives after its lease has ended, for whatever reason, is refused: nobody holds the lock
+// then.
 //
 //fairlock:fault A copy of an acquire arrives after the lease was lost or unlocked: it is refused, and the lock is free
 func TestLease_LateAcquire(t *testing.T) {
@@ -36,7 +37,8 @@ func TestLease_LateAcquire(t *testing.T) {
 		"it was released": func(t *testing.T, _ *fairlocktest.Server, l *fairlock.Lease) { unlock(t, l) },
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, ends func(*testing.T, *fairlocktest.Server, *fairlock.Lease)) {
 		clock := s.LocalClock()
-		client := clientWith(t, s, fairlock.Config{Clock: clock}, func(o *redis.Options) { o.ReadTimeout = 200 * time.Millisecond })
+		client := clientWith(t, s, fairlock.Config{Clock: clock},
+			func(o *redis.Options) { o.ReadTimeout = 200 * time.Millisecond })
 		unlock(t, hold(t, client.Mutex("warm").Lock))
 		start, late := time.Now(), 20*time.Second
 		client.Link.Delay(late, 0)
@@ -115,8 +117,8 @@ func TestWaiter_AwayForLessThanItsWaiterTTL(t *testing.T) {
 	})
 }
 
-// 500 waiters of a killed process are queued before a living one, and then the key with their times, or the one with the
-// queue's clock, is lost: they expire together, and the living one holds the lock within 10 s.
+// 500 waiters of a killed process are queued before a living one, and then the key with their times, or the one with
+// the queue's clock, is lost: they expire together, and the living one holds the lock within 10 s.
 func TestWaiters_KilledAndTheirTimesLost(t *testing.T) {
 	bubbles(t, map[string]string{"heartbeats": "heartbeats", "number": "number"},
 		func(t *testing.T, s *fairlocktest.Server, _, key string) {
@@ -133,7 +135,8 @@ func TestWaiters_KilledAndTheirTimesLost(t *testing.T) {
 		})
 }
 
-// replica is a replica of the server with mutex x, which has what the server had when it was made. Its method takes over.
+// replica is a replica of the server with mutex x, which has what the server had when it was made. Its method takes
+// over.
 func replica(t *testing.T, s *fairlocktest.Server) (takeOver func()) {
 	t.Helper()
 	s.StepClock(0) // TTLs are those of now
@@ -168,8 +171,8 @@ func replica(t *testing.T, s *fairlocktest.Server) (takeOver func()) {
 	}
 }
 
-// A planned failover loses the last release. Its client sends it again when its subscription comes up on the new primary. Then the
-// waiters are served in their order, also one that was handed the lock by the lost release.
+// A planned failover loses the last release. Its client sends it again when its subscription comes up on the new
+// primary. Then the waiters are served in their order, also one that was handed the lock by the lost release.
 //
 //fairlock:fault Failover to a replica that missed a release: its client sends again what it has released in the last 3 s when it reaches the new primary, and the next waiter is in; if it does not live any more, when what was left of that lease has passed
 func TestFailover_ForgottenRelease(t *testing.T) {
@@ -220,8 +223,8 @@ func TestFailover_ForgottenRelease(t *testing.T) {
 	})
 }
 
-// A process is in a crash loop: fifty times a second it joins the queue, and dies. The queue has no more of its waiters than joined
-// within one WaiterTTL, positions are right, and the living waiter before them is granted the lock at once.
+// A process is in a crash loop: fifty times a second it joins the queue, and dies. The queue has no more of its waiters
+// than joined within one WaiterTTL, positions are right, and the living waiter before them is granted the lock at once.
 //
 //fairlock:fault A process is in a crash loop and joins each time: the queue stays as long as what joins in one WaiterTTL; a living head has its turn at once
 func TestWaiters_CrashLoop(t *testing.T) {
@@ -254,8 +257,8 @@ func TestWaiters_CrashLoop(t *testing.T) {
 	})
 }
 
-// With a FenceTTL that is shorter than what a queue is kept for, the number lasts longer than the queue all the same. Eleven minutes after
-// the last waiter has expired, nothing but the number is left, and FenceTTL later nothing.
+// With a FenceTTL that is shorter than what a queue is kept for, the number lasts longer than the queue all the same.
+// Eleven minutes after the last waiter has expired, nothing but the number is left, and FenceTTL later nothing.
 //
 //fairlock:promise Nothing stays
 func TestExpiry_ShortFenceTTL(t *testing.T) {
@@ -269,7 +272,8 @@ func TestExpiry_ShortFenceTTL(t *testing.T) {
 				c.Crash()
 			}
 		}, []string{"number", "queue"}},
-		"the waiter gives up": {func(t *testing.T, holder *fairlock.Lease, _ *acquisition, cancel func(), _ []*fairlocktest.Client) {
+		"the waiter gives up": {func(t *testing.T, holder *fairlock.Lease, _ *acquisition, cancel func(),
+			_ []*fairlocktest.Client) {
 			cancel()
 			synctest.Wait()
 			unlock(t, holder)
@@ -298,7 +302,8 @@ func TestExpiry_ShortFenceTTL(t *testing.T) {
 						}
 						return all
 					}
-					const last = 10*time.Second + time.Minute // the last heartbeat was sent within 10 s, and has the keys last for up to a minute less
+					// the last heartbeat was sent within 10 s, and has the keys last for up to a minute less
+					const last = 10*time.Second + time.Minute
 					pass(waiterTTL + kept - last)
 					assert.Subset(t, left(), test.left)
 					pass(last)

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/wait"
 )
 
-// Redis is the part of a go-redis client that a Client needs: of a *redis.Client, also for Sentinel, a *redis.ClusterClient or a
-// redis.UniversalClient. The caller closes it, after the Client.
+// Redis is the part of a go-redis client that a Client needs: of a *redis.Client, also for Sentinel, a
+// *redis.ClusterClient or a redis.UniversalClient. The caller closes it, after the Client.
 type Redis interface {
 	redis.Scripter
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
@@ -24,9 +24,9 @@ type Redis interface {
 
 // Client makes locks on one Redis. A process needs one.
 type Client struct {
-	// The lock order of the library is that of its imports (arch_test.go): a mutex may be held while one of a package below is taken,
-	// of which the Clock's is one. None is held during a request, a channel operation that blocks, a callback or a function of an
-	// Env. (The release of a lease, by an Unlock, waits for another one of the same lease.)
+	// The lock order of the library is that of its imports (arch_test.go): a mutex may be held while one of a package
+	// below is taken, of which the Clock's is one. None is held during a request, a channel operation that blocks, a
+	// callback or a function of an Env. (The release of a lease, by an Unlock, waits for another one of the same lease.)
 
 	cfg     Config
 	tasks   *task.Group
@@ -37,8 +37,8 @@ type Client struct {
 	losses   hold.Losses
 }
 
-// New returns a Client that makes locks on rdb, whose options matter (see the package comment). It does no I/O. The error is an
-// ErrInvalid that names everything that is wrong with rdb and cfg.
+// New returns a Client that makes locks on rdb, whose options matter (see the package comment). It does no I/O. The
+// error is an ErrInvalid that names everything that is wrong with rdb and cfg.
 func New(rdb Redis, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := errors.Join(checkRedis(rdb), cfg.check()); err != nil {
@@ -91,10 +91,11 @@ func checkRedis(rdb Redis) error {
 // Name returns Config.Name or its default.
 func (c *Client) Name() string { return c.cfg.Name }
 
-// Close ends the Client. Calls that wait return ErrClosed, and their waiters leave the queues. Leases end with ErrClosed, and
-// their locks stay held in Redis for the rest of TTL. Call Unlock before, or Shutdown, if others should get them sooner. A
-// release in flight goes on. Close returns when every goroutine and request of the Client has ended, which a Redis that hangs
-// delays by go-redis's own timeouts. Further calls have no effect. A Trace callback must not call Close.
+// Close ends the Client. Calls that wait return ErrClosed, and their waiters leave the queues. Leases end with
+// ErrClosed, and their locks stay held in Redis for the rest of TTL. Call Unlock before, or Shutdown, if others should
+// get them sooner. A release in flight goes on. Close returns when every goroutine and request of the Client has ended,
+// which a Redis that hangs delays by go-redis's own timeouts. Further calls have no effect. A Trace callback must not
+// call Close.
 func (c *Client) Close() error {
 	c.tasks.Close()
 	c.calls.Close()

@@ -22,7 +22,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
-// Hooks of the user's client, and so its instrumentation, see every request once. One that is alone has its caller's ctx.
+// Hooks of the user's client, and so its instrumentation, see every request once. One that is alone has its caller's
+// ctx.
 //
 //fairlock:promise All requests are sent by the user's client: its hooks see every request once, and so each copy of one that has no reply for a second; a pair over a long link takes two commands and no further connection, while a round trip takes less than a second
 func TestClient_HooksSeeEveryRequest(t *testing.T) {
@@ -139,7 +140,8 @@ func TestClient_Close(t *testing.T) {
 		require.NoError(t, err)
 		m, c := client.Mutex("x"), client.Semaphore("s", 3)
 		leases := []*fairlock.Lease{hold(t, m.Lock), hold(t, permits(c, 2))}
-		queue := []*acquisition{begin(t.Context(), permits(c, 3)), begin(t.Context(), permits(c, 1))} // the second fits when the first has left
+		// the second fits when the first has left
+		queue := []*acquisition{begin(t.Context(), permits(c, 3)), begin(t.Context(), permits(c, 1))}
 		for range 20 {
 			queue = append(queue, begin(t.Context(), m.Lock))
 		}
@@ -198,7 +200,8 @@ func (t countedTimer) Stop() bool {
 	return stopped
 }
 
-// Close leaves no timer: of a lease, a waiter, a subscription that has lost a notification, a request that hangs, or an outage.
+// Close leaves no timer: of a lease, a waiter, a subscription that has lost a notification, a request that hangs, or an
+// outage.
 //
 //fairlock:promise Close
 func TestClient_CloseLeavesNoTimer(t *testing.T) {
@@ -233,8 +236,8 @@ func (s *stuck) ReloadState(ctx context.Context) {
 	s.over.Store(true)
 }
 
-// Close leaves no goroutine and no timer, whatever is under way: a heartbeat that hangs, a Shutdown that waits for a lease and for a
-// second lock under it, or the reload of a Cluster's state.
+// Close leaves no goroutine and no timer, whatever is under way: a heartbeat that hangs, a Shutdown that waits for a
+// lease and for a second lock under it, or the reload of a Cluster's state.
 //
 //fairlock:promise Close
 func TestClient_CloseInTheMiddle(t *testing.T) {
@@ -414,8 +417,8 @@ func TestClient_LogsALoss(t *testing.T) {
 	})
 }
 
-// 2,000 leases that are lost at once are ten lines in the log, and one with the number of the others. That a lost lease could not be
-// released says nothing new.
+// 2,000 leases that are lost at once are ten lines in the log, and one with the number of the others. That a lost lease
+// could not be released says nothing new.
 func TestClient_LogsManyLossesOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var log logged
@@ -450,8 +453,8 @@ func TestClient_LogsManyLossesOnce(t *testing.T) {
 	})
 }
 
-// With ContextTimeoutEnabled, requests that are alone are sent on their callers' goroutines. They end in time all the same if
-// Redis hangs.
+// With ContextTimeoutEnabled, requests that are alone are sent on their callers' goroutines. They end in time all the
+// same if Redis hangs.
 //
 //fairlock:fault ctx ends, Redis hangs
 func TestClient_ContextTimeoutEnabled(t *testing.T) {

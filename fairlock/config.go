@@ -29,17 +29,18 @@ type Config struct {
 	// Namespace is the prefix of all keys, by default "fairlock". It has at most 256 bytes, no braces, no control
 	// characters, and no space at its beginning or end.
 	Namespace string
-	// Name is this client's readable id, 1 to 128 bytes of printable ASCII without spaces, by default "<host>-<pid>-<random>".
-	// It must be unique: two clients with one Name receive each other's notifications. Where the others reach a leader is
-	// leader.Options.Address.
+	// Name is this client's readable id, 1 to 128 bytes of printable ASCII without spaces, by default
+	// "<host>-<pid>-<random>". It must be unique: two clients with one Name receive each other's notifications. Where the
+	// others reach a leader is leader.Options.Address.
 	Name string
 	// TTL is the length of a lease. If a holder crashes, the others wait for the rest of it. Default 10 s, at least 10 ms.
 	TTL time.Duration
-	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. Crashed waiters delay the others by up to WaiterTTL.
-	// It should be longer than five round trips and the longest pause of a client together. Default 6 s, at least 3 s.
+	// WaiterTTL is how long a waiter keeps its ticket without a heartbeat. Crashed waiters delay the others by up to
+	// WaiterTTL. It should be longer than five round trips and the longest pause of a client together. Default 6 s, at
+	// least 3 s.
 	WaiterTTL time.Duration
-	// FenceTTL is how long Redis keeps the last number of a lock that nobody uses, in about 200 bytes. It should be longer than
-	// any step back of Redis's clock. Default 10 min, at least 10 s.
+	// FenceTTL is how long Redis keeps the last number of a lock that nobody uses, in about 200 bytes. It should be longer
+	// than any step back of Redis's clock. Default 10 min, at least 10 s.
 	FenceTTL time.Duration
 	// MaxWaiters is how many may wait for one lock. A further call of Lock returns ErrQueueFull. 0 means any number.
 	MaxWaiters int
@@ -47,8 +48,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Trace has callbacks for events.
 	Trace *Trace
-	// Clock measures leases, and sets off heartbeats, retries and timeouts. Default the system's clock, which go-redis's own
-	// timeouts use in any case.
+	// Clock measures leases, and sets off heartbeats, retries and timeouts. Default the system's clock, which go-redis's
+	// own timeouts use in any case.
 	Clock Clock
 }
 
@@ -79,7 +80,8 @@ func (c Config) check() error {
 	)
 }
 
-// require returns nil if ok. Otherwise it returns a *FieldError, whose text says what is wrong with the field, and its bounds.
+// require returns nil if ok. Otherwise it returns a *FieldError, whose text says what is wrong with the field, and its
+// bounds.
 func require(ok bool, field, format string, args ...any) error {
 	if ok {
 		return nil
@@ -106,7 +108,8 @@ func checkMaxWaiters(n int) error {
 }
 
 func checkName(name string) error {
-	return require(name != "" && len(name) <= bounds.MaxName, "name", "%d bytes, must be from 1 to %d", len(name), bounds.MaxName)
+	return require(name != "" && len(name) <= bounds.MaxName, "name", "%d bytes, must be from 1 to %d", len(name),
+		bounds.MaxName)
 }
 
 // defaultName returns the names of host and process, and a few random bits, so that two clients of one process differ.

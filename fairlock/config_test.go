@@ -78,7 +78,10 @@ func TestConfig_Bounds(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, cfg := range []fairlock.Config{
-		{WaiterTTL: bounds.MinWaiterTTL - 1}, {FenceTTL: -1}, {FenceTTL: bounds.MinFenceTTL - 1}, {FenceTTL: bounds.MaxTTL + 1}, {Namespace: "{"}, {Namespace: "}"}, {Namespace: "n\n"}, {Namespace: " n"}, {Namespace: "\ufeffn"}, {Namespace: "a\tb"}, {Namespace: strings.Repeat("n", 257)}, {Name: "é"}, {Name: "a\n"}, {MaxWaiters: -1},
+		{WaiterTTL: bounds.MinWaiterTTL - 1}, {FenceTTL: -1}, {FenceTTL: bounds.MinFenceTTL - 1},
+		{FenceTTL: bounds.MaxTTL + 1}, {Namespace: "{"}, {Namespace: "}"}, {Namespace: "n\n"}, {Namespace: " n"},
+		{Namespace: "\ufeffn"}, {Namespace: "a\tb"}, {Namespace: strings.Repeat("n", 257)}, {Name: "é"}, {Name: "a\n"},
+		{MaxWaiters: -1},
 	} {
 		_, err := fairlock.New(rdb, cfg)
 		require.ErrorIs(t, err, fairlock.ErrInvalid, "%+v", cfg)
@@ -96,7 +99,8 @@ func TestConfig_FenceTTL(t *testing.T) {
 	})
 }
 
-// callAll calls the methods that get a ctx and return an error, with n for each number, and returns the errors. Without a list, it calls all.
+// callAll calls the methods that get a ctx and return an error, with n for each number, and returns the errors. Without
+// a list, it calls all.
 func callAll(t *testing.T, lock any, n int, methods ...string) map[string]error {
 	t.Helper()
 	terms := tokens.Terms{TTL: time.Minute, Weight: 1, Permits: 1}
@@ -110,13 +114,15 @@ func callAll(t *testing.T, lock any, n int, methods ...string) map[string]error 
 	require.NoError(t, err)
 	handle := fairlock.Handle(some.Text() + "/1")
 	never := func(context.Context) error { t.Error("ran"); return nil }
-	args := map[reflect.Type]any{reflect.TypeFor[int](): n, reflect.TypeFor[fairlock.Handle](): handle, reflect.TypeOf(never): never}
+	args := map[reflect.Type]any{reflect.TypeFor[int](): n, reflect.TypeFor[fairlock.Handle](): handle,
+		reflect.TypeOf(never): never}
 	errs := map[string]error{}
 	l := reflect.ValueOf(lock)
 	for i := range l.NumMethod() {
 		in := []reflect.Value{reflect.ValueOf(t.Context())}
 		method, name := l.Method(i), l.Type().Method(i).Name
-		if method.Type().NumIn() == 0 || method.Type().In(0) != reflect.TypeFor[context.Context]() || methods != nil && !slices.Contains(methods, name) {
+		if method.Type().NumIn() == 0 || method.Type().In(0) != reflect.TypeFor[context.Context]() || methods != nil &&
+			!slices.Contains(methods, name) {
 			continue
 		}
 		if last := method.Type().Out(method.Type().NumOut() - 1); last != reflect.TypeFor[error]() {
@@ -151,7 +157,8 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 		}
 	}
 	for field, bad := range map[string][]fairlock.Option{
-		"TTL":        {fairlock.WithTTL(0), fairlock.WithTTL(-1), fairlock.WithTTL(bounds.MinTTL - 1), fairlock.WithTTL(bounds.MaxTTL + 1)},
+		"TTL": {fairlock.WithTTL(0), fairlock.WithTTL(-1), fairlock.WithTTL(bounds.MinTTL - 1),
+			fairlock.WithTTL(bounds.MaxTTL + 1)},
 		"MaxWait":    {fairlock.WithMaxWait(-1), fairlock.WithMaxWait(bounds.MaxTTL + 1)},
 		"MaxWaiters": {fairlock.WithMaxWaiters(-1)},
 		"option":     {nil},
@@ -183,11 +190,13 @@ func TestConfig_BadInputSendsNothing(t *testing.T) {
 		}
 	}
 	check("option", c.Mutex("x", fairlock.HoldOption(nil)), 1)
-	for _, lock := range []any{fairlock.Mutex{}, fairlock.Semaphore{}, fairlock.RWMutex{}, fairlock.KeyedSemaphore{}, fairlock.SemaphoreKey{}} {
+	for _, lock := range []any{fairlock.Mutex{}, fairlock.Semaphore{}, fairlock.RWMutex{}, fairlock.KeyedSemaphore{},
+		fairlock.SemaphoreKey{}} {
 		check("lock", lock, 1)
 	}
 	for _, name := range []string{"", strings.Repeat("x", bounds.MaxName+1)} {
-		for _, lock := range []any{c.Mutex(name), c.Semaphore(name, 1), c.RWMutex(name), c.KeyedSemaphore(name, 1), c.KeyedSemaphore(name, 1).Key("A")} {
+		for _, lock := range []any{c.Mutex(name), c.Semaphore(name, 1), c.RWMutex(name), c.KeyedSemaphore(name, 1),
+			c.KeyedSemaphore(name, 1).Key("A")} {
 			check("name", lock, 1)
 		}
 	}
@@ -212,7 +221,8 @@ func TestError_QuotesNames(t *testing.T) {
 	for name, shown := range map[string]string{
 		"billing": `"billing"`, "a\r\nb": `"a\r\nb"`, "\xff": `"\xff"`, "a\x00": `"a\x00"`, "日本": `"日本"`,
 	} {
-		assert.EqualError(t, &fairlock.Error{Op: "lock", Name: name, Err: fairlock.ErrBusy}, "fairlock: lock "+shown+": lock is busy")
+		assert.EqualError(t, &fairlock.Error{Op: "lock", Name: name, Err: fairlock.ErrBusy}, "fairlock: lock "+shown+
+			": lock is busy")
 	}
 	long := (&fairlock.Error{Op: "lock", Name: strings.Repeat("x", 1000), Err: fairlock.ErrBusy}).Error()
 	assert.Less(t, len(long), 120)

@@ -11,9 +11,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/machine"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/machine"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -106,34 +106,35 @@ func TestCrash_RowOfWaitersCostsOneWaiterTTL(t *testing.T) {
 	})
 }
 
-// Many holders have crashed, and nobody waits: TryLock gets in at once after their leases, or after ForceRelease, though
-// one call of the script takes back some of the leases only.
+// Many holders have crashed, and nobody waits: TryLock gets in at once after their leases, or after ForceRelease,
+// though one call of the script takes back some of the leases only.
 //
 //fairlock:fault Many holders crash: TryLock gets in at once after their leases, however many they were
 func TestCrash_ManyHolders(t *testing.T) {
-	bubbles(t, map[string]bool{"crashed": false, "force-released": true}, func(t *testing.T, s *fairlocktest.Server, _ string, force bool) {
-		client := s.Client(fairlock.Config{})
-		first, keys := hold(t, client.RWMutex("x").RLock), script.RWMutexKeys(script.DefaultNamespace, "x")
-		for range 1000 { // as the script records them
-			reader, err := token.Parse(tokens.New("crashed", tokens.Terms{TTL: ttl, Weight: 1, Permits: tokens.WriterWeight}))
+	bubbles(t, map[string]bool{"crashed": false, "force-released": true},
+		func(t *testing.T, s *fairlocktest.Server, _ string, force bool) {
+			client := s.Client(fairlock.Config{})
+			first, keys := hold(t, client.RWMutex("x").RLock), script.RWMutexKeys(script.DefaultNamespace, "x")
+			for range 1000 { // as the script records them
+				reader, err := token.Parse(tokens.New("crashed", tokens.Terms{TTL: ttl, Weight: 1, Permits: tokens.WriterWeight}))
+				require.NoError(t, err)
+				_, err = s.Miniredis.ZAdd(keys.Permits, float64(s.Now().Add(ttl).UnixMicro()), reader.Text())
+				require.NoError(t, err)
+				s.Miniredis.HSet(keys.Holders, reader.Text(), fmt.Sprint(first.Fence()))
+			}
+			_, err := s.Miniredis.HIncr(keys.Holders, "used", 1000)
 			require.NoError(t, err)
-			_, err = s.Miniredis.ZAdd(keys.Permits, float64(s.Now().Add(ttl).UnixMicro()), reader.Text())
-			require.NoError(t, err)
-			s.Miniredis.HSet(keys.Holders, reader.Text(), fmt.Sprint(first.Fence()))
-		}
-		_, err := s.Miniredis.HIncr(keys.Holders, "used", 1000)
-		require.NoError(t, err)
-		client.Crash()
-		assert.Equal(t, 1001, s.RWMutex("x").State().Used)
-		if force {
-			_, err = s.Client(fairlock.Config{}).RWMutex("x").ForceRelease(t.Context())
-			require.NoError(t, err)
-		} else {
-			pass(ttl)
-			require.True(t, s.Miniredis.Exists(keys.Permits))
-		}
-		unlock(t, hold(t, s.Client(fairlock.Config{}).RWMutex("x").TryLock))
-	})
+			client.Crash()
+			assert.Equal(t, 1001, s.RWMutex("x").State().Used)
+			if force {
+				_, err = s.Client(fairlock.Config{}).RWMutex("x").ForceRelease(t.Context())
+				require.NoError(t, err)
+			} else {
+				pass(ttl)
+				require.True(t, s.Miniredis.Exists(keys.Permits))
+			}
+			unlock(t, hold(t, s.Client(fairlock.Config{}).RWMutex("x").TryLock))
+		})
 }
 
 // More readers than one call of a script admits are in as soon as the TTL of the writer has ended that has crashed.
@@ -159,7 +160,8 @@ func TestCrash_ManyReadersBehindAWriter(t *testing.T) {
 	})
 }
 
-// One of several holders is cut off: it is told of its loss before its permits come back in Redis, and the others go on.
+// One of several holders is cut off: it is told of its loss before its permits come back in Redis, and the others go
+// on.
 //
 //fairlock:promise Every holder has its own lease
 func TestCrash_OneHolderIsCutOff(t *testing.T) {
@@ -183,8 +185,8 @@ func TestCrash_OneHolderIsCutOff(t *testing.T) {
 	})
 }
 
-// Waiters that want more than is free and have crashed are passed at the first heartbeat after their WaiterTTL has ended,
-// though nothing is released: those behind them that fit get in.
+// Waiters that want more than is free and have crashed are passed at the first heartbeat after their WaiterTTL has
+// ended, though nothing is released: those behind them that fit get in.
 //
 //fairlock:fault The head of the queue has expired and wants more than is free: one WaiterTTL, then those behind it that fit get in, though nothing is released
 func TestCrash_HeadThatWantsMoreThanIsFree(t *testing.T) {
@@ -209,7 +211,8 @@ func TestCrash_HeadThatWantsMoreThanIsFree(t *testing.T) {
 }
 
 // suspendWaiter has a waiter granted the lock while its machine is suspended. wake ends that.
-func suspendWaiter(t *testing.T, s *fairlocktest.Server) (q *acquisition, other *fairlocktest.Client, wake func() time.Time) {
+func suspendWaiter(t *testing.T, s *fairlocktest.Server) (q *acquisition, other *fairlocktest.Client,
+	wake func() time.Time) {
 	t.Helper()
 	c := machine.Clock{LocalClock: s.LocalClock()}
 	asleep, other := s.Client(fairlock.Config{Clock: c}), s.Client(fairlock.Config{})
@@ -226,7 +229,8 @@ func suspendWaiter(t *testing.T, s *fairlocktest.Server) (q *acquisition, other 
 	}
 }
 
-// The machine of a waiter sleeps for less than what the lease has left when it is notified: the lease is trusted for less.
+// The machine of a waiter sleeps for less than what the lease has left when it is notified: the lease is trusted for
+// less.
 func TestWaiter_SuspendedMachineTrustsNotificationForLess(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		q, _, wake := suspendWaiter(t, s)

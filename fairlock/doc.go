@@ -1,86 +1,89 @@
-// Package fairlock provides distributed locks on Redis and Valkey that are granted in strict FIFO order, across all processes.
+// Package fairlock provides distributed locks on Redis and Valkey that are granted in strict FIFO order, across all
+// processes.
 //
-// A [Client] makes locks on one Redis. [Mutex.Do] waits for the lock, runs a function while it holds the lock, and releases it.
-// [Mutex.Lock] is for a lock that is held beyond one function. It returns a [Lease], which is renewed in the background until
-// [Lease.Unlock] hands the lock to the next waiter. [Mutex.TryDo] and [Mutex.TryLock] do not wait.
+// A [Client] makes locks on one Redis. [Mutex.Do] waits for the lock, runs a function while it holds the lock, and
+// releases it. [Mutex.Lock] is for a lock that is held beyond one function. It returns a [Lease], which is renewed in
+// the background until [Lease.Unlock] hands the lock to the next waiter. [Mutex.TryDo] and [Mutex.TryLock] do not wait.
 //
-// A [Semaphore] has as many holders as it has permits, an [RWMutex] one writer or any number of readers. Everything said about a
-// lock applies to both. Each holder has its own lease. Package leader elects one leader of many processes.
+// A [Semaphore] has as many holders as it has permits, an [RWMutex] one writer or any number of readers. Everything
+// said about a lock applies to both. Each holder has its own lease. Package leader elects one leader of many processes.
 //
 // # Promises
 //
-//   - Exclusion. While [Lease.Err] is nil, no other client holds the lock, or more permits than there are, or an RWMutex beside a
-//     writer.
-//   - Order. Waiters are granted the lock in the order in which Redis received their first requests. No request overtakes an
-//     earlier one: TryLock fails while others wait, a request for one permit never passes one for three, and no reader passes a
-//     writer.
+//   - Exclusion. While [Lease.Err] is nil, no other client holds the lock, or more permits than there are, or an
+//     RWMutex beside a writer.
+//   - Order. Waiters are granted the lock in the order in which Redis received their first requests. No request
+//     overtakes an earlier one: TryLock fails while others wait, a request for one permit never passes one for three,
+//     and no reader passes a writer.
 //   - Fences. Each grant has a number greater than those of all earlier grants of the lock ([Lease.Fence]).
 //   - Early notice. [Lease.Done] closes before another client can be granted the lock, even if Redis hangs.
-//   - A crash costs a bounded time. A crashed holder blocks the lock for the rest of its TTL or minimum hold, whichever is
-//     longer. Any number of crashed waiters block it for one WaiterTTL in all.
-//   - Nothing stays behind. Every key expires, but for a number that [Semaphore.Resize] has set. The lock's last number stays for
-//     FenceTTL.
+//   - A crash costs a bounded time. A crashed holder blocks the lock for the rest of its TTL or minimum hold, whichever
+//     is longer. Any number of crashed waiters block it for one WaiterTTL in all.
+//   - Nothing stays behind. Every key expires, but for a number that [Semaphore.Resize] has set. The lock's last number
+//     stays for FenceTTL.
 //
-// After a failover to a replica that missed the last writes, a restart that lost them (appendonly no, the default), an eviction
-// (maxmemory-policy other than noeviction), a [Mutex.ForceRelease], or a step of Redis's clock beyond the end of a lease, two
-// clients can hold the lock until the first one's next renewal, a third of TTL later at most. Fences rise all the same, unless
-// Redis has lost the number and its clock is behind it. The order survives lost messages, and one stall, restart that keeps the
-// data, or step of Redis's clock, up to 10 min. Several within WaiterTTL/3 can change it. An outage of more than WaiterTTL/2, or
-// TTL, can cost one waiter a grant of which it has not heard. A holder that is paused between its last look at the lease and its
-// write can write too late. A resource that checks fences is safe from all of these:
-// package fence has databases do so.
+// After a failover to a replica that missed the last writes, a restart that lost them (appendonly no, the default), an
+// eviction (maxmemory-policy other than noeviction), a [Mutex.ForceRelease], or a step of Redis's clock beyond the end
+// of a lease, two clients can hold the lock until the first one's next renewal, a third of TTL later at most. Fences
+// rise all the same, unless Redis has lost the number and its clock is behind it. The order survives lost messages, and
+// one stall, restart that keeps the data, or step of Redis's clock, up to 10 min. Several within WaiterTTL/3 can change
+// it. An outage of more than WaiterTTL/2, or TTL, can cost one waiter a grant of which it has not heard. A holder that
+// is paused between its last look at the lease and its write can write too late. A resource that checks fences is safe
+// from all of these: package fence has databases do so.
 //
 // # Concurrency
 //
-// Everything here is safe for concurrent use. A lock is a value without state: copies, and locks of the same name from other
-// clients, are the same lock. Locks of two kinds are different locks, even if their names are equal. Any goroutine may unlock a
-// lease.
+// Everything here is safe for concurrent use. A lock is a value without state: copies, and locks of the same name from
+// other clients, are the same lock. Locks of two kinds are different locks, even if their names are equal. Any
+// goroutine may unlock a lease.
 //
-// Locks are not reentrant. A call of a Mutex or an RWMutex returns [ErrReentrant] if its ctx carries a lease of the lock, held
-// through the same Client, for which it would wait. Otherwise locking twice deadlocks until ctx ends.
+// Locks are not reentrant. A call of a Mutex or an RWMutex returns [ErrReentrant] if its ctx carries a lease of the
+// lock, held through the same Client, for which it would wait. Otherwise locking twice deadlocks until ctx ends.
 //
-// Waiters wait in their callers' goroutines. From its first contention on, a client has one Pub/Sub connection, and sends one
-// heartbeat per lock and second for its waiters. [Client.Close] waits for every goroutine of the client. Close the client before
-// the Redis client.
+// Waiters wait in their callers' goroutines. From its first contention on, a client has one Pub/Sub connection, and
+// sends one heartbeat per lock and second for its waiters. [Client.Close] waits for every goroutine of the client.
+// Close the client before the Redis client.
 //
 // # Failure
 //
-// Errors are an [*Error] with the operation and the lock, around an error of this package, of ctx, or of Redis. After an error
-// from Lock the caller does not hold the lock, and the waiter leaves the queue as soon as Redis answers.
+// Errors are an [*Error] with the operation and the lock, around an error of this package, of ctx, or of Redis. After
+// an error from Lock the caller does not hold the lock, and the waiter leaves the queue as soon as Redis answers.
 //
-//   - ctx bounds waiting, and not the lease. When it ends, Lock returns within 100 ms, even if Redis hangs. With Do, ctx also
-//     bounds the function.
-//   - Outages. A waiter keeps its ticket through lost connections, failovers and restarts of Redis for as long as its ctx lasts.
-//     If no server has ever answered the client, Lock gives up after 10 s, because the address may be wrong. Calls that do not
-//     wait for the lock try for 3 s. The error is [ErrUnreachable].
-//   - Refusals. A new call returns at once what an administrator has to mend, such as missing rights or a full server, as
-//     [ErrRefused]. A queued waiter, a renewal and a release go on, once a second.
-//   - Errors that nothing mends are returned at once, such as a foreign key, or a node of a Cluster behind a *redis.Client.
-//   - Loss. The end of a lease shows in [Lease.Done], [Lease.Context] and [Lease.Err]. Work under a lease should watch one of
-//     them. A loss is also logged.
+//   - ctx bounds waiting, and not the lease. When it ends, Lock returns within 100 ms, even if Redis hangs. With Do,
+//     ctx also bounds the function.
+//   - Outages. A waiter keeps its ticket through lost connections, failovers and restarts of Redis for as long as its
+//     ctx lasts. If no server has ever answered the client, Lock gives up after 10 s, because the address may be wrong.
+//     Calls that do not wait for the lock try for 3 s. The error is [ErrUnreachable].
+//   - Refusals. A new call returns at once what an administrator has to mend, such as missing rights or a full server,
+//     as [ErrRefused]. A queued waiter, a renewal and a release go on, once a second.
+//   - Errors that nothing mends are returned at once, such as a foreign key, or a node of a Cluster behind a
+//     *redis.Client.
+//   - Loss. The end of a lease shows in [Lease.Done], [Lease.Context] and [Lease.Err]. Work under a lease should watch
+//     one of them. A loss is also logged.
 //   - Bad input is an [ErrInvalid] that names the field and its bounds. Nothing has been sent.
 //
 // # Time
 //
-// Times in Redis are the server's. A lease is measured here by this process's monotonic clock, from just before the request was
-// sent that granted or renewed it. It is trusted for TTL minus a safety margin of TTL/100 + 2 ms, and renewed after about a third
-// of TTL, so that two renewals may fail. A holder that was paused finds the end of its lease as soon as it looks. Tests control
-// the time with testing/synctest, or with a [Clock].
+// Times in Redis are the server's. A lease is measured here by this process's monotonic clock, from just before the
+// request was sent that granted or renewed it. It is trusted for TTL minus a safety margin of TTL/100 + 2 ms, and
+// renewed after about a third of TTL, so that two renewals may fail. A holder that was paused finds the end of its
+// lease as soon as it looks. Tests control the time with testing/synctest, or with a [Clock].
 //
 // # The Redis client
 //
-// Set ContextTimeoutEnabled in the options of the go-redis client, which then obeys the deadlines of its requests. A request that
-// is alone needs no other goroutine then, which saves half of its time on a fast network. It notices an earlier cancellation only
-// when Redis replies, after ReadTimeout, or at the deadline.
+// Set ContextTimeoutEnabled in the options of the go-redis client, which then obeys the deadlines of its requests. A
+// request that is alone needs no other goroutine then, which saves half of its time on a fast network. It notices an
+// earlier cancellation only when Redis replies, after ReadTimeout, or at the deadline.
 //
-// Commands that block, such as BLPOP, keep a connection each. If they keep all of the pool, no lease is renewed. Give locks a
-// client of their own, or a PoolSize of at least two more than the commands that block at a time.
+// Commands that block, such as BLPOP, keep a connection each. If they keep all of the pool, no lease is renewed. Give
+// locks a client of their own, or a PoolSize of at least two more than the commands that block at a time.
 //
-// Hooks see every request once, and so each copy of one that has no reply for a second. A request that is sent alone carries the
-// values of its caller's ctx. On a *redis.Client, requests that coincide share a pipeline, which carries none. Most hooks run in
-// goroutines of the Client, where a panic ends the process.
+// Hooks see every request once, and so each copy of one that has no reply for a second. A request that is sent alone
+// carries the values of its caller's ctx. On a *redis.Client, requests that coincide share a pipeline, which carries
+// none. Most hooks run in goroutines of the Client, where a panic ends the process.
 //
-// While a request has been in flight for over 500 ms, or has ended without a reply, the Client calls the go-redis client's method
-// ReloadState(context.Context), if it has one as *redis.ClusterClient does, at most once a second. So the locks of a dead master
-// go on once another one has its slots. A *redis.Ring is refused, because its clients may disagree about the shard of a lock.
+// While a request has been in flight for over 500 ms, or has ended without a reply, the Client calls the go-redis
+// client's method ReloadState(context.Context), if it has one as *redis.ClusterClient does, at most once a second. So
+// the locks of a dead master go on once another one has its slots. A *redis.Ring is refused, because its clients may
+// disagree about the shard of a lock.
 package fairlock

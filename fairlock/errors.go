@@ -11,17 +11,19 @@ import (
 
 // Errors to branch on with errors.Is. Methods return them inside an *Error.
 var (
-	// ErrBusy means that a Try… did not get the lock, because it is held or others come first. A *HeldError names a holder.
+	// ErrBusy means that a Try… did not get the lock, because it is held or others come first. A *HeldError names a
+	// holder.
 	ErrBusy = errors.New("lock is busy")
 	// ErrQueueFull means that MaxWaiters others wait already, for the lock or of the key. It is in a *QueueFullError.
 	ErrQueueFull = errors.New("queue is full")
 	// ErrWaitTimeout means that a call has waited for as long as WithMaxWait says, while its ctx lasted. It comes with a
 	// *HeldError, or with the last error of Redis if there was one.
 	ErrWaitTimeout = errors.New("wait timed out")
-	// ErrReentrant means that a call would wait for a lease that its own ctx carries. The ctx comes from Do or Lease.Context.
-	// Nothing has been sent. Work that should wait for the end of the lease needs another ctx.
+	// ErrReentrant means that a call would wait for a lease that its own ctx carries. The ctx comes from Do or
+	// Lease.Context. Nothing has been sent. Work that should wait for the end of the lease needs another ctx.
 	ErrReentrant = errors.New("ctx carries a lease of this lock, which the call would wait for")
-	// ErrLost means that a lease has ended before its holder ended it. It comes with ErrExpired, ErrTaken or ErrUnreachable.
+	// ErrLost means that a lease has ended before its holder ended it. It comes with ErrExpired, ErrTaken or
+	// ErrUnreachable.
 	ErrLost = errs.Lost
 	// ErrUnlocked is a lease's Err after Unlock.
 	ErrUnlocked = errs.Unlocked
@@ -29,8 +31,8 @@ var (
 	ErrDetached = errs.Detached
 	// ErrClosed means that the Client was closed, or that Shutdown was called.
 	ErrClosed = errs.Closed
-	// ErrNumber means that the key of a lock's numbers was written by another program or has a number above 2^53 - 2^40, or that
-	// a ticket is more than 407 days ahead. Nothing was written. If nobody uses the lock, delete the key.
+	// ErrNumber means that the key of a lock's numbers was written by another program or has a number above 2^53 - 2^40,
+	// or that a ticket is more than 407 days ahead. Nothing was written. If nobody uses the lock, delete the key.
 	ErrNumber = script.ErrNumber
 	// ErrInvalid means that an input is out of its bounds. A *FieldError says which. Nothing has been sent.
 	ErrInvalid = errors.New("invalid")
@@ -38,19 +40,20 @@ var (
 
 // Reasons for which a lease is lost. They come with ErrLost.
 var (
-	// ErrExpired means that this process was paused or had no CPU for too long. With ErrRefused it means that Redis refused the
-	// renewals.
+	// ErrExpired means that this process was paused or had no CPU for too long. With ErrRefused it means that Redis
+	// refused the renewals.
 	ErrExpired = errs.Expired
-	// ErrTaken means that the lock was force-released or resumed, that its key was deleted or evicted, or that Redis lost its
-	// data.
+	// ErrTaken means that the lock was force-released or resumed, that its key was deleted or evicted, or that Redis lost
+	// its data.
 	ErrTaken = errs.Taken
-	// ErrRefused means that Redis, or a proxy before it, has replied with a refusal: a right is missing, the password has changed, the
-	// server is full. It is the error of a call that has neither a ticket nor a lease yet. Whoever has one goes on, and asks
-	// once a second. If a lease is lost or a ctx ends meanwhile, it comes with ErrExpired or with the error of ctx.
+	// ErrRefused means that Redis, or a proxy before it, has replied with a refusal: a right is missing, the password has
+	// changed, the server is full. It is the error of a call that has neither a ticket nor a lease yet. Whoever has one
+	// goes on, and asks once a second. If a lease is lost or a ctx ends meanwhile, it comes with ErrExpired or with the
+	// error of ctx.
 	ErrRefused = errs.Refused
-	// ErrUnreachable means that the lease ended during an outage (see Stats), or that its latest renewal had failed or had no
-	// reply. It comes with the last error. Without ErrLost, a call gave up because Redis did not serve it. The text says after
-	// how long.
+	// ErrUnreachable means that the lease ended during an outage (see Stats), or that its latest renewal had failed or had
+	// no reply. It comes with the last error. Without ErrLost, a call gave up because Redis did not serve it. The text
+	// says after how long.
 	ErrUnreachable = errs.Unreachable
 )
 
@@ -74,18 +77,20 @@ type Busy string
 
 // The reasons.
 const (
-	BusyLock Busy = "lock" // the lock is held, or fewer permits are free than the call requests, whatever else is in the way
+	// the lock is held, or fewer permits are free than the call requests, whatever else is in the way
+	BusyLock Busy = "lock"
 	BusyKey  Busy = "key"  // the key of a KeyedSemaphore is at its limit
 	BusyTurn Busy = "turn" // enough is free, and others come first
 )
 
 // HeldError is an ErrBusy, an ErrWaitTimeout or a context.DeadlineExceeded with the name of a holder.
 type HeldError struct {
-	Busy     Busy          // why a Try… was refused; BusyLock after a timeout
-	Holder   string        // the Name of the client of a holder, whatever its key, from Redis's latest reply
-	Released bool          // the holder has released the lock, and its minimum hold is not over
-	Free     time.Duration // if Released: until a lease of the lock ends next, of a mutex that minimum hold; 0 if it is not known
-	Err      error
+	Busy     Busy   // why a Try… was refused; BusyLock after a timeout
+	Holder   string // the Name of the client of a holder, whatever its key, from Redis's latest reply
+	Released bool   // the holder has released the lock, and its minimum hold is not over
+	// if Released: until a lease of the lock ends next, of a mutex that minimum hold; 0 if it is not known
+	Free time.Duration
+	Err  error
 }
 
 // Error adds why the lock is busy, or the holder's name, to the error.

@@ -9,9 +9,9 @@ import (
 	"github.com/fairlock/fairlock-go/internal/call"
 )
 
-// errorTypes are the types of errors that ErrorType knows by their values. An error can be several of them: the first counts.
-// So a lease that is lost is "unreachable", whatever error of Redis comes with it, and a caller whose ctx was canceled
-// because another Client was closed is "canceled".
+// errorTypes are the types of errors that ErrorType knows by their values. An error can be several of them: the first
+// counts. So a lease that is lost is "unreachable", whatever error of Redis comes with it, and a caller whose ctx was
+// canceled because another Client was closed is "canceled".
 var errorTypes = []struct {
 	err  error
 	name string
@@ -33,9 +33,9 @@ var errorTypes = []struct {
 }
 
 // ErrorType returns a short name of an error of this package, for a label of a metric: "invalid", "reentrant", "busy",
-// "queue_full", "wait_timeout", "refused", "expired", "taken", "unreachable", "deadline_exceeded", "canceled", "closed",
-// "detached", "unlocked", "capacity" for a [*CapacityError], "broken" for another error of Redis, which neither a retry nor an
-// administrator cures, "_OTHER" for everything else, and "" for nil.
+// "queue_full", "wait_timeout", "refused", "expired", "taken", "unreachable", "deadline_exceeded", "canceled",
+// "closed", "detached", "unlocked", "capacity" for a [*CapacityError], "broken" for another error of Redis, which
+// neither a retry nor an administrator cures, "_OTHER" for everything else, and "" for nil.
 func ErrorType(err error) string {
 	if err == nil {
 		return ""

@@ -54,7 +54,8 @@ func TestErrorType(t *testing.T) {
 // A renewal that failed has the type of the reason for which its lease is lost, if that goes on.
 func TestErrorType_OfRenewals(t *testing.T) {
 	bubbles(t, map[string]error{
-		"unreachable": errCut, "unreachable (READONLY)": refusal("READONLY x"), "refused": refusal("NOPERM x"), "broken": refusal("WRONGTYPE x"),
+		"unreachable": errCut, "unreachable (READONLY)": refusal("READONLY x"), "refused": refusal(
+			"NOPERM x"), "broken": refusal("WRONGTYPE x"),
 	}, func(t *testing.T, s *fairlocktest.Server, name string, failure error) {
 		renewed := make(chan string, 100)
 		client := s.Client(fairlock.Config{Trace: &fairlock.Trace{

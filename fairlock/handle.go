@@ -10,8 +10,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Handle has the token and the fence of a lease, which a process needs to resume it. It can be stored as string(h). Whoever has
-// it can take the lock, so fmt and log/slog print it redacted.
+// Handle has the token and the fence of a lease, which a process needs to resume it. It can be stored as string(h).
+// Whoever has it can take the lock, so fmt and log/slog print it redacted.
 type Handle string
 
 func newHandle(t token.Token, fence uint64) Handle {

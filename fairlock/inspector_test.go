@@ -39,7 +39,8 @@ func TestInspector_SeesWhatAClientSees(t *testing.T) {
 			want.Waiters = want.Waiters[:1]
 			assert.Equal(t, want, have)
 		}
-		have, err := fairlock.NewInspector(rdb, "").Inspect(t.Context(), fairlock.ID{Kind: fairlock.KindMutex, Name: "x"}, 0, 0)
+		have, err := fairlock.NewInspector(rdb, "").Inspect(t.Context(), fairlock.ID{Kind: fairlock.KindMutex, Name: "x"}, 0,
+			0)
 		require.NoError(t, err)
 		assert.Zero(t, have.Used, "the default namespace is another one")
 
@@ -51,7 +52,8 @@ func TestInspector_SeesWhatAClientSees(t *testing.T) {
 			s.Semaphore("y", 3).CrashQueued("waiter", time.Minute)
 		}
 		for _, limits := range [][2]int{{2, 1}, {1, 2}, {0, 3}, {3, 0}} {
-			have, err := fairlock.NewInspector(rdb, "").Inspect(t.Context(), fairlock.ID{Kind: fairlock.KindSemaphore, Name: "y"}, limits[0], limits[1])
+			have, err := fairlock.NewInspector(rdb, "").Inspect(t.Context(),
+				fairlock.ID{Kind: fairlock.KindSemaphore, Name: "y"}, limits[0], limits[1])
 			require.NoError(t, err)
 			assert.Len(t, have.Holders, limits[0])
 			assert.Len(t, have.Waiters, limits[1])

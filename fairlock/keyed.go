@@ -7,18 +7,18 @@ import (
 	"github.com/fairlock/fairlock-go/internal/bounds"
 )
 
-// KeyedSemaphore is a semaphore whose permits are shared fairly between keys, such as tenants. The next permit goes to the key
-// that holds the fewest for its share; of several, to the one whose turn began first. Within a key, first come, first served. A
-// key at its limit lets others pass and keeps its turn.
+// KeyedSemaphore is a semaphore whose permits are shared fairly between keys, such as tenants. The next permit goes to
+// the key that holds the fewest for its share; of several, to the one whose turn began first. Within a key, first come,
+// first served. A key at its limit lets others pass and keeps its turn.
 //
-// Turns count grants, not time. A request for several permits gets them in one turn. With more keys than permits, keys whose
-// holders hold longer have more. New keys lengthen each round, so choose keys that a caller cannot make up. Everybody who can read
-// Redis or the logs sees the keys.
+// Turns count grants, not time. A request for several permits gets them in one turn. With more keys than permits, keys
+// whose holders hold longer have more. New keys lengthen each round, so choose keys that a caller cannot make up.
+// Everybody who can read Redis or the logs sees the keys.
 type KeyedSemaphore struct{ shared }
 
 // KeyedSemaphore returns the keyed semaphore with that name and number of permits, 1 to 2^30. Otherwise it is like
-// Client.Semaphore, with which it shares no permits. The options are defaults for its keys, but for WithMaxWaiters, which bounds
-// the waiters of all keys together, and WithShare, which is an ErrInvalid here.
+// Client.Semaphore, with which it shares no permits. The options are defaults for its keys, but for WithMaxWaiters,
+// which bounds the waiters of all keys together, and WithShare, which is an ErrInvalid here.
 func (c *Client) KeyedSemaphore(name string, permits int, options ...KeyOption) KeyedSemaphore {
 	l := newLock(c, KindKeyedSemaphore, name, permits, options)
 	if l.settings.shared {
@@ -37,9 +37,9 @@ func (s KeyedSemaphore) ResetSize(ctx context.Context) error {
 	return s.lock.resize(ctx, "resetsize", 0, nil)
 }
 
-// Key returns the semaphore as that key uses it. It does no I/O, and nothing is kept for a key without holder and waiter. The key
-// is any text of 1 to 128 bytes. The options apply to this value. Each request brings its limit and share: the first waiter of a
-// key speaks for the key. WithMaxWaiters bounds the waiters of the key.
+// Key returns the semaphore as that key uses it. It does no I/O, and nothing is kept for a key without holder and
+// waiter. The key is any text of 1 to 128 bytes. The options apply to this value. Each request brings its limit and
+// share: the first waiter of a key speaks for the key. WithMaxWaiters bounds the waiters of the key.
 func (s KeyedSemaphore) Key(key string, options ...KeyOption) SemaphoreKey {
 	if s.lock == nil {
 		return SemaphoreKey{}
@@ -59,15 +59,16 @@ func (s KeyedSemaphore) Key(key string, options ...KeyOption) SemaphoreKey {
 // SemaphoreKey is a [KeyedSemaphore] as one key uses it. It is a value, safe for concurrent use.
 type SemaphoreKey struct{ lock *lock }
 
-// Acquire waits for the key's turn until n permits are granted, from 1 to the semaphore's number and the key limit. Otherwise it
-// is like Semaphore.Acquire. A *QueueFullError says whether the queue of the lock or the line of the key is full.
+// Acquire waits for the key's turn until n permits are granted, from 1 to the semaphore's number and the key limit.
+// Otherwise it is like Semaphore.Acquire. A *QueueFullError says whether the queue of the lock or the line of the key
+// is full.
 func (k SemaphoreKey) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return k.lock.acquire(ctx, "acquire", n, false, k.check(n))
 }
 
-// TryAcquire returns the lease if n permits are free, nobody of the key waits, the key has room below its limit, and no other key
-// comes first. Else it returns ErrBusy in a *HeldError, whose Busy says why. If too few permits are free, that is BusyLock, whatever
-// else is in the way. Otherwise it is like Semaphore.TryAcquire.
+// TryAcquire returns the lease if n permits are free, nobody of the key waits, the key has room below its limit, and no
+// other key comes first. Else it returns ErrBusy in a *HeldError, whose Busy says why. If too few permits are free,
+// that is BusyLock, whatever else is in the way. Otherwise it is like Semaphore.TryAcquire.
 func (k SemaphoreKey) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 	return k.lock.acquire(ctx, "tryacquire", n, true, k.check(n))
 }

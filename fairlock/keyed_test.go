@@ -114,7 +114,8 @@ func busyBy(t *testing.T, k fairlock.SemaphoreKey) fairlock.Busy {
 	return held.Busy
 }
 
-// Case 1: a limit in all and one for each key. What is cancelled gives back, and so does what crashes. A busy try says why.
+// Case 1: a limit in all and one for each key. What is cancelled gives back, and so does what crashes. A busy try says
+// why.
 //
 //fairlock:promise Limits of a keyed semaphore: no more permits are held than there are, and by no key more than its limit; a key at its limit lets others pass
 func TestKeyed_Limits(t *testing.T) {
@@ -139,7 +140,8 @@ func TestKeyed_Limits(t *testing.T) {
 		st, err := gpu.Inspect(t.Context())
 		require.NoError(t, err)
 		require.Len(t, st.Keys, 1)
-		assert.Equal(t, fairlock.KeyState{Key: "A", Held: 4, Waiting: 6, Limit: 4, Share: 1, Age: st.Keys[0].Age, AtLimit: true}, st.Keys[0])
+		assert.Equal(t, fairlock.KeyState{Key: "A", Held: 4, Waiting: 6, Limit: 4, Share: 1, Age: st.Keys[0].Age,
+			AtLimit: true}, st.Keys[0])
 		assert.Equal(t, []string{"A", "A"}, []string{st.Holders[0].Key, st.Waiters[0].Key})
 
 		cancel()
@@ -248,7 +250,8 @@ func TestKeyed_Turns(t *testing.T) {
 func TestKeyed_NewcomerBeforeABacklog(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		ctx, cancel := context.WithCancel(t.Context())
-		x, other, r := s.Client(fairlock.Config{}).KeyedSemaphore("x", 2), s.Client(fairlock.Config{}).KeyedSemaphore("x", 2), newTurns()
+		x, other, r := s.Client(fairlock.Config{}).KeyedSemaphore("x", 2), s.Client(fairlock.Config{}).KeyedSemaphore("x",
+			2), newTurns()
 		r.ask(ctx, t, x.Key("A"), "A", 1, 1, 2*time.Second)
 		r.ask(ctx, t, x.Key("A"), "A", 1000, 1, 3*time.Second)
 		r.ask(ctx, t, other.Key("B"), "B", 1, 1, time.Second)
@@ -265,8 +268,8 @@ func TestKeyed_NewcomerBeforeABacklog(t *testing.T) {
 	})
 }
 
-// Case 6: others pass a key at its limit, for any number of grants. When one of its holders ends, its first waiter is next if it holds the
-// least.
+// Case 6: others pass a key at its limit, for any number of grants. When one of its holders ends, its first waiter is
+// next if it holds the least.
 //
 //fairlock:promise Limits of a keyed semaphore
 func TestKeyed_AtItsLimit(t *testing.T) {
@@ -288,8 +291,8 @@ func TestKeyed_AtItsLimit(t *testing.T) {
 	})
 }
 
-// Case 7: a wide request is passed by at most one grant of each key that waited before it, once its key holds nothing. While its key holds
-// something, keys that hold less pass it.
+// Case 7: a wide request is passed by at most one grant of each key that waited before it, once its key holds nothing.
+// While its key holds something, keys that hold less pass it.
 //
 //fairlock:promise A wide request of a key: once its key holds nothing, at most one grant of each key that waited before it comes first
 func TestKeyed_Wide(t *testing.T) {
@@ -327,7 +330,8 @@ func TestKeyed_Wide(t *testing.T) {
 	})
 }
 
-// Case 8: a client is killed that has holders and waiters of 50 keys. The others go on when its TTL is over, and one WaiterTTL.
+// Case 8: a client is killed that has holders and waiters of 50 keys. The others go on when its TTL is over, and one
+// WaiterTTL.
 //
 //fairlock:fault A client is killed that has holders and waiters of many keys of a keyed semaphore: the others go on within one TTL and one WaiterTTL in all
 func TestKeyed_KilledClient(t *testing.T) {
@@ -351,8 +355,8 @@ func TestKeyed_KilledClient(t *testing.T) {
 	})
 }
 
-// Case 9: a client's heartbeats are lost, or the data, or the lines, turns or holders. Those who come back are granted permits in order
-// within their keys, nobody twice, and nothing stays.
+// Case 9: a client's heartbeats are lost, or the data, or the lines, turns or holders. Those who come back are granted
+// permits in order within their keys, nobody twice, and nothing stays.
 //
 //fairlock:fault The lines, turns or holders of a keyed semaphore are lost: order within a key among those who are back; nobody is granted twice; nothing stays
 func TestKeyed_Losses(t *testing.T) {
@@ -372,7 +376,8 @@ func TestKeyed_Losses(t *testing.T) {
 		"holders": func(t *testing.T, s *fairlocktest.Server, _ *fairlocktest.Client) {
 			require.True(t, s.Miniredis.Del("fairlock:{x}:key:holders"))
 		},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, lose func(*testing.T, *fairlocktest.Server, *fairlocktest.Client)) {
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, lose func(*testing.T, *fairlocktest.Server,
+		*fairlocktest.Client)) {
 		var clients [3]*fairlocktest.Client
 		for i := range clients {
 			clients[i] = s.Client(fairlock.Config{})
@@ -408,8 +413,8 @@ func TestKeyed_Losses(t *testing.T) {
 	})
 }
 
-// Case 10: a resize counts for all keys. Two numbers of permits in use are shown, and each client logs it once. The first waiter of a key
-// speaks for its limit.
+// Case 10: a resize counts for all keys. Two numbers of permits in use are shown, and each client logs it once. The
+// first waiter of a key speaks for its limit.
 //
 //fairlock:promise Terms of a key travel with the request: the first waiter of a key speaks for its limit and its share; a resize counts for all keys; two numbers in use are shown, and logged once
 func TestKeyed_Resize(t *testing.T) {
@@ -453,55 +458,58 @@ func TestKeyed_Resize(t *testing.T) {
 		r.ask(ctx, t, limited.Key("A", fairlock.WithShare(5)), "A", 1, 1, time.Second)
 		st, err = limited.Inspect(ctx)
 		require.NoError(t, err)
-		assert.Equal(t, []fairlock.KeyState{{Key: "A", Held: 2, Waiting: 2, Limit: 2, Share: 1, AtLimit: true, Age: st.Keys[0].Age, Others: []int{0}}}, st.Keys)
+		assert.Equal(t, []fairlock.KeyState{{Key: "A", Held: 2, Waiting: 2, Limit: 2, Share: 1, AtLimit: true,
+			Age: st.Keys[0].Age, Others: []int{0}}}, st.Keys)
 		assert.Equal(t, 1, strings.Count(strings.Join(log.sofar(), ""), "two limits"))
 		cancel()
 		r.wg.Wait()
 	})
 }
 
-// Case 11: with a minimum hold it is a limit for the rate of all starts, and one for those of each key, in any window of a second; all is
-// used while there is demand.
+// Case 11: with a minimum hold it is a limit for the rate of all starts, and one for those of each key, in any window
+// of a second; all is used while there is demand.
 //
 //fairlock:promise A rate in two levels: with a minimum hold, no more starts in any window of that length than there are permits, nor of one key than its limit; all is used while there is demand
 func TestKeyed_Rate(t *testing.T) {
-	bubbles(t, map[string]int{"all keys": 8, "one key": 1}, func(t *testing.T, s *fairlocktest.Server, _ string, keys int) {
-		const permits, limit, seconds = 50, 10, 4
-		r := newTurns()
-		var clients [3]fairlock.KeyedSemaphore
-		for i := range clients {
-			clients[i] = s.Client(fairlock.Config{}).KeyedSemaphore("api", permits, fairlock.WithMinHold(time.Second), fairlock.WithKeyLimit(limit))
-		}
-		for i := range keys * limit * (seconds + 1) {
-			key := fmt.Sprint("k", i%keys)
-			r.wg.Go(func() {
-				assert.NoError(t, clients[i%3].Key(key).Do(t.Context(), 1, func(ctx context.Context) error {
-					r.add(ctx, key, 1)
-					return nil
-				}))
-			})
-			if i%10 == 0 {
-				pass(time.Millisecond)
+	bubbles(t, map[string]int{"all keys": 8, "one key": 1},
+		func(t *testing.T, s *fairlocktest.Server, _ string, keys int) {
+			const permits, limit, seconds = 50, 10, 4
+			r := newTurns()
+			var clients [3]fairlock.KeyedSemaphore
+			for i := range clients {
+				clients[i] = s.Client(fairlock.Config{}).KeyedSemaphore("api", permits, fairlock.WithMinHold(time.Second),
+					fairlock.WithKeyLimit(limit))
 			}
-		}
-		begin := time.Now()
-		r.wg.Wait()
-		rate := min(permits, keys*limit)
-		for key, times := range r.times {
-			most := limit
-			if key == "" {
-				most = permits
+			for i := range keys * limit * (seconds + 1) {
+				key := fmt.Sprint("k", i%keys)
+				r.wg.Go(func() {
+					assert.NoError(t, clients[i%3].Key(key).Do(t.Context(), 1, func(ctx context.Context) error {
+						r.add(ctx, key, 1)
+						return nil
+					}))
+				})
+				if i%10 == 0 {
+					pass(time.Millisecond)
+				}
 			}
-			slices.SortFunc(times, time.Time.Compare)
-			for i := most; i < len(times); i++ {
-				require.GreaterOrEqual(t, times[i].Sub(times[i-most]), time.Second, "%s %d", key, i)
+			begin := time.Now()
+			r.wg.Wait()
+			rate := min(permits, keys*limit)
+			for key, times := range r.times {
+				most := limit
+				if key == "" {
+					most = permits
+				}
+				slices.SortFunc(times, time.Time.Compare)
+				for i := most; i < len(times); i++ {
+					require.GreaterOrEqual(t, times[i].Sub(times[i-most]), time.Second, "%s %d", key, i)
+				}
 			}
-		}
-		took, want := r.times[""][len(r.times[""])-1].Sub(begin), time.Duration(len(r.times[""])/rate)*time.Second
-		assert.LessOrEqual(t, took, want+want/10+time.Second/2)
-		pass(2 * time.Second)
-		s.AssertNothingLeft()
-	})
+			took, want := r.times[""][len(r.times[""])-1].Sub(begin), time.Duration(len(r.times[""])/rate)*time.Second
+			assert.LessOrEqual(t, took, want+want/10+time.Second/2)
+			pass(2 * time.Second)
+			s.AssertNothingLeft()
+		})
 }
 
 // Resume and the rest of a minimum hold keep the key. A handle of another kind of lock is refused.
@@ -533,10 +541,11 @@ func TestKeyed_Resume(t *testing.T) {
 	})
 }
 
-// A key of Redis that is somebody else's is an error that names it. Redis has written nothing then, so nobody has to leave, and the log
-// does not say so.
+// A key of Redis that is somebody else's is an error that names it. Redis has written nothing then, so nobody has to
+// leave, and the log does not say so.
 func TestForeignKey_NobodyLeaves(t *testing.T) {
-	cases := map[string]string{"queue": "queue", "lines": "lines", "permits": "permits", "holders": "holders", "number": "number"}
+	cases := map[string]string{"queue": "queue", "lines": "lines", "permits": "permits", "holders": "holders",
+		"number": "number"}
 	bubbles(t, cases, func(t *testing.T, s *fairlocktest.Server, part, _ string) {
 		var log logged
 		client := s.Client(fairlock.Config{Logger: log.logger()})

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Lease is one holding of a lock. It is renewed in the background until it ends by Unlock, Detach, a loss or the end of the
-// Client.
+// Lease is one holding of a lock. It is renewed in the background until it ends by Unlock, Detach, a loss or the end of
+// the Client.
 type Lease struct {
 	lock *lock
 	held *hold.Holding
@@ -57,8 +57,9 @@ func (l *Lease) Token() token.Token { return l.held.Token }
 // Handle returns the Handle by which another process can Resume the lease.
 func (l *Lease) Handle() Handle { return newHandle(l.held.Token, l.held.Fence) }
 
-// Fence returns the number of this grant, below 2^53. A resource that refuses a fence below the highest it has seen is safe from
-// a holder that has not noticed the end of its lease. If you read before you write, send the fence before the read.
+// Fence returns the number of this grant, below 2^53. A resource that refuses a fence below the highest it has seen is
+// safe from a holder that has not noticed the end of its lease. If you read before you write, send the fence before the
+// read.
 func (l *Lease) Fence() uint64 { return l.held.Fence }
 
 // Deadline returns when the lease ends here without another renewal. In Redis it ends somewhat later.
@@ -67,18 +68,20 @@ func (l *Lease) Deadline() time.Time { return l.held.Deadline() }
 // Done returns a channel that is closed when the lease ends.
 func (l *Lease) Done() <-chan struct{} { return l.held.Life().Done() }
 
-// Err returns nil while the lock is held. Then it returns ErrUnlocked, ErrLost with its reason, ErrDetached, or ErrClosed.
+// Err returns nil while the lock is held. Then it returns ErrUnlocked, ErrLost with its reason, ErrDetached, or
+// ErrClosed.
 func (l *Lease) Err() error { return l.held.Err() }
 
-// Wanted returns a channel that is closed once somebody waits for the lock, for a holder that can stop early, for example between
-// two items of a batch. The waiter may have left or crashed meanwhile. The end of the lease does not close the channel, so select
-// on Done as well.
+// Wanted returns a channel that is closed once somebody waits for the lock, for a holder that can stop early, for
+// example between two items of a batch. The waiter may have left or crashed meanwhile. The end of the lease does not
+// close the channel, so select on Done as well.
 //
-// The first call begins to send a small request at once, and then about once a second, until somebody waits or the lease ends.
+// The first call begins to send a small request at once, and then about once a second, until somebody waits or the
+// lease ends.
 func (l *Lease) Wanted() <-chan struct{} { return l.held.Wanted() }
 
-// Context returns a copy of parent that also ends when the lease does. context.Cause says why. LeaseFromContext returns the
-// lease. The caller must call cancel.
+// Context returns a copy of parent that also ends when the lease does. context.Cause says why. LeaseFromContext returns
+// the lease. The caller must call cancel.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	inner, cancel := context.WithCancelCause(parent)
 	ctx := &leaseContext{inner, l, cancel}
@@ -91,7 +94,8 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 	}
 }
 
-// LeaseFromContext returns the innermost lease of a ctx that comes from Do or Lease.Context, and false if there is none.
+// LeaseFromContext returns the innermost lease of a ctx that comes from Do or Lease.Context, and false if there is
+// none.
 func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 	for l := range leasesIn(ctx) {
 		return l, true
@@ -99,20 +103,22 @@ func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 	return nil, false
 }
 
-// Renew extends the lease to its TTL from now, for example before a step that matters. It tries until ctx or the lease ends.
-// After nil the lock is held until the new Deadline. After ErrLost or ErrUnlocked it is not held. After any other error, such as
-// one of ctx, the Deadline is as before.
+// Renew extends the lease to its TTL from now, for example before a step that matters. It tries until ctx or the lease
+// ends. After nil the lock is held until the new Deadline. After ErrLost or ErrUnlocked it is not held. After any other
+// error, such as one of ctx, the Deadline is as before.
 func (l *Lease) Renew(ctx context.Context) error {
-	_, err := perform(ctx, l.lock, "renew", untilClosed, l.Err(), func(ctx context.Context, t task.Task) (none struct{}, err error) {
-		return none, l.held.Renew(ctx, t)
-	})
+	_, err := perform(ctx, l.lock, "renew", untilClosed, l.Err(),
+		func(ctx context.Context, t task.Task) (none struct{}, err error) {
+			return none, l.held.Renew(ctx, t)
+		})
 	return err
 }
 
-// Detach ends the lease here without releasing the lock, and returns its Handle. It does no I/O. The lock stays held in Redis for
-// the rest of TTL, so another process should resume the lease before Deadline. If none does, a copy of its acquire that was delayed
-// on the way until then may keep the lock held for one TTL more. An error means that the lease had ended before. In the function of
-// Do, Detach ends its ctx, and Do then returns without a release and without an error of its own.
+// Detach ends the lease here without releasing the lock, and returns its Handle. It does no I/O. The lock stays held in
+// Redis for the rest of TTL, so another process should resume the lease before Deadline. If none does, a copy of its
+// acquire that was delayed on the way until then may keep the lock held for one TTL more. An error means that the lease
+// had ended before. In the function of Do, Detach ends its ctx, and Do then returns without a release and without an
+// error of its own.
 func (l *Lease) Detach() (Handle, error) {
 	if err := l.held.Detach(); err != nil {
 		return "", l.lock.wrap("detach", err)
@@ -120,11 +126,13 @@ func (l *Lease) Detach() (Handle, error) {
 	return l.Handle(), nil
 }
 
-// Unlock ends the lease and releases the lock, which hands it to the first waiter. Only the values of ctx count, so it works
-// after ctx has ended. It tries until the lease would have ended, for TTL at most, and then returns ErrUnreachable. If Redis refuses,
-// it tries for 3 s, and then returns ErrRefused. In both cases the release goes on in the background.
+// Unlock ends the lease and releases the lock, which hands it to the first waiter. Only the values of ctx count, so it
+// works after ctx has ended. It tries until the lease would have ended, for TTL at most, and then returns
+// ErrUnreachable. If Redis refuses, it tries for 3 s, and then returns ErrRefused. In both cases the release goes on in
+// the background.
 //
-// After nil the lock is released, perhaps by an earlier call. ErrLost means that the lease no longer held it, ErrDetached that
-// nothing was sent. After any other error the lock may stay held for the rest of its TTL, and Unlock can be called again. If a
-// request was sent twice, Unlock cannot tell a released lock from a lost one. It then returns nil.
+// After nil the lock is released, perhaps by an earlier call. ErrLost means that the lease no longer held it,
+// ErrDetached that nothing was sent. After any other error the lock may stay held for the rest of its TTL, and Unlock
+// can be called again. If a request was sent twice, Unlock cannot tell a released lock from a lost one. It then returns
+// nil.
 func (l *Lease) Unlock(ctx context.Context) error { return l.lock.wrap("unlock", l.held.Unlock(ctx)) }

@@ -148,64 +148,66 @@ func TestLease_LostBeforeTheTTLEndsInRedis(t *testing.T) {
 	})
 }
 
-// A renewal that arrives when its lease was lost here keeps the lock in Redis for another TTL. The lease is released when its
-// safety margin is over, or when Unlock is called, so that the lock is not held for nobody.
+// A renewal that arrives when its lease was lost here keeps the lock in Redis for another TTL. The lease is released
+// when its safety margin is over, or when Unlock is called, so that the lock is not held for nobody.
 //
 //fairlock:fault A renewal arrives after its lease was lost here: the lock is free when the safety margin is over, or at Unlock
 func TestLease_RenewalArrivesAfterTheLoss(t *testing.T) {
 	late := safetyMargin(ttl) / 4 // after the loss
-	bubbles(t, map[string]bool{"Unlock is called": true, "its holder does nothing": false}, func(t *testing.T, s *fairlocktest.Server, _ string, unlocks bool) {
-		client := clientWith(t, s, fairlock.Config{Name: "client"}, sendOnce)
-		x := s.Mutex("x")
-		lease := hold(t, client.Mutex("x").Lock)
-		deadline := lease.Deadline()
-		next := begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
-		pass(time.Until(deadline)/3 - 1)
-		client.Link.Delay(time.Until(deadline)+late-1, 0)
-		<-lease.Done()
-		client.Link.Mend()
-		pass(late)
-		x.AssertHeldBy("client")
-		require.Equal(t, ttl, x.State().Holders[0].TTL, "it was renewed for nobody")
-		want := deadline.Add(safetyMargin(ttl))
-		if unlocks {
-			want = time.Now()
-			require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
-		}
-		next.granted(t)
-		assert.Equal(t, want, next.at)
-	})
+	bubbles(t, map[string]bool{"Unlock is called": true, "its holder does nothing": false},
+		func(t *testing.T, s *fairlocktest.Server, _ string, unlocks bool) {
+			client := clientWith(t, s, fairlock.Config{Name: "client"}, sendOnce)
+			x := s.Mutex("x")
+			lease := hold(t, client.Mutex("x").Lock)
+			deadline := lease.Deadline()
+			next := begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
+			pass(time.Until(deadline)/3 - 1)
+			client.Link.Delay(time.Until(deadline)+late-1, 0)
+			<-lease.Done()
+			client.Link.Mend()
+			pass(late)
+			x.AssertHeldBy("client")
+			require.Equal(t, ttl, x.State().Holders[0].TTL, "it was renewed for nobody")
+			want := deadline.Add(safetyMargin(ttl))
+			if unlocks {
+				want = time.Now()
+				require.ErrorIs(t, lease.Unlock(t.Context()), fairlock.ErrLost)
+			}
+			next.granted(t)
+			assert.Equal(t, want, next.at)
+		})
 }
 
 // The release of a lost lease is repeated until Redis answers it, and does not outlive Close.
 //
 //fairlock:fault A renewal arrives after its lease was lost here
 func TestLease_ReleasedWhenRedisIsBack(t *testing.T) {
-	bubbles(t, map[string]bool{"open": false, "closed": true}, func(t *testing.T, s *fairlocktest.Server, _ string, closes bool) {
-		client := clientWith(t, s, fairlock.Config{}, sendOnce)
-		sent := record(client)
-		lease := hold(t, client.Mutex("x").Lock)
-		client.Link.Cut()
-		<-lease.Done()
-		if closes {
-			require.NoError(t, client.Close())
-		}
-		pass(ttl / 2)
-		client.Link.Mend()
-		sent.reset()
-		start := time.Now()
-		pass(ttl)
-		if closes {
-			assert.Empty(t, sent.requests())
-			return
-		}
-		require.Len(t, sent.times("release", start), 1)
-		assert.LessOrEqual(t, sent.times("release", start)[0], time.Second)
-	})
+	bubbles(t, map[string]bool{"open": false, "closed": true},
+		func(t *testing.T, s *fairlocktest.Server, _ string, closes bool) {
+			client := clientWith(t, s, fairlock.Config{}, sendOnce)
+			sent := record(client)
+			lease := hold(t, client.Mutex("x").Lock)
+			client.Link.Cut()
+			<-lease.Done()
+			if closes {
+				require.NoError(t, client.Close())
+			}
+			pass(ttl / 2)
+			client.Link.Mend()
+			sent.reset()
+			start := time.Now()
+			pass(ttl)
+			if closes {
+				assert.Empty(t, sent.requests())
+				return
+			}
+			require.Len(t, sent.times("release", start), 1)
+			assert.LessOrEqual(t, sent.times("release", start)[0], time.Second)
+		})
 }
 
-// After a handoff the first renewal comes half a second after the lease began: what Redis gave may be much less than TTL.
-// The next ones come after a third of the trusted time.
+// After a handoff the first renewal comes half a second after the lease began: what Redis gave may be much less than
+// TTL. The next ones come after a third of the trusted time.
 //
 //fairlock:promise A lease lasts
 func TestLease_FirstRenewalAfterAHandoff(t *testing.T) {
@@ -292,7 +294,8 @@ func TestLease_OverAfterAPause(t *testing.T) {
 	})
 }
 
-// Renew that fails leaves the lease as it was. It tries until ctx or the lease ends, and succeeds if Redis serves it meanwhile.
+// Renew that fails leaves the lease as it was. It tries until ctx or the lease ends, and succeeds if Redis serves it
+// meanwhile.
 func TestLease_RenewFails(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := clientWith(t, s, fairlock.Config{}, sendOnce)
@@ -386,8 +389,8 @@ func TestLeaseFromContext_OutsideALock(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// A renewal that fails before or after one that has succeeded says nothing about the lease: when it ends, the reason is not
-// that failure.
+// A renewal that fails before or after one that has succeeded says nothing about the lease: when it ends, the reason is
+// not that failure.
 func TestRenew_OlderFailureIsForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		clock := s.LocalClock()
@@ -440,8 +443,8 @@ func TestResume_HasItsOwnTTL(t *testing.T) {
 	})
 }
 
-// The client that had a lease cannot reach Redis when another process resumes it. Its renewal and the release of the lost lease
-// arrive later.
+// The client that had a lease cannot reach Redis when another process resumes it. Its renewal and the release of the
+// lost lease arrive later.
 //
 //fairlock:promise Late requests of a resumed lease: what the process sends late that had the lease before changes nothing
 func TestResume_WhatArrivesLateChangesNothing(t *testing.T) {
@@ -483,7 +486,8 @@ func TestRenew_GivesALaterLeaseBack(t *testing.T) {
 		client := s.Client(fairlock.Config{})
 		lease := hold(t, client.Mutex("x").Lock)
 		s.Mutex("x").Expire()
-		reply, err := script.Mutex(client.Redis, script.DefaultNamespace, "x").Acquire(t.Context(), script.Request{Token: lease.Token(), Try: true})
+		reply, err := script.Mutex(client.Redis, script.DefaultNamespace, "x").Acquire(t.Context(),
+			script.Request{Token: lease.Token(), Try: true})
 		require.NoError(t, err)
 		require.Greater(t, reply.Fence, lease.Fence())
 		client.Link.DropNotifications()
@@ -499,7 +503,8 @@ func TestRenew_GivesALaterLeaseBack(t *testing.T) {
 //fairlock:fault Redis refuses writes for a while when a lock is released (READONLY, LOADING, NOREPLICAS, …): Unlock retries with back-off, and the next waiter has the lock as soon as Redis accepts it
 func TestUnlock_RetriesWhatRedisRefusesForAWhile(t *testing.T) {
 	bubbles(t, map[string]string{
-		"read-only": readOnly, "cannot save": misconf, "loading": "LOADING Redis is loading the dataset in memory", "no replicas": "NOREPLICAS Not enough good replicas to write.",
+		"read-only": readOnly, "cannot save": misconf, "loading": "LOADING Redis is loading the dataset in memory",
+		"no replicas":           "NOREPLICAS Not enough good replicas to write.",
 		"no master":             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
 		"read-only in a script": "ERR Error running script (call to f_0): @user_script:12: @user_script: 12: -" + readOnly,
 	}, func(t *testing.T, s *fairlocktest.Server, _, refusal string) {
@@ -530,27 +535,28 @@ func TestUnlock_RetriesWhatRedisRefusesForAWhile(t *testing.T) {
 //
 //fairlock:fault Redis refuses to release a lock (rights, password, memory, a proxy): Unlock tries for 3 s, then returns ErrRefused; the release goes on each second until the lease would have ended, and Unlock may be called again
 func TestUnlock_Refused(t *testing.T) {
-	bubbles(t, map[string]bool{"called again": true, "in the background": false}, func(t *testing.T, s *fairlocktest.Server, _ string, again bool) {
-		client := s.Client(fairlock.Config{})
-		lease, start := hold(t, client.Mutex("x").Lock), time.Now()
-		sent := record(client)
-		s.Miniredis.SetError("NOPERM this user has no permissions to run the 'evalsha' command")
-		err := lease.Unlock(t.Context())
-		require.ErrorIs(t, err, fairlock.ErrRefused)
-		require.NotErrorIs(t, err, fairlock.ErrLost)
-		assert.Equal(t, 3*time.Second, time.Since(start))
-		pass(2 * time.Second)
-		assert.LessOrEqual(t, len(sent.requests()), 7)
-		s.Miniredis.SetError("")
-		if again {
+	bubbles(t, map[string]bool{"called again": true, "in the background": false},
+		func(t *testing.T, s *fairlocktest.Server, _ string, again bool) {
+			client := s.Client(fairlock.Config{})
+			lease, start := hold(t, client.Mutex("x").Lock), time.Now()
+			sent := record(client)
+			s.Miniredis.SetError("NOPERM this user has no permissions to run the 'evalsha' command")
+			err := lease.Unlock(t.Context())
+			require.ErrorIs(t, err, fairlock.ErrRefused)
+			require.NotErrorIs(t, err, fairlock.ErrLost)
+			assert.Equal(t, 3*time.Second, time.Since(start))
+			pass(2 * time.Second)
+			assert.LessOrEqual(t, len(sent.requests()), 7)
+			s.Miniredis.SetError("")
+			if again {
+				unlock(t, lease)
+			} else {
+				pass(1100 * time.Millisecond)
+			}
+			s.Mutex("x").AssertFree()
+			pass(2 * ttl)
 			unlock(t, lease)
-		} else {
-			pass(1100 * time.Millisecond)
-		}
-		s.Mutex("x").AssertFree()
-		pass(2 * ttl)
-		unlock(t, lease)
-	})
+		})
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) { // what no retry cures is returned at once
 		lease, start := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock), time.Now()
 		s.Miniredis.SetError("WRONGTYPE x")
@@ -593,8 +599,10 @@ func TestUnlock_EndsWithTheLease(t *testing.T) {
 		"refused": {func(_ *testing.T, s *fairlocktest.Server, _ *fairlocktest.Client) {
 			s.Miniredis.SetError("READONLY for ever")
 		}, "READONLY"},
-		"unreachable": {func(_ *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client) { c.Link.Hang() }, "redis is unreachable"},
-		"cut":         {func(_ *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client) { c.Link.Cut() }, "connection refused"},
+		"unreachable": {func(_ *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client) { c.Link.Hang() },
+			"redis is unreachable"},
+		"cut": {func(_ *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client) { c.Link.Cut() },
+			"connection refused"},
 		"no connection is left": {func(t *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client) {
 			conn := c.Redis.Conn() // takes the only one
 			require.NoError(t, conn.Ping(t.Context()).Err())

@@ -18,8 +18,9 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex, Semaphore,
-// SemaphoreKey and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do is in shared.go.
+// lock is a lock as one client uses it, with its name, its keys in Redis and its settings. It is immutable. Mutex,
+// Semaphore, SemaphoreKey and RWMutex have a pointer to one, which is nil in their zero values. What all of them can do
+// is in shared.go.
 type lock struct {
 	client   *Client
 	kind     Kind
@@ -62,7 +63,8 @@ func (l *lock) wrap(op string, err error) error {
 // event returns the Event of an acquisition with a token, by a caller with that ctx.
 func (l *lock) event(ctx context.Context, t token.Token) Event {
 	return Event{
-		Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind, l.name}, Key: tokens.Key(t.Text()), Weight: t.Weight(), Token: t,
+		Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind,
+			l.name}, Key: tokens.Key(t.Text()), Weight: t.Weight(), Token: t,
 	}
 }
 
@@ -121,7 +123,8 @@ func (l *lock) await(caller, ctx context.Context, t task.Task, tok token.Token, 
 		case wait.Granted:
 			g := step.Grant
 			lease, err = l.beginLease(hold.Grant{
-				Caller: caller, Token: tok, Fence: g.Fence, Given: g.Given, Sent: g.Sent, Handoff: g.Handoff, Ambiguous: g.Ambiguous,
+				Caller: caller, Token: tok, Fence: g.Fence, Given: g.Given, Sent: g.Sent, Handoff: g.Handoff,
+				Ambiguous: g.Ambiguous,
 			})
 			if err == nil {
 				lease.granted(GrantedInfo{
@@ -144,8 +147,8 @@ func (l *lock) await(caller, ctx context.Context, t task.Task, tok token.Token, 
 	}
 }
 
-// whyLeft returns the error of a waiter that has left. It names a holder if that can be of interest. Otherwise it says what Redis
-// failed with.
+// whyLeft returns the error of a waiter that has left. It names a holder if that can be of interest. Otherwise it says
+// what Redis failed with.
 func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 	err, reply := left.Err, left.Reply
 	switch {
@@ -212,8 +215,8 @@ func (l *lock) leasesIn(ctx context.Context) iter.Seq[*Lease] {
 	}
 }
 
-// heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait; nil if
-// there is none.
+// heldBy returns a lease of this lock that ctx carries, and for whose end an acquisition of so many permits would wait;
+// nil if there is none.
 func (l *lock) heldBy(ctx context.Context, weight int) *Lease {
 	if l.kind == KindSemaphore || l.kind == KindKeyedSemaphore {
 		return nil
@@ -316,8 +319,10 @@ func (l *lock) resume(ctx context.Context, h Handle) (*Lease, error) {
 	})
 }
 
-// takeOver has Redis pass a lease on to a token of this client. If that does not come to a lease here, the token leaves.
-func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Token, fence uint64, by token.Token) (*Lease, error) {
+// takeOver has Redis pass a lease on to a token of this client. If that does not come to a lease here, the token
+// leaves.
+func (l *lock) takeOver(caller, ctx context.Context, t task.Task, old token.Token, fence uint64,
+	by token.Token) (*Lease, error) {
 	var sent time.Time
 	var resumed uint64
 	ambiguous := false
@@ -355,44 +360,47 @@ func (l *lock) inspect(ctx context.Context) (State, error) {
 
 // resize sets the number of permits for all clients; 0: the one that they bring counts again.
 func (l *lock) resize(ctx context.Context, op string, permits int, input error) error {
-	_, err := perform(ctx, l, op, untilShutdown, input, func(ctx context.Context, t task.Task) (h script.Handoff, err error) {
-		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-			h, err = l.redis.Resize(ctx, permits)
-			l.handed(t, h)
-			return err
-		})
-		if err == nil {
-			l.client.cfg.Logger.InfoContext(ctx, "semaphore resized", "lock", l.name, "permits", permits)
-		}
-		return h, err
-	})
-	return err
-}
-
-// forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock may have
-// another holder when the request is sent again.
-func (l *lock) forceRelease(ctx context.Context) (bool, error) {
-	return perform(ctx, l, "force-release", untilClosed, nil, func(ctx context.Context, t task.Task) (taken bool, err error) {
-		var before script.Snapshot
-		err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-			before, err = l.redis.Inspect(ctx, 0, 0)
-			return err
-		})
-		for next, more := uint64(0), true; err == nil && more; more = next != 0 { // each request looks at some of the holders
-			var h script.Handoff
-			ambiguous := false // also if an earlier attempt had no reply
+	_, err := perform(ctx, l, op, untilShutdown, input,
+		func(ctx context.Context, t task.Task) (h script.Handoff, err error) {
 			err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
-				h, err = l.redis.ForceRelease(ctx, before.Fence, next)
-				ambiguous = ambiguous || h.Ambiguous
+				h, err = l.redis.Resize(ctx, permits)
 				l.handed(t, h)
 				return err
 			})
-			taken = taken || err == nil && (h.Released || ambiguous && before.Used > 0)
-			next = h.Next
-		}
-		if err == nil && taken {
-			l.client.cfg.Logger.InfoContext(ctx, "lock released by force", "lock", l.name)
-		}
-		return taken, err
-	})
+			if err == nil {
+				l.client.cfg.Logger.InfoContext(ctx, "semaphore resized", "lock", l.name, "permits", permits)
+			}
+			return h, err
+		})
+	return err
+}
+
+// forceRelease takes the lock only from the holders that its first request saw: a reply may be lost, and the lock may
+// have another holder when the request is sent again.
+func (l *lock) forceRelease(ctx context.Context) (bool, error) {
+	return perform(ctx, l, "force-release", untilClosed, nil,
+		func(ctx context.Context, t task.Task) (taken bool, err error) {
+			var before script.Snapshot
+			err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
+				before, err = l.redis.Inspect(ctx, 0, 0)
+				return err
+			})
+			// each request looks at some of the holders
+			for next, more := uint64(0), true; err == nil && more; more = next != 0 {
+				var h script.Handoff
+				ambiguous := false // also if an earlier attempt had no reply
+				err = l.client.calls.Briefly(ctx, func(ctx context.Context) (err error) {
+					h, err = l.redis.ForceRelease(ctx, before.Fence, next)
+					ambiguous = ambiguous || h.Ambiguous
+					l.handed(t, h)
+					return err
+				})
+				taken = taken || err == nil && (h.Released || ambiguous && before.Used > 0)
+				next = h.Next
+			}
+			if err == nil && taken {
+				l.client.cfg.Logger.InfoContext(ctx, "lock released by force", "lock", l.name)
+			}
+			return taken, err
+		})
 }

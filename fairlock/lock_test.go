@@ -31,10 +31,12 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 		want string
 	}
 	bubbles(t, map[string]example{
-		"f returns nil":            {func(ctx context.Context) error { ended(ctx); return nil }, lost},
-		"f returns the cause":      {func(ctx context.Context) error { ended(ctx); return context.Cause(ctx) }, lost},
-		"f returns its own error":  {func(ctx context.Context) error { ended(ctx); return errors.New("mine") }, "mine\n" + lost},
-		"f returns ctx's error":    {func(ctx context.Context) error { ended(ctx); return ctx.Err() }, "context canceled\n" + lost},
+		"f returns nil":       {func(ctx context.Context) error { ended(ctx); return nil }, lost},
+		"f returns the cause": {func(ctx context.Context) error { ended(ctx); return context.Cause(ctx) }, lost},
+		"f returns its own error": {func(ctx context.Context) error { ended(ctx); return errors.New("mine") }, "mine\n" +
+			lost},
+		"f returns ctx's error": {func(ctx context.Context) error { ended(ctx); return ctx.Err() }, "context canceled\n" +
+			lost},
 		"f does not wait, no loss": {func(context.Context) error { return errors.New("mine") }, "mine"},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
 		m := s.Client(fairlock.Config{}).Mutex("x")
@@ -69,8 +71,8 @@ func TestDo_ReportsALossOnce(t *testing.T) {
 	})
 }
 
-// TryDo calls f only if the lock is free and nobody waits, and never waits. Its own ErrBusy differs from that of a lock that f
-// has tried.
+// TryDo calls f only if the lock is free and nobody waits, and never waits. Its own ErrBusy differs from that of a lock
+// that f has tried.
 //
 //fairlock:promise Do
 func TestTryDo(t *testing.T) {
@@ -83,7 +85,10 @@ func TestTryDo(t *testing.T) {
 			try  func(context.Context, func(context.Context) error) error
 		}{
 			{"trydo", s.Mutex("x"), m.TryDo}, {"trydo", s.RWMutex("x"), rw.TryDo}, {"tryrdo", s.RWMutex("x"), rw.TryRDo},
-			{"trydo", s.Semaphore("x", 5), func(ctx context.Context, f func(context.Context) error) error { return sem.TryDo(ctx, 5, f) }},
+			{"trydo", s.Semaphore("x", 5), func(ctx context.Context,
+				f func(context.Context) error) error {
+				return sem.TryDo(ctx, 5, f)
+			}},
 		} {
 			held := c.lock.HoldAs("web-3")
 			start := time.Now()
@@ -145,7 +150,8 @@ func TestForceRelease_LostReplyTakesFromOneHolder(t *testing.T) {
 //fairlock:fault The reply to a script is lost: it takes effect once: no false loss, no lock that nobody holds, one step of the fence
 //fairlock:fault The reply to a release is lost, and another client has the lock meanwhile: released; the lock of the other client is untouched
 func TestLock_LostReplyChangesNothing(t *testing.T) {
-	for resent, options := range map[string]func(*redis.Options){"by go-redis": func(*redis.Options) {}, "by the library": sendOnce} {
+	for resent, options := range map[string]func(*redis.Options){"by go-redis": func(*redis.Options) {},
+		"by the library": sendOnce} {
 		for name, lost := range map[string]int{"mutex": 1, "semaphore": 5, "rwmutex": 5} { // replies to one release
 			t.Run(fmt.Sprint(name, ", sent again ", resent), func(t *testing.T) {
 				bubble(t, func(t *testing.T, s *fairlocktest.Server) {
@@ -212,8 +218,8 @@ func TestLock_LostReplyChangesNothing(t *testing.T) {
 	}
 }
 
-// Tickets of one microsecond differ, so a ticket can be later than the clock. The waiter's age is 0 then. The TTL of one
-// that has crashed is negative in the end.
+// Tickets of one microsecond differ, so a ticket can be later than the clock. The waiter's age is 0 then. The TTL of
+// one that has crashed is negative in the end.
 func TestInspect_Waiters(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		s.Mutex("x").HoldAs("holder")
@@ -230,9 +236,9 @@ func TestInspect_Waiters(t *testing.T) {
 	})
 }
 
-// Inspect shows whether a holder is alive, long before its lease ends: by the renewals that should have followed. Each is due
-// when a third of what was left has passed. A lease that was handed over begins shorter than its TTL, and is to be renewed half
-// a second later.
+// Inspect shows whether a holder is alive, long before its lease ends: by the renewals that should have followed. Each
+// is due when a third of what was left has passed. A lease that was handed over begins shorter than its TTL, and is to
+// be renewed half a second later.
 //
 //fairlock:promise Inspect and Trace
 func TestInspect_RenewalsOfAHolder(t *testing.T) {
@@ -260,10 +266,12 @@ func TestInspect_RenewalsOfAHolder(t *testing.T) {
 		for _, c := range []struct {
 			after  time.Duration
 			missed int
-		}{{0, 0}, {600 * time.Millisecond, 0}, {800 * time.Millisecond, 1}, {2400 * time.Millisecond, 1}, {2600 * time.Millisecond, 2}} {
+		}{{0, 0}, {600 * time.Millisecond, 0}, {800 * time.Millisecond, 1}, {2400 * time.Millisecond,
+			1}, {2600 * time.Millisecond, 2}} {
 			pass(time.Until(began.Add(c.after)))
 			h := holder(handed)
-			assert.Equal(t, []any{c.after, c.missed, 6*time.Second - c.after}, []any{h.Renewed.Round(time.Millisecond), h.Missed, h.TTL})
+			assert.Equal(t, []any{c.after, c.missed, 6*time.Second - c.after},
+				[]any{h.Renewed.Round(time.Millisecond), h.Missed, h.TTL})
 		}
 
 		for _, l := range []fairlocktest.Lock{s.Mutex("y"), s.Semaphore("y", 3)} {
@@ -280,7 +288,8 @@ func TestInspect_RenewalsOfAHolder(t *testing.T) {
 		}
 		require.NoError(t, s.Miniredis.Set(script.MutexKeys(script.DefaultNamespace, "z").Lock, "theirs"))
 		h = holder(s.Mutex("z"))
-		assert.Equal(t, []any{time.Duration(0), time.Duration(-1), 0}, []any{h.Age, h.Renewed, h.Missed}, "nothing is known of it")
+		assert.Equal(t, []any{time.Duration(0), time.Duration(-1), 0}, []any{h.Age, h.Renewed, h.Missed},
+			"nothing is known of it")
 	})
 }
 
@@ -307,7 +316,8 @@ func TestLock_LeavesAfterAScriptThatFailed(t *testing.T) {
 		s.Mutex("y").AssertQueue()
 		assert.Equal(t, 6, requests, "acquire and leave of each")
 		for _, key := range s.Miniredis.Keys() {
-			assert.True(t, strings.HasSuffix(key, ":number") || strings.HasSuffix(key, ":heartbeats") || key == "fairlock:{y}:lock", "%s is left", key)
+			assert.True(t, strings.HasSuffix(key, ":number") || strings.HasSuffix(key, ":heartbeats") ||
+				key == "fairlock:{y}:lock", "%s is left", key)
 		}
 	})
 }
@@ -335,8 +345,8 @@ func TestLock_LeavesAfterALongHang(t *testing.T) {
 	})
 }
 
-// A waiter leaves as soon as Redis can be reached, for as long as Redis may keep its ticket. Those that have left meanwhile, one
-// after the other, share a request.
+// A waiter leaves as soon as Redis can be reached, for as long as Redis may keep its ticket. Those that have left
+// meanwhile, one after the other, share a request.
 func TestLock_LeavesWhenRedisIsBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.MaxRetries = -1 })
@@ -398,7 +408,8 @@ func TestLock_LeavesNothingThatWasNotSent(t *testing.T) {
 //fairlock:fault ctx ends with an error of Redis as its cause: as any other end of ctx; the lock is not held afterwards
 func TestLock_CauseThatIsAnErrorOfRedis(t *testing.T) {
 	bubbles(t, map[string]error{
-		"of another command": refusal("WRONGTYPE x"), "of another script": refusal("NOSCRIPT x"), "of another server": refusal("READONLY x"),
+		"of another command": refusal("WRONGTYPE x"), "of another script": refusal(
+			"NOSCRIPT x"), "of another server": refusal("READONLY x"),
 		"nil": redis.Nil, "closed": redis.ErrClosed, "plain": errors.New("x"),
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, cause error) {
 		client := s.Client(fairlock.Config{})
@@ -454,8 +465,8 @@ func TestClose_EndsNothingOfAnotherClient(t *testing.T) {
 	})
 }
 
-// A call that would wait for a lease that its ctx carries is refused at once, and sends nothing. It does not matter how many
-// leases the ctx carries, and which was acquired last.
+// A call that would wait for a lease that its ctx carries is refused at once, and sends nothing. It does not matter how
+// many leases the ctx carries, and which was acquired last.
 //
 //fairlock:promise Nested locking: a call whose ctx carries a lease for which it would wait gets ErrReentrant, or ErrBusy if it is a Try…; nothing is sent. Others are not refused
 func TestLock_Reentrant(t *testing.T) {
@@ -488,11 +499,13 @@ func TestLock_Reentrant(t *testing.T) {
 		}
 		read := []call{
 			{"RLock", false, of(rw.RLock)}, {"RDo", false, func(ctx context.Context) error { return rw.RDo(ctx, nothing) }},
-			{"TryRLock", true, of(rw.TryRLock)}, {"TryRDo", true, func(ctx context.Context) error { return rw.TryRDo(ctx, nothing) }},
+			{"TryRLock", true, of(rw.TryRLock)}, {"TryRDo", true,
+				func(ctx context.Context) error { return rw.TryRDo(ctx, nothing) }},
 		}
 		write := []call{
 			{"Lock", false, of(rw.Lock)}, {"Do", false, func(ctx context.Context) error { return rw.Do(ctx, nothing) }},
-			{"TryLock", true, of(rw.TryLock)}, {"TryDo", true, func(ctx context.Context) error { return rw.TryDo(ctx, nothing) }},
+			{"TryLock", true, of(rw.TryLock)}, {"TryDo", true,
+				func(ctx context.Context) error { return rw.TryDo(ctx, nothing) }},
 		}
 		for _, c := range []struct {
 			name    string
@@ -535,7 +548,8 @@ func TestLock_Reentrant(t *testing.T) {
 		}
 
 		within(t.Context(), []acquire{m.Lock, rw.RLock, permits(sem, 2)}, func(ctx context.Context, _ []*fairlock.Lease) {
-			for _, a := range []acquire{rw.RLock, rw.TryRLock, permits(sem, 2), client.Mutex("z").Lock, client.RWMutex("z").Lock} {
+			for _, a := range []acquire{rw.RLock, rw.TryRLock, permits(sem, 2), client.Mutex("z").Lock,
+				client.RWMutex("z").Lock} {
 				lease, err := a(ctx)
 				require.NoError(t, err)
 				unlock(t, lease)

@@ -21,20 +21,24 @@ const maxWait = time.Second
 // waitsWithin are the ways to wait for the lock x of a client, for maxWait at most.
 func waitsWithin(c *fairlocktest.Client) map[string]func(context.Context) error {
 	never := func(context.Context) error { return errors.New("f was called") }
-	m, s, rw := c.Mutex("x", fairlock.WithMaxWait(maxWait)), c.Semaphore("x", 5, fairlock.WithMaxWait(maxWait)), c.RWMutex("x", fairlock.WithMaxWait(maxWait))
+	m, s, rw := c.Mutex("x", fairlock.WithMaxWait(maxWait)), c.Semaphore("x", 5,
+		fairlock.WithMaxWait(maxWait)), c.RWMutex("x", fairlock.WithMaxWait(maxWait))
 	lock := func(a acquire) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := a(ctx); return err }
 	}
 	return map[string]func(context.Context) error{
 		"mutex lock": lock(m.Lock), "mutex do": func(ctx context.Context) error { return m.Do(ctx, never) },
-		"semaphore acquire": lock(permits(s, 5)), "semaphore do": func(ctx context.Context) error { return s.Do(ctx, 5, never) },
+		"semaphore acquire": lock(permits(s, 5)), "semaphore do": func(ctx context.Context) error {
+			return s.Do(ctx, 5,
+				never)
+		},
 		"rwmutex lock": lock(rw.Lock), "rwmutex do": func(ctx context.Context) error { return rw.Do(ctx, never) },
 		"rwmutex rlock": lock(rw.RLock), "rwmutex rdo": func(ctx context.Context) error { return rw.RDo(ctx, never) },
 	}
 }
 
-// A call that has waited for MaxWait returns ErrWaitTimeout then, which names the holder, and leaves the queue. If ctx ends
-// before, the error is that of ctx.
+// A call that has waited for MaxWait returns ErrWaitTimeout then, which names the holder, and leaves the queue. If ctx
+// ends before, the error is that of ctx.
 //
 //fairlock:promise A limit for waiting: WithMaxWait bounds the wait, and the error says whether it or ctx has ended; the lease and f have no limit by it
 func TestWithMaxWait_NamesTheHolder(t *testing.T) {
@@ -53,7 +57,8 @@ func TestWithMaxWait_NamesTheHolder(t *testing.T) {
 			for _, l := range all {
 				l.AssertQueue()
 			}
-			for end, first := range map[time.Duration]error{maxWait - 1: context.DeadlineExceeded, maxWait + 1: fairlock.ErrWaitTimeout} {
+			for end, first := range map[time.Duration]error{maxWait - 1: context.DeadlineExceeded,
+				maxWait + 1: fairlock.ErrWaitTimeout} {
 				ctx, cancel := context.WithTimeout(t.Context(), end)
 				err := wait(ctx)
 				cancel()
@@ -73,27 +78,31 @@ func TestWithMaxWait_NamesTheHolder(t *testing.T) {
 //
 //fairlock:fault ctx ends, Redis hangs
 func TestWithMaxWait_WithoutRedis(t *testing.T) {
-	bubbles(t, map[string]bool{"a deadline ends requests": true, "it does not": false}, func(t *testing.T, s *fairlocktest.Server, _ string, inline bool) {
-		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ContextTimeoutEnabled, o.ReadTimeout = inline, -1 })
-		m := client.Mutex("x", fairlock.WithMaxWait(maxWait))
-		soon, cancel := context.WithTimeout(t.Context(), time.Minute+2*maxWait+1) // ends 1 ns after the second wait
-		defer cancel()
-		for _, ctx := range []context.Context{context.Background(), soon} {
-			unlock(t, hold(t, m.Lock)) // the next request is sent inline
-			client.Link.Hang()
-			start := time.Now()
-			_, err := m.Lock(ctx)
-			assert.LessOrEqual(t, time.Since(start), maxWait+25*time.Millisecond)
-			require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
-			require.NotErrorIs(t, err, context.DeadlineExceeded)
-			why := map[bool]string{true: "context deadline exceeded", false: "Redis did not reply"}[inline]
-			require.EqualError(t, err, fmt.Sprintf(`fairlock: lock "x": wait timed out: tried for %v: %s`, maxWait, why))
-			client.Link.Mend()
-			pass(time.Minute - time.Since(start) + maxWait)
-			s.Mutex("x").AssertFree()
-			s.Mutex("x").AssertQueue()
-		}
-	})
+	bubbles(t, map[string]bool{"a deadline ends requests": true, "it does not": false},
+		func(t *testing.T, s *fairlocktest.Server, _ string, inline bool) {
+			client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) {
+				o.ContextTimeoutEnabled,
+					o.ReadTimeout = inline, -1
+			})
+			m := client.Mutex("x", fairlock.WithMaxWait(maxWait))
+			soon, cancel := context.WithTimeout(t.Context(), time.Minute+2*maxWait+1) // ends 1 ns after the second wait
+			defer cancel()
+			for _, ctx := range []context.Context{context.Background(), soon} {
+				unlock(t, hold(t, m.Lock)) // the next request is sent inline
+				client.Link.Hang()
+				start := time.Now()
+				_, err := m.Lock(ctx)
+				assert.LessOrEqual(t, time.Since(start), maxWait+25*time.Millisecond)
+				require.ErrorIs(t, err, fairlock.ErrWaitTimeout)
+				require.NotErrorIs(t, err, context.DeadlineExceeded)
+				why := map[bool]string{true: "context deadline exceeded", false: "Redis did not reply"}[inline]
+				require.EqualError(t, err, fmt.Sprintf(`fairlock: lock "x": wait timed out: tried for %v: %s`, maxWait, why))
+				client.Link.Mend()
+				pass(time.Minute - time.Since(start) + maxWait)
+				s.Mutex("x").AssertFree()
+				s.Mutex("x").AssertQueue()
+			}
+		})
 	t.Run("Redis refuses, and no holder is known", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 			client, sent, _ := listening(t, s, fairlock.Config{})

@@ -43,12 +43,13 @@ func TestMinHold_LimitsTheRate(t *testing.T) {
 		begin := time.Now()
 		for i := range callers {
 			wait.Go(func() {
-				err := clients[i%len(clients)].Semaphore("api", permits, fairlock.WithMinHold(d)).Do(t.Context(), 1, func(ctx context.Context) error {
-					mu.Lock()
-					defer mu.Unlock()
-					all = append(all, start{time.Since(begin), leaseIn(ctx).Fence(), i})
-					return nil
-				})
+				err := clients[i%len(clients)].Semaphore("api", permits, fairlock.WithMinHold(d)).Do(t.Context(), 1,
+					func(ctx context.Context) error {
+						mu.Lock()
+						defer mu.Unlock()
+						all = append(all, start{time.Since(begin), leaseIn(ctx).Fence(), i})
+						return nil
+					})
 				assert.NoError(t, err)
 			})
 			pass(time.Millisecond)
@@ -73,50 +74,51 @@ func TestMinHold_LimitsTheRate(t *testing.T) {
 //
 //fairlock:promise At most once in d: of replicas that do TryDo with a minimum hold, one does the job each time, though their clocks differ; a crash costs at most one time
 func TestMinHold_OncePerPeriod(t *testing.T) {
-	bubbles(t, map[string]int{"all live": 0, "some are killed while they hold": 1}, func(t *testing.T, s *fairlocktest.Server, _ string, kills int) {
-		const hold, period, periods = 9 * time.Second, 10 * time.Second, 360
-		begin := time.Now()
-		done := make([]int, periods+1)
-		var mu sync.Mutex
-		var wait sync.WaitGroup
-		for i, skew := range []time.Duration{-3 * time.Second, 0, 3 * time.Second} {
-			wait.Go(func() {
-				client := s.Client(fairlock.Config{TTL: hold})
-				for n := 1; n <= periods; n++ {
-					time.Sleep(time.Until(begin.Add(time.Duration(n)*period + skew)))
-					err := client.Mutex("job", fairlock.WithMinHold(hold)).TryDo(t.Context(), func(context.Context) error {
-						mu.Lock()
-						defer mu.Unlock()
-						done[n]++
-						time.Sleep(time.Millisecond)
-						if kills > 0 && n%(7+i) == 0 {
+	bubbles(t, map[string]int{"all live": 0, "some are killed while they hold": 1},
+		func(t *testing.T, s *fairlocktest.Server, _ string, kills int) {
+			const hold, period, periods = 9 * time.Second, 10 * time.Second, 360
+			begin := time.Now()
+			done := make([]int, periods+1)
+			var mu sync.Mutex
+			var wait sync.WaitGroup
+			for i, skew := range []time.Duration{-3 * time.Second, 0, 3 * time.Second} {
+				wait.Go(func() {
+					client := s.Client(fairlock.Config{TTL: hold})
+					for n := 1; n <= periods; n++ {
+						time.Sleep(time.Until(begin.Add(time.Duration(n)*period + skew)))
+						err := client.Mutex("job", fairlock.WithMinHold(hold)).TryDo(t.Context(), func(context.Context) error {
+							mu.Lock()
+							defer mu.Unlock()
+							done[n]++
+							time.Sleep(time.Millisecond)
+							if kills > 0 && n%(7+i) == 0 {
+								client.Crash()
+							}
+							return nil
+						})
+						switch {
+						case kills > 0 && n%(7+i) == 0: // perhaps it has crashed, and another process takes its place
 							client.Crash()
+							client = s.Client(fairlock.Config{TTL: hold})
+						case !errors.Is(err, fairlock.ErrBusy):
+							assert.NoError(t, err)
 						}
-						return nil
-					})
-					switch {
-					case kills > 0 && n%(7+i) == 0: // perhaps it has crashed, and another process takes its place
-						client.Crash()
-						client = s.Client(fairlock.Config{TTL: hold})
-					case !errors.Is(err, fairlock.ErrBusy):
-						assert.NoError(t, err)
 					}
-				}
-			})
-		}
-		wait.Wait()
-		missed := 0
-		for n := 1; n <= periods; n++ {
-			assert.LessOrEqual(t, done[n], 1, "period %d", n)
-			if done[n] == 0 {
-				missed++
-				assert.Positive(t, done[n-1], "period %d, the one before it was missed, too", n)
+				})
 			}
-		}
-		if kills == 0 {
-			assert.Zero(t, missed)
-		}
-	})
+			wait.Wait()
+			missed := 0
+			for n := 1; n <= periods; n++ {
+				assert.LessOrEqual(t, done[n], 1, "period %d", n)
+				if done[n] == 0 {
+					missed++
+					assert.Positive(t, done[n-1], "period %d, the one before it was missed, too", n)
+				}
+			}
+			if kills == 0 {
+				assert.Zero(t, missed)
+			}
+		})
 }
 
 // The minimum holds through what happens to its holder, and no longer.

@@ -8,8 +8,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/tokens"
 )
 
-// KeyOption is a setting of one [KeyedSemaphore] or [SemaphoreKey]. Of two equal options, the last counts. If one is out of its
-// bounds or nil, methods of the lock return an ErrInvalid.
+// KeyOption is a setting of one [KeyedSemaphore] or [SemaphoreKey]. Of two equal options, the last counts. If one is
+// out of its bounds or nil, methods of the lock return an ErrInvalid.
 type KeyOption interface {
 	apply(s *settings)
 }
@@ -46,22 +46,25 @@ func (s settings) check() error {
 		checkMaxWaiters(s.maxWaiters),
 		checkYear("MaxWait", s.maxWait),
 		checkYear("MinHold", s.minHold),
-		require(s.keyLimit >= 0 && s.keyLimit <= bounds.MaxPermits, "KeyLimit", "%d, must be from 0 (none) to %d", s.keyLimit, bounds.MaxPermits),
+		require(s.keyLimit >= 0 && s.keyLimit <= bounds.MaxPermits, "KeyLimit", "%d, must be from 0 (none) to %d", s.keyLimit,
+			bounds.MaxPermits),
 		require(s.share >= 1 && s.share <= bounds.MaxShare, "Share", "%d, must be from 1 to %d", s.share, bounds.MaxShare),
 		require(len(s.address) <= bounds.MaxClient, "Address", "%d bytes, at most %d", len(s.address), bounds.MaxClient),
 	)
 }
 
 func checkYear(field string, d time.Duration) error {
-	return require(d >= 0 && d <= bounds.MaxTTL, field, "%v, must be at least 0 (none), and at most %v (a year)", d, bounds.MaxTTL)
+	return require(d >= 0 && d <= bounds.MaxTTL, field, "%v, must be at least 0 (none), and at most %v (a year)", d,
+		bounds.MaxTTL)
 }
 
 // with returns the settings with those that the options change. To add one:
 //
-//  1. a field of settings, with its bounds (check), and With<Setting> below: an Option, a HoldOption if an RWMutex cannot have it,
-//     or a KeyOption if a keyed semaphore alone can. If it has a default for all locks of a client, a field of Config, too (config.go)
-//  2. what depends on it reads it from lock.settings. The waiters of one lock in one client share their heartbeats, so WaiterTTL
-//     is the same for all locks of a client
+//  1. a field of settings, with its bounds (check), and With<Setting> below: an Option, a HoldOption if an RWMutex
+//     cannot have it, or a KeyOption if a keyed semaphore alone can. If it has a default for all locks of a client, a
+//     field of Config, too (config.go)
+//  2. what depends on it reads it from lock.settings. The waiters of one lock in one client share their heartbeats, so
+//     WaiterTTL is the same for all locks of a client
 //  3. a test of what it does; a row in TestConfig_BadInputSendsNothing
 //  4. the table of limits in docs/concepts.md, and a line in the CHANGELOG
 func with[O KeyOption](clock Clock, s settings, options []O) (settings, error) {
@@ -77,8 +80,8 @@ func with[O KeyOption](clock Clock, s settings, options []O) (settings, error) {
 	return s, s.check()
 }
 
-// insider is an option of package leader. It embeds an option of this package, sets flags of tokens and the address in them, and is
-// told the client's Clock. No other module can have one, because tokens.Flags is internal.
+// insider is an option of package leader. It embeds an option of this package, sets flags of tokens and the address in
+// them, and is told the client's Clock. No other module can have one, because tokens.Flags is internal.
 type insider interface {
 	Inside(clock Clock) (flags tokens.Flags, address string)
 }
@@ -104,18 +107,18 @@ func WithTTL(d time.Duration) Option { return option(func(s *settings) { s.ttl =
 // WithMaxWaiters bounds the queue of one lock, as Config.MaxWaiters does.
 func WithMaxWaiters(n int) Option { return option(func(s *settings) { s.maxWaiters = n }) }
 
-// WithMaxWait has Lock, RLock, Acquire and Do return ErrWaitTimeout after they have waited for d, up to a year. The lease and the
-// function of Do may last longer. 0 means that ctx alone bounds the wait.
+// WithMaxWait has Lock, RLock, Acquire and Do return ErrWaitTimeout after they have waited for d, up to a year. The
+// lease and the function of Do may last longer. 0 means that ctx alone bounds the wait.
 func WithMaxWait(d time.Duration) Option { return option(func(s *settings) { s.maxWait = d }) }
 
-// WithMinHold keeps the lock taken until d after each grant or Resume, up to a year, by the holder's clock. An earlier Unlock
-// returns at once. So a job that several machines try with TryDo is done at most once in d, if their clocks differ by less than d
-// and than the rest of the period. Five permits and a minute let five holders start in a minute. After a crash, the lock is free
-// when both d and the TTL are over. Only ForceRelease shortens d. 0 means none.
+// WithMinHold keeps the lock taken until d after each grant or Resume, up to a year, by the holder's clock. An earlier
+// Unlock returns at once. So a job that several machines try with TryDo is done at most once in d, if their clocks
+// differ by less than d and than the rest of the period. Five permits and a minute let five holders start in a minute.
+// After a crash, the lock is free when both d and the TTL are over. Only ForceRelease shortens d. 0 means none.
 func WithMinHold(d time.Duration) HoldOption { return holdOption(func(s *settings) { s.minHold = d }) }
 
-// WithKeyLimit bounds how many permits a key of a [KeyedSemaphore] may hold at once, from 1 to 2^30. 0 means no limit. While the
-// first waiter of a key has a limit that is reached, all others of that key wait behind it.
+// WithKeyLimit bounds how many permits a key of a [KeyedSemaphore] may hold at once, from 1 to 2^30. 0 means no limit.
+// While the first waiter of a key has a limit that is reached, all others of that key wait behind it.
 func WithKeyLimit(n int) KeyOption { return keyOption(func(s *settings) { s.keyLimit = n }) }
 
 // WithShare has a key get n times as much as a key with share 1, from 1 to 1,000, while both have waiters. It is for

@@ -20,8 +20,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// Every request that is sent again counts: the log has one line when an outage begins and one when it is over, also of a client
-// that sends only one kind of request. Stats tells of it meanwhile.
+// Every request that is sent again counts: the log has one line when an outage begins and one when it is over, also of
+// a client that sends only one kind of request. Stats tells of it meanwhile.
 //
 //fairlock:fault Redis is down for a while
 func TestOutage_EveryRequestCounts(t *testing.T) {
@@ -46,7 +46,8 @@ func TestOutage_EveryRequestCounts(t *testing.T) {
 	}
 	for request, prepare := range requests {
 		t.Run(request, func(t *testing.T) {
-			bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string, fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
+			bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string,
+				fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
 				var log logged
 				client := s.Client(fairlock.Config{Logger: log.logger()})
 				later := prepare(t, s, client)
@@ -70,12 +71,13 @@ func TestOutage_EveryRequestCounts(t *testing.T) {
 	}
 }
 
-// A Redis that goes away after a use without contention is told of, though nobody has a lease or a ticket: by a Lock without
-// deadline, which waits for Redis as long as it is away.
+// A Redis that goes away after a use without contention is told of, though nobody has a lease or a ticket: by a Lock
+// without deadline, which waits for Redis as long as it is away.
 //
 //fairlock:fault Redis is down for a while
 func TestOutage_AfterAnEarlierUse(t *testing.T) {
-	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string, fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
+	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string,
+		fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
 		var log logged
 		client := s.Client(fairlock.Config{Logger: log.logger()})
 		unlock(t, hold(t, client.Mutex("x").Lock))
@@ -110,8 +112,8 @@ func TestOutage_AfterAnEarlierUse(t *testing.T) {
 // errCut is an error of a connection.
 var errCut = errors.New("connection refused")
 
-// On a Cluster, one master may be away while the others reply: the outage is over when a request for the lock has succeeded whose
-// request failed last.
+// On a Cluster, one master may be away while the others reply: the outage is over when a request for the lock has
+// succeeded whose request failed last.
 //
 //fairlock:fault Redis is down for a while
 func TestOutage_OfACluster(t *testing.T) {
@@ -143,7 +145,8 @@ func TestOutage_OfACluster(t *testing.T) {
 	})
 }
 
-// A request that hangs is no outage while others succeed. Neither is a ctx of Renew that ends, or a heartbeat that Close ends.
+// A request that hangs is no outage while others succeed. Neither is a ctx of Renew that ends, or a heartbeat that
+// Close ends.
 func TestOutage_NoneWhileOthersSucceed(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		var log logged
@@ -175,45 +178,48 @@ func TestOutage_NoneWhileOthersSucceed(t *testing.T) {
 	})
 }
 
-// If all connections of the pool are in use, the log says so before the lease is lost, and so does the reason of its loss:
-// when go-redis has not given up yet, and when it has. A hook does what the pool does: in a bubble nobody can wait for that.
+// If all connections of the pool are in use, the log says so before the lease is lost, and so does the reason of its
+// loss: when go-redis has not given up yet, and when it has. A hook does what the pool does: in a bubble nobody can
+// wait for that.
 //
 //fairlock:fault The connection pool is full: a warning says so before the lease is lost, and the reason of the loss
 func TestOutage_FullPool(t *testing.T) {
-	bubbles(t, map[string]bool{"it waits": true, "it has given up": false}, func(t *testing.T, s *fairlocktest.Server, _ string, waits bool) {
-		var log logged
-		client := clientWith(t, s, fairlock.Config{Logger: log.logger()}, func(o *redis.Options) { o.PoolSize = 2 })
-		over := make(chan struct{})
-		record(client).before = func(_ int, cmd redis.Cmder) error {
-			if verbOf(cmd) != "renew" {
-				return nil
+	bubbles(t, map[string]bool{"it waits": true, "it has given up": false},
+		func(t *testing.T, s *fairlocktest.Server, _ string, waits bool) {
+			var log logged
+			client := clientWith(t, s, fairlock.Config{Logger: log.logger()}, func(o *redis.Options) { o.PoolSize = 2 })
+			over := make(chan struct{})
+			record(client).before = func(_ int, cmd redis.Cmder) error {
+				if verbOf(cmd) != "renew" {
+					return nil
+				}
+				if waits {
+					<-over
+				}
+				return errors.New("redis: connection pool timeout")
 			}
-			if waits {
-				<-over
+			lease := hold(t, client.Mutex("x").Lock)
+			for range 2 {
+				conn := client.Redis.Conn()
+				require.NoError(t, conn.Ping(t.Context()).Err())
+				defer func() { assert.NoError(t, conn.Close()) }()
 			}
-			return errors.New("redis: connection pool timeout")
-		}
-		lease := hold(t, client.Mutex("x").Lock)
-		for range 2 {
-			conn := client.Redis.Conn()
-			require.NoError(t, conn.Ping(t.Context()).Err())
-			defer func() { assert.NoError(t, conn.Close()) }()
-		}
-		deadline := lease.Deadline()
-		<-lease.Done()
-		synctest.Wait()
-		require.ErrorIs(t, lease.Err(), fairlock.ErrUnreachable)
-		require.ErrorContains(t, lease.Err(), "the connection pool of the Redis client is full: ")
-		require.Len(t, log.lines, 2)
-		assert.True(t, log.at[0].Before(deadline))
-		assert.Contains(t, log.lines[0], `level=WARN msg="outage begins: Redis does not serve this client" lock=x err="the connection pool of the Redis client is full: `)
-		assert.Contains(t, log.lines[1], "lock lost")
-		close(over)
-	})
+			deadline := lease.Deadline()
+			<-lease.Done()
+			synctest.Wait()
+			require.ErrorIs(t, lease.Err(), fairlock.ErrUnreachable)
+			require.ErrorContains(t, lease.Err(), "the connection pool of the Redis client is full: ")
+			require.Len(t, log.lines, 2)
+			assert.True(t, log.at[0].Before(deadline))
+			assert.Contains(t, log.lines[0],
+				`level=WARN msg="outage begins: Redis does not serve this client" lock=x err="the connection pool of the Redis client is full: `)
+			assert.Contains(t, log.lines[1], "lock lost")
+			close(over)
+		})
 }
 
-// A lease that expires during an outage, or whose latest renewal has failed, names that as the reason of its loss. If its latest
-// renewal was refused, that is the reason, also during an outage of other requests: Redis was reached.
+// A lease that expires during an outage, or whose latest renewal has failed, names that as the reason of its loss. If
+// its latest renewal was refused, that is the reason, also during an outage of other requests: Redis was reached.
 //
 //fairlock:fault Redis refuses the renewals of a lease: the reason of its loss is ErrExpired with ErrRefused, and not ErrUnreachable
 func TestLease_ReasonOfALoss(t *testing.T) {
@@ -257,8 +263,8 @@ func TestLease_ReasonOfALoss(t *testing.T) {
 	})
 }
 
-// Stats counts requests that are in flight and those that wait for one that hangs, and no lease that is lost, though it is
-// still to be released.
+// Stats counts requests that are in flight and those that wait for one that hangs, and no lease that is lost, though it
+// is still to be released.
 func TestClient_Stats(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := clientWith(t, s, fairlock.Config{}, sendOnce)

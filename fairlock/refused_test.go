@@ -21,17 +21,23 @@ import (
 
 // refusals are texts of a server or a proxy, by what they mean.
 var refusals = map[string]string{
-	"WRONGTYPE x": "for good", "ERR user_script:12: attempt to index a nil value": "for good", "MOVED 1 127.0.0.1:6380": "for good",
+	"WRONGTYPE x": "for good", "ERR user_script:12: attempt to index a nil value": "for good",
+	"MOVED 1 127.0.0.1:6380": "for good",
 
-	"LOADING Redis is loading the dataset in memory": "waited for", readOnly: "waited for", "NOREPLICAS Not enough good replicas to write.": "waited for",
-	misconf: "waited for", "ERR max number of clients reached": "waited for", "CLUSTERDOWN The cluster is down": "waited for",
+	"LOADING Redis is loading the dataset in memory": "waited for", readOnly: "waited for",
+	"NOREPLICAS Not enough good replicas to write.": "waited for",
+	misconf: "waited for", "ERR max number of clients reached": "waited for",
+	"CLUSTERDOWN The cluster is down": "waited for",
 
-	"NOPERM User u has no permissions": "refused", "NOAUTH Authentication required.": "refused", "WRONGPASS invalid username-password pair": "refused",
-	"OOM command not allowed when used memory > 'maxmemory'.": "refused", "upstream failure": "refused", "no upstream host": "refused",
+	"NOPERM User u has no permissions": "refused", "NOAUTH Authentication required.": "refused",
+	"WRONGPASS invalid username-password pair":                "refused",
+	"OOM command not allowed when used memory > 'maxmemory'.": "refused", "upstream failure": "refused",
+	"no upstream host":       "refused",
 	"ERR Connection refused": "refused",
 }
 
-// What a reply means is the same for all: a caller with neither ticket nor lease gets a refusal at once, and all others go on.
+// What a reply means is the same for all: a caller with neither ticket nor lease gets a refusal at once, and all others
+// go on.
 //
 //fairlock:fault The user lacks rights, the password was changed, the server is full, or a proxy replies by itself: a call without a ticket or a lease returns ErrRefused at once; queued waiters, renewals and releases go on once a second, while ctx or the lease lasts; Stats.RefusedSince and a line of the log tell it
 func TestRefused_WhoGoesOn(t *testing.T) {
@@ -55,7 +61,10 @@ func TestRefused_WhoGoesOn(t *testing.T) {
 		s.Miniredis.SetError(text)
 		first := begin(t.Context(), client.Mutex("first").Lock)
 		again := begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) { return nil, renewed.Renew(ctx) })
-		unlocking := begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) { return nil, unlocked.Unlock(ctx) })
+		unlocking := begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) {
+			return nil,
+				unlocked.Unlock(ctx)
+		})
 		tried := map[string]*acquisition{}
 		for name, try := range tries(client, lease) {
 			tried[name] = begin(t.Context(), func(ctx context.Context) (*fairlock.Lease, error) { return nil, try(ctx) })
@@ -160,7 +169,8 @@ func TestRefused_OnceASecond(t *testing.T) {
 		before := len(sent.requests())
 		s.Miniredis.SetError("NOAUTH Authentication required.")
 		pass(lasts)
-		assert.LessOrEqual(t, len(sent.requests())-before, 2*int(lasts/time.Second), "a heartbeat, and a subscription that is not confirmed")
+		assert.LessOrEqual(t, len(sent.requests())-before, 2*int(lasts/time.Second),
+			"a heartbeat, and a subscription that is not confirmed")
 		s.Miniredis.SetError("")
 		pass(2 * time.Second)
 		for _, q := range all {
@@ -172,8 +182,8 @@ func TestRefused_OnceASecond(t *testing.T) {
 	})
 }
 
-// Once a heartbeat had a reply, no waiter of the lock gives a refusal as the reason why it was not granted the lock, also one that
-// the heartbeat did not list.
+// Once a heartbeat had a reply, no waiter of the lock gives a refusal as the reason why it was not granted the lock,
+// also one that the heartbeat did not list.
 //
 //fairlock:fault The user lacks rights, the password was changed, the server is full, or a proxy replies by itself
 func TestRefused_IsNoReasonLater(t *testing.T) {
@@ -204,8 +214,8 @@ func TestRefused_IsNoReasonLater(t *testing.T) {
 	})
 }
 
-// A half-open connection costs a Lock about a second, and nothing is granted to nobody later: go-redis resends what hangs after its
-// ReadTimeout of 3 s.
+// A half-open connection costs a Lock about a second, and nothing is granted to nobody later: go-redis resends what
+// hangs after its ReadTimeout of 3 s.
 //
 //fairlock:fault The connection of a request is half-open, and its reply never comes: an acquire, a try, a release, a leave, Resume or ForceRelease is sent again on another connection after a second
 func TestCopies_HalfOpenLink(t *testing.T) {
@@ -249,43 +259,44 @@ func TestCopies_HalfOpenLink(t *testing.T) {
 	}
 }
 
-// Of two copies of an acquire, one was answered that the queue is full, or was refused, and the other one arrives when the lock is free:
-// the caller has left with a tombstone, so it is granted to nobody.
+// Of two copies of an acquire, one was answered that the queue is full, or was refused, and the other one arrives when
+// the lock is free: the caller has left with a tombstone, so it is granted to nobody.
 //
 //fairlock:fault The connection of a request is half-open, and its reply never comes
 func TestCopies_LateOneOfAFailedAcquire(t *testing.T) {
-	bubbles(t, map[string]error{"full": fairlock.ErrQueueFull, "refused": fairlock.ErrRefused}, func(t *testing.T, s *fairlocktest.Server, name string, want error) {
-		client := clientWith(t, s, fairlock.Config{}, sendOnce)
-		unlock(t, hold(t, client.Mutex("before").Lock)) // the server has the scripts
-		pass(2 * time.Second)
-		holder := s.Mutex("x").HoldAs("holder")
-		waiter := begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
-		sent, over := record(client), make(chan struct{})
-		sent.before = func(n int, _ redis.Cmder) error {
-			switch {
-			case n == 0:
-				<-over
-			case n == 1 && name == "refused":
-				return refusal("NOPERM")
+	bubbles(t, map[string]error{"full": fairlock.ErrQueueFull, "refused": fairlock.ErrRefused},
+		func(t *testing.T, s *fairlocktest.Server, name string, want error) {
+			client := clientWith(t, s, fairlock.Config{}, sendOnce)
+			unlock(t, hold(t, client.Mutex("before").Lock)) // the server has the scripts
+			pass(2 * time.Second)
+			holder := s.Mutex("x").HoldAs("holder")
+			waiter := begin(t.Context(), s.Client(fairlock.Config{}).Mutex("x").Lock)
+			sent, over := record(client), make(chan struct{})
+			sent.before = func(n int, _ redis.Cmder) error {
+				switch {
+				case n == 0:
+					<-over
+				case n == 1 && name == "refused":
+					return refusal("NOPERM")
+				}
+				return nil
 			}
-			return nil
-		}
-		q := begin(t.Context(), client.Mutex("x", fairlock.WithMaxWaiters(1)).Lock)
-		pass(1500 * time.Millisecond)
-		require.False(t, q.pending())
-		require.ErrorIs(t, q.err, want)
-		unlock(t, holder)
-		unlock(t, waiter.granted(t))
-		close(over)
-		pass(time.Millisecond)
-		s.Mutex("x").AssertFree()
-		s.Mutex("x").AssertQueue()
-		verbs := []string{}
-		for _, r := range sent.requests() {
-			verbs = append(verbs, r.verb)
-		}
-		require.Equal(t, []string{"acquire", "acquire", "leave"}, verbs)
-	})
+			q := begin(t.Context(), client.Mutex("x", fairlock.WithMaxWaiters(1)).Lock)
+			pass(1500 * time.Millisecond)
+			require.False(t, q.pending())
+			require.ErrorIs(t, q.err, want)
+			unlock(t, holder)
+			unlock(t, waiter.granted(t))
+			close(over)
+			pass(time.Millisecond)
+			s.Mutex("x").AssertFree()
+			s.Mutex("x").AssertQueue()
+			verbs := []string{}
+			for _, r := range sent.requests() {
+				verbs = append(verbs, r.verb)
+			}
+			require.Equal(t, []string{"acquire", "acquire", "leave"}, verbs)
+		})
 }
 
 // A try of 3 s outlives two connections that somebody on the way has forgotten.
@@ -315,44 +326,46 @@ func TestCopies_TwoForgottenConnections(t *testing.T) {
 //
 //fairlock:promise A slow way to Redis: a stall of 1.5 s, and a round trip of 1.2 s, add at most 10 % of requests
 func TestCopies_FewOnASlowWay(t *testing.T) {
-	bubbles(t, map[string]bool{"a stall": true, "a long way": false}, func(t *testing.T, s *fairlocktest.Server, _ string, stall bool) {
-		client := clientWith(t, s, fairlock.Config{TTL: time.Minute}, func(o *redis.Options) { o.Protocol = 2 })
-		const callers, pairs = 50, 20
-		if !stall {
-			client.Link.Delay(600*time.Millisecond, 600*time.Millisecond)
-		}
-		unlock(t, hold(t, client.Mutex("before").Lock)) // the server has the scripts
-		sent := record(client)
-		var all sync.WaitGroup
-		for i := range callers {
-			all.Go(func() {
-				for range pairs {
-					lease, err := client.Mutex(fmt.Sprint(i)).Lock(t.Context())
-					if assert.NoError(t, err) {
-						time.Sleep(10 * time.Millisecond)
-						assert.NoError(t, lease.Unlock(t.Context()))
-					}
-				}
-			})
-		}
-		if stall {
-			pass(100 * time.Millisecond)
-			client.Link.Hang()
-			pass(1500 * time.Millisecond)
-			client.Link.Mend()
-		}
-		all.Wait()
-		n := 0
-		for _, r := range sent.requests() {
-			if r.verb != "renew" {
-				n++
+	bubbles(t, map[string]bool{"a stall": true, "a long way": false},
+		func(t *testing.T, s *fairlocktest.Server, _ string, stall bool) {
+			client := clientWith(t, s, fairlock.Config{TTL: time.Minute}, func(o *redis.Options) { o.Protocol = 2 })
+			const callers, pairs = 50, 20
+			if !stall {
+				client.Link.Delay(600*time.Millisecond, 600*time.Millisecond)
 			}
-		}
-		assert.LessOrEqual(t, n, callers*pairs*2*11/10)
-	})
+			unlock(t, hold(t, client.Mutex("before").Lock)) // the server has the scripts
+			sent := record(client)
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() {
+					for range pairs {
+						lease, err := client.Mutex(fmt.Sprint(i)).Lock(t.Context())
+						if assert.NoError(t, err) {
+							time.Sleep(10 * time.Millisecond)
+							assert.NoError(t, lease.Unlock(t.Context()))
+						}
+					}
+				})
+			}
+			if stall {
+				pass(100 * time.Millisecond)
+				client.Link.Hang()
+				pass(1500 * time.Millisecond)
+				client.Link.Mend()
+			}
+			all.Wait()
+			n := 0
+			for _, r := range sent.requests() {
+				if r.verb != "renew" {
+					n++
+				}
+			}
+			assert.LessOrEqual(t, n, callers*pairs*2*11/10)
+		})
 }
 
-// The copy of a release that a server which loads its data refuses does not say whether the other one has released the lock.
+// The copy of a release that a server which loads its data refuses does not say whether the other one has released the
+// lock.
 //
 //fairlock:fault Unlock cannot reach Redis
 func TestCopies_RefusedCopyOfARelease(t *testing.T) {
@@ -380,8 +393,8 @@ func (r *recorder) setAfterLost(t *testing.T, s *fairlocktest.Server, done *bool
 	})
 }
 
-// A callback that panics in its caller's goroutine leaves nothing behind: the panic reaches the caller, the lease is given back, a
-// waiter leaves, and Shutdown does not wait for it.
+// A callback that panics in its caller's goroutine leaves nothing behind: the panic reaches the caller, the lease is
+// given back, a waiter leaves, and Shutdown does not wait for it.
 //
 //fairlock:fault A Trace callback or the Logger panics in the goroutine of a caller: the panic reaches the caller, the lease is given back, and a waiter leaves
 func TestTrace_Panics(t *testing.T) {
@@ -430,8 +443,8 @@ type panicking struct{ slog.Handler }
 func (panicking) Enabled(context.Context, slog.Level) bool  { return true }
 func (panicking) Handle(context.Context, slog.Record) error { panic("boom") }
 
-// A script that the server does not have is sent as a text by the attempt after NOSCRIPT: a circuit breaker that lets one request
-// through when it is half open, and counts NOSCRIPT as a failure, closes.
+// A script that the server does not have is sent as a text by the attempt after NOSCRIPT: a circuit breaker that lets
+// one request through when it is half open, and counts NOSCRIPT as a failure, closes.
 //
 //fairlock:fault The server has forgotten the scripts, and a circuit breaker in a hook lets one request through: the attempt after NOSCRIPT sends the text
 func TestNoScript_CircuitBreaker(t *testing.T) {
@@ -446,7 +459,8 @@ func TestNoScript_CircuitBreaker(t *testing.T) {
 	})
 }
 
-// breaker lets one request a second through while it is open, and closes when that has succeeded. Its error hides the server's.
+// breaker lets one request a second through while it is open, and closes when that has succeeded. Its error hides the
+// server's.
 type breaker struct {
 	recorder
 
@@ -554,7 +568,8 @@ func TestDo_ContextLooksAtTheClock(t *testing.T) {
 	})
 }
 
-// A holder that was handed the lock with a lease shorter than its minimum hold extends it at once: a crash does not shorten it.
+// A holder that was handed the lock with a lease shorter than its minimum hold extends it at once: a crash does not
+// shorten it.
 //
 //fairlock:promise A minimum hold
 func TestMinHold_HolderIsKilledAtOnce(t *testing.T) {

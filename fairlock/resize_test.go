@@ -43,8 +43,8 @@ func (l *load) works(ctx context.Context, s fairlock.Semaphore, most int) {
 	})
 }
 
-// watch lets time pass, and checks that no permit is granted while as many are held as there are, or more: *used were held
-// before. It returns the most that were.
+// watch lets time pass, and checks that no permit is granted while as many are held as there are, or more: *used were
+// held before. It returns the most that were.
 func watch(t *testing.T, s *fairlocktest.Server, d time.Duration, permits int, used *int) (most int) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -56,8 +56,8 @@ func watch(t *testing.T, s *fairlocktest.Server, d time.Duration, permits int, u
 	return most
 }
 
-// A semaphore is resized under load, with clients that bring different numbers and some that crash: no more permits are held
-// than there are, or were before.
+// A semaphore is resized under load, with clients that bring different numbers and some that crash: no more permits are
+// held than there are, or were before.
 //
 //fairlock:promise Resize: from then on the number counts for every client, whatever number it brings; no more are held than there are, but for holders from before there were fewer
 func TestResize_UnderLoad(t *testing.T) {
@@ -95,8 +95,8 @@ func TestResize_UnderLoad(t *testing.T) {
 	})
 }
 
-// A rolling deploy of a service that brings 6 permits, not 5: nobody gets an error, and never more than 6 are held. A client
-// that meets the other number says so once.
+// A rolling deploy of a service that brings 6 permits, not 5: nobody gets an error, and never more than 6 are held. A
+// client that meets the other number says so once.
 //
 //fairlock:promise Two numbers of permits in use, as during a deploy: no error; at most the larger one is held, never the sum; a client that meets the other one logs it once
 func TestSemaphore_RollingDeploy(t *testing.T) {
@@ -143,7 +143,8 @@ func TestSemaphore_RollingDeploy(t *testing.T) {
 	})
 }
 
-// A request with the smaller number waits at the head, before all others, until so few are held; State tells both numbers.
+// A request with the smaller number waits at the head, before all others, until so few are held; State tells both
+// numbers.
 func TestSemaphore_ASmallerNumberAtTheHead(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		c := s.Client(fairlock.Config{})
@@ -175,7 +176,8 @@ func TestResize_GrowingAdmitsAtOnce(t *testing.T) {
 		sent, asked := record(operator), record(client)
 		sem := client.Semaphore("x", 5)
 		hold(t, permits(sem, 5))
-		two, three, one := begin(t.Context(), permits(sem, 2)), begin(t.Context(), permits(sem, 3)), begin(t.Context(), permits(sem, 1))
+		two, three, one := begin(t.Context(), permits(sem, 2)), begin(t.Context(), permits(sem, 3)), begin(t.Context(),
+			permits(sem, 1))
 		pass(1500 * time.Millisecond)
 		sent.reset()
 		asked.reset()
@@ -213,8 +215,8 @@ func TestResize_GrowingAdmitsMany(t *testing.T) {
 	})
 }
 
-// All permits are held for an hour. A first waiter that wants more than there are now has its error within a heartbeat, and
-// those behind it keep their places.
+// All permits are held for an hour. A first waiter that wants more than there are now has its error within a heartbeat,
+// and those behind it keep their places.
 //
 //fairlock:promise Shrinking a semaphore: holders finish; the first waiter, if it wants more than there are, gets a CapacityError by its next heartbeat, and those behind it keep their places
 func TestResize_ShrinkingRefusesTheFirstWaiter(t *testing.T) {
@@ -262,7 +264,8 @@ func TestResize_Ends(t *testing.T) {
 		"its key is lost": func(t *testing.T, s *fairlocktest.Server, _ fairlock.Semaphore) {
 			require.True(t, s.Miniredis.Del(script.SemaphoreKeys(script.DefaultNamespace, "x").Resized))
 		},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Server, fairlock.Semaphore)) {
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Server,
+		fairlock.Semaphore)) {
 		c := s.Client(fairlock.Config{})
 		five, six := c.Semaphore("x", 5), c.Semaphore("x", 6)
 		require.NoError(t, five.Resize(t.Context(), 3))

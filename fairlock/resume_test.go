@@ -37,7 +37,8 @@ func TestResume_OneOfSeveralHasTheLease(t *testing.T) {
 				}
 			}
 		},
-		"a reply is lost, and another one resumes before the copy": func(t *testing.T, s *fairlocktest.Server, lease *fairlock.Lease, held func(*fairlock.Lease)) {
+		"a reply is lost, and another one resumes before the copy": func(t *testing.T, s *fairlocktest.Server,
+			lease *fairlock.Lease, held func(*fairlock.Lease)) {
 			c, other := s.Client(fairlock.Config{}), s.Client(fairlock.Config{})
 			sent, first := record(c), true
 			sent.setAfter(func(cmd redis.Cmder) {
@@ -76,14 +77,16 @@ func TestResume_RefusesALateAcquire(t *testing.T) {
 		resumed, err := s.Client(fairlock.Config{}).Mutex("x").Resume(t.Context(), lease.Handle())
 		require.NoError(t, err)
 		unlock(t, resumed)
-		reply, err := script.Mutex(client.Redis, script.DefaultNamespace, "x").Acquire(t.Context(), script.Request{Token: lease.Token(), WaiterTTL: 6 * time.Second})
+		reply, err := script.Mutex(client.Redis, script.DefaultNamespace, "x").Acquire(t.Context(),
+			script.Request{Token: lease.Token(), WaiterTTL: 6 * time.Second})
 		require.NoError(t, err)
 		assert.Equal(t, script.Busy, reply.Outcome)
 		s.Mutex("x").AssertFree()
 	})
 }
 
-// A Resume that gives up leaves nothing behind: also when its request was served, the lock is free as soon as Redis answers.
+// A Resume that gives up leaves nothing behind: also when its request was served, the lock is free as soon as Redis
+// answers.
 func TestResume_GivesUp(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		handle := detach(t, hold(t, s.Client(fairlock.Config{TTL: time.Hour}).Mutex("x").Lock))
@@ -101,7 +104,8 @@ func TestResume_GivesUp(t *testing.T) {
 	})
 }
 
-// A request of a Resume that has given up is refused, also if Redis could not be reached for longer than the lease would have lasted.
+// A request of a Resume that has given up is refused, also if Redis could not be reached for longer than the lease
+// would have lasted.
 func TestResume_RefusesItsLateRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		lease := hold(t, s.Client(fairlock.Config{}).Mutex("x").Lock)
@@ -124,7 +128,8 @@ func TestResume_Handles(t *testing.T) {
 		client := s.Client(fairlock.Config{Name: "c"})
 		mutex, sem := hold(t, client.Mutex("x").Lock), hold(t, permits(client.Semaphore("x", 2), 1))
 		sent := record(client)
-		for _, handle := range []fairlock.Handle{"", "x", fairlock.Handle(mutex.Token().Text()), sem.Handle(), mutex.Handle() + "x", "c:1.2/3"} {
+		for _, handle := range []fairlock.Handle{"", "x", fairlock.Handle(mutex.Token().Text()), sem.Handle(),
+			mutex.Handle() + "x", "c:1.2/3"} {
 			_, err := client.Mutex("x").Resume(t.Context(), handle)
 			require.ErrorIs(t, err, fairlock.ErrInvalid, "%v", handle)
 			require.NotContains(t, err.Error(), mutex.Token().Text()[20:])
@@ -135,15 +140,16 @@ func TestResume_Handles(t *testing.T) {
 		assert.Equal(t, mutex.Handle(), s.Mutex("x").State().Holders[0].Handle)
 
 		secret := string(mutex.Handle())[8:30]
-		for _, text := range []string{fmt.Sprint(mutex.Handle()), fmt.Sprintf("%v %s %q %x %#v", mutex.Handle(), mutex.Handle(), mutex.Handle(), mutex.Handle(), mutex.Handle())} {
+		for _, text := range []string{fmt.Sprint(mutex.Handle()), fmt.Sprintf("%v %s %q %x %#v", mutex.Handle(),
+			mutex.Handle(), mutex.Handle(), mutex.Handle(), mutex.Handle())} {
 			assert.NotContains(t, text, secret)
 			assert.Contains(t, text, "c:")
 		}
 	})
 }
 
-// The rest of a minimum hold is nobody's: what its holder sends with the lease's handle changes nothing. With the handle that
-// Inspect shows, an operator ends it.
+// The rest of a minimum hold is nobody's: what its holder sends with the lease's handle changes nothing. With the
+// handle that Inspect shows, an operator ends it.
 func TestResume_OfARest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		sem := s.Client(fairlock.Config{}).Semaphore("x", 2, fairlock.WithMinHold(time.Minute))
@@ -152,7 +158,8 @@ func TestResume_OfARest(t *testing.T) {
 		_, err := sem.Resume(t.Context(), lease.Handle())
 		require.ErrorIs(t, err, fairlock.ErrTaken)
 		assert.True(t, s.Semaphore("x", 2).State().Holders[0].Released)
-		rest, err := s.Client(fairlock.Config{}).Semaphore("x", 2).Resume(t.Context(), s.Semaphore("x", 2).State().Holders[0].Handle)
+		rest, err := s.Client(fairlock.Config{}).Semaphore("x", 2).Resume(t.Context(),
+			s.Semaphore("x", 2).State().Holders[0].Handle)
 		require.NoError(t, err)
 		unlock(t, rest)
 		s.Semaphore("x", 2).AssertFree()

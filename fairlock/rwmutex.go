@@ -14,13 +14,14 @@ func (c *Client) RWMutex(name string, options ...Option) RWMutex {
 	return RWMutex{shared{newLock(c, KindRWMutex, name, tokens.WriterWeight, options)}}
 }
 
-// Lock locks for writing. It is otherwise like Mutex.Lock, and returns ErrReentrant also if ctx carries a lease for reading.
+// Lock locks for writing. It is otherwise like Mutex.Lock, and returns ErrReentrant also if ctx carries a lease for
+// reading.
 func (m RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "lock", tokens.WriterWeight, false, nil)
 }
 
-// RLock locks for reading. It is otherwise like Mutex.Lock, and returns ErrReentrant if ctx carries a lease for writing. A second
-// RLock in a holder deadlocks until its ctx ends if a writer has queued in between.
+// RLock locks for reading. It is otherwise like Mutex.Lock, and returns ErrReentrant if ctx carries a lease for
+// writing. A second RLock in a holder deadlocks until its ctx ends if a writer has queued in between.
 func (m RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	return m.lock.acquire(ctx, "rlock", 1, false, nil)
 }

@@ -11,15 +11,16 @@ type Semaphore struct{ shared }
 
 // Semaphore returns the semaphore with that name and number of permits, 1 to 2^30. Otherwise it is like Client.Mutex.
 //
-// Each request brings the number, so it can change from one deployment to the next. Meanwhile at most the larger number is held,
-// and a request with the smaller one delays those behind it, which the client logs once. A number set by Resize counts instead.
+// Each request brings the number, so it can change from one deployment to the next. Meanwhile at most the larger number
+// is held, and a request with the smaller one delays those behind it, which the client logs once. A number set by
+// Resize counts instead.
 func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Semaphore {
 	return Semaphore{shared{newLock(c, KindSemaphore, name, permits, options)}}
 }
 
-// Acquire waits in order until n permits are granted, from 1 to the semaphore's number, and returns one lease on all of them. The
-// errors are those of Mutex.Lock, and a *CapacityError if the semaphore was resized to fewer. There is no ErrReentrant, because a
-// holder may acquire more permits. Two that do so can deadlock until ctx ends.
+// Acquire waits in order until n permits are granted, from 1 to the semaphore's number, and returns one lease on all of
+// them. The errors are those of Mutex.Lock, and a *CapacityError if the semaphore was resized to fewer. There is no
+// ErrReentrant, because a holder may acquire more permits. Two that do so can deadlock until ctx ends.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lock.acquire(ctx, "acquire", n, false, s.check(n))
 }
@@ -40,11 +41,12 @@ func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context)
 	return s.lock.do(ctx, "trydo", n, true, s.check(n), f)
 }
 
-// Resize is for operators. It sets the number of permits for all users of the semaphore until ResetSize, whatever number their
-// requests bring. Redis keeps it without an expiry. Waiters that fit are granted permits at once, in order. Holders keep theirs.
-// A waiter for more than there are gets a *CapacityError when it is the head of the queue, by its next heartbeat. A request for more
-// than its own number stays an ErrInvalid, also if Resize has set more: give the semaphore a larger number for that. ctx bounds the
-// request, 3 s at most. After an error the number may have been set, and Resize can be called again.
+// Resize is for operators. It sets the number of permits for all users of the semaphore until ResetSize, whatever
+// number their requests bring. Redis keeps it without an expiry. Waiters that fit are granted permits at once, in
+// order. Holders keep theirs. A waiter for more than there are gets a *CapacityError when it is the head of the queue,
+// by its next heartbeat. A request for more than its own number stays an ErrInvalid, also if Resize has set more: give
+// the semaphore a larger number for that. ctx bounds the request, 3 s at most. After an error the number may have been
+// set, and Resize can be called again.
 func (s Semaphore) Resize(ctx context.Context, permits int) error {
 	return s.lock.resize(ctx, "resize", permits, checkPermits(permits))
 }
@@ -54,7 +56,8 @@ func (s Semaphore) ResetSize(ctx context.Context) error {
 	return s.lock.resize(ctx, "resetsize", 0, nil)
 }
 
-// check returns an error unless n is at most the number that this client brings. Redis knows whether the semaphore was resized.
+// check returns an error unless n is at most the number that this client brings. Redis knows whether the semaphore was
+// resized.
 func (s Semaphore) check(n int) error {
 	if s.lock == nil || s.lock.permits < 1 {
 		return nil // that is an error of its own
@@ -63,5 +66,6 @@ func (s Semaphore) check(n int) error {
 }
 
 func checkPermits(permits int) error {
-	return require(permits >= 1 && permits <= bounds.MaxPermits, "permits", "%d, must be from 1 to %d", permits, bounds.MaxPermits)
+	return require(permits >= 1 && permits <= bounds.MaxPermits, "permits", "%d, must be from 1 to %d", permits,
+		bounds.MaxPermits)
 }

@@ -19,9 +19,9 @@ func shutdown(ctx context.Context, c interface{ Shutdown(context.Context) error 
 	return begin(ctx, func(ctx context.Context) (*fairlock.Lease, error) { return nil, c.Shutdown(ctx) })
 }
 
-// Of a lock with a holder and a hundred waiters, Shutdown returns the waiters at once. The holder may take a second lock, for
-// which it waits, and Shutdown returns when it has unlocked both. Nothing is left in Redis, and no goroutine, also if Redis
-// is down for some seconds meanwhile.
+// Of a lock with a holder and a hundred waiters, Shutdown returns the waiters at once. The holder may take a second
+// lock, for which it waits, and Shutdown returns when it has unlocked both. Nothing is left in Redis, and no goroutine,
+// also if Redis is down for some seconds meanwhile.
 //
 //fairlock:promise Shutdown: waiters return ErrClosed at once, holders finish, and may take a further lock under the ctx of their lease; nothing is left in Redis, and no goroutine
 //fairlock:fault Redis is down during Shutdown: it returns when Redis is back and everything is released
@@ -53,9 +53,10 @@ func TestClient_Shutdown(t *testing.T) {
 					require.Equal(t, start, q.at)
 				}
 				s.Mutex("a").AssertQueue()
-				for _, refused := range []acquire{a.Lock, a.TryLock, permits(client.Semaphore("s", 1), 1), func(ctx context.Context) (*fairlock.Lease, error) {
-					return a.Resume(ctx, s.Mutex("a").State().Holders[0].Handle)
-				}} {
+				for _, refused := range []acquire{a.Lock, a.TryLock, permits(client.Semaphore("s", 1), 1),
+					func(ctx context.Context) (*fairlock.Lease, error) {
+						return a.Resume(ctx, s.Mutex("a").State().Holders[0].Handle)
+					}} {
 					_, err := refused(t.Context())
 					require.ErrorIs(t, err, fairlock.ErrClosed)
 				}
@@ -88,7 +89,8 @@ func TestClient_Shutdown(t *testing.T) {
 	}
 }
 
-// A release that Redis has not acknowledged when Shutdown is called is sent until Redis does, and Shutdown waits for that.
+// A release that Redis has not acknowledged when Shutdown is called is sent until Redis does, and Shutdown waits for
+// that.
 //
 //fairlock:promise Shutdown
 func TestClient_ShutdownWaitsForReleases(t *testing.T) {
@@ -111,8 +113,8 @@ func TestClient_ShutdownWaitsForReleases(t *testing.T) {
 	})
 }
 
-// A waiter goes on for as long as a lease that its ctx carries is held, also if an inner one has ended. Leases of another
-// client do not count.
+// A waiter goes on for as long as a lease that its ctx carries is held, also if an inner one has ended. Leases of
+// another client do not count.
 //
 //fairlock:promise Shutdown
 func TestClient_ShutdownEndsWaitersWithoutALease(t *testing.T) {
@@ -147,8 +149,8 @@ func TestClient_ShutdownEndsWaitersWithoutALease(t *testing.T) {
 	})
 }
 
-// When ctx of Shutdown ends, leases end with ErrClosed, and Shutdown returns the error of ctx within 100 ms, also if Redis
-// hangs. Other calls of Shutdown find that the client was closed, as after Close.
+// When ctx of Shutdown ends, leases end with ErrClosed, and Shutdown returns the error of ctx within 100 ms, also if
+// Redis hangs. Other calls of Shutdown find that the client was closed, as after Close.
 //
 //fairlock:fault ctx of Shutdown ends, or Close is called meanwhile: leases end with ErrClosed; Shutdown returns within 100 ms, also if Redis hangs
 func TestClient_ShutdownIsCutShort(t *testing.T) {

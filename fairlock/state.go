@@ -18,23 +18,26 @@ type State struct {
 	At      time.Time // the time of Redis's clock
 	Holders []Holder  // the first 1,000 of them, ordered by the end of their leases
 	Used    int       // permits that are held; of an RWMutex its readers, or 1 for a writer
-	Permits int       // of a semaphore the number set by Resize, else that of the first waiter or latest holder; 1 for a mutex
-	Resized bool      // Permits was set by Resize
-	Others  []int     // other numbers that holders and waiters have brought, in ascending order; empty after Resize
-	Fence   uint64    // the lock's last number, which no fence exceeds; 0 if it has been forgotten
-	Waiting int       // number of waiters that have not expired
-	Expired int       // number of waiters that have; the next requests for the lock drop them
-	Waiters []Waiter  // the first 1,000 of both, in order; of a KeyedSemaphore in the order in which they came, whatever their keys
+	// of a semaphore the number set by Resize, else that of the first waiter or latest holder; 1 for a mutex
+	Permits int
+	Resized bool   // Permits was set by Resize
+	Others  []int  // other numbers that holders and waiters have brought, in ascending order; empty after Resize
+	Fence   uint64 // the lock's last number, which no fence exceeds; 0 if it has been forgotten
+	Waiting int    // number of waiters that have not expired
+	Expired int    // number of waiters that have; the next requests for the lock drop them
+	// the first 1,000 of both, in order; of a KeyedSemaphore in the order in which they came, whatever their keys
+	Waiters []Waiter
 
-	// Candidates is how many of Waiting campaign in an election, see package leader: they wait for as long as the leader lives.
+	// Candidates is how many of Waiting campaign in an election, see package leader: they wait for as long as the leader
+	// lives.
 	Candidates int
 
-	// OldestWait is for how long the first waiter has waited that has neither expired nor is a candidate. It is 0 if there is none,
-	// and negative if it is not known, because 1,000 others stand before it.
+	// OldestWait is for how long the first waiter has waited that has neither expired nor is a candidate. It is 0 if there
+	// is none, and negative if it is not known, because 1,000 others stand before it.
 	OldestWait time.Duration
 
-	// Keys has the first 1,000 keys of a KeyedSemaphore that have waiters, in the order in which they are next. Those at their
-	// limits come last.
+	// Keys has the first 1,000 keys of a KeyedSemaphore that have waiters, in the order in which they are next. Those at
+	// their limits come last.
 	Keys []KeyState
 }
 
@@ -64,9 +67,9 @@ type Holder struct {
 	Leader   bool          // it leads an election, see package leader
 	Released bool          // it has released the lock, which stays taken for TTL, until the minimum hold is over
 
-	// Renewed is the time since the lease was renewed or granted. A live holder renews after about a third of Token.TTL, and half
-	// a second after a handoff, when TTL + Renewed is less than Token.TTL. Missed is how many renewals should have followed.
-	// Renewed is negative if it is not known, as after a release, or with a minimum hold above TTL.
+	// Renewed is the time since the lease was renewed or granted. A live holder renews after about a third of Token.TTL,
+	// and half a second after a handoff, when TTL + Renewed is less than Token.TTL. Missed is how many renewals should
+	// have followed. Renewed is negative if it is not known, as after a release, or with a minimum hold above TTL.
 	Renewed time.Duration
 	Missed  int
 }
@@ -85,8 +88,8 @@ type Waiter struct {
 	Candidate bool // it campaigns in an election, see package leader
 }
 
-// readState reads a lock, and lists at most so many holders and so many waiters. If these do not tell who of all waiters is a
-// candidate and who has waited longest, it reads the lock once more, with as many waiters as Redis lists.
+// readState reads a lock, and lists at most so many holders and so many waiters. If these do not tell who of all
+// waiters is a candidate and who has waited longest, it reads the lock once more, with as many waiters as Redis lists.
 func readState(ctx context.Context, l script.Lock, holders, waiters int) (State, error) {
 	snap, err := l.Inspect(ctx, holders, waiters)
 	if err != nil {
@@ -105,8 +108,8 @@ func readState(ctx context.Context, l script.Lock, holders, waiters int) (State,
 	return s, nil
 }
 
-// complete reports whether those that are listed tell what is to be known of all waiters. An election has candidates alone, and
-// other locks have none.
+// complete reports whether those that are listed tell what is to be known of all waiters. An election has candidates
+// alone, and other locks have none.
 func (s State) complete() bool {
 	all := s.Waiting == 0 || len(s.Waiters) == s.Waiting+s.Expired
 	election := len(s.Holders) > 0 && s.Holders[0].Leader || s.Candidates > 0
@@ -154,8 +157,8 @@ func stateOf(l script.Lock, snap script.Snapshot) State {
 	return s
 }
 
-// waits returns how many candidates are listed, and for how long the first waiter has waited that is alive and none. It is negative
-// if that one is not listed.
+// waits returns how many candidates are listed, and for how long the first waiter has waited that is alive and none. It
+// is negative if that one is not listed.
 func waits(s State) (candidates int, oldest time.Duration) {
 	alive := 0
 	oldest = -1
@@ -176,7 +179,8 @@ func waits(s State) (candidates int, oldest time.Duration) {
 	return candidates, oldest
 }
 
-// keys returns the keys of a snapshot that have waiters. If all waiters are listed, those that have expired do not count.
+// keys returns the keys of a snapshot that have waiters. If all waiters are listed, those that have expired do not
+// count.
 func keys(s State, snap script.Snapshot) (all []KeyState) {
 	limits := keyLimits(s)
 	alive := map[string][]Waiter{}
@@ -187,7 +191,8 @@ func keys(s State, snap script.Snapshot) (all []KeyState) {
 	}
 	known := len(s.Waiters) == snap.Waiting
 	for _, k := range snap.Keys {
-		others := append([]int(nil), slices.DeleteFunc(limits[k.Key], func(n int) bool { return n == k.Limit })...) // nil if there is none
+		// nil if there is none
+		others := append([]int(nil), slices.DeleteFunc(limits[k.Key], func(n int) bool { return n == k.Limit })...)
 		key := KeyState{k.Key, k.Held, k.Waiting, k.Limit, k.Share, age(uint64(k.Ticket), snap.Now), k.AtLimit, others}
 		if waiters := alive[k.Key]; known && len(waiters) > 0 {
 			key.Waiting, key.Age = len(waiters), waiters[0].Age
@@ -199,8 +204,8 @@ func keys(s State, snap script.Snapshot) (all []KeyState) {
 	return all
 }
 
-// keyLimits returns the key limits that holders and waiters have brought, by key, each once, in ascending order. Holders and waiters
-// are listed already.
+// keyLimits returns the key limits that holders and waiters have brought, by key, each once, in ascending order.
+// Holders and waiters are listed already.
 func keyLimits(s State) map[string][]int {
 	all := map[string][]int{}
 	add := func(key string, t token.Token) {
@@ -221,8 +226,8 @@ func keyLimits(s State) map[string][]int {
 	return all
 }
 
-// permits returns the number of permits that counts next, and the others that holders and waiters have brought. Holders and
-// waiters are listed already.
+// permits returns the number of permits that counts next, and the others that holders and waiters have brought. Holders
+// and waiters are listed already.
 func permits(s State, resized int) (next int, others []int) {
 	var brought []int
 	for _, w := range s.Waiters {
@@ -242,8 +247,8 @@ func permits(s State, resized int) (next int, others []int) {
 	return next, slices.DeleteFunc(slices.Compact(brought), func(n int) bool { return n == next })
 }
 
-// age returns how long ago a ticket or a fence was assigned. It is 0 for number 0, and for a number that is ahead of the clock,
-// because others were assigned in the same microsecond.
+// age returns how long ago a ticket or a fence was assigned. It is 0 for number 0, and for a number that is ahead of
+// the clock, because others were assigned in the same microsecond.
 func age(number uint64, now time.Time) time.Duration {
 	if number == 0 {
 		return 0
@@ -251,12 +256,13 @@ func age(number uint64, now time.Time) time.Duration {
 	return max(now.Sub(time.UnixMicro(int64(number))), 0)
 }
 
-// renewals returns how long ago a lease was renewed, and how many renewals should have followed. Each is due when a third
-// of what was left then has passed; after a handoff, the first is due within hold.MaxFirst. A renewal is not counted before it is
-// late by a thirtieth of the time that the lease lasts.
+// renewals returns how long ago a lease was renewed, and how many renewals should have followed. Each is due when a
+// third of what was left then has passed; after a handoff, the first is due within hold.MaxFirst. A renewal is not
+// counted before it is late by a thirtieth of the time that the lease lasts.
 func renewals(h Holder) (ago time.Duration, missed int) {
 	ttl := h.Token.TTL()
-	if h.Token.IsZero() || h.TTL < 0 || h.TTL > ttl || tokens.FlagsOf(h.Token.Text())&(tokens.MinHold|tokens.Released) != 0 {
+	if h.Token.IsZero() || h.TTL < 0 || h.TTL > ttl ||
+		tokens.FlagsOf(h.Token.Text())&(tokens.MinHold|tokens.Released) != 0 {
 		return -1, 0
 	}
 	ago = ttl - h.TTL
@@ -276,8 +282,8 @@ func renewals(h Holder) (ago time.Duration, missed int) {
 	return ago, 1 + int(math.Log(float64(left)/float64(then))/math.Log(2.0/3))
 }
 
-// meaning returns the number of permits that a user sees for a token, and whether it is a writer's. It is 1 if the token is
-// not ours.
+// meaning returns the number of permits that a user sees for a token, and whether it is a writer's. It is 1 if the
+// token is not ours.
 func meaning(l script.Lock, t token.Token) (permits int, writer bool) {
 	if l.ReadWrite() {
 		return 1, t.Weight() == tokens.WriterWeight
@@ -285,7 +291,8 @@ func meaning(l script.Lock, t token.Token) (permits int, writer bool) {
 	return max(t.Weight(), 1), false
 }
 
-// parse returns the token of a text, and the Name of its client. For a text that is no token of ours, it returns the text.
+// parse returns the token of a text, and the Name of its client. For a text that is no token of ours, it returns the
+// text.
 func parse(text string) (token.Token, string) {
 	t, err := token.Parse(text)
 	if err != nil {

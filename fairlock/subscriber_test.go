@@ -26,41 +26,43 @@ func publishing(s *fairlocktest.Server, f func(channel, message string) bool) {
 	})
 }
 
-// A subscription is replaced if a heartbeat finds a grant that it should have brought, and it brings nothing until 300 ms after
-// the reply. The next notification arrives.
+// A subscription is replaced if a heartbeat finds a grant that it should have brought, and it brings nothing until 300
+// ms after the reply. The next notification arrives.
 //
 //fairlock:fault A notification is lost
 func TestSubscriber_Evidence(t *testing.T) {
 	const late = 300 * time.Millisecond
-	bubbles(t, map[time.Duration]int{late - 1: 0, late + 1: 1}, func(t *testing.T, s *fairlocktest.Server, delay time.Duration, replaced int) {
-		var log logged
-		client, _, j := listening(t, s, fairlock.Config{Logger: log.logger()})
-		held := s.Mutex("x").HoldAs("holder")
-		next, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
-		publishing(s, func(channel, message string) bool {
-			time.AfterFunc(interval+delay, func() { s.Miniredis.Publish(channel, message) })
-			return false
+	bubbles(t, map[time.Duration]int{late - 1: 0, late + 1: 1},
+		func(t *testing.T, s *fairlocktest.Server, delay time.Duration, replaced int) {
+			var log logged
+			client, _, j := listening(t, s, fairlock.Config{Logger: log.logger()})
+			held := s.Mutex("x").HoldAs("holder")
+			next, start := begin(t.Context(), client.Mutex("x").Lock), time.Now()
+			publishing(s, func(channel, message string) bool {
+				time.AfterFunc(interval+delay, func() { s.Miniredis.Publish(channel, message) })
+				return false
+			})
+			unlock(t, held)
+			held = next.granted(t)
+			pass(10 * interval)
+			publishing(s, nil)
+			require.Len(t, j.of("NotificationLost"), 1)
+			require.Len(t, j.of("subscription broke"), replaced)
+			require.Empty(t, log.lines, "once is normal, after a planned failover")
+			for _, broke := range j.of("subscription broke") {
+				require.ErrorContains(t, broke.info.(fairlock.SubscriptionInfo).Err, "did not bring a notification")
+				assert.Equal(t, interval+late, broke.at.Sub(start))
+			}
+			next = begin(t.Context(), client.Mutex("x").Lock)
+			start = time.Now()
+			unlock(t, held)
+			unlock(t, next.granted(t))
+			assert.Equal(t, start, next.at)
 		})
-		unlock(t, held)
-		held = next.granted(t)
-		pass(10 * interval)
-		publishing(s, nil)
-		require.Len(t, j.of("NotificationLost"), 1)
-		require.Len(t, j.of("subscription broke"), replaced)
-		require.Empty(t, log.lines, "once is normal, after a planned failover")
-		for _, broke := range j.of("subscription broke") {
-			require.ErrorContains(t, broke.info.(fairlock.SubscriptionInfo).Err, "did not bring a notification")
-			assert.Equal(t, interval+late, broke.at.Sub(start))
-		}
-		next = begin(t.Context(), client.Mutex("x").Lock)
-		start = time.Now()
-		unlock(t, held)
-		unlock(t, next.granted(t))
-		assert.Equal(t, start, next.at)
-	})
 }
 
-// A connection that is silent is pinged after 3 s, and replaced if it stays silent for 3 s more, also while nobody waits.
+// A connection that is silent is pinged after 3 s, and replaced if it stays silent for 3 s more, also while nobody
+// waits.
 //
 //fairlock:fault The connection of a subscription is half-open, and shows no error: replaced within 6 s, also while the client waits for no lock
 func TestSubscriber_Silent(t *testing.T) {
@@ -79,37 +81,38 @@ func TestSubscriber_Silent(t *testing.T) {
 	})
 }
 
-// A subscription that is down for a second is logged, and so is that it is up again. It is no outage. One that Redis refuses is
-// requested again once a second.
+// A subscription that is down for a second is logged, and so is that it is up again. It is no outage. One that Redis
+// refuses is requested again once a second.
 func TestSubscriber_Down(t *testing.T) {
-	bubbles(t, map[string]bool{"refused": true, "unreachable": false}, func(t *testing.T, s *fairlocktest.Server, name string, refused bool) {
-		var log logged
-		var j journal
-		rdb := &subscribing{Client: s.Link().Redis()}
-		rdb.refused.Store(refused)
-		client, err := fairlock.New(rdb, fairlock.Config{Logger: log.logger(), Trace: j.trace()})
-		require.NoError(t, err)
-		defer client.Close()
-		listen(t, &fairlocktest.Client{Client: client})
-		if !refused {
-			s.Stop()
-		}
-		pass(time.Minute + interval/2)
-		if refused {
-			assert.Len(t, j.of("subscription broke"), 1+60)
-		}
-		require.Len(t, log.lines, 1)
-		assert.Contains(t, log.lines[0], `level=WARN msg="the subscription is down; heartbeats replace notifications"`)
-		assert.Zero(t, client.Stats().OutageSince)
-		rdb.refused.Store(false)
-		if !refused {
-			s.Start()
-		}
-		pass(interval)
-		require.Len(t, log.lines, 2)
-		assert.Contains(t, log.lines[1], `level=INFO msg="the subscription is up again"`)
-		assert.Contains(t, log.lines[1], "lasted=1m", name)
-	})
+	bubbles(t, map[string]bool{"refused": true, "unreachable": false},
+		func(t *testing.T, s *fairlocktest.Server, name string, refused bool) {
+			var log logged
+			var j journal
+			rdb := &subscribing{Client: s.Link().Redis()}
+			rdb.refused.Store(refused)
+			client, err := fairlock.New(rdb, fairlock.Config{Logger: log.logger(), Trace: j.trace()})
+			require.NoError(t, err)
+			defer client.Close()
+			listen(t, &fairlocktest.Client{Client: client})
+			if !refused {
+				s.Stop()
+			}
+			pass(time.Minute + interval/2)
+			if refused {
+				assert.Len(t, j.of("subscription broke"), 1+60)
+			}
+			require.Len(t, log.lines, 1)
+			assert.Contains(t, log.lines[0], `level=WARN msg="the subscription is down; heartbeats replace notifications"`)
+			assert.Zero(t, client.Stats().OutageSince)
+			rdb.refused.Store(false)
+			if !refused {
+				s.Start()
+			}
+			pass(interval)
+			require.Len(t, log.lines, 2)
+			assert.Contains(t, log.lines[1], `level=INFO msg="the subscription is up again"`)
+			assert.Contains(t, log.lines[1], "lasted=1m", name)
+		})
 }
 
 // subscribing is a client whose subscriptions Redis may refuse: they need a user that it does not know.

@@ -7,19 +7,21 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Trace is a set of callbacks. Each may be nil. A callback delays the event, so it should be quick. Several goroutines may call
-// one at once. A callback must not call the Client's Close or Shutdown, which wait for it.
+// Trace is a set of callbacks. Each may be nil. A callback delays the event, so it should be quick. Several goroutines
+// may call one at once. A callback must not call the Client's Close or Shutdown, which wait for it.
 //
-// Queued, Left and Granted run in the goroutine of their caller, and so does the Ended of an Unlock, and of a loss that a method of
-// the lease or of its ctx has found. A panic there reaches the caller: the lease is given back, and the waiter leaves. All others
-// run in goroutines of the Client, where a panic ends the process. The same holds for the Logger.
+// Queued, Left and Granted run in the goroutine of their caller, and so does the Ended of an Unlock, and of a loss that
+// a method of the lease or of its ctx has found. A panic there reaches the caller: the lease is given back, and the
+// waiter leaves. All others run in goroutines of the Client, where a panic ends the process. The same holds for the
+// Logger.
 //
-// The events balance. Each call of Lock, Try…, Do or Resume gives exactly one of Granted and Left, with one Queued before it if
-// it has joined the queue. One Ended follows each Granted, after that has returned. A call that cannot send a request (bad input,
-// a ctx that has ended, a closed Client, ErrReentrant) gives no event. Only a panic of a callback or a go-redis hook breaks the
-// balance.
+// The events balance. Each call of Lock, Try…, Do or Resume gives exactly one of Granted and Left, with one Queued
+// before it if it has joined the queue. One Ended follows each Granted, after that has returned. A call that cannot
+// send a request (bad input, a ctx that has ended, a closed Client, ErrReentrant) gives no event. Only a panic of a
+// callback or a go-redis hook breaks the balance.
 type Trace struct {
-	Queued           func(QueuedInfo)       // an acquisition joins the queue; not again if its waiter is dropped and comes back
+	// an acquisition joins the queue; not again if its waiter is dropped and comes back
+	Queued           func(QueuedInfo)
 	Granted          func(GrantedInfo)      // a lease begins, also by Resume
 	Renewed          func(RenewedInfo)      // a renewal has succeeded, or failed, and others follow until the deadline
 	Ended            func(EndedInfo)        // a lease has ended; after Unlock, once its outcome is known
@@ -62,8 +64,9 @@ type RenewedInfo struct {
 	Err      error
 }
 
-// EndedInfo is about the end of a lease. Err is nil if Unlock has released the lock, ErrLost after a loss, ErrDetached after
-// Detach, and ErrClosed if the Client was closed. Any other Err is that of Unlock. The lock may then be held until its TTL ends.
+// EndedInfo is about the end of a lease. Err is nil if Unlock has released the lock, ErrLost after a loss, ErrDetached
+// after Detach, and ErrClosed if the Client was closed. Any other Err is that of Unlock. The lock may then be held
+// until its TTL ends.
 type EndedInfo struct {
 	Event
 	Fence uint64

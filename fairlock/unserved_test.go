@@ -61,20 +61,27 @@ func tries(c *fairlocktest.Client, l *fairlock.Lease) map[string]func(context.Co
 	}
 	nothing := func(context.Context) error { return nil }
 	return map[string]func(context.Context) error{ // each by the name of its method
-		"TryLock": first(c.Mutex("x").TryLock), "TryLock for writing": first(c.RWMutex("x").TryLock), "TryRLock": first(c.RWMutex("x").TryRLock),
-		"TryAcquire":   first(func(ctx context.Context) (*fairlock.Lease, error) { return c.Semaphore("x", 2).TryAcquire(ctx, 1) }),
-		"TryDo":        func(ctx context.Context) error { return c.Mutex("x").TryDo(ctx, nothing) },
-		"TryRDo":       func(ctx context.Context) error { return c.RWMutex("x").TryRDo(ctx, nothing) },
-		"Inspect":      func(ctx context.Context) error { _, err := c.Mutex("x").Inspect(ctx); return err },
-		"Resume":       first(func(ctx context.Context) (*fairlock.Lease, error) { return c.Mutex("x").Resume(ctx, l.Handle()) }),
+		"TryLock": first(c.Mutex("x").TryLock), "TryLock for writing": first(c.RWMutex("x").TryLock), "TryRLock": first(
+			c.RWMutex("x").TryRLock),
+		"TryAcquire": first(func(ctx context.Context) (*fairlock.Lease,
+			error) {
+			return c.Semaphore("x", 2).TryAcquire(ctx, 1)
+		}),
+		"TryDo":   func(ctx context.Context) error { return c.Mutex("x").TryDo(ctx, nothing) },
+		"TryRDo":  func(ctx context.Context) error { return c.RWMutex("x").TryRDo(ctx, nothing) },
+		"Inspect": func(ctx context.Context) error { _, err := c.Mutex("x").Inspect(ctx); return err },
+		"Resume": first(func(ctx context.Context) (*fairlock.Lease,
+			error) {
+			return c.Mutex("x").Resume(ctx, l.Handle())
+		}),
 		"Resize":       func(ctx context.Context) error { return c.Semaphore("x", 2).Resize(ctx, 3) },
 		"ResetSize":    func(ctx context.Context) error { return c.Semaphore("x", 2).ResetSize(ctx) },
 		"ForceRelease": func(ctx context.Context) error { _, err := c.Mutex("x").ForceRelease(ctx); return err },
 	}
 }
 
-// Each method of a lock either waits for the lock, or gives up after 3 s, unless it sends nothing. The calls that give up are in
-// tries, and the documents name them all.
+// Each method of a lock either waits for the lock, or gives up after 3 s, unless it sends nothing. The calls that give
+// up are in tries, and the documents name them all.
 func TestUnserved_EveryList(t *testing.T) {
 	wait := []string{"Lock", "RLock", "Acquire", "Do", "RDo"}
 	const sendsNothing = "LeaseFromContext"
@@ -110,13 +117,14 @@ func TestUnserved_EveryList(t *testing.T) {
 	}
 }
 
-// A first request that a server cannot serve waits as a queued waiter does, and so does one that has no answer from a server
-// that has answered before. It is served within a quarter of a second after Redis is back.
+// A first request that a server cannot serve waits as a queued waiter does, and so does one that has no answer from a
+// server that has answered before. It is served within a quarter of a second after Redis is back.
 //
 //fairlock:fault A server cannot serve a first request (READONLY, LOADING, …), or does not answer any more: Lock, Do and Acquire wait for as long as ctx lasts
 func TestUnserved_FirstRequestWaits(t *testing.T) {
 	const lasts = time.Minute
-	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string, fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
+	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string,
+		fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
 		client := s.Client(fairlock.Config{})
 		_, err := client.Mutex("warm").Inspect(t.Context())
 		require.NoError(t, err)
@@ -145,12 +153,13 @@ func TestUnserved_FirstRequestWaits(t *testing.T) {
 	})
 }
 
-// If no server has ever answered, a first request gives up after 10 s, because the address may be wrong. A server that answers
-// that it cannot serve it shows that the address is right.
+// If no server has ever answered, a first request gives up after 10 s, because the address may be wrong. A server that
+// answers that it cannot serve it shows that the address is right.
 //
 //fairlock:fault A first request cannot connect: Lock gives up after 10 s, if no server has ever answered the client
 func TestUnserved_WrongAddress(t *testing.T) {
-	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, name string, fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
+	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, name string,
+		fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
 		client, start := s.Client(fairlock.Config{}), time.Now()
 		end := fault(s, client)
 		all := map[string]*acquisition{}
@@ -178,12 +187,13 @@ func TestUnserved_WrongAddress(t *testing.T) {
 	})
 }
 
-// Calls that do not wait for the lock try for 3 s to reach Redis, whether a server answers or not. They succeed if Redis serves
-// them meanwhile.
+// Calls that do not wait for the lock try for 3 s to reach Redis, whether a server answers or not. They succeed if
+// Redis serves them meanwhile.
 //
 //fairlock:fault Redis does not serve a call that does not wait for the lock (Try…, Inspect, Resume, ForceRelease, Resize, ResetSize): it tries for 3 s
 func TestUnserved_TriesGiveUp(t *testing.T) {
-	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string, fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
+	bubbles(t, unserved, func(t *testing.T, s *fairlocktest.Server, _ string,
+		fault func(*fairlocktest.Server, *fairlocktest.Client) func()) {
 		lease := hold(t, s.Client(fairlock.Config{TTL: time.Hour}).Mutex("x").Lock)
 		client := s.Client(fairlock.Config{})
 		_, err := client.Mutex("warm").Inspect(t.Context())
@@ -214,8 +224,8 @@ func TestUnserved_TriesGiveUp(t *testing.T) {
 	})
 }
 
-// The error of a call that gives up names the latest failure that says something: not that a request was in flight when it gave up,
-// if an earlier one was refused.
+// The error of a call that gives up names the latest failure that says something: not that a request was in flight when
+// it gave up, if an earlier one was refused.
 func TestUnserved_NamesTheFailure(t *testing.T) {
 	const loading = "LOADING Redis is loading the dataset in memory"
 	bubbles(t, map[string][]string{ // replies to the requests, of which the last hangs
@@ -253,7 +263,8 @@ func TestUnserved_NamesTheFailure(t *testing.T) {
 	})
 }
 
-// A request that is sent on its caller's goroutine returns go-redis's error when ctx has ended: no more than that ctx has.
+// A request that is sent on its caller's goroutine returns go-redis's error when ctx has ended: no more than that ctx
+// has.
 func TestUnserved_NamesTheFailureBeforeAnInlineRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := clientWith(t, s, fairlock.Config{}, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
@@ -274,7 +285,8 @@ func TestUnserved_NamesTheFailureBeforeAnInlineRequest(t *testing.T) {
 	})
 }
 
-// A MOVED that reaches a client of one server is returned at once, and so is the end of the Redis client: they come again.
+// A MOVED that reaches a client of one server is returned at once, and so is the end of the Redis client: they come
+// again.
 //
 //fairlock:fault The Redis client is one of a single server, and the server is a node of a Cluster; or the Redis client is closed: an error at once
 func TestUnserved_Permanent(t *testing.T) {
@@ -298,7 +310,8 @@ func TestUnserved_Permanent(t *testing.T) {
 			if name == "closed" {
 				require.ErrorIs(t, err, redis.ErrClosed, call)
 			} else {
-				require.ErrorContains(t, err, "the server is a node of a Redis Cluster, which needs a redis.ClusterClient: "+name, call)
+				require.ErrorContains(t, err, "the server is a node of a Redis Cluster, which needs a redis.ClusterClient: "+name,
+					call)
 			}
 		}
 		require.Error(t, lease.Renew(t.Context()))
@@ -327,7 +340,10 @@ func TestUnserved_ClusterMovesSlots(t *testing.T) {
 func TestUnserved_NoDeadlineOfTheCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
-		record(client).before = func(int, redis.Cmder) error { return &net.OpError{Op: "dial", Err: context.DeadlineExceeded} }
+		record(client).before = func(int, redis.Cmder) error {
+			return &net.OpError{Op: "dial",
+				Err: context.DeadlineExceeded}
+		}
 		for _, lock := range []acquire{client.Mutex("x").TryLock, client.Mutex("x").Lock} {
 			_, err := lock(t.Context())
 			require.ErrorIs(t, err, fairlock.ErrUnreachable)

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/bounds"
 )
 
-// A handoff is used without a further request while a sixth of the smaller of TTL and WaiterTTL is left of the time that it
-// is trusted for. That is counted from when the request was sent that found the waiter queued.
+// A handoff is used without a further request while a sixth of the smaller of TTL and WaiterTTL is left of the time
+// that it is trusted for. That is counted from when the request was sent that found the waiter queued.
 //
 //fairlock:promise A handoff is prompt: the release notifies the next waiter, no heartbeat has to find it; a waiter with too little trusted time sends acquire
 func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
@@ -27,10 +27,13 @@ func TestWaiter_UsesAHandoffWhileItIsTrusted(t *testing.T) {
 		used                 bool
 	}
 	bubbles(t, map[string]example{
-		"at once":                                {ttl: ttl, waiterTTL: 6 * time.Second, used: true},
-		"just before the next heartbeat":         {ttl: ttl, waiterTTL: 6 * time.Second, wait: 999 * time.Millisecond, used: true},
-		"a sixth of WaiterTTL is left":           {ttl: 90 * time.Second, waiterTTL: 3 * time.Second, wait: 799 * time.Millisecond, used: true},
-		"less than a sixth of WaiterTTL is left": {ttl: 90 * time.Second, waiterTTL: 3 * time.Second, wait: 800 * time.Millisecond},
+		"at once": {ttl: ttl, waiterTTL: 6 * time.Second, used: true},
+		"just before the next heartbeat": {ttl: ttl, waiterTTL: 6 * time.Second, wait: 999 * time.Millisecond,
+			used: true},
+		"a sixth of WaiterTTL is left": {ttl: 90 * time.Second, waiterTTL: 3 * time.Second,
+			wait: 799 * time.Millisecond, used: true},
+		"less than a sixth of WaiterTTL is left": {ttl: 90 * time.Second, waiterTTL: 3 * time.Second,
+			wait: 800 * time.Millisecond},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
 		client, _, j := listening(t, s, fairlock.Config{TTL: c.ttl, WaiterTTL: c.waiterTTL})
 		first := s.Mutex("x").HoldAs("holder")
@@ -121,8 +124,8 @@ func TestWaiter_GrantBeforeTheSubscription(t *testing.T) {
 }
 
 // A waiter whose notification is lost finds its grant at its next heartbeat, and sends acquire 10 ms later, because the
-// notification might still come. The first waiter of a client has a heartbeat each second, the others at least each third of
-// WaiterTTL.
+// notification might still come. The first waiter of a client has a heartbeat each second, the others at least each
+// third of WaiterTTL.
 //
 //fairlock:fault A notification is lost: the next waiter, or all who were admitted, are in within one heartbeat; the order holds; the subscription is replaced
 func TestWaiter_LostNotificationIsFoundByTheHeartbeat(t *testing.T) {
@@ -218,9 +221,9 @@ func TestWaiter_PausedWithinItsGrant(t *testing.T) {
 	})
 }
 
-// Redis goes away just after it has granted a waiter the lock, and the notification is lost. If it is back while that grant
-// lasts, the waiter has the lock by it. If not, those that are granted the lock before the waiter is back pass it, and nobody
-// else's position changes.
+// Redis goes away just after it has granted a waiter the lock, and the notification is lost. If it is back while that
+// grant lasts, the waiter has the lock by it. If not, those that are granted the lock before the waiter is back pass
+// it, and nobody else's position changes.
 //
 //fairlock:fault Redis is away just after a grant whose notification is lost: the waiter has the lock if Redis is back within what is left of its WaiterTTL, which is at least half, and within TTL; if not, the next one passes it
 func TestWaiter_OutageAfterItsGrant(t *testing.T) {
@@ -254,8 +257,8 @@ func TestWaiter_OutageAfterItsGrant(t *testing.T) {
 	})
 }
 
-// Whatever happens to the connections and to the server, a queued waiter gets no error, and the order holds unless data are
-// lost.
+// Whatever happens to the connections and to the server, a queued waiter gets no error, and the order holds unless data
+// are lost.
 //
 //fairlock:fault CLIENT KILL, SCRIPT FLUSH, a pause, a restart with or without persistence: no error for a waiter whose ctx has time
 func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
@@ -289,7 +292,8 @@ func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 			pass(time.Second)
 			s.Start()
 		},
-	}, func(t *testing.T, s *fairlocktest.Server, name string, fault func(t *testing.T, s *fairlocktest.Server, c clients)) {
+	}, func(t *testing.T, s *fairlocktest.Server, name string, fault func(t *testing.T, s *fairlocktest.Server,
+		c clients)) {
 		cfg := fairlock.Config{WaiterTTL: time.Minute}
 		c := clients{s.Client(cfg), s.Client(cfg)}
 		lease := hold(t, c[0].Mutex("x").Lock)
@@ -323,8 +327,8 @@ func TestWaiter_NoErrorWhileItsContextHasTime(t *testing.T) {
 	})
 }
 
-// A waiter whose ctx ends while a request is under way returns ctx's error within 25 ms. Nothing is left of it once Redis
-// answers.
+// A waiter whose ctx ends while a request is under way returns ctx's error within 25 ms. Nothing is left of it once
+// Redis answers.
 //
 //fairlock:fault ctx ends, Redis hangs: Lock returns within 100 ms; nothing is left once Redis answers
 //fairlock:fault ctx ends while the first connection is being made: the same
@@ -338,12 +342,15 @@ func TestWaiter_ContextEndsWhileRedisHangs(t *testing.T) {
 		fault              func(*fairlocktest.Link)
 	}
 	bubbles(t, map[string]example{
-		"the lock is free":     {acquire: wait, fault: hang},
-		"the lock is held":     {held: true, acquire: wait, fault: hang},
-		"it is queued":         {held: true, queued: true, acquire: wait, fault: hang},
-		"it tries":             {acquire: try, fault: hang},
-		"it dials":             {cold: true, acquire: wait, fault: hang},
-		"connecting is slow":   {cold: true, acquire: wait, fault: func(l *fairlocktest.Link) { l.Delay(30*time.Millisecond, 30*time.Millisecond) }},
+		"the lock is free": {acquire: wait, fault: hang},
+		"the lock is held": {held: true, acquire: wait, fault: hang},
+		"it is queued":     {held: true, queued: true, acquire: wait, fault: hang},
+		"it tries":         {acquire: try, fault: hang},
+		"it dials":         {cold: true, acquire: wait, fault: hang},
+		"connecting is slow": {cold: true, acquire: wait, fault: func(l *fairlocktest.Link) {
+			l.Delay(30*time.Millisecond,
+				30*time.Millisecond)
+		}},
 		"the request is stuck": {acquire: wait, fault: func(l *fairlocktest.Link) { l.Delay(4*time.Second, 0) }},
 		"the reply is stuck":   {acquire: wait, fault: func(l *fairlocktest.Link) { l.Delay(0, 4*time.Second) }},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, c example) {
@@ -379,8 +386,8 @@ func TestWaiter_ContextEndsWhileRedisHangs(t *testing.T) {
 	})
 }
 
-// A request that arrives when its waiter has left is refused. Redis refuses the token for one WaiterTTL, and at least for
-// a second.
+// A request that arrives when its waiter has left is refused. Redis refuses the token for one WaiterTTL, and at least
+// for a second.
 //
 //fairlock:fault A request arrives after its waiter has left: it is refused, or given back
 func TestWaiter_LateRequestIsRefused(t *testing.T) {
@@ -440,7 +447,8 @@ func TestWaiter_LeavesAfterItsAbandonedRequest(t *testing.T) {
 	})
 }
 
-// A waiter sends acquire again after an error that passes, so it is ctx's error that its caller gets if ctx ends just then.
+// A waiter sends acquire again after an error that passes, so it is ctx's error that its caller gets if ctx ends just
+// then.
 func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})
@@ -467,8 +475,8 @@ func TestWaiter_ContextEndsWhileAnErrorComes(t *testing.T) {
 	})
 }
 
-// A notification of before a loss of data, which comes when its waiter has been queued anew, begins no lease: its fence is not
-// above the last number of the reply that has queued it. The waiter sends acquire.
+// A notification of before a loss of data, which comes when its waiter has been queued anew, begins no lease: its fence
+// is not above the last number of the reply that has queued it. The waiter sends acquire.
 //
 //fairlock:fault Redis loses its data
 func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
@@ -494,49 +502,50 @@ func TestWaiter_OldNotificationAfterALoss(t *testing.T) {
 	})
 }
 
-// Waiters of one lock in one client end at once: few requests tell Redis of all, and each Lock returns within 25 ms, also if Redis
-// does not answer.
+// Waiters of one lock in one client end at once: few requests tell Redis of all, and each Lock returns within 25 ms,
+// also if Redis does not answer.
 //
 //fairlock:promise Waiters that leave together: 10,000 of one client share 45 requests at most, and are out of the queue within a second
 //fairlock:fault ctx ends, Redis hangs
 func TestWaiter_LeaveTogether(t *testing.T) {
 	const waiters = 10_000
-	bubbles(t, map[string]bool{"Redis answers": false, "Redis hangs": true}, func(t *testing.T, s *fairlocktest.Server, _ string, hangs bool) {
-		client := s.Client(fairlock.Config{})
-		sent := record(client)
-		sent.before = func(_ int, cmd redis.Cmder) error {
-			if verbOf(cmd) == "acquire" {
-				return errCut // Redis may have received it; the server of this test need not queue so many
+	bubbles(t, map[string]bool{"Redis answers": false, "Redis hangs": true},
+		func(t *testing.T, s *fairlocktest.Server, _ string, hangs bool) {
+			client := s.Client(fairlock.Config{})
+			sent := record(client)
+			sent.before = func(_ int, cmd redis.Cmder) error {
+				if verbOf(cmd) == "acquire" {
+					return errCut // Redis may have received it; the server of this test need not queue so many
+				}
+				return nil
 			}
-			return nil
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var left sync.WaitGroup
-		var late atomic.Int64 // the last one, counted from the end of ctx
-		var ended time.Time
-		for range waiters {
-			left.Go(func() {
-				_, err := client.Mutex("x").Lock(ctx)
-				assert.ErrorIs(t, err, context.Canceled)
-				late.Store(int64(time.Since(ended)))
-			})
-		}
-		synctest.Wait()
-		sent.reset()
-		client.Link.Delay(time.Millisecond, time.Millisecond) // so that all have left when the first request is answered
-		if ended = time.Now(); hangs {
-			client.Link.Hang()
-		}
-		cancel()
-		left.Wait()
-		assert.Equal(t, 25*time.Millisecond, time.Duration(late.Load()))
-		client.Link.Mend()
-		pass(time.Second)
-		tombstones, err := s.Miniredis.SortedSet("fairlock:{x}:tombstones")
-		require.NoError(t, err)
-		assert.Len(t, tombstones, waiters)
-		assert.LessOrEqual(t, len(sent.requests()), 45)
-	})
+			ctx, cancel := context.WithCancel(t.Context())
+			var left sync.WaitGroup
+			var late atomic.Int64 // the last one, counted from the end of ctx
+			var ended time.Time
+			for range waiters {
+				left.Go(func() {
+					_, err := client.Mutex("x").Lock(ctx)
+					assert.ErrorIs(t, err, context.Canceled)
+					late.Store(int64(time.Since(ended)))
+				})
+			}
+			synctest.Wait()
+			sent.reset()
+			client.Link.Delay(time.Millisecond, time.Millisecond) // so that all have left when the first request is answered
+			if ended = time.Now(); hangs {
+				client.Link.Hang()
+			}
+			cancel()
+			left.Wait()
+			assert.Equal(t, 25*time.Millisecond, time.Duration(late.Load()))
+			client.Link.Mend()
+			pass(time.Second)
+			tombstones, err := s.Miniredis.SortedSet("fairlock:{x}:tombstones")
+			require.NoError(t, err)
+			assert.Len(t, tombstones, waiters)
+			assert.LessOrEqual(t, len(sent.requests()), 45)
+		})
 }
 
 // A queued waiter sends acquire again when the server cannot save its data for a while.

@@ -27,8 +27,8 @@ func isWanted(l *fairlock.Lease) bool {
 	}
 }
 
-// A lease learns of a waiter by the next look: the first call looks at once, and others follow each second. A try is no waiter.
-// The holder that unlocks and locks again queues behind the waiter.
+// A lease learns of a waiter by the next look: the first call looks at once, and others follow each second. A try is no
+// waiter. The holder that unlocks and locks again queues behind the waiter.
 //
 //fairlock:promise Wanted: closes at once if somebody waits already, else by the next look, a second after the last one, for each kind of lock; never because of a try
 func TestWanted_NextLook(t *testing.T) {
@@ -85,7 +85,8 @@ func TestWanted_Costs(t *testing.T) {
 		"closed": func(t *testing.T, _ *fairlocktest.Server, c *fairlocktest.Client, _ *fairlock.Lease) {
 			require.NoError(t, c.Close())
 		},
-	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Server, *fairlocktest.Client, *fairlock.Lease)) {
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Server,
+		*fairlocktest.Client, *fairlock.Lease)) {
 		client := s.Client(fairlock.Config{TTL: time.Hour})
 		sent, start := record(client), time.Now()
 		lease, other := hold(t, client.Mutex("x").Lock), hold(t, client.Mutex("y").Lock)
@@ -100,7 +101,8 @@ func TestWanted_Costs(t *testing.T) {
 			require.Equal(t, wanted, lease.Wanted())
 			pass(2500 * time.Millisecond)
 		}
-		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second}, sent.times(look, start))
+		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second},
+			sent.times(look, start))
 		end(t, s, client, lease)
 		told := isWanted(lease)
 		sent.reset()
@@ -115,12 +117,14 @@ func TestWanted_Costs(t *testing.T) {
 	})
 }
 
-// While a look hangs, no other one is sent. Another one follows a second after its reply, or after an error. Close waits for it.
+// While a look hangs, no other one is sent. Another one follows a second after its reply, or after an error. Close
+// waits for it.
 //
 //fairlock:fault Redis hangs, or fails, while a holder looks whether somebody waits: one request at a time, and the next one a second after the reply or the error
 func TestWanted_Unserved(t *testing.T) {
 	const hangs = time.Minute
-	bubbles(t, map[string]error{"hangs": nil, "cannot serve": refusal(readOnly), "refuses": refusal("NOPERM no permissions")}, func(t *testing.T, s *fairlocktest.Server, name string, err error) {
+	bubbles(t, map[string]error{"hangs": nil, "cannot serve": refusal(readOnly),
+		"refuses": refusal("NOPERM no permissions")}, func(t *testing.T, s *fairlocktest.Server, name string, err error) {
 		var log logged
 		client := s.Client(fairlock.Config{TTL: time.Hour, Logger: log.logger()})
 		sent, start := record(client), time.Now()
@@ -140,7 +144,8 @@ func TestWanted_Unserved(t *testing.T) {
 		require.False(t, isWanted(lease))
 		assert.Len(t, sent.times(look, start), map[bool]int{true: 1, false: 60}[err == nil])
 		require.Len(t, log.sofar(), 1)
-		assert.Contains(t, log.sofar()[0], map[bool]string{true: "Redis does not tell", false: "outage begins"}[name == "refuses"])
+		assert.Contains(t, log.sofar()[0], map[bool]string{true: "Redis does not tell",
+			false: "outage begins"}[name == "refuses"])
 		pass(1)
 		assert.True(t, isWanted(lease))
 	})

@@ -18,8 +18,8 @@ type Client struct {
 	crashed atomic.Bool
 }
 
-// Crash ends the client as a crash of its process does. Nothing is sent to Redis. Its locks stay held and its waiters stay queued
-// until they expire. Its calls return ErrClosed and its leases end, so that no goroutine is left.
+// Crash ends the client as a crash of its process does. Nothing is sent to Redis. Its locks stay held and its waiters
+// stay queued until they expire. Its calls return ErrClosed and its leases end, so that no goroutine is left.
 func (c *Client) Crash() {
 	c.crashed.Store(true)
 	c.Link.Cut()

@@ -12,8 +12,8 @@ import (
 // Clock is a fairlock.Clock that stands still until Advance. It is the clock of a server (NewServerWithClock), of its
 // clients, and of any code that is given it. It is safe for concurrent use.
 //
-// A Clock is for tests that cannot run in a testing/synctest bubble, such as those with real connections. In a bubble it
-// is not needed. A Clock does not know what other goroutines are doing, so the test waits for their effects itself:
+// A Clock is for tests that cannot run in a testing/synctest bubble, such as those with real connections. In a bubble
+// it is not needed. A Clock does not know what other goroutines are doing, so the test waits for their effects itself:
 //
 //	clock.Advance(11 * time.Second)         // the lease of the holder expires
 //	server.Mutex("x").WaitHeldBy("waiter")  // the waiter sends acquire, and is granted the lock
@@ -43,15 +43,16 @@ func (c *Clock) Now() time.Time { return c.fake.Now() }
 // next Advance calls f.
 func (c *Clock) AfterFunc(d time.Duration, f func()) fairlock.Timer { return c.fake.AfterFunc(d, f) }
 
-// Advance advances the clock by d. Timers fire one after the other, in the order of their times. Until a timer's function
-// has returned, the clock shows the time of that timer. Renewals and heartbeats are such functions, so leases are renewed
-// and tickets are kept, however long d is. Advance(0) fires the timers that are due now.
+// Advance advances the clock by d. Timers fire one after the other, in the order of their times. Until a timer's
+// function has returned, the clock shows the time of that timer. Renewals and heartbeats are such functions, so leases
+// are renewed and tickets are kept, however long d is. Advance(0) fires the timers that are due now.
 //
 // Advance does not wait for anything else. A goroutine that such a function wakes runs on by itself, and what it does
 // may happen after Advance has returned, at the time that the clock then shows.
 //
-// Advance fails the test if a function has not returned after 10 s of the system's time. It may be waiting for this Clock, as a
-// renewal does over a Link that hangs or delays. Such a test needs a bubble. Advance must not be called from such a function.
+// Advance fails the test if a function has not returned after 10 s of the system's time. It may be waiting for this
+// Clock, as a renewal does over a Link that hangs or delays. Such a test needs a bubble. Advance must not be called
+// from such a function.
 func (c *Clock) Advance(d time.Duration) {
 	c.tb.Helper()
 	if d < 0 {
@@ -70,7 +71,8 @@ func (c *Clock) Advance(d time.Duration) {
 		case <-returned:
 		case <-time.After(advanceTimeout): //nolint:forbidigo // this Clock stands still
 			c.tb.Fatalf("fairlocktest: the function of a timer that fired %v before the end of this Advance has not returned "+
-				"within %v: it may be waiting for this Clock, for example for a Link that hangs", end.Sub(c.fake.Now()), advanceTimeout)
+				"within %v: it may be waiting for this Clock, for example for a Link that hangs", end.Sub(c.fake.Now()),
+				advanceTimeout)
 		}
 	}
 	for _, s := range c.servers {

@@ -115,8 +115,8 @@ func (c *conn) breakIfReplied() {
 	}
 }
 
-// breaks breaks the connection. The client's Read learns of it as it does of a packet that is sent now. The caller holds the
-// server's mu.
+// breaks breaks the connection. The client's Read learns of it as it does of a packet that is sent now. The caller
+// holds the server's mu.
 func (c *conn) breaks() {
 	if !c.broken {
 		c.broken, c.reset = true, c.due(0)
@@ -132,8 +132,8 @@ func (c *conn) due(delay time.Duration) time.Time {
 	return c.link.server.clock.Now().Add(delay)
 }
 
-// resume delays what is late because the link hung, as due does with data that is sent now. The caller holds the server's
-// mu.
+// resume delays what is late because the link hung, as due does with data that is sent now. The caller holds the
+// server's mu.
 func (c *conn) resume() {
 	for _, transit := range [][]packet{c.in, c.out} {
 		if len(transit) > 0 && !transit[0].due.After(c.link.server.clock.Now()) {
@@ -245,8 +245,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SyscallConn is syscall.Conn's. With it, go-redis finds that an idle connection is broken before it takes it from its pool, as
-// it does with those of a network.
+// SyscallConn is syscall.Conn's. With it, go-redis finds that an idle connection is broken before it takes it from its
+// pool, as it does with those of a network.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	s := c.link.server
 	s.mu.Lock()

@@ -46,7 +46,8 @@ func TestTheSecondWorkerWaitsItsTurn(t *testing.T) {
 	server := fairlocktest.NewServer(t)
 	account := server.Mutex("account:42")
 	first := account.HoldAs("first")
-	second, err := fairlock.New(server.Link().Redis(), fairlock.Config{Name: "second"}) // a client that the test makes itself
+	// a client that the test makes itself
+	second, err := fairlock.New(server.Link().Redis(), fairlock.Config{Name: "second"})
 	require.NoError(t, err)
 	defer second.Close()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -157,7 +158,8 @@ func deposit(ctx context.Context, client *fairlock.Client, a *account, approve f
 	})
 }
 
-type depositor = func(ctx context.Context, client *fairlock.Client, a *account, approve func(context.Context) error) error
+type depositor = func(ctx context.Context, client *fairlock.Client, a *account,
+	approve func(context.Context) error) error
 
 // noDepositIsLost has three workers deposit, whatever faults come.
 func noDepositIsLost(t *testing.T, w *fairlocktest.World, deposit depositor) {

@@ -31,8 +31,8 @@ type ExploreConfig struct {
 	// the default TTL. At least 100 ms.
 	MaxOutage time.Duration
 
-	// AllowNoLoss says that no lease of World.Work need be lost. Otherwise the test fails if all seeds have passed and none was
-	// lost while it was held, because it would pass whatever the code does then.
+	// AllowNoLoss says that no lease of World.Work need be lost. Otherwise the test fails if all seeds have passed and
+	// none was lost while it was held, because it would pass whatever the code does then.
 	AllowNoLoss bool
 }
 
@@ -58,8 +58,8 @@ func (cfg ExploreConfig) withDefaults() ExploreConfig {
 
 // Explore runs f once for each seed, in a subtest and a testing/synctest bubble of its own. Faults are injected while f
 // runs. f makes its clients with World.Client, lets its code work, calls World.Heal, and asserts what must hold after
-// any faults. Explore stops at the first seed whose run fails. It logs the faults and the leases of that run, and how to repeat
-// it:
+// any faults. Explore stops at the first seed whose run fails. It logs the faults and the leases of that run, and how
+// to repeat it:
 //
 //	--- FAIL: TestDeposits/seed=4
 //	    fairlocktest: seed 4 failed. The faults and the leases, in simulated time:
@@ -74,17 +74,19 @@ func (cfg ExploreConfig) withDefaults() ExploreConfig {
 //
 //	100 seeds: 2,140 grants, 96 leases lost while held, 41 times two clients believed to hold one lock, 17 crashes
 //
-// The seed determines which kinds of fault a run has, how often each comes, when, on which client, and for how long. The
-// same seed, configuration and clients give the same faults at the same times. What happens in between may differ: Go
-// does not define which of two ready goroutines runs first. If a failure does not come back, repeat it with -count=20.
+// The seed determines which kinds of fault a run has, how often each comes, when, on which client, and for how long.
+// The same seed, configuration and clients give the same faults at the same times. What happens in between may differ:
+// Go does not define which of two ready goroutines runs first. If a failure does not come back, repeat it with
+// -count=20.
 //
-// f runs in a bubble, so its code must not use real connections or processes. It may sleep, which takes no real time. f must
-// return within ten times Duration. Then t.Context ends and the clients are closed, and the goroutines that f has started must
-// end within a further Duration. f must not call t.Run or t.Parallel. A panic in another goroutine than those of World.Work ends the
-// process before the seed is logged. With go test -v, it is the seed of the last subtest that began.
+// f runs in a bubble, so its code must not use real connections or processes. It may sleep, which takes no real time. f
+// must return within ten times Duration. Then t.Context ends and the clients are closed, and the goroutines that f has
+// started must end within a further Duration. f must not call t.Run or t.Parallel. A panic in another goroutine than
+// those of World.Work ends the process before the seed is logged. With go test -v, it is the seed of the last subtest
+// that began.
 //
-// In a bubble, no time passes while a goroutine loops, or waits for a real connection. If a seed still runs shortly before the
-// timeout of go test, by the system's clock, its seed and its story are written to stderr.
+// In a bubble, no time passes while a goroutine loops, or waits for a real connection. If a seed still runs shortly
+// before the timeout of go test, by the system's clock, its seed and its story are written to stderr.
 func Explore(t *testing.T, cfg ExploreConfig, f func(t *testing.T, w *World)) {
 	t.Helper()
 	if f == nil {
@@ -137,8 +139,9 @@ func explore(t *testing.T, cfg ExploreConfig, seed int, tried *tally, f func(t *
 	})
 }
 
-// watch tells the story of a run that does not end, shortly before go test's timeout ends the process. It goes by the system's
-// clock, because in a bubble no time passes while a goroutine loops or waits for a real connection. The caller calls stop.
+// watch tells the story of a run that does not end, shortly before go test's timeout ends the process. It goes by the
+// system's clock, because in a bubble no time passes while a goroutine loops or waits for a real connection. The caller
+// calls stop.
 func watch(t *testing.T, world *atomic.Pointer[World]) (stop func()) {
 	t.Helper()
 	end, limited := t.Deadline()
@@ -149,8 +152,9 @@ func watch(t *testing.T, world *atomic.Pointer[World]) (stop func()) {
 	left := end.Sub(system.Now())
 	timer := system.AfterFunc(left-min(left/10, watchMargin), func() {
 		if w := world.Load(); w != nil {
-			fmt.Fprintln(os.Stderr, w.story("still runs, shortly before go test's timeout: does it loop, or use a real connection? "+
-				"In a bubble, no time passes meanwhile"))
+			fmt.Fprintln(os.Stderr, w.story(
+				"still runs, shortly before go test's timeout: does it loop, or use a real connection? "+
+					"In a bubble, no time passes meanwhile"))
 		}
 	})
 	return func() { timer.Stop() }

@@ -24,7 +24,8 @@ import (
 	"github.com/fairlock/fairlock-go/leader"
 )
 
-// checksCtx deposits without showing the account a fence, unless its ctx has ended. It is right while leases do not overlap.
+// checksCtx deposits without showing the account a fence, unless its ctx has ended. It is right while leases do not
+// overlap.
 func checksCtx(ctx context.Context, client *fairlock.Client, a *account, approve func(context.Context) error) error {
 	return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
 		balance, _ := a.read(math.MaxUint64)
@@ -41,7 +42,8 @@ func checksCtx(ctx context.Context, client *fairlock.Client, a *account, approve
 // bugs are the example, broken on purpose.
 var bugs = map[string]depositor{
 	"checks its ctx": checksCtx,
-	"reads unfenced": func(ctx context.Context, client *fairlock.Client, a *account, approve func(context.Context) error) error {
+	"reads unfenced": func(ctx context.Context, client *fairlock.Client, a *account,
+		approve func(context.Context) error) error {
 		return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
 			a.mu.Lock()
 			balance := a.balance
@@ -54,7 +56,8 @@ var bugs = map[string]depositor{
 		})
 	},
 	// It looks at the fence when it reads, and writes whatever has happened meanwhile.
-	"writes unfenced": func(ctx context.Context, client *fairlock.Client, a *account, approve func(context.Context) error) error {
+	"writes unfenced": func(ctx context.Context, client *fairlock.Client, a *account,
+		approve func(context.Context) error) error {
 		return client.Mutex("account:42").Do(ctx, func(ctx context.Context) error {
 			lease, _ := fairlock.LeaseFromContext(ctx)
 			balance, err := a.read(lease.Fence())
@@ -174,11 +177,13 @@ func explored(t *testing.T, run string, env ...string) string {
 	return string(out)
 }
 
-var report = regexp.MustCompile(`seed \d+ (?:failed|still runs.*)\. The faults and the leases, in simulated time:\n(?:\s+\d+\.\d{3}s  .*\n)*\s*To repeat it, in the directory of the test: (.*)go test -count=1 -run '(\S+)'`)
+var report = regexp.MustCompile(
+	`seed \d+ (?:failed|still runs.*)\. The faults and the leases, in simulated time:\n(?:\s+\d+\.\d{3}s  .*\n)*\s*To repeat it, in the directory of the test: (.*)go test -count=1 -run '(\S+)'`)
 
 // lastLine is what Explore has tried.
-var lastLine = regexp.MustCompile(`(?m)^ +\w+_test\.go:\d+: [\d,]+ seeds?: [\d,]+ grants?, [\d,]+ leases? lost while held, ` +
-	`[\d,]+ times? two clients believed to hold one lock, [\d,]+ crash(es)?(; no fault reached your code: let its work last longer than TTL)?$`)
+var lastLine = regexp.MustCompile(
+	`(?m)^ +\w+_test\.go:\d+: [\d,]+ seeds?: [\d,]+ grants?, [\d,]+ leases? lost while held, ` +
+		`[\d,]+ times? two clients believed to hold one lock, [\d,]+ crash(es)?(; no fault reached your code: let its work last longer than TTL)?$`)
 
 // Explore finds each bug in the example with one of 20 seeds. The command that it prints finds it again.
 //
@@ -195,7 +200,8 @@ func TestExplore_FindsBugs(t *testing.T) {
 	for _, what := range []string{"is granted", "learns that it has lost", "releases"} {
 		assert.Regexp(t, `s      client-\d `+what+` mutex account:42, fence \d+\n`, out)
 	}
-	// A seed does not decide the order of the workers' steps at the same instant, on which it depends whether the other bug shows.
+	// A seed does not decide the order of the workers' steps at the same instant, on which it depends whether the other
+	// bug shows.
 	repeat := regexp.MustCompile(`-run '(\S+reads_unfenced\S+)'`).FindStringSubmatch(out)
 	require.NotNil(t, repeat, out)
 	assert.Contains(t, explored(t, repeat[1]), repeat[1])
@@ -221,7 +227,8 @@ func TestExplore_Reports(t *testing.T) {
 		require.NotNil(t, found, out)
 		assert.Equal(t, "FAIRLOCKTEST_SEEDS=21 ", found[1], "without it, there is no seed 21")
 	}
-	assert.Contains(t, explored(t, "^TestExplored$/panics", "FAIRLOCKTEST_SEEDS=many"), `must be a number from 1, not "many"`)
+	assert.Contains(t, explored(t, "^TestExplored$/panics", "FAIRLOCKTEST_SEEDS=many"),
+		`must be a number from 1, not "many"`)
 }
 
 // A run that uses a real connection, or loops, tells its seed and its story before go test's timeout ends it.
@@ -236,15 +243,17 @@ func TestExplore_Watchdog(t *testing.T) {
 	}
 }
 
-// If no lease of World's own workers is lost with any seed, the test fails, unless that is meant, or some seeds alone are run.
-// Of the workers of a test's own, the last line says so.
+// If no lease of World's own workers is lost with any seed, the test fails, unless that is meant, or some seeds alone
+// are run. Of the workers of a test's own, the last line says so.
 //
 //fairlock:promise Explore says what it has tried: grants, leases that were lost while held, clients that believed to hold one lock, crashes; it fails if no lease of the workers that it runs was lost
 func TestExplore_NoFaultReachesTheCode(t *testing.T) {
 	t.Parallel()
 	out := explored(t, "^TestExplored$/short_work")
-	assert.Regexp(t, `fairlocktest: no fault reached your code: let its work last longer than TTL, as Worker\.Busy does\.`, out)
-	assert.Regexp(t, `2 seeds: \d+ grants, 0 leases lost while held, 0 times .*; no fault reached your code: let its work`, lastLine.FindString(out))
+	assert.Regexp(t, `fairlocktest: no fault reached your code: let its work last longer than TTL, as Worker\.Busy does\.`,
+		out)
+	assert.Regexp(t, `2 seeds: \d+ grants, 0 leases lost while held, 0 times .*; no fault reached your code: let its work`,
+		lastLine.FindString(out))
 	assert.NotContains(t, out, "To repeat it")
 
 	cfg := fairlocktest.ExploreConfig{Seeds: 2, Faults: fairlocktest.NotificationLoss, AllowNoLoss: true}
@@ -262,15 +271,17 @@ func TestExplore_NoFaultReachesTheCode(t *testing.T) {
 func TestExplore_OverlapFaults(t *testing.T) {
 	t.Parallel()
 	faults := fairlocktest.AllFaults &^ fairlocktest.OverlapFaults
-	fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 10, Faults: faults}, func(t *testing.T, w *fairlocktest.World) {
-		noDepositIsLost(t, w, checksCtx)
-		assert.Contains(t, w.Tried(), " 0 times two clients believed to hold one lock, ")
-	})
+	fairlocktest.Explore(t, fairlocktest.ExploreConfig{Seeds: 10, Faults: faults},
+		func(t *testing.T, w *fairlocktest.World) {
+			noDepositIsLost(t, w, checksCtx)
+			assert.Contains(t, w.Tried(), " 0 times two clients believed to hold one lock, ")
+		})
 }
 
 // calm has no faults that let leases overlap.
 var calm = fairlocktest.ExploreConfig{
-	Seeds: 3, Faults: fairlocktest.AllFaults &^ fairlocktest.OverlapFaults, Duration: 30 * time.Second, MaxOutage: 15 * time.Second,
+	Seeds: 3, Faults: fairlocktest.AllFaults &^ fairlocktest.OverlapFaults, Duration: 30 * time.Second,
+	MaxOutage: 15 * time.Second,
 }
 
 // untilCrash does something each second while there are faults, with a new client whenever the one before has crashed.
@@ -337,16 +348,17 @@ func TestExplore_Resize(t *testing.T) {
 		for range 4 {
 			workers.Go(func() {
 				untilCrash(w, func(client *fairlocktest.Client) error {
-					return client.Semaphore("api", 4, fairlock.WithMaxWait(time.Minute)).Do(t.Context(), 1, func(ctx context.Context) error {
-						mu.Lock()
-						lease, _ := fairlock.LeaseFromContext(ctx)
-						held[lease] = true
-						maps.DeleteFunc(held, func(l *fairlock.Lease, _ bool) bool { return l.Err() != nil })
-						assert.LessOrEqual(t, len(held), 2)
-						mu.Unlock()
-						time.Sleep(time.Second)
-						return nil
-					})
+					return client.Semaphore("api", 4, fairlock.WithMaxWait(time.Minute)).Do(t.Context(), 1,
+						func(ctx context.Context) error {
+							mu.Lock()
+							lease, _ := fairlock.LeaseFromContext(ctx)
+							held[lease] = true
+							maps.DeleteFunc(held, func(l *fairlock.Lease, _ bool) bool { return l.Err() != nil })
+							assert.LessOrEqual(t, len(held), 2)
+							mu.Unlock()
+							time.Sleep(time.Second)
+							return nil
+						})
 				})
 			})
 		}
@@ -357,7 +369,8 @@ func TestExplore_Resize(t *testing.T) {
 	})
 }
 
-// One of several electors leads at a time, whatever happens but what lets leases overlap, and one leads when all faults have ended.
+// One of several electors leads at a time, whatever happens but what lets leases overlap, and one leads when all faults
+// have ended.
 func TestExplore_Leader(t *testing.T) {
 	t.Parallel()
 	fairlocktest.Explore(t, calm, func(t *testing.T, w *fairlocktest.World) {
@@ -550,7 +563,8 @@ func TestWorld_Heal(t *testing.T) {
 		_, err := ping(client)
 		require.Error(t, err, "the longer one of two goes on")
 		w.Heal()
-		assert.Equal(t, int64(1), client.Redis.Incr(t.Context(), "n").Val(), "a reply was lost, and go-redis has sent it again")
+		assert.Equal(t, int64(1), client.Redis.Incr(t.Context(), "n").Val(),
+			"a reply was lost, and go-redis has sent it again")
 		fairlocktest.Inject(w, fairlocktest.ServerDown, time.Hour, 0)
 		for range 2 {
 			took, err := ping(client)

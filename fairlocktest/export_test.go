@@ -17,7 +17,8 @@ func SetAdvanceTimeout(t *testing.T, d time.Duration) {
 
 // Inject injects a fault. Steps and delays are 1 s.
 func Inject(w *World, kind Faults, lasts time.Duration, target int) {
-	w.begin(fault{kind: kind, target: target, lasts: lasts, step: time.Second, delays: [2]time.Duration{time.Second, time.Second}})
+	w.begin(fault{kind: kind, target: target, lasts: lasts, step: time.Second,
+		delays: [2]time.Duration{time.Second, time.Second}})
 }
 
 // Faults returns the faults that have occurred, and not what has become of leases.

@@ -228,8 +228,8 @@ func (v *victim) apply() {
 	}
 }
 
-// findLocks adds the locks that have been used since it was last called, in the order of their keys. A lock whose data are
-// lost stays known, so that the faults of a seed do not depend on when it is used again. The caller holds mu.
+// findLocks adds the locks that have been used since it was last called, in the order of their keys. A lock whose data
+// are lost stays known, so that the faults of a seed do not depend on when it is used again. The caller holds mu.
 func (w *World) findLocks() {
 	kinds := map[string]fairlock.Kind{
 		"number": fairlock.KindMutex, "sem:number": fairlock.KindSemaphore,

@@ -130,8 +130,9 @@ func (l *Link) Cut() {
 // Break breaks every connection; new ones work.
 func (l *Link) Break() { l.set(l.breakAll) }
 
-// Hang stops all data without breaking a connection, as when a cable is pulled or a connection is half open. After Mend, all data
-// that was sent meanwhile arrives, because TCP retransmits it, also on connections that have been closed since.
+// Hang stops all data without breaking a connection, as when a cable is pulled or a connection is half open. After
+// Mend, all data that was sent meanwhile arrives, because TCP retransmits it, also on connections that have been closed
+// since.
 func (l *Link) Hang() { l.set(func() { l.hung = true }) }
 
 // Delay delays every request by request, and every reply by reply, from now on. Data in transit keeps its delay, also
@@ -140,9 +141,9 @@ func (l *Link) Delay(request, reply time.Duration) {
 	l.set(func() { l.requestDelay, l.replyDelay = request, reply })
 }
 
-// Jitter delays all connections that are made from now on, all data on them, and the news that one is broken, by a further
-// random time below most. So no two of them arrive at the same instant, and the seed of random decides the order of events in
-// a bubble. random is used by this Link only. Mend does not end it.
+// Jitter delays all connections that are made from now on, all data on them, and the news that one is broken, by a
+// further random time below most. So no two of them arrive at the same instant, and the seed of random decides the
+// order of events in a bubble. random is used by this Link only. Mend does not end it.
 func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
 	if most <= 0 || random == nil {
 		l.server.tb.Fatalf("fairlocktest: Jitter: want a duration above 0 and a source")
@@ -153,15 +154,16 @@ func (l *Link) Jitter(most time.Duration, random *rand.Rand) {
 	l.set(func() { l.jitter, l.random = most, random })
 }
 
-// DropRequest drops the next request and breaks its connection. The server never receives it. A pipeline is one request. Requests
-// in transit do not count, and neither does what go-redis sends when it connects, such as HELLO.
+// DropRequest drops the next request and breaks its connection. The server never receives it. A pipeline is one
+// request. Requests in transit do not count, and neither does what go-redis sends when it connects, such as HELLO.
 func (l *Link) DropRequest() { l.set(func() { l.dropRequests++ }) }
 
-// DropReply drops the reply to the next request and breaks its connection. The server has executed the request, and the client
-// does not know.
+// DropReply drops the reply to the next request and breaks its connection. The server has executed the request, and the
+// client does not know.
 func (l *Link) DropReply() { l.set(func() { l.dropReplies++ }) }
 
-// DropNotifications drops what the server sends on connections that subscribe, so that the client loses its notifications.
+// DropNotifications drops what the server sends on connections that subscribe, so that the client loses its
+// notifications.
 func (l *Link) DropNotifications() { l.set(func() { l.dropNotifications = true }) }
 
 // extra is a random time that a connection takes to be made, or to be refused. The caller holds the server's mu.
@@ -202,8 +204,8 @@ func (f *failed) RemoteAddr() net.Addr             { return address("nowhere") }
 func (f *failed) LocalAddr() net.Addr              { return address("nowhere") }
 func (f *failed) Close() error                     { return nil }
 
-// SyscallConn is syscall.Conn's. With it, go-redis finds that the connection is broken before it takes it from its pool.
-// A connection is there unused if the request that it was made for ended before the dial did.
+// SyscallConn is syscall.Conn's. With it, go-redis finds that the connection is broken before it takes it from its
+// pool. A connection is there unused if the request that it was made for ended before the dial did.
 func (f *failed) SyscallConn() (syscall.RawConn, error) { return nil, f.err }
 
 // Network returns "memory". With Network and String, a Link is the local net.Addr of its connections.

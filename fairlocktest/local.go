@@ -12,8 +12,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// LocalClock is the clock of one machine. It is a fairlock.Clock that runs as the server's does until a method changes that. It
-// is safe for concurrent use.
+// LocalClock is the clock of one machine. It is a fairlock.Clock that runs as the server's does until a method changes
+// that. It is safe for concurrent use.
 type LocalClock struct {
 	tb   testing.TB
 	base fairlock.Clock

@@ -14,9 +14,9 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// Lock controls one lock from the test. Its methods put the lock into a state, wait for a state, and assert one. It is a value;
-// copies are the same lock. A failure fails the test, so the methods must be called from the test's goroutine. Faults of Links do
-// not affect them.
+// Lock controls one lock from the test. Its methods put the lock into a state, wait for a state, and assert one. It is
+// a value; copies are the same lock. A failure fails the test, so the methods must be called from the test's goroutine.
+// Faults of Links do not affect them.
 type Lock struct {
 	server    *Server
 	kind      fairlock.Kind
@@ -34,8 +34,8 @@ func (s *Server) Semaphore(name string, permits int) Lock {
 	return s.lock(fairlock.KindSemaphore, name, permits)
 }
 
-// KeyedSemaphore returns the keyed semaphore with that name and number of permits. HoldAs, HoldPermitsAs, CrashHolding, CrashQueued
-// and TakeAs need a Key.
+// KeyedSemaphore returns the keyed semaphore with that name and number of permits. HoldAs, HoldPermitsAs, CrashHolding,
+// CrashQueued and TakeAs need a Key.
 func (s *Server) KeyedSemaphore(name string, permits int) Lock {
 	return s.lock(fairlock.KindKeyedSemaphore, name, permits)
 }
@@ -53,14 +53,15 @@ func (l Lock) In(namespace string) Lock {
 	return l
 }
 
-// Key returns the lock, a keyed semaphore, whose HoldAs and other methods act for that key. Its state is that of all keys.
+// Key returns the lock, a keyed semaphore, whose HoldAs and other methods act for that key. Its state is that of all
+// keys.
 func (l Lock) Key(key string) Lock {
 	l.key = key
 	return l
 }
 
-// HoldAs locks the lock as another client, which renews the lease until Unlock. Of a semaphore it acquires one permit, a
-// read-write lock it locks for writing. It fails the test if the lock is not free.
+// HoldAs locks the lock as another client, which renews the lease until Unlock. Of a semaphore it acquires one permit,
+// a read-write lock it locks for writing. It fails the test if the lock is not free.
 func (l Lock) HoldAs(client string) *fairlock.Lease {
 	l.server.tb.Helper()
 	return l.hold(client, 1, true)
@@ -112,9 +113,9 @@ func (l Lock) hold(client string, n int, write bool) *fairlock.Lease {
 	return lease
 }
 
-// CrashHolding leaves the lock as a client does that crashes just after it was granted the lock. The lock is held for ttl, and is
-// not renewed or released. It takes one permit of a semaphore, and holds a read-write lock for writing. It fails the test if the
-// lock is not free.
+// CrashHolding leaves the lock as a client does that crashes just after it was granted the lock. The lock is held for
+// ttl, and is not renewed or released. It takes one permit of a semaphore, and holds a read-write lock for writing. It
+// fails the test if the lock is not free.
 func (l Lock) CrashHolding(client string, ttl time.Duration) token.Token {
 	l.server.tb.Helper()
 	t, outcome := l.request(client, ttl, script.Request{Try: true})
@@ -192,8 +193,9 @@ func (l Lock) Expire() {
 	s.touch()
 }
 
-// TakeAs force-releases the lock and locks it as another client, which renews the lease until Unlock. The former holder finds out
-// at its next renewal. It fails the test if the queue is not empty, because the first waiter would be granted the lock.
+// TakeAs force-releases the lock and locks it as another client, which renews the lease until Unlock. The former holder
+// finds out at its next renewal. It fails the test if the queue is not empty, because the first waiter would be granted
+// the lock.
 func (l Lock) TakeAs(client string) *fairlock.Lease {
 	l.server.tb.Helper()
 	if st := l.State(); st.Waiting+st.Expired > 0 {
@@ -283,9 +285,9 @@ const (
 )
 
 // WaitFor waits until cond is true of the lock's state. It looks after each request to the server, and when a lease or
-// a waiter expires. Inside a bubble it then waits until all goroutines are idle, as State does; outside one, the clients
-// may not have received their replies yet. It fails the test after a minute of the system's time or of a bubble's; by a
-// Clock, which stands still meanwhile, after 10 s of the system's.
+// a waiter expires. Inside a bubble it then waits until all goroutines are idle, as State does; outside one, the
+// clients may not have received their replies yet. It fails the test after a minute of the system's time or of a
+// bubble's; by a Clock, which stands still meanwhile, after 10 s of the system's.
 func (l Lock) WaitFor(what string, cond func(fairlock.State) bool) {
 	s := l.server
 	s.tb.Helper()
@@ -343,8 +345,8 @@ func (s *Server) ends(until time.Time, left time.Duration) time.Time {
 	return earliest(until, s.clock.Now().Add(left+time.Millisecond))
 }
 
-// AssertFree fails the test unless the lock is free and its queue is empty. A lock that was released is not free until its
-// minimum hold is over; Expire ends that, too.
+// AssertFree fails the test unless the lock is free and its queue is empty. A lock that was released is not free until
+// its minimum hold is over; Expire ends that, too.
 func (l Lock) AssertFree() {
 	l.server.tb.Helper()
 	if st := l.State(); len(st.Holders) > 0 || st.Waiting+st.Expired > 0 {
@@ -353,8 +355,8 @@ func (l Lock) AssertFree() {
 }
 
 // AssertHeldBy fails the test unless exactly these clients hold the lock, in any order. A client with two leases is
-// named twice. A client that has released the lock holds it until its minimum hold is over; State().Holders[0].Released tells
-// the two apart.
+// named twice. A client that has released the lock holds it until its minimum hold is over; State().Holders[0].Released
+// tells the two apart.
 func (l Lock) AssertHeldBy(clients ...string) {
 	l.server.tb.Helper()
 	if !same(holders(l.State()), clients) {
@@ -370,9 +372,9 @@ func (l Lock) AssertQueue(clients ...string) {
 	}
 }
 
-// AssertNothingLeft fails the test if any lock of the server is held or has waiters, also if it was released and its minimum hold
-// is not over. (Its last number stays for FenceTTL, a number of permits that Resize has set stays until ResetSize, and other keys
-// of a lock may stay for some seconds.)
+// AssertNothingLeft fails the test if any lock of the server is held or has waiters, also if it was released and its
+// minimum hold is not over. (Its last number stays for FenceTTL, a number of permits that Resize has set stays until
+// ResetSize, and other keys of a lock may stay for some seconds.)
 func (s *Server) AssertNothingLeft() {
 	s.tb.Helper()
 	s.settle()

@@ -172,17 +172,24 @@ func TestLock_Failures(t *testing.T) {
 			{func() { billing.AssertQueue("c", "b") }, "want c, b to wait, in that order; " + held},
 			{s.AssertNothingLeft, "left behind in fairlock:{billing}:lock: a\nleft behind in fairlock:{billing}:queue: b, c\n" +
 				"left behind in fairlock:{r}:rw:permits: a\nleft behind in fairlock:{s}:sem:permits: a"},
-			{func() { billing.HoldAs("z") }, `fatal: fairlocktest: hold as z: fairlock: trylock "billing": lock is busy (held by a); ` + held},
+			{func() { billing.HoldAs("z") },
+				`fatal: fairlocktest: hold as z: fairlock: trylock "billing": lock is busy (held by a); ` + held},
 			{func() { billing.HoldAs("") }, "fatal: fairlocktest: hold: the name of the client is empty"},
 			{func() { billing.ReadAs("a") }, "fatal: fairlocktest: read as a: a mutex has no readers"},
-			{func() { s.RWMutex("m").HoldPermitsAs("a", 2) }, "fatal: fairlocktest: hold 2 permits as a: a rwmutex has no permits"},
-			{func() { billing.CrashHolding("z", time.Second) }, "fatal: fairlocktest: crash holding as z: the lock is not free; " + held},
-			{func() { s.Mutex("m").CrashQueued("z", time.Second) }, "fatal: fairlocktest: crash queued as z: the lock was free, and was granted"},
-			{func() { billing.CrashQueued("z z", time.Second) }, "fatal: fairlocktest: malformed token: client id has byte 0x20"},
-			{func() { billing.CrashQueued("z", 0) }, "fatal: fairlocktest: as z: WaiterTTL must be at least 1 ms, and permits at least 1"},
+			{func() { s.RWMutex("m").HoldPermitsAs("a", 2) },
+				"fatal: fairlocktest: hold 2 permits as a: a rwmutex has no permits"},
+			{func() { billing.CrashHolding("z", time.Second) },
+				"fatal: fairlocktest: crash holding as z: the lock is not free; " + held},
+			{func() { s.Mutex("m").CrashQueued("z", time.Second) },
+				"fatal: fairlocktest: crash queued as z: the lock was free, and was granted"},
+			{func() { billing.CrashQueued("z z", time.Second) },
+				"fatal: fairlocktest: malformed token: client id has byte 0x20"},
+			{func() { billing.CrashQueued("z", 0) },
+				"fatal: fairlocktest: as z: WaiterTTL must be at least 1 ms, and permits at least 1"},
 			{func() { billing.CrashHolding("z", 1) }, "fatal: fairlocktest: malformed token: TTL 1ms, want 10ms to 8760h0m0s"},
 			{func() { billing.WaitFor("to be", nil) }, "fatal: fairlocktest: cond must not be nil"},
-			{func() { billing.TakeAs("z") }, "fatal: fairlocktest: take as z: the first waiter would be granted the lock; " + held},
+			{func() { billing.TakeAs("z") }, "fatal: fairlocktest: take as z: the first waiter would be granted the lock; " +
+				held},
 			{func() { billing.WaitFree() }, "fatal: fairlocktest: waited 1m0s for the lock to be free; " + held},
 			{func() { billing.WaitQueued(3) }, "fatal: fairlocktest: waited 1m0s for the lock to have 3 waiters; " + held},
 			{func() { s.Client(fairlock.Config{TTL: -1}) }, "fatal: fairlocktest: invalid TTL: -1ns"},
@@ -205,12 +212,15 @@ func TestLock_MinHold(t *testing.T) {
 		lease, err := client.Mutex("job", fairlock.WithMinHold(5*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(t.Context()))
-		require.NoError(t, client.Semaphore("api", 3, fairlock.WithMinHold(5*time.Second)).Do(t.Context(), 1, func(context.Context) error { return nil }))
+		require.NoError(t, client.Semaphore("api", 3, fairlock.WithMinHold(5*time.Second)).Do(t.Context(), 1,
+			func(context.Context) error { return nil }))
 		api.HoldAs("a")
 		time.Sleep(2 * time.Second)
 		job.AssertHeldBy("job")
-		assert.Equal(t, "want the lock free; mutex job is released by job, free in 3s, and has no waiters", r.failure(job.AssertFree))
-		assert.Equal(t, "want the lock free; semaphore api is held by a, released by job, free in 3s, and has no waiters", r.failure(api.AssertFree))
+		assert.Equal(t, "want the lock free; mutex job is released by job, free in 3s, and has no waiters",
+			r.failure(job.AssertFree))
+		assert.Equal(t, "want the lock free; semaphore api is held by a, released by job, free in 3s, and has no waiters",
+			r.failure(api.AssertFree))
 		assert.Equal(t, "left behind in fairlock:{api}:sem:permits: a, job (released, its minimum hold is not over)\n"+
 			"left behind in fairlock:{job}:lock: job (released, its minimum hold is not over)", r.failure(s.AssertNothingLeft))
 		job.Expire()
@@ -334,7 +344,8 @@ func TestServer_ScriptsAreLoaded(t *testing.T) {
 	})
 }
 
-// A client that still connects when the test ends is refused, or the server waits for its connection. The race detector sees it.
+// A client that still connects when the test ends is refused, or the server waits for its connection. The race detector
+// sees it.
 func TestServer_ClosesWhileClientsConnect(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -380,7 +391,8 @@ func TestClock_AdvanceCallsInOrder(t *testing.T) {
 	assert.Len(t, at, 4)
 }
 
-// A lease is renewed, and a ticket kept, through an Advance of any length: renewals and heartbeats are timers' functions.
+// A lease is renewed, and a ticket kept, through an Advance of any length: renewals and heartbeats are timers'
+// functions.
 func TestClock_AdvanceKeepsLeasesAndTickets(t *testing.T) {
 	clock := fairlocktest.NewClock(t)
 	server := fairlocktest.NewServerWithClock(t, clock)
@@ -437,7 +449,8 @@ func TestClock_Failures(t *testing.T) {
 	fairlocktest.SetAdvanceTimeout(t, 10*time.Millisecond)
 	r := &recorder{TB: t}
 	clock := fairlocktest.NewClock(r)
-	assert.Contains(t, r.failure(func() { clock.Advance(-time.Second) }), "fatal: fairlocktest: a clock cannot be set back: -1s")
+	assert.Contains(t, r.failure(func() { clock.Advance(-time.Second) }),
+		"fatal: fairlocktest: a clock cannot be set back: -1s")
 	hung := make(chan struct{})
 	defer close(hung)
 	clock.AfterFunc(time.Second, func() { <-hung })

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// What docs/testing.md says of plain miniredis: the mutex of a holder that has crashed is taken until FastForward, or for its TTL
-// after ClockTTL. Nothing is renewed, because the holder's connections are closed.
+// What docs/testing.md says of plain miniredis: the mutex of a holder that has crashed is taken until FastForward, or
+// for its TTL after ClockTTL. Nothing is renewed, because the holder's connections are closed.
 func TestPlainMiniredis(t *testing.T) {
 	t.Parallel()
 	const ttl = 50 * time.Millisecond

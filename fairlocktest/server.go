@@ -19,8 +19,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
-// go-redis logs each connection that breaks, which is the rule here. A test that wants to see that calls redis.SetLogger, in its
-// TestMain for example, which comes later.
+// go-redis logs each connection that breaks, which is the rule here. A test that wants to see that calls
+// redis.SetLogger, in its TestMain for example, which comes later.
 func init() { redis.SetLogger(silent{}) }
 
 type silent struct{}
@@ -55,8 +55,8 @@ type Server struct {
 	others  map[string]*Client // guarded by mu: the clients of this package, by namespace and name
 }
 
-// NewServer returns a server whose time is that of package time, which is the system's, or inside a testing/synctest bubble the
-// bubble's. There, a time.Sleep advances the clients' timers, the server's TIME and every TTL.
+// NewServer returns a server whose time is that of package time, which is the system's, or inside a testing/synctest
+// bubble the bubble's. There, a time.Sleep advances the clients' timers, the server's TIME and every TTL.
 func NewServer(tb testing.TB) *Server {
 	tb.Helper()
 	if inBubble() {
@@ -65,7 +65,8 @@ func NewServer(tb testing.TB) *Server {
 	return newServer(tb, clock.System{})
 }
 
-// NewServerWithClock returns a server that uses the Clock, as its clients do. Their time advances only by Clock.Advance.
+// NewServerWithClock returns a server that uses the Clock, as its clients do. Their time advances only by
+// Clock.Advance.
 func NewServerWithClock(tb testing.TB, c *Clock) *Server {
 	tb.Helper()
 	if c == nil {
@@ -101,9 +102,9 @@ var texts = sync.OnceValue(func() *strings.Replacer {
 // bulk is a string in Redis's protocol.
 func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
-// withTexts has the server know all scripts, until it is told to forget them, so that no request of a test needs a second
-// one for its script: a request by a script's hash arrives with its text. SCRIPT LOAD would do, but it parses the scripts
-// for each server, and EVAL once in a process.
+// withTexts has the server know all scripts, until it is told to forget them, so that no request of a test needs a
+// second one for its script: a request by a script's hash arrives with its text. SCRIPT LOAD would do, but it parses
+// the scripts for each server, and EVAL once in a process.
 func (s *Server) withTexts(request []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,10 +150,9 @@ func (s *Server) Now() time.Time {
 	return s.clock.Now().Add(s.offset)
 }
 
-// Client returns a client over a link of its own. If cfg.Clock is not set, it is the server's; if cfg.Logger is not set,
-// nothing is logged. If cfg.Name is not set,
-// it is "client-1" for the first client, "client-2" for the second and so on. The client is closed when the test ends.
-// An invalid cfg fails the test.
+// Client returns a client over a link of its own. If cfg.Clock is not set, it is the server's; if cfg.Logger is not
+// set, nothing is logged. If cfg.Name is not set, it is "client-1" for the first client, "client-2" for the second and
+// so on. The client is closed when the test ends. An invalid cfg fails the test.
 func (s *Server) Client(cfg fairlock.Config) *Client {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -201,7 +201,8 @@ func (s *Server) checkBubble() {
 	s.tb.Helper()
 	if inBubble() != s.bubble {
 		where := map[bool]string{true: "in a testing/synctest bubble", false: "outside a bubble"}
-		s.tb.Fatalf("fairlocktest: the server was made %s, and is used %s: make it where it is used, with the same testing.TB",
+		s.tb.Fatalf(
+			"fairlocktest: the server was made %s, and is used %s: make it where it is used, with the same testing.TB",
 			where[s.bubble], where[!s.bubble])
 	}
 }
@@ -232,8 +233,8 @@ func (s *Server) LocalClock() *LocalClock {
 	return &LocalClock{tb: s.tb, base: s.clock, since: now, local: now, rate: 1, timers: map[*localTimer]struct{}{}}
 }
 
-// Stop stops the server as a crash does. Every connection breaks, and new ones are refused until Start. The server keeps its
-// data, and its clock runs on.
+// Stop stops the server as a crash does. Every connection breaks, and new ones are refused until Start. The server
+// keeps its data, and its clock runs on.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

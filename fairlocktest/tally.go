@@ -53,8 +53,8 @@ func (t *tally) working() {
 	t.own = true
 }
 
-// granted counts a grant. Whoever still relies on a lease beside which there is no room is wrong, or has released it and does not
-// know the outcome yet: ended tells them apart.
+// granted counts a grant. Whoever still relies on a lease beside which there is no room is wrong, or has released it
+// and does not know the outcome yet: ended tells them apart.
 func (t *tally) granted(e fairlock.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +100,8 @@ func (t *tally) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	line := fmt.Sprintf("%s: %s, %s lost while held, %s two clients believed to hold one lock, %s",
-		plural(t.seeds, "seed"), plural(t.grants, "grant"), plural(t.lost, "lease"), plural(t.overlaps, "time"), plural(t.crashes, "crash"))
+		plural(t.seeds, "seed"), plural(t.grants, "grant"), plural(t.lost, "lease"), plural(t.overlaps,
+			"time"), plural(t.crashes, "crash"))
 	if t.seeds > 0 && t.lost == 0 {
 		line += "; " + unreached
 	}

@@ -65,13 +65,13 @@ func newWorld(t *testing.T, cfg ExploreConfig, seed int, tried *tally) *World {
 // Client returns a client over a link of its own, as Server.Client does, that has the faults of this run. Its requests
 // and replies take 0.1 to 0.5 ms each. It has a LocalClock, unless cfg.Clock is set.
 //
-// A client that crashes stays closed. Its calls return fairlock.ErrClosed, and its leases end with it, but nothing is sent to
-// Redis. The code that used it goes on, and may continue as a new process does, with another Client. The last client does not
-// crash.
+// A client that crashes stays closed. Its calls return fairlock.ErrClosed, and its leases end with it, but nothing is
+// sent to Redis. The code that used it goes on, and may continue as a new process does, with another Client. The last
+// client does not crash.
 //
-// A client that is paused sends and receives nothing, and its timers stand still. The code that uses it goes on, though in
-// a process that is paused it would stand still as well. Meanwhile no timer ends the ctx of a lease. Its Err and Done, and those of
-// the lease, look at the clock when they are called.
+// A client that is paused sends and receives nothing, and its timers stand still. The code that uses it goes on, though
+// in a process that is paused it would stand still as well. Meanwhile no timer ends the ctx of a lease. Its Err and
+// Done, and those of the lease, look at the clock when they are called.
 //
 // Work has workers whose processes stand still while they are paused, and are started again after a crash.
 func (w *World) Client(cfg fairlock.Config) *Client {
@@ -127,13 +127,13 @@ func (w *World) trace(user *fairlock.Trace, own bool) *fairlock.Trace {
 	}, user)
 }
 
-// Heal ends all faults, and no further ones come. Faults end by themselves after ExploreConfig.Duration, and when f returns. What
-// has happened remains. A crashed client does not come back, a lost lease is lost, Redis's clock is where it was stepped to, and
-// data in transit arrive with the delay that they had.
+// Heal ends all faults, and no further ones come. Faults end by themselves after ExploreConfig.Duration, and when f
+// returns. What has happened remains. A crashed client does not come back, a lost lease is lost, Redis's clock is where
+// it was stepped to, and data in transit arrive with the delay that they had.
 //
-// After Heal, f asserts that its code makes progress. Crashed clients may still hold a lock or wait for it. So it takes up to TTL
-// + WaiterTTL until the next one is granted the lock, and longer by how far Redis's clock has stepped back. A minimum hold that
-// is longer than TTL counts in its place.
+// After Heal, f asserts that its code makes progress. Crashed clients may still hold a lock or wait for it. So it takes
+// up to TTL + WaiterTTL until the next one is granted the lock, and longer by how far Redis's clock has stepped back. A
+// minimum hold that is longer than TTL counts in its place.
 func (w *World) Heal() {
 	w.heal()
 	w.tasks.Wait()
@@ -248,6 +248,8 @@ func (w *World) failed() string { return w.story("failed") }
 func (w *World) story(what string) string {
 	w.noting.Lock()
 	defer w.noting.Unlock()
-	return fmt.Sprintf("fairlocktest: seed %d %s. The faults and the leases, in simulated time:\n%s\nTo repeat it, in the directory of the test: %s",
+	return fmt.Sprintf(
+		"fairlocktest: seed %d %s. The faults and the leases, in simulated time:\n%s\n"+
+			"To repeat it, in the directory of the test: %s",
 		w.seed, what, strings.Join(w.history, "\n"), command(w.t.Name(), w.seed, w.cfg.Seeds))
 }

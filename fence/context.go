@@ -8,12 +8,12 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// ErrNotHeld means that a ctx carries no lease of the lock, or only one that has ended. In the second case it comes with the
-// lease's Err, such as an ErrLost.
+// ErrNotHeld means that a ctx carries no lease of the lock, or only one that has ended. In the second case it comes
+// with the lease's Err, such as an ErrLost.
 var ErrNotHeld = errors.New("fence: ctx carries no lease of the lock")
 
-// ErrReader means that a ctx carries a lease for reading. Readers hold a lock together, so their fences say nothing of who wrote
-// last.
+// ErrReader means that a ctx carries a lease for reading. Readers hold a lock together, so their fences say nothing of
+// who wrote last.
 var ErrReader = errors.New("fence: the lock is held for reading")
 
 // Lock is a lock with one holder: a fairlock.Mutex or a fairlock.RWMutex.
@@ -22,9 +22,9 @@ type Lock interface {
 	LeaseFromContext(ctx context.Context) (*fairlock.Lease, bool)
 }
 
-// FromContext returns the fence of the lock's lease that ctx carries. ctx comes from Do or Lease.Context of that lock, of the same
-// Client, and may carry leases of other locks as well. The error is ErrNotHeld or ErrReader. FromContext does no I/O. It looks at
-// the clock, so the lease was trusted when it returned.
+// FromContext returns the fence of the lock's lease that ctx carries. ctx comes from Do or Lease.Context of that lock,
+// of the same Client, and may carry leases of other locks as well. The error is ErrNotHeld or ErrReader. FromContext
+// does no I/O. It looks at the clock, so the lease was trusted when it returned.
 func FromContext(ctx context.Context, lock Lock) (uint64, error) {
 	lease, err := held(ctx, lock)
 	if err != nil {
@@ -38,8 +38,9 @@ func FromContext(ctx context.Context, lock Lock) (uint64, error) {
 	return lease.Fence(), nil
 }
 
-// AssertHeld returns ErrNotHeld unless ctx carries a lease of the lock that has not ended. It is for code that must be called
-// under a lock, far from where that is acquired. The lock may be of any kind, and held for reading. AssertHeld does no I/O.
+// AssertHeld returns ErrNotHeld unless ctx carries a lease of the lock that has not ended. It is for code that must be
+// called under a lock, far from where that is acquired. The lock may be of any kind, and held for reading. AssertHeld
+// does no I/O.
 func AssertHeld(ctx context.Context, lock interface {
 	LeaseFromContext(ctx context.Context) (*fairlock.Lease, bool)
 }) error {

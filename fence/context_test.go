@@ -48,7 +48,8 @@ func TestFromContext_NestedLocks(t *testing.T) {
 		require.NoError(t, err, "the same lock, with other options")
 		assert.Equal(t, one.Fence(), got)
 
-		for _, lock := range []fence.Lock{inner, server.Client(fairlock.Config{}).Mutex("outer"), fairlock.Mutex{}, fairlock.RWMutex{}} {
+		for _, lock := range []fence.Lock{inner, server.Client(fairlock.Config{}).Mutex("outer"), fairlock.Mutex{},
+			fairlock.RWMutex{}} {
 			_, err := fence.FromContext(ctx, lock)
 			require.ErrorIs(t, err, fence.ErrNotHeld)
 			require.ErrorIs(t, fence.AssertHeld(ctx, lock), fence.ErrNotHeld)

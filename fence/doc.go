@@ -1,8 +1,9 @@
 // Package fence has databases refuse a write of a holder that has lost its lock and does not know it yet.
 //
-// A process can be paused between its last look at the lease and its write. When it goes on, another one may hold the lock and may
-// have written. No lock can prevent that. The resource can: each grant of a lock has a number, the fence, which is greater than
-// those of all earlier grants. The resource keeps the highest fence that it was shown, and refuses a lower one.
+// A process can be paused between its last look at the lease and its write. When it goes on, another one may hold the
+// lock and may have written. No lock can prevent that. The resource can: each grant of a lock has a number, the fence,
+// which is greater than those of all earlier grants. The resource keeps the highest fence that it was shown, and
+// refuses a lower one.
 //
 //	lock := client.Mutex("account:42")
 //	err := lock.Do(ctx, func(ctx context.Context) error {
@@ -17,16 +18,18 @@
 //		})
 //	})
 //
-// [SQL] does so in PostgreSQL, MySQL, MariaDB and SQLite, by database/sql alone. [Redis] does so for keys in Redis. Other resources
-// compare and write in one step of their own: docs/concepts.md in the repository has a document store and an HTTP header.
+// [SQL] does so in PostgreSQL, MySQL, MariaDB and SQLite, by database/sql alone. [Redis] does so for keys in Redis.
+// Other resources compare and write in one step of their own: docs/concepts.md in the repository has a document store
+// and an HTTP header.
 //
 // # What to keep to
 //
 //   - One resource, one lock. Fences of different locks have nothing to do with each other.
-//   - Show the fence before you read what the write depends on, and read in the same transaction. An earlier holder can still
-//     write between a read and a fence that is shown after it, and the update that it has made is lost without an error.
-//   - A lock with several holders has no order between their fences. That is why a [fairlock.Semaphore] is not accepted here, and
-//     the lease of a reader is an error.
+//   - Show the fence before you read what the write depends on, and read in the same transaction. An earlier holder can
+//     still write between a read and a fence that is shown after it, and the update that it has made is lost without an
+//     error.
+//   - A lock with several holders has no order between their fences. That is why a [fairlock.Semaphore] is not accepted
+//     here, and the lease of a reader is an error.
 //
 // Fences rise as docs/protocol.md says: a failover of Redis to a server whose clock is behind can break that.
 //

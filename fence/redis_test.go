@@ -15,7 +15,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fence"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,8 @@ func TestRedis_Rules(t *testing.T) {
 	key, value := names(t)
 	ctx := t.Context()
 
-	replies, err := fence.Redis(ctx, rdb, key, 5, []any{"SET", value, "five"}, []any{"GET", value}, []any{"GET", key + ":none"})
+	replies, err := fence.Redis(ctx, rdb, key, 5, []any{"SET", value, "five"}, []any{"GET", value},
+		[]any{"GET", key + ":none"})
 	require.NoError(t, err)
 	assert.Equal(t, []any{"OK", "five", nil}, replies)
 	replies, err = fence.Redis(ctx, rdb, key, 5, []any{"INCRBY", value + ":n", 2}, []any{"MGET", value, value + ":n"})
@@ -96,7 +97,8 @@ func TestRedis_NothingIsUndone(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Shared(t).Client()
 	key, value := names(t)
-	_, err := fence.Redis(t.Context(), rdb, key, 1, []any{"SET", value, "a"}, []any{"INCR", value}, []any{"SET", value, "b"})
+	_, err := fence.Redis(t.Context(), rdb, key, 1, []any{"SET", value, "a"}, []any{"INCR", value},
+		[]any{"SET", value, "b"})
 	require.ErrorContains(t, err, "not an integer")
 	require.NotErrorIs(t, err, fence.ErrStale)
 	assert.Equal(t, []any{"a", "1"}, rdb.MGet(t.Context(), value, key).Val())
@@ -128,7 +130,8 @@ func TestRedis_Concurrent(t *testing.T) {
 	written := rdb.LRange(t.Context(), value, 0, -1).Val()
 	assert.Len(t, written, int(done.Load()))
 	for i := 1; i < len(written); i++ {
-		less := len(written[i-1]) < len(written[i]) || len(written[i-1]) == len(written[i]) && strings.Compare(written[i-1], written[i]) < 0
+		less := len(written[i-1]) < len(written[i]) || len(written[i-1]) == len(written[i]) &&
+			strings.Compare(written[i-1], written[i]) < 0
 		assert.True(t, less, "%s, then %s", written[i-1], written[i])
 	}
 }
@@ -150,7 +153,8 @@ func TestRedis_Cluster(t *testing.T) {
 func BenchmarkRedis(b *testing.B) {
 	rdb := redistest.Shared(b).Client()
 	for number := uint64(1); b.Loop(); number++ {
-		if _, err := fence.Redis(context.Background(), rdb, "{bench}:fence", number, []any{"SET", "{bench}:value", number}); err != nil {
+		if _, err := fence.Redis(context.Background(), rdb, "{bench}:fence", number,
+			[]any{"SET", "{bench}:value", number}); err != nil {
 			b.Fatal(err)
 		}
 	}

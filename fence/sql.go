@@ -9,16 +9,17 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// ErrStale means that a later holder of the lock has shown its fence. Nothing was written. What the caller has read may be old.
+// ErrStale means that a later holder of the lock has shown its fence. Nothing was written. What the caller has read may
+// be old.
 var ErrStale = errors.New("fence: a later holder of the lock has shown its fence")
 
-// SQL keeps fences in the table fairlock_fences of a database. A value is for one dialect, because neither a *sql.DB nor a
-// transaction says which database it belongs to.
+// SQL keeps fences in the table fairlock_fences of a database. A value is for one dialect, because neither a *sql.DB
+// nor a transaction says which database it belongs to.
 type SQL struct {
 	schema string
 	raise  string // changes one row, or none if a higher fence is there
-	// highest reads what raise has left, and waits for nothing, since raise has locked the row. Only for databases that count
-	// rows differently.
+	// highest reads what raise has left, and waits for nothing, since raise has locked the row. Only for databases that
+	// count rows differently.
 	highest string
 }
 
@@ -33,7 +34,8 @@ var (
 	// MySQL is for MySQL and MariaDB.
 	MySQL = SQL{
 		// A text column would hold names as equal that differ in case or in spaces at the end. InnoDB has transactions.
-		schema: `CREATE TABLE IF NOT EXISTS fairlock_fences (resource VARBINARY(1024) PRIMARY KEY, fence BIGINT NOT NULL) ENGINE = InnoDB`,
+		schema: `CREATE TABLE IF NOT EXISTS fairlock_fences
+			(resource VARBINARY(1024) PRIMARY KEY, fence BIGINT NOT NULL) ENGINE = InnoDB`,
 		raise: `INSERT INTO fairlock_fences (resource, fence) VALUES (?, ?)
 			ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))`,
 		// A plain SELECT would read from the snapshot of the transaction, which may be older than the lock on the row.
@@ -47,8 +49,8 @@ var (
 	}
 )
 
-// Schema returns the statement that creates the table unless it exists. It belongs into a migration: nothing here runs it. The
-// table has one row for each resource, which nothing removes.
+// Schema returns the statement that creates the table unless it exists. It belongs into a migration: nothing here runs
+// it. The table has one row for each resource, which nothing removes.
 func (d SQL) Schema() string { return d.schema }
 
 // DB is what Do begins a transaction with: a *sql.DB or a *sql.Conn.
@@ -56,18 +58,18 @@ type DB interface {
 	BeginTx(ctx context.Context, options *sql.TxOptions) (*sql.Tx, error)
 }
 
-// Do runs f in a transaction that has raised the fence, and commits it. f reads what its write depends on by tx. If an older
-// transaction has raised its own fence for the resource and has not ended, Do waits for that.
+// Do runs f in a transaction that has raised the fence, and commits it. f reads what its write depends on by tx. If an
+// older transaction has raised its own fence for the resource and has not ended, Do waits for that.
 //
-// After ErrStale, f was not called. After an error of f the transaction is rolled back, as after a panic. After an error of the
-// commit it is not known whether it was written. Errors of the database are in the chain as the driver has returned them. Some
-// mean that Do may be called again, which returns ErrStale or succeeds: on REPEATABLE READ and SERIALIZABLE, PostgreSQL returns
-// 40001 also to the valid holder, MySQL and MariaDB may return 1213 or 1020, SQLite SQLITE_BUSY. If there is no table
-// fairlock_fences, the database says so, and f is not called.
+// After ErrStale, f was not called. After an error of f the transaction is rolled back, as after a panic. After an
+// error of the commit it is not known whether it was written. Errors of the database are in the chain as the driver has
+// returned them. Some mean that Do may be called again, which returns ErrStale or succeeds: on REPEATABLE READ and
+// SERIALIZABLE, PostgreSQL returns 40001 also to the valid holder, MySQL and MariaDB may return 1213 or 1020, SQLite
+// SQLITE_BUSY. If there is no table fairlock_fences, the database says so, and f is not called.
 //
-// The transaction has the isolation level that is the default of db. When ctx ends, it is rolled back, unless it is committed
-// already. The ctx of a lock's Do therefore ends it when the lease is lost. A ctx without the lease lets the write go on as long
-// as no later holder has shown its fence.
+// The transaction has the isolation level that is the default of db. When ctx ends, it is rolled back, unless it is
+// committed already. The ctx of a lock's Do therefore ends it when the lease is lost. A ctx without the lease lets the
+// write go on as long as no later holder has shown its fence.
 func (d SQL) Do(ctx context.Context, db DB, resource string, fence uint64, f func(tx *sql.Tx) error) error {
 	if err := d.check(resource, fence); err != nil {
 		return err
@@ -93,14 +95,15 @@ type Tx interface {
 	Rollback() error
 }
 
-// Raise shows the fence to the database in a transaction of the caller's: it stores it for the resource, from 1 to 1,024 bytes,
-// unless a higher one is there. That is ErrStale. An equal one passes, because a holder may write more than once. A fence of 0, or of
-// 2^53 or more, is a fairlock.ErrInvalid.
+// Raise shows the fence to the database in a transaction of the caller's: it stores it for the resource, from 1 to
+// 1,024 bytes, unless a higher one is there. That is ErrStale. An equal one passes, because a holder may write more
+// than once. A fence of 0, or of 2^53 or more, is a fairlock.ErrInvalid.
 //
-// After an error the transaction is rolled back, so that a caller that overlooks the error commits nothing. After nil, no earlier
-// holder commits a transaction with its fence before this one has ended. Raise must be the first statement of the transaction,
-// and the caller reads what its write depends on afterwards, in the same one. If it reads before, the update of an earlier
-// holder that commits in between is lost without an error. Errors of the database and waiting are as in Do.
+// After an error the transaction is rolled back, so that a caller that overlooks the error commits nothing. After nil,
+// no earlier holder commits a transaction with its fence before this one has ended. Raise must be the first statement
+// of the transaction, and the caller reads what its write depends on afterwards, in the same one. If it reads before,
+// the update of an earlier holder that commits in between is lost without an error. Errors of the database and waiting
+// are as in Do.
 func (d SQL) Raise(ctx context.Context, tx Tx, resource string, fence uint64) error {
 	err := d.check(resource, fence)
 	if err == nil {
@@ -141,7 +144,8 @@ func (d SQL) check(resource string, fence uint64) error {
 		return &fairlock.FieldError{Field: "SQL", Bound: "the zero value is no dialect; use Postgres, MySQL or SQLite"}
 	}
 	if resource == "" || len(resource) > maxResource {
-		return &fairlock.FieldError{Field: "resource", Bound: fmt.Sprintf("%d bytes, must be from 1 to %d", len(resource), maxResource)}
+		return &fairlock.FieldError{Field: "resource", Bound: fmt.Sprintf("%d bytes, must be from 1 to %d", len(resource),
+			maxResource)}
 	}
 	return checkFence(fence)
 }

@@ -24,20 +24,21 @@ var passing = []error{fairlock.ErrUnreachable, fairlock.ErrQueueFull, fairlock.E
 
 // Options has the settings of an Elector. The zero value is ready to use.
 type Options struct {
-	// TTL is the length of the lease, for the rest of which the others wait if the leader crashes. Default that of the Client.
+	// TTL is the length of the lease, for the rest of which the others wait if the leader crashes. Default that of the
+	// Client.
 	TTL time.Duration
 
-	// Address is where the others reach this process while it leads, such as 10.0.0.3:8080. Leader returns it. At most 128 bytes.
-	// Without one, Leader returns the Config.Name of the Client.
+	// Address is where the others reach this process while it leads, such as 10.0.0.3:8080. Leader returns it. At most 128
+	// bytes. Without one, Leader returns the Config.Name of the Client.
 	Address string
 
-	// Elected is called when this process begins to lead. ctx is that of Run's function, which is called after Elected, if the
-	// leadership has not ended by then. The lease has the fence. May be nil.
+	// Elected is called when this process begins to lead. ctx is that of Run's function, which is called after Elected, if
+	// the leadership has not ended by then. The lease has the fence. May be nil.
 	Elected func(ctx context.Context, lease *fairlock.Lease)
 
-	// Resigned is called once after each Elected, when Run's function has returned and before the lock is released, so it delays
-	// the next leader. err says why the leadership has ended. It is an ErrLost or ErrClosed of package fairlock, the cause of
-	// Run's ctx, or what Run's function has returned, nil after a panic. May be nil.
+	// Resigned is called once after each Elected, when Run's function has returned and before the lock is released, so it
+	// delays the next leader. err says why the leadership has ended. It is an ErrLost or ErrClosed of package fairlock,
+	// the cause of Run's ctx, or what Run's function has returned, nil after a panic. May be nil.
 	Resigned func(err error)
 
 	// Logger gets errors that Run does not return. Default slog.Default().
@@ -56,8 +57,8 @@ type Elector struct {
 	lease   atomic.Pointer[fairlock.Lease] // of the present term, or nil
 }
 
-// New returns an Elector for the Mutex of client with that name. The leader holds it. New does no I/O. If name, TTL or Address
-// is out of its bounds, Run and Leader return an ErrInvalid.
+// New returns an Elector for the Mutex of client with that name. The leader holds it. New does no I/O. If name, TTL or
+// Address is out of its bounds, Run and Leader return an ErrInvalid.
 func New(client *fairlock.Client, name string, o Options) *Elector {
 	e := &Elector{elected: o.Elected, resigned: o.Resigned, log: cmp.Or(o.Logger, slog.Default())}
 	options := []fairlock.HoldOption{leading{fairlock.WithMinHold(0), e, o.Address}}
@@ -88,18 +89,19 @@ func (l leading) Inside(clock fairlock.Clock) (flags tokens.Flags, address strin
 	return tokens.Leader, l.address
 }
 
-// Run campaigns until this process leads, and calls f, in the same goroutine. f should return when its ctx ends, which is when
-// the leadership or ctx does. Run waits for f. fairlock.LeaseFromContext returns the lease, for its fence. If the leadership is
-// lost, Run logs f's error and campaigns again, behind those who wait already.
+// Run campaigns until this process leads, and calls f, in the same goroutine. f should return when its ctx ends, which
+// is when the leadership or ctx does. Run waits for f. fairlock.LeaseFromContext returns the lease, for its fence. If
+// the leadership is lost, Run logs f's error and campaigns again, behind those who wait already.
 //
-// If f returns while this process leads, Run resigns and returns f's error. If ctx ends, Run resigns once f has returned, and
-// returns context.Cause(ctx). Run resigns by a release of the lock, so the next candidate leads at once. If that fails, the error
-// is joined, as by Mutex.Do. If f panics, Run resigns, and the panic goes on.
+// If f returns while this process leads, Run resigns and returns f's error. If ctx ends, Run resigns once f has
+// returned, and returns context.Cause(ctx). Run resigns by a release of the lock, so the next candidate leads at once.
+// If that fails, the error is joined, as by Mutex.Do. If f panics, Run resigns, and the panic goes on.
 //
-// A campaign waits through an outage of Redis. If it fails because no server has ever answered, with ErrQueueFull, or with
-// ErrRefused, another one follows after 1 s, and the first failure is logged. So Run does not return if the password is wrong or
-// a right is missing: call Client.Ping first if the program should stop then. Run returns every other error of Mutex.Lock, such
-// as ErrInvalid and ErrClosed. It returns ErrRunning if another Run has not returned, and can be called again after that.
+// A campaign waits through an outage of Redis. If it fails because no server has ever answered, with ErrQueueFull, or
+// with ErrRefused, another one follows after 1 s, and the first failure is logged. So Run does not return if the
+// password is wrong or a right is missing: call Client.Ping first if the program should stop then. Run returns every
+// other error of Mutex.Lock, such as ErrInvalid and ErrClosed. It returns ErrRunning if another Run has not returned,
+// and can be called again after that.
 func (e *Elector) Run(ctx context.Context, f func(ctx context.Context) error) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -146,7 +148,8 @@ func (e *Elector) pause(ctx context.Context) {
 }
 
 // lead runs one term: it runs f under the lease, and resigns. It reports false if the leadership was lost.
-func (e *Elector) lead(ctx context.Context, lease *fairlock.Lease, f func(context.Context) error) (done bool, err error) {
+func (e *Elector) lead(ctx context.Context, lease *fairlock.Lease, f func(context.Context) error) (done bool,
+	err error) {
 	defer func() { // also after a panic; the last step, because the next leader may begin now
 		if failed := lease.Unlock(ctx); done && failed != nil {
 			err = errors.Join(err, failed)
@@ -171,14 +174,15 @@ func (e *Elector) lead(ctx context.Context, lease *fairlock.Lease, f func(contex
 	}
 	cancel()
 	if err != nil && !errors.Is(err, why) && !errors.Is(err, term.Err()) { // else it only says that its ctx has ended
-		e.log.WarnContext(ctx, "the leader's function failed after its leadership had ended", "lock", lease.Name(), "err", err)
+		e.log.WarnContext(ctx, "the leader's function failed after its leadership had ended", "lock", lease.Name(), "err",
+			err)
 	}
 	return ctx.Err() != nil, context.Cause(ctx)
 }
 
-// Lease returns the lease under which this process leads, or nil if it does not lead. It does no I/O. It looks at the clock, so a
-// process that was paused finds at once that its leadership has ended. Do not call Unlock or Detach of the lease, because another
-// process would lead while f still runs. To resign, let f return.
+// Lease returns the lease under which this process leads, or nil if it does not lead. It does no I/O. It looks at the
+// clock, so a process that was paused finds at once that its leadership has ended. Do not call Unlock or Detach of the
+// lease, because another process would lead while f still runs. To resign, let f return.
 func (e *Elector) Lease() *fairlock.Lease {
 	if l := e.lease.Load(); l != nil && l.Err() == nil {
 		return l
@@ -186,10 +190,10 @@ func (e *Elector) Lease() *fairlock.Lease {
 	return nil
 }
 
-// Leader returns who leads, and since when by Redis's clock, also to a process that does not campaign. address is Options.Address of
-// the leader's Elector, to which the others send what only the leader does, or the Config.Name of its client if that has none. It is
-// "" if nobody leads, also while a call of Mutex.Lock holds the lock. A leader that has crashed is named until its TTL ends. ctx
-// bounds the request, 3 s at most. The errors are those of Mutex.Inspect.
+// Leader returns who leads, and since when by Redis's clock, also to a process that does not campaign. address is
+// Options.Address of the leader's Elector, to which the others send what only the leader does, or the Config.Name of
+// its client if that has none. It is "" if nobody leads, also while a call of Mutex.Lock holds the lock. A leader that
+// has crashed is named until its TTL ends. ctx bounds the request, 3 s at most. The errors are those of Mutex.Inspect.
 func (e *Elector) Leader(ctx context.Context) (address string, since time.Time, err error) {
 	s, err := e.mutex.Inspect(ctx)
 	if err != nil || len(s.Holders) == 0 || !s.Holders[0].Leader {

@@ -188,7 +188,8 @@ func TestRun_LeaderIsKilled(t *testing.T) {
 //
 //fairlock:promise Leader
 func TestRun_LeaderIsCutOff(t *testing.T) {
-	for name, fault := range map[string]func(*fairlocktest.Link){"cut": (*fairlocktest.Link).Cut, "hang": (*fairlocktest.Link).Hang} {
+	for name, fault := range map[string]func(*fairlocktest.Link){"cut": (*fairlocktest.Link).Cut,
+		"hang": (*fairlocktest.Link).Hang} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 				one, two, three := three(t, s)
@@ -409,8 +410,8 @@ func TestRun_CampaignsAgain(t *testing.T) {
 	}
 }
 
-// A candidate that is queued keeps its ticket while Redis refuses, and a leader that cannot renew stops leading before its lease ends
-// in Redis. It campaigns once a second, and leads again.
+// A candidate that is queued keeps its ticket while Redis refuses, and a leader that cannot renew stops leading before
+// its lease ends in Redis. It campaigns once a second, and leads again.
 //
 //fairlock:promise Leader
 func TestRun_Refused(t *testing.T) {
@@ -437,11 +438,13 @@ func TestRun_Refused(t *testing.T) {
 	})
 }
 
-// A candidate whose Redis is gone, or hangs, after an earlier use without contention says so once, and once when it is over.
+// A candidate whose Redis is gone, or hangs, after an earlier use without contention says so once, and once when it is
+// over.
 //
 //fairlock:fault Redis is down for a while
 func TestRun_RedisIsAway(t *testing.T) {
-	for name, fault := range map[string]func(*fairlocktest.Link){"gone": (*fairlocktest.Link).Cut, "hangs": (*fairlocktest.Link).Hang} {
+	for name, fault := range map[string]func(*fairlocktest.Link){"gone": (*fairlocktest.Link).Cut,
+		"hangs": (*fairlocktest.Link).Hang} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 				var log bytes.Buffer
@@ -451,7 +454,8 @@ func TestRun_RedisIsAway(t *testing.T) {
 				require.NoError(t, lease.Unlock(t.Context()))
 				pass(time.Hour)
 				fault(client.Link)
-				began, e := time.Now(), leader.New(client.Client, "x", leader.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				began, e := time.Now(), leader.New(client.Client, "x",
+					leader.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 				ctx, cancel := context.WithCancelCause(t.Context())
 				ended := make(chan error, 1)
 				go func() {
@@ -534,7 +538,8 @@ func TestLeader(t *testing.T) {
 		pass(time.Minute)
 		asserts("http://[fd00::1]:8080/ü x", two.elected)
 		holder := s.Mutex("x").State().Holders[0]
-		assert.Equal(t, []any{"[fd00::1]:8080", "", true}, []any{holder.Client, holder.Key, holder.Leader}, "the name is another thing")
+		assert.Equal(t, []any{"[fd00::1]:8080", "", true}, []any{holder.Client, holder.Key, holder.Leader},
+			"the name is another thing")
 		assert.Nil(t, one.Lease())
 		two.cancel(errStop)
 		require.Equal(t, errStop, <-two.ended)

@@ -1,8 +1,9 @@
-// Package token identifies acquisitions. A token stands for one call of Lock, from its first request until its lease ends.
+// Package token identifies acquisitions. A token stands for one call of Lock, from its first request until its lease
+// ends.
 //
-// Redis stores waiters and holders by their tokens. Any process that has the text of a token can release its lock. So fmt and
-// log/slog print a token redacted, and Text returns all of it. Of a struct with a token in an unexported field, fmt prints the
-// whole token.
+// Redis stores waiters and holders by their tokens. Any process that has the text of a token can release its lock. So
+// fmt and log/slog print a token redacted, and Text returns all of it. Of a struct with a token in an unexported field,
+// fmt prints the whole token.
 package token
 
 import (
@@ -25,14 +26,15 @@ type LayoutError struct {
 
 // Error names both layouts and says what helps.
 func (e *LayoutError) Error() string {
-	return fmt.Sprintf("%s has layout %.20q, this version has layout %s: use one version, or another namespace", e.What, e.Layout, tokens.Layout)
+	return fmt.Sprintf("%s has layout %.20q, this version has layout %s: use one version, or another namespace", e.What,
+		e.Layout, tokens.Layout)
 }
 
 // Token is the random identity of one acquisition. Tokens are comparable with ==.
 type Token struct{ text string }
 
-// Parse returns the token whose Text is text. Any other text is an error: ErrMalformed, or for a token of another layout
-// a *LayoutError.
+// Parse returns the token whose Text is text. Any other text is an error: ErrMalformed, or for a token of another
+// layout a *LayoutError.
 func Parse(text string) (Token, error) {
 	other, err := tokens.Check(text)
 	if err != nil {

@@ -66,11 +66,13 @@ func TestNew_Terms(t *testing.T) {
 		{TTL: bounds.MinTTL, Weight: 1}, {TTL: bounds.MaxTTL, Weight: 1, Flags: 35},
 		{TTL: time.Second + 1, Weight: 1, Permits: 1, Flags: tokens.Released},
 		{TTL: time.Second, Weight: 2, Permits: 3, Flags: tokens.MinHold | tokens.Released},
-		{TTL: time.Second, Weight: bounds.MaxPermits, Permits: bounds.MaxPermits}, {TTL: time.Second, Weight: 1, Permits: bounds.MaxPermits},
+		{TTL: time.Second, Weight: bounds.MaxPermits, Permits: bounds.MaxPermits}, {TTL: time.Second, Weight: 1,
+			Permits: bounds.MaxPermits},
 		{TTL: time.Second, Weight: 2, Permits: 3, Key: "tenant-17", KeyLimit: 2, Share: 1, Flags: tokens.MinHold},
 		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a:b %ü\x00", KeyLimit: bounds.MaxPermits, Share: bounds.MaxShare},
 		{TTL: time.Second, Weight: 1, Permits: 1, Key: strings.Repeat("\xff", bounds.MaxKey), Share: 3},
-		{TTL: time.Second, Weight: 1, Flags: tokens.Leader}, {TTL: time.Second, Weight: 1, Flags: tokens.Leader | 1, Address: "[fd00::1]:8080"},
+		{TTL: time.Second, Weight: 1, Flags: tokens.Leader}, {TTL: time.Second, Weight: 1, Flags: tokens.Leader | 1,
+			Address: "[fd00::1]:8080"},
 		{TTL: time.Second, Weight: 1, Flags: tokens.Leader, Address: "10.0.0.3:808"}, // as long as weight and permits
 		{TTL: time.Second, Weight: 1, Flags: tokens.Leader, Address: strings.Repeat(" ", bounds.MaxClient)},
 	} {
@@ -80,16 +82,22 @@ func TestNew_Terms(t *testing.T) {
 		assert.Equal(t, terms, termsOf(t, tok))
 	}
 	for _, terms := range []tokens.Terms{
-		{Weight: 1}, {TTL: -time.Second, Weight: 1}, {TTL: bounds.MinTTL - time.Millisecond, Weight: 1}, {TTL: bounds.MaxTTL + 1, Weight: 1},
-		{TTL: time.Second}, {TTL: time.Second, Weight: 2}, {TTL: time.Second, Permits: 1}, {TTL: time.Second, Weight: -1, Permits: 1},
+		{Weight: 1}, {TTL: -time.Second, Weight: 1}, {TTL: bounds.MinTTL - time.Millisecond,
+			Weight: 1}, {TTL: bounds.MaxTTL + 1, Weight: 1},
+		{TTL: time.Second}, {TTL: time.Second, Weight: 2}, {TTL: time.Second, Permits: 1}, {TTL: time.Second, Weight: -1,
+			Permits: 1},
 		{TTL: time.Second, Weight: 3, Permits: 2}, {TTL: time.Second, Weight: 1, Permits: -1},
 		{TTL: time.Second, Weight: 1, Permits: bounds.MaxPermits + 1}, {TTL: time.Second, Weight: 1, Flags: 36},
 		{TTL: time.Second, Weight: 1, Flags: -1}, {TTL: 100 * 365 * 24 * time.Hour, Weight: 1},
 		{TTL: time.Second, Weight: 1, Permits: math.MaxInt}, {TTL: time.Second, Weight: math.MinInt, Permits: 1},
-		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a"}, {TTL: time.Second, Weight: 1, Permits: 1, Share: 1}, {TTL: time.Second, Weight: 1, Key: "a", Share: 1},
-		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a", Share: -1}, {TTL: time.Second, Weight: 1, Permits: 1, Key: "a", Share: bounds.MaxShare + 1},
-		{TTL: time.Second, Weight: 2, Permits: 3, Key: "a", KeyLimit: 1, Share: 1}, {TTL: time.Second, Weight: 1, Permits: 1, Key: "a", KeyLimit: -1, Share: 1},
-		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a", KeyLimit: bounds.MaxPermits + 1, Share: 1}, {TTL: time.Second, Weight: 1, Permits: 1, KeyLimit: 1},
+		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a"}, {TTL: time.Second, Weight: 1, Permits: 1,
+			Share: 1}, {TTL: time.Second, Weight: 1, Key: "a", Share: 1},
+		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a", Share: -1}, {TTL: time.Second, Weight: 1, Permits: 1, Key: "a",
+			Share: bounds.MaxShare + 1},
+		{TTL: time.Second, Weight: 2, Permits: 3, Key: "a", KeyLimit: 1, Share: 1}, {TTL: time.Second, Weight: 1, Permits: 1,
+			Key: "a", KeyLimit: -1, Share: 1},
+		{TTL: time.Second, Weight: 1, Permits: 1, Key: "a", KeyLimit: bounds.MaxPermits + 1, Share: 1}, {TTL: time.Second,
+			Weight: 1, Permits: 1, KeyLimit: 1},
 		{TTL: time.Second, Weight: 1, Permits: 1, Key: strings.Repeat("a", bounds.MaxKey+1), Share: 1},
 		{TTL: time.Second, Weight: 1, Flags: tokens.Leader, Address: strings.Repeat("a", bounds.MaxClient+1)},
 	} {
@@ -118,9 +126,11 @@ func TestParse_AnotherLayout(t *testing.T) {
 
 // What New writes. Of the 128 bits in base64url the last character has only 2.
 var (
-	wellFormed = regexp.MustCompile(`\A[!-~]{1,128}:2\.(?:(?:(` + aKey + `)([0-9a-z]{6})([0-9a-z]{2}))?([0-9a-z]{6})([0-9a-z]{6}))?` +
+	wellFormed = regexp.MustCompile(`\A[!-~]{1,128}:2\.(?:(?:(` + aKey +
+		`)([0-9a-z]{6})([0-9a-z]{2}))?([0-9a-z]{6})([0-9a-z]{6}))?` +
 		`([0-9a-z]{7})([0-9a-z])[A-Za-z0-9_-]{21}[AQgw]\z`)
-	leaders    = regexp.MustCompile(`\A[!-~]{1,128}:2\.(` + aKey + `|)([0-9a-z]{7})([4-7cdefklmnstuv])[A-Za-z0-9_-]{21}[AQgw]\z`)
+	leaders = regexp.MustCompile(`\A[!-~]{1,128}:2\.(` + aKey +
+		`|)([0-9a-z]{7})([4-7cdefklmnstuv])[A-Za-z0-9_-]{21}[AQgw]\z`)
 	newer      = regexp.MustCompile(`\A[!-~]{1,128}:([013-9]\d*|2\d+)\.[^:]*\z`)
 	encoded    = regexp.MustCompile(`%..`)
 	goodClient = regexp.MustCompile(`\A[!-~]{1,128}\z`)
@@ -180,16 +190,26 @@ func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"a:" + random, "with:colons::" + random, strings.Repeat("c", bounds.MaxClient) + ":" + random, "a:" + random + "\n",
 		random, ":" + random, "", ":", "client:", "nobody:quarantined", "c:2.00007ps0" + as, "c:2.00007ps0" + as[1:] + "B",
-		"c:2.00007ps0" + as[2:] + "==", "c:2.00007ps0" + as[2:] + "\r\n", "c:2.00000090" + as, "c:2.000000a0" + as, // 9 ms, 10 ms
-		"c:2.ehjpxc00" + as, "c:2.ehjpxc10" + as, "c:2.0000-ps0" + as, "c:2.00007pSz" + as, "c:2.00007ps_" + as, "c:2." + as, "c:1." + as, "c:22.x",
-		"c:2.00000000000100007ps0" + as, "c:2.00000100000000007ps0" + as, "c:2.00000100000100007psz" + as, "c:2.00000200000100007ps0" + as,
-		"c:2.hra0hshra0hs00007ps0" + as, "c:2.000001hra0hs00007ps0" + as, "c:2.000001hra0ht00007ps0" + as, "c:2.000001zzzzzz00007ps0" + as,
-		"c:2.a000004010000020000050000a00" + as, "c:2.%3A%20%25%00%FF00000001000001hra0hs00007ps0" + as, "c:2.%2000000001000001000001" + "00007ps0" + as,
-		"c:2.a00000001000001000001" + "00007ps0" + as, "c:2.%61000000" + "01000001000001" + "00007ps0" + as, "c:2.%3a00000001000001000001" + "00007ps0" + as,
-		"c:2.a.b000000rs000001000001" + "00007ps0" + as, "c:2.a000000rt000001000001" + "00007ps0" + as, "c:2.a00000000000001000001" + "00007ps0" + as,
-		"c:2.a b00000001000001000001" + "00007ps0" + as, "c:2." + strings.Repeat("%00", 129) + "00000001000001000001" + "00007ps0" + as,
-		"c:2.00000100007ps0" + as, "c:" + as, "c:2.00007ps4" + as, "c:2.10.0.0.3%3A80800007ps4" + as, "c:2.00000100000100007ps4" + as,
-		"c:2.10.0.0.3%3a80800007ps4" + as, "c:2.a b00007ps4" + as, "c:2." + strings.Repeat("a", 129) + "00007ps5" + as, "c:2.%00007psC" + as, "c:2.a00007ps4" + as[1:], "ü:" + random, "a b:" + random, "a\x00:" + random,
+		// 9 ms, 10 ms
+		"c:2.00007ps0" + as[2:] + "==", "c:2.00007ps0" + as[2:] + "\r\n", "c:2.00000090" + as, "c:2.000000a0" + as,
+		"c:2.ehjpxc00" + as, "c:2.ehjpxc10" + as, "c:2.0000-ps0" + as, "c:2.00007pSz" + as, "c:2.00007ps_" + as, "c:2." +
+			as, "c:1." + as, "c:22.x",
+		"c:2.00000000000100007ps0" + as, "c:2.00000100000000007ps0" + as, "c:2.00000100000100007psz" +
+			as, "c:2.00000200000100007ps0" + as,
+		"c:2.hra0hshra0hs00007ps0" + as, "c:2.000001hra0hs00007ps0" + as, "c:2.000001hra0ht00007ps0" +
+			as, "c:2.000001zzzzzz00007ps0" + as,
+		"c:2.a000004010000020000050000a00" + as, "c:2.%3A%20%25%00%FF00000001000001hra0hs00007ps0" +
+			as, "c:2.%2000000001000001000001" + "00007ps0" + as,
+		"c:2.a00000001000001000001" + "00007ps0" + as, "c:2.%61000000" + "01000001000001" + "00007ps0" +
+			as, "c:2.%3a00000001000001000001" + "00007ps0" + as,
+		"c:2.a.b000000rs000001000001" + "00007ps0" + as, "c:2.a000000rt000001000001" + "00007ps0" +
+			as, "c:2.a00000000000001000001" + "00007ps0" + as,
+		"c:2.a b00000001000001000001" + "00007ps0" + as, "c:2." + strings.Repeat("%00", 129) + "00000001000001000001" +
+			"00007ps0" + as,
+		"c:2.00000100007ps0" + as, "c:" + as, "c:2.00007ps4" + as, "c:2.10.0.0.3%3A80800007ps4" +
+			as, "c:2.00000100000100007ps4" + as,
+		"c:2.10.0.0.3%3a80800007ps4" + as, "c:2.a b00007ps4" + as, "c:2." + strings.Repeat("a", 129) + "00007ps5" +
+			as, "c:2.%00007psC" + as, "c:2.a00007ps4" + as[1:], "ü:" + random, "a b:" + random, "a\x00:" + random,
 	} {
 		f.Add(text)
 	}
@@ -275,7 +295,8 @@ func printed(t *testing.T, tok token.Token) map[string]string {
 
 func FuzzNew(f *testing.F) {
 	for _, client := range []string{
-		"a", "", " ", "a b", "a\n", "ü", ":", "a:b", "\x7f", "~", "!", "\xff", "%s", "{a}", strings.Repeat("c", bounds.MaxClient),
+		"a", "", " ", "a b", "a\n", "ü", ":", "a:b", "\x7f", "~", "!", "\xff", "%s", "{a}", strings.Repeat("c",
+			bounds.MaxClient),
 		strings.Repeat("c", bounds.MaxClient+1),
 	} {
 		f.Add(client, client)
@@ -295,7 +316,8 @@ func FuzzNew(f *testing.F) {
 		back, err := token.Parse(tok.Text())
 		require.NoError(t, err)
 		require.Equal(t, tok, back)
-		require.Equal(t, client+":"+strings.TrimPrefix(tok.Text(), client+":2.00000300000500007ps0")[:22-secretLen]+"…", tok.String())
+		require.Equal(t, client+":"+strings.TrimPrefix(tok.Text(), client+":2.00000300000500007ps0")[:22-secretLen]+"…",
+			tok.String())
 
 		keyed := tokens.Terms{TTL: 10 * time.Second, Weight: 3, Permits: 5, Key: key, KeyLimit: 4, Share: 2}
 		tok, err = token.Parse(tokens.New(client, keyed))

@@ -16,8 +16,8 @@ const (
 	maxKnown = 256
 )
 
-// cache reads values from Redis, one after the other, for all who look at them. Nothing is read that nobody looks at. Its only
-// goroutine runs while there is something to read, so a Redis that does not reply holds one goroutine.
+// cache reads values from Redis, one after the other, for all who look at them. Nothing is read that nobody looks at.
+// Its only goroutine runs while there is something to read, so a Redis that does not reply holds one goroutine.
 type cache[K comparable, V any] struct {
 	read func(context.Context, K) (value V, rest time.Duration, err error) // rest is how long the value is not read again
 	ctx  context.Context                                                   // of the reads; ended before close
@@ -50,7 +50,8 @@ type entry[K comparable, V any] struct {
 	wanted chan struct{} // closed when it has been read again; nil if nobody wants that
 }
 
-func newCache[K comparable, V any](ctx context.Context, read func(context.Context, K) (V, time.Duration, error)) *cache[K, V] {
+func newCache[K comparable, V any](ctx context.Context,
+	read func(context.Context, K) (V, time.Duration, error)) *cache[K, V] {
 	return &cache[K, V]{read: read, ctx: ctx, known: map[K]*entry[K, V]{}}
 }
 
@@ -85,7 +86,8 @@ func (c *cache[K, V]) seen(e *entry[K, V]) cached[V] {
 	return g
 }
 
-// want has a value read, unless it was lately. read is closed then; it is not worth while to wait for that for longer than wait.
+// want has a value read, unless it was lately. read is closed then; it is not worth while to wait for that for longer
+// than wait.
 func (c *cache[K, V]) want(key K) (e *entry[K, V], read <-chan struct{}, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

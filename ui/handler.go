@@ -19,8 +19,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // Options are settings of the page. The zero value is valid.
@@ -28,8 +28,8 @@ type Options struct {
 	// Namespace is the one of the locks, as in fairlock.Config. Default "fairlock".
 	Namespace string
 
-	// AllowForceRelease lets everybody who can send requests to the page take a lock from its holder. The user of Redis needs the
-	// rights for it then. Without it, nothing can be changed.
+	// AllowForceRelease lets everybody who can send requests to the page take a lock from its holder. The user of Redis
+	// needs the rights for it then. Without it, nothing can be changed.
 	AllowForceRelease bool
 }
 
@@ -50,11 +50,12 @@ type Handler struct {
 	acting  chan struct{} // holds one while a lock is being taken by force
 }
 
-// NewHandler returns a Handler for the locks on rdb, a *redis.Client, also of Sentinel, or a *redis.ClusterClient. It does no
-// I/O. The error is a fairlock.ErrInvalid, which names everything that is wrong with rdb and o.
+// NewHandler returns a Handler for the locks on rdb, a *redis.Client, also of Sentinel, or a *redis.ClusterClient. It
+// does no I/O. The error is a fairlock.ErrInvalid, which names everything that is wrong with rdb and o.
 //
-// The user of Redis needs the rights that docs/operating.md lists for those who look, or with AllowForceRelease for those who
-// operate. A ClusterClient with ReadOnly, RouteByLatency or RouteRandomly reads from replicas, which may be behind; the page says so.
+// The user of Redis needs the rights that docs/operating.md lists for those who look, or with AllowForceRelease for
+// those who operate. A ClusterClient with ReadOnly, RouteByLatency or RouteRandomly reads from replicas, which may be
+// behind; the page says so.
 func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 	locks, err := fairlock.New(rdb, fairlock.Config{Namespace: o.Namespace}) // it knows what is wrong with them
 	if err != nil {
@@ -63,7 +64,8 @@ func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 	_ = locks.Close()
 	where, known := address(rdb)
 	if !known {
-		return nil, &fairlock.FieldError{Field: "rdb", Bound: fmt.Sprintf("is a %T, must be a *redis.Client or a *redis.ClusterClient", rdb)}
+		return nil, &fairlock.FieldError{Field: "rdb", Bound: fmt.Sprintf(
+			"is a %T, must be a *redis.Client or a *redis.ClusterClient", rdb)}
 	}
 	if o.Namespace == "" {
 		o.Namespace = fairlock.DefaultNamespace
@@ -77,8 +79,9 @@ func NewHandler(rdb redis.UniversalClient, o Options) (*Handler, error) {
 	return h, nil
 }
 
-// Close ends the Handler, whose pages show from then on what was read before. It returns when the requests that are under way
-// have ended; a Redis that does not reply delays that by go-redis's own timeouts. Call it before rdb is closed.
+// Close ends the Handler, whose pages show from then on what was read before. It returns when the requests that are
+// under way have ended; a Redis that does not reply delays that by go-redis's own timeouts. Call it before rdb is
+// closed.
 func (h *Handler) Close() error {
 	h.stop()
 	h.search.close()
@@ -93,8 +96,9 @@ func (h *Handler) Close() error {
 // soon is how long a search rests at least, and whatever Redis has not answered.
 const soon = 5 * time.Second
 
-// seldom is how long something rests that takes Redis's time: at least so long, and so that Redis spends at most 2 % of its time on it.
-// That is as long as it took, or what its steps cost at most if that is less: a Redis that hangs, or a slow network, is no cost.
+// seldom is how long something rests that takes Redis's time: at least so long, and so that Redis spends at most 2 % of
+// its time on it. That is as long as it took, or what its steps cost at most if that is less: a Redis that hangs, or a
+// slow network, is no cost.
 func seldom(least, took, cost time.Duration) time.Duration { return max(least, 49*min(took, cost)) }
 
 // address says which server it is; false: one that cannot be searched.
@@ -133,8 +137,8 @@ func (h *Handler) find(ctx context.Context, _ struct{}) (search, time.Duration, 
 	return s, rest(), nil
 }
 
-// listed is how many holders and how many waiters of a lock are shown at most. More waiters would keep Redis for over half a
-// millisecond.
+// listed is how many holders and how many waiters of a lock are shown at most. More waiters would keep Redis for over
+// half a millisecond.
 const listed = 100
 
 func (h *Handler) inspect(ctx context.Context, id inspect.ID) (inspect.Lock, time.Duration, error) {
@@ -150,7 +154,10 @@ func (h *Handler) inspect(ctx context.Context, id inspect.ID) (inspect.Lock, tim
 func (h *Handler) check(ctx context.Context, _ struct{}) (doctor.Report, time.Duration, error) {
 	began, steps := time.Now(), 0
 	o := doctor.Options{
-		Namespace: h.options.Namespace, Address: h.where, For: doctor.Look, Progress: func(string, string) { steps++ }, Refused: &h.refused,
+		Namespace: h.options.Namespace, Address: h.where, For: doctor.Look, Progress: func(string,
+			string) {
+			steps++
+		}, Refused: &h.refused,
 	}
 	if h.options.AllowForceRelease {
 		o.For = doctor.Operate
@@ -173,14 +180,15 @@ func templates() *template.Template {
 }
 
 // policy lets a browser load what this package serves, and nothing else.
-const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
-	"base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // ServeHTTP serves the page. What the request's path begins with is removed before, see http.StripPrefix.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range map[string]string{
 		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin",
-		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+		"Cache-Control": "no-store",
 	} {
 		w.Header().Set(name, value)
 	}

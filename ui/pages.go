@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
 // search is what a search for locks has found.
@@ -136,10 +136,12 @@ func freshnessOf[V any](h *Handler, g cached[V], part error, takes string) fresh
 // errSilent stands for an error that says nothing else.
 var errSilent = errors.New("Redis does not answer") //nolint:staticcheck // a name
 
-// told is errSilent for an error that says in the words of Go that no reply came in time, or that the connection was closed.
+// told is errSilent for an error that says in the words of Go that no reply came in time, or that the connection was
+// closed.
 func told(err error) error {
 	var late interface{ Timeout() bool }
-	if !inspect.Refused(err) && (errors.As(err, &late) && late.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
+	if !inspect.Refused(err) && (errors.As(err, &late) && late.Timeout() || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF)) {
 		return errSilent
 	}
 	return err
@@ -186,10 +188,12 @@ func (f filter) By(order string) filter {
 	return f
 }
 
-// Heads are those of the list's columns that can sort it. The one by which it is sorted leads back to the order by trouble.
+// Heads are those of the list's columns that can sort it. The one by which it is sorted leads back to the order by
+// trouble.
 func (f filter) Heads() (all []head) {
 	for _, h := range []head{
-		{Text: "Lock", Sort: "name"}, {Text: "In use"}, {}, {Text: "Holder", Sort: "holder"}, {Text: "Held for", Sort: "held"}, {Text: "Renewed"},
+		{Text: "Lock", Sort: "name"}, {Text: "In use"}, {}, {Text: "Holder", Sort: "holder"}, {Text: "Held for",
+			Sort: "held"}, {Text: "Renewed"},
 		{Text: "Waiting", Sort: "waiting", Number: true}, {Text: "Oldest wait", Sort: "wait"}, {},
 	} {
 		if h.Sort != "" {
@@ -378,7 +382,8 @@ func (h *Handler) serveLocks(w http.ResponseWriter, r *http.Request) {
 	p := listPage{Filter: filterOf(r.URL.Query()), Kinds: inspect.Kinds, Found: len(g.value.locks)}
 	p.Fresh = freshnessOf(h, g, g.value.err, "search")
 	p.Health, p.NoLocks = healthOf(h.checks.peek(struct{}{})), g.value.noLocks
-	unread := inspect.Unread(slices.DeleteFunc(slices.Clone(g.value.locks), func(l inspect.Lock) bool { return l.Err != nil && !l.Unknown() }))
+	unread := inspect.Unread(slices.DeleteFunc(slices.Clone(g.value.locks),
+		func(l inspect.Lock) bool { return l.Err != nil && !l.Unknown() }))
 	if unread != nil && p.Fresh.Err == "" {
 		p.Fresh.Err, p.Fresh.Part = unread.Error(), true
 	}
@@ -456,7 +461,8 @@ func (h *Handler) serveLock(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), maxWait) // for both reads
 	defer cancel()
 	g := h.locks.get(ctx, id)
-	p := lockPage{ID: id, Known: !g.at.IsZero(), Lock: g.value, Fresh: freshnessOf(h, g, nil, ""), Every: r.URL.Query().Get("all") != ""}
+	p := lockPage{ID: id, Known: !g.at.IsZero(), Lock: g.value, Fresh: freshnessOf(h, g, nil, ""),
+		Every: r.URL.Query().Get("all") != ""}
 	if p.Known {
 		p.Fresh.Gaps = p.Lock.Err != nil
 		p.Verdict = words.Verdict(p.Lock)
@@ -495,5 +501,6 @@ func (h *Handler) serveServer(w http.ResponseWriter, r *http.Request) {
 	if g.at.IsZero() {
 		w.Header().Set("Refresh", "1")
 	}
-	h.render(w, http.StatusOK, "server", page{Title: "Server", Heading: "Checks of the server", Tab: "server", Refresh: 5000, Body: p})
+	h.render(w, http.StatusOK, "server", page{Title: "Server", Heading: "Checks of the server", Tab: "server",
+		Refresh: 5000, Body: p})
 }

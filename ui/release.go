@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/script"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
 // releasePage asks whether a lock is to be taken from a holder, or says that it was.
@@ -57,13 +57,16 @@ func (h *Handler) serveRelease(w http.ResponseWriter, r *http.Request) {
 	if p.Mistyped {
 		status = http.StatusUnprocessableEntity
 	}
-	h.render(w, status, "release", page{Title: "Force-release " + id.String(), Heading: "Force-release " + inspect.Plain(id.Name), Body: p})
+	h.render(w, status, "release", page{Title: "Force-release " + id.String(), Heading: "Force-release " +
+		inspect.Plain(id.Name), Body: p})
 }
 
-// isName reports whether somebody has typed the name of a lock: as the page shows it, or in quotes as it might be shown, or as it is.
+// isName reports whether somebody has typed the name of a lock: as the page shows it, or in quotes as it might be
+// shown, or as it is.
 func isName(typed, name string) bool {
 	unquoted, err := strconv.Unquote(typed)
-	return typed == inspect.Plain(name) || typed == strings.TrimSpace(name) && typed != "" || err == nil && unquoted == name
+	return typed == inspect.Plain(name) || typed == strings.TrimSpace(name) && typed != "" || err == nil &&
+		unquoted == name
 }
 
 // holderOf finds the holder with a fence.
@@ -88,7 +91,8 @@ const acts = 5 * time.Second
 // release takes the lock, and says who has it then.
 func (h *Handler) release(w http.ResponseWriter, r *http.Request, p releasePage) {
 	// Who closes the page meanwhile has it taken all the same.
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(r.Context()), acts, fmt.Errorf("no reply within %v", acts))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(r.Context()), acts,
+		fmt.Errorf("no reply within %v", acts))
 	defer cancel()
 	select {
 	case h.acting <- struct{}{}:
@@ -105,7 +109,8 @@ func (h *Handler) release(w http.ResponseWriter, r *http.Request, p releasePage)
 		return
 	}
 	p.Holder, p.Lock, p.Verdict = taken.from, taken.after, words.Verdict(taken.after)
-	h.render(w, http.StatusOK, "released", page{Title: "Released: " + p.ID.String(), Heading: "Released: " + inspect.Plain(p.ID.Name), Body: p})
+	h.render(w, http.StatusOK, "released", page{Title: "Released: " + p.ID.String(), Heading: "Released: " +
+		inspect.Plain(p.ID.Name), Body: p})
 }
 
 // taken is what became of a lock that was taken by force.
@@ -114,8 +119,8 @@ type taken struct {
 	after inspect.Lock
 }
 
-// take takes a lock from the holder with this fence; errOther: no such holder has it now, and nothing was changed. Redis
-// compares the fence as it releases the lock, so it cannot be taken from a later holder.
+// take takes a lock from the holder with this fence; errOther: no such holder has it now, and nothing was changed.
+// Redis compares the fence as it releases the lock, so it cannot be taken from a later holder.
 func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t taken, err error) {
 	read, err := h.server.Read(ctx, inspect.Most, id)
 	if err != nil {
@@ -151,15 +156,19 @@ func (h *Handler) take(ctx context.Context, id inspect.ID, fence uint64) (t take
 }
 
 func (h *Handler) failRelease(w http.ResponseWriter, p releasePage, err error) {
-	status, text := http.StatusBadGateway, "Redis has not confirmed it: "+inspect.Message(told(err))+". Whether the lock was taken is not known. "+
+	status, text := http.StatusBadGateway, "Redis has not confirmed it: "+inspect.Message(told(err))+
+		". Whether the lock was taken is not known. "+
 		"Look at it before you try again."
 	switch {
 	case errors.Is(err, errOther):
-		status, text = http.StatusConflict, fmt.Sprintf("Nothing was changed: the lease with fence %d is over, or is not known here. "+
-			"Look who holds the lock now.", p.Fence)
+		status, text = http.StatusConflict, fmt.Sprintf(
+			"Nothing was changed: the lease with fence %d is over, or is not known here. "+
+				"Look who holds the lock now.", p.Fence)
 	case errors.Is(err, errBusy):
-		status, text = http.StatusServiceUnavailable, "Nothing was changed: another lock is being taken. Try again in a moment."
+		status, text = http.StatusServiceUnavailable,
+			"Nothing was changed: another lock is being taken. Try again in a moment."
 	}
 	p.Verdict = words.Phrase{Level: words.Bad, Text: text}
-	h.render(w, status, "not-released", page{Title: http.StatusText(status), Heading: "Not released: " + inspect.Plain(p.ID.Name), Body: p})
+	h.render(w, status, "not-released", page{Title: http.StatusText(status), Heading: "Not released: " +
+		inspect.Plain(p.ID.Name), Body: p})
 }

@@ -23,7 +23,8 @@ func TestTold(t *testing.T) {
 		require.Equal(t, "Redis does not answer", told(fmt.Errorf("wrapped: %w", err)).Error(), err)
 	}
 	for _, err := range []error{
-		&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, errors.New("x509: unknown authority"),
+		&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect",
+			syscall.ECONNREFUSED)}, errors.New("x509: unknown authority"),
 	} {
 		require.Equal(t, err, told(err))
 	}

@@ -14,15 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/leader"
 	"github.com/fairlock/fairlock-go/ui"
 )
 
-// What a user cannot see is "?" on the page, and never 0: of a user that lacks one right, each in turn, and of one that lacks all that
-// scripts need. The page says what lacks, and that this is no fault of the server.
+// What a user cannot see is "?" on the page, and never 0: of a user that lacks one right, each in turn, and of one that
+// lacks all that scripts need. The page says what lacks, and that this is no fault of the server.
 func TestHandler_Rights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -101,7 +101,8 @@ func TestHandler_Rights(t *testing.T) {
 	require.Greater(t, blind, 8)
 }
 
-// A wrong namespace and a wrong name do not look like health: where the empty list stands, and on the page of a lock that nobody uses.
+// A wrong namespace and a wrong name do not look like health: where the empty list stands, and on the page of a lock
+// that nobody uses.
 func TestHandler_WrongNames(t *testing.T) {
 	t.Parallel()
 	visit(t, ui.Options{Namespace: "shop"}, func(t *testing.T, s *site) {
@@ -118,7 +119,8 @@ func TestHandler_WrongNames(t *testing.T) {
 		s.redis.KeyedSemaphore("gpu", 1).Key("a").HoldAs("web-1")
 		require.NoError(t, lease.Unlock(t.Context()))
 		for name, want := range map[string]string{
-			"mutex&name=Invoice:export%20": "Did you mean mutex invoices:export ?", "semaphore&name=gpu": "Did you mean keyed gpu ?",
+			"mutex&name=Invoice:export%20": "Did you mean mutex invoices:export ?",
+			"semaphore&name=gpu":           "Did you mean keyed gpu ?",
 		} {
 			page := s.get("/lock?kind=" + name)
 			require.Contains(t, text(page), want)
@@ -152,8 +154,9 @@ func TestHandler_KeyLimits(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Contains(t, text(s.get("/")), "2 (a key at its limit) 999ms")
 		shown := text(s.get("/lock?kind=keyed&name=gpu"))
-		require.Contains(t, shown, "2 wait, the first for 999ms. Key a is at its limit: its first waiter waits for holders of the key. "+
-			"The first of key b, which is next, wants 4 permits, and 3 are free.")
+		require.Contains(t, shown,
+			"2 wait, the first for 999ms. Key a is at its limit: its first waiter waits for holders of the key. "+
+				"The first of key b, which is next, wants 4 permits, and 3 are free.")
 		require.Contains(t, shown, "at its limit, limits in use: 1 and none")
 		cancel()
 		<-ended
@@ -161,8 +164,8 @@ func TestHandler_KeyLimits(t *testing.T) {
 	})
 }
 
-// Waiters that have expired do not count: in no number, not in the order, nor as the oldest wait. Beside the living it says how many
-// they are, and who they were.
+// Waiters that have expired do not count: in no number, not in the order, nor as the oldest wait. Beside the living it
+// says how many they are, and who they were.
 func TestHandler_Expired(t *testing.T) {
 	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
@@ -271,7 +274,8 @@ func TestHandler_ManyHolders(t *testing.T) {
 		shown := text(page)
 		require.Contains(t, shown, "in use 3 with waiters 0 oldest wait – missed renewals 1 ")
 		require.Contains(t, page, `<div class="bad"><dt>missed renewals</dt>`)
-		require.Contains(t, shown, "Renewed Waiting Oldest wait pool semaphore 122 of 200 122 of 200 leaked and 121 more 1m37s missed by 1 of 122 0 –")
+		require.Contains(t, shown,
+			"Renewed Waiting Oldest wait pool semaphore 122 of 200 122 of 200 leaked and 121 more 1m37s missed by 1 of 122 0 –")
 		require.Contains(t, shown, "calm rwmutex 2 readers web-1 and 1 more 6s none missed 0 –")
 		require.Equal(t, "lock?kind=semaphore&name=pool", links(s.get("/"), "lock")[0], "trouble first")
 
@@ -309,7 +313,8 @@ func TestHandler_MoreHoldersThanListed(t *testing.T) {
 		shown = text(s.get("/?q=web-1&kind=semaphore"))
 		require.Contains(t, shown, "1 lock more may have such a holder: of each lock, 1000 holders are searched.")
 		require.NotContains(t, text(s.get("/?q=web-1&kind=mutex")), "holders are searched")
-		require.Contains(t, text(s.get("/lock?kind=semaphore&name=crowd")), "1001 of 2000 permits held. Whether all are alive is not known.")
+		require.Contains(t, text(s.get("/lock?kind=semaphore&name=crowd")),
+			"1001 of 2000 permits held. Whether all are alive is not known.")
 	})
 }
 

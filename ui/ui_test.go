@@ -23,8 +23,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/ui"
 )
 
@@ -61,8 +61,9 @@ func visit(t *testing.T, o ui.Options, test func(t *testing.T, s *site)) {
 // traffic is what was sent to Redis.
 type traffic struct {
 	searches, inspections, largest atomic.Int64
-	steps                          sync.Map     // the numbers of keys that one SCAN is to look at
-	further                        atomic.Int64 // SCANs that each search needs, after the first: as if there were many keys
+	steps                          sync.Map // the numbers of keys that one SCAN is to look at
+	// SCANs that each search needs, after the first: as if there were many keys
+	further atomic.Int64
 }
 
 func (*traffic) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -168,13 +169,15 @@ func TestHandler_List(t *testing.T) {
 		}, links(page, "lock"))
 		shown := text(page)
 		for _, want := range []string{
-			"just now · complete", "in use 6 with waiters 2 oldest wait 16s missed renewals 0", "old mutex held web-5 16s", "3 of 5",
+			"just now · complete", "in use 6 with waiters 2 oldest wait 16s missed renewals 0", "old mutex held web-5 16s",
+			"3 of 5",
 			"report rwmutex 2 readers web-3 and 1 more", "foreign semaphore unreadable",
 		} {
 			require.Contains(t, shown, want)
 		}
 		for query, want := range map[string]int{
-			"q=OLD": 1, "q=web-": 5, "kind=rwmutex": 1, "waiting=1": 2, "q=nothing": 0, "kind=mutex&waiting=1&q=new": 1, "from=4": 2, "from=99": 0,
+			"q=OLD": 1, "q=web-": 5, "kind=rwmutex": 1, "waiting=1": 2, "q=nothing": 0, "kind=mutex&waiting=1&q=new": 1,
+			"from=4": 2, "from=99": 0,
 			"kind=%00&from=-1": 6,
 		} {
 			require.Len(t, links(s.get("/?"+query), "lock"), want, query)
@@ -221,7 +224,8 @@ func TestHandler_Lock(t *testing.T) {
 		}
 		shows("mutex", "x", "Free, and not used lately.")
 		lease := s.redis.Mutex("x").HoldAs("web-1")
-		shows("mutex", "x", "Held by web-1: granted 1s ago, not renewed yet.", fmt.Sprint("last fencing number ", lease.Fence()),
+		shows("mutex", "x", "Held by web-1: granted 1s ago, not renewed yet.",
+			fmt.Sprint("last fencing number ", lease.Fence()),
 			"1s, since Jan 1, 00:00:01 UTC", "9s of 10s")
 		time.Sleep(4 * time.Second)
 		shows("mutex", "x", "Held by web-1, alive: its lease was renewed 2.", "ago, every 3.3s")
@@ -230,20 +234,23 @@ func TestHandler_Lock(t *testing.T) {
 		shows("mutex", "x", "2 wait, the first for 1s.", "1 web-2 1s alive", "2 web-3 ")
 		shows("mutex", "x", "1 web-2 2s silent, dropped in 1s")
 		time.Sleep(3 * time.Second)
-		shows("mutex", "x", "One waits, for 5.9s. 1 expired, dropped by the next requests.", "waiting 1", "1 web-3 5.9s alive",
+		shows("mutex", "x", "One waits, for 5.9s. 1 expired, dropped by the next requests.", "waiting 1",
+			"1 web-3 5.9s alive",
 			"1 expired, dropped by the next requests: 1 web-2.")
 
 		require.NoError(t, lease.Unlock(t.Context()))
 		shows("mutex", "y", "Free, and not used lately.")
 		s.redis.Mutex("crashed").CrashHolding("web-4", 10*time.Second)
 		time.Sleep(8 * time.Second)
-		shows("mutex", "crashed", "web-4 has missed", "it has crashed, hangs, or cannot reach Redis. Its lease ends in 1s; then the lock passes on.")
+		shows("mutex", "crashed", "web-4 has missed",
+			"it has crashed, hangs, or cannot reach Redis. Its lease ends in 1s; then the lock passes on.")
 
 		client := s.redis.Client(fairlock.Config{Name: "cron-1"})
 		held, err := client.Mutex("hourly", fairlock.WithMinHold(time.Minute)).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, held.Unlock(t.Context()))
-		shows("mutex", "hourly", "Released by cron-1, free in 59s: its minimum hold lasts until then.", "released, free in 59s")
+		shows("mutex", "hourly", "Released by cron-1, free in 59s: its minimum hold lasts until then.",
+			"released, free in 59s")
 
 		s.redis.Semaphore("api", 5).HoldPermitsAs("web-5", 3)
 		s.redis.Semaphore("api", 5).HoldPermitsAs("web-6", 1)
@@ -252,17 +259,21 @@ func TestHandler_Lock(t *testing.T) {
 				_ = lease.Unlock(context.WithoutCancel(t.Context()))
 			}
 		}()
-		shows("semaphore", "api", "4 of 5 permits held. One waits, for ", "The first wants 2 permits, and 1 is free", "web-5 3 permits", "cron-1 2 permits")
+		shows("semaphore", "api", "4 of 5 permits held. One waits, for ", "The first wants 2 permits, and 1 is free",
+			"web-5 3 permits", "cron-1 2 permits")
 		require.NoError(t, client.Semaphore("api", 5).Resize(t.Context(), 4))
 		shows("semaphore", "api", "4 of 4 permits held. One waits, for ")
 
 		s.redis.Semaphore("deploy", 5).HoldPermitsAs("web-9", 3)
 		s.redis.Semaphore("deploy", 2).CrashQueued("web-10", time.Minute)
-		shows("semaphore", "deploy", "The first wants 1 permit and brings 2: no more than that may be held with its own, and 3 are", "permits 3 of 2 held, others bring 5")
+		shows("semaphore", "deploy",
+			"The first wants 1 permit and brings 2: no more than that may be held with its own, and 3 are",
+			"permits 3 of 2 held, others bring 5")
 
 		s.redis.KeyedSemaphore("gpu", 1).Key("tenant-3").HoldAs("web-11")
 		s.redis.KeyedSemaphore("gpu", 1).Key("tenant 17").CrashQueued("web-12", time.Minute)
-		shows("keyed", "gpu", "permits 1 of 1 held", "web-11 for tenant-3 1 permit", `"tenant 17" 0 1 1 999ms next`, `web-12 for "tenant 17" 1 permit`)
+		shows("keyed", "gpu", "permits 1 of 1 held", "web-11 for tenant-3 1 permit", `"tenant 17" 0 1 1 999ms next`,
+			`web-12 for "tenant 17" 1 permit`)
 
 		s.redis.RWMutex("report").ReadAs("web-7")
 		s.redis.RWMutex("report").ReadAs("web-8")
@@ -271,7 +282,8 @@ func TestHandler_Lock(t *testing.T) {
 				_ = lease.Unlock(context.WithoutCancel(t.Context()))
 			}
 		}()
-		shows("rwmutex", "report", "Held by 2 readers.", "The first is a writer, for whom the readers have to finish", "web-7 read", "cron-1 write")
+		shows("rwmutex", "report", "Held by 2 readers.", "The first is a writer, for whom the readers have to finish",
+			"web-7 read", "cron-1 write")
 		require.NoError(t, s.redis.Miniredis.Set(script.MutexKeys("fairlock", "theirs").Lock, "a secret"))
 		shows("mutex", "theirs", "Held for ever by (not fairlock's)")
 
@@ -284,7 +296,8 @@ func TestHandler_Lock(t *testing.T) {
 
 // names have HTML, quotes, slashes, dots, control characters, other bytes, and 1 KiB.
 var names = []string{
-	`<script>alert(1)</script>`, `"'` + "`", `a//b`, `../../etc`, `.`, `a&b=c;d#e?f%41+g`, "\x00\x1b[31m\r\n", "\xff\xfe", `</textarea><b>`,
+	`<script>alert(1)</script>`, `"'` +
+		"`", `a//b`, `../../etc`, `.`, `a&b=c;d#e?f%41+g`, "\x00\x1b[31m\r\n", "\xff\xfe", `</textarea><b>`,
 	"{{.}}", `javascript:alert(1)`, "a b", "\u202egnp.exe", "日本語", strings.Repeat("ä<", 341) + "!",
 }
 
@@ -343,8 +356,8 @@ func template(text string) string {
 	return strings.ReplaceAll(html.EscapeString(text), "+", "&#43;")
 }
 
-// No response has a token, or what another program has written; it tells a browser to load nothing from elsewhere; and it has
-// nothing inline.
+// No response has a token, or what another program has written; it tells a browser to load nothing from elsewhere; and
+// it has nothing inline.
 func TestHandler_Responses(t *testing.T) {
 	t.Parallel()
 	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
@@ -361,11 +374,13 @@ func TestHandler_Responses(t *testing.T) {
 		time.Sleep(time.Second)
 		pages := []*httptest.ResponseRecorder{}
 		for _, target := range append([]string{
-			"/", "/server", "/lock?kind=mutex&name=a", "/lock?kind=mutex&name=theirs", "/lock?kind=mutex&name=broken", "/nowhere", "/lock",
+			"/", "/server", "/lock?kind=mutex&name=a", "/lock?kind=mutex&name=theirs", "/lock?kind=mutex&name=broken",
+			"/nowhere", "/lock",
 		}, links(lock, "release")...) {
 			pages = append(pages, s.send(http.MethodGet, "/"+strings.TrimPrefix(target, "/"), ""))
 		}
-		pages = append(pages, s.send(http.MethodPost, "/"+links(lock, "release")[0], "typed=a"), s.send(http.MethodPut, "/", ""))
+		pages = append(pages, s.send(http.MethodPost, "/"+links(lock, "release")[0], "typed=a"),
+			s.send(http.MethodPut, "/", ""))
 		inline := regexp.MustCompile(`(?i)<script>|<style|\sstyle=|\son\w+=|javascript:|https?://`)
 		for _, w := range pages {
 			for _, secret := range secrets {
@@ -378,13 +393,15 @@ func TestHandler_Responses(t *testing.T) {
 			require.NotContains(t, csp, "unsafe")
 			require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
 		}
-		for name, kind := range map[string]string{"style.css": "text/css", "page.js": "javascript", "icon.svg": "image/svg+xml"} {
+		for name, kind := range map[string]string{"style.css": "text/css", "page.js": "javascript",
+			"icon.svg": "image/svg+xml"} {
 			w := s.send(http.MethodGet, "/"+name, "")
 			require.Contains(t, w.Header().Get("Content-Type"), kind)
 			w = s.send(http.MethodGet, "/"+name, "", "If-None-Match", w.Header().Get("ETag"))
 			require.Equal(t, http.StatusNotModified, w.Code)
 		}
-		for target, code := range map[string]int{"/nowhere": 404, "/style.css/": 404, "/assets/style.css": 404, "/pages.tmpl": 404} {
+		for target, code := range map[string]int{"/nowhere": 404, "/style.css/": 404, "/assets/style.css": 404,
+			"/pages.tmpl": 404} {
 			require.Equal(t, code, s.send(http.MethodGet, target, "").Code, target)
 		}
 		require.Equal(t, http.StatusMethodNotAllowed, s.send(http.MethodPost, "/", "").Code)
@@ -410,7 +427,8 @@ func TestHandler_Release(t *testing.T) {
 		first, second := api.HoldAs("web-1"), api.HoldAs("web-2")
 		target := fmt.Sprintf("/release?kind=semaphore&name=a+b&fence=%d", first.Fence())
 		right := url.Values{"typed": {` "a b"` + "\r\n"}}.Encode()
-		require.Contains(t, links(s.get("/lock?kind=semaphore&name=a+b"), "release"), strings.ReplaceAll(target, "+", "%20")[1:])
+		require.Contains(t, links(s.get("/lock?kind=semaphore&name=a+b"), "release"),
+			strings.ReplaceAll(target, "+", "%20")[1:])
 
 		for _, refused := range []struct {
 			code                 int
@@ -513,8 +531,8 @@ func TestHandler_FirstChecks(t *testing.T) {
 	})
 }
 
-// Among many keys, a search is repeated when it has taken 2 % of the time, and the page says when. What counts is Redis's time, not that
-// of a slow network.
+// Among many keys, a search is repeated when it has taken 2 % of the time, and the page says when. What counts is
+// Redis's time, not that of a slow network.
 func TestHandler_SearchesTwoPercentOfTheTime(t *testing.T) {
 	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
@@ -534,8 +552,8 @@ func TestHandler_SearchesTwoPercentOfTheTime(t *testing.T) {
 	})
 }
 
-// A Redis that hangs for 8 s is no load: it is searched again soon. Meanwhile the page says for how long Redis has not answered, and is
-// neither complete nor green.
+// A Redis that hangs for 8 s is no load: it is searched again soon. Meanwhile the page says for how long Redis has not
+// answered, and is neither complete nor green.
 func TestHandler_ShortOutage(t *testing.T) {
 	t.Parallel()
 	for _, during := range []time.Duration{8 * time.Second, time.Minute} {
@@ -596,7 +614,8 @@ func TestHandler_FirstSearch(t *testing.T) {
 	})
 }
 
-// Pages answer, and say how old is what they show. The goroutines of many requests end. (It counts them, so it runs alone.)
+// Pages answer, and say how old is what they show. The goroutines of many requests end. (It counts them, so it runs
+// alone.)
 func TestHandler_HangingRedis(t *testing.T) {
 	visit(t, ui.Options{AllowForceRelease: true}, func(t *testing.T, s *site) {
 		lease := s.redis.Mutex("m").HoldAs("web-1")
@@ -672,7 +691,8 @@ func TestHandler_Errors(t *testing.T) {
 		require.Contains(t, text(s.get("/server")), "reachable problem")
 		_, err := ui.NewHandler(s.link.Redis(), ui.Options{Namespace: "{a}"})
 		require.ErrorIs(t, err, fairlock.ErrInvalid)
-		for _, rdb := range []redis.UniversalClient{nil, (*redis.Client)(nil), struct{ redis.UniversalClient }{s.link.Redis()}} {
+		for _, rdb := range []redis.UniversalClient{nil, (*redis.Client)(nil),
+			struct{ redis.UniversalClient }{s.link.Redis()}} {
 			_, err = ui.NewHandler(rdb, ui.Options{})
 			require.ErrorIs(t, err, fairlock.ErrInvalid)
 		}

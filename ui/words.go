@@ -8,21 +8,27 @@ import (
 	"unicode/utf8"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
 // functions are what the templates call. What is said of a lock is in package words.
 var functions = template.FuncMap{
-	"plain": inspect.Plain, "span": inspect.Span, "count": inspect.Count, "who": words.Who, "use": words.Use, "wants": words.Wants,
+	"plain": inspect.Plain, "span": inspect.Span, "count": inspect.Count, "who": words.Who, "use": words.Use,
+	"wants":   words.Wants,
 	"renewed": words.Renewed, "renewedOfAll": words.RenewedOfAll, "longestHeld": words.LongestHeld, "left": words.Left,
 	"held": words.HeldFor, "ago": words.Ago, "waiter": words.Waiter, "waiting": words.Waiting, "beside": words.Beside,
-	"oldest": words.OldestWait, "ofKey": words.OfKey, "hasLeft": words.HasLeft, "heir": words.Heir, "released": words.IsReleased,
+	"oldest": words.OldestWait, "ofKey": words.OfKey, "hasLeft": words.HasLeft, "heir": words.Heir,
+	"released":   words.IsReleased,
 	"lastNumber": func() string { return words.LastNumber }, "didYouMean": func() string { return words.DidYouMean },
 	"unknown": func() string { return words.Unknown }, "none": func() string { return words.None },
-	"clock": clockTime, "moment": moment, "ms": time.Duration.Milliseconds, "mayTake": mayTake, "hasPermits": inspect.HasPermits,
-	"lower": strings.ToLower, "sentence": sentence, "most": func() int { return inspect.Most },
-	"add": func(a, b int) int { return a + b }, "third": func(d time.Duration) time.Duration { return d / 3 }, "parts": parts,
+	"clock": clockTime, "moment": moment, "ms": time.Duration.Milliseconds, "mayTake": mayTake,
+	"hasPermits": inspect.HasPermits,
+	"lower":      strings.ToLower, "sentence": sentence, "most": func() int { return inspect.Most },
+	"add": func(a, b int) int { return a + b }, "third": func(
+		d time.Duration) time.Duration {
+		return d / 3
+	}, "parts": parts,
 }
 
 // sentence begins a text as a sentence does. The command has the same texts in lines, which begin small.

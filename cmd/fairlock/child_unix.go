@@ -74,8 +74,8 @@ type child struct {
 	stopped chan syscall.Signal // gets what has stopped CMD, if anybody looks
 }
 
-// cmdName is how we start the process that is to be CMD. Its arguments are a file that it has open beside those that CMD
-// gets (a byte comes from it when it may be CMD, and nothing if we are gone), CMD's path, and CMD's arguments.
+// cmdName is how we start the process that is to be CMD. Its arguments are a file that it has open beside those that
+// CMD gets (a byte comes from it when it may be CMD, and nothing if we are gone), CMD's path, and CMD's arguments.
 const cmdName = "run-cmd"
 
 // startChild starts the process that is to be CMD, with our own standard files. It is CMD after begin, and never if we
@@ -96,8 +96,8 @@ func startChild(path string, argv, env []string) (*child, error) {
 	if c.tty.foreground() && isTerminal(os.Stdin) && isTerminal(os.Stdout) {
 		attr.Foreground, attr.Ctty = true, c.tty.fd()
 	}
-	// The process gets the gate under the number that it has here. (ExtraFiles would take numbers that somebody has given us a
-	// file under, which is for CMD.)
+	// The process gets the gate under the number that it has here. (ExtraFiles would take numbers that somebody has given
+	// us a file under, which is for CMD.)
 	fd := int(waits.Fd())
 	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0) // fails on no file that is open
 	cmd := &exec.Cmd{
@@ -143,8 +143,9 @@ func becomeCMD() {
 	os.Exit(exitCode(err))
 }
 
-// passedOn returns the environment of CMD, in which it is CMD to whom systemd has given sockets, and of whom it wants signs of life.
-// Each variable names the process that it is meant for; the inode of its pidfd would be that of the other one.
+// passedOn returns the environment of CMD, in which it is CMD to whom systemd has given sockets, and of whom it wants
+// signs of life. Each variable names the process that it is meant for; the inode of its pidfd would be that of the
+// other one.
 func passedOn(env []string, from, to int) (passed []string) {
 	moved := false
 	for _, v := range env {
@@ -180,8 +181,8 @@ func (c *child) wait(pid int) {
 	}
 }
 
-// forward passes a signal on: to all of CMD's group, but for those that mean what a program makes of them. With a terminal,
-// suspended continues CMD: a second SIGCONT, somewhat later, would undo a ^Z that came in between.
+// forward passes a signal on: to all of CMD's group, but for those that mean what a program makes of them. With a
+// terminal, suspended continues CMD: a second SIGCONT, somewhat later, would undo a ^Z that came in between.
 func (c *child) forward(s os.Signal) {
 	switch s := s.(syscall.Signal); {
 	case s == syscall.SIGCONT && c.tty != nil:
@@ -220,8 +221,8 @@ func emptied(group int, within time.Duration) bool {
 	return true
 }
 
-// alive reports whether a process of a group runs. One that has ended stays in the group until its parent waits for it, which
-// in a container may be never. Only Linux shows that it has ended (proc(5)).
+// alive reports whether a process of a group runs. One that has ended stays in the group until its parent waits for it,
+// which in a container may be never. Only Linux shows that it has ended (proc(5)).
 func alive(group int) bool {
 	if syscall.Kill(-group, 0) == syscall.ESRCH {
 		return false

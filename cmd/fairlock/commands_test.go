@@ -26,10 +26,10 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/bench"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // seen is a lock as a script reads it; all its fields are in internal/view.
@@ -48,15 +48,18 @@ type seen struct {
 
 // header begins what status and list write: where it was read, and when, with a zone.
 func (f fixture) header() string {
-	return fmt.Sprintf(`%s, namespace %s, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n`, regexp.QuoteMeta(f.server.Addr()), f.namespace)
+	return fmt.Sprintf(`%s, namespace %s, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n`, regexp.QuoteMeta(f.server.Addr()),
+		f.namespace)
 }
 
 // What else status, list and their JSON show is in internal/view.
 func TestLook_LocksInUse(t *testing.T) {
 	f := newFixture(t)
-	require.Regexp(t, "^"+f.header()+"\nx: free, not used lately\n(  no locks in this namespace.*\n)?$", f.done("status", "x"))
+	require.Regexp(t, "^"+f.header()+"\nx: free, not used lately\n(  no locks in this namespace.*\n)?$",
+		f.done("status", "x"))
 	require.Equal(t, "[]\n", f.done("status", "x", "--json"))
-	require.Regexp(t, "^"+f.header()+"\nno locks in this namespace(, nor in another|; namespaces with locks: .*)\n$", f.done("list"))
+	require.Regexp(t, "^"+f.header()+"\nno locks in this namespace(, nor in another|; namespaces with locks: .*)\n$",
+		f.done("list"))
 	c := f.client("web-1")
 	lease := f.hold(c.Mutex("x").Lock)
 	f.wait(f.client("web-2").Mutex("x"), 1)
@@ -65,7 +68,8 @@ func TestLook_LocksInUse(t *testing.T) {
 	f.hold(c.Mutex("x*").Lock)
 	require.NoError(t, f.hold(c.Mutex("a").Lock).Unlock(t.Context()))
 
-	require.Regexp(t, `(?s)^`+f.header()+`\nmutex x: held, 2 waiting\n.*  granted [0-9.]+m?s ago, not renewed yet  .*Z\n.*\n  1. web-2:....…  .*\n  2. web-3:....…  [^\n]*\n\n`+
+	require.Regexp(t, `(?s)^`+f.header()+
+		`\nmutex x: held, 2 waiting\n.*  granted [0-9.]+m?s ago, not renewed yet  .*Z\n.*\n  1. web-2:....…  .*\n  2. web-3:....…  [^\n]*\n\n`+
 		`semaphore x: 2 of 5 permits held, nobody waits\n`, f.done("status", "x"))
 	require.Contains(t, f.done("status", "x", "--kind", "semaphore"), "\n\nsemaphore x: 2 of")
 	text := f.done("status", "x", "--json")
@@ -73,7 +77,8 @@ func TestLook_LocksInUse(t *testing.T) {
 	require.Len(t, all, 2)
 	m, sem := all[0], all[1]
 	require.Equal(t, []any{"mutex", "x", true, 2, "web-1", lease.Fence(), "web-2", "web-3"},
-		[]any{m.Kind, m.Name, m.Held, m.Waiting, m.Holders[0].Client, m.Holders[0].Fence, m.Waiters[0].Client, m.Waiters[1].Client})
+		[]any{m.Kind, m.Name, m.Held, m.Waiting, m.Holders[0].Client, m.Holders[0].Fence, m.Waiters[0].Client,
+			m.Waiters[1].Client})
 	require.Equal(t, []any{"semaphore", 2, 5}, []any{sem.Kind, sem.Used, *sem.Permits})
 	require.NotContains(t, text, lease.Token().Text()[len("web-1:"):][:8])
 	require.Regexp(t, `^`+f.header()+`
@@ -106,7 +111,8 @@ func TestList_ShowsWhatCanBeRead(t *testing.T) {
 	require.Equal(t, exitUnreachable, r.code)
 	require.Contains(t, r.out, strconv.Quote(evil))
 	require.Equal(t, 120, strings.Count(r.out, "  rwmutex  unreadable"), "each of them")
-	require.Regexp(t, `^fairlock: rwmutex "[^\n]+ is not ours: (ERR )?WRONGTYPE[^\n]+ kind of value \(and 119 more errors\)\n$`, r.errs)
+	require.Regexp(t,
+		`^fairlock: rwmutex "[^\n]+ is not ours: (ERR )?WRONGTYPE[^\n]+ kind of value \(and 119 more errors\)\n$`, r.errs)
 	require.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f]|\x{9b}|\x{202e}|secret|user_script|[0-9a-f]{40}`, r.out+r.errs)
 }
 
@@ -131,7 +137,8 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 	objects := f.start(f.command("watch", "--interval", "100ms", "--json", "--kind", "mutex"))
 	object := func() seen { return decode[seen](t, objects.expect("\n")) }
 	lease := f.hold(m.Lock)
-	require.Regexp(t, fmt.Sprintf(`%smutex x: held, nobody waits; holders: web-1 \(fence %d\)$`, stamp, lease.Fence()), line())
+	require.Regexp(t, fmt.Sprintf(`%smutex x: held, nobody waits; holders: web-1 \(fence %d\)$`, stamp, lease.Fence()),
+		line())
 	l := object()
 	require.Equal(t, []any{"x", true, 0}, []any{l.Name, l.Held, l.Waiting})
 	f.wait(m, 1)
@@ -153,10 +160,12 @@ func TestWatch_WritesALineForEachChange(t *testing.T) {
 
 func TestResize(t *testing.T) {
 	f := newFixture(t)
-	require.Equal(t, "semaphore x has 2 permits from now on; nobody has used it lately: if the name is wrong, --reset ends that\n",
+	require.Equal(t,
+		"semaphore x has 2 permits from now on; nobody has used it lately: if the name is wrong, --reset ends that\n",
 		f.done("resize", "x", "--permits", "2"))
 	for _, args := range [][]string{{"status", "x"}, {"status", "x", "--kind", "semaphore"}} {
-		require.Regexp(t, "^"+f.header()+"\nsemaphore x: 0 of 2 permits held, set by resize, nobody uses it\n$", f.done(args...))
+		require.Regexp(t, "^"+f.header()+"\nsemaphore x: 0 of 2 permits held, set by resize, nobody uses it\n$",
+			f.done(args...))
 	}
 	require.Regexp(t, `\nx +semaphore +0/2 +– +– +– +– +0 +–\n$`, f.done("list"))
 	require.Equal(t, "[]\n", f.done("status", "x", "--json"), "those in use")
@@ -168,15 +177,18 @@ func TestResize(t *testing.T) {
 		granted <- lease
 	}()
 	f.queued(sem, 1)
-	refused(t, f.call("run", "x", "--kind", "semaphore", "--permits", "9", "--take", "3", "--", "true"), exitFailure, "x was resized to 2 permits, --take wants 3")
+	refused(t, f.call("run", "x", "--kind", "semaphore", "--permits", "9", "--take", "3", "--", "true"), exitFailure,
+		"x was resized to 2 permits, --take wants 3")
 	require.Equal(t, "semaphore x has 3 permits from now on; 3 held, 0 waiting\n", f.done("resize", "x", "--permits", "3"))
 	got := decode[seen](t, f.done("resize", "x", "--permits", "1", "--json"))
 	require.Len(t, got.Holders, 2)
 	for _, lease := range []*fairlock.Lease{held, <-granted} {
 		require.NoError(t, lease.Unlock(t.Context()))
 	}
-	require.Equal(t, "semaphore x has as many permits as each user brings from now on; nobody uses it now\n", f.done("resize", "x", "--reset"))
-	require.Equal(t, "semaphore x has 2 permits from now on; nobody uses it now\n", f.done("resize", "x", "--permits", "2"))
+	require.Equal(t, "semaphore x has as many permits as each user brings from now on; nobody uses it now\n",
+		f.done("resize", "x", "--reset"))
+	require.Equal(t, "semaphore x has 2 permits from now on; nobody uses it now\n",
+		f.done("resize", "x", "--permits", "2"))
 	f.done("resize", "x", "--reset")
 	require.Contains(t, f.done("list"), "no locks in use")
 	key := script.SemaphoreKeys(f.namespace, "x").Resized
@@ -197,12 +209,14 @@ func TestRelease(t *testing.T) {
 	release := func(name string) string { return f.done("release", name, "--force") }
 	shown := release("x y")
 	second := <-granted
-	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from first (fence %d); now held by second (fence %[2]d); its last fencing number is %[2]d\n",
+	require.Equal(t, fmt.Sprintf(
+		"mutex \"x y\" was taken from first (fence %d); now held by second (fence %[2]d); its last fencing number is %[2]d\n",
 		lease.Fence(), second.Fence()), shown)
 	shown = release("x y")
 	raised := f.state(m).Fence
 	require.Equal(t, raised, second.Fence())
-	require.Equal(t, fmt.Sprintf("mutex \"x y\" was taken from second (fence %d); nobody has it now; its last fencing number is %d\n",
+	require.Equal(t, fmt.Sprintf(
+		"mutex \"x y\" was taken from second (fence %d); nobody has it now; its last fencing number is %d\n",
 		second.Fence(), raised), shown)
 	require.Equal(t, "mutex \"x y\" is not held; nothing was done\n", release("x y"))
 	require.Equal(t, raised, f.state(m).Fence)
@@ -233,7 +247,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// One call of a script grants to 64 at most, and looks at about 200 holders. The waiters' next heartbeat comes after 20 minutes.
+// One call of a script grants to 64 at most, and looks at about 200 holders. The waiters' next heartbeat comes after 20
+// minutes.
 func TestRelease_ServesTheWholeQueue(t *testing.T) {
 	f := newFixture(t)
 	c := f.client("a-host-with-a-long-name") // Redis does not keep the holders in one list, which one script would see
@@ -247,7 +262,8 @@ func TestRelease_ServesTheWholeQueue(t *testing.T) {
 		}()
 	}
 	f.queued(c.RWMutex("x"), readers)
-	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force"), " and 296 more; its last fencing number is ")
+	require.Contains(t, f.done("release", "x", "--kind", "rwmutex", "--force"),
+		" and 296 more; its last fencing number is ")
 	f.until("all have the lock", func() bool { return len(granted) == readers })
 	for range readers {
 		require.NoError(t, <-granted)
@@ -291,7 +307,8 @@ func TestDoctor_ExitCodes(t *testing.T) {
 	full := start("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	full.examine(exitFailure, doctor.Problem, "eviction")
 	shown = full.call("doctor").out
-	assert.Regexp(t, `^[^\n]+\n  problem    eviction  [^\n]+\n +-> [^\n]+\n +CONFIG SET maxmemory-policy noeviction\n  warning    persistence `, shown)
+	assert.Regexp(t,
+		`^[^\n]+\n  problem    eviction  [^\n]+\n +-> [^\n]+\n +CONFIG SET maxmemory-policy noeviction\n  warning    persistence `, shown)
 
 	away := f.at("unix:///no/such/socket")
 	away.examine(exitUnreachable, doctor.Problem, "reachable")
@@ -300,7 +317,8 @@ func TestDoctor_ExitCodes(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(r.out+r.errs, "no such file"), "once")
 }
 
-// While a server cannot save its data, it refuses what writes, and PING. What only reads goes on, and run waits for as long as it may.
+// While a server cannot save its data, it refuses what writes, and PING. What only reads goes on, and run waits for as
+// long as it may.
 func TestConnection_Misconf(t *testing.T) {
 	f := newFixture(t)
 	dir := t.TempDir() + "/gone"
@@ -324,7 +342,8 @@ func TestConnection_Misconf(t *testing.T) {
 	r := f.call("run", "y", "--wait", "1s", "--", "true")
 	require.Equal(t, exitTimeout, r.code, "%s", r.errs)
 	require.GreaterOrEqual(t, time.Since(began), time.Second)
-	require.Contains(t, f.call("doctor").out, "problem    persistence    it cannot save its data, and refuses to write (MISCONF)")
+	require.Contains(t, f.call("doctor").out,
+		"problem    persistence    it cannot save its data, and refuses to write (MISCONF)")
 }
 
 // watches calls watch until it says that.
@@ -353,7 +372,8 @@ func TestLook_WrongNames(t *testing.T) {
 	for _, words := range []string{"list", "list --prefix x --kind mutex", "status invoices:export"} {
 		require.Contains(t, f.done(append(strings.Fields(words), elsewhere...)...), wrong+"\n", words)
 	}
-	require.Equal(t, result{out: "[]\n", errs: "fairlock: " + wrong + "\n"}, f.call(append(elsewhere, "list", "--json")...))
+	require.Equal(t, result{out: "[]\n", errs: "fairlock: " + wrong + "\n"},
+		f.call(append(elsewhere, "list", "--json")...))
 	f.watches("fairlock: "+wrong+"\n", append(elsewhere, "watch", "--json")...)
 	doctor := f.call(append(elsewhere, "doctor")...).out
 	require.Regexp(t, `\n  warning    keys           `+wrong+`\n +-> if there should be some, `, doctor)
@@ -364,31 +384,38 @@ func TestLook_WrongNames(t *testing.T) {
 	for _, name := range []string{"invoice:export", "invoices:export ", "Invoices:export", "invoices", "export"} {
 		require.Contains(t, f.done("status", name), "free, not used lately\n  did you mean mutex invoices:export?\n", name)
 	}
-	require.Contains(t, f.done("status", "gpu", "--kind", "keyed"), "keyed gpu: free, not used lately\n  did you mean semaphore gpu?\n")
+	require.Contains(t, f.done("status", "gpu", "--kind", "keyed"),
+		"keyed gpu: free, not used lately\n  did you mean semaphore gpu?\n")
 	require.Contains(t, f.done("status", "gp"), "\n  did you mean semaphore gpu, mutex gpu:1?\n")
 	for _, name := range []string{"invoices:export", "gpu", "zzz"} {
 		require.NotContains(t, f.done("status", name), "did you mean")
 	}
 	require.Equal(t, result{out: "[]\n"}, f.call("status", "invoice:export", "--json"))
 
-	require.Contains(t, f.done("list", "--prefix", "x y"), "\nno lock in use matches --prefix \"x y\"; without that, list shows 3\n")
-	require.Contains(t, f.done("list", "--kind", "rwmutex"), "\nno lock in use matches --kind rwmutex; without that, list shows 3\n")
-	require.Contains(t, f.done("list", "--prefix", "x", "--kind", "mutex"), "\nno lock in use matches --prefix x --kind mutex; without that, list shows 3\n")
+	require.Contains(t, f.done("list", "--prefix", "x y"),
+		"\nno lock in use matches --prefix \"x y\"; without that, list shows 3\n")
+	require.Contains(t, f.done("list", "--kind", "rwmutex"),
+		"\nno lock in use matches --kind rwmutex; without that, list shows 3\n")
+	require.Contains(t, f.done("list", "--prefix", "x", "--kind", "mutex"),
+		"\nno lock in use matches --prefix x --kind mutex; without that, list shows 3\n")
 	const unmatched = "fairlock: no lock in use matches --prefix x; without that, list shows 3\n"
 	require.Equal(t, result{out: "[]\n", errs: unmatched}, f.call("list", "--json", "--prefix", "x"))
 	for words, hint := range map[string]string{
-		"watch --plain --prefix x": unmatched, "watch --plain invoice:export": "fairlock: did you mean mutex invoices:export?\n",
+		"watch --plain --prefix x":      unmatched,
+		"watch --plain invoice:export":  "fairlock: did you mean mutex invoices:export?\n",
 		"watch --json gpu --kind keyed": "fairlock: did you mean semaphore gpu?\n",
 	} {
 		f.watches(hint, strings.Fields(words)...)
 	}
-	require.Equal(t, result{out: "mutex invoice:export is not held; nothing was done\n", errs: "fairlock: did you mean mutex invoices:export?\n"},
+	require.Equal(t, result{out: "mutex invoice:export is not held; nothing was done\n",
+		errs: "fairlock: did you mean mutex invoices:export?\n"},
 		f.call("release", "invoice:export", "--force"))
 
 	blind := f.at(login(t, f.server, "blind", "~* +@all -scan"))
 	require.Contains(t, blind.done("status", "shop"),
 		"free, not used lately\n  names like it could not be searched: this user lacks +scan; fairlock doctor --for look names all that it lacks\n")
-	require.Contains(t, blind.done("status", "gpu", "--kind", "keyed"), "\n  did you mean semaphore gpu?\n", "that needs no search")
+	require.Contains(t, blind.done("status", "gpu", "--kind", "keyed"), "\n  did you mean semaphore gpu?\n",
+		"that needs no search")
 }
 
 // A leaked holder is found by one command.
@@ -405,7 +432,8 @@ func TestList_Sorts(t *testing.T) {
 		}
 		return names
 	}
-	require.Equal(t, []string{"abc", "bca", "cab", "cab"}, []string{order("name"), order("held"), order("wait"), order("waiting")})
+	require.Equal(t, []string{"abc", "bca", "cab", "cab"},
+		[]string{order("name"), order("held"), order("wait"), order("waiting")})
 	refused(t, f.call("list", "--sort", "x"), exitUsage, "--sort x is unknown: want name, wait, held or waiting")
 }
 
@@ -414,20 +442,23 @@ func TestBench_Measures(t *testing.T) {
 	f := newFixture(t)
 	f = f.at(login(t, f.server, f.namespace, rules(doctor.RightsIn(f.namespace, false)[0])))
 	words := "bench --kind semaphore --permits 3 --contenders 4 --clients 2 --duration 1s --json"
-	r := decode[bench.Result](t, f.start(f.command(strings.Fields(words)...)).wait().out) // not in this process, which others need
-	assert.Equal(t, []any{fairlock.KindSemaphore, 3, 4, 2, 5, false}, []any{r.Kind, r.Permits, r.Contenders, r.Clients, r.Rounds, r.Interrupted})
+	// not in this process, which others need
+	r := decode[bench.Result](t, f.start(f.command(strings.Fields(words)...)).wait().out)
+	assert.Equal(t, []any{fairlock.KindSemaphore, 3, 4, 2, 5, false},
+		[]any{r.Kind, r.Permits, r.Contenders, r.Clients, r.Rounds, r.Interrupted})
 	assert.Positive(t, r.Workloads[0].Fairlock.Ops)
 	assert.Empty(t, f.server.Client().Keys(t.Context(), f.namespace+":*").Val(), "nothing is left")
 	shown := f.start(f.command("bench", "--contenders", "2", "--clients", "2", "--duration", "100ms")).wait().out
 	assert.Contains(t, shown, "handoffs of one lock among 2")
 }
 
-// On a cluster, and two demos at once on a server. A TTL and a WaiterTTL of seconds outlast pauses of the machine: a client
-// that pauses for longer is passed by others, rightly, and the checker cannot know why.
+// On a cluster, and two demos at once on a server. A TTL and a WaiterTTL of seconds outlast pauses of the machine: a
+// client that pauses for longer is passed by others, rightly, and the checker cannot know why.
 func TestDemo(t *testing.T) {
 	f := sleepingFixture(t)
 	cluster := "--redis redis://" + redistest.StartCluster(t, 2).Masters[0].Addr() + "?cluster=true"
-	together(f, map[string]string{"mutex": "--redis " + f.url, "rwmutex": "--redis " + f.url, "semaphore --permits 2": cluster}, func(t *testing.T, f fixture, kind, words string) {
+	together(f, map[string]string{"mutex": "--redis " + f.url, "rwmutex": "--redis " + f.url,
+		"semaphore --permits 2": cluster}, func(t *testing.T, f fixture, kind, words string) {
 		words += " --clients 3 --workers 2 --duration 300ms --hold 50ms --ttl 3s --waiter-ttl 3s --kind " + kind
 		r := f.start(f.command(append([]string{"demo"}, strings.Fields(words)...)...)).wait()
 		require.Equal(t, result{out: r.out}, r)
@@ -449,13 +480,19 @@ func TestDemo_EndsEarly(t *testing.T) {
 	f := sleepingFixture(t)
 	s := redistest.Start(t)
 	together(f, map[string]func(*running) (int, string){
-		"--kind semaphore":           func(r *running) (int, string) { r.signal(os.Interrupt); return 0, "ok  strict FIFO" }, // in memory
-		"--redis unix://" + s.Addr(): func(*running) (int, string) { s.Kill(); return exitFailure, "UNFINISHED  until then strict FIFO" },
+		// in memory
+		"--kind semaphore": func(r *running) (int, string) { r.signal(os.Interrupt); return 0, "ok  strict FIFO" },
+		"--redis unix://" + s.Addr(): func(*running) (int, string) {
+			s.Kill()
+			return exitFailure,
+				"UNFINISHED  until then strict FIFO"
+		},
 	}, func(t *testing.T, f fixture, words string, end func(*running) (int, string)) {
 		if !strings.Contains(words, "--redis") { // a server in memory has no TLS
 			f = f.with(envTLSCA + "=/no/such/file")
 		}
-		r := f.start(f.command(strings.Fields("demo --clients 3 --workers 2 --hold 50ms --duration 10m --ttl 3s " + words)...))
+		r := f.start(f.command(strings.Fields("demo --clients 3 --workers 2 --hold 50ms --duration 10m --ttl 3s " +
+			words)...))
 		r.expect(" waiting; ")
 		code, shown := end(r)
 		got := r.wait()
@@ -515,7 +552,8 @@ func TestConnection_PasswordLeavesTheCommandLine(t *testing.T) {
 		"run x --redis env:URL":                "",
 		"run x -- a --redis redis://:p@h":      "",
 	} {
-		cleaned, env, found := withoutPassword(append([]string{"fairlock"}, strings.Fields(line)...), []string{"A=1", envRedis + "=old"})
+		cleaned, env, found := withoutPassword(append([]string{"fairlock"}, strings.Fields(line)...),
+			[]string{"A=1", envRedis + "=old"})
 		require.Equal(t, want != "", found, line)
 		if found {
 			require.Equal(t, "fairlock "+want, strings.Join(cleaned, " "))
@@ -594,19 +632,23 @@ func TestConnection_RedisIsAwayOrRefuses(t *testing.T) {
 	hung.Hang()
 	type server struct{ url, why, words string }
 	together(f, map[string]server{
-		"no socket":            {"unix:///no/such/socket", "no such file", ""},
-		"nobody listens":       {"redis://127.0.0.1:1", "refused", ""},
-		"watch":                {"redis://127.0.0.1:1", "refused", "watch"},
-		"demo":                 {"", "refused", "demo --redis redis://127.0.0.1:1"},
-		"it hangs":             {"unix://" + hung.Addr(), "no answer within 5s", ""},
-		"no password":          {plain, "NOAUTH", ""},
-		"wrong password":       {strings.Replace(plain, "://", "://:secretive@", 1), "WRONGPASS", ""},
-		"not a cluster":        {whole(plain) + "?cluster=true", "cluster", ""},
-		"no such database":     {whole(plain) + "/99", "DB", ""},
-		"a replica":            {replica, "is a replica: name the primary", ""},
-		"no rights to keys":    {login(t, f.server, f.namespace, "~other:* +@all"), "this user lacks the keys of the namespace; fairlock doctor names", ""},
-		"no rights to lists":   {login(t, f.server, f.namespace+"-list", "~* +@all -scan"), "fairlock: this user lacks +scan; fairlock doctor --for look names all that it lacks\n", "list"},
-		"no right in a script": {login(t, f.server, f.namespace+"-script", "~* +@all -zcount"), "fairlock: x could not be read: this user lacks +zcount; fairlock doctor --for look names all that it lacks\n", "status x"},
+		"no socket":        {"unix:///no/such/socket", "no such file", ""},
+		"nobody listens":   {"redis://127.0.0.1:1", "refused", ""},
+		"watch":            {"redis://127.0.0.1:1", "refused", "watch"},
+		"demo":             {"", "refused", "demo --redis redis://127.0.0.1:1"},
+		"it hangs":         {"unix://" + hung.Addr(), "no answer within 5s", ""},
+		"no password":      {plain, "NOAUTH", ""},
+		"wrong password":   {strings.Replace(plain, "://", "://:secretive@", 1), "WRONGPASS", ""},
+		"not a cluster":    {whole(plain) + "?cluster=true", "cluster", ""},
+		"no such database": {whole(plain) + "/99", "DB", ""},
+		"a replica":        {replica, "is a replica: name the primary", ""},
+		"no rights to keys": {login(t, f.server, f.namespace, "~other:* +@all"),
+			"this user lacks the keys of the namespace; fairlock doctor names", ""},
+		"no rights to lists": {login(t, f.server, f.namespace+"-list", "~* +@all -scan"),
+			"fairlock: this user lacks +scan; fairlock doctor --for look names all that it lacks\n", "list"},
+		"no right in a script": {login(t, f.server, f.namespace+"-script", "~* +@all -zcount"),
+			"fairlock: x could not be read: this user lacks +zcount; fairlock doctor --for look names all that it lacks\n",
+			"status x"},
 	}, func(t *testing.T, f fixture, _ string, c server) {
 		if c.words == "" {
 			c.words = "run x -- true"
@@ -651,12 +693,15 @@ func TestConnection_Cluster(t *testing.T) {
 	require.Regexp(t, `^fairlock: [^\n]+\n$`, r.errs)
 	require.Contains(t, r.out, "\n"+here+" ", "what the other one has")
 	e = f.examine(exitFailure, doctor.Problem, "reachable")
-	require.True(t, slices.ContainsFunc(e.Checks, func(f doctor.Finding) bool { return f.Result == doctor.Problem && f.Server == second.Addr() }))
+	require.True(t, slices.ContainsFunc(e.Checks, func(f doctor.Finding) bool {
+		return f.Result == doctor.Problem &&
+			f.Server == second.Addr()
+	}))
 	require.Equal(t, 0, onFirst.wait().code)
 }
 
-// The lock of a fairlock that was killed is not left for the rest of its TTL, an hour: the guard gives it back, once CMD is dead.
-// It has the password, which stands neither in its arguments nor in its environment.
+// The lock of a fairlock that was killed is not left for the rest of its TTL, an hour: the guard gives it back, once
+// CMD is dead. It has the password, which stands neither in its arguments nor in its environment.
 func TestRun_GuardGivesTheLockBack(t *testing.T) {
 	f := newFixture(t)
 	c := f.client("")
@@ -689,7 +734,8 @@ func TestRun_Label(t *testing.T) {
 	require.Regexp(t, "^fairlock: x is busy, held by "+name+age, f.attempt("x --try").errs)
 	require.Regexp(t, "^fairlock: timed out after 3s waiting for x, held by "+name+age, f.attempt("x --wait 3s").errs)
 	got := f.run("x --verbose --wait 2500ms", "true").wait() // it could say so twice
-	require.Regexp(t, `^fairlock: mutex x: waiting for 1s, position 1 of 1, held by `+name+` for \d+(\.\d)?m?s\nfairlock: timed out [^\n]+\n$`, got.errs)
+	require.Regexp(t, `^fairlock: mutex x: waiting for 1s, position 1 of 1, held by `+name+
+		` for \d+(\.\d)?m?s\nfairlock: timed out [^\n]+\n$`, got.errs)
 }
 
 func TestRelease_OneHolderOfTheRightKind(t *testing.T) {
@@ -697,7 +743,8 @@ func TestRelease_OneHolderOfTheRightKind(t *testing.T) {
 	c := f.client("api")
 	one, two := f.hold(permits(c.Semaphore("x", 4))), f.hold(permits(c.Semaphore("x", 4)))
 	refused(t, f.call("release", "x", "--force"), exitUsage, "mutex x is not held, semaphore x is: say --kind semaphore")
-	refused(t, f.call("release", "x", "--kind", "rwmutex", "--force"), exitUsage, "rwmutex x is not held, semaphore x is: say --kind semaphore")
+	refused(t, f.call("release", "x", "--kind", "rwmutex", "--force"), exitUsage,
+		"rwmutex x is not held, semaphore x is: say --kind semaphore")
 	refused(t, f.call("release", "free", "--force", "--fence", "5"), exitFailure, "mutex free has no holder with fence 5")
 	refused(t, f.attempt("x --kind semaphore --permits 4 --try"), exitBusy, " and 1 other\n")
 	require.NoError(t, f.server.Client().Set(t.Context(), f.namespace+":{other}:lock", "x", time.Minute).Err())
@@ -705,7 +752,8 @@ func TestRelease_OneHolderOfTheRightKind(t *testing.T) {
 	words := []string{"release", "x", "--kind", "semaphore", "--force", "--fence"}
 	refused(t, f.call(append(words, "1")...), exitFailure, "semaphore x has no holder with fence 1")
 	shown := f.done(append(words, fmt.Sprint(two.Fence()))...)
-	require.Contains(t, shown, fmt.Sprintf("was taken from api ×2 (fence %d); now held by api ×2 (fence %d)", two.Fence(), one.Fence()))
+	require.Contains(t, shown, fmt.Sprintf("was taken from api ×2 (fence %d); now held by api ×2 (fence %d)", two.Fence(),
+		one.Fence()))
 	require.NoError(t, one.Renew(t.Context()))
 	require.ErrorIs(t, two.Unlock(t.Context()), fairlock.ErrLost)
 }
@@ -724,7 +772,8 @@ func TestConnection_WrongServer(t *testing.T) {
 	})
 	on := f.at("unix://" + replica.Addr())
 	for _, words := range []string{"status x", "list", "watch x --plain"} {
-		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+" is a replica, and may be behind: name the primary, or say --allow-replica")
+		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+
+			" is a replica, and may be behind: name the primary, or say --allow-replica")
 	}
 	for _, words := range []string{"release x --force", "run x --try -- true", "bench", "demo --redis " + on.url} {
 		refused(t, on.call(strings.Fields(words)...), exitUnreachable, replica.Addr()+" is a replica: name the primary\n")
@@ -742,7 +791,8 @@ func TestConnection_WrongServer(t *testing.T) {
 	}
 
 	config, sentinel := filepath.Join(t.TempDir(), "sentinel.conf"), fmt.Sprint(redistest.FreePort(t))
-	require.NoError(t, os.WriteFile(config, []byte("port "+sentinel+"\nsentinel monitor main "+host+" "+port+" 1\n"), 0o600))
+	require.NoError(t, os.WriteFile(config, []byte("port "+sentinel+"\nsentinel monitor main "+host+" "+port+" 1\n"),
+		0o600))
 	server := exec.Command("redis-server", config, "--sentinel")
 	require.NoError(t, server.Start())
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
@@ -751,7 +801,8 @@ func TestConnection_WrongServer(t *testing.T) {
 		return err == nil && conn.Close() == nil
 	})
 	for _, words := range []string{"status x", "run x -- true"} {
-		refused(t, f.at("redis://localhost:"+sentinel).call(strings.Fields(words)...), exitUsage, "localhost:"+sentinel+" is a Sentinel")
+		refused(t, f.at("redis://localhost:"+sentinel).call(strings.Fields(words)...), exitUsage, "localhost:"+sentinel+
+			" is a Sentinel")
 	}
 	require.NoError(t, server.Process.Signal(syscall.SIGSTOP))
 	hung := f.at("redis://localhost:" + sentinel + "?master_name=main")
@@ -763,7 +814,8 @@ func TestConnection_WrongServer(t *testing.T) {
 	// A fairlock within CMD does not fall back to localhost.
 	inner := []string{"run", "x", "--", program, "run", "y", "--", "echo", "in"}
 	refused(t, f.start(f.command(inner...)).wait(), exitUsage, "the fairlock run around this one withholds its server")
-	require.Equal(t, result{out: "in\n"}, f.start(f.command(append([]string{"run", "--pass-redis"}, inner[1:]...)...)).wait())
+	require.Equal(t, result{out: "in\n"}, f.start(f.command(append([]string{"run", "--pass-redis"},
+		inner[1:]...)...)).wait())
 	require.Equal(t, result{out: "in\n"}, f.run("x", "FAIRLOCK_REDIS="+f.url+" "+program+" run y -- echo in").wait())
 }
 
@@ -775,14 +827,16 @@ func TestConnection_TLS(t *testing.T) {
 	cert := web.TLS.Certificates[0]
 	private, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
 	require.NoError(t, err)
-	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
+	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
 	file := filepath.Join(dir, "both.pem")
 	require.NoError(t, os.WriteFile(file, both, 0o600))
 	redistest.Start(t, "--tls-port", port, "--tls-cert-file", file, "--tls-key-file", file, "--tls-auth-clients", "no")
 	plain := redistest.StartTCP(t)
 	require.Equal(t, result{out: "in\n"}, f.at("rediss://localhost:"+port+"?skip_verify=true").run("x", "echo in").wait())
 	noTLS, tls := f.at("redis://localhost:"+port), f.at("rediss://"+plain.Addr())
-	const speaks, speaksNot = "that port speaks TLS: begin the URL with rediss://", "that port does not speak TLS: begin the URL with redis://"
+	const speaks, speaksNot = "that port speaks TLS: begin the URL with rediss://",
+		"that port does not speak TLS: begin the URL with redis://"
 	together(f, map[string]func(*testing.T){
 		"list":            func(t *testing.T) { refused(t, noTLS.call("list"), exitUnreachable, "; "+speaks) },
 		"doctor":          func(t *testing.T) { assert.Contains(t, noTLS.call("doctor").out, "; "+speaks) },
@@ -799,29 +853,31 @@ func TestRun_WaitsNoLongerThanItMay(t *testing.T) {
 	f := sleepingFixture(t)
 	m := f.client("web-1").Mutex("x")
 	f.hold(m.Lock)
-	together(f, map[string]bool{"300ms": false, "5.5s": false, "6s": true}, func(t *testing.T, f fixture, wait string, queued bool) {
-		f, link := f.linked()
-		f = f.at(f.url + "?read_timeout=1h&dial_timeout=1h")
-		if !queued {
+	together(f, map[string]bool{"300ms": false, "5.5s": false, "6s": true},
+		func(t *testing.T, f fixture, wait string, queued bool) {
+			f, link := f.linked()
+			f = f.at(f.url + "?read_timeout=1h&dial_timeout=1h")
+			if !queued {
+				link.Hang()
+				refused(t, f.attempt("x --wait "+wait), exitTimeout, "timed out after "+wait+
+					" waiting for x: Redis has not answered")
+				return
+			}
+			r := f.run("x --wait "+wait, "true")
+			f.queued(m, 1)
+			last := f.state(m).Waiters[0].TTL
+			f.until("it knows that it is queued: a heartbeat has come", func() bool {
+				was := last
+				last = f.state(m).Waiters[0].TTL
+				return last > was
+			})
 			link.Hang()
-			refused(t, f.attempt("x --wait "+wait), exitTimeout, "timed out after "+wait+" waiting for x: Redis has not answered")
-			return
-		}
-		r := f.run("x --wait "+wait, "true")
-		f.queued(m, 1)
-		last := f.state(m).Waiters[0].TTL
-		f.until("it knows that it is queued: a heartbeat has come", func() bool {
-			was := last
-			last = f.state(m).Waiters[0].TTL
-			return last > was
+			refused(t, r.wait(), exitTimeout, "timed out after "+wait+" waiting for x, held by web-1\n")
 		})
-		link.Hang()
-		refused(t, r.wait(), exitTimeout, "timed out after "+wait+" waiting for x, held by web-1\n")
-	})
 }
 
-// Each of the three lines makes a user that can do what it says. (A server of version 6.2 has all channels open by default, and
-// refuses rules for some of them then.)
+// Each of the three lines makes a user that can do what it says. (A server of version 6.2 has all channels open by
+// default, and refuses rules for some of them then.)
 func TestDoctor_Rights(t *testing.T) {
 	f := newFixture(t)
 	f.server = redistest.Start(t, "--acl-pubsub-default", "allchannels")
@@ -840,13 +896,16 @@ func TestDoctor_Rights(t *testing.T) {
 		require.NoError(t, rdb.Do(t.Context(), args...).Err(), r.ACL)
 		user[words[2]] = f.at("unix://" + words[2] + ":password@" + f.server.Addr())
 	}
-	for name, purpose := range map[string]string{"fairlock": "use", "fairlock-look": "look", "fairlock-operate": "operate"} {
-		require.Regexp(t, `\n0 problems, .* of 15 unchecked; this user may not see the rest, an admin's may\n`, user[name].done("doctor", "--for", purpose),
+	for name, purpose := range map[string]string{"fairlock": "use", "fairlock-look": "look",
+		"fairlock-operate": "operate"} {
+		require.Regexp(t, `\n0 problems, .* of 15 unchecked; this user may not see the rest, an admin's may\n`,
+			user[name].done("doctor", "--for", purpose),
 			"which does not sound as if all were well")
 	}
 	nobody := f.at(login(t, f.server, "nobody", "resetchannels")).call("doctor")
 	require.Equal(t, exitFailure, nobody.code)
-	require.Regexp(t, `(?m)^ {31}ACL SETUSER nobody \+eval .*\n {31}ACL SETUSER nobody ~`+f.namespace+`:\*\n {31}ACL SETUSER nobody &`, nobody.out)
+	require.Regexp(t, `(?m)^ {31}ACL SETUSER nobody \+eval .*\n {31}ACL SETUSER nobody ~`+f.namespace+
+		`:\*\n {31}ACL SETUSER nobody &`, nobody.out)
 	require.Equal(t, exitFailure, user["fairlock-look"].call("doctor", "--for", "operate").code)
 	look := func(u fixture, name, says string) {
 		t.Helper()
@@ -860,7 +919,8 @@ func TestDoctor_Rights(t *testing.T) {
 		w.signal(syscall.SIGTERM)
 		require.Equal(t, 0, w.wait().code)
 	}
-	for i, acquire := range []func(context.Context) (*fairlock.Lease, error){c.Mutex("a").Lock, permits(c.Semaphore("b", 2)), c.RWMutex("c").Lock} {
+	for i, acquire := range []func(context.Context) (*fairlock.Lease, error){c.Mutex("a").Lock,
+		permits(c.Semaphore("b", 2)), c.RWMutex("c").Lock} {
 		name, kind := string(rune('a'+i)), []string{"mutex", "semaphore", "rwmutex"}[i]
 		lease := f.hold(acquire)
 		next := make(chan error, 1)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // The environment that says which Redis to use. CMD of `fairlock run` does not see the first two, nor a variable that
@@ -52,9 +52,11 @@ type connection struct {
 }
 
 func (c *connection) flags(f *pflag.FlagSet) {
-	f.StringVar(&c.redis, "redis", "", "`URL` of the server (default $"+envRedis+", or "+defaultRedis+"); see help connection")
+	f.StringVar(&c.redis, "redis", "", "`URL` of the server (default $"+envRedis+", or "+defaultRedis+
+		"); see help connection")
 	f.StringVar(&c.passwordFile, "password-file", "", "read the password from the first line of this `FILE`")
-	f.StringVar(&c.namespace, "namespace", os.Getenv(envNamespace), "prefix of all keys (default $"+envNamespace+", or fairlock)")
+	f.StringVar(&c.namespace, "namespace", os.Getenv(envNamespace), "prefix of all keys (default $"+envNamespace+
+		", or fairlock)")
 	f.Lookup("namespace").DefValue = "" // it would stand in the help twice
 	c.tls.flags(f)
 }
@@ -111,10 +113,12 @@ func (t target) roleOf(ctx context.Context, rdb redis.UniversalClient) (replica 
 	case err != nil:
 		return false, fmt.Errorf("redis at %s: %w", t.where(), err)
 	case hello["mode"] == "sentinel":
-		return false, usage("%s is a Sentinel: --redis needs the name of the master, master_name=… (see help connection)", t.where())
+		return false, usage("%s is a Sentinel: --redis needs the name of the master, master_name=… (see help connection)",
+			t.where())
 	case hello["mode"] == "cluster":
-		return false, usage("this server is one of a cluster, and has only a part of the locks; --redis needs its URL as that of a " +
-			"cluster (see help connection)")
+		return false, usage(
+			"this server is one of a cluster, and has only a part of the locks; --redis needs its URL as that of a " +
+				"cluster (see help connection)")
 	}
 	return hello["role"] == "replica", nil
 }
@@ -147,15 +151,16 @@ func (c *connection) openPrimary(ctx context.Context) (redis.UniversalClient, er
 // prefix is the namespace, or the library's default.
 func (c *connection) prefix() string { return cmp.Or(c.namespace, fairlock.DefaultNamespace) }
 
-// locks returns a fairlock client of that namespace; the caller closes it, before rdb. It does not log: the command's own
-// lines say what it would.
+// locks returns a fairlock client of that namespace; the caller closes it, before rdb. It does not log: the command's
+// own lines say what it would.
 func (c *connection) locks(rdb redis.UniversalClient, cfg fairlock.Config) (*fairlock.Client, error) {
 	cfg.Namespace, cfg.Logger = c.namespace, slog.New(slog.DiscardHandler)
 	return fairlock.New(rdb, cfg)
 }
 
-// ping sends requests until the server replies, for as long as ctx says, or else connecting. That the user has no right to PING is an
-// answer, too, and so is that the server does not serve it now: reads may go on, and whoever wants a lock waits. Of a cluster, the first master that answers suffices: the others may not be needed.
+// ping sends requests until the server replies, for as long as ctx says, or else connecting. That the user has no right
+// to PING is an answer, too, and so is that the server does not serve it now: reads may go on, and whoever wants a lock
+// waits. Of a cluster, the first master that answers suffices: the others may not be needed.
 func ping(parent context.Context, rdb redis.UniversalClient) error {
 	ctx, cancel := parent, func() {}
 	if _, limited := parent.Deadline(); !limited {
@@ -257,7 +262,8 @@ func (c *connection) raw() (string, error) {
 	case indirect:
 		return os.Getenv(name), nil
 	case cmp.Or(c.redis, given) == "" && os.Getenv(envWithheld) != "":
-		return "", usage("the fairlock run around this one withholds its server: name it by --redis, or say --pass-redis there")
+		return "", usage(
+			"the fairlock run around this one withholds its server: name it by --redis, or say --pass-redis there")
 	}
 	return cmp.Or(c.redis, given, defaultRedis), nil
 }
@@ -326,9 +332,10 @@ func (t target) plain() string {
 	return u.String()
 }
 
-// client returns a client; nothing is sent yet. It obeys the deadline of a ctx, as fairlock doctor recommends, except on a
-// Cluster: there each request of a new client may take 5 s while a node hangs, because go-redis then gives up its search
-// for the list of commands, and begins it again with the next request. A command sends too few requests to gain from it.
+// client returns a client; nothing is sent yet. It obeys the deadline of a ctx, as fairlock doctor recommends, except
+// on a Cluster: there each request of a new client may take 5 s while a node hangs, because go-redis then gives up its
+// search for the list of commands, and begins it again with the next request. A command sends too few requests to gain
+// from it.
 func (t target) client() (rdb redis.UniversalClient, err error) {
 	switch raw := t.plain(); t.kind {
 	case sentinel:
@@ -365,7 +372,8 @@ func (t target) secure(c *tls.Config) {
 	}
 }
 
-func parsed[O any, C redis.UniversalClient](parse func(string) (O, error), raw string, client func(O) C) (rdb redis.UniversalClient, err error) {
+func parsed[O any, C redis.UniversalClient](parse func(string) (O, error), raw string,
+	client func(O) C) (rdb redis.UniversalClient, err error) {
 	o, err := parse(raw)
 	if err != nil {
 		return nil, err

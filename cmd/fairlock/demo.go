@@ -11,7 +11,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/demo"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 func demoCommand(c *connection) *cobra.Command {

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 func doctorCommand(c *connection) *cobra.Command {
@@ -88,7 +88,8 @@ var results = map[doctor.Result]lipgloss.Style{
 	doctor.Unchecked: lipgloss.NewStyle().Faint(true),
 }
 
-// writeReport writes what is wrong first, each with what to do, and what is well in one line. rights are the least rights to show.
+// writeReport writes what is wrong first, each with what to do, and what is well in one line. rights are the least
+// rights to show.
 func writeReport(w io.Writer, r doctor.Report, rights []doctor.Rights) error {
 	var b strings.Builder
 	p, indent, start := view.Paint{Width: width(w)}, 28, ""
@@ -139,7 +140,8 @@ func writeReport(w io.Writer, r doctor.Report, rights []doctor.Rights) error {
 		inspect.Count(r.Count(doctor.Warning), "warning"), r.Count(doctor.Unchecked), len(r.Checks),
 		map[bool]string{true: "; this user may not see the rest, an admin's may"}[r.Blind()])
 	if len(rights) > 0 {
-		fmt.Fprintf(&b, "\n%s\n", p.Fold("The least rights in this namespace, for redis-cli (choose the names and passwords):", 0))
+		fmt.Fprintf(&b, "\n%s\n", p.Fold(
+			"The least rights in this namespace, for redis-cli (choose the names and passwords):", 0))
 	}
 	for _, one := range rights {
 		fmt.Fprintf(&b, "\n  To %s:\n%s\n", one.For, one.ACL)

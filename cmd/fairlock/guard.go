@@ -16,15 +16,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/token"
 )
 
 // guard is a process that kills CMD's group if this one cannot: when it has been killed, or has been stopped for so
-// long that the lease is about to end. CMD does not outlive the lease then either. If this process has died, it also gives the
-// lock back: nobody renews it any more.
+// long that the lease is about to end. CMD does not outlive the lease then either. If this process has died, it also
+// gives the lock back: nobody renews it any more.
 type guard struct {
 	cmd   *exec.Cmd
 	to    io.Writer
@@ -64,8 +64,9 @@ func startGuard(w ward) (*guard, error) {
 	}
 	cmd := exec.Command(self, guardName)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env = []string{}                                  // it needs none, least of all a password
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is meant for our group, from a terminal say, is not for it
+	cmd.Env = []string{} // it needs none, least of all a password
+	// what is meant for our group, from a terminal say, is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	to, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -90,8 +91,8 @@ func (g *guard) revive() {
 	}
 }
 
-// ourselves is this program, as it is running: what bears its name may be another by now, or nothing, if it was replaced
-// while we waited.
+// ourselves is this program, as it is running: what bears its name may be another by now, or nothing, if it was
+// replaced while we waited.
 func ourselves() (string, error) {
 	const running = "/proc/self/exe" // Linux
 	if _, err := os.Stat(running); err == nil {
@@ -111,8 +112,8 @@ func (g *guard) until(t time.Time, group int) {
 // that is stopped, and goes on between the two, has lost CMD and not the lock.
 func (g *guard) struck() bool { return g.late || !g.limit.IsZero() && time.Now().After(g.limit) }
 
-// tell sends an order. If nobody hears it, the guard has done its work. One that has been stopped, by whomever, and reads
-// no more is of no use, and is killed; revive starts another.
+// tell sends an order. If nobody hears it, the guard has done its work. One that has been stopped, by whomever, and
+// reads no more is of no use, and is killed; revive starts another.
 func (g *guard) tell(o order) {
 	const hearing = time.Second // a busy machine may take a while to let us write; that is no reason to kill it
 	if pipe, ok := g.to.(interface{ SetWriteDeadline(t time.Time) error }); ok {
@@ -143,8 +144,8 @@ func guardCommand() *cobra.Command {
 	}
 }
 
-// watchOver reads orders. It kills the group when the time of the last one has passed, and when there is nobody any more
-// who could give another.
+// watchOver reads orders. It kills the group when the time of the last one has passed, and when there is nobody any
+// more who could give another.
 func watchOver(in io.Reader) error {
 	orders, read := make(chan order), json.NewDecoder(in)
 	var first order

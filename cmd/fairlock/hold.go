@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // shortGrace is how long CMD may take to end when the lock was taken from it: somebody else may have it already.
@@ -25,7 +25,8 @@ const stopped = "CMD was stopped"
 const undying = 2 * time.Second
 
 // hold runs CMD while the lease lasts, and returns its exit code. An error says why it was not run or was stopped.
-func (r *runner) hold(ctx context.Context, c *connection, lease *fairlock.Lease, path string, env []string) (int, error) {
+func (r *runner) hold(ctx context.Context, c *connection, lease *fairlock.Lease, path string, env []string) (int,
+	error) {
 	signals := make(chan os.Signal, 16)
 	listen(signals, forwarded...)
 	defer signal.Stop(signals)
@@ -43,7 +44,8 @@ func (r *runner) hold(ctx context.Context, c *connection, lease *fairlock.Lease,
 	if err != nil {
 		return 0, err
 	}
-	g, err := startGuard(ward{target.url.String(), c.tls, c.prefix(), r.id(), lease.Token().Text(), lease.Fence(), r.ttl, r.kept})
+	g, err := startGuard(ward{target.url.String(), c.tls, c.prefix(), r.id(), lease.Token().Text(), lease.Fence(), r.ttl,
+		r.kept})
 	if err != nil {
 		return 0, fmt.Errorf("guard: %w", err)
 	}
@@ -58,8 +60,8 @@ func (r *runner) hold(ctx context.Context, c *connection, lease *fairlock.Lease,
 	return r.accompany(cmd, g, lease, signals)
 }
 
-// Before the lease's deadline, CMD gets SIGTERM (last), and SIGKILL (killAt), by the guard if not by us: on a busy machine, it
-// takes some time until we are woken for that. The deadline itself is before the end of the lease in Redis.
+// Before the lease's deadline, CMD gets SIGTERM (last), and SIGKILL (killAt), by the guard if not by us: on a busy
+// machine, it takes some time until we are woken for that. The deadline itself is before the end of the lease in Redis.
 func (r *runner) last(l *fairlock.Lease) time.Time { return r.killAt(l).Add(-r.grace) }
 func (r *runner) killAt(l *fairlock.Lease) time.Time {
 	return l.Deadline().Add(-max(r.ttl/20, 10*time.Millisecond))
@@ -70,7 +72,8 @@ func (r *runner) accompany(c *child, g *guard, lease *fairlock.Lease, signals <-
 	look := time.NewTimer(0)
 	defer look.Stop()
 	looked := time.Now()
-	stood := func() bool { return time.Since(looked) > r.ttl/3 } // fairlock itself was stopped: it should have looked far earlier
+	// fairlock itself was stopped: it should have looked far earlier
+	stood := func() bool { return time.Since(looked) > r.ttl/3 }
 	for {
 		select {
 		case s := <-c.ended:

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
 // looker is what the commands that look at locks have in common: their flags, and the server once it is connected.
@@ -46,7 +46,8 @@ func (l *looker) flags(cmd *cobra.Command, kinds string) {
 func kindFlag(cmd *cobra.Command, kind *string, text string) {
 	cmd.Flags().StringVar(kind, "kind", "", text)
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions( // fails only if there is no such flag
-		[]string{string(fairlock.KindMutex), string(fairlock.KindSemaphore), string(fairlock.KindRWMutex), string(fairlock.KindKeyedSemaphore)}, cobra.ShellCompDirectiveNoFileComp))
+		[]string{string(fairlock.KindMutex), string(fairlock.KindSemaphore), string(fairlock.KindRWMutex),
+			string(fairlock.KindKeyedSemaphore)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // kindsOf are the kinds to look at: all, if none is named.
@@ -80,7 +81,8 @@ func (l *looker) with(ctx context.Context, out io.Writer, f func(context.Context
 		case replica && l.writes:
 			err = errReplica(target)
 		case replica && !l.replica:
-			err = withCode(exitUnreachable, fmt.Errorf("%s is a replica, and may be behind: name the primary, or say --allow-replica", target.where()))
+			err = withCode(exitUnreachable, fmt.Errorf(
+				"%s is a replica, and may be behind: name the primary, or say --allow-replica", target.where()))
 		case replica:
 			l.name = target.where() + " (a replica, which may be behind)"
 		}
@@ -127,19 +129,21 @@ func statusCommand(c *connection) *cobra.Command {
 		},
 	}
 	l.flags(cmd, "those in use")
-	cmd.Flags().BoolVar(&every, "all", false, fmt.Sprintf("show all holders and waiters one by one, not the first %d", few))
+	cmd.Flags().BoolVar(&every, "all", false, fmt.Sprintf("show all holders and waiters one by one, not the first %d",
+		few))
 	return cmd
 }
 
-// meant says what may have been meant by a name that nobody uses: by these locks of that name, which are worth showing. Another kind
-// of it is found by one request, and names like it by a search of all keys.
+// meant says what may have been meant by a name that nobody uses: by these locks of that name, which are worth showing.
+// Another kind of it is found by one request, and names like it by a search of all keys.
 func (l *looker) meant(ctx context.Context, worth []inspect.Lock) string {
 	if len(worth) != 1 || worth[0].InUse() || worth[0].Idle() {
 		return ""
 	}
 	lock, used := worth[0], []inspect.ID{}
 	if l.kind != "" {
-		others, _ := l.Read(ctx, 1, inspect.IDs([]string{lock.Name}, inspect.Kinds...)...) // one that cannot be read is not called in use
+		// one that cannot be read is not called in use
+		others, _ := l.Read(ctx, 1, inspect.IDs([]string{lock.Name}, inspect.Kinds...)...)
 		for _, other := range others {
 			if other.Err == nil && other.InUse() {
 				used = append(used, other.ID)
@@ -160,8 +164,8 @@ func (l *looker) meant(ctx context.Context, worth []inspect.Lock) string {
 	return words.Meant(meant)
 }
 
-// nothing says why a list is empty, as far as that is known: there are none without these flags either, and none in the whole
-// namespace, or there are.
+// nothing says why a list is empty, as far as that is known: there are none without these flags either, and none in the
+// whole namespace, or there are.
 func (l *looker) nothing(ctx context.Context, prefix string) string {
 	var flags []string
 	if prefix != "" {
@@ -197,7 +201,8 @@ func listCommand(c *connection) *cobra.Command {
 		Short: "List all locks in use",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("list takes no NAME; did you mean fairlock status %s or fairlock list --prefix %[1]s?", inspect.Plain(args[0]))
+				return usage("list takes no NAME; did you mean fairlock status %s or fairlock list --prefix %[1]s?",
+					inspect.Plain(args[0]))
 			}
 			return nil
 		},
@@ -228,7 +233,8 @@ func listCommand(c *connection) *cobra.Command {
 	l.flags(cmd, "all")
 	f := cmd.Flags()
 	f.StringVar(&prefix, "prefix", "", "those whose names begin with `TEXT`; there are no wildcards")
-	f.StringVar(&by, "sort", "name", "by name, wait (the oldest first), held (the longest first) or waiting (the most first): `ORDER`")
+	f.StringVar(&by, "sort", "name",
+		"by name, wait (the oldest first), held (the longest first) or waiting (the most first): `ORDER`")
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions( // fails only if there is no such flag
 		[]string{"name", "wait", "held", "waiting"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -20,8 +20,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 func main() {
@@ -111,7 +111,8 @@ var helps embed.FS
 func help(name string) (text, examples string) {
 	file, _ := helps.ReadFile("help/" + name + ".txt")
 	json, _ := helps.ReadFile("help/json.txt")
-	filled := strings.NewReplacer("{json}", strings.Trim(string(json), "\n"), "{checks}", strings.Join(doctor.Checks(), ", "),
+	filled := strings.NewReplacer("{json}", strings.Trim(string(json), "\n"), "{checks}",
+		strings.Join(doctor.Checks(), ", "),
 		"{look}", doctor.Look.Commands(), "{operate}", doctor.Operate.Commands())
 	text, examples, _ = strings.Cut(strings.Trim(filled.Replace(string(file)), "\n"), "\n\nExamples:\n")
 	return text, examples
@@ -159,8 +160,8 @@ func escapeAll(c *cobra.Command) {
 	}
 }
 
-// escape keeps Markdown from taking what stands in angle brackets for HTML, and leaving it out. In a block of code, which is indented,
-// nothing is taken for anything.
+// escape keeps Markdown from taking what stands in angle brackets for HTML, and leaving it out. In a block of code,
+// which is indented, nothing is taken for anything.
 func escape(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

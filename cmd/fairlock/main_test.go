@@ -32,8 +32,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // limit bounds every wait, so that a test that fails ends. No test passes because something took less.
@@ -45,10 +45,11 @@ var (
 	namespaces atomic.Int32
 )
 
-// contents of files that are written before any test forks: it would keep a program busy that is being written. They may
-// be executed, but for the first.
+// contents of files that are written before any test forks: it would keep a program busy that is being written. They
+// may be executed, but for the first.
 var contents = map[string]string{
-	"plain": "no program", "binary": "no program", "script": "#!/no/such/interpreter\n", "empty": "\n", "password": "secret\r\nmore",
+	"plain": "no program", "binary": "no program", "script": "#!/no/such/interpreter\n", "empty": "\n",
+	"password": "secret\r\nmore",
 }
 
 func TestMain(m *testing.M) {
@@ -117,8 +118,8 @@ func newFixture(t *testing.T) fixture {
 	return f
 }
 
-// sleepingFixture is the fixture of a test that sleeps most of the time, until a lease ends. It begins at once: begun as the
-// last one, it would sleep alone.
+// sleepingFixture is the fixture of a test that sleeps most of the time, until a lease ends. It begins at once: begun
+// as the last one, it would sleep alone.
 func sleepingFixture(t *testing.T) fixture {
 	t.Helper()
 	t.Parallel()
@@ -135,8 +136,8 @@ func (f fixture) at(url string) fixture { f.url = url; return f }
 // with is the fixture for commands with further variables in their environment.
 func (f fixture) with(vars ...string) fixture { f.env = slices.Concat(f.env, vars); return f }
 
-// together runs a subtest for each case, all at once. (With t.Parallel, they would run after all other tests, and most of
-// them wait for leases to end.)
+// together runs a subtest for each case, all at once. (With t.Parallel, they would run after all other tests, and most
+// of them wait for leases to end.)
 func together[K comparable, C any](f fixture, cases map[K]C, test func(t *testing.T, f fixture, name K, c C)) {
 	f.t.Helper()
 	var all sync.WaitGroup
@@ -232,8 +233,8 @@ func (f fixture) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// call runs the command to its end, in this process: with -race, to start another takes far longer than what it does. The
-// variables of the fixture's environment, and CMD's input and output, need another, as start has it.
+// call runs the command to its end, in this process: with -race, to start another takes far longer than what it does.
+// The variables of the fixture's environment, and CMD's input and output, need another, as start has it.
 func (f fixture) call(args ...string) result {
 	f.t.Helper()
 	require.Empty(f.t, f.env)
@@ -372,11 +373,13 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	codes := f.done("help", "exit-codes")
-	for _, code := range []int{0, exitFailure, exitUsage, exitUnreachable, exitBusy, exitLost, exitTimeout, exitCannotRun, exitNotFound} {
+	for _, code := range []int{0, exitFailure, exitUsage, exitUnreachable, exitBusy, exitLost, exitTimeout, exitCannotRun,
+		exitNotFound} {
 		assert.Regexp(t, fmt.Sprintf(`(?m)^    %d  +\w`, code), codes)
 	}
 	variables := f.done("help", "environment")
-	for _, name := range []string{envRedis, envPassword, envNamespace, envTLSCA, envTLSCert, envTLSKey, envName, envFence, envHandle} {
+	for _, name := range []string{envRedis, envPassword, envNamespace, envTLSCA, envTLSCert, envTLSKey, envName, envFence,
+		envHandle} {
 		assert.Contains(t, variables, "    "+name+" ")
 	}
 }
@@ -388,7 +391,8 @@ func TestVersion(t *testing.T) {
 	assert.Contains(t, text, "\nlayout    "+tokens.Layout+"\n")
 	assert.Equal(t, text, f.done("--version"))
 	built := debug.BuildInfo{
-		GoVersion: "go1.2.3", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}},
+		GoVersion: "go1.2.3", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{{Key: "vcs.revision",
+			Value: "abc"}},
 	}
 	assert.Regexp(t, `^fairlock  v1\.2\.3\nrevision  abc\nbuilt by  go1\.2\.3 for `, versionOf(&built))
 	built.Settings = append(built.Settings, debug.BuildSetting{Key: "vcs.modified", Value: "true"})
@@ -408,7 +412,8 @@ func TestHelp_ManualPages(t *testing.T) {
 			for _, word := range regexp.MustCompile(`<[\w-]+>`).FindAllString(cmd.Long+cmd.Flags().FlagUsages(), -1) {
 				assert.Contains(t, string(page), word, "what stands in angle brackets stays")
 			}
-			assert.Equal(t, cmd.Name() == "exit-codes", strings.Contains(string(page), ".EX\n0        done\n"), "a table stays one")
+			assert.Equal(t, cmd.Name() == "exit-codes", strings.Contains(string(page), ".EX\n0        done\n"),
+				"a table stays one")
 		}
 	}
 	refused(t, f.start(f.with("SOURCE_DATE_EPOCH=x").command("man", f.dir)).wait(), exitFailure, "SOURCE_DATE_EPOCH")
@@ -433,8 +438,8 @@ func TestHelp_Completion(t *testing.T) {
 	}
 }
 
-// A mistake is one line and exit code 2, and nothing is sent to Redis. testdata/usage.txt has the commands and what they
-// say; it is written anew with -update.
+// A mistake is one line and exit code 2, and nothing is sent to Redis. testdata/usage.txt has the commands and what
+// they say; it is written anew with -update.
 func TestUsage(t *testing.T) {
 	t.Setenv(envRedis, "unix:///no/such/socket")
 	t.Setenv(envPassword, "")

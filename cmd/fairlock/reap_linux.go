@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reapOrphans waits for processes whose parents have died, if this process is the first of a container: they are its children
-// then, and would stay in the list of processes for ever. Others wait for the children that it has started itself.
+// reapOrphans waits for processes whose parents have died, if this process is the first of a container: they are its
+// children then, and would stay in the list of processes for ever. Others wait for the children that it has started
+// itself.
 func reapOrphans() {
 	if os.Getpid() != 1 {
 		return
@@ -24,8 +25,8 @@ func reapOrphans() {
 	}()
 }
 
-// reap waits for all children that have ended but for those that we have started. It looks before it waits: to wait for any
-// child and to pass the status on could take one that os/exec waits for.
+// reap waits for all children that have ended but for those that we have started. It looks before it waits: to wait for
+// any child and to pass the status on could take one that os/exec waits for.
 func (c *children) reap() {
 	for {
 		var info unix.Siginfo

@@ -28,14 +28,16 @@ func TestRun_ReapsOrphansAsTheFirstProcess(t *testing.T) {
 // Where there is no /proc, run cannot start itself again as the guard. It says so before it takes the lock.
 func TestRun_WithoutProc(t *testing.T) {
 	f := newFixture(t)
-	if out, err := exec.Command("unshare", "-r", "-m", "mount", "-t", "tmpfs", "none", "/proc").CombinedOutput(); err != nil {
+	if out, err := exec.Command("unshare", "-r", "-m", "mount", "-t", "tmpfs", "none",
+		"/proc").CombinedOutput(); err != nil {
 		t.Skipf("this system does not let us hide /proc: %v: %s", err, out)
 	}
 	cmd := f.command()
 	path, err := exec.LookPath("unshare")
 	require.NoError(t, err)
 	cmd.Path = path
-	cmd.Args = []string{"unshare", "-r", "-m", "sh", "-c", `mount -t tmpfs none /proc; exec "$@"`, "", program, "run", "x", "--min-hold", "1m", "--", "echo", "in"}
+	cmd.Args = []string{"unshare", "-r", "-m", "sh", "-c", `mount -t tmpfs none /proc; exec "$@"`, "", program, "run", "x",
+		"--min-hold", "1m", "--", "echo", "in"}
 	r := f.start(cmd).wait()
 	require.Equal(t, exitFailure, r.code, r.errs)
 	require.Empty(t, r.out)
@@ -43,8 +45,8 @@ func TestRun_WithoutProc(t *testing.T) {
 	require.Zero(t, f.state(f.client("").Mutex("x")).Fence, "nothing was sent")
 }
 
-// reap leaves a child that this process has started to its waiter, however late that comes to it. The test runs in a process
-// of its own: reap would take the children of other tests.
+// reap leaves a child that this process has started to its waiter, however late that comes to it. The test runs in a
+// process of its own: reap would take the children of other tests.
 func TestChildren_ReapLeavesOurs(t *testing.T) {
 	const alone = "TEST_ALONE"
 	if os.Getenv(alone) == "" {

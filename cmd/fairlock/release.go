@@ -12,9 +12,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/script"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
 // releaser takes a lock from its holders.
@@ -38,7 +38,8 @@ func releaseCommand(c *connection) *cobra.Command {
 			r.in, r.errs = cmd.InOrStdin(), cmd.ErrOrStderr()
 			switch {
 			case !r.force && keyboard(r.in) == nil:
-				return usage("release takes the lock from whoever holds it, and there is no terminal to ask on: say --force if that is meant")
+				return usage(
+					"release takes the lock from whoever holds it, and there is no terminal to ask on: say --force if that is meant")
 			case cmd.Flags().Changed("fence") && r.fence == 0:
 				return usage("--fence is 0, must be that of a holder")
 			}
@@ -149,7 +150,8 @@ func (r *releaser) report(released bool, before, after inspect.Lock) error {
 	if len(after.Holders) > 0 {
 		now = "now held by " + view.Holders(after)
 	}
-	text := fmt.Sprintf("%s was taken from %s; %s; its %s is %d", r.id, view.Holders(before), now, words.LastNumber, after.Fence)
+	text := fmt.Sprintf("%s was taken from %s; %s; its %s is %d", r.id, view.Holders(before), now, words.LastNumber,
+		after.Fence)
 	switch {
 	case r.json:
 		text = fmt.Sprintf(`{"released":%t,"before":%s,"after":%s}`, released, view.JSON(before), view.JSON(after))

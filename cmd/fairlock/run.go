@@ -26,8 +26,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/errs"
-	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // The environment that tells CMD what it holds.
@@ -102,17 +102,22 @@ func runCommand(c *connection) *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&r.Permits, "permits", 0, "with --kind semaphore or --key: how many permits there are")
 	f.IntVar(&r.take, "take", 1, "with --kind semaphore or --key: how many of them CMD takes")
-	f.StringVar(&r.Key, "key", "", "share the permits fairly with others of other keys, such as tenants: `KEY` is that of CMD")
+	f.StringVar(&r.Key, "key", "",
+		"share the permits fairly with others of other keys, such as tenants: `KEY` is that of CMD")
 	f.IntVar(&r.KeyLimit, "key-limit", 0, "with --key: how many permits KEY has at most (default: any number)")
-	f.IntVar(&r.Share, "share", 1, "with --key: KEY gets so many times as much as one with share 1, while both have waiters")
+	f.IntVar(&r.Share, "share", 1,
+		"with --key: KEY gets so many times as much as one with share 1, while both have waiters")
 	f.BoolVar(&r.read, "read", false, "with --kind rwmutex: CMD reads, beside other readers")
-	f.StringVar(&r.label, "label", "", "how others see who holds the lock or waits: `TEXT`-<process>@<host> (default <user>/<CMD>)")
+	f.StringVar(&r.label, "label", "",
+		"how others see who holds the lock or waits: `TEXT`-<process>@<host> (default <user>/<CMD>)")
 	f.BoolVar(&r.try, "try", false, "do not wait: exit with 75 if somebody holds the lock or waits for it")
 	f.DurationVar(&r.wait, "wait", 0, "wait no longer than that, then exit with 124 (default: as long as it takes)")
 	f.BoolVar(&r.verbose, "verbose", false, "say once that CMD waits, even if stderr is no terminal")
-	f.DurationVar(&r.MinHold, "min-hold", 0, "the lock stays taken for that long from its grant on, also if CMD ends earlier")
+	f.DurationVar(&r.MinHold, "min-hold", 0,
+		"the lock stays taken for that long from its grant on, also if CMD ends earlier")
 	f.DurationVar(&r.ttl, "ttl", fairlock.DefaultTTL, "for how long the lock stays taken if this machine dies")
-	f.DurationVar(&r.grace, "grace", 0, "how long CMD may take to end if the lock is being lost, up to half of --ttl (default a quarter)")
+	f.DurationVar(&r.grace, "grace", 0,
+		"how long CMD may take to end if the lock is being lost, up to half of --ttl (default a quarter)")
 	f.BoolVar(&r.passRedis, "pass-redis", false, "let CMD see the server's URL, with the password, in FAIRLOCK_REDIS")
 	return cmd
 }
@@ -138,7 +143,8 @@ func (r *runner) check(given func(string) bool) error {
 		wrong(!counts && (given("permits") || given("take")), "--permits and --take need --kind semaphore or --key"),
 		wrong(counts && !given("permits"), "--kind %s needs --permits, how many %s has", r.Kind, inspect.Plain(r.name)),
 		wrong(given("key") != (r.Kind == fairlock.KindKeyedSemaphore), "--key and --kind keyed need each other"),
-		wrong(given("key") && (r.Key == "" || len(r.Key) > bounds.MaxKey), "--key has %d bytes, must be from 1 to %d", len(r.Key), bounds.MaxKey),
+		wrong(given("key") && (r.Key == "" || len(r.Key) > bounds.MaxKey), "--key has %d bytes, must be from 1 to %d",
+			len(r.Key), bounds.MaxKey),
 		wrong(given("key-limit") && !given("key"), "--key-limit needs --key"),
 		wrong(given("share") && !given("key"), "--share needs --key"),
 		locks.Within("--permits", r.Permits, 1, bounds.MaxPermits),
@@ -263,7 +269,8 @@ func (r *runner) environment(c *connection) ([]string, error) {
 		return nil, err
 	}
 	variable, _ := c.variable()
-	ours := []string{envName, envFence, envHandle, envRedis, envPassword, envWithheld, envTLSCA, envTLSCert, envTLSKey, variable}
+	ours := []string{envName, envFence, envHandle, envRedis, envPassword, envWithheld, envTLSCA, envTLSCert, envTLSKey,
+		variable}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(ours, name)
@@ -346,7 +353,8 @@ func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
 		}
 		return r.gone(released, fmt.Sprintf("CMD ended with code %d", code))
 	case released != nil:
-		_, _ = fmt.Fprintf(os.Stderr, "fairlock: CMD has ended, but %s could not be released; it is free in %v at the latest: %s\n",
+		_, _ = fmt.Fprintf(os.Stderr,
+			"fairlock: CMD has ended, but %s could not be released; it is free in %v at the latest: %s\n",
 			inspect.Plain(r.name), time.Until(lease.Deadline()).Round(time.Second), inspect.Cause(released))
 	}
 	if code == 0 {
@@ -355,8 +363,8 @@ func (r *runner) settle(lease *fairlock.Lease, code int, err error) error {
 	return withCode(code, errSilent)
 }
 
-// showWait says on a terminal, from the first second on, who holds the lock and at which position in the queue we are; elsewhere,
-// with --verbose, it says so once. The returned function ends that and wipes it away.
+// showWait says on a terminal, from the first second on, who holds the lock and at which position in the queue we are;
+// elsewhere, with --verbose, it says so once. The returned function ends that and wipes it away.
 func (r *runner) showWait(ctx context.Context, s *inspect.Server, client string) (stop func()) {
 	p := newProgress(os.Stderr)
 	if r.try || !p.on && !r.verbose {

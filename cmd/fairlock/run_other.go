@@ -13,7 +13,9 @@ func runCommand(*connection) *cobra.Command {
 		// All flags of other systems lead to the same answer.
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(*cobra.Command, []string) error {
-			return usage("run needs process groups, which this system does not have; nothing was sent, and CMD was not started (see help run)")
+			return usage(
+				"run needs process groups, which this system does not have; nothing was sent, " +
+					"and CMD was not started (see help run)")
 		},
 	}
 }

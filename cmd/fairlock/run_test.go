@@ -21,14 +21,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
 
 func TestRun_ExitCodeAndFilesAreThoseOfCMD(t *testing.T) {
 	f := newFixture(t)
-	cmd := f.command("run", "x", "--", "sh", "-c", "cat; cat <&3 >&2; for n in 4 5 6 7 8 9; do [ ! -e /dev/fd/$n ] || echo $n; done; exit 255")
+	cmd := f.command("run", "x", "--", "sh", "-c",
+		"cat; cat <&3 >&2; for n in 4 5 6 7 8 9; do [ ! -e /dev/fd/$n ] || echo $n; done; exit 255")
 	cmd.Stdin = strings.NewReader("one\x00two")
 	extra, err := os.Open(filepath.Join(files, "plain"))
 	require.NoError(t, err)
@@ -68,9 +69,9 @@ func TestRun_TellsCMDWhatItHolds(t *testing.T) {
 	})
 }
 
-// While its user is off, a run that is queued keeps its ticket, and one whose CMD has ended releases the lock once the user is on
-// again. If --wait ends meanwhile, the line says that Redis refuses. (A first request is refused at once, see
-// TestConnection_RedisIsAwayOrRefuses.)
+// While its user is off, a run that is queued keeps its ticket, and one whose CMD has ended releases the lock once the
+// user is on again. If --wait ends meanwhile, the line says that Redis refuses. (A first request is refused at once,
+// see TestConnection_RedisIsAwayOrRefuses.)
 func TestRun_Refused(t *testing.T) {
 	f := sleepingFixture(t)
 	f.server = redistest.Start(t)
@@ -123,7 +124,8 @@ func TestRun_WaitsWhileRedisDoesNotWrite(t *testing.T) {
 	require.Equal(t, result{out: "in\n"}, r.wait())
 }
 
-// A handoff is for WaiterTTL, 6 s, at most. CMD has its grace of 6 s all the same: the lease is renewed before it starts.
+// A handoff is for WaiterTTL, 6 s, at most. CMD has its grace of 6 s all the same: the lease is renewed before it
+// starts.
 func TestRun_FIFO(t *testing.T) {
 	f := newFixture(t)
 	m := f.client("").Mutex("x")
@@ -154,12 +156,14 @@ func TestRun_WaitsAsLongAsItMay(t *testing.T) {
 		"x --try": {code: exitBusy, errs: "x is busy, held by "},
 		"x --try --kind semaphore --permits 3 --take 2": {code: exitBusy, errs: "x is busy, held by "},
 		"x --try --kind rwmutex":                        {code: exitBusy, errs: "x is busy, held by "},
-		"x --wait 3s":                                   {code: exitTimeout, errs: "timed out after 3s waiting for x, held by "},
-		"x --try --kind semaphore --permits 2":          {code: exitBusy, errs: "x is busy, held by "},
-		"y --wait 3s --kind rwmutex":                    {code: exitTimeout, errs: "timed out after 3s waiting for y, held by "},
-		"x --try --kind semaphore --permits 3":          {},
-		"x --try --kind rwmutex --read":                 {},
-		"x --try --namespace " + f.apart().namespace:    {},
+		"x --wait 3s": {code: exitTimeout,
+			errs: "timed out after 3s waiting for x, held by "},
+		"x --try --kind semaphore --permits 2": {code: exitBusy, errs: "x is busy, held by "},
+		"y --wait 3s --kind rwmutex": {code: exitTimeout,
+			errs: "timed out after 3s waiting for y, held by "},
+		"x --try --kind semaphore --permits 3":       {},
+		"x --try --kind rwmutex --read":              {},
+		"x --try --namespace " + f.apart().namespace: {},
 	}, func(t *testing.T, f fixture, words string, want result) {
 		if want.code == 0 {
 			require.Equal(t, want, f.run(words, "true").wait())
@@ -188,9 +192,11 @@ func TestRun_MinHold(t *testing.T) {
 		require.Equal(t, exitBusy, r.code)
 		refused(t, f.attempt(words+" --wait 1s"), exitTimeout, "timed out after 1s waiting for x, released by one-")
 	}
-	require.Regexp(t, `mutex x: released by one[^\n]+\n[^\n]+\n  one\S+ +– +– +released, free in 59m`, f.done("status", "x"))
+	require.Regexp(t, `mutex x: released by one[^\n]+\n[^\n]+\n  one\S+ +– +– +released, free in 59m`,
+		f.done("status", "x"))
 	require.Contains(t, f.done("release", "x", "--force"), ", released); nobody has it now")
-	shown := f.done("release", "x", "--kind", "semaphore", "--fence", fmt.Sprint(f.state(c.Semaphore("x", 1)).Holders[0].Fence), "--force")
+	shown := f.done("release", "x", "--kind", "semaphore", "--fence",
+		fmt.Sprint(f.state(c.Semaphore("x", 1)).Holders[0].Fence), "--force")
 	require.Contains(t, shown, ", released); nobody has it now")
 
 	began := time.Now()
@@ -241,9 +247,9 @@ func TestRun_SignalWhileItWaits(t *testing.T) {
 	})
 }
 
-// A signal to end is for all processes that CMD has started; SIGUSR1 and SIGUSR2 mean what CMD makes of them. The shells
-// only wait: dash forgets a signal that comes while it starts a command. The cat, too, may miss SIGTERM so: it ends with the
-// test's input, and does not keep the output open.
+// A signal to end is for all processes that CMD has started; SIGUSR1 and SIGUSR2 mean what CMD makes of them. The
+// shells only wait: dash forgets a signal that comes while it starts a command. The cat, too, may miss SIGTERM so: it
+// ends with the test's input, and does not keep the output open.
 func TestRun_ForwardsSignals(t *testing.T) {
 	f := newFixture(t)
 	r := f.run("x", `exec 3<&0; for s in INT HUP QUIT USR1 USR2 WINCH; do trap "echo CMD $s" $s; done; trap 'wait; echo CMD TERM; exit 9' TERM
@@ -327,8 +333,10 @@ func TestRun_CMDIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
 		"Redis hangs, no grace":        {"--grace 0", stubborn, hang, false, ""},
 		"CMD ends, its child does not": {"--grace 200ms", child, cut, false, ""},
 		"a child needs the grace":      {"--grace 1s", tidy, cut, false, "tidied\n"},
-		"fairlock is killed":           {"", stubborn, func(_ *redistest.Link, r *running) { r.signal(syscall.SIGKILL) }, true, ""},
-		"fairlock is stopped":          {"", stubborn, func(_ *redistest.Link, r *running) { r.signal(syscall.SIGSTOP) }, false, ""},
+		"fairlock is killed": {"", stubborn, func(_ *redistest.Link, r *running) { r.signal(syscall.SIGKILL) },
+			true, ""},
+		"fairlock is stopped": {"", stubborn, func(_ *redistest.Link, r *running) { r.signal(syscall.SIGSTOP) },
+			false, ""},
 	}, func(t *testing.T, f fixture, _ string, c example) {
 		f = f.apart()
 		next := f.client("").Mutex("x")
@@ -379,7 +387,8 @@ func TestRun_LockIsTakenByForce(t *testing.T) {
 	require.NoError(t, err)
 	c.begin()
 	f.until("CMD is up", func() bool { _, err := os.Stat(up); return err == nil })
-	err = (&runner{name: "w", grace: time.Hour}).end(c, lease, nil) // does not take that long: another may hold the lock already
+	// does not take that long: another may hold the lock already
+	err = (&runner{name: "w", grace: time.Hour}).end(c, lease, nil)
 	require.ErrorContains(t, err, "CMD was stopped")
 }
 
@@ -400,7 +409,8 @@ func TestRun_RedisHangsWhenCMDEnds(t *testing.T) {
 	require.Equal(t, result{code: exitSignal + int(syscall.SIGQUIT)}, two.wait())
 	got := one.wait()
 	require.Equal(t, 7, got.code)
-	require.Regexp(t, `^fairlock: CMD has ended, but one could not be released; it is free in [^\n]+: no answer within 5s\n$`, got.errs)
+	require.Regexp(t,
+		`^fairlock: CMD has ended, but one could not be released; it is free in [^\n]+: no answer within 5s\n$`, got.errs)
 }
 
 func TestRun_CMDCannotBeRun(t *testing.T) {
@@ -445,7 +455,8 @@ func TestRun_SocketsAreForCMD(t *testing.T) {
 	f := newFixture(t)
 	script := `echo "sockets $LISTEN_FDS for $LISTEN_PID, $WATCHDOG_PID, I am $$"; cat <&3`
 	cmd := f.command()
-	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `export LISTEN_PID=$$ WATCHDOG_PID=$$; exec "$@"`, "", program, "run", "x", "--", "sh", "-c", script}
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `export LISTEN_PID=$$ WATCHDOG_PID=$$; exec "$@"`, "", program,
+		"run", "x", "--", "sh", "-c", script}
 	cmd.Env = append(cmd.Env, "LISTEN_FDS=1")
 	socket, err := os.Open(filepath.Join(files, "plain"))
 	require.NoError(t, err)
@@ -491,7 +502,8 @@ func TestRun_GuardHasKilledCMDAndTheLeaseIsRenewed(t *testing.T) {
 		c := &child{pid: -1, ended: make(chan status, 1)}
 		c.ended <- status(syscall.SIGKILL)
 		_, err := r.accompany(c, g, lease, nil)
-		require.EqualError(t, err, "x could not be renewed: fairlock was stopped for too long; CMD was stopped before the lease ended")
+		require.EqualError(t, err,
+			"x could not be renewed: fairlock was stopped for too long; CMD was stopped before the lease ended")
 		require.Equal(t, exitLost, exitCode(err))
 	}
 }

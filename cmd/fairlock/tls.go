@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The environment that names the files of a TLS connection. As that of the server, the CMD of fairlock run does not see it.
+// The environment that names the files of a TLS connection. As that of the server, the CMD of fairlock run does not see
+// it.
 const (
 	envTLSCA   = "FAIRLOCK_TLS_CA"
 	envTLSCert = "FAIRLOCK_TLS_CERT"
@@ -28,8 +29,10 @@ func (f *tlsFiles) flags(set *pflag.FlagSet) {
 		to              *string
 		name, env, text string
 	}{
-		{&f.CA, "tls-ca", envTLSCA, "`FILE` of the certificates that sign the server's (default $" + envTLSCA + ", or those of the system)"},
-		{&f.Cert, "tls-cert", envTLSCert, "`FILE` of the client's certificate, if the server wants one (default $" + envTLSCert + ")"},
+		{&f.CA, "tls-ca", envTLSCA, "`FILE` of the certificates that sign the server's (default $" + envTLSCA +
+			", or those of the system)"},
+		{&f.Cert, "tls-cert", envTLSCert, "`FILE` of the client's certificate, if the server wants one (default $" +
+			envTLSCert + ")"},
 		{&f.Key, "tls-key", envTLSKey, "`FILE` of the key of --tls-cert (default $" + envTLSKey + ")"},
 	} {
 		set.StringVar(flag.to, flag.name, os.Getenv(flag.env), flag.text)

@@ -19,22 +19,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
-// authority writes, into a directory, ca.pem, and a certificate and a key that it signs for each name: name.pem, name.key.
+// authority writes, into a directory, ca.pem, and a certificate and a key that it signs for each name: name.pem,
+// name.key.
 func authority(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	write := func(file, kind string, content []byte) {
 		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content})
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), text, 0o600))
 	}
-	certificate := func(number int64, name string, ca *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	certificate := func(number int64, name string, ca *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate,
+		*ecdsa.PrivateKey) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		require.NoError(t, err)
 		of := &x509.Certificate{
 			SerialNumber: big.NewInt(number), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
-			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true, IsCA: ca == nil,
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(
+				time.Hour), BasicConstraintsValid: true, IsCA: ca == nil,
 		}
 		if ca == nil {
 			of.KeyUsage, ca, signer = x509.KeyUsageCertSign, of, key
@@ -53,20 +56,22 @@ func authority(t *testing.T, dir string, names ...string) {
 	}
 }
 
-// A server that wants certificates of its clients is used with those of files, by flags or by the environment; also by the guard
-// of a fairlock that was killed, and by a fairlock within CMD, wherever that runs.
+// A server that wants certificates of its clients is used with those of files, by flags or by the environment; also by
+// the guard of a fairlock that was killed, and by a fairlock within CMD, wherever that runs.
 func TestConnection_TLSFiles(t *testing.T) {
 	f := newFixture(t)
 	dir, port := t.TempDir(), fmt.Sprint(redistest.FreePort(t))
 	authority(t, dir, "server", "client")
 	file := func(name string) string { return filepath.Join(dir, name) }
-	f.server = redistest.Start(t, "--tls-port", port, "--tls-cert-file", file("server.pem"), "--tls-key-file", file("server.key"),
+	f.server = redistest.Start(t, "--tls-port", port, "--tls-cert-file", file("server.pem"), "--tls-key-file",
+		file("server.key"),
 		"--tls-ca-cert-file", file("ca.pem"), "--tls-auth-clients", "yes")
 	f = f.at("rediss://localhost:" + port)
 	flags := []string{"--tls-ca", file("ca.pem"), "--tls-cert", file("client.pem"), "--tls-key", file("client.key")}
 
 	refused(t, f.call("list"), exitUnreachable, "certificate signed by unknown authority")
-	refused(t, f.call("list", flags[0], flags[1]), exitUnreachable, "that port wants a certificate of its clients: --tls-cert and --tls-key")
+	refused(t, f.call("list", flags[0], flags[1]), exitUnreachable,
+		"that port wants a certificate of its clients: --tls-cert and --tls-key")
 	require.Contains(t, f.done(append([]string{"list"}, flags...)...), "\nno locks in this namespace, nor in another\n")
 
 	m := f.client("").Mutex("x")
@@ -76,7 +81,8 @@ func TestConnection_TLSFiles(t *testing.T) {
 		cmd.Dir = dir
 		return f.start(cmd)
 	}
-	require.Equal(t, result{out: "in\n"}, begin("--", "sh", "-c", "env | grep FAIRLOCK_TLS; echo in").wait(), "CMD does not know the server")
+	require.Equal(t, result{out: "in\n"}, begin("--", "sh", "-c", "env | grep FAIRLOCK_TLS; echo in").wait(),
+		"CMD does not know the server")
 	inner := program + " run y -- echo in"
 	require.Equal(t, result{out: "in\n"}, begin("--pass-redis", "--", "sh", "-c", "cd / && "+inner).wait())
 	killed := begin("--ttl", "1h", "--", "sh", "-c", "echo up; sleep 600")
@@ -94,7 +100,8 @@ func TestConnection_TLSFiles(t *testing.T) {
 		{f, flags[:4], "--tls-cert and --tls-key need each other"},
 		{f, append([]string{"--tls-ca", "/no/such/file"}, flags[2:]...), "--tls-ca: open /no/such/file: no such file"},
 		{f, append([]string{"--tls-ca", file("client.key")}, flags[2:]...), "client.key: there is no certificate in PEM"},
-		{f, []string{"--tls-cert", file("client.pem"), "--tls-key", file("server.key")}, "private key does not match public key"},
+		{f, []string{"--tls-cert", file("client.pem"), "--tls-key", file("server.key")},
+			"private key does not match public key"},
 	} {
 		refused(t, wrong.f.call(append([]string{"list"}, wrong.args...)...), exitUsage, wrong.why)
 	}

@@ -146,7 +146,8 @@ func TestTerminal_StoppedForTooLong(t *testing.T) {
 	f := sleepingFixture(t)
 	ps := f.processes()
 	sh := f.shell("-i")
-	sh.talk(">$FL run x --ttl 10s -- sh -c 'exec 3>$D/processes; echo be\"gun\"; exec sleep 600'\n", "begun\r\n", ">"+ctrlZ, "Stopped")
+	sh.talk(">$FL run x --ttl 10s -- sh -c 'exec 3>$D/processes; echo be\"gun\"; exec sleep 600'\n", "begun\r\n", ">"+
+		ctrlZ, "Stopped")
 	f.hold(f.client("").Mutex("x").Lock)
 	require.False(t, ps.alive())
 	sh.talk(">fg\n", "fairlock: x: lock is lost: ", "; CMD was stopped\r\n", ">echo co\"de\" $?\n", "code 76", ">exit\n")
@@ -215,7 +216,8 @@ func TestTerminal_Release(t *testing.T) {
 	on := ask()
 	require.NoError(t, lease.Unlock(t.Context()))
 	lease = f.hold(f.client("second").Mutex("x").Lock)
-	on.talk(">y\n", fmt.Sprintf("mutex x was given back meanwhile; nothing was done; now held by second (fence %d", lease.Fence()))
+	on.talk(">y\n", fmt.Sprintf("mutex x was given back meanwhile; nothing was done; now held by second (fence %d",
+		lease.Fence()))
 	on.wait()
 	require.NoError(t, lease.Renew(t.Context()))
 	require.NoError(t, lease.Unlock(t.Context()))
@@ -286,13 +288,15 @@ func TestTerminal_WatchNarrowAndFrozen(t *testing.T) {
 }
 
 func TestTerminal_Demo(t *testing.T) {
-	together(newFixture(t), map[string]bool{"q": true, "SIGTERM": true}, func(t *testing.T, f fixture, name string, _ bool) {
-		on := f.onTerminal(f.command("demo", "--duration", "10m", "--hold", "50ms"))
-		on.talk("\x1b[?1049h", "fairlock demo   mutex · 4 clients × 4 workers · Redis in memory", "mutex demo-", " waiting", "client-")
-		ends[name](on)
-		on.talk("\x1b[?1049l", "  handoff ", "ok", "strict FIFO")
-		require.Zero(t, on.wait().code)
-	})
+	together(newFixture(t), map[string]bool{"q": true, "SIGTERM": true},
+		func(t *testing.T, f fixture, name string, _ bool) {
+			on := f.onTerminal(f.command("demo", "--duration", "10m", "--hold", "50ms"))
+			on.talk("\x1b[?1049h", "fairlock demo   mutex · 4 clients × 4 workers · Redis in memory", "mutex demo-", " waiting",
+				"client-")
+			ends[name](on)
+			on.talk("\x1b[?1049l", "  handoff ", "ok", "strict FIFO")
+			require.Zero(t, on.wait().code)
+		})
 }
 
 func TestTerminal_Colours(t *testing.T) {

@@ -56,7 +56,8 @@ func (l *looker) serve(ctx context.Context, addr string, page http.Handler) erro
 	if err != nil {
 		return withCode(exitFailure, fmt.Errorf("--addr: %w", err))
 	}
-	server := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
+	server := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		IdleTimeout: 2 * time.Minute}
 	_, err = fmt.Fprintf(l.out, "listening on http://%s/ (Redis %s, namespace %s)\n", listener.Addr(), l.name, l.Namespace)
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -79,8 +80,8 @@ func (l *looker) serve(ctx context.Context, addr string, page http.Handler) erro
 	return err
 }
 
-// onlyAs serves requests that name the server as one of these, as localhost or by an IP address. Another site could have its own
-// name lead here (DNS rebinding), and a browser would let its scripts read what comes back.
+// onlyAs serves requests that name the server as one of these, as localhost or by an IP address. Another site could
+// have its own name lead here (DNS rebinding), and a browser would let its scripts read what comes back.
 func onlyAs(names []string, page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -93,7 +94,8 @@ func onlyAs(names []string, page http.Handler) http.Handler {
 			return name != "" && strings.EqualFold(name, host)
 		})
 		if err != nil && !named {
-			http.Error(w, "this page is not known as "+cmp.Or(host, "that")+"; fairlock ui --host says which names it has", http.StatusMisdirectedRequest)
+			http.Error(w, "this page is not known as "+cmp.Or(host, "that")+"; fairlock ui --host says which names it has",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		page.ServeHTTP(w, r)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // The page needs the rights of a user who looks, and no more. It answers to the names that it has.
@@ -49,7 +49,11 @@ func TestUI(t *testing.T) {
 	}
 	_, body := get("lock?kind=mutex&name=x", "")
 	require.Contains(t, body, "Held by web-1")
-	f.until("the server is checked", func() bool { _, body = get("server", ""); return strings.Contains(body, "the user may do all") })
+	f.until("the server is checked", func() bool {
+		_, body = get("server", "")
+		return strings.Contains(body,
+			"the user may do all")
+	})
 	require.NoError(t, lease.Unlock(t.Context()))
 	page.signal(syscall.SIGTERM)
 	require.Equal(t, result{}, page.wait())

@@ -35,7 +35,8 @@ func electors(r *replica, do task) (task, []gocron.SchedulerOption) {
 	return do, []gocron.SchedulerOption{gocron.WithDistributedElector(elector)}
 }
 
-// The leader runs the job, and no other replica does, until it dies. After that, ticks are missed until another one leads.
+// The leader runs the job, and no other replica does, until it dies. After that, ticks are missed until another one
+// leads.
 func TestElector_LeaderRunsAll(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const deaths = 8

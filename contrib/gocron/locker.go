@@ -15,8 +15,8 @@ import (
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// Locker is a gocron.Locker, for gocron.WithDistributedLocker or gocron.WithDistributedJobLocker. gocron calls it before and
-// after each run of a job. It is safe for concurrent use.
+// Locker is a gocron.Locker, for gocron.WithDistributedLocker or gocron.WithDistributedJobLocker. gocron calls it
+// before and after each run of a job. It is safe for concurrent use.
 type Locker struct {
 	client  *fairlock.Client
 	minHold time.Duration
@@ -26,9 +26,9 @@ const year = 365 * 24 * time.Hour
 
 // NewLocker returns a Locker that locks the Mutex of client whose name is that of the job, until the job ends, and for
 // minHold at least. That is as fairlock.WithMinHold says, above 0 and at most a year. It should be longer than the
-// replicas' clocks are apart, and by 3 s more if Redis may fail to reply for so long, because Lock goes on trying. It should be
-// shorter than the time between two runs less what the clocks are apart. NewLocker does no I/O. The error is a
-// fairlock.ErrInvalid, which says what is wrong with client or minHold.
+// replicas' clocks are apart, and by 3 s more if Redis may fail to reply for so long, because Lock goes on trying. It
+// should be shorter than the time between two runs less what the clocks are apart. NewLocker does no I/O. The error is
+// a fairlock.ErrInvalid, which says what is wrong with client or minHold.
 //
 // Close the client after the scheduler's Shutdown has returned.
 func NewLocker(client *fairlock.Client, minHold time.Duration) (*Locker, error) {
@@ -46,18 +46,19 @@ func NewLocker(client *fairlock.Client, minHold time.Duration) (*Locker, error) 
 // shared matches the names that the compiler gives to several functions:
 //   - To closures. One in another closure has a number alone, after the names of the functions that are inlined there:
 //     main.main.func1.2, main.main.func1.makeReport.2.
-//   - To the instances of a generic function, and to the methods of those of a generic type: main.sync[...], main.job[...].run-fm.
+//   - To the instances of a generic function, and to the methods of those of a generic type: main.sync[...],
+//     main.job[...].run-fm.
 //   - To a method of an interface that has no name, whatever implements it: go:interface { Run() }.Run-fm.
 var shared = regexp.MustCompile(`\.func\d+((\..+)?\.\d+)?$|\w\[\.\.\.\]|^go:`)
 
-// Lock is called by gocron, with the job's ctx and name. It does not wait for the lock. If another replica has it, the error is a
-// fairlock.ErrBusy, and gocron skips this run, as it does after any other error. While Redis cannot be reached, Lock tries for 3
-// s.
+// Lock is called by gocron, with the job's ctx and name. It does not wait for the lock. If another replica has it, the
+// error is a fairlock.ErrBusy, and gocron skips this run, as it does after any other error. While Redis cannot be
+// reached, Lock tries for 3 s.
 //
-// A name that the compiler gives to several functions is refused with a fairlock.ErrInvalid, and nothing is sent: that of a
-// closure, such as main.main.func1 or main.main.func1.makeReport.2, and that of a generic function, such as main.sync[...].
-// gocron calls a job so if it has no gocron.WithName. All jobs that are made at the same place of the source, or of the same
-// generic function, would share one lock, and the number of a closure changes with the source.
+// A name that the compiler gives to several functions is refused with a fairlock.ErrInvalid, and nothing is sent: that
+// of a closure, such as main.main.func1 or main.main.func1.makeReport.2, and that of a generic function, such as
+// main.sync[...]. gocron calls a job so if it has no gocron.WithName. All jobs that are made at the same place of the
+// source, or of the same generic function, would share one lock, and the number of a closure changes with the source.
 //
 // gocron passes the error to the listener gocron.AfterLockError, and drops it if the job has none. So Lock logs it to
 // slog.Default, unless it is an ErrBusy or ctx has ended.
@@ -78,7 +79,8 @@ func (l *Locker) tryLock(ctx context.Context, name string) (*fairlock.Lease, err
 	if shared.MatchString(name) {
 		return nil, &fairlock.FieldError{
 			Field: "name of a job",
-			Bound: fmt.Sprintf("%q is the compiler's for a closure or a generic function, and other jobs may share it: use gocron.WithName", name),
+			Bound: fmt.Sprintf(
+				"%q is the compiler's for a closure or a generic function, and other jobs may share it: use gocron.WithName", name),
 		}
 	}
 	return l.client.Mutex(name, fairlock.WithMinHold(l.minHold)).TryLock(ctx)

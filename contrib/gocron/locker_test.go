@@ -29,8 +29,8 @@ func lockers(minHold time.Duration) func(*replica, task) (task, []gocron.Schedul
 	}
 }
 
-// The minimum hold is longer than the clocks are apart, and shorter than the period less that. TTL and the job together are
-// shorter than the period.
+// The minimum hold is longer than the clocks are apart, and shorter than the period less that. TTL and the job together
+// are shorter than the period.
 //
 //fairlock:promise Jobs of gocron: of replicas that share a job by a Locker or a Task, one runs it each time, though their clocks differ, and also when replicas die; the ctx of a Task ends before another replica runs the job
 func TestLocker_EachTickOnce(t *testing.T) {
@@ -44,8 +44,8 @@ func TestLocker_EachTickOnce(t *testing.T) {
 	})
 }
 
-// The period is so short that a minimum hold longer than the spread is not shorter than the period less the spread. No tick
-// is run twice, but a death can cost one.
+// The period is so short that a minimum hold longer than the spread is not shorter than the period less the spread. No
+// tick is run twice, but a death can cost one.
 func TestLocker_ShortPeriod(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		c := &cluster{
@@ -59,8 +59,8 @@ func TestLocker_ShortPeriod(t *testing.T) {
 	})
 }
 
-// Replicas whose intervals begin at different times have no ticks in common. The job begins no earlier than the minimum hold
-// after its latest run, and the next attempt of a replica comes within a period after that.
+// Replicas whose intervals begin at different times have no ticks in common. The job begins no earlier than the minimum
+// hold after its latest run, and the next attempt of a replica comes within a period after that.
 func TestLocker_Intervals(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const period, minHold = 10 * time.Second, 9 * time.Second
@@ -77,8 +77,8 @@ func TestLocker_Intervals(t *testing.T) {
 	})
 }
 
-// gocron skips a run when Redis is away. The error is logged, because gocron drops it if a job has no listener. That another
-// replica has the lock, or that gocron shuts down, is no news.
+// gocron skips a run when Redis is away. The error is logged, because gocron drops it if a job has no listener. That
+// another replica has the lock, or that gocron shuts down, is no news.
 func TestLocker_RedisIsAway(t *testing.T) {
 	logged := captureLog(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -126,7 +126,8 @@ type job[T any] struct{}
 
 func (job[T]) run() {}
 
-// The name that gocron gives to a closure, or to a generic function, is refused, before anything is sent. That of a function is not.
+// The name that gocron gives to a closure, or to a generic function, is refused, before anything is sent. That of a
+// function is not.
 func TestLocker_DefaultNames(t *testing.T) {
 	logged := captureLog(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -175,8 +176,9 @@ func TestLocker_Names(t *testing.T) {
 		for name, ok := range map[string]bool{
 			"report": true, "main.report": true, "main.(*service).report-fm": true, "func1": true, "main.func1x": true,
 			"main.main.func1": false, "main.main.func12.3.1": false, "main.main.makeReport.func6": false,
-			"main.makeReport[...].func1": false, "main.main.func4.makeReport.1": false, "main.main.func4.(*service).report.2": false,
-			"main.main.func1.makeReport": true, "report.2": true,
+			"main.makeReport[...].func1": false, "main.main.func4.makeReport.1": false,
+			"main.main.func4.(*service).report.2": false,
+			"main.main.func1.makeReport":          true, "report.2": true,
 			"main.sync[...]": false, "main.(*job[...]).run-fm": false, "go:interface { main.run() }.main.run-fm": false,
 			"go": true, "[...]": true, "sync [...] now": true,
 		} {
@@ -198,10 +200,11 @@ func TestLocker_Shutdown(t *testing.T) {
 	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 	require.NoError(t, err)
 	began := make(chan bool)
-	_, err = scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(func(ctx context.Context) {
-		began <- true
-		<-ctx.Done()
-	}), gocron.WithName("report"))
+	_, err = scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()),
+		gocron.NewTask(func(ctx context.Context) {
+			began <- true
+			<-ctx.Done()
+		}), gocron.WithName("report"))
 	require.NoError(t, err)
 	scheduler.Start()
 	<-began

@@ -128,8 +128,8 @@ func (r *replica) do(ctx context.Context) error {
 	return r.cluster.work(ctx, r)
 }
 
-// kill ends the process, and does so once. gocron's Shutdown polls until all jobs have ended, and meanwhile no time passes
-// in a bubble. So the jobs must end without that: they watch dead.
+// kill ends the process, and does so once. gocron's Shutdown polls until all jobs have ended, and meanwhile no time
+// passes in a bubble. So the jobs must end without that: they watch dead.
 func (r *replica) kill() {
 	r.die.Do(func() {
 		r.Crash()
@@ -154,8 +154,8 @@ func (c *cluster) lastRun() run {
 	return c.runs[len(c.runs)-1]
 }
 
-// live has three replicas work. After each time of life, the one that begins the job next is killed: in turn while it runs
-// the job, and afterwards. Another one with the same clock is started half a minute later.
+// live has three replicas work. After each time of life, the one that begins the job next is killed: in turn while it
+// runs the job, and afterwards. Another one with the same clock is started half a minute later.
 func (c *cluster) live(life time.Duration, deaths int) []run {
 	c.t.Helper()
 	for _, fast := range []time.Duration{0, spread / 2, spread} {
@@ -189,8 +189,8 @@ func worked(_ context.Context, r *replica) error {
 	return nil
 }
 
-// ticks fails the test if a tick has two runs, or the first one has none. It returns the ticks between the first and the
-// latest one that have no run.
+// ticks fails the test if a tick has two runs, or the first one has none. It returns the ticks between the first and
+// the latest one that have no run.
 func (c *cluster) ticks(runs []run, period time.Duration) (missed []time.Time) {
 	c.t.Helper()
 	next := midnight.Add(period)

@@ -35,8 +35,8 @@ func TestTask_EachTickOnce(t *testing.T) {
 	})
 }
 
-// A replica that gets no reply from Redis goes on trying, for 3 s. After that the lock is still taken if the minimum hold is
-// longer than the spread and that.
+// A replica that gets no reply from Redis goes on trying, for 3 s. After that the lock is still taken if the minimum
+// hold is longer than the spread and that.
 func TestTask_LateReply(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		const period = 10 * time.Second
@@ -55,8 +55,8 @@ func TestTask_LateReply(t *testing.T) {
 	})
 }
 
-// The replica that runs the job cannot reach Redis any more. The ctx of a Task ends before another replica runs the job.
-// That of a job under a Locker or an Elector does not.
+// The replica that runs the job cannot reach Redis any more. The ctx of a Task ends before another replica runs the
+// job. That of a job under a Locker or an Elector does not.
 //
 //fairlock:promise Jobs of gocron
 func TestTask_LostLease(t *testing.T) {
@@ -109,8 +109,8 @@ func TestTask_LostLease(t *testing.T) {
 	}
 }
 
-// A Task returns nil only if another one has the lock, and every other error. An ErrBusy of f is one of its own, also if it
-// is of a lock of the same name.
+// A Task returns nil only if another one has the lock, and every other error. An ErrBusy of f is one of its own, also
+// if it is of a lock of the same name.
 func TestTask_Errors(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		client := s.Client(fairlock.Config{})

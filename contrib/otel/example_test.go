@@ -17,8 +17,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// A program has exporters where this example has a reader and a recorder in memory, and its Redis where this one has a server
-// in memory.
+// A program has exporters where this example has a reader and a recorder in memory, and its Redis where this one has a
+// server in memory.
 func Example() {
 	reader, spans := metric.NewManualReader(), tracetest.NewSpanRecorder()
 	meters := metric.NewMeterProvider(metric.WithReader(reader))
@@ -30,7 +30,8 @@ func Example() {
 	defer server.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 
-	locks, err := otelfairlock.New(otelfairlock.Config{MeterProvider: meters, TracerProvider: tracers}) // or none: the global ones
+	// or none: the global ones
+	locks, err := otelfairlock.New(otelfairlock.Config{MeterProvider: meters, TracerProvider: tracers})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -59,7 +59,8 @@ func newMetrics(meter metric.Meter, group func(string) string) (*metrics, error)
 	m.renewals, errs[5] = meter.Int64Counter("fairlock.lease.renewals",
 		metric.WithUnit("{renewal}"), metric.WithDescription("Renewals of leases. Those that failed have an error.type."))
 	m.lostNotifications, errs[6] = meter.Int64Counter("fairlock.notification.losses",
-		metric.WithUnit("{loss}"), metric.WithDescription("Grants that a waiter learnt of by a heartbeat, because the notification was lost."))
+		metric.WithUnit("{loss}"), metric.WithDescription(
+			"Grants that a waiter learnt of by a heartbeat, because the notification was lost."))
 	return m, errors.Join(errs[:]...)
 }
 

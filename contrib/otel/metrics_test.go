@@ -131,7 +131,8 @@ func (refusingMeter) Int64UpDownCounter(
 	return noop.Int64UpDownCounter{}, errors.New("refused " + name)
 }
 
-// Name runs inside the callbacks. If it panics in the goroutine of a caller, that gets the panic, and nothing stays held.
+// Name runs inside the callbacks. If it panics in the goroutine of a caller, that gets the panic, and nothing stays
+// held.
 func TestConfig_NamePanics(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		panics := true

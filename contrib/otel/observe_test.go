@@ -18,8 +18,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlocktest"
 )
 
-// The tests run in bubbles of testing/synctest, on a server in memory. There, time passes only while every goroutine waits, so
-// durations are exact.
+// The tests run in bubbles of testing/synctest, on a server in memory. There, time passes only while every goroutine
+// waits, so durations are exact.
 
 const second = time.Second
 

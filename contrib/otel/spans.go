@@ -32,8 +32,9 @@ type spans struct {
 	tracer trace.Tracer
 	group  func(string) string
 
-	mu    sync.Mutex
-	waits map[token.Token]trace.SpanContext // guarded by mu: the spans of waits, for the links of the leases that are held now
+	mu sync.Mutex
+	// guarded by mu: the spans of waits, for the links of the leases that are held now
+	waits map[token.Token]trace.SpanContext
 }
 
 func (s *spans) trace() *fairlock.Trace {
@@ -83,7 +84,8 @@ func (s *spans) made(
 	e fairlock.Event, name string, lasted time.Duration, err error, links []trace.Link, more ...attribute.KeyValue,
 ) trace.SpanContext {
 	of := series{namespace: e.Namespace, kind: string(e.Kind), name: s.group(e.Name), errorType: fairlock.ErrorType(err)}
-	all := append(of.attributes(), lockKey.String(valid(e.Name)), tokenKey.String(e.Token.String())) // the token is redacted
+	// the token is redacted
+	all := append(of.attributes(), lockKey.String(valid(e.Name)), tokenKey.String(e.Token.String()))
 	switch e.Kind {
 	case fairlock.KindSemaphore, fairlock.KindKeyedSemaphore:
 		all = append(all, permitsKey.Int(e.Weight))

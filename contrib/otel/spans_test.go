@@ -34,8 +34,8 @@ func attributes(span sdktrace.ReadOnlySpan) map[attribute.Key]any {
 	return all
 }
 
-// story returns each span of the Trace, such as "fairlock.hold 1s-3s Error lock is lost: lease expired", from when on the story
-// began.
+// story returns each span of the Trace, such as "fairlock.hold 1s-3s Error lock is lost: lease expired", from when on
+// the story began.
 func (o *observer) story(began time.Time) (all []string) {
 	for _, span := range o.spans.Ended() {
 		if strings.HasPrefix(span.Name(), "fairlock.") {
@@ -143,8 +143,8 @@ func (w world) late(t *testing.T, d time.Duration) {
 	w.client.Link.Delay(0, d)
 }
 
-// What fails has the status of an error, with its type. A busy try and a Detach are answers. A lock that was free has no span
-// of its wait, unless that took long.
+// What fails has the status of an error, with its type. A busy try and a Detach are answers. A lock that was free has
+// no span of its wait, unless that took long.
 func TestSpans_Outcomes(t *testing.T) {
 	type outcome struct {
 		do   func(t *testing.T, ctx context.Context, w world)

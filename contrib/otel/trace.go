@@ -24,22 +24,24 @@ const (
 
 // Config has the settings of New. The zero value is ready to use.
 type Config struct {
-	// MeterProvider makes the instruments. Default otel.GetMeterProvider(). One of package metric/noop switches metrics off.
+	// MeterProvider makes the instruments. Default otel.GetMeterProvider(). One of package metric/noop switches metrics
+	// off.
 	MeterProvider metric.MeterProvider
 
 	// TracerProvider makes the spans. Default otel.GetTracerProvider(). One of package trace/noop switches spans off.
 	TracerProvider trace.TracerProvider
 
-	// Name returns the attribute fairlock.name for the name of a lock; "" leaves the attribute out, and so does a nil Name.
-	// Each result is a time series of each instrument, which is kept in memory until the process ends; the SDK may merge
-	// what is over its limit, 2000 for each instrument by default. So Name must group names: "account" for "account:42". It
-	// must return the same result for the same name, or gauges do not come back to 0. It is called for each event, from
-	// several goroutines at once, so it must be quick.
+	// Name returns the attribute fairlock.name for the name of a lock; "" leaves the attribute out, and so does a nil
+	// Name. Each result is a time series of each instrument, which is kept in memory until the process ends; the SDK may
+	// merge what is over its limit, 2000 for each instrument by default. So Name must group names: "account" for
+	// "account:42". It must return the same result for the same name, or gauges do not come back to 0. It is called for
+	// each event, from several goroutines at once, so it must be quick.
 	Name func(lock string) string
 }
 
-// New returns a Trace that makes metrics and spans, for fairlock.Config. Any number of Clients can share it. To use callbacks
-// of your own as well, give fairlock.JoinTraces both. The error is that of a MeterProvider that refuses an instrument.
+// New returns a Trace that makes metrics and spans, for fairlock.Config. Any number of Clients can share it. To use
+// callbacks of your own as well, give fairlock.JoinTraces both. The error is that of a MeterProvider that refuses an
+// instrument.
 func New(cfg Config) (*fairlock.Trace, error) {
 	if cfg.MeterProvider == nil {
 		cfg.MeterProvider = otel.GetMeterProvider()

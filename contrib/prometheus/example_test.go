@@ -74,7 +74,8 @@ func ExampleConfig_name() {
 	}})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics)
-	metrics.Trace().Granted(fairlock.GrantedInfo{Event: fairlock.Event{Namespace: "fairlock", ID: fairlock.ID{Kind: "mutex", Name: "account:42"}}})
+	metrics.Trace().Granted(fairlock.GrantedInfo{Event: fairlock.Event{Namespace: "fairlock",
+		ID: fairlock.ID{Kind: "mutex", Name: "account:42"}}})
 	fmt.Println(value(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), "fairlock_leases"))
 	// Output:
 	// fairlock_leases{fairlock_kind="mutex",fairlock_name="account",fairlock_namespace="fairlock"} 1

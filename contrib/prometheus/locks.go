@@ -30,12 +30,13 @@ type LockConfig struct {
 	// Namespace is that of the locks, as in fairlock.Config. Default "fairlock".
 	Namespace string
 
-	// Mutexes, Semaphores, KeyedSemaphores and RWMutexes are the names of the locks. Each is the label fairlock_name of its
-	// metrics, so it must be UTF-8. A name that occurs twice counts once. There is no label for the keys of a keyed semaphore.
+	// Mutexes, Semaphores, KeyedSemaphores and RWMutexes are the names of the locks. Each is the label fairlock_name of
+	// its metrics, so it must be UTF-8. A name that occurs twice counts once. There is no label for the keys of a keyed
+	// semaphore.
 	Mutexes, Semaphores, KeyedSemaphores, RWMutexes []string
 
-	// Timeout is how long a scrape waits for Redis. It should be well below the scrape_timeout of Prometheus, which is 10 s by
-	// default: a scrape that takes longer is lost, with everything in it. Default 2 s.
+	// Timeout is how long a scrape waits for Redis. It should be well below the scrape_timeout of Prometheus, which is 10
+	// s by default: a scrape that takes longer is lost, with everything in it. Default 2 s.
 	Timeout time.Duration
 
 	// Logger gets a warning with the reason when a scrape cannot read a lock and the one before could read all. Default
@@ -43,21 +44,21 @@ type LockConfig struct {
 	Logger *slog.Logger
 }
 
-// LockCollector is a prometheus.Collector that reads some locks from Redis at each scrape. It exports the locks of all processes,
-// so every process that has one exports the same. Take the maximum by fairlock_name, not the sum.
+// LockCollector is a prometheus.Collector that reads some locks from Redis at each scrape. It exports the locks of all
+// processes, so every process that has one exports the same. Take the maximum by fairlock_name, not the sum.
 //
-// It reads at most eight locks at once with a fairlock.Inspector, which changes nothing. Each lock takes a script of its own, so
-// Redis runs other commands in between. A scrape of 1,000 locks takes less than 50 ms of Redis.
+// It reads at most eight locks at once with a fairlock.Inspector, which changes nothing. Each lock takes a script of
+// its own, so Redis runs other commands in between. A scrape of 1,000 locks takes less than 50 ms of Redis.
 //
-// Its user of Redis needs the rights that docs/operating.md lists for those who look; those of a program that locks suffice,
-// too. Scripts are sent so that Redis lets them read only, where it can. A ClusterClient with ReadOnly, RouteByLatency or RouteRandomly
-// sends them to replicas, which may be behind.
+// Its user of Redis needs the rights that docs/operating.md lists for those who look; those of a program that locks
+// suffice, too. Scripts are sent so that Redis lets them read only, where it can. A ClusterClient with ReadOnly,
+// RouteByLatency or RouteRandomly sends them to replicas, which may be behind.
 //
-// A lock that cannot be read is missing in that scrape, and fairlock_lock_inspection_failures_total counts it. A log line has
-// the reason when that begins, and when it begins again after a scrape that has read all locks. An invalid
-// metric would tell the reason, but then promhttp answers the scrape with an error by default, and all other metrics of the
-// process would be lost just when Redis fails. If Redis hangs, a scrape ends after LockConfig.Timeout. What go-redis is doing
-// then ends by its own timeouts; it is eight requests at most, however many scrapes follow.
+// A lock that cannot be read is missing in that scrape, and fairlock_lock_inspection_failures_total counts it. A log
+// line has the reason when that begins, and when it begins again after a scrape that has read all locks. An invalid
+// metric would tell the reason, but then promhttp answers the scrape with an error by default, and all other metrics of
+// the process would be lost just when Redis fails. If Redis hangs, a scrape ends after LockConfig.Timeout. What
+// go-redis is doing then ends by its own timeouts; it is eight requests at most, however many scrapes follow.
 type LockCollector struct {
 	inspector *fairlock.Inspector
 	locks     []fairlock.ID
@@ -77,10 +78,10 @@ type reading struct {
 	err error
 }
 
-// NewLockCollector returns a Collector of the locks of cfg on rdb, which can be the client on which the locks are made, or any
-// other of the same Redis. It does no I/O. Register the Collector once, and close rdb after the last scrape. Collectors of
-// different namespaces can be registered together. The error is a fairlock.ErrInvalid, which names everything that is wrong
-// with rdb and cfg.
+// NewLockCollector returns a Collector of the locks of cfg on rdb, which can be the client on which the locks are made,
+// or any other of the same Redis. It does no I/O. Register the Collector once, and close rdb after the last scrape.
+// Collectors of different namespaces can be registered together. The error is a fairlock.ErrInvalid, which names
+// everything that is wrong with rdb and cfg.
 func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error) {
 	if cfg.Namespace == "" {
 		cfg.Namespace = fairlock.DefaultNamespace
@@ -112,12 +113,13 @@ func NewLockCollector(rdb fairlock.Redis, cfg LockConfig) (*LockCollector, error
 		candidates: desc("fairlock_lock_candidates",
 			"Waiters that are candidates of an election. They wait for as long as the leader lives."),
 		oldestWait: desc("fairlock_lock_oldest_wait_seconds",
-			"For how long the first waiter has waited that has not expired and is no candidate of an election. 0 if there is none."),
+			"For how long the first waiter has waited that has not expired and is no candidate of an election. "+
+				"0 if there is none."),
 		permitsUsed: desc("fairlock_lock_permits_used",
 			"Permits that are held. Of a mutex 0 or 1, of a read-write lock the readers, or 1 for a writer."),
 		permits: desc("fairlock_lock_permits",
-			"Permits of the lock: 1 of a mutex; of a semaphore those that a resize has set, else those that the next request brings. "+
-				"Absent for a read-write lock, and for a semaphore that is not in use."),
+			"Permits of the lock: 1 of a mutex; of a semaphore those that a resize has set, else those that the next request "+
+				"brings. Absent for a read-write lock, and for a semaphore that is not in use."),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name:        "fairlock_lock_inspection_failures_total",
 			Help:        "Locks that a scrape could not read, because Redis did not reply in time, or replied with an error.",
@@ -151,7 +153,8 @@ func (cfg LockConfig) check() error {
 	for _, list := range []struct {
 		field string
 		names []string
-	}{{"Mutexes", cfg.Mutexes}, {"Semaphores", cfg.Semaphores}, {"KeyedSemaphores", cfg.KeyedSemaphores}, {"RWMutexes", cfg.RWMutexes}} {
+	}{{"Mutexes", cfg.Mutexes}, {"Semaphores", cfg.Semaphores}, {"KeyedSemaphores", cfg.KeyedSemaphores}, {"RWMutexes",
+		cfg.RWMutexes}} {
 		for _, name := range list.names {
 			errs = append(errs, require(0 < len(name) && len(name) <= maxName && utf8.ValidString(name), list.field,
 				fmt.Sprintf("%.64q is not a name: UTF-8 of 1 to %d bytes", name, maxName)))
@@ -197,8 +200,8 @@ func (c *LockCollector) Collect(ch chan<- prometheus.Metric) {
 	c.failures.Collect(ch)
 }
 
-// read reads the locks until ctx ends. go-redis does not interrupt a request when its ctx ends, so whoever waits for the
-// readings does not wait for the goroutines.
+// read reads the locks until ctx ends. go-redis does not interrupt a request when its ctx ends, so whoever waits for
+// the readings does not wait for the goroutines.
 func (c *LockCollector) read(ctx context.Context) <-chan reading {
 	readings := make(chan reading, len(c.locks)) // so that no goroutine blocks
 	go func() {

@@ -22,7 +22,8 @@ import (
 )
 
 // locks returns a LockCollector over a link of its own.
-func locks(t *testing.T, s *fairlocktest.Server, cfg promfairlock.LockConfig) (*promfairlock.LockCollector, *fairlocktest.Client) {
+func locks(t *testing.T, s *fairlocktest.Server, cfg promfairlock.LockConfig) (*promfairlock.LockCollector,
+	*fairlocktest.Client) {
 	t.Helper()
 	client := s.Client(fairlock.Config{})
 	c, err := promfairlock.NewLockCollector(client.Redis, cfg)
@@ -52,7 +53,8 @@ func TestLockCollector_State(t *testing.T) {
 		s.KeyedSemaphore("x", 5).Key("A").HoldPermitsAs("b", 3)
 		time.Sleep(time.Minute)
 		names := []string{"x", "free", "x"}
-		c, _ := locks(t, s, promfairlock.LockConfig{Mutexes: names, Semaphores: names, KeyedSemaphores: names, RWMutexes: names})
+		c, _ := locks(t, s, promfairlock.LockConfig{Mutexes: names, Semaphores: names, KeyedSemaphores: names,
+			RWMutexes: names})
 		assert.Equal(t, map[string]float64{
 			"lock_waiters mutex x": 2, "lock_oldest_wait_seconds mutex x": 61, "lock_permits_used mutex x": 1,
 			"lock_permits mutex x": 1, "lock_permits mutex free": 1,
@@ -84,8 +86,8 @@ func TestLockCollector_CrashedWaiter(t *testing.T) {
 	})
 }
 
-// The candidates of an election wait for as long as the leader lives. That is no oldest wait, however long it lasts. Whoever waits for the
-// same lock without being a candidate counts.
+// The candidates of an election wait for as long as the leader lives. That is no oldest wait, however long it lasts.
+// Whoever waits for the same lock without being a candidate counts.
 func TestLockCollector_Election(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -126,8 +128,8 @@ func (a *atOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// A Redis that hangs keeps a scrape for Timeout, and eight requests, however many scrapes and locks there are. The scrape has
-// everything else. When Redis is back, so are the locks.
+// A Redis that hangs keeps a scrape for Timeout, and eight requests, however many scrapes and locks there are. The
+// scrape has everything else. When Redis is back, so are the locks.
 func TestLockCollector_RedisHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 		names := strings.Split(strings.Repeat("x", 50)+"abcdefghijklmnopqrstuvwyz", "")
@@ -191,7 +193,8 @@ func TestLockCollector_SaysWhyItFails(t *testing.T) {
 			s.Miniredis.SetError("NOPERM no such right")
 			line := scrape()
 			assert.Equal(t, 1, strings.Count(line, "\n"), line)
-			assert.Regexp(t, `level=WARN msg="locks cannot be read; .*" namespace=n err="keys \\"n:{[ab]}:\*\\": redis refuses: NOPERM no such right"`, line)
+			assert.Regexp(t,
+				`level=WARN msg="locks cannot be read; .*" namespace=n err="keys \\"n:{[ab]}:\*\\": redis refuses: NOPERM no such right"`, line)
 			assert.Empty(t, scrape())
 			s.Miniredis.SetError("")
 			assert.Empty(t, scrape())

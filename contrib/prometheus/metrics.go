@@ -26,34 +26,36 @@ const (
 // buckets are the upper bounds of both histograms, in seconds.
 var buckets = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10}
 
-// lossTypes are the error types of all losses. Their counters begin at 0: Prometheus does not see the increase of a series
-// that begins at 1.
+// lossTypes are the error types of all losses. Their counters begin at 0: Prometheus does not see the increase of a
+// series that begins at 1.
 var lossTypes = []string{
-	fairlock.ErrorType(fairlock.ErrExpired), fairlock.ErrorType(fairlock.ErrRefused), fairlock.ErrorType(fairlock.ErrTaken),
+	fairlock.ErrorType(fairlock.ErrExpired), fairlock.ErrorType(fairlock.ErrRefused), fairlock.ErrorType(
+		fairlock.ErrTaken),
 	fairlock.ErrorType(fairlock.ErrUnreachable),
 }
 
 // Config has the settings of New. The zero value is ready to use.
 type Config struct {
 	// Name returns the label fairlock_name of a lock, by the lock's name. There should be fewer than 100 or so results:
-	// "account" for all of "account:42", for example. Each is at least 56 series for Prometheus, and 10 kB in this process for as
-	// long as the Metrics live. An empty result is no label. Name is called at each
-	// event, from several goroutines at once. It must be quick, and return the same for the same lock each time, or the gauges
-	// do not come back to 0. By default the metrics do not have the label.
+	// "account" for all of "account:42", for example. Each is at least 56 series for Prometheus, and 10 kB in this process
+	// for as long as the Metrics live. An empty result is no label. Name is called at each event, from several goroutines
+	// at once. It must be quick, and return the same for the same lock each time, or the gauges do not come back to 0. By
+	// default the metrics do not have the label.
 	Name func(lock string) string
 
-	// Exemplar returns the exemplar for an event, such as the trace id of a span that is sampled, or nil for none. ctx is the
-	// caller's ctx of the acquisition, and may have ended. Exemplar is called for each value of a histogram and of a counter;
-	// it should be quick. The names of its labels are constants of yours: an invalid one panics, as it does in client_golang. An
-	// exemplar is left out if its values are not UTF-8, or if it is longer than prometheus.ExemplarMaxRunes. The default has no
-	// exemplars. They are exported if promhttp.HandlerOpts.EnableOpenMetrics is set.
+	// Exemplar returns the exemplar for an event, such as the trace id of a span that is sampled, or nil for none. ctx is
+	// the caller's ctx of the acquisition, and may have ended. Exemplar is called for each value of a histogram and of a
+	// counter; it should be quick. The names of its labels are constants of yours: an invalid one panics, as it does in
+	// client_golang. An exemplar is left out if its values are not UTF-8, or if it is longer than
+	// prometheus.ExemplarMaxRunes. The default has no exemplars. They are exported if
+	// promhttp.HandlerOpts.EnableOpenMetrics is set.
 	Exemplar func(ctx context.Context) prometheus.Labels
 }
 
-// Metrics are the metrics of all locks of the clients whose Trace it is. It is a prometheus.Collector. Register it once. If an
-// equal one is registered already, Register returns a prometheus.AlreadyRegisteredError, whose ExistingCollector is a *Metrics to
-// use instead. Two are equal if both have a Config.Name or none has. Functions cannot be compared, so the existing one may group
-// names, and make exemplars, in another way.
+// Metrics are the metrics of all locks of the clients whose Trace it is. It is a prometheus.Collector. Register it
+// once. If an equal one is registered already, Register returns a prometheus.AlreadyRegisteredError, whose
+// ExistingCollector is a *Metrics to use instead. Two are equal if both have a Config.Name or none has. Functions
+// cannot be compared, so the existing one may group names, and make exemplars, in another way.
 type Metrics struct {
 	cfg Config
 
@@ -110,11 +112,13 @@ func New(cfg Config) *Metrics {
 			labelError, labelHandoff),
 		holdDuration: histogram("fairlock_hold_duration_seconds",
 			"Duration of leases, from the grant until the lock was unlocked, or until the lease ended otherwise.", labelError),
-		waiters:           gauge("fairlock_waiters", "Calls of this process that wait in a queue."),
-		leases:            gauge("fairlock_leases", "Leases that this process holds."),
-		losses:            counter("fairlock_lease_losses_total", "Leases that were lost while they were held.", labelError),
-		renewals:          counter("fairlock_lease_renewals_total", "Renewals of leases, those that failed included.", labelError),
-		lostNotifications: counter("fairlock_notification_losses_total", "Grants of which a heartbeat told, and no notification."),
+		waiters: gauge("fairlock_waiters", "Calls of this process that wait in a queue."),
+		leases:  gauge("fairlock_leases", "Leases that this process holds."),
+		losses:  counter("fairlock_lease_losses_total", "Leases that were lost while they were held.", labelError),
+		renewals: counter("fairlock_lease_renewals_total", "Renewals of leases, those that failed included.",
+			labelError),
+		lostNotifications: counter("fairlock_notification_losses_total",
+			"Grants of which a heartbeat told, and no notification."),
 	}
 	return m
 }
@@ -139,8 +143,8 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	}
 }
 
-// Trace returns the callbacks that count. Several clients can have it, and fairlock.JoinTraces adds others to it. A client
-// whose process ends without Close leaves nothing behind, because the metrics end with it.
+// Trace returns the callbacks that count. Several clients can have it, and fairlock.JoinTraces adds others to it. A
+// client whose process ends without Close leaves nothing behind, because the metrics end with it.
 func (m *Metrics) Trace() *fairlock.Trace {
 	return &fairlock.Trace{
 		Queued: func(i fairlock.QueuedInfo) { m.of(&i.Event).waiters.Inc() },

@@ -43,8 +43,8 @@ func gather(t *testing.T, collectors ...prometheus.Collector) []*dto.MetricFamil
 	return families
 }
 
-// values returns the values of all series that are not 0, by name and labels; of a histogram its count. The name is without
-// "fairlock_", a label is its value alone, and the namespace, which is the default one, is left out.
+// values returns the values of all series that are not 0, by name and labels; of a histogram its count. The name is
+// without "fairlock_", a label is its value alone, and the namespace, which is the default one, is left out.
 func values(t *testing.T, collectors ...prometheus.Collector) map[string]float64 {
 	t.Helper()
 	found := map[string]float64{}
@@ -184,7 +184,8 @@ func TestMetrics_ManyNames(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for i := from; i < to; i++ {
-			trace.Queued(fairlock.QueuedInfo{Event: fairlock.Event{Namespace: "fairlock", ID: fairlock.ID{Kind: "mutex", Name: fmt.Sprint(i)}}})
+			trace.Queued(fairlock.QueuedInfo{Event: fairlock.Event{Namespace: "fairlock",
+				ID: fairlock.ID{Kind: "mutex", Name: fmt.Sprint(i)}}})
 		}
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc
@@ -212,8 +213,8 @@ func TestMetrics_NewLabelsAtOnce(t *testing.T) {
 	assert.Equal(t, want, values(t, metrics))
 }
 
-// Name and Exemplar run inside the callbacks. If one panics in the goroutine of a caller, that gets the panic, and nothing stays
-// held.
+// Name and Exemplar run inside the callbacks. If one panics in the goroutine of a caller, that gets the panic, and
+// nothing stays held.
 func TestConfig_Panics(t *testing.T) {
 	for _, name := range []string{"Name", "Exemplar"} {
 		t.Run(name, func(t *testing.T) {

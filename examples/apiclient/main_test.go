@@ -14,7 +14,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // run reports an error if more requests were under way than the API bears.
@@ -42,9 +42,10 @@ func TestTransport(t *testing.T) {
 				return nil, context.Cause(r.Context())
 			},
 		}
-		transport := &Transport{client.Semaphore("fragile-api", 1), roundTripper(func(r *http.Request) (*http.Response, error) {
-			return answers[r.URL.String()](r)
-		})}
+		transport := &Transport{client.Semaphore("fragile-api", 1),
+			roundTripper(func(r *http.Request) (*http.Response, error) {
+				return answers[r.URL.String()](r)
+			})}
 		ask := func(url string, body io.Reader) (*http.Response, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			t.Cleanup(cancel)

@@ -1,5 +1,5 @@
-// Command cron is one of several replicas that have the same timetable. A job of theirs is due once a minute, and one of
-// them does it: whose clock is the first. Start it in several terminals, also with a clock that is wrong.
+// Command cron is one of several replicas that have the same timetable. A job of theirs is due once a minute, and one
+// of them does it: whose clock is the first. Start it in several terminals, also with a clock that is wrong.
 //
 //	go run ./cron -name one
 //	go run ./cron -name two -clock 300ms

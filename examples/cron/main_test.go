@@ -15,7 +15,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 type writer func([]byte) (int, error)
@@ -28,14 +28,15 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	jobs := 0
-	require.NoError(t, run(ctx, "unix://"+redistest.Start(t).Addr(), "one", time.Hour, 100*time.Millisecond, writer(func(p []byte) (int, error) {
-		if strings.Contains(string(p), "one does the job of ") {
-			if jobs++; jobs == 3 {
-				cancel()
+	require.NoError(t, run(ctx, "unix://"+redistest.Start(t).Addr(), "one", time.Hour, 100*time.Millisecond,
+		writer(func(p []byte) (int, error) {
+			if strings.Contains(string(p), "one does the job of ") {
+				if jobs++; jobs == 3 {
+					cancel()
+				}
 			}
-		}
-		return len(p), nil
-	})))
+			return len(p), nil
+		})))
 	assert.Equal(t, 3, jobs)
 }
 
@@ -55,7 +56,8 @@ func (r *replicas) start(t *testing.T) {
 	for _, fast := range []time.Duration{0, 150 * time.Millisecond, 300 * time.Millisecond} {
 		c := r.Client(fairlock.Config{})
 		r.clients = append(r.clients, c)
-		s := schedule{locks: c.Client, job: "report", period: time.Minute, now: func() time.Time { return time.Now().Add(fast) }}
+		s := schedule{locks: c.Client, job: "report", period: time.Minute,
+			now: func() time.Time { return time.Now().Add(fast) }}
 		go s.run(t.Context(), func(ctx context.Context, due time.Time) error {
 			r.mu.Lock()
 			r.did = append(r.did, due.UTC().Format("15:04:05"))

@@ -1,6 +1,7 @@
-// Command farm renders jobs on a farm of eight cores, with any number of workers. Each customer has a list of jobs in Redis. Customers
-// take turns, however many jobs one of them has, and a job gets as many cores as it needs. Start it in several terminals; stop one with
-// ^C or kill -9: no job is lost. The jobs at which one was killed wait until a worker of its name starts again.
+// Command farm renders jobs on a farm of eight cores, with any number of workers. Each customer has a list of jobs in
+// Redis. Customers take turns, however many jobs one of them has, and a job gets as many cores as it needs. Start it in
+// several terminals; stop one with ^C or kill -9: no job is lost. The jobs at which one was killed wait until a worker
+// of its name starts again.
 //
 //	go run ./farm -name one -add ann=20
 //	go run ./farm -name two -add bob=2

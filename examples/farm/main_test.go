@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // asProgram has the test binary be the program.
@@ -115,8 +115,8 @@ func (w *world) state(used, waiting int) {
 	}
 }
 
-// Cases 1 and 5 of keyed semaphores, with processes: three workers share the cores. A customer with many jobs has no more than its limit.
-// One that comes later is next, before the others' backlog, and a wide job gets its cores.
+// Cases 1 and 5 of keyed semaphores, with processes: three workers share the cores. A customer with many jobs has no
+// more than its limit. One that comes later is next, before the others' backlog, and a wide job gets its cores.
 //
 //fairlock:promise Limits of a keyed semaphore
 //fairlock:promise Turns between keys
@@ -160,8 +160,9 @@ func TestFarm_Turns(t *testing.T) {
 	assert.Empty(t, w.server.Client().LRange(t.Context(), failed, 0, -1).Val())
 }
 
-// Case 8 of keyed semaphores, with processes: a worker is killed that has jobs of many customers, running and waiting. The others go on
-// when its leases have ended. Its jobs are done when it starts again, and one that is stopped puts its own back.
+// Case 8 of keyed semaphores, with processes: a worker is killed that has jobs of many customers, running and waiting.
+// The others go on when its leases have ended. Its jobs are done when it starts again, and one that is stopped puts its
+// own back.
 //
 //fairlock:fault A client is killed that has holders and waiters of many keys of a keyed semaphore
 func TestFarm_KilledWorker(t *testing.T) {

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	cores      = 8 // of the farm. All workers must agree on it, so it stands in one place
-	ofCustomer = 6 // cores that one customer may have at once: a job for all of them would have all others wait until the farm is empty
+	cores = 8 // of the farm. All workers must agree on it, so it stands in one place
+	// cores that one customer may have at once: a job for all of them would have all others wait until the farm is empty
+	ofCustomer = 6
 	ahead      = 4 // jobs of a customer that one worker has taken: they wait for cores, or run
 )
 
@@ -42,7 +43,8 @@ type worker struct {
 	handle func(ctx context.Context, j job) error // stops when ctx ends; may be called again for the same job
 }
 
-func newWorker(name string, rdb *redis.Client, locks *fairlock.Client, handle func(context.Context, job) error) *worker {
+func newWorker(name string, rdb *redis.Client, locks *fairlock.Client,
+	handle func(context.Context, job) error) *worker {
 	return &worker{ownOf + name, rdb, locks.KeyedSemaphore("farm", cores, fairlock.WithKeyLimit(ofCustomer)), handle}
 }
 
@@ -105,7 +107,8 @@ func (w *worker) do(ctx context.Context, text string) error {
 		return w.move(ctx, text, failed)
 	}
 	finished := false
-	err := w.farm.Key(j.Customer).Do(ctx, j.Cores, func(ctx context.Context) error { // it waits for its customer's turn, and its cores
+	// it waits for its customer's turn, and its cores
+	err := w.farm.Key(j.Customer).Do(ctx, j.Cores, func(ctx context.Context) error {
 		err := w.handle(ctx, j)
 		finished = err == nil
 		return err

@@ -15,7 +15,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// What the model bears, and what of that a user may have. All replicas must agree on the first, so it stands in one place.
+// What the model bears, and what of that a user may have. All replicas must agree on the first, so it stands in one
+// place.
 const (
 	atOnce  = 3
 	ofUser  = 2
@@ -39,9 +40,11 @@ func newGateway(locks *fairlock.Client, m model) http.Handler {
 }
 
 func (g *gateway) answer(w http.ResponseWriter, r *http.Request) {
-	// Take the user from your authentication, because each key gets a turn of its own. Redis and logs show it, so it should be no secret.
+	// Take the user from your authentication, because each key gets a turn of its own. Redis and logs show it, so it
+	// should be no secret.
 	user := r.Header.Get("X-User")
-	question, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20)) // before it waits, so that it is noticed if its client is gone
+	// before it waits, so that it is noticed if its client is gone
+	question, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	if err != nil || user == "" {
 		http.Error(w, "a question and a user are needed", http.StatusBadRequest)
 		return

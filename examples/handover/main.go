@@ -78,8 +78,8 @@ func last(ctx context.Context, url string) error {
 	})
 }
 
-// begin takes the lock, does the first part, and returns the lease's handle. From then on the lease is renewed no more: whoever
-// goes on has what is left of its TTL to come, two thirds of it at least.
+// begin takes the lock, does the first part, and returns the lease's handle. From then on the lease is renewed no more:
+// whoever goes on has what is left of its TTL to come, two thirds of it at least.
 func begin(ctx context.Context, url string, part func(*fairlock.Lease)) (fairlock.Handle, error) {
 	client, closeAll, err := connect(url)
 	if err != nil {
@@ -94,9 +94,10 @@ func begin(ctx context.Context, url string, part func(*fairlock.Lease)) (fairloc
 	return lease.Detach()
 }
 
-// finish goes on with the lease of that handle, does the last part and gives the lock back. It is an ErrLost if it comes
-// too late: then nothing has been done, and somebody else may have the lock.
-func finish(ctx context.Context, url string, handle fairlock.Handle, part func(context.Context, *fairlock.Lease) error) (err error) {
+// finish goes on with the lease of that handle, does the last part and gives the lock back. It is an ErrLost if it
+// comes too late: then nothing has been done, and somebody else may have the lock.
+func finish(ctx context.Context, url string, handle fairlock.Handle,
+	part func(context.Context, *fairlock.Lease) error) (err error) {
 	client, closeAll, err := connect(url)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // asProgram has the test binary be the program, in its first process and in its second, which inherits it.
@@ -31,7 +31,8 @@ func TestRun_TwoProcessesShareOneLease(t *testing.T) {
 	program.Env = append(os.Environ(), asProgram+"=1", "FAIRLOCK_REDIS=unix://"+server.Addr())
 	out, err := program.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	said := regexp.MustCompile(`process (\d+) has begun, fence (\d+)\nprocess (\d+) goes on, fence (\d+)\n`).FindStringSubmatch(string(out))
+	said := regexp.MustCompile(
+		`process (\d+) has begun, fence (\d+)\nprocess (\d+) goes on, fence (\d+)\n`).FindStringSubmatch(string(out))
 	require.NotNil(t, said, "%s", out)
 	assert.NotEqual(t, said[1], said[3])
 	assert.Greater(t, said[4], said[2], "the fence") // both have 16 digits

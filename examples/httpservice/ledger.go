@@ -49,14 +49,17 @@ func (l *ledger) exists(ctx context.Context, account string) error {
 }
 
 // read returns the balance, and whether the payment is made already. Otherwise it may return errTooLow or errOtherKey.
-// It shows the fence, so that what an earlier holder of the lock has read and not yet written comes too late from now on.
+// It shows the fence, so that what an earlier holder of the lock has read and not yet written comes too late from now
+// on.
 func (l *ledger) read(ctx context.Context, number uint64, p payment) (balance int, paid bool, err error) {
 	err = fence.SQLite.Do(ctx, l.DB, p.lock(), number, func(tx *sql.Tx) error {
-		if err := tx.QueryRowContext(ctx, `SELECT balance FROM account WHERE name = ?`, p.account).Scan(&balance); err != nil {
+		if err := tx.QueryRowContext(ctx, `SELECT balance FROM account WHERE name = ?`,
+			p.account).Scan(&balance); err != nil {
 			return err
 		}
 		var amount int
-		err := tx.QueryRowContext(ctx, `SELECT amount FROM payment WHERE account = ? AND key = ?`, p.account, p.key).Scan(&amount)
+		err := tx.QueryRowContext(ctx, `SELECT amount FROM payment WHERE account = ? AND key = ?`, p.account,
+			p.key).Scan(&amount)
 		switch {
 		case err == nil && amount != p.amount:
 			return errOtherKey

@@ -1,5 +1,5 @@
-// Command httpservice pays from accounts, over HTTP. A payment reads the balance, asks a bank, and writes: one at a time
-// for each account, in the order of the requests, however many replicas of the service there are. Each has its own
+// Command httpservice pays from accounts, over HTTP. A payment reads the balance, asks a bank, and writes: one at a
+// time for each account, in the order of the requests, however many replicas of the service there are. Each has its own
 // connection to one database.
 //
 //	go run ./httpservice
@@ -8,7 +8,8 @@
 // It answers
 //
 //	200  paid, also if that was by an earlier request with the same key
-//	409  not paid: another request is at the account (only with -d wait=no), or the lock was lost and a later holder has come
+//	409  not paid: another request is at the account (only with -d wait=no), or the lock was lost and a later
+//	     holder has come
 //	422  not paid: the balance is too low, or the key belongs to a payment of another amount
 //	503  not paid, or unknown: repeat it with the same key
 //
@@ -52,7 +53,8 @@ func main() {
 	flag.StringVar(&cfg.ledger, "ledger", "ledger.db", "the database's file")
 	flag.StringVar(&cfg.bank, "bank", "", "a URL that is sent each payment; without it, every payment is approved")
 	flag.DurationVar(&cfg.ttl, "ttl", 5*time.Second, "for how long the others wait for a replica that has crashed")
-	flag.DurationVar(&cfg.maxWait, "max-wait", 2*time.Second, "how long a request waits for its account, before it is answered by 503")
+	flag.DurationVar(&cfg.maxWait, "max-wait", 2*time.Second,
+		"how long a request waits for its account, before it is answered by 503")
 	flag.DurationVar(&cfg.grace, "grace", 20*time.Second, "how long requests may take to end after SIGTERM")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -103,15 +105,15 @@ func run(ctx context.Context, cfg config, out io.Writer) (err error) {
 	return drain(grace, server, locks)
 }
 
-// drain ends the service. The locks come first: requests that are queued for one are answered by 503 at once, and may go
-// to another replica. Those that hold one finish. Meanwhile the server still listens: a load balancer that has not noticed
-// yet gets 503 from /readyz and for each payment, which is better than a connection refused. Then the server stops to
-// listen, and waits for the last answers to be sent.
+// drain ends the service. The locks come first: requests that are queued for one are answered by 503 at once, and may
+// go to another replica. Those that hold one finish. Meanwhile the server still listens: a load balancer that has not
+// noticed yet gets 503 from /readyz and for each payment, which is better than a connection refused. Then the server
+// stops to listen, and waits for the last answers to be sent.
 //
 // The other way around, Server.Shutdown would wait for the requests that are queued, one after the other.
 //
-// If ctx ends first, the leases end, and with them the ctx of the work under them. The locks are free again when their TTL
-// has passed.
+// If ctx ends first, the leases end, and with them the ctx of the work under them. The locks are free again when their
+// TTL has passed.
 func drain(ctx context.Context, server *http.Server, locks *fairlock.Client) error {
 	return errors.Join(locks.Shutdown(ctx), server.Shutdown(ctx))
 }

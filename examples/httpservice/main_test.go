@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // asProgram has the test binary be the program.
@@ -53,7 +53,8 @@ type question struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, server: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db"), asked: make(chan question)}
+	w := &world{t: t, server: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db"),
+		asked: make(chan question)}
 	bank := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm() // only when the body is read is it noticed that the service is gone
 		q := question{r.Header.Get("Idempotency-Key"), make(chan struct{})}
@@ -233,7 +234,8 @@ func TestService_Answers(t *testing.T) {
 	assert.Equal(t, paid(`{"balance":70}`), <-alone)
 }
 
-// When Redis cannot be reached, a request that is under way loses its lock and stops. It writes nothing, and is repeated.
+// When Redis cannot be reached, a request that is under way loses its lock and stops. It writes nothing, and is
+// repeated.
 func TestService_RedisIsUnreachable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

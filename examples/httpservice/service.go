@@ -82,8 +82,8 @@ func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]int{"balance": balance}) // a client that is gone repeats its request
 }
 
-// payLocked pays under the lock, whose lease ctx carries, and returns the new balance. After an error nothing is written,
-// unless it is one of the database: then that is unknown.
+// payLocked pays under the lock, whose lease ctx carries, and returns the new balance. After an error nothing is
+// written, unless it is one of the database: then that is unknown.
 func (s *service) payLocked(ctx context.Context, lock fairlock.Mutex, p payment) (balance int, err error) {
 	number, err := fence.FromContext(ctx, lock)
 	if err != nil {
@@ -112,8 +112,8 @@ func (s *service) refuse(w http.ResponseWriter, err error) {
 	case errors.Is(err, fairlock.ErrBusy), errors.Is(err, fence.ErrStale):
 		status = http.StatusConflict
 	default:
-		// ErrWaitTimeout; ErrClosed, in a drain; Redis, the database or the bank does not answer; ErrLost. The request was not
-		// done, or that is unknown. It may be repeated, because its key prevents that it is done twice.
+		// ErrWaitTimeout; ErrClosed, in a drain; Redis, the database or the bank does not answer; ErrLost. The request was
+		// not done, or that is unknown. It may be repeated, because its key prevents that it is done twice.
 		w.Header().Set("Retry-After", "1")
 	}
 	slog.Warn("refused", "status", status, "err", err) // the error names hosts, which are nothing for the client

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// locker is a lock.Locker of goose (github.com/pressly/goose/v3/lock), for one call of a Provider's Up. It works with every database
-// that goose knows, because it does not use the one that it is handed.
+// locker is a lock.Locker of goose (github.com/pressly/goose/v3/lock), for one call of a Provider's Up. It works with
+// every database that goose knows, because it does not use the one that it is handed.
 type locker struct {
 	mutex fairlock.Mutex
 	lost  context.CancelCauseFunc // of the ctx of that call

@@ -1,6 +1,6 @@
-// Command migrations brings a database up to date by goose, at the start of a service that has several replicas. They all try, and
-// the lock lets them do so one after the other, in the order in which they came. The first one migrates, the others find that
-// nothing is left to do. If the first one crashes, the next one goes on after a TTL.
+// Command migrations brings a database up to date by goose, at the start of a service that has several replicas. They
+// all try, and the lock lets them do so one after the other, in the order in which they came. The first one migrates,
+// the others find that nothing is left to do. If the first one crashes, the next one goes on after a TTL.
 //
 //	go run ./migrations -db app.db; beside it, in another terminal, again
 package main
@@ -73,9 +73,10 @@ func open(path string) (*sql.DB, error) {
 	return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
 }
 
-// migrate applies what is missing, and returns it. If the lock is lost, it stops, and the error is an ErrLost. What it had begun
-// is rolled back then, because goose runs each migration in a transaction.
-func migrate(ctx context.Context, client *fairlock.Client, db *sql.DB, more ...*goose.Migration) ([]*goose.MigrationResult, error) {
+// migrate applies what is missing, and returns it. If the lock is lost, it stops, and the error is an ErrLost. What it
+// had begun is rolled back then, because goose runs each migration in a transaction.
+func migrate(ctx context.Context, client *fairlock.Client, db *sql.DB,
+	more ...*goose.Migration) ([]*goose.MigrationResult, error) {
 	sources, err := fs.Sub(files, "sql")
 	if err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
-// Command observability is an HTTP service that shows all there is to see of its locks: spans of who waits and who holds, on
-// the standard output; metrics for Prometheus; and the page, behind a login. A report is written by one request at a time for
-// each customer.
+// Command observability is an HTTP service that shows all there is to see of its locks: spans of who waits and who
+// holds, on the standard output; metrics for Prometheus; and the page, behind a login. A report is written by one
+// request at a time for each customer.
 //
 //	FAIRLOCK_PAGE_PASSWORD=secret go run ./observability
 //	curl -d '' localhost:8080/customers/ann/reports & curl -d '' localhost:8080/customers/ann/reports
@@ -86,7 +86,8 @@ func run(ctx context.Context, cfg config, out io.Writer) (err error) {
 	}
 	trace, err := otelfairlock.New(otelfairlock.Config{
 		MeterProvider: see.meters, TracerProvider: see.tracers,
-		Name: func(name string) string { what, _, _ := strings.Cut(name, ":"); return what }, // "report", whoever the customer is
+		// "report", whoever the customer is
+		Name: func(name string) string { what, _, _ := strings.Cut(name, ":"); return what },
 	})
 	if err != nil {
 		return err
@@ -108,7 +109,8 @@ func run(ctx context.Context, cfg config, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, page.Close()) }()
 
 	mux := http.NewServeMux()
-	reports := otelhttp.NewHandler(&reporter{locks, cfg.work}, "report", otelhttp.WithTracerProvider(see.tracers), otelhttp.WithMeterProvider(see.meters))
+	reports := otelhttp.NewHandler(&reporter{locks, cfg.work}, "report", otelhttp.WithTracerProvider(see.tracers),
+		otelhttp.WithMeterProvider(see.meters))
 	mux.Handle("POST /customers/{customer}/reports", reports)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(see.registry, promhttp.HandlerOpts{}))
 	mux.Handle("/locks/", withLogin(cfg.password, http.StripPrefix("/locks", page)))
@@ -138,14 +140,15 @@ type reporter struct {
 
 func (s *reporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The ctx of the request carries its span, which becomes the parent of those of the lock.
-	err := s.locks.Mutex("report:"+r.PathValue("customer"), fairlock.WithMaxWait(time.Minute)).Do(r.Context(), func(ctx context.Context) error {
-		select {
-		case <-time.After(s.work):
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx) // the lock is lost, or the client has gone
-		}
-	})
+	err := s.locks.Mutex("report:"+r.PathValue("customer"), fairlock.WithMaxWait(time.Minute)).Do(r.Context(),
+		func(ctx context.Context) error {
+			select {
+			case <-time.After(s.work):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx) // the lock is lost, or the client has gone
+			}
+		})
 	if err != nil {
 		http.Error(w, fairlock.ErrorType(err), http.StatusServiceUnavailable)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // span is what stdouttrace writes, as far as this test looks at it.
@@ -86,7 +86,8 @@ func TestService(t *testing.T) {
 	s := start(t, config{
 		redis: "unix://" + redistest.Start(t).Addr(), addr: "127.0.0.1:0", password: "secret", work: 300 * time.Millisecond,
 	})
-	const reports, waiting = "/customers/ann/reports", `fairlock_waiters{fairlock_kind="mutex",fairlock_name="report",fairlock_namespace="fairlock"`
+	const reports, waiting = "/customers/ann/reports",
+		`fairlock_waiters{fairlock_kind="mutex",fairlock_name="report",fairlock_namespace="fairlock"`
 	answers := make(chan int, 2)
 	for range 2 {
 		go func() {

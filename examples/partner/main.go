@@ -1,5 +1,5 @@
-// Command partner stands before a partner's API that takes 100 requests a second, in any number of replicas. Tenants take turns, and
-// none has more than 20 requests a second, however many it sends.
+// Command partner stands before a partner's API that takes 100 requests a second, in any number of replicas. Tenants
+// take turns, and none has more than 20 requests a second, however many it sends.
 //
 //	go run ./partner
 //	curl -i -H 'X-Tenant: ann' localhost:8080/orders

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // asProgram has the test binary be the program.
@@ -69,8 +69,8 @@ func get(t *testing.T, url, tenant string) (status int, fence int64) {
 	return resp.StatusCode, fence
 }
 
-// Case 11 of keyed semaphores, with processes: three replicas start no more than 100 requests in any second, and no more than 20 of one
-// tenant. A tenant that sends many delays nobody else.
+// Case 11 of keyed semaphores, with processes: three replicas start no more than 100 requests in any second, and no
+// more than 20 of one tenant. A tenant that sends many delays nobody else.
 //
 //fairlock:promise A rate in two levels
 func TestPartner_Rate(t *testing.T) {
@@ -116,7 +116,8 @@ func TestPartner_Rate(t *testing.T) {
 	}
 }
 
-// A tenant with too many requests that wait is told so, another one is not. On SIGTERM, those who wait are told to try again.
+// A tenant with too many requests that wait is told so, another one is not. On SIGTERM, those who wait are told to try
+// again.
 func TestPartner_FullLineAndDrain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// What the partner takes in a second, and what of that a tenant may have. All replicas must agree on the first, so it stands in one
-// place.
+// What the partner takes in a second, and what of that a tenant may have. All replicas must agree on the first, so it
+// stands in one place.
 const (
 	perSecond = 100
 	ofTenant  = 20
@@ -27,7 +27,8 @@ type proxy struct {
 }
 
 func newProxy(locks *fairlock.Client, api string) http.Handler {
-	// A permit that is taken stays taken for a second. The TTL counts only if a replica crashes: then its permits come free after two.
+	// A permit that is taken stays taken for a second. The TTL counts only if a replica crashes: then its permits come
+	// free after two.
 	p := &proxy{locks.KeyedSemaphore("partner", perSecond,
 		fairlock.WithMinHold(time.Second), fairlock.WithTTL(2*time.Second), fairlock.WithKeyLimit(ofTenant)), api}
 	mux := http.NewServeMux()

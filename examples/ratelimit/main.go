@@ -1,5 +1,5 @@
-// Command ratelimit sends messages through a provider that takes five a second, from several processes that know nothing of
-// each other but the name of a semaphore. Start it in several terminals.
+// Command ratelimit sends messages through a provider that takes five a second, from several processes that know
+// nothing of each other but the name of a semaphore. Start it in several terminals.
 //
 //	go run ./ratelimit -name one -messages 20
 //	go run ./ratelimit -name two -messages 20

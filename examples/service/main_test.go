@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // asProgram has the test binary be the program.
@@ -43,7 +43,8 @@ type replica struct {
 func start(t *testing.T, redis string, work time.Duration) replica {
 	t.Helper()
 	addr := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
-	r := replica{exec.CommandContext(t.Context(), os.Args[0], "-addr", addr, "-work", work.String()), t, addr, new(strings.Builder)}
+	r := replica{exec.CommandContext(t.Context(), os.Args[0], "-addr", addr, "-work", work.String()), t, addr,
+		new(strings.Builder)}
 	r.Env, r.Stderr = append(os.Environ(), asProgram+"=1", "FAIRLOCK_REDIS="+redis), r.said
 	require.NoError(t, r.Start())
 	t.Cleanup(func() { _ = r.Wait() }) // killed by the end of the test's ctx, unless the test has ended it
@@ -85,8 +86,8 @@ func (r replica) leads(addr string) bool {
 	return leader == addr+"\n"
 }
 
-// On SIGTERM, the replica that leads resigns, requests in the queue are answered at once, one that holds a lock finishes, and
-// nothing is left in Redis.
+// On SIGTERM, the replica that leads resigns, requests in the queue are answered at once, one that holds a lock
+// finishes, and nothing is left in Redis.
 func TestService_InOrder(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -27,7 +27,8 @@ func openConcert(ctx context.Context, path string, tickets int) (*concert, error
 	if err != nil {
 		return nil, err
 	}
-	if _, err := db.ExecContext(ctx, schema+`INSERT INTO concert VALUES (?, 0);`+fence.SQLite.Schema(), tickets); err != nil {
+	if _, err := db.ExecContext(ctx, schema+`INSERT INTO concert VALUES (?, 0);`+fence.SQLite.Schema(),
+		tickets); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return &concert{db}, nil

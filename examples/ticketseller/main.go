@@ -74,7 +74,8 @@ func run(ctx context.Context, url string, sellers, tickets, buyers int, out io.W
 			return err
 		}
 		defer client.Close() // before rdb: the last deferred runs first
-		all[i] = &seller{lock: client.Mutex("concert", fairlock.WithTTL(ttl)), concert: concert, charge: charge, refund: refund}
+		all[i] = &seller{lock: client.Mutex("concert", fairlock.WithTTL(ttl)), concert: concert, charge: charge,
+			refund: refund}
 	}
 	printer := log.New(out, "", 0) // unlike out, it may be used by all of them at once
 

@@ -14,7 +14,7 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/fence"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 func TestRun(t *testing.T) {
@@ -36,8 +36,9 @@ func buyers(t *testing.T, c *concert) (names string) {
 	return names
 }
 
-// Two sellers sell one ticket, in simulated time. The first cannot renew its lease once it charges a card. If it notices
-// that, it charges nobody; if not, and it writes when the next one has sold the ticket or has looked for it, it is too late.
+// Two sellers sell one ticket, in simulated time. The first cannot renew its lease once it charges a card. If it
+// notices that, it charges nobody; if not, and it writes when the next one has sold the ticket or has looked for it, it
+// is too late.
 func TestSeller_LeaseIsLost(t *testing.T) {
 	for _, writes := range []string{"in time", "after the next sale", "in the next sale"} {
 		t.Run(writes, func(t *testing.T) {

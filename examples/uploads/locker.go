@@ -10,10 +10,10 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 )
 
-// Locker is a handler.Locker of tusd: one request at a time works on an upload, whatever replica it has reached. Requests
-// wait in order. A request is told to stop when another one waits, so a client whose connection has broken can go on
-// within about a second, and not only when the old connection times out. A process that was paused for longer than the TTL
-// may still write what it had read before.
+// Locker is a handler.Locker of tusd: one request at a time works on an upload, whatever replica it has reached.
+// Requests wait in order. A request is told to stop when another one waits, so a client whose connection has broken can
+// go on within about a second, and not only when the old connection times out. A process that was paused for longer
+// than the TTL may still write what it had read before.
 type Locker struct {
 	Client *fairlock.Client
 }
@@ -49,12 +49,12 @@ func (l *lock) Unlock() error {
 	return l.lease.Unlock(context.Background())
 }
 
-// settle must be longer than the store needs to open an upload. A call of requestRelease before that is lost: tusd v2.9.1
-// ends the body that the request reads, if it reads one already, and looks only once.
+// settle must be longer than the store needs to open an upload. A call of requestRelease before that is lost: tusd
+// v2.9.1 ends the body that the request reads, if it reads one already, and looks only once.
 const settle = 200 * time.Millisecond
 
-// stopInTime calls requestRelease when another request waits. tusd ends the body of its request then, stores what it has
-// received, and unlocks. When the lease is lost, the request must end as well, because another replica may soon be
+// stopInTime calls requestRelease when another request waits. tusd ends the body of its request then, stores what it
+// has received, and unlocks. When the lease is lost, the request must end as well, because another replica may soon be
 // granted the lock.
 func stopInTime(lease *fairlock.Lease, requestRelease func()) {
 	time.Sleep(settle)

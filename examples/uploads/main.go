@@ -1,5 +1,5 @@
-// Command uploads receives files by the tus protocol: a client whose connection breaks goes on with its upload later, at
-// any of several replicas. They share a folder, and a request locks the upload that it works on.
+// Command uploads receives files by the tus protocol: a client whose connection breaks goes on with its upload later,
+// at any of several replicas. They share a folder, and a request locks the upload that it works on.
 //
 //	go run ./uploads -addr localhost:1080
 //	go run ./uploads -addr localhost:1081
@@ -28,7 +28,8 @@ import (
 
 func main() {
 	addr := flag.String("addr", "localhost:1080", "where this replica listens")
-	folder := flag.String("folder", filepath.Join(os.TempDir(), "fairlock-uploads"), "where all replicas store the uploads")
+	folder := flag.String("folder", filepath.Join(os.TempDir(), "fairlock-uploads"),
+		"where all replicas store the uploads")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	url := cmp.Or(os.Getenv("FAIRLOCK_REDIS"), "redis://localhost:6379")
@@ -84,8 +85,8 @@ func run(ctx context.Context, url string, listener net.Listener, folder string) 
 	return errors.Join(client.Shutdown(grace), server.Shutdown(grace))
 }
 
-// ttl is how long an upload stays locked at most after the replica that received it has crashed. tusd's AcquireLockTimeout
-// is longer, so the client's next request waits for that long.
+// ttl is how long an upload stays locked at most after the replica that received it has crashed. tusd's
+// AcquireLockTimeout is longer, so the client's next request waits for that long.
 const ttl = 5 * time.Second
 
 // newHandler returns tusd's handler for a store, below /files/, with locks by client.

@@ -31,8 +31,8 @@ const (
 	MaxInspected = 1000    // holders, and waiters, that a State lists: more would keep Redis for too long
 )
 
-// WrongNamespace returns what is wrong with a namespace, or "". A newline at its end, which a file may have, would silently make
-// it another namespace.
+// WrongNamespace returns what is wrong with a namespace, or "". A newline at its end, which a file may have, would
+// silently make it another namespace.
 func WrongNamespace(ns string) string {
 	switch {
 	case len(ns) > MaxNamespace:
@@ -47,8 +47,8 @@ func WrongNamespace(ns string) string {
 	return ""
 }
 
-// AtEnds says which characters that cannot be seen are at the beginning or the end of a text, such as `"\n" at its end`, and
-// nothing else of the text. It returns "" if there are none.
+// AtEnds says which characters that cannot be seen are at the beginning or the end of a text, such as `"\n" at its
+// end`, and nothing else of the text. It returns "" if there are none.
 func AtEnds(text string) string {
 	unseen := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
 	rest := strings.TrimLeftFunc(text, unseen)

@@ -13,13 +13,14 @@ import (
 const (
 	// outageAfter is how long after the first failure another one has to come: one connection that was reset is no outage.
 	outageAfter = time.Second
-	// served and unserved are how long after the latest failure it is over: if a request has succeeded since, and if none has.
+	// served and unserved are how long after the latest failure it is over: if a request has succeeded since, and if none
+	// has.
 	served, unserved = 5 * time.Second, time.Minute
 )
 
-// An account says since when something is wrong with the client's requests. It begins when a request fails and another one, a
-// second or more later, and is logged once when that is known and once when it is over. A client has two: of an outage, in which
-// Redis does not serve it, and of refusals of what the library tries again.
+// An account says since when something is wrong with the client's requests. It begins when a request fails and another
+// one, a second or more later, and is logged once when that is known and once when it is over. A client has two: of an
+// outage, in which Redis does not serve it, and of refusals of what the library tries again.
 type account struct {
 	tasks  *task.Group
 	clock  clock.Clock
@@ -28,8 +29,8 @@ type account struct {
 	over   string // if a request has succeeded
 	silent string // if none has failed for a minute
 
-	// oneLock means that only a request for the lock whose request failed last succeeds. On a Cluster one master may be away
-	// while the others reply. A user may have rights to other locks.
+	// oneLock means that only a request for the lock whose request failed last succeeds. On a Cluster one master may be
+	// away while the others reply. A user may have rights to other locks.
 	oneLock bool
 
 	failing atomic.Bool // timer is not nil; so that a request costs no mutex
@@ -153,8 +154,8 @@ func (c *Calls) Refused(lock string, err error) { c.refusals.failed(lock, err) }
 // Refusals returns since when Redis refuses what is tried again, and the latest error; zero and nil if it does not.
 func (c *Calls) Refusals() (since time.Time, err error) { return c.refusals.now() }
 
-// Failure returns what Redis fails with: in an outage the latest error, else what the caller's own latest request has failed with,
-// which may be nil.
+// Failure returns what Redis fails with: in an outage the latest error, else what the caller's own latest request has
+// failed with, which may be nil.
 func (c *Calls) Failure(own error) error {
 	_, err := c.outage.now()
 	if err == nil && own != nil {

@@ -17,9 +17,11 @@ func (c *Calls) WithTimeout(parent context.Context, d time.Duration) (ctx contex
 	return c.WithTimeoutCause(parent, d, fmt.Errorf("%w: no answer within %v", errs.Unreachable, d))
 }
 
-// WithTimeoutCause is context.WithTimeoutCause by the client's clock: what does not finish in time ends with that error. By the
-// system's clock, ctx has a deadline, so that a request can be sent without another goroutine (see package dispatch).
-func (c *Calls) WithTimeoutCause(parent context.Context, d time.Duration, late error) (ctx context.Context, cancel func()) {
+// WithTimeoutCause is context.WithTimeoutCause by the client's clock: what does not finish in time ends with that
+// error. By the system's clock, ctx has a deadline, so that a request can be sent without another goroutine (see
+// package dispatch).
+func (c *Calls) WithTimeoutCause(parent context.Context, d time.Duration, late error) (ctx context.Context,
+	cancel func()) {
 	cause := errs.StoppedBy(late)
 	if _, ok := c.clock.(clock.System); ok {
 		return context.WithTimeoutCause(parent, d, cause) //nolint:forbidigo // it is the client's clock
@@ -32,11 +34,12 @@ func (c *Calls) WithTimeoutCause(parent context.Context, d time.Duration, late e
 	}
 }
 
-// Limits of calls that Redis does not serve. They are the library's own: go-redis reports the same outage after 0.1 to 36.5 s,
-// by its version and by the kind of its client.
+// Limits of calls that Redis does not serve. They are the library's own: go-redis reports the same outage after 0.1 to
+// 36.5 s, by its version and by the kind of its client.
 const (
-	RequestLimit = 3 * time.Second  // of calls that wait for Redis, but never for the lock
-	silenceLimit = 10 * time.Second // of calls that wait for the lock, while no server has answered the client: the address may be wrong
+	RequestLimit = 3 * time.Second // of calls that wait for Redis, but never for the lock
+	// of calls that wait for the lock, while no server has answered the client: the address may be wrong
+	silenceLimit = 10 * time.Second
 )
 
 // Limited returns a copy of ctx for a call that waits for Redis, but never for the lock. The caller calls cancel.
@@ -44,8 +47,8 @@ func (c *Calls) Limited(ctx context.Context) (_ context.Context, cancel func()) 
 	return c.WithTimeoutCause(ctx, RequestLimit, errs.Unreachable)
 }
 
-// LimitedBySilence returns a copy of parent for a call that waits for the lock: it also ends after some time if no server has
-// answered the client until then. The caller calls cancel.
+// LimitedBySilence returns a copy of parent for a call that waits for the lock: it also ends after some time if no
+// server has answered the client until then. The caller calls cancel.
 func (c *Calls) LimitedBySilence(parent context.Context) (ctx context.Context, cancel func()) {
 	if c.Answered() {
 		return parent, func() {}
@@ -62,16 +65,19 @@ func (c *Calls) LimitedBySilence(parent context.Context) (ctx context.Context, c
 	}
 }
 
-// Attempt calls f, which sends a request, until it succeeds, fails in a way that another attempt cannot cure, or ctx or the
-// client ends. In the last case the error is a Tried. A refusal is returned at once: whoever calls has neither ticket nor lease.
+// Attempt calls f, which sends a request, until it succeeds, fails in a way that another attempt cannot cure, or ctx or
+// the client ends. In the last case the error is a Tried. A refusal is returned at once: whoever calls has neither
+// ticket nor lease.
 func (c *Calls) Attempt(ctx context.Context, f func() error) error { return c.attempt(ctx, f, Passes) }
 
-// Persist is Attempt for the holder of a lease of the lock with that name: while it is refused, it tries again each second.
+// Persist is Attempt for the holder of a lease of the lock with that name: while it is refused, it tries again each
+// second.
 func (c *Calls) Persist(ctx context.Context, lock string, f func() error) error {
 	return c.attempt(ctx, f, c.refusedFor(lock, math.MaxInt64))
 }
 
-// refusedFor returns a function that says whether to try again after an error. After a refusal that is so for as long as limit says.
+// refusedFor returns a function that says whether to try again after an error. After a refusal that is so for as long
+// as limit says.
 func (c *Calls) refusedFor(lock string, limit time.Duration) func(error) bool {
 	var since time.Time
 	return func(err error) bool {
@@ -123,9 +129,10 @@ func (c *Calls) Briefly(ctx context.Context, f func(context.Context) error) erro
 	return c.Attempt(ctx, func() error { return f(ctx) })
 }
 
-// Finish is Persist for an f that releases a lock or removes a waiter. It tries for that long, but for no longer than refused
-// while it is refused, whatever becomes of the caller's ctx, of which it has the values. If the client is closed, an attempt that
-// is under way goes on, and no other follows. If Redis does not answer that attempt, all that are under way end.
+// Finish is Persist for an f that releases a lock or removes a waiter. It tries for that long, but for no longer than
+// refused while it is refused, whatever becomes of the caller's ctx, of which it has the values. If the client is
+// closed, an attempt that is under way goes on, and no other follows. If Redis does not answer that attempt, all that
+// are under way end.
 func (c *Calls) Finish(
 	values context.Context, lock string, within, refused time.Duration, f func(context.Context) error,
 ) error {
@@ -187,8 +194,8 @@ func (b *Backoff) Next(jitter float64) time.Duration {
 	return b.d - time.Duration(jitter*float64(b.d))
 }
 
-// Jitter returns by which part of itself a pause is shortened, from 0 to 1/2. It differs from client to client, and from waiter
-// to waiter, so that those that lost Redis together do not come back together.
+// Jitter returns by which part of itself a pause is shortened, from 0 to 1/2. It differs from client to client, and
+// from waiter to waiter, so that those that lost Redis together do not come back together.
 func Jitter(name string) float64 {
 	return float64(crc32.ChecksumIEEE([]byte(name))) / (2 << 32)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
-// A request is tried again while Redis does not serve it, as long as its policy says. If the client is closed, Finish lets one
-// attempt go on. If that has no reply, all others end.
+// A request is tried again while Redis does not serve it, as long as its policy says. If the client is closed, Finish
+// lets one attempt go on. If that has no reply, all others end.
 func TestCalls_Attempt(t *testing.T) {
 	away, refused := call.WithOrigin(io.EOF), call.WithOrigin(redis.ErrClosed)
 	for _, c := range []struct {
@@ -35,17 +35,20 @@ func TestCalls_Attempt(t *testing.T) {
 	}{
 		{"served", []error{nil}, false, 0, 0, 1, 0, nil, ""},
 		{"served again", []error{away, away, nil}, false, 0, 0, 3, 60 * time.Millisecond, nil, ""},
-		{"refused", []error{away, refused}, false, 0, 0, 2, 20 * time.Millisecond, []error{redis.ErrClosed}, "redis: client is closed"},
+		{"refused", []error{away, refused}, false, 0, 0, 2, 20 * time.Millisecond, []error{redis.ErrClosed},
+			"redis: client is closed"},
 		{"not served", []error{away}, false, 0, 0, 15, 3 * time.Second, []error{errs.Unreachable, io.EOF},
 			"redis is unreachable: tried for 3s: EOF"},
-		{"client is closed", []error{away}, false, 0, 50 * time.Millisecond, 2, 50 * time.Millisecond, []error{errs.Closed, io.EOF},
+		{"client is closed", []error{away}, false, 0, 50 * time.Millisecond, 2, 50 * time.Millisecond,
+			[]error{errs.Closed, io.EOF},
 			"client is closed: tried for 50ms: EOF"},
 		{"finished", []error{away, nil}, true, 0, 0, 2, 20 * time.Millisecond, nil, ""},
 		{"not finished", []error{away}, true, 0, 0, 43, 10 * time.Second, []error{errs.Unreachable, io.EOF},
 			"redis is unreachable: tried for 10s: EOF"},
 		{"cut short", []error{away}, true, 0, 50 * time.Millisecond, 2, 50 * time.Millisecond, []error{errs.Closed, io.EOF},
 			"client is closed: EOF"},
-		{"goes on", []error{away}, true, 9 * time.Second, 50 * time.Millisecond, 1, 9 * time.Second, []error{errs.Closed, io.EOF},
+		{"goes on", []error{away}, true, 9 * time.Second, 50 * time.Millisecond, 1, 9 * time.Second,
+			[]error{errs.Closed, io.EOF},
 			"client is closed: EOF"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -89,8 +92,8 @@ func TestCalls_Attempt(t *testing.T) {
 	}
 }
 
-// A pause is twice as long as the one before, up to a quarter of a second. It is shorter by a part of its own, at most half, so that
-// those that fail together do not come back together.
+// A pause is twice as long as the one before, up to a quarter of a second. It is shorter by a part of its own, at most
+// half, so that those that fail together do not come back together.
 func TestBackoff_Next(t *testing.T) {
 	parts := map[float64]bool{}
 	for i := range 100 {

@@ -1,6 +1,6 @@
-// Package call is the one way to Redis of a client. It sends requests, says what their errors mean, how often and for how long a
-// request is tried, when Redis does not serve the client, and all that is assumed about the inside of go-redis. It knows
-// nothing of locks but their names.
+// Package call is the one way to Redis of a client. It sends requests, says what their errors mean, how often and for
+// how long a request is tried, when Redis does not serve the client, and all that is assumed about the inside of
+// go-redis. It knows nothing of locks but their names.
 package call
 
 import (
@@ -33,7 +33,8 @@ type Calls struct {
 
 	otherServer func() // called when a script is gone: after a failover, requests reach the new primary
 
-	leaves     context.Context // of Finish; after the client's end it ends when Redis does not answer one of these requests
+	// of Finish; after the client's end it ends when Redis does not answer one of these requests
+	leaves     context.Context
 	stopLeaves context.CancelCauseFunc
 }
 
@@ -46,8 +47,9 @@ func New(rdb redis.Scripter, tasks *task.Group, clk clock.Clock, log *slog.Logge
 			over: "outage is over: Redis serves this client again", silent: "outage is over: no request has failed for a minute",
 		},
 		refusals: account{
-			tasks: tasks, clock: clk, log: log, oneLock: true, begins: "refusals begin: Redis refuses what this client tries again",
-			over: "refusals are over", silent: "refusals are over: no request was refused for a minute",
+			tasks: tasks, clock: clk, log: log, oneLock: true,
+			begins: "refusals begin: Redis refuses what this client tries again",
+			over:   "refusals are over", silent: "refusals are over: no request was refused for a minute",
 		},
 	}
 	c.flights = flights{tasks: tasks, clock: clk, noReply: func(lock string) { c.failed(lock, ErrNoReply) }}

@@ -21,7 +21,8 @@ const (
 	Permanent   Origin = iota // the same request fails again; also every error that is not of a request
 	NoReply                   // the client has no reply from the server: the connection failed, or ctx ended
 	Unavailable               // the server replied that it cannot run the script now
-	Refused                   // any other reply of a server or a proxy: somebody has to do something. Such an error is an errs.Refused
+	// any other reply of a server or a proxy: somebody has to do something. Such an error is an errs.Refused
+	Refused
 )
 
 // OriginOf returns the origin that WithOrigin has marked an error with.
@@ -61,8 +62,8 @@ func (e *requestError) Unwrap() error { return e.error }
 func WithOrigin(err error) error {
 	origin := NoReply
 	switch text := ReplyIn(err); {
-	// redis.ErrClosed tells of the user's own Close: if a ClusterClient has removed the node that a request was under way to, it
-	// sends the request to another one.
+	// redis.ErrClosed tells of the user's own Close: if a ClusterClient has removed the node that a request was under way
+	// to, it sends the request to another one.
 	case errors.Is(err, errCluster), errors.Is(err, redis.ErrClosed):
 		return err
 	case text == "": // there is no reply
@@ -76,8 +77,8 @@ func WithOrigin(err error) error {
 	return &requestError{err, origin}
 }
 
-// ReplyIn returns what the server replied, without what hooks have wrapped it in; "" if err has no reply of the server. What a
-// Sentinel replies, and its nil, is none: it says so in the middle of a failover.
+// ReplyIn returns what the server replied, without what hooks have wrapped it in; "" if err has no reply of the server.
+// What a Sentinel replies, and its nil, is none: it says so in the middle of a failover.
 func ReplyIn(err error) string {
 	if err == nil || errors.Is(err, redis.Nil) || strings.HasPrefix(err.Error(), "redis: all sentinels") {
 		return ""
@@ -92,17 +93,19 @@ func ReplyIn(err error) string {
 	return reply.Error()
 }
 
-// temporary are the errors of a server that starts, fails over, waits for its replicas, is busy, or cannot save its data to
-// disk now (MISCONF). Redis 6.2 and KeyDB wrap what a command replied to a script:
-// "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -READONLY …".
+// temporary are the errors of a server that starts, fails over, waits for its replicas, is busy, or cannot save its
+// data to disk now (MISCONF). Redis 6.2 and KeyDB wrap what a command replied to a script: "ERR Error running script
+// (call to f_…): @user_script:12: @user_script: 12: -READONLY …".
 var temporary = regexp.MustCompile(`^(ERR )?(Error running script .*@user_script: ?\d+: -?)?` +
 	`((LOADING|READONLY|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|BUSY|MISCONF|MOVED|ASK) |max number of clients)`)
 
-// refusal are the words of a server that is full, or whose user may not do that, in Redis 6.2 to 7.2, or Redis 7.4 and Valkey.
+// refusal are the words of a server that is full, or whose user may not do that, in Redis 6.2 to 7.2, or Redis 7.4 and
+// Valkey.
 var refusal = regexp.MustCompile(`OOM|NOPERM|NOAUTH|WRONGPASS|can't run this command|ACL failure in script`)
 
-// broken are errors that no administrator's doing ends: what a script raises by itself ("user_script" without an @ before it), what
-// no script may call, and a key that is somebody else's. Miniredis says that it could not compile the script.
+// broken are errors that no administrator's doing ends: what a script raises by itself ("user_script" without an @
+// before it), what no script may call, and a key that is somebody else's. Miniredis says that it could not compile the
+// script.
 var broken = regexp.MustCompile(`WRONGTYPE|(^|[^@])user_script: ?\d+: [^-@]|Error compiling script|` +
 	`not allowed from script|command called from script`)
 
@@ -115,8 +118,8 @@ var ErrNoReply = errors.New("no reply yet")
 // errPoolFull means that a request found no connection: all of the pool are in use.
 var errPoolFull = errors.New("the connection pool of the Redis client is full")
 
-// named names a full connection pool in the error of a request. One that has no reply yet may be waiting for a connection:
-// go-redis says so only after its PoolTimeout, and tries again.
+// named names a full connection pool in the error of a request. One that has no reply yet may be waiting for a
+// connection: go-redis says so only after its PoolTimeout, and tries again.
 func (c *Calls) named(err error) error {
 	full := strings.Contains(err.Error(), "connection pool timeout") // go-redis 9.7 does not export its error
 	if errors.Is(err, ErrNoReply) && c.pool != nil {
@@ -129,8 +132,8 @@ func (c *Calls) named(err error) error {
 	return err
 }
 
-// OrEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. It returns a Lost or a Tried as it
-// is: they come with an error of Redis.
+// OrEnded returns err, or the error of ctx if Redis has not replied because ctx has ended. It returns a Lost or a Tried
+// as it is: they come with an error of Redis.
 func OrEnded(ctx context.Context, err error) error {
 	var tried *errs.Tried
 	if ctx.Err() != nil && OriginOf(err) == NoReply && !errors.Is(err, errs.Lost) && !errors.As(err, &tried) {
@@ -139,11 +142,12 @@ func OrEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// Latest returns which of two failures, one after the other, to report: one that has no reply because ctx has ended says
-// less than an earlier one. before may be nil.
+// Latest returns which of two failures, one after the other, to report: one that has no reply because ctx has ended
+// says less than an earlier one. before may be nil.
 func Latest(ctx context.Context, before, failure error) error {
 	var abandoned *dispatch.AbandonedError
-	cut := errors.As(failure, &abandoned) || ctx.Err() != nil && errors.Is(failure, ctx.Err()) // by go-redis, of an inline command
+	// by go-redis, of an inline command
+	cut := errors.As(failure, &abandoned) || ctx.Err() != nil && errors.Is(failure, ctx.Err())
 	if before != nil && cut {
 		return before
 	}

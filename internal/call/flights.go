@@ -10,19 +10,20 @@ import (
 )
 
 const (
-	// noReplyAfter is after how long without a reply a request has failed. It fails again each noReplyAgain after that, which is
-	// longer than served: one request that hangs while others succeed is no outage.
+	// noReplyAfter is after how long without a reply a request has failed. It fails again each noReplyAgain after that,
+	// which is longer than served: one request that hangs while others succeed is no outage.
 	noReplyAfter, noReplyAgain = 2 * time.Second, 10 * time.Second
 	// slow is for how long a request may be in flight until its master may be dead.
 	slow = 500 * time.Millisecond
 )
 
-// flights are a client's requests that have no reply yet. One timer for all looks at those that hang, so that a request that is
-// answered costs none.
+// flights are a client's requests that have no reply yet. One timer for all looks at those that hang, so that a request
+// that is answered costs none.
 type flights struct {
-	tasks   *task.Group
-	clock   clock.Clock
-	noReply func(lock string)    // called when a request has had no reply for noReplyAfter, and each noReplyAgain after that
+	tasks *task.Group
+	clock clock.Clock
+	// called when a request has had no reply for noReplyAfter, and each noReplyAgain after that
+	noReply func(lock string)
 	slow    func() time.Duration // called when one has had none for slow, and again after what it returns; nil: not at all
 
 	mu    sync.Mutex

@@ -12,8 +12,8 @@ import (
 const (
 	// confirmation is how long Redis has to confirm a subscription: a connection may die before.
 	confirmation = 5 * time.Second
-	// silence is after how long without a message the connection is pinged, and then replaced: one that is half-open shows no
-	// error for minutes.
+	// silence is after how long without a message the connection is pinged, and then replaced: one that is half-open shows
+	// no error for minutes.
 	silence = 3 * time.Second
 )
 
@@ -22,12 +22,12 @@ type Subscriber interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// Listen subscribes to the last of some channels. It calls up when Redis has confirmed that, and then message for each message,
-// until the connection breaks or ctx ends, whose cause is the error then. go-redis would subscribe again by itself, but would not
-// tell that the subscription was down. The error has an origin, as that of a request.
+// Listen subscribes to the last of some channels. It calls up when Redis has confirmed that, and then message for each
+// message, until the connection breaks or ctx ends, whose cause is the error then. go-redis would subscribe again by
+// itself, but would not tell that the subscription was down. The error has an origin, as that of a request.
 //
-// The first channel says which node of a Cluster the connection is to: go-redis takes the master of its slot. Any node will do,
-// because a PUBLISH reaches all of them.
+// The first channel says which node of a Cluster the connection is to: go-redis takes the master of its slot. Any node
+// will do, because a PUBLISH reaches all of them.
 func Listen(ctx context.Context, rdb Subscriber, channels []string, up func(), message func(string)) error {
 	return WithOrigin(listen(ctx, rdb, channels, up, message))
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
-// An outage begins with a failure that another one follows a second or more later. It is over 5 s after the latest failure if a
-// request has succeeded since, on a Cluster one for the lock whose request failed last; else a minute after it.
+// An outage begins with a failure that another one follows a second or more later. It is over 5 s after the latest
+// failure if a request has succeeded since, on a Cluster one for the lock whose request failed last; else a minute
+// after it.
 //
 //fairlock:fault Redis is down for a while: the log has one line when that is known, a second after it begins, and one when it is over, whatever requests fail
 func TestOutage_BeginsAndEnds(t *testing.T) {
@@ -33,29 +34,31 @@ func TestOutage_BeginsAndEnds(t *testing.T) {
 		"0 fails x, 1000 fails x, 20000 succeeds x, 20000 is 0":                    {1000: begins, 20000: served + " 1s"},
 		"0 fails x, 1000 fails x, 60999 began 0, 61000 is 0":                       {1000: begins, 61000: unserved + " 1s"},
 		"0 fails x, 1000 fails x, 2000 succeeds x, 5999 fails x, 11000 succeeds x": {1000: begins, 11000: served + " 5.999s"},
-		"0 fails x, 1 succeeds x, 4999 fails x, 5000 began 0":                      {4999: begins, 64999: unserved + " 4.999s"},
-		"0 fails x, 1 succeeds x, 5000 fails x, 5999 fails x, 6000 is 0":           nil,
-		"0 fails x, 59000 fails x, 59000 succeeds x":                               {59000: begins, 64000: served + " 59s"},
-		"0 fails x, 60000 fails x, 60001 is 0":                                     nil,
+		"0 fails x, 1 succeeds x, 4999 fails x, 5000 began 0": {4999: begins, 64999: unserved +
+			" 4.999s"},
+		"0 fails x, 1 succeeds x, 5000 fails x, 5999 fails x, 6000 is 0": nil,
+		"0 fails x, 59000 fails x, 59000 succeeds x":                     {59000: begins, 64000: served + " 59s"},
+		"0 fails x, 60000 fails x, 60001 is 0":                           nil,
 		"cluster: 0 fails y, 1000 fails x, 1000 succeeds y, 7000 began 0, 8000 succeeds x": {
 			1000: begins, 8000: served + " 1s"},
 		"0 fails x, 1000 fails x, 2000 closes 0, 2000 is 0": {1000: begins},
 	} {
 		fake := clock.NewFake(time.Unix(0, 0))
 		var log lines
-		o := account{tasks: task.NewGroup(), clock: fake, begins: begins, over: served, silent: unserved, log: slog.New(noting{slog.DiscardHandler, func(r slog.Record) {
-			text := r.Message
-			r.Attrs(func(a slog.Attr) bool {
-				if a.Key == "lasted" {
-					text += " " + a.Value.String()
+		o := account{tasks: task.NewGroup(), clock: fake, begins: begins, over: served, silent: unserved,
+			log: slog.New(noting{slog.DiscardHandler, func(r slog.Record) {
+				text := r.Message
+				r.Attrs(func(a slog.Attr) bool {
+					if a.Key == "lasted" {
+						text += " " + a.Value.String()
+					}
+					return true
+				})
+				if log == nil {
+					log = lines{}
 				}
-				return true
-			})
-			if log == nil {
-				log = lines{}
-			}
-			log[int(fake.Now().UnixMilli())] = text
-		}})}
+				log[int(fake.Now().UnixMilli())] = text
+			}})}
 		pass := func(until int64) {
 			for f := fake.Next(time.UnixMilli(until)); f != nil; f = fake.Next(time.UnixMilli(until)) {
 				f()

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// reloadable is a Redis client that knows which master has which slots, and can read that anew: a *redis.ClusterClient. It does
-// so in the background.
+// reloadable is a Redis client that knows which master has which slots, and can read that anew: a *redis.ClusterClient.
+// It does so in the background.
 type reloadable interface{ ReloadState(ctx context.Context) }
 
 // reloadInterval is how long after one reload another may follow.
 const reloadInterval = time.Second
 
-// reloader has the Redis client read anew which master has which slots, while requests fail or hang. By itself, go-redis does so
-// only after a reply, or with its next request after 10 s, and until then goes on calling a master that is dead.
+// reloader has the Redis client read anew which master has which slots, while requests fail or hang. By itself,
+// go-redis does so only after a reply, or with its next request after 10 s, and until then goes on calling a master
+// that is dead.
 type reloader struct {
 	rdb reloadable // nil: there is nothing to reload
 

@@ -79,8 +79,9 @@ func (s Sender) send(ctx context.Context, method eval, text string, keys []strin
 	return method(s.calls.dispatcher, ctx, text, keys, args...)
 }
 
-// Missing reports whether the server has replied that it does not have the script with that hash, and has not got its text since.
-// Then the next request sends the text: whatever lets one request through, as a circuit breaker does, is not to see it fail.
+// Missing reports whether the server has replied that it does not have the script with that hash, and has not got its
+// text since. Then the next request sends the text: whatever lets one request through, as a circuit breaker does, is
+// not to see it fail.
 func (s Sender) Missing(sha string) bool {
 	has, known := s.calls.scripts.Load(sha)
 	return known && has == false

@@ -1,5 +1,5 @@
-// Package clock is the source of time of the library's packages below fairlock. Its types are those of fairlock.Clock and
-// fairlock.Timer, which it cannot import.
+// Package clock is the source of time of the library's packages below fairlock. Its types are those of fairlock.Clock
+// and fairlock.Timer, which it cannot import.
 package clock
 
 import "time"

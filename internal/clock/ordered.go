@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Ordered is the clock of a testing/synctest bubble in which a run has to repeat. Of the timers that are due at one instant,
-// it calls the one first that was set first, and each other one when everything in the bubble waits again. Package time calls
-// them in an order that it draws anew in each run. The zero value is ready to use.
+// Ordered is the clock of a testing/synctest bubble in which a run has to repeat. Of the timers that are due at one
+// instant, it calls the one first that was set first, and each other one when everything in the bubble waits again.
+// Package time calls them in an order that it draws anew in each run. The zero value is ready to use.
 type Ordered struct {
 	System
 
@@ -40,8 +40,8 @@ func (c *Ordered) AfterFunc(d time.Duration, f func()) Timer {
 	return t
 }
 
-// setAlarm has next called when the first timer is due. If it is due now, that is when everything in the bubble waits. The
-// caller holds mu.
+// setAlarm has next called when the first timer is due. If it is due now, that is when everything in the bubble waits.
+// The caller holds mu.
 func (c *Ordered) setAlarm() {
 	if len(c.timers) == 0 {
 		c.alarm.Stop()

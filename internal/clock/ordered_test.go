@@ -11,8 +11,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/clock"
 )
 
-// Timers that are due at one instant are called in the order in which they were set, each when what the one before has begun
-// waits. So it does not matter that goroutines that are ready together run in any order.
+// Timers that are due at one instant are called in the order in which they were set, each when what the one before has
+// begun waits. So it does not matter that goroutines that are ready together run in any order.
 func TestOrdered(t *testing.T) {
 	for range 20 { // package time would call them in another order each time
 		synctest.Test(t, func(t *testing.T) {

@@ -12,11 +12,11 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
-// BenchmarkDispatcher compares one command by plain go-redis (bare) with one whose caller may be blocked (blocking), and one
-// that always has a sender (sender).
+// BenchmarkDispatcher compares one command by plain go-redis (bare) with one whose caller may be blocked (blocking),
+// and one that always has a sender (sender).
 func BenchmarkDispatcher(b *testing.B) {
 	rdb := redistest.StartTCP(b).Client()
 	sha, err := rdb.ScriptLoad(b.Context(), "return 1").Result()

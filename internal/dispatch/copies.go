@@ -13,21 +13,23 @@ import (
 const (
 	// hangs is how long a command has no reply until a copy of it is sent.
 	hangs = time.Second
-	// maxCopiesOfOne is how many copies of one command are sent: a call that is tried for 3 s outlives two dead connections. On a
-	// Cluster the senders of copies are the bound: a master may hang for some seconds until another one is elected, and a copy is sent
-	// to that as soon as the Redis client knows of it.
+	// maxCopiesOfOne is how many copies of one command are sent: a call that is tried for 3 s outlives two dead
+	// connections. On a Cluster the senders of copies are the bound: a master may hang for some seconds until another one
+	// is elected, and a copy is sent to that as soon as the Redis client knows of it.
 	maxCopiesOfOne = 2
 	// maxPause is the longest time between copies to a server that is slow.
 	maxPause = 16 * time.Second
 )
 
-// copies are further copies of commands that hang. Either the connection is dead, and a copy on another one is answered at once; or
-// the server is slow, and copies are more work for it. So one command is copied first. If that copy is answered within a second, and
-// its command is not, copies of all others that hang follow. If not, another one is sent a second later. The pause doubles with each
-// reply that has taken longer, until any command is answered within a second.
+// copies are further copies of commands that hang. Either the connection is dead, and a copy on another one is answered
+// at once; or the server is slow, and copies are more work for it. So one command is copied first. If that copy is
+// answered within a second, and its command is not, copies of all others that hang follow. If not, another one is sent
+// a second later. The pause doubles with each reply that has taken longer, until any command is answered within a
+// second.
 //
-// A reply that comes after the first one is dropped. It can name grants that the first one does not. Their waiters learn of them by
-// notifications and heartbeats, as those of other clients do, and a heartbeat finds what is left to be granted.
+// A reply that comes after the first one is dropped. It can name grants that the first one does not. Their waiters
+// learn of them by notifications and heartbeats, as those of other clients do, and a heartbeat finds what is left to be
+// granted.
 type copies struct {
 	lane
 
@@ -103,9 +105,9 @@ func (d *Dispatcher) copy() {
 	d.watch()
 }
 
-// counted has the arguments of a command counted as written twice, and reports whether a copy may be sent: it has no outcome. Who
-// reads the count after the outcome either finds both in it, or no copy is sent. The first one may not be written yet, and the copy
-// never be, if a server refuses its connection.
+// counted has the arguments of a command counted as written twice, and reports whether a copy may be sent: it has no
+// outcome. Who reads the count after the outcome either finds both in it, or no copy is sent. The first one may not be
+// written yet, and the copy never be, if a server refuses its connection.
 func (r *request) counted() bool {
 	for _, a := range r.args {
 		if m, ok := a.(encoding.BinaryMarshaler); ok {
@@ -116,7 +118,8 @@ func (r *request) counted() bool {
 	return !r.done.Load()
 }
 
-// hanging returns at most so many commands that hang and can be copied, the oldest of a lane first. The caller holds mu.
+// hanging returns at most so many commands that hang and can be copied, the oldest of a lane first. The caller holds
+// mu.
 func (d *Dispatcher) hanging(now time.Time, most int) (all []*request) {
 	for _, l := range d.lanes() {
 		for _, b := range l.inFlight {
@@ -133,8 +136,8 @@ func (d *Dispatcher) hanging(now time.Time, most int) (all []*request) {
 	return all
 }
 
-// learn draws conclusions from what has ended: if Redis has replied within a second, it is not slow. If that was a copy and came
-// first, what else hangs soon after is on dead connections. The caller holds mu.
+// learn draws conclusions from what has ended: if Redis has replied within a second, it is not slow. If that was a copy
+// and came first, what else hangs soon after is on dead connections. The caller holds mu.
 func (d *Dispatcher) learn(b *batch, now time.Time) {
 	c := &d.copies
 	if !b.answers {

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/dispatch"
 )
 
-// dead has the first n times that a command is sent hang until the test ends, as on a connection that somebody on the way has
-// forgotten. It returns how often the command was sent. The caller calls end.
+// dead has the first n times that a command is sent hang until the test ends, as on a connection that somebody on the
+// way has forgotten. It returns how often the command was sent. The caller calls end.
 func (s *server) dead(key string, n int32) (sent *atomic.Int32, end func()) {
 	over, sent := make(chan struct{}), new(atomic.Int32)
 	s.fault[key] = func(context.Context) error {
@@ -37,8 +37,8 @@ func (replied) RedisError()   {}
 
 func repeatable(ctx context.Context) context.Context { return dispatch.With(ctx, dispatch.Repeatable) }
 
-// Of a command that may be sent twice, a copy is sent when it has had no reply for a second, and one more a second later; on a
-// Cluster each second. The first reply counts.
+// Of a command that may be sent twice, a copy is sent when it has had no reply for a second, and one more a second
+// later; on a Cluster each second. The first reply counts.
 func TestCopies_OfWhatHangs(t *testing.T) {
 	type want struct {
 		sent int32

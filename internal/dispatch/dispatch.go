@@ -6,14 +6,17 @@
 //
 // Commands that are waiting when a sender is ready go into one pipeline, on a plain *redis.Client. Other clients have
 // servers that should not wait for each other: there each command is sent alone. The user's client and its hooks see
-// every command once, alone with its caller's ctx, or in a pipeline, which cannot carry the ctx of each of its commands.
+// every command once, alone with its caller's ctx, or in a pipeline, which cannot carry the ctx of each of its
+// commands.
 //
-// Urgent commands have a lane of their own while there are many others. In one queue with all others, the renewals of a client wait
-// behind thousands of Locks that begin at once, until leases are lost. To put them first in that queue is not enough: the reply to
-// the first command of a pipeline comes with the last one. While there are few, one queue makes the larger pipelines.
+// Urgent commands have a lane of their own while there are many others. In one queue with all others, the renewals of a
+// client wait behind thousands of Locks that begin at once, until leases are lost. To put them first in that queue is
+// not enough: the reply to the first command of a pipeline comes with the last one. While there are few, one queue
+// makes the larger pipelines.
 //
-// A command that has had no reply for a second may be on a connection that somebody on the way has forgotten, and go-redis waits for
-// its ReadTimeout. If it may be sent twice, a copy goes out on another connection, and the first reply counts (see copies.go).
+// A command that has had no reply for a second may be on a connection that somebody on the way has forgotten, and
+// go-redis waits for its ReadTimeout. If it may be sent twice, a copy goes out on another connection, and the first
+// reply counts (see copies.go).
 //
 // A panic in a hook reaches the caller if the command is sent on its goroutine. On a sender it ends the process.
 package dispatch
@@ -37,7 +40,8 @@ const (
 	// overdue is how long a sender waits for Redis until another one may take its place: nothing waits behind a
 	// command that hangs while the pool has another connection.
 	overdue = 50 * time.Millisecond
-	// maxOverdue is how many senders of a lane may be replaced so. It bounds what is in flight, also where each takes longer.
+	// maxOverdue is how many senders of a lane may be replaced so. It bounds what is in flight, also where each takes
+	// longer.
 	maxOverdue = 8
 
 	maxPipelines = 2   // of a lane
@@ -52,8 +56,8 @@ var ErrClosed = errors.New("dispatcher is closed")
 // errEnded is the error of a command whose sender has ended: a hook of the user's client has called runtime.Goexit.
 var errEnded = errors.New("a hook of the Redis client has ended the goroutine")
 
-// AbandonedError is the error of a command whose ctx ended before Redis had replied. Its text does not speak of ctx: the
-// caller of a lock may not know that one, which ends with MaxWait, for example. It does not wrap the cause of that
+// AbandonedError is the error of a command whose ctx ended before Redis had replied. Its text does not speak of ctx:
+// the caller of a lock may not know that one, which ends with MaxWait, for example. It does not wrap the cause of that
 // ctx, which may be any error: also what Redis has replied to another command.
 type AbandonedError struct {
 	Over <-chan struct{} // closed when the command has ended; until then Redis may still execute it
@@ -302,8 +306,8 @@ func (d *Dispatcher) withdraw(r *request) bool {
 	return true
 }
 
-// take returns the next batch of a lane; nil if nothing waits there, or the bounds do not allow it. The caller holds mu, and
-// sends it.
+// take returns the next batch of a lane; nil if nothing waits there, or the bounds do not allow it. The caller holds
+// mu, and sends it.
 func (d *Dispatcher) take(l *lane) *batch {
 	n, room, now := len(l.inFlight), d.maxInFlight, d.clock.Now()
 	if l.waiting.Len() == 0 || n >= l.senders+l.overdue {

@@ -23,7 +23,8 @@ import (
 
 // server stands for Redis and the way to it. It is a hook that sends nothing.
 type server struct {
-	hang  map[string]chan struct{}                   // by the key of commands: closed when they end. Others end after pause.
+	// by the key of commands: closed when they end. Others end after pause.
+	hang  map[string]chan struct{}
 	fault map[string]func(ctx context.Context) error // by the key of commands: called instead
 	pause time.Duration
 
@@ -127,7 +128,8 @@ func (s *server) sent() (keys []string) {
 // spare is how many commands or pipelines of a lane may be in flight in the place of those that are overdue.
 const spare = 8
 
-// kinds are the two ways in which a Dispatcher works, with their bound of commands or pipelines in flight, in each lane.
+// kinds are the two ways in which a Dispatcher works, with their bound of commands or pipelines in flight, in each
+// lane.
 var kinds = map[string]struct {
 	wrap  func(*redis.Client) redis.Scripter
 	bound int
@@ -138,9 +140,10 @@ var kinds = map[string]struct {
 
 func client(t *testing.T, hook redis.Hook) *redis.Client {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("nothing is to be dialled")
-	}})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379",
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("nothing is to be dialled")
+		}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	rdb.AddHook(hook)
 	return rdb
@@ -213,8 +216,8 @@ func TestDispatcher_DoesNotSendWhatNobodyWaitsFor(t *testing.T) {
 	})
 }
 
-// Commands that hang delay those behind them by 50 ms at most, and no more are in flight than the bound, those that hang
-// included.
+// Commands that hang delay those behind them by 50 ms at most, and no more are in flight than the bound, those that
+// hang included.
 func TestDispatcher_ReplacesAnOverdueSender(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		s.begin(t, d, "hangs, too", bound-spare, 0)
@@ -245,8 +248,8 @@ func TestDispatcher_ReplacesAnOverdueSender(t *testing.T) {
 	})
 }
 
-// An urgent command is sent at once, however many others there are. Redis has received at most 256 of these, and one for each
-// sender that is overdue.
+// An urgent command is sent at once, however many others there are. Redis has received at most 256 of these, and one
+// for each sender that is overdue.
 //
 //fairlock:promise Thousands of Locks that begin or end at once: renewals, heartbeats and releases of their client do not wait behind them
 func TestDispatcher_UrgentCommandsDoNotWait(t *testing.T) {
@@ -336,8 +339,8 @@ func TestDispatcher_MassWithdrawal(t *testing.T) {
 	})
 }
 
-// On a plain client, commands that coincide go in one pipeline, in their order, and no more than 256 are in flight; on others
-// each goes alone.
+// On a plain client, commands that coincide go in one pipeline, in their order, and no more than 256 are in flight; on
+// others each goes alone.
 func TestDispatcher_PipelinesWhatCoincides(t *testing.T) {
 	bubble(t, func(t *testing.T, s *server, d *dispatch.Dispatcher, bound int) {
 		s.begin(t, d, "hangs", bound-spare-1, 0)

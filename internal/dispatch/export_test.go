@@ -9,8 +9,8 @@ func (d *Dispatcher) Waiting() int {
 	return d.urgent.waiting.Len() + d.others.waiting.Len()
 }
 
-// Idle returns when nothing is in flight. It is for tests that cannot use synctest.Wait: a caller returns a moment before
-// its sender is idle.
+// Idle returns when nothing is in flight. It is for tests that cannot use synctest.Wait: a caller returns a moment
+// before its sender is idle.
 func (d *Dispatcher) Idle() {
 	for {
 		d.mu.Lock()

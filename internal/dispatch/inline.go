@@ -10,13 +10,13 @@ import (
 
 // A command is sent inline, on its caller's goroutine, if these are true:
 //
-//   - Nothing is in flight or waits, and Redis has replied to what was last in flight, within the last second. A first command
-//     may have to dial, a command to a server that does not answer may hang, and so may one on a connection that was idle for
-//     long: all are left to a sender, and can be copied.
+//   - Nothing is in flight or waits, and Redis has replied to what was last in flight, within the last second. A first
+//     command may have to dial, a command to a server that does not answer may hang, and so may one on a connection
+//     that was idle for long: all are left to a sender, and can be copied.
 //   - Its ctx was made by Blocking; or it has a deadline that go-redis obeys (see obeysDeadlines).
 //
-// It saves the two switches of goroutines of a sender, half the time of a round trip on loopback. An inline command is in
-// flight as others are: Close waits for it, those that come meanwhile go to senders, and after 50 ms it is overdue.
+// It saves the two switches of goroutines of a sender, half the time of a round trip on loopback. An inline command is
+// in flight as others are: Close waits for it, those that come meanwhile go to senders, and after 50 ms it is overdue.
 //
 // go-redis notices a cancellation only between its attempts. So an inline command whose ctx is cancelled before its
 // deadline returns when Redis replies, after the client's ReadTimeout, or at the deadline, whichever is first.
@@ -93,8 +93,9 @@ func (d *Dispatcher) sendInline(c command, b *batch) (cmd *redis.Cmd) {
 	return c.send(d.rdb)
 }
 
-// awaitDeadline waits for the end of ctx, if its deadline has passed: the timer of the connection may be a moment earlier
-// than that of ctx, and the caller looks at ctx for the reason. It does not rely on ctx, which may be a type of the user.
+// awaitDeadline waits for the end of ctx, if its deadline has passed: the timer of the connection may be a moment
+// earlier than that of ctx, and the caller looks at ctx for the reason. It does not rely on ctx, which may be a type of
+// the user.
 func (d *Dispatcher) awaitDeadline(ctx context.Context) {
 	deadline, ok := ctx.Deadline()
 	if !ok || d.clock.Now().Before(deadline) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/clock"
 	"github.com/fairlock/fairlock-go/internal/dispatch"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // warm sends a first command, after which Redis is known to answer.
@@ -51,7 +51,10 @@ func TestInline_IfTheCallerMayBeBlocked(t *testing.T) {
 		"cluster": {make: func(obeys bool) redis.UniversalClient {
 			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: obeys})
 		}},
-		"of the user's own type": {cannot: true, wrap: func(r redis.Scripter) redis.Scripter { return struct{ redis.Scripter }{r} },
+		"of the user's own type": {cannot: true, wrap: func(
+			r redis.Scripter) redis.Scripter {
+			return struct{ redis.Scripter }{r}
+		},
 			make: func(obeys bool) redis.UniversalClient {
 				return redis.NewClient(&redis.Options{ContextTimeoutEnabled: obeys})
 			}},
@@ -174,8 +177,8 @@ func TestInline_WhatWaitsIsSentAfterIt(t *testing.T) {
 	})
 }
 
-// A hook that panics, or ends its goroutine, does so on the caller's goroutine. Nothing stays in flight, and what waits is
-// sent.
+// A hook that panics, or ends its goroutine, does so on the caller's goroutine. Nothing stays in flight, and what waits
+// is sent.
 func TestInline_HookThatEndsItsGoroutine(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("hook") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -242,8 +245,8 @@ type lateContext struct {
 
 func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// When the deadline ends an inline command, ctx has ended when the caller returns, so that it finds the reason there, and
-// nothing is in flight. A ctx that does not end at its deadline delays its caller by 50 ms at most; a reply or
+// When the deadline ends an inline command, ctx has ended when the caller returns, so that it finds the reason there,
+// and nothing is in flight. A ctx that does not end at its deadline delays its caller by 50 ms at most; a reply or
 // another error is not delayed.
 func TestInline_EndsAtTheDeadline(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,5 @@
-// Package errs has the errors that the parts of the library share. Package fairlock re-exports those that users see, and
-// documents them.
+// Package errs has the errors that the parts of the library share. Package fairlock re-exports those that users see,
+// and documents them.
 package errs
 
 import (
@@ -24,8 +24,8 @@ var (
 // LostBy returns a Lost with its reason.
 func LostBy(reason error) error { return fmt.Errorf("%w: %w", Lost, reason) }
 
-// Stopped is the cause with which the Client itself ends a ctx, and the error that its methods return then. A cause that
-// the caller has set may be a Closed too, of another Client, but it is not a Stopped.
+// Stopped is the cause with which the Client itself ends a ctx, and the error that its methods return then. A cause
+// that the caller has set may be a Closed too, of another Client, but it is not a Stopped.
 type Stopped struct{ error }
 
 // StoppedBy returns the cause for that error.
@@ -58,7 +58,8 @@ func (e *Tried) Error() string {
 	return fmt.Sprintf("%v: tried for %v: %v", e.Err, e.Lasted.Round(time.Millisecond), e.Failure)
 }
 
-// Unwrap hides a context.DeadlineExceeded of a connection: go-redis and package net return it for timeouts of their own.
+// Unwrap hides a context.DeadlineExceeded of a connection: go-redis and package net return it for timeouts of their
+// own.
 func (e *Tried) Unwrap() []error {
 	if errors.Is(e.Failure, context.DeadlineExceeded) {
 		return []error{e.Err, typed{e.Failure}}

@@ -1,5 +1,5 @@
-// Package hold has a lease from its grant to its end: until when it is trusted, its renewals, its loss and its release. It knows
-// nothing of those that wait for the lock.
+// Package hold has a lease from its grant to its end: until when it is trusted, its renewals, its loss and its release.
+// It knows nothing of those that wait for the lock.
 package hold
 
 import (
@@ -41,7 +41,8 @@ type Env struct {
 
 	Handed  func(task.Task, script.Handoff)              // gets each reply to a release
 	Renewed func(g Grant, deadline time.Time, err error) // is called after a renewal
-	Ended   func(g Grant, held time.Duration, err error) // is called once, after Announce and when a lease has ended; nil: it was released
+	// is called once, after Announce and when a lease has ended; nil: it was released
+	Ended func(g Grant, held time.Duration, err error)
 }
 
 // ending is the end of a lease in Redis.
@@ -53,7 +54,8 @@ type ending struct {
 	lost      bool // the lease was lost, which the log has told
 }
 
-// rest is what is left of a minimum hold: the lock stays taken until then, by a token. A copy of the release brings the same token.
+// rest is what is left of a minimum hold: the lock stays taken until then, by a token. A copy of the release brings the
+// same token.
 type rest struct {
 	until time.Time
 	by    token.Token
@@ -74,7 +76,8 @@ func (env *Env) restOf(t token.Token, began time.Time) (r rest) {
 func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Handoff, err error) {
 	rest := script.Rest{Left: e.rest.until.Sub(env.Clock.Now()), By: e.rest.by}
 	if e.ambiguous || e.fence == 0 {
-		h, err = env.Redis.Leave(dispatch.With(ctx, dispatch.Urgent), rest, script.Leaving{Token: e.token, Tombstone: e.ambiguous})
+		h, err = env.Redis.Leave(dispatch.With(ctx, dispatch.Urgent), rest,
+			script.Leaving{Token: e.token, Tombstone: e.ambiguous})
 	} else {
 		h, err = env.Redis.Release(ctx, e.token, e.fence, rest)
 	}
@@ -109,8 +112,8 @@ func (env *Env) giveBackThen(t task.Task, e ending, then func()) {
 	})
 }
 
-// Abandon releases what a take-over by a token may have begun, which was sent then, in the background. Whoever had the lease before
-// has worked under the lock, so the minimum hold counts.
+// Abandon releases what a take-over by a token may have begun, which was sent then, in the background. Whoever had the
+// lease before has worked under the lock, so the minimum hold counts.
 func (env *Env) Abandon(t task.Task, by token.Token, sent time.Time) {
 	env.giveBack(t, ending{token: by, ambiguous: true, rest: env.restOf(by, sent)})
 }

@@ -25,21 +25,24 @@ type Grant struct {
 	Ambiguous bool          // an acquire of the token may still reach Redis
 }
 
-// Holding is one lease. It is renewed in the background until it ends, once and for one reason. It is safe for concurrent use.
+// Holding is one lease. It is renewed in the background until it ends, once and for one reason. It is safe for
+// concurrent use.
 type Holding struct {
 	Grant
 	Began time.Time
 
-	env   *Env
-	rest  rest            // of its minimum hold
-	life  context.Context // ends with the lease; its cause is Err
-	end   context.CancelCauseFunc
-	entry task.Lease // what the client's tasks know of it: until it ends, and again until it is released because it was lost
+	env  *Env
+	rest rest            // of its minimum hold
+	life context.Context // ends with the lease; its cause is Err
+	end  context.CancelCauseFunc
+	// what the client's tasks know of it: until it ends, and again until it is released because it was lost
+	entry task.Lease
 
-	mu      sync.Mutex
-	told    bool        // guarded by mu: Announce was called
-	term    term        // guarded by mu
-	failure error       // guarded by mu: why the latest renewal has failed, or call.ErrNoReply; nil if it has succeeded or was refused
+	mu   sync.Mutex
+	told bool // guarded by mu: Announce was called
+	term term // guarded by mu
+	// guarded by mu: why the latest renewal has failed, or call.ErrNoReply; nil if it has succeeded or was refused
+	failure error
 	timer   clock.Timer // guarded by mu: calls tick when the next action is due
 	late    clock.Timer // guarded by mu: calls releaseLost; nil if that is not due
 	looks   looks       // guarded by mu
@@ -56,8 +59,8 @@ type unlock struct {
 	err       error         // what it said
 }
 
-// Begin begins the lease of a grant. The error is a Lost if it has ended already, or if it began with a handoff and too little of it
-// is left; or Closed. The caller calls Announce.
+// Begin begins the lease of a grant. The error is a Lost if it has ended already, or if it began with a handoff and too
+// little of it is left; or Closed. The caller calls Announce.
 func Begin(env *Env, g Grant) (*Holding, error) {
 	now := env.Clock.Now()
 	h := &Holding{
@@ -133,8 +136,8 @@ func (h *Holding) Renew(ctx context.Context, t task.Task) error {
 	return err
 }
 
-// renew sends one renewal. A reply that comes after Unlock changes nothing: the script compares the token, so no renewal
-// extends a lock that was released.
+// renew sends one renewal. A reply that comes after Unlock changes nothing: the script compares the token, so no
+// renewal extends a lock that was released.
 func (h *Holding) renew(ctx context.Context, t task.Task) error {
 	sent := h.env.Clock.Now()
 	asked := min(max(h.env.TTL, h.rest.until.Sub(sent)), h.Token.TTL())
@@ -158,17 +161,17 @@ func (h *Holding) renew(ctx context.Context, t task.Task) error {
 	return err
 }
 
-// leaveBehind has Redis forget the token of a lease that it does not know: after a failover that lost the grant, the token is in the
-// queue again, and would be granted the lock for nobody. So would an acquire that was sent again, or late. If the lease was resumed,
-// another token holds the lock. Nothing is sent for one that was detached.
+// leaveBehind has Redis forget the token of a lease that it does not know: after a failover that lost the grant, the
+// token is in the queue again, and would be granted the lock for nobody. So would an acquire that was sent again, or
+// late. If the lease was resumed, another token holds the lock. Nothing is sent for one that was detached.
 func (h *Holding) leaveBehind(t task.Task) {
 	if context.Cause(h.life) != errs.Detached { //nolint:errorlint // the cause itself, not what it wraps
 		h.env.giveBack(t, ending{token: h.Token, ambiguous: h.Ambiguous, lost: true})
 	}
 }
 
-// noteRenewal notes why the latest renewal has failed; nil: it has not. renewed is what the lease would have become: an older
-// renewal does not count when a later one has succeeded.
+// noteRenewal notes why the latest renewal has failed; nil: it has not. renewed is what the lease would have become: an
+// older renewal does not count when a later one has succeeded.
 func (h *Holding) noteRenewal(renewed term, failure error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -273,8 +276,8 @@ func (h *Holding) close() {
 	h.stopLate()
 }
 
-// finish ends the lease with that cause, and reports whether it has: the lease may have ended before. It announces the end,
-// unless the cause is Unlocked: then the caller does, when it knows what became of the lock.
+// finish ends the lease with that cause, and reports whether it has: the lease may have ended before. It announces the
+// end, unless the cause is Unlocked: then the caller does, when it knows what became of the lock.
 func (h *Holding) finish(cause error) bool {
 	h.mu.Lock()
 	if h.life.Err() != nil {
@@ -295,7 +298,8 @@ func (h *Holding) finish(cause error) bool {
 	return true
 }
 
-// announceEnd logs a loss, and reports why the lease has ended: its cause, or if that is Unlocked, what Unlock has returned.
+// announceEnd logs a loss, and reports why the lease has ended: its cause, or if that is Unlocked, what Unlock has
+// returned.
 func (h *Holding) announceEnd(err error) {
 	held := h.env.Clock.Now().Sub(h.Began)
 	if errors.Is(err, errs.Lost) && (h.env.Losses == nil || h.env.Losses.line(h.env)) {

@@ -22,8 +22,9 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// What a lease of 3 s sends, and how it ends. Each event has its time in ms. "sent" is the next request that was sent, "idle" says
-// that there is none, "ended" is the outcome that was reported, and the others say what happens and what comes of it.
+// What a lease of 3 s sends, and how it ends. Each event has its time in ms. "sent" is the next request that was sent,
+// "idle" says that there is none, "ended" is the outcome that was reported, and the others say what happens and what
+// comes of it.
 func TestHolding(t *testing.T) {
 	for _, row := range []string{
 		// It is renewed when a third of it has passed, and half a second after a handoff.

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// lossWindow is in how much time at most maxLosses losses of a client have lines of their own in the log. An outage ends all leases of
-	// a process at once.
+	// lossWindow is in how much time at most maxLosses losses of a client have lines of their own in the log. An outage
+	// ends all leases of a process at once.
 	lossWindow = time.Second
 	maxLosses  = 10
 )
@@ -21,7 +21,8 @@ type Losses struct {
 	n    int  // guarded by mu: losses in it
 }
 
-// line reports whether a loss has a line of its own. Those that have none are counted, in one line when the window ends.
+// line reports whether a loss has a line of its own. Those that have none are counted, in one line when the window
+// ends.
 func (l *Losses) line(env *Env) bool {
 	l.mu.Lock()
 	opens := !l.open

@@ -10,7 +10,8 @@ import (
 )
 
 // releaseLater has a lease that has expired here released when its safety margin is over: until then its holder may not
-// have stopped. Without that, a renewal or an acquire that arrives late would keep the lock for nobody, for a whole TTL.
+// have stopped. Without that, a renewal or an acquire that arrives late would keep the lock for nobody, for a whole
+// TTL.
 func (h *Holding) releaseLater() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,8 +85,8 @@ func (h *Holding) Unlock(ctx context.Context) error {
 	return err
 }
 
-// release sends the release until Redis replies, or the lease would have ended. Its end is not announced here: the callback may
-// call Unlock.
+// release sends the release until Redis replies, or the lease would have ended. Its end is not announced here: the
+// callback may call Unlock.
 func (h *Holding) release(ctx context.Context, t task.Task, closed error) error {
 	h.unlock.turn <- struct{}{} // an earlier Unlock is bounded
 	defer func() { <-h.unlock.turn }()
@@ -100,11 +101,12 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 		return errs.LostBy(errs.Expired)
 	}
 	var handoff script.Handoff
-	err := h.env.Calls.Finish(ctx, h.env.Lock, min(left, h.env.TTL), call.RequestLimit, func(ctx context.Context) (err error) {
-		handoff, err = h.env.release(ctx, t, h.ending())
-		h.unlock.ambiguous = h.unlock.ambiguous || handoff.Ambiguous
-		return err
-	})
+	err := h.env.Calls.Finish(ctx, h.env.Lock, min(left, h.env.TTL), call.RequestLimit,
+		func(ctx context.Context) (err error) {
+			handoff, err = h.env.release(ctx, t, h.ending())
+			h.unlock.ambiguous = h.unlock.ambiguous || handoff.Ambiguous
+			return err
+		})
 	if err != nil {
 		if refused := call.OriginOf(err) == call.Refused; refused || h.left() <= 0 { // another Unlock can follow
 			if h.unlock.ambiguous = true; !h.unlock.late {

@@ -10,17 +10,19 @@ import (
 )
 
 const (
-	// remembered is for how long a release is remembered: in a planned failover, clients use the old primary for up to 2.4 s after the
-	// replica has become the new one.
+	// remembered is for how long a release is remembered: in a planned failover, clients use the old primary for up to 2.4
+	// s after the replica has become the new one.
 	remembered = 3 * time.Second
 	// maxRemembered is how many are, and maxRepeats how often each is sent again.
 	maxRemembered, maxRepeats = 1000, 3
-	// repeatDelay lets what has found the other server go first: a request, or the heartbeats when the subscription comes up again.
+	// repeatDelay lets what has found the other server go first: a request, or the heartbeats when the subscription comes
+	// up again.
 	repeatDelay = 10 * time.Millisecond
 )
 
-// Releases are the latest of a client. A failover may lose one, and then the lock waits for the end of a lease that nobody uses. Only
-// this client knows of that, so it sends them again. The script compares token and fence, so nothing else is released.
+// Releases are the latest of a client. A failover may lose one, and then the lock waits for the end of a lease that
+// nobody uses. Only this client knows of that, so it sends them again. The script compares token and fence, so nothing
+// else is released.
 type Releases struct {
 	mu     sync.Mutex
 	latest []*released // guarded by mu: the oldest first

@@ -21,8 +21,8 @@ func (t term) given(sent time.Time, d time.Duration) term {
 	return t
 }
 
-// planned sets the next renewal: when a third of what is left has passed, or of TTL if a minimum hold lasts for longer, so that
-// two renewals may fail; and not sooner than a thirtieth of TTL, or a third of a second, from now.
+// planned sets the next renewal: when a third of what is left has passed, or of TTL if a minimum hold lasts for longer,
+// so that two renewals may fail; and not sooner than a thirtieth of TTL, or a third of a second, from now.
 func (t term) planned(now time.Time) term {
 	t.renewAt = now.Add(max(min(t.deadline.Sub(now), t.ttl)/3, min(t.ttl/30, time.Second/3)))
 	return t
@@ -31,8 +31,8 @@ func (t term) planned(now time.Time) term {
 // MaxFirst is how long after a handoff the first renewal is due at the latest.
 const MaxFirst = 500 * time.Millisecond
 
-// afterHandoff sets the first renewal of a lease that began with a handoff. What is left of it may be much less than TTL, and
-// an outage that a lease of TTL survives would end it. Work that takes less than MaxFirst costs no renewal.
+// afterHandoff sets the first renewal of a lease that began with a handoff. What is left of it may be much less than
+// TTL, and an outage that a lease of TTL survives would end it. Work that takes less than MaxFirst costs no renewal.
 func (t term) afterHandoff(now time.Time) term {
 	t.renewAt = now.Add(min(MaxFirst, t.deadline.Sub(now)/3))
 	return t

@@ -17,7 +17,8 @@ type looks struct {
 	timer  clock.Timer   // begins the next look; nil before the first one
 }
 
-// Wanted returns a channel that is closed once somebody waits for the lock. The first call begins to look, in the background.
+// Wanted returns a channel that is closed once somebody waits for the lock. The first call begins to look, in the
+// background.
 func (h *Holding) Wanted() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -34,8 +35,8 @@ func (h *Holding) Wanted() <-chan struct{} {
 	return h.looks.wanted
 }
 
-// look asks Redis whether somebody waits. If nobody does, or if it fails, another look follows: so no two are in flight at once.
-// refused says that Redis has refused an earlier one.
+// look asks Redis whether somebody waits. If nobody does, or if it fails, another look follows: so no two are in flight
+// at once. refused says that Redis has refused an earlier one.
 func (h *Holding) look(refused bool) {
 	waiting, err := h.env.Redis.Waiting(h.life)
 	if err != nil && !call.Passes(err) && !refused { // after another error, renewals fail as well

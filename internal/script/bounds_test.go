@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // addWaiters puts n waiters q0, q1, … into the queue, without requests. They expire after d, or have expired.
@@ -26,7 +26,8 @@ func (m *machine) addWaiters(n int, d time.Duration) {
 	}
 	m.do(m.t, queue...)
 	m.do(m.t, heartbeats...)
-	m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", m.clock+int64(n), " ", time.Hour.Microseconds(), " ", m.clock), "PX", day.Milliseconds())
+	m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", m.clock+int64(n), " ", time.Hour.Microseconds(), " ", m.clock),
+		"PX", day.Milliseconds())
 	for _, key := range []string{"queue", "heartbeats"} {
 		m.do(m.t, "PEXPIRE", m.keys[key], (time.Hour + time.Minute/2).Milliseconds())
 	}
@@ -36,14 +37,16 @@ func (m *machine) addWaiters(n int, d time.Duration) {
 func (m *machine) addHolders(n int, d time.Duration) {
 	m.t.Helper()
 	m.once = true
-	permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "fence", holderFence + uint64(n)}
+	permits, holders := []any{"ZADD", m.keys["permits"]}, []any{"HSET", m.keys["holders"], "fence",
+		holderFence + uint64(n)}
 	for i := range n {
 		permits = append(permits, m.clock+d.Microseconds()+int64(i), m.held(i).Text())
 		holders = append(holders, m.held(i).Text(), fmt.Sprint(holderFence+uint64(i)))
 	}
 	m.do(m.t, permits...)
 	m.do(m.t, holders...)
-	m.parties = append(m.parties, &party{name: "h" + strconv.Itoa(n-1), token: m.held(n - 1), weight: 1, permits: m.permits, asked: true})
+	m.parties = append(m.parties, &party{name: "h" + strconv.Itoa(n-1), token: m.held(n - 1), weight: 1,
+		permits: m.permits, asked: true})
 	m.do(m.t, "HINCRBY", m.keys["holders"], "used", n)
 	m.setNumber(holderFence + uint64(n))
 	for _, key := range []string{"permits", "holders"} {
@@ -80,8 +83,8 @@ func TestBounds_OfOneCall(t *testing.T) {
 			holders 700 expired; acquire h699 -> granted; acquire z*1200 try -> granted; acquire y try -> busy`})
 }
 
-// Force-release looks at some of many holders in one call. It ends all leases up to the fence that its caller has seen and no
-// others, though all holders renew between two calls, and others come.
+// Force-release looks at some of many holders in one call. It ends all leases up to the fence that its caller has seen
+// and no others, though all holders renew between two calls, and others come.
 func TestBounds_ForceReleaseGoesOn(t *testing.T) {
 	const n = 3000
 	m := newMachine(t, real(t), semaphore(2*n))
@@ -124,8 +127,8 @@ var counted = instrument(`local cost = #ARGV
 		return reply
 	end`, "local reply = script(); real('SET', string.match(KEYS[1], '^(.-):{') .. ':cost', cost); return reply")
 
-// What a script does is the same for 3,000 waiters or holders as for 8,000, but for a few holders more or less than HSCAN is
-// asked for. One exception: inspect sums up the holders that have expired or the others, whichever are fewer.
+// What a script does is the same for 3,000 waiters or holders as for 8,000, but for a few holders more or less than
+// HSCAN is asked for. One exception: inspect sums up the holders that have expired or the others, whichever are fewer.
 //
 //fairlock:promise A long queue is cheap: no script runs more commands, or reads more values, with 8,000 waiters than with 3,000, alive or expired; how long that takes is what BenchmarkLongQueue measures
 func TestCost_DoesNotGrowWithTheQueue(t *testing.T) {

@@ -20,22 +20,24 @@ var ErrReply = errors.New("unexpected reply")
 // ErrNumber is fairlock.ErrNumber.
 var ErrNumber = errors.New("bad number")
 
-// Aborted reports whether a script that requests a lock raised the error, and may have written something before, which stays: the
-// lock may be granted, or the waiter queued. An error that passes was raised by the first write. A foreign key and a bad number are
-// found before that.
+// Aborted reports whether a script that requests a lock raised the error, and may have written something before, which
+// stays: the lock may be granted, or the waiter queued. An error that passes was raised by the first write. A foreign
+// key and a bad number are found before that.
 func Aborted(err error) bool {
 	var reply redis.Error
-	return errors.As(err, &reply) && !call.Passes(err) && inScript.MatchString(reply.Error()) && !contains(reply, "WRONGTYPE") && !badNumber.MatchString(reply.Error())
+	return errors.As(err, &reply) && !call.Passes(err) && inScript.MatchString(reply.Error()) &&
+		!contains(reply, "WRONGTYPE") && !badNumber.MatchString(reply.Error())
 }
 
 // badNumber finds what number.lua says of a number that it does not understand.
 var badNumber = regexp.MustCompile(`the number (has layout|is damaged|is too far ahead)`)
 
-// inScript finds an error that a script raised, and its line there. Miniredis says that it could not compile the script.
+// inScript finds an error that a script raised, and its line there. Miniredis says that it could not compile the
+// script.
 var inScript = regexp.MustCompile(`user_script: ?(\d+)|Error compiling script`)
 
-// explain adds to an error of the server what is needed to find its cause: Redis says that a key has the wrong type, but
-// not which key, and that a command is not allowed, but not which command.
+// explain adds to an error of the server what is needed to find its cause: Redis says that a key has the wrong type,
+// but not which key, and that a command is not allowed, but not which command.
 func (l Lock) explain(ctx context.Context, s script, err error) error {
 	var reply redis.Error
 	switch {
@@ -46,7 +48,8 @@ func (l Lock) explain(ctx context.Context, s script, err error) error {
 		}
 		return fmt.Errorf("one of the keys %q is not ours: %w", l.keys, err)
 	case otherLayout.MatchString(err.Error()):
-		return &token.LayoutError{What: fmt.Sprintf("key %q", l.keys[0]), Layout: otherLayout.FindStringSubmatch(err.Error())[1]}
+		return &token.LayoutError{What: fmt.Sprintf("key %q", l.keys[0]),
+			Layout: otherLayout.FindStringSubmatch(err.Error())[1]}
 	case contains(err, "the number is damaged"), contains(err, "the number is too far ahead"):
 		return fmt.Errorf("%w: key %q: %w", ErrNumber, l.keys[0], err)
 	case refusedInScript.MatchString(err.Error()):
@@ -55,8 +58,8 @@ func (l Lock) explain(ctx context.Context, s script, err error) error {
 	return err
 }
 
-// refusedInScript finds a refusal: a user lacks rights, in the words of Redis 6.2 to 7.2, or of Redis 7.4 and Valkey; or the
-// server is full.
+// refusedInScript finds a refusal: a user lacks rights, in the words of Redis 6.2 to 7.2, or of Redis 7.4 and Valkey;
+// or the server is full.
 var refusedInScript = regexp.MustCompile(`NOPERM|can't run this command|ACL failure in script|OOM`)
 
 // otherLayout finds the layout in the error of a script that does not know it.

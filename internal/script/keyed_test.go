@@ -18,10 +18,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
-	"github.com/fairlock/fairlock-go/internal/rules"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -35,8 +35,8 @@ type caller struct {
 	successor     *caller
 }
 
-// keyedMachine does steps to a keyed semaphore. The rules are checked after each. Each is sent twice, unless once is set: the second
-// time changes nothing.
+// keyedMachine does steps to a keyed semaphore. The rules are checked after each. Each is sent twice, unless once is
+// set: the second time changes nothing.
 type keyedMachine struct {
 	*server
 	t       testing.TB
@@ -55,7 +55,8 @@ type keyedMachine struct {
 func newKeyed(t testing.TB, s *server, permits int) *keyedMachine {
 	t.Helper()
 	m := &keyedMachine{
-		server: s, t: t, permits: permits, keys: map[string]string{}, callers: map[string]*caller{}, terms: map[string]tokens.Terms{},
+		server: s, t: t, permits: permits, keys: map[string]string{}, callers: map[string]*caller{},
+		terms: map[string]tokens.Terms{},
 	}
 	m.user = instrumented{s.rdb, timed()}
 	for _, key := range script.KeysOf("keyed", m.namespace, "name") {
@@ -104,7 +105,8 @@ func (m *keyedMachine) pass(d time.Duration, queue bool) {
 	m.t.Helper()
 	if text := m.rdb.Get(ctx, m.keys["number"]).Val(); text != "" && queue && d > 0 {
 		n := fields(text)
-		m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", n[1], " ", n[2]+d.Microseconds(), " ", n[3]+d.Microseconds()), "KEEPTTL")
+		m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", n[1], " ", n[2]+d.Microseconds(), " ", n[3]+d.Microseconds()),
+			"KEEPTTL")
 	}
 	for _, key := range m.keys {
 		if left := m.rdb.PTTL(ctx, key).Val(); left > 0 && d > 0 {
@@ -201,7 +203,8 @@ func sends[T any](m *keyedMachine, send func() (T, error)) T {
 		return got
 	}
 	m.judge(&s)
-	if more := slices.Contains(s.Reply, "more") || s.Verb == "acquire" && s.Reply[0] == "queued" && s.Reply[4] == "0" || s.Verb == "heartbeat" && s.Reply[1] == "0"; m.once || more {
+	if more := slices.Contains(s.Reply, "more") || s.Verb == "acquire" && s.Reply[0] == "queued" && s.Reply[4] == "0" ||
+		s.Verb == "heartbeat" && s.Reply[1] == "0"; m.once || more {
 		return got
 	}
 	_, err = send()
@@ -216,7 +219,8 @@ func sends[T any](m *keyedMachine, send func() (T, error)) T {
 func (m *keyedMachine) judge(s *rules.Step) {
 	m.t.Helper()
 	wrong := rules.Check(s, "expiries", "messages")
-	require.Empty(m.t, wrong, "%s\nbefore %+v\nafter %+v", strings.Join(m.history[max(len(m.history)-40, 0):], "\n"), s.Before, s.After)
+	require.Empty(m.t, wrong, "%s\nbefore %+v\nafter %+v", strings.Join(m.history[max(len(m.history)-40, 0):], "\n"),
+		s.Before, s.After)
 }
 
 func (m *keyedMachine) acquire(c *caller, r script.Request) script.Reply {
@@ -303,8 +307,8 @@ func (m *keyedMachine) renew(c *caller) bool {
 	return sends(m, func() (bool, error) { return m.lock().Renew(ctx, c.token, ttl, c.fence) })
 }
 
-// A scenario of keys is one in the words of scenario. A name begins with its key: A1 and A2 are callers of A, A3*2 asks for two
-// permits. Other steps and words:
+// A scenario of keys is one in the words of scenario. A name begins with its key: A1 and A2 are callers of A, A3*2 asks
+// for two permits. Other steps and words:
 //
 //	key A limit 4 share 3 of 10   what the callers of A say that come from now on
 //	acquire A1 max 5 line 2       at most five may wait, and two of its key
@@ -343,7 +347,8 @@ func (m *keyedMachine) word(verb string, words []string) string {
 			with["ticket"] = "yes"
 		case verb != "key" && regexp.MustCompile(`^[A-Z]+\d+(\*\d+)?$`).MatchString(word):
 			who = append(who, m.caller(word))
-		case i+1 < len(words) && slices.Contains([]string{"limit", "share", "of", "max", "line", "kept", "by", "wait", "seen"}, word):
+		case i+1 < len(words) && slices.Contains([]string{"limit", "share", "of", "max", "line", "kept", "by", "wait",
+			"seen"}, word):
 			with[word] = words[i+1]
 			i++
 		default:
@@ -354,7 +359,8 @@ func (m *keyedMachine) word(verb string, words []string) string {
 	duration := func(name string) time.Duration { d, _ := time.ParseDuration(with[name]); return d }
 	switch verb {
 	case "key":
-		terms := tokens.Terms{TTL: ttl, Weight: 1, Permits: m.permits, Key: with[""], KeyLimit: number("limit"), Share: max(number("share"), 1)}
+		terms := tokens.Terms{TTL: ttl, Weight: 1, Permits: m.permits, Key: with[""], KeyLimit: number("limit"),
+			Share: max(number("share"), 1)}
 		if with["of"] != "" {
 			terms.Permits = number("of")
 		}
@@ -486,7 +492,8 @@ func (m *keyedMachine) listed() string {
 	require.NoError(m.t, err)
 	var all []string
 	for _, k := range s.Keys {
-		all = append(all, fmt.Sprintf("%s%s %d/%d %d", k.Key, map[bool]string{true: "!"}[k.AtLimit], k.Held, k.Limit, k.Waiting))
+		all = append(all, fmt.Sprintf("%s%s %d/%d %d", k.Key, map[bool]string{true: "!"}[k.AtLimit], k.Held, k.Limit,
+			k.Waiting))
 	}
 	return strings.Join(all, ", ")
 }
@@ -649,7 +656,8 @@ func TestKeyed_Resume(t *testing.T) {
 // Keys are whatever callers choose.
 func TestKeyed_Names(t *testing.T) {
 	m := newKeyed(t, real(t), 1)
-	names := []string{"a", "a!", "a ", "a%20", "a:b", "ü", "\x00", "=a", "used", "~", "A", "aa", strings.Repeat("\xff", 128)}
+	names := []string{"a", "a!", "a ", "a%20", "a:b", "ü", "\x00", "=a", "used", "~", "A", "aa",
+		strings.Repeat("\xff", 128)}
 	m.scenario("acquire H1")
 	for i, name := range names {
 		for j := range 2 {
@@ -675,7 +683,8 @@ func TestKeyed_OneKeyIsASemaphore(t *testing.T) {
 	for seed := range uint64(20) {
 		random, s := rand.New(rand.NewPCG(seed, 0)), real(t)
 		timedUser := instrumented{s.rdb, timed()}
-		plain, keyed := script.Semaphore(timedUser, s.namespace, "name"), script.KeyedSemaphore(timedUser, s.namespace, "name")
+		plain, keyed := script.Semaphore(timedUser, s.namespace, "name"), script.KeyedSemaphore(timedUser, s.namespace,
+			"name")
 		weights := []int{}
 		tokenOf := func(lock script.Lock, n int) token.Token {
 			terms := tokens.Terms{TTL: ttl, Weight: weights[n], Permits: 4}
@@ -730,8 +739,8 @@ func grantsOf(h script.Handoff, fences map[int]uint64) string {
 	return text
 }
 
-// Case 4: each grant is of the waiter that is next, and over 10,000 grants the time for which keys hold permits is as their shares, within
-// 20 %.
+// Case 4: each grant is of the waiter that is next, and over 10,000 grants the time for which keys hold permits is as
+// their shares, within 20 %.
 //
 //fairlock:promise Shares of keys: over 10,000 grants, keys hold permits for as long as their shares say, within 20 %, with 2 to 50 keys on 8 permits
 func TestKeyed_HeldByShare(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -28,7 +28,8 @@ type crowd struct {
 }
 
 func (c crowd) token(name string, n int) token.Token {
-	return keyedToken(name, tokens.Terms{TTL: time.Hour, Weight: 1, Permits: c.permits, Key: fmt.Sprint("k", n%c.keys), KeyLimit: c.limit, Share: 1}, n+1)
+	return keyedToken(name, tokens.Terms{TTL: time.Hour, Weight: 1, Permits: c.permits, Key: fmt.Sprint("k", n%c.keys),
+		KeyLimit: c.limit, Share: 1}, n+1)
 }
 
 // put writes it to Redis.
@@ -120,7 +121,8 @@ var countedCalls = instrument(`local cost = 0
 		return real(...)
 	end`, "local reply = script(); real('SET', string.match(KEYS[1], '^(.-):{') .. ':cost', cost); return reply")
 
-// No script runs more commands than its bounds allow, with 100,000 keys of one waiter each and with 100,000 waiters of one key.
+// No script runs more commands than its bounds allow, with 100,000 keys of one waiter each and with 100,000 waiters of
+// one key.
 func TestKeyed_CostDoesNotGrow(t *testing.T) {
 	for name, c := range map[string]crowd{
 		"free":              {permits: 1500, holders: 100},
@@ -158,8 +160,8 @@ func TestKeyed_CostDoesNotGrow(t *testing.T) {
 	}
 }
 
-// BenchmarkKeyedCrowd measures the memory of a waiter, and the processor time of a waiter that joins and a release that grants the lock,
-// while many wait.
+// BenchmarkKeyedCrowd measures the memory of a waiter, and the processor time of a waiter that joins and a release that
+// grants the lock, while many wait.
 func BenchmarkKeyedCrowd(b *testing.B) {
 	for name, keys := range map[string]int{"100,000 keys": 100_000, "1,000 keys": 1000, "one key": 1} {
 		b.Run(name, func(b *testing.B) {
@@ -222,7 +224,8 @@ func TestKeyed_BoundsGoOn(t *testing.T) {
 			}
 			require.InDelta(t, 3.5, scripts, 1.5)
 			s := m.read()
-			require.Len(t, s.Holders, map[string]int{"grants": 90, "keys at their limit": 250, "leases": 320, "waiters": 500}[name])
+			require.Len(t, s.Holders, map[string]int{"grants": 90, "keys at their limit": 250, "leases": 320,
+				"waiters": 500}[name])
 			require.Len(t, s.Waiters, map[string]int{"keys at their limit": 250}[name])
 			if c.limit > 0 {
 				m.scenario("acquire Z1 -> granted")

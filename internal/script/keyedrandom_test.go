@@ -19,8 +19,8 @@ var (
 	keyedSeed = flag.Uint64("keyed.seed", 1, "the first")
 )
 
-// keyedRandom draws random steps, with faults: keys that are lost, replies that are lost, requests that run twice or arrive late, steps
-// of the clock, and stalls.
+// keyedRandom draws random steps, with faults: keys that are lost, replies that are lost, requests that run twice or
+// arrive late, steps of the clock, and stalls.
 type keyedRandom struct {
 	*keyedMachine
 	*rand.Rand
@@ -40,7 +40,8 @@ func (r *keyedRandom) anyone() *caller {
 
 func (r *keyedRandom) new() *caller {
 	terms := tokens.Terms{
-		TTL: pick(r.Rand, ttl, ttl, 5*ttl), Permits: pick(r.Rand, 4, 4, 4, 3, 6), Key: pick(r.Rand, "A", "B", "C", "AB", "a b"),
+		TTL: pick(r.Rand, ttl, ttl, 5*ttl), Permits: pick(r.Rand, 4, 4, 4, 3, 6), Key: pick(r.Rand, "A", "B", "C", "AB",
+			"a b"),
 		KeyLimit: pick(r.Rand, 0, 0, 1, 2, 3), Share: pick(r.Rand, 1, 1, 2, 3),
 	}
 	terms.Weight = 1 + r.IntN(min(terms.Permits, max(terms.KeyLimit, 1)))
@@ -68,7 +69,8 @@ func (r *keyedRandom) successor(c *caller) *caller {
 
 func (r *keyedRandom) request(try bool) script.Request {
 	return script.Request{
-		Try: try, WaiterTTL: pick(r.Rand, waiterTTL, waiterTTL, 2*ttl), MaxWaiters: pick(r.Rand, 0, 0, 0, 6), MaxLine: pick(r.Rand, 0, 0, 0, 2),
+		Try: try, WaiterTTL: pick(r.Rand, waiterTTL, waiterTTL, 2*ttl), MaxWaiters: pick(r.Rand, 0, 0, 0,
+			6), MaxLine: pick(r.Rand, 0, 0, 0, 2),
 	}
 }
 

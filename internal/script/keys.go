@@ -12,8 +12,8 @@ type RedisKey struct {
 	Type string // that it has in Redis
 }
 
-// KeysOf returns the keys of the lock of that kind and name; of another kind than Of knows, none. All keys of a lock have one hash
-// tag, so that they are in one slot of a cluster.
+// KeysOf returns the keys of the lock of that kind and name; of another kind than Of knows, none. All keys of a lock
+// have one hash tag, so that they are in one slot of a cluster.
 func KeysOf(kind, namespace, name string) (all []RedisKey) {
 	l, ok := Of(nil, kind, namespace, name)
 	if !ok {

@@ -7,15 +7,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // nasty names try to leave their hash tag, or to be another name.
 var nasty = []string{
-	"a", "a b", "a\x00b", "a\r\nb", "{", "}", "{}", "}{", "{a}", "a}", "}a", "a}:lock", "{}:queue", "%", "%7D", "%7d", "%257D", "%%", "%25",
-	"\xff\xfe", "ü", "*", "a:queue", ":{b}:", "notify:c", "sem:queue", strings.Repeat("}", 1024), strings.Repeat("\x00", 1024),
+	"a", "a b", "a\x00b", "a\r\nb", "{", "}", "{}", "}{", "{a}", "a}", "}a", "a}:lock", "{}:queue", "%", "%7D", "%7d",
+	"%257D", "%%", "%25",
+	"\xff\xfe", "ü", "*", "a:queue", ":{b}:", "notify:c", "sem:queue", strings.Repeat("}", 1024), strings.Repeat("\x00",
+		1024),
 }
 
 // allKeys are the keys of all locks of one name, by the kind of lock.
@@ -35,16 +37,22 @@ func TestKeys_OfTheStructsAreThoseOfTheLock(t *testing.T) {
 	const p = "ns:{a%7B}:"
 	keys := allKeys("ns", "a{")
 	assert.Equal(t, []string{p + "number", p + "lock", p + "queue", p + "heartbeats", p + "tombstones"}, keys["mutex"])
-	assert.Equal(t, script.Keys{Number: p + "number", Queue: p + "queue", Heartbeats: p + "heartbeats", Tombstones: p + "tombstones", Lock: p + "lock"}, script.MutexKeys("ns", "a{"))
-	for kind, fields := range map[string]script.PermitKeys{"semaphore": script.SemaphoreKeys("ns", "a{"), "rwmutex": script.RWMutexKeys("ns", "a{")} {
+	assert.Equal(t, script.Keys{Number: p + "number", Queue: p + "queue", Heartbeats: p + "heartbeats", Tombstones: p +
+		"tombstones", Lock: p + "lock"}, script.MutexKeys("ns", "a{"))
+	for kind, fields := range map[string]script.PermitKeys{"semaphore": script.SemaphoreKeys("ns", "a{"),
+		"rwmutex": script.RWMutexKeys("ns", "a{")} {
 		p := p + map[string]string{"semaphore": "sem:", "rwmutex": "rw:"}[kind]
-		assert.Equal(t, []string{p + "number", p + "permits", p + "holders", p + "queue", p + "resized", p + "heartbeats", p + "tombstones"}, keys[kind])
-		assert.Equal(t, []string{fields.Number, fields.Permits, fields.Holders, fields.Queue, fields.Resized, fields.Heartbeats, fields.Tombstones}, keys[kind])
+		assert.Equal(t, []string{p + "number", p + "permits", p + "holders", p + "queue", p + "resized", p + "heartbeats", p +
+			"tombstones"}, keys[kind])
+		assert.Equal(t, []string{fields.Number, fields.Permits, fields.Holders, fields.Queue, fields.Resized,
+			fields.Heartbeats, fields.Tombstones}, keys[kind])
 	}
 	k := script.KeyedSemaphoreKeys("ns", "a{")
-	assert.Equal(t, []string{k.Number, k.Permits, k.Holders, k.Queue, k.Resized, k.Heartbeats, k.Lines, k.Turns, k.Tombstones}, keys["keyed"])
+	assert.Equal(t, []string{k.Number, k.Permits, k.Holders, k.Queue, k.Resized, k.Heartbeats, k.Lines, k.Turns,
+		k.Tombstones}, keys["keyed"])
 	assert.Equal(t, []string{
-		p + "key:number", p + "key:permits", p + "key:holders", p + "key:queue", p + "key:resized", p + "key:heartbeats", p + "key:lines",
+		p + "key:number", p + "key:permits", p + "key:holders", p + "key:queue", p + "key:resized", p + "key:heartbeats", p +
+			"key:lines",
 		p + "key:turns", p + "key:tombstones",
 	}, keys["keyed"])
 }

@@ -31,8 +31,8 @@ type Lock struct {
 	rw       bool
 }
 
-// DefaultFenceTTL is how long the numbers of a lock are kept after its last lease and its last waiter have ended, unless
-// WithFenceTTL says otherwise.
+// DefaultFenceTTL is how long the numbers of a lock are kept after its last lease and its last waiter have ended,
+// unless WithFenceTTL says otherwise.
 const DefaultFenceTTL = 10 * time.Minute
 
 // WithFenceTTL returns the same lock, whose numbers are kept for d.
@@ -51,8 +51,8 @@ func Semaphore(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &permits, permits.keyNames(namespace, name, semaphoreKeys), DefaultFenceTTL, false}
 }
 
-// KeyedSemaphore returns the keyed semaphore with that name. The token of a request says how many permits it has, for which key the
-// request is, and how many permits that key may have.
+// KeyedSemaphore returns the keyed semaphore with that name. The token of a request says how many permits it has, for
+// which key the request is, and how many permits that key may have.
 func KeyedSemaphore(rdb Scripter, namespace, name string) Lock {
 	return Lock{rdb, &keyed, keyed.keyNames(namespace, name, keyedKeys), DefaultFenceTTL, false}
 }
@@ -136,17 +136,18 @@ const (
 
 // Reply answers a Request.
 type Reply struct {
-	Outcome    Outcome
-	Why        Why           // Busy, Full
-	Fence      uint64        // Granted: of this grant
-	Ticket     Ticket        // Queued
-	Position   int           // Queued: in its line; 1 is the first. Full: how many wait, of the lock or of the key
-	Last       uint64        // Queued: the lock's last number; every grant after this reply has a higher fence
-	Permits    int           // Resized: the number that was set
-	Holder     string        // Busy, Queued: the token of a holder; "" if nobody holds the lock
-	More       bool          // Granted, Busy: the script reached a bound before it had served the queue; see Admit
-	RetryAfter time.Duration // Queued: after which another request can help; negative: only a notification can. Busy: the same, if nobody releases
-	Ambiguous  bool          // a copy of the request may still reach Redis; set whatever the error
+	Outcome  Outcome
+	Why      Why    // Busy, Full
+	Fence    uint64 // Granted: of this grant
+	Ticket   Ticket // Queued
+	Position int    // Queued: in its line; 1 is the first. Full: how many wait, of the lock or of the key
+	Last     uint64 // Queued: the lock's last number; every grant after this reply has a higher fence
+	Permits  int    // Resized: the number that was set
+	Holder   string // Busy, Queued: the token of a holder; "" if nobody holds the lock
+	More     bool   // Granted, Busy: the script reached a bound before it had served the queue; see Admit
+	// Queued: after which another request can help; negative: only a notification can. Busy: the same, if nobody releases
+	RetryAfter time.Duration
+	Ambiguous  bool // a copy of the request may still reach Redis; set whatever the error
 }
 
 // Acquire sends a Request. Sent again, it does the same.
@@ -169,7 +170,8 @@ func readReply(r *reader) (reply Reply) {
 		reply.Outcome, reply.Ticket, reply.Position = Queued, Ticket(r.positive()), r.count(1)
 		reply.Last, reply.RetryAfter, reply.Holder = r.positive(), r.duration(), r.optional()
 	case "busy":
-		reply.Outcome, reply.More, reply.RetryAfter, reply.Why, reply.Holder = Busy, r.more(), r.duration(), r.why(), r.optional()
+		reply.Outcome, reply.More, reply.RetryAfter, reply.Why, reply.Holder = Busy, r.more(), r.duration(), r.why(),
+			r.optional()
 	case "full":
 		reply.Outcome, reply.Position, reply.Why = Full, r.count(1), r.why()
 	case "resized":
@@ -196,8 +198,8 @@ type Handoff struct {
 	Next      uint64  // of ForceRelease: where the next call goes on; 0: there are no more holders
 }
 
-// Rest is what is left of a minimum hold when its lease is released: for so long the lock stays taken, by another token. The zero
-// Rest is none.
+// Rest is what is left of a minimum hold when its lease is released: for so long the lock stays taken, by another
+// token. The zero Rest is none.
 type Rest struct {
 	Left time.Duration // none if it is not above 0
 	By   token.Token   // of the same weight as the lease's token
@@ -205,8 +207,8 @@ type Rest struct {
 
 func (r Rest) milliseconds() int64 { return max(0, milliseconds(r.Left)) }
 
-// Release releases the lock, if the token holds it by the lease with that fence, and hands it to the next waiter, or passes it to
-// the token of the rest. Sent again with the same Rest, it finds what it has done.
+// Release releases the lock, if the token holds it by the lease with that fence, and hands it to the next waiter, or
+// passes it to the token of the rest. Sent again with the same Rest, it finds what it has done.
 func (l Lock) Release(ctx context.Context, t token.Token, fence uint64, rest Rest) (Handoff, error) {
 	return l.handoff(ctx, "release", readHandoff, t.Text(), fence, rest.milliseconds(), rest.By.Text())
 }
@@ -214,15 +216,15 @@ func (l Lock) Release(ctx context.Context, t token.Token, fence uint64, rest Res
 // QueueKept is for how long beyond WaiterTTL Redis keeps a queue for which no client sends heartbeats.
 const QueueKept = 11 * time.Minute
 
-// Leaving is a waiter that leaves the queue. With a Tombstone, Redis refuses the token from then on, for 11 minutes, so that a
-// delayed request cannot acquire the lock for nobody.
+// Leaving is a waiter that leaves the queue. With a Tombstone, Redis refuses the token from then on, for 11 minutes, so
+// that a delayed request cannot acquire the lock for nobody.
 type Leaving struct {
 	Token     token.Token
 	Tombstone bool
 }
 
-// Leave removes waiters from the queue, at most MaxLeave, and ends the leases of those that hold the lock. With a rest, it takes
-// one.
+// Leave removes waiters from the queue, at most MaxLeave, and ends the leases of those that hold the lock. With a rest,
+// it takes one.
 func (l Lock) Leave(ctx context.Context, rest Rest, leaving ...Leaving) (Handoff, error) {
 	var refused, others []any
 	for _, w := range leaving {
@@ -236,15 +238,16 @@ func (l Lock) Leave(ctx context.Context, rest Rest, leaving ...Leaving) (Handoff
 	return l.handoff(ctx, "leave", readHandoff, strconv.FormatInt(rest.milliseconds(), 10), args...)
 }
 
-// ForceRelease takes the lock from holders whose fence is not above seen, and hands it to the next waiter. The bound keeps a
-// request that is sent again, or arrives late, from taking the lock from a later holder. One call looks at some of the
-// holders: the first from 0, each other from the Next of the one before, until that is 0.
+// ForceRelease takes the lock from holders whose fence is not above seen, and hands it to the next waiter. The bound
+// keeps a request that is sent again, or arrives late, from taking the lock from a later holder. One call looks at some
+// of the holders: the first from 0, each other from the Next of the one before, until that is 0.
 func (l Lock) ForceRelease(ctx context.Context, seen, from uint64) (Handoff, error) {
 	return l.handoff(ctx, "force_release", readForced, strconv.FormatUint(seen, 10), from)
 }
 
 // handoff runs a script that can release the lock, and counts how often its first argument is sent.
-func (l Lock) handoff(ctx context.Context, verb string, read func(*reader) Handoff, first string, args ...any) (Handoff, error) {
+func (l Lock) handoff(ctx context.Context, verb string, read func(*reader) Handoff, first string, args ...any) (Handoff,
+	error) {
 	sent := &sentText{text: first}
 	h, err := request(ctx, l, verb, read, append([]any{sent}, args...)...)
 	h.Ambiguous = sent.ambiguous(err) || Aborted(err)
@@ -271,8 +274,8 @@ func readGrant(r *reader) Grant {
 	return Grant{Token: r.token(), Fence: r.positive(), Given: r.given()}
 }
 
-// Renew has the lease with that fence last for ttl from now, but for no longer than its token says. It returns false if there is
-// no such lease.
+// Renew has the lease with that fence last for ttl from now, but for no longer than its token says. It returns false if
+// there is no such lease.
 func (l Lock) Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error) {
 	return request(ctx, l, "renew", readRenewed, t.Text(), milliseconds(ttl), fence)
 }
@@ -288,10 +291,11 @@ func readRenewed(r *reader) bool {
 	return false
 }
 
-// Resume has another token hold the lock in place of this one, if this one holds it by the lease with that fence, for ttl from now.
-// It returns the fence of the new lease; 0: there is no such lease, or the other token has left. Sent again, it finds what it has
-// done. The other token has the same weight.
-func (l Lock) Resume(ctx context.Context, t token.Token, fence uint64, ttl time.Duration, by token.Token) (resumed uint64, ambiguous bool, _ error) {
+// Resume has another token hold the lock in place of this one, if this one holds it by the lease with that fence, for
+// ttl from now. It returns the fence of the new lease; 0: there is no such lease, or the other token has left. Sent
+// again, it finds what it has done. The other token has the same weight.
+func (l Lock) Resume(ctx context.Context, t token.Token, fence uint64, ttl time.Duration,
+	by token.Token) (resumed uint64, ambiguous bool, _ error) {
 	sent := &sentText{text: t.Text()}
 	resumed, err := request(ctx, l, "resume", readResumed, sent, fence, milliseconds(ttl), by.Text())
 	return resumed, sent.ambiguous(err), err
@@ -308,9 +312,9 @@ func readResumed(r *reader) uint64 {
 	return 0
 }
 
-// Resize sets the number of permits of a semaphore for all its users, whatever number their tokens say, until it is 0: then it
-// has again as many as they say. It grants the lock to waiters that can have it then, and drops those at the head that want
-// more than there are. Sent again, it does the same.
+// Resize sets the number of permits of a semaphore for all its users, whatever number their tokens say, until it is 0:
+// then it has again as many as they say. It grants the lock to waiters that can have it then, and drops those at the
+// head that want more than there are. Sent again, it does the same.
 func (l Lock) Resize(ctx context.Context, permits int) (Handoff, error) {
 	return l.handoff(ctx, "resize", readHandoff, strconv.Itoa(permits))
 }
@@ -330,13 +334,14 @@ const (
 
 // HeartbeatReply answers a heartbeat.
 type HeartbeatReply struct {
-	Last       uint64        // the lock's last number; every grant after this reply has a higher fence
-	RetryAfter time.Duration // after which another request can help, if one of the tokens is the head; negative: only a notification can
+	Last uint64 // the lock's last number; every grant after this reply has a higher fence
+	// after which another request can help, if one of the tokens is the head; negative: only a notification can
+	RetryAfter time.Duration
 	States     []WaiterState // one for each token
 }
 
-// Heartbeat keeps the tickets of a client's waiters, at most MaxHeartbeat, and tells their states. The tokens are in the
-// order of their tickets.
+// Heartbeat keeps the tickets of a client's waiters, at most MaxHeartbeat, and tells their states. The tokens are in
+// the order of their tickets.
 func (l Lock) Heartbeat(ctx context.Context, waiterTTL time.Duration, tokens []token.Token) (HeartbeatReply, error) {
 	args := make([]any, 1, 1+len(tokens))
 	args[0] = milliseconds(waiterTTL)
@@ -388,7 +393,8 @@ type Snapshot struct {
 	Waiting int       // number of all waiters
 	Alive   int       // number of those that have not expired
 	Waiters []Waiter  // the first of them, by their tickets
-	Keys    []Key     // some of those for which somebody waits, in the order in which they are next, those at their limits last
+	// some of those for which somebody waits, in the order in which they are next, those at their limits last
+	Keys []Key
 }
 
 // Key is a key of a keyed semaphore for which somebody waits.
@@ -402,7 +408,8 @@ type Key struct {
 	AtLimit bool   // the first of its line waits for holders of its own key
 }
 
-// Holder holds a lock. Token is the text in Redis; it does not parse as a token if the key was written by something else.
+// Holder holds a lock. Token is the text in Redis; it does not parse as a token if the key was written by something
+// else.
 type Holder struct {
 	Token string
 	Fence uint64

@@ -17,9 +17,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -88,7 +88,8 @@ func instrument(call, then string) map[string]*redis.Script {
 	all := map[string]*redis.Script{}
 	for hash, text := range script.Texts() {
 		all[hash] = redis.NewScript("local real = redis.call\n" + call +
-			"\nlocal redis = setmetatable({ call = call }, { __index = redis })\nlocal function script() " + text + " end\n" + then)
+			"\nlocal redis = setmetatable({ call = call }, { __index = redis })\nlocal function script() " + text + " end\n" +
+			then)
 	}
 	return all
 }
@@ -134,8 +135,8 @@ type party struct {
 	asked           bool
 }
 
-// machine does steps to a lock. The clock stands still between two steps. Only redis-server's keys expire by its own clock, and time
-// passes for them by a shift of their TTL.
+// machine does steps to a lock. The clock stands still between two steps. Only redis-server's keys expire by its own
+// clock, and time passes for them by a shift of their TTL.
 //
 // Each step is sent twice, unless once is set: the second time must change nothing.
 type machine struct {
@@ -184,7 +185,8 @@ func (m *machine) contents() contents {
 	_, err := m.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		number, lock = p.Get(ctx, m.keys["number"]), p.Get(ctx, m.keys["lock"])
 		resized = p.Get(ctx, m.keys["resized"])
-		queue, tombstones = p.ZRangeWithScores(ctx, m.keys["queue"], 0, -1), p.ZRangeWithScores(ctx, m.keys["tombstones"], 0, -1)
+		queue, tombstones = p.ZRangeWithScores(ctx, m.keys["queue"], 0, -1), p.ZRangeWithScores(ctx, m.keys["tombstones"], 0,
+			-1)
 		permits = p.ZRangeWithScores(ctx, m.keys["permits"], 0, -1)
 		holders, heartbeats = p.HGetAll(ctx, m.keys["holders"]), p.ZRangeWithScores(ctx, m.keys["heartbeats"], 0, -1)
 		for name, key := range m.keys {
@@ -203,7 +205,8 @@ func (m *machine) contents() contents {
 		return found
 	}
 	c := contents{
-		lock.Val(), number.Val(), resized.Val(), queue.Val(), scores(tombstones.Val()), scores(permits.Val()), scores(heartbeats.Val()), holders.Val(),
+		lock.Val(), number.Val(), resized.Val(), queue.Val(), scores(tombstones.Val()), scores(permits.Val()), scores(
+			heartbeats.Val()), holders.Val(),
 		map[string]time.Duration{},
 	}
 	for name, d := range left {
@@ -375,7 +378,8 @@ func (m *machine) after(d time.Duration) {
 	m.t.Helper()
 	if text, err := m.rdb.Get(ctx, m.keys["number"]).Result(); err == nil {
 		n := fields(text)
-		m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", n[1], " ", n[2]+d.Microseconds(), " ", n[3]+d.Microseconds()), "KEEPTTL")
+		m.do(m.t, "SET", m.keys["number"], fmt.Sprint("2 ", n[1], " ", n[2]+d.Microseconds(), " ", n[3]+d.Microseconds()),
+			"KEEPTTL")
 	}
 	m.stall(d)
 }
@@ -388,7 +392,8 @@ func fields(text string) (n []int64) {
 	return n
 }
 
-// stall lets time pass in which nobody asks; a negative time steps the clock back. An expiry is a moment and does not move.
+// stall lets time pass in which nobody asks; a negative time steps the clock back. An expiry is a moment and does not
+// move.
 func (m *machine) stall(d time.Duration) {
 	m.t.Helper()
 	for _, key := range m.keys {
@@ -425,8 +430,8 @@ func (m *machine) drop(p *party) {
 	m.do(m.t, "ZREM", m.keys["heartbeats"], p.token.Text())
 }
 
-// A scenario is a list of steps, in lines or separated by semicolons. After an arrow stands what a step gives. A machine does
-// them to the lock, twice each. The steps that send a verb are in the table of verbs; the others are:
+// A scenario is a list of steps, in lines or separated by semicolons. After an arrow stands what a step gives. A
+// machine does them to the lock, twice each. The steps that send a verb are in the table of verbs; the others are:
 //
 //	after 5m; stall 5m   time passes, with the queue's clock or without
 //	clock -5m            the server's clock steps
@@ -524,7 +529,8 @@ func (m *machine) options(words []string) options {
 			} else if duration, err := time.ParseDuration(word); err == nil {
 				o.duration = duration
 			} else if word == "try" || word == "ticket" || word == "tombstone" {
-				o.try, o.ticket, o.tombstone = o.try || word == "try", o.ticket || word == "ticket", o.tombstone || word == "tombstone"
+				o.try, o.ticket, o.tombstone = o.try || word == "try", o.ticket || word == "ticket", o.tombstone ||
+					word == "tombstone"
 			} else if o.word = word; len(word) == 1 || strings.ContainsAny(word, "*/0123456789") {
 				o.who = append(o.who, m.weighed(word))
 			}
@@ -608,7 +614,8 @@ func (m *machine) fromNow(n uint64) string {
 
 func (m *machine) reply(r script.Reply, want string) string {
 	words := map[script.Outcome]string{
-		script.Granted: "granted", script.Queued: "queued", script.Busy: "busy", script.Full: "full", script.Resized: "resized",
+		script.Granted: "granted", script.Queued: "queued", script.Busy: "busy", script.Full: "full",
+		script.Resized: "resized",
 	}[r.Outcome]
 	if n := r.Position + r.Permits; n > 0 {
 		words += " " + strconv.Itoa(n)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -82,7 +82,8 @@ func (refusal) RedisError()     {}
 // three are the tokens of three requests.
 func three(l script.Lock) []token.Token {
 	permits := map[bool]int{false: 5}[l.Mutex()]
-	return []token.Token{numbered("c", ttl, 1, permits, 1), numbered("c", ttl, 1, permits, 2), numbered("c", ttl, 1, permits, 3)}
+	return []token.Token{numbered("c", ttl, 1, permits, 1), numbered("c", ttl, 1, permits, 2),
+		numbered("c", ttl, 1, permits, 3)}
 }
 
 // send calls the method of a verb.

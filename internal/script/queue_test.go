@@ -44,8 +44,8 @@ func TestTicket_OrderOfArrival(t *testing.T) {
 	)
 }
 
-// If Redis loses its data, the lock begins anew: numbers go on rising, waiters come back with their tickets, and a holder
-// learns of it at its next renewal.
+// If Redis loses its data, the lock begins anew: numbers go on rising, waiters come back with their tickets, and a
+// holder learns of it at its next renewal.
 //
 //fairlock:fault Redis loses its data: the lock begins anew, with higher numbers; its waiters come back with their tickets, and its old holder is told at its next renewal
 func TestLoss_TheLockBeginsAnew(t *testing.T) {

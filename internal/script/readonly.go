@@ -15,10 +15,10 @@ type ReaderScripter interface {
 	EvalRO(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
 }
 
-// ReadOnly returns a Scripter that sends scripts by EVALSHA_RO and EVAL_RO, so that Redis lets them read only, and a user
-// needs no right to write. From the first time on that Redis refuses that, it sends EVALSHA and EVAL: a server before Redis 7
-// has neither of the former, and a user may lack the right to them. If Redis refuses both, the error is that of the former, which
-// suffice. It is safe for concurrent use.
+// ReadOnly returns a Scripter that sends scripts by EVALSHA_RO and EVAL_RO, so that Redis lets them read only, and a
+// user needs no right to write. From the first time on that Redis refuses that, it sends EVALSHA and EVAL: a server
+// before Redis 7 has neither of the former, and a user may lack the right to them. If Redis refuses both, the error is
+// that of the former, which suffice. It is safe for concurrent use.
 func ReadOnly(rdb ReaderScripter) Scripter { return &readOnly{ReaderScripter: rdb} }
 
 type readOnly struct {

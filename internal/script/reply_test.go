@@ -24,8 +24,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// others are replies that differ from a good one in one place. The wrong ones have a value of another type there, or end
-// there; the odd ones have another number or word.
+// others are replies that differ from a good one in one place. The wrong ones have a value of another type there, or
+// end there; the odd ones have another number or word.
 func others(good []any) (wrong, odd []any) {
 	for i, had := range good {
 		with := func(values ...any) (all []any) {
@@ -80,7 +80,8 @@ func TestReply_OfAnotherFormIsAnError(t *testing.T) {
 		}
 	}
 	for _, bad := range []any{"", "q", "qqq", "qx", nil, one} {
-		_, err := script.Mutex(&fake{answer: list{large, one, bad}}, "ns", "name").Heartbeat(ctx, waiterTTL, mutex.requesters(2).waiters)
+		_, err := script.Mutex(&fake{answer: list{large, one, bad}}, "ns", "name").Heartbeat(ctx, waiterTTL,
+			mutex.requesters(2).waiters)
 		assert.ErrorIs(t, err, script.ErrReply, "%v", bad)
 	}
 }
@@ -105,13 +106,15 @@ func TestOriginOf(t *testing.T) {
 	const readonly = "READONLY You can't write against a read only replica."
 	for want, all := range map[call.Origin][]error{
 		call.NoReply: {
-			io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errors.New("redis: connection pool timeout"),
+			io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errors.New(
+				"redis: connection pool timeout"),
 			&net.OpError{Op: "dial", Err: errors.New("refused")}, errors.New("unknown"), fmt.Errorf("wrapped: %w", io.EOF),
 			fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", refusal("IDONTKNOW x")),
 			fmt.Errorf("wrapped: %w", redis.Nil),
 		},
 		call.Unavailable: {
-			refusal("LOADING Redis is loading the dataset in memory"), refusal(readonly), refusal("CLUSTERDOWN The cluster is down"),
+			refusal("LOADING Redis is loading the dataset in memory"), refusal(readonly), refusal(
+				"CLUSTERDOWN The cluster is down"),
 			refusal("TRYAGAIN Multiple keys request during rehashing of slot"), refusal("MASTERDOWN Link with MASTER is down"),
 			refusal("NOREPLICAS Not enough good replicas to write."), refusal("BUSY Redis is busy running a script."),
 			refusal("MOVED 3999 127.0.0.1:6381"), refusal("ASK 3999 127.0.0.1:6381"),
@@ -127,7 +130,8 @@ func TestOriginOf(t *testing.T) {
 			refusal("WRONGPASS x"), in62("-OOM command not allowed"), in7("OOM command not allowed"), refusal("OOM x"),
 			in62("The user executing the script can't run this command or subcommand"), in7("ACL failure in script: x"),
 			refusal("ERR Error compiling script (new function): <string>:12: OOM x"), // of Miniredis
-			refusal("upstream failure"), refusal("no upstream host"), refusal("ERR Connection refused"), refusal("QUOTA exceeded"),
+			refusal("upstream failure"), refusal("no upstream host"), refusal("ERR Connection refused"), refusal(
+				"QUOTA exceeded"),
 			refusal("BUSYGROUP x"), refusal("BUSYKEY x"), refusal("ERR x READONLY "), refusal("CROSSSLOT x"),
 			hooked{refusal("NOPERM no rights")},
 		},
@@ -198,12 +202,13 @@ func TestAborted(t *testing.T) {
 		"ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3.": true,
 		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: Unknown Redis command":          true,
 		"ERR user_script:3: the fence is not a number script: 0123, on @user_script:3.":                           true,
-		"ERR Error compiling script (new function): <string>:3: attempt to index a nil value":                     true, // miniredis
-		"ERR Error compiling script (new function): <string>:3: WRONGTYPE x":                                      false,
-		"ERR user_script:3: the number is damaged script: 0123, on @user_script:3.":                               false,
-		"READONLY You can't write against a read only replica. script: 0123, on @user_script:3.":                  false,
-		"NOPERM User u has no permissions to run the 'evalsha' command":                                           false,
-		"OOM command not allowed when used memory > 'maxmemory'.":                                                 false,
+		// miniredis
+		"ERR Error compiling script (new function): <string>:3: attempt to index a nil value":    true,
+		"ERR Error compiling script (new function): <string>:3: WRONGTYPE x":                     false,
+		"ERR user_script:3: the number is damaged script: 0123, on @user_script:3.":              false,
+		"READONLY You can't write against a read only replica. script: 0123, on @user_script:3.": false,
+		"NOPERM User u has no permissions to run the 'evalsha' command":                          false,
+		"OOM command not allowed when used memory > 'maxmemory'.":                                false,
 	} {
 		_, handoff, err := fail(t, refusal(text))
 		assert.Equal(t, want, script.Aborted(err), text)
@@ -288,7 +293,8 @@ func FuzzReply(f *testing.F) {
 		}
 	}
 	for _, text := range []string{
-		``, `null`, `true`, `1`, `1.5`, `18446744073709551616`, `"granted"`, `{"a":1}`, `[]`, `[[[`, `{"ERR":"ERR x"}`, `{"ERR":"NOSCRIPT x"}`,
+		``, `null`, `true`, `1`, `1.5`, `18446744073709551616`, `"granted"`, `{"a":1}`, `[]`, `[[[`, `{"ERR":"ERR x"}`,
+		`{"ERR":"NOSCRIPT x"}`,
 		`{"ERR":"WRONGTYPE x"}`, `{"ERR":"OOM x"}`, `[{"ERR":"ERR x"}]`, `["granted",1e300,"empty"]`, `[9,0,0,[]]`,
 	} {
 		f.Add(text, uint8(0))
@@ -296,7 +302,8 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
 		tokens := mutex.requesters(3 + int(n%4)).waiters
 		reply := fromJSON(text)
-		for _, l := range []script.Lock{script.Mutex(&fake{answer: reply}, "ns", "name"), script.Semaphore(&fake{answer: reply}, "ns", "name")} {
+		for _, l := range []script.Lock{script.Mutex(&fake{answer: reply}, "ns", "name"),
+			script.Semaphore(&fake{answer: reply}, "ns", "name")} {
 			for _, v := range verbsOf(l) {
 				result, err := v.call(l, tokens)
 				refused, isError := reply.(error)
@@ -376,7 +383,8 @@ func FuzzParseNotification(f *testing.F) {
 	require.NoError(f, err)
 	require.Equal(f, script.Grant{Token: who, Fence: 1753700000000001, Given: 6 * time.Second}, g)
 	for _, bad := range []string{
-		"T", "T ", "T 1", "T 1 ", "T x 1", "T 1 x", "T -1 1", "T 1 1 1", "T  1 1", " T 1 1", "c 1 1", "nobody:quarantined 1 1", "T 1.5 1",
+		"T", "T ", "T 1", "T 1 ", "T x 1", "T 1 x", "T -1 1", "T 1 1 1", "T  1 1", " T 1 1", "c 1 1",
+		"nobody:quarantined 1 1", "T 1.5 1",
 		"T 18446744073709551616 1", "T 1 9223372036854775808", "T 1 1\n", "T T T", "1 2 3", "", " ", "  ", "\x00", "T 0x1 2",
 		"T 0 0", "T 1 0", "T 0 -1", "c 0 0", "T 1 -1", "T 9007199254740992 1", "T 1 9223372036855",
 	} {

@@ -44,14 +44,16 @@ type key struct{ name, redisType string }
 
 var (
 	mutex = kind{
-		keys:  []key{{"number", "string"}, {"lock", "string"}, {"queue", "zset"}, {"heartbeats", "zset"}, {"tombstones", "zset"}},
+		keys: []key{{"number", "string"}, {"lock", "string"}, {"queue", "zset"}, {"heartbeats", "zset"},
+			{"tombstones", "zset"}},
 		first: []string{"mutex/held"},
 		early: "mutex/early_",
 		store: []string{"fifo/line", "mutex/store"},
 	}
 	permits = kind{
 		keys: []key{
-			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized", "string"}, {"heartbeats", "zset"},
+			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized",
+				"string"}, {"heartbeats", "zset"},
 			{"tombstones", "zset"},
 		},
 		early: "permits/early_",
@@ -60,7 +62,8 @@ var (
 	}
 	keyed = kind{
 		keys: []key{
-			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized", "string"}, {"heartbeats", "zset"},
+			{"number", "string"}, {"permits", "zset"}, {"holders", "hash"}, {"queue", "zset"}, {"resized",
+				"string"}, {"heartbeats", "zset"},
 			{"lines", "zset"}, {"turns", "zset"}, {"tombstones", "zset"},
 		},
 		early: "keyed/early_",
@@ -81,8 +84,8 @@ func init() {
 	}
 }
 
-// The keys that verbs declare. A script runs only if all its keys are on one node, so a verb that is to work while a cluster moves
-// them declares but those that exist.
+// The keys that verbs declare. A script runs only if all its keys are on one node, so a verb that is to work while a
+// cluster moves them declares but those that exist.
 const (
 	allKeys       = iota
 	lockAndQueue  // all but the tombstones
@@ -112,32 +115,33 @@ type verb struct {
 	early     bool // whether there is a part for an idle lock
 	ofPermits bool // a mutex does not have it
 
-	// An urgent request does not wait behind the others of its client: if it is late, a lease or a ticket is lost, or others wait.
-	// A repeatable one is sent again on another connection when it has had no reply for a second.
+	// An urgent request does not wait behind the others of its client: if it is late, a lease or a ticket is lost, or
+	// others wait. A repeatable one is sent again on another connection when it has had no reply for a second.
 	traits dispatch.Trait
 }
 
-// To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go. This shows
-// all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/rules lab docs/protocol.md
-//  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments by
-//     these names, as they come. It may call the functions of facts.lua, number.lua and queue.lua, and those that the headers
-//     of mutex/store.lua and fifo/line.lua list for all kinds of locks
-//  2. in lua.go, a method of Lock that sends these arguments, and a function that reads the reply. Prefer checks of input in
-//     the method; its error names the lock's first key. The error of a script says "the … is …"; explain (errors.go) gives
-//     some of them a type
-//  3. what it may do, and what its reply says: internal/rules. The requests of each token in lab/states/world.go
-//  4. a row in the table of verbs in verbs_test.go. Scenarios only of what short histories do not reach, such as bounds, in
-//     queue_test.go, in the words that machine_test.go explains
+// To add a verb, these files are enough. What else is tested of every verb is derived from the row in verbs_test.go.
+// This shows all that belongs to a short verb: git grep -i -A14 'force.\?release' lua internal/tools/rules lab
+// docs/protocol.md
+//  1. a row here, and scripts/<verb>.lua. Its header names ARGV and the replies, and its first line binds the arguments
+//     by these names, as they come. It may call the functions of facts.lua, number.lua and queue.lua, and those that
+//     the headers of mutex/store.lua and fifo/line.lua list for all kinds of locks
+//  2. in lua.go, a method of Lock that sends these arguments, and a function that reads the reply. Prefer checks of
+//     input in the method; its error names the lock's first key. The error of a script says "the … is …"; explain
+//     (errors.go) gives some of them a type
+//  3. what it may do, and what its reply says: internal/tools/rules. The requests of each token in lab/states/world.go
+//  4. a row in the table of verbs in verbs_test.go. Scenarios only of what short histories do not reach, such as
+//     bounds, in queue_test.go, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
-//  7. if waiters or leases send it, Requests in internal/wait/env.go, or Redis in internal/hold/env.go, and the fakes there. If
-//     users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go, keyed.go, rwmutex.go; shared.go
-//     for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If it tries for 3 s, tries in
-//     unserved_test.go and the lists that TestUnserved_EveryList names
-//  8. who sends it, in senders in internal/doctor/rights_test.go. Then a test says which rights are missing
+//  7. if waiters or leases send it, Requests in internal/wait/env.go, or Redis in internal/hold/env.go, and the fakes
+//     there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
+//     keyed.go, rwmutex.go; shared.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
+//     it tries for 3 s, tries in unserved_test.go and the lists that TestUnserved_EveryList names
+//  8. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
 //
-// A command that no script used before goes into the ACL lines in docs/operating.md, and into those of fairlock doctor: tests
-// compare them with the scripts.
+// A command that no script used before goes into the ACL lines in docs/operating.md, and into those of fairlock doctor:
+// tests compare them with the scripts.
 var verbs = map[string]verb{
 	"acquire":       {file: "acquire", keys: allKeys, early: true, traits: dispatch.Repeatable},
 	"release":       {file: "release", keys: lockAndQueue, early: true, traits: dispatch.Urgent | dispatch.Repeatable},
@@ -169,7 +173,8 @@ func (k kind) build(name string, v verb) script {
 		names[i] = key.name
 	}
 	s := newScript(withoutUnused(fmt.Sprintf(
-		"local call, fence_ttl = redis.call, tonumber(ARGV[1])\nlocal %s = unpack(KEYS)\n", strings.Join(names, ", ")) + join(parts...)))
+		"local call, fence_ttl = redis.call, tonumber(ARGV[1])\nlocal %s = unpack(KEYS)\n", strings.Join(names, ", ")) + join(
+		parts...)))
 	s.from, s.to = from, to
 	return s
 }
@@ -254,8 +259,8 @@ func Texts() map[string]string {
 	return texts
 }
 
-// VerbOf returns the verb whose script has that hash, for those who read commands: a hook, a slow log. It returns "" for
-// another script.
+// VerbOf returns the verb whose script has that hash, for those who read commands: a hook, a slow log. It returns ""
+// for another script.
 func VerbOf(hash string) string {
 	for _, k := range kinds {
 		for verb, s := range k.built {

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/internal/call"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -29,7 +29,8 @@ func (k kind) queued(i int) token.Token {
 // requesters are those of a lock whose heartbeats list so many waiters.
 func (k kind) requesters(waiters int) requesters {
 	r := requesters{
-		holder: k.held(0), by: k.held(1), second: k.queued(1), stranger: k.numbered("new", ttl/2, k.weight, k.permits, 3_000_000),
+		holder: k.held(0), by: k.held(1), second: k.queued(1), stranger: k.numbered("new", ttl/2, k.weight, k.permits,
+			3_000_000),
 	}
 	for i := range waiters {
 		r.waiters = append(r.waiters, k.queued(i))
@@ -54,7 +55,8 @@ func (m *machine) contend() {
 const idle, contended = "idle", "contended"
 
 // eachSample sends each sample to an idle lock and to one that contend has made, in which change has changed something.
-func (m *machine) eachSample(change func(), check func(lock, name string, s sample, before, after contents, err error)) {
+func (m *machine) eachSample(change func(), check func(lock, name string, s sample, before, after contents,
+	err error)) {
 	m.t.Helper()
 	m.foreign = true
 	for name, s := range samplesOf(m.lock()) {
@@ -68,8 +70,8 @@ func (m *machine) eachSample(change func(), check func(lock, name string, s samp
 	}
 }
 
-// A server without memory refuses what has to store something, and nothing of it is left. What is held can be kept, and is
-// handed off.
+// A server without memory refuses what has to store something, and nothing of it is left. What is held can be kept, and
+// is handed off.
 //
 //fairlock:fault The server is full (OOM): what has to store something is refused; no lock is held by nobody; holders and queued waiters go on
 func TestFullServer_RefusesAcquireAndHandsOff(t *testing.T) {
@@ -151,7 +153,8 @@ func TestErrors_MissingRights(t *testing.T) {
 //fairlock:fault The user lacks rights
 func TestErrors_NameTheRefusedCommand(t *testing.T) {
 	s := redistest.Start(t)
-	for missing, command := range map[string]string{"pexpire": "call('PEXPIRE', permits,", "zadd": "call('ZADD', permits,"} {
+	for missing, command := range map[string]string{"pexpire": "call('PEXPIRE', permits,",
+		"zadd": "call('ZADD', permits,"} {
 		lock := script.Semaphore(client(t, s.User("u", "~*", "&*", "+@all", "-"+missing)), "ns", missing)
 		who, err := token.Parse(tokens.New("c", tokens.Terms{TTL: ttl, Weight: 1, Permits: 2}))
 		require.NoError(t, err)
@@ -173,7 +176,8 @@ func TestErrors_ForeignValue(t *testing.T) {
 			heartbeat b -> queued retry never; force -> released grants b`})
 }
 
-// A number of another version, a damaged one, or a ticket that cannot be ours: the error says so, and nothing is written.
+// A number of another version, a damaged one, or a ticket that cannot be ours: the error says so, and nothing is
+// written.
 //
 //fairlock:fault The key of the numbers has another layout, or is damaged: a typed error that names the key; nothing is written
 func TestErrors_Number(t *testing.T) {

@@ -59,8 +59,8 @@ func verbNames() (names []string) {
 	return names
 }
 
-// The table of verbs, the files and the headers name the same verbs. A verb's first line binds its arguments to the names
-// in its header.
+// The table of verbs, the files and the headers name the same verbs. A verb's first line binds its arguments to the
+// names in its header.
 func TestVerbs_HeaderNamesTheArguments(t *testing.T) {
 	all := sources(t)
 	assert.ElementsMatch(t, verbNames(), script.ScriptNames())

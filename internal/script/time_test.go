@@ -11,19 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// BenchmarkScriptTime measures for how long redis-server runs the requests of a pair: of an idle lock that is acquired and released; of
-// the same while others hold permits; of a waiter that joins and a release that grants the lock, while a thousand wait. Beside them
-// stands a bare pair, SET NX PX and a compare-and-delete, which is the least that a lock with a token can cost.
+// BenchmarkScriptTime measures for how long redis-server runs the requests of a pair: of an idle lock that is acquired
+// and released; of the same while others hold permits; of a waiter that joins and a release that grants the lock, while
+// a thousand wait. Beside them stands a bare pair, SET NX PX and a compare-and-delete, which is the least that a lock
+// with a token can cost.
 func BenchmarkScriptTime(b *testing.B) {
 	b.Run("bare pair", func(b *testing.B) {
 		s := newReal(b, redistest.Start(b))
-		remove := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+		remove := redis.NewScript(
+			`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 		measure(b, s.rdb, []string{"set", "evalsha"}, func() {
 			require.NoError(b, s.rdb.SetNX(ctx, s.namespace, "token", time.Hour).Err())
 			require.NoError(b, remove.Run(ctx, s.rdb, []string{s.namespace}, "token").Err())
@@ -72,8 +74,8 @@ func BenchmarkScriptTime(b *testing.B) {
 	}
 }
 
-// measure reports for how long the server runs these commands for each call of pair. Other programs disturb it, so it is the median
-// of many batches.
+// measure reports for how long the server runs these commands for each call of pair. Other programs disturb it, so it
+// is the median of many batches.
 func measure(b *testing.B, rdb *redis.Client, commands []string, pair func()) {
 	b.Helper()
 	const batch = 100
@@ -116,7 +118,8 @@ var timedKinds = append([]timedKind{
 func keyedKinds() (all []timedKind) {
 	for _, keys := range []int{1, 10, 1000} {
 		all = append(all, timedKind{fmt.Sprint("keyed by ", keys), 5, script.KeyedSemaphore, func(n int) token.Token {
-			return keyedToken("c", tokens.Terms{TTL: time.Hour, Weight: 1, Permits: 5, Key: fmt.Sprint("tenant-", n%keys), Share: 1}, n)
+			return keyedToken("c", tokens.Terms{TTL: time.Hour, Weight: 1, Permits: 5, Key: fmt.Sprint("tenant-", n%keys),
+				Share: 1}, n)
 		}})
 	}
 	return all

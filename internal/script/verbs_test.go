@@ -15,9 +15,9 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// verb is all that the tests of this package know of a verb. What is the same for all verbs is derived from it: that the
-// method sends what the header of the script names and refuses replies of another form; a foreign key, another layout, a
-// script that Redis does not know, lost replies; that the cost does not grow.
+// verb is all that the tests of this package know of a verb. What is the same for all verbs is derived from it: that
+// the method sends what the header of the script names and refuses replies of another form; a foreign key, another
+// layout, a script that Redis does not know, lost replies; that the cost does not grow.
 type verb struct {
 	name string // as the script's
 
@@ -36,9 +36,11 @@ type verb struct {
 
 // sample is a request to a lock as machine.contend makes it, or an idle one.
 type sample struct {
-	send       func(script.Lock, requesters) error
-	ends       func(requesters) token.Token // whose lease or ticket it ends, also if it fails then; nil: a request that fails changes nothing
-	unnumbered []string                     // the locks (idle, contended) on which it works even if their number is damaged
+	send func(script.Lock, requesters) error
+	// whose lease or ticket it ends, also if it fails then; nil: a request that fails changes nothing
+	ends func(requesters) token.Token
+	// the locks (idle, contended) on which it works even if their number is damaged
+	unnumbered []string
 }
 
 // requesters are who sends samples: the holder, a token that takes its lease over, the second waiter, or a stranger.
@@ -77,22 +79,32 @@ var verbs = []verb{
 			})
 		},
 		replies: []list{
-			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large, int64(-1)},
+			{"granted", large, anyText}, {"queued", large, one, large, int64(-1), anyText}, {"queued", large, one, large,
+				int64(-1)},
 			{"busy", anyText, one, "lock", anyText}, {"busy", anyText, one, "lock"}, {"full", one, "key"}, {"resized", one},
 		},
 		samples: map[string]sample{
-			"join": acquires(func(r requesters) script.Request { return script.Request{Token: r.stranger, WaiterTTL: waiterTTL} }),
+			"join": acquires(func(r requesters) script.Request {
+				return script.Request{Token: r.stranger,
+					WaiterTTL: waiterTTL}
+			}),
 			"return": acquires(func(r requesters) script.Request {
 				return script.Request{Token: r.stranger, WaiterTTL: waiterTTL, Ticket: 1e15 + 1}
 			}),
-			"again": acquires(func(r requesters) script.Request { return script.Request{Token: r.second, WaiterTTL: waiterTTL} }),
-			"try":   acquires(func(r requesters) script.Request { return script.Request{Token: r.stranger, Try: true} }),
+			"again": acquires(func(r requesters) script.Request {
+				return script.Request{Token: r.second,
+					WaiterTTL: waiterTTL}
+			}),
+			"try": acquires(func(r requesters) script.Request { return script.Request{Token: r.stranger, Try: true} }),
 			"bounded": acquires(func(r requesters) script.Request {
 				return script.Request{Token: r.stranger, WaiterTTL: waiterTTL, MaxWaiters: 1}
 			}),
-			"extend": acquires(func(r requesters) script.Request { return script.Request{Token: r.holder, WaiterTTL: waiterTTL} }, contended),
+			"extend": acquires(func(r requesters) script.Request {
+				return script.Request{Token: r.holder,
+					WaiterTTL: waiterTTL}
+			}, contended),
 		},
-		// acquire a b*2 x/c    parties; b asks for 2 permits, c is of client x; of 5: the number of permits that its token says;
+		// acquire a b*2 x/c parties; b asks for 2 permits, c is of client x; of 5: the number of permits that its token says;
 		//                      ttl 5m, wait 5m: durations; max 4: waiters; try: does not queue; ticket: with the one that it has
 		//   -> granted, queued 1, busy, full 4, resized 5; if the test wants it, "by a" and "retry 45m"
 		steps: map[string]func(m *machine, o options, want string) string{
@@ -163,8 +175,10 @@ var verbs = []verb{
 		call:    func(l script.Lock, _ tokenList) (any, error) { return l.ForceRelease(ctx, 11, 12) },
 		replies: []list{{large, one, anyText}, {large, one, anyText, someToken, large, one}},
 		samples: map[string]sample{
-			"force release": {func(l script.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1<<53, 0)) }, ofHolder, anyLock},
-			"late release":  {send: func(l script.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1, 0)) }, unnumbered: anyLock},
+			"force release": {func(l script.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1<<53, 0)) }, ofHolder,
+				anyLock},
+			"late release": {send: func(l script.Lock, _ requesters) error { return last(l.ForceRelease(ctx, 1, 0)) },
+				unnumbered: anyLock},
 		},
 		// force seen a         with a's fence; without seen with the last one -> as release
 		steps: map[string]func(m *machine, o options, want string) string{

@@ -1,5 +1,6 @@
-// Package task knows what a client does at a moment, and when all of it has ended: operations, calls of timers, goroutines,
-// leases, and acquisitions. Outside of package dispatch, no part of the library starts a goroutine but through a Task.
+// Package task knows what a client does at a moment, and when all of it has ended: operations, calls of timers,
+// goroutines, leases, and acquisitions. Outside of package dispatch, no part of the library starts a goroutine but
+// through a Task.
 package task
 
 import (
@@ -14,7 +15,8 @@ import (
 	"github.com/fairlock/fairlock-go/internal/errs"
 )
 
-// Group is the work of one client. It is safe for concurrent use. It calls no function that it was given while it holds mu.
+// Group is the work of one client. It is safe for concurrent use. It calls no function that it was given while it holds
+// mu.
 type Group struct {
 	life    context.Context // ends when End is called
 	end     context.CancelCauseFunc
@@ -49,8 +51,8 @@ func (g *Group) Open() context.Context { return g.open }
 // Task is work that Close waits for: an operation, the call of a timer, a goroutine.
 type Task struct{ group *Group }
 
-// Begin begins a task, unless the group is closed: then the error is Closed. The caller calls End, and does not use the task
-// after that.
+// Begin begins a task, unless the group is closed: then the error is Closed. The caller calls End, and does not use the
+// task after that.
 func (g *Group) Begin() (Task, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -92,8 +94,8 @@ type Lease struct {
 	End   func()    // ends the lease because the group is closed; called once, unless the lease is dropped before
 }
 
-// Keep registers a lease, unless the group is closed: then the error is Closed. It is one step with that look, so End misses
-// none. The group is not drained before the lease is dropped.
+// Keep registers a lease, unless the group is closed: then the error is Closed. It is one step with that look, so End
+// misses none. The group is not drained before the lease is dropped.
 func (g *Group) Keep(l *Lease) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -105,7 +107,8 @@ func (g *Group) Keep(l *Lease) error {
 	return nil
 }
 
-// Drop ends what Keep began. A further call has no effect. The lease is over: it is not held any more for an acquisition.
+// Drop ends what Keep began. A further call has no effect. The lease is over: it is not held any more for an
+// acquisition.
 func (g *Group) Drop(l *Lease) {
 	if g.open.Err() != nil {
 		g.endAcquisitions()
@@ -140,10 +143,11 @@ type acquisition struct {
 	end  context.CancelCauseFunc
 }
 
-// UntilShutdown returns a copy of parent for an acquisition. It also ends when Shutdown is called, or later, when held reports
-// that its caller, who may need a second lock for the work under a first, holds no lease any more. The error is Closed if that
-// is so already. The caller calls cancel.
-func (g *Group) UntilShutdown(parent context.Context, held func() bool) (ctx context.Context, cancel func(), err error) {
+// UntilShutdown returns a copy of parent for an acquisition. It also ends when Shutdown is called, or later, when held
+// reports that its caller, who may need a second lock for the work under a first, holds no lease any more. The error is
+// Closed if that is so already. The caller calls cancel.
+func (g *Group) UntilShutdown(parent context.Context, held func() bool) (ctx context.Context, cancel func(),
+	err error) {
 	if g.open.Err() != nil && !held() {
 		return nil, nil, errs.Closed
 	}
@@ -164,8 +168,8 @@ func (g *Group) UntilShutdown(parent context.Context, held func() bool) (ctx con
 	}, nil
 }
 
-// endAcquisitions ends those whose callers hold no lease, in the order in which they began. context.AfterFunc would call them in an
-// order that differs from run to run, and a simulation would not repeat.
+// endAcquisitions ends those whose callers hold no lease, in the order in which they began. context.AfterFunc would
+// call them in an order that differs from run to run, and a simulation would not repeat.
 func (g *Group) endAcquisitions() {
 	g.mu.Lock()
 	underWay := maps.Clone(g.acquisitions)
@@ -200,8 +204,8 @@ func (g *Group) release() {
 	g.settle()
 }
 
-// settle closes the group for further tasks once Shutdown has been called, no lease is left, and no task is under way that
-// could begin one. The caller holds mu.
+// settle closes the group for further tasks once Shutdown has been called, no lease is left, and no task is under way
+// that could begin one. The caller holds mu.
 func (g *Group) settle() {
 	if g.busy == 0 && !g.closed && g.open.Err() != nil {
 		g.closed = true
@@ -209,10 +213,10 @@ func (g *Group) settle() {
 	}
 }
 
-// Shutdown lets no further acquisition begin, but for the holder of a lease, and has those that wait end. It calls closeAll, which
-// calls Close, when no lease is left and no task is under way; or when ctx ends, and then the error says how many leases are held.
-// If ctx ends while closeAll is under way, that goes on in a goroutine. Its caller has to call Close to wait for it. If Close is
-// called meanwhile, the error is Closed. Further calls wait for the same end.
+// Shutdown lets no further acquisition begin, but for the holder of a lease, and has those that wait end. It calls
+// closeAll, which calls Close, when no lease is left and no task is under way; or when ctx ends, and then the error
+// says how many leases are held. If ctx ends while closeAll is under way, that goes on in a goroutine. Its caller has
+// to call Close to wait for it. If Close is called meanwhile, the error is Closed. Further calls wait for the same end.
 func (g *Group) Shutdown(ctx context.Context, closeAll func()) error {
 	g.refuse(errs.StoppedBy(errs.Closed))
 	g.endAcquisitions()
@@ -263,7 +267,8 @@ func (g *Group) unfinished(err error) error {
 func (g *Group) End() {
 	g.mu.Lock()
 	g.closed = true
-	leases := slices.SortedFunc(maps.Keys(g.leases), func(a, b *Lease) int { // in a fixed order, so that a simulation repeats
+	// in a fixed order, so that a simulation repeats
+	leases := slices.SortedFunc(maps.Keys(g.leases), func(a, b *Lease) int {
 		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.Token, b.Token))
 	})
 	g.busy -= len(leases)

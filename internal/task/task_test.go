@@ -49,7 +49,8 @@ func TestGroup_Close(t *testing.T) {
 	assert.Equal(t, errs.Closed, errs.Ended(g.Open()))
 }
 
-// Shutdown ends the acquisitions in the order in which they began, one under a lease when that ends. It closes when nothing is left.
+// Shutdown ends the acquisitions in the order in which they began, one under a lease when that ends. It closes when
+// nothing is left.
 func TestGroup_Shutdown(t *testing.T) {
 	g := task.NewGroup()
 	lease := &task.Lease{Held: true, End: func() { t.Error("it was dropped") }}

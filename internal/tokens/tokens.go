@@ -4,12 +4,13 @@
 //
 //	<client>:<layout>.<facts><TTL><flags><random>
 //
-// the client's id; the layout of what stands in Redis, 2; the length of the lease in ms, 7 digits of base 36; the flags, one
-// such digit; and 128 random bits in base64url, 22 characters. The facts of a semaphore or a read-write lock are the number of
-// permits that it asks for, and the number that there are for it, 6 digits of base 36 each; those of a mutex are none. Those of
-// a keyed semaphore begin with the key, its limit (0 is none), 6 digits, and its share, 2 digits. Bytes of the key that are not
-// printable ASCII, spaces, colons and percent signs are percent-encoded. Each fact has its place from the end, so that scripts
-// find it. What follows the last colon begins with the layout in every version.
+// the client's id; the layout of what stands in Redis, 2; the length of the lease in ms, 7 digits of base 36; the
+// flags, one such digit; and 128 random bits in base64url, 22 characters. The facts of a semaphore or a read-write lock
+// are the number of permits that it asks for, and the number that there are for it, 6 digits of base 36 each; those of
+// a mutex are none. Those of a keyed semaphore begin with the key, its limit (0 is none), 6 digits, and its share, 2
+// digits. Bytes of the key that are not printable ASCII, spaces, colons and percent signs are percent-encoded. Each
+// fact has its place from the end, so that scripts find it. What follows the last colon begins with the layout in every
+// version.
 package tokens
 
 import (
@@ -65,8 +66,8 @@ type Terms struct {
 	Address string // of a leader, not encoded; others have none
 }
 
-// WriterWeight is how many permits a read-write lock has, as the token of each request says. A writer needs all of them, a reader
-// one.
+// WriterWeight is how many permits a read-write lock has, as the token of each request says. A writer needs all of
+// them, a reader one.
 const WriterWeight = bounds.MaxPermits
 
 // Flags say what other clients should know of a lease. Redis does not read them.
@@ -75,12 +76,14 @@ type Flags int
 // The flags.
 const (
 	Released Flags = 1 << iota // the lock stays taken for the rest of a minimum hold, by nobody
-	MinHold                    // the minimum hold is above the TTL of renewals, so the token's TTL is not what a renewal asks for
-	Leader                     // its holder is a leader, of package leader; the token is a mutex's, which begins with the address
+	// the minimum hold is above the TTL of renewals, so the token's TTL is not what a renewal asks for
+	MinHold
+	// its holder is a leader, of package leader; the token is a mutex's, which begins with the address
+	Leader
 )
 
-// New returns the text of a new token. It has 128 random bits. (A version-4 UUID has only 122.) If the client or one of the terms is
-// out of bounds, Check says so.
+// New returns the text of a new token. It has 128 random bits. (A version-4 UUID has only 122.) If the client or one of
+// the terms is out of bounds, Check says so.
 func New(client string, terms Terms) string {
 	var id uuid.UUID
 	_, _ = rand.Read(id[:]) // never fails
@@ -95,7 +98,8 @@ func New(client string, terms Terms) string {
 		facts = encode(terms.Address)
 	}
 	ms := (terms.TTL + time.Millisecond - 1) / time.Millisecond
-	return client + ":" + Layout + "." + facts + digits(int64(ms), ttlLen) + digits(int64(terms.Flags), flagsLen) + encoding.EncodeToString(id[:])
+	return client + ":" + Layout + "." + facts + digits(int64(ms), ttlLen) + digits(int64(terms.Flags),
+		flagsLen) + encoding.EncodeToString(id[:])
 }
 
 // digits writes a number in base 36. One that does not fit is written so that Check refuses it.
@@ -125,7 +129,8 @@ func Check(text string) (otherLayout string, _ error) {
 		return "", errForm
 	}
 	label := labelLen(text)
-	if known := label > 0 || isMutex(text) || len(body) == permitLen; !known || strings.Trim(body[label:facts], "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
+	if known := label > 0 || isMutex(text) || len(body) == permitLen; !known ||
+		strings.Trim(body[label:facts], "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
 		return "", errForm
 	}
 	terms := Of(text)
@@ -142,7 +147,9 @@ func Check(text string) (otherLayout string, _ error) {
 	return "", nil
 }
 
-var errForm = fmt.Errorf("%w: want layout, facts and random part after the client id, %d, %d or more than %d characters, or the flag of a leader",
+var errForm = fmt.Errorf(
+	"%w: want layout, facts and random part after the client id, %d, %d or more than %d characters, "+
+		"or the flag of a leader",
 	ErrMalformed, len("2.")+mutexLen, len("2.")+permitLen, len("2.")+keyedLen)
 
 func isNumber(s string) bool {
@@ -210,7 +217,8 @@ func Random(text string) string { return text[max(len(text)-randomLen, 0):] }
 
 // Of returns the terms of a token.
 func Of(text string) Terms {
-	return Terms{TTL(text), Weight(text), Permits(text), FlagsOf(text), Key(text), KeyLimit(text), Share(text), Address(text)}
+	return Terms{TTL(text), Weight(text), Permits(text), FlagsOf(text), Key(text), KeyLimit(text), Share(text),
+		Address(text)}
 }
 
 // TTL returns how long the lease lasts without a renewal.
@@ -226,8 +234,8 @@ func Weight(text string) int {
 	return int(fact(text, permitLen, permitsLen))
 }
 
-// Permits returns how many permits the acquisition's semaphore has, unless it was resized. It is WriterWeight of a read-write lock,
-// and 0 of a mutex.
+// Permits returns how many permits the acquisition's semaphore has, unless it was resized. It is WriterWeight of a
+// read-write lock, and 0 of a mutex.
 func Permits(text string) int {
 	if isMutex(text) {
 		return 0

@@ -20,8 +20,8 @@ type Env struct {
 	Log       *slog.Logger
 	WaiterTTL time.Duration
 
-	// Listen subscribes to a channel. It calls up when Redis has confirmed that, and then message for each message, until the
-	// connection breaks or ctx ends. The error has an origin, as that of a request.
+	// Listen subscribes to a channel. It calls up when Redis has confirmed that, and then message for each message, until
+	// the connection breaks or ctx ends. The error has an origin, as that of a request.
 	Listen  func(ctx context.Context, channel string, up func(), message func(string)) error
 	Channel string
 

@@ -19,8 +19,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// fake is a client of one lock, whose time passes while a waiter waits. Redis replies as a test says, one text for each request.
-// The subscription is up from the beginning.
+// fake is a client of one lock, whose time passes while a waiter waits. Redis replies as a test says, one text for each
+// request. The subscription is up from the beginning.
 type fake struct {
 	*clock.Fake
 	*Waiters
@@ -124,7 +124,8 @@ func (f *fake) Acquire(_ context.Context, r script.Request) (reply script.Reply,
 	case "queued":
 		return script.Reply{Outcome: script.Queued, Ticket: 4, Position: 1, Last: uint64(number), RetryAfter: -1}, nil
 	case "retry":
-		return script.Reply{Outcome: script.Queued, Ticket: 4, Position: 1, Last: 4, RetryAfter: time.Duration(number) * time.Millisecond}, nil
+		return script.Reply{Outcome: script.Queued, Ticket: 4, Position: 1, Last: 4,
+			RetryAfter: time.Duration(number) * time.Millisecond}, nil
 	case "busy":
 		return script.Reply{Outcome: script.Busy, RetryAfter: -1}, nil
 	case "more":

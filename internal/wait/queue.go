@@ -16,8 +16,8 @@ import (
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// queue has the waiters for one lock in one client. One heartbeat keeps the tickets of many of them, and one request at a time
-// removes those that leave.
+// queue has the waiters for one lock in one client. One heartbeat keeps the tickets of many of them, and one request at
+// a time removes those that leave.
 type queue struct {
 	all   *Waiters
 	lock  Lock // of the first acquisition
@@ -68,8 +68,9 @@ func (q *queue) length() int {
 	return len(q.queued)
 }
 
-// add has heartbeats keep the ticket of a waiter, which a request that was sent then, while that subscription was up, has found
-// queued. A timer that is running is kept, unless the waiter's TTL is so short that it needs an earlier heartbeat.
+// add has heartbeats keep the ticket of a waiter, which a request that was sent then, while that subscription was up,
+// has found queued. A timer that is running is kept, unless the waiter's TTL is so short that it needs an earlier
+// heartbeat.
 func (q *queue) add(w *localWaiter, ticket script.Ticket, sent time.Time, subscription uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,9 +122,9 @@ func (q *queue) tick(t task.Task) {
 	q.heartbeat(t, due)
 }
 
-// due returns the waiters that the next heartbeat lists, in the order of their tickets: the first, which may be the head
-// of the queue, and each that would otherwise be found queued later than a third of its WaiterTTL, or of its TTL, after
-// the last time. The caller holds mu.
+// due returns the waiters that the next heartbeat lists, in the order of their tickets: the first, which may be the
+// head of the queue, and each that would otherwise be found queued later than a third of its WaiterTTL, or of its TTL,
+// after the last time. The caller holds mu.
 func (q *queue) due() (due []*localWaiter) {
 	next := q.all.env.Clock.Now().Add(q.interval())
 	var first *localWaiter
@@ -168,7 +169,8 @@ func (q *queue) heartbeat(t task.Task, waiters []*localWaiter) {
 	ctx, cancel := q.all.env.Calls.WithTimeout(q.all.env.Tasks.Life(), timeout)
 	defer cancel()
 	for some := range slices.Chunk(waiters, script.MaxHeartbeat) {
-		if err := q.heartbeatOf(ctx, t, some); ctx.Err() != nil || call.OriginOf(err) == call.Refused { // as the next would be
+		// as the next would be
+		if err := q.heartbeatOf(ctx, t, some); ctx.Err() != nil || call.OriginOf(err) == call.Refused {
 			return
 		}
 	}
@@ -270,7 +272,8 @@ func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, s
 			lost = lost || again
 		}
 	}
-	// After a loss of data the lock may be free. The first waiter sends acquire before the others, so that it is granted it.
+	// After a loss of data the lock may be free. The first waiter sends acquire before the others, so that it is granted
+	// it.
 	if later != nil {
 		q.all.env.after(notificationDelay, func(task.Task) {
 			for _, post := range later {
@@ -290,7 +293,8 @@ func (q *queue) leave(t task.Task, w script.Leaving, over chan struct{}) {
 	}
 	q.mu.Unlock()
 	if full {
-		q.all.env.Log.Debug("waiter does not leave, because too many do; its ticket expires", "lock", q.lock.Name, "token", w.Token)
+		q.all.env.Log.Debug("waiter does not leave, because too many do; its ticket expires", "lock", q.lock.Name, "token",
+			w.Token)
 		q.exit(1)
 		close(over)
 		return
@@ -318,8 +322,8 @@ func (q *queue) nextLeaving() []leaving {
 	return some
 }
 
-// sendLeave has Redis remove waiters, and release the lock if one was granted it meanwhile. It tries for as long as that can
-// matter, or once if the client is closed.
+// sendLeave has Redis remove waiters, and release the lock if one was granted it meanwhile. It tries for as long as
+// that can matter, or once if the client is closed.
 func (q *queue) sendLeave(t task.Task, waiters []leaving) {
 	var until time.Time
 	tokens := make([]script.Leaving, len(waiters))
@@ -331,11 +335,12 @@ func (q *queue) sendLeave(t task.Task, waiters []leaving) {
 	}
 	env := &q.all.env
 	within := until.Sub(env.Clock.Now())
-	err := env.Calls.Finish(context.Background(), q.lock.Name, within, within-script.QueueKept, func(ctx context.Context) error {
-		h, err := q.lock.Leave(ctx, script.Rest{}, tokens...)
-		q.all.Handed(t, q.lock, h)
-		return err
-	})
+	err := env.Calls.Finish(context.Background(), q.lock.Name, within, within-script.QueueKept,
+		func(ctx context.Context) error {
+			h, err := q.lock.Leave(ctx, script.Rest{}, tokens...)
+			q.all.Handed(t, q.lock, h)
+			return err
+		})
 	if err != nil && env.Calls.Answered() { // otherwise nobody knows of a waiter in a queue: the address may be wrong
 		env.Log.Warn("waiters could not leave; their tickets expire", "lock", q.lock.Name, "token", tokens[0].Token,
 			"waiters", len(tokens), "err", err)

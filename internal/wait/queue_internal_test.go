@@ -10,14 +10,15 @@ import (
 	"github.com/fairlock/fairlock-go/internal/script"
 )
 
-// The interval is a second, or a third of the smallest TTL of the waiters if that is shorter: the lease of a waiter whose
-// notification is lost lasts no longer. A heartbeat lists the client's first waiter, and those whose time has come. One that needs
-// it has an earlier heartbeat.
+// The interval is a second, or a third of the smallest TTL of the waiters if that is shorter: the lease of a waiter
+// whose notification is lost lasts no longer. A heartbeat lists the client's first waiter, and those whose time has
+// come. One that needs it has an earlier heartbeat.
 func TestQueue_Heartbeats(t *testing.T) {
 	for want, ttls := range map[string]map[int]time.Duration{ // of waiters, by the ms at which they are queued
 		"1000: 1, 2000: 3, 3000: 1, 4000: 3": {0: time.Minute, 1: time.Minute, 2: time.Minute},
 		"333: 1, 666: 1, 999: 1, 1333: 1":    {0: time.Second},
-		"333: 2, 666: 2, 999: 2, 1333: 2":    {0: time.Second, 200: time.Second}, // the next but one would be too late for the second
+		// the next but one would be too late for the second
+		"333: 2, 666: 2, 999: 2, 1333: 2":    {0: time.Second, 200: time.Second},
 		"501: 2, 1001: 2, 1501: 2, 2001: 3":  {0: time.Minute, 1: 1500 * time.Millisecond, 2: time.Minute},
 		"1000: 1, 1600: 2, 1700: 2, 1800: 2": {0: time.Minute, 1500: 300 * time.Millisecond},
 	} {

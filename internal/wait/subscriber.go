@@ -21,13 +21,14 @@ type subscriber struct {
 	catchUp func(task.Task) // called when it has come up
 	once    sync.Once       // starts run
 
-	mu       sync.Mutex
-	cancel   context.CancelCauseFunc // guarded by mu: ends the latest subscription
-	count    uint64                  // guarded by mu: how often a subscription came up
-	down     down                    // guarded by mu: zero while it is up, and before start
-	heard    time.Time               // guarded by mu: when the latest message arrived
-	silent   clock.Timer             // guarded by mu: replaces the subscription if no message arrives; nil without evidence
-	replaced replaced                // guarded by mu
+	mu     sync.Mutex
+	cancel context.CancelCauseFunc // guarded by mu: ends the latest subscription
+	count  uint64                  // guarded by mu: how often a subscription came up
+	down   down                    // guarded by mu: zero while it is up, and before start
+	heard  time.Time               // guarded by mu: when the latest message arrived
+	// guarded by mu: replaces the subscription if no message arrives; nil without evidence
+	silent   clock.Timer
+	replaced replaced // guarded by mu
 }
 
 // down is the time in which a subscription is not up.
@@ -104,8 +105,9 @@ func (s *subscriber) listen(t task.Task) error {
 	return s.env.Listen(ctx, s.env.Channel, func() { s.cameUp(t) }, s.received)
 }
 
-// wentDown notes that the subscription is down, and why, and forgets evidence against it. It reports whether it was up until
-// now, and, once, that it has been down for a second, although Redis serves the client: an outage has a line of its own.
+// wentDown notes that the subscription is down, and why, and forgets evidence against it. It reports whether it was up
+// until now, and, once, that it has been down for a second, although Redis serves the client: an outage has a line of
+// its own.
 func (s *subscriber) wentDown(reason error, served bool) (wasUp, long bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +132,8 @@ func (s *subscriber) cameUp(t task.Task) {
 	s.count++
 	s.mu.Unlock()
 	if before.logged {
-		s.env.Log.Info("the subscription is up again", "channel", s.env.Channel, "lasted", s.env.Clock.Now().Sub(before.since))
+		s.env.Log.Info("the subscription is up again", "channel", s.env.Channel, "lasted",
+			s.env.Clock.Now().Sub(before.since))
 	}
 	s.env.Subscription(nil)
 	s.catchUp(t)
@@ -148,8 +151,8 @@ func (s *subscriber) received(message string) {
 	s.notify(grant)
 }
 
-// maxDown is for how long the subscription may be down until check returns an error: for most of the time after a connection
-// has broken, it is being made again.
+// maxDown is for how long the subscription may be down until check returns an error: for most of the time after a
+// connection has broken, it is being made again.
 const maxDown = 5 * time.Second
 
 // check returns an error if the subscription has been down for too long.
@@ -173,8 +176,8 @@ func (s *subscriber) check() error {
 const (
 	// silentDelay is how long after the reply to a heartbeat a message may still arrive, on another connection.
 	silentDelay = 300 * time.Millisecond
-	// After evidence has had a subscription replaced, none counts for minPause, and for twice as long each time after that, up to
-	// maxPause. A reason can be the rights of others, which no new subscription mends.
+	// After evidence has had a subscription replaced, none counts for minPause, and for twice as long each time after
+	// that, up to maxPause. A reason can be the rights of others, which no new subscription mends.
 	minPause, maxPause = time.Second, time.Minute
 )
 
@@ -202,9 +205,9 @@ func (e silentError) Error() string {
 	return fmt.Sprintf("the subscription did not bring a notification; for %v it is not replaced again for that", e.pause)
 }
 
-// missed notes evidence against a subscription, by its number: it was up from before a waiter was last found queued until a
-// heartbeat, sent then, found that it was granted the lock. The subscription is replaced unless it brings a message soon: after a
-// planned failover it may be on the old primary, which nobody publishes on.
+// missed notes evidence against a subscription, by its number: it was up from before a waiter was last found queued
+// until a heartbeat, sent then, found that it was granted the lock. The subscription is replaced unless it brings a
+// message soon: after a planned failover it may be on the old primary, which nobody publishes on.
 func (s *subscriber) missed(number uint64, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

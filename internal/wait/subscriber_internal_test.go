@@ -12,9 +12,9 @@ import (
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
-// A subscription is replaced when 290 ms have passed after evidence, unless a message has arrived since the heartbeat was sent, or
-// it was replaced shortly before. The pause doubles from a second to a minute, until a minute passes without evidence. The first one
-// is logged: the reason can be that others may not publish.
+// A subscription is replaced when 290 ms have passed after evidence, unless a message has arrived since the heartbeat
+// was sent, or it was replaced shortly before. The pause doubles from a second to a minute, until a minute passes
+// without evidence. The first one is logged: the reason can be that others may not publish.
 //
 //fairlock:fault The user lacks rights
 func TestSubscriber_Evidence(t *testing.T) {

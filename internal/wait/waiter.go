@@ -69,9 +69,9 @@ type Grant struct {
 //	  │     └──── granted ──▶ Granted ◀─── notified ──────┘    │
 //	  └────────── error ────▶  Left   ◀─── ctx ends ───────────┘
 //
-// Only the goroutine that calls its methods changes it. Other goroutines post events to its localWaiter: the subscriber and
-// releases of this client post grants, the queue posts what a heartbeat has found, and timers post that it is time to send
-// acquire.
+// Only the goroutine that calls its methods changes it. Other goroutines post events to its localWaiter: the subscriber
+// and releases of this client post grants, the queue posts what a heartbeat has found, and timers post that it is time
+// to send acquire.
 type Waiter struct {
 	*localWaiter
 
@@ -97,23 +97,23 @@ type tried struct {
 	pause   call.Backoff
 }
 
-// queuedSince is what a reply says that found a waiter queued: a grant with a fence above last was given after that, and
-// so after the request was sent. Also after Redis has lost data, an earlier grant has a lower fence.
+// queuedSince is what a reply says that found a waiter queued: a grant with a fence above last was given after that,
+// and so after the request was sent. Also after Redis has lost data, an earlier grant has a lower fence.
 type queuedSince struct {
 	sent time.Time // when the request was sent
 	last uint64    // the lock's last number in the reply
 }
 
 const (
-	// notificationDelay is how long after the reply to a heartbeat a notification may still arrive that was sent before it,
-	// on another connection.
+	// notificationDelay is how long after the reply to a heartbeat a notification may still arrive that was sent before
+	// it, on another connection.
 	notificationDelay = 10 * time.Millisecond
 	// grace is how long Leave waits for Redis to remove the waiter.
 	grace = 25 * time.Millisecond
 )
 
-// Next returns when something happens to the waiter. After Granted, a further call means that the grant is of no use: the waiter
-// sends acquire again. After Left there is no further call.
+// Next returns when something happens to the waiter. After Granted, a further call means that the grant is of no use:
+// the waiter sends acquire again. After Left there is no further call.
 func (w *Waiter) Next(ctx context.Context) Step {
 	w.step = Step{Reply: w.step.Reply}
 	for w.step.Kind == 0 {
@@ -132,8 +132,9 @@ func (w *Waiter) acquire(ctx context.Context) {
 	subscription := w.all.subscriber.up()
 	w.tried.sent = w.all.env.Clock.Now()
 	reply, err := w.queue.lock.Acquire(ctx, script.Request{
-		Token: w.token, WaiterTTL: w.all.env.WaiterTTL, MaxWaiters: w.request.MaxWaiters, MaxLine: w.request.MaxLine, Ticket: w.ticket,
-		Try: w.request.Try,
+		Token: w.token, WaiterTTL: w.all.env.WaiterTTL, MaxWaiters: w.request.MaxWaiters, MaxLine: w.request.MaxLine,
+		Ticket: w.ticket,
+		Try:    w.request.Try,
 	})
 	w.ambiguous = w.ambiguous || reply.Ambiguous
 	w.known = w.known || w.ambiguous
@@ -157,7 +158,8 @@ func (w *Waiter) acquire(ctx context.Context) {
 	case script.Full, script.Resized:
 		w.left(nil)
 	}
-	w.all.comparePermits(w.queue.lock, w.token, reply.Holder) // the Logger may panic: Leave knows by now what Redis has granted
+	// the Logger may panic: Leave knows by now what Redis has granted
+	w.all.comparePermits(w.queue.lock, w.token, reply.Holder)
 }
 
 // failed handles the error of an acquire: the waiter sends acquire again if that can help.
@@ -181,7 +183,8 @@ func (w *Waiter) failed(ctx context.Context, err error) {
 		w.ended(ctx)
 		return
 	}
-	w.all.env.Log.DebugContext(ctx, "waiter will send acquire again", "lock", w.queue.lock.Name, "token", w.token, "err", err)
+	w.all.env.Log.DebugContext(ctx, "waiter will send acquire again", "lock", w.queue.lock.Name, "token", w.token, "err",
+		err)
 	w.waits = true
 	if isRefused { // what the next heartbeat finds wakes it: a thousand waiters ask once a second
 		return
@@ -189,7 +192,8 @@ func (w *Waiter) failed(ctx context.Context, err error) {
 	w.postAfter(w.tried.pause.Next(call.Jitter(w.token.Text())), event{kind: acquireNow})
 }
 
-// queued handles the reply that it is queued. subscription is the number of the one that was up when the request was sent.
+// queued handles the reply that it is queued. subscription is the number of the one that was up when the request was
+// sent.
 func (w *Waiter) queued(reply script.Reply, subscription uint64) {
 	if w.ticket == 0 {
 		w.step.Kind = Queued
@@ -295,8 +299,9 @@ func (w *Waiter) ended(ctx context.Context) {
 	}
 }
 
-// Leave has Redis remove a waiter that has Left, or was Granted the lock and no lease began, if Redis may know of it. It waits for
-// that, but for 25 ms at most, so that a caller who looks then finds nothing. It goes on in the background.
+// Leave has Redis remove a waiter that has Left, or was Granted the lock and no lease began, if Redis may know of it.
+// It waits for that, but for 25 ms at most, so that a caller who looks then finds nothing. It goes on in the
+// background.
 func (w *Waiter) Leave() {
 	if !w.known {
 		return

@@ -35,9 +35,10 @@ type localWaiter struct {
 	token token.Token
 	ttl   time.Duration
 
-	ticket       script.Ticket // 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
-	foundAt      time.Time     // guarded by queue.mu: when the latest request was sent that found it queued
-	subscription uint64        // guarded by queue.mu: the number of the one that was up then; 0: none was
+	// 0 until it was queued; guarded by queue.mu, but the waiter itself, which alone changes it, reads it without
+	ticket       script.Ticket
+	foundAt      time.Time // guarded by queue.mu: when the latest request was sent that found it queued
+	subscription uint64    // guarded by queue.mu: the number of the one that was up then; 0: none was
 }
 
 // New returns the Waiters of a client.
@@ -49,8 +50,8 @@ func New(env Env) *Waiters {
 	return ws
 }
 
-// Join registers a waiter before its first request, because its grant may arrive before the reply. The caller calls Next, and
-// at the end Close. The task is that of the operation, and does not end before.
+// Join registers a waiter before its first request, because its grant may arrive before the reply. The caller calls
+// Next, and at the end Close. The task is that of the operation, and does not end before.
 func (ws *Waiters) Join(t task.Task, l Lock, r Request) *Waiter {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -75,8 +76,9 @@ func (ws *Waiters) close(w *localWaiter) {
 	w.queue.exit(1)
 }
 
-// notify tells waiters of this client that they were granted the lock, or, with fence 0, after how long they can be. Those of
-// other clients are notified by Redis. A grant to a waiter that has left was or will be released by its request to leave.
+// notify tells waiters of this client that they were granted the lock, or, with fence 0, after how long they can be.
+// Those of other clients are notified by Redis. A grant to a waiter that has left was or will be released by its
+// request to leave.
 func (ws *Waiters) notify(grants ...script.Grant) {
 	for _, g := range grants {
 		ws.mu.Lock()
@@ -92,8 +94,8 @@ func (ws *Waiters) notify(grants ...script.Grant) {
 	}
 }
 
-// Handed handles the reply to a release: it notifies the waiters of this client, and has the rest of the queue served if the
-// script has reached a bound.
+// Handed handles the reply to a release: it notifies the waiters of this client, and has the rest of the queue served
+// if the script has reached a bound.
 func (ws *Waiters) Handed(t task.Task, l Lock, h script.Handoff) {
 	ws.notify(h.Grants...)
 	if h.More {
@@ -130,8 +132,8 @@ func (ws *Waiters) queues() []*queue {
 // CheckSubscription returns an error if the subscription has been down for too long.
 func (ws *Waiters) CheckSubscription() error { return ws.subscriber.check() }
 
-// comparePermits warns, once for each lock, that a holder has brought another number of permits than a waiter, and once, that one of
-// the same key has brought another key limit.
+// comparePermits warns, once for each lock, that a holder has brought another number of permits than a waiter, and
+// once, that one of the same key has brought another key limit.
 func (ws *Waiters) comparePermits(l Lock, waiter token.Token, text string) {
 	if text == "" { // nobody holds it, as most often
 		return

@@ -21,8 +21,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/lab/chaos"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/skew"
@@ -65,7 +65,10 @@ func TestChaos(t *testing.T) {
 	rounds := max(1, int(scale/2))
 	for round := range rounds {
 		for _, s := range chaos.Scenarios {
-			t.Run(fmt.Sprintf("%d/%s", round+1, s.Name), func(t *testing.T) { s.Test(t, seed+uint64(round), scale/float64(rounds)) })
+			t.Run(fmt.Sprintf("%d/%s", round+1, s.Name), func(t *testing.T) {
+				s.Test(t, seed+uint64(round),
+					scale/float64(rounds))
+			})
 		}
 	}
 }
@@ -79,14 +82,21 @@ func TestMonitor(t *testing.T) {
 		scripts []script
 		want    string
 	}{
-		"right":                     {[]script{holds, {"b", "redis.call('ZADD', KEYS[4], '9000000000000000', 'b') redis.call('ZADD', KEYS[3], 5, 'b') "}, {"a", release + "redis.call('SET', KEYS[2], 'b 8', 'PX', 60000) "}}, ""},
-		"grants what is held":       {[]script{holds, {"b", grant}}, "b was granted the lock; 2 of 1 are held then"},
-		"queues its holder":         {[]script{holds, {"b", "redis.call('ZADD', KEYS[3], 5, 'a') "}}, "a joined the queue while it holds the lock"},
-		"drops a waiter":            {[]script{{"a", "redis.call('ZADD', KEYS[4], '9000000000000000', 'a') redis.call('ZADD', KEYS[3], 5, 'a') "}, {"b", "redis.call('ZREM', KEYS[3], 'a') "}}, "a was dropped at"},
+		"right": {[]script{holds, {"b",
+			"redis.call('ZADD', KEYS[4], '9000000000000000', 'b') redis.call('ZADD', KEYS[3], 5, 'b') "}, {"a", release +
+			"redis.call('SET', KEYS[2], 'b 8', 'PX', 60000) "}}, ""},
+		"grants what is held": {[]script{holds, {"b", grant}}, "b was granted the lock; 2 of 1 are held then"},
+		"queues its holder": {[]script{holds, {"b", "redis.call('ZADD', KEYS[3], 5, 'a') "}},
+			"a joined the queue while it holds the lock"},
+		"drops a waiter": {[]script{{"a",
+			"redis.call('ZADD', KEYS[4], '9000000000000000', 'a') redis.call('ZADD', KEYS[3], 5, 'a') "},
+			{"b", "redis.call('ZREM', KEYS[3], 'a') "}}, "a was dropped at"},
 		"releases what others hold": {[]script{holds, {"b", release}}, "b releases the lock, which a holds"},
-		"renews what others hold":   {[]script{holds, {"b", "redis.call('PEXPIRE', KEYS[2], 70000) "}}, "b renews the lock, which a holds"},
-		"grants to one that left":   {[]script{holds, {"a", release}, holds}, "a is granted the lock, which it has released"},
-		"queues one that left":      {[]script{holds, {"a", release}, {"a", "redis.call('ZADD', KEYS[3], 5, 'a') "}}, "a has released the lock and joins"},
+		"renews what others hold": {[]script{holds, {"b", "redis.call('PEXPIRE', KEYS[2], 70000) "}},
+			"b renews the lock, which a holds"},
+		"grants to one that left": {[]script{holds, {"a", release}, holds}, "a is granted the lock, which it has released"},
+		"queues one that left": {[]script{holds, {"a", release}, {"a", "redis.call('ZADD', KEYS[3], 5, 'a') "}},
+			"a has released the lock and joins"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
@@ -118,8 +128,8 @@ func TestMonitor(t *testing.T) {
 	}
 }
 
-// Each waiter of a queue is granted the lock once, in order, though the server's clock steps, stalls or restarts meanwhile:
-// CHAOS_TIME=1m go test -run TestOrder -v
+// Each waiter of a queue is granted the lock once, in order, though the server's clock steps, stalls or restarts
+// meanwhile: CHAOS_TIME=1m go test -run TestOrder -v
 //
 //fairlock:promise Order
 func TestOrder(t *testing.T) {
@@ -127,7 +137,10 @@ func TestOrder(t *testing.T) {
 		t.Skip("no CHAOS_TIME")
 	}
 	for name, disturb := range map[string]func(*redistest.Server, *skew.Clock){
-		"the clock steps by 10 s": func(_ *redistest.Server, clock *skew.Clock) { assert.NoError(t, clock.Step(10*time.Second)) },
+		"the clock steps by 10 s": func(_ *redistest.Server,
+			clock *skew.Clock) {
+			assert.NoError(t, clock.Step(10*time.Second))
+		},
 		"restart, 3 s down": func(s *redistest.Server, _ *skew.Clock) {
 			s.Shutdown()
 			time.Sleep(bounds.MinWaiterTTL) // down for as long as the waiters' tickets last

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
 )
 
@@ -142,8 +142,8 @@ func leases(list []monitor.Lease) []history.Span {
 	return converted
 }
 
-// checkLeft checks that those that gave up have left the queue a second later, unless something happened to their process
-// or to Redis.
+// checkLeft checks that those that gave up have left the queue a second later, unless something happened to their
+// process or to Redis.
 func (t *trial) checkLeft(seen []monitor.Sighting, events []history.Event) {
 	t.t.Helper()
 	const soon = int64(sec)
@@ -173,9 +173,9 @@ func (t *trial) checkLeft(seen []monitor.Sighting, events []history.Event) {
 	t.counts["gave up while queued"] = len(gone)
 }
 
-// unreachable returns when processes cannot have reached Redis in a network that loses messages: from the last heartbeat
-// of a waiter that was dropped, or that was granted the lock and did not use that, until it came back. (That Redis did
-// so rightly is checked by the rule Server.) Where the monitor missed something nobody knows.
+// unreachable returns when processes cannot have reached Redis in a network that loses messages: from the last
+// heartbeat of a waiter that was dropped, or that was granted the lock and did not use that, until it came back. (That
+// Redis did so rightly is checked by the rule Server.) Where the monitor missed something nobody knows.
 func unreachable(seen []monitor.Sighting, events []history.Event) (list []history.Span) {
 	clients, took := map[string]int{}, map[string]bool{}
 	for _, e := range events {
@@ -189,7 +189,8 @@ func unreachable(seen []monitor.Sighting, events []history.Event) (list []histor
 		client, known := clients[s.Token]
 		switch {
 		case s.Op == history.Misses:
-			list = append(list, history.Span{Process: history.All, From: s.Told - int64(waiterTTL), To: s.Told + int64(waiterTTL)})
+			list = append(list, history.Span{Process: history.All, From: s.Told - int64(waiterTTL),
+				To: s.Told + int64(waiterTTL)})
 		case s.Op == history.Keeps:
 			kept[s.Token] = s.Told
 		case !known:

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
 // childEnv holds the childConfig of a process of workers in JSON. The process reads an order a line on stdin and writes
@@ -40,9 +40,10 @@ const (
 
 // report is what a process tells.
 type report struct {
-	Event                       string // ended, or paused: it stood still
-	From, To                    int64  // paused: ns, as in an Event
-	Handoffs, NotificationsLost int64  // ended: handoffs that were used without a request, and notifications that were lost
+	Event    string // ended, or paused: it stood still
+	From, To int64  // paused: ns, as in an Event
+	// ended: handoffs that were used without a request, and notifications that were lost
+	Handoffs, NotificationsLost int64
 }
 
 // stillness is from when on a process, or redis-server, counts as having stood still.
@@ -63,7 +64,8 @@ func Child() bool {
 }
 
 func runChild(cfg childConfig) {
-	log, err := os.OpenFile(filepath.Join(cfg.Logs, strconv.Itoa(cfg.Process)+".jsonl"), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(filepath.Join(cfg.Logs, strconv.Itoa(cfg.Process)+".jsonl"),
+		os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		panic(err)
 	}

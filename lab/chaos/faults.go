@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/proxy"
 )
 
@@ -216,8 +216,8 @@ func killClients(t *trial, _ dice) error {
 
 // Losses of data.
 
-// loseEverything kills redis-server, which comes back empty. Whoever comes first may be granted a lock whose holder does
-// not know yet.
+// loseEverything kills redis-server, which comes back empty. Whoever comes first may be granted a lock whose holder
+// does not know yet.
 func loseEverything(t *trial, d dice) error {
 	from := now()
 	err := t.restart("redis-server empty", d, t.server.Kill, nil)
@@ -246,7 +246,8 @@ func loseLastSecond(t *trial, d dice) error {
 		return err
 	}
 	t.sleep(d.upTo(sec))
-	err = t.restart("redis-server without its last second", d, t.server.Kill, func() error { return os.Truncate(file, size) })
+	err = t.restart("redis-server without its last second", d, t.server.Kill,
+		func() error { return os.Truncate(file, size) })
 	t.lose(from)
 	return err
 }
@@ -272,8 +273,8 @@ func (t *trial) appendOnlyFile() (name string, size int64, err error) {
 
 // Failovers, and slots that move.
 
-// killPrimary kills a primary whose replica takes over, and which comes back as a replica. Every second one, about, has accepted
-// no more writes since its replicas had all: nothing is lost then.
+// killPrimary kills a primary whose replica takes over, and which comes back as a replica. Every second one, about, has
+// accepted no more writes since its replicas had all: nothing is lost then.
 func killPrimary(t *trial, d dice) error {
 	t.serving.Lock()
 	defer t.serving.Unlock()
@@ -304,8 +305,8 @@ func killPrimary(t *trial, d dice) error {
 	return err
 }
 
-// failOver has the sentinels promote a replica. The old primary goes on, for clients that do not know yet, until the sentinels
-// make it a replica, which takes them about 10 s. What it has written meanwhile is lost.
+// failOver has the sentinels promote a replica. The old primary goes on, for clients that do not know yet, until the
+// sentinels make it a replica, which takes them about 10 s. What it has written meanwhile is lost.
 func failOver(t *trial, _ dice) error {
 	t.serving.Lock()
 	defer t.serving.Unlock()
@@ -314,7 +315,10 @@ func failOver(t *trial, _ dice) error {
 		return err
 	}
 	from := now()
-	if err := await("the failover", func() bool { return t.sentinels[0].Failover(context.Background(), t.master).Err() == nil }); err != nil {
+	if err := await("the failover", func() bool {
+		return t.sentinels[0].Failover(context.Background(),
+			t.master).Err() == nil
+	}); err != nil {
 		return err
 	}
 	if err := t.succession(old); err != nil {
@@ -327,8 +331,8 @@ func failOver(t *trial, _ dice) error {
 	return err
 }
 
-// moveSlot moves the slot of a lock to another master, and back. It is open for some seconds. Only one moves at a time: two masters
-// that send each other keys wait for each other.
+// moveSlot moves the slot of a lock to another master, and back. It is open for some seconds. Only one moves at a time:
+// two masters that send each other keys wait for each other.
 func moveSlot(t *trial, d dice) error {
 	name := t.locks[d.IntN(len(t.locks))]
 	home, away := t.homes[name], t.servers[d.IntN(len(t.servers))]

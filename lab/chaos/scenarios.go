@@ -42,8 +42,8 @@ type fault struct {
 // one may be granted a lock that nobody holds, as docs/promises.md says.
 var lossy = proxy.Faults{Requests: 0.05, Replies: 0.05, Late: 0.02, Delay: waiterTTL * 9 / 10, Latency: 2 * ms}
 
-// durable Redis has written to disk what it has answered. (With everysec it may have put that off when it is killed: what
-// it loses is taken from it, so that it is known.)
+// durable Redis has written to disk what it has answered. (With everysec it may have put that off when it is killed:
+// what it loses is taken from it, so that it is known.)
 var durable = []string{"--appendonly", "yes", "--auto-aof-rewrite-percentage", "0", "--appendfsync", "always"}
 
 // inCluster is a cluster that elects a replica in place of a master after a second.
@@ -132,18 +132,21 @@ var Scenarios = []Scenario{
 		least:  map[string]int{"clock stepped back": 1, "clock stepped forward": 1, "events: granted": 50},
 	},
 	{
-		Name: "Sentinel, primary killed", duration: 20 * sec, finish: true, lossy: true, topology: threeSentinels, ttl: outlasting,
+		Name: "Sentinel, primary killed", duration: 20 * sec, finish: true, lossy: true, topology: threeSentinels,
+		ttl:    outlasting,
 		faults: []fault{{"kill the primary", sec, 4 * sec, killPrimary}},
 		least:  map[string]int{"failovers": 1, "events: granted": 50},
 	},
 	{
-		Name: "Sentinel, planned failover", duration: 15 * sec, finish: true, lossy: true, split: true, topology: threeSentinels,
-		ttl:    outlasting,
-		faults: []fault{{"fail over", sec, 4 * sec, failOver}},
-		least:  map[string]int{"planned failover": 1, "events: granted": 50},
+		Name: "Sentinel, planned failover", duration: 15 * sec, finish: true, lossy: true, split: true,
+		topology: threeSentinels,
+		ttl:      outlasting,
+		faults:   []fault{{"fail over", sec, 4 * sec, failOver}},
+		least:    map[string]int{"planned failover": 1, "events: granted": 50},
 	},
 	{
-		Name: "Cluster, master killed", duration: 20 * sec, finish: true, lossy: true, topology: threeMastersAndReplica, args: inCluster,
+		Name: "Cluster, master killed", duration: 20 * sec, finish: true, lossy: true, topology: threeMastersAndReplica,
+		args:   inCluster,
 		ttl:    outlasting,
 		faults: []fault{{"kill the master", sec, 4 * sec, killPrimary}},
 		least:  map[string]int{"failovers": 1, "events: granted": 50},
@@ -167,7 +170,8 @@ var Scenarios = []Scenario{
 			{"shut redis-server down", 3 * sec, 10 * sec, shutDownServer},
 			{"lose the last second", 4 * sec, 20 * sec, loseLastSecond},
 			{"stop redis-server for half of TTL", sec, 6 * sec, stopServer("redis-server stopped for half of TTL", ttl/2)},
-			{"stop redis-server for twice the TTL", 2 * sec, 12 * sec, stopServer("redis-server stopped for twice the TTL", 2*ttl)},
+			{"stop redis-server for twice the TTL", 2 * sec, 12 * sec,
+				stopServer("redis-server stopped for twice the TTL", 2*ttl)},
 			{"flush scripts", 200 * ms, sec, flushScripts},
 			{"kill clients", 200 * ms, 2 * sec, killClients},
 			{"kill subscribers", 200 * ms, 2 * sec, killSubscribers},

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
 )
 
@@ -112,8 +112,8 @@ func (t *trial) primary() (primary replicated, err error) {
 	return primary, err
 }
 
-// succession waits until another server is the primary, beside the old one or in its place, and all sentinels name it: so no
-// client connects to the old one any more.
+// succession waits until another server is the primary, beside the old one or in its place, and all sentinels name it:
+// so no client connects to the old one any more.
 func (t *trial) succession(old replicated) error {
 	return await("another primary", func() bool {
 		i := slices.IndexFunc(t.replicas, func(s replicated) bool { return s != old && t.info(s, "role") == "master" })

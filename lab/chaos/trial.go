@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package chaos runs processes that lock, use and unlock mutexes on a real redis-server while things go wrong at random,
-// and checks the history that they record. See README.md.
+// Package chaos runs processes that lock, use and unlock mutexes on a real redis-server while things go wrong at
+// random, and checks the history that they record. See README.md.
 package chaos
 
 import (
@@ -24,9 +24,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/redistest"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/monitor"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/proxy"
 	"github.com/fairlock/fairlock-go/lab/chaos/internal/skew"
@@ -304,7 +304,8 @@ func (t *trial) stopwatch() func() time.Duration {
 	return func() time.Duration { return time.Since(began) - (stood() - before) }
 }
 
-// stepped is for how long leases and tickets may last longer now, because the server's clock was stepped back meanwhile.
+// stepped is for how long leases and tickets may last longer now, because the server's clock was stepped back
+// meanwhile.
 func (t *trial) stepped() time.Duration {
 	var sum time.Duration
 	for _, s := range slices.Backward(t.steps) {
@@ -316,8 +317,8 @@ func (t *trial) stepped() time.Duration {
 	return sum
 }
 
-// end lets the workers finish, or kills them, and returns when none is left. Those that wait must be granted their locks
-// soon.
+// end lets the workers finish, or kills them, and returns when none is left. Those that wait must be granted their
+// locks soon.
 func (t *trial) end() {
 	t.t.Helper()
 	if t.scenario.finish {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -57,8 +57,10 @@ type call struct {
 	granted     int64
 }
 
-func newWorkers(cfg workersConfig, rdb fairlock.Redis, write func(history.Event), complain func(string, ...any)) *workers {
-	w := &workers{cfg: cfg, write: write, complain: complain, ending: make(chan struct{}), clock: slowClock{time.Now(), cfg.Slow}}
+func newWorkers(cfg workersConfig, rdb fairlock.Redis, write func(history.Event),
+	complain func(string, ...any)) *workers {
+	w := &workers{cfg: cfg, write: write, complain: complain, ending: make(chan struct{}),
+		clock: slowClock{time.Now(), cfg.Slow}}
 	config := fairlock.Config{
 		TTL: cfg.TTL, WaiterTTL: cfg.WaiterTTL, Trace: w.trace(),
 		Logger: slog.New(slog.DiscardHandler), // faults are the rule
@@ -119,7 +121,8 @@ func (w *workers) trace() *fairlock.Trace {
 		NotificationLost: func(fairlock.Event) { w.notificationsLost.Add(1) },
 		Renewed: func(i fairlock.RenewedInfo) {
 			if c, ok := w.byToken.Load(i.Token); ok && i.Err == nil {
-				w.record(c.(*call), history.Event{Op: history.Renewed, Until: w.until(i.Deadline)}) // the call does not change any more
+				// the call does not change any more
+				w.record(c.(*call), history.Event{Op: history.Renewed, Until: w.until(i.Deadline)})
 			}
 		},
 	}
@@ -214,7 +217,8 @@ func (w *workers) lock(c *call, d dice) *fairlock.Lease {
 		return nil
 	}
 	c.granted = at
-	w.record(c, history.Event{At: at, Op: history.Granted, Fence: lease.Fence(), Ticket: c.ticket, Until: w.until(lease.Deadline())})
+	w.record(c, history.Event{At: at, Op: history.Granted, Fence: lease.Fence(), Ticket: c.ticket,
+		Until: w.until(lease.Deadline())})
 	return lease
 }
 
@@ -244,7 +248,8 @@ func (w *workers) hold(c *call, lease *fairlock.Lease, d time.Duration) {
 		if left <= 0 {
 			return
 		}
-		timer := time.NewTimer(min(max(lease.Deadline().Sub(w.clock.Now())/4, 500*time.Microsecond), 20*time.Millisecond, left))
+		timer := time.NewTimer(min(max(lease.Deadline().Sub(w.clock.Now())/4, 500*time.Microsecond), 20*time.Millisecond,
+			left))
 		select {
 		case <-timer.C:
 		case <-lease.Done():
@@ -292,7 +297,8 @@ func (w *workers) checkLockError(ctx context.Context, c *call, try bool, request
 	}
 }
 
-// checkLoss complains if a lease was taken away that nothing can have taken, or has ended by itself that outlasts what goes wrong.
+// checkLoss complains if a lease was taken away that nothing can have taken, or has ended by itself that outlasts what
+// goes wrong.
 func (w *workers) checkLoss(c *call, err error) {
 	switch taken := errors.Is(err, fairlock.ErrTaken); {
 	case taken && !w.cfg.Lossy:

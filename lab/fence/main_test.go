@@ -18,7 +18,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/fairlock/fairlock-go/fence"
-	"github.com/fairlock/fairlock-go/internal/dbtest"
+	"github.com/fairlock/fairlock-go/internal/tools/dbtest"
 )
 
 // The servers of all tests, or why there are none. A test that needs one fails then.
@@ -79,7 +79,8 @@ func bases(t *testing.T, ready bool, test func(t *testing.T, b *base)) {
 				// INNODB_TRX would say so, but is not refreshed while it is read every few ms.
 				waiting: `SELECT count(*) FROM information_schema.processlist
 					WHERE db = database() AND command <> 'Sleep' AND id <> connection_id() AND time_ms > 200`}
-			b.open(t, "mysql", strings.TrimSuffix(mariadb.DSN, "test")+name+"?tx_isolation='"+strings.ReplaceAll(level, " ", "-")+"'", ready)
+			b.open(t, "mysql", strings.TrimSuffix(mariadb.DSN, "test")+name+"?tx_isolation='"+
+				strings.ReplaceAll(level, " ", "-")+"'", ready)
 			test(t, b)
 		})
 	}
@@ -87,7 +88,8 @@ func bases(t *testing.T, ready bool, test func(t *testing.T, b *base)) {
 		t.Run("SQLite/"+journal, func(t *testing.T) {
 			t.Parallel()
 			b := &base{name: "SQLite", SQL: fence.SQLite, again: busy}
-			b.open(t, "sqlite", "file:"+t.TempDir()+"/db?_pragma=busy_timeout(60000)&_pragma=journal_mode("+journal+")&_pragma=synchronous(off)", ready)
+			b.open(t, "sqlite", "file:"+t.TempDir()+"/db?_pragma=busy_timeout(60000)&_pragma=journal_mode("+journal+
+				")&_pragma=synchronous(off)", ready)
 			test(t, b)
 		})
 	}

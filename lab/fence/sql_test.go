@@ -33,7 +33,8 @@ func add(by int64) func(*sql.Tx) error {
 }
 
 func write(tx *sql.Tx, n, by int64) error {
-	_, err := tx.Exec(fmt.Sprintf(`UPDATE counter SET n = %d, written_by = %d`, n, by)) // each database has its own placeholders
+	// each database has its own placeholders
+	_, err := tx.Exec(fmt.Sprintf(`UPDATE counter SET n = %d, written_by = %d`, n, by))
 	return err
 }
 
@@ -183,7 +184,8 @@ func (b *base) waits(t *testing.T) bool {
 	return n > 0
 }
 
-// An older holder that has shown its fence and not committed makes the newer one wait. The newer one then reads what it wrote.
+// An older holder that has shown its fence and not committed makes the newer one wait. The newer one then reads what it
+// wrote.
 func TestDo_WaitsForAnOlderOne(t *testing.T) {
 	t.Parallel()
 	bases(t, true, func(t *testing.T, b *base) {
@@ -211,8 +213,8 @@ func TestDo_WaitsForAnOlderOne(t *testing.T) {
 	})
 }
 
-// The newer one has shown its fence and not committed: the older one waits, and then it is stale, or not if the newer one has
-// rolled back.
+// The newer one has shown its fence and not committed: the older one waits, and then it is stale, or not if the newer
+// one has rolled back.
 func TestDo_OlderOneWaits(t *testing.T) {
 	t.Parallel()
 	bases(t, true, func(t *testing.T, b *base) {
@@ -240,7 +242,8 @@ func TestDo_OlderOneWaits(t *testing.T) {
 	})
 }
 
-// Many holders at once, each of which is paused at random: no write of a lower fence follows one of a higher, and none is lost.
+// Many holders at once, each of which is paused at random: no write of a lower fence follows one of a higher, and none
+// is lost.
 //
 //fairlock:promise The fence at a database
 func TestDo_Concurrent(t *testing.T) {

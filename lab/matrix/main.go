@@ -41,7 +41,7 @@ type group struct {
 var groups = []group{
 	{"library", []string{"."}},
 	{"scripts", []string{"./internal/script"}},
-	{"command", []string{"./cmd/fairlock", "./internal/doctor", "./internal/inspect"}},
+	{"command", []string{"./cmd/fairlock", "./internal/tools/doctor", "./internal/tools/inspect"}},
 }
 
 // wanted are the servers that the page names, also if nobody has tried them: all versions with this beginning.

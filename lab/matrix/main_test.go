@@ -68,15 +68,15 @@ func TestFailures(t *testing.T) {
 func TestRun_TriesTheGivenServer(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":                    "module example.com/x\n\ngo 1.25\n",
-		"x_test.go":                 "package x\n\nimport (\n\t\"os/exec\"\n\t\"testing\"\n)\n\nfunc TestOld(t *testing.T) {\n\tif out, _ := exec.Command(\"redis-server\").Output(); string(out) != \"Valkey server v=8.1.0\\n\" {\n\t\tt.Fatalf(\"%s\", out)\n\t}\n}\n",
-		"internal/script/x_test.go": "package script\n\nimport \"testing\"\n\nfunc TestNew(t *testing.T) { t.Error(\"no\") }\n",
-		"cmd/fairlock/x.go":         "package main\n\nfunc main() {}\n",
-		"internal/doctor/x.go":      "package doctor\n",
-		"internal/inspect/x.go":     "package inspect\n",
-		"lab/matrix/x.go":           "package matrix\n",
-		"docs/x.go":                 "package docs\n",
-		"server":                    "#!/bin/sh\necho Valkey server v=8.1.0\n",
+		"go.mod":                      "module example.com/x\n\ngo 1.25\n",
+		"x_test.go":                   "package x\n\nimport (\n\t\"os/exec\"\n\t\"testing\"\n)\n\nfunc TestOld(t *testing.T) {\n\tif out, _ := exec.Command(\"redis-server\").Output(); string(out) != \"Valkey server v=8.1.0\\n\" {\n\t\tt.Fatalf(\"%s\", out)\n\t}\n}\n",
+		"internal/script/x_test.go":   "package script\n\nimport \"testing\"\n\nfunc TestNew(t *testing.T) { t.Error(\"no\") }\n",
+		"cmd/fairlock/x.go":           "package main\n\nfunc main() {}\n",
+		"internal/tools/doctor/x.go":  "package doctor\n",
+		"internal/tools/inspect/x.go": "package inspect\n",
+		"lab/matrix/x.go":             "package matrix\n",
+		"docs/x.go":                   "package docs\n",
+		"server":                      "#!/bin/sh\necho Valkey server v=8.1.0\n",
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o755))

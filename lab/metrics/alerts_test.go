@@ -78,16 +78,17 @@ func firing(t *testing.T, expr string, series []string) (minutes []int) {
 	return minutes
 }
 
-// A rule fires for five minutes after its counter has risen, whether the series was there or not, and not because the series
-// was away.
+// A rule fires for five minutes after its counter has risen, whether the series was there or not, and not because the
+// series was away.
 func TestAlertRules_Counters(t *testing.T) {
 	t.Parallel()
 	exprs := map[string]string{}
 	for _, r := range alertRules(t) {
 		exprs[r.Alert] = r.Expr
 	}
-	// An increase is of 10, which is above the threshold of FairlockRenewalsFail. A value is that of one minute, x10 repeats it
-	// ten times, and _ is a minute without one. Where a target is away, there is a stale marker in the first of them.
+	// An increase is of 10, which is above the threshold of FairlockRenewalsFail. A value is that of one minute, x10
+	// repeats it ten times, and _ is a minute without one. Where a target is away, there is a stale marker in the first of
+	// them.
 	for name, test := range map[string]struct {
 		series []string // of one replica each
 		want   []int
@@ -113,7 +114,8 @@ func TestAlertRules_Counters(t *testing.T) {
 			for _, alert := range slices.Sorted(maps.Keys(counted)) {
 				var series []string
 				for i, points := range test.series {
-					series = append(series, fmt.Sprintf(`%s,fairlock_kind="mutex",instance="%d",otel_scope_name="otelfairlock"} %s`, counted[alert], i, points))
+					series = append(series, fmt.Sprintf(`%s,fairlock_kind="mutex",instance="%d",otel_scope_name="otelfairlock"} %s`,
+						counted[alert], i, points))
 				}
 				assert.Equal(t, test.want, firing(t, exprs[alert], series), alert)
 			}

@@ -19,7 +19,7 @@ import (
 	otelfairlock "github.com/fairlock/fairlock-go/contrib/otel"
 	promfairlock "github.com/fairlock/fairlock-go/contrib/prometheus"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // cpu is what this process has used of the processors.
@@ -76,7 +76,8 @@ func benchmarkPair(b *testing.B, trace *fairlock.Trace) {
 	b.ReportMetric(100*(float64(used[1])/float64(used[0])-1), "%-more")
 }
 
-// BenchmarkLockCollector measures what a scrape of 1,000 locks costs Redis, by its own account: each is held, and 100 wait for it.
+// BenchmarkLockCollector measures what a scrape of 1,000 locks costs Redis, by its own account: each is held, and 100
+// wait for it.
 func BenchmarkLockCollector(b *testing.B) {
 	const locks, waiters = 1000, 100
 	server := redistest.StartTCP(b, "--slowlog-log-slower-than", "1000", "--slowlog-max-len", "10000")

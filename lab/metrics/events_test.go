@@ -38,8 +38,8 @@ func (v value) String() string {
 	return fmt.Sprint(v.sum)
 }
 
-// values returns those of all series by name and labels. Labels without a value are left out, as Prometheus does, and series
-// that are 0, because OpenTelemetry has none before the first value.
+// values returns those of all series by name and labels. Labels without a value are left out, as Prometheus does, and
+// series that are 0, because OpenTelemetry has none before the first value.
 func values(t *testing.T, registry *prometheus.Registry) map[string]value {
 	t.Helper()
 	families, err := registry.Gather()
@@ -57,7 +57,8 @@ func values(t *testing.T, registry *prometheus.Registry) map[string]value {
 				}
 			}
 			h := m.GetHistogram()
-			v := value{f.GetType(), m.GetCounter().GetValue() + m.GetGauge().GetValue() + h.GetSampleSum(), h.GetSampleCount(), ""}
+			v := value{f.GetType(), m.GetCounter().GetValue() + m.GetGauge().GetValue() + h.GetSampleSum(), h.GetSampleCount(),
+				""}
 			for _, b := range h.GetBucket() {
 				v.buckets += b.String() + "\n"
 			}
@@ -71,7 +72,8 @@ func values(t *testing.T, registry *prometheus.Registry) map[string]value {
 
 // short leaves out of a series what is the same in most.
 var short = strings.NewReplacer(
-	" fairlock_namespace=fairlock", "", " fairlock_kind=mutex", "", " fairlock_handoff=false", "", "fairlock_", "", "error_type=", "")
+	" fairlock_namespace=fairlock", "", " fairlock_kind=mutex", "", " fairlock_handoff=false", "", "fairlock_", "",
+	"error_type=", "")
 
 // world is where something is counted.
 type world struct {
@@ -97,8 +99,8 @@ func (w world) waiting(ctx context.Context) <-chan error {
 	return done
 }
 
-// Each event is counted once, with its duration, and the gauges are what is there. The metrics of contrib/prometheus have the
-// names, types, labels, buckets and values that OpenTelemetry's exporter makes of those of contrib/otel.
+// Each event is counted once, with its duration, and the gauges are what is there. The metrics of contrib/prometheus
+// have the names, types, labels, buckets and values that OpenTelemetry's exporter makes of those of contrib/otel.
 func TestMetrics(t *testing.T) {
 	name := func(lock string) string { return lock[:max(0, strings.LastIndex(lock, ":"))] } // of x none
 	for event, c := range map[string]struct {
@@ -179,7 +181,8 @@ func TestMetrics(t *testing.T) {
 			require.NoError(t, lease.Unlock(t.Context()))
 			_, err = w.m.Resume(t.Context(), other.Handle())
 			require.ErrorIs(t, err, fairlock.ErrTaken)
-		}, []string{"hold_duration_seconds: 1 in 0s", "wait_duration_seconds taken: 1 in 0s", "wait_duration_seconds: 1 in 0s"}},
+		}, []string{"hold_duration_seconds: 1 in 0s", "wait_duration_seconds taken: 1 in 0s",
+			"wait_duration_seconds: 1 in 0s"}},
 		"closed": {func(t *testing.T, w world) {
 			w.held(t)
 			lease, err := w.client.RWMutex("x").RLock(t.Context())
@@ -192,7 +195,8 @@ func TestMetrics(t *testing.T) {
 			require.ErrorIs(t, <-done, fairlock.ErrClosed)
 		}, []string{
 			"hold_duration_seconds closed: 1 in 1s", "hold_duration_seconds detached kind=rwmutex: 1 in 0s",
-			"wait_duration_seconds closed: 1 in 1s", "wait_duration_seconds kind=rwmutex: 1 in 0s", "wait_duration_seconds: 1 in 0s",
+			"wait_duration_seconds closed: 1 in 1s", "wait_duration_seconds kind=rwmutex: 1 in 0s",
+			"wait_duration_seconds: 1 in 0s",
 		}},
 		"names": {func(t *testing.T, w world) {
 			for _, name := range []string{"account:1", "account:2", ":", "\xff:"} {

@@ -27,7 +27,8 @@ import (
 
 const folder = "../../contrib/prometheus/"
 
-// exported returns the labels of each time series that contrib/prometheus exports, by name, with those that Prometheus adds.
+// exported returns the labels of each time series that contrib/prometheus exports, by name, with those that Prometheus
+// adds.
 func exported(t *testing.T) (all map[string][]string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -205,7 +206,8 @@ func TestAlertRules(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/instrumentation.md")
 	require.NoError(t, err)
 	explained := map[string]string{} // there, by expressions that are shorter
-	for _, row := range regexp.MustCompile("(?m)^\\| (Fairlock\\w+) \\| `(.*?)`(?: for (\\w+))? \\|").FindAllStringSubmatch(string(guide), -1) {
+	for _, row := range regexp.MustCompile(
+		"(?m)^\\| (Fairlock\\w+) \\| `(.*?)`(?: for (\\w+))? \\|").FindAllStringSubmatch(string(guide), -1) {
 		explained[row[1]] = row[3]
 		checkExpr(t, all, strings.ReplaceAll(row[2], `\|`, "|"))
 	}

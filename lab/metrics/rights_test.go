@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	promfairlock "github.com/fairlock/fairlock-go/contrib/prometheus"
-	"github.com/fairlock/fairlock-go/internal/doctor"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/doctor"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 )
 
 // A LockCollector reads locks with the rights of each user that docs/operating.md lists, and says which one is missing.

@@ -1,5 +1,6 @@
-// Command mutants breaks the code in each of the ways that mutants.txt lists, one at a time, and prints what finds it. It fails if
-// that does not notice. Nothing is changed in the tree: the Go command compiles a broken copy of one file in its place (-overlay).
+// Command mutants breaks the code in each of the ways that mutants.txt lists, one at a time, and prints what finds it.
+// It fails if that does not notice. Nothing is changed in the tree: the Go command compiles a broken copy of one file
+// in its place (-overlay).
 //
 //	go run ./lab/mutants                  # all
 //	go run ./lab/mutants -run fence       # some
@@ -40,7 +41,8 @@ type tier struct {
 var (
 	states  = newTier("-run=^TestStates$", "./lab/states")
 	scripts = newTier("./internal/script")
-	unit    = newTier("./fairlock", "./internal/wait", "./internal/hold", "./internal/call", "./internal/task", "./internal/dispatch", "./internal/script", "./token", "./leader")
+	unit    = newTier("./fairlock", "./internal/wait", "./internal/hold", "./internal/call", "./internal/task",
+		"./internal/dispatch", "./internal/script", "./token", "./leader")
 )
 
 var errUnsound = errors.New("fails without a mutant")
@@ -200,8 +202,8 @@ var (
 	ended  = regexp.MustCompile(`(?m)^FAIL\t\S+\t[\d.]+s$`) // the line of a package whose tests have run
 )
 
-// finds runs the tests of a tier, and returns the first that failed, or "", and what they printed. It is an error if they did
-// not run: they did not compile, for example.
+// finds runs the tests of a tier, and returns the first that failed, or "", and what they printed. It is an error if
+// they did not run: they did not compile, for example.
 func (t *tier) finds(overlay string) (test string, out []byte, err error) {
 	args := []string{"test", "-v", "-count=1", "-vet=off", "-failfast", "-timeout", timeout.String()}
 	if overlay != "" {

@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	luaparse "github.com/yuin/gopher-lua/parse"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
-// Each mutant changes one place, which is still there, and each rule has one. A script that did not compile would be found by any test.
+// Each mutant changes one place, which is still there, and each rule has one. A script that did not compile would be
+// found by any test.
 func TestMutants_ReplaceOneText(t *testing.T) {
 	all, err := parse(list)
 	require.NoError(t, err)

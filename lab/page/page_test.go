@@ -30,7 +30,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/leader"
 	"github.com/fairlock/fairlock-go/ui"
 )
@@ -41,7 +41,8 @@ var (
 )
 
 // browsers are the names of programs that can show the page.
-var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell", "chrome"}
+var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell",
+	"chrome"}
 
 // limit bounds what the browser does, so that a test that fails ends.
 const limit = time.Minute
@@ -91,7 +92,8 @@ func visit(t *testing.T, namespace string) *site {
 	s.server = httptest.NewServer(mux)
 	s.url = s.server.URL + "/team/locks/"
 
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(program), chromedp.NoSandbox,
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(program),
+		chromedp.NoSandbox,
 		chromedp.Flag("no-proxy-server", true))
 	ctx, stop := chromedp.NewExecAllocator(t.Context(), options...)
 	ctx, closeTab := chromedp.NewContext(ctx)
@@ -167,7 +169,8 @@ func (s *site) await(what string) time.Duration {
 	return time.Since(began)
 }
 
-// complaints are what the browser has complained about until now: what the policy forbids, exceptions, responses with errors.
+// complaints are what the browser has complained about until now: what the policy forbids, exceptions, responses with
+// errors.
 func (s *site) complaints() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,8 +216,8 @@ var names = []string{
 	"\x00\x1b[31m\r\n", "\xff\xfe", `</textarea><b>`, "a b", "\u202egnp.exe", "日本語", strings.Repeat("x", 1024),
 }
 
-// Every name leads from the list to its lock, and can be typed to take it, also without JavaScript. The browser has nothing to
-// complain about.
+// Every name leads from the list to its lock, and can be typed to take it, also without JavaScript. The browser has
+// nothing to complain about.
 func TestPage_Names(t *testing.T) {
 	s := visit(t, t.Name())
 	leases := map[string]*fairlock.Lease{}
@@ -293,10 +296,12 @@ func TestPage_TellsThatItIsLost(t *testing.T) {
 	s.await("This page gets no answer")
 	require.Contains(t, s.text(), "web-1", "what was known stays")
 	set(false)
-	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "gets no answer") }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "gets no answer") }, 10*time.Second,
+		50*time.Millisecond)
 }
 
-// A keyed semaphore has its keys in a table, in the order in which they are next, and a key that is full says so until it is not.
+// A keyed semaphore has its keys in a table, in the order in which they are next, and a key that is full says so until
+// it is not.
 func TestPage_Keyed(t *testing.T) {
 	s := visit(t, t.Name())
 	gpu := func(client, key string) fairlock.SemaphoreKey {
@@ -313,7 +318,8 @@ func TestPage_Keyed(t *testing.T) {
 		s.await(fmt.Sprint("waits-", i))
 	}
 	rows := func() [][]string {
-		return eval[[][]string](s, `[...document.querySelectorAll('.keys tbody tr')].map(r => [...r.children].map(c => c.innerText))`)
+		return eval[[][]string](s,
+			`[...document.querySelectorAll('.keys tbody tr')].map(r => [...r.children].map(c => c.innerText))`)
 	}
 	keys := rows()
 	require.Len(t, keys, 2)
@@ -323,7 +329,8 @@ func TestPage_Keyed(t *testing.T) {
 	require.Equal(t, "at its limit", keys[1][5])
 	require.Contains(t, s.text(), "3 of 3 held")
 	require.NoError(t, full.Unlock(t.Context()))
-	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "at its limit") }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "at its limit") }, 10*time.Second,
+		50*time.Millisecond)
 	s.open("")
 	require.Contains(t, eval[string](s, `document.querySelector('.locks tbody tr').innerText`), "keyed")
 	require.Empty(t, s.complaints())
@@ -335,7 +342,8 @@ func TestPage_OtherSite(t *testing.T) {
 	lease := s.hold("m", "web-1")
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = fmt.Fprintf(w, `<form method="post" action="%srelease?kind=mutex&amp;name=m&amp;fence=%d"><input name="typed" value="m"><button>x</button></form>`,
+		_, _ = fmt.Fprintf(w,
+			`<form method="post" action="%srelease?kind=mutex&amp;name=m&amp;fence=%d"><input name="typed" value="m"><button>x</button></form>`,
 			s.url, lease.Fence())
 	}))
 	defer other.Close()
@@ -403,20 +411,23 @@ func (s *site) scene() {
 func TestPage_Screens(t *testing.T) {
 	s := visit(t, t.Name())
 	s.scene()
-	s.hold(strings.Repeat("tenant/0123456789abcdef.", 42)+"0123456789abcdef", strings.Repeat("a-very-long-client-name-", 5))
+	s.hold(strings.Repeat("tenant/0123456789abcdef.", 42)+"0123456789abcdef",
+		strings.Repeat("a-very-long-client-name-", 5))
 	for i := range 150 {
 		if i < 30 || *screens == "" {
 			s.queue("search-index", fmt.Sprintf("indexer-%d", i%40))
 		}
 	}
 	for i := range 3 {
-		_, err := s.client(fmt.Sprintf("train-%d", i)).KeyedSemaphore("gpu", 4).Key(fmt.Sprintf("tenant %d", i%2), fairlock.WithKeyLimit(2)).Acquire(t.Context(), 1)
+		_, err := s.client(fmt.Sprintf("train-%d", i)).KeyedSemaphore("gpu", 4).Key(fmt.Sprintf("tenant %d", i%2),
+			fairlock.WithKeyLimit(2)).Acquire(t.Context(), 1)
 		require.NoError(t, err)
 	}
 	for i := range 4 {
 		c := s.client(fmt.Sprintf("train-%d", i+3))
 		go func() {
-			_, _ = c.KeyedSemaphore("gpu", 4).Key(fmt.Sprintf("tenant %d", i%2), fairlock.WithKeyLimit(2)).Acquire(t.Context(), 2)
+			_, _ = c.KeyedSemaphore("gpu", 4).Key(fmt.Sprintf("tenant %d", i%2), fairlock.WithKeyLimit(2)).Acquire(t.Context(),
+				2)
 		}()
 	}
 	s.open("")
@@ -439,7 +450,8 @@ func TestPage_Screens(t *testing.T) {
 				if name == "list" {
 					first := eval[float64](s, "document.querySelector('th[scope=row] a').getBoundingClientRect().top")
 					require.True(t, width > 1000 || first < 300, "the first lock is %v px from the top", first)
-					heights := eval[[]float64](s, "[...document.querySelectorAll('.locks tbody tr')].map(r => r.getBoundingClientRect().height)")
+					heights := eval[[]float64](s,
+						"[...document.querySelectorAll('.locks tbody tr')].map(r => r.getBoundingClientRect().height)")
 					require.True(t, width < 1000 || slices.Max(heights) == slices.Min(heights), "rows of one height: %v", heights)
 				}
 				if *screens != "" {
@@ -453,7 +465,8 @@ func TestPage_Screens(t *testing.T) {
 	require.Empty(t, slices.DeleteFunc(s.faults, func(f string) bool { return strings.Contains(f, "nowhere") }))
 }
 
-// On a telephone, the kind, the order and the locks for which somebody waits can be chosen, and what was chosen is seen.
+// On a telephone, the kind, the order and the locks for which somebody waits can be chosen, and what was chosen is
+// seen.
 func TestPage_ChoosesOnATelephone(t *testing.T) {
 	s := visit(t, t.Name())
 	s.hold("a", "web-1")
@@ -462,17 +475,21 @@ func TestPage_ChoosesOnATelephone(t *testing.T) {
 	s.size(390, 844)
 	s.open("?sort=name")
 	seen := func(selector string) bool {
-		return eval[bool](s, fmt.Sprintf(`(r => r.width > 20 && r.height > 10 && r.left >= 0 && r.right <= 390 && r.bottom < 200)(document.querySelector(%q).getBoundingClientRect())`, selector))
+		return eval[bool](s, fmt.Sprintf(
+			`(r => r.width > 20 && r.height > 10 && r.left >= 0 && r.right <= 390 && r.bottom < 200)(document.querySelector(%q).getBoundingClientRect())`, selector))
 	}
 	for _, control := range []string{"input[name=q]", "select[name=kind]", "select[name=sort]", ".check", "form button"} {
 		require.True(t, seen(control), control)
 	}
 	first := func() string { return eval[string](s, "document.querySelector('th[scope=row] a').innerText") }
-	require.Equal(t, []string{"name", "a"}, []string{eval[string](s, "document.querySelector('select[name=sort]').value"), first()})
+	require.Equal(t, []string{"name", "a"}, []string{eval[string](s, "document.querySelector('select[name=sort]').value"),
+		first()})
 	s.do(chromedp.Click(chromedp.CSS("input[name=waiting]")))
 	eval[string](s, "document.querySelector('select[name=sort]').value = 'wait'")
-	s.do(chromedp.Click(chromedp.CSS("form button")), chromedp.WaitVisible(chromedp.CSS(".filter a"))) // leads to all locks
-	require.Equal(t, []string{"wait", "b"}, []string{eval[string](s, "document.querySelector('select[name=sort]').value"), first()})
+	// leads to all locks
+	s.do(chromedp.Click(chromedp.CSS("form button")), chromedp.WaitVisible(chromedp.CSS(".filter a")))
+	require.Equal(t, []string{"wait", "b"}, []string{eval[string](s, "document.querySelector('select[name=sort]').value"),
+		first()})
 	require.Empty(t, s.complaints())
 }
 

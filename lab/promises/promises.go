@@ -101,7 +101,8 @@ func collect(rows map[string]map[string]*row, f *ast.FuncDecl, dir string) error
 		kind, rest, _ := strings.Cut(text, " ")
 		name, outcome, _ := strings.Cut(strings.TrimSpace(rest), ": ")
 		if rows[kind] == nil || name == "" || strings.Contains(rest, "|") {
-			return fmt.Errorf("%s of %s: want //fairlock:promise or //fairlock:fault, and a name, without |: %s", f.Name.Name, dir, c.Text)
+			return fmt.Errorf("%s of %s: want //fairlock:promise or //fairlock:fault, and a name, without |: %s", f.Name.Name,
+				dir, c.Text)
 		}
 		r := rows[kind][name]
 		if r == nil {
@@ -109,7 +110,8 @@ func collect(rows map[string]map[string]*row, f *ast.FuncDecl, dir string) error
 			rows[kind][name] = r
 		}
 		if outcome != "" && r.outcome != "" && outcome != r.outcome {
-			return fmt.Errorf("%s of %s: the outcome of %q is given twice: %q and %q", f.Name.Name, dir, name, r.outcome, outcome)
+			return fmt.Errorf("%s of %s: the outcome of %q is given twice: %q and %q", f.Name.Name, dir, name, r.outcome,
+				outcome)
 		}
 		if outcome != "" {
 			r.outcome = outcome

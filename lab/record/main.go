@@ -1,5 +1,5 @@
-// Command record writes the table of docs/track-record.md from what make states, make sim, make chaos and make mutants print, which it
-// reads from its standard input.
+// Command record writes the table of docs/track-record.md from what make states, make sim, make chaos and make mutants
+// print, which it reads from its standard input.
 package main
 
 import (
@@ -56,7 +56,8 @@ func write(logs io.Reader, now time.Time) (string, error) {
 			if byKind[m[1]] == "" {
 				kinds = append(kinds, m[1])
 			}
-			byKind[m[1]] = fmt.Sprintf("%s states in %s steps; all histories of %s steps", thousands(m[3]), thousands(m[4]), m[2])
+			byKind[m[1]] = fmt.Sprintf("%s states in %s steps; all histories of %s steps", thousands(m[3]), thousands(m[4]),
+				m[2])
 		} else if m := seeds.FindStringSubmatch(lines.Text()); m != nil {
 			length, err := time.ParseDuration(m[3])
 			if err != nil {
@@ -78,14 +79,16 @@ func write(logs io.Reader, now time.Time) (string, error) {
 		fmt.Fprintf(&b, "| short histories: %s | %s |\n", k, byKind[k])
 	}
 	if runs > 0 {
-		fmt.Fprintf(&b, "| simulation | %s grants checked in %s seeds, %v of simulated time with faults |\n", thousands(strconv.Itoa(grants)), thousands(strconv.Itoa(runs)), faulty)
+		fmt.Fprintf(&b, "| simulation | %s grants checked in %s seeds, %v of simulated time with faults |\n",
+			thousands(strconv.Itoa(grants)), thousands(strconv.Itoa(runs)), faulty)
 	}
 	slices.Sort(counts)
 	for _, name := range counts {
 		fmt.Fprintf(&b, "| fault runs: %s | %s |\n", name, thousands(strconv.Itoa(byName[name])))
 	}
 	if slices.Sort(found); len(found) > 0 {
-		b.WriteString("\n| a break of the code, or a bug that was there | found by | in |\n|---|---|---|\n" + strings.Join(found, ""))
+		b.WriteString("\n| a break of the code, or a bug that was there | found by | in |\n|---|---|---|\n" +
+			strings.Join(found, ""))
 	}
 	b.WriteByte('\n')
 	return b.String(), lines.Err()

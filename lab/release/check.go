@@ -17,8 +17,8 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// checker publishes the modules into a folder that the go command takes for a proxy, and uses them from there as their users
-// do. Nothing comes from the tree or from the module cache of this machine but modules of others.
+// checker publishes the modules into a folder that the go command takes for a proxy, and uses them from there as their
+// users do. Nothing comes from the tree or from the module cache of this machine but modules of others.
 type checker struct {
 	version string
 	dir     string   // temporary
@@ -180,7 +180,8 @@ func (c *checker) install(ctx context.Context, m module) error {
 
 // binaries builds what is attached to a release, as the workflow does it: in a clone at the command's tag.
 func (c *checker) binaries(ctx context.Context, m module) error {
-	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"commit", "-q", "-m", "release"}, {"tag", m.tag + c.version}} {
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"commit", "-q", "-m", "release"},
+		{"tag", m.tag + c.version}} {
 		args = append([]string{"-c", "user.name=release", "-c", "user.email=release@example.com"}, args...)
 		if _, err := output(ctx, c.tree(), "git", args...); err != nil {
 			return err
@@ -199,7 +200,8 @@ func (c *checker) binaries(ctx context.Context, m module) error {
 	return err
 }
 
-// consume makes a module that imports each public package of m, and runs its examples there, of which there must be one.
+// consume makes a module that imports each public package of m, and runs its examples there, of which there must be
+// one.
 func (c *checker) consume(ctx context.Context, m module) error {
 	dir := filepath.Join(c.dir, "consumer", filepath.FromSlash(m.path()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -211,7 +213,8 @@ func (c *checker) consume(ctx context.Context, m module) error {
 	if err := c.goRun(ctx, dir, "get", m.path()+"@"+c.version); err != nil {
 		return err
 	}
-	list, err := c.goOutput(ctx, dir, "list", "-mod=mod", "-f", "{{if .GoFiles}}{{.ImportPath}} {{.Dir}}{{end}}", m.path()+"/...")
+	list, err := c.goOutput(ctx, dir, "list", "-mod=mod", "-f", "{{if .GoFiles}}{{.ImportPath}} {{.Dir}}{{end}}", m.path()+
+		"/...")
 	if err != nil {
 		return err
 	}
@@ -245,7 +248,8 @@ func (c *checker) consume(ctx context.Context, m module) error {
 	if err := c.goRun(ctx, dir, "build", "./..."); err != nil {
 		return err
 	}
-	return c.goRun(ctx, dir, "test", "-count=1", "-vet=off", "./...") // vet knows what an example is of only beside its package
+	// vet knows what an example is of only beside its package
+	return c.goRun(ctx, dir, "test", "-count=1", "-vet=off", "./...")
 }
 
 func (c *checker) goRun(ctx context.Context, dir string, args ...string) error {

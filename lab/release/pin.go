@@ -57,8 +57,8 @@ func published(tree string) ([]module, error) {
 	return slices.Concat(groups[:]...), nil
 }
 
-// pin changes each go.mod as the module's tag has it: the repository's modules are required in this version, and nothing is
-// replaced. `go install` refuses a command that replaces a module, and a user's go ignores the replacement.
+// pin changes each go.mod as the module's tag has it: the repository's modules are required in this version, and
+// nothing is replaced. `go install` refuses a command that replaces a module, and a user's go ignores the replacement.
 func pin(modules []module, version string) error {
 	root := modules[0].path()
 	ours := func(path string) bool { return path == root || strings.HasPrefix(path, root+"/") }

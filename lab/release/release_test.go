@@ -16,8 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// repository returns one with a library, a module of contrib, a command, and a module that is not published. extra are lines
-// of the command's go.mod.
+// repository returns one with a library, a module of contrib, a command, and a module that is not published. extra are
+// lines of the command's go.mod.
 func repository(t *testing.T, extra string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -74,8 +74,8 @@ func TestPin_RefusesWhatUsersCannotHave(t *testing.T) {
 	}
 }
 
-// The modules of this repository can be pinned, and CHANGELOG.md has a version to publish. The rest of a release is not tried
-// here: `make release-check` takes minutes.
+// The modules of this repository can be pinned, and CHANGELOG.md has a version to publish. The rest of a release is not
+// tried here: `make release-check` takes minutes.
 func TestThisRepository(t *testing.T) {
 	modules, err := published("../..")
 	require.NoError(t, err)
@@ -89,7 +89,8 @@ func TestThisRepository(t *testing.T) {
 
 var used = regexp.MustCompile(`(?m)^ *(?:- )?uses: (.*)$`)
 
-// Each action is that of a commit, with the version as a comment. A workflow is YAML, and calls only scripts that are there.
+// Each action is that of a commit, with the version as a comment. A workflow is YAML, and calls only scripts that are
+// there.
 func TestWorkflows_ArePinned(t *testing.T) {
 	files, err := filepath.Glob("../../.github/workflows/*.yml")
 	require.NoError(t, err)

@@ -47,8 +47,8 @@ func (b *balance) check() {
 // outcome is what Trace has told of a call of Lock.
 type outcome struct{ queued, ended int }
 
-// check fails if it is not what the call has returned. A call that returns one of two errors may have been refused before it
-// was an acquisition.
+// check fails if it is not what the call has returned. A call that returns one of two errors may have been refused
+// before it was an acquisition.
 func (o outcome) check(w *world, err error) {
 	refused := errors.Is(err, fairlock.ErrClosed) || errors.Is(err, context.Canceled)
 	if o.queued > 1 || o.ended > 1 || o.ended == 0 && !refused {

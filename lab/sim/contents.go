@@ -9,8 +9,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -107,7 +107,8 @@ func (o *observer) run(peer *server.Peer, l *observed, s step, request []string)
 		return
 	}
 	after := l.State
-	did := &rules.Step{Verb: s.verb, Args: s.args, Before: &before, After: &after, Reply: replied(sent.String()), Refused: s.refused}
+	did := &rules.Step{Verb: s.verb, Args: s.args, Before: &before, After: &after, Reply: replied(sent.String()),
+		Refused: s.refused}
 	for _, text := range s.sent {
 		did.Sent = append(did.Sent, rules.ParseMessage(text))
 	}
@@ -117,7 +118,8 @@ func (o *observer) run(peer *server.Peer, l *observed, s step, request []string)
 		}
 	}
 	wrong := rules.Check(did)
-	if s.refused && !mayRefuse(s, &before) || did.Reply == nil && !s.refused && !strings.Contains(sent.String(), "too far ahead") {
+	if s.refused && !mayRefuse(s, &before) || did.Reply == nil && !s.refused &&
+		!strings.Contains(sent.String(), "too far ahead") {
 		wrong = append(wrong, "it may not fail")
 	}
 	if told := time.Duration(rules.Numbers(s.args[0])[0]) * time.Millisecond; told != fenceTTL && told != otherFenceTTL {
@@ -125,7 +127,8 @@ func (o *observer) run(peer *server.Peer, l *observed, s step, request []string)
 	}
 	if len(wrong) > 0 {
 		o.world.fail("server: at %v, lock %q, at %d: after %s %v: %s\nreply %q, messages %v\nbefore: %+v\nafter:  %+v",
-			time.Duration(o.world.now()), l.name, before.Now, s.verb, s.args, strings.Join(wrong, "; "), sent.String(), s.sent, before, after)
+			time.Duration(o.world.now()), l.name, before.Now, s.verb, s.args, strings.Join(wrong,
+				"; "), sent.String(), s.sent, before, after)
 	}
 }
 
@@ -148,13 +151,14 @@ func replied(sent string) []string {
 	return words
 }
 
-// mayRefuse reports whether a full server may refuse a script: the acquire of a newcomer, or one that ends no lease and has
-// only to admit waiters.
+// mayRefuse reports whether a full server may refuse a script: the acquire of a newcomer, or one that ends no lease and
+// has only to admit waiters.
 func mayRefuse(s step, before *rules.State) bool {
 	ends := func(is func(rules.Holder) bool) bool { return slices.ContainsFunc(before.Live(), is) }
 	switch s.verb {
 	case "acquire":
-		return !ends(func(h rules.Holder) bool { return h.Token == s.args[1] }) && (before.Waiter(s.args[1]) == nil || s.args[2] == "0")
+		return !ends(func(h rules.Holder) bool { return h.Token == s.args[1] }) &&
+			(before.Waiter(s.args[1]) == nil || s.args[2] == "0")
 	case "release":
 		return !ends(func(h rules.Holder) bool { return h.Token == s.args[1] && fmt.Sprint(h.Fence) == s.args[2] })
 	case "force_release":

@@ -11,11 +11,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
-// conversation is what a process sends and what it is told, as its Redis client sees it: the rules for clients that go by
-// that are here. It also lets requests hang, or run twice.
+// conversation is what a process sends and what it is told, as its Redis client sees it: the rules for clients that go
+// by that are here. It also lets requests hang, or run twice.
 type conversation struct {
 	process *process
 
@@ -24,15 +24,19 @@ type conversation struct {
 
 	renewalHangs atomic.Int64 // for how long the next renewal hangs
 
-	mu       sync.Mutex
-	waiting  map[string]time.Time // guarded by mu: by token: when a waiter that was told that it is queued has to request the lock again, because that can help, by its clock; zero: that is not known, or a Resume has sent the token
-	latest   map[string]queuedAt  // guarded by mu: by token: the latest request that found it queued
-	over     map[string]bool      // guarded by mu: tokens whose waiters were granted the lock, or have left
-	done     map[string]bool      // guarded by mu: tokens of leases that were unlocked or detached: a renewal may be under way
+	mu sync.Mutex
+	// guarded by mu: by token: when a waiter that was told that it is queued has to request the lock again, because that
+	// can help, by its clock; zero: that is not known, or a Resume has sent the token
+	waiting map[string]time.Time
+	latest  map[string]queuedAt // guarded by mu: by token: the latest request that found it queued
+	over    map[string]bool     // guarded by mu: tokens whose waiters were granted the lock, or have left
+	// guarded by mu: tokens of leases that were unlocked or detached: a renewal may be under way
+	done     map[string]bool
 	expected map[string]expected  // guarded by mu: by token
 	overdue  []suspect            // guarded by mu: what was not sent in time
 	leaving  map[string]time.Time // guarded by mu: by token: since when a waiter leaves that was queued, by its clock
-	kept     map[string]time.Time // guarded by mu: by token: until when its holder keeps a lost lease to stop, by its clock
+	// guarded by mu: by token: until when its holder keeps a lost lease to stop, by its clock
+	kept map[string]time.Time
 }
 
 // queuedAt is a request that found a waiter queued: when it was sent, and the lock's last number then.
@@ -51,7 +55,8 @@ type expected struct {
 func newConversation(p *process) *conversation {
 	return &conversation{
 		process: p, waiting: map[string]time.Time{}, latest: map[string]queuedAt{},
-		over: map[string]bool{}, done: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{}, kept: map[string]time.Time{},
+		over: map[string]bool{}, done: map[string]bool{}, expected: map[string]expected{}, leaving: map[string]time.Time{},
+		kept: map[string]time.Time{},
 	}
 }
 
@@ -92,18 +97,20 @@ func words(values []any) (all []string) {
 	return all
 }
 
-// expect notes that a token has to be named by a request of one of these verbs, at once or after a while. The caller holds mu.
+// expect notes that a token has to be named by a request of one of these verbs, at once or after a while. The caller
+// holds mu.
 func (c *conversation) expect(token string, after time.Duration, verbs, what string) {
 	c.expected[token] = expected{c.process.world.now() + int64(after+atOnce), verbs, what}
 }
 
-// lost notes that a lease was lost here, at its deadline. A release or leave is sent when its safety margin is over, and not
-// before: a renewal of it may still arrive.
+// lost notes that a lease was lost here, at its deadline. A release or leave is sent when its safety margin is over,
+// and not before: a renewal of it may still arrive.
 func (c *conversation) lost(token string, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.kept[token] = until
-	c.expect(token, time.Duration(max(c.process.until(until)-c.process.world.now(), 0)), "release leave", "a lease that was lost here is not given back")
+	c.expect(token, time.Duration(max(c.process.until(until)-c.process.world.now(), 0)), "release leave",
+		"a lease that was lost here is not given back")
 }
 
 // unlocks notes that the holder of a lease calls Unlock.
@@ -129,8 +136,8 @@ func (c *conversation) trusts(token string, fence uint64) bool {
 	return fence > c.latest[token].last
 }
 
-// asksAfter notes after how many ms a waiter was told, by the reply to a request, that another request can help; negative: it is
-// not known. It keeps the earlier of two such times. The caller holds mu.
+// asksAfter notes after how many ms a waiter was told, by the reply to a request, that another request can help;
+// negative: it is not known. It keeps the earlier of two such times. The caller holds mu.
 func (c *conversation) asksAfter(token, told string) {
 	asks, waits := c.waiting[token]
 	at := c.process.clock.Now().Add(time.Duration(rules.Numbers(told)[0]) * time.Millisecond)
@@ -183,8 +190,10 @@ func (c *conversation) sent(e exchange) {
 		}
 	}
 	for token, until := range c.kept {
-		if p.clock.Now().Before(until.Add(-grain)) && (e.verb == "release" || e.verb == "leave") && slices.Contains(e.args, token) {
-			p.world.fail("client: at %v, %s is given back %v before its safety margin is over", time.Duration(p.world.now()), token,
+		if p.clock.Now().Before(until.Add(-grain)) && (e.verb == "release" || e.verb == "leave") &&
+			slices.Contains(e.args, token) {
+			p.world.fail("client: at %v, %s is given back %v before its safety margin is over", time.Duration(p.world.now()),
+				token,
 				until.Sub(p.clock.Now()))
 		}
 	}
@@ -281,7 +290,8 @@ func (c *conversation) send(cmds []redis.Cmder, next func() error) error {
 	}
 	err := next()
 	for i, cmd := range cmds {
-		if r := requests[i]; r.verb == "acquire" && r.args[4] == "0" && replyOf(cmd)[0] == "queued" { // the first of its waiter
+		// the first of its waiter
+		if r := requests[i]; r.verb == "acquire" && r.args[4] == "0" && replyOf(cmd)[0] == "queued" {
 			err = c.again(next, err)
 			break
 		}
@@ -303,8 +313,8 @@ func replyOf(cmd redis.Cmder) []string {
 	return words([]any{reply})
 }
 
-// again sends an acquire that has queued a waiter again after a while, as go-redis does when the reply was lost. What the
-// server sends meanwhile, such as notifications, arrives later still.
+// again sends an acquire that has queued a waiter again after a while, as go-redis does when the reply was lost. What
+// the server sends meanwhile, such as notifications, arrives later still.
 func (c *conversation) again(next func() error, err error) error {
 	p := c.process
 	late := time.Duration(c.twice.Swap(0))

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/history"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -411,8 +411,8 @@ func (p *process) pauseFor(length time.Duration) {
 	p.halt(length, "stands still")
 }
 
-// halt has a process send and receive nothing for a while. Its clock, which the caller has stopped, goes on when the last
-// of several such faults is over.
+// halt has a process send and receive nothing for a while. Its clock, which the caller has stopped, goes on when the
+// last of several such faults is over.
 func (p *process) halt(length time.Duration, what string) {
 	p.world.unreachable(p, length, what)
 	p.client.Link.Hang()
@@ -435,8 +435,8 @@ func (p *process) isHalted() bool {
 	return time.Now().Before(p.haltedUntil)
 }
 
-// stray sends requests that arrive late or are bogus. The first may extend a lease, by as much as its token says. The others may
-// change nothing. Of the rest of a minimum hold nobody has the token.
+// stray sends requests that arrive late or are bogus. The first may extend a lease, by as much as its token says. The
+// others may change nothing. Of the rest of a minimum hold nobody has the token.
 func (w *world) stray(t target) {
 	l, ctx := w.lock(t), context.Background()
 	seen, left := w.observer.known(t.name)
@@ -473,8 +473,8 @@ func (w *world) resize(t target, permits int) error {
 	return err
 }
 
-// visit has a new waiter, perhaps with a long TTL, request each lock, and leave at once. It leaves no tombstone, with which no
-// acquire would be a common case any more.
+// visit has a new waiter, perhaps with a long TTL, request each lock, and leave at once. It leaves no tombstone, with
+// which no acquire would be a common case any more.
 func (w *world) visit(random *rand.Rand) {
 	length := []time.Duration{waiterTTL, visitorTTL}[random.IntN(2)]
 	w.after(0, func() {
@@ -488,8 +488,8 @@ func (w *world) visit(random *rand.Rand) {
 	})
 }
 
-// grantAnew takes a lock from its holders, and grants it to one of them again, as an acquire does that arrives late. Nothing
-// happens if others wait.
+// grantAnew takes a lock from its holders, and grants it to one of them again, as an acquire does that arrives late.
+// Nothing happens if others wait.
 func (w *world) grantAnew(t target) {
 	seen, _ := w.observer.known(t.name)
 	if len(seen.Holders) == 0 || len(seen.Waiters) > 0 || isReleased(seen.Holders[0].Token) {
@@ -536,7 +536,8 @@ type saved struct {
 // snapshot returns the server's data, as a replica has them.
 func snapshot(s *fairlocktest.Server) saved {
 	m := s.Miniredis
-	d := saved{map[string]string{}, map[string]map[string]float64{}, map[string]map[string]string{}, map[string]time.Time{}}
+	d := saved{map[string]string{}, map[string]map[string]float64{}, map[string]map[string]string{},
+		map[string]time.Time{}}
 	for _, key := range m.Keys() {
 		switch m.Type(key) {
 		case "string":

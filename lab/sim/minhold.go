@@ -4,11 +4,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
-// The rules for minimum holds: the lock stays taken until d after the grant, whatever its holder does, and is free then. A waiter
-// that can be granted it then sends a request at once.
+// The rules for minimum holds: the lock stays taken until d after the grant, whatever its holder does, and is free
+// then. A waiter that can be granted it then sends a request at once.
 
 const longestMinHold = 3 * ttl
 
@@ -36,15 +36,16 @@ func (o *observer) begins(token string, d time.Duration, fence uint64, handoff b
 	}
 }
 
-// outlasts checks that a lease lasts until the end of its minimum, should its holder crash now. Those of a clock that was stepped
-// back are not checked: Redis and clients then disagree on how much is left. The caller holds mu.
+// outlasts checks that a lease lasts until the end of its minimum, should its holder crash now. Those of a clock that
+// was stepped back are not checked: Redis and clients then disagree on how much is left. The caller holds mu.
 func (o *observer) outlasts(h rules.Holder) {
 	m := o.minimum(h)
 	if m == nil || !m.known || o.back > 0 {
 		return
 	}
 	if short := m.ends() - h.Expires; short > rules.Millisecond {
-		o.world.fail("server: at %v, the lease of %s ends %d µs before its minimum of %v", time.Duration(o.world.now()), h.Token, short, m.d)
+		o.world.fail("server: at %v, the lease of %s ends %d µs before its minimum of %v", time.Duration(o.world.now()),
+			h.Token, short, m.d)
 	}
 }
 
@@ -69,8 +70,8 @@ func (o *observer) ended(l *observed, h rules.Holder, now int64) {
 	}
 }
 
-// lasts checks until when a lease is kept that was renewed, or that has the rest of the minimum hold of another one. until is as
-// Event.At.
+// lasts checks until when a lease is kept that was renewed, or that has the rest of the minimum hold of another one.
+// until is as Event.At.
 func (o *observer) lasts(had, h rules.Holder, until int64) {
 	m := o.minimum(had)
 	switch {

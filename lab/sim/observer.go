@@ -12,9 +12,9 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/rules"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -63,16 +63,20 @@ type observed struct {
 
 	forgotten map[string]int64 // waiters whose queue was forgotten, and that are not back: since when, as Event.At
 
-	last      rules.Holder // whose lease has ended last, by itself or by a script
-	grew      int64        // when the number that a resize had set was lost, in µs of the server: more may fit, and nobody is told
-	headSince int64        // when the first waiter became that, as Event.At
+	last rules.Holder // whose lease has ended last, by itself or by a script
+	// when the number that a resize had set was lost, in µs of the server: more may fit, and nobody is told
+	grew      int64
+	headSince int64 // when the first waiter became that, as Event.At
 }
 
 // observe begins to observe the server of a world.
 func observe(w *world) *observer {
 	o := &observer{
-		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{}, restored: map[string]bool{},
-		rare: make([]int, len(rare)), subscribed: map[string]int64{}, minimums: map[string]*minimum{}, took: map[string]string{}, untold: map[string]bool{},
+		world: w, verbs: map[string]string{}, hashes: map[string]string{}, departed: map[string]bool{},
+		restored: map[string]bool{},
+		rare: make([]int, len(
+			rare)), subscribed: map[string]int64{}, minimums: map[string]*minimum{}, took: map[string]string{},
+		untold: map[string]bool{},
 	}
 	for hash, text := range script.Texts() {
 		other := w.other.hashes[hash]
@@ -80,7 +84,8 @@ func observe(w *world) *observer {
 		o.verbs[hash], o.verbs[other] = script.VerbOf(hash), script.VerbOf(hash)
 	}
 	for _, t := range w.targets {
-		l := &observed{name: t.name, keys: map[string]string{}, seen: map[string]int64{}, forgotten: map[string]int64{}, permits: max(t.permits, t.others, 1)}
+		l := &observed{name: t.name, keys: map[string]string{}, seen: map[string]int64{}, forgotten: map[string]int64{},
+			permits: max(t.permits, t.others, 1)}
 		for _, key := range script.KeysOf(t.kind, script.DefaultNamespace, t.name) {
 			l.keys[key.Part] = key.Name
 		}
@@ -99,8 +104,8 @@ func (o *observer) stop() {
 // byObserver is the name of the peer for which the observer runs a script.
 const byObserver = "observer"
 
-// before is called before each command of a client, and before each of a script. It runs scripts itself, to see the data
-// before and after.
+// before is called before each command of a client, and before each of a script. It runs scripts itself, to see the
+// data before and after.
 func (o *observer) before(peer *server.Peer, command string, args ...string) bool {
 	if command == "PUBLISH" { // of a script
 		o.last.sent = append(o.last.sent, args[1])
@@ -137,7 +142,8 @@ func (o *observer) before(peer *server.Peer, command string, args ...string) boo
 	n, _ := strconv.Atoi(args[1])
 	for _, l := range o.locks {
 		if verb := o.verbs[hash]; verb != "" && lockOf(args[2]) == lockOf(l.keys["number"]) {
-			o.run(peer, l, step{verb: verb, args: args[2+n:], text: strings.Join(args[2+n:], " ")}, append([]string{command}, args...))
+			o.run(peer, l, step{verb: verb, args: args[2+n:], text: strings.Join(args[2+n:], " ")},
+				append([]string{command}, args...))
 			return true
 		}
 	}
@@ -176,7 +182,8 @@ func (o *observer) subscribe(client string, at int64) {
 	}
 	for _, l := range o.locks {
 		for _, w := range l.Waiters {
-			o.untold[w.Token] = o.untold[w.Token] || at == never && strings.HasPrefix(w.Token, client+":") // by a message that is under way
+			// by a message that is under way
+			o.untold[w.Token] = o.untold[w.Token] || at == never && strings.HasPrefix(w.Token, client+":")
 		}
 	}
 }
@@ -268,8 +275,8 @@ func (o *observer) replace(f func(), locks ...*observed) {
 	o.restoring = false
 }
 
-// forgetDeparted notes that tombstones were lost. A late acquire of a token that has left may be queued again, or granted the lock,
-// for nobody. The caller holds mu.
+// forgetDeparted notes that tombstones were lost. A late acquire of a token that has left may be queued again, or
+// granted the lock, for nobody. The caller holds mu.
 func (o *observer) forgetDeparted() {
 	for token := range o.departed {
 		o.restored[token] = true
@@ -363,7 +370,8 @@ func (o *observer) record(e history.ServerEvent) {
 func (o *observer) compare(l *observed) {
 	now := o.world.server.Now()
 	record := func(op history.ServerOp, token string, ticket uint64, until int64) {
-		o.record(history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: o.first(token), Key: rules.Terms(token).Key, Ticket: ticket, Until: until})
+		o.record(history.ServerEvent{At: now.UnixMicro(), Op: op, Lock: l.name, Token: o.first(token),
+			Key: rules.Terms(token).Key, Ticket: ticket, Until: until})
 	}
 	if by, token := o.last.takesOver(); by != "" {
 		o.took[by] = token
@@ -459,8 +467,8 @@ func (o *observer) successor(h rules.Holder, in *contents) *rules.Holder {
 	})
 }
 
-// first is the token of an acquisition, by that of its lease: Resume gives it another one, and so does the rest of a minimum hold.
-// To package history they are one acquisition.
+// first is the token of an acquisition, by that of its lease: Resume gives it another one, and so does the rest of a
+// minimum hold. To package history they are one acquisition.
 func (o *observer) first(token string) string {
 	for o.took[token] != "" {
 		token = o.took[token]
@@ -468,7 +476,8 @@ func (o *observer) first(token string) string {
 	return token
 }
 
-// takesOver returns the token that a script has take over a lease, and the one whose lease that is; nothing for another script.
+// takesOver returns the token that a script has take over a lease, and the one whose lease that is; nothing for another
+// script.
 func (s step) takesOver() (by, token string) {
 	switch s.verb {
 	case "resume", "release":
@@ -481,7 +490,8 @@ func (s step) takesOver() (by, token string) {
 
 // forgets reports whether a script that left next has forgotten the queue: a part of it was lost before.
 func (l *observed) forgets(s step, next *contents) bool {
-	return !l.Whole() && s.verb != "" && len(l.Waiters) > 0 && !slices.ContainsFunc(next.Waiters, func(w rules.Waiter) bool {
-		return l.Waiter(w.Token) != nil && !strings.Contains(s.text, w.Token)
-	})
+	return !l.Whole() && s.verb != "" && len(l.Waiters) > 0 &&
+		!slices.ContainsFunc(next.Waiters, func(w rules.Waiter) bool {
+			return l.Waiter(w.Token) != nil && !strings.Contains(s.text, w.Token)
+		})
 }

@@ -14,9 +14,9 @@ import (
 
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/machine"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/machine"
 )
 
 const (
@@ -71,7 +71,8 @@ type process struct {
 	busy       atomic.Bool  // its workers hold what they hold until their leases end
 	leases     atomic.Int32 // that its workers hold
 	longLeases atomic.Int32 // of them, those with longTTL
-	lent       atomic.Int32 // leases that another process has resumed: the history would not know how they end if this one crashed
+	// leases that another process has resumed: the history would not know how they end if this one crashed
+	lent atomic.Int32
 
 	workers sync.WaitGroup
 	end     chan struct{} // closed when workers are to end
@@ -443,20 +444,23 @@ func (p *process) use(c *call, lease *fairlock.Lease, random *rand.Rand) {
 			return
 		}
 		c.record(history.Event{Op: history.Ambiguous, Err: err.Error()})
-		if errors.Is(err, fairlock.ErrDetached) || c.gaveUp.Load() { // and could not be resumed, or Redis has done it all the same
+		// and could not be resumed, or Redis has done it all the same
+		if errors.Is(err, fairlock.ErrDetached) || c.gaveUp.Load() {
 			return
 		}
 		now := p.clock.Now()
-		if left := lease.Deadline().Sub(now); left > 0 && now.Sub(began) < c.length-grain && !errors.Is(err, fairlock.ErrClosed) {
+		if left := lease.Deadline().Sub(now); left > 0 && now.Sub(began) < c.length-grain &&
+			!errors.Is(err, fairlock.ErrClosed) {
 			c.fail("Unlock has given up %v before the lease ends", left)
 		}
 	}
 }
 
-// resume resumes the lease by its handle, as another process would, or in another process, uses it, and returns the lease to
-// unlock, and the process that has it until over is called. It is the same acquisition: it is trusted until the later of the two
-// deadlines. The minimum hold goes on only if the one that resumes has one.
-func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (again *fairlock.Lease, q *process, over func()) {
+// resume resumes the lease by its handle, as another process would, or in another process, uses it, and returns the
+// lease to unlock, and the process that has it until over is called. It is the same acquisition: it is trusted until
+// the later of the two deadlines. The minimum hold goes on only if the one that resumes has one.
+func (p *process) resume(c *call, lease *fairlock.Lease, random *rand.Rand) (again *fairlock.Lease, q *process,
+	over func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer p.clock.AfterFunc(ttl, cancel).Stop()

@@ -4,31 +4,45 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
-// rare are states that a run should reach now and then, by name. A long run in which one of them never occurs has become blind.
+// rare are states that a run should reach now and then, by name. A long run in which one of them never occurs has
+// become blind.
 var rare = []struct {
 	name string
 	is   func(*rules.Step) bool
 }{
 	{"a waiter comes back by its ticket, and is first", func(s *rules.Step) bool {
-		return s.Verb == "acquire" && s.Args[4] != "0" && s.Before.Waiter(s.Args[1]) == nil && len(s.After.Waiters) > 1 && s.After.Waiters[0].Token == s.Args[1]
+		return s.Verb == "acquire" && s.Args[4] != "0" && s.Before.Waiter(s.Args[1]) == nil && len(s.After.Waiters) > 1 &&
+			s.After.Waiters[0].Token == s.Args[1]
 	}},
-	{"a late acquire meets a tombstone", func(s *rules.Step) bool { return s.Verb == "acquire" && s.Before.Tombstones[s.Args[1]] > s.Before.Now }},
+	{"a late acquire meets a tombstone", func(s *rules.Step) bool {
+		return s.Verb == "acquire" &&
+			s.Before.Tombstones[s.Args[1]] > s.Before.Now
+	}},
 	{"a queue of which a key was lost is forgotten", func(s *rules.Step) bool {
 		return len(s.Before.Waiters) > 0 && !s.Before.Whole() && s.After.Last > 0
 	}},
 	{"permits of which a key was lost are forgotten", func(s *rules.Step) bool { return s.Before.Lost && !s.After.Lost }},
-	{"a lease is resumed", func(s *rules.Step) bool { return replies(s, "resume", "resumed") && s.Before.Holder(s.Args[4]) == nil }},
+	{"a lease is resumed", func(s *rules.Step) bool {
+		return replies(s, "resume", "resumed") &&
+			s.Before.Holder(s.Args[4]) == nil
+	}},
 	{"a copy of a resume finds what was done", func(s *rules.Step) bool {
 		return replies(s, "resume", "resumed") && s.Before.Holder(s.Args[4]) != nil
 	}},
 	{"a lease is resumed by a token that has left", func(s *rules.Step) bool {
 		return replies(s, "resume", "lost") && s.Before.Tombstones[s.Args[4]] > s.Before.Now
 	}},
-	{"a release leaves the rest of a minimum hold", func(s *rules.Step) bool { return replies(s, "release", "1") && s.After.Holder(s.Args[4]) != nil }},
-	{"a copy of a release finds the rest", func(s *rules.Step) bool { return replies(s, "release", "1") && s.Before.Holder(s.Args[4]) != nil }},
+	{"a release leaves the rest of a minimum hold", func(s *rules.Step) bool {
+		return replies(s, "release", "1") &&
+			s.After.Holder(s.Args[4]) != nil
+	}},
+	{"a copy of a release finds the rest", func(s *rules.Step) bool {
+		return replies(s, "release", "1") &&
+			s.Before.Holder(s.Args[4]) != nil
+	}},
 	{"the head is told that a lease ends soon", func(s *rules.Step) bool {
 		return slices.ContainsFunc(s.Sent, func(m rules.Message) bool { return m.Fence == 0 })
 	}},
@@ -38,8 +52,14 @@ var rare = []struct {
 	{"a waiter that fits waits for a head that does not", func(s *rules.Step) bool {
 		return len(s.After.Waiters) > 1 && !s.After.Fits(s.After.Waiters[0].Token) && s.After.Fits(s.After.Waiters[1].Token)
 	}},
-	{"a renewal comes after another lease of its token", func(s *rules.Step) bool { return replies(s, "renew", "lost") && s.Before.Holder(s.Args[1]) != nil }},
-	{"the number is ahead of the clock by 100 ms", func(s *rules.Step) bool { return int64(s.After.Last) > s.After.Now+rules.Second/10 }},
+	{"a renewal comes after another lease of its token", func(s *rules.Step) bool {
+		return replies(s, "renew", "lost") &&
+			s.Before.Holder(s.Args[1]) != nil
+	}},
+	{"the number is ahead of the clock by 100 ms", func(s *rules.Step) bool {
+		return int64(
+			s.After.Last) > s.After.Now+rules.Second/10
+	}},
 	{"a full server refuses a request", func(s *rules.Step) bool { return s.Refused }},
 	{"a key at its limit lets another one pass", func(s *rules.Step) bool {
 		return passes(s, func(key string) bool { return s.After.Levels[key] == rules.AtLimit })
@@ -79,8 +99,8 @@ func replies(s *rules.Step, verb, word string) bool {
 	return s.Verb == verb && len(s.Reply) > 0 && s.Reply[0] == word
 }
 
-// mix is what the workers of a run do. It is drawn from the seed: what all runs do a little of hides what happens if some do nothing
-// else. Of a call it says with which chance, one in so many, it is of that sort; 0: none is.
+// mix is what the workers of a run do. It is drawn from the seed: what all runs do a little of hides what happens if
+// some do nothing else. Of a call it says with which chance, one in so many, it is of that sort; 0: none is.
 type mix struct {
 	locks []target
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/rules"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
 // The rules for clients that only the simulation checks, because it knows when each script runs, and what it changes.
@@ -50,12 +50,13 @@ func (o *observer) check(l *observed, next contents) {
 			o.suspect(h.Token, now, leaseEnded, 0)
 		}
 	}
-	// A request or a heartbeat names each waiter at least once in its TTL or WaiterTTL, and at once when the subscription has
-	// come up.
+	// A request or a heartbeat names each waiter at least once in its TTL or WaiterTTL, and at once when the subscription
+	// has come up.
 	for _, w := range next.Waiters {
 		client, _, _ := strings.Cut(w.Token, ":")
 		named, subscribed := l.seen[w.Token], o.subscribed[client]
-		if named > 0 && (now-named > int64(min(parse(w.Token).TTL(), waiterTTL)) || subscribed > named && subscribed < now-int64(atOnce)) {
+		if named > 0 && (now-named > int64(min(parse(w.Token).TTL(), waiterTTL)) || subscribed > named &&
+			subscribed < now-int64(atOnce)) {
 			o.suspect(w.Token, now, "no heartbeat for a waiter since "+time.Duration(named).String(), 0)
 		}
 		if o.last.verb != "" && (strings.Contains(o.last.text, w.Token) || named == 0) {
@@ -99,8 +100,8 @@ func (o *observer) check(l *observed, next contents) {
 	}
 }
 
-// checkForgotten checks that each waiter whose queue was forgotten is back a third of its TTL or WaiterTTL later, or has left. The
-// caller holds mu.
+// checkForgotten checks that each waiter whose queue was forgotten is back a third of its TTL or WaiterTTL later, or
+// has left. The caller holds mu.
 func (o *observer) checkForgotten(l *observed, next contents, now int64) {
 	for token, at := range l.forgotten {
 		if o.full.Load() > 0 { // it is refused
@@ -129,9 +130,9 @@ func (o *observer) suspect(token string, at int64, text string, jumps int) {
 	}
 }
 
-// checkSuspects checks that waiters are not dropped, and leases do not end, while their client reaches the server. (A replica
-// that lags may bring back waiters that wait no longer, and leases; several steps of the clock or stalls, one soon after
-// another, add up.)
+// checkSuspects checks that waiters are not dropped, and leases do not end, while their client reaches the server. (A
+// replica that lags may bring back waiters that wait no longer, and leases; several steps of the clock or stalls, one
+// soon after another, add up.)
 func (w *world) checkSuspects() {
 	suspects := w.observer.suspects
 	for _, p := range w.processes {

@@ -1,13 +1,13 @@
 // Package sim runs many clients of locks in simulated time, from one seed: the server in memory, the links, the clocks,
 // the crashes and all other faults.
 //
-// After each script of a lock, the lock's data in the server keep the rules of package rules. So a script that breaks the
-// protocol is found as soon as a run exercises it, also after lost data. The history of the run,
-// which is what clients have seen, is checked by package history. A few rules for clients are in rules.go.
+// After each script of a lock, the lock's data in the server keep the rules of package rules. So a script that breaks
+// the protocol is found as soon as a run exercises it, also after lost data. The history of the run, which is what
+// clients have seen, is checked by package history. A few rules for clients are in rules.go.
 //
 // A run has two phases. In the safety phase faults occur. Which kinds of faults a run has, and how often, is drawn from
-// the seed, and so are the kinds of locks and how they are used. In the liveness phase every fault has ended, and every waiter must be granted its lock within a bound. Then
-// all clients close, and nothing may be left in Redis but fences.
+// the seed, and so are the kinds of locks and how they are used. In the liveness phase every fault has ended, and every
+// waiter must be granted its lock within a bound. Then all clients close, and nothing may be left in Redis but fences.
 //
 // The same seed gives the same history: each goroutine draws from a random source of its own, every packet has a delay
 // with nanoseconds of its own, so that no two arrive at one instant, and the process has one processor (GOMAXPROCS=1).
@@ -34,8 +34,8 @@ import (
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/machine"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/machine"
 )
 
 // All clients of a run have these TTLs. A few of their leases have longTTL.
@@ -79,15 +79,16 @@ type Fault struct {
 
 // world is one run.
 type world struct {
-	cfg       Config
-	server    *fairlocktest.Server
-	clock     fairlock.Clock // of this package: no goroutine of a run sleeps by another one
-	start     time.Time
-	chosen    []*fault // the kinds of faults of this run
-	mix       mix
-	targets   []target
-	tasks     sync.WaitGroup
-	fullAgain int64         // when the server may run out of memory again, as Event.At: a run in which it always is grants nothing
+	cfg     Config
+	server  *fairlocktest.Server
+	clock   fairlock.Clock // of this package: no goroutine of a run sleeps by another one
+	start   time.Time
+	chosen  []*fault // the kinds of faults of this run
+	mix     mix
+	targets []target
+	tasks   sync.WaitGroup
+	// when the server may run out of memory again, as Event.At: a run in which it always is grants nothing
+	fullAgain int64
 	asleep    time.Duration // how long all processes stood still; the safety phase is longer by that
 
 	observer *observer
@@ -126,7 +127,8 @@ func Run(t *testing.T, cfg Config) *Result {
 	}
 	cryptotest.SetGlobalRandom(t, cfg.Seed) // of which tokens are made
 	w := &world{cfg: cfg, server: fairlocktest.NewServer(t), start: time.Now(), targets: targetsOf(cfg.Permits)}
-	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: map[string]int{"semaphore": cfg.Permits, "keyed": cfg.Permits, "rwmutex": 1 << 30}}
+	w.run = history.Run{TTL: ttl, WaiterTTL: waiterTTL, Capacity: map[string]int{"semaphore": cfg.Permits,
+		"keyed": cfg.Permits, "rwmutex": 1 << 30}}
 	w.clock = w.server.LocalClock()
 	w.admin, w.other = w.server.Link().Redis(), newRelease()
 	w.observer = observe(w)
@@ -163,7 +165,8 @@ func (w *world) safety() {
 // grantedWithin is how long a waiter may take to be granted its lock once all faults have ended: the leases and the
 // waiters that crashed expire, and each of the others holds the lock for a while.
 func (w *world) grantedWithin() time.Duration {
-	return 2*ttl + longTTL + 3*waiterTTL + time.Duration(w.cfg.Clients*w.cfg.Workers)*(5*longestHold+longestMinHold) + longestStep
+	holds := time.Duration(w.cfg.Clients*w.cfg.Workers) * (5*longestHold + longestMinHold)
+	return 2*ttl + longTTL + 3*waiterTTL + holds + longestStep
 }
 
 // liveness ends all faults and waits until all workers have been granted what they wait for, and have ended.
@@ -222,7 +225,8 @@ func (w *world) result() *Result {
 	w.observer.stop()
 	w.run.Server = w.observer.events
 	w.checkSuspects()
-	r := &Result{Config: w.cfg, Events: w.events, Run: w.run, Faults: w.faults, Length: time.Since(w.start), Rare: w.observer.rare}
+	r := &Result{Config: w.cfg, Events: w.events, Run: w.run, Faults: w.faults, Length: time.Since(w.start),
+		Rare: w.observer.rare}
 	r.Report = history.Check(r.Events, r.Run)
 	if err := r.Report.Err(); err != nil {
 		w.errs = append(w.errs, err)

@@ -19,17 +19,19 @@ import (
 	"github.com/stretchr/testify/require"
 	lua "github.com/yuin/gopher-lua"
 
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
 var (
-	seedFlag    = flag.Uint64("seed", 0, "run this seed and print its story; with -sim-for, the first of those to run")
-	forFlag     = flag.Duration("sim-for", 0, "run seed after seed for so long, and print how many grants were checked")
-	stride      = flag.Uint64("sim-stride", 1, "with -sim-for, the distance between two seeds: the number of processes that share the work")
-	repeatsFlag = flag.Uint64("sim-repeats", 0, "how many seeds of the default configuration TestSim_Repeats runs twice, without -race")
-	phase       = flag.Duration("sim-phase", 5*time.Second, "the length of the safety phase, in simulated time")
-	kinds       = flag.String("sim-faults", "", "the kinds of faults, with commas; default: drawn from the seed")
-	failedDir   = flag.String("sim-failed", "failed", "the directory for the stories of seeds that fail with -sim-for")
+	seedFlag = flag.Uint64("seed", 0, "run this seed and print its story; with -sim-for, the first of those to run")
+	forFlag  = flag.Duration("sim-for", 0, "run seed after seed for so long, and print how many grants were checked")
+	stride   = flag.Uint64("sim-stride", 1,
+		"with -sim-for, the distance between two seeds: the number of processes that share the work")
+	repeatsFlag = flag.Uint64("sim-repeats", 0,
+		"how many seeds of the default configuration TestSim_Repeats runs twice, without -race")
+	phase     = flag.Duration("sim-phase", 5*time.Second, "the length of the safety phase, in simulated time")
+	kinds     = flag.String("sim-faults", "", "the kinds of faults, with commas; default: drawn from the seed")
+	failedDir = flag.String("sim-failed", "failed", "the directory for the stories of seeds that fail with -sim-for")
 )
 
 func TestMain(m *testing.M) {
@@ -109,8 +111,8 @@ func TestSim(t *testing.T) {
 	require.Greater(t, grants, 100*len(seeds))
 }
 
-// Case 12 of keyed semaphores: ten thousand keys, three clients, random holds and failures. After each script the rules say which key
-// is next; no key is forgotten.
+// Case 12 of keyed semaphores: ten thousand keys, three clients, random holds and failures. After each script the rules
+// say which key is next; no key is forgotten.
 //
 //fairlock:promise Turns between keys
 //fairlock:promise Limits of a keyed semaphore
@@ -120,7 +122,8 @@ func TestSim_ManyKeys(t *testing.T) {
 	}
 	r := run(t, Config{
 		Seed: 6, For: max(*phase, 5*time.Second), Lock: "keyed", Keys: 10_000, Permits: 32, Clients: 3, Workers: 40,
-		Faults: []string{"reply lost", "connections break", "link slow", "link cut", "process crashes", "client closed", "key lost", "data lost", "semaphore resized"},
+		Faults: []string{"reply lost", "connections break", "link slow", "link cut", "process crashes", "client closed",
+			"key lost", "data lost", "semaphore resized"},
 	})
 	keys := map[string]bool{}
 	for _, e := range r.Events {
@@ -174,7 +177,8 @@ func TestFor(t *testing.T) {
 	}
 }
 
-// command is how the story of a seed is told again. With several processors, or with -race, Go's scheduler decides more.
+// command is how the story of a seed is told again. With several processors, or with -race, Go's scheduler decides
+// more.
 func command(r *Result) string {
 	return fmt.Sprintf("GOMAXPROCS=1 go test ./lab/sim -v -seed %d -sim-phase %v", r.Config.Seed, r.Config.For)
 }
@@ -183,7 +187,8 @@ func command(r *Result) string {
 func save(t *testing.T, r *Result) {
 	t.Helper()
 	repeats := "its story repeats"
-	if again := run(t, Config{Seed: r.Config.Seed, For: r.Config.For}); !slices.Equal(canonical(r.Events), canonical(again.Events)) {
+	if again := run(t, Config{Seed: r.Config.Seed, For: r.Config.For}); !slices.Equal(canonical(r.Events),
+		canonical(again.Events)) {
 		repeats = "its story differs from run to run"
 	}
 	require.NoError(t, os.MkdirAll(*failedDir, 0o755))
@@ -192,9 +197,10 @@ func save(t *testing.T, r *Result) {
 	t.Errorf("seed %d (%s), story in %s, %s: %v", r.Config.Seed, command(r), name, repeats, r.Errs[0])
 }
 
-// A seed repeats its story with one processor and without -race. New code must see to that: no two of its timers are due at one
-// instant by different clocks, no map's order decides, and where one event wakes several goroutines, no rule depends on which
-// runs first. GOMAXPROCS=1 go test ./lab/sim -run Repeats -sim-repeats 50 tries fifty seeds of the default configuration.
+// A seed repeats its story with one processor and without -race. New code must see to that: no two of its timers are
+// due at one instant by different clocks, no map's order decides, and where one event wakes several goroutines, no rule
+// depends on which runs first. GOMAXPROCS=1 go test ./lab/sim -run Repeats -sim-repeats 50 tries fifty seeds of the
+// default configuration.
 func TestSim_Repeats(t *testing.T) {
 	if *seedFlag != 0 || *forFlag != 0 {
 		t.Skip("another test was asked for")

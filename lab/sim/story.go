@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
 // tell returns what happened in a run, in the order of time: faults, what clients did, and what changed in the server.
@@ -36,5 +36,6 @@ func change(e history.ServerEvent) string {
 	case e.Until == 0:
 		until = ""
 	}
-	return fmt.Sprintf("server  %-9s  %s", e.Op, e.Lock) + history.Details(number, e.Ticket, "until", until, "token", e.Token)
+	return fmt.Sprintf("server  %-9s  %s", e.Op, e.Lock) + history.Details(number, e.Ticket, "until", until, "token",
+		e.Token)
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/lab/states"
 )
 
-// frozen are changes of what is in Redis, or of what all clients have to do alike: another release cannot make them without a
-// new layout (docs/upgrading.md).
+// frozen are changes of what is in Redis, or of what all clients have to do alike: another release cannot make them
+// without a new layout (docs/upgrading.md).
 var frozen = []struct {
 	name     string
 	old, new string

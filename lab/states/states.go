@@ -1,9 +1,9 @@
-// Package states tries every short history of a lock on the real scripts, breadth first, and checks the rules of package rules after
-// each step.
+// Package states tries every short history of a lock on the real scripts, breadth first, and checks the rules of
+// package rules after each step.
 //
-// A step is a script that runs on a redis-server, as a function (step.lua): it gets the keys and the time, and returns the keys. So no
-// state depends on what was tried before it, and time passes only as a step. States are merged if they are equal but for shifts of
-// time and of numbers.
+// A step is a script that runs on a redis-server, as a function (step.lua): it gets the keys and the time, and returns
+// the keys. So no state depends on what was tried before it, and time passes only as a step. States are merged if they
+// are equal but for shifts of time and of numbers.
 package states
 
 import (
@@ -21,8 +21,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 )
 
 //go:embed step.lua
@@ -36,8 +36,8 @@ type Result struct {
 
 type hash [16]byte
 
-// chunk is how many states are followed before what was found is merged: the same for any number of servers, so that each run sees the
-// same states.
+// chunk is how many states are followed before what was found is merged: the same for any number of servers, so that
+// each run sees the same states.
 const chunk = 256
 
 // explorer tries histories of one kind of lock, each of its servers a part of them.
@@ -48,7 +48,8 @@ type explorer struct {
 	other   map[string]*redis.Script // those of the other release
 }
 
-// Explore tries all histories of that many steps, and of fewer, or until it has seen so many states. After each length it calls progress.
+// Explore tries all histories of that many steps, and of fewer, or until it has seen so many states. After each length
+// it calls progress.
 func Explore(k *Kind, depth, states int, servers []*redis.Client, progress func(Result)) (r Result, err error) {
 	e := &explorer{k, servers, map[string]*redis.Script{}, map[string]*redis.Script{}}
 	for hash, text := range script.Texts() {
@@ -57,7 +58,8 @@ func Explore(k *Kind, depth, states int, servers []*redis.Client, progress func(
 			e.other[hash] = redis.NewScript(strings.Replace(stepText, "SCRIPT\n", k.Other(text)+"\n", 1))
 		}
 		for _, rdb := range servers {
-			if err := errors.Join(e.scripts[hash].Load(context.Background(), rdb).Err(), e.other[hash].Load(context.Background(), rdb).Err()); err != nil {
+			if err := errors.Join(e.scripts[hash].Load(context.Background(), rdb).Err(),
+				e.other[hash].Load(context.Background(), rdb).Err()); err != nil {
 				return r, err
 			}
 		}
@@ -167,7 +169,9 @@ func (e *explorer) follow(rdb *redis.Client, n *node) (f found, _ error) {
 		}
 		for _, text := range wrong {
 			story := n.story()
-			f.wrong = append(f.wrong, fmt.Sprintf("in %d steps: %s\nafter\n%s%s\nreply %q, messages %+v\nbefore %+v\nafter  %+v\n", strings.Count(story, "\n")+1, text, story, r.label, s.Reply, s.Sent, *s.Before, *s.After))
+			f.wrong = append(f.wrong, fmt.Sprintf(
+				"in %d steps: %s\nafter\n%s%s\nreply %q, messages %+v\nbefore %+v\nafter  %+v\n", strings.Count(story,
+					"\n")+1, text, story, r.label, s.Reply, s.Sent, *s.Before, *s.After))
 		}
 	}
 	n.keys = "" // of a node that was followed its step is needed alone
@@ -215,8 +219,9 @@ func (n *node) learn(k *Kind, party int, s *rules.State) {
 	}
 }
 
-// canonical returns the hash of a state, which is the same for all that are equal but for shifts of time and numbers: of numbers only
-// the order counts, and how far the last one is ahead of the clock; of times how far away they are; of what is over only that it is.
+// canonical returns the hash of a state, which is the same for all that are equal but for shifts of time and numbers:
+// of numbers only the order counts, and how far the last one is ahead of the clock; of times how far away they are; of
+// what is over only that it is.
 func (e *explorer) canonical(n *node, s *rules.State) hash {
 	var numbers []uint64
 	each := func(f func(uint64)) {

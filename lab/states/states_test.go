@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlock/fairlock-go/internal/redistest"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
 	"github.com/fairlock/fairlock-go/lab/states"
 )
 
@@ -35,8 +35,8 @@ func TestExplore_SeesTheSame(t *testing.T) {
 	require.GreaterOrEqual(t, results[0].States, 700)
 }
 
-// Every history of a few requests, ends and losses, of three tokens that send every request at any time: after each script, what Redis
-// has keeps the rules.
+// Every history of a few requests, ends and losses, of three tokens that send every request at any time: after each
+// script, what Redis has keeps the rules.
 //
 //fairlock:promise Every short history: of three clients of a lock, with every request at any time, late and sent twice, ends of leases and waiters, a clock that steps and the loss of each key; after each script what Redis has keeps the rules
 //fairlock:promise Only the head: is granted; a waiter is dropped only if it has expired
@@ -64,7 +64,8 @@ func TestStates(t *testing.T) {
 		}
 		began := time.Now()
 		r, err := states.Explore(k, *depth, *most, servers, func(r states.Result) {
-			fmt.Printf("%s: all histories of %d steps: %d states, %d steps, %.0f s\n", k.Name, r.Depth, r.States, r.Steps, time.Since(began).Seconds())
+			fmt.Printf("%s: all histories of %d steps: %d states, %d steps, %.0f s\n", k.Name, r.Depth, r.States, r.Steps,
+				time.Since(began).Seconds())
 		})
 		require.NoError(t, err)
 		told := map[string]bool{}

@@ -12,13 +12,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fairlock/fairlock-go/internal/rules"
 	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/rules"
 	"github.com/fairlock/fairlock-go/token"
 )
 
-// What requests bring. A lease is longer than a waiter lives, and the queue's clock, which advances by a second at most, is behind
-// when a lease has ended.
+// What requests bring. A lease is longer than a waiter lives, and the queue's clock, which advances by a second at
+// most, is behind when a lease has ended.
 const (
 	ttl       = 10 * time.Second
 	waiterTTL = 4 * time.Second
@@ -68,12 +68,15 @@ func Kinds() []*Kind {
 		kind("mutex", "mutex", 3, nil, tokens("", "", "", "", "")...),
 		kind("semaphore", "semaphore", 2, []int{0, 1, 3}, tokens("1/2", "1/2", "2/2", "1/2", "1/2")...),
 		kind("two numbers", "semaphore", 0, []int{0, 1}, tokens("1/1", "1/3", "2/3", "1/1", "1/3")...),
-		kind("rwmutex", "rwmutex", 2, nil, tokens(fmt.Sprintf("1/%d", writer), fmt.Sprintf("1/%d", writer), fmt.Sprintf("%d/%d", writer, writer), fmt.Sprintf("1/%d", writer), fmt.Sprintf("1/%d", writer))...),
-		kind("keyed", "keyed", 2, []int{0, 1}, tokens("A 1 1/2", "A 1 1/2", "B 0 1/2", "A 1 1/2", "B 0 1/2")...), // key, and its limit: one is at it, the other not
+		kind("rwmutex", "rwmutex", 2, nil, tokens(fmt.Sprintf("1/%d", writer), fmt.Sprintf("1/%d", writer),
+			fmt.Sprintf("%d/%d", writer, writer), fmt.Sprintf("1/%d", writer), fmt.Sprintf("1/%d", writer))...),
+		// key, and its limit: one is at it, the other not
+		kind("keyed", "keyed", 2, []int{0, 1}, tokens("A 1 1/2", "A 1 1/2", "B 0 1/2", "A 1 1/2", "B 0 1/2")...),
 	}
 }
 
-// tokens makes tokens of clients a, b, …: each of so many permits of so many; before that perhaps a key, and its limit; "": of a mutex.
+// tokens makes tokens of clients a, b, …: each of so many permits of so many; before that perhaps a key, and its limit;
+// "": of a mutex.
 func tokens(weights ...string) (all []token.Token) {
 	for i, w := range weights {
 		var facts strings.Builder
@@ -88,7 +91,8 @@ func tokens(weights ...string) (all []token.Token) {
 				fmt.Fprintf(&facts, "%06s", strconv.FormatInt(int64(n), 36))
 			}
 		}
-		t, err := token.Parse(fmt.Sprintf("%c:2.%s%07s0%021dA", 'a'+i, facts.String(), strconv.FormatInt(ttl.Milliseconds(), 36), i))
+		t, err := token.Parse(fmt.Sprintf("%c:2.%s%07s0%021dA", 'a'+i, facts.String(),
+			strconv.FormatInt(ttl.Milliseconds(), 36), i))
 		if err != nil {
 			panic(err)
 		}
@@ -177,7 +181,8 @@ func (k *Kind) requests(n *node, s *rules.State) (all []request) {
 			of := fmt.Sprintf(" %s@%d", name, fence)
 			send(i, "release"+of, func() { _, _ = l.Release(ctx, t, fence, script.Rest{}) })
 			send(i, "renew"+of, func() { _, _ = l.Renew(ctx, t, ttl, fence) })
-			if i < requesters && t.Weight() == rests.Weight() && rules.Terms(t.Text()).Key == rules.Terms(rests.Text()).Key && (n.rest == 0 || n.rest == fence) {
+			if i < requesters && t.Weight() == rests.Weight() && rules.Terms(t.Text()).Key == rules.Terms(rests.Text()).Key &&
+				(n.rest == 0 || n.rest == fence) {
 				send(i, rested+of, func() { _, _ = l.Release(ctx, t, fence, script.Rest{Left: rest, By: rests}) })
 			}
 			if i < requesters {
@@ -187,7 +192,10 @@ func (k *Kind) requests(n *node, s *rules.State) (all []request) {
 		if i > requesters {
 			continue
 		}
-		send(i, "leave tombstone "+name, func() { _, _ = l.Leave(ctx, script.Rest{}, script.Leaving{Token: t, Tombstone: true}) })
+		send(i, "leave tombstone "+name, func() {
+			_, _ = l.Leave(ctx, script.Rest{},
+				script.Leaving{Token: t, Tombstone: true})
+		})
 		if i == requesters {
 			continue
 		}
@@ -225,7 +233,8 @@ func (k *Kind) requests(n *node, s *rules.State) (all []request) {
 	return all
 }
 
-// others are the steps without a request: time passes, to when something ends; the clock steps back; a key is lost, or all are.
+// others are the steps without a request: time passes, to when something ends; the clock steps back; a key is lost, or
+// all are.
 func (k *Kind) others(n *node, s *rules.State) (all []*node) {
 	add := func(step string, now int64, keys string) *node {
 		next := *n
@@ -247,7 +256,8 @@ func (k *Kind) others(n *node, s *rules.State) (all []*node) {
 	if at := after(ends...); at > 0 {
 		add("a lease ends", at, n.keys)
 	}
-	if at := after(slices.Concat(slices.Collect(maps.Values(s.Until)), slices.Collect(maps.Values(s.Tombstones)))...); at > 0 && (len(ends) == 0 || at > after(ends...)) {
+	if at := after(slices.Concat(slices.Collect(maps.Values(s.Until)),
+		slices.Collect(maps.Values(s.Tombstones)))...); at > 0 && (len(ends) == 0 || at > after(ends...)) {
 		add("a key expires", at, n.keys)
 	}
 	// Until then requests of others keep the queue's clock up to date.

@@ -10,7 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/workload"
+	"github.com/fairlock/fairlock-go/internal/tools/workload"
 )
 
 // Result is what was measured.
@@ -99,7 +99,8 @@ func (s *Side) measure(ctx context.Context, length time.Duration) error {
 // String is a table.
 func (r Result) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v, %d contenders over %d clients, %d of %d rounds\n\n", r.Type, r.Contenders, r.Clients, r.Rounds, rounds)
+	fmt.Fprintf(&b, "%v, %d contenders over %d clients, %d of %d rounds\n\n", r.Type, r.Contenders, r.Clients, r.Rounds,
+		rounds)
 	fmt.Fprintf(&b, "%-28s%10s%12s%12s%12s%12s\n", "", "per second", "p50", "p90", "p99", "max")
 	for _, w := range r.Workloads {
 		b.WriteString(w.title + "\n")

@@ -14,10 +14,10 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/tokens"
-	"github.com/fairlock/fairlock-go/internal/workload"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/workload"
 )
 
 // Config says what is measured.
@@ -41,9 +41,9 @@ func (c Config) Check() error {
 // rounds is how many times everything is measured, in turn.
 const rounds = 5
 
-// Run measures on clients of its own, each on connections that connect has made. It calls progress before each workload.
-// If ctx ends, the result has what was measured until then; so has the one that comes with an error. It has no Workloads
-// if that was nothing. Run deletes what it leaves in Redis, within 5 s, also after the end of ctx.
+// Run measures on clients of its own, each on connections that connect has made. It calls progress before each
+// workload. If ctx ends, the result has what was measured until then; so has the one that comes with an error. It has
+// no Workloads if that was nothing. Run deletes what it leaves in Redis, within 5 s, also after the end of ctx.
 func Run(
 	ctx context.Context, cfg Config, connect func(context.Context) (redis.UniversalClient, error), namespace string,
 	progress func(string),
@@ -165,8 +165,8 @@ func (s *stage) bare(ctx context.Context, i int) (func(context.Context) error, e
 // channel is one that a user with the rights to notifications may use.
 func (s *stage) channel(i int) string { return script.NotificationChannel(s.namespace, s.private(i)) }
 
-// relay has the client that has received a message send it to the next one: the least that a handoff can cost. It measures until
-// the message is there, and not until PUBLISH has its reply, as a handoff does.
+// relay has the client that has received a message send it to the next one: the least that a handoff can cost. It
+// measures until the message is there, and not until PUBLISH has its reply, as a handoff does.
 func (s *stage) relay(ctx context.Context, _ int) (time.Duration, error) {
 	from, to := s.last, (s.last+1)%len(s.clients)
 	published := make(chan error, 1)

@@ -12,14 +12,15 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
 // sample is a demo of three clients, the second of which was killed at 20 ms while it held the lock until 2 s.
 func sample(out *strings.Builder) *demo {
 	d := &demo{
-		Config: Config{Type: locks.Type{Kind: fairlock.KindMutex}, Clients: 3, Workers: 1, TTL: 2 * time.Second, WaiterTTL: 3 * time.Second, Where: "in memory"},
-		lock:   "x", began: time.Now(), out: out, last: map[[2]int]history.Op{}, grants: make([]int, 3),
+		Config: Config{Type: locks.Type{Kind: fairlock.KindMutex}, Clients: 3, Workers: 1, TTL: 2 * time.Second,
+			WaiterTTL: 3 * time.Second, Where: "in memory"},
+		lock: "x", began: time.Now(), out: out, last: map[[2]int]history.Op{}, grants: make([]int, 3),
 		quit: func(error) {}, crashes: []crash{{history.Span{Process: 1, From: 20e6, To: 21e6}, "while it held the lock"}},
 	}
 	at := func(ms int64, client, call int, op history.Op, ticket uint64) {
@@ -90,6 +91,7 @@ func TestLive(t *testing.T) {
 	d.Live = true
 	d.note("client-2 was killed while it held the lock")
 	require.Contains(t, d.title(), "fairlock demo   mutex · 3 clients × 1 workers · Redis in memory ")
-	require.Regexp(t, `s  client-2 was killed while it held the lock\n3 grants: client-1 1, client-2 1, client-3 1$`, strings.Join(d.foot(), "\n"))
+	require.Regexp(t, `s  client-2 was killed while it held the lock\n3 grants: client-1 1, client-2 1, client-3 1$`,
+		strings.Join(d.foot(), "\n"))
 	require.Empty(t, out.String(), "nothing but the display")
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
 // ChildCommand is the argument with which the program is started again as one client; it then calls Child.
@@ -66,7 +66,8 @@ func (d *demo) start(ctx context.Context, cfg childConfig) error {
 			d.add(e)
 		}
 		if _ = p.cmd.Wait(); !p.killed.Load() { // its error is in ProcessState
-			d.quit(fmt.Errorf("%s has ended: %v: %s", clientName(p.number), p.cmd.ProcessState, strings.TrimSpace(said.String())))
+			d.quit(fmt.Errorf("%s has ended: %v: %s", clientName(p.number), p.cmd.ProcessState,
+				strings.TrimSpace(said.String())))
 		}
 	}()
 	return p.orders.Encode(cfg)
@@ -106,8 +107,8 @@ type child struct {
 	events *json.Encoder // guarded by mu
 }
 
-// Child is one client of a demo: it reads its configuration and its orders from in, and writes events to out. It returns
-// when in ends, which is also when the process that has started it has died. Only then it returns nil.
+// Child is one client of a demo: it reads its configuration and its orders from in, and writes events to out. It
+// returns when in ends, which is also when the process that has started it has died. Only then it returns nil.
 func Child(open func() (redis.UniversalClient, error), in io.Reader, out io.Writer) error {
 	c, orders := child{events: json.NewEncoder(out)}, json.NewDecoder(in)
 	if err := orders.Decode(&c.childConfig); err != nil {
@@ -188,7 +189,8 @@ func (w *worker) turn(ctx context.Context) {
 		return
 	}
 	w.token = lease.Token().Text() // all that it is good for is to disturb a demo
-	w.record(history.Event{Op: history.Granted, Fence: lease.Fence(), Ticket: w.ticket, Until: lease.Deadline().UnixNano()})
+	w.record(history.Event{Op: history.Granted, Fence: lease.Fence(), Ticket: w.ticket,
+		Until: lease.Deadline().UnixNano()})
 	held, release := lease.Context(ctx)
 	defer release()
 	if at := time.Now(); keep && lease.Err() == nil {

@@ -9,12 +9,13 @@ import (
 
 	"charm.land/lipgloss/v2"
 
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
 // conclude checks what was recorded, and writes a summary. failed is why the demo could not go on.
 func (d *demo) conclude(failed error) error {
-	events := slices.SortedStableFunc(slices.Values(d.events), func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
+	events := slices.SortedStableFunc(slices.Values(d.events),
+		func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
 	run := history.Run{TTL: d.TTL, WaiterTTL: d.WaiterTTL, Capacity: map[string]int{d.lock: d.Capacity()}}
 	for _, c := range d.crashes {
 		run.Kills = append(run.Kills, c.Span)
@@ -60,7 +61,10 @@ func (d *demo) measure(events []history.Event) (waits, handoffs []time.Duration)
 			queued[c] = cmp.Or(queued[c], e.At)
 		case history.Granted:
 			waits = append(waits, time.Duration(e.At-requested[c]))
-			delayed := slices.ContainsFunc(d.crashes, func(k crash) bool { return k.From < e.At && e.At < k.From+int64(d.crashCosts()) })
+			delayed := slices.ContainsFunc(d.crashes, func(k crash) bool {
+				return k.From < e.At &&
+					e.At < k.From+int64(d.crashCosts())
+			})
 			if queued[c] > 0 && queued[c] < released && !delayed {
 				handoffs = append(handoffs, time.Duration(e.At-released))
 			}

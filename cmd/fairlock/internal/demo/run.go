@@ -17,8 +17,8 @@ import (
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/locks"
 	"github.com/fairlock/fairlock-go/internal/bounds"
-	"github.com/fairlock/fairlock-go/internal/history"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // Config has the settings of a demo. There are no defaults.
@@ -81,7 +81,8 @@ type demo struct {
 	notes   []string              // guarded by mu
 }
 
-// Memory starts a Redis in memory, on a port of the loopback interface and with a random password. The caller closes it.
+// Memory starts a Redis in memory, on a port of the loopback interface and with a random password. The caller closes
+// it.
 func Memory() (server *miniredis.Miniredis, url string, err error) {
 	server, password := miniredis.NewMiniRedis(), crand.Text()
 	server.ClockTTL(true)
@@ -91,7 +92,8 @@ func Memory() (server *miniredis.Miniredis, url string, err error) {
 }
 
 // Run shows a demo on out, and writes a summary in the end. The error says that a lock broke a promise, or why the demo
-// could not go on. It is nil if ctx ends, or a key on in ends the live display: what was recorded until then is checked.
+// could not go on. It is nil if ctx ends, or a key on in ends the live display: what was recorded until then is
+// checked.
 func Run(ctx context.Context, cfg Config, server *inspect.Server, in io.Reader, out io.Writer) error {
 	d := &demo{
 		Config: cfg, lock: "demo-" + strings.ToLower(crand.Text()[:6]), began: time.Now(), out: out,
@@ -100,7 +102,8 @@ func Run(ctx context.Context, cfg Config, server *inspect.Server, in io.Reader, 
 	failed := d.run(ctx, server, in)
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = server.Redis.Del(clean, inspect.ID{Kind: d.Kind, Name: d.lock}.Keys(server.Namespace)...).Err() // what stays expires by itself
+	// what stays expires by itself
+	_ = server.Redis.Del(clean, inspect.ID{Kind: d.Kind, Name: d.lock}.Keys(server.Namespace)...).Err()
 	return d.conclude(failed)
 }
 

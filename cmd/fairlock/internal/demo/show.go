@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/view"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // show shows the lock until ctx ends, or the user of the live display has had enough.
@@ -27,7 +27,8 @@ func (d *demo) show(ctx context.Context, server *inspect.Server, in io.Reader) e
 		return nil
 	}
 	w.Every = view.MinInterval
-	live := view.Live{Watch: w, Paint: view.Paint{Colours: true}, Title: func(time.Time) string { return d.title() }, Notes: d.foot}
+	live := view.Live{Watch: w, Paint: view.Paint{Colours: true}, Title: func(time.Time) string { return d.title() },
+		Notes: d.foot}
 	return live.Show(ctx, in, d.out)
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
 	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 // Type is a kind of lock, with the permits of a semaphore.
@@ -20,12 +20,14 @@ type Type struct {
 	KeyLimit int    `json:"-"`
 	Share    int    `json:"-"`
 
-	MinHold time.Duration `json:"-"` // the lock stays taken until so long after each grant; 0: until it is released. Not of an rwmutex
+	// the lock stays taken until so long after each grant; 0: until it is released. Not of an rwmutex
+	MinHold time.Duration `json:"-"`
 }
 
 // Check returns what is wrong with a Type.
 func (t Type) Check() error {
-	if _, err := inspect.ParseKind(string(t.Kind)); err != nil || t.Kind == fairlock.KindMutex || t.Kind == fairlock.KindRWMutex {
+	if _, err := inspect.ParseKind(string(t.Kind)); err != nil || t.Kind == fairlock.KindMutex ||
+		t.Kind == fairlock.KindRWMutex {
 		return err
 	}
 	if t.Kind == fairlock.KindKeyedSemaphore {
@@ -62,12 +64,14 @@ func (t Type) Capacity() int {
 	}
 }
 
-// Acquire waits for the lock with that name, or only tries: for as many permits as weight says, or for all to write, else for
-// one to read. ctx bounds the wait.
-func (t Type) Acquire(ctx context.Context, c *fairlock.Client, name string, weight int, try bool) (*fairlock.Lease, error) {
+// Acquire waits for the lock with that name, or only tries: for as many permits as weight says, or for all to write,
+// else for one to read. ctx bounds the wait.
+func (t Type) Acquire(ctx context.Context, c *fairlock.Client, name string, weight int, try bool) (*fairlock.Lease,
+	error) {
 	minHold := fairlock.WithMinHold(t.MinHold)
 	if t.Kind == fairlock.KindKeyedSemaphore {
-		key := c.KeyedSemaphore(name, t.Permits, minHold).Key(t.Key, fairlock.WithKeyLimit(t.KeyLimit), fairlock.WithShare(max(t.Share, 1)))
+		key := c.KeyedSemaphore(name, t.Permits, minHold).Key(t.Key, fairlock.WithKeyLimit(t.KeyLimit),
+			fairlock.WithShare(max(t.Share, 1)))
 		if try {
 			return key.TryAcquire(ctx, weight)
 		}

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -106,7 +106,8 @@ func state(l inspect.Lock) object {
 		key(l, waiters[len(waiters)-1], w.Key)
 	}
 	o := object{
-		"at": known(l.At.UTC()), "held": len(holders) > 0, "held_ms": ms(l.HeldFor()), "used": l.Used, "permits": known(l.Permits),
+		"at": known(l.At.UTC()), "held": len(holders) > 0, "held_ms": ms(l.HeldFor()), "used": l.Used, "permits": known(
+			l.Permits),
 		"resized": l.Resized, "other_permits": append([]int{}, l.Others...), "fence": known(l.Fence), "holders": holders,
 		"waiting": l.Waiting, "expired": l.Expired, "candidates": l.Candidates, "oldest_wait_ms": nil,
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/inspect"
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -19,8 +19,9 @@ func InUse(all []inspect.Lock) []inspect.Lock {
 	return slices.DeleteFunc(slices.Clone(all), func(l inspect.Lock) bool { return !l.InUse() })
 }
 
-// Worth are those of the locks that are worth showing: of each name those in use and a resized semaphore, and if there is
-// none, the one that was used last. If several kinds were looked at and none was used lately, a Lock without a kind stands for the name.
+// Worth are those of the locks that are worth showing: of each name those in use and a resized semaphore, and if there
+// is none, the one that was used last. If several kinds were looked at and none was used lately, a Lock without a kind
+// stands for the name.
 func Worth(all []inspect.Lock) (worth []inspect.Lock) {
 	for len(all) > 0 {
 		n := 1
@@ -39,11 +40,12 @@ func Worth(all []inspect.Lock) (worth []inspect.Lock) {
 	return worth
 }
 
-// Table lists locks below a head: of several holders the one that has held the lock longest, and the state of all. Names are cut, so that
-// each lock has one line.
+// Table lists locks below a head: of several holders the one that has held the lock longest, and the state of all.
+// Names are cut, so that each lock has one line.
 func Table(p Paint, all []inspect.Lock) []string {
 	t := columns{
-		{head: "NAME", least: 18, cut: true}, {head: "KIND", rank: 7}, {head: "IN USE", rank: 6}, {head: "HOLDER", rank: 4, least: 10, cut: true},
+		{head: "NAME", least: 18, cut: true}, {head: "KIND", rank: 7}, {head: "IN USE", rank: 6}, {head: "HOLDER", rank: 4,
+			least: 10, cut: true},
 		{head: "HELD FOR", rank: 2}, {head: "LEASE LEFT", rank: 8}, {head: "STATE", rank: 1}, {head: "WAITING", rank: 3},
 		{head: "OLDEST WAIT", rank: 5},
 	}
@@ -52,7 +54,8 @@ func Table(p Paint, all []inspect.Lock) []string {
 		if beside := words.BesideInTable(l); beside != "" {
 			waiting += " (" + beside + ")"
 		}
-		t.add(inspect.Plain(l.Name), string(l.Kind), use(p, l), holder(l), words.LongestHeld(l), left(l), p.say(words.StateOfAll(l)), waiting,
+		t.add(inspect.Plain(l.Name), string(l.Kind), use(p, l), holder(l), words.LongestHeld(l), left(l),
+			p.say(words.StateOfAll(l)), waiting,
 			words.OldestWait(l))
 	}
 	return t.lines(p)
@@ -124,7 +127,8 @@ func Line(l inspect.Lock) string {
 func Holders(l inspect.Lock) string {
 	names := make([]string, 0, len(l.Holders))
 	for _, h := range l.Holders {
-		names = append(names, fmt.Sprintf("%s%s (fence %d%s)", words.Who(h.Token.Client()), share(l, h.Weight, h.Writer), h.Fence,
+		names = append(names, fmt.Sprintf("%s%s (fence %d%s)", words.Who(h.Token.Client()), share(l, h.Weight, h.Writer),
+			h.Fence,
 			map[bool]string{true: ", released"}[h.Released]))
 	}
 	return some(names, len(names)+l.Unlisted())
@@ -151,20 +155,22 @@ func share(l inspect.Lock, weight int, writer bool) string {
 	return ""
 }
 
-// Block shows one lock: how it stands, and below that at most so many of its holders and so many of its living waiters. Those that
-// have no line of their own are counted by client.
+// Block shows one lock: how it stands, and below that at most so many of its holders and so many of its living waiters.
+// Those that have no line of their own are counted by client.
 func Block(p Paint, l inspect.Lock, most int) []string {
 	title := p.in(strong, l.String()) + ": " + p.mark(words.Use(l), words.Summary(l))
 	if !l.Held() && l.Fence > 0 && l.Waiting+l.Expired == 0 && !l.Idle() {
 		title += ", given " + inspect.Span(max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)) + " ago"
 	}
-	what := map[fairlock.Kind]string{fairlock.KindSemaphore: "PERMITS", fairlock.KindKeyedSemaphore: "PERMITS", fairlock.KindRWMutex: "TO"}[l.Kind]
+	what := map[fairlock.Kind]string{fairlock.KindSemaphore: "PERMITS", fairlock.KindKeyedSemaphore: "PERMITS",
+		fairlock.KindRWMutex: "TO"}[l.Kind]
 	keyHead := map[bool]string{true: "KEY"}[l.Kind == fairlock.KindKeyedSemaphore]
 	had := func(weight int, writer bool) string {
 		return strings.NewReplacer(" ×", "", " to ", "").Replace(share(l, weight, writer))
 	}
 	holders := columns{
-		{head: "HOLDER", least: 12}, {head: keyHead, rank: 2, least: 12}, {head: what, rank: 2}, {head: "HELD FOR", rank: 3}, {head: "LEASE LEFT", rank: 5},
+		{head: "HOLDER", least: 12}, {head: keyHead, rank: 2, least: 12}, {head: what, rank: 2}, {head: "HELD FOR",
+			rank: 3}, {head: "LEASE LEFT", rank: 5},
 		{head: "RENEWED", rank: 1}, {head: "FENCE", rank: 4}, {head: "SINCE", rank: 6},
 	}
 	for _, h := range l.LateFirst()[:min(most, len(l.Holders))] {
@@ -172,14 +178,17 @@ func Block(p Paint, l inspect.Lock, most int) []string {
 		if h.Fence > 0 {
 			since = time.UnixMicro(int64(h.Fence)).Local().Format(time.RFC3339)
 		}
-		holders.add(name(h.Token), plainKey(h.Key), had(h.Weight, h.Writer), words.HeldFor(h), words.Left(h), p.say(words.Renewed(h)),
+		holders.add(name(h.Token), plainKey(h.Key), had(h.Weight, h.Writer), words.HeldFor(h), words.Left(h),
+			p.say(words.Renewed(h)),
 			strconv.FormatUint(h.Fence, 10), since)
 	}
-	waiters := columns{{head: "WAITER", least: 12}, {head: keyHead, rank: 2, least: 12}, {head: what, rank: 2}, {head: "WAITS FOR", rank: 3}, {head: "STATE", rank: 1}}
+	waiters := columns{{head: "WAITER", least: 12}, {head: keyHead, rank: 2, least: 12}, {head: what, rank: 2},
+		{head: "WAITS FOR", rank: 3}, {head: "STATE", rank: 1}}
 	living := l.Living()
 	shown := min(most, len(living))
 	for i, w := range living[:shown] {
-		waiters.add(fmt.Sprintf("%d. %s", i+1, name(w.Token)), plainKey(w.Key), had(w.Weight, w.Writer), words.Ago(w.Age, w.Ticket), p.say(words.Waiter(w)))
+		waiters.add(fmt.Sprintf("%d. %s", i+1, name(w.Token)), plainKey(w.Key), had(w.Weight, w.Writer),
+			words.Ago(w.Age, w.Ticket), p.say(words.Waiter(w)))
 	}
 	lines := strings.Split(p.Fold(title, 4), "\n")
 	lines = append(lines, Indented(p, words.Why(l))...)
@@ -209,7 +218,8 @@ func plainKey(key string) string {
 // keys are those of a keyed semaphore that have waiters, in the order in which they are next.
 func keys(p Paint, all []fairlock.KeyState) columns {
 	t := columns{
-		{head: "KEY", least: 12}, {head: "HELD", rank: 2}, {head: "SHARE", rank: 5}, {head: "WAITING", rank: 3}, {head: "FIRST WAITS FOR", rank: 4},
+		{head: "KEY", least: 12}, {head: "HELD", rank: 2}, {head: "SHARE", rank: 5}, {head: "WAITING",
+			rank: 3}, {head: "FIRST WAITS FOR", rank: 4},
 		{head: "STATE", rank: 1},
 	}
 	for i, k := range all {
@@ -217,7 +227,8 @@ func keys(p Paint, all []fairlock.KeyState) columns {
 		if k.Limit > 0 {
 			held += fmt.Sprintf("/%d", k.Limit)
 		}
-		t.add(plainKey(k.Key), held, strconv.Itoa(k.Share), strconv.Itoa(k.Waiting), inspect.Span(k.Age), p.say(words.OfKey(i, k)))
+		t.add(plainKey(k.Key), held, strconv.Itoa(k.Share), strconv.Itoa(k.Waiting), inspect.Span(k.Age),
+			p.say(words.OfKey(i, k)))
 	}
 	return t
 }

@@ -9,7 +9,7 @@ import (
 	"charm.land/lipgloss/v2/table"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/fairlock/fairlock-go/internal/words"
+	"github.com/fairlock/fairlock-go/internal/tools/words"
 )
 
 // Paint says how to write for a terminal. The colours are its own sixteen, so that they suit its background.
@@ -57,10 +57,10 @@ func (p Paint) Header(server, namespace string, at time.Time) string {
 	return p.in(quiet, p.Fold(text, 0))
 }
 
-// column is one of a table. On a narrow terminal, texts are broken into lines, and columns are left out: first those with ranks
-// above 4, then those without which nothing needs more than two lines, the highest ranks first. The first column always stays. In
-// a table whose first column is cut, no column is left out as long as cuts suffice, and none with a rank below 4 as long as shorter cuts
-// suffice.
+// column is one of a table. On a narrow terminal, texts are broken into lines, and columns are left out: first those
+// with ranks above 4, then those without which nothing needs more than two lines, the highest ranks first. The first
+// column always stays. In a table whose first column is cut, no column is left out as long as cuts suffice, and none
+// with a rank below 4 as long as shorter cuts suffice.
 type column struct {
 	head  string
 	rank  int
@@ -184,8 +184,8 @@ func Indented(p Paint, text string) []string {
 	return strings.Split("  "+Paint{Width: max(p.Width-2, 0)}.Fold(text, 2), "\n")
 }
 
-// Fold breaks a text that is too long into lines: at spaces, hyphens and what else separates the parts of a name. The further
-// lines are indented.
+// Fold breaks a text that is too long into lines: at spaces, hyphens and what else separates the parts of a name. The
+// further lines are indented.
 func (p Paint) Fold(text string, indent int) string {
 	if p.Width <= indent || lipgloss.Width(text) <= p.Width {
 		return text

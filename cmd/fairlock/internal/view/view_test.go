@@ -20,7 +20,7 @@ import (
 	"github.com/fairlock/fairlock-go/cmd/fairlock/internal/golden"
 	"github.com/fairlock/fairlock-go/fairlock"
 	"github.com/fairlock/fairlock-go/fairlocktest"
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -42,11 +42,12 @@ func tokenOf(client string, n int) token.Token {
 	return t
 }
 
-// sample is a lock that so many hold and so many wait for; every third waiter has expired, and the first holder does not renew
-// its lease.
+// sample is a lock that so many hold and so many wait for; every third waiter has expired, and the first holder does
+// not renew its lease.
 func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock {
 	l := inspect.Lock{ID: inspect.ID{Kind: kind, Name: name}}
-	l.At, l.Fence, l.Waiting, l.Used, l.Permits = noon, uint64(noon.Add(-12400*time.Millisecond).UnixMicro()), waiters, holders, 1
+	l.At, l.Fence, l.Waiting, l.Used, l.Permits = noon, uint64(noon.Add(-12400*time.Millisecond).UnixMicro()), waiters,
+		holders, 1
 	weight := 1
 	switch kind {
 	case fairlock.KindSemaphore, fairlock.KindKeyedSemaphore:
@@ -68,7 +69,8 @@ func sample(kind fairlock.Kind, name string, holders, waiters int) inspect.Lock 
 	for i := range waiters {
 		w := fairlock.Waiter{
 			Client: fmt.Sprintf("job-%d", i), Token: tokenOf(fmt.Sprintf("job-%d", i), i), Age: 11200 * time.Millisecond,
-			Ticket: l.Fence + 1200000 + uint64(i), TTL: 5100 * time.Millisecond, Weight: weight, Writer: kind == fairlock.KindRWMutex,
+			Ticket: l.Fence + 1200000 + uint64(
+				i), TTL: 5100 * time.Millisecond, Weight: weight, Writer: kind == fairlock.KindRWMutex,
 		}
 		if i%3 == 2 {
 			w.TTL = -3 * time.Second
@@ -110,30 +112,37 @@ func TestLock_Texts(t *testing.T) {
 		change(sample(fairlock.KindRWMutex, "catalogue", 1, 0), func(l *inspect.Lock) { l.Holders[0].Writer = true }),
 		sample(fairlock.KindMutex, strings.Repeat("日", 9), 1, 0),
 		sample(fairlock.KindMutex, "\x1b[31m\xff", 1, 0),
-		{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "foreign"}, Err: errors.New(`key "n:{foreign}:lock" is not ours: WRONGTYPE`)},
+		{ID: inspect.ID{Kind: fairlock.KindMutex, Name: "foreign"},
+			Err: errors.New(`key "n:{foreign}:lock" is not ours: WRONGTYPE`)},
 		change(sample(fairlock.KindMutex, "handed over", 1, 0), func(l *inspect.Lock) { // for 5.7 s, of 10
-			l.Holders[0].Age, l.Holders[0].Renewed, l.Holders[0].TTL = 200*time.Millisecond, 200*time.Millisecond, 5500*time.Millisecond
+			l.Holders[0].Age, l.Holders[0].Renewed, l.Holders[0].TTL = 200*time.Millisecond, 200*time.Millisecond,
+				5500*time.Millisecond
 		}),
 		change(sample(fairlock.KindMutex, "released", 1, 1), func(l *inspect.Lock) { // for another 3 s
 			l.Holders[0] = released(l.Holders[0])
 		}),
 		sample(fairlock.KindSemaphore, "resized", 0, 0),
-		change(sample(fairlock.KindSemaphore, "some released", 3, 0), func(l *inspect.Lock) { l.Holders[1] = released(l.Holders[1]) }),
-		change(sample(fairlock.KindMutex, "minimum hold", 1, 0), func(l *inspect.Lock) { // above its TTL: nobody knows whether it is renewed
+		change(sample(fairlock.KindSemaphore, "some released", 3, 0),
+			func(l *inspect.Lock) { l.Holders[1] = released(l.Holders[1]) }),
+		// above its TTL: nobody knows whether it is renewed
+		change(sample(fairlock.KindMutex, "minimum hold", 1, 0), func(l *inspect.Lock) {
 			l.Holders[0].Renewed = -1
 		}),
-		change(sample(fairlock.KindSemaphore, "two numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 3, []int{8} }),
+		change(sample(fairlock.KindSemaphore, "two numbers", 2, 1),
+			func(l *inspect.Lock) { l.Permits, l.Others = 3, []int{8} }),
 		change(sample(fairlock.KindKeyedSemaphore, "gpu", 2, 2), func(l *inspect.Lock) {
 			for i := range l.Holders {
 				l.Holders[i].Key, l.Waiters[i].Key = "tenant-3", []string{"tenant-3", "tenant 17"}[i]
 			}
 			l.State.Keys = []fairlock.KeyState{
 				{Key: "tenant 17", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond},
-				{Key: "tenant-3", Held: 4, Waiting: 1, Limit: 4, Share: 3, Age: 11200 * time.Millisecond, AtLimit: true, Others: []int{0, 2}},
+				{Key: "tenant-3", Held: 4, Waiting: 1, Limit: 4, Share: 3, Age: 11200 * time.Millisecond, AtLimit: true,
+					Others: []int{0, 2}},
 			}
 		}),
 		change(sample(fairlock.KindMutex, "election", 1, 2), func(l *inspect.Lock) {
-			l.Holders[0].Leader, l.Waiters[0].Candidate, l.Waiters[1].Candidate, l.Candidates, l.OldestWait = true, true, true, 2, 0
+			l.Holders[0].Leader, l.Waiters[0].Candidate, l.Waiters[1].Candidate, l.Candidates, l.OldestWait = true, true, true,
+				2, 0
 		}),
 		change(sample(fairlock.KindMutex, "all expired", 0, 3), func(l *inspect.Lock) {
 			for i := range l.Waiters {
@@ -142,11 +151,14 @@ func TestLock_Texts(t *testing.T) {
 			l.Waiting, l.Expired, l.OldestWait = 0, 3, 0
 		}),
 		change(sample(fairlock.KindMutex, "a silent waiter", 1, 1), func(l *inspect.Lock) { l.Waiters[0].TTL = time.Second }),
-		change(sample(fairlock.KindSemaphore, "three numbers", 2, 1), func(l *inspect.Lock) { l.Permits, l.Others = 8, []int{3, 5} }),
-		change(sample(fairlock.KindKeyedSemaphore, "wide", 3, 2), func(l *inspect.Lock) { // the next one wants more than there is
+		change(sample(fairlock.KindSemaphore, "three numbers", 2, 1),
+			func(l *inspect.Lock) { l.Permits, l.Others = 8, []int{3, 5} }),
+		// the next one wants more than there is
+		change(sample(fairlock.KindKeyedSemaphore, "wide", 3, 2), func(l *inspect.Lock) {
 			l.Waiters[0].Key, l.Waiters[0].Weight, l.Waiters[1].Key = "tenant-1", 5, "tenant-2"
 			l.State.Keys = []fairlock.KeyState{
-				{Key: "tenant-1", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond}, {Key: "tenant-2", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond},
+				{Key: "tenant-1", Waiting: 1, Share: 1, Age: 11200 * time.Millisecond}, {Key: "tenant-2", Waiting: 1, Share: 1,
+					Age: 11200 * time.Millisecond},
 			}
 		}),
 	}
@@ -155,13 +167,15 @@ func TestLock_Texts(t *testing.T) {
 		fmt.Fprintf(&b, "%s%s\n%s\n\n", text(Block(Paint{}, l, 3)), Line(l), JSON(l))
 	}
 	for _, width := range []int{0, 120, 80, 60, 40} {
-		fmt.Fprintf(&b, "%d columns:\n%s\n%s\n", width, text(Table(Paint{Width: width}, all)), text(Block(Paint{Width: width}, all[6], 9)))
+		fmt.Fprintf(&b, "%d columns:\n%s\n%s\n", width, text(Table(Paint{Width: width}, all)),
+			text(Block(Paint{Width: width}, all[6], 9)))
 	}
 	golden.Equal(t, "locks.txt", b.String())
 	plain, coloured := Table(Paint{}, all), Table(Paint{Colours: true}, all)
 	require.NotEqual(t, plain, coloured)
 	for i := range plain {
-		require.Equal(t, lipgloss.Width(plain[i]), lipgloss.Width(strings.TrimRight(coloured[i], " ")), "colours do not shift columns")
+		require.Equal(t, lipgloss.Width(plain[i]), lipgloss.Width(strings.TrimRight(coloured[i], " ")),
+			"colours do not shift columns")
 	}
 	require.Equal(t, "[\n"+JSON(all[0])+",\n"+JSON(all[1])+"\n]\n", Array(all[:2]))
 	require.Equal(t, "[]\n", Array(nil))
@@ -172,11 +186,14 @@ func TestLock_Texts(t *testing.T) {
 	require.Equal(t, "\x1b[31m\xff", string(d.Base64))
 }
 
-// On no terminal is a line too wide, each lock has one, and a long name takes no column away: it is cut in the middle, to a third.
+// On no terminal is a line too wide, each lock has one, and a long name takes no column away: it is cut in the middle,
+// to a third.
 func TestTable_Fits(t *testing.T) {
 	long := []inspect.Lock{
-		sample(fairlock.KindMutex, "billing:customer:0001:invoice", 1, 1), sample(fairlock.KindSemaphore, "billing:customer:0002:invoice", 3, 1),
-		sample(fairlock.KindMutex, strings.Repeat("long/", 200)+"end", 1, 0), sample(fairlock.KindMutex, strings.Repeat("日", 300), 1, 0),
+		sample(fairlock.KindMutex, "billing:customer:0001:invoice", 1, 1), sample(fairlock.KindSemaphore,
+			"billing:customer:0002:invoice", 3, 1),
+		sample(fairlock.KindMutex, strings.Repeat("long/", 200)+"end", 1, 0), sample(fairlock.KindMutex,
+			strings.Repeat("日", 300), 1, 0),
 	}
 	for i := range long {
 		long[i].Holders[0].Token = tokenOf(strings.Repeat("h", 60)+"-4711@web-3", 1)
@@ -184,7 +201,8 @@ func TestTable_Fits(t *testing.T) {
 	for width, columns := range map[int]string{
 		120: "NAME KIND IN USE HOLDER HELD FOR LEASE LEFT STATE WAITING OLDEST WAIT",
 		80:  "NAME HOLDER HELD FOR STATE WAITING OLDEST WAIT", 70: "NAME HOLDER HELD FOR STATE WAITING",
-		60: "NAME HELD FOR STATE WAITING", 50: "NAME HELD FOR STATE WAITING", 40: "NAME HELD FOR STATE", 25: "NAME", 9: "NAME",
+		60: "NAME HELD FOR STATE WAITING", 50: "NAME HELD FOR STATE WAITING", 40: "NAME HELD FOR STATE", 25: "NAME",
+		9: "NAME",
 	} {
 		p := Paint{Width: width, Colours: width == 80}
 		lines := Table(p, long)
@@ -214,7 +232,8 @@ func TestBlock_Groups(t *testing.T) {
 	lines := Block(Paint{}, l, 20)
 	require.Len(t, lines, 1+2+1+20+2)
 	require.Equal(t, []string{
-		"  180 more: 60 web-2, 60 web-0, 60 web-1", "  100 expired, dropped by the next requests: 34 web-2, 33 web-0, 33 web-1",
+		"  180 more: 60 web-2, 60 web-0, 60 web-1",
+		"  100 expired, dropped by the next requests: 34 web-2, 33 web-0, 33 web-1",
 	}, lines[len(lines)-2:])
 	l.Waiters = l.Waiters[:100]
 	require.Equal(t, "  180 more: 27 web-2, 27 web-0, 26 web-1, and 100 that are not listed", Block(Paint{}, l, 20)[24])
@@ -223,15 +242,20 @@ func TestBlock_Groups(t *testing.T) {
 
 // Of each name, the locks in use and a resized semaphore are shown, and if there are none the one that was used last.
 func TestWorth(t *testing.T) {
-	used, free, resized := sample(fairlock.KindMutex, "x", 1, 0), sample(fairlock.KindSemaphore, "x", 0, 0), sample(fairlock.KindSemaphore, "x", 0, 0)
+	used, free, resized := sample(fairlock.KindMutex, "x", 1, 0), sample(fairlock.KindSemaphore, "x", 0,
+		0), sample(fairlock.KindSemaphore, "x", 0, 0)
 	free.Permits, free.Resized = 0, false
-	never, unused := inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex, Name: "x"}}, inspect.Lock{ID: inspect.ID{Name: "x"}}
+	never, unused := inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex,
+		Name: "x"}}, inspect.Lock{ID: inspect.ID{Name: "x"}}
 	other, faulty := sample(fairlock.KindMutex, "b", 0, 0), inspect.Lock{ID: never.ID, Err: errors.New("no")}
 	for _, c := range []struct{ all, want []inspect.Lock }{
-		{nil, nil}, {[]inspect.Lock{used, free, never}, []inspect.Lock{used}}, {[]inspect.Lock{never, free}, []inspect.Lock{free}},
+		{nil, nil}, {[]inspect.Lock{used, free, never}, []inspect.Lock{used}}, {[]inspect.Lock{never, free},
+			[]inspect.Lock{free}},
 		{[]inspect.Lock{never}, []inspect.Lock{never}}, {[]inspect.Lock{never, never}, []inspect.Lock{unused}},
-		{[]inspect.Lock{other, used, free, used}, []inspect.Lock{other, used, used}}, {[]inspect.Lock{free, faulty}, []inspect.Lock{faulty}},
-		{[]inspect.Lock{used, resized, never}, []inspect.Lock{used, resized}}, {[]inspect.Lock{resized, never}, []inspect.Lock{resized}},
+		{[]inspect.Lock{other, used, free, used}, []inspect.Lock{other, used, used}}, {[]inspect.Lock{free, faulty},
+			[]inspect.Lock{faulty}},
+		{[]inspect.Lock{used, resized, never}, []inspect.Lock{used, resized}}, {[]inspect.Lock{resized, never},
+			[]inspect.Lock{resized}},
 	} {
 		require.Equal(t, c.want, Worth(c.all))
 	}
@@ -240,7 +264,8 @@ func TestWorth(t *testing.T) {
 func TestChanges(t *testing.T) {
 	var c Changes
 	one, two := sample(fairlock.KindMutex, "x", 1, 1), sample(fairlock.KindMutex, "x", 1, 2)
-	free, other, never := sample(fairlock.KindMutex, "x", 0, 0), sample(fairlock.KindRWMutex, "y", 1, 0), inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex, Name: "x"}}
+	free, other, never := sample(fairlock.KindMutex, "x", 0, 0), sample(fairlock.KindRWMutex, "y", 1,
+		0), inspect.Lock{ID: inspect.ID{Kind: fairlock.KindRWMutex, Name: "x"}}
 	kept := two
 	kept.Holders = []fairlock.Holder{released(two.Holder())}
 	away := Glance{Err: errors.New("away")}
@@ -303,7 +328,8 @@ func looking(t *testing.T, w Watch) (next func() (Glance, time.Duration)) {
 }
 
 // inBubble runs a test in simulated time, on a server in memory.
-func inBubble(t *testing.T, test func(t *testing.T, m *fairlocktest.Server, s *inspect.Server, link *fairlocktest.Link)) {
+func inBubble(t *testing.T, test func(t *testing.T, m *fairlocktest.Server, s *inspect.Server,
+	link *fairlocktest.Link)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -349,7 +375,8 @@ func TestWatch_AllLocksInUse(t *testing.T) {
 		lease := m.Mutex("x").HoldAs("a")
 		m.Mutex("other").HoldAs("a")
 		m.Semaphore("x", 1).HoldAs("a")
-		next := looking(t, Watch{Server: s, Want: inspect.Want{Prefix: "x", Kinds: []fairlock.Kind{fairlock.KindMutex, fairlock.KindRWMutex}}, Every: 500 * time.Millisecond})
+		next := looking(t, Watch{Server: s, Want: inspect.Want{Prefix: "x",
+			Kinds: []fairlock.Kind{fairlock.KindMutex, fairlock.KindRWMutex}}, Every: 500 * time.Millisecond})
 		glance := func() (names []string) {
 			g, _ := next()
 			require.NoError(t, g.Err)
@@ -393,7 +420,8 @@ func many(n int) (all []inspect.Lock) {
 	return all
 }
 
-// What was seen last stays when Redis does not answer any more, and is called old. A long queue leaves room for other locks.
+// What was seen last stays when Redis does not answer any more, and is called old. A long queue leaves room for other
+// locks.
 func TestScreen(t *testing.T) {
 	silent := Glance{Err: errSilent}
 	free := sample(fairlock.KindMutex, "free", 0, 0)
@@ -401,8 +429,10 @@ func TestScreen(t *testing.T) {
 	for _, m := range []tea.Model{
 		on(false, 80, 7), on(false, 80, 7, silent), on(false, 80, 7, Glance{Locks: []inspect.Lock{free}}),
 		on(false, 60, 7, Glance{None: "no locks in this namespace; namespaces with locks: fairlock, billing"}),
-		on(false, 80, 8, Glance{Locks: append(many(2), free)}, silent, silent), on(false, 80, 8, Glance{Locks: many(9)}), on(false, 30, 8, Glance{Locks: many(2)}),
-		on(true, 100, 24, Glance{Locks: []inspect.Lock{sample(fairlock.KindMutex, "x", 1, 99), sample(fairlock.KindRWMutex, "y", 1, 0), {ID: inspect.ID{Name: "none"}}}}),
+		on(false, 80, 8, Glance{Locks: append(many(2), free)}, silent, silent), on(false, 80, 8,
+			Glance{Locks: many(9)}), on(false, 30, 8, Glance{Locks: many(2)}),
+		on(true, 100, 24, Glance{Locks: []inspect.Lock{sample(fairlock.KindMutex, "x", 1, 99),
+			sample(fairlock.KindRWMutex, "y", 1, 0), {ID: inspect.ID{Name: "none"}}}}),
 	} {
 		require.True(t, m.View().AltScreen)
 		b.WriteString(m.View().Content + "\n----\n")
@@ -426,9 +456,12 @@ func TestScreen_Keys(t *testing.T) {
 		key  tea.KeyPressMsg
 		want int
 	}{
-		{tea.KeyPressMsg{Code: tea.KeyUp}, 0}, {tea.KeyPressMsg{Code: tea.KeyDown}, 1}, {tea.KeyPressMsg{Code: 'j', Text: "j"}, 2},
-		{tea.KeyPressMsg{Code: 'k', Text: "k"}, 1}, {tea.KeyPressMsg{Code: tea.KeyPgDown}, 20}, {tea.KeyPressMsg{Code: tea.KeyPgUp}, 1},
-		{tea.KeyPressMsg{Code: ' ', Text: " "}, 20}, {tea.KeyPressMsg{Code: tea.KeyPgDown}, 39}, {tea.KeyPressMsg{Code: tea.KeyPgDown}, 49},
+		{tea.KeyPressMsg{Code: tea.KeyUp}, 0}, {tea.KeyPressMsg{Code: tea.KeyDown},
+			1}, {tea.KeyPressMsg{Code: 'j', Text: "j"}, 2},
+		{tea.KeyPressMsg{Code: 'k', Text: "k"}, 1}, {tea.KeyPressMsg{Code: tea.KeyPgDown},
+			20}, {tea.KeyPressMsg{Code: tea.KeyPgUp}, 1},
+		{tea.KeyPressMsg{Code: ' ', Text: " "}, 20}, {tea.KeyPressMsg{Code: tea.KeyPgDown},
+			39}, {tea.KeyPressMsg{Code: tea.KeyPgDown}, 49},
 		{tea.KeyPressMsg{Code: tea.KeyHome}, 0},
 	} {
 		var cmd tea.Cmd

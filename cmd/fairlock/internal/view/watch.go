@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/inspect"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
 const (
@@ -46,8 +46,8 @@ type Glance struct {
 // errSilent is the Err of a Glance while Redis does not answer, or goes through very many keys.
 var errSilent = errors.New("no answer yet")
 
-// Run looks until ctx ends, and has see see what it finds, one glance after the other; while it waits for an answer, it says so
-// in glances without locks. What changes between two looks is not seen.
+// Run looks until ctx ends, and has see see what it finds, one glance after the other; while it waits for an answer, it
+// says so in glances without locks. What changes between two looks is not seen.
 func (w Watch) Run(ctx context.Context, see func(Glance)) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -72,8 +72,8 @@ func (w Watch) Run(ctx context.Context, see func(Glance)) {
 	}
 }
 
-// looks returns a function that looks once: at the named locks, or at those that were found, or in use when it looked last, so
-// that a lock is seen to be free.
+// looks returns a function that looks once: at the named locks, or at those that were found, or in use when it looked
+// last, so that a lock is seen to be free.
 func (w Watch) looks(ctx context.Context) func() Glance {
 	ids, limit := w.IDs, watched
 	var fault error        // of the last search

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlock/fairlock-go/internal/history"
+	"github.com/fairlock/fairlock-go/internal/tools/history"
 )
 
 // Monitor observes a server, also again when it was down.
@@ -175,8 +175,8 @@ type reader struct {
 	first  int      // index in Seen of the first that it did
 }
 
-// slack is for how long before the end of a lease the lock may seem to be free already: Redis goes by the time at which a
-// script began, which is a little before its line is written, or more on a busy machine.
+// slack is for how long before the end of a lease the lock may seem to be free already: Redis goes by the time at which
+// a script began, which is a little before its line is written, or more on a busy machine.
 const slack = 5000 // µs
 
 // lock is what is known of one.
@@ -210,8 +210,8 @@ func (r *reader) fault(at int64, name, format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf("at %d µs of Redis's time: lock %q: ", at, name)+fmt.Sprintf(format, args...))
 }
 
-// separate gives another name to a token that came back without its ticket, as before that: it was dropped, or its grant
-// ended, before it got the answer with the ticket.
+// separate gives another name to a token that came back without its ticket, as before that: it was dropped, or its
+// grant ended, before it got the answer with the ticket.
 func (r *reader) separate() {
 	over := map[string]bool{}
 	for i := len(r.Seen) - 1; i >= 0; i-- {
@@ -224,8 +224,8 @@ func (r *reader) separate() {
 	}
 }
 
-// line reads `<seconds>.<µs> [<db> <client>] "<command>" "<argument>"…`. The commands of a script follow on it, with the
-// client "lua".
+// line reads `<seconds>.<µs> [<db> <client>] "<command>" "<argument>"…`. The commands of a script follow on it, with
+// the client "lua".
 func (r *reader) line(text string) {
 	when, rest, _ := strings.Cut(text, " [")
 	_, client, _ := strings.Cut(rest, " ")
@@ -354,7 +354,8 @@ func (r *reader) caller() string {
 	return r.argv[1] // after fence_ttl
 }
 
-// names reports whether the script's caller names a token: its own, or that of a waiter that leaves or sends a heartbeat.
+// names reports whether the script's caller names a token: its own, or that of a waiter that leaves or sends a
+// heartbeat.
 func (r *reader) names(token string) bool { return slices.Contains(r.argv, token) }
 
 func (r *reader) queue(at int64, name string, l *lock, args []string) {
@@ -413,7 +414,8 @@ func (r *reader) heartbeats(at int64, name string, l *lock, args []string) {
 	for first < len(args) && (args[first] == "XX" || args[first] == "CH") {
 		first++
 	}
-	if args[0] != "ZADD" || first < len(args) && args[first] == "NX" { // those whose times were lost: they are not compared
+	// those whose times were lost: they are not compared
+	if args[0] != "ZADD" || first < len(args) && args[first] == "NX" {
 		return
 	}
 	for i := first; i+1 < len(args); i += 2 {
@@ -456,7 +458,8 @@ func (r *reader) owner(at int64, name string, l *lock, args []string) {
 }
 
 func (r *reader) lease(token string, ms int64) {
-	r.Leases = append(r.Leases, Lease{Token: token, At: r.began, Told: r.now(), Lasts: time.Duration(ms) * time.Millisecond})
+	r.Leases = append(r.Leases, Lease{Token: token, At: r.began, Told: r.now(),
+		Lasts: time.Duration(ms) * time.Millisecond})
 }
 
 // split takes `"a" "b\"c"` apart.

@@ -223,7 +223,8 @@ type fate struct {
 
 var subscribe = []byte("\r\nsubscribe\r\n")
 
-// request decides what becomes of what a client sends. The caller holds mu. Clients write a request, or several at once, in one piece.
+// request decides what becomes of what a client sends. The caller holds mu. Clients write a request, or several at
+// once, in one piece.
 func (p *Proxy) request(l *link, data []byte) fate {
 	l.subscriber = l.subscriber || bytes.Contains(bytes.ToLower(data[:min(len(data), 128)]), subscribe)
 	f := p.message(l, len(data), p.faults.Requests, &p.counts.Requests)

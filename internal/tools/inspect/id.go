@@ -1,0 +1,224 @@
+package inspect
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/script"
+)
+
+// Kinds are all kinds of locks.
+var Kinds = []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore, fairlock.KindRWMutex,
+	fairlock.KindKeyedSemaphore}
+
+// HasPermits reports whether a holder of a lock of that kind has a number of permits.
+func HasPermits(kind fairlock.Kind) bool {
+	return kind == fairlock.KindSemaphore || kind == fairlock.KindKeyedSemaphore
+}
+
+// ParseKind reads what a user calls a kind.
+func ParseKind(text string) (fairlock.Kind, error) {
+	if kind := fairlock.Kind(text); slices.Contains(Kinds, kind) {
+		return kind, nil
+	}
+	return "", fmt.Errorf("kind %s is unknown: want mutex, semaphore, rwmutex or keyed", Plain(text))
+}
+
+// ID is a fairlock.ID, with what programs for operators need of it.
+type ID fairlock.ID
+
+// IDs are the locks of these names and kinds.
+func IDs(names []string, kinds ...fairlock.Kind) (ids []ID) {
+	for _, name := range names {
+		for _, kind := range kinds {
+			ids = append(ids, ID{kind, name})
+		}
+	}
+	return ids
+}
+
+// String names the lock in one line; without a kind, it is just the name.
+func (id ID) String() string { return strings.TrimPrefix(string(id.Kind)+" ", " ") + Plain(id.Name) }
+
+// Compare orders locks by name.
+func (id ID) Compare(other ID) int {
+	return cmp.Or(cmp.Compare(id.Name, other.Name), slices.Index(Kinds, id.Kind)-slices.Index(Kinds, other.Kind))
+}
+
+// In is the lock in Redis, for those that read it or take it from its holders.
+func (id ID) In(rdb script.Scripter, namespace string) script.Lock {
+	lock, _ := script.Of(rdb, string(id.Kind), namespace, id.Name)
+	return lock
+}
+
+// Keys are all keys of the lock.
+func (id ID) Keys(namespace string) (names []string) {
+	for _, k := range script.KeysOf(string(id.Kind), namespace, id.Name) {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// Key is a key of a lock.
+type Key struct {
+	ID
+	Part string // "queue", "lock", …
+	Type string // that it has in Redis
+}
+
+// unescape undoes what is done to names in keys.
+var unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
+
+// ParseKey reads the name of a key; false: it is not that of a lock.
+func ParseKey(namespace, text string) (Key, bool) {
+	rest, ours := strings.CutPrefix(text, namespace+":{")
+	name, _, _ := strings.Cut(rest, "}:")
+	for _, kind := range Kinds {
+		id := ID{kind, unescape.Replace(name)}
+		all := script.KeysOf(string(kind), namespace, id.Name)
+		i := slices.IndexFunc(all, func(k script.RedisKey) bool { return k.Name == text })
+		if i >= 0 && ours && name != "" {
+			return Key{id, all[i].Part, all[i].Type}, true
+		}
+	}
+	return Key{}, false
+}
+
+// sought reports whether there is such a key only while somebody holds the lock or waits for it, or while a semaphore
+// is resized.
+func (k Key) sought() bool {
+	return k.Part == "lock" || k.Part == "queue" || k.Part == "permits" || k.Part == "resized" &&
+		k.Kind != fairlock.KindRWMutex
+}
+
+// Glob is a pattern of Redis that matches the text and nothing else.
+func Glob(text string) string { return glob.Replace(text) }
+
+var glob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
+// pattern matches the sought keys of locks whose names begin with prefix: lock, queue, permits and resized. Numbers
+// outlive a lock, so there may be many, and the server leaves them out; three letters of a key's end suffice for that.
+func pattern(namespace, prefix string) string {
+	start, _ := strings.CutSuffix(script.MutexKeys(namespace, prefix).Queue, "}:queue")
+	return Glob(start) + "*}:*[oeiz][cuet][kesd]"
+}
+
+// Plain is a text as it can stand in a line: as it is, or quoted as in Go if it is not valid UTF-8 or has anything that
+// is not seen as itself: control characters, spaces, quotes, marks that turn the direction of writing.
+func Plain(text string) string {
+	odd := func(r rune) bool { return r == ' ' || r == '"' || r == '\\' || !strconv.IsPrint(r) }
+	if text == "" || !utf8.ValidString(text) || strings.ContainsFunc(text, odd) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// Message is what an error says, in one line. What a terminal would not show as it is is escaped; which script of ours
+// failed in which line is left out.
+func Message(err error) string {
+	var b strings.Builder
+	text := inScript.ReplaceAllString(strings.TrimPrefix(err.Error(), "fairlock: "), "")
+	for _, r := range strings.ReplaceAll(text, "\n", "; ") {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// lacksText stands before the right that lacks.
+const lacksText = "this user lacks "
+
+// Cause is Message, but of a right that the user lacks it names that right alone, as ACL SETUSER has it. So one cause
+// is one text, whichever lock it was found at.
+func Cause(err error) string {
+	if all := (unread{}); errors.As(err, &all) { // which has named it
+		return Message(all)
+	}
+	if right := lacking(err); right != "" {
+		return lacksText + right
+	}
+	return Message(err)
+}
+
+// Lacks reports whether the error says that the user lacks a right.
+func Lacks(err error) bool { return lacking(err) != "" }
+
+// lacking returns which right the user lacks by the reply of Redis; "" if none.
+func lacking(err error) string {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return ""
+	}
+	text := Message(reply)
+	switch m := lacksCommand.FindStringSubmatch(text); {
+	case m != nil:
+		return "+" + strings.ToLower(m[1])
+	case lacksKeys.MatchString(text):
+		return "the keys of the namespace"
+	case lacksOne.MatchString(text):
+		return cmp.Or(commandsIn(err, reply), "a command that the scripts run")
+	}
+	return ""
+}
+
+// commandsIn are the commands in the line of a script that a server has refused: before version 7.4, Redis does not
+// name the one that it refuses, but the library puts the line behind the reply. "" if there is no line.
+func commandsIn(err error, reply redis.Error) string {
+	var rules []string
+	_, line, _ := strings.Cut(err.Error(), reply.Error())
+	for _, m := range called.FindAllStringSubmatch(line, -1) {
+		if rule := "+" + strings.ToLower(m[1]); !slices.Contains(rules, rule) {
+			rules = append(rules, rule)
+		}
+	}
+	return strings.Join(rules, " or ")
+}
+
+var called = regexp.MustCompile(`call\('(\w+)'`)
+
+// What Redis 6.2, Redis 7 and Valkey say of a command, alone and in a script, and of keys.
+var (
+	lacksCommand = regexp.MustCompile(`(?:NOPERM|ACL failure in script).* no permissions to run the '([^']+)' command`)
+	lacksOne     = regexp.MustCompile(`executing the script can't run this command|ACL failure in script`)
+	lacksKeys    = regexp.MustCompile(`(?:NOPERM|ACL failure in script).*(?:access one of the keys|access a key)|` +
+		`executing the script can't access at least one of the keys`)
+)
+
+var inScript = regexp.MustCompile(
+	` script: ([0-9a-f]{40}, )?on @user_script:\d+\.?|Error running script \(call to f_[0-9a-f]{40}\): |` +
+		`@?user_script: ?\d+: -?`)
+
+// Span is a duration in a few characters, rounded down.
+func Span(d time.Duration) string {
+	switch {
+	case d >= time.Hour:
+		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+	case d >= time.Minute:
+		return d.Truncate(time.Second).String()
+	case d >= time.Second:
+		return d.Truncate(100 * time.Millisecond).String()
+	default:
+		return d.Truncate(time.Millisecond).String()
+	}
+}
+
+// Count is a number of things; English has an s for all of ours.
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

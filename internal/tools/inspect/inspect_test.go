@@ -1,0 +1,383 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/fairlocktest"
+	"github.com/fairlock/fairlock-go/internal/script"
+	"github.com/fairlock/fairlock-go/internal/tools/redistest"
+	"github.com/fairlock/fairlock-go/token"
+)
+
+func TestMain(m *testing.M) {
+	redistest.Silence() // connections break here
+	m.Run()
+}
+
+// names are such that somebody could take them for something else.
+var names = []string{
+	"billing:42", "a", "50%", "%25", "%7B", "{", "}", "}:lock", "{a}:sem:queue", "a*b", "a?b", "a[b]c", `a\b`, "日本語",
+	"\x1b[31mred", "\xff\xfe", "a b", "\n", "a:{b}:rw:permits", "]", "^-", "%257b",
+}
+
+// keysOf are all keys of all locks of a name, and those of them that show that a lock is in use or resized.
+func keysOf(namespace, name string) (all []string, signs map[string]ID) {
+	m, s, rw := script.MutexKeys(namespace, name), script.SemaphoreKeys(namespace, name), script.RWMutexKeys(namespace,
+		name)
+	k := script.KeyedSemaphoreKeys(namespace, name)
+	all = []string{
+		m.Queue, m.Heartbeats, m.Tombstones, m.Number, m.Lock, s.Queue, s.Heartbeats, s.Tombstones, s.Number, s.Permits,
+		s.Holders, s.Resized,
+		rw.Queue, rw.Heartbeats, rw.Tombstones, rw.Number, rw.Permits, rw.Holders,
+		k.Queue, k.Heartbeats, k.Tombstones, k.Number, k.Permits, k.Holders, k.Resized, k.Lines, k.Turns,
+	}
+	return all, map[string]ID{
+		m.Queue: {fairlock.KindMutex, name}, m.Lock: {fairlock.KindMutex, name}, s.Queue: {fairlock.KindSemaphore,
+			name}, s.Permits: {fairlock.KindSemaphore, name},
+		s.Resized: {fairlock.KindSemaphore, name},
+		k.Queue:   {fairlock.KindKeyedSemaphore, name}, k.Permits: {fairlock.KindKeyedSemaphore,
+			name}, k.Resized: {fairlock.KindKeyedSemaphore, name},
+		rw.Queue: {fairlock.KindRWMutex, name}, rw.Permits: {fairlock.KindRWMutex, name},
+	}
+}
+
+// The server itself says what a pattern matches.
+func TestID_KeysAndPatterns(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client()
+	for _, namespace := range []string{"fairlock", "a:b", "x*[y]", "%25", `\`} {
+		require.NoError(t, rdb.FlushAll(t.Context()).Err())
+		keys, signs := []any{}, map[string]ID{}
+		for _, name := range names {
+			others, _ := keysOf("xyz", name) // which x*[y] must not match
+			all, some := keysOf(namespace, name)
+			for _, key := range append(all, others...) {
+				keys = append(keys, key, "")
+				parsed, ok := ParseKey(namespace, key)
+				want, sign := some[key]
+				require.Equal(t, []bool{slices.Contains(all, key), sign}, []bool{ok, parsed.sought()}, key)
+				if sign {
+					require.Equal(t, want, parsed.ID)
+					signs[key] = want
+				}
+			}
+		}
+		require.NoError(t, rdb.MSet(t.Context(), keys...).Err())
+		for _, prefix := range append([]string{"", "bill", "none", "%2"}, names...) {
+			var want []string
+			for key, id := range signs {
+				if strings.HasPrefix(id.Name, prefix) {
+					want = append(want, key)
+				}
+			}
+			have, err := rdb.Keys(t.Context(), pattern(namespace, prefix)).Result()
+			require.NoError(t, err)
+			require.ElementsMatch(t, want, have, "namespace %q, prefix %q", namespace, prefix)
+		}
+	}
+	for _, key := range []string{
+		"", "fairlock", "fairlock:{", "fairlock:{}:lock", "fairlock:{a}", "fairlock:{a}:", "fairlock:{a}lock",
+		"fairlock:{a:lock",
+		"fairlock:{%41}:lock", "fairlock:{%7b}:lock", "fairlock:{a{b}:lock", "fairlock:{a}b}:lock", "fairlock:{a}:sem:lock",
+		"fairlock:{a}:lock:x", "fairlock:{a}:permits", "fairlock:notify:a", "xfairlock:{a}:lock",
+	} {
+		id, ok := ParseKey("fairlock", key)
+		require.False(t, ok, "%q is taken for %v", key, id)
+	}
+	_, err := ParseKind("\x1b")
+	require.EqualError(t, err, `kind "\x1b" is unknown: want mutex, semaphore, rwmutex or keyed`)
+}
+
+// inBubble runs a test in simulated time, on a server in memory.
+func inBubble(t *testing.T, test func(t *testing.T, m *fairlocktest.Server, s *Server, link *fairlocktest.Link)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := fairlocktest.NewServer(t)
+		link := m.Link()
+		s := On(link.Redis(), "fairlock")
+		defer s.Close()
+		test(t, m, s, link)
+	})
+}
+
+func ids(locks []Lock) (ids []ID) {
+	for _, l := range locks {
+		ids = append(ids, l.ID)
+	}
+	return ids
+}
+
+// What a State has is tested where it is made. A lock that cannot be read does not hide the others.
+func TestServer_Read(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *Server, _ *fairlocktest.Link) {
+		m.Mutex("x").HoldAs("a")
+		m.Mutex("x").CrashQueued("b", time.Minute)
+		m.Mutex("x").CrashQueued("b", time.Minute)
+		m.Semaphore("x", 5).HoldPermitsAs("a", 2)
+		require.NoError(t, m.Miniredis.Set(script.RWMutexKeys("fairlock", "x").Holders, "theirs"))
+		require.NoError(t, m.Miniredis.Set(script.MutexKeys("fairlock", "other").Number, "999 0 0 0"))
+		wanted := IDs([]string{"x", "free", "other"}, Kinds...)
+		locks, err := s.Read(t.Context(), 1, wanted...)
+		require.NoError(t, err)
+		require.Equal(t, wanted, ids(locks))
+		mutex, sem, rw, other := locks[0], locks[1], locks[2], locks[8]
+		require.Equal(t, []any{"a", 2, 1}, []any{mutex.Holder().Client, mutex.Waiting, len(mutex.Waiters)}, "the limit")
+		require.Equal(t, []int{2, 5}, []int{sem.Used, sem.Permits})
+		require.ErrorContains(t, rw.Err, "rw:holders")
+		var layout *token.LayoutError
+		require.ErrorAs(t, other.Err, &layout)
+		for i, l := range locks {
+			require.Equal(t, i < 3 || i == 8, l.InUse(), l.ID)
+		}
+		require.Equal(t, "mutex x", mutex.String())
+
+		elsewhere := On(s.Redis, "elsewhere")
+		defer elsewhere.Close()
+		locks, err = elsewhere.Read(t.Context(), Most, wanted...)
+		require.NoError(t, err)
+		require.Equal(t, wanted, ids(locks))
+		require.False(t, slices.ContainsFunc(locks, Lock.InUse))
+	})
+}
+
+// Of many holders each is listed, and those first that have held the lock longest: also one whose lease ends last. One
+// that misses renewals is counted wherever it stands.
+func TestServer_ManyHolders(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *fairlocktest.Server, s *Server, _ *fairlocktest.Link) {
+		pool := m.Semaphore("pool", 100)
+		pool.CrashHolding("leaked", time.Hour)
+		pool.CrashHolding("crashed", 100*time.Second)
+		time.Sleep(90 * time.Second)
+		for i := range 40 {
+			pool.HoldAs(fmt.Sprint("web-", i))
+		}
+		check := func(l Lock) {
+			require.Equal(t, []any{"leaked", 90 * time.Second}, []any{l.Holder().Client, l.HeldFor().Round(time.Second)})
+			require.Equal(t, "crashed", l.Holders[1].Client)
+			require.Len(t, l.Holders, 42)
+			late, all := l.Late()
+			require.Equal(t, []any{1, true}, []any{late, all})
+			require.Equal(t, []string{"crashed", "leaked"}, []string{l.LateFirst()[0].Client, l.LateFirst()[1].Client})
+		}
+		found, err := s.Find(t.Context(), Want{})
+		require.NoError(t, err)
+		check(found[0])
+		read, err := s.Read(t.Context(), 0, found[0].ID)
+		require.NoError(t, err)
+		check(read[0])
+
+		// Nobody knows of those that are not listed.
+		read[0].Used++
+		_, all := read[0].Late()
+		require.False(t, all)
+	})
+}
+
+// Locks are ordered by when they were granted, though each is read at a time of its own; those of which nobody knows
+// that are last.
+func TestByHeld(t *testing.T) {
+	held := func(fence uint64, age time.Duration, released bool) Lock {
+		return Lock{State: fairlock.State{Holders: []fairlock.Holder{{Fence: fence, Age: age, Released: released}}}}
+	}
+	all := []Lock{held(3, 30, false), {}, held(1, 20, false), held(0, 0, false), held(1, 90, true), held(2, 40, false)}
+	slices.SortStableFunc(all, ByHeld)
+	var ages []time.Duration
+	for _, l := range all {
+		ages = append(ages, l.HeldFor())
+	}
+	require.Equal(t, []time.Duration{20, 40, 30, -1, -1, -1}, ages)
+}
+
+// Scripts are sent so that Redis refuses to have them write, where it can and the user may.
+func TestServer_ReadsOnly(t *testing.T) {
+	t.Parallel()
+	servers := map[*redistest.Server][]string{}
+	if s := redistest.Start(t); s.Before7() {
+		servers[s] = []string{"evalsha", "eval"}
+	} else {
+		servers[s] = []string{"evalsha_ro", "eval_ro"}
+		old := redistest.Start(t, "--rename-command", "EVALSHA_RO", "", "--rename-command", "EVAL_RO", "")
+		servers[old] = []string{"evalsha", "eval"}
+	}
+	for server, verbs := range servers {
+		s := On(server.Client(), "fairlock")
+		t.Cleanup(s.Close)
+		for range 2 {
+			locks, err := s.Read(t.Context(), 1, ID{fairlock.KindMutex, "x"})
+			require.NoError(t, err)
+			require.NoError(t, locks[0].Err)
+		}
+		stats := redistest.Info(t, server.Client(), "commandstats", "cmdstat_"+verbs[0])
+		require.Contains(t, stats, "calls=2,")
+		require.Contains(t, redistest.Info(t, server.Client(), "commandstats", "cmdstat_"+verbs[1]), "calls=1,")
+	}
+}
+
+// All locks in use are found, in order, and no command keeps the server busy.
+func TestServer_Find(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client()
+	s := On(rdb, "ns[*]")
+	t.Cleanup(s.Close)
+	const holder = "a:1.00000010000.0000000001.0.aaaaaaaaaaaaaaaaaaaaaA"
+	var keys []any
+	for i := range 3000 { // of others, and what is left of locks
+		keys = append(keys, fmt.Sprint("user:", i), "", script.MutexKeys(s.Namespace, fmt.Sprint("old:", i)).Number, i+1)
+	}
+	for _, name := range names {
+		keys = append(keys, script.MutexKeys(s.Namespace, name).Lock, holder, script.MutexKeys("ns*", name).Lock, holder)
+	}
+	require.NoError(t, rdb.MSet(t.Context(), keys...).Err())
+	waited := script.RWMutexKeys(s.Namespace, "waited for")
+	for key, score := range map[string]int64{
+		waited.Queue: time.Now().UnixMicro(), waited.Heartbeats: time.Now().Add(time.Hour).UnixMicro(), script.SemaphoreKeys(
+			s.Namespace, "expired").Permits: 1,
+	} {
+		require.NoError(t, rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(score), Member: holder}).Err())
+	}
+	require.NoError(t, rdb.Set(t.Context(), script.SemaphoreKeys(s.Namespace, "resized").Resized, 4, 0).Err())
+	locks, err := s.Find(t.Context(), Want{})
+	require.NoError(t, err)
+	want := append(IDs(names, fairlock.KindMutex), ID{fairlock.KindRWMutex, "waited for"},
+		ID{fairlock.KindSemaphore, "resized"})
+	slices.SortFunc(want, ID.Compare)
+	require.Equal(t, want, ids(locks))
+	for _, l := range locks {
+		require.Nil(t, l.Waiters)
+		require.Equal(t, l.Name == "waited for", !l.Held() && l.Waiting == 1)
+		require.Equal(t, l.Name == "resized", l.Idle() && l.Permits == 4)
+	}
+	prefixed, err := s.Find(t.Context(), Want{Prefix: "%",
+		Kinds: []fairlock.Kind{fairlock.KindMutex, fairlock.KindSemaphore}})
+	require.NoError(t, err)
+	require.Equal(t, IDs([]string{"%25", "%257b", "%7B"}, fairlock.KindMutex), ids(prefixed))
+	require.NotContains(t, rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_keys",
+		"that takes as long as there are keys")
+}
+
+// go-redis goes on: it would wait for a day.
+func TestServer_EndOfCtxEndsACall(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *fairlocktest.Server, s *Server, link *fairlocktest.Link) {
+		enough := errors.New("enough")
+		for _, call := range []func(context.Context) error{
+			func(ctx context.Context) error {
+				_, err := s.Read(ctx, Most, IDs(names, fairlock.KindMutex)...)
+				return err
+			},
+			func(ctx context.Context) error { _, err := s.Find(ctx, Want{}); return err },
+		} {
+			require.NoError(t, call(t.Context()))
+			link.Hang()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			began := time.Now()
+			time.AfterFunc(50*time.Millisecond, func() { cancel(enough) })
+			require.ErrorIs(t, call(ctx), enough)
+			require.Equal(t, 50*time.Millisecond, time.Since(began))
+			link.Mend()
+		}
+	})
+}
+
+// A server that is away is asked for one lock, or some, and not for all.
+func TestServer_Away(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *fairlocktest.Server, s *Server, link *fairlocktest.Link) {
+		link.Cut()
+		locks, err := s.Read(t.Context(), 1, slices.Repeat(IDs(names, fairlock.KindMutex), 100)...)
+		require.ErrorContains(t, err, "refused")
+		require.Empty(t, locks)
+		require.NotErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestPlain(t *testing.T) {
+	for text, want := range map[string]string{
+		"a*{}%日本語": "a*{}%日本語", "": `""`, "a b": `"a b"`, "\u202e\x9b": `"\u202e\x9b"`, `\"`: `"\\\""`,
+		"\u009b31m": `"\u009b31m"`,
+	} {
+		require.Equal(t, want, Plain(text))
+	}
+}
+
+// What Redis 6.2 and what Redis 7 says about an error in a script.
+func TestMessage(t *testing.T) {
+	hash := strings.Repeat("0123456789abcdef", 3)[:40]
+	for text, want := range map[string]string{
+		"fairlock: a\nb\x1b\u202e": `a; b\x1b\u202e`,
+		"WRONGTYPE x script: " + hash +
+			", on @user_script:12.": "WRONGTYPE x",
+		"WRONGTYPE x script: on @user_script:61.": "WRONGTYPE x",
+		"ERR Error running script (call to f_" + hash +
+			"): @user_script:1: @user_script: 1: -READONLY x": "ERR READONLY x",
+		"ERR user_script:3: the number is damaged script: " + hash +
+			", on @user_script:3.": "ERR the number is damaged",
+		"keys \"n:{x}:*\": ERR ACL failure in script: x script: " + hash +
+			", on @user_script:1. (call('GET', lock))": "keys \"n:{x}:*\": ERR ACL failure in script: x (call('GET', lock))",
+	} {
+		require.Equal(t, want, Message(errors.New(text)))
+	}
+}
+
+// A right that a user lacks in a script is named by the line of the script, if Redis does not name it. One cause is one
+// text.
+func TestCause(t *testing.T) {
+	const in70 = "ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:3."
+	for text, line := range map[string]string{
+		"this user lacks +zrange":                        "local found = limit > 0 and call('ZRANGE', queue, 0, limit - 1)",
+		"this user lacks +exists or +hlen":               "if call('EXISTS', queue) == 0 and call('HLEN', holders) == 4 and call('EXISTS', lines) == 0 then",
+		"this user lacks a command that the scripts run": "settle(key)",
+	} {
+		err := fmt.Errorf("keys %q: %w (%s)", "call('GET', x)", reply(in70), line)
+		require.Equal(t, text, Cause(err))
+		require.Equal(t, "none of 2 locks could be read: "+text, Unread([]Lock{{ID: ID{fairlock.KindMutex, "a"}, Err: err},
+			{ID: ID{fairlock.KindMutex, "b"}, Err: err}}).Error())
+	}
+	require.Equal(t, "this user lacks a command that the scripts run", Cause(reply(in70)))
+	require.Equal(t, "this user lacks +hget", Cause(reply(
+		"ERR ACL failure in script: User x has no permissions to run the 'hget' command script: 0123, on @user_script:3.")))
+}
+
+// reply is an error of the server.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+
+func (reply) RedisError() {}
+
+func TestSpan(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 999999 * time.Microsecond: "999ms", time.Second: "1s", 59999 * time.Millisecond: "59.9s",
+		time.Minute:        "1m0s",
+		3599 * time.Second: "59m59s", 3*time.Hour + 5*time.Minute + 59*time.Second: "3h5m", 49 * time.Hour: "49h0m",
+	} {
+		require.Equal(t, want, Span(d))
+	}
+}
+
+func TestAddCause(t *testing.T) {
+	for _, c := range []struct{ all, want []string }{
+		{[]string{"this user lacks +zcard", "this user lacks +zcount or +zcard", "this user lacks +zcard"},
+			[]string{"this user lacks +zcard"}},
+		{[]string{"this user lacks +get or +set", "this user lacks +get or +set or +del"},
+			[]string{"this user lacks +get or +set"}},
+		{[]string{"this user lacks +get", "x", "this user lacks +set", "x"},
+			[]string{"this user lacks +get", "x", "this user lacks +set"}},
+	} {
+		var causes []string
+		for _, cause := range c.all {
+			causes = addCause(causes, cause)
+		}
+		require.Equal(t, c.want, causes)
+	}
+}

@@ -1,0 +1,669 @@
+// Package words has all words for the state of a lock. The command and the page share them, so both say the same, and
+// each word has one condition that makes it true.
+package words
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlock/fairlock-go/fairlock"
+	"github.com/fairlock/fairlock-go/internal/tokens"
+	"github.com/fairlock/fairlock-go/internal/tools/inspect"
+)
+
+// Level says how good that is.
+type Level string
+
+// The levels. The zero Level is neither good nor bad.
+const (
+	Good Level = "good"
+	Busy Level = "busy"
+	Warn Level = "warn"
+	Bad  Level = "bad"
+)
+
+// Phrase is what is said of something, and how good that is.
+type Phrase struct {
+	Level Level
+	Text  string
+}
+
+// The words. Each has one condition, below. A test looks for a state that makes it true.
+const (
+	Unknown  = "?"
+	None     = "–"
+	Stranger = "(not fairlock's)" // what stands in Redis then may be a secret
+
+	unreadable = "unreadable"
+	free       = "free"
+	held       = "held"
+	leads      = "leads"
+	released   = "released"
+	writer     = "writer"
+	reader     = "reader"
+
+	alive      = "alive"
+	candidate  = "candidate"
+	silent     = "silent"
+	expired    = "expired"
+	dropped    = "dropped by the next requests"
+	notRenewed = "not renewed yet"
+	missed     = "missed"
+	noneMissed = "none missed"
+	atLeast    = "≥"
+	neverEnds  = "never ends"
+
+	next        = "next"
+	atLimit     = "at its limit"
+	atLimits    = "at their limits"
+	full        = "at limit" // a key is, where little fits
+	limitsInUse = "limits in use"
+
+	notUsed     = "not used lately"
+	LastNumber  = "last fencing number"
+	setByResize = "set by resize"
+	nobodyUses  = "nobody uses it"
+	nobodyWaits = "nobody waits"
+	grantedNext = "granted at the next request of any waiter"
+
+	DidYouMean = "did you mean"
+)
+
+// Meant asks whether one of these locks is meant; "" if there are none.
+func Meant(locks []inspect.ID) string {
+	if len(locks) == 0 {
+		return ""
+	}
+	names := make([]string, len(locks))
+	for i, id := range locks {
+		names[i] = id.String()
+	}
+	return DidYouMean + " " + strings.Join(names, ", ") + "?"
+}
+
+// Who is the name of a holder or a waiter: the client of its token.
+func Who(client string) string { return cmp.Or(client, Stranger) }
+
+// Ago is how long ago a number was given, if that is known.
+func Ago(age time.Duration, number uint64) string {
+	if number == 0 {
+		return Unknown
+	}
+	return inspect.Span(age)
+}
+
+// HeldFor is for how long a holder has held a lock.
+func HeldFor(h fairlock.Holder) string {
+	if h.Released { // its fence is that of the release
+		return None
+	}
+	return Ago(h.Age, h.Fence)
+}
+
+// LongestHeld is for how long the holder has held a lock that has held it longest.
+func LongestHeld(l inspect.Lock) string {
+	switch text := HeldFor(l.Holder()); {
+	case l.Err != nil:
+		return Unknown
+	case !l.Held():
+		return None
+	case l.Unlisted() == 0:
+		return text
+	case l.HeldFor() >= 0:
+		return atLeast + text
+	}
+	return Unknown
+}
+
+// Left is what is left of a lease.
+func Left(h fairlock.Holder) string {
+	switch {
+	case h.TTL < 0:
+		return neverEnds
+	case h.Released:
+		return None
+	}
+	return inspect.Span(h.TTL)
+}
+
+// settled is how much later than a grant a renewal comes at least: a live holder renews half a second after a handoff
+// at the earliest. Two readings of one moment differ by less.
+const settled = 100 * time.Millisecond
+
+// granted reports whether a lease was granted and not renewed since, so nobody knows yet whether its holder lives.
+func granted(h fairlock.Holder) bool {
+	return h.Fence > 0 && h.Renewed >= 0 && h.Renewed > h.Age-settled
+}
+
+// State says in a word or two whether a holder is alive.
+func State(h fairlock.Holder) Phrase {
+	switch {
+	case h.Released:
+		return Phrase{Text: released}
+	case h.TTL < 0, h.Renewed < 0:
+		return Phrase{Text: Unknown}
+	case h.Missed > 0:
+		return Phrase{Bad, fmt.Sprintf("%d %s", h.Missed, missed)}
+	case granted(h):
+		return Phrase{Text: notRenewed}
+	}
+	return Phrase{Text: alive}
+}
+
+// Renewed says the same, and since when.
+func Renewed(h fairlock.Holder) Phrase {
+	p := State(h)
+	switch p.Text {
+	case released:
+		p.Text += ", free in " + inspect.Span(h.TTL)
+	case notRenewed:
+		p.Text = "granted " + inspect.Span(h.Age) + " ago, " + notRenewed
+	case alive:
+		p.Text = fmt.Sprintf("%s ago, every %s", inspect.Span(h.Renewed), inspect.Span(h.Token.TTL()/3))
+	case Unknown:
+	default:
+		p.Text = "not for " + inspect.Span(h.Renewed) + ", " + p.Text
+	}
+	return p
+}
+
+// StateOfAll says in a word or two whether the holders of a lock are alive.
+func StateOfAll(l inspect.Lock) Phrase { return ofAll(l, State) }
+
+// RenewedOfAll says the same, and of a single holder since when.
+func RenewedOfAll(l inspect.Lock) Phrase { return ofAll(l, Renewed) }
+
+func ofAll(l inspect.Lock, ofOne func(fairlock.Holder) Phrase) Phrase {
+	n, all := l.Late()
+	switch {
+	case l.Err != nil:
+		return Phrase{Text: Unknown}
+	case !l.Held():
+		return Phrase{Text: None}
+	case len(l.Holders) == 1 && l.Unlisted() == 0:
+		return ofOne(l.Holder())
+	case n > 0 && all:
+		return Phrase{Bad, fmt.Sprintf("%s by %d of %d", missed, n, len(l.Holders))}
+	case n > 0:
+		return Phrase{Bad, fmt.Sprintf("%s by %s%d", missed, atLeast, n)}
+	case !all:
+		return Phrase{Text: Unknown}
+	case l.Holder().Released: // all have
+		return Phrase{Text: released}
+	}
+	return Phrase{Text: noneMissed}
+}
+
+// late is less than what a live waiter has left at any time: it sends a heartbeat each third of its WaiterTTL, which is
+// 3 s or more.
+const late = 1800 * time.Millisecond
+
+// Waiter says whether a waiter is alive. Nobody but its client knows its WaiterTTL, so a waiter that has died is not
+// silent at once.
+func Waiter(w fairlock.Waiter) Phrase {
+	switch {
+	case w.TTL <= 0 && w.Ticket == 0:
+		return Phrase{Bad, expired}
+	case w.TTL <= 0:
+		return Phrase{Bad, expired + " " + inspect.Span(-w.TTL) + " ago"}
+	case w.TTL < late:
+		return Phrase{Warn, silent + ", dropped in " + inspect.Span(w.TTL)}
+	case w.Candidate:
+		return Phrase{Text: candidate + ", " + alive}
+	}
+	return Phrase{Text: alive}
+}
+
+// Wants is what somebody has or wants of a lock, if that does not go without saying.
+func Wants(kind fairlock.Kind, weight int, toWrite bool) string {
+	switch {
+	case inspect.HasPermits(kind):
+		return inspect.Count(weight, "permit")
+	case kind == fairlock.KindRWMutex && toWrite:
+		return "write"
+	case kind == fairlock.KindRWMutex:
+		return "read"
+	}
+	return ""
+}
+
+// Use says how much of a lock is held, in a word or two.
+func Use(l inspect.Lock) Phrase {
+	switch {
+	case l.Err != nil:
+		return Phrase{Bad, unreadable}
+	case inspect.HasPermits(l.Kind) && l.Permits > 0:
+		return Phrase{Text: fmt.Sprintf("%d of %d", l.Used, l.Permits)}
+	case !l.Held():
+		return Phrase{Good, free}
+	case l.Kind == fairlock.KindRWMutex && l.Holder().Writer:
+		return Phrase{Text: writer}
+	case l.Kind == fairlock.KindRWMutex:
+		return Phrase{Text: inspect.Count(l.Used, reader)}
+	case l.Holder().Released:
+		return Phrase{Text: released}
+	case l.Leads():
+		return Phrase{Text: leads}
+	}
+	return Phrase{Text: held}
+}
+
+// Waiting is how many wait for a lock: the living, and how many of them are candidates.
+func Waiting(l inspect.Lock) string {
+	switch {
+	case l.Err != nil:
+		return Unknown
+	case l.Candidates > 0 && l.Candidates == l.Waiting:
+		return inspect.Count(l.Candidates, candidate)
+	case l.Candidates > 0:
+		return fmt.Sprintf("%d, and %s", l.Waiting-l.Candidates, inspect.Count(l.Candidates, candidate))
+	}
+	return fmt.Sprint(l.Waiting)
+}
+
+// Expired is how many waiters have expired; "" if none has.
+func Expired(l inspect.Lock) string {
+	if l.Expired == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d %s", l.Expired, expired)
+}
+
+// OldestWait is for how long the first living waiter has waited that is no candidate.
+func OldestWait(l inspect.Lock) string {
+	switch {
+	case l.Err != nil, l.OldestWait < 0:
+		return Unknown
+	case l.Waiting == l.Candidates:
+		return None
+	}
+	return inspect.Span(l.OldestWait)
+}
+
+// OfKey says how the i-th key of a keyed semaphore stands.
+func OfKey(i int, k fairlock.KeyState) Phrase {
+	p := Phrase{}
+	switch {
+	case k.AtLimit:
+		p = Phrase{Warn, atLimit}
+	case i == 0:
+		p.Text = next
+	}
+	if len(k.Others) > 0 {
+		var limits []string
+		for _, n := range append([]int{k.Limit}, k.Others...) {
+			limits = append(limits, map[bool]string{true: "none", false: fmt.Sprint(n)}[n == 0])
+		}
+		p.Text = join(p.Text, limitsInUse+": "+list(limits))
+	}
+	return p
+}
+
+// list is "a, b and c"; of many names, the first ones.
+func list(names []string) string {
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most:most], fmt.Sprintf("%d more", more))
+	}
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// atLimitNow are the keys of a keyed semaphore whose first waiters wait for holders of their own keys.
+func atLimitNow(l inspect.Lock) (keys []string) {
+	for _, k := range l.State.Keys {
+		if k.AtLimit {
+			keys = append(keys, inspect.Plain(k.Key))
+		}
+	}
+	slices.Sort(keys) // the order in which they were found to be says nothing
+	return keys
+}
+
+// Beside stands beside the number of those that wait: "2 expired, a key at its limit"; "" if there is nothing to say.
+func Beside(l inspect.Lock) string {
+	switch n := len(atLimitNow(l)); n {
+	case 0:
+		return Expired(l)
+	case 1:
+		return join(Expired(l), "a key "+atLimit)
+	}
+	return join(Expired(l), "keys "+atLimits)
+}
+
+// BesideInTable is Beside where little fits: "2 expired, 1 key at limit".
+func BesideInTable(l inspect.Lock) string {
+	text := ""
+	if n := len(atLimitNow(l)); n > 0 {
+		text = inspect.Count(n, "key") + " " + full
+	}
+	return join(Expired(l), text)
+}
+
+// most is how many groups are named.
+const most = 8
+
+// Groups counts waiters by client, the largest group first: "50 web-3, 50 web-4".
+func Groups(waiters []fairlock.Waiter) string {
+	n := map[string]int{}
+	var names []string
+	for _, w := range waiters {
+		who := Who(w.Token.Client())
+		if n[who]++; n[who] == 1 {
+			names = append(names, who)
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(n[b], n[a]) })
+	parts := make([]string, 0, most+1)
+	for i, name := range names {
+		if i == most {
+			parts = append(parts, fmt.Sprintf("… of %s in all", inspect.Count(len(names), "client")))
+			break
+		}
+		parts = append(parts, fmt.Sprintf("%d %s", n[name], name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Rest counts the living waiters behind the first so many by client: "280 more: 50 web-3, 50 web-4"; "" if there are
+// none.
+func Rest(l inspect.Lock, shown int) string {
+	living := l.Living()
+	more := l.Waiting - shown
+	if more <= 0 || l.Waiters == nil {
+		return ""
+	}
+	rest := living[min(shown, len(living)):]
+	if len(rest) == 0 {
+		return fmt.Sprintf("%d more that are not listed", more)
+	}
+	text := fmt.Sprintf("%d more: %s", more, Groups(rest))
+	if hidden := l.Waiting - len(living); hidden > 0 {
+		text += fmt.Sprintf(", and %d that are not listed", hidden)
+	}
+	return text
+}
+
+// HasLeft tells of waiters that have expired: "299 expired, dropped by the next requests: 299 web-3"; "" if none has.
+func HasLeft(l inspect.Lock) string {
+	text := Expired(l)
+	if text == "" {
+		return ""
+	}
+	text += ", " + dropped
+	gone := slices.DeleteFunc(slices.Clone(l.Waiters), func(w fairlock.Waiter) bool { return w.TTL > 0 })
+	if len(gone) > 0 {
+		text += ": " + Groups(gone)
+	}
+	if hidden := l.Expired - len(gone); hidden > 0 && len(gone) > 0 {
+		text += fmt.Sprintf(", and %d that are not listed", hidden)
+	}
+	return text
+}
+
+// IsReleased names a holder that has released a lock that stays taken; "" for others.
+func IsReleased(h fairlock.Holder) string {
+	if h.Released {
+		return released
+	}
+	return ""
+}
+
+// Heir says who gets what a holder has if it is taken from that holder.
+func Heir(l inspect.Lock, h fairlock.Holder) string {
+	living := l.Living()
+	if l.Waiting == 0 {
+		return "It is " + free + " at once."
+	}
+	if l.Kind == fairlock.KindKeyedSemaphore || len(living) == 0 {
+		return "The next waiter that fits gets it at once."
+	}
+	first := living[0]
+	name := Who(first.Token.Client())
+	others := len(l.Holders)+l.Unlisted() > 1
+	switch {
+	case l.Kind == fairlock.KindRWMutex && first.Writer && others:
+		return name + " gets it when the other readers have finished."
+	case l.Kind == fairlock.KindSemaphore && first.Weight > l.Permits-l.Used+h.Weight:
+		return fmt.Sprintf("%s is %s, and gets its %s when more of them are %s.", name, next,
+			inspect.Count(first.Weight, "permit"), free)
+	}
+	return name + " gets it at once."
+}
+
+// Summary says how a lock stands. It does not change with time.
+func Summary(l inspect.Lock) string {
+	text := Use(l).Text
+	h := l.Holder()
+	switch {
+	case l.Err != nil:
+		return text + ": " + inspect.Cause(l.Err)
+	case l.Held() && inspect.HasPermits(l.Kind):
+		text = fmt.Sprintf("%d of %s held", l.Used, inspect.Count(l.Permits, "permit")) + l.OthersBring()
+	case l.Held() && l.Kind == fairlock.KindRWMutex:
+		text = "held by " + strings.Replace(text, writer, "a "+writer, 1)
+	case l.Held() && h.Released:
+		text += " by " + Who(h.Token.Client())
+	case l.Leads():
+		text = Who(h.Token.Client()) + " " + leads
+	case l.Held():
+	case l.Idle():
+		text = fmt.Sprintf("0 of %s held, %s, %s", inspect.Count(l.Permits, "permit"), setByResize, nobodyUses)
+		return join(text, Expired(l))
+	case l.Waiting > 0:
+		text += ", " + grantedNext
+	case l.Fence > 0:
+		return join(text+fmt.Sprintf(", "+LastNumber+" %d", l.Fence), Expired(l))
+	default:
+		return join(text+", "+notUsed, Expired(l))
+	}
+	switch {
+	case l.Waiting == 0:
+		text += ", " + nobodyWaits
+	case l.Candidates == l.Waiting:
+		text += ", " + Waiting(l)
+	default:
+		text += ", " + Waiting(l) + " waiting"
+	}
+	return join(text, Beside(l))
+}
+
+func join(text, more string) string {
+	if text == "" || more == "" {
+		return text + more
+	}
+	return text + ", " + more
+}
+
+// Verdict says in a sentence or two how a lock stands, and what is to be expected of it.
+func Verdict(l inspect.Lock) Phrase {
+	v := ofHolders(l)
+	if l.Err != nil {
+		return v
+	}
+	if l.Waiting > 0 {
+		queue, level := ofQueue(l)
+		v.Text += " " + queue
+		v.Level = cmp.Or(level, v.Level)
+	}
+	if gone := Expired(l); gone != "" {
+		v.Text += " " + gone + ", " + dropped + "."
+	}
+	return v
+}
+
+// ofQueue says who waits, and for what.
+func ofQueue(l inspect.Lock) (text string, level Level) {
+	switch {
+	case l.Candidates == l.Waiting && l.Held():
+		return Waiting(l) + ": as long as the leader lives, they wait.", ""
+	case l.Candidates > 0:
+		text = Waiting(l) + " wait."
+	case l.Waiting == 1:
+		text = fmt.Sprintf("One waits, for %s.", OldestWait(l))
+	default:
+		text = fmt.Sprintf("%d wait, the first for %s.", l.Waiting, OldestWait(l))
+	}
+	if !l.Held() {
+		return text + " The first is granted the lock at the next request of any waiter, within seconds.", Warn
+	}
+	if why := Why(l); why != "" {
+		text += " " + why
+	}
+	return text, ""
+}
+
+// Why says what those that wait for a held lock wait for, if not just for their turn; else "".
+func Why(l inspect.Lock) string {
+	if !l.Held() || l.Waiting == 0 {
+		return ""
+	}
+	var texts []string
+	if keys := atLimitNow(l); len(keys) == 1 {
+		texts = append(texts, "Key "+keys[0]+" is "+atLimit+": its first waiter waits for holders of the key.")
+	} else if len(keys) > 1 {
+		texts = append(texts, "Keys "+list(keys)+" are "+atLimits+": their first waiters wait for holders of their own keys.")
+	}
+	name, behind, living := "The first", "those behind it wait", l.Living()
+	more := l.Waiting > 1
+	if l.Kind == fairlock.KindKeyedSemaphore {
+		keys := slices.DeleteFunc(slices.Clone(l.State.Keys), func(k fairlock.KeyState) bool { return k.AtLimit })
+		if len(keys) == 0 {
+			return strings.Join(texts, " ")
+		}
+		name, behind = "The first of key "+inspect.Plain(keys[0].Key)+", which is "+next+",", "the keys behind it wait"
+		living = slices.DeleteFunc(living, func(w fairlock.Waiter) bool { return w.Key != keys[0].Key })
+		more = len(keys) > 1
+	}
+	if !more {
+		behind = ""
+	}
+	if len(living) > 0 {
+		if what := wants(l, living[0], behind); what != "" {
+			texts = append(texts, name+" "+what+".")
+		}
+	}
+	return strings.Join(texts, " ")
+}
+
+// wants says why the lock is not granted to the next waiter yet, unless it just needs a permit to be free. behind says
+// who waits behind that waiter; it is empty if nobody does.
+func wants(l inspect.Lock, first fairlock.Waiter, behind string) (text string) {
+	also := func(before, after string) string {
+		if behind == "" {
+			return ""
+		}
+		return before + behind + after
+	}
+	brings := l.Permits
+	if n := tokens.Permits(first.Token.Text()); n > 0 && !l.Resized {
+		brings = n
+	}
+	switch left := brings - l.Used; {
+	case l.Kind == fairlock.KindRWMutex && !l.Holder().Writer && first.Writer:
+		return "is a " + writer + ", for whom the " + reader + "s have to finish" + also(": ", " for their turn")
+	case !inspect.HasPermits(l.Kind), first.Weight <= left:
+		return ""
+	case brings < slices.Max(append(slices.Clone(l.Others), l.Permits)):
+		return fmt.Sprintf("wants %s and brings %d: no more than that may be held with its own, and %d are",
+			inspect.Count(first.Weight, "permit"), brings, l.Used) + also("; ", " for their turn")
+	case left > 1:
+		text = fmt.Sprintf("%d are %s", left, free)
+	case left == 1:
+		text = "1 is " + free
+	case first.Weight > 1:
+		text = "none is " + free
+	default:
+		return ""
+	}
+	return fmt.Sprintf("wants %s, and %s", inspect.Count(first.Weight, "permit"), text) + also(": ", " for their turn")
+}
+
+func ofHolders(l inspect.Lock) Phrase {
+	gone, known := l.Late()
+	back := 0
+	for _, h := range l.Holders {
+		if h.Released {
+			back++
+		}
+	}
+	h := l.Holder()
+	name := Who(h.Token.Client())
+	n := len(l.Holders) + l.Unlisted()
+	switch {
+	case l.Err != nil:
+		return Phrase{Bad, "This lock cannot be read: " + inspect.Cause(l.Err) + "."}
+	case l.Idle():
+		return Phrase{Good, fmt.Sprintf("Nobody uses it. It has %s, %s.", inspect.Count(l.Permits, "permit"), setByResize)}
+	case !l.Held() && l.Waiting > 0: // the last number is a ticket
+		return Phrase{Good, "Free."}
+	case !l.Held() && l.Fence == 0:
+		return Phrase{Good, "Free, and " + notUsed + "."}
+	case !l.Held():
+		age := max(l.At.Sub(time.UnixMicro(int64(l.Fence))), 0)
+		return Phrase{Good, "Free. Its " + LastNumber + " was given " + inspect.Span(age) + " ago."}
+	case h.TTL < 0:
+		return Phrase{Bad, "Held for ever by " + name +
+			": another program has removed the expiry of its key. Only a forced release frees it."}
+	case h.Token.IsZero():
+		return Phrase{Warn, "Held by a key that fairlock has not written, for another " + inspect.Span(h.TTL) + "."}
+	case n == 1 && h.Released:
+		return Phrase{Busy, "Released by " + name + ", free in " + inspect.Span(h.TTL) +
+			": its minimum hold lasts until then."}
+	case n == 1:
+		return ofHolder(l, h, name)
+	}
+	text, level := fmt.Sprintf("Held by %s.", inspect.Count(l.Used, reader)), Busy
+	if inspect.HasPermits(l.Kind) {
+		text = fmt.Sprintf("%d of %s held%s.", l.Used, inspect.Count(l.Permits, "permit"), l.OthersBring())
+	}
+	if back > 0 {
+		text += fmt.Sprintf(" %s released before the minimum hold was over.", amount(back, n, l))
+	}
+	switch {
+	case gone > 0:
+		level, text = Bad, text+fmt.Sprintf(" %s missed renewals: crashed, hanging, or cut off from Redis.",
+			amount(gone, n, l))
+	case !known:
+		text += " Whether all are " + alive + " is not known."
+	}
+	return Phrase{level, text}
+}
+
+// ofHolder tells of the only holder.
+func ofHolder(l inspect.Lock, h fairlock.Holder, name string) Phrase {
+	has := "Held by " + name
+	if l.Leads() {
+		has = name + " " + leads
+	}
+	switch State(h).Text {
+	case Unknown:
+		return Phrase{Busy, has + ". Whether it is " + alive +
+			" is not known, because its lease does not tell when it was renewed."}
+	case notRenewed:
+		return Phrase{Busy, has + ": " + Renewed(h).Text + "."}
+	case alive:
+		return Phrase{Busy, has + ", " + alive + ": its lease was renewed " + inspect.Span(h.Renewed) + " ago."}
+	}
+	return Phrase{Bad, fmt.Sprintf(
+		"%s has missed %s: it has crashed, hangs, or cannot reach Redis. Its lease ends in %s; "+
+			"then the lock passes on.", name, inspect.Count(h.Missed, "renewal"), inspect.Span(h.TTL))}
+}
+
+// amount is a part of so many holders.
+func amount(n, of int, l inspect.Lock) string {
+	switch {
+	case n == of:
+		return "All have"
+	case l.Unlisted() > 0:
+		return fmt.Sprintf("%d or more have", n)
+	case n == 1:
+		return "One has"
+	}
+	return fmt.Sprintf("%d have", n)
+}
