@@ -6,6 +6,9 @@ local now, now_text -- the server's time in µs; exact below 2^53
 -- ttl_of returns the TTL of a token in ms; 0: it is no token.
 local function ttl_of(token) return tonumber(string.sub(token, -30, -24), 36) or 0 end
 
+-- is_rest reports whether a token holds a lock for the rest of a minimum hold only, after an Unlock.
+local function is_rest(token) return (tonumber(string.sub(token, -23, -23), 36) or 0) % 2 == 1 end
+
 -- read_time reads the server's clock, once.
 local function read_time()
   if now then return end
