@@ -37,7 +37,6 @@ type Env struct {
 	MinHold   time.Duration // for which the lock stays taken; 0: none
 	WaiterTTL time.Duration
 	Releases  *Releases // the client's; nil: none is sent again
-	Losses    *Losses   // the client's; nil: each is logged
 
 	Handed  func(task.Task, script.Handoff)              // gets each reply to a release
 	Renewed func(g Grant, deadline time.Time, err error) // is called after a renewal

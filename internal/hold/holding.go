@@ -302,7 +302,7 @@ func (h *Holding) finish(cause error) bool {
 // returned.
 func (h *Holding) announceEnd(err error) {
 	held := h.env.Clock.Now().Sub(h.Began)
-	if errors.Is(err, errs.Lost) && (h.env.Losses == nil || h.env.Losses.line(h.env)) {
+	if errors.Is(err, errs.Lost) {
 		h.env.Log.Warn("lock lost", "lock", h.env.Lock, "token", h.Token, "fence", h.Fence, "held", held, "err", err)
 	}
 	h.env.Ended(h.Grant, held, err)
