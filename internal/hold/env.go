@@ -21,7 +21,6 @@ type Redis interface {
 	Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error)
 	Release(ctx context.Context, t token.Token, fence uint64, rest script.Rest) (script.Handoff, error)
 	Leave(ctx context.Context, rest script.Rest, leaving ...script.Leaving) (script.Handoff, error)
-	Waiting(ctx context.Context) (int, error)
 }
 
 // Env is what the leases of a lock need. No method of Redis and no function is called under a mutex.

@@ -45,7 +45,6 @@ type Holding struct {
 	failure error
 	timer   clock.Timer // guarded by mu: calls tick when the next action is due
 	late    clock.Timer // guarded by mu: calls releaseLost; nil if that is not due
-	looks   looks       // guarded by mu
 
 	unlock unlock
 }
@@ -286,9 +285,6 @@ func (h *Holding) finish(cause error) bool {
 	}
 	h.end(cause)
 	h.timer.Stop()
-	if h.looks.timer != nil {
-		h.looks.timer.Stop()
-	}
 	told := h.told
 	h.mu.Unlock()
 	h.env.Tasks.Drop(&h.entry)
