@@ -9,7 +9,6 @@ import (
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/script"
 	"github.com/fairlock/fairlock-go/internal/task"
-	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/token"
 )
 
@@ -142,7 +141,7 @@ func (ws *Waiters) comparePermits(l Lock, waiter token.Token, text string) {
 	if err != nil {
 		return
 	}
-	own, other := tokens.Of(waiter.Text()), tokens.Of(holder.Text())
+	own, other := waiter.Terms(), holder.Terms()
 	if own.Permits != other.Permits && ws.first(l.Key()) {
 		ws.env.Log.Warn("the semaphore is used with two numbers of permits: requests with the smaller one delay all others",
 			"lock", l.Name, "permits", own.Permits, "others", other.Permits, "holder", holder.Client())
