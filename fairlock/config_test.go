@@ -95,7 +95,8 @@ func TestConfig_FenceTTL(t *testing.T) {
 		c := s.Client(fairlock.Config{FenceTTL: d})
 		_, err := c.Mutex("x").Lock(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, ttl+d, c.Redis.PTTL(t.Context(), script.MutexKeys(script.DefaultNamespace, "x").Number).Val())
+		require.Equal(t, ttl+d, c.Redis.PTTL(t.Context(),
+			script.KeysOf("mutex", script.DefaultNamespace, "x").Part("number")).Val())
 	})
 }
 

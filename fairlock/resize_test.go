@@ -251,7 +251,7 @@ func TestResize_Ends(t *testing.T) {
 			require.NoError(t, sem.ResetSize(t.Context()), "there is nothing to reset")
 		},
 		"its key is lost": func(t *testing.T, s *fairlocktest.Server, _ fairlock.Semaphore) {
-			require.True(t, s.Miniredis.Del(script.SemaphoreKeys(script.DefaultNamespace, "x").Resized))
+			require.True(t, s.Miniredis.Del(script.KeysOf("semaphore", script.DefaultNamespace, "x").Part("resized")))
 		},
 	}, func(t *testing.T, s *fairlocktest.Server, _ string, end func(*testing.T, *fairlocktest.Server,
 		fairlock.Semaphore)) {

@@ -104,7 +104,7 @@ func TestList_ShowsWhatCanBeRead(t *testing.T) {
 	const evil = "\x1b]0;evil\a\x1b[2J\u009b31m\u202e\xff\n"
 	f.hold(f.client("").Mutex(evil).Lock)
 	for i := range 120 { // which are read in more than one pipeline
-		broken := script.RWMutexKeys(f.namespace, fmt.Sprint("broken", i, evil)).Queue
+		broken := script.KeysOf("rwmutex", f.namespace, fmt.Sprint("broken", i, evil)).Part("queue")
 		require.NoError(t, f.server.Client().LPush(t.Context(), broken, "secret").Err())
 	}
 	r := f.call("list")
@@ -191,7 +191,7 @@ func TestResize(t *testing.T) {
 		f.done("resize", "x", "--permits", "2"))
 	f.done("resize", "x", "--reset")
 	require.Contains(t, f.done("list"), "no locks in use")
-	key := script.SemaphoreKeys(f.namespace, "x").Resized
+	key := script.KeysOf("semaphore", f.namespace, "x").Part("resized")
 	require.NoError(t, f.server.Client().LPush(t.Context(), key, "a list").Err())
 	refused(t, f.call("resize", "x", "--reset"), exitUnreachable, key)
 }
@@ -221,7 +221,7 @@ func TestRelease(t *testing.T) {
 	require.Equal(t, "mutex \"x y\" is not held; nothing was done\n", release("x y"))
 	require.Equal(t, raised, f.state(m).Fence)
 
-	rdb, key := f.server.Client(), script.MutexKeys(f.namespace, "x").Lock
+	rdb, key := f.server.Client(), script.KeysOf("mutex", f.namespace, "x").Part("lock")
 	require.NoError(t, rdb.Set(t.Context(), key, "by hand", 0).Err())
 	require.Contains(t, release("x"), "mutex x was taken from (not fairlock's) (fence 0); nobody has it now")
 	require.NoError(t, rdb.LPush(t.Context(), key, "a list").Err())
@@ -949,7 +949,7 @@ func TestDoctor_Rights(t *testing.T) {
 	const lost = "lost --kind semaphore --permits 2 --take 2 --ttl 3s" // loses one of its keys, and begins anew
 	held := user["fairlock"].run(lost, "echo held; read line")
 	held.expect("held")
-	require.NoError(t, rdb.Del(t.Context(), script.SemaphoreKeys(f.namespace, "lost").Permits).Err())
+	require.NoError(t, rdb.Del(t.Context(), script.KeysOf("semaphore", f.namespace, "lost").Part("permits")).Err())
 	again := user["fairlock"].run(lost, "echo held again; read line || true")
 	again.expect("held again")
 	require.Equal(t, exitLost, held.wait().code)

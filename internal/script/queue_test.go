@@ -107,6 +107,8 @@ func TestResize_CountsForAll(t *testing.T) {
 
 // A cluster that moves another key does not refuse to count the waiters.
 func TestWaiting_DeclaresTheQueueAlone(t *testing.T) {
-	assert.Equal(t, []string{script.MutexKeys("ns", "name").Queue}, script.Mutex(nil, "ns", "name").KeysOf("waiting"))
-	assert.Equal(t, []string{script.RWMutexKeys("ns", "name").Queue}, script.RWMutex(nil, "ns", "name").KeysOf("waiting"))
+	assert.Equal(t, []string{script.KeysOf("mutex", "ns", "name").Part("queue")},
+		script.Mutex(nil, "ns", "name").KeysOf("waiting"))
+	assert.Equal(t, []string{script.KeysOf("rwmutex", "ns", "name").Part("queue")},
+		script.RWMutex(nil, "ns", "name").KeysOf("waiting"))
 }
