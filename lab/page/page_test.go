@@ -291,12 +291,12 @@ func TestPage_TellsThatItIsLost(t *testing.T) {
 	})
 	set := func(b bool) { mu.Lock(); broken = b; mu.Unlock() }
 	s.open("lock?kind=mutex&name=m")
-	require.NotContains(t, s.text(), "gets no answer")
+	require.NotContains(t, s.text(), "Connection lost")
 	set(true)
-	s.await("This page gets no answer")
+	s.await("Connection lost")
 	require.Contains(t, s.text(), "web-1", "what was known stays")
 	set(false)
-	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "gets no answer") }, 10*time.Second,
+	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "Connection lost") }, 10*time.Second,
 		50*time.Millisecond)
 }
 
