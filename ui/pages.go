@@ -204,7 +204,7 @@ func (f filter) Heads() (all []head) {
 	for _, h := range []head{
 		{Text: "Lock", Sort: "name"}, {Text: "In use"}, {}, {Text: "Holder", Sort: "holder"}, {Text: "Held for",
 			Sort: "held"}, {Text: "Renewed"},
-		{Text: "Waiting", Sort: "waiting", Number: true}, {Text: "Oldest wait", Sort: "wait"}, {},
+		{Text: "Waiting", Sort: "waiting", Number: true}, {}, {Text: "Oldest wait", Sort: "wait"},
 	} {
 		if h.Sort != "" {
 			h.Sorted = h.Sort == f.Sort
@@ -262,7 +262,6 @@ type listPage struct {
 	Shown   int // that the filter shows, on all pages
 	Partly  int // that it does not show, but have holders that are not listed
 	Tiles   tiles
-	Longest time.Duration // of those for which somebody waits
 	Next    int           // where the next page begins; 0: this is the last
 	Health  health
 	NoLocks string // why there is none; "" if there is
@@ -290,9 +289,9 @@ type tiles struct {
 	Late                 words.Phrase
 }
 
-func tilesOf(locks []inspect.Lock) (t tiles, longest time.Duration) {
+func tilesOf(locks []inspect.Lock) (t tiles) {
 	used, waited, late, unknown, unread := 0, 0, 0, 0, 0
-	longest = -1
+	longest := time.Duration(-1)
 	for _, l := range locks {
 		if l.Unknown() {
 			unread++
@@ -334,7 +333,7 @@ func tilesOf(locks []inspect.Lock) (t tiles, longest time.Duration) {
 	case waited > 0 || unread > 0:
 		t.Oldest = words.Unknown
 	}
-	return t, longest
+	return t
 }
 
 // health is what the checks have found. What is wrong with the page's own user is no fault of the server.
@@ -398,7 +397,7 @@ func (h *Handler) serveLocks(w http.ResponseWriter, r *http.Request) {
 	if unread != nil && p.Fresh.Err == "" {
 		p.Fresh.Err, p.Fresh.Part = unread.Error(), true
 	}
-	p.Tiles, p.Longest = tilesOf(g.value.locks)
+	p.Tiles = tilesOf(g.value.locks)
 	shown := slices.DeleteFunc(slices.Clone(g.value.locks), func(l inspect.Lock) bool {
 		fits, found := p.Filter.fits(l), p.Filter.finds(l)
 		if fits && !found && l.Unlisted() > 0 {

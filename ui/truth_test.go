@@ -263,7 +263,7 @@ func TestHandler_Election(t *testing.T) {
 		page := s.get("/")
 		require.Equal(t, "lock?kind=mutex&name=m", links(page, "lock")[0], "it waits longest")
 		require.Contains(t, text(page), "in use 2 with waiters 1 oldest wait 59.9s")
-		require.Regexp(t, `leader mutex leads node-0 1m3s \S+ ago, every 3.3s 2 candidates –`, text(page))
+		require.Regexp(t, `leader mutex leads node-0 1m3s \S+ ago, every 3.3s 0 \(2 candidates\) –`, text(page))
 		shown := text(s.get("/lock?kind=mutex&name=leader"))
 		require.Contains(t, shown, "node-0 leads. Its lease was renewed ")
 		require.Contains(t, shown, "2 candidates: as long as the leader lives, they wait.")

@@ -268,12 +268,13 @@ func TestHandler_Lock(t *testing.T) {
 		s.redis.Semaphore("deploy", 2).CrashQueued("web-10", time.Minute)
 		shows("semaphore", "deploy",
 			"The first waiter wants 1 permit and uses a limit of 2, and 3 are held.",
-			"permits 3 of 2 (others: 5) held")
+			"permits held 3 of 2 (others: 5)")
+		time.Sleep(6 * time.Second)
 		require.Contains(t, text(s.get("/")), "deploy semaphore 3 of 2 (others: 5) ", "as on the page of the lock")
 
 		s.redis.KeyedSemaphore("gpu", 1).Key("tenant-3").HoldAs("web-11")
 		s.redis.KeyedSemaphore("gpu", 1).Key("tenant 17").CrashQueued("web-12", time.Minute)
-		shows("keyed", "gpu", "permits 1 of 1 held", "web-11 for tenant-3 1 permit", `"tenant 17" 0 1 1 999ms next`,
+		shows("keyed", "gpu", "permits held 1 of 1", "web-11 for tenant-3 1 permit", `"tenant 17" 0 1 1 999ms next`,
 			`web-12 for "tenant 17" 1 permit`)
 
 		s.redis.RWMutex("report").ReadAs("web-7")

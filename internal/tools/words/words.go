@@ -289,6 +289,23 @@ func Waiting(l inspect.Lock) string {
 	return fmt.Sprint(l.Waiting)
 }
 
+// WaitingAlone is Waiting as a number that stands in a column of numbers: candidates are beside it.
+func WaitingAlone(l inspect.Lock) string {
+	if l.Err != nil {
+		return Unknown
+	}
+	return fmt.Sprint(l.Waiting - l.Candidates)
+}
+
+// BesideAlone is what stands beside that number: "2 candidates", "2 expired, a key at its limit"; "" if there is nothing
+// to say.
+func BesideAlone(l inspect.Lock) string {
+	if l.Candidates == 0 {
+		return Beside(l)
+	}
+	return join(inspect.Count(l.Candidates, candidate), Beside(l))
+}
+
 // Expired is how many waiters have expired; "" if none has.
 func Expired(l inspect.Lock) string {
 	if l.Expired == 0 {

@@ -58,7 +58,7 @@ func all(t *testing.T) map[string]string {
 // said is everything that is said of a lock beside these that are in use, one phrase a line.
 func said(l inspect.Lock, used []inspect.ID) string {
 	lines := []string{
-		words.Use(l).Text, words.Waiting(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l,
+		words.Use(l).Text, words.Waiting(l), words.BesideAlone(l), words.Expired(l), words.OldestWait(l), words.HasLeft(l), words.Rest(l,
 			1), words.Summary(l), words.Verdict(l).Text, words.Why(l), words.Beside(l), words.BesideInTable(l),
 		words.LongestHeld(l), words.RenewedOfAll(l).Text, words.Meant(l.Meant(used)),
 	}
