@@ -31,8 +31,8 @@ type queue struct {
 	leaving []leaving                 // guarded by mu: not yet sent
 	sends   bool                      // guarded by mu: a task sends leaving
 
-	refusing     error     // guarded by mu: of the latest request of a queued waiter, if Redis has refused it
-	refusedSince time.Time // guarded by mu: when the first was sent since one that was not
+	failing error     // guarded by mu: of the latest request for queued waiters; nil if it had a reply
+	since   time.Time // guarded by mu: when the first was sent that has failed since one that had a reply
 }
 
 // leaving is a waiter that leaves.
@@ -75,7 +75,7 @@ func (q *queue) add(w *localWaiter, ticket script.Ticket, sent time.Time, subscr
 	defer q.mu.Unlock()
 	q.queued[w] = struct{}{}
 	w.ticket, w.foundAt, w.subscription = ticket, sent, subscription
-	q.refusing = nil
+	q.failing = nil
 	q.minTTL = min(q.minTTL, w.ttl)
 	if q.timer == nil || q.next.Sub(q.all.env.Clock.Now()) > q.interval() {
 		q.setTimer()
@@ -204,8 +204,9 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, sen
 	switch {
 	case q.all.env.Tasks.Life().Err() != nil:
 	case call.OriginOf(err) == call.Refused:
-		q.refused(sent, err)
+		q.failed(sent, err)
 	case call.Passes(err):
+		q.failed(sent, err)
 		log.Debug("heartbeat failed; the next one follows", "err", call.OrEnded(ctx, err))
 	default: // their own requests fail in the same way, and say so
 		log.Warn("a heartbeat failed; the next one follows", "err", err)
@@ -215,29 +216,31 @@ func (q *queue) heartbeatFailed(ctx context.Context, waiters []*localWaiter, sen
 	}
 }
 
-// refused notes that Redis has refused a request of queued waiters, which was sent then: none of them is served.
-func (q *queue) refused(sent time.Time, err error) {
-	q.all.env.Calls.Refused(q.lock.Name, err)
+// failed notes that a request for queued waiters has failed, or was refused: none of them is served.
+func (q *queue) failed(sent time.Time, err error) {
+	if call.OriginOf(err) == call.Refused {
+		q.all.env.Calls.Refused(q.lock.Name, err)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.refusing == nil {
-		q.refusedSince = sent
+	if q.failing == nil {
+		q.since = sent
 	}
-	q.refusing = err
+	q.failing = err
 }
 
 // served notes that a heartbeat had a reply.
 func (q *queue) served() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.refusing = nil
+	q.failing = nil
 }
 
-// refusal returns since when Redis refuses what queued waiters send, and the error; nil if it does not.
-func (q *queue) refusal() (since time.Time, err error) {
+// failure returns since when requests for queued waiters have failed, and the latest error; nil if they have replies.
+func (q *queue) failure() (since time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.refusedSince, q.refusing
+	return q.since, q.failing
 }
 
 // found is the event for a waiter that a heartbeat has found in that state.
