@@ -85,7 +85,7 @@ func (l *lock) tryAcquire(caller context.Context, op string, weight int, input e
 func (l *lock) resume(caller context.Context, h Handle) (_ *Lease, err error) {
 	defer func() { err = l.wrap("resume", err) }()
 	old, fence, input := h.parse()
-	terms := tokens.Of(old.Text())
+	terms := old.Terms()
 	if input == nil && l != nil {
 		same := (terms.Permits == 0) == (l.permits == 0) && (terms.Key == "") == (l.kind != KindKeyedSemaphore)
 		input = require(same, "handle", "is of another kind of lock")
@@ -233,7 +233,7 @@ func (l *lock) whyLeft(left wait.Step, tok token.Token) error {
 		if reply.Outcome == script.Busy {
 			e.Busy = Busy(reply.Why)
 		}
-		e.Released = e.Busy != BusyKey && tokens.FlagsOf(holder.Text())&tokens.Released != 0
+		e.Released = e.Busy != BusyKey && holder.Terms().Flags&tokens.Released != 0
 		if e.Released && reply.Outcome == script.Busy {
 			e.Free = max(reply.RetryAfter, 0)
 		}

@@ -61,7 +61,7 @@ func (l *lock) wrap(op string, err error) error {
 func (l *lock) event(ctx context.Context, t token.Token) Event {
 	return Event{
 		Ctx: ctx, Namespace: l.client.cfg.Namespace, ID: ID{l.kind,
-			l.name}, Key: tokens.Key(t.Text()), Weight: t.Weight(), Token: t,
+			l.name}, Key: t.Terms().Key, Weight: t.Weight(), Token: t,
 	}
 }
 

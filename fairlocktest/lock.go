@@ -399,7 +399,7 @@ func (s *Server) AssertNothingLeft() {
 			t, err := token.Parse(text)
 			switch {
 			case err != nil: // it is not a key of a lock, and only named like one
-			case tokens.FlagsOf(t.Text())&tokens.Released != 0:
+			case t.Terms().Flags&tokens.Released != 0:
 				clients = append(clients, t.Client()+" (released, its minimum hold is not over)")
 			default:
 				clients = append(clients, t.Client())

@@ -595,16 +595,20 @@ func TestConnection_URLs(t *testing.T) {
 func TestConnection_TextFromFiles(t *testing.T) {
 	const url = "redis://:secret@h"
 	for text, c := range map[string]connection{
-		`redis URL: has "\n" at its end`:                     {redis: url + "\n"},
-		`redis URL: has "\r\n" at its end`:                   {redis: url + "\r\n"},
-		`redis URL: has " " at its beginning`:                {redis: " " + url},
-		`redis URL: has "\ufeff" at its beginning`:           {redis: "\ufeff" + url},
-		`namespace: "billing\n" has "\n" at its end`:         {redis: url, namespace: "billing\n"},
-		`namespace: " billing" has " " at its beginning`:     {redis: url, namespace: " billing"},
-		`namespace: "a\tb" must not contain control charact`: {redis: url, namespace: "a\tb"},
+		url + "\n":   {redis: url + "\n"},
+		url + "\r\n": {redis: url + "\r\n"},
+		" " + url:    {redis: " " + url},
+		"\ufeff":     {redis: "\ufeff" + url},
+		"billing\n":  {redis: url, namespace: "billing\n"},
+		" billing":   {redis: url, namespace: " billing"},
+		"a\tb":       {redis: url, namespace: "a\tb"},
 	} {
 		_, err := c.target()
-		require.ErrorContains(t, err, text)
+		want := "redis URL: has a space or a newline at an end"
+		if c.namespace != "" {
+			want = fmt.Sprintf("namespace: %q has a space at an end", text)
+		}
+		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), "secret")
 		require.Equal(t, exitUsage, exitCode(err))
 	}
@@ -963,9 +967,9 @@ func TestDoctor_Rights(t *testing.T) {
 	w := user["fairlock-look"].start(cmd)
 	w.expect("\n")
 	require.Regexp(t, `^fairlock: this user lacks \+scan; trying on$`, w.expect("\n"))
-	f.until("it has searched again", func() bool {
-		return strings.Contains(redistest.Info(t, rdb, "commandstats", "cmdstat_scan"), "rejected_calls=3")
-	})
+	searches := func() string { return redistest.Info(t, rdb, "commandstats", "cmdstat_scan") }
+	before := searches()
+	f.until("it has searched again", func() bool { return searches() != before })
 	w.signal(syscall.SIGTERM)
 	require.Equal(t, result{}, w.wait())
 }

@@ -789,7 +789,7 @@ func TestKeyed_HeldByShare(t *testing.T) {
 				o.Ends(rules.Holder{Token: ends.Token.Text(), Fence: ends.Fence})
 				require.Equal(t, o.Next(), h.Grants[0].Token.Text(), "grant %d", i)
 				held[0] = grant(h.Grants[0])
-				key, _ := strconv.Atoi(tokens.Key(ends.Token.Text()))
+				key, _ := strconv.Atoi(ends.Token.Terms().Key)
 				got[fmt.Sprint(key)] += ends.to - ends.from
 				join(key)
 				if i%100 == 0 {

@@ -116,8 +116,7 @@ func (c crowd) requests(lock script.Lock) map[string]func() error {
 		"resume": func() error {
 			return last(resumed(lock.Resume(ctx, c.token("h", 0), uint64(c.at)+1, time.Hour, c.token("r", 0))))
 		},
-		"renew":   func() error { return last(lock.Renew(ctx, c.token("h", 0), time.Hour, uint64(c.at)+1)) },
-		"waiting": func() error { return last(lock.Waiting(ctx)) },
+		"renew": func() error { return last(lock.Renew(ctx, c.token("h", 0), time.Hour, uint64(c.at)+1)) },
 	}
 }
 
