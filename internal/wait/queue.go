@@ -60,13 +60,6 @@ func (q *queue) exit(n int) {
 	}
 }
 
-// length returns how many waiters are queued.
-func (q *queue) length() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.queued)
-}
-
 // add has heartbeats keep the ticket of a waiter, which a request that was sent then, while that subscription was up,
 // has found queued. A timer that is running is kept, unless the waiter's TTL is so short that it needs an earlier
 // heartbeat.
@@ -145,10 +138,7 @@ func (q *queue) due() (due []*localWaiter) {
 // order compares the positions of two waiters. After a loss of data two can have one ticket; Redis then goes by the
 // token. The caller holds their queue's mu.
 func order(a, b *localWaiter) int {
-	if a.ticket != b.ticket {
-		return cmp.Compare(a.ticket, b.ticket)
-	}
-	return cmp.Compare(a.token.Text(), b.token.Text())
+	return cmp.Or(cmp.Compare(a.ticket, b.ticket), cmp.Compare(a.token.Text(), b.token.Text()))
 }
 
 // heartbeatOfAll keeps the tickets of all queued waiters, and tells them what they may have missed.
@@ -186,7 +176,6 @@ func (q *queue) heartbeatOf(ctx context.Context, t task.Task, waiters []*localWa
 		q.heartbeatFailed(ctx, waiters, sent, err)
 		return err
 	}
-	q.served()
 	q.postFound(waiters, reply, sent, subscription)
 	first := slices.Index(reply.States, script.StillQueued)
 	switch {
@@ -229,13 +218,6 @@ func (q *queue) failed(sent time.Time, err error) {
 	q.failing = err
 }
 
-// served notes that a heartbeat had a reply.
-func (q *queue) served() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.failing = nil
-}
-
 // failure returns since when requests for queued waiters have failed, and the latest error; nil if they have replies.
 func (q *queue) failure() (since time.Time, err error) {
 	q.mu.Lock()
@@ -253,6 +235,7 @@ func (q *queue) postFound(waiters []*localWaiter, reply script.HeartbeatReply, s
 	up := q.all.subscriber.up()
 	events := make([]event, len(waiters))
 	q.mu.Lock()
+	q.failing = nil
 	for i, w := range waiters {
 		e := event{kind: found[reply.States[i]], sent: sent, last: reply.Last}
 		switch {

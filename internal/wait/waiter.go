@@ -242,7 +242,7 @@ func (w *Waiter) handle(e event, isNotified bool) {
 		}
 	case holding:
 		if e.sent.After(w.tried.sent) {
-			w.postAfter(notificationDelay, event{kind: notNotified, sent: e.sent, lost: e.lost})
+			w.postAfter(notificationDelay, event{kind: notNotified, lost: e.lost})
 		}
 	case notNotified:
 		if !isNotified {

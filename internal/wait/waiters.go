@@ -105,7 +105,9 @@ func (ws *Waiters) catchUp(t task.Task) {
 // Queued returns how many waiters are queued.
 func (ws *Waiters) Queued() (n int) {
 	for _, q := range ws.queues() {
-		n += q.length()
+		q.mu.Lock()
+		n += len(q.queued)
+		q.mu.Unlock()
 	}
 	return n
 }
