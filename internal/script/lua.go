@@ -174,11 +174,16 @@ func readReply(r *reader) (reply Reply) {
 	return reply
 }
 
-// Grant is a lock that was handed to a waiter.
+// Grant is a lock that Redis has granted.
 type Grant struct {
 	Token token.Token
 	Fence uint64
 	Given time.Duration // length of the lease
+
+	// What the token's client knows of it:
+	Sent      time.Time // when the request was sent after which Redis gave it: it can be trusted from then on
+	Handoff   bool      // by a release, without a further request of the waiter
+	Ambiguous bool      // an acquire of the token may still reach Redis
 }
 
 // Handoff is the reply to a release: what became of the lock.
