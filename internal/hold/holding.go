@@ -25,8 +25,8 @@ type Grant struct {
 	Ambiguous bool          // an acquire of the token may still reach Redis
 }
 
-// Holding is one lease. It is safe for concurrent use. Its life is two functions: its timer calls keep, which renews it,
-// and end ends it, once and for one reason.
+// Holding is one lease. It is safe for concurrent use. Its life is two functions: its timer calls keep, which renews
+// it, and end ends it, once and for one reason.
 type Holding struct {
 	Grant
 	Began time.Time
@@ -52,10 +52,10 @@ type Holding struct {
 type unlock int
 
 const (
-	unsent   unlock = iota
-	unsure          // a release may have reached Redis; it goes on in the background
-	done            // Redis has ended the lease
-	gone            // Redis did not know the lease
+	unsent unlock = iota
+	unsure        // a release may have reached Redis; it goes on in the background
+	done          // Redis has ended the lease
+	gone          // Redis did not know the lease
 )
 
 // Begin begins the lease of a grant. The error is a Lost if it has ended already, or if it began with a handoff and too

@@ -42,7 +42,8 @@ func TestHolding(t *testing.T) {
 		// A release that finds nothing tells of a loss, unless a copy of it may have released the lock.
 		"100 redis forgets, 100 unlock taken, 100 sent release, 100 sent leave, 100 ended taken, 200 unlock taken, 9999 idle",
 		"100 redis unsure, 100 unlock released, 100 sent release, 100 sent leave, 100 ended released, 9999 idle",
-		// After an error the release goes on in the background, and Unlock can be called again. Its first outcome is reported.
+		// After an error the release goes on in the background, and Unlock can be called again. Its first outcome is
+		// reported.
 		"100 redis refuses, 100 unlock refused, 100 sent release, 100 ended refused, 100 sent release, 200 redis well, 200 unlock released, 200 sent release, 300 unlock released, 9999 idle",
 		// A late acquire of the token may take the lock, unless it has left.
 		"ambiguous: 100 unlock released, 100 sent leave with a tombstone, 100 ended released, 9999 idle",

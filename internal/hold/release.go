@@ -10,9 +10,9 @@ import (
 	"github.com/fairlock/fairlock-go/internal/task"
 )
 
-// releaseLater releases a lease that has expired here, when its safety margin is over or ctx ends: until then its holder
-// may not have stopped. Without that, a renewal or an acquire that arrives late would keep the lock for nobody, for a
-// whole TTL.
+// releaseLater releases a lease that has expired here, when its safety margin is over or ctx ends: until then its
+// holder may not have stopped. Without that, a renewal or an acquire that arrives late would keep the lock for nobody,
+// for a whole TTL.
 func (h *Holding) releaseLater(ctx context.Context, t task.Task, margin time.Duration) {
 	t.Go(func(t task.Task) {
 		defer h.hurry()
@@ -101,7 +101,7 @@ func (h *Holding) release(ctx context.Context, t task.Task, closed error) error 
 	}
 	state = done
 	if h.env.Releases != nil {
-		h.env.Releases.add(h.env, h.ending())
+		h.env.Releases.add(h.env, ending{token: h.Token, ambiguous: true, rest: h.rest})
 	}
 	if !handoff.Released {
 		h.leaveBehind(t)
