@@ -286,7 +286,7 @@ func TestInspect_RenewalsOfAHolder(t *testing.T) {
 				assert.Equal(t, []any{c.after.Truncate(time.Millisecond), c.missed}, []any{h.Renewed, h.Missed})
 			}
 		}
-		require.NoError(t, s.Miniredis.Set(script.MutexKeys(script.DefaultNamespace, "z").Lock, "theirs"))
+		require.NoError(t, s.Miniredis.Set(script.KeysOf("mutex", script.DefaultNamespace, "z").Part("lock"), "theirs"))
 		h = holder(s.Mutex("z"))
 		assert.Equal(t, []any{time.Duration(0), time.Duration(-1), 0}, []any{h.Age, h.Renewed, h.Missed},
 			"nothing is known of it")
@@ -361,13 +361,13 @@ func TestLock_LeavesWhenRedisIsBack(t *testing.T) {
 			defer cancel()
 			<-begin(ctx, client.Mutex("x").Lock).done
 		}
-		require.True(t, s.Miniredis.Exists(script.MutexKeys(script.DefaultNamespace, "x").Queue))
+		require.True(t, s.Miniredis.Exists(script.KeysOf("mutex", script.DefaultNamespace, "x").Part("queue")))
 		client.Link.Mend()
 		sent.reset()
 		start := time.Now()
 		pass(250 * time.Millisecond) // the longest back-off
-		assert.False(t, s.Miniredis.Exists(script.MutexKeys(script.DefaultNamespace, "x").Queue))
-		tombstones, err := s.Miniredis.SortedSet(script.MutexKeys(script.DefaultNamespace, "x").Tombstones)
+		assert.False(t, s.Miniredis.Exists(script.KeysOf("mutex", script.DefaultNamespace, "x").Part("queue")))
+		tombstones, err := s.Miniredis.SortedSet(script.KeysOf("mutex", script.DefaultNamespace, "x").Part("tombstones"))
 		require.NoError(t, err)
 		assert.Len(t, tombstones, 10)
 		assert.Len(t, sent.times("leave", start), 2)

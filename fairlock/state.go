@@ -127,9 +127,9 @@ func stateOf(l script.Lock, snap script.Snapshot) State {
 		if !holder.Token.IsZero() {
 			holder.Handle = newHandle(holder.Token, h.Fence)
 		}
-		holder.Key = tokens.Key(holder.Token.Text())
+		holder.Key = holder.Token.Terms().Key
 		holder.Weight, holder.Writer = meaning(l, holder.Token)
-		flags := tokens.FlagsOf(holder.Token.Text())
+		flags := holder.Token.Terms().Flags
 		holder.Released, holder.Leader = flags&tokens.Released != 0, flags&tokens.Leader != 0
 		holder.Renewed, holder.Missed = renewals(holder)
 		s.Holders = append(s.Holders, holder)
@@ -141,9 +141,9 @@ func stateOf(l script.Lock, snap script.Snapshot) State {
 		ticket := uint64(w.Ticket)
 		waiter := Waiter{Ticket: ticket, Age: age(ticket, snap.Now), TTL: w.Expires.Sub(snap.Now)}
 		waiter.Token, waiter.Client = parse(w.Token)
-		waiter.Key = tokens.Key(waiter.Token.Text())
+		waiter.Key = waiter.Token.Terms().Key
 		waiter.Weight, waiter.Writer = meaning(l, waiter.Token)
-		waiter.Candidate = tokens.FlagsOf(waiter.Token.Text())&tokens.Leader != 0
+		waiter.Candidate = waiter.Token.Terms().Flags&tokens.Leader != 0
 		s.Waiters = append(s.Waiters, waiter)
 	}
 	s.Candidates, s.OldestWait = waits(s)
@@ -211,7 +211,7 @@ func keyLimits(s State) map[string][]int {
 	all := map[string][]int{}
 	add := func(key string, t token.Token) {
 		if key != "" {
-			all[key] = append(all[key], tokens.KeyLimit(t.Text()))
+			all[key] = append(all[key], t.Terms().KeyLimit)
 		}
 	}
 	for _, h := range s.Holders {
@@ -235,7 +235,7 @@ func permits(s State, resized int) (next int, others []int) {
 	}
 	var brought []int
 	for _, w := range s.Waiters {
-		if n := tokens.Permits(w.Token.Text()); n > 0 && w.TTL > 0 { // else it has expired, or is no token of ours
+		if n := w.Token.Terms().Permits; n > 0 && w.TTL > 0 { // else it has expired, or is no token of ours
 			brought = append(brought, n)
 		}
 	}
@@ -246,7 +246,7 @@ func permits(s State, resized int) (next int, others []int) {
 		return cmp.Compare(b.Fence, a.Fence)
 	}
 	for _, h := range slices.SortedStableFunc(slices.Values(s.Holders), latest) {
-		if n := tokens.Permits(h.Token.Text()); n > 0 {
+		if n := h.Token.Terms().Permits; n > 0 {
 			brought = append(brought, n)
 		}
 	}
@@ -273,7 +273,7 @@ func age(number uint64, now time.Time) time.Duration {
 func renewals(h Holder) (ago time.Duration, missed int) {
 	ttl := h.Token.TTL()
 	if h.Token.IsZero() || h.TTL < 0 || h.TTL > ttl ||
-		tokens.FlagsOf(h.Token.Text())&(tokens.MinHold|tokens.Released) != 0 {
+		h.Token.Terms().Flags&(tokens.MinHold|tokens.Released) != 0 {
 		return -1, 0
 	}
 	ago = ttl - h.TTL

@@ -319,14 +319,14 @@ func TestHandler_MoreHoldersThanListed(t *testing.T) {
 	t.Parallel()
 	visit(t, ui.Options{}, func(t *testing.T, s *site) {
 		one := s.redis.Semaphore("crowd", 2000).CrashHolding("web-0", time.Hour).Text()
-		keys := script.SemaphoreKeys("fairlock", "crowd")
+		keys := script.KeysOf("semaphore", "fairlock", "crowd")
 		for i := range 1000 { // others like it
 			other := one[:len(one)-22] + fmt.Sprintf("%021dA", i)
-			_, err := s.redis.Miniredis.ZAdd(keys.Permits, float64(time.Now().Add(59*time.Minute).UnixMicro()), other)
+			_, err := s.redis.Miniredis.ZAdd(keys.Part("permits"), float64(time.Now().Add(59*time.Minute).UnixMicro()), other)
 			require.NoError(t, err)
-			s.redis.Miniredis.HSet(keys.Holders, other, fmt.Sprint(time.Now().UnixMicro()))
+			s.redis.Miniredis.HSet(keys.Part("holders"), other, fmt.Sprint(time.Now().UnixMicro()))
 		}
-		s.redis.Miniredis.HSet(keys.Holders, "used", "1001")
+		s.redis.Miniredis.HSet(keys.Part("holders"), "used", "1001")
 		s.redis.Mutex("m").HoldAs("web-1")
 		shown := text(s.get("/"))
 		require.Contains(t, shown, "missed renewals 0, 1 unknown")

@@ -159,7 +159,7 @@ func TestHandler_List(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		s.redis.Mutex("new").HoldAs("web-6")
 		s.redis.Mutex("new").CrashQueued("w", time.Hour)
-		require.NoError(t, s.redis.Miniredis.Set(script.SemaphoreKeys("fairlock", "foreign").Permits, "x"))
+		require.NoError(t, s.redis.Miniredis.Set(script.KeysOf("semaphore", "fairlock", "foreign").Part("permits"), "x"))
 		time.Sleep(6*time.Second + 10*time.Millisecond)
 
 		page := s.get("/")
@@ -286,7 +286,7 @@ func TestHandler_Lock(t *testing.T) {
 		}()
 		shows("rwmutex", "report", "Held by 2 readers.", "The first waiter is a writer, for whom the readers have to finish",
 			"web-7 read", "cron-1 write")
-		require.NoError(t, s.redis.Miniredis.Set(script.MutexKeys("fairlock", "theirs").Lock, "a secret"))
+		require.NoError(t, s.redis.Miniredis.Set(script.KeysOf("mutex", "fairlock", "theirs").Part("lock"), "a secret"))
 		shows("mutex", "theirs", "Held for ever by (not fairlock's)")
 
 		for _, bad := range []string{"", "?kind=mutex", "?kind=x&name=y", "?kind=mutex&name=" + strings.Repeat("x", 1025)} {
@@ -370,8 +370,8 @@ func TestHandler_Responses(t *testing.T) {
 			token = s.redis.Mutex(name).CrashQueued("next", time.Minute).Text()
 			secrets = append(secrets, token, token[len(token)-22:])
 		}
-		require.NoError(t, s.redis.Miniredis.Set(script.MutexKeys("fairlock", "theirs").Lock, "hunter2"))
-		require.NoError(t, s.redis.Miniredis.Set(script.MutexKeys("fairlock", "broken").Queue, "hunter2"))
+		require.NoError(t, s.redis.Miniredis.Set(script.KeysOf("mutex", "fairlock", "theirs").Part("lock"), "hunter2"))
+		require.NoError(t, s.redis.Miniredis.Set(script.KeysOf("mutex", "fairlock", "broken").Part("queue"), "hunter2"))
 		lock := s.get("/lock?kind=mutex&name=a")
 		time.Sleep(time.Second)
 		pages := []*httptest.ResponseRecorder{}
@@ -473,7 +473,7 @@ func TestHandler_Release(t *testing.T) {
 		lease, err := client.Mutex("hourly", fairlock.WithMinHold(time.Hour)).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(t.Context()))
-		require.NoError(t, s.redis.Miniredis.Set(script.MutexKeys("fairlock", "theirs").Lock, "hunter2"))
+		require.NoError(t, s.redis.Miniredis.Set(script.KeysOf("mutex", "fairlock", "theirs").Part("lock"), "hunter2"))
 		for _, name := range []string{"hourly", "theirs"} {
 			form = "/" + links(s.get("/lock?kind=mutex&name="+name), "release")[0]
 			s.get(form)

@@ -21,7 +21,6 @@ type Redis interface {
 	Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error)
 	Release(ctx context.Context, t token.Token, fence uint64, rest script.Rest) (script.Handoff, error)
 	Leave(ctx context.Context, rest script.Rest, leaving ...script.Leaving) (script.Handoff, error)
-	Waiting(ctx context.Context) (int, error)
 }
 
 // Env is what the leases of a lock need. No method of Redis and no function is called under a mutex.
@@ -37,7 +36,6 @@ type Env struct {
 	MinHold   time.Duration // for which the lock stays taken; 0: none
 	WaiterTTL time.Duration
 	Releases  *Releases // the client's; nil: none is sent again
-	Losses    *Losses   // the client's; nil: each is logged
 
 	Handed  func(task.Task, script.Handoff)              // gets each reply to a release
 	Renewed func(g Grant, deadline time.Time, err error) // is called after a renewal
@@ -64,7 +62,7 @@ type rest struct {
 // restOf returns the rest for a lease that began then.
 func (env *Env) restOf(t token.Token, began time.Time) (r rest) {
 	if env.MinHold > 0 {
-		terms := tokens.Of(t.Text())
+		terms := t.Terms()
 		terms.Flags = tokens.Released
 		r.until = began.Add(env.MinHold)
 		r.by, _ = token.Parse(tokens.New(t.Client(), terms)) // never fails: the other token has the same client and terms

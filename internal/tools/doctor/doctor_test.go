@@ -429,7 +429,7 @@ func TestLayout(t *testing.T) {
 	}
 	assert.Equal(t, is(OK, ours+"; used lately: 2 locks of layout "+tokens.Layout), layout())
 
-	key := script.SemaphoreKeys("fairlock", "c").Number
+	key := script.KeysOf("semaphore", "fairlock", "c").Part("number")
 	require.NoError(t, rdb.Set(t.Context(), key, "999 what a later version writes", time.Hour).Err())
 	_, err = client.Semaphore("c", 1).Inspect(t.Context())
 	other := &token.LayoutError{}

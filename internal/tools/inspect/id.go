@@ -109,7 +109,7 @@ var glob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, 
 // pattern matches the sought keys of locks whose names begin with prefix: lock, queue, permits and resized. Numbers
 // outlive a lock, so there may be many, and the server leaves them out; three letters of a key's end suffice for that.
 func pattern(namespace, prefix string) string {
-	start, _ := strings.CutSuffix(script.MutexKeys(namespace, prefix).Queue, "}:queue")
+	start, _ := strings.CutSuffix(script.KeysOf("mutex", namespace, prefix).Part("queue"), "}:queue")
 	return Glob(start) + "*}:*" + soughtEnd
 }
 

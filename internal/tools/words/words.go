@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/fairlock/fairlock-go/fairlock"
-	"github.com/fairlock/fairlock-go/internal/tokens"
 	"github.com/fairlock/fairlock-go/internal/tools/inspect"
 )
 
@@ -616,7 +615,7 @@ func wants(l inspect.Lock, first fairlock.Waiter, behind string) (text string) {
 		return before + behind + after
 	}
 	brings := l.Permits
-	if n := tokens.Permits(first.Token.Text()); n > 0 && !l.Resized {
+	if n := first.Token.Terms().Permits; n > 0 && !l.Resized {
 		brings = n
 	}
 	switch left := brings - l.Used; {

@@ -128,7 +128,7 @@ func TestWords_EachHasAState(t *testing.T) {
 		wait(func() { _, _ = c.Semaphore("wide", 4).Acquire(ctx, 3) })
 		m.Semaphore("pool", 4).HoldAs("web-1")
 		m.Semaphore("pool", 4).HoldAs("web-2")
-		require.NoError(t, m.Miniredis.Set(script.MutexKeys("fairlock", "theirs").Lock, "a secret"))
+		require.NoError(t, m.Miniredis.Set(script.KeysOf("mutex", "fairlock", "theirs").Part("lock"), "a secret"))
 		time.Sleep(300 * time.Millisecond)
 
 		locks := map[string]string{}
