@@ -90,7 +90,7 @@ func (c crowd) requests(lock script.Lock) map[string]func() error {
 	var beats []token.Token
 	var leaving []script.Leaving
 	for i := range min(script.MaxHeartbeat, c.waits) {
-		if beats = append(beats, c.token("w", i)); i < lock.MaxLeave() {
+		if beats = append(beats, c.token("w", i)); i < script.MaxLeave {
 			leaving = append(leaving, script.Leaving{Token: c.token("w", i), Tombstone: true})
 		}
 	}
