@@ -8,7 +8,6 @@ import (
 
 	"github.com/fairlock/fairlock-go/internal/bounds"
 	"github.com/fairlock/fairlock-go/internal/call"
-	"github.com/fairlock/fairlock-go/internal/dispatch"
 	"github.com/fairlock/fairlock-go/internal/errs"
 	"github.com/fairlock/fairlock-go/internal/hold"
 	"github.com/fairlock/fairlock-go/internal/script"
@@ -82,11 +81,7 @@ func (l *lock) acquire(ctx context.Context, op string, weight int, try bool, inp
 		if err != nil {
 			return nil, err
 		}
-		limited := l.client.calls.LimitedBySilence
-		if try {
-			limited = l.client.calls.Limited
-		}
-		ctx, cancel := limited(ctx)
+		ctx, cancel := l.client.calls.Limited(ctx, !try)
 		defer cancel()
 		if l.settings.maxWait > 0 && !try {
 			ctx, cancel = l.client.calls.WithTimeoutCause(ctx, l.settings.maxWait, ErrWaitTimeout)
@@ -279,15 +274,11 @@ func perform[T any](
 		return v, err
 	}
 	defer t.End()
-	never := ctx.Done() == nil
 	ctx, cancel, err := l.client.until(ctx, end)
 	if err != nil {
 		return v, err
 	}
 	defer cancel()
-	if never { // nothing but Redis has to end the call
-		ctx = dispatch.Blocking(ctx)
-	}
 	v, err = run(ctx, t)
 	return v, call.OrEnded(ctx, err)
 }
