@@ -31,7 +31,7 @@
 //     reply. By itself go-redis does so only after a reply, or with a request after 10 s, and until then calls a master
 //     that is dead.
 //   - After 1 s, a request that may be sent twice is queued again, before all others: the connection may be dead. If that
-//     attempt hangs as well, so it is after 1, 2, 4, 8 and 16 s more: the server may be slow. The first reply counts. A
+//     attempt hangs as well, so it is after 1, 2, 4, 8 and 16 s more: the server may be slow. The first end counts. A
 //     reply that comes after it is dropped: the grants that it may name reach their waiters by notifications and
 //     heartbeats.
 //   - After 2 s, a request without a reply has failed, and note is told.
@@ -102,6 +102,8 @@ type Dispatcher struct {
 	maxInFlight int  // requests of a lane; beyond that, each sender in the place of an overdue one sends one
 
 	evals   evals
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 	work    chan *batch    // to idle senders; holds one for each
 	senders sync.WaitGroup // and inline requests
 
@@ -146,9 +148,9 @@ type request struct {
 
 	ctx      context.Context
 	lane     *lane
-	element  *list.Element         // in the lane's waiting; nil when a sender has taken it; guarded by the Dispatcher's mu
-	attempts int                   // guarded by the Dispatcher's mu
-	latest   atomic.Pointer[batch] // attempt; nil while it is queued
+	element  *list.Element // in the lane's waiting; nil when a sender has taken it; guarded by the Dispatcher's mu
+	attempts int           // guarded by the Dispatcher's mu
+	latest   *batch        // attempt; nil while it is queued; guarded by the Dispatcher's mu
 
 	done  atomic.Bool
 	reply any // the outcome, once over is closed
@@ -180,6 +182,7 @@ func New(rdb redis.Scripter, c clock.Clock, note func(lock string, err error)) *
 	}
 	d.urgent.senders, d.others.senders = senders, senders
 	d.work = make(chan *batch, 2*senders)
+	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }
 
@@ -201,6 +204,7 @@ func obeysDeadlines(rdb redis.Scripter, c clock.Clock) bool {
 
 // Close refuses further requests and returns when those in flight have ended.
 func (d *Dispatcher) Close() {
+	d.end()
 	d.mu.Lock()
 	if !d.closed {
 		d.closed, d.idle = true, 0
@@ -314,7 +318,7 @@ func (d *Dispatcher) take(l *lane) *batch {
 		if !r.done.Load() { // else Redis has replied to an earlier attempt
 			b.requests = append(b.requests, r)
 			r.attempts++
-			r.latest.Store(b)
+			r.latest = b
 		}
 	}
 	if len(b.requests) == 0 {
@@ -404,10 +408,10 @@ func (d *Dispatcher) step(b *batch, steps int, failed []string, again []*request
 			failed = append(failed, r.Lock)
 		}
 		limit := min(repeatAfter<<max(0, r.attempts-2), maxRepeatAfter)
-		if r.Repeatable && r.over != nil && r.latest.Load() == b && steps >= limit {
+		if r.Repeatable && r.over != nil && r.latest == b && steps >= limit {
 			// Who reads the count after the reply finds both attempts in it, or take finds that there is a reply.
 			r.written(2)
-			r.latest.Store(nil)
+			r.latest = nil
 			b.current--
 			again = append(again, r)
 		}
@@ -428,7 +432,7 @@ func (d *Dispatcher) reload() {
 	}
 	d.mu.Unlock()
 	if due {
-		d.slots.ReloadState(context.Background())
+		d.slots.ReloadState(d.life)
 	}
 }
 
@@ -507,8 +511,8 @@ func (d *Dispatcher) send(b *batch) {
 	}
 }
 
-// finished notes what has become of an attempt, and ends its request if that is the outcome: Redis has replied, or no
-// other attempt follows. cmd is nil if a hook has ended the goroutine.
+// finished notes what has become of an attempt, and ends its request: another attempt may be under way, but who sent the
+// request tries it again. cmd is nil if a hook has ended the goroutine.
 func (r *request) finished(d *Dispatcher, b *batch, cmd *redis.Cmd) (any, error) {
 	var reply any
 	err := errEnded
@@ -525,9 +529,7 @@ func (r *request) finished(d *Dispatcher, b *batch, cmd *redis.Cmd) (any, error)
 	if b.answers || !r.done.Load() && r.ctx.Err() == nil {
 		d.note(r.Lock, err)
 	}
-	if b.answers || r.latest.Load() == b {
-		r.finish(reply, err)
-	}
+	r.finish(reply, err)
 	return reply, err
 }
 

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -288,18 +289,16 @@ func (l Lock) request(verb string, args ...any) dispatch.Request {
 func send[T any](ctx context.Context, l Lock, r dispatch.Request, read func(*reader) T) (v T, ambiguous bool, err error) {
 	reply, err := l.rdb.Send(ctx, r)
 	ambiguous = r.Args[0].(*dispatch.Counted).Ambiguous(err)
+	if err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
+		return v, ambiguous, l.explain(call.WithOrigin(err))
+	}
 	switch reply := reply.(type) {
 	case string:
 		v, err = decode(fieldsOf(reply), read)
 	case []any:
 		v, err = decode(reply, read)
-	case nil:
-		if err != nil && err != redis.Nil { //nolint:errorlint // a nil is a reply; one that is wrapped is not from a script
-			return v, ambiguous, l.explain(call.WithOrigin(err))
-		}
-		err = fmt.Errorf("%w: %w", ErrReply, redis.Nil)
 	default:
-		err = fmt.Errorf("%w: a %T", ErrReply, reply)
+		err = fmt.Errorf("%w: %w", ErrReply, cmp.Or(err, fmt.Errorf("a %T", reply)))
 	}
 	return v, ambiguous || err != nil, err
 }

@@ -335,23 +335,25 @@ func TestCause(t *testing.T) {
 	const in70, in62 = "ERR The user executing the script can't run this command or subcommand script: %s, on @user_script:%d.",
 		"ERR Error running script (call to f_%s): @user_script:%d: @user_script: 1: The user executing the script can't " +
 			"run this command or subcommand"
-	lines := map[string]string{"call('ZRANGE', queue, 0": "this user lacks +zrange", "end\n": "this user lacks a command " +
-		"that the scripts run"}
 	for hash, script := range script.Texts() {
 		n := 0
 		for line := range strings.Lines(script) {
 			n++
-			for part, text := range lines {
-				if !strings.Contains(line, part) {
-					continue
-				}
-				for _, form := range []string{in70, in62} {
-					err := fmt.Errorf("keys %q: %w", "call('GET', x)", reply(fmt.Sprintf(form, hash, n)))
-					require.Equal(t, text, Cause(err), line)
-					require.Equal(t, "none of 2 locks could be read: "+text, Unread([]Lock{
-						{ID: ID{fairlock.KindMutex, "a"}, Err: err}, {ID: ID{fairlock.KindMutex, "b"}, Err: err},
-					}).Error())
-				}
+			var text string
+			switch {
+			case strings.Contains(line, "call('ZRANGE', queue, 0"):
+				text = "this user lacks +zrange"
+			case !strings.Contains(line, "call("):
+				text = "this user lacks a command that the scripts run"
+			default:
+				continue
+			}
+			for _, form := range []string{in70, in62} {
+				err := fmt.Errorf("keys %q: %w", "call('GET', x)", reply(fmt.Sprintf(form, hash, n)))
+				require.Equal(t, text, Cause(err), line)
+				require.Equal(t, "none of 2 locks could be read: "+text, Unread([]Lock{
+					{ID: ID{fairlock.KindMutex, "a"}, Err: err}, {ID: ID{fairlock.KindMutex, "b"}, Err: err},
+				}).Error())
 			}
 		}
 	}
