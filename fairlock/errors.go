@@ -95,7 +95,13 @@ type HeldError struct {
 
 // Error adds why the lock is busy, or the holder's name, to the error.
 func (e *HeldError) Error() string {
+	var outage *errs.Tried
 	switch {
+	case errors.Is(e.Err, ErrRefused):
+		return fmt.Sprintf("%v; held by %s until then", e.Err, e.Holder)
+	case errors.As(e.Err, &outage):
+		return fmt.Sprintf("%v: Redis has not answered for %v: %v; held by %s until then", outage.Err,
+			outage.Lasted.Round(time.Millisecond), outage.Failure, e.Holder)
 	case e.Busy == BusyKey:
 		return fmt.Sprintf("%v (the key is at its limit)", e.Err)
 	case e.Busy == BusyTurn:
@@ -109,7 +115,7 @@ func (e *HeldError) Error() string {
 	}
 }
 
-// Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx.
+// Unwrap returns ErrBusy, ErrWaitTimeout or the error of ctx, with the last error of Redis if it had stopped answering.
 func (e *HeldError) Unwrap() error { return e.Err }
 
 // QueueFullError is an ErrQueueFull with its numbers.

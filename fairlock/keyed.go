@@ -63,24 +63,24 @@ type SemaphoreKey struct{ lock *lock }
 // Otherwise it is like Semaphore.Acquire. A *QueueFullError says whether the queue of the lock or the line of the key
 // is full.
 func (k SemaphoreKey) Acquire(ctx context.Context, n int) (*Lease, error) {
-	return k.lock.acquire(ctx, "acquire", n, false, k.check(n))
+	return k.lock.acquire(ctx, "acquire", n, k.check(n))
 }
 
 // TryAcquire returns the lease if n permits are free, nobody of the key waits, the key has room below its limit, and no
 // other key comes first. Else it returns ErrBusy in a *HeldError, whose Busy says why. If too few permits are free,
 // that is BusyLock, whatever else is in the way. Otherwise it is like Semaphore.TryAcquire.
 func (k SemaphoreKey) TryAcquire(ctx context.Context, n int) (*Lease, error) {
-	return k.lock.acquire(ctx, "tryacquire", n, true, k.check(n))
+	return k.lock.tryAcquire(ctx, "tryacquire", n, k.check(n))
 }
 
 // Do runs f while the key holds n permits, as Mutex.Do does.
 func (k SemaphoreKey) Do(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return k.lock.do(ctx, "do", n, false, k.check(n), f)
+	return k.lock.do(ctx, "do", n, k.check(n), f)
 }
 
 // TryDo runs f while the key holds n permits, as Mutex.TryDo does.
 func (k SemaphoreKey) TryDo(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return k.lock.do(ctx, "trydo", n, true, k.check(n), f)
+	return k.lock.tryDo(ctx, "trydo", n, k.check(n), f)
 }
 
 // check returns an error unless n is at most what this client says that there is, of the whole and for the key.

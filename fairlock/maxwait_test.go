@@ -106,9 +106,10 @@ func TestWithMaxWait_WithoutRedis(t *testing.T) {
 	t.Run("Redis refuses, and no holder is known", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fairlocktest.Server) {
 			client, sent, _ := listening(t, s, fairlock.Config{})
-			require.NoError(t, s.Miniredis.Set(script.MutexKeys(script.DefaultNamespace, "x").Lock, "of another program"))
+			require.NoError(t, s.Miniredis.Set(script.KeysOf("mutex", script.DefaultNamespace, "x").Part("lock"),
+				"of another program"))
 			q := begin(t.Context(), client.Mutex("x", fairlock.WithMaxWait(6*maxWait)).Lock)
-			s.Miniredis.Del(script.MutexKeys(script.DefaultNamespace, "x").Queue) // so that it sends acquire again
+			s.Miniredis.Del(script.KeysOf("mutex", script.DefaultNamespace, "x").Part("queue")) // so that it sends acquire again
 			sent.setAfter(func(redis.Cmder) { s.Miniredis.SetError(readOnly) })
 			<-q.done
 			require.ErrorIs(t, q.err, fairlock.ErrWaitTimeout)
@@ -146,6 +147,35 @@ func TestWithMaxWait_BoundsNothingElse(t *testing.T) {
 			client.Link.Mend()
 			require.NotErrorIs(t, err, fairlock.ErrWaitTimeout, name)
 			assert.Equal(t, name == "try", errors.Is(err, fairlock.ErrBusy), fmt.Sprint(name, err))
+		}
+	})
+}
+
+// If Redis goes away, the error of a queued waiter says since when, and tells the holder as what was last known.
+//
+//fairlock:promise A limit for waiting
+func TestWithMaxWait_QueuedInAnOutage(t *testing.T) {
+	bubbles(t, map[string]func(*fairlocktest.Link){
+		"connection refused": (*fairlocktest.Link).Cut, "Redis did not reply": (*fairlocktest.Link).Hang,
+	}, func(t *testing.T, s *fairlocktest.Server, _ string, fault func(*fairlocktest.Link)) {
+		client := s.Client(fairlock.Config{})
+		s.Mutex("x").HoldAs("web-3")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*interval)
+		defer cancel()
+		waits := map[error]*acquisition{
+			fairlock.ErrWaitTimeout:  begin(t.Context(), client.Mutex("x", fairlock.WithMaxWait(50*interval)).Lock),
+			context.DeadlineExceeded: begin(ctx, client.Mutex("x").Lock),
+		}
+		fault(client.Link)
+		for first, q := range waits {
+			<-q.done
+			require.ErrorIs(t, q.err, first)
+			require.NotErrorIs(t, q.err, fairlock.ErrUnreachable)
+			var held *fairlock.HeldError
+			require.ErrorAs(t, q.err, &held)
+			require.Equal(t, "web-3", held.Holder)
+			require.Regexp(t, `^fairlock: lock "x": `+first.Error()+`: Redis has not answered for 4[89].*s: .+; held by web-3 until then$`,
+				q.err.Error())
 		}
 	})
 }

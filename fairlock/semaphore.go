@@ -12,8 +12,7 @@ type Semaphore struct{ shared }
 // Semaphore returns the semaphore with that name and number of permits, 1 to 2^30. Otherwise it is like Client.Mutex.
 //
 // Each request brings the number, so it can change from one deployment to the next. Meanwhile at most the larger number
-// is held, and a request with the smaller one delays those behind it, which the client logs once. A number set by
-// Resize counts instead.
+// is held, and a request with the smaller one delays those behind it. A number set by Resize counts instead.
 func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Semaphore {
 	return Semaphore{shared{newLock(c, KindSemaphore, name, permits, options)}}
 }
@@ -22,23 +21,23 @@ func (c *Client) Semaphore(name string, permits int, options ...HoldOption) Sema
 // them. The errors are those of Mutex.Lock, and a *CapacityError if the semaphore was resized to fewer. There is no
 // ErrReentrant, because a holder may acquire more permits. Two that do so can deadlock until ctx ends.
 func (s Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
-	return s.lock.acquire(ctx, "acquire", n, false, s.check(n))
+	return s.lock.acquire(ctx, "acquire", n, s.check(n))
 }
 
 // TryAcquire returns the lease if n permits are free and nobody waits. Otherwise it is like Mutex.TryLock, or returns a
 // *CapacityError.
 func (s Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
-	return s.lock.acquire(ctx, "tryacquire", n, true, s.check(n))
+	return s.lock.tryAcquire(ctx, "tryacquire", n, s.check(n))
 }
 
 // Do runs f while it holds n permits, as Mutex.Do does.
 func (s Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return s.lock.do(ctx, "do", n, false, s.check(n), f)
+	return s.lock.do(ctx, "do", n, s.check(n), f)
 }
 
 // TryDo runs f while it holds n permits, as Mutex.TryDo does.
 func (s Semaphore) TryDo(ctx context.Context, n int, f func(ctx context.Context) error) error {
-	return s.lock.do(ctx, "trydo", n, true, s.check(n), f)
+	return s.lock.tryDo(ctx, "trydo", n, s.check(n), f)
 }
 
 // Resize is for operators. It sets the number of permits for all users of the semaphore until ResetSize, whatever

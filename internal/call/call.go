@@ -6,7 +6,6 @@ package call
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -29,8 +28,8 @@ type Calls struct {
 	refusals account
 	answered atomic.Bool // a server has answered a request
 
-	otherServer func()      // called when Redis may be another server than before
-	broken      atomic.Bool // it may be, from the next success on
+	otherServer func()       // called at the first success after connections were closed
+	closed      atomic.Int64 // number of the closed connections at the latest success
 
 	// of Finish; after the client's end it ends when Redis does not answer one of these requests
 	leaves     context.Context
@@ -57,8 +56,8 @@ func New(rdb redis.Scripter, tasks *task.Group, clk clock.Clock, log *slog.Logge
 	return c
 }
 
-// OnOtherServer has f called when Redis may be another server than before: at the first success after a request that
-// ended with a broken connection, or READONLY. f must not block. It is called before the first request.
+// OnOtherServer sets f, which is called when Redis may be another server than before. It must not block. Call it
+// before the first request.
 func (c *Calls) OnOtherServer(f func()) { c.otherServer = f }
 
 // Answered reports whether a server has answered a request.
@@ -66,23 +65,31 @@ func (c *Calls) Answered() bool { return c.answered.Load() }
 
 // note notes what has become of a request for a lock: nil, an error, or ErrNoReply.
 func (c *Calls) note(lock string, err error) {
-	reply := dispatch.ReplyIn(err)
-	if !c.answered.Load() && (err == nil || reply != "") {
+	if !c.answered.Load() && (err == nil || dispatch.ReplyIn(err) != "") {
 		c.answered.Store(true)
 	}
 	switch {
 	case err == nil:
 		c.outage.succeeded(lock)
 		c.refusals.succeeded(lock)
-		if c.broken.Load() && c.broken.Swap(false) {
+		if c.reconnected() {
 			c.otherServer()
 		}
 	case Passes(WithOrigin(err)): // after another error, whoever tries it again says so
 		c.outage.failed(lock, c.named(err))
-		if reply == "" && err != ErrNoReply || strings.Contains(reply, "READONLY ") { //nolint:errorlint // itself
-			c.broken.Store(true)
-		}
 	}
+}
+
+// reconnected reports whether connections were closed since the latest success. In a failover, go-redis closes them, or
+// tries again after a broken one and after READONLY. The errors of requests do not tell. While the pool grows it can be
+// true without a reason.
+func (c *Calls) reconnected() bool {
+	if c.pool == nil { // a Cluster waits in a planned failover until nothing can be lost
+		return false
+	}
+	stats := c.pool.PoolStats()
+	closed := int64(stats.Misses) - int64(stats.TotalConns)
+	return c.closed.Swap(closed) < closed
 }
 
 // Close returns when all requests have ended. The tasks have ended.

@@ -20,7 +20,6 @@ type Redis interface {
 	Renew(ctx context.Context, t token.Token, ttl time.Duration, fence uint64) (bool, error)
 	Release(ctx context.Context, t token.Token, fence uint64, rest script.Rest) (script.Handoff, error)
 	Leave(ctx context.Context, rest script.Rest, leaving ...script.Leaving) (script.Handoff, error)
-	Waiting(ctx context.Context) (int, error)
 }
 
 // Env is what the leases of a lock need. No method of Redis and no function is called under a mutex.
@@ -36,7 +35,6 @@ type Env struct {
 	MinHold   time.Duration // for which the lock stays taken; 0: none
 	WaiterTTL time.Duration
 	Releases  *Releases // the client's; nil: none is sent again
-	Losses    *Losses   // the client's; nil: each is logged
 
 	Handed  func(task.Task, script.Handoff)              // gets each reply to a release
 	Renewed func(g Grant, deadline time.Time, err error) // is called after a renewal
@@ -50,7 +48,6 @@ type ending struct {
 	fence     uint64 // of the lease; 0: whatever the token has
 	ambiguous bool   // an acquire of the token may still arrive: Redis refuses it from then on
 	rest      rest
-	lost      bool // the lease was lost, which the log has told
 }
 
 // rest is what is left of a minimum hold: the lock stays taken until then, by a token. A copy of the release brings the
@@ -63,7 +60,7 @@ type rest struct {
 // restOf returns the rest for a lease that began then.
 func (env *Env) restOf(t token.Token, began time.Time) (r rest) {
 	if env.MinHold > 0 {
-		terms := tokens.Of(t.Text())
+		terms := t.Terms()
 		terms.Flags = tokens.Released
 		r.until = began.Add(env.MinHold)
 		r.by, _ = token.Parse(tokens.New(t.Client(), terms)) // never fails: the other token has the same client and terms
@@ -83,11 +80,8 @@ func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Ha
 	return h, err
 }
 
-// giveBack releases a lease that nobody uses, in the background.
-func (env *Env) giveBack(t task.Task, e ending) { env.giveBackThen(t, e, func() {}) }
-
-// giveBackThen is giveBack, and calls a function when the lease is released.
-func (env *Env) giveBackThen(t task.Task, e ending, then func()) {
+// giveBack releases a lease that nobody uses, in the background, for as long as it may stand in Redis.
+func (env *Env) giveBack(t task.Task, e ending) {
 	t.Go(func(t task.Task) {
 		within := e.token.TTL()
 		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
@@ -98,15 +92,8 @@ func (env *Env) giveBackThen(t task.Task, e ending, then func()) {
 			return err
 		})
 		if err != nil {
-			log := env.Log.With("lock", env.Lock, "token", e.token, "err", err)
-			if e.lost { // which was said
-				log.Debug("lost lease was not released; it expires")
-			} else {
-				log.Warn("lease was not released; it expires")
-			}
-			return
+			env.Log.Debug("lease was not released; it expires", "lock", env.Lock, "token", e.token, "err", err)
 		}
-		then()
 	})
 }
 

@@ -98,14 +98,6 @@ func (l Lock) Mutex() bool { return l.kind == &mutex }
 // Keyed reports whether it is a keyed semaphore.
 func (l Lock) Keyed() bool { return l.kind == &keyed }
 
-// MaxLeave is how many waiters one Leave takes.
-func (l Lock) MaxLeave() int {
-	if l.Keyed() {
-		return 100 // each can be of another key
-	}
-	return MaxHeartbeat
-}
-
 // Key identifies the lock: no other lock has the same.
 func (l Lock) Key() string { return l.keys[0] }
 
@@ -193,11 +185,16 @@ func readReply(r *reader) (reply Reply) {
 	return reply
 }
 
-// Grant is a lock that was handed to a waiter.
+// Grant is a lock that Redis has granted.
 type Grant struct {
 	Token token.Token
 	Fence uint64
 	Given time.Duration // length of the lease
+
+	// What the token's client knows of it:
+	Sent      time.Time // when the request was sent after which Redis gave it: it can be trusted from then on
+	Handoff   bool      // by a release, without a further request of the waiter
+	Ambiguous bool      // an acquire of the token may still reach Redis
 }
 
 // Handoff is the reply to a release: what became of the lock.
@@ -332,8 +329,12 @@ func (l Lock) Resize(ctx context.Context, permits int) (Handoff, error) {
 	return l.handoff(ctx, l.request("resize", permits), readHandoff)
 }
 
-// MaxHeartbeat is how many waiters one heartbeat takes. More would block Redis for too long.
-const MaxHeartbeat = 250
+// MaxHeartbeat is how many waiters one heartbeat takes, and MaxLeave how many one Leave does. More would block Redis for
+// too long. Of 10,000 waiters, 50 of one mutex leave in 0.5 ms, and 50 of 50 keys in 2 ms.
+const (
+	MaxHeartbeat = 250
+	MaxLeave     = 50
+)
 
 // WaiterState is what a heartbeat finds a waiter to be.
 type WaiterState int
@@ -390,12 +391,6 @@ func readHeartbeat(n int) func(*reader) HeartbeatReply {
 func (l Lock) Admit(ctx context.Context) (more bool, err error) {
 	reply, err := l.Heartbeat(ctx, 0, nil)
 	return err == nil && reply.RetryAfter == 0, err
-}
-
-// Waiting returns how many wait, also those that have expired and that no request has dropped yet.
-func (l Lock) Waiting(ctx context.Context) (int, error) {
-	n, _, err := send(ctx, l, l.request("waiting"), func(r *reader) int { return r.count(0) })
-	return n, err
 }
 
 // Snapshot is a lock at one moment.

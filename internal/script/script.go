@@ -53,7 +53,7 @@ var (
 			{"tombstones", "zset"},
 		},
 		early: "permits/early_",
-		store: []string{"permits/terms", "fifo/line", "permits/store"},
+		store: []string{"permits/keep", "fifo/line", "permits/store"},
 		size:  true,
 	}
 	keyed = kind{
@@ -63,7 +63,7 @@ var (
 			{"lines", "zset"}, {"turns", "zset"}, {"tombstones", "zset"},
 		},
 		early: "keyed/early_",
-		store: []string{"permits/terms", "keyed/line", "permits/store"},
+		store: []string{"permits/keep", "keyed/line", "permits/store"},
 		size:  true,
 	}
 	kinds = []*kind{&mutex, &permits, &keyed}
@@ -86,7 +86,6 @@ const (
 	allKeys       = iota
 	lockAndQueue  // all but the tombstones
 	keysOfHolders // those of the store
-	queueAlone
 )
 
 // span returns where these keys begin and end.
@@ -97,8 +96,6 @@ func (k kind) span(which int) (from, to int) {
 		return 0, len(k.keys) - 1
 	case keysOfHolders:
 		return 1, queue
-	case queueAlone:
-		return queue, queue + 1
 	default:
 		return 0, len(k.keys)
 	}
@@ -130,9 +127,9 @@ type verb struct {
 //     bounds, in queue_test.go, in the words that machine_test.go explains
 //  5. a mutant of each rule that is the first for a promise about safety (lab/mutants/mutants.txt)
 //  6. a row in the table of verbs in docs/protocol.md
-//  7. if waiters or leases send it, Requests in internal/wait/env.go, or Redis in internal/hold/env.go, and the fakes
+//  7. if waiters or leases send it, Requests in internal/wait/waiters.go, or Redis in internal/hold/env.go, and the fakes
 //     there. If users get it, a method in fairlock/lock.go, one of each kind that has it (mutex.go, semaphore.go,
-//     keyed.go, rwmutex.go; shared.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
+//     keyed.go, rwmutex.go; in lock.go for all of them), its test in fairlock_test.go, and a line in the CHANGELOG. If
 //     it tries for 3 s, tries in unserved_test.go and the lists that TestUnserved_EveryList names
 //  8. who sends it, in senders in internal/tools/doctor/rights_test.go. Then a test says which rights are missing
 //
@@ -148,22 +145,17 @@ var verbs = map[string]verb{
 	"heartbeat":     {file: "heartbeat", keys: lockAndQueue, urgent: true},
 	"inspect":       {file: "inspect", keys: lockAndQueue, repeatable: true},
 	"resize":        {file: "permits/resize", keys: lockAndQueue, ofPermits: true},
-	"waiting":       {file: "waiting", keys: queueAlone},
 }
 
 // build builds the script of a verb. An idle lock is acquired and released in a part of its own, before all other
 // functions are built: that repeats a part of the rules, and costs half as much.
 func (k kind) build(name string, v verb) script {
 	from, to := k.span(v.keys)
-	parts := []string{"facts"}
-	if v.keys != queueAlone {
-		parts = append(parts, k.first...)
-		if v.early {
-			parts = append(parts, k.early+name)
-		}
-		parts = append(parts, k.store...)
+	parts := append([]string{"facts"}, k.first...)
+	if v.early {
+		parts = append(parts, k.early+name)
 	}
-	parts = append(parts, "number", "queue", v.file)
+	parts = append(append(parts, k.store...), "number", "queue", v.file)
 	names := make([]string, to-from)
 	for i, key := range k.keys[from:to] {
 		names[i] = key.name
@@ -196,6 +188,7 @@ func withoutUnused(text string) string {
 		case begins && words[name]:
 			keep(append(function, line)...)
 			function = nil
+			delete(words, name) // above, it is another function of that name
 		case begins:
 			function = nil
 		case line == "end\n" || len(function) > 0 && line[0] == ' ':

@@ -2,7 +2,6 @@ package script_test
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -259,20 +258,6 @@ var verbs = []verb{
 		},
 	},
 	{
-		name:    "waiting",
-		call:    func(l script.Lock, _ tokenList) (any, error) { return l.Waiting(ctx) },
-		replies: []list{{one}},
-		samples: map[string]sample{
-			"waiting": {send: func(l script.Lock, _ requesters) error { return last(l.Waiting(ctx)) }, unnumbered: anyLock},
-		},
-		// waiting              -> how many wait
-		steps: map[string]func(m *machine, o options, want string) string{
-			"waiting": func(m *machine, _ options, _ string) string {
-				return fmt.Sprint(do(m, func() (int, error) { return m.lock().Waiting(ctx) }))
-			},
-		},
-	},
-	{
 		name: "inspect",
 		call: func(l script.Lock, _ tokenList) (any, error) { return l.Inspect(ctx, 11, 12) },
 		replies: []list{{
@@ -371,7 +356,7 @@ func (m *machine) asks(p *party, ttl time.Duration) {
 	}
 	p.asked = true
 	require.Equal(m.t, tokens.Terms{TTL: to, Weight: p.weight, Permits: p.permits},
-		tokens.Of(p.token.Text()), "%s asks for what it asked first", p.name)
+		p.token.Terms(), "%s asks for what it asked first", p.name)
 }
 
 func (m *machine) acquire(p *party, r request) script.Reply {
