@@ -31,7 +31,8 @@ type Calls struct {
 	answered   atomic.Bool // a server has answered a request
 	scripts    sync.Map    // hash of a script → whether the server had it at the latest request
 
-	otherServer func() // called when a script is gone: after a failover, requests reach the new primary
+	otherServer func()       // called at the first success after connections were closed
+	closed      atomic.Int64 // number of the closed connections at the latest success
 
 	// of Finish; after the client's end it ends when Redis does not answer one of these requests
 	leaves     context.Context
@@ -62,7 +63,7 @@ func New(rdb redis.Scripter, tasks *task.Group, clk clock.Clock, log *slog.Logge
 	return c
 }
 
-// OnOtherServer has f called when Redis may be another server than before. It is called before the first request.
+// OnOtherServer sets f, which is called when Redis may be another server than before. Call it before the first request.
 func (c *Calls) OnOtherServer(f func()) { c.otherServer = f }
 
 // Answered reports whether a server has answered a request.

@@ -27,11 +27,7 @@ func (s Sender) EvalSha(ctx context.Context, sha string, keys []string, args ...
 	case err == nil:
 		s.Has(sha)
 	case strings.HasPrefix(ReplyIn(err), "NOSCRIPT"):
-		had := s.calls.has(sha)
 		s.calls.scripts.Store(sha, false)
-		if had {
-			s.calls.otherServer()
-		}
 	}
 	return cmd
 }
@@ -66,11 +62,26 @@ func (s Sender) do(ctx context.Context, method eval, text string, keys []string,
 	case err == nil:
 		c.outage.succeeded(s.lock)
 		c.refusals.succeeded(s.lock)
+		if c.reconnected() {
+			c.otherServer()
+		}
 	case !Passes(WithOrigin(err)): // whoever tries it again says so
 	case replied || ctx.Err() == nil: // else ctx has ended it
 		c.failed(s.lock, err)
 	}
 	return cmd
+}
+
+// reconnected reports whether connections were closed since the latest success. In a failover, go-redis closes them, or
+// tries again after a broken one and after READONLY. The errors of requests do not tell. While the pool grows it can be
+// true without a reason.
+func (c *Calls) reconnected() bool {
+	if c.pool == nil { // a Cluster waits in a planned failover until nothing can be lost
+		return false
+	}
+	stats := c.pool.PoolStats()
+	closed := int64(stats.Misses) - int64(stats.TotalConns)
+	return c.closed.Swap(closed) < closed
 }
 
 // send sends a request. It is in flight no more when send returns, also if a hook of the Redis client panics.

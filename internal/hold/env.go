@@ -49,7 +49,6 @@ type ending struct {
 	fence     uint64 // of the lease; 0: whatever the token has
 	ambiguous bool   // an acquire of the token may still arrive: Redis refuses it from then on
 	rest      rest
-	lost      bool // the lease was lost, which the log has told
 }
 
 // rest is what is left of a minimum hold: the lock stays taken until then, by a token. A copy of the release brings the
@@ -83,11 +82,8 @@ func (env *Env) release(ctx context.Context, t task.Task, e ending) (h script.Ha
 	return h, err
 }
 
-// giveBack releases a lease that nobody uses, in the background.
-func (env *Env) giveBack(t task.Task, e ending) { env.giveBackThen(t, e, func() {}) }
-
-// giveBackThen is giveBack, and calls a function when the lease is released.
-func (env *Env) giveBackThen(t task.Task, e ending, then func()) {
+// giveBack releases a lease that nobody uses, in the background, for as long as it may stand in Redis.
+func (env *Env) giveBack(t task.Task, e ending) {
 	t.Go(func(t task.Task) {
 		within := e.token.TTL()
 		if e.fence == 0 && e.ambiguous { // a late request of the token may take the lock, or a lease over, unless it has left
@@ -98,15 +94,8 @@ func (env *Env) giveBackThen(t task.Task, e ending, then func()) {
 			return err
 		})
 		if err != nil {
-			log := env.Log.With("lock", env.Lock, "token", e.token, "err", err)
-			if e.lost { // which was said
-				log.Debug("lost lease was not released; it expires")
-			} else {
-				log.Warn("lease was not released; it expires")
-			}
-			return
+			env.Log.Debug("lease was not released; it expires", "lock", env.Lock, "token", e.token, "err", err)
 		}
-		then()
 	})
 }
 

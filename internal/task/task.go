@@ -85,7 +85,6 @@ func (t Task) Stay(f func(Task)) { t.group.tasks.Go(func() { f(t) }) }
 // Lease is what a group knows of a lease.
 type Lease struct {
 	Lock  string    // the name of its lock
-	Held  bool      // otherwise it was lost, and will be released
 	Began time.Time // leases that are ended together are ended in the order in which they began
 	Token string    // and those that began at once in the order of their tokens
 	End   func()    // ends the lease because the group is closed; called once, unless the lease is dropped before
@@ -120,9 +119,6 @@ func (g *Group) Held() (n int, name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for l := range g.leases {
-		if !l.Held {
-			continue
-		}
 		if n++; n == 1 || l.Lock < name { // not any one: a simulation repeats
 			name = l.Lock
 		}

@@ -21,14 +21,14 @@ func TestGroup_Close(t *testing.T) {
 		if token == "d" {
 			began = began.Add(-1)
 		}
-		require.NoError(t, g.Keep(&task.Lease{Lock: token, Held: token != "a", Began: began, Token: token, End: func() {
+		require.NoError(t, g.Keep(&task.Lease{Lock: token, Began: began, Token: token, End: func() {
 			g.Held() // no mutex is held
 			ended += token
 		}}))
 	}
 	n, name := g.Held()
-	assert.Equal(t, 3, n)
-	assert.Equal(t, "b", name)
+	assert.Equal(t, 4, n)
+	assert.Equal(t, "a", name)
 
 	own, err := g.Begin()
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestGroup_Close(t *testing.T) {
 // Shutdown ends Open at once, and closes the group when no lease and no task is left.
 func TestGroup_Shutdown(t *testing.T) {
 	g := task.NewGroup()
-	lease := &task.Lease{Held: true, End: func() { t.Error("it was dropped") }}
+	lease := &task.Lease{End: func() { t.Error("it was dropped") }}
 	require.NoError(t, g.Keep(lease))
 	own, err := g.Begin()
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestGroup_ShutdownFails(t *testing.T) {
 		g := task.NewGroup()
 		ended := 0
 		for _, name := range left {
-			require.NoError(t, g.Keep(&task.Lease{Lock: string(name), Held: true, Token: string(name), End: func() { ended++ }}))
+			require.NoError(t, g.Keep(&task.Lease{Lock: string(name), Token: string(name), End: func() { ended++ }}))
 		}
 		own, err := g.Begin()
 		require.NoError(t, err)
